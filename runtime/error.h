@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace shoal {
+
+/// Exit codes of the program. Documented in the README; their meaning never changes.
+enum class ExitCode : int {
+  kOk = 0,
+  kUsage = 2,               ///< unknown command or option
+  kRecipe = 10,             ///< the recipe is wrong
+  kTopology = 11,           ///< ranks, expert ranks and units do not fit together
+  kMismatch = 12,           ///< the recipe does not fit the checkpoint it resumes
+  kData = 13,               ///< a data file is missing or wrong
+  kVersionSkew = 14,        ///< ranks run different binaries, recipes or libraries
+  kBusy = 15,               ///< another job owns the run directory
+  kCheckpoint = 20,         ///< a checkpoint is corrupt, or none is valid
+  kStorage = 21,            ///< writing failed: disk full, I/O error
+  kNumeric = 30,            ///< too many non-finite steps in a row
+  kDivergence = 31,         ///< replicas disagree
+  kHang = 40,               ///< a rank hangs
+  kPeerLost = 41,           ///< a rank died
+  kRestartsExhausted = 50,  ///< the supervisor gave up
+  kInternal = 70,           ///< a bug in Shoal
+  kPreempted = 75,          ///< stopped in order; the same command resumes
+};
+
+/// Base of all errors that end the program with a documented exit code.
+/// The message names what failed; `hint` is the next step to try, may be empty.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& what, std::string hint = "")
+      : std::runtime_error(what), code_(code), hint_(std::move(hint)) {}
+  ExitCode code() const { return code_; }
+  const std::string& hint() const { return hint_; }
+
+ private:
+  ExitCode code_;
+  std::string hint_;
+};
+
+/// The recipe or its topology is wrong. One line per mistake, `FILE:LINE:COL: PATH: what`.
+class ConfigError : public Error {
+ public:
+  explicit ConfigError(std::vector<std::string> lines, ExitCode code = ExitCode::kRecipe);
+  explicit ConfigError(const std::string& line, ExitCode code = ExitCode::kRecipe)
+      : ConfigError(std::vector<std::string>{line}, code) {}
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+/// A data file is missing or wrong. Names the file and the record.
+class DataError : public Error {
+ public:
+  explicit DataError(const std::string& what, std::string hint = "")
+      : Error(ExitCode::kData, what, std::move(hint)) {}
+};
+
+/// A collective failed. Names the call, the rank and the library's text.
+class CommError : public Error {
+ public:
+  explicit CommError(const std::string& what, std::string hint = "")
+      : Error(ExitCode::kInternal, what, std::move(hint)) {}
+};
+
+/// A checkpoint cannot be read. Names the file, tensor and byte range.
+class CheckpointError : public Error {
+ public:
+  explicit CheckpointError(const std::string& what, std::string hint = "")
+      : Error(ExitCode::kCheckpoint, what, std::move(hint)) {}
+};
+
+/// A file could not be written. Names the path, the system's text, bytes needed and free.
+class StorageError : public Error {
+ public:
+  explicit StorageError(const std::string& what, std::string hint = "")
+      : Error(ExitCode::kStorage, what, std::move(hint)) {}
+};
+
+}  // namespace shoal
