@@ -1,0 +1,38 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shoal {
+
+/// A tensor in the saved state. `unit_ids` not empty, or `is_stacked`: dimension 0 stacks these
+/// units, the name holds a `*`, and each unit becomes an entry of its own.
+struct StateTensor {
+  std::string name;
+  torch::Tensor& value;
+  bool is_stacked = false;
+  std::vector<int64_t> unit_ids = {};
+};
+
+/// Walks over everything that is saved. One visitor writes, another reads back in place.
+class StateVisitor {
+ public:
+  virtual ~StateVisitor() = default;
+  virtual void tensor(const StateTensor& entry) = 0;
+  virtual void integer(const std::string& name, int64_t& value) = 0;
+  virtual void real(const std::string& name, double& value) = 0;
+  virtual void text(const std::string& name, std::string& value) = 0;
+};
+
+/// Something whose state a checkpoint holds. One list of fields both saves and loads.
+/// Names are logical and equal on all ranks; a rank lists its own units only.
+class Stateful {
+ public:
+  virtual ~Stateful() = default;
+  virtual void visit_state(StateVisitor& visitor) = 0;
+};
+
+}  // namespace shoal
