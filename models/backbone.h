@@ -1,0 +1,55 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "moe/moe_layer.h"
+#include "parallel/build_context.h"
+#include "runtime/module.h"
+#include "runtime/registry.h"
+#include "runtime/step_context.h"
+
+namespace shoal {
+
+/// Size of one input image, [channels, height, width] pixels.
+struct ImageShape {
+  int64_t channels = 3, height = 32, width = 32;
+};
+
+/// b images on this rank, D features.
+struct ModelOutput {
+  torch::Tensor features_bD;
+  /// Sum of the MoE layers' weighted balance losses, as this rank's share of the step (DESIGN
+  /// decision 2): ready to be added to the task's loss. Undefined without balance losses.
+  torch::Tensor auxiliary_loss;
+  std::vector<MoeStats> moe;  ///< one entry a MoE layer, in forward order
+};
+
+/// A Mixture-of-Experts stage as `check` sees it: what must fit the rank grid.
+struct MoeStageInfo {
+  std::string name;         ///< `blocks.2.moe_s`
+  int64_t num_units = 0;
+  int64_t units_per_token = 0;
+};
+
+/// Turns images into features; the task puts a head on top. Registered under `model.backbone`.
+class Backbone : public ModuleBase {
+ public:
+  struct Context {
+    BuildContext build;
+    ImageShape image;
+  };
+  static constexpr std::string_view kNameKey = "backbone";
+  static constexpr std::string_view kNoun = "backbone";
+
+  /// image_bCHW in the model's dtype, b may be 0. Collective over context.build.grid.
+  virtual ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) = 0;
+  virtual int64_t feature_width() const = 0;
+  virtual std::vector<MoeStageInfo> moe_stages() const { return {}; }
+};
+
+}  // namespace shoal
