@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace shoal {
+
+/// The official binary layout: records one after the other, no header. CIFAR-10: one label byte
+/// and 3072 pixels; CIFAR-100: coarse label, fine label and 3072 pixels. Pixels are 32×32 planes
+/// of red, green and blue.
+struct CifarLayout {
+  static constexpr int64_t kSide = 32;
+  static constexpr int64_t kChannels = 3;
+  static constexpr int64_t kImageBytes = kChannels * kSide * kSide;
+
+  int64_t num_classes = 10;  ///< 10 or 100
+
+  int64_t label_bytes() const { return num_classes == 100 ? 2 : 1; }
+  int64_t record_bytes() const { return label_bytes() + kImageBytes; }
+};
+
+/// One image and its label; the fine label of CIFAR-100.
+struct CifarRecord {
+  int64_t label = 0;
+  std::vector<uint8_t> pixel_CHW;
+};
+
+/// Checks the size of a file: a positive multiple of the record. Returns the number of records.
+/// Throws: DataError naming `name`.
+int64_t num_cifar_records(int64_t file_bytes, CifarLayout layout, const std::string& name);
+
+/// Checks every label of `bytes`, whole records of which the first is record `first` of the file.
+/// Throws: DataError naming `name`, record and byte offset.
+void check_cifar_labels(std::span<const uint8_t> bytes, CifarLayout layout, int64_t first,
+                        const std::string& name);
+
+/// An open CIFAR file. The constructor checks size and every label; pixels stay on disk and are
+/// read record by record, so that ranks of one machine share them in the page cache.
+class CifarFile {
+ public:
+  /// Throws: DataError if the file is missing (lists what its folder holds), is no regular file,
+  /// has a wrong size or a wrong label.
+  CifarFile(const std::string& path, CifarLayout layout);
+  ~CifarFile();
+  CifarFile(CifarFile&& other) noexcept;
+  CifarFile(const CifarFile&) = delete;
+  CifarFile& operator=(const CifarFile&) = delete;
+  CifarFile& operator=(CifarFile&&) = delete;
+
+  const std::string& path() const { return path_; }
+  int64_t size() const { return size_; }  ///< records
+
+  /// Reads record `index`, 0 <= index < size(). Safe from several threads at once.
+  /// Throws: DataError if the file shrank, cannot be read, or now holds a wrong label.
+  CifarRecord read(int64_t index) const;
+
+ private:
+  std::string path_;
+  CifarLayout layout_;
+  int descriptor_ = -1;
+  int64_t size_ = 0;
+};
+
+}  // namespace shoal
