@@ -1,0 +1,16 @@
+# benchmarks/*_bench.cpp: one program each, all built by the target `benchmarks`.
+file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/benchmarks/*_bench.cpp")
+file(GLOB common CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/benchmarks/support/*.cpp")
+add_custom_target(benchmarks)
+foreach(source IN LISTS sources)
+  get_filename_component(name "${source}" NAME_WE)
+  add_executable(${name} EXCLUDE_FROM_ALL "${source}" ${common})
+  shoal_use_torch(${name})
+  target_link_libraries(${name} PRIVATE shoal_lib)
+  if(benchmark_FOUND)
+    target_link_libraries(${name} PRIVATE benchmark::benchmark)
+  endif()
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/benchmarks" EXCLUDE_FROM_ALL $<NOT:$<BOOL:${SHOAL_BENCHMARKS}>>)
+  add_dependencies(benchmarks ${name})
+endforeach()

@@ -1,0 +1,39 @@
+# The plug-in: every *_cuda.cpp and *.cu in one library, loaded only for `device: cuda`.
+if(NOT SHOAL_CUDA_VERSION)
+  return()
+endif()
+set(cuda_cpp "")
+set(cuda_cu "")
+foreach(folder IN ITEMS runtime parallel moe sparse models launch)
+  file(GLOB_RECURSE found_cpp CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*_cuda.cpp")
+  file(GLOB_RECURSE found_cu CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*.cu")
+  list(APPEND cuda_cpp ${found_cpp})
+  list(APPEND cuda_cu ${found_cu})
+endforeach()
+if(NOT cuda_cpp AND NOT cuda_cu)
+  return()
+endif()
+
+# Kernels include no torch header: nvcc parses them in seconds.
+if(cuda_cu)
+  add_library(shoal_kernels OBJECT ${cuda_cu})
+  target_include_directories(shoal_kernels PRIVATE "${PROJECT_SOURCE_DIR}")
+  set_target_properties(shoal_kernels PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
+  # --fmad=false as -ffp-contract=off on the host: the same bits on both.
+  target_compile_options(shoal_kernels PRIVATE
+    --fmad=false -lineinfo --expt-relaxed-constexpr -Xcompiler=-fPIC,-Wall,-Wextra
+    -Werror=all-warnings)
+endif()
+
+add_library(shoal_cuda MODULE ${cuda_cpp})
+shoal_use_torch(shoal_cuda)
+if(cuda_cu)
+  target_sources(shoal_cuda PRIVATE $<TARGET_OBJECTS:shoal_kernels>)
+endif()
+target_include_directories(shoal_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+target_link_libraries(shoal_cuda PRIVATE shoal_lib LibTorch::cuda LibTorch::c10_cuda
+                      CUDA::cudart)
+set_target_properties(shoal_cuda PROPERTIES
+  PREFIX lib LINKER_LANGUAGE CXX
+  BUILD_RPATH "${LibTorch_LIB_DIR};${CUDAToolkit_LIBRARY_DIR}"
+  INSTALL_RPATH "$ORIGIN;${LibTorch_LIB_DIR};${CUDAToolkit_LIBRARY_DIR}")

@@ -1,0 +1,12 @@
+# `cmake --install`: the program, its libraries, headers and recipes.
+include(GNUInstallDirs)
+install(TARGETS shoal_lib LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET shoal)
+  install(TARGETS shoal RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+if(TARGET shoal_cuda)
+  install(TARGETS shoal_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+if(EXISTS "${PROJECT_SOURCE_DIR}/configs")
+  install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/shoal)
+endif()

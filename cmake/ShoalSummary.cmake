@@ -1,0 +1,30 @@
+# What was found where, and what to do about what was not.
+if(SHOAL_CUDA_VERSION)
+  set(cuda "nvcc ${SHOAL_CUDA_VERSION} (${CMAKE_CUDA_COMPILER}), ${CMAKE_CUDA_ARCHITECTURES}")
+else()
+  set(cuda "not built: ${SHOAL_CUDA_WHY}")
+endif()
+function(_shoal_tool path without out)
+  if(path)
+    set(${out} "${path}" PARENT_SCOPE)
+  else()
+    set(${out} "not found: ${without}" PARENT_SCOPE)
+  endif()
+endfunction()
+_shoal_tool("${SHOAL_CCACHE}" "every build compiles everything (apt-get install ccache)" ccache)
+_shoal_tool("${SHOAL_MOLD}" "the default linker is slower (apt-get install mold)" mold)
+_shoal_tool("${benchmark_DIR}" "no micro-benchmarks (apt-get install libbenchmark-dev)" bench)
+find_program(SHOAL_CLANG_FORMAT clang-format)
+mark_as_advanced(SHOAL_CLANG_FORMAT)
+_shoal_tool("${SHOAL_CLANG_FORMAT}" "lint fails (apt-get install clang-format)" format)
+message(STATUS "Shoal ${PROJECT_VERSION}
+   build           ${CMAKE_BUILD_TYPE} in ${CMAKE_BINARY_DIR}, sanitizers ${SHOAL_SANITIZE}
+   compiler        ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} (${CMAKE_CXX_COMPILER})
+   LibTorch        ${LibTorch_VERSION} in ${LibTorch_ROOT} (${LibTorch_HOW})
+   MPI             ${SHOAL_MPI_NAME} (${MPIEXEC_EXECUTABLE})
+   CUDA plug-in    ${cuda}
+   yaml-cpp        ${yaml-cpp_VERSION}, spdlog ${spdlog_VERSION}, fmt ${fmt_VERSION}, OpenSSL ${OPENSSL_VERSION}
+   ccache          ${ccache}
+   mold            ${mold}
+   benchmark       ${bench}
+   clang-format    ${format}")

@@ -1,0 +1,92 @@
+# Flags, the precompiled header and the functions that make one target per folder.
+
+# Every target that uses torch takes these flags and no other, or the header could not be shared.
+add_library(shoal_warnings INTERFACE)
+target_compile_options(shoal_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror>)
+
+add_library(shoal_base INTERFACE)
+target_compile_features(shoal_base INTERFACE cxx_std_20)
+target_include_directories(shoal_base INTERFACE "${PROJECT_SOURCE_DIR}")
+# -fPIC also in programs, where CMake would say -fPIE: flags must equal the header's.
+# Contraction off: the same bits on every machine; a file that wants fma says so by std::fma.
+target_compile_options(shoal_base INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-fPIC;-ffp-contract=off;-fdiagnostics-color=auto>)
+if(SHOAL_SANITIZE)
+  set(sanitize -fsanitize=address,undefined -fno-sanitize=vptr -fno-omit-frame-pointer)
+  target_compile_options(shoal_base INTERFACE ${sanitize})
+  target_link_options(shoal_base INTERFACE ${sanitize})
+endif()
+target_link_libraries(shoal_base INTERFACE shoal_warnings yaml-cpp fmt::fmt OpenSSL::Crypto
+                      Threads::Threads)
+target_include_directories(shoal_base SYSTEM INTERFACE
+  ${SHOAL_NLOHMANN_INCLUDE} ${SHOAL_CLI11_INCLUDE})
+
+add_library(shoal_torch INTERFACE)
+# at::parallel_for is serial in files compiled without -fopenmp.
+target_compile_options(shoal_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+target_compile_definitions(shoal_torch INTERFACE OMPI_SKIP_MPICXX=1 MPICH_SKIP_MPICXX=1)
+target_link_libraries(shoal_torch INTERFACE shoal_base LibTorch::cpu LibTorch::c10 MPI::MPI_C
+                      spdlog::spdlog ${SHOAL_XXHASH})
+
+# The one precompiled header: narrow, because torch/torch.h would triple the time of every file.
+file(WRITE "${CMAKE_BINARY_DIR}/pch_owner.cpp" "")
+add_library(shoal_pch OBJECT "${CMAKE_BINARY_DIR}/pch_owner.cpp")
+target_link_libraries(shoal_pch PRIVATE shoal_torch)
+target_precompile_headers(shoal_pch PRIVATE
+  <torch/types.h> <torch/nn/module.h> <torch/nn/pimpl.h>
+  <torch/csrc/autograd/custom_function.h>
+  <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <stdexcept>
+  <string> <string_view> <tuple> <utility> <vector>)
+
+# Flags and header of a target whose sources use torch.
+function(shoal_use_torch target)
+  target_link_libraries(${target} PRIVATE shoal_torch)
+  target_precompile_headers(${target} REUSE_FROM shoal_pch)
+endfunction()
+
+# The sources below a folder, less the plug-in's, the parsers' and the program's.
+function(shoal_sources folder out)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}"
+       "${PROJECT_SOURCE_DIR}/${folder}/*.cpp")
+  list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
+  list(REMOVE_ITEM sources launch/main.cpp ${SHOAL_PARSER_SOURCES})
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+function(shoal_add_parsers)
+  add_library(shoal_parsers OBJECT ${SHOAL_PARSER_SOURCES})
+  target_link_libraries(shoal_parsers PUBLIC shoal_base)
+endfunction()
+
+function(shoal_add_folder folder)
+  shoal_sources(${folder} sources)
+  if(sources)
+    add_library(shoal_${folder} OBJECT ${sources})
+    shoal_use_torch(shoal_${folder})
+  endif()
+endfunction()
+
+# Objects, not static libraries: a linker drops the objects of self-registering classes.
+function(shoal_add_library)
+  add_library(shoal_lib SHARED $<TARGET_OBJECTS:shoal_parsers> $<TARGET_OBJECTS:shoal_build_info>)
+  add_library(shoal::shoal ALIAS shoal_lib)
+  set_target_properties(shoal_lib PROPERTIES OUTPUT_NAME shoal EXPORT_NAME shoal
+    INSTALL_RPATH "$ORIGIN;${LibTorch_LIB_DIR}")
+  foreach(folder IN ITEMS runtime parallel moe sparse models launch)
+    if(TARGET shoal_${folder})
+      target_sources(shoal_lib PRIVATE $<TARGET_OBJECTS:shoal_${folder}>)
+    endif()
+  endforeach()
+  target_link_libraries(shoal_lib PUBLIC shoal_torch)
+endfunction()
+
+function(shoal_add_program)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/launch/main.cpp")
+    add_executable(shoal launch/main.cpp)
+    shoal_use_torch(shoal)
+    target_link_libraries(shoal PRIVATE shoal_lib)
+    set_target_properties(shoal PROPERTIES
+      INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LibTorch_LIB_DIR}")
+  endif()
+endfunction()

@@ -1,0 +1,98 @@
+# tests/<folder>/**/*_test.cpp make the program tests_<folder>; its CTest entries come from the
+# names of its suites (cmake/list_tests.cmake says how).
+include(CTest)
+include(GoogleTest)
+
+set(SHOAL_MPI_SCRIPT "${PROJECT_SOURCE_DIR}/tests/support/mpi.sh")
+
+# One CTest entry per label, found by asking the program for its suites after each build.
+function(shoal_register program)
+  set(file "${CMAKE_BINARY_DIR}/ctest/${program}.cmake")
+  add_custom_command(TARGET ${program} POST_BUILD
+    COMMAND ${CMAKE_COMMAND} -DNAME=${program} -DPROGRAM=$<TARGET_FILE:${program}>
+            -DOUTPUT=${file} -DSCRATCH=${CMAKE_BINARY_DIR}/scratch -DMPI_SCRIPT=${SHOAL_MPI_SCRIPT}
+            -P ${PROJECT_SOURCE_DIR}/cmake/list_tests.cmake
+    BYPRODUCTS ${file} VERBATIM)
+  set(guard "${CMAKE_BINARY_DIR}/ctest/${program}_guard.cmake")
+  file(WRITE "${guard}" "if(EXISTS \"${file}\")\n  include(\"${file}\")\nelse()\n"
+       "  add_test(${program} ${program}_NOT_BUILT)\nendif()\n")
+  set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY TEST_INCLUDE_FILES "${guard}")
+endfunction()
+
+file(GLOB support CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/support/*.cpp")
+set(mpi_main "${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp")
+list(REMOVE_ITEM support "${mpi_main}")
+if(support)
+  add_library(tests_support OBJECT ${support})
+  shoal_use_torch(tests_support)
+endif()
+
+function(shoal_add_tests folder main)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cpp")
+  if(NOT sources)
+    return()
+  endif()
+  set(program tests_${folder})
+  add_executable(${program} ${sources})
+  shoal_use_torch(${program})
+  target_link_libraries(${program} PRIVATE shoal_lib GTest::gmock GTest::gtest)
+  if(main)
+    target_sources(${program} PRIVATE "${main}")
+  else()
+    target_link_libraries(${program} PRIVATE GTest::gtest_main)
+  endif()
+  if(TARGET tests_support)
+    target_sources(${program} PRIVATE $<TARGET_OBJECTS:tests_support>)
+  endif()
+  if(TARGET shoal_cuda)
+    add_dependencies(${program} shoal_cuda)
+  endif()
+  shoal_register(${program})
+endfunction()
+
+foreach(folder IN ITEMS runtime parallel moe sparse models launch)
+  shoal_add_tests(${folder} "")
+endforeach()
+if(EXISTS "${mpi_main}")
+  shoal_add_tests(mpi "${mpi_main}")
+endif()
+
+# The parsers alone, without torch: plain, and under sanitizers.
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/parsers/*_test.cpp")
+if(sources)
+  add_executable(tests_parsers ${sources})
+  target_link_libraries(tests_parsers PRIVATE shoal_parsers GTest::gmock GTest::gtest_main)
+  shoal_register(tests_parsers)
+  if(SHOAL_SANITIZE_PARSERS AND NOT SHOAL_SANITIZE)
+    add_executable(tests_parsers_sanitized ${sources} ${SHOAL_PARSER_SOURCES})
+    target_link_libraries(tests_parsers_sanitized PRIVATE shoal_base GTest::gmock
+                          GTest::gtest_main)
+    set(flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_compile_options(tests_parsers_sanitized PRIVATE -O1 ${flags})
+    target_link_options(tests_parsers_sanitized PRIVATE ${flags})
+    shoal_register(tests_parsers_sanitized)
+  endif()
+endif()
+
+# Executable scripts in tests/cli: one entry each, the program as $1, a scratch folder as cwd.
+# A name that ends in _data.sh runs only where CIFAR10 names a folder.
+file(GLOB scripts CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/cli/*.sh")
+if(TARGET shoal)
+  foreach(script IN LISTS scripts)
+    execute_process(COMMAND test -x "${script}" RESULT_VARIABLE not_executable)
+    if(not_executable)
+      continue()
+    endif()
+    get_filename_component(name "${script}" NAME_WE)
+    set(scratch "${CMAKE_BINARY_DIR}/scratch/cli_${name}")
+    add_test(NAME cli_${name} COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh"
+             "${scratch}" "${script}" $<TARGET_FILE:shoal>)
+    set_tests_properties(cli_${name} PROPERTIES LABELS cli TIMEOUT 120
+                         ENVIRONMENT OMP_NUM_THREADS=1)
+  endforeach()
+endif()
+
+if(EXISTS "${PROJECT_SOURCE_DIR}/tests/lint.sh")
+  add_test(NAME lint COMMAND "${PROJECT_SOURCE_DIR}/tests/lint.sh" "${PROJECT_SOURCE_DIR}")
+  set_tests_properties(lint PROPERTIES LABELS unit TIMEOUT 120)
+endif()

@@ -1,0 +1,33 @@
+# Build type, compiler cache, linker and Ninja pools.
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release or Debug" FORCE)
+endif()
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+# -g1 keeps function names and lines in stack traces at little cost.
+# No -march: one binary serves a mixed cluster; fast paths are chosen at run time.
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG -g1")
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g -D_GLIBCXX_ASSERTIONS")
+
+# Two links at once would need the memory of two; mold takes a second each.
+set_property(GLOBAL PROPERTY JOB_POOLS link=1)
+set(CMAKE_JOB_POOL_LINK link)
+
+find_program(SHOAL_MOLD mold)
+if(SHOAL_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+# RPATH, not RUNPATH: only RPATH is searched for the libraries that libtorch_cuda itself needs.
+add_link_options(-Wl,--disable-new-dtags)
+
+find_program(SHOAL_CCACHE ccache)
+if(SHOAL_CCACHE)
+  # The sloppiness is what makes precompiled headers cacheable; base dir and nohashdir let
+  # checkouts in different folders share hits.
+  set(launcher ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${SHOAL_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
+endif()
