@@ -1,0 +1,80 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "moe/balance_loss.h"
+#include "moe/capacity.h"
+#include "moe/moe_stats.h"
+#include "moe/router.h"
+#include "moe/unit_bank.h"
+#include "parallel/build_context.h"
+#include "runtime/config.h"
+#include "runtime/module.h"
+#include "runtime/registry.h"
+#include "runtime/step_context.h"
+
+// B samples on this rank  R rows per sample  D width
+namespace shoal {
+
+/// A Mixture-of-Experts stage of a recipe.
+struct MoeOptions {
+  Choice<Router> router{"top_k"};
+  std::vector<Choice<BalanceLoss>> losses;
+  Capacity capacity;
+  Choice<UnitBank> experts{"plain"};
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("router", &MoeOptions::router, "which units a token visits"),
+        field("losses", &MoeOptions::losses, "what asks for an even use of units"),
+        field("capacity", &MoeOptions::capacity, "how many rows a unit takes"),
+        field("experts", &MoeOptions::experts, "the units")};
+  }
+  void validate(Problems& problems) const;
+};
+
+struct MoeOutput {
+  torch::Tensor y_BRD;
+  /// Weighted balance losses as this rank's share of the step (DESIGN decision 2): summed over
+  /// ranks and micro-steps it is the step's. Undefined in evaluation and without losses.
+  torch::Tensor auxiliary_loss;
+  MoeStats stats;
+};
+
+/// route -> limit -> dispatch -> bank -> combine.
+///
+/// Parameters: `<path>.router.weight` [D, U], and the bank's under `<path>.experts.*`.
+/// Evaluation is dropless, without noise and without losses. A token whose choices were all dropped
+/// gets zero. With one expert rank nothing is exchanged.
+class MoeLayer : public ModuleBase {
+ public:
+  /// `path` is the module's place in the model, `blocks.2.moe_s`; it keys the layer's noise.
+  /// context.grid may be null where nothing is run: one expert rank then. Throws ConfigError.
+  MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
+           const BuildContext& context);
+  /// Collective over the grid's expert and world ranks. B may be 0.
+  MoeOutput forward(const torch::Tensor& x_BRD, const StepContext& step);
+  /// After an optimizer step that was taken. Collective.
+  void after_step();
+
+  const std::string& path() const { return path_; }
+  int64_t num_units() const { return bank_->placement().num_units(); }
+  int64_t units_per_token() const { return router_->units_per_token(); }
+
+ private:
+  torch::Tensor balance(const Routing& routing, const TokenContext& context, MoeStats& stats) const;
+
+  std::string path_;
+  Capacity capacity_;
+  RankGrid* grid_;
+  std::shared_ptr<UnitBank> bank_;
+  std::shared_ptr<Router> router_;
+  std::vector<std::shared_ptr<BalanceLoss>> losses_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/step_context.h"
+
+// T tokens on this rank  U units (all ranks)  K choices per token  G routing groups on this rank
+namespace shoal {
+
+/// What a router knows of the tokens beside their values. A token is one row of a MoE layer's
+/// input; sample b has the rows [b * tokens_per_sample, (b + 1) * tokens_per_sample).
+struct TokenContext {
+  const StepContext& step;
+  uint64_t layer = 0;                  ///< keys the layer's noise: the hash of its path
+  int64_t tokens_per_sample = 0;
+  std::vector<int64_t> group_offsets;  ///< [G + 1], in tokens, whole samples; the last may be short
+
+  int64_t num_tokens() const { return group_offsets.back(); }
+};
+
+/// Context of this rank's samples: routing groups are runs of step.samples_per_group samples.
+TokenContext make_token_context(const StepContext& step, uint64_t layer, int64_t tokens_per_sample);
+
+/// int64 [T]: which token this is in the whole run, whatever the rank: view in the top byte, below
+/// it the sample's position in the stream times tokens_per_sample plus the row. Keys the noise.
+torch::Tensor token_ids(const TokenContext& context);
+
+/// What a router decided, before capacity. Losses and `limit` are functions of it.
+struct Routing {
+  /// int64: the unit of each choice, best first; -1 where the token is masked (not to be sent).
+  torch::Tensor unit_TK;
+  /// int64: the choices of every token, masked ones included; what balance losses look at.
+  torch::Tensor choice_TK;
+  torch::Tensor weight_TK;  ///< combine weights, differentiable
+  torch::Tensor score_TK;   ///< selection scores without bias, detached; order of capacity
+  torch::Tensor logits_TU;  ///< clean, differentiable
+  torch::Tensor noisy_TU;   ///< with this step's noise, differentiable; logits_TU without noise
+  torch::Tensor prob_TU;    ///< clean scores, each row sums to 1, differentiable
+  double noise_std = 0.0;   ///< of noisy_TU - logits_TU; 0 without noise
+  std::vector<int64_t> group_offsets;  ///< [G + 1], in tokens
+  bool renorm_after_drop = false;  ///< a token's surviving weights are divided by their sum
+  double weight_scale = 1.0;       ///< last of all, weights are multiplied by this
+
+  int64_t num_tokens() const { return unit_TK.size(0); }
+  int64_t choices_per_token() const { return unit_TK.size(1); }
+  int64_t num_units() const { return logits_TU.size(1); }
+};
+
+}  // namespace shoal

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "runtime/config.h"
+
+namespace shoal {
+
+enum class Activation {
+  kGelu,      ///< x * Phi(x), exact (erf)
+  kGeluTanh,  ///< the tanh approximation of flax and GPT-2
+  kRelu,
+  kSilu,      ///< x * sigmoid(x)
+};
+
+template <>
+struct EnumNames<Activation> {
+  static constexpr std::array names{
+      std::pair{Activation::kGelu, "gelu"}, std::pair{Activation::kGeluTanh, "gelu_tanh"},
+      std::pair{Activation::kRelu, "relu"}, std::pair{Activation::kSilu, "silu"}};
+};
+
+/// act(x + bias), differentiable in both, with `bias` along dimension `dim` of x: one pass forward
+/// (which also keeps the derivative), one pass backward (which also sums the bias gradient).
+///
+/// x is contiguous, float32 or float64, of any shape; x.size(dim) == bias.size(0). An undefined
+/// bias is none. float32 results are within a few float32 roundings of the exact function.
+torch::Tensor bias_activation(const torch::Tensor& x, const torch::Tensor& bias,
+                              Activation activation, int64_t dim = -1);
+
+/// The two passes on their own, for functions that bring their own gradient.
+///
+/// `x` is overwritten: by the derivative of the activation at x + bias if `keep_derivative`, else it
+/// is left with no meaning. Returns the activation, new memory.
+torch::Tensor bias_activation_forward(torch::Tensor x, const torch::Tensor& bias,
+                                      Activation activation, int64_t dim, bool keep_derivative);
+/// grad *= derivative, in place; adds the sums of the products over all dimensions but `dim` to
+/// `bias_grad` if it is defined. In a fixed order for a given shape and number of threads.
+void bias_activation_backward(torch::Tensor grad, const torch::Tensor& derivative,
+                              torch::Tensor bias_grad, int64_t dim);
+
+}  // namespace shoal
