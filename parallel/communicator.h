@@ -27,7 +27,8 @@ class Pending {
   Pending& operator=(Pending&& other) noexcept;
   Pending(const Pending&) = delete;
   ~Pending();
-  /// Idempotent. Throws CommError if the collective failed (the destructor terminates instead).
+  /// Idempotent. Throws CommError if the collective failed. The destructor terminates instead,
+  /// unless another exception is already unwinding the stack.
   void wait();
 
  private:
@@ -68,7 +69,8 @@ class Communicator {
   struct Counters {
     int64_t all_reduce = 0, all_to_all = 0, all_gather = 0, reduce_scatter = 0, broadcast = 0;
     int64_t sent_bytes = 0;  ///< payload handed to other ranks, self excluded, by all_to_all
-    double wait_seconds = 0; ///< time spent inside wait()
+    double wait_seconds = 0;    ///< time spent inside wait()
+    uint64_t order_hash = 0;    ///< of the kinds of calls in their order, equal on all ranks
   };
   virtual const Counters& counters() const = 0;
 };
@@ -81,8 +83,9 @@ std::vector<std::string> gather_text(Communicator& comm, const std::string& text
 
 /// The communicator of a process that runs alone.
 std::unique_ptr<Communicator> make_self_communicator();
-/// MPI_COMM_WORLD; initialises MPI (thread level MULTIPLE) on the first call, and MPI is finalised
-/// when the process leaves in order. Throws CommError if the library refuses.
+/// Collective. A copy of MPI_COMM_WORLD; initialises MPI (thread level MULTIPLE) on the first call,
+/// and MPI is finalised when the process leaves in order. Throws CommError if the library refuses.
+/// CPU tensors only.
 std::unique_ptr<Communicator> make_mpi_communicator();
 
 }  // namespace shoal

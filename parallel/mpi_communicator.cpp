@@ -1,0 +1,370 @@
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "parallel/communicator_checks.h"
+#include "parallel/mpi_launch.h"
+#include "parallel/mpi_wire.h"
+#include "runtime/error.h"
+
+namespace shoal {
+namespace {
+
+// Tags of point-to-point messages run through the numbers that every MPI must allow.
+constexpr int kNumTags = 32768;
+
+std::string library_text(int code) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return "code " + std::to_string(code);
+  return {text, static_cast<size_t>(length)};
+}
+
+/// Throws CommError if an MPI call that belongs to no started collective failed.
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  throw CommError(std::string(call) + ": " + library_text(code));
+}
+
+/// After MPI_Abort no exit handler may enter MPI again.
+std::atomic<bool>& aborted() {
+  static std::atomic<bool> flag{false};
+  return flag;
+}
+
+bool is_running() {
+  int initialised = 0;
+  int finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  return initialised != 0 && finalised == 0;
+}
+
+void finalise_at_exit() {
+  if (is_running() && !aborted()) MPI_Finalize();
+}
+
+void initialise_once() {
+  if (is_running()) return;
+  int provided = MPI_THREAD_SINGLE;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  std::atexit(finalise_at_exit);
+  check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  if (provided < MPI_THREAD_MULTIPLE) {
+    throw CommError("MPI_Init_thread: this MPI grants no MPI_THREAD_MULTIPLE",
+                    "use an Open MPI built with thread support");
+  }
+}
+
+/// Frees the communicator when neither its owner nor a call on its way needs it: Open MPI crashes
+/// in a nonblocking collective whose communicator was freed.
+struct CommHandle {
+  explicit CommHandle(MPI_Comm comm) : comm(comm) {}
+  CommHandle(const CommHandle&) = delete;
+  CommHandle& operator=(const CommHandle&) = delete;
+  ~CommHandle() {
+    if (is_running() && !aborted()) MPI_Comm_free(&comm);
+  }
+  MPI_Comm comm;
+};
+
+/// A run of bytes as one MPI element; frees the type when the call it served is over.
+class ByteRun {
+ public:
+  explicit ByteRun(int64_t unit_bytes) {
+    if (unit_bytes == 1) return;
+    check(MPI_Type_contiguous(static_cast<int>(unit_bytes), MPI_BYTE, &type_),
+          "MPI_Type_contiguous");
+    owned_ = true;
+    check(MPI_Type_commit(&type_), "MPI_Type_commit");
+  }
+  ByteRun(ByteRun&& other) noexcept
+      : type_(other.type_), owned_(std::exchange(other.owned_, false)) {}
+  ByteRun(const ByteRun&) = delete;
+  ByteRun& operator=(const ByteRun&) = delete;
+  ~ByteRun() {
+    if (owned_ && is_running()) MPI_Type_free(&type_);
+  }
+  MPI_Datatype get() const { return type_; }
+
+ private:
+  MPI_Datatype type_ = MPI_BYTE;
+  bool owned_ = false;
+};
+
+MPI_Datatype reduced_type(const torch::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case torch::kFloat:
+      return MPI_FLOAT;
+    case torch::kDouble:
+      return MPI_DOUBLE;
+    case torch::kLong:
+      return MPI_INT64_T;
+    default:
+      return MPI_UINT8_T;
+  }
+}
+
+MPI_Op reduce_op(ReduceOp op) {
+  if (op == ReduceOp::kMax) return MPI_MAX;
+  return op == ReduceOp::kMin ? MPI_MIN : MPI_SUM;
+}
+
+int reduced_count(Collective kind, int64_t count) {
+  TORCH_CHECK(count <= INT_MAX, name_of(kind), ": MPI counts end at ", INT_MAX, ": cannot reduce ",
+              count, " elements in one call");
+  return static_cast<int>(count);
+}
+
+std::string describe(const RowCounts& rows) {
+  std::string text = "[";
+  for (size_t i = 0; i < rows.size(); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(rows[i]);
+  }
+  return text + "]";
+}
+
+/// Everything MPI reads or writes while a collective is on its way, and its name for errors.
+struct Flight {
+  Collective kind = Collective::kAllReduce;
+  int64_t sequence = 0;
+  std::shared_ptr<CommHandle> comm;
+  int rank = 0;
+  int size = 1;
+  RowCounts send_rows;
+  RowCounts recv_rows;
+  int64_t bytes_per_row = 0;
+  std::vector<MPI_Request> requests;
+  std::vector<int64_t> expected_bytes;  // of the first requests, those that receive
+  WireLayout layout;
+  std::vector<ByteRun> types;
+
+  [[noreturn]] void fail(const char* call, const std::string& text) const {
+    throw CommError(std::string(name_of(kind)) + " #" + std::to_string(sequence) + ": " + call +
+                        " failed on rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                        " (send " + describe(send_rows) + ", receive " + describe(recv_rows) +
+                        " rows of " + std::to_string(bytes_per_row) + " bytes): " + text,
+                    "a peer may have died or called something else; look at its log");
+  }
+
+  void check_call(int code, const char* call) const {
+    if (code != MPI_SUCCESS) fail(call, library_text(code));
+  }
+
+  void finish() {
+    std::vector<MPI_Status> statuses(requests.size());
+    const int code =
+        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), statuses.data());
+    if (code == MPI_ERR_IN_STATUS) {
+      for (const MPI_Status& status : statuses) check_call(status.MPI_ERROR, "MPI_Waitall");
+    }
+    check_call(code, "MPI_Waitall");
+    for (size_t i = 0; i < expected_bytes.size(); ++i) {
+      MPI_Count bytes = 0;
+      check_call(MPI_Get_elements_x(&statuses[i], MPI_BYTE, &bytes), "MPI_Get_elements_x");
+      if (bytes == expected_bytes[i]) continue;
+      fail("MPI_Irecv", "rank " + std::to_string(statuses[i].MPI_SOURCE) + " sent " +
+                            std::to_string(bytes) + " bytes where " +
+                            std::to_string(expected_bytes[i]) + " were expected");
+    }
+  }
+};
+
+class MpiCommunicator : public Communicator {
+ public:
+  /// Owns `comm`.
+  explicit MpiCommunicator(MPI_Comm comm) : comm_(comm), counters_(std::make_shared<Counters>()) {
+    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  }
+
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
+  const Counters& counters() const override { return *counters_; }
+  MPI_Comm handle() const { return comm_; }
+
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
+    TORCH_CHECK(color >= 0 && color <= INT_MAX && key >= INT_MIN && key <= INT_MAX, "split: color ",
+                color, " or key ", key, " does not fit an int");
+    MPI_Comm group = MPI_COMM_NULL;
+    check(MPI_Comm_split(comm_, static_cast<int>(color), static_cast<int>(key), &group),
+          "MPI_Comm_split");
+    return std::make_unique<MpiCommunicator>(group);
+  }
+
+  Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
+    check_all_reduce(buffer);
+    const int count = reduced_count(Collective::kAllReduce, buffer.numel());
+    auto flight = take_off(Collective::kAllReduce, buffer, {count}, {count});
+    flight->requests.resize(1);
+    flight->check_call(MPI_Iallreduce(MPI_IN_PLACE, buffer.data_ptr(), count, reduced_type(buffer),
+                                      reduce_op(op), comm_, flight->requests.data()),
+                       "MPI_Iallreduce");
+    return pending(std::move(flight), {std::move(buffer)});
+  }
+
+  Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
+                           const RowCounts& recv_rows) override {
+    check_all_to_all(*this, in, send_rows, out, recv_rows);
+    auto flight = take_off(Collective::kAllToAll, in, send_rows, recv_rows);
+    exchange_messages(*flight, static_cast<char*>(in.data_ptr()),
+                      static_cast<char*>(out.data_ptr()));
+    counters_->sent_bytes += rows_to_others(*this, send_rows) * flight->bytes_per_row;
+    return pending(std::move(flight), {std::move(in), std::move(out)});
+  }
+
+  Pending start_all_gather(torch::Tensor in, torch::Tensor out, const RowCounts& rows) override {
+    check_all_gather(*this, in, out, rows);
+    auto flight = take_off(Collective::kAllGather, in, {in.size(0)}, rows);
+    flight->layout = wire_layout(rows, flight->bytes_per_row);
+    const WireLayout& layout = flight->layout;
+    const MPI_Datatype type = flight->types.emplace_back(layout.unit_bytes).get();
+    flight->requests.resize(1);
+    flight->check_call(
+        MPI_Iallgatherv(in.data_ptr(), layout.counts[static_cast<size_t>(rank_)], type,
+                        out.data_ptr(), layout.counts.data(), layout.displacements.data(), type,
+                        comm_, flight->requests.data()),
+        "MPI_Iallgatherv");
+    return pending(std::move(flight), {std::move(in), std::move(out)});
+  }
+
+  Pending start_reduce_scatter(torch::Tensor in, torch::Tensor out,
+                               const RowCounts& rows) override {
+    check_reduce_scatter(*this, in, out, rows);
+    reduced_count(Collective::kReduceScatter, in.numel());
+    auto flight = take_off(Collective::kReduceScatter, in, rows, {out.size(0)});
+    flight->layout = wire_layout(rows, flight->bytes_per_row / in.element_size());
+    flight->requests.resize(1);
+    flight->check_call(
+        MPI_Ireduce_scatter(in.data_ptr(), out.data_ptr(), flight->layout.counts.data(),
+                            reduced_type(in), MPI_SUM, comm_, flight->requests.data()),
+        "MPI_Ireduce_scatter");
+    return pending(std::move(flight), {std::move(in), std::move(out)});
+  }
+
+  Pending start_broadcast(torch::Tensor buffer, int64_t root) override {
+    check_broadcast(*this, buffer, root);
+    const int64_t num_rows = buffer.dim() == 0 ? 1 : buffer.size(0);
+    auto flight = take_off(Collective::kBroadcast, buffer, {num_rows}, {num_rows});
+    const WireMessage message = wire_message(num_rows, flight->bytes_per_row);
+    const MPI_Datatype type = flight->types.emplace_back(message.unit_bytes).get();
+    flight->requests.resize(1);
+    flight->check_call(MPI_Ibcast(buffer.data_ptr(), message.count, type, static_cast<int>(root),
+                                  comm_, flight->requests.data()),
+                       "MPI_Ibcast");
+    return pending(std::move(flight), {std::move(buffer)});
+  }
+
+  void barrier() override { check(MPI_Barrier(comm_), "MPI_Barrier"); }
+
+  [[noreturn]] void abort(int exit_code) override {
+    aborted() = true;
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
+  }
+
+ private:
+  std::shared_ptr<Flight> take_off(Collective kind, const torch::Tensor& tensor,
+                                   const RowCounts& send_rows, const RowCounts& recv_rows) {
+    count_call(*counters_, kind);
+    auto flight = std::make_shared<Flight>();
+    flight->kind = kind;
+    flight->sequence = sequence_++;
+    flight->comm = handle_;
+    flight->rank = rank_;
+    flight->size = size_;
+    flight->send_rows = send_rows;
+    flight->recv_rows = recv_rows;
+    flight->bytes_per_row = row_bytes(tensor);
+    return flight;
+  }
+
+  Pending pending(std::shared_ptr<Flight> flight, std::vector<torch::Tensor> buffers) {
+    auto finish = [flight = std::move(flight), counters = counters_] {
+      const auto start = std::chrono::steady_clock::now();
+      flight->finish();
+      const auto end = std::chrono::steady_clock::now();
+      counters->wait_seconds += std::chrono::duration<double>(end - start).count();
+    };
+    return {std::move(finish), std::move(buffers)};
+  }
+
+  // all_to_all is made of messages: MPI_Ialltoallv costs several times as much for small ones,
+  // pairs up wrongly in silence when a rank skips a call, and cannot tell a short message.
+  void exchange_messages(Flight& flight, const char* in, char* out) {
+    const int tag = static_cast<int>(flight.sequence % kNumTags);
+    const std::vector<int64_t> in_at = offsets(flight.send_rows, flight.bytes_per_row);
+    const std::vector<int64_t> out_at = offsets(flight.recv_rows, flight.bytes_per_row);
+    // Each rank begins with its next neighbour, so that no rank is everybody's first.
+    for (int step = 1; step < size_; ++step) {
+      const int peer = (rank_ - step + size_) % size_;
+      const int64_t rows = flight.recv_rows[static_cast<size_t>(peer)];
+      const WireMessage message = wire_message(rows, flight.bytes_per_row);
+      const MPI_Datatype type = flight.types.emplace_back(message.unit_bytes).get();
+      flight.expected_bytes.push_back(rows * flight.bytes_per_row);
+      flight.check_call(MPI_Irecv(out + out_at[static_cast<size_t>(peer)], message.count, type,
+                                  peer, tag, comm_, &flight.requests.emplace_back()),
+                        "MPI_Irecv");
+    }
+    for (int step = 1; step < size_; ++step) {
+      const int peer = (rank_ + step) % size_;
+      const int64_t rows = flight.send_rows[static_cast<size_t>(peer)];
+      const WireMessage message = wire_message(rows, flight.bytes_per_row);
+      const MPI_Datatype type = flight.types.emplace_back(message.unit_bytes).get();
+      flight.check_call(MPI_Isend(in + in_at[static_cast<size_t>(peer)], message.count, type, peer,
+                                  tag, comm_, &flight.requests.emplace_back()),
+                        "MPI_Isend");
+    }
+    const auto own = static_cast<size_t>(rank_);
+    const auto own_bytes = static_cast<size_t>(flight.send_rows[own] * flight.bytes_per_row);
+    if (own_bytes > 0) std::memcpy(out + out_at[own], in + in_at[own], own_bytes);
+  }
+
+  static std::vector<int64_t> offsets(const RowCounts& rows, int64_t bytes_per_row) {
+    std::vector<int64_t> bytes;
+    int64_t next = 0;
+    for (const int64_t count : rows) {
+      bytes.push_back(next);
+      next += count * bytes_per_row;
+    }
+    return bytes;
+  }
+
+  std::shared_ptr<CommHandle> handle_;
+  MPI_Comm comm_;
+  int rank_ = 0;
+  int size_ = 1;
+  int64_t sequence_ = 0;
+  std::shared_ptr<Counters> counters_;  // a Pending may outlive the communicator
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_communicator() {
+  initialise_once();
+  MPI_Comm copy = MPI_COMM_NULL;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
+  return std::make_unique<MpiCommunicator>(copy);
+}
+
+LocalRank local_rank_of(Communicator& comm) {
+  const auto* mpi = dynamic_cast<const MpiCommunicator*>(&comm);
+  if (mpi == nullptr) {
+    TORCH_CHECK(comm.size() == 1, "local_rank_of: only MPI knows which ranks share a machine");
+    return {};
+  }
+  MPI_Comm local = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(mpi->handle(), MPI_COMM_TYPE_SHARED, static_cast<int>(comm.rank()),
+                            MPI_INFO_NULL, &local),
+        "MPI_Comm_split_type");
+  const MpiCommunicator machine(local);
+  return {machine.rank(), machine.size()};
+}
+
+}  // namespace shoal

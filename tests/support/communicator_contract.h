@@ -1,0 +1,21 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "parallel/communicator.h"
+
+namespace shoal::testing {
+
+/// One promise of Communicator as a check that works on any implementation and any size from 1 to
+/// 4. Every rank calls it; failures are GoogleTest failures on the rank that sees them.
+struct ContractCheck {
+  std::string name;
+  std::function<void(Communicator& comm)> check;
+};
+
+/// All of them. Each leaves the communicator ready for the next.
+const std::vector<ContractCheck>& communicator_contract();
+
+}  // namespace shoal::testing
