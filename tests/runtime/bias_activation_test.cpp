@@ -1,0 +1,110 @@
+#include "runtime/bias_activation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/gradient_check.h"
+
+namespace shoal {
+namespace {
+
+using testing::gradient_error;
+using testing::some_numbers;
+
+constexpr Activation kAll[] = {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu,
+                               Activation::kSilu};
+
+double exact(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kGelu:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kRelu:
+      return x > 0 ? x : 0;
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+  }
+  return NAN;
+}
+
+TEST(BiasActivation, Float64IsTheFormula) {
+  const torch::Tensor x = torch::linspace(-9, 9, 301, torch::kFloat64).reshape({7, 43});
+  const torch::Tensor bias = some_numbers({43}, 1);
+  for (const Activation activation : kAll) {
+    const torch::Tensor y = bias_activation(x, bias, activation);
+    for (int64_t r = 0; r < 7; ++r) {
+      for (int64_t c = 0; c < 43; ++c) {
+        const double v = x[r][c].item<double>() + bias[c].item<double>();
+        EXPECT_NEAR(y[r][c].item<double>(), exact(activation, v), 1e-14);
+      }
+    }
+  }
+}
+
+TEST(BiasActivation, Float32IsWithinAFewRoundingsOfTheFormula) {
+  const torch::Tensor x = torch::linspace(-30, 30, 6007, torch::kFloat64).to(torch::kFloat32);
+  for (const Activation activation : kAll) {
+    torch::Tensor slope = x.clone();
+    torch::Tensor slope64 = x.to(torch::kFloat64);
+    const torch::Tensor y = bias_activation_forward(slope, {}, activation, 0, true);
+    const torch::Tensor y64 = bias_activation_forward(slope64, {}, activation, 0, true);
+    const torch::Tensor size = x.to(torch::kFloat64).abs().clamp_min(1.0);
+    EXPECT_LT(((y - y64).abs() / size).max().item<double>(), 3e-7) << static_cast<int>(activation);
+    EXPECT_LT((slope - slope64).abs().max().item<double>(), 3e-6) << static_cast<int>(activation);
+  }
+}
+
+TEST(BiasActivation, GradientsAreThoseOfFiniteDifferences) {
+  for (const Activation activation : kAll) {
+    torch::Tensor x = some_numbers({3, 5, 4}, 2).set_requires_grad(true);
+    for (const int64_t dim : {0, 1, 2, -1}) {
+      torch::Tensor bias = some_numbers({x.size(dim)}, 3).set_requires_grad(true);
+      EXPECT_LT(gradient_error([&] { return bias_activation(x, bias, activation, dim); }, {x, bias}),
+                1e-7)
+          << static_cast<int>(activation) << " dim " << dim;
+    }
+    EXPECT_LT(gradient_error([&] { return bias_activation(x, {}, activation); }, {x}), 1e-7);
+  }
+}
+
+TEST(BiasActivation, BiasGradientSumsManyRowsAccurately) {
+  const torch::Tensor slope = torch::full({20000, 17}, 0.1f);
+  torch::Tensor grad = torch::full({20000, 17}, 0.3f);
+  torch::Tensor bias_grad = torch::zeros({17});
+  bias_activation_backward(grad, slope, bias_grad, 1);
+  EXPECT_LT((bias_grad / 600.0 - 1).abs().max().item<double>(), 5e-6);
+}
+
+TEST(BiasActivation, NonFiniteInputsStayVisible) {
+  const float nan = std::nanf("");
+  const float inf = INFINITY;
+  const torch::Tensor x = torch::tensor({nan, inf, 1e30f});
+  for (const Activation activation : kAll) {
+    torch::Tensor slope = x.clone();
+    const torch::Tensor y = bias_activation_forward(slope, {}, activation, 0, true);
+    EXPECT_TRUE(std::isnan(y[0].item<float>()));
+    EXPECT_FALSE(std::isfinite(y[1].item<float>()));
+    EXPECT_EQ(y[2].item<float>(), 1e30f);
+  }
+}
+
+TEST(BiasActivation, TakesNoRows) {
+  torch::Tensor x = torch::empty({0, 6}, torch::kFloat64).set_requires_grad(true);
+  torch::Tensor bias = some_numbers({6}, 4).set_requires_grad(true);
+  bias_activation(x, bias, Activation::kGelu).sum().backward();
+  EXPECT_EQ(bias.grad().abs().max().item<double>(), 0.0);
+}
+
+TEST(BiasActivation, RefusesWhatDoesNotFit) {
+  EXPECT_THROW(bias_activation(torch::zeros({2, 3}), torch::zeros({2}), Activation::kRelu),
+               c10::Error);
+  EXPECT_THROW(bias_activation(torch::zeros({2, 3}).t(), torch::zeros({2}), Activation::kRelu),
+               c10::Error);
+  EXPECT_THROW(bias_activation(torch::zeros({2, 3}, torch::kInt64), {}, Activation::kRelu),
+               c10::Error);
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,55 @@
+#include "tests/support/gradient_check.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace shoal::testing {
+
+torch::Tensor some_numbers(at::IntArrayRef sizes, int64_t seed, torch::TensorOptions options) {
+  int64_t count = 1;
+  for (const int64_t size : sizes) count *= size;
+  // Weyl sequence of the golden ratio, folded by a sine: equidistributed, no two equal.
+  const torch::Tensor index =
+      torch::arange(count, torch::kFloat64) + static_cast<double>(seed) * 1000.5;
+  return (index * 1.6180339887498949 * 12.9898).sin().reshape(sizes).to(options);
+}
+
+double gradient_error(const std::function<torch::Tensor()>& function,
+                      const std::vector<torch::Tensor>& inputs, double step) {
+  torch::Tensor weights;
+  const auto objective = [&] {
+    const torch::Tensor y = function();
+    if (!weights.defined()) weights = some_numbers(y.sizes(), 77);
+    return (y * weights).sum();
+  };
+  for (torch::Tensor input : inputs) input.mutable_grad().reset();
+  objective().backward();
+
+  double largest_gradient = 1e-3;
+  double largest_error = 0.0;
+  const torch::NoGradGuard no_grad;
+  for (const torch::Tensor& input : inputs) {
+    if (!input.requires_grad()) continue;
+    TORCH_CHECK(input.scalar_type() == torch::kFloat64 && input.is_contiguous(),
+                "finite differences need contiguous float64");
+    TORCH_CHECK(input.grad().defined() || input.numel() == 0, "an input got no gradient");
+    if (input.numel() == 0) continue;
+    double* value = input.data_ptr<double>();
+    const torch::Tensor grad = input.grad().contiguous();
+    const double* analytic = grad.data_ptr<double>();
+    for (int64_t i = 0; i < input.numel(); ++i) {
+      const double kept = value[i];
+      value[i] = kept + step;
+      const double above = objective().item<double>();
+      value[i] = kept - step;
+      const double below = objective().item<double>();
+      value[i] = kept;
+      const double numeric = (above - below) / (2 * step);
+      largest_gradient = std::max(largest_gradient, std::abs(numeric));
+      largest_error = std::max(largest_error, std::abs(numeric - analytic[i]));
+    }
+  }
+  return largest_error / largest_gradient;
+}
+
+}  // namespace shoal::testing

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <vector>
+
+namespace shoal::testing {
+
+/// Largest difference between the gradients of autograd and central finite differences, relative to
+/// the largest gradient (at least 1e-3), over all inputs that require a gradient. `function` maps
+/// `inputs`, float64, to a tensor; its sum with fixed, uneven weights is differentiated.
+///
+/// A smooth function gives about 1e-9; demand 1e-6.
+double gradient_error(const std::function<torch::Tensor()>& function,
+                      const std::vector<torch::Tensor>& inputs, double step = 1e-5);
+
+/// Values in (-1, 1) without pattern or repetition, float64 unless options say otherwise: enough
+/// for tests that need no more than "some numbers". Different seeds give different values.
+torch::Tensor some_numbers(at::IntArrayRef sizes, int64_t seed,
+                           torch::TensorOptions options = torch::kFloat64);
+
+}  // namespace shoal::testing
