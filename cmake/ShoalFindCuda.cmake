@@ -23,6 +23,27 @@ if(NOT CMAKE_CUDA_COMPILER)
 elseif(NOT TARGET LibTorch::cuda)
   set(missing "this LibTorch was built without CUDA: use the wheel that launch/setup installs")
 endif()
+if(NOT missing)
+  # Linking would succeed without them, loading would not.
+  get_filename_component(toolkit "${CMAKE_CUDA_COMPILER}" REALPATH)
+  get_filename_component(toolkit "${toolkit}/../.." ABSOLUTE)
+  set(absent "")
+  foreach(library IN ITEMS cudnn.so.9 nccl.so.2 cusparseLt.so.0 nvshmem_host.so.3 cufile.so.0
+                           cublas.so.13 cusparse.so.12 cufft.so.12 curand.so.10)
+    find_file(found_library NAMES lib${library} NO_CACHE
+              PATHS ${LibTorch_WHEEL_LIB_DIRS} "${toolkit}/lib64" "${toolkit}/lib"
+                    "${toolkit}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux/lib"
+                    /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} /usr/local/lib /usr/lib)
+    if(NOT found_library)
+      list(APPEND absent lib${library})
+    endif()
+    unset(found_library)
+  endforeach()
+  if(absent)
+    list(JOIN absent ", " absent)
+    set(missing "libtorch_cuda needs ${absent}: run launch/setup")
+  endif()
+endif()
 if(missing)
   if(SHOAL_CUDA STREQUAL "ON")
     message(FATAL_ERROR "SHOAL_CUDA=ON: ${missing}")

@@ -90,3 +90,13 @@ function(shoal_add_program)
       INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LibTorch_LIB_DIR}")
   endif()
 endfunction()
+
+# What a user runs, without the tests.
+function(shoal_add_program_target)
+  add_custom_target(program)
+  foreach(target IN ITEMS shoal shoal_cuda)
+    if(TARGET ${target})
+      add_dependencies(program ${target})
+    endif()
+  endforeach()
+endfunction()

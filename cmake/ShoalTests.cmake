@@ -75,24 +75,35 @@ if(sources)
 endif()
 
 # Executable scripts in tests/cli: one entry each, the program as $1, a scratch folder as cwd.
-# A name that ends in _data.sh runs only where CIFAR10 names a folder.
+# A name that ends in _data.sh: label data, and only where CIFAR10 names a folder.
 file(GLOB scripts CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/cli/*.sh")
-if(TARGET shoal)
-  foreach(script IN LISTS scripts)
-    execute_process(COMMAND test -x "${script}" RESULT_VARIABLE not_executable)
-    if(not_executable)
-      continue()
-    endif()
-    get_filename_component(name "${script}" NAME_WE)
-    set(scratch "${CMAKE_BINARY_DIR}/scratch/cli_${name}")
-    add_test(NAME cli_${name} COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh"
-             "${scratch}" "${script}" $<TARGET_FILE:shoal>)
-    set_tests_properties(cli_${name} PROPERTIES LABELS cli TIMEOUT 120
-                         ENVIRONMENT OMP_NUM_THREADS=1)
-  endforeach()
-endif()
+set(text "")
+foreach(script IN LISTS scripts)
+  execute_process(COMMAND test -x "${script}" RESULT_VARIABLE not_executable)
+  if(not_executable OR NOT TARGET shoal)
+    continue()
+  endif()
+  get_filename_component(name "${script}" NAME_WE)
+  set(label cli)
+  set(timeout 120)
+  if(name MATCHES "_data$")
+    set(label data)
+    set(timeout 600)
+    string(APPEND text "if(NOT \"\$ENV{CIFAR10}\" STREQUAL \"\")\n")
+  endif()
+  string(APPEND text
+    "add_test(cli_${name} \"${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh\" "
+    "\"${CMAKE_BINARY_DIR}/scratch/cli_${name}\" \"${script}\" \"${CMAKE_BINARY_DIR}/shoal\")\n"
+    "set_tests_properties(cli_${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} "
+    "PROCESSORS 2 ENVIRONMENT OMP_NUM_THREADS=1)\n")
+  if(label STREQUAL "data")
+    string(APPEND text "endif()\n")
+  endif()
+endforeach()
+file(WRITE "${CMAKE_BINARY_DIR}/ctest/cli.cmake" "${text}")
+set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY
+             TEST_INCLUDE_FILES "${CMAKE_BINARY_DIR}/ctest/cli.cmake")
 
-if(EXISTS "${PROJECT_SOURCE_DIR}/tests/lint.sh")
-  add_test(NAME lint COMMAND "${PROJECT_SOURCE_DIR}/tests/lint.sh" "${PROJECT_SOURCE_DIR}")
-  set_tests_properties(lint PROPERTIES LABELS unit TIMEOUT 120)
-endif()
+add_test(NAME lint COMMAND "${PROJECT_SOURCE_DIR}/tests/lint.py" "${PROJECT_SOURCE_DIR}")
+add_test(NAME lint_test COMMAND "${PROJECT_SOURCE_DIR}/tests/lint_test.py")
+set_tests_properties(lint lint_test PROPERTIES LABELS unit TIMEOUT 120)

@@ -1,0 +1,38 @@
+# Sourced by the scripts beside it: messages, folders, the number of build jobs.
+set -euo pipefail
+
+shoal_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+shoal_script=$(basename "$0")
+shoal_cache="${XDG_CACHE_HOME:-$HOME/.cache}/shoal"
+
+say() { printf '%s: %s\n' "$shoal_script" "$*"; }
+die() {
+  printf '%s: error: %s\n' "$shoal_script" "$1" >&2
+  shift
+  local line
+  for line in "$@"; do printf '  %s\n' "$line" >&2; done
+  exit 1
+}
+
+# The comment block at the top of a script is its help text.
+show_help() {
+  sed -n '2,/^[^#]/{/^#/!q;s/^# \{0,1\}//;p}' "$0"
+}
+
+# One compiler needs up to 2.5 GB.
+build_jobs() {
+  local cores memory_kb jobs
+  cores=$(nproc)
+  memory_kb=$(awk '/^MemAvailable/ {print $2}' /proc/meminfo)
+  jobs=$((memory_kb / 2500000))
+  [ "$jobs" -le "$cores" ] || jobs=$cores
+  [ "$jobs" -ge 1 ] || jobs=1
+  echo "${SHOAL_BUILD_JOBS:-$jobs}"
+}
+
+# Configures and builds targets of the preset `release`.
+build_release() {
+  cd "$shoal_root"
+  cmake --preset release
+  cmake --build --preset release --parallel "$(build_jobs)" --target "$@"
+}

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""Checks that the sources keep to STYLE: format, sizes, include order, forbidden calls.
+
+Usage: tests/lint.py [ROOT]      prints FILE:LINE: what, one line per finding; exit 1 if any
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+FOLDERS = ["runtime", "parallel", "moe", "sparse", "models", "launch"]
+MAY_INCLUDE = {
+    "runtime": {"runtime"},
+    "parallel": {"runtime", "parallel"},
+    "moe": {"runtime", "parallel", "moe"},
+    "sparse": {"runtime", "parallel", "sparse"},
+    "models": {"runtime", "parallel", "moe", "sparse", "models"},
+    "launch": set(FOLDERS),
+    "tests": set(FOLDERS) | {"tests"},
+    "benchmarks": set(FOLDERS) | {"benchmarks"},
+}
+TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi"}
+SOURCE = (".h", ".cpp", ".cu", ".cuh")
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 60
+MAX_KERNEL_LINES = 120
+MAX_PARAMETERS = 5
+
+RANDOM_FILES = re.compile(r"^runtime/(random|philox)")
+GENERATOR = re.compile(
+    r"std::(random_device|mt19937|minstd_rand|default_random_engine|shuffle\s*\()"
+    r"|\b(torch|at)::(rand|randn|randint|randperm|rand_like|randn_like|randint_like|normal"
+    r"|bernoulli|multinomial|dropout|manual_seed|Generator|native_dropout)\b"
+    r"|(\.|->)(uniform_|normal_|random_|bernoulli_|bernoulli|multinomial|exponential_|geometric_)\s*\("
+    r"|\b(srand|drand48|rand)\s*\(|torch::nn::init::")
+LOAD = re.compile(r"\b(torch::load|torch::save|pickle_load|pickle_save|torch::jit::load|torch::pickle)\b")
+GETENV = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
+PRINT = re.compile(r"\bstd::(cout|cerr)\b|(?<![\w:.>])(std::)?(f?printf|puts|putchar)\s*\(")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")
+CONTROL = re.compile(r"^(if|for|while|switch|do|else|try|catch|return|case)\b")
+
+
+def blank(text):
+    """The source with comments and the contents of literals replaced by spaces."""
+    token = re.compile(
+        r'//[^\n]*|/\*.*?\*/|R"(?P<d>[^(\s]{0,16})\(.*?\)(?P=d)"|"(?:\\.|[^"\\\n])*"'
+        r"|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+'", re.S)
+
+    def erase(match):
+        return re.sub(r"[^\n]", " ", match.group())
+
+    return token.sub(erase, text)
+
+
+def split_top_level(text):
+    """The comma-separated parts of a parameter list."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        if c in "([{<":
+            depth += 1
+        elif c in ")]}" or (c == ">" and text[i - 1] != "-"):
+            depth -= 1
+        elif c == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    parts.append(text[start:])
+    return [p for p in (p.strip() for p in parts) if p and p != "void"]
+
+
+def parameters(head):
+    """The parameters of a function head, or none if it has no parameter list."""
+    start = head.find("(")
+    if head.startswith("operator()", start - 8):
+        start = head.find("(", start + 1)
+    depth = 0
+    for i in range(start, len(head)):
+        depth += {"(": 1, ")": -1}.get(head[i], 0)
+        if depth == 0:
+            return split_top_level(head[start + 1:i])
+    return []
+
+
+def functions(code):
+    """Yields (head, first line, number of lines) of every function body, lambdas left out."""
+    scopes = []  # per open brace: ("scope" | "function" | "other", head, first line)
+    head_start, line, in_parentheses = 0, 1, 0
+    for i, c in enumerate(code):
+        if c == "\n":
+            line += 1
+            if code[i + 1:i + 2] == "#" or code[head_start:i].lstrip().startswith("#"):
+                head_start = i + 1
+        elif c in "()":
+            in_parentheses += 1 if c == "(" else -1
+        elif c == ";" and in_parentheses == 0:
+            head_start = i + 1
+        elif c == "{":
+            text = code[head_start:i]
+            head = text.strip()
+            inside = all(kind == "scope" for kind, _, _ in scopes)
+            first = line - text.lstrip().count("\n")
+            scopes.append((classify(head) if inside and in_parentheses == 0 else "other", head, first))
+            head_start = i + 1
+        elif c == "}" and scopes:
+            kind, head, first = scopes.pop()
+            head_start = i + 1
+            if kind == "function":
+                yield head, first, line - first + 1
+
+
+def classify(head):
+    if re.match(r"(inline\s+)?namespace\b|extern\b\s*$", head):
+        return "scope"
+    if re.search(r"(^|\s)(class|struct|union)\s", head.split("(")[0]) and not head.endswith(")"):
+        return "scope"
+    if "(" not in head or CONTROL.match(head) or re.search(r"(^|[^=!<>])=\s*$", head):
+        return "other"
+    return "function"
+
+
+class Linter:
+    def __init__(self, root):
+        self.root = root
+        self.findings = []
+        self.files = self.list_files()
+        self.sources = [f for f in self.files if f.endswith(SOURCE)]
+        self.texts = {f: self.read(f) for f in self.sources}
+        self.codes = {f: blank(t) for f, t in self.texts.items()}
+
+    def list_files(self):
+        """Tracked and new files; all files where there is no git."""
+        git = subprocess.run(["git", "-C", self.root, "ls-files", "-co", "--exclude-standard"],
+                             capture_output=True, text=True)
+        if git.returncode == 0:
+            names = git.stdout.splitlines()
+        else:
+            names = [os.path.relpath(os.path.join(d, f), self.root)
+                     for d, _, fs in os.walk(self.root) for f in fs]
+            names = [n for n in names if not n.startswith(("build/", "runs/", ".git/"))]
+        return sorted(n for n in names if os.path.isfile(os.path.join(self.root, n)))
+
+    def read(self, name):
+        with open(os.path.join(self.root, name), encoding="utf-8") as file:
+            return file.read()
+
+    def report(self, name, line, what):
+        self.findings.append(f"{name}:{line}: {what}")
+
+    def report_matches(self, name, pattern, what):
+        for match in pattern.finditer(self.codes[name]):
+            line = self.codes[name].count("\n", 0, match.start()) + 1
+            self.report(name, line, f"{what}: {match.group().strip()}")
+
+    def includes(self, name):
+        """(line, bracket, path) of every include; blanked code tells which are not comments."""
+        for match in INCLUDE.finditer(self.texts[name]):
+            hash_at = match.start() + match.group().index("#")
+            if self.codes[name][hash_at] == "#":
+                yield self.texts[name].count("\n", 0, hash_at) + 1, match.group(1), match.group(2)
+
+    def check_format(self):
+        tool = shutil.which("clang-format")
+        if not tool:
+            self.report("clang-format", 0, "not found: run launch/setup")
+            return
+        if not self.sources:
+            return
+        run = subprocess.run([tool, "--dry-run", "--ferror-limit=1", *self.sources], cwd=self.root,
+                             capture_output=True, text=True)
+        for match in re.finditer(r"^(\S+?):(\d+):\d+: warning", run.stderr, re.M):
+            self.report(match.group(1), match.group(2), "not formatted: clang-format -i " + match.group(1))
+        if run.returncode != 0:
+            self.report("clang-format", 0, run.stderr.strip())
+
+    def check_sizes(self):
+        for name in self.files:
+            if not name.endswith(SOURCE + (".py", ".sh", ".cmake")) and not name.startswith("launch/"):
+                continue
+            count = self.read(name).count("\n")
+            if count > MAX_FILE_LINES:
+                self.report(name, count, f"{count} lines in one file, at most {MAX_FILE_LINES}")
+        for name in self.sources:
+            is_kernel = name.endswith((".cu", ".cuh", "_cpu.cpp"))
+            limit = MAX_KERNEL_LINES if is_kernel else MAX_FUNCTION_LINES
+            for head, line, count in functions(self.codes[name]):
+                if count > limit:
+                    self.report(name, line, f"{count} lines in one function, at most {limit}")
+                # Autograd functions and kernels take each tensor and size by itself.
+                found = len(parameters(head))
+                if found > MAX_PARAMETERS and not is_kernel and "AutogradContext" not in head:
+                    self.report(name, line, f"{found} parameters, at most {MAX_PARAMETERS}: use a struct")
+
+    def check_includes(self):
+        for name in self.sources:
+            top = name.split("/")[0]
+            if name.endswith((".h", ".cuh")) and "#pragma once" not in self.codes[name]:
+                self.report(name, 1, "no #pragma once")
+            for line, bracket, path in self.includes(name):
+                folder = path.split("/")[0]
+                if bracket == '"' and top in MAY_INCLUDE and folder not in MAY_INCLUDE[top]:
+                    self.report(name, line, f'"{path}": {top} may include {", ".join(sorted(MAY_INCLUDE[top]))}')
+                if path in ("torch/torch.h", "torch/all.h"):
+                    self.report(name, line, f"<{path}> is slow to compile: include what you use")
+                if path.startswith("CLI/") and name != "launch/main.cpp":
+                    self.report(name, line, f"<{path}>: only launch/main.cpp includes CLI11")
+                if path == "random" and not RANDOM_FILES.match(name):
+                    self.report(name, line, "<random>: randomness comes from runtime/random.h")
+                if name.endswith((".cu", ".cuh")) and TORCH_HEADER.match(path):
+                    self.report(name, line, f"<{path}>: kernels include no torch headers")
+
+    def check_calls(self):
+        for name in self.sources:
+            top = name.split("/")[0]
+            self.report_matches(name, LOAD, "pickles are not loaded or saved")
+            if not RANDOM_FILES.match(name):
+                self.report_matches(name, GENERATOR, "randomness comes from runtime/random.h")
+            if top not in ("launch", "tests", "benchmarks"):
+                self.report_matches(name, GETENV, "only launch/ reads the environment")
+                self.report_matches(name, PRINT, "library code does not print")
+
+    def check_parsers(self):
+        """The parsers and all they include are free of torch."""
+        listed = re.search(r"set\(SHOAL_PARSER_SOURCES([^)]*)\)", self.read("CMakeLists.txt"))
+        if not listed:
+            self.report("CMakeLists.txt", 1, "no SHOAL_PARSER_SOURCES")
+            return
+        todo = [(name, "CMakeLists.txt") for name in listed.group(1).split()]
+        seen = set()
+        while todo:
+            name, why = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name not in self.texts:
+                self.report(why, 1, f"{name} is not there")
+                continue
+            for line, bracket, path in self.includes(name):
+                if TORCH_HEADER.match(path):
+                    self.report(name, line, f"<{path}> in a parser (reached from {why})")
+                elif bracket == '"':
+                    todo.append((path, name))
+
+    def check_layout(self):
+        for name in self.sources:
+            parts = name.split("/")
+            if parts[0] == "tests" and name.endswith("_test.cpp") and parts[1] not in TEST_FOLDERS:
+                self.report(name, 1, f"no test program is built from tests/{parts[1]}")
+            elif len(parts) < 2 or parts[0] not in MAY_INCLUDE:
+                self.report(name, 1, "sources live in " + ", ".join(MAY_INCLUDE))
+
+    def run(self):
+        self.check_layout()
+        self.check_sizes()
+        self.check_includes()
+        self.check_calls()
+        self.check_parsers()
+        self.check_format()
+        return self.findings
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..")
+    linter = Linter(os.path.abspath(root))
+    findings = linter.run()
+    for finding in findings:
+        print(finding)
+    print(f"lint: {len(linter.sources)} sources, {len(findings)} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

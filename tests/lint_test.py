@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Feeds tests/lint.py good and bad trees: each rule must find its mistake and nothing else."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LINT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lint.py")
+STYLE = os.path.join(os.path.dirname(LINT), "..", ".clang-format")
+BUILD = "set(SHOAL_PARSER_SOURCES\n    runtime/error.cpp)\n"
+
+
+def lint(files):
+    """Runs the linter on a tree of these files; returns (exit status, findings)."""
+    with tempfile.TemporaryDirectory() as root:
+        with open(STYLE, encoding="utf-8") as style:
+            files = {"CMakeLists.txt": BUILD, "runtime/error.cpp": "int error;\n",
+                     ".clang-format": style.read(), **files}
+        for name, text in files.items():
+            path = os.path.join(root, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        run = subprocess.run([sys.executable, LINT, root], capture_output=True, text=True)
+        return run.returncode, run.stdout.splitlines()[:-1]
+
+
+def function_of(lines, head="void f()"):
+    return head + " {\n" + "  g();\n" * (lines - 2) + "}\n"
+
+
+class Lint(unittest.TestCase):
+    def finds(self, name, text, *expected):
+        status, findings = lint({name: text})
+        self.assertEqual(status, 1 if expected else 0, findings)
+        self.assertEqual(len(findings), len(expected), findings)
+        for finding, part in zip(findings, expected):
+            self.assertTrue(finding.startswith(name), finding)
+            self.assertIn(part, finding)
+
+    def test_accepts_a_tidy_file(self):
+        self.finds("moe/a.cpp", '#include "runtime/error.h"\n\nint f() { return 1; }\n')
+
+    def test_finds_a_badly_formatted_file(self):
+        self.finds("moe/a.cpp", "int  f( ) {return 1;}\n", "not formatted")
+
+    def test_limits_files(self):
+        self.finds("moe/a.cpp", "int f();\n" * 500)
+        self.finds("moe/a.cpp", "int f();\n" * 501, "501 lines in one file")
+
+    def test_limits_functions(self):
+        self.finds("moe/a.cpp", function_of(60))
+        self.finds("moe/a.cpp", function_of(61), "61 lines in one function")
+        nested = "namespace shoal {\nclass A {\n" + "  void f() {\n" + "    g();\n" * 70 + "  }\n};\n"
+        self.finds("moe/a.cpp", nested + "}  // namespace shoal\n", "72 lines in one function")
+
+    def test_counts_from_the_head_of_a_constructor(self):
+        head = "A::A(int n)\n    : first_{n}, second_(n) {\n"
+        self.finds("moe/a.cpp", head.replace("\n    ", " ") + "  g();\n" * 59 + "}\n",
+                   "61 lines in one function")
+
+    def test_gives_kernels_more_room(self):
+        self.finds("moe/a_cpu.cpp", function_of(120))
+        self.finds("moe/a.cu", function_of(121), "121 lines in one function")
+
+    def test_limits_parameters(self):
+        self.finds("moe/a.cpp", "void f(std::map<int, int> a, int b, int c, int d, int e) {}\n")
+        self.finds("moe/a.cpp", "void f(int a, int b, int c, int d, int e, int g) {}\n",
+                   "6 parameters")
+
+    def test_keeps_the_order_of_folders(self):
+        self.finds("models/a.cpp", '#include "runtime/c.h"\n#include "sparse/b.h"\n')
+        self.finds("moe/a.cpp", '#include "sparse/b.h"\n', "moe may include")
+        self.finds("runtime/a.cpp", '#include "parallel/b.h"\n', "runtime may include")
+        self.finds("launch/a.cpp", '#include "tests/b.h"\n', "launch may include")
+        self.finds("launch/a.cpp", '#include "b.h"\n', "launch may include")
+
+    def test_refuses_slow_and_misplaced_headers(self):
+        self.finds("moe/a.cpp", "#include <torch/torch.h>\n", "slow to compile")
+        self.finds("launch/a.cpp", "#include <CLI/CLI.hpp>\n", "only launch/main.cpp")
+        self.finds("launch/main.cpp", "#include <CLI/CLI.hpp>\n")
+        self.finds("moe/a.h", "int f();\n", "no #pragma once")
+        self.finds("moe/a.cu", "#include <ATen/ATen.h>\n", "no torch headers")
+
+    def test_keeps_torch_out_of_what_parsers_include(self):
+        status, findings = lint({
+            "runtime/error.cpp": '#include "runtime/deep.h"\n',
+            "runtime/deep.h": "#pragma once\n#include <torch/types.h>\n"})
+        self.assertEqual(status, 1)
+        self.assertIn("runtime/deep.h:2: <torch/types.h> in a parser", findings[0])
+
+    def test_refuses_generators_outside_random(self):
+        for call in ["torch::randn({2})", "at::rand({2})", "x.normal_()", "std::mt19937 g",
+                     "torch::manual_seed(1)", "std::random_device d"]:
+            self.finds("tests/moe/a_test.cpp", f"void f() {{ {call}; }}\n", "runtime/random.h")
+        self.finds("runtime/random.cpp", "void f() { torch::randn({2}); }\n")
+        self.finds("moe/a.cpp", "#include <random>\n", "runtime/random.h")
+
+    def test_refuses_pickles_environment_and_printing(self):
+        self.finds("launch/a.cpp", "void f() { torch::load(a, b); }\n", "pickles")
+        self.finds("runtime/a.cpp", 'void f() { std::getenv("A"); }\n', "environment")
+        self.finds("launch/a.cpp", 'void f() { std::getenv("A"); }\n')
+        self.finds("runtime/a.cpp", "void f() { std::cout << 1; }\n", "does not print")
+        self.finds("runtime/a.cpp", 'void f() { std::snprintf(a, 1, "b"); }\n')
+
+    def test_ignores_comments_and_strings(self):
+        self.finds("moe/a.cpp", "// torch::load(a) and std::mt19937\n"
+                   'const char* a = "getenv(b) {{{";\n'
+                   'const char* b = R"x(torch::load {)x";\n'
+                   "char c = '{';\nint d = 1'000'000;\n")
+
+    def test_refuses_tests_that_no_program_builds(self):
+        self.finds("tests/attic/a_test.cpp", "int f();\n", "no test program")
+        self.finds("tools/a.cpp", "int f();\n", "sources live in")
+
+
+if __name__ == "__main__":
+    unittest.main()
