@@ -10,8 +10,9 @@ target_compile_features(shoal_base INTERFACE cxx_std_20)
 target_include_directories(shoal_base INTERFACE "${PROJECT_SOURCE_DIR}")
 # -fPIC also in programs, where CMake would say -fPIE: flags must equal the header's.
 # Contraction off: the same bits on every machine; a file that wants fma says so by std::fma.
+# Without errno std::sqrt is one instruction and may be vectorised; its results do not change.
 target_compile_options(shoal_base INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-fPIC;-ffp-contract=off;-fdiagnostics-color=auto>)
+  $<$<COMPILE_LANGUAGE:CXX>:-fPIC;-ffp-contract=off;-fno-math-errno;-fdiagnostics-color=auto>)
 if(SHOAL_SANITIZE)
   set(sanitize -fsanitize=address,undefined -fno-sanitize=vptr -fno-omit-frame-pointer)
   target_compile_options(shoal_base INTERFACE ${sanitize})

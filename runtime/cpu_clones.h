@@ -1,0 +1,12 @@
+#pragma once
+
+/// SHOAL_CPU_CLONES before a function definition compiles it for several generations of x86 and
+/// picks one when the library is loaded. Meant for the innermost loops; what they call must be
+/// inlined. With contraction off the clones give equal bits.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define SHOAL_CPU_CLONES \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define SHOAL_CPU_CLONES
+#endif
