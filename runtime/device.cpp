@@ -1,0 +1,96 @@
+#include "runtime/device.h"
+
+#include <ATen/Context.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <system_error>
+
+#include "runtime/error.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kUseCpu = "or set run.device=cpu";
+
+/// A GPU's device file is `nvidia` and a number; `dxg` is the one of Windows' Linux subsystem.
+bool is_gpu_file(const std::string& name) {
+  if (name == "dxg") return true;
+  if (name.rfind("nvidia", 0) != 0 || name.size() == 6) return false;
+  return std::all_of(name.begin() + 6, name.end(),
+                     [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+bool has_gpu_file(const std::string& folder) {
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
+    if (is_gpu_file(entry->path().filename().string())) return true;
+  }
+  return false;
+}
+
+c10::Device visible_gpu(int local_rank) {
+  const auto count = static_cast<int>(
+      at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0);
+  if (count == 0) {
+    throw Error(ExitCode::kTopology, "device: cuda: the CUDA driver shows no GPU",
+                "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, " + std::string(kUseCpu));
+  }
+  if (count > 1 && local_rank >= count) {
+    throw Error(ExitCode::kTopology,
+                "device: cuda: rank " + std::to_string(local_rank) + " of this machine needs GPU " +
+                    std::to_string(local_rank) + ", but only " + std::to_string(count) +
+                    " are visible",
+                "start at most " + std::to_string(count) + " ranks on a machine");
+  }
+  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(count == 1 ? 0 : local_rank)};
+}
+
+}  // namespace
+
+std::string cuda_plugin_path() {
+  Dl_info library{};
+  if (dladdr(reinterpret_cast<const void*>(&cuda_plugin_path), &library) == 0) return "";
+  return (fs::path(library.dli_fname).parent_path() / "libshoal_cuda.so").string();
+}
+
+void load_cuda_plugin(const std::string& path) {
+  // Never closed: torch keeps pointers to what it registers.
+  if (dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
+  const char* text = dlerror();
+  throw Error(ExitCode::kTopology,
+              "device: cuda: cannot load the CUDA plug-in " + path + ": " +
+                  (text != nullptr ? text : "unknown error"),
+              "run launch/setup, which installs missing CUDA libraries, then build again, " +
+                  std::string(kUseCpu));
+}
+
+DeviceChoice resolve_device(const std::string& name, int local_rank, const DevicePlaces& places) {
+  const c10::Device cpu(c10::DeviceType::CPU);
+  if (name == "cpu") return {cpu, "run.device is cpu"};
+  if (name != "cuda" && name != "auto") {
+    throw ConfigError("run.device: '" + name + "', expected cpu, cuda or auto");
+  }
+  const std::string plugin = places.plugin_path.empty() ? cuda_plugin_path() : places.plugin_path;
+  std::string absent;
+  std::string next;
+  if (!fs::exists(plugin)) {
+    absent = "this build has no CUDA plug-in (" + plugin + ")";
+    next = "install the CUDA 13.0 toolkit, run launch/setup and build again, ";
+  } else if (!has_gpu_file(places.device_file_folder)) {
+    absent = "this machine has no GPU (no " + places.device_file_folder + "/nvidia0)";
+    next = "run on a machine with an NVIDIA GPU and its driver, ";
+  }
+  if (!absent.empty()) {
+    if (name == "auto") return {cpu, "run.device is auto, and " + absent};
+    throw Error(ExitCode::kTopology, "device: cuda: " + absent, next + kUseCpu);
+  }
+  load_cuda_plugin(plugin);
+  return {visible_gpu(local_rank), "run.device is " + name};
+}
+
+}  // namespace shoal

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+
+namespace shoal {
+
+/// Where the CUDA plug-in and GPUs are looked for. Tests look elsewhere.
+struct DevicePlaces {
+  std::string plugin_path;                  ///< file; empty: libshoal_cuda.so beside libshoal.so
+  std::string device_file_folder = "/dev";  ///< where GPU device files `nvidia0`, ... appear
+};
+
+struct DeviceChoice {
+  c10::Device device;
+  std::string reason;  ///< for the log: why this one
+};
+
+/// The device that recipe key `run.device` names: `cpu`, `cuda`, or `auto`.
+///
+/// `auto` is cuda if the plug-in and a GPU device file exist, else cpu; that is found out without
+/// torch, which caches its answer to "is there CUDA?" at the first question. For cuda the plug-in
+/// is loaded, then the GPU is number `local_rank`, or 0 if only one is visible.
+/// Call it before anything else that may ask torch for CUDA.
+///
+/// Throws Error (kTopology) if cuda is asked for or chosen and there is no plug-in, no GPU, fewer
+/// GPUs than local ranks, or a library of CUDA (NCCL, cuDNN, ...) that is not found, by name.
+DeviceChoice resolve_device(const std::string& name, int local_rank = 0,
+                            const DevicePlaces& places = {});
+
+/// Path of the plug-in that belongs to this libshoal.so, there or not.
+std::string cuda_plugin_path();
+
+/// Loads the plug-in, which registers the CUDA implementations of our and torch's operators.
+/// Throws Error (kTopology) with the loader's text. Loading it twice does nothing.
+void load_cuda_plugin(const std::string& path);
+
+}  // namespace shoal

@@ -1,0 +1,127 @@
+#include "runtime/device.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/error.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+/// A folder with device files and a plug-in that is none.
+class Device : public ::testing::Test {
+ protected:
+  Device() {
+    std::string pattern = (fs::temp_directory_path() / "device.XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    places_ = {.plugin_path = (folder_ / "libshoal_cuda.so").string(),
+               .device_file_folder = folder_.string()};
+  }
+  ~Device() override { fs::remove_all(folder_); }
+
+  void write(const std::string& name) { std::ofstream(folder_ / name) << "nothing\n"; }
+
+  Error refusal(const std::string& device) {
+    try {
+      resolve_device(device, 0, places_);
+    } catch (const Error& error) {
+      return error;
+    }
+    ADD_FAILURE() << device << " was accepted";
+    return {ExitCode::kOk, ""};
+  }
+
+  fs::path folder_;
+  DevicePlaces places_;
+};
+
+TEST_F(Device, IsTheCpuWhereAskedFor) {
+  write("libshoal_cuda.so");
+  write("nvidia0");
+  EXPECT_TRUE(resolve_device("cpu", 0, places_).device.is_cpu());
+}
+
+TEST_F(Device, AutoIsTheCpuWithoutPluginAndSaysSo) {
+  write("nvidia0");
+  const DeviceChoice choice = resolve_device("auto", 0, places_);
+  EXPECT_TRUE(choice.device.is_cpu());
+  EXPECT_THAT(choice.reason, HasSubstr("no CUDA plug-in (" + places_.plugin_path));
+}
+
+TEST_F(Device, AutoIsTheCpuWithoutGpuAndSaysSo) {
+  write("libshoal_cuda.so");
+  write("nvidiactl");
+  write("nvidia-uvm");
+  const DeviceChoice choice = resolve_device("auto", 0, places_);
+  EXPECT_TRUE(choice.device.is_cpu());
+  EXPECT_THAT(choice.reason, HasSubstr("no GPU"));
+}
+
+TEST_F(Device, CudaWithoutPluginIsAnErrorWithTheNextStep) {
+  write("nvidia0");
+  const Error error = refusal("cuda");
+  EXPECT_EQ(error.code(), ExitCode::kTopology);
+  EXPECT_THAT(error.what(), HasSubstr("no CUDA plug-in (" + places_.plugin_path));
+  EXPECT_THAT(error.hint(), HasSubstr("launch/setup"));
+}
+
+TEST_F(Device, CudaWithoutGpuIsAnErrorWithTheNextStep) {
+  write("libshoal_cuda.so");
+  const Error error = refusal("cuda");
+  EXPECT_EQ(error.code(), ExitCode::kTopology);
+  EXPECT_THAT(error.what(), HasSubstr("no GPU"));
+  EXPECT_THAT(error.hint(), HasSubstr("run.device=cpu"));
+}
+
+TEST_F(Device, PluginThatDoesNotLoadIsAnErrorInTheLoadersWords) {
+  write("libshoal_cuda.so");
+  write("nvidia0");
+  for (const char* device : {"cuda", "auto"}) {
+    const Error error = refusal(device);
+    EXPECT_EQ(error.code(), ExitCode::kTopology);
+    EXPECT_THAT(error.what(), HasSubstr(places_.plugin_path + ": file too short"));
+    EXPECT_THAT(error.hint(), HasSubstr("launch/setup"));
+  }
+}
+
+TEST_F(Device, RefusesOtherNames) { EXPECT_EQ(refusal("tpu").code(), ExitCode::kRecipe); }
+
+TEST_F(Device, PluginIsBesideTheLibrary) {
+  EXPECT_TRUE(fs::exists(fs::path(cuda_plugin_path()).parent_path() / "libshoal.so"));
+}
+
+#ifdef SHOAL_TESTS_HAVE_CUDA_PLUGIN
+TEST_F(Device, PluginLoadsWithoutGpuAndRegistersItsOperators) {
+  load_cuda_plugin(cuda_plugin_path());
+  load_cuda_plugin(cuda_plugin_path());
+  for (const char* name : {"shoal::random_fill_", "shoal::random_rows_"}) {
+    const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
+    ASSERT_TRUE(op.has_value()) << name;
+    EXPECT_TRUE(op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) << name;
+  }
+}
+
+TEST_F(Device, CudaIsAnErrorWhereTheDriverShowsNoGpu) {
+  if (fs::exists("/dev/nvidia0")) GTEST_SKIP() << "a machine with a GPU: see DeviceGpu";
+  places_.plugin_path.clear();
+  write("nvidia0");
+  const Error error = refusal("cuda");
+  EXPECT_EQ(error.code(), ExitCode::kTopology);
+  EXPECT_THAT(error.what(), HasSubstr("the CUDA driver shows no GPU"));
+}
+#endif
+
+TEST(DeviceGpu, CudaAndAutoAreTheGpu) {
+  EXPECT_EQ(resolve_device("cuda").device, c10::Device("cuda:0"));
+  EXPECT_TRUE(resolve_device("auto").device.is_cuda());
+}
+
+}  // namespace
+}  // namespace shoal
