@@ -1,0 +1,93 @@
+#include "launch/world.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <thread>
+
+#include "runtime/error.h"
+
+namespace shoal {
+namespace {
+
+std::optional<int64_t> integer(const Environment& environment, const char* name) {
+  const char* text = environment(name);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  char* end = nullptr;
+  const long long value = std::strtoll(text, &end, 10);
+  if (*end != '\0') return std::nullopt;
+  return value;
+}
+
+int64_t usable_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return std::max<int64_t>(1, std::thread::hardware_concurrency());
+}
+
+int64_t online_cpus() { return std::max<int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN)); }
+
+}  // namespace
+
+LaunchInfo read_launch_info(const Environment& environment) {
+  LaunchInfo info;
+  if (const auto world = integer(environment, "OMPI_COMM_WORLD_SIZE")) {
+    info.launcher = "mpirun";
+    info.world = *world;
+    info.local_rank = integer(environment, "OMPI_COMM_WORLD_LOCAL_RANK").value_or(0);
+    info.local_size = integer(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1);
+    return info;
+  }
+  // A batch script has SLURM_NTASKS too; only a step started by srun has a step id.
+  const auto step_tasks = integer(environment, "SLURM_STEP_NUM_TASKS");
+  if (environment("SLURM_STEP_ID") != nullptr && step_tasks) {
+    info.launcher = "srun";
+    info.world = *step_tasks;
+    info.local_rank = integer(environment, "SLURM_LOCALID").value_or(0);
+    const int64_t nodes = integer(environment, "SLURM_STEP_NUM_NODES").value_or(1);
+    info.local_size = std::max<int64_t>(1, info.world / std::max<int64_t>(1, nodes));
+  }
+  return info;
+}
+
+std::unique_ptr<Communicator> make_world(const LaunchInfo& launch) {
+  if (launch.launcher.empty()) return make_self_communicator();
+  std::unique_ptr<Communicator> world = make_mpi_communicator();
+  if (launch.world > 1 && world->size() == 1) {
+    throw Error(
+        ExitCode::kTopology,
+        fmt::format("{} started {} processes, but MPI sees a world of 1", launch.launcher,
+                    launch.world),
+        launch.launcher == "srun"
+            ? "use `srun --mpi=pmix`, or start with mpirun inside the allocation"
+            : "use the mpirun of the MPI that shoal was built with (`shoal doctor` names it)");
+  }
+  return world;
+}
+
+int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch) {
+  if (wanted) return std::max<int64_t>(1, *wanted);
+  const int64_t usable = usable_cpus();
+  // Bound by the launcher: what is usable is this rank's own. Unbound: shared by all local ranks.
+  if (usable < online_cpus()) return usable;
+  return std::max<int64_t>(1, usable / std::max<int64_t>(1, launch.local_size));
+}
+
+void set_threads(int64_t threads) {
+  at::set_num_threads(static_cast<int>(threads));
+  at::set_num_interop_threads(1);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+}  // namespace shoal

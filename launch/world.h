@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "parallel/communicator.h"
+
+namespace shoal {
+
+/// Looks up an environment variable; null if it is not set.
+using Environment = std::function<const char*(const char*)>;
+
+/// What the launcher (mpirun, srun) says about this process.
+struct LaunchInfo {
+  std::string launcher;  ///< "mpirun", "srun", or empty for a process that runs alone
+  int64_t world = 1;
+  int64_t local_rank = 0;
+  int64_t local_size = 1;
+};
+
+LaunchInfo read_launch_info(const Environment& environment);
+
+/// The communicator of all ranks: MPI under a launcher, else a process of its own, which never
+/// initialises MPI. Throws Error (exit 11) if the launcher started N > 1 processes that MPI
+/// takes for N worlds of one, with the likely reasons.
+std::unique_ptr<Communicator> make_world(const LaunchInfo& launch);
+
+/// Threads for this rank: `wanted`, else the CPUs this process may use, shared among the local
+/// ranks where the launcher did not bind them. At least 1.
+int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch);
+
+/// Sets LibTorch's intra-op threads, and one inter-op thread. Once per process.
+void set_threads(int64_t threads);
+
+std::string host_name();
+
+}  // namespace shoal
