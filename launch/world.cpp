@@ -31,8 +31,6 @@ int64_t usable_cpus() {
   return std::max<int64_t>(1, std::thread::hardware_concurrency());
 }
 
-int64_t online_cpus() { return std::max<int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN)); }
-
 }  // namespace
 
 LaunchInfo read_launch_info(const Environment& environment) {
@@ -42,6 +40,7 @@ LaunchInfo read_launch_info(const Environment& environment) {
     info.world = *world;
     info.local_rank = integer(environment, "OMPI_COMM_WORLD_LOCAL_RANK").value_or(0);
     info.local_size = integer(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1);
+    info.bound = environment("OMPI_MCA_orte_bound_at_launch") != nullptr;
     return info;
   }
   // A batch script has SLURM_NTASKS too; only a step started by srun has a step id.
@@ -52,6 +51,7 @@ LaunchInfo read_launch_info(const Environment& environment) {
     info.local_rank = integer(environment, "SLURM_LOCALID").value_or(0);
     const int64_t nodes = integer(environment, "SLURM_STEP_NUM_NODES").value_or(1);
     info.local_size = std::max<int64_t>(1, info.world / std::max<int64_t>(1, nodes));
+    info.bound = environment("SLURM_CPUS_PER_TASK") != nullptr;
   }
   return info;
 }
@@ -74,8 +74,7 @@ std::unique_ptr<Communicator> make_world(const LaunchInfo& launch) {
 int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch) {
   if (wanted) return std::max<int64_t>(1, *wanted);
   const int64_t usable = usable_cpus();
-  // Bound by the launcher: what is usable is this rank's own. Unbound: shared by all local ranks.
-  if (usable < online_cpus()) return usable;
+  if (launch.bound) return usable;
   return std::max<int64_t>(1, usable / std::max<int64_t>(1, launch.local_size));
 }
 

@@ -19,6 +19,7 @@ struct LaunchInfo {
   int64_t world = 1;
   int64_t local_rank = 0;
   int64_t local_size = 1;
+  bool bound = false;    ///< the launcher gave this process CPUs of its own
 };
 
 LaunchInfo read_launch_info(const Environment& environment);
