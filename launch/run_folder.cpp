@@ -1,0 +1,88 @@
+#include "launch/run_folder.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "runtime/error.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool holds_a_run(const fs::path& path) { return fs::exists(path) && !fs::is_empty(path); }
+
+fs::path first_free(const fs::path& path) {
+  fs::path candidate = path;
+  for (int64_t number = 2; holds_a_run(candidate); ++number) {
+    candidate = fmt::format("{}-{}", path.string(), number);
+  }
+  return candidate;
+}
+
+// Removing the folder of a stranger would be unforgivable: only what looks like a run goes.
+void remove_run(const fs::path& path) {
+  if (!fs::exists(path / "resolved.yaml") && !fs::exists(path / "ckpt") &&
+      !fs::exists(path / "log")) {
+    throw ConfigError(fmt::format(
+        "run.on_existing: '{}' does not look like a run folder, so overwrite leaves it alone; "
+        "choose another run.name or remove it by hand",
+        path.string()));
+  }
+  fs::remove_all(path);
+}
+
+RunFolder decide(const fs::path& wanted, OnExisting policy) {
+  RunFolder folder{wanted.string(), false};
+  if (holds_a_run(wanted)) {
+    switch (policy) {
+      case OnExisting::kFail:
+        throw ConfigError(fmt::format(
+            "run.on_existing: '{}' exists already; continue it with run.on_existing=resume, start "
+            "beside it with run.on_existing=new, or replace it with run.on_existing=overwrite",
+            wanted.string()));
+      case OnExisting::kResume:
+        folder.resume = true;
+        break;
+      case OnExisting::kNew:
+        folder.path = first_free(wanted).string();
+        break;
+      case OnExisting::kOverwrite:
+        remove_run(wanted);
+        break;
+    }
+  }
+  fs::create_directories(folder.checkpoints());
+  fs::create_directories(folder.logs());
+  return folder;
+}
+
+// 'R' resume, 'N' fresh, 'C' refused by the recipe, 'S' refused by the file system; then the text.
+std::string decide_as_text(const fs::path& wanted, OnExisting policy) {
+  try {
+    const RunFolder folder = decide(wanted, policy);
+    return (folder.resume ? "R" : "N") + folder.path;
+  } catch (const ConfigError& error) {
+    return std::string("C") + error.what();
+  } catch (const fs::filesystem_error& error) {
+    return std::string("S") + error.what();
+  }
+}
+
+}  // namespace
+
+RunFolder open_run_folder(const std::string& root, const std::string& name, OnExisting policy,
+                          Communicator& world) {
+  const std::string own = world.rank() == 0 ? decide_as_text(fs::path(root) / name, policy) : "";
+  const std::string decision = gather_text(world, own)[0];
+  const std::string text = decision.substr(1);
+  if (decision[0] == 'C') throw ConfigError(text);
+  if (decision[0] == 'S') {
+    throw StorageError("the run folder cannot be created: " + text,
+                       "choose a writable folder with run.root=…");
+  }
+  return {text, decision[0] == 'R'};
+}
+
+}  // namespace shoal

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+
+#include "parallel/communicator.h"
+
+namespace shoal {
+
+/// What to do when the run folder holds an earlier run (recipe key run.on_existing).
+enum class OnExisting { kFail, kResume, kNew, kOverwrite };
+
+/// Where a run writes. Only rank 0 writes here, but for logs and checkpoint shards.
+struct RunFolder {
+  std::string path;
+  bool resume = false;  ///< an earlier run is to be continued if it has a checkpoint
+
+  std::string checkpoints() const { return path + "/ckpt"; }
+  std::string logs() const { return path + "/log"; }
+  std::string file(const std::string& name) const { return path + "/" + name; }
+};
+
+/// Chooses and creates `<root>/<name>`; rank 0 decides, all ranks agree. Collective.
+/// kNew takes the first free of name, name-2, name-3 …; kOverwrite removes what was there.
+/// Throws ConfigError on every rank under kFail when the folder is not empty, StorageError if it
+/// cannot be created.
+RunFolder open_run_folder(const std::string& root, const std::string& name, OnExisting policy,
+                          Communicator& world);
+
+}  // namespace shoal
