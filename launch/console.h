@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace shoal {
+
+/// One interval of training as the console shows it. Rates cover the interval, the rest its last
+/// step.
+struct Progress {
+  int64_t step = 0, total_steps = 0;
+  double loss = 0, lr = 0, grad_norm = 0;
+  double samples_per_second = 0;  ///< all ranks
+  int64_t ranks = 1;
+  std::optional<double> dropped_share;  ///< of the routed choices; unset without MoE layers
+  std::optional<double> load_max_over_mean;
+  double all_to_all_ms = 0;     ///< per step, waiting for exchanges, this rank
+  double data_wait_share = 0;   ///< of the interval's time
+  int64_t memory_bytes = 0;     ///< resident set of this rank
+  double seconds_left = 0;
+};
+
+/// `step 50/1560 loss 1.8342 lr 1.2e-03 |g| 0.91 3120 img/s (1560/rank) …`
+std::string progress_line(const Progress& progress);
+
+/// `1h02m`, `3m20s`, `12s`.
+std::string human_seconds(double seconds);
+/// `512 MiB`, `1.2 GiB`.
+std::string human_bytes(double bytes);
+
+/// Rows of cells as text, columns aligned, the first row underlined.
+std::string text_table(const std::vector<std::vector<std::string>>& rows);
+
+/// Rank 0's progress on standard error: on a terminal one line that is rewritten in place, with a
+/// bar; elsewhere one line an interval, so that log files stay readable.
+class Console {
+ public:
+  /// `terminal`: rewrite in place; `width`: columns of the terminal.
+  Console(std::FILE* stream, bool terminal, int64_t width);
+  void show(const Progress& progress);
+  /// Prints a whole line above the bar.
+  void print(const std::string& line);
+  /// Leaves the bar where it is and starts a new line.
+  void finish();
+
+ private:
+  void clear_bar();
+
+  std::FILE* stream_;
+  bool terminal_;
+  int64_t width_;
+  bool bar_shown_ = false;
+};
+
+/// A console on standard error.
+Console make_console();
+
+/// Resident memory of this process, from /proc.
+int64_t resident_bytes();
+
+}  // namespace shoal
