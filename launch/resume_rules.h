@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace shoal {
+
+/// A leaf of the resolved recipe that differs between a checkpoint and the recipe that resumes it.
+struct RecipeDifference {
+  std::string path;  ///< `model.width`
+  std::string before, after;
+};
+
+/// What changing a recipe key means for a run that is resumed.
+enum class KeyRole {
+  kFree,    ///< where and how to run: may differ silently
+  kWarned,  ///< changes the rest of the training on purpose: may differ, with a warning
+  kFixed,   ///< what is trained: may not differ
+};
+
+KeyRole role_of_key(const std::string& path);
+
+/// The differences that deserve a warning. Throws Error (exit 12) with a two-column list if a
+/// fixed key differs, unless `override_fixed`.
+std::vector<RecipeDifference> check_resume(const std::vector<RecipeDifference>& differences,
+                                           bool override_fixed);
+
+/// Two columns, `path: before -> after`, one line each.
+std::string describe(const std::vector<RecipeDifference>& differences);
+
+}  // namespace shoal
