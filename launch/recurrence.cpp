@@ -1,25 +1,26 @@
 #include "launch/recurrence.h"
 
-#include <algorithm>
-
 namespace shoal {
 
 bool falls_on(const Duration& every, int64_t step, const StepScale& scale) {
   if (step <= 0) return false;
-  const int64_t first = std::max<int64_t>(1, to_steps(every, scale));
-  // Rounding up makes the k-th multiple at most k * first, and more than k * (first - 1).
-  int64_t low = step / first;
-  int64_t high = first > 1 ? step / (first - 1) + 1 : step;
+  const auto multiple = [&](int64_t k) {
+    return to_steps({every.unit, every.count * k, every.scale}, scale);
+  };
+  int64_t low = 1, high = 1;  // the first k whose multiple reaches step lies in [low, high]
+  while (multiple(high) < step) {
+    low = high + 1;
+    high *= 2;
+  }
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
-    const Duration multiple{every.unit, every.count * middle, every.scale};
-    if (to_steps(multiple, scale) < step) {
+    if (multiple(middle) < step) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  return low >= 1 && to_steps({every.unit, every.count * low, every.scale}, scale) == step;
+  return multiple(low) == step;
 }
 
 Recurrence::Recurrence(const Duration& every, const StepScale& scale, Clock::time_point start)
