@@ -1,0 +1,92 @@
+#include "runtime/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "runtime/error.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Metrics : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("shoal_metrics_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string path(const char* name) const { return (folder_ / name).string(); }
+  std::string text(const char* name) const {
+    std::ifstream file(path(name));
+    std::stringstream all;
+    all << file.rdbuf();
+    return all.str();
+  }
+  static MetricsRecord record(int64_t step) {
+    return MetricsRecord().add("step", step).add_exact("loss", 1.0 / 3.0);
+  }
+
+ private:
+  fs::path folder_;
+};
+
+TEST_F(Metrics, HexFloatsHoldEveryBit) {
+  for (const double value : {1.0 / 3.0, -0.0, 5e-324, 1e300}) {
+    EXPECT_EQ(std::signbit(std::strtod(hex_float(value).c_str(), nullptr)), std::signbit(value));
+    EXPECT_EQ(std::strtod(hex_float(value).c_str(), nullptr), value);
+  }
+}
+
+TEST_F(Metrics, WritesOneObjectALineInTheOrderOfItsKeys) {
+  JsonLines lines(path("m.jsonl"), 0);
+  lines.write(record(1));
+  EXPECT_EQ(text("m.jsonl"),
+            "{\"step\":1,\"loss\":0.3333333333333333,\"loss_hex\":\"0x1.5555555555555p-2\"}\n");
+}
+
+TEST_F(Metrics, NotFiniteNumbersAreNullWithTheirHexText) {
+  const std::string json = MetricsRecord().add_exact("loss", std::nan("")).to_json();
+  EXPECT_THAT(json, HasSubstr("\"loss\":null"));
+  EXPECT_THAT(json, HasSubstr("nan"));
+}
+
+TEST_F(Metrics, ResumeDropsLaterAndBrokenLines) {
+  {
+    JsonLines lines(path("m.jsonl"), 0);
+    for (int64_t step = 1; step <= 5; ++step) lines.write(record(step));
+  }
+  std::ofstream(path("m.jsonl"), std::ios::app) << "{\"step\":2,\"lo";
+  JsonLines resumed(path("m.jsonl"), 3);
+  resumed.write(record(4));
+  const std::string all = text("m.jsonl");
+  EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 4);
+  EXPECT_THAT(all, HasSubstr("\"step\":4"));
+  EXPECT_THAT(all, testing::Not(HasSubstr("\"step\":5")));
+}
+
+TEST_F(Metrics, CsvKeepsItsHeaderAndColumnsOverAResume) {
+  {
+    CsvTable table(path("m.csv"), {"step", "loss", "top1"}, 0);
+    table.write(record(1));
+    table.write(record(2));
+  }
+  CsvTable resumed(path("m.csv"), {"step", "loss", "top1"}, 1);
+  resumed.write(MetricsRecord().add("step", int64_t{2}).add("top1", 0.5).add("other", 1.0));
+  EXPECT_EQ(text("m.csv"), "step,loss,top1\n1,0.3333333333333333,\n2,,0.5\n");
+}
+
+TEST_F(Metrics, AFolderThatIsMissingIsAStorageError) {
+  EXPECT_THROW(JsonLines(path("none/m.jsonl"), 0), StorageError);
+}
+
+}  // namespace
+}  // namespace shoal
