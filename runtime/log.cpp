@@ -53,21 +53,21 @@ void Log::say(const std::string& text) {
 }
 
 void Log::info(const std::string& text) {
-  if (file_) file_->info(text);
+  if (file_) file_->info("{}", text);
   say(text);
 }
 
 void Log::detail(const std::string& text) {
-  if (file_) file_->debug(text);
+  if (file_) file_->debug("{}", text);
 }
 
 void Log::warn(const std::string& text) {
-  if (file_) file_->warn(text);
+  if (file_) file_->warn("{}", text);
   say("warning: " + text);
 }
 
 void Log::error(const std::string& text) {
-  if (file_) file_->error(text);
+  if (file_) file_->error("{}", text);
   say("error: " + text);
 }
 
