@@ -23,6 +23,14 @@ target_link_libraries(shoal_base INTERFACE shoal_warnings yaml-cpp fmt::fmt Open
 target_include_directories(shoal_base SYSTEM INTERFACE
   ${SHOAL_NLOHMANN_INCLUDE} ${SHOAL_CLI11_INCLUDE})
 
+# The wheel carries an fmt of its own beside torch's headers, of another version than the library
+# that spdlog and we link: ours has to be found first.
+find_path(SHOAL_FMT_INCLUDE fmt/format.h NO_CMAKE_PATH REQUIRED)
+mark_as_advanced(SHOAL_FMT_INCLUDE)
+file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/first_include")
+file(CREATE_LINK "${SHOAL_FMT_INCLUDE}/fmt" "${CMAKE_BINARY_DIR}/first_include/fmt" SYMBOLIC)
+target_include_directories(shoal_base SYSTEM BEFORE INTERFACE "${CMAKE_BINARY_DIR}/first_include")
+
 add_library(shoal_torch INTERFACE)
 # at::parallel_for is serial in files compiled without -fopenmp.
 target_compile_options(shoal_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
