@@ -59,6 +59,8 @@ class OptionalType : public Type {
   /// Puts a default value in and returns it.
   virtual void* emplace(void* object) const = 0;
   virtual void reset(void* object) const = 0;
+  /// A default value on its own.
+  virtual std::shared_ptr<void> make_element() const = 0;
 };
 
 class ListType : public Type {
@@ -69,6 +71,8 @@ class ListType : public Type {
   virtual const void* at(const void* object, std::size_t index) const = 0;
   virtual void* append(void* object) const = 0;
   virtual void clear(void* object) const = 0;
+  /// A default element on its own.
+  virtual std::shared_ptr<void> make_element() const = 0;
 };
 
 struct FieldInfo {
@@ -85,6 +89,8 @@ class StructType : public Type {
   StructType() : Type(Kind::kStruct) {}
   virtual const std::vector<FieldInfo>& fields() const = 0;
   virtual void validate(const void* object, Problems& problems) const = 0;
+  /// A default-constructed object.
+  virtual std::shared_ptr<void> make() const = 0;
 };
 
 /// One registered member of an open set of classes, as far as recipes see it.
@@ -183,6 +189,7 @@ struct TypeFor<std::optional<T>> {
       return &static_cast<Optional*>(object)->emplace();
     }
     void reset(void* object) const override { static_cast<Optional*>(object)->reset(); }
+    std::shared_ptr<void> make_element() const override { return std::make_shared<T>(); }
   };
   static const Type& get() {
     static const Concrete type;
@@ -206,6 +213,7 @@ struct TypeFor<std::vector<T>> {
       return &static_cast<List*>(object)->emplace_back();
     }
     void clear(void* object) const override { static_cast<List*>(object)->clear(); }
+    std::shared_ptr<void> make_element() const override { return std::make_shared<T>(); }
   };
   static const Type& get() {
     static const Concrete type;
@@ -240,6 +248,7 @@ struct TypeFor<Options> {
         static_cast<const Options*>(object)->validate(problems);
       }
     }
+    std::shared_ptr<void> make() const override { return std::make_shared<Options>(); }
 
    private:
     std::vector<FieldInfo> fields_;

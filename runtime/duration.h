@@ -55,7 +55,7 @@ std::optional<Duration> parse_duration(std::string_view text, std::string& probl
 /// Canonical text; parse_duration(to_text(d)) == d.
 std::string to_text(const Duration& duration);
 
-/// "step, ep, tok, time (s, min, h, d) or %", only those in `units`.
+/// "step, ep, tok, s, min, h, d or %", only those in `units`.
 std::string describe_units(unsigned units);
 
 }  // namespace shoal

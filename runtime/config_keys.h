@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/config_schema.h"
+
+namespace shoal::config {
+
+/// One recipe key as `keys` and the reference show it.
+struct KeyInfo {
+  std::string path;           ///< "train.batch", "model.losses[].weight"
+  std::string only_for;       ///< "optimizer 'lamb'": the key exists with that choice; may be ""
+  std::string type;           ///< "integer", "one of: a, b"
+  std::string range;          ///< "at least 1"; may be ""
+  std::string unit;           ///< "samples"; may be ""
+  std::string default_value;  ///< as a recipe would write it; "" if required
+  std::string doc;
+  bool is_required = false;
+  std::vector<std::pair<std::string, std::string>> choices;  ///< name and doc of each member
+};
+
+/// Every key below an options struct, in the order of its fields(); the keys of each member of a
+/// choice follow the key that names the member.
+std::vector<KeyInfo> list_keys(const StructType& type);
+
+/// The keys whose path is `prefix` or lies below it, one paragraph each. Returns how many.
+std::size_t print_keys(const std::vector<KeyInfo>& keys, const std::string& prefix,
+                       std::ostream& out);
+
+}  // namespace shoal::config

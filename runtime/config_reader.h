@@ -1,0 +1,71 @@
+#pragma once
+
+#include <string>
+
+#include "runtime/config_node.h"
+#include "runtime/config_schema.h"
+#include "runtime/recipe_document.h"
+
+namespace shoal::config {
+
+/// What to do with a value that needs an environment variable that is not set.
+enum class UnsetVariable {
+  kRefuse,  ///< a mistake, at the value: for runs
+  kKeep,    ///< a text keeps `${env:X}`, anything else its default: for `check` and `show`
+};
+
+/// Reads `root` into `options`, a default-constructed object of the struct type `type`. Every
+/// mistake goes to `diagnostics`: unknown keys (with the nearest known one), missing required keys
+/// (at their section), values of the wrong type or out of range (at the value), and what
+/// validate() finds in structs without such mistakes.
+void read_into(const StructType& type, void* options, const Node& root, UnsetVariable unset,
+               Diagnostics& diagnostics);
+
+/// What load_options returns: the options, and where each came from.
+template <class Options>
+struct Loaded {
+  Options options;
+  Document document;
+};
+
+/// Reads a recipe file and overrides into Options. Throws ConfigError with all mistakes.
+template <class Options>
+Loaded<Options> load_options(const RecipeSource& source,
+                             UnsetVariable unset = UnsetVariable::kRefuse) {
+  Diagnostics diagnostics;
+  Loaded<Options> loaded{Options{}, load_document(source, diagnostics)};
+  if (!loaded.document.is_readable) diagnostics.throw_if_any();
+  read_into(static_cast<const StructType&>(type_of<Options>()), &loaded.options,
+            loaded.document.root, unset, diagnostics);
+  diagnostics.throw_if_any();
+  return loaded;
+}
+
+/// The same from a text, named `name` in messages.
+template <class Options>
+Loaded<Options> load_options_text(const std::string& text, const std::string& name,
+                                  const RecipeSource& source = {},
+                                  UnsetVariable unset = UnsetVariable::kRefuse) {
+  Diagnostics diagnostics;
+  Loaded<Options> loaded{Options{}, load_document_text(text, name, source, diagnostics)};
+  if (!loaded.document.is_readable) diagnostics.throw_if_any();
+  read_into(static_cast<const StructType&>(type_of<Options>()), &loaded.options,
+            loaded.document.root, unset, diagnostics);
+  diagnostics.throw_if_any();
+  return loaded;
+}
+
+/// A Problems that maps paths, relative to `section`, to their places in a recipe.
+class LocatedProblems : public Problems {
+ public:
+  LocatedProblems(const Node& root, std::string section, Diagnostics& diagnostics)
+      : root_(root), section_(std::move(section)), diagnostics_(diagnostics) {}
+  void add(std::string_view path, std::string_view what) override;
+
+ private:
+  const Node& root_;
+  std::string section_;
+  Diagnostics& diagnostics_;
+};
+
+}  // namespace shoal::config

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shoal {
+
+/// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate nearest to `word`, if its distance is at most 2 and at most half the longer of the
+/// two; "" if there is none. Ties go to the earlier candidate.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+/// "; did you mean 'X'?" for the nearest candidate, "" without one.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
+/// "a, b, c".
+std::string join_words(const std::vector<std::string>& words, std::string_view separator = ", ");
+
+}  // namespace shoal
