@@ -113,7 +113,8 @@ std::string describe(const Node& node) {
     text.pop_back();  // never half a character
   }
   if (text.size() < node.text.size()) text += "...";
-  return node.is_quoted ? "the quoted text \"" + text + "\"" : "'" + text + "'";
+  const bool is_quoted = node.is_quoted && !node.has_unset_variable;
+  return is_quoted ? "the quoted text \"" + text + "\"" : "'" + text + "'";
 }
 
 void Diagnostics::add(const Position& position, std::string_view path, const std::string& what) {

@@ -71,6 +71,8 @@ std::string describe(const Node& node);
 class Diagnostics {
  public:
   void add(const Position& position, std::string_view path, const std::string& what);
+  /// Counts mistakes that are not worth a line.
+  void add_hidden(std::size_t count) { num_hidden_ += count; }
   std::size_t size() const { return mistakes_.size(); }
   bool is_full() const { return mistakes_.size() >= kMaxShown; }
   /// One line a mistake in the order of the files, `FILE:LINE:COL: PATH: what`; 100 at most, then a

@@ -87,6 +87,7 @@ class Reader {
       diagnostics_.add(unknown.position, join_path(unknown.path, unknown.key),
                        "unknown key" + unknown.note + hint);
     }
+    diagnostics_.add_hidden(num_unlisted_);
   }
 
  private:
@@ -157,7 +158,7 @@ class Reader {
       note(node.position, place.path,
            "needs an environment variable that is not set: " + describe(node));
     } else if (node.kind != Node::Kind::kScalar) {
-      refuse(place, "the name of a " + noun);
+      refuse(place, "the name of " + with_article(noun));
     } else if (const MemberInfo* member = set.find(node.text)) {
       return member;
     } else {
@@ -201,7 +202,7 @@ class Reader {
   void note_unknown(const Section& section, const Entry& entry, const std::string& path) {
     ++num_mistakes_;
     if (unknown_.size() >= Diagnostics::kMaxShown) {
-      diagnostics_.add(entry.position, join_path(path, entry.key), "unknown key");
+      ++num_unlisted_;
       return;
     }
     Unknown unknown{path, entry.key, owners_note(section, entry.key), entry.position,
@@ -328,6 +329,7 @@ class Reader {
   const UnsetVariable unset_;
   Diagnostics& diagnostics_;
   std::vector<Unknown> unknown_;
+  std::size_t num_unlisted_ = 0;  ///< unknown keys beyond those in unknown_
   std::size_t num_mistakes_ = 0;
 };
 

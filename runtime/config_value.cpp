@@ -75,16 +75,11 @@ std::string read_enum(const EnumType& type, void* object, const Node& node) {
   return "";
 }
 
-std::string article(const std::string& noun) {
-  const bool is_vowel = std::string_view("aeiou").find(noun[0]) != std::string_view::npos;
-  return (is_vowel ? "an " : "a ") + noun;
-}
-
 std::string expectation(const Type& type, const FieldRules& rules) {
   const std::string text = type_text(type, rules);
   const bool is_counted = type.kind() == Kind::kInteger || type.kind() == Kind::kNumber ||
                           type.kind() == Kind::kDuration;
-  return is_counted ? article(text) : text;
+  return is_counted ? with_article(text) : text;
 }
 
 }  // namespace
@@ -136,6 +131,11 @@ std::string write_single(const Type& type, const void* object) {
     default:
       throw std::logic_error("not a single value");
   }
+}
+
+std::string with_article(const std::string& noun) {
+  const bool is_vowel = std::string_view("aeiou").find(noun[0]) != std::string_view::npos;
+  return (is_vowel ? "an " : "a ") + noun;
 }
 
 std::string range_text(const Range& range) {

@@ -22,6 +22,9 @@ std::string range_text(const Range& range);
 /// What messages and `keys` call a type: "integer", "list of text", "one of: slot_major, position".
 std::string type_text(const Type& type, const FieldRules& rules);
 
+/// "an integer", "a number".
+std::string with_article(const std::string& noun);
+
 std::vector<std::string> enum_words(const EnumType& type);
 std::vector<std::string> member_names(const MemberSet& set);
 

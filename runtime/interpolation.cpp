@@ -223,7 +223,8 @@ class Interpolator {
       rest.remove_prefix(std::min(rest.size(), key.size() + 1));
       Entry* entry = node->find(key);
       if (!entry) {
-        note(from, path, "no such key: '" + reference + "'" + suggest(*node, walked, key, rest));
+        note(from, path,
+             "this recipe does not set '" + reference + "'" + suggest(*node, walked, key, rest));
         return nullptr;
       }
       node = &entry->value;
@@ -241,7 +242,7 @@ class Interpolator {
     std::vector<std::string> keys;
     for (const Entry& entry : section.entries) keys.push_back(entry.key);
     const std::string best = nearest(key, keys);
-    if (best.empty()) return " is set in this recipe";
+    if (best.empty()) return "";
     return "; did you mean '" + join_path(join_path(walked, best), rest) + "'?";
   }
 

@@ -87,7 +87,7 @@ class FileLoader {
   }
 
   std::optional<Node> read_root(const std::string& text, const Position& start) {
-    std::optional<Node> root = read_yaml(text, start, diagnostics_);
+    std::optional<Node> root = read_yaml(text, start, "", diagnostics_);
     if (!root) return std::nullopt;
     if (root->kind == Node::Kind::kNull) return fail(root->position, "", "empty document");
     if (root->kind != Node::Kind::kMap) {
@@ -187,7 +187,7 @@ class Overrider {
     if (!check_path(path, start)) return;
     Position value_start = start;
     value_start.column += static_cast<int>(equals) + 1;
-    std::optional<Node> value = read_yaml(text.substr(equals + 1), value_start, diagnostics_);
+    std::optional<Node> value = read_yaml(text.substr(equals + 1), value_start, path, diagnostics_);
     if (!value) value.emplace().is_broken = true;
     if (value->kind == Node::Kind::kNull) value->position = value_start;
     set(path, start, std::move(*value));

@@ -21,8 +21,9 @@ struct Stop {};
 /// follows aliases and forgets tags.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  TreeBuilder(const std::string& text, const Position& start, Diagnostics& diagnostics)
-      : text_(text), start_(start), diagnostics_(diagnostics) {}
+  TreeBuilder(const std::string& text, const Position& start, const std::string& path,
+              Diagnostics& diagnostics)
+      : text_(text), start_(start), path_(path), diagnostics_(diagnostics) {}
 
   bool has_document() const { return has_document_; }
   Node take_root() { return std::move(root_); }
@@ -99,8 +100,21 @@ class TreeBuilder : public YAML::EventHandler {
     std::unordered_map<std::string, int> line_of_key;
   };
 
+  /// Dotted path of the value that is read next.
+  std::string path() const {
+    std::string path = path_;
+    for (const Frame& frame : frames_) {
+      if (frame.node.kind == Node::Kind::kList) {
+        path += "[" + std::to_string(frame.node.items.size()) + "]";
+      } else if (frame.has_key) {
+        path = join_path(path, frame.key);
+      }
+    }
+    return path;
+  }
+
   void note(const YAML::Mark& mark, const std::string& what) {
-    diagnostics_.add(at(mark), "", what);
+    diagnostics_.add(at(mark), path(), what);
   }
   [[noreturn]] void fail(const YAML::Mark& mark, const std::string& what) {
     note(mark, what);
@@ -180,32 +194,32 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void take_key(Frame& frame, Node& node) {
-    frame.has_key = true;
     frame.is_key_valid = !node.is_broken && check_key(frame, node);
+    frame.has_key = true;
     frame.key = std::move(node.text);
     frame.key_position = node.position;
   }
 
   bool check_key(Frame& frame, const Node& node) {
     if (node.kind != Node::Kind::kScalar) {
-      diagnostics_.add(node.position, "", "a key must be plain text, found " + describe(node));
+      diagnostics_.add(node.position, path(), "a key must be plain text, found " + describe(node));
       return false;
     }
     if (node.text == "<<" && !node.is_quoted) {
-      diagnostics_.add(node.position, "", "merge key '<<' is not supported; use include");
+      diagnostics_.add(node.position, path(), "merge key '<<' is not supported; use include");
       return false;
     }
     const auto [first, is_new] = frame.line_of_key.try_emplace(node.text, node.position.line);
     if (!is_new) {
-      diagnostics_.add(
-          node.position, "",
-          node.text + ": duplicate key, first given in line " + std::to_string(first->second));
+      diagnostics_.add(node.position, join_path(path(), node.text),
+                       "duplicate key, first given in line " + std::to_string(first->second));
     }
     return is_new;
   }
 
   const std::string& text_;
   const Position& start_;
+  const std::string& path_;
   Diagnostics& diagnostics_;
   std::vector<Frame> frames_;
   Node root_;
@@ -234,6 +248,12 @@ std::optional<std::size_t> find_control_character(const std::string& text) {
   return std::nullopt;
 }
 
+std::string syntax_hint(const std::string& text, const std::string& message) {
+  const bool is_flow = message.find("flow") != std::string::npos;
+  const bool has_reference = text.find("${") != std::string::npos;
+  return is_flow && has_reference ? "; inside {...} or [...] a reference needs quotes" : "";
+}
+
 bool check_bytes(const std::string& text, const Position& start, Diagnostics& diagnostics) {
   if (text.size() > kMaxRecipeBytes) {
     diagnostics.add(start, "", "larger than 1 MiB; this is no recipe");
@@ -253,11 +273,11 @@ bool check_bytes(const std::string& text, const Position& start, Diagnostics& di
 }  // namespace
 
 std::optional<Node> read_yaml(const std::string& original, const Position& start,
-                              Diagnostics& diagnostics) {
+                              const std::string& path, Diagnostics& diagnostics) {
   if (!check_bytes(original, start, diagnostics)) return std::nullopt;
   const bool has_byte_order_mark = original.starts_with("\xef\xbb\xbf");
   const std::string text = has_byte_order_mark ? original.substr(3) : original;
-  TreeBuilder builder(text, start, diagnostics);
+  TreeBuilder builder(text, start, path, diagnostics);
   try {
     std::istringstream stream(text);
     YAML::Parser parser(stream);
@@ -267,7 +287,7 @@ std::optional<Node> read_yaml(const std::string& original, const Position& start
     return std::nullopt;
   } catch (const YAML::Exception& error) {
     const Position position = error.mark.is_null() ? start : builder.at(error.mark);
-    diagnostics.add(position, "", "not YAML: " + error.msg);
+    diagnostics.add(position, path, "not YAML: " + error.msg + syntax_hint(text, error.msg));
     return std::nullopt;
   }
   Node root = builder.take_root();
