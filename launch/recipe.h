@@ -1,0 +1,195 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "launch/run_folder.h"
+#include "models/backbone.h"
+#include "models/task.h"
+#include "runtime/config.h"
+#include "runtime/config_reader.h"
+#include "runtime/data_source.h"
+#include "runtime/optimizer.h"
+#include "runtime/registry.h"
+#include "runtime/schedule.h"
+
+namespace shoal {
+
+enum class Precision { kFloat32, kFloat64 };
+
+template <>
+struct EnumNames<Precision> {
+  static constexpr std::array names{std::pair{Precision::kFloat32, "float32"},
+                                    std::pair{Precision::kFloat64, "float64"}};
+};
+
+enum class DeviceKind { kAuto, kCpu, kCuda };
+
+template <>
+struct EnumNames<DeviceKind> {
+  static constexpr std::array names{std::pair{DeviceKind::kAuto, "auto"},
+                                    std::pair{DeviceKind::kCpu, "cpu"},
+                                    std::pair{DeviceKind::kCuda, "cuda"}};
+};
+
+template <>
+struct EnumNames<OnExisting> {
+  static constexpr std::array names{std::pair{OnExisting::kFail, "fail"},
+                                    std::pair{OnExisting::kResume, "resume"},
+                                    std::pair{OnExisting::kNew, "new"},
+                                    std::pair{OnExisting::kOverwrite, "overwrite"}};
+};
+
+/// Durations that count optimizer steps.
+inline constexpr AcceptedUnits kCountedUnits =
+    accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
+
+/// `run`: where and how.
+struct RunOptions {
+  std::string name = "run";
+  std::string root = "runs";
+  OnExisting on_existing = OnExisting::kFail;
+  int64_t seed = 1;
+  DeviceKind device = DeviceKind::kAuto;
+  std::optional<int64_t> threads;
+  std::optional<Duration> stop_after;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("name", &RunOptions::name, "folder of the run below root", not_empty()),
+        field("root", &RunOptions::root, "folder that holds the runs", not_empty()),
+        field("on_existing", &RunOptions::on_existing, "what to do if the run folder exists"),
+        field("seed", &RunOptions::seed, "key of every random draw", at_least(0)),
+        field("device", &RunOptions::device, "auto: cuda if the plug-in and a GPU are there"),
+        field("threads", &RunOptions::threads, "threads of a rank", at_least(1),
+              unset_word("auto")),
+        field("stop_after", &RunOptions::stop_after,
+              "stop in order, counted from the start of the process", unset_word("never"),
+              accepts(DurationUnit::kStep, DurationUnit::kSecond))};
+  }
+};
+
+/// `model`: the backbone with its keys, and where weights come from.
+struct ModelOptions {
+  Choice<Backbone> backbone;
+  std::optional<std::string> init_from;
+
+  static constexpr auto fields() {
+    return std::tuple{inlined(&ModelOptions::backbone),
+                      field("init_from", &ModelOptions::init_from,
+                            "checkpoint or run whose weights training starts from",
+                            unset_word("none"))};
+  }
+};
+
+/// `train`: how long, and what a step is.
+struct TrainOptions {
+  Duration duration;
+  int64_t batch = 0;
+  int64_t group = 8;
+  int64_t accumulate = 1;
+  double clip_norm = 0.0;
+  Precision precision = Precision::kFloat32;
+  Duration log_every = Duration::steps(50);
+  int64_t max_nonfinite_steps = 3;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        required("duration", &TrainOptions::duration, "length of the training", above(0),
+                 kCountedUnits),
+        required("batch", &TrainOptions::batch, "samples of an optimizer step, over all ranks",
+                 at_least(1), unit("samples")),
+        field("group", &TrainOptions::group,
+              "samples that are compared with each other while routing", at_least(1),
+              unit("samples")),
+        field("accumulate", &TrainOptions::accumulate, "micro-steps of a step", at_least(1)),
+        field("clip_norm", &TrainOptions::clip_norm, "largest gradient norm; 0 = no limit",
+              at_least(0.0)),
+        field("precision", &TrainOptions::precision, "of weights, activations and state"),
+        field("log_every", &TrainOptions::log_every, "steps between lines of metrics", above(0),
+              kCountedUnits),
+        field("max_nonfinite_steps", &TrainOptions::max_nonfinite_steps,
+              "steps in a row with non-finite gradients after which training ends (exit 30)",
+              at_least(1))};
+  }
+};
+
+/// `evaluate`: how often the validation split is run through.
+struct EvaluateOptions {
+  std::optional<Duration> every = Duration::epochs(1);
+
+  static constexpr auto fields() {
+    return std::tuple{field("every", &EvaluateOptions::every,
+                            "how often; also at the end. never: not at all", above(0),
+                            unset_word("never"))};
+  }
+};
+
+/// `checkpoint`: how often, and which stay. Training always ends with one.
+struct CheckpointOptions {
+  std::optional<Duration> every = Duration::epochs(1);
+  int64_t keep_last = 2;
+  int64_t keep_best = 1;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("every", &CheckpointOptions::every, "how often; also at the end", above(0),
+              unset_word("never")),
+        field("keep_last", &CheckpointOptions::keep_last, "newest checkpoints that stay",
+              at_least(1)),
+        field("keep_best", &CheckpointOptions::keep_best, "best checkpoints that stay",
+              at_least(0))};
+  }
+};
+
+/// `parallel`: how the world is used. Replicas follow from the world size.
+struct ParallelOptions {
+  int64_t expert_ranks = 1;
+  bool uneven = false;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("expert_ranks", &ParallelOptions::expert_ranks,
+              "neighbouring ranks over which units are spread", at_least(1)),
+        field("uneven", &ParallelOptions::uneven,
+              "allow unequal numbers of units a rank")};
+  }
+};
+
+/// A whole recipe.
+struct Recipe {
+  RunOptions run;
+  DataOptions data;
+  ModelOptions model;
+  Choice<Task> task;
+  Choice<Optimizer> optimizer{"adamw"};
+  Choice<Schedule> schedule{"cosine"};
+  TrainOptions train;
+  EvaluateOptions evaluate;
+  CheckpointOptions checkpoint;
+  ParallelOptions parallel;
+
+  static constexpr auto fields() {
+    return std::tuple{field("run", &Recipe::run, "where and how to run"),
+                      required("data", &Recipe::data, "what to train on"),
+                      required("model", &Recipe::model, "what to train"),
+                      required("task", &Recipe::task, "what to train for"),
+                      field("optimizer", &Recipe::optimizer, "how weights are updated"),
+                      field("schedule", &Recipe::schedule, "how the learning rate changes"),
+                      required("train", &Recipe::train, "how long, and what a step is"),
+                      field("evaluate", &Recipe::evaluate, "when to evaluate"),
+                      field("checkpoint", &Recipe::checkpoint, "when to save, and what stays"),
+                      field("parallel", &Recipe::parallel, "how the ranks are used")};
+  }
+  /// batch / accumulate is a multiple of group.
+  void validate(Problems& problems) const;
+};
+
+using LoadedRecipe = config::Loaded<Recipe>;
+
+}  // namespace shoal
