@@ -9,16 +9,12 @@
 
 #include "moe/moe_layer.h"
 #include "parallel/build_context.h"
+#include "runtime/image_shape.h"
 #include "runtime/module.h"
 #include "runtime/registry.h"
 #include "runtime/step_context.h"
 
 namespace shoal {
-
-/// Size of one input image, [channels, height, width] pixels.
-struct ImageShape {
-  int64_t channels = 3, height = 32, width = 32;
-};
 
 /// b images on this rank, D features.
 struct ModelOutput {
