@@ -1,5 +1,6 @@
 #include "runtime/cifar_records.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -15,6 +16,7 @@ namespace shoal {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::HasSubstr;
 
 constexpr CifarLayout kTen{10};
 constexpr CifarLayout kHundred{100};
@@ -68,8 +70,6 @@ std::string refusal_of_file(const std::string& path, CifarLayout layout) {
   return refusal([&] { CifarFile(path, layout); });
 }
 
-#define EXPECT_HAS(text, part) EXPECT_PRED_FORMAT2(::testing::IsSubstring, part, text)
-
 TEST_F(CifarRecords, ReadsLabelAndPixelsOfEachRecord) {
   const CifarFile file(write("a.bin", make_records(kTen, {3, 0, 9})), kTen);
   ASSERT_EQ(file.size(), 3);
@@ -103,75 +103,76 @@ TEST_F(CifarRecords, RefusesEverySizeThatIsNoPositiveMultiple) {
   for (const size_t size : {0u, 1u, 3072u, 3074u, 6145u}) {
     const std::string text = refusal_of_file(
         write("cut.bin", {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)}), kTen);
-    EXPECT_HAS(text, "cut.bin");
-    EXPECT_HAS(text, "positive multiple of 3073 bytes");
+    EXPECT_THAT(text, HasSubstr("cut.bin"));
+    EXPECT_THAT(text, HasSubstr("positive multiple of 3073 bytes"));
     if (size == 6145u) {
-      EXPECT_HAS(text, "record 1 has only 3072 of its bytes");
+      EXPECT_THAT(text, HasSubstr("record 1 has only 3072 of its bytes"));
     }
   }
-  EXPECT_HAS(refusal_of_file(write("cut.bin", whole), kHundred), "positive multiple of 3074");
+  EXPECT_THAT(refusal_of_file(write("cut.bin", whole), kHundred),
+              HasSubstr("positive multiple of 3074"));
 }
 
 TEST_F(CifarRecords, NamesTheOtherDatasetWhenTheSizeFitsIt) {
   const std::string hundred = write("train.bin", make_records(kHundred, {1, 2, 3}));
-  EXPECT_HAS(refusal_of_file(hundred, kTen), "set data.classes to 100");
+  EXPECT_THAT(refusal_of_file(hundred, kTen), HasSubstr("set data.classes to 100"));
   const std::string ten = write("data_batch_1.bin", make_records(kTen, {1, 2, 3}));
-  EXPECT_HAS(refusal_of_file(ten, kHundred), "set data.classes to 10");
+  EXPECT_THAT(refusal_of_file(ten, kHundred), HasSubstr("set data.classes to 10"));
 }
 
 TEST_F(CifarRecords, NamesFileRecordAndByteOfAWrongLabel) {
   std::vector<uint8_t> labels(300, 0);
   labels[297] = 10;
   const std::string text = refusal_of_file(write("a.bin", make_records(kTen, labels)), kTen);
-  EXPECT_HAS(text, "a.bin: record 297 (byte 912681): label 10, must be below 10");
-  EXPECT_HAS(text, "fetch it again");
+  EXPECT_THAT(text, HasSubstr("a.bin: record 297 (byte 912681): label 10, must be below 10"));
+  EXPECT_THAT(text, HasSubstr("fetch it again"));
 }
 
 TEST_F(CifarRecords, ChecksCoarseAndFineLabels) {
   std::vector<uint8_t> bytes = make_records(kHundred, {5, 100});
-  EXPECT_HAS(refusal_of_file(write("a.bin", bytes), kHundred),
-             "record 1 (byte 3075): fine label 100, must be below 100");
+  EXPECT_THAT(refusal_of_file(write("a.bin", bytes), kHundred),
+              HasSubstr("record 1 (byte 3075): fine label 100, must be below 100"));
   bytes = make_records(kHundred, {5, 6});
   bytes[3074] = 20;
-  EXPECT_HAS(refusal_of_file(write("a.bin", bytes), kHundred),
-             "record 1 (byte 3074): coarse label 20, must be below 20");
+  EXPECT_THAT(refusal_of_file(write("a.bin", bytes), kHundred),
+              HasSubstr("record 1 (byte 3074): coarse label 20, must be below 20"));
 }
 
 TEST_F(CifarRecords, ListsTheFolderWhenTheFileIsMissing) {
   write("data_batch_1.bin", {});
   write("test_batch.bin", {});
   const std::string text = refusal_of_file((folder_ / "data_batch_9.bin").string(), kTen);
-  EXPECT_HAS(text, "no 'data_batch_9.bin' in");
-  EXPECT_HAS(text, "which holds data_batch_1.bin, test_batch.bin");
-  EXPECT_HAS(text, "data.path must be the folder");
+  EXPECT_THAT(text, HasSubstr("no 'data_batch_9.bin' in"));
+  EXPECT_THAT(text, HasSubstr("which holds data_batch_1.bin, test_batch.bin"));
+  EXPECT_THAT(text, HasSubstr("data.path must be the folder"));
 }
 
 TEST_F(CifarRecords, ListsTheNearestFolderWhenTheFolderIsMissing) {
   fs::create_directory(folder_ / "cifar-10-batches-bin");
   const std::string text = refusal_of_file((folder_ / "cifar" / "deeper" / "a.bin").string(), kTen);
-  EXPECT_HAS(text, "no 'cifar' in");
-  EXPECT_HAS(text, "which holds cifar-10-batches-bin");
+  EXPECT_THAT(text, HasSubstr("no 'cifar' in"));
+  EXPECT_THAT(text, HasSubstr("which holds cifar-10-batches-bin"));
 }
 
 TEST_F(CifarRecords, ShortensALongFolderList) {
   for (int i = 10; i < 40; ++i) write("file_" + std::to_string(i), {});
   const std::string text = refusal_of_file((folder_ / "a.bin").string(), kTen);
-  EXPECT_HAS(text, "file_10, ");
-  EXPECT_HAS(text, "and 18 more");
+  EXPECT_THAT(text, HasSubstr("file_10, "));
+  EXPECT_THAT(text, HasSubstr("and 18 more"));
   EXPECT_EQ(text.find("file_39"), std::string::npos);
 }
 
 TEST_F(CifarRecords, SaysWhenTheFolderIsEmpty) {
-  EXPECT_HAS(refusal_of_file((folder_ / "a.bin").string(), kTen), "which is empty");
+  EXPECT_THAT(refusal_of_file((folder_ / "a.bin").string(), kTen), HasSubstr("which is empty"));
 }
 
 TEST_F(CifarRecords, RefusesFoldersPipesAndFilesUsedAsFolders) {
-  EXPECT_HAS(refusal_of_file(folder_.string(), kTen), "is not a regular file");
+  EXPECT_THAT(refusal_of_file(folder_.string(), kTen), HasSubstr("is not a regular file"));
   const std::string pipe = (folder_ / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_HAS(refusal_of_file(pipe, kTen), "is not a regular file");
+  EXPECT_THAT(refusal_of_file(pipe, kTen), HasSubstr("is not a regular file"));
   const std::string file = write("plain", {1});
-  EXPECT_HAS(refusal_of_file(file + "/a.bin", kTen), "no 'a.bin' in");
+  EXPECT_THAT(refusal_of_file(file + "/a.bin", kTen), HasSubstr("no 'a.bin' in"));
 }
 
 TEST_F(CifarRecords, NoticesAFileThatShrinksOrChangesWhileOpen) {
@@ -181,14 +182,15 @@ TEST_F(CifarRecords, NoticesAFileThatShrinksOrChangesWhileOpen) {
   changed.resize(2 * 3073);
   write("a.bin", changed);
   EXPECT_EQ(file.read(0).label, 1);
-  EXPECT_HAS(refusal([&] { file.read(1); }), "record 1 (byte 3073): label 77");
-  EXPECT_HAS(refusal([&] { file.read(2); }), "a.bin: record 2: the file became shorter");
+  EXPECT_THAT(refusal([&] { file.read(1); }), HasSubstr("record 1 (byte 3073): label 77"));
+  EXPECT_THAT(refusal([&] { file.read(2); }),
+              HasSubstr("a.bin: record 2: the file became shorter"));
 }
 
 TEST_F(CifarRecords, RefusesAnIndexOutsideTheFile) {
   const CifarFile file(write("a.bin", make_records(kTen, {1})), kTen);
-  EXPECT_HAS(refusal([&] { file.read(1); }), "record 1 of 1");
-  EXPECT_HAS(refusal([&] { file.read(-1); }), "record -1 of 1");
+  EXPECT_THAT(refusal([&] { file.read(1); }), HasSubstr("record 1 of 1"));
+  EXPECT_THAT(refusal([&] { file.read(-1); }), HasSubstr("record -1 of 1"));
 }
 
 }  // namespace
