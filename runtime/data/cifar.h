@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/data_source.h"
+
+namespace shoal {
+
+/// CIFAR-10 or CIFAR-100 in the official binary layout.
+class CifarSource : public DataSource {
+ public:
+  struct SplitOptions {
+    std::optional<std::vector<std::string>> files;
+
+    static constexpr auto fields() {
+      return std::tuple{field("files", &SplitOptions::files,
+                              "files in data.path; auto = those of the official split",
+                              unset_word("auto"), not_empty())};
+    }
+  };
+  struct Options {
+    std::optional<std::string> path;
+    int64_t classes = 10;
+    SplitOptions train;
+    SplitOptions valid;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("path", &Options::path,
+                "folder of the files, relative to the working directory; auto "
+                "= the archive's own "
+                "name, cifar-10-batches-bin or cifar-100-binary",
+                unset_word("auto"), not_empty()),
+          field("classes", &Options::classes, "10 = CIFAR-10, 100 = CIFAR-100 by fine labels"),
+          field("train", &Options::train, "what is trained on"),
+          field("valid", &Options::valid, "what is evaluated on")};
+    }
+    /// Refuses other class counts, a file named twice, and a file in both
+    /// splits.
+    void validate(Problems& problems) const;
+
+    /// The files of a split as they will be opened.
+    std::vector<std::string> paths(Split split) const;
+  };
+
+  explicit CifarSource(const Options& options) : options_(options) {}
+
+  ImageShape image_shape() const override;
+  int64_t num_classes() const override { return options_.classes; }
+  ChannelStats channel_stats() const override;
+  std::unique_ptr<SampleSet> open(Split split) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace shoal

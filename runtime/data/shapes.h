@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <tuple>
+
+#include "runtime/data_source.h"
+
+namespace shoal {
+
+/// Procedural images: one shape of random place, size, colours and pixel noise
+/// on a plain ground. Class c is kind c mod 10 (disc, square, triangle, cross,
+/// ring, horizontal and vertical stripes, diamond, diagonal cross, checkers);
+/// from 11 classes on, c / 10 is the band of hues in which the coloured part
+/// lies. All kinds look the same mirrored. Needs no files: an image is a
+/// function of (seed, split, index).
+class ShapesSource : public DataSource {
+ public:
+  struct TrainOptions {
+    int64_t samples = 8192;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("samples", &TrainOptions::samples, "images to train on", in_range(1, 1e12))};
+    }
+  };
+  struct ValidOptions {
+    int64_t samples = 2048;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("samples", &ValidOptions::samples, "images to evaluate on", in_range(1, 1e12))};
+    }
+  };
+  struct Options {
+    int64_t image_size = 32;
+    int64_t classes = 10;
+    double noise = 0.1;
+    int64_t seed = 0;
+    TrainOptions train;
+    ValidOptions valid;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("image_size", &Options::image_size, "height and width", unit("pixels"),
+                in_range(8, 4096)),
+          field("classes", &Options::classes, "number of classes", in_range(2, 10000)),
+          field("noise", &Options::noise, "largest change of a pixel value in [0, 1]",
+                in_range(0, 1)),
+          field("seed", &Options::seed, "of the images; run.seed leaves them alone", at_least(0)),
+          field("train", &Options::train, "what is trained on"),
+          field("valid", &Options::valid, "what is evaluated on; never the training images")};
+    }
+  };
+
+  explicit ShapesSource(const Options& options) : options_(options) {}
+
+  ImageShape image_shape() const override { return {3, options_.image_size, options_.image_size}; }
+  int64_t num_classes() const override { return options_.classes; }
+  ChannelStats channel_stats() const override;
+  std::unique_ptr<SampleSet> open(Split split) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace shoal
