@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+
+namespace shoal {
+
+/// A run of positions in the stream of samples: [first, first + count).
+struct SampleRange {
+  int64_t first = 0;
+  int64_t count = 0;
+
+  int64_t end() const { return first + count; }
+  bool operator==(const SampleRange&) const = default;
+};
+
+/// A run of routing groups.
+struct GroupShare {
+  int64_t first = 0;
+  int64_t count = 0;
+  bool operator==(const GroupShare&) const = default;
+};
+
+/// The groups of `rank` among `groups` spread over `world` ranks: [G·r/W,
+/// G·(r+1)/W), rounded down. Shares are contiguous, in rank order, and differ
+/// by one group at most; some may be empty.
+GroupShare share(int64_t groups, int64_t rank, int64_t world);
+
+/// The part of `micro`, a micro-step's samples over all ranks, that `rank`
+/// works on: whole groups of `group` samples counted from micro.first; only the
+/// last group of all may be short.
+SampleRange samples_of_rank(SampleRange micro, int64_t group, int64_t rank, int64_t world);
+
+/// How the stream is cut into optimizer steps, micro-steps and routing groups.
+struct StepCut {
+  int64_t batch = 0;       ///< samples of an optimizer step over all ranks
+  int64_t accumulate = 1;  ///< micro-steps of a step; batch / accumulate is a multiple of group
+  int64_t group = 8;       ///< samples that are compared with each other while routing
+
+  int64_t micro_samples() const { return batch / accumulate; }
+};
+
+/// Which sample stands at a position of the stream: number p mod N of epoch p /
+/// N, in an order keyed by (seed, epoch). Samples run on over epoch borders;
+/// nothing but the position is state.
+class DataOrder {
+ public:
+  /// num_samples = N; without `shuffle`, position p is sample p mod N.
+  DataOrder(uint64_t seed, int64_t num_samples, bool shuffle);
+
+  int64_t num_samples() const { return num_samples_; }
+  /// The sample at a position >= 0, N > 0. Safe from several threads at once.
+  int64_t sample_at(int64_t position) const;
+
+ private:
+  uint64_t seed_;
+  int64_t num_samples_;
+  bool shuffle_;
+};
+
+}  // namespace shoal
