@@ -106,30 +106,37 @@ Exact integer_value(const Spelling& spelling, int64_t& value) {
   return Exact::kYes;
 }
 
+std::string quoted(std::string_view text) {
+  std::string result = "'";
+  result += text;
+  result += "'";
+  return result;
+}
+
 }  // namespace
 
 std::optional<int64_t> parse_integer(std::string_view text, std::string& problem) {
   const std::optional<Spelling> spelling = spell(text);
   if (!spelling || (spelling->has_point && !spelling->has_exponent)) {
-    problem = "expected an integer, found '" + std::string(text) + "'";
+    problem = "expected an integer, found " + quoted(text);
     return std::nullopt;
   }
   if (has_leading_zero(*spelling)) {
-    problem = "expected an integer, found '" + std::string(text) +
-              "'; a leading zero could mean octal, leave it out";
+    problem = "expected an integer, found " + quoted(text) +
+              "; a leading zero could mean octal, leave it out";
     return std::nullopt;
   }
   int64_t value = 0;
   const Exact exact = integer_value(*spelling, value);
   if (exact == Exact::kYes) return value;
   problem = exact == Exact::kNotWhole
-                ? "expected an integer, found '" + std::string(text) + "', which is not whole"
-                : "the integer '" + std::string(text) + "' is out of range (64 bits)";
+                ? "expected an integer, found " + quoted(text) + ", which is not whole"
+                : "the integer " + quoted(text) + " is out of range (64 bits)";
   return std::nullopt;
 }
 
 std::optional<double> parse_number(std::string_view text, std::string& problem) {
-  const std::string found = "'" + std::string(text) + "'";
+  const std::string found = quoted(text);
   const std::optional<Spelling> spelling = spell(text);
   if (!spelling) {
     problem = is_not_finite_word(text) ? "expected a finite number, found " + found
@@ -157,7 +164,7 @@ std::optional<double> parse_number(std::string_view text, std::string& problem) 
 std::optional<bool> parse_boolean(std::string_view text, std::string& problem) {
   if (text == "true") return true;
   if (text == "false") return false;
-  problem = "expected true or false, found '" + std::string(text) + "'";
+  problem = "expected true or false, found " + quoted(text);
   return std::nullopt;
 }
 
