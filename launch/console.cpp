@@ -44,18 +44,18 @@ std::string human_bytes(double bytes) {
 }
 
 std::string progress_line(const Progress& p) {
-  std::string line = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.3f}  {:.0f} img/s",
-                                 p.step, p.total_steps, p.loss, p.lr, p.grad_norm,
-                                 p.samples_per_second);
+  std::string line =
+      fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.3f}  {:.0f} img/s", p.step,
+                  p.total_steps, p.loss, p.lr, p.grad_norm, p.samples_per_second);
   if (p.ranks > 1) {
     line += fmt::format(" ({:.0f}/rank)", p.samples_per_second / static_cast<double>(p.ranks));
   }
   if (p.dropped_share) line += fmt::format("  drop {:.1f}%", 100 * *p.dropped_share);
   if (p.load_max_over_mean) line += fmt::format("  load {:.2f}", *p.load_max_over_mean);
   if (p.ranks > 1) line += fmt::format("  a2a {:.1f}ms", p.all_to_all_ms);
-  line += fmt::format("  data {:.0f}%  mem {}  eta {}", 100 * p.data_wait_share,
-                      human_bytes(static_cast<double>(p.memory_bytes)),
-                      human_seconds(p.seconds_left));
+  line +=
+      fmt::format("  data {:.0f}%  mem {}  eta {}", 100 * p.data_wait_share,
+                  human_bytes(static_cast<double>(p.memory_bytes)), human_seconds(p.seconds_left));
   return line;
 }
 

@@ -126,8 +126,8 @@ void JsonLines::write(const MetricsRecord& record) {
 CsvTable::CsvTable(std::string path, std::vector<std::string> columns, int64_t last_step)
     : path_(std::move(path)), columns_(std::move(columns)), file_(nullptr, &std::fclose) {
   const std::string header = fmt::format("{}", fmt::join(columns_, ","));
-  const auto step = static_cast<size_t>(
-      std::find(columns_.begin(), columns_.end(), "step") - columns_.begin());
+  const auto step =
+      static_cast<size_t>(std::find(columns_.begin(), columns_.end(), "step") - columns_.begin());
   keep_lines(path_, last_step, [&](const std::string& line) -> std::optional<int64_t> {
     if (line == header) return INT64_MIN;
     const std::vector<std::string> cells = split_cells(line);

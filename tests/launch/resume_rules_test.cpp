@@ -18,9 +18,9 @@ TEST(ResumeRules, WhereAndHowToRunIsFree) {
 }
 
 TEST(ResumeRules, WhatIsTrainedIsFixed) {
-  for (const char* path : {"run.seed", "model.width", "data.source", "optimizer.name",
-                           "train.batch", "train.precision", "model.sparse.token_moe.router.k",
-                           "schedules"}) {
+  for (const char* path :
+       {"run.seed", "model.width", "data.source", "optimizer.name", "train.batch",
+        "train.precision", "model.sparse.token_moe.router.k", "schedules"}) {
     EXPECT_EQ(role_of_key(path), KeyRole::kFixed) << path;
   }
 }
