@@ -148,9 +148,10 @@ struct TypeFor<std::string> : LeafType<Kind::kText> {};
 template <>
 struct TypeFor<Duration> : LeafType<Kind::kDuration> {};
 
+// Not within TypeFor, as with structs below: GCC 12 gives what a constrained specialisation holds
+// internal linkage, and a type must be one object in the whole program.
 template <class Enum>
-requires std::is_enum_v<Enum>
-struct TypeFor<Enum> {
+struct EnumTypeFor {
   class Concrete final : public EnumType {
     std::vector<std::string_view> names() const override {
       std::vector<std::string_view> result;
@@ -175,6 +176,9 @@ struct TypeFor<Enum> {
     return type;
   }
 };
+template <class Enum>
+requires std::is_enum_v<Enum>
+struct TypeFor<Enum> : EnumTypeFor<Enum> {};
 
 template <class T>
 struct TypeFor<std::optional<T>> {
@@ -234,8 +238,8 @@ concept OptionsStruct = requires {
   T::fields();
 };
 
-template <OptionsStruct Options>
-struct TypeFor<Options> {
+template <class Options>
+struct StructTypeFor {
   class Concrete final : public StructType {
    public:
     Concrete() {
@@ -258,6 +262,8 @@ struct TypeFor<Options> {
     return type;
   }
 };
+template <OptionsStruct Options>
+struct TypeFor<Options> : StructTypeFor<Options> {};
 
 }  // namespace detail
 
