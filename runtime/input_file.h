@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shoal {
+
+/// A regular file opened for reading inside an InputFolder. Throws CheckpointError with the path
+/// and the byte range.
+class InputFile {
+ public:
+  InputFile(InputFile&& other) noexcept;
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  ~InputFile();
+  const std::string& path() const { return path_; }
+  /// When it was opened.
+  uint64_t size() const { return size_; }
+  /// Fills `out` with the `count` bytes from `offset` on.
+  void read(uint64_t offset, char* out, uint64_t count) const;
+  /// The same as a string; refuses, before it allocates, what lies behind the end.
+  std::string read(uint64_t offset, uint64_t count) const;
+  /// Hands the bytes [begin, end) to `sink` in order, piece by piece.
+  void stream(uint64_t begin, uint64_t end,
+              const std::function<void(std::string_view)>& sink) const;
+
+ private:
+  friend class InputFolder;
+  InputFile(int file, std::string path, uint64_t size)
+      : file_(file), path_(std::move(path)), size_(size) {}
+  int file_;
+  std::string path_;
+  uint64_t size_;
+};
+
+/// A folder whose files may be hostile: names are plain, links are not followed, and what is not a
+/// regular file is refused. Throws CheckpointError.
+class InputFolder {
+ public:
+  explicit InputFolder(std::string path);
+  InputFolder(InputFolder&& other) noexcept;
+  InputFolder(const InputFolder&) = delete;
+  InputFolder& operator=(const InputFolder&) = delete;
+  ~InputFolder();
+  const std::string& path() const { return path_; }
+  /// Names of all entries, sorted, without "." and "..".
+  std::vector<std::string> names() const;
+  InputFile open(const std::string& name) const;
+
+ private:
+  std::string path_;
+  int folder_;
+};
+
+}  // namespace shoal

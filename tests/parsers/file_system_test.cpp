@@ -1,0 +1,119 @@
+#include "runtime/file_system.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/error.h"
+#include "tests/support/failing_file_system.h"
+#include "tests/support/scratch_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using testing::FailingFileSystem;
+using ::testing::HasSubstr;
+using testing::read_file;
+using testing::ScratchFolder;
+using testing::write_file;
+
+template <typename Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const StorageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(FileSystem, ContinuesShortWrites) {
+  const ScratchFolder scratch;
+  FailingFileSystem files;
+  files.longest_write = 3;
+  OutputFile file(files, scratch.file("a"), FileSystem::Mode::kCreate);
+  file.write("hello, world");
+  file.close();
+  EXPECT_EQ(read_file(scratch.file("a")), "hello, world");
+}
+
+TEST(FileSystem, RepeatsInterruptedCalls) {
+  const ScratchFolder scratch;
+  for (int64_t at = 0; at < 3; ++at) {  // open, write, sync
+    FailingFileSystem files;
+    files.fail_at = at;
+    files.error = EINTR;
+    OutputFile file(files, scratch.file("a"), FileSystem::Mode::kReplace);
+    file.write("text");
+    file.sync();
+    file.close();
+    EXPECT_EQ(read_file(scratch.file("a")), "text");
+  }
+}
+
+TEST(FileSystem, NamesPathReasonAndBytesWhenTheDiskIsFull) {
+  const ScratchFolder scratch;
+  FailingFileSystem files;
+  files.fail_at = 1;
+  files.error = ENOSPC;
+  OutputFile file(files, scratch.file("a"), FileSystem::Mode::kCreate);
+  EXPECT_THAT(error_of([&] { file.write("12345"); }),
+              AllOf(HasSubstr(scratch.file("a")), HasSubstr("No space left on device"),
+                    HasSubstr("5 bytes needed"), HasSubstr(" free)")));
+}
+
+TEST(FileSystem, GivesUpOnADeviceThatTakesNothing) {
+  const ScratchFolder scratch;
+  FailingFileSystem files;
+  files.longest_write = 0;
+  OutputFile file(files, scratch.file("a"), FileSystem::Mode::kCreate);
+  EXPECT_NE(error_of([&] { file.write("x"); }), "");
+}
+
+TEST(FileSystem, RefusesToCreateWhatExistsAndToFollowLinks) {
+  const ScratchFolder scratch;
+  PosixFileSystem files;
+  write_file(scratch.file("a"), "old");
+  std::filesystem::create_symlink(scratch.file("a"), scratch.file("link"));
+  EXPECT_THAT(error_of([&] { OutputFile(files, scratch.file("a"), FileSystem::Mode::kCreate); }),
+              HasSubstr("exists"));
+  EXPECT_NE(error_of([&] { OutputFile(files, scratch.file("link"), FileSystem::Mode::kReplace); }),
+            "");
+  EXPECT_EQ(read_file(scratch.file("a")), "old");
+}
+
+TEST(FileSystem, ReplacesAFileWholeOrNotAtAll) {
+  const ScratchFolder scratch;
+  FailingFileSystem probe;
+  write_file(scratch.file("a"), "old");
+  replace_file(probe, scratch.file("a"), "new");
+  EXPECT_EQ(read_file(scratch.file("a")), "new");
+  for (int64_t at = 0; at < probe.calls(); ++at) {
+    write_file(scratch.file("a"), "old");
+    FailingFileSystem files;
+    files.fail_at = at;
+    const std::string error = error_of([&] { replace_file(files, scratch.file("a"), "new"); });
+    const std::string text = read_file(scratch.file("a"));
+    EXPECT_TRUE(text == "old" || text == "new") << at;
+    // Only closing the folder's descriptor may fail unseen.
+    EXPECT_EQ(error.empty(), at == probe.calls() - 1) << probe.log()[static_cast<size_t>(at)];
+  }
+}
+
+TEST(FileSystem, AsksForFreeSpaceBeforeWriting) {
+  const ScratchFolder scratch;
+  FailingFileSystem files;
+  files.free_bytes_answer = 99;
+  require_free_bytes(files, scratch.path(), 99, "checkpoint");
+  EXPECT_THAT(error_of([&] { require_free_bytes(files, scratch.path(), 100, "checkpoint"); }),
+              AllOf(HasSubstr("100 bytes needed, 99 free"), HasSubstr(scratch.path())));
+}
+
+TEST(FileSystem, KnowsTheFolderOfAPath) {
+  EXPECT_EQ(parent_path("a/b/c"), "a/b");
+  EXPECT_EQ(parent_path("c"), ".");
+  EXPECT_EQ(parent_path("/c"), "/");
+}
+
+}  // namespace
+}  // namespace shoal
