@@ -25,9 +25,9 @@ find_program(SHOAL_CCACHE ccache)
 if(SHOAL_CCACHE)
   # The sloppiness is what makes precompiled headers cacheable; base dir and nohashdir let
   # checkouts in different folders share hits.
-  set(launcher ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${SHOAL_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
+  set(settings CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env ${settings}
+      ${PROJECT_SOURCE_DIR}/cmake/ccache_fresh_header.sh ${SHOAL_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env ${settings} ${SHOAL_CCACHE})
 endif()
