@@ -1,0 +1,191 @@
+#include <torch/library.h>
+
+#include <cmath>
+
+#include "runtime/cpu_clones.h"
+#include "runtime/matrix_chunks.h"
+
+namespace shoal {
+namespace {
+
+#define SHOAL_INLINE [[gnu::always_inline]] inline
+
+/// Factors of one step.
+template <class Real>
+struct Factors {
+  Real beta1, one_minus_beta1, beta2, one_minus_beta2;
+  Real scale1;  ///< 1 / (1 - beta1^t)
+  Real scale2;  ///< 1 / sqrt(1 - beta2^t)
+  Real eps, weight_decay;
+};
+
+/// One chunk of the four tensors.
+template <class Real>
+struct Span {
+  Real* __restrict__ w;
+  const Real* __restrict__ g;
+  Real* __restrict__ m;
+  Real* __restrict__ v;
+  int64_t size;
+};
+
+struct Squares {
+  double weight = 0.0, update = 0.0;
+};
+
+template <class Real>
+SHOAL_INLINE Real update_of(const Factors<Real>& f, Real m, Real v, Real w) {
+  return m * f.scale1 / (std::sqrt(v) * f.scale2 + f.eps) + f.weight_decay * w;
+}
+
+template <class Real>
+SHOAL_INLINE void average(const Factors<Real>& f, Real g, Real& m, Real& v) {
+  m = f.beta1 * m + f.one_minus_beta1 * g;
+  v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+}
+
+/// Averages the gradient and returns the squared norms of w and u. Eight sums side by side, in
+/// double: the order is fixed, whatever the width of vectors.
+template <class Real>
+SHOAL_INLINE Squares measure_span(const Factors<Real>& f, const Span<Real>& span) {
+  constexpr int64_t kLanes = 8;
+  double weight[kLanes] = {};
+  double update[kLanes] = {};
+  const int64_t whole = span.size - span.size % kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      average(f, span.g[i + lane], span.m[i + lane], span.v[i + lane]);
+      const double w = span.w[i + lane];
+      const double u = update_of(f, span.m[i + lane], span.v[i + lane], span.w[i + lane]);
+      weight[lane] += w * w;
+      update[lane] += u * u;
+    }
+  }
+  for (int64_t i = whole; i < span.size; ++i) {
+    average(f, span.g[i], span.m[i], span.v[i]);
+    const double w = span.w[i];
+    const double u = update_of(f, span.m[i], span.v[i], span.w[i]);
+    weight[i - whole] += w * w;
+    update[i - whole] += u * u;
+  }
+  Squares sum;
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
+    sum.weight += weight[lane];
+    sum.update += update[lane];
+  }
+  return sum;
+}
+
+template <class Real>
+SHOAL_INLINE void apply_span(const Factors<Real>& f, const Span<Real>& span, Real rate) {
+  for (int64_t i = 0; i < span.size; ++i) {
+    span.w[i] -= rate * update_of(f, span.m[i], span.v[i], span.w[i]);
+  }
+}
+
+template <class Real>
+SHOAL_INLINE void average_and_apply_span(const Factors<Real>& f, const Span<Real>& span,
+                                         Real rate) {
+  for (int64_t i = 0; i < span.size; ++i) {
+    average(f, span.g[i], span.m[i], span.v[i]);
+    span.w[i] -= rate * update_of(f, span.m[i], span.v[i], span.w[i]);
+  }
+}
+
+// Clones cannot be made of templates.
+#define SHOAL_LAMB_SPANS(Real)                                                             \
+  SHOAL_CPU_CLONES Squares measure(const Factors<Real>& f, const Span<Real>& span) {       \
+    return measure_span(f, span);                                                          \
+  }                                                                                        \
+  SHOAL_CPU_CLONES void apply(const Factors<Real>& f, const Span<Real>& span, Real rate) { \
+    apply_span(f, span, rate);                                                             \
+  }                                                                                        \
+  SHOAL_CPU_CLONES void average_and_apply(const Factors<Real>& f, const Span<Real>& span,  \
+                                          Real rate) {                                     \
+    average_and_apply_span(f, span, rate);                                                 \
+  }
+SHOAL_LAMB_SPANS(float)
+SHOAL_LAMB_SPANS(double)
+#undef SHOAL_LAMB_SPANS
+
+/// r = |w| / |u| of each matrix.
+std::vector<double> trust_ratios(const MatrixChunks& chunks, const std::vector<Squares>& squares,
+                                 bool trust_clip) {
+  std::vector<Squares> sums(static_cast<size_t>(chunks.num_matrices()));
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    Squares& sum = sums[static_cast<size_t>(chunks[i].matrix)];
+    sum.weight += squares[i].weight;
+    sum.update += squares[i].update;
+  }
+  std::vector<double> ratios;
+  for (const Squares& sum : sums) {
+    double ratio = 1.0;
+    if (sum.weight > 0.0 && sum.update > 0.0) ratio = std::sqrt(sum.weight / sum.update);
+    ratios.push_back(trust_clip ? std::min(ratio, 1.0) : ratio);
+  }
+  return ratios;
+}
+
+/// The lists of one call.
+struct Lists {
+  at::TensorList weights, gradients, m, v;
+
+  template <class Real>
+  Span<Real> span(const MatrixChunk& chunk) const {
+    return {weights[chunk.tensor].mutable_data_ptr<Real>() + chunk.begin,
+            gradients[chunk.tensor].const_data_ptr<Real>() + chunk.begin,
+            m[chunk.tensor].mutable_data_ptr<Real>() + chunk.begin,
+            v[chunk.tensor].mutable_data_ptr<Real>() + chunk.begin, chunk.size};
+  }
+};
+
+struct Trust {
+  bool adapts, clips;
+};
+
+template <class Real>
+void step(const Lists& lists, const MatrixChunks& chunks, const Factors<Real>& f, double lr,
+          const Trust& trust) {
+  if (!trust.adapts) {
+    chunks.for_each([&](size_t i) {
+      average_and_apply(f, lists.span<Real>(chunks[i]), static_cast<Real>(lr));
+    });
+    return;
+  }
+  std::vector<Squares> squares(chunks.size());
+  chunks.for_each([&](size_t i) { squares[i] = measure(f, lists.span<Real>(chunks[i])); });
+  const std::vector<double> ratios = trust_ratios(chunks, squares, trust.clips);
+  chunks.for_each([&](size_t i) {
+    const double rate = lr * ratios[static_cast<size_t>(chunks[i].matrix)];
+    apply(f, lists.span<Real>(chunks[i]), static_cast<Real>(rate));
+  });
+}
+
+void lamb_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList m, at::TensorList v,
+              at::IntArrayRef num_matrices, double lr, double beta1, double beta2,
+              double correction1, double correction2, double eps, double weight_decay, bool adapts,
+              bool trust_clip) {
+  const auto run = [&](auto zero) {
+    using Real = decltype(zero);
+    const Factors<Real> f{static_cast<Real>(beta1),
+                          static_cast<Real>(1.0 - beta1),
+                          static_cast<Real>(beta2),
+                          static_cast<Real>(1.0 - beta2),
+                          static_cast<Real>(1.0 / correction1),
+                          static_cast<Real>(1.0 / std::sqrt(correction2)),
+                          static_cast<Real>(eps),
+                          static_cast<Real>(weight_decay)};
+    step<Real>({weights, gradients, m, v}, {weights, num_matrices}, f, lr, {adapts, trust_clip});
+  };
+  if (weights[0].scalar_type() == at::kDouble) {
+    run(double{});
+  } else {
+    run(float{});
+  }
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(shoal, CPU, m) { m.impl("lamb_", &lamb_cpu); }
+
+}  // namespace shoal
