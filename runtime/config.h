@@ -77,12 +77,12 @@ struct UnsetWord {
 };
 constexpr UnsetWord unset_word(std::string_view word) { return {word}; }
 
-/// A text or list that may not be empty.
+/// A text or list that may not be empty; of a list of texts, none of these either.
 struct NotEmpty {};
 constexpr NotEmpty not_empty() { return {}; }
 
 /// Everything said about a field beside its name, type and place. Rules of a list hold for each
-/// element (but for not_empty), those of an optional for its value.
+/// element too, those of an optional for its value.
 struct FieldRules {
   std::string_view doc;
   std::string_view unit;

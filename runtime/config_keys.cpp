@@ -118,7 +118,8 @@ class Lister {
 void print_key(const KeyInfo& key, std::ostream& out) {
   out << key.path;
   if (!key.only_for.empty()) out << "   (" << key.only_for << ")";
-  out << "\n    " << key.doc << "\n    " << key.type;
+  if (!key.doc.empty()) out << "\n    " << key.doc;
+  out << "\n    " << key.type;
   if (!key.range.empty()) out << ", " << key.range;
   if (!key.unit.empty()) out << ", in " << key.unit;
   out << (key.is_required ? "; required" : "; default " + key.default_value) << "\n";
