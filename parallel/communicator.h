@@ -68,9 +68,9 @@ class Communicator {
   /// How many collectives were started, by kind, since construction (tests and the log).
   struct Counters {
     int64_t all_reduce = 0, all_to_all = 0, all_gather = 0, reduce_scatter = 0, broadcast = 0;
-    int64_t sent_bytes = 0;  ///< payload handed to other ranks, self excluded, by all_to_all
-    double wait_seconds = 0;    ///< time spent inside wait()
-    uint64_t order_hash = 0;    ///< of the kinds of calls in their order, equal on all ranks
+    int64_t sent_bytes = 0;   ///< payload handed to other ranks, self excluded, by all_to_all
+    double wait_seconds = 0;  ///< time spent inside wait()
+    uint64_t order_hash = 0;  ///< of the kinds of calls in their order, equal on all ranks
   };
   virtual const Counters& counters() const = 0;
 };

@@ -163,7 +163,7 @@ TEST(LocalRank, OfAProcessThatRunsAlone) {
   EXPECT_EQ(local_rank_of(*comm).size, 1);
 }
 
-TEST(PendingCall, TerminatesWhenAnUnheardFailureIsDropped) {
+TEST(PendingCallDeathTest, TerminatesWhenAnUnheardFailureIsDropped) {
   EXPECT_DEATH({ const Pending pending([] { throw CommError("lost"); }, {}); }, "");
 }
 

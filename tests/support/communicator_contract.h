@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace shoal::testing {
 struct ContractCheck {
   std::string name;
   std::function<void(Communicator& comm)> check;
+  friend std::ostream& operator<<(std::ostream& out, const ContractCheck& check) {
+    return out << check.name;
+  }
 };
 
 /// All of them. Each leaves the communicator ready for the next.

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "parallel/communicator.h"
+#include "parallel/rank_grid.h"
+#include "runtime/parameter.h"
+
+namespace shoal {
+
+/// Parameters that the same ranks hold copies of.
+struct ParameterGroup {
+  std::vector<Parameter> parameters;
+  Communicator* replicas = nullptr;  ///< ranks whose gradients add up; not owned
+};
+
+/// Stacked parameters are replicated over grid.replica, all others over grid.world. Two groups at
+/// most, whole parameters first, each in the given order; an empty group is left out. Tensors that
+/// require no gradient are left out: they are not trained. `grid` must outlive the groups.
+std::vector<ParameterGroup> group_parameters(const std::vector<Parameter>& parameters,
+                                             RankGrid& grid);
+
+}  // namespace shoal

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "parallel/rank_grid.h"
+
+namespace shoal {
+
+/// What a rank asks of the others at the end of a step, and what they agree on.
+struct ControlWord {
+  int64_t stop_signal = 0;   ///< number of the signal to stop for; 0: none. Agreed: the largest
+  bool stop = false;         ///< another reason to stop, e.g. time. Agreed: any
+  bool nonfinite = false;    ///< a gradient or loss is not finite. Agreed: any
+  int64_t written_step = 0;  ///< newest step whose checkpoint this rank has on disk. Agreed: least
+
+  bool wants_stop() const { return stop || stop_signal != 0; }
+};
+
+/// One small all-reduce a step, on a communicator of its own.
+///
+/// It also compares what collectives the ranks have started since construction, kind by kind in
+/// their order, on all of the grid's communicators.
+class StepControl {
+ public:
+  /// Collective over grid.world. `grid` must outlive this.
+  explicit StepControl(RankGrid& grid);
+  /// Collective. Throws CommError that names two ranks and what each called, on every rank, if the
+  /// ranks have not made the same calls.
+  ControlWord agree(const ControlWord& own);
+
+ private:
+  int64_t fingerprint() const;
+  [[noreturn]] void report_mismatch();
+
+  std::unique_ptr<Communicator> comm_;
+  std::vector<const Communicator*> watched_;
+};
+
+}  // namespace shoal
