@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "parallel/communicator_checks.h"
-#include "parallel/mpi_launch.h"
+#include "parallel/local_rank.h"
 #include "parallel/mpi_wire.h"
 #include "runtime/error.h"
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "parallel/mpi_launch.h"
+#include "parallel/local_rank.h"
 #include "runtime/error.h"
 #include "tests/support/communicator_contract.h"
 

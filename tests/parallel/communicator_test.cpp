@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "parallel/mpi_launch.h"
+#include "parallel/local_rank.h"
 #include "parallel/mpi_wire.h"
 #include "runtime/error.h"
 #include "tests/support/communicator_contract.h"
@@ -127,34 +127,6 @@ TEST(WireLayout, RefusesWhatNoUnitHolds) {
   EXPECT_THROW(wire_layout({50}, 10, 49), c10::Error);
   EXPECT_THROW(wire_message(1, 50, 49), c10::Error);
   EXPECT_EQ(wire_message(1'000'000'000'000, 0).count, 0);
-}
-
-EnvironmentLookup environment(const std::string& name, const std::string& value) {
-  return [=](const std::string& key) {
-    return key == name ? std::optional<std::string>(value) : std::nullopt;
-  };
-}
-
-TEST(LaunchedWorld, ReadsWhatTheLauncherSays) {
-  EXPECT_EQ(launched_world(environment("OMPI_COMM_WORLD_SIZE", "4"))->size, 4);
-  EXPECT_EQ(launched_world(environment("SLURM_STEP_NUM_TASKS", "2"))->variable,
-            "SLURM_STEP_NUM_TASKS");
-  EXPECT_FALSE(launched_world(environment("SLURM_NTASKS", "4")).has_value());
-  EXPECT_FALSE(launched_world(environment("PMI_SIZE", "4x")).has_value());
-}
-
-TEST(LaunchedWorld, RefusesManyProcessesThatAreEachAlone) {
-  const auto lookup = environment("PMI_SIZE", "4");
-  EXPECT_NO_THROW(check_launched_world(4, lookup));
-  EXPECT_NO_THROW(check_launched_world(1, environment("PMI_SIZE", "1")));
-  EXPECT_NO_THROW(check_launched_world(1, environment("NONE", "")));
-  try {
-    check_launched_world(1, lookup);
-    FAIL() << "accepted four lonely processes";
-  } catch (const ConfigError& error) {
-    EXPECT_EQ(error.code(), ExitCode::kTopology);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("PMI_SIZE says 4"), HasSubstr("mpirun -np 4")));
-  }
 }
 
 TEST(LocalRank, OfAProcessThatRunsAlone) {
