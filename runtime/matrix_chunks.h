@@ -24,12 +24,19 @@ class MatrixChunks {
   /// Tensor i stacks num_matrices[i] matrices in dimension 0.
   MatrixChunks(at::TensorList tensors, at::IntArrayRef num_matrices);
 
-  int64_t num_matrices() const { return num_matrices_; }
   size_t size() const { return chunks_.size(); }
   const MatrixChunk& operator[](size_t index) const { return chunks_[index]; }
 
-  /// Calls body(index) for each chunk, on all threads.
-  void for_each(const std::function<void(size_t)>& body) const;
+  /// Chunks of whole matrices, neighbours in the list: [first, last).
+  struct Group {
+    size_t first = 0, last = 0;
+  };
+  /// Cuts the list into groups of at most `elements`, or of one matrix where that is larger.
+  std::vector<Group> groups_of(int64_t elements) const;
+
+  /// Calls body(index) for each chunk (of a group), on all threads.
+  void for_each(const std::function<void(size_t)>& body) const { for_each({0, size()}, body); }
+  void for_each(const Group& group, const std::function<void(size_t)>& body) const;
 
  private:
   std::vector<MatrixChunk> chunks_;

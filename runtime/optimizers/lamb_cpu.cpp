@@ -1,12 +1,17 @@
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <vector>
 
 #include "runtime/cpu_clones.h"
 #include "runtime/matrix_chunks.h"
 
 namespace shoal {
 namespace {
+
+constexpr int64_t kGroupElements = 1 << 19;  // four tensors of it are 8 MiB in float
 
 #define SHOAL_INLINE [[gnu::always_inline]] inline
 
@@ -108,22 +113,11 @@ SHOAL_LAMB_SPANS(float)
 SHOAL_LAMB_SPANS(double)
 #undef SHOAL_LAMB_SPANS
 
-/// r = |w| / |u| of each matrix.
-std::vector<double> trust_ratios(const MatrixChunks& chunks, const std::vector<Squares>& squares,
-                                 bool trust_clip) {
-  std::vector<Squares> sums(static_cast<size_t>(chunks.num_matrices()));
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    Squares& sum = sums[static_cast<size_t>(chunks[i].matrix)];
-    sum.weight += squares[i].weight;
-    sum.update += squares[i].update;
-  }
-  std::vector<double> ratios;
-  for (const Squares& sum : sums) {
-    double ratio = 1.0;
-    if (sum.weight > 0.0 && sum.update > 0.0) ratio = std::sqrt(sum.weight / sum.update);
-    ratios.push_back(trust_clip ? std::min(ratio, 1.0) : ratio);
-  }
-  return ratios;
+/// |w| / |u|, 1 where either is 0.
+double trust_ratio(const Squares& sum, bool clips) {
+  if (sum.weight <= 0.0 || sum.update <= 0.0) return 1.0;
+  const double ratio = std::sqrt(sum.weight / sum.update);
+  return clips ? std::min(ratio, 1.0) : ratio;
 }
 
 /// The lists of one call.
@@ -153,12 +147,22 @@ void step(const Lists& lists, const MatrixChunks& chunks, const Factors<Real>& f
     return;
   }
   std::vector<Squares> squares(chunks.size());
-  chunks.for_each([&](size_t i) { squares[i] = measure(f, lists.span<Real>(chunks[i])); });
-  const std::vector<double> ratios = trust_ratios(chunks, squares, trust.clips);
-  chunks.for_each([&](size_t i) {
-    const double rate = lr * ratios[static_cast<size_t>(chunks[i].matrix)];
-    apply(f, lists.span<Real>(chunks[i]), static_cast<Real>(rate));
-  });
+  std::vector<Real> rates(chunks.size());
+  // Group by group, so that the second pass finds the first one's tensors in the cache.
+  for (const MatrixChunks::Group& group : chunks.groups_of(kGroupElements)) {
+    chunks.for_each(group, [&](size_t i) { squares[i] = measure(f, lists.span<Real>(chunks[i])); });
+    for (size_t first = group.first, last = first; first < group.last; first = last) {
+      Squares sum;
+      for (; last < group.last && chunks[last].matrix == chunks[first].matrix; ++last) {
+        sum.weight += squares[last].weight;
+        sum.update += squares[last].update;
+      }
+      const auto rate = static_cast<Real>(lr * trust_ratio(sum, trust.clips));
+      std::fill(rates.begin() + static_cast<std::ptrdiff_t>(first),
+                rates.begin() + static_cast<std::ptrdiff_t>(last), rate);
+    }
+    chunks.for_each(group, [&](size_t i) { apply(f, lists.span<Real>(chunks[i]), rates[i]); });
+  }
 }
 
 void lamb_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList m, at::TensorList v,
