@@ -55,8 +55,10 @@ void keep_lines(const std::string& path, int64_t last_step, const StepOfLine& st
 
 std::optional<int64_t> step_of_json(const std::string& line) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("step")) return std::nullopt;
-  return json["step"].get<int64_t>();
+  if (!json.is_object()) return std::nullopt;
+  const auto step = json.find("step");
+  if (step == json.end() || !step->is_number_integer()) return std::nullopt;
+  return step->get<int64_t>();
 }
 
 std::vector<std::string> split_cells(const std::string& line) {

@@ -64,7 +64,7 @@ TEST_F(Metrics, ResumeDropsLaterAndBrokenLines) {
     JsonLines lines(path("m.jsonl"), 0);
     for (int64_t step = 1; step <= 5; ++step) lines.write(record(step));
   }
-  std::ofstream(path("m.jsonl"), std::ios::app) << "{\"step\":2,\"lo";
+  std::ofstream(path("m.jsonl"), std::ios::app) << "{\"step\":\"2\"}\n{\"step\":2,\"lo";
   JsonLines resumed(path("m.jsonl"), 3);
   resumed.write(record(4));
   const std::string all = text("m.jsonl");
