@@ -33,11 +33,21 @@ int64_t usable_cpus() {
 
 }  // namespace
 
+std::function<std::optional<std::string>(const std::string&)> recipe_environment(
+    const Environment& environment) {
+  return [environment](const std::string& name) -> std::optional<std::string> {
+    const char* value = environment(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+}
+
 LaunchInfo read_launch_info(const Environment& environment) {
   LaunchInfo info;
   if (const auto world = integer(environment, "OMPI_COMM_WORLD_SIZE")) {
     info.launcher = "mpirun";
     info.world = *world;
+    info.rank = integer(environment, "OMPI_COMM_WORLD_RANK").value_or(0);
     info.local_rank = integer(environment, "OMPI_COMM_WORLD_LOCAL_RANK").value_or(0);
     info.local_size = integer(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1);
     info.bound = environment("OMPI_MCA_orte_bound_at_launch") != nullptr;
@@ -48,6 +58,7 @@ LaunchInfo read_launch_info(const Environment& environment) {
   if (environment("SLURM_STEP_ID") != nullptr && step_tasks) {
     info.launcher = "srun";
     info.world = *step_tasks;
+    info.rank = integer(environment, "SLURM_PROCID").value_or(0);
     info.local_rank = integer(environment, "SLURM_LOCALID").value_or(0);
     const int64_t nodes = integer(environment, "SLURM_STEP_NUM_NODES").value_or(1);
     info.local_size = std::max<int64_t>(1, info.world / std::max<int64_t>(1, nodes));

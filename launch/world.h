@@ -13,13 +13,18 @@ namespace shoal {
 /// Looks up an environment variable; null if it is not set.
 using Environment = std::function<const char*(const char*)>;
 
+/// The same lookup as recipes use it for `${env:X}`.
+std::function<std::optional<std::string>(const std::string&)> recipe_environment(
+    const Environment& environment);
+
 /// What the launcher (mpirun, srun) says about this process.
 struct LaunchInfo {
   std::string launcher;  ///< "mpirun", "srun", or empty for a process that runs alone
   int64_t world = 1;
+  int64_t rank = 0;
   int64_t local_rank = 0;
   int64_t local_size = 1;
-  bool bound = false;    ///< the launcher gave this process CPUs of its own
+  bool bound = false;  ///< the launcher gave this process CPUs of its own
 };
 
 LaunchInfo read_launch_info(const Environment& environment);

@@ -9,7 +9,17 @@ namespace shoal {
 namespace {
 
 // One MAX reduces all: what needs the least is sent as its complement, whose order is reversed.
-enum Entry { kSignal, kStop, kNonfinite, kWritten, kMostHash, kLeastHash, kNumEntries };
+enum Entry {
+  kSignal,
+  kStop,
+  kEvaluate,
+  kSave,
+  kNonfinite,
+  kWritten,
+  kMostHash,
+  kLeastHash,
+  kNumEntries
+};
 
 std::string describe(const Communicator::Counters& counters) {
   return std::to_string(counters.all_reduce) + " all_reduce, " +
@@ -42,6 +52,8 @@ ControlWord StepControl::agree(const ControlWord& own) {
   auto* entry = word.data_ptr<int64_t>();
   entry[kSignal] = own.stop_signal;
   entry[kStop] = own.stop ? 1 : 0;
+  entry[kEvaluate] = own.evaluate ? 1 : 0;
+  entry[kSave] = own.save ? 1 : 0;
   entry[kNonfinite] = own.nonfinite ? 1 : 0;
   entry[kWritten] = ~own.written_step;
   entry[kMostHash] = fingerprint();
@@ -52,6 +64,8 @@ ControlWord StepControl::agree(const ControlWord& own) {
   ControlWord agreed;
   agreed.stop_signal = entry[kSignal];
   agreed.stop = entry[kStop] != 0;
+  agreed.evaluate = entry[kEvaluate] != 0;
+  agreed.save = entry[kSave] != 0;
   agreed.nonfinite = entry[kNonfinite] != 0;
   agreed.written_step = ~entry[kWritten];
   return agreed;

@@ -12,6 +12,8 @@ namespace shoal {
 struct ControlWord {
   int64_t stop_signal = 0;   ///< number of the signal to stop for; 0: none. Agreed: the largest
   bool stop = false;         ///< another reason to stop, e.g. time. Agreed: any
+  bool evaluate = false;     ///< an evaluation is due by the clock. Agreed: any
+  bool save = false;         ///< a checkpoint is due by the clock. Agreed: any
   bool nonfinite = false;    ///< a gradient or loss is not finite. Agreed: any
   int64_t written_step = 0;  ///< newest step whose checkpoint this rank has on disk. Agreed: least
 

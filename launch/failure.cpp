@@ -1,0 +1,58 @@
+#include "launch/failure.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+namespace shoal {
+namespace {
+
+constexpr std::chrono::milliseconds kLetRankZeroSpeak{500};
+
+std::string with_hint(const Error& error) {
+  return error.hint().empty() ? error.what() : fmt::format("{}; {}", error.what(), error.hint());
+}
+
+}  // namespace
+
+Failure describe_failure(const std::exception_ptr& error, int64_t rank) {
+  const auto line = [rank](ExitCode code, const std::string& what) {
+    return Failure{code, fmt::format("error[E{}] rank={}: {}", static_cast<int>(code), rank, what)};
+  };
+  try {
+    std::rethrow_exception(error);
+  } catch (const ConfigError& known) {
+    Failure failure{known.code(), ""};
+    for (const std::string& text : known.lines()) {
+      if (!failure.text.empty()) failure.text += '\n';
+      failure.text += fmt::format("error[E{}] {}", static_cast<int>(known.code()), text);
+    }
+    return failure;
+  } catch (const Error& known) {
+    return line(known.code(), with_hint(known));
+  } catch (const c10::Error& unexpected) {
+    return line(ExitCode::kInternal, unexpected.what_without_backtrace());
+  } catch (const std::exception& unexpected) {
+    return line(ExitCode::kInternal, unexpected.what());
+  } catch (...) {
+    return line(ExitCode::kInternal, "an exception of unknown type");
+  }
+}
+
+ExitCode run_on_ranks(Communicator& world, const std::function<ExitCode()>& work) {
+  try {
+    return work();
+  } catch (...) {
+    const Failure failure = describe_failure(std::current_exception(), world.rank());
+    if (world.rank() != 0) std::this_thread::sleep_for(kLetRankZeroSpeak);
+    std::fputs((failure.text + "\n").c_str(), stderr);
+    std::fflush(stderr);
+    if (world.size() > 1) world.abort(static_cast<int>(failure.code));
+    return failure.code;
+  }
+}
+
+}  // namespace shoal

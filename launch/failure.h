@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "parallel/communicator.h"
+#include "runtime/error.h"
+
+namespace shoal {
+
+/// An exception as the user reads it, and the exit code it ends with.
+struct Failure {
+  ExitCode code = ExitCode::kInternal;
+  std::string text;  ///< `error[E10] rank=0: recipe.yaml:3:5: …; next step`, may be several lines
+};
+
+/// Must be called while `error` is not null. Anything that is no shoal::Error is internal (70).
+Failure describe_failure(const std::exception_ptr& error, int64_t rank);
+
+/// Runs `work` on every rank. If it throws, one rank's failure is printed and the whole job ends
+/// with its exit code, so that peers do not hang: all ranks usually fail alike, so the others give
+/// rank 0 a moment to speak for them.
+ExitCode run_on_ranks(Communicator& world, const std::function<ExitCode()>& work);
+
+}  // namespace shoal
