@@ -138,10 +138,13 @@ std::string emit_safetensors_header(std::vector<SafetensorsEntry>& entries,
 }
 
 void refuse_pickle(const InputFile& file) {
-  const std::string magic = file.read(0, std::min<uint64_t>(4, file.size()));
-  const bool is_zip = magic == "PK\x03\x04";
-  // Protocol 2 and later open with PROTO and the protocol's number.
-  const bool is_pickle = magic.size() >= 2 && magic[0] == '\x80' && magic[1] >= 2 && magic[1] <= 5;
+  const std::string magic = file.read(0, std::min<uint64_t>(kLengthBytes + 1, file.size()));
+  const bool is_zip = magic.starts_with("PK\x03\x04");
+  // Protocol 2 and later open with PROTO and the protocol's number; so does the length of a header
+  // of 640 bytes, behind which the header stands.
+  const bool has_header = magic.size() > kLengthBytes && magic[kLengthBytes] == '{';
+  const bool is_pickle =
+      magic.size() >= 2 && magic[0] == '\x80' && magic[1] >= 2 && magic[1] <= 5 && !has_header;
   if (is_zip || is_pickle) {
     throw CheckpointError(
         fmt::format("'{}': pickle checkpoints are not loaded (they can run code)", file.path()),

@@ -157,6 +157,11 @@ TEST(Safetensors, RefusesFilesOfOtherKinds) {
   EXPECT_THAT(file_error(std::string("\x09\0\0\0\0\0\0\0{}", 10)), HasSubstr("behind the end"));
 }
 
+TEST(Safetensors, TakesNoHeaderForAPickle) {
+  const std::string json = "{}" + std::string(0x0280 - 2, ' ');
+  EXPECT_EQ(file_error(std::string("\x80\x02\0\0\0\0\0\0", 8) + json), "");
+}
+
 TEST(Safetensors, RefusesAHeaderAboveItsLimitBeforeReadingIt) {
   std::string bytes("\x01\x00\x00\x01\0\0\0\0", 8);
   bytes += "{" + std::string(kLargestSafetensorsHeader, ' ') + "}";
