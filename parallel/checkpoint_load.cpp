@@ -1,0 +1,145 @@
+#include "parallel/checkpoint_load.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "parallel/checkpoint_reader.h"
+#include "parallel/save_plan.h"
+#include "parallel/state_list.h"
+#include "runtime/error.h"
+
+namespace shoal {
+namespace {
+
+/// How a rank fared, as text: empty if well, else the exit code and what failed.
+template <typename Work>
+std::string failure_of(const Work& work) {
+  try {
+    work();
+    return "";
+  } catch (const Error& error) {
+    return fmt::format("{} {}", static_cast<int>(error.code()), error.what());
+  } catch (const std::exception& error) {
+    return fmt::format("{} {}", static_cast<int>(ExitCode::kInternal), error.what());
+  }
+}
+
+/// Collective. Throws on all ranks what failed on the first that failed.
+void agree(const std::string& own_failure, Communicator& world) {
+  const std::vector<std::string> failures = gather_text(world, own_failure);
+  for (size_t rank = 0; rank < failures.size(); ++rank) {
+    if (failures[rank].empty()) continue;
+    std::istringstream stream(failures[rank]);
+    int code = 0;
+    stream >> code;
+    const std::string text = failures[rank].substr(failures[rank].find(' ') + 1);
+    const std::string where = failures.size() > 1 ? fmt::format(" (on rank {})", rank) : "";
+    if (code == static_cast<int>(ExitCode::kCheckpoint)) throw CheckpointError(text + where);
+    throw Error(static_cast<ExitCode>(code), text + where);
+  }
+}
+
+/// Collective. What `read` gives on rank 0; throws on all ranks if it throws there.
+template <typename Read>
+std::string read_on_root(Communicator& world, const Read& read) {
+  std::string text;
+  std::string failure;
+  if (world.rank() == 0) failure = failure_of([&] { text = read(); });
+  agree(failure, world);
+  return gather_text(world, text)[0];
+}
+
+/// Collective. The names of all ranks' tensors.
+std::vector<std::string> names_everywhere(const StateList& list, Communicator& world) {
+  std::vector<std::string> names;
+  for (const auto& entries : plan_save(gather_text(world, describe_entries(list.entries())))) {
+    for (const SafetensorsEntry& entry : entries) names.push_back(entry.name);
+  }
+  return names;
+}
+
+void read_tensors(const CheckpointReader& reader, const StateList& list) {
+  torch::NoGradGuard no_grad;
+  for (const StateEntry& item : list.tensors) {
+    const ManifestTensor* tensor = reader.manifest().find_tensor(item.entry.name);
+    torch::Tensor value = item.value;
+    const bool in_place = value.is_cpu() && value.is_contiguous();
+    torch::Tensor target =
+        in_place ? value : torch::empty(value.sizes(), value.options().device(torch::kCPU));
+    reader.read(*tensor, static_cast<char*>(target.mutable_data_ptr()));
+    if (!in_place) value.copy_(target);
+  }
+}
+
+}  // namespace
+
+Manifest read_manifest(const std::string& path, Communicator& world) {
+  const std::string text = read_on_root(world, [&] {
+    std::string own = read_manifest_text(path);
+    parse_manifest(own, path + "/" + kManifestName);
+    return own;
+  });
+  return parse_manifest(text, path + "/" + kManifestName);
+}
+
+LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Communicator& world,
+                                 const LoadOptions& options) {
+  const StateList list = list_state(state);
+  const std::vector<std::string> everywhere = names_everywhere(list, world);
+  const std::string text = read_on_root(world, [&] { return read_manifest_text(path); });
+  LoadedCheckpoint loaded{path, {}};
+  agree(failure_of([&] {
+          const CheckpointReader reader(path, text);
+          require_fit(list, everywhere, reader.manifest(), path, options.ignore_extra);
+          read_tensors(reader, list);
+          loaded.manifest = reader.manifest();
+        }),
+        world);
+  restore_values(state, loaded.manifest);
+  return loaded;
+}
+
+std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful& state,
+                                            Communicator& world, const Warn& warn) {
+  std::istringstream steps(read_on_root(world, [&] {
+    std::string text;
+    for (const int64_t step : list_checkpoints(folder)) text = fmt::format("{} {}", step, text);
+    return text;
+  }));
+  bool is_any = false;
+  for (int64_t step = 0; steps >> step; is_any = true) {
+    try {
+      return load_checkpoint(folder + "/" + step_folder(step), state, world);
+    } catch (const CheckpointError& error) {
+      if (world.rank() != 0) continue;
+      warn(fmt::format("passing over a checkpoint that is not valid: {}", error.what()));
+    }
+  }
+  if (!is_any) return std::nullopt;
+  throw CheckpointError(fmt::format("no checkpoint in '{}' is valid", folder),
+                        "`shoal ckpt verify` tells what is wrong with each");
+}
+
+std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world) {
+  const std::string text = read_on_root(world, [&]() -> std::string {
+    const std::vector<int64_t> steps = list_checkpoints(folder);
+    for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+      try {
+        std::string own = read_manifest_text(folder + "/" + step_folder(*step));
+        parse_manifest(own, folder);
+        return own;
+      } catch (const CheckpointError&) {
+        continue;  // load_newest passes over it too, and says so
+      }
+    }
+    return "";
+  });
+  if (text.empty()) return std::nullopt;
+  return parse_manifest(text, folder);
+}
+
+}  // namespace shoal
