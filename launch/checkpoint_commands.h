@@ -1,0 +1,41 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "runtime/error.h"
+
+/// The subcommands that look into checkpoints, without MPI, GPU or model. PATH is a checkpoint's
+/// folder, or a run's folder, which means the newest one committed there. They throw
+/// CheckpointError (exit 20) if what they need cannot be read.
+namespace shoal {
+
+struct CheckpointArguments {
+  std::string path;
+  std::string other = {};  ///< the second checkpoint of `diff`
+  bool best = false;       ///< of a run's folder, the checkpoint with the best score
+  bool json = false;       ///< one JSON object on `out`
+};
+
+/// `shoal ckpt verify PATH`: checks every byte. Exit 0 or 20.
+ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out);
+/// `shoal ckpt ls PATH`: the checkpoints of a run, or the one at PATH, with step, score and size.
+ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out);
+/// `shoal ckpt diff PATH OTHER`: which tensors and values differ. Exit 0 also if some do; the JSON
+/// says `equal`.
+ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out);
+/// `shoal ckpt digest PATH`: `sha256:…` of the content (DESIGN decision 5).
+ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out);
+
+struct InspectArguments {
+  std::string path;
+  std::string diff = {};  ///< compare with this checkpoint, number by number
+  bool tensors = false;   ///< list every tensor with its range and norm
+  bool best = false;
+  bool json = false;
+};
+
+/// `shoal inspect PATH [--tensors | --diff OTHER]`: what a checkpoint holds.
+ExitCode inspect(const InspectArguments& arguments, std::ostream& out);
+
+}  // namespace shoal

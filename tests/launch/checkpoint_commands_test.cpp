@@ -1,0 +1,142 @@
+#include "launch/checkpoint_commands.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "launch/tensor_summary.h"
+#include "parallel/checkpoint_folder.h"
+#include "tests/support/sample_checkpoint.h"
+#include "tests/support/scratch_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::read_file;
+using testing::save_sample;
+using testing::ScratchFolder;
+using testing::write_file;
+
+class CheckpointCommands : public ::testing::Test {
+ protected:
+  ScratchFolder run_;
+  PosixFileSystem files_;
+  std::ostringstream out_;
+
+  std::string save(int64_t step, std::optional<double> score = {}) {
+    return save_sample(files_, run_.file("ckpt"), {.step = step, .score = score});
+  }
+  nlohmann::json json() { return nlohmann::json::parse(out_.str()); }
+  static void rot(const std::string& path) {
+    const std::string shard = path + "/" + shard_name(0, 2);
+    std::string bytes = read_file(shard);
+    bytes.back() ^= 1;
+    write_file(shard, bytes);
+  }
+};
+
+TEST_F(CheckpointCommands, VerifyTellsARottenCheckpoint) {
+  save(10);
+  const std::string newest = save(20);
+  EXPECT_EQ(checkpoint_verify({.path = run_.path()}, out_), ExitCode::kOk);
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("step 20"), HasSubstr("valid")));
+  rot(newest);
+  EXPECT_THROW(checkpoint_verify({.path = newest}, out_), CheckpointError);
+  out_.str("");
+  EXPECT_EQ(checkpoint_verify({.path = run_.path(), .json = true}, out_), ExitCode::kCheckpoint);
+  EXPECT_EQ(json()["valid"], false);
+  EXPECT_THAT(json()["error"].get<std::string>(), HasSubstr(shard_name(0, 2)));
+}
+
+TEST_F(CheckpointCommands, ListNamesAllOfARunAlsoTheUnreadable) {
+  save(10, 0.5);
+  write_file(save(20) + "/" + kManifestName, "{}");
+  save(30);
+  EXPECT_EQ(checkpoint_list({.path = run_.path(), .json = true}, out_), ExitCode::kOk);
+  const nlohmann::json rows = json()["checkpoints"];
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0]["step"], 10);
+  EXPECT_EQ(rows[0]["score"], 0.5);
+  EXPECT_TRUE(rows[1].contains("error"));
+  EXPECT_EQ(rows[2]["files"], 2);
+  out_.str("");
+  checkpoint_list({.path = run_.path()}, out_);
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("0.5000"), HasSubstr("unreadable")));
+}
+
+TEST_F(CheckpointCommands, DigestIsOfTheContent) {
+  const std::string path = save(10);
+  checkpoint_digest({.path = path}, out_);
+  EXPECT_EQ(out_.str(), content_digest(CheckpointReader(path)) + "\n");
+}
+
+TEST_F(CheckpointCommands, DiffTellsWhatDiffers) {
+  const std::string a = save(10), b = save(11);
+  checkpoint_diff({.path = a, .other = a, .json = true}, out_);
+  EXPECT_EQ(json()["equal"], true);
+  out_.str("");
+  checkpoint_diff({.path = a, .other = b}, out_);
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("step\n  a: 10\n  b: 11"), HasSubstr("layer0.weight")));
+}
+
+TEST_F(CheckpointCommands, InspectShowsOverviewTensorsAndDifferences) {
+  const std::string a = save(10), b = save(11);
+  inspect({.path = run_.path(), .json = true}, out_);
+  EXPECT_EQ(json()["step"], 11);
+  EXPECT_EQ(json()["values"]["t"], -3);
+  EXPECT_EQ(json()["written_by"]["world"], "2");
+  out_.str("");
+  inspect({.path = a, .tensors = true, .json = true}, out_);
+  EXPECT_EQ(json()["list"].size(), 12u);
+  EXPECT_EQ(json()["list"][0]["dtype"], "I64");
+  out_.str("");
+  inspect({.path = a, .tensors = true}, out_);
+  EXPECT_THAT(out_.str(), HasSubstr("layer0.experts.0.fc1.weight [5,3]"));
+  out_.str("");
+  inspect({.path = a, .diff = b}, out_);
+  EXPECT_THAT(out_.str(), HasSubstr("10 tensors differ"));
+  out_.str("");
+  inspect({.path = a, .diff = a}, out_);
+  EXPECT_EQ(out_.str(), "all tensors are equal\n");
+}
+
+TEST(TensorSummary, DecodesEveryDtype) {
+  const auto first = [](Dtype dtype, const std::string& bytes) {
+    return decode_numbers(dtype, bytes).at(0);
+  };
+  EXPECT_EQ(first(Dtype::kF64, std::string("\0\0\0\0\0\0\xf8\xbf", 8)), -1.5);
+  EXPECT_EQ(first(Dtype::kF32, std::string("\0\0\xc0\x3f", 4)), 1.5);
+  EXPECT_EQ(first(Dtype::kBF16, "\xc0\xbf"), -1.5);
+  EXPECT_EQ(first(Dtype::kF16, std::string("\0\x3e", 2)), 1.5);
+  EXPECT_EQ(first(Dtype::kF16, std::string("\x01\x80", 2)), -std::ldexp(1.0, -24));
+  EXPECT_TRUE(std::isinf(first(Dtype::kF16, std::string("\0\x7c", 2))));
+  EXPECT_EQ(first(Dtype::kI64, std::string("\xfe\xff\xff\xff\xff\xff\xff\xff", 8)), -2.0);
+  EXPECT_EQ(first(Dtype::kI32, std::string("\x02\0\0\0", 4)), 2.0);
+  EXPECT_EQ(first(Dtype::kU8, "\xff"), 255.0);
+  EXPECT_EQ(first(Dtype::kBool, "\x01"), 1.0);
+}
+
+TEST_F(CheckpointCommands, SummariesMatchTheNumbers) {
+  const CheckpointReader reader(save(10));
+  const ManifestTensor& tensor = *reader.manifest().find_tensor("layer1.mask");
+  std::string bytes(tensor.bytes, '\0');
+  reader.read(tensor, bytes.data());
+  double squares = 0, largest = 0;
+  for (const char byte : bytes) {
+    const double number = static_cast<unsigned char>(byte);
+    squares += number * number;
+    largest = std::max(largest, number);
+  }
+  const TensorSummary summary = summarise(reader, tensor);
+  EXPECT_DOUBLE_EQ(summary.norm, std::sqrt(squares));
+  EXPECT_EQ(summary.max, largest);
+  EXPECT_EQ(summary.num_not_finite, 0);
+}
+
+}  // namespace
+}  // namespace shoal
