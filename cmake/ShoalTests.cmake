@@ -22,6 +22,7 @@ endfunction()
 file(GLOB support CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/support/*.cpp")
 set(mpi_main "${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp")
 list(REMOVE_ITEM support "${mpi_main}")
+list(FILTER support EXCLUDE REGEX "_(program|shim)\\.cpp$")
 if(support)
   add_library(tests_support OBJECT ${support})
   shoal_use_torch(tests_support)
@@ -74,6 +75,12 @@ if(sources)
     shoal_register(tests_parsers_sanitized)
   endif()
 endif()
+
+# What the scripts below drive: a torch-free program, and a library to preload into it.
+add_executable(save_program tests/support/save_program.cpp)
+target_link_libraries(save_program PRIVATE shoal_parsers)
+add_library(fault_shim MODULE tests/support/fault_shim.cpp)
+target_link_libraries(fault_shim PRIVATE shoal_base ${CMAKE_DL_LIBS})
 
 # Executable scripts in tests/cli: one entry each, the program as $1, a scratch folder as cwd.
 # A name that ends in _data.sh: label data, and only where CIFAR10 names a folder.

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# Kills a small program at every file call of a save, and lets every one of them fail: the previous
+# or the new checkpoint is valid, never neither, and the next save succeeds.
+# Usage: kill_in_save.sh SHOAL, in an empty folder. strace does it, or, where ptrace is refused, a
+# preloaded library.
+set -euo pipefail
+here=$(dirname "$1")
+program=$here/save_program
+shim=$here/libfault_shim.so
+calls=openat,write,fsync,close,rename,mkdir,unlink,rmdir
+folder=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || pwd)" shoal-kill-XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+base=$folder/base
+run=$folder/run
+failures=0
+points=0
+
+fail() {
+  echo "kill_in_save: $*" >&2
+  failures=$((failures + 1))
+}
+
+fresh() {
+  rm -rf "$run"
+  cp -r "$base" "$run"
+}
+
+quietly() { # without the shell's word on a killed child
+  { "$@" > "$folder/out" 2>&1 || true; } 2> /dev/null
+}
+
+# What must hold after any death: step 10 or 20 survives, and step 21 can be saved.
+check_survivor() {
+  local step
+  step=$("$program" verify "$run") || { fail "$1: $step"; return; }
+  [ "$step" = 10 ] || [ "$step" = 20 ] || fail "$1: the newest step is $step"
+  "$program" save "$run" 21 > /dev/null
+  step=$("$program" verify "$run") || { fail "$1, next save: $step"; return; }
+  [ "$step" = 21 ] || fail "$1: the next save left step $step"
+  [ -z "$(find "$run/ckpt" -maxdepth 1 -name '.*' -not -path "$run/ckpt")" ] || fail "$1: leftovers"
+}
+
+# What must hold after one failing call: the program goes on, and its last save succeeds.
+check_training_went_on() {
+  local step
+  grep -q '^saved ' "$folder/out" || { fail "$1: the program ended"; return; }
+  if grep -q '^E' "$folder/out"; then
+    grep -qE "^E(20|21) step [0-9]+: .*$run" "$folder/out" || fail "$1: $(cat "$folder/out")"
+  fi
+  step=$("$program" verify "$run") || { fail "$1: $step"; return; }
+  [ "$step" = 40 ] || fail "$1: the newest step is $step"
+}
+
+with_strace() { # name, number of the call, what to inject, steps…
+  local name=$1 number=$2 what=$3
+  shift 3
+  fresh
+  quietly strace -o /dev/null -e "trace=$name" -e "inject=$name:$what:when=$number" \
+    "$program" save "$run" "$@"
+  points=$((points + 1))
+}
+
+sweep_with_strace() {
+  local log=$folder/log name before all number error
+  fresh
+  strace -o "$log" -e "trace=access,faccessat,$calls" "$program" save "$run" 20 > /dev/null
+  for name in ${calls//,/ }; do
+    before=$(sed '/saving-begins/,$d' "$log" | grep -c "^$name(" || true)
+    all=$(grep -c "^$name(" "$log" || true)
+    for ((number = before + 1; number <= all; number++)); do
+      with_strace "$name" "$number" signal=KILL 20
+      check_survivor "kill at $name $number"
+      error=$(printf 'ENOSPC\nEIO\nEDQUOT\n' | sed -n "$((number % 3 + 1))p")
+      with_strace "$name" "$number" "error=$error" 20 30 40
+      # The console may lose a line to the fault; the checkpoints may not.
+      [ "$name" = write ] && [ ! -s "$folder/out" ] || check_training_went_on "$error at $name $number"
+    done
+  done
+  check_order "$log"
+}
+
+# No rename to a committed name before every file created in its folder was synced.
+check_order() {
+  awk '
+    /^openat\(.*O_CREAT/ && /\.tmp-step-/ { open_file[$NF] = $0; waiting++ }
+    /^fsync\(/ { file = $0; gsub(/^fsync\(|\).*/, "", file)
+                 if (file in open_file) { delete open_file[file]; waiting-- } }
+    /^rename\(".*\.tmp-step-/ { renames++; if (waiting > 0) early = 1 }
+    END { exit !(renames == 1 && !early) }' "$1" || fail "a rename comes before a sync"
+}
+
+sweep_with_shim() {
+  local count number error
+  echo "kill_in_save: strace is refused here; using the preloaded library"
+  fresh
+  FAULT_COUNT=$folder/count LD_PRELOAD=$shim "$program" save "$run" 20 > /dev/null
+  count=$(cat "$folder/count")
+  for ((number = 1; number <= count; number++)); do
+    fresh
+    quietly env FAULT_AT="$number" FAULT_KIND=kill LD_PRELOAD="$shim" "$program" save "$run" 20
+    check_survivor "kill at call $number"
+    error=$(printf '28\n5\n122\n' | sed -n "$((number % 3 + 1))p") # ENOSPC, EIO, EDQUOT
+    fresh
+    quietly env FAULT_AT="$number" FAULT_KIND="$error" LD_PRELOAD="$shim" \
+      "$program" save "$run" 20 30 40
+    [ ! -s "$folder/out" ] || check_training_went_on "errno $error at call $number"
+    points=$((points + 2))
+  done
+}
+
+mkdir "$base"
+"$program" save "$base" 10 > /dev/null
+if [ -z "${SHOAL_NO_STRACE:-}" ] && strace -o /dev/null true 2> /dev/null; then
+  sweep_with_strace
+else
+  sweep_with_shim
+fi
+[ "$points" -gt 80 ] || fail "only $points points were tried"
+[ "$failures" -eq 0 ] || exit 1
+echo "kill_in_save: $points points, all survived"

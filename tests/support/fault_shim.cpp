@@ -1,0 +1,92 @@
+// Preloaded into a program where strace is not allowed: lets its n-th file call fail or kill it.
+//   FAULT_AT     which call, from 1, counted from access("saving-begins")
+//   FAULT_KIND   "kill", or the number of an errno
+//   FAULT_COUNT  a file that receives the number of calls when the program ends in order
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+namespace {
+
+long calls = -1;  // not counting yet
+
+/// Counts a call; true if it must fail.
+bool fails() {
+  if (calls < 0) return false;
+  ++calls;
+  const char* at = getenv("FAULT_AT");
+  if (at == nullptr || atol(at) != calls) return false;
+  const char* kind = getenv("FAULT_KIND");
+  if (kind == nullptr || strcmp(kind, "kill") == 0) raise(SIGKILL);
+  errno = atoi(kind);
+  return true;
+}
+
+template <typename Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+struct CountAtExit {
+  ~CountAtExit() {
+    const char* path = getenv("FAULT_COUNT");
+    FILE* file = path == nullptr ? nullptr : fopen(path, "w");
+    if (file == nullptr) return;
+    fprintf(file, "%ld\n", calls);
+    fclose(file);
+  }
+} count_at_exit;
+
+}  // namespace
+
+extern "C" {
+
+int access(const char* path, int mode) {
+  if (strcmp(path, "saving-begins") == 0) calls = 0;
+  return static_cast<int>(syscall(SYS_faccessat, AT_FDCWD, path, mode));
+}
+int open(const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
+  va_end(list);
+  return fails() ? -1 : static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+}
+int openat(int folder, const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
+  va_end(list);
+  return fails() ? -1 : static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+}
+ssize_t write(int file, const void* bytes, size_t count) {
+  return fails() ? -1 : syscall(SYS_write, file, bytes, count);
+}
+int fsync(int file) { return fails() ? -1 : static_cast<int>(syscall(SYS_fsync, file)); }
+int close(int file) {
+  const bool failing = fails();
+  const int result = static_cast<int>(syscall(SYS_close, file));
+  return failing ? -1 : result;
+}
+int rename(const char* from, const char* to) noexcept {
+  return fails() ? -1 : next<int(const char*, const char*)>("rename")(from, to);
+}
+int mkdir(const char* path, mode_t mode) noexcept {
+  return fails() ? -1 : next<int(const char*, mode_t)>("mkdir")(path, mode);
+}
+int unlink(const char* path) noexcept {
+  return fails() ? -1 : next<int(const char*)>("unlink")(path);
+}
+int rmdir(const char* path) noexcept {
+  return fails() ? -1 : next<int(const char*)>("rmdir")(path);
+}
+
+}  // extern "C"
