@@ -1,0 +1,129 @@
+#include "launch/checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "models/task.h"
+#include "runtime/config_writer.h"
+#include "runtime/suggest.h"
+
+namespace shoal {
+namespace {
+
+struct MetaModel {
+  std::shared_ptr<Backbone> backbone;
+  std::shared_ptr<Task> task;
+};
+
+MetaModel build_on_meta(const Recipe& recipe) {
+  const std::shared_ptr<DataSource> source = Registry<DataSource>::create(recipe.data.source, {});
+  const bool is_double = recipe.train.precision == Precision::kFloat64;
+  const auto dtype = is_double ? torch::kFloat64 : torch::kFloat32;
+  const BuildContext build{nullptr, torch::TensorOptions().dtype(dtype).device(torch::kMeta)};
+  MetaModel model;
+  model.backbone =
+      Registry<Backbone>::create(recipe.model.backbone, {build, source->image_shape()});
+  model.task = Registry<Task>::create(recipe.task, {model.backbone, build, source->num_classes()});
+  return model;
+}
+
+/// Units of the stage that owns this parameter which one token does not visit, in elements.
+int64_t idle_elements(const Parameter& parameter, const std::vector<MoeStageInfo>& stages) {
+  if (!parameter.is_stacked()) return 0;
+  for (const MoeStageInfo& stage : stages) {
+    if (parameter.name.find("." + stage.name + ".") == std::string::npos) continue;
+    return parameter.tensor.numel() / stage.num_units * (stage.num_units - stage.units_per_token);
+  }
+  throw std::logic_error(parameter.name + " belongs to no MoE stage of its backbone");
+}
+
+constexpr int64_t kMaxListed = 4096;
+
+/// As words, those up to 4096.
+std::vector<std::string> divisors(int64_t number) {
+  std::vector<std::string> result;
+  for (int64_t i = 1; i <= std::min(number, kMaxListed); ++i) {
+    if (number % i == 0) result.push_back(std::to_string(i));
+  }
+  return result;
+}
+
+std::string quotient(int64_t a, int64_t b) {
+  return fmt::format("{} / {} = {:.4g}", a, b, static_cast<double>(a) / static_cast<double>(b));
+}
+
+void collect_global_scopes(const config::Node& node, const std::string& path,
+                           std::vector<std::string>& found) {
+  for (const config::Entry& entry : node.entries) {
+    const std::string inner = config::join_path(path, entry.key);
+    if (entry.key == "scope" && entry.value.text == "global") found.push_back(inner);
+    collect_global_scopes(entry.value, inner, found);
+  }
+  for (std::size_t i = 0; i < node.items.size(); ++i) {
+    collect_global_scopes(node.items[i], fmt::format("{}[{}]", path, i), found);
+  }
+}
+
+}  // namespace
+
+ModelCounts count_parameters(const Recipe& recipe) {
+  const MetaModel model = build_on_meta(recipe);
+  ModelCounts counts;
+  counts.stages = model.backbone->moe_stages();
+  for (const Parameter& parameter : parameters_of(*model.task)) {
+    counts.parameters += parameter.tensor.numel();
+    counts.active_parameters += parameter.tensor.numel() - idle_elements(parameter, counts.stages);
+  }
+  counts.parameters_headless = counts.parameters - model.task->head_parameters();
+  return counts;
+}
+
+void check_topology(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>& stages,
+                    int64_t world) {
+  const ParallelOptions& parallel = loaded.options.parallel;
+  const int64_t ranks = parallel.expert_ranks;
+  config::Diagnostics diagnostics;
+  config::LocatedProblems problems(loaded.document.root, "parallel", diagnostics);
+  if (world % ranks != 0) {
+    const int64_t above = (world / ranks + 1) * ranks;
+    const std::string counts =
+        world > ranks ? fmt::format("{} or {}", above - ranks, above) : std::to_string(ranks);
+    problems.add("expert_ranks",
+                 fmt::format("world = expert_ranks x replicas, but {}; valid expert_ranks for {} "
+                             "ranks: {}; or start {} ranks",
+                             quotient(world, ranks), world, join_words(divisors(world)), counts));
+  }
+  std::map<int64_t, std::vector<std::string>> stages_of_count;
+  for (const MoeStageInfo& stage : stages) {
+    if (!parallel.uneven) stages_of_count[stage.num_units].push_back(stage.name);
+  }
+  for (const auto& [num_units, names] : stages_of_count) {
+    if (num_units % ranks == 0) continue;
+    problems.add("expert_ranks",
+                 fmt::format("the units of {} do not divide evenly: {}; valid expert_ranks: {}; or "
+                             "parallel.uneven=true",
+                             join_words(names), quotient(num_units, ranks),
+                             join_words(divisors(num_units))));
+  }
+  diagnostics.throw_if_any(ExitCode::kTopology);
+}
+
+void check_topology(const LoadedRecipe& loaded, int64_t world) {
+  check_topology(loaded, build_on_meta(loaded.options).backbone->moe_stages(), world);
+}
+
+std::vector<std::string> recipe_notes(const LoadedRecipe& loaded) {
+  std::vector<std::string> notes;
+  const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
+  std::vector<std::string> scopes;
+  collect_global_scopes(config::to_node(type, &loaded.options), "", scopes);
+  for (const std::string& path : scopes) {
+    notes.push_back(path + ": the value of a loss of scope global depends on train.accumulate");
+  }
+  return notes;
+}
+
+}  // namespace shoal

@@ -1,0 +1,174 @@
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "launch/commands.h"
+#include "launch/failure.h"
+#include "launch/world.h"
+#include "runtime/build_info.h"
+#include "runtime/suggest.h"
+
+namespace shoal {
+namespace {
+
+using Action = std::function<ExitCode()>;
+
+const char* variable(const char* name) { return std::getenv(name); }
+
+std::optional<std::string> variable_text(const std::string& name) {
+  const char* value = variable(name.c_str());
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+void add_recipe(CLI::App& command, config::RecipeSource& source) {
+  source.environment = variable_text;
+  command.add_option("recipe", source.path, "recipe file, YAML")->type_name("RECIPE")->required();
+  command
+      .add_option("overrides", source.overrides,
+                  "key=value sets a key, ~key removes one; the last one wins")
+      ->type_name("[KEY=VALUE ...]");
+}
+
+void add_check(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "check", "Check a recipe and count its parameters; opens no data, allocates no model");
+  const auto arguments = std::make_shared<CheckArguments>();
+  add_recipe(*command, arguments->source);
+  command->add_option("--world", arguments->world, "ranks to check for (parallel.expert_ranks)")
+      ->check(CLI::Range(1, 1'000'000));
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal check configs/quickstart.yaml\n"
+      "  shoal check RECIPE.yaml --world 8 parallel.expert_ranks=4\n"
+      "  shoal check RECIPE.yaml --json");
+  command->callback(
+      [&action, arguments] { action = [arguments] { return check(*arguments, std::cout); }; });
+}
+
+void add_show(CLI::App& app, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("show", "Print a recipe in full, each value with where it came from");
+  const auto arguments = std::make_shared<ShowArguments>();
+  add_recipe(*command, arguments->source);
+  command->add_flag("--minimal", arguments->minimal, "only what differs from the defaults");
+  command->footer(
+      "Examples:\n"
+      "  shoal show configs/quickstart.yaml\n"
+      "  shoal show RECIPE.yaml --minimal train.batch=64 '~optimizer.weight_decay'");
+  command->callback(
+      [&action, arguments] { action = [arguments] { return show(*arguments, std::cout); }; });
+}
+
+void add_keys(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "keys", "Document the keys of recipes: type, range, unit, default, members of open sets");
+  const auto prefix = std::make_shared<std::string>();
+  command->add_option("prefix", *prefix, "only this key and those below it")->type_name("PREFIX");
+  command->footer("Examples:\n  shoal keys\n  shoal keys optimizer\n  shoal keys train.batch");
+  command->callback([&action, prefix] { action = [prefix] { return keys(*prefix, std::cout); }; });
+}
+
+void add_recipes(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("recipes", "List the recipes that come with Shoal");
+  command->callback([&action] {
+    action = [] {
+      const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+      return recipes(find_recipes_folder(program), std::cout);
+    };
+  });
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+/// CLI11 says of an unknown command only that one is required.
+void refuse_unknown_command(const CLI::App& app, const std::string& word) {
+  const std::vector<std::string> names = command_names(app);
+  if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end()) return;
+  throw Error(ExitCode::kUsage, "no command is called '" + word + "'" + did_you_mean(word, names),
+              "commands: " + join_words(names));
+}
+
+/// The nearest option to the first word that looks like one and is none.
+std::string option_hint(const CLI::App& command) {
+  std::vector<std::string> options;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+  }
+  for (const std::string& word : command.remaining()) {
+    if (word.starts_with('-')) return did_you_mean(word.substr(0, word.find('=')), options);
+  }
+  return "";
+}
+
+[[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<const CLI::App*> chosen = [&app] {
+    std::vector<const CLI::App*> commands;
+    for (const CLI::App* command : app.get_subcommands({})) {
+      if (command->parsed()) commands.push_back(command);
+    }
+    return commands;
+  }();
+  const CLI::App& command = chosen.empty() ? app : *chosen.front();
+  const std::string name = chosen.empty() ? "shoal" : "shoal " + command.get_name();
+  throw Error(ExitCode::kUsage, name + ": " + error.what() + option_hint(command),
+              "see " + name + " --help");
+}
+
+ExitCode run(int argc, char** argv) {
+  CLI::App app("Shoal trains Mixture-of-Experts models from YAML recipes.", "shoal");
+  app.set_version_flag("--version", "shoal " + build_info().version);
+  app.footer("`shoal COMMAND --help` tells more.");
+  Action action;
+  add_check(app, action);
+  add_show(app, action);
+  add_keys(app, action);
+  add_recipes(app, action);
+  if (argc < 2) {
+    std::cout << app.help();
+    return ExitCode::kUsage;
+  }
+  refuse_unknown_command(app, argv[1]);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    app.exit(help, std::cout);
+    return ExitCode::kOk;
+  } catch (const CLI::ParseError& error) {
+    refuse(app, error);
+  }
+  return action ? action() : ExitCode::kUsage;
+}
+
+/// Prints a failure once for the whole job: what is wrong with a recipe or a command line is wrong
+/// on every rank, so the others let rank 0 speak, whose exit makes mpirun end them.
+ExitCode report(const std::exception_ptr& error) {
+  const int64_t rank = read_launch_info(variable).rank;
+  if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(5));
+  const Failure failure = describe_failure(error, rank);
+  std::cerr << failure.text << std::endl;
+  return failure.code;
+}
+
+}  // namespace
+}  // namespace shoal
+
+int main(int argc, char** argv) {
+  try {
+    return static_cast<int>(shoal::run(argc, argv));
+  } catch (...) {
+    return static_cast<int>(shoal::report(std::current_exception()));
+  }
+}
