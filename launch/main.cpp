@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launch/commands.h"
+#include "launch/doctor.h"
 #include "launch/failure.h"
 #include "launch/world.h"
 #include "runtime/build_info.h"
@@ -23,18 +24,13 @@ using Action = std::function<ExitCode()>;
 
 const char* variable(const char* name) { return std::getenv(name); }
 
-std::optional<std::string> variable_text(const std::string& name) {
-  const char* value = variable(name.c_str());
-  return value ? std::optional<std::string>(value) : std::nullopt;
-}
-
 void add_recipe(CLI::App& command, config::RecipeSource& source) {
-  source.environment = variable_text;
+  source.environment = recipe_environment(variable);
   command.add_option("recipe", source.path, "recipe file, YAML")->type_name("RECIPE")->required();
   command
       .add_option("overrides", source.overrides,
                   "key=value sets a key, ~key removes one; the last one wins")
-      ->type_name("[KEY=VALUE ...]");
+      ->type_name("KEY=VALUE");
 }
 
 void add_check(CLI::App& app, Action& action) {
@@ -87,6 +83,17 @@ void add_recipes(CLI::App& app, Action& action) {
   });
 }
 
+void add_doctor(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Examine this machine and job: build, cores, memory, MPI, GPU, a ring of messages");
+  const auto as_json = std::make_shared<bool>(false);
+  command->add_flag("--json", *as_json, "one JSON object on stdout");
+  command->footer("Examples:\n  shoal doctor\n  mpirun -np 4 shoal doctor --json");
+  command->callback([&action, as_json] {
+    action = [as_json] { return doctor(*as_json, read_launch_info(variable), std::cout); };
+  });
+}
+
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
@@ -97,8 +104,9 @@ std::vector<std::string> command_names(const CLI::App& app) {
 void refuse_unknown_command(const CLI::App& app, const std::string& word) {
   const std::vector<std::string> names = command_names(app);
   if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end()) return;
-  throw Error(ExitCode::kUsage, "no command is called '" + word + "'" + did_you_mean(word, names),
-              "commands: " + join_words(names));
+  const std::string guess = did_you_mean(word, names);
+  throw Error(ExitCode::kUsage, "no command is called '" + word + "'" + guess,
+              guess.empty() ? "commands: " + join_words(names) : "");
 }
 
 /// The nearest option to the first word that looks like one and is none.
@@ -123,8 +131,9 @@ std::string option_hint(const CLI::App& command) {
   }();
   const CLI::App& command = chosen.empty() ? app : *chosen.front();
   const std::string name = chosen.empty() ? "shoal" : "shoal " + command.get_name();
-  throw Error(ExitCode::kUsage, name + ": " + error.what() + option_hint(command),
-              "see " + name + " --help");
+  const std::string guess = option_hint(command);
+  throw Error(ExitCode::kUsage, name + ": " + error.what() + guess,
+              guess.empty() ? "see " + name + " --help" : "");
 }
 
 ExitCode run(int argc, char** argv) {
@@ -136,6 +145,7 @@ ExitCode run(int argc, char** argv) {
   add_show(app, action);
   add_keys(app, action);
   add_recipes(app, action);
+  add_doctor(app, action);
   if (argc < 2) {
     std::cout << app.help();
     return ExitCode::kUsage;

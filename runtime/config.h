@@ -77,9 +77,13 @@ struct UnsetWord {
 };
 constexpr UnsetWord unset_word(std::string_view word) { return {word}; }
 
-/// A text or list that may not be empty; of a list of texts, none of these either.
+/// A text that may not be empty; of a list of texts, none of them.
 struct NotEmpty {};
 constexpr NotEmpty not_empty() { return {}; }
+
+/// A list that must have an element.
+struct AtLeastOne {};
+constexpr AtLeastOne at_least_one() { return {}; }
 
 /// Everything said about a field beside its name, type and place. Rules of a list hold for each
 /// element too, those of an optional for its value.
@@ -91,7 +95,8 @@ struct FieldRules {
   unsigned duration_units = kAllDurationUnits;
   bool is_required = false;
   bool is_inlined = false;
-  bool may_be_empty = true;
+  bool may_be_empty = true;   ///< texts
+  bool may_have_none = true;  ///< lists
 
   constexpr void apply(Range rule) { range = rule; }
   constexpr void apply(Above rule) { range.lower = rule.limit, range.lower_open = true; }
@@ -100,6 +105,7 @@ struct FieldRules {
   constexpr void apply(AcceptedUnits rule) { duration_units = rule.bits; }
   constexpr void apply(UnsetWord rule) { unset_word = rule.word; }
   constexpr void apply(NotEmpty) { may_be_empty = false; }
+  constexpr void apply(AtLeastOne) { may_have_none = false; }
 };
 
 /// One recipe key of an options struct.

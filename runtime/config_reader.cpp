@@ -287,7 +287,7 @@ class Reader {
       return refuse(place, is_single ? "a list, as [" + node.text.substr(0, 40) + "]" : "a list");
     }
     type.clear(object);
-    if (node.items.empty() && !rules.may_be_empty) {
+    if (node.items.empty() && !rules.may_have_none) {
       note(node.position, place.path, "the list is empty");
     }
     for (std::size_t i = 0; i < node.items.size(); ++i) {

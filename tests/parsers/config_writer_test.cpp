@@ -13,9 +13,9 @@
 namespace shoal::sample {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const config::StructType& recipe_type() {
   return static_cast<const config::StructType&>(config::type_of<Recipe>());
@@ -175,7 +175,7 @@ std::vector<std::string> differences(const Recipe& before, const Recipe& after) 
 }
 
 TEST(Diff, IsEmptyForEqualRecipes) {
-  EXPECT_THAT(differences(read(kGood), read(kGood + "seed: 1\n")), testing::IsEmpty());
+  EXPECT_THAT(differences(read(kGood), read(kGood + "seed: 1\n")), ::testing::IsEmpty());
 }
 
 TEST(Diff, NamesPathAndBothValues) {

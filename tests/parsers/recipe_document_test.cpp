@@ -9,8 +9,8 @@
 namespace shoal::sample {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 config::Loaded<Recipe> load(const std::string& path, const std::vector<std::string>& overrides = {},
                             config::UnsetVariable unset = config::UnsetVariable::kRefuse) {
@@ -31,7 +31,7 @@ std::string origin(const config::Loaded<Recipe>& loaded, const std::string& path
 }
 
 TEST(Include, IsMergedKeyByKeyAndTheIncludingFileWins) {
-  const Folder folder("include_merge");
+  const Folder folder;
   folder.write("base/common.yaml",
                "train: {duration: 10ep, batch: 8, clip_norm: 2}\ndata: {files: [a, b]}\n");
   const std::string path = folder.write("recipe.yaml",
@@ -49,7 +49,7 @@ TEST(Include, IsMergedKeyByKeyAndTheIncludingFileWins) {
 }
 
 TEST(Include, TakesAListInWhichLaterFilesWin) {
-  const Folder folder("include_list");
+  const Folder folder;
   folder.write("one.yaml", "seed: 1\ntrain: {duration: 1ep, batch: 1}\n");
   folder.write("two.yaml", "seed: 2\n");
   const Recipe recipe =
@@ -60,7 +60,7 @@ TEST(Include, TakesAListInWhichLaterFilesWin) {
 }
 
 TEST(Include, IsRelativeToTheFileThatIncludes) {
-  const Folder folder("include_relative");
+  const Folder folder;
   folder.write("deep/inner.yaml", "include: ../side/part.yaml\nseed: 5\n");
   folder.write("side/part.yaml", "train: {duration: 1ep, batch: 3}\n");
   const Recipe recipe =
@@ -70,7 +70,7 @@ TEST(Include, IsRelativeToTheFileThatIncludes) {
 }
 
 TEST(Include, PointsAtTheLineOfTheIncludedFile) {
-  const Folder folder("include_line");
+  const Folder folder;
   const std::string base = folder.write("base.yaml", "train:\n  duration: 1ep\n  bach: 8\n");
   const std::string path = folder.write("r.yaml",
                                         "include: base.yaml\nmodel: {backbone: mixer}\n"
@@ -81,7 +81,7 @@ TEST(Include, PointsAtTheLineOfTheIncludedFile) {
 }
 
 TEST(Include, RefusesACycle) {
-  const Folder folder("include_cycle");
+  const Folder folder;
   const std::string b = folder.write("b.yaml", "include: a.yaml\n");
   const std::string a = folder.write("a.yaml", "seed: 1\ninclude: ./b.yaml\n");
   EXPECT_THAT(file_mistakes(a),
@@ -92,7 +92,7 @@ TEST(Include, RefusesACycle) {
 }
 
 TEST(Include, RefusesWhatIsNoFile) {
-  const Folder folder("include_bad");
+  const Folder folder;
   const std::string path = folder.write("r.yaml", "include: [none.yaml, 3, [x], \"${seed}\", .]\n");
   const std::string expected = "include: expected a path without references, or a list of such, ";
   EXPECT_THAT(
@@ -107,14 +107,14 @@ TEST(Include, RefusesWhatIsNoFile) {
 }
 
 TEST(Include, IsBoundedInNumber) {
-  const Folder folder("include_many");
+  const Folder folder;
   for (int i = 0; i < 40; ++i) {
     const std::string next = "f" + std::to_string(i + 1) + ".yaml";
     folder.write("f" + std::to_string(i) + ".yaml", "include: [" + next + ", " + next + "]\n");
   }
   folder.write("f40.yaml", "seed: 1\n");
   EXPECT_THAT(file_mistakes(folder.path() + "/f0.yaml"),
-              testing::Contains(HasSubstr("more than 64 files are included")));
+              ::testing::Contains(HasSubstr("more than 64 files are included")));
 }
 
 TEST(Recipe, ThatCannotBeReadIsNamed) {
@@ -179,7 +179,7 @@ TEST(Reference, CopiesListsAndMappings) {
       "files: ${copy.files}\n";
   config::Diagnostics diagnostics;
   const config::Document document = config::load_document_text(text, "r.yaml", {}, diagnostics);
-  EXPECT_THAT(diagnostics.lines(), testing::IsEmpty());
+  EXPECT_THAT(diagnostics.lines(), ::testing::IsEmpty());
   const std::string inner = "  files: [a, \"$${x}\"]\n  inner:\n    flip: true\n";
   EXPECT_EQ(config::emit(document.root),
             "copy:\n" + inner + "from:\n" + inner + "files: [a, \"$${x}\"]\n");

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "runtime/config_reader.h"
 #include "runtime/config_writer.h"
 #include "tests/parsers/sample_recipe.h"
+#include "tests/support/scratch_folder.h"
 
 namespace shoal::sample {
 
@@ -44,26 +44,17 @@ inline std::vector<std::string> mistakes(const std::string& text,
 /// A folder of files that goes away with the object.
 class Folder {
  public:
-  explicit Folder(const std::string& name)
-      : path_(std::filesystem::temp_directory_path() / ("shoal_" + name)) {
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
   /// Writes a file and returns its path.
   std::string write(const std::string& name, const std::string& text) const {
-    const std::filesystem::path file = path_ / name;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file, std::ios::binary) << text;
-    return file.string();
+    const std::string file = scratch_.file(name);
+    std::filesystem::create_directories(std::filesystem::path(file).parent_path());
+    testing::write_file(file, text);
+    return file;
   }
-  std::string path() const { return path_.string(); }
+  const std::string& path() const { return scratch_.path(); }
 
  private:
-  std::filesystem::path path_;
+  testing::ScratchFolder scratch_;
 };
 
 }  // namespace shoal::sample

@@ -151,7 +151,7 @@ struct Data {
   bool flip = true;
   static constexpr auto fields() {
     return std::tuple{field("path", &Data::path, "folder of the files"),
-                      field("files", &Data::files, "file names", not_empty()),
+                      field("files", &Data::files, "file names", not_empty(), at_least_one()),
                       field("flip", &Data::flip, "mirror half of the images")};
   }
 };
