@@ -27,7 +27,7 @@ struct ModelOutput {
 
 /// A Mixture-of-Experts stage as `check` sees it: what must fit the rank grid.
 struct MoeStageInfo {
-  std::string name;         ///< `blocks.2.moe_s`
+  std::string name;  ///< `blocks.2.moe_s`
   int64_t num_units = 0;
   int64_t units_per_token = 0;
 };
@@ -46,6 +46,8 @@ class Backbone : public ModuleBase {
   virtual ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) = 0;
   virtual int64_t feature_width() const = 0;
   virtual std::vector<MoeStageInfo> moe_stages() const { return {}; }
+  /// After an optimizer step that was taken. Collective.
+  virtual void after_step() {}
 };
 
 }  // namespace shoal

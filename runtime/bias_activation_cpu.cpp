@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/activation_rows.h"
 #include "runtime/bias_activation.h"
 
 // The loops below are plain so that the compiler vectorises them, once for each instruction set.
-// After this pragma, inline functions of other headers are no longer inlined: hot code uses builtins.
+// After this pragma, inline functions of other headers are no longer inlined: hot code uses
+// builtins.
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
 #define SHOAL_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define SHOAL_INLINE inline __attribute__((always_inline))
@@ -39,7 +41,7 @@ SHOAL_INLINE float limit_exponent(float x) {
 SHOAL_INLINE float by_sign(float x, float negative, float positive) {
   const int32_t mask = __builtin_bit_cast(int32_t, x) >> 31;
   return __builtin_bit_cast(float, (mask & __builtin_bit_cast(int32_t, negative)) |
-                              (~mask & __builtin_bit_cast(int32_t, positive)));
+                                       (~mask & __builtin_bit_cast(int32_t, positive)));
 }
 
 /// exp within two float32 roundings, for arguments limited to [-87, 88.3]. A NaN gives a number:
@@ -57,7 +59,8 @@ SHOAL_INLINE float exp_of(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  const int32_t exponent = __builtin_bit_cast(int32_t, shifted) - __builtin_bit_cast(int32_t, kShift);
+  const int32_t exponent =
+      __builtin_bit_cast(int32_t, shifted) - __builtin_bit_cast(int32_t, kShift);
   return p * __builtin_bit_cast(float, (exponent + 127) << 23);
 }
 
@@ -120,20 +123,8 @@ struct Silu {
   }
 };
 
-/// Rows [first, last) of x [rows, columns]. The bias of row r, column c is bias[c] if
-/// `bias_by_column`, else bias[r % num_bias].
-template <class Real>
-struct ForwardRows {
-  Real* x;
-  Real* y;
-  const Real* bias;
-  int64_t columns, num_bias;
-  bool bias_by_column, keep_derivative;
-  Activation activation;
-};
-
 template <class Act, bool kKeep, class Real>
-SHOAL_INLINE void forward_rows(const ForwardRows<Real>& rows, int64_t first, int64_t last) {
+SHOAL_INLINE void forward_rows(const ActivationRows<Real>& rows, int64_t first, int64_t last) {
   for (int64_t r = first; r < last; ++r) {
     Real* __restrict__ x = rows.x + r * rows.columns;
     Real* __restrict__ y = rows.y + r * rows.columns;
@@ -153,13 +144,13 @@ SHOAL_INLINE void forward_rows(const ForwardRows<Real>& rows, int64_t first, int
 }
 
 template <class Act, class Real>
-SHOAL_INLINE void forward_as(const ForwardRows<Real>& rows, int64_t first, int64_t last) {
+SHOAL_INLINE void forward_as(const ActivationRows<Real>& rows, int64_t first, int64_t last) {
   rows.keep_derivative ? forward_rows<Act, true>(rows, first, last)
                        : forward_rows<Act, false>(rows, first, last);
 }
 
 template <class Real>
-SHOAL_INLINE void forward_any(const ForwardRows<Real>& rows, int64_t first, int64_t last) {
+SHOAL_INLINE void forward_any(const ActivationRows<Real>& rows, int64_t first, int64_t last) {
   switch (rows.activation) {
     case Activation::kGelu:
       return forward_as<Gelu>(rows, first, last);
@@ -172,22 +163,16 @@ SHOAL_INLINE void forward_any(const ForwardRows<Real>& rows, int64_t first, int6
   }
 }
 
-SHOAL_CLONES void forward(const ForwardRows<float>& rows, int64_t first, int64_t last) {
+}  // namespace
+
+SHOAL_CLONES void activate_rows(const ActivationRows<float>& rows, int64_t first, int64_t last) {
   forward_any(rows, first, last);
 }
-void forward(const ForwardRows<double>& rows, int64_t first, int64_t last) {
+void activate_rows(const ActivationRows<double>& rows, int64_t first, int64_t last) {
   forward_any(rows, first, last);
 }
 
-/// Rows [first, last): grad *= derivative; adds the products to `sum`, by column or, for one bias a
-/// row, to sum[r % num_bias].
-template <class Real>
-struct BackwardRows {
-  Real* grad;
-  const Real* derivative;
-  int64_t columns, num_bias;
-  bool bias_by_column;
-};
+namespace {
 
 template <class Real>
 SHOAL_INLINE void multiply_row(Real* __restrict__ grad, const Real* __restrict__ derivative,
@@ -228,8 +213,8 @@ SHOAL_INLINE Real multiply_sum_row(Real* __restrict__ grad, const Real* __restri
 }
 
 template <class Real>
-SHOAL_INLINE void backward_any(const BackwardRows<Real>& rows, int64_t first, int64_t last,
-                               Real* sum) {
+SHOAL_INLINE void backward_any(const ActivationGradientRows<Real>& rows, int64_t first,
+                               int64_t last, Real* sum) {
   for (int64_t r = first; r < last; ++r) {
     Real* grad = rows.grad + r * rows.columns;
     const Real* derivative = rows.derivative + r * rows.columns;
@@ -243,14 +228,18 @@ SHOAL_INLINE void backward_any(const BackwardRows<Real>& rows, int64_t first, in
   }
 }
 
-SHOAL_CLONES void backward(const BackwardRows<float>& rows, int64_t first, int64_t last,
-                           float* sum) {
+}  // namespace
+
+SHOAL_CLONES void activate_rows_backward(const ActivationGradientRows<float>& rows, int64_t first,
+                                         int64_t last, float* sum) {
   backward_any(rows, first, last, sum);
 }
-SHOAL_CLONES void backward(const BackwardRows<double>& rows, int64_t first, int64_t last,
-                           double* sum) {
+SHOAL_CLONES void activate_rows_backward(const ActivationGradientRows<double>& rows, int64_t first,
+                                         int64_t last, double* sum) {
   backward_any(rows, first, last, sum);
 }
+
+namespace {
 
 /// x [outer, n, inner] as rows: [outer, n] with a bias a column if inner is 1, else [outer * n,
 /// inner] with a bias a row.
@@ -277,16 +266,16 @@ torch::Tensor forward_cpu(torch::Tensor& x, const std::optional<torch::Tensor>& 
   torch::Tensor y = torch::empty_like(x);
   const Layout layout = layout_of(x, dim);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "bias_activation_forward", [&] {
-    const ForwardRows<scalar_t> rows{x.data_ptr<scalar_t>(),
-                                     y.data_ptr<scalar_t>(),
-                                     bias ? bias->const_data_ptr<scalar_t>() : nullptr,
-                                     layout.columns,
-                                     layout.num_bias,
-                                     layout.bias_by_column && bias.has_value(),
-                                     keep_derivative,
-                                     static_cast<Activation>(activation)};
+    const ActivationRows<scalar_t> rows{x.data_ptr<scalar_t>(),
+                                        y.data_ptr<scalar_t>(),
+                                        bias ? bias->const_data_ptr<scalar_t>() : nullptr,
+                                        layout.columns,
+                                        layout.num_bias,
+                                        layout.bias_by_column && bias.has_value(),
+                                        keep_derivative,
+                                        static_cast<Activation>(activation)};
     at::parallel_for(0, layout.rows, rows_per_chunk(layout),
-                     [&](int64_t first, int64_t last) { forward(rows, first, last); });
+                     [&](int64_t first, int64_t last) { activate_rows(rows, first, last); });
   });
   return y;
 }
@@ -299,15 +288,15 @@ void backward_cpu(torch::Tensor& grad, const torch::Tensor& derivative,
   const int64_t chunk = rows_per_chunk(layout);
   const int64_t num_chunks = (layout.rows + chunk - 1) / chunk;
   AT_DISPATCH_FLOATING_TYPES(grad.scalar_type(), "bias_activation_backward", [&] {
-    const BackwardRows<scalar_t> rows{grad.data_ptr<scalar_t>(),
-                                      derivative.const_data_ptr<scalar_t>(), layout.columns,
-                                      layout.num_bias, layout.bias_by_column};
-    std::vector<scalar_t> partial(
-        bias_grad ? static_cast<size_t>(num_chunks * layout.num_bias) : 0, scalar_t(0));
+    const ActivationGradientRows<scalar_t> rows{
+        grad.data_ptr<scalar_t>(), derivative.const_data_ptr<scalar_t>(), layout.columns,
+        layout.num_bias, layout.bias_by_column};
+    std::vector<scalar_t> partial(bias_grad ? static_cast<size_t>(num_chunks * layout.num_bias) : 0,
+                                  scalar_t(0));
     at::parallel_for(0, num_chunks, 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
-        backward(rows, i * chunk, std::min(layout.rows, (i + 1) * chunk),
-                 bias_grad ? partial.data() + i * layout.num_bias : nullptr);
+        activate_rows_backward(rows, i * chunk, std::min(layout.rows, (i + 1) * chunk),
+                               bias_grad ? partial.data() + i * layout.num_bias : nullptr);
       }
     });
     if (!bias_grad) return;

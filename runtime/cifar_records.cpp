@@ -100,6 +100,12 @@ void read_exactly(int descriptor, std::span<uint8_t> out, int64_t offset, int64_
   }
 }
 
+[[noreturn]] void throw_bad_record(const BadCifarRecord& bad, CifarLayout layout,
+                                   const std::string& path) {
+  throw DataError(path + ": " + bad.what, "the file is damaged or is no " + dataset_name(layout) +
+                                              " file: fetch it again, or set data.classes");
+}
+
 }  // namespace
 
 int64_t num_cifar_records(int64_t file_bytes, CifarLayout layout, const std::string& name) {
@@ -120,29 +126,31 @@ int64_t num_cifar_records(int64_t file_bytes, CifarLayout layout, const std::str
                   hint);
 }
 
-void check_cifar_labels(std::span<const uint8_t> bytes, CifarLayout layout, int64_t first,
-                        const std::string& name) {
+std::vector<BadCifarRecord> find_bad_cifar_labels(std::span<const uint8_t> bytes,
+                                                  CifarLayout layout, int64_t first, size_t limit) {
   constexpr int64_t kCoarseClasses = 20;
   const auto record_bytes = static_cast<size_t>(layout.record_bytes());
-  for (size_t at = 0; at + record_bytes <= bytes.size(); at += record_bytes) {
+  std::vector<BadCifarRecord> bad;
+  for (size_t at = 0; at + record_bytes <= bytes.size() && bad.size() < limit; at += record_bytes) {
+    const int64_t record = first + static_cast<int64_t>(at / record_bytes);
     for (int64_t byte = 0; byte < layout.label_bytes(); ++byte) {
       const bool is_coarse = layout.num_classes == 100 && byte == 0;
-      const int64_t limit = is_coarse ? kCoarseClasses : layout.num_classes;
+      const int64_t allowed = is_coarse ? kCoarseClasses : layout.num_classes;
       const int64_t label = bytes[at + static_cast<size_t>(byte)];
-      if (label < limit) continue;
-      const int64_t record = first + static_cast<int64_t>(at / record_bytes);
+      if (label < allowed) continue;
       const char* kind = layout.num_classes == 10 ? "" : is_coarse ? "coarse " : "fine ";
-      throw DataError(name + ": record " + std::to_string(record) + " (byte " +
-                          std::to_string(record * layout.record_bytes() + byte) + "): " + kind +
-                          "label " + std::to_string(label) + ", must be below " +
-                          std::to_string(limit),
-                      "the file is damaged or is no " + dataset_name(layout) +
-                          " file: fetch it again, or set data.classes");
+      bad.push_back({record, "record " + std::to_string(record) + " (byte " +
+                                 std::to_string(record * layout.record_bytes() + byte) +
+                                 "): " + kind + "label " + std::to_string(label) +
+                                 ", must be below " + std::to_string(allowed)});
+      break;
     }
   }
+  return bad;
 }
 
-CifarFile::CifarFile(const std::string& path, CifarLayout layout) : path_(path), layout_(layout) {
+CifarFile::CifarFile(const std::string& path, CifarLayout layout, size_t most_bad)
+    : path_(path), layout_(layout) {
   constexpr int64_t kRecordsAtOnce = 256;
   const OpenFile file = open_regular(path, layout);
   descriptor_ = file.descriptor;
@@ -153,7 +161,11 @@ CifarFile::CifarFile(const std::string& path, CifarLayout layout) : path_(path),
       const int64_t count = std::min(kRecordsAtOnce, size_ - first);
       buffer.resize(static_cast<size_t>(count * layout.record_bytes()));
       read_exactly(descriptor_, buffer, first * layout.record_bytes(), first, path);
-      check_cifar_labels(buffer, layout, first, path);
+      const size_t left = most_bad - bad_records_.size();
+      for (BadCifarRecord& bad : find_bad_cifar_labels(buffer, layout, first, left + 1)) {
+        bad_records_.push_back(std::move(bad));
+      }
+      if (bad_records_.size() > most_bad) throw_bad_record(bad_records_.back(), layout, path);
     }
   } catch (...) {
     ::close(descriptor_);
@@ -165,7 +177,8 @@ CifarFile::CifarFile(CifarFile&& other) noexcept
     : path_(std::move(other.path_)),
       layout_(other.layout_),
       descriptor_(std::exchange(other.descriptor_, -1)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      bad_records_(std::move(other.bad_records_)) {}
 
 CifarFile::~CifarFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
@@ -179,7 +192,8 @@ CifarRecord CifarFile::read(int64_t index) const {
   record.pixel_CHW.resize(static_cast<size_t>(layout_.record_bytes()));
   const int64_t offset = index * layout_.record_bytes();
   read_exactly(descriptor_, record.pixel_CHW, offset, index, path_);
-  check_cifar_labels(record.pixel_CHW, layout_, index, path_);
+  const auto bad = find_bad_cifar_labels(record.pixel_CHW, layout_, index, 1);
+  if (!bad.empty()) throw_bad_record(bad.front(), layout_, path_);
   const int64_t label_bytes = layout_.label_bytes();
   record.label = record.pixel_CHW[static_cast<size_t>(label_bytes - 1)];
   record.pixel_CHW.erase(record.pixel_CHW.begin(), record.pixel_CHW.begin() + label_bytes);

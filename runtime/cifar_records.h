@@ -31,18 +31,24 @@ struct CifarRecord {
 /// Throws: DataError naming `name`.
 int64_t num_cifar_records(int64_t file_bytes, CifarLayout layout, const std::string& name);
 
-/// Checks every label of `bytes`, whole records of which the first is record `first` of the file.
-/// Throws: DataError naming `name`, record and byte offset.
-void check_cifar_labels(std::span<const uint8_t> bytes, CifarLayout layout, int64_t first,
-                        const std::string& name);
+/// A record whose label is too large.
+struct BadCifarRecord {
+  int64_t index = 0;
+  std::string what;  ///< with record, byte offset, label and limit
+};
+
+/// The bad records among `bytes`, whole records of which the first is record `first` of the file;
+/// not more than `limit` of them.
+std::vector<BadCifarRecord> find_bad_cifar_labels(std::span<const uint8_t> bytes,
+                                                  CifarLayout layout, int64_t first, size_t limit);
 
 /// An open CIFAR file. The constructor checks size and every label; pixels stay on disk and are
 /// read record by record, so that ranks of one machine share them in the page cache.
 class CifarFile {
  public:
   /// Throws: DataError if the file is missing (lists what its folder holds), is no regular file,
-  /// has a wrong size or a wrong label.
-  CifarFile(const std::string& path, CifarLayout layout);
+  /// has a wrong size or more than `most_bad` wrong labels.
+  CifarFile(const std::string& path, CifarLayout layout, size_t most_bad = 0);
   ~CifarFile();
   CifarFile(CifarFile&& other) noexcept;
   CifarFile(const CifarFile&) = delete;
@@ -51,6 +57,8 @@ class CifarFile {
 
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }  ///< records
+  /// Records that must not be read, in order; none unless `most_bad` allows them.
+  const std::vector<BadCifarRecord>& bad_records() const { return bad_records_; }
 
   /// Reads record `index`, 0 <= index < size(). Safe from several threads at once.
   /// Throws: DataError if the file shrank, cannot be read, or now holds a wrong label.
@@ -61,6 +69,7 @@ class CifarFile {
   CifarLayout layout_;
   int descriptor_ = -1;
   int64_t size_ = 0;
+  std::vector<BadCifarRecord> bad_records_;
 };
 
 }  // namespace shoal

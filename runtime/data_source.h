@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/augment.h"
@@ -23,11 +25,25 @@ struct Sample {
 
 enum class Split { kTrain, kValid };
 
+/// What to do with a record that cannot be used (recipe key `on_corrupt` of sources with files).
+enum class OnCorrupt {
+  kFail,  ///< end with an error that names file and record
+  kSkip,  ///< take the next good record instead, as long as at most 1e-4 of all are corrupt
+};
+
+template <>
+struct EnumNames<OnCorrupt> {
+  static constexpr std::array names{std::pair{OnCorrupt::kFail, "fail"},
+                                    std::pair{OnCorrupt::kSkip, "skip"}};
+};
+
 /// The records of one split, opened and checked.
 class SampleSet {
  public:
   virtual ~SampleSet() = default;
   virtual int64_t size() const = 0;
+  /// How many records are replaced by others because they are corrupt; for the log.
+  virtual int64_t num_substituted() const { return 0; }
   /// Record `index`, 0 <= index < size(); always the same. Safe from several
   /// threads at once. Throws: DataError naming file and record.
   virtual Sample read(int64_t index) const = 0;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "runtime/cifar_records.h"
+#include "runtime/error.h"
 
 namespace shoal {
 namespace {
@@ -27,26 +29,56 @@ std::vector<std::string> official_files(int64_t classes, Split split) {
 /// Files one after the other.
 class CifarSet final : public SampleSet {
  public:
-  CifarSet(const std::vector<std::string>& paths, CifarLayout layout) {
+  CifarSet(const std::vector<std::string>& paths, CifarLayout layout, OnCorrupt on_corrupt) {
+    constexpr size_t kMostBad = 1000;  // of a file; far above the share that is put up with
     for (const std::string& path : paths) {
-      files_.emplace_back(path, layout);
+      files_.emplace_back(path, layout, on_corrupt == OnCorrupt::kSkip ? kMostBad : 0);
       end_of_file_.push_back(size() + files_.back().size());
     }
+    substitute_bad_records();
   }
 
   int64_t size() const override { return end_of_file_.empty() ? 0 : end_of_file_.back(); }
+  int64_t num_substituted() const override { return static_cast<int64_t>(substitutes_.size()); }
 
   Sample read(int64_t index) const override {
+    const auto substitute = substitutes_.find(index);
+    if (substitute != substitutes_.end()) index = substitute->second;
     const auto end = std::upper_bound(end_of_file_.begin(), end_of_file_.end() - 1, index);
     const auto file = static_cast<size_t>(end - end_of_file_.begin());
-    const int64_t first = file == 0 ? 0 : end_of_file_[file - 1];
-    CifarRecord record = files_[file].read(index - first);
+    CifarRecord record = files_[file].read(index - first_of(file));
     return {kShape, std::move(record.pixel_CHW), record.label};
   }
 
  private:
+  int64_t first_of(size_t file) const { return file == 0 ? 0 : end_of_file_[file - 1]; }
+
+  /// Gives each bad record the next good one, the first after the last.
+  void substitute_bad_records() {
+    constexpr int64_t kRecordsPerBad = 10000;
+    std::string first_bad;
+    for (size_t file = 0; file < files_.size(); ++file) {
+      for (const BadCifarRecord& bad : files_[file].bad_records()) {
+        if (first_bad.empty()) first_bad = files_[file].path() + ": " + bad.what;
+        substitutes_[first_of(file) + bad.index] = 0;
+      }
+    }
+    if (num_substituted() > size() / kRecordsPerBad) {
+      throw DataError(first_bad + "; " + std::to_string(num_substituted()) + " of " +
+                          std::to_string(size()) +
+                          " records are corrupt, and on_corrupt: skip puts up with " +
+                          std::to_string(size() / kRecordsPerBad),
+                      "fetch the files again");
+    }
+    for (auto& [index, substitute] : substitutes_) {
+      substitute = index;
+      while (substitutes_.contains(substitute)) substitute = (substitute + 1) % size();
+    }
+  }
+
   std::vector<CifarFile> files_;
   std::vector<int64_t> end_of_file_;  // records up to and with each file
+  std::map<int64_t, int64_t> substitutes_;
 };
 
 const Registration<DataSource, CifarSource> registered{
@@ -89,7 +121,8 @@ ChannelStats CifarSource::channel_stats() const {
 }
 
 std::unique_ptr<SampleSet> CifarSource::open(Split split) const {
-  return std::make_unique<CifarSet>(options_.paths(split), CifarLayout{options_.classes});
+  return std::make_unique<CifarSet>(options_.paths(split), CifarLayout{options_.classes},
+                                    options_.on_corrupt);
 }
 
 }  // namespace shoal

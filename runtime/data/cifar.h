@@ -26,6 +26,7 @@ class CifarSource : public DataSource {
   struct Options {
     std::optional<std::string> path;
     int64_t classes = 10;
+    OnCorrupt on_corrupt = OnCorrupt::kFail;
     SplitOptions train;
     SplitOptions valid;
 
@@ -37,6 +38,9 @@ class CifarSource : public DataSource {
                 "name, cifar-10-batches-bin or cifar-100-binary",
                 unset_word("auto"), not_empty()),
           field("classes", &Options::classes, "10 = CIFAR-10, 100 = CIFAR-100 by fine labels"),
+          field("on_corrupt", &Options::on_corrupt,
+                "a record with a wrong label: fail, or skip = take the next good one, for at most "
+                "1e-4 of the records"),
           field("train", &Options::train, "what is trained on"),
           field("valid", &Options::valid, "what is evaluated on")};
     }

@@ -138,6 +138,19 @@ TEST_F(CifarRecords, ChecksCoarseAndFineLabels) {
               HasSubstr("record 1 (byte 3074): coarse label 20, must be below 20"));
 }
 
+TEST_F(CifarRecords, ToleratesAsManyBadLabelsAsAllowed) {
+  std::vector<uint8_t> labels(600, 0);
+  for (const size_t record : {3u, 300u, 599u}) labels[record] = 11;
+  const std::string path = write("a.bin", make_records(kTen, labels));
+  const CifarFile file(path, kTen, 3);
+  ASSERT_EQ(file.bad_records().size(), 3u);
+  EXPECT_EQ(file.bad_records()[0].index, 3);
+  EXPECT_EQ(file.bad_records()[1].index, 300);
+  EXPECT_EQ(file.bad_records()[2].index, 599);
+  EXPECT_THROW(file.read(300), DataError);
+  EXPECT_THAT(refusal([&] { CifarFile(path, kTen, 2); }), HasSubstr("record 599"));
+}
+
 TEST_F(CifarRecords, ListsTheFolderWhenTheFileIsMissing) {
   write("data_batch_1.bin", {});
   write("test_batch.bin", {});

@@ -75,6 +75,12 @@ const std::vector<Case>& yaml_cases() {
        "r.yaml:5:5: data: a key must be plain text, found a list"},
       {"NullAsKey", kGood + "data:\n  ~: c\n",
        "r.yaml:5:3: data: a key must be plain text, found '~'"},
+  };
+  return cases;
+}
+
+const std::vector<Case>& limit_cases() {
+  static const std::vector<Case> cases{
       {"DeepNesting", "a: " + repeat("[", 40) + repeat("]", 40) + "\n",
        "r.yaml:1:35: a" + repeat("[0]", 31) + ": nesting deeper than 32 levels"},
       {"TooManyValues", "a: [" + repeat("1,", 200000) + "]\n",
@@ -134,6 +140,12 @@ const std::vector<Case>& value_cases() {
        "r.yaml:4:17: optimizer.lr: must be above 0, found '0'"},
       {"AboveClosedRange", kGood + "data: {}\noptimizer: {beta1: 1}\n",
        "r.yaml:5:20: optimizer.beta1: must be at least 0 and below 1, found '1'"},
+  };
+  return cases;
+}
+
+const std::vector<Case>& kind_cases() {
+  static const std::vector<Case> cases{
       {"BooleanYes", kGood + "data: {flip: yes}\n",
        "r.yaml:4:14: data.flip: expected true or false, found 'yes'"},
       {"BooleanOn", kGood + "data: {flip: on}\n",
@@ -200,6 +212,12 @@ const std::vector<Case>& key_cases() {
        "model: {backbone: mixer, router: {top_k: 9}}\n"
        "train: {duration: 1ep, batch: 8}\n",
        "r.yaml:1:42: model.router.top_k: must not be above num_experts"},
+  };
+  return cases;
+}
+
+const std::vector<Case>& reference_cases() {
+  static const std::vector<Case> cases{
       {"ReferenceCycle", kGood + "seed: ${data.path}\ndata: {path: \"${seed}\"}\n",
        "r.yaml:4:7: seed: reference cycle: seed -> data.path -> seed"},
       {"ReferenceToItself", kGood + "seed: ${seed}\n",
@@ -276,25 +294,26 @@ const std::vector<OverrideCase>& override_cases() {
   return cases;
 }
 
-TEST(RecipeMistakes, AreTheOneLineExpectedForBadYaml) {
-  for (const Case& bad : yaml_cases()) {
+void expect_lines(const std::vector<Case>& cases) {
+  for (const Case& bad : cases) {
     SCOPED_TRACE(bad.name);
     EXPECT_THAT(mistakes(bad.text), ElementsAre(bad.line));
   }
+}
+
+TEST(RecipeMistakes, AreTheOneLineExpectedForBadYaml) {
+  expect_lines(yaml_cases());
+  expect_lines(limit_cases());
 }
 
 TEST(RecipeMistakes, AreTheOneLineExpectedForBadValues) {
-  for (const Case& bad : value_cases()) {
-    SCOPED_TRACE(bad.name);
-    EXPECT_THAT(mistakes(bad.text), ElementsAre(bad.line));
-  }
+  expect_lines(value_cases());
+  expect_lines(kind_cases());
 }
 
 TEST(RecipeMistakes, AreTheOneLineExpectedForBadKeysAndReferences) {
-  for (const Case& bad : key_cases()) {
-    SCOPED_TRACE(bad.name);
-    EXPECT_THAT(mistakes(bad.text), ElementsAre(bad.line));
-  }
+  expect_lines(key_cases());
+  expect_lines(reference_cases());
 }
 
 TEST(RecipeMistakes, AreTheOneLineExpectedForBadOverrides) {

@@ -117,6 +117,35 @@ TEST_F(Cifar, NamesTheMissingFile) {
   }
 }
 
+TEST_F(Cifar, ReplacesCorruptRecordsByTheNextGoodOnesWhenTold) {
+  write("a.bin", 20000, 0);
+  const auto damage = [&](int64_t record) {
+    std::fstream file(folder_ / "a.bin", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(record * CifarLayout{10}.record_bytes()).put(static_cast<char>(200));
+  };
+  damage(19998);
+  damage(19999);
+  options_.train.files = Files{"a.bin"};
+  EXPECT_THROW(CifarSource(options_).open(Split::kTrain), DataError);
+
+  options_.on_corrupt = OnCorrupt::kSkip;
+  const auto set = CifarSource(options_).open(Split::kTrain);
+  EXPECT_EQ(set->size(), 20000);
+  EXPECT_EQ(set->num_substituted(), 2);
+  EXPECT_EQ(set->read(19997).label, 7);
+  EXPECT_EQ(set->read(19998).label, 0);  // record 0, after the end
+  EXPECT_EQ(set->read(19999).label, 0);
+
+  damage(5);
+  try {
+    CifarSource(options_).open(Split::kTrain);
+    FAIL() << "accepted more than 1e-4 of corrupt records";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a.bin: record 5 (byte 15365): label 200"));
+    EXPECT_THAT(error.what(), HasSubstr("3 of 20000 records are corrupt"));
+  }
+}
+
 TEST(CifarOptions, DefaultToTheArchivesFolder) {
   CifarSource::Options options;
   EXPECT_EQ(options.paths(Split::kValid), Files{"cifar-10-batches-bin/test_batch.bin"});

@@ -1,0 +1,33 @@
+#include "models/backbones/mixer.h"
+
+#include "models/blocks/mixer_block.h"
+#include "models/patch_grid.h"
+
+// b images on this rank  S tokens  C width
+namespace shoal {
+
+Mixer::Mixer(const Options& options, const Context& context) : width_(options.width) {
+  const torch::TensorOptions& tensor = context.build.tensor_options;
+  const int64_t tokens = num_patches(context.image, options.patch);
+  stem_ = register_module("stem",
+                          PatchEmbed(context.image.channels, options.patch, options.width, tensor));
+  for (int64_t i = 0; i < options.depth; ++i) {
+    const MixerBlockImpl::Sizes sizes{tokens, options.width, options.token_hidden,
+                                      options.channel_hidden, options.gelu};
+    blocks_->push_back(MixerBlock(sizes, tensor));
+  }
+  register_module("blocks", blocks_);
+  norm_ = register_module("norm", LayerNorm(options.width, tensor));
+}
+
+ModelOutput Mixer::forward(const torch::Tensor& image_bCHW, const StepContext&) {
+  torch::Tensor x_bSC = stem_->forward(image_bCHW);
+  for (const auto& block : *blocks_) x_bSC = block->as<MixerBlockImpl>()->forward(x_bSC);
+  return {norm_->forward(x_bSC).mean(1), {}, {}};
+}
+
+namespace {
+const Registration<Backbone, Mixer> registered{"mixer", "MLP-Mixer"};
+}
+
+}  // namespace shoal

@@ -1,0 +1,87 @@
+#include "models/blocks/layer_norm.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/layer_norm.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <tuple>
+
+namespace shoal {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Tensors3 = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>;
+
+constexpr const char* kForward = "shoal::layer_norm_forward";
+constexpr const char* kBackward = "shoal::layer_norm_backward";
+using Forward = Tensors3(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&, bool);
+using Backward = Tensors3(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&,
+                          const torch::Tensor&, const torch::Tensor&, bool);
+
+struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
+                               const torch::Tensor& weight, const torch::Tensor& bias,
+                               bool transposed) {
+    static const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow(kForward, "").typed<Forward>();
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    auto [y, mean, rstd] = op.call(x, weight, bias, transposed);
+    ctx->save_for_backward({x, weight, mean, rstd});
+    ctx->saved_data["transposed"] = transposed;
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    static const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow(kBackward, "").typed<Backward>();
+    const variable_list saved = ctx->get_saved_variables();
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    auto [x, weight, bias] = op.call(grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3],
+                                     ctx->saved_data["transposed"].toBool());
+    return {x, weight, bias, torch::Tensor()};
+  }
+};
+
+void check(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
+  TORCH_CHECK(x.dim() >= 1 && x.is_contiguous(), "layer_norm: x must be contiguous, got ",
+              x.sizes(), " with strides ", x.strides());
+  const int64_t width = x.size(-1);
+  TORCH_CHECK(weight.sizes() == at::IntArrayRef{width} && bias.sizes() == weight.sizes(),
+              "layer_norm: weight ", weight.sizes(), " and bias ", bias.sizes(),
+              " do not fit the last dimension of x ", x.sizes());
+}
+
+}  // namespace
+
+// A device without kernels of its own takes LibTorch's.
+torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
+                         const torch::Tensor& bias) {
+  check(x, weight, bias);
+  if (!x.is_cpu()) return at::layer_norm(x, {x.size(-1)}, weight, bias, kLayerNormEps);
+  return LayerNormFunction::apply(x, weight, bias, false);
+}
+
+torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
+                                    const torch::Tensor& bias) {
+  TORCH_CHECK(x_BSC.dim() == 3, "layer_norm_transposed expects [B, S, C], got ", x_BSC.sizes());
+  if (!x_BSC.is_cpu()) return layer_norm(x_BSC, weight, bias).transpose(1, 2).contiguous();
+  check(x_BSC, weight, bias);
+  return LayerNormFunction::apply(x_BSC, weight, bias, true);
+}
+
+LayerNormImpl::LayerNormImpl(int64_t width, const torch::TensorOptions& options) {
+  weight = add_parameter("weight", {width}, options, Init::ones());
+  bias = add_parameter("bias", {width}, options, Init::zeros());
+}
+
+TORCH_LIBRARY_FRAGMENT(shoal, m) {
+  m.def(
+      "layer_norm_forward(Tensor x, Tensor weight, Tensor bias, bool transposed) "
+      "-> (Tensor, Tensor, Tensor)");
+  m.def(
+      "layer_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor rstd, "
+      "bool transposed) -> (Tensor, Tensor, Tensor)");
+}
+
+}  // namespace shoal

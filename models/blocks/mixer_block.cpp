@@ -1,0 +1,21 @@
+#include "models/blocks/mixer_block.h"
+
+#include "models/blocks/mixing_mlp.h"
+
+namespace shoal {
+
+MixerBlockImpl::MixerBlockImpl(const Sizes& sizes, const torch::TensorOptions& options) {
+  token_norm = register_module("token_norm", LayerNorm(sizes.width, options));
+  token_mlp =
+      register_module("token_mlp", Mlp(sizes.tokens, sizes.token_hidden, sizes.gelu, options));
+  channel_norm = register_module("channel_norm", LayerNorm(sizes.width, options));
+  channel_mlp =
+      register_module("channel_mlp", Mlp(sizes.width, sizes.channel_hidden, sizes.gelu, options));
+}
+
+torch::Tensor MixerBlockImpl::forward(const torch::Tensor& x_BSC) const {
+  const torch::Tensor y1_BSC = mix_tokens(x_BSC, token_norm, token_mlp);  // Sparse-MLP eq. 8
+  return mix_channels(y1_BSC, channel_norm, channel_mlp);                 // eq. 9
+}
+
+}  // namespace shoal

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "models/blocks/layer_norm.h"
+#include "models/blocks/mlp.h"
+#include "runtime/module.h"
+
+// B images  S tokens  C width
+namespace shoal {
+
+/// A dense block, Sparse-MLP eq. 8 and 9: y1 = x + t(MLP_S(t(norm(x)))), y = y1 + MLP_C(norm(y1)).
+/// Source: Tolstikhin et al. 2021 (MLP-Mixer), eq. 1.
+class MixerBlockImpl : public ModuleBase {
+ public:
+  struct Sizes {
+    int64_t tokens = 0, width = 0;                 ///< S, C
+    int64_t token_hidden = 0, channel_hidden = 0;  ///< D_S, D_C
+    Gelu gelu = Gelu::kErf;
+  };
+  MixerBlockImpl(const Sizes& sizes, const torch::TensorOptions& options);
+  torch::Tensor forward(const torch::Tensor& x_BSC) const;
+
+  LayerNorm token_norm{nullptr}, channel_norm{nullptr};
+  Mlp token_mlp{nullptr}, channel_mlp{nullptr};
+};
+TORCH_MODULE(MixerBlock);
+
+}  // namespace shoal

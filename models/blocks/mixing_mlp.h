@@ -1,0 +1,18 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include "models/blocks/layer_norm.h"
+#include "models/blocks/mlp.h"
+
+// B images  S tokens  C width  H hidden
+namespace shoal {
+
+/// x + t(MLP(t(norm(x)))), Sparse-MLP eq. 8: mixes tokens within each channel. The products are
+/// W1 [H, S] times norm(x)_b [S, C] for each image, so nothing is transposed.
+torch::Tensor mix_tokens(const torch::Tensor& x_BSC, const LayerNorm& norm, const Mlp& mlp);
+
+/// x + MLP(norm(x)), Sparse-MLP eq. 9: mixes channels within each token.
+torch::Tensor mix_channels(const torch::Tensor& x_BSC, const LayerNorm& norm, const Mlp& mlp);
+
+}  // namespace shoal

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "models/blocks/linear.h"
+#include "runtime/bias_activation.h"
+#include "runtime/config.h"
+#include "runtime/module.h"
+
+namespace shoal {
+
+/// Which GELU: flax's Mixer uses the tanh approximation, timm's the exact function.
+enum class Gelu { kErf, kTanh };
+
+template <>
+struct EnumNames<Gelu> {
+  static constexpr std::array names{std::pair{Gelu::kErf, "erf"}, std::pair{Gelu::kTanh, "tanh"}};
+};
+
+Activation activation_of(Gelu gelu);
+
+/// Linear, GELU, Linear over the last dimension: width -> hidden -> width.
+class MlpImpl : public ModuleBase {
+ public:
+  MlpImpl(int64_t width, int64_t hidden, Gelu gelu, const torch::TensorOptions& options);
+  torch::Tensor forward(const torch::Tensor& x) const;
+  Gelu gelu() const { return gelu_; }
+
+  Linear fc1{nullptr}, fc2{nullptr};
+
+ private:
+  Gelu gelu_;
+};
+TORCH_MODULE(Mlp);
+
+}  // namespace shoal

@@ -1,0 +1,28 @@
+#include "models/blocks/patch_embed.h"
+
+#include <ATen/ops/linear.h>
+
+namespace shoal {
+
+PatchEmbedImpl::PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
+                               const torch::TensorOptions& options)
+    : channels_(channels), patch_(patch) {
+  const int64_t pixels = channels * patch * patch;
+  weight = add_parameter("weight", {width, pixels}, options, Init::xavier_uniform(pixels, width));
+  bias = add_parameter("bias", {width}, options, bias_init());
+}
+
+torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& image_BCHW) const {
+  TORCH_CHECK(image_BCHW.dim() == 4 && image_BCHW.size(1) == channels_ &&
+                  image_BCHW.size(2) % patch_ == 0 && image_BCHW.size(3) % patch_ == 0,
+              "patch embedding expects [B, ", channels_, ", H, W] with H and W multiples of ",
+              patch_, ", got ", image_BCHW.sizes());
+  const int64_t rows = image_BCHW.size(2) / patch_, columns = image_BCHW.size(3) / patch_;
+  const torch::Tensor patches_BSP =
+      image_BCHW.reshape({image_BCHW.size(0), channels_, rows, patch_, columns, patch_})
+          .permute({0, 2, 4, 1, 3, 5})
+          .reshape({image_BCHW.size(0), rows * columns, channels_ * patch_ * patch_});
+  return at::linear(patches_BSP, weight, bias);
+}
+
+}  // namespace shoal

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "models/blocks/linear.h"
+#include "runtime/module.h"
+
+// B images  S patches  C width
+namespace shoal {
+
+/// The per-patch linear embedding: a convolution of patch x patch pixels with stride patch.
+///
+/// Parameters: weight [C, channels * patch * patch], the convolution's [C, channels, patch, patch]
+/// flattened, and bias [C].
+class PatchEmbedImpl : public ModuleBase {
+ public:
+  PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
+                 const torch::TensorOptions& options);
+  /// [B, channels, H, W] -> [B, S, C], patches row by row. TORCH_CHECK unless patch divides H, W.
+  torch::Tensor forward(const torch::Tensor& image_BCHW) const;
+
+  torch::Tensor weight, bias;
+
+ private:
+  int64_t channels_, patch_;
+};
+TORCH_MODULE(PatchEmbed);
+
+}  // namespace shoal

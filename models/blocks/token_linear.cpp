@@ -1,0 +1,62 @@
+#include "models/blocks/token_linear.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/matmul.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <tuple>
+
+namespace shoal {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+using Forward = torch::Tensor(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&);
+using Backward = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>(const torch::Tensor&,
+                                                                         const torch::Tensor&,
+                                                                         const torch::Tensor&);
+
+struct TokenLinearFunction : torch::autograd::Function<TokenLinearFunction> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
+                               const torch::Tensor& weight, const torch::Tensor& bias) {
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("shoal::token_linear_forward", "")
+                               .typed<Forward>();
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->save_for_backward({x, weight});
+    return op.call(x, weight, bias);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("shoal::token_linear_backward", "")
+                               .typed<Backward>();
+    const variable_list saved = ctx->get_saved_variables();
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    auto [x, weight, bias] = op.call(grads[0].contiguous(), saved[0], saved[1]);
+    return {x, weight, bias};
+  }
+};
+
+}  // namespace
+
+// A device without kernels of its own takes LibTorch's.
+torch::Tensor token_linear(const torch::Tensor& x_BSC, const torch::Tensor& weight,
+                           const torch::Tensor& bias) {
+  TORCH_CHECK(x_BSC.dim() == 3 && x_BSC.is_contiguous() && weight.dim() == 2 &&
+                  weight.size(1) == x_BSC.size(1),
+              "token_linear: weight ", weight.sizes(), " does not fit contiguous x [B, S, C] ",
+              x_BSC.sizes());
+  TORCH_CHECK(bias.sizes() == at::IntArrayRef{weight.size(0)}, "token_linear: bias ", bias.sizes(),
+              " does not fit weight ", weight.sizes());
+  if (!x_BSC.is_cpu()) return at::matmul(weight, x_BSC) + bias.unsqueeze(1);
+  return TokenLinearFunction::apply(x_BSC, weight, bias);
+}
+
+TORCH_LIBRARY_FRAGMENT(shoal, m) {
+  m.def("token_linear_forward(Tensor x, Tensor weight, Tensor bias) -> Tensor");
+  m.def("token_linear_backward(Tensor grad, Tensor x, Tensor weight) -> (Tensor, Tensor, Tensor)");
+}
+
+}  // namespace shoal

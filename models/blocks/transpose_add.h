@@ -1,0 +1,11 @@
+#pragma once
+
+#include <torch/types.h>
+
+// B images  S tokens  C width
+namespace shoal {
+
+/// x + t(y) in one pass: [B, S, C] and [B, C, S] -> [B, S, C], contiguous. Differentiable.
+torch::Tensor transpose_add(const torch::Tensor& x_BSC, const torch::Tensor& y_BCS);
+
+}  // namespace shoal

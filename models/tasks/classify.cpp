@@ -1,0 +1,96 @@
+#include <ATen/ops/cross_entropy_loss.h>
+
+#include <limits>
+#include <memory>
+
+#include "models/auxiliary_loss.h"
+#include "models/blocks/linear.h"
+#include "models/task.h"
+
+// b images on this rank  D features  N classes
+namespace shoal {
+namespace {
+
+/// Losses are computed in float32, in float64 for a float64 model.
+torch::Tensor loss_precision(const torch::Tensor& logits_bN) {
+  return logits_bN.scalar_type() == torch::kFloat64 ? logits_bN : logits_bN.to(torch::kFloat32);
+}
+
+torch::Tensor summed_cross_entropy(const torch::Tensor& logits_bN, const torch::Tensor& label_b,
+                                   double label_smoothing) {
+  return at::cross_entropy_loss(loss_precision(logits_bN), label_b, {}, at::Reduction::Sum,
+                                /*ignore_index=*/-100, label_smoothing);
+}
+
+/// How many classes stand before the label: those of a higher logit, and among equals those of a
+/// lower id. A label whose logit is not a number stands behind every class.
+torch::Tensor rank_of_label(const torch::Tensor& logits_bN, const torch::Tensor& label_b) {
+  const torch::Tensor own_b1 = logits_bN.gather(1, label_b.unsqueeze(1));
+  const torch::Tensor class_N = torch::arange(logits_bN.size(1), label_b.options());
+  const torch::Tensor before_bN =
+      (logits_bN > own_b1) | ((logits_bN == own_b1) & (class_N < label_b.unsqueeze(1)));
+  return before_bN.sum(1).masked_fill(own_b1.squeeze(1).isnan(),
+                                      std::numeric_limits<int64_t>::max());
+}
+
+}  // namespace
+
+/// Classification: a linear head, zero at the start, and cross entropy with label smoothing.
+/// Evaluation reports the cross entropy without smoothing.
+class Classify : public Task {
+ public:
+  struct Options {
+    double label_smoothing = 0.0;
+
+    static constexpr auto fields() {
+      return std::tuple{field("label_smoothing", &Options::label_smoothing,
+                              "share of the target spread evenly over all classes",
+                              in_range(0, below(1)))};
+    }
+  };
+
+  Classify(const Options& options, const Context& context)
+      : label_smoothing_(options.label_smoothing), backbone_(context.backbone) {
+    register_module("backbone", backbone_);
+    head_ =
+        register_module("head", Linear(backbone_->feature_width(), context.num_classes,
+                                       context.build.tensor_options, Init::zeros(), Init::zeros()));
+  }
+
+  TrainOutput train(const TaskBatch& batch, const StepContext& step) override {
+    TORCH_CHECK(step.samples_in_step > 0, "train needs StepContext::samples_in_step");
+    ModelOutput output = backbone_->forward(batch.image_bCHW, step);
+    const torch::Tensor loss =
+        summed_cross_entropy(head_->forward(output.features_bD), batch.label_b, label_smoothing_) /
+        static_cast<double>(step.samples_in_step);
+    return {add_loss(loss, output.auxiliary_loss), std::move(output.moe)};
+  }
+
+  EvalSums evaluate(const TaskBatch& batch, const StepContext& step) override {
+    const torch::NoGradGuard no_grad;
+    const ModelOutput output = backbone_->forward(batch.image_bCHW, step);
+    const torch::Tensor logits_bN = head_->forward(output.features_bD);
+    const torch::Tensor rank_b = rank_of_label(logits_bN, batch.label_b);
+    EvalSums sums;
+    sums.loss = summed_cross_entropy(logits_bN, batch.label_b, 0.0).item<double>();
+    sums.top1 = (rank_b < 1).sum().item<int64_t>();
+    sums.top5 = (rank_b < 5).sum().item<int64_t>();
+    sums.samples = batch.label_b.size(0);
+    return sums;
+  }
+
+  void after_step(int64_t) override { backbone_->after_step(); }
+
+  int64_t head_parameters() const override { return head_->weight.numel() + head_->bias.numel(); }
+
+ private:
+  double label_smoothing_;
+  std::shared_ptr<Backbone> backbone_;
+  Linear head_{nullptr};
+};
+
+namespace {
+const Registration<Task, Classify> registered{"classify", "image classification"};
+}
+
+}  // namespace shoal

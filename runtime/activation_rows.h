@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/bias_activation.h"
+
+/// The loops of bias_activation on plain memory, for kernels that work on tiles. One thread;
+/// float32 and float64; rows are contiguous.
+namespace shoal {
+
+/// y = act(x + bias) on [rows, columns]. The bias of row r, column c is bias[c] if
+/// `bias_by_column`, else bias[r % num_bias]; nullptr is none. x is overwritten by the derivative
+/// if `keep_derivative`; y is other memory.
+template <class Real>
+struct ActivationRows {
+  Real* x;
+  Real* y;
+  const Real* bias;
+  int64_t columns, num_bias;
+  bool bias_by_column, keep_derivative;
+  Activation activation;
+};
+
+/// Rows [first, last).
+void activate_rows(const ActivationRows<float>& rows, int64_t first, int64_t last);
+void activate_rows(const ActivationRows<double>& rows, int64_t first, int64_t last);
+
+/// grad *= derivative on [rows, columns].
+template <class Real>
+struct ActivationGradientRows {
+  Real* grad;
+  const Real* derivative;
+  int64_t columns, num_bias;
+  bool bias_by_column;
+};
+
+/// Rows [first, last). Adds the products to `sum`, by column or, for one bias a row, to
+/// sum[r % num_bias]; nullptr for no sums.
+void activate_rows_backward(const ActivationGradientRows<float>& rows, int64_t first, int64_t last,
+                            float* sum);
+void activate_rows_backward(const ActivationGradientRows<double>& rows, int64_t first, int64_t last,
+                            double* sum);
+
+}  // namespace shoal

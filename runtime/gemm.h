@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+namespace shoal {
+
+/// One factor of a product: row-major memory whose rows are `stride` elements apart, read as its
+/// transpose if `transposed`.
+template <class Real>
+struct Factor {
+  const Real* data;
+  int64_t stride;
+  bool transposed = false;
+};
+
+/// c [m, n] = a [m, k] b [k, n] + beta c, row-major, the rows of c `stride` elements apart, beta 0
+/// or 1; c need not be initialised where beta is 0. For kernels that work on tiles in memory of
+/// their own; inside at::parallel_for it runs on the calling thread.
+void gemm(int64_t m, int64_t n, int64_t k, Factor<float> a, Factor<float> b, float beta, float* c,
+          int64_t stride);
+void gemm(int64_t m, int64_t n, int64_t k, Factor<double> a, Factor<double> b, double beta,
+          double* c, int64_t stride);
+
+}  // namespace shoal

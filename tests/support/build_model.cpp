@@ -1,0 +1,46 @@
+#include "tests/support/build_model.h"
+
+#include <tuple>
+
+#include "runtime/config_reader.h"
+#include "runtime/registry.h"
+
+namespace shoal::testing {
+namespace {
+
+struct ModelSection {
+  Choice<Backbone> backbone;
+  static constexpr auto fields() { return std::tuple{inlined(&ModelSection::backbone)}; }
+};
+
+struct Recipe {
+  ModelSection model;
+  Choice<Task> task{"classify"};
+  static constexpr auto fields() {
+    return std::tuple{field("model", &Recipe::model, "the backbone"),
+                      field("task", &Recipe::task, "what is trained for")};
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Task> build_model(const std::string& recipe, const ImageShape& image,
+                                  int64_t classes, const BuildContext& build) {
+  const Recipe options = config::load_options_text<Recipe>(recipe, "recipe").options;
+  const auto backbone = Registry<Backbone>::create(options.model.backbone, {build, image});
+  return Registry<Task>::create(options.task, {backbone, build, classes});
+}
+
+BuildContext meta_context() {
+  BuildContext build;
+  build.tensor_options = build.tensor_options.device(torch::kMeta);
+  return build;
+}
+
+int64_t count_parameters(const Task& task) {
+  int64_t count = 0;
+  for (const Parameter& parameter : parameters_of(task)) count += parameter.tensor.numel();
+  return count;
+}
+
+}  // namespace shoal::testing

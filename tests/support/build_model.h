@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "models/backbone.h"
+#include "models/task.h"
+
+namespace shoal::testing {
+
+/// A model as a recipe would give it, on images of `image` with `classes` classes.
+/// `recipe` holds the sections `model` and, if it differs from `{name: classify}`, `task`.
+std::shared_ptr<Task> build_model(const std::string& recipe, const ImageShape& image,
+                                  int64_t classes, const BuildContext& build);
+
+/// Where parameters are counted: nothing is allocated.
+BuildContext meta_context();
+
+/// Values in all parameters of a model.
+int64_t count_parameters(const Task& task);
+
+}  // namespace shoal::testing
