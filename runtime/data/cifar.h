@@ -20,7 +20,7 @@ class CifarSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{field("files", &SplitOptions::files,
                               "files in data.path; auto = those of the official split",
-                              unset_word("auto"), not_empty(), at_least_one())};
+                              unset_word("auto"), not_empty())};
     }
   };
   struct Options {

@@ -9,8 +9,8 @@
 namespace shoal::sample {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using testing::ElementsAre;
+using testing::HasSubstr;
 
 /// One bad input and the only line that must come back.
 struct Case {
@@ -372,13 +372,13 @@ TEST(RecipeMistakes, GrowNoBombsFromReferences) {
     const std::string before = "\"${a" + std::to_string(i - 1) + "}\"";
     text += "a" + std::to_string(i) + ": [" + before + "," + before + "," + before + "]\n";
   }
-  EXPECT_THAT(mistakes(text), ::testing::Contains(HasSubstr("references copy more than 100000")));
+  EXPECT_THAT(mistakes(text), testing::Contains(HasSubstr("references copy more than 100000")));
   text = "a0: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n";
   for (int i = 1; i < 40; ++i) {
     const std::string before = "${a" + std::to_string(i - 1) + "}";
     text += "a" + std::to_string(i) + ": " + before + before + "\n";
   }
-  EXPECT_THAT(mistakes(text), ::testing::Contains(HasSubstr("longer than 64 KiB")));
+  EXPECT_THAT(mistakes(text), testing::Contains(HasSubstr("longer than 64 KiB")));
 }
 
 }  // namespace
