@@ -180,7 +180,8 @@ int probe_memory_access() {
 Finding cma(const MachinePlaces& places) {
   const int refusal = probe_memory_access();
   if (refusal == 0) {
-    return {.name = "cma", .text = "ranks of one machine copy straight from each other's memory"};
+    return {.name = "cma",
+            .text = "processes may read each other's memory: MPI can copy large messages once"};
   }
   const auto scope = number_in(read_text(places.proc + "/sys/kernel/yama/ptrace_scope"));
   return {
