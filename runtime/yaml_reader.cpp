@@ -5,7 +5,9 @@
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <sstream>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -13,6 +15,12 @@
 
 namespace shoal::config {
 namespace {
+
+// yaml-cpp reads ahead from a bracket to its end, since all of it could be a key: some 160 bytes of
+// memory for each of these characters.
+constexpr std::string_view kIndicators = "[{,:?&*!";
+constexpr std::ptrdiff_t kMaxIndicators = 100'000;
+constexpr std::ptrdiff_t kMaxBrackets = 10'000;
 
 /// Thrown out of the event handler to stop reading; the mistake is noted already.
 struct Stop {};
@@ -254,6 +262,22 @@ std::string syntax_hint(const std::string& text, const std::string& message) {
   return is_flow && has_reference ? "; inside {...} or [...] a reference needs quotes" : "";
 }
 
+/// What a text has too many of to be parsed in little memory; "" if it has not.
+std::string find_excess(const std::string& text) {
+  const auto count = [&text](std::string_view wanted) {
+    return std::count_if(text.begin(), text.end(),
+                         [wanted](char c) { return wanted.find(c) != wanted.npos; });
+  };
+  if (count("[{") > kMaxBrackets) {
+    return "more than " + std::to_string(kMaxBrackets) + " '[' or '{': nesting like this";
+  }
+  if (count(kIndicators) > kMaxIndicators) {
+    return "more than " + std::to_string(kMaxIndicators) + " of the characters " +
+           std::string(kIndicators) + ": this";
+  }
+  return "";
+}
+
 bool check_bytes(const std::string& text, const Position& start, Diagnostics& diagnostics) {
   if (text.size() > kMaxRecipeBytes) {
     diagnostics.add(start, "", "larger than 1 MiB; this is no recipe");
@@ -267,7 +291,9 @@ bool check_bytes(const std::string& text, const Position& start, Diagnostics& di
     diagnostics.add(position_of_byte(text, *offset, start), "", "control character; text only");
     return false;
   }
-  return true;
+  const std::string excess = find_excess(text);
+  if (!excess.empty()) diagnostics.add(start, "", excess + " is no recipe");
+  return excess.empty();
 }
 
 }  // namespace

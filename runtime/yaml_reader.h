@@ -13,7 +13,8 @@ constexpr std::size_t kMaxNodes = 100'000;
 
 /// Reads one YAML document. Every mistake goes to `diagnostics`: bytes that are not UTF-8, a syntax
 /// error, duplicate keys (at the second, naming the first), anchors, aliases, tags, `<<`, keys that
-/// are no plain text, nesting above 32, more than 100,000 values, text after the first document.
+/// are no plain text, nesting above 32, more than 100,000 values
+/// or 10,000 brackets, text after the first document.
 /// An empty document is a null node. `start` is where the text begins, `path` the key whose
 /// value it is, "" for a whole recipe.
 /// Returns nothing if the text could not be read to its end; with lesser mistakes the rest of it.
