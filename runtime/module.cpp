@@ -1,5 +1,7 @@
 #include "runtime/module.h"
 
+#include <algorithm>
+
 namespace shoal {
 namespace {
 
@@ -15,7 +17,7 @@ void collect(const torch::nn::Module& module, const std::string& path,
                 " belongs to a module that is not a shoal::ModuleBase");
     const ModuleBase::Spec& spec = base->spec(item.key());
     const std::string own_path = spec.is_stacked ? join(path, "*") : path;
-    found.push_back({join(own_path, item.key()), item.value(), spec.is_stacked ? 1 : 0,
+    found.push_back({join(own_path, spec.name), item.value(), spec.is_stacked ? 1 : 0,
                      spec.unit_ids, spec.init});
   }
   for (const auto& child : module.named_children()) {
@@ -25,17 +27,24 @@ void collect(const torch::nn::Module& module, const std::string& path,
 
 }  // namespace
 
-const ModuleBase::Spec& ModuleBase::spec(const std::string& name) const {
-  for (const auto& [key, spec] : specs_) {
-    if (key == name) return spec;
+const ModuleBase::Spec& ModuleBase::spec(const std::string& key) const {
+  for (const auto& [known, spec] : specs_) {
+    if (known == key) return spec;
   }
-  TORCH_CHECK(false, "no parameter ", name, " was added to this module");
+  TORCH_CHECK(false, "no parameter ", key, " was added to this module");
+}
+
+torch::Tensor ModuleBase::add(Spec spec, at::IntArrayRef sizes,
+                              const torch::TensorOptions& options) {
+  std::string key = spec.name;  // torch refuses dots
+  std::replace(key.begin(), key.end(), '.', '/');
+  specs_.emplace_back(key, std::move(spec));
+  return register_parameter(key, torch::empty(sizes, options));
 }
 
 torch::Tensor ModuleBase::add_parameter(const std::string& name, at::IntArrayRef sizes,
                                         const torch::TensorOptions& options, const Init& init) {
-  specs_.emplace_back(name, Spec{init, {}, false});
-  return register_parameter(name, torch::empty(sizes, options));
+  return add({name, init, {}, false}, sizes, options);
 }
 
 torch::Tensor ModuleBase::add_stacked_parameter(const std::string& name, at::IntArrayRef sizes,
@@ -44,8 +53,7 @@ torch::Tensor ModuleBase::add_stacked_parameter(const std::string& name, at::Int
                                                 const std::vector<int64_t>& unit_ids) {
   std::vector<int64_t> stacked{static_cast<int64_t>(unit_ids.size())};
   stacked.insert(stacked.end(), sizes.begin(), sizes.end());
-  specs_.emplace_back(name, Spec{init, unit_ids, true});
-  return register_parameter(name, torch::empty(stacked, options));
+  return add({name, init, unit_ids, true}, stacked, options);
 }
 
 std::vector<Parameter> parameters_of(const torch::nn::Module& root, const std::string& prefix) {
