@@ -9,8 +9,9 @@
 namespace shoal {
 
 /// y = act(x + bias) on [rows, columns]. The bias of row r, column c is bias[c] if
-/// `bias_by_column`, else bias[r % num_bias]; nullptr is none. x is overwritten by the derivative
-/// if `keep_derivative`; y is other memory.
+/// `bias_by_column`, else bias[r % num_bias]; nullptr is none. With `keep_derivative` the
+/// derivative goes to `derivative`, or over x if that is nullptr; without, x is only read. y is
+/// other memory.
 template <class Real>
 struct ActivationRows {
   Real* x;
@@ -19,6 +20,7 @@ struct ActivationRows {
   int64_t columns, num_bias;
   bool bias_by_column, keep_derivative;
   Activation activation;
+  Real* derivative = nullptr;
 };
 
 /// Rows [first, last).

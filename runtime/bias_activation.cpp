@@ -7,28 +7,32 @@
 namespace shoal {
 namespace {
 
-torch::Tensor call_forward(torch::Tensor& x, const std::optional<torch::Tensor>& bias,
-                           int64_t activation, int64_t dim, bool keep_derivative) {
+using MaybeTensor = std::optional<torch::Tensor>;
+
+MaybeTensor optional_of(const torch::Tensor& tensor) {
+  return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
+}
+
+/// `biased.dim` is not negative.
+void call_forward(torch::Tensor& y, const torch::Tensor& derivative, const torch::Tensor& x,
+                  const BiasedActivation& biased) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("shoal::bias_activation_forward", "")
-                             .typed<torch::Tensor(torch::Tensor&, const std::optional<torch::Tensor>&,
-                                                  int64_t, int64_t, bool)>();
+                             .typed<void(torch::Tensor&, const MaybeTensor&, const torch::Tensor&,
+                                         const MaybeTensor&, int64_t, int64_t)>();
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.call(x, bias, activation, dim, keep_derivative);
+  op.call(y, optional_of(derivative), x, optional_of(biased.bias),
+          static_cast<int64_t>(biased.activation), biased.dim);
 }
 
 void call_backward(torch::Tensor& grad, const torch::Tensor& derivative,
-                   const std::optional<torch::Tensor>& bias_grad, int64_t dim) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("shoal::bias_activation_backward", "")
-                             .typed<void(torch::Tensor&, const torch::Tensor&,
-                                         const std::optional<torch::Tensor>&, int64_t)>();
+                   const MaybeTensor& bias_grad, int64_t dim) {
+  static const auto op =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("shoal::bias_activation_backward", "")
+          .typed<void(torch::Tensor&, const torch::Tensor&, const MaybeTensor&, int64_t)>();
   const at::AutoDispatchBelowADInplaceOrView guard;
   op.call(grad, derivative, bias_grad, dim);
-}
-
-std::optional<torch::Tensor> optional_of(const torch::Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
 int64_t checked_dim(const torch::Tensor& x, const torch::Tensor& bias, int64_t dim) {
@@ -52,12 +56,11 @@ using torch::autograd::variable_list;
 
 struct BiasActivation : torch::autograd::Function<BiasActivation> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
-                               const std::optional<torch::Tensor>& bias, Activation activation,
-                               int64_t dim) {
+                               const MaybeTensor& bias, Activation activation, int64_t dim) {
     const bool needs_grad = x.requires_grad() || (bias && bias->requires_grad());
-    torch::Tensor derivative = x.clone();
-    torch::Tensor y =
-        call_forward(derivative, bias, static_cast<int64_t>(activation), dim, needs_grad);
+    torch::Tensor y = torch::empty_like(x);
+    const torch::Tensor derivative = needs_grad ? torch::empty_like(x) : torch::Tensor();
+    call_forward(y, derivative, x, {bias.value_or(torch::Tensor()), activation, dim});
     ctx->saved_data["dim"] = dim;
     ctx->saved_data["bias_size"] = bias ? bias->size(0) : -1;
     if (needs_grad) ctx->save_for_backward({derivative});
@@ -83,10 +86,15 @@ torch::Tensor bias_activation(const torch::Tensor& x, const torch::Tensor& bias,
   return BiasActivation::apply(x, optional_of(bias), activation, checked_dim(x, bias, dim));
 }
 
-torch::Tensor bias_activation_forward(torch::Tensor x, const torch::Tensor& bias,
-                                      Activation activation, int64_t dim, bool keep_derivative) {
-  return call_forward(x, optional_of(bias), static_cast<int64_t>(activation),
-                      checked_dim(x, bias, dim), keep_derivative);
+void bias_activation_out(torch::Tensor y, torch::Tensor derivative, const torch::Tensor& x,
+                         const BiasedActivation& biased) {
+  const int64_t dim = checked_dim(x, biased.bias, biased.dim);
+  for (const torch::Tensor& out : {y, derivative}) {
+    TORCH_CHECK(!out.defined() || (out.sizes() == x.sizes() && out.is_contiguous() &&
+                                   out.scalar_type() == x.scalar_type()),
+                "bias_activation: cannot write ", x.sizes(), " into ", out.sizes());
+  }
+  call_forward(y, derivative, x, {biased.bias, biased.activation, dim});
 }
 
 void bias_activation_backward(torch::Tensor grad, const torch::Tensor& derivative,
@@ -101,8 +109,8 @@ void bias_activation_backward(torch::Tensor grad, const torch::Tensor& derivativ
 
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
-      "bias_activation_forward(Tensor(a!) x, Tensor? bias, int activation, int dim, "
-      "bool keep_derivative) -> Tensor");
+      "bias_activation_forward(Tensor(a!) y, Tensor(b!)? derivative, Tensor x, Tensor? bias, "
+      "int activation, int dim) -> ()");
   m.def(
       "bias_activation_backward(Tensor(a!) grad, Tensor derivative, Tensor(b!)? bias_grad, "
       "int dim) -> ()");

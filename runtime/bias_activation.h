@@ -14,7 +14,7 @@ enum class Activation {
   kGelu,      ///< x * Phi(x), exact (erf)
   kGeluTanh,  ///< the tanh approximation of flax and GPT-2
   kRelu,
-  kSilu,      ///< x * sigmoid(x)
+  kSilu,  ///< x * sigmoid(x)
 };
 
 template <>
@@ -34,10 +34,17 @@ torch::Tensor bias_activation(const torch::Tensor& x, const torch::Tensor& bias,
 
 /// The two passes on their own, for functions that bring their own gradient.
 ///
-/// `x` is overwritten: by the derivative of the activation at x + bias if `keep_derivative`, else it
-/// is left with no meaning. Returns the activation, new memory.
-torch::Tensor bias_activation_forward(torch::Tensor x, const torch::Tensor& bias,
-                                      Activation activation, int64_t dim, bool keep_derivative);
+/// What is added before the activation, along which dimension.
+struct BiasedActivation {
+  torch::Tensor bias;  ///< may be undefined
+  Activation activation = Activation::kGelu;
+  int64_t dim = -1;
+};
+
+/// Writes the activation to `y` and, unless `derivative` is undefined, its derivative at x + bias
+/// to `derivative`, which may be x. Both are contiguous and of x's shape.
+void bias_activation_out(torch::Tensor y, torch::Tensor derivative, const torch::Tensor& x,
+                         const BiasedActivation& biased);
 /// grad *= derivative, in place; adds the sums of the products over all dimensions but `dim` to
 /// `bias_grad` if it is defined. In a fixed order for a given shape and number of threads.
 void bias_activation_backward(torch::Tensor grad, const torch::Tensor& derivative,

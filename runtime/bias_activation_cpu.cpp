@@ -9,12 +9,12 @@
 
 #include "runtime/activation_rows.h"
 #include "runtime/bias_activation.h"
+#include "runtime/cpu_clones.h"
 
 // The loops below are plain so that the compiler vectorises them, once for each instruction set.
 // After this pragma, inline functions of other headers are no longer inlined: hot code uses
 // builtins.
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
-#define SHOAL_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define SHOAL_INLINE inline __attribute__((always_inline))
 
 namespace shoal {
@@ -123,15 +123,21 @@ struct Silu {
   }
 };
 
-template <class Act, bool kKeep, class Real>
+enum class Derivative { kNone, kInPlace, kApart };
+
+template <class Act, Derivative kDerivative, class Real>
 SHOAL_INLINE void forward_rows(const ActivationRows<Real>& rows, int64_t first, int64_t last) {
+  constexpr bool kApart = kDerivative == Derivative::kApart;
   for (int64_t r = first; r < last; ++r) {
-    Real* __restrict__ x = rows.x + r * rows.columns;
-    Real* __restrict__ y = rows.y + r * rows.columns;
+    const int64_t begin = r * rows.columns;
+    Real* __restrict__ x = rows.x + begin;
+    Real* __restrict__ y = rows.y + begin;
+    Real* __restrict__ derivative = kApart ? rows.derivative + begin : nullptr;
     const auto put = [&](int64_t c, Real value) __attribute__((always_inline)) {
       const Activated<Real> result = Act::at(value);
       y[c] = result.value;
-      if constexpr (kKeep) x[c] = result.derivative;
+      if constexpr (kDerivative == Derivative::kInPlace) x[c] = result.derivative;
+      if constexpr (kApart) derivative[c] = result.derivative;
     };
     if (rows.bias_by_column) {
       const Real* __restrict__ bias = rows.bias;
@@ -145,8 +151,13 @@ SHOAL_INLINE void forward_rows(const ActivationRows<Real>& rows, int64_t first, 
 
 template <class Act, class Real>
 SHOAL_INLINE void forward_as(const ActivationRows<Real>& rows, int64_t first, int64_t last) {
-  rows.keep_derivative ? forward_rows<Act, true>(rows, first, last)
-                       : forward_rows<Act, false>(rows, first, last);
+  if (!rows.keep_derivative) {
+    forward_rows<Act, Derivative::kNone>(rows, first, last);
+  } else if (rows.derivative == nullptr || rows.derivative == rows.x) {
+    forward_rows<Act, Derivative::kInPlace>(rows, first, last);
+  } else {
+    forward_rows<Act, Derivative::kApart>(rows, first, last);
+  }
 }
 
 template <class Real>
@@ -165,7 +176,8 @@ SHOAL_INLINE void forward_any(const ActivationRows<Real>& rows, int64_t first, i
 
 }  // namespace
 
-SHOAL_CLONES void activate_rows(const ActivationRows<float>& rows, int64_t first, int64_t last) {
+SHOAL_CPU_CLONES void activate_rows(const ActivationRows<float>& rows, int64_t first,
+                                    int64_t last) {
   forward_any(rows, first, last);
 }
 void activate_rows(const ActivationRows<double>& rows, int64_t first, int64_t last) {
@@ -230,12 +242,12 @@ SHOAL_INLINE void backward_any(const ActivationGradientRows<Real>& rows, int64_t
 
 }  // namespace
 
-SHOAL_CLONES void activate_rows_backward(const ActivationGradientRows<float>& rows, int64_t first,
-                                         int64_t last, float* sum) {
+SHOAL_CPU_CLONES void activate_rows_backward(const ActivationGradientRows<float>& rows,
+                                             int64_t first, int64_t last, float* sum) {
   backward_any(rows, first, last, sum);
 }
-SHOAL_CLONES void activate_rows_backward(const ActivationGradientRows<double>& rows, int64_t first,
-                                         int64_t last, double* sum) {
+SHOAL_CPU_CLONES void activate_rows_backward(const ActivationGradientRows<double>& rows,
+                                             int64_t first, int64_t last, double* sum) {
   backward_any(rows, first, last, sum);
 }
 
@@ -261,9 +273,9 @@ int64_t rows_per_chunk(const Layout& layout) {
   return std::clamp<int64_t>(kElements / std::max<int64_t>(1, layout.columns), 1, kRows);
 }
 
-torch::Tensor forward_cpu(torch::Tensor& x, const std::optional<torch::Tensor>& bias,
-                          int64_t activation, int64_t dim, bool keep_derivative) {
-  torch::Tensor y = torch::empty_like(x);
+void forward_cpu(torch::Tensor& y, const std::optional<torch::Tensor>& derivative,
+                 const torch::Tensor& x, const std::optional<torch::Tensor>& bias,
+                 int64_t activation, int64_t dim) {
   const Layout layout = layout_of(x, dim);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "bias_activation_forward", [&] {
     const ActivationRows<scalar_t> rows{x.data_ptr<scalar_t>(),
@@ -272,12 +284,12 @@ torch::Tensor forward_cpu(torch::Tensor& x, const std::optional<torch::Tensor>& 
                                         layout.columns,
                                         layout.num_bias,
                                         layout.bias_by_column && bias.has_value(),
-                                        keep_derivative,
-                                        static_cast<Activation>(activation)};
+                                        derivative.has_value(),
+                                        static_cast<Activation>(activation),
+                                        derivative ? derivative->data_ptr<scalar_t>() : nullptr};
     at::parallel_for(0, layout.rows, rows_per_chunk(layout),
                      [&](int64_t first, int64_t last) { activate_rows(rows, first, last); });
   });
-  return y;
 }
 
 // Partial sums of fixed chunks of rows, added in order: the result does not depend on which thread
