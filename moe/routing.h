@@ -14,7 +14,7 @@ namespace shoal {
 /// input; sample b has the rows [b * tokens_per_sample, (b + 1) * tokens_per_sample).
 struct TokenContext {
   const StepContext& step;
-  uint64_t layer = 0;                  ///< keys the layer's noise: the hash of its path
+  uint64_t layer = 0;  ///< keys the layer's noise: the hash of its path
   int64_t tokens_per_sample = 0;
   std::vector<int64_t> group_offsets;  ///< [G + 1], in tokens, whole samples; the last may be short
 
@@ -41,8 +41,8 @@ struct Routing {
   torch::Tensor prob_TU;    ///< clean scores, each row sums to 1, differentiable
   double noise_std = 0.0;   ///< of noisy_TU - logits_TU; 0 without noise
   std::vector<int64_t> group_offsets;  ///< [G + 1], in tokens
-  bool renorm_after_drop = false;  ///< a token's surviving weights are divided by their sum
-  double weight_scale = 1.0;       ///< last of all, weights are multiplied by this
+  bool renorm_after_drop = false;      ///< a token's surviving weights are divided by their sum
+  double weight_scale = 1.0;           ///< last of all, weights are multiplied by this
 
   int64_t num_tokens() const { return unit_TK.size(0); }
   int64_t choices_per_token() const { return unit_TK.size(1); }

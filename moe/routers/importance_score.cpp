@@ -1,0 +1,41 @@
+#include "moe/routers/importance_score.h"
+
+#include "moe/decimal.h"
+#include "moe/top_k.h"
+
+namespace shoal {
+namespace {
+
+/// floor(share * M) of each group.
+std::vector<int64_t> tokens_to_drop(double share, const std::vector<int64_t>& group_offsets) {
+  const Decimal exact = decimal_of(share);
+  std::vector<int64_t> counts;
+  for (size_t g = 0; g + 1 < group_offsets.size(); ++g) {
+    counts.push_back(floor_share(group_offsets[g + 1] - group_offsets[g], exact));
+  }
+  return counts;
+}
+
+}  // namespace
+
+ImportanceScoreRouter::ImportanceScoreRouter(const Options& options, const Context& context)
+    : TopKRouter(options.top_k, context), drop_(options.drop), eval_drop_(options.eval_drop) {}
+
+Routing ImportanceScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& context) {
+  Routing routing = TopKRouter::route(x_TD, context);
+  const double share = context.step.training ? drop_ : eval_drop_;
+  if (share == 0.0) return routing;
+  // Choices are sorted, so the first score is the highest of the row: equation 3.
+  const torch::Tensor importance_T = routing.score_TK.select(1, 0);
+  const torch::Tensor dropped_T = mark_lowest(importance_T, context.group_offsets,
+                                              tokens_to_drop(share, context.group_offsets));
+  routing.unit_TK = routing.choice_TK.masked_fill(dropped_T.unsqueeze(1), -1);
+  return routing;
+}
+
+namespace {
+const Registration<Router, ImportanceScoreRouter> registered{
+    "importance_score", "top-k routing that leaves out the least important tokens"};
+}
+
+}  // namespace shoal

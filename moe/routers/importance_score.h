@@ -1,0 +1,39 @@
+#pragma once
+
+#include "moe/routers/top_k.h"
+
+namespace shoal {
+
+/// Importance-score routing: top-k routing of the most important tokens only.
+///
+/// A token's importance is its highest score (with noise, while training). In each routing group of
+/// M tokens the floor(drop * M) least important ones are masked before capacity: they get zero from
+/// the layer and survive by the residual around it. Ties keep the lower token. Losses still see all
+/// tokens. Evaluation drops `eval_drop`, 0 by default, since a drop makes a prediction depend on
+/// the samples beside it.
+/// Source: Lou et al. 2021 (Sparse-MLP), section 2.2 and equation 3, whose "to all channels" must
+/// mean "to all experts".
+class ImportanceScoreRouter : public TopKRouter {
+ public:
+  struct Options {
+    TopKOptions top_k{1, RouterNoise::kGaussian, {}};
+    double drop = 0.1;
+    double eval_drop = 0.0;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          inlined<Options>(&Options::top_k),
+          field("drop", &Options::drop, "share of a group's tokens left out while training",
+                in_range(0, below(1))),
+          field("eval_drop", &Options::eval_drop, "the same in evaluation", in_range(0, below(1)))};
+    }
+  };
+  ImportanceScoreRouter(const Options& options, const Context& context);
+
+  Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
+
+ private:
+  double drop_, eval_drop_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+// T tokens  U units  K choices
+namespace shoal {
+
+/// int64 [T, K]: the units of the k highest scores of each row, highest first; ties go to the lower
+/// unit. A NaN is below everything. Not differentiable. score_TU: floating, contiguous, k <= U.
+torch::Tensor top_k(const torch::Tensor& score_TU, int64_t k);
+
+/// bool [T]: in each run of tokens [offsets[g], offsets[g + 1]) the counts[g] lowest scores; ties
+/// keep the lower token, so the higher one is marked. A NaN is below everything.
+torch::Tensor mark_lowest(const torch::Tensor& score_T, const std::vector<int64_t>& offsets,
+                          const std::vector<int64_t>& counts);
+
+}  // namespace shoal

@@ -1,0 +1,97 @@
+#include "moe/routers/importance_score.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/moe/make_routing.h"
+#include "tests/support/gradient_check.h"
+
+// T tokens  D width  U units
+namespace shoal {
+namespace {
+
+using testing::some_numbers;
+using testing::values;
+using Ids = std::vector<int64_t>;
+
+StepContext step_of(int64_t num_samples, int64_t samples_per_group, bool training = true) {
+  StepContext step;
+  step.training = training;
+  step.sample_b = torch::arange(num_samples);
+  step.samples_per_group = samples_per_group;
+  return step;
+}
+
+/// A router that passes its input on as logits.
+ImportanceScoreRouter identity_router(double drop, double eval_drop, int64_t num_units) {
+  ImportanceScoreRouter router({{1, RouterNoise::kNone, {}}, drop, eval_drop},
+                               {num_units, num_units, torch::kFloat64});
+  torch::NoGradGuard no_grad;
+  router.parameters()[0].copy_(torch::eye(num_units, torch::kFloat64));
+  return router;
+}
+
+Ids masked(const Routing& routing) {
+  Ids result;
+  const Ids units = values(routing.unit_TK);
+  for (size_t t = 0; t < units.size(); ++t) {
+    if (units[t] < 0) result.push_back(static_cast<int64_t>(t));
+  }
+  return result;
+}
+
+TEST(ImportanceScore, MasksTheTokensWhoseHighestScoreIsLowest) {
+  ImportanceScoreRouter router = identity_router(0.4, 0.0, 2);
+  // Highest scores: sigmoid of the distance of the logits, so tokens 3, 1, 0, 4, 2 from the lowest.
+  const torch::Tensor x =
+      torch::tensor({{3.0, 0.0}, {0.0, 2.0}, {0.0, 9.0}, {1.0, 0.0}, {5.0, 0.0}}, torch::kFloat64);
+  const Routing routing = router.route(x, make_token_context(step_of(5, 5), 0, 1));
+  EXPECT_EQ(values(routing.unit_TK), (Ids{0, -1, 1, -1, 0}));
+  EXPECT_EQ(values(routing.choice_TK), (Ids{0, 1, 1, 0, 0}));
+}
+
+TEST(ImportanceScore, DropsTheFloorOfTheShareInEachGroup) {
+  ImportanceScoreRouter router = identity_router(0.29, 0.0, 2);
+  // Groups of 100 and 50 tokens: 29 exactly, and floor(14.5) = 14. Importance falls with the token.
+  const torch::Tensor strength = torch::arange(150, 0, -1, torch::kFloat64) / 50;
+  const torch::Tensor x = torch::stack({strength, torch::zeros_like(strength)}, 1);
+  const Ids dropped = masked(router.route(x, make_token_context(step_of(15, 10), 0, 10)));
+  ASSERT_EQ(dropped.size(), 43u);
+  EXPECT_EQ(dropped.front(), 71);
+  EXPECT_EQ(dropped[28], 99);
+  EXPECT_EQ(dropped[29], 136);
+}
+
+TEST(ImportanceScore, TiesKeepTheLowerToken) {
+  ImportanceScoreRouter router = identity_router(0.5, 0.0, 3);
+  const torch::Tensor x = torch::zeros({6, 3}, torch::kFloat64);
+  EXPECT_EQ(masked(router.route(x, make_token_context(step_of(6, 3), 0, 1))), (Ids{2, 5}));
+}
+
+TEST(ImportanceScore, EvaluationDropsOnlyOnDemand) {
+  const torch::Tensor x = some_numbers({20, 3}, 1);
+  const StepContext step = step_of(20, 10, false);
+  ImportanceScoreRouter keeps = identity_router(0.5, 0.0, 3);
+  EXPECT_TRUE(masked(keeps.route(x, make_token_context(step, 0, 1))).empty());
+  ImportanceScoreRouter drops = identity_router(0.0, 0.2, 3);
+  EXPECT_EQ(masked(drops.route(x, make_token_context(step, 0, 1))).size(), 4u);
+}
+
+TEST(ImportanceScore, StatisticsIncludeMaskedTokens) {
+  ImportanceScoreRouter router = identity_router(0.5, 0.0, 3);
+  const torch::Tensor x = some_numbers({10, 3}, 1);
+  const Routing routing = router.route(x, make_token_context(step_of(10, 10), 0, 1));
+  EXPECT_EQ(masked(routing).size(), 5u);
+  EXPECT_GE(values(routing.choice_TK.min()).front(), 0);
+  EXPECT_TRUE(torch::allclose(routing.prob_TU, x.softmax(1)));
+}
+
+TEST(ImportanceScore, IsRegisteredWithTopKsKeysBesideItsOwn) {
+  Choice<Router> choice("importance_score");
+  EXPECT_EQ(choice.options<ImportanceScoreRouter>().top_k.k, 1);
+  EXPECT_EQ(choice.options<ImportanceScoreRouter>().drop, 0.1);
+  EXPECT_EQ(choice.options<ImportanceScoreRouter>().eval_drop, 0.0);
+}
+
+}  // namespace
+}  // namespace shoal
