@@ -75,7 +75,7 @@ struct Assignments {
   torch::Tensor weight_A;  ///< combine weights, differentiable; of no meaning on padding rows
   torch::Tensor rows_U;    ///< int64, entries of each unit, padding included
   int64_t num_tokens = 0;
-  int64_t num_kept = 0;    ///< entries that are not padding
+  int64_t num_kept = 0;  ///< entries that are not padding
 };
 
 /// Applies capacity to every routing group on its own. Masked choices are left out, and a group's

@@ -1,0 +1,70 @@
+#include "moe/capacity.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "moe/decimal.h"
+
+namespace shoal {
+namespace {
+
+constexpr int64_t kLargest = int64_t{1} << 62;
+
+/// Surviving weights of each token divided by their sum; zero where none survived.
+torch::Tensor renormalise(const torch::Tensor& weight_TK, const torch::Tensor& choice_A) {
+  torch::Tensor kept = torch::zeros({weight_TK.numel() + 1}, weight_TK.options());
+  kept.index_fill_(0, choice_A + 1, 1);  // place 0 takes the padding rows
+  const torch::Tensor kept_TK = kept.narrow(0, 1, weight_TK.numel()).view(weight_TK.sizes());
+  const torch::Tensor survived_TK = weight_TK * kept_TK;
+  const torch::Tensor sum_T1 = survived_TK.sum(1, /*keepdim=*/true);
+  return survived_TK / torch::where(sum_T1 > 0, sum_T1, torch::ones_like(sum_T1));
+}
+
+}  // namespace
+
+int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& capacity) {
+  TORCH_CHECK(capacity.factor > 0, "capacity factor must be positive, got ", capacity.factor);
+  TORCH_CHECK(num_units >= 1 && capacity.align >= 1 && capacity.min >= 0, "capacity: units ",
+              num_units, ", align ", capacity.align, ", min ", capacity.min);
+  const int64_t share = ceil_share(num_choices, decimal_of(capacity.factor), num_units);
+  const int64_t steps = share == 0 ? 0 : (share - 1) / capacity.align + 1;
+  const int64_t aligned = steps > kLargest / capacity.align ? kLargest : steps * capacity.align;
+  return std::max(capacity.min, aligned);
+}
+
+Assignments limit(const Routing& routing, const Capacity& capacity) {
+  static const auto op =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("shoal::assign_rows", "")
+          .typed<std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, int64_t>(
+              const torch::Tensor&, const torch::Tensor&, c10::IntArrayRef, int64_t, int64_t,
+              int64_t, double, int64_t, int64_t)>();
+  TORCH_CHECK(routing.group_offsets.back() == routing.num_tokens(), "limit: groups end at ",
+              routing.group_offsets.back(), " of ", routing.num_tokens(), " tokens");
+  Assignments result;
+  result.num_tokens = routing.num_tokens();
+  {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    std::tie(result.token_A, result.choice_A, result.rows_U, result.num_kept) = op.call(
+        routing.unit_TK.contiguous(), routing.score_TK.contiguous(), routing.group_offsets,
+        routing.num_units(), static_cast<int64_t>(capacity.mode),
+        static_cast<int64_t>(capacity.order), capacity.factor, capacity.min, capacity.align);
+  }
+  torch::Tensor weight_TK = routing.weight_TK;
+  if (routing.renorm_after_drop) weight_TK = renormalise(weight_TK, result.choice_A);
+  if (routing.weight_scale != 1.0) weight_TK = weight_TK * routing.weight_scale;
+  const bool has_padding = result.num_kept < result.choice_A.size(0);
+  result.weight_A = weight_TK.flatten().index_select(
+      0, has_padding ? result.choice_A.clamp_min(0) : result.choice_A);
+  return result;
+}
+
+TORCH_LIBRARY_FRAGMENT(shoal, m) {
+  m.def(
+      "assign_rows(Tensor unit, Tensor score, int[] group_offsets, int num_units, int mode, "
+      "int order, float factor, int min, int align) -> (Tensor, Tensor, Tensor, int)");
+}
+
+}  // namespace shoal
