@@ -1,0 +1,42 @@
+#include <cmath>
+
+#include "moe/balance_loss.h"
+
+// T tokens  U units  K choices per token  S scope instances
+namespace shoal {
+namespace {
+
+/// CV^2 of the units' load, the chance that a fresh draw of the noise puts the unit among the k
+/// best, summed over tokens: p = 1 - Phi((threshold - logit) / sigma), where the threshold is the
+/// k-th highest noisy logit of the token. Unlike in Shazeer et al. 2017 the unit's own logit is not
+/// excluded from the threshold. Gradients flow through both.
+/// Source: Lou et al. 2021 (Sparse-MLP), equations 12 to 14; Riquelme et al. 2021, `routing.py`.
+class LoadLoss : public BalanceLoss {
+ public:
+  using Options = BalanceLossOptions;
+  explicit LoadLoss(const Options& options) : BalanceLoss(options) {}
+
+  std::string_view name() const override { return "load"; }
+
+  torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
+    TORCH_CHECK(routing.noise_std > 0, "the load loss needs a routing with noise");
+    const int64_t k = routing.choices_per_token();
+    const torch::Tensor threshold_T1 =
+        routing.noisy_TU.gather(1, routing.choice_TK.narrow(1, k - 1, 1));
+    const double scale = 1.0 / (routing.noise_std * std::sqrt(2.0));
+    const torch::Tensor chance_TU =
+        torch::special_erfc((threshold_T1 - routing.logits_TU) * scale) * 0.5;
+    return squared_variation(scope.sum(chance_TU));
+  }
+
+  std::string objection(const Router& router) const override {
+    if (router.noise_std() > 0) return "";
+    return "the load loss needs noise in the router; set router.noise to gaussian or leave it out";
+  }
+};
+
+const Registration<BalanceLoss, LoadLoss> registered{
+    "load", "squared variation of the units' expected number of tokens"};
+
+}  // namespace
+}  // namespace shoal

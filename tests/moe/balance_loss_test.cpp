@@ -1,0 +1,187 @@
+#include "moe/balance_loss.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/moe/make_routing.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/ranks.h"
+#include "tests/support/reference_moe.h"
+
+// T tokens  U units  S scope instances
+namespace shoal {
+namespace {
+
+using testing::gradient_error;
+using testing::make_routing;
+using testing::some_numbers;
+
+StepContext step_of(int64_t num_samples, int64_t samples_per_group) {
+  StepContext step;
+  step.training = true;
+  step.sample_b = torch::arange(num_samples);
+  step.samples_per_group = samples_per_group;
+  step.samples_in_step = step.samples_in_micro = num_samples;
+  return step;
+}
+
+std::shared_ptr<BalanceLoss> make_loss(const char* name) {
+  return Registry<BalanceLoss>::create(Choice<BalanceLoss>(name), {});
+}
+
+/// The loss of all tokens as one group.
+torch::Tensor value_of(const char* name, const Routing& routing) {
+  const auto self = make_self_communicator();
+  const StepContext step = step_of(routing.num_tokens(), routing.num_tokens());
+  const Scope scope(ScopeKind::kGroup, make_token_context(step, 0, 1), *self);
+  return make_loss(name)->value_S(routing, scope);
+}
+
+Routing noisy_routing(const torch::Tensor& logits, const torch::Tensor& noise, int64_t k,
+                      double noise_std) {
+  Routing routing = make_routing(logits, k);
+  routing.noisy_TU = logits + noise;
+  routing.choice_TK = top_k(routing.noisy_TU.detach(), k);
+  routing.noise_std = noise_std;
+  return routing;
+}
+
+const torch::Tensor kGates =
+    torch::tensor({{.5, .4, .1}, {.3, .3, .4}, {.1, .2, .7}, {.8, .2, 0.}}, torch::kFloat64);
+const torch::Tensor kLogits =
+    torch::tensor({{.9, .06, .04}, {.7, .18, .12}, {.85, .05, .1}}, torch::kFloat64);
+const torch::Tensor kNoise = torch::tensor(
+    {{-.037, .026, -.018}, {-.074, .045, -.015}, {-.067, -.059, .073}}, torch::kFloat64);
+
+TEST(ImportanceLoss, EqualsThePublishedValue) {  // L1, case 3 of the Sparse-MLP spec
+  Routing routing = make_routing(torch::zeros({4, 3}, torch::kFloat64), 1);
+  routing.prob_TU = kGates;
+  // The population variance; the unbiased one would give 0.058125.
+  EXPECT_NEAR(value_of("importance", routing).item<double>(), 0.03875, 1e-12);
+}
+
+TEST(ImportanceLoss, GradientOfTheVariationIsTheClosedForm) {  // case 3
+  torch::Tensor importance = kGates.sum(0, true).set_requires_grad(true);
+  squared_variation(importance).sum().backward();
+  const torch::Tensor expected = torch::tensor({{.118125, -.106875, -.069375}}, torch::kFloat64);
+  EXPECT_LT((importance.grad() - expected).abs().max().item<double>(), 1e-12);
+}
+
+TEST(ImportanceLoss, GradientIsFiniteAtPerfectBalance) {
+  torch::Tensor even = torch::ones({2, 5}, torch::kFloat64).set_requires_grad(true);
+  const torch::Tensor value = squared_variation(even);
+  value.sum().backward();
+  EXPECT_EQ(value.abs().max().item<double>(), 0.0);
+  EXPECT_EQ(even.grad().abs().max().item<double>(), 0.0);
+}
+
+TEST(LoadLoss, EqualsThePublishedValue) {  // L1, case 3
+  const Routing routing = noisy_routing(kLogits, kNoise, 2, 0.1);
+  const torch::Tensor threshold =
+      routing.noisy_TU.gather(1, routing.choice_TK.narrow(1, 1, 1)).flatten();
+  EXPECT_TRUE(torch::allclose(threshold, torch::tensor({.086, .225, .173}, torch::kFloat64)));
+  // With a threshold that leaves out the unit itself it would be 0.14493634.
+  EXPECT_NEAR(value_of("load", routing).item<double>(), 0.48573847, 5e-9);
+}
+
+TEST(LoadLoss, EqualsThePlainLoop) {
+  for (const int64_t k : {1, 2, 5}) {
+    const torch::Tensor logits = some_numbers({40, 5}, 1), noise = some_numbers({40, 5}, 2) * 0.3;
+    const Routing routing = noisy_routing(logits, noise, k, 0.2);
+    EXPECT_NEAR(value_of("load", routing).item<double>(),
+                testing::reference_load_loss(logits, logits + noise, k, 0.2), 1e-12);
+    EXPECT_NEAR(value_of("importance", routing).item<double>(),
+                testing::reference_importance_loss(logits), 1e-12);
+  }
+}
+
+TEST(LoadLoss, GradientsAreThoseOfFiniteDifferences) {
+  torch::Tensor logits = some_numbers({14, 4}, 3).set_requires_grad(true);
+  const torch::Tensor noise = some_numbers({14, 4}, 4) * 0.3;
+  for (const char* name : {"importance", "load"}) {
+    EXPECT_LT(gradient_error([&] { return value_of(name, noisy_routing(logits, noise, 2, 0.25)); },
+                             {logits}),
+              1e-6)
+        << name;
+  }
+}
+
+TEST(LoadLoss, NeedsNoise) { EXPECT_THROW(value_of("load", make_routing(kLogits, 2)), c10::Error); }
+
+TEST(Scope, SumsSamplesGroupsOrEverything) {
+  const auto self = make_self_communicator();
+  const StepContext step = step_of(5, 2);
+  const TokenContext context = make_token_context(step, 0, 3);
+  const torch::Tensor value = some_numbers({15, 2}, 5);
+  const auto expect = [&](ScopeKind kind, const std::vector<int64_t>& offsets) {
+    const Scope scope(kind, context, *self);
+    const torch::Tensor sum = scope.sum(value);
+    ASSERT_EQ(sum.size(0), static_cast<int64_t>(offsets.size()) - 1);
+    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+      const int64_t length = offsets[i + 1] - offsets[i];
+      const torch::Tensor expected = value.narrow(0, offsets[i], length).sum(0);
+      const auto index = static_cast<int64_t>(i);
+      EXPECT_TRUE(torch::allclose(sum[index], expected, 0, 1e-14));
+      EXPECT_EQ(scope.tokens_S()[index].item<double>(), static_cast<double>(length));
+    }
+  };
+  expect(ScopeKind::kSequence, {0, 3, 6, 9, 12, 15});
+  expect(ScopeKind::kGroup, {0, 6, 12, 15});
+  expect(ScopeKind::kGlobal, {0, 15});
+}
+
+TEST(Scope, HasNoInstancesWithoutSamplesButForTheGlobalOne) {
+  const auto self = make_self_communicator();
+  const StepContext step = step_of(0, 2);
+  const TokenContext context = make_token_context(step, 0, 3);
+  torch::Tensor none = torch::zeros({0, 2}, torch::kFloat64).set_requires_grad(true);
+  for (const ScopeKind kind : {ScopeKind::kSequence, ScopeKind::kGroup}) {
+    const torch::Tensor sum = Scope(kind, context, *self).sum(none);
+    EXPECT_EQ(sum.sizes(), (std::vector<int64_t>{0, 2}));
+    EXPECT_TRUE(sum.requires_grad());
+  }
+  EXPECT_EQ(Scope(ScopeKind::kGlobal, context, *self).sum(none).sizes(),
+            (std::vector<int64_t>{1, 2}));
+}
+
+/// Each rank's share of the loss over all ranks' samples, and the gradient of its own logits.
+TEST(GlobalScopeRanks, SharesAndGradientsSumToThoseOfOneRank) {
+  constexpr int64_t kSamples = 7, kRows = 3, kUnits = 4;
+  const std::vector<int64_t> samples_of_rank{3, 0, 4};
+  const torch::Tensor all = some_numbers({kSamples * kRows, kUnits}, 6);
+  const torch::Tensor all_noise = some_numbers({kSamples * kRows, kUnits}, 7) * 0.3;
+  for (const char* name : {"importance", "load"}) {
+    torch::Tensor serial = all.clone().set_requires_grad(true);
+    const torch::Tensor expected = value_of(name, noisy_routing(serial, all_noise, 2, 0.25)).sum();
+    expected.backward();
+
+    testing::run_ranks(3, [&](Communicator& world) {
+      const auto rank = static_cast<size_t>(world.rank());
+      int64_t first = 0;
+      for (size_t r = 0; r < rank; ++r) first += samples_of_rank[r] * kRows;
+      const int64_t count = samples_of_rank[rank] * kRows;
+      StepContext step = step_of(samples_of_rank[rank], 2);
+      step.samples_in_step = step.samples_in_micro = kSamples;
+      const Scope scope(ScopeKind::kGlobal, make_token_context(step, 0, kRows), world);
+
+      torch::Tensor logits = all.narrow(0, first, count).clone().set_requires_grad(true);
+      const Routing routing = noisy_routing(logits, all_noise.narrow(0, first, count), 2, 0.25);
+      const torch::Tensor value = make_loss(name)->value_S(routing, scope);
+      EXPECT_NEAR(value.item<double>(), expected.item<double>(), 1e-14);
+      EXPECT_EQ(scope.tokens_S().item<double>(), static_cast<double>(kSamples * kRows));
+
+      torch::Tensor share =
+          (value * scope.own_tokens_S()).sum() / static_cast<double>(scope.tokens_in_step());
+      share.backward();
+      EXPECT_LT((logits.grad() - serial.grad().narrow(0, first, count)).abs().sum().item<double>(),
+                1e-14);
+      torch::Tensor total = share.detach().clone().reshape({1});
+      all_reduce(world, total);
+      EXPECT_NEAR(total.item<double>(), expected.item<double>(), 1e-14);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace shoal
