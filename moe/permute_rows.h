@@ -1,0 +1,36 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+// T tokens  A rows that are sent  D width
+namespace shoal {
+
+/// Which token each row comes from, and back. Tokens may have any number of rows, also none.
+struct RowIndex {
+  torch::Tensor token_A;  ///< int64; -1: padding row, of no token
+  torch::Tensor
+      first_T1;         ///< int64 [T + 1]: token t has entries first_T1[t] to first_T1[t + 1] ...
+  torch::Tensor row_A;  ///< int64: ... of this list of rows, which is ascending for each token
+  int64_t num_tokens() const { return first_T1.size(0) - 1; }
+};
+
+/// token_A: int64, entries in [-1, num_tokens).
+RowIndex make_row_index(const torch::Tensor& token_A, int64_t num_tokens);
+
+/// Row a of the result is x_TD[token_A[a]], zero for padding. Differentiable; the gradient of a
+/// token is the sum over its rows in the order of the index.
+torch::Tensor gather_rows(const torch::Tensor& x_TD, const RowIndex& index);
+
+/// Row t of the result is the sum over token t's rows of weight_A[a] * rows_AD[a], in the order of
+/// the index; zero for tokens without rows. Padding rows are not read, and get zero gradients.
+/// Differentiable in rows and weights.
+torch::Tensor combine_rows(const torch::Tensor& rows_AD, const torch::Tensor& weight_A,
+                           const RowIndex& index);
+
+/// Row i of the result is x_RD[order_R[i]]; order_R is a permutation and inverse_R its inverse.
+torch::Tensor permute_rows(const torch::Tensor& x_RD, const torch::Tensor& order_R,
+                           const torch::Tensor& inverse_R);
+
+}  // namespace shoal

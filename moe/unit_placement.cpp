@@ -1,0 +1,30 @@
+#include "moe/unit_placement.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+namespace shoal {
+
+UnitPlacement UnitPlacement::contiguous(int64_t num_units, int64_t num_ranks) {
+  TORCH_CHECK(num_units >= 0 && num_ranks >= 1, num_units, " units on ", num_ranks, " ranks");
+  std::vector<int64_t> rank_of_unit;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    const int64_t share = num_units / num_ranks + (rank < num_units % num_ranks ? 1 : 0);
+    rank_of_unit.insert(rank_of_unit.end(), static_cast<size_t>(share), rank);
+  }
+  return UnitPlacement(std::move(rank_of_unit), num_ranks);
+}
+
+UnitPlacement::UnitPlacement(std::vector<int64_t> rank_of_unit, int64_t num_ranks)
+    : rank_of_unit_(std::move(rank_of_unit)), units_of_rank_(static_cast<size_t>(num_ranks)) {
+  for (int64_t unit = 0; unit < num_units(); ++unit) {
+    const int64_t rank = this->rank_of_unit(unit);
+    TORCH_CHECK(rank >= 0 && rank < num_ranks, "unit ", unit, " is placed on rank ", rank, " of ",
+                num_ranks);
+    units_of_rank_[static_cast<size_t>(rank)].push_back(unit);
+  }
+  is_contiguous_ = std::is_sorted(rank_of_unit_.begin(), rank_of_unit_.end());
+}
+
+}  // namespace shoal

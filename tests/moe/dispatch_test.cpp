@@ -1,0 +1,177 @@
+#include "moe/dispatch.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/moe/make_routing.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/ranks.h"
+
+// T tokens  D width  U units  K choices per token  R rows on a rank
+namespace shoal {
+namespace {
+
+using testing::make_routing;
+using testing::some_numbers;
+using testing::values;
+using Ids = std::vector<int64_t>;
+
+TEST(Dispatch, RegroupsFromRankOrderToUnitOrder) {  // X1
+  EXPECT_EQ(unit_order({2, 3, 1, 4}, 2), (Ids{0, 1, 5, 2, 3, 4, 6, 7, 8, 9}));
+  EXPECT_EQ(unit_order({2, 0, 1, 4}, 2), (Ids{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(unit_order({0, 2, 1, 0}, 2), (Ids{2, 0, 1}));
+  EXPECT_EQ(unit_order({1, 1, 1, 1, 1, 1}, 3), (Ids{0, 2, 4, 1, 3, 5}));
+  EXPECT_EQ(unit_order({0, 0, 0, 0, 0, 0}, 3), (Ids{}));
+  EXPECT_EQ(unit_order({}, 3), (Ids{}));
+  EXPECT_THROW(unit_order({1, 2, 3}, 2), c10::Error);
+}
+
+TEST(Dispatch, EqualsTheOneHotEinsum) {  // X6
+  constexpr int64_t kTokens = 16, kUnits = 4, kWidth = 8;
+  const auto self = make_self_communicator();
+  for (const int64_t k : {1, 2, 3}) {
+    torch::Tensor x = some_numbers({kTokens, kWidth}, 1).set_requires_grad(true);
+    const Routing routing = make_routing(some_numbers({kTokens, kUnits}, 2), k);
+    const Assignments assignments = limit(routing, {CapacityMode::kPadded, 1.0, 0, 1, {}});
+    const int64_t capacity = assignments.rows_U[0].item<int64_t>();
+    const Dispatched sent = dispatch(x, assignments, UnitPlacement::contiguous(kUnits, 1), *self);
+    const torch::Tensor y = combine(sent.rows_RD * 3, sent, *self);
+
+    torch::Tensor mask_TUC = torch::zeros({kTokens, kUnits, capacity}, torch::kFloat64);
+    torch::Tensor weight_TUC = torch::zeros_like(mask_TUC);
+    for (const auto& [token, unit, place] : testing::places(assignments)) {
+      mask_TUC[token][unit][place] = 1.0;
+      weight_TUC[token][unit][place] = routing.prob_TU[token][unit];
+    }
+    const torch::Tensor rows_UCD = torch::einsum("tuc,td->ucd", {mask_TUC, x});
+    EXPECT_TRUE(torch::equal(sent.rows_RD, rows_UCD.reshape({-1, kWidth})));
+    const torch::Tensor expected = torch::einsum("tuc,ucd->td", {weight_TUC, rows_UCD * 3});
+    EXPECT_TRUE(torch::allclose(y, expected, 0, 1e-14));
+
+    const torch::Tensor upstream = some_numbers({kTokens, kWidth}, 3);
+    (y * upstream).sum().backward();
+    const torch::Tensor grad = x.grad().clone();
+    x.mutable_grad().reset();
+    (expected * upstream).sum().backward();
+    EXPECT_TRUE(torch::allclose(grad, x.grad(), 0, 1e-14));
+  }
+}
+
+TEST(Dispatch, ExchangesNothingOnOneRank) {
+  const auto self = make_self_communicator();
+  const Routing routing = make_routing(some_numbers({6, 3}, 1), 2);
+  const Dispatched sent =
+      dispatch(some_numbers({6, 2}, 2), limit(routing, {}), UnitPlacement::contiguous(3, 1), *self);
+  combine(sent.rows_RD, sent, *self);
+  EXPECT_EQ(self->counters().all_to_all, 0);
+  EXPECT_EQ(self->counters().all_reduce, 0);
+}
+
+TEST(Dispatch, RefusesAPlacementOnOtherRanks) {
+  const auto self = make_self_communicator();
+  const Routing routing = make_routing(some_numbers({6, 3}, 1), 2);
+  EXPECT_THROW(
+      dispatch(some_numbers({6, 2}, 2), limit(routing, {}), UnitPlacement::contiguous(3, 2), *self),
+      c10::Error);
+  EXPECT_THROW(
+      dispatch(some_numbers({6, 2}, 2), limit(routing, {}), UnitPlacement::contiguous(4, 1), *self),
+      c10::Error);
+}
+
+/// What a test looks at after a round trip on one rank of many.
+struct RoundTrip {
+  int64_t num_tokens, k, num_units;
+  CapacityMode mode;
+  int64_t align;
+};
+
+/// Units return their rows unchanged, and weights are 1 / k: the layer is the identity.
+void expect_identity(const RoundTrip& trip, const UnitPlacement& placement, Communicator& expert) {
+  constexpr int64_t kWidth = 16;
+  const int64_t rank = expert.rank();
+  torch::Tensor x =
+      some_numbers({trip.num_tokens, kWidth}, 10 + rank, torch::kFloat32).set_requires_grad(true);
+  Routing routing =
+      make_routing(some_numbers({trip.num_tokens, trip.num_units}, 20 + rank), trip.k);
+  routing.weight_TK =
+      torch::full({trip.num_tokens, trip.k}, 1.0 / static_cast<double>(trip.k), torch::kFloat32);
+  const Assignments assignments = limit(routing, {trip.mode, 100.0, 0, trip.align, {}});
+  const Dispatched sent = dispatch(x, assignments, placement, expert);
+  if (trip.mode == CapacityMode::kPadded) {
+    for (const int64_t rows : sent.rows_u) EXPECT_EQ(rows % trip.align, 0);
+  }
+  EXPECT_EQ(std::accumulate(sent.rows_u.begin(), sent.rows_u.end(), int64_t{0}),
+            sent.rows_RD.size(0));
+  const torch::Tensor y = combine(sent.rows_RD, sent, expert);
+  const torch::Tensor upstream = some_numbers({trip.num_tokens, kWidth}, 30, torch::kFloat32);
+  (y * upstream).sum().backward();
+  // Sums of k parts of 1 / k: exact for k = 1 and 2.
+  EXPECT_LE((y - x).abs().sum().item<double>(), trip.k <= 2 ? 0.0 : 1e-4);
+  EXPECT_LE((x.grad() - upstream).abs().sum().item<double>(), trip.k <= 2 ? 0.0 : 1e-4);
+}
+
+TEST(DispatchRanks, RoundTripIsTheIdentityAndSoIsItsGradient) {  // X2
+  for (const int64_t ranks : {1, 2, 3, 4}) {
+    for (const auto& [mode, align] : {std::pair{CapacityMode::kDropless, int64_t{1}},
+                                      std::pair{CapacityMode::kCapped, int64_t{1}},
+                                      std::pair{CapacityMode::kPadded, int64_t{1}},
+                                      std::pair{CapacityMode::kPadded, int64_t{16}}}) {
+      testing::run_ranks(ranks, [&, mode = mode, align = align](Communicator& expert) {
+        expect_identity({32 * 8, 2, 8, mode, align}, UnitPlacement::contiguous(8, ranks), expert);
+      });
+    }
+  }
+}
+
+TEST(DispatchRanks, RanksMayHaveNoTokensOrNoUnits) {  // R8
+  testing::run_ranks(3, [&](Communicator& expert) {
+    const int64_t tokens = std::vector<int64_t>{2, 10, 0}[static_cast<size_t>(expert.rank())];
+    for (const int64_t units : {2, 5}) {
+      expect_identity({tokens, 1, units, CapacityMode::kDropless, 1},
+                      UnitPlacement::contiguous(units, 3), expert);
+    }
+  });
+}
+
+TEST(DispatchRanks, UnitsMayLiveAnywhere) {
+  testing::run_ranks(3, [&](Communicator& expert) {
+    expect_identity({20 - 7 * expert.rank(), 3, 6, CapacityMode::kDropless, 1},
+                    UnitPlacement({2, 0, 1, 0, 2, 2}, 3), expert);
+  });
+}
+
+TEST(DispatchRanks, RowsAreSortedByUnitThenSourceRank) {
+  testing::run_ranks(2, [&](Communicator& expert) {
+    // Rank r holds tokens 10 r + t; token t visits unit t % 4.
+    const torch::Tensor x =
+        (torch::arange(8, torch::kFloat64) + 10.0 * static_cast<double>(expert.rank()))
+            .unsqueeze(1);
+    Routing routing = make_routing(torch::zeros({8, 4}, torch::kFloat64), 1);
+    routing.unit_TK = torch::arange(8).remainder(4).unsqueeze(1);
+    const Dispatched sent =
+        dispatch(x, limit(routing, {}), UnitPlacement::contiguous(4, 2), expert);
+    EXPECT_EQ(sent.rows_u, (Ids{4, 4}));
+    const Ids expected =
+        expert.rank() == 0 ? Ids{0, 4, 10, 14, 1, 5, 11, 15} : Ids{2, 6, 12, 16, 3, 7, 13, 17};
+    EXPECT_EQ(values(sent.rows_RD), expected);
+  });
+}
+
+TEST(DispatchRanks, OneExchangeOfCountsAndOneOfRowsEachWay) {  // X5
+  testing::run_ranks(2, [&](Communicator& expert) {
+    torch::Tensor x = some_numbers({8, 3}, 1).set_requires_grad(true);
+    const Routing routing = make_routing(some_numbers({8, 4}, 2), 2);
+    const Dispatched sent =
+        dispatch(x, limit(routing, {}), UnitPlacement::contiguous(4, 2), expert);
+    EXPECT_EQ(expert.counters().all_to_all, 2);
+    const torch::Tensor y = combine(sent.rows_RD, sent, expert);
+    EXPECT_EQ(expert.counters().all_to_all, 3);
+    y.sum().backward();
+    EXPECT_EQ(expert.counters().all_to_all, 5);
+    EXPECT_EQ(expert.counters().all_reduce, 0);
+  });
+}
+
+}  // namespace
+}  // namespace shoal
