@@ -17,16 +17,17 @@ namespace shoal {
 class UnitBank : public ModuleBase {
  public:
   struct Context {
-    int64_t width = 0;        ///< D, of input and output
-    int64_t num_ranks = 1;    ///< of the expert group
+    int64_t width = 0;      ///< D, of input and output
+    int64_t num_ranks = 1;  ///< of the expert group
     int64_t rank = 0;
     torch::TensorOptions tensor_options;
   };
   static constexpr std::string_view kNameKey = "kind";
   static constexpr std::string_view kNoun = "kind of expert";
 
-  /// rows_RD are sorted by unit; rows_u[i] of them belong to unit placement().units_of_rank(rank)[i].
-  /// Returns [R, D]. Units without rows get gradients that are exactly zero.
+  /// rows_RD are sorted by unit; rows_u[i] of them belong to unit
+  /// placement().units_of_rank(rank)[i]. Returns [R, D]. Units without rows get gradients that are
+  /// exactly zero.
   virtual torch::Tensor forward(const torch::Tensor& rows_RD,
                                 const std::vector<int64_t>& rows_u) = 0;
   /// Where the units of this bank are, on all ranks.

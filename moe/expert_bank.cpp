@@ -1,0 +1,33 @@
+#include "moe/expert_bank.h"
+
+namespace shoal {
+namespace {
+
+constexpr double kBiasStdDev = 1e-6;
+
+const Registration<UnitBank, ExpertBank> registered{"plain", "two-layer MLPs of equal width"};
+
+}  // namespace
+
+ExpertBank::ExpertBank(const Options& options, const Context& context)
+    : activation_(options.activation),
+      placement_(UnitPlacement::contiguous(options.count, context.num_ranks)) {
+  const int64_t width = context.width, hidden = options.hidden;
+  const Init weights = Init::xavier_uniform(width, hidden);
+  const Init biases = Init::normal(kBiasStdDev);
+  const auto add = [&](const char* name, at::IntArrayRef sizes, const Init& init) {
+    return add_stacked_parameter(name, sizes, context.tensor_options, init,
+                                 placement_.units_of_rank(context.rank));
+  };
+  weights_.fc1_weight = add("fc1.weight", {width, hidden}, weights);
+  if (options.bias) weights_.fc1_bias = add("fc1.bias", {hidden}, biases);
+  weights_.fc2_weight = add("fc2.weight", {hidden, width}, weights);
+  if (options.bias) weights_.fc2_bias = add("fc2.bias", {width}, biases);
+}
+
+torch::Tensor ExpertBank::forward(const torch::Tensor& rows_RD,
+                                  const std::vector<int64_t>& rows_u) {
+  return expert_mlp(rows_RD, rows_u, weights_, activation_);
+}
+
+}  // namespace shoal

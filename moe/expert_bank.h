@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "moe/expert_mlp.h"
+#include "moe/unit_bank.h"
+#include "runtime/bias_activation.h"
+
+// R rows on this rank  D width  H hidden width  u experts on this rank
+namespace shoal {
+
+/// Experts that are two-layer MLPs: act(x W1 + b1) W2 + b2.
+///
+/// Parameters, stacked by expert: `fc1.weight` [u, D, H], `fc1.bias` [u, H], `fc2.weight` [u, H,
+/// D], `fc2.bias` [u, D]. Weights are Xavier-uniform by the fans of one expert, biases N(0, 1e-6);
+/// each expert has draws of its own, keyed by its global id.
+class ExpertBank : public UnitBank {
+ public:
+  struct Options {
+    int64_t count = 8;
+    int64_t hidden = 1536;
+    Activation activation = Activation::kGelu;
+    bool bias = true;
+
+    static constexpr auto fields() {
+      return std::tuple{field("count", &Options::count, "experts over all ranks", at_least(1)),
+                        field("hidden", &Options::hidden, "hidden width of an expert", at_least(1)),
+                        field("activation", &Options::activation, "between an expert's two layers"),
+                        field("bias", &Options::bias, "whether both layers have biases")};
+    }
+  };
+  ExpertBank(const Options& options, const Context& context);
+
+  torch::Tensor forward(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u) override;
+  const UnitPlacement& placement() const override { return placement_; }
+
+ private:
+  Activation activation_;
+  UnitPlacement placement_;
+  ExpertWeights weights_;
+};
+
+}  // namespace shoal
