@@ -29,11 +29,10 @@ struct MoeOptions {
   Choice<UnitBank> experts{"plain"};
 
   static constexpr auto fields() {
-    return std::tuple{
-        field("router", &MoeOptions::router, "which units a token visits"),
-        field("losses", &MoeOptions::losses, "what asks for an even use of units"),
-        field("capacity", &MoeOptions::capacity, "how many rows a unit takes"),
-        field("experts", &MoeOptions::experts, "the units")};
+    return std::tuple{field("router", &MoeOptions::router, "which units a token visits"),
+                      field("losses", &MoeOptions::losses, "what asks for an even use of units"),
+                      field("capacity", &MoeOptions::capacity, "how many rows a unit takes"),
+                      field("experts", &MoeOptions::experts, "the units")};
   }
   void validate(Problems& problems) const;
 };

@@ -1,0 +1,78 @@
+#include "moe/moe_stats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+// U units  L balance losses
+namespace shoal {
+namespace {
+
+constexpr int64_t kTokens = 0, kChoices = 1, kKept = 2, kEntropy = 3, kFixed = 4;
+
+/// Entropy of shares v / sum(v) over ln(number of values); 0 if nothing is there or only one value.
+double even_entropy(const std::vector<int64_t>& value, int64_t total) {
+  if (total == 0 || value.size() < 2) return 0.0;
+  double entropy = 0.0;
+  for (const int64_t v : value) {
+    const double share = static_cast<double>(v) / static_cast<double>(total);
+    if (share > 0) entropy -= share * std::log(share);
+  }
+  return entropy / std::log(static_cast<double>(value.size()));
+}
+
+double deviation(const std::vector<int64_t>& value, double mean) {
+  double sum = 0.0;
+  for (const int64_t v : value) {
+    sum += (static_cast<double>(v) - mean) * (static_cast<double>(v) - mean);
+  }
+  return std::sqrt(sum / static_cast<double>(value.size()));
+}
+
+void set_load(MoeReport& report) {
+  const auto& load = report.load_U;
+  if (load.empty()) return;
+  const int64_t total = std::accumulate(load.begin(), load.end(), int64_t{0});
+  const auto [least, most] = std::minmax_element(load.begin(), load.end());
+  report.load_min = static_cast<double>(*least);
+  report.load_max = static_cast<double>(*most);
+  report.load_mean = static_cast<double>(total) / static_cast<double>(load.size());
+  report.load_cv = total == 0 ? 0.0 : deviation(load, report.load_mean) / report.load_mean;
+  report.load_entropy = even_entropy(load, total);
+  report.dead_units = std::count(load.begin(), load.end(), 0);
+}
+
+}  // namespace
+
+void MoeStats::add(const MoeStats& other) {
+  TORCH_CHECK(layer == other.layer && loss_names == other.loss_names, "statistics of ", other.layer,
+              " added to those of ", layer);
+  sums = sums + other.sums;
+}
+
+MoeReport report(const MoeStats& stats) {
+  const torch::Tensor host = stats.sums.to(torch::kCPU).contiguous();
+  TORCH_CHECK(
+      host.numel() == stats.num_units + kFixed + static_cast<int64_t>(stats.loss_names.size()),
+      stats.layer, ": ", host.numel(), " sums for ", stats.num_units, " units");
+  const double* sums = host.const_data_ptr<double>();
+  const double* fixed = sums + stats.num_units;
+  MoeReport result;
+  result.layer = stats.layer;
+  for (int64_t u = 0; u < stats.num_units; ++u) {
+    result.load_U.push_back(std::llround(sums[u]));
+  }
+  set_load(result);
+  result.tokens = std::llround(fixed[kTokens]);
+  const double tokens = std::max(fixed[kTokens], 1.0);
+  const double most_entropy = std::log(static_cast<double>(std::max<int64_t>(2, stats.num_units)));
+  result.router_entropy = fixed[kEntropy] / tokens / most_entropy;
+  result.dropped = fixed[kChoices] > 0 ? 1.0 - fixed[kKept] / fixed[kChoices] : 0.0;
+  for (size_t i = 0; i < stats.loss_names.size(); ++i) {
+    result.losses.emplace_back(stats.loss_names[i],
+                               fixed[kFixed + static_cast<int64_t>(i)] / tokens);
+  }
+  return result;
+}
+
+}  // namespace shoal

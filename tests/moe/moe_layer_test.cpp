@@ -1,0 +1,382 @@
+#include "moe/moe_layer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "moe/expert_bank.h"
+#include "moe/routers/importance_score.h"
+#include "moe/routers/top_k.h"
+#include "runtime/error.h"
+#include "runtime/random.h"
+#include "tests/moe/make_routing.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/moe_layer_fixture.h"
+#include "tests/support/reference_moe.h"
+
+// B samples  R rows per sample  T = B R tokens  D width  U units
+namespace shoal {
+namespace {
+
+using testing::CollectedProblems;
+using testing::difference;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::layer_cases;
+using testing::layer_options;
+using testing::LayerCase;
+using testing::LayerResult;
+using testing::ReferenceMoe;
+using testing::run_layer_on;
+using testing::self_grid;
+using testing::some_numbers;
+
+constexpr const char* kPath = "blocks.1.moe_c";
+
+StepContext step_of(int64_t num_samples, bool training, int64_t samples_per_group = 2) {
+  StepContext step;
+  step.seed = 3;
+  step.step = 5;
+  step.training = training;
+  step.sample_b = torch::arange(num_samples);
+  step.samples_per_group = samples_per_group;
+  step.samples_in_step = step.samples_in_micro = num_samples;
+  return step;
+}
+
+torch::Tensor parameter_of(const MoeLayer& layer, const std::string& name) {
+  for (const Parameter& parameter : parameters_of(layer, kPath)) {
+    if (parameter.name == kPath + ("." + name)) return parameter.tensor;
+  }
+  throw std::runtime_error("no parameter " + name);
+}
+
+/// The reference with the layer's weights.
+ReferenceMoe reference_of(const MoeLayer& layer) {
+  ReferenceMoe reference;
+  reference.router_DU = parameter_of(layer, "router.weight");
+  reference.fc1_weight = parameter_of(layer, "experts.*.fc1.weight");
+  reference.fc1_bias = parameter_of(layer, "experts.*.fc1.bias");
+  reference.fc2_weight = parameter_of(layer, "experts.*.fc2.weight");
+  reference.fc2_bias = parameter_of(layer, "experts.*.fc2.bias");
+  return reference;
+}
+
+void set_router(ReferenceMoe& reference, const MoeOptions& options) {
+  TopKOptions top_k;
+  if (options.router.name() == "importance_score") {
+    const auto& importance = options.router.options<ImportanceScoreRouter>();
+    top_k = importance.top_k;
+    reference.drop_percent = std::lround(importance.drop * 100);
+  } else {
+    top_k = options.router.options<TopKRouter>();
+  }
+  reference.k = top_k.k;
+  reference.normalise = static_cast<ReferenceMoe::Normalise>(top_k.weights.normalise);
+  reference.renorm_after_drop = top_k.weights.renorm_after_drop;
+  reference.scale = top_k.weights.scale;
+}
+
+void set_capacity(ReferenceMoe& reference, const Capacity& capacity) {
+  if (capacity.mode == CapacityMode::kDropless) return;
+  reference.capacity_percent = std::lround(capacity.factor * 100);
+  reference.capacity_min = capacity.min;
+  reference.capacity_align = capacity.align;
+  reference.order = static_cast<ReferenceMoe::Order>(capacity.order);
+}
+
+/// Outputs and all gradients of the layer against the loop reference.
+double error_against_reference(const LayerCase& test, int64_t num_units) {
+  RankGrid grid = self_grid();
+  MoeLayer layer(test.options, test.width, kPath, {&grid, torch::kFloat64});
+  const std::vector<Parameter> parameters = parameters_of(layer, kPath);
+  initialise(parameters, 9);
+  torch::Tensor x =
+      some_numbers({test.num_samples, test.rows_per_sample, test.width}, 1).set_requires_grad(true);
+  const torch::Tensor upstream = some_numbers(x.sizes(), 2);
+  const StepContext step = step_of(test.num_samples, true, test.samples_per_group);
+  const MoeOutput output = layer.forward(x, step);
+  (output.y_BRD * upstream).sum().backward();
+  std::vector<torch::Tensor> tensors{x};
+  for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  std::vector<torch::Tensor> grads;
+  for (torch::Tensor tensor : tensors) {
+    grads.push_back(tensor.grad().clone());
+    tensor.mutable_grad().reset();
+  }
+
+  ReferenceMoe reference = reference_of(layer);
+  set_router(reference, test.options);
+  set_capacity(reference, test.options.capacity);
+  const int64_t num_tokens = test.num_samples * test.rows_per_sample;
+  const TopKOptions* top_k = test.options.router.name() == "top_k"
+                                 ? &test.options.router.options<TopKRouter>()
+                                 : &test.options.router.options<ImportanceScoreRouter>().top_k;
+  torch::Tensor noise = torch::zeros({num_tokens, num_units}, torch::kFloat64);
+  if (top_k->noise == RouterNoise::kGaussian) {
+    const Stream stream{step.seed, Purpose::kRouterNoise, hash_name(kPath), 5};
+    noise = normal_rows(stream, torch::arange(num_tokens), num_units, torch::kFloat64) /
+            static_cast<double>(num_units);
+  }
+  const ReferenceMoe::Result expected = reference.run(
+      x.reshape({num_tokens, test.width}), noise, test.samples_per_group * test.rows_per_sample);
+  (expected.y_TD * upstream.reshape({num_tokens, test.width})).sum().backward();
+  double error =
+      (output.y_BRD.reshape({num_tokens, test.width}) - expected.y_TD).abs().max().item<double>();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const double scale = std::max(1.0, tensors[i].grad().abs().max().item<double>());
+    error = std::max(error, (grads[i] - tensors[i].grad()).abs().max().item<double>() / scale);
+  }
+  return error;
+}
+
+TEST(MoeLayer, EqualsTheLoopReference) {
+  for (const LayerCase& test : layer_cases()) {
+    EXPECT_LT(error_against_reference(test, 4), 1e-12) << test.name;
+  }
+}
+
+TEST(MoeLayer, EqualsTheLoopReferenceInTheBruteForceShapes) {  // P2
+  for (const int64_t units : {4, 8}) {
+    for (const int64_t k : {2, 3}) {
+      LayerCase test{"brute force", layer_options({"top_k", TopKOptions{k, RouterNoise::kNone, {}}},
+                                                  {}, {}, units)};
+      test.options.experts =
+          Choice<UnitBank>("plain", ExpertBank::Options{units, 32, Activation::kGelu, true});
+      test.num_samples = 4;
+      test.rows_per_sample = 1;
+      test.width = 16;
+      EXPECT_LT(error_against_reference(test, units), 1e-12);
+    }
+  }
+}
+
+TEST(MoeLayer, CapacityThatDropsNothingEqualsDropless) {  // P1
+  LayerCase open{"open", layer_options({"top_k", TopKOptions{2, RouterNoise::kGaussian, {}}}, {},
+                                       {{"load", ScopeKind::kGroup}})};
+  const LayerResult expected = run_layer_on(open, 1, 1);
+  for (const CapacityMode mode : {CapacityMode::kCapped, CapacityMode::kPadded}) {
+    LayerCase wide = open;
+    wide.options.capacity = {mode, 4.0, 4, 1, CapacityOrder::kProbability};
+    EXPECT_LT(difference(run_layer_on(wide, 1, 1), expected).value, 1e-14);
+  }
+}
+
+TEST(MoeLayer, OneExpertWithoutNoiseIsItsMlp) {  // P1
+  RankGrid grid = self_grid();
+  const MoeOptions options =
+      layer_options({"top_k", TopKOptions{1, RouterNoise::kNone, {}}}, {}, {}, 1);
+  MoeLayer layer(options, 6, kPath, {&grid, torch::kFloat64});
+  initialise(parameters_of(layer, kPath), 9);
+  const torch::Tensor x = some_numbers({3, 4, 6}, 1);
+  const torch::Tensor hidden =
+      torch::gelu(x.matmul(parameter_of(layer, "experts.*.fc1.weight")[0]) +
+                  parameter_of(layer, "experts.*.fc1.bias")[0]);
+  const torch::Tensor expected = hidden.matmul(parameter_of(layer, "experts.*.fc2.weight")[0]) +
+                                 parameter_of(layer, "experts.*.fc2.bias")[0];
+  const torch::Tensor y = layer.forward(x, step_of(3, true)).y_BRD;
+  EXPECT_LT((y - expected).abs().max().item<double>(), 1e-14);
+}
+
+TEST(MoeLayer, RouterOfOneUnitATokenLearnsFromTheTask) {  // R7
+  LayerCase test{"top 1", layer_options({"top_k", TopKOptions{1, RouterNoise::kNone, {}}}, {}, {})};
+  const LayerResult result = run_layer_on(test, 1, 1);
+  EXPECT_GT(result.tensors.at("blocks.1.moe_c.router.weight.grad").abs().max().item<double>(),
+            1e-3);
+}
+
+TEST(MoeLayer, EvaluationIsDroplessWithoutNoiseAndLosses) {
+  LayerCase tight{"tight", layer_options({"top_k", TopKOptions{2, RouterNoise::kGaussian, {}}},
+                                         {CapacityMode::kPadded, 0.1, 0, 1, {}},
+                                         {{"load", ScopeKind::kGroup}})};
+  tight.training = false;
+  LayerCase open{"open", layer_options({"top_k", TopKOptions{2, RouterNoise::kNone, {}}}, {}, {})};
+  EXPECT_LT(difference(run_layer_on(tight, 1, 1), run_layer_on(open, 1, 1)).value, 1e-15);
+}
+
+TEST(MoeLayer, EvaluationTakesAShortLastGroup) {
+  RankGrid grid = self_grid();
+  MoeLayer layer(layer_cases().front().options, 6, kPath, {&grid, torch::kFloat64});
+  initialise(parameters_of(layer, kPath), 9);
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = some_numbers({7, 5, 6}, 1);
+  StepContext step = step_of(7, false, 4);
+  const torch::Tensor all = layer.forward(x, step).y_BRD;
+  step.sample_b = torch::arange(4, 7);
+  const torch::Tensor tail = layer.forward(x.narrow(0, 4, 3), step).y_BRD;
+  EXPECT_LT((all.narrow(0, 4, 3) - tail).abs().max().item<double>(), 1e-14);
+}
+
+TEST(MoeLayer, TokensWhoseChoicesWereAllDroppedGetZero) {
+  RankGrid grid = self_grid();
+  const MoeOptions options =
+      layer_options({"top_k", TopKOptions{1, RouterNoise::kNone, {}}},
+                    {CapacityMode::kCapped, 0.01, 1, 1, CapacityOrder::kPosition}, {}, 1);
+  MoeLayer layer(options, 6, kPath, {&grid, torch::kFloat64});
+  initialise(parameters_of(layer, kPath), 9);
+  const MoeOutput output = layer.forward(some_numbers({1, 5, 6}, 1), step_of(1, true));
+  EXPECT_GT(output.y_BRD[0][0].abs().max().item<double>(), 0.0);
+  EXPECT_EQ(output.y_BRD[0].narrow(0, 1, 4).abs().max().item<double>(), 0.0);
+  EXPECT_NEAR(report(output.stats).dropped, 0.8, 1e-15);
+}
+
+TEST(MoeLayer, AuxiliaryLossIsTheWeightedMeanOverItsScope) {
+  const std::vector<std::pair<std::string, ScopeKind>> losses{{"importance", ScopeKind::kGroup},
+                                                              {"load", ScopeKind::kSequence}};
+  RankGrid grid = self_grid();
+  const MoeOptions options =
+      layer_options({"top_k", TopKOptions{2, RouterNoise::kGaussian, {}}}, {}, losses);
+  MoeLayer layer(options, 6, kPath, {&grid, torch::kFloat64});
+  initialise(parameters_of(layer, kPath), 9);
+  const torch::Tensor x = some_numbers({4, 5, 6}, 1);
+  StepContext step = step_of(4, true);
+  step.samples_in_step = 12;  // two more micro-steps of this size
+  const MoeOutput output = layer.forward(x, step);
+
+  const Stream stream{step.seed, Purpose::kRouterNoise, hash_name(kPath), 5};
+  const torch::Tensor noise = normal_rows(stream, torch::arange(20), 4, torch::kFloat64) * 0.25;
+  const torch::Tensor logits =
+      x.reshape({20, 6}).matmul(parameter_of(layer, "router.weight")).detach();
+  double importance = 0.0, load = 0.0;  // sums over instances, weighted by their tokens
+  for (int64_t group = 0; group < 2; ++group) {
+    importance += 10 * testing::reference_importance_loss(logits.narrow(0, group * 10, 10));
+  }
+  for (int64_t sample = 0; sample < 4; ++sample) {
+    const torch::Tensor own = logits.narrow(0, sample * 5, 5);
+    load += 5 * testing::reference_load_loss(own, own + noise.narrow(0, sample * 5, 5), 2, 0.25);
+  }
+  EXPECT_NEAR(output.auxiliary_loss.item<double>(), 0.3 * (importance + load) / 60, 1e-14);
+  const MoeReport result = report(output.stats);
+  ASSERT_EQ(result.losses.size(), 2u);
+  EXPECT_NEAR(result.losses[0].second, importance / 20, 1e-13);
+  EXPECT_NEAR(result.losses[1].second, load / 20, 1e-13);
+}
+
+TEST(MoeLayer, CountsWhatItDid) {
+  RankGrid grid = self_grid();
+  MoeLayer layer(layer_cases()[6].options, 6, kPath, {&grid, torch::kFloat64});
+  initialise(parameters_of(layer, kPath), 9);
+  const MoeOutput output = layer.forward(some_numbers({4, 5, 6}, 1), step_of(4, true));
+  const MoeReport result = report(output.stats);
+  EXPECT_EQ(result.layer, kPath);
+  EXPECT_EQ(result.tokens, 20);
+  int64_t chosen = 0;
+  for (const int64_t load : result.load_U) chosen += load;
+  EXPECT_EQ(chosen, 14);  // importance-score routing masks 3 tokens in each of two groups of 10
+  EXPECT_GE(result.dropped, 0.3);
+  EXPECT_GT(result.router_entropy, 0.0);
+  EXPECT_LE(result.router_entropy, 1.0);
+}
+
+TEST(MoeLayer, IsBuiltOnTheMetaDeviceWithoutMemoryAndRanks) {
+  const MoeOptions options = layer_options({"top_k", TopKOptions{}}, {}, {}, 4096);
+  MoeLayer layer(options, 1024, kPath, {nullptr, torch::TensorOptions().device(torch::kMeta)});
+  EXPECT_EQ(layer.num_units(), 4096);
+  EXPECT_EQ(layer.units_per_token(), 2);
+  EXPECT_EQ(parameter_of(layer, "router.weight").sizes(), (std::vector<int64_t>{1024, 4096}));
+  EXPECT_THROW(layer.forward(torch::zeros({1, 1, 1024}), step_of(1, true)), c10::Error);
+}
+
+TEST(MoeLayer, RouterIsFloat32UnlessTrainingIsFloat64) {
+  RankGrid grid = self_grid();
+  const MoeOptions options = layer_cases().front().options;
+  const MoeLayer half(options, 6, kPath, {&grid, torch::kBFloat16});
+  EXPECT_EQ(parameter_of(half, "router.weight").scalar_type(), torch::kFloat32);
+  EXPECT_EQ(parameter_of(half, "experts.*.fc1.weight").scalar_type(), torch::kBFloat16);
+  const MoeLayer wide(options, 6, kPath, {&grid, torch::kFloat64});
+  EXPECT_EQ(parameter_of(wide, "router.weight").scalar_type(), torch::kFloat64);
+}
+
+std::vector<std::string> problems_of(const MoeOptions& options) {
+  CollectedProblems problems;
+  options.validate(problems);
+  return problems.lines;
+}
+
+TEST(MoeLayer, RulesBetweenSectionsAreConfigErrors) {
+  EXPECT_THAT(problems_of(MoeOptions{}), IsEmpty());
+  MoeOptions options =
+      layer_options({"top_k", TopKOptions{3, RouterNoise::kNone, {}}}, {},
+                    {{"importance", ScopeKind::kGroup}, {"load", ScopeKind::kGroup}}, 2);
+  EXPECT_THAT(problems_of(options),
+              ElementsAre("router.k: 3 units a token, but there are only 2",
+                          HasSubstr("losses[1]: the load loss needs noise in the router")));
+  try {
+    MoeLayer(options, 6, kPath, {nullptr, torch::kFloat64});
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.lines(), ElementsAre(HasSubstr("blocks.1.moe_c.router.k: 3 units a token"),
+                                           HasSubstr("blocks.1.moe_c.losses[1]: the load loss")));
+  }
+}
+
+TEST(MoeLayer, SizesOutOfRangeAreLeftToTheirOwnSections) {
+  MoeOptions options = layer_options({"top_k", TopKOptions{}}, {}, {}, -4);
+  EXPECT_THAT(problems_of(options), IsEmpty());
+}
+
+TEST(MoeLayerRanks, ParallelEqualsSerial) {
+  for (const LayerCase& test : layer_cases()) {
+    const LayerResult serial = run_layer_on(test, 1, 1);
+    for (const auto& [expert_ranks, replicas] :
+         {std::pair{2, 1}, std::pair{1, 2}, std::pair{3, 1}, std::pair{2, 2}, std::pair{4, 1}}) {
+      const LayerResult parallel = run_layer_on(test, expert_ranks, replicas);
+      const testing::Difference worst = difference(parallel, serial);
+      EXPECT_LT(worst.value, 1e-12)
+          << test.name << " on " << expert_ranks << " x " << replicas << ": " << worst.where;
+      // Choices and what survives are equal, not close: the sums but for entropy and losses.
+      EXPECT_TRUE(torch::equal(parallel.stats.narrow(0, 0, 7), serial.stats.narrow(0, 0, 7)))
+          << test.name << " on " << expert_ranks << " x " << replicas;
+      EXPECT_TRUE(torch::allclose(parallel.stats, serial.stats, 1e-12, 1e-12));
+    }
+  }
+}
+
+TEST(MoeLayerRanks, ExpertsAndRanksWithoutTokensTakePart) {
+  // Two samples of one token each and 16 experts: most experts see nothing, and with four ranks one
+  // rank has no samples.
+  LayerCase test{"sparse", layer_options({"top_k", TopKOptions{1, RouterNoise::kGaussian, {}}}, {},
+                                         {{"importance", ScopeKind::kGlobal}}, 16)};
+  test.num_samples = 2;
+  test.samples_per_group = 1;
+  test.rows_per_sample = 1;
+  const LayerResult serial = run_layer_on(test, 1, 1);
+  for (const int64_t expert_ranks : {2, 3, 4}) {
+    const testing::Difference worst = difference(run_layer_on(test, expert_ranks, 1), serial);
+    EXPECT_LT(worst.value, 1e-12) << expert_ranks << ": " << worst.where;
+  }
+  int64_t zero_grads = 0;
+  for (const auto& [name, tensor] : serial.tensors) {
+    if (name.find("fc1.weight") != std::string::npos && tensor.abs().max().item<double>() == 0.0) {
+      ++zero_grads;
+    }
+  }
+  EXPECT_GE(zero_grads, 14);
+}
+
+TEST(MoeLayerRanks, MoreRanksThanExpertsIsFine) {
+  LayerCase test{"two experts", layer_options({"top_k", TopKOptions{2, RouterNoise::kNone, {}}}, {},
+                                              {{"importance", ScopeKind::kGroup}}, 2)};
+  const testing::Difference worst = difference(run_layer_on(test, 4, 1), run_layer_on(test, 1, 1));
+  EXPECT_LT(worst.value, 1e-12) << worst.where;
+}
+
+TEST(MoeLayerRanks, EveryRankMakesTheSameCalls) {
+  LayerCase test = layer_cases()[3];
+  std::vector<uint64_t> hashes(4);
+  std::vector<int64_t> exchanges(4);
+  testing::run_grid(4, 1, [&](RankGrid& grid) {
+    const auto rank = static_cast<size_t>(grid.world->rank());
+    // Only the first rank has samples.
+    testing::run_layer(test, 0, rank == 0 ? test.num_samples : 0, grid);
+    hashes[rank] = grid.expert->counters().order_hash;
+    exchanges[rank] = grid.expert->counters().all_to_all;
+  });
+  EXPECT_THAT(hashes, ::testing::Each(hashes[0]));
+  EXPECT_THAT(exchanges, ::testing::Each(5));  // counts, and rows both ways, forward and backward
+}
+
+}  // namespace
+}  // namespace shoal

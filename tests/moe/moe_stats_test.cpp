@@ -1,0 +1,68 @@
+#include "moe/moe_stats.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace shoal {
+namespace {
+
+MoeStats stats_of(const std::vector<double>& sums, int64_t num_units,
+                  std::vector<std::string> losses = {}) {
+  return {"blocks.1.moe_c", num_units, std::move(losses), torch::tensor(sums, torch::kFloat64)};
+}
+
+TEST(MoeStats, ReportsLoadEntropyDeadUnitsAndDrops) {
+  // Loads 6, 2, 0, 0; 5 tokens with 10 choices, 7 of which survived; entropy 5 * ln 2; one loss.
+  const MoeReport result =
+      report(stats_of({6, 2, 0, 0, 5, 10, 7, 5 * std::log(2.0), 1.5}, 4, {"importance"}));
+  EXPECT_EQ(result.layer, "blocks.1.moe_c");
+  EXPECT_EQ(result.load_U, (std::vector<int64_t>{6, 2, 0, 0}));
+  EXPECT_EQ(result.load_min, 0.0);
+  EXPECT_EQ(result.load_max, 6.0);
+  EXPECT_EQ(result.load_mean, 2.0);
+  EXPECT_NEAR(result.load_cv, std::sqrt(6.0) / 2.0, 1e-15);
+  EXPECT_NEAR(result.load_entropy, -(0.75 * std::log(0.75) + 0.25 * std::log(0.25)) / std::log(4.0),
+              1e-15);
+  EXPECT_NEAR(result.router_entropy, 0.5, 1e-15);
+  EXPECT_EQ(result.dead_units, 2);
+  EXPECT_NEAR(result.dropped, 0.3, 1e-15);
+  EXPECT_EQ(result.tokens, 5);
+  ASSERT_EQ(result.losses.size(), 1u);
+  EXPECT_EQ(result.losses[0].first, "importance");
+  EXPECT_NEAR(result.losses[0].second, 0.3, 1e-15);
+}
+
+TEST(MoeStats, EvenLoadHasEntropyOneAndNoVariation) {
+  const MoeReport result = report(stats_of({3, 3, 3, 9, 9, 9, 0}, 3));
+  EXPECT_NEAR(result.load_entropy, 1.0, 1e-15);
+  EXPECT_EQ(result.load_cv, 0.0);
+  EXPECT_EQ(result.dead_units, 0);
+}
+
+TEST(MoeStats, NothingSeenGivesZeros) {
+  const MoeReport result = report(stats_of({0, 0, 0, 0, 0, 0, 0}, 2, {"load"}));
+  EXPECT_EQ(result.load_cv, 0.0);
+  EXPECT_EQ(result.load_entropy, 0.0);
+  EXPECT_EQ(result.router_entropy, 0.0);
+  EXPECT_EQ(result.dropped, 0.0);
+  EXPECT_EQ(result.losses[0].second, 0.0);
+}
+
+TEST(MoeStats, OneUnitIsNoReasonToDivideByZero) {
+  const MoeReport result = report(stats_of({4, 4, 4, 4, 0}, 1));
+  EXPECT_EQ(result.load_entropy, 0.0);
+  EXPECT_EQ(result.router_entropy, 0.0);
+}
+
+TEST(MoeStats, AddsTheSumsOfMicroSteps) {
+  MoeStats sum = stats_of({1, 2, 3, 3, 3, 0.5}, 2);
+  sum.add(stats_of({4, 1, 5, 5, 4, 0.25}, 2));
+  EXPECT_TRUE(torch::equal(sum.sums, torch::tensor({5., 3., 8., 8., 7., .75}, torch::kFloat64)));
+  MoeStats other = stats_of({1, 2, 3, 3, 3, 0.5}, 2);
+  other.layer = "blocks.2.moe_c";
+  EXPECT_THROW(sum.add(other), c10::Error);
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,176 @@
+#include "tests/support/moe_layer_fixture.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "moe/expert_bank.h"
+#include "tests/support/gradient_check.h"
+
+namespace shoal::testing {
+namespace {
+
+constexpr const char* kPath = "blocks.1.moe_c";
+
+StepContext step_of(const LayerCase& test, int64_t first, int64_t count) {
+  StepContext step;
+  step.seed = 3;
+  step.step = 5;
+  step.training = test.training;
+  step.sample_b = torch::arange(first, first + count) + 100;
+  step.samples_per_group = test.samples_per_group;
+  step.samples_in_step = step.samples_in_micro = test.num_samples;
+  return step;
+}
+
+torch::Tensor in_place_of_all(const torch::Tensor& own, int64_t first, int64_t num_samples) {
+  std::vector<int64_t> sizes = own.sizes().vec();
+  const int64_t count = sizes[0];
+  sizes[0] = num_samples;
+  torch::Tensor all = torch::zeros(sizes, own.options());
+  all.narrow(0, first, count).copy_(own);
+  return all;
+}
+
+/// Shares of whole groups: the first rank four, the second none, then one each; the last the rest.
+std::vector<int64_t> group_shares(int64_t num_groups, int64_t num_ranks) {
+  std::vector<int64_t> shares(static_cast<size_t>(num_ranks), 0);
+  int64_t left = num_groups;
+  for (int64_t rank = 0; rank + 1 < num_ranks; ++rank) {
+    const int64_t wanted = rank == 0 ? 4 : rank == 1 && num_ranks > 2 ? 0 : 1;
+    shares[static_cast<size_t>(rank)] = std::min(left, wanted);
+    left -= shares[static_cast<size_t>(rank)];
+  }
+  shares.back() += left;
+  return shares;
+}
+
+void add(LayerResult& sum, const LayerResult& part) {
+  for (const auto& [name, tensor] : part.tensors) {
+    const auto [place, is_new] = sum.tensors.try_emplace(name, tensor.clone());
+    if (!is_new) place->second += tensor;
+  }
+  sum.stats = sum.stats.defined() ? sum.stats + part.stats : part.stats;
+  sum.loss += part.loss;
+}
+
+LayerCase make_case(std::string name, const Choice<Router>& router, const Capacity& capacity,
+                    const std::vector<std::pair<std::string, ScopeKind>>& losses) {
+  return {std::move(name), layer_options(router, capacity, losses)};
+}
+
+}  // namespace
+
+LayerResult run_layer(const LayerCase& test, int64_t first, int64_t count, RankGrid& grid) {
+  MoeLayer layer(test.options, test.width, kPath, {&grid, torch::kFloat64});
+  const std::vector<Parameter> parameters = parameters_of(layer, kPath);
+  initialise(parameters, 9);
+  const std::vector<int64_t> all_sizes{test.num_samples, test.rows_per_sample, test.width};
+  torch::Tensor x = some_numbers(all_sizes, 31).narrow(0, first, count).clone();
+  x.set_requires_grad(true);
+  const MoeOutput output = layer.forward(x, step_of(test, first, count));
+  const torch::Tensor upstream = some_numbers(all_sizes, 32).narrow(0, first, count);
+  torch::Tensor loss = (output.y_BRD * upstream).sum() / static_cast<double>(test.num_samples);
+  if (output.auxiliary_loss.defined()) loss = loss + output.auxiliary_loss;
+  loss.backward();
+
+  LayerResult result;
+  result.loss = loss.item<double>();
+  result.stats = output.stats.sums;
+  result.tensors["y"] = in_place_of_all(output.y_BRD.detach(), first, test.num_samples);
+  result.tensors["x.grad"] = in_place_of_all(x.grad(), first, test.num_samples);
+  for (const Parameter& parameter : parameters) {
+    const torch::Tensor grad = parameter.tensor.grad();
+    if (!parameter.is_stacked()) result.tensors[parameter.name + ".grad"] = grad.clone();
+    for (size_t row = 0; row < parameter.unit_ids.size(); ++row) {
+      result.tensors[name_of_unit(parameter.name, parameter.unit_ids[row]) + ".grad"] =
+          grad[static_cast<int64_t>(row)].clone();
+    }
+  }
+  return result;
+}
+
+LayerResult run_layer_on(const LayerCase& test, int64_t expert_ranks, int64_t replicas) {
+  const std::vector<int64_t> shares =
+      group_shares(test.num_samples / test.samples_per_group, expert_ranks * replicas);
+  LayerResult sum;
+  std::vector<LayerResult> parts(shares.size());
+  run_grid(expert_ranks, replicas, [&](RankGrid& grid) {
+    const auto rank = static_cast<size_t>(grid.world->rank());
+    int64_t first = 0;
+    for (size_t r = 0; r < rank; ++r) first += shares[r] * test.samples_per_group;
+    parts[rank] = run_layer(test, first, shares[rank] * test.samples_per_group, grid);
+  });
+  for (const LayerResult& part : parts) add(sum, part);
+  return sum;
+}
+
+Difference difference(const LayerResult& result, const LayerResult& expected) {
+  double largest_gradient = 1e-30;
+  for (const auto& [name, tensor] : expected.tensors) {
+    if (name != "y") {
+      largest_gradient = std::max(largest_gradient, tensor.abs().max().item<double>());
+    }
+  }
+  Difference worst;
+  const auto note = [&](double value, const std::string& where) {
+    if (value > worst.value) worst = {value, where};
+  };
+  for (const auto& [name, tensor] : expected.tensors) {
+    const auto found = result.tensors.find(name);
+    if (found == result.tensors.end()) return {1e30, name + " is missing"};
+    const double scale = name == "y" ? tensor.abs().max().item<double>() : largest_gradient;
+    note((found->second - tensor).abs().max().item<double>() / scale, name);
+  }
+  if (result.tensors.size() != expected.tensors.size()) return {1e30, "more tensors"};
+  note(std::abs(result.loss - expected.loss) / std::abs(expected.loss), "loss");
+  return worst;
+}
+
+MoeOptions layer_options(const Choice<Router>& router, const Capacity& capacity,
+                         const std::vector<std::pair<std::string, ScopeKind>>& losses,
+                         int64_t num_units) {
+  MoeOptions options;
+  options.router = router;
+  options.capacity = capacity;
+  options.experts =
+      Choice<UnitBank>("plain", ExpertBank::Options{num_units, 7, Activation::kGelu, true});
+  for (const auto& [name, scope] : losses) {
+    options.losses.emplace_back(name, BalanceLossOptions{0.3, scope});
+  }
+  return options;
+}
+
+std::vector<LayerCase> layer_cases() {
+  const auto top_k = [](int64_t k, RouterNoise noise, const CombineWeights& weights = {}) {
+    return Choice<Router>("top_k", TopKOptions{k, noise, weights});
+  };
+  const Choice<Router> noisy = top_k(2, RouterNoise::kGaussian);
+  const Choice<Router> importance(
+      "importance_score",
+      ImportanceScoreRouter::Options{{1, RouterNoise::kGaussian, {}}, 0.3, 0.0});
+  const auto capacity = [](CapacityMode mode, CapacityOrder order) {
+    return Capacity{mode, 0.75, 0, 1, order};
+  };
+  using enum CapacityMode;
+  using enum CapacityOrder;
+  return {
+      make_case("dropless", noisy, {}, {{"importance", ScopeKind::kGroup}}),
+      make_case("slot_major", noisy, capacity(kCapped, kSlotMajor),
+                {{"importance", ScopeKind::kGroup}, {"load", ScopeKind::kGroup}}),
+      make_case("batch_priority", noisy, capacity(kCapped, kBatchPriority),
+                {{"load", ScopeKind::kSequence}}),
+      make_case("probability", noisy, capacity(kCapped, kProbability),
+                {{"importance", ScopeKind::kGlobal}, {"load", ScopeKind::kGlobal}}),
+      make_case("position", noisy, capacity(kCapped, kPosition), {}),
+      make_case("padded", noisy, capacity(kPadded, kSlotMajor),
+                {{"importance", ScopeKind::kSequence}}),
+      make_case("importance_score", importance, capacity(kCapped, kSlotMajor),
+                {{"importance", ScopeKind::kGroup}, {"load", ScopeKind::kGroup}}),
+      make_case("renormalised", top_k(3, RouterNoise::kNone, {Normalise::kTopkSoftmax, true, 2.5}),
+                capacity(kCapped, kProbability), {{"importance", ScopeKind::kGroup}}),
+      make_case("summed", top_k(2, RouterNoise::kNone, {Normalise::kSum, false, 0.5}),
+                capacity(kPadded, kBatchPriority), {}),
+  };
+}
+
+}  // namespace shoal::testing
