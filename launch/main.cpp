@@ -10,9 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "launch/checkpoint_commands.h"
 #include "launch/commands.h"
 #include "launch/doctor.h"
+#include "launch/eval.h"
 #include "launch/failure.h"
+#include "launch/train.h"
 #include "launch/world.h"
 #include "runtime/build_info.h"
 #include "runtime/suggest.h"
@@ -23,6 +26,13 @@ namespace {
 using Action = std::function<ExitCode()>;
 
 const char* variable(const char* name) { return std::getenv(name); }
+
+void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
+  command
+      .add_option("overrides", overrides,
+                  "key=value sets a key, ~key removes one; the last one wins")
+      ->type_name("[KEY=VALUE ...]");
+}
 
 void add_recipe(CLI::App& command, config::RecipeSource& source) {
   source.environment = recipe_environment(variable);
@@ -94,6 +104,96 @@ void add_doctor(CLI::App& app, Action& action) {
   });
 }
 
+void add_train(CLI::App& app, Action& action, const std::vector<std::string>& command_line) {
+  CLI::App* command = app.add_subcommand("train", "Train a recipe, alone or under mpirun or srun");
+  const auto arguments = std::make_shared<TrainArguments>();
+  arguments->command_line = command_line;
+  command->add_option("recipe", arguments->recipe, "recipe file, YAML")
+      ->type_name("RECIPE")
+      ->required();
+  add_overrides(*command, arguments->overrides);
+  command->add_flag("--override", arguments->override_fixed,
+                    "resume although the recipe differs from the checkpoint's");
+  command->footer(
+      "Examples:\n"
+      "  shoal train configs/quickstart.yaml parallel.expert_ranks=1\n"
+      "  mpirun -np 2 shoal train configs/quickstart.yaml run.name=mine train.duration=2ep\n"
+      "  mpirun -np 4 shoal train RECIPE.yaml run.on_existing=resume");
+  command->callback(
+      [&action, arguments] { action = [arguments] { return train(*arguments, variable); }; });
+}
+
+void add_eval(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("eval", "Evaluate a checkpoint on any number of ranks");
+  const auto arguments = std::make_shared<EvalArguments>();
+  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  add_overrides(*command, arguments->overrides);
+  command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal eval runs/quickstart\n"
+      "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin");
+  command->callback([&action, arguments] {
+    action = [arguments] { return eval(*arguments, variable, std::cout); };
+  });
+}
+
+void add_inspect(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds");
+  const auto arguments = std::make_shared<InspectArguments>();
+  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  command->add_flag("--tensors", arguments->tensors, "every tensor with its range and norm");
+  command->add_option("--diff", arguments->diff, "compare with this checkpoint")
+      ->type_name("OTHER");
+  command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer("Examples:\n  shoal inspect runs/quickstart --tensors");
+  command->callback(
+      [&action, arguments] { action = [arguments] { return inspect(*arguments, std::cout); }; });
+}
+
+using CheckpointCommand = ExitCode (*)(const CheckpointArguments&, std::ostream&);
+
+void add_checkpoint_command(CLI::App& group, Action& action, const std::string& name,
+                            const std::string& help, CheckpointCommand run) {
+  CLI::App* command = group.add_subcommand(name, help);
+  const auto arguments = std::make_shared<CheckpointArguments>();
+  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("PATH")
+      ->required();
+  if (name == "diff") {
+    command->add_option("other", arguments->other, "the second checkpoint")
+        ->type_name("OTHER")
+        ->required();
+  }
+  command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->callback([&action, arguments, run] {
+    action = [arguments, run] { return run(*arguments, std::cout); };
+  });
+}
+
+void add_ckpt(CLI::App& app, Action& action) {
+  CLI::App* group = app.add_subcommand("ckpt", "Check and compare checkpoints, without a model");
+  group->require_subcommand(1);
+  add_checkpoint_command(*group, action, "verify", "check every byte; exit 0 or 20",
+                         checkpoint_verify);
+  add_checkpoint_command(*group, action, "ls", "list a run's checkpoints", checkpoint_list);
+  add_checkpoint_command(*group, action, "diff", "which tensors and values differ",
+                         checkpoint_diff);
+  add_checkpoint_command(*group, action, "digest", "sha256 of the content, equal for equal content",
+                         checkpoint_digest);
+  group->footer(
+      "Examples:\n"
+      "  shoal ckpt verify runs/quickstart\n"
+      "  shoal ckpt digest runs/quickstart/ckpt/step-00000100");
+}
+
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
@@ -141,10 +241,14 @@ ExitCode run(int argc, char** argv) {
   app.set_version_flag("--version", "shoal " + build_info().version);
   app.footer("`shoal COMMAND --help` tells more.");
   Action action;
+  add_train(app, action, {argv, argv + argc});
+  add_eval(app, action);
   add_check(app, action);
   add_show(app, action);
   add_keys(app, action);
   add_recipes(app, action);
+  add_inspect(app, action);
+  add_ckpt(app, action);
   add_doctor(app, action);
   if (argc < 2) {
     std::cout << app.help();

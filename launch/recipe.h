@@ -39,10 +39,9 @@ struct EnumNames<DeviceKind> {
 
 template <>
 struct EnumNames<OnExisting> {
-  static constexpr std::array names{std::pair{OnExisting::kFail, "fail"},
-                                    std::pair{OnExisting::kResume, "resume"},
-                                    std::pair{OnExisting::kNew, "new"},
-                                    std::pair{OnExisting::kOverwrite, "overwrite"}};
+  static constexpr std::array names{
+      std::pair{OnExisting::kFail, "fail"}, std::pair{OnExisting::kResume, "resume"},
+      std::pair{OnExisting::kNew, "new"}, std::pair{OnExisting::kOverwrite, "overwrite"}};
 };
 
 /// Durations that count optimizer steps.
@@ -80,10 +79,10 @@ struct ModelOptions {
   std::optional<std::string> init_from;
 
   static constexpr auto fields() {
-    return std::tuple{inlined(&ModelOptions::backbone),
-                      field("init_from", &ModelOptions::init_from,
-                            "checkpoint or run whose weights training starts from",
-                            unset_word("none"))};
+    return std::tuple{
+        inlined(&ModelOptions::backbone),
+        field("init_from", &ModelOptions::init_from,
+              "checkpoint or run whose weights training starts from", unset_word("none"))};
   }
 };
 
@@ -137,13 +136,12 @@ struct CheckpointOptions {
   int64_t keep_best = 1;
 
   static constexpr auto fields() {
-    return std::tuple{
-        field("every", &CheckpointOptions::every, "how often; also at the end", above(0),
-              unset_word("never")),
-        field("keep_last", &CheckpointOptions::keep_last, "newest checkpoints that stay",
-              at_least(1)),
-        field("keep_best", &CheckpointOptions::keep_best, "best checkpoints that stay",
-              at_least(0))};
+    return std::tuple{field("every", &CheckpointOptions::every, "how often; also at the end",
+                            above(0), unset_word("never")),
+                      field("keep_last", &CheckpointOptions::keep_last,
+                            "newest checkpoints that stay", at_least(1)),
+                      field("keep_best", &CheckpointOptions::keep_best,
+                            "best checkpoints that stay", at_least(0))};
   }
 };
 
@@ -156,8 +154,7 @@ struct ParallelOptions {
     return std::tuple{
         field("expert_ranks", &ParallelOptions::expert_ranks,
               "neighbouring ranks over which units are spread", at_least(1)),
-        field("uneven", &ParallelOptions::uneven,
-              "allow unequal numbers of units a rank")};
+        field("uneven", &ParallelOptions::uneven, "allow unequal numbers of units a rank")};
   }
 };
 

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 
+#include "launch/run_lock.h"
 #include "runtime/error.h"
+#include "runtime/file_system.h"
 
 namespace shoal {
 namespace {
@@ -29,6 +31,11 @@ void remove_run(const fs::path& path) {
         "run.on_existing: '{}' does not look like a run folder, so overwrite leaves it alone; "
         "choose another run.name or remove it by hand",
         path.string()));
+  }
+  // Taken for a moment: throws if another job works in the folder.
+  PosixFileSystem files;
+  {
+    const RunLock lock(path.string(), files, [](const std::string&) {});
   }
   fs::remove_all(path);
 }
@@ -58,13 +65,16 @@ RunFolder decide(const fs::path& wanted, OnExisting policy) {
   return folder;
 }
 
-// 'R' resume, 'N' fresh, 'C' refused by the recipe, 'S' refused by the file system; then the text.
+// 'R' resume, 'N' fresh, 'C' refused by the recipe, 'B' busy, 'S' refused by the file system; then
+// the text.
 std::string decide_as_text(const fs::path& wanted, OnExisting policy) {
   try {
     const RunFolder folder = decide(wanted, policy);
     return (folder.resume ? "R" : "N") + folder.path;
   } catch (const ConfigError& error) {
     return std::string("C") + error.what();
+  } catch (const Error& error) {
+    return (error.code() == ExitCode::kBusy ? "B" : "S") + std::string(error.what());
   } catch (const fs::filesystem_error& error) {
     return std::string("S") + error.what();
   }
@@ -78,6 +88,7 @@ RunFolder open_run_folder(const std::string& root, const std::string& name, OnEx
   const std::string decision = gather_text(world, own)[0];
   const std::string text = decision.substr(1);
   if (decision[0] == 'C') throw ConfigError(text);
+  if (decision[0] == 'B') throw Error(ExitCode::kBusy, text);
   if (decision[0] == 'S') {
     throw StorageError("the run folder cannot be created: " + text,
                        "choose a writable folder with run.root=…");

@@ -46,6 +46,8 @@ class Task : public ModuleBase, public Stateful {
   static constexpr std::string_view kNoun = "task";
 
   virtual TrainOutput train(const TaskBatch& batch, const StepContext& step) = 0;
+  /// What the model says before the criterion: logits, [b, num_classes].
+  virtual torch::Tensor outputs(const TaskBatch& batch, const StepContext& step) = 0;
   virtual EvalSums evaluate(const TaskBatch& batch, const StepContext& step) = 0;
   /// After the optimizer's step; not called for a skipped one.
   virtual void after_step(int64_t step) { (void)step; }

@@ -66,10 +66,13 @@ class Classify : public Task {
     return {add_loss(loss, output.auxiliary_loss), std::move(output.moe)};
   }
 
+  torch::Tensor outputs(const TaskBatch& batch, const StepContext& step) override {
+    return head_->forward(backbone_->forward(batch.image_bCHW, step).features_bD);
+  }
+
   EvalSums evaluate(const TaskBatch& batch, const StepContext& step) override {
     const torch::NoGradGuard no_grad;
-    const ModelOutput output = backbone_->forward(batch.image_bCHW, step);
-    const torch::Tensor logits_bN = head_->forward(output.features_bD);
+    const torch::Tensor logits_bN = outputs(batch, step);
     const torch::Tensor rank_b = rank_of_label(logits_bN, batch.label_b);
     EvalSums sums;
     sums.loss = summed_cross_entropy(logits_bN, batch.label_b, 0.0).item<double>();

@@ -1,0 +1,126 @@
+#include "launch/run_records.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "parallel/checkpoint_folder.h"
+#include "runtime/build_info.h"
+#include "runtime/config_writer.h"
+#include "runtime/file_system.h"
+
+namespace shoal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void write_file(const std::string& path, const std::string& text) {
+  PosixFileSystem files;
+  replace_file(files, path, text);
+}
+
+Json build_json() {
+  const BuildInfo& build = build_info();
+  return {{"shoal", build.version},
+          {"git_revision", build.git_revision},
+          {"compiler", build.compiler},
+          {"build_type", build.build_type},
+          {"torch", build.torch_version},
+          {"mpi", build.mpi},
+          {"cuda_toolkit", build.cuda_toolkit}};
+}
+
+Json layer_json(const MoeReport& layer) {
+  return {{"layer", layer.layer},
+          {"experts", layer.load_U.size()},
+          {"load_max_over_mean", layer.load_mean > 0 ? layer.load_max / layer.load_mean : 0.0},
+          {"load_cv", layer.load_cv},
+          {"load_entropy", layer.load_entropy},
+          {"dead_experts", layer.dead_units},
+          {"dropped", layer.dropped}};
+}
+
+std::string newest_checkpoint(const RunFolder& folder) {
+  const std::vector<int64_t> steps = list_checkpoints(folder.checkpoints());
+  return steps.empty() ? "" : folder.checkpoints() + "/" + step_folder(steps.back());
+}
+
+double samples_per_second(const Recipe& recipe, const TrainingResult& result) {
+  const auto samples =
+      static_cast<double>((result.last_step - result.first_step) * recipe.train.batch);
+  return result.seconds > 0 ? samples / result.seconds : 0.0;
+}
+
+}  // namespace
+
+void write_run_records(const RunFolder& folder, const Recipe& recipe, const LaunchInfo& launch,
+                       const std::vector<std::string>& command_line, Communicator& world) {
+  const std::vector<std::string> hosts = gather_text(world, host_name());
+  if (world.rank() != 0) return;
+  write_file(folder.file("resolved.yaml"), config::canonical_text(recipe));
+  const Json env{{"build", build_json()},
+                 {"command", command_line},
+                 {"launcher", launch.launcher.empty() ? "none" : launch.launcher},
+                 {"world", world.size()},
+                 {"hosts", hosts},
+                 {"threads_per_rank", at::get_num_threads()},
+                 {"device", "cpu"}};
+  write_file(folder.file("env.json"), env.dump(2) + "\n");
+}
+
+std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
+  const RankGrid& grid = session.grid();
+  return fmt::format(
+      "{}: {} parameters on this rank, {} ranks = {} expert ranks x {} replicas, {} threads each; "
+      "steps {} to {} of {} samples, into {}",
+      recipe.model.backbone.name(), count_elements(session.parameters()), grid.world->size(),
+      grid.expert->size(), grid.replica->size(), at::get_num_threads(), session.steps_done(),
+      session.total_steps(), recipe.train.batch, folder.path);
+}
+
+std::string write_summary(const RunFolder& folder, const Recipe& recipe,
+                          const TrainingResult& result) {
+  const std::string checkpoint = newest_checkpoint(folder);
+  Json json{{"exit_code", static_cast<int>(result.code)},
+            {"steps", result.last_step},
+            {"seconds", result.seconds},
+            {"samples_per_second", samples_per_second(recipe, result)},
+            {"checkpoint", checkpoint}};
+  std::vector<std::vector<std::string>> rows{{"result", "value"}};
+  rows.push_back(
+      {"steps", fmt::format("{} ({} samples each)", result.last_step, recipe.train.batch)});
+  rows.push_back({"time", fmt::format("{} ({:.0f} img/s)", human_seconds(result.seconds),
+                                      samples_per_second(recipe, result))});
+  if (result.report) {
+    json["loss"] = result.report->loss;
+    rows.push_back({"training loss", fmt::format("{:.4f}", result.report->loss)});
+    for (const MoeReport& layer : result.report->moe) json["moe"].push_back(layer_json(layer));
+  }
+  if (result.evaluation) {
+    const Evaluation& evaluation = *result.evaluation;
+    json["evaluation"] = {{"loss", evaluation.loss},
+                          {"top1", evaluation.top1},
+                          {"top5", evaluation.top5},
+                          {"samples", evaluation.samples}};
+    rows.push_back({"validation loss", fmt::format("{:.4f}", evaluation.loss)});
+    rows.push_back({"top-1", fmt::format("{:.2f}%", 100 * evaluation.top1)});
+    rows.push_back({"top-5", fmt::format("{:.2f}%", 100 * evaluation.top5)});
+  }
+  write_file(folder.file("summary.json"), json.dump(2) + "\n");
+  std::string text = fmt::format("\n{}\n", text_table(rows));
+  if (result.report && !result.report->moe.empty()) {
+    text += fmt::format("{}\n", expert_table(result.report->moe));
+  }
+  for (const char* name : {"resolved.yaml", "env.json", "metrics.jsonl", "metrics.csv",
+                           "experts.jsonl", "summary.json", "log/"}) {
+    text += fmt::format("  {}\n", folder.file(name));
+  }
+  if (!checkpoint.empty()) text += fmt::format("  {}\n", checkpoint);
+  if (result.code == ExitCode::kPreempted) {
+    text += "\n  stopped in order; go on with run.on_existing=resume\n";
+  }
+  return text;
+}
+
+}  // namespace shoal

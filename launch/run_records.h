@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/recipe.h"
+#include "launch/run_folder.h"
+#include "launch/session.h"
+#include "launch/trainer.h"
+#include "launch/world.h"
+
+namespace shoal {
+
+/// Rank 0 writes resolved.yaml and env.json (versions, hosts, command, ranks, threads).
+/// Collective. Throws StorageError.
+void write_run_records(const RunFolder& folder, const Recipe& recipe, const LaunchInfo& launch,
+                       const std::vector<std::string>& command_line, Communicator& world);
+
+/// Model size, data, ranks and length of the run in a few lines.
+std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder);
+
+/// Writes summary.json, and returns what the user sees at the end: a table with loss, accuracy and
+/// expert load, and the paths of what was written. Rank 0 only.
+std::string write_summary(const RunFolder& folder, const Recipe& recipe,
+                          const TrainingResult& result);
+
+}  // namespace shoal

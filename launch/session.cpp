@@ -1,0 +1,155 @@
+#include "launch/session.h"
+
+#include <cmath>
+
+#include "parallel/gradient_norm.h"
+
+namespace shoal {
+namespace {
+
+StepScale step_scale(const Recipe& recipe, int64_t num_samples) {
+  StepScale scale{.samples_per_epoch = num_samples, .samples_per_step = recipe.train.batch};
+  scale.total_steps = to_steps(recipe.train.duration, scale);
+  return scale;
+}
+
+void add(std::vector<MoeStats>& total, const std::vector<MoeStats>& micro) {
+  if (total.empty()) {
+    total = micro;
+    return;
+  }
+  for (size_t layer = 0; layer < total.size(); ++layer) total[layer].add(micro[layer]);
+}
+
+}  // namespace
+
+torch::Dtype dtype_of(const Recipe& recipe) {
+  return recipe.train.precision == Precision::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+ImageShape image_shape_of(const Recipe& recipe) { return open_source(recipe)->image_shape(); }
+
+LoaderSettings loader_settings(const Recipe& recipe, const Communicator& world) {
+  const std::shared_ptr<DataSource> source = open_source(recipe);
+  LoaderSettings settings;
+  settings.cut = {recipe.train.batch, recipe.train.accumulate, recipe.train.group};
+  settings.rank = world.rank();
+  settings.world = world.size();
+  settings.seed = static_cast<uint64_t>(recipe.run.seed);
+  settings.dtype = dtype_of(recipe);
+  settings.augment = recipe.data.augment;
+  settings.stats =
+      resolve_stats(recipe.data.normalise, source->channel_stats(), source->image_shape().channels);
+  settings.prefetch = recipe.data.prefetch;
+  return settings;
+}
+
+std::shared_ptr<DataSource> open_source(const Recipe& recipe) {
+  return Registry<DataSource>::create(recipe.data.source, {});
+}
+
+BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device) {
+  const std::shared_ptr<DataSource> source = open_source(recipe);
+  const BuildContext build{grid, torch::TensorOptions().dtype(dtype_of(recipe)).device(device)};
+  auto backbone = Registry<Backbone>::create(recipe.model.backbone, {build, source->image_shape()});
+  auto task = Registry<Task>::create(recipe.task, {backbone, build, source->num_classes()});
+  BuiltModel model{task, parameters_of(*task)};
+  if (!device.is_meta()) initialise(model.parameters, static_cast<uint64_t>(recipe.run.seed));
+  return model;
+}
+
+StepReport reduce(const StepOutcome& outcome, Communicator& world) {
+  std::vector<torch::Tensor> parts{outcome.loss.reshape({1})};
+  for (const MoeStats& stats : outcome.moe) parts.push_back(stats.sums);
+  torch::Tensor sums = torch::cat(parts);
+  all_reduce(world, sums);
+  StepReport result;
+  result.loss = sums[0].item<double>();
+  int64_t offset = 1;
+  for (MoeStats stats : outcome.moe) {
+    const int64_t length = stats.sums.numel();
+    stats.sums = sums.narrow(0, offset, length);
+    offset += length;
+    result.moe.push_back(report(stats));
+  }
+  return result;
+}
+
+Session::Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& grid)
+    : recipe_(recipe),
+      grid_(grid),
+      model_(build_model(recipe, &grid, torch::kCPU)),
+      loader_(train_data, image_shape_of(recipe), loader_settings(recipe, *grid.world)),
+      sync_(group_parameters(model_.parameters, grid), *grid.world),
+      optimizer_(Registry<Optimizer>::create(recipe.optimizer, model_.parameters)),
+      scale_(step_scale(recipe, train_data.size())),
+      schedule_(Registry<Schedule>::create(recipe.schedule, scale_)),
+      control_(grid) {}
+
+StepOutcome Session::step(ControlWord own) {
+  StepOutcome outcome;
+  outcome.lr = optimizer_->peak_learning_rate() * schedule_->factor(step_);
+  sync_.zero_grad();
+  run_micro_steps(outcome);
+  sync_.reduce();
+  const GradientSurvey survey = survey_gradients(sync_.groups());
+  outcome.grad_norm = global_norm(survey, *grid_.world);
+  own.nonfinite = !std::isfinite(outcome.grad_norm);
+  outcome.agreed = control_.agree(own);
+  outcome.applied = !outcome.agreed.nonfinite;
+  if (outcome.applied) {
+    update(outcome);
+  } else {
+    outcome.bad_tensor = first_nonfinite(survey, *grid_.world);
+    ++nonfinite_in_row_;
+    ++skipped_steps_;
+  }
+  outcome.step = ++step_;
+  return outcome;
+}
+
+void Session::run_micro_steps(StepOutcome& outcome) {
+  outcome.loss = torch::zeros({}, torch::kFloat64);
+  for (int64_t micro = 0; micro < recipe_.train.accumulate; ++micro) {
+    Batch batch = loader_.next();
+    batch.context.step = step_;
+    outcome.data_wait_seconds += batch.wait_s;
+    const TrainOutput output = model_.task->train({batch.image_bCHW, batch.label_b}, batch.context);
+    output.loss.backward();
+    outcome.loss += output.loss.detach().to(torch::kFloat64);
+    add(outcome.moe, output.moe);
+  }
+}
+
+void Session::update(const StepOutcome& outcome) {
+  nonfinite_in_row_ = 0;
+  const double factor = clip_factor(outcome.grad_norm, recipe_.train.clip_norm);
+  if (factor != 1.0) sync_.scale(factor);
+  optimizer_->step(outcome.lr);
+  model_.task->after_step(step_);
+}
+
+void Session::visit_state(StateVisitor& visitor) {
+  visit_parameters(model_.parameters, visitor);
+  optimizer_->visit_state(visitor);
+  model_.task->visit_state(visitor);
+  loader_.visit_state(visitor);
+  visitor.integer("trainer.step", step_);
+  visitor.integer("trainer.nonfinite_in_row", nonfinite_in_row_);
+  visitor.integer("trainer.skipped_steps", skipped_steps_);
+}
+
+void visit_parameters(const std::vector<Parameter>& parameters, StateVisitor& visitor) {
+  for (const Parameter& parameter : parameters) {
+    torch::Tensor value = parameter.tensor.detach();
+    visitor.tensor({parameter.name, value, parameter.is_stacked(), parameter.unit_ids});
+  }
+}
+
+int64_t count_elements(const std::vector<Parameter>& parameters) {
+  int64_t total = 0;
+  for (const Parameter& parameter : parameters) total += parameter.tensor.numel();
+  return total;
+}
+
+}  // namespace shoal

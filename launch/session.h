@@ -1,0 +1,111 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/recipe.h"
+#include "models/task.h"
+#include "parallel/gradient_sync.h"
+#include "parallel/rank_grid.h"
+#include "parallel/step_control.h"
+#include "runtime/loader.h"
+#include "runtime/optimizer.h"
+#include "runtime/schedule.h"
+#include "runtime/state.h"
+
+namespace shoal {
+
+/// A model built from a recipe, its parameters filled from the recipe's seed.
+struct BuiltModel {
+  std::shared_ptr<Task> task;
+  std::vector<Parameter> parameters;  ///< of the task, in registration order
+};
+
+/// Builds backbone and task. On `device` meta nothing is allocated or filled, and context.grid may
+/// be null. Throws ConfigError.
+BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device);
+
+/// Saves or loads every parameter in place.
+void visit_parameters(const std::vector<Parameter>& parameters, StateVisitor& visitor);
+int64_t count_elements(const std::vector<Parameter>& parameters);
+
+/// float32 or float64, as train.precision says.
+torch::Dtype dtype_of(const Recipe& recipe);
+
+/// The recipe's data source; opens no file.
+std::shared_ptr<DataSource> open_source(const Recipe& recipe);
+ImageShape image_shape_of(const Recipe& recipe);
+LoaderSettings loader_settings(const Recipe& recipe, const Communicator& world);
+
+/// What one optimizer step did. Values of this rank; reduce() adds up what ranks share.
+struct StepOutcome {
+  int64_t step = 0;        ///< steps done, this one included
+  bool applied = true;     ///< false: skipped, since some gradient was not finite
+  std::string bad_tensor;  ///< of a skipped step: the first tensor with a non-finite gradient
+  double lr = 0.0;
+  double grad_norm = 0.0;  ///< before clipping, over all ranks, each parameter once
+  torch::Tensor loss;      ///< float64 scalar, this rank's share
+  std::vector<MoeStats> moe;
+  double data_wait_seconds = 0.0;
+  ControlWord agreed;
+};
+
+/// Loss and expert statistics of a step over all ranks.
+struct StepReport {
+  double loss = 0.0;
+  std::vector<MoeReport> moe;
+};
+
+/// Collective: one all-reduce.
+StepReport reduce(const StepOutcome& outcome, Communicator& world);
+
+/// A recipe in training, without files: all that an optimizer step needs and a checkpoint holds.
+///
+/// Equal recipes and data give equal results on any rank grid (DESIGN decisions 1-4).
+class Session : public Stateful {
+ public:
+  /// `data` must outlive the session. Collective. Throws ConfigError, DataError.
+  Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& grid);
+
+  /// One optimizer step. `own` is what this rank asks of the others; non-finite gradients are
+  /// added here. Collective.
+  StepOutcome step(ControlWord own);
+
+  int64_t steps_done() const { return step_; }
+  int64_t total_steps() const { return scale_.total_steps; }
+  /// Samples that all ranks together have taken: the data cursor.
+  int64_t samples_done() const { return loader_.cursor(); }
+  /// Consecutive steps that were skipped for non-finite gradients.
+  int64_t nonfinite_in_row() const { return nonfinite_in_row_; }
+  const StepScale& scale() const { return scale_; }
+  Task& task() { return *model_.task; }
+  const std::vector<Parameter>& parameters() const { return model_.parameters; }
+  RankGrid& grid() const { return grid_; }
+  /// Time this rank has spent waiting for exchanges between expert ranks.
+  double exchange_wait_seconds() const { return grid_.expert->counters().wait_seconds; }
+
+  void visit_state(StateVisitor& visitor) override;
+
+ private:
+  void run_micro_steps(StepOutcome& outcome);
+  void update(const StepOutcome& outcome);
+
+  const Recipe& recipe_;
+  RankGrid& grid_;
+  BuiltModel model_;
+  TrainLoader loader_;
+  GradientSync sync_;
+  std::shared_ptr<Optimizer> optimizer_;
+  StepScale scale_;
+  std::shared_ptr<Schedule> schedule_;
+  StepControl control_;
+  int64_t step_ = 0;
+  int64_t nonfinite_in_row_ = 0;
+  int64_t skipped_steps_ = 0;
+};
+
+}  // namespace shoal

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/world.h"
+#include "runtime/error.h"
+
+namespace shoal {
+
+/// `shoal train RECIPE [key=value …]`.
+struct TrainArguments {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  bool override_fixed = false;            ///< --override: resume although the recipe differs
+  std::vector<std::string> command_line;  ///< as typed, for env.json
+};
+
+/// Trains a recipe on all ranks; writes the run folder and prints a summary. Throws ConfigError
+/// while nothing has been started; later failures end the job as run_on_ranks() says.
+ExitCode train(const TrainArguments& arguments, const Environment& environment);
+
+}  // namespace shoal

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "launch/console.h"
+#include "launch/evaluate.h"
+#include "launch/run_folder.h"
+#include "launch/session.h"
+#include "runtime/metrics.h"
+
+namespace shoal {
+
+/// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, the console.
+/// On other ranks every call does nothing.
+class TrainingLog {
+ public:
+  /// Drops what the files hold of steps after `first_step`.
+  TrainingLog(const RunFolder& folder, Communicator& world, Console& console, int64_t first_step);
+
+  /// A logged step; rates are over the time since the last call.
+  void step(const StepOutcome& outcome, const StepReport& report, const Session& session);
+  void evaluation(const Evaluation& evaluation, int64_t step);
+  /// Keeps the time of an evaluation or a save out of the rates.
+  void leave_out(double seconds) { left_out_s_ += seconds; }
+
+ private:
+  struct Files {
+    JsonLines metrics, experts;
+    CsvTable table;
+  };
+  Progress progress(const StepOutcome& outcome, const StepReport& report, const Session& session);
+
+  Communicator& world_;
+  Console& console_;
+  std::optional<Files> files_;
+  std::chrono::steady_clock::time_point last_time_;
+  int64_t last_step_;
+  double last_wait_s_ = 0.0;
+  double left_out_s_ = 0.0;
+  double data_wait_s_ = 0.0;
+
+ public:
+  /// Adds a step's waiting for data, logged or not.
+  void count_data_wait(double seconds) { data_wait_s_ += seconds; }
+};
+
+/// Load, entropies and drops of all MoE layers in one table.
+std::string expert_table(const std::vector<MoeReport>& layers);
+
+}  // namespace shoal

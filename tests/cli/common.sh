@@ -1,0 +1,37 @@
+# Sourced by the end-to-end tests. $1 is the program; the working directory is an empty scratch.
+set -euo pipefail
+program=$1
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+tiny=$here/recipes/tiny.yaml
+
+fail() {
+  echo "FAIL: $*" >&2
+  exit 1
+}
+
+# ranks COUNT ARGUMENT...: the program under mpirun, cores shared out.
+ranks() {
+  local count=$1
+  shift
+  SHOAL_PROGRAM=$program "$root/launch/run" -n "$count" "$@"
+}
+
+# expect CODE COMMAND...: the command must end with this exit code; its output goes to ./output.
+expect() {
+  local wanted=$1 got=0
+  shift
+  "$@" >output 2>&1 || got=$?
+  [ "$got" -eq "$wanted" ] || {
+    cat output >&2
+    fail "'$*' ended with $got, wanted $wanted"
+  }
+}
+
+# The exact loss and gradient norm of every step in a run's metrics.
+exact_metrics() {
+  grep -v '"event"' "$1/metrics.jsonl" |
+    sed -E 's/.*"step":([0-9]+).*"loss_hex":"([^"]*)".*"grad_norm_hex":"([^"]*)".*/\1 \2 \3/'
+}
+
+digest() { "$program" ckpt digest "$1"; }

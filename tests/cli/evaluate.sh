@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Evaluation gives the numbers that training logged, on any number of ranks.
+source "$(dirname "$0")/common.sh"
+
+expect 0 ranks 2 train "$tiny" run.root=. run.name=run
+field() { grep -o "\"$1\": *[-0-9.e]*" | head -n 1 | grep -o '[-0-9.e]*$'; }
+logged=$(grep '"event":"eval"' run/metrics.jsonl | tail -n 1)
+for count in 1 2 3; do
+  ranks "$count" eval run --json >evaluation.json 2>messages.txt || fail "$(cat messages.txt)"
+  for key in top1 top5 samples; do
+    wanted=$(field "$key" <<<"$logged")
+    got=$(field "$key" <evaluation.json)
+    [ "$wanted" = "$got" ] || fail "$key on $count ranks is '$got', training logged '$wanted'"
+  done
+done
+expect 0 "$program" eval run --best --json
+python3 -c 'import json, sys; json.load(sys.stdin)' <output || fail "stdout is not one JSON object"

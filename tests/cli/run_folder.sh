@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# What happens when the run folder exists, when another job owns it, and when the recipe changed.
+source "$(dirname "$0")/common.sh"
+
+short=(train "$tiny" run.root=. run.name=run train.duration=4step parallel.expert_ranks=1)
+expect 0 "$program" "${short[@]}"
+for name in resolved.yaml env.json summary.json metrics.jsonl metrics.csv experts.jsonl; do
+  [ -s "run/$name" ] || fail "run/$name was not written"
+done
+python3 -c 'import json; [json.load(open("run/" + n)) for n in ("env.json", "summary.json")]'
+
+expect 10 "$program" "${short[@]}"
+grep -q 'run.on_existing=resume' output || fail "the refusal does not say what to do: $(cat output)"
+expect 0 "$program" "${short[@]}" run.on_existing=new
+[ -d run-2 ] || fail "run.on_existing=new made no run-2"
+expect 0 "$program" "${short[@]}" run.on_existing=overwrite
+expect 0 "$program" "${short[@]}" run.on_existing=resume train.duration=6step
+grep -q '"step":6,' run/metrics.jsonl || fail "the resumed run did not reach step 6"
+
+expect 12 "$program" "${short[@]}" run.on_existing=resume train.duration=8step train.batch=16
+grep -q 'train.batch' output || fail "the difference is not named: $(cat output)"
+expect 0 "$program" "${short[@]}" run.on_existing=resume train.duration=8step optimizer.lr=1e-4
+grep -q 'optimizer.lr' output || fail "a changed learning rate gave no warning"
+
+# A stranger's folder is never removed.
+mkdir precious && echo data >precious/file
+expect 10 "$program" "${short[@]}" run.name=precious run.on_existing=overwrite
+[ -s precious/file ] || fail "overwrite removed a folder that was no run"
+
+# Two jobs, one folder: the second is told who owns it.
+"$program" train "$tiny" run.root=. run.name=owned train.duration=100000step parallel.expert_ranks=1 >owner.txt 2>&1 &
+owner=$!
+until grep -qs '"step":1,' owned/metrics.jsonl; do
+  kill -0 "$owner" || fail "the owner ended: $(cat owner.txt)"
+  sleep 0.05
+done
+expect 15 "$program" train "$tiny" run.root=. run.name=owned run.on_existing=resume parallel.expert_ranks=1
+grep -q "$owner" output || fail "the owner's process is not named: $(cat output)"
+kill -TERM "$owner"
+code=0
+wait "$owner" || code=$?
+[ "$code" -eq 75 ] || fail "a stopped run ended with $code"

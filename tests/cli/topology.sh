@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Ranks and experts that do not fit are refused before anything is written, in one copy.
+source "$(dirname "$0")/common.sh"
+
+expect 11 ranks 3 train "$tiny" run.root=. parallel.expert_ranks=2
+[ "$(grep -c 'error\[E11\]' output)" -eq 1 ] || fail "not one message: $(cat output)"
+grep -q '3' output || fail "the arithmetic is missing: $(cat output)"
+expect 11 ranks 3 train "$tiny" run.root=. parallel.expert_ranks=3
+grep -q 'parallel.uneven' output || fail "uneven shares are not offered: $(cat output)"
+[ ! -e run ] || fail "a refused run left a folder"
+expect 11 "$program" check "$tiny" --world 3 parallel.expert_ranks=2

@@ -1,0 +1,184 @@
+#include "tests/support/train_harness.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "launch/evaluate.h"
+#include "launch/recipe.h"
+
+namespace shoal::testing {
+namespace {
+
+using Tensors = std::map<std::string, torch::Tensor>;
+
+void put(Tensors& tensors, const Parameter& parameter, const torch::Tensor& value) {
+  if (!parameter.is_stacked()) {
+    tensors[parameter.name] = value.detach().clone();
+    return;
+  }
+  for (size_t row = 0; row < parameter.unit_ids.size(); ++row) {
+    tensors[name_of_unit(parameter.name, parameter.unit_ids[row])] =
+        value.detach()[static_cast<int64_t>(row)].clone();
+  }
+}
+
+// name, newline, sizes, newline, float64 bytes.
+std::string pack(const std::string& name, const torch::Tensor& value) {
+  const torch::Tensor bytes = value.to(torch::kFloat64).contiguous();
+  std::string text = name + "\n" + std::to_string(bytes.dim());
+  for (const int64_t size : bytes.sizes()) text += " " + std::to_string(size);
+  text += "\n";
+  text.append(static_cast<const char*>(bytes.data_ptr()), static_cast<size_t>(bytes.nbytes()));
+  return text;
+}
+
+std::string take_line(const std::string& text, size_t& at) {
+  const size_t end = text.find('\n', at);
+  const std::string line = text.substr(at, end - at);
+  at = end + 1;
+  return line;
+}
+
+void unpack(const std::string& text, Tensors& tensors) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const std::string name = take_line(text, at);
+    std::istringstream header(take_line(text, at));
+    int64_t dims = 0;
+    header >> dims;
+    std::vector<int64_t> sizes(static_cast<size_t>(dims));
+    for (int64_t& size : sizes) header >> size;
+    torch::Tensor value = torch::empty(sizes, torch::kFloat64);
+    std::memcpy(value.data_ptr(), text.data() + at, static_cast<size_t>(value.nbytes()));
+    at += static_cast<size_t>(value.nbytes());
+    tensors[name] = value;
+  }
+}
+
+Tensors merge(const Tensors& own, Communicator& world) {
+  std::string packed;
+  for (const auto& [name, value] : own) packed += pack(name, value);
+  Tensors all;
+  for (const std::string& text : gather_text(world, packed)) unpack(text, all);
+  return all;
+}
+
+// Logits of the whole validation split in its order.
+torch::Tensor outputs(Session& session, const Recipe& recipe, const SampleSet& data) {
+  const torch::NoGradGuard no_grad;
+  Communicator& world = *session.grid().world;
+  EvalLoader loader(data, image_shape_of(recipe), loader_settings(recipe, world));
+  Tensors rows;
+  while (std::optional<Batch> batch = loader.next()) {
+    const torch::Tensor logits_bN =
+        session.task().outputs({batch->image_bCHW, batch->label_b}, batch->context);
+    for (int64_t row = 0; row < logits_bN.size(0); ++row) {
+      const int64_t sample = batch->context.sample_b[row].item<int64_t>();
+      rows[fmt::format("{:08}", sample)] = logits_bN[row].clone();
+    }
+  }
+  std::vector<torch::Tensor> in_order;
+  for (const auto& [name, row] : merge(rows, world)) in_order.push_back(row);
+  return torch::stack(in_order);
+}
+
+int64_t empty_ranks(const Recipe& recipe, int64_t world) {
+  const StepCut cut{recipe.train.batch, recipe.train.accumulate, recipe.train.group};
+  int64_t empty = 0;
+  for (int64_t rank = 0; rank < world; ++rank) {
+    empty += share(cut.micro_samples() / cut.group, rank, world).count == 0 ? 1 : 0;
+  }
+  return empty;
+}
+
+double largest(const torch::Tensor& value) {
+  return value.numel() == 0 ? 0.0 : value.abs().max().item<double>();
+}
+
+void compare(const Tensors& expected, const Tensors& actual, double allowed_global,
+             double tolerance, const std::vector<std::string>& skip, const char* what,
+             std::vector<std::string>& found) {
+  for (const auto& [name, value] : expected) {
+    const auto other = actual.find(name);
+    if (other == actual.end()) {
+      found.push_back(fmt::format("{} {} is missing", what, name));
+      continue;
+    }
+    const bool is_skipped = std::any_of(
+        skip.begin(), skip.end(),
+        [&, &name = name](const auto& part) { return name.find(part) != std::string::npos; });
+    if (is_skipped) continue;
+    const double allowed = allowed_global > 0 ? allowed_global : tolerance * largest(value);
+    const double apart = largest(value - other->second);
+    if (!(apart <= allowed)) {
+      found.push_back(
+          fmt::format("{} {} differs by {:.2e}, allowed {:.2e}", what, name, apart, allowed));
+    }
+  }
+  if (actual.size() != expected.size()) found.push_back(fmt::format("{}: other names", what));
+}
+
+}  // namespace
+
+TrainingTrace train_and_trace(const std::string& recipe_text,
+                              const std::vector<std::string>& overrides, int64_t steps,
+                              std::unique_ptr<Communicator> world) {
+  const Recipe recipe =
+      config::load_options_text<Recipe>(recipe_text, "test", {"", overrides, nullptr}).options;
+  RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks);
+  const std::shared_ptr<DataSource> source = open_source(recipe);
+  const auto train_data = source->open(Split::kTrain);
+  const auto valid_data = source->open(Split::kValid);
+  Session session(recipe, *train_data, grid);
+  TrainingTrace trace;
+  trace.ranks_without_samples = empty_ranks(recipe, grid.world->size());
+  Tensors gradients, weights;
+  for (int64_t step = 0; step < steps; ++step) {
+    const StepOutcome outcome = session.step({});
+    const StepReport report = reduce(outcome, *grid.world);
+    trace.losses.push_back(report.loss);
+    trace.grad_norms.push_back(outcome.grad_norm);
+    for (const MoeReport& layer : report.moe) {
+      trace.dropped = std::max(trace.dropped, layer.dropped);
+      if (step == 0) trace.units_without_tokens += layer.dead_units;
+    }
+    if (step > 0) continue;
+    for (const Parameter& parameter : session.parameters()) {
+      put(gradients, parameter, parameter.tensor.grad());
+    }
+  }
+  for (const Parameter& parameter : session.parameters()) {
+    put(weights, parameter, parameter.tensor);
+  }
+  trace.gradients = merge(gradients, *grid.world);
+  trace.weights = merge(weights, *grid.world);
+  trace.outputs = outputs(session, recipe, *valid_data);
+  trace.eval_loss = evaluate(session.task(), recipe, *valid_data, grid, steps).loss;
+  return trace;
+}
+
+std::vector<std::string> differences(const TrainingTrace& expected, const TrainingTrace& actual,
+                                     double tolerance,
+                                     const std::vector<std::string>& skip_weights) {
+  std::vector<std::string> found;
+  double largest_gradient = 0.0;
+  for (const auto& [name, value] : expected.gradients) {
+    largest_gradient = std::max(largest_gradient, largest(value));
+  }
+  compare(expected.gradients, actual.gradients, tolerance * largest_gradient, tolerance, {},
+          "gradient", found);
+  compare(expected.weights, actual.weights, 0.0, tolerance, skip_weights, "weight", found);
+  compare({{"all", expected.outputs}}, {{"all", actual.outputs}}, 0.0, tolerance, {}, "output",
+          found);
+  for (size_t step = 0; step < expected.losses.size(); ++step) {
+    const double apart = std::abs(expected.losses[step] - actual.losses[step]);
+    if (!(apart <= tolerance * std::abs(expected.losses[step]))) {
+      found.push_back(fmt::format("loss of step {} differs by {:.2e}", step, apart));
+    }
+  }
+  return found;
+}
+
+}  // namespace shoal::testing

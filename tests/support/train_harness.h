@@ -1,0 +1,42 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/session.h"
+#include "parallel/communicator.h"
+
+namespace shoal::testing {
+
+/// What a few training steps leave behind, by logical names with unit ids, whole on every rank.
+struct TrainingTrace {
+  std::map<std::string, torch::Tensor> gradients;  ///< of the first step, summed and clipped
+  std::map<std::string, torch::Tensor> weights;    ///< after the last step
+  torch::Tensor outputs;                           ///< logits of the first samples, after it
+  std::vector<double> losses, grad_norms;          ///< of each step
+  double eval_loss = 0.0;
+  double dropped = 0.0;               ///< largest share of choices dropped in a step
+  int64_t ranks_without_samples = 0;  ///< in the first micro-step
+  int64_t units_without_tokens = 0;   ///< in the first step, over all layers
+};
+
+/// Trains `recipe_text` with `overrides` for `steps` optimizer steps over the ranks of `world`.
+/// Collective; every rank gets the whole trace.
+TrainingTrace train_and_trace(const std::string& recipe_text,
+                              const std::vector<std::string>& overrides, int64_t steps,
+                              std::unique_ptr<Communicator> world);
+
+/// Where two traces differ by more than `tolerance`, one line each; empty if nowhere.
+/// Gradients: relative to the largest gradient of the model. Weights and outputs: relative to each
+/// tensor's largest magnitude. `skip_weights`: name parts of parameters whose true gradient is
+/// zero, which adaptive optimizers turn into noise.
+std::vector<std::string> differences(const TrainingTrace& expected, const TrainingTrace& actual,
+                                     double tolerance,
+                                     const std::vector<std::string>& skip_weights = {});
+
+}  // namespace shoal::testing
