@@ -141,57 +141,76 @@ void add_eval(CLI::App& app, Action& action) {
   });
 }
 
+constexpr const char* kCheckpointPath =
+    "a checkpoint's folder, or a run's, which means its newest checkpoint";
+
 void add_inspect(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds");
+  CLI::App* command = app.add_subcommand("inspect", "Tell what a checkpoint holds");
   const auto arguments = std::make_shared<InspectArguments>();
-  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
-      ->type_name("CKPT|RUN")
-      ->required();
-  command->add_flag("--tensors", arguments->tensors, "every tensor with its range and norm");
-  command->add_option("--diff", arguments->diff, "compare with this checkpoint")
-      ->type_name("OTHER");
-  command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
+  CLI::Option* tensors =
+      command->add_flag("--tensors", arguments->tensors, "every tensor with its range and norm");
+  command->add_option("--diff", arguments->diff, "compare with this checkpoint, number by number")
+      ->type_name("OTHER")
+      ->excludes(tensors);
+  command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
-  command->footer("Examples:\n  shoal inspect runs/quickstart --tensors");
+  command->footer(
+      "Examples:\n"
+      "  shoal inspect runs/tiny_cifar10\n"
+      "  shoal inspect runs/tiny_cifar10 --best --tensors\n"
+      "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
   command->callback(
       [&action, arguments] { action = [arguments] { return inspect(*arguments, std::cout); }; });
 }
 
-using CheckpointCommand = ExitCode (*)(const CheckpointArguments&, std::ostream&);
+/// One subcommand of `shoal ckpt`.
+struct CheckpointCommand {
+  const char* name;
+  const char* doc;
+  ExitCode (*run)(const CheckpointArguments&, std::ostream&);
+  bool takes_best = true;
+  bool takes_other = false;
+};
 
-void add_checkpoint_command(CLI::App& group, Action& action, const std::string& name,
-                            const std::string& help, CheckpointCommand run) {
-  CLI::App* command = group.add_subcommand(name, help);
+void add_checkpoint_command(CLI::App& ckpt, Action& action, const CheckpointCommand& which) {
+  CLI::App* command = ckpt.add_subcommand(which.name, which.doc);
   const auto arguments = std::make_shared<CheckpointArguments>();
-  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
-      ->type_name("PATH")
-      ->required();
-  if (name == "diff") {
-    command->add_option("other", arguments->other, "the second checkpoint")
+  command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
+  if (which.takes_other) {
+    command->add_option("other", arguments->other, "the checkpoint to compare with")
         ->type_name("OTHER")
         ->required();
   }
-  command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  if (which.takes_best) {
+    command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+  }
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
-  command->callback([&action, arguments, run] {
+  command->callback([&action, arguments, run = which.run] {
     action = [arguments, run] { return run(*arguments, std::cout); };
   });
 }
 
 void add_ckpt(CLI::App& app, Action& action) {
-  CLI::App* group = app.add_subcommand("ckpt", "Check and compare checkpoints, without a model");
-  group->require_subcommand(1);
-  add_checkpoint_command(*group, action, "verify", "check every byte; exit 0 or 20",
-                         checkpoint_verify);
-  add_checkpoint_command(*group, action, "ls", "list a run's checkpoints", checkpoint_list);
-  add_checkpoint_command(*group, action, "diff", "which tensors and values differ",
-                         checkpoint_diff);
-  add_checkpoint_command(*group, action, "digest", "sha256 of the content, equal for equal content",
-                         checkpoint_digest);
-  group->footer(
+  CLI::App* ckpt = app.add_subcommand("ckpt", "Verify, list, compare or digest checkpoints");
+  ckpt->require_subcommand(1);
+  ckpt->footer(
       "Examples:\n"
-      "  shoal ckpt verify runs/quickstart\n"
-      "  shoal ckpt digest runs/quickstart/ckpt/step-00000100");
+      "  shoal ckpt verify runs/tiny_cifar10\n"
+      "  shoal ckpt ls runs/tiny_cifar10 --json\n"
+      "  shoal ckpt diff runs/a runs/b\n"
+      "  shoal ckpt digest runs/tiny_cifar10/ckpt/step-00000100");
+  add_checkpoint_command(*ckpt, action,
+                         {"verify", "Check every byte; exit 0 or 20", checkpoint_verify});
+  add_checkpoint_command(
+      *ckpt, action,
+      {"ls", "List the checkpoints of a run with step, score and size", checkpoint_list, false});
+  add_checkpoint_command(
+      *ckpt, action,
+      {"diff", "Compare two checkpoints tensor by tensor", checkpoint_diff, false, true});
+  add_checkpoint_command(
+      *ckpt, action,
+      {"digest", "Print sha256:... of tensors, step and data cursor", checkpoint_digest});
 }
 
 std::vector<std::string> command_names(const CLI::App& app) {
@@ -200,13 +219,20 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-/// CLI11 says of an unknown command only that one is required.
-void refuse_unknown_command(const CLI::App& app, const std::string& word) {
-  const std::vector<std::string> names = command_names(app);
-  if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end()) return;
-  const std::string guess = did_you_mean(word, names);
-  throw Error(ExitCode::kUsage, "no command is called '" + word + "'" + guess,
-              guess.empty() ? "commands: " + join_words(names) : "");
+/// Looks at the words that should be commands; CLI11 says of an unknown one only that one is
+/// required.
+void refuse_unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* command = &app;
+  for (const std::string& word : words) {
+    const std::vector<std::string> names = command_names(*command);
+    if (names.empty() || word.starts_with('-')) return;
+    if (std::find(names.begin(), names.end(), word) == names.end()) {
+      const std::string guess = did_you_mean(word, names);
+      throw Error(ExitCode::kUsage, "no command is called '" + word + "'" + guess,
+                  guess.empty() ? "commands: " + join_words(names) : "");
+    }
+    command = command->get_subcommand(word);
+  }
 }
 
 /// The nearest option to the first word that looks like one and is none.
@@ -222,16 +248,13 @@ std::string option_hint(const CLI::App& command) {
 }
 
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<const CLI::App*> chosen = [&app] {
-    std::vector<const CLI::App*> commands;
-    for (const CLI::App* command : app.get_subcommands({})) {
-      if (command->parsed()) commands.push_back(command);
-    }
-    return commands;
-  }();
-  const CLI::App& command = chosen.empty() ? app : *chosen.front();
-  const std::string name = chosen.empty() ? "shoal" : "shoal " + command.get_name();
-  const std::string guess = option_hint(command);
+  const CLI::App* command = &app;
+  std::string name = "shoal";
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    name += " " + command->get_name();
+  }
+  const std::string guess = option_hint(*command);
   throw Error(ExitCode::kUsage, name + ": " + error.what() + guess,
               guess.empty() ? "see " + name + " --help" : "");
 }
@@ -254,7 +277,7 @@ ExitCode run(int argc, char** argv) {
     std::cout << app.help();
     return ExitCode::kUsage;
   }
-  refuse_unknown_command(app, argv[1]);
+  refuse_unknown_command(app, {argv + 1, argv + argc});
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

@@ -258,6 +258,38 @@ TEST_F(LookCommands, RecipesListsThoseThatStateTheirPurpose) {
                            "/b/two.yaml\n    the second\n");
 }
 
+/// Of the tree that this test was built in.
+std::vector<std::string> shipped_recipes() {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::vector<std::string> files;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(find_recipes_folder(program))) {
+    const bool is_part = entry.path().parent_path().filename() == "base";
+    if (entry.path().extension() == ".yaml" && !is_part) files.push_back(entry.path().string());
+  }
+  return files;
+}
+
+TEST(ShippedRecipes, PassCheckStateTheirPurposeAndAreShownWhole) {
+  std::ostringstream listed;
+  recipes(find_recipes_folder(std::filesystem::read_symlink("/proc/self/exe").string()), listed);
+  for (const std::string& file : shipped_recipes()) {
+    SCOPED_TRACE(file);
+    std::ostringstream counts, shown, minimal;
+    EXPECT_EQ(check({{file, {}, {}}, std::nullopt, true}, counts), ExitCode::kOk);
+    show({{file, {}, {}}, false}, shown);
+    show({{file, {}, {}}, true}, minimal);
+    const auto canonical = [](const std::string& text) {
+      return config::canonical_text(
+          config::load_options_text<Recipe>(text, "shown", {}, config::UnsetVariable::kKeep)
+              .options);
+    };
+    EXPECT_EQ(canonical(shown.str()), canonical(minimal.str()));
+    const std::string name = std::filesystem::path(file).filename().string();
+    EXPECT_THAT(listed.str(), HasSubstr(name + "\n    "));
+  }
+}
+
 TEST_F(LookCommands, RecipesAreFoundInTheSourceTreeAndBesideAnInstalledProgram) {
   write("src/CMakeLists.txt", "");
   write("src/configs/a.yaml", "");

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Wrong commands and options end with 2 and the nearest right word; wrong recipes with 10, in one
+# copy however many ranks there are. $1 is the program, the working directory an empty scratch.
+set -euo pipefail
+program=$1
+
+fail() {
+  echo "FAIL: $*" >&2
+  exit 1
+}
+
+# expect CODE TEXT ARGUMENT...: the exit code, and a text that stderr must hold.
+expect() {
+  local wanted=$1 text=$2 got=0
+  shift 2
+  "$program" "$@" >stdout 2>stderr || got=$?
+  [ "$got" -eq "$wanted" ] || fail "'$*' ended with $got, wanted $wanted: $(cat stderr)"
+  grep -qF -- "$text" stderr || fail "'$*' does not say '$text': $(cat stderr)"
+  [ ! -s stdout ] || fail "'$*' failed but printed: $(cat stdout)"
+}
+
+expect 2 "did you mean 'check'?" chek r.yaml
+expect 2 "did you mean '--world'?" check r.yaml --wrold 3
+expect 2 "recipe is required" check
+expect 2 "not in range" check r.yaml --world 0
+expect 2 "did you mean 'verify'?" ckpt verfy run
+expect 2 "did you mean '--json'?" ckpt verify run --jsn
+expect 2 "did you mean 'train.batch'?" keys train.bach
+expect 2 "commands: check" zebra
+
+"$program" --help | grep -q 'Subcommands' || fail "--help prints no subcommands"
+for command in check show keys recipes inspect ckpt doctor; do
+  "$program" "$command" --help >help || fail "$command --help"
+done
+"$program" check --help | grep -q 'Examples' || fail "check --help has no examples"
+"$program" --version | grep -Eq '^shoal [0-9]+\.[0-9]+\.[0-9]+$' || fail "--version"
+
+cat >bad.yaml <<'END'
+train: {duration: 10, bach: 8}
+END
+expect 10 "bad.yaml:1:19: train.duration: expected a duration" check bad.yaml
+expect 10 "bad.yaml:1:23: train.bach: unknown key; did you mean 'batch'?" check bad.yaml
+expect 10 "bad.yaml:1:1: train.batch: required key is missing" show bad.yaml
+expect 10 "none.yaml" check none.yaml
+
+if command -v mpirun >/dev/null; then
+  got=0
+  mpirun --allow-run-as-root --oversubscribe -np 3 "$program" check bad.yaml >copies 2>&1 || got=$?
+  [ "$got" -eq 10 ] || fail "mpirun ended with $got: $(cat copies)"
+  [ "$(grep -c 'train.duration' copies)" -eq 1 ] || fail "not one copy: $(cat copies)"
+fi
