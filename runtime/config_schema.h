@@ -178,7 +178,8 @@ struct EnumTypeFor {
 };
 template <class Enum>
 requires std::is_enum_v<Enum>
-struct TypeFor<Enum> : EnumTypeFor<Enum> {};
+struct TypeFor<Enum> : EnumTypeFor<Enum> {
+};
 
 template <class T>
 struct TypeFor<std::optional<T>> {
