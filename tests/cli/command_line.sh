@@ -26,10 +26,10 @@ expect 2 "not in range" check r.yaml --world 0
 expect 2 "did you mean 'verify'?" ckpt verfy run
 expect 2 "did you mean '--json'?" ckpt verify run --jsn
 expect 2 "did you mean 'train.batch'?" keys train.bach
-expect 2 "commands: check" zebra
+expect 2 "commands: train" zebra
 
 "$program" --help | grep -q 'Subcommands' || fail "--help prints no subcommands"
-for command in check show keys recipes inspect ckpt doctor; do
+for command in train eval check show keys recipes inspect ckpt doctor; do
   "$program" "$command" --help >help || fail "$command --help"
 done
 "$program" check --help | grep -q 'Examples' || fail "check --help has no examples"
