@@ -33,9 +33,12 @@ struct InspectArguments {
   bool tensors = false;   ///< list every tensor with its range and norm
   bool best = false;
   bool json = false;
+  bool experts = false;  ///< how the run's experts were loaded at the checkpoint's step
 };
 
-/// `shoal inspect PATH [--tensors | --diff OTHER]`: what a checkpoint holds.
+/// `shoal inspect PATH [--tensors | --diff OTHER | --experts]`: what a checkpoint holds. The
+/// experts are in experts.jsonl of its run; DataError (exit 13) if that has no record up to its
+/// step.
 ExitCode inspect(const InspectArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/checkpoint_commands.h"
+#include "launch/expert_records.h"
 #include "launch/tensor_summary.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_reader.h"
@@ -139,6 +140,11 @@ void print_differences(const Json& rows, std::ostream& out) {
 
 ExitCode inspect(const InspectArguments& arguments, std::ostream& out) {
   const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
+  if (arguments.experts) {
+    const ExpertRecords records = read_expert_records(reader.path(), reader.manifest().step);
+    out << (arguments.json ? expert_json(records) + "\n" : expert_text(records));
+    return ExitCode::kOk;
+  }
   Json json = overview(reader.path(), reader.manifest());
   if (!arguments.diff.empty()) {
     const CheckpointReader other(resolve_checkpoint(arguments.diff, arguments.best));

@@ -105,7 +105,8 @@ std::optional<std::string> find_best(const std::string& folder) {
   return folder + "/" + step_folder(steps.front());
 }
 
-std::string resolve_checkpoint(const std::string& path, bool best) {
+std::string resolve_checkpoint(const std::string& given, bool best) {
+  const std::string path = given.substr(0, given.find_last_not_of('/') + 1);
   for (const std::string& folder : {path + "/ckpt", path}) {
     const std::vector<int64_t> steps = list_checkpoints(folder);
     if (steps.empty()) continue;

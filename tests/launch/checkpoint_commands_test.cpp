@@ -105,6 +105,34 @@ TEST_F(CheckpointCommands, InspectShowsOverviewTensorsAndDifferences) {
   EXPECT_EQ(out_.str(), "all tensors are equal\n");
 }
 
+TEST_F(CheckpointCommands, InspectShowsTheExpertsOfTheCheckpointsStep) {
+  const std::string path = save(10);
+  EXPECT_THROW(inspect({.path = path, .experts = true}, out_), DataError);
+  write_file(run_.file("experts.jsonl"),
+             R"({"step":5,"layer":"blocks.0","load":[1,1]})"
+             "\n"
+             R"({"step":9,"layer":"blocks.0","load":[3,1],"load_cv":0.5,"dead_experts":0})"
+             "\n"
+             R"({"step":9,"layer":"blocks.2","load":[0,8],"load_cv":1.0,"dead_experts":1})"
+             "\n"
+             R"({"step":12,"layer":"blocks.0","load":[2,2]})"
+             "\n");
+  inspect({.path = run_.path(), .experts = true}, out_);
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("step 9"), HasSubstr("blocks.0: 0=75.0% 1=25.0%"),
+                                HasSubstr("blocks.2: 0=0.0% 1=100.0%"), HasSubstr("0.500")));
+  out_.str("");
+  inspect({.path = path, .json = true, .experts = true}, out_);
+  EXPECT_EQ(json()["step"], 9);
+  EXPECT_EQ(json()["layers"].size(), 2u);
+  write_file(run_.file("experts.jsonl"), "{\"step\":1}\n");
+  try {
+    inspect({.path = path, .experts = true}, out_);
+    ADD_FAILURE() << "read a broken record";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("experts.jsonl:1"));
+  }
+}
+
 TEST(TensorSummary, DecodesEveryDtype) {
   const auto first = [](Dtype dtype, const std::string& bytes) {
     return decode_numbers(dtype, bytes).at(0);

@@ -85,7 +85,7 @@ TEST_F(CheckpointFolder, ResolvesRunsAndFoldersAndTheBest) {
   save(40);
   EXPECT_EQ(resolve_checkpoint(run_), ckpt_ + "/step-00000040");
   EXPECT_EQ(resolve_checkpoint(ckpt_), ckpt_ + "/step-00000040");
-  EXPECT_EQ(resolve_checkpoint(ckpt_ + "/step-00000010"), ckpt_ + "/step-00000010");
+  EXPECT_EQ(resolve_checkpoint(ckpt_ + "/step-00000010//"), ckpt_ + "/step-00000010");
   EXPECT_EQ(resolve_checkpoint(run_, true), ckpt_ + "/step-00000020");
 }
 

@@ -1,0 +1,106 @@
+#include "launch/expert_records.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "launch/console.h"
+#include "runtime/error.h"
+#include "runtime/file_system.h"
+
+namespace shoal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A checkpoint lies in RUN/ckpt/step-XXXXXXXX.
+std::string records_beside(const std::string& checkpoint_path) {
+  return parent_path(parent_path(checkpoint_path)) + "/experts.jsonl";
+}
+
+Json parse_line(const std::string& line, const std::string& file, int64_t number) {
+  Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer() ||
+      !record.contains("layer") || !record["layer"].is_string()) {
+    throw DataError(fmt::format("{}:{}: not a record of a layer's experts", file, number));
+  }
+  return record;
+}
+
+std::string number_text(const Json& record, const char* key, int digits) {
+  const auto found = record.find(key);
+  if (found == record.end() || !found->is_number()) return "-";
+  return found->is_number_integer() ? found->dump()
+                                    : fmt::format("{:.{}f}", found->get<double>(), digits);
+}
+
+std::vector<double> loads_of(const Json& record) {
+  const auto found = record.find("load");
+  std::vector<double> loads;
+  if (found == record.end() || !found->is_array()) return loads;
+  for (const Json& load : *found) loads.push_back(load.is_number() ? load.get<double>() : 0.0);
+  return loads;
+}
+
+std::string shares_text(const Json& record) {
+  const std::vector<double> loads = loads_of(record);
+  const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
+  std::string text = record["layer"].get<std::string>() + ":";
+  for (size_t unit = 0; unit < loads.size(); ++unit) {
+    text += fmt::format(" {}={:.1f}%", unit, sum > 0 ? 100 * loads[unit] / sum : 0.0);
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+ExpertRecords read_expert_records(const std::string& checkpoint_path, int64_t step) {
+  ExpertRecords records;
+  records.file = records_beside(checkpoint_path);
+  records.step = -1;
+  std::ifstream stream(records.file);
+  std::string line;
+  for (int64_t number = 1; std::getline(stream, line); ++number) {
+    const Json record = parse_line(line, records.file, number);
+    const auto found = record["step"].get<int64_t>();
+    if (found > step) continue;
+    if (found != records.step) records.layers.clear();
+    records.step = found;
+    records.layers.push_back(line);
+  }
+  if (records.layers.empty()) {
+    throw DataError(fmt::format("'{}' has no record up to step {}", records.file, step),
+                    "experts are recorded by runs of models with Mixture-of-Experts layers, at "
+                    "each logged step");
+  }
+  return records;
+}
+
+std::string expert_json(const ExpertRecords& records) {
+  Json layers = Json::array();
+  for (const std::string& layer : records.layers) layers.push_back(Json::parse(layer));
+  return Json{{"file", records.file}, {"step", records.step}, {"layers", layers}}.dump();
+}
+
+std::string expert_text(const ExpertRecords& records) {
+  std::vector<std::vector<std::string>> rows{{"MoE layer", "experts", "load min", "mean", "max",
+                                              "load CV", "load entropy", "router entropy", "dead",
+                                              "dropped"}};
+  std::string shares;
+  for (const std::string& layer : records.layers) {
+    const Json record = Json::parse(layer);
+    rows.push_back({record["layer"].get<std::string>(), std::to_string(loads_of(record).size()),
+                    number_text(record, "load_min", 1), number_text(record, "load_mean", 1),
+                    number_text(record, "load_max", 1), number_text(record, "load_cv", 3),
+                    number_text(record, "load_entropy", 3),
+                    number_text(record, "router_entropy", 3),
+                    number_text(record, "dead_experts", 0), number_text(record, "dropped", 4)});
+    shares += shares_text(record);
+  }
+  return fmt::format("{}, step {}\n{}\nshare of the choices, by expert\n{}", records.file,
+                     records.step, text_table(rows), shares);
+}
+
+}  // namespace shoal

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shoal {
+
+/// What experts.jsonl tells of one step: one JSON object a Mixture-of-Experts layer.
+struct ExpertRecords {
+  std::string file;
+  int64_t step = 0;
+  std::vector<std::string> layers;  ///< JSON texts, in the file's order
+};
+
+/// The records of the last logged step at or before `step` of the run that the checkpoint at `path`
+/// belongs to. Throws DataError, naming the file and the line, if there is none.
+ExpertRecords read_expert_records(const std::string& checkpoint_path, int64_t step);
+
+/// One JSON object, without line end.
+std::string expert_json(const ExpertRecords& records);
+/// A table of the layers, and the share of the choices each expert got.
+std::string expert_text(const ExpertRecords& records);
+
+}  // namespace shoal
