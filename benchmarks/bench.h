@@ -94,7 +94,7 @@ class Report {
  public:
   Report(const std::string& benchmark, int argc, char** argv) {
     std::string command;
-    for (int i = 0; i < argc; ++i) command += (i > 0 ? " " : "") + std::string(argv[i]);
+    for (int i = 0; i < argc; ++i) command.append(i > 0 ? " " : "").append(argv[i]);
     char date[32];
     const std::time_t now = std::time(nullptr);
     std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
