@@ -7,6 +7,7 @@
 #include "benchmarks/bench.h"
 #include "parallel/collectives.h"
 #include "parallel/communicator.h"
+#include "runtime/tensor_memory.h"
 
 /// all_to_all of tensors, as layers call it, against the raw library on the
 /// same bytes.
@@ -106,6 +107,7 @@ void run(int argc, char** argv) {
   if (world->size() == 1) {
     throw std::invalid_argument("start it with `mpirun -np 2` or more: one rank exchanges nothing");
   }
+  recycle_tensor_memory();  // as the trainer does; all_to_all returns a new tensor
   torch::NoGradGuard no_grad;
   Report report("all_to_all", argc, argv);
   report.note("ranks", world->size());

@@ -1,93 +1,33 @@
 #include "parallel/gradient_norm.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "runtime/gradients.h"
+
 namespace shoal {
 namespace {
 
-// Elements summed one after another; borders do not move with the number of threads.
-constexpr int64_t kBlock = 16384;
-constexpr int64_t kLanes = 8;
-
-struct BlockSurvey {
-  double square_sum = 0.0;
-  double max_abs = 0.0;
+/// A parameter with a gradient that this rank looks at, and its place among all.
+struct Share {
+  std::vector<Parameter> parameters;
+  std::vector<int64_t> indices;
 };
 
-template <typename T>
-BlockSurvey survey_block(const T* values, int64_t count) {
-  // Several running sums, as one would wait for each addition; the compiler makes them a vector.
-  double squares[kLanes] = {};
-  double most[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const auto value = static_cast<double>(values[i + lane]);
-      squares[lane] += value * value;
-      most[lane] = std::max(most[lane], std::abs(value));
+Share share_of(const std::vector<ParameterGroup>& groups) {
+  Share share;
+  int64_t index = 0;
+  for (const ParameterGroup& group : groups) {
+    for (size_t i = 0; i < group.parameters.size(); ++i, ++index) {
+      const bool is_mine =
+          static_cast<int64_t>(i) % group.replicas->size() == group.replicas->rank();
+      if (!is_mine || !group.parameters[i].tensor.grad().defined()) continue;
+      share.parameters.push_back(group.parameters[i]);
+      share.indices.push_back(index);
     }
   }
-  for (int64_t lane = 0; i < count; ++i, ++lane) {
-    const auto value = static_cast<double>(values[i]);
-    squares[lane] += value * value;
-    most[lane] = std::max(most[lane], std::abs(value));
-  }
-  BlockSurvey survey;
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    survey.square_sum += squares[lane];
-    survey.max_abs = std::max(survey.max_abs, most[lane]);
-  }
-  return survey;
-}
-
-template <typename T>
-BlockSurvey survey_values(const T* values, int64_t count) {
-  const int64_t num_blocks = (count + kBlock - 1) / kBlock;
-  std::vector<BlockSurvey> blocks(static_cast<size_t>(num_blocks));
-  at::parallel_for(0, num_blocks, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * kBlock;
-      blocks[static_cast<size_t>(block)] =
-          survey_block(values + first, std::min(kBlock, count - first));
-    }
-  });
-  BlockSurvey survey;
-  for (const BlockSurvey& block : blocks) {
-    survey.square_sum += block.square_sum;
-    survey.max_abs = std::max(survey.max_abs, block.max_abs);
-  }
-  return survey;
-}
-
-BlockSurvey survey_tensor(const torch::Tensor& gradient) {
-  if (gradient.device().is_cpu()) {
-    const torch::Tensor dense = gradient.contiguous();
-    if (dense.scalar_type() == torch::kFloat) {
-      return survey_values(dense.const_data_ptr<float>(), dense.numel());
-    }
-    if (dense.scalar_type() == torch::kDouble) {
-      return survey_values(dense.const_data_ptr<double>(), dense.numel());
-    }
-  }
-  if (gradient.numel() == 0) return {};
-  const torch::Tensor wide = gradient.to(torch::kDouble);
-  return {wide.square().sum().item<double>(), wide.abs().max().item<double>()};
-}
-
-bool is_finite(const torch::Tensor& tensor) { return at::isfinite(tensor).all().item<bool>(); }
-
-/// The name to blame in a tensor that holds a non-finite number.
-std::string name_nonfinite(const Parameter& parameter, const torch::Tensor& gradient) {
-  if (!parameter.is_stacked()) return parameter.name;
-  for (size_t row = 0; row < parameter.unit_ids.size(); ++row) {
-    if (is_finite(gradient[static_cast<int64_t>(row)])) continue;
-    return name_of_unit(parameter.name, parameter.unit_ids[row]);
-  }
-  return parameter.name;
+  return share;
 }
 
 double agreed(Communicator& world, double value, ReduceOp op) {
@@ -100,37 +40,34 @@ double agreed(Communicator& world, double value, ReduceOp op) {
 }  // namespace
 
 GradientSurvey survey_gradients(const std::vector<ParameterGroup>& groups) {
-  torch::NoGradGuard no_grad;
-  GradientSurvey total;
-  int64_t index = 0;
-  for (const ParameterGroup& group : groups) {
-    const int64_t rank = group.replicas->rank();
-    for (size_t i = 0; i < group.parameters.size(); ++i, ++index) {
-      const Parameter& parameter = group.parameters[i];
-      const torch::Tensor& gradient = parameter.tensor.grad();
-      const bool is_mine = static_cast<int64_t>(i) % group.replicas->size() == rank;
-      if (!is_mine || !gradient.defined()) continue;
-      const BlockSurvey own = survey_tensor(gradient);
-      total.square_sum += own.square_sum;
-      total.max_abs = std::max(total.max_abs, own.max_abs);
-      // max() passes over NaN; the sum of squares does not, but may overflow in float64.
-      if (std::isfinite(own.square_sum) || !total.nonfinite.empty() || is_finite(gradient)) {
-        continue;
-      }
-      total.nonfinite = name_nonfinite(parameter, gradient);
-      total.nonfinite_index = index;
+  const Share share = share_of(groups);
+  const torch::Tensor sums = square_sums(share.parameters).to(torch::kCPU);
+  const double* sum = sums.const_data_ptr<double>();
+  GradientSurvey survey;
+  for (size_t i = 0; i < share.parameters.size(); ++i) {
+    survey.square_sum += sum[i];
+    if (std::isfinite(sum[i]) || !survey.nonfinite.empty()) continue;
+    // A sum of float64 squares may overflow though every gradient is finite.
+    if (const auto name = first_non_finite({share.parameters[i]})) {
+      survey.nonfinite = *name;
+      survey.nonfinite_index = share.indices[i];
     }
   }
-  if (!total.nonfinite.empty()) total.max_abs = std::numeric_limits<double>::infinity();
-  return total;
+  return survey;
 }
 
 double global_norm(const GradientSurvey& survey, Communicator& world) {
   return std::sqrt(agreed(world, survey.square_sum, ReduceOp::kSum));
 }
 
-double global_max_norm(const GradientSurvey& survey, Communicator& world) {
-  return agreed(world, survey.max_abs, ReduceOp::kMax);
+double global_max_norm(const std::vector<ParameterGroup>& groups, Communicator& world) {
+  double most = 0.0;
+  for (const Parameter& parameter : share_of(groups).parameters) {
+    if (parameter.tensor.numel() == 0) continue;
+    const double value = parameter.tensor.grad().abs().max().item<double>();
+    most = std::max(most, std::isnan(value) ? std::numeric_limits<double>::infinity() : value);
+  }
+  return agreed(world, most, ReduceOp::kMax);
 }
 
 std::string first_nonfinite(const GradientSurvey& survey, Communicator& world) {

@@ -12,23 +12,24 @@ namespace shoal {
 /// replica r looks at every size-th one from r on, so that each distinct number is seen once in
 /// the world and no rank does another's work.
 struct GradientSurvey {
-  double square_sum = 0.0;
-  double max_abs = 0.0;
-  std::string nonfinite;  ///< logical name, unit id included, of the first tensor with a NaN or
-                          ///< infinity in this rank's share; empty if there is none
-  int64_t nonfinite_index = 0;  ///< its place in the order of parameters and units
+  double square_sum = 0.0;  ///< of this rank's share
+  /// Logical name, unit id included, of the first tensor with a NaN or infinity in this rank's
+  /// share; empty if there is none.
+  std::string nonfinite;
+  int64_t nonfinite_index = 0;  ///< its place in the order of parameters
 };
 
-/// Local, one pass over the gradients: no collective. Undefined gradients count as zero. Sums run
-/// in float64 in blocks of fixed length, so that neither threads nor vector width change a bit.
+/// Local, one pass over the gradients: no collective. Undefined gradients count as zero. Summed in
+/// float64, in an order that does not depend on threads.
 GradientSurvey survey_gradients(const std::vector<ParameterGroup>& groups);
 
 /// Euclidean norm over all distinct parameters. Collective over `world`, also for a rank without
 /// units; the same bits on all ranks.
 double global_norm(const GradientSurvey& survey, Communicator& world);
 
-/// Largest absolute gradient. Collective over `world`; the same bits on all ranks.
-double global_max_norm(const GradientSurvey& survey, Communicator& world);
+/// Largest absolute gradient; infinity if some gradient is not finite. Collective over `world`; the
+/// same bits on all ranks.
+double global_max_norm(const std::vector<ParameterGroup>& groups, Communicator& world);
 
 /// The first tensor with a non-finite gradient over all ranks, for the log; empty if there is
 /// none. Collective over `world`.

@@ -1,3 +1,4 @@
+#include <c10/util/SmallVector.h>
 #include <mpi.h>
 
 #include <atomic>
@@ -5,6 +6,7 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "parallel/communicator_checks.h"
@@ -17,6 +19,8 @@ namespace {
 
 // Tags of point-to-point messages run through the numbers that every MPI must allow.
 constexpr int kNumTags = 32768;
+// Up to this number no memory is asked for.
+constexpr size_t kInlineMessages = 16;
 
 std::string library_text(int code) {
   char text[MPI_MAX_ERROR_STRING];
@@ -77,24 +81,20 @@ struct CommHandle {
 class ByteRun {
  public:
   explicit ByteRun(int64_t unit_bytes) {
-    if (unit_bytes == 1) return;
     check(MPI_Type_contiguous(static_cast<int>(unit_bytes), MPI_BYTE, &type_),
           "MPI_Type_contiguous");
-    owned_ = true;
     check(MPI_Type_commit(&type_), "MPI_Type_commit");
   }
-  ByteRun(ByteRun&& other) noexcept
-      : type_(other.type_), owned_(std::exchange(other.owned_, false)) {}
+  ByteRun(ByteRun&& other) noexcept : type_(std::exchange(other.type_, MPI_DATATYPE_NULL)) {}
   ByteRun(const ByteRun&) = delete;
   ByteRun& operator=(const ByteRun&) = delete;
   ~ByteRun() {
-    if (owned_ && is_running()) MPI_Type_free(&type_);
+    if (type_ != MPI_DATATYPE_NULL && is_running()) MPI_Type_free(&type_);
   }
   MPI_Datatype get() const { return type_; }
 
  private:
-  MPI_Datatype type_ = MPI_BYTE;
-  bool owned_ = false;
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
 MPI_Datatype reduced_type(const torch::Tensor& tensor) {
@@ -139,10 +139,17 @@ struct Flight {
   RowCounts send_rows;
   RowCounts recv_rows;
   int64_t bytes_per_row = 0;
-  std::vector<MPI_Request> requests;
-  std::vector<int64_t> expected_bytes;  // of the first requests, those that receive
+  c10::SmallVector<MPI_Request, kInlineMessages> requests;
+  c10::SmallVector<int64_t, kInlineMessages> expected_bytes;  // of the requests that receive: first
   WireLayout layout;
   std::vector<ByteRun> types;
+
+  /// The type that moves runs of so many bytes; lives as long as the flight.
+  MPI_Datatype type_of(int64_t unit_bytes) {
+    return unit_bytes == 1 ? MPI_BYTE : types.emplace_back(unit_bytes).get();
+  }
+
+  int tag() const { return static_cast<int>(sequence % kNumTags); }
 
   [[noreturn]] void fail(const char* call, const std::string& text) const {
     throw CommError(std::string(name_of(kind)) + " #" + std::to_string(sequence) + ": " + call +
@@ -178,7 +185,10 @@ struct Flight {
 class MpiCommunicator : public Communicator {
  public:
   /// Owns `comm`.
-  explicit MpiCommunicator(MPI_Comm comm) : comm_(comm), counters_(std::make_shared<Counters>()) {
+  explicit MpiCommunicator(MPI_Comm comm)
+      : handle_(std::make_shared<CommHandle>(comm)),
+        comm_(comm),
+        counters_(std::make_shared<Counters>()) {
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
@@ -224,7 +234,7 @@ class MpiCommunicator : public Communicator {
     auto flight = take_off(Collective::kAllGather, in, {in.size(0)}, rows);
     flight->layout = wire_layout(rows, flight->bytes_per_row);
     const WireLayout& layout = flight->layout;
-    const MPI_Datatype type = flight->types.emplace_back(layout.unit_bytes).get();
+    const MPI_Datatype type = flight->type_of(layout.unit_bytes);
     flight->requests.resize(1);
     flight->check_call(
         MPI_Iallgatherv(in.data_ptr(), layout.counts[static_cast<size_t>(rank_)], type,
@@ -253,7 +263,7 @@ class MpiCommunicator : public Communicator {
     const int64_t num_rows = buffer.dim() == 0 ? 1 : buffer.size(0);
     auto flight = take_off(Collective::kBroadcast, buffer, {num_rows}, {num_rows});
     const WireMessage message = wire_message(num_rows, flight->bytes_per_row);
-    const MPI_Datatype type = flight->types.emplace_back(message.unit_bytes).get();
+    const MPI_Datatype type = flight->type_of(message.unit_bytes);
     flight->requests.resize(1);
     flight->check_call(MPI_Ibcast(buffer.data_ptr(), message.count, type, static_cast<int>(root),
                                   comm_, flight->requests.data()),
@@ -295,45 +305,54 @@ class MpiCommunicator : public Communicator {
     return {std::move(finish), std::move(buffers)};
   }
 
-  // all_to_all is made of messages: MPI_Ialltoallv costs several times as much for small ones,
-  // pairs up wrongly in silence when a rank skips a call, and cannot tell a short message.
+  // all_to_all is made of messages. As MPI_Ialltoallv, a call that some rank skips would pair up
+  // with a later one in silence, and rows that do not arrive would not be missed.
   void exchange_messages(Flight& flight, const char* in, char* out) {
-    const int tag = static_cast<int>(flight.sequence % kNumTags);
-    const std::vector<int64_t> in_at = offsets(flight.send_rows, flight.bytes_per_row);
-    const std::vector<int64_t> out_at = offsets(flight.recv_rows, flight.bytes_per_row);
-    // Each rank begins with its next neighbour, so that no rank is everybody's first.
-    for (int step = 1; step < size_; ++step) {
-      const int peer = (rank_ - step + size_) % size_;
+    const int64_t bytes_per_row = flight.bytes_per_row;
+    const char* own_in = in + bytes_before(rank_, flight.send_rows, bytes_per_row);
+    char* own_out = out + bytes_before(rank_, flight.recv_rows, bytes_per_row);
+
+    // Round the ring of ranks from the neighbour on, so that no rank is everybody's first.
+    char* to = own_out;
+    for (int peer = rank_; peer != (rank_ + 1) % size_;) {
+      if (peer == 0) to = out + bytes_before(size_, flight.recv_rows, bytes_per_row);
+      peer = (peer + size_ - 1) % size_;
       const int64_t rows = flight.recv_rows[static_cast<size_t>(peer)];
-      const WireMessage message = wire_message(rows, flight.bytes_per_row);
-      const MPI_Datatype type = flight.types.emplace_back(message.unit_bytes).get();
-      flight.expected_bytes.push_back(rows * flight.bytes_per_row);
-      flight.check_call(MPI_Irecv(out + out_at[static_cast<size_t>(peer)], message.count, type,
-                                  peer, tag, comm_, &flight.requests.emplace_back()),
-                        "MPI_Irecv");
+      to -= rows * bytes_per_row;
+      receive(flight, to, rows, peer);
     }
-    for (int step = 1; step < size_; ++step) {
-      const int peer = (rank_ + step) % size_;
-      const int64_t rows = flight.send_rows[static_cast<size_t>(peer)];
-      const WireMessage message = wire_message(rows, flight.bytes_per_row);
-      const MPI_Datatype type = flight.types.emplace_back(message.unit_bytes).get();
-      flight.check_call(MPI_Isend(in + in_at[static_cast<size_t>(peer)], message.count, type, peer,
-                                  tag, comm_, &flight.requests.emplace_back()),
-                        "MPI_Isend");
+    const char* from = own_in;
+    for (int peer = rank_; peer != (rank_ + size_ - 1) % size_;) {
+      from += flight.send_rows[static_cast<size_t>(peer)] * bytes_per_row;
+      peer = (peer + 1) % size_;
+      if (peer == 0) from = in;
+      send(flight, from, flight.send_rows[static_cast<size_t>(peer)], peer);
     }
-    const auto own = static_cast<size_t>(rank_);
-    const auto own_bytes = static_cast<size_t>(flight.send_rows[own] * flight.bytes_per_row);
-    if (own_bytes > 0) std::memcpy(out + out_at[own], in + in_at[own], own_bytes);
+    const int64_t own_bytes = flight.send_rows[static_cast<size_t>(rank_)] * bytes_per_row;
+    if (own_bytes > 0) std::memcpy(own_out, own_in, static_cast<size_t>(own_bytes));
   }
 
-  static std::vector<int64_t> offsets(const RowCounts& rows, int64_t bytes_per_row) {
-    std::vector<int64_t> bytes;
-    int64_t next = 0;
-    for (const int64_t count : rows) {
-      bytes.push_back(next);
-      next += count * bytes_per_row;
-    }
-    return bytes;
+  void receive(Flight& flight, char* to, int64_t rows, int peer) {
+    const WireMessage message = wire_message(rows, flight.bytes_per_row);
+    const MPI_Datatype type = flight.type_of(message.unit_bytes);
+    flight.expected_bytes.push_back(rows * flight.bytes_per_row);
+    flight.requests.push_back(MPI_REQUEST_NULL);
+    flight.check_call(
+        MPI_Irecv(to, message.count, type, peer, flight.tag(), comm_, &flight.requests.back()),
+        "MPI_Irecv");
+  }
+
+  void send(Flight& flight, const char* from, int64_t rows, int peer) {
+    const WireMessage message = wire_message(rows, flight.bytes_per_row);
+    const MPI_Datatype type = flight.type_of(message.unit_bytes);
+    flight.requests.push_back(MPI_REQUEST_NULL);
+    flight.check_call(
+        MPI_Isend(from, message.count, type, peer, flight.tag(), comm_, &flight.requests.back()),
+        "MPI_Isend");
+  }
+
+  static int64_t bytes_before(int rank, const RowCounts& rows, int64_t bytes_per_row) {
+    return std::accumulate(rows.begin(), rows.begin() + rank, int64_t{0}) * bytes_per_row;
   }
 
   std::shared_ptr<CommHandle> handle_;

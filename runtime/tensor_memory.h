@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+namespace shoal {
+
+/// What the recycling of tensor memory has done so far.
+struct TensorMemory {
+  int64_t used_bytes = 0;    ///< held by tensors now
+  int64_t peak_bytes = 0;    ///< most that tensors held at once
+  int64_t cached_bytes = 0;  ///< freed by tensors and kept; never more than peak_bytes
+  int64_t reused = 0;        ///< allocations served from what was kept
+};
+
+/// Makes CPU tensors take their memory from blocks that earlier tensors freed.
+///
+/// A training step frees and asks for the same large tensors again; malloc gives large blocks back
+/// to the system, so each page is faulted in anew, at about the price of filling it. Blocks of
+/// 64 KiB and more are kept by size class (at most an eighth of a block is unused), the last freed
+/// used first. What is kept never exceeds the most that was ever in use: beyond, and before an
+/// allocation fails, all of it is given back. Contents of new tensors stay undefined, as ever.
+/// Once, at the start of a program that trains, before threads make tensors; idempotent.
+void recycle_tensor_memory();
+
+/// All zero unless recycle_tensor_memory was called.
+TensorMemory tensor_memory();
+
+}  // namespace shoal
