@@ -72,6 +72,7 @@ class CountedTask : public Task {
                           Init::zeros());
   }
   TrainOutput train(const TaskBatch&, const StepContext&) override { return {}; }
+  torch::Tensor outputs(const TaskBatch&, const StepContext&) override { return {}; }
   EvalSums evaluate(const TaskBatch&, const StepContext&) override { return {}; }
   int64_t head_parameters() const override { return head_.numel(); }
 

@@ -31,8 +31,7 @@ void expect_equal(Overrides overrides) {
 
 TEST(ParallelEqualsSerialMpi, WithNoiseDropsAndCapacity) {
   Overrides overrides = capped("batch_priority");
-  overrides.push_back("model.sparse.token_moe.router={name: importance_score, k: 1, drop: 0.25}");
-  overrides.push_back("model.sparse.channel_moe.router.noise=gaussian");
+  for (const std::string& override : noisy()) overrides.push_back(override);
   expect_equal(overrides);
 }
 

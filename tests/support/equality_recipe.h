@@ -51,6 +51,15 @@ inline std::vector<std::string> capped(const std::string& order) {
   return overrides;
 }
 
+/// Overrides: importance-score routing with drops in the token stage, noise in both.
+inline std::vector<std::string> noisy() {
+  std::vector<std::string> overrides;
+  overrides.emplace_back(
+      "model.sparse.token_moe.router={name: importance_score, k: 1, drop: 0.25}");
+  overrides.emplace_back("model.sparse.channel_moe.router.noise=gaussian");
+  return overrides;
+}
+
 /// An override: importance and load loss of this scope in the channel stage, with noise.
 inline std::string losses(const std::string& scope) {
   return fmt::format(

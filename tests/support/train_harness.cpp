@@ -27,9 +27,7 @@ void put(Tensors& tensors, const Parameter& parameter, const torch::Tensor& valu
 // name, newline, sizes, newline, float64 bytes.
 std::string pack(const std::string& name, const torch::Tensor& value) {
   const torch::Tensor bytes = value.to(torch::kFloat64).contiguous();
-  std::string text = name + "\n" + std::to_string(bytes.dim());
-  for (const int64_t size : bytes.sizes()) text += " " + std::to_string(size);
-  text += "\n";
+  std::string text = fmt::format("{}\n{} {}\n", name, bytes.dim(), fmt::join(bytes.sizes(), " "));
   text.append(static_cast<const char*>(bytes.data_ptr()), static_cast<size_t>(bytes.nbytes()));
   return text;
 }

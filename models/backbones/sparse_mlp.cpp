@@ -1,0 +1,80 @@
+#include "models/backbones/sparse_mlp.h"
+
+#include <string>
+
+#include "models/auxiliary_loss.h"
+#include "models/blocks/mixer_block.h"
+#include "models/patch_grid.h"
+
+// b images on this rank  S tokens  C width
+namespace shoal {
+
+SparseMlp::SparseMlp(const Options& options, const Context& context) : width_(options.width) {
+  const torch::TensorOptions& tensor = context.build.tensor_options;
+  const int64_t tokens = num_patches(context.image, options.patch);
+  stem_ = register_module("stem",
+                          PatchEmbed(context.image.channels, options.patch, options.width, tensor));
+  const int64_t num_blocks = options.dense_blocks + options.sparse_blocks;
+  const int64_t first_sparse = options.positions == Positions::kFirst ? 0 : options.dense_blocks;
+  for (int64_t i = 0; i < num_blocks; ++i) {
+    if (i >= first_sparse && i < first_sparse + options.sparse_blocks) {
+      const std::string path = "blocks." + std::to_string(i);
+      blocks_->push_back(SparseBlock(options.sparse,
+                                     SparseBlockImpl::Sizes{tokens, options.width, options.gelu},
+                                     path, context.build));
+    } else {
+      blocks_->push_back(
+          MixerBlock(MixerBlockImpl::Sizes{tokens, options.width, options.token_hidden,
+                                           options.channel_hidden, options.gelu},
+                     tensor));
+    }
+  }
+  register_module("blocks", blocks_);
+  norm_ = register_module("norm", LayerNorm(options.width, tensor));
+}
+
+ModelOutput SparseMlp::forward(const torch::Tensor& image_bCHW, const StepContext& step) {
+  ModelOutput output;
+  torch::Tensor x_bSC = stem_->forward(image_bCHW);
+  for (const auto& block : *blocks_) {
+    if (auto* dense = block->as<MixerBlockImpl>()) {
+      x_bSC = dense->forward(x_bSC);
+    } else {
+      SparseBlockImpl::Output sparse = block->as<SparseBlockImpl>()->forward(x_bSC, step);
+      x_bSC = sparse.y_BSC;
+      output.auxiliary_loss = add_loss(output.auxiliary_loss, sparse.auxiliary_loss);
+      for (MoeStats& stats : sparse.moe) output.moe.push_back(std::move(stats));
+    }
+  }
+  output.features_bD = norm_->forward(x_bSC).mean(1);
+  return output;
+}
+
+std::vector<MoeStageInfo> SparseMlp::moe_stages() const {
+  std::vector<MoeStageInfo> stages;
+  for (const auto& layer : moe_layers()) {
+    stages.push_back({layer->path(), layer->num_units(), layer->units_per_token()});
+  }
+  return stages;
+}
+
+void SparseMlp::after_step() {
+  for (const auto& layer : moe_layers()) layer->after_step();
+}
+
+std::vector<std::shared_ptr<MoeLayer>> SparseMlp::moe_layers() const {
+  std::vector<std::shared_ptr<MoeLayer>> layers;
+  for (const auto& block : *blocks_) {
+    if (const auto* sparse = block->as<SparseBlockImpl>()) {
+      for (auto& layer : sparse->moe_layers()) layers.push_back(std::move(layer));
+    }
+  }
+  return layers;
+}
+
+namespace {
+const Registration<Backbone, SparseMlp> registered{
+    "sparse_mlp", "all-MLP model with MoE layers for token and channel mixing"};
+}
+
+}  // namespace shoal

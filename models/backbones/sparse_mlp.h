@@ -1,0 +1,84 @@
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "models/backbone.h"
+#include "models/blocks/layer_norm.h"
+#include "models/blocks/mlp.h"
+#include "models/blocks/patch_embed.h"
+#include "models/blocks/sparse_block.h"
+
+// b images on this rank  S tokens  C width
+namespace shoal {
+
+/// Where the sparse blocks stand among the dense ones (Sparse-MLP table 5).
+enum class Positions { kLast, kFirst };
+
+template <>
+struct EnumNames<Positions> {
+  static constexpr std::array names{std::pair{Positions::kLast, "last"},
+                                    std::pair{Positions::kFirst, "first"}};
+};
+
+/// Sparse-MLP without its classifier: stem, L1 dense and L2 sparse blocks,
+/// norm, mean over tokens. Source: Lou et al. 2021, sections 2.3 and 3,
+/// table 8. Defaults are Sparse-B's but for the MoE stages, whose own defaults
+/// hold.
+class SparseMlp : public Backbone {
+ public:
+  struct Options {
+    int64_t patch = 16;
+    int64_t width = 768;
+    int64_t dense_blocks = 10;
+    int64_t token_hidden = 384;
+    int64_t channel_hidden = 3072;
+    int64_t sparse_blocks = 2;
+    Positions positions = Positions::kLast;
+    SparseOptions sparse;
+    Gelu gelu = Gelu::kErf;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("patch", &Options::patch, "side of a patch", at_least(1), unit("pixels")),
+          field("width", &Options::width, "hidden size C", at_least(1)),
+          field("dense_blocks", &Options::dense_blocks, "number of dense blocks L1", at_least(0)),
+          field("token_hidden", &Options::token_hidden, "MLP_S dim D_S of dense blocks",
+                at_least(1)),
+          field("channel_hidden", &Options::channel_hidden, "MLP_C dim D_C of dense blocks",
+                at_least(1)),
+          field("sparse_blocks", &Options::sparse_blocks, "number of sparse blocks L2",
+                at_least(0)),
+          field("positions", &Options::positions, "where the sparse blocks stand"),
+          field("sparse", &Options::sparse, "what a sparse block is made of"),
+          field("gelu", &Options::gelu, "exact (timm) or tanh approximation (flax)")};
+    }
+    void validate(Problems& problems) const {
+      if (sparse_blocks > 0 && sparse.rescale && !sparse.width && width % 2 != 0) {
+        problems.add("sparse.width", "must be set where width is odd");
+      }
+    }
+  };
+
+  SparseMlp(const Options& options, const Context& context);
+  ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) override;
+  int64_t feature_width() const override { return width_; }
+  std::vector<MoeStageInfo> moe_stages() const override;
+  void after_step() override;
+
+ private:
+  std::vector<std::shared_ptr<MoeLayer>> moe_layers() const;
+
+  int64_t width_;
+  PatchEmbed stem_{nullptr};
+  torch::nn::ModuleList blocks_;
+  LayerNorm norm_{nullptr};
+};
+
+}  // namespace shoal
