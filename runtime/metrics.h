@@ -50,7 +50,8 @@ class JsonLines {
 /// out, columns that a record lacks stay empty.
 class CsvTable {
  public:
-  /// Column "step" must be among `columns`; lines after `last_step` are dropped. Throws StorageError.
+  /// Column "step" must be among `columns`; lines after `last_step` are dropped. Throws
+  /// StorageError.
   CsvTable(std::string path, std::vector<std::string> columns, int64_t last_step);
   void write(const MetricsRecord& record);
 

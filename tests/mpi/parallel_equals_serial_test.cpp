@@ -15,7 +15,7 @@ using Overrides = std::vector<std::string>;
 
 // Every rank trains serially too, and compares the whole.
 void expect_equal(Overrides overrides) {
-  overrides.push_back("parallel.expert_ranks=1");
+  overrides.push_back(fmt::format("parallel.expert_ranks={}", 1));
   const TrainingTrace expected =
       train_and_trace(kEqualityRecipe, overrides, 5, make_self_communicator());
   const int64_t world = make_mpi_communicator()->size();

@@ -95,27 +95,33 @@ double largest(const torch::Tensor& value) {
   return value.numel() == 0 ? 0.0 : value.abs().max().item<double>();
 }
 
-void compare(const Tensors& expected, const Tensors& actual, double allowed_global,
-             double tolerance, const std::vector<std::string>& skip, const char* what,
+struct Allowed {
+  const char* what;
+  double absolute;  ///< of every tensor; 0: relative to each tensor's largest magnitude
+  double relative;
+  std::vector<std::string> skip;
+};
+
+void compare(const Tensors& expected, const Tensors& actual, const Allowed& rule,
              std::vector<std::string>& found) {
   for (const auto& [name, value] : expected) {
     const auto other = actual.find(name);
     if (other == actual.end()) {
-      found.push_back(fmt::format("{} {} is missing", what, name));
+      found.push_back(fmt::format("{} {} is missing", rule.what, name));
       continue;
     }
     const bool is_skipped = std::any_of(
-        skip.begin(), skip.end(),
+        rule.skip.begin(), rule.skip.end(),
         [&, &name = name](const auto& part) { return name.find(part) != std::string::npos; });
     if (is_skipped) continue;
-    const double allowed = allowed_global > 0 ? allowed_global : tolerance * largest(value);
+    const double allowed = rule.absolute > 0 ? rule.absolute : rule.relative * largest(value);
     const double apart = largest(value - other->second);
     if (!(apart <= allowed)) {
       found.push_back(
-          fmt::format("{} {} differs by {:.2e}, allowed {:.2e}", what, name, apart, allowed));
+          fmt::format("{} {} differs by {:.2e}, allowed {:.2e}", rule.what, name, apart, allowed));
     }
   }
-  if (actual.size() != expected.size()) found.push_back(fmt::format("{}: other names", what));
+  if (actual.size() != expected.size()) found.push_back(fmt::format("{}: other names", rule.what));
 }
 
 }  // namespace
@@ -165,10 +171,10 @@ std::vector<std::string> differences(const TrainingTrace& expected, const Traini
   for (const auto& [name, value] : expected.gradients) {
     largest_gradient = std::max(largest_gradient, largest(value));
   }
-  compare(expected.gradients, actual.gradients, tolerance * largest_gradient, tolerance, {},
-          "gradient", found);
-  compare(expected.weights, actual.weights, 0.0, tolerance, skip_weights, "weight", found);
-  compare({{"all", expected.outputs}}, {{"all", actual.outputs}}, 0.0, tolerance, {}, "output",
+  compare(expected.gradients, actual.gradients,
+          {"gradient", tolerance * largest_gradient, tolerance, {}}, found);
+  compare(expected.weights, actual.weights, {"weight", 0.0, tolerance, skip_weights}, found);
+  compare({{"all", expected.outputs}}, {{"all", actual.outputs}}, {"output", 0.0, tolerance, {}},
           found);
   for (size_t step = 0; step < expected.losses.size(); ++step) {
     const double apart = std::abs(expected.losses[step] - actual.losses[step]);
