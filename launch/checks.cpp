@@ -115,6 +115,33 @@ void check_topology(const LoadedRecipe& loaded, int64_t world) {
   check_topology(loaded, build_on_meta(loaded.options).backbone->moe_stages(), world);
 }
 
+void check_durations(const LoadedRecipe& loaded) {
+  const Recipe& recipe = loaded.options;
+  config::Diagnostics diagnostics;
+  config::LocatedProblems problems(loaded.document.root, "", diagnostics);
+  // The true length of an epoch needs the data; whether a duration can be counted does not.
+  StepScale scale{.samples_per_epoch = recipe.train.batch, .samples_per_step = recipe.train.batch};
+  const auto count = [&](const char* path, const std::optional<Duration>& duration) {
+    if (!duration || duration->is_time()) return int64_t{1};
+    try {
+      return to_steps(*duration, scale);
+    } catch (const ConfigError& error) {
+      problems.add(path, error.what());
+      return int64_t{1};
+    }
+  };
+  scale.total_steps = count("train.duration", recipe.train.duration);
+  count("train.log_every", recipe.train.log_every);
+  count("evaluate.every", recipe.evaluate.every);
+  count("checkpoint.every", recipe.checkpoint.every);
+  try {
+    Registry<Schedule>::create(recipe.schedule, scale);
+  } catch (const ConfigError& error) {
+    problems.add("schedule", error.what());
+  }
+  diagnostics.throw_if_any();
+}
+
 std::vector<std::string> recipe_notes(const LoadedRecipe& loaded) {
   std::vector<std::string> notes;
   const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());

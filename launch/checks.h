@@ -30,6 +30,9 @@ void check_topology(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>&
 /// The same for the model that the recipe describes.
 void check_topology(const LoadedRecipe& loaded, int64_t world);
 
+/// Refuses durations that this recipe's data cannot count, as tokens of images. Throws ConfigError.
+void check_durations(const LoadedRecipe& loaded);
+
 /// What is allowed but worth knowing; one line each.
 std::vector<std::string> recipe_notes(const LoadedRecipe& loaded);
 

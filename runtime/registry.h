@@ -170,6 +170,7 @@ class Registration {
   Registration(std::string name, std::string doc) {
     using Options = typename Member::Options;
     static_assert(std::is_base_of_v<Base, Member>);
+    static_assert(!std::is_abstract_v<Member>, "some virtual method of the base is not overridden");
     config::MemberInfo info{std::move(name), std::move(doc), &config::type_of<Options>,
                             []() -> std::shared_ptr<void> { return std::make_shared<Options>(); },
                             [](const void* from) -> std::shared_ptr<void> {

@@ -71,6 +71,7 @@ class CountedTask : public Task {
     head_ = add_parameter("head", {4, context.num_classes}, context.build.tensor_options,
                           Init::zeros());
   }
+  torch::Tensor outputs(const TaskBatch&, const StepContext&) override { return {}; }
   TrainOutput train(const TaskBatch&, const StepContext&) override { return {}; }
   torch::Tensor outputs(const TaskBatch&, const StepContext&) override { return {}; }
   EvalSums evaluate(const TaskBatch&, const StepContext&) override { return {}; }
@@ -169,6 +170,18 @@ TEST_F(LookCommands, CheckRefusesBatchesThatAreNotWholeGroups) {
             "command line:1:13: train.batch: batch / accumulate = 4 / 1 = 4 samples are not whole "
             "routing groups of 8 (train.group); try batch 8");
   EXPECT_EQ(mistake({"train.batch=96", "train.accumulate=3"}), "");
+}
+
+TEST_F(LookCommands, CheckRefusesDurationsThatTheDataCannotCount) {
+  EXPECT_EQ(mistake({"train.duration=2Btok"}),
+            "command line:1:16: train.duration: 2Btok cannot be counted in steps: the data has no "
+            "tokens");
+  EXPECT_EQ(mistake({"checkpoint.every=1Ktok"}),
+            "command line:1:18: checkpoint.every: 1Ktok cannot be counted in steps: the data has "
+            "no tokens");
+  EXPECT_EQ(mistake({"schedule.warmup=1Ktok"}),
+            "command line:1:1: schedule: 1Ktok cannot be counted in steps: the data has no tokens");
+  EXPECT_EQ(mistake({"checkpoint.every=10min", "schedule.warmup=5%"}), "");
 }
 
 TEST_F(LookCommands, CheckNotesWhatDependsOnAccumulation) {
