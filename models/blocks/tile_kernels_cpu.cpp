@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "models/blocks/layer_norm.h"
 #include "runtime/cpu_clones.h"
@@ -15,27 +16,52 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
+/// Sixteen values, in as many vector registers as the machine needs for them.
 template <class Real>
-struct Lanes {
-  Real lane[kLanes] = {};
+struct Simd {
+  typedef Real Lanes __attribute__((vector_size(kLanes * sizeof(Real))));
+  using Integer = std::conditional_t<sizeof(Real) == 4, int32_t, int64_t>;
+  typedef Integer Index __attribute__((vector_size(kLanes * sizeof(Integer))));
 
+  Lanes lanes;
+
+  static SHOAL_INLINE Simd load(const Real* from) {
+    Simd result;
+    __builtin_memcpy(&result.lanes, from, sizeof result.lanes);
+    return result;
+  }
+  /// By halves: a chain of additions would wait four cycles for each.
   SHOAL_INLINE Real total() const {
-    Real sum = 0;
-    for (const Real value : lane) sum += value;
-    return sum;
+    Lanes sum = lanes;
+    sum += __builtin_shuffle(sum, Index{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
+    sum += __builtin_shuffle(sum, Index{4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3});
+    sum += __builtin_shuffle(sum, Index{2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1});
+    return sum[0] + sum[1];
   }
 };
 
-/// Sum of term(c) over [0, columns).
-template <class Real, class Term>
-SHOAL_INLINE Real sum_over(int64_t columns, const Term& term) {
-  Lanes<Real> lanes;
+template <class Real>
+SHOAL_INLINE Real sum_of(const Real* x, int64_t columns) {
+  Simd<Real> sum{};
+  int64_t c = 0;
+  for (; c + kLanes <= columns; c += kLanes) sum.lanes += Simd<Real>::load(x + c).lanes;
+  Real rest = 0;
+  for (; c < columns; ++c) rest += x[c];
+  return sum.total() + rest;
+}
+
+/// Sum of squares of x - mean.
+template <class Real>
+SHOAL_INLINE Real square_sum_of(const Real* x, Real mean, int64_t columns) {
+  Simd<Real> sum{};
   int64_t c = 0;
   for (; c + kLanes <= columns; c += kLanes) {
-    for (int64_t i = 0; i < kLanes; ++i) lanes.lane[i] += term(c + i);
+    const auto centred = Simd<Real>::load(x + c).lanes - mean;
+    sum.lanes += centred * centred;
   }
-  for (int64_t i = 0; c < columns; ++c, ++i) lanes.lane[i] += term(c);
-  return lanes.total();
+  Real rest = 0;
+  for (; c < columns; ++c) rest += (x[c] - mean) * (x[c] - mean);
+  return sum.total() + rest;
 }
 
 template <class Real>
@@ -50,13 +76,13 @@ template <class Real>
 SHOAL_INLINE void normalise(const NormParameters<Real>& norm, const Real* x_RC, int64_t rows,
                             Real* y_RC, Real* mean_R, Real* rstd_R) {
   const int64_t columns = norm.columns;
+  const Real share = Real(1) / Real(columns);
   for (int64_t r = 0; r < rows; ++r) {
     const Real* x = x_RC + r * columns;
-    const Real mean = sum_over<Real>(columns, [x](int64_t c) { return x[c]; }) / Real(columns);
-    const Real square =
-        sum_over<Real>(columns, [x, mean](int64_t c) { return (x[c] - mean) * (x[c] - mean); });
+    const Real mean = sum_of(x, columns) * share;
+    const Real variance = square_sum_of(x, mean, columns) * share;
     mean_R[r] = mean;
-    rstd_R[r] = Real(1) / std::sqrt(square / Real(columns) + Real(kLayerNormEps));
+    rstd_R[r] = Real(1) / std::sqrt(variance + Real(kLayerNormEps));
     normalise_row(norm, x, mean, rstd_R[r], y_RC + r * columns);
   }
 }
@@ -69,44 +95,63 @@ SHOAL_INLINE void renormalise(const NormParameters<Real>& norm, const Real* x_RC
   }
 }
 
-// With g = grad * weight and n = (x - mean) * rstd: dx = rstd * (g - mean(g) - n * mean(g n)).
+/// Means over a row of g and of g n.
 template <class Real>
+struct GradientMeans {
+  Real g, gn;
+};
+
+// g = grad * weight, n = (x - mean) * rstd.
+template <class Real>
+SHOAL_INLINE GradientMeans<Real> gradient_means(const NormParameters<Real>& norm, const Real* x,
+                                                const Real* grad, Real mean, Real rstd) {
+  Simd<Real> g_sum{}, gn_sum{};
+  int64_t c = 0;
+  for (; c + kLanes <= norm.columns; c += kLanes) {
+    const auto g = Simd<Real>::load(grad + c).lanes * Simd<Real>::load(norm.weight_C + c).lanes;
+    g_sum.lanes += g;
+    gn_sum.lanes += g * (Simd<Real>::load(x + c).lanes - mean);
+  }
+  Real g_rest = 0, gn_rest = 0;
+  for (; c < norm.columns; ++c) {
+    g_rest += grad[c] * norm.weight_C[c];
+    gn_rest += grad[c] * norm.weight_C[c] * (x[c] - mean);
+  }
+  const Real share = Real(1) / Real(norm.columns);
+  return {(g_sum.total() + g_rest) * share, (gn_sum.total() + gn_rest) * rstd * share};
+}
+
+// dx = rstd * (g - mean(g) - n * mean(g n)).
+template <class Real, bool kResidual>
 SHOAL_INLINE void normalise_row_backward(const NormParameters<Real>& norm,
                                          const NormGradient<Real>& tile, int64_t r) {
   const int64_t columns = norm.columns;
   const Real* x = tile.x_RC + r * columns;
   const Real* grad = tile.grad_RC + r * columns;
-  const Real* residual = tile.residual_RC == nullptr ? nullptr : tile.residual_RC + r * columns;
-  const Real* __restrict__ weight = norm.weight_C;
+  const Real* residual = kResidual ? tile.residual_RC + r * columns : nullptr;
   Real* dx = tile.dx_RC + r * columns;
   Real* __restrict__ weight_grad = tile.weight_grad_C;
   Real* __restrict__ bias_grad = tile.bias_grad_C;
+  const Real* __restrict__ weight = norm.weight_C;
   const Real mean = tile.mean_R[r], rstd = tile.rstd_R[r];
+  const GradientMeans<Real> means = gradient_means(norm, x, grad, mean, rstd);
+#pragma GCC ivdep
   for (int64_t c = 0; c < columns; ++c) {
-    weight_grad[c] += grad[c] * (x[c] - mean) * rstd;
+    const Real n = (x[c] - mean) * rstd;
+    weight_grad[c] += grad[c] * n;
     bias_grad[c] += grad[c];
-  }
-  const Real g_mean =
-      sum_over<Real>(columns, [=](int64_t c) { return grad[c] * weight[c]; }) / Real(columns);
-  const Real gn_mean =
-      sum_over<Real>(columns,
-                     [=](int64_t c) { return grad[c] * weight[c] * ((x[c] - mean) * rstd); }) /
-      Real(columns);
-  if (residual == nullptr) {
-    for (int64_t c = 0; c < columns; ++c) {
-      dx[c] = rstd * (grad[c] * weight[c] - g_mean - (x[c] - mean) * rstd * gn_mean);
-    }
-  } else {
-    for (int64_t c = 0; c < columns; ++c) {
-      dx[c] = residual[c] + rstd * (grad[c] * weight[c] - g_mean - (x[c] - mean) * rstd * gn_mean);
-    }
+    const Real through = rstd * (grad[c] * weight[c] - means.g - n * means.gn);
+    dx[c] = kResidual ? residual[c] + through : through;
   }
 }
 
 template <class Real>
 SHOAL_INLINE void normalise_backward(const NormParameters<Real>& norm,
                                      const NormGradient<Real>& tile, int64_t rows) {
-  for (int64_t r = 0; r < rows; ++r) normalise_row_backward(norm, tile, r);
+  for (int64_t r = 0; r < rows; ++r) {
+    tile.residual_RC != nullptr ? normalise_row_backward<Real, true>(norm, tile, r)
+                                : normalise_row_backward<Real, false>(norm, tile, r);
+  }
 }
 
 template <class Real>
@@ -141,8 +186,7 @@ SHOAL_INLINE void column_bias(const Real* x_RC, const Real* bias_C, int64_t rows
 template <class Real>
 SHOAL_INLINE void row_sums(const Real* x_RC, int64_t rows, int64_t columns, Real* sum_R) {
   for (int64_t r = 0; r < rows; ++r) {
-    const Real* x = x_RC + r * columns;
-    sum_R[r] += sum_over<Real>(columns, [x](int64_t c) { return x[c]; });
+    sum_R[r] += sum_of(x_RC + r * columns, columns);
   }
 }
 
