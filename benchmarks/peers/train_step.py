@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""A training step of Sparse-MLP or MLP-Mixer in PyTorch eager: the peer of train_step_bench.
+
+Reads one JSON object with the model's sizes from standard input, prints `ready`, then answers each
+line `N` with the seconds that N training steps took. The model, its losses and its optimizer are
+those of the recipe; experts run as a loop over unbound weights, the fastest eager form measured.
+"""
+import json
+import math
+import sys
+import time
+
+try:
+    import torch
+except ImportError as error:
+    sys.exit(f"no Python PyTorch: {error}")
+import torch.nn.functional as F
+from torch import nn
+
+EPS = 1e-6
+
+
+def mlp(width, hidden):
+    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+
+class MixerBlock(nn.Module):
+    def __init__(self, tokens, width, token_hidden, channel_hidden):
+        super().__init__()
+        self.token_norm, self.channel_norm = nn.LayerNorm(width, EPS), nn.LayerNorm(width, EPS)
+        self.token_mlp, self.channel_mlp = mlp(tokens, token_hidden), mlp(width, channel_hidden)
+
+    def forward(self, x):
+        x = x + self.token_mlp(self.token_norm(x).transpose(1, 2)).transpose(1, 2)
+        return x + self.channel_mlp(self.channel_norm(x)), 0.0
+
+
+class Moe(nn.Module):
+    """Top-k routing with noise 1/E, no limit, importance and load losses by group."""
+
+    def __init__(self, width, hidden, experts, k, drop, weight, group):
+        super().__init__()
+        self.experts, self.k, self.drop, self.weight, self.group = experts, k, drop, weight, group
+        self.router = nn.Parameter(torch.randn(width, experts) / math.sqrt(width))
+        self.w1 = nn.Parameter(torch.empty(experts, width, hidden))
+        self.b1 = nn.Parameter(torch.zeros(experts, hidden))
+        self.w2 = nn.Parameter(torch.empty(experts, hidden, width))
+        self.b2 = nn.Parameter(torch.zeros(experts, width))
+        bound = math.sqrt(6 / (width + hidden))
+        nn.init.uniform_(self.w1, -bound, bound)
+        nn.init.uniform_(self.w2, -bound, bound)
+
+    def balance(self, logits, noisy, value, groups):
+        def cv2(v):
+            return (v * v).mean(-1) / v.mean(-1) ** 2 - 1
+
+        importance = torch.softmax(logits, -1).view(groups, -1, self.experts).sum(1)
+        threshold = noisy.gather(1, value[:, -1:])
+        chance = 0.5 * torch.erfc((threshold - logits) * self.experts / math.sqrt(2))
+        load = chance.view(groups, -1, self.experts).sum(1)
+        return self.weight * (cv2(importance) + cv2(load)).mean()
+
+    def forward(self, x):
+        batch, rows, width = x.shape
+        flat = x.reshape(-1, width)
+        groups = batch // self.group
+        logits = flat @ self.router
+        noisy = logits + torch.randn_like(logits) / self.experts
+        weight, unit = torch.softmax(noisy, -1).topk(self.k, -1)
+        loss = self.balance(logits, noisy, unit, groups)
+        token = torch.arange(flat.shape[0]).repeat_interleave(self.k)
+        weight, unit = weight.flatten(), unit.flatten()
+        if self.drop > 0:  # importance-score routing, k = 1
+            score = weight.view(groups, -1)
+            num_kept = score.shape[1] - math.floor(self.drop * score.shape[1])
+            kept = score.topk(num_kept, 1).indices
+            kept = (kept + torch.arange(groups).unsqueeze(1) * score.shape[1]).flatten()
+            token, weight, unit = token[kept], weight[kept], unit[kept]
+        order = unit.argsort(stable=True)
+        token, weight = token[order], weight[order]
+        counts = unit.bincount(minlength=self.experts).tolist()
+        parts = []
+        for rows_e, w1, b1, w2, b2 in zip(flat[token].split(counts), self.w1.unbind(),
+                                          self.b1.unbind(), self.w2.unbind(), self.b2.unbind()):
+            parts.append(torch.addmm(b2, F.gelu(torch.addmm(b1, rows_e, w1)), w2))
+        out = torch.zeros_like(flat).index_add(0, token, torch.cat(parts) * weight.unsqueeze(1))
+        return out.view(batch, rows, width), loss
+
+
+class SparseBlock(nn.Module):
+    def __init__(self, tokens, width, sparse, group):
+        super().__init__()
+        s1, c1 = sparse["tokens"], sparse["width"]
+        self.channels_in, self.tokens_in = nn.Linear(width, c1), nn.Linear(tokens, s1)
+        self.token_norm, self.channel_norm = nn.LayerNorm(c1, EPS), nn.LayerNorm(c1, EPS)
+        self.moe_s = Moe(s1, **sparse["token_moe"], group=group)
+        self.moe_c = Moe(c1, **sparse["channel_moe"], group=group)
+        self.tokens_out, self.channels_out = nn.Linear(s1, tokens), nn.Linear(c1, width)
+        self.outer_residual = sparse["outer_residual"]
+
+    def forward(self, x):
+        h = self.tokens_in(self.channels_in(x).transpose(1, 2)).transpose(1, 2)
+        token_mix, token_loss = self.moe_s(self.token_norm(h).transpose(1, 2))
+        y = h + token_mix.transpose(1, 2)
+        channel_mix, channel_loss = self.moe_c(self.channel_norm(y))
+        y = y + channel_mix
+        y = self.channels_out(self.tokens_out(y.transpose(1, 2)).transpose(1, 2))
+        return y + x if self.outer_residual else y, token_loss + channel_loss
+
+
+class Model(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        tokens = (o["image"] // o["patch"]) ** 2
+        self.stem = nn.Conv2d(3, o["width"], o["patch"], o["patch"])
+        blocks = [MixerBlock(tokens, o["width"], o["token_hidden"], o["channel_hidden"])
+                  for _ in range(o["dense_blocks"])]
+        blocks += [SparseBlock(tokens, o["width"], o["sparse"], o["group"])
+                   for _ in range(o["sparse_blocks"])]
+        self.blocks = nn.ModuleList(blocks)
+        self.norm, self.head = nn.LayerNorm(o["width"], EPS), nn.Linear(o["width"], o["classes"])
+
+    def forward(self, image):
+        x = self.stem(image).flatten(2).transpose(1, 2)
+        loss = 0.0
+        for block in self.blocks:
+            x, extra = block(x)
+            loss = loss + extra
+        return self.head(self.norm(x).mean(1)), loss
+
+
+def main():
+    options = json.loads(sys.stdin.readline())
+    torch.set_num_threads(options["threads"])
+    torch.manual_seed(1)
+    model = Model(options)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options["lr"],
+                                  weight_decay=options["weight_decay"], fused=True)
+    image = torch.randn(options["batch"], 3, options["image"], options["image"])
+    label = torch.randint(options["classes"], (options["batch"],))
+
+    def step():
+        logits, extra = model(image)
+        loss = F.cross_entropy(logits, label, label_smoothing=options["label_smoothing"]) + extra
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if options["clip_norm"] > 0:
+            nn.utils.clip_grad_norm_(model.parameters(), options["clip_norm"])
+        optimizer.step()
+
+    step()
+    print("ready", sum(p.numel() for p in model.parameters()), flush=True)
+    for line in sys.stdin:
+        start = time.perf_counter()
+        for _ in range(int(line)):
+            step()
+        print(time.perf_counter() - start, flush=True)
+
+
+if __name__ == "__main__":
+    main()
