@@ -3,6 +3,7 @@
 //
 //   dispatch_bench [--json FILE] [--rounds N] [--shape ID]
 #include <ATen/Parallel.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <map>
 
