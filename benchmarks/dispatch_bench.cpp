@@ -14,6 +14,7 @@
 #include "moe/moe_layer.h"
 #include "moe/routers/top_k.h"
 #include "parallel/rank_grid.h"
+#include "runtime/tensor_memory.h"
 
 // T tokens  D width  E experts  C capacity
 namespace shoal::bench {
@@ -128,6 +129,7 @@ int run(int argc, char** argv) {
   std::map<std::string, std::string> flags;
   for (int i = 1; i < argc; ++i) flags[argv[i]] = i + 1 < argc ? argv[i + 1] : "";
   at::set_num_threads(1);
+  recycle_tensor_memory();
   Report report("dispatch", argc, argv);
   report.note("threads", 1);
   report.note("dtype", "float32");

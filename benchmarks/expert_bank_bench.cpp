@@ -11,6 +11,7 @@
 #include "benchmarks/bench.h"
 #include "benchmarks/moe_shapes.h"
 #include "moe/expert_mlp.h"
+#include "runtime/tensor_memory.h"
 
 // R rows  D width  H hidden width  E experts
 namespace shoal::bench {
@@ -110,6 +111,7 @@ int run(int argc, char** argv) {
   std::map<std::string, std::string> flags;
   for (int i = 1; i < argc; ++i) flags[argv[i]] = i + 1 < argc ? argv[i + 1] : "";
   at::set_num_threads(1);
+  recycle_tensor_memory();
   if (flags.count("--serve") > 0) {
     serve();
     return 0;

@@ -15,8 +15,10 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
 try:
     import torch
 except ImportError:
