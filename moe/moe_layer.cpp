@@ -68,7 +68,8 @@ void check(const Parts& parts, Problems& problems) {
 }
 
 torch::Tensor entropy_sum(const torch::Tensor& prob_TU) {
-  return -torch::xlogy(prob_TU, prob_TU).sum(torch::kFloat64);
+  constexpr double kTiny = 1e-38;  // 0 log 0 is 0
+  return -prob_TU.clamp_min(kTiny).log_().mul_(prob_TU).sum(torch::kFloat64);
 }
 
 /// The sums of MoeStats but those of the losses.

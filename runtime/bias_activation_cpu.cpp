@@ -15,6 +15,7 @@
 // After this pragma, inline functions of other headers are no longer inlined: hot code uses
 // builtins.
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
+#include "runtime/vector_math.h"
 #define SHOAL_INLINE inline __attribute__((always_inline))
 
 namespace shoal {
@@ -25,44 +26,8 @@ constexpr double kInvSqrt2Pi = 0.39894228040143267794;
 constexpr double kSqrt2OverPi = 0.79788456080286535588;
 constexpr double kTanhCubic = 0.044715;
 
-SHOAL_INLINE double exp_of(double x) { return std::exp(x); }
-
-// Clamps and choices are made on bits: branches would keep the loops from being vectorised.
-/// x limited to [-87, 88.3]; a NaN becomes a limit.
-SHOAL_INLINE float limit_exponent(float x) {
-  constexpr int32_t kUpper = __builtin_bit_cast(int32_t, 88.3f);
-  constexpr uint32_t kLower = __builtin_bit_cast(uint32_t, -87.0f);
-  const int32_t bits = __builtin_bit_cast(int32_t, x);
-  const auto below_upper = static_cast<uint32_t>(bits < kUpper ? bits : kUpper);
-  return __builtin_bit_cast(float, below_upper < kLower ? below_upper : kLower);
-}
-
-/// `negative` where x has its sign bit set, else `positive`.
-SHOAL_INLINE float by_sign(float x, float negative, float positive) {
-  const int32_t mask = __builtin_bit_cast(int32_t, x) >> 31;
-  return __builtin_bit_cast(float, (mask & __builtin_bit_cast(int32_t, negative)) |
-                                       (~mask & __builtin_bit_cast(int32_t, positive)));
-}
-
-/// exp within two float32 roundings, for arguments limited to [-87, 88.3]. A NaN gives a number:
-/// callers multiply by x once more.
-SHOAL_INLINE float exp_of(float x) {
-  x = limit_exponent(x);
-  constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  const float shifted = x * 1.44269504f + kShift;
-  const float n = shifted - kShift;
-  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  const int32_t exponent =
-      __builtin_bit_cast(int32_t, shifted) - __builtin_bit_cast(int32_t, kShift);
-  return p * __builtin_bit_cast(float, (exponent + 127) << 23);
-}
+using vector_math::by_sign;
+using vector_math::exp_of;
 
 template <class Real>
 struct Activated {

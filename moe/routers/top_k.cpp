@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "moe/row_softmax.h"
 #include "moe/top_k.h"
 #include "runtime/random.h"
 
@@ -29,7 +30,9 @@ void TopKRouter::check(Problems& problems) const {
 Routing TopKRouter::route(const torch::Tensor& x_TD, const TokenContext& context) {
   Routing routing;
   routing.group_offsets = context.group_offsets;
-  routing.logits_TU = torch::mm(x_TD.to(weight_DU_.scalar_type()), weight_DU_);
+  // The transpose, copied: both products with a matrix this narrow run several times as fast.
+  const torch::Tensor weight_UD = weight_DU_.t().contiguous();
+  routing.logits_TU = torch::mm(x_TD.to(weight_DU_.scalar_type()), weight_UD.t());
   routing.noisy_TU = routing.logits_TU;
   if (context.step.training && noise_std() > 0) {
     const Stream stream{context.step.seed, Purpose::kRouterNoise, context.layer,
@@ -39,8 +42,8 @@ Routing TopKRouter::route(const torch::Tensor& x_TD, const TokenContext& context
     routing.noise_std = noise_std();
     routing.noisy_TU = routing.logits_TU.add(noise_TU, noise_std());
   }
-  const torch::Tensor gate_TU = routing.noisy_TU.softmax(1);
-  routing.prob_TU = routing.noise_std > 0 ? routing.logits_TU.softmax(1) : gate_TU;
+  const torch::Tensor gate_TU = row_softmax(routing.noisy_TU);
+  routing.prob_TU = routing.noise_std > 0 ? row_softmax(routing.logits_TU) : gate_TU;
   routing.choice_TK = top_k(routing.noisy_TU.detach(), options_.k);
   routing.unit_TK = routing.choice_TK;
   routing.weight_TK =
