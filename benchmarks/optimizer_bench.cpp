@@ -1,4 +1,5 @@
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ std::vector<Parameter> make_parameters(const Case& which) {
     weight.requires_grad_();
     weight.mutable_grad() = torch::empty(sizes);
     fill_normal(weight.grad(), {.seed = 2, .layer = layer});
-    parameters.push_back({"p" + std::to_string(layer), weight, 0, {}, {}});
+    parameters.push_back({fmt::format("p{}", layer), weight, 0, {}, {}});
   };
   for (int64_t i = 0; i < which.matrices; ++i) add({which.rows, which.columns});
   for (int64_t i = 0; i < which.vectors; ++i) add({which.columns});

@@ -1,19 +1,23 @@
-// A whole training step (data, forward, backward, gradient sums, clipping, optimizer) of a recipe,
-// beside the same model in Python PyTorch eager, in turns in one run.
+// A whole training step (forward, backward, gradient sums, clipping, optimizer) of a Sparse-MLP
+// recipe, beside the same model in Python PyTorch eager, in turns in one run; data comes from
+// memory.
 //
-// Usage: train_step_bench [RECIPE] [--peer-threads N]... [--rounds N] [--python PROGRAM]
-//                         [--json FILE] [key=value...]
-// Alone it runs with OMP_NUM_THREADS threads; under mpirun with one rank a process, where the peer
-// waits and works on rank 0's side while the ranks wait for it at a barrier.
-
+//   train_step_bench [RECIPE] [--peer-threads N]... [--rounds N] [--python PROGRAM] [--json FILE]
+//                    [key=value...]
+//   mpirun -np N train_step_bench ...     and beside one rank of the same program
+//
+// Threads of a rank: OMP_NUM_THREADS. Peers run on rank 0's machine while all ranks sleep.
 #include <ATen/Parallel.h>
+#include <mpi.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "benchmarks/bench.h"
@@ -122,74 +126,84 @@ nlohmann::json describe(const Recipe& recipe) {
             {"channel_moe", describe_moe(model.sparse.channel_moe.value())}}}};
 }
 
-/// Seconds a step of Python PyTorch takes, and of this program, in turns.
-struct Contest {
-  std::vector<double> own_us;
-  std::map<int64_t, std::vector<double>> peer_us;  ///< by the peer's threads
-};
+/// Microseconds a step, each round, by contender.
+using Times = std::map<std::string, std::vector<double>>;
 
+bool is_under_mpi() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
+
+/// A barrier that leaves the cores to whoever works meanwhile.
+void sleep_until_all_arrive() {
+  if (!is_under_mpi()) return;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  for (int arrived = 0;;) {
+    MPI_Test(&request, &arrived, MPI_STATUS_IGNORE);
+    if (arrived != 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+/// The contenders take turns; between turns all ranks meet.
 class Race {
  public:
-  Race(const Arguments& arguments, const Recipe& recipe, Session& session)
-      : arguments_(arguments), session_(session), world_(*session.grid().world) {
-    if (world_.rank() != 0) return;
-    nlohmann::json model = describe(recipe);
-    for (const int64_t threads : arguments.peer_threads) {
-      model["threads"] = threads;
-      auto peer = std::make_unique<bench::PeerProcess>(
-          std::vector<std::string>{arguments.python, "benchmarks/peers/train_step.py"});
-      const std::string ready = peer->ask(model.dump());
-      std::printf("peer with %ld threads: %s parameters\n", static_cast<long>(threads),
-                  ready.substr(ready.find(' ') + 1).c_str());
-      peers_.emplace(threads, std::move(peer));
-    }
+  Race(const Arguments& arguments, Session& ranks, Session* alone)
+      : arguments_(arguments), ranks_(ranks), alone_(alone) {}
+
+  void add_peer(int64_t threads, nlohmann::json model) {
+    auto peer = std::make_unique<bench::PeerProcess>(
+        std::vector<std::string>{arguments_.python, "benchmarks/peers/train_step.py"});
+    model["threads"] = threads;
+    const std::string answer = peer->ask(model.dump());
+    std::printf("PyTorch eager, %ld threads: %s\n", static_cast<long>(threads), answer.c_str());
+    peers_.emplace("peer_" + std::to_string(threads), std::move(peer));
   }
 
-  /// Collective: all ranks step together; while a peer works, they wait for rank 0.
-  Contest run() {
-    Contest contest;
-    for (int64_t round = -2; round < arguments_.rounds; ++round) {
-      const double own = own_round_us();
-      if (round >= 0) contest.own_us.push_back(own);
-      for (auto& [threads, peer] : peers_) {
-        const double seconds = std::stod(peer->ask(std::to_string(arguments_.steps_per_round)));
-        const double peer_us = seconds * 1e6 / static_cast<double>(arguments_.steps_per_round);
-        if (round >= 0) contest.peer_us[threads].push_back(peer_us);
+  /// Collective.
+  Times run() {
+    for (round_ = -2; round_ < arguments_.rounds; ++round_) {
+      take_turn("shoal", [&] { return seconds_of(ranks_); });
+      if (alone_ != nullptr) take_turn("shoal_one_rank", [&] { return seconds_of(*alone_); });
+      for (auto& [name, peer] : peers_) {
+        take_turn(name, [&] { return std::stod(peer->ask(std::to_string(steps()))); });
       }
+      // Ranks without peers wait here for rank 0 to have had its turns.
+      sleep_until_all_arrive();
     }
-    return contest;
+    return times_;
   }
 
  private:
-  double own_round_us() {
-    world_.barrier();
-    const double seconds =
-        bench::seconds_of([&] { session_.step({}); }, arguments_.steps_per_round);
-    return seconds * 1e6 / static_cast<double>(arguments_.steps_per_round);
+  int64_t steps() const { return arguments_.steps_per_round; }
+  double seconds_of(Session& session) const {
+    return bench::seconds_of([&] { session.step({}); }, steps());
+  }
+  void take_turn(const std::string& name, const std::function<double()>& seconds) {
+    const double us = seconds() * 1e6 / static_cast<double>(steps());
+    if (round_ >= 0) times_[name].push_back(us);
   }
 
   const Arguments& arguments_;
-  Session& session_;
-  Communicator& world_;
-  std::map<int64_t, std::unique_ptr<bench::PeerProcess>> peers_;
+  Session& ranks_;
+  Session* alone_;
+  std::map<std::string, std::unique_ptr<bench::PeerProcess>> peers_;
+  int64_t round_ = 0;
+  Times times_;
 };
 
-void report(const Contest& contest, const Recipe& recipe, bench::Report& out,
-            const std::string& json) {
+void report(const Times& times, const Recipe& recipe, bench::Report& out) {
+  const double own = bench::median(times.at("shoal"));
   const auto images = static_cast<double>(recipe.train.batch);
-  const double own = bench::median(contest.own_us);
-  std::printf("shoal: %.1f ms a step, %.0f images/s\n", own / 1e3, images / own * 1e6);
-  for (const auto& [threads, times] : contest.peer_us) {
-    const double peer = bench::median(times);
-    std::printf("PyTorch eager, %ld threads: %.1f ms, ratio %.2f\n", static_cast<long>(threads),
-                peer / 1e3, peer / own);
-    out.add({{"peer_threads", threads},
-             {"shoal_us", own},
-             {"peer_us", peer},
-             {"ratio", peer / own},
-             {"images_per_second", images / own * 1e6}});
+  for (const auto& [name, turns] : times) {
+    const double us = bench::median(turns);
+    std::printf("%-16s %8.1f ms a step, %6.0f images/s, %.2f of shoal's time\n", name.c_str(),
+                us / 1e3, images / us * 1e6, us / own);
+    out.add({{"contender", name}, {"step_us", us}, {"time_over_shoal", us / own}});
   }
-  out.write(json);
+}
+
+RankGrid make_grid(const Recipe& recipe, std::unique_ptr<Communicator> world) {
+  const int64_t expert_ranks = std::min(recipe.parallel.expert_ranks, world->size());
+  return make_rank_grid(std::move(world), expert_ranks);
 }
 
 int run(int argc, char** argv) {
@@ -198,20 +212,30 @@ int run(int argc, char** argv) {
       {arguments.recipe, arguments.overrides, {}}, config::UnsetVariable::kKeep);
   const Recipe& recipe = loaded.options;
   recycle_tensor_memory();
-  const bool is_mpi = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
-  auto world = is_mpi ? make_mpi_communicator() : make_self_communicator();
-  const bool is_first = world->rank() == 0;
-  const int64_t expert_ranks = std::min(recipe.parallel.expert_ranks, world->size());
-  RankGrid grid = make_rank_grid(std::move(world), expert_ranks);
+  RankGrid grid =
+      make_grid(recipe, is_under_mpi() ? make_mpi_communicator() : make_self_communicator());
+  RankGrid own_grid = make_grid(recipe, make_self_communicator());
+  const bool is_first = grid.world->rank() == 0;
   const StoredImages images(image_shape_of(recipe), open_source(recipe)->num_classes());
   Session session(recipe, images, grid);
-  const Contest contest = Race(arguments, recipe, session).run();
+  std::unique_ptr<Session> alone;
+  if (is_first && grid.world->size() > 1) {
+    alone = std::make_unique<Session>(recipe, images, own_grid);
+  }
+  Race race(arguments, session, alone.get());
+  if (is_first) {
+    std::printf("shoal: %ld parameters\n",
+                static_cast<long>(count_elements(Session(recipe, images, own_grid).parameters())));
+    for (const int64_t threads : arguments.peer_threads) race.add_peer(threads, describe(recipe));
+  }
+  const Times times = race.run();
   if (!is_first) return 0;
   bench::Report out("train_step", argc, argv);
   out.note("recipe", arguments.recipe);
   out.note("ranks", grid.world->size());
   out.note("threads_per_rank", at::get_num_threads());
-  report(contest, recipe, out, arguments.json);
+  report(times, recipe, out);
+  out.write(arguments.json);
   return 0;
 }
 

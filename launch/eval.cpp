@@ -13,6 +13,7 @@
 #include "launch/session.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_load.h"
+#include "runtime/tensor_memory.h"
 
 namespace shoal {
 namespace {
@@ -49,6 +50,7 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
                                         {"", arguments.overrides, recipe_environment(environment)})
           .options;
   set_threads(choose_threads(recipe.run.threads, launch));
+  recycle_tensor_memory();
   RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size());
   const std::unique_ptr<SampleSet> data = open_source(recipe)->open(Split::kValid);
   const BuiltModel model = build_model(recipe, &grid, torch::kCPU);

@@ -13,6 +13,7 @@
 #include "launch/run_records.h"
 #include "launch/trainer.h"
 #include "runtime/device.h"
+#include "runtime/tensor_memory.h"
 
 namespace shoal {
 namespace {
@@ -65,6 +66,7 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   const LoadedRecipe loaded = config::load_options<Recipe>(
       {arguments.recipe, arguments.overrides, recipe_environment(environment)});
   set_threads(choose_threads(loaded.options.run.threads, launch));
+  recycle_tensor_memory();
   const std::unique_ptr<Communicator> world = make_world(launch);
   // A copy for the work: what it owns is gone by the time a failure is reported.
   return run_on_ranks(*world, [&] {

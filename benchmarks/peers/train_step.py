@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A training step of Sparse-MLP or MLP-Mixer in PyTorch eager: the peer of train_step_bench.
 
-Reads one JSON object with the model's sizes from standard input, prints `ready`, then answers each
+Reads one JSON object with the model's sizes from standard input, prints its number of parameters, then answers each
 line `N` with the seconds that N training steps took. The model, its losses and its optimizer are
 those of the recipe; experts run as a loop over unbound weights, the fastest eager form measured.
 """
@@ -149,7 +149,7 @@ def main():
         optimizer.step()
 
     step()
-    print("ready", sum(p.numel() for p in model.parameters()), flush=True)
+    print(sum(p.numel() for p in model.parameters()), "parameters", flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
         for _ in range(int(line)):

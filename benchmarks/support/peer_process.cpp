@@ -1,11 +1,13 @@
 #include "benchmarks/support/peer_process.h"
 
-#include <signal.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 
 namespace shoal::bench {
@@ -21,6 +23,10 @@ PeerProcess::PeerProcess(const std::vector<std::string>& command) {
   if (pid_ == 0) {
     dup2(input[0], STDIN_FILENO);
     dup2(output[1], STDOUT_FILENO);
+    // mpirun binds this process to its cores; the peer may use any.
+    cpu_set_t any;
+    std::memset(&any, 0xff, sizeof(any));
+    sched_setaffinity(0, sizeof(any), &any);
     for (const int end : {input[0], input[1], output[0], output[1]}) close(end);
     std::vector<char*> arguments;
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));

@@ -73,7 +73,6 @@ class CountedTask : public Task {
   }
   torch::Tensor outputs(const TaskBatch&, const StepContext&) override { return {}; }
   TrainOutput train(const TaskBatch&, const StepContext&) override { return {}; }
-  torch::Tensor outputs(const TaskBatch&, const StepContext&) override { return {}; }
   EvalSums evaluate(const TaskBatch&, const StepContext&) override { return {}; }
   int64_t head_parameters() const override { return head_.numel(); }
 
