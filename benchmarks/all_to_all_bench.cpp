@@ -1,23 +1,18 @@
+// all_to_all of tensors, as layers call it, against the raw library on the same bytes.
 #include <mpi.h>
 
 #include <cstdio>
 #include <cstring>
 #include <exception>
 
-#include "benchmarks/bench.h"
+#include "benchmarks/support/program.h"
 #include "parallel/collectives.h"
 #include "parallel/communicator.h"
 #include "runtime/tensor_memory.h"
 
-/// all_to_all of tensors, as layers call it, against the raw library on the
-/// same bytes.
-///
-/// `mpirun -np 2 all_to_all_bench [RESULT.json]`. Each rank sends as many bytes
-/// to each rank, itself included. A round's time is that of its slowest rank.
 namespace shoal::bench {
 namespace {
 
-constexpr int64_t kRounds = 41;
 constexpr int64_t kWarmUpRounds = 5;
 constexpr int64_t kRowFloats = 256;
 // Bytes to each rank.
@@ -58,22 +53,18 @@ double slowest_seconds(const Contender& contender, int64_t calls) {
   return seconds;
 }
 
-std::vector<Timing> time_on_all_ranks(const std::vector<Contender>& contenders, int64_t calls) {
-  std::vector<std::vector<double>> round_us(contenders.size());
-  for (int64_t round = -kWarmUpRounds; round < kRounds; ++round) {
-    for (size_t i = 0; i < contenders.size(); ++i) {
-      const double seconds = slowest_seconds(contenders[i], calls);
-      if (round >= 0) round_us[i].push_back(seconds * 1e6 / static_cast<double>(calls));
-    }
+std::vector<Timing> time_on_all_ranks(const std::vector<Contender>& contenders, int64_t rounds,
+                                      int64_t calls) {
+  std::vector<TimedContender> timed;
+  for (const Contender& contender : contenders) {
+    timed.push_back({contender.name, [&contender, calls] {
+                       return slowest_seconds(contender, calls) * 1e6 / static_cast<double>(calls);
+                     }});
   }
-  std::vector<Timing> timings;
-  for (size_t i = 0; i < contenders.size(); ++i) {
-    timings.push_back(summarise(contenders[i].name, round_us[i]));
-  }
-  return timings;
+  return take_turns(timed, rounds, kWarmUpRounds);
 }
 
-void measure(int64_t bytes_to_each, Communicator& world, Report& report) {
+void measure(int64_t bytes_to_each, int64_t rounds, Communicator& world, Report& report) {
   const int64_t size = world.size();
   const int64_t row_floats = std::min<int64_t>(kRowFloats, bytes_to_each / 4);
   const RowCounts rows(static_cast<size_t>(size), bytes_to_each / 4 / row_floats);
@@ -87,51 +78,46 @@ void measure(int64_t bytes_to_each, Communicator& world, Report& report) {
       {"MPI_Ialltoallv", [&] { raw_nonblocking(raw); }},
       {"memcpy", [&] { std::memcpy(copied.data(), raw.in.data(), raw.in.size()); }}};
   const int64_t calls = std::clamp<int64_t>((1 << 20) / bytes_to_each, 1, 500);
-  const std::vector<Timing> timings = time_on_all_ranks(contenders, calls);
+  const std::vector<Timing> timings = time_on_all_ranks(contenders, rounds, calls);
 
+  if (world.rank() != 0) return;
   nlohmann::json row = {{"bytes_to_each_rank", bytes_to_each}};
   for (const Timing& timing : timings) row[timing.name + "_us"] = timing.median_us;
   const double ratio = timings[0].median_us / timings[1].median_us;
   row["ratio_to_MPI_Alltoallv"] = ratio;
   row["ratio_to_memcpy"] = timings[0].median_us / timings[3].median_us;
   report.add(row);
-  if (world.rank() != 0) return;
   std::printf("%12ld %14.2f %14.2f %14.2f %12.2f %8.2f\n", static_cast<long>(bytes_to_each),
               timings[0].median_us, timings[1].median_us, timings[2].median_us,
               timings[3].median_us, ratio);
   std::fflush(stdout);
 }
 
-void run(int argc, char** argv) {
+void run(int64_t rounds, Report& report) {
   const auto world = make_mpi_communicator();
   if (world->size() == 1) {
     throw std::invalid_argument("start it with `mpirun -np 2` or more: one rank exchanges nothing");
   }
   recycle_tensor_memory();  // as the trainer does; all_to_all returns a new tensor
   torch::NoGradGuard no_grad;
-  Report report("all_to_all", argc, argv);
   report.note("ranks", world->size());
-  report.note("rounds", kRounds);
   if (world->rank() == 0) {
-    std::printf(
-        "%ld ranks, medians of %ld rounds in microseconds\n%12s %14s "
-        "%14s %14s %12s %8s\n",
-        static_cast<long>(world->size()), static_cast<long>(kRounds), "bytes/rank", "all_to_all",
-        "MPI_Alltoallv", "MPI_Ialltoallv", "memcpy", "ratio");
+    std::printf("%ld ranks, medians in microseconds\n%12s %14s %14s %14s %12s %8s\n",
+                static_cast<long>(world->size()), "bytes/rank", "all_to_all", "MPI_Alltoallv",
+                "MPI_Ialltoallv", "memcpy", "ratio");
   }
-  for (const int64_t bytes : kSizes) measure(bytes, *world, report);
-  if (world->rank() == 0) report.write(argc > 1 ? argv[1] : "");
+  for (const int64_t bytes : kSizes) measure(bytes, rounds, *world, report);
 }
 
 }  // namespace
 }  // namespace shoal::bench
 
 int main(int argc, char** argv) {
-  try {
-    shoal::bench::run(argc, argv);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "all_to_all_bench: %s\n", error.what());
-    return 1;
-  }
+  shoal::bench::Program program(
+      "all_to_all",
+      "all_to_all against the raw library on the same bytes, under mpirun. Each rank sends as many "
+      "bytes to each rank, itself included; a turn's time is that of its slowest rank.",
+      41);
+  return program.run(argc, argv,
+                     [&](auto& report) { shoal::bench::run(program.rounds(), report); });
 }

@@ -61,16 +61,20 @@ inline Timing summarise(const std::string& name, const std::vector<double>& roun
   return {name, median(round_us), *least, *most, static_cast<int64_t>(round_us.size())};
 }
 
-/// Times all contenders in turns; results in their order.
-inline std::vector<Timing> time_interleaved(const std::vector<Contender>& contenders,
-                                            const TimingOptions& options = {}) {
+/// A contender that times itself, e.g. in another process: microseconds of one call.
+struct TimedContender {
+  std::string name;
+  std::function<double()> call_us;
+};
+
+/// Lets the contenders take turns; results in their order.
+inline std::vector<Timing> take_turns(const std::vector<TimedContender>& contenders, int64_t rounds,
+                                      int64_t warm_up_rounds) {
   std::vector<std::vector<double>> round_us(contenders.size());
-  for (int64_t round = -options.warm_up_rounds; round < options.rounds; ++round) {
+  for (int64_t round = -warm_up_rounds; round < rounds; ++round) {
     for (size_t i = 0; i < contenders.size(); ++i) {
-      const double seconds = seconds_of(contenders[i].call, options.calls_per_round);
-      if (round >= 0) {
-        round_us[i].push_back(seconds * 1e6 / static_cast<double>(options.calls_per_round));
-      }
+      const double us = contenders[i].call_us();
+      if (round >= 0) round_us[i].push_back(us);
     }
   }
   std::vector<Timing> timings;
@@ -78,6 +82,19 @@ inline std::vector<Timing> time_interleaved(const std::vector<Contender>& conten
     timings.push_back(summarise(contenders[i].name, round_us[i]));
   }
   return timings;
+}
+
+/// Times all contenders in turns; results in their order.
+inline std::vector<Timing> time_interleaved(const std::vector<Contender>& contenders,
+                                            const TimingOptions& options = {}) {
+  const int64_t calls = options.calls_per_round;
+  std::vector<TimedContender> timed;
+  for (const Contender& contender : contenders) {
+    timed.push_back({contender.name, [&contender, calls] {
+                       return seconds_of(contender.call, calls) * 1e6 / static_cast<double>(calls);
+                     }});
+  }
+  return take_turns(timed, options.rounds, options.warm_up_rounds);
 }
 
 /// The processor's name as the system gives it.
@@ -110,6 +127,8 @@ class Report {
 
   /// One measured case; `values` is an object.
   void add(nlohmann::json values) { root_["rows"].push_back(std::move(values)); }
+
+  bool empty() const { return root_["rows"].empty(); }
 
   /// Writes the JSON; an empty path writes nothing. Throws if the file cannot be written.
   void write(const std::string& path) const {

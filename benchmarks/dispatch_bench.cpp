@@ -1,14 +1,9 @@
-// How a MoE layer's time divides: routing, capacity, moving rows, experts. Forward and backward on
-// one rank, one thread; and moving rows by index against the one-hot einsum.
-//
-//   dispatch_bench [--json FILE] [--rounds N] [--shape ID]
+// What moving rows costs of a MoE layer, on one rank and one thread.
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <map>
-
-#include "benchmarks/bench.h"
 #include "benchmarks/moe_shapes.h"
+#include "benchmarks/support/program.h"
 #include "moe/dispatch.h"
 #include "moe/expert_bank.h"
 #include "moe/moe_layer.h"
@@ -126,20 +121,22 @@ void measure(const MoeShape& shape, int64_t rounds, Report& report) {
 }
 
 int run(int argc, char** argv) {
-  std::map<std::string, std::string> flags;
-  for (int i = 1; i < argc; ++i) flags[argv[i]] = i + 1 < argc ? argv[i + 1] : "";
-  at::set_num_threads(1);
-  recycle_tensor_memory();
-  Report report("dispatch", argc, argv);
-  report.note("threads", 1);
-  report.note("dtype", "float32");
-  const int64_t rounds = flags.count("--rounds") > 0 ? std::stoll(flags["--rounds"]) : 15;
-  for (const MoeShape& shape : moe_shapes()) {
-    if (flags.count("--shape") > 0 && flags["--shape"] != shape.id) continue;
-    measure(shape, rounds, report);
-  }
-  report.write(flags.count("--json") > 0 ? flags["--json"] : "");
-  return 0;
+  Program program(
+      "dispatch",
+      "How a MoE layer's time divides, forward and backward on one rank, one thread; and "
+      "moving rows by index against the one-hot einsum.",
+      15);
+  std::string shape_id;
+  program.add("--shape", shape_id, "only this shape, e.g. e4_top2");
+  return program.run(argc, argv, [&](Report& report) {
+    at::set_num_threads(1);
+    recycle_tensor_memory();
+    report.note("threads", 1);
+    report.note("dtype", "float32");
+    for (const MoeShape& shape : chosen_shapes(shape_id)) {
+      measure(shape, program.rounds(), report);
+    }
+  });
 }
 
 }  // namespace

@@ -1,15 +1,12 @@
 // Experts of a MoE layer against one dense MLP of equal FLOPs, forward and backward, one thread.
-//
-//   expert_bank_bench [--json FILE] [--rounds N] [--shape ID]
-//   expert_bank_bench --serve     times one call per line of standard input, for
-//   peers/expert_bank.py
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
-#include <iostream>
-#include <map>
+#include <memory>
 
-#include "benchmarks/bench.h"
 #include "benchmarks/moe_shapes.h"
+#include "benchmarks/support/peer_process.h"
+#include "benchmarks/support/program.h"
 #include "moe/expert_mlp.h"
 #include "runtime/tensor_memory.h"
 
@@ -65,67 +62,56 @@ class Problem {
   ExpertWeights experts_, dense_;
 };
 
-void measure(const MoeShape& shape, int64_t rounds, Report& report) {
-  Problem problem(shape);
-  const std::vector<Timing> timings = time_interleaved(
-      {{"experts", [&] { problem.experts(); }}, {"dense", [&] { problem.dense(); }}},
-      {rounds, 2, 1});
-  const double ratio = timings[0].median_us / timings[1].median_us;
-  const double rate = shape.flop() / timings[0].median_us * 1e-3;
-  std::printf("%-9s experts %8.1f ms  dense %8.1f ms  ratio %.3f  %.1f GFLOP/s\n", shape.id.c_str(),
-              timings[0].median_us * 1e-3, timings[1].median_us * 1e-3, ratio, rate);
-  report.add({{"shape", shape.id},
-              {"experts_us", timings[0].median_us},
-              {"dense_us", timings[1].median_us},
-              {"experts_min_us", timings[0].min_us},
-              {"dense_min_us", timings[1].min_us},
-              {"ratio", ratio},
-              {"experts_gflops", rate},
-              {"rows_per_expert", problem.rows_u()}});
-}
+double us_of(const std::function<void()>& call) { return 1e6 * seconds_of(call, 1); }
 
-/// Lines in: `rows SHAPE` or `experts SHAPE` or `dense SHAPE`. Lines out: JSON.
-void serve() {
-  std::map<std::string, std::unique_ptr<Problem>> problems;
-  std::string what, id;
-  while (std::cin >> what >> id) {
-    for (const MoeShape& shape : moe_shapes()) {
-      if (shape.id != id) continue;
-      auto& problem = problems[id];
-      if (!problem) problem = std::make_unique<Problem>(shape);
-      nlohmann::json answer;
-      if (what == "rows") {
-        answer = {{"rows", problem->rows_u()}, {"width", shape.width}, {"hidden", shape.hidden}};
-      } else {
-        answer = {
-            {"us", 1e6 * seconds_of(
-                             [&] { what == "dense" ? problem->dense() : problem->experts(); }, 1)}};
-      }
-      std::cout << answer.dump() << std::endl;
+void measure(const MoeShape& shape, int64_t rounds, PeerProcess* peer, Report& report) {
+  Problem problem(shape);
+  std::vector<TimedContender> contenders = {
+      {"experts", [&] { return us_of([&] { problem.experts(); }); }},
+      {"dense", [&] { return us_of([&] { problem.dense(); }); }}};
+  if (peer != nullptr) {
+    peer->ask({{"rows", problem.rows_u()}, {"width", shape.width}, {"hidden", shape.hidden}});
+    for (const char* form : {"dense", "unbind", "grouped_mm"}) {
+      contenders.push_back(
+          {fmt::format("python_{}", form), [peer, form] { return peer->ask(form).get<double>(); }});
     }
-    if (what == "drop") problems.erase(id);
   }
+  const std::vector<Timing> timings = take_turns(contenders, rounds, 2);
+  const double yardstick_us = timings[peer == nullptr ? 1 : 2].median_us;
+  std::printf("%-9s %5.1f GFLOP/s; over one dense MLP of %s:", shape.id.c_str(),
+              shape.flop() / timings[0].median_us * 1e-3, peer == nullptr ? "LibTorch" : "Python");
+  for (const Timing& timing : timings) {
+    const double ratio = timing.median_us / yardstick_us;
+    std::printf("  %s %.3f", timing.name.c_str(), ratio);
+    report.add({{"shape", shape.id},
+                {"contender", timing.name},
+                {"median_us", timing.median_us},
+                {"min_us", timing.min_us},
+                {"over_dense", ratio}});
+  }
+  std::printf("\n");
+  std::fflush(stdout);
 }
 
 int run(int argc, char** argv) {
-  std::map<std::string, std::string> flags;
-  for (int i = 1; i < argc; ++i) flags[argv[i]] = i + 1 < argc ? argv[i + 1] : "";
-  at::set_num_threads(1);
-  recycle_tensor_memory();
-  if (flags.count("--serve") > 0) {
-    serve();
-    return 0;
-  }
-  Report report("expert_bank", argc, argv);
-  report.note("threads", 1);
-  report.note("dtype", "float32");
-  const int64_t rounds = flags.count("--rounds") > 0 ? std::stoll(flags["--rounds"]) : 15;
-  for (const MoeShape& shape : moe_shapes()) {
-    if (flags.count("--shape") > 0 && flags["--shape"] != shape.id) continue;
-    measure(shape, rounds, report);
-  }
-  report.write(flags.count("--json") > 0 ? flags["--json"] : "");
-  return 0;
+  Program program(
+      "expert_bank",
+      "Experts of a MoE layer against one dense MLP of equal FLOPs, here and in Python; "
+      "forward and backward, one thread.",
+      15);
+  std::string shape_id, python = "python3";
+  program.add("--shape", shape_id, "only this shape, e.g. e4_top2");
+  program.add("--python", python, "an interpreter that has PyTorch 2.11");
+  return program.run(argc, argv, [&](Report& report) {
+    at::set_num_threads(1);
+    recycle_tensor_memory();
+    report.note("threads", 1);
+    report.note("dtype", "float32");
+    const std::unique_ptr<PeerProcess> peer = PeerProcess::start(python, "expert_bank.py");
+    for (const MoeShape& shape : chosen_shapes(shape_id)) {
+      measure(shape, program.rounds(), peer.get(), report);
+    }
+  });
 }
 
 }  // namespace

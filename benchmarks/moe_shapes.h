@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,16 @@ inline const std::vector<MoeShape>& moe_shapes() {
                                             {"e16_top1", 16, 1, 8192, 384, 1536},
                                             {"e64_top2", 64, 2, 4096, 384, 768}};
   return shapes;
+}
+
+/// The shape of this id; all for "". Throws std::invalid_argument.
+inline std::vector<MoeShape> chosen_shapes(const std::string& id) {
+  std::vector<MoeShape> chosen;
+  for (const MoeShape& shape : moe_shapes()) {
+    if (id.empty() || shape.id == id) chosen.push_back(shape);
+  }
+  if (chosen.empty()) throw std::invalid_argument("no shape is called " + id);
+  return chosen;
 }
 
 /// Standard normal numbers.

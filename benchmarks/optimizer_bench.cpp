@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "benchmarks/bench.h"
+#include "benchmarks/support/program.h"
 #include "runtime/gradients.h"
 #include "runtime/optimizers/adamw.h"
 #include "runtime/optimizers/lamb.h"
@@ -70,7 +70,7 @@ class PlainAdamW {
   int64_t count_ = 0;
 };
 
-void run(const Case& which, Report& report) {
+void run(const Case& which, int64_t rounds, Report& report) {
   const std::vector<Parameter> parameters = make_parameters(which);
   int64_t elements = 0;
   for (const Parameter& p : parameters) elements += p.tensor.numel();
@@ -89,7 +89,7 @@ void run(const Case& which, Report& report) {
                         {"lamb", [&] { lamb.step(1e-5); }},
                         {"adamw_plain", [&] { plain.step(1e-5); }},
                         {"square_sums", [&] { square_sums(parameters); }}},
-                       {.rounds = 15, .warm_up_rounds = 2});
+                       {.rounds = rounds, .warm_up_rounds = 2});
   const double us_a_byte = timings[0].min_us / (8.0 * static_cast<double>(elements));
   const double bytes[] = {8, 28, 40, 28, 4};
   for (size_t i = 0; i < timings.size(); ++i) {
@@ -110,9 +110,11 @@ void run(const Case& which, Report& report) {
 }  // namespace shoal::bench
 
 int main(int argc, char** argv) {
-  shoal::bench::Report report("optimizer", argc, argv);
-  report.note("threads", at::get_num_threads());
-  shoal::bench::run({"tiny", 24, 96, 192, 40}, report);
-  shoal::bench::run({"16M", 64, 512, 512, 200}, report);
-  report.write(argc > 1 ? argv[1] : "");
+  shoal::bench::Program program(
+      "optimizer", "Optimizer steps beside the time that their memory traffic takes.", 15);
+  return program.run(argc, argv, [&](shoal::bench::Report& report) {
+    report.note("threads", at::get_num_threads());
+    shoal::bench::run({"tiny", 24, 96, 192, 40}, program.rounds(), report);
+    shoal::bench::run({"16M", 64, 512, 512, 200}, program.rounds(), report);
+  });
 }

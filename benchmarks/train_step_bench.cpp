@@ -1,27 +1,18 @@
-// A whole training step (forward, backward, gradient sums, clipping, optimizer) of a Sparse-MLP
-// recipe, beside the same model in Python PyTorch eager, in turns in one run; data comes from
-// memory.
-//
-//   train_step_bench [RECIPE] [--peer-threads N]... [--rounds N] [--python PROGRAM] [--json FILE]
-//                    [key=value...]
-//   mpirun -np N train_step_bench ...     and beside one rank of the same program
-//
-// Threads of a rank: OMP_NUM_THREADS. Peers run on rank 0's machine while all ranks sleep.
+// A training step of Shoal beside the same step in Python PyTorch, in turns.
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <mpi.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "benchmarks/bench.h"
 #include "benchmarks/support/peer_process.h"
+#include "benchmarks/support/program.h"
 #include "launch/session.h"
 #include "models/backbones/sparse_mlp.h"
 #include "moe/expert_bank.h"
@@ -33,38 +24,15 @@
 namespace shoal {
 namespace {
 
+constexpr int64_t kStepsPerTurn = 2;
+
 struct Arguments {
   std::string recipe = "configs/sparse_mlp/tiny_cifar10.yaml";
   std::string python = "python3";
-  std::string json;
-  std::vector<int64_t> peer_threads;
+  std::vector<int64_t> peer_threads = {1, 2};
   std::vector<std::string> overrides;
-  int64_t rounds = 20;
-  int64_t steps_per_round = 2;
+  int64_t rounds = 0;
 };
-
-Arguments parse(int argc, char** argv) {
-  Arguments arguments;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const auto value = [&] { return std::string(i + 1 < argc ? argv[++i] : ""); };
-    if (word == "--python") {
-      arguments.python = value();
-    } else if (word == "--json") {
-      arguments.json = value();
-    } else if (word == "--rounds") {
-      arguments.rounds = std::stoll(value());
-    } else if (word == "--peer-threads") {
-      arguments.peer_threads.push_back(std::stoll(value()));
-    } else if (word.find('=') != std::string::npos) {
-      arguments.overrides.push_back(word);
-    } else {
-      arguments.recipe = word;
-    }
-  }
-  if (arguments.peer_threads.empty()) arguments.peer_threads = {1, 2};
-  return arguments;
-}
 
 /// Images in memory, so that steps are timed and not the drawing of images.
 class StoredImages final : public SampleSet {
@@ -126,9 +94,6 @@ nlohmann::json describe(const Recipe& recipe) {
             {"channel_moe", describe_moe(model.sparse.channel_moe.value())}}}};
 }
 
-/// Microseconds a step, each round, by contender.
-using Times = std::map<std::string, std::vector<double>>;
-
 bool is_under_mpi() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
 /// A barrier that leaves the cores to whoever works meanwhile.
@@ -139,65 +104,38 @@ void sleep_until_all_arrive() {
   for (int arrived = 0;;) {
     MPI_Test(&request, &arrived, MPI_STATUS_IGNORE);
     if (arrived != 0) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
 
-/// The contenders take turns; between turns all ranks meet.
-class Race {
- public:
-  Race(const Arguments& arguments, Session& ranks, Session* alone)
-      : arguments_(arguments), ranks_(ranks), alone_(alone) {}
+double us_a_step(Session& session) {
+  return bench::seconds_of([&] { session.step({}); }, kStepsPerTurn) * 1e6 / kStepsPerTurn;
+}
 
-  void add_peer(int64_t threads, nlohmann::json model) {
-    auto peer = std::make_unique<bench::PeerProcess>(
-        std::vector<std::string>{arguments_.python, "benchmarks/peers/train_step.py"});
+using Peers = std::vector<std::unique_ptr<bench::PeerProcess>>;
+
+/// One peer for each number of threads.
+void add_peers(const Arguments& arguments, const Recipe& recipe, Peers& peers,
+               std::vector<bench::TimedContender>& contenders) {
+  nlohmann::json model = describe(recipe);
+  for (const int64_t threads : arguments.peer_threads) {
+    auto peer = bench::PeerProcess::start(arguments.python, "train_step.py");
+    if (peer == nullptr) return;
     model["threads"] = threads;
-    const std::string answer = peer->ask(model.dump());
-    std::printf("PyTorch eager, %ld threads: %s\n", static_cast<long>(threads), answer.c_str());
-    peers_.emplace("peer_" + std::to_string(threads), std::move(peer));
+    std::printf("python: %s parameters\n", peer->ask(model).dump().c_str());
+    contenders.push_back({fmt::format("python_{}_threads", threads),
+                          [peer = peer.get()] { return peer->ask(kStepsPerTurn).get<double>(); }});
+    peers.push_back(std::move(peer));
   }
+}
 
-  /// Collective.
-  Times run() {
-    for (round_ = -2; round_ < arguments_.rounds; ++round_) {
-      take_turn("shoal", [&] { return seconds_of(ranks_); });
-      if (alone_ != nullptr) take_turn("shoal_one_rank", [&] { return seconds_of(*alone_); });
-      for (auto& [name, peer] : peers_) {
-        take_turn(name, [&] { return std::stod(peer->ask(std::to_string(steps()))); });
-      }
-      // Ranks without peers wait here for rank 0 to have had its turns.
-      sleep_until_all_arrive();
-    }
-    return times_;
-  }
-
- private:
-  int64_t steps() const { return arguments_.steps_per_round; }
-  double seconds_of(Session& session) const {
-    return bench::seconds_of([&] { session.step({}); }, steps());
-  }
-  void take_turn(const std::string& name, const std::function<double()>& seconds) {
-    const double us = seconds() * 1e6 / static_cast<double>(steps());
-    if (round_ >= 0) times_[name].push_back(us);
-  }
-
-  const Arguments& arguments_;
-  Session& ranks_;
-  Session* alone_;
-  std::map<std::string, std::unique_ptr<bench::PeerProcess>> peers_;
-  int64_t round_ = 0;
-  Times times_;
-};
-
-void report(const Times& times, const Recipe& recipe, bench::Report& out) {
-  const double own = bench::median(times.at("shoal"));
-  const auto images = static_cast<double>(recipe.train.batch);
-  for (const auto& [name, turns] : times) {
-    const double us = bench::median(turns);
-    std::printf("%-16s %8.1f ms a step, %6.0f images/s, %.2f of shoal's time\n", name.c_str(),
-                us / 1e3, images / us * 1e6, us / own);
-    out.add({{"contender", name}, {"step_us", us}, {"time_over_shoal", us / own}});
+void report(const std::vector<bench::Timing>& timings, const Recipe& recipe, bench::Report& out) {
+  for (const bench::Timing& timing : timings) {
+    const double ratio = timing.median_us / timings[0].median_us;
+    std::printf("%-18s %8.1f ms a step, %6.0f images/s, %.2f of shoal's time\n",
+                timing.name.c_str(), timing.median_us / 1e3,
+                static_cast<double>(recipe.train.batch) / timing.median_us * 1e6, ratio);
+    out.add({{"contender", timing.name}, {"step_us", timing.median_us}, {"over_shoal", ratio}});
   }
 }
 
@@ -206,8 +144,8 @@ RankGrid make_grid(const Recipe& recipe, std::unique_ptr<Communicator> world) {
   return make_rank_grid(std::move(world), expert_ranks);
 }
 
-int run(int argc, char** argv) {
-  const Arguments arguments = parse(argc, argv);
+/// Collective: ranks step together; what rank 0 does alone the others sleep through.
+void measure(const Arguments& arguments, bench::Report& out) {
   const LoadedRecipe loaded = config::load_options<Recipe>(
       {arguments.recipe, arguments.overrides, {}}, config::UnsetVariable::kKeep);
   const Recipe& recipe = loaded.options;
@@ -215,38 +153,50 @@ int run(int argc, char** argv) {
   RankGrid grid =
       make_grid(recipe, is_under_mpi() ? make_mpi_communicator() : make_self_communicator());
   RankGrid own_grid = make_grid(recipe, make_self_communicator());
-  const bool is_first = grid.world->rank() == 0;
   const StoredImages images(image_shape_of(recipe), open_source(recipe)->num_classes());
-  Session session(recipe, images, grid);
+  Session ranks(recipe, images, grid);
+  std::vector<bench::TimedContender> contenders = {{"shoal", [&ranks] {
+                                                      sleep_until_all_arrive();
+                                                      return us_a_step(ranks);
+                                                    }}};
   std::unique_ptr<Session> alone;
-  if (is_first && grid.world->size() > 1) {
+  Peers peers;
+  if (grid.world->rank() == 0) {
     alone = std::make_unique<Session>(recipe, images, own_grid);
+    std::printf("shoal: %ld parameters\n", static_cast<long>(count_elements(alone->parameters())));
+    if (grid.world->size() > 1) {
+      contenders.push_back({"shoal_one_rank", [&alone] { return us_a_step(*alone); }});
+    }
+    add_peers(arguments, recipe, peers, contenders);
   }
-  Race race(arguments, session, alone.get());
-  if (is_first) {
-    std::printf("shoal: %ld parameters\n",
-                static_cast<long>(count_elements(Session(recipe, images, own_grid).parameters())));
-    for (const int64_t threads : arguments.peer_threads) race.add_peer(threads, describe(recipe));
-  }
-  const Times times = race.run();
-  if (!is_first) return 0;
-  bench::Report out("train_step", argc, argv);
+  const auto timings = bench::take_turns(contenders, arguments.rounds, 2);
+  if (grid.world->rank() != 0) return;
   out.note("recipe", arguments.recipe);
   out.note("ranks", grid.world->size());
   out.note("threads_per_rank", at::get_num_threads());
-  report(times, recipe, out);
-  out.write(arguments.json);
-  return 0;
+  report(timings, recipe, out);
+}
+
+int run(int argc, char** argv) {
+  bench::Program program(
+      "train_step",
+      "A training step of a Sparse-MLP recipe (forward, backward, gradient sums, clipping, "
+      "optimizer; data from memory) beside the same model in Python PyTorch eager; under mpirun "
+      "also "
+      "beside one rank. Threads of a rank: OMP_NUM_THREADS.",
+      20);
+  Arguments arguments;
+  program.add("recipe", arguments.recipe, "of a Sparse-MLP");
+  program.add("overrides", arguments.overrides, "key=value");
+  program.add("--python", arguments.python, "an interpreter that has PyTorch 2.11");
+  program.add("--peer-threads", arguments.peer_threads, "threads of the Python peers");
+  return program.run(argc, argv, [&](bench::Report& out) {
+    arguments.rounds = program.rounds();
+    measure(arguments, out);
+  });
 }
 
 }  // namespace
 }  // namespace shoal
 
-int main(int argc, char** argv) {
-  try {
-    return shoal::run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "train_step_bench: %s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return shoal::run(argc, argv); }

@@ -33,7 +33,6 @@ if(SHOAL_TESTS)
   find_package(GTest QUIET)
   shoal_require(GoogleTest GTest_FOUND "${setup_fix} libgtest-dev libgmock-dev.")
 endif()
-find_package(benchmark QUIET)
 
 # LibTorch and Debian's libraries must agree on std::string, or everything links but nothing runs.
 if(NOT DEFINED SHOAL_ABI_AGREES)

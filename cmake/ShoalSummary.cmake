@@ -13,7 +13,6 @@ function(_shoal_tool path without out)
 endfunction()
 _shoal_tool("${SHOAL_CCACHE}" "every build compiles everything (apt-get install ccache)" ccache)
 _shoal_tool("${SHOAL_MOLD}" "the default linker is slower (apt-get install mold)" mold)
-_shoal_tool("${benchmark_DIR}" "no micro-benchmarks (apt-get install libbenchmark-dev)" bench)
 find_program(SHOAL_CLANG_FORMAT clang-format)
 mark_as_advanced(SHOAL_CLANG_FORMAT)
 _shoal_tool("${SHOAL_CLANG_FORMAT}" "lint fails (apt-get install clang-format)" format)
@@ -26,5 +25,4 @@ message(STATUS "Shoal ${PROJECT_VERSION}
    yaml-cpp        ${yaml-cpp_VERSION}, spdlog ${spdlog_VERSION}, fmt ${fmt_VERSION}, OpenSSL ${OPENSSL_VERSION}
    ccache          ${ccache}
    mold            ${mold}
-   benchmark       ${bench}
    clang-format    ${format}")

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """A training step of Sparse-MLP or MLP-Mixer in PyTorch eager: the peer of train_step_bench.
 
-Reads one JSON object with the model's sizes from standard input, prints its number of parameters, then answers each
-line `N` with the seconds that N training steps took. The model, its losses and its optimizer are
-those of the recipe; experts run as a loop over unbound weights, the fastest eager form measured.
+The first line read describes the model. Each line after is a number of training steps; the answer
+is the microseconds of one. The model, its losses and its optimizer are those of the recipe; experts
+run as a loop over unbound weights, the fastest eager form measured.
 """
 import json
 import math
 import sys
 import time
+import warnings
 
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
 try:
     import torch
 except ImportError as error:
-    sys.exit(f"no Python PyTorch: {error}")
+    sys.exit(f"train_step.py: {error}")
 import torch.nn.functional as F
 from torch import nn
 
@@ -130,6 +132,7 @@ class Model(nn.Module):
 
 
 def main():
+    print("ready", flush=True)
     options = json.loads(sys.stdin.readline())
     torch.set_num_threads(options["threads"])
     torch.manual_seed(1)
@@ -149,12 +152,12 @@ def main():
         optimizer.step()
 
     step()
-    print(sum(p.numel() for p in model.parameters()), "parameters", flush=True)
+    print(sum(p.numel() for p in model.parameters()), flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
         for _ in range(int(line)):
             step()
-        print(time.perf_counter() - start, flush=True)
+        print(1e6 * (time.perf_counter() - start) / int(line), flush=True)
 
 
 if __name__ == "__main__":

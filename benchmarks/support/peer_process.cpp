@@ -1,5 +1,6 @@
 #include "benchmarks/support/peer_process.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,27 +12,41 @@
 #include <stdexcept>
 
 namespace shoal::bench {
+namespace {
 
-PeerProcess::PeerProcess(const std::vector<std::string>& command) {
+// mpirun binds this process to its cores; a peer may use any.
+void use_all_cores() {
+  cpu_set_t any;
+  std::memset(&any, 0xff, sizeof(any));
+  sched_setaffinity(0, sizeof(any), &any);
+}
+
+}  // namespace
+
+std::unique_ptr<PeerProcess> PeerProcess::start(const std::string& python,
+                                                const std::string& script) {
+  std::unique_ptr<PeerProcess> peer(new PeerProcess(python, script));
+  if (peer->read_line() == "ready") return peer;
+  std::printf("peers/%s: absent, since '%s' has no PyTorch 2.11 (pip install torch)\n",
+              script.c_str(), python.c_str());
+  return nullptr;
+}
+
+PeerProcess::PeerProcess(const std::string& python, const std::string& script) {
+  const std::string path = SHOAL_BENCHMARK_PEERS "/" + script;
   std::array<int, 2> input{}, output{};
-  if (pipe(input.data()) != 0 || pipe(output.data()) != 0) {
-    throw std::runtime_error("no pipe for " + command.at(0));
+  // Closed in every child: a peer ends when the one end of its input that is left closes.
+  if (pipe2(input.data(), O_CLOEXEC) != 0 || pipe2(output.data(), O_CLOEXEC) != 0) {
+    throw std::runtime_error("no pipe for " + python);
   }
   std::signal(SIGPIPE, SIG_IGN);
   pid_ = fork();
-  if (pid_ < 0) throw std::runtime_error("cannot start " + command.at(0));
+  if (pid_ < 0) throw std::runtime_error("cannot start " + python);
   if (pid_ == 0) {
+    use_all_cores();
     dup2(input[0], STDIN_FILENO);
     dup2(output[1], STDOUT_FILENO);
-    // mpirun binds this process to its cores; the peer may use any.
-    cpu_set_t any;
-    std::memset(&any, 0xff, sizeof(any));
-    sched_setaffinity(0, sizeof(any), &any);
-    for (const int end : {input[0], input[1], output[0], output[1]}) close(end);
-    std::vector<char*> arguments;
-    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    execvp(arguments[0], arguments.data());
+    execlp(python.c_str(), python.c_str(), path.c_str(), nullptr);
     _exit(127);
   }
   close(input[0]);
@@ -47,17 +62,22 @@ PeerProcess::~PeerProcess() {
   waitpid(pid_, &status, 0);
 }
 
-std::string PeerProcess::ask(const std::string& line) {
-  std::fputs((line + "\n").c_str(), to_);
+nlohmann::json PeerProcess::ask(const nlohmann::json& question) {
+  std::fputs((question.dump() + "\n").c_str(), to_);
   std::fflush(to_);
+  const std::string answer = read_line();
+  if (answer.empty()) throw std::runtime_error("the peer process has ended; its message is above");
+  return nlohmann::json::parse(answer);
+}
+
+std::string PeerProcess::read_line() {
   char* text = nullptr;
   size_t capacity = 0;
   const ssize_t length = getline(&text, &capacity, from_);
-  std::string answer = length > 0 ? std::string(text, static_cast<size_t>(length)) : "";
+  std::string line = length > 0 ? std::string(text, static_cast<size_t>(length)) : "";
   std::free(text);
-  if (length <= 0) throw std::runtime_error("the peer process has ended");
-  if (answer.back() == '\n') answer.pop_back();
-  return answer;
+  if (line.ends_with('\n')) line.pop_back();
+  return line;
 }
 
 }  // namespace shoal::bench

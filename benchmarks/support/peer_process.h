@@ -2,28 +2,32 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 namespace shoal::bench {
 
-/// A contender that lives in another process, usually Python: it reads lines from its standard
-/// input and answers each with one line on its standard output.
+/// A contender in Python: a script of benchmarks/peers/ that says `ready`, reads JSON lines from
+/// its standard input and answers each with a JSON line on its standard output.
 class PeerProcess {
  public:
-  /// Starts `command` (program, then arguments) in $PATH. Throws std::runtime_error if it cannot.
-  explicit PeerProcess(const std::vector<std::string>& command);
+  /// Starts `script` with the interpreter `python`. Without a Python that has PyTorch: prints a
+  /// line that says so and returns nullptr.
+  static std::unique_ptr<PeerProcess> start(const std::string& python, const std::string& script);
   PeerProcess(const PeerProcess&) = delete;
   /// Closes its input, which ends it, and waits.
   ~PeerProcess();
 
-  /// Sends a line and returns the answer without its line break. Throws std::runtime_error if the
-  /// process has ended.
-  std::string ask(const std::string& line);
+  /// Throws std::runtime_error if the process has ended.
+  nlohmann::json ask(const nlohmann::json& question);
 
  private:
+  PeerProcess(const std::string& python, const std::string& script);
+  /// Empty at the end of its output.
+  std::string read_line();
+
   pid_t pid_ = -1;
   std::FILE* to_ = nullptr;
   std::FILE* from_ = nullptr;

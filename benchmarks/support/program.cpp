@@ -1,0 +1,51 @@
+#include "benchmarks/support/program.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <utility>
+
+namespace shoal::bench {
+
+Program::Program(std::string name, const std::string& what, int64_t rounds)
+    : name_(std::move(name)),
+      rounds_(rounds),
+      options_(std::make_unique<CLI::App>(what, name_ + "_bench")) {
+  options_->add_option("--rounds", rounds_, "timed turns of each contender")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  options_->add_option("--json", json_, "write the results to this file")->type_name("FILE");
+}
+
+Program::~Program() = default;
+
+void Program::add(const std::string& name, std::string& target, const std::string& what) {
+  options_->add_option(name, target, what)->capture_default_str();
+}
+
+void Program::add(const std::string& name, std::vector<std::string>& targets,
+                  const std::string& what) {
+  options_->add_option(name, targets, what);
+}
+
+void Program::add(const std::string& name, std::vector<int64_t>& targets, const std::string& what) {
+  options_->add_option(name, targets, what)->delimiter(',')->capture_default_str();
+}
+
+int Program::run(int argc, char** argv, const std::function<void(Report&)>& measure) {
+  try {
+    options_->parse(argc, argv);
+    Report report(name_, argc, argv);
+    report.note("rounds", rounds_);
+    measure(report);
+    if (!report.empty()) report.write(json_);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return options_->exit(error);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s_bench: %s\n", name_.c_str(), error.what());
+    return 1;
+  }
+}
+
+}  // namespace shoal::bench

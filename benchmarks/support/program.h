@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "benchmarks/bench.h"
+
+namespace CLI {
+class App;
+}
+
+namespace shoal::bench {
+
+/// The command line of a benchmark: --rounds, --json, and what the program adds.
+class Program {
+ public:
+  /// `name` goes into the report; `rounds` is the default number of timed turns.
+  Program(std::string name, const std::string& what, int64_t rounds);
+  ~Program();
+
+  // Values for `target`, which must outlive run(); a `name` without dashes is a positional.
+  void add(const std::string& name, std::string& target, const std::string& what);
+  void add(const std::string& name, std::vector<std::string>& targets, const std::string& what);
+  void add(const std::string& name, std::vector<int64_t>& targets, const std::string& what);
+
+  int64_t rounds() const { return rounds_; }
+
+  /// Parses, measures and writes the report if it has rows (ranks other than 0 add none). Returns
+  /// the exit status; failures are printed.
+  int run(int argc, char** argv, const std::function<void(Report&)>& measure);
+
+ private:
+  std::string name_;
+  std::string json_;
+  int64_t rounds_;
+  std::unique_ptr<CLI::App> options_;
+};
+
+}  // namespace shoal::bench
