@@ -112,6 +112,7 @@ void measure(const MoeShape& shape, int64_t rounds, Report& report) {
   std::printf("%-9s layer %8.1f ms  dispatch + combine %6.2f ms = %.1f %%  einsum %.1f x as long\n",
               shape.id.c_str(), timings[0].median_us * 1e-3, timings[1].median_us * 1e-3,
               100 * share, faster);
+  std::fflush(stdout);
   report.add({{"shape", shape.id},
               {"layer_us", timings[0].median_us},
               {"dispatch_combine_us", timings[1].median_us},

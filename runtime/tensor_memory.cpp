@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
+#include <map>
 #include <mutex>
-#include <unordered_map>
-#include <vector>
 
 namespace shoal {
 namespace {
@@ -51,29 +51,41 @@ class RecyclingAllocator : public c10::Allocator {
 
   void* take(size_t bytes) {
     if (void* kept = take_kept(bytes)) return kept;
-    void* block = nullptr;
-    try {
-      block = c10::alloc_cpu(sizeof(Header) + bytes);
-    } catch (const c10::Error&) {
-      release_kept();
-      block = c10::alloc_cpu(sizeof(Header) + bytes);
-    }
+    void* block = make_block(sizeof(Header) + bytes);
     static_cast<Header*>(block)->bytes = bytes;
+    const std::lock_guard lock(mutex_);
+    count_used(bytes);
     return static_cast<char*>(block) + sizeof(Header);
   }
 
+  void* make_block(size_t bytes) {
+    try {
+      return c10::alloc_cpu(bytes);
+    } catch (const c10::Error&) {
+      release_kept();
+      return c10::alloc_cpu(bytes);
+    }
+  }
+
+  /// The smallest kept block that fits and is at most a quarter too large, or null.
   void* take_kept(size_t bytes) {
+    if (bytes < kLeastKept) return nullptr;
     const std::lock_guard lock(mutex_);
+    const auto fitting = kept_.lower_bound(bytes);
+    if (fitting == kept_.end() || fitting->first > bytes + bytes / 4) return nullptr;
+    const auto found = std::prev(kept_.upper_bound(fitting->first));  // the last freed of that size
+    const auto [size, block] = *found;
+    kept_.erase(found);
+    memory_.cached_bytes -= static_cast<int64_t>(size);
+    ++memory_.reused;
+    count_used(size);
+    return block.data;
+  }
+
+  /// Under the lock.
+  void count_used(size_t bytes) {
     memory_.used_bytes += static_cast<int64_t>(bytes);
     memory_.peak_bytes = std::max(memory_.peak_bytes, memory_.used_bytes);
-    if (bytes < kLeastKept) return nullptr;
-    std::vector<void*>& kept = kept_[bytes];
-    if (kept.empty()) return nullptr;
-    void* data = kept.back();
-    kept.pop_back();
-    memory_.cached_bytes -= static_cast<int64_t>(bytes);
-    ++memory_.reused;
-    return data;
   }
 
   /// True if the block was kept.
@@ -81,29 +93,38 @@ class RecyclingAllocator : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     memory_.used_bytes -= static_cast<int64_t>(bytes);
     if (bytes < kLeastKept) return false;
-    // What is kept would hold sizes that are not asked for any more.
-    const int64_t room = memory_.peak_bytes - memory_.cached_bytes;
-    if (static_cast<int64_t>(bytes) > room) release_kept_locked();
-    kept_[bytes].push_back(data);
+    kept_.emplace(bytes, Kept{data, ++clock_});
     memory_.cached_bytes += static_cast<int64_t>(bytes);
+    release_longest_kept(memory_.peak_bytes);
     return true;
   }
 
   void release_kept() {
     const std::lock_guard lock(mutex_);
-    release_kept_locked();
+    release_longest_kept(0);
   }
 
-  void release_kept_locked() {
-    for (auto& [bytes, blocks] : kept_) {
-      for (void* data : blocks) c10::free_cpu(static_cast<char*>(data) - sizeof(Header));
-      blocks.clear();
+  /// Under the lock: gives blocks back to the system until at most `limit` bytes are kept.
+  void release_longest_kept(int64_t limit) {
+    while (memory_.cached_bytes > limit) {
+      const auto longest = std::min_element(
+          kept_.begin(), kept_.end(),
+          [](const auto& a, const auto& b) { return a.second.since < b.second.since; });
+      memory_.cached_bytes -= static_cast<int64_t>(longest->first);
+      c10::free_cpu(static_cast<char*>(longest->second.data) - sizeof(Header));
+      kept_.erase(longest);
     }
-    memory_.cached_bytes = 0;
   }
+
+  /// A block that no tensor holds.
+  struct Kept {
+    void* data;
+    uint64_t since;
+  };
 
   std::mutex mutex_;
-  std::unordered_map<size_t, std::vector<void*>> kept_;
+  std::multimap<size_t, Kept> kept_;  // by size
+  uint64_t clock_ = 0;
   TensorMemory memory_;
 };
 

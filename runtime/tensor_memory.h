@@ -16,9 +16,11 @@ struct TensorMemory {
 ///
 /// A training step frees and asks for the same large tensors again; malloc gives large blocks back
 /// to the system, so each page is faulted in anew, at about the price of filling it. Blocks of
-/// 64 KiB and more are kept by size class (at most an eighth of a block is unused), the last freed
-/// used first. What is kept never exceeds the most that was ever in use: beyond, and before an
-/// allocation fails, all of it is given back. Contents of new tensors stay undefined, as ever.
+/// 64 KiB and more are kept for tensors of up to a quarter less, since an expert's rows vary from
+/// step to step. What is kept never exceeds the most that was ever in use, so that both together
+/// stay below twice that: beyond, the longest kept go back to the system, and all of them before an
+/// allocation fails. Tensors made before, or by another allocator, go back where they came from.
+/// Contents of new tensors stay undefined, as ever.
 /// Once, at the start of a program that trains, before threads make tensors; idempotent.
 void recycle_tensor_memory();
 

@@ -30,13 +30,28 @@ TEST_F(TensorMemoryTest, HandsOutTheSamePagesAgain) {
   EXPECT_LT(faults_of_a_tensor(numel - 1000), 100);  // same size class
 }
 
+TEST_F(TensorMemoryTest, HandsOutTheSamePagesToSizesThatVary) {
+  // Two tensors at once, as large as the rows of two experts that share them differently each step.
+  const auto faults_of_a_step = [](int64_t more) {
+    const torch::Tensor other = torch::empty({(4 << 20) - more}, torch::kFloat).fill_(1.0f);
+    return faults_of_a_tensor((4 << 20) + more);
+  };
+  for (int64_t step = 0; step < 40; ++step) {
+    const int64_t faults = faults_of_a_step(step * 7919 % (1 << 19));
+    if (step >= 10) {
+      EXPECT_LT(faults, 100) << "step " << step;
+    }
+  }
+}
+
 TEST_F(TensorMemoryTest, CountsWhatIsUsedAndKept) {
   const TensorMemory before = tensor_memory();
   constexpr int64_t kBytes = 1 << 20;
   {
     const torch::Tensor tensor = torch::empty({kBytes}, torch::kByte);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data_ptr()) % 64, 0u);
-    EXPECT_EQ(tensor_memory().used_bytes, before.used_bytes + kBytes);
+    EXPECT_GE(tensor_memory().used_bytes, before.used_bytes + kBytes);
+    EXPECT_LE(tensor_memory().used_bytes, before.used_bytes + kBytes * 5 / 4);
     EXPECT_GE(tensor_memory().peak_bytes, tensor_memory().used_bytes);
   }
   EXPECT_EQ(tensor_memory().used_bytes, before.used_bytes);
@@ -52,6 +67,28 @@ TEST_F(TensorMemoryTest, KeepsNoMoreThanWasEverInUse) {
     const TensorMemory memory = tensor_memory();
     EXPECT_LE(memory.cached_bytes, memory.peak_bytes);
   }
+}
+
+TEST_F(TensorMemoryTest, CountsNothingForATensorThatCannotBeMade) {
+  torch::empty({1 << 20}, torch::kByte);
+  const int64_t used = tensor_memory().used_bytes;
+  EXPECT_THROW(torch::empty({int64_t{1} << 60}, torch::kByte), c10::Error);
+  EXPECT_EQ(tensor_memory().used_bytes, used);
+  EXPECT_EQ(tensor_memory().cached_bytes, 0) << "all is given back before an allocation fails";
+  EXPECT_LT(tensor_memory().peak_bytes, int64_t{1} << 60);
+}
+
+TEST_F(TensorMemoryTest, TakesNoMemoryThatIsNotItsOwn) {
+  const TensorMemory before = tensor_memory();
+  std::vector<float> values(1 << 20, 2.0f);
+  bool is_freed = false;
+  {
+    const torch::Tensor foreign = torch::from_blob(
+        values.data(), {1 << 20}, [&](void*) { is_freed = true; }, torch::kFloat);
+    EXPECT_EQ(foreign[7].item<float>(), 2.0f);
+  }
+  EXPECT_TRUE(is_freed);
+  EXPECT_EQ(tensor_memory().cached_bytes, before.cached_bytes);
 }
 
 TEST_F(TensorMemoryTest, ServesThreadsAndEmptyTensors) {
