@@ -64,6 +64,9 @@ class DataSource {
   /// Mean and standard deviation a channel, of pixels in [0, 1]: the default
   /// normalisation.
   virtual ChannelStats channel_stats() const = 0;
+  /// What stands against training on one split and judging by the other, at keys of `data`: the
+  /// same records in both. Asked for training only; evaluating on training data is legitimate.
+  virtual void check_training(Problems&) const {}
   /// Opens this split and no other. Throws: DataError if its files are missing
   /// or wrong.
   virtual std::unique_ptr<SampleSet> open(Split split) const = 0;

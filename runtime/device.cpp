@@ -33,6 +33,10 @@ bool has_gpu_file(const std::string& folder) {
   return false;
 }
 
+std::string plugin_path(const DevicePlaces& places) {
+  return places.plugin_path.empty() ? cuda_plugin_path() : places.plugin_path;
+}
+
 c10::Device visible_gpu(int local_rank) {
   const auto count = static_cast<int>(
       at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0);
@@ -69,25 +73,27 @@ void load_cuda_plugin(const std::string& path) {
                   std::string(kUseCpu));
 }
 
+std::string cuda_absence(const DevicePlaces& places) {
+  const std::string plugin = plugin_path(places);
+  if (!fs::exists(plugin)) return "this build has no CUDA plug-in (" + plugin + ")";
+  if (has_gpu_file(places.device_file_folder)) return "";
+  return "this machine has no GPU (no " + places.device_file_folder + "/nvidia0)";
+}
+
 DeviceChoice resolve_device(const std::string& name, int local_rank, const DevicePlaces& places) {
   const c10::Device cpu(c10::DeviceType::CPU);
   if (name == "cpu") return {cpu, "run.device is cpu"};
   if (name != "cuda" && name != "auto") {
     throw ConfigError("run.device: '" + name + "', expected cpu, cuda or auto");
   }
-  const std::string plugin = places.plugin_path.empty() ? cuda_plugin_path() : places.plugin_path;
-  std::string absent;
-  std::string next;
-  if (!fs::exists(plugin)) {
-    absent = "this build has no CUDA plug-in (" + plugin + ")";
-    next = "install the CUDA 13.0 toolkit, run launch/setup and build again, ";
-  } else if (!has_gpu_file(places.device_file_folder)) {
-    absent = "this machine has no GPU (no " + places.device_file_folder + "/nvidia0)";
-    next = "run on a machine with an NVIDIA GPU and its driver, ";
-  }
+  const std::string plugin = plugin_path(places);
+  const std::string absent = cuda_absence(places);
   if (!absent.empty()) {
     if (name == "auto") return {cpu, "run.device is auto, and " + absent};
-    throw Error(ExitCode::kTopology, "device: cuda: " + absent, next + kUseCpu);
+    const char* next = fs::exists(plugin)
+                           ? "run on a machine with an NVIDIA GPU and its driver, "
+                           : "install the CUDA 13.0 toolkit, run launch/setup and build again, ";
+    throw Error(ExitCode::kTopology, "device: cuda: " + absent, std::string(next) + kUseCpu);
   }
   load_cuda_plugin(plugin);
   return {visible_gpu(local_rank), "run.device is " + name};

@@ -17,6 +17,10 @@ struct DeviceChoice {
   std::string reason;  ///< for the log: why this one
 };
 
+/// Why cuda cannot be chosen here: no plug-in, or no GPU device file. Empty if both are there.
+/// Found out without torch and without loading the plug-in.
+std::string cuda_absence(const DevicePlaces& places = {});
+
 /// The device that recipe key `run.device` names: `cpu`, `cuda`, or `auto`.
 ///
 /// `auto` is cuda if the plug-in and a GPU device file exist, else cpu; that is found out without

@@ -99,15 +99,11 @@ std::vector<std::string> CifarSource::Options::paths(Split split) const {
 
 void CifarSource::Options::validate(Problems& problems) const {
   if (classes != 10 && classes != 100) problems.add("classes", "must be 10 or 100");
-  std::set<std::string> train_paths;
-  for (const std::string& file : paths(Split::kTrain)) {
-    if (!train_paths.insert(file).second) problems.add("train.files", file + " is named twice");
-  }
-  std::set<std::string> valid_paths;
-  for (const std::string& file : paths(Split::kValid)) {
-    if (!valid_paths.insert(file).second) problems.add("valid.files", file + " is named twice");
-    if (train_paths.contains(file)) {
-      problems.add("valid.files", file + " is trained on as well; set train.files without it");
+  for (const auto& [split, key] :
+       {std::pair{Split::kTrain, "train.files"}, std::pair{Split::kValid, "valid.files"}}) {
+    std::set<std::string> seen;
+    for (const std::string& file : paths(split)) {
+      if (!seen.insert(file).second) problems.add(key, file + " is named twice");
     }
   }
 }
@@ -118,6 +114,14 @@ ChannelStats CifarSource::channel_stats() const {
   // Over the training images of each set.
   if (options_.classes == 100) return {{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
   return {{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
+}
+
+void CifarSource::check_training(Problems& problems) const {
+  const std::vector<std::string> train = options_.paths(Split::kTrain);
+  for (const std::string& file : options_.paths(Split::kValid)) {
+    if (std::find(train.begin(), train.end(), file) == train.end()) continue;
+    problems.add("valid.files", file + " is trained on as well; set train.files without it");
+  }
 }
 
 std::unique_ptr<SampleSet> CifarSource::open(Split split) const {

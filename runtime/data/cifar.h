@@ -44,8 +44,7 @@ class CifarSource : public DataSource {
           field("train", &Options::train, "what is trained on"),
           field("valid", &Options::valid, "what is evaluated on")};
     }
-    /// Refuses other class counts, a file named twice, and a file in both
-    /// splits.
+    /// Refuses other class counts and a file named twice.
     void validate(Problems& problems) const;
 
     /// The files of a split as they will be opened.
@@ -57,6 +56,8 @@ class CifarSource : public DataSource {
   ImageShape image_shape() const override;
   int64_t num_classes() const override { return options_.classes; }
   ChannelStats channel_stats() const override;
+  /// Refuses a file in both splits.
+  void check_training(Problems& problems) const override;
   std::unique_ptr<SampleSet> open(Split split) const override;
 
  private:

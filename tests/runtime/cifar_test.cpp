@@ -154,16 +154,23 @@ TEST(CifarOptions, DefaultToTheArchivesFolder) {
   EXPECT_THAT(problems_of({}), ElementsAre());
 }
 
-TEST(CifarOptions, RefuseAFileInBothSplits) {
+TEST(CifarOptions, AllowAFileInBothSplitsButForTraining) {
+  const auto training_problems = [](const CifarSource::Options& options) {
+    EXPECT_THAT(problems_of(options), ElementsAre());
+    CollectedProblems problems;
+    CifarSource(options).check_training(problems);
+    return problems.lines;
+  };
   CifarSource::Options options;
+  EXPECT_THAT(training_problems(options), ElementsAre());
   options.path = "data";
   options.train.files = Files{"a.bin", "b.bin"};
   options.valid.files = Files{"c.bin", "./b.bin"};
-  EXPECT_THAT(problems_of(options),
+  EXPECT_THAT(training_problems(options),
               ElementsAre(HasSubstr("valid.files: data/b.bin is trained on")));
   options.train.files.reset();
   options.valid.files = Files{"data_batch_5.bin"};
-  EXPECT_THAT(problems_of(options), ElementsAre(HasSubstr("set train.files without it")));
+  EXPECT_THAT(training_problems(options), ElementsAre(HasSubstr("set train.files without it")));
 }
 
 TEST(CifarOptions, RefuseAFileNamedTwice) {

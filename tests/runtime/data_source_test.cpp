@@ -55,10 +55,10 @@ TEST(DataOptions, BuildTheSourceTheyName) {
   EXPECT_EQ(source->num_classes(), 3);
 }
 
-TEST(DataOptions, PointAtAFileInBothSplits) {
+TEST(DataOptions, PointAtAFileNamedTwice) {
   EXPECT_THAT(mistakes("source: cifar\n"
                        "valid:\n"
-                       "  files: [data_batch_5.bin]\n"),
+                       "  files: [a.bin, a.bin]\n"),
               ElementsAre(HasSubstr("r.yaml:3:10: valid.files: ")));
 }
 
