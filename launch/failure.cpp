@@ -3,8 +3,9 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <thread>
 
 namespace shoal {
@@ -40,6 +41,20 @@ Failure describe_failure(const std::exception_ptr& error, int64_t rank) {
   } catch (...) {
     return line(ExitCode::kInternal, "an exception of unknown type");
   }
+}
+
+// mpirun tells the ranks that are left by SIGCONT at once and by SIGTERM a second later; were this
+// rank to leave before rank 0, mpirun would cut off what rank 0 has to say.
+bool wait_for_end_of_job(std::chrono::milliseconds patience) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGCONT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const std::chrono::seconds whole = std::chrono::duration_cast<std::chrono::seconds>(patience);
+  const std::chrono::nanoseconds rest = patience - whole;
+  const timespec timeout{whole.count(), rest.count()};
+  return sigtimedwait(&signals, nullptr, &timeout) > 0;
 }
 
 ExitCode run_on_ranks(Communicator& world, const std::function<ExitCode()>& work) {

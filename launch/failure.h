@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -18,6 +19,12 @@ struct Failure {
 
 /// Must be called while `error` is not null. Anything that is no shoal::Error is internal (70).
 Failure describe_failure(const std::exception_ptr& error, int64_t rank);
+
+/// For a rank that has failed before it joined the others, whom the same failure probably hit:
+/// waits until the launcher ends the job because a rank has spoken and left. True: that happened,
+/// this rank may leave silently. False: nothing happened within `patience`, so that this rank has
+/// to speak.
+bool wait_for_end_of_job(std::chrono::milliseconds patience);
 
 /// Runs `work` on every rank. If it throws, one rank's failure is printed and the whole job ends
 /// with its exit code, so that peers do not hang: all ranks usually fail alike, so the others give

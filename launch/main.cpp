@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -7,7 +8,6 @@
 #include <iostream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "launch/checkpoint_commands.h"
@@ -31,16 +31,13 @@ void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
   command
       .add_option("overrides", overrides,
                   "key=value sets a key, ~key removes one; the last one wins")
-      ->type_name("[KEY=VALUE ...]");
+      ->type_name("KEY=VALUE");
 }
 
 void add_recipe(CLI::App& command, config::RecipeSource& source) {
   source.environment = recipe_environment(variable);
   command.add_option("recipe", source.path, "recipe file, YAML")->type_name("RECIPE")->required();
-  command
-      .add_option("overrides", source.overrides,
-                  "key=value sets a key, ~key removes one; the last one wins")
-      ->type_name("KEY=VALUE");
+  add_overrides(command, source.overrides);
 }
 
 void add_check(CLI::App& app, Action& action) {
@@ -108,10 +105,7 @@ void add_train(CLI::App& app, Action& action, const std::vector<std::string>& co
   CLI::App* command = app.add_subcommand("train", "Train a recipe, alone or under mpirun or srun");
   const auto arguments = std::make_shared<TrainArguments>();
   arguments->command_line = command_line;
-  command->add_option("recipe", arguments->recipe, "recipe file, YAML")
-      ->type_name("RECIPE")
-      ->required();
-  add_overrides(*command, arguments->overrides);
+  add_recipe(*command, arguments->source);
   command->add_flag("--override", arguments->override_fixed,
                     "resume although the recipe differs from the checkpoint's");
   command->footer(
@@ -150,15 +144,21 @@ void add_inspect(CLI::App& app, Action& action) {
   command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
   CLI::Option* tensors =
       command->add_flag("--tensors", arguments->tensors, "every tensor with its range and norm");
+  CLI::Option* experts =
+      command->add_flag("--experts", arguments->experts,
+                        "how the run's experts were loaded at the checkpoint's step");
+  experts->excludes(tensors);
   command->add_option("--diff", arguments->diff, "compare with this checkpoint, number by number")
       ->type_name("OTHER")
-      ->excludes(tensors);
+      ->excludes(tensors)
+      ->excludes(experts);
   command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
       "Examples:\n"
       "  shoal inspect runs/tiny_cifar10\n"
       "  shoal inspect runs/tiny_cifar10 --best --tensors\n"
+      "  shoal inspect runs/tiny_cifar10 --experts\n"
       "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
   command->callback(
       [&action, arguments] { action = [arguments] { return inspect(*arguments, std::cout); }; });
@@ -263,6 +263,8 @@ ExitCode run(int argc, char** argv) {
   CLI::App app("Shoal trains Mixture-of-Experts models from YAML recipes.", "shoal");
   app.set_version_flag("--version", "shoal " + build_info().version);
   app.footer("`shoal COMMAND --help` tells more.");
+  // One at most, so that `keys train` takes the second word for a key.
+  app.require_subcommand(1);
   Action action;
   add_train(app, action, {argv, argv + argc});
   add_eval(app, action);
@@ -286,15 +288,16 @@ ExitCode run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     refuse(app, error);
   }
-  return action ? action() : ExitCode::kUsage;
+  return action();
 }
 
 /// Prints a failure once for the whole job: what is wrong with a recipe or a command line is wrong
-/// on every rank, so the others let rank 0 speak, whose exit makes mpirun end them.
+/// on every rank, so the others let rank 0 speak.
 ExitCode report(const std::exception_ptr& error) {
+  constexpr std::chrono::seconds kPatience{5};
   const int64_t rank = read_launch_info(variable).rank;
-  if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(5));
   const Failure failure = describe_failure(error, rank);
+  if (rank != 0 && wait_for_end_of_job(kPatience)) return failure.code;
   std::cerr << failure.text << std::endl;
   return failure.code;
 }

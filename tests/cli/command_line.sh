@@ -28,6 +28,11 @@ expect 2 "did you mean '--json'?" ckpt verify run --jsn
 expect 2 "did you mean 'train.batch'?" keys train.bach
 expect 2 "commands: train" zebra
 
+# A key may be called as a command is.
+"$program" keys train | grep -q '^train.batch$' || fail "keys train does not document the section"
+expect 2 "no key is called 'check'" keys check
+expect 10 "'show'" check show
+
 "$program" --help | grep -q 'Subcommands' || fail "--help prints no subcommands"
 for command in train eval check show keys recipes inspect ckpt doctor; do
   "$program" "$command" --help >help || fail "$command --help"
@@ -44,8 +49,16 @@ expect 10 "bad.yaml:1:1: train.batch: required key is missing" show bad.yaml
 expect 10 "none.yaml" check none.yaml
 
 if command -v mpirun >/dev/null; then
-  got=0
-  mpirun --allow-run-as-root --oversubscribe -np 3 "$program" check bad.yaml >copies 2>&1 || got=$?
-  [ "$got" -eq 10 ] || fail "mpirun ended with $got: $(cat copies)"
-  [ "$(grep -c 'train.duration' copies)" -eq 1 ] || fail "not one copy: $(cat copies)"
+  # once CODE TEXT ARGUMENT...: three ranks fail alike, and soon, with one copy of the text.
+  once() {
+    local wanted=$1 text=$2 got=0 began=$SECONDS
+    shift 2
+    mpirun --allow-run-as-root --oversubscribe -np 3 "$program" "$@" >copies 2>&1 || got=$?
+    [ "$got" -eq "$wanted" ] || fail "mpirun '$*' ended with $got: $(cat copies)"
+    [ "$(grep -c -- "$text" copies)" -eq 1 ] || fail "'$*': not one copy: $(cat copies)"
+    [ $((SECONDS - began)) -le 3 ] || fail "'$*' took $((SECONDS - began)) s to fail"
+  }
+  once 10 'train.duration' check bad.yaml
+  once 10 'train.duration' train bad.yaml
+  once 2 'recipe is required' train
 fi

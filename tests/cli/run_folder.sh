@@ -7,6 +7,8 @@ expect 0 "$program" "${short[@]}"
 for name in resolved.yaml env.json summary.json metrics.jsonl metrics.csv experts.jsonl; do
   [ -s "run/$name" ] || fail "run/$name was not written"
 done
+expect 0 "$program" inspect run --experts
+grep -q 'blocks.1.moe_c: 0=' output || fail "inspect --experts shows no shares: $(cat output)"
 python3 -c 'import json; [json.load(open("run/" + n)) for n in ("env.json", "summary.json")]'
 
 expect 10 "$program" "${short[@]}"
