@@ -63,6 +63,7 @@ ExpertRecords read_expert_records(const std::string& checkpoint_path, int64_t st
   std::ifstream stream(records.file);
   std::string line;
   for (int64_t number = 1; std::getline(stream, line); ++number) {
+    if (stream.eof()) break;  // a line without its end is being written, or was cut off by a crash
     const Json record = parse_line(line, records.file, number);
     const auto found = record["step"].get<int64_t>();
     if (found > step) continue;

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "launch/on_rank_zero.h"
 #include "launch/run_lock.h"
 #include "runtime/error.h"
 #include "runtime/file_system.h"
@@ -25,8 +26,8 @@ fs::path first_free(const fs::path& path) {
 
 // Removing the folder of a stranger would be unforgivable: only what looks like a run goes.
 void remove_run(const fs::path& path) {
-  if (!fs::exists(path / "resolved.yaml") && !fs::exists(path / "ckpt") &&
-      !fs::exists(path / "log")) {
+  const bool is_begun = fs::exists(path / "ckpt") && fs::exists(path / "log");
+  if (!fs::exists(path / "resolved.yaml") && !is_begun) {
     throw ConfigError(fmt::format(
         "run.on_existing: '{}' does not look like a run folder, so overwrite leaves it alone; "
         "choose another run.name or remove it by hand",
@@ -65,35 +66,21 @@ RunFolder decide(const fs::path& wanted, OnExisting policy) {
   return folder;
 }
 
-// 'R' resume, 'N' fresh, 'C' refused by the recipe, 'B' busy, 'S' refused by the file system; then
-// the text.
-std::string decide_as_text(const fs::path& wanted, OnExisting policy) {
-  try {
-    const RunFolder folder = decide(wanted, policy);
-    return (folder.resume ? "R" : "N") + folder.path;
-  } catch (const ConfigError& error) {
-    return std::string("C") + error.what();
-  } catch (const Error& error) {
-    return (error.code() == ExitCode::kBusy ? "B" : "S") + std::string(error.what());
-  } catch (const fs::filesystem_error& error) {
-    return std::string("S") + error.what();
-  }
-}
-
 }  // namespace
 
 RunFolder open_run_folder(const std::string& root, const std::string& name, OnExisting policy,
                           Communicator& world) {
-  const std::string own = world.rank() == 0 ? decide_as_text(fs::path(root) / name, policy) : "";
-  const std::string decision = gather_text(world, own)[0];
-  const std::string text = decision.substr(1);
-  if (decision[0] == 'C') throw ConfigError(text);
-  if (decision[0] == 'B') throw Error(ExitCode::kBusy, text);
-  if (decision[0] == 'S') {
-    throw StorageError("the run folder cannot be created: " + text,
-                       "choose a writable folder with run.root=…");
-  }
-  return {text, decision[0] == 'R'};
+  constexpr char kResume = 'r', kBegin = 'b';
+  const std::string decision = on_rank_zero(world, [&] {
+    try {
+      const RunFolder folder = decide(fs::path(root) / name, policy);
+      return (folder.resume ? kResume : kBegin) + folder.path;
+    } catch (const fs::filesystem_error& error) {
+      throw StorageError(std::string("the run folder cannot be created: ") + error.what(),
+                         "choose a writable folder with run.root=…");
+    }
+  });
+  return {decision.substr(1), decision[0] == kResume};
 }
 
 }  // namespace shoal

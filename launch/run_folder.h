@@ -21,8 +21,9 @@ struct RunFolder {
 
 /// Chooses and creates `<root>/<name>`; rank 0 decides, all ranks agree. Collective.
 /// kNew takes the first free of name, name-2, name-3 …; kOverwrite removes what was there.
-/// Throws ConfigError on every rank under kFail when the folder is not empty, StorageError if it
-/// cannot be created.
+/// Throws, on every rank: ConfigError under kFail when the folder is not empty and under kOverwrite
+/// when it holds no run, Error (exit 15) when a job works in what is to be overwritten,
+/// StorageError if the folder cannot be created.
 RunFolder open_run_folder(const std::string& root, const std::string& name, OnExisting policy,
                           Communicator& world);
 

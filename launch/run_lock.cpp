@@ -12,6 +12,8 @@
 #include <system_error>
 #include <utility>
 
+#include "launch/on_rank_zero.h"
+#include "launch/world.h"
 #include "runtime/error.h"
 
 namespace shoal {
@@ -38,12 +40,6 @@ int64_t start_ticks(int64_t pid) {
   int64_t ticks = -1;
   fields >> ticks;
   return fields ? ticks : -1;
-}
-
-std::string own_host() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
-  return name;
 }
 
 bool is_same_file(int file, const std::string& path) {
@@ -75,7 +71,7 @@ bool text_changes(const std::string& path, const std::string& text,
 }  // namespace
 
 LockOwner LockOwner::self() {
-  LockOwner owner{own_host(), read_text("/proc/sys/kernel/random/boot_id"), ::getpid(), 0};
+  LockOwner owner{host_name(), read_text("/proc/sys/kernel/random/boot_id"), ::getpid(), 0};
   while (!owner.boot.empty() && owner.boot.back() == '\n') owner.boot.pop_back();
   owner.started = start_ticks(owner.pid);
   return owner;
@@ -187,20 +183,11 @@ std::unique_ptr<RunLock> lock_run_folder(const std::string& folder, Communicator
                                          FileSystem& files,
                                          const std::function<void(const std::string&)>& warn) {
   std::unique_ptr<RunLock> lock;
-  std::string failure;
-  if (world.rank() == 0) {
-    try {
-      lock = std::make_unique<RunLock>(folder, files, warn);
-    } catch (const Error& error) {
-      failure =
-          fmt::format("{} {}\n{}", static_cast<int>(error.code()), error.what(), error.hint());
-    }
-  }
-  failure = gather_text(world, failure)[0];
-  if (failure.empty()) return lock;
-  const size_t blank = failure.find(' '), line = failure.find('\n');
-  throw Error(static_cast<ExitCode>(std::stoi(failure)),
-              failure.substr(blank + 1, line - blank - 1), failure.substr(line + 1));
+  on_rank_zero(world, [&] {
+    lock = std::make_unique<RunLock>(folder, files, warn);
+    return std::string();
+  });
+  return lock;
 }
 
 }  // namespace shoal
