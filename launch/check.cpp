@@ -43,7 +43,7 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
   const LoadedRecipe loaded =
       config::load_options<Recipe>(arguments.source, config::UnsetVariable::kKeep);
   const int64_t world = arguments.world.value_or(loaded.options.parallel.expert_ranks);
-  check_durations(loaded);
+  check_training(loaded);
   check_topology(loaded, {}, world);  // before the model, whose own rules may hide this one
   const ModelCounts counts = count_parameters(loaded.options);
   check_topology(loaded, counts.stages, world);

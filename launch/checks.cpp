@@ -4,31 +4,13 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 
-#include "models/task.h"
+#include "launch/session.h"
 #include "runtime/config_writer.h"
 #include "runtime/suggest.h"
 
 namespace shoal {
 namespace {
-
-struct MetaModel {
-  std::shared_ptr<Backbone> backbone;
-  std::shared_ptr<Task> task;
-};
-
-MetaModel build_on_meta(const Recipe& recipe) {
-  const std::shared_ptr<DataSource> source = Registry<DataSource>::create(recipe.data.source, {});
-  const bool is_double = recipe.train.precision == Precision::kFloat64;
-  const auto dtype = is_double ? torch::kFloat64 : torch::kFloat32;
-  const BuildContext build{nullptr, torch::TensorOptions().dtype(dtype).device(torch::kMeta)};
-  MetaModel model;
-  model.backbone =
-      Registry<Backbone>::create(recipe.model.backbone, {build, source->image_shape()});
-  model.task = Registry<Task>::create(recipe.task, {model.backbone, build, source->num_classes()});
-  return model;
-}
 
 /// Units of the stage that owns this parameter which one token does not visit, in elements.
 int64_t idle_elements(const Parameter& parameter, const std::vector<MoeStageInfo>& stages) {
@@ -67,13 +49,36 @@ void collect_global_scopes(const config::Node& node, const std::string& path,
   }
 }
 
+void check_durations(const Recipe& recipe, Problems& problems) {
+  // The true length of an epoch needs the data; whether a duration can be counted does not.
+  StepScale scale{.samples_per_epoch = recipe.train.batch, .samples_per_step = recipe.train.batch};
+  const auto count = [&](const char* path, const std::optional<Duration>& duration) {
+    if (!duration || duration->is_time()) return int64_t{1};
+    try {
+      return to_steps(*duration, scale);
+    } catch (const ConfigError& error) {
+      problems.add(path, error.what());
+      return int64_t{1};
+    }
+  };
+  scale.total_steps = count("train.duration", recipe.train.duration);
+  count("train.log_every", recipe.train.log_every);
+  count("evaluate.every", recipe.evaluate.every);
+  count("checkpoint.every", recipe.checkpoint.every);
+  try {
+    Registry<Schedule>::create(recipe.schedule, scale);
+  } catch (const ConfigError& error) {
+    problems.add("schedule", error.what());
+  }
+}
+
 }  // namespace
 
 ModelCounts count_parameters(const Recipe& recipe) {
-  const MetaModel model = build_on_meta(recipe);
+  const BuiltModel model = build_model(recipe, nullptr, torch::kMeta);
   ModelCounts counts;
   counts.stages = model.backbone->moe_stages();
-  for (const Parameter& parameter : parameters_of(*model.task)) {
+  for (const Parameter& parameter : model.parameters) {
     counts.parameters += parameter.tensor.numel();
     counts.active_parameters += parameter.tensor.numel() - idle_elements(parameter, counts.stages);
   }
@@ -112,33 +117,16 @@ void check_topology(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>&
 }
 
 void check_topology(const LoadedRecipe& loaded, int64_t world) {
-  check_topology(loaded, build_on_meta(loaded.options).backbone->moe_stages(), world);
+  const BuiltModel model = build_model(loaded.options, nullptr, torch::kMeta);
+  check_topology(loaded, model.backbone->moe_stages(), world);
 }
 
-void check_durations(const LoadedRecipe& loaded) {
-  const Recipe& recipe = loaded.options;
+void check_training(const LoadedRecipe& loaded) {
   config::Diagnostics diagnostics;
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
-  // The true length of an epoch needs the data; whether a duration can be counted does not.
-  StepScale scale{.samples_per_epoch = recipe.train.batch, .samples_per_step = recipe.train.batch};
-  const auto count = [&](const char* path, const std::optional<Duration>& duration) {
-    if (!duration || duration->is_time()) return int64_t{1};
-    try {
-      return to_steps(*duration, scale);
-    } catch (const ConfigError& error) {
-      problems.add(path, error.what());
-      return int64_t{1};
-    }
-  };
-  scale.total_steps = count("train.duration", recipe.train.duration);
-  count("train.log_every", recipe.train.log_every);
-  count("evaluate.every", recipe.evaluate.every);
-  count("checkpoint.every", recipe.checkpoint.every);
-  try {
-    Registry<Schedule>::create(recipe.schedule, scale);
-  } catch (const ConfigError& error) {
-    problems.add("schedule", error.what());
-  }
+  check_durations(loaded.options, problems);
+  config::LocatedProblems data_problems(loaded.document.root, "data", diagnostics);
+  open_source(loaded.options)->check_training(data_problems);
   diagnostics.throw_if_any();
 }
 

@@ -30,8 +30,10 @@ void check_topology(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>&
 /// The same for the model that the recipe describes.
 void check_topology(const LoadedRecipe& loaded, int64_t world);
 
-/// Refuses durations that this recipe's data cannot count, as tokens of images. Throws ConfigError.
-void check_durations(const LoadedRecipe& loaded);
+/// Refuses what only training asks for: durations that this recipe's data cannot count, as tokens
+/// of images, and records that are both trained on and judged by. Opens no data. Throws
+/// ConfigError.
+void check_training(const LoadedRecipe& loaded);
 
 /// What is allowed but worth knowing; one line each.
 std::vector<std::string> recipe_notes(const LoadedRecipe& loaded);

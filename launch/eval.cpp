@@ -5,59 +5,77 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "launch/choose_device.h"
 #include "launch/console.h"
 #include "launch/evaluate.h"
 #include "launch/failure.h"
 #include "launch/load_run.h"
 #include "launch/recipe.h"
 #include "launch/session.h"
-#include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_load.h"
 #include "runtime/tensor_memory.h"
 
 namespace shoal {
 namespace {
 
-std::string as_json(const Evaluation& evaluation, const std::string& path, int64_t step) {
+/// What was evaluated, and how it came out.
+struct Result {
+  std::string checkpoint;
+  int64_t step = 0;
+  Evaluation evaluation;
+  int64_t num_substituted = 0;  ///< corrupt records that others stand in for
+};
+
+std::string as_json(const Result& result) {
+  const Evaluation& evaluation = result.evaluation;
   const nlohmann::ordered_json json{{"top1", evaluation.top1},
                                     {"top5", evaluation.top5},
                                     {"loss", evaluation.loss},
                                     {"samples", evaluation.samples},
-                                    {"step", step},
-                                    {"checkpoint", path},
+                                    {"substituted", result.num_substituted},
+                                    {"step", result.step},
+                                    {"checkpoint", result.checkpoint},
                                     {"seconds", evaluation.seconds}};
   return json.dump() + "\n";
 }
 
-std::string as_table(const Evaluation& evaluation, const std::string& path, int64_t step) {
-  return text_table({{"result", "value"},
-                     {"checkpoint", path},
-                     {"step", std::to_string(step)},
-                     {"loss", fmt::format("{:.4f}", evaluation.loss)},
-                     {"top-1", fmt::format("{:.2f}%", 100 * evaluation.top1)},
-                     {"top-5", fmt::format("{:.2f}%", 100 * evaluation.top5)},
-                     {"samples", std::to_string(evaluation.samples)},
-                     {"time", human_seconds(evaluation.seconds)}});
+std::string as_table(const Result& result) {
+  const Evaluation& evaluation = result.evaluation;
+  std::vector<std::vector<std::string>> rows{
+      {"result", "value"},
+      {"checkpoint", result.checkpoint},
+      {"step", std::to_string(result.step)},
+      {"loss", fmt::format("{:.4f}", evaluation.loss)},
+      {"top-1", fmt::format("{:.2f}%", 100 * evaluation.top1)},
+      {"top-5", fmt::format("{:.2f}%", 100 * evaluation.top5)},
+      {"samples", std::to_string(evaluation.samples)},
+      {"time", human_seconds(evaluation.seconds)}};
+  if (result.num_substituted > 0) {
+    rows.push_back({"corrupt samples", fmt::format("{}, others stand in", result.num_substituted)});
+  }
+  return text_table(rows);
 }
 
 /// The text for rank 0 to print.
 std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
                           const Environment& environment, Communicator& guard) {
-  const std::string path = resolve_checkpoint(arguments.path, arguments.best);
+  const std::string path = agree_on_checkpoint(arguments.path, arguments.best, guard);
   const Manifest manifest = read_manifest(path, guard);
   const Recipe recipe =
       config::load_options_text<Recipe>(manifest.recipe, path + "/manifest.json (its recipe)",
                                         {"", arguments.overrides, recipe_environment(environment)})
           .options;
+  const DeviceChoice device = choose_device(recipe.run.device, launch);
   set_threads(choose_threads(recipe.run.threads, launch));
   recycle_tensor_memory();
   RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size());
   const std::unique_ptr<SampleSet> data = open_source(recipe)->open(Split::kValid);
-  const BuiltModel model = build_model(recipe, &grid, torch::kCPU);
+  const BuiltModel model = build_model(recipe, &grid, device.device);
   load_weights(path, model.parameters, *grid.world);
-  const Evaluation evaluation = evaluate(*model.task, recipe, *data, grid, manifest.step);
-  return arguments.json ? as_json(evaluation, path, manifest.step)
-                        : as_table(evaluation, path, manifest.step);
+  const Result result{path, manifest.step,
+                      evaluate(*model.task, recipe, *data, grid, manifest.step),
+                      data->num_substituted()};
+  return arguments.json ? as_json(result) : as_table(result);
 }
 
 }  // namespace

@@ -6,11 +6,12 @@
 #include <chrono>
 #include <optional>
 
+#include "launch/on_rank_zero.h"
 #include "launch/resume_rules.h"
 #include "launch/world.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_load.h"
-#include "parallel/checkpoint_reader.h"
+#include "parallel/state_list.h"
 #include "runtime/build_info.h"
 #include "runtime/config_reader.h"
 #include "runtime/config_writer.h"
@@ -70,20 +71,25 @@ std::optional<LoadedCheckpoint> resume(Session& session, const Recipe& recipe,
   std::optional<LoadedCheckpoint> loaded =
       load_newest(folder.checkpoints(), session, world,
                   [&options](const std::string& line) { options.log.warn(line); });
-  if (loaded && world.rank() == 0) {
-    options.log.info(fmt::format("resumed {} at step {}, digest {}", loaded->path,
-                                 loaded->manifest.step,
-                                 content_digest(CheckpointReader(loaded->path))));
-  }
+  if (!loaded) return std::nullopt;
+  // Of what the ranks now hold, not of the file: it tells a fault in loading too.
+  const std::string digest =
+      state_digest(session, loaded->manifest.step, loaded->manifest.samples, world);
+  options.log.info(
+      fmt::format("resumed {} at step {}, digest {}", loaded->path, loaded->manifest.step, digest));
   return loaded;
 }
 
 }  // namespace
 
-std::string load_weights(const std::string& path, const std::vector<Parameter>& parameters,
-                         Communicator& world) {
+std::string agree_on_checkpoint(const std::string& path, bool best, Communicator& world) {
+  return on_rank_zero(world, [&] { return resolve_checkpoint(path, best); });
+}
+
+void load_weights(const std::string& checkpoint, const std::vector<Parameter>& parameters,
+                  Communicator& world) {
   WeightsOnly weights(parameters);
-  return load_checkpoint(resolve_checkpoint(path), weights, world, {.ignore_extra = true}).path;
+  load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
 }
 
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
@@ -104,7 +110,8 @@ CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe
     return writer;
   }
   if (recipe.model.init_from) {
-    const std::string path = load_weights(*recipe.model.init_from, session.parameters(), world);
+    const std::string path = agree_on_checkpoint(*recipe.model.init_from, false, world);
+    load_weights(path, session.parameters(), world);
     options.log.info("weights start from " + path);
   }
   writer.run_id = gather_text(world, new_run_id())[0];

@@ -20,9 +20,13 @@ struct ResumeOptions {
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
                                           const RunFolder& folder, const ResumeOptions& options);
 
-/// Loads the parameters of `parameters` from a checkpoint or run, and nothing else of it.
-/// Returns the checkpoint's path. Collective.
-std::string load_weights(const std::string& path, const std::vector<Parameter>& parameters,
-                         Communicator& world);
+/// The checkpoint that PATH means (resolve_checkpoint), as rank 0 sees it: a run that is being
+/// trained may commit another one meanwhile. Collective. Throws CheckpointError if there is none.
+std::string agree_on_checkpoint(const std::string& path, bool best, Communicator& world);
+
+/// Fills `parameters` from a checkpoint, and takes nothing else of it. Collective. Throws Error
+/// (exit 12) if names or shapes differ, CheckpointError if it is corrupt.
+void load_weights(const std::string& checkpoint, const std::vector<Parameter>& parameters,
+                  Communicator& world);
 
 }  // namespace shoal

@@ -34,7 +34,7 @@ Json build_json() {
 Json layer_json(const MoeReport& layer) {
   return {{"layer", layer.layer},
           {"experts", layer.load_U.size()},
-          {"load_max_over_mean", layer.load_mean > 0 ? layer.load_max / layer.load_mean : 0.0},
+          {"load_max_over_mean", max_over_mean(layer)},
           {"load_cv", layer.load_cv},
           {"load_entropy", layer.load_entropy},
           {"dead_experts", layer.dead_units},
@@ -54,18 +54,19 @@ double samples_per_second(const Recipe& recipe, const TrainingResult& result) {
 
 }  // namespace
 
-void write_run_records(const RunFolder& folder, const Recipe& recipe, const LaunchInfo& launch,
-                       const std::vector<std::string>& command_line, Communicator& world) {
+void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunOrigin& origin,
+                       Communicator& world) {
   const std::vector<std::string> hosts = gather_text(world, host_name());
   if (world.rank() != 0) return;
   write_file(folder.file("resolved.yaml"), config::canonical_text(recipe));
   const Json env{{"build", build_json()},
-                 {"command", command_line},
-                 {"launcher", launch.launcher.empty() ? "none" : launch.launcher},
+                 {"command", origin.command_line},
+                 {"launcher", origin.launch.launcher.empty() ? "none" : origin.launch.launcher},
                  {"world", world.size()},
                  {"hosts", hosts},
                  {"threads_per_rank", at::get_num_threads()},
-                 {"device", "cpu"}};
+                 {"device", origin.device.device.str()},
+                 {"device_reason", origin.device.reason}};
   write_file(folder.file("env.json"), env.dump(2) + "\n");
 }
 
@@ -80,12 +81,15 @@ std::string describe_start(const Session& session, const Recipe& recipe, const R
 }
 
 std::string write_summary(const RunFolder& folder, const Recipe& recipe,
-                          const TrainingResult& result) {
+                          const TrainingResult& result, const Substituted& substituted) {
   const std::string checkpoint = newest_checkpoint(folder);
   Json json{{"exit_code", static_cast<int>(result.code)},
             {"steps", result.last_step},
             {"seconds", result.seconds},
             {"samples_per_second", samples_per_second(recipe, result)},
+            {"skipped_steps", result.skipped_steps},
+            {"failed_saves", result.failed_saves},
+            {"substituted", {{"train", substituted.train}, {"valid", substituted.valid}}},
             {"checkpoint", checkpoint}};
   std::vector<std::vector<std::string>> rows{{"result", "value"}};
   rows.push_back(

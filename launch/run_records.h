@@ -8,20 +8,34 @@
 #include "launch/session.h"
 #include "launch/trainer.h"
 #include "launch/world.h"
+#include "runtime/data_source.h"
+#include "runtime/device.h"
 
 namespace shoal {
 
-/// Rank 0 writes resolved.yaml and env.json (versions, hosts, command, ranks, threads).
+/// How this process came to run.
+struct RunOrigin {
+  const LaunchInfo& launch;
+  const std::vector<std::string>& command_line;
+  const DeviceChoice& device;
+};
+
+/// Rank 0 writes resolved.yaml and env.json (versions, hosts, command, ranks, threads, device).
 /// Collective. Throws StorageError.
-void write_run_records(const RunFolder& folder, const Recipe& recipe, const LaunchInfo& launch,
-                       const std::vector<std::string>& command_line, Communicator& world);
+void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunOrigin& origin,
+                       Communicator& world);
 
 /// Model size, data, ranks and length of the run in a few lines.
 std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder);
 
+/// Samples of a run that others stand in for, because they are corrupt.
+struct Substituted {
+  int64_t train = 0, valid = 0;
+};
+
 /// Writes summary.json, and returns what the user sees at the end: a table with loss, accuracy and
 /// expert load, and the paths of what was written. Rank 0 only.
 std::string write_summary(const RunFolder& folder, const Recipe& recipe,
-                          const TrainingResult& result);
+                          const TrainingResult& result, const Substituted& substituted);
 
 }  // namespace shoal

@@ -53,7 +53,7 @@ BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device devic
   const BuildContext build{grid, torch::TensorOptions().dtype(dtype_of(recipe)).device(device)};
   auto backbone = Registry<Backbone>::create(recipe.model.backbone, {build, source->image_shape()});
   auto task = Registry<Task>::create(recipe.task, {backbone, build, source->num_classes()});
-  BuiltModel model{task, parameters_of(*task)};
+  BuiltModel model{backbone, task, parameters_of(*task)};
   if (!device.is_meta()) initialise(model.parameters, static_cast<uint64_t>(recipe.run.seed));
   return model;
 }

@@ -21,12 +21,13 @@ namespace shoal {
 
 /// A model built from a recipe, its parameters filled from the recipe's seed.
 struct BuiltModel {
-  std::shared_ptr<Task> task;
+  std::shared_ptr<Backbone> backbone;
+  std::shared_ptr<Task> task;         ///< owns the backbone
   std::vector<Parameter> parameters;  ///< of the task, in registration order
 };
 
-/// Builds backbone and task. On `device` meta nothing is allocated or filled, and context.grid may
-/// be null. Throws ConfigError.
+/// Builds backbone and task. On `device` meta nothing is allocated or filled, and `grid` may be
+/// null. Throws ConfigError.
 BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device);
 
 /// Saves or loads every parameter in place.
@@ -68,7 +69,7 @@ StepReport reduce(const StepOutcome& outcome, Communicator& world);
 /// Equal recipes and data give equal results on any rank grid (DESIGN decisions 1-4).
 class Session : public Stateful {
  public:
-  /// `data` must outlive the session. Collective. Throws ConfigError, DataError.
+  /// `train_data` must outlive the session. Collective. Throws ConfigError, DataError.
   Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& grid);
 
   /// One optimizer step. `own` is what this rank asks of the others; non-finite gradients are
@@ -81,6 +82,8 @@ class Session : public Stateful {
   int64_t samples_done() const { return loader_.cursor(); }
   /// Consecutive steps that were skipped for non-finite gradients.
   int64_t nonfinite_in_row() const { return nonfinite_in_row_; }
+  /// All steps that were skipped, before a resume as well.
+  int64_t skipped_steps() const { return skipped_steps_; }
   const StepScale& scale() const { return scale_; }
   Task& task() { return *model_.task; }
   const std::vector<Parameter>& parameters() const { return model_.parameters; }

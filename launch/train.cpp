@@ -6,31 +6,42 @@
 #include <utility>
 
 #include "launch/checks.h"
+#include "launch/choose_device.h"
 #include "launch/failure.h"
 #include "launch/load_run.h"
 #include "launch/recipe.h"
 #include "launch/run_lock.h"
 #include "launch/run_records.h"
 #include "launch/trainer.h"
-#include "runtime/device.h"
+#include "parallel/agreement.h"
+#include "runtime/build_info.h"
+#include "runtime/config_writer.h"
+#include "runtime/sha256.h"
 #include "runtime/tensor_memory.h"
 
 namespace shoal {
 namespace {
 
-// Training runs on CPU ranks; a GPU that was asked for is never replaced quietly.
-void choose_device(const Recipe& recipe, const LaunchInfo& launch) {
-  if (recipe.run.device != DeviceKind::kCuda) return;
-  resolve_device("cuda", static_cast<int>(launch.local_rank));
-  throw Error(ExitCode::kTopology, "run.device: training on CUDA devices is not implemented yet",
-              "use run.device=cpu");
+void warn_of_substitutes(const char* split, const SampleSet& data, Log& log) {
+  if (data.num_substituted() == 0) return;
+  log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones stand in", split,
+                       data.num_substituted(), data.size()));
+}
+
+/// What must be the same on all ranks.
+Facts facts_of(const Recipe& recipe) {
+  const BuildInfo& build = build_info();
+  return {{"shoal", build.version + " " + build.git_revision},
+          {"LibTorch", build.torch_version},
+          {"recipe", "sha256:" + sha256_hex(config::canonical_text(recipe)).substr(0, 12)}};
 }
 
 ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launch,
                         const LoadedRecipe& loaded, std::unique_ptr<Communicator> world) {
   const Recipe& recipe = loaded.options;
+  require_agreement(*world, facts_of(recipe));
   check_topology(loaded, world->size());
-  choose_device(recipe, launch);
+  const DeviceChoice device = choose_device(recipe.run.device, launch);
   RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks);
   const std::shared_ptr<DataSource> source = open_source(recipe);
   const std::unique_ptr<SampleSet> train_data = source->open(Split::kTrain);
@@ -49,13 +60,20 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   Session session(recipe, *train_data, grid);
   CheckpointWriter::Options checkpoints =
       begin_or_resume(session, recipe, folder, {arguments.override_fixed, log});
-  write_run_records(folder, recipe, launch, arguments.command_line, *grid.world);
+  write_run_records(folder, recipe, {launch, arguments.command_line, device}, *grid.world);
   log.info(describe_start(session, recipe, folder));
+  log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
+  warn_of_substitutes("data.train", *train_data, log);
+  warn_of_substitutes("data.valid", *valid_data, log);
   Trainer trainer({recipe, session, *valid_data, folder, console, log, signals},
                   std::move(checkpoints));
   const TrainingResult result = trainer.run();
   console.finish();
-  if (grid.world->rank() == 0) std::cout << write_summary(folder, recipe, result) << std::flush;
+  if (grid.world->rank() == 0) {
+    std::cout << write_summary(folder, recipe, result,
+                               {train_data->num_substituted(), valid_data->num_substituted()})
+              << std::flush;
+  }
   return result.code;
 }
 
@@ -63,8 +81,8 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
 
 ExitCode train(const TrainArguments& arguments, const Environment& environment) {
   const LaunchInfo launch = read_launch_info(environment);
-  const LoadedRecipe loaded = config::load_options<Recipe>(
-      {arguments.recipe, arguments.overrides, recipe_environment(environment)});
+  const LoadedRecipe loaded = config::load_options<Recipe>(arguments.source);
+  check_training(loaded);
   set_threads(choose_threads(loaded.options.run.threads, launch));
   recycle_tensor_memory();
   const std::unique_ptr<Communicator> world = make_world(launch);

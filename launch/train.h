@@ -5,13 +5,13 @@
 
 #include "launch/world.h"
 #include "runtime/error.h"
+#include "runtime/recipe_document.h"
 
 namespace shoal {
 
 /// `shoal train RECIPE [key=value …]`.
 struct TrainArguments {
-  std::string recipe;
-  std::vector<std::string> overrides;
+  config::RecipeSource source;
   bool override_fixed = false;            ///< --override: resume although the recipe differs
   std::vector<std::string> command_line;  ///< as typed, for env.json
 };

@@ -28,7 +28,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       log_(parts.log),
       signals_(parts.signals),
       writer_(std::move(checkpoints), world_, files_),
-      training_log_(parts.folder, world_, parts.console, parts.session.steps_done()),
+      training_log_(parts.folder, world_, parts.console, log_, parts.session.steps_done()),
       start_(Clock::now()),
       due_{recurrence(recipe_.evaluate.every, session_.scale(), start_),
            recurrence(recipe_.checkpoint.every, session_.scale(), start_)} {
@@ -51,6 +51,8 @@ TrainingResult Trainer::run() {
   finish(is_complete);
   result_.code = is_complete ? ExitCode::kOk : ExitCode::kPreempted;
   result_.last_step = session_.steps_done();
+  result_.skipped_steps = session_.skipped_steps();
+  result_.failed_saves = failures_.total();
   result_.seconds = seconds_since(start_);
   return result_;
 }
@@ -77,12 +79,12 @@ bool Trainer::reached_stop_step() const {
 
 void Trainer::after_step(const StepOutcome& outcome) {
   training_log_.count_data_wait(outcome.data_wait_seconds);
-  if (!outcome.applied) report_skipped(outcome);
   const bool is_last = outcome.step == session_.total_steps();
   if (is_last || falls_on(recipe_.train.log_every, outcome.step, session_.scale())) {
     result_.report = reduce(outcome, world_);
     training_log_.step(outcome, *result_.report, session_);
   }
+  if (!outcome.applied) report_skipped(outcome);
   if (writer_.in_flight() && outcome.agreed.written_step == begun_step_) commit_save(false);
   if (outcome.agreed.evaluate || (due_.evaluate && due_.evaluate->due_at(outcome.step))) {
     evaluate_now();
@@ -94,6 +96,7 @@ void Trainer::report_skipped(const StepOutcome& outcome) {
   log_.warn(fmt::format("step {} skipped on all ranks: the gradient of {} is not finite",
                         outcome.step, outcome.bad_tensor));
   if (session_.nonfinite_in_row() < recipe_.train.max_nonfinite_steps) return;
+  if (writer_.in_flight()) commit_save(false);
   throw Error(ExitCode::kNumeric,
               fmt::format("{} steps in a row had gradients that are not finite, the last of {}",
                           session_.nonfinite_in_row(), outcome.bad_tensor),
@@ -127,11 +130,12 @@ void Trainer::commit_save(bool is_final) {
     saved_step_ = outcome.step;
     log_.detail(fmt::format("saved {} ({})", outcome.path,
                             human_bytes(static_cast<double>(outcome.bytes))));
-  } else {
+  }
+  failures_.record(outcome, is_final);
+  if (!outcome.ok) {
     log_.warn(fmt::format("[E21] step {} was not saved, training goes on: {}", outcome.step,
                           outcome.error));
   }
-  failures_.record(outcome, is_final);
   training_log_.leave_out(seconds_since(begin));
 }
 

@@ -24,6 +24,8 @@ namespace shoal {
 struct TrainingResult {
   ExitCode code = ExitCode::kOk;
   int64_t first_step = 0, last_step = 0;
+  int64_t skipped_steps = 0;  ///< for gradients that were not finite, since the run's first step
+  int64_t failed_saves = 0;
   double seconds = 0.0;  ///< of training, evaluations and saves included
   std::optional<StepReport> report;
   std::optional<Evaluation> evaluation;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/error.h"
+
 namespace shoal {
 namespace {
 
@@ -16,10 +18,6 @@ std::optional<double> worst(const std::vector<MoeReport>& layers,
   double largest = value(layers.front());
   for (const MoeReport& layer : layers) largest = std::max(largest, value(layer));
   return largest;
-}
-
-double max_over_mean(const MoeReport& layer) {
-  return layer.load_mean > 0 ? layer.load_max / layer.load_mean : 0.0;
 }
 
 MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
@@ -36,6 +34,10 @@ MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
 
 }  // namespace
 
+double max_over_mean(const MoeReport& layer) {
+  return layer.load_mean > 0 ? layer.load_max / layer.load_mean : 0.0;
+}
+
 std::string expert_table(const std::vector<MoeReport>& layers) {
   std::vector<std::vector<std::string>> rows{
       {"MoE layer", "experts", "load max/mean", "load CV", "entropy", "dead", "dropped"}};
@@ -49,16 +51,30 @@ std::string expert_table(const std::vector<MoeReport>& layers) {
   return text_table(rows);
 }
 
-TrainingLog::TrainingLog(const RunFolder& folder, Communicator& world, Console& console,
+TrainingLog::TrainingLog(const RunFolder& folder, Communicator& world, Console& console, Log& log,
                          int64_t first_step)
     : world_(world),
       console_(console),
+      log_(log),
       last_time_(std::chrono::steady_clock::now()),
       last_step_(first_step) {
   if (world.rank() != 0) return;
   files_.emplace(Files{{folder.file("metrics.jsonl"), first_step},
                        {folder.file("experts.jsonl"), first_step},
                        {folder.file("metrics.csv"), kColumns, first_step}});
+}
+
+template <class File>
+void TrainingLog::write(File& file, const MetricsRecord& record) {
+  try {
+    file.write(record);
+    is_losing_lines_ = false;
+  } catch (const StorageError& error) {
+    if (!is_losing_lines_) {
+      log_.warn(fmt::format("[E21] {}: metrics may be lost, training goes on", error.what()));
+    }
+    is_losing_lines_ = true;
+  }
 }
 
 Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& report,
@@ -104,10 +120,10 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   record.add("samples_per_second", shown.samples_per_second);
   record.add("data_wait", shown.data_wait_share).add("all_to_all_ms", shown.all_to_all_ms);
   record.add("memory_bytes", shown.memory_bytes);
-  files_->metrics.write(record);
-  files_->table.write(record);
+  write(files_->metrics, record);
+  write(files_->table, record);
   for (const MoeReport& layer : report.moe) {
-    files_->experts.write(experts_record(layer, outcome.step));
+    write(files_->experts, experts_record(layer, outcome.step));
   }
   console_.show(shown);
 }
@@ -119,8 +135,8 @@ void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {
   record.add("step", step).add("event", std::string("eval"));
   record.add("loss", evaluation.loss).add("top1", evaluation.top1).add("top5", evaluation.top5);
   record.add("samples", evaluation.samples).add("seconds", evaluation.seconds);
-  files_->metrics.write(record);
-  files_->table.write(record);
+  write(files_->metrics, record);
+  write(files_->table, record);
   console_.print(fmt::format(
       "step {}  evaluation: loss {:.4f}  top-1 {:.2f}%  top-5 {:.2f}%  ({} samples, {})", step,
       evaluation.loss, 100 * evaluation.top1, 100 * evaluation.top5, evaluation.samples,

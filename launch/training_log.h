@@ -8,6 +8,7 @@
 #include "launch/evaluate.h"
 #include "launch/run_folder.h"
 #include "launch/session.h"
+#include "runtime/log.h"
 #include "runtime/metrics.h"
 
 namespace shoal {
@@ -16,14 +17,18 @@ namespace shoal {
 /// On other ranks every call does nothing.
 class TrainingLog {
  public:
-  /// Drops what the files hold of steps after `first_step`.
-  TrainingLog(const RunFolder& folder, Communicator& world, Console& console, int64_t first_step);
+  /// Drops what the files hold of steps after `first_step`. What cannot be written later, on a full
+  /// disk, costs these lines and a warning, not the run. Throws StorageError.
+  TrainingLog(const RunFolder& folder, Communicator& world, Console& console, Log& log,
+              int64_t first_step);
 
   /// A logged step; rates are over the time since the last call.
   void step(const StepOutcome& outcome, const StepReport& report, const Session& session);
   void evaluation(const Evaluation& evaluation, int64_t step);
   /// Keeps the time of an evaluation or a save out of the rates.
   void leave_out(double seconds) { left_out_s_ += seconds; }
+  /// Adds a step's waiting for data, logged or not.
+  void count_data_wait(double seconds) { data_wait_s_ += seconds; }
 
  private:
   struct Files {
@@ -31,20 +36,23 @@ class TrainingLog {
     CsvTable table;
   };
   Progress progress(const StepOutcome& outcome, const StepReport& report, const Session& session);
+  template <class File>
+  void write(File& file, const MetricsRecord& record);
 
   Communicator& world_;
   Console& console_;
+  Log& log_;
+  bool is_losing_lines_ = false;
   std::optional<Files> files_;
   std::chrono::steady_clock::time_point last_time_;
   int64_t last_step_;
   double last_wait_s_ = 0.0;
   double left_out_s_ = 0.0;
   double data_wait_s_ = 0.0;
-
- public:
-  /// Adds a step's waiting for data, logged or not.
-  void count_data_wait(double seconds) { data_wait_s_ += seconds; }
 };
+
+/// Largest load of an expert over the mean; 0 if no token was routed.
+double max_over_mean(const MoeReport& layer);
 
 /// Load, entropies and drops of all MoE layers in one table.
 std::string expert_table(const std::vector<MoeReport>& layers);

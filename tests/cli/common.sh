@@ -35,3 +35,13 @@ exact_metrics() {
 }
 
 digest() { "$program" ckpt digest "$1"; }
+
+# A process of shoal among the descendants of process $1.
+a_rank_of() {
+  local child
+  for child in $(pgrep -P "$1"); do
+    [ "$(cat "/proc/$child/comm" 2>/dev/null)" != "$(basename "$program")" ] || { echo "$child"; return; }
+    a_rank_of "$child" && return
+  done
+  return 1
+}

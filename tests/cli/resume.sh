@@ -21,8 +21,7 @@ until grep -qs '"step":3,' signalled/metrics.jsonl; do
   kill -0 "$job" 2>/dev/null || fail "training ended before it was signalled: $(cat signalled.txt)"
   sleep 0.05
 done
-victim=$(pgrep -n -f "run.name=signalled" || fail "no rank to signal")
-kill -USR1 "$victim"
+kill -USR1 "$(a_rank_of "$job")"
 code=0
 wait "$job" || code=$?
 [ "$code" -eq 75 ] || fail "a signal ended the job with $code, wanted 75: $(cat signalled.txt)"

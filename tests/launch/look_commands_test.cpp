@@ -18,6 +18,7 @@
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -181,6 +182,12 @@ TEST_F(LookCommands, CheckRefusesDurationsThatTheDataCannotCount) {
   EXPECT_EQ(mistake({"schedule.warmup=1Ktok"}),
             "command line:1:1: schedule: 1Ktok cannot be counted in steps: the data has no tokens");
   EXPECT_EQ(mistake({"checkpoint.every=10min", "schedule.warmup=5%"}), "");
+}
+
+TEST_F(LookCommands, CheckRefusesToJudgeByWhatIsTrainedOn) {
+  EXPECT_THAT(mistake({"data.valid.files=[data_batch_5.bin]"}),
+              AllOf(HasSubstr("command line:1:18: data.valid.files: "),
+                    HasSubstr("data_batch_5.bin is trained on as well")));
 }
 
 TEST_F(LookCommands, CheckNotesWhatDependsOnAccumulation) {

@@ -1,7 +1,9 @@
-// Preloaded into a program where strace is not allowed: lets its n-th file call fail or kill it.
+// Preloaded into a program: lets its n-th file call fail or kill it, or a write to some file.
 //   FAULT_AT     which call, from 1, counted from access("saving-begins")
 //   FAULT_KIND   "kill", or the number of an errno
 //   FAULT_COUNT  a file that receives the number of calls when the program ends in order
+//   FAULT_IF     a file: once it exists, the next write to a file whose path contains FAULT_PATH
+//                fails with ENOSPC, as on a full disk, and removes it
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +30,20 @@ bool fails() {
   if (kind == nullptr || strcmp(kind, "kill") == 0) raise(SIGKILL);
   errno = atoi(kind);
   return true;
+}
+
+/// True if this write must fail as on a full disk.
+bool is_full(int file) {
+  const char* condition = getenv("FAULT_IF");
+  const char* part = getenv("FAULT_PATH");
+  if (condition == nullptr || part == nullptr) return false;
+  char link[64], path[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  const ssize_t length = readlink(link, path, sizeof path - 1);
+  if (length < 0) return false;
+  path[length] = '\0';
+  if (strstr(path, part) == nullptr) return false;
+  return syscall(SYS_unlinkat, AT_FDCWD, condition, 0) == 0;
 }
 
 template <typename Function>
@@ -68,6 +84,10 @@ int openat(int folder, const char* path, int flags, ...) {
   return fails() ? -1 : static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
 }
 ssize_t write(int file, const void* bytes, size_t count) {
+  if (is_full(file)) {
+    errno = ENOSPC;
+    return -1;
+  }
   return fails() ? -1 : syscall(SYS_write, file, bytes, count);
 }
 int fsync(int file) { return fails() ? -1 : static_cast<int>(syscall(SYS_fsync, file)); }

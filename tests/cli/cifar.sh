@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# CIFAR files: judging by training data is refused in training and allowed in evaluation; a corrupt
+# record fails, or is replaced and counted.
+source "$(dirname "$0")/common.sh"
+
+record_bytes=3073
+make_file() { head -c "$(($2 * record_bytes))" /dev/zero >"$1"; }
+make_file train.bin 64
+make_file valid.bin 32
+cifar="data={source: cifar, path: ., train: {files: [train.bin]}, valid: {files: [valid.bin]}}"
+small=(train "$tiny" "$cifar" run.root=. parallel.expert_ranks=1 train.duration=1step
+  evaluate.every=never checkpoint.every=never model.patch=16)
+
+expect 10 "$program" "${small[@]}" 'data.valid.files=[train.bin]'
+grep -q 'data.valid.files: train.bin is trained on as well' output || fail "$(cat output)"
+[ ! -e run ] || fail "a refused recipe left a folder"
+expect 10 "$program" check "$tiny" "$cifar" 'data.valid.files=[train.bin]'
+
+expect 0 "$program" "${small[@]}"
+grep -q 'device cpu: run.device is auto' output || fail "the device is not told: $(cat output)"
+expect 0 "$program" eval run 'data.valid.files=[train.bin]' --json
+grep -q '"samples":64' output || fail "not evaluated on the training file: $(cat output)"
+
+# One record of ten thousand may be corrupt.
+make_file train.bin 10000
+printf '\x0b' | dd of=train.bin bs=1 seek=$((7 * record_bytes)) conv=notrunc status=none
+expect 13 "$program" "${small[@]}" run.name=strict
+grep -q 'train.bin.*record 7' output || fail "the record is not named: $(cat output)"
+expect 0 "$program" "${small[@]}" run.name=lenient data.on_corrupt=skip
+grep -q 'warning: data.train: 1 of 10000 samples are corrupt' output || fail "$(cat output)"
+grep -q '"train": 1' lenient/summary.json || fail "summary.json does not count the record"
