@@ -5,6 +5,7 @@
 #include "moe/expert_mlp.h"
 #include "moe/unit_bank.h"
 #include "runtime/bias_activation.h"
+#include "runtime/size_limits.h"
 
 // R rows on this rank  D width  H hidden width  u experts on this rank
 namespace shoal {
@@ -23,10 +24,11 @@ class ExpertBank : public UnitBank {
     bool bias = true;
 
     static constexpr auto fields() {
-      return std::tuple{field("count", &Options::count, "experts over all ranks", at_least(1)),
-                        field("hidden", &Options::hidden, "hidden width of an expert", at_least(1)),
-                        field("activation", &Options::activation, "between an expert's two layers"),
-                        field("bias", &Options::bias, "whether both layers have biases")};
+      return std::tuple{
+          field("count", &Options::count, "experts over all ranks", in_range(1, kMostUnits)),
+          field("hidden", &Options::hidden, "hidden width of an expert", in_range(1, kMostWidth)),
+          field("activation", &Options::activation, "between an expert's two layers"),
+          field("bias", &Options::bias, "whether both layers have biases")};
     }
   };
   ExpertBank(const Options& options, const Context& context);

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 
+#include "runtime/size_limits.h"
+
 namespace shoal {
 
 UnitPlacement UnitPlacement::contiguous(int64_t num_units, int64_t num_ranks) {
-  TORCH_CHECK(num_units >= 0 && num_ranks >= 1, num_units, " units on ", num_ranks, " ranks");
+  TORCH_CHECK(num_units >= 0 && num_units <= static_cast<int64_t>(kMostUnits) && num_ranks >= 1,
+              num_units, " units on ", num_ranks, " ranks");
   std::vector<int64_t> rank_of_unit;
   for (int64_t rank = 0; rank < num_ranks; ++rank) {
     const int64_t share = num_units / num_ranks + (rank < num_units % num_ranks ? 1 : 0);

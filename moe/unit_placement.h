@@ -9,7 +9,7 @@ namespace shoal {
 class UnitPlacement {
  public:
   /// Runs of neighbouring units; the first num_units % num_ranks ranks hold one more.
-  /// A rank may hold none.
+  /// A rank may hold none. TORCH_CHECK unless there are 0 to kMostUnits units.
   static UnitPlacement contiguous(int64_t num_units, int64_t num_ranks);
   /// Any assignment: rank_of_unit[u] in [0, num_ranks).
   UnitPlacement(std::vector<int64_t> rank_of_unit, int64_t num_ranks);

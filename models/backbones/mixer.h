@@ -9,6 +9,7 @@
 #include "models/blocks/layer_norm.h"
 #include "models/blocks/mlp.h"
 #include "models/blocks/patch_embed.h"
+#include "runtime/size_limits.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {
@@ -27,11 +28,13 @@ class Mixer : public Backbone {
 
     static constexpr auto fields() {
       return std::tuple{
-          field("patch", &Options::patch, "side of a patch", at_least(1), unit("pixels")),
-          field("width", &Options::width, "hidden size C", at_least(1)),
-          field("depth", &Options::depth, "number of blocks", at_least(0)),
-          field("token_hidden", &Options::token_hidden, "MLP_S dim D_S", at_least(1)),
-          field("channel_hidden", &Options::channel_hidden, "MLP_C dim D_C", at_least(1)),
+          field("patch", &Options::patch, "side of a patch", in_range(1, kMostWidth),
+                unit("pixels")),
+          field("width", &Options::width, "hidden size C", in_range(1, kMostWidth)),
+          field("depth", &Options::depth, "number of blocks", in_range(0, kMostBlocks)),
+          field("token_hidden", &Options::token_hidden, "MLP_S dim D_S", in_range(1, kMostWidth)),
+          field("channel_hidden", &Options::channel_hidden, "MLP_C dim D_C",
+                in_range(1, kMostWidth)),
           field("gelu", &Options::gelu, "exact (timm) or tanh approximation (flax)")};
     }
   };

@@ -14,6 +14,7 @@
 #include "models/blocks/mlp.h"
 #include "models/blocks/patch_embed.h"
 #include "models/blocks/sparse_block.h"
+#include "runtime/size_limits.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {
@@ -27,10 +28,9 @@ struct EnumNames<Positions> {
                                     std::pair{Positions::kFirst, "first"}};
 };
 
-/// Sparse-MLP without its classifier: stem, L1 dense and L2 sparse blocks,
-/// norm, mean over tokens. Source: Lou et al. 2021, sections 2.3 and 3,
-/// table 8. Defaults are Sparse-B's but for the MoE stages, whose own defaults
-/// hold.
+/// Sparse-MLP without its classifier: stem, L1 dense and L2 sparse blocks, norm, mean over tokens.
+/// Source: Lou et al. 2021, sections 2.3 and 3, table 8. Defaults are Sparse-B's but for the MoE
+/// stages, whose own defaults hold.
 class SparseMlp : public Backbone {
  public:
   struct Options {
@@ -45,19 +45,20 @@ class SparseMlp : public Backbone {
     Gelu gelu = Gelu::kErf;
 
     static constexpr auto fields() {
-      return std::tuple{
-          field("patch", &Options::patch, "side of a patch", at_least(1), unit("pixels")),
-          field("width", &Options::width, "hidden size C", at_least(1)),
-          field("dense_blocks", &Options::dense_blocks, "number of dense blocks L1", at_least(0)),
-          field("token_hidden", &Options::token_hidden, "MLP_S dim D_S of dense blocks",
-                at_least(1)),
-          field("channel_hidden", &Options::channel_hidden, "MLP_C dim D_C of dense blocks",
-                at_least(1)),
-          field("sparse_blocks", &Options::sparse_blocks, "number of sparse blocks L2",
-                at_least(0)),
-          field("positions", &Options::positions, "where the sparse blocks stand"),
-          field("sparse", &Options::sparse, "what a sparse block is made of"),
-          field("gelu", &Options::gelu, "exact (timm) or tanh approximation (flax)")};
+      return std::tuple{field("patch", &Options::patch, "side of a patch", in_range(1, kMostWidth),
+                              unit("pixels")),
+                        field("width", &Options::width, "hidden size C", in_range(1, kMostWidth)),
+                        field("dense_blocks", &Options::dense_blocks, "number of dense blocks L1",
+                              in_range(0, kMostBlocks)),
+                        field("token_hidden", &Options::token_hidden,
+                              "MLP_S dim D_S of dense blocks", in_range(1, kMostWidth)),
+                        field("channel_hidden", &Options::channel_hidden,
+                              "MLP_C dim D_C of dense blocks", in_range(1, kMostWidth)),
+                        field("sparse_blocks", &Options::sparse_blocks,
+                              "number of sparse blocks L2", in_range(0, kMostBlocks)),
+                        field("positions", &Options::positions, "where the sparse blocks stand"),
+                        field("sparse", &Options::sparse, "what a sparse block is made of"),
+                        field("gelu", &Options::gelu, "exact (timm) or tanh approximation (flax)")};
     }
     void validate(Problems& problems) const {
       if (sparse_blocks > 0 && sparse.rescale && !sparse.width && width % 2 != 0) {

@@ -15,6 +15,7 @@
 #include "parallel/build_context.h"
 #include "runtime/config.h"
 #include "runtime/module.h"
+#include "runtime/size_limits.h"
 
 // B images  S tokens  C width  P new tokens (S')  W new width (C')
 namespace shoal {
@@ -32,16 +33,16 @@ struct SparseOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("rescale", &SparseOptions::rescale,
-              "change the shape [tokens, width] at the block's borders (papers' eq. 4 and 7)"),
+              "change the shape [tokens, width] at the block's borders (eq. 4 and 7)"),
         field("tokens", &SparseOptions::tokens, "new patches S'; auto: twice the model's",
-              at_least(1), unset_word("auto")),
+              in_range(1, kMostWidth), unset_word("auto")),
         field("width", &SparseOptions::width, "new hidden size C'; auto: half the model's",
-              at_least(1), unset_word("auto")),
+              in_range(1, kMostWidth), unset_word("auto")),
         field("token_moe", &SparseOptions::token_moe, "MoE_S, which mixes tokens"),
         field("channel_moe", &SparseOptions::channel_moe,
               "MoE_C, which mixes channels; null: a dense MLP of channel_hidden"),
         field("channel_hidden", &SparseOptions::channel_hidden,
-              "hidden width of the dense MLP in MoE_C's place", at_least(1)),
+              "hidden width of the dense MLP in MoE_C's place", in_range(1, kMostWidth)),
         field("outer_residual", &SparseOptions::outer_residual,
               "add the block's input to its output, which the paper does not")};
   }

@@ -39,24 +39,36 @@ std::string sparse_b(int64_t dense, int64_t sparse, int64_t token_experts) {
          ", channel_moe: " + moe_stage(4, 1536, 2) + "}}";
 }
 
-TEST(SparseMlp, HasThePapersParametersExactly) {
-  const std::string s =
-      "model: {backbone: sparse_mlp, width: 512, dense_blocks: 6, token_hidden: 256, "
-      "channel_hidden: 2048, sparse_blocks: 2, sparse: {tokens: 392, width: 512, token_moe: " +
-      moe_stage(4, 512, 1) + ", channel_moe: null, channel_hidden: 2048}}";
-  struct Count {
-    std::string name, recipe;
-    int64_t with_head, headless;
+/// Sparse-S with this many sparse blocks.
+std::string sparse_s(int64_t sparse) {
+  return "model: {backbone: sparse_mlp, width: 512, dense_blocks: 6, token_hidden: 256, "
+         "channel_hidden: 2048, sparse_blocks: " +
+         std::to_string(sparse) +
+         ", sparse: {tokens: 392, width: 512, token_moe: " + moe_stage(4, 512, 1) +
+         ", channel_moe: null, channel_hidden: 2048}}";
+}
+
+// Whole models: tests/models/shipped_recipes_test.cpp.
+TEST(SparseMlp, BlocksHaveTheCountedParameters) {  // case 14
+  const auto count = [](const std::string& recipe) {
+    return count_parameters(*build_model(recipe, kImageNet, 1000, meta_context()));
   };
-  const Count counts[] = {{"S", s, 22907416, 22394416},
-                          {"B", sparse_b(10, 2, 8), 70735016, 69966016},
-                          {"L", sparse_b(8, 6, 16), 131173200, 130404200},
-                          {"B, last four", sparse_b(8, 4, 8), 81589560, 80820560}};
-  for (const Count& count : counts) {
-    const auto task = build_model(count.recipe, kImageNet, 1000, meta_context());
-    EXPECT_EQ(count_parameters(*task), count.with_head) << count.name;
-    EXPECT_EQ(count_parameters(*task) - task->head_parameters(), count.headless) << count.name;
+  EXPECT_EQ(count(sparse_b(11, 2, 8)) - count(sparse_b(10, 2, 8)), 4876612);
+  EXPECT_EQ(count(sparse_b(10, 3, 8)) - count(sparse_b(10, 2, 8)), 10303884);
+  EXPECT_EQ(count(sparse_b(8, 7, 16)) - count(sparse_b(8, 6, 16)), 15133196);
+  EXPECT_EQ(count(sparse_s(3)) - count(sparse_s(2)), 4392140);
+  const auto model = build_model(sparse_b(10, 2, 8), kImageNet, 1000, meta_context());
+  std::map<std::string, int64_t> parts;
+  for (const Parameter& parameter : parameters_of(*model)) {
+    const int64_t size =
+        parameter.tensor.numel() / (parameter.is_stacked() ? parameter.tensor.size(0) : 1);
+    for (const std::string part : {"moe_s.experts", "moe_c.experts", "channels_", "tokens_"}) {
+      if (parameter.name.starts_with("backbone.blocks.10." + part)) parts[part] += size;
+    }
   }
+  EXPECT_EQ(parts["moe_s.experts"], 603272);
+  EXPECT_EQ(parts["moe_c.experts"], 1181568);
+  EXPECT_EQ(parts["channels_"] + parts["tokens_"], 745228);
 }
 
 /// Images of 4 x 6 pixels, 6 tokens of width 4, one dense and one sparse block.
@@ -251,6 +263,20 @@ TEST_F(TinySparseMlp, RefusesKeysThatContradictEachOther) {
   EXPECT_THAT(error_of(", rescale: false, width: 8"), HasSubstr("needs rescale: true"));
   EXPECT_THAT(error_of(", channel_hidden: 8"), HasSubstr("set channel_moe: null"));
   EXPECT_THAT(error_of(", outer_residuals: true"), HasSubstr("did you mean 'outer_residual'?"));
+}
+
+TEST_F(TinySparseMlp, RefusesSizesNoMachineHas) {
+  EXPECT_THAT(error_of(", tokens: 1000000000000"), HasSubstr("at most 1048576"));
+  EXPECT_THAT(error_of(", width: 1000000000000"), HasSubstr("at most 1048576"));
+  std::string many = tiny();
+  many.replace(many.find("count: 3"), 8, "count: 1000000000000");
+  try {
+    build_model(many, {1, 4, 6}, 3, meta_context());
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("token_moe.experts.count: must be at least 1"));
+    EXPECT_THAT(error.what(), HasSubstr("at most 65536"));
+  }
 }
 
 TEST_F(TinySparseMlp, ListsItsMoeStages) {
