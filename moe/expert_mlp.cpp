@@ -44,6 +44,7 @@ std::vector<Tensor> call_backward(const Tensor& grad, const std::vector<Tensor>&
 }
 
 bool needs_gradient(const Tensor& rows, const ExpertWeights& weights) {
+  if (!at::GradMode::is_enabled()) return false;
   for (const Tensor& tensor :
        {rows, weights.fc1_weight, weights.fc1_bias, weights.fc2_weight, weights.fc2_bias}) {
     if (tensor.defined() && tensor.requires_grad()) return true;
@@ -52,13 +53,13 @@ bool needs_gradient(const Tensor& rows, const ExpertWeights& weights) {
 }
 
 struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
+  /// keep: what backward needs. Asked by the caller, since gradients are always off in here.
   static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& fc1_weight,
                         const MaybeTensor& fc1_bias, const Tensor& fc2_weight,
                         const MaybeTensor& fc2_bias, const std::vector<int64_t>& rows_u,
-                        int64_t activation) {
+                        int64_t activation, bool keep) {
     const ExpertWeights weights{fc1_weight, fc1_bias.value_or(Tensor()), fc2_weight,
                                 fc2_bias.value_or(Tensor())};
-    const bool keep = needs_gradient(rows, weights);
     auto [y, hidden, slope] = call_forward(rows, rows_u, weights, activation, keep);
     if (!keep) return y;
     ctx->save_for_backward({rows, hidden, slope, fc1_weight, fc2_weight});
@@ -72,8 +73,8 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     const std::vector<Tensor> result =
         call_backward(grads[0], ctx->get_saved_variables(), ctx->saved_data["rows_u"].toIntVector(),
                       has_bias, ctx->needs_input_grad(0));
-    // rows, fc1 weight and bias, fc2 weight and bias; none for rows_u and activation.
-    return {result[0], result[1], result[2], result[3], result[4], Tensor(), Tensor()};
+    // rows, fc1 weight and bias, fc2 weight and bias; none for the plain arguments.
+    return {result[0], result[1], result[2], result[3], result[4], Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -111,7 +112,7 @@ Tensor expert_mlp(const Tensor& rows_RD, const std::vector<int64_t>& rows_u,
               " rows, there are ", rows_RD.size(0));
   return ExpertMlp::apply(rows_RD.contiguous(), weights.fc1_weight, optional_of(weights.fc1_bias),
                           weights.fc2_weight, optional_of(weights.fc2_bias), rows_u,
-                          static_cast<int64_t>(activation));
+                          static_cast<int64_t>(activation), needs_gradient(rows_RD, weights));
 }
 
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
