@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <initializer_list>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -14,12 +13,8 @@
 namespace shoal::testing {
 namespace {
 
+using ::testing::IsEmpty;
 using Overrides = std::vector<std::string>;
-
-/// From literals: GCC 12 takes an initializer list of long strings for an overflow.
-Overrides set(std::initializer_list<const char*> overrides) {
-  return {overrides.begin(), overrides.end()};
-}
 
 constexpr int64_t kSteps = 5;
 constexpr double kTolerance = 1e-12;
@@ -29,6 +24,7 @@ struct Shape {
   int64_t world() const { return expert_ranks * replicas; }
 };
 
+// Units do not divide by three in either stage: 3 x 1 is uneven.
 constexpr Shape kShapes[] = {{1, 1}, {2, 1}, {1, 2}, {3, 1}, {2, 2}, {4, 1}};
 
 Overrides with_ranks(Overrides overrides, int64_t expert_ranks) {
@@ -54,95 +50,62 @@ TrainingTrace on_threads(const Overrides& overrides, const Shape& shape) {
   return trace;
 }
 
-void expect_equal_on_all_shapes(const Overrides& overrides) {
-  const TrainingTrace expected = serial(overrides);
+class ParallelEqualsSerialRanks : public ::testing::TestWithParam<EqualityCase> {};
+
+TEST_P(ParallelEqualsSerialRanks, OnEveryGrid) {
+  const EqualityCase& test = GetParam();
+  const TrainingTrace expected = serial(test.overrides);
   for (const Shape& shape : kShapes) {
     SCOPED_TRACE(fmt::format("{} expert ranks x {} replicas", shape.expert_ranks, shape.replicas));
-    EXPECT_THAT(differences(expected, on_threads(overrides, shape), kTolerance, {}),
-                ::testing::IsEmpty());
+    EXPECT_THAT(
+        differences(expected, on_threads(test.overrides, shape), kTolerance, test.noise_weights),
+        IsEmpty());
   }
 }
 
-TEST(ParallelEqualsSerialRanks, WithTheDefaultRouting) { expect_equal_on_all_shapes({}); }
+INSTANTIATE_TEST_SUITE_P(Cases, ParallelEqualsSerialRanks, ::testing::ValuesIn(equality_cases()),
+                         [](const auto& info) { return info.param.name; });
 
-TEST(ParallelEqualsSerialRanks, WithEveryCapacityOrder) {
+// What the cases claim to vary must act, or they compare the default with itself.
+
+TEST(EqualityCases, EveryOrderDropsAndDropsOthers) {
+  std::vector<std::vector<double>> losses;
   for (const char* order : {"slot_major", "batch_priority", "probability", "position"}) {
-    SCOPED_TRACE(order);
-    const Overrides overrides = capped(order);
-    const TrainingTrace expected = serial(overrides);
-    EXPECT_GT(expected.dropped, 0.0) << "a capacity that drops nothing tests no order";
-    for (const Shape& shape : {Shape{2, 1}, Shape{1, 2}, Shape{3, 1}, Shape{4, 1}}) {
-      EXPECT_THAT(differences(expected, on_threads(overrides, shape), kTolerance, {}),
-                  ::testing::IsEmpty())
-          << shape.expert_ranks << " x " << shape.replicas;
-    }
+    const TrainingTrace trace = serial(capped(order));
+    EXPECT_GT(trace.dropped, 0.0) << order;
+    EXPECT_THAT(losses, ::testing::Not(::testing::Contains(trace.losses))) << order;
+    losses.push_back(trace.losses);
   }
 }
 
-TEST(ParallelEqualsSerialRanks, WithPaddedUnits) {
-  Overrides overrides = capped("slot_major");
-  for (const char* stage : {"token_moe", "channel_moe"}) {
-    overrides.push_back(fmt::format("model.sparse.{}.capacity.mode=padded", stage));
-  }
-  expect_equal_on_all_shapes(overrides);
+TEST(EqualityCases, NoiseAndImportanceDropsAct) {
+  const Overrides all = noisy();
+  const std::vector<double> plain = serial({}).losses;
+  for (const std::string& one : all) EXPECT_NE(serial({one}).losses, plain) << one;
 }
 
-TEST(ParallelEqualsSerialRanks, WithNoiseAndImportanceDropping) {
-  EXPECT_NE(serial(noisy()).losses, serial({}).losses) << "noise and drops must act";
-  expect_equal_on_all_shapes(noisy());
+TEST(EqualityCases, SomeRankHasNoSamples) {
+  EXPECT_EQ(on_threads(accumulated(), {4, 1}).ranks_without_samples, 1);
 }
 
-TEST(ParallelEqualsSerialRanks, WithAccumulationAndRanksWithoutSamples) {
-  const Overrides overrides = set({"train.accumulate=3", "train.batch=18"});
-  EXPECT_EQ(on_threads(overrides, {4, 1}).ranks_without_samples, 1);
-  expect_equal_on_all_shapes(overrides);
+TEST(EqualityCases, SomeExpertHasNoTokens) {
+  EXPECT_GT(serial({kManyExperts}).units_without_tokens, 0);
 }
 
-TEST(ParallelEqualsSerialRanks, WithAGlobalScopeAtEqualAccumulation) {
-  const Overrides overrides =
-      set({"train.batch=18", "train.accumulate=3", losses("global").c_str()});
-  expect_equal_on_all_shapes(overrides);
-}
-
-TEST(ParallelEqualsSerialRanks, WithASequenceScope) {
-  expect_equal_on_all_shapes(set({losses("sequence").c_str()}));
-}
-
-TEST(ParallelEqualsSerialRanks, WithExpertsThatNoTokenChooses) {
-  const Overrides overrides = set({"model.sparse.channel_moe.experts.count=64"});
-  EXPECT_GT(serial(overrides).units_without_tokens, 0);
-  expect_equal_on_all_shapes(overrides);
-}
-
-TEST(ParallelEqualsSerialRanks, WithEveryOptimizer) {
-  // Adam divides by the root of the average square, so that an element whose gradient is a
-  // millionth of the largest loses six digits more than gradients do; eps bounds that.
-  for (const char* optimizer :
-       {"{name: sgd, lr: 0.1, momentum: 0.9}", "{name: adamw, lr: 1e-2, eps: 1e-4}",
-        "{name: lamb, lr: 1e-2, weight_decay: 0.1, eps: 1e-4}"}) {
-    SCOPED_TRACE(optimizer);
-    const std::string chosen = fmt::format("optimizer={}", optimizer);
-    const Overrides overrides = set({chosen.c_str(), "train.clip_norm=0.05"});
-    const TrainingTrace expected = serial(overrides);
-    EXPECT_GT(expected.grad_norms[0], 0.05) << "clipping must act";
-    for (const Shape& shape : {Shape{2, 1}, Shape{1, 2}, Shape{2, 2}, Shape{3, 1}}) {
-      EXPECT_THAT(differences(expected, on_threads(overrides, shape), kTolerance, {}),
-                  ::testing::IsEmpty())
-          << shape.expert_ranks << " x " << shape.replicas;
-    }
+TEST(EqualityCases, ClippingActs) {
+  for (const auto& [name, optimizer] : equality_optimizers()) {
+    EXPECT_GT(serial({optimizer}).grad_norms[0], kClipNorm) << name;
   }
 }
 
-TEST(ParallelEqualsSerialRanks, AccumulationChangesNothingButRounding) {
-  const TrainingTrace expected = serial(set({"train.batch=18"}));
-  EXPECT_THAT(
-      differences(expected, serial(set({"train.batch=18", "train.accumulate=3"})), kTolerance, {}),
-      ::testing::IsEmpty());
+TEST(EqualityCases, AccumulationChangesNothingButRounding) {
+  EXPECT_THAT(differences(serial({"train.batch=18"}), serial(accumulated()), kTolerance),
+              IsEmpty());
 }
 
 // The comparison itself must be able to fail.
-TEST(ParallelEqualsSerialRanks, ADifferentSeedIsNoticedEverywhere) {
-  const auto found = differences(serial({}), serial(set({"run.seed=2"})), kTolerance);
+TEST(EqualityCases, ADifferentSeedIsNoticedEverywhere) {
+  const auto found = differences(serial({}), serial({"run.seed=2"}), kTolerance);
   EXPECT_GT(found.size(), 10u);
 }
 

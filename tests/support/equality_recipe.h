@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ model:
       losses: [{name: importance, weight: 0.1, scope: group}]
       experts: {count: 5, hidden: 6}
 task: {name: classify, label_smoothing: 0.1}
-optimizer: {name: sgd, lr: 0.1}
+optimizer: {name: sgd, lr: 0.02}
 schedule: {name: constant}
 train: {duration: 5step, batch: 8, group: 2, precision: float64}
 parallel: {uneven: true}
@@ -67,6 +68,73 @@ inline std::string losses(const std::string& scope) {
       "[{{name: importance, weight: 0.1, scope: {0}}}, {{name: load, weight: 0.1, scope: {0}}}], "
       "experts: {{count: 5, hidden: 6}}}}",
       scope);
+}
+
+/// One way to train that must not depend on ranks.
+struct EqualityCase {
+  std::string name;
+  std::vector<std::string> overrides;
+  /// Name parts of parameters whose true gradient is zero: what reaches them is rounding, which
+  /// adaptive optimizers blow up to steps of full length. Left out of the comparison of weights.
+  std::vector<std::string> noise_weights;
+
+  friend std::ostream& operator<<(std::ostream& out, const EqualityCase& test) {
+    return out << test.name;
+  }
+};
+
+/// Overrides of the padded mode, beside those of `capped`.
+inline std::vector<std::string> padded() {
+  std::vector<std::string> overrides = capped("slot_major");
+  for (const char* stage : {"token_moe", "channel_moe"}) {
+    overrides.push_back(fmt::format("model.sparse.{}.capacity.mode=padded", stage));
+  }
+  return overrides;
+}
+
+/// Three micro-steps of three routing groups each: of four ranks one has no samples.
+inline std::vector<std::string> accumulated(const std::vector<std::string>& more = {}) {
+  std::vector<std::string> overrides{"train.batch=18", "train.accumulate=3"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+
+inline constexpr const char* kManyExperts = "model.sparse.channel_moe.experts.count=64";
+inline constexpr double kClipNorm = 0.05;
+
+/// An override for each optimizer, with defaults but for rates.
+inline std::vector<std::pair<std::string, std::string>> equality_optimizers() {
+  return {{"sgd", "optimizer={name: sgd, lr: 0.02, momentum: 0.9}"},
+          {"adamw", "optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}"},
+          {"lamb", "optimizer={name: lamb, lr: 1e-2, weight_decay: 0.1}"}};
+}
+
+inline std::vector<EqualityCase> equality_cases() {
+  std::vector<EqualityCase> cases{
+      {"DefaultRouting", {}, {}},
+      {"OrderSlotMajor", capped("slot_major"), {}},
+      {"OrderBatchPriority", capped("batch_priority"), {}},
+      {"OrderProbability", capped("probability"), {}},
+      {"OrderPosition", capped("position"), {}},
+      {"PaddedUnits", padded(), {}},
+      {"NoiseAndImportanceDrops", noisy(), {}},
+      {"AccumulationAndUnevenShares", accumulated(), {}},
+      {"GlobalScopeWithAccumulation", accumulated({losses("global")}), {}},
+      {"SequenceScope", {losses("sequence")}, {}},
+      {"ExpertsWithoutTokens", {kManyExperts}, {}}};
+  const std::string clip = fmt::format("train.clip_norm={}", kClipNorm);
+  for (const auto& [name, optimizer] : equality_optimizers()) {
+    cases.push_back({"SparseMlpWith_" + name, {optimizer, clip}, {}});
+    // A block's token-mixing output bias adds the same to all channels of a token. Every later
+    // block sees it through a norm over channels only, and so does the head.
+    cases.push_back({"MixerWith_" + name,
+                     {"model={backbone: mixer, patch: 4, width: 8, depth: 2, token_hidden: 6, "
+                      "channel_hidden: 12}",
+                      optimizer, clip},
+                     {name == "sgd" ? std::vector<std::string>{}
+                                    : std::vector<std::string>{"token_mlp.fc2.bias"}}});
+  }
+  return cases;
 }
 
 }  // namespace shoal::testing

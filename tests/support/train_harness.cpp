@@ -7,13 +7,12 @@
 
 #include "launch/evaluate.h"
 #include "launch/recipe.h"
+#include "tests/support/model_fill.h"
 
 namespace shoal::testing {
 namespace {
 
-using Tensors = std::map<std::string, torch::Tensor>;
-
-void put(Tensors& tensors, const Parameter& parameter, const torch::Tensor& value) {
+void put(NamedTensors& tensors, const Parameter& parameter, const torch::Tensor& value) {
   if (!parameter.is_stacked()) {
     tensors[parameter.name] = value.detach().clone();
     return;
@@ -39,7 +38,7 @@ std::string take_line(const std::string& text, size_t& at) {
   return line;
 }
 
-void unpack(const std::string& text, Tensors& tensors) {
+void unpack(const std::string& text, NamedTensors& tensors) {
   size_t at = 0;
   while (at < text.size()) {
     const std::string name = take_line(text, at);
@@ -51,14 +50,16 @@ void unpack(const std::string& text, Tensors& tensors) {
     torch::Tensor value = torch::empty(sizes, torch::kFloat64);
     std::memcpy(value.data_ptr(), text.data() + at, static_cast<size_t>(value.nbytes()));
     at += static_cast<size_t>(value.nbytes());
-    tensors[name] = value;
+    const auto [place, is_new] = tensors.try_emplace(name, value);
+    TORCH_CHECK(is_new || torch::equal(place->second, value), "ranks disagree on ", name);
   }
 }
 
-Tensors merge(const Tensors& own, Communicator& world) {
+// Whole on every rank. Refuses replicas that differ in a bit.
+NamedTensors merge(const NamedTensors& own, Communicator& world) {
   std::string packed;
   for (const auto& [name, value] : own) packed += pack(name, value);
-  Tensors all;
+  NamedTensors all;
   for (const std::string& text : gather_text(world, packed)) unpack(text, all);
   return all;
 }
@@ -68,7 +69,7 @@ torch::Tensor outputs(Session& session, const Recipe& recipe, const SampleSet& d
   const torch::NoGradGuard no_grad;
   Communicator& world = *session.grid().world;
   EvalLoader loader(data, image_shape_of(recipe), loader_settings(recipe, world));
-  Tensors rows;
+  NamedTensors rows;
   while (std::optional<Batch> batch = loader.next()) {
     const torch::Tensor logits_bN =
         session.task().outputs({batch->image_bCHW, batch->label_b}, batch->context);
@@ -96,13 +97,13 @@ double largest(const torch::Tensor& value) {
 }
 
 struct Allowed {
-  const char* what;
+  std::string what;
   double absolute;  ///< of every tensor; 0: relative to each tensor's largest magnitude
   double relative;
   std::vector<std::string> skip;
 };
 
-void compare(const Tensors& expected, const Tensors& actual, const Allowed& rule,
+void compare(const NamedTensors& expected, const NamedTensors& actual, const Allowed& rule,
              std::vector<std::string>& found) {
   for (const auto& [name, value] : expected) {
     const auto other = actual.find(name);
@@ -124,6 +125,14 @@ void compare(const Tensors& expected, const Tensors& actual, const Allowed& rule
   if (actual.size() != expected.size()) found.push_back(fmt::format("{}: other names", rule.what));
 }
 
+void compare_number(const std::string& what, double expected, double actual, double tolerance,
+                    std::vector<std::string>& found) {
+  const double apart = std::abs(expected - actual);
+  if (!(apart <= tolerance * std::abs(expected))) {
+    found.push_back(fmt::format("{} differs by {:.2e} of {:.2e}", what, apart, expected));
+  }
+}
+
 }  // namespace
 
 TrainingTrace train_and_trace(const std::string& recipe_text,
@@ -138,7 +147,7 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
   Session session(recipe, *train_data, grid);
   TrainingTrace trace;
   trace.ranks_without_samples = empty_ranks(recipe, grid.world->size());
-  Tensors gradients, weights;
+  fill_parameters(session.task());
   for (int64_t step = 0; step < steps; ++step) {
     const StepOutcome outcome = session.step({});
     const StepReport report = reduce(outcome, *grid.world);
@@ -148,15 +157,16 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
       trace.dropped = std::max(trace.dropped, layer.dropped);
       if (step == 0) trace.units_without_tokens += layer.dead_units;
     }
-    if (step > 0) continue;
+    NamedTensors gradients;
     for (const Parameter& parameter : session.parameters()) {
       put(gradients, parameter, parameter.tensor.grad());
     }
+    trace.gradients.push_back(merge(gradients, *grid.world));
   }
+  NamedTensors weights;
   for (const Parameter& parameter : session.parameters()) {
     put(weights, parameter, parameter.tensor);
   }
-  trace.gradients = merge(gradients, *grid.world);
   trace.weights = merge(weights, *grid.world);
   trace.outputs = outputs(session, recipe, *valid_data);
   trace.eval_loss = evaluate(session.task(), recipe, *valid_data, grid, steps).loss;
@@ -167,21 +177,25 @@ std::vector<std::string> differences(const TrainingTrace& expected, const Traini
                                      double tolerance,
                                      const std::vector<std::string>& skip_weights) {
   std::vector<std::string> found;
-  double largest_gradient = 0.0;
-  for (const auto& [name, value] : expected.gradients) {
-    largest_gradient = std::max(largest_gradient, largest(value));
+  for (size_t step = 0; step < expected.gradients.size(); ++step) {
+    double largest_gradient = 0.0;
+    for (const auto& [name, value] : expected.gradients[step]) {
+      largest_gradient = std::max(largest_gradient, largest(value));
+    }
+    compare(expected.gradients[step], actual.gradients[step],
+            {fmt::format("step {} gradient", step), tolerance * largest_gradient, tolerance, {}},
+            found);
   }
-  compare(expected.gradients, actual.gradients,
-          {"gradient", tolerance * largest_gradient, tolerance, {}}, found);
   compare(expected.weights, actual.weights, {"weight", 0.0, tolerance, skip_weights}, found);
   compare({{"all", expected.outputs}}, {{"all", actual.outputs}}, {"output", 0.0, tolerance, {}},
           found);
   for (size_t step = 0; step < expected.losses.size(); ++step) {
-    const double apart = std::abs(expected.losses[step] - actual.losses[step]);
-    if (!(apart <= tolerance * std::abs(expected.losses[step]))) {
-      found.push_back(fmt::format("loss of step {} differs by {:.2e}", step, apart));
-    }
+    compare_number(fmt::format("loss of step {}", step), expected.losses[step], actual.losses[step],
+                   tolerance, found);
+    compare_number(fmt::format("gradient norm of step {}", step), expected.grad_norms[step],
+                   actual.grad_norms[step], tolerance, found);
   }
+  compare_number("evaluation loss", expected.eval_loss, actual.eval_loss, tolerance, found);
   return found;
 }
 

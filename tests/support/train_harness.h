@@ -13,28 +13,31 @@
 
 namespace shoal::testing {
 
+using NamedTensors = std::map<std::string, torch::Tensor>;
+
 /// What a few training steps leave behind, by logical names with unit ids, whole on every rank.
 struct TrainingTrace {
-  std::map<std::string, torch::Tensor> gradients;  ///< of the first step, summed and clipped
-  std::map<std::string, torch::Tensor> weights;    ///< after the last step
-  torch::Tensor outputs;                           ///< logits of the first samples, after it
-  std::vector<double> losses, grad_norms;          ///< of each step
+  std::vector<NamedTensors> gradients;     ///< of each step, summed and clipped
+  NamedTensors weights;                    ///< after the last step
+  torch::Tensor outputs;                   ///< logits of the validation split, after it
+  std::vector<double> losses, grad_norms;  ///< of each step
   double eval_loss = 0.0;
   double dropped = 0.0;               ///< largest share of choices dropped in a step
   int64_t ranks_without_samples = 0;  ///< in the first micro-step
   int64_t units_without_tokens = 0;   ///< in the first step, over all layers
 };
 
-/// Trains `recipe_text` with `overrides` for `steps` optimizer steps over the ranks of `world`.
+/// Trains `recipe_text` with `overrides` for `steps` optimizer steps over the ranks of `world`,
+/// from fill_parameters: behind a head of zeros, with which a recipe starts, the gradients of the
+/// first step would be zero, and biases near zero would have no magnitude to compare with.
 /// Collective; every rank gets the whole trace.
 TrainingTrace train_and_trace(const std::string& recipe_text,
                               const std::vector<std::string>& overrides, int64_t steps,
                               std::unique_ptr<Communicator> world);
 
 /// Where two traces differ by more than `tolerance`, one line each; empty if nowhere.
-/// Gradients: relative to the largest gradient of the model. Weights and outputs: relative to each
-/// tensor's largest magnitude. `skip_weights`: name parts of parameters whose true gradient is
-/// zero, which adaptive optimizers turn into noise.
+/// Gradients: relative to the step's largest gradient of the model. Weights and outputs: relative
+/// to each tensor's largest magnitude. `skip_weights`: name parts of weights that are not compared.
 std::vector<std::string> differences(const TrainingTrace& expected, const TrainingTrace& actual,
                                      double tolerance,
                                      const std::vector<std::string>& skip_weights = {});
