@@ -81,8 +81,31 @@ TEST(LoadLoss, EqualsThePublishedValue) {  // L1, case 3
   const torch::Tensor threshold =
       routing.noisy_TU.gather(1, routing.choice_TK.narrow(1, 1, 1)).flatten();
   EXPECT_TRUE(torch::allclose(threshold, torch::tensor({.086, .225, .173}, torch::kFloat64)));
-  // With a threshold that leaves out the unit itself it would be 0.14493634.
   EXPECT_NEAR(value_of("load", routing).item<double>(), 0.48573847, 5e-9);
+}
+
+// Shazeer et al. 2017 leave the unit itself out of its threshold, which these numbers tell apart.
+TEST(LoadLoss, ThresholdsWithoutTheUnitItselfWouldGiveAnotherValue) {  // case 3
+  const torch::Tensor noisy = kLogits + kNoise;
+  torch::Tensor load_1U = torch::zeros({1, 3}, torch::kFloat64);
+  for (int64_t t = 0; t < 3; ++t) {
+    for (int64_t u = 0; u < 3; ++u) {
+      torch::Tensor others = noisy[t].clone();
+      others[u] = -1e9;
+      const torch::Tensor threshold = std::get<0>(others.topk(2))[1];
+      load_1U[0][u] += 0.5 * torch::erfc((threshold - kLogits[t][u]) / (0.1 * std::sqrt(2.0)));
+    }
+  }
+  EXPECT_NEAR(squared_variation(load_1U).item<double>(), 0.14493634, 5e-9);
+}
+
+TEST(BalanceLosses, EqualThePublishedValuesInFloat32) {  // L1
+  Routing routing = make_routing(torch::zeros({4, 3}), 1);
+  routing.prob_TU = kGates.to(torch::kFloat32);
+  EXPECT_NEAR(value_of("importance", routing).item<double>(), 0.03874999, 5e-8);
+  const Routing noisy =
+      noisy_routing(kLogits.to(torch::kFloat32), kNoise.to(torch::kFloat32), 2, 0.1);
+  EXPECT_NEAR(value_of("load", noisy).item<double>(), 0.485738645, 5e-7);
 }
 
 TEST(LoadLoss, EqualsThePlainLoop) {

@@ -37,53 +37,45 @@ const torch::Tensor kFourBySix = torch::tensor({{.5858, .4801, .6269, .5397, .97
                                                 {.4874, .8110, .7467, .8474, .0277, .3068},
                                                 {.8570, .6714, .5310, .3274, .4836, .9892}});
 
-/// DeepSpeed ranks choices by their logits, which is what its expected places follow from.
-Routing ranked_by_logits(const torch::Tensor& logits, int64_t k) {
-  Routing routing = make_routing(logits, k);
-  routing.score_TK = logits.gather(1, routing.choice_TK);
-  return routing;
-}
-
+// The published places rank by probability; scales 1 and 2 are those of its two ranks.
 TEST(Capacity, KeepsWhatTheFourByFourCaseKeeps) {  // R1
   const Places by_probability{{0, 1, 0}, {1, 0, 0}, {1, 1, 1}, {2, 2, 0},
                               {2, 3, 0}, {3, 2, 1}, {3, 3, 1}};
   const Places by_position{{0, 1, 0}, {0, 3, 0}, {1, 0, 0}, {1, 1, 1},
                            {2, 2, 0}, {2, 3, 1}, {3, 2, 1}};
-  for (const double scale : {1.0, 2.0, 3.0}) {
-    const Routing routing = ranked_by_logits(kFourByFour * scale, 2);
+  for (const double scale : {1.0, 2.0}) {
+    const Routing routing = make_routing(kFourByFour * scale, 2);
     EXPECT_EQ(places(limit(routing, capped(1.0, CapacityOrder::kProbability))), by_probability);
     EXPECT_EQ(places(limit(routing, capped(1.0, CapacityOrder::kPosition))), by_position);
   }
 }
 
 TEST(Capacity, KeepsWhatTheFourBySixCaseKeeps) {  // R1
-  const Places by_probability{{0, 2, 0}, {0, 4, 0}, {0, 5, 0}, {1, 3, 0}, {2, 1, 0},
-                              {2, 2, 1}, {2, 3, 1}, {3, 0, 0}, {3, 1, 1}, {3, 5, 1}};
+  // Unit 5 is chosen by tokens 0, 1 and 3 with logits .7034, .6450, .9892, but probabilities .173,
+  // .190, .230: token 0 has the higher rivals in its row, and loses.
+  const Places by_probability{{0, 2, 0}, {0, 4, 0}, {1, 1, 0}, {1, 3, 0}, {1, 5, 0},
+                              {2, 1, 1}, {2, 2, 1}, {2, 3, 1}, {3, 0, 0}, {3, 5, 1}};
   const Places by_position{{0, 2, 0}, {0, 4, 0}, {0, 5, 0}, {1, 1, 0}, {1, 3, 0},
                            {1, 5, 1}, {2, 1, 1}, {2, 2, 1}, {2, 3, 1}, {3, 0, 0}};
   for (const double scale : {1.0, 2.0, 3.0}) {
-    const Routing routing = ranked_by_logits(kFourBySix * scale, 3);
+    const Routing routing = make_routing(kFourBySix * scale, 3);
     EXPECT_EQ(places(limit(routing, capped(1.0, CapacityOrder::kProbability))), by_probability);
     EXPECT_EQ(places(limit(routing, capped(1.0, CapacityOrder::kPosition))), by_position);
   }
 }
 
-TEST(Capacity, RoutersRankByProbabilityAcrossTokens) {
-  // Unit 5 is chosen by tokens 0, 1 and 3 with logits .7034, .6450, .9892 but probabilities .173,
-  // .190, .230: token 0 has the higher rivals in its row, and loses.
-  const Routing routing = make_routing(kFourBySix, 3);
-  const Places kept = places(limit(routing, capped(1.0, CapacityOrder::kProbability)));
-  EXPECT_TRUE(kept.count({1, 5, 0}) == 1 && kept.count({3, 5, 1}) == 1);
-}
-
 TEST(Capacity, DropsNothingWhereAUnitHasRoomForAll) {  // R1: C = 4
-  const Routing routing = make_routing(kFourByFour, 2);
-  const Assignments all = limit(routing, {});
-  EXPECT_EQ(all.num_kept, 8);
-  EXPECT_EQ(values(all.rows_U), (Ids{1, 2, 2, 3}));
-  for (const CapacityOrder order : {CapacityOrder::kSlotMajor, CapacityOrder::kBatchPriority,
-                                    CapacityOrder::kProbability, CapacityOrder::kPosition}) {
-    EXPECT_EQ(places(limit(routing, capped(2.0, order))), places(all));
+  const torch::Tensor logits = torch::tensor(
+      {{.95, .85, .90, .80}, {.70, .65, .75, .60}, {.50, .55, .45, .40}, {.35, .30, .25, .20}});
+  const Places all{{0, 0, 0}, {0, 2, 0}, {1, 0, 1}, {1, 2, 1},
+                   {2, 0, 2}, {2, 1, 0}, {3, 0, 3}, {3, 1, 1}};
+  for (const double scale : {1.0, 2.0}) {
+    const Routing routing = make_routing(logits * scale, 2);
+    EXPECT_EQ(places(limit(routing, {})), all);
+    for (const CapacityOrder order : {CapacityOrder::kSlotMajor, CapacityOrder::kBatchPriority,
+                                      CapacityOrder::kProbability, CapacityOrder::kPosition}) {
+      EXPECT_EQ(places(limit(routing, capped(2.0, order))), all);
+    }
   }
 }
 
@@ -122,6 +114,25 @@ TEST(Capacity, PaddingKeepsItsWidthWhenThereAreFewerTokens) {  // R4
             (Ids{1, -1, -1, -1, -1, 0, 1, -1, -1, -1, -1, -1, -1, -1, -1, 0, -1, -1, -1, -1}));
   const Assignments at_least = limit(routing, {CapacityMode::kPadded, 0.1, 3, 1, {}});
   EXPECT_EQ(values(at_least.rows_U), (Ids{3, 3, 3, 3}));
+}
+
+TEST(Capacity, WidthsAboveTheNumberOfTokensKeepAllChoices) {  // R4
+  struct Case {
+    int64_t tokens, units, k, min, width;
+    double factor;
+    CapacityOrder order;
+  };
+  for (const Case& test : {Case{8, 2, 2, 0, 16, 2.0, CapacityOrder::kProbability},
+                           Case{8, 2, 1, 0, 16, 4.0, CapacityOrder::kProbability},
+                           Case{4, 2, 1, 8, 8, 1.0, CapacityOrder::kPosition},
+                           Case{3, 4, 1, 0, 6, 8.0, CapacityOrder::kSlotMajor}}) {
+    const Routing routing = make_routing(some_numbers({test.tokens, test.units}, 1), test.k);
+    const Assignments kept =
+        limit(routing, {CapacityMode::kPadded, test.factor, test.min, 1, test.order});
+    EXPECT_EQ(values(kept.rows_U), Ids(static_cast<size_t>(test.units), test.width));
+    EXPECT_EQ(kept.num_kept, test.tokens * test.k);
+    EXPECT_EQ(places(kept), places(limit(routing, {})));
+  }
 }
 
 TEST(Capacity, CountsOfKeptRowsFitTheMode) {  // R5

@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "parallel/gradient_norm.h"
+#include "parallel/parameter_group.h"
 #include "tests/moe/make_routing.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/ranks.h"
@@ -96,10 +98,13 @@ void expect_identity(const RoundTrip& trip, const UnitPlacement& placement, Comm
       make_routing(some_numbers({trip.num_tokens, trip.num_units}, 20 + rank), trip.k);
   routing.weight_TK =
       torch::full({trip.num_tokens, trip.k}, 1.0 / static_cast<double>(trip.k), torch::kFloat32);
-  const Assignments assignments = limit(routing, {trip.mode, 100.0, 0, trip.align, {}});
+  const Capacity capacity{trip.mode, 100.0, 0, trip.align, {}};
+  const Assignments assignments = limit(routing, capacity);
   const Dispatched sent = dispatch(x, assignments, placement, expert);
   if (trip.mode == CapacityMode::kPadded) {
-    for (const int64_t rows : sent.rows_u) EXPECT_EQ(rows % trip.align, 0);
+    const int64_t width = unit_capacity(trip.num_tokens * trip.k, trip.num_units, capacity);
+    EXPECT_EQ(width % trip.align, 0);
+    for (const int64_t rows : sent.rows_u) EXPECT_EQ(rows, width * expert.size());
   }
   EXPECT_EQ(std::accumulate(sent.rows_u.begin(), sent.rows_u.end(), int64_t{0}),
             sent.rows_RD.size(0));
@@ -121,6 +126,39 @@ TEST(DispatchRanks, RoundTripIsTheIdentityAndSoIsItsGradient) {  // X2
         expect_identity({32 * 8, 2, 8, mode, align}, UnitPlacement::contiguous(8, ranks), expert);
       });
     }
+  }
+}
+
+/// Output and gradient of a round trip whose units double their rows, with drops.
+std::pair<torch::Tensor, torch::Tensor> tight_round_trip(const Capacity& capacity,
+                                                         Communicator& expert) {
+  constexpr int64_t kTokens = 256, kWidth = 16, kUnits = 8;
+  const int64_t rank = expert.rank();
+  torch::Tensor x =
+      some_numbers({kTokens, kWidth}, 10 + rank, torch::kFloat32).set_requires_grad(true);
+  const Routing routing =
+      make_routing(some_numbers({kTokens, kUnits}, 20 + rank, torch::kFloat32), 2);
+  const Assignments assignments = limit(routing, capacity);
+  EXPECT_LT(assignments.num_kept, kTokens * 2);
+  const Dispatched sent =
+      dispatch(x, assignments, UnitPlacement::contiguous(kUnits, expert.size()), expert);
+  const torch::Tensor y = combine(sent.rows_RD * 2, sent, expert);
+  (y * some_numbers({kTokens, kWidth}, 30, torch::kFloat32)).sum().backward();
+  return {y.detach(), x.grad()};
+}
+
+TEST(DispatchRanks, PaddingAndAlignmentChangeNoBit) {  // X2
+  for (const int64_t ranks : {1, 2, 4}) {
+    testing::run_ranks(ranks, [&](Communicator& expert) {
+      // ceil(512 * 0.75 / 8) = 48 is a multiple of 16: alignment adds no room.
+      const auto [y, grad] = tight_round_trip({CapacityMode::kCapped, 0.75, 0, 1, {}}, expert);
+      for (const int64_t align : {1, 16}) {
+        const auto [padded_y, padded_grad] =
+            tight_round_trip({CapacityMode::kPadded, 0.75, 0, align, {}}, expert);
+        EXPECT_TRUE(torch::equal(y, padded_y));
+        EXPECT_TRUE(torch::equal(grad, padded_grad));
+      }
+    });
   }
 }
 
@@ -155,6 +193,73 @@ TEST(DispatchRanks, RowsAreSortedByUnitThenSourceRank) {
     const Ids expected =
         expert.rank() == 0 ? Ids{0, 4, 10, 14, 1, 5, 11, 15} : Ids{2, 6, 12, 16, 3, 7, 13, 17};
     EXPECT_EQ(values(sent.rows_RD), expected);
+  });
+}
+
+TEST(DispatchRanks, CountsAddUpOverSourceRanks) {  // X1
+  // Rows for units 0 to 3, of which the first two live on rank 0.
+  const std::vector<Ids> counts{{2, 3, 1, 0}, {1, 4, 0, 0}};
+  testing::run_ranks(2, [&](Communicator& expert) {
+    Ids units;
+    const Ids& own = counts[static_cast<size_t>(expert.rank())];
+    for (size_t u = 0; u < own.size(); ++u) {
+      units.insert(units.end(), static_cast<size_t>(own[u]), static_cast<int64_t>(u));
+    }
+    const auto num_tokens = static_cast<int64_t>(units.size());
+    Routing routing = make_routing(torch::zeros({num_tokens, 4}, torch::kFloat64), 1);
+    routing.unit_TK = torch::tensor(units).unsqueeze(1);
+    const torch::Tensor x = torch::arange(num_tokens, torch::kFloat64).unsqueeze(1);
+    const Dispatched sent = dispatch(x + 10.0 * static_cast<double>(expert.rank()),
+                                     limit(routing, {}), UnitPlacement::contiguous(4, 2), expert);
+    if (expert.rank() == 0) {
+      EXPECT_EQ(sent.rows_u, (Ids{3, 7}));
+      EXPECT_EQ(values(sent.to_units_R), (Ids{0, 1, 5, 2, 3, 4, 6, 7, 8, 9}));
+      EXPECT_EQ(values(sent.rows_RD), (Ids{0, 1, 10, 2, 3, 4, 11, 12, 13, 14}));
+    } else {
+      EXPECT_EQ(sent.rows_u, (Ids{1, 0}));
+    }
+  });
+}
+
+struct ScalarUnit {
+  double gradient;     ///< of this rank's unit
+  torch::Tensor loss;  ///< this rank's share, [1]
+};
+
+/// Two units multiply their rows by a scalar each; a rank's loss is the sum of y^2 / 2 over its two
+/// tokens, divided by `num_tokens`.
+ScalarUnit train_scalar_unit(Communicator& expert, double num_tokens) {
+  const bool is_first = expert.rank() == 0;
+  const torch::Tensor x = is_first ? torch::tensor({{1.0}, {2.0}}, torch::kFloat64)
+                                   : torch::tensor({{3.0}, {-1.0}}, torch::kFloat64);
+  Routing routing = make_routing(torch::zeros({2, 2}, torch::kFloat64), 1);
+  routing.unit_TK = torch::tensor({{0}, {1}});
+  routing.weight_TK = torch::ones({2, 1}, torch::kFloat64);
+  const torch::Tensor w =
+      torch::full({1}, is_first ? 0.5 : -1.0, torch::kFloat64).set_requires_grad(true);
+  const Dispatched sent = dispatch(x, limit(routing, {}), UnitPlacement::contiguous(2, 2), expert);
+  const torch::Tensor y = combine(sent.rows_RD * w, sent, expert);
+  const torch::Tensor share = (y.square() / 2).sum() / num_tokens;
+  share.backward();
+  return {w.grad().item<double>(), share.detach().reshape({1})};
+}
+
+TEST(DispatchRanks, GradientsOfUnitsNeedNoDivisor) {  // case 8 of the Sparse-MLP cases
+  testing::run_owning_ranks(2, [&](std::unique_ptr<Communicator> world) {
+    RankGrid grid = make_rank_grid(std::move(world), 2);
+    const double sign = grid.expert->rank() == 0 ? 1.0 : -1.0;
+    // Means over a rank's own two tokens give twice the gradient of the mean over all four.
+    EXPECT_EQ(train_scalar_unit(*grid.expert, 2).gradient, 2.5 * sign);
+    const ScalarUnit unit = train_scalar_unit(*grid.expert, 4);
+    EXPECT_EQ(unit.gradient, 1.25 * sign);
+    all_reduce(*grid.world, unit.loss);
+    EXPECT_EQ(unit.loss.item<double>(), 0.9375);
+
+    Parameter w{"experts.*.w", torch::zeros({1, 1}, torch::kFloat64), 1, {grid.expert->rank()}, {}};
+    w.tensor.set_requires_grad(true);
+    w.tensor.mutable_grad() = torch::full({1, 1}, unit.gradient, torch::kFloat64);
+    const GradientSurvey survey = survey_gradients(group_parameters({w}, grid));
+    EXPECT_NEAR(global_norm(survey, *grid.world), 1.76776695, 5e-9);
   });
 }
 

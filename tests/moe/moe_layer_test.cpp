@@ -12,6 +12,7 @@
 #include "runtime/random.h"
 #include "tests/moe/make_routing.h"
 #include "tests/support/gradient_check.h"
+#include "tests/support/model_fill.h"
 #include "tests/support/moe_layer_fixture.h"
 #include "tests/support/reference_moe.h"
 
@@ -153,14 +154,54 @@ TEST(MoeLayer, EqualsTheLoopReferenceInTheBruteForceShapes) {  // P2
   }
 }
 
+TEST(MoeLayer, Float32IsFloat64ToRounding) {  // P2
+  for (const int64_t units : {4, 8}) {
+    for (const int64_t k : {2, 3}) {
+      RankGrid grid = self_grid();
+      MoeOptions options = layer_options({"top_k", TopKOptions{k, RouterNoise::kNone, {}}}, {}, {});
+      options.experts =
+          Choice<UnitBank>("plain", ExpertBank::Options{units, 32, Activation::kGelu, true});
+      std::vector<std::vector<torch::Tensor>> results;
+      for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {
+        MoeLayer layer(options, 16, kPath, {&grid, dtype});
+        const std::vector<Parameter> parameters = parameters_of(layer, kPath);
+        testing::fill_parameters(layer);
+        const torch::Tensor x = some_numbers({4, 1, 16}, 1, dtype).set_requires_grad(true);
+        const torch::Tensor y = layer.forward(x, step_of(4, true)).y_BRD;
+        (y * some_numbers(y.sizes(), 2, dtype)).sum().backward();
+        results.push_back({y.detach(), x.grad()});
+        for (const Parameter& parameter : parameters) {
+          results.back().push_back(parameter.tensor.grad());
+        }
+      }
+      for (size_t i = 0; i < results[0].size(); ++i) {
+        const torch::Tensor& exact = results[1][i];
+        const double apart = (results[0][i] - exact).abs().max().item<double>();
+        // Sums of up to 32 products of numbers below 1: a few float32 roundings of the largest.
+        EXPECT_LT(apart, 1e-5 * std::max(1.0, exact.abs().max().item<double>())) << i;
+      }
+    }
+  }
+}
+
 TEST(MoeLayer, CapacityThatDropsNothingEqualsDropless) {  // P1
-  LayerCase open{"open", layer_options({"top_k", TopKOptions{2, RouterNoise::kGaussian, {}}}, {},
-                                       {{"load", ScopeKind::kGroup}})};
-  const LayerResult expected = run_layer_on(open, 1, 1);
-  for (const CapacityMode mode : {CapacityMode::kCapped, CapacityMode::kPadded}) {
-    LayerCase wide = open;
-    wide.options.capacity = {mode, 4.0, 4, 1, CapacityOrder::kProbability};
-    EXPECT_LT(difference(run_layer_on(wide, 1, 1), expected).value, 1e-14);
+  for (const int64_t units : {1, 2, 4, 8}) {
+    for (int64_t k = 1; k <= units; k *= 2) {
+      LayerCase open{"open", layer_options({"top_k", TopKOptions{k, RouterNoise::kGaussian, {}}},
+                                           {}, {{"load", ScopeKind::kGroup}}, units)};
+      open.num_samples = 16;
+      open.rows_per_sample = 24;
+      open.width = 12;
+      const LayerResult expected = run_layer_on(open, 1, 1);
+      for (const CapacityMode mode : {CapacityMode::kCapped, CapacityMode::kPadded}) {
+        LayerCase wide = open;
+        // C = T k: room for every choice in any one unit.
+        wide.options.capacity = {mode, static_cast<double>(units), 4, 1,
+                                 CapacityOrder::kProbability};
+        const testing::Difference worst = difference(run_layer_on(wide, 1, 1), expected);
+        EXPECT_LT(worst.value, 1e-13) << units << " units, " << k << " a token: " << worst.where;
+      }
+    }
   }
 }
 
@@ -170,14 +211,26 @@ TEST(MoeLayer, OneExpertWithoutNoiseIsItsMlp) {  // P1
       layer_options({"top_k", TopKOptions{1, RouterNoise::kNone, {}}}, {}, {}, 1);
   MoeLayer layer(options, 6, kPath, {&grid, torch::kFloat64});
   initialise(parameters_of(layer, kPath), 9);
-  const torch::Tensor x = some_numbers({3, 4, 6}, 1);
-  const torch::Tensor hidden =
-      torch::gelu(x.matmul(parameter_of(layer, "experts.*.fc1.weight")[0]) +
-                  parameter_of(layer, "experts.*.fc1.bias")[0]);
-  const torch::Tensor expected = hidden.matmul(parameter_of(layer, "experts.*.fc2.weight")[0]) +
-                                 parameter_of(layer, "experts.*.fc2.bias")[0];
+  const torch::Tensor x = some_numbers({3, 4, 6}, 1).set_requires_grad(true);
+  const torch::Tensor upstream = some_numbers({3, 4, 6}, 2);
+  std::vector<torch::Tensor> tensors{x};
+  for (const char* name : {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}) {
+    tensors.push_back(parameter_of(layer, std::string("experts.*.") + name));
+  }
   const torch::Tensor y = layer.forward(x, step_of(3, true)).y_BRD;
+  (y * upstream).sum().backward();
+  std::vector<torch::Tensor> grads;
+  for (torch::Tensor tensor : tensors) {
+    grads.push_back(tensor.grad().clone());
+    tensor.mutable_grad().reset();
+  }
+  const torch::Tensor hidden = torch::gelu(x.matmul(tensors[1][0]) + tensors[2][0]);
+  const torch::Tensor expected = hidden.matmul(tensors[3][0]) + tensors[4][0];
+  (expected * upstream).sum().backward();
   EXPECT_LT((y - expected).abs().max().item<double>(), 1e-14);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_LT((grads[i] - tensors[i].grad()).abs().max().item<double>(), 1e-13) << i;
+  }
 }
 
 TEST(MoeLayer, RouterOfOneUnitATokenLearnsFromTheTask) {  // R7
@@ -270,6 +323,38 @@ TEST(MoeLayer, CountsWhatItDid) {
   EXPECT_LE(result.router_entropy, 1.0);
 }
 
+TEST(MoeLayer, EntropyOfCertainTokensIsZero) {
+  for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {
+    RankGrid grid = self_grid();
+    MoeLayer layer(layer_options({"top_k", TopKOptions{1, RouterNoise::kNone, {}}}, {}, {}), 4,
+                   kPath, {&grid, dtype});
+    initialise(parameters_of(layer, kPath), 9);
+    {
+      const torch::NoGradGuard no_grad;
+      parameter_of(layer, "router.weight").copy_(torch::eye(4));
+    }
+    // Scores 1, and e^-800 (0 in any dtype), e^-80 and e^-40; then a token of even scores.
+    const torch::Tensor x = torch::tensor({{{800.0, 0.0, 720.0, 760.0}, {1.0, 1.0, 1.0, 1.0}}});
+    const MoeReport result = report(layer.forward(x.to(dtype), step_of(1, false)).stats);
+    EXPECT_NEAR(result.router_entropy, 0.5, 1e-7);
+  }
+}
+
+TEST(MoeLayer, ATokenThatIsNoNumberSpoilsNoOther) {
+  RankGrid grid = self_grid();
+  MoeLayer layer(layer_options({"top_k", TopKOptions{2, RouterNoise::kGaussian, {}}}, {}, {}), 6,
+                 kPath, {&grid, torch::kFloat32});
+  initialise(parameters_of(layer, kPath), 9);
+  torch::Tensor x = some_numbers({3, 4, 6}, 1, torch::kFloat32);
+  const torch::Tensor clean = layer.forward(x, step_of(3, true)).y_BRD;
+  x[1][2][0] = std::nanf("");
+  const torch::Tensor y = layer.forward(x, step_of(3, true)).y_BRD;
+  EXPECT_TRUE(y[1][2].isnan().all().item<bool>());
+  for (const int64_t sample : {0, 2}) {
+    EXPECT_LT((y[sample] - clean[sample]).abs().max().item<double>(), 1e-6);
+  }
+}
+
 TEST(MoeLayer, IsBuiltOnTheMetaDeviceWithoutMemoryAndRanks) {
   const MoeOptions options = layer_options({"top_k", TopKOptions{}}, {}, {}, 4096);
   MoeLayer layer(options, 1024, kPath, {nullptr, torch::TensorOptions().device(torch::kMeta)});
@@ -313,8 +398,9 @@ TEST(MoeLayer, RulesBetweenSectionsAreConfigErrors) {
 }
 
 TEST(MoeLayer, SizesOutOfRangeAreLeftToTheirOwnSections) {
-  MoeOptions options = layer_options({"top_k", TopKOptions{}}, {}, {}, -4);
-  EXPECT_THAT(problems_of(options), IsEmpty());
+  for (const int64_t units : {int64_t{-4}, int64_t{1} << 40}) {
+    EXPECT_THAT(problems_of(layer_options({"top_k", TopKOptions{}}, {}, {}, units)), IsEmpty());
+  }
 }
 
 TEST(MoeLayerRanks, ParallelEqualsSerial) {

@@ -93,33 +93,49 @@ void differentiates_reduce_scatter(std::unique_ptr<Communicator> world) {
   });
 }
 
-/// Probe P6: with 2^rank as gradient a sum shows exactly who took part.
-void sums_gradients_over_the_replicas_only(std::unique_ptr<Communicator> world) {
-  const int64_t size = world->size();
-  const int64_t rank = world->rank();
-  for (int64_t expert_ranks = 1; expert_ranks <= size; ++expert_ranks) {
-    if (size % expert_ranks != 0) continue;
-    SCOPED_TRACE("expert_ranks " + std::to_string(expert_ranks));
-    RankGrid grid = make_rank_grid(world->split(0, rank), expert_ranks);
-    const std::vector<int64_t> units{rank % expert_ranks};
-    for (const int64_t bucket_bytes : {1, 25'000'000}) {
-      std::vector<Parameter> parameters{
-          make_parameter("a", {3}, nullptr, torch::kFloat), make_parameter("b", {2, 2}),
-          make_parameter("experts.*.w", {5}, &units), make_parameter("c", {17})};
-      GradientSync sync(group_parameters(parameters, grid), *grid.world, bucket_bytes);
-      sync.zero_grad();
-      const double probe = std::exp2(rank);
-      for (const Parameter& parameter : parameters) (parameter.tensor * probe).sum().backward();
-      sync.reduce();
+struct SyncCase {
+  int64_t bucket_bytes, micro_steps;
+  at::ScalarType expert_dtype;
+};
 
-      const double all = std::exp2(size) - 1;
-      double replicas = 0;
-      for (int64_t r = rank % expert_ranks; r < size; r += expert_ranks) replicas += std::exp2(r);
-      for (const Parameter& parameter : parameters) {
-        const double expected = parameter.is_stacked() ? replicas : all;
-        EXPECT_TRUE(
-            at::equal(parameter.tensor.grad(), at::full_like(parameter.tensor.grad(), expected)))
-            << parameter.name;
+/// With 2^rank as gradient a sum shows exactly who took part.
+void expect_sums_over_replicas(RankGrid& grid, const SyncCase& test) {
+  const int64_t size = grid.world->size(), rank = grid.world->rank();
+  const int64_t expert_ranks = grid.expert->size();
+  const std::vector<int64_t> units{rank % expert_ranks};
+  const std::vector<Parameter> parameters{
+      make_parameter("a", {3}, nullptr, torch::kFloat), make_parameter("b", {2, 2}),
+      make_parameter("experts.*.w", {5}, &units, test.expert_dtype), make_parameter("c", {17})};
+  GradientSync sync(group_parameters(parameters, grid), *grid.world, test.bucket_bytes);
+  sync.zero_grad();
+  const double probe = std::exp2(rank) / static_cast<double>(test.micro_steps);
+  for (int64_t micro = 0; micro < test.micro_steps; ++micro) {
+    for (const Parameter& parameter : parameters) (parameter.tensor * probe).sum().backward();
+  }
+  sync.reduce();
+
+  const double all = std::exp2(size) - 1;
+  double replicas = 0;
+  for (int64_t r = rank % expert_ranks; r < size; r += expert_ranks) replicas += std::exp2(r);
+  for (const Parameter& parameter : parameters) {
+    const double expected = parameter.is_stacked() ? replicas : all;
+    EXPECT_TRUE(
+        at::equal(parameter.tensor.grad(), at::full_like(parameter.tensor.grad(), expected)))
+        << parameter.name;
+  }
+}
+
+/// Probe P6: over 1 to 4 ranks 64 combinations of grid, buckets, micro-steps and dtype.
+void sums_gradients_over_the_replicas_only(std::unique_ptr<Communicator> world) {
+  for (int64_t expert_ranks = 1; expert_ranks <= world->size(); ++expert_ranks) {
+    if (world->size() % expert_ranks != 0) continue;
+    SCOPED_TRACE("expert_ranks " + std::to_string(expert_ranks));
+    RankGrid grid = make_rank_grid(world->split(0, world->rank()), expert_ranks);
+    for (const int64_t bucket_bytes : {1, 25'000'000}) {
+      for (const int64_t micro_steps : {1, 2}) {
+        for (const auto dtype : {torch::kFloat, torch::kDouble}) {
+          expect_sums_over_replicas(grid, {bucket_bytes, micro_steps, dtype});
+        }
       }
     }
   }

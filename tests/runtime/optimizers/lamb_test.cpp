@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "runtime/gradients.h"
 
 namespace shoal {
@@ -34,6 +36,11 @@ double norm_of(const std::vector<Parameter>& parameters) {
   return square_sums(parameters).sum().sqrt().item<double>();
 }
 
+/// The ratio by which a step of rate 0.1 scaled the update u.
+double trust_of(const torch::Tensor& before, const torch::Tensor& after, const torch::Tensor& u) {
+  return ((before - after).norm() / (0.1 * u.norm())).item<double>();
+}
+
 TEST(Lamb, GivesTheWorkedTwoSteps) {
   const std::vector<Parameter> parameters = {parameter("w", matrix({1, 2, 3, 4})),
                                              parameter("b", vector({0.5, -0.5}))};
@@ -44,8 +51,11 @@ TEST(Lamb, GivesTheWorkedTwoSteps) {
   EXPECT_NEAR(norm_of(parameters), 0.55226805, 1e-8);
   clip_gradients(parameters, norm_of(parameters), 1.0);
   lamb.step(0.1);
-  expect_close(parameters[0].tensor, matrix({0.69491604, 2.22187988, 2.63944387, 4.16641025}));
+  const torch::Tensor first = parameters[0].tensor.detach().clone();
+  expect_close(first, matrix({0.69491604, 2.22187988, 2.63944387, 4.16641025}));
   expect_close(parameters[1].tensor, vector({0.400002, -0.599998}));
+  const torch::Tensor w = matrix({1, 2, 3, 4}), g1 = matrix({0.1, -0.2, 0.3, -0.4});
+  EXPECT_NEAR(trust_of(w, first, g1 / (g1.abs() + 1e-6) + 0.1 * w), 2.77351580, 5e-9);
 
   parameters[0].tensor.mutable_grad() = matrix({2, 0, -1, 2});
   parameters[1].tensor.mutable_grad() = vector({0, -1});
@@ -54,6 +64,11 @@ TEST(Lamb, GivesTheWorkedTwoSteps) {
   lamb.step(0.1);
   expect_close(parameters[0].tensor, matrix({0.29460564, 2.41909184, 2.55797817, 3.8636309}));
   expect_close(parameters[1].tensor, vector({0.33299807, -0.53695623}));
+  const torch::Tensor g2 = matrix({2, 0, -1, 2}) / std::sqrt(10.0);
+  const torch::Tensor m = (0.09 * g1 + 0.1 * g2) / (1 - 0.81);
+  const torch::Tensor v = (0.000999 * g1 * g1 + 0.001 * g2 * g2) / (1 - 0.998001);
+  const torch::Tensor u = m / (v.sqrt() + 1e-6) + 0.1 * first;
+  EXPECT_NEAR(trust_of(first, parameters[0].tensor.detach(), u), 4.40337449, 5e-9);
 }
 
 // W and W/100 in one stack, equal gradients: ratios 2.77351580 and .02739987, never 1.94930698.
@@ -69,6 +84,7 @@ TEST(Lamb, StackedExpertsHaveOneTrustRatioEach) {
     const torch::Tensor before = unit == 0 ? w : w / 100;
     const torch::Tensor u = g / (g.abs() + 1e-6) + 0.1 * before;
     expect_close(parameters[0].tensor[unit], before - 0.1 * ratio * u);
+    EXPECT_NEAR(trust_of(before, parameters[0].tensor[unit].detach(), u), ratio, 5e-9);
   }
 }
 
