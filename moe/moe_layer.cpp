@@ -1,7 +1,5 @@
 #include "moe/moe_layer.h"
 
-#include <numeric>
-
 #include "moe/dispatch.h"
 #include "runtime/error.h"
 #include "runtime/stream.h"
@@ -68,7 +66,8 @@ void check(const Parts& parts, Problems& problems) {
 }
 
 torch::Tensor entropy_sum(const torch::Tensor& prob_TU) {
-  constexpr double kTiny = 1e-38;  // 0 log 0 is 0
+  // 0 log 0 is 0. Of a float64 score below this the log is wrong, but the product below 1e-35.
+  constexpr double kTiny = 1e-38;
   return -prob_TU.clamp_min(kTiny).log_().mul_(prob_TU).sum(torch::kFloat64);
 }
 

@@ -5,7 +5,9 @@
 #include "models/blocks/token_linear.h"
 #include "models/blocks/transpose_add.h"
 
+// B images  S tokens  C width  P new tokens (S')  W new width (C')
 namespace shoal {
+
 void SparseOptions::validate(Problems& problems) const {
   if (!rescale && tokens) problems.add("tokens", "needs rescale: true");
   if (!rescale && width) problems.add("width", "needs rescale: true");

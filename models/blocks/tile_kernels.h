@@ -27,7 +27,7 @@ struct NormGradient {
 };
 
 // Kernels on one tile of contiguous rows, one thread; float32 and float64. Sums over a row are
-// formed in 16 lanes that are added in order, whatever the instruction set.
+// formed in 16 lanes that are then added half to half, whatever the instruction set.
 
 /// y = layer norm of the rows of x. mean_R and rstd_R are written.
 void normalise_rows(const NormParameters<float>& norm, const float* x_RC, int64_t rows, float* y_RC,

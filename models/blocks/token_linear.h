@@ -6,8 +6,8 @@
 namespace shoal {
 
 /// A linear layer over tokens: y_b = W x_b + b for each image, [B, S, C] -> [B, P, C]; every
-/// channel is mapped alike. weight [P, S], bias [P]. Nothing is transposed. x
-/// is contiguous. Differentiable; B may be 0.
+/// channel is mapped alike. weight [P, S], bias [P]. x is contiguous; nothing is transposed.
+/// Differentiable; B may be 0.
 torch::Tensor token_linear(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                            const torch::Tensor& bias);
 
