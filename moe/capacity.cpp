@@ -1,11 +1,11 @@
 #include "moe/capacity.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
 
 #include <algorithm>
 
 #include "moe/decimal.h"
+#include "runtime/operator.h"
 
 namespace shoal {
 namespace {
@@ -35,23 +35,18 @@ int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& ca
 }
 
 Assignments limit(const Routing& routing, const Capacity& capacity) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("shoal::assign_rows", "")
-          .typed<std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, int64_t>(
-              const torch::Tensor&, const torch::Tensor&, c10::IntArrayRef, int64_t, int64_t,
-              int64_t, double, int64_t, int64_t)>();
+  static const Operator<std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, int64_t>(
+      const torch::Tensor&, const torch::Tensor&, c10::IntArrayRef, int64_t, int64_t, int64_t,
+      double, int64_t, int64_t)>
+      op("shoal::assign_rows");
   TORCH_CHECK(routing.group_offsets.back() == routing.num_tokens(), "limit: groups end at ",
               routing.group_offsets.back(), " of ", routing.num_tokens(), " tokens");
   Assignments result;
   result.num_tokens = routing.num_tokens();
-  {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    std::tie(result.token_A, result.choice_A, result.rows_U, result.num_kept) = op.call(
-        routing.unit_TK.contiguous(), routing.score_TK.contiguous(), routing.group_offsets,
-        routing.num_units(), static_cast<int64_t>(capacity.mode),
-        static_cast<int64_t>(capacity.order), capacity.factor, capacity.min, capacity.align);
-  }
+  std::tie(result.token_A, result.choice_A, result.rows_U, result.num_kept) =
+      op(routing.unit_TK.contiguous(), routing.score_TK.contiguous(), routing.group_offsets,
+         routing.num_units(), static_cast<int64_t>(capacity.mode),
+         static_cast<int64_t>(capacity.order), capacity.factor, capacity.min, capacity.align);
   torch::Tensor weight_TK = routing.weight_TK;
   if (routing.renorm_after_drop) weight_TK = renormalise(weight_TK, result.choice_A);
   if (routing.weight_scale != 1.0) weight_TK = weight_TK * routing.weight_scale;

@@ -1,10 +1,11 @@
 #include "moe/expert_mlp.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <numeric>
+
+#include "runtime/operator.h"
 
 namespace shoal {
 namespace {
@@ -21,26 +22,22 @@ MaybeTensor optional_of(const Tensor& tensor) {
 std::tuple<Tensor, Tensor, Tensor> call_forward(const Tensor& rows, c10::IntArrayRef rows_u,
                                                 const ExpertWeights& weights, int64_t activation,
                                                 bool keep) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("shoal::expert_mlp_forward", "")
-                             .typed<std::tuple<Tensor, Tensor, Tensor>(
-                                 const Tensor&, c10::IntArrayRef, const Tensor&, const MaybeTensor&,
-                                 const Tensor&, const MaybeTensor&, int64_t, bool)>();
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.call(rows, rows_u, weights.fc1_weight, optional_of(weights.fc1_bias),
-                 weights.fc2_weight, optional_of(weights.fc2_bias), activation, keep);
+  static const Operator<std::tuple<Tensor, Tensor, Tensor>(
+      const Tensor&, c10::IntArrayRef, const Tensor&, const MaybeTensor&, const Tensor&,
+      const MaybeTensor&, int64_t, bool)>
+      op("shoal::expert_mlp_forward");
+  return op(rows, rows_u, weights.fc1_weight, optional_of(weights.fc1_bias), weights.fc2_weight,
+            optional_of(weights.fc2_bias), activation, keep);
 }
 
 std::vector<Tensor> call_backward(const Tensor& grad, const std::vector<Tensor>& saved,
                                   c10::IntArrayRef rows_u, bool has_bias, bool needs_rows_grad) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("shoal::expert_mlp_backward", "")
-          .typed<std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                     const Tensor&, const Tensor&, c10::IntArrayRef, bool, bool)>();
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.call(grad.contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4], rows_u,
-                 has_bias, needs_rows_grad);
+  static const Operator<std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&,
+                                            const Tensor&, const Tensor&, const Tensor&,
+                                            c10::IntArrayRef, bool, bool)>
+      op("shoal::expert_mlp_backward");
+  return op(grad.contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4], rows_u, has_bias,
+            needs_rows_grad);
 }
 
 bool needs_gradient(const Tensor& rows, const ExpertWeights& weights) {

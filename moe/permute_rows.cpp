@@ -1,8 +1,9 @@
 #include "moe/permute_rows.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+
+#include "runtime/operator.h"
 
 namespace shoal {
 namespace {
@@ -11,35 +12,27 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 torch::Tensor call_gather(const torch::Tensor& x, const torch::Tensor& index) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("shoal::gather_rows", "")
-                             .typed<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>();
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.call(x.contiguous(), index);
+  static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&)> op(
+      "shoal::gather_rows");
+  return op(x.contiguous(), index);
 }
 
 torch::Tensor call_gather_sum(const torch::Tensor& rows, const std::optional<torch::Tensor>& weight,
                               const RowIndex& index) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("shoal::gather_sum_rows", "")
-          .typed<torch::Tensor(const torch::Tensor&, const std::optional<torch::Tensor>&,
-                               const torch::Tensor&, const torch::Tensor&)>();
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.call(rows.contiguous(), weight, index.first_T1, index.row_A);
+  static const Operator<torch::Tensor(const torch::Tensor&, const std::optional<torch::Tensor>&,
+                                      const torch::Tensor&, const torch::Tensor&)>
+      op("shoal::gather_sum_rows");
+  return op(rows.contiguous(), weight, index.first_T1, index.row_A);
 }
 
 std::tuple<torch::Tensor, torch::Tensor> call_combine_backward(const torch::Tensor& grad,
                                                                const torch::Tensor& rows,
                                                                const torch::Tensor& weight,
                                                                const torch::Tensor& token_A) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("shoal::combine_rows_backward", "")
-                             .typed<std::tuple<torch::Tensor, torch::Tensor>(
-                                 const torch::Tensor&, const torch::Tensor&, const torch::Tensor&,
-                                 const torch::Tensor&)>();
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.call(grad.contiguous(), rows, weight, token_A);
+  static const Operator<std::tuple<torch::Tensor, torch::Tensor>(
+      const torch::Tensor&, const torch::Tensor&, const torch::Tensor&, const torch::Tensor&)>
+      op("shoal::combine_rows_backward");
+  return op(grad.contiguous(), rows, weight, token_A);
 }
 
 struct GatherRows : torch::autograd::Function<GatherRows> {
@@ -95,12 +88,9 @@ void check_rows(const torch::Tensor& rows, int64_t num_rows, const char* what) {
 }  // namespace
 
 RowIndex make_row_index(const torch::Tensor& token_A, int64_t num_tokens) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("shoal::invert_rows", "")
-          .typed<std::tuple<torch::Tensor, torch::Tensor>(const torch::Tensor&, int64_t)>();
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  auto [first_T1, row_A] = op.call(token_A.contiguous(), num_tokens);
+  static const Operator<std::tuple<torch::Tensor, torch::Tensor>(const torch::Tensor&, int64_t)> op(
+      "shoal::invert_rows");
+  auto [first_T1, row_A] = op(token_A.contiguous(), num_tokens);
   return {token_A.contiguous(), first_T1, row_A};
 }
 

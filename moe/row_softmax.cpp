@@ -1,8 +1,9 @@
 #include "moe/row_softmax.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+
+#include "runtime/operator.h"
 
 namespace shoal {
 namespace {
@@ -12,20 +13,15 @@ using torch::autograd::variable_list;
 
 struct RowSoftmax : torch::autograd::Function<RowSoftmax> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& logits_TU) {
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("shoal::row_softmax", "")
-                               .typed<torch::Tensor(const torch::Tensor&)>();
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    torch::Tensor gate_TU = op.call(logits_TU.contiguous());
+    static const Operator<torch::Tensor(const torch::Tensor&)> op("shoal::row_softmax");
+    torch::Tensor gate_TU = op(logits_TU.contiguous());
     ctx->save_for_backward({gate_TU});
     return gate_TU;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("shoal::row_softmax_backward", "")
-                               .typed<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>();
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    return {op.call(grads[0].contiguous(), ctx->get_saved_variables()[0])};
+    static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&)> op(
+        "shoal::row_softmax_backward");
+    return {op(grads[0].contiguous(), ctx->get_saved_variables()[0])};
   }
 };
 

@@ -1,18 +1,16 @@
 #include "moe/top_k.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
+
+#include "runtime/operator.h"
 
 namespace shoal {
 
 torch::Tensor top_k(const torch::Tensor& score_TU, int64_t k) {
   TORCH_CHECK(score_TU.dim() == 2 && k >= 1 && k <= score_TU.size(1), "top_k: ", k,
               " of the columns of ", score_TU.sizes());
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("shoal::top_k", "")
-                             .typed<torch::Tensor(const torch::Tensor&, int64_t)>();
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.call(score_TU.contiguous(), k);
+  static const Operator<torch::Tensor(const torch::Tensor&, int64_t)> op("shoal::top_k");
+  return op(score_TU.contiguous(), k);
 }
 
 torch::Tensor mark_lowest(const torch::Tensor& score_T, const std::vector<int64_t>& offsets,
@@ -21,12 +19,9 @@ torch::Tensor mark_lowest(const torch::Tensor& score_T, const std::vector<int64_
                   offsets.back() == score_T.size(0),
               "mark_lowest: ", offsets.size(), " offsets and ", counts.size(), " counts for ",
               score_T.sizes());
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("shoal::mark_lowest", "")
-          .typed<torch::Tensor(const torch::Tensor&, c10::IntArrayRef, c10::IntArrayRef)>();
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.call(score_T.contiguous(), offsets, counts);
+  static const Operator<torch::Tensor(const torch::Tensor&, c10::IntArrayRef, c10::IntArrayRef)> op(
+      "shoal::mark_lowest");
+  return op(score_T.contiguous(), offsets, counts);
 }
 
 TORCH_LIBRARY_FRAGMENT(shoal, m) {

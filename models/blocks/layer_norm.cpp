@@ -1,11 +1,12 @@
 #include "models/blocks/layer_norm.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/layer_norm.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <tuple>
+
+#include "runtime/operator.h"
 
 namespace shoal {
 namespace {
@@ -24,21 +25,17 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
                                const torch::Tensor& weight, const torch::Tensor& bias,
                                bool transposed) {
-    static const auto op =
-        c10::Dispatcher::singleton().findSchemaOrThrow(kForward, "").typed<Forward>();
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    auto [y, mean, rstd] = op.call(x, weight, bias, transposed);
+    static const Operator<Forward> op(kForward);
+    auto [y, mean, rstd] = op(x, weight, bias, transposed);
     ctx->save_for_backward({x, weight, mean, rstd});
     ctx->saved_data["transposed"] = transposed;
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    static const auto op =
-        c10::Dispatcher::singleton().findSchemaOrThrow(kBackward, "").typed<Backward>();
+    static const Operator<Backward> op(kBackward);
     const variable_list saved = ctx->get_saved_variables();
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    auto [x, weight, bias] = op.call(grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3],
-                                     ctx->saved_data["transposed"].toBool());
+    auto [x, weight, bias] = op(grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3],
+                                ctx->saved_data["transposed"].toBool());
     return {x, weight, bias, torch::Tensor()};
   }
 };

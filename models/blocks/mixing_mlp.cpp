@@ -1,6 +1,5 @@
 #include "models/blocks/mixing_mlp.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/matmul.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -10,6 +9,7 @@
 
 #include "models/blocks/mixing_mlp_op.h"
 #include "models/blocks/token_linear.h"
+#include "runtime/operator.h"
 
 namespace shoal {
 namespace {
@@ -21,12 +21,9 @@ struct MixingFunction : torch::autograd::Function<MixingFunction> {
   /// inputs: x, then the weights.
   static torch::Tensor forward(AutogradContext* ctx, at::TensorList inputs, bool over_tokens,
                                Activation activation, bool keep) {
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("shoal::mixing_mlp_forward", "")
-                               .typed<MixingForward>();
-    const at::AutoDispatchBelowADInplaceOrView guard;
+    static const Operator<MixingForward> op("shoal::mixing_mlp_forward");
     auto [y, mean, rstd, hidden, derivative] =
-        op.call(inputs[0], inputs.slice(1), over_tokens, static_cast<int64_t>(activation), keep);
+        op(inputs[0], inputs.slice(1), over_tokens, static_cast<int64_t>(activation), keep);
     variable_list saved{inputs[0], mean, rstd, hidden, derivative};
     saved.insert(saved.end(), inputs.begin() + 1, inputs.end());
     ctx->save_for_backward(std::move(saved));
@@ -34,14 +31,11 @@ struct MixingFunction : torch::autograd::Function<MixingFunction> {
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("shoal::mixing_mlp_backward", "")
-                               .typed<MixingBackward>();
+    static const Operator<MixingBackward> op("shoal::mixing_mlp_backward");
     const variable_list saved = ctx->get_saved_variables();
-    const at::AutoDispatchBelowADInplaceOrView guard;
     variable_list result =
-        op.call(grads[0].contiguous(), at::TensorList(saved).slice(0, 5),
-                at::TensorList(saved).slice(5), ctx->saved_data["over_tokens"].toBool());
+        op(grads[0].contiguous(), at::TensorList(saved).slice(0, 5), at::TensorList(saved).slice(5),
+           ctx->saved_data["over_tokens"].toBool());
     result.resize(10);  // no gradient for the three plain arguments
     return result;
   }

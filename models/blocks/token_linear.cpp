@@ -1,11 +1,12 @@
 #include "models/blocks/token_linear.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/matmul.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <tuple>
+
+#include "runtime/operator.h"
 
 namespace shoal {
 namespace {
@@ -21,20 +22,14 @@ using Backward = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>(const t
 struct TokenLinearFunction : torch::autograd::Function<TokenLinearFunction> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
                                const torch::Tensor& weight, const torch::Tensor& bias) {
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("shoal::token_linear_forward", "")
-                               .typed<Forward>();
-    const at::AutoDispatchBelowADInplaceOrView guard;
+    static const Operator<Forward> op("shoal::token_linear_forward");
     ctx->save_for_backward({x, weight});
-    return op.call(x, weight, bias);
+    return op(x, weight, bias);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("shoal::token_linear_backward", "")
-                               .typed<Backward>();
+    static const Operator<Backward> op("shoal::token_linear_backward");
     const variable_list saved = ctx->get_saved_variables();
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    auto [x, weight, bias] = op.call(grads[0].contiguous(), saved[0], saved[1]);
+    auto [x, weight, bias] = op(grads[0].contiguous(), saved[0], saved[1]);
     return {x, weight, bias};
   }
 };

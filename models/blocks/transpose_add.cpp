@@ -1,8 +1,9 @@
 #include "models/blocks/transpose_add.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+
+#include "runtime/operator.h"
 
 namespace shoal {
 namespace {
@@ -15,18 +16,13 @@ using Transpose = torch::Tensor(const torch::Tensor&);
 
 struct TransposeAddFunction : torch::autograd::Function<TransposeAddFunction> {
   static torch::Tensor forward(AutogradContext*, const torch::Tensor& x, const torch::Tensor& y) {
-    static const auto op =
-        c10::Dispatcher::singleton().findSchemaOrThrow("shoal::transpose_add", "").typed<Add>();
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    return op.call(x, y);
+    static const Operator<Add> op("shoal::transpose_add");
+    return op(x, y);
   }
   static variable_list backward(AutogradContext*, variable_list grads) {
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("shoal::transpose_images", "")
-                               .typed<Transpose>();
-    const at::AutoDispatchBelowADInplaceOrView guard;
+    static const Operator<Transpose> op("shoal::transpose_images");
     const torch::Tensor grad = grads[0].contiguous();
-    return {grad, op.call(grad)};
+    return {grad, op(grad)};
   }
 };
 
