@@ -163,22 +163,32 @@ struct Flight {
     if (code != MPI_SUCCESS) fail(call, library_text(code));
   }
 
+  // One request at a time, also behind one that failed, so that MPI is done with the buffers. Open
+  // MPI 4.1's MPI_Waitall returns at the first failure, the others still on their way, and under
+  // MPI_THREAD_MULTIPLE spins for ever where a request has failed before the call.
   void finish() {
-    std::vector<MPI_Status> statuses(requests.size());
-    const int code =
-        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), statuses.data());
-    if (code == MPI_ERR_IN_STATUS) {
-      for (const MPI_Status& status : statuses) check_call(status.MPI_ERROR, "MPI_Waitall");
+    std::string failure;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      MPI_Status status;
+      const int code = MPI_Wait(&requests[i], &status);
+      if (failure.empty()) failure = problem_of(i, code, status);
     }
-    check_call(code, "MPI_Waitall");
-    for (size_t i = 0; i < expected_bytes.size(); ++i) {
-      MPI_Count bytes = 0;
-      check_call(MPI_Get_elements_x(&statuses[i], MPI_BYTE, &bytes), "MPI_Get_elements_x");
-      if (bytes == expected_bytes[i]) continue;
-      fail("MPI_Irecv", "rank " + std::to_string(statuses[i].MPI_SOURCE) + " sent " +
-                            std::to_string(bytes) + " bytes where " +
-                            std::to_string(expected_bytes[i]) + " were expected");
+    if (!failure.empty()) fail("MPI_Wait", failure);
+  }
+
+  /// Empty, or what is wrong with a request that is over.
+  std::string problem_of(size_t request, int code, const MPI_Status& status) const {
+    if (request >= expected_bytes.size()) return code == MPI_SUCCESS ? "" : library_text(code);
+    const int64_t expected = expected_bytes[request];
+    MPI_Count bytes = 0;
+    if (code == MPI_SUCCESS) {
+      check_call(MPI_Get_elements_x(&status, MPI_BYTE, &bytes), "MPI_Get_elements_x");
+      if (bytes == expected) return "";
     }
+    return "rank " + std::to_string(status.MPI_SOURCE) + " sent " +
+           (code == MPI_SUCCESS ? std::to_string(bytes) : "other") + " bytes where " +
+           std::to_string(expected) + " were expected" +
+           (code == MPI_SUCCESS ? "" : ": " + library_text(code));
   }
 };
 
