@@ -62,6 +62,16 @@ endif()
 # The parsers alone, without torch: plain, and under sanitizers.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/parsers/*_test.cpp")
 if(sources)
+  # The fuzzers' entry points under names of their own, for corpus_test.cpp.
+  file(GLOB fuzzers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/parsers/fuzz_*.cpp")
+  foreach(fuzzer IN LISTS fuzzers)
+    get_filename_component(name "${fuzzer}" NAME_WE)
+    set_source_files_properties("${fuzzer}" PROPERTIES
+      COMPILE_DEFINITIONS LLVMFuzzerTestOneInput=${name})
+  endforeach()
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/parsers/corpus_test.cpp" PROPERTIES
+    COMPILE_DEFINITIONS SHOAL_CORPORA="${PROJECT_SOURCE_DIR}/tests/parsers")
+  list(APPEND sources ${fuzzers})
   add_executable(tests_parsers ${sources})
   target_link_libraries(tests_parsers PRIVATE shoal_parsers GTest::gmock GTest::gtest_main)
   shoal_register(tests_parsers)
