@@ -48,7 +48,7 @@ GradientSurvey survey_gradients(const std::vector<ParameterGroup>& groups) {
     survey.square_sum += sum[i];
     if (std::isfinite(sum[i]) || !survey.nonfinite.empty()) continue;
     // A sum of float64 squares may overflow though every gradient is finite.
-    if (const auto name = first_non_finite({share.parameters[i]})) {
+    if (const auto name = find_nonfinite(share.parameters[i])) {
       survey.nonfinite = *name;
       survey.nonfinite_index = share.indices[i];
     }

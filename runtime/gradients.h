@@ -16,12 +16,8 @@ namespace shoal {
 /// Throws TORCH_CHECK naming a parameter that has no gradient.
 torch::Tensor square_sums(const std::vector<Parameter>& parameters);
 
-/// g /= max(1, norm / clip_norm) for every gradient, `norm` being that of all gradients of the
-/// model over all ranks. Leaves gradients untouched if norm <= clip_norm. clip_norm > 0.
-void clip_gradients(const std::vector<Parameter>& parameters, double norm, double clip_norm);
-
-/// The logical name of the first parameter (of a stack: its unit) with a non-finite gradient.
-/// Reads every gradient; meant for the step that has been found non-finite.
-std::optional<std::string> first_non_finite(const std::vector<Parameter>& parameters);
+/// The name of a parameter with a non-finite gradient, for a stack the logical name of the first
+/// such unit; nothing if all is finite. For the step that has been found non-finite.
+std::optional<std::string> find_nonfinite(const Parameter& parameter);
 
 }  // namespace shoal

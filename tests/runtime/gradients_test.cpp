@@ -73,28 +73,14 @@ TEST(SquareSums, NameAParameterWithoutGradient) {
 
 TEST(SquareSums, OfNothingAreEmpty) { EXPECT_EQ(square_sums({}).numel(), 0); }
 
-TEST(ClipGradients, DividesByTheExcessOfTheNorm) {
-  const torch::Tensor gradient = torch::tensor({3.0, 4.0}, at::kDouble);
-  const std::vector<Parameter> parameters = {with_gradient("w", gradient)};
-  clip_gradients(parameters, 5.0, 2.0);
-  EXPECT_TRUE(parameters[0].tensor.grad().equal(gradient / 2.5));
-}
-
-TEST(ClipGradients, LeavesShortGradientsUntouched) {
-  const torch::Tensor gradient = torch::tensor({3.0, 4.0}, at::kDouble);
-  const std::vector<Parameter> parameters = {with_gradient("w", gradient)};
-  clip_gradients(parameters, 5.0, 5.0);
-  EXPECT_TRUE(parameters[0].tensor.grad().equal(gradient));
-  EXPECT_THROW(clip_gradients(parameters, 5.0, 0.0), c10::Error);
-}
-
-TEST(FirstNonFinite, NamesTheUnitOfAStack) {
+TEST(FindNonfinite, NamesTheUnitOfAStack) {
   torch::Tensor stacked = noise({3, 2, 2});
   stacked[2][0][1] = NAN;
   const Parameter fine = with_gradient("fc.weight", noise({4}));
   const Parameter bad = with_gradient("experts.*.fc1.weight", stacked, 1, {8, 9, 17});
-  EXPECT_EQ(first_non_finite({fine, bad}), "experts.17.fc1.weight");
-  EXPECT_EQ(first_non_finite({fine}), std::nullopt);
+  EXPECT_EQ(find_nonfinite(bad), "experts.17.fc1.weight");
+  EXPECT_EQ(find_nonfinite(fine), std::nullopt);
+  EXPECT_EQ(find_nonfinite(with_gradient("whole", stacked)), "whole");
 }
 
 }  // namespace
