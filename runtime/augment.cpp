@@ -56,8 +56,7 @@ void PixelWriter::write(std::span<const uint8_t> pixel_CHW, const AugmentDraw& d
                         std::span<T> value_CHW) const {
   const int64_t height = shape_.height;
   const int64_t width = shape_.width;
-  // Columns of the output, before the flip, that lie on the image; the rest is
-  // border.
+  // Columns of the output, before the flip, that lie on the image; the rest is border.
   const int64_t from = std::clamp<int64_t>(-draw.right, 0, width);
   const int64_t to = std::clamp<int64_t>(width - draw.right, 0, width);
   std::array<T, kByteValues> value_of;

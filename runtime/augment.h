@@ -32,8 +32,7 @@ struct ChannelStats {
   std::vector<double> std;
 };
 
-/// The recipe's section `data.normalise`: a pixel p in [0, 1] becomes (p -
-/// mean) / std.
+/// The recipe's section `data.normalise`: a pixel p in [0, 1] becomes (p - mean) / std.
 struct NormaliseOptions {
   std::optional<std::vector<double>> mean;
   std::optional<std::vector<double>> std;
@@ -46,8 +45,8 @@ struct NormaliseOptions {
   }
 };
 
-/// What is set in the recipe, else the source's. Throws: ConfigError unless
-/// there is one value a channel.
+/// What is set in the recipe, else the source's. Throws: ConfigError unless there is one value a
+/// channel.
 ChannelStats resolve_stats(const NormaliseOptions& options, const ChannelStats& source,
                            int64_t channels);
 
@@ -59,14 +58,12 @@ struct AugmentDraw {
   int64_t right = 0;  ///< columns by which it lies to the right
 };
 
-/// Keyed by (seed, position in the stream, view), so neither by rank nor by
-/// world size.
+/// Keyed by (seed, position in the stream, view), so neither by rank nor by world size.
 AugmentDraw draw_augment(const AugmentOptions& options, uint64_t seed, int64_t position,
                          int64_t view);
 
-/// Turns bytes into normalised values, flipping and shifting on the way; one
-/// pass an image. Order as usual: crop from the black-bordered image, then
-/// flip, then normalise.
+/// Turns bytes into normalised values, flipping and shifting on the way; one pass an image. Order
+/// as usual: crop from the black-bordered image, then flip, then normalise.
 class PixelWriter {
  public:
   /// One mean and std a channel.

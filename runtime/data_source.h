@@ -44,14 +44,13 @@ class SampleSet {
   virtual int64_t size() const = 0;
   /// How many records are replaced by others because they are corrupt; for the log.
   virtual int64_t num_substituted() const { return 0; }
-  /// Record `index`, 0 <= index < size(); always the same. Safe from several
-  /// threads at once. Throws: DataError naming file and record.
+  /// Record `index`, 0 <= index < size(); always the same. Safe from several threads at once.
+  /// Throws: DataError naming file and record.
   virtual Sample read(int64_t index) const = 0;
 };
 
-/// Where samples come from; registered under `data.source`, its keys stand in
-/// `data` itself. Constructing a source opens nothing: `check` and `show` learn
-/// shapes and classes without data.
+/// Where samples come from; registered under `data.source`, its keys stand in `data` itself.
+/// Constructing a source opens nothing: `check` and `show` learn shapes and classes without data.
 class DataSource {
  public:
   struct Context {};
@@ -61,14 +60,12 @@ class DataSource {
   virtual ~DataSource() = default;
   virtual ImageShape image_shape() const = 0;
   virtual int64_t num_classes() const = 0;
-  /// Mean and standard deviation a channel, of pixels in [0, 1]: the default
-  /// normalisation.
+  /// Mean and standard deviation a channel, of pixels in [0, 1]: the default normalisation.
   virtual ChannelStats channel_stats() const = 0;
   /// What stands against training on one split and judging by the other, at keys of `data`: the
   /// same records in both. Asked for training only; evaluating on training data is legitimate.
   virtual void check_training(Problems&) const {}
-  /// Opens this split and no other. Throws: DataError if its files are missing
-  /// or wrong.
+  /// Opens this split and no other. Throws: DataError if its files are missing or wrong.
   virtual std::unique_ptr<SampleSet> open(Split split) const = 0;
 };
 

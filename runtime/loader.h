@@ -15,8 +15,7 @@
 
 namespace shoal {
 
-/// One rank's part of a micro-step: b images in stream order, whole routing
-/// groups; b may be 0.
+/// One rank's part of a micro-step: b images in stream order, whole routing groups; b may be 0.
 struct Batch {
   torch::Tensor image_bCHW;  ///< normalised, in the loader's dtype
   torch::Tensor label_b;     ///< int64
@@ -38,16 +37,14 @@ struct LoaderSettings {
   int64_t prefetch = 2;                  ///< micro-batches ready at most; 0 = no thread
 };
 
-/// Makes micro-batches from positions in the stream. A pure function of its
-/// arguments: batches of all ranks together hold the same values for any world,
-/// accumulation apart from the cut.
+/// Makes micro-batches from positions in the stream. A pure function of its arguments: batches of
+/// all ranks together hold the same values for any world, accumulation apart from the cut.
 class BatchMaker {
  public:
   /// `samples` must outlive the maker.
   BatchMaker(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings,
              bool is_training);
-  /// This rank's part of `micro`. Throws: DataError from the samples, or for
-  /// another image shape.
+  /// This rank's part of `micro`. Throws: DataError from the samples, or for another image shape.
   Batch make(SampleRange micro) const;
   const LoaderSettings& settings() const { return settings_; }
 
@@ -63,21 +60,20 @@ class BatchMaker {
   PixelWriter writer_;
 };
 
-/// The endless training stream of one rank, prepared ahead. Its state is one
-/// integer, `data.cursor`: the number of samples that all ranks together have
-/// taken; batches that were prepared but not taken do not count.
+/// The endless training stream of one rank, prepared ahead. Its state is one integer,
+/// `data.cursor`: the number of samples that all ranks together have taken; batches that were
+/// prepared but not taken do not count.
 class TrainLoader : public Stateful {
  public:
-  /// `samples` must outlive the loader and hold at least one. Throws:
-  /// TORCH_CHECK if the cut does not divide evenly.
+  /// `samples` must outlive the loader and hold at least one. Throws: TORCH_CHECK if the cut does
+  /// not divide evenly.
   TrainLoader(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings);
 
-  /// The next micro-batch; waits until it is ready. Throws: what making it
-  /// threw.
+  /// The next micro-batch; waits until it is ready. Throws: what making it threw.
   Batch next();
   int64_t cursor() const { return cursor_; }
-  /// Goes on at a position. Throws: ConfigError (recipe and checkpoint do not
-  /// fit) unless it begins an optimizer step.
+  /// Goes on at a position. Throws: ConfigError (recipe and checkpoint do not fit) unless it begins
+  /// an optimizer step.
   void seek(int64_t cursor);
   void visit_state(StateVisitor& visitor) override;
 
@@ -87,13 +83,13 @@ class TrainLoader : public Stateful {
   std::unique_ptr<Prefetcher<Batch>> prefetcher_;  // begun by the first next() after a seek
 };
 
-/// One pass over a split, each sample once, in its own order, spread over ranks
-/// in groups. Every rank gets the same number of batches, some of them with
-/// fewer samples or none. A batch's context counts the whole split as one step.
+/// One pass over a split, each sample once, in its own order, spread over ranks in groups. Every
+/// rank gets the same number of batches, some of them with fewer samples or none. A batch's context
+/// counts the whole split as one step.
 class EvalLoader {
  public:
-  /// As TrainLoader; settings.cut.micro_samples() is the number of samples of a
-  /// batch over all ranks. Flips and crops are not applied.
+  /// As TrainLoader; settings.cut.micro_samples() is the number of samples of a batch over all
+  /// ranks. Flips and crops are not applied.
   EvalLoader(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings);
 
   int64_t num_batches() const { return num_batches_; }

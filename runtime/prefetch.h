@@ -11,9 +11,8 @@
 
 namespace shoal {
 
-/// Makes items first, first + 1, ... ahead of time in one thread, at most
-/// `depth` of them waiting. With depth 0 there is no thread and `next` makes
-/// the item. Torch-free.
+/// Makes items first, first + 1, ... ahead of time in one thread, at most `depth` of them waiting.
+/// With depth 0 there is no thread and `next` makes the item. Torch-free.
 template <class Item>
 class Prefetcher {
  public:
@@ -38,8 +37,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The next item in order. An exception of `make` arrives in the place of its
-  /// item, and again at each later call.
+  /// The next item in order. An exception of `make` arrives in the place of its item, and again at
+  /// each later call.
   Item next() {
     if (depth_ == 0) {
       Item item = make_(index_);

@@ -36,9 +36,8 @@ Bytes bytes_of(const Colour& colour) {
 
 bool is_even(double cell) { return static_cast<int64_t>(std::floor(cell)) % 2 == 0; }
 
-/// Whether a point lies on the shape; x to the right and y down, in units of
-/// its half extent. Within [-1, 1]² for every kind, and symmetric in x but for
-/// the checkers' colours.
+/// Whether a point lies on the shape; x to the right and y down, in units of its half extent.
+/// Within [-1, 1]² for every kind, and symmetric in x but for the checkers' colours.
 bool covers(int64_t kind, double x, double y) {
   const double across = std::abs(x);
   const double along = std::abs(y);
