@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <climits>
 
 // The BLAS inside LibTorch, where its build exports it; weak, since not every build does. A call
 // through ATen costs a few microseconds more, which small tiles feel.
@@ -38,7 +39,8 @@ template <class Real>
 void multiply(Blas<Real> blas, int64_t m, int64_t n, int64_t k, Factor<Real> a, Factor<Real> b,
               Real beta, Real* c, int64_t stride) {
   if (m == 0 || n == 0) return;
-  if (blas == nullptr || k == 0) {
+  const bool fits = std::max({m, n, k, a.stride, b.stride, stride}) <= INT_MAX;
+  if (blas == nullptr || k == 0 || !fits) {
     const at::NoGradGuard no_grad;
     torch::Tensor out = view_of<Real>({c, stride}, m, n);
     at::addmm_out(out, out, view_of(a, m, k), view_of(b, k, n), beta, 1.0);
