@@ -6,51 +6,37 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <system_error>
+#include <utility>
 
 #include "runtime/error.h"
 
 namespace shoal {
 namespace {
 
-using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 // The step of a line, or nothing for a line that is broken or has none.
 using StepOfLine = std::function<std::optional<int64_t>(const std::string&)>;
 
-[[noreturn]] void fail(const std::string& path, const char* doing) {
-  throw StorageError(fmt::format("{} '{}': {}", doing, path, std::strerror(errno)));
-}
-
-File append_to(const std::string& path) {
-  File file(std::fopen(path.c_str(), "ab"), &std::fclose);
-  if (!file) fail(path, "opening");
-  return file;
-}
-
-void put_line(std::FILE* file, const std::string& path, const std::string& line) {
-  if (std::fputs((line + "\n").c_str(), file) < 0 || std::fflush(file) != 0) fail(path, "writing");
-}
-
-// Rewritten beside and renamed, so that a crash leaves the old file or the new one.
-void keep_lines(const std::string& path, int64_t last_step, const StepOfLine& step_of) {
+/// Drops the lines of `path` that belong to later steps or to none. Returns `path`.
+const std::string& keep_lines(const std::string& path, int64_t last_step, FileSystem& files,
+                              const StepOfLine& step_of) {
   std::ifstream old(path);
-  if (!old) return;
-  const std::string fresh = path + ".new";
-  std::ofstream kept(fresh, std::ios::trunc);
+  if (!old) return path;
+  std::string kept;
   for (std::string line; std::getline(old, line);) {
     if (old.eof()) break;  // a line without its end was cut off by a crash
     const std::optional<int64_t> step = step_of(line);
-    if (step && *step <= last_step) kept << line << '\n';
+    if (step && *step <= last_step) kept += line + "\n";
   }
-  kept.close();
-  if (!kept) fail(fresh, "writing");
-  std::filesystem::rename(fresh, path);
+  old.close();
+  replace_file(files, path, kept);
+  return path;
 }
 
 std::optional<int64_t> step_of_json(const std::string& line) {
@@ -66,6 +52,23 @@ std::vector<std::string> split_cells(const std::string& line) {
   std::stringstream stream(line);
   for (std::string cell; std::getline(stream, cell, ',');) cells.push_back(cell);
   return cells;
+}
+
+std::string header_of(const std::vector<std::string>& columns) {
+  return fmt::format("{}", fmt::join(columns, ","));
+}
+
+StepOfLine step_of_row(const std::vector<std::string>& columns) {
+  const auto step =
+      static_cast<size_t>(std::find(columns.begin(), columns.end(), "step") - columns.begin());
+  return [step, header = header_of(columns)](const std::string& line) -> std::optional<int64_t> {
+    if (line == header) return INT64_MIN;
+    const std::vector<std::string> cells = split_cells(line);
+    if (step >= cells.size()) return std::nullopt;
+    char* end = nullptr;
+    const int64_t value = std::strtoll(cells[step].c_str(), &end, 10);
+    return *end == '\0' ? std::optional<int64_t>(value) : std::nullopt;
+  };
 }
 
 std::string cell_text(const MetricsRecord::Value& value) {
@@ -115,32 +118,60 @@ std::string hex_float(double value) {
   return text.data();
 }
 
-JsonLines::JsonLines(std::string path, int64_t last_step)
-    : path_(std::move(path)), file_(nullptr, &std::fclose) {
-  keep_lines(path_, last_step, step_of_json);
-  file_ = append_to(path_);
+LineFile::LineFile(std::string path, SharedFileSystem files)
+    : files_(std::move(files)), path_(std::move(path)) {
+  file_ = files_->open(path_, FileSystem::Mode::kAppend);
+  if (file_ < 0) {
+    throw StorageError(
+        fmt::format("open '{}': {}", path_, std::generic_category().message(-file_)));
+  }
 }
 
-void JsonLines::write(const MetricsRecord& record) {
-  put_line(file_.get(), path_, record.to_json());
+LineFile::LineFile(LineFile&& other) noexcept
+    : files_(std::move(other.files_)),
+      path_(std::move(other.path_)),
+      file_(std::exchange(other.file_, -1)),
+      waiting_(std::move(other.waiting_)) {}
+
+LineFile::~LineFile() {
+  if (file_ < 0) return;
+  try {
+    write_waiting();
+  } catch (const StorageError&) {
+  }
+  files_->close(file_);
 }
 
-CsvTable::CsvTable(std::string path, std::vector<std::string> columns, int64_t last_step)
-    : path_(std::move(path)), columns_(std::move(columns)), file_(nullptr, &std::fclose) {
-  const std::string header = fmt::format("{}", fmt::join(columns_, ","));
-  const auto step =
-      static_cast<size_t>(std::find(columns_.begin(), columns_.end(), "step") - columns_.begin());
-  keep_lines(path_, last_step, [&](const std::string& line) -> std::optional<int64_t> {
-    if (line == header) return INT64_MIN;
-    const std::vector<std::string> cells = split_cells(line);
-    if (step >= cells.size()) return std::nullopt;
-    char* end = nullptr;
-    const int64_t value = std::strtoll(cells[step].c_str(), &end, 10);
-    return *end == '\0' ? std::optional<int64_t>(value) : std::nullopt;
-  });
-  const bool is_new = !std::filesystem::exists(path_) || std::filesystem::file_size(path_) == 0;
-  file_ = append_to(path_);
-  if (is_new) put_line(file_.get(), path_, header);
+void LineFile::append(const std::string& line) {
+  waiting_ += line + "\n";
+  write_waiting();
+}
+
+void LineFile::write_waiting() {
+  while (!waiting_.empty()) {
+    const int64_t written = files_->write(file_, waiting_.data(), waiting_.size());
+    if (written == -EINTR) continue;
+    if (written <= 0) {
+      const int error = written == 0 ? EIO : static_cast<int>(-written);
+      throw StorageError(fmt::format("write '{}': {} ({} bytes wait in memory)", path_,
+                                     std::generic_category().message(error), waiting_.size()),
+                         "free some space on this disk");
+    }
+    waiting_.erase(0, static_cast<size_t>(written));
+  }
+}
+
+JsonLines::JsonLines(const std::string& path, int64_t last_step, SharedFileSystem files)
+    : file_(keep_lines(path, last_step, *files, step_of_json), files) {}
+
+void JsonLines::write(const MetricsRecord& record) { file_.append(record.to_json()); }
+
+CsvTable::CsvTable(const std::string& path, std::vector<std::string> columns, int64_t last_step,
+                   SharedFileSystem files)
+    : columns_(std::move(columns)),
+      file_(keep_lines(path, last_step, *files, step_of_row(columns_)), files) {
+  std::error_code ignored;
+  if (std::filesystem::file_size(path, ignored) == 0) file_.append(header_of(columns_));
 }
 
 void CsvTable::write(const MetricsRecord& record) {
@@ -152,7 +183,7 @@ void CsvTable::write(const MetricsRecord& record) {
     }
     cells.push_back(cell);
   }
-  put_line(file_.get(), path_, fmt::format("{}", fmt::join(cells, ",")));
+  file_.append(fmt::format("{}", fmt::join(cells, ",")));
 }
 
 }  // namespace shoal

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "runtime/file_system.h"
 
 namespace shoal {
 
@@ -33,17 +34,42 @@ class MetricsRecord {
 /// `0x1.8p+1`; `nan`, `inf`, `-inf` as printf writes them.
 std::string hex_float(double value);
 
-/// Appends records to a file, one JSON object a line, flushed line by line.
+using SharedFileSystem = std::shared_ptr<FileSystem>;
+
+/// A text file that grows by whole lines, each handed to the system at once. Lines that the system
+/// refuses, as a full disk does, wait in memory and go first at the next call.
+class LineFile {
+ public:
+  /// Appends to what is there. Throws StorageError if the file cannot be opened.
+  LineFile(std::string path, SharedFileSystem files);
+  LineFile(LineFile&& other) noexcept;
+  LineFile& operator=(LineFile&&) = delete;
+  /// Tries once more; what is refused then is lost.
+  ~LineFile();
+  /// `line` without its end. Throws StorageError while lines wait.
+  void append(const std::string& line);
+
+ private:
+  SharedFileSystem files_;
+  std::string path_;
+  int file_ = -1;
+  std::string waiting_;
+
+  void write_waiting();
+};
+
+/// Appends records to a file, one JSON object a line.
 class JsonLines {
  public:
   /// Keeps the lines of an existing file whose "step" is at most `last_step`, and drops the rest:
   /// a resumed run writes them again. Throws StorageError.
-  JsonLines(std::string path, int64_t last_step);
+  JsonLines(const std::string& path, int64_t last_step,
+            SharedFileSystem files = std::make_shared<PosixFileSystem>());
+  /// Throws StorageError as LineFile does.
   void write(const MetricsRecord& record);
 
  private:
-  std::string path_;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  LineFile file_;
 };
 
 /// The same records as comma-separated values with fixed columns; keys that are no column are left
@@ -52,13 +78,14 @@ class CsvTable {
  public:
   /// Column "step" must be among `columns`; lines after `last_step` are dropped. Throws
   /// StorageError.
-  CsvTable(std::string path, std::vector<std::string> columns, int64_t last_step);
+  CsvTable(const std::string& path, std::vector<std::string> columns, int64_t last_step,
+           SharedFileSystem files = std::make_shared<PosixFileSystem>());
+  /// Throws StorageError as LineFile does.
   void write(const MetricsRecord& record);
 
  private:
-  std::string path_;
   std::vector<std::string> columns_;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  LineFile file_;
 };
 
 }  // namespace shoal

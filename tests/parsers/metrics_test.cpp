@@ -10,14 +10,16 @@
 #include <sstream>
 
 #include "runtime/error.h"
+#include "tests/support/failing_file_system.h"
 
 namespace shoal {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using testing::FailingFileSystem;
+using ::testing::HasSubstr;
 
-class Metrics : public testing::Test {
+class Metrics : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("shoal_metrics_" + std::to_string(getpid()));
@@ -70,7 +72,7 @@ TEST_F(Metrics, ResumeDropsLaterAndBrokenLines) {
   const std::string all = text("m.jsonl");
   EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 4);
   EXPECT_THAT(all, HasSubstr("\"step\":4"));
-  EXPECT_THAT(all, testing::Not(HasSubstr("\"step\":5")));
+  EXPECT_THAT(all, ::testing::Not(HasSubstr("\"step\":5")));
 }
 
 TEST_F(Metrics, CsvKeepsItsHeaderAndColumnsOverAResume) {
@@ -82,6 +84,34 @@ TEST_F(Metrics, CsvKeepsItsHeaderAndColumnsOverAResume) {
   CsvTable resumed(path("m.csv"), {"step", "loss", "top1"}, 1);
   resumed.write(MetricsRecord().add("step", int64_t{2}).add("top1", 0.5).add("other", 1.0));
   EXPECT_EQ(text("m.csv"), "step,loss,top1\n1,0.3333333333333333,\n2,,0.5\n");
+}
+
+TEST_F(Metrics, AFullDiskDelaysLinesButLosesNone) {
+  const auto files = std::make_shared<FailingFileSystem>();
+  files->error = ENOSPC;
+  JsonLines lines(path("m.jsonl"), 0, files);
+  files->longest_write = 10;
+  files->fail_at = files->calls() + 1;  // in the middle of the first line
+  files->fail_for_ever = true;
+  for (int64_t step = 1; step <= 3; ++step) {
+    EXPECT_THROW(lines.write(record(step)), StorageError);
+  }
+  EXPECT_EQ(text("m.jsonl").size(), 10u);
+  files->fail_at = -1;
+  lines.write(record(4));
+  std::string expected;
+  for (int64_t step = 1; step <= 4; ++step) expected += record(step).to_json() + "\n";
+  EXPECT_EQ(text("m.jsonl"), expected);
+}
+
+TEST_F(Metrics, WaitingLinesAreTriedOnceMoreAtTheEnd) {
+  const auto files = std::make_shared<FailingFileSystem>();
+  {
+    CsvTable table(path("m.csv"), {"step"}, 0, files);
+    files->fail_at = files->calls();
+    EXPECT_THROW(table.write(record(1)), StorageError);
+  }
+  EXPECT_EQ(text("m.csv"), "step\n1\n");
 }
 
 TEST_F(Metrics, AFolderThatIsMissingIsAStorageError) {
