@@ -166,7 +166,7 @@ void CheckpointWriter::prepare_folder() {
     });
     if (!failure.empty()) answer = fmt::format("E{}", failure);
   }
-  answer = gather_text(world_, answer)[0];
+  answer = broadcast_text(world_, std::move(answer));
   (answer[0] == 'K' ? pending_->temporary : pending_->failure) = answer.substr(1);
 }
 
@@ -214,7 +214,7 @@ SaveOutcome CheckpointWriter::commit() {
       answer =
           fmt::format("{}{}", decided.ok ? 'K' : 'E', decided.ok ? decided.path : decided.error);
     }
-    answer = gather_text(world_, answer)[0];
+    answer = broadcast_text(world_, std::move(answer));
     outcome.ok = answer[0] == 'K';
     (outcome.ok ? outcome.path : outcome.error) = answer.substr(1);
   }

@@ -50,7 +50,7 @@ std::string read_on_root(Communicator& world, const Read& read) {
   std::string failure;
   if (world.rank() == 0) failure = failure_of([&] { text = read(); });
   agree(failure, world);
-  return gather_text(world, text)[0];
+  return broadcast_text(world, std::move(text));
 }
 
 /// Collective. The names of all ranks' tensors.
@@ -93,10 +93,10 @@ LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Commu
   const std::string text = read_on_root(world, [&] { return read_manifest_text(path); });
   LoadedCheckpoint loaded{path, {}};
   agree(failure_of([&] {
-          const CheckpointReader reader(path, text);
+          CheckpointReader reader(path, text);
           require_fit(list, everywhere, reader.manifest(), path, options.ignore_extra);
           read_tensors(reader, list);
-          loaded.manifest = reader.manifest();
+          loaded.manifest = std::move(reader).manifest();
         }),
         world);
   restore_values(state, loaded.manifest);

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "parallel/manifest.h"
 #include "runtime/input_file.h"
@@ -23,7 +24,8 @@ class CheckpointReader {
   CheckpointReader(const std::string& path, std::string_view manifest_text);
 
   const std::string& path() const { return folder_.path(); }
-  const Manifest& manifest() const { return manifest_; }
+  const Manifest& manifest() const& { return manifest_; }
+  Manifest manifest() && { return std::move(manifest_); }
 
   /// Checks every byte of every shard.
   void verify_data() const;

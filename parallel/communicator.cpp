@@ -67,4 +67,12 @@ std::vector<std::string> gather_text(Communicator& comm, const std::string& text
   return texts;
 }
 
+std::string broadcast_text(Communicator& comm, std::string text, int64_t root) {
+  const torch::Tensor length = torch::full({1}, static_cast<int64_t>(text.size()), torch::kLong);
+  broadcast(comm, length, root);
+  text.resize(static_cast<size_t>(length.item<int64_t>()));
+  broadcast(comm, torch::from_blob(text.data(), length.item<int64_t>(), torch::kByte), root);
+  return text;
+}
+
 }  // namespace shoal

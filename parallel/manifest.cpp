@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 
 #include "parallel/manifest_cursor.h"
 #include "runtime/crc32c.h"
@@ -15,16 +16,27 @@
 namespace shoal {
 namespace {
 
+// Far more than any writer needs; a hostile text of short items would cost many times its size.
+constexpr size_t kMostFiles = 65'536;
+constexpr size_t kMostValues = 65'536;
+constexpr size_t kMostOrigins = 1'024;
+/// No tensor takes fewer in the text.
+constexpr size_t kFewestTensorBytes = 80;
+
+/// Receives the canonical text piece by piece.
+using Sink = std::function<void(std::string_view)>;
+
 /// "[\n" + one item a line + "\n]"; "[]" if there is none.
 template <typename Items, typename Emit>
-std::string emit_list(const Items& items, const Emit& emit) {
-  if (items.empty()) return "[]";
-  std::string text = "[";
+void emit_list(const Items& items, const Emit& emit, const Sink& sink) {
+  if (items.empty()) return sink("[]");
+  const char* before = "[\n";
   for (const auto& item : items) {
-    text += text.size() == 1 ? "\n" : ",\n";
-    text += emit(item);
+    sink(before);
+    sink(emit(item));
+    before = ",\n";
   }
-  return text + "\n]";
+  sink("\n]");
 }
 
 std::string emit_file(const ManifestFile& file) {
@@ -56,20 +68,26 @@ std::string emit_value(const ManifestValue& item) {
   return fmt::format("{{\"name\":{},{}}}", json_quote(item.name), value);
 }
 
-std::string emit_without_crc(const Manifest& manifest) {
-  std::string text = fmt::format(
-      "{{\"shoal_checkpoint\":{},\n\"run_id\":{},\n\"step\":{},\n\"samples\":{},\n\"score\":{},\n"
-      "\"parent\":{},\n\"recipe\":{},\n\"recipe_sha256\":\"{}\",\n",
-      kManifestFormat, json_quote(manifest.run_id), manifest.step, manifest.samples,
-      manifest.score.has_value() ? json_quote(hex_float(*manifest.score)) : "null",
-      json_quote(manifest.parent), json_quote(manifest.recipe), sha256_hex(manifest.recipe));
-  text += "\"written_by\":" + emit_list(manifest.written_by, [](const auto& item) {
-            return fmt::format("{{{}:{}}}", json_quote(item.first), json_quote(item.second));
-          });
-  text += ",\n\"files\":" + emit_list(manifest.files, emit_file);
-  text += ",\n\"tensors\":" + emit_list(manifest.tensors, emit_tensor);
-  text += ",\n\"values\":" + emit_list(manifest.values, emit_value);
-  return text + ",\n";
+void emit_without_crc(const Manifest& manifest, const Sink& sink) {
+  sink(fmt::format("{{\"shoal_checkpoint\":{},\n\"run_id\":{},\n\"step\":{},\n\"samples\":{},\n",
+                   kManifestFormat, json_quote(manifest.run_id), manifest.step, manifest.samples));
+  sink(fmt::format("\"score\":{},\n\"parent\":{},\n",
+                   manifest.score.has_value() ? json_quote(hex_float(*manifest.score)) : "null",
+                   json_quote(manifest.parent)));
+  sink(fmt::format("\"recipe\":{},\n\"recipe_sha256\":\"{}\",\n", json_quote(manifest.recipe),
+                   sha256_hex(manifest.recipe)));
+  const auto emit_origin = [](const auto& item) {
+    return fmt::format("{{{}:{}}}", json_quote(item.first), json_quote(item.second));
+  };
+  sink("\"written_by\":");
+  emit_list(manifest.written_by, emit_origin, sink);
+  sink(",\n\"files\":");
+  emit_list(manifest.files, emit_file, sink);
+  sink(",\n\"tensors\":");
+  emit_list(manifest.tensors, emit_tensor, sink);
+  sink(",\n\"values\":");
+  emit_list(manifest.values, emit_value, sink);
+  sink(",\n");
 }
 
 std::string emit_crc(std::string_view text) {
@@ -126,11 +144,27 @@ std::string check(const Manifest& manifest) {
   return problem;
 }
 
+/// Piece by piece: a second copy of a large text would double the memory.
+void require_canonical(const Manifest& manifest, std::string_view text, const std::string& path) {
+  std::string_view rest = text;
+  const auto refuse = [&] {
+    throw CheckpointError(
+        fmt::format("'{}': byte {}: not the canonical form", path, text.size() - rest.size()));
+  };
+  emit_without_crc(manifest, [&](std::string_view piece) {
+    if (!rest.starts_with(piece)) refuse();
+    rest.remove_prefix(piece.size());
+  });
+  if (!rest.empty()) refuse();
+}
+
 template <typename Read>
-void read_list(ManifestCursor& cursor, const Read& read) {
+void read_list(ManifestCursor& cursor, size_t most, const Read& read) {
   cursor.expect("[");
   if (cursor.accept("]")) return;
+  size_t count = 0;
   do {
+    if (count++ == most) cursor.fail(fmt::format("more than {} items in a list", most));
     cursor.expect("\n");
     read();
   } while (cursor.accept(","));
@@ -233,7 +267,7 @@ void read_head(ManifestCursor& cursor, Manifest& manifest) {
   cursor.expect(",\n\"recipe_sha256\":");
   if (cursor.string() != sha256_hex(manifest.recipe)) cursor.fail("the recipe's hash is wrong");
   cursor.expect(",\n\"written_by\":");
-  read_list(cursor, [&] {
+  read_list(cursor, kMostOrigins, [&] {
     cursor.expect("{");
     std::string key = cursor.string();
     cursor.expect(":");
@@ -266,7 +300,8 @@ std::string emit_manifest(const Manifest& manifest) {
   const std::string problem = check(manifest);
   if (!problem.empty())
     throw Error(ExitCode::kInternal, "a manifest was put together wrongly: " + problem);
-  const std::string text = emit_without_crc(manifest);
+  std::string text;
+  emit_without_crc(manifest, [&](std::string_view piece) { text += piece; });
   return text + emit_crc(text);
 }
 
@@ -280,15 +315,18 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   }
   read_head(cursor, manifest);
   cursor.expect(",\n\"files\":");
-  read_list(cursor, [&] { manifest.files.push_back(read_file(cursor)); });
+  read_list(cursor, kMostFiles, [&] { manifest.files.push_back(read_file(cursor)); });
   cursor.expect(",\n\"tensors\":");
-  read_list(cursor, [&] { manifest.tensors.push_back(read_tensor(cursor)); });
+  // All at once: growing by doubling would hold the tensors twice.
+  const size_t most_tensors = (end - std::min(end, cursor.place())) / kFewestTensorBytes;
+  manifest.tensors.reserve(most_tensors);
+  read_list(cursor, most_tensors, [&] { manifest.tensors.push_back(read_tensor(cursor)); });
   cursor.expect(",\n\"values\":");
-  read_list(cursor, [&] { manifest.values.push_back(read_value(cursor)); });
+  read_list(cursor, kMostValues, [&] { manifest.values.push_back(read_value(cursor)); });
   cursor.expect(",\n");
   const std::string problem = check(manifest);
   if (!problem.empty()) throw CheckpointError(fmt::format("'{}': {}", path, problem));
-  if (emit_without_crc(manifest) != text.substr(0, end)) cursor.fail("not the canonical form");
+  require_canonical(manifest, text.substr(0, end), path);
   return manifest;
 }
 

@@ -14,7 +14,7 @@ namespace shoal {
 
 constexpr int64_t kManifestFormat = 1;               ///< this build writes it and reads up to it
 constexpr uint64_t kBlockBytes = uint64_t{4} << 20;  ///< unit of a file's checksums
-constexpr uint64_t kLargestManifest = uint64_t{64} << 20;
+constexpr uint64_t kLargestManifest = uint64_t{24} << 20;  ///< some 150,000 tensors
 inline constexpr char kManifestName[] = "manifest.json";
 
 /// One shard: its size and the CRC-32C of each block of kBlockBytes, the last one shorter.
@@ -64,7 +64,8 @@ struct Manifest {
 /// bug and throws Error (exit 70).
 std::string emit_manifest(const Manifest& manifest);
 
-/// Reads a text that may be hostile; accepts the canonical form only, byte for byte.
+/// Reads a text that may be hostile; accepts the canonical form only, byte for byte. Takes at most
+/// 64 MiB beside a text of kLargestManifest bytes.
 /// Throws CheckpointError, beginning with `'path': `; an unknown format is named with its number.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 

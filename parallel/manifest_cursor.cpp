@@ -5,6 +5,11 @@
 #include "runtime/error.h"
 
 namespace shoal {
+namespace {
+
+constexpr size_t kLongestString = size_t{4} << 20;
+
+}  // namespace
 
 void ManifestCursor::fail(const std::string& what) const {
   throw CheckpointError(fmt::format("'{}': byte {}: {}", path_, place_, what));
@@ -70,6 +75,7 @@ std::string ManifestCursor::string() {
   std::string value;
   for (char byte = next(); byte != '"'; byte = next()) {
     if (static_cast<unsigned char>(byte) < 0x20) fail("a control character in a string");
+    if (value.size() == kLongestString) fail("a string of more than 4 MiB");
     if (byte != '\\') {
       value += byte;
       continue;

@@ -18,7 +18,7 @@ class ManifestCursor {
   /// A decimal number without leading zeros; `-` only where negative numbers are allowed.
   int64_t integer(bool allow_negative = false);
   uint64_t count() { return static_cast<uint64_t>(integer()); }
-  /// A JSON string as json_quote writes it.
+  /// A JSON string as json_quote writes it, of at most 4 MiB.
   std::string string();
   /// Eight lower-case hexadecimal digits in quotes.
   uint32_t crc();

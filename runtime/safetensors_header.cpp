@@ -12,6 +12,10 @@ namespace {
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr size_t kLongestQuote = 200;
+// Far more than any writer needs; short ones would cost many times their bytes.
+constexpr size_t kMostMetadata = 1'000;
+/// No tensor takes fewer in the text.
+constexpr size_t kFewestEntryBytes = 48;
 
 std::string shorten(const std::string& text) {
   return text.size() <= kLongestQuote ? text : text.substr(0, kLongestQuote) + "…";
@@ -70,6 +74,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     }
     if (place_ == Place::kMetadataKeys) {
       if (metadata.contains(name)) return fail(duplicate(name));
+      if (metadata.size() == kMostMetadata) {
+        return fail(fmt::format("the header has more than {} keys of metadata", kMostMetadata));
+      }
       metadata_key_ = std::move(name);
       return true;
     }
@@ -255,6 +262,8 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t file_
   SafetensorsHeader header;
   header.data_begin = kLengthBytes + json.size();
   std::string problem = check_text(json, file_bytes);
+  // All at once: growing by doubling would hold the entries twice.
+  if (problem.empty()) reader.entries.reserve(json.size() / kFewestEntryBytes + 1);
   if (problem.empty() && !nlohmann::json::sax_parse(json.begin(), json.end(), &reader)) {
     problem = reader.problem;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/parsers/recipe_helper.h"
+#include "tests/support/peak_memory.h"
 
 namespace shoal::sample {
 namespace {
@@ -373,17 +374,6 @@ TEST(RecipeMistakes, NestingIsRefusedBeforeTheParserRecurses) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__)  // which keeps what was freed
-/// Largest resident memory since the last call, in KiB.
-int64_t take_peak_kib() {
-  std::ifstream status("/proc/self/status");
-  int64_t peak = 0;
-  for (std::string word; status >> word;) {
-    if (word == "VmHWM:") status >> peak;
-  }
-  std::ofstream("/proc/self/clear_refs") << 5;
-  return peak;
-}
-
 TEST(RecipeMistakes, TakeLittleMemoryToFind) {
   const std::vector<std::string> hostile{
       "{" + repeat("a,", 500000),
@@ -399,11 +389,9 @@ TEST(RecipeMistakes, TakeLittleMemoryToFind) {
       "a: \"" + std::string(1 << 19, 'x') + "\"\n",
       "a: " + repeat("'' ", 300000),
   };
-  take_peak_kib();
-  const int64_t before = take_peak_kib();
   for (const std::string& text : hostile) {
+    EXPECT_LT(testing::peak_bytes_of([&] { mistakes(text); }), 64 << 20) << text.substr(0, 20);
     EXPECT_FALSE(mistakes(text).empty());
-    EXPECT_LT(take_peak_kib() - before, 64 * 1024) << text.substr(0, 20);
   }
 }
 #endif
