@@ -1,7 +1,6 @@
 #include "parallel/checkpoint_files.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,10 +14,7 @@
 namespace shoal {
 namespace {
 
-bool exists(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0;
-}
+bool exists(const std::string& path) { return kind_of(path) != PathKind::kNothing; }
 
 /// Writes through to the file and keeps the checksum of each block.
 class BlockWriter {

@@ -1,7 +1,6 @@
 #include "parallel/checkpoint_folder.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <set>
@@ -17,10 +16,7 @@ constexpr char kStepPrefix[] = "step-";
 constexpr char kSavePrefix[] = ".tmp-step-";
 constexpr char kRemovalPrefix[] = ".old-step-";
 
-bool is_folder(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
+bool is_folder(const std::string& path) { return kind_of(path) == PathKind::kFolder; }
 
 std::optional<double> score_of(const std::string& path) {
   try {

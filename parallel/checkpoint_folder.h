@@ -19,6 +19,7 @@ std::string step_folder(int64_t step);
 std::optional<int64_t> parse_step_folder(const std::string& name);
 
 /// Steps of the checkpoints committed in `folder`, ascending; empty if there is no such folder.
+/// Throws CheckpointError if it cannot be read.
 std::vector<int64_t> list_checkpoints(const std::string& folder);
 
 /// The newest checkpoint in `folder` of which every byte is right. Tells of each it passes over.

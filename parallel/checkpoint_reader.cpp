@@ -1,7 +1,6 @@
 #include "parallel/checkpoint_reader.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -38,8 +37,7 @@ std::string name_some(const char* title, const std::vector<const ManifestTensor*
 
 /// A file given where a folder is expected is most likely another tool's checkpoint.
 void refuse_file(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) return;
+  if (kind_of(path) != PathKind::kOther) return;
   const InputFolder folder(parent_path(path));
   refuse_pickle(folder.open(own_name(path)));
   throw CheckpointError(

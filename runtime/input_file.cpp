@@ -23,6 +23,15 @@ std::string system_text(int error) { return std::generic_category().message(erro
 
 }  // namespace
 
+PathKind kind_of(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) {
+    return S_ISDIR(info.st_mode) ? PathKind::kFolder : PathKind::kOther;
+  }
+  if (errno == ENOENT || errno == ENOTDIR) return PathKind::kNothing;
+  throw CheckpointError(fmt::format("'{}': {}", path, system_text(errno)));
+}
+
 InputFile::InputFile(InputFile&& other) noexcept
     : file_(std::exchange(other.file_, -1)), path_(std::move(other.path_)), size_(other.size_) {}
 

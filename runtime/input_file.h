@@ -8,6 +8,12 @@
 
 namespace shoal {
 
+enum class PathKind { kNothing, kFolder, kOther };
+
+/// What stands at `path`, links followed. Throws CheckpointError where the system cannot tell, so
+/// that a folder out of reach is never taken for one that is not there.
+PathKind kind_of(const std::string& path);
+
 /// A regular file opened for reading inside an InputFolder. Throws CheckpointError with the path
 /// and the byte range.
 class InputFile {

@@ -64,6 +64,12 @@ TEST_F(CheckpointFolder, IsEmptyBeforeTheFirstSave) {
   EXPECT_EQ(newest(), -1);
 }
 
+TEST_F(CheckpointFolder, IsNotTakenForMissingWhereItCannotBeReached) {
+  std::filesystem::create_symlink(ckpt_, ckpt_);  // leads to itself
+  EXPECT_THROW(list_checkpoints(ckpt_), CheckpointError);
+  EXPECT_THROW(open_newest_valid(ckpt_, nullptr), CheckpointError);
+}
+
 TEST_F(CheckpointFolder, FallsBackToTheNewestValidOne) {
   save(10);
   save(20);
