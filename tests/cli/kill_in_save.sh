@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Kills a small program at every file call of a save, and lets every one of them fail: the previous
-# or the new checkpoint is valid, never neither, and the next save succeeds.
+# Kills a small program at every call of a save that changes files, and lets every file call fail
+# with each error: the previous or the new checkpoint is valid, never neither, and the next save
+# succeeds. The save removes an older checkpoint too.
 # Usage: kill_in_save.sh SHOAL, in an empty folder. strace does it, or, where ptrace is refused, a
 # preloaded library.
 set -euo pipefail
 here=$(dirname "$1")
 program=$here/save_program
 shim=$here/libfault_shim.so
-calls=openat,write,fsync,close,rename,mkdir,unlink,rmdir
+changing=openat,write,fsync,close,rename,mkdir,unlink,rmdir
+reading=pread64,getdents64,newfstatat
 folder=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || pwd)" shoal-kill-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
 base=$folder/base
@@ -63,17 +65,23 @@ with_strace() { # name, number of the call, what to inject, steps…
 sweep_with_strace() {
   local log=$folder/log name before all number error
   fresh
-  strace -o "$log" -e "trace=access,faccessat,$calls" "$program" save "$run" 20 > /dev/null
-  for name in ${calls//,/ }; do
+  strace -o "$log" -e "trace=access,faccessat,$changing,$reading" "$program" save "$run" 20 \
+    > /dev/null
+  for name in ${changing//,/ } ${reading//,/ }; do
     before=$(sed '/saving-begins/,$d' "$log" | grep -c "^$name(" || true)
     all=$(grep -c "^$name(" "$log" || true)
+    [ "$all" -gt "$before" ] || fail "a save makes no call of $name"
     for ((number = before + 1; number <= all; number++)); do
-      with_strace "$name" "$number" signal=KILL 20
-      check_survivor "kill at $name $number"
-      error=$(printf 'ENOSPC\nEIO\nEDQUOT\n' | sed -n "$((number % 3 + 1))p")
-      with_strace "$name" "$number" "error=$error" 20 30 40
-      # The console may lose a line to the fault; the checkpoints may not.
-      [ "$name" = write ] && [ ! -s "$folder/out" ] || check_training_went_on "$error at $name $number"
+      if [[ ,$changing, == *,$name,* ]]; then
+        with_strace "$name" "$number" signal=KILL 20
+        check_survivor "kill at $name $number"
+      fi
+      for error in $([[ ,$changing, == *,$name,* ]] && echo ENOSPC EDQUOT) EIO; do
+        with_strace "$name" "$number" "error=$error" 20 30 40
+        # The console may lose a line to the fault; the checkpoints may not.
+        [ "$name" = write ] && [ ! -s "$folder/out" ] ||
+          check_training_went_on "$error at $name $number"
+      done
     done
   done
   check_order "$log"
@@ -99,22 +107,23 @@ sweep_with_shim() {
     fresh
     quietly env FAULT_AT="$number" FAULT_KIND=kill LD_PRELOAD="$shim" "$program" save "$run" 20
     check_survivor "kill at call $number"
-    error=$(printf '28\n5\n122\n' | sed -n "$((number % 3 + 1))p") # ENOSPC, EIO, EDQUOT
-    fresh
-    quietly env FAULT_AT="$number" FAULT_KIND="$error" LD_PRELOAD="$shim" \
-      "$program" save "$run" 20 30 40
-    [ ! -s "$folder/out" ] || check_training_went_on "errno $error at call $number"
-    points=$((points + 2))
+    for error in 28 5 122; do # ENOSPC, EIO, EDQUOT
+      fresh
+      quietly env FAULT_AT="$number" FAULT_KIND="$error" LD_PRELOAD="$shim" \
+        "$program" save "$run" 20 30 40
+      [ ! -s "$folder/out" ] || check_training_went_on "errno $error at call $number"
+    done
+    points=$((points + 4))
   done
 }
 
 mkdir "$base"
-"$program" save "$base" 10 > /dev/null
+"$program" save "$base" 5 10 > /dev/null
 if [ -z "${SHOAL_NO_STRACE:-}" ] && strace -o /dev/null true 2> /dev/null; then
   sweep_with_strace
 else
   sweep_with_shim
 fi
-[ "$points" -gt 80 ] || fail "only $points points were tried"
+[ "$points" -gt 200 ] || fail "only $points points were tried"
 [ "$failures" -eq 0 ] || exit 1
 echo "kill_in_save: $points points, all survived"

@@ -83,6 +83,9 @@ int openat(int folder, const char* path, int flags, ...) {
   va_end(list);
   return fails() ? -1 : static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
 }
+ssize_t pread(int file, void* bytes, size_t count, off_t offset) {
+  return fails() ? -1 : syscall(SYS_pread64, file, bytes, count, offset);
+}
 ssize_t write(int file, const void* bytes, size_t count) {
   if (is_full(file)) {
     errno = ENOSPC;
