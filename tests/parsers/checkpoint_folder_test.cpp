@@ -67,7 +67,7 @@ TEST_F(CheckpointFolder, IsEmptyBeforeTheFirstSave) {
 TEST_F(CheckpointFolder, IsNotTakenForMissingWhereItCannotBeReached) {
   std::filesystem::create_symlink(ckpt_, ckpt_);  // leads to itself
   EXPECT_THROW(list_checkpoints(ckpt_), CheckpointError);
-  EXPECT_THROW(open_newest_valid(ckpt_, nullptr), CheckpointError);
+  EXPECT_THROW(open_newest_valid(ckpt_, warn_), CheckpointError);
 }
 
 TEST_F(CheckpointFolder, FallsBackToTheNewestValidOne) {

@@ -268,13 +268,22 @@ void splits_by_color_and_key(Communicator& comm) {
   EXPECT_EQ(alone->size(), 1);
 }
 
+/// Rank 0's is empty.
+std::string text_of(int64_t rank) {
+  return std::string(static_cast<size_t>(rank * 3), static_cast<char>('a' + rank));
+}
+
 void gathers_texts(Communicator& comm) {
-  const std::string own(static_cast<size_t>(comm.rank() * 3), static_cast<char>('a' + comm.rank()));
-  const std::vector<std::string> all = gather_text(comm, own);
+  const std::vector<std::string> all = gather_text(comm, text_of(comm.rank()));
   ASSERT_EQ(static_cast<int64_t>(all.size()), comm.size());
   for (int64_t rank = 0; rank < comm.size(); ++rank) {
-    EXPECT_EQ(all[static_cast<size_t>(rank)],
-              std::string(static_cast<size_t>(rank * 3), static_cast<char>('a' + rank)));
+    EXPECT_EQ(all[static_cast<size_t>(rank)], text_of(rank));
+  }
+}
+
+void broadcasts_texts(Communicator& comm) {
+  for (int64_t root = 0; root < comm.size(); ++root) {
+    EXPECT_EQ(broadcast_text(comm, text_of(comm.rank()), root), text_of(root));
   }
 }
 
@@ -361,6 +370,7 @@ const std::vector<ContractCheck>& communicator_contract() {
       {"WaitsInTheDestructorAndMoves", waits_in_the_destructor_and_moves},
       {"SplitsByColorAndKey", splits_by_color_and_key},
       {"GathersTexts", gathers_texts},
+      {"BroadcastsTexts", broadcasts_texts},
       {"CountsCallsAndBytes", counts_calls_and_bytes},
       {"RefusesWhatDoesNotFit", refuses_what_does_not_fit},
       {"MeetsAtTheBarrier", meets_at_the_barrier},
