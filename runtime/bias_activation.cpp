@@ -1,8 +1,9 @@
 #include "runtime/bias_activation.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+
+#include "runtime/operator.h"
 
 namespace shoal {
 namespace {
@@ -16,23 +17,18 @@ MaybeTensor optional_of(const torch::Tensor& tensor) {
 /// `biased.dim` is not negative.
 void call_forward(torch::Tensor& y, const torch::Tensor& derivative, const torch::Tensor& x,
                   const BiasedActivation& biased) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("shoal::bias_activation_forward", "")
-                             .typed<void(torch::Tensor&, const MaybeTensor&, const torch::Tensor&,
-                                         const MaybeTensor&, int64_t, int64_t)>();
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  op.call(y, optional_of(derivative), x, optional_of(biased.bias),
-          static_cast<int64_t>(biased.activation), biased.dim);
+  static const Operator<void(torch::Tensor&, const MaybeTensor&, const torch::Tensor&,
+                             const MaybeTensor&, int64_t, int64_t)>
+      op("shoal::bias_activation_forward");
+  op(y, optional_of(derivative), x, optional_of(biased.bias),
+     static_cast<int64_t>(biased.activation), biased.dim);
 }
 
 void call_backward(torch::Tensor& grad, const torch::Tensor& derivative,
                    const MaybeTensor& bias_grad, int64_t dim) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("shoal::bias_activation_backward", "")
-          .typed<void(torch::Tensor&, const torch::Tensor&, const MaybeTensor&, int64_t)>();
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  op.call(grad, derivative, bias_grad, dim);
+  static const Operator<void(torch::Tensor&, const torch::Tensor&, const MaybeTensor&, int64_t)> op(
+      "shoal::bias_activation_backward");
+  op(grad, derivative, bias_grad, dim);
 }
 
 int64_t checked_dim(const torch::Tensor& x, const torch::Tensor& bias, int64_t dim) {

@@ -2,14 +2,14 @@
 
 #include <torch/library.h>
 
+#include "runtime/operator.h"
+
 TORCH_LIBRARY_FRAGMENT(shoal, m) { m.def("square_sums(Tensor[] tensors) -> Tensor"); }
 
 namespace shoal {
 
 torch::Tensor square_sums(const std::vector<Parameter>& parameters) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("shoal::square_sums", "")
-                             .typed<torch::Tensor(at::TensorList)>();
+  static const Operator<torch::Tensor(at::TensorList)> op("shoal::square_sums");
   torch::NoGradGuard no_grad;
   if (parameters.empty()) return torch::zeros({0}, at::kDouble);
   std::vector<torch::Tensor> gradients;
@@ -18,7 +18,7 @@ torch::Tensor square_sums(const std::vector<Parameter>& parameters) {
     TORCH_CHECK(gradient.defined(), parameter.name, " has no gradient");
     gradients.push_back(gradient.contiguous());
   }
-  return op.call(gradients);
+  return op(gradients);
 }
 
 std::optional<std::string> find_nonfinite(const Parameter& parameter) {

@@ -2,6 +2,8 @@
 
 #include <torch/library.h>
 
+#include "runtime/operator.h"
+
 // N rows  P values per row
 
 // Both operators take a StreamKey as `key` (64 bits) and `tag`, a Distribution as its number, and
@@ -26,24 +28,21 @@ at::ScalarType draw_type(at::ScalarType dtype) {
 }
 
 void fill(const torch::Tensor& out, const Stream& stream, Distribution distribution) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("shoal::random_fill_", "")
-                             .typed<void(const at::Tensor&, int64_t, int64_t, int64_t)>();
+  static const Operator<void(const at::Tensor&, int64_t, int64_t, int64_t)> op(
+      "shoal::random_fill_");
   torch::NoGradGuard no_grad;
   const philox::StreamKey key = stream.key();
   const bool fits = out.is_contiguous() && out.scalar_type() == draw_type(out.scalar_type());
   const torch::Tensor drawn =
       fits ? out : torch::empty(out.sizes(), out.options().dtype(draw_type(out.scalar_type())));
-  op.call(drawn, pack(key), key.tag, static_cast<int64_t>(distribution));
+  op(drawn, pack(key), key.tag, static_cast<int64_t>(distribution));
   if (!fits) out.copy_(drawn);
 }
 
 torch::Tensor rows(const Stream& stream, const torch::Tensor& id_N, int64_t per_id,
                    at::ScalarType dtype, Distribution distribution) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("shoal::random_rows_", "")
-          .typed<void(const at::Tensor&, const at::Tensor&, int64_t, int64_t, int64_t)>();
+  static const Operator<void(const at::Tensor&, const at::Tensor&, int64_t, int64_t, int64_t)> op(
+      "shoal::random_rows_");
   TORCH_CHECK(id_N.dim() == 1 && id_N.scalar_type() == at::kLong,
               "ids of random rows: expected int64 [N], got ", id_N.scalar_type(), " ",
               id_N.sizes());
@@ -51,7 +50,7 @@ torch::Tensor rows(const Stream& stream, const torch::Tensor& id_N, int64_t per_
   const philox::StreamKey key = stream.key();
   const torch::Tensor out_NP =
       torch::empty({id_N.size(0), per_id}, id_N.options().dtype(draw_type(dtype)));
-  op.call(out_NP, id_N.contiguous(), pack(key), key.tag, static_cast<int64_t>(distribution));
+  op(out_NP, id_N.contiguous(), pack(key), key.tag, static_cast<int64_t>(distribution));
   return out_NP.to(dtype);
 }
 
