@@ -6,11 +6,11 @@
 #include <chrono>
 #include <optional>
 
-#include "launch/on_rank_zero.h"
 #include "launch/resume_rules.h"
 #include "launch/world.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_load.h"
+#include "parallel/on_rank_zero.h"
 #include "parallel/state_list.h"
 #include "runtime/build_info.h"
 #include "runtime/config_reader.h"
@@ -114,7 +114,7 @@ CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe
     load_weights(path, session.parameters(), world);
     options.log.info("weights start from " + path);
   }
-  writer.run_id = gather_text(world, new_run_id())[0];
+  writer.run_id = broadcast_text(world, new_run_id());
   return writer;
 }
 

@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
-#include "launch/on_rank_zero.h"
 #include "launch/run_lock.h"
+#include "parallel/on_rank_zero.h"
 #include "runtime/error.h"
 #include "runtime/file_system.h"
 

@@ -12,8 +12,8 @@
 #include <system_error>
 #include <utility>
 
-#include "launch/on_rank_zero.h"
 #include "launch/world.h"
+#include "parallel/on_rank_zero.h"
 #include "runtime/error.h"
 
 namespace shoal {

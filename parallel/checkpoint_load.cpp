@@ -2,56 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <exception>
 #include <sstream>
 #include <utility>
 #include <vector>
 
 #include "parallel/checkpoint_reader.h"
+#include "parallel/on_rank_zero.h"
 #include "parallel/save_plan.h"
 #include "parallel/state_list.h"
 #include "runtime/error.h"
 
 namespace shoal {
 namespace {
-
-/// How a rank fared, as text: empty if well, else the exit code and what failed.
-template <typename Work>
-std::string failure_of(const Work& work) {
-  try {
-    work();
-    return "";
-  } catch (const Error& error) {
-    return fmt::format("{} {}", static_cast<int>(error.code()), error.what());
-  } catch (const std::exception& error) {
-    return fmt::format("{} {}", static_cast<int>(ExitCode::kInternal), error.what());
-  }
-}
-
-/// Collective. Throws on all ranks what failed on the first that failed.
-void agree(const std::string& own_failure, Communicator& world) {
-  const std::vector<std::string> failures = gather_text(world, own_failure);
-  for (size_t rank = 0; rank < failures.size(); ++rank) {
-    if (failures[rank].empty()) continue;
-    std::istringstream stream(failures[rank]);
-    int code = 0;
-    stream >> code;
-    const std::string text = failures[rank].substr(failures[rank].find(' ') + 1);
-    const std::string where = failures.size() > 1 ? fmt::format(" (on rank {})", rank) : "";
-    if (code == static_cast<int>(ExitCode::kCheckpoint)) throw CheckpointError(text + where);
-    throw Error(static_cast<ExitCode>(code), text + where);
-  }
-}
-
-/// Collective. What `read` gives on rank 0; throws on all ranks if it throws there.
-template <typename Read>
-std::string read_on_root(Communicator& world, const Read& read) {
-  std::string text;
-  std::string failure;
-  if (world.rank() == 0) failure = failure_of([&] { text = read(); });
-  agree(failure, world);
-  return broadcast_text(world, std::move(text));
-}
 
 /// Collective. The names of all ranks' tensors.
 std::vector<std::string> names_everywhere(const StateList& list, Communicator& world) {
@@ -78,7 +40,7 @@ void read_tensors(const CheckpointReader& reader, const StateList& list) {
 }  // namespace
 
 Manifest read_manifest(const std::string& path, Communicator& world) {
-  const std::string text = read_on_root(world, [&] {
+  const std::string text = on_rank_zero(world, [&] {
     std::string own = read_manifest_text(path);
     parse_manifest(own, path + "/" + kManifestName);
     return own;
@@ -90,22 +52,21 @@ LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Commu
                                  const LoadOptions& options) {
   const StateList list = list_state(state);
   const std::vector<std::string> everywhere = names_everywhere(list, world);
-  const std::string text = read_on_root(world, [&] { return read_manifest_text(path); });
+  const std::string text = on_rank_zero(world, [&] { return read_manifest_text(path); });
   LoadedCheckpoint loaded{path, {}};
-  agree(failure_of([&] {
-          CheckpointReader reader(path, text);
-          require_fit(list, everywhere, reader.manifest(), path, options.ignore_extra);
-          read_tensors(reader, list);
-          loaded.manifest = std::move(reader).manifest();
-        }),
-        world);
+  on_every_rank(world, [&] {
+    CheckpointReader reader(path, text);
+    require_fit(list, everywhere, reader.manifest(), path, options.ignore_extra);
+    read_tensors(reader, list);
+    loaded.manifest = std::move(reader).manifest();
+  });
   restore_values(state, loaded.manifest);
   return loaded;
 }
 
 std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful& state,
                                             Communicator& world, const Warn& warn) {
-  std::istringstream steps(read_on_root(world, [&] {
+  std::istringstream steps(on_rank_zero(world, [&] {
     std::string text;
     for (const int64_t step : list_checkpoints(folder)) text = fmt::format("{} {}", step, text);
     return text;
@@ -125,7 +86,7 @@ std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful&
 }
 
 std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world) {
-  const std::string text = read_on_root(world, [&]() -> std::string {
+  const std::string text = on_rank_zero(world, [&]() -> std::string {
     const std::vector<int64_t> steps = list_checkpoints(folder);
     for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
       try {

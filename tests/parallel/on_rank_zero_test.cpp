@@ -1,4 +1,4 @@
-#include "launch/on_rank_zero.h"
+#include "parallel/on_rank_zero.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,6 +38,36 @@ TEST(OnRankZeroRanks, ThrowsItsErrorOnAll) {
   expect_everywhere(StorageError("full", "free some space"));
   expect_everywhere(CheckpointError("broken"));
   expect_everywhere(DataError("none", "fetch it"));
+}
+
+TEST(OnEveryRankRanks, ThrowsTheFirstRanksErrorOnAll) {
+  testing::run_ranks(3, [](Communicator& world) {
+    int64_t done = 0;
+    on_every_rank(world, [&] { ++done; });
+    EXPECT_EQ(done, 1);
+    try {
+      on_every_rank(world, [&world] {
+        if (world.rank() > 0) {
+          throw CheckpointError("broken on " + std::to_string(world.rank()), "another one");
+        }
+      });
+      ADD_FAILURE() << "nothing was thrown on rank " << world.rank();
+    } catch (const CheckpointError& error) {
+      EXPECT_STREQ(error.what(), "broken on 1 (on rank 1)");
+      EXPECT_EQ(error.hint(), "another one");
+    }
+  });
+}
+
+TEST(OnEveryRankRanks, TakesOtherExceptionsForBugs) {
+  testing::run_ranks(2, [](Communicator& world) {
+    try {
+      on_every_rank(world, [&world] { TORCH_CHECK(world.rank() == 0, "not so"); });
+      ADD_FAILURE() << "nothing was thrown on rank " << world.rank();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInternal);
+    }
+  });
 }
 
 }  // namespace
