@@ -31,16 +31,23 @@ struct Tiling {
 };
 
 template <class Real>
+struct ForwardRows {
+  const Real* x;
+  Real* y;
+  RowStatistics<Real> statistics;
+};
+
+template <class Real>
 void forward_tiles(const Tiling& tiling, const NormParameters<Real>& norm, bool transposed,
-                   const Real* x, Real* y, Real* mean, Real* rstd) {
+                   const ForwardRows<Real>& whole) {
   at::parallel_for(0, tiling.num_tiles, 1, [&](int64_t first, int64_t last) {
     std::vector<Real> scratch(
         static_cast<size_t>(transposed ? tiling.rows_per_tile * tiling.columns : 0));
     for (int64_t i = first; i < last; ++i) {
       const int64_t row = i * tiling.rows_per_tile, rows = tiling.rows_of(i);
-      Real* out = y + row * tiling.columns;
-      normalise_rows(norm, x + row * tiling.columns, rows, transposed ? scratch.data() : out,
-                     mean + row, rstd + row);
+      Real* out = whole.y + row * tiling.columns;
+      normalise_rows(norm, whole.x + row * tiling.columns, rows, transposed ? scratch.data() : out,
+                     {whole.statistics.mean_R + row, whole.statistics.rstd_R + row});
       if (transposed) transpose_tile(scratch.data(), rows, tiling.columns, out);
     }
   });
@@ -58,8 +65,10 @@ Tensors3 forward_cpu(const torch::Tensor& x, const torch::Tensor& weight, const 
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "layer_norm_forward", [&] {
     const NormParameters<scalar_t> norm{weight.const_data_ptr<scalar_t>(),
                                         bias.const_data_ptr<scalar_t>(), tiling.columns};
-    forward_tiles(tiling, norm, transposed, x.const_data_ptr<scalar_t>(), y.data_ptr<scalar_t>(),
-                  mean_N.data_ptr<scalar_t>(), rstd_N.data_ptr<scalar_t>());
+    const ForwardRows<scalar_t> whole{x.const_data_ptr<scalar_t>(),
+                                      y.data_ptr<scalar_t>(),
+                                      {mean_N.data_ptr<scalar_t>(), rstd_N.data_ptr<scalar_t>()}};
+    forward_tiles(tiling, norm, transposed, whole);
   });
   return {y, mean_N, rstd_N};
 }

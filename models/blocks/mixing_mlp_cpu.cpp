@@ -60,26 +60,28 @@ struct Weights {
         fc2_bias(weights[5].const_data_ptr<Real>()) {}
 };
 
-/// One tile on its way forward; `derivative` is the hidden tile before the activation, too.
+/// One tile on its way forward; `derivative` is the hidden tile before the activation, and after it
+/// the activation's derivative if `keep_derivative`.
 template <class Real>
 struct ForwardTile {
   const Real* x;
   Real *normed, *mean, *rstd, *derivative, *activation, *y;
+  bool keep_derivative;
 };
 
 template <class Real>
 void forward_tile(const Tiling& t, const Weights<Real>& w, const ForwardTile<Real>& tile, int64_t R,
-                  Activation activation, bool keep) {
+                  Activation activation) {
   const int64_t C = t.columns, H = t.hidden;
-  normalise_rows(w.norm, tile.x, R, tile.normed, tile.mean, tile.rstd);
+  normalise_rows(w.norm, tile.x, R, tile.normed, {tile.mean, tile.rstd});
   if (t.over_tokens) {
     gemm(H, C, R, {w.fc1, R}, {tile.normed, C}, Real(0), tile.derivative, C);
   } else {
     gemm(R, H, C, {tile.normed, C}, {w.fc1, C, true}, Real(0), tile.derivative, H);
   }
   const ActivationRows<Real> rows{
-      tile.derivative, tile.activation, w.fc1_bias, t.hidden_columns(), H, !t.over_tokens, keep,
-      activation};
+      tile.derivative, tile.activation,      w.fc1_bias, t.hidden_columns(), H,
+      !t.over_tokens,  tile.keep_derivative, activation};
   activate_rows(rows, 0, t.hidden_rows(R));
   if (t.over_tokens) {
     add_row_bias(tile.x, w.fc2_bias, R, C, tile.y);
@@ -110,8 +112,8 @@ void forward_tiles(const Tiling& t, const Weights<Real>& w, const ForwardBuffers
       forward_tile(t, w,
                    {all.x + at, normed.data(), all.mean + row, all.rstd + row,
                     keep ? all.derivative + h : hidden.data(),
-                    keep ? all.activation + h : hidden.data() + hidden_size, all.y + at},
-                   t.rows_of(i), activation, keep);
+                    keep ? all.activation + h : hidden.data() + hidden_size, all.y + at, keep},
+                   t.rows_of(i), activation);
     }
   });
 }
@@ -176,7 +178,7 @@ void backward_tile(const Tiling& t, const Weights<Real>& w, const BackwardTile<R
                    const WeightGrads<Real>& sums, int64_t R) {
   const int64_t C = t.columns, H = t.hidden;
   backward_to_hidden(t, w, tile, sums, R);
-  renormalise_rows(w.norm, tile.x, R, tile.mean, tile.rstd, tile.normed);
+  renormalise_rows(w.norm, tile.x, R, tile.normed, {tile.mean, tile.rstd});
   if (t.over_tokens) {
     gemm(H, R, C, {tile.hidden_grad, C}, {tile.normed, C, true}, Real(1), sums.fc1, R);
     gemm(R, C, H, {w.fc1, R, true}, {tile.hidden_grad, C}, Real(0), tile.normed_grad, C);

@@ -13,6 +13,13 @@ struct NormParameters {
   int64_t columns;
 };
 
+/// Mean and 1 / sqrt(variance + eps) of each row of a tile. `Real` is const where they are read.
+template <class Real>
+struct RowStatistics {
+  Real* mean_R;
+  Real* rstd_R;
+};
+
 /// A tile of rows on its way back through a layer norm.
 template <class Real>
 struct NormGradient {
@@ -29,17 +36,17 @@ struct NormGradient {
 // Kernels on one tile of contiguous rows, one thread; float32 and float64. Sums over a row are
 // formed in 16 lanes that are then added half to half, whatever the instruction set.
 
-/// y = layer norm of the rows of x. mean_R and rstd_R are written.
+/// y = layer norm of the rows of x. The statistics are written.
 void normalise_rows(const NormParameters<float>& norm, const float* x_RC, int64_t rows, float* y_RC,
-                    float* mean_R, float* rstd_R);
+                    const RowStatistics<float>& statistics);
 void normalise_rows(const NormParameters<double>& norm, const double* x_RC, int64_t rows,
-                    double* y_RC, double* mean_R, double* rstd_R);
+                    double* y_RC, const RowStatistics<double>& statistics);
 
 /// y = layer norm of the rows of x with the statistics of an earlier call.
 void renormalise_rows(const NormParameters<float>& norm, const float* x_RC, int64_t rows,
-                      const float* mean_R, const float* rstd_R, float* y_RC);
+                      float* y_RC, const RowStatistics<const float>& statistics);
 void renormalise_rows(const NormParameters<double>& norm, const double* x_RC, int64_t rows,
-                      const double* mean_R, const double* rstd_R, double* y_RC);
+                      double* y_RC, const RowStatistics<const double>& statistics);
 
 /// dx = gradient through the norm + residual.
 void normalise_rows_backward(const NormParameters<float>& norm, const NormGradient<float>& tile,

@@ -74,24 +74,26 @@ SHOAL_INLINE void normalise_row(const NormParameters<Real>& norm, const Real* __
 
 template <class Real>
 SHOAL_INLINE void normalise(const NormParameters<Real>& norm, const Real* x_RC, int64_t rows,
-                            Real* y_RC, Real* mean_R, Real* rstd_R) {
+                            Real* y_RC, const RowStatistics<Real>& statistics) {
   const int64_t columns = norm.columns;
   const Real share = Real(1) / Real(columns);
   for (int64_t r = 0; r < rows; ++r) {
     const Real* x = x_RC + r * columns;
     const Real mean = sum_of(x, columns) * share;
     const Real variance = square_sum_of(x, mean, columns) * share;
-    mean_R[r] = mean;
-    rstd_R[r] = Real(1) / std::sqrt(variance + Real(kLayerNormEps));
-    normalise_row(norm, x, mean, rstd_R[r], y_RC + r * columns);
+    const Real rstd = Real(1) / std::sqrt(variance + Real(kLayerNormEps));
+    statistics.mean_R[r] = mean;
+    statistics.rstd_R[r] = rstd;
+    normalise_row(norm, x, mean, rstd, y_RC + r * columns);
   }
 }
 
 template <class Real>
 SHOAL_INLINE void renormalise(const NormParameters<Real>& norm, const Real* x_RC, int64_t rows,
-                              const Real* mean_R, const Real* rstd_R, Real* y_RC) {
+                              Real* y_RC, const RowStatistics<const Real>& statistics) {
   for (int64_t r = 0; r < rows; ++r) {
-    normalise_row(norm, x_RC + r * norm.columns, mean_R[r], rstd_R[r], y_RC + r * norm.columns);
+    normalise_row(norm, x_RC + r * norm.columns, statistics.mean_R[r], statistics.rstd_R[r],
+                  y_RC + r * norm.columns);
   }
 }
 
@@ -219,13 +221,14 @@ SHOAL_INLINE void for_blocks(int64_t rows, int64_t columns, const Put& put) {
 
 #define SHOAL_TILE_KERNELS(Real)                                                                \
   SHOAL_CPU_CLONES void normalise_rows(const NormParameters<Real>& norm, const Real* x_RC,      \
-                                       int64_t rows, Real* y_RC, Real* mean_R, Real* rstd_R) {  \
-    normalise(norm, x_RC, rows, y_RC, mean_R, rstd_R);                                          \
+                                       int64_t rows, Real* y_RC,                                \
+                                       const RowStatistics<Real>& statistics) {                 \
+    normalise(norm, x_RC, rows, y_RC, statistics);                                              \
   }                                                                                             \
   SHOAL_CPU_CLONES void renormalise_rows(const NormParameters<Real>& norm, const Real* x_RC,    \
-                                         int64_t rows, const Real* mean_R, const Real* rstd_R,  \
-                                         Real* y_RC) {                                          \
-    renormalise(norm, x_RC, rows, mean_R, rstd_R, y_RC);                                        \
+                                         int64_t rows, Real* y_RC,                              \
+                                         const RowStatistics<const Real>& statistics) {         \
+    renormalise(norm, x_RC, rows, y_RC, statistics);                                            \
   }                                                                                             \
   SHOAL_CPU_CLONES void normalise_rows_backward(const NormParameters<Real>& norm,               \
                                                 const NormGradient<Real>& tile, int64_t rows) { \
