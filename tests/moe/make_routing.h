@@ -18,7 +18,7 @@ namespace shoal::testing {
 
 /// The Routing of a top-k softmax router on these logits, without noise.
 inline Routing make_routing(const torch::Tensor& logits_TU, int64_t k,
-                            std::vector<int64_t> group_offsets = {}) {
+                            const std::vector<int64_t>& group_offsets = {}) {
   Routing routing;
   routing.logits_TU = routing.noisy_TU = logits_TU;
   routing.prob_TU = logits_TU.softmax(1);
