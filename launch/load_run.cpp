@@ -1,10 +1,13 @@
 #include "launch/load_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <optional>
+#include <set>
+#include <sstream>
 
 #include "launch/resume_rules.h"
 #include "launch/world.h"
@@ -18,6 +21,9 @@
 
 namespace shoal {
 namespace {
+
+// In a manifest's written_by: blank-separated recipe keys.
+constexpr const char* kOverridden = "overridden";
 
 // The weights alone, for starting another training from them.
 class WeightsOnly : public Stateful {
@@ -61,23 +67,42 @@ void warn_of(const std::vector<RecipeDifference>& differences, Log& log) {
   if (!differences.empty()) log.warn("the recipe has changed:" + describe(differences));
 }
 
-// Nothing if the folder holds no checkpoint.
-std::optional<LoadedCheckpoint> resume(Session& session, const Recipe& recipe,
-                                       const RunFolder& folder, const ResumeOptions& options) {
+// Fixed keys that --override let differ, now or before.
+std::string overridden_keys(const Manifest& manifest,
+                            const std::vector<RecipeDifference>& differences) {
+  std::set<std::string> keys;
+  const auto before = manifest.written_by.find(kOverridden);
+  if (before != manifest.written_by.end()) {
+    std::istringstream words(before->second);
+    for (std::string key; words >> key;) keys.insert(key);
+  }
+  for (const RecipeDifference& difference : differences) {
+    if (role_of_key(difference.path) == KeyRole::kFixed) keys.insert(difference.path);
+  }
+  return fmt::format("{}", fmt::join(keys, " "));
+}
+
+// Gives `writer` what a resumed run hands on. False if the folder holds no checkpoint.
+bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options,
+            CheckpointWriter::Options& writer) {
   Communicator& world = *session.grid().world;
-  const std::optional<Manifest> manifest = read_newest_manifest(folder.checkpoints(), world);
-  if (!manifest) return std::nullopt;
-  warn_of(check_resume(compare(manifest->recipe, recipe), options.override_fixed), options.log);
-  std::optional<LoadedCheckpoint> loaded =
-      load_newest(folder.checkpoints(), session, world,
+  const std::optional<Manifest> manifest = read_newest_manifest(writer.folder, world);
+  if (!manifest) return false;
+  const std::vector<RecipeDifference> differences = compare(manifest->recipe, recipe);
+  warn_of(check_resume(differences, options.override_fixed), options.log);
+  const std::optional<LoadedCheckpoint> loaded =
+      load_newest(writer.folder, session, world,
                   [&options](const std::string& line) { options.log.warn(line); });
-  if (!loaded) return std::nullopt;
+  if (!loaded) return false;
+  const Manifest& resumed = loaded->manifest;
   // Of what the ranks now hold, not of the file: it tells a fault in loading too.
-  const std::string digest =
-      state_digest(session, loaded->manifest.step, loaded->manifest.samples, world);
-  options.log.info(
-      fmt::format("resumed {} at step {}, digest {}", loaded->path, loaded->manifest.step, digest));
-  return loaded;
+  options.log.info(fmt::format("resumed {} at step {}, digest {}", loaded->path, resumed.step,
+                               state_digest(session, resumed.step, resumed.samples, world)));
+  writer.run_id = resumed.run_id;
+  writer.resumed_step = resumed.step;
+  const std::string overridden = overridden_keys(resumed, differences);
+  if (!overridden.empty()) writer.written_by[kOverridden] = overridden;
+  return true;
 }
 
 }  // namespace
@@ -102,13 +127,7 @@ CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe
   writer.recipe = config::canonical_text(recipe);
   writer.written_by = provenance(session.grid());
   writer.warn = [&log = options.log](const std::string& line) { log.warn(line); };
-  std::optional<LoadedCheckpoint> loaded;
-  if (folder.resume) loaded = resume(session, recipe, folder, options);
-  if (loaded) {
-    writer.run_id = loaded->manifest.run_id;
-    writer.resumed_step = loaded->manifest.step;
-    return writer;
-  }
+  if (folder.resume && resume(session, recipe, options, writer)) return writer;
   if (recipe.model.init_from) {
     const std::string path = agree_on_checkpoint(*recipe.model.init_from, false, world);
     load_weights(path, session.parameters(), world);

@@ -23,6 +23,8 @@ expect 12 "$program" "${short[@]}" run.on_existing=resume train.duration=8step t
 grep -q 'train.batch' output || fail "the difference is not named: $(cat output)"
 expect 0 "$program" "${short[@]}" run.on_existing=resume train.duration=8step optimizer.lr=1e-4
 grep -q 'optimizer.lr' output || fail "a changed learning rate gave no warning"
+expect 0 "$program" "${short[@]}" run.on_existing=resume train.duration=16step train.batch=16 --override
+"$program" inspect run --json | grep -q '"overridden":"train.batch"' || fail "--override left no trace"
 
 # A stranger's folder is never removed.
 mkdir precious && echo data >precious/file
