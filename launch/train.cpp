@@ -36,6 +36,16 @@ Facts facts_of(const Recipe& recipe) {
           {"recipe", "sha256:" + sha256_hex(config::canonical_text(recipe)).substr(0, 12)}};
 }
 
+/// Runs the trainer; a failure goes to this rank's log file as well.
+TrainingResult run_logged(Trainer& trainer, Log& log, int64_t rank) {
+  try {
+    return trainer.run();
+  } catch (...) {
+    log.detail(describe_failure(std::current_exception(), rank).text);
+    throw;
+  }
+}
+
 ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launch,
                         const LoadedRecipe& loaded, std::unique_ptr<Communicator> world) {
   const Recipe& recipe = loaded.options;
@@ -67,7 +77,7 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   warn_of_substitutes("data.valid", *valid_data, log);
   Trainer trainer({recipe, session, *valid_data, folder, console, log, signals},
                   std::move(checkpoints));
-  const TrainingResult result = trainer.run();
+  const TrainingResult result = run_logged(trainer, log, grid.world->rank());
   console.finish();
   if (grid.world->rank() == 0) {
     std::cout << write_summary(folder, recipe, result,

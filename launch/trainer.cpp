@@ -47,8 +47,8 @@ TrainingResult Trainer::run() {
                             strsignal(static_cast<int>(outcome.agreed.stop_signal))));
     }
   }
+  finish();
   const bool is_complete = session_.steps_done() >= session_.total_steps();
-  finish(is_complete);
   result_.code = is_complete ? ExitCode::kOk : ExitCode::kPreempted;
   result_.last_step = session_.steps_done();
   result_.skipped_steps = session_.skipped_steps();
@@ -86,7 +86,9 @@ void Trainer::after_step(const StepOutcome& outcome) {
   }
   if (!outcome.applied) report_skipped(outcome);
   if (writer_.in_flight() && outcome.agreed.written_step == begun_step_) commit_save(false);
-  if (outcome.agreed.evaluate || (due_.evaluate && due_.evaluate->due_at(outcome.step))) {
+  // Before a save, so that the checkpoint has a score; the last step is always evaluated.
+  if (outcome.agreed.evaluate ||
+      (due_.evaluate && (is_last || due_.evaluate->due_at(outcome.step)))) {
     evaluate_now();
   }
   if (outcome.agreed.save || (due_.save && due_.save->due_at(outcome.step))) begin_save();
@@ -139,11 +141,9 @@ void Trainer::commit_save(bool is_final) {
   training_log_.leave_out(seconds_since(begin));
 }
 
-void Trainer::finish(bool is_complete) {
+void Trainer::finish() {
   const int64_t step = session_.steps_done();
-  const bool trained = step > result_.first_step;
-  if (is_complete && trained && recipe_.evaluate.every && evaluated_step_ != step) evaluate_now();
-  if (trained && begun_step_ != step) begin_save();
+  if (step > result_.first_step && begun_step_ != step) begin_save();
   if (writer_.in_flight()) commit_save(true);
 }
 

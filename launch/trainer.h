@@ -63,7 +63,7 @@ class Trainer {
   void evaluate_now();
   void begin_save();
   void commit_save(bool is_final);
-  void finish(bool is_complete);
+  void finish();
   bool reached_stop_step() const;
 
   const Recipe& recipe_;

@@ -15,3 +15,10 @@ for count in 1 2 3; do
 done
 expect 0 "$program" eval run --best --json
 python3 -c 'import json, sys; json.load(sys.stdin)' <output || fail "stdout is not one JSON object"
+
+# The last step is evaluated before it is saved, so that it can be the best.
+expect 0 ranks 2 train "$tiny" run.root=. run.name=short train.duration=20step evaluate.every=15step
+"$program" ckpt ls short --json | python3 -c '
+import json, sys
+newest = json.load(sys.stdin)["checkpoints"][-1]
+assert newest["step"] == 20 and newest["score"] is not None, newest'

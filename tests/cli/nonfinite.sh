@@ -15,6 +15,7 @@ for rank in 0 1; do
   [ "$(grep -c 'skipped on all ranks: the gradient of' "run/log/rank-0000$rank.log")" -eq 2 ] ||
     fail "rank $rank did not log two skipped steps: $(cat run/log/rank-0000$rank.log)"
 done
+grep -q 'error\[E30\]' run/log/rank-00001.log || fail "rank 1 did not log why it ended"
 [ "$(grep -c '"skipped"' run/metrics.jsonl)" -eq 2 ] || fail "metrics.jsonl lacks skipped steps"
 
 [ "$(digest run)" = "$before" ] || fail "the checkpoint before was touched"
