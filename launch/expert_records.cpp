@@ -2,22 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "launch/console.h"
 #include "runtime/error.h"
-#include "runtime/file_system.h"
 
 namespace shoal {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+namespace fs = std::filesystem;
+
 /// A checkpoint lies in RUN/ckpt/step-XXXXXXXX.
 std::string records_beside(const std::string& checkpoint_path) {
-  return parent_path(parent_path(checkpoint_path)) + "/experts.jsonl";
+  const fs::path run = fs::canonical(checkpoint_path).parent_path().parent_path();
+  return fs::proximate(run / "experts.jsonl").string();
 }
 
 Json parse_line(const std::string& line, const std::string& file, int64_t number) {

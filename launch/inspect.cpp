@@ -132,7 +132,8 @@ void print_differences(const Json& rows, std::ostream& out) {
     }
   }
   out << (rows.empty() ? std::string("all tensors are equal")
-                       : fmt::format("{} tensors differ", rows.size()))
+                       : fmt::format("{} tensor{} differ{}", rows.size(),
+                                     rows.size() == 1 ? "" : "s", rows.size() == 1 ? "s" : ""))
       << "\n";
 }
 

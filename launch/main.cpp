@@ -82,6 +82,7 @@ void add_keys(CLI::App& app, Action& action) {
 
 void add_recipes(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("recipes", "List the recipes that come with Shoal");
+  command->footer("Examples:\n  shoal recipes");
   command->callback([&action] {
     action = [] {
       const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();

@@ -54,7 +54,7 @@ bool text_changes(const std::string& path, const std::string& text,
                   std::chrono::milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + timeout;
   while (std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(std::min(timeout, std::chrono::milliseconds(500)));
+    std::this_thread::sleep_for(std::min(timeout / 10, std::chrono::milliseconds(500)));
     if (read_text(path) != text) return true;
   }
   return false;

@@ -21,6 +21,12 @@ grep -q 'device cpu: run.device is auto' output || fail "the device is not told:
 expect 0 "$program" eval run 'data.valid.files=[train.bin]' --json
 grep -q '"samples":64' output || fail "not evaluated on the training file: $(cat output)"
 
+truncate -s -1 valid.bin
+expect 13 "$program" "${small[@]}" run.name=cut
+grep -q 'valid.bin.*3073' output || fail "a file that was cut is not named: $(cat output)"
+[ ! -e cut ] || fail "bad data left a folder"
+make_file valid.bin 32
+
 # One record of ten thousand may be corrupt.
 make_file train.bin 10000
 printf '\x0b' | dd of=train.bin bs=1 seek=$((7 * record_bytes)) conv=notrunc status=none

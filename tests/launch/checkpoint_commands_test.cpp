@@ -121,7 +121,8 @@ TEST_F(CheckpointCommands, InspectShowsTheExpertsOfTheCheckpointsStep) {
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("step 9"), HasSubstr("blocks.0: 0=75.0% 1=25.0%"),
                                 HasSubstr("blocks.2: 0=0.0% 1=100.0%"), HasSubstr("0.500")));
   out_.str("");
-  inspect({.path = path, .json = true, .experts = true}, out_);
+  write_file(run_.file("experts.jsonl"), read_file(run_.file("experts.jsonl")) + "{\"step\":");
+  inspect({.path = path + "/.", .json = true, .experts = true}, out_);
   EXPECT_EQ(json()["step"], 9);
   EXPECT_EQ(json()["layers"].size(), 2u);
   write_file(run_.file("experts.jsonl"), "{\"step\":1}\n");
