@@ -4,9 +4,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include <tuple>
-#include <vector>
-
 #include "models/blocks/mixing_mlp_op.h"
 #include "models/blocks/token_linear.h"
 #include "runtime/operator.h"

@@ -4,6 +4,7 @@
 
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shoal::testing {
@@ -134,6 +135,11 @@ inline std::vector<EqualityCase> equality_cases() {
                      {name == "sgd" ? std::vector<std::string>{}
                                     : std::vector<std::string>{"token_mlp.fc2.bias"}}});
   }
+  std::vector<std::string> all = accumulated(capped("batch_priority"));
+  for (const std::string& override : noisy()) all.push_back(override);
+  all.push_back(equality_optimizers().back().second);
+  all.push_back(clip);
+  cases.push_back({"AllTogether", all, {}});
   return cases;
 }
 
