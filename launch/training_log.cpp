@@ -68,12 +68,10 @@ template <class File>
 void TrainingLog::write(File& file, const MetricsRecord& record) {
   try {
     file.write(record);
-    is_losing_lines_ = false;
+    waiting_files_.erase(&file);
   } catch (const StorageError& error) {
-    if (!is_losing_lines_) {
-      log_.warn(fmt::format("[E21] {}: metrics may be lost, training goes on", error.what()));
-    }
-    is_losing_lines_ = true;
+    const bool is_first = waiting_files_.insert(&file).second;
+    if (is_first) log_.warn(fmt::format("[E21] {}; training goes on", error.what()));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 
 #include "launch/console.h"
 #include "launch/evaluate.h"
@@ -17,8 +18,8 @@ namespace shoal {
 /// On other ranks every call does nothing.
 class TrainingLog {
  public:
-  /// Drops what the files hold of steps after `first_step`. What cannot be written later, on a full
-  /// disk, costs these lines and a warning, not the run. Throws StorageError.
+  /// Drops what the files hold of steps after `first_step`. Lines that a full disk refuses
+  /// later wait for space, with one warning a file. Throws StorageError if a file cannot be opened.
   TrainingLog(const RunFolder& folder, Communicator& world, Console& console, Log& log,
               int64_t first_step);
 
@@ -42,7 +43,7 @@ class TrainingLog {
   Communicator& world_;
   Console& console_;
   Log& log_;
-  bool is_losing_lines_ = false;
+  std::set<const void*> waiting_files_;  ///< whose lines a full disk refuses
   std::optional<Files> files_;
   std::chrono::steady_clock::time_point last_time_;
   int64_t last_step_;
