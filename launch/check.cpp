@@ -45,6 +45,7 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
   const int64_t world = arguments.world.value_or(loaded.options.parallel.expert_ranks);
   check_training(loaded);
   check_topology(loaded, {}, world);  // before the model, whose own rules may hide this one
+  check_model(loaded);
   const ModelCounts counts = count_parameters(loaded.options);
   check_topology(loaded, counts.stages, world);
   if (arguments.json) {

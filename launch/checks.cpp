@@ -130,6 +130,22 @@ void check_training(const LoadedRecipe& loaded) {
   diagnostics.throw_if_any();
 }
 
+void check_model(const LoadedRecipe& loaded) {
+  config::Diagnostics diagnostics;
+  config::LocatedProblems problems(loaded.document.root, "", diagnostics);
+  try {
+    const BuiltModel model = build_model(loaded.options, nullptr, torch::kMeta);
+    Registry<Optimizer>::create(loaded.options.optimizer, model.parameters);
+  } catch (const ConfigError& error) {
+    for (const std::string& line : error.lines()) {
+      const size_t colon = line.find(": ");
+      if (colon == std::string::npos) throw;
+      problems.add(line.substr(0, colon), line.substr(colon + 2));
+    }
+  }
+  diagnostics.throw_if_any();
+}
+
 std::vector<std::string> recipe_notes(const LoadedRecipe& loaded) {
   std::vector<std::string> notes;
   const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());

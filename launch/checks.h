@@ -35,6 +35,9 @@ void check_topology(const LoadedRecipe& loaded, int64_t world);
 /// ConfigError.
 void check_training(const LoadedRecipe& loaded);
 
+/// Builds model and optimizer without allocating them. Throws ConfigError, each line located.
+void check_model(const LoadedRecipe& loaded);
+
 /// What is allowed but worth knowing; one line each.
 std::vector<std::string> recipe_notes(const LoadedRecipe& loaded);
 

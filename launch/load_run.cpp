@@ -117,6 +117,14 @@ void load_weights(const std::string& checkpoint, const std::vector<Parameter>& p
   load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
 }
 
+std::string load_initial_weights(Session& session, const Recipe& recipe) {
+  if (!recipe.model.init_from) return "";
+  Communicator& world = *session.grid().world;
+  const std::string path = agree_on_checkpoint(*recipe.model.init_from, false, world);
+  load_weights(path, session.parameters(), world);
+  return path;
+}
+
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
                                           const RunFolder& folder, const ResumeOptions& options) {
   Communicator& world = *session.grid().world;
@@ -128,10 +136,9 @@ CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe
   writer.written_by = provenance(session.grid());
   writer.warn = [&log = options.log](const std::string& line) { log.warn(line); };
   if (folder.resume && resume(session, recipe, options, writer)) return writer;
-  if (recipe.model.init_from) {
-    const std::string path = agree_on_checkpoint(*recipe.model.init_from, false, world);
-    load_weights(path, session.parameters(), world);
-    options.log.info("weights start from " + path);
+  if (recipe.run.on_existing == OnExisting::kResume) {
+    const std::string weights = load_initial_weights(session, recipe);
+    if (!weights.empty()) options.log.info("weights start from " + weights);
   }
   writer.run_id = broadcast_text(world, new_run_id());
   return writer;

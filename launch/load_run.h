@@ -13,10 +13,14 @@ struct ResumeOptions {
   Log& log;
 };
 
-/// Gives the session its first state: the newest valid checkpoint of the run folder if the run is
-/// resumed and has one, else the weights of model.init_from, else what the seed gave. Returns how
-/// checkpoints are to be written from here. Collective. Throws Error (exit 12) if the recipe
-/// differs from the checkpoint's, CheckpointError if none is valid.
+/// Fills the parameters from model.init_from and returns the checkpoint's path; "" without one.
+/// Collective. Throws as load_weights.
+std::string load_initial_weights(Session& session, const Recipe& recipe);
+
+/// Gives a run that is to be resumed its first state: the newest valid checkpoint of its folder if
+/// there is any, else the weights of model.init_from. Returns how checkpoints are to be written
+/// from here. Collective. Throws Error (exit 12) if the recipe differs from the checkpoint's,
+/// CheckpointError if none is valid.
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
                                           const RunFolder& folder, const ResumeOptions& options);
 

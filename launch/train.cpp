@@ -57,6 +57,11 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   const std::unique_ptr<SampleSet> train_data = source->open(Split::kTrain);
   const std::unique_ptr<SampleSet> valid_data = source->open(Split::kValid);
   const StopSignals signals;
+  Session session(recipe, *train_data, grid);
+  // What the recipe or its weights refuse is refused before a folder is made or overwritten.
+  std::string weights;
+  if (recipe.run.on_existing != OnExisting::kResume)
+    weights = load_initial_weights(session, recipe);
   const RunFolder folder =
       open_run_folder(recipe.run.root, recipe.run.name, recipe.run.on_existing, *grid.world);
   Console console = make_console();
@@ -67,11 +72,11 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   Log log(fmt::format("{}/rank-{:05}.log", folder.logs(), grid.world->rank()), grid.world->rank(),
           [&console](const std::string& line) { console.print(line); });
 
-  Session session(recipe, *train_data, grid);
   CheckpointWriter::Options checkpoints =
       begin_or_resume(session, recipe, folder, {arguments.override_fixed, log});
   write_run_records(folder, recipe, {launch, arguments.command_line, device}, *grid.world);
   log.info(describe_start(session, recipe, folder));
+  if (!weights.empty()) log.info("weights start from " + weights);
   log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
   warn_of_substitutes("data.train", *train_data, log);
   warn_of_substitutes("data.valid", *valid_data, log);
@@ -93,6 +98,7 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   const LaunchInfo launch = read_launch_info(environment);
   const LoadedRecipe loaded = config::load_options<Recipe>(arguments.source);
   check_training(loaded);
+  check_model(loaded);
   set_threads(choose_threads(loaded.options.run.threads, launch));
   recycle_tensor_memory();
   const std::unique_ptr<Communicator> world = make_world(launch);

@@ -82,21 +82,24 @@ std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful&
   }
   if (!is_any) return std::nullopt;
   throw CheckpointError(fmt::format("no checkpoint in '{}' is valid", folder),
-                        "`shoal ckpt verify` tells what is wrong with each");
+                        "`shoal ckpt verify STEP_FOLDER` tells what is wrong with one");
 }
 
 std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world) {
   const std::string text = on_rank_zero(world, [&]() -> std::string {
     const std::vector<int64_t> steps = list_checkpoints(folder);
+    std::exception_ptr newest_error;
     for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
       try {
         std::string own = read_manifest_text(folder + "/" + step_folder(*step));
         parse_manifest(own, folder);
         return own;
       } catch (const CheckpointError&) {
-        continue;  // load_newest passes over it too, and says so
+        // load_newest passes over it too, and says so.
+        if (!newest_error) newest_error = std::current_exception();
       }
     }
+    if (newest_error) std::rethrow_exception(newest_error);
     return "";
   });
   if (text.empty()) return std::nullopt;

@@ -40,7 +40,8 @@ std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful&
 Manifest read_manifest(const std::string& path, Communicator& world);
 
 /// The manifest of the newest checkpoint of `folder` whose manifest can be read; for comparing
-/// recipes before a model is built. Nothing if there is none. Collective.
+/// recipes before a model is built. Nothing if there is no checkpoint. Collective. Throws the
+/// newest one's CheckpointError if none can be read: a run must not start anew over checkpoints.
 std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world);
 
 }  // namespace shoal

@@ -26,6 +26,28 @@ grep -q 'optimizer.lr' output || fail "a changed learning rate gave no warning"
 expect 0 "$program" "${short[@]}" run.on_existing=resume train.duration=16step train.batch=16 --override
 "$program" inspect run --json | grep -q '"overridden":"train.batch"' || fail "--override left no trace"
 
+# What is refused leaves the earlier run as it was.
+digest=$("$program" ckpt digest run)
+for mistake in model.init_from=nowhere 'optimizer.no_decay=[temperature]' model.patch=5; do
+  code=0
+  "$program" "${short[@]}" run.on_existing=overwrite "$mistake" >output 2>&1 || code=$?
+  [[ "$code" =~ ^(10|20)$ ]] || fail "$mistake ended with $code: $(cat output)"
+  [ "$("$program" ckpt digest run)" = "$digest" ] || fail "$mistake cost the earlier run"
+  code=0
+  "$program" "${short[@]}" run.name=never "$mistake" >output 2>&1 || code=$?
+  [[ "$code" =~ ^(10|20)$ ]] || fail "$mistake ended with $code: $(cat output)"
+  [ ! -e never ] || fail "$mistake left a run folder"
+done
+expect 10 "$program" check "$tiny" 'optimizer.no_decay=[temperature]'
+grep -Eq '[0-9]+:[0-9]+: optimizer.no_decay' output || fail "no place is named: $(cat output)"
+
+# Checkpoints of which none can be read are neither passed over nor touched.
+cp -r run rotten
+sed -i 's/"step"/"stop"/' rotten/ckpt/step-*/manifest.json
+find rotten/ckpt -type f -exec sha256sum {} + | sort >before
+expect 20 "$program" "${short[@]}" run.name=rotten run.on_existing=resume
+find rotten/ckpt -type f -exec sha256sum {} + | sort | diff before - || fail "checkpoints were touched"
+
 # A stranger's folder is never removed.
 mkdir precious && echo data >precious/file
 expect 10 "$program" "${short[@]}" run.name=precious run.on_existing=overwrite

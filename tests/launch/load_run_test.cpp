@@ -41,6 +41,7 @@ struct TrainingRun {
   CheckpointWriter::Options begin() {
     return begin_or_resume(session, recipe, folder, {.override_fixed = false, .log = log});
   }
+  void load_weights() { load_initial_weights(session, recipe); }
   /// Trains a few steps and saves; returns the checkpoint's path.
   std::string train(int64_t steps) {
     for (int64_t step = 0; step < steps; ++step) session.step({});
@@ -84,7 +85,7 @@ TEST_F(LoadRun, InitFromTakesWeightsAndStartsAllElseAfresh) {
   const std::vector<std::string> overrides{"run.seed=2", "model.init_from=" + trained.folder.path};
   TrainingRun started(scratch_.file("started"), overrides);
   TrainingRun untouched(scratch_.file("untouched"), {"run.seed=2"});
-  started.begin();
+  started.load_weights();
   EXPECT_EQ(started.session.steps_done(), 0);
   EXPECT_EQ(started.session.samples_done(), 0);
   const StateList now = list_state(started.session);
@@ -107,14 +108,35 @@ TEST_F(LoadRun, InitFromNamesWhatDoesNotFit) {
   TrainingRun wider(scratch_.file("wider"),
                     {"model.width=16", "model.init_from=" + trained.folder.path});
   try {
-    wider.begin();
+    wider.load_weights();
     ADD_FAILURE() << "weights of another width were accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kMismatch);
     EXPECT_THAT(error.what(), AllOf(HasSubstr("backbone."), HasSubstr("16]"), HasSubstr("8]")));
   }
   TrainingRun nowhere(scratch_.file("nowhere"), {"model.init_from=" + scratch_.file("none")});
-  EXPECT_THROW(nowhere.begin(), CheckpointError);
+  EXPECT_THROW(nowhere.load_weights(), CheckpointError);
+}
+
+TEST_F(LoadRun, ARunToBeResumedThatHasNoCheckpointTakesTheWeights) {
+  TrainingRun trained(scratch_.file("trained"), {});
+  trained.train(2);
+  const std::string init_from = "model.init_from=" + trained.folder.path;
+  TrainingRun started(scratch_.file("started"), {init_from});
+  started.load_weights();
+  TrainingRun resumed(scratch_.file("resumed"), {init_from, "run.on_existing=resume"});
+  resumed.folder.resume = true;
+  resumed.begin();
+  EXPECT_EQ(resumed.digest(), started.digest());
+}
+
+TEST_F(LoadRun, RefusesToStartAnewOverCheckpointsThatCannotBeRead) {
+  TrainingRun first(scratch_.file("run"), {});
+  const std::string path = first.train(2);
+  std::filesystem::resize_file(path + "/manifest.json", 10);
+  TrainingRun second(first.folder.path, {"run.on_existing=resume"});
+  second.folder.resume = true;
+  EXPECT_THROW(second.begin(), CheckpointError);
 }
 
 }  // namespace
