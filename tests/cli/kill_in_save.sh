@@ -16,6 +16,7 @@ base=$folder/base
 run=$folder/run
 failures=0
 points=0
+code=0
 
 fail() {
   echo "kill_in_save: $*" >&2
@@ -27,13 +28,15 @@ fresh() {
   cp -r "$base" "$run"
 }
 
-quietly() { # without the shell's word on a killed child
-  { "$@" > "$folder/out" 2>&1 || true; } 2> /dev/null
+quietly() { # without the shell's word on a killed child; its exit code goes to $code
+  code=0
+  { "$@" > "$folder/out" 2>&1 || code=$?; } 2> /dev/null
 }
 
-# What must hold after any death: step 10 or 20 survives, and step 21 can be saved.
+# What must hold after a kill: step 10 or 20 survives, and step 21 can be saved.
 check_survivor() {
   local step
+  [ "$code" -eq 137 ] || fail "$1: not killed but ended with $code: $(cat "$folder/out")"
   step=$("$program" verify "$run") || { fail "$1: $step"; return; }
   [ "$step" = 10 ] || [ "$step" = 20 ] || fail "$1: the newest step is $step"
   "$program" save "$run" 21 > /dev/null
@@ -43,14 +46,20 @@ check_survivor() {
 }
 
 # What must hold after one failing call: the program goes on, and its last save succeeds.
-check_training_went_on() {
+check_last_save() {
   local step
-  grep -q '^saved ' "$folder/out" || { fail "$1: the program ended"; return; }
+  [ "$code" -eq 0 ] || fail "$1: the program ended with $code: $(cat "$folder/out")"
+  step=$("$program" verify "$run") || { fail "$1: $step"; return; }
+  [ "$step" = 40 ] || fail "$1: the newest step is $step"
+}
+
+# And it tells what failed, by the file's name.
+check_training_went_on() {
+  check_last_save "$1"
+  grep -q '^saved ' "$folder/out" || fail "$1: the program did not say how it ended"
   if grep -q '^E' "$folder/out"; then
     grep -qE "^E(20|21) step [0-9]+: .*$run" "$folder/out" || fail "$1: $(cat "$folder/out")"
   fi
-  step=$("$program" verify "$run") || { fail "$1: $step"; return; }
-  [ "$step" = 40 ] || fail "$1: the newest step is $step"
 }
 
 with_strace() { # name, number of the call, what to inject, steps…
@@ -78,9 +87,7 @@ sweep_with_strace() {
       fi
       for error in $([[ ,$changing, == *,$name,* ]] && echo ENOSPC EDQUOT) EIO; do
         with_strace "$name" "$number" "error=$error" 20 30 40
-        # The console may lose a line to the fault; the checkpoints may not.
-        [ "$name" = write ] && [ ! -s "$folder/out" ] ||
-          check_training_went_on "$error at $name $number"
+        check_training_went_on "$error at $name $number"
       done
     done
   done
@@ -111,10 +118,18 @@ sweep_with_shim() {
       fresh
       quietly env FAULT_AT="$number" FAULT_KIND="$error" LD_PRELOAD="$shim" \
         "$program" save "$run" 20 30 40
-      [ ! -s "$folder/out" ] || check_training_went_on "errno $error at call $number"
+      check_training_went_on "errno $error at call $number"
     done
     points=$((points + 4))
   done
+}
+
+# The console may lose a line; the checkpoints may not.
+lose_the_console() {
+  fresh
+  code=0
+  "$program" save "$run" 20 30 40 > /dev/full 2> "$folder/out" || code=$?
+  check_last_save "a console that is full"
 }
 
 mkdir "$base"
@@ -124,6 +139,7 @@ if [ -z "${SHOAL_NO_STRACE:-}" ] && strace -o /dev/null true 2> /dev/null; then
 else
   sweep_with_shim
 fi
+lose_the_console
 [ "$points" -gt 200 ] || fail "only $points points were tried"
 [ "$failures" -eq 0 ] || exit 1
 echo "kill_in_save: $points points, all survived"
