@@ -28,12 +28,6 @@ expect() {
   }
 }
 
-# The exact loss and gradient norm of every step in a run's metrics.
-exact_metrics() {
-  grep -v '"event"' "$1/metrics.jsonl" |
-    sed -E 's/.*"step":([0-9]+).*"loss_hex":"([^"]*)".*"grad_norm_hex":"([^"]*)".*/\1 \2 \3/'
-}
-
 digest() { "$program" ckpt digest "$1"; }
 
 # A process of shoal among the descendants of process $1.
