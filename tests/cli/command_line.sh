@@ -48,8 +48,22 @@ expect 10 "bad.yaml:1:23: train.bach: unknown key; did you mean 'batch'?" check 
 expect 10 "bad.yaml:1:1: train.batch: required key is missing" show bad.yaml
 expect 10 "none.yaml" check none.yaml
 
+# A recipe is refused in one second, before anything is written. Counted in processor time, which
+# other programs on the machine hardly stretch.
+sed 's/batch:/bach:/' "$(dirname "$0")/recipes/tiny.yaml" >misspelt.yaml
+before=$(ls -A)
+TIMEFORMAT='%U %S'
+for command in check train; do
+  { time expect 10 "misspelt.yaml:31:27: train.bach: unknown key" "$command" misspelt.yaml 2>&3
+  } 3>&2 2>took
+  awk '{ exit !($1 + $2 <= 1) }' took || fail "'$command misspelt.yaml' took $(cat took) s"
+done
+rm took
+[ "$(ls -A)" = "$before" ] || fail "a refused recipe wrote something: $(ls -A)"
+
 if command -v mpirun >/dev/null; then
-  # once CODE TEXT ARGUMENT...: three ranks fail alike, and soon, with one copy of the text.
+  # once CODE TEXT ARGUMENT...: three ranks fail alike, and soon, with one copy of the text. Three
+  # seconds because mpirun and three ranks start in them, on cores that others may use.
   once() {
     local wanted=$1 text=$2 got=0 began=$SECONDS
     shift 2
@@ -60,5 +74,8 @@ if command -v mpirun >/dev/null; then
   }
   once 10 'train.duration' check bad.yaml
   once 10 'train.duration' train bad.yaml
+  before=$(ls -A)
+  once 10 'train.bach' train misspelt.yaml
+  [ "$(ls -A)" = "$before" ] || fail "ranks that refuse a recipe wrote something: $(ls -A)"
   once 2 'recipe is required' train
 fi
