@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ using Overrides = std::vector<std::string>;
 
 constexpr int64_t kSteps = 5;
 constexpr double kTolerance = 1e-12;
+constexpr const char* kOrders[] = {"slot_major", "batch_priority", "probability", "position"};
 
 struct Shape {
   int64_t expert_ranks, replicas;
@@ -70,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, ParallelEqualsSerialRanks, ::testing::ValuesIn(e
 
 TEST(EqualityCases, EveryOrderDropsAndDropsOthers) {
   std::vector<std::vector<double>> losses;
-  for (const char* order : {"slot_major", "batch_priority", "probability", "position"}) {
+  for (const char* order : kOrders) {
     const TrainingTrace trace = serial(capped(order));
     EXPECT_GT(trace.dropped, 0.0) << order;
     EXPECT_THAT(losses, ::testing::Not(::testing::Contains(trace.losses))) << order;
@@ -85,22 +87,40 @@ TEST(EqualityCases, NoiseAndImportanceDropsAct) {
 }
 
 TEST(EqualityCases, SomeRankHasNoSamples) {
-  EXPECT_EQ(on_threads(accumulated(), {4, 1}).ranks_without_samples, 1);
+  EXPECT_EQ(on_threads(accumulated(), {4, 1}).ranks_without_tokens, 1);
 }
 
 TEST(EqualityCases, SomeExpertHasNoTokens) {
   EXPECT_GT(serial({kManyExperts}).units_without_tokens, 0);
 }
 
+double norm(const NamedTensors& gradients) {
+  double square_sum = 0.0;
+  for (const auto& [name, value] : gradients) square_sum += value.square().sum().item<double>();
+  return std::sqrt(square_sum);
+}
+
 TEST(EqualityCases, ClippingActs) {
   for (const auto& [name, optimizer] : equality_optimizers()) {
-    EXPECT_GT(serial({optimizer}).grad_norms[0], kClipNorm) << name;
+    const TrainingTrace trace = serial({optimizer, kClip});
+    EXPECT_GT(trace.grad_norms[0], kClipNorm) << name;
+    // The optimizers leave gradients as they found them.
+    EXPECT_NEAR(norm(trace.gradients[0]), kClipNorm, kTolerance * kClipNorm) << name;
   }
 }
 
 TEST(EqualityCases, AccumulationChangesNothingButRounding) {
-  EXPECT_THAT(differences(serial({"train.batch=18"}), serial(accumulated()), kTolerance),
-              IsEmpty());
+  std::vector<Overrides> cases{{}, noisy()};
+  for (const char* order : kOrders) {
+    cases.push_back(capped(order));
+    cases.push_back(joined(capped(order), noisy()));
+  }
+  for (const Overrides& test : cases) {
+    EXPECT_THAT(differences(serial(joined({"train.batch=18"}, test)), serial(accumulated(test)),
+                            kTolerance),
+                IsEmpty())
+        << fmt::format("{}", fmt::join(test, " "));
+  }
 }
 
 // The comparison itself must be able to fail.

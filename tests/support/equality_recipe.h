@@ -43,6 +43,13 @@ train: {duration: 5step, batch: 8, group: 2, precision: float64}
 parallel: {uneven: true}
 )";
 
+/// Overrides, those of `later` after those of `overrides`.
+inline std::vector<std::string> joined(std::vector<std::string> overrides,
+                                       const std::vector<std::string>& later) {
+  overrides.insert(overrides.end(), later.begin(), later.end());
+  return overrides;
+}
+
 /// Overrides: both stages take few rows a unit, in this order.
 inline std::vector<std::string> capped(const std::string& order) {
   std::vector<std::string> overrides;
@@ -95,13 +102,12 @@ inline std::vector<std::string> padded() {
 
 /// Three micro-steps of three routing groups each: of four ranks one has no samples.
 inline std::vector<std::string> accumulated(const std::vector<std::string>& more = {}) {
-  std::vector<std::string> overrides{"train.batch=18", "train.accumulate=3"};
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return overrides;
+  return joined({"train.batch=18", "train.accumulate=3"}, more);
 }
 
 inline constexpr const char* kManyExperts = "model.sparse.channel_moe.experts.count=64";
 inline constexpr double kClipNorm = 0.05;
+inline const std::string kClip = fmt::format("train.clip_norm={}", kClipNorm);
 
 /// An override for each optimizer, with defaults but for rates.
 inline std::vector<std::pair<std::string, std::string>> equality_optimizers() {
@@ -120,26 +126,27 @@ inline std::vector<EqualityCase> equality_cases() {
       {"PaddedUnits", padded(), {}},
       {"NoiseAndImportanceDrops", noisy(), {}},
       {"AccumulationAndUnevenShares", accumulated(), {}},
+      {"AccumulationWithNoiseAndImportanceDrops", accumulated(noisy()), {}},
+      {"AccumulationWithOrderProbability", accumulated(capped("probability")), {}},
+      {"GlobalScope", {losses("global")}, {}},
       {"GlobalScopeWithAccumulation", accumulated({losses("global")}), {}},
       {"SequenceScope", {losses("sequence")}, {}},
       {"ExpertsWithoutTokens", {kManyExperts}, {}}};
-  const std::string clip = fmt::format("train.clip_norm={}", kClipNorm);
   for (const auto& [name, optimizer] : equality_optimizers()) {
-    cases.push_back({"SparseMlpWith_" + name, {optimizer, clip}, {}});
+    cases.push_back({"SparseMlpWith_" + name, {optimizer, kClip}, {}});
+    if (name != "sgd") cases.push_back({"AccumulationWith_" + name, accumulated({optimizer}), {}});
     // A block's token-mixing output bias adds the same to all channels of a token. Every later
     // block sees it through a norm over channels only, and so does the head.
     cases.push_back({"MixerWith_" + name,
                      {"model={backbone: mixer, patch: 4, width: 8, depth: 2, token_hidden: 6, "
                       "channel_hidden: 12}",
-                      optimizer, clip},
+                      optimizer, kClip},
                      {name == "sgd" ? std::vector<std::string>{}
                                     : std::vector<std::string>{"token_mlp.fc2.bias"}}});
   }
-  std::vector<std::string> all = accumulated(capped("batch_priority"));
-  for (const std::string& override : noisy()) all.push_back(override);
-  all.push_back(equality_optimizers().back().second);
-  all.push_back(clip);
-  cases.push_back({"AllTogether", all, {}});
+  const std::vector<std::string> rest{equality_optimizers().back().second, kClip};
+  cases.push_back(
+      {"AllTogether", accumulated(joined(joined(capped("batch_priority"), noisy()), rest)), {}});
   return cases;
 }
 

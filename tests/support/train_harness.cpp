@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "launch/evaluate.h"
@@ -83,13 +84,12 @@ torch::Tensor outputs(Session& session, const Recipe& recipe, const SampleSet& d
   return torch::stack(in_order);
 }
 
-int64_t empty_ranks(const Recipe& recipe, int64_t world) {
-  const StepCut cut{recipe.train.batch, recipe.train.accumulate, recipe.train.group};
-  int64_t empty = 0;
-  for (int64_t rank = 0; rank < world; ++rank) {
-    empty += share(cut.micro_samples() / cut.group, rank, world).count == 0 ? 1 : 0;
-  }
-  return empty;
+// Ranks whose layers saw no token of their own; 0 for a model without such layers.
+int64_t idle_ranks(const StepOutcome& outcome, Communicator& world) {
+  const bool is_idle = !outcome.moe.empty() && report(outcome.moe.front()).tokens == 0;
+  const torch::Tensor idle = torch::full({1}, is_idle ? 1.0 : 0.0, torch::kFloat64);
+  all_reduce(world, idle);
+  return std::llround(idle.item<double>());
 }
 
 double largest(const torch::Tensor& value) {
@@ -146,11 +146,11 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
   const auto valid_data = source->open(Split::kValid);
   Session session(recipe, *train_data, grid);
   TrainingTrace trace;
-  trace.ranks_without_samples = empty_ranks(recipe, grid.world->size());
   fill_parameters(session.task());
   for (int64_t step = 0; step < steps; ++step) {
     const StepOutcome outcome = session.step({});
     const StepReport report = reduce(outcome, *grid.world);
+    if (step == 0) trace.ranks_without_tokens = idle_ranks(outcome, *grid.world);
     trace.losses.push_back(report.loss);
     trace.grad_norms.push_back(outcome.grad_norm);
     for (const MoeReport& layer : report.moe) {

@@ -22,9 +22,9 @@ struct TrainingTrace {
   torch::Tensor outputs;                   ///< logits of the validation split, after it
   std::vector<double> losses, grad_norms;  ///< of each step
   double eval_loss = 0.0;
-  double dropped = 0.0;               ///< largest share of choices dropped in a step
-  int64_t ranks_without_samples = 0;  ///< in the first micro-step
-  int64_t units_without_tokens = 0;   ///< in the first step, over all layers
+  double dropped = 0.0;              ///< largest share of choices dropped in a step
+  int64_t ranks_without_tokens = 0;  ///< in the first step, before any exchange
+  int64_t units_without_tokens = 0;  ///< in the first step, over all layers
 };
 
 /// Trains `recipe_text` with `overrides` for `steps` optimizer steps over the ranks of `world`,
