@@ -5,7 +5,11 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "tests/support/equality_recipe.h"
+#include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
@@ -56,6 +60,57 @@ TEST(TrainingLog, WarnsOfAFullDiskAndWritesItsLinesLater) {
   for (const char* step : {"\"step\":1,", "\"step\":2,", "\"step\":3,", "\"step\":4,"}) {
     EXPECT_THAT(read_file(folder.file("metrics.jsonl")), HasSubstr(step));
   }
+}
+
+/// Keys of a record and their values, as experts.jsonl is to hold them.
+nlohmann::ordered_json expected_record(const MoeReport& layer, int64_t step) {
+  nlohmann::ordered_json record{{"step", step},
+                                {"layer", layer.layer},
+                                {"tokens", layer.tokens},
+                                {"load", layer.load_U},
+                                {"load_min", layer.load_min},
+                                {"load_max", layer.load_max},
+                                {"load_mean", layer.load_mean},
+                                {"load_cv", layer.load_cv},
+                                {"load_entropy", layer.load_entropy},
+                                {"router_entropy", layer.router_entropy},
+                                {"dead_experts", layer.dead_units},
+                                {"dropped", layer.dropped}};
+  for (const auto& [name, value] : layer.losses) record["loss_" + name] = value;
+  return record;
+}
+
+TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
+  std::vector<std::string> overrides = testing::capped("position");  // something is dropped
+  overrides.push_back(testing::losses("group"));
+  const Recipe recipe =
+      config::load_options_text<Recipe>(testing::kEqualityRecipe, "test", {"", overrides, nullptr})
+          .options;
+  RankGrid grid = testing::self_grid();
+  const auto data = open_source(recipe)->open(Split::kTrain);
+  Session session(recipe, *data, grid);
+  const ScratchFolder scratch;
+  const RunFolder folder{scratch.path()};
+  Console console(std::tmpfile(), false, 80);
+  Log log("", 0, [](const std::string&) {});
+  TrainingLog training_log(folder, *grid.world, console, log, 0);
+  std::vector<nlohmann::ordered_json> expected;
+  for (int64_t step = 1; step <= 2; ++step) {
+    const StepOutcome outcome = session.step({});
+    const StepReport report = reduce(outcome, *grid.world);
+    ASSERT_EQ(report.moe.size(), 2u);
+    for (const MoeReport& layer : report.moe) expected.push_back(expected_record(layer, step));
+    training_log.step(outcome, report, session);
+  }
+  EXPECT_GT(expected[0]["dropped"], 0.0);
+  EXPECT_TRUE(expected[0].contains("loss_importance"));
+  EXPECT_TRUE(expected[1].contains("loss_load"));
+  std::istringstream lines(read_file(folder.file("experts.jsonl")));
+  std::vector<nlohmann::ordered_json> written;
+  for (std::string line; std::getline(lines, line);) {
+    written.push_back(nlohmann::ordered_json::parse(line));
+  }
+  EXPECT_EQ(written, expected);
 }
 
 }  // namespace
