@@ -117,7 +117,7 @@ void expect_identity(const RoundTrip& trip, const UnitPlacement& placement, Comm
 }
 
 TEST(DispatchRanks, RoundTripIsTheIdentityAndSoIsItsGradient) {  // X2
-  for (const int64_t ranks : {1, 2, 3, 4}) {
+  for (const int64_t ranks : {1, 2, 3, 4, 8}) {
     for (const auto& [mode, align] : {std::pair{CapacityMode::kDropless, int64_t{1}},
                                       std::pair{CapacityMode::kCapped, int64_t{1}},
                                       std::pair{CapacityMode::kPadded, int64_t{1}},
@@ -148,7 +148,7 @@ std::pair<torch::Tensor, torch::Tensor> tight_round_trip(const Capacity& capacit
 }
 
 TEST(DispatchRanks, PaddingAndAlignmentChangeNoBit) {  // X2
-  for (const int64_t ranks : {1, 2, 4}) {
+  for (const int64_t ranks : {1, 2, 4, 8}) {
     testing::run_ranks(ranks, [&](Communicator& expert) {
       // ceil(512 * 0.75 / 8) = 48 is a multiple of 16: alignment adds no room.
       const auto [y, grad] = tight_round_trip({CapacityMode::kCapped, 0.75, 0, 1, {}}, expert);

@@ -185,8 +185,8 @@ TEST(MoeLayer, Float32IsFloat64ToRounding) {  // P2
 }
 
 TEST(MoeLayer, CapacityThatDropsNothingEqualsDropless) {  // P1
-  for (const int64_t units : {1, 2, 4, 8}) {
-    for (int64_t k = 1; k <= units; k *= 2) {
+  for (int64_t units = 1; units <= 8; ++units) {
+    for (int64_t k = 1; k <= units; ++k) {
       LayerCase open{"open", layer_options({"top_k", TopKOptions{k, RouterNoise::kGaussian, {}}},
                                            {}, {{"load", ScopeKind::kGroup}}, units)};
       open.num_samples = 16;
@@ -199,7 +199,8 @@ TEST(MoeLayer, CapacityThatDropsNothingEqualsDropless) {  // P1
         wide.options.capacity = {mode, static_cast<double>(units), 4, 1,
                                  CapacityOrder::kProbability};
         const testing::Difference worst = difference(run_layer_on(wide, 1, 1), expected);
-        EXPECT_LT(worst.value, 1e-13) << units << " units, " << k << " a token: " << worst.where;
+        // The loss is a sum that may cancel to 1 / 30,000 of its parts.
+        EXPECT_LT(worst.value, 1e-12) << units << " units, " << k << " a token: " << worst.where;
       }
     }
   }
