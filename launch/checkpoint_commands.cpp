@@ -118,16 +118,20 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
 
 ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out) {
   Json rows = Json::array();
+  ExitCode code = ExitCode::kOk;
   for (const std::string& path : checkpoints_at(arguments.path)) {
     try {
       rows.push_back(describe(path, parse_manifest(read_manifest_text(path), path)));
     } catch (const CheckpointError& error) {
+      const bool is_given = path.size() <= arguments.path.size();  // it holds none to list
+      if (is_given && !arguments.json) throw;
       rows.push_back(Json{{"path", path}, {"error", error.what()}});
+      code = error.code();
     }
   }
   if (arguments.json) {
     print(out, Json{{"checkpoints", rows}});
-    return ExitCode::kOk;
+    return code;
   }
   out << fmt::format("{:>10} {:>12} {:>10} {:>8} {:>6} {:>14}  path\n", "step", "samples", "score",
                      "tensors", "files", "bytes");
@@ -143,7 +147,7 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
                        row["files"].get<size_t>(), row["bytes"].get<uint64_t>(),
                        row["path"].get<std::string>());
   }
-  return ExitCode::kOk;
+  return code;
 }
 
 ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out) {

@@ -57,7 +57,7 @@ TEST_F(CheckpointCommands, ListNamesAllOfARunAlsoTheUnreadable) {
   save(10, 0.5);
   write_file(save(20) + "/" + kManifestName, "{}");
   save(30);
-  EXPECT_EQ(checkpoint_list({.path = run_.path(), .json = true}, out_), ExitCode::kOk);
+  EXPECT_EQ(checkpoint_list({.path = run_.path(), .json = true}, out_), ExitCode::kCheckpoint);
   const nlohmann::json rows = json()["checkpoints"];
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0]["step"], 10);
@@ -65,8 +65,26 @@ TEST_F(CheckpointCommands, ListNamesAllOfARunAlsoTheUnreadable) {
   EXPECT_TRUE(rows[1].contains("error"));
   EXPECT_EQ(rows[2]["files"], 2);
   out_.str("");
-  checkpoint_list({.path = run_.path()}, out_);
-  EXPECT_THAT(out_.str(), AllOf(HasSubstr("0.5000"), HasSubstr("unreadable")));
+  EXPECT_EQ(checkpoint_list({.path = run_.path()}, out_), ExitCode::kCheckpoint);
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("0.5000"), HasSubstr("unreadable"), HasSubstr("step-")));
+}
+
+TEST_F(CheckpointCommands, ListOfOnesThatCanAllBeReadIsOk) {
+  const std::string path = save(10);
+  for (const std::string& given : {run_.path(), run_.file("ckpt"), path}) {
+    EXPECT_EQ(checkpoint_list({.path = given}, out_), ExitCode::kOk) << given;
+    EXPECT_EQ(checkpoint_list({.path = given, .json = true}, out_), ExitCode::kOk) << given;
+  }
+}
+
+TEST_F(CheckpointCommands, ListRefusesAFolderThatIsNotThere) {
+  for (const std::string& given : {run_.file("absent"), run_.file("absent/")}) {
+    EXPECT_THROW(checkpoint_list({.path = given}, out_), CheckpointError) << given;
+    EXPECT_EQ(out_.str(), "");
+  }
+  EXPECT_EQ(checkpoint_list({.path = run_.file("absent"), .json = true}, out_),
+            ExitCode::kCheckpoint);
+  EXPECT_TRUE(json()["checkpoints"][0].contains("error"));
 }
 
 TEST_F(CheckpointCommands, DigestIsOfTheContent) {
