@@ -36,7 +36,7 @@ ExitCode show(const ShowArguments& arguments, std::ostream& out);
 /// 2), with the nearest key, if there is none.
 ExitCode keys(const std::string& prefix, std::ostream& out);
 
-/// `shoal recipes`: the recipes below `folder`, each with the purpose its first comment states.
+/// `shoal recipes`: the recipes below `folder`, each with the first sentence of its comment.
 ExitCode recipes(const std::string& folder, std::ostream& out);
 
 /// The folder of the recipes that belong to the program at `program`: of the source tree it was

@@ -10,17 +10,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What the comment in the first line says, without the file's own name before a colon; "" if the
-/// file does not begin with a comment.
+/// The first sentence of the comment that the file begins with, without the file's own name, or
+/// its path, and a colon in front; "" if the file does not begin with a comment.
 std::string purpose_of(const fs::path& file) {
   std::ifstream stream(file);
-  std::string line;
-  if (!std::getline(stream, line) || !line.starts_with('#')) return "";
-  line.erase(0, line.find_first_not_of("# "));
-  const std::size_t colon = line.find(": ");
-  const bool has_name = colon != std::string::npos &&
-                        line.substr(0, colon).find(file.filename().string()) != std::string::npos;
-  return has_name ? line.substr(colon + 2) : line;
+  std::string text;
+  for (std::string line; std::getline(stream, line) && line.starts_with('#');) {
+    const std::size_t begin = line.find_first_not_of("# ");
+    if (begin == std::string::npos) break;
+    if (!text.empty()) text += ' ';
+    text += line.substr(begin);
+    const std::size_t stop = text.find(". ");
+    if (stop != std::string::npos) text.erase(stop + 1);
+    if (text.ends_with('.')) break;
+  }
+  const std::string name = text.substr(0, text.find(": "));
+  const bool has_name = name.size() < text.size() && name.find(' ') == std::string::npos &&
+                        fs::path(name).filename() == file.filename();
+  if (has_name) text.erase(0, name.size() + 2);
+  return text;
 }
 
 /// As the user would type it from here.

@@ -266,8 +266,9 @@ TEST_F(LookCommands, DefaultsOfEveryMemberReadBack) {
 }
 
 TEST_F(LookCommands, RecipesListsThoseThatStateTheirPurpose) {
-  write("configs/b/two.yaml", "# b/two.yaml: the second\n# more\nx: 1\n");
-  write("configs/a.yaml", "# Just the first: a colon\n");
+  write("configs/b/two.yaml", "# b/two.yaml: the second,\n# of 1.5 lines. More\n# lines.\nx: 1\n");
+  write("configs/a.yaml", "# Just the first: a colon\n#\n# Launch: it\n");
+  write("configs/c.yaml", "# As dear as b/c.yaml: 16.8\n# of them.\n# Paper: none.\n");
   write("configs/none.yaml", "x: 1\n");
   write("configs/base/part.yaml", "# A part\n");
   write("configs/readme.md", "# no recipe\n");
@@ -275,7 +276,8 @@ TEST_F(LookCommands, RecipesListsThoseThatStateTheirPurpose) {
   const std::string root = (folder_ / "configs").string();
   EXPECT_EQ(recipes(root, out), ExitCode::kOk);
   EXPECT_EQ(out.str(), root + "/a.yaml\n    Just the first: a colon\n" + root +
-                           "/b/two.yaml\n    the second\n");
+                           "/b/two.yaml\n    the second, of 1.5 lines.\n" + root +
+                           "/c.yaml\n    As dear as b/c.yaml: 16.8 of them.\n");
 }
 
 /// Of the tree that this test was built in.
@@ -306,7 +308,7 @@ TEST(ShippedRecipes, PassCheckStateTheirPurposeAndAreShownWhole) {
     };
     EXPECT_EQ(canonical(shown.str()), canonical(minimal.str()));
     const std::string name = std::filesystem::path(file).filename().string();
-    EXPECT_THAT(listed.str(), HasSubstr(name + "\n    "));
+    EXPECT_THAT(listed.str(), ::testing::ContainsRegex(name + "\n    [A-Z].*[.]\n"));
   }
 }
 
