@@ -8,6 +8,8 @@
 #include <cmath>
 #include <fstream>
 
+#include "runtime/metrics.h"
+
 namespace shoal {
 namespace {
 
@@ -44,9 +46,10 @@ std::string human_bytes(double bytes) {
 }
 
 std::string progress_line(const Progress& p) {
+  const double loss = without_sign_if_nan(p.loss), grad_norm = without_sign_if_nan(p.grad_norm);
   std::string line =
       fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.3f}  {:.0f} img/s", p.step,
-                  p.total_steps, p.loss, p.lr, p.grad_norm, p.samples_per_second);
+                  p.total_steps, loss, p.lr, grad_norm, p.samples_per_second);
   if (p.ranks > 1) {
     line += fmt::format(" ({:.0f}/rank)", p.samples_per_second / static_cast<double>(p.ranks));
   }

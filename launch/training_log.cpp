@@ -137,8 +137,8 @@ void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {
   write(files_->table, record);
   console_.print(fmt::format(
       "step {}  evaluation: loss {:.4f}  top-1 {:.2f}%  top-5 {:.2f}%  ({} samples, {})", step,
-      evaluation.loss, 100 * evaluation.top1, 100 * evaluation.top5, evaluation.samples,
-      human_seconds(evaluation.seconds)));
+      without_sign_if_nan(evaluation.loss), 100 * evaluation.top1, 100 * evaluation.top5,
+      evaluation.samples, human_seconds(evaluation.seconds)));
 }
 
 }  // namespace shoal

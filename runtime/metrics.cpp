@@ -86,7 +86,7 @@ MetricsRecord& MetricsRecord::add(const std::string& key, int64_t value) {
 }
 
 MetricsRecord& MetricsRecord::add(const std::string& key, double value) {
-  entries_.emplace_back(key, value);
+  entries_.emplace_back(key, without_sign_if_nan(value));
   return *this;
 }
 
@@ -101,7 +101,7 @@ MetricsRecord& MetricsRecord::add(const std::string& key, std::vector<int64_t> v
 }
 
 MetricsRecord& MetricsRecord::add_exact(const std::string& key, double value) {
-  return add(key, value).add(key + "_hex", hex_float(value));
+  return add(key, value).add(key + "_hex", hex_float(without_sign_if_nan(value)));
 }
 
 std::string MetricsRecord::to_json() const {
@@ -111,6 +111,8 @@ std::string MetricsRecord::to_json() const {
   }
   return json.dump();
 }
+
+double without_sign_if_nan(double value) { return std::isnan(value) ? std::fabs(value) : value; }
 
 std::string hex_float(double value) {
   std::array<char, 64> text{};

@@ -31,6 +31,9 @@ class MetricsRecord {
   std::vector<std::pair<std::string, Value>> entries_;
 };
 
+/// Which sign a NaN has differs between machines and means nothing.
+double without_sign_if_nan(double value);
+
 /// `0x1.8p+1`; `nan`, `inf`, `-inf` as printf writes them.
 std::string hex_float(double value);
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <string>
 
@@ -51,6 +52,16 @@ TEST(Console, ShowsExpertFiguresOnlyWhereThereAreExperts) {
   progress.load_max_over_mean = 1.5;
   EXPECT_THAT(progress_line(progress), HasSubstr("drop 10.0%"));
   EXPECT_THAT(progress_line(progress), HasSubstr("load 1.50"));
+}
+
+TEST(Console, ShowsNotANumberWithoutASign) {
+  Progress progress;
+  progress.loss = -std::nan("");
+  progress.grad_norm = -std::nan("");
+  EXPECT_THAT(progress_line(progress), HasSubstr("loss nan  "));
+  EXPECT_THAT(progress_line(progress), HasSubstr("|g| nan  "));
+  progress.loss = -INFINITY;
+  EXPECT_THAT(progress_line(progress), HasSubstr("loss -inf  "));
 }
 
 TEST(Console, FormatsTimesAndSizes) {
