@@ -1,6 +1,7 @@
 #include "launch/recipe.h"
 
 #include <algorithm>
+#include <filesystem>
 
 namespace shoal {
 namespace {
@@ -13,9 +14,22 @@ std::string neighbours(int64_t value, int64_t unit) {
   return (below > 0 ? text(below) + " or " : "") + text(below + unit);
 }
 
+/// Whether a path stays below the folder it is appended to, and names something there.
+bool stays_below(const std::filesystem::path& path) {
+  return path.is_relative() && std::none_of(path.begin(), path.end(), [](const auto& part) {
+           return part.empty() || part == "." || part == "..";
+         });
+}
+
 }  // namespace
 
 void Recipe::validate(Problems& problems) const {
+  if (!stays_below(run.name)) {
+    problems.add("run.name", "'" + run.name +
+                                 "' does not name a folder below run.root; leave out "
+                                 "'.', '..' and slashes at either end, and put other places into "
+                                 "run.root");
+  }
   const int64_t micro_batch = train.batch / train.accumulate;
   if (train.batch % train.accumulate != 0) {
     problems.add("train.batch", text(train.batch) + " samples cannot be cut into " +

@@ -183,7 +183,7 @@ struct Recipe {
                       field("checkpoint", &Recipe::checkpoint, "when to save, and what stays"),
                       field("parallel", &Recipe::parallel, "how the ranks are used")};
   }
-  /// batch / accumulate is a multiple of group.
+  /// batch / accumulate is a multiple of group; run.name stays below run.root.
   void validate(Problems& problems) const;
 };
 

@@ -172,6 +172,17 @@ TEST_F(LookCommands, CheckRefusesBatchesThatAreNotWholeGroups) {
   EXPECT_EQ(mistake({"train.batch=96", "train.accumulate=3"}), "");
 }
 
+TEST_F(LookCommands, CheckRefusesNamesThatLeaveTheRoot) {
+  for (const char* name : {"../x", "a/../../x", ".", "..", "/tmp/x", "a/", "./a"}) {
+    const std::string text = mistake({std::string("run.name=") + name});
+    EXPECT_THAT(text, HasSubstr("run.name")) << name;
+    EXPECT_THAT(text, HasSubstr(std::string("'") + name + "' does not name a folder")) << name;
+  }
+  for (const char* name : {"a", "a/b", "..a", "a.b"}) {
+    EXPECT_EQ(mistake({std::string("run.name=") + name}), "") << name;
+  }
+}
+
 TEST_F(LookCommands, CheckRefusesDurationsThatTheDataCannotCount) {
   EXPECT_EQ(mistake({"train.duration=2Btok"}),
             "command line:1:16: train.duration: 2Btok cannot be counted in steps: the data has no "
