@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "parallel/checkpoint_folder.h"
@@ -52,6 +53,13 @@ double samples_per_second(const Recipe& recipe, const TrainingResult& result) {
   return result.seconds > 0 ? samples / result.seconds : 0.0;
 }
 
+/// Whether a summary of the run's last step is there.
+bool is_summarised(const std::string& path, int64_t step) {
+  std::ifstream stream(path);
+  const Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains("steps") && json["steps"] == step;
+}
+
 }  // namespace
 
 void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunOrigin& origin,
@@ -82,6 +90,12 @@ std::string describe_start(const Session& session, const Recipe& recipe, const R
 
 std::string write_summary(const RunFolder& folder, const Recipe& recipe,
                           const TrainingResult& result, const Substituted& substituted) {
+  if (result.code == ExitCode::kOk && result.first_step == result.last_step &&
+      is_summarised(folder.file("summary.json"), result.last_step)) {
+    return fmt::format(
+        "\n  the run was finished already, at step {}; to go on, raise train.duration\n  {}\n",
+        result.last_step, folder.file("summary.json"));
+  }
   const std::string checkpoint = newest_checkpoint(folder);
   Json json{{"exit_code", static_cast<int>(result.code)},
             {"steps", result.last_step},

@@ -34,7 +34,8 @@ struct Substituted {
 };
 
 /// Writes summary.json, and returns what the user sees at the end: a table with loss, accuracy and
-/// expert load, and the paths of what was written. Rank 0 only.
+/// expert load, and the paths of what was written. A resumed run that was finished already keeps
+/// the summary it has. Rank 0 only.
 std::string write_summary(const RunFolder& folder, const Recipe& recipe,
                           const TrainingResult& result, const Substituted& substituted);
 
