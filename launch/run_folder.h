@@ -20,10 +20,11 @@ struct RunFolder {
 };
 
 /// Chooses and creates `<root>/<name>`; rank 0 decides, all ranks agree. Collective.
-/// kNew takes the first free of name, name-2, name-3 …; kOverwrite removes what was there.
-/// Throws, on every rank: ConfigError under kFail when the folder is not empty and under kOverwrite
-/// when it holds no run, Error (exit 15) when a job works in what is to be overwritten,
-/// StorageError if the folder cannot be created.
+/// kNew takes the first free of name, name-2, name-3 …; kOverwrite removes what was there. kFail
+/// goes on in what a start leaves behind that failed before its records were written. Throws, on
+/// every rank: ConfigError under kFail when the folder is not empty and under kOverwrite when it
+/// holds no run or anything that no run writes (which is named), Error (exit 15) when a job works
+/// in what is to be overwritten, StorageError if the folder cannot be created.
 RunFolder open_run_folder(const std::string& root, const std::string& name, OnExisting policy,
                           Communicator& world);
 

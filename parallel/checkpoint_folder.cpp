@@ -68,6 +68,12 @@ std::optional<int64_t> parse_step_folder(const std::string& name) {
   return step;
 }
 
+bool is_checkpoint_entry(const std::string& name, bool is_folder) {
+  if (!is_folder) return name == "LATEST" || name == "LATEST.tmp";
+  return parse_step_folder(name).has_value() || name.starts_with(kSavePrefix) ||
+         name.starts_with(kRemovalPrefix);
+}
+
 std::vector<int64_t> list_checkpoints(const std::string& folder) {
   std::vector<int64_t> steps;
   if (!is_folder(folder)) return steps;

@@ -18,6 +18,9 @@ using Warn = std::function<void(const std::string&)>;
 std::string step_folder(int64_t step);
 std::optional<int64_t> parse_step_folder(const std::string& name);
 
+/// Whether saves and removals make an entry of that name in a folder of checkpoints.
+bool is_checkpoint_entry(const std::string& name, bool is_folder);
+
 /// Steps of the checkpoints committed in `folder`, ascending; empty if there is no such folder.
 /// Throws CheckpointError if it cannot be read.
 std::vector<int64_t> list_checkpoints(const std::string& folder);
