@@ -74,6 +74,10 @@ class Writer {
     if (field.rules.is_required) return false;
     const Kind kind = field.type().kind();
     if (kind == Kind::kStruct || kind == Kind::kChoice) return written.entries.empty();
+    if (kind == Kind::kOptional && written.kind == Node::Kind::kMap) {
+      const bool is_set = static_cast<const OptionalType&>(field.type()).get(other) != nullptr;
+      return is_set && written.entries.empty();
+    }
     return diff(written, value(field.type(), other, nullptr, field.rules)).empty();
   }
 
@@ -83,8 +87,9 @@ class Writer {
     if (choice.is_empty()) return;
     const ChoiceValue* other = defaults ? &type.value(defaults) : nullptr;
     const bool is_default_member = other && other->member() == choice.member();
-    const std::size_t num_before = node.entries.size();
-    node.entries.push_back({std::string(type.set().name_key()), {}, scalar(choice.name())});
+    if (!is_default_member) {
+      node.entries.push_back({std::string(type.set().name_key()), {}, scalar(choice.name())});
+    }
     std::shared_ptr<void> fresh;
     const void* baseline = is_default_member ? other->erased_options() : nullptr;
     if (is_minimal_ && !baseline) {
@@ -92,8 +97,6 @@ class Writer {
       baseline = fresh.get();
     }
     write_into(node, choice.member()->options_type(), choice.erased_options(), baseline);
-    const bool is_unchanged = node.entries.size() == num_before + 1;
-    if (is_default_member && is_unchanged) node.entries.pop_back();
   }
 
   Node value(const Type& type, const void* object, const void* defaults,
@@ -106,7 +109,13 @@ class Writer {
         const auto& optional = static_cast<const OptionalType&>(type);
         const void* element = optional.get(object);
         if (!element) return unset(rules);
-        return value(optional.element(), element, nullptr, rules);
+        std::shared_ptr<void> fresh;
+        const void* baseline = defaults ? optional.get(defaults) : nullptr;
+        if (defaults && !baseline) {
+          fresh = optional.make_element();
+          baseline = fresh.get();
+        }
+        return value(optional.element(), element, baseline, rules);
       }
       case Kind::kList:
         return list(static_cast<const ListType&>(type), object, rules);

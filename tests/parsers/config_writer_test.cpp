@@ -127,7 +127,7 @@ TEST(MinimalText, HoldsWhatDiffersAndWhatIsRequired) {
   EXPECT_EQ(minimal(read(kGood + "optimizer: {lr: 1}\ndata: {flip: true, files: [b]}\n")),
             "data:\n  files: [b]\n"
             "model:\n  backbone: mixer\n"
-            "optimizer:\n  name: lamb\n  lr: 1\n"
+            "optimizer:\n  lr: 1\n"
             "train:\n  duration: 10ep\n  batch: 8\n");
 }
 
@@ -140,6 +140,45 @@ TEST(MinimalText, NamesAnotherMemberAndReadsBack) {
   EXPECT_THAT(text, HasSubstr("  losses:\n    - name: importance\n"));
   EXPECT_THAT(text, Not(HasSubstr("lr")));
   EXPECT_EQ(config::canonical_text(read(text)), config::canonical_text(recipe));
+}
+
+struct Stage {
+  int64_t width = 1;
+  Choice<Optimizer> mover{"lamb", Lamb::Options{.lr = 0.5}};
+  static constexpr auto fields() {
+    return std::tuple{field("width", &Stage::width, ""), field("mover", &Stage::mover, "")};
+  }
+};
+
+struct Stages {
+  std::optional<Stage> on = Stage{.width = 5};
+  std::optional<Stage> off;
+  static constexpr auto fields() {
+    return std::tuple{field("on", &Stages::on, ""), field("off", &Stages::off, "")};
+  }
+};
+
+/// Minimal text of the options that `text` gives, which must read back to them.
+std::string minimal_stages(const std::string& text) {
+  const auto read_stages = [](const std::string& from) {
+    return config::load_options_text<Stages>(from, "r.yaml").options;
+  };
+  const Stages stages = read_stages(text), defaults;
+  const auto& type = static_cast<const config::StructType&>(config::type_of<Stages>());
+  const std::string shown = config::emit(config::to_minimal_node(type, &stages, &defaults));
+  EXPECT_EQ(config::canonical_text(read_stages(shown)), config::canonical_text(stages)) << shown;
+  return shown;
+}
+
+TEST(MinimalText, HoldsOfOptionalSectionsWhatDiffers) {
+  EXPECT_EQ(minimal_stages("{}"), "{}\n");
+  EXPECT_EQ(minimal_stages("on: {width: 5, mover: {name: lamb}}"), "{}\n");
+  EXPECT_EQ(minimal_stages("on: {width: 1}"), "on:\n  width: 1\n");
+  EXPECT_EQ(minimal_stages("on: {mover: {lr: 0.002}}"), "on:\n  mover:\n    lr: 0.002\n");
+  EXPECT_EQ(minimal_stages("on: {mover: {name: sgd}}"), "on:\n  mover:\n    name: sgd\n");
+  EXPECT_EQ(minimal_stages("on: null"), "on: null\n");
+  EXPECT_EQ(minimal_stages("off: {width: 1}"), "off: {}\n");
+  EXPECT_EQ(minimal_stages("off: {width: 3}"), "off:\n  width: 3\n");
 }
 
 TEST(Emit, WritesOriginsBehindValues) {
