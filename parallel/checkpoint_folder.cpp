@@ -88,6 +88,7 @@ std::vector<int64_t> list_checkpoints(const std::string& folder) {
 std::optional<CheckpointReader> open_newest_valid(const std::string& folder, const Warn& warn) {
   std::vector<int64_t> steps = list_checkpoints(folder);
   if (steps.empty()) return std::nullopt;
+  const std::string newest = folder + "/" + step_folder(steps.back());
   for (; !steps.empty(); steps.pop_back()) {
     try {
       CheckpointReader reader(folder + "/" + step_folder(steps.back()));
@@ -97,8 +98,9 @@ std::optional<CheckpointReader> open_newest_valid(const std::string& folder, con
       warn(fmt::format("passing over a checkpoint that is not valid: {}", error.what()));
     }
   }
-  throw CheckpointError(fmt::format("no checkpoint in '{}' is valid", folder),
-                        "`shoal ckpt verify` tells what is wrong with each");
+  throw CheckpointError(
+      fmt::format("no checkpoint in '{}' is valid", folder),
+      fmt::format("`shoal ckpt verify {}` tells what is wrong with the newest", newest));
 }
 
 std::optional<std::string> find_best(const std::string& folder) {
