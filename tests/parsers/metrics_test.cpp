@@ -61,6 +61,13 @@ TEST_F(Metrics, NotFiniteNumbersAreNullWithTheirHexText) {
   EXPECT_THAT(json, HasSubstr("nan"));
 }
 
+TEST_F(Metrics, NotANumberHasNoSign) {
+  CsvTable table(path("m.csv"), {"step", "loss", "loss_hex"}, 0);
+  table.write(MetricsRecord().add("step", int64_t{1}).add_exact("loss", -std::nan("")));
+  table.write(MetricsRecord().add("step", int64_t{2}).add_exact("loss", -INFINITY));
+  EXPECT_EQ(text("m.csv"), "step,loss,loss_hex\n1,nan,nan\n2,-inf,-inf\n");
+}
+
 TEST_F(Metrics, ResumeDropsLaterAndBrokenLines) {
   {
     JsonLines lines(path("m.jsonl"), 0);
