@@ -44,9 +44,14 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
       config::load_options<Recipe>(arguments.source, config::UnsetVariable::kKeep);
   const int64_t world = arguments.world.value_or(loaded.options.parallel.expert_ranks);
   check_training(loaded);
-  check_topology(loaded, {}, world);  // before the model, whose own rules may hide this one
-  check_model(loaded);
-  const ModelCounts counts = count_parameters(loaded.options);
+  ModelCounts counts;
+  try {
+    check_model(loaded);
+    counts = count_parameters(loaded.options);
+  } catch (const Error&) {
+    check_topology(loaded, {}, world);  // the model's own rules may hide this one
+    throw;
+  }
   check_topology(loaded, counts.stages, world);
   if (arguments.json) {
     out << nlohmann::ordered_json{{"parameters", counts.parameters},

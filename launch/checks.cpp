@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "launch/session.h"
 #include "runtime/config_writer.h"
@@ -92,26 +93,30 @@ void check_topology(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>&
   const int64_t ranks = parallel.expert_ranks;
   config::Diagnostics diagnostics;
   config::LocatedProblems problems(loaded.document.root, "parallel", diagnostics);
+  std::map<int64_t, std::vector<std::string>> stages_of_count;
+  int64_t common = 0;  // divisor of all unit counts that must divide
+  for (const MoeStageInfo& stage : stages) {
+    if (parallel.uneven) break;
+    stages_of_count[stage.num_units].push_back(stage.name);
+    common = std::gcd(common, stage.num_units);
+  }
+  const std::string choices = fmt::format("valid expert_ranks for {} ranks: {}", world,
+                                          join_words(divisors(std::gcd(common, world))));
   if (world % ranks != 0) {
     const int64_t above = (world / ranks + 1) * ranks;
     const std::string counts =
         world > ranks ? fmt::format("{} or {}", above - ranks, above) : std::to_string(ranks);
-    problems.add("expert_ranks",
-                 fmt::format("world = expert_ranks x replicas, but {}; valid expert_ranks for {} "
-                             "ranks: {}; or start {} ranks",
-                             quotient(world, ranks), world, join_words(divisors(world)), counts));
-  }
-  std::map<int64_t, std::vector<std::string>> stages_of_count;
-  for (const MoeStageInfo& stage : stages) {
-    if (!parallel.uneven) stages_of_count[stage.num_units].push_back(stage.name);
+    const std::string other_worlds =
+        common % ranks == 0 ? fmt::format("; or start {} ranks", counts) : "";
+    problems.add("expert_ranks", fmt::format("world = expert_ranks x replicas, but {}; {}{}",
+                                             quotient(world, ranks), choices, other_worlds));
   }
   for (const auto& [num_units, names] : stages_of_count) {
     if (num_units % ranks == 0) continue;
     problems.add("expert_ranks",
-                 fmt::format("the units of {} do not divide evenly: {}; valid expert_ranks: {}; or "
+                 fmt::format("the units of {} do not divide evenly: {}; {}; or "
                              "parallel.uneven=true",
-                             join_words(names), quotient(num_units, ranks),
-                             join_words(divisors(num_units))));
+                             join_words(names), quotient(num_units, ranks), choices));
   }
   diagnostics.throw_if_any(ExitCode::kTopology);
 }

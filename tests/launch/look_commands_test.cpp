@@ -145,7 +145,7 @@ TEST_F(LookCommands, CheckPrintsOneJsonObject) {
 TEST_F(LookCommands, CheckRefusesRanksThatAreNoGrid) {
   EXPECT_EQ(mistake({"parallel.expert_ranks=3"}, 4, ExitCode::kTopology),
             "command line:1:23: parallel.expert_ranks: world = expert_ranks x replicas, but 4 / 3 "
-            "= 1.333; valid expert_ranks for 4 ranks: 1, 2, 4; or start 3 or 6 ranks");
+            "= 1.333; valid expert_ranks for 4 ranks: 1, 2; or start 3 or 6 ranks");
   EXPECT_EQ(mistake({"parallel.expert_ranks=3"}, 2, ExitCode::kTopology),
             "command line:1:23: parallel.expert_ranks: world = expert_ranks x replicas, but 2 / 3 "
             "= 0.6667; valid expert_ranks for 2 ranks: 1, 2; or start 3 ranks");
@@ -155,8 +155,26 @@ TEST_F(LookCommands, CheckRefusesRanksThatAreNoGrid) {
 TEST_F(LookCommands, CheckRefusesUnitsThatDoNotDivideEvenly) {
   EXPECT_EQ(mistake({"parallel.expert_ranks=4"}, 8, ExitCode::kTopology),
             "command line:1:23: parallel.expert_ranks: the units of moe do not divide evenly: 6 / "
-            "4 = 1.5; valid expert_ranks: 1, 2, 3, 6; or parallel.uneven=true");
+            "4 = 1.5; valid expert_ranks for 8 ranks: 1, 2; or parallel.uneven=true");
   EXPECT_EQ(mistake({"parallel.expert_ranks=4", "parallel.uneven=true"}, 8), "");
+}
+
+TEST_F(LookCommands, CheckOffersNoRanksThatItWouldRefuse) {
+  EXPECT_EQ(mistake({"parallel.expert_ranks=4", "parallel.uneven=true"}, 6, ExitCode::kTopology),
+            "command line:1:23: parallel.expert_ranks: world = expert_ranks x replicas, but 6 / 4 "
+            "= 1.5; valid expert_ranks for 6 ranks: 1, 2, 3, 6; or start 4 or 8 ranks");
+  const auto two_lines = [&](const std::vector<std::string>& overrides, int64_t world) {
+    std::ostringstream out;
+    try {
+      check({{path_, overrides, {}}, world, false}, out);
+    } catch (const ConfigError& error) {
+      return error.lines();
+    }
+    return std::vector<std::string>{};
+  };
+  EXPECT_THAT(two_lines({"parallel.expert_ranks=5"}, 9),
+              ElementsAre(::testing::EndsWith("9 / 5 = 1.8; valid expert_ranks for 9 ranks: 1, 3"),
+                          HasSubstr("6 / 5 = 1.2; valid expert_ranks for 9 ranks: 1, 3; or")));
 }
 
 TEST_F(LookCommands, CheckRefusesBatchesThatAreNotWholeGroups) {
