@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array kFiles{"resolved.yaml", "env.json",      "summary.json", "metrics.jsonl",
-                            "metrics.csv",   "experts.jsonl", ".lock"};
+                            "metrics.csv",   "experts.jsonl", "LATEST",       ".lock"};
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::vector<fs::directory_entry> entries;
