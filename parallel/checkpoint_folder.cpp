@@ -69,9 +69,8 @@ std::optional<int64_t> parse_step_folder(const std::string& name) {
 }
 
 bool is_checkpoint_entry(const std::string& name, bool is_folder) {
-  if (!is_folder) return name == "LATEST" || name == "LATEST.tmp";
-  return parse_step_folder(name).has_value() || name.starts_with(kSavePrefix) ||
-         name.starts_with(kRemovalPrefix);
+  return is_folder && (parse_step_folder(name).has_value() || name.starts_with(kSavePrefix) ||
+                       name.starts_with(kRemovalPrefix));
 }
 
 std::vector<int64_t> list_checkpoints(const std::string& folder) {

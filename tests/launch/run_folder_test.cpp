@@ -84,7 +84,7 @@ TEST_F(RunFolders, WithAllThatARunWritesAreOverwritten) {
   fs::create_directories(path + "/ckpt/.old-step-00000000");
   for (const char* name : {"env.json", "summary.json", "summary.json.tmp", "metrics.jsonl",
                            "metrics.csv", "experts.jsonl", ".lock", "log/rank-00000.log",
-                           "log/rank-123456.log", "ckpt/LATEST", "ckpt/LATEST.tmp"}) {
+                           "log/rank-123456.log", "LATEST", "LATEST.tmp"}) {
     write_file(path + "/" + name, "");
   }
   EXPECT_FALSE(open(OnExisting::kOverwrite).resume);
@@ -95,7 +95,7 @@ TEST_F(RunFolders, WithAllThatARunWritesAreOverwritten) {
 TEST_F(RunFolders, WithAnythingThatNoRunWroteAreLeftAsTheyAre) {
   for (const std::string name :
        {"thesis.tex", "data/x", "env.json/x", "log/diary.log", "log/rank-0000x.log", "log/sub/x",
-        "ckpt/model.pt", "ckpt/step-1/x", "ckpt/LATEST/x"}) {
+        "ckpt/model.pt", "ckpt/step-1/x", "LATEST/x", "ckpt/LATEST"}) {
     const std::string path = make_run();
     fs::create_directories(fs::path(path + "/" + name).parent_path());
     write_file(path + "/" + name, "precious");
