@@ -53,13 +53,12 @@ using torch::autograd::variable_list;
 struct BiasActivation : torch::autograd::Function<BiasActivation> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
                                const MaybeTensor& bias, Activation activation, int64_t dim) {
-    const bool needs_grad = x.requires_grad() || (bias && bias->requires_grad());
     torch::Tensor y = torch::empty_like(x);
-    const torch::Tensor derivative = needs_grad ? torch::empty_like(x) : torch::Tensor();
+    const torch::Tensor derivative = torch::empty_like(x);
     call_forward(y, derivative, x, {bias.value_or(torch::Tensor()), activation, dim});
     ctx->saved_data["dim"] = dim;
     ctx->saved_data["bias_size"] = bias ? bias->size(0) : -1;
-    if (needs_grad) ctx->save_for_backward({derivative});
+    ctx->save_for_backward({derivative});
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
@@ -79,7 +78,13 @@ struct BiasActivation : torch::autograd::Function<BiasActivation> {
 
 torch::Tensor bias_activation(const torch::Tensor& x, const torch::Tensor& bias,
                               Activation activation, int64_t dim) {
-  return BiasActivation::apply(x, optional_of(bias), activation, checked_dim(x, bias, dim));
+  const int64_t wrapped = checked_dim(x, bias, dim);
+  const bool needs_grad =
+      at::GradMode::is_enabled() && (x.requires_grad() || (bias.defined() && bias.requires_grad()));
+  if (needs_grad) return BiasActivation::apply(x, optional_of(bias), activation, wrapped);
+  torch::Tensor y = torch::empty_like(x);
+  call_forward(y, {}, x, {bias, activation, wrapped});
+  return y;
 }
 
 void bias_activation_out(torch::Tensor y, torch::Tensor derivative, const torch::Tensor& x,

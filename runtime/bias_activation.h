@@ -6,16 +6,10 @@
 #include <cstdint>
 #include <utility>
 
+#include "runtime/activation.h"
 #include "runtime/config.h"
 
 namespace shoal {
-
-enum class Activation {
-  kGelu,      ///< x * Phi(x), exact (erf)
-  kGeluTanh,  ///< the tanh approximation of flax and GPT-2
-  kRelu,
-  kSilu,  ///< x * sigmoid(x)
-};
 
 template <>
 struct EnumNames<Activation> {

@@ -182,7 +182,7 @@ class Linter:
             if count > MAX_FILE_LINES:
                 self.report(name, count, f"{count} lines in one file, at most {MAX_FILE_LINES}")
         for name in self.sources:
-            is_kernel = name.endswith((".cu", ".cuh", "_cpu.cpp"))
+            is_kernel = name.endswith((".cu", ".cuh", "_cpu.cpp", "_cuda.cpp"))
             limit = MAX_KERNEL_LINES if is_kernel else MAX_FUNCTION_LINES
             for head, line, count in functions(self.codes[name]):
                 if count > limit:

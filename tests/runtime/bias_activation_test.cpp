@@ -77,6 +77,16 @@ TEST(BiasActivation, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
+TEST(BiasActivation, IsTheSameWithGradientsOff) {
+  const torch::Tensor x = some_numbers({3, 5}, 2).set_requires_grad(true);
+  const torch::Tensor bias = some_numbers({5}, 3);
+  const torch::Tensor y = bias_activation(x, bias, Activation::kGelu);
+  torch::NoGradGuard no_grad;
+  const torch::Tensor without = bias_activation(x, bias, Activation::kGelu);
+  EXPECT_FALSE(without.requires_grad());
+  EXPECT_TRUE(torch::equal(without, y));
+}
+
 TEST(BiasActivation, BiasGradientSumsManyRowsAccurately) {
   const torch::Tensor slope = torch::full({20000, 17}, 0.1f);
   torch::Tensor grad = torch::full({20000, 17}, 0.3f);

@@ -101,7 +101,8 @@ TEST_F(Device, PluginIsBesideTheLibrary) {
 TEST_F(Device, PluginLoadsWithoutGpuAndRegistersItsOperators) {
   load_cuda_plugin(cuda_plugin_path());
   load_cuda_plugin(cuda_plugin_path());
-  for (const char* name : {"shoal::random_fill_", "shoal::random_rows_"}) {
+  for (const char* name : {"shoal::random_fill_", "shoal::random_rows_",
+                           "shoal::bias_activation_forward", "shoal::bias_activation_backward"}) {
     const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
     ASSERT_TRUE(op.has_value()) << name;
     EXPECT_TRUE(op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) << name;

@@ -1,0 +1,12 @@
+#pragma once
+
+namespace shoal {
+
+enum class Activation {
+  kGelu,      ///< x * Phi(x), exact (erf)
+  kGeluTanh,  ///< the tanh approximation of flax and GPT-2
+  kRelu,
+  kSilu,  ///< x * sigmoid(x)
+};
+
+}  // namespace shoal
