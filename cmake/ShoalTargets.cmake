@@ -58,6 +58,11 @@ function(shoal_use_torch target)
   target_precompile_headers(${target} REUSE_FROM shoal_pch)
 endfunction()
 
+# For code that no training waits for: a quarter less to compile.
+function(shoal_compile_quickly target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+endfunction()
+
 # The sources below a folder, less the plug-in's, the parsers' and the program's.
 function(shoal_sources folder out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}"
@@ -77,6 +82,9 @@ function(shoal_add_folder folder)
   if(sources)
     add_library(shoal_${folder} OBJECT ${sources})
     shoal_use_torch(shoal_${folder})
+    if(folder STREQUAL "launch")
+      shoal_compile_quickly(shoal_launch)
+    endif()
   endif()
 endfunction()
 
@@ -98,6 +106,7 @@ function(shoal_add_program)
   if(EXISTS "${PROJECT_SOURCE_DIR}/launch/main.cpp")
     add_executable(shoal launch/main.cpp)
     shoal_use_torch(shoal)
+    shoal_compile_quickly(shoal)
     target_link_libraries(shoal PRIVATE shoal_lib)
     set_target_properties(shoal PROPERTIES
       INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LibTorch_LIB_DIR}")

@@ -26,7 +26,7 @@ Results run(const torch::Tensor& x, const torch::Tensor& bias, Activation activa
 
 class BiasActivationGpu : public ::testing::Test {
  protected:
-  torch::Tensor normal(at::IntArrayRef shape, at::ScalarType type, int64_t step) const {
+  torch::Tensor normal(at::IntArrayRef shape, at::ScalarType type, uint64_t step) const {
     const torch::Tensor values = torch::empty(shape, type);
     fill_normal(values, {.seed = 11, .purpose = Purpose::kTest, .layer = 3, .step = step});
     return values;
