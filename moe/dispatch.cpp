@@ -70,14 +70,12 @@ void set_order(Dispatched& sent, const Assignments& assignments, const std::vect
 
 /// Counts by (source rank, unit on this rank).
 std::vector<int64_t> exchange_counts(const std::vector<int64_t>& counts,
-                                     const UnitPlacement& placement, Communicator& expert) {
-  const auto own = static_cast<int64_t>(placement.units_of_rank(expert.rank()).size());
-  RowCounts send, recv(static_cast<size_t>(expert.size()), own);
-  for (int64_t rank = 0; rank < expert.size(); ++rank) {
-    send.push_back(static_cast<int64_t>(placement.units_of_rank(rank).size()));
-  }
+                                     const RowCounts& units_per_rank, Communicator& expert) {
+  const int64_t own = units_per_rank[static_cast<size_t>(expert.rank())];
+  const RowCounts recv(static_cast<size_t>(expert.size()), own);
   torch::Tensor received = torch::empty({own * expert.size()}, torch::kInt64);
-  expert.start_all_to_all(torch::tensor(counts, torch::kInt64), send, received, recv).wait();
+  expert.start_all_to_all(torch::tensor(counts, torch::kInt64), units_per_rank, received, recv)
+      .wait();
   return to_host(received);
 }
 
@@ -143,12 +141,12 @@ Dispatched dispatch(const torch::Tensor& x_TD, const Assignments& assignments,
     return sent;
   }
   const std::vector<int64_t> counts = counts_by_rank(rows_U, placement);
-  std::vector<int64_t> units_per_rank;
+  RowCounts units_per_rank;
   for (int64_t rank = 0; rank < expert.size(); ++rank) {
     units_per_rank.push_back(static_cast<int64_t>(placement.units_of_rank(rank).size()));
   }
   sent.send_rows = sum_runs(counts, units_per_rank);
-  set_arrival(sent, exchange_counts(counts, placement, expert), expert.size(), x_TD.device());
+  set_arrival(sent, exchange_counts(counts, units_per_rank, expert), expert.size(), x_TD.device());
   sent.rows_RD = all_to_all(sent_AD, sent.send_rows, sent.recv_rows, expert);
   if (sent.to_units_R.defined()) {
     sent.rows_RD = permute_rows(sent.rows_RD, sent.to_units_R, sent.to_arrival_R);

@@ -60,8 +60,7 @@ struct StackGrads {
   Tensor fc1_weight, fc1_bias, fc2_weight, fc2_bias;
 
   void zero(int64_t expert) {
-    for (Tensor& grad : std::initializer_list<std::reference_wrapper<Tensor>>{
-             fc1_weight, fc1_bias, fc2_weight, fc2_bias}) {
+    for (const Tensor& grad : {fc1_weight, fc1_bias, fc2_weight, fc2_bias}) {
       if (grad.defined()) grad.select(0, expert).zero_();
     }
   }

@@ -16,18 +16,19 @@ UnitPlacement UnitPlacement::contiguous(int64_t num_units, int64_t num_ranks) {
     const int64_t share = num_units / num_ranks + (rank < num_units % num_ranks ? 1 : 0);
     rank_of_unit.insert(rank_of_unit.end(), static_cast<size_t>(share), rank);
   }
-  return UnitPlacement(std::move(rank_of_unit), num_ranks);
+  return UnitPlacement(rank_of_unit, num_ranks);
 }
 
-UnitPlacement::UnitPlacement(std::vector<int64_t> rank_of_unit, int64_t num_ranks)
-    : rank_of_unit_(std::move(rank_of_unit)), units_of_rank_(static_cast<size_t>(num_ranks)) {
-  for (int64_t unit = 0; unit < num_units(); ++unit) {
-    const int64_t rank = this->rank_of_unit(unit);
+UnitPlacement::UnitPlacement(const std::vector<int64_t>& rank_of_unit, int64_t num_ranks)
+    : num_units_(static_cast<int64_t>(rank_of_unit.size())),
+      is_contiguous_(std::is_sorted(rank_of_unit.begin(), rank_of_unit.end())),
+      units_of_rank_(static_cast<size_t>(num_ranks)) {
+  for (int64_t unit = 0; unit < num_units_; ++unit) {
+    const int64_t rank = rank_of_unit[static_cast<size_t>(unit)];
     TORCH_CHECK(rank >= 0 && rank < num_ranks, "unit ", unit, " is placed on rank ", rank, " of ",
                 num_ranks);
     units_of_rank_[static_cast<size_t>(rank)].push_back(unit);
   }
-  is_contiguous_ = std::is_sorted(rank_of_unit_.begin(), rank_of_unit_.end());
 }
 
 }  // namespace shoal

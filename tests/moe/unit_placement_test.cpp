@@ -13,7 +13,6 @@ TEST(UnitPlacement, SharesUnitsEquallyInRuns) {
   EXPECT_EQ(placement.units_of_rank(0), (Ids{0, 1}));
   EXPECT_EQ(placement.units_of_rank(1), (Ids{2, 3}));
   EXPECT_EQ(placement.units_of_rank(2), (Ids{4, 5}));
-  EXPECT_EQ(placement.rank_of_unit(3), 1);
   EXPECT_TRUE(placement.is_contiguous());
 }
 
