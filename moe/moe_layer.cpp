@@ -8,20 +8,6 @@
 namespace shoal {
 namespace {
 
-/// Puts the paths of a section in front of what is reported inside it.
-class Nested : public Problems {
- public:
-  Nested(Problems& outer, std::string section) : outer_(outer), section_(std::move(section)) {}
-  void add(std::string_view path, std::string_view what) override {
-    const std::string inner(path);
-    outer_.add(inner.empty() ? section_ : section_ + "." + inner, what);
-  }
-
- private:
-  Problems& outer_;
-  std::string section_;
-};
-
 /// Collects problems as lines of a ConfigError.
 class Lines : public Problems {
  public:
@@ -57,8 +43,7 @@ Parts build(const MoeOptions& options, const UnitBank::Context& bank_context) {
 
 /// Rules between the sections.
 void check(const Parts& parts, Problems& problems) {
-  Nested router_problems(problems, "router");
-  parts.router->check(router_problems);
+  parts.router->check("router", problems);
   for (size_t i = 0; i < parts.losses.size(); ++i) {
     const std::string objection = parts.losses[i]->objection(*parts.router);
     if (!objection.empty()) problems.add("losses[" + std::to_string(i) + "]", objection);
@@ -90,20 +75,13 @@ torch::Tensor layer_sums(const Routing& routing, const Assignments& assignments)
 }  // namespace
 
 void MoeOptions::validate(Problems& problems) const {
-  if (router.is_empty() || experts.is_empty()) return;
   for (const auto& loss : losses) {
-    if (loss.is_empty()) return;
+    if (loss.is_empty()) return;  // an environment variable that is not set
   }
   UnitBank::Context context;
   context.width = 1;
   context.tensor_options = torch::TensorOptions().device(torch::kMeta);
-  Parts parts;
-  try {
-    parts = build(*this, context);
-  } catch (const c10::Error&) {
-    return;  // a size out of its range, which its own section reports
-  }
-  check(parts, problems);
+  check(build(*this, context), problems);
 }
 
 MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "moe/capacity.h"
@@ -29,6 +30,7 @@ class Router : public ModuleBase {
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "router";
 
+  /// Where the tokens go, T = context.num_tokens(). Noise only while training.
   virtual Routing route(const torch::Tensor& x_TD, const TokenContext& context) = 0;
   /// What survives capacity; routers that choose per unit bring their own.
   virtual Assignments assign(const Routing& routing, const Capacity& capacity);
@@ -39,8 +41,8 @@ class Router : public ModuleBase {
   virtual int64_t units_per_token() const = 0;
   /// Standard deviation of the noise on the logits while training; 0 without.
   virtual double noise_std() const = 0;
-  /// Rules between the options and the number of units. Paths are relative to `router`.
-  virtual void check(Problems& problems) const { (void)problems; }
+  /// Reports what does not go with the number of units. `path` leads to the router's section.
+  virtual void check(const std::string& path, Problems& problems) const = 0;
 };
 
 }  // namespace shoal

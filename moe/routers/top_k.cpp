@@ -20,10 +20,10 @@ double TopKRouter::noise_std() const {
   return options_.noise == RouterNoise::kGaussian ? 1.0 / static_cast<double>(num_units_) : 0.0;
 }
 
-void TopKRouter::check(Problems& problems) const {
+void TopKRouter::check(const std::string& path, Problems& problems) const {
   if (options_.k > num_units_) {
-    problems.add("k", std::to_string(options_.k) + " units a token, but there are only " +
-                          std::to_string(num_units_));
+    problems.add(path + ".k", std::to_string(options_.k) + " units a token, but there are only " +
+                                  std::to_string(num_units_));
   }
 }
 

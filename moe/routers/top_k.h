@@ -50,7 +50,7 @@ class TopKRouter : public Router {
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
   int64_t units_per_token() const override { return options_.k; }
   double noise_std() const override;
-  void check(Problems& problems) const override;
+  void check(const std::string& path, Problems& problems) const override;
 
  private:
   Options options_;

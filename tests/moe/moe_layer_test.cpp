@@ -398,12 +398,6 @@ TEST(MoeLayer, RulesBetweenSectionsAreConfigErrors) {
   }
 }
 
-TEST(MoeLayer, SizesOutOfRangeAreLeftToTheirOwnSections) {
-  for (const int64_t units : {int64_t{-4}, int64_t{1} << 40}) {
-    EXPECT_THAT(problems_of(layer_options({"top_k", TopKOptions{}}, {}, {}, units)), IsEmpty());
-  }
-}
-
 TEST(MoeLayerRanks, ParallelEqualsSerial) {
   for (const LayerCase& test : layer_cases()) {
     const LayerResult serial = run_layer_on(test, 1, 1);

@@ -160,7 +160,7 @@ TEST(TopKRouter, TakesNoTokensAndKeepsTheGraph) {
 std::vector<std::string> problems_of(const TopKOptions& options) {
   CollectedProblems problems;
   options.validate(problems);
-  TopKRouter(options, {kWidth, kUnits, torch::kFloat64}).check(problems);
+  TopKRouter(options, {kWidth, kUnits, torch::kFloat64}).check("router", problems);
   return problems.lines;
 }
 
@@ -176,7 +176,7 @@ TEST(TopKRouter, OneUnitATokenRefusesNormalisedWeights) {  // R7
 
 TEST(TopKRouter, RefusesMoreUnitsATokenThanThereAre) {
   EXPECT_THAT(problems_of({5, RouterNoise::kNone, {}}),
-              ElementsAre("k: 5 units a token, but there are only 4"));
+              ElementsAre("router.k: 5 units a token, but there are only 4"));
 }
 
 TEST(TopKRouter, FirstWeightsHaveADeviationOfOneOverTheRootOfTheWidth) {
