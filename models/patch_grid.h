@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "models/backbone.h"
+#include "runtime/image_shape.h"
 
 namespace shoal {
 

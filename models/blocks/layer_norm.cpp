@@ -15,8 +15,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Tensors3 = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>;
 
-constexpr const char* kForward = "shoal::layer_norm_forward";
-constexpr const char* kBackward = "shoal::layer_norm_backward";
 using Forward = Tensors3(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&, bool);
 using Backward = Tensors3(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&,
                           const torch::Tensor&, const torch::Tensor&, bool);
@@ -25,14 +23,14 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
                                const torch::Tensor& weight, const torch::Tensor& bias,
                                bool transposed) {
-    static const Operator<Forward> op(kForward);
+    static const Operator<Forward> op("shoal::layer_norm_forward");
     auto [y, mean, rstd] = op(x, weight, bias, transposed);
     ctx->save_for_backward({x, weight, mean, rstd});
     ctx->saved_data["transposed"] = transposed;
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    static const Operator<Backward> op(kBackward);
+    static const Operator<Backward> op("shoal::layer_norm_backward");
     const variable_list saved = ctx->get_saved_variables();
     auto [x, weight, bias] = op(grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3],
                                 ctx->saved_data["transposed"].toBool());

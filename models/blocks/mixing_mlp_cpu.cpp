@@ -7,7 +7,6 @@
 #include <tuple>
 #include <vector>
 
-#include "models/blocks/mixing_mlp_op.h"
 #include "models/blocks/partial_sums.h"
 #include "models/blocks/tile_kernels.h"
 #include "runtime/activation_rows.h"

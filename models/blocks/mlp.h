@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string_view>
 #include <utility>
 
 #include "models/blocks/linear.h"

@@ -27,7 +27,7 @@ struct NormGradient {
   const Real* mean_R;
   const Real* rstd_R;
   const Real* grad_RC;      ///< gradient of the norm's output
-  const Real* residual_RC;  ///< added to dx; nullptr for none; may be dx itself
+  const Real* residual_RC;  ///< added to dx; nullptr for none
   Real* dx_RC;
   Real* weight_grad_C;  ///< added to
   Real* bias_grad_C;    ///< added to
@@ -54,7 +54,7 @@ void normalise_rows_backward(const NormParameters<float>& norm, const NormGradie
 void normalise_rows_backward(const NormParameters<double>& norm, const NormGradient<double>& tile,
                              int64_t rows);
 
-/// y = x + bias, one bias a row or one a column. x may be nullptr for zero.
+/// y = x + bias, one bias a row or one a column. For rows x may be nullptr, which is zero.
 void add_row_bias(const float* x_RC, const float* bias_R, int64_t rows, int64_t columns,
                   float* y_RC);
 void add_row_bias(const double* x_RC, const double* bias_R, int64_t rows, int64_t columns,

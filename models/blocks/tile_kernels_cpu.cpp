@@ -175,13 +175,9 @@ template <class Real>
 SHOAL_INLINE void column_bias(const Real* x_RC, const Real* bias_C, int64_t rows, int64_t columns,
                               Real* y_RC) {
   for (int64_t r = 0; r < rows; ++r) {
+    const Real* x = x_RC + r * columns;
     Real* y = y_RC + r * columns;
-    if (x_RC == nullptr) {
-      std::copy(bias_C, bias_C + columns, y);
-    } else {
-      const Real* x = x_RC + r * columns;
-      for (int64_t c = 0; c < columns; ++c) y[c] = x[c] + bias_C[c];
-    }
+    for (int64_t c = 0; c < columns; ++c) y[c] = x[c] + bias_C[c];
   }
 }
 

@@ -33,8 +33,6 @@ torch::Tensor rank_of_label(const torch::Tensor& logits_bN, const torch::Tensor&
                                       std::numeric_limits<int64_t>::max());
 }
 
-}  // namespace
-
 /// Classification: a linear head, zero at the start, and cross entropy with label smoothing.
 /// Evaluation reports the cross entropy without smoothing.
 class Classify : public Task {
@@ -92,8 +90,7 @@ class Classify : public Task {
   Linear head_{nullptr};
 };
 
-namespace {
 const Registration<Task, Classify> registered{"classify", "image classification"};
-}
 
+}  // namespace
 }  // namespace shoal
