@@ -19,8 +19,8 @@ namespace shoal {
 /// b images on this rank, D features.
 struct ModelOutput {
   torch::Tensor features_bD;
-  /// Sum of the MoE layers' weighted balance losses, as this rank's share of the step (DESIGN
-  /// decision 2): ready to be added to the task's loss. Undefined without balance losses.
+  /// Sum of the MoE layers' weighted balance losses, as this rank's share of the step:
+  /// ready to be added to the task's loss. Undefined without balance losses.
   torch::Tensor auxiliary_loss;
   std::vector<MoeStats> moe;  ///< one entry a MoE layer, in forward order
 };

@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -45,9 +44,11 @@ class Task : public ModuleBase, public Stateful {
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "task";
 
+  /// Collective, b may be 0. TORCH_CHECK unless step.samples_in_step is set.
   virtual TrainOutput train(const TaskBatch& batch, const StepContext& step) = 0;
-  /// What the model says before the criterion: logits, [b, num_classes].
+  /// What the model says before the criterion: logits, [b, num_classes]. Collective.
   virtual torch::Tensor outputs(const TaskBatch& batch, const StepContext& step) = 0;
+  /// Without gradients. Collective, b may be 0.
   virtual EvalSums evaluate(const TaskBatch& batch, const StepContext& step) = 0;
   /// After the optimizer's step; not called for a skipped one.
   virtual void after_step(int64_t step) { (void)step; }

@@ -54,7 +54,7 @@ torch::Tensor Scope::sum(const torch::Tensor& value_TU) const {
 }
 
 torch::Tensor squared_variation(const torch::Tensor& value_SU) {
-  // mean((v / mean - 1)^2) is E[v^2] / mean^2 - 1 without its cancellation.
+  // E[v^2] / mean^2 - 1 without its cancellation.
   return (value_SU / value_SU.mean(1, /*keepdim=*/true) - 1).square().mean(1);
 }
 

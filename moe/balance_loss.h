@@ -79,6 +79,7 @@ class BalanceLoss {
   virtual torch::Tensor value_S(const Routing& routing, const Scope& scope) const = 0;
   /// Why this loss cannot go with that router; empty if it can.
   virtual std::string objection(const Router& router) const { return (void)router, ""; }
+  /// As it is registered; the name in metrics.
   virtual std::string_view name() const = 0;
   double weight() const { return options_.weight; }
   ScopeKind scope() const { return options_.scope; }
@@ -88,7 +89,7 @@ class BalanceLoss {
 };
 
 /// Squared coefficient of variation over the last dimension, population variance: [S, U] -> [S].
-/// As E[v^2] / mean^2 - 1, so that the gradient is finite at perfect balance.
+/// No root is taken, so that the gradient is finite at perfect balance.
 torch::Tensor squared_variation(const torch::Tensor& value_SU);
 
 }  // namespace shoal

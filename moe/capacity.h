@@ -18,7 +18,7 @@ enum class CapacityMode {
   kPadded,    ///< exactly C rows a unit and routing group, filled up with empty rows
 };
 
-/// Who keeps a place in a full unit. Ties keep the lower token (DESIGN decision 13).
+/// Who keeps a place in a full unit. Ties keep the lower token.
 enum class CapacityOrder {
   kSlotMajor,      ///< all first choices in token order, then all second choices, ...
   kBatchPriority,  ///< slot-major over tokens sorted by their highest score
@@ -63,7 +63,7 @@ struct EnumNames<CapacityOrder> {
 /// C = max(min, align(ceil(num_choices * factor / num_units))) for `num_choices` = tokens times
 /// choices per token of one routing group. Exact: `factor` is the shortest decimal that reads back
 /// as the same double; integer arithmetic, saturating at 2^62. TORCH_CHECK unless factor > 0.
-/// Source: Riquelme et al. 2021 (V-MoE), section 2.3; spec of this project, capacity per group.
+/// Source: Riquelme et al. 2021 (V-MoE), section 2.3, here for each routing group.
 int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& capacity);
 
 /// The rows to send: one entry for each choice that survives capacity, sorted by unit, then routing
@@ -79,7 +79,8 @@ struct Assignments {
 };
 
 /// Applies capacity to every routing group on its own. Masked choices are left out, and a group's
-/// capacity counts its unmasked tokens only. Deterministic.
+/// capacity counts its unmasked tokens only. Deterministic. TORCH_CHECK on a unit that is not
+/// there, and on a padded capacity that no memory holds.
 Assignments limit(const Routing& routing, const Capacity& capacity);
 
 }  // namespace shoal

@@ -30,6 +30,7 @@ struct Dispatched {
 /// Collective over `expert`, forward and backward, also with zero rows: one exchange of counts,
 /// which is the layer's only copy to the host, and one of rows. A group of one rank exchanges
 /// nothing. The order in which a token's rows are summed later does not depend on the placement.
+/// TORCH_CHECK if `placement` is of other units or ranks.
 /// Source: Shazeer et al. 2017, section 3.1.
 Dispatched dispatch(const torch::Tensor& x_TD, const Assignments& assignments,
                     const UnitPlacement& placement, Communicator& expert);

@@ -22,7 +22,8 @@ struct ExpertWeights {
 /// rows_u[i] of them belong to expert i. [R, D] -> [R, O].
 ///
 /// One node of the autograd graph: the stack is never indexed by autograd, each gradient is written
-/// once, and those of experts without rows are exactly zero. float32 or float64.
+/// once, and those of experts without rows are exactly zero. float32 or float64. TORCH_CHECK on
+/// sizes that do not fit, and on weights that are not contiguous or of another dtype than the rows.
 torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u,
                          const ExpertWeights& weights, Activation activation);
 

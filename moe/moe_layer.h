@@ -39,8 +39,8 @@ struct MoeOptions {
 
 struct MoeOutput {
   torch::Tensor y_BRD;
-  /// Weighted balance losses as this rank's share of the step (DESIGN decision 2): summed over
-  /// ranks and micro-steps it is the step's. Undefined in evaluation and without losses.
+  /// Weighted balance losses as this rank's share of the step: summed over ranks and
+  /// micro-steps they are the step's. Undefined in evaluation and without losses.
   torch::Tensor auxiliary_loss;
   MoeStats stats;
 };

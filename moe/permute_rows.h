@@ -4,19 +4,20 @@
 
 #include <cstdint>
 
-// T tokens  A rows that are sent  D width
+// T tokens  A rows that are sent  D width  R rows received
 namespace shoal {
 
 /// Which token each row comes from, and back. Tokens may have any number of rows, also none.
 struct RowIndex {
   torch::Tensor token_A;  ///< int64; -1: padding row, of no token
-  torch::Tensor
-      first_T1;         ///< int64 [T + 1]: token t has entries first_T1[t] to first_T1[t + 1] ...
-  torch::Tensor row_A;  ///< int64: ... of this list of rows, which is ascending for each token
+  /// int64 [T + 1]: the rows of token t are row_A[first_T1[t]] to row_A[first_T1[t + 1] - 1].
+  torch::Tensor first_T1;
+  torch::Tensor row_A;  ///< int64: the rows of each token, in the order in which they are summed
   int64_t num_tokens() const { return first_T1.size(0) - 1; }
 };
 
-/// token_A: int64, entries in [-1, num_tokens).
+/// A token's rows are listed in ascending order. TORCH_CHECK unless the entries of token_A are in
+/// [-1, num_tokens).
 RowIndex make_row_index(const torch::Tensor& token_A, int64_t num_tokens);
 
 /// Row a of the result is x_TD[token_A[a]], zero for padding. Differentiable; the gradient of a
@@ -30,6 +31,7 @@ torch::Tensor combine_rows(const torch::Tensor& rows_AD, const torch::Tensor& we
                            const RowIndex& index);
 
 /// Row i of the result is x_RD[order_R[i]]; order_R is a permutation and inverse_R its inverse.
+/// Differentiable.
 torch::Tensor permute_rows(const torch::Tensor& x_RD, const torch::Tensor& order_R,
                            const torch::Tensor& inverse_R);
 

@@ -9,11 +9,11 @@
 namespace shoal {
 
 /// int64 [T, K]: the units of the k highest scores of each row, highest first; ties go to the lower
-/// unit. A NaN is below everything. Not differentiable. score_TU: floating, contiguous, k <= U.
+/// unit. A NaN counts as minus infinity. Not differentiable. TORCH_CHECK unless 1 <= k <= U.
 torch::Tensor top_k(const torch::Tensor& score_TU, int64_t k);
 
 /// bool [T]: in each run of tokens [offsets[g], offsets[g + 1]) the counts[g] lowest scores; ties
-/// keep the lower token, so the higher one is marked. A NaN is below everything.
+/// keep the lower token, so the higher one is marked. A NaN counts as minus infinity.
 torch::Tensor mark_lowest(const torch::Tensor& score_T, const std::vector<int64_t>& offsets,
                           const std::vector<int64_t>& counts);
 

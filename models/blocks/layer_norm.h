@@ -12,7 +12,7 @@ namespace shoal {
 inline constexpr double kLayerNormEps = 1e-6;  ///< as flax's and timm's Mixer
 
 /// (x - mean) / sqrt(var + 1e-6) * weight + bias over the last dimension, population variance.
-/// Differentiable. On CPU x is float32 or float64 and contiguous.
+/// Differentiable. x is contiguous, on CPU float32 or float64.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias);
 /// The same, with its result transposed in the same pass: [B, S, C] -> [B, C, S], contiguous.
