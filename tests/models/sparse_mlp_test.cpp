@@ -200,7 +200,6 @@ TEST_F(TinySparseMlp, SumsTheAuxiliaryLossesOfItsStages) {
     for (const auto& [name, value] : report(stats).losses) losses += 0.1 * value;
   }
   EXPECT_GT(losses, 0.0);
-  const auto without = make(tiny(", outer_residual: false"));
   std::string bare = tiny();
   for (const std::string loss : {"{name: importance, weight: 0.1}, {name: load, weight: 0.1}",
                                  "{name: importance, weight: 0.1}"}) {
@@ -263,6 +262,17 @@ TEST_F(TinySparseMlp, RefusesKeysThatContradictEachOther) {
   EXPECT_THAT(error_of(", rescale: false, width: 8"), HasSubstr("needs rescale: true"));
   EXPECT_THAT(error_of(", channel_hidden: 8"), HasSubstr("set channel_moe: null"));
   EXPECT_THAT(error_of(", outer_residuals: true"), HasSubstr("did you mean 'outer_residual'?"));
+}
+
+TEST_F(TinySparseMlp, RefusesNormalisedWeightsOfOneUnitInEveryRouter) {
+  std::string recipe = tiny();
+  recipe.replace(recipe.find("score, k: 1"), 11, "score, k: 1, weights: {normalise: sum}");
+  try {
+    build_model(recipe, {1, 4, 6}, 3, meta_context());
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("token_moe.router.weights.normalise: sum makes every"));
+  }
 }
 
 TEST_F(TinySparseMlp, RefusesSizesNoMachineHas) {

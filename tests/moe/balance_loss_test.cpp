@@ -54,7 +54,7 @@ const torch::Tensor kLogits =
 const torch::Tensor kNoise = torch::tensor(
     {{-.037, .026, -.018}, {-.074, .045, -.015}, {-.067, -.059, .073}}, torch::kFloat64);
 
-TEST(ImportanceLoss, EqualsThePublishedValue) {  // L1, case 3 of the Sparse-MLP spec
+TEST(ImportanceLoss, EqualsThePublishedValue) {  // L1, case 3 of tests/models/CASES.md
   Routing routing = make_routing(torch::zeros({4, 3}, torch::kFloat64), 1);
   routing.prob_TU = kGates;
   // The population variance; the unbiased one would give 0.058125.

@@ -49,6 +49,7 @@ TEST(CombineRows, SumsTheWeightedRowsOfEachToken) {
     for (int64_t a = 0; a < 8; ++a) {
       if (kTokens[a] >= 0) expected[kTokens[a]] += weight[a] * rows[a];
     }
+    // Sums of up to three products below 1.
     EXPECT_LT((y - expected).abs().max().item<double>(), dtype == torch::kFloat32 ? 1e-6 : 1e-15);
     EXPECT_EQ(y[1].abs().max().item<double>(), 0.0);
   }
