@@ -191,8 +191,10 @@ std::vector<const ManifestTensor*> CheckpointReader::tensors_of(size_t file) con
   for (const ManifestTensor& tensor : manifest_.tensors) {
     if (static_cast<size_t>(tensor.file) == file) tensors.push_back(&tensor);
   }
-  std::sort(tensors.begin(), tensors.end(),
-            [](const auto* a, const auto* b) { return a->offset < b->offset; });
+  // A tensor without bytes begins where its neighbour does, and comes first.
+  std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->offset, a->bytes) < std::pair(b->offset, b->bytes);
+  });
   return tensors;
 }
 

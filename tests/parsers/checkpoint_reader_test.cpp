@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -79,6 +80,19 @@ TEST_F(Checkpoint, ChecksFilesOfManyBlocks) {
   EXPECT_THAT(error_with(path, shard_name(0, 1), bytes),
               AllOf(HasSubstr("bytes 8388608..12582912"), HasSubstr("layer0.experts.0.fc1.weight"),
                     Not(HasSubstr("layer0.weight"))));
+}
+
+TEST_F(Checkpoint, MayHoldATensorWithoutBytesWhereOneOfManyBlocksBegins) {
+  const std::string temporary = make_save_folder(files_, ckpt_, 10);
+  const ShardLayout layout = lay_out_shard(
+      {{"a", Dtype::kF32, {3 << 20}, 0, 0}, {"b", Dtype::kF64, {0}, 0, 0}}, "run-a", 10, 0, 1);
+  Manifest manifest;
+  manifest.run_id = "run-a";
+  manifest.step = 10;
+  const std::string data = sample_data(layout.data_bytes(), 0, 10);
+  add_shard(manifest, layout, write_shard(files_, temporary, layout, data));
+  std::reverse(manifest.tensors.begin(), manifest.tensors.end());  // by name, not by place
+  EXPECT_EQ(error_of(commit_checkpoint(files_, ckpt_, temporary, manifest)), "");
 }
 
 TEST_F(Checkpoint, IsDetectedWhenAFileIsCutAtAnyLength) {
