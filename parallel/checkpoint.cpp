@@ -269,19 +269,18 @@ void CheckpointWriter::clean_in_background(const std::string& path) {
   const Retention retention{*last_step_, options_.keep_last, options_.keep_best,
                             options_.resumed_step};
   cleaner_ = std::thread([this, path, retention] {
-    const std::string failure = failure_of([&] {
+    clean_error_ = failure_of([&] {
       CheckpointReader(path).verify_data();
       remove_old_checkpoints(files_, options_.folder, retention);
       remove_leftovers(files_, options_.folder);
     });
-    if (!failure.empty()) {
-      options_.warn(fmt::format("older checkpoints stay beside '{}': {}", path, failure));
-    }
   });
 }
 
 void CheckpointWriter::join_cleaner() {
-  if (cleaner_.joinable()) cleaner_.join();
+  if (!cleaner_.joinable()) return;
+  cleaner_.join();
+  if (!clean_error_.empty()) options_.warn("older checkpoints stay: " + clean_error_);
 }
 
 SaveOutcome CheckpointWriter::save(Stateful& state, const SaveInfo& info) {

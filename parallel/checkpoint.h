@@ -54,7 +54,7 @@ class CheckpointWriter {
     std::string run_id;
     std::string recipe;                             ///< canonical text
     std::map<std::string, std::string> written_by;  ///< versions, topology, collective settings
-    Warn warn = [](const std::string&) {};          ///< called on rank 0, from another thread too
+    Warn warn = [](const std::string&) {};          ///< called on rank 0
   };
   /// Rank 0 removes what interrupted saves left in the folder.
   CheckpointWriter(Options options, Communicator& world, FileSystem& files);
@@ -96,7 +96,8 @@ class CheckpointWriter {
   torch::Tensor staging_;             ///< bytes; kept from save to save
 
   std::thread writer_;
-  std::thread cleaner_;  ///< rank 0
+  std::thread cleaner_;      ///< rank 0
+  std::string clean_error_;  ///< why it stopped; empty if it did its work
   std::atomic<bool> written_{true};
   ShardReport report_;
   std::string write_error_;

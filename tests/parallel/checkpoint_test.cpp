@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -281,6 +283,37 @@ TEST_F(CheckpointRanks, RemovesOldCheckpointsButNotTheResumeSource) {
   EXPECT_THAT(list_checkpoints(ckpt_), ElementsAre(10, 20, 40));
   EXPECT_EQ(CheckpointReader(ckpt_ + "/step-00000020").manifest().parent, "step-00000010");
   EXPECT_EQ(CheckpointReader(ckpt_ + "/step-00000040").manifest().parent, "step-00000030");
+}
+
+TEST_F(CheckpointRanks, TellsOnItsOwnThreadOfOldCheckpointsThatStay) {
+  std::vector<std::string> warnings;
+  int64_t removal = -1;
+  for (const bool is_failing : {false, true}) {  // the first time to learn which call removes
+    std::filesystem::remove_all(ckpt_);
+    save(1, 1, 5);
+    run_ranks(1, [&](Communicator& world) {
+      FailingFileSystem files;
+      files.fail_at = is_failing ? removal : -1;
+      CheckpointWriter::Options keep_one = options();
+      keep_one.keep_last = 1;
+      keep_one.warn = [&warnings, own = std::this_thread::get_id()](const std::string& text) {
+        EXPECT_EQ(std::this_thread::get_id(), own);
+        warnings.push_back(text);
+      };
+      ToyState state(0, 1, 2);
+      CheckpointWriter writer(keep_one, world, files);
+      EXPECT_TRUE(writer.save(state, {20, 160, std::nullopt}).ok);
+      const auto call = std::find_if(files.log().begin(), files.log().end(), [](const auto& text) {
+        return text.starts_with("rename") && text.ends_with(".old-step-00000005");
+      });
+      ASSERT_NE(call, files.log().end());
+      removal = call - files.log().begin();
+    });
+    EXPECT_EQ(warnings.size(), is_failing ? 1u : 0u);
+  }
+  EXPECT_THAT(warnings,
+              ElementsAre(AllOf(HasSubstr("older checkpoints stay"), HasSubstr("step-00000005"))));
+  EXPECT_THAT(list_checkpoints(ckpt_), ElementsAre(5, 20));
 }
 
 TEST_F(CheckpointRanks, DoesNotSaveTheStepItResumedFromAgain) {
