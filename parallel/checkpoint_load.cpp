@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -37,15 +38,18 @@ void read_tensors(const CheckpointReader& reader, const StateList& list) {
   }
 }
 
+/// The text of a manifest that can be read. Throws CheckpointError.
+std::string checked_manifest_text(const std::string& path) {
+  std::string text = read_manifest_text(path);
+  parse_manifest(text, path + "/" + kManifestName);
+  return text;
+}
+
 }  // namespace
 
 Manifest read_manifest(const std::string& path, Communicator& world) {
-  const std::string text = on_rank_zero(world, [&] {
-    std::string own = read_manifest_text(path);
-    parse_manifest(own, path + "/" + kManifestName);
-    return own;
-  });
-  return parse_manifest(text, path + "/" + kManifestName);
+  const std::string text = on_rank_zero(world, [&] { return checked_manifest_text(path); });
+  return parse_manifest(text, path);
 }
 
 LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Communicator& world,
@@ -91,9 +95,7 @@ std::optional<Manifest> read_newest_manifest(const std::string& folder, Communic
     std::exception_ptr newest_error;
     for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
       try {
-        std::string own = read_manifest_text(folder + "/" + step_folder(*step));
-        parse_manifest(own, folder);
-        return own;
+        return checked_manifest_text(folder + "/" + step_folder(*step));
       } catch (const CheckpointError&) {
         // load_newest passes over it too, and says so.
         if (!newest_error) newest_error = std::current_exception();

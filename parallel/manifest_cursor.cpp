@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/error.h"
+#include "runtime/safetensors.h"
 
 namespace shoal {
 namespace {
@@ -22,7 +23,7 @@ bool ManifestCursor::accept(std::string_view expected) {
 }
 
 void ManifestCursor::expect(std::string_view expected) {
-  if (!accept(expected)) fail(fmt::format("expected {}", expected));
+  if (!accept(expected)) fail("expected " + json_quote(expected));
 }
 
 char ManifestCursor::next() {
