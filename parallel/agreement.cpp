@@ -7,8 +7,8 @@
 namespace shoal {
 namespace {
 
-/// `rank 3`, `ranks 0-2, 5`.
-std::string describe(const std::vector<int64_t>& ranks) {
+/// `rank 3 has`, `ranks 0-2, 5 have`.
+std::string who_has(const std::vector<int64_t>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size();) {
     size_t last = i;
@@ -17,7 +17,7 @@ std::string describe(const std::vector<int64_t>& ranks) {
     if (last > i) text.append("-").append(std::to_string(ranks[last]));
     i = last + 1;
   }
-  return text;
+  return text + (ranks.size() == 1 ? " has " : " have ");
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ void require_agreement(Communicator& comm, const Facts& facts) {
     if (ranks_of.size() == 1) continue;
     text += (text.empty() ? "" : "\n") + name + ":";
     for (const auto& [held, ranks] : ranks_of) {
-      text += (&held == &ranks_of.begin()->first ? " " : "; ") + describe(ranks) + " have " + held;
+      text += (&held == &ranks_of.begin()->first ? " " : "; ") + who_has(ranks) + held;
     }
   }
   if (text.empty()) return;

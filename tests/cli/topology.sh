@@ -13,6 +13,6 @@ expect 11 "$program" check "$tiny" --world 3 parallel.expert_ranks=2
 # Ranks that were started with different recipes are told who has which.
 expect 14 mpirun --allow-run-as-root --oversubscribe -np 1 "$program" train "$tiny" run.root=. : \
   -np 1 "$program" train "$tiny" run.root=. run.seed=2
-grep -qE 'recipe: rank [01] have sha256:[0-9a-f]+; rank [01] have sha256:' output || fail "$(cat output)"
+grep -qE 'recipe: rank [01] has sha256:[0-9a-f]+; rank [01] has sha256:' output || fail "$(cat output)"
 [ "$(grep -c 'error\[E14\]' output)" -eq 1 ] || fail "not one message: $(cat output)"
 [ ! -e run ] || fail "a refused run left a folder"

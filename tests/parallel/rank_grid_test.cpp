@@ -57,7 +57,7 @@ TEST(AgreementRanks, ListsWhoHasWhat) {
       ADD_FAILURE() << "accepted two binaries";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kVersionSkew);
-      EXPECT_THAT(error.what(), HasSubstr("binary: ranks 0-2 have 1.0; rank 3 have 1.1"));
+      EXPECT_THAT(error.what(), HasSubstr("binary: ranks 0-2 have 1.0; rank 3 has 1.1"));
       EXPECT_THAT(error.what(), Not(HasSubstr("recipe")));
     }
   });
