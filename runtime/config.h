@@ -47,7 +47,6 @@ struct Range {
   bool upper_open = false;
 };
 constexpr Range at_least(double lower) { return {.lower = lower}; }
-constexpr Range at_most(double upper) { return {.upper = upper}; }
 constexpr Range in_range(double lower, double upper) { return {lower, upper, false, false}; }
 constexpr Range in_range(Above lower, double upper) { return {lower.limit, upper, true, false}; }
 constexpr Range in_range(double lower, Below upper) { return {lower, upper.limit, false, true}; }
