@@ -98,6 +98,7 @@ void BatchMaker::fill(Batch& batch, SampleRange mine) const {
 
 TrainLoader::TrainLoader(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings)
     : maker_(samples, shape, settings, true) {
+  TORCH_CHECK(samples.size() > 0, "there are no samples to train on");
   const StepCut& cut = settings.cut;
   TORCH_CHECK(cut.micro_samples() % cut.group == 0, "a micro-step of ", cut.micro_samples(),
               " samples is no multiple of the routing group of ", cut.group);

@@ -65,9 +65,10 @@ class BatchMaker {
 /// prepared but not taken do not count.
 class TrainLoader : public Stateful {
  public:
-  /// `samples` must outlive the loader and hold at least one. Throws: TORCH_CHECK if the cut does
+  /// `samples` must outlive the loader. Throws: TORCH_CHECK if there is none, or if the cut does
   /// not divide evenly.
   TrainLoader(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings);
+  TrainLoader(const TrainLoader&) = delete;  // nor moved: a thread works on it
 
   /// The next micro-batch; waits until it is ready. Throws: what making it threw.
   Batch next();
@@ -88,9 +89,10 @@ class TrainLoader : public Stateful {
 /// counts the whole split as one step.
 class EvalLoader {
  public:
-  /// As TrainLoader; settings.cut.micro_samples() is the number of samples of a batch over all
-  /// ranks. Flips and crops are not applied.
+  /// As TrainLoader, but there may be no samples. settings.cut.micro_samples() is the number of
+  /// samples of a batch over all ranks. Flips and crops are not applied.
   EvalLoader(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings);
+  EvalLoader(const EvalLoader&) = delete;  // nor moved: a thread works on it
 
   int64_t num_batches() const { return num_batches_; }
   /// The next batch; nothing after the last.

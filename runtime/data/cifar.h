@@ -20,7 +20,7 @@ class CifarSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{field("files", &SplitOptions::files,
                               "files in data.path; auto = those of the official split",
-                              unset_word("auto"), not_empty())};
+                              unset_word("auto"), not_empty(), at_least_one())};
     }
   };
   struct Options {
@@ -33,8 +33,7 @@ class CifarSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{
           field("path", &Options::path,
-                "folder of the files, relative to the working directory; auto "
-                "= the archive's own "
+                "folder of the files, relative to the working directory; auto = the archive's own "
                 "name, cifar-10-batches-bin or cifar-100-binary",
                 unset_word("auto"), not_empty()),
           field("classes", &Options::classes, "10 = CIFAR-10, 100 = CIFAR-100 by fine labels"),

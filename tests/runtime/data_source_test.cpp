@@ -62,6 +62,11 @@ TEST(DataOptions, PointAtAFileNamedTwice) {
               ElementsAre(HasSubstr("r.yaml:3:10: valid.files: ")));
 }
 
+TEST(DataOptions, RefuseASplitOfNoFiles) {
+  EXPECT_THAT(mistakes("{source: cifar, train: {files: []}}"),
+              ElementsAre(HasSubstr("train.files: the list is empty")));
+}
+
 TEST(DataOptions, RefuseWhatNoSourceOrAnotherSourceHas) {
   EXPECT_THAT(mistakes("{source: cifa}"), ElementsAre(HasSubstr("did you mean 'cifar'?")));
   EXPECT_THAT(mistakes("{source: cifar, image_size: 16}"), ElementsAre(HasSubstr("image_size")));

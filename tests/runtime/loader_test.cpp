@@ -260,6 +260,11 @@ TEST(TrainLoader, RefusesACutThatBreaksGroups) {
   EXPECT_THROW(TrainLoader(samples, kShape, settings(24, 4)), c10::Error);
 }
 
+TEST(TrainLoader, RefusesAnEmptySet) {
+  const Numbered samples(0);
+  EXPECT_THROW(TrainLoader(samples, kShape, settings(8)), c10::Error);
+}
+
 TEST(TrainLoader, GivesDoublesThatRoundToTheFloats) {
   const Numbered samples(50);
   LoaderSettings how = settings(8);
