@@ -77,21 +77,15 @@ class Interpolator {
 
   /// False if something below `node` could not be replaced, noted before.
   bool resolve(Node& node, const std::string& path) {
-    bool is_good = true;
-    for (std::size_t i = 0; i < node.items.size(); ++i) {
-      is_good &= resolve(node.items[i], path + "[" + std::to_string(i) + "]");
-    }
-    for (Entry& entry : node.entries) {
-      is_good &= resolve(entry.value, join_path(path, entry.key));
-    }
-    if (node.kind != Node::Kind::kScalar || node.text.find("${") == std::string::npos) {
-      return is_good;
-    }
     const auto known = states_.find(&node);
     if (known != states_.end()) {
       if (known->second == State::kOpen) return note_cycle(node, path);
       return known->second == State::kDone;
     }
+    if (node.kind == Node::Kind::kList || node.kind == Node::Kind::kMap) {
+      return resolve_below(node, path);
+    }
+    if (node.text.find("${") == std::string::npos) return true;
     if (chain_.size() >= kMaxChain)
       return note(node, path, "references follow each other too long");
     states_[&node] = State::kOpen;
@@ -105,6 +99,19 @@ class Interpolator {
 
  private:
   enum class State { kOpen, kDone, kFailed };
+
+  /// Remembers the answer, so that many references to a large section do not each walk through it.
+  bool resolve_below(Node& node, const std::string& path) {
+    bool is_good = true;
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+      is_good &= resolve(node.items[i], path + "[" + std::to_string(i) + "]");
+    }
+    for (Entry& entry : node.entries) {
+      is_good &= resolve(entry.value, join_path(path, entry.key));
+    }
+    states_[&node] = is_good ? State::kDone : State::kFailed;
+    return is_good;
+  }
 
   bool note(const Node& node, const std::string& path, const std::string& what) {
     diagnostics_.add(node.position, path, what);
