@@ -6,6 +6,8 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -34,6 +36,7 @@ const std::string& keep_lines(const std::string& path, int64_t last_step, FileSy
     const std::optional<int64_t> step = step_of(line);
     if (step && *step <= last_step) kept += line + "\n";
   }
+  if (old.bad()) throw StorageError(fmt::format("'{}' cannot be read to its end", path));
   old.close();
   replace_file(files, path, kept);
   return path;
