@@ -33,6 +33,7 @@ using testing::ReferenceMoe;
 using testing::run_layer_on;
 using testing::self_grid;
 using testing::some_numbers;
+using testing::worst_of;
 
 constexpr const char* kPath = "blocks.1.moe_c";
 
@@ -128,7 +129,7 @@ double error_against_reference(const LayerCase& test, int64_t num_units) {
       (output.y_BRD.reshape({num_tokens, test.width}) - expected.y_TD).abs().max().item<double>();
   for (size_t i = 0; i < tensors.size(); ++i) {
     const double scale = std::max(1.0, tensors[i].grad().abs().max().item<double>());
-    error = std::max(error, (grads[i] - tensors[i].grad()).abs().max().item<double>() / scale);
+    error = worst_of(error, (grads[i] - tensors[i].grad()).abs().max().item<double>() / scale);
   }
   return error;
 }

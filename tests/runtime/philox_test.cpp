@@ -75,9 +75,10 @@ TEST(Philox, ScaleToIsTheHighHalfOfTheProduct) {
   }
 }
 
-/// |value - reference| in units of the last place of the reference.
+/// |value - reference| in units of the last place of the reference; infinity for a NaN.
 template <class Real>
 double ulps(Real value, long double reference) {
+  if (std::isnan(value)) return std::numeric_limits<double>::infinity();
   const Real magnitude =
       std::max(std::abs(static_cast<Real>(reference)), std::numeric_limits<Real>::min());
   const Real unit = std::nextafter(magnitude, std::numeric_limits<Real>::infinity()) - magnitude;

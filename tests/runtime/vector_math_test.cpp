@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "tests/support/gradient_check.h"
+
 namespace shoal::vector_math {
 namespace {
+
+using testing::worst_of;
 
 TEST(VectorMath, ExpIsWithinTwoRoundingsOverItsRange) {
   constexpr int kSteps = 2'000'000;
@@ -15,7 +18,7 @@ TEST(VectorMath, ExpIsWithinTwoRoundingsOverItsRange) {
   for (int i = 0; i <= kSteps; ++i) {
     const float x = -87.0f + 175.3f * static_cast<float>(i) / kSteps;
     const double exact = std::exp(static_cast<double>(x));
-    worst = std::max(worst, std::abs(static_cast<double>(exp_of(x)) - exact) / exact);
+    worst = worst_of(worst, std::abs(static_cast<double>(exp_of(x)) - exact) / exact);
   }
   EXPECT_LE(worst, 2.0 * std::numeric_limits<float>::epsilon() / 2);
 }

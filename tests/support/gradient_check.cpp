@@ -46,7 +46,7 @@ double gradient_error(const std::function<torch::Tensor()>& function,
       value[i] = kept;
       const double numeric = (above - below) / (2 * step);
       largest_gradient = std::max(largest_gradient, std::abs(numeric));
-      largest_error = std::max(largest_error, std::abs(numeric - analytic[i]));
+      largest_error = worst_of(largest_error, std::abs(numeric - analytic[i]));
     }
   }
   return largest_error / largest_gradient;

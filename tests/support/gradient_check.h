@@ -2,10 +2,19 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
 namespace shoal::testing {
+
+/// The larger of two errors; infinity if one is NaN, which std::max may pass over.
+inline double worst_of(double a, double b) {
+  const bool is_nan = std::isnan(a) || std::isnan(b);
+  return is_nan ? std::numeric_limits<double>::infinity() : std::max(a, b);
+}
 
 /// Largest difference between the gradients of autograd and central finite differences, relative to
 /// the largest gradient (at least 1e-3), over all inputs that require a gradient. `function` maps

@@ -113,7 +113,7 @@ Difference difference(const LayerResult& result, const LayerResult& expected) {
   }
   Difference worst;
   const auto note = [&](double value, const std::string& where) {
-    if (value > worst.value) worst = {value, where};
+    if (worst_of(worst.value, value) > worst.value) worst = {worst_of(worst.value, value), where};
   };
   for (const auto& [name, tensor] : expected.tensors) {
     const auto found = result.tensors.find(name);
