@@ -77,6 +77,12 @@ tidy() { [ -z "$(ls "$1/shoal" | grep -vE '^(torch-2.11.0|setup.lock)$')" ] || f
 
 make_bin
 
+: >"$log"
+env -i PATH="$bin" HOME="$PWD/home" FAKE="$PWD" XDG_CACHE_HOME="$PWD/dry" \
+  "$root/launch/setup" --dry-run >output 2>&1 || fail "dry run"
+says "LibTorch 2.11.0: installing into"
+{ [ ! -e dry ] && [ ! -s "$log" ]; } || fail "a dry run must change nothing"
+
 setup fresh 0
 installed fresh || fail "LibTorch is not there"
 tidy fresh
