@@ -40,7 +40,7 @@ add_library(shoal_torch INTERFACE)
 target_compile_options(shoal_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 target_compile_definitions(shoal_torch INTERFACE OMPI_SKIP_MPICXX=1 MPICH_SKIP_MPICXX=1)
 target_link_libraries(shoal_torch INTERFACE shoal_base LibTorch::cpu LibTorch::c10 MPI::MPI_C
-                      spdlog::spdlog ${SHOAL_XXHASH})
+                      spdlog::spdlog)
 
 # The one precompiled header: narrow, because torch/torch.h would triple the time of every file.
 file(WRITE "${CMAKE_BINARY_DIR}/pch_owner.cpp" "")
