@@ -1,4 +1,4 @@
-# `cmake --install`: the program, its libraries, headers and recipes.
+# `cmake --install`: the program, its libraries and recipes.
 include(GNUInstallDirs)
 install(TARGETS shoal_lib LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET shoal)

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
 #include <tuple>
 #include <utility>
 

@@ -43,7 +43,7 @@ torch::Tensor finish_all_to_all(StartedExchange started);
 torch::Tensor all_to_all(const torch::Tensor& rows, const RowCounts& send_rows,
                          const RowCounts& recv_rows, Communicator& comm);
 
-/// Sum over ranks, a new tensor; the adjoint is the same sum.
+/// Sum over ranks; the adjoint is the same sum.
 torch::Tensor all_reduce_sum(const torch::Tensor& tensor, Communicator& comm);
 
 /// Every rank's rows in rank order: [row_counts[rank], ...] -> [sum(row_counts), ...]. The adjoint

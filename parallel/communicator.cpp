@@ -1,5 +1,6 @@
 #include "parallel/communicator.h"
 
+#include <algorithm>
 #include <exception>
 #include <numeric>
 #include <utility>

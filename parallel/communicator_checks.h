@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <string>
 
 #include "parallel/communicator.h"
 

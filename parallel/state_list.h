@@ -31,7 +31,8 @@ struct StateList {
 /// Throws Error (exit 70) on a name used twice and on dtypes that are not saved.
 StateList list_state(Stateful& state);
 
-/// Sets the integers, reals and texts of the state from values sorted by name, which hold them all.
+/// Sets the integers, reals and texts of the state. Throws Error (exit 12) at the first that the
+/// manifest lacks; after require_fit there is none.
 void restore_values(Stateful& state, const Manifest& manifest);
 
 /// Throws Error (exit 12) that lists what of `here` is missing or different in the manifest, and,

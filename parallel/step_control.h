@@ -22,8 +22,8 @@ struct ControlWord {
 
 /// One small all-reduce a step, on a communicator of its own.
 ///
-/// It also compares what collectives the ranks have started since construction, kind by kind in
-/// their order, on all of the grid's communicators.
+/// It also compares what collectives the ranks have ever started on the grid's communicators, kind
+/// by kind in their order.
 class StepControl {
  public:
   /// Collective over grid.world. `grid` must outlive this.

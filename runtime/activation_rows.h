@@ -9,9 +9,9 @@
 namespace shoal {
 
 /// y = act(x + bias) on [rows, columns]. The bias of row r, column c is bias[c] if
-/// `bias_by_column`, else bias[r % num_bias]; nullptr is none. With `keep_derivative` the
-/// derivative goes to `derivative`, or over x if that is nullptr; without, x is only read. y is
-/// other memory.
+/// `bias_by_column`, else bias[r % num_bias]; nullptr, not by column, is none. With
+/// `keep_derivative` the derivative goes to `derivative`, or over x if that is nullptr; without, x
+/// is only read. y is other memory.
 template <class Real>
 struct ActivationRows {
   Real* x;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <ctime>
 #include <utility>
 
 #include "runtime/error.h"

@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/random_batches.h"

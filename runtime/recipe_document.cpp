@@ -1,5 +1,6 @@
 #include "runtime/recipe_document.h"
 
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
