@@ -2,6 +2,9 @@
 
 #include <stdexcept>
 
+#include "runtime/config_value.h"
+#include "runtime/suggest.h"
+
 namespace shoal::config {
 
 ChoiceValue::ChoiceValue(const ChoiceValue& other) : member_(other.member_) {
@@ -35,9 +38,8 @@ const void* ChoiceValue::options_of_type(const Type& wanted) const {
 
 const MemberInfo& find_member(const MemberSet& set, std::string_view name) {
   if (const MemberInfo* member = set.find(name)) return *member;
-  std::string what = "no " + std::string(set.noun()) + " is called '" + std::string(name) + "';";
-  for (const MemberInfo* member : set.members()) what += " " + member->name;
-  throw ConfigError(what);
+  throw ConfigError("no " + std::string(set.noun()) + " is called '" + std::string(name) +
+                    "'; one of: " + join_words(member_names(set)));
 }
 
 }  // namespace shoal::config
