@@ -78,7 +78,7 @@ nlohmann::json describe(const Recipe& recipe) {
           {"group", recipe.train.group},
           {"clip_norm", recipe.train.clip_norm},
           {"image", image.height},
-          {"classes", open_source(recipe)->num_classes()},
+          {"classes", make_source(recipe)->num_classes()},
           {"lr", 1e-3},
           {"weight_decay", 0.05},
           {"label_smoothing", 0.1},
@@ -155,7 +155,7 @@ void measure(const Arguments& arguments, bench::Report& out) {
   RankGrid grid =
       make_grid(recipe, is_under_mpi() ? make_mpi_communicator() : make_self_communicator());
   RankGrid own_grid = make_grid(recipe, make_self_communicator());
-  const StoredImages images(image_shape_of(recipe), open_source(recipe)->num_classes());
+  const StoredImages images(image_shape_of(recipe), make_source(recipe)->num_classes());
   Session ranks(recipe, images, grid);
   std::vector<bench::TimedContender> contenders = {{"shoal", [&ranks] {
                                                       sleep_until_all_arrive();

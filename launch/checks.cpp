@@ -131,7 +131,7 @@ void check_training(const LoadedRecipe& loaded) {
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
   check_durations(loaded.options, problems);
   config::LocatedProblems data_problems(loaded.document.root, "data", diagnostics);
-  open_source(loaded.options)->check_training(data_problems);
+  make_source(loaded.options)->check_training(data_problems);
   diagnostics.throw_if_any();
 }
 

@@ -69,7 +69,7 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
   set_threads(choose_threads(recipe.run.threads, launch));
   recycle_tensor_memory();
   RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size());
-  const std::unique_ptr<SampleSet> data = open_source(recipe)->open(Split::kValid);
+  const std::unique_ptr<SampleSet> data = make_source(recipe)->open(Split::kValid);
   const BuiltModel model = build_model(recipe, &grid, device.device);
   load_weights(path, model.parameters, *grid.world);
   const Result result{path, manifest.step,

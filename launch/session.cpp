@@ -27,10 +27,10 @@ torch::Dtype dtype_of(const Recipe& recipe) {
   return recipe.train.precision == Precision::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
 
-ImageShape image_shape_of(const Recipe& recipe) { return open_source(recipe)->image_shape(); }
+ImageShape image_shape_of(const Recipe& recipe) { return make_source(recipe)->image_shape(); }
 
 LoaderSettings loader_settings(const Recipe& recipe, const Communicator& world) {
-  const std::shared_ptr<DataSource> source = open_source(recipe);
+  const std::shared_ptr<DataSource> source = make_source(recipe);
   LoaderSettings settings;
   settings.cut = {recipe.train.batch, recipe.train.accumulate, recipe.train.group};
   settings.rank = world.rank();
@@ -44,12 +44,12 @@ LoaderSettings loader_settings(const Recipe& recipe, const Communicator& world) 
   return settings;
 }
 
-std::shared_ptr<DataSource> open_source(const Recipe& recipe) {
+std::shared_ptr<DataSource> make_source(const Recipe& recipe) {
   return Registry<DataSource>::create(recipe.data.source, {});
 }
 
 BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device) {
-  const std::shared_ptr<DataSource> source = open_source(recipe);
+  const std::shared_ptr<DataSource> source = make_source(recipe);
   const BuildContext build{grid, torch::TensorOptions().dtype(dtype_of(recipe)).device(device)};
   auto backbone = Registry<Backbone>::create(recipe.model.backbone, {build, source->image_shape()});
   auto task = Registry<Task>::create(recipe.task, {backbone, build, source->num_classes()});

@@ -37,8 +37,8 @@ int64_t count_elements(const std::vector<Parameter>& parameters);
 /// float32 or float64, as train.precision says.
 torch::Dtype dtype_of(const Recipe& recipe);
 
-/// The recipe's data source; opens no file.
-std::shared_ptr<DataSource> open_source(const Recipe& recipe);
+/// The recipe's data source, no file of which is open yet.
+std::shared_ptr<DataSource> make_source(const Recipe& recipe);
 ImageShape image_shape_of(const Recipe& recipe);
 LoaderSettings loader_settings(const Recipe& recipe, const Communicator& world);
 

@@ -53,7 +53,7 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   check_topology(loaded, world->size());
   const DeviceChoice device = choose_device(recipe.run.device, launch);
   RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks);
-  const std::shared_ptr<DataSource> source = open_source(recipe);
+  const std::shared_ptr<DataSource> source = make_source(recipe);
   const std::unique_ptr<SampleSet> train_data = source->open(Split::kTrain);
   const std::unique_ptr<SampleSet> valid_data = source->open(Split::kValid);
   const StopSignals signals;

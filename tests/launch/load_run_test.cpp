@@ -31,7 +31,7 @@ Recipe recipe_of(std::vector<std::string> overrides) {
 struct TrainingRun {
   TrainingRun(std::string path, const std::vector<std::string>& overrides)
       : recipe(recipe_of(overrides)),
-        data(open_source(recipe)->open(Split::kTrain)),
+        data(make_source(recipe)->open(Split::kTrain)),
         session(recipe, *data, grid),
         folder{std::move(path)},
         log(folder.path + ".log", 0, nullptr) {

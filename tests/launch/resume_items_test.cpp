@@ -75,7 +75,7 @@ struct Outcome {
 /// A recipe in which every item of the state has work to do.
 class ResumeItems : public ::testing::Test {
  protected:
-  ResumeItems() : recipe_(load()), train_data_(open_source(recipe_)->open(Split::kTrain)) {}
+  ResumeItems() : recipe_(load()), train_data_(make_source(recipe_)->open(Split::kTrain)) {}
 
   std::unique_ptr<Session> make_session(RankGrid& grid) const {
     return std::make_unique<Session>(recipe_, *train_data_, grid);

@@ -34,7 +34,7 @@ torch::Tensor expert_weight(Session& session) {
 TEST(SessionRanks, OneBadGradientOnOneRankChangesNothingOnAnyRank) {
   const Recipe recipe = recipe_of({"optimizer={name: adamw, lr: 1e-2}", "parallel.expert_ranks=2"});
   testing::run_grid(2, 1, [&recipe](RankGrid& grid) {
-    const auto data = open_source(recipe)->open(Split::kTrain);
+    const auto data = make_source(recipe)->open(Split::kTrain);
     Session session(recipe, *data, grid);
     EXPECT_TRUE(session.step({}).applied);
     const auto digest = [&] { return state_digest(session, 0, 0, *grid.world); };

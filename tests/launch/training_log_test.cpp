@@ -87,7 +87,7 @@ TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
       config::load_options_text<Recipe>(testing::kEqualityRecipe, "test", {"", overrides, nullptr})
           .options;
   RankGrid grid = testing::self_grid();
-  const auto data = open_source(recipe)->open(Split::kTrain);
+  const auto data = make_source(recipe)->open(Split::kTrain);
   Session session(recipe, *data, grid);
   const ScratchFolder scratch;
   const RunFolder folder{scratch.path()};
