@@ -24,7 +24,7 @@ struct SharedFolder {
   std::string path;
   SharedFolder() {
     if (world->rank() == 0) own.emplace();
-    path = gather_text(*world, own.has_value() ? own->path() : "")[0];
+    path = broadcast_text(*world, own.has_value() ? own->path() : "");
   }
   ~SharedFolder() { world->barrier(); }
 };
