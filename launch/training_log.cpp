@@ -71,7 +71,8 @@ void TrainingLog::write(File& file, const MetricsRecord& record) {
     waiting_files_.erase(&file);
   } catch (const StorageError& error) {
     const bool is_first = waiting_files_.insert(&file).second;
-    if (is_first) log_.warn(fmt::format("[E21] {}; training goes on", error.what()));
+    if (!is_first) return;
+    log_.warn(fmt::format("[E21] {}; training goes on, {}", error.what(), error.hint()));
   }
 }
 
