@@ -39,20 +39,29 @@ std::string number_text(const Json& record, const char* key, int digits) {
                                     : fmt::format("{:.{}f}", found->get<double>(), digits);
 }
 
-std::vector<double> loads_of(const Json& record) {
-  const auto found = record.find("load");
-  std::vector<double> loads;
-  if (found == record.end() || !found->is_array()) return loads;
-  for (const Json& load : *found) loads.push_back(load.is_number() ? load.get<double>() : 0.0);
-  return loads;
+std::vector<double> numbers_of(const Json& record, const char* key) {
+  const auto found = record.find(key);
+  std::vector<double> numbers;
+  if (found == record.end() || !found->is_array()) return numbers;
+  for (const Json& item : *found) numbers.push_back(item.is_number() ? item.get<double>() : 0.0);
+  return numbers;
 }
 
 std::string shares_text(const Json& record) {
-  const std::vector<double> loads = loads_of(record);
+  const std::vector<double> loads = numbers_of(record, "load");
   const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
   std::string text = record["layer"].get<std::string>() + ":";
   for (size_t unit = 0; unit < loads.size(); ++unit) {
     text += fmt::format(" {}={:.1f}%", unit, sum > 0 ? 100 * loads[unit] / sum : 0.0);
+  }
+  return text + "\n";
+}
+
+std::string overload_text(const Json& record) {
+  std::string text = record["layer"].get<std::string>() + ":";
+  int64_t rank = 0;
+  for (const double overload : numbers_of(record, "rank_overload")) {
+    text += fmt::format(" {}={:.2f}", rank++, overload);
   }
   return text + "\n";
 }
@@ -92,19 +101,22 @@ std::string expert_text(const ExpertRecords& records) {
   std::vector<std::vector<std::string>> rows{{"MoE layer", "experts", "load min", "mean", "max",
                                               "load CV", "load entropy", "router entropy", "dead",
                                               "dropped"}};
-  std::string shares;
+  std::string shares, overloads;
   for (const std::string& layer : records.layers) {
     const Json record = Json::parse(layer);
-    rows.push_back({record["layer"].get<std::string>(), std::to_string(loads_of(record).size()),
-                    number_text(record, "load_min", 1), number_text(record, "load_mean", 1),
-                    number_text(record, "load_max", 1), number_text(record, "load_cv", 3),
-                    number_text(record, "load_entropy", 3),
-                    number_text(record, "router_entropy", 3),
-                    number_text(record, "dead_experts", 0), number_text(record, "dropped", 4)});
+    rows.push_back(
+        {record["layer"].get<std::string>(), std::to_string(numbers_of(record, "load").size()),
+         number_text(record, "load_min", 1), number_text(record, "load_mean", 1),
+         number_text(record, "load_max", 1), number_text(record, "load_cv", 3),
+         number_text(record, "load_entropy", 3), number_text(record, "router_entropy", 3),
+         number_text(record, "dead_experts", 0), number_text(record, "dropped", 4)});
     shares += shares_text(record);
+    overloads += overload_text(record);
   }
-  return fmt::format("{}, step {}\n{}\nshare of the choices, by expert\n{}", records.file,
-                     records.step, text_table(rows), shares);
+  return fmt::format(
+      "{}, step {}\n{}\nshare of the choices, by expert\n{}"
+      "\nload over the ranks' mean, by expert rank\n{}",
+      records.file, records.step, text_table(rows), shares, overloads);
 }
 
 }  // namespace shoal

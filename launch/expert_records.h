@@ -19,7 +19,8 @@ ExpertRecords read_expert_records(const std::string& checkpoint_path, int64_t st
 
 /// One JSON object, without line end.
 std::string expert_json(const ExpertRecords& records);
-/// A table of the layers, and the share of the choices each expert got.
+/// A table of the layers, the share of the choices each expert got, and how far the load of each
+/// expert rank is from their mean.
 std::string expert_text(const ExpertRecords& records);
 
 }  // namespace shoal

@@ -120,7 +120,7 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
 
   MoeOutput output;
   output.y_BRD = y_TD.reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
-  output.stats = {path_, routing.num_units(), {}, layer_sums(routing, assignments)};
+  output.stats = {path_, bank_->placement(), {}, layer_sums(routing, assignments)};
   if (step.training && !losses_.empty()) {
     output.auxiliary_loss = balance(routing, context, output.stats);
   }

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-// U units  L balance losses
+// U units  E expert ranks  L balance losses
 namespace shoal {
 namespace {
 
@@ -42,6 +42,20 @@ void set_load(MoeReport& report) {
   report.dead_units = std::count(load.begin(), load.end(), 0);
 }
 
+std::vector<double> rank_overload(const std::vector<int64_t>& load_U,
+                                  const UnitPlacement& placement) {
+  std::vector<double> load_E(static_cast<size_t>(placement.num_ranks()));
+  for (int64_t unit = 0; unit < placement.num_units(); ++unit) {
+    const auto load = static_cast<double>(load_U[static_cast<size_t>(unit)]);
+    load_E[static_cast<size_t>(placement.rank_of_unit(unit))] += load;
+  }
+  const double total = std::accumulate(load_E.begin(), load_E.end(), 0.0);
+  for (double& load : load_E) {
+    load = total == 0 ? 0.0 : load * static_cast<double>(load_E.size()) / total;
+  }
+  return load_E;
+}
+
 }  // namespace
 
 void MoeStats::add(const MoeStats& other) {
@@ -52,20 +66,19 @@ void MoeStats::add(const MoeStats& other) {
 
 MoeReport report(const MoeStats& stats) {
   const torch::Tensor host = stats.sums.to(torch::kCPU).contiguous();
-  TORCH_CHECK(
-      host.numel() == stats.num_units + kFixed + static_cast<int64_t>(stats.loss_names.size()),
-      stats.layer, ": ", host.numel(), " sums for ", stats.num_units, " units");
+  const int64_t num_units = stats.placement.num_units();
+  TORCH_CHECK(host.numel() == num_units + kFixed + static_cast<int64_t>(stats.loss_names.size()),
+              stats.layer, ": ", host.numel(), " sums for ", num_units, " units");
   const double* sums = host.const_data_ptr<double>();
-  const double* fixed = sums + stats.num_units;
+  const double* fixed = sums + num_units;
   MoeReport result;
   result.layer = stats.layer;
-  for (int64_t u = 0; u < stats.num_units; ++u) {
-    result.load_U.push_back(std::llround(sums[u]));
-  }
+  for (int64_t u = 0; u < num_units; ++u) result.load_U.push_back(std::llround(sums[u]));
   set_load(result);
+  result.rank_overload_E = rank_overload(result.load_U, stats.placement);
   result.tokens = std::llround(fixed[kTokens]);
   const double tokens = std::max(fixed[kTokens], 1.0);
-  const double most_entropy = std::log(static_cast<double>(std::max<int64_t>(2, stats.num_units)));
+  const double most_entropy = std::log(static_cast<double>(std::max<int64_t>(2, num_units)));
   result.router_entropy = fixed[kEntropy] / tokens / most_entropy;
   result.dropped = fixed[kChoices] > 0 ? 1.0 - fixed[kKept] / fixed[kChoices] : 0.0;
   for (size_t i = 0; i < stats.loss_names.size(); ++i) {

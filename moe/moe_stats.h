@@ -6,14 +6,16 @@
 #include <string>
 #include <vector>
 
-// U units  L balance losses
+#include "moe/unit_placement.h"
+
+// U units  E expert ranks  L balance losses
 namespace shoal {
 
 /// What a MoE layer did on this rank: raw sums, so that sums over micro-steps and ranks mean
 /// something. A fixed number of values, whatever the model's size.
 struct MoeStats {
   std::string layer;  ///< path of the layer
-  int64_t num_units = 0;
+  UnitPlacement placement = UnitPlacement::contiguous(0, 1);
   std::vector<std::string> loss_names;  ///< [L]
   /// float64 [U + 4 + L]: choices per unit before capacity, masked tokens left out; tokens;
   /// choices; choices that survived; entropy of the clean router scores, in nats, summed over
@@ -36,6 +38,7 @@ struct MoeReport {
   int64_t dead_units = 0;                            ///< units no token chose
   double dropped = 0;  ///< share of choices that were not sent, [0, 1]
   int64_t tokens = 0;
+  std::vector<double> rank_overload_E;  ///< choices of a rank's units over the mean of the ranks
   std::vector<std::pair<std::string, double>> losses;  ///< undivided, mean over tokens
 };
 

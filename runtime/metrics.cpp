@@ -103,6 +103,11 @@ MetricsRecord& MetricsRecord::add(const std::string& key, std::vector<int64_t> v
   return *this;
 }
 
+MetricsRecord& MetricsRecord::add(const std::string& key, std::vector<double> values) {
+  entries_.emplace_back(key, std::move(values));
+  return *this;
+}
+
 MetricsRecord& MetricsRecord::add_exact(const std::string& key, double value) {
   return add(key, value).add(key + "_hex", hex_float(without_sign_if_nan(value)));
 }

@@ -129,7 +129,7 @@ TEST_F(CheckpointCommands, InspectShowsTheExpertsOfTheCheckpointsStep) {
   write_file(run_.file("experts.jsonl"),
              R"({"step":5,"layer":"blocks.0","load":[1,1]})"
              "\n"
-             R"({"step":9,"layer":"blocks.0","load":[3,1],"load_cv":0.5,"dead_experts":0})"
+             R"({"step":9,"layer":"blocks.0","load":[3,1],"load_cv":0.5,"rank_overload":[1.5,0.5]})"
              "\n"
              R"({"step":9,"layer":"blocks.2","load":[0,8],"load_cv":1.0,"dead_experts":1})"
              "\n"
@@ -137,7 +137,8 @@ TEST_F(CheckpointCommands, InspectShowsTheExpertsOfTheCheckpointsStep) {
              "\n");
   inspect({.path = run_.path(), .experts = true}, out_);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("step 9"), HasSubstr("blocks.0: 0=75.0% 1=25.0%"),
-                                HasSubstr("blocks.2: 0=0.0% 1=100.0%"), HasSubstr("0.500")));
+                                HasSubstr("blocks.2: 0=0.0% 1=100.0%"), HasSubstr("0.500"),
+                                HasSubstr("blocks.0: 0=1.50 1=0.50")));
   out_.str("");
   write_file(run_.file("experts.jsonl"), read_file(run_.file("experts.jsonl")) + "{\"step\":");
   inspect({.path = path + "/.", .json = true, .experts = true}, out_);

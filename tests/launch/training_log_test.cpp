@@ -75,7 +75,8 @@ nlohmann::ordered_json expected_record(const MoeReport& layer, int64_t step) {
                                 {"load_entropy", layer.load_entropy},
                                 {"router_entropy", layer.router_entropy},
                                 {"dead_experts", layer.dead_units},
-                                {"dropped", layer.dropped}};
+                                {"dropped", layer.dropped},
+                                {"rank_overload", layer.rank_overload_E}};
   for (const auto& [name, value] : layer.losses) record["loss_" + name] = value;
   return record;
 }
@@ -103,6 +104,7 @@ TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
     training_log.step(outcome, report, session);
   }
   EXPECT_GT(expected[0]["dropped"], 0.0);
+  EXPECT_EQ(expected[0]["rank_overload"], std::vector<double>{1.0});
   EXPECT_TRUE(expected[0].contains("loss_importance"));
   EXPECT_TRUE(expected[1].contains("loss_load"));
   std::istringstream lines(read_file(folder.file("experts.jsonl")));

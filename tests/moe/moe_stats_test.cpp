@@ -9,7 +9,14 @@ namespace {
 
 MoeStats stats_of(const std::vector<double>& sums, int64_t num_units,
                   std::vector<std::string> losses = {}) {
-  return {"blocks.1.moe_c", num_units, std::move(losses), torch::tensor(sums, torch::kFloat64)};
+  return {"blocks.1.moe_c", UnitPlacement::contiguous(num_units, 1), std::move(losses),
+          torch::tensor(sums, torch::kFloat64)};
+}
+
+/// Of units with these loads, placed so.
+std::vector<double> rank_overload(std::vector<double> load_U, const UnitPlacement& placement) {
+  load_U.insert(load_U.end(), {1, 1, 1, 0});
+  return report({"layer", placement, {}, torch::tensor(load_U, torch::kFloat64)}).rank_overload_E;
 }
 
 TEST(MoeStats, ReportsLoadEntropyDeadUnitsAndDrops) {
@@ -53,6 +60,17 @@ TEST(MoeStats, OneUnitIsNoReasonToDivideByZero) {
   const MoeReport result = report(stats_of({4, 4, 4, 4, 0}, 1));
   EXPECT_EQ(result.load_entropy, 0.0);
   EXPECT_EQ(result.router_entropy, 0.0);
+}
+
+TEST(MoeStats, OverloadOfARankIsItsLoadOverTheMeanOfTheRanks) {
+  // Three units on the first rank, two on the second: 9 and 3 choices, 6 in the mean.
+  EXPECT_EQ(rank_overload({6, 2, 1, 0, 3}, UnitPlacement::contiguous(5, 2)),
+            (std::vector<double>{1.5, 0.5}));
+  // The same loads, not in order of rank: 2 + 3 and 6 + 1 + 0, and a rank without units.
+  EXPECT_EQ(rank_overload({6, 2, 1, 0, 3}, UnitPlacement({1, 0, 1, 1, 0}, 3)),
+            (std::vector<double>{1.25, 1.75, 0.0}));
+  EXPECT_EQ(rank_overload({4, 1}, UnitPlacement::contiguous(2, 1)), std::vector<double>{1.0});
+  EXPECT_EQ(rank_overload({0, 0}, UnitPlacement::contiguous(2, 2)), (std::vector<double>{0, 0}));
 }
 
 TEST(MoeStats, AddsTheSumsOfMicroSteps) {
