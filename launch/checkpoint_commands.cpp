@@ -121,7 +121,7 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
   ExitCode code = ExitCode::kOk;
   for (const std::string& path : checkpoints_at(arguments.path)) {
     try {
-      rows.push_back(describe(path, parse_manifest(read_manifest_text(path), path)));
+      rows.push_back(describe(path, CheckpointReader(path).manifest()));
     } catch (const CheckpointError& error) {
       const bool is_given = path.size() <= arguments.path.size();  // it holds none to list
       if (is_given && !arguments.json) throw;
@@ -137,7 +137,7 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
                      "tensors", "files", "bytes");
   for (const Json& row : rows) {
     if (row.contains("error")) {
-      out << "  unreadable: " << row["error"].get<std::string>() << "\n";
+      out << "  damaged: " << row["error"].get<std::string>() << "\n";
       continue;
     }
     const std::string score =

@@ -19,7 +19,8 @@ struct CheckpointArguments {
 
 /// `shoal ckpt verify PATH`: checks every byte. Exit 0 or 20.
 ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out);
-/// `shoal ckpt ls PATH`: the checkpoints of a run, or the one at PATH, with step, score and size.
+/// `shoal ckpt ls PATH`: the checkpoints of a run, or the one at PATH, with step, score and size;
+/// of those that lack a file or have one of a wrong size, what is wrong (exit 20). Reads no data.
 ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out);
 /// `shoal ckpt diff PATH OTHER`: which tensors and values differ. Exit 0 also if some do; the JSON
 /// says `equal`.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -53,7 +54,7 @@ TEST_F(CheckpointCommands, VerifyTellsARottenCheckpoint) {
   EXPECT_THAT(json()["error"].get<std::string>(), HasSubstr(shard_name(0, 2)));
 }
 
-TEST_F(CheckpointCommands, ListNamesAllOfARunAlsoTheUnreadable) {
+TEST_F(CheckpointCommands, ListNamesAllOfARunAlsoTheDamaged) {
   save(10, 0.5);
   write_file(save(20) + "/" + kManifestName, "{}");
   save(30);
@@ -66,7 +67,26 @@ TEST_F(CheckpointCommands, ListNamesAllOfARunAlsoTheUnreadable) {
   EXPECT_EQ(rows[2]["files"], 2);
   out_.str("");
   EXPECT_EQ(checkpoint_list({.path = run_.path()}, out_), ExitCode::kCheckpoint);
-  EXPECT_THAT(out_.str(), AllOf(HasSubstr("0.5000"), HasSubstr("unreadable"), HasSubstr("step-")));
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("0.5000"), HasSubstr("damaged"), HasSubstr("step-")));
+}
+
+TEST_F(CheckpointCommands, ListTellsOfShardsThatAreCutOrMissing) {
+  const std::string cut = save(10) + "/" + shard_name(0, 2);
+  const std::string missing = save(20) + "/" + shard_name(1, 2);
+  rot(save(30));  // of the right size: only `verify` reads the data
+  const std::string bytes = read_file(cut);
+  write_file(cut, bytes.substr(0, bytes.size() - 1));
+  std::filesystem::remove(missing);
+  EXPECT_EQ(checkpoint_list({.path = run_.path(), .json = true}, out_), ExitCode::kCheckpoint);
+  const nlohmann::json rows = json()["checkpoints"];
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_THAT(rows[0]["error"].get<std::string>(),
+              AllOf(HasSubstr(cut), HasSubstr(std::to_string(bytes.size() - 1) + " bytes")));
+  EXPECT_THAT(rows[1]["error"].get<std::string>(), HasSubstr(missing + "' is missing"));
+  EXPECT_EQ(rows[2]["step"], 30);
+  out_.str("");
+  EXPECT_EQ(checkpoint_list({.path = run_.path()}, out_), ExitCode::kCheckpoint);
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("damaged: '" + cut), HasSubstr("damaged: '" + missing)));
 }
 
 TEST_F(CheckpointCommands, ListOfOnesThatCanAllBeReadIsOk) {
