@@ -99,11 +99,18 @@ void Trainer::report_skipped(const StepOutcome& outcome) {
                         outcome.step, outcome.bad_tensor));
   if (session_.nonfinite_in_row() < recipe_.train.max_nonfinite_steps) return;
   if (writer_.in_flight()) commit_save(false);
+  // The weights are still those of this step, and steps are exact: none saved since can go on.
+  const int64_t last_applied = session_.steps_done() - session_.nonfinite_in_row();
   throw Error(ExitCode::kNumeric,
               fmt::format("{} steps in a row had gradients that are not finite, the last of {}",
                           session_.nonfinite_in_row(), outcome.bad_tensor),
-              "resume from an earlier checkpoint with a lower optimizer.lr, or set "
-              "train.clip_norm; train.max_nonfinite_steps allows more");
+              last_applied == 0
+                  ? std::string("no step has changed a weight yet: look at model.init_from and the "
+                                "data")
+                  : fmt::format("lower optimizer.lr or set train.clip_norm, and start anew or "
+                                "resume from a checkpoint before step {} (move later ones away, "
+                                "they lead here again); train.max_nonfinite_steps allows more",
+                                last_applied));
 }
 
 void Trainer::evaluate_now() {
