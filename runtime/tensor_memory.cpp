@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
+#include <list>
 #include <map>
 #include <mutex>
 
@@ -71,14 +72,15 @@ class RecyclingAllocator : public c10::Allocator {
   void* take_kept(size_t bytes) {
     if (bytes < kLeastKept) return nullptr;
     const std::lock_guard lock(mutex_);
-    const auto fitting = kept_.lower_bound(bytes);
-    if (fitting == kept_.end() || fitting->first > bytes + bytes / 4) return nullptr;
-    const auto found = std::prev(kept_.upper_bound(fitting->first));  // the last freed of that size
-    const auto [size, block] = *found;
-    kept_.erase(found);
-    memory_.cached_bytes -= static_cast<int64_t>(size);
+    const auto fitting = by_size_.lower_bound(bytes);
+    if (fitting == by_size_.end() || fitting->first > bytes + bytes / 4) return nullptr;
+    const auto found = std::prev(by_size_.upper_bound(fitting->first));  // the last of that size
+    const Kept block = *found->second;
+    kept_.erase(found->second);
+    by_size_.erase(found);
+    memory_.cached_bytes -= static_cast<int64_t>(block.bytes);
     ++memory_.reused;
-    count_used(size);
+    count_used(block.bytes);
     return block.data;
   }
 
@@ -93,7 +95,7 @@ class RecyclingAllocator : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     memory_.used_bytes -= static_cast<int64_t>(bytes);
     if (bytes < kLeastKept) return false;
-    kept_.emplace(bytes, Kept{data, ++clock_});
+    by_size_.emplace(bytes, kept_.insert(kept_.end(), {data, bytes}));
     memory_.cached_bytes += static_cast<int64_t>(bytes);
     release_longest_kept(memory_.peak_bytes);
     return true;
@@ -107,24 +109,23 @@ class RecyclingAllocator : public c10::Allocator {
   /// Under the lock: gives blocks back to the system until at most `limit` bytes are kept.
   void release_longest_kept(int64_t limit) {
     while (memory_.cached_bytes > limit) {
-      const auto longest = std::min_element(
-          kept_.begin(), kept_.end(),
-          [](const auto& a, const auto& b) { return a.second.since < b.second.since; });
-      memory_.cached_bytes -= static_cast<int64_t>(longest->first);
-      c10::free_cpu(static_cast<char*>(longest->second.data) - sizeof(Header));
-      kept_.erase(longest);
+      const Kept longest = kept_.front();
+      memory_.cached_bytes -= static_cast<int64_t>(longest.bytes);
+      c10::free_cpu(static_cast<char*>(longest.data) - sizeof(Header));
+      by_size_.erase(by_size_.lower_bound(longest.bytes));  // the first of its size
+      kept_.pop_front();
     }
   }
 
   /// A block that no tensor holds.
   struct Kept {
     void* data;
-    uint64_t since;
+    size_t bytes;
   };
 
   std::mutex mutex_;
-  std::multimap<size_t, Kept> kept_;  // by size
-  uint64_t clock_ = 0;
+  std::list<Kept> kept_;                                      // the longest kept first
+  std::multimap<size_t, std::list<Kept>::iterator> by_size_;  // those of a size in the same order
   TensorMemory memory_;
 };
 
