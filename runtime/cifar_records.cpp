@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/error.h"
+#include "runtime/file_system.h"
 
 namespace shoal {
 namespace {
@@ -48,17 +49,24 @@ std::string contents_of(const fs::path& folder) {
   return text;
 }
 
-/// Names the first part of the path that is missing and what lies beside it.
-std::string describe_missing(const std::string& path) {
+/// Names the first part of the path that is missing and what lies beside it, or the link that leads
+/// nowhere.
+DataError missing_file(const std::string& path, CifarLayout layout) {
   fs::path missing = fs::absolute(path).lexically_normal();
   std::error_code ignored;
   while (missing.has_parent_path() && missing != missing.parent_path() &&
          !fs::exists(missing.parent_path(), ignored)) {
     missing = missing.parent_path();
   }
+  if (const std::optional<std::string> target = link_target(missing.string())) {
+    return DataError(
+        path + ": '" + missing.string() + "' is a link to '" + *target + "' and leads nowhere",
+        "put the data back there, or mend the link");
+  }
   const fs::path parent = missing.parent_path();
-  return path + ": no '" + missing.filename().string() + "' in " + parent.string() + ", " +
-         contents_of(parent);
+  return DataError(path + ": no '" + missing.filename().string() + "' in " + parent.string() +
+                       ", " + contents_of(parent),
+                   download_hint(layout));
 }
 
 struct OpenFile {
@@ -70,9 +78,7 @@ OpenFile open_regular(const std::string& path, CifarLayout layout) {
   // Without O_NONBLOCK, opening a pipe would wait for a writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) {
-      throw DataError(describe_missing(path), download_hint(layout));
-    }
+    if (errno == ENOENT || errno == ENOTDIR) throw missing_file(path, layout);
     throw DataError(path + ": cannot be opened: " + std::strerror(errno));
   }
   struct stat status {};

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -162,6 +163,13 @@ void require_free_bytes(FileSystem& files, const std::string& path, int64_t need
   throw StorageError(fmt::format("{}: '{}' has too little space ({} bytes needed, {} free)", what,
                                  path, needed, free),
                      "free some space on this disk, or choose another with run.root=…");
+}
+
+std::optional<std::string> link_target(const std::string& path) {
+  std::error_code no_link;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, no_link);
+  if (no_link) return std::nullopt;
+  return target.string();
 }
 
 std::string parent_path(const std::string& path) {

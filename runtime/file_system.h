@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -82,6 +83,9 @@ void replace_file(FileSystem& files, const std::string& path, std::string_view b
 /// Throws unless at least `needed` bytes are free below `path`; `what` begins the message.
 void require_free_bytes(FileSystem& files, const std::string& path, int64_t needed,
                         const std::string& what);
+
+/// Where the link at `path` leads, as it stands there; nothing if `path` is no link.
+std::optional<std::string> link_target(const std::string& path);
 
 /// The folder that holds `path`; "." for a bare name.
 std::string parent_path(const std::string& path);

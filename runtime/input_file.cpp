@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/error.h"
+#include "runtime/file_system.h"
 
 namespace shoal {
 namespace {
@@ -77,9 +78,14 @@ void InputFile::stream(uint64_t begin, uint64_t end,
 
 InputFolder::InputFolder(std::string path) : path_(std::move(path)) {
   folder_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder_ < 0) {
-    throw CheckpointError(fmt::format("folder '{}': {}", path_, system_text(errno)));
+  if (folder_ >= 0) return;
+  const int error = errno;
+  const std::optional<std::string> target = link_target(path_);
+  if (error == ENOENT && target) {
+    throw CheckpointError(fmt::format("'{}' is a link to '{}' and leads nowhere", path_, *target),
+                          "put the checkpoint back there, or mend the link");
   }
+  throw CheckpointError(fmt::format("folder '{}': {}", path_, system_text(error)));
 }
 
 InputFolder::InputFolder(InputFolder&& other) noexcept
@@ -116,11 +122,12 @@ InputFile InputFolder::open(const std::string& name) const {
   }
   // Without O_NONBLOCK a named pipe would hold the program up for ever.
   const int file = ::openat(folder_, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) {
-    throw CheckpointError(
-        fmt::format("'{}': {}", path,
-                    errno == ELOOP ? "is a link; links are not followed" : system_text(errno)));
+  if (file < 0 && errno == ELOOP) {
+    throw CheckpointError(fmt::format("'{}' is a link to '{}'; links are not followed", path,
+                                      link_target(path).value_or("?")),
+                          "put a copy of that file in its place");
   }
+  if (file < 0) throw CheckpointError(fmt::format("'{}': {}", path, system_text(errno)));
   struct stat info {};
   const int stat_result = ::fstat(file, &info);
   InputFile opened(file, path, static_cast<uint64_t>(info.st_size));

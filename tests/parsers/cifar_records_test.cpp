@@ -179,6 +179,16 @@ TEST_F(CifarRecords, SaysWhenTheFolderIsEmpty) {
   EXPECT_THAT(refusal_of_file((folder_ / "a.bin").string(), kTen), HasSubstr("which is empty"));
 }
 
+TEST_F(CifarRecords, NamesALinkThatLeadsNowhereAndItsTarget) {
+  const std::string file = (folder_ / "a.bin").string(), parent = (folder_ / "cifar").string();
+  fs::create_symlink("gone.bin", file);
+  EXPECT_THAT(refusal_of_file(file, kTen),
+              HasSubstr("'" + file + "' is a link to 'gone.bin' and leads nowhere | put the data"));
+  fs::create_symlink("/gone/cifar", parent);
+  EXPECT_THAT(refusal_of_file(parent + "/a.bin", kTen),
+              HasSubstr(parent + "/a.bin: '" + parent + "' is a link to '/gone/cifar' and leads"));
+}
+
 TEST_F(CifarRecords, RefusesFoldersPipesAndFilesUsedAsFolders) {
   EXPECT_THAT(refusal_of_file(folder_.string(), kTen), HasSubstr("is not a regular file"));
   const std::string pipe = (folder_ / "pipe").string();

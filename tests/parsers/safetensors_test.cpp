@@ -180,6 +180,13 @@ TEST(InputFolder, RefusesLinksPipesFoldersAndPaths) {
     EXPECT_THROW(folder.open(name), CheckpointError) << name;
   }
   EXPECT_THROW(folder.open("plain").read(0, 2), CheckpointError);
+  std::filesystem::create_symlink("gone", scratch.file("dangling"));
+  try {
+    InputFolder(scratch.file("dangling"));
+    ADD_FAILURE() << "opened a link that leads nowhere";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("dangling' is a link to 'gone' and leads nowhere"));
+  }
   EXPECT_THROW(folder.open("plain").read(~uint64_t{0}, 2), CheckpointError);
 }
 
