@@ -30,12 +30,23 @@ expect() {
 
 digest() { "$program" ckpt digest "$1"; }
 
-# A process of shoal among the descendants of process $1.
-a_rank_of() {
+# The processes of shoal among the descendants of process $1.
+ranks_of() {
   local child
   for child in $(pgrep -P "$1"); do
-    [ "$(cat "/proc/$child/comm" 2>/dev/null)" != "$(basename "$program")" ] || { echo "$child"; return; }
-    a_rank_of "$child" && return
+    if [ "$(cat "/proc/$child/comm" 2>/dev/null)" = "$(basename "$program")" ]; then
+      echo "$child"
+    else
+      ranks_of "$child"
+    fi
   done
-  return 1
+}
+a_rank_of() { ranks_of "$1" | sed -n 1p; }
+
+# wait_until WHAT COMMAND...: until the command succeeds, while process $job lives.
+wait_until() {
+  until "${@:2}"; do
+    kill -0 "$job" 2>/dev/null || fail "training ended before $1: $(cat job.txt)"
+    sleep 0.05
+  done
 }

@@ -9,12 +9,6 @@ with_full_disk() {
     FAULT_PATH=/shard- SHOAL_PROGRAM="$program" "$@"
 }
 steps() { find run/ckpt -maxdepth 1 -name 'step-*' 2>/dev/null | sed 's/.*step-0*//' | sort -n; }
-wait_until() { # what for, command…
-  until "${@:2}"; do
-    kill -0 "$job" 2>/dev/null || fail "training ended before $1: $(cat job.txt)"
-    sleep 0.05
-  done
-}
 has_checkpoint() { [ -n "$(steps)" ]; }
 was_warned() { grep -q 'was not saved' job.txt; }
 has_saved_again() { [ "$(steps | tail -n 1)" -gt "$lost" ]; }
