@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# launch/run: ranks share out the cores; more ranks than cores, root and bad numbers are handled.
+# launch/run: ranks share out the cores; more ranks than cores, root, bad numbers and signals are
+# handled.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 unset OMP_NUM_THREADS
@@ -43,3 +44,41 @@ done
 SHOAL_PROGRAM=$PWD/absent
 ! run train || fail "an absent program was accepted"
 [ "$(count 'Build it: launch/quickstart')" -eq 1 ] || fail "absent program: message"
+
+# A first signal asks the ranks to save and end; a second one ends them, even if they do not listen.
+cat >patient <<'END'
+#!/usr/bin/env bash
+trap "$ON_USR1" USR1
+echo up
+while :; do sleep 0.05; done
+END
+chmod +x patient
+export SHOAL_PROGRAM=$PWD/patient ON_USR1
+start() {
+  "$root/launch/run" -n 2 train >output 2>&1 &
+  job=$!
+  until [ "$(count '^up$')" -eq 2 ]; do
+    kill -0 "$job" 2>/dev/null || fail "ended before it was signalled"
+    sleep 0.05
+  done
+}
+for signal in TERM HUP USR1; do
+  ON_USR1='exit 75'
+  start
+  kill -"$signal" "$job"
+  status=0
+  wait "$job" || status=$?
+  [ "$status" -eq 75 ] || fail "after SIG$signal the ranks end with 75, got $status"
+  [ "$(count 'signalled: the ranks save and end')" -eq 1 ] || fail "SIG$signal: message"
+done
+ON_USR1=:
+start
+kill -TERM "$job"
+sleep 0.7
+kill -0 "$job" 2>/dev/null || fail "one signal ended ranks that do not listen"
+kill -TERM "$job"
+began=$SECONDS
+status=0
+wait "$job" || status=$?
+[ "$status" -ne 0 ] || fail "a job that was ended must not end with 0"
+[ $((SECONDS - began)) -le 5 ] || fail "ending the ranks took $((SECONDS - began)) s"
