@@ -10,6 +10,7 @@
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_reader.h"
 #include "runtime/metrics.h"
+#include "runtime/suggest.h"
 
 namespace shoal {
 namespace {
@@ -99,14 +100,16 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
     path = resolve_checkpoint(arguments.path, arguments.best);
     const CheckpointReader reader(path);
     reader.verify_data();
-    Json json = describe(path, reader.manifest());
+    const Manifest& manifest = reader.manifest();
+    Json json = describe(path, manifest);
     if (arguments.json) {
       json["valid"] = true;
       print(out, json);
     } else {
-      out << fmt::format("{}: valid: step {}, {} tensors, {} bytes in {} files\n", path,
-                         reader.manifest().step, reader.manifest().tensors.size(),
-                         reader.manifest().total_bytes(), reader.manifest().files.size());
+      out << fmt::format("{}: valid: step {}, {}, {} bytes in {}\n", path, manifest.step,
+                         counted(static_cast<int64_t>(manifest.tensors.size()), "tensor"),
+                         manifest.total_bytes(),
+                         counted(static_cast<int64_t>(manifest.files.size()), "file"));
     }
     return ExitCode::kOk;
   } catch (const CheckpointError& error) {

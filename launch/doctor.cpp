@@ -16,6 +16,7 @@
 
 #include "runtime/build_info.h"
 #include "runtime/device.h"
+#include "runtime/suggest.h"
 
 namespace shoal {
 namespace {
@@ -178,8 +179,9 @@ Finding ring(Communicator& world) {
     latency_s = std::max(latency_s, small);
     transfer_s = std::max(transfer_s, large);
   }
-  finding.text = fmt::format("{} ranks; slowest trip {:.1f} us, {:.2f} GB/s", world.size(),
-                             latency_s * 1e6, kLargeBytes / transfer_s * 1e-9);
+  finding.text =
+      fmt::format("{}; slowest trip {:.1f} us, {:.2f} GB/s", counted(world.size(), "rank"),
+                  latency_s * 1e6, kLargeBytes / transfer_s * 1e-9);
   if (!bad_ranks.empty()) {
     finding.verdict = Verdict::kFail;
     finding.code = ExitCode::kInternal;

@@ -8,6 +8,7 @@
 #include "launch/tensor_summary.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_reader.h"
+#include "runtime/suggest.h"
 
 namespace shoal {
 namespace {
@@ -87,7 +88,7 @@ void print_tensors(const Json& rows, std::ostream& out) {
         "{:>11.4g} {:>11.4g} {:>11.4g} {:>12}  {:<5} {} {}{}\n", row["min"].get<double>(),
         row["max"].get<double>(), row["norm"].get<double>(), row["bytes"].get<uint64_t>(),
         row["dtype"].get<std::string>(), row["name"].get<std::string>(), row["shape"].dump(),
-        bad > 0 ? fmt::format("  {} numbers are not finite", bad) : "");
+        bad > 0 ? fmt::format("  {} not finite", counted(bad, "number")) : "");
   }
 }
 
@@ -126,8 +127,9 @@ void print_differences(const Json& rows, std::ostream& out) {
     if (row.contains("difference")) {
       out << fmt::format("{}: {}\n", name, row["difference"].get<std::string>());
     } else {
-      out << fmt::format("{}: {} numbers differ, by at most {:.4g}; |a - b| / |a| = {:.4g}\n", name,
-                         row["different"].get<int64_t>(), row["max_abs"].get<double>(),
+      out << fmt::format("{}: {} apart, by at most {:.4g}; |a - b| / |a| = {:.4g}\n", name,
+                         counted(row["different"].get<int64_t>(), "number"),
+                         row["max_abs"].get<double>(),
                          row["norm_ratio"].is_number() ? row["norm_ratio"].get<double>() : NAN);
     }
   }

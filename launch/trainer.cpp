@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/suggest.h"
+
 namespace shoal {
 namespace {
 
@@ -102,8 +104,8 @@ void Trainer::report_skipped(const StepOutcome& outcome) {
   // The weights are still those of this step, and steps are exact: none saved since can go on.
   const int64_t last_applied = session_.steps_done() - session_.nonfinite_in_row();
   throw Error(ExitCode::kNumeric,
-              fmt::format("{} steps in a row had gradients that are not finite, the last of {}",
-                          session_.nonfinite_in_row(), outcome.bad_tensor),
+              fmt::format("{} in a row had gradients that are not finite, the last of {}",
+                          counted(session_.nonfinite_in_row(), "step"), outcome.bad_tensor),
               last_applied == 0
                   ? std::string("no step has changed a weight yet: look at model.init_from and the "
                                 "data")

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/error.h"
+#include "runtime/suggest.h"
 
 namespace shoal {
 namespace {
@@ -138,9 +139,9 @@ void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {
   write(files_->metrics, record);
   write(files_->table, record);
   console_.print(fmt::format(
-      "step {}  evaluation: loss {:.4f}  top-1 {:.2f}%  top-5 {:.2f}%  ({} samples, {})", step,
+      "step {}  evaluation: loss {:.4f}  top-1 {:.2f}%  top-5 {:.2f}%  ({}, {})", step,
       without_sign_if_nan(evaluation.loss), 100 * evaluation.top1, 100 * evaluation.top5,
-      evaluation.samples, human_seconds(evaluation.seconds)));
+      counted(evaluation.samples, "sample"), human_seconds(evaluation.seconds)));
 }
 
 }  // namespace shoal

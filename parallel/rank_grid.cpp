@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/error.h"
+#include "runtime/suggest.h"
 
 namespace shoal {
 namespace {
@@ -26,8 +27,8 @@ void check_divides(int64_t world, int64_t expert_ranks) {
                  std::to_string(world % expert_ranks) + ")";
   }
   throw ConfigError("parallel.expert_ranks: " + std::to_string(expert_ranks) +
-                        " does not divide the world of " + std::to_string(world) + " ranks" +
-                        arithmetic + "; valid: " + divisors_of(world),
+                        " does not divide the world of " + counted(world, "rank") + arithmetic +
+                        "; valid: " + divisors_of(world),
                     ExitCode::kTopology);
 }
 

@@ -6,6 +6,7 @@
 
 #include "runtime/error.h"
 #include "runtime/stream.h"
+#include "runtime/suggest.h"
 
 namespace shoal {
 namespace {
@@ -17,8 +18,9 @@ const std::vector<double>& pick(const std::optional<std::vector<double>>& set,
                                 const char* key) {
   const std::vector<double>& values = set ? *set : source;
   if (static_cast<int64_t>(values.size()) == channels) return values;
-  throw ConfigError(std::string("data.normalise.") + key + ": " + std::to_string(values.size()) +
-                    " values for images of " + std::to_string(channels) + " channels");
+  throw ConfigError(std::string("data.normalise.") + key + ": " +
+                    counted(static_cast<int64_t>(values.size()), "value") + " for images of " +
+                    counted(channels, "channel"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 
 /// "; did you mean 'X'?" for the nearest candidate, "" without one.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
+/// "1 rank", "2 ranks".
+std::string counted(int64_t number, std::string_view noun);
 
 /// "a, b, c".
 std::string join_words(const std::vector<std::string>& words, std::string_view separator = ", ");

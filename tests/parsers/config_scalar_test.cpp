@@ -128,6 +128,12 @@ TEST(Utf8, IsCheckedByteByByte) {
   EXPECT_EQ(find_invalid_utf8("\xff\xfe"), 0);
 }
 
+TEST(Wording, HasASingular) {
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(2, "rank"), "2 ranks");
+}
+
 TEST(Suggestion, CountsSwapsAsOne) {
   EXPECT_EQ(edit_distance("batch", "batch"), 0);
   EXPECT_EQ(edit_distance("bacth", "batch"), 1);
