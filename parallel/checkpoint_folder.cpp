@@ -93,6 +93,8 @@ std::optional<CheckpointReader> open_newest_valid(const std::string& folder, con
       CheckpointReader reader(folder + "/" + step_folder(steps.back()));
       reader.verify_data();
       return reader;
+    } catch (const NewerFormatError&) {
+      throw;
     } catch (const CheckpointError& error) {
       warn(fmt::format("passing over a checkpoint that is not valid: {}", error.what()));
     }

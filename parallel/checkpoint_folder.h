@@ -26,7 +26,8 @@ bool is_checkpoint_entry(const std::string& name, bool is_folder);
 std::vector<int64_t> list_checkpoints(const std::string& folder);
 
 /// The newest checkpoint in `folder` of which every byte is right. Tells of each it passes over.
-/// Nothing if none was committed; throws CheckpointError if all are corrupt.
+/// Nothing if none was committed; throws CheckpointError if all are corrupt, NewerFormatError
+/// rather than passing over what a newer Shoal wrote.
 std::optional<CheckpointReader> open_newest_valid(const std::string& folder, const Warn& warn);
 
 /// The checkpoint of the largest score in `folder`, the earliest of equals; nothing if none has

@@ -57,6 +57,7 @@ LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Commu
   const StateList list = list_state(state);
   const std::vector<std::string> everywhere = names_everywhere(list, world);
   const std::string text = on_rank_zero(world, [&] { return read_manifest_text(path); });
+  refuse_newer_format(text, path + "/" + kManifestName);
   LoadedCheckpoint loaded{path, {}};
   on_every_rank(world, [&] {
     CheckpointReader reader(path, text);
@@ -79,6 +80,8 @@ std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful&
   for (int64_t step = 0; steps >> step; is_any = true) {
     try {
       return load_checkpoint(folder + "/" + step_folder(step), state, world);
+    } catch (const NewerFormatError&) {
+      throw;  // by every rank: all look at the same text
     } catch (const CheckpointError& error) {
       if (world.rank() != 0) continue;
       warn(fmt::format("passing over a checkpoint that is not valid: {}", error.what()));
@@ -96,6 +99,8 @@ std::optional<Manifest> read_newest_manifest(const std::string& folder, Communic
     for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
       try {
         return checked_manifest_text(folder + "/" + step_folder(*step));
+      } catch (const NewerFormatError&) {
+        throw;
       } catch (const CheckpointError&) {
         // load_newest passes over it too, and says so.
         if (!newest_error) newest_error = std::current_exception();

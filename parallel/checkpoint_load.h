@@ -31,7 +31,7 @@ LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Commu
 
 /// Loads the newest valid checkpoint of `folder` (`<run>/ckpt`) and says through `warn`, on rank 0,
 /// which corrupt ones it passed over. Nothing if none was committed. Collective; throws as above,
-/// CheckpointError only if none is valid.
+/// CheckpointError only if none is valid or a newer Shoal wrote one that would be passed over.
 std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful& state,
                                             Communicator& world, const Warn& warn);
 
@@ -41,7 +41,8 @@ Manifest read_manifest(const std::string& path, Communicator& world);
 
 /// The manifest of the newest checkpoint of `folder` whose manifest can be read; for comparing
 /// recipes before a model is built. Nothing if there is no checkpoint. Collective. Throws the
-/// newest one's CheckpointError if none can be read: a run must not start anew over checkpoints.
+/// newest one's CheckpointError if none can be read, since a run must not start anew over
+/// checkpoints, and that of one by a newer Shoal rather than passing over it.
 std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world);
 
 }  // namespace shoal

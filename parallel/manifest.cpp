@@ -246,9 +246,11 @@ void read_format(ManifestCursor& cursor, const std::string& path) {
   const int64_t format = cursor.integer();
   if (format == kManifestFormat) return;
   if (format < kManifestFormat) cursor.fail(fmt::format("there is no format {}", format));
-  throw CheckpointError(fmt::format("'{}': written by format {}, this build reads ≤ {}", path,
-                                    format, kManifestFormat),
-                        "read it with the newer Shoal that wrote it");
+  throw NewerFormatError(
+      fmt::format("'{}': written by format {}, this build reads ≤ {}", path, format,
+                  kManifestFormat),
+      "a newer Shoal wrote it: update, or name an older checkpoint; to resume from an older one, "
+      "move this one away");
 }
 
 void read_head(ManifestCursor& cursor, Manifest& manifest) {
@@ -303,6 +305,17 @@ std::string emit_manifest(const Manifest& manifest) {
   std::string text;
   emit_without_crc(manifest, [&](std::string_view piece) { text += piece; });
   return text + emit_crc(text);
+}
+
+void refuse_newer_format(std::string_view text, const std::string& path) {
+  try {
+    ManifestCursor cursor(text, path);
+    read_format(cursor, path);
+  } catch (const NewerFormatError&) {
+    throw;
+  } catch (const CheckpointError&) {
+    // No manifest at all, or one of ours that is broken: whoever parses it says so.
+  }
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& path) {

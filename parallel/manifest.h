@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/error.h"
 #include "runtime/safetensors.h"
 
 namespace shoal {
@@ -64,9 +65,19 @@ struct Manifest {
 /// bug and throws Error (exit 70).
 std::string emit_manifest(const Manifest& manifest);
 
+/// A checkpoint of a later format than this build reads. It is not broken: whoever passes over it
+/// loses what a newer Shoal has done.
+class NewerFormatError : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
+
+/// Throws NewerFormatError if the text begins as a manifest of a later format.
+void refuse_newer_format(std::string_view text, const std::string& path);
+
 /// Reads a text that may be hostile; accepts the canonical form only, byte for byte. Takes at most
 /// 64 MiB beside a text of kLargestManifest bytes.
-/// Throws CheckpointError, beginning with `'path': `; an unknown format is named with its number.
+/// Throws CheckpointError, beginning with `'path': `; NewerFormatError as above.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 
 /// "shard-00000-of-00002.safetensors".

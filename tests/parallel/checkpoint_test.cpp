@@ -267,6 +267,28 @@ TEST_F(CheckpointRanks, FallsBackToTheNewestValidOneOnAllRanks) {
   });
 }
 
+TEST_F(CheckpointRanks, DoesNotPassOverWhatANewerShoalWrote) {
+  save(2, 2, 10);
+  const std::string manifest = save(2, 2, 20) + "/" + kManifestName;
+  std::string text = read_file(manifest);
+  text.replace(text.find("_checkpoint\":1"), 14, "_checkpoint\":3");
+  write_file(manifest, text);
+  run_ranks(2, [&](Communicator& world) {
+    ToyState state(world.rank(), 2, 0);
+    const auto expect_refusal = [&](const std::function<void()>& work) {
+      try {
+        work();
+        ADD_FAILURE() << "a checkpoint of a newer format was passed over";
+      } catch (const CheckpointError& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr(manifest), HasSubstr("format 3")));
+        EXPECT_THAT(error.hint(), HasSubstr("older checkpoint"));
+      }
+    };
+    expect_refusal([&] { load_newest(ckpt_, state, world, [](const std::string&) {}); });
+    expect_refusal([&] { read_newest_manifest(ckpt_, world); });
+  });
+}
+
 TEST_F(CheckpointRanks, RemovesOldCheckpointsButNotTheResumeSource) {
   save(2, 2, 10);
   run_ranks(2, [&](Communicator& world) {

@@ -89,6 +89,18 @@ TEST_F(CheckpointFolder, FallsBackToTheNewestValidOne) {
   }
 }
 
+TEST_F(CheckpointFolder, DoesNotPassOverWhatANewerShoalWrote) {
+  save(10);
+  save(20);
+  const std::string manifest = ckpt_ + "/step-00000020/" + kManifestName;
+  std::string text = read_file(manifest);
+  text.replace(text.find("_checkpoint\":1"), 14, "_checkpoint\":3");
+  write_file(manifest, text);
+  EXPECT_THROW(newest(), NewerFormatError);
+  save(30);
+  EXPECT_EQ(newest(), 30);
+}
+
 TEST_F(CheckpointFolder, ResolvesRunsAndFoldersAndTheBest) {
   save(10, 0.7);
   save(20, 0.9);

@@ -121,6 +121,10 @@ TEST(Manifest, NamesANewerFormat) {
   EXPECT_THAT(error_of(changed("_checkpoint\":1", "_checkpoint\":3")),
               HasSubstr("written by format 3, this build reads ≤ 1"));
   EXPECT_THAT(error_of(changed("_checkpoint\":1", "_checkpoint\":0")), HasSubstr("no format 0"));
+  EXPECT_THROW(refuse_newer_format("{\"shoal_checkpoint\":3,\nanything", "m"), NewerFormatError);
+  for (const char* text : {"{\"shoal_checkpoint\":1,", "{\"shoal_checkpoint\":0,", "", "{}"}) {
+    EXPECT_NO_THROW(refuse_newer_format(text, "m")) << text;
+  }
 }
 
 TEST(Manifest, RefusesWhatNoWriterWrites) {
