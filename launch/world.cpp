@@ -63,11 +63,26 @@ LaunchInfo read_launch_info(const Environment& environment) {
     const int64_t nodes = integer(environment, "SLURM_STEP_NUM_NODES").value_or(1);
     info.local_size = std::max<int64_t>(1, info.world / std::max<int64_t>(1, nodes));
     info.bound = environment("SLURM_CPUS_PER_TASK") != nullptr;
+    return info;
+  }
+  // MPICH, Intel MPI and their kin. A world of one needs no launcher.
+  const auto rank = integer(environment, "PMI_RANK");
+  const auto size = integer(environment, "PMI_SIZE");
+  if (size.value_or(1) > 1 || (rank && !size)) {
+    info.is_foreign = true;
+    info.world = size.value_or(1);
+    info.rank = rank.value_or(0);
   }
   return info;
 }
 
 std::unique_ptr<Communicator> make_world(const LaunchInfo& launch) {
+  if (launch.is_foreign) {
+    throw Error(ExitCode::kTopology,
+                "started by the launcher of another MPI than Open MPI (PMI_RANK or PMI_SIZE is "
+                "set): each process would train alone",
+                "start with Open MPI's mpirun (`shoal doctor` names it) or with srun");
+  }
   if (launch.launcher.empty()) return make_self_communicator();
   std::unique_ptr<Communicator> world = make_mpi_communicator();
   if (launch.world > 1 && world->size() == 1) {

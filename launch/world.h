@@ -17,21 +17,22 @@ using Environment = std::function<const char*(const char*)>;
 std::function<std::optional<std::string>(const std::string&)> recipe_environment(
     const Environment& environment);
 
-/// What the launcher (mpirun, srun) says about this process.
+/// What the launcher (Open MPI's mpirun, srun) says about this process.
 struct LaunchInfo {
   std::string launcher;  ///< "mpirun", "srun", or empty for a process that runs alone
   int64_t world = 1;
   int64_t rank = 0;
   int64_t local_rank = 0;
   int64_t local_size = 1;
-  bool bound = false;  ///< the launcher gave this process CPUs of its own
+  bool bound = false;       ///< the launcher gave this process CPUs of its own
+  bool is_foreign = false;  ///< a launcher of another MPI, whose ranks cannot find each other
 };
 
 LaunchInfo read_launch_info(const Environment& environment);
 
 /// The communicator of all ranks: MPI under a launcher, else a process of its own, which never
 /// initialises MPI. Throws Error (exit 11) if the launcher started N > 1 processes that MPI
-/// takes for N worlds of one, with the likely reasons.
+/// takes for N worlds of one, with the likely reasons, or is foreign.
 std::unique_ptr<Communicator> make_world(const LaunchInfo& launch);
 
 /// Threads for this rank: `wanted`, else the CPUs this process may use, shared among the local
