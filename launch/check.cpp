@@ -4,6 +4,7 @@
 
 #include "launch/checks.h"
 #include "launch/commands.h"
+#include "runtime/suggest.h"
 
 namespace shoal {
 namespace {
@@ -15,44 +16,39 @@ std::string grouped(int64_t number) {
   return digits;
 }
 
-void print_text(const LoadedRecipe& loaded, const ModelCounts& counts, int64_t world,
-                std::ostream& out) {
-  const Recipe& recipe = loaded.options;
+void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) {
+  const Recipe& recipe = checked.loaded.options;
+  const ModelCounts& counts = checked.counts;
   const TrainOptions& train = recipe.train;
   out << fmt::format("model       {}, {} parameters ({} without head, {} active per token)\n",
                      recipe.model.backbone.name(), grouped(counts.parameters),
                      grouped(counts.parameters_headless), grouped(counts.active_parameters));
   for (const MoeStageInfo& stage : counts.stages) {
-    out << fmt::format("            {}: {} units, {} per token\n", stage.name, stage.num_units,
-                       stage.units_per_token);
+    out << fmt::format("            {}: {}, {} per token\n", stage.name,
+                       counted(stage.num_units, "unit"), stage.units_per_token);
   }
-  out << fmt::format("ranks       {} = {} expert ranks x {} replicas\n", world,
-                     recipe.parallel.expert_ranks, world / recipe.parallel.expert_ranks);
-  out << fmt::format("step        {} samples in {} micro-steps of {} routing groups of {}\n",
-                     train.batch, train.accumulate, train.batch / train.accumulate / train.group,
+  out << fmt::format("ranks       {} = {} x {}\n", world,
+                     counted(recipe.parallel.expert_ranks, "expert rank"),
+                     counted(world / recipe.parallel.expert_ranks, "replica"));
+  out << fmt::format("step        {} in {} of {} of {}\n", counted(train.batch, "sample"),
+                     counted(train.accumulate, "micro-step"),
+                     counted(train.batch / train.accumulate / train.group, "routing group"),
                      train.group);
   out << fmt::format("training    {} with {}, schedule {}\n", to_text(train.duration),
                      recipe.optimizer.name(), recipe.schedule.name());
-  for (const std::string& note : recipe_notes(loaded)) out << "note        " << note << "\n";
+  for (const std::string& note : recipe_notes(checked.loaded)) {
+    out << "note        " << note << "\n";
+  }
   out << "good\n";
 }
 
 }  // namespace
 
 ExitCode check(const CheckArguments& arguments, std::ostream& out) {
-  const LoadedRecipe loaded =
-      config::load_options<Recipe>(arguments.source, config::UnsetVariable::kKeep);
-  const int64_t world = arguments.world.value_or(loaded.options.parallel.expert_ranks);
-  check_training(loaded);
-  ModelCounts counts;
-  try {
-    check_model(loaded);
-    counts = count_parameters(loaded.options);
-  } catch (const Error&) {
-    check_topology(loaded, {}, world);  // the model's own rules may hide this one
-    throw;
-  }
-  check_topology(loaded, counts.stages, world);
+  const CheckedRecipe checked =
+      check_recipe(arguments.source, config::UnsetVariable::kKeep, arguments.world);
+  const ModelCounts& counts = checked.counts;
+  const int64_t world = arguments.world.value_or(checked.loaded.options.parallel.expert_ranks);
   if (arguments.json) {
     out << nlohmann::ordered_json{{"parameters", counts.parameters},
                                   {"parameters_headless", counts.parameters_headless},
@@ -60,7 +56,7 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
                                   {"world", world}}
         << "\n";
   } else {
-    print_text(loaded, counts, world, out);
+    print_text(checked, world, out);
   }
   return ExitCode::kOk;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "launch/session.h"
 #include "runtime/config_writer.h"
@@ -50,33 +51,21 @@ void collect_global_scopes(const config::Node& node, const std::string& path,
   }
 }
 
-void check_durations(const Recipe& recipe, Problems& problems) {
-  // The true length of an epoch needs the data; whether a duration can be counted does not.
-  StepScale scale{.samples_per_epoch = recipe.train.batch, .samples_per_step = recipe.train.batch};
-  const auto count = [&](const char* path, const std::optional<Duration>& duration) {
-    if (!duration || duration->is_time()) return int64_t{1};
-    try {
-      return to_steps(*duration, scale);
-    } catch (const ConfigError& error) {
-      problems.add(path, error.what());
-      return int64_t{1};
-    }
-  };
-  scale.total_steps = count("train.duration", recipe.train.duration);
-  count("train.log_every", recipe.train.log_every);
-  count("evaluate.every", recipe.evaluate.every);
-  count("checkpoint.every", recipe.checkpoint.every);
+/// Runs a rule; what it throws, lines of `PATH: what`, is added.
+template <class Rule>
+void apply(const Rule& rule, Problems& problems) {
   try {
-    Registry<Schedule>::create(recipe.schedule, scale);
+    rule();
   } catch (const ConfigError& error) {
-    problems.add("schedule", error.what());
+    for (const std::string& line : error.lines()) {
+      const size_t colon = line.find(": ");
+      const bool has_path = colon != std::string::npos;
+      problems.add(has_path ? line.substr(0, colon) : "", has_path ? line.substr(colon + 2) : line);
+    }
   }
 }
 
-}  // namespace
-
-ModelCounts count_parameters(const Recipe& recipe) {
-  const BuiltModel model = build_model(recipe, nullptr, torch::kMeta);
+ModelCounts count(const BuiltModel& model) {
   ModelCounts counts;
   counts.stages = model.backbone->moe_stages();
   for (const Parameter& parameter : model.parameters) {
@@ -87,27 +76,89 @@ ModelCounts count_parameters(const Recipe& recipe) {
   return counts;
 }
 
-void check_topology(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>& stages,
-                    int64_t world) {
-  const ParallelOptions& parallel = loaded.options.parallel;
+BuiltModel build_on_meta(const Recipe& recipe) {
+  return build_model(recipe, nullptr, torch::kMeta);
+}
+
+/// Nothing if the model cannot be built. `found`: by reading.
+std::optional<ModelCounts> check_model(const Recipe& recipe, const config::Diagnostics& found,
+                                       Problems& problems) {
+  std::optional<ModelCounts> counts;
+  // train.precision is read too, but no rule hangs on it.
+  for (const char* section : {"data", "model", "task"}) {
+    if (found.has_mistake_in(section)) return counts;
+  }
+  const auto rule = [&] {
+    const BuiltModel model = build_on_meta(recipe);
+    counts = count(model);
+    if (!found.has_mistake_in("optimizer")) {
+      Registry<Optimizer>::create(recipe.optimizer, model.parameters);
+    }
+  };
+  apply(rule, problems);
+  return counts;
+}
+
+void check_durations(const Recipe& recipe, const config::Diagnostics& found, Problems& problems) {
+  if (found.has_mistake_in("data")) return;
+  // Whether a duration can be counted does not hang on how long an epoch is. One that could not be
+  // read keeps its default, which can.
+  StepScale scale{.samples_per_epoch = 1, .samples_per_step = 1};
+  const auto count_steps = [&](const char* path, const std::optional<Duration>& duration) {
+    if (!duration || duration->is_time()) return int64_t{1};
+    try {
+      return to_steps(*duration, scale);
+    } catch (const ConfigError& error) {
+      problems.add(path, error.what());
+      return int64_t{1};
+    }
+  };
+  scale.total_steps = count_steps("train.duration", recipe.train.duration);
+  count_steps("train.log_every", recipe.train.log_every);
+  count_steps("evaluate.every", recipe.evaluate.every);
+  count_steps("checkpoint.every", recipe.checkpoint.every);
+  try {
+    Registry<Schedule>::create(recipe.schedule, scale);
+  } catch (const ConfigError& error) {
+    problems.add("schedule", error.what());
+  }
+}
+
+void check_data(const LoadedRecipe& loaded, const config::Diagnostics& found,
+                config::Diagnostics& diagnostics) {
+  if (found.has_mistake_in("data")) return;
+  config::LocatedProblems problems(loaded.document.root, "", diagnostics);
+  config::LocatedProblems source_problems(loaded.document.root, "data", diagnostics);
+  const auto rule = [&] {
+    const std::shared_ptr<DataSource> source = make_source(loaded.options);
+    source->check_training(source_problems);
+    resolve_stats(loaded.options.data.normalise, source->channel_stats(),
+                  source->image_shape().channels);
+  };
+  apply(rule, problems);
+}
+
+/// `stages`: null if they are not known, since the model has mistakes.
+void check_ranks(const ParallelOptions& parallel, const std::vector<MoeStageInfo>* stages,
+                 int64_t world, Problems& problems) {
   const int64_t ranks = parallel.expert_ranks;
-  config::Diagnostics diagnostics;
-  config::LocatedProblems problems(loaded.document.root, "parallel", diagnostics);
   std::map<int64_t, std::vector<std::string>> stages_of_count;
   int64_t common = 0;  // divisor of all unit counts that must divide
-  for (const MoeStageInfo& stage : stages) {
-    if (parallel.uneven) break;
-    stages_of_count[stage.num_units].push_back(stage.name);
-    common = std::gcd(common, stage.num_units);
+  if (stages && !parallel.uneven) {
+    for (const MoeStageInfo& stage : *stages) {
+      stages_of_count[stage.num_units].push_back(stage.name);
+      common = std::gcd(common, stage.num_units);
+    }
   }
-  const std::string choices = fmt::format("valid expert_ranks for {} ranks: {}", world,
-                                          join_words(divisors(std::gcd(common, world))));
+  const std::string choices = (stages ? "valid expert_ranks for " + counted(world, "rank")
+                                      : "divisors of " + std::to_string(world)) +
+                              ": " + join_words(divisors(std::gcd(common, world)));
   if (world % ranks != 0) {
     const int64_t above = (world / ranks + 1) * ranks;
     const std::string counts =
         world > ranks ? fmt::format("{} or {}", above - ranks, above) : std::to_string(ranks);
     const std::string other_worlds =
-        common % ranks == 0 ? fmt::format("; or start {} ranks", counts) : "";
+        stages && common % ranks == 0 ? fmt::format("; or start {} ranks", counts) : "";
     problems.add("expert_ranks", fmt::format("world = expert_ranks x replicas, but {}; {}{}",
                                              quotient(world, ranks), choices, other_worlds));
   }
@@ -118,37 +169,41 @@ void check_topology(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>&
                              "parallel.uneven=true",
                              join_words(names), quotient(num_units, ranks), choices));
   }
-  diagnostics.throw_if_any(ExitCode::kTopology);
 }
 
-void check_topology(const LoadedRecipe& loaded, int64_t world) {
-  const BuiltModel model = build_model(loaded.options, nullptr, torch::kMeta);
-  check_topology(loaded, model.backbone->moe_stages(), world);
-}
+}  // namespace
 
-void check_training(const LoadedRecipe& loaded) {
+ModelCounts count_parameters(const Recipe& recipe) { return count(build_on_meta(recipe)); }
+
+CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
+                           std::optional<int64_t> world) {
   config::Diagnostics diagnostics;
+  CheckedRecipe checked{config::read_options<Recipe>(source, unset, diagnostics), {}};
+  const LoadedRecipe& loaded = checked.loaded;
+  // Only what reading found makes a section unfit for further rules, not what they find.
+  const config::Diagnostics found = diagnostics;
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
-  check_durations(loaded.options, problems);
-  config::LocatedProblems data_problems(loaded.document.root, "data", diagnostics);
-  make_source(loaded.options)->check_training(data_problems);
-  diagnostics.throw_if_any();
-}
-
-void check_model(const LoadedRecipe& loaded) {
-  config::Diagnostics diagnostics;
-  config::LocatedProblems problems(loaded.document.root, "", diagnostics);
-  try {
-    const BuiltModel model = build_model(loaded.options, nullptr, torch::kMeta);
-    Registry<Optimizer>::create(loaded.options.optimizer, model.parameters);
-  } catch (const ConfigError& error) {
-    for (const std::string& line : error.lines()) {
-      const size_t colon = line.find(": ");
-      if (colon == std::string::npos) throw;
-      problems.add(line.substr(0, colon), line.substr(colon + 2));
-    }
+  std::optional<ModelCounts> counts = check_model(loaded.options, found, problems);
+  check_durations(loaded.options, found, problems);
+  check_data(loaded, found, diagnostics);
+  const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;
+  if (!found.has_mistake_in("parallel")) {
+    config::LocatedProblems rank_problems(loaded.document.root, "parallel", diagnostics);
+    const ParallelOptions& parallel = loaded.options.parallel;
+    check_ranks(parallel, counts ? &counts->stages : nullptr, world.value_or(parallel.expert_ranks),
+                rank_problems);
   }
-  diagnostics.throw_if_any();
+  diagnostics.throw_if_any(code);
+  checked.counts = std::move(counts).value();
+  return checked;
+}
+
+void check_topology(const CheckedRecipe& checked, int64_t world) {
+  const LoadedRecipe& loaded = checked.loaded;
+  config::Diagnostics diagnostics;
+  config::LocatedProblems problems(loaded.document.root, "parallel", diagnostics);
+  check_ranks(loaded.options.parallel, &checked.counts.stages, world, problems);
+  diagnostics.throw_if_any(ExitCode::kTopology);
 }
 
 std::vector<std::string> recipe_notes(const LoadedRecipe& loaded) {

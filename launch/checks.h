@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/recipe.h"
 #include "models/backbone.h"
+#include "runtime/recipe_document.h"
 
 namespace shoal {
 
@@ -21,22 +23,25 @@ struct ModelCounts {
 /// Throws ConfigError if the model's options do not fit together.
 ModelCounts count_parameters(const Recipe& recipe);
 
+/// A recipe in which nothing is wrong, as far as can be told before data is opened.
+struct CheckedRecipe {
+  LoadedRecipe loaded;
+  ModelCounts counts;
+};
+
+/// Reads a recipe and holds it against all that can be known without data or allocation: the rules
+/// of its sections, model and optimizer, durations that the data cannot count (tokens of images),
+/// what the data source has against training (the same records in both splits), and check_topology
+/// for `world` ranks, by default parallel.expert_ranks. A rule is left out if a section that it
+/// reads holds a mistake already. Throws one ConfigError with every mistake: exit 11 if only the
+/// topology is at fault, else 10.
+CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
+                           std::optional<int64_t> world);
+
 /// Refuses a world that is not expert_ranks × replicas, and units that do not divide evenly by
 /// expert_ranks without parallel.uneven. Throws ConfigError (exit 11): one line each, at its place
 /// in the recipe, with the arithmetic and the valid choices.
-void check_topology(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>& stages,
-                    int64_t world);
-
-/// The same for the model that the recipe describes.
-void check_topology(const LoadedRecipe& loaded, int64_t world);
-
-/// Refuses what only training asks for: durations that this recipe's data cannot count, as tokens
-/// of images, and records that are both trained on and judged by. Opens no data. Throws
-/// ConfigError.
-void check_training(const LoadedRecipe& loaded);
-
-/// Builds model and optimizer without allocating them. Throws ConfigError, each line located.
-void check_model(const LoadedRecipe& loaded);
+void check_topology(const CheckedRecipe& checked, int64_t world);
 
 /// What is allowed but worth knowing; one line each.
 std::vector<std::string> recipe_notes(const LoadedRecipe& loaded);

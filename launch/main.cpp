@@ -17,6 +17,7 @@
 #include "launch/failure.h"
 #include "launch/train.h"
 #include "launch/world.h"
+#include "parallel/signals.h"
 #include "runtime/build_info.h"
 #include "runtime/suggest.h"
 
@@ -298,7 +299,9 @@ ExitCode report(const std::exception_ptr& error) {
   constexpr std::chrono::seconds kPatience{5};
   const int64_t rank = read_launch_info(variable).rank;
   const Failure failure = describe_failure(error, rank);
-  if (rank != 0 && wait_for_end_of_job(kPatience)) return failure.code;
+  // A signal that came before was the launcher's: rank 0 has spoken and left.
+  const bool is_ended = StopSignals::caught() != 0;
+  if (rank != 0 && (is_ended || wait_for_end_of_job(kPatience))) return failure.code;
   std::cerr << failure.text << std::endl;
   return failure.code;
 }

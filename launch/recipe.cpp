@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "runtime/suggest.h"
+
 namespace shoal {
 namespace {
 
@@ -23,25 +25,24 @@ bool stays_below(const std::filesystem::path& path) {
 
 }  // namespace
 
-void Recipe::validate(Problems& problems) const {
-  if (!stays_below(run.name)) {
-    problems.add("run.name", "'" + run.name +
-                                 "' does not name a folder below run.root; leave out "
-                                 "'.', '..' and slashes at either end, and put other places into "
-                                 "run.root");
-  }
-  const int64_t micro_batch = train.batch / train.accumulate;
-  if (train.batch % train.accumulate != 0) {
-    problems.add("train.batch", text(train.batch) + " samples cannot be cut into " +
-                                    text(train.accumulate) +
-                                    " equal micro-steps (train.accumulate); try " +
-                                    neighbours(train.batch, train.accumulate * train.group));
-  } else if (micro_batch % train.group != 0) {
-    problems.add("train.batch", "batch / accumulate = " + text(train.batch) + " / " +
-                                    text(train.accumulate) + " = " + text(micro_batch) +
-                                    " samples are not whole routing groups of " +
-                                    text(train.group) + " (train.group); try batch " +
-                                    neighbours(train.batch, train.accumulate * train.group));
+void RunOptions::validate(Problems& problems) const {
+  if (stays_below(name)) return;
+  problems.add("name", "'" + name +
+                           "' does not name a folder below run.root; leave out '.', '..' and "
+                           "slashes at either end, and put other places into run.root");
+}
+
+void TrainOptions::validate(Problems& problems) const {
+  const int64_t micro_batch = batch / accumulate;
+  const std::string advice = "try batch " + neighbours(batch, accumulate * group);
+  if (batch % accumulate != 0) {
+    problems.add("batch", counted(batch, "sample") + " cannot be cut into " + text(accumulate) +
+                              " equal micro-steps (train.accumulate); " + advice);
+  } else if (micro_batch % group != 0) {
+    problems.add("batch", "batch / accumulate = " + text(batch) + " / " + text(accumulate) + " = " +
+                              counted(micro_batch, "sample") + (micro_batch == 1 ? " is" : " are") +
+                              " not whole routing groups of " + text(group) + " (train.group); " +
+                              advice);
   }
 }
 

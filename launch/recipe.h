@@ -71,6 +71,8 @@ struct RunOptions {
               "stop in order, counted from the start of the process", unset_word("never"),
               accepts(DurationUnit::kStep, DurationUnit::kSecond))};
   }
+  /// The name stays below the root.
+  void validate(Problems& problems) const;
 };
 
 /// `model`: the backbone with its keys, and where weights come from.
@@ -116,6 +118,8 @@ struct TrainOptions {
               "steps in a row with non-finite gradients after which training ends (exit 30)",
               at_least(1))};
   }
+  /// batch / accumulate is a multiple of group.
+  void validate(Problems& problems) const;
 };
 
 /// `evaluate`: how often the validation split is run through.
@@ -183,8 +187,6 @@ struct Recipe {
                       field("checkpoint", &Recipe::checkpoint, "when to save, and what stays"),
                       field("parallel", &Recipe::parallel, "how the ranks are used")};
   }
-  /// batch / accumulate is a multiple of group; run.name stays below run.root.
-  void validate(Problems& problems) const;
 };
 
 using LoadedRecipe = config::Loaded<Recipe>;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <memory>
 #include <utility>
 
 #include "launch/checks.h"
@@ -14,6 +15,7 @@
 #include "launch/run_records.h"
 #include "launch/trainer.h"
 #include "parallel/agreement.h"
+#include "parallel/signals.h"
 #include "runtime/build_info.h"
 #include "runtime/config_writer.h"
 #include "runtime/sha256.h"
@@ -47,16 +49,16 @@ TrainingResult run_logged(Trainer& trainer, Log& log, int64_t rank) {
 }
 
 ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launch,
-                        const LoadedRecipe& loaded, std::unique_ptr<Communicator> world) {
-  const Recipe& recipe = loaded.options;
+                        const CheckedRecipe& checked, std::unique_ptr<const StopSignals> signals,
+                        std::unique_ptr<Communicator> world) {
+  const Recipe& recipe = checked.loaded.options;
   require_agreement(*world, facts_of(recipe));
-  check_topology(loaded, world->size());
+  check_topology(checked, world->size());
   const DeviceChoice device = choose_device(recipe.run.device, launch);
   RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks);
   const std::shared_ptr<DataSource> source = make_source(recipe);
   const std::unique_ptr<SampleSet> train_data = source->open(Split::kTrain);
   const std::unique_ptr<SampleSet> valid_data = source->open(Split::kValid);
-  const StopSignals signals;
   Session session(recipe, *train_data, grid);
   // What the recipe or its weights refuse is refused before a folder is made or overwritten.
   std::string weights;
@@ -80,7 +82,7 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
   warn_of_substitutes("data.train", *train_data, log);
   warn_of_substitutes("data.valid", *valid_data, log);
-  Trainer trainer({recipe, session, *valid_data, folder, console, log, signals},
+  Trainer trainer({recipe, session, *valid_data, folder, console, log, *signals},
                   std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, log, grid.world->rank());
   console.finish();
@@ -95,16 +97,19 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
 }  // namespace
 
 ExitCode train(const TrainArguments& arguments, const Environment& environment) {
+  // Before all else: a signal while a run is prepared stops it in order, at its first step.
+  auto signals = std::make_unique<const StopSignals>();
   const LaunchInfo launch = read_launch_info(environment);
-  const LoadedRecipe loaded = config::load_options<Recipe>(arguments.source);
-  check_training(loaded);
-  check_model(loaded);
-  set_threads(choose_threads(loaded.options.run.threads, launch));
+  const CheckedRecipe checked =
+      check_recipe(arguments.source, config::UnsetVariable::kRefuse, launch.world);
+  set_threads(choose_threads(checked.loaded.options.run.threads, launch));
   recycle_tensor_memory();
   const std::unique_ptr<Communicator> world = make_world(launch);
-  // A copy for the work: what it owns is gone by the time a failure is reported.
+  // A copy for the work: what it owns is gone by the time a failure is reported. So are the signals
+  // noted: the launcher ends the other ranks by one.
   return run_on_ranks(*world, [&] {
-    return train_on_ranks(arguments, launch, loaded, world->split(0, world->rank()));
+    return train_on_ranks(arguments, launch, checked, std::move(signals),
+                          world->split(0, world->rank()));
   });
 }
 

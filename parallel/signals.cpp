@@ -37,6 +37,6 @@ StopSignals::~StopSignals() {
   is_installed = false;
 }
 
-int StopSignals::caught() const { return first_signal; }
+int StopSignals::caught() { return first_signal; }
 
 }  // namespace shoal

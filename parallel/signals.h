@@ -17,8 +17,8 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// The number of the first signal; 0 if none came.
-  int caught() const;
+  /// The number of the first signal since the newest instance was made; 0 if none came.
+  static int caught();
 
  private:
   static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};

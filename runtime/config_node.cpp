@@ -118,6 +118,7 @@ std::string describe(const Node& node) {
 }
 
 void Diagnostics::add(const Position& position, std::string_view path, const std::string& what) {
+  touch(path);
   if (is_full()) {
     ++num_hidden_;
     return;
@@ -127,6 +128,21 @@ void Diagnostics::add(const Position& position, std::string_view path, const std
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';  // one line, no escape codes
   }
   mistakes_.push_back({position, std::move(text)});
+}
+
+void Diagnostics::touch(std::string_view path) {
+  if (touched_.size() >= kMaxShown) path = "";  // a hostile recipe has any number of keys
+  touched_.emplace(path.substr(0, path.find_first_of(".[")));
+}
+
+void Diagnostics::set_sections(const std::vector<std::string>& names) {
+  sections_ = {names.begin(), names.end()};
+}
+
+bool Diagnostics::has_mistake_in(std::string_view section) const {
+  return std::any_of(touched_.begin(), touched_.end(), [&](const std::string& touched) {
+    return touched == section || !sections_.contains(touched);
+  });
 }
 
 std::vector<std::string> Diagnostics::lines() const {

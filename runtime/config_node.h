@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +75,13 @@ class Diagnostics {
   void add(const Position& position, std::string_view path, const std::string& what);
   /// Counts mistakes that are not worth a line.
   void add_hidden(std::size_t count) { num_hidden_ += count; }
+  /// Notes that a value cannot be relied on, because of a mistake that has its line elsewhere.
+  void touch(std::string_view path);
+  /// The top-level keys that a recipe may have.
+  void set_sections(const std::vector<std::string>& names);
+  /// Whether a mistake touches this section: at a path in it, or outside every known section, as
+  /// an unknown top-level key or a broken override; that one touches all.
+  bool has_mistake_in(std::string_view section) const;
   std::size_t size() const { return mistakes_.size(); }
   bool is_full() const { return mistakes_.size() >= kMaxShown; }
   /// One line a mistake in the order of the files, `FILE:LINE:COL: PATH: what`; 100 at most, then a
@@ -89,6 +98,8 @@ class Diagnostics {
     std::string text;
   };
   std::vector<Mistake> mistakes_;
+  std::set<std::string, std::less<>> sections_;
+  std::set<std::string, std::less<>> touched_;  ///< first keys of paths; "" for all sections
   std::size_t num_hidden_ = 0;
 };
 

@@ -102,6 +102,12 @@ class Reader {
     diagnostics_.add(position, path, what);
   }
 
+  /// For a value with a mistake that was noted where it was made.
+  void pass_over(const Place& place) {
+    ++num_mistakes_;
+    diagnostics_.touch(place.path);
+  }
+
   void refuse(const Place& place, const std::string& expected) {
     const Node& node = *place.node;
     note(node.position, place.path, "expected " + expected + ", found " + describe(node));
@@ -153,7 +159,7 @@ class Reader {
     const Node& node = *place.node;
     const std::string noun(set.noun());
     if (node.is_broken) {
-      ++num_mistakes_;
+      pass_over(place);
     } else if (node.has_unset_variable) {
       note(node.position, place.path,
            "needs an environment variable that is not set: " + describe(node));
@@ -201,6 +207,7 @@ class Reader {
 
   void note_unknown(const Section& section, const Entry& entry, const std::string& path) {
     ++num_mistakes_;
+    diagnostics_.touch(join_path(path, entry.key));
     if (unknown_.size() >= Diagnostics::kMaxShown) {
       ++num_unlisted_;
       return;
@@ -247,10 +254,7 @@ class Reader {
   // ---- values
 
   void read_node(const Type& type, void* object, const Place& place, const FieldRules& rules) {
-    if (place.node->is_broken) {
-      ++num_mistakes_;
-      return;
-    }
+    if (place.node->is_broken) return pass_over(place);
     switch (type.kind()) {
       case Kind::kStruct:
       case Kind::kChoice:
@@ -337,6 +341,9 @@ class Reader {
 
 void read_into(const StructType& type, void* options, const Node& root, UnsetVariable unset,
                Diagnostics& diagnostics) {
+  std::vector<std::string> sections;
+  for (const FieldInfo& field : type.fields()) sections.emplace_back(field.name);
+  diagnostics.set_sections(sections);
   Reader reader(root, unset, diagnostics);
   reader.read_section(type, options, {&root, root.position, ""});
   reader.report_unknown(type, options);

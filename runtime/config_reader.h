@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "runtime/config_node.h"
 #include "runtime/config_schema.h"
@@ -21,22 +22,37 @@ enum class UnsetVariable {
 void read_into(const StructType& type, void* options, const Node& root, UnsetVariable unset,
                Diagnostics& diagnostics);
 
-/// What load_options returns: the options, and where each came from.
+/// What reading a recipe returns: the options, and where each came from.
 template <class Options>
 struct Loaded {
   Options options;
   Document document;
 };
 
+/// Reads a document into Options. Mistakes go to `diagnostics`, and what they touch keeps any
+/// value. Throws ConfigError with them only if the document could not be read.
+template <class Options>
+Loaded<Options> read_document(Document document, UnsetVariable unset, Diagnostics& diagnostics) {
+  if (!document.is_readable) diagnostics.throw_if_any();
+  Loaded<Options> loaded{Options{}, std::move(document)};
+  read_into(static_cast<const StructType&>(type_of<Options>()), &loaded.options,
+            loaded.document.root, unset, diagnostics);
+  return loaded;
+}
+
+/// The same from a recipe file and overrides.
+template <class Options>
+Loaded<Options> read_options(const RecipeSource& source, UnsetVariable unset,
+                             Diagnostics& diagnostics) {
+  return read_document<Options>(load_document(source, diagnostics), unset, diagnostics);
+}
+
 /// Reads a recipe file and overrides into Options. Throws ConfigError with all mistakes.
 template <class Options>
 Loaded<Options> load_options(const RecipeSource& source,
                              UnsetVariable unset = UnsetVariable::kRefuse) {
   Diagnostics diagnostics;
-  Loaded<Options> loaded{Options{}, load_document(source, diagnostics)};
-  if (!loaded.document.is_readable) diagnostics.throw_if_any();
-  read_into(static_cast<const StructType&>(type_of<Options>()), &loaded.options,
-            loaded.document.root, unset, diagnostics);
+  Loaded<Options> loaded = read_options<Options>(source, unset, diagnostics);
   diagnostics.throw_if_any();
   return loaded;
 }
@@ -47,10 +63,8 @@ Loaded<Options> load_options_text(const std::string& text, const std::string& na
                                   const RecipeSource& source = {},
                                   UnsetVariable unset = UnsetVariable::kRefuse) {
   Diagnostics diagnostics;
-  Loaded<Options> loaded{Options{}, load_document_text(text, name, source, diagnostics)};
-  if (!loaded.document.is_readable) diagnostics.throw_if_any();
-  read_into(static_cast<const StructType&>(type_of<Options>()), &loaded.options,
-            loaded.document.root, unset, diagnostics);
+  Loaded<Options> loaded = read_document<Options>(
+      load_document_text(text, name, source, diagnostics), unset, diagnostics);
   diagnostics.throw_if_any();
   return loaded;
 }

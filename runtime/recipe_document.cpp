@@ -123,8 +123,11 @@ class FileLoader {
   /// `root` laid over what it includes; nothing if some file cannot be read.
   std::optional<Node> with_includes(Node root, const std::string& path) {
     Node base;
-    bool has_base = false, is_whole = true;
-    for (const Node& include : take_includes(root)) {
+    bool has_base = false;
+    const std::size_t num_before = diagnostics_.size();
+    const std::vector<Node> includes = take_includes(root);
+    bool is_whole = diagnostics_.size() == num_before;
+    for (const Node& include : includes) {
       const fs::path file = (fs::path(path).parent_path() / include.text).lexically_normal();
       std::optional<Node> part = load(file.string(), &include.position);
       if (!part) {

@@ -183,7 +183,7 @@ TEST_F(LookCommands, CheckRefusesBatchesThatAreNotWholeGroups) {
             "whole routing groups of 8 (train.group); try batch 96 or 104");
   EXPECT_EQ(mistake({"train.accumulate=3"}),
             "r.yaml:5:32: train.batch: 64 samples cannot be cut into 3 equal micro-steps "
-            "(train.accumulate); try 48 or 72");
+            "(train.accumulate); try batch 48 or 72");
   EXPECT_EQ(mistake({"train.batch=4"}),
             "command line:1:13: train.batch: batch / accumulate = 4 / 1 = 4 samples are not whole "
             "routing groups of 8 (train.group); try batch 8");

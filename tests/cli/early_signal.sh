@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Signals while a run is prepared. The recipe comes through a pipe, so that preparing lasts until
+# this test writes it.
+source "$(dirname "$0")/common.sh"
+mkfifo recipe.yaml
+
+# Starts training, as $job, and waits until it handles INT.
+start() {
+  "$@" train recipe.yaml run.root=. parallel.expert_ranks=1 train.duration=100000step >job.txt 2>&1 &
+  job=$!
+  local caught=0
+  until [ $((0x$caught & 2)) -ne 0 ]; do
+    kill -0 "$job" 2>/dev/null || fail "training ended before it was signalled: $(cat job.txt)"
+    sleep 0.02
+    caught=$(sed -n 's/^SigCgt:\t*//p' "/proc/$job/status" 2>/dev/null || echo 0)
+  done
+  kill -INT "$job"
+}
+
+# ends_with CODE WHAT
+ends_with() {
+  local code=0
+  wait "$job" || code=$?
+  [ "$code" -eq "$1" ] || fail "$2 ended with $code, wanted $1: $(cat job.txt)"
+}
+
+start "$program"
+cat "$tiny" >recipe.yaml
+ends_with 75 "a signal before the first step"
+[ "$(ls run/ckpt)" = step-00000001 ] || fail "not one step was saved: $(ls run/ckpt)"
+rm -r run
+
+start "$program"
+sleep 0.1
+kill -0 "$job" || fail "the first signal did not wait for the first step"
+kill -INT "$job"
+ends_with 130 "a second signal"
+
+# Failures keep their code. A rank that was told to end does not wait for another word.
+start "$program"
+echo 'train: 3' >recipe.yaml
+ends_with 10 "a bad recipe after a signal"
+grep -q 'expected a mapping' job.txt || fail "the mistake is not told: $(cat job.txt)"
+start env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 "$program"
+began=$(date +%s%N)
+echo 'train: 3' >recipe.yaml
+ends_with 10 "a bad recipe after a signal to rank 1"
+took_ms=$((($(date +%s%N) - began) / 1000000))
+[ "$took_ms" -lt 3000 ] || fail "rank 1 took $took_ms ms to leave"
+[ ! -e run ] || fail "a run that never began left a folder"
