@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "parallel/checkpoint_folder.h"
+#include "parallel/on_rank_zero.h"
 #include "runtime/build_info.h"
 #include "runtime/config_writer.h"
 #include "runtime/file_system.h"
+#include "runtime/suggest.h"
 
 namespace shoal {
 namespace {
@@ -60,6 +62,10 @@ bool is_summarised(const std::string& path, int64_t step) {
   return json.is_object() && json.contains("steps") && json["steps"] == step;
 }
 
+bool was_finished(const TrainingResult& result) {
+  return result.code == ExitCode::kOk && result.first_step == result.last_step;
+}
+
 }  // namespace
 
 void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunOrigin& origin,
@@ -81,17 +87,25 @@ void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunO
 std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
   const RankGrid& grid = session.grid();
   return fmt::format(
-      "{}: {} parameters on this rank, {} ranks = {} expert ranks x {} replicas, {} threads each; "
-      "steps {} to {} of {} samples, into {}",
-      recipe.model.backbone.name(), count_elements(session.parameters()), grid.world->size(),
-      grid.expert->size(), grid.replica->size(), at::get_num_threads(), session.steps_done(),
-      session.total_steps(), recipe.train.batch, folder.path);
+      "{}: {} parameters on this rank, {} = {} x {}, {} each; steps {} to {} of {}, into {}",
+      recipe.model.backbone.name(), count_elements(session.parameters()),
+      counted(grid.world->size(), "rank"), counted(grid.expert->size(), "expert rank"),
+      counted(grid.replica->size(), "replica"), counted(at::get_num_threads(), "thread"),
+      session.steps_done(), session.total_steps(), counted(recipe.train.batch, "sample"),
+      folder.path);
+}
+
+bool lacks_summary(const TrainingResult& result, const RunFolder& folder, Communicator& world) {
+  if (!was_finished(result)) return false;
+  const std::string answer = on_rank_zero(world, [&] {
+    return is_summarised(folder.file("summary.json"), result.last_step) ? "no" : "yes";
+  });
+  return answer == "yes";
 }
 
 std::string write_summary(const RunFolder& folder, const Recipe& recipe,
                           const TrainingResult& result, const Substituted& substituted) {
-  if (result.code == ExitCode::kOk && result.first_step == result.last_step &&
-      is_summarised(folder.file("summary.json"), result.last_step)) {
+  if (was_finished(result) && is_summarised(folder.file("summary.json"), result.last_step)) {
     return fmt::format(
         "\n  the run was finished already, at step {}; to go on, raise train.duration\n  {}\n",
         result.last_step, folder.file("summary.json"));
@@ -106,10 +120,12 @@ std::string write_summary(const RunFolder& folder, const Recipe& recipe,
             {"substituted", {{"train", substituted.train}, {"valid", substituted.valid}}},
             {"checkpoint", checkpoint}};
   std::vector<std::vector<std::string>> rows{{"result", "value"}};
-  rows.push_back(
-      {"steps", fmt::format("{} ({} samples each)", result.last_step, recipe.train.batch)});
-  rows.push_back({"time", fmt::format("{} ({:.0f} img/s)", human_seconds(result.seconds),
-                                      samples_per_second(recipe, result))});
+  rows.push_back({"steps", fmt::format("{} ({} each)", result.last_step,
+                                       counted(recipe.train.batch, "sample"))});
+  if (result.first_step < result.last_step) {
+    rows.push_back({"time", fmt::format("{} ({:.0f} img/s)", human_seconds(result.seconds),
+                                        samples_per_second(recipe, result))});
+  }
   if (result.report) {
     json["loss"] = result.report->loss;
     rows.push_back({"training loss", fmt::format("{:.4f}", result.report->loss)});

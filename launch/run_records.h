@@ -28,6 +28,10 @@ void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunO
 /// Model size, data, ranks and length of the run in a few lines.
 std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder);
 
+/// Whether a run was finished before it was resumed and its folder holds no summary of it.
+/// Collective.
+bool lacks_summary(const TrainingResult& result, const RunFolder& folder, Communicator& world);
+
 /// Samples of a run that others stand in for, because they are corrupt.
 struct Substituted {
   int64_t train = 0, valid = 0;

@@ -8,6 +8,7 @@
 
 #include "launch/checks.h"
 #include "launch/choose_device.h"
+#include "launch/evaluate.h"
 #include "launch/failure.h"
 #include "launch/load_run.h"
 #include "launch/recipe.h"
@@ -84,7 +85,10 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   warn_of_substitutes("data.valid", *valid_data, log);
   Trainer trainer({recipe, session, *valid_data, folder, console, log, *signals},
                   std::move(checkpoints));
-  const TrainingResult result = run_logged(trainer, log, grid.world->rank());
+  TrainingResult result = run_logged(trainer, log, grid.world->rank());
+  if (recipe.evaluate.every && lacks_summary(result, folder, *grid.world)) {
+    result.evaluation = evaluate(session.task(), recipe, *valid_data, grid, session.steps_done());
+  }
   console.finish();
   if (grid.world->rank() == 0) {
     std::cout << write_summary(folder, recipe, result,

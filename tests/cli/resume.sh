@@ -50,3 +50,18 @@ wait "$job" || code=$?
 [ "$code" -eq 75 ] || fail "a signal ended the job with $code, wanted 75: $(cat signalled.txt)"
 train 0 run.name=signalled run.on_existing=resume
 same_as_whole signalled
+
+# A run that ended without its summary gets one when it is resumed, from its weights.
+exact_metrics whole
+cp whole/exact before
+rm whole/summary.json
+train 0 run.name=whole run.on_existing=resume
+exact_metrics whole
+cmp before whole/exact || fail "the metrics of a finished run were touched"
+python3 - <<'END' || fail "the summary is not that of the last evaluation: $(cat whole/summary.json)"
+import json
+logged = [json.loads(line) for line in open("whole/metrics.jsonl") if '"event"' in line][-1]
+summary = json.load(open("whole/summary.json"))
+assert summary["steps"] == 40 and summary["evaluation"]["top1"] == logged["top1"], (summary, logged)
+END
+grep -q 'top-1' output || fail "no table was printed: $(cat output)"

@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "parallel/communicator.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::read_file;
@@ -16,18 +20,22 @@ using testing::ScratchFolder;
 class Summary : public ::testing::Test {
  protected:
   Summary() { recipe_.train.batch = 4; }
-  std::string write(int64_t first_step, int64_t last_step, ExitCode code = ExitCode::kOk) const {
+  std::string write(int64_t first_step, int64_t last_step, ExitCode code = ExitCode::kOk) {
     TrainingResult result;
     result.code = code;
     result.first_step = first_step;
     result.last_step = last_step;
     result.seconds = 2.0;
     if (first_step < last_step) result.evaluation = Evaluation{0.5, 0.75, 1.0, 8};
+    lacked_ = lacks_summary(result, folder_, *world_);
     return write_summary(folder_, recipe_, result, {});
   }
   std::string text() const { return read_file(folder_.file("summary.json")); }
 
+  bool lacked_ = false;  ///< before the last write
+
  private:
+  std::unique_ptr<Communicator> world_ = make_self_communicator();
   ScratchFolder scratch_;
   RunFolder folder_{scratch_.path()};
   Recipe recipe_;
@@ -41,13 +49,17 @@ TEST_F(Summary, OfAFinishedRunStaysWhenNothingIsLeftToTrain) {
   EXPECT_THAT(shown, HasSubstr("finished already, at step 8"));
   EXPECT_THAT(shown, HasSubstr("train.duration"));
   EXPECT_EQ(text(), before);
+  EXPECT_FALSE(lacked_);
 }
 
 TEST_F(Summary, IsWrittenWhenNoneOfTheLastStepIsThere) {
   write(8, 8);
+  EXPECT_TRUE(lacked_);
   EXPECT_THAT(text(), HasSubstr("\"steps\": 8"));
-  write(0, 4);
-  EXPECT_THAT(write(8, 8), Not(HasSubstr("finished already")));
+  EXPECT_THAT(write(0, 4), HasSubstr("time"));
+  EXPECT_FALSE(lacked_);
+  EXPECT_THAT(write(8, 8), AllOf(Not(HasSubstr("finished already")), Not(HasSubstr("time"))));
+  EXPECT_TRUE(lacked_);
   EXPECT_THAT(text(), HasSubstr("\"steps\": 8"));
 }
 
