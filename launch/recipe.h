@@ -28,6 +28,15 @@ struct EnumNames<Precision> {
                                     std::pair{Precision::kFloat64, "float64"}};
 };
 
+/// Which norm of all gradients train.clip_norm limits.
+enum class NormType { kL2, kInf };
+
+template <>
+struct EnumNames<NormType> {
+  static constexpr std::array names{std::pair{NormType::kL2, "l2"},
+                                    std::pair{NormType::kInf, "inf"}};
+};
+
 enum class DeviceKind { kAuto, kCpu, kCuda };
 
 template <>
@@ -95,6 +104,7 @@ struct TrainOptions {
   int64_t group = 8;
   int64_t accumulate = 1;
   double clip_norm = 0.0;
+  NormType clip_norm_type = NormType::kL2;
   Precision precision = Precision::kFloat32;
   Duration log_every = Duration::steps(50);
   int64_t max_nonfinite_steps = 3;
@@ -111,6 +121,8 @@ struct TrainOptions {
         field("accumulate", &TrainOptions::accumulate, "micro-steps of a step", at_least(1)),
         field("clip_norm", &TrainOptions::clip_norm, "largest gradient norm; 0 = no limit",
               at_least(0.0)),
+        field("clip_norm_type", &TrainOptions::clip_norm_type,
+              "l2: of all gradients as one vector; inf: the largest absolute value"),
         field("precision", &TrainOptions::precision, "of weights, activations and state"),
         field("log_every", &TrainOptions::log_every, "steps between lines of metrics", above(0),
               kCountedUnits),

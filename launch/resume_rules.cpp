@@ -28,6 +28,7 @@ constexpr std::array kRules{
     Rule{"train.duration", KeyRole::kFree},
     Rule{"train.log_every", KeyRole::kFree},
     Rule{"train.clip_norm", KeyRole::kWarned},
+    Rule{"train.clip_norm_type", KeyRole::kWarned},
     Rule{"train.max_nonfinite_steps", KeyRole::kWarned},
     Rule{"optimizer.lr", KeyRole::kWarned},
     Rule{"optimizer.weight_decay", KeyRole::kWarned},

@@ -123,10 +123,19 @@ void Session::run_micro_steps(StepOutcome& outcome) {
 
 void Session::update(const StepOutcome& outcome) {
   nonfinite_in_row_ = 0;
-  const double factor = clip_factor(outcome.grad_norm, recipe_.train.clip_norm);
-  if (factor != 1.0) sync_.scale(factor);
+  clip(outcome.grad_norm);
   optimizer_->step(outcome.lr);
   model_.task->after_step(step_);
+}
+
+void Session::clip(double l2_norm) {
+  const TrainOptions& train = recipe_.train;
+  if (train.clip_norm == 0.0) return;
+  const double norm = train.clip_norm_type == NormType::kL2
+                          ? l2_norm
+                          : global_max_norm(sync_.groups(), *grid_.world);
+  const double factor = clip_factor(norm, train.clip_norm);
+  if (factor != 1.0) sync_.scale(factor);
 }
 
 void Session::visit_state(StateVisitor& visitor) {

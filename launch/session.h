@@ -96,6 +96,7 @@ class Session : public Stateful {
  private:
   void run_micro_steps(StepOutcome& outcome);
   void update(const StepOutcome& outcome);
+  void clip(double l2_norm);
 
   const Recipe& recipe_;
   RankGrid& grid_;

@@ -30,6 +30,13 @@ Share share_of(const std::vector<ParameterGroup>& groups) {
   return share;
 }
 
+double agreed(Communicator& world, double value, ReduceOp op) {
+  if (world.size() == 1) return value;
+  const torch::Tensor number = torch::full({1}, value, torch::kDouble);
+  all_reduce(world, number, op);
+  return number.item<double>();
+}
+
 }  // namespace
 
 GradientSurvey survey_gradients(const std::vector<ParameterGroup>& groups) {
@@ -50,9 +57,17 @@ GradientSurvey survey_gradients(const std::vector<ParameterGroup>& groups) {
 }
 
 double global_norm(const GradientSurvey& survey, Communicator& world) {
-  const torch::Tensor square_sum = torch::full({1}, survey.square_sum, torch::kDouble);
-  if (world.size() > 1) all_reduce(world, square_sum);
-  return std::sqrt(square_sum.item<double>());
+  return std::sqrt(agreed(world, survey.square_sum, ReduceOp::kSum));
+}
+
+double global_max_norm(const std::vector<ParameterGroup>& groups, Communicator& world) {
+  double most = 0.0;
+  for (const Parameter& parameter : share_of(groups).parameters) {
+    if (parameter.tensor.numel() == 0) continue;
+    const double value = parameter.tensor.grad().abs().max().item<double>();
+    most = std::max(most, std::isnan(value) ? std::numeric_limits<double>::infinity() : value);
+  }
+  return agreed(world, most, ReduceOp::kMax);
 }
 
 std::string first_nonfinite(const GradientSurvey& survey, Communicator& world) {

@@ -27,6 +27,10 @@ GradientSurvey survey_gradients(const std::vector<ParameterGroup>& groups);
 /// units; the same bits on all ranks.
 double global_norm(const GradientSurvey& survey, Communicator& world);
 
+/// Largest absolute gradient; infinity if some gradient is not finite. Collective over `world`; the
+/// same bits on all ranks.
+double global_max_norm(const std::vector<ParameterGroup>& groups, Communicator& world);
+
 /// The first tensor with a non-finite gradient over all ranks, for the log; empty if there is
 /// none. Collective over `world`.
 std::string first_nonfinite(const GradientSurvey& survey, Communicator& world);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <string>
@@ -107,6 +108,18 @@ TEST(EqualityCases, ClippingActs) {
     // The optimizers leave gradients as they found them.
     EXPECT_NEAR(norm(trace.gradients[0]), kClipNorm, kTolerance * kClipNorm) << name;
   }
+}
+
+TEST(EqualityCases, ClippingByTheLargestValueActs) {
+  const auto largest = [](const TrainingTrace& trace) {
+    double most = 0.0;
+    for (const auto& [name, value] : trace.gradients[0]) {
+      if (value.numel() > 0) most = std::max(most, value.abs().max().item<double>());
+    }
+    return most;
+  };
+  EXPECT_GT(largest(serial({})), kClipMaxNorm);
+  EXPECT_NEAR(largest(serial(clipped_by_largest())), kClipMaxNorm, kTolerance * kClipMaxNorm);
 }
 
 TEST(EqualityCases, AccumulationChangesNothingButRounding) {

@@ -40,6 +40,7 @@ TEST(GradientNormRanks, IsTheSameHoweverExpertsAreSpread) {
       at::cat({(wave({3, 3}, 50) * 2).view({-1}), wave({2}, 60), wave({4}, 0), wave({4}, 1),
                wave({4}, 2), wave({4}, 3), wave({4}, 4), wave({4}, 5)});
   const double norm = flat.norm().item<double>();
+  const double most = flat.abs().max().item<double>();
   struct Layout {
     int64_t world;
     int64_t expert_ranks;
@@ -61,6 +62,7 @@ TEST(GradientNormRanks, IsTheSameHoweverExpertsAreSpread) {
       const auto groups = group_parameters(parameters, grid);
       const auto survey = survey_gradients(groups);
       EXPECT_NEAR(global_norm(survey, *grid.world), norm, 1e-15 * 32 * norm);
+      EXPECT_EQ(global_max_norm(groups, *grid.world), most);
       EXPECT_EQ(first_nonfinite(survey, *grid.world), "");
     });
   }
@@ -79,6 +81,7 @@ TEST(GradientNormRanks, NamesTheFirstNonfiniteTensorWithItsUnit) {
       auto survey = survey_gradients(groups);
       EXPECT_EQ(first_nonfinite(survey, *grid.world), "e.3.w");
       EXPECT_FALSE(std::isfinite(global_norm(survey, *grid.world)));
+      EXPECT_EQ(global_max_norm(groups, *grid.world), kInf);
       // Only one replica of the unit speaks up.
       const bool speaks = grid.expert->rank() == 1 && grid.replica->rank() == 0;
       EXPECT_EQ(survey.nonfinite.empty(), !speaks);
@@ -124,6 +127,7 @@ TEST(GradientNorm, TakesUndefinedGradientsAndOverflowForWhatTheyAre) {
   const Parameter huge = with_gradient(make_parameter("w", {3}), at::full({3}, 1e200, at::kDouble));
   const auto groups = group_parameters({huge}, grid);
   EXPECT_EQ(survey_gradients(groups).nonfinite, "");  // though the sum of squares overflows
+  EXPECT_EQ(global_max_norm(groups, *grid.world), 1e200);
 }
 
 TEST(GradientNorm, ClipFactorOnlyShrinks) {

@@ -108,6 +108,12 @@ inline std::vector<std::string> accumulated(const std::vector<std::string>& more
 inline constexpr const char* kManyExperts = "model.sparse.channel_moe.experts.count=64";
 inline constexpr double kClipNorm = 0.05;
 inline const std::string kClip = fmt::format("train.clip_norm={}", kClipNorm);
+inline constexpr double kClipMaxNorm = 0.005;
+
+/// Overrides: clipping by the largest absolute value.
+inline std::vector<std::string> clipped_by_largest() {
+  return {"train.clip_norm_type=inf", fmt::format("train.clip_norm={}", kClipMaxNorm)};
+}
 
 /// An override for each optimizer, with defaults but for rates.
 inline std::vector<std::pair<std::string, std::string>> equality_optimizers() {
@@ -131,6 +137,7 @@ inline std::vector<EqualityCase> equality_cases() {
       {"GlobalScope", {losses("global")}, {}},
       {"GlobalScopeWithAccumulation", accumulated({losses("global")}), {}},
       {"SequenceScope", {losses("sequence")}, {}},
+      {"ClippingByTheLargestValue", clipped_by_largest(), {}},
       {"ExpertsWithoutTokens", {kManyExperts}, {}}};
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"SparseMlpWith_" + name, {optimizer, kClip}, {}});

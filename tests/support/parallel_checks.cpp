@@ -154,6 +154,7 @@ void counts_each_parameter_once_in_the_norm(std::unique_ptr<Communicator> world)
   }
   const GradientSurvey survey = survey_gradients(groups);
   EXPECT_EQ(global_norm(survey, *grid.world), std::sqrt(1.0 + static_cast<double>(size)));
+  EXPECT_EQ(global_max_norm(groups, *grid.world), 1.0);
 }
 
 void agrees_on_the_control_word(std::unique_ptr<Communicator> world) {
