@@ -3,9 +3,11 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <iterator>
 #include <list>
 #include <map>
@@ -27,6 +29,20 @@ size_t block_bytes(size_t bytes) {
   if (bytes < kLeastKept) return bytes;
   const size_t step = std::bit_floor(bytes) / 8;
   return (bytes + step - 1) / step * step;
+}
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+/// Memory that c10::free_cpu takes back. Throws c10::Error.
+void* make_memory(size_t bytes) {
+  void* memory = nullptr;
+  if (bytes < kHugePage || posix_memalign(&memory, kHugePage, bytes) != 0) {
+    return c10::alloc_cpu(bytes);
+  }
+  // Whole pages only, or the last one would hold more than was asked for. A kernel without huge
+  // pages refuses, and the block is as any other.
+  madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  return memory;
 }
 
 class RecyclingAllocator : public c10::Allocator {
@@ -61,10 +77,10 @@ class RecyclingAllocator : public c10::Allocator {
 
   void* make_block(size_t bytes) {
     try {
-      return c10::alloc_cpu(bytes);
+      return make_memory(bytes);
     } catch (const c10::Error&) {
       release_kept();
-      return c10::alloc_cpu(bytes);
+      return make_memory(bytes);
     }
   }
 

