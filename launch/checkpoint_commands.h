@@ -25,7 +25,8 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
 /// `shoal ckpt diff PATH OTHER`: which tensors and values differ. Exit 0 also if some do; the JSON
 /// says `equal`.
 ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out);
-/// `shoal ckpt digest PATH`: `sha256:…` of the content (DESIGN decision 5).
+/// `shoal ckpt digest PATH`: `sha256:…` of tensors, step and data cursor: equal for equal
+/// content, whatever the run, the world and the recipe were.
 ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out);
 
 struct InspectArguments {

@@ -66,7 +66,7 @@ StepReport reduce(const StepOutcome& outcome, Communicator& world);
 
 /// A recipe in training, without files: all that an optimizer step needs and a checkpoint holds.
 ///
-/// Equal recipes and data give equal results on any rank grid (DESIGN decisions 1-4).
+/// Equal recipes and data give equal results on any rank grid.
 class Session : public Stateful {
  public:
   /// `train_data` must outlive the session. Collective. Throws ConfigError, DataError.

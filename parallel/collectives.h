@@ -8,7 +8,7 @@
 #include "parallel/communicator.h"
 
 /// Collectives as steps of an autograd graph, with their true adjoints. The loss that is
-/// differentiated is the sum of all ranks' losses (DESIGN decision 2).
+/// differentiated is the sum of all ranks' losses.
 ///
 /// Every rank calls, forward and backward, also with zero rows. So that a backward pass has the
 /// same collectives on all ranks, outputs require gradients whenever the group has more than one

@@ -36,7 +36,7 @@ class Pending {
   std::vector<torch::Tensor> buffers_;
 };
 
-/// A group of ranks that call the same collectives in the same order (DESIGN decisions 4, 8).
+/// A group of ranks that call the same collectives in the same order.
 ///
 /// Buffers are contiguous and on one device; dimension 0 counts rows, a row may have any shape.
 /// dtypes: float32, float64, int64, uint8; bfloat16 moves rows but is not reduced on CPU.

@@ -11,7 +11,7 @@ namespace shoal {
 
 /// Adds up each parameter's gradients over the ranks that hold copies of it.
 ///
-/// A SUM and nothing else (DESIGN decision 2): a loss is a rank's share of the step's. Gradients
+/// A SUM and nothing else: a loss is a rank's share of the step's. Gradients
 /// are views into flat buffers, so nothing is copied to send them; a gradient that a rank's graph
 /// did not reach counts as zero. Groups of one rank make no calls. Buckets are filled in reverse
 /// order of registration, about the order in which backward passes finish, and all ranks start

@@ -48,9 +48,8 @@ struct AdamOptions : OptimizerOptions {
   void validate(Problems& problems) const;
 };
 
-/// Updates parameters from their gradients, which are sums over ranks and clipped already
-/// (DESIGN decision 2). A step with a non-finite gradient is the caller's to leave out.
-/// Registered under `optimizer`.
+/// Updates parameters from their gradients, which are sums over ranks and clipped already. A
+/// step with a non-finite gradient is the caller's to leave out. Registered under `optimizer`.
 class Optimizer : public Stateful {
  public:
   using Context = std::vector<Parameter>;

@@ -12,7 +12,7 @@ namespace shoal {
 struct StepContext {
   uint64_t seed = 0;
   int64_t step = 0;               ///< optimizer step, from 0
-  bool training = false;          ///< noise, drops and capacity act only while training
+  bool training = false;          ///< noise and capacity act only while training
   torch::Tensor sample_b;         ///< int64 [b], position in the data stream, global
   torch::Tensor view_b;           ///< int64 [b], augmentation view, or undefined for view 0
   int64_t samples_per_group = 8;  ///< recipe key train.group

@@ -22,7 +22,7 @@ enum class Purpose : uint32_t {
 
 /// Names the random numbers of one draw: who asks, and when. Rows and values within it are told
 /// apart by ids and indices (runtime/philox.h), so that nothing depends on ranks or threads and
-/// there is no generator state to save (DESIGN decision 1).
+/// there is no generator state to save.
 struct Stream {
   uint64_t seed = 0;
   Purpose purpose = Purpose::kTest;
