@@ -17,11 +17,20 @@ std::string with_hint(const Error& error) {
   return error.hint().empty() ? error.what() : fmt::format("{}; {}", error.what(), error.hint());
 }
 
+/// No control characters but ends of lines: names from files may hold escape codes of terminals.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f) c = ' ';
+  }
+  return text;
+}
+
 }  // namespace
 
 Failure describe_failure(const std::exception_ptr& error, int64_t rank) {
   const auto line = [rank](ExitCode code, const std::string& what) {
-    return Failure{code, fmt::format("error[E{}] rank={}: {}", static_cast<int>(code), rank, what)};
+    return Failure{
+        code, fmt::format("error[E{}] rank={}: {}", static_cast<int>(code), rank, printable(what))};
   };
   try {
     std::rethrow_exception(error);

@@ -66,6 +66,7 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
     const bool has_bias = ctx->saved_data["has_bias"].toBool();
     const std::vector<Tensor> result =
         call_backward(grads[0], ctx->get_saved_variables(), ctx->saved_data["rows_u"].toIntVector(),

@@ -43,6 +43,7 @@ struct GatherRows : torch::autograd::Function<GatherRows> {
     return call_gather(x_TD, token_A);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
     const auto saved = ctx->get_saved_variables();
     const torch::Tensor none;
     return {call_gather_sum(grads[0], std::nullopt, {saved[0], saved[1], saved[2]}), none, none,
@@ -61,6 +62,7 @@ struct CombineRows : torch::autograd::Function<CombineRows> {
     return call_gather_sum(rows, weight, {token_A, first_T1, row_A});
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
     const auto saved = ctx->get_saved_variables();
     auto [grad_rows, grad_weight] = call_combine_backward(grads[0], saved[0], saved[1], saved[2]);
     const torch::Tensor none;
@@ -76,6 +78,7 @@ struct PermuteRows : torch::autograd::Function<PermuteRows> {
     return call_gather(x_RD, order_R);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
     return {call_gather(grads[0], ctx->get_saved_variables()[0]), torch::Tensor(), torch::Tensor()};
   }
 };

@@ -19,6 +19,7 @@ struct RowSoftmax : torch::autograd::Function<RowSoftmax> {
     return gate_TU;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
     static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&)> op(
         "shoal::row_softmax_backward");
     return {op(grads[0].contiguous(), ctx->get_saved_variables()[0])};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/error.h"
+#include "runtime/operator.h"
 
 namespace shoal {
 
@@ -56,10 +57,6 @@ template <typename T>
 T& saved(AutogradContext* ctx) {
   const auto capsule = ctx->saved_data["saved"].toCapsule();
   return static_cast<Saved<T>*>(capsule.get())->value;
-}
-
-void refuse_second_derivatives() {
-  TORCH_CHECK(!at::GradMode::is_enabled(), "collectives have no second derivatives");
 }
 
 Tensor empty_rows(const Tensor& like, int64_t num_rows) {

@@ -62,6 +62,7 @@ struct BiasActivation : torch::autograd::Function<BiasActivation> {
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
     const torch::Tensor derivative = ctx->get_saved_variables()[0];
     const int64_t bias_size = ctx->saved_data["bias_size"].toInt();
     torch::Tensor grad = grads[0].clone(at::MemoryFormat::Contiguous);

@@ -2,10 +2,17 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
 
 #include <utility>
 
 namespace shoal {
+
+/// For backward passes that call operators: past autograd, a derivative of them would be lost in
+/// silence. Throws TORCH_CHECK where one is asked for (create_graph).
+inline void refuse_second_derivatives() {
+  TORCH_CHECK(!at::GradMode::is_enabled(), "this layer has no second derivatives");
+}
 
 /// One of our operators, to be found once: `static const Operator<Signature> op("shoal::top_k");`.
 /// A call goes to the implementation for its tensors' device, past autograd: gradients are the

@@ -30,6 +30,7 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
     static const Operator<Backward> op("shoal::layer_norm_backward");
     const variable_list saved = ctx->get_saved_variables();
     auto [x, weight, bias] = op(grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3],

@@ -42,6 +42,7 @@ struct MixingFunction : torch::autograd::Function<MixingFunction> {
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
     static const Operator<Backward> op("shoal::mixing_mlp_backward");
     const variable_list saved = ctx->get_saved_variables();
     variable_list result =

@@ -27,6 +27,7 @@ struct TokenLinearFunction : torch::autograd::Function<TokenLinearFunction> {
     return op(x, weight, bias);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
     static const Operator<Backward> op("shoal::token_linear_backward");
     const variable_list saved = ctx->get_saved_variables();
     auto [x, weight, bias] = op(grads[0].contiguous(), saved[0], saved[1]);

@@ -20,6 +20,7 @@ struct TransposeAddFunction : torch::autograd::Function<TransposeAddFunction> {
     return op(x, y);
   }
   static variable_list backward(AutogradContext*, variable_list grads) {
+    refuse_second_derivatives();
     static const Operator<Transpose> op("shoal::transpose_images");
     const torch::Tensor grad = grads[0].contiguous();
     return {grad, op(grad)};

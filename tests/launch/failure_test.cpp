@@ -24,6 +24,10 @@ TEST(Failure, TellsCodeRankTextAndNextStep) {
   EXPECT_EQ(failure.text, "error[E13] rank=3: a.bin: too short; fetch it again");
 }
 
+TEST(Failure, ShowsNoEscapeCodes) {
+  EXPECT_EQ(describe(DataError("tensor \x1b[2J\x7f"), 0).text, "error[E13] rank=0: tensor  [2J ");
+}
+
 TEST(Failure, ListsAllMistakesOfARecipeWithoutARank) {
   const Failure failure =
       describe(ConfigError(std::vector<std::string>{"r:1:1: a", "r:2:1: b"}), 3);

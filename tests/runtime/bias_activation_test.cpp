@@ -87,6 +87,12 @@ TEST(BiasActivation, IsTheSameWithGradientsOff) {
   EXPECT_TRUE(torch::equal(without, y));
 }
 
+TEST(BiasActivation, RefusesASecondDerivative) {
+  const torch::Tensor x = some_numbers({3, 5}, 2).set_requires_grad(true);
+  const torch::Tensor y = bias_activation(x, {}, Activation::kGelu);
+  EXPECT_THROW(y.sum().backward({}, std::nullopt, /*create_graph=*/true), c10::Error);
+}
+
 TEST(BiasActivation, BiasGradientSumsManyRowsAccurately) {
   const torch::Tensor slope = torch::full({20000, 17}, 0.1f);
   torch::Tensor grad = torch::full({20000, 17}, 0.3f);
