@@ -44,10 +44,13 @@ void set_load(MoeReport& report) {
 
 std::vector<double> rank_overload(const std::vector<int64_t>& load_U,
                                   const UnitPlacement& placement) {
-  std::vector<double> load_E(static_cast<size_t>(placement.num_ranks()));
-  for (int64_t unit = 0; unit < placement.num_units(); ++unit) {
-    const auto load = static_cast<double>(load_U[static_cast<size_t>(unit)]);
-    load_E[static_cast<size_t>(placement.rank_of_unit(unit))] += load;
+  std::vector<double> load_E;
+  for (int64_t rank = 0; rank < placement.num_ranks(); ++rank) {
+    int64_t load = 0;
+    for (const int64_t unit : placement.units_of_rank(rank)) {
+      load += load_U[static_cast<size_t>(unit)];
+    }
+    load_E.push_back(static_cast<double>(load));
   }
   const double total = std::accumulate(load_E.begin(), load_E.end(), 0.0);
   for (double& load : load_E) {
