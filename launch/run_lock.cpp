@@ -28,15 +28,18 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-/// Field 22 of /proc/PID/stat; -1 if there is no such process. The second field may hold blanks
-/// and brackets.
+/// Field 22 of /proc/PID/stat; -1 if there is no such process, or a dead one that its parent has
+/// not buried, as those of a container without an init stay. The second field may hold blanks and
+/// brackets.
 int64_t start_ticks(int64_t pid) {
   const std::string stat = read_text(fmt::format("/proc/{}/stat", pid));
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return -1;
   std::istringstream fields(stat.substr(name_end + 1));
-  std::string skipped;
-  for (int field = 3; field < 22; ++field) fields >> skipped;
+  std::string state, skipped;
+  fields >> state;
+  if (state == "Z" || state == "X") return -1;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
   int64_t ticks = -1;
   fields >> ticks;
   return fields ? ticks : -1;

@@ -74,6 +74,19 @@ TEST_F(RunLockTest, IsTakenOverFromADeadProcess) {
   EXPECT_THAT(read_file(path_), HasSubstr("pid " + std::to_string(::getpid())));
 }
 
+TEST_F(RunLockTest, IsTakenOverFromADeadProcessThatNobodyBuried) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto lock = acquire();
+    ::_exit(0);
+  }
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
 TEST_F(RunLockTest, IsTakenOverWhenTheProcessNumberWasGivenAgain) {
   LockOwner owner = LockOwner::self();
   owner.started -= 1;
