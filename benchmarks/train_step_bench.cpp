@@ -103,11 +103,11 @@ void sleep_until_all_arrive() {
   if (!is_under_mpi()) return;
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Ibarrier(MPI_COMM_WORLD, &request);
-  for (int arrived = 0;;) {
+  for (int arrived = 0; arrived == 0;) {
     MPI_Test(&request, &arrived, MPI_STATUS_IGNORE);
-    if (arrived != 0) return;
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    if (arrived == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+  MPI_Barrier(MPI_COMM_WORLD);  // the sleepers wake up to 5 ms apart
 }
 
 double us_a_step(Session& session) {
