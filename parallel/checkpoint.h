@@ -53,7 +53,7 @@ class CheckpointWriter {
     std::optional<int64_t> resumed_step;  ///< of the checkpoint in `folder` the run resumed from
     std::string run_id;
     std::string recipe;                             ///< canonical text
-    std::map<std::string, std::string> written_by;  ///< versions, topology, collective settings
+    std::map<std::string, std::string> written_by;  ///< versions and topology
     Warn warn = [](const std::string&) {};          ///< called on rank 0
   };
   /// Rank 0 removes what interrupted saves left in the folder.
