@@ -53,6 +53,9 @@ struct EnumNames<OnExisting> {
       std::pair{OnExisting::kNew, "new"}, std::pair{OnExisting::kOverwrite, "overwrite"}};
 };
 
+/// Largest batch, and numbers it is cut into: products of two are numbers too.
+inline constexpr double kMostSamples = 1 << 30;
+
 /// Durations that count optimizer steps.
 inline constexpr AcceptedUnits kCountedUnits =
     accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
@@ -74,7 +77,7 @@ struct RunOptions {
         field("on_existing", &RunOptions::on_existing, "what to do if the run folder exists"),
         field("seed", &RunOptions::seed, "key of every random draw", at_least(0)),
         field("device", &RunOptions::device, "auto: cuda if the plug-in and a GPU are there"),
-        field("threads", &RunOptions::threads, "threads of a rank", at_least(1),
+        field("threads", &RunOptions::threads, "threads of a rank", in_range(1, 4096),
               unset_word("auto")),
         field("stop_after", &RunOptions::stop_after,
               "stop in order, counted from the start of the process", unset_word("never"),
@@ -114,11 +117,12 @@ struct TrainOptions {
         required("duration", &TrainOptions::duration, "length of the training", above(0),
                  kCountedUnits),
         required("batch", &TrainOptions::batch, "samples of an optimizer step, over all ranks",
-                 at_least(1), unit("samples")),
+                 in_range(1, kMostSamples), unit("samples")),
         field("group", &TrainOptions::group,
-              "samples that are compared with each other while routing", at_least(1),
+              "samples that are compared with each other while routing", in_range(1, kMostSamples),
               unit("samples")),
-        field("accumulate", &TrainOptions::accumulate, "micro-steps of a step", at_least(1)),
+        field("accumulate", &TrainOptions::accumulate, "micro-steps of a step",
+              in_range(1, kMostSamples)),
         field("clip_norm", &TrainOptions::clip_norm, "largest gradient norm; 0 = no limit",
               at_least(0.0)),
         field("clip_norm_type", &TrainOptions::clip_norm_type,

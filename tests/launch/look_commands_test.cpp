@@ -127,7 +127,8 @@ class LookCommands : public ::testing::Test {
 };
 
 TEST_F(LookCommands, CheckCountsTheUnitsThatATokenVisits) {
-  const ModelCounts counts = count_parameters(load({}).options);
+  const ModelCounts counts =
+      check_recipe({path_, {}, {}}, config::UnsetVariable::kRefuse, std::nullopt).counts;
   EXPECT_EQ(counts.parameters, 11 + 6 * 35 + 4 * 10);
   EXPECT_EQ(counts.parameters_headless, 11 + 6 * 35);
   EXPECT_EQ(counts.active_parameters, 11 + 2 * 35 + 4 * 10);
@@ -188,6 +189,13 @@ TEST_F(LookCommands, CheckRefusesBatchesThatAreNotWholeGroups) {
             "command line:1:13: train.batch: batch / accumulate = 4 / 1 = 4 samples are not whole "
             "routing groups of 8 (train.group); try batch 8");
   EXPECT_EQ(mistake({"train.batch=96", "train.accumulate=3"}), "");
+}
+
+TEST_F(LookCommands, CheckRefusesNumbersThatNoMachineHas) {
+  for (const char* key : {"run.threads", "train.batch", "train.group", "train.accumulate"}) {
+    EXPECT_THAT(mistake({std::string(key) + "=4611686018427387904"}),
+                HasSubstr(std::string(key) + ": must be at least 1 and at most "));
+  }
 }
 
 TEST_F(LookCommands, CheckRefusesNamesThatLeaveTheRoot) {
@@ -258,7 +266,8 @@ TEST_F(LookCommands, KeysDocumentASection) {
   std::ostringstream out;
   EXPECT_EQ(keys("train.batch", out), ExitCode::kOk);
   EXPECT_THAT(out.str(), HasSubstr("train.batch\n    samples of an optimizer step"));
-  EXPECT_THAT(out.str(), HasSubstr("integer, at least 1, in samples; required"));
+  EXPECT_THAT(out.str(),
+              HasSubstr("integer, at least 1 and at most 1073741824, in samples; required"));
 }
 
 TEST_F(LookCommands, KeysSuggestTheNearest) {
@@ -324,6 +333,7 @@ std::vector<std::string> shipped_recipes() {
 TEST(ShippedRecipes, PassCheckStateTheirPurposeAndAreShownWhole) {
   std::ostringstream listed;
   recipes(find_recipes_folder(std::filesystem::read_symlink("/proc/self/exe").string()), listed);
+  ASSERT_THAT(shipped_recipes(), Not(::testing::IsEmpty()));
   for (const std::string& file : shipped_recipes()) {
     SCOPED_TRACE(file);
     std::ostringstream counts, shown, minimal;
