@@ -290,7 +290,11 @@ ExitCode run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     refuse(app, error);
   }
-  return action();
+  const ExitCode code = action();
+  if (!std::cout.flush() && code == ExitCode::kOk) {
+    throw StorageError("standard output could not be written");
+  }
+  return code;
 }
 
 /// Prints a failure once for the whole job: what is wrong with a recipe or a command line is wrong

@@ -40,6 +40,12 @@ done
 "$program" check --help | grep -q 'Examples' || fail "check --help has no examples"
 "$program" --version | grep -Eq '^shoal [0-9]+\.[0-9]+\.[0-9]+$' || fail "--version"
 
+# What cannot be printed is no success.
+code=0
+"$program" keys train >/dev/full 2>stderr || code=$?
+[ "$code" -eq 21 ] || fail "a full standard output ended with $code, wanted 21: $(cat stderr)"
+grep -q 'standard output' stderr || fail "a full standard output is not told: $(cat stderr)"
+
 cat >bad.yaml <<'END'
 train: {duration: 10, bach: 8}
 END
