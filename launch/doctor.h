@@ -41,7 +41,7 @@ std::vector<Finding> examine_build();
 /// processes may read each other's memory (CMA). No communication.
 std::vector<Finding> examine_machine(const LaunchInfo& launch, const MachinePlaces& places = {});
 
-/// GPU, driver, CUDA plug-in with every library it needs, NCCL. Loads the plug-in if there is one.
+/// GPUs, the CUDA plug-in with every library it needs, NCCL. Loads the plug-in if there is one.
 std::vector<Finding> examine_gpu(const MachinePlaces& places = {});
 
 /// Who is in the world and whether all run the same build; then a sum over all ranks and a ring:

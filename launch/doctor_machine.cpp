@@ -21,6 +21,7 @@
 #include "launch/console.h"
 #include "launch/doctor.h"
 #include "runtime/build_info.h"
+#include "runtime/suggest.h"
 
 namespace shoal {
 namespace {
@@ -97,8 +98,8 @@ Finding cores(const LaunchInfo& launch, const MachinePlaces& places) {
   const int64_t usable = choose_threads(std::nullopt, alone);
   const int64_t threads = choose_threads(std::nullopt, launch);
   Finding finding{.name = "cores"};
-  finding.text = fmt::format("{} usable by this process; {} rank(s) here, {} thread(s) each",
-                             usable, launch.local_size, threads);
+  finding.text = fmt::format("{} usable by this process; {} here, {} each", usable,
+                             counted(launch.local_size, "rank"), counted(threads, "thread"));
   const std::optional<double> limit = cpu_limit(places);
   if (!launch.bound && launch.local_size > usable) {
     finding.verdict = Verdict::kWarn;

@@ -25,7 +25,7 @@ KeyRole role_of_key(const std::string& path);
 std::vector<RecipeDifference> check_resume(const std::vector<RecipeDifference>& differences,
                                            bool override_fixed);
 
-/// Two columns, `path: before -> after`, one line each.
+/// Each on a line of its own, after a line end: `  path  checkpoint: before   recipe: after`.
 std::string describe(const std::vector<RecipeDifference>& differences);
 
 }  // namespace shoal

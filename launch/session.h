@@ -69,7 +69,7 @@ StepReport reduce(const StepOutcome& outcome, Communicator& world);
 /// Equal recipes and data give equal results on any rank grid.
 class Session : public Stateful {
  public:
-  /// `train_data` must outlive the session. Collective. Throws ConfigError, DataError.
+  /// All three must outlive the session. Collective. Throws ConfigError, DataError.
   Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& grid);
 
   /// One optimizer step. `own` is what this rank asks of the others; non-finite gradients are

@@ -79,7 +79,7 @@ TEST_F(Doctor, WarnsOfMoreRanksThanCores) {
   launch.local_size = 100000;
   const Finding finding = find("cores", launch);
   EXPECT_EQ(finding.verdict, Verdict::kWarn);
-  EXPECT_THAT(finding.text, HasSubstr("100000 rank(s) here, 1 thread(s) each"));
+  EXPECT_THAT(finding.text, HasSubstr("100000 ranks here, 1 thread each"));
 }
 
 TEST_F(Doctor, WarnsOfACpuLimitOfTheContainer) {

@@ -44,6 +44,12 @@ TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
   }
 }
 
+TEST(ResumeRules, DifferencesAreListedInColumns) {
+  EXPECT_EQ(describe({{"model.width", "96", "128"}, {"a", "1", "2"}}),
+            "\n  model.width  checkpoint: 96   recipe: 128"
+            "\n  a            checkpoint: 1   recipe: 2");
+}
+
 TEST(ResumeRules, OverrideTurnsTheRefusalIntoAWarning) {
   EXPECT_EQ(check_resume({{"model.width", "96", "128"}}, true).size(), 1u);
 }
