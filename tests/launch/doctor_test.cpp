@@ -5,11 +5,11 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "tests/support/scratch_folder.h"
 #include "tests/support/thread_communicator.h"
 
 namespace shoal {
@@ -25,22 +25,20 @@ using Verdict = Finding::Verdict;
 class Doctor : public ::testing::Test {
  protected:
   Doctor() {
-    std::string pattern = (fs::temp_directory_path() / "doctor.XXXXXX").string();
-    root_ = ::mkdtemp(pattern.data());
-    places_.proc = (root_ / "proc").string();
-    places_.sys = (root_ / "sys").string();
-    places_.dev = (root_ / "dev").string();
-    places_.plugin_path = (root_ / "libshoal_cuda.so").string();
+    places_.proc = machine_.file("proc");
+    places_.sys = machine_.file("sys");
+    places_.dev = machine_.file("dev");
+    places_.plugin_path = machine_.file("libshoal_cuda.so");
     write("proc/cpuinfo",
           "processor\t: 0\nmodel name\t: Toy CPU\nflags\t\t: fpu avx2 fma amx_bf16\n");
     write("proc/meminfo", "MemTotal:  33554432 kB\nMemAvailable:  16777216 kB\n");
-    fs::create_directories(root_ / "dev" / "shm");
+    fs::create_directories(machine_.file("dev/shm"));
   }
-  ~Doctor() override { fs::remove_all(root_); }
 
   void write(const std::string& name, const std::string& text) const {
-    fs::create_directories((root_ / name).parent_path());
-    std::ofstream(root_ / name) << text;
+    const std::string path = machine_.file(name);
+    fs::create_directories(fs::path(path).parent_path());
+    testing::write_file(path, text);
   }
 
   Finding find(const std::string& name, const LaunchInfo& launch = {}) const {
@@ -58,7 +56,7 @@ class Doctor : public ::testing::Test {
     return {};
   }
 
-  fs::path root_;
+  testing::ScratchFolder machine_;
   MachinePlaces places_;
 };
 
@@ -103,7 +101,7 @@ TEST_F(Doctor, ReadsMemoryAndTheContainersLimit) {
 }
 
 TEST_F(Doctor, WarnsOfMissingSharedMemory) {
-  fs::remove_all(root_ / "dev" / "shm");
+  fs::remove_all(machine_.file("dev/shm"));
   EXPECT_EQ(find("shared_memory").verdict, Verdict::kWarn);
   EXPECT_THAT(find("shared_memory").text, HasSubstr("No such file"));
 }
