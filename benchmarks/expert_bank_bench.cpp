@@ -71,7 +71,7 @@ void measure(const MoeShape& shape, int64_t rounds, PeerProcess* peer, Report& r
       {"dense", [&] { return us_of([&] { problem.dense(); }); }}};
   if (peer != nullptr) {
     peer->ask({{"rows", problem.rows_u()}, {"width", shape.width}, {"hidden", shape.hidden}});
-    for (const char* form : {"dense", "unbind", "grouped_mm"}) {
+    for (const char* form : {"dense", "unbind", "indexing", "grouped_mm"}) {
       contenders.push_back(
           {fmt::format("python_{}", form), [peer, form] { return peer->ask(form).get<double>(); }});
     }

@@ -113,7 +113,7 @@ void check_durations(const Recipe& recipe, const config::Diagnostics& found, Pro
       return int64_t{1};
     }
   };
-  scale.total_steps = count_steps("train.duration", recipe.train.duration);
+  scale.total_steps = std::max<int64_t>(1, count_steps("train.duration", recipe.train.duration));
   count_steps("train.log_every", recipe.train.log_every);
   count_steps("evaluate.every", recipe.evaluate.every);
   count_steps("checkpoint.every", recipe.checkpoint.every);

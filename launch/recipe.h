@@ -80,7 +80,7 @@ struct RunOptions {
         field("threads", &RunOptions::threads, "threads of a rank", in_range(1, 4096),
               unset_word("auto")),
         field("stop_after", &RunOptions::stop_after,
-              "stop in order, counted from the start of the process", unset_word("never"),
+              "stop in order, counted from the start of the process", unset_word("never"), above(0),
               accepts(DurationUnit::kStep, DurationUnit::kSecond))};
   }
   /// The name stays below the root.

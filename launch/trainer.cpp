@@ -124,8 +124,8 @@ void Trainer::evaluate_now() {
 }
 
 void Trainer::begin_save() {
+  if (writer_.in_flight()) commit_save(false);  // leaves its own time out
   const auto begin = Clock::now();
-  if (writer_.in_flight()) commit_save(false);
   SaveInfo info{session_.steps_done(), session_.samples_done(), std::nullopt};
   if (evaluated_step_ == info.step) info.score = result_.evaluation->top1;
   begun_step_ = info.step;

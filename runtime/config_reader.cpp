@@ -201,7 +201,9 @@ class Reader {
       }
       const auto& names = section.name_keys;
       const bool is_name = std::find(names.begin(), names.end(), entry.key) != names.end();
-      if (!is_name && !section.is_open) note_unknown(section, entry, place.path);
+      // Of an unknown member any key may be right, but one that is nearly the name's is its typo.
+      const bool may_be_right = section.is_open && nearest(entry.key, names).empty();
+      if (!is_name && !may_be_right) note_unknown(section, entry, place.path);
     }
   }
 

@@ -42,6 +42,11 @@ class Layer:
         return torch.cat([torch.addmm(b2, gelu(torch.addmm(b1, x, w1)), w2)
                           for x, w1, b1, w2, b2 in stacks])
 
+    def indexing(self):
+        w1, b1, w2, b2 = self.stacks
+        return torch.cat([torch.addmm(b2[e], gelu(torch.addmm(b1[e], x, w1[e])), w2[e])
+                          for e, x in enumerate(self.x.split(self.rows))])
+
     def grouped_mm(self):
         w1, b1, w2, b2 = self.stacks
         expert = torch.repeat_interleave(torch.arange(len(self.rows)), torch.tensor(self.rows))

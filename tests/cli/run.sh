@@ -55,7 +55,7 @@ END
 chmod +x patient
 export SHOAL_PROGRAM=$PWD/patient ON_USR1
 start() {
-  "$root/launch/run" -n 2 train >output 2>&1 &
+  "$root/launch/run" -n 2 "${1:-train}" >output 2>&1 &
   job=$!
   until [ "$(count '^up$')" -eq 2 ]; do
     kill -0 "$job" 2>/dev/null || fail "ended before it was signalled"
@@ -82,3 +82,45 @@ status=0
 wait "$job" || status=$?
 [ "$status" -ne 0 ] || fail "a job that was ended must not end with 0"
 [ $((SECONDS - began)) -le 5 ] || fail "ending the ranks took $((SECONDS - began)) s"
+
+# A signal that comes before the ranks listen waits for them.
+cat >slow <<'END'
+#!/usr/bin/env bash
+echo up
+sleep 1
+trap 'exit 75' USR1
+while :; do sleep 0.05; done
+END
+chmod +x slow
+SHOAL_PROGRAM=$PWD/slow
+start
+kill -TERM "$job"
+status=0
+wait "$job" || status=$?
+[ "$status" -eq 75 ] || fail "a signal before the ranks listen: $status instead of 75"
+
+# Other commands than train do not listen: one signal ends them.
+cat >deaf <<'END'
+#!/usr/bin/env bash
+echo up
+sleep 30
+END
+chmod +x deaf
+SHOAL_PROGRAM=$PWD/deaf
+start eval
+began=$SECONDS
+kill -TERM "$job"
+status=0
+wait "$job" || status=$?
+[ "$status" -ne 0 ] || fail "an evaluation that was ended must not end with 0"
+[ $((SECONDS - began)) -le 4 ] || fail "ending an evaluation took $((SECONDS - began)) s"
+
+# A second signal while mpirun follows its ranks changes nothing.
+SHOAL_PROGRAM=$PWD/patient ON_USR1='sleep 0.4; exit 75'
+start
+kill -TERM "$job"
+sleep 0.6
+kill -TERM "$job" 2>/dev/null || true
+status=0
+wait "$job" || status=$?
+[ "$status" -eq 75 ] || fail "a second signal after the ranks have left: $status instead of 75"
