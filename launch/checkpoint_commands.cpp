@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "launch/json_text.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_reader.h"
 #include "runtime/metrics.h"
@@ -17,20 +18,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void print(std::ostream& out, const Json& json) {
-  out << json.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
-}
-
 Json describe(const std::string& path, const Manifest& manifest) {
-  Json json{{"path", path},
-            {"step", manifest.step},
-            {"samples", manifest.samples},
-            {"score", manifest.score.has_value() ? Json(*manifest.score) : Json(nullptr)},
-            {"run_id", manifest.run_id},
-            {"tensors", manifest.tensors.size()},
-            {"files", manifest.files.size()},
-            {"bytes", manifest.total_bytes()}};
-  return json;
+  return {{"path", path},
+          {"step", manifest.step},
+          {"samples", manifest.samples},
+          {"score", manifest.score.has_value() ? Json(*manifest.score) : Json(nullptr)},
+          {"run_id", manifest.run_id},
+          {"tensors", manifest.tensors.size()},
+          {"files", manifest.files.size()},
+          {"bytes", manifest.total_bytes()}};
 }
 
 /// The folders that PATH lists: all of a run, or the one it is.
@@ -104,7 +100,7 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
     Json json = describe(path, manifest);
     if (arguments.json) {
       json["valid"] = true;
-      print(out, json);
+      out << json_text(json) << "\n";
     } else {
       out << fmt::format("{}: valid: step {}, {}, {} bytes in {}\n", path, manifest.step,
                          counted(static_cast<int64_t>(manifest.tensors.size()), "tensor"),
@@ -114,7 +110,7 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
     return ExitCode::kOk;
   } catch (const CheckpointError& error) {
     if (!arguments.json) throw;
-    print(out, Json{{"path", path}, {"valid", false}, {"error", error.what()}});
+    out << json_text(Json{{"path", path}, {"valid", false}, {"error", error.what()}}) << "\n";
     return error.code();
   }
 }
@@ -133,7 +129,7 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
     }
   }
   if (arguments.json) {
-    print(out, Json{{"checkpoints", rows}});
+    out << json_text(Json{{"checkpoints", rows}}) << "\n";
     return code;
   }
   out << fmt::format("{:>10} {:>12} {:>10} {:>8} {:>6} {:>14}  path\n", "step", "samples", "score",
@@ -158,10 +154,11 @@ ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out
   const CheckpointReader b(resolve_checkpoint(arguments.other, arguments.best));
   const DifferenceLines differences(a, b);
   if (arguments.json) {
-    print(out, Json{{"a", a.path()},
-                    {"b", b.path()},
-                    {"equal", differences.items().empty()},
-                    {"differences", differences.items()}});
+    out << json_text(Json{{"a", a.path()},
+                          {"b", b.path()},
+                          {"equal", differences.items().empty()},
+                          {"differences", differences.items()}})
+        << "\n";
     return ExitCode::kOk;
   }
   out << "a: " << a.path() << "\nb: " << b.path() << "\n";
@@ -179,7 +176,9 @@ ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& o
   const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
   const std::string digest = content_digest(reader);
   if (arguments.json) {
-    print(out, Json{{"path", reader.path()}, {"step", reader.manifest().step}, {"digest", digest}});
+    out << json_text(
+               Json{{"path", reader.path()}, {"step", reader.manifest().step}, {"digest", digest}})
+        << "\n";
   } else {
     out << digest << "\n";
   }

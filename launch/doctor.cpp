@@ -14,6 +14,8 @@
 #include <set>
 #include <utility>
 
+#include "launch/failure.h"
+#include "launch/json_text.h"
 #include "runtime/build_info.h"
 #include "runtime/device.h"
 #include "runtime/suggest.h"
@@ -26,11 +28,6 @@ using Json = nlohmann::json;
 using Verdict = Finding::Verdict;
 
 constexpr std::array kVerdictNames = {"ok", "warn", "fail"};
-
-/// Texts of libraries and drivers may hold any bytes.
-std::string text_of(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 Json to_value(const Finding& finding) {
   return {{"host", finding.host},
@@ -243,7 +240,7 @@ std::vector<Finding> examine_all(const LaunchInfo& launch, Communicator& world) 
     }
   }
   std::vector<Finding> all;
-  for (const std::string& text : gather_text(world, text_of(mine))) {
+  for (const std::string& text : gather_text(world, json_text(mine))) {
     for (const Json& value : Json::parse(text)) all.push_back(from_value(value));
   }
   for (Finding& finding : examine_world(world)) all.push_back(std::move(finding));
@@ -275,7 +272,7 @@ std::string to_json(const std::vector<Finding>& findings) {
     checks.push_back(std::move(value));
   }
   const int code = static_cast<int>(exit_code_of(findings));
-  return text_of({{"ok", code == 0}, {"exit_code", code}, {"checks", std::move(checks)}});
+  return json_text(Json{{"ok", code == 0}, {"exit_code", code}, {"checks", std::move(checks)}});
 }
 
 ExitCode exit_code_of(const std::vector<Finding>& findings) {
@@ -287,11 +284,13 @@ ExitCode exit_code_of(const std::vector<Finding>& findings) {
 
 ExitCode doctor(bool as_json, const LaunchInfo& launch, std::ostream& out) {
   const std::unique_ptr<Communicator> world = make_world(launch);
-  const std::vector<Finding> findings = examine_all(launch, *world);
-  if (world->rank() == 0) {
-    out << (as_json ? to_json(findings) + "\n" : to_lines(findings)) << std::flush;
-  }
-  return exit_code_of(findings);
+  return run_on_ranks(*world, [&] {
+    const std::vector<Finding> findings = examine_all(launch, *world);
+    if (world->rank() == 0) {
+      out << (as_json ? to_json(findings) + "\n" : to_lines(findings)) << std::flush;
+    }
+    return exit_code_of(findings);
+  });
 }
 
 }  // namespace shoal

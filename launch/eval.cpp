@@ -9,6 +9,7 @@
 #include "launch/console.h"
 #include "launch/evaluate.h"
 #include "launch/failure.h"
+#include "launch/json_text.h"
 #include "launch/load_run.h"
 #include "launch/recipe.h"
 #include "launch/session.h"
@@ -36,7 +37,7 @@ std::string as_json(const Result& result) {
                                     {"step", result.step},
                                     {"checkpoint", result.checkpoint},
                                     {"seconds", evaluation.seconds}};
-  return json.dump() + "\n";
+  return json_text(json) + "\n";
 }
 
 std::string as_table(const Result& result) {

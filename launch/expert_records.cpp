@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "launch/console.h"
+#include "launch/json_text.h"
 #include "runtime/error.h"
 
 namespace shoal {
@@ -94,7 +95,7 @@ ExpertRecords read_expert_records(const std::string& checkpoint_path, int64_t st
 std::string expert_json(const ExpertRecords& records) {
   Json layers = Json::array();
   for (const std::string& layer : records.layers) layers.push_back(Json::parse(layer));
-  return Json{{"file", records.file}, {"step", records.step}, {"layers", layers}}.dump();
+  return json_text(Json{{"file", records.file}, {"step", records.step}, {"layers", layers}});
 }
 
 std::string expert_text(const ExpertRecords& records) {

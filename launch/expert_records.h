@@ -13,8 +13,8 @@ struct ExpertRecords {
   std::vector<std::string> layers;  ///< JSON texts, in the file's order
 };
 
-/// The records of the last logged step at or before `step` of the run that the checkpoint at `path`
-/// belongs to. Throws DataError, naming the file and the line, if there is none.
+/// The records of the last logged step at or before `step` of the run that the checkpoint belongs
+/// to. Throws DataError, naming the file, if there is none, and the line too if one is no record.
 ExpertRecords read_expert_records(const std::string& checkpoint_path, int64_t step);
 
 /// One JSON object, without line end.

@@ -5,6 +5,7 @@
 
 #include "launch/checkpoint_commands.h"
 #include "launch/expert_records.h"
+#include "launch/json_text.h"
 #include "launch/tensor_summary.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_reader.h"
@@ -14,10 +15,6 @@ namespace shoal {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-void print(std::ostream& out, const Json& json) {
-  out << json.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
-}
 
 Json value_json(const ManifestValue& value) {
   return std::visit([](const auto& held) { return Json(held); }, value.value);
@@ -166,7 +163,7 @@ ExitCode inspect(const InspectArguments& arguments, std::ostream& out) {
     }
   }
   if (arguments.json) {
-    print(out, json);
+    out << json_text(json) << "\n";
   } else {
     print_overview(json, out);
   }

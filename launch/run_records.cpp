@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "launch/json_text.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/on_rank_zero.h"
 #include "runtime/build_info.h"
@@ -21,6 +22,10 @@ using Json = nlohmann::ordered_json;
 void write_file(const std::string& path, const std::string& text) {
   PosixFileSystem files;
   replace_file(files, path, text);
+}
+
+void write_file(const std::string& path, const Json& json) {
+  write_file(path, json_text(json, /*indent=*/2) + "\n");
 }
 
 Json build_json() {
@@ -81,7 +86,7 @@ void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunO
                  {"threads_per_rank", at::get_num_threads()},
                  {"device", origin.device.device.str()},
                  {"device_reason", origin.device.reason}};
-  write_file(folder.file("env.json"), env.dump(2) + "\n");
+  write_file(folder.file("env.json"), env);
 }
 
 std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
@@ -141,7 +146,7 @@ std::string write_summary(const RunFolder& folder, const Recipe& recipe,
     rows.push_back({"top-1", fmt::format("{:.2f}%", 100 * evaluation.top1)});
     rows.push_back({"top-5", fmt::format("{:.2f}%", 100 * evaluation.top5)});
   }
-  write_file(folder.file("summary.json"), json.dump(2) + "\n");
+  write_file(folder.file("summary.json"), json);
   std::string text = fmt::format("\n{}\n", text_table(rows));
   if (result.report && !result.report->moe.empty()) {
     text += fmt::format("{}\n", expert_table(result.report->moe));

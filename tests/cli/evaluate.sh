@@ -16,6 +16,16 @@ done
 expect 0 "$program" eval run --best --json
 python3 -c 'import json, sys; json.load(sys.stdin)' <output || fail "stdout is not one JSON object"
 
+# Names of files need not be UTF-8; JSON is.
+cp "$tiny" $'\xe9.yaml'
+expect 0 "$program" train $'\xe9.yaml' run.root=. run.name=bytes train.duration=1step \
+  parallel.expert_ranks=1
+mv bytes $'bytes-\xe9'
+for command in eval 'ckpt ls' 'ckpt digest' inspect 'inspect --experts'; do
+  "$program" $command $'bytes-\xe9' --json >bytes.json || fail "$command of a folder with odd bytes"
+  python3 -c 'import json; json.load(open("bytes.json", encoding="utf-8"))' || fail "$command: JSON"
+done
+
 # The last step is evaluated before it is saved, so that it can be the best.
 expect 0 ranks 2 train "$tiny" run.root=. run.name=short train.duration=20step evaluate.every=15step
 "$program" ckpt ls short --json | python3 -c '
