@@ -76,10 +76,6 @@ ModelCounts count(const BuiltModel& model) {
   return counts;
 }
 
-BuiltModel build_on_meta(const Recipe& recipe) {
-  return build_model(recipe, nullptr, torch::kMeta);
-}
-
 /// Nothing if the model cannot be built. `found`: by reading.
 std::optional<ModelCounts> check_model(const Recipe& recipe, const config::Diagnostics& found,
                                        Problems& problems) {
@@ -89,7 +85,7 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const config::Diagn
     if (found.has_mistake_in(section)) return counts;
   }
   const auto rule = [&] {
-    const BuiltModel model = build_on_meta(recipe);
+    const BuiltModel model = build_model(recipe, nullptr, torch::kMeta);
     counts = count(model);
     if (!found.has_mistake_in("optimizer")) {
       Registry<Optimizer>::create(recipe.optimizer, model.parameters);
@@ -172,8 +168,6 @@ void check_ranks(const ParallelOptions& parallel, const std::vector<MoeStageInfo
 }
 
 }  // namespace
-
-ModelCounts count_parameters(const Recipe& recipe) { return count(build_on_meta(recipe)); }
 
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world) {

@@ -20,9 +20,6 @@ struct ModelCounts {
   std::vector<MoeStageInfo> stages;
 };
 
-/// Throws ConfigError if the model's options do not fit together.
-ModelCounts count_parameters(const Recipe& recipe);
-
 /// A recipe in which nothing is wrong, as far as can be told before data is opened.
 struct CheckedRecipe {
   LoadedRecipe loaded;

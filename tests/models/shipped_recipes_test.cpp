@@ -83,7 +83,9 @@ TEST(ShippedRecipes, HaveThePapersParametersExactly) {  // case 14
         Count{"sparse_mlp/b_first_two.yaml", 70735016, 69966016},
         Count{"sparse_mlp/b_last_four.yaml", 81589560, 80820560},
         Count{"sparse_mlp/b_no_rescale.yaml", 90339856, 89570856}}) {
-    const ModelCounts counts = count_parameters(load(count.name).options);
+    const std::string path = (recipes_folder() / count.name).string();
+    const ModelCounts counts =
+        check_recipe({path, {}, {}}, config::UnsetVariable::kKeep, std::nullopt).counts;
     EXPECT_EQ(counts.parameters, count.with_head) << count.name;
     EXPECT_EQ(counts.parameters_headless, count.headless) << count.name;
     EXPECT_THAT(header_of(count.name), HasSubstr(with_commas(count.headless) + " parameters"))
