@@ -15,7 +15,6 @@
 // Optimizer steps against the time that copying their memory traffic would take: AdamW moves 28
 // bytes a parameter, LAMB 40 (two passes), a square sum 4. Also AdamW tensor by tensor in plain
 // operations, which is what fused kernels are to beat.
-// Usage: optimizer_bench [JSON]
 namespace shoal::bench {
 namespace {
 

@@ -184,8 +184,7 @@ int run(int argc, char** argv) {
       "train_step",
       "A training step of a Sparse-MLP recipe (forward, backward, gradient sums, clipping, "
       "optimizer; data from memory) beside the same model in Python PyTorch eager; under mpirun "
-      "also "
-      "beside one rank. Threads of a rank: OMP_NUM_THREADS.",
+      "also beside one rank. Threads of a rank: OMP_NUM_THREADS.",
       20);
   Arguments arguments;
   program.add("recipe", arguments.recipe, "of a Sparse-MLP");

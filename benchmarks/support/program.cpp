@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <utility>
 
@@ -44,7 +45,9 @@ int Program::run(int argc, char** argv, const std::function<void(Report&)>& meas
     return options_->exit(error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s_bench: %s\n", name_.c_str(), error.what());
-    return 1;
+    std::fflush(stdout);
+    // Ranks that wait for this one under mpirun end when it leaves without MPI_Finalize.
+    std::_Exit(1);
   }
 }
 

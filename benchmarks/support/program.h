@@ -29,7 +29,7 @@ class Program {
   int64_t rounds() const { return rounds_; }
 
   /// Parses, measures and writes the report if it has rows (ranks other than 0 add none). Returns
-  /// the exit status; failures are printed.
+  /// the exit status; a failure of `measure` is printed and ends the process with 1.
   int run(int argc, char** argv, const std::function<void(Report&)>& measure);
 
  private:
