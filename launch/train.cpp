@@ -39,11 +39,13 @@ Facts facts_of(const Recipe& recipe) {
           {"recipe", "sha256:" + sha256_hex(config::canonical_text(recipe)).substr(0, 12)}};
 }
 
-/// Runs the trainer; a failure goes to this rank's log file as well.
-TrainingResult run_logged(Trainer& trainer, Log& log, int64_t rank) {
+/// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
+/// console's bar.
+TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, int64_t rank) {
   try {
     return trainer.run();
   } catch (...) {
+    console.finish();
     log.detail(describe_failure(std::current_exception(), rank).text);
     throw;
   }
@@ -85,7 +87,7 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   warn_of_substitutes("data.valid", *valid_data, log);
   Trainer trainer({recipe, session, *valid_data, folder, console, log, *signals},
                   std::move(checkpoints));
-  TrainingResult result = run_logged(trainer, log, grid.world->rank());
+  TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
   if (recipe.evaluate.every && lacks_summary(result, folder, *grid.world)) {
     result.evaluation = evaluate(session.task(), recipe, *valid_data, grid, session.steps_done());
   }

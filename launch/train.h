@@ -16,8 +16,8 @@ struct TrainArguments {
   std::vector<std::string> command_line;  ///< as typed, for env.json
 };
 
-/// Trains a recipe on all ranks; writes the run folder and prints a summary. Throws ConfigError
-/// while nothing has been started; later failures end the job as run_on_ranks() says.
+/// Trains a recipe on all ranks; writes the run folder and prints a summary. Throws Error (exit 10,
+/// 11) before the ranks have met; later failures end the job as run_on_ranks() says.
 ExitCode train(const TrainArguments& arguments, const Environment& environment);
 
 }  // namespace shoal
