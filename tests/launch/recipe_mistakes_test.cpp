@@ -241,6 +241,23 @@ TEST_F(BadRecipes, ExitWithTheCodeOfTheTopologyIfNothingElseIsWrong) {
   expect_refused(topology_cases());
 }
 
+TEST_F(BadRecipes, WithATypoInTheKeyOfAMember) {
+  expect_refused({{"Source",
+                   {{"{source:", "{sorce:"}},
+                   {},
+                   {"r.yaml:2:1: data.source: required key is missing; one of: cifar, shapes",
+                    "r.yaml:2:8: data.sorce: unknown key; did you mean 'source'?"}}});
+}
+
+TEST_F(BadRecipes, WithAWrongDurationAndAScheduleInPercentOfIt) {
+  expect_refused({{"Duration",
+                   {{"10ep", "10steps"}, {"cosine", "cosine, warmup: 5%"}},
+                   {},
+                   {"r.yaml:15:19: train.duration: expected a duration, a number with its unit "
+                    "(step, ep or tok), "
+                    "found '10steps'"}}});
+}
+
 TEST_F(BadRecipes, AreNotGoodOnes) {
   const CheckedRecipe checked = check({}, {}, 4);
   EXPECT_EQ(checked.counts.stages.size(), 2u);
