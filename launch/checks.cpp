@@ -97,8 +97,8 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const config::Diagn
 
 void check_durations(const Recipe& recipe, const config::Diagnostics& found, Problems& problems) {
   if (found.has_mistake_in("data")) return;
-  // Whether a duration can be counted does not hang on how long an epoch is. One that could not be
-  // read keeps its default, which can.
+  // Whether a duration can be counted does not hang on how long an epoch or the training is. One
+  // that could not be read keeps its default; the training's, which has none, counts as a step.
   StepScale scale{.samples_per_epoch = 1, .samples_per_step = 1};
   const auto count_steps = [&](const char* path, const std::optional<Duration>& duration) {
     if (!duration || duration->is_time()) return int64_t{1};

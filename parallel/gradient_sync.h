@@ -11,11 +11,11 @@ namespace shoal {
 
 /// Adds up each parameter's gradients over the ranks that hold copies of it.
 ///
-/// A SUM and nothing else: a loss is a rank's share of the step's. Gradients
-/// are views into flat buffers, so nothing is copied to send them; a gradient that a rank's graph
-/// did not reach counts as zero. Groups of one rank make no calls. Buckets are filled in reverse
-/// order of registration, about the order in which backward passes finish, and all ranks start
-/// them in the same order. float32 and float64.
+/// A SUM and nothing else: a loss is a rank's share of the step's. Gradients are views into flat
+/// buffers, so nothing is copied to send them; a gradient that a rank's graph did not reach counts
+/// as zero. Groups of one rank make no calls. Buckets are filled in reverse order of registration,
+/// about the order in which backward passes finish, and all ranks start them in the same order.
+/// float32 and float64.
 class GradientSync {
  public:
   /// Collective over `world`: bucket borders are agreed, as ranks may hold unequal numbers of

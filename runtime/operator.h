@@ -8,10 +8,10 @@
 
 namespace shoal {
 
-/// For backward passes that call operators: past autograd, a derivative of them would be lost in
+/// For backward passes that autograd does not see into: a derivative of them would be lost in
 /// silence. Throws TORCH_CHECK where one is asked for (create_graph).
 inline void refuse_second_derivatives() {
-  TORCH_CHECK(!at::GradMode::is_enabled(), "this layer has no second derivatives");
+  TORCH_CHECK(!at::GradMode::is_enabled(), "this function has no second derivatives");
 }
 
 /// One of our operators, to be found once: `static const Operator<Signature> op("shoal::top_k");`.
