@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tests/moe/loss_value.h"
 #include "tests/moe/make_routing.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/ranks.h"
@@ -14,29 +15,11 @@ namespace shoal {
 namespace {
 
 using testing::gradient_error;
+using testing::loss_step;
+using testing::make_loss;
 using testing::make_routing;
 using testing::some_numbers;
-
-StepContext step_of(int64_t num_samples, int64_t samples_per_group) {
-  StepContext step;
-  step.training = true;
-  step.sample_b = torch::arange(num_samples);
-  step.samples_per_group = samples_per_group;
-  step.samples_in_step = step.samples_in_micro = num_samples;
-  return step;
-}
-
-std::shared_ptr<BalanceLoss> make_loss(const char* name) {
-  return Registry<BalanceLoss>::create(Choice<BalanceLoss>(name), {});
-}
-
-/// The loss of all tokens as one group.
-torch::Tensor value_of(const char* name, const Routing& routing) {
-  const auto self = make_self_communicator();
-  const StepContext step = step_of(routing.num_tokens(), routing.num_tokens());
-  const Scope scope(ScopeKind::kGroup, make_token_context(step, 0, 1), *self);
-  return make_loss(name)->value_S(routing, scope);
-}
+using testing::value_of;
 
 Routing noisy_routing(const torch::Tensor& logits, const torch::Tensor& noise, int64_t k,
                       double noise_std) {
@@ -134,7 +117,7 @@ TEST(LoadLoss, NeedsNoise) { EXPECT_THROW(value_of("load", make_routing(kLogits,
 
 TEST(Scope, SumsSamplesGroupsOrEverything) {
   const auto self = make_self_communicator();
-  const StepContext step = step_of(5, 2);
+  const StepContext step = loss_step(5, 2);
   const TokenContext context = make_token_context(step, 0, 3);
   const torch::Tensor value = some_numbers({15, 2}, 5);
   const auto expect = [&](ScopeKind kind, const std::vector<int64_t>& offsets) {
@@ -156,7 +139,7 @@ TEST(Scope, SumsSamplesGroupsOrEverything) {
 
 TEST(Scope, HasNoInstancesWithoutSamplesButForTheGlobalOne) {
   const auto self = make_self_communicator();
-  const StepContext step = step_of(0, 2);
+  const StepContext step = loss_step(0, 2);
   const TokenContext context = make_token_context(step, 0, 3);
   torch::Tensor none = torch::zeros({0, 2}, torch::kFloat64).set_requires_grad(true);
   for (const ScopeKind kind : {ScopeKind::kSequence, ScopeKind::kGroup}) {
@@ -168,40 +151,64 @@ TEST(Scope, HasNoInstancesWithoutSamplesButForTheGlobalOne) {
             (std::vector<int64_t>{1, 2}));
 }
 
-/// Each rank's share of the loss over all ranks' samples, and the gradient of its own logits.
-TEST(GlobalScopeRanks, SharesAndGradientsSumToThoseOfOneRank) {
-  constexpr int64_t kSamples = 7, kRows = 3, kUnits = 4;
-  const std::vector<int64_t> samples_of_rank{3, 0, 4};
-  const torch::Tensor all = some_numbers({kSamples * kRows, kUnits}, 6);
-  const torch::Tensor all_noise = some_numbers({kSamples * kRows, kUnits}, 7) * 0.3;
-  for (const char* name : {"importance", "load"}) {
-    torch::Tensor serial = all.clone().set_requires_grad(true);
-    const torch::Tensor expected = value_of(name, noisy_routing(serial, all_noise, 2, 0.25)).sum();
-    expected.backward();
+/// 7 samples of 3 tokens in groups of 2, of 4 units.
+class LossRanks : public ::testing::TestWithParam<ScopeKind> {
+ protected:
+  static constexpr int64_t kSamples = 7, kRows = 3, kUnits = 4, kPerGroup = 2;
 
+  struct Part {
+    torch::Tensor logits_TU, noise_TU;
+    int64_t num_samples;
+  };
+  struct Result {
+    double share;
+    torch::Tensor grad_TU;
+  };
+
+  /// A rank's share of the loss over all ranks' samples, and the gradient of its own logits.
+  static Result run(const std::string& name, const Part& part, Communicator& world) {
+    StepContext step = loss_step(part.num_samples, kPerGroup);
+    step.samples_in_step = step.samples_in_micro = kSamples;
+    const Scope scope(GetParam(), make_token_context(step, 0, kRows), world);
+    torch::Tensor logits = part.logits_TU.clone().set_requires_grad(true);
+    const Routing routing = noisy_routing(logits, part.noise_TU, 2, 0.25);
+    const torch::Tensor value = make_loss(name)->value_S(routing, scope);
+    const torch::Tensor share =
+        (value * scope.own_tokens_S()).sum() / static_cast<double>(scope.tokens_in_step());
+    share.backward();
+    return {share.item<double>(), logits.grad()};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Scopes, LossRanks,
+                         ::testing::Values(ScopeKind::kSequence, ScopeKind::kGroup,
+                                           ScopeKind::kGlobal));
+
+TEST_P(LossRanks, SharesAndGradientsSumToThoseOfOneRank) {
+  const std::vector<int64_t> samples_of_rank{4, 0, 3};
+  const Part all{some_numbers({kSamples * kRows, kUnits}, 6),
+                 some_numbers({kSamples * kRows, kUnits}, 7) * 0.3, kSamples};
+  for (const std::string name :
+       {"importance", "load", "switch", "switch, counts: first_choice", "z", "kl_uniform"}) {
+    SCOPED_TRACE(name);
+    const auto self = make_self_communicator();
+    const Result expected = run(name, all, *self);
+    EXPECT_GT(expected.grad_TU.abs().max().item<double>(), 1e-5);
     testing::run_ranks(3, [&](Communicator& world) {
       const auto rank = static_cast<size_t>(world.rank());
       int64_t first = 0;
       for (size_t r = 0; r < rank; ++r) first += samples_of_rank[r] * kRows;
-      const int64_t count = samples_of_rank[rank] * kRows;
-      StepContext step = step_of(samples_of_rank[rank], 2);
-      step.samples_in_step = step.samples_in_micro = kSamples;
-      const Scope scope(ScopeKind::kGlobal, make_token_context(step, 0, kRows), world);
-
-      torch::Tensor logits = all.narrow(0, first, count).clone().set_requires_grad(true);
-      const Routing routing = noisy_routing(logits, all_noise.narrow(0, first, count), 2, 0.25);
-      const torch::Tensor value = make_loss(name)->value_S(routing, scope);
-      EXPECT_NEAR(value.item<double>(), expected.item<double>(), 1e-14);
-      EXPECT_EQ(scope.tokens_S().item<double>(), static_cast<double>(kSamples * kRows));
-
-      torch::Tensor share =
-          (value * scope.own_tokens_S()).sum() / static_cast<double>(scope.tokens_in_step());
-      share.backward();
-      EXPECT_LT((logits.grad() - serial.grad().narrow(0, first, count)).abs().sum().item<double>(),
-                1e-14);
-      torch::Tensor total = share.detach().clone().reshape({1});
+      const int64_t num_tokens = samples_of_rank[rank] * kRows;
+      const Result own = run(name,
+                             {all.logits_TU.narrow(0, first, num_tokens),
+                              all.noise_TU.narrow(0, first, num_tokens), samples_of_rank[rank]},
+                             world);
+      EXPECT_LT(
+          (own.grad_TU - expected.grad_TU.narrow(0, first, num_tokens)).abs().sum().item<double>(),
+          1e-14);
+      torch::Tensor total = torch::tensor({own.share}, torch::kFloat64);
       all_reduce(world, total);
-      EXPECT_NEAR(total.item<double>(), expected.item<double>(), 1e-14);
+      EXPECT_NEAR(total.item<double>(), expected.share, 1e-14);
     });
   }
 }
