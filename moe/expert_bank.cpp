@@ -9,7 +9,7 @@ const Registration<UnitBank, ExpertBank> registered{"plain", "two-layer MLPs of 
 
 }  // namespace
 
-ExpertBank::ExpertBank(const Options& options, const Context& context)
+ExpertBank::ExpertBank(const Options& options, const Context& context, bool has_gate)
     : activation_(options.activation),
       placement_(UnitPlacement::contiguous(options.count, context.num_ranks)) {
   const int64_t width = context.width, hidden = options.hidden;
@@ -19,6 +19,8 @@ ExpertBank::ExpertBank(const Options& options, const Context& context)
     return add_stacked_parameter(name, sizes, context.tensor_options, init,
                                  placement_.units_of_rank(context.rank));
   };
+  if (has_gate) weights_.gate_weight = add("gate.weight", {width, hidden}, weights);
+  if (has_gate && options.bias) weights_.gate_bias = add("gate.bias", {hidden}, biases);
   weights_.fc1_weight = add("fc1.weight", {width, hidden}, weights);
   if (options.bias) weights_.fc1_bias = add("fc1.bias", {hidden}, biases);
   weights_.fc2_weight = add("fc2.weight", {hidden, width}, weights);

@@ -31,10 +31,14 @@ class ExpertBank : public UnitBank {
           field("bias", &Options::bias, "whether both layers have biases")};
     }
   };
-  ExpertBank(const Options& options, const Context& context);
+  ExpertBank(const Options& options, const Context& context)
+      : ExpertBank(options, context, /*has_gate=*/false) {}
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u) override;
   const UnitPlacement& placement() const override { return placement_; }
+
+ protected:
+  ExpertBank(const Options& options, const Context& context, bool has_gate);
 
  private:
   Activation activation_;

@@ -10,20 +10,24 @@
 // R rows  D width in  H hidden width  O width out  u experts
 namespace shoal {
 
-/// Two stacked layers; the biases may be undefined, both or none.
+/// The layers of stacked experts. Biases may be undefined, all or none; so may the gate.
 struct ExpertWeights {
-  torch::Tensor fc1_weight;  ///< [u, D, H]
-  torch::Tensor fc1_bias;    ///< [u, H]
-  torch::Tensor fc2_weight;  ///< [u, H, O]
-  torch::Tensor fc2_bias;    ///< [u, O]
+  torch::Tensor fc1_weight;        ///< [u, D, H]
+  torch::Tensor fc1_bias;          ///< [u, H]
+  torch::Tensor fc2_weight;        ///< [u, H, O]
+  torch::Tensor fc2_bias;          ///< [u, O]
+  torch::Tensor gate_weight = {};  ///< [u, D, H]
+  torch::Tensor gate_bias = {};    ///< [u, H]
 };
 
-/// act(x W1 + b1) W2 + b2 with the weights of each row's expert; rows are sorted by expert, and
-/// rows_u[i] of them belong to expert i. [R, D] -> [R, O].
+/// act(x W1 + b1) W2 + b2, or with a gate (act(x Wg + bg) * (x W1 + b1)) W2 + b2, with the weights
+/// of each row's expert; rows are sorted by expert, and rows_u[i] of them belong to expert i.
+/// [R, D] -> [R, O].
 ///
 /// One node of the autograd graph: the stack is never indexed by autograd, each gradient is written
 /// once, and those of experts without rows are exactly zero. float32 or float64. TORCH_CHECK on
 /// sizes that do not fit, and on weights that are not contiguous or of another dtype than the rows.
+/// Source of the gate: Shazeer 2020 (GLU variants), equation 6.
 torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u,
                          const ExpertWeights& weights, Activation activation);
 

@@ -1,5 +1,6 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
 #include <torch/types.h>
@@ -9,6 +10,9 @@
 #include "runtime/bias_activation.h"
 
 // R rows  D width in  H hidden width  O width out  u experts
+//
+// Kept for backward: `hidden`, the input of the second layer; `slope`, its derivative by what the
+// activation was applied to; with a gate also `gate`, its derivative by the first layer's output.
 namespace shoal {
 namespace {
 
@@ -25,82 +29,155 @@ void for_each_expert(c10::IntArrayRef rows_u, const Body& body) {
   }
 }
 
-// The pre-activations are written where the activation's slope will stand.
-std::tuple<Tensor, Tensor, Tensor> forward_cpu(const Tensor& rows, c10::IntArrayRef rows_u,
-                                               const Tensor& fc1_weight,
-                                               const MaybeTensor& fc1_bias,
-                                               const Tensor& fc2_weight,
-                                               const MaybeTensor& fc2_bias, int64_t activation,
-                                               bool keep) {
-  const int64_t num_rows = rows.size(0), hidden_width = fc1_weight.size(2);
-  const int64_t most = rows_u.empty() ? 0 : *std::max_element(rows_u.begin(), rows_u.end());
-  Tensor y = torch::empty({num_rows, fc2_weight.size(2)}, rows.options());
-  Tensor hidden = torch::empty({keep ? num_rows : most, hidden_width}, rows.options());
-  Tensor slope = torch::empty_like(hidden);
-  for_each_expert(rows_u, [&](int64_t expert, int64_t first, int64_t count) {
-    if (count == 0) return;
-    const int64_t place = keep ? first : 0;
-    Tensor slope_e = slope.narrow(0, place, count), hidden_e = hidden.narrow(0, place, count);
-    Tensor y_e = y.narrow(0, first, count);
-    at::mm_out(slope_e, rows.narrow(0, first, count), fc1_weight.select(0, expert));
-    bias_activation_out(hidden_e, keep ? slope_e : Tensor(), slope_e,
-                        {fc1_bias ? fc1_bias->select(0, expert) : Tensor(),
-                         static_cast<Activation>(activation), 1});
-    if (fc2_bias) {
-      at::addmm_out(y_e, fc2_bias->select(0, expert), hidden_e, fc2_weight.select(0, expert));
-    } else {
-      at::mm_out(y_e, hidden_e, fc2_weight.select(0, expert));
-    }
-  });
-  return {y, hidden, slope};
+int64_t most_rows(c10::IntArrayRef rows_u) {
+  return rows_u.empty() ? 0 : *std::max_element(rows_u.begin(), rows_u.end());
 }
 
-/// Gradients of one stack, each written once.
-struct StackGrads {
-  Tensor fc1_weight, fc1_bias, fc2_weight, fc2_bias;
+/// One layer of all experts.
+struct Layer {
+  Tensor weight, bias;  ///< the bias may be undefined
 
-  void zero(int64_t expert) {
-    for (const Tensor& grad : {fc1_weight, fc1_bias, fc2_weight, fc2_bias}) {
-      if (grad.defined()) grad.select(0, expert).zero_();
+  Tensor bias_of(int64_t expert) const {
+    return bias.defined() ? bias.select(0, expert) : Tensor();
+  }
+
+  void out(Tensor y, const Tensor& x, int64_t expert) const {
+    if (bias.defined()) {
+      at::addmm_out(y, bias.select(0, expert), x, weight.select(0, expert));
+    } else {
+      at::mm_out(y, x, weight.select(0, expert));
     }
+  }
+
+  /// y = act(x W + b); the derivative by x W + b goes to `slope`.
+  void activate(Tensor y, Tensor slope, const Tensor& x, int64_t expert, Activation activation,
+                bool keep) const {
+    at::mm_out(slope, x, weight.select(0, expert));
+    bias_activation_out(y, keep ? slope : Tensor(), slope, {bias_of(expert), activation, 1});
   }
 };
 
-std::vector<Tensor> backward_cpu(const Tensor& grad, const Tensor& rows, const Tensor& hidden,
-                                 const Tensor& slope, const Tensor& fc1_weight,
-                                 const Tensor& fc2_weight, c10::IntArrayRef rows_u, bool has_bias,
-                                 bool needs_rows_grad) {
-  const int64_t hidden_width = fc1_weight.size(2);
-  StackGrads grads{torch::empty_like(fc1_weight), Tensor(), torch::empty_like(fc2_weight),
-                   Tensor()};
-  if (has_bias) {
-    grads.fc1_bias = torch::zeros({fc1_weight.size(0), hidden_width}, rows.options());
-    grads.fc2_bias = torch::empty({fc2_weight.size(0), fc2_weight.size(2)}, rows.options());
-  }
-  Tensor rows_grad = needs_rows_grad ? torch::empty_like(rows) : Tensor();
-  const int64_t most = rows_u.empty() ? 0 : *std::max_element(rows_u.begin(), rows_u.end());
-  Tensor scratch = torch::empty({most, hidden_width}, rows.options());
+Layer layer_of(const Tensor& weight, const MaybeTensor& bias) {
+  return {weight, bias.value_or(Tensor())};
+}
+
+/// Buffers [rows, H] of the first layer.
+struct Hidden {
+  Tensor hidden, slope, gate;
+
+  Hidden(int64_t num_rows, const Tensor& fc1_weight, bool has_gate)
+      : hidden(torch::empty({num_rows, fc1_weight.size(2)}, fc1_weight.options())),
+        slope(torch::empty_like(hidden)),
+        gate(has_gate ? torch::empty_like(hidden) : Tensor()) {}
+};
+
+std::vector<Tensor> forward_cpu(const Tensor& rows, c10::IntArrayRef rows_u,
+                                const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
+                                const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
+                                const MaybeTensor& gate_weight, const MaybeTensor& gate_bias,
+                                int64_t activation, bool keep) {
+  const Layer fc1 = layer_of(fc1_weight, fc1_bias), fc2 = layer_of(fc2_weight, fc2_bias);
+  const Layer gate = layer_of(gate_weight.value_or(Tensor()), gate_bias);
+  const bool has_gate = gate_weight.has_value();
+  const auto act = static_cast<Activation>(activation);
+  const Hidden all(keep ? rows.size(0) : most_rows(rows_u), fc1_weight, has_gate);
+  Tensor y = torch::empty({rows.size(0), fc2_weight.size(2)}, rows.options());
   for_each_expert(rows_u, [&](int64_t expert, int64_t first, int64_t count) {
-    if (count == 0) return grads.zero(expert);
-    const Tensor grad_e = grad.narrow(0, first, count);
-    Tensor hidden_grad = scratch.narrow(0, 0, count);
-    Tensor fc1_grad = grads.fc1_weight.select(0, expert);
-    Tensor fc2_grad = grads.fc2_weight.select(0, expert);
-    at::mm_out(fc2_grad, hidden.narrow(0, first, count).t(), grad_e);
-    at::mm_out(hidden_grad, grad_e, fc2_weight.select(0, expert).t());
-    Tensor fc1_bias_grad;
-    if (has_bias) {
-      Tensor fc2_bias_grad = grads.fc2_bias.select(0, expert);
-      at::sum_out(fc2_bias_grad, grad_e, 0);
-      fc1_bias_grad = grads.fc1_bias.select(0, expert);
+    if (count == 0) return;
+    const int64_t place = keep ? first : 0;
+    const Tensor x = rows.narrow(0, first, count);
+    Tensor hidden = all.hidden.narrow(0, place, count), slope = all.slope.narrow(0, place, count);
+    if (has_gate) {
+      Tensor gate_e = all.gate.narrow(0, place, count);
+      gate.activate(gate_e, slope, x, expert, act, keep);
+      fc1.out(hidden, x, expert);
+      if (keep) slope.mul_(hidden);
+      hidden.mul_(gate_e);
+    } else {
+      fc1.activate(hidden, slope, x, expert, act, keep);
     }
-    bias_activation_backward(hidden_grad, slope.narrow(0, first, count), fc1_bias_grad, 1);
-    at::mm_out(fc1_grad, rows.narrow(0, first, count).t(), hidden_grad);
-    if (!needs_rows_grad) return;
-    Tensor rows_grad_e = rows_grad.narrow(0, first, count);
-    at::mm_out(rows_grad_e, hidden_grad, fc1_weight.select(0, expert).t());
+    fc2.out(y.narrow(0, first, count), hidden, expert);
   });
-  return {rows_grad, grads.fc1_weight, grads.fc1_bias, grads.fc2_weight, grads.fc2_bias};
+  if (has_gate) return {y, all.hidden, all.slope, all.gate};
+  return {y, all.hidden, all.slope};
+}
+
+/// Gradients of one layer of all experts, each written once.
+struct LayerGrads {
+  Tensor weight, bias;  ///< undefined where there is no such parameter
+
+  LayerGrads() = default;
+  LayerGrads(const Tensor& weight_of, bool has_bias)
+      : weight(torch::empty_like(weight_of)),
+        bias(has_bias ? torch::zeros({weight_of.size(0), weight_of.size(2)}, weight_of.options())
+                      : Tensor()) {}
+
+  void zero(int64_t expert) {
+    if (weight.defined()) weight.select(0, expert).zero_();
+  }
+  void write_weight(int64_t expert, const Tensor& x, const Tensor& y_grad) {
+    Tensor weight_e = weight.select(0, expert);
+    at::mm_out(weight_e, x.t(), y_grad);
+  }
+  void write_bias(int64_t expert, const Tensor& y_grad) {
+    if (!bias.defined()) return;
+    Tensor bias_e = bias.select(0, expert);
+    at::sum_out(bias_e, y_grad, 0);
+  }
+  /// `grad` is that of the activation's output, and becomes that of its input.
+  void write_activated(int64_t expert, const Tensor& x, Tensor grad, const Tensor& slope) {
+    bias_activation_backward(grad, slope, bias.defined() ? bias.select(0, expert) : Tensor(), 1);
+    write_weight(expert, x, grad);
+  }
+};
+
+struct Saved {
+  Tensor rows, hidden, slope, gate, fc1_weight, fc2_weight, gate_weight;
+  bool has_gate;
+
+  explicit Saved(at::TensorList list) : has_gate(list.size() == 7) {
+    size_t next = 0;
+    for (Tensor* tensor : {&rows, &hidden, &slope}) *tensor = list[next++];
+    if (has_gate) gate = list[next++];
+    fc1_weight = list[next++];
+    fc2_weight = list[next++];
+    if (has_gate) gate_weight = list[next];
+  }
+};
+
+std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list, c10::IntArrayRef rows_u,
+                                 bool has_bias, bool needs_rows_grad) {
+  const Saved saved(list);
+  LayerGrads fc1(saved.fc1_weight, has_bias), fc2(saved.fc2_weight, has_bias), gate;
+  if (saved.has_gate) gate = LayerGrads(saved.gate_weight, has_bias);
+  LayerGrads& activated = saved.has_gate ? gate : fc1;
+  const Tensor& activated_weight = saved.has_gate ? saved.gate_weight : saved.fc1_weight;
+  Tensor rows_grad = needs_rows_grad ? torch::empty_like(saved.rows) : Tensor();
+  const Hidden scratch(most_rows(rows_u), saved.fc1_weight, saved.has_gate);
+  for_each_expert(rows_u, [&](int64_t expert, int64_t first, int64_t count) {
+    if (count == 0) {
+      for (LayerGrads* layer : {&fc1, &fc2, &gate}) layer->zero(expert);
+      return;
+    }
+    const auto of = [&](const Tensor& all) { return all.narrow(0, first, count); };
+    const Tensor x = of(saved.rows), y_grad = of(grad);
+    fc2.write_weight(expert, of(saved.hidden), y_grad);
+    fc2.write_bias(expert, y_grad);
+    Tensor hidden_grad = scratch.hidden.narrow(0, 0, count), up_grad;
+    at::mm_out(hidden_grad, y_grad, saved.fc2_weight.select(0, expert).t());
+    if (saved.has_gate) {
+      up_grad = scratch.gate.narrow(0, 0, count);
+      at::mul_out(up_grad, hidden_grad, of(saved.gate));
+      fc1.write_weight(expert, x, up_grad);
+      fc1.write_bias(expert, up_grad);
+    }
+    activated.write_activated(expert, x, hidden_grad, of(saved.slope));
+    if (!needs_rows_grad) return;
+    Tensor rows_grad_e = of(rows_grad);
+    at::mm_out(rows_grad_e, hidden_grad, activated_weight.select(0, expert).t());
+    if (saved.has_gate) rows_grad_e.addmm_(up_grad, saved.fc1_weight.select(0, expert).t());
+  });
+  return {rows_grad, fc1.weight, fc1.bias, fc2.weight, fc2.bias, gate.weight, gate.bias};
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ template <>
 struct EnumNames<Activation> {
   static constexpr std::array names{
       std::pair{Activation::kGelu, "gelu"}, std::pair{Activation::kGeluTanh, "gelu_tanh"},
-      std::pair{Activation::kRelu, "relu"}, std::pair{Activation::kSilu, "silu"}};
+      std::pair{Activation::kRelu, "relu"}, std::pair{Activation::kSilu, "silu"},
+      std::pair{Activation::kSquaredRelu, "squared_relu"}};
 };
 
 /// act(x + bias), differentiable in both, with `bias` along dimension `dim` of x: one pass forward

@@ -88,6 +88,14 @@ struct Silu {
   }
 };
 
+struct SquaredRelu {
+  template <class Real>
+  static SHOAL_INLINE Activated<Real> at(Real x) {
+    const Real positive = x < Real(0) ? Real(0) : x;
+    return {positive * positive, Real(2) * positive};
+  }
+};
+
 enum class Derivative { kNone, kInPlace, kApart };
 
 template <class Act, Derivative kDerivative, class Real>
@@ -136,6 +144,8 @@ SHOAL_INLINE void forward_any(const ActivationRows<Real>& rows, int64_t first, i
       return forward_as<Relu>(rows, first, last);
     case Activation::kSilu:
       return forward_as<Silu>(rows, first, last);
+    case Activation::kSquaredRelu:
+      return forward_as<SquaredRelu>(rows, first, last);
   }
 }
 

@@ -31,6 +31,9 @@ __device__ Activated<Real> activate(Real x) {
     return {x * gate, gate + x * gate * (Real(1) - gate) * slope};
   } else if constexpr (kActivation == Activation::kRelu) {
     return {x < Real(0) ? Real(0) : x, x > Real(0) ? Real(1) : Real(0)};
+  } else if constexpr (kActivation == Activation::kSquaredRelu) {
+    const Real positive = x < Real(0) ? Real(0) : x;
+    return {positive * positive, Real(2) * positive};
   } else {
     const Real gate = Real(1) / (Real(1) + exp(-x));
     return {x * gate, gate * (Real(1) + x * (Real(1) - gate))};
@@ -71,6 +74,8 @@ void launch_bias_activation(Activation activation, const ActivationElements<Real
       return launch<Activation::kRelu>(elements, stream);
     case Activation::kSilu:
       return launch<Activation::kSilu>(elements, stream);
+    case Activation::kSquaredRelu:
+      return launch<Activation::kSquaredRelu>(elements, stream);
   }
 }
 

@@ -46,8 +46,8 @@ class BiasActivationGpu : public ::testing::Test {
 TEST_F(BiasActivationGpu, EqualsTheCpuForwardAndBackward) {
   for (const at::ScalarType type : {torch::kFloat32, torch::kFloat64}) {
     const torch::Tensor x = normal({7, 33, 5}, type, 1);
-    for (const Activation activation :
-         {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu, Activation::kSilu}) {
+    for (const Activation activation : {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu,
+                                        Activation::kSilu, Activation::kSquaredRelu}) {
       for (const int64_t dim : {0, 1, 2}) {
         const torch::Tensor bias = normal({x.size(dim)}, type, 2);
         const Results expected = run(x, bias, activation, dim);

@@ -13,7 +13,7 @@ using testing::gradient_error;
 using testing::some_numbers;
 
 constexpr Activation kAll[] = {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu,
-                               Activation::kSilu};
+                               Activation::kSilu, Activation::kSquaredRelu};
 
 /// The activation of x, without bias; x becomes the derivative.
 torch::Tensor activate(torch::Tensor x, Activation activation) {
@@ -32,6 +32,8 @@ double exact(Activation activation, double x) {
       return x > 0 ? x : 0;
     case Activation::kSilu:
       return x / (1 + std::exp(-x));
+    case Activation::kSquaredRelu:
+      return x > 0 ? x * x : 0;
   }
   return NAN;
 }
@@ -57,7 +59,7 @@ TEST(BiasActivation, Float32IsWithinAFewRoundingsOfTheFormula) {
     torch::Tensor slope64 = x.to(torch::kFloat64);
     const torch::Tensor y = activate(slope, activation);
     const torch::Tensor y64 = activate(slope64, activation);
-    const torch::Tensor size = x.to(torch::kFloat64).abs().clamp_min(1.0);
+    const torch::Tensor size = torch::maximum(x.to(torch::kFloat64).abs(), y64).clamp_min(1.0);
     EXPECT_LT(((y - y64).abs() / size).max().item<double>(), 3e-7) << static_cast<int>(activation);
     EXPECT_LT((slope - slope64).abs().max().item<double>(), 3e-6) << static_cast<int>(activation);
   }
@@ -110,7 +112,8 @@ TEST(BiasActivation, NonFiniteInputsStayVisible) {
     const torch::Tensor y = activate(slope, activation);
     EXPECT_TRUE(std::isnan(y[0].item<float>()));
     EXPECT_FALSE(std::isfinite(y[1].item<float>()));
-    EXPECT_EQ(y[2].item<float>(), 1e30f);
+    const bool squares = activation == Activation::kSquaredRelu;
+    EXPECT_EQ(y[2].item<float>(), squares ? inf : 1e30f);
   }
 }
 

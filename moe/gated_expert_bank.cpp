@@ -1,0 +1,10 @@
+#include "moe/gated_expert_bank.h"
+
+namespace shoal {
+namespace {
+
+const Registration<UnitBank, GatedExpertBank> registered{"gated",
+                                                         "gated MLPs of equal width (SwiGLU)"};
+
+}  // namespace
+}  // namespace shoal
