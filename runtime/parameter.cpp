@@ -13,6 +13,8 @@ void fill(torch::Tensor tensor, const Init& init, const std::string& name, uint6
     tensor.zero_();
   } else if (init.kind == Init::Kind::kOnes) {
     tensor.fill_(1);
+  } else if (init.kind == Init::Kind::kConstant) {
+    tensor.fill_(init.scale);
   } else {
     const Stream stream{seed, Purpose::kInit, hash_name(name)};
     if (init.kind == Init::Kind::kUniform) {

@@ -15,7 +15,7 @@ enum class Purpose : uint32_t {
   kAugment = 3,        ///< id = position in the data stream
   kSynthetic = 4,      ///< procedural data; id = sample
   kRouterNoise = 5,    ///< layer = hash_name(the layer), id = token
-  kDropout = 6,        ///< as kRouterNoise
+  kDropout = 6,        ///< as kRouterNoise; of whole branches, id = sample
   kSparsePattern = 7,  ///< prune and grow
   kTest = 8,           ///< tests and benchmarks
 };

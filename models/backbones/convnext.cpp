@@ -1,0 +1,101 @@
+#include "models/backbones/convnext.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "models/auxiliary_loss.h"
+#include "models/blocks/convnext_block.h"
+#include "runtime/error.h"
+
+// b images on this rank  H height  W width  C channels
+namespace shoal {
+namespace {
+
+constexpr size_t kMostStages = 16;
+
+void check_image(const ImageShape& image, const ConvNext::Options& options) {
+  const size_t halvings = options.depths.size() - 1;
+  const int64_t unit = options.stem_patch << halvings;
+  if (image.height % unit == 0 && image.width % unit == 0) return;
+  throw ConfigError(fmt::format(
+      "model.stem_patch: patches of {} pixels and {} halvings need sides that are multiples of "
+      "{}, images are {} x {} pixels",
+      options.stem_patch, halvings, unit, image.height, image.width));
+}
+
+}  // namespace
+
+int64_t ConvNext::Options::depth() const {
+  return std::accumulate(depths.begin(), depths.end(), int64_t{0});
+}
+
+void ConvNext::Options::validate(Problems& problems) const {
+  if (widths.size() != depths.size()) {
+    problems.add("widths", fmt::format("must name one width a stage: {} for {} depths",
+                                       widths.size(), depths.size()));
+  }
+  if (depths.size() > kMostStages) {
+    problems.add("depths", fmt::format("must name at most {} stages", kMostStages));
+  }
+  feed_forward.check(depth(), problems);
+}
+
+ConvNext::ConvNext(const Options& options, const Context& context)
+    : stem_patch_(options.stem_patch), depths_(options.depths), widths_(options.widths) {
+  check_image(context.image, options);
+  const torch::TensorOptions& tensor = context.build.tensor_options;
+  stem_ = register_module(
+      "stem", PatchEmbed(context.image.channels, options.stem_patch, widths_.front(), tensor));
+  stem_norm_ = register_module("stem_norm", LayerNorm(widths_.front(), tensor));
+  for (size_t stage = 1; stage < widths_.size(); ++stage) {
+    downsamples_->push_back(ConvNextDownsample(widths_[stage - 1], widths_[stage], tensor));
+  }
+  register_module("downsamples", downsamples_);
+  add_blocks(options, context.build);
+  register_module("blocks", blocks_);
+  norm_ = register_module("norm", LayerNorm(widths_.back(), tensor));
+}
+
+void ConvNext::add_blocks(const Options& options, const BuildContext& build) {
+  FeedForward::Place place;
+  place.gelu = options.gelu;
+  place.depth = options.depth();
+  for (size_t stage = 0; stage < depths_.size(); ++stage) {
+    place.width = widths_[stage];
+    place.hidden = options.expansion * place.width;
+    for (int64_t i = 0; i < depths_[stage]; ++i, ++place.block) {
+      const double drop_path = drop_path_rate(options.drop_path, place.block, place.depth);
+      blocks_->push_back(
+          ConvNextBlock(ConvNextBlockImpl::Sizes{place, options.layer_scale, drop_path},
+                        options.feed_forward, build));
+    }
+  }
+}
+
+ModelOutput ConvNext::forward(const torch::Tensor& image_bCHW, const StepContext& step) {
+  ModelOutput output;
+  const int64_t rows = image_bCHW.size(2) / stem_patch_, columns = image_bCHW.size(3) / stem_patch_;
+  torch::Tensor x_bHWC = stem_norm_->forward(stem_->forward(image_bCHW))
+                             .view({image_bCHW.size(0), rows, columns, widths_.front()});
+  size_t index = 0;
+  for (size_t stage = 0; stage < depths_.size(); ++stage) {
+    if (stage > 0) {
+      x_bHWC = downsamples_[stage - 1]->as<ConvNextDownsampleImpl>()->forward(x_bHWC);
+    }
+    for (int64_t i = 0; i < depths_[stage]; ++i) {
+      FeedForwardOutput out = blocks_[index++]->as<ConvNextBlockImpl>()->forward(x_bHWC, step);
+      x_bHWC = out.y_BSC;
+      output.auxiliary_loss = add_loss(output.auxiliary_loss, out.auxiliary_loss);
+      if (out.stats) output.moe.push_back(std::move(*out.stats));
+    }
+  }
+  output.features_bD = norm_->forward(x_bHWC.mean({1, 2}));
+  return output;
+}
+
+namespace {
+const Registration<Backbone, ConvNext> registered{"convnext", "ConvNeXt, dense or with experts"};
+}
+
+}  // namespace shoal

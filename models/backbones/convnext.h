@@ -1,0 +1,76 @@
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include "models/backbone.h"
+#include "models/blocks/feed_forward.h"
+#include "models/blocks/layer_norm.h"
+#include "models/blocks/mlp.h"
+#include "models/blocks/patch_embed.h"
+#include "runtime/size_limits.h"
+
+// b images on this rank  H height  W width  C channels
+namespace shoal {
+
+/// ConvNeXt without its classifier: stem, stages of blocks with a halving before each but the
+/// first, mean over positions, norm. Source: Liu et al. 2022. Defaults are ConvNeXt-T's.
+///
+/// Blocks are numbered through all stages: `blocks.3` is the first of ConvNeXt-T's second one.
+/// Activations are [b, H, W, C], so that a block's MLP, and the units in its place, see rows.
+/// MLPs are drawn Glorot-uniform, where the paper has a truncated normal of deviation 0.02.
+class ConvNext : public Backbone {
+ public:
+  struct Options {
+    int64_t stem_patch = 4;
+    std::vector<int64_t> depths{3, 3, 9, 3};
+    std::vector<int64_t> widths{96, 192, 384, 768};
+    int64_t expansion = 4;
+    Gelu gelu = Gelu::kErf;
+    double layer_scale = 1e-6;
+    double drop_path = 0.0;
+    FeedForwardOptions feed_forward;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("stem_patch", &Options::stem_patch, "side and stride of the stem's convolution",
+                in_range(1, kMostWidth), unit("pixels")),
+          field("depths", &Options::depths, "number of blocks of each stage",
+                in_range(0, kMostBlocks), at_least_one()),
+          field("widths", &Options::widths, "channels C of each stage", in_range(1, kMostWidth),
+                at_least_one()),
+          field("expansion", &Options::expansion, "hidden width of a dense MLP over C",
+                in_range(1, kMostBlocks)),
+          field("gelu", &Options::gelu, "exact, or the tanh approximation"),
+          field("layer_scale", &Options::layer_scale, "first value of each block's gamma",
+                at_least(0)),
+          field("drop_path", &Options::drop_path,
+                "rate of stochastic depth of the last block; rises evenly from 0",
+                in_range(0, below(1))),
+          inlined(&Options::feed_forward)};
+    }
+    void validate(Problems& problems) const;
+    int64_t depth() const;  ///< blocks of all stages
+  };
+
+  /// Throws ConfigError unless the image can be cut into patches and halved between all stages.
+  ConvNext(const Options& options, const Context& context);
+  ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) override;
+  int64_t feature_width() const override { return widths_.back(); }
+
+ private:
+  void add_blocks(const Options& options, const BuildContext& build);
+
+  int64_t stem_patch_;
+  std::vector<int64_t> depths_, widths_;
+  PatchEmbed stem_{nullptr};
+  LayerNorm stem_norm_{nullptr};
+  torch::nn::ModuleList downsamples_;
+  torch::nn::ModuleList blocks_;
+  LayerNorm norm_{nullptr};
+};
+
+}  // namespace shoal

@@ -1,0 +1,68 @@
+#include "models/backbones/vit.h"
+
+#include <string>
+
+#include "models/auxiliary_loss.h"
+#include "models/blocks/vit_block.h"
+#include "models/patch_grid.h"
+
+// b images on this rank  S tokens  C width
+namespace shoal {
+namespace {
+
+constexpr double kTokenStdDev = 0.02;
+
+}  // namespace
+
+void Vit::Options::validate(Problems& problems) const {
+  if (width % heads != 0) {
+    problems.add("heads", std::to_string(heads) + " heads do not divide a width of " +
+                              std::to_string(width));
+  }
+  feed_forward.check(depth, problems);
+}
+
+Vit::Vit(const Options& options, const Context& context) : width_(options.width) {
+  const torch::TensorOptions& tensor = context.build.tensor_options;
+  const int64_t patches = num_patches(context.image, options.patch);
+  stem_ = register_module("stem",
+                          PatchEmbed(context.image.channels, options.patch, options.width, tensor));
+  const bool has_cls = options.pool == Pooling::kCls;
+  const Init tokens = Init::normal(kTokenStdDev);
+  if (has_cls) cls_C_ = add_parameter("cls", {options.width}, tensor, tokens);
+  positions_SC_ =
+      add_parameter("positions", {patches + (has_cls ? 1 : 0), options.width}, tensor, tokens);
+  for (int64_t i = 0; i < options.depth; ++i) {
+    const FeedForward::Place place{options.width, options.hidden, options.gelu, i, options.depth};
+    blocks_->push_back(
+        VitBlock(VitBlockImpl::Sizes{options.heads, place,
+                                     drop_path_rate(options.drop_path, i, options.depth)},
+                 options.feed_forward, context.build));
+  }
+  register_module("blocks", blocks_);
+  norm_ = register_module("norm", LayerNorm(options.width, tensor));
+}
+
+ModelOutput Vit::forward(const torch::Tensor& image_bCHW, const StepContext& step) {
+  ModelOutput output;
+  torch::Tensor x_bSC = stem_->forward(image_bCHW);
+  const bool has_cls = cls_C_.defined();
+  if (has_cls) x_bSC = torch::cat({cls_C_.expand({x_bSC.size(0), 1, width_}), x_bSC}, 1);
+  x_bSC = x_bSC + positions_SC_;
+  for (const auto& block : *blocks_) {
+    FeedForwardOutput out = block->as<VitBlockImpl>()->forward(x_bSC, step);
+    x_bSC = out.y_BSC;
+    output.auxiliary_loss = add_loss(output.auxiliary_loss, out.auxiliary_loss);
+    if (out.stats) output.moe.push_back(std::move(*out.stats));
+  }
+  // The norm is one over each token: without the others, it need not see them.
+  output.features_bD =
+      has_cls ? norm_->forward(x_bSC.select(1, 0).contiguous()) : norm_->forward(x_bSC).mean(1);
+  return output;
+}
+
+namespace {
+const Registration<Backbone, Vit> registered{"vit", "Vision Transformer, dense or with experts"};
+}
+
+}  // namespace shoal

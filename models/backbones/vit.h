@@ -1,0 +1,79 @@
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <array>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+
+#include "models/backbone.h"
+#include "models/blocks/feed_forward.h"
+#include "models/blocks/layer_norm.h"
+#include "models/blocks/mlp.h"
+#include "models/blocks/patch_embed.h"
+#include "runtime/size_limits.h"
+
+// b images on this rank  S tokens  C width
+namespace shoal {
+
+/// What of the last block's tokens becomes an image's features.
+enum class Pooling { kCls, kMean };
+
+template <>
+struct EnumNames<Pooling> {
+  static constexpr std::array names{std::pair{Pooling::kCls, "cls"},
+                                    std::pair{Pooling::kMean, "mean"}};
+};
+
+/// Vision Transformer without its classifier: stem, positions, blocks, norm, pooling.
+/// Source: Dosovitskiy et al. 2021. Defaults are ViT-B/16's. Experts: Riquelme et al. 2021 (V-MoE).
+///
+/// Parameters of its own: cls [C] (with `pool: cls`) and positions [S, C], learned, N(0, 0.02);
+/// with `pool: mean` there is no class token. Positions count as a matrix for weight decay.
+class Vit : public Backbone {
+ public:
+  struct Options {
+    int64_t patch = 16;
+    int64_t width = 768;
+    int64_t depth = 12;
+    int64_t heads = 12;
+    int64_t hidden = 3072;
+    Pooling pool = Pooling::kCls;
+    Gelu gelu = Gelu::kErf;
+    double drop_path = 0.0;
+    FeedForwardOptions feed_forward;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("patch", &Options::patch, "side of a patch", in_range(1, kMostWidth),
+                unit("pixels")),
+          field("width", &Options::width, "hidden size C", in_range(1, kMostWidth)),
+          field("depth", &Options::depth, "number of blocks", in_range(0, kMostBlocks)),
+          field("heads", &Options::heads, "attention heads, a divisor of width",
+                in_range(1, kMostWidth)),
+          field("hidden", &Options::hidden, "hidden width of a dense MLP", in_range(1, kMostWidth)),
+          field("pool", &Options::pool, "features: the class token, or the mean over patches"),
+          field("gelu", &Options::gelu, "exact, or the tanh approximation"),
+          field("drop_path", &Options::drop_path,
+                "rate of stochastic depth of the last block; rises evenly from 0",
+                in_range(0, below(1))),
+          inlined(&Options::feed_forward)};
+    }
+    void validate(Problems& problems) const;
+  };
+
+  Vit(const Options& options, const Context& context);
+  ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) override;
+  int64_t feature_width() const override { return width_; }
+
+ private:
+  int64_t width_;
+  PatchEmbed stem_{nullptr};
+  torch::Tensor cls_C_;  ///< undefined with `pool: mean`
+  torch::Tensor positions_SC_;
+  torch::nn::ModuleList blocks_;
+  LayerNorm norm_{nullptr};
+};
+
+}  // namespace shoal

@@ -1,0 +1,34 @@
+#include "models/blocks/convnext_block.h"
+
+// B images  H height  W width  S = H W  C channels
+namespace shoal {
+
+ConvNextBlockImpl::ConvNextBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
+                                     const BuildContext& build)
+    : conv_(register_module("conv", DepthwiseConv(sizes.place.width, build.tensor_options))),
+      norm_(register_module("norm", LayerNorm(sizes.place.width, build.tensor_options))),
+      feed_forward_(*this, options, sizes.place, build),
+      gamma_(add_parameter("gamma", {sizes.place.width}, build.tensor_options,
+                           Init::constant(sizes.layer_scale))),
+      drop_path_(sizes.drop_path, sizes.place.path()) {}
+
+FeedForwardOutput ConvNextBlockImpl::forward(const torch::Tensor& x_BHWC,
+                                             const StepContext& step) const {
+  const torch::Tensor normed_BSC = norm_->forward(conv_->forward(x_BHWC)).flatten(1, 2);
+  FeedForwardOutput output = feed_forward_.forward(normed_BSC, step);
+  const torch::Tensor scaled_BHWC = (output.y_BSC * gamma_).view(x_BHWC.sizes());
+  output.y_BSC = x_BHWC + drop_path_.forward(scaled_BHWC, step);
+  return output;
+}
+
+ConvNextDownsampleImpl::ConvNextDownsampleImpl(int64_t channels, int64_t new_channels,
+                                               const torch::TensorOptions& options)
+    : norm_(register_module("norm", LayerNorm(channels, options))),
+      conv_(register_module("conv", PatchEmbed(channels, 2, new_channels, options))) {}
+
+torch::Tensor ConvNextDownsampleImpl::forward(const torch::Tensor& x_BHWC) const {
+  const torch::Tensor y_BSC = conv_->forward(norm_->forward(x_BHWC).permute({0, 3, 1, 2}));
+  return y_BSC.view({x_BHWC.size(0), x_BHWC.size(1) / 2, x_BHWC.size(2) / 2, y_BSC.size(2)});
+}
+
+}  // namespace shoal

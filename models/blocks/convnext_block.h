@@ -1,0 +1,54 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include "models/blocks/depthwise_conv.h"
+#include "models/blocks/drop_path.h"
+#include "models/blocks/feed_forward.h"
+#include "models/blocks/layer_norm.h"
+#include "models/blocks/patch_embed.h"
+#include "runtime/module.h"
+
+// B images  H height  W width  C channels
+namespace shoal {
+
+/// y = x + gamma * FeedForward(norm(DepthwiseConv(x))), the branch with stochastic depth.
+/// Source: Liu et al. 2022 (ConvNeXt), figure 4; gamma is LayerScale (Touvron et al. 2021b).
+///
+/// Parameter of its own: gamma [C], `layer_scale` at the start.
+class ConvNextBlockImpl : public ModuleBase {
+ public:
+  struct Sizes {
+    FeedForward::Place place;
+    double layer_scale = 0.0;
+    double drop_path = 0.0;
+  };
+  ConvNextBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
+                    const BuildContext& build);
+  /// y of the output is [B, H, W, C]. Collective. B may be 0.
+  FeedForwardOutput forward(const torch::Tensor& x_BHWC, const StepContext& step) const;
+
+ private:
+  DepthwiseConv conv_{nullptr};
+  LayerNorm norm_{nullptr};
+  FeedForward feed_forward_;
+  torch::Tensor gamma_;
+  DropPath drop_path_;
+};
+TORCH_MODULE(ConvNextBlock);
+
+/// Between two stages: norm, then a convolution of 2 x 2 with stride 2 to a new width.
+class ConvNextDownsampleImpl : public ModuleBase {
+ public:
+  ConvNextDownsampleImpl(int64_t channels, int64_t new_channels,
+                         const torch::TensorOptions& options);
+  /// [B, H, W, C] -> [B, H / 2, W / 2, new C]. TORCH_CHECK unless H and W are even.
+  torch::Tensor forward(const torch::Tensor& x_BHWC) const;
+
+ private:
+  LayerNorm norm_{nullptr};
+  PatchEmbed conv_{nullptr};
+};
+TORCH_MODULE(ConvNextDownsample);
+
+}  // namespace shoal

@@ -1,0 +1,65 @@
+#include "models/blocks/feed_forward.h"
+
+#include <fmt/format.h>
+
+// B images  S tokens  C width
+namespace shoal {
+namespace {
+
+constexpr int64_t kMoeEvery = 2;
+
+struct BlockRange {
+  int64_t from, to, every;
+};
+
+BlockRange range_of(const FeedForwardOptions& options, int64_t depth) {
+  const SparseBlocks blocks = options.sparse_blocks.value_or(SparseBlocks{});
+  return {blocks.from.value_or(depth / 2), blocks.to.value_or(depth - 1),
+          blocks.every.value_or(kMoeEvery)};
+}
+
+}  // namespace
+
+void FeedForwardOptions::check(int64_t depth, Problems& problems) const {
+  if (!moe) {
+    if (sparse_blocks)
+      problems.add("sparse_blocks", "needs moe, which says what these blocks have");
+    return;
+  }
+  const BlockRange range = range_of(*this, depth);
+  if (depth == 0) {
+    problems.add("moe", "the model has no blocks that could have it");
+  } else if (range.to >= depth) {
+    problems.add("sparse_blocks.to",
+                 fmt::format("the model's blocks are 0 to {}, got {}", depth - 1, range.to));
+  } else if (range.from > range.to) {
+    problems.add(
+        "sparse_blocks.from",
+        fmt::format("must be at most sparse_blocks.to: {} is above {}", range.from, range.to));
+  }
+}
+
+bool FeedForwardOptions::is_sparse(int64_t block, int64_t depth) const {
+  if (!moe) return false;
+  const BlockRange range = range_of(*this, depth);
+  return block >= range.from && block <= range.to && (range.to - block) % range.every == 0;
+}
+
+FeedForward::FeedForward(torch::nn::Module& owner, const FeedForwardOptions& options,
+                         const Place& place, const BuildContext& build) {
+  if (options.is_sparse(place.block, place.depth)) {
+    moe_ = owner.register_module(
+        "moe", std::make_shared<MoeLayer>(*options.moe, place.width, place.path() + ".moe", build));
+  } else {
+    mlp_ = owner.register_module("mlp",
+                                 Mlp(place.width, place.hidden, place.gelu, build.tensor_options));
+  }
+}
+
+FeedForwardOutput FeedForward::forward(const torch::Tensor& x_BSC, const StepContext& step) const {
+  if (mlp_) return {mlp_->forward(x_BSC), {}, std::nullopt};
+  MoeOutput output = moe_->forward(x_BSC, step);
+  return {output.y_BRD, output.auxiliary_loss, std::move(output.stats)};
+}
+
+}  // namespace shoal

@@ -1,0 +1,30 @@
+#include "models/blocks/vit_block.h"
+
+#include "models/blocks/mixing_mlp.h"
+
+// B images  S tokens  C width
+namespace shoal {
+
+VitBlockImpl::VitBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
+                           const BuildContext& build)
+    : attention_norm_(
+          register_module("attention_norm", LayerNorm(sizes.place.width, build.tensor_options))),
+      attention_(register_module("attention",
+                                 Attention(sizes.place.width, sizes.heads, build.tensor_options))),
+      mlp_norm_(register_module("mlp_norm", LayerNorm(sizes.place.width, build.tensor_options))),
+      feed_forward_(*this, options, sizes.place, build),
+      drop_attention_(sizes.drop_path, sizes.place.path() + ".attention"),
+      drop_mlp_(sizes.drop_path, sizes.place.path() + ".mlp") {}
+
+FeedForwardOutput VitBlockImpl::forward(const torch::Tensor& x_BSC, const StepContext& step) const {
+  const torch::Tensor mixed_BSC = attention_->forward(attention_norm_->forward(x_BSC));
+  const torch::Tensor y1_BSC = x_BSC + drop_attention_.forward(mixed_BSC, step);
+  if (feed_forward_.mlp() && !drop_mlp_.acts(step)) {  // one pass for norm, MLP and sum
+    return {mix_channels(y1_BSC, mlp_norm_, feed_forward_.mlp()), {}, std::nullopt};
+  }
+  FeedForwardOutput output = feed_forward_.forward(mlp_norm_->forward(y1_BSC), step);
+  output.y_BSC = y1_BSC + drop_mlp_.forward(output.y_BSC, step);
+  return output;
+}
+
+}  // namespace shoal

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include "models/blocks/attention.h"
+#include "models/blocks/drop_path.h"
+#include "models/blocks/feed_forward.h"
+#include "models/blocks/layer_norm.h"
+#include "runtime/module.h"
+
+// B images  S tokens  C width
+namespace shoal {
+
+/// A pre-norm transformer block: y1 = x + Attention(norm(x)), y = y1 + FeedForward(norm(y1)), each
+/// branch with stochastic depth. Source: Dosovitskiy et al. 2021, eq. 2 and 3.
+class VitBlockImpl : public ModuleBase {
+ public:
+  struct Sizes {
+    int64_t heads = 0;
+    FeedForward::Place place;
+    double drop_path = 0.0;
+  };
+  VitBlockImpl(const Sizes& sizes, const FeedForwardOptions& options, const BuildContext& build);
+  /// Collective. x is contiguous, B may be 0.
+  FeedForwardOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
+
+ private:
+  LayerNorm attention_norm_{nullptr};
+  Attention attention_{nullptr};
+  LayerNorm mlp_norm_{nullptr};
+  FeedForward feed_forward_;
+  DropPath drop_attention_, drop_mlp_;
+};
+TORCH_MODULE(VitBlock);
+
+}  // namespace shoal

@@ -1,0 +1,234 @@
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/backbones/vit.h"
+#include "runtime/error.h"
+#include "tests/support/build_model.h"
+#include "tests/support/model_fill.h"
+#include "tests/support/ranks.h"
+#include "tests/support/some_batch.h"
+
+// b images  S tokens  C width  N heads
+namespace shoal {
+namespace {
+
+using testing::build_model;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::meta_context;
+using testing::some_batch;
+using testing::some_step;
+
+constexpr ImageShape kImageNet{3, 224, 224};
+constexpr ImageShape kTinyImage{1, 4, 6};
+
+TEST(Vit, HasThePapersParametersExactly) {  // case 14
+  const auto count = [](const std::string& keys) {
+    const auto task =
+        build_model("model: {backbone: vit" + keys + "}", kImageNet, 1000, meta_context());
+    return testing::count_parameters(*task);
+  };
+  EXPECT_EQ(count(", width: 192, heads: 3, hidden: 768"), 5717416);
+  EXPECT_EQ(count(", width: 384, heads: 6, hidden: 1536"), 22050664);
+  EXPECT_EQ(count(""), 86567656);
+  EXPECT_EQ(count(", width: 1024, depth: 24, heads: 16, hidden: 4096"), 304326632);
+}
+
+/// Images of 4 x 6 pixels, 6 patches of width 6, two blocks.
+std::string tiny(const std::string& more = "") {
+  return "model: {backbone: vit, patch: 2, width: 6, depth: 2, heads: 2, hidden: 7" + more + "}";
+}
+
+const std::string kMoe =
+    ", moe: {router: {name: top_k, k: 2, noise: none}, experts: {count: 3, hidden: 5}, losses: "
+    "[{name: importance, weight: 0.1}]}";
+
+class TinyVit : public ::testing::Test {
+ protected:
+  std::shared_ptr<Task> make(const std::string& recipe) {
+    auto task =
+        build_model(recipe, kTinyImage, 3, {&grid_, torch::TensorOptions().dtype(torch::kFloat64)});
+    testing::fill_parameters(*task);
+    tensors_.clear();
+    for (const Parameter& parameter : parameters_of(*task)) {
+      tensors_.insert_or_assign(parameter.name, parameter.tensor);
+    }
+    return task;
+  }
+  const torch::Tensor& at(const std::string& name) const { return tensors_.at(name); }
+  std::vector<torch::Tensor> parameters() const {
+    std::vector<torch::Tensor> result;
+    for (const auto& [name, tensor] : tensors_) result.push_back(tensor);
+    return result;
+  }
+
+  torch::Tensor plain_norm(const torch::Tensor& x, const std::string& path) const {
+    return at::layer_norm(x, {x.size(-1)}, at(path + ".weight"), at(path + ".bias"), 1e-6);
+  }
+  torch::Tensor plain_linear(const torch::Tensor& x, const std::string& path) const {
+    return at::linear(x, at(path + ".weight"), at(path + ".bias"));
+  }
+  torch::Tensor plain_attention(const torch::Tensor& x_bSC, const std::string& path) const {
+    const torch::Tensor qkv = plain_linear(x_bSC, path + ".qkv");
+    std::vector<torch::Tensor> heads;
+    for (int64_t head = 0; head < 2; ++head) {
+      const auto part = [&](int64_t which) { return qkv.narrow(2, which * 6 + head * 3, 3); };
+      const torch::Tensor logits = part(0).matmul(part(1).transpose(1, 2)) / std::sqrt(3.0);
+      heads.push_back(logits.softmax(2).matmul(part(2)));
+    }
+    return plain_linear(torch::cat(heads, 2), path + ".proj");
+  }
+  /// Logits by the equations of Dosovitskiy et al. 2021 as they stand.
+  torch::Tensor plain_logits(const torch::Tensor& image_bCHW, bool has_cls) const {
+    const int64_t b = image_bCHW.size(0);
+    const torch::Tensor patches =
+        image_bCHW.view({b, 1, 2, 2, 3, 2}).permute({0, 2, 4, 1, 3, 5}).reshape({b, 6, 4});
+    torch::Tensor x = plain_linear(patches, "backbone.stem");
+    if (has_cls) x = torch::cat({at("backbone.cls").view({1, 1, 6}).repeat({b, 1, 1}), x}, 1);
+    x = x + at("backbone.positions");  // eq. 1
+    for (const std::string block : {"backbone.blocks.0.", "backbone.blocks.1."}) {
+      x = x + plain_attention(plain_norm(x, block + "attention_norm"), block + "attention");
+      const torch::Tensor hidden =
+          at::gelu(plain_linear(plain_norm(x, block + "mlp_norm"), block + "mlp.fc1"));
+      x = x + plain_linear(hidden, block + "mlp.fc2");  // eq. 3
+    }
+    x = plain_norm(x, "backbone.norm");  // eq. 4
+    return plain_linear(has_cls ? x.select(1, 0) : x.mean(1), "head");
+  }
+
+  RankGrid grid_ = testing::self_grid();
+  std::map<std::string, torch::Tensor> tensors_;
+};
+
+TEST_F(TinyVit, IsThePapersEquations) {
+  const torch::NoGradGuard no_grad;
+  for (const bool has_cls : {true, false}) {
+    const auto task = make(tiny(has_cls ? "" : ", pool: mean"));
+    const TaskBatch batch = some_batch(4, kTinyImage);
+    const torch::Tensor logits = task->outputs(batch, some_step(4, false));
+    EXPECT_LT((logits - plain_logits(batch.image_bCHW, has_cls)).abs().max().item<double>(), 1e-13);
+    EXPECT_EQ(tensors_.count("backbone.cls"), has_cls ? 1u : 0u);
+  }
+}
+
+TEST_F(TinyVit, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
+  for (const std::string& keys :
+       {std::string(), std::string(", drop_path: 0.5"), kMoe + ", drop_path: 0.5"}) {
+    SCOPED_TRACE(keys);
+    const auto task = make(tiny(keys));
+    const TaskBatch batch = some_batch(4, kTinyImage);
+    const StepContext step = some_step(4, true);
+    EXPECT_LT(testing::gradient_error([&] { return task->train(batch, step).loss; }, parameters()),
+              1e-6);
+  }
+}
+
+TEST_F(TinyVit, StochasticDepthActsInTrainingAlone) {
+  const TaskBatch batch = some_batch(8, kTinyImage);
+  const auto loss = [&](const std::string& recipe, bool training) {
+    const torch::NoGradGuard no_grad;
+    return make(recipe)->train(batch, some_step(8, training)).loss.item<double>();
+  };
+  EXPECT_NE(loss(tiny(", drop_path: 0.5"), true), loss(tiny(), true));
+  EXPECT_NEAR(loss(tiny(", drop_path: 0.5"), false), loss(tiny(), false), 1e-13);
+}
+
+TEST_F(TinyVit, AnImagesLogitsDoNotDependOnItsBatch) {
+  const torch::NoGradGuard no_grad;
+  const auto task = make(tiny(kMoe));
+  const TaskBatch batch = some_batch(5, kTinyImage);
+  const torch::Tensor whole = task->outputs(batch, some_step(5, false));
+  const TaskBatch last{batch.image_bCHW.narrow(0, 4, 1), batch.label_b.narrow(0, 4, 1)};
+  const torch::Tensor alone = task->outputs(last, some_step(1, false));
+  EXPECT_LT((alone - whole.narrow(0, 4, 1)).abs().max().item<double>(), 1e-13);
+}
+
+TEST_F(TinyVit, TakesNoImages) {
+  for (const std::string& keys : {std::string(", drop_path: 0.5"), kMoe + ", pool: mean"}) {
+    const auto task = make(tiny(keys));
+    StepContext step = some_step(0, true);
+    step.samples_in_step = step.samples_in_micro = 4;
+    const torch::Tensor loss = task->train(some_batch(0, kTinyImage), step).loss;
+    EXPECT_EQ(loss.item<double>(), 0.0);
+    loss.backward();
+    for (const auto& [name, tensor] : tensors_) {
+      ASSERT_TRUE(tensor.grad().defined()) << name;
+      EXPECT_EQ(tensor.grad().abs().max().item<double>(), 0.0) << name;
+    }
+  }
+}
+
+TEST_F(TinyVit, CountsTheAuxiliaryLossesOfItsExperts) {
+  const TrainOutput output = make(tiny(kMoe + ", sparse_blocks: {from: 0, every: 1}"))
+                                 ->train(some_batch(4, kTinyImage), some_step(4, true));
+  ASSERT_EQ(output.moe.size(), 2u);
+  EXPECT_EQ(output.moe[0].layer, "blocks.0.moe");
+  EXPECT_EQ(output.moe[1].layer, "blocks.1.moe");
+  double losses = 0;
+  for (const MoeStats& stats : output.moe) losses += 0.1 * report(stats).losses.at(0).second;
+  EXPECT_GT(losses, 0.0);
+  std::string bare = kMoe;
+  bare.replace(bare.find("{name: importance, weight: 0.1}"), 31, "");
+  const double plain = make(tiny(bare + ", sparse_blocks: {from: 0, every: 1}"))
+                           ->train(some_batch(4, kTinyImage), some_step(4, true))
+                           .loss.item<double>();
+  EXPECT_NEAR(output.loss.item<double>(), plain + losses, 1e-12);
+}
+
+std::vector<std::string> stages_of(const std::string& keys) {
+  const auto task = build_model("model: {backbone: vit, width: 6, heads: 2, hidden: 7" + keys + "}",
+                                kImageNet, 3, meta_context());
+  std::vector<std::string> names;
+  for (const Parameter& parameter : parameters_of(*task)) {
+    const size_t end = parameter.name.find(".router.weight");
+    const size_t start = std::string("backbone.").size();
+    if (end != std::string::npos) names.push_back(parameter.name.substr(start, end - start));
+  }
+  return names;
+}
+
+TEST(Vit, PutsExpertsIntoEverySecondBlockOfTheLastHalfUnlessTold) {
+  const std::string six = ", depth: 6" + kMoe;
+  EXPECT_THAT(stages_of(six), ElementsAre("blocks.3.moe", "blocks.5.moe"));
+  EXPECT_THAT(stages_of(", depth: 1" + kMoe), ElementsAre("blocks.0.moe"));
+  EXPECT_THAT(stages_of(six + ", sparse_blocks: {from: 0}"),
+              ElementsAre("blocks.1.moe", "blocks.3.moe", "blocks.5.moe"));
+  EXPECT_THAT(stages_of(six + ", sparse_blocks: {to: 4}"), ElementsAre("blocks.4.moe"));
+  EXPECT_THAT(stages_of(six + ", sparse_blocks: {from: 1, to: 4, every: 1}"),
+              ElementsAre("blocks.1.moe", "blocks.2.moe", "blocks.3.moe", "blocks.4.moe"));
+  EXPECT_THAT(stages_of(six + ", sparse_blocks: {from: 0, to: 5, every: 4}"),
+              ElementsAre("blocks.1.moe", "blocks.5.moe"));
+  EXPECT_THAT(stages_of(", depth: 6"), ElementsAre());
+}
+
+std::string error_of(const std::string& keys) {
+  try {
+    build_model("model: {backbone: vit, depth: 6" + keys + "}", kImageNet, 3, meta_context());
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Vit, RefusesKeysThatContradictEachOther) {
+  EXPECT_THAT(error_of(", heads: 5"), HasSubstr("model.heads: 5 heads do not divide"));
+  EXPECT_THAT(error_of(", sparse_blocks: {to: 3}"), HasSubstr("model.sparse_blocks: needs moe"));
+  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {to: 6}"),
+              HasSubstr("model.sparse_blocks.to: the model's blocks are 0 to 5, got 6"));
+  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {to: 2}"), HasSubstr("model.sparse_blocks.from: "));
+  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {from: 5, to: 4}"),
+              HasSubstr("must be at most sparse_blocks.to: 5 is above 4"));
+  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {at: 4}"), HasSubstr("unknown key"));
+  EXPECT_THAT(error_of(", drop_path: 1"), HasSubstr("model.drop_path: "));
+  EXPECT_THAT(error_of(", patch: 15"), HasSubstr("model.patch: 15 does not divide"));
+}
+
+}  // namespace
+}  // namespace shoal
