@@ -87,6 +87,12 @@ TEST(EqualityCases, NoiseAndImportanceDropsAct) {
   for (const std::string& one : all) EXPECT_NE(serial({one}).losses, plain) << one;
 }
 
+TEST(EqualityCases, StochasticDepthActs) {
+  for (const std::string& model : {vit(kBlockExperts), convnext(kBlockExperts)}) {
+    EXPECT_NE(serial({model}).losses, serial({model, "model.drop_path=0"}).losses) << model;
+  }
+}
+
 TEST(EqualityCases, SomeRankHasNoSamples) {
   EXPECT_EQ(on_threads(accumulated(), {4, 1}).ranks_without_tokens, 1);
 }

@@ -122,6 +122,27 @@ inline std::vector<std::pair<std::string, std::string>> equality_optimizers() {
           {"lamb", "optimizer={name: lamb, lr: 1e-2, weight_decay: 0.1}"}};
 }
 
+/// Experts in place of MLPs: five, which no number of ranks here divides but one.
+inline const std::string kBlockExperts =
+    "moe: {router: {name: top_k, k: 2, noise: gaussian}, losses: [{name: importance, weight: 0.1, "
+    "scope: group}], experts: {count: 5, hidden: 6}}";
+
+/// An override: a ViT with stochastic depth in place of the Sparse-MLP.
+inline std::string vit(const std::string& keys = "pool: cls") {
+  return fmt::format(
+      "model={{backbone: vit, patch: 4, width: 8, depth: 2, heads: 2, hidden: 12, drop_path: 0.3, "
+      "{}}}",
+      keys);
+}
+
+/// The same with a ConvNeXt.
+inline std::string convnext(const std::string& keys) {
+  return fmt::format(
+      "model={{backbone: convnext, stem_patch: 2, depths: [1, 1], widths: [4, 8], expansion: 2, "
+      "drop_path: 0.3, {}}}",
+      keys);
+}
+
 inline std::vector<EqualityCase> equality_cases() {
   std::vector<EqualityCase> cases{
       {"DefaultRouting", {}, {}},
@@ -138,7 +159,10 @@ inline std::vector<EqualityCase> equality_cases() {
       {"GlobalScopeWithAccumulation", accumulated({losses("global")}), {}},
       {"SequenceScope", {losses("sequence")}, {}},
       {"ClippingByTheLargestValue", clipped_by_largest(), {}},
-      {"ExpertsWithoutTokens", {kManyExperts}, {}}};
+      {"ExpertsWithoutTokens", {kManyExperts}, {}},
+      {"VitWithExperts", {vit(kBlockExperts)}, {}},
+      {"AccumulationOfVitWithExperts", accumulated({vit(kBlockExperts + ", pool: mean")}), {}},
+      {"ConvNextWithExperts", {convnext(kBlockExperts)}, {}}};
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"SparseMlpWith_" + name, {optimizer, kClip}, {}});
     if (name != "sgd") cases.push_back({"AccumulationWith_" + name, accumulated({optimizer}), {}});
@@ -150,6 +174,11 @@ inline std::vector<EqualityCase> equality_cases() {
                       optimizer, kClip},
                      {name == "sgd" ? std::vector<std::string>{}
                                     : std::vector<std::string>{"token_mlp.fc2.bias"}}});
+    // A key's bias moves all logits of a query alike.
+    cases.push_back(
+        {"VitWith_" + name,
+         {vit(), optimizer, kClip},
+         {name == "sgd" ? std::vector<std::string>{} : std::vector<std::string>{"qkv.bias"}}});
   }
   const std::vector<std::string> rest{equality_optimizers().back().second, kClip};
   cases.push_back(
