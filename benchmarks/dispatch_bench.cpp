@@ -21,7 +21,7 @@ class Problem {
  public:
   explicit Problem(const MoeShape& shape) : shape_(shape), grid_(make_grid()) {
     MoeOptions options;
-    options.router = {"top_k", TopKOptions{shape.k, RouterNoise::kGaussian, {}}};
+    options.router = {"top_k", ScoreOptions{shape.k, RouterNoise::kGaussian, {}}};
     options.experts = {"plain",
                        ExpertBank::Options{shape.experts, shape.hidden, Activation::kGelu, true}};
     options.losses = {Choice<BalanceLoss>("importance"), Choice<BalanceLoss>("load")};

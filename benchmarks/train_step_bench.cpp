@@ -60,8 +60,8 @@ class StoredImages final : public SampleSet {
 nlohmann::json describe_moe(const MoeOptions& moe) {
   const auto& experts = moe.experts.options<ExpertBank>();
   const bool by_importance = moe.router.name() == "importance_score";
-  const TopKOptions& top_k = by_importance ? moe.router.options<ImportanceScoreRouter>().top_k
-                                           : moe.router.options<TopKRouter>();
+  const ScoreOptions& top_k = by_importance ? moe.router.options<ImportanceScoreRouter>().top_k
+                                            : moe.router.options<TopKRouter>();
   return {{"experts", experts.count},
           {"hidden", experts.hidden},
           {"k", top_k.k},

@@ -39,15 +39,22 @@ std::string quotient(int64_t a, int64_t b) {
   return fmt::format("{} / {} = {:.4g}", a, b, static_cast<double>(a) / static_cast<double>(b));
 }
 
-void collect_global_scopes(const config::Node& node, const std::string& path,
-                           std::vector<std::string>& found) {
+/// What is worth a word in a recipe's text, below `path`.
+void collect_notes(const config::Node& node, const std::string& path,
+                   std::vector<std::string>& notes) {
   for (const config::Entry& entry : node.entries) {
     const std::string inner = config::join_path(path, entry.key);
-    if (entry.key == "scope" && entry.value.text == "global") found.push_back(inner);
-    collect_global_scopes(entry.value, inner, found);
+    if (entry.key == "scope" && entry.value.text == "global") {
+      notes.push_back(inner + ": the value of a loss of scope global depends on train.accumulate");
+    }
+    const bool is_router = path.size() >= 6 && path.substr(path.size() - 6) == "router";
+    if (is_router && entry.key == "name" && entry.value.text == "forced") {
+      notes.push_back(path + ": forced routing is for measurements only, nothing is learned of it");
+    }
+    collect_notes(entry.value, inner, notes);
   }
   for (std::size_t i = 0; i < node.items.size(); ++i) {
-    collect_global_scopes(node.items[i], fmt::format("{}[{}]", path, i), found);
+    collect_notes(node.items[i], fmt::format("{}[{}]", path, i), notes);
   }
 }
 
@@ -140,7 +147,8 @@ void check_ranks(const ParallelOptions& parallel, const std::vector<MoeStageInfo
   const int64_t ranks = parallel.expert_ranks;
   std::map<int64_t, std::vector<std::string>> stages_of_count;
   int64_t common = 0;  // divisor of all unit counts that must divide
-  if (stages && !parallel.uneven) {
+  const bool must_divide = !parallel.uneven && parallel.placement == PlacementRule::kContiguous;
+  if (stages && must_divide) {
     for (const MoeStageInfo& stage : *stages) {
       stages_of_count[stage.num_units].push_back(stage.name);
       common = std::gcd(common, stage.num_units);
@@ -158,8 +166,17 @@ void check_ranks(const ParallelOptions& parallel, const std::vector<MoeStageInfo
     problems.add("expert_ranks", fmt::format("world = expert_ranks x replicas, but {}; {}{}",
                                              quotient(world, ranks), choices, other_worlds));
   }
+  if (stages) {
+    for (const MoeStageInfo& stage : *stages) {
+      if (stage.num_units >= ranks) continue;
+      problems.add("expert_ranks",
+                   fmt::format("{} has {}, fewer than the {} expert ranks: some would hold none; "
+                               "lower parallel.expert_ranks or raise the number of units",
+                               stage.name, counted(stage.num_units, "unit"), ranks));
+    }
+  }
   for (const auto& [num_units, names] : stages_of_count) {
-    if (num_units % ranks == 0) continue;
+    if (num_units % ranks == 0 || num_units < ranks) continue;
     problems.add("expert_ranks",
                  fmt::format("the units of {} do not divide evenly: {}; {}; or "
                              "parallel.uneven=true",
@@ -203,11 +220,7 @@ void check_topology(const CheckedRecipe& checked, int64_t world) {
 std::vector<std::string> recipe_notes(const LoadedRecipe& loaded) {
   std::vector<std::string> notes;
   const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
-  std::vector<std::string> scopes;
-  collect_global_scopes(config::to_node(type, &loaded.options), "", scopes);
-  for (const std::string& path : scopes) {
-    notes.push_back(path + ": the value of a loss of scope global depends on train.accumulate");
-  }
+  collect_notes(config::to_node(type, &loaded.options), "", notes);
   return notes;
 }
 

@@ -72,7 +72,7 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
   RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size());
   const std::unique_ptr<SampleSet> data = make_source(recipe)->open(Split::kValid);
   const BuiltModel model = build_model(recipe, &grid, device.device);
-  load_weights(path, model.parameters, *grid.world);
+  load_weights(path, model, *grid.world);
   const Result result{path, manifest.step,
                       evaluate(*model.task, recipe, *data, grid, manifest.step),
                       data->num_substituted()};

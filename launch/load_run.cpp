@@ -28,11 +28,11 @@ constexpr const char* kOverridden = "overridden";
 // The weights alone, for starting another training from them.
 class WeightsOnly : public Stateful {
  public:
-  explicit WeightsOnly(const std::vector<Parameter>& parameters) : parameters_(parameters) {}
-  void visit_state(StateVisitor& visitor) override { visit_parameters(parameters_, visitor); }
+  explicit WeightsOnly(const BuiltModel& model) : model_(model) {}
+  void visit_state(StateVisitor& visitor) override { visit_weights(model_, visitor); }
 
  private:
-  const std::vector<Parameter>& parameters_;
+  const BuiltModel& model_;
 };
 
 std::vector<RecipeDifference> compare(const std::string& checkpoint_recipe, const Recipe& recipe) {
@@ -111,9 +111,8 @@ std::string agree_on_checkpoint(const std::string& path, bool best, Communicator
   return on_rank_zero(world, [&] { return resolve_checkpoint(path, best); });
 }
 
-void load_weights(const std::string& checkpoint, const std::vector<Parameter>& parameters,
-                  Communicator& world) {
-  WeightsOnly weights(parameters);
+void load_weights(const std::string& checkpoint, const BuiltModel& model, Communicator& world) {
+  WeightsOnly weights(model);
   load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
 }
 
@@ -121,7 +120,7 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
   if (!recipe.model.init_from) return "";
   Communicator& world = *session.grid().world;
   const std::string path = agree_on_checkpoint(*recipe.model.init_from, false, world);
-  load_weights(path, session.parameters(), world);
+  load_weights(path, session.model(), world);
   return path;
 }
 

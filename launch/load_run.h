@@ -28,9 +28,8 @@ CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe
 /// trained may commit another one meanwhile. Collective. Throws CheckpointError if there is none.
 std::string agree_on_checkpoint(const std::string& path, bool best, Communicator& world);
 
-/// Fills `parameters` from a checkpoint, and takes nothing else of it. Collective. Throws Error
+/// Fills a model from a checkpoint, and takes nothing else of it. Collective. Throws Error
 /// (exit 12) if names or shapes differ, CheckpointError if it is corrupt.
-void load_weights(const std::string& checkpoint, const std::vector<Parameter>& parameters,
-                  Communicator& world);
+void load_weights(const std::string& checkpoint, const BuiltModel& model, Communicator& world);
 
 }  // namespace shoal

@@ -165,16 +165,28 @@ struct CheckpointOptions {
   }
 };
 
+template <>
+struct EnumNames<PlacementRule> {
+  static constexpr std::array names{std::pair{PlacementRule::kContiguous, "contiguous"},
+                                    std::pair{PlacementRule::kByCost, "by_cost"},
+                                    std::pair{PlacementRule::kByLoad, "by_load"}};
+};
+
 /// `parallel`: how the world is used. Replicas follow from the world size.
 struct ParallelOptions {
   int64_t expert_ranks = 1;
   bool uneven = false;
+  PlacementRule placement = PlacementRule::kContiguous;
 
   static constexpr auto fields() {
     return std::tuple{
         field("expert_ranks", &ParallelOptions::expert_ranks,
               "neighbouring ranks over which units are spread", at_least(1)),
-        field("uneven", &ParallelOptions::uneven, "allow unequal numbers of units a rank")};
+        field("uneven", &ParallelOptions::uneven, "allow unequal numbers of units a rank"),
+        field(
+            "placement", &ParallelOptions::placement,
+            "which rank holds which unit; by_cost, by_load: so that ranks have equal work, by the "
+            "cost of a row or by the load logged before a resume")};
   }
 };
 

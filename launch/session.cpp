@@ -48,13 +48,21 @@ std::shared_ptr<DataSource> make_source(const Recipe& recipe) {
   return Registry<DataSource>::create(recipe.data.source, {});
 }
 
-BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device) {
+BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device,
+                       const UnitLoads& unit_load) {
   const std::shared_ptr<DataSource> source = make_source(recipe);
-  const BuildContext build{grid, torch::TensorOptions().dtype(dtype_of(recipe)).device(device)};
+  BuildContext build;
+  build.grid = grid;
+  build.tensor_options = torch::TensorOptions().dtype(dtype_of(recipe)).device(device);
+  build.placement = recipe.parallel.placement;
+  build.unit_load = unit_load;
   auto backbone = Registry<Backbone>::create(recipe.model.backbone, {build, source->image_shape()});
   auto task = Registry<Task>::create(recipe.task, {backbone, build, source->num_classes()});
-  BuiltModel model{backbone, task, parameters_of(*task)};
-  if (!device.is_meta()) initialise(model.parameters, static_cast<uint64_t>(recipe.run.seed));
+  BuiltModel model{backbone, task, parameters_of(*task), buffers_of(*task)};
+  if (!device.is_meta()) {
+    initialise(model.parameters, static_cast<uint64_t>(recipe.run.seed));
+    initialise(model.buffers, static_cast<uint64_t>(recipe.run.seed));
+  }
   return model;
 }
 
@@ -75,10 +83,11 @@ StepReport reduce(const StepOutcome& outcome, Communicator& world) {
   return result;
 }
 
-Session::Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& grid)
+Session::Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& grid,
+                 const UnitLoads& unit_load)
     : recipe_(recipe),
       grid_(grid),
-      model_(build_model(recipe, &grid, torch::kCPU)),
+      model_(build_model(recipe, &grid, torch::kCPU, unit_load)),
       loader_(train_data, image_shape_of(recipe), loader_settings(recipe, *grid.world)),
       sync_(group_parameters(model_.parameters, grid), *grid.world),
       optimizer_(Registry<Optimizer>::create(recipe.optimizer, model_.parameters)),
@@ -139,7 +148,7 @@ void Session::clip(double l2_norm) {
 }
 
 void Session::visit_state(StateVisitor& visitor) {
-  visit_parameters(model_.parameters, visitor);
+  visit_weights(model_, visitor);
   optimizer_->visit_state(visitor);
   model_.task->visit_state(visitor);
   loader_.visit_state(visitor);
@@ -148,10 +157,12 @@ void Session::visit_state(StateVisitor& visitor) {
   visitor.integer("trainer.skipped_steps", skipped_steps_);
 }
 
-void visit_parameters(const std::vector<Parameter>& parameters, StateVisitor& visitor) {
-  for (const Parameter& parameter : parameters) {
-    torch::Tensor value = parameter.tensor.detach();
-    visitor.tensor({parameter.name, value, parameter.is_stacked(), parameter.unit_ids});
+void visit_weights(const BuiltModel& model, StateVisitor& visitor) {
+  for (const std::vector<Parameter>* list : {&model.parameters, &model.buffers}) {
+    for (const Parameter& parameter : *list) {
+      torch::Tensor value = parameter.tensor.detach();
+      visitor.tensor({parameter.name, value, parameter.is_stacked(), parameter.unit_ids});
+    }
   }
 }
 

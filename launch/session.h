@@ -24,14 +24,16 @@ struct BuiltModel {
   std::shared_ptr<Backbone> backbone;
   std::shared_ptr<Task> task;         ///< owns the backbone
   std::vector<Parameter> parameters;  ///< of the task, in registration order
+  std::vector<Parameter> buffers;     ///< saved with them, and not trained by gradients
 };
 
 /// Builds backbone and task. On `device` meta nothing is allocated or filled, and `grid` may be
-/// null. Throws ConfigError.
-BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device);
+/// null. `unit_load`: for parallel.placement by_load. Throws ConfigError.
+BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device,
+                       const UnitLoads& unit_load = {});
 
-/// Saves or loads every parameter in place.
-void visit_parameters(const std::vector<Parameter>& parameters, StateVisitor& visitor);
+/// Saves or loads every parameter and buffer in place.
+void visit_weights(const BuiltModel& model, StateVisitor& visitor);
 int64_t count_elements(const std::vector<Parameter>& parameters);
 
 /// float32 or float64, as train.precision says.
@@ -69,8 +71,10 @@ StepReport reduce(const StepOutcome& outcome, Communicator& world);
 /// Equal recipes and data give equal results on any rank grid.
 class Session : public Stateful {
  public:
-  /// All three must outlive the session. Collective. Throws ConfigError, DataError.
-  Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& grid);
+  /// Recipe, data and grid must outlive the session. `unit_load`: as build_model's. Collective.
+  /// Throws ConfigError, DataError.
+  Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& grid,
+          const UnitLoads& unit_load = {});
 
   /// One optimizer step. `own` is what this rank asks of the others; non-finite gradients are
   /// added here. Collective.
@@ -86,6 +90,7 @@ class Session : public Stateful {
   int64_t skipped_steps() const { return skipped_steps_; }
   const StepScale& scale() const { return scale_; }
   Task& task() { return *model_.task; }
+  const BuiltModel& model() const { return model_; }
   const std::vector<Parameter>& parameters() const { return model_.parameters; }
   RankGrid& grid() const { return grid_; }
   /// Time this rank has spent waiting for exchanges between expert ranks.

@@ -15,6 +15,7 @@
 #include "launch/run_lock.h"
 #include "launch/run_records.h"
 #include "launch/trainer.h"
+#include "launch/unit_loads.h"
 #include "parallel/agreement.h"
 #include "parallel/signals.h"
 #include "runtime/build_info.h"
@@ -62,7 +63,8 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   const std::shared_ptr<DataSource> source = make_source(recipe);
   const std::unique_ptr<SampleSet> train_data = source->open(Split::kTrain);
   const std::unique_ptr<SampleSet> valid_data = source->open(Split::kValid);
-  Session session(recipe, *train_data, grid);
+  const UnitLoads unit_load = logged_loads(recipe, *grid.world);
+  Session session(recipe, *train_data, grid, unit_load);
   // What the recipe or its weights refuse is refused before a folder is made or overwritten.
   std::string weights;
   if (recipe.run.on_existing != OnExisting::kResume)
@@ -83,6 +85,12 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   log.info(describe_start(session, recipe, folder));
   if (!weights.empty()) log.info("weights start from " + weights);
   log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
+  for (const std::string& note : recipe_notes(checked.loaded)) log.info(note);
+  if (recipe.parallel.placement == PlacementRule::kByLoad && unit_load.empty()) {
+    log.info(
+        "parallel.placement by_load: no load has been logged yet, units are placed as "
+        "contiguous has it; a resume places them by load");
+  }
   warn_of_substitutes("data.train", *train_data, log);
   warn_of_substitutes("data.valid", *valid_data, log);
   Trainer trainer({recipe, session, *valid_data, folder, console, log, *signals},

@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "moe/moe_layer.h"
+#include "moe/moe_stage.h"
+#include "moe/moe_stats.h"
 #include "parallel/build_context.h"
 #include "runtime/image_shape.h"
 #include "runtime/module.h"
@@ -25,13 +26,6 @@ struct ModelOutput {
   std::vector<MoeStats> moe;  ///< one entry a MoE layer, in forward order
 };
 
-/// A Mixture-of-Experts stage as `check` sees it: what must fit the rank grid.
-struct MoeStageInfo {
-  std::string name;  ///< `blocks.2.moe_s`
-  int64_t num_units = 0;
-  int64_t units_per_token = 0;
-};
-
 /// Turns images into features; the task puts a head on top. Registered under `model.backbone`.
 class Backbone : public ModuleBase {
  public:
@@ -45,9 +39,10 @@ class Backbone : public ModuleBase {
   /// image_bCHW in the model's dtype, b may be 0. Collective over context.build.grid.
   virtual ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) = 0;
   virtual int64_t feature_width() const = 0;
-  virtual std::vector<MoeStageInfo> moe_stages() const { return {}; }
+  /// The MoE stages anywhere in the tree of modules, in the order they were registered.
+  virtual std::vector<MoeStageInfo> moe_stages() const;
   /// After an optimizer step that was taken. Collective.
-  virtual void after_step() {}
+  void after_step();
 };
 
 }  // namespace shoal

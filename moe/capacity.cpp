@@ -45,7 +45,7 @@ Assignments limit(const Routing& routing, const Capacity& capacity) {
   result.num_tokens = routing.num_tokens();
   std::tie(result.token_A, result.choice_A, result.rows_U, result.num_kept) =
       op(routing.unit_TK.contiguous(), routing.score_TK.contiguous(), routing.group_offsets,
-         routing.num_units(), static_cast<int64_t>(capacity.mode),
+         routing.num_units, static_cast<int64_t>(capacity.mode),
          static_cast<int64_t>(capacity.order), capacity.factor, capacity.min, capacity.align);
   torch::Tensor weight_TK = routing.weight_TK;
   if (routing.renorm_after_drop) weight_TK = renormalise(weight_TK, result.choice_A);

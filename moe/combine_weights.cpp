@@ -8,7 +8,8 @@ torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor
                               const torch::Tensor& unit_TK, Normalise normalise) {
   if (normalise == Normalise::kTopkSoftmax) return logits_TU.gather(1, unit_TK).softmax(1);
   const torch::Tensor score_TK = score_TU.gather(1, unit_TK);
-  return normalise == Normalise::kSum ? score_TK / score_TK.sum(1, /*keepdim=*/true) : score_TK;
+  if (normalise == Normalise::kNone) return score_TK;
+  return score_TK / (score_TK.sum(1, /*keepdim=*/true) + kLeastScoreSum);
 }
 
 void check_combine_weights(const CombineWeights& weights, int64_t k, const std::string& path,

@@ -39,8 +39,11 @@ struct CombineWeights {
   }
 };
 
-/// [T, K] weights of `unit_TK` before capacity and scale. score_TU: non-negative, not all zero in a
-/// row. logits_TU are what the scores were made of.
+/// Added to sums of scores before something is divided by them: all scores may underflow.
+inline constexpr double kLeastScoreSum = 1e-20;
+
+/// [T, K] weights of `unit_TK` before capacity and scale. score_TU: non-negative. logits_TU are
+/// what the scores were made of.
 torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor& logits_TU,
                               const torch::Tensor& unit_TK, Normalise normalise);
 

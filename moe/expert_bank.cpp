@@ -3,18 +3,16 @@
 namespace shoal {
 namespace {
 
-constexpr double kBiasStdDev = 1e-6;
-
 const Registration<UnitBank, ExpertBank> registered{"plain", "two-layer MLPs of equal width"};
 
 }  // namespace
 
 ExpertBank::ExpertBank(const Options& options, const Context& context, bool has_gate)
     : activation_(options.activation),
-      placement_(UnitPlacement::contiguous(options.count, context.num_ranks)) {
+      placement_(context.place(std::vector<double>(static_cast<size_t>(options.count), 1.0))) {
   const int64_t width = context.width, hidden = options.hidden;
   const Init weights = Init::xavier_uniform(width, hidden);
-  const Init biases = Init::normal(kBiasStdDev);
+  const Init biases = Init::normal(kExpertBiasStdDev);
   const auto add = [&](const char* name, at::IntArrayRef sizes, const Init& init) {
     return add_stacked_parameter(name, sizes, context.tensor_options, init,
                                  placement_.units_of_rank(context.rank));

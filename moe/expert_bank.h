@@ -10,6 +10,9 @@
 // R rows on this rank  D width  H hidden width  u experts on this rank
 namespace shoal {
 
+/// Standard deviation of an expert's first biases.
+inline constexpr double kExpertBiasStdDev = 1e-6;
+
 /// Experts that are two-layer MLPs: act(x W1 + b1) W2 + b2.
 ///
 /// Parameters, stacked by expert: `fc1.weight` [u, D, H], `fc1.bias` [u, H], `fc2.weight` [u, H,

@@ -1,5 +1,7 @@
 #include "moe/moe_layer.h"
 
+#include <fmt/format.h>
+
 #include "moe/dispatch.h"
 #include "runtime/error.h"
 #include "runtime/stream.h"
@@ -27,14 +29,16 @@ struct Parts {
   std::vector<std::shared_ptr<BalanceLoss>> losses;
 };
 
-Parts build(const MoeOptions& options, const UnitBank::Context& bank_context) {
+Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
+            const std::string& layer, bool is_causal) {
   Parts parts;
   parts.bank = Registry<UnitBank>::create(options.experts, bank_context);
   const torch::TensorOptions& tensors = bank_context.tensor_options;
   const bool is_double = torch::typeMetaToScalarType(tensors.dtype()) == torch::kFloat64;
-  parts.router = Registry<Router>::create(
-      options.router, {bank_context.width, parts.bank->placement().num_units(),
-                       tensors.dtype(is_double ? torch::kFloat64 : torch::kFloat32)});
+  const Router::Context router_context{bank_context.width, parts.bank->placement().num_units(),
+                                       tensors.dtype(is_double ? torch::kFloat64 : torch::kFloat32),
+                                       layer, is_causal};
+  parts.router = Registry<Router>::create(options.router, router_context);
   for (const auto& loss : options.losses) {
     parts.losses.push_back(Registry<BalanceLoss>::create(loss, {}));
   }
@@ -42,11 +46,24 @@ Parts build(const MoeOptions& options, const UnitBank::Context& bank_context) {
 }
 
 /// Rules between the sections.
-void check(const Parts& parts, Problems& problems) {
-  parts.router->check("router", problems);
+void check(const Parts& parts, const MoeOptions& options, Problems& problems) {
+  const Router& router = *parts.router;
+  router.check("router", problems);
   for (size_t i = 0; i < parts.losses.size(); ++i) {
-    const std::string objection = parts.losses[i]->objection(*parts.router);
+    const std::string objection =
+        router.takes_balance_losses()
+            ? parts.losses[i]->objection(router)
+            : fmt::format(
+                  "the {} router decides by other means than each token's scores, a "
+                  "balance loss cannot move it; leave losses out",
+                  options.router.name());
     if (!objection.empty()) problems.add("losses[" + std::to_string(i) + "]", objection);
+  }
+  if (router.chooses_per_unit() && options.capacity.mode != CapacityMode::kDropless) {
+    problems.add("capacity.mode",
+                 fmt::format("with the {} router every unit takes a fixed number of tokens, see "
+                             "router.factor; leave capacity out",
+                             options.router.name()));
   }
 }
 
@@ -56,20 +73,36 @@ torch::Tensor entropy_sum(const torch::Tensor& prob_TU) {
   return -prob_TU.clamp_min(kTiny).log_().mul_(prob_TU).sum(torch::kFloat64);
 }
 
-/// The sums of MoeStats but those of the losses.
-torch::Tensor layer_sums(const Routing& routing, const Assignments& assignments) {
+/// How many tokens have no row.
+torch::Tensor count_unrouted(const Assignments& assignments) {
+  const int64_t num_tokens = assignments.num_tokens;
+  torch::Tensor is_missing = torch::ones({num_tokens + 1}, assignments.token_A.options());
+  is_missing.index_fill_(0, assignments.token_A + 1, 0);  // place 0 takes the padding rows
+  return is_missing.narrow(0, 1, num_tokens).sum();
+}
+
+StatSums layer_sums(const Routing& routing, const Assignments& assignments, bool chooses_per_unit) {
   const torch::NoGradGuard no_grad;
-  const int64_t num_units = routing.num_units();
-  // Place 0 takes the masked choices.
-  torch::Tensor chosen = torch::zeros({num_units + 1}, torch::kFloat64);
   const torch::Tensor unit = routing.unit_TK.flatten() + 1;
+  // Place 0 takes the masked choices.
+  torch::Tensor chosen = torch::zeros({routing.num_units + 1}, torch::kFloat64);
   chosen.index_add_(0, unit, torch::ones({unit.size(0)}, torch::kFloat64));
-  const torch::Tensor fixed =
-      torch::tensor({static_cast<double>(routing.num_tokens()), static_cast<double>(unit.size(0)),
-                     static_cast<double>(assignments.num_kept)},
-                    torch::kFloat64);
-  return torch::cat(
-      {chosen.narrow(0, 1, num_units), fixed, entropy_sum(routing.prob_TU).reshape({1})});
+  StatSums sums;
+  sums.load_U = chosen.narrow(0, 1, routing.num_units);
+  sums.tokens = routing.num_tokens();
+  sums.kept = assignments.num_kept;
+  sums.choices = chooses_per_unit ? sums.kept : unit.size(0);
+  if (sums.kept < unit.size(0)) sums.unrouted = count_unrouted(assignments);
+  if (routing.prob_TU.defined()) sums.entropy = entropy_sum(routing.prob_TU);
+  return sums;
+}
+
+/// Each token's best choice, -1 if it has none.
+torch::Tensor first_units(const Routing& routing, bool chooses_per_unit) {
+  if (!chooses_per_unit) return routing.choice_TK.select(1, 0);
+  const torch::Tensor best_T1 =
+      routing.score_TK.masked_fill(routing.choice_TK < 0, -1).argmax(1, /*keepdim=*/true);
+  return routing.choice_TK.gather(1, best_T1).squeeze(1);
 }
 
 }  // namespace
@@ -81,46 +114,52 @@ void MoeOptions::validate(Problems& problems) const {
   UnitBank::Context context;
   context.width = 1;
   context.tensor_options = torch::TensorOptions().device(torch::kMeta);
-  check(build(*this, context), problems);
+  check(build(*this, context, /*layer=*/"", /*is_causal=*/false), *this, problems);
 }
 
 MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
                    const BuildContext& context)
-    : path_(path), capacity_(options.capacity), grid_(context.grid) {
-  UnitBank::Context bank_context;
-  bank_context.width = width;
-  bank_context.tensor_options = context.tensor_options;
-  if (grid_ != nullptr) {
-    bank_context.num_ranks = grid_->expert->size();
-    bank_context.rank = grid_->expert->rank();
-  }
-  Parts parts = build(options, bank_context);
+    : MoeStage(path), capacity_(options.capacity), grid_(context.grid) {
+  const UnitBank::Context bank_context{width, grid_ == nullptr ? 0 : grid_->expert->rank(),
+                                       make_placer(context, path), context.tensor_options};
+  Parts parts = build(options, bank_context, path, context.is_causal);
   Lines problems(path);
-  check(parts, problems);
+  check(parts, options, problems);
   if (!problems.lines.empty()) throw ConfigError(problems.lines);
   router_ = register_module("router", parts.router);
   bank_ = register_module("experts", parts.bank);
   losses_ = std::move(parts.losses);
+  if (options.shared.count > 0) {
+    shared_ = register_module(
+        "shared", std::make_shared<SharedExpert>(options.shared, width, context.tensor_options));
+  }
+}
+
+MoeStageInfo MoeLayer::info() const {
+  return {path(), bank_->placement().num_units(), router_->units_per_token()};
 }
 
 MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step) {
-  TORCH_CHECK(grid_ != nullptr, path_, ": built without ranks, cannot run");
-  TORCH_CHECK(x_BRD.dim() == 3 && x_BRD.size(0) == step.sample_b.size(0), path_, ": x is ",
+  TORCH_CHECK(grid_ != nullptr, path(), ": built without ranks, cannot run");
+  TORCH_CHECK(x_BRD.dim() == 3 && x_BRD.size(0) == step.sample_b.size(0), path(), ": x is ",
               x_BRD.sizes(), ", the step has ", step.sample_b.size(0), " samples");
   const torch::Tensor x_TD = x_BRD.reshape({x_BRD.size(0) * x_BRD.size(1), x_BRD.size(2)});
-  const TokenContext context = make_token_context(step, hash_name(path_), x_BRD.size(1));
+  const TokenContext context = make_token_context(step, hash_name(path()), x_BRD.size(1));
   const Routing routing = router_->route(x_TD, context);
 
   Capacity capacity = capacity_;
   if (!step.training) capacity.mode = CapacityMode::kDropless;
-  const Assignments assignments = router_->assign(routing, capacity);
+  const Assignments assignments = limit(routing, capacity);
   const Dispatched sent = dispatch(x_TD, assignments, bank_->placement(), *grid_->expert);
   const torch::Tensor rows_RD = bank_->forward(sent.rows_RD, sent.rows_u);
-  const torch::Tensor y_TD = combine(rows_RD, sent, *grid_->expert);
+  torch::Tensor y_TD = combine(rows_RD, sent, *grid_->expert);
+  if (shared_) y_TD = y_TD + shared_->forward(x_TD);
 
+  const bool per_unit = router_->chooses_per_unit();
   MoeOutput output;
   output.y_BRD = y_TD.reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
-  output.stats = {path_, bank_->placement(), {}, layer_sums(routing, assignments)};
+  output.stats = make_stats(path(), bank_->placement(), layer_sums(routing, assignments, per_unit));
+  if (!step.training) output.stats.first_unit_T = first_units(routing, per_unit);
   if (step.training && !losses_.empty()) {
     output.auxiliary_loss = balance(routing, context, output.stats);
   }
@@ -130,7 +169,6 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
 torch::Tensor MoeLayer::balance(const Routing& routing, const TokenContext& context,
                                 MoeStats& stats) const {
   torch::Tensor total;
-  std::vector<torch::Tensor> sums{stats.sums};
   for (const auto& loss : losses_) {
     const Scope scope(loss->scope(), context, *grid_->world);
     const torch::Tensor value_S = loss->value_S(routing, scope);
@@ -139,10 +177,8 @@ torch::Tensor MoeLayer::balance(const Routing& routing, const TokenContext& cont
     const torch::Tensor share =
         sum * (loss->weight() / static_cast<double>(scope.tokens_in_step()));
     total = total.defined() ? total + share : share;
-    stats.loss_names.emplace_back(loss->name());
-    sums.push_back(sum.detach().to(torch::kFloat64).reshape({1}));
+    stats.add_loss(std::string(loss->name()), sum);
   }
-  stats.sums = torch::cat(sums);
   return total;
 }
 

@@ -9,12 +9,13 @@
 
 #include "moe/balance_loss.h"
 #include "moe/capacity.h"
+#include "moe/moe_stage.h"
 #include "moe/moe_stats.h"
 #include "moe/router.h"
+#include "moe/shared_expert.h"
 #include "moe/unit_bank.h"
 #include "parallel/build_context.h"
 #include "runtime/config.h"
-#include "runtime/module.h"
 #include "runtime/registry.h"
 #include "runtime/step_context.h"
 
@@ -27,12 +28,14 @@ struct MoeOptions {
   std::vector<Choice<BalanceLoss>> losses;
   Capacity capacity;
   Choice<UnitBank> experts{"plain"};
+  SharedExpert::Options shared;
 
   static constexpr auto fields() {
     return std::tuple{field("router", &MoeOptions::router, "which units a token visits"),
                       field("losses", &MoeOptions::losses, "what asks for an even use of units"),
                       field("capacity", &MoeOptions::capacity, "how many rows a unit takes"),
-                      field("experts", &MoeOptions::experts, "the units")};
+                      field("experts", &MoeOptions::experts, "the units"),
+                      field("shared", &MoeOptions::shared, "experts that every token visits")};
   }
   void validate(Problems& problems) const;
 };
@@ -45,34 +48,30 @@ struct MoeOutput {
   MoeStats stats;
 };
 
-/// route -> limit -> dispatch -> bank -> combine.
+/// route -> limit -> dispatch -> bank -> combine, plus what every token's shared experts say.
 ///
-/// Parameters: `<path>.router.weight` [D, U], and the bank's under `<path>.experts.*`.
-/// Evaluation is dropless, without noise and without losses. A token whose choices were all dropped
-/// gets zero. With one expert rank nothing is exchanged.
-class MoeLayer : public ModuleBase {
+/// Parameters: the router's under `<path>.router.*`, the bank's under `<path>.experts.*`, the
+/// shared experts' under `<path>.shared.*`. Evaluation is dropless, without noise and without
+/// losses. A token whose choices were all dropped gets zero, or what the shared experts say. With
+/// one expert rank nothing is exchanged.
+class MoeLayer : public MoeStage {
  public:
-  /// `path` is the module's place in the model, `blocks.2.moe_s`; it keys the layer's noise.
   /// context.grid may be null where nothing is run: one expert rank then. Throws ConfigError.
   MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
            const BuildContext& context);
   /// Collective over the grid's expert and world ranks. B may be 0.
   MoeOutput forward(const torch::Tensor& x_BRD, const StepContext& step);
-  /// After an optimizer step that was taken. Collective.
-  void after_step();
-
-  const std::string& path() const { return path_; }
-  int64_t num_units() const { return bank_->placement().num_units(); }
-  int64_t units_per_token() const { return router_->units_per_token(); }
+  void after_step() override;
+  MoeStageInfo info() const override;
 
  private:
   torch::Tensor balance(const Routing& routing, const TokenContext& context, MoeStats& stats) const;
 
-  std::string path_;
   Capacity capacity_;
   RankGrid* grid_;
   std::shared_ptr<UnitBank> bank_;
   std::shared_ptr<Router> router_;
+  std::shared_ptr<SharedExpert> shared_;  ///< null if there is none
   std::vector<std::shared_ptr<BalanceLoss>> losses_;
 };
 

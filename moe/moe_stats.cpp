@@ -8,7 +8,8 @@
 namespace shoal {
 namespace {
 
-constexpr int64_t kTokens = 0, kChoices = 1, kKept = 2, kEntropy = 3, kFixed = 4;
+// sums: the load of each unit, these, and a value for each loss.
+constexpr int64_t kTokens = 0, kChoices = 1, kKept = 2, kUnrouted = 3, kEntropy = 4, kFixed = 5;
 
 /// Entropy of shares v / sum(v) over ln(number of values); 0 if nothing is there or only one value.
 double even_entropy(const std::vector<int64_t>& value, int64_t total) {
@@ -61,6 +62,28 @@ std::vector<double> rank_overload(const std::vector<int64_t>& load_U,
 
 }  // namespace
 
+MoeStats make_stats(const std::string& layer, const UnitPlacement& placement,
+                    const StatSums& sums) {
+  const torch::TensorOptions options = sums.load_U.options();
+  const torch::Tensor counts =
+      torch::tensor({static_cast<double>(sums.tokens), static_cast<double>(sums.choices),
+                     static_cast<double>(sums.kept)},
+                    options);
+  const auto value = [&](const torch::Tensor& scalar) {
+    return scalar.defined() ? scalar.to(torch::kFloat64).reshape({1}) : torch::zeros({1}, options);
+  };
+  return {layer,
+          placement,
+          {},
+          torch::cat({sums.load_U, counts, value(sums.unrouted), value(sums.entropy)}),
+          {}};
+}
+
+void MoeStats::add_loss(const std::string& name, const torch::Tensor& weighted_sum) {
+  loss_names.push_back(name);
+  sums = torch::cat({sums, weighted_sum.detach().to(torch::kFloat64).reshape({1})});
+}
+
 void MoeStats::add(const MoeStats& other) {
   TORCH_CHECK(layer == other.layer && loss_names == other.loss_names, "statistics of ", other.layer,
               " added to those of ", layer);
@@ -84,6 +107,7 @@ MoeReport report(const MoeStats& stats) {
   const double most_entropy = std::log(static_cast<double>(std::max<int64_t>(2, num_units)));
   result.router_entropy = fixed[kEntropy] / tokens / most_entropy;
   result.dropped = fixed[kChoices] > 0 ? 1.0 - fixed[kKept] / fixed[kChoices] : 0.0;
+  result.unrouted = fixed[kUnrouted] / tokens;
   for (size_t i = 0; i < stats.loss_names.size(); ++i) {
     result.losses.emplace_back(stats.loss_names[i],
                                fixed[kFixed + static_cast<int64_t>(i)] / tokens);

@@ -11,21 +11,36 @@
 // U units  E expert ranks  L balance losses
 namespace shoal {
 
+/// Sums over this rank's tokens of one forward pass through a layer.
+struct StatSums {
+  torch::Tensor load_U;  ///< float64: choices of each unit before capacity, masked ones left out
+  int64_t tokens = 0;
+  int64_t choices = 0;  ///< all that tokens, or units, have chosen
+  int64_t kept = 0;     ///< choices that were sent
+  /// int64 scalar: tokens of which nothing was sent; undefined: none.
+  torch::Tensor unrouted;
+  /// float64 scalar: entropy of the clean router scores, in nats; undefined without scores.
+  torch::Tensor entropy;
+};
+
 /// What a MoE layer did on this rank: raw sums, so that sums over micro-steps and ranks mean
 /// something. A fixed number of values, whatever the model's size.
 struct MoeStats {
   std::string layer;  ///< path of the layer
   UnitPlacement placement = UnitPlacement::contiguous(0, 1);
   std::vector<std::string> loss_names;  ///< [L]
-  /// float64 [U + 4 + L]: choices per unit before capacity, masked tokens left out; tokens;
-  /// choices; choices that survived; entropy of the clean router scores, in nats, summed over
-  /// tokens; each loss's undivided values, summed with the instance's tokens on this rank as
-  /// weight.
-  torch::Tensor sums;
+  torch::Tensor sums;                   ///< float64, laid out by make_stats
+  /// In evaluation: int64 [T], the first choice of each token, -1 where there is none.
+  torch::Tensor first_unit_T;
 
+  /// Appends a loss: its undivided values, summed with the instance's tokens on this rank as
+  /// weight.
+  void add_loss(const std::string& name, const torch::Tensor& weighted_sum);
   /// Adds the sums of the same layer from another micro-step.
   void add(const MoeStats& other);
 };
+
+MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, const StatSums& sums);
 
 /// MoeStats in numbers to log.
 struct MoeReport {
@@ -36,7 +51,8 @@ struct MoeReport {
   double load_entropy = 0;                           ///< H(load share) / ln U, 1 = even
   double router_entropy = 0;                         ///< mean over tokens of H(scores) / ln U
   int64_t dead_units = 0;                            ///< units no token chose
-  double dropped = 0;  ///< share of choices that were not sent, [0, 1]
+  double dropped = 0;   ///< share of choices that were not sent, [0, 1]
+  double unrouted = 0;  ///< share of tokens of which nothing was sent, [0, 1]
   int64_t tokens = 0;
   std::vector<double> rank_overload_E;  ///< choices of a rank's units over the mean of the ranks
   std::vector<std::pair<std::string, double>> losses;  ///< undivided, mean over tokens

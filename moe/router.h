@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "moe/capacity.h"
 #include "moe/routing.h"
 #include "parallel/communicator.h"
 #include "runtime/module.h"
@@ -26,23 +25,32 @@ class Router : public ModuleBase {
     int64_t width = 0;
     int64_t num_units = 0;
     torch::TensorOptions tensor_options;  ///< of the router's own parameters
+    std::string layer = {};               ///< the MoE layer's path; empty where nothing is run
+    bool is_causal = false;               ///< whether a token may not see later ones
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "router";
 
   /// Where the tokens go, T = context.num_tokens(). Noise only while training.
   virtual Routing route(const torch::Tensor& x_TD, const TokenContext& context) = 0;
-  /// What survives capacity; routers that choose per unit bring their own.
-  virtual Assignments assign(const Routing& routing, const Capacity& capacity);
   /// After an optimizer step that was taken. Collective.
   virtual void after_step(Communicator& world) { (void)world; }
 
-  /// Units a token visits at most.
+  /// Units a token visits, at most or, where units choose tokens, on average.
   virtual int64_t units_per_token() const = 0;
-  /// Standard deviation of the noise on the logits while training; 0 without.
-  virtual double noise_std() const = 0;
+  /// Whether logits have noise while training.
+  virtual bool has_noise() const { return false; }
+  /// Whether a token's scores decide where it goes, so that a balance loss can move it.
+  virtual bool takes_balance_losses() const { return true; }
+  /// Whether a token's weights sum to 1 as long as none of its rows is dropped.
+  virtual bool weights_sum_to_one() const { return false; }
+  /// Whether units take a fixed number of tokens, which leaves nothing to capacity.
+  virtual bool chooses_per_unit() const { return false; }
   /// Reports what does not go with the number of units. `path` leads to the router's section.
   virtual void check(const std::string& path, Problems& problems) const = 0;
 };
+
+/// Reports that a token cannot visit k of so many units.
+void check_choices(int64_t k, int64_t num_units, const std::string& path, Problems& problems);
 
 }  // namespace shoal

@@ -30,23 +30,26 @@ torch::Tensor token_ids(const TokenContext& context);
 
 /// What a router decided, before capacity. Losses and `limit` are functions of it.
 struct Routing {
+  int64_t num_units = 0;
   /// int64: the unit of each choice, best first; -1 where the token is masked (not to be sent).
   torch::Tensor unit_TK;
-  /// int64: the choices of every token, masked ones included; what balance losses look at.
+  /// int64: the choices of every token, masked ones included; what balance losses look at. -1 where
+  /// there is no choice: units that choose tokens leave tokens with fewer than K.
   torch::Tensor choice_TK;
-  torch::Tensor weight_TK;  ///< combine weights, differentiable
-  torch::Tensor score_TK;   ///< selection scores without bias, detached; order of capacity
-  torch::Tensor logits_TU;  ///< clean, differentiable
-  torch::Tensor noisy_TU;   ///< with this step's noise, differentiable; logits_TU without noise
-  torch::Tensor prob_TU;    ///< clean scores, each row sums to 1, differentiable
-  double noise_std = 0.0;   ///< of noisy_TU - logits_TU; 0 without noise
+  torch::Tensor weight_TK;     ///< combine weights, differentiable
+  torch::Tensor score_TK;      ///< selection scores without bias, detached; order of capacity
+  torch::Tensor logits_TU;     ///< clean, differentiable; undefined where no scores are made
+  torch::Tensor noisy_TU;      ///< with this step's noise, differentiable; logits_TU without noise
+  torch::Tensor prob_TU;       ///< clean scores, each row sums to 1, differentiable; or undefined
+  double noise_std = 0.0;      ///< of noisy_TU - logits_TU; 0 without noise or if it is learned
+  torch::Tensor noise_std_TU;  ///< learned noise: its standard deviation, differentiable
   std::vector<int64_t> group_offsets;  ///< [G + 1], in tokens
   bool renorm_after_drop = false;      ///< a token's surviving weights are divided by their sum
   double weight_scale = 1.0;           ///< last of all, weights are multiplied by this
 
   int64_t num_tokens() const { return unit_TK.size(0); }
   int64_t choices_per_token() const { return unit_TK.size(1); }
-  int64_t num_units() const { return logits_TU.size(1); }
+  bool has_noise() const { return noise_std > 0 || noise_std_TU.defined(); }
 };
 
 }  // namespace shoal

@@ -17,9 +17,9 @@ namespace shoal {
 class UnitBank : public ModuleBase {
  public:
   struct Context {
-    int64_t width = 0;      ///< D, of input and output
-    int64_t num_ranks = 1;  ///< of the expert group
-    int64_t rank = 0;
+    int64_t width = 0;  ///< D, of input and output
+    int64_t rank = 0;   ///< in the expert group
+    Placer place = place_on_one_rank;
     torch::TensorOptions tensor_options;
   };
   static constexpr std::string_view kNameKey = "kind";

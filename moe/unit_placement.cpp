@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "runtime/size_limits.h"
 
@@ -19,6 +21,23 @@ UnitPlacement UnitPlacement::contiguous(int64_t num_units, int64_t num_ranks) {
   return UnitPlacement(rank_of_unit, num_ranks);
 }
 
+UnitPlacement UnitPlacement::by_cost(const std::vector<double>& cost_U, int64_t num_ranks) {
+  TORCH_CHECK(num_ranks >= 1, cost_U.size(), " units on ", num_ranks, " ranks");
+  for (const double cost : cost_U) TORCH_CHECK(std::isfinite(cost) && cost >= 0, "cost ", cost);
+  std::vector<size_t> order(cost_U.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return cost_U[a] > cost_U[b]; });
+  std::vector<double> cost_of_rank(static_cast<size_t>(num_ranks), 0.0);
+  std::vector<int64_t> rank_of_unit(cost_U.size());
+  for (const size_t unit : order) {
+    const auto least = std::min_element(cost_of_rank.begin(), cost_of_rank.end());
+    rank_of_unit[unit] = least - cost_of_rank.begin();
+    *least += cost_U[unit];
+  }
+  return UnitPlacement(rank_of_unit, num_ranks);
+}
+
 UnitPlacement::UnitPlacement(const std::vector<int64_t>& rank_of_unit, int64_t num_ranks)
     : num_units_(static_cast<int64_t>(rank_of_unit.size())),
       is_contiguous_(std::is_sorted(rank_of_unit.begin(), rank_of_unit.end())),
@@ -29,6 +48,30 @@ UnitPlacement::UnitPlacement(const std::vector<int64_t>& rank_of_unit, int64_t n
                 num_ranks);
     units_of_rank_[static_cast<size_t>(rank)].push_back(unit);
   }
+}
+
+Placer make_placer(const BuildContext& context, const std::string& path) {
+  const int64_t num_ranks = context.grid == nullptr ? 1 : context.grid->expert->size();
+  const auto load = context.unit_load.find(path);
+  if (context.placement == PlacementRule::kByCost) {
+    return [num_ranks](const std::vector<double>& cost_U) {
+      return UnitPlacement::by_cost(cost_U, num_ranks);
+    };
+  }
+  if (context.placement == PlacementRule::kByLoad && load != context.unit_load.end()) {
+    return [num_ranks, path, load_U = load->second](const std::vector<double>& cost_U) {
+      TORCH_CHECK(load_U.size() == cost_U.size(), path, ": loads of ", load_U.size(),
+                  " units were logged, it has ", cost_U.size());
+      return UnitPlacement::by_cost(load_U, num_ranks);
+    };
+  }
+  return [num_ranks](const std::vector<double>& cost_U) {
+    return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), num_ranks);
+  };
+}
+
+UnitPlacement place_on_one_rank(const std::vector<double>& cost_U) {
+  return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), 1);
 }
 
 }  // namespace shoal

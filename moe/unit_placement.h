@@ -1,7 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
+
+#include "parallel/build_context.h"
 
 namespace shoal {
 
@@ -11,6 +15,10 @@ class UnitPlacement {
   /// Runs of neighbouring units; the first num_units % num_ranks ranks hold one more.
   /// A rank may hold none. TORCH_CHECK unless there are 0 to kMostUnits units and a rank.
   static UnitPlacement contiguous(int64_t num_units, int64_t num_ranks);
+  /// Longest processing time first: units by falling cost, each to the rank with the least cost so
+  /// far. Ties go to the lower unit and the lower rank. TORCH_CHECK unless costs are finite and not
+  /// negative. Source: Graham 1969.
+  static UnitPlacement by_cost(const std::vector<double>& cost_U, int64_t num_ranks);
   /// Any assignment. TORCH_CHECK unless each rank_of_unit[u] is in [0, num_ranks).
   UnitPlacement(const std::vector<int64_t>& rank_of_unit, int64_t num_ranks);
 
@@ -28,5 +36,12 @@ class UnitPlacement {
   bool is_contiguous_;
   std::vector<std::vector<int64_t>> units_of_rank_;
 };
+
+/// Says where the units of a layer live, given the cost of a row in each, in any one measure.
+using Placer = std::function<UnitPlacement(const std::vector<double>& cost_U)>;
+
+/// As the recipe has it, for the layer at `path`.
+Placer make_placer(const BuildContext& context, const std::string& path);
+UnitPlacement place_on_one_rank(const std::vector<double>& cost_U);
 
 }  // namespace shoal

@@ -23,7 +23,8 @@ class ModuleBase : public torch::nn::Module {
     std::vector<int64_t> unit_ids;  ///< not empty: dimension 0 stacks these units
     bool is_stacked = false;
   };
-  /// What was said of the parameter that torch knows here as `key`: its name with `/` for each dot.
+  /// What was said of the parameter or buffer that torch knows here as `key`: its name with `/` for
+  /// each dot.
   const Spec& spec(const std::string& key) const;
 
  protected:
@@ -35,6 +36,10 @@ class ModuleBase : public torch::nn::Module {
   torch::Tensor add_stacked_parameter(const std::string& name, at::IntArrayRef sizes,
                                       const torch::TensorOptions& options, const Init& init,
                                       const std::vector<int64_t>& unit_ids);
+  /// A tensor that every rank holds whole and equal, that checkpoints save, and that is changed by
+  /// other means than gradients.
+  torch::Tensor add_buffer(const std::string& name, at::IntArrayRef sizes,
+                           const torch::TensorOptions& options, const Init& init);
 
  private:
   torch::Tensor add(Spec spec, at::IntArrayRef sizes, const torch::TensorOptions& options);
@@ -47,5 +52,8 @@ class ModuleBase : public torch::nn::Module {
 /// `blocks.2.moe_s.experts.*.fc1.weight`: the `*` follows the path of the module that added it.
 /// Throws TORCH_CHECK if some module is not a ModuleBase yet owns parameters.
 std::vector<Parameter> parameters_of(const torch::nn::Module& root, const std::string& prefix = "");
+
+/// All buffers of a module tree, named like parameters.
+std::vector<Parameter> buffers_of(const torch::nn::Module& root, const std::string& prefix = "");
 
 }  // namespace shoal

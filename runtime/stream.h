@@ -18,6 +18,7 @@ enum class Purpose : uint32_t {
   kDropout = 6,        ///< as kRouterNoise; of whole branches, id = sample
   kSparsePattern = 7,  ///< prune and grow
   kTest = 8,           ///< tests and benchmarks
+  kRouting = 9,        ///< routers that draw their choices; layer = hash_name(the layer)
 };
 
 /// Names the random numbers of one draw: who asks, and when. Rows and values within it are told

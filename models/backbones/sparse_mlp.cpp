@@ -50,28 +50,6 @@ ModelOutput SparseMlp::forward(const torch::Tensor& image_bCHW, const StepContex
   return output;
 }
 
-std::vector<MoeStageInfo> SparseMlp::moe_stages() const {
-  std::vector<MoeStageInfo> stages;
-  for (const auto& layer : moe_layers()) {
-    stages.push_back({layer->path(), layer->num_units(), layer->units_per_token()});
-  }
-  return stages;
-}
-
-void SparseMlp::after_step() {
-  for (const auto& layer : moe_layers()) layer->after_step();
-}
-
-std::vector<std::shared_ptr<MoeLayer>> SparseMlp::moe_layers() const {
-  std::vector<std::shared_ptr<MoeLayer>> layers;
-  for (const auto& block : *blocks_) {
-    if (const auto* sparse = block->as<SparseBlockImpl>()) {
-      for (auto& layer : sparse->moe_layers()) layers.push_back(std::move(layer));
-    }
-  }
-  return layers;
-}
-
 namespace {
 const Registration<Backbone, SparseMlp> registered{
     "sparse_mlp", "all-MLP model with MoE layers for token and channel mixing"};

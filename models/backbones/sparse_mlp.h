@@ -70,12 +70,8 @@ class SparseMlp : public Backbone {
   SparseMlp(const Options& options, const Context& context);
   ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
-  std::vector<MoeStageInfo> moe_stages() const override;
-  void after_step() override;
 
  private:
-  std::vector<std::shared_ptr<MoeLayer>> moe_layers() const;
-
   int64_t width_;
   PatchEmbed stem_{nullptr};
   torch::nn::ModuleList blocks_;

@@ -47,12 +47,6 @@ SparseBlockImpl::SparseBlockImpl(const SparseOptions& options, const Sizes& size
   }
 }
 
-std::vector<std::shared_ptr<MoeLayer>> SparseBlockImpl::moe_layers() const {
-  std::vector<std::shared_ptr<MoeLayer>> layers{moe_s_};
-  if (moe_c_) layers.push_back(moe_c_);
-  return layers;
-}
-
 torch::Tensor SparseBlockImpl::rescale_in(const torch::Tensor& x_BSC) {
   if (!tokens_in_) return x_BSC;
   return token_linear(channels_in_->forward(x_BSC), tokens_in_->weight, tokens_in_->bias);

@@ -75,8 +75,6 @@ class SparseBlockImpl : public ModuleBase {
   /// Collective. B may be 0.
   Output forward(const torch::Tensor& x_BSC, const StepContext& step);
 
-  std::vector<std::shared_ptr<MoeLayer>> moe_layers() const;
-
  private:
   torch::Tensor rescale_in(const torch::Tensor& x_BSC);
   torch::Tensor rescale_out(const torch::Tensor& y_BPW);

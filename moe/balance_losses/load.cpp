@@ -19,19 +19,21 @@ class LoadLoss : public BalanceLoss {
   std::string_view name() const override { return "load"; }
 
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
-    TORCH_CHECK(routing.noise_std > 0, "the load loss needs a routing with noise");
+    TORCH_CHECK(routing.has_noise(), "the load loss needs a routing with noise");
     const int64_t k = routing.choices_per_token();
     const torch::Tensor threshold_T1 =
         routing.noisy_TU.gather(1, routing.choice_TK.narrow(1, k - 1, 1));
-    const double scale = 1.0 / (routing.noise_std * std::sqrt(2.0));
-    const torch::Tensor chance_TU =
-        torch::special_erfc((threshold_T1 - routing.logits_TU) * scale) * 0.5;
-    return squared_variation(scope.sum(chance_TU));
+    const torch::Tensor distance_TU = threshold_T1 - routing.logits_TU;
+    const torch::Tensor z_TU = routing.noise_std_TU.defined()
+                                   ? distance_TU / (routing.noise_std_TU * std::sqrt(2.0))
+                                   : distance_TU * (1.0 / (routing.noise_std * std::sqrt(2.0)));
+    return squared_variation(scope.sum(torch::special_erfc(z_TU) * 0.5));
   }
 
   std::string objection(const Router& router) const override {
-    if (router.noise_std() > 0) return "";
-    return "the load loss needs noise in the router; set router.noise to gaussian or leave it out";
+    if (router.has_noise()) return "";
+    return "the load loss needs noise in the router; set router.noise to gaussian or learned, or "
+           "leave the loss out";
   }
 };
 

@@ -16,7 +16,7 @@ namespace shoal {
 class ImportanceScoreRouter : public TopKRouter {
  public:
   struct Options {
-    TopKOptions top_k{1, RouterNoise::kGaussian, {}};
+    ScoreOptions top_k{1, RouterNoise::kGaussian, {}};
     double drop = 0.1;
     double eval_drop = 0.0;
 

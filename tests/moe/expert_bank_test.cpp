@@ -10,7 +10,9 @@ namespace {
 std::vector<Parameter> parameters_on(int64_t rank, int64_t num_ranks) {
   UnitBank::Context context;
   context.width = 6;
-  context.num_ranks = num_ranks;
+  context.place = [num_ranks](const std::vector<double>& cost_U) {
+    return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), num_ranks);
+  };
   context.rank = rank;
   context.tensor_options = torch::kFloat32;
   const ExpertBank bank({4, 10, Activation::kGelu, true}, context);

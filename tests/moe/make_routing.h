@@ -20,6 +20,7 @@ namespace shoal::testing {
 inline Routing make_routing(const torch::Tensor& logits_TU, int64_t k,
                             const std::vector<int64_t>& group_offsets = {}) {
   Routing routing;
+  routing.num_units = logits_TU.size(1);
   routing.logits_TU = routing.noisy_TU = logits_TU;
   routing.prob_TU = logits_TU.softmax(1);
   routing.choice_TK = routing.unit_TK = top_k(logits_TU.detach(), k);

@@ -67,7 +67,7 @@ ReferenceMoe reference_of(const MoeLayer& layer) {
 }
 
 void set_router(ReferenceMoe& reference, const MoeOptions& options) {
-  TopKOptions top_k;
+  ScoreOptions top_k;
   if (options.router.name() == "importance_score") {
     const auto& importance = options.router.options<ImportanceScoreRouter>();
     top_k = importance.top_k;
@@ -113,9 +113,9 @@ double error_against_reference(const LayerCase& test, int64_t num_units) {
   set_router(reference, test.options);
   set_capacity(reference, test.options.capacity);
   const int64_t num_tokens = test.num_samples * test.rows_per_sample;
-  const TopKOptions* top_k = test.options.router.name() == "top_k"
-                                 ? &test.options.router.options<TopKRouter>()
-                                 : &test.options.router.options<ImportanceScoreRouter>().top_k;
+  const ScoreOptions* top_k = test.options.router.name() == "top_k"
+                                  ? &test.options.router.options<TopKRouter>()
+                                  : &test.options.router.options<ImportanceScoreRouter>().top_k;
   torch::Tensor noise = torch::zeros({num_tokens, num_units}, torch::kFloat64);
   if (top_k->noise == RouterNoise::kGaussian) {
     const Stream stream{step.seed, Purpose::kRouterNoise, hash_name(kPath), 5};
@@ -143,8 +143,9 @@ TEST(MoeLayer, EqualsTheLoopReference) {
 TEST(MoeLayer, EqualsTheLoopReferenceInTheBruteForceShapes) {  // P2
   for (const int64_t units : {4, 8}) {
     for (const int64_t k : {2, 3}) {
-      LayerCase test{"brute force", layer_options({"top_k", TopKOptions{k, RouterNoise::kNone, {}}},
-                                                  {}, {}, units)};
+      LayerCase test{
+          "brute force",
+          layer_options({"top_k", ScoreOptions{k, RouterNoise::kNone, {}}}, {}, {}, units)};
       test.options.experts =
           Choice<UnitBank>("plain", ExpertBank::Options{units, 32, Activation::kGelu, true});
       test.num_samples = 4;
@@ -159,7 +160,8 @@ TEST(MoeLayer, Float32IsFloat64ToRounding) {  // P2
   for (const int64_t units : {4, 8}) {
     for (const int64_t k : {2, 3}) {
       RankGrid grid = self_grid();
-      MoeOptions options = layer_options({"top_k", TopKOptions{k, RouterNoise::kNone, {}}}, {}, {});
+      MoeOptions options =
+          layer_options({"top_k", ScoreOptions{k, RouterNoise::kNone, {}}}, {}, {});
       options.experts =
           Choice<UnitBank>("plain", ExpertBank::Options{units, 32, Activation::kGelu, true});
       std::vector<std::vector<torch::Tensor>> results;
@@ -188,7 +190,7 @@ TEST(MoeLayer, Float32IsFloat64ToRounding) {  // P2
 TEST(MoeLayer, CapacityThatDropsNothingEqualsDropless) {  // P1
   for (int64_t units = 1; units <= 8; ++units) {
     for (int64_t k = 1; k <= units; ++k) {
-      LayerCase open{"open", layer_options({"top_k", TopKOptions{k, RouterNoise::kGaussian, {}}},
+      LayerCase open{"open", layer_options({"top_k", ScoreOptions{k, RouterNoise::kGaussian, {}}},
                                            {}, {{"load", ScopeKind::kGroup}}, units)};
       open.num_samples = 16;
       open.rows_per_sample = 24;
@@ -210,7 +212,7 @@ TEST(MoeLayer, CapacityThatDropsNothingEqualsDropless) {  // P1
 TEST(MoeLayer, OneExpertWithoutNoiseIsItsMlp) {  // P1
   RankGrid grid = self_grid();
   const MoeOptions options =
-      layer_options({"top_k", TopKOptions{1, RouterNoise::kNone, {}}}, {}, {}, 1);
+      layer_options({"top_k", ScoreOptions{1, RouterNoise::kNone, {}}}, {}, {}, 1);
   MoeLayer layer(options, 6, kPath, {&grid, torch::kFloat64});
   initialise(parameters_of(layer, kPath), 9);
   const torch::Tensor x = some_numbers({3, 4, 6}, 1).set_requires_grad(true);
@@ -236,18 +238,19 @@ TEST(MoeLayer, OneExpertWithoutNoiseIsItsMlp) {  // P1
 }
 
 TEST(MoeLayer, RouterOfOneUnitATokenLearnsFromTheTask) {  // R7
-  LayerCase test{"top 1", layer_options({"top_k", TopKOptions{1, RouterNoise::kNone, {}}}, {}, {})};
+  LayerCase test{"top 1",
+                 layer_options({"top_k", ScoreOptions{1, RouterNoise::kNone, {}}}, {}, {})};
   const LayerResult result = run_layer_on(test, 1, 1);
   EXPECT_GT(result.tensors.at("blocks.1.moe_c.router.weight.grad").abs().max().item<double>(),
             1e-3);
 }
 
 TEST(MoeLayer, EvaluationIsDroplessWithoutNoiseAndLosses) {
-  LayerCase tight{"tight", layer_options({"top_k", TopKOptions{2, RouterNoise::kGaussian, {}}},
+  LayerCase tight{"tight", layer_options({"top_k", ScoreOptions{2, RouterNoise::kGaussian, {}}},
                                          {CapacityMode::kPadded, 0.1, 0, 1, {}},
                                          {{"load", ScopeKind::kGroup}})};
   tight.training = false;
-  LayerCase open{"open", layer_options({"top_k", TopKOptions{2, RouterNoise::kNone, {}}}, {}, {})};
+  LayerCase open{"open", layer_options({"top_k", ScoreOptions{2, RouterNoise::kNone, {}}}, {}, {})};
   EXPECT_LT(difference(run_layer_on(tight, 1, 1), run_layer_on(open, 1, 1)).value, 1e-15);
 }
 
@@ -267,7 +270,7 @@ TEST(MoeLayer, EvaluationTakesAShortLastGroup) {
 TEST(MoeLayer, TokensWhoseChoicesWereAllDroppedGetZero) {
   RankGrid grid = self_grid();
   const MoeOptions options =
-      layer_options({"top_k", TopKOptions{1, RouterNoise::kNone, {}}},
+      layer_options({"top_k", ScoreOptions{1, RouterNoise::kNone, {}}},
                     {CapacityMode::kCapped, 0.01, 1, 1, CapacityOrder::kPosition}, {}, 1);
   MoeLayer layer(options, 6, kPath, {&grid, torch::kFloat64});
   initialise(parameters_of(layer, kPath), 9);
@@ -282,7 +285,7 @@ TEST(MoeLayer, AuxiliaryLossIsTheWeightedMeanOverItsScope) {
                                                               {"load", ScopeKind::kSequence}};
   RankGrid grid = self_grid();
   const MoeOptions options =
-      layer_options({"top_k", TopKOptions{2, RouterNoise::kGaussian, {}}}, {}, losses);
+      layer_options({"top_k", ScoreOptions{2, RouterNoise::kGaussian, {}}}, {}, losses);
   MoeLayer layer(options, 6, kPath, {&grid, torch::kFloat64});
   initialise(parameters_of(layer, kPath), 9);
   const torch::Tensor x = some_numbers({4, 5, 6}, 1);
@@ -328,7 +331,7 @@ TEST(MoeLayer, CountsWhatItDid) {
 TEST(MoeLayer, EntropyOfCertainTokensIsZero) {
   for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {
     RankGrid grid = self_grid();
-    MoeLayer layer(layer_options({"top_k", TopKOptions{1, RouterNoise::kNone, {}}}, {}, {}), 4,
+    MoeLayer layer(layer_options({"top_k", ScoreOptions{1, RouterNoise::kNone, {}}}, {}, {}), 4,
                    kPath, {&grid, dtype});
     initialise(parameters_of(layer, kPath), 9);
     {
@@ -344,7 +347,7 @@ TEST(MoeLayer, EntropyOfCertainTokensIsZero) {
 
 TEST(MoeLayer, ATokenThatIsNoNumberSpoilsNoOther) {
   RankGrid grid = self_grid();
-  MoeLayer layer(layer_options({"top_k", TopKOptions{2, RouterNoise::kGaussian, {}}}, {}, {}), 6,
+  MoeLayer layer(layer_options({"top_k", ScoreOptions{2, RouterNoise::kGaussian, {}}}, {}, {}), 6,
                  kPath, {&grid, torch::kFloat32});
   initialise(parameters_of(layer, kPath), 9);
   torch::Tensor x = some_numbers({3, 4, 6}, 1, torch::kFloat32);
@@ -358,9 +361,9 @@ TEST(MoeLayer, ATokenThatIsNoNumberSpoilsNoOther) {
 }
 
 TEST(MoeLayer, IsBuiltOnTheMetaDeviceWithoutMemoryAndRanks) {
-  const MoeOptions options = layer_options({"top_k", TopKOptions{}}, {}, {}, 4096);
+  const MoeOptions options = layer_options({"top_k", ScoreOptions{}}, {}, {}, 4096);
   MoeLayer layer(options, 1024, kPath, {nullptr, torch::TensorOptions().device(torch::kMeta)});
-  EXPECT_EQ(layer.num_units(), 4096);
+  EXPECT_EQ(layer.info().num_units, 4096);
   EXPECT_EQ(layer.units_per_token(), 2);
   EXPECT_EQ(parameter_of(layer, "router.weight").sizes(), (std::vector<int64_t>{1024, 4096}));
   EXPECT_THROW(layer.forward(torch::zeros({1, 1, 1024}), step_of(1, true)), c10::Error);
@@ -385,7 +388,7 @@ std::vector<std::string> problems_of(const MoeOptions& options) {
 TEST(MoeLayer, RulesBetweenSectionsAreConfigErrors) {
   EXPECT_THAT(problems_of(MoeOptions{}), IsEmpty());
   MoeOptions options =
-      layer_options({"top_k", TopKOptions{3, RouterNoise::kNone, {}}}, {},
+      layer_options({"top_k", ScoreOptions{3, RouterNoise::kNone, {}}}, {},
                     {{"importance", ScopeKind::kGroup}, {"load", ScopeKind::kGroup}}, 2);
   EXPECT_THAT(problems_of(options),
               ElementsAre("router.k: 3 units a token, but there are only 2",
@@ -419,7 +422,7 @@ TEST(MoeLayerRanks, ParallelEqualsSerial) {
 TEST(MoeLayerRanks, ExpertsAndRanksWithoutTokensTakePart) {
   // Two samples of one token each and 16 experts: most experts see nothing, and with four ranks one
   // rank has no samples.
-  LayerCase test{"sparse", layer_options({"top_k", TopKOptions{1, RouterNoise::kGaussian, {}}}, {},
+  LayerCase test{"sparse", layer_options({"top_k", ScoreOptions{1, RouterNoise::kGaussian, {}}}, {},
                                          {{"importance", ScopeKind::kGlobal}}, 16)};
   test.num_samples = 2;
   test.samples_per_group = 1;
@@ -439,8 +442,8 @@ TEST(MoeLayerRanks, ExpertsAndRanksWithoutTokensTakePart) {
 }
 
 TEST(MoeLayerRanks, MoreRanksThanExpertsIsFine) {
-  LayerCase test{"two experts", layer_options({"top_k", TopKOptions{2, RouterNoise::kNone, {}}}, {},
-                                              {{"importance", ScopeKind::kGroup}}, 2)};
+  LayerCase test{"two experts", layer_options({"top_k", ScoreOptions{2, RouterNoise::kNone, {}}},
+                                              {}, {{"importance", ScopeKind::kGroup}}, 2)};
   const testing::Difference worst = difference(run_layer_on(test, 4, 1), run_layer_on(test, 1, 1));
   EXPECT_LT(worst.value, 1e-12) << worst.where;
 }

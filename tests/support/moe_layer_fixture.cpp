@@ -142,7 +142,7 @@ MoeOptions layer_options(const Choice<Router>& router, const Capacity& capacity,
 
 std::vector<LayerCase> layer_cases() {
   const auto top_k = [](int64_t k, RouterNoise noise, const CombineWeights& weights = {}) {
-    return Choice<Router>("top_k", TopKOptions{k, noise, weights});
+    return Choice<Router>("top_k", ScoreOptions{k, noise, weights});
   };
   const Choice<Router> noisy = top_k(2, RouterNoise::kGaussian);
   const Choice<Router> importance(

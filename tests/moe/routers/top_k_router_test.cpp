@@ -33,7 +33,7 @@ StepContext step_of(std::vector<int64_t> samples, bool training = true) {
   return step;
 }
 
-TopKRouter make_router(const TopKOptions& options, at::ScalarType dtype = torch::kFloat64) {
+TopKRouter make_router(const ScoreOptions& options, at::ScalarType dtype = torch::kFloat64) {
   TopKRouter router(options, {kWidth, kUnits, torch::TensorOptions().dtype(dtype)});
   torch::NoGradGuard no_grad;
   router.parameters()[0].copy_(some_numbers({kWidth, kUnits}, 21));
@@ -157,7 +157,7 @@ TEST(TopKRouter, TakesNoTokensAndKeepsTheGraph) {
   EXPECT_EQ(router.parameters()[0].grad().abs().max().item<double>(), 0.0);
 }
 
-std::vector<std::string> problems_of(const TopKOptions& options) {
+std::vector<std::string> problems_of(const ScoreOptions& options) {
   CollectedProblems problems;
   options.validate(problems);
   TopKRouter(options, {kWidth, kUnits, torch::kFloat64}).check("router", problems);

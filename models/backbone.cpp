@@ -1,0 +1,26 @@
+#include "models/backbone.h"
+
+namespace shoal {
+namespace {
+
+std::vector<std::shared_ptr<MoeStage>> stages_of(const torch::nn::Module& root) {
+  std::vector<std::shared_ptr<MoeStage>> stages;
+  for (const auto& module : root.modules(/*include_self=*/false)) {
+    if (auto stage = std::dynamic_pointer_cast<MoeStage>(module)) stages.push_back(stage);
+  }
+  return stages;
+}
+
+}  // namespace
+
+std::vector<MoeStageInfo> Backbone::moe_stages() const {
+  std::vector<MoeStageInfo> infos;
+  for (const auto& stage : stages_of(*this)) infos.push_back(stage->info());
+  return infos;
+}
+
+void Backbone::after_step() {
+  for (const auto& stage : stages_of(*this)) stage->after_step();
+}
+
+}  // namespace shoal

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "runtime/module.h"
+
+namespace shoal {
+
+/// A stage as the rest of the program sees it: what must fit the rank grid.
+struct MoeStageInfo {
+  std::string name;  ///< `blocks.2.moe_s`
+  int64_t num_units = 0;
+  int64_t units_per_token = 0;  ///< units whose weights one token's way through the model meets
+};
+
+/// A layer of a model that spreads units over the expert ranks. Backbones register them as modules
+/// anywhere in their tree.
+class MoeStage : public ModuleBase {
+ public:
+  /// `path` is the module's place in the model, `blocks.2.moe_s`; it keys the stage's noise.
+  explicit MoeStage(std::string path) : path_(std::move(path)) {}
+  const std::string& path() const { return path_; }
+  virtual MoeStageInfo info() const = 0;
+  /// After an optimizer step that was taken. Collective.
+  virtual void after_step() {}
+
+ private:
+  std::string path_;
+};
+
+}  // namespace shoal

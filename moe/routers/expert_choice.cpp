@@ -1,0 +1,86 @@
+#include <algorithm>
+
+#include "moe/decimal.h"
+#include "moe/row_softmax.h"
+#include "moe/score_router.h"
+#include "moe/top_k.h"
+
+// T tokens  U units  C tokens that a unit takes from a routing group
+namespace shoal {
+namespace {
+
+/// Units choose tokens: in each routing group of T tokens every unit takes the C = ceil(k T factor
+/// / U) tokens of the highest softmax scores (at most T), ties to the lower token. Weights are the
+/// scores. A token may have any number of units, also none. Evaluation does the same: predictions
+/// depend on the samples beside them.
+/// Parameter: `weight` [D, U]. Source: Zhou et al. 2022, section 3.2.
+class ExpertChoiceRouter : public ScoreRouter {
+ public:
+  struct Options {
+    int64_t k = 2;
+    double factor = 1.0;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("k", &Options::k, "units a token visits on average, if factor is 1", at_least(1)),
+          field("factor", &Options::factor, "tokens a unit takes over its even share", above(0))};
+    }
+  };
+  ExpertChoiceRouter(const Options& options, const Context& context)
+      : ScoreRouter({options.k, RouterNoise::kNone}, context),
+        k_(options.k),
+        factor_(options.factor),
+        is_causal_(context.is_causal) {}
+
+  Routing route(const torch::Tensor& x_TD, const TokenContext& context) override {
+    Routing routing;
+    routing.num_units = num_units();
+    routing.group_offsets = context.group_offsets;
+    routing.logits_TU = routing.noisy_TU = logits(x_TD);
+    routing.prob_TU = row_softmax(routing.logits_TU);
+    // Choice u of a token is unit u or none, so that the scores are the weights as they stand.
+    routing.choice_TK = choose(routing.prob_TU.detach(), context.group_offsets);
+    routing.unit_TK = routing.choice_TK;
+    routing.weight_TK = routing.prob_TU;
+    routing.score_TK = routing.prob_TU.detach();
+    return routing;
+  }
+
+  bool takes_balance_losses() const override { return false; }
+  bool weights_sum_to_one() const override { return false; }
+  bool chooses_per_unit() const override { return true; }
+  void check(const std::string& path, Problems& problems) const override {
+    ScoreRouter::check(path, problems);
+    if (is_causal_) {
+      problems.add(path + ".name",
+                   "expert_choice lets a token's way depend on later tokens, which a causal model "
+                   "may not see; use top_k");
+    }
+  }
+
+ private:
+  torch::Tensor choose(const torch::Tensor& score_TU, const std::vector<int64_t>& offsets) const {
+    const torch::TensorOptions integers = score_TU.options().dtype(torch::kInt64);
+    const torch::Tensor unit_1U = torch::arange(num_units(), integers).unsqueeze(0);
+    torch::Tensor chosen_TU = torch::full(score_TU.sizes(), -1, integers);
+    for (size_t g = 0; g + 1 < offsets.size(); ++g) {
+      const int64_t num_tokens = offsets[g + 1] - offsets[g];
+      const int64_t share = ceil_share(num_tokens * k_, decimal_of(factor_), num_units());
+      const torch::Tensor score_UT = score_TU.slice(0, offsets[g], offsets[g + 1]).t().contiguous();
+      const torch::Tensor token_CU = top_k(score_UT, std::min(share, num_tokens)).t();
+      chosen_TU.slice(0, offsets[g], offsets[g + 1])
+          .scatter_(0, token_CU, unit_1U.expand({token_CU.size(0), -1}));
+    }
+    return chosen_TU;
+  }
+
+  int64_t k_;
+  double factor_;
+  bool is_causal_;
+};
+
+const Registration<Router, ExpertChoiceRouter> registered{
+    "expert_choice", "every unit chooses the same number of tokens"};
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,190 @@
+#include <ATen/ops/searchsorted.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "moe/router.h"
+#include "runtime/error.h"
+#include "runtime/random.h"
+#include "runtime/stream.h"
+
+// T tokens  U units  K choices
+namespace shoal {
+namespace {
+
+enum class ForcedLoad {
+  kBalanced,  ///< the same number of tokens to each unit
+  kZipf,      ///< unit u gets a share in proportion to 1 / (u + 1)^exponent
+  kReplay,    ///< the shares that a run has recorded
+};
+
+}  // namespace
+
+template <>
+struct EnumNames<ForcedLoad> {
+  static constexpr std::array names{std::pair{ForcedLoad::kBalanced, "balanced"},
+                                    std::pair{ForcedLoad::kZipf, "zipf"},
+                                    std::pair{ForcedLoad::kReplay, "replay"}};
+};
+
+namespace {
+
+using Shares = std::vector<double>;
+
+/// The chance of each unit to be among a token's k distinct ones: k times its share, but at most 1;
+/// what that cuts off goes to the others in proportion.
+Shares inclusion(const Shares& share_U, int64_t k) {
+  Shares chance_U(share_U.size(), 0.0);
+  std::vector<bool> is_full(share_U.size(), false);
+  for (bool changed = true; changed;) {
+    changed = false;
+    double left = static_cast<double>(k), open = 0.0;
+    for (size_t u = 0; u < share_U.size(); ++u) {
+      left -= is_full[u] ? 1.0 : 0.0;
+      open += is_full[u] ? 0.0 : share_U[u];
+    }
+    for (size_t u = 0; u < share_U.size(); ++u) {
+      if (is_full[u]) continue;
+      chance_U[u] = open > 0 ? std::min(1.0, left * share_U[u] / open) : 0.0;
+      if (chance_U[u] == 1.0) is_full[u] = changed = true;
+    }
+  }
+  return chance_U;
+}
+
+Shares zipf(int64_t num_units, double exponent) {
+  Shares share_U;
+  for (int64_t u = 1; u <= num_units; ++u) {
+    share_U.push_back(std::pow(static_cast<double>(u), -exponent));
+  }
+  return share_U;
+}
+
+/// The loads of a layer by step, from a run's experts.jsonl.
+std::map<int64_t, Shares> read_loads(const std::string& file, const std::string& layer,
+                                     int64_t num_units) {
+  std::ifstream stream(file);
+  if (!stream)
+    throw DataError(fmt::format("'{}' cannot be read", file),
+                    "router.file must be the "
+                    "experts.jsonl of a run");
+  std::map<int64_t, Shares> loads;
+  std::string line;
+  for (int64_t number = 1; std::getline(stream, line); ++number) {
+    if (stream.eof()) break;  // a line without its end
+    const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (record.is_discarded() || !record.contains("layer") || !record.contains("step") ||
+        !record.contains("load") || !record["load"].is_array()) {
+      throw DataError(fmt::format("{}:{}: not a record of a layer's experts", file, number));
+    }
+    if (record["layer"] != layer) continue;
+    Shares load_U = record["load"].get<Shares>();
+    if (static_cast<int64_t>(load_U.size()) != num_units) {
+      throw DataError(fmt::format("{}:{}: loads of {} units, {} has {}", file, number,
+                                  load_U.size(), layer, num_units));
+    }
+    loads[record["step"].get<int64_t>()] = std::move(load_U);
+  }
+  if (loads.empty()) throw DataError(fmt::format("'{}' has no record of layer {}", file, layer));
+  return loads;
+}
+
+/// Routing that looks at nothing, for measurements: what a step costs under a given load. Every
+/// weight is 1 / k, and nothing is learned.
+class ForcedRouter : public Router {
+ public:
+  struct Options {
+    int64_t k = 2;
+    ForcedLoad load = ForcedLoad::kBalanced;
+    double exponent = 1.0;
+    std::string file;
+
+    static constexpr auto fields() {
+      return std::tuple{field("k", &Options::k, "units a token visits", at_least(1)),
+                        field("load", &Options::load, "how tokens are spread over units"),
+                        field("exponent", &Options::exponent,
+                              "zipf: 0 is even, higher is more skewed", at_least(0)),
+                        field("file", &Options::file,
+                              "replay: the experts.jsonl of a run whose loads are drawn "
+                              "again")};
+    }
+    void validate(Problems& problems) const {
+      if ((load == ForcedLoad::kReplay) == file.empty()) {
+        problems.add("file", file.empty() ? "must name the experts.jsonl of a run where load is "
+                                            "replay"
+                                          : "needs load: replay");
+      }
+    }
+  };
+  ForcedRouter(const Options& options, const Context& context)
+      : options_(options), num_units_(context.num_units), tensor_options_(context.tensor_options) {
+    if (options.load == ForcedLoad::kReplay && !context.layer.empty()) {
+      loads_ = read_loads(options.file, context.layer, num_units_);
+    }
+    if (options.load == ForcedLoad::kZipf) loads_[0] = zipf(num_units_, options.exponent);
+  }
+
+  Routing route(const torch::Tensor& x_TD, const TokenContext& context) override {
+    Routing routing;
+    routing.num_units = num_units_;
+    routing.group_offsets = context.group_offsets;
+    routing.choice_TK =
+        (options_.load == ForcedLoad::kBalanced ? balanced(context) : drawn(context))
+            .to(x_TD.device());
+    routing.unit_TK = routing.choice_TK;
+    routing.weight_TK = torch::full(routing.choice_TK.sizes(),
+                                    1.0 / static_cast<double>(options_.k), tensor_options_);
+    routing.score_TK = routing.weight_TK;
+    return routing;
+  }
+
+  int64_t units_per_token() const override { return options_.k; }
+  bool takes_balance_losses() const override { return false; }
+  bool weights_sum_to_one() const override { return true; }
+  void check(const std::string& path, Problems& problems) const override {
+    check_choices(options_.k, num_units_, path, problems);
+  }
+
+ private:
+  /// Neighbouring tokens go round the units.
+  torch::Tensor balanced(const TokenContext& context) const {
+    const torch::Tensor first_T1 = (token_ids(context) * options_.k).unsqueeze(1);
+    return (first_T1 + torch::arange(options_.k, torch::kInt64)).remainder(num_units_);
+  }
+
+  /// Systematic sampling: units lie side by side on a line of length k, each as long as its chance
+  /// is high, and a token visits those at v, v + 1, ... for its own draw v from (0, 1). As no unit
+  /// is longer than 1, they are distinct.
+  torch::Tensor drawn(const TokenContext& context) const {
+    const Stream stream{context.step.seed, Purpose::kRouting, context.layer,
+                        static_cast<uint64_t>(context.step.step)};
+    auto load = loads_.upper_bound(context.step.step + 1);  // as logged after this step or before
+    if (load != loads_.begin()) --load;
+    Shares end_U = inclusion(load->second, options_.k);
+    std::partial_sum(end_U.begin(), end_U.end(), end_U.begin());
+    const torch::Tensor at_TK = uniform_rows(stream, token_ids(context), 1, torch::kFloat64) +
+                                torch::arange(options_.k, torch::kFloat64);
+    return at::searchsorted(torch::tensor(end_U, torch::kFloat64), at_TK.contiguous(),
+                            /*out_int32=*/false, /*right=*/true)
+        .clamp_max(num_units_ - 1);
+  }
+
+  Options options_;
+  int64_t num_units_;
+  torch::TensorOptions tensor_options_;
+  std::map<int64_t, Shares> loads_;
+};
+
+const Registration<Router, ForcedRouter> registered{
+    "forced", "for measurements only: a load that is given, whatever the tokens are"};
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,25 @@
+#include "moe/score_router.h"
+
+namespace shoal {
+namespace {
+
+/// Noisy top-k gating: the k highest of W_g x + N(0, 1) * (softplus(W_noise x) + 0.01) while
+/// training, weighted by a softmax over these k. The same as `top_k` with noise: learned and
+/// normalise: topk_softmax, under the name it is known by.
+/// Source: Shazeer et al. 2017, equations 3 to 5.
+class NoisyTopKRouter : public ScoreRouter {
+ public:
+  struct Options {
+    ScoreOptions score{2, RouterNoise::kLearned, {Normalise::kTopkSoftmax}};
+
+    static constexpr auto fields() { return std::tuple{inlined<Options>(&Options::score)}; }
+  };
+  NoisyTopKRouter(const Options& options, const Context& context)
+      : ScoreRouter(options.score, context) {}
+};
+
+const Registration<Router, NoisyTopKRouter> registered{
+    "noisy_top_k", "top-k of logits with learned noise, softmax over the chosen"};
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,29 @@
+#include "moe/score_router.h"
+
+// T tokens  U units
+namespace shoal {
+namespace {
+
+/// Each unit is scored on its own, by the sigmoid of its logit; by default the k scores are divided
+/// by their sum.
+/// Source: DeepSeek-AI 2024 (V3), equations 13 to 15.
+class SigmoidRouter : public ScoreRouter {
+ public:
+  struct Options {
+    ScoreOptions score{2, RouterNoise::kNone, {Normalise::kSum}};
+
+    static constexpr auto fields() { return std::tuple{inlined<Options>(&Options::score)}; }
+  };
+  SigmoidRouter(const Options& options, const Context& context)
+      : ScoreRouter(options.score, context) {}
+
+ protected:
+  torch::Tensor score(const torch::Tensor& logits_TU) const override { return logits_TU.sigmoid(); }
+  bool scores_sum_to_one() const override { return false; }
+};
+
+const Registration<Router, SigmoidRouter> registered{"sigmoid",
+                                                     "the k units of the highest sigmoid score"};
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,36 @@
+#include <ATen/ops/softplus.h>
+
+#include <limits>
+
+#include "moe/score_router.h"
+
+// T tokens  U units
+namespace shoal {
+namespace {
+
+/// Each unit is scored on its own, by sqrt(softplus(logit)); by default the k scores are divided by
+/// their sum.
+/// Source: Megatron-Core, `topk_routing_with_score_function`.
+class SqrtSoftplusRouter : public ScoreRouter {
+ public:
+  struct Options {
+    ScoreOptions score{2, RouterNoise::kNone, {Normalise::kSum}};
+
+    static constexpr auto fields() { return std::tuple{inlined<Options>(&Options::score)}; }
+  };
+  SqrtSoftplusRouter(const Options& options, const Context& context)
+      : ScoreRouter(options.score, context) {}
+
+ protected:
+  torch::Tensor score(const torch::Tensor& logits_TU) const override {
+    // The root has no slope at 0, where softplus underflows.
+    return at::softplus(logits_TU).clamp_min(std::numeric_limits<float>::min()).sqrt();
+  }
+  bool scores_sum_to_one() const override { return false; }
+};
+
+const Registration<Router, SqrtSoftplusRouter> registered{
+    "sqrt_softplus", "the k units of the highest score sqrt(softplus(logit))"};
+
+}  // namespace
+}  // namespace shoal
