@@ -29,6 +29,7 @@ MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
   record.add("load_mean", layer.load_mean).add("load_cv", layer.load_cv);
   record.add("load_entropy", layer.load_entropy).add("router_entropy", layer.router_entropy);
   record.add("dead_experts", layer.dead_units).add("dropped", layer.dropped);
+  record.add("unrouted", layer.unrouted);
   record.add("rank_overload", layer.rank_overload_E);
   for (const auto& [name, value] : layer.losses) record.add("loss_" + name, value);
   return record;

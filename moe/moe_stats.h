@@ -31,7 +31,7 @@ struct MoeStats {
   std::vector<std::string> loss_names;  ///< [L]
   torch::Tensor sums;                   ///< float64, laid out by make_stats
   /// In evaluation: int64 [T], the first choice of each token, -1 where there is none.
-  torch::Tensor first_unit_T;
+  torch::Tensor first_unit_T = {};
 
   /// Appends a loss: its undivided values, summed with the instance's tokens on this rank as
   /// weight.

@@ -17,7 +17,7 @@ class KlUniformLoss : public BalanceLoss {
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     const torch::Tensor score_SU = scope.sum(routing.prob_TU);
     const torch::Tensor tokens_S1 = scope.tokens_S().to(score_SU.options()).unsqueeze(1);
-    const auto num_units = static_cast<double>(routing.num_units());
+    const auto num_units = static_cast<double>(routing.num_units);
     // Scores that underflowed to zero count as the smallest number: large, but finite.
     const torch::Tensor mean_SU =
         (score_SU / tokens_S1).clamp_min(std::numeric_limits<float>::min());

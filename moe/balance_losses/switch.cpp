@@ -43,7 +43,7 @@ class SwitchLoss : public BalanceLoss {
     const torch::Tensor score_SU = scope.sum(routing.prob_TU);
     const torch::Tensor tokens_S = scope.tokens_S().to(score_SU.options());
     const double factor =
-        static_cast<double>(routing.num_units()) / static_cast<double>(counted_TK.size(1));
+        static_cast<double>(routing.num_units) / static_cast<double>(counted_TK.size(1));
     return (count(counted_TK, routing.prob_TU, scope) * score_SU).sum(1) *
            (factor / tokens_S.square());
   }

@@ -364,7 +364,7 @@ TEST(MoeLayer, IsBuiltOnTheMetaDeviceWithoutMemoryAndRanks) {
   const MoeOptions options = layer_options({"top_k", ScoreOptions{}}, {}, {}, 4096);
   MoeLayer layer(options, 1024, kPath, {nullptr, torch::TensorOptions().device(torch::kMeta)});
   EXPECT_EQ(layer.info().num_units, 4096);
-  EXPECT_EQ(layer.units_per_token(), 2);
+  EXPECT_EQ(layer.info().units_per_token, 2);
   EXPECT_EQ(parameter_of(layer, "router.weight").sizes(), (std::vector<int64_t>{1024, 4096}));
   EXPECT_THROW(layer.forward(torch::zeros({1, 1, 1024}), step_of(1, true)), c10::Error);
 }

@@ -7,22 +7,39 @@
 namespace shoal {
 namespace {
 
-MoeStats stats_of(const std::vector<double>& sums, int64_t num_units,
-                  std::vector<std::string> losses = {}) {
-  return {"blocks.1.moe_c", UnitPlacement::contiguous(num_units, 1), std::move(losses),
-          torch::tensor(sums, torch::kFloat64)};
+torch::Tensor row(const std::vector<double>& values) {
+  return torch::tensor(values, torch::kFloat64);
+}
+
+MoeStats stats_of(const std::vector<double>& load_U, StatSums sums) {
+  sums.load_U = row(load_U);
+  const auto num_units = static_cast<int64_t>(load_U.size());
+  return make_stats("blocks.1.moe_c", UnitPlacement::contiguous(num_units, 1), sums);
+}
+
+StatSums sums_of(int64_t tokens, int64_t choices, int64_t kept) {
+  StatSums sums;
+  sums.tokens = tokens;
+  sums.choices = choices;
+  sums.kept = kept;
+  return sums;
 }
 
 /// Of units with these loads, placed so.
-std::vector<double> rank_overload(std::vector<double> load_U, const UnitPlacement& placement) {
-  load_U.insert(load_U.end(), {1, 1, 1, 0});
-  return report({"layer", placement, {}, torch::tensor(load_U, torch::kFloat64)}).rank_overload_E;
+std::vector<double> rank_overload(const std::vector<double>& load_U,
+                                  const UnitPlacement& placement) {
+  StatSums sums = sums_of(1, 1, 1);
+  sums.load_U = row(load_U);
+  return report(make_stats("layer", placement, sums)).rank_overload_E;
 }
 
 TEST(MoeStats, ReportsLoadEntropyDeadUnitsAndDrops) {
-  // Loads 6, 2, 0, 0; 5 tokens with 10 choices, 7 of which survived; entropy 5 * ln 2; one loss.
-  const MoeReport result =
-      report(stats_of({6, 2, 0, 0, 5, 10, 7, 5 * std::log(2.0), 1.5}, 4, {"importance"}));
+  StatSums sums = sums_of(/*tokens=*/5, /*choices=*/10, /*kept=*/7);
+  sums.unrouted = torch::tensor(int64_t{2});
+  sums.entropy = torch::tensor(5 * std::log(2.0), torch::kFloat64);
+  MoeStats stats = stats_of({6, 2, 0, 0}, sums);
+  stats.add_loss("importance", torch::tensor(1.5f));
+  const MoeReport result = report(stats);
   EXPECT_EQ(result.layer, "blocks.1.moe_c");
   EXPECT_EQ(result.load_U, (std::vector<int64_t>{6, 2, 0, 0}));
   EXPECT_EQ(result.load_min, 0.0);
@@ -34,6 +51,7 @@ TEST(MoeStats, ReportsLoadEntropyDeadUnitsAndDrops) {
   EXPECT_NEAR(result.router_entropy, 0.5, 1e-15);
   EXPECT_EQ(result.dead_units, 2);
   EXPECT_NEAR(result.dropped, 0.3, 1e-15);
+  EXPECT_NEAR(result.unrouted, 0.4, 1e-15);
   EXPECT_EQ(result.tokens, 5);
   ASSERT_EQ(result.losses.size(), 1u);
   EXPECT_EQ(result.losses[0].first, "importance");
@@ -41,23 +59,26 @@ TEST(MoeStats, ReportsLoadEntropyDeadUnitsAndDrops) {
 }
 
 TEST(MoeStats, EvenLoadHasEntropyOneAndNoVariation) {
-  const MoeReport result = report(stats_of({3, 3, 3, 9, 9, 9, 0}, 3));
+  const MoeReport result = report(stats_of({3, 3, 3}, sums_of(9, 9, 9)));
   EXPECT_NEAR(result.load_entropy, 1.0, 1e-15);
   EXPECT_EQ(result.load_cv, 0.0);
   EXPECT_EQ(result.dead_units, 0);
 }
 
 TEST(MoeStats, NothingSeenGivesZeros) {
-  const MoeReport result = report(stats_of({0, 0, 0, 0, 0, 0, 0}, 2, {"load"}));
+  MoeStats stats = stats_of({0, 0}, {});
+  stats.add_loss("load", torch::zeros({}));
+  const MoeReport result = report(stats);
   EXPECT_EQ(result.load_cv, 0.0);
   EXPECT_EQ(result.load_entropy, 0.0);
   EXPECT_EQ(result.router_entropy, 0.0);
   EXPECT_EQ(result.dropped, 0.0);
+  EXPECT_EQ(result.unrouted, 0.0);
   EXPECT_EQ(result.losses[0].second, 0.0);
 }
 
 TEST(MoeStats, OneUnitIsNoReasonToDivideByZero) {
-  const MoeReport result = report(stats_of({4, 4, 4, 4, 0}, 1));
+  const MoeReport result = report(stats_of({4}, sums_of(4, 4, 4)));
   EXPECT_EQ(result.load_entropy, 0.0);
   EXPECT_EQ(result.router_entropy, 0.0);
 }
@@ -74,10 +95,10 @@ TEST(MoeStats, OverloadOfARankIsItsLoadOverTheMeanOfTheRanks) {
 }
 
 TEST(MoeStats, AddsTheSumsOfMicroSteps) {
-  MoeStats sum = stats_of({1, 2, 3, 3, 3, 0.5}, 2);
-  sum.add(stats_of({4, 1, 5, 5, 4, 0.25}, 2));
-  EXPECT_TRUE(torch::equal(sum.sums, torch::tensor({5., 3., 8., 8., 7., .75}, torch::kFloat64)));
-  MoeStats other = stats_of({1, 2, 3, 3, 3, 0.5}, 2);
+  MoeStats sum = stats_of({1, 2}, sums_of(3, 3, 3));
+  sum.add(stats_of({4, 1}, sums_of(5, 5, 4)));
+  EXPECT_TRUE(torch::equal(sum.sums, stats_of({5, 3}, sums_of(8, 8, 7)).sums));
+  MoeStats other = stats_of({1, 2}, sums_of(3, 3, 3));
   other.layer = "blocks.2.moe_c";
   EXPECT_THROW(sum.add(other), c10::Error);
 }

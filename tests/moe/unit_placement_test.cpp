@@ -3,6 +3,10 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "tests/support/thread_communicator.h"
+
 namespace shoal {
 namespace {
 
@@ -37,6 +41,42 @@ TEST(UnitPlacement, TakesAnyAssignmentOfUnitsToRanks) {
   EXPECT_EQ(placement.units_of_rank(1), (Ids{0, 2}));
   EXPECT_FALSE(placement.is_contiguous());
   EXPECT_THROW(UnitPlacement({0, 2}, 2), c10::Error);
+}
+
+// Costs 3, 1, 1, 4, 2 on two ranks: unit 3 to rank 0 (4), unit 0 to rank 1 (3), unit 4 to rank 1
+// (5), unit 1 to rank 0 (5), unit 2 to rank 0 of the equal ones (6).
+TEST(UnitPlacement, ByCostGivesTheDearestFirstToTheRankWithTheLeast) {
+  const UnitPlacement placement = UnitPlacement::by_cost({3, 1, 1, 4, 2}, 2);
+  EXPECT_EQ(placement.units_of_rank(0), (Ids{1, 2, 3}));
+  EXPECT_EQ(placement.units_of_rank(1), (Ids{0, 4}));
+  EXPECT_FALSE(placement.is_contiguous());
+}
+
+TEST(UnitPlacement, EqualCostsGoRound) {
+  const UnitPlacement placement = UnitPlacement::by_cost({1, 1, 1, 1, 1}, 3);
+  EXPECT_EQ(placement.units_of_rank(0), (Ids{0, 3}));
+  EXPECT_EQ(placement.units_of_rank(1), (Ids{1, 4}));
+  EXPECT_EQ(placement.units_of_rank(2), Ids{2});
+}
+
+TEST(UnitPlacement, ByCostRefusesCostsThatAreNone) {
+  EXPECT_THROW(UnitPlacement::by_cost({1, -1}, 2), c10::Error);
+  EXPECT_THROW(UnitPlacement::by_cost({1, std::nan("")}, 2), c10::Error);
+}
+
+TEST(UnitPlacement, ByLoadTakesTheLoggedLoadOfTheLayer) {
+  testing::run_ranks(2, [](Communicator& world) {
+    RankGrid grid = make_rank_grid(world.split(0, world.rank()), 2);
+    BuildContext context;
+    context.grid = &grid;
+    context.placement = PlacementRule::kByLoad;
+    context.unit_load = {{"blocks.1.moe", {5, 1, 1, 9}}, {"short", {1}}};
+    EXPECT_EQ(make_placer(context, "blocks.1.moe")({1, 1, 1, 1}).units_of_rank(0), Ids{3});
+    EXPECT_EQ(make_placer(context, "blocks.2.moe")({1, 1, 1, 1}).units_of_rank(0), (Ids{0, 1}));
+    EXPECT_THROW(make_placer(context, "short")({1, 1}), c10::Error);
+    context.placement = PlacementRule::kByCost;
+    EXPECT_EQ(make_placer(context, "blocks.1.moe")({1, 1, 9}).units_of_rank(0), Ids{2});
+  });
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using testing::value_of;
 
 /// U * sum over units of (counted choices / all that are counted) * (mean score).
 double plain_loop(const Routing& routing, int64_t counted) {
-  const int64_t num_tokens = routing.num_tokens(), num_units = routing.num_units();
+  const int64_t num_tokens = routing.num_tokens(), num_units = routing.num_units;
   double loss = 0.0;
   for (int64_t u = 0; u < num_units; ++u) {
     double count = 0.0, score = 0.0;

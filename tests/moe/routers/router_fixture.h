@@ -1,0 +1,70 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "moe/router.h"
+#include "runtime/config_reader.h"
+#include "tests/moe/make_routing.h"
+#include "tests/support/gradient_check.h"
+
+// T tokens  D width  U units
+namespace shoal::testing {
+
+/// A router as a recipe names it: `{name: sigmoid, k: 2}`. Its weights are some numbers.
+inline std::shared_ptr<Router> router_of(const std::string& recipe,
+                                         const Router::Context& context) {
+  struct Section {
+    Choice<Router> router;
+    static constexpr auto fields() {
+      return std::tuple{field("router", &Section::router, "a router")};
+    }
+  };
+  const auto section = config::load_options_text<Section>("router: " + recipe, "recipe").options;
+  std::shared_ptr<Router> router = Registry<Router>::create(section.router, context);
+  const torch::NoGradGuard no_grad;
+  int64_t seed = 21;
+  for (torch::Tensor& weight : router->parameters()) {
+    weight.copy_(some_numbers(weight.sizes(), seed++));
+  }
+  for (torch::Tensor& buffer : router->buffers()) buffer.zero_();
+  return router;
+}
+
+/// A router whose logits are its input: width = units, the weight is the identity.
+inline std::shared_ptr<Router> identity_router(const std::string& recipe, int64_t num_units) {
+  std::shared_ptr<Router> router = router_of(recipe, {num_units, num_units, torch::kFloat64});
+  const torch::NoGradGuard no_grad;
+  router->parameters()[0].copy_(torch::eye(num_units, torch::kFloat64));
+  return router;
+}
+
+inline StepContext step_of(int64_t num_samples, int64_t samples_per_group, bool training = true) {
+  StepContext step;
+  step.seed = 7;
+  step.step = 11;
+  step.training = training;
+  step.sample_b = torch::arange(num_samples);
+  step.samples_per_group = samples_per_group;
+  return step;
+}
+
+/// One token a sample, all of one routing group.
+inline Routing route_all(Router& router, const torch::Tensor& x_TD, bool training = true) {
+  const StepContext step = step_of(x_TD.size(0), std::max<int64_t>(1, x_TD.size(0)), training);
+  return router.route(x_TD, make_token_context(step, 5, 1));
+}
+
+inline std::vector<std::string> problems_of(const std::string& recipe, int64_t num_units,
+                                            bool is_causal = false) {
+  CollectedProblems problems;
+  router_of(recipe, {6, num_units, torch::kFloat64, "", is_causal})->check("router", problems);
+  return problems.lines;
+}
+
+}  // namespace shoal::testing

@@ -1,0 +1,63 @@
+#include "moe/shared_expert.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/gradient_check.h"
+
+// T tokens  D width  H hidden width of one expert
+namespace shoal {
+namespace {
+
+using testing::some_numbers;
+
+constexpr int64_t kWidth = 5, kHidden = 3, kCount = 2;
+
+SharedExpert make(bool bias) {
+  SharedExpert shared({kCount, kHidden, Activation::kGelu, bias}, kWidth, torch::kFloat64);
+  const torch::NoGradGuard no_grad;
+  int64_t seed = 1;
+  for (torch::Tensor& weight : shared.parameters()) {
+    weight.copy_(some_numbers(weight.sizes(), seed++));
+  }
+  return shared;
+}
+
+TEST(SharedExpert, IsTheSumOfItsExperts) {
+  const SharedExpert shared = make(/*bias=*/true);
+  const torch::Tensor x_TD = some_numbers({7, kWidth}, 9);
+  const std::vector<torch::Tensor> weights = shared.parameters();
+  torch::Tensor expected = weights[3].expand({7, kWidth});  // one output bias for all
+  for (int64_t i = 0; i < kCount; ++i) {
+    const auto part = [&](const torch::Tensor& tensor, int64_t dim) {
+      return tensor.narrow(dim, i * kHidden, kHidden);
+    };
+    const torch::Tensor hidden =
+        torch::gelu(x_TD.matmul(part(weights[0], 1)) + part(weights[1], 0));
+    expected = expected + hidden.matmul(part(weights[2], 0));
+  }
+  EXPECT_TRUE(torch::allclose(shared.forward(x_TD), expected, 1e-13));
+}
+
+TEST(SharedExpert, GradientsAreThoseOfFiniteDifferences) {
+  for (const bool bias : {false, true}) {
+    const SharedExpert shared = make(bias);
+    torch::Tensor x_TD = some_numbers({4, kWidth}, 9).set_requires_grad(true);
+    std::vector<torch::Tensor> inputs = shared.parameters();
+    EXPECT_EQ(inputs.size(), bias ? 4u : 2u);
+    inputs.push_back(x_TD);
+    EXPECT_LT(testing::gradient_error([&] { return shared.forward(x_TD); }, inputs), 1e-7);
+  }
+}
+
+TEST(SharedExpert, EveryRankHoldsItWhole) {
+  for (const Parameter& parameter : parameters_of(make(true), "blocks.1.moe.shared")) {
+    EXPECT_FALSE(parameter.is_stacked()) << parameter.name;
+  }
+}
+
+TEST(SharedExpert, TakesNoTokens) {
+  EXPECT_EQ(make(true).forward(torch::zeros({0, kWidth}, torch::kFloat64)).size(0), 0);
+}
+
+}  // namespace
+}  // namespace shoal
