@@ -77,6 +77,7 @@ class Problem {
 
   Routing fixed_routing(const torch::Tensor& logits) const {
     Routing routing;
+    routing.num_units = logits.size(1);
     routing.logits_TU = routing.noisy_TU = logits;
     routing.prob_TU = logits.softmax(1);
     routing.choice_TK = routing.unit_TK = top_k(logits, shape_.k);

@@ -217,10 +217,10 @@ void check_topology(const CheckedRecipe& checked, int64_t world) {
   diagnostics.throw_if_any(ExitCode::kTopology);
 }
 
-std::vector<std::string> recipe_notes(const LoadedRecipe& loaded) {
+std::vector<std::string> recipe_notes(const Recipe& recipe) {
   std::vector<std::string> notes;
   const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
-  collect_notes(config::to_node(type, &loaded.options), "", notes);
+  collect_notes(config::to_node(type, &recipe), "", notes);
   return notes;
 }
 

@@ -41,6 +41,6 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
 void check_topology(const CheckedRecipe& checked, int64_t world);
 
 /// What is allowed but worth knowing; one line each.
-std::vector<std::string> recipe_notes(const LoadedRecipe& loaded);
+std::vector<std::string> recipe_notes(const Recipe& recipe);
 
 }  // namespace shoal

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "launch/checks.h"
 #include "launch/json_text.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/on_rank_zero.h"
@@ -124,6 +125,7 @@ std::string write_summary(const RunFolder& folder, const Recipe& recipe,
             {"failed_saves", result.failed_saves},
             {"substituted", {{"train", substituted.train}, {"valid", substituted.valid}}},
             {"checkpoint", checkpoint}};
+  for (const std::string& note : recipe_notes(recipe)) json["notes"].push_back(note);
   std::vector<std::vector<std::string>> rows{{"result", "value"}};
   rows.push_back({"steps", fmt::format("{} ({} each)", result.last_step,
                                        counted(recipe.train.batch, "sample"))});

@@ -42,7 +42,7 @@ class Backbone : public ModuleBase {
   /// The MoE stages anywhere in the tree of modules, in the order they were registered.
   virtual std::vector<MoeStageInfo> moe_stages() const;
   /// After an optimizer step that was taken. Collective.
-  void after_step();
+  virtual void after_step();
 };
 
 }  // namespace shoal

@@ -228,8 +228,8 @@ TEST_F(LookCommands, CheckRefusesToJudgeByWhatIsTrainedOn) {
 }
 
 TEST_F(LookCommands, CheckNotesWhatDependsOnAccumulation) {
-  EXPECT_THAT(recipe_notes(load({})), ::testing::IsEmpty());
-  EXPECT_THAT(recipe_notes(load({"model.scope=global"})),
+  EXPECT_THAT(recipe_notes(load({}).options), ::testing::IsEmpty());
+  EXPECT_THAT(recipe_notes(load({"model.scope=global"}).options),
               ElementsAre("model.scope: the value of a loss of scope global depends on "
                           "train.accumulate"));
 }

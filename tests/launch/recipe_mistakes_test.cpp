@@ -194,6 +194,56 @@ const std::vector<Case>& topology_cases() {
   return cases;
 }
 
+/// What routers, losses and units refuse.
+const std::vector<Case>& moe_cases() {
+  static const std::vector<Case> cases{
+      {"GroupsThatDoNotDivide",
+       {{"k: 2}", "k: 2, groups: {count: 3}}"}},
+       {},
+       {"r.yaml:11:58: model.sparse.channel_moe.router.groups.count: 4 units cannot be cut into 3 "
+        "equal groups"}},
+      {"GroupsThatHoldTooFew",
+       {{"k: 2}", "k: 3, groups: {count: 2, keep: 1}}"}},
+       {},
+       {"r.yaml:11:68: model.sparse.channel_moe.router.groups.keep: a token visits 3 units, but 1 "
+        "of 2 groups hold only 2; raise keep or lower k"}},
+      {"OneUnitOfWeightOne",
+       {{"k: 1}", "k: 1, weights: {normalise: topk_softmax}}"}},
+       {},
+       {"r.yaml:10:63: model.sparse.token_moe.router.weights.normalise: topk_softmax makes every "
+        "weight 1 when k is 1, and the router learns nothing; use none"}},
+      {"NoCapacity",
+       {{"k: 2}", "k: 2}, capacity: {mode: capped, factor: 0}"}},
+       {},
+       {"r.yaml:11:77: model.sparse.channel_moe.capacity.factor: must be above 0, found '0'"}},
+      {"ALossForARouterWithoutScores",
+       {{"top_k, k: 2}", "hash, k: 2}, losses: [{name: switch}]"}},
+       {},
+       {"r.yaml:11:57: model.sparse.channel_moe.losses[0]: the hash router decides by other means "
+        "than each token's scores, a balance loss cannot move it; leave losses out"}},
+      {"CapacityWhereUnitsChoose",
+       {{"top_k, k: 2}", "expert_choice, k: 2}, capacity: {mode: capped}"}},
+       {},
+       {"r.yaml:11:75: model.sparse.channel_moe.capacity.mode: with the expert_choice router every "
+        "unit takes a fixed number of tokens, see router.factor; leave capacity out"}},
+      {"MoreRanksThanUnits",
+       {{"expert_ranks: 2", "expert_ranks: 8, uneven: true"}},
+       {},
+       {"r.yaml:18:26: parallel.expert_ranks: blocks.1.moe_s has 4 units, fewer than the 8 expert "
+        "ranks: some would hold none; lower parallel.expert_ranks or raise the number of units",
+        "r.yaml:18:26: parallel.expert_ranks: blocks.1.moe_c has 4 units, fewer than the 8 expert "
+        "ranks: some would hold none; lower parallel.expert_ranks or raise the number of units"},
+       8,
+       ExitCode::kTopology},
+      {"AReplayWithoutItsFile",
+       {{"top_k, k: 2}", "forced, k: 2, load: replay}"}},
+       {},
+       {"r.yaml:11:28: model.sparse.channel_moe.router.file: must name the experts.jsonl of a run "
+        "where load is replay"}},
+  };
+  return cases;
+}
+
 class BadRecipes : public ::testing::Test {
  protected:
   /// Checks the recipe as `train` does.
@@ -240,6 +290,8 @@ TEST_F(BadRecipes, AreNotRefusedForWhatAMistakeOnlySeemsToCause) { expect_refuse
 TEST_F(BadRecipes, ExitWithTheCodeOfTheTopologyIfNothingElseIsWrong) {
   expect_refused(topology_cases());
 }
+
+TEST_F(BadRecipes, AreRefusedForWhatRoutersLossesAndUnitsCannotDo) { expect_refused(moe_cases()); }
 
 TEST_F(BadRecipes, WithATypoInTheKeyOfAMember) {
   expect_refused({{"Source",

@@ -23,9 +23,9 @@ Capacity capped(double factor, CapacityOrder order = CapacityOrder::kSlotMajor, 
 /// Units and scores as written; weights equal the scores.
 Routing routing_of(const torch::Tensor& unit_TK, const torch::Tensor& score_TK, int64_t num_units) {
   Routing routing;
+  routing.num_units = num_units;
   routing.unit_TK = routing.choice_TK = unit_TK;
   routing.score_TK = routing.weight_TK = score_TK;
-  routing.logits_TU = torch::zeros({unit_TK.size(0), num_units}, torch::kFloat64);
   routing.group_offsets = {0, unit_TK.size(0)};
   return routing;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/support/equality_recipe.h"
+#include "tests/support/routing_matrix.h"
 #include "tests/support/train_harness.h"
 
 namespace shoal::testing {
@@ -33,6 +34,9 @@ TEST_P(ParallelEqualsSerialMpi, OnEveryGridOfThisWorld) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ParallelEqualsSerialMpi, ::testing::ValuesIn(equality_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Routing, ParallelEqualsSerialMpi, ::testing::ValuesIn(routing_selection()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

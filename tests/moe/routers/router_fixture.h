@@ -1,7 +1,9 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>

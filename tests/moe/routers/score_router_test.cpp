@@ -60,8 +60,8 @@ TEST(ScoreRouter, ScoresUnitsOnTheirOwnAndDividesTheChosenByTheirSum) {
 
 TEST(ScoreRouter, ScoresThatUnderflowGiveFiniteWeightsAndGradients) {
   for (const Family& family : kFamilies) {
-    auto router =
-        router_of(fmt::format("{{name: {}, k: 2}}", family.name), {1, 4, torch::kFloat32});
+    const Router::Context context{1, 4, torch::kFloat32};
+    auto router = router_of(fmt::format("{{name: {}, k: 2}}", family.name), context);
     const torch::Tensor x = torch::full({3, 1}, -1e4, torch::kFloat32);
     {
       const torch::NoGradGuard no_grad;
