@@ -200,31 +200,31 @@ const std::vector<Case>& moe_cases() {
       {"GroupsThatDoNotDivide",
        {{"k: 2}", "k: 2, groups: {count: 3}}"}},
        {},
-       {"r.yaml:11:58: model.sparse.channel_moe.router.groups.count: 4 units cannot be cut into 3 "
+       {"r.yaml:11:63: model.sparse.channel_moe.router.groups.count: 4 units cannot be cut into 3 "
         "equal groups"}},
       {"GroupsThatHoldTooFew",
        {{"k: 2}", "k: 3, groups: {count: 2, keep: 1}}"}},
        {},
-       {"r.yaml:11:68: model.sparse.channel_moe.router.groups.keep: a token visits 3 units, but 1 "
+       {"r.yaml:11:72: model.sparse.channel_moe.router.groups.keep: a token visits 3 units, but 1 "
         "of 2 groups hold only 2; raise keep or lower k"}},
       {"OneUnitOfWeightOne",
        {{"k: 1}", "k: 1, weights: {normalise: topk_softmax}}"}},
        {},
-       {"r.yaml:10:63: model.sparse.token_moe.router.weights.normalise: topk_softmax makes every "
+       {"r.yaml:10:66: model.sparse.token_moe.router.weights.normalise: topk_softmax makes every "
         "weight 1 when k is 1, and the router learns nothing; use none"}},
       {"NoCapacity",
        {{"k: 2}", "k: 2}, capacity: {mode: capped, factor: 0}"}},
        {},
-       {"r.yaml:11:77: model.sparse.channel_moe.capacity.factor: must be above 0, found '0'"}},
+       {"r.yaml:11:81: model.sparse.channel_moe.capacity.factor: must be above 0, found '0'"}},
       {"ALossForARouterWithoutScores",
        {{"top_k, k: 2}", "hash, k: 2}, losses: [{name: switch}]"}},
        {},
-       {"r.yaml:11:57: model.sparse.channel_moe.losses[0]: the hash router decides by other means "
+       {"r.yaml:11:56: model.sparse.channel_moe.losses[0]: the hash router decides by other means "
         "than each token's scores, a balance loss cannot move it; leave losses out"}},
       {"CapacityWhereUnitsChoose",
        {{"top_k, k: 2}", "expert_choice, k: 2}, capacity: {mode: capped}"}},
        {},
-       {"r.yaml:11:75: model.sparse.channel_moe.capacity.mode: with the expert_choice router every "
+       {"r.yaml:11:73: model.sparse.channel_moe.capacity.mode: with the expert_choice router every "
         "unit takes a fixed number of tokens, see router.factor; leave capacity out"}},
       {"MoreRanksThanUnits",
        {{"expert_ranks: 2", "expert_ranks: 8, uneven: true"}},
@@ -238,7 +238,7 @@ const std::vector<Case>& moe_cases() {
       {"AReplayWithoutItsFile",
        {{"top_k, k: 2}", "forced, k: 2, load: replay}"}},
        {},
-       {"r.yaml:11:28: model.sparse.channel_moe.router.file: must name the experts.jsonl of a run "
+       {"r.yaml:11:19: model.sparse.channel_moe.router.file: must name the experts.jsonl of a run "
         "where load is replay"}},
   };
   return cases;

@@ -76,6 +76,7 @@ nlohmann::ordered_json expected_record(const MoeReport& layer, int64_t step) {
                                 {"router_entropy", layer.router_entropy},
                                 {"dead_experts", layer.dead_units},
                                 {"dropped", layer.dropped},
+                                {"unrouted", layer.unrouted},
                                 {"rank_overload", layer.rank_overload_E}};
   for (const auto& [name, value] : layer.losses) record["loss_" + name] = value;
   return record;

@@ -84,6 +84,8 @@ EqualityCase make_case(const RouterRow& router, const CapacityRow& capacity, siz
                     "{{{}count: 6, hidden: 5}}{}}}",
                     stage, router.keys, losses_for(router), capacity.keys, kind, shared));
   }
+  // Eighteen losses at once make steep ground, on which rounding grows from step to step.
+  test.overrides.emplace_back("optimizer.lr=0.005");
   if (number % 4 >= 2) test.overrides.emplace_back("parallel.placement=by_cost");
   return test;
 }
