@@ -9,6 +9,7 @@
 
 #include "runtime/random.h"
 #include "tests/support/gradient_check.h"
+#include "tests/support/peak_memory.h"
 
 // R rows  D width  K keys of a unit  k keys chosen per row  u units
 namespace shoal {
@@ -184,10 +185,14 @@ TEST(MemoryLookup, BitsDoNotDependOnThreads) {
   std::vector<std::vector<torch::Tensor>> results;
   for (const int threads : {1, 2, 3}) {
     at::set_num_threads(threads);
-    const Problem problem({300, 1, 77}, 700, 24, torch::kFloat32);
-    const torch::Tensor y = problem.look_up(4);
-    results.push_back(problem.gradients(y));
-    results.back().push_back(y.detach());
+    results.emplace_back();
+    // Several tiles of rows, and one tile alone.
+    for (const Ids& rows : {Ids{300, 1, 77}, Ids{100}}) {
+      const Problem problem(rows, 700, 240, torch::kFloat32);
+      const torch::Tensor y = problem.look_up(4);
+      for (const torch::Tensor& grad : problem.gradients(y)) results.back().push_back(grad);
+      results.back().push_back(y.detach());
+    }
   }
   at::set_num_threads(before);
   for (size_t run = 1; run < results.size(); ++run) {
@@ -195,6 +200,16 @@ TEST(MemoryLookup, BitsDoNotDependOnThreads) {
       EXPECT_TRUE(torch::equal(results[run][i], results[0][i])) << i;
     }
   }
+}
+
+TEST(MemoryLookup, HoldsNoMatrixOfAllScores) {
+  const int64_t rows = 1024, keys = 16384;  // scores: 64 MiB
+  const int64_t bytes = testing::peak_bytes_of([&] {
+    at::set_num_threads(1);  // those of the parent are not here
+    const Problem problem({rows}, keys, 8, torch::kFloat32);
+    problem.gradients(problem.look_up(4));
+  });
+  EXPECT_LT(bytes, 24 << 20);
 }
 
 TEST(MemoryLookup, ARowThatIsNoNumberSpoilsNoOther) {

@@ -1,0 +1,50 @@
+#include "moe/memory_bank.h"
+
+#include <ATen/ops/layer_norm.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace shoal {
+namespace {
+
+constexpr double kNormEps = 1e-6;
+
+const Registration<UnitBank, MemoryBank> registered{"memory", "key-value tables of equal size"};
+
+std::vector<double> costs(const MemoryBank::Options& options, int64_t width) {
+  return std::vector<double>(static_cast<size_t>(options.count), MemoryBank::cost(options, width));
+}
+
+}  // namespace
+
+void MemoryBank::Options::validate(Problems& problems) const {
+  if (k > keys) problems.add("k", fmt::format("{} keys a row, but a unit has only {}", k, keys));
+}
+
+double MemoryBank::cost(const Options& options, int64_t width) {
+  return static_cast<double>(options.keys + options.k) * static_cast<double>(width);
+}
+
+MemoryBank::MemoryBank(const Options& options, const Context& context)
+    : k_(options.k), placement_(context.place(costs(options, context.width))) {
+  const bool is_paper = options.variant == NexusVariant::kPaper;
+  const double by_width = 1 / std::sqrt(static_cast<double>(context.width));
+  const auto add = [&](const char* name, at::IntArrayRef sizes, const Init& init) {
+    return add_stacked_parameter(name, sizes, context.tensor_options, init,
+                                 placement_.units_of_rank(context.rank));
+  };
+  keys_ = add("keys", {options.keys, context.width},
+              is_paper ? Init::normal(1) : Init::uniform(by_width));
+  values_ = add("values", {options.keys, context.width}, Init::normal(is_paper ? 1 : by_width));
+  if (!is_paper) log_scale_ = add("log_scale", {1}, Init::zeros());
+}
+
+torch::Tensor MemoryBank::forward(const torch::Tensor& rows_RD,
+                                  const std::vector<int64_t>& rows_u) {
+  if (!log_scale_.defined()) return memory_lookup(rows_RD, rows_u, {keys_, values_, {}}, k_);
+  const torch::Tensor query_RD = at::layer_norm(rows_RD, {rows_RD.size(1)}, {}, {}, kNormEps);
+  return memory_lookup(query_RD, rows_u, {keys_, values_, log_scale_.flatten().exp()}, k_);
+}
+
+}  // namespace shoal

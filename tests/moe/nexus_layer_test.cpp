@@ -1,0 +1,471 @@
+#include "moe/nexus_layer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/embedding_bag.h>
+
+#include <cmath>
+
+#include "runtime/config_reader.h"
+#include "runtime/data_order.h"
+#include "runtime/error.h"
+#include "runtime/random.h"
+#include "tests/moe/make_routing.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/moe_layer_fixture.h"
+#include "tests/support/ranks.h"
+
+// B images  N tokens of an image  D width  E experts  M memory units  U = E + M  s slots of a unit
+namespace shoal {
+namespace {
+
+using testing::difference;
+using ::testing::ElementsAre;
+using testing::gradient_error;
+using ::testing::HasSubstr;
+using testing::LayerResult;
+using testing::run_grid;
+using testing::self_grid;
+using testing::some_numbers;
+
+constexpr const char* kPath = "blocks.3.nexus";
+
+NexusOptions options_of(int64_t experts, int64_t memory, NexusVariant variant = {}) {
+  NexusOptions options;
+  options.experts.count = experts;
+  options.experts.hidden = 7;
+  options.memory = {memory, 9, 3};
+  options.slots = 2;
+  options.variant = variant;
+  return options;
+}
+
+StepContext step_of(int64_t first, int64_t count, int64_t all, int64_t group = 2) {
+  StepContext step;
+  step.training = true;
+  step.sample_b = torch::arange(first, first + count);
+  step.samples_per_group = group;
+  step.samples_in_step = step.samples_in_micro = all;
+  return step;
+}
+
+/// A layer on one rank, float64 unless said otherwise, with its first values.
+struct Alone {
+  explicit Alone(const NexusOptions& options, int64_t width = 6,
+                 torch::TensorOptions tensors = torch::kFloat64)
+      : grid(self_grid()), layer(options, width, kPath, {&grid, tensors}) {
+    initialise(parameters_of(layer, kPath), 9);
+  }
+  torch::Tensor operator()(const torch::Tensor& x) {
+    return layer.forward(x, step_of(0, x.size(0), x.size(0))).y_BRD;
+  }
+  torch::Tensor parameter(const std::string& name) const {
+    for (const Parameter& parameter : parameters_of(layer, kPath)) {
+      if (parameter.name == kPath + ("." + name)) return parameter.tensor;
+    }
+    throw std::runtime_error("no parameter " + name);
+  }
+
+  RankGrid grid;
+  NexusLayer layer;
+};
+
+/// Outputs of two functions of the same tensors, and their gradients, against each other.
+double error_between(const std::function<torch::Tensor()>& function,
+                     const std::function<torch::Tensor()>& reference,
+                     std::vector<torch::Tensor> tensors) {
+  const auto run = [&](const std::function<torch::Tensor()>& f) {
+    const torch::Tensor y = f();
+    (y * some_numbers(y.sizes(), 5)).sum().backward();
+    std::vector<torch::Tensor> results{y.detach()};
+    for (torch::Tensor& tensor : tensors) {
+      results.push_back(tensor.grad().clone());
+      tensor.mutable_grad().reset();
+    }
+    return results;
+  };
+  const std::vector<torch::Tensor> found = run(function), expected = run(reference);
+  double error = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double scale = std::max(1.0, expected[i].abs().max().item<double>());
+    error = testing::worst_of(error, (found[i] - expected[i]).abs().max().item<double>() / scale);
+  }
+  return error;
+}
+
+/// Algorithms A1 and A2, line by line.
+torch::Tensor paper(const Alone& alone, const torch::Tensor& x, int64_t num_memory) {
+  const torch::Tensor temp = alone.parameter("router.temperature");
+  const torch::Tensor affinity =
+      at::einsum("bnd,esd->bnes", {x, alone.parameter("router.queries")});
+  const torch::Tensor D = torch::softmax(affinity / temp[0], 1);
+  const torch::Tensor combine_logits = affinity / temp[1];
+  const torch::Tensor B = torch::softmax(combine_logits.flatten(-2), -1).view_as(affinity);
+  const torch::Tensor z_in = at::einsum("bnes,bnd->besd", {D, x});
+  const int64_t E = z_in.size(1) - num_memory;
+  torch::Tensor expert =
+      at::einsum("besd,edh->besh", {z_in.narrow(1, 0, E), alone.parameter("experts.*.fc1.weight")});
+  expert =
+      at::einsum("besh,ehd->besd", {torch::relu(expert), alone.parameter("experts.*.fc2.weight")});
+
+  const torch::Tensor z_mem = z_in.narrow(1, E, num_memory);
+  const torch::Tensor keys = alone.parameter("memory.*.keys");
+  const int64_t num_keys = keys.size(1), top = 3;
+  const auto [score, key] = at::einsum("besd,ekd->besk", {z_mem, keys}).topk(top, -1);
+  const torch::Tensor offset = torch::arange(num_memory) * num_keys;
+  const torch::Tensor flat_indices = (key + offset.view({1, -1, 1, 1})).reshape({-1});
+  const torch::Tensor values = alone.parameter("memory.*.values").flatten(0, 1);
+  const torch::Tensor memory = std::get<0>(
+      at::embedding_bag(values, flat_indices, torch::arange(0, flat_indices.size(0), top), false, 0,
+                        false, torch::softmax(score, -1).reshape({-1})));
+  const torch::Tensor z_out = torch::cat({expert, memory.view(z_mem.sizes())}, 1);
+  return at::einsum("bnes,besd->bnd", {B, z_out});
+}
+
+TEST(NexusLayer, ThePapersVariantIsThePaper) {
+  NexusOptions options = options_of(3, 2, NexusVariant::kPaper);
+  Alone alone(options);
+  alone.parameter("router.temperature").detach().copy_(torch::tensor({1.3, 0.8}));
+  // Small tokens: with first values of the paper's scale both softmaxes would be one-hot.
+  const torch::Tensor x = some_numbers({4, 5, 6}, 1).mul_(0.4).set_requires_grad(true);
+  std::vector<torch::Tensor> tensors{x};
+  for (const Parameter& parameter : parameters_of(alone.layer)) tensors.push_back(parameter.tensor);
+  EXPECT_LT(error_between([&] { return alone(x); }, [&] { return paper(alone, x, 2); }, tensors),
+            1e-13);
+}
+
+/// The Soft MoE layer: image by image, slot by slot.
+torch::Tensor soft_moe(const Alone& alone, const torch::Tensor& x) {
+  const auto unit_length = [](const torch::Tensor& v) {
+    return v * (v.square().sum(-1, true) + 1e-6).rsqrt();
+  };
+  const torch::Tensor phi = unit_length(alone.parameter("router.queries"));  // [U, s, D]
+  const torch::Tensor scale = alone.parameter("router.log_scale").exp();
+  const torch::Tensor fc1 = alone.parameter("experts.*.fc1.weight");
+  const torch::Tensor fc2 = alone.parameter("experts.*.fc2.weight");
+  std::vector<torch::Tensor> images;
+  for (int64_t b = 0; b < x.size(0); ++b) {
+    const torch::Tensor logits_NP = scale * unit_length(x[b]).matmul(phi.flatten(0, 1).t());
+    const torch::Tensor dispatch = logits_NP.softmax(0), combine = logits_NP.softmax(1);
+    torch::Tensor y = torch::zeros_like(x[b]);
+    for (int64_t u = 0; u < phi.size(0); ++u) {
+      for (int64_t s = 0; s < phi.size(1); ++s) {
+        const int64_t p = u * phi.size(1) + s;
+        const torch::Tensor slot = dispatch.select(1, p).matmul(x[b]);
+        const torch::Tensor out = torch::relu(slot.matmul(fc1[u])).matmul(fc2[u]);
+        y = y + combine.select(1, p).unsqueeze(1) * out;
+      }
+    }
+    images.push_back(y);
+  }
+  return torch::stack(images);
+}
+
+TEST(NexusLayer, WithoutMemoryUnitsItIsSoftMoe) {
+  Alone alone(options_of(3, 0));
+  const torch::Tensor x = some_numbers({4, 5, 6}, 1).set_requires_grad(true);
+  std::vector<torch::Tensor> tensors{x};
+  for (const Parameter& parameter : parameters_of(alone.layer)) tensors.push_back(parameter.tensor);
+  EXPECT_EQ(tensors.size(), 5u);
+  EXPECT_LT(error_between([&] { return alone(x); }, [&] { return soft_moe(alone, x); }, tensors),
+            1e-13);
+}
+
+TEST(NexusLayer, GradientsAreThoseOfFiniteDifferences) {
+  for (const NexusVariant variant : {NexusVariant::kNormalised, NexusVariant::kPaper}) {
+    for (const auto& [experts, memory] : {std::pair{2, 2}, std::pair{2, 0}, std::pair{0, 2}}) {
+      NexusOptions options = options_of(experts, memory, variant);
+      options.experts.activation = Activation::kGelu;  // no kinks
+      options.experts.bias = true;
+      Alone alone(options, 4);
+      torch::Tensor x = some_numbers({2, 3, 4}, 1).set_requires_grad(true);
+      std::vector<torch::Tensor> inputs{x};
+      for (const Parameter& parameter : parameters_of(alone.layer)) {
+        inputs.push_back(parameter.tensor);
+      }
+      EXPECT_LT(gradient_error([&] { return alone(x); }, inputs), 1e-6) << experts << memory;
+    }
+  }
+}
+
+TEST(NexusLayer, ImagesDoNotSeeEachOther) {
+  Alone alone(options_of(3, 2));
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = some_numbers({4, 5, 6}, 1);
+  const torch::Tensor y = alone(x);
+  for (int64_t b = 0; b < 4; ++b) {
+    EXPECT_LT((alone(x.narrow(0, b, 1))[0] - y[b]).abs().max().item<double>(), 1e-14) << b;
+  }
+}
+
+TEST(NexusLayer, TheOrderOfTokensDoesNotMatter) {
+  Alone alone(options_of(3, 2));
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = some_numbers({3, 5, 6}, 1);
+  const torch::Tensor order = torch::tensor({3, 0, 4, 1, 2});
+  const torch::Tensor expected = alone(x).index_select(1, order);
+  EXPECT_LT((alone(x.index_select(1, order)) - expected).abs().max().item<double>(), 1e-14);
+}
+
+TEST(NexusLayer, TokensOfAnyLengthRouteAlike) {
+  // Logits come from directions: only the sum of squares' small constant tells lengths apart.
+  Alone alone(options_of(3, 2));
+  const torch::Tensor x = some_numbers({3, 5, 6}, 1);
+  const torch::Tensor before = alone.layer.dispatch_weights(x);
+  EXPECT_LT((alone.layer.dispatch_weights(x * 50) - before).abs().max().item<double>(), 1e-5);
+}
+
+TEST(NexusLayer, DispatchWeightsAreShapesOverTheTokensOfAnImage) {
+  Alone alone(options_of(3, 2));
+  const torch::Tensor x = some_numbers({4, 5, 6}, 1).set_requires_grad(true);
+  const torch::Tensor weights = alone.layer.dispatch_weights(x);
+  EXPECT_EQ(weights.sizes(), (std::vector<int64_t>{4, 5, 5, 2}));
+  EXPECT_FALSE(weights.requires_grad());
+  EXPECT_GT(weights.min().item<double>(), 0.0);
+  EXPECT_LT((weights.sum(1) - 1).abs().max().item<double>(), 1e-14);
+}
+
+/// exp of the entropy over the tokens of an image, averaged over slots: how many tokens a slot is
+/// made of.
+double tokens_per_slot(NexusVariant variant) {
+  NexusOptions options = options_of(16, 0, variant);
+  options.slots = 12;
+  options.experts.hidden = 1;
+  Alone alone(options, 768, torch::kFloat32);
+  torch::Tensor x = torch::empty({2, 196, 768});
+  fill_normal(x, Stream{1, Purpose::kTest, 1, 0});
+  const torch::Tensor weight = alone.layer.dispatch_weights(x).to(torch::kFloat64);
+  const torch::Tensor entropy = -(weight * weight.clamp_min(1e-300).log()).sum(1);
+  return entropy.exp().mean().item<double>();
+}
+
+TEST(NexusLayer, ThePapersFirstValuesMakeASlotOfFewerThanTwoTokens) {
+  EXPECT_LT(tokens_per_slot(NexusVariant::kPaper), 2.0);
+  EXPECT_GT(tokens_per_slot(NexusVariant::kNormalised), 100.0);
+}
+
+TEST(NexusLayer, FirstValuesKeepTheScaleOfASlot) {
+  NexusOptions options = options_of(2, 0);
+  options.experts.hidden = 512;
+  const Alone alone(options, 128);
+  EXPECT_NEAR(alone.parameter("experts.*.fc1.weight").std().item<double>(), std::sqrt(2.0 / 128),
+              1e-3);
+  EXPECT_NEAR(alone.parameter("experts.*.fc2.weight").std().item<double>(), std::sqrt(1.0 / 512),
+              1e-3);
+  EXPECT_NEAR(alone.parameter("router.log_scale").exp().item<double>(), std::sqrt(128.0), 1e-9);
+  options.router_scale = 3.0;
+  EXPECT_NEAR(Alone(options, 128).parameter("router.log_scale").exp().item<double>(), 3.0, 1e-12);
+}
+
+TEST(NexusLayer, CountsWhatItDid) {
+  Alone alone(options_of(3, 2));
+  const torch::Tensor x = some_numbers({4, 5, 6}, 1);
+  StepContext step = step_of(0, 4, 4);
+  const MoeOutput output = alone.layer.forward(x, step);
+  EXPECT_FALSE(output.auxiliary_loss.defined());
+  EXPECT_FALSE(output.stats.first_unit_T.defined());
+  const torch::Tensor load_U = output.stats.sums.narrow(0, 0, 5);
+  EXPECT_NEAR(load_U.sum().item<double>(), 20.0, 1e-12);
+  EXPECT_GT(load_U.min().item<double>(), 0.0);
+  const MoeReport result = report(output.stats);
+  EXPECT_EQ(result.layer, kPath);
+  EXPECT_EQ(result.tokens, 20);
+  EXPECT_EQ(result.dropped, 0.0);
+  EXPECT_GT(result.router_entropy, 0.5);
+  EXPECT_LE(result.router_entropy, 1.0);
+  step.training = false;
+  const MoeOutput evaluated = alone.layer.forward(x, step);
+  EXPECT_TRUE(torch::equal(evaluated.y_BRD, output.y_BRD));
+  EXPECT_EQ(evaluated.stats.first_unit_T.sizes(), (std::vector<int64_t>{20}));
+  EXPECT_LT(evaluated.stats.first_unit_T.max().item<int64_t>(), 5);
+}
+
+TEST(NexusLayer, IsBuiltOnTheMetaDeviceAndHasTheParametersOfThePaper) {
+  NexusOptions options;  // 12 experts, 4 memory units of 1,024 keys
+  options.slots = 12;
+  const int64_t D = 384, U = 16;
+  const NexusLayer layer(options, D, kPath, {nullptr, torch::TensorOptions().device(torch::kMeta)});
+  std::map<std::string, int64_t> numbers;
+  for (const Parameter& parameter : parameters_of(layer, kPath)) {
+    numbers[parameter.name.substr(std::string(kPath).size() + 1)] = parameter.tensor.numel();
+  }
+  EXPECT_EQ(numbers, (std::map<std::string, int64_t>{{"router.queries", U * 12 * D},
+                                                     {"router.log_scale", 1},
+                                                     {"experts.*.fc1.weight", 12 * 4 * D * D},
+                                                     {"experts.*.fc2.weight", 12 * 4 * D * D},
+                                                     {"memory.*.keys", 4 * 1024 * D},
+                                                     {"memory.*.values", 4 * 1024 * D},
+                                                     {"memory.*.log_scale", 4}}));
+  EXPECT_EQ(layer.info().name, kPath);
+  EXPECT_EQ(layer.info().num_units, 16);
+  EXPECT_EQ(layer.info().units_per_token, 16);
+}
+
+std::vector<std::string> mistakes(const std::string& text) {
+  try {
+    config::load_options_text<NexusOptions>(text, "r.yaml");
+  } catch (const ConfigError& error) {
+    return error.lines();
+  }
+  return {};
+}
+
+TEST(NexusLayer, ImpossibleOptionsAreConfigErrors) {
+  EXPECT_THAT(mistakes("experts: {hidden: auto}\nrouter_scale: auto\nvariant: paper"),
+              ElementsAre());
+  EXPECT_THAT(mistakes("experts: {count: 4}\nmemory: {count: 0}\nrouter_scale: 2"), ElementsAre());
+  EXPECT_THAT(mistakes("experts: {count: 0}\nmemory: {count: 0}"),
+              ElementsAre(HasSubstr("needs an expert or a memory unit")));
+  EXPECT_THAT(mistakes("memory: {k: 1}"), ElementsAre(HasSubstr("memory.k")));
+  EXPECT_THAT(mistakes("memory: {keys: 3, k: 4}"),
+              ElementsAre(HasSubstr("4 keys a slot, but a unit has only 3")));
+  EXPECT_THAT(mistakes("variant: paper\nrouter_scale: 3"),
+              ElementsAre(HasSubstr("the paper's variant has temperatures instead")));
+  EXPECT_THAT(mistakes("router_scale: 0"), ElementsAre(HasSubstr("router_scale")));
+  EXPECT_THAT(mistakes("slots: 0"), ElementsAre(HasSubstr("slots")));
+}
+
+TEST(NexusLayer, ACausalModelRefusesIt) {
+  BuildContext context;
+  context.is_causal = true;
+  try {
+    NexusLayer(options_of(2, 1), 6, kPath, context);
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.lines(), ElementsAre(HasSubstr("blocks.3.nexus: a slot sees all tokens")));
+  }
+}
+
+TEST(NexusLayer, RefusesWhatDoesNotFit) {
+  Alone alone(options_of(2, 1));
+  EXPECT_THROW(alone.layer.forward(some_numbers({3, 5, 6}, 1), step_of(0, 2, 2)), c10::Error);
+  NexusLayer unplaced(options_of(2, 1), 6, kPath, {nullptr, torch::kFloat64});
+  EXPECT_THROW(unplaced.forward(some_numbers({2, 5, 6}, 1), step_of(0, 2, 2)), c10::Error);
+}
+
+/// A layer with a loss around it, to be run in many layouts.
+struct NexusCase {
+  NexusOptions options;
+  int64_t num_images = 7, samples_per_group = 2;
+  PlacementRule placement = PlacementRule::kContiguous;
+};
+
+void add(LayerResult& result, const std::string& name, const torch::Tensor& tensor) {
+  const auto [place, is_new] = result.tensors.try_emplace(name, tensor.clone());
+  if (!is_new) place->second += tensor;
+}
+
+/// What this rank adds to the result of all.
+LayerResult run_nexus(const NexusCase& test, RankGrid& grid) {
+  NexusLayer layer(test.options, 6, kPath,
+                   {.grid = &grid, .tensor_options = torch::kFloat64, .placement = test.placement});
+  const std::vector<Parameter> parameters = parameters_of(layer, kPath);
+  initialise(parameters, 9);
+  const SampleRange mine = samples_of_rank({0, test.num_images}, test.samples_per_group,
+                                           grid.world->rank(), grid.world->size());
+  const std::vector<int64_t> all_sizes{test.num_images, 5, 6};
+  const auto own = [&](const torch::Tensor& all) {
+    return all.narrow(0, mine.first, mine.count).clone();
+  };
+  torch::Tensor x = own(some_numbers(all_sizes, 31)).set_requires_grad(true);
+  const MoeOutput output =
+      layer.forward(x, step_of(mine.first, mine.count, test.num_images, test.samples_per_group));
+  const torch::Tensor loss = (output.y_BRD * own(some_numbers(all_sizes, 32))).sum();
+  loss.backward();
+  LayerResult result;
+  result.loss = loss.item<double>();
+  result.stats = output.stats.sums;
+  for (const auto& [name, tensor] : {std::pair{"y", output.y_BRD.detach()}, {"x.grad", x.grad()}}) {
+    result.tensors[name] = torch::zeros(all_sizes, torch::kFloat64);
+    result.tensors[name].narrow(0, mine.first, mine.count).copy_(tensor);
+  }
+  for (const Parameter& parameter : parameters) {
+    const torch::Tensor grad = parameter.tensor.grad();
+    if (!parameter.is_stacked()) result.tensors[parameter.name] = grad;
+    for (size_t row = 0; row < parameter.unit_ids.size(); ++row) {
+      result.tensors[name_of_unit(parameter.name, parameter.unit_ids[row])] =
+          grad[static_cast<int64_t>(row)];
+    }
+  }
+  return result;
+}
+
+LayerResult run_nexus_on(const NexusCase& test, int64_t expert_ranks, int64_t replicas) {
+  std::vector<LayerResult> parts(static_cast<size_t>(expert_ranks * replicas));
+  run_grid(expert_ranks, replicas, [&](RankGrid& grid) {
+    parts[static_cast<size_t>(grid.world->rank())] = run_nexus(test, grid);
+  });
+  LayerResult all = parts[0];
+  for (size_t rank = 1; rank < parts.size(); ++rank) {
+    for (const auto& [name, tensor] : parts[rank].tensors) add(all, name, tensor);
+    all.stats = all.stats + parts[rank].stats;
+    all.loss += parts[rank].loss;
+  }
+  return all;
+}
+
+TEST(NexusLayerRanks, ParallelEqualsSerial) {
+  for (const NexusVariant variant : {NexusVariant::kNormalised, NexusVariant::kPaper}) {
+    for (const auto& [experts, memory] : {std::pair{3, 2}, std::pair{2, 0}, std::pair{0, 3}}) {
+      for (const PlacementRule rule : {PlacementRule::kContiguous, PlacementRule::kByCost}) {
+        const NexusCase test{options_of(experts, memory, variant), 7, 2, rule};
+        const LayerResult serial = run_nexus_on(test, 1, 1);
+        for (const auto& [ranks, replicas] : {std::pair{2, 1}, std::pair{1, 2}, std::pair{3, 1},
+                                              std::pair{2, 2}, std::pair{4, 1}}) {
+          const LayerResult parallel = run_nexus_on(test, ranks, replicas);
+          const testing::Difference worst = difference(parallel, serial);
+          EXPECT_LT(worst.value, 1e-12) << experts << " + " << memory << " on " << ranks << " x "
+                                        << replicas << ": " << worst.where;
+          EXPECT_TRUE(torch::allclose(parallel.stats, serial.stats, 1e-12, 1e-12));
+        }
+      }
+    }
+  }
+}
+
+TEST(NexusLayerRanks, RanksWithoutImagesAndWithoutUnitsTakePart) {
+  // Two images over four ranks, and three units: two ranks have no image, one has no unit.
+  const NexusCase test{options_of(2, 1), 2, 1, PlacementRule::kContiguous};
+  const LayerResult serial = run_nexus_on(test, 1, 1);
+  for (const int64_t ranks : {2, 3, 4}) {
+    const testing::Difference worst = difference(run_nexus_on(test, ranks, 1), serial);
+    EXPECT_LT(worst.value, 1e-12) << ranks << ": " << worst.where;
+  }
+}
+
+TEST(NexusLayerRanks, SendsTheSlotsAndNothingElse) {
+  const NexusCase test{options_of(3, 2), 7, 2, PlacementRule::kByCost};
+  run_grid(3, 1, [&](RankGrid& grid) {
+    run_nexus(test, grid);
+    const NexusLayer layer(
+        test.options, 6, kPath,
+        {.grid = &grid, .tensor_options = torch::kFloat64, .placement = test.placement});
+    const int64_t rank = grid.expert->rank();
+    const int64_t own = samples_of_rank({0, 7}, 2, rank, 3).count;
+    const auto units = static_cast<int64_t>(layer.placement().units_of_rank(rank).size());
+    EXPECT_EQ(grid.expert->counters().sent_bytes,
+              2 * 8 * 6 * 2 * (own * (5 - units) + units * (7 - own)))
+        << rank;
+    EXPECT_EQ(grid.expert->counters().all_to_all, 4);
+    EXPECT_EQ(grid.world->counters().all_reduce + grid.world->counters().all_to_all, 0);
+  });
+}
+
+TEST(NexusLayerRanks, ByCostEvensOutExpertsAndMemoryUnits) {
+  // An expert costs 2 * 6 * 30 = 360 a slot, a memory unit (9 + 3) * 6 = 72: five for one.
+  NexusOptions options = options_of(2, 5);
+  options.experts.hidden = 30;
+  run_grid(3, 1, [&](RankGrid& grid) {
+    const NexusLayer layer(
+        options, 6, kPath,
+        {.grid = &grid, .tensor_options = torch::kFloat64, .placement = PlacementRule::kByCost});
+    EXPECT_THAT(layer.placement().units_of_rank(0), ElementsAre(0));
+    EXPECT_THAT(layer.placement().units_of_rank(1), ElementsAre(1));
+    EXPECT_THAT(layer.placement().units_of_rank(2), ElementsAre(2, 3, 4, 5, 6));
+  });
+}
+
+}  // namespace
+}  // namespace shoal
