@@ -130,9 +130,7 @@ TEST(MemoryBank, GradientsAreThoseOfFiniteDifferences) {
 }
 
 LayerCase memory_case() {
-  LayerCase test{"memory",
-                 testing::layer_options({"top_k", TopKOptions{2, RouterNoise::kGaussian, {}}}, {},
-                                        {{"importance", ScopeKind::kGroup}})};
+  LayerCase test = testing::layer_cases().front();
   test.options.experts =
       Choice<UnitBank>("memory", MemoryBank::Options{4, 11, 3, NexusVariant::kNormalised});
   return test;
