@@ -16,14 +16,15 @@ namespace shoal {
 /// Experts that every token visits with weight 1, on its own rank. `count` of them are one MLP of
 /// `count` times the hidden width, which is the same function.
 ///
-/// Parameters: `fc1.weight` [D, H], `fc1.bias` [H], `fc2.weight` [H, D], `fc2.bias` [D], with the
-/// first values of plain experts.
+/// Parameters: `fc1.weight` [D, H], `fc1.bias` [H], `fc2.weight` [H, D], `fc2.bias` [D], and with a
+/// gate `gate.weight` [D, H], `gate.bias` [H]; first values as those of routed experts.
 /// Source: Dai et al. 2024 (DeepSeekMoE), section 3.2.
 class SharedExpert : public ModuleBase {
  public:
   struct Options {
     int64_t count = 0;
     int64_t hidden = 1536;
+    bool gated = false;
     Activation activation = Activation::kGelu;
     bool bias = true;
 
@@ -31,8 +32,9 @@ class SharedExpert : public ModuleBase {
       return std::tuple{
           field("count", &Options::count, "shared experts; 0: none", in_range(0, kMostUnits)),
           field("hidden", &Options::hidden, "hidden width of each", in_range(1, kMostWidth)),
-          field("activation", &Options::activation, "between their two layers"),
-          field("bias", &Options::bias, "whether both layers have biases")};
+          field("gated", &Options::gated, "gated MLPs (SwiGLU with activation silu)"),
+          field("activation", &Options::activation, "between their two layers, or of the gate"),
+          field("bias", &Options::bias, "whether their layers have biases")};
     }
   };
   /// count is at least 1.

@@ -12,8 +12,8 @@ using testing::some_numbers;
 
 constexpr int64_t kWidth = 5, kHidden = 3, kCount = 2;
 
-SharedExpert make(bool bias) {
-  SharedExpert shared({kCount, kHidden, Activation::kGelu, bias}, kWidth, torch::kFloat64);
+SharedExpert make(bool bias, bool gated = false) {
+  SharedExpert shared({kCount, kHidden, gated, Activation::kGelu, bias}, kWidth, torch::kFloat64);
   const torch::NoGradGuard no_grad;
   int64_t seed = 1;
   for (torch::Tensor& weight : shared.parameters()) {
@@ -39,14 +39,24 @@ TEST(SharedExpert, IsTheSumOfItsExperts) {
 }
 
 TEST(SharedExpert, GradientsAreThoseOfFiniteDifferences) {
-  for (const bool bias : {false, true}) {
-    const SharedExpert shared = make(bias);
+  for (const int64_t variant : {0, 1, 2, 3}) {
+    const bool bias = variant % 2 == 1, gated = variant >= 2;
+    const SharedExpert shared = make(bias, gated);
     torch::Tensor x_TD = some_numbers({4, kWidth}, 9).set_requires_grad(true);
     std::vector<torch::Tensor> inputs = shared.parameters();
-    EXPECT_EQ(inputs.size(), bias ? 4u : 2u);
+    EXPECT_EQ(inputs.size(), (gated ? 3u : 2u) * (bias ? 2u : 1u));
     inputs.push_back(x_TD);
     EXPECT_LT(testing::gradient_error([&] { return shared.forward(x_TD); }, inputs), 1e-7);
   }
+}
+
+TEST(SharedExpert, MayBeGated) {
+  const SharedExpert shared = make(/*bias=*/false, /*gated=*/true);
+  const std::vector<torch::Tensor> weights = shared.parameters();  // gate, fc1, fc2
+  const torch::Tensor x_TD = some_numbers({7, kWidth}, 9);
+  const torch::Tensor expected =
+      (torch::gelu(x_TD.matmul(weights[0])) * x_TD.matmul(weights[1])).matmul(weights[2]);
+  EXPECT_TRUE(torch::allclose(shared.forward(x_TD), expected, 1e-13));
 }
 
 TEST(SharedExpert, EveryRankHoldsItWhole) {

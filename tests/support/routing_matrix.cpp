@@ -76,7 +76,9 @@ std::string losses_for(const RouterRow& router) {
 
 EqualityCase make_case(const RouterRow& router, const CapacityRow& capacity, size_t number) {
   EqualityCase test{router.name + "_" + capacity.name, {}, {}};
-  const std::string shared = number % 2 == 1 ? ", shared: {count: 2, hidden: 3}" : "";
+  const std::string shared =
+      number % 2 == 1 ? fmt::format(", shared: {{count: 2, hidden: 3, gated: {}}}", number % 4 == 1)
+                      : "";
   const std::string kind = number % 3 == 2 ? "kind: gated, " : "";
   for (const char* stage : {"token_moe", "channel_moe"}) {
     test.overrides.push_back(
