@@ -75,7 +75,8 @@ struct NexusOptions {
 /// z = Dᵀ x, y = C unit(z), with D and C of the SlotRouter. Without memory units this is Soft MoE.
 ///
 /// Units 0 to E - 1 are experts, E to U - 1 memory units; they are placed together, each by its
-/// cost a slot. Parameters: `<path>.router.*`, `<path>.experts.*` as ExpertBank's,
+/// cost a slot, `by_load` too: a unit's work does not depend on its load. Parameters:
+/// `<path>.router.*`, `<path>.experts.*` as ExpertBank's,
 /// `<path>.memory.*` as MemoryBank's, the ids of the latter counted from 0. First values: of
 /// experts He-normal fc1 and LeCun-normal fc2 (paper: N(0, 1)), zero biases. The normalised variant
 /// wants the output of a layer norm. No residual, balance loss, capacity or drops; training is as

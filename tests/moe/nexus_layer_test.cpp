@@ -72,6 +72,43 @@ struct Alone {
   NexusLayer layer;
 };
 
+void set(const Alone& alone, const std::string& name, const std::vector<double>& values) {
+  const torch::Tensor parameter = alone.parameter(name).detach();
+  parameter.copy_(torch::tensor(values, torch::kFloat64).view(parameter.sizes()));
+}
+
+TEST(NexusLayer, AHandWorkedCase) {
+  // Two tokens, an expert and a memory unit with a slot each. All logits are ln 3 or 0, so both
+  // softmaxes are (3/4, 1/4): slots z = (.75, .25) and (.25, .75). The expert makes (3, 6) of its
+  // slot. The memory's scores are 0, ln 2, -1: 1/3 of value 0 and 2/3 of value 1 are (2, 1).
+  const double ln2 = std::log(2.0), ln3 = std::log(3.0);
+  for (const NexusVariant variant : {NexusVariant::kPaper, NexusVariant::kNormalised}) {
+    NexusOptions options = options_of(1, 1, variant);
+    options.experts.hidden = 1;
+    options.memory = {1, 3, 2};
+    options.slots = 1;
+    Alone alone(options, 2);
+    set(alone, "experts.*.fc1.weight", {4, 0});
+    set(alone, "experts.*.fc2.weight", {1, 2});
+    set(alone, "memory.*.values", {0, 3, 3, 0, 9, 9});
+    if (variant == NexusVariant::kPaper) {
+      set(alone, "router.queries", {ln3, 0, 0, ln3});
+      set(alone, "memory.*.keys", {0, 0, 4 * ln2, 0, -1, -1});
+    } else {
+      set(alone, "router.queries", {5, 0, 0, 7});
+      set(alone, "router.log_scale", {std::log(ln3)});
+      set(alone, "memory.*.keys", {0, 0, -ln2 / 3, 0, 1, 0});  // the query is (-1, 1)
+      set(alone, "memory.*.log_scale", {ln3});
+    }
+    const torch::Tensor y = alone(torch::eye(2, torch::kFloat64).unsqueeze(0));
+    const torch::Tensor expected =
+        torch::tensor({2.75, 4.75, 2.25, 2.25}, torch::kFloat64).view({1, 2, 2});
+    // What keeps divisions by a length or a deviation finite is 1e-6.
+    EXPECT_LT((y - expected).abs().max().item<double>(),
+              variant == NexusVariant::kPaper ? 1e-14 : 1e-4);
+  }
+}
+
 /// Outputs of two functions of the same tensors, and their gradients, against each other.
 double error_between(const std::function<torch::Tensor()>& function,
                      const std::function<torch::Tensor()>& reference,
