@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launch/session.h"
+#include "launch/upcycle.h"
 #include "runtime/config_writer.h"
 #include "runtime/suggest.h"
 
@@ -94,6 +95,7 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const config::Diagn
   const auto rule = [&] {
     const BuiltModel model = build_model(recipe, nullptr, torch::kMeta);
     counts = count(model);
+    if (recipe.model.upcycle) check_upcycling(model);
     if (!found.has_mistake_in("optimizer")) {
       Registry<Optimizer>::create(recipe.optimizer, model.parameters);
     }

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "launch/resume_rules.h"
+#include "launch/upcycle.h"
 #include "launch/world.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_load.h"
@@ -120,7 +121,11 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
   if (!recipe.model.init_from) return "";
   Communicator& world = *session.grid().world;
   const std::string path = agree_on_checkpoint(*recipe.model.init_from, false, world);
-  load_weights(path, session.model(), world);
+  if (recipe.model.upcycle) {
+    load_upcycled(path, session.model(), world);
+  } else {
+    load_weights(path, session.model(), world);
+  }
   return path;
 }
 

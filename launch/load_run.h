@@ -14,7 +14,7 @@ struct ResumeOptions {
 };
 
 /// Fills the parameters from model.init_from and returns the checkpoint's path; "" without one.
-/// Collective. Throws as load_weights.
+/// Collective. Throws as load_weights, with model.upcycle as load_upcycled.
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
 /// Gives a run that is to be resumed its first state: the newest valid checkpoint of its folder if

@@ -91,12 +91,20 @@ struct RunOptions {
 struct ModelOptions {
   Choice<Backbone> backbone;
   std::optional<std::string> init_from;
+  bool upcycle = false;
 
   static constexpr auto fields() {
     return std::tuple{
         inlined(&ModelOptions::backbone),
         field("init_from", &ModelOptions::init_from,
-              "checkpoint or run whose weights training starts from", unset_word("none"))};
+              "checkpoint or run whose weights training starts from", unset_word("none")),
+        field("upcycle", &ModelOptions::upcycle,
+              "init_from is a dense model: each MLP becomes all the experts in its place")};
+  }
+  void validate(Problems& problems) const {
+    if (upcycle && !init_from) {
+      problems.add("upcycle", "needs init_from, the dense checkpoint to start from");
+    }
   }
 };
 

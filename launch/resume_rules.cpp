@@ -25,6 +25,7 @@ constexpr std::array kRules{
     Rule{"parallel", KeyRole::kFree},
     Rule{"data.path", KeyRole::kFree},
     Rule{"model.init_from", KeyRole::kFree},
+    Rule{"model.upcycle", KeyRole::kFree},
     Rule{"train.duration", KeyRole::kFree},
     Rule{"train.log_every", KeyRole::kFree},
     Rule{"train.clip_norm", KeyRole::kWarned},

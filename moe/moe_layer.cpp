@@ -119,7 +119,7 @@ void MoeOptions::validate(Problems& problems) const {
 
 MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
                    const BuildContext& context)
-    : MoeStage(path), capacity_(options.capacity), grid_(context.grid) {
+    : MoeStage(path), options_(options), grid_(context.grid) {
   const UnitBank::Context bank_context{width, grid_ == nullptr ? 0 : grid_->expert->rank(),
                                        make_placer(context, path), context.tensor_options};
   Parts parts = build(options, bank_context, path, context.is_causal);
@@ -147,7 +147,7 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   const TokenContext context = make_token_context(step, hash_name(path()), x_BRD.size(1));
   const Routing routing = router_->route(x_TD, context);
 
-  Capacity capacity = capacity_;
+  Capacity capacity = options_.capacity;
   if (!step.training) capacity.mode = CapacityMode::kDropless;
   const Assignments assignments = limit(routing, capacity);
   const Dispatched sent = dispatch(x_TD, assignments, bank_->placement(), *grid_->expert);

@@ -64,10 +64,13 @@ class MoeLayer : public MoeStage {
   void after_step() override;
   MoeStageInfo info() const override;
 
+  const MoeOptions& options() const { return options_; }
+  const Router& router() const { return *router_; }
+
  private:
   torch::Tensor balance(const Routing& routing, const TokenContext& context, MoeStats& stats) const;
 
-  Capacity capacity_;
+  MoeOptions options_;
   RankGrid* grid_;
   std::shared_ptr<UnitBank> bank_;
   std::shared_ptr<Router> router_;
