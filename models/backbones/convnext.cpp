@@ -95,7 +95,8 @@ ModelOutput ConvNext::forward(const torch::Tensor& image_bCHW, const StepContext
 }
 
 namespace {
-const Registration<Backbone, ConvNext> registered{"convnext", "ConvNeXt, dense or with experts"};
+const Registration<Backbone, ConvNext> registered{
+    "convnext", "ConvNeXt, dense, with experts or with Nexus layers"};
 }
 
 }  // namespace shoal

@@ -62,7 +62,8 @@ ModelOutput Vit::forward(const torch::Tensor& image_bCHW, const StepContext& ste
 }
 
 namespace {
-const Registration<Backbone, Vit> registered{"vit", "Vision Transformer, dense or with experts"};
+const Registration<Backbone, Vit> registered{
+    "vit", "Vision Transformer, dense, with experts or with Nexus layers"};
 }
 
 }  // namespace shoal

@@ -7,6 +7,7 @@ namespace shoal {
 namespace {
 
 constexpr int64_t kMoeEvery = 2;
+constexpr int64_t kNexusEvery = 1;
 
 struct BlockRange {
   int64_t from, to, every;
@@ -15,20 +16,25 @@ struct BlockRange {
 BlockRange range_of(const FeedForwardOptions& options, int64_t depth) {
   const SparseBlocks blocks = options.sparse_blocks.value_or(SparseBlocks{});
   return {blocks.from.value_or(depth / 2), blocks.to.value_or(depth - 1),
-          blocks.every.value_or(kMoeEvery)};
+          blocks.every.value_or(options.moe ? kMoeEvery : kNexusEvery)};
 }
 
 }  // namespace
 
 void FeedForwardOptions::check(int64_t depth, Problems& problems) const {
-  if (!moe) {
-    if (sparse_blocks)
-      problems.add("sparse_blocks", "needs moe, which says what these blocks have");
+  if (moe && nexus) {
+    problems.add("nexus", "a block's MLP place takes moe or nexus; leave one of them out");
+    return;
+  }
+  if (!moe && !nexus) {
+    if (sparse_blocks) {
+      problems.add("sparse_blocks", "needs moe or nexus, which says what these blocks have");
+    }
     return;
   }
   const BlockRange range = range_of(*this, depth);
   if (depth == 0) {
-    problems.add("moe", "the model has no blocks that could have it");
+    problems.add(moe ? "moe" : "nexus", "the model has no blocks that could have it");
   } else if (range.to >= depth) {
     problems.add("sparse_blocks.to",
                  fmt::format("the model's blocks are 0 to {}, got {}", depth - 1, range.to));
@@ -40,25 +46,29 @@ void FeedForwardOptions::check(int64_t depth, Problems& problems) const {
 }
 
 bool FeedForwardOptions::is_sparse(int64_t block, int64_t depth) const {
-  if (!moe) return false;
+  if (!moe && !nexus) return false;
   const BlockRange range = range_of(*this, depth);
   return block >= range.from && block <= range.to && (range.to - block) % range.every == 0;
 }
 
 FeedForward::FeedForward(torch::nn::Module& owner, const FeedForwardOptions& options,
                          const Place& place, const BuildContext& build) {
-  if (options.is_sparse(place.block, place.depth)) {
+  if (!options.is_sparse(place.block, place.depth)) {
+    mlp_ = owner.register_module("mlp",
+                                 Mlp(place.width, place.hidden, place.gelu, build.tensor_options));
+  } else if (options.moe) {
     moe_ = owner.register_module(
         "moe", std::make_shared<MoeLayer>(*options.moe, place.width, place.path() + ".moe", build));
   } else {
-    mlp_ = owner.register_module("mlp",
-                                 Mlp(place.width, place.hidden, place.gelu, build.tensor_options));
+    nexus_ = owner.register_module("nexus",
+                                   std::make_shared<NexusLayer>(options.nexus.value(), place.width,
+                                                                place.path() + ".nexus", build));
   }
 }
 
 FeedForwardOutput FeedForward::forward(const torch::Tensor& x_BSC, const StepContext& step) const {
   if (mlp_) return {mlp_->forward(x_BSC), {}, std::nullopt};
-  MoeOutput output = moe_->forward(x_BSC, step);
+  MoeOutput output = moe_ ? moe_->forward(x_BSC, step) : nexus_->forward(x_BSC, step);
   return {output.y_BRD, output.auxiliary_loss, std::move(output.stats)};
 }
 

@@ -10,6 +10,7 @@
 
 #include "models/blocks/mlp.h"
 #include "moe/moe_layer.h"
+#include "moe/nexus_layer.h"
 #include "parallel/build_context.h"
 #include "runtime/config.h"
 #include "runtime/size_limits.h"
@@ -30,19 +31,24 @@ struct SparseBlocks {
         field("to", &SparseBlocks::to, "last block of the range; auto: the model's last",
               in_range(0, kMostBlocks), unset_word("auto")),
         field("every", &SparseBlocks::every,
-              "distance of two such blocks, counted back from `to`; auto: 2 with moe",
+              "distance of two such blocks, counted back from `to`; auto: 2 with moe, 1 with nexus",
               in_range(1, kMostBlocks), unset_word("auto"))};
   }
 };
 
-/// What stands in the MLPs' place of a backbone's blocks, and where; dense MLPs without. Every
-/// second block of the last half by default, as V-MoE has it (Riquelme et al. 2021, section 4).
+/// What stands in the MLPs' place of a backbone's blocks, and where; dense MLPs without. Unless
+/// told, experts are in every second block of the last half, as V-MoE has them (Riquelme et al.
+/// 2021, section 4), a Nexus layer in all of the last half, as Soft MoE has its layers (Puigcerver
+/// et al. 2024).
 struct FeedForwardOptions {
   std::optional<MoeOptions> moe;
+  std::optional<NexusOptions> nexus;
   std::optional<SparseBlocks> sparse_blocks;
 
   static constexpr auto fields() {
     return std::tuple{field("moe", &FeedForwardOptions::moe, "experts in place of MLPs"),
+                      field("nexus", &FeedForwardOptions::nexus,
+                            "experts and memory units behind one soft router in place of MLPs"),
                       field("sparse_blocks", &FeedForwardOptions::sparse_blocks,
                             "which blocks have them, of those of all stages")};
   }
@@ -54,11 +60,12 @@ struct FeedForwardOptions {
 struct FeedForwardOutput {
   torch::Tensor y_BSC;
   torch::Tensor auxiliary_loss;   ///< as ModelOutput's
-  std::optional<MoeStats> stats;  ///< of a MoE layer
+  std::optional<MoeStats> stats;  ///< of a MoE or Nexus layer
 };
 
-/// What maps each token of a block on its own: a dense Mlp or a MoeLayer. No module itself: it is
-/// registered with the block under its own name, `mlp` or `moe`, which checkpoints show.
+/// What stands in a block's MLP place: a dense Mlp, a MoeLayer or a NexusLayer. No module itself:
+/// it is registered with the block under its own name, `mlp`, `moe` or `nexus`, which checkpoints
+/// show.
 class FeedForward {
  public:
   struct Place {
@@ -77,6 +84,7 @@ class FeedForward {
  private:
   Mlp mlp_{nullptr};
   std::shared_ptr<MoeLayer> moe_;
+  std::shared_ptr<NexusLayer> nexus_;
 };
 
 }  // namespace shoal

@@ -51,6 +51,9 @@ const std::string kMoe =
     ", moe: {router: {name: top_k, k: 2, noise: none}, experts: {count: 3, hidden: 5}, losses: "
     "[{name: importance, weight: 0.1}]}";
 
+const std::string kNexus =
+    ", nexus: {experts: {count: 2, hidden: 5}, memory: {count: 1, keys: 4, k: 2}, slots: 2}";
+
 class TinyConvNext : public ::testing::Test {
  protected:
   std::shared_ptr<Task> make(const std::string& recipe) {
@@ -112,7 +115,7 @@ TEST_F(TinyConvNext, IsThePapersConvolutions) {
 
 TEST_F(TinyConvNext, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
   for (const std::string& keys :
-       {std::string(), std::string(", drop_path: 0.5"), kMoe + ", drop_path: 0.5"}) {
+       {std::string(), std::string(", drop_path: 0.5"), kMoe + ", drop_path: 0.5", kNexus}) {
     SCOPED_TRACE(keys);
     const auto task = make(tiny(keys));
     std::vector<torch::Tensor> parameters;
@@ -134,7 +137,7 @@ TEST_F(TinyConvNext, StochasticDepthActsInTrainingAlone) {
   EXPECT_EQ(loss(tiny(", drop_path: 0.5"), false), loss(tiny(), false));
 }
 
-TEST_F(TinyConvNext, ExpertsKeepTheBranchesGamma) {
+TEST_F(TinyConvNext, UnitsKeepTheBranchesGamma) {
   const torch::NoGradGuard no_grad;
   const auto task = make(tiny(kMoe + ", sparse_blocks: {from: 0, every: 1}"));
   const TaskBatch batch = some_batch(4, kTinyImage);
@@ -159,7 +162,7 @@ TEST_F(TinyConvNext, GammaStartsAtTheLayerScale) {
 }
 
 TEST_F(TinyConvNext, TakesNoImages) {
-  for (const std::string& keys : {std::string(", drop_path: 0.5"), kMoe}) {
+  for (const std::string& keys : {std::string(", drop_path: 0.5"), kMoe, kNexus}) {
     const auto task = make(tiny(keys));
     StepContext step = some_step(0, true);
     step.samples_in_step = step.samples_in_micro = 4;

@@ -50,6 +50,9 @@ const std::string kMoe =
     ", moe: {router: {name: top_k, k: 2, noise: none}, experts: {count: 3, hidden: 5}, losses: "
     "[{name: importance, weight: 0.1}]}";
 
+const std::string kNexus =
+    ", nexus: {experts: {count: 2, hidden: 5}, memory: {count: 1, keys: 4, k: 2}, slots: 2}";
+
 class TinyVit : public ::testing::Test {
  protected:
   std::shared_ptr<Task> make(const std::string& recipe) {
@@ -120,7 +123,7 @@ TEST_F(TinyVit, IsThePapersEquations) {
 
 TEST_F(TinyVit, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
   for (const std::string& keys :
-       {std::string(), std::string(", drop_path: 0.5"), kMoe + ", drop_path: 0.5"}) {
+       {std::string(), std::string(", drop_path: 0.5"), kMoe + ", drop_path: 0.5", kNexus}) {
     SCOPED_TRACE(keys);
     const auto task = make(tiny(keys));
     const TaskBatch batch = some_batch(4, kTinyImage);
@@ -142,16 +145,18 @@ TEST_F(TinyVit, StochasticDepthActsInTrainingAlone) {
 
 TEST_F(TinyVit, AnImagesLogitsDoNotDependOnItsBatch) {
   const torch::NoGradGuard no_grad;
-  const auto task = make(tiny(kMoe));
-  const TaskBatch batch = some_batch(5, kTinyImage);
-  const torch::Tensor whole = task->outputs(batch, some_step(5, false));
-  const TaskBatch last{batch.image_bCHW.narrow(0, 4, 1), batch.label_b.narrow(0, 4, 1)};
-  const torch::Tensor alone = task->outputs(last, some_step(1, false));
-  EXPECT_LT((alone - whole.narrow(0, 4, 1)).abs().max().item<double>(), 1e-13);
+  for (const std::string& keys : {std::string(), kMoe, kNexus}) {
+    const auto task = make(tiny(keys));
+    const TaskBatch batch = some_batch(5, kTinyImage);
+    const torch::Tensor whole = task->outputs(batch, some_step(5, false));
+    const TaskBatch last{batch.image_bCHW.narrow(0, 4, 1), batch.label_b.narrow(0, 4, 1)};
+    const torch::Tensor alone = task->outputs(last, some_step(1, false));
+    EXPECT_LT((alone - whole.narrow(0, 4, 1)).abs().max().item<double>(), 1e-13) << keys;
+  }
 }
 
 TEST_F(TinyVit, TakesNoImages) {
-  for (const std::string& keys : {std::string(", drop_path: 0.5"), kMoe + ", pool: mean"}) {
+  for (const std::string& keys : {std::string(", drop_path: 0.5"), kMoe + ", pool: mean", kNexus}) {
     const auto task = make(tiny(keys));
     StepContext step = some_step(0, true);
     step.samples_in_step = step.samples_in_micro = 4;
@@ -185,12 +190,10 @@ TEST_F(TinyVit, CountsTheAuxiliaryLossesOfItsExperts) {
 std::vector<std::string> stages_of(const std::string& keys) {
   const auto task = build_model("model: {backbone: vit, width: 6, heads: 2, hidden: 7" + keys + "}",
                                 kImageNet, 3, meta_context());
+  const auto children = task->named_children();
+  const auto& backbone = dynamic_cast<const Backbone&>(*children["backbone"]);
   std::vector<std::string> names;
-  for (const Parameter& parameter : parameters_of(*task)) {
-    const size_t end = parameter.name.find(".router.weight");
-    const size_t start = std::string("backbone.").size();
-    if (end != std::string::npos) names.push_back(parameter.name.substr(start, end - start));
-  }
+  for (const MoeStageInfo& stage : backbone.moe_stages()) names.push_back(stage.name);
   return names;
 }
 
@@ -208,6 +211,13 @@ TEST(Vit, PutsExpertsIntoEverySecondBlockOfTheLastHalfUnlessTold) {
   EXPECT_THAT(stages_of(", depth: 6"), ElementsAre());
 }
 
+TEST(Vit, PutsNexusLayersIntoTheLastHalfUnlessTold) {
+  const std::string five = ", depth: 5" + kNexus;
+  EXPECT_THAT(stages_of(five), ElementsAre("blocks.2.nexus", "blocks.3.nexus", "blocks.4.nexus"));
+  EXPECT_THAT(stages_of(five + ", sparse_blocks: {from: 1, to: 3, every: 2}"),
+              ElementsAre("blocks.1.nexus", "blocks.3.nexus"));
+}
+
 std::string error_of(const std::string& keys) {
   try {
     build_model("model: {backbone: vit, depth: 6" + keys + "}", kImageNet, 3, meta_context());
@@ -219,7 +229,9 @@ std::string error_of(const std::string& keys) {
 
 TEST(Vit, RefusesKeysThatContradictEachOther) {
   EXPECT_THAT(error_of(", heads: 5"), HasSubstr("model.heads: 5 heads do not divide"));
-  EXPECT_THAT(error_of(", sparse_blocks: {to: 3}"), HasSubstr("model.sparse_blocks: needs moe"));
+  EXPECT_THAT(error_of(", sparse_blocks: {to: 3}"),
+              HasSubstr("model.sparse_blocks: needs moe or nexus"));
+  EXPECT_THAT(error_of(kMoe + kNexus), HasSubstr("model.nexus: a block's MLP place takes moe or"));
   EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {to: 6}"),
               HasSubstr("model.sparse_blocks.to: the model's blocks are 0 to 5, got 6"));
   EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {to: 2}"), HasSubstr("model.sparse_blocks.from: "));

@@ -127,6 +127,10 @@ inline const std::string kBlockExperts =
     "moe: {router: {name: top_k, k: 2, noise: gaussian}, losses: [{name: importance, weight: 0.1, "
     "scope: group}], experts: {count: 5, hidden: 6}}";
 
+/// Experts and memory units behind one soft router in place of MLPs, five units in all.
+inline const std::string kBlockNexus =
+    "nexus: {experts: {count: 3, hidden: 6}, memory: {count: 2, keys: 7, k: 2}, slots: 2}";
+
 /// An override: a ViT with stochastic depth in place of the Sparse-MLP.
 inline std::string vit(const std::string& keys = "pool: cls") {
   return fmt::format(
@@ -162,7 +166,10 @@ inline std::vector<EqualityCase> equality_cases() {
       {"ExpertsWithoutTokens", {kManyExperts}, {}},
       {"VitWithExperts", {vit(kBlockExperts)}, {}},
       {"AccumulationOfVitWithExperts", accumulated({vit(kBlockExperts + ", pool: mean")}), {}},
-      {"ConvNextWithExperts", {convnext(kBlockExperts)}, {}}};
+      {"ConvNextWithExperts", {convnext(kBlockExperts)}, {}},
+      {"VitWithNexus", {vit(kBlockNexus)}, {}},
+      {"AccumulationOfVitWithNexus", accumulated({vit(kBlockNexus + ", pool: mean")}), {}},
+      {"ConvNextWithNexus", {convnext(kBlockNexus)}, {}}};
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"SparseMlpWith_" + name, {optimizer, kClip}, {}});
     if (name != "sgd") cases.push_back({"AccumulationWith_" + name, accumulated({optimizer}), {}});
