@@ -36,11 +36,14 @@ struct InspectArguments {
   bool best = false;
   bool json = false;
   bool experts = false;  ///< how the run's experts were loaded at the checkpoint's step
+  /// With `experts`: draws their loads up to that step into this file, a name in .svg, which is
+  /// replaced.
+  std::string heat_map = {};
 };
 
-/// `shoal inspect PATH [--tensors | --diff OTHER | --experts]`: what a checkpoint holds. The
-/// experts are in experts.jsonl of its run; DataError (exit 13) if that has no record up to its
-/// step.
+/// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg]]`: what a
+/// checkpoint holds. The experts are in experts.jsonl of its run; DataError (exit 13) if that has
+/// no record up to its step. StorageError (exit 21) if the heat map cannot be written.
 ExitCode inspect(const InspectArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -18,10 +19,29 @@ using Json = nlohmann::ordered_json;
 
 namespace fs = std::filesystem;
 
+constexpr const char* kAgreement = "router_agreement";
+
 /// A checkpoint lies in RUN/ckpt/step-XXXXXXXX.
-std::string records_beside(const std::string& checkpoint_path) {
+std::string file_of_run(const std::string& checkpoint_path, const char* name) {
   const fs::path run = fs::canonical(checkpoint_path).parent_path().parent_path();
-  return fs::proximate(run / "experts.jsonl").string();
+  return fs::proximate(run / name).string();
+}
+
+/// Calls `body(line, number)` for each whole line: one without its end is being written, or was cut
+/// off by a crash.
+template <class Body>
+void for_each_line(const std::string& file, const Body& body) {
+  std::ifstream stream(file);
+  std::string line;
+  for (int64_t number = 1; std::getline(stream, line) && !stream.eof(); ++number) {
+    body(line, number);
+  }
+}
+
+[[noreturn]] void throw_no_record(const std::string& file, int64_t step) {
+  throw DataError(fmt::format("'{}' has no record up to step {}", file, step),
+                  "experts are recorded by runs of models with Mixture-of-Experts layers, at each "
+                  "logged step");
 }
 
 Json parse_line(const std::string& line, const std::string& file, int64_t number) {
@@ -67,35 +87,76 @@ std::string overload_text(const Json& record) {
   return text + "\n";
 }
 
+/// What ExpertRecords::metrics is, of these steps.
+Json read_metrics(const std::string& file, int64_t logged_step, int64_t last_step) {
+  Json metrics = Json::object(), agreement;
+  for_each_line(file, [&](const std::string& line, int64_t) {
+    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object() || !record.contains("step") || record["step"] > last_step) return;
+    if (record.contains(kAgreement)) agreement = record[kAgreement];
+    if (record["step"] != logged_step) return;
+    for (const auto& [key, value] : record.items()) {
+      if (key.starts_with("moe_")) metrics[key] = value;
+    }
+  });
+  if (!agreement.is_null()) metrics[kAgreement] = agreement;
+  return metrics;
+}
+
+std::string metrics_text(const Json& metrics) {
+  if (metrics.empty()) return "";
+  std::vector<std::vector<std::string>> rows{{"all layers", "value"}};
+  for (const auto& [key, value] : metrics.items()) {
+    rows.push_back({key, number_text(metrics, key.c_str(), 4)});
+  }
+  return text_table(rows) + "\n";
+}
+
 }  // namespace
 
 ExpertRecords read_expert_records(const std::string& checkpoint_path, int64_t step) {
   ExpertRecords records;
-  records.file = records_beside(checkpoint_path);
+  records.file = file_of_run(checkpoint_path, "experts.jsonl");
   records.step = -1;
-  std::ifstream stream(records.file);
-  std::string line;
-  for (int64_t number = 1; std::getline(stream, line); ++number) {
-    if (stream.eof()) break;  // a line without its end is being written, or was cut off by a crash
+  for_each_line(records.file, [&](const std::string& line, int64_t number) {
     const Json record = parse_line(line, records.file, number);
     const auto found = record["step"].get<int64_t>();
-    if (found > step) continue;
+    if (found > step) return;
     if (found != records.step) records.layers.clear();
     records.step = found;
     records.layers.push_back(line);
-  }
-  if (records.layers.empty()) {
-    throw DataError(fmt::format("'{}' has no record up to step {}", records.file, step),
-                    "experts are recorded by runs of models with Mixture-of-Experts layers, at "
-                    "each logged step");
-  }
+  });
+  if (records.layers.empty()) throw_no_record(records.file, step);
+  records.metrics =
+      read_metrics(file_of_run(checkpoint_path, "metrics.jsonl"), records.step, step).dump();
   return records;
+}
+
+std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step) {
+  const std::string file = file_of_run(checkpoint_path, "experts.jsonl");
+  std::vector<LoadHistory> layers;
+  for_each_line(file, [&](const std::string& line, int64_t number) {
+    const Json record = parse_line(line, file, number);
+    const auto found = record["step"].get<int64_t>();
+    if (found > step) return;
+    const auto name = record["layer"].get<std::string>();
+    auto layer = std::find_if(layers.begin(), layers.end(),
+                              [&](const LoadHistory& known) { return known.layer == name; });
+    if (layer == layers.end()) layer = layers.insert(layers.end(), LoadHistory{name, {}, {}});
+    layer->steps.push_back(found);
+    layer->load.push_back(numbers_of(record, "load"));
+  });
+  if (layers.empty()) throw_no_record(file, step);
+  return layers;
 }
 
 std::string expert_json(const ExpertRecords& records) {
   Json layers = Json::array();
   for (const std::string& layer : records.layers) layers.push_back(Json::parse(layer));
-  return json_text(Json{{"file", records.file}, {"step", records.step}, {"layers", layers}});
+  return json_text(Json{{"file", records.file},
+                        {"step", records.step},
+                        {"metrics", Json::parse(records.metrics)},
+                        {"layers", layers}});
 }
 
 std::string expert_text(const ExpertRecords& records) {
@@ -115,9 +176,10 @@ std::string expert_text(const ExpertRecords& records) {
     overloads += overload_text(record);
   }
   return fmt::format(
-      "{}, step {}\n{}\nshare of the choices, by expert\n{}"
+      "{}, step {}\n{}{}\nshare of the choices, by expert\n{}"
       "\nload over the ranks' mean, by expert rank\n{}",
-      records.file, records.step, text_table(rows), shares, overloads);
+      records.file, records.step, metrics_text(Json::parse(records.metrics)), text_table(rows),
+      shares, overloads);
 }
 
 }  // namespace shoal

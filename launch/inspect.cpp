@@ -1,14 +1,18 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "launch/checkpoint_commands.h"
 #include "launch/expert_records.h"
+#include "launch/heat_map.h"
 #include "launch/json_text.h"
 #include "launch/tensor_summary.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_reader.h"
+#include "runtime/error.h"
+#include "runtime/file_system.h"
 #include "runtime/suggest.h"
 
 namespace shoal {
@@ -136,15 +140,41 @@ void print_differences(const Json& rows, std::ostream& out) {
       << "\n";
 }
 
+/// The name of the run that a checkpoint RUN/ckpt/step-XXXXXXXX belongs to, in UTF-8.
+std::string run_name(const std::string& checkpoint_path) {
+  const std::filesystem::path run =
+      std::filesystem::canonical(checkpoint_path).parent_path().parent_path();
+  return Json::parse(json_text(Json(run.filename().string()))).get<std::string>();
+}
+
+void draw_heat_map(const CheckpointReader& reader, const std::string& file) {
+  if (!file.ends_with(".svg")) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("--heat-map '{}': the picture is an SVG, name it so: {}.svg", file,
+                            std::filesystem::path(file).replace_extension().string()));
+  }
+  const std::vector<LoadHistory> layers = read_load_history(reader.path(), reader.manifest().step);
+  PosixFileSystem files;
+  replace_file(files, file,
+               heat_map_svg("Load of the experts of " + run_name(reader.path()), layers));
+}
+
+ExitCode inspect_experts(const InspectArguments& arguments, const CheckpointReader& reader,
+                         std::ostream& out) {
+  const ExpertRecords records = read_expert_records(reader.path(), reader.manifest().step);
+  if (!arguments.heat_map.empty()) draw_heat_map(reader, arguments.heat_map);
+  out << (arguments.json ? expert_json(records) + "\n" : expert_text(records));
+  if (!arguments.json && !arguments.heat_map.empty()) {
+    out << fmt::format("\nheat map of all logged steps: {}\n", arguments.heat_map);
+  }
+  return ExitCode::kOk;
+}
+
 }  // namespace
 
 ExitCode inspect(const InspectArguments& arguments, std::ostream& out) {
   const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
-  if (arguments.experts) {
-    const ExpertRecords records = read_expert_records(reader.path(), reader.manifest().step);
-    out << (arguments.json ? expert_json(records) + "\n" : expert_text(records));
-    return ExitCode::kOk;
-  }
+  if (arguments.experts) return inspect_experts(arguments, reader, out);
   Json json = overview(reader.path(), reader.manifest());
   if (!arguments.diff.empty()) {
     const CheckpointReader other(resolve_checkpoint(arguments.diff, arguments.best));

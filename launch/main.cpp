@@ -150,6 +150,11 @@ void add_inspect(CLI::App& app, Action& action) {
       command->add_flag("--experts", arguments->experts,
                         "how the run's experts were loaded at the checkpoint's step");
   experts->excludes(tensors);
+  command
+      ->add_option("--heat-map", arguments->heat_map,
+                   "with --experts: draw their loads over time into this file, replacing it")
+      ->type_name("FILE.svg")
+      ->needs(experts);
   command->add_option("--diff", arguments->diff, "compare with this checkpoint, number by number")
       ->type_name("OTHER")
       ->excludes(tensors)
@@ -160,7 +165,7 @@ void add_inspect(CLI::App& app, Action& action) {
       "Examples:\n"
       "  shoal inspect runs/tiny_cifar10\n"
       "  shoal inspect runs/tiny_cifar10 --best --tensors\n"
-      "  shoal inspect runs/tiny_cifar10 --experts\n"
+      "  shoal inspect runs/tiny_cifar10 --experts --heat-map loads.svg\n"
       "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
   command->callback(
       [&action, arguments] { action = [arguments] { return inspect(*arguments, std::cout); }; });

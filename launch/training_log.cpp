@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "launch/moe_metrics.h"
 #include "runtime/error.h"
 #include "runtime/suggest.h"
 
@@ -122,6 +123,7 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   record.add("samples_per_second", shown.samples_per_second);
   record.add("data_wait", shown.data_wait_share).add("all_to_all_ms", shown.all_to_all_ms);
   record.add("memory_bytes", shown.memory_bytes);
+  add_moe_metrics(report.moe, record);
   write(files_->metrics, record);
   write(files_->table, record);
   for (const MoeReport& layer : report.moe) {
@@ -136,7 +138,8 @@ void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {
   MetricsRecord record;
   record.add("step", step).add("event", std::string("eval"));
   record.add("loss", evaluation.loss).add("top1", evaluation.top1).add("top5", evaluation.top5);
-  record.add("samples", evaluation.samples).add("seconds", evaluation.seconds);
+  record.add("samples", evaluation.samples);
+  record.add("seconds", evaluation.seconds);
   write(files_->metrics, record);
   write(files_->table, record);
   console_.print(fmt::format(

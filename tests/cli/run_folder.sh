@@ -9,6 +9,10 @@ for name in resolved.yaml env.json summary.json metrics.jsonl metrics.csv expert
 done
 expect 0 "$program" inspect run --experts
 grep -q 'blocks.1.moe_c: 0=' output || fail "inspect --experts shows no shares: $(cat output)"
+grep -q ' moe_load_p95 ' output || fail "inspect --experts shows no metrics: $(cat output)"
+expect 0 "$program" inspect run --experts --heat-map loads.svg
+grep -q '</svg>' loads.svg || fail "no heat map was drawn"
+expect 2 "$program" inspect run --heat-map loads.svg
 python3 -c 'import json; [json.load(open("run/" + n)) for n in ("env.json", "summary.json")]'
 
 expect 10 "$program" "${short[@]}"

@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::read_file;
 using testing::save_sample;
 using testing::ScratchFolder;
@@ -170,6 +171,64 @@ TEST_F(CheckpointCommands, InspectShowsTheExpertsOfTheCheckpointsStep) {
     ADD_FAILURE() << "read a broken record";
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), HasSubstr("experts.jsonl:1"));
+  }
+}
+
+TEST_F(CheckpointCommands, InspectShowsTheMetricsOfAllLayers) {
+  const std::string path = save(10);
+  write_file(run_.file("experts.jsonl"), R"({"step":9,"layer":"blocks.0","load":[3,1]})"
+                                         "\n");
+  inspect({.path = path, .json = true, .experts = true}, out_);
+  EXPECT_EQ(json()["metrics"], nlohmann::json::object());
+  write_file(run_.file("metrics.jsonl"),
+             R"({"step":4,"event":"eval","router_agreement":0.25})"
+             "\n"
+             R"({"step":8,"event":"eval","router_agreement":0.75})"
+             "\n"
+             R"({"step":9,"loss":1.5,"moe_load_p95":1.625,"moe_dead_units":3})"
+             "\n"
+             R"({"step":11,"loss":1.5,"moe_load_p95":2.0})"
+             "\n"
+             R"({"step":12,"event":"eval","router_agreement":0.5})"
+             "\n");
+  out_.str("");
+  inspect({.path = path, .json = true, .experts = true}, out_);
+  EXPECT_EQ(
+      json()["metrics"],
+      (nlohmann::json{{"moe_load_p95", 1.625}, {"moe_dead_units", 3}, {"router_agreement", 0.75}}));
+  out_.str("");
+  inspect({.path = path, .experts = true}, out_);
+  EXPECT_THAT(out_.str(), ::testing::ContainsRegex(" moe_load_p95 +1.6250\n +moe_dead_units +3\n"
+                                                   " +router_agreement +0.7500\n"));
+}
+
+TEST_F(CheckpointCommands, InspectDrawsTheLoadsUpToTheCheckpoint) {
+  const std::string path = save(10), picture = run_.file("loads.svg");
+  const auto draw = [&](const std::string& file) {
+    return inspect({.path = path, .experts = true, .heat_map = file}, out_);
+  };
+  EXPECT_THROW(draw(picture), DataError);  // no records
+  EXPECT_FALSE(std::filesystem::exists(picture));
+  write_file(run_.file("experts.jsonl"), R"({"step":5,"layer":"blocks.0","load":[3,1]})"
+                                         "\n"
+                                         R"({"step":8,"layer":"blocks.0","load":[2,2]})"
+                                         "\n"
+                                         R"({"step":12,"layer":"blocks.0","load":[0,4]})"
+                                         "\n");
+  write_file(picture, "an older one");
+  EXPECT_EQ(draw(picture), ExitCode::kOk);
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("step 8"), HasSubstr("heat map of all logged steps: ")));
+  const std::string svg = read_file(picture);
+  EXPECT_THAT(svg, AllOf(HasSubstr(">blocks.0</text>"), HasSubstr(">5</text>"),
+                         HasSubstr(">8</text>"), Not(HasSubstr(">12</text>"))));
+  EXPECT_THAT(svg, HasSubstr("of " + std::filesystem::path(run_.path()).filename().string()));
+  EXPECT_THROW(draw(run_.file("none/loads.svg")), StorageError);
+  try {
+    draw(run_.file("metrics.jsonl"));
+    ADD_FAILURE() << "drew into a file that is no picture";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_THAT(error.what(), HasSubstr("metrics.svg"));
   }
 }
 

@@ -114,6 +114,18 @@ TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
     written.push_back(nlohmann::ordered_json::parse(line));
   }
   EXPECT_EQ(written, expected);
+  std::istringstream metrics(read_file(folder.file("metrics.jsonl")));
+  int64_t num_records = 0;
+  for (std::string line; std::getline(metrics, line); ++num_records) {
+    const auto record = nlohmann::json::parse(line);
+    EXPECT_GE(record["moe_load_max"], record["moe_load_p95"]);
+    EXPECT_GE(record["moe_load_p95"], record["moe_load_p50"]);
+    for (const char* key : {"moe_dead_units", "moe_load_entropy", "moe_router_entropy",
+                            "moe_dropped", "moe_loss_importance", "moe_loss_load"}) {
+      EXPECT_TRUE(record.contains(key)) << key;
+    }
+  }
+  EXPECT_EQ(num_records, 2);
 }
 
 }  // namespace

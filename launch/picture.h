@@ -1,0 +1,31 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shoal {
+
+using Rgb = std::array<uint8_t, 3>;
+
+/// The colour at `place` in [0, 1] of viridis, whose lightness rises evenly, also for readers who
+/// do not tell red from green. What lies outside takes the nearest end.
+Rgb viridis(double place);
+
+/// `#26828e`.
+std::string hex_colour(const Rgb& colour);
+
+/// A picture of 8-bit colours, row by row from the top.
+struct Picture {
+  int64_t width = 0, height = 0;
+  std::vector<Rgb> pixels;  ///< width * height
+};
+
+/// Each pixel `factor` times as wide and as high.
+Picture enlarge(const Picture& picture, int64_t factor);
+
+/// The picture as a PNG file, without compression.
+std::string png_bytes(const Picture& picture);
+
+}  // namespace shoal
