@@ -74,7 +74,7 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
   const BuiltModel model = build_model(recipe, &grid, device.device);
   load_weights(path, model, *grid.world);
   const Result result{path, manifest.step,
-                      evaluate(*model.task, recipe, *data, grid, manifest.step),
+                      evaluate({*model.task, recipe, *data, grid}, manifest.step),
                       data->num_substituted()};
   return arguments.json ? as_json(result) : as_table(result);
 }

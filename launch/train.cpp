@@ -98,7 +98,7 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
                   std::move(checkpoints));
   TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
   if (recipe.evaluate.every && lacks_summary(result, folder, *grid.world)) {
-    result.evaluation = evaluate(session.task(), recipe, *valid_data, grid, session.steps_done());
+    result.evaluation = evaluate({session.task(), recipe, *valid_data, grid}, session.steps_done());
   }
   console.finish();
   if (grid.world->rank() == 0) {

@@ -116,8 +116,8 @@ void Trainer::report_skipped(const StepOutcome& outcome) {
 }
 
 void Trainer::evaluate_now() {
-  result_.evaluation =
-      evaluate(session_.task(), recipe_, valid_data_, session_.grid(), session_.steps_done());
+  result_.evaluation = evaluate({session_.task(), recipe_, valid_data_, session_.grid()},
+                                session_.steps_done(), &agreement_);
   evaluated_step_ = session_.steps_done();
   training_log_.evaluation(*result_.evaluation, evaluated_step_);
   if (due_.evaluate) due_.evaluate->restart(Clock::now());

@@ -78,6 +78,7 @@ class Trainer {
   TrainingLog training_log_;
   Clock::time_point start_;
   Due due_;
+  RouterAgreement agreement_;
   TrainingResult result_;
   int64_t evaluated_step_ = -1;  ///< of result_.evaluation
   int64_t begun_step_ = -1;      ///< of the newest save that was begun

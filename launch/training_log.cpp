@@ -139,6 +139,7 @@ void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {
   record.add("step", step).add("event", std::string("eval"));
   record.add("loss", evaluation.loss).add("top1", evaluation.top1).add("top5", evaluation.top5);
   record.add("samples", evaluation.samples);
+  if (evaluation.router_agreement) record.add("router_agreement", *evaluation.router_agreement);
   record.add("seconds", evaluation.seconds);
   write(files_->metrics, record);
   write(files_->table, record);

@@ -30,6 +30,7 @@ struct TrainOutput {
 struct EvalSums {
   double loss = 0.0;
   int64_t top1 = 0, top5 = 0, samples = 0;
+  std::vector<MoeStats> moe = {};  ///< of this batch, one entry a MoE layer
 };
 
 /// What is trained for: owns the head and the criterion around a backbone. Registered under `task`.

@@ -70,13 +70,15 @@ class Classify : public Task {
 
   EvalSums evaluate(const TaskBatch& batch, const StepContext& step) override {
     const torch::NoGradGuard no_grad;
-    const torch::Tensor logits_bN = outputs(batch, step);
+    ModelOutput output = backbone_->forward(batch.image_bCHW, step);
+    const torch::Tensor logits_bN = head_->forward(output.features_bD);
     const torch::Tensor rank_b = rank_of_label(logits_bN, batch.label_b);
     EvalSums sums;
     sums.loss = summed_cross_entropy(logits_bN, batch.label_b, 0.0).item<double>();
     sums.top1 = (rank_b < 1).sum().item<int64_t>();
     sums.top5 = (rank_b < 5).sum().item<int64_t>();
     sums.samples = batch.label_b.size(0);
+    sums.moe = std::move(output.moe);
     return sums;
   }
 

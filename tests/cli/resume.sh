@@ -5,10 +5,11 @@ source "$(dirname "$0")/common.sh"
 
 train() { expect "$1" ranks 2 train "$tiny" run.root=. "${@:2}"; }
 
-# A run's metrics without what depends on the machine: 40 steps, each logged once, 4 evaluations.
+# A run's metrics without what depends on the machine, and without the agreement of routers with the
+# last evaluation of the same process: 40 steps, each logged once, 4 evaluations.
 exact_metrics() {
   local machine='samples_per_second|data_wait|all_to_all_ms|memory_bytes|seconds'
-  sed -E "s/,\"($machine)\":[^,}]*//g" "$1/metrics.jsonl" >"$1/exact"
+  sed -E "s/,\"($machine|router_agreement)\":[^,}]*//g" "$1/metrics.jsonl" >"$1/exact"
   [ "$(grep -c '"loss_hex":"[^"]*","lr":.*"grad_norm_hex":' "$1/exact")" -eq 40 ] ||
     fail "$1: not 40 steps: $(cat "$1/exact")"
   [ "$(grep -c '"event":"eval","loss":.*"top1":' "$1/exact")" -eq 4 ] ||
@@ -27,6 +28,8 @@ same_as_whole() {
 train 0 run.name=whole
 exact_metrics whole
 [[ $(digest whole) =~ ^sha256:[0-9a-f]{64}$ ]] || fail "no digest: $(digest whole)"
+[ "$(grep -cE '"router_agreement":(1|0\.[0-9]+),' whole/metrics.jsonl)" -eq 3 ] ||
+  fail "the agreement of routers is not in all evaluations but the first"
 [ "$(grep -c '"load":' whole/experts.jsonl)" -eq 80 ] || fail "not 40 steps of 2 layers of experts"
 [ "$(grep -cE '"rank_overload":\[[0-9.]+,[0-9.]+\]' whole/experts.jsonl)" -eq 80 ] ||
   fail "not an overload factor for each of 2 ranks: $(head -n 1 whole/experts.jsonl)"

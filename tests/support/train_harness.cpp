@@ -169,7 +169,7 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
   }
   trace.weights = merge(weights, *grid.world);
   trace.outputs = outputs(session, recipe, *valid_data);
-  trace.eval_loss = evaluate(session.task(), recipe, *valid_data, grid, steps).loss;
+  trace.eval_loss = evaluate({session.task(), recipe, *valid_data, grid}, steps).loss;
   return trace;
 }
 
