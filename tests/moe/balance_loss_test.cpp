@@ -1,9 +1,12 @@
 #include "moe/balance_loss.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "moe/moe_layer.h"
+#include "runtime/error.h"
 #include "tests/moe/loss_value.h"
 #include "tests/moe/make_routing.h"
 #include "tests/support/gradient_check.h"
@@ -149,6 +152,37 @@ TEST(Scope, HasNoInstancesWithoutSamplesButForTheGlobalOne) {
   }
   EXPECT_EQ(Scope(ScopeKind::kGlobal, context, *self).sum(none).sizes(),
             (std::vector<int64_t>{1, 2}));
+}
+
+struct StageSection {
+  MoeOptions moe;
+  static constexpr auto fields() { return std::tuple{field("moe", &StageSection::moe, "a stage")}; }
+};
+
+/// What is wrong with this loss beside this router.
+std::string mistake_of(const std::string& loss, const std::string& router) {
+  try {
+    config::load_options_text<StageSection>(
+        "moe: {router: {name: " + router + "}, losses: [{name: " + loss + "}]}", "test");
+  } catch (const ConfigError& error) {
+    return error.lines().size() == 1 ? error.lines()[0] : "not one mistake";
+  }
+  return "";
+}
+
+TEST(BalanceLosses, RefuseRoutersThatDoNotDecideByScores) {
+  int64_t num_losses = 0;
+  for (const config::MemberInfo* loss : Registry<BalanceLoss>::members().members()) {
+    SCOPED_TRACE(loss->name);
+    EXPECT_EQ(mistake_of(loss->name, "top_k"), "");
+    for (const char* router : {"hash", "sinkhorn", "expert_choice", "forced"}) {
+      EXPECT_THAT(mistake_of(loss->name, router),
+                  ::testing::HasSubstr(std::string("moe.losses[0]: the ") + router +
+                                       " router decides by other means"));
+    }
+    ++num_losses;
+  }
+  EXPECT_GE(num_losses, 5);
 }
 
 /// 7 samples of 3 tokens in groups of 2, of 4 units.
