@@ -9,61 +9,38 @@
 #include <cmath>
 
 #include "runtime/config_reader.h"
-#include "runtime/data_order.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
-#include "tests/moe/make_routing.h"
+#include "tests/moe/nexus_case.h"
 #include "tests/support/gradient_check.h"
-#include "tests/support/moe_layer_fixture.h"
 #include "tests/support/ranks.h"
 
 // B images  N tokens of an image  D width  E experts  M memory units  U = E + M  s slots of a unit
 namespace shoal {
 namespace {
 
-using testing::difference;
 using ::testing::ElementsAre;
 using testing::gradient_error;
 using ::testing::HasSubstr;
-using testing::LayerResult;
-using testing::run_grid;
+using testing::kNexusPath;
+using testing::nexus_options;
+using testing::nexus_step;
 using testing::self_grid;
 using testing::some_numbers;
-
-constexpr const char* kPath = "blocks.3.nexus";
-
-NexusOptions options_of(int64_t experts, int64_t memory, NexusVariant variant = {}) {
-  NexusOptions options;
-  options.experts.count = experts;
-  options.experts.hidden = 7;
-  options.memory = {memory, 9, 3};
-  options.slots = 2;
-  options.variant = variant;
-  return options;
-}
-
-StepContext step_of(int64_t first, int64_t count, int64_t all, int64_t group = 2) {
-  StepContext step;
-  step.training = true;
-  step.sample_b = torch::arange(first, first + count);
-  step.samples_per_group = group;
-  step.samples_in_step = step.samples_in_micro = all;
-  return step;
-}
 
 /// A layer on one rank, float64 unless said otherwise, with its first values.
 struct Alone {
   explicit Alone(const NexusOptions& options, int64_t width = 6,
                  torch::TensorOptions tensors = torch::kFloat64)
-      : grid(self_grid()), layer(options, width, kPath, {&grid, tensors}) {
-    initialise(parameters_of(layer, kPath), 9);
+      : grid(self_grid()), layer(options, width, kNexusPath, {&grid, tensors}) {
+    initialise(parameters_of(layer, kNexusPath), 9);
   }
   torch::Tensor operator()(const torch::Tensor& x) {
-    return layer.forward(x, step_of(0, x.size(0), x.size(0))).y_BRD;
+    return layer.forward(x, nexus_step(0, x.size(0), x.size(0))).y_BRD;
   }
   torch::Tensor parameter(const std::string& name) const {
-    for (const Parameter& parameter : parameters_of(layer, kPath)) {
-      if (parameter.name == kPath + ("." + name)) return parameter.tensor;
+    for (const Parameter& parameter : parameters_of(layer, kNexusPath)) {
+      if (parameter.name == kNexusPath + ("." + name)) return parameter.tensor;
     }
     throw std::runtime_error("no parameter " + name);
   }
@@ -83,7 +60,7 @@ TEST(NexusLayer, AHandWorkedCase) {
   // slot. The memory's scores are 0, ln 2, -1: 1/3 of value 0 and 2/3 of value 1 are (2, 1).
   const double ln2 = std::log(2.0), ln3 = std::log(3.0);
   for (const NexusVariant variant : {NexusVariant::kPaper, NexusVariant::kNormalised}) {
-    NexusOptions options = options_of(1, 1, variant);
+    NexusOptions options = nexus_options(1, 1, variant);
     options.experts.hidden = 1;
     options.memory = {1, 3, 2};
     options.slots = 1;
@@ -162,7 +139,7 @@ torch::Tensor paper(const Alone& alone, const torch::Tensor& x, int64_t num_memo
 }
 
 TEST(NexusLayer, ThePapersVariantIsThePaper) {
-  NexusOptions options = options_of(3, 2, NexusVariant::kPaper);
+  NexusOptions options = nexus_options(3, 2, NexusVariant::kPaper);
   Alone alone(options);
   alone.parameter("router.temperature").detach().copy_(torch::tensor({1.3, 0.8}));
   // Small tokens: with first values of the paper's scale both softmaxes would be one-hot.
@@ -201,7 +178,7 @@ torch::Tensor soft_moe(const Alone& alone, const torch::Tensor& x) {
 }
 
 TEST(NexusLayer, WithoutMemoryUnitsItIsSoftMoe) {
-  Alone alone(options_of(3, 0));
+  Alone alone(nexus_options(3, 0));
   const torch::Tensor x = some_numbers({4, 5, 6}, 1).set_requires_grad(true);
   std::vector<torch::Tensor> tensors{x};
   for (const Parameter& parameter : parameters_of(alone.layer)) tensors.push_back(parameter.tensor);
@@ -213,7 +190,7 @@ TEST(NexusLayer, WithoutMemoryUnitsItIsSoftMoe) {
 TEST(NexusLayer, GradientsAreThoseOfFiniteDifferences) {
   for (const NexusVariant variant : {NexusVariant::kNormalised, NexusVariant::kPaper}) {
     for (const auto& [experts, memory] : {std::pair{2, 2}, std::pair{2, 0}, std::pair{0, 2}}) {
-      NexusOptions options = options_of(experts, memory, variant);
+      NexusOptions options = nexus_options(experts, memory, variant);
       options.experts.activation = Activation::kGelu;  // no kinks
       options.experts.bias = true;
       Alone alone(options, 4);
@@ -228,7 +205,7 @@ TEST(NexusLayer, GradientsAreThoseOfFiniteDifferences) {
 }
 
 TEST(NexusLayer, ImagesDoNotSeeEachOther) {
-  Alone alone(options_of(3, 2));
+  Alone alone(nexus_options(3, 2));
   const torch::NoGradGuard no_grad;
   const torch::Tensor x = some_numbers({4, 5, 6}, 1);
   const torch::Tensor y = alone(x);
@@ -238,7 +215,7 @@ TEST(NexusLayer, ImagesDoNotSeeEachOther) {
 }
 
 TEST(NexusLayer, TheOrderOfTokensDoesNotMatter) {
-  Alone alone(options_of(3, 2));
+  Alone alone(nexus_options(3, 2));
   const torch::NoGradGuard no_grad;
   const torch::Tensor x = some_numbers({3, 5, 6}, 1);
   const torch::Tensor order = torch::tensor({3, 0, 4, 1, 2});
@@ -248,14 +225,14 @@ TEST(NexusLayer, TheOrderOfTokensDoesNotMatter) {
 
 TEST(NexusLayer, TokensOfAnyLengthRouteAlike) {
   // Logits come from directions: only the sum of squares' small constant tells lengths apart.
-  Alone alone(options_of(3, 2));
+  Alone alone(nexus_options(3, 2));
   const torch::Tensor x = some_numbers({3, 5, 6}, 1);
   const torch::Tensor before = alone.layer.dispatch_weights(x);
   EXPECT_LT((alone.layer.dispatch_weights(x * 50) - before).abs().max().item<double>(), 1e-5);
 }
 
 TEST(NexusLayer, DispatchWeightsAreShapesOverTheTokensOfAnImage) {
-  Alone alone(options_of(3, 2));
+  Alone alone(nexus_options(3, 2));
   const torch::Tensor x = some_numbers({4, 5, 6}, 1).set_requires_grad(true);
   const torch::Tensor weights = alone.layer.dispatch_weights(x);
   EXPECT_EQ(weights.sizes(), (std::vector<int64_t>{4, 5, 5, 2}));
@@ -267,7 +244,7 @@ TEST(NexusLayer, DispatchWeightsAreShapesOverTheTokensOfAnImage) {
 /// exp of the entropy over the tokens of an image, averaged over slots: how many tokens a slot is
 /// made of.
 double tokens_per_slot(NexusVariant variant) {
-  NexusOptions options = options_of(16, 0, variant);
+  NexusOptions options = nexus_options(16, 0, variant);
   options.slots = 12;
   options.experts.hidden = 1;
   Alone alone(options, 768, torch::kFloat32);
@@ -284,7 +261,7 @@ TEST(NexusLayer, ThePapersFirstValuesMakeASlotOfFewerThanTwoTokens) {
 }
 
 TEST(NexusLayer, FirstValuesKeepTheScaleOfASlot) {
-  NexusOptions options = options_of(2, 0);
+  NexusOptions options = nexus_options(2, 0);
   options.experts.hidden = 512;
   const Alone alone(options, 128);
   EXPECT_NEAR(alone.parameter("experts.*.fc1.weight").std().item<double>(), std::sqrt(2.0 / 128),
@@ -297,9 +274,9 @@ TEST(NexusLayer, FirstValuesKeepTheScaleOfASlot) {
 }
 
 TEST(NexusLayer, CountsWhatItDid) {
-  Alone alone(options_of(3, 2));
+  Alone alone(nexus_options(3, 2));
   const torch::Tensor x = some_numbers({4, 5, 6}, 1);
-  StepContext step = step_of(0, 4, 4);
+  StepContext step = nexus_step(0, 4, 4);
   const MoeOutput output = alone.layer.forward(x, step);
   EXPECT_FALSE(output.auxiliary_loss.defined());
   EXPECT_FALSE(output.stats.first_unit_T.defined());
@@ -307,7 +284,7 @@ TEST(NexusLayer, CountsWhatItDid) {
   EXPECT_NEAR(load_U.sum().item<double>(), 20.0, 1e-12);
   EXPECT_GT(load_U.min().item<double>(), 0.0);
   const MoeReport result = report(output.stats);
-  EXPECT_EQ(result.layer, kPath);
+  EXPECT_EQ(result.layer, kNexusPath);
   EXPECT_EQ(result.tokens, 20);
   EXPECT_EQ(result.dropped, 0.0);
   EXPECT_GT(result.router_entropy, 0.5);
@@ -323,10 +300,11 @@ TEST(NexusLayer, IsBuiltOnTheMetaDeviceAndHasTheParametersOfThePaper) {
   NexusOptions options;  // 12 experts, 4 memory units of 1,024 keys
   options.slots = 12;
   const int64_t D = 384, U = 16;
-  const NexusLayer layer(options, D, kPath, {nullptr, torch::TensorOptions().device(torch::kMeta)});
+  const NexusLayer layer(options, D, kNexusPath,
+                         {nullptr, torch::TensorOptions().device(torch::kMeta)});
   std::map<std::string, int64_t> numbers;
-  for (const Parameter& parameter : parameters_of(layer, kPath)) {
-    numbers[parameter.name.substr(std::string(kPath).size() + 1)] = parameter.tensor.numel();
+  for (const Parameter& parameter : parameters_of(layer, kNexusPath)) {
+    numbers[parameter.name.substr(std::string(kNexusPath).size() + 1)] = parameter.tensor.numel();
   }
   EXPECT_EQ(numbers, (std::map<std::string, int64_t>{{"router.queries", U * 12 * D},
                                                      {"router.log_scale", 1},
@@ -335,7 +313,7 @@ TEST(NexusLayer, IsBuiltOnTheMetaDeviceAndHasTheParametersOfThePaper) {
                                                      {"memory.*.keys", 4 * 1024 * D},
                                                      {"memory.*.values", 4 * 1024 * D},
                                                      {"memory.*.log_scale", 4}}));
-  EXPECT_EQ(layer.info().name, kPath);
+  EXPECT_EQ(layer.info().name, kNexusPath);
   EXPECT_EQ(layer.info().num_units, 16);
   EXPECT_EQ(layer.info().units_per_token, 16);
 }
@@ -368,7 +346,7 @@ TEST(NexusLayer, ACausalModelRefusesIt) {
   BuildContext context;
   context.is_causal = true;
   try {
-    NexusLayer(options_of(2, 1), 6, kPath, context);
+    NexusLayer(nexus_options(2, 1), 6, kNexusPath, context);
     FAIL() << "no error";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.lines(), ElementsAre(HasSubstr("blocks.3.nexus: a slot sees all tokens")));
@@ -376,132 +354,10 @@ TEST(NexusLayer, ACausalModelRefusesIt) {
 }
 
 TEST(NexusLayer, RefusesWhatDoesNotFit) {
-  Alone alone(options_of(2, 1));
-  EXPECT_THROW(alone.layer.forward(some_numbers({3, 5, 6}, 1), step_of(0, 2, 2)), c10::Error);
-  NexusLayer unplaced(options_of(2, 1), 6, kPath, {nullptr, torch::kFloat64});
-  EXPECT_THROW(unplaced.forward(some_numbers({2, 5, 6}, 1), step_of(0, 2, 2)), c10::Error);
-}
-
-/// A layer with a loss around it, to be run in many layouts.
-struct NexusCase {
-  NexusOptions options;
-  int64_t num_images = 7, samples_per_group = 2;
-  PlacementRule placement = PlacementRule::kContiguous;
-};
-
-void add(LayerResult& result, const std::string& name, const torch::Tensor& tensor) {
-  const auto [place, is_new] = result.tensors.try_emplace(name, tensor.clone());
-  if (!is_new) place->second += tensor;
-}
-
-/// What this rank adds to the result of all.
-LayerResult run_nexus(const NexusCase& test, RankGrid& grid) {
-  NexusLayer layer(test.options, 6, kPath,
-                   {.grid = &grid, .tensor_options = torch::kFloat64, .placement = test.placement});
-  const std::vector<Parameter> parameters = parameters_of(layer, kPath);
-  initialise(parameters, 9);
-  const SampleRange mine = samples_of_rank({0, test.num_images}, test.samples_per_group,
-                                           grid.world->rank(), grid.world->size());
-  const std::vector<int64_t> all_sizes{test.num_images, 5, 6};
-  const auto own = [&](const torch::Tensor& all) {
-    return all.narrow(0, mine.first, mine.count).clone();
-  };
-  torch::Tensor x = own(some_numbers(all_sizes, 31)).set_requires_grad(true);
-  const MoeOutput output =
-      layer.forward(x, step_of(mine.first, mine.count, test.num_images, test.samples_per_group));
-  const torch::Tensor loss = (output.y_BRD * own(some_numbers(all_sizes, 32))).sum();
-  loss.backward();
-  LayerResult result;
-  result.loss = loss.item<double>();
-  result.stats = output.stats.sums;
-  for (const auto& [name, tensor] : {std::pair{"y", output.y_BRD.detach()}, {"x.grad", x.grad()}}) {
-    result.tensors[name] = torch::zeros(all_sizes, torch::kFloat64);
-    result.tensors[name].narrow(0, mine.first, mine.count).copy_(tensor);
-  }
-  for (const Parameter& parameter : parameters) {
-    const torch::Tensor grad = parameter.tensor.grad();
-    if (!parameter.is_stacked()) result.tensors[parameter.name] = grad;
-    for (size_t row = 0; row < parameter.unit_ids.size(); ++row) {
-      result.tensors[name_of_unit(parameter.name, parameter.unit_ids[row])] =
-          grad[static_cast<int64_t>(row)];
-    }
-  }
-  return result;
-}
-
-LayerResult run_nexus_on(const NexusCase& test, int64_t expert_ranks, int64_t replicas) {
-  std::vector<LayerResult> parts(static_cast<size_t>(expert_ranks * replicas));
-  run_grid(expert_ranks, replicas, [&](RankGrid& grid) {
-    parts[static_cast<size_t>(grid.world->rank())] = run_nexus(test, grid);
-  });
-  LayerResult all = parts[0];
-  for (size_t rank = 1; rank < parts.size(); ++rank) {
-    for (const auto& [name, tensor] : parts[rank].tensors) add(all, name, tensor);
-    all.stats = all.stats + parts[rank].stats;
-    all.loss += parts[rank].loss;
-  }
-  return all;
-}
-
-TEST(NexusLayerRanks, ParallelEqualsSerial) {
-  for (const NexusVariant variant : {NexusVariant::kNormalised, NexusVariant::kPaper}) {
-    for (const auto& [experts, memory] : {std::pair{3, 2}, std::pair{2, 0}, std::pair{0, 3}}) {
-      for (const PlacementRule rule : {PlacementRule::kContiguous, PlacementRule::kByCost}) {
-        const NexusCase test{options_of(experts, memory, variant), 7, 2, rule};
-        const LayerResult serial = run_nexus_on(test, 1, 1);
-        for (const auto& [ranks, replicas] : {std::pair{2, 1}, std::pair{1, 2}, std::pair{3, 1},
-                                              std::pair{2, 2}, std::pair{4, 1}}) {
-          const LayerResult parallel = run_nexus_on(test, ranks, replicas);
-          const testing::Difference worst = difference(parallel, serial);
-          EXPECT_LT(worst.value, 1e-12) << experts << " + " << memory << " on " << ranks << " x "
-                                        << replicas << ": " << worst.where;
-          EXPECT_TRUE(torch::allclose(parallel.stats, serial.stats, 1e-12, 1e-12));
-        }
-      }
-    }
-  }
-}
-
-TEST(NexusLayerRanks, RanksWithoutImagesAndWithoutUnitsTakePart) {
-  // Two images over four ranks, and three units: two ranks have no image, one has no unit.
-  const NexusCase test{options_of(2, 1), 2, 1, PlacementRule::kContiguous};
-  const LayerResult serial = run_nexus_on(test, 1, 1);
-  for (const int64_t ranks : {2, 3, 4}) {
-    const testing::Difference worst = difference(run_nexus_on(test, ranks, 1), serial);
-    EXPECT_LT(worst.value, 1e-12) << ranks << ": " << worst.where;
-  }
-}
-
-TEST(NexusLayerRanks, SendsTheSlotsAndNothingElse) {
-  const NexusCase test{options_of(3, 2), 7, 2, PlacementRule::kByCost};
-  run_grid(3, 1, [&](RankGrid& grid) {
-    run_nexus(test, grid);
-    const NexusLayer layer(
-        test.options, 6, kPath,
-        {.grid = &grid, .tensor_options = torch::kFloat64, .placement = test.placement});
-    const int64_t rank = grid.expert->rank();
-    const int64_t own = samples_of_rank({0, 7}, 2, rank, 3).count;
-    const auto units = static_cast<int64_t>(layer.placement().units_of_rank(rank).size());
-    EXPECT_EQ(grid.expert->counters().sent_bytes,
-              2 * 8 * 6 * 2 * (own * (5 - units) + units * (7 - own)))
-        << rank;
-    EXPECT_EQ(grid.expert->counters().all_to_all, 4);
-    EXPECT_EQ(grid.world->counters().all_reduce + grid.world->counters().all_to_all, 0);
-  });
-}
-
-TEST(NexusLayerRanks, ByCostEvensOutExpertsAndMemoryUnits) {
-  // An expert costs 2 * 6 * 30 = 360 a slot, a memory unit (9 + 3) * 6 = 72: five for one.
-  NexusOptions options = options_of(2, 5);
-  options.experts.hidden = 30;
-  run_grid(3, 1, [&](RankGrid& grid) {
-    const NexusLayer layer(
-        options, 6, kPath,
-        {.grid = &grid, .tensor_options = torch::kFloat64, .placement = PlacementRule::kByCost});
-    EXPECT_THAT(layer.placement().units_of_rank(0), ElementsAre(0));
-    EXPECT_THAT(layer.placement().units_of_rank(1), ElementsAre(1));
-    EXPECT_THAT(layer.placement().units_of_rank(2), ElementsAre(2, 3, 4, 5, 6));
-  });
+  Alone alone(nexus_options(2, 1));
+  EXPECT_THROW(alone.layer.forward(some_numbers({3, 5, 6}, 1), nexus_step(0, 2, 2)), c10::Error);
+  NexusLayer unplaced(nexus_options(2, 1), 6, kNexusPath, {nullptr, torch::kFloat64});
+  EXPECT_THROW(unplaced.forward(some_numbers({2, 5, 6}, 1), nexus_step(0, 2, 2)), c10::Error);
 }
 
 }  // namespace
