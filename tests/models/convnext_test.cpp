@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/backbones/convnext.h"
@@ -39,6 +41,26 @@ TEST(ConvNext, HasThePapersParametersExactly) {  // case 14
   EXPECT_EQ(count(""), 28589128);
   EXPECT_EQ(count(", depths: [3, 3, 27, 3]"), 50223688);
   EXPECT_EQ(count(", depths: [3, 3, 27, 3], widths: [128, 256, 512, 1024]"), 88591464);
+}
+
+// The last half of ConvNeXt-T's blocks is six of its third stage and the fourth. Twelve experts of
+// 8 C^2 and four memory units of 2 * 1024 C and a scale: 17.3 M and 62.9 M a layer.
+TEST(ConvNext, HasTheParametersOfItsNexusUnits) {
+  const auto task =
+      build_model("model: {backbone: convnext, nexus: {}}", kImageNet, 1000, meta_context());
+  std::map<int64_t, std::pair<int64_t, std::set<std::string>>> units;  // by channels
+  for (const Parameter& parameter : parameters_of(*task)) {
+    const size_t layer = parameter.name.find(".nexus.");
+    if (layer == std::string::npos || !parameter.is_stacked()) continue;
+    const int block = std::stoi(parameter.name.substr(std::string("backbone.blocks.").size()));
+    auto& [count, layers] = units[block < 15 ? 384 : 768];
+    count += parameter.tensor.numel();
+    layers.insert(parameter.name.substr(0, layer));
+  }
+  EXPECT_EQ(units[384].second.size(), 6u);
+  EXPECT_EQ(units[768].second.size(), 3u);
+  EXPECT_EQ(units[384].first, 6 * (17301504 + 4));
+  EXPECT_EQ(units[768].first, 3 * (62914560 + 4));
 }
 
 /// Images of 8 x 4 pixels; two stages of 4 x 2 and 2 x 1 positions with one and two blocks.

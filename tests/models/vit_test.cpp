@@ -41,6 +41,15 @@ TEST(Vit, HasThePapersParametersExactly) {  // case 14
   EXPECT_EQ(count(", width: 1024, depth: 24, heads: 16, hidden: 4096"), 304326632);
 }
 
+// Three of twelve blocks have eight MLPs instead of one, and a router.
+TEST(Vit, HasTheParametersOfItsExperts) {
+  const auto task = build_model(
+      "model: {backbone: vit, moe: {router: {k: 2}, experts: {count: 8, hidden: 3072}}}", kImageNet,
+      1000, meta_context());
+  constexpr int64_t kMlp = 2 * 768 * 3072 + 3072 + 768, kRouter = 768 * 8;
+  EXPECT_EQ(testing::count_parameters(*task), 86567656 + 3 * (7 * kMlp + kRouter));
+}
+
 /// Images of 4 x 6 pixels, 6 patches of width 6, two blocks.
 std::string tiny(const std::string& more = "") {
   return "model: {backbone: vit, patch: 2, width: 6, depth: 2, heads: 2, hidden: 7" + more + "}";
