@@ -37,9 +37,9 @@ struct SparseBlocks {
 };
 
 /// What stands in the MLPs' place of a backbone's blocks, and where; dense MLPs without. Unless
-/// told, experts are in every second block of the last half, as V-MoE has them (Riquelme et al.
-/// 2021, section 4), a Nexus layer in all of the last half, as Soft MoE has its layers (Puigcerver
-/// et al. 2024).
+/// told, experts are in every second block of the last half, the last one included, as V-MoE has
+/// them (Riquelme et al. 2021), a Nexus layer in all of the last half, as Soft MoE has its layers
+/// (Puigcerver et al. 2024).
 struct FeedForwardOptions {
   std::optional<MoeOptions> moe;
   std::optional<NexusOptions> nexus;
