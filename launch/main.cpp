@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/activation_maps.h"
 #include "launch/checkpoint_commands.h"
 #include "launch/commands.h"
 #include "launch/doctor.h"
@@ -28,8 +29,8 @@ using Action = std::function<ExitCode()>;
 
 const char* variable(const char* name) { return std::getenv(name); }
 
-void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
-  command
+CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
+  return command
       .add_option("overrides", overrides,
                   "key=value sets a key, ~key removes one; the last one wins")
       ->type_name("KEY=VALUE");
@@ -140,6 +141,26 @@ void add_eval(CLI::App& app, Action& action) {
 constexpr const char* kCheckpointPath =
     "a checkpoint's folder, or a run's, which means its newest checkpoint";
 
+/// Options of `inspect` that need the model and its data.
+std::shared_ptr<ActivationMapArguments> add_activation_maps(
+    CLI::App& command, const std::vector<CLI::Option*>& others) {
+  const auto arguments = std::make_shared<ActivationMapArguments>();
+  CLI::Option* maps =
+      command
+          .add_option("--activation-maps", arguments->folder,
+                      "draw where the units of Nexus layers look into this new folder")
+          ->type_name("FOLDER");
+  for (CLI::Option* other : others) maps->excludes(other);
+  command
+      .add_option("--images", arguments->images,
+                  "with --activation-maps: how many of the validation split, from the first on")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
+      ->needs(maps);
+  add_overrides(command, arguments->overrides)->needs(maps);
+  return arguments;
+}
+
 void add_inspect(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("inspect", "Tell what a checkpoint holds");
   const auto arguments = std::make_shared<InspectArguments>();
@@ -155,10 +176,14 @@ void add_inspect(CLI::App& app, Action& action) {
                    "with --experts: draw their loads over time into this file, replacing it")
       ->type_name("FILE.svg")
       ->needs(experts);
-  command->add_option("--diff", arguments->diff, "compare with this checkpoint, number by number")
-      ->type_name("OTHER")
-      ->excludes(tensors)
-      ->excludes(experts);
+  CLI::Option* diff =
+      command
+          ->add_option("--diff", arguments->diff, "compare with this checkpoint, number by number")
+          ->type_name("OTHER")
+          ->excludes(tensors)
+          ->excludes(experts);
+  const std::shared_ptr<ActivationMapArguments> maps =
+      add_activation_maps(*command, {tensors, experts, diff});
   command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
@@ -166,9 +191,17 @@ void add_inspect(CLI::App& app, Action& action) {
       "  shoal inspect runs/tiny_cifar10\n"
       "  shoal inspect runs/tiny_cifar10 --best --tensors\n"
       "  shoal inspect runs/tiny_cifar10 --experts --heat-map loads.svg\n"
+      "  shoal inspect runs/nexus --activation-maps maps --images 4\n"
       "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
-  command->callback(
-      [&action, arguments] { action = [arguments] { return inspect(*arguments, std::cout); }; });
+  command->callback([&action, arguments, maps] {
+    action = [arguments, maps] {
+      if (maps->folder.empty()) return inspect(*arguments, std::cout);
+      maps->path = arguments->path;
+      maps->best = arguments->best;
+      maps->json = arguments->json;
+      return draw_activation_maps(*maps, variable, std::cout);
+    };
+  });
 }
 
 /// One subcommand of `shoal ckpt`.

@@ -148,6 +148,9 @@ MoeOutput NexusLayer::forward(const torch::Tensor& x_BND, const StepContext& ste
               x_BND.sizes(), ", the step has ", step.sample_b.size(0), " samples");
   const int64_t B = x_BND.size(0), U = placement_.num_units(), D = x_BND.size(2);
   const auto [dispatch_BNP, combine_BNP] = router_->route(x_BND);
+  if (observer_) {
+    observer_(dispatch_BNP.detach().view({B, dispatch_BNP.size(1), U, slots_}));
+  }
   const std::vector<int64_t> images =
       grid_->expert->size() == 1 ? std::vector<int64_t>{B} : images_of_ranks(step, *grid_);
   const SlotExchange exchange(placement_, images, *grid_->expert);

@@ -3,9 +3,11 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "moe/memory_bank.h"
@@ -96,6 +98,11 @@ class NexusLayer : public MoeStage {
   /// [B, N, U, s]: what each slot takes of each token; sums over N are 1. No gradients.
   torch::Tensor dispatch_weights(const torch::Tensor& x_BND) const;
 
+  /// From now on shows each forward pass's dispatch weights [B, N, U, s], without gradients; an
+  /// empty observer ends it.
+  using Observer = std::function<void(const torch::Tensor& dispatch_BNUs)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
+
   int64_t num_experts() const { return num_experts_; }
   const UnitPlacement& placement() const { return placement_; }
 
@@ -107,6 +114,7 @@ class NexusLayer : public MoeStage {
   int64_t num_experts_, slots_;
   UnitPlacement placement_;
   std::shared_ptr<SlotRouter> router_;
+  Observer observer_;
   std::shared_ptr<UnitBank> experts_, memory_;  ///< null: none of the kind
 };
 

@@ -13,6 +13,7 @@ grep -q ' moe_load_p95 ' output || fail "inspect --experts shows no metrics: $(c
 expect 0 "$program" inspect run --experts --heat-map loads.svg
 grep -q '</svg>' loads.svg || fail "no heat map was drawn"
 expect 2 "$program" inspect run --heat-map loads.svg
+expect 2 "$program" inspect run key=value
 python3 -c 'import json; [json.load(open("run/" + n)) for n in ("env.json", "summary.json")]'
 
 expect 10 "$program" "${short[@]}"
