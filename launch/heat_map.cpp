@@ -140,7 +140,7 @@ std::string step_axis(const LoadHistory& layer, const Panel& panel, double botto
   return svg + text_at(kLeft + kPlotWidth / 2, bottom + 33, "logged step", kMiddle);
 }
 
-std::string expert_axis(const Panel& panel, double top) {
+std::string unit_axis(const Panel& panel, double top) {
   std::string svg;
   const double height = panel.row_height();
   int64_t stride = 1;
@@ -150,7 +150,7 @@ std::string expert_axis(const Panel& panel, double top) {
                    std::to_string(panel.row_offsets[static_cast<size_t>(row)]), kEnd);
   }
   const double middle = top + panel.height() / 2;
-  return svg + text_at(30, middle, "expert",
+  return svg + text_at(30, middle, "unit",
                        fmt::format(" text-anchor=\"middle\" transform=\"rotate(-90 30 {:.1f})\"",
                                    middle));
 }
@@ -185,7 +185,7 @@ std::string panel_svg(const LoadHistory& layer, const Panel& panel, double top) 
       "<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{:.1f}\" fill=\"none\" "
       "stroke=\"#222\"/>\n",
       kLeft, plot, kPlotWidth, panel.height());
-  return svg + expert_axis(panel, plot) + step_axis(layer, panel, plot + panel.height());
+  return svg + unit_axis(panel, plot) + step_axis(layer, panel, plot + panel.height());
 }
 
 }  // namespace

@@ -156,7 +156,7 @@ void draw_heat_map(const CheckpointReader& reader, const std::string& file) {
   const std::vector<LoadHistory> layers = read_load_history(reader.path(), reader.manifest().step);
   PosixFileSystem files;
   replace_file(files, file,
-               heat_map_svg("Load of the experts of " + run_name(reader.path()), layers));
+               heat_map_svg("Load of the units of " + run_name(reader.path()), layers));
 }
 
 ExitCode inspect_experts(const InspectArguments& arguments, const CheckpointReader& reader,

@@ -14,6 +14,8 @@ expect 0 "$program" inspect run --experts --heat-map loads.svg
 grep -q '</svg>' loads.svg || fail "no heat map was drawn"
 expect 2 "$program" inspect run --heat-map loads.svg
 expect 2 "$program" inspect run key=value
+expect 2 "$program" inspect run --activation-maps maps
+grep -q 'no Nexus layers' output || fail "no word of what is missing: $(cat output)"
 python3 -c 'import json; [json.load(open("run/" + n)) for n in ("env.json", "summary.json")]'
 
 expect 10 "$program" "${short[@]}"

@@ -117,7 +117,7 @@ TEST(HeatMap, NamesItsLayersAxesAndColours) {
   EXPECT_TRUE(is_well_formed(svg));
   for (const char* text :
        {">blocks.1</text>", ">blocks.3</text>", ">a &amp; &lt;b&gt;</text>", ">logged step</text>",
-        ">expert</text>", ">1 (even)</text>", ">4 or more</text>", ">10</text>", ">20</text>"}) {
+        ">unit</text>", ">1 (even)</text>", ">4 or more</text>", ">10</text>", ">20</text>"}) {
     EXPECT_THAT(svg, HasSubstr(text));
   }
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
