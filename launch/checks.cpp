@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "launch/session.h"
@@ -27,11 +26,11 @@ int64_t idle_elements(const Parameter& parameter, const std::vector<MoeStageInfo
 
 constexpr int64_t kMaxListed = 4096;
 
-/// As words, those up to 4096.
-std::vector<std::string> divisors(int64_t number) {
-  std::vector<std::string> result;
+/// Those up to 4096.
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> result;
   for (int64_t i = 1; i <= std::min(number, kMaxListed); ++i) {
-    if (number % i == 0) result.push_back(std::to_string(i));
+    if (number % i == 0) result.push_back(i);
   }
   return result;
 }
@@ -143,46 +142,57 @@ void check_data(const LoadedRecipe& loaded, const config::Diagnostics& found,
   apply(rule, problems);
 }
 
+/// Names of the stages of each number of units.
+using StagesOfCount = std::map<int64_t, std::vector<std::string>>;
+
+/// Whether so many expert ranks can share units of these counts.
+bool can_share(const StagesOfCount& stages, int64_t ranks, bool must_divide) {
+  return std::all_of(stages.begin(), stages.end(), [&](const auto& entry) {
+    return entry.first >= ranks && (!must_divide || entry.first % ranks == 0);
+  });
+}
+
 /// `stages`: null if they are not known, since the model has mistakes.
 void check_ranks(const ParallelOptions& parallel, const std::vector<MoeStageInfo>* stages,
                  int64_t world, Problems& problems) {
   const int64_t ranks = parallel.expert_ranks;
-  std::map<int64_t, std::vector<std::string>> stages_of_count;
-  int64_t common = 0;  // divisor of all unit counts that must divide
-  const bool must_divide = !parallel.uneven && parallel.placement == PlacementRule::kContiguous;
-  if (stages && must_divide) {
+  // Without a logged load by_load places as contiguous does.
+  const bool must_divide = !parallel.uneven && parallel.placement != PlacementRule::kByCost;
+  StagesOfCount stages_of_count;
+  if (stages) {
     for (const MoeStageInfo& stage : *stages) {
       stages_of_count[stage.num_units].push_back(stage.name);
-      common = std::gcd(common, stage.num_units);
     }
+  }
+  std::vector<std::string> valid;
+  for (const int64_t divisor : divisors(world)) {
+    if (can_share(stages_of_count, divisor, must_divide)) valid.push_back(std::to_string(divisor));
   }
   const std::string choices = (stages ? "valid expert_ranks for " + counted(world, "rank")
                                       : "divisors of " + std::to_string(world)) +
-                              ": " + join_words(divisors(std::gcd(common, world)));
+                              ": " + join_words(valid);
   if (world % ranks != 0) {
     const int64_t above = (world / ranks + 1) * ranks;
     const std::string counts =
         world > ranks ? fmt::format("{} or {}", above - ranks, above) : std::to_string(ranks);
-    const std::string other_worlds =
-        stages && common % ranks == 0 ? fmt::format("; or start {} ranks", counts) : "";
+    const std::string other_worlds = stages && can_share(stages_of_count, ranks, must_divide)
+                                         ? fmt::format("; or start {} ranks", counts)
+                                         : "";
     problems.add("expert_ranks", fmt::format("world = expert_ranks x replicas, but {}; {}{}",
                                              quotient(world, ranks), choices, other_worlds));
   }
-  if (stages) {
-    for (const MoeStageInfo& stage : *stages) {
-      if (stage.num_units >= ranks) continue;
-      problems.add("expert_ranks",
-                   fmt::format("{} has {}, fewer than the {} expert ranks: some would hold none; "
-                               "lower parallel.expert_ranks or raise the number of units",
-                               stage.name, counted(stage.num_units, "unit"), ranks));
-    }
-  }
   for (const auto& [num_units, names] : stages_of_count) {
-    if (num_units % ranks == 0 || num_units < ranks) continue;
-    problems.add("expert_ranks",
-                 fmt::format("the units of {} do not divide evenly: {}; {}; or "
-                             "parallel.uneven=true",
-                             join_words(names), quotient(num_units, ranks), choices));
+    if (num_units < ranks) {
+      problems.add("expert_ranks",
+                   fmt::format("{} of {} cannot be spread over {} expert ranks, some would hold "
+                               "none; {}",
+                               counted(num_units, "unit"), join_words(names), ranks, choices));
+    } else if (must_divide && num_units % ranks != 0) {
+      problems.add("expert_ranks",
+                   fmt::format("the units of {} do not divide evenly: {}; {}; or "
+                               "parallel.uneven=true",
+                               join_words(names), quotient(num_units, ranks), choices));
+    }
   }
 }
 

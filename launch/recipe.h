@@ -190,7 +190,8 @@ struct ParallelOptions {
     return std::tuple{
         field("expert_ranks", &ParallelOptions::expert_ranks,
               "neighbouring ranks over which units are spread", at_least(1)),
-        field("uneven", &ParallelOptions::uneven, "allow unequal numbers of units a rank"),
+        field("uneven", &ParallelOptions::uneven,
+              "allow unequal numbers of units a rank, which by_cost does by itself"),
         field(
             "placement", &ParallelOptions::placement,
             "which rank holds which unit; by_cost, by_load: so that ranks have equal work, by the "

@@ -87,10 +87,11 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
   for (const std::string& note : recipe_notes(recipe)) log.info(note);
   if (recipe.parallel.placement == PlacementRule::kByLoad) {
-    log.info(unit_load.empty()
-                 ? "parallel.placement by_load: no load has been logged yet, units are placed in "
-                   "runs; a resume places them by load"
-                 : "parallel.placement by_load: units are placed by the load that was logged last");
+    log.info(
+        unit_load.empty()
+            ? "parallel.placement by_load: no load has been logged yet, experts are placed in "
+              "runs; a resume places them by load"
+            : "parallel.placement by_load: experts are placed by the load that was logged last");
   }
   warn_of_substitutes("data.train", *train_data, log);
   warn_of_substitutes("data.valid", *valid_data, log);

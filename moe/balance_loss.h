@@ -79,7 +79,7 @@ class BalanceLoss {
   virtual torch::Tensor value_S(const Routing& routing, const Scope& scope) const = 0;
   /// Why this loss cannot go with that router; empty if it can.
   virtual std::string objection(const Router& router) const { return (void)router, ""; }
-  /// As it is registered; the name in metrics.
+  /// The name in metrics: what it is registered as, with what tells variants of it apart.
   virtual std::string_view name() const = 0;
   double weight() const { return options_.weight; }
   ScopeKind scope() const { return options_.scope; }

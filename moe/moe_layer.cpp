@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "moe/dispatch.h"
 #include "runtime/error.h"
 #include "runtime/stream.h"
@@ -59,12 +61,39 @@ void check(const Parts& parts, const MoeOptions& options, Problems& problems) {
                   options.router.name());
     if (!objection.empty()) problems.add("losses[" + std::to_string(i) + "]", objection);
   }
+  for (size_t i = 0; i < parts.losses.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const BalanceLoss &loss = *parts.losses[i], &other = *parts.losses[j];
+      if (loss.name() != other.name() || loss.scope() != other.scope()) continue;
+      problems.add(fmt::format("losses[{}]", i),
+                   fmt::format("is losses[{}] again; give that one the sum of both weights", j));
+    }
+  }
   if (router.chooses_per_unit() && options.capacity.mode != CapacityMode::kDropless) {
     problems.add("capacity.mode",
                  fmt::format("with the {} router every unit takes a fixed number of tokens, see "
                              "router.factor; leave capacity out",
                              options.router.name()));
   }
+}
+
+std::string_view name_of(ScopeKind scope) {
+  for (const auto& [value, name] : EnumNames<ScopeKind>::names) {
+    if (value == scope) return name;
+  }
+  return "";
+}
+
+std::vector<std::string> names_of(const std::vector<std::shared_ptr<BalanceLoss>>& losses) {
+  std::vector<std::string> names;
+  for (const auto& loss : losses) {
+    const auto same = [&](const auto& other) { return other->name() == loss->name(); };
+    names.emplace_back(loss->name());
+    if (std::count_if(losses.begin(), losses.end(), same) > 1) {
+      names.back() += fmt::format("_{}", name_of(loss->scope()));
+    }
+  }
+  return names;
 }
 
 torch::Tensor entropy_sum(const torch::Tensor& prob_TU) {
@@ -129,6 +158,7 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
   router_ = register_module("router", parts.router);
   bank_ = register_module("experts", parts.bank);
   losses_ = std::move(parts.losses);
+  loss_names_ = names_of(losses_);
   if (options.shared.count > 0) {
     shared_ = register_module(
         "shared", std::make_shared<SharedExpert>(options.shared, width, context.tensor_options));
@@ -169,15 +199,15 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
 torch::Tensor MoeLayer::balance(const Routing& routing, const TokenContext& context,
                                 MoeStats& stats) const {
   torch::Tensor total;
-  for (const auto& loss : losses_) {
-    const Scope scope(loss->scope(), context, *grid_->world);
-    const torch::Tensor value_S = loss->value_S(routing, scope);
+  for (size_t i = 0; i < losses_.size(); ++i) {
+    const BalanceLoss& loss = *losses_[i];
+    const Scope scope(loss.scope(), context, *grid_->world);
+    const torch::Tensor value_S = loss.value_S(routing, scope);
     const torch::Tensor own_tokens_S = scope.own_tokens_S().to(value_S.options());
     const torch::Tensor sum = (value_S * own_tokens_S).sum();
-    const torch::Tensor share =
-        sum * (loss->weight() / static_cast<double>(scope.tokens_in_step()));
+    const torch::Tensor share = sum * (loss.weight() / static_cast<double>(scope.tokens_in_step()));
     total = total.defined() ? total + share : share;
-    stats.add_loss(std::string(loss->name()), sum);
+    stats.add_loss(loss_names_[i], sum);
   }
   return total;
 }

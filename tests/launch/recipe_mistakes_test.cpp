@@ -221,6 +221,18 @@ const std::vector<Case>& moe_cases() {
        {},
        {"r.yaml:11:56: model.sparse.channel_moe.losses[0]: the hash router decides by other means "
         "than each token's scores, a balance loss cannot move it; leave losses out"}},
+      {"ALossTwice",
+       {{"k: 2}", "k: 2}, losses: [{name: z}, {name: switch}, {name: z, weight: 1}]"}},
+       {},
+       {"r.yaml:11:87: model.sparse.channel_moe.losses[2]: is losses[0] again; give that one the "
+        "sum of both weights"}},
+      {"OneUnitOfWeightOneAfterDrops",
+       {{"k: 1}", "k: 1, weights: {normalise: sum, renorm_after_drop: true}}"}},
+       {},
+       {"r.yaml:10:66: model.sparse.token_moe.router.weights.normalise: sum makes every weight 1 "
+        "when k is 1, and the router learns nothing; use none",
+        "r.yaml:10:90: model.sparse.token_moe.router.weights.renorm_after_drop: true makes every "
+        "weight 1 when k is 1, and the router learns nothing; use false"}},
       {"CapacityWhereUnitsChoose",
        {{"top_k, k: 2}", "expert_choice, k: 2}, capacity: {mode: capped}"}},
        {},
@@ -229,10 +241,9 @@ const std::vector<Case>& moe_cases() {
       {"MoreRanksThanUnits",
        {{"expert_ranks: 2", "expert_ranks: 8, uneven: true"}},
        {},
-       {"r.yaml:18:26: parallel.expert_ranks: blocks.1.moe_s has 4 units, fewer than the 8 expert "
-        "ranks: some would hold none; lower parallel.expert_ranks or raise the number of units",
-        "r.yaml:18:26: parallel.expert_ranks: blocks.1.moe_c has 4 units, fewer than the 8 expert "
-        "ranks: some would hold none; lower parallel.expert_ranks or raise the number of units"},
+       {"r.yaml:18:26: parallel.expert_ranks: 4 units of blocks.1.moe_s, blocks.1.moe_c cannot be "
+        "spread over 8 expert ranks, some would hold none; valid expert_ranks for 8 ranks: 1, 2, "
+        "4"},
        8,
        ExitCode::kTopology},
       {"AReplayWithoutItsFile",

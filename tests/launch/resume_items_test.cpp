@@ -75,7 +75,9 @@ struct Outcome {
 /// A recipe in which every item of the state has work to do.
 class ResumeItems : public ::testing::Test {
  protected:
-  ResumeItems() : recipe_(load()), train_data_(make_source(recipe_)->open(Split::kTrain)) {}
+  ResumeItems() : ResumeItems(experts()) {}
+  explicit ResumeItems(const std::vector<std::string>& model)
+      : recipe_(load(model)), train_data_(make_source(recipe_)->open(Split::kTrain)) {}
 
   std::unique_ptr<Session> make_session(RankGrid& grid) const {
     return std::make_unique<Session>(recipe_, *train_data_, grid);
@@ -113,8 +115,10 @@ class ResumeItems : public ::testing::Test {
                              {step.loss.item<double>(), step.lr, step.grad_norm});
     }
     outcome.numbers.push_back(static_cast<double>(session.skipped_steps()));
-    for (const Parameter& parameter : session.parameters()) {
-      outcome.weights.push_back(parameter.tensor.detach().clone());
+    for (const auto* list : {&session.model().parameters, &session.model().buffers}) {
+      for (const Parameter& parameter : *list) {
+        outcome.weights.push_back(parameter.tensor.detach().clone());
+      }
     }
     return outcome;
   }
@@ -128,7 +132,7 @@ class ResumeItems : public ::testing::Test {
   }
 
   /// Collective. No item may be left out of the saved state without any rank's run differing.
-  void expect_each_item_is_missed(RankGrid& grid) const {
+  void expect_each_item_is_missed(RankGrid& grid, const std::string& unit_items) const {
     const auto whole = make_session(grid);
     train_to_the_save(*whole);
     const SavedState saved = save(*whole);
@@ -150,13 +154,18 @@ class ResumeItems : public ::testing::Test {
     EXPECT_THAT(items, IsSupersetOf({"data.cursor", "optimizer.steps", "optimizer.m.head.weight",
                                      "optimizer.v.head.bias", "trainer.step", "head.weight",
                                      "trainer.nonfinite_in_row"}));
-    EXPECT_THAT(items, Contains(::testing::HasSubstr(".experts.*.")));
+    EXPECT_THAT(items, Contains(::testing::HasSubstr(unit_items)));
   }
 
  private:
-  static Recipe load() {
-    std::vector<std::string> overrides = capped("batch_priority");
-    for (const std::string& override : noisy()) overrides.push_back(override);
+  /// A Sparse-MLP with capacity, importance drops, noise and a balancing bias.
+  static std::vector<std::string> experts() {
+    return joined(joined(capped("batch_priority"), noisy()),
+                  {"model.sparse.channel_moe.router={name: sigmoid, k: 2, noise: gaussian, "
+                   "bias: {rate: 0.05}}"});
+  }
+
+  static Recipe load(std::vector<std::string> overrides) {
     for (const char* override : {"optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}",
                                  "schedule={name: cosine, warmup: 2step}", "train.duration=12step",
                                  "train.accumulate=2", "train.clip_norm=0.05"}) {
@@ -192,13 +201,23 @@ TEST_F(ResumeItems, AllTogetherGiveTheUninterruptedRun) {
 
 TEST_F(ResumeItems, EachAloneIsMissed) {
   RankGrid grid = self_grid();
-  expect_each_item_is_missed(grid);
+  expect_each_item_is_missed(grid, ".selection_bias");
+}
+
+class ResumeItemsOfNexus : public ResumeItems {
+ protected:
+  ResumeItemsOfNexus() : ResumeItems({vit(kBlockNexus)}) {}
+};
+
+TEST_F(ResumeItemsOfNexus, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, ".memory.*.");
 }
 
 using ResumeItemsRanks = ResumeItems;
 
 TEST_F(ResumeItemsRanks, EachAloneIsMissedBySomeRank) {
-  run_grid(2, 1, [this](RankGrid& grid) { expect_each_item_is_missed(grid); });
+  run_grid(2, 1, [this](RankGrid& grid) { expect_each_item_is_missed(grid, ".experts.*."); });
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <mutex>
 
 #include "tests/support/routing_matrix.h"
@@ -43,14 +45,56 @@ TEST_P(RoutingMatrixRanks, ParallelEqualsSerial) {
 INSTANTIATE_TEST_SUITE_P(Cases, RoutingMatrixRanks, ::testing::ValuesIn(routing_matrix()),
                          [](const auto& info) { return info.param.name; });
 
-// Capacities that drop nothing would all be the same case.
-TEST(RoutingMatrix, EveryCapacityDropsUnlessUnitsChooseOrTheLoadIsEven) {
-  for (const EqualityCase& test : routing_matrix()) {
-    const bool is_open = test.name.find("Dropless") != std::string::npos ||
-                         test.name.find("ForcedBalanced") != std::string::npos;
-    if (is_open) continue;
-    EXPECT_GT(on_threads(test.overrides, 1, 1).dropped, 0.0) << test.name;
+bool has(const EqualityCase& test, const std::string& part) {
+  return ("_" + test.name + "_").find("_" + part + "_") != std::string::npos;
+}
+
+// What the cases claim to vary must meet: all pairs of these, and each with each capacity.
+TEST(RoutingMatrix, KindsSharedExpertsPlacementAndCapacitiesMeetInPairs) {
+  const std::vector<std::vector<std::string>> sides{
+      {"Plain", "Gated"},
+      {"SharedPlain", "SharedGated"},
+      {"ByCost", "Contiguous"},
+      {"Accumulated"},
+      {"Dropless", "capped_slot_major", "capped_batch_priority", "capped_probability",
+       "capped_position", "padded_slot_major", "padded_batch_priority", "padded_probability",
+       "padded_position"}};
+  for (size_t i = 0; i < sides.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      for (const std::string& a : sides[i]) {
+        for (const std::string& b : sides[j]) {
+          const std::vector<EqualityCase> cases = routing_matrix();
+          EXPECT_TRUE(
+              std::any_of(cases.begin(), cases.end(),
+                          [&](const EqualityCase& test) { return has(test, a) && has(test, b); }))
+              << a << " and " << b;
+        }
+      }
+    }
   }
+}
+
+// Capacities that drop nothing would all be the same case.
+TEST(RoutingMatrix, CapacityDropsUnlessTheLoadIsEven) {
+  std::map<std::string, double> without_capacity;  // routers may drop by themselves
+  for (const EqualityCase& test : routing_matrix()) {
+    const std::string router = test.name.substr(0, test.name.find('_'));
+    const double dropped = on_threads(test.overrides, 1, 1).dropped;
+    if (has(test, "Dropless")) {
+      without_capacity[router] = dropped;
+    } else if (router != "ForcedBalanced") {
+      EXPECT_GT(dropped, without_capacity.at(router)) << test.name;
+    }
+  }
+}
+
+TEST(RoutingMatrix, SomeCasesLeaveARankWithoutSamples) {
+  const std::vector<EqualityCase> cases = routing_matrix();
+  const auto found = std::find_if(cases.begin(), cases.end(), [](const EqualityCase& test) {
+    return has(test, "Accumulated");
+  });
+  ASSERT_NE(found, cases.end());
+  EXPECT_EQ(on_threads(found->overrides, 4, 4).ranks_without_tokens, 1);
 }
 
 }  // namespace

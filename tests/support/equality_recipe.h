@@ -182,10 +182,10 @@ inline std::vector<EqualityCase> equality_cases() {
                      {name == "sgd" ? std::vector<std::string>{}
                                     : std::vector<std::string>{"token_mlp.fc2.bias"}}});
     // A key's bias moves all logits of a query alike.
-    cases.push_back(
-        {"VitWith_" + name,
-         {vit(), optimizer, kClip},
-         {name == "sgd" ? std::vector<std::string>{} : std::vector<std::string>{"qkv.bias"}}});
+    const std::vector<std::string> key_bias =
+        name == "sgd" ? std::vector<std::string>{} : std::vector<std::string>{"qkv.bias"};
+    cases.push_back({"VitWith_" + name, {vit(), optimizer, kClip}, key_bias});
+    cases.push_back({"NexusWith_" + name, {vit(kBlockNexus), optimizer, kClip}, key_bias});
   }
   const std::vector<std::string> rest{equality_optimizers().back().second, kClip};
   cases.push_back(

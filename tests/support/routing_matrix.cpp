@@ -74,21 +74,46 @@ std::string losses_for(const RouterRow& router) {
   return fmt::format("[{}]", fmt::join(losses, ", "));
 }
 
-EqualityCase make_case(const RouterRow& router, const CapacityRow& capacity, size_t number) {
-  EqualityCase test{router.name + "_" + capacity.name, {}, {}};
+/// Beside router and capacity: which experts, shared ones, placement, and shares of the samples.
+/// They vary with both indices, so that each meets each of the others (RoutingMatrix tests hold
+/// that).
+struct Sides {
+  bool is_gated, by_cost, is_accumulated;
+  int64_t shared;  ///< 0 none, 1 plain, 2 gated
+};
+
+Sides sides_of(size_t router, size_t capacity) {
+  return {(router + capacity) % 2 == 1, (router / 2 + capacity / 2) % 2 == 1,
+          (router / 4 + capacity) % 4 == 3, static_cast<int64_t>((router + 2 * capacity) % 3)};
+}
+
+EqualityCase make_case(size_t router_index, size_t capacity_index) {
+  const RouterRow router = router_rows()[router_index];
+  const CapacityRow capacity = capacity_rows()[capacity_index];
+  const Sides sides = sides_of(router_index, capacity_index);
+  const char* shared_names[] = {"", "_SharedPlain", "_SharedGated"};
+  EqualityCase test{
+      fmt::format("{}_{}{}{}{}{}", router.name, capacity.name, sides.is_gated ? "_Gated" : "_Plain",
+                  shared_names[sides.shared], sides.by_cost ? "_ByCost" : "_Contiguous",
+                  sides.is_accumulated ? "_Accumulated" : ""),
+      {},
+      {}};
   const std::string shared =
-      number % 2 == 1 ? fmt::format(", shared: {{count: 2, hidden: 3, gated: {}}}", number % 4 == 1)
-                      : "";
-  const std::string kind = number % 3 == 2 ? "kind: gated, " : "";
+      sides.shared == 0
+          ? ""
+          : fmt::format(", shared: {{count: 2, hidden: 3, gated: {}}}", sides.shared == 2);
   for (const char* stage : {"token_moe", "channel_moe"}) {
     test.overrides.push_back(
         fmt::format("model.sparse.{}={{router: {{{}}}, losses: {}, capacity: {{{}}}, experts: "
-                    "{{{}count: 6, hidden: 5}}{}}}",
-                    stage, router.keys, losses_for(router), capacity.keys, kind, shared));
+                    "{{kind: {}, count: 6, hidden: 5}}{}}}",
+                    stage, router.keys, losses_for(router), capacity.keys,
+                    sides.is_gated ? "gated" : "plain", shared));
   }
   // Eighteen losses at once make steep ground, on which rounding grows from step to step.
   test.overrides.emplace_back("optimizer.lr=0.005");
-  if (number % 4 >= 2) test.overrides.emplace_back("parallel.placement=by_cost");
+  if (sides.by_cost) test.overrides.emplace_back("parallel.placement=by_cost");
+  // Of four ranks one has no samples then.
+  if (sides.is_accumulated) test.overrides = accumulated(test.overrides);
   return test;
 }
 
@@ -96,10 +121,11 @@ EqualityCase make_case(const RouterRow& router, const CapacityRow& capacity, siz
 
 std::vector<EqualityCase> routing_matrix() {
   std::vector<EqualityCase> cases;
-  for (const RouterRow& router : router_rows()) {
-    for (const CapacityRow& capacity : capacity_rows()) {
-      if (!router.takes_capacity && capacity.name != "Dropless") continue;
-      cases.push_back(make_case(router, capacity, cases.size()));
+  for (size_t router = 0; router < router_rows().size(); ++router) {
+    for (size_t capacity = 0; capacity < capacity_rows().size(); ++capacity) {
+      if (router_rows()[router].takes_capacity || capacity == 0) {
+        cases.push_back(make_case(router, capacity));
+      }
     }
   }
   return cases;
@@ -107,10 +133,13 @@ std::vector<EqualityCase> routing_matrix() {
 
 std::vector<EqualityCase> routing_selection() {
   std::vector<EqualityCase> cases;
-  const std::vector<CapacityRow> capacities = capacity_rows();
-  for (const RouterRow& router : router_rows()) {
-    const size_t turn = router.takes_capacity ? cases.size() % capacities.size() : 0;
-    cases.push_back(make_case(router, capacities[turn], cases.size()));
+  for (size_t router = 0; router < router_rows().size(); ++router) {
+    cases.push_back(make_case(router, 0));
+    if (!router_rows()[router].takes_capacity) continue;
+    // Rows 1 to 4 are the capped orders, 5 to 8 the padded ones.
+    for (size_t order = 0; order < 4; ++order) {
+      cases.push_back(make_case(router, 1 + order + 4 * ((router + order) % 2)));
+    }
   }
   return cases;
 }

@@ -7,12 +7,14 @@
 
 namespace shoal::testing {
 
-/// Every router with every capacity rule that it takes, as cases on top of kEqualityRecipe. Each
-/// case trains with every balance loss that the router takes, in all three scopes at once, shared
-/// experts and another placement of units by turns, in both Mixture-of-Experts stages.
+/// Every router with every capacity rule that it takes, as cases on top of kEqualityRecipe, in both
+/// Mixture-of-Experts stages. Each case trains with every balance loss that the router takes, in
+/// all three scopes at once; kinds of experts, shared experts, placement and ranks without samples
+/// take turns. A case's name tells all of them.
 std::vector<EqualityCase> routing_matrix();
 
-/// Each router and each capacity rule once or more, few enough to be run by several processes.
+/// Of these so many that each router meets each capacity order and each mode, and each order each
+/// mode: few enough to be run by several processes.
 std::vector<EqualityCase> routing_selection();
 
 }  // namespace shoal::testing

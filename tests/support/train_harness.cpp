@@ -155,6 +155,10 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
     trace.grad_norms.push_back(outcome.grad_norm);
     for (const MoeReport& layer : report.moe) {
       trace.dropped = std::max(trace.dropped, layer.dropped);
+      for (const auto& [name, value] : layer.losses) {
+        trace.balance_losses[fmt::format("step {} {} {}", step, layer.layer, name)] =
+            torch::tensor(value, torch::kFloat64);
+      }
       if (step == 0) trace.units_without_tokens += layer.dead_units;
     }
     NamedTensors gradients;
@@ -164,8 +168,8 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
     trace.gradients.push_back(merge(gradients, *grid.world));
   }
   NamedTensors weights;
-  for (const Parameter& parameter : session.parameters()) {
-    put(weights, parameter, parameter.tensor);
+  for (const auto* list : {&session.model().parameters, &session.model().buffers}) {
+    for (const Parameter& parameter : *list) put(weights, parameter, parameter.tensor);
   }
   trace.weights = merge(weights, *grid.world);
   trace.outputs = outputs(session, recipe, *valid_data);
@@ -187,6 +191,8 @@ std::vector<std::string> differences(const TrainingTrace& expected, const Traini
             found);
   }
   compare(expected.weights, actual.weights, {"weight", 0.0, tolerance, skip_weights}, found);
+  compare(expected.balance_losses, actual.balance_losses, {"logged loss", 0.0, tolerance, {}},
+          found);
   compare({{"all", expected.outputs}}, {{"all", actual.outputs}}, {"output", 0.0, tolerance, {}},
           found);
   for (size_t step = 0; step < expected.losses.size(); ++step) {

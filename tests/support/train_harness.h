@@ -18,7 +18,8 @@ using NamedTensors = std::map<std::string, torch::Tensor>;
 /// What a few training steps leave behind, by logical names with unit ids, whole on every rank.
 struct TrainingTrace {
   std::vector<NamedTensors> gradients;     ///< of each step, summed and clipped
-  NamedTensors weights;                    ///< after the last step
+  NamedTensors weights;                    ///< after the last step, buffers included
+  NamedTensors balance_losses;             ///< as logged, of each step and layer
   torch::Tensor outputs;                   ///< logits of the validation split, after it
   std::vector<double> losses, grad_norms;  ///< of each step
   double eval_loss = 0.0;
