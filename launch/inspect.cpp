@@ -165,7 +165,8 @@ ExitCode inspect_experts(const InspectArguments& arguments, const CheckpointRead
   if (!arguments.heat_map.empty()) draw_heat_map(reader, arguments.heat_map);
   out << (arguments.json ? expert_json(records) + "\n" : expert_text(records));
   if (!arguments.json && !arguments.heat_map.empty()) {
-    out << fmt::format("\nheat map of all logged steps: {}\n", arguments.heat_map);
+    out << fmt::format("\nheat map of the logged steps up to {}: {}\n", records.step,
+                       arguments.heat_map);
   }
   return ExitCode::kOk;
 }

@@ -175,6 +175,9 @@ void add_inspect(CLI::App& app, Action& action) {
       ->add_option("--heat-map", arguments->heat_map,
                    "with --experts: draw their loads over time into this file, replacing it")
       ->type_name("FILE.svg")
+      ->check([](const std::string& file) {
+        return file.empty() ? std::string("must name a file") : std::string();
+      })
       ->needs(experts);
   CLI::Option* diff =
       command

@@ -28,8 +28,9 @@ void RouterAgreement::add(const std::vector<MoeStats>& layers) {
     } else {
       TORCH_CHECK(unit_T_[next_].sizes() == unit_T.sizes(), layer.layer, ": ", unit_T.size(0),
                   " tokens, the evaluation before had ", unit_T_[next_].size(0));
-      counts_.same += (unit_T == unit_T_[next_]).sum().item<int64_t>();
-      counts_.compared += unit_T.size(0);
+      const torch::Tensor has_T = unit_T >= 0, had_T = unit_T_[next_] >= 0;
+      counts_.same += (has_T & (unit_T == unit_T_[next_])).sum().item<int64_t>();
+      counts_.compared += (has_T | had_T).sum().item<int64_t>();
       unit_T_[next_] = unit_T;
     }
     ++next_;

@@ -17,7 +17,7 @@ class RouterAgreement {
  public:
   struct Counts {
     int64_t same = 0;      ///< tokens with an equal first unit, summed over layers
-    int64_t compared = 0;  ///< all of them; 0 in the first evaluation
+    int64_t compared = 0;  ///< those that have a unit, or had one; 0 in the first evaluation
   };
   void begin_evaluation();
   /// The next batch. Layers without first units are passed over. TORCH_CHECK if the batch is not

@@ -76,7 +76,8 @@ class MoeLayer : public MoeStage {
   std::shared_ptr<Router> router_;
   std::shared_ptr<SharedExpert> shared_;  ///< null if there is none
   std::vector<std::shared_ptr<BalanceLoss>> losses_;
-  std::vector<std::string> loss_names_;  ///< in metrics; a name that repeats has its scope behind it
+  std::vector<std::string>
+      loss_names_;  ///< in metrics; a name that repeats has its scope behind it
 };
 
 }  // namespace shoal

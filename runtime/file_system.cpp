@@ -147,11 +147,16 @@ void sync_directory(FileSystem& files, const std::string& path) {
 
 void replace_file(FileSystem& files, const std::string& path, std::string_view bytes) {
   const std::string temporary = path + ".tmp";
-  OutputFile file(files, temporary, FileSystem::Mode::kReplace);
-  file.write(bytes);
-  file.sync();
-  file.close();
-  rename_path(files, temporary, path);
+  try {
+    OutputFile file(files, temporary, FileSystem::Mode::kReplace);
+    file.write(bytes);
+    file.sync();
+    file.close();
+    rename_path(files, temporary, path);
+  } catch (const StorageError&) {
+    files.remove_file(temporary);  // what a full disk cut off is of use to nobody
+    throw;
+  }
   sync_directory(files, parent_path(path));
 }
 

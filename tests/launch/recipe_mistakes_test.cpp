@@ -224,7 +224,7 @@ const std::vector<Case>& moe_cases() {
       {"ALossTwice",
        {{"k: 2}", "k: 2}, losses: [{name: z}, {name: switch}, {name: z, weight: 1}]"}},
        {},
-       {"r.yaml:11:87: model.sparse.channel_moe.losses[2]: is losses[0] again; give that one the "
+       {"r.yaml:11:84: model.sparse.channel_moe.losses[2]: is losses[0] again; give that one the "
         "sum of both weights"}},
       {"OneUnitOfWeightOneAfterDrops",
        {{"k: 1}", "k: 1, weights: {normalise: sum, renorm_after_drop: true}}"}},

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "runtime/error.h"
 #include "tests/support/failing_file_system.h"
 #include "tests/support/scratch_folder.h"
@@ -95,6 +97,7 @@ TEST(FileSystem, ReplacesAFileWholeOrNotAtAll) {
     const std::string error = error_of([&] { replace_file(files, scratch.file("a"), "new"); });
     const std::string text = read_file(scratch.file("a"));
     EXPECT_TRUE(text == "old" || text == "new") << at;
+    EXPECT_FALSE(std::filesystem::exists(scratch.file("a.tmp"))) << at;
     // Only closing the folder's descriptor may fail unseen.
     EXPECT_EQ(error.empty(), at == probe.calls() - 1) << probe.log()[static_cast<size_t>(at)];
   }
