@@ -217,7 +217,8 @@ TEST_F(CheckpointCommands, InspectDrawsTheLoadsUpToTheCheckpoint) {
                                          "\n");
   write_file(picture, "an older one");
   EXPECT_EQ(draw(picture), ExitCode::kOk);
-  EXPECT_THAT(out_.str(), AllOf(HasSubstr("step 8"), HasSubstr("heat map of the logged steps up to 8: ")));
+  EXPECT_THAT(out_.str(),
+              AllOf(HasSubstr("step 8"), HasSubstr("heat map of the logged steps up to 8: ")));
   const std::string svg = read_file(picture);
   EXPECT_THAT(svg, AllOf(HasSubstr(">blocks.0</text>"), HasSubstr(">5</text>"),
                          HasSubstr(">8</text>"), Not(HasSubstr(">12</text>"))));
