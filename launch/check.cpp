@@ -36,7 +36,7 @@ void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) 
                      train.group);
   out << fmt::format("training    {} with {}, schedule {}\n", to_text(train.duration),
                      recipe.optimizer.name(), recipe.schedule.name());
-  for (const std::string& note : recipe_notes(checked.loaded.options)) {
+  for (const std::string& note : recipe_notes(checked)) {
     out << "note        " << note << "\n";
   }
   out << "good\n";

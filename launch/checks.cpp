@@ -47,10 +47,6 @@ void collect_notes(const config::Node& node, const std::string& path,
     if (entry.key == "scope" && entry.value.text == "global") {
       notes.push_back(inner + ": the value of a loss of scope global depends on train.accumulate");
     }
-    const bool is_router = path.size() >= 6 && path.substr(path.size() - 6) == "router";
-    if (is_router && entry.key == "name" && entry.value.text == "forced") {
-      notes.push_back(path + ": forced routing is for measurements only, nothing is learned of it");
-    }
     collect_notes(entry.value, inner, notes);
   }
   for (std::size_t i = 0; i < node.items.size(); ++i) {
@@ -229,10 +225,17 @@ void check_topology(const CheckedRecipe& checked, int64_t world) {
   diagnostics.throw_if_any(ExitCode::kTopology);
 }
 
-std::vector<std::string> recipe_notes(const Recipe& recipe) {
+std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
   std::vector<std::string> notes;
   const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
-  collect_notes(config::to_node(type, &recipe), "", notes);
+  collect_notes(config::to_node(type, &checked.loaded.options), "", notes);
+  std::map<std::string, std::vector<std::string>> stages_of_note;
+  for (const MoeStageInfo& stage : checked.counts.stages) {
+    if (!stage.note.empty()) stages_of_note[stage.note].push_back(stage.name);
+  }
+  for (const auto& [note, stages] : stages_of_note) {
+    notes.push_back(join_words(stages) + ": " + note);
+  }
   return notes;
 }
 

@@ -40,7 +40,7 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
 /// in the recipe, with the arithmetic and the valid choices.
 void check_topology(const CheckedRecipe& checked, int64_t world);
 
-/// What is allowed but worth knowing; one line each.
-std::vector<std::string> recipe_notes(const Recipe& recipe);
+/// What is allowed but worth knowing, of the recipe and of its model's stages; one line each.
+std::vector<std::string> recipe_notes(const CheckedRecipe& checked);
 
 }  // namespace shoal

@@ -10,6 +10,7 @@
 
 #include "launch/console.h"
 #include "launch/json_text.h"
+#include "moe/load_records.h"
 #include "runtime/error.h"
 
 namespace shoal {
@@ -27,30 +28,20 @@ std::string file_of_run(const std::string& checkpoint_path, const char* name) {
   return fs::proximate(run / name).string();
 }
 
-/// Calls `body(line, number)` for each whole line: one without its end is being written, or was cut
-/// off by a crash.
-template <class Body>
-void for_each_line(const std::string& file, const Body& body) {
-  std::ifstream stream(file);
-  std::string line;
-  for (int64_t number = 1; std::getline(stream, line) && !stream.eof(); ++number) {
-    body(line, number);
+/// Calls `use` with each record up to `step`. Throws DataError if there is none.
+template <class Use>
+void for_each_record_up_to(int64_t step, const std::string& file, const Use& use) {
+  const char* hint =
+      "experts are recorded by runs of models with Mixture-of-Experts layers, at each logged step";
+  bool has_record = false;
+  for_each_load_record(file, hint, [&](const LoadRecord& record) {
+    if (record.step > step) return;
+    has_record = true;
+    use(record);
+  });
+  if (!has_record) {
+    throw DataError(fmt::format("'{}' has no record up to step {}", file, step), hint);
   }
-}
-
-[[noreturn]] void throw_no_record(const std::string& file, int64_t step) {
-  throw DataError(fmt::format("'{}' has no record up to step {}", file, step),
-                  "experts are recorded by runs of models with Mixture-of-Experts layers, at each "
-                  "logged step");
-}
-
-Json parse_line(const std::string& line, const std::string& file, int64_t number) {
-  Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer() ||
-      !record.contains("layer") || !record["layer"].is_string()) {
-    throw DataError(fmt::format("{}:{}: not a record of a layer's experts", file, number));
-  }
-  return record;
 }
 
 std::string number_text(const Json& record, const char* key, int digits) {
@@ -90,15 +81,17 @@ std::string overload_text(const Json& record) {
 /// What ExpertRecords::metrics is, of these steps.
 Json read_metrics(const std::string& file, int64_t logged_step, int64_t last_step) {
   Json metrics = Json::object(), agreement;
-  for_each_line(file, [&](const std::string& line, int64_t) {
+  std::ifstream stream(file);
+  // A line without its end is being written, or was cut off by a crash.
+  for (std::string line; std::getline(stream, line) && !stream.eof();) {
     const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object() || !record.contains("step") || record["step"] > last_step) return;
+    if (!record.is_object() || !record.contains("step") || record["step"] > last_step) continue;
     if (record.contains(kAgreement)) agreement = record[kAgreement];
-    if (record["step"] != logged_step) return;
+    if (record["step"] != logged_step) continue;
     for (const auto& [key, value] : record.items()) {
       if (key.starts_with("moe_")) metrics[key] = value;
     }
-  });
+  }
   if (!agreement.is_null()) metrics[kAgreement] = agreement;
   return metrics;
 }
@@ -118,15 +111,11 @@ ExpertRecords read_expert_records(const std::string& checkpoint_path, int64_t st
   ExpertRecords records;
   records.file = file_of_run(checkpoint_path, "experts.jsonl");
   records.step = -1;
-  for_each_line(records.file, [&](const std::string& line, int64_t number) {
-    const Json record = parse_line(line, records.file, number);
-    const auto found = record["step"].get<int64_t>();
-    if (found > step) return;
-    if (found != records.step) records.layers.clear();
-    records.step = found;
-    records.layers.push_back(line);
+  for_each_record_up_to(step, records.file, [&](const LoadRecord& record) {
+    if (record.step != records.step) records.layers.clear();
+    records.step = record.step;
+    records.layers.push_back(record.text);
   });
-  if (records.layers.empty()) throw_no_record(records.file, step);
   records.metrics =
       read_metrics(file_of_run(checkpoint_path, "metrics.jsonl"), records.step, step).dump();
   return records;
@@ -135,18 +124,16 @@ ExpertRecords read_expert_records(const std::string& checkpoint_path, int64_t st
 std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step) {
   const std::string file = file_of_run(checkpoint_path, "experts.jsonl");
   std::vector<LoadHistory> layers;
-  for_each_line(file, [&](const std::string& line, int64_t number) {
-    const Json record = parse_line(line, file, number);
-    const auto found = record["step"].get<int64_t>();
-    if (found > step) return;
-    const auto name = record["layer"].get<std::string>();
-    auto layer = std::find_if(layers.begin(), layers.end(),
-                              [&](const LoadHistory& known) { return known.layer == name; });
-    if (layer == layers.end()) layer = layers.insert(layers.end(), LoadHistory{name, {}, {}});
-    layer->steps.push_back(found);
-    layer->load.push_back(numbers_of(record, "load"));
+  for_each_record_up_to(step, file, [&](const LoadRecord& record) {
+    auto layer = std::find_if(layers.begin(), layers.end(), [&](const LoadHistory& known) {
+      return known.layer == record.layer;
+    });
+    if (layer == layers.end()) {
+      layer = layers.insert(layers.end(), LoadHistory{record.layer, {}, {}});
+    }
+    layer->steps.push_back(record.step);
+    layer->load.push_back(record.load_U);
   });
-  if (layers.empty()) throw_no_record(file, step);
   return layers;
 }
 

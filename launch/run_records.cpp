@@ -6,7 +6,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "launch/checks.h"
 #include "launch/json_text.h"
 #include "parallel/checkpoint_folder.h"
 #include "parallel/on_rank_zero.h"
@@ -110,7 +109,8 @@ bool lacks_summary(const TrainingResult& result, const RunFolder& folder, Commun
 }
 
 std::string write_summary(const RunFolder& folder, const Recipe& recipe,
-                          const TrainingResult& result, const Substituted& substituted) {
+                          const TrainingResult& result, const Substituted& substituted,
+                          const std::vector<std::string>& notes) {
   if (was_finished(result) && is_summarised(folder.file("summary.json"), result.last_step)) {
     return fmt::format(
         "\n  the run was finished already, at step {}; to go on, raise train.duration\n  {}\n",
@@ -124,8 +124,8 @@ std::string write_summary(const RunFolder& folder, const Recipe& recipe,
             {"skipped_steps", result.skipped_steps},
             {"failed_saves", result.failed_saves},
             {"substituted", {{"train", substituted.train}, {"valid", substituted.valid}}},
-            {"checkpoint", checkpoint}};
-  for (const std::string& note : recipe_notes(recipe)) json["notes"].push_back(note);
+            {"checkpoint", checkpoint},
+            {"notes", notes}};
   std::vector<std::vector<std::string>> rows{{"result", "value"}};
   rows.push_back({"steps", fmt::format("{} ({} each)", result.last_step,
                                        counted(recipe.train.batch, "sample"))});

@@ -37,10 +37,11 @@ struct Substituted {
   int64_t train = 0, valid = 0;
 };
 
-/// Writes summary.json, and returns what the user sees at the end: a table with loss, accuracy and
-/// expert load, and the paths of what was written. A resumed run that was finished already keeps
-/// the summary it has. Rank 0 only.
+/// Writes summary.json, `notes` among the rest, and returns what the user sees at the end: a table
+/// with loss, accuracy and expert load, and the paths of what was written. A resumed run that was
+/// finished already keeps the summary it has. Rank 0 only.
 std::string write_summary(const RunFolder& folder, const Recipe& recipe,
-                          const TrainingResult& result, const Substituted& substituted);
+                          const TrainingResult& result, const Substituted& substituted,
+                          const std::vector<std::string>& notes);
 
 }  // namespace shoal

@@ -85,7 +85,8 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   log.info(describe_start(session, recipe, folder));
   if (!weights.empty()) log.info("weights start from " + weights);
   log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
-  for (const std::string& note : recipe_notes(recipe)) log.info(note);
+  const std::vector<std::string> notes = recipe_notes(checked);
+  for (const std::string& note : notes) log.info(note);
   if (recipe.parallel.placement == PlacementRule::kByLoad) {
     log.info(
         unit_load.empty()
@@ -104,7 +105,8 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   console.finish();
   if (grid.world->rank() == 0) {
     std::cout << write_summary(folder, recipe, result,
-                               {train_data->num_substituted(), valid_data->num_substituted()})
+                               {train_data->num_substituted(), valid_data->num_substituted()},
+                               notes)
               << std::flush;
   }
   return result.code;

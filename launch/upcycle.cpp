@@ -54,8 +54,9 @@ std::vector<std::string> objections(const MoeLayer& layer) {
   if (!layer.router().weights_sum_to_one()) {
     lines.emplace_back(
         "model.moe.router: with model.upcycle the weights of a token's experts must sum to 1, so "
-        "that experts that are all alike say what the dense MLP says; use weights: {normalise: "
-        "topk_softmax} or {normalise: sum} with k of 2 or more and scale 1");
+        "that experts that are all alike say what the dense MLP says; use top_k, or another router "
+        "whose tokens choose and that drops none, with weights: {normalise: topk_softmax} or "
+        "{normalise: sum}, k of 2 or more and scale 1");
   }
   if (options.capacity.mode != CapacityMode::kDropless) {
     lines.emplace_back(

@@ -16,8 +16,8 @@ inline constexpr double kExpertBiasStdDev = 1e-6;
 /// Experts that are two-layer MLPs: act(x W1 + b1) W2 + b2.
 ///
 /// Parameters, stacked by expert: `fc1.weight` [u, D, H], `fc1.bias` [u, H], `fc2.weight` [u, H,
-/// D], `fc2.bias` [u, D]. Weights are Xavier-uniform by the fans of one expert, biases N(0, 1e-6);
-/// each expert has draws of its own, keyed by its global id.
+/// D], `fc2.bias` [u, D]. Weights are Xavier-uniform by the fans of one expert, biases normal with
+/// standard deviation 1e-6; each expert has draws of its own, keyed by its global id.
 class ExpertBank : public UnitBank {
  public:
   struct Options {

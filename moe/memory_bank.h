@@ -29,8 +29,8 @@ struct EnumNames<NexusVariant> {
 ///
 /// Parameters, stacked by unit: `keys` [u, K, D], `values` [u, K, D] and, normalised, `log_scale`
 /// [u, 1]. Normalised: the query is the row less its mean over its standard deviation, scores are
-/// multiplied by exp(log_scale), keys are U(±1/√D), values N(0, 1/√D) and log_scale 0. Paper: the
-/// query is the row, keys and values are N(0, 1).
+/// multiplied by exp(log_scale), keys are U(±1/√D), values normal with standard deviation 1/√D and
+/// log_scale 0. Paper: the query is the row, keys and values are normal with standard deviation 1.
 /// Sources: Nexus layer, algorithm A2; keys of Lample et al. 2019.
 class MemoryBank : public UnitBank {
  public:

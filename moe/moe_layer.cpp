@@ -151,7 +151,8 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
     : MoeStage(path), options_(options), grid_(context.grid) {
   const UnitBank::Context bank_context{width, grid_ == nullptr ? 0 : grid_->expert->rank(),
                                        make_placer(context, path), context.tensor_options};
-  Parts parts = build(options, bank_context, path, context.is_causal);
+  // Without ranks nothing is run, and no file is to be opened.
+  Parts parts = build(options, bank_context, grid_ == nullptr ? "" : path, context.is_causal);
   Lines problems(path);
   check(parts, options, problems);
   if (!problems.lines.empty()) throw ConfigError(problems.lines);
@@ -166,7 +167,7 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
 }
 
 MoeStageInfo MoeLayer::info() const {
-  return {path(), bank_->placement().num_units(), router_->units_per_token()};
+  return {path(), bank_->placement().num_units(), router_->units_per_token(), router_->note()};
 }
 
 MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step) {

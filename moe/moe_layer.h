@@ -40,6 +40,7 @@ struct MoeOptions {
   void validate(Problems& problems) const;
 };
 
+/// What a MoE stage gives for the samples of this rank.
 struct MoeOutput {
   torch::Tensor y_BRD;
   /// Weighted balance losses as this rank's share of the step: summed over ranks and

@@ -8,11 +8,13 @@
 
 namespace shoal {
 
-/// A stage as the rest of the program sees it: what must fit the rank grid.
+/// A stage as the rest of the program sees it: what must fit the rank grid, and what users must
+/// know.
 struct MoeStageInfo {
   std::string name;  ///< `blocks.2.moe_s`
   int64_t num_units = 0;
   int64_t units_per_token = 0;  ///< units whose weights one token's way through the model meets
+  std::string note = {};        ///< its router's
 };
 
 /// A layer of a model that spreads units over the expert ranks. Backbones register them as modules

@@ -24,12 +24,12 @@ struct StatSums {
 };
 
 /// What a MoE layer did on this rank: raw sums, so that sums over micro-steps and ranks mean
-/// something. A fixed number of values, whatever the model's size.
+/// something.
 struct MoeStats {
   std::string layer;  ///< path of the layer
   UnitPlacement placement = UnitPlacement::contiguous(0, 1);
   std::vector<std::string> loss_names;  ///< [L]
-  torch::Tensor sums;                   ///< float64, laid out by make_stats
+  torch::Tensor sums;                   ///< float64 [U + 5 + L], laid out by make_stats
   /// In evaluation: int64 [T], the first choice of each token, -1 where there is none.
   torch::Tensor first_unit_T = {};
 
@@ -40,6 +40,8 @@ struct MoeStats {
   void add(const MoeStats& other);
 };
 
+/// MoeStats without losses. `sums` are the load of each unit, then tokens, choices, kept choices,
+/// unrouted tokens and entropy; add_loss appends a value for each loss.
 MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, const StatSums& sums);
 
 /// MoeStats in numbers to log.

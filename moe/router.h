@@ -21,9 +21,10 @@ namespace shoal {
 /// tokens does so inside a routing group.
 class Router : public ModuleBase {
  public:
+  /// What a router is told of the layer it is in.
   struct Context {
-    int64_t width = 0;
-    int64_t num_units = 0;
+    int64_t width = 0;                    ///< D, of the tokens
+    int64_t num_units = 0;                ///< U, over all ranks
     torch::TensorOptions tensor_options;  ///< of the router's own parameters
     std::string layer = {};               ///< the MoE layer's path; empty where nothing is run
     bool is_causal = false;               ///< whether a token may not see later ones
@@ -46,6 +47,8 @@ class Router : public ModuleBase {
   virtual bool weights_sum_to_one() const { return false; }
   /// Whether units take a fixed number of tokens, which leaves nothing to capacity.
   virtual bool chooses_per_unit() const { return false; }
+  /// What users of a run with this router must know, as a sentence without its end; or nothing.
+  virtual std::string note() const { return ""; }
   /// Reports what does not go with the number of units. `path` leads to the router's section.
   virtual void check(const std::string& path, Problems& problems) const = 0;
 };

@@ -36,11 +36,13 @@ struct Routing {
   /// int64: the choices of every token, masked ones included; what balance losses look at. -1 where
   /// there is no choice: units that choose tokens leave tokens with fewer than K.
   torch::Tensor choice_TK;
-  torch::Tensor weight_TK;     ///< combine weights, differentiable
-  torch::Tensor score_TK;      ///< selection scores without bias, detached; order of capacity
-  torch::Tensor logits_TU;     ///< clean, differentiable; undefined where no scores are made
-  torch::Tensor noisy_TU;      ///< with this step's noise, differentiable; logits_TU without noise
-  torch::Tensor prob_TU;       ///< clean scores, each row sums to 1, differentiable; or undefined
+  torch::Tensor weight_TK;  ///< combine weights, differentiable
+  torch::Tensor score_TK;   ///< selection scores without bias, detached; order of capacity
+  torch::Tensor logits_TU;  ///< clean, differentiable; undefined where no scores are made
+  torch::Tensor noisy_TU;   ///< with this step's noise, differentiable; logits_TU without noise
+  /// Clean scores, differentiable, each row sums to 1, or is all zero where its scores underflow;
+  /// undefined where no scores are made.
+  torch::Tensor prob_TU;
   double noise_std = 0.0;      ///< of noisy_TU - logits_TU; 0 without noise or if it is learned
   torch::Tensor noise_std_TU;  ///< learned noise: its standard deviation, differentiable
   std::vector<int64_t> group_offsets;  ///< [G + 1], in tokens

@@ -3,6 +3,7 @@
 #include <ATen/ops/softplus.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -16,8 +17,6 @@ namespace shoal {
 namespace {
 
 constexpr double kLeastNoise = 1e-2;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 torch::Tensor product(const torch::Tensor& x_TD, const torch::Tensor& weight_DU) {
   // The transpose, copied: both products with a matrix this narrow run several times as fast.
@@ -76,8 +75,12 @@ torch::Tensor ScoreRouter::score(const torch::Tensor& logits_TU) const {
   return row_softmax(logits_TU);
 }
 
-torch::Tensor ScoreRouter::selection_logits(const Routing& routing, const TokenContext&) const {
-  return routing.noisy_TU.detach();
+torch::Tensor ScoreRouter::selection(const Routing& routing, const torch::Tensor& score_TU,
+                                     const TokenContext&) const {
+  const bool has_limit = options_.groups.count > 1;
+  if (!has_limit && !bias_U_.defined()) return routing.noisy_TU.detach();
+  const torch::Tensor selection_TU = bias_U_.defined() ? score_TU + bias_U_ : score_TU;
+  return has_limit ? limit_to_groups(selection_TU, options_.groups, options_.k) : selection_TU;
 }
 
 void ScoreRouter::add_noise(const torch::Tensor& x_TD, const TokenContext& context,
@@ -97,17 +100,6 @@ void ScoreRouter::add_noise(const torch::Tensor& x_TD, const TokenContext& conte
   }
 }
 
-torch::Tensor ScoreRouter::choose(const torch::Tensor& score_TU, const Routing& routing,
-                                  const TokenContext& context) const {
-  const bool has_limit = options_.groups.count > 1;
-  if (!has_limit && !bias_U_.defined()) {
-    return top_k(selection_logits(routing, context), options_.k);
-  }
-  torch::Tensor selection_TU = bias_U_.defined() ? score_TU + bias_U_ : score_TU;
-  if (has_limit) selection_TU = limit_to_groups(selection_TU, options_.groups, options_.k);
-  return top_k(selection_TU, options_.k);
-}
-
 Routing ScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& context) {
   Routing routing;
   routing.num_units = num_units_;
@@ -119,7 +111,7 @@ Routing ScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& contex
   routing.prob_TU = scores_sum_to_one()
                         ? clean_TU
                         : clean_TU / (clean_TU.sum(1, /*keepdim=*/true) + kLeastScoreSum);
-  routing.choice_TK = choose(score_TU.detach(), routing, context);
+  routing.choice_TK = top_k(selection(routing, score_TU.detach(), context), options_.k);
   routing.unit_TK = routing.choice_TK;
   routing.weight_TK =
       combine_weights(score_TU, routing.noisy_TU, routing.choice_TK, options_.weights.normalise);
@@ -161,7 +153,7 @@ torch::Tensor limit_to_groups(const torch::Tensor& score_TU, const GroupLimit& g
   const torch::Tensor score_TGu = score_TU.reshape({num_tokens, groups.count, size});
   int64_t num_best = 1;
   if (groups.score == GroupScore::kTop2Sum) num_best = 2;
-  if (groups.score == GroupScore::kTopkSum) num_best = ceil_div(k, groups.keep);
+  if (groups.score == GroupScore::kTopkSum) num_best = std::max<int64_t>(1, k / groups.keep);
   const torch::Tensor worth_TG = std::get<0>(score_TGu.topk(num_best, -1)).sum(-1);
   const torch::Tensor kept_Tk = top_k(worth_TG, groups.keep);
   const torch::Tensor is_out_TG =

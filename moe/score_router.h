@@ -10,10 +10,11 @@
 // T tokens  D width  U units  K choices
 namespace shoal {
 
+/// Normal noise of mean 0 on the logits, while training; keyed by the token's global id.
 enum class RouterNoise {
   kNone,
-  kGaussian,  ///< N(0, 1 / U^2) on the logits, while training
-  kLearned,   ///< N(0, s^2) with s = softplus(W_noise x) + 0.01, while training
+  kGaussian,  ///< with standard deviation 1 / U
+  kLearned,   ///< with standard deviation softplus(W_noise x) + 0.01, its own for each unit
 };
 
 template <>
@@ -27,7 +28,7 @@ struct EnumNames<RouterNoise> {
 enum class GroupScore {
   kTop2Sum,  ///< its two highest scores (DeepSeek-V3)
   kMax,      ///< its highest score (DeepSeek-V2)
-  kTopkSum,  ///< its k / keep highest scores, rounded up (Megatron)
+  kTopkSum,  ///< its max(1, floor(k / keep)) highest scores (Megatron)
 };
 
 template <>
@@ -113,17 +114,17 @@ class ScoreRouter : public Router {
   int64_t num_units() const { return num_units_; }
   /// W_g x.
   torch::Tensor logits(const torch::Tensor& x_TD) const;
-  /// Scores of logits, in [0, inf), each row not all zero. Softmax unless overridden.
+  /// Scores of logits, in [0, inf); a whole row may underflow to zeros. Softmax unless overridden.
   virtual torch::Tensor score(const torch::Tensor& logits_TU) const;
   /// Whether a token's scores sum to 1.
   virtual bool scores_sum_to_one() const { return true; }
-  /// What is compared when there is neither a bias nor a group limit; the logits by default.
-  virtual torch::Tensor selection_logits(const Routing& routing, const TokenContext& context) const;
+  /// What a token's choices are the k highest of, [T, U], detached: the noisy logits or, with a
+  /// bias or a group limit, the scores (+ bias), minus infinity outside the token's groups.
+  virtual torch::Tensor selection(const Routing& routing, const torch::Tensor& score_TU,
+                                  const TokenContext& context) const;
 
  private:
   void add_noise(const torch::Tensor& x_TD, const TokenContext& context, Routing& routing) const;
-  torch::Tensor choose(const torch::Tensor& score_TU, const Routing& routing,
-                       const TokenContext& context) const;
   void count(const Routing& routing, const TokenContext& context);
 
   ScoreOptions options_;
@@ -133,7 +134,8 @@ class ScoreRouter : public Router {
   int64_t counted_step_ = -1;
 };
 
-/// Units outside the `keep` best groups at minus infinity. score_TU: [T, U], count divides U.
+/// Units outside the `keep` best groups at minus infinity. score_TU: [T, U], count divides U. `k`:
+/// units that a token visits.
 torch::Tensor limit_to_groups(const torch::Tensor& score_TU, const GroupLimit& groups, int64_t k);
 
 }  // namespace shoal

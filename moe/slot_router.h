@@ -15,8 +15,8 @@ namespace shoal {
 ///
 /// Logits A = scale <x, Q>, with scale = exp(log_scale) and x and Q divided by their lengths:
 /// the router of Soft MoE. Paper: A = <x, Q> over two temperatures, one a softmax.
-/// Parameters: `queries` [U, s, D], N(0, 1/√D) (paper: N(0, 1)), and `log_scale` [1], or
-/// `temperature` [2] of ones. Computes in the dtype of its parameters.
+/// Parameters: `queries` [U, s, D], normal with standard deviation 1/√D (paper: 1), and `log_scale`
+/// [1], or `temperature` [2] of ones. Computes in the dtype of its parameters.
 /// Sources: Nexus layer, algorithm A1; Puigcerver et al. 2024, section 2.1 and appendix.
 class SlotRouter : public ModuleBase {
  public:

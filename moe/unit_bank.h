@@ -16,11 +16,12 @@ namespace shoal {
 /// The units of a MoE layer that this rank holds. Registered under a MoE section's `experts`.
 class UnitBank : public ModuleBase {
  public:
+  /// What a bank is told of the layer it is in.
   struct Context {
-    int64_t width = 0;  ///< D, of input and output
-    int64_t rank = 0;   ///< in the expert group
-    Placer place = place_on_one_rank;
-    torch::TensorOptions tensor_options;
+    int64_t width = 0;                    ///< D, of input and output
+    int64_t rank = 0;                     ///< this rank's, among those that `place` speaks of
+    Placer place = place_on_one_rank;     ///< where units live; called once, with their costs
+    torch::TensorOptions tensor_options;  ///< of the units' parameters
   };
   static constexpr std::string_view kNameKey = "kind";
   static constexpr std::string_view kNoun = "kind of expert";

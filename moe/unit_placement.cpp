@@ -58,14 +58,14 @@ Placer make_placer(const BuildContext& context, const std::string& path) {
       return UnitPlacement::by_cost(cost_U, num_ranks);
     };
   }
+  std::vector<double> load_U;
   if (context.placement == PlacementRule::kByLoad && load != context.unit_load.end()) {
-    return [num_ranks, path, load_U = load->second](const std::vector<double>& cost_U) {
-      TORCH_CHECK(load_U.size() == cost_U.size(), path, ": loads of ", load_U.size(),
-                  " units were logged, it has ", cost_U.size());
-      return UnitPlacement::by_cost(load_U, num_ranks);
-    };
+    for (const double choices : load->second) load_U.push_back(std::max(choices, 1.0));
   }
-  return [num_ranks](const std::vector<double>& cost_U) {
+  return [num_ranks, load_U](const std::vector<double>& cost_U) {
+    // Loads of another number of units are another model's: that the run cannot be resumed with
+    // this one is found, and told with the differences, once the model is built.
+    if (load_U.size() == cost_U.size()) return UnitPlacement::by_cost(load_U, num_ranks);
     return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), num_ranks);
   };
 }

@@ -40,8 +40,11 @@ class UnitPlacement {
 /// Says where the units of a layer live, given the cost of a row in each, in any one measure.
 using Placer = std::function<UnitPlacement(const std::vector<double>& cost_U)>;
 
-/// As the recipe has it, for the layer at `path`.
+/// As the recipe has it, for the layer at `path`. By load, a unit counts as if it had been chosen
+/// once at least, so that units without load are spread too. Layers of which no load, or that of
+/// another number of units, was logged are placed contiguously.
 Placer make_placer(const BuildContext& context, const std::string& path);
+/// All units on rank 0 of 1.
 UnitPlacement place_on_one_rank(const std::vector<double>& cost_U);
 
 }  // namespace shoal

@@ -14,7 +14,7 @@ namespace shoal {
 enum class PlacementRule {
   kContiguous,  ///< runs of neighbouring units, equally many on each rank where they divide
   kByCost,      ///< longest processing time first, by the units' costs
-  kByLoad,      ///< the same by the load that was logged before a resume
+  kByLoad,      ///< the same by the load that was logged before a resume, at least one choice each
 };
 
 /// The load of each unit of a layer, in any one measure, by the layer's path.

@@ -47,7 +47,6 @@ class ExpertChoiceRouter : public ScoreRouter {
   }
 
   bool takes_balance_losses() const override { return false; }
-  bool weights_sum_to_one() const override { return false; }
   bool chooses_per_unit() const override { return true; }
   void check(const std::string& path, Problems& problems) const override {
     ScoreRouter::check(path, problems);

@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include "moe/load_records.h"
 #include "moe/router.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
@@ -40,20 +39,23 @@ namespace {
 using Shares = std::vector<double>;
 
 /// The chance of each unit to be among a token's k distinct ones: k times its share, but at most 1;
-/// what that cuts off goes to the others in proportion.
+/// what that cuts off goes to the others in proportion, evenly if none of them has a share.
 Shares inclusion(const Shares& share_U, int64_t k) {
   Shares chance_U(share_U.size(), 0.0);
   std::vector<bool> is_full(share_U.size(), false);
   for (bool changed = true; changed;) {
     changed = false;
-    double left = static_cast<double>(k), open = 0.0;
+    double left = static_cast<double>(k), others = 0.0, share_of_others = 0.0;
     for (size_t u = 0; u < share_U.size(); ++u) {
       left -= is_full[u] ? 1.0 : 0.0;
-      open += is_full[u] ? 0.0 : share_U[u];
+      others += is_full[u] ? 0.0 : 1.0;
+      share_of_others += is_full[u] ? 0.0 : share_U[u];
     }
     for (size_t u = 0; u < share_U.size(); ++u) {
       if (is_full[u]) continue;
-      chance_U[u] = open > 0 ? std::min(1.0, left * share_U[u] / open) : 0.0;
+      const double chance =
+          share_of_others > 0 ? left * share_U[u] / share_of_others : left / others;
+      chance_U[u] = std::min(1.0, chance);
       if (chance_U[u] == 1.0) is_full[u] = changed = true;
     }
   }
@@ -71,29 +73,20 @@ Shares zipf(int64_t num_units, double exponent) {
 /// The loads of a layer by step, from a run's experts.jsonl.
 std::map<int64_t, Shares> read_loads(const std::string& file, const std::string& layer,
                                      int64_t num_units) {
-  std::ifstream stream(file);
-  if (!stream)
-    throw DataError(fmt::format("'{}' cannot be read", file),
-                    "router.file must be the "
-                    "experts.jsonl of a run");
+  const char* hint = "router.file must be the experts.jsonl of a run of the same model";
   std::map<int64_t, Shares> loads;
-  std::string line;
-  for (int64_t number = 1; std::getline(stream, line); ++number) {
-    if (stream.eof()) break;  // a line without its end
-    const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (record.is_discarded() || !record.contains("layer") || !record.contains("step") ||
-        !record.contains("load") || !record["load"].is_array()) {
-      throw DataError(fmt::format("{}:{}: not a record of a layer's experts", file, number));
+  for_each_load_record(file, hint, [&](const LoadRecord& record) {
+    if (record.layer != layer) return;
+    if (static_cast<int64_t>(record.load_U.size()) != num_units) {
+      throw DataError(fmt::format("{}:{}: loads of {} units, {} has {}", file, record.line,
+                                  record.load_U.size(), layer, num_units),
+                      hint);
     }
-    if (record["layer"] != layer) continue;
-    Shares load_U = record["load"].get<Shares>();
-    if (static_cast<int64_t>(load_U.size()) != num_units) {
-      throw DataError(fmt::format("{}:{}: loads of {} units, {} has {}", file, number,
-                                  load_U.size(), layer, num_units));
-    }
-    loads[record["step"].get<int64_t>()] = std::move(load_U);
+    loads[record.step] = record.load_U;
+  });
+  if (loads.empty()) {
+    throw DataError(fmt::format("'{}' has no record of layer {}", file, layer), hint);
   }
-  if (loads.empty()) throw DataError(fmt::format("'{}' has no record of layer {}", file, layer));
   return loads;
 }
 
@@ -149,6 +142,9 @@ class ForcedRouter : public Router {
   int64_t units_per_token() const override { return options_.k; }
   bool takes_balance_losses() const override { return false; }
   bool weights_sum_to_one() const override { return true; }
+  std::string note() const override {
+    return "forced routing is for measurements only, nothing is learned of it";
+  }
   void check(const std::string& path, Problems& problems) const override {
     check_choices(options_.k, num_units_, path, problems);
   }

@@ -3,6 +3,7 @@
 #include "moe/decimal.h"
 #include "moe/top_k.h"
 
+// T tokens  U units
 namespace shoal {
 namespace {
 
@@ -21,13 +22,19 @@ std::vector<int64_t> tokens_to_drop(double share, const std::vector<int64_t>& gr
 ImportanceScoreRouter::ImportanceScoreRouter(const Options& options, const Context& context)
     : TopKRouter(options.top_k, context), drop_(options.drop), eval_drop_(options.eval_drop) {}
 
+torch::Tensor ImportanceScoreRouter::importance(const Routing& routing,
+                                                const TokenContext& context) const {
+  // Not the first choice's score: a bias may select another unit than the one of the highest score.
+  const torch::Tensor score_TU = score(routing.noisy_TU.detach());
+  const torch::Tensor is_out_TU = selection(routing, score_TU, context).isneginf();
+  return score_TU.masked_fill(is_out_TU, 0).amax(1);
+}
+
 Routing ImportanceScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& context) {
   Routing routing = TopKRouter::route(x_TD, context);
   const double share = context.step.training ? drop_ : eval_drop_;
   if (share == 0.0) return routing;
-  // Choices are sorted, so the first score is the highest of the row: equation 3.
-  const torch::Tensor importance_T = routing.score_TK.select(1, 0);
-  const torch::Tensor dropped_T = mark_lowest(importance_T, context.group_offsets,
+  const torch::Tensor dropped_T = mark_lowest(importance(routing, context), context.group_offsets,
                                               tokens_to_drop(share, context.group_offsets));
   routing.unit_TK = routing.choice_TK.masked_fill(dropped_T.unsqueeze(1), -1);
   return routing;

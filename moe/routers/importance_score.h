@@ -6,13 +6,13 @@ namespace shoal {
 
 /// Importance-score routing: top-k routing of the most important tokens only.
 ///
-/// A token's importance is its highest score (with noise, while training). In each routing group of
-/// M tokens the floor(drop * M) least important ones are masked before capacity: they get zero from
-/// the layer and survive by the residual around it. Ties keep the lower token. Losses still see all
-/// tokens. Evaluation drops `eval_drop`, 0 by default, since a drop makes a prediction depend on
-/// the samples beside it.
-/// Source: Lou et al. 2021 (Sparse-MLP), section 2.2 and equation 3, whose "to all channels" must
-/// mean "to all experts".
+/// A token's importance is its highest score (with noise, while training, and without bias) among
+/// all units or, with a group limit, among those of the groups it may visit. In each routing group
+/// of M tokens the floor(drop * M) least important ones are masked before capacity: they get zero
+/// from the layer and survive by the residual around it. Ties keep the lower token. Losses still
+/// see all tokens. Evaluation drops `eval_drop`, 0 by default, since a drop makes a prediction
+/// depend on the samples beside it. Source: Lou et al. 2021 (Sparse-MLP), section 2.2 and equation
+/// 3, whose "to all channels" must mean "to all experts".
 class ImportanceScoreRouter : public TopKRouter {
  public:
   struct Options {
@@ -31,8 +31,14 @@ class ImportanceScoreRouter : public TopKRouter {
   ImportanceScoreRouter(const Options& options, const Context& context);
 
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
+  /// The weights of a token that is left out are 0.
+  bool weights_sum_to_one() const override {
+    return drop_ == 0 && eval_drop_ == 0 && TopKRouter::weights_sum_to_one();
+  }
 
  private:
+  torch::Tensor importance(const Routing& routing, const TokenContext& context) const;
+
   double drop_, eval_drop_;
 };
 

@@ -42,8 +42,8 @@ class SinkhornRouter : public ScoreRouter {
   bool takes_balance_losses() const override { return false; }
 
  protected:
-  torch::Tensor selection_logits(const Routing& routing,
-                                 const TokenContext& context) const override {
+  torch::Tensor selection(const Routing& routing, const torch::Tensor&,
+                          const TokenContext& context) const override {
     const torch::Tensor logits_TU = routing.logits_TU.detach();
     if (!context.step.training) return logits_TU;
     torch::Tensor scaled_TU = torch::empty_like(logits_TU);

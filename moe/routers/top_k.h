@@ -4,7 +4,7 @@
 
 namespace shoal {
 
-/// G(x) = TopK(softmax(W_g x + noise)), noise ~ N(0, 1 / U^2): the standard deviation is 1 / U.
+/// G(x) = TopK(softmax(W_g x + noise)), by default with normal noise of standard deviation 1 / U.
 /// Source: Lou et al. 2021 (Sparse-MLP), equation 2; Riquelme et al. 2021 (V-MoE), `routing.py`.
 class TopKRouter : public ScoreRouter {
  public:

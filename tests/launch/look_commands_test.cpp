@@ -13,6 +13,7 @@
 #include "models/task.h"
 #include "runtime/config_keys.h"
 #include "runtime/config_writer.h"
+#include "tests/support/equality_recipe.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
@@ -228,10 +229,25 @@ TEST_F(LookCommands, CheckRefusesToJudgeByWhatIsTrainedOn) {
 }
 
 TEST_F(LookCommands, CheckNotesWhatDependsOnAccumulation) {
-  EXPECT_THAT(recipe_notes(load({}).options), ::testing::IsEmpty());
-  EXPECT_THAT(recipe_notes(load({"model.scope=global"}).options),
+  const auto notes = [this](const std::vector<std::string>& overrides) {
+    return recipe_notes(check_recipe({path_, overrides, {}}, config::UnsetVariable::kKeep, 1));
+  };
+  EXPECT_THAT(notes({}), ::testing::IsEmpty());
+  EXPECT_THAT(notes({"model.scope=global"}),
               ElementsAre("model.scope: the value of a loss of scope global depends on "
                           "train.accumulate"));
+}
+
+TEST_F(LookCommands, CheckNotesLayersWhoseRoutingIsForced) {
+  const std::string path = write("forced.yaml", testing::kEqualityRecipe);
+  const std::string forced = "={router: {name: forced}, experts: {count: 5, hidden: 6}}";
+  const std::vector<std::string> overrides{"model.sparse_blocks=2",
+                                           "model.sparse.channel_moe" + forced};
+  std::ostringstream out;
+  EXPECT_EQ(check({{path, overrides, {}}, 1, false}, out), ExitCode::kOk);
+  EXPECT_THAT(out.str(),
+              HasSubstr("\nnote        blocks.1.moe_c, blocks.2.moe_c: forced routing is "
+                        "for measurements only, nothing is learned of it\n"));
 }
 
 TEST_F(LookCommands, CheckAndShowNeedNoVariables) {

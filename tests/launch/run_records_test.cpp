@@ -28,11 +28,12 @@ class Summary : public ::testing::Test {
     result.seconds = 2.0;
     if (first_step < last_step) result.evaluation = Evaluation{0.5, 0.75, 1.0, 8};
     lacked_ = lacks_summary(result, folder_, *world_);
-    return write_summary(folder_, recipe_, result, {});
+    return write_summary(folder_, recipe_, result, {}, notes_);
   }
   std::string text() const { return read_file(folder_.file("summary.json")); }
 
   bool lacked_ = false;  ///< before the last write
+  std::vector<std::string> notes_;
 
  private:
   std::unique_ptr<Communicator> world_ = make_self_communicator();
@@ -61,6 +62,14 @@ TEST_F(Summary, IsWrittenWhenNoneOfTheLastStepIsThere) {
   EXPECT_THAT(write(8, 8), AllOf(Not(HasSubstr("finished already")), Not(HasSubstr("time"))));
   EXPECT_TRUE(lacked_);
   EXPECT_THAT(text(), HasSubstr("\"steps\": 8"));
+}
+
+TEST_F(Summary, ListsTheNotes) {
+  write(0, 4);
+  EXPECT_THAT(text(), HasSubstr("\"notes\": []"));
+  notes_ = {"blocks.1.moe: for measurements only"};
+  write(4, 8);
+  EXPECT_THAT(text(), ::testing::ContainsRegex("\"notes\": \\[[^]]*measurements only"));
 }
 
 TEST_F(Summary, OfAStopBeforeTheFirstStepDoesNotCallTheRunFinished) {

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "launch/session.h"
 #include "runtime/error.h"
+#include "tests/support/equality_recipe.h"
+#include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
@@ -40,6 +43,17 @@ TEST_F(LoggedLoads, AreEmptyWithoutARunAndForOtherRules) {
   recipe_.parallel.placement = PlacementRule::kByLoad;
   recipe_.run.on_existing = OnExisting::kOverwrite;
   EXPECT_TRUE(read().empty());
+}
+
+// That the run cannot be resumed with it is told once it is built, with what differs.
+TEST_F(LoggedLoads, OfAnotherModelDoNotKeepThisOneFromBeingBuilt) {
+  const Recipe recipe =
+      config::load_options_text<Recipe>(testing::kEqualityRecipe, "test",
+                                        {"", {"parallel.placement=by_load"}, nullptr})
+          .options;
+  write("{\"step\":5,\"layer\":\"blocks.1.moe_c\",\"load\":[1,1,9]}\n");
+  RankGrid grid = testing::self_grid();
+  EXPECT_NO_THROW(build_model(recipe, &grid, torch::kMeta, read()));
 }
 
 TEST_F(LoggedLoads, NameTheLineThatIsNoRecord) {

@@ -211,6 +211,12 @@ TEST(Upcycling, RefusesWhatDoesNotStartAsTheDenseModel) {
               AllOf(HasSubstr("model.moe.router: "), HasSubstr("must sum to 1"),
                     HasSubstr("{normalise: topk_softmax}")));
   EXPECT_THAT(with("model.moe.router.weights.scale=2"), HasSubstr("model.moe.router: "));
+  const std::string importance =
+      "model.moe.router={name: importance_score, k: 2, weights: {normalise: topk_softmax}";
+  EXPECT_THAT(with(importance + "}"), HasSubstr("whose tokens choose and that drops none"));
+  EXPECT_EQ(with(importance + ", drop: 0}"), "no mistake");
+  EXPECT_THAT(with("model.moe.router={name: expert_choice}"),
+              HasSubstr("use top_k, or another router whose tokens choose"));
   EXPECT_THAT(with("model.moe.capacity.mode=capped"),
               HasSubstr("model.moe.capacity.mode: with model.upcycle no token may be dropped"));
   EXPECT_THAT(with("model.moe.shared.count=1"), HasSubstr("model.moe.shared.count: "));

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "moe/moe_layer.h"
+#include "moe/score_router.h"
 #include "runtime/error.h"
 #include "tests/moe/loss_value.h"
 #include "tests/moe/make_routing.h"
@@ -62,6 +63,17 @@ TEST(ImportanceLoss, GradientIsFiniteAtPerfectBalance) {
   EXPECT_EQ(even.grad().abs().max().item<double>(), 0.0);
 }
 
+TEST(ImportanceLoss, ScoresThatUnderflowEverywhereCountAsEven) {
+  for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {
+    Routing routing = make_routing(torch::zeros({4, 3}, dtype), 1);
+    routing.prob_TU = torch::zeros({4, 3}, dtype).set_requires_grad(true);
+    const torch::Tensor value = value_of("importance", routing);
+    value.sum().backward();
+    EXPECT_EQ(value.item<double>(), 0.0);
+    EXPECT_EQ(routing.prob_TU.grad().abs().max().item<double>(), 0.0);
+  }
+}
+
 TEST(LoadLoss, EqualsThePublishedValue) {  // L1, case 3
   const Routing routing = noisy_routing(kLogits, kNoise, 2, 0.1);
   const torch::Tensor threshold =
@@ -103,6 +115,41 @@ TEST(LoadLoss, EqualsThePlainLoop) {
     EXPECT_NEAR(value_of("importance", routing).item<double>(),
                 testing::reference_importance_loss(logits), 1e-12);
   }
+}
+
+// Two groups of two units, of which a token visits one: e^2.5 + e^2.4 is more than e^3 + e^-2, so
+// its units are 2 and 3. The second highest of its noisy logits is 2.5 all the same, and units are
+// above it by chances of Phi(0.5), Phi(-4.5), Phi(0) and Phi(-0.1).
+TEST(LoadLoss, ThresholdsAreThoseOfTheNoisyLogitsWhateverIsChosen) {
+  const torch::Tensor logits = torch::tensor({{3.0, -2.0, 2.5, 2.4}}, torch::kFloat64);
+  Routing routing = noisy_routing(logits, torch::zeros_like(logits), 2, 1.0);
+  routing.choice_TK = top_k(limit_to_groups(logits.softmax(1), {2, 1, GroupScore::kTop2Sum}, 2), 2);
+  ASSERT_EQ(testing::values(routing.choice_TK), (std::vector<int64_t>{2, 3}));
+  const torch::Tensor load =
+      torch::tensor({{0.69146246, 0.0000033977, 0.5, 0.46017216}}, torch::kFloat64);
+  EXPECT_NEAR(value_of("load", routing).item<double>(), squared_variation(load).item<double>(),
+              1e-7);
+}
+
+/// Noise whose standard deviation is learned.
+Routing learned_routing(const torch::Tensor& logits, const torch::Tensor& noise,
+                        const torch::Tensor& noise_std_TU) {
+  Routing routing = noisy_routing(logits, noise * noise_std_TU, 2, 0.0);
+  routing.noise_std_TU = noise_std_TU;
+  return routing;
+}
+
+TEST(LoadLoss, LearnedDeviationsEqualThePlainLoopAndFiniteDifferences) {
+  torch::Tensor logits = some_numbers({14, 4}, 3).set_requires_grad(true);
+  torch::Tensor noise_std = (some_numbers({14, 4}, 5).square() + 0.2).set_requires_grad(true);
+  const torch::Tensor noise = some_numbers({14, 4}, 4);
+  EXPECT_NEAR(value_of("load", learned_routing(logits, noise, noise_std)).item<double>(),
+              testing::reference_load_loss(logits, logits + noise * noise_std, 2, noise_std),
+              1e-12);
+  EXPECT_LT(
+      gradient_error([&] { return value_of("load", learned_routing(logits, noise, noise_std)); },
+                     {logits, noise_std}),
+      1e-6);
 }
 
 TEST(LoadLoss, GradientsAreThoseOfFiniteDifferences) {

@@ -245,6 +245,8 @@ ScalarUnit train_scalar_unit(Communicator& expert, double num_tokens) {
   return {w.grad().item<double>(), share.detach().reshape({1})};
 }
 
+// The loss over the four rows of both ranks. Unit 0, w = 0.5, gets 1 from rank 0 and 3 from rank 1;
+// unit 1, w = -1, gets 2 and -1.
 TEST(DispatchRanks, GradientsOfUnitsNeedNoDivisor) {  // case 8 of the Sparse-MLP cases
   testing::run_owning_ranks(2, [&](std::unique_ptr<Communicator> world) {
     RankGrid grid = make_rank_grid(std::move(world), 2);
@@ -276,31 +278,6 @@ TEST(DispatchRanks, OneExchangeOfCountsAndOneOfRowsEachWay) {  // X5
     y.sum().backward();
     EXPECT_EQ(expert.counters().all_to_all, 5);
     EXPECT_EQ(expert.counters().all_reduce, 0);
-  });
-}
-
-// y = w x on two ranks, loss = sum of y^2 / 2 over the four rows of both. Expert A, w = 0.5, on
-// rank 0 gets 1 from rank 0 and 3 from rank 1; expert B, w = -1, on rank 1 gets 2 and -1. Divided
-// by the expert ranks once more, or by one rank's rows, gradients would be off by a factor of two.
-TEST(DispatchRanks, GradientOfASpreadExpertIsThatOfTheGlobalLoss) {
-  testing::run_ranks(2, [](Communicator& expert) {
-    const bool is_first = expert.rank() == 0;
-    const torch::Tensor x_TD =
-        torch::tensor({is_first ? 1.0 : 3.0, is_first ? 2.0 : -1.0}, torch::kFloat64).unsqueeze(1);
-    Routing routing = make_routing(torch::tensor({{1.0, 0.0}, {0.0, 1.0}}, torch::kFloat64), 1);
-    routing.weight_TK = torch::ones_like(routing.weight_TK);
-    const torch::Tensor w =
-        torch::full({1}, is_first ? 0.5 : -1.0, torch::kFloat64).set_requires_grad(true);
-    const Dispatched sent =
-        dispatch(x_TD, limit(routing, {}), UnitPlacement::contiguous(2, 2), expert);
-    const torch::Tensor y_TD = combine(sent.rows_RD * w, sent, expert);
-    const torch::Tensor loss = y_TD.square().sum() / (2 * 4);
-    loss.backward();
-    EXPECT_NEAR(w.grad().item<double>(), is_first ? 1.25 : -1.25, 1e-15);
-    torch::Tensor total = torch::stack({loss.detach(), w.grad().square().sum()});
-    all_reduce(expert, total);
-    EXPECT_NEAR(total[0].item<double>(), 0.9375, 1e-15);
-    EXPECT_NEAR(std::sqrt(total[1].item<double>()), 1.76776695, 5e-9);
   });
 }
 

@@ -10,11 +10,25 @@
 #include <vector>
 
 #include "moe/capacity.h"
+#include "moe/router.h"
 #include "moe/routing.h"
 #include "moe/top_k.h"
 #include "runtime/config.h"
+#include "runtime/config_reader.h"
+#include "runtime/registry.h"
 
 namespace shoal::testing {
+
+/// A router as a recipe names it: `{name: sigmoid, k: 2}`.
+inline Choice<Router> router_choice(const std::string& recipe) {
+  struct Section {
+    Choice<Router> router;
+    static constexpr auto fields() {
+      return std::tuple{field("router", &Section::router, "a router")};
+    }
+  };
+  return config::load_options_text<Section>("router: " + recipe, "recipe").options.router;
+}
 
 /// The Routing of a top-k softmax router on these logits, without noise.
 inline Routing make_routing(const torch::Tensor& logits_TU, int64_t k,

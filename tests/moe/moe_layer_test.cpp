@@ -11,6 +11,7 @@
 #include "runtime/error.h"
 #include "runtime/random.h"
 #include "tests/moe/make_routing.h"
+#include "tests/moe/small_layer.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/model_fill.h"
 #include "tests/support/moe_layer_fixture.h"
@@ -25,136 +26,18 @@ using testing::difference;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kPath;
 using testing::layer_cases;
 using testing::layer_options;
 using testing::LayerCase;
 using testing::LayerResult;
-using testing::ReferenceMoe;
+using testing::parameter_of;
+using testing::router_choice;
 using testing::run_layer_on;
 using testing::self_grid;
 using testing::some_numbers;
-using testing::worst_of;
-
-constexpr const char* kPath = "blocks.1.moe_c";
-
-StepContext step_of(int64_t num_samples, bool training, int64_t samples_per_group = 2) {
-  StepContext step;
-  step.seed = 3;
-  step.step = 5;
-  step.training = training;
-  step.sample_b = torch::arange(num_samples);
-  step.samples_per_group = samples_per_group;
-  step.samples_in_step = step.samples_in_micro = num_samples;
-  return step;
-}
-
-torch::Tensor parameter_of(const MoeLayer& layer, const std::string& name) {
-  for (const Parameter& parameter : parameters_of(layer, kPath)) {
-    if (parameter.name == kPath + ("." + name)) return parameter.tensor;
-  }
-  throw std::runtime_error("no parameter " + name);
-}
-
-/// The reference with the layer's weights.
-ReferenceMoe reference_of(const MoeLayer& layer) {
-  ReferenceMoe reference;
-  reference.router_DU = parameter_of(layer, "router.weight");
-  reference.fc1_weight = parameter_of(layer, "experts.*.fc1.weight");
-  reference.fc1_bias = parameter_of(layer, "experts.*.fc1.bias");
-  reference.fc2_weight = parameter_of(layer, "experts.*.fc2.weight");
-  reference.fc2_bias = parameter_of(layer, "experts.*.fc2.bias");
-  return reference;
-}
-
-void set_router(ReferenceMoe& reference, const MoeOptions& options) {
-  ScoreOptions top_k;
-  if (options.router.name() == "importance_score") {
-    const auto& importance = options.router.options<ImportanceScoreRouter>();
-    top_k = importance.top_k;
-    reference.drop_percent = std::lround(importance.drop * 100);
-  } else {
-    top_k = options.router.options<TopKRouter>();
-  }
-  reference.k = top_k.k;
-  reference.normalise = static_cast<ReferenceMoe::Normalise>(top_k.weights.normalise);
-  reference.renorm_after_drop = top_k.weights.renorm_after_drop;
-  reference.scale = top_k.weights.scale;
-}
-
-void set_capacity(ReferenceMoe& reference, const Capacity& capacity) {
-  if (capacity.mode == CapacityMode::kDropless) return;
-  reference.capacity_percent = std::lround(capacity.factor * 100);
-  reference.capacity_min = capacity.min;
-  reference.capacity_align = capacity.align;
-  reference.order = static_cast<ReferenceMoe::Order>(capacity.order);
-}
-
-/// Outputs and all gradients of the layer against the loop reference.
-double error_against_reference(const LayerCase& test, int64_t num_units) {
-  RankGrid grid = self_grid();
-  MoeLayer layer(test.options, test.width, kPath, {&grid, torch::kFloat64});
-  const std::vector<Parameter> parameters = parameters_of(layer, kPath);
-  initialise(parameters, 9);
-  torch::Tensor x =
-      some_numbers({test.num_samples, test.rows_per_sample, test.width}, 1).set_requires_grad(true);
-  const torch::Tensor upstream = some_numbers(x.sizes(), 2);
-  const StepContext step = step_of(test.num_samples, true, test.samples_per_group);
-  const MoeOutput output = layer.forward(x, step);
-  (output.y_BRD * upstream).sum().backward();
-  std::vector<torch::Tensor> tensors{x};
-  for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
-  std::vector<torch::Tensor> grads;
-  for (torch::Tensor tensor : tensors) {
-    grads.push_back(tensor.grad().clone());
-    tensor.mutable_grad().reset();
-  }
-
-  ReferenceMoe reference = reference_of(layer);
-  set_router(reference, test.options);
-  set_capacity(reference, test.options.capacity);
-  const int64_t num_tokens = test.num_samples * test.rows_per_sample;
-  const ScoreOptions* top_k = test.options.router.name() == "top_k"
-                                  ? &test.options.router.options<TopKRouter>()
-                                  : &test.options.router.options<ImportanceScoreRouter>().top_k;
-  torch::Tensor noise = torch::zeros({num_tokens, num_units}, torch::kFloat64);
-  if (top_k->noise == RouterNoise::kGaussian) {
-    const Stream stream{step.seed, Purpose::kRouterNoise, hash_name(kPath), 5};
-    noise = normal_rows(stream, torch::arange(num_tokens), num_units, torch::kFloat64) /
-            static_cast<double>(num_units);
-  }
-  const ReferenceMoe::Result expected = reference.run(
-      x.reshape({num_tokens, test.width}), noise, test.samples_per_group * test.rows_per_sample);
-  (expected.y_TD * upstream.reshape({num_tokens, test.width})).sum().backward();
-  double error =
-      (output.y_BRD.reshape({num_tokens, test.width}) - expected.y_TD).abs().max().item<double>();
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const double scale = std::max(1.0, tensors[i].grad().abs().max().item<double>());
-    error = worst_of(error, (grads[i] - tensors[i].grad()).abs().max().item<double>() / scale);
-  }
-  return error;
-}
-
-TEST(MoeLayer, EqualsTheLoopReference) {
-  for (const LayerCase& test : layer_cases()) {
-    EXPECT_LT(error_against_reference(test, 4), 1e-12) << test.name;
-  }
-}
-
-TEST(MoeLayer, EqualsTheLoopReferenceInTheBruteForceShapes) {  // P2
-  for (const int64_t units : {4, 8}) {
-    for (const int64_t k : {2, 3}) {
-      LayerCase test{
-          "brute force",
-          layer_options({"top_k", ScoreOptions{k, RouterNoise::kNone, {}}}, {}, {}, units)};
-      test.options.experts =
-          Choice<UnitBank>("plain", ExpertBank::Options{units, 32, Activation::kGelu, true});
-      test.num_samples = 4;
-      test.rows_per_sample = 1;
-      test.width = 16;
-      EXPECT_LT(error_against_reference(test, units), 1e-12);
-    }
-  }
-}
+using testing::step_of;
+using testing::values;
 
 TEST(MoeLayer, Float32IsFloat64ToRounding) {  // P2
   for (const int64_t units : {4, 8}) {
@@ -278,6 +161,58 @@ TEST(MoeLayer, TokensWhoseChoicesWereAllDroppedGetZero) {
   EXPECT_GT(output.y_BRD[0][0].abs().max().item<double>(), 0.0);
   EXPECT_EQ(output.y_BRD[0].narrow(0, 1, 4).abs().max().item<double>(), 0.0);
   EXPECT_NEAR(report(output.stats).dropped, 0.8, 1e-15);
+  EXPECT_NEAR(report(output.stats).unrouted, 0.8, 1e-15);
+}
+
+TEST(MoeLayer, TokensWithARowLeftAreRouted) {
+  RankGrid grid = self_grid();
+  // Both units take two of the four tokens' choices, which all tokens have of both.
+  const MoeOptions options =
+      layer_options({"top_k", ScoreOptions{2, RouterNoise::kNone, {}}},
+                    {CapacityMode::kCapped, 0.5, 1, 1, CapacityOrder::kPosition}, {}, 2);
+  MoeLayer layer(options, 6, kPath, {&grid, torch::kFloat64});
+  initialise(parameters_of(layer, kPath), 9);
+  const MoeReport result =
+      report(layer.forward(some_numbers({1, 4, 6}, 1), step_of(1, true)).stats);
+  EXPECT_EQ(result.load_U, (std::vector<int64_t>{4, 4}));
+  EXPECT_NEAR(result.dropped, 0.5, 1e-15);
+  EXPECT_NEAR(result.unrouted, 0.5, 1e-15);
+}
+
+TEST(MoeLayer, EvaluationTellsEachTokensFirstUnit) {
+  RankGrid grid = self_grid();
+  MoeLayer layer(layer_options({"top_k", ScoreOptions{2, RouterNoise::kGaussian, {}}}, {}, {}), 6,
+                 kPath, {&grid, torch::kFloat64});
+  initialise(parameters_of(layer, kPath), 9);
+  const torch::Tensor x = some_numbers({3, 4, 6}, 1);
+  EXPECT_FALSE(layer.forward(x, step_of(3, true)).stats.first_unit_T.defined());
+  const torch::Tensor logits = x.reshape({12, 6}).matmul(parameter_of(layer, "router.weight"));
+  EXPECT_TRUE(
+      torch::equal(layer.forward(x, step_of(3, false)).stats.first_unit_T, logits.argmax(1)));
+}
+
+// Units 0 and 1 both take token 1, unit 2 token 2; nobody takes token 0.
+TEST(MoeLayer, CountsTokensThatNoUnitChose) {
+  RankGrid grid = self_grid();
+  MoeLayer layer(layer_options(router_choice("{name: expert_choice, k: 1}"), {}, {}, 3), 3, kPath,
+                 {&grid, torch::kFloat64});
+  initialise(parameters_of(layer, kPath), 9);
+  {
+    const torch::NoGradGuard no_grad;
+    parameter_of(layer, "router.weight").copy_(torch::eye(3));
+  }
+  const torch::Tensor x =
+      torch::tensor({{{.35, .35, .3}, {.4, .5, .1}, {.1, .2, .7}}}, torch::kFloat64).log();
+  for (const bool training : {true, false}) {
+    const MoeOutput output = layer.forward(x, step_of(1, training));
+    const MoeReport result = report(output.stats);
+    EXPECT_EQ(result.load_U, (std::vector<int64_t>{1, 1, 1}));
+    EXPECT_EQ(result.dropped, 0.0);
+    EXPECT_NEAR(result.unrouted, 1.0 / 3, 1e-15);
+    EXPECT_EQ(output.y_BRD[0][0].abs().max().item<double>(), 0.0);
+    if (training) continue;
+    EXPECT_EQ(values(output.stats.first_unit_T), (std::vector<int64_t>{-1, 1, 2}));
+  }
 }
 
 TEST(MoeLayer, AuxiliaryLossIsTheWeightedMeanOverItsScope) {
@@ -367,6 +302,14 @@ TEST(MoeLayer, IsBuiltOnTheMetaDeviceWithoutMemoryAndRanks) {
   EXPECT_EQ(layer.info().units_per_token, 2);
   EXPECT_EQ(parameter_of(layer, "router.weight").sizes(), (std::vector<int64_t>{1024, 4096}));
   EXPECT_THROW(layer.forward(torch::zeros({1, 1, 1024}), step_of(1, true)), c10::Error);
+}
+
+TEST(MoeLayer, OpensNoFileWithoutRanks) {
+  const MoeOptions options = layer_options(
+      router_choice("{name: forced, load: replay, file: /none/experts.jsonl}"), {}, {});
+  EXPECT_NO_THROW(MoeLayer(options, 6, kPath, {nullptr, torch::kFloat64}));
+  RankGrid grid = self_grid();
+  EXPECT_THROW(MoeLayer(options, 6, kPath, {&grid, torch::kFloat64}), DataError);
 }
 
 TEST(MoeLayer, RouterIsFloat32UnlessTrainingIsFloat64) {

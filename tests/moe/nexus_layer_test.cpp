@@ -231,7 +231,7 @@ TEST(NexusLayer, TokensOfAnyLengthRouteAlike) {
   EXPECT_LT((alone.layer.dispatch_weights(x * 50) - before).abs().max().item<double>(), 1e-5);
 }
 
-TEST(NexusLayer, DispatchWeightsAreShapesOverTheTokensOfAnImage) {
+TEST(NexusLayer, DispatchWeightsAreSharesOfTheTokensOfAnImage) {
   Alone alone(nexus_options(3, 2));
   const torch::Tensor x = some_numbers({4, 5, 6}, 1).set_requires_grad(true);
   const torch::Tensor weights = alone.layer.dispatch_weights(x);

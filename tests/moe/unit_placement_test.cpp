@@ -70,12 +70,25 @@ TEST(UnitPlacement, ByLoadTakesTheLoggedLoadOfTheLayer) {
     BuildContext context;
     context.grid = &grid;
     context.placement = PlacementRule::kByLoad;
-    context.unit_load = {{"blocks.1.moe", {5, 1, 1, 9}}, {"short", {1}}};
+    context.unit_load = {{"blocks.1.moe", {5, 1, 1, 9}}, {"short", {1, 9}}};
     EXPECT_EQ(make_placer(context, "blocks.1.moe")({1, 1, 1, 1}).units_of_rank(0), Ids{3});
     EXPECT_EQ(make_placer(context, "blocks.2.moe")({1, 1, 1, 1}).units_of_rank(0), (Ids{0, 1}));
-    EXPECT_THROW(make_placer(context, "short")({1, 1}), c10::Error);
+    // Of another model: the run that it was logged by cannot be resumed with this one.
+    EXPECT_EQ(make_placer(context, "short")({1, 1, 1, 1}).units_of_rank(0), (Ids{0, 1}));
     context.placement = PlacementRule::kByCost;
     EXPECT_EQ(make_placer(context, "blocks.1.moe")({1, 1, 9}).units_of_rank(0), Ids{2});
+  });
+}
+
+TEST(UnitPlacement, ByLoadSpreadsUnitsWithoutLoad) {
+  testing::run_ranks(4, [](Communicator& world) {
+    RankGrid grid = make_rank_grid(world.split(0, world.rank()), 4);
+    BuildContext context;
+    context.grid = &grid;
+    context.placement = PlacementRule::kByLoad;
+    context.unit_load = {{"blocks.1.moe", {9, 0, 0, 0}}};
+    const UnitPlacement placement = make_placer(context, "blocks.1.moe")({1, 1, 1, 1});
+    for (int64_t rank = 0; rank < 4; ++rank) EXPECT_EQ(placement.units_of_rank(rank), Ids{rank});
   });
 }
 

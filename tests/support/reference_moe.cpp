@@ -63,10 +63,11 @@ std::vector<Place> queue_of(const ReferenceMoe& moe, const torch::Tensor& gate_T
   std::vector<Place> queue;
   for (int64_t slot = 0; slot < (by_slot ? moe.k : 1); ++slot) {
     for (const int64_t t : tokens) {
-      if (by_slot) {
+      const auto num_choices = static_cast<int64_t>(units[t].size());
+      if (!by_slot) {
+        for (int64_t rank = 0; rank < num_choices; ++rank) queue.push_back({t, rank});
+      } else if (slot < num_choices) {
         queue.push_back({t, slot});
-      } else {
-        for (int64_t rank = 0; rank < moe.k; ++rank) queue.push_back({t, rank});
       }
     }
   }
@@ -103,6 +104,12 @@ void serve_group(const ReferenceMoe& moe, const torch::Tensor& gate_TU, const Ch
   }
 }
 
+torch::Tensor scores_of(const ReferenceMoe& moe, const torch::Tensor& logits_TU) {
+  if (moe.score == ReferenceMoe::Score::kSigmoid) return 1 / (1 + (-logits_TU).exp());
+  if (moe.score == ReferenceMoe::Score::kSqrtSoftplus) return (1 + logits_TU.exp()).log().sqrt();
+  return logits_TU.softmax(1);
+}
+
 torch::Tensor weights_of(const ReferenceMoe& moe, const torch::Tensor& gate_U,
                          const torch::Tensor& noisy_U, const std::vector<int64_t>& units,
                          const std::vector<bool>& kept) {
@@ -113,8 +120,11 @@ torch::Tensor weights_of(const ReferenceMoe& moe, const torch::Tensor& gate_U,
   } else if (moe.normalise == ReferenceMoe::Normalise::kSum) {
     weight_K = weight_K / weight_K.sum();
   }
+  if (moe.has_even_weights) weight_K = torch::full_like(weight_K, 1.0 / static_cast<double>(moe.k));
   torch::Tensor mask_K = torch::zeros_like(weight_K);
-  for (int64_t rank = 0; rank < moe.k; ++rank) mask_K[rank] = kept[rank] ? 1.0 : 0.0;
+  for (size_t rank = 0; rank < units.size(); ++rank) {
+    mask_K[static_cast<int64_t>(rank)] = kept[rank] ? 1.0 : 0.0;
+  }
   weight_K = weight_K * mask_K;
   if (moe.renorm_after_drop && mask_K.sum().item<double>() > 0)
     weight_K = weight_K / weight_K.sum();
@@ -136,10 +146,11 @@ ReferenceMoe::Result ReferenceMoe::run(const torch::Tensor& x_TD, const torch::T
   Result result;
   result.logits_TU = x_TD.matmul(router_DU);
   result.noisy_TU = result.logits_TU + noise_TU;
-  const torch::Tensor gate_TU = result.noisy_TU.softmax(1);
+  const torch::Tensor gate_TU = scores_of(*this, result.noisy_TU);
+  result.units = choices;
   for (int64_t t = 0; t < num_tokens; ++t) {
-    result.units.push_back(best_units(result.noisy_TU[t], k));
-    result.kept.emplace_back(static_cast<size_t>(k), false);
+    if (choices.empty()) result.units.push_back(best_units(result.noisy_TU[t], k));
+    result.kept.emplace_back(result.units[t].size(), false);
   }
   for (int64_t begin = 0; begin < num_tokens; begin += tokens_per_group) {
     serve_group(*this, gate_TU.detach(), result.units,
@@ -150,11 +161,12 @@ ReferenceMoe::Result ReferenceMoe::run(const torch::Tensor& x_TD, const torch::T
     const torch::Tensor weight_K =
         weights_of(*this, gate_TU[t], result.noisy_TU[t], result.units[t], result.kept[t]);
     torch::Tensor y_D = torch::zeros({fc2_weight.size(2)}, x_TD.options());
-    for (int64_t rank = 0; rank < k; ++rank) {
+    for (size_t rank = 0; rank < result.units[t].size(); ++rank) {
       if (!result.kept[t][rank]) continue;
       const int64_t e = result.units[t][rank];
       const torch::Tensor hidden = torch::gelu(x_TD[t].matmul(fc1_weight[e]) + fc1_bias[e]);
-      y_D = y_D + weight_K[rank] * (hidden.matmul(fc2_weight[e]) + fc2_bias[e]);
+      y_D =
+          y_D + weight_K[static_cast<int64_t>(rank)] * (hidden.matmul(fc2_weight[e]) + fc2_bias[e]);
     }
     rows.push_back(y_D);
   }
@@ -175,12 +187,18 @@ double reference_importance_loss(const torch::Tensor& logits_TU) {
 
 double reference_load_loss(const torch::Tensor& logits_TU, const torch::Tensor& noisy_TU, int64_t k,
                            double noise_std) {
+  return reference_load_loss(logits_TU, noisy_TU, k, torch::full_like(logits_TU, noise_std));
+}
+
+double reference_load_loss(const torch::Tensor& logits_TU, const torch::Tensor& noisy_TU, int64_t k,
+                           const torch::Tensor& noise_std_TU) {
   std::vector<double> load(static_cast<size_t>(logits_TU.size(1)), 0.0);
   for (int64_t t = 0; t < logits_TU.size(0); ++t) {
     const int64_t last = best_units(noisy_TU[t], k).back();
     const double threshold = noisy_TU[t][last].item<double>();
     for (int64_t u = 0; u < logits_TU.size(1); ++u) {
-      const double z = (threshold - logits_TU[t][u].item<double>()) / noise_std;
+      const double z =
+          (threshold - logits_TU[t][u].item<double>()) / noise_std_TU[t][u].item<double>();
       load[u] += 1.0 - 0.5 * std::erfc(-z / std::sqrt(2.0));
     }
   }

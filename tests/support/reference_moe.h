@@ -12,11 +12,16 @@ namespace shoal::testing {
 struct ReferenceMoe {
   enum class Order { kSlotMajor, kBatchPriority, kProbability, kPosition };
   enum class Normalise { kNone, kTopkSoftmax, kSum };
+  enum class Score { kSoftmax, kSigmoid, kSqrtSoftplus };
 
   // All float64; gradients are autograd's.
   torch::Tensor router_DU;
   torch::Tensor fc1_weight, fc1_bias, fc2_weight, fc2_bias;  ///< stacked over all U experts, GELU
   int64_t k = 2;
+  Score score = Score::kSoftmax;
+  /// The units of each token, best first, any number, in place of the k highest noisy logits'.
+  std::vector<std::vector<int64_t>> choices = {};
+  bool has_even_weights = false;  ///< 1 / k, whatever the scores
   Normalise normalise = Normalise::kNone;
   bool renorm_after_drop = false;
   double scale = 1.0;
@@ -39,6 +44,9 @@ struct ReferenceMoe {
 
 /// Importance and load losses of one scope instance by loops over doubles.
 double reference_importance_loss(const torch::Tensor& logits_TU);
+/// noise_std_TU: of each draw.
+double reference_load_loss(const torch::Tensor& logits_TU, const torch::Tensor& noisy_TU, int64_t k,
+                           const torch::Tensor& noise_std_TU);
 double reference_load_loss(const torch::Tensor& logits_TU, const torch::Tensor& noisy_TU, int64_t k,
                            double noise_std);
 

@@ -59,8 +59,8 @@ TEST(Forced, ZipfFollowsItsExponent) {
   for (size_t u = 0; u < 4; ++u) EXPECT_NEAR(share[u], expected[u], 0.006);
 }
 
-// With two distinct units a token none can have more than all tokens: 2 * (8/15, 4/15, 2/15, 1/15)
-// is cut at 1, and the rest of it goes to the others 4 : 2 : 1.
+// Shares 1 : 2^-20 : 3^-20 : 4^-20 of two distinct units a token: the first one in each, then
+// nearly always the second.
 TEST(Forced, AUnitIsAtMostOnceAmongATokensChoices) {
   auto router =
       router_of("{name: forced, k: 2, load: zipf, exponent: 20}", {3, 4, torch::kFloat64});
@@ -82,9 +82,16 @@ TEST(Forced, DrawsDifferByStep) {
 class ForcedReplay : public ::testing::Test {
  protected:
   void write(const std::string& text) { std::ofstream(file_) << text; }
-  std::shared_ptr<Router> make() {
-    return router_of(fmt::format("{{name: forced, k: 2, load: replay, file: {}}}", file_),
+  std::shared_ptr<Router> make(int64_t k = 2) {
+    return router_of(fmt::format("{{name: forced, k: {}, load: replay, file: {}}}", k, file_),
                      {3, 4, torch::kFloat64, "blocks.1.moe"});
+  }
+  /// Shares of 30,000 tokens with k distinct units each.
+  std::vector<double> replayed(const std::string& load, int64_t k) {
+    write(R"({"step":5,"layer":"blocks.1.moe","load":)" + load + "}\n");
+    const Routing routing = route(*make(k), step_of(300, 10), 100);
+    EXPECT_TRUE(choices_are_distinct(routing)) << load;
+    return shares(routing);
   }
   testing::ScratchFolder folder_;
   std::string file_ = folder_.path() + "/experts.jsonl";
@@ -109,6 +116,22 @@ TEST_F(ForcedReplay, RepeatsTheSharesOfTheStep) {
   }
 }
 
+void expect_near(const std::vector<double>& share_U, const std::vector<double>& expected_U) {
+  for (size_t u = 0; u < 4; ++u) EXPECT_NEAR(share_U[u], expected_U[u], 0.01) << u;
+}
+
+// None of two distinct units a token can have more than all tokens: 2 * (8/15, 4/15, 2/15, 1/15) is
+// cut at 1, and the rest goes to the others 4 : 2 : 1.
+TEST_F(ForcedReplay, WhatAUnitCannotHaveGoesToTheOthersInProportion) {
+  expect_near(replayed("[8,4,2,1]", 2), {1.0, 4.0 / 7, 2.0 / 7, 1.0 / 7});
+}
+
+TEST_F(ForcedReplay, WhatIsLeftOfFewerLoadedUnitsThanChoicesIsSpreadEvenly) {
+  expect_near(replayed("[100,0,0,0]", 3), {1.0, 2.0 / 3, 2.0 / 3, 2.0 / 3});
+  expect_near(replayed("[0,0,0,0]", 2), {0.5, 0.5, 0.5, 0.5});
+  expect_near(replayed("[0,0,7,1]", 4), {1.0, 1.0, 1.0, 1.0});
+}
+
 template <class Call>
 std::string error_of(const Call& call) {
   try {
@@ -126,7 +149,7 @@ TEST_F(ForcedReplay, RefusesFilesThatDoNotFit) {
   write("{\"step\":5,\"layer\":\"blocks.1.moe\",\"load\":[1,1,1]}\n");
   EXPECT_THAT(error_of([&] { make(); }),
               HasSubstr("experts.jsonl:1: loads of 3 units, blocks.1.moe has 4"));
-  write("no json\n");
+  write("{\"step\":5,\"layer\":\"blocks.1.moe\",\"load\":[1,1,1,-1]}\n");
   EXPECT_THAT(error_of([&] { make(); }), HasSubstr("experts.jsonl:1: not a record"));
 }
 

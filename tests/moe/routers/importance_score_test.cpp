@@ -50,6 +50,47 @@ TEST(ImportanceScore, MasksTheTokensWhoseHighestScoreIsLowest) {
   EXPECT_EQ(values(routing.choice_TK), (Ids{0, 1, 1, 0, 0}));
 }
 
+/// The one token of three that is masked, of one unit a token with a bias for unit `favoured`.
+Ids masked_beside_a_bias(const torch::Tensor& score_TU, int64_t favoured,
+                         const GroupLimit& groups) {
+  const int64_t num_units = score_TU.size(1);
+  ScoreOptions top_k{1, RouterNoise::kNone, {}, groups, {.rate = 1.0}};
+  ImportanceScoreRouter router({top_k, 0.34, 0.0}, {num_units, num_units, torch::kFloat64});
+  const torch::NoGradGuard no_grad;
+  router.parameters()[0].copy_(torch::eye(num_units, torch::kFloat64));
+  router.buffers()[0].zero_();
+  router.buffers()[0][favoured] = 0.5;
+  const Routing routing = router.route(score_TU.log(), make_token_context(step_of(3, 3), 0, 1));
+  EXPECT_EQ(values(routing.choice_TK), (Ids{favoured, favoured, favoured}));
+  return masked(routing);
+}
+
+TEST(ImportanceScore, IsTheHighestScoreWhateverABiasSelects) {
+  // Chosen scores .45, .4 and .3: the least important is another.
+  const torch::Tensor score = torch::tensor({{.55, .45}, {.6, .4}, {.7, .3}}, torch::kFloat64);
+  EXPECT_EQ(masked_beside_a_bias(score, 1, {}), Ids{0});
+}
+
+TEST(ImportanceScore, IsTheHighestScoreOfTheGroupsThatATokenMayVisit) {
+  // The second group has the unit of the highest selection score. Highest scores there: .25, .32
+  // and .55; over all units .5, .32 and .55; chosen: .15, .28 and .1.
+  const torch::Tensor score =
+      torch::tensor({{.5, .1, .15, .25}, {.2, .2, .28, .32}, {.2, .15, .1, .55}}, torch::kFloat64);
+  EXPECT_EQ(masked_beside_a_bias(score, 2, {2, 1, GroupScore::kMax}), Ids{0});
+}
+
+TEST(ImportanceScore, WeightsSumToOneOnlyIfNoTokenIsLeftOut) {
+  const auto sum_to_one = [](double drop, double eval_drop, Normalise normalise) {
+    const ScoreOptions top_k{2, RouterNoise::kNone, {normalise}};
+    return ImportanceScoreRouter({top_k, drop, eval_drop}, {4, 4, torch::kFloat64})
+        .weights_sum_to_one();
+  };
+  EXPECT_TRUE(sum_to_one(0.0, 0.0, Normalise::kTopkSoftmax));
+  EXPECT_FALSE(sum_to_one(0.1, 0.0, Normalise::kTopkSoftmax));
+  EXPECT_FALSE(sum_to_one(0.0, 0.1, Normalise::kTopkSoftmax));
+  EXPECT_FALSE(sum_to_one(0.0, 0.0, Normalise::kNone));
+}
+
 TEST(ImportanceScore, DropsTheFloorOfTheShareInEachGroup) {
   ImportanceScoreRouter router = identity_router(0.29, 0.0, 2);
   // Groups of 100 and 50 tokens: 29 exactly, and floor(14.5) = 14. Importance falls with the token.

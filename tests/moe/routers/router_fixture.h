@@ -7,28 +7,19 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "moe/router.h"
-#include "runtime/config_reader.h"
 #include "tests/moe/make_routing.h"
 #include "tests/support/gradient_check.h"
 
 // T tokens  D width  U units
 namespace shoal::testing {
 
-/// A router as a recipe names it: `{name: sigmoid, k: 2}`. Its weights are some numbers.
+/// A router as a recipe names it. Its weights are some numbers.
 inline std::shared_ptr<Router> router_of(const std::string& recipe,
                                          const Router::Context& context) {
-  struct Section {
-    Choice<Router> router;
-    static constexpr auto fields() {
-      return std::tuple{field("router", &Section::router, "a router")};
-    }
-  };
-  const auto section = config::load_options_text<Section>("router: " + recipe, "recipe").options;
-  std::shared_ptr<Router> router = Registry<Router>::create(section.router, context);
+  std::shared_ptr<Router> router = Registry<Router>::create(router_choice(recipe), context);
   const torch::NoGradGuard no_grad;
   int64_t seed = 21;
   for (torch::Tensor& weight : router->parameters()) {

@@ -110,7 +110,15 @@ TEST(ScoreRouter, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-// R6: the choices of a group limit by plain loops.
+torch::Tensor bias_of(Router& router) { return router.buffers()[0]; }
+
+torch::Tensor scores_of(const std::string& router, const torch::Tensor& logits_TU) {
+  if (router == "sigmoid") return logits_TU.sigmoid();
+  if (router == "sqrt_softplus") return torch::log1p(logits_TU.exp()).sqrt();
+  return logits_TU.softmax(1);
+}
+
+// R6: the choices of a group limit by plain loops, of scores that may hold a bias.
 Ids limited_choice(const std::vector<double>& score, int64_t groups, int64_t keep, int64_t k,
                    const std::string& rule) {
   const auto size = static_cast<int64_t>(score.size()) / groups;
@@ -118,7 +126,7 @@ Ids limited_choice(const std::vector<double>& score, int64_t groups, int64_t kee
   for (int64_t g = 0; g < groups; ++g) {
     std::vector<double> own(score.begin() + g * size, score.begin() + (g + 1) * size);
     std::sort(own.rbegin(), own.rend());
-    const int64_t best = rule == "max" ? 1 : rule == "top2_sum" ? 2 : (k + keep - 1) / keep;
+    const int64_t best = rule == "max" ? 1 : rule == "top2_sum" ? 2 : k < keep ? 1 : k / keep;
     worth.emplace_back(-std::accumulate(own.begin(), own.begin() + best, 0.0), g);
   }
   std::sort(worth.begin(), worth.end());
@@ -138,29 +146,66 @@ TEST(ScoreRouter, GroupLimitsChooseAsPlainLoopsDo) {
   struct Case {
     int64_t units, groups, keep, k;
   };
-  for (const Case& test : {Case{16, 8, 3, 5}, Case{16, 8, 3, 2}, Case{12, 4, 2, 4}}) {
+  // topk_sum adds 1, 1, 2, 2 (5 / 2 rounded down) and 3 scores of a group.
+  for (const Case& test : {Case{16, 8, 3, 5}, Case{16, 8, 3, 2}, Case{12, 4, 2, 4},
+                           Case{12, 4, 2, 5}, Case{12, 2, 1, 3}}) {
     for (const char* rule : {"top2_sum", "max", "topk_sum"}) {
-      if (std::string(rule) == "topk_sum" && test.k > test.keep * 2) continue;
       for (const char* name : {"top_k", "sigmoid", "sqrt_softplus"}) {
-        SCOPED_TRACE(fmt::format("{} {} {} of {}", name, rule, test.keep, test.groups));
-        auto router = identity_router(
-            fmt::format("{{name: {}, k: {}, noise: none, groups: {{count: {}, keep: {}, score: "
-                        "{}}}}}",
-                        name, test.k, test.groups, test.keep, rule),
-            test.units);
-        const torch::Tensor x = some_numbers({40, test.units}, 9) * 3;
-        const Routing routing = route_all(*router, x);
-        for (int64_t t = 0; t < 40; ++t) {
-          const torch::Tensor score_U = std::string(name) == "top_k" ? x[t].softmax(0)
-                                        : std::string(name) == "sigmoid"
-                                            ? x[t].sigmoid()
-                                            : (torch::log1p(x[t].exp())).sqrt();
-          const std::vector<double> score(score_U.data_ptr<double>(),
-                                          score_U.data_ptr<double>() + test.units);
-          ASSERT_EQ(values(routing.choice_TK[t]),
-                    limited_choice(score, test.groups, test.keep, test.k, rule));
+        for (const double bias : {0.0, 0.3}) {
+          SCOPED_TRACE(
+              fmt::format("{} {} {} of {}, bias {}", name, rule, test.keep, test.groups, bias));
+          auto router = identity_router(
+              fmt::format("{{name: {}, k: {}, noise: none, groups: {{count: {}, keep: {}, score: "
+                          "{}}}, bias: {{rate: {}}}}}",
+                          name, test.k, test.groups, test.keep, rule, bias),
+              test.units);
+          const torch::Tensor bias_U = some_numbers({test.units}, 6) * bias;
+          if (bias > 0) bias_of(*router).copy_(bias_U);
+          const torch::Tensor x = some_numbers({40, test.units}, 9) * 3;
+          const Routing routing = route_all(*router, x);
+          const torch::Tensor selection = scores_of(name, x) + bias_U;
+          for (int64_t t = 0; t < 40; ++t) {
+            const double* own = selection[t].const_data_ptr<double>();
+            ASSERT_EQ(
+                values(routing.choice_TK[t]),
+                limited_choice({own, own + test.units}, test.groups, test.keep, test.k, rule));
+          }
         }
       }
+    }
+  }
+}
+
+// R6: choices that were made elsewhere give the weights of the router that would have made them.
+TEST(ScoreRouter, ChoicesMadeElsewhereGetItsWeights) {
+  struct Rule {
+    int64_t k;
+    const char* name;
+    Normalise normalise;
+  };
+  const Rule rules[] = {{1, "none", Normalise::kNone},
+                        {2, "none", Normalise::kNone},
+                        {2, "sum", Normalise::kSum},
+                        {2, "topk_softmax", Normalise::kTopkSoftmax}};
+  const torch::Tensor x = some_numbers({20, 6}, 12) * 2;
+  for (const char* name : {"top_k", "sigmoid", "sqrt_softplus"}) {
+    for (const Rule& rule : rules) {
+      SCOPED_TRACE(fmt::format("{} {} {}", name, rule.k, rule.name));
+      auto router = identity_router(
+          fmt::format("{{name: {}, k: {}, noise: none, weights: {{normalise: {}}}}}", name, rule.k,
+                      rule.name),
+          6);
+      const Routing routing = route_all(*router, x);
+      const torch::Tensor choice_TK =
+          std::get<1>(x.sort(1, /*descending=*/true)).slice(1, 0, rule.k);
+      EXPECT_TRUE(torch::equal(routing.choice_TK, choice_TK));
+      const torch::Tensor given = combine_weights(scores_of(name, x), x, choice_TK, rule.normalise);
+      EXPECT_TRUE(torch::allclose(routing.weight_TK, given, 0, 1e-14));
+      const torch::Tensor part =
+          rule.normalise == Normalise::kTopkSoftmax ? x.exp() : scores_of(name, x);
+      torch::Tensor expected = part.gather(1, choice_TK);
+      if (rule.normalise != Normalise::kNone) expected = expected / expected.sum(1, true);
+      EXPECT_TRUE(torch::allclose(routing.weight_TK, expected, 0, 1e-14));
     }
   }
 }
@@ -193,8 +238,6 @@ TEST(ScoreRouter, ImpossibleGroupLimitsAreRefused) {
   EXPECT_THAT(problems_of("{name: top_k, k: 9, groups: {count: 4, keep: 1}}", 8),
               ElementsAre("router.k: 9 units a token, but there are only 8"));
 }
-
-torch::Tensor bias_of(Router& router) { return router.buffers()[0]; }
 
 /// x such that unit u is the first choice of count_U[u] tokens.
 torch::Tensor tokens_for(const Ids& count_U) {

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+// U units
+namespace shoal {
+
+/// A line of a run's experts.jsonl: how often each unit of a layer was chosen at a step.
+struct LoadRecord {
+  int64_t step = 0;
+  std::string layer;
+  std::vector<double> load_U;  ///< finite, not negative
+  std::string text;            ///< the whole line, a JSON object
+  int64_t line = 0;            ///< its number, from 1
+};
+
+/// Calls `use` with each record of the file, in order. A last line without its end is being
+/// written, or was cut off by a crash, and is left out. Throws DataError, with `hint`, if the file
+/// cannot be read, and for a line that is no record; names FILE:LINE.
+void for_each_load_record(const std::string& file, const std::string& hint,
+                          const std::function<void(const LoadRecord&)>& use);
+
+}  // namespace shoal
