@@ -11,8 +11,8 @@ namespace {
 /// best, summed over tokens: p = 1 - Phi((threshold - logit) / sigma), where the threshold is the
 /// k-th highest noisy logit of the token, also where groups or a bias choose others. Unlike in
 /// Shazeer et al. 2017 the unit's own logit is not excluded from the threshold. Gradients flow
-/// through both. Source: Lou et al. 2021 (Sparse-MLP), equations 12 to 14; Riquelme et al. 2021,
-/// `routing.py`.
+/// through both.
+/// Source: Lou et al. 2021 (Sparse-MLP), equations 12 to 14; Riquelme et al. 2021, `routing.py`.
 class LoadLoss : public BalanceLoss {
  public:
   using Options = BalanceLossOptions;

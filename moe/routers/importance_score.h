@@ -11,8 +11,9 @@ namespace shoal {
 /// of M tokens the floor(drop * M) least important ones are masked before capacity: they get zero
 /// from the layer and survive by the residual around it. Ties keep the lower token. Losses still
 /// see all tokens. Evaluation drops `eval_drop`, 0 by default, since a drop makes a prediction
-/// depend on the samples beside it. Source: Lou et al. 2021 (Sparse-MLP), section 2.2 and equation
-/// 3, whose "to all channels" must mean "to all experts".
+/// depend on the samples beside it.
+/// Source: Lou et al. 2021 (Sparse-MLP), section 2.2 and equation 3, whose "to all channels" must
+/// mean "to all experts".
 class ImportanceScoreRouter : public TopKRouter {
  public:
   struct Options {

@@ -3,10 +3,10 @@
 namespace shoal {
 namespace {
 
-/// Noisy top-k gating: the k highest of W_g x + noise, normal with standard deviation softplus(
-/// W_noise x) + 0.01, while training, weighted by a softmax over these k. The same as `top_k` with
-/// noise: learned and normalise: topk_softmax, under the name it is known by. Source: Shazeer et
-/// al. 2017, equations 3 to 5.
+/// Noisy top-k gating: the k highest of W_g x and, while training, normal noise with the standard
+/// deviation softplus(W_noise x) + 0.01, weighted by a softmax over these k. The same as `top_k`
+/// with noise: learned and normalise: topk_softmax, under the name it is known by.
+/// Source: Shazeer et al. 2017, equations 3 to 5.
 class NoisyTopKRouter : public ScoreRouter {
  public:
   struct Options {
