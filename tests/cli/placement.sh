@@ -22,3 +22,7 @@ load() { grep '"step":6,' "$1/experts.jsonl" | grep -o '"load":[^]]*'; }
 final_loss() { grep '"event":"eval"' "$1/metrics.jsonl" | tail -n 1 | grep -o '"loss":[0-9.]*'; }
 [ "$(final_loss runs_of_units | cut -c 1-13)" = "$(final_loss by_load | cut -c 1-13)" ] ||
   fail "placement changed the result: $(final_loss runs_of_units), $(final_loss by_load)"
+# Units did move: at the same step, other ranks are the busy ones.
+overload() { tail -n 1 "$1/experts.jsonl" | grep -o '"rank_overload":[^]]*'; }
+[ "$(overload runs_of_units)" != "$(overload by_load)" ] ||
+  fail "no unit moved: $(overload by_load)"

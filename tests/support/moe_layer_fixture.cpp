@@ -61,7 +61,11 @@ LayerCase make_case(std::string name, const Choice<Router>& router, const Capaci
 }  // namespace
 
 LayerResult run_layer(const LayerCase& test, int64_t first, int64_t count, RankGrid& grid) {
-  MoeLayer layer(test.options, test.width, kPath, {&grid, torch::kFloat64});
+  MoeLayer layer(test.options, test.width, kPath,
+                 {.grid = &grid,
+                  .tensor_options = torch::kFloat64,
+                  .placement = test.placement,
+                  .unit_load = test.unit_load});
   const std::vector<Parameter> parameters = parameters_of(layer, kPath);
   initialise(parameters, 9);
   const std::vector<int64_t> all_sizes{test.num_samples, test.rows_per_sample, test.width};
@@ -76,6 +80,7 @@ LayerResult run_layer(const LayerCase& test, int64_t first, int64_t count, RankG
   LayerResult result;
   result.loss = loss.item<double>();
   result.stats = output.stats.sums;
+  result.placement = output.stats.placement;
   result.tensors["y"] = in_place_of_all(output.y_BRD.detach(), first, test.num_samples);
   result.tensors["x.grad"] = in_place_of_all(x.grad(), first, test.num_samples);
   for (const Parameter& parameter : parameters) {

@@ -22,12 +22,15 @@ struct LayerCase {
   int64_t num_samples = 12, rows_per_sample = 5, width = 6;
   int64_t samples_per_group = 2;
   bool training = true;
+  PlacementRule placement = PlacementRule::kContiguous;
+  UnitLoads unit_load = {};
 };
 
 /// Everything that must not depend on the layout: keyed by name, unit parameters one by one.
 struct LayerResult {
   std::map<std::string, torch::Tensor> tensors;  ///< outputs and gradients
   torch::Tensor stats;
+  UnitPlacement placement = UnitPlacement::contiguous(0, 1);
   double loss = 0.0;
 };
 
