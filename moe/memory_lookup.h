@@ -22,10 +22,10 @@ struct MemoryTables {
 /// The scores of all keys never stand in memory together. Gradients of queries and keys run through
 /// the chosen keys; those of the tables are dense, each written once, with sums in the order of the
 /// rows whatever the number of threads, and exactly zero for keys that no row chose. One node of
-/// the autograd graph. float32 or float64. A row with a NaN becomes NaN.
-/// TORCH_CHECK on sizes that do not fit, unless 1 <= k <= K, and on tables that are not contiguous
-/// or of another dtype than the rows.
-/// Source: Nexus layer, algorithm A2; Lample et al. 2019.
+/// the autograd graph. float32 or float64. A score that is NaN is passed over; a row with fewer
+/// than k others becomes NaN, and so do the gradients that it has part in. TORCH_CHECK on sizes
+/// that do not fit, unless 1 <= k <= K, and on tables that are not contiguous or of another dtype
+/// than the rows. Source: Nexus layer, algorithm A2; Lample et al. 2019.
 torch::Tensor memory_lookup(const torch::Tensor& query_RD, const std::vector<int64_t>& rows_u,
                             const MemoryTables& tables, int64_t k);
 

@@ -12,7 +12,6 @@
 #include "runtime/gemm.h"
 
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
-#define SHOAL_INLINE inline __attribute__((always_inline))
 
 // R rows  D width  K keys of a unit  k keys chosen per row  u units  H = R k hits
 namespace shoal {
@@ -21,7 +20,8 @@ namespace {
 using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 
-// Queries, keys and scores of a tile fit the second cache together.
+// Queries, a block of keys and their scores: 0.9 MiB of float32 at width 512. Of wider ones the
+// product itself works block by block.
 constexpr int64_t kTileRows = 128;
 constexpr int64_t kTileKeys = 256;
 
@@ -157,9 +157,13 @@ SHOAL_LOOKUP_KERNELS(float)
 SHOAL_LOOKUP_KERNELS(double)
 #undef SHOAL_LOOKUP_KERNELS
 
-/// Softmax of scale * score. Of a row of NaN, whose best scores are still minus infinity: NaN.
+/// Softmax of scale * score; NaN where fewer than k keys were entered.
 template <class Real>
 void softmax(const Real* score, Real scale, int64_t k, Real* weight) {
+  if (score[k - 1] == -std::numeric_limits<Real>::infinity()) {
+    std::fill(weight, weight + k, std::numeric_limits<Real>::quiet_NaN());
+    return;
+  }
   Real sum = 0;
   for (int64_t j = 0; j < k; ++j) {
     weight[j] = std::exp(scale * (score[j] - score[0]));

@@ -16,7 +16,6 @@
 // builtins.
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
 #include "runtime/vector_math.h"
-#define SHOAL_INLINE inline __attribute__((always_inline))
 
 namespace shoal {
 namespace {

@@ -10,3 +10,6 @@
 #else
 #define SHOAL_CPU_CLONES
 #endif
+
+/// For what functions with SHOAL_CPU_CLONES call.
+#define SHOAL_INLINE inline __attribute__((always_inline))

@@ -9,7 +9,6 @@
 
 // The loops below are plain so that the compiler vectorises them, once for each instruction set.
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
-#define SHOAL_INLINE inline __attribute__((always_inline))
 
 namespace shoal {
 namespace {

@@ -13,8 +13,6 @@ namespace {
 
 constexpr int64_t kGroupElements = 1 << 19;  // four tensors of it are 8 MiB in float
 
-#define SHOAL_INLINE [[gnu::always_inline]] inline
-
 /// Factors of one step.
 template <class Real>
 struct Factors {

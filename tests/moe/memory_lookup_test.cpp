@@ -222,6 +222,35 @@ TEST(MemoryLookup, ARowThatIsNoNumberSpoilsNoOther) {
   for (const int64_t row : {0, 1, 3, 4, 8}) EXPECT_TRUE(torch::equal(y[row], clean[row])) << row;
 }
 
+TEST(MemoryLookup, AKeyThatIsNoNumberIsPassedOver) {
+  const Ids rows{6};
+  Problem spoilt(rows, 20, 5), without(rows, 20, 5);
+  const torch::Tensor others = torch::tensor({0, 1, 2, 3, 5, 6, 7, 8}, torch::kInt64);
+  {
+    const torch::NoGradGuard no_grad;
+    spoilt.tables.keys = spoilt.tables.keys.narrow(1, 0, 9).clone();
+    spoilt.tables.keys[0][4][2] = NAN;
+    spoilt.tables.values = spoilt.tables.values.narrow(1, 0, 9).clone();
+    without.tables.keys = without.tables.keys.index_select(1, others);
+    without.tables.values = without.tables.values.index_select(1, others);
+  }
+  for (Problem* problem : {&spoilt, &without}) {
+    problem->tables.keys.set_requires_grad(true);
+    problem->tables.values.set_requires_grad(true);
+  }
+  // All that are left, then one more than that.
+  const torch::Tensor y = spoilt.look_up(8);
+  const std::vector<torch::Tensor> grads = spoilt.gradients(y);
+  const std::vector<torch::Tensor> expected = without.gradients(without.look_up(8));
+  EXPECT_LT(relative_error(y, without.look_up(8)), 1e-14);
+  for (const size_t i : {0, 3}) EXPECT_LT(relative_error(grads[i], expected[i]), 1e-13) << i;
+  for (const size_t i : {1, 2}) {
+    EXPECT_LT(relative_error(grads[i].index_select(1, others), expected[i]), 1e-13) << i;
+    EXPECT_EQ(grads[i][0][4].abs().max().item<double>(), 0.0);
+  }
+  EXPECT_TRUE(spoilt.look_up(9).isnan().all().item<bool>());
+}
+
 TEST(MemoryLookup, TakesNoRowsAndNoUnits) {
   const Problem no_rows({0, 0}, 6, 3);
   const std::vector<torch::Tensor> grads = no_rows.gradients(no_rows.look_up(2));
