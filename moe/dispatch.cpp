@@ -22,10 +22,8 @@ torch::Tensor to_tensor(const std::vector<int64_t>& values, const torch::Device&
 std::vector<int64_t> counts_by_rank(const std::vector<int64_t>& rows_U,
                                     const UnitPlacement& placement) {
   std::vector<int64_t> counts;
-  for (int64_t rank = 0; rank < placement.num_ranks(); ++rank) {
-    for (const int64_t unit : placement.units_of_rank(rank)) {
-      counts.push_back(rows_U[static_cast<size_t>(unit)]);
-    }
+  for (const int64_t unit : placement.units_by_rank()) {
+    counts.push_back(rows_U[static_cast<size_t>(unit)]);
   }
   return counts;
 }
@@ -36,11 +34,9 @@ std::vector<int64_t> send_order(const std::vector<int64_t>& rows_U,
   std::vector<int64_t> first(rows_U.size() + 1, 0);
   std::partial_sum(rows_U.begin(), rows_U.end(), first.begin() + 1);
   std::vector<int64_t> order;
-  for (int64_t rank = 0; rank < placement.num_ranks(); ++rank) {
-    for (const int64_t unit : placement.units_of_rank(rank)) {
-      const auto u = static_cast<size_t>(unit);
-      for (int64_t row = first[u]; row < first[u + 1]; ++row) order.push_back(row);
-    }
+  for (const int64_t unit : placement.units_by_rank()) {
+    const auto u = static_cast<size_t>(unit);
+    for (int64_t row = first[u]; row < first[u + 1]; ++row) order.push_back(row);
   }
   return order;
 }
@@ -141,10 +137,7 @@ Dispatched dispatch(const torch::Tensor& x_TD, const Assignments& assignments,
     return sent;
   }
   const std::vector<int64_t> counts = counts_by_rank(rows_U, placement);
-  RowCounts units_per_rank;
-  for (int64_t rank = 0; rank < expert.size(); ++rank) {
-    units_per_rank.push_back(static_cast<int64_t>(placement.units_of_rank(rank).size()));
-  }
+  const RowCounts units_per_rank = placement.num_units_of_ranks();
   sent.send_rows = sum_runs(counts, units_per_rank);
   set_arrival(sent, exchange_counts(counts, units_per_rank, expert), expert.size(), x_TD.device());
   sent.rows_RD = all_to_all(sent_AD, sent.send_rows, sent.recv_rows, expert);

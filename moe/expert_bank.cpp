@@ -7,22 +7,26 @@ const Registration<UnitBank, ExpertBank> registered{"plain", "two-layer MLPs of 
 
 }  // namespace
 
-ExpertBank::ExpertBank(const Options& options, const Context& context, bool has_gate)
+ExpertBank::Inits ExpertBank::xavier(int64_t width, int64_t hidden) {
+  const Init weights = Init::xavier_uniform(width, hidden);
+  return {weights, weights, Init::normal(kExpertBiasStdDev)};
+}
+
+ExpertBank::ExpertBank(const Options& options, const Context& context, const Inits& inits,
+                       bool has_gate)
     : activation_(options.activation),
       placement_(context.place(std::vector<double>(static_cast<size_t>(options.count), 1.0))) {
   const int64_t width = context.width, hidden = options.hidden;
-  const Init weights = Init::xavier_uniform(width, hidden);
-  const Init biases = Init::normal(kExpertBiasStdDev);
   const auto add = [&](const char* name, at::IntArrayRef sizes, const Init& init) {
     return add_stacked_parameter(name, sizes, context.tensor_options, init,
                                  placement_.units_of_rank(context.rank));
   };
-  if (has_gate) weights_.gate_weight = add("gate.weight", {width, hidden}, weights);
-  if (has_gate && options.bias) weights_.gate_bias = add("gate.bias", {hidden}, biases);
-  weights_.fc1_weight = add("fc1.weight", {width, hidden}, weights);
-  if (options.bias) weights_.fc1_bias = add("fc1.bias", {hidden}, biases);
-  weights_.fc2_weight = add("fc2.weight", {hidden, width}, weights);
-  if (options.bias) weights_.fc2_bias = add("fc2.bias", {width}, biases);
+  if (has_gate) weights_.gate_weight = add("gate.weight", {width, hidden}, inits.fc1_weight);
+  if (has_gate && options.bias) weights_.gate_bias = add("gate.bias", {hidden}, inits.bias);
+  weights_.fc1_weight = add("fc1.weight", {width, hidden}, inits.fc1_weight);
+  if (options.bias) weights_.fc1_bias = add("fc1.bias", {hidden}, inits.bias);
+  weights_.fc2_weight = add("fc2.weight", {hidden, width}, inits.fc2_weight);
+  if (options.bias) weights_.fc2_bias = add("fc2.bias", {width}, inits.bias);
 }
 
 torch::Tensor ExpertBank::forward(const torch::Tensor& rows_RD,

@@ -16,8 +16,9 @@ inline constexpr double kExpertBiasStdDev = 1e-6;
 /// Experts that are two-layer MLPs: act(x W1 + b1) W2 + b2.
 ///
 /// Parameters, stacked by expert: `fc1.weight` [u, D, H], `fc1.bias` [u, H], `fc2.weight` [u, H,
-/// D], `fc2.bias` [u, D]. Weights are Xavier-uniform by the fans of one expert, biases normal with
-/// standard deviation 1e-6; each expert has draws of its own, keyed by its global id.
+/// D], `fc2.bias` [u, D], with a gate also `gate.weight` and `gate.bias` as fc1's. Unless told
+/// otherwise weights are Xavier-uniform by the fans of one expert, biases normal with standard
+/// deviation 1e-6; each expert has draws of its own, keyed by its global id.
 class ExpertBank : public UnitBank {
  public:
   struct Options {
@@ -34,14 +35,19 @@ class ExpertBank : public UnitBank {
           field("bias", &Options::bias, "whether both layers have biases")};
     }
   };
+  /// First values; the gate is drawn as fc1.
+  struct Inits {
+    Init fc1_weight, fc2_weight, bias;
+  };
   ExpertBank(const Options& options, const Context& context)
-      : ExpertBank(options, context, /*has_gate=*/false) {}
+      : ExpertBank(options, context, xavier(context.width, options.hidden), /*has_gate=*/false) {}
+  ExpertBank(const Options& options, const Context& context, const Inits& inits, bool has_gate);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u) override;
   const UnitPlacement& placement() const override { return placement_; }
 
  protected:
-  ExpertBank(const Options& options, const Context& context, bool has_gate);
+  static Inits xavier(int64_t width, int64_t hidden);
 
  private:
   Activation activation_;

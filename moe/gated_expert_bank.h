@@ -30,7 +30,7 @@ class GatedExpertBank : public ExpertBank {
   };
   GatedExpertBank(const Options& options, const Context& context)
       : ExpertBank({options.count, options.hidden, options.activation, options.bias}, context,
-                   /*has_gate=*/true) {}
+                   xavier(context.width, options.hidden), /*has_gate=*/true) {}
 };
 
 }  // namespace shoal

@@ -34,17 +34,19 @@ MemoryBank::MemoryBank(const Options& options, const Context& context)
     return add_stacked_parameter(name, sizes, context.tensor_options, init,
                                  placement_.units_of_rank(context.rank));
   };
-  keys_ = add("keys", {options.keys, context.width},
-              is_paper ? Init::normal(1) : Init::uniform(by_width));
-  values_ = add("values", {options.keys, context.width}, Init::normal(is_paper ? 1 : by_width));
-  if (!is_paper) log_scale_ = add("log_scale", {1}, Init::zeros());
+  keys_uKD_ = add("keys", {options.keys, context.width},
+                  is_paper ? Init::normal(1) : Init::uniform(by_width));
+  values_uKD_ = add("values", {options.keys, context.width}, Init::normal(is_paper ? 1 : by_width));
+  if (!is_paper) log_scale_u1_ = add("log_scale", {1}, Init::zeros());
 }
 
 torch::Tensor MemoryBank::forward(const torch::Tensor& rows_RD,
                                   const std::vector<int64_t>& rows_u) {
-  if (!log_scale_.defined()) return memory_lookup(rows_RD, rows_u, {keys_, values_, {}}, k_);
+  if (!log_scale_u1_.defined())
+    return memory_lookup(rows_RD, rows_u, {keys_uKD_, values_uKD_, {}}, k_);
   const torch::Tensor query_RD = at::layer_norm(rows_RD, {rows_RD.size(1)}, {}, {}, kNormEps);
-  return memory_lookup(query_RD, rows_u, {keys_, values_, log_scale_.flatten().exp()}, k_);
+  return memory_lookup(query_RD, rows_u, {keys_uKD_, values_uKD_, log_scale_u1_.flatten().exp()},
+                       k_);
 }
 
 }  // namespace shoal

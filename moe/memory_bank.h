@@ -1,28 +1,16 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <utility>
+#include <vector>
 
 #include "moe/memory_lookup.h"
+#include "moe/nexus_variant.h"
 #include "moe/unit_bank.h"
 #include "runtime/config.h"
 #include "runtime/size_limits.h"
 
 // R rows on this rank  D width  K keys of a unit  k keys chosen per row  u units on this rank
 namespace shoal {
-
-/// How close to the Nexus paper's pseudo-code parts of a Nexus layer stay.
-enum class NexusVariant {
-  kNormalised,  ///< logits and queries are normalised, first values have the scale of their use
-  kPaper,       ///< to the letter, with standard normal first values: does not train
-};
-
-template <>
-struct EnumNames<NexusVariant> {
-  static constexpr std::array names{std::pair{NexusVariant::kNormalised, "normalised"},
-                                    std::pair{NexusVariant::kPaper, "paper"}};
-};
 
 /// Units that are key-value tables: y = sum of the values of the k best keys, weighted by the
 /// softmax of their scores <query, key>.
@@ -60,7 +48,7 @@ class MemoryBank : public UnitBank {
  private:
   int64_t k_;
   UnitPlacement placement_;
-  torch::Tensor keys_, values_, log_scale_;
+  torch::Tensor keys_uKD_, values_uKD_, log_scale_u1_;
 };
 
 }  // namespace shoal

@@ -56,7 +56,9 @@ struct MoeReport {
   double dropped = 0;   ///< share of choices that were not sent, [0, 1]
   double unrouted = 0;  ///< share of tokens of which nothing was sent, [0, 1]
   int64_t tokens = 0;
-  std::vector<double> rank_overload_E;  ///< choices of a rank's units over the mean of the ranks
+  /// Choices of a rank's units over the mean of the ranks. Of a Nexus layer it is combine weights,
+  /// and says nothing of work: every slot costs its unit the same.
+  std::vector<double> rank_overload_E;
   std::vector<std::pair<std::string, double>> losses;  ///< undivided, mean over tokens
 };
 

@@ -4,47 +4,30 @@
 
 #include <cmath>
 
-#include "moe/expert_mlp.h"
+#include "moe/expert_bank.h"
+#include "moe/memory_bank.h"
 #include "moe/slot_exchange.h"
 #include "moe/top_k.h"
 #include "runtime/error.h"
 
-// B images  N tokens of an image  D width  U units  u units of this rank  s slots of a unit
-// P = U s slots
+// B images  N tokens of an image  T = B N tokens  D width  U units  u units of this rank
+// s slots of a unit  P = U s slots
 namespace shoal {
 namespace {
 
-/// Two-layer MLPs that start at the scale a slot needs.
-class SlotExperts : public UnitBank {
- public:
-  SlotExperts(const NexusOptions& options, const Context& context)
-      : activation_(options.experts.activation),
-        placement_(
-            context.place(std::vector<double>(static_cast<size_t>(options.experts.count), 0.0))) {
-    const int64_t width = context.width, hidden = options.experts.hidden.value_or(4 * width);
-    const bool is_paper = options.variant == NexusVariant::kPaper;
-    const auto deviation = [&](double gain, int64_t fan_in) {
-      return Init::normal(is_paper ? 1.0 : std::sqrt(gain / static_cast<double>(fan_in)));
-    };
-    const auto add = [&](const char* name, at::IntArrayRef sizes, const Init& init) {
-      return add_stacked_parameter(name, sizes, context.tensor_options, init,
-                                   placement_.units_of_rank(context.rank));
-    };
-    weights_.fc1_weight = add("fc1.weight", {width, hidden}, deviation(2, width));
-    if (options.experts.bias) weights_.fc1_bias = add("fc1.bias", {hidden}, Init::zeros());
-    weights_.fc2_weight = add("fc2.weight", {hidden, width}, deviation(1, hidden));
-    if (options.experts.bias) weights_.fc2_bias = add("fc2.bias", {width}, Init::zeros());
-  }
-  torch::Tensor forward(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u) override {
-    return expert_mlp(rows_RD, rows_u, weights_, activation_);
-  }
-  const UnitPlacement& placement() const override { return placement_; }
+ExpertBank::Options expert_options(const NexusOptions& options, int64_t width) {
+  const auto& [count, hidden, activation, bias] = options.experts;
+  return {count, hidden.value_or(4 * width), activation, bias};
+}
 
- private:
-  Activation activation_;
-  UnitPlacement placement_;
-  ExpertWeights weights_;
-};
+/// The scale that a slot needs.
+ExpertBank::Inits expert_inits(const NexusOptions& options, int64_t width) {
+  const auto deviation = [&](double gain, int64_t fan_in) {
+    const bool is_paper = options.variant == NexusVariant::kPaper;
+    return Init::normal(is_paper ? 1.0 : std::sqrt(gain / static_cast<double>(fan_in)));
+  };
+  return {deviation(2, width), deviation(1, expert_options(options, width).hidden), Init::zeros()};
+}
 
 MemoryBank::Options memory_options(const NexusOptions& options) {
   const auto& [count, keys, k] = options.memory;
@@ -53,7 +36,7 @@ MemoryBank::Options memory_options(const NexusOptions& options) {
 
 /// Multiply-adds of a slot in each unit.
 std::vector<double> costs(const NexusOptions& options, int64_t width) {
-  const int64_t hidden = options.experts.hidden.value_or(4 * width);
+  const int64_t hidden = expert_options(options, width).hidden;
   std::vector<double> cost_U(static_cast<size_t>(options.experts.count),
                              2.0 * static_cast<double>(width) * static_cast<double>(hidden));
   cost_U.insert(cost_U.end(), static_cast<size_t>(options.memory.count),
@@ -63,22 +46,15 @@ std::vector<double> costs(const NexusOptions& options, int64_t width) {
 
 /// Where the units [first, first + count) of a placement are, numbered from 0.
 UnitPlacement part_of(const UnitPlacement& whole, int64_t first, int64_t count) {
-  std::vector<int64_t> rank_of_unit(static_cast<size_t>(count));
-  for (int64_t rank = 0; rank < whole.num_ranks(); ++rank) {
-    for (const int64_t unit : whole.units_of_rank(rank)) {
-      if (unit >= first && unit < first + count) {
-        rank_of_unit[static_cast<size_t>(unit - first)] = rank;
-      }
-    }
-  }
-  return UnitPlacement(rank_of_unit, whole.num_ranks());
+  const auto begin = whole.rank_of_unit().begin() + first;
+  return UnitPlacement({begin, begin + count}, whole.num_ranks());
 }
 
-/// What a unit works on does not depend on the weight that tokens give it: by load is by cost.
-BuildContext by_cost_for_load(const BuildContext& context) {
-  BuildContext result = context;
-  if (result.placement == PlacementRule::kByLoad) result.placement = PlacementRule::kByCost;
-  return result;
+/// The same, but by load is by cost: what a unit works on does not depend on the weight that tokens
+/// give it.
+BuildContext without_loads(BuildContext context) {
+  if (context.placement == PlacementRule::kByLoad) context.placement = PlacementRule::kByCost;
+  return context;
 }
 
 int64_t units_on(const UnitBank& bank, int64_t rank) {
@@ -90,6 +66,11 @@ int64_t units_on(const UnitBank& bank, int64_t rank) {
 void NexusOptions::validate(Problems& problems) const {
   if (experts.count + memory.count == 0) {
     problems.add("experts.count", "a Nexus layer needs an expert or a memory unit");
+  }
+  if (experts.count + memory.count > static_cast<int64_t>(kMostUnits)) {
+    problems.add("memory.count",
+                 fmt::format("with {} experts these are {} units, a layer has at most {}",
+                             experts.count, experts.count + memory.count, kMostUnits));
   }
   if (memory.k > memory.keys) {
     problems.add("memory.k",
@@ -105,8 +86,8 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
     : MoeStage(path),
       grid_(context.grid),
       num_experts_(options.experts.count),
-      slots_(options.slots),
-      placement_(make_placer(by_cost_for_load(context), path)(costs(options, width))) {
+      num_slots_(options.slots),
+      placement_(make_placer(without_loads(context), path)(costs(options, width))) {
   if (context.is_causal) {
     throw ConfigError(path +
                       ": a slot sees all tokens of its sample, so a Nexus layer cannot be "
@@ -118,7 +99,7 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
   router_ = register_module(
       "router", std::make_shared<SlotRouter>(
                     options.variant, options.router_scale,
-                    SlotRouter::Context{width, placement_.num_units(), slots_,
+                    SlotRouter::Context{width, placement_.num_units(), num_slots_,
                                         context.tensor_options.dtype(
                                             is_double ? torch::kFloat64 : torch::kFloat32)}));
   const auto bank_context = [&](int64_t first, int64_t count) {
@@ -133,7 +114,9 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
   };
   if (num_experts_ > 0) {
     experts_ = register_module(
-        "experts", std::make_shared<SlotExperts>(options, bank_context(0, num_experts_)));
+        "experts",
+        std::make_shared<ExpertBank>(expert_options(options, width), bank_context(0, num_experts_),
+                                     expert_inits(options, width), /*has_gate=*/false));
   }
   if (options.memory.count > 0) {
     memory_ = register_module(
@@ -146,28 +129,29 @@ MoeOutput NexusLayer::forward(const torch::Tensor& x_BND, const StepContext& ste
   TORCH_CHECK(grid_ != nullptr, path(), ": built without ranks, cannot run");
   TORCH_CHECK(x_BND.dim() == 3 && x_BND.size(0) == step.sample_b.size(0), path(), ": x is ",
               x_BND.sizes(), ", the step has ", step.sample_b.size(0), " samples");
-  const int64_t B = x_BND.size(0), U = placement_.num_units(), D = x_BND.size(2);
+  const int64_t num_images = x_BND.size(0), width = x_BND.size(2);
   const auto [dispatch_BNP, combine_BNP] = router_->route(x_BND);
   if (observer_) {
     observer_(dispatch_BNP.detach().view({B, dispatch_BNP.size(1), U, slots_}));
   }
   const std::vector<int64_t> images =
-      grid_->expert->size() == 1 ? std::vector<int64_t>{B} : images_of_ranks(step, *grid_);
+      grid_->expert->size() == 1 ? std::vector<int64_t>{num_images} : images_of_ranks(step, *grid_);
   const SlotExchange exchange(placement_, images, *grid_->expert);
 
   const torch::Tensor slots_BPD = dispatch_BNP.transpose(1, 2).to(x_BND.scalar_type()).bmm(x_BND);
-  const torch::Tensor at_units = exchange.to_units(slots_BPD.view({B, U, slots_, D}));
-  const torch::Tensor done_BUsD = exchange.to_images(run_units(at_units));
+  const torch::Tensor slots_uBsD =
+      exchange.to_units(slots_BPD.view({num_images, placement_.num_units(), num_slots_, width}));
+  const torch::Tensor done_BUsD = exchange.to_images(run_units(slots_uBsD));
 
   MoeOutput output;
-  output.y_BRD = combine_BNP.to(x_BND.scalar_type()).bmm(done_BUsD.view({B, U * slots_, D}));
+  output.y_BRD = combine_BNP.to(x_BND.scalar_type()).bmm(done_BUsD.flatten(1, 2));
   output.stats = stats(combine_BNP.detach(), step.training);
   return output;
 }
 
 torch::Tensor NexusLayer::run_units(const torch::Tensor& slots_uBsD) const {
   const int64_t rank = grid_->expert->rank();
-  const int64_t rows_per_unit = slots_uBsD.size(1) * slots_;
+  const int64_t rows_per_unit = slots_uBsD.size(1) * num_slots_;
   const torch::Tensor rows_RD =
       slots_uBsD.view({slots_uBsD.size(0) * rows_per_unit, slots_uBsD.size(3)});
   std::vector<UnitBank*> banks;
@@ -188,11 +172,12 @@ torch::Tensor NexusLayer::run_units(const torch::Tensor& slots_uBsD) const {
 
 MoeStats NexusLayer::stats(const torch::Tensor& combine_BNP, bool training) const {
   const torch::NoGradGuard no_grad;
-  const int64_t T = combine_BNP.size(0) * combine_BNP.size(1), U = placement_.num_units();
-  const torch::Tensor weight_TU = combine_BNP.reshape({T, U, slots_}).sum(2);
+  const int64_t num_tokens = combine_BNP.size(0) * combine_BNP.size(1);
+  const torch::Tensor weight_TU =
+      combine_BNP.reshape({num_tokens, placement_.num_units(), num_slots_}).sum(2);
   StatSums sums;
   sums.load_U = weight_TU.sum(0, false, torch::kFloat64);
-  sums.tokens = sums.choices = sums.kept = T;
+  sums.tokens = sums.choices = sums.kept = num_tokens;
   constexpr double kTiny = 1e-38;  // 0 log 0 is 0
   sums.entropy = -weight_TU.clamp_min(kTiny).log_().mul_(weight_TU).sum(torch::kFloat64);
   MoeStats result = make_stats(path(), placement_, sums);
@@ -207,7 +192,7 @@ MoeStageInfo NexusLayer::info() const {
 torch::Tensor NexusLayer::dispatch_weights(const torch::Tensor& x_BND) const {
   const torch::NoGradGuard no_grad;
   const torch::Tensor dispatch_BNP = router_->route(x_BND).dispatch_BNP;
-  return dispatch_BNP.view({x_BND.size(0), x_BND.size(1), placement_.num_units(), slots_});
+  return dispatch_BNP.view({x_BND.size(0), x_BND.size(1), placement_.num_units(), num_slots_});
 }
 
 }  // namespace shoal

@@ -10,10 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "moe/memory_bank.h"
 #include "moe/moe_layer.h"
 #include "moe/moe_stage.h"
+#include "moe/nexus_variant.h"
 #include "moe/slot_router.h"
+#include "moe/unit_bank.h"
 #include "parallel/build_context.h"
 #include "runtime/bias_activation.h"
 #include "runtime/config.h"
@@ -111,7 +112,7 @@ class NexusLayer : public MoeStage {
   MoeStats stats(const torch::Tensor& combine_BNP, bool training) const;
 
   RankGrid* grid_;
-  int64_t num_experts_, slots_;
+  int64_t num_experts_, num_slots_;
   UnitPlacement placement_;
   std::shared_ptr<SlotRouter> router_;
   Observer observer_;

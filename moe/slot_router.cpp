@@ -19,8 +19,8 @@ SlotRouter::SlotRouter(NexusVariant variant, std::optional<double> scale, const 
   const bool is_paper = variant == NexusVariant::kPaper;
   const double width = static_cast<double>(context.width);
   const torch::TensorOptions& options = context.tensor_options;
-  queries_ = add_parameter("queries", {context.num_units, context.slots, context.width}, options,
-                           Init::normal(is_paper ? 1 : 1 / std::sqrt(width)));
+  queries_UsD_ = add_parameter("queries", {context.num_units, context.num_slots, context.width},
+                               options, Init::normal(is_paper ? 1 : 1 / std::sqrt(width)));
   if (is_paper) {
     temperature_ = add_parameter("temperature", {2}, options, Init::ones());
   } else {
@@ -30,8 +30,8 @@ SlotRouter::SlotRouter(NexusVariant variant, std::optional<double> scale, const 
 }
 
 SlotRouter::Weights SlotRouter::route(const torch::Tensor& x_BND) const {
-  const torch::Tensor x = x_BND.to(queries_.scalar_type());
-  const torch::Tensor query_PD = queries_.flatten(0, 1);
+  const torch::Tensor x = x_BND.to(queries_UsD_.scalar_type());
+  const torch::Tensor query_PD = queries_UsD_.flatten(0, 1);
   if (temperature_.defined()) {
     const torch::Tensor logits_BNP = x.matmul(query_PD.t());
     return {(logits_BNP / temperature_[0]).softmax(1), (logits_BNP / temperature_[1]).softmax(2)};

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "moe/memory_bank.h"
+#include "moe/nexus_variant.h"
 #include "runtime/module.h"
 
 // B images  N tokens of an image  D width  U units  s slots of a unit  P = U s slots
@@ -23,7 +23,7 @@ class SlotRouter : public ModuleBase {
   struct Context {
     int64_t width = 0;
     int64_t num_units = 0;
-    int64_t slots = 0;  ///< s
+    int64_t num_slots = 0;  ///< s
     torch::TensorOptions tensor_options;
   };
   /// `scale`: first value; nothing is √D. Not of the paper's variant.
@@ -33,10 +33,12 @@ class SlotRouter : public ModuleBase {
     torch::Tensor dispatch_BNP;  ///< softmax over the tokens of an image
     torch::Tensor combine_BNP;   ///< softmax over slots
   };
+  /// [B, N, D] -> two of [B, N, P], the slots of a unit side by side; differentiable, in the dtype
+  /// of the parameters.
   Weights route(const torch::Tensor& x_BND) const;
 
  private:
-  torch::Tensor queries_, log_scale_, temperature_;
+  torch::Tensor queries_UsD_, log_scale_, temperature_;
 };
 
 }  // namespace shoal

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "runtime/size_limits.h"
 
@@ -38,16 +39,28 @@ UnitPlacement UnitPlacement::by_cost(const std::vector<double>& cost_U, int64_t 
   return UnitPlacement(rank_of_unit, num_ranks);
 }
 
-UnitPlacement::UnitPlacement(const std::vector<int64_t>& rank_of_unit, int64_t num_ranks)
-    : num_units_(static_cast<int64_t>(rank_of_unit.size())),
-      is_contiguous_(std::is_sorted(rank_of_unit.begin(), rank_of_unit.end())),
+UnitPlacement::UnitPlacement(std::vector<int64_t> rank_of_unit, int64_t num_ranks)
+    : rank_of_unit_(std::move(rank_of_unit)),
+      is_contiguous_(std::is_sorted(rank_of_unit_.begin(), rank_of_unit_.end())),
       units_of_rank_(static_cast<size_t>(num_ranks)) {
-  for (int64_t unit = 0; unit < num_units_; ++unit) {
-    const int64_t rank = rank_of_unit[static_cast<size_t>(unit)];
+  for (int64_t unit = 0; unit < num_units(); ++unit) {
+    const int64_t rank = rank_of_unit_[static_cast<size_t>(unit)];
     TORCH_CHECK(rank >= 0 && rank < num_ranks, "unit ", unit, " is placed on rank ", rank, " of ",
                 num_ranks);
     units_of_rank_[static_cast<size_t>(rank)].push_back(unit);
   }
+}
+
+std::vector<int64_t> UnitPlacement::units_by_rank() const {
+  std::vector<int64_t> all;
+  for (const auto& units : units_of_rank_) all.insert(all.end(), units.begin(), units.end());
+  return all;
+}
+
+std::vector<int64_t> UnitPlacement::num_units_of_ranks() const {
+  std::vector<int64_t> counts;
+  for (const auto& units : units_of_rank_) counts.push_back(static_cast<int64_t>(units.size()));
+  return counts;
 }
 
 Placer make_placer(const BuildContext& context, const std::string& path) {

@@ -20,19 +20,24 @@ class UnitPlacement {
   /// negative. Source: Graham 1969.
   static UnitPlacement by_cost(const std::vector<double>& cost_U, int64_t num_ranks);
   /// Any assignment. TORCH_CHECK unless each rank_of_unit[u] is in [0, num_ranks).
-  UnitPlacement(const std::vector<int64_t>& rank_of_unit, int64_t num_ranks);
+  UnitPlacement(std::vector<int64_t> rank_of_unit, int64_t num_ranks);
 
-  int64_t num_units() const { return num_units_; }
+  int64_t num_units() const { return static_cast<int64_t>(rank_of_unit_.size()); }
   int64_t num_ranks() const { return static_cast<int64_t>(units_of_rank_.size()); }
   /// Global ids, ascending.
   const std::vector<int64_t>& units_of_rank(int64_t rank) const {
     return units_of_rank_[static_cast<size_t>(rank)];
   }
+  const std::vector<int64_t>& rank_of_unit() const { return rank_of_unit_; }
+  /// All units, rank by rank.
+  std::vector<int64_t> units_by_rank() const;
+  /// How many units each rank has.
+  std::vector<int64_t> num_units_of_ranks() const;
   /// Whether units sorted by id are also sorted by rank.
   bool is_contiguous() const { return is_contiguous_; }
 
  private:
-  int64_t num_units_;
+  std::vector<int64_t> rank_of_unit_;
   bool is_contiguous_;
   std::vector<std::vector<int64_t>> units_of_rank_;
 };

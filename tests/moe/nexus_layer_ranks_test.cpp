@@ -129,18 +129,30 @@ TEST(NexusLayerRanks, SendsTheSlotsAndNothingElse) {
   });
 }
 
-TEST(NexusLayerRanks, ByCostEvensOutExpertsAndMemoryUnits) {
-  // An expert costs 2 * 6 * 30 = 360 a slot, a memory unit (9 + 3) * 6 = 72: five for one.
+/// The placement of two experts and five memory units on three ranks, an expert as dear as all
+/// memory units: 2 * 6 * 30 = 360 a slot, against (9 + 3) * 6 = 72.
+void expect_by_cost(PlacementRule rule, const UnitLoads& unit_load) {
   NexusOptions options = nexus_options(2, 5);
   options.experts.hidden = 30;
   run_grid(3, 1, [&](RankGrid& grid) {
-    const NexusLayer layer(
-        options, 6, kNexusPath,
-        {.grid = &grid, .tensor_options = torch::kFloat64, .placement = PlacementRule::kByCost});
+    const NexusLayer layer(options, 6, kNexusPath,
+                           {.grid = &grid,
+                            .tensor_options = torch::kFloat64,
+                            .placement = rule,
+                            .unit_load = unit_load});
     EXPECT_THAT(layer.placement().units_of_rank(0), ElementsAre(0));
     EXPECT_THAT(layer.placement().units_of_rank(1), ElementsAre(1));
     EXPECT_THAT(layer.placement().units_of_rank(2), ElementsAre(2, 3, 4, 5, 6));
   });
+}
+
+TEST(NexusLayerRanks, ByCostEvensOutExpertsAndMemoryUnits) {
+  expect_by_cost(PlacementRule::kByCost, {});
+}
+
+TEST(NexusLayerRanks, ByLoadIsByCostWhateverWasLogged) {
+  expect_by_cost(PlacementRule::kByLoad, {});
+  expect_by_cost(PlacementRule::kByLoad, {{kNexusPath, {1, 1, 1, 1, 1, 1, 50}}});
 }
 
 }  // namespace

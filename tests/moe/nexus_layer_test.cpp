@@ -296,6 +296,24 @@ TEST(NexusLayer, CountsWhatItDid) {
   EXPECT_LT(evaluated.stats.first_unit_T.max().item<int64_t>(), 5);
 }
 
+TEST(NexusLayer, CountsAHandWorkedCase) {
+  // The combine weights of token 0 are 1, 4, 2, 1 eighths over the slots of units 0, 0, 1, 1, those
+  // of token 1 are 1, 1, 2, 12 sixteenths: units get 5/8 and 3/8, and 1/8 and 7/8.
+  NexusOptions options = nexus_options(1, 1, NexusVariant::kPaper);
+  Alone alone(options, 2);
+  const auto log = [](double value) { return std::log(value); };
+  set(alone, "router.queries", {log(1), log(1), log(4), log(1), log(2), log(2), log(1), log(12)});
+  StepContext step = nexus_step(0, 1, 1);
+  step.training = false;
+  const MoeStats stats =
+      alone.layer.forward(torch::eye(2, torch::kFloat64).view({1, 2, 2}), step).stats;
+  EXPECT_NEAR(stats.sums[0].item<double>(), 0.75, 1e-15);
+  EXPECT_NEAR(stats.sums[1].item<double>(), 1.25, 1e-15);
+  const auto entropy = [](double p) { return -p * std::log2(p) - (1 - p) * std::log2(1 - p); };
+  EXPECT_NEAR(report(stats).router_entropy, (entropy(5.0 / 8) + entropy(1.0 / 8)) / 2, 1e-15);
+  EXPECT_TRUE(torch::equal(stats.first_unit_T, torch::tensor({0, 1}, torch::kInt64)));
+}
+
 TEST(NexusLayer, IsBuiltOnTheMetaDeviceAndHasTheParametersOfThePaper) {
   NexusOptions options;  // 12 experts, 4 memory units of 1,024 keys
   options.slots = 12;
@@ -333,6 +351,10 @@ TEST(NexusLayer, ImpossibleOptionsAreConfigErrors) {
   EXPECT_THAT(mistakes("experts: {count: 4}\nmemory: {count: 0}\nrouter_scale: 2"), ElementsAre());
   EXPECT_THAT(mistakes("experts: {count: 0}\nmemory: {count: 0}"),
               ElementsAre(HasSubstr("needs an expert or a memory unit")));
+  EXPECT_THAT(mistakes("experts: {count: 65532}"), ElementsAre());
+  EXPECT_THAT(mistakes("experts: {count: 65533}"),
+              ElementsAre(HasSubstr("memory.count: with 65533 experts these are 65537 units, a "
+                                    "layer has at most 65536")));
   EXPECT_THAT(mistakes("memory: {k: 1}"), ElementsAre(HasSubstr("memory.k")));
   EXPECT_THAT(mistakes("memory: {keys: 3, k: 4}"),
               ElementsAre(HasSubstr("4 keys a slot, but a unit has only 3")));

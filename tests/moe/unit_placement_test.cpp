@@ -40,6 +40,9 @@ TEST(UnitPlacement, TakesAnyAssignmentOfUnitsToRanks) {
   EXPECT_EQ(placement.units_of_rank(0), (Ids{1, 3, 4}));
   EXPECT_EQ(placement.units_of_rank(1), (Ids{0, 2}));
   EXPECT_FALSE(placement.is_contiguous());
+  EXPECT_EQ(placement.rank_of_unit(), (Ids{1, 0, 1, 0, 0}));
+  EXPECT_EQ(placement.units_by_rank(), (Ids{1, 3, 4, 0, 2}));
+  EXPECT_EQ(placement.num_units_of_ranks(), (Ids{3, 2}));
   EXPECT_THROW(UnitPlacement({0, 2}, 2), c10::Error);
 }
 
