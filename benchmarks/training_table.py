@@ -3,7 +3,7 @@
 
     benchmarks/training_table.py [--seeds 1 2] [--ranks 2] [--root FOLDER] RECIPE... [-- key=value...]
 
-Runs that are finished are not trained again. What stands behind `--` goes to every run.
+Runs that are finished are not trained again, others go on where they stopped. What stands behind `--` goes to every run.
 """
 import argparse
 import json
@@ -15,6 +15,12 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent.parent
 
 
+def is_finished(folder):
+    """A run that was stopped or failed has a summary too."""
+    file = folder / "summary.json"
+    return file.exists() and json.loads(file.read_text())["exit_code"] == 0
+
+
 def train(recipe, seed, arguments):
     """The run's folder."""
     name = f"{recipe.parent.name}_{recipe.stem}_seed{seed}"
@@ -22,9 +28,9 @@ def train(recipe, seed, arguments):
     command = [HERE / "launch/run", "-n", str(arguments.ranks), "train", recipe,
                f"run.root={arguments.root}", f"run.name={name}", f"run.seed={seed}",
                "run.on_existing=resume", *arguments.overrides]
-    if not (folder / "summary.json").exists():
-        log = open(f"{folder}.txt", "w")
-        subprocess.run([str(word) for word in command], check=True, stdout=log, stderr=log)
+    if not is_finished(folder):
+        with open(f"{folder}.txt", "w") as log:
+            subprocess.run([str(word) for word in command], check=True, stdout=log, stderr=log)
     return folder
 
 
