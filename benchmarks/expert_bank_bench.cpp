@@ -1,4 +1,4 @@
-// Experts of a MoE layer against one dense MLP of equal FLOPs, forward and backward, one thread.
+// Experts of a MoE layer against one dense MLP of equal FLOPs, forward and backward.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -97,17 +97,20 @@ int run(int argc, char** argv) {
   Program program(
       "expert_bank",
       "Experts of a MoE layer against one dense MLP of equal FLOPs, here and in Python; "
-      "forward and backward, one thread.",
+      "forward and backward.",
       15);
   std::string shape_id, python = "python3";
+  std::vector<int64_t> threads{1};
   program.add("--shape", shape_id, "only this shape, e.g. e4_top2");
   program.add("--python", python, "an interpreter that has PyTorch 2.11");
+  program.add("--threads", threads, "threads of both, default 1");
   return program.run(argc, argv, [&](Report& report) {
-    at::set_num_threads(1);
+    at::set_num_threads(static_cast<int>(threads.front()));
     recycle_tensor_memory();
-    report.note("threads", 1);
+    report.note("threads", threads.front());
     report.note("dtype", "float32");
     const std::unique_ptr<PeerProcess> peer = PeerProcess::start(python, "expert_bank.py");
+    if (peer != nullptr) peer->ask({{"threads", threads.front()}});
     for (const MoeShape& shape : chosen_shapes(shape_id)) {
       measure(shape, program.rounds(), peer.get(), report);
     }

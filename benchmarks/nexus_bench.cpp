@@ -1,7 +1,10 @@
 // A Nexus layer against the paper's pseudo-code in Python PyTorch, forward and backward.
 #include <ATen/Parallel.h>
 
+#include <fmt/format.h>
+
 #include <memory>
+#include <stdexcept>
 
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/peer_process.h"
@@ -53,14 +56,17 @@ class Problem {
     upstream_ = normal(x_.sizes(), 2);
   }
 
+  const torch::Tensor& x() const { return x_; }
+  std::vector<Parameter> parameters() const { return parameters_of(*layer_); }
+
   void step() {
     layer_->forward(x_, step_).y_BRD.backward(upstream_);
     for (torch::Tensor parameter : layer_->parameters()) parameter.mutable_grad().reset();
     x_.mutable_grad().reset();
   }
-  void forward() {
+  torch::Tensor forward() {
     const torch::NoGradGuard no_grad;
-    layer_->forward(x_, step_);
+    return layer_->forward(x_, step_).y_BRD;
   }
 
  private:
@@ -72,6 +78,43 @@ class Problem {
 
 double us_of(const std::function<void()>& call) { return 1e6 * seconds_of(call, 1); }
 
+nlohmann::json question_of(const NexusShape& shape) {
+  return {{"images", shape.images},
+          {"tokens", shape.tokens},
+          {"dim", shape.width},
+          {"num_experts", shape.experts},
+          {"num_memory_units", shape.memory},
+          {"slots_per_unit", shape.slots},
+          {"num_keys", shape.keys},
+          {"topk", shape.k}};
+}
+
+std::vector<float> numbers_of(const torch::Tensor& tensor) {
+  const torch::Tensor flat = tensor.detach().contiguous();
+  return {flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel()};
+}
+
+/// Both sides, given the same weights and tokens, make the same of them. Of a small layer: weights
+/// travel as text. Throws if they do not.
+double compare(PeerProcess& peer) {
+  const NexusShape shape{"small", 3, 11, 24, 3, 2, 2, 40, 4};
+  Problem paper(shape, NexusVariant::kPaper);
+  nlohmann::json weights = nlohmann::json::array();
+  for (const Parameter& parameter : paper.parameters()) {
+    weights.push_back(numbers_of(parameter.tensor));
+  }
+  peer.ask(question_of(shape));
+  const auto numbers =
+      peer.ask({{"weights", weights}, {"x", numbers_of(paper.x())}}).get<std::vector<float>>();
+  const torch::Tensor y = paper.forward().flatten(), expected = torch::tensor(numbers);
+  const double error = ((y - expected).abs().max() / expected.abs().max()).item<double>();
+  constexpr double kTolerance = 1e-5;  // some ten roundings of float32 in each of a few sums
+  if (!(error < kTolerance)) {
+    throw std::runtime_error(fmt::format("Python's layer makes other numbers, by {:.1e}", error));
+  }
+  return error;
+}
+
 void measure(const NexusShape& shape, int64_t rounds, PeerProcess* peer, Report& report) {
   Problem normalised(shape, NexusVariant::kNormalised), paper(shape, NexusVariant::kPaper);
   std::vector<TimedContender> contenders = {
@@ -79,14 +122,7 @@ void measure(const NexusShape& shape, int64_t rounds, PeerProcess* peer, Report&
       {"paper", [&] { return us_of([&] { paper.step(); }); }},
       {"normalised_forward", [&] { return us_of([&] { normalised.forward(); }); }}};
   if (peer != nullptr) {
-    peer->ask({{"images", shape.images},
-               {"tokens", shape.tokens},
-               {"dim", shape.width},
-               {"num_experts", shape.experts},
-               {"num_memory_units", shape.memory},
-               {"slots_per_unit", shape.slots},
-               {"num_keys", shape.keys},
-               {"topk", shape.k}});
+    peer->ask(question_of(shape));
     for (const char* form : {"step", "forward"}) {
       contenders.push_back(
           {std::string("python_") + form, [peer, form] { return peer->ask(form).get<double>(); }});
@@ -126,7 +162,10 @@ int run(int argc, char** argv) {
     report.note("threads", threads.front());
     report.note("dtype", "float32");
     const std::unique_ptr<PeerProcess> peer = PeerProcess::start(python, "nexus.py");
-    if (peer != nullptr) peer->ask({{"threads", threads.front()}});
+    if (peer != nullptr) {
+      peer->ask({{"threads", threads.front()}});
+      report.note("relative_difference_of_outputs", compare(*peer));
+    }
     for (const NexusShape& shape : nexus_shapes()) {
       measure(shape, program.rounds(), peer.get(), report);
     }

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Expert layers in Python PyTorch: the peer of expert_bank_bench, which starts it.
 
-The first line read describes the layer: rows of each expert, width, hidden width. Each line after
-names a form; the answer is the microseconds of its forward and backward pass, one thread.
-A line that is an object starts another layer.
+A line that is an object sets the number of threads or describes a layer: rows of each expert, width,
+hidden width. Any other names a form; the answer is the microseconds of its forward and backward pass.
 """
 import json
 import sys
@@ -67,11 +66,14 @@ def main():
     layer = None
     for line in sys.stdin:
         question = json.loads(line)
-        if isinstance(question, dict):
+        if not isinstance(question, dict):
+            answer = layer.time_us(question)
+        elif "threads" in question:
+            torch.set_num_threads(question["threads"])
+            answer = question["threads"]
+        else:
             layer = Layer(**question)
             answer = torch.__version__
-        else:
-            answer = layer.time_us(question)
         print(json.dumps(answer), flush=True)
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The Nexus layer as its paper's pseudo-code has it: the peer of nexus_bench, which starts it.
 
-A line that is an object sets the number of threads or builds a layer; any other names a form,
-`step` or `forward`, and the answer is the microseconds of it. Only the first values differ from the
-pseudo-code: its standard normal ones make both softmaxes one-hot, and denormal numbers slow.
+A line that is an object sets the number of threads, builds a layer, or gives it weights and tokens
+and wants its output; any other names a form, `step` or `forward`, and the answer is the microseconds
+of it. Only the first values differ from the pseudo-code: its standard normal ones make both softmaxes
+one-hot, and denormal numbers slow.
 """
 import json
 import math
@@ -95,6 +96,12 @@ class Problem:
     def forward(self):
         self.layer(self.x)
 
+    @torch.no_grad()
+    def output(self, weights, x):
+        for parameter, numbers in zip(self.layer.parameters(), weights, strict=True):
+            parameter.copy_(torch.tensor(numbers).view_as(parameter))
+        return self.layer(torch.tensor(x).view_as(self.x)).flatten().tolist()
+
     def time_us(self, form):
         start = time.perf_counter()
         getattr(self, form)()
@@ -112,6 +119,8 @@ def main():
         elif "threads" in question:
             torch.set_num_threads(question["threads"])
             answer = question["threads"]
+        elif "weights" in question:
+            answer = problem.output(**question)
         else:
             problem = Problem(**question)
             answer = torch.__version__
