@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
@@ -6,6 +7,8 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "runtime/bias_activation.h"
 
@@ -19,14 +22,56 @@ namespace {
 using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 
-/// Calls `body(expert, first row, rows)` for each expert, in order.
-template <class Body>
-void for_each_expert(c10::IntArrayRef rows_u, const Body& body) {
-  int64_t first = 0;
-  for (size_t expert = 0; expert < rows_u.size(); ++expert) {
-    body(static_cast<int64_t>(expert), first, rows_u[expert]);
-    first += rows_u[expert];
+/// Neighbouring experts that one thread works on: run i has the experts [first[i], first[i + 1]).
+struct Runs {
+  std::vector<size_t> first;
+  int64_t count() const { return static_cast<int64_t>(first.size()) - 1; }
+};
+
+/// A run for each thread where that gives them even shares of the rows, which is faster than to
+/// share each product between all; else one run.
+Runs runs_of(c10::IntArrayRef rows_u) {
+  constexpr double kMostOverMean = 1.15;
+  const Runs one{{0, rows_u.size()}};
+  const auto num_threads = static_cast<size_t>(at::get_num_threads());
+  const int64_t total = std::accumulate(rows_u.begin(), rows_u.end(), int64_t{0});
+  if (num_threads < 2 || rows_u.size() < num_threads || total == 0 || at::in_parallel_region()) {
+    return one;
   }
+  const double mean = static_cast<double>(total) / static_cast<double>(num_threads);
+  Runs runs{{0}};
+  int64_t before = 0, in_run = 0;
+  for (size_t expert = 0; expert < rows_u.size(); ++expert) {
+    const double middle = static_cast<double>(before) + 0.5 * static_cast<double>(rows_u[expert]);
+    if (middle > mean * static_cast<double>(runs.first.size()) && in_run > 0) {
+      runs.first.push_back(expert);
+      in_run = 0;
+    }
+    before += rows_u[expert];
+    in_run += rows_u[expert];
+    if (static_cast<double>(in_run) > kMostOverMean * mean) return one;
+  }
+  runs.first.push_back(rows_u.size());
+  return runs;
+}
+
+/// Calls `body(expert, first row, rows, run)` for each expert, the runs side by side.
+template <class Body>
+void for_each_expert(const Runs& runs, c10::IntArrayRef rows_u, const Body& body) {
+  std::vector<int64_t> first_row(rows_u.size() + 1, 0);
+  std::partial_sum(rows_u.begin(), rows_u.end(), first_row.begin() + 1);
+  const auto work = [&](int64_t begin, int64_t end) {
+    // Threads of the pool would record gradients.
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    for (int64_t run = begin; run < end; ++run) {
+      const auto i = static_cast<size_t>(run);
+      for (size_t expert = runs.first[i]; expert < runs.first[i + 1]; ++expert) {
+        body(static_cast<int64_t>(expert), first_row[expert], rows_u[expert], run);
+      }
+    }
+  };
+  if (runs.count() == 1) return work(0, 1);
+  at::parallel_for(0, runs.count(), 1, work);
 }
 
 int64_t most_rows(c10::IntArrayRef rows_u) {
@@ -80,11 +125,13 @@ std::vector<Tensor> forward_cpu(const Tensor& rows, c10::IntArrayRef rows_u,
   const Layer gate = layer_of(gate_weight.value_or(Tensor()), gate_bias);
   const bool has_gate = gate_weight.has_value();
   const auto act = static_cast<Activation>(activation);
-  const Hidden all(keep ? rows.size(0) : most_rows(rows_u), fc1_weight, has_gate);
+  const Runs runs = runs_of(rows_u);
+  const int64_t most = most_rows(rows_u);
+  const Hidden all(keep ? rows.size(0) : runs.count() * most, fc1_weight, has_gate);
   Tensor y = torch::empty({rows.size(0), fc2_weight.size(2)}, rows.options());
-  for_each_expert(rows_u, [&](int64_t expert, int64_t first, int64_t count) {
+  for_each_expert(runs, rows_u, [&](int64_t expert, int64_t first, int64_t count, int64_t run) {
     if (count == 0) return;
-    const int64_t place = keep ? first : 0;
+    const int64_t place = keep ? first : run * most;
     const Tensor x = rows.narrow(0, first, count);
     Tensor hidden = all.hidden.narrow(0, place, count), slope = all.slope.narrow(0, place, count);
     if (has_gate) {
@@ -153,8 +200,10 @@ std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list, c10::I
   LayerGrads& activated = saved.has_gate ? gate : fc1;
   const Tensor& activated_weight = saved.has_gate ? saved.gate_weight : saved.fc1_weight;
   Tensor rows_grad = needs_rows_grad ? torch::empty_like(saved.rows) : Tensor();
-  const Hidden scratch(most_rows(rows_u), saved.fc1_weight, saved.has_gate);
-  for_each_expert(rows_u, [&](int64_t expert, int64_t first, int64_t count) {
+  const Runs runs = runs_of(rows_u);
+  const int64_t most = most_rows(rows_u);
+  const Hidden scratch(runs.count() * most, saved.fc1_weight, saved.has_gate);
+  for_each_expert(runs, rows_u, [&](int64_t expert, int64_t first, int64_t count, int64_t run) {
     if (count == 0) {
       for (LayerGrads* layer : {&fc1, &fc2, &gate}) layer->zero(expert);
       return;
@@ -163,10 +212,10 @@ std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list, c10::I
     const Tensor x = of(saved.rows), y_grad = of(grad);
     fc2.write_weight(expert, of(saved.hidden), y_grad);
     fc2.write_bias(expert, y_grad);
-    Tensor hidden_grad = scratch.hidden.narrow(0, 0, count), up_grad;
+    Tensor hidden_grad = scratch.hidden.narrow(0, run * most, count), up_grad;
     at::mm_out(hidden_grad, y_grad, saved.fc2_weight.select(0, expert).t());
     if (saved.has_gate) {
-      up_grad = scratch.gate.narrow(0, 0, count);
+      up_grad = scratch.gate.narrow(0, run * most, count);
       at::mul_out(up_grad, hidden_grad, of(saved.gate));
       fc1.write_weight(expert, x, up_grad);
       fc1.write_bias(expert, up_grad);

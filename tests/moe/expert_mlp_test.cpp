@@ -1,5 +1,6 @@
 #include "moe/expert_mlp.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -185,6 +186,27 @@ TEST(ExpertMlp, TakesNoRowsAndNoExperts) {
     y.sum().backward();
     EXPECT_EQ(none.fc1_weight.grad().sizes(), (Ids{0, 3, 4}));
   }
+}
+
+TEST(ExpertMlp, IsTheSameOnSeveralThreads) {
+  const int before = at::get_num_threads();
+  for (const int threads : {2, 3, 4}) {
+    at::set_num_threads(threads);
+    // Even shares for two and three, uneven ones, fewer experts than threads.
+    for (const Ids& rows_u : {Ids{8, 8, 0, 8, 8, 8, 8}, Ids{5, 0, 17, 1}, Ids{20, 21}}) {
+      const int64_t total = std::accumulate(rows_u.begin(), rows_u.end(), int64_t{0});
+      for (const Kind kind : kKinds) {
+        const auto u = static_cast<int64_t>(rows_u.size());
+        const ExpertWeights weights = some_weights(u, 12, 33, torch::kFloat64, kind);
+        const torch::Tensor rows = some_numbers({total, 12}, 9).set_requires_grad(true);
+        expect_plain(rows, rows_u, weights, 1e-14);
+        const torch::NoGradGuard no_grad;
+        const torch::Tensor y = expert_mlp(rows, rows_u, weights, Activation::kGelu);
+        EXPECT_LT(relative_error(y, plain(rows, rows_u, weights)), 1e-14);
+      }
+    }
+  }
+  at::set_num_threads(before);
 }
 
 TEST(ExpertMlp, RunsWithoutGradients) {
