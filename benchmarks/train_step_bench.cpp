@@ -63,7 +63,7 @@ nlohmann::json describe_moe(const MoeOptions& moe) {
   const ScoreOptions& top_k = by_importance ? moe.router.options<ImportanceScoreRouter>().top_k
                                             : moe.router.options<TopKRouter>();
   return {{"experts", experts.count},
-          {"hidden", experts.hidden},
+          {"hidden", experts.hidden.value()},
           {"k", top_k.k},
           {"drop", by_importance ? moe.router.options<ImportanceScoreRouter>().drop : 0.0},
           {"weight", 0.005}};

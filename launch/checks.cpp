@@ -90,7 +90,7 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const config::Diagn
   const auto rule = [&] {
     const BuiltModel model = build_model(recipe, nullptr, torch::kMeta);
     counts = count(model);
-    if (recipe.model.upcycle) check_upcycling(model);
+    if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
     if (!found.has_mistake_in("optimizer")) {
       Registry<Optimizer>::create(recipe.optimizer, model.parameters);
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint_load.h"
 #include "runtime/config_reader.h"
+#include "runtime/config_schema.h"
 #include "runtime/error.h"
 
 // D width  H hidden width
@@ -38,7 +40,7 @@ std::vector<Stage> stages_of(const Task& task) {
     if (!layer || !item.key().ends_with(kMoe)) {
       throw ConfigError(fmt::format(
           "model.upcycle: {} takes no dense MLP's place, from which its units could start; "
-          "upcycling is for `moe` of the backbones vit and convnext",
+          "upcycling is for the experts of model.moe",
           item.key()));
     }
     stages.push_back(
@@ -153,6 +155,31 @@ class Sources : public Stateful {
   throw Error(ExitCode::kMismatch, "model.upcycle: " + what, hint);
 }
 
+/// What lets the experts have the hidden widths of the dense MLPs: one for all, or `auto`.
+std::string hidden_hint(const std::vector<Source>& sources, const Manifest& manifest) {
+  std::map<int64_t, std::string> name_of_hidden;
+  bool is_auto = true;
+  for (const Source& source : sources) {
+    const bool is_first = source.is_copied && source.name.ends_with("fc1.weight");
+    const ManifestTensor* dense = is_first ? manifest.find_tensor(source.name) : nullptr;
+    if (dense == nullptr || dense->shape.size() != 2) continue;
+    const int64_t hidden = dense->shape[0], width = dense->shape[1];
+    name_of_hidden.emplace(hidden, source.name);
+    is_auto = is_auto && hidden == 4 * width;
+  }
+  const std::string key = "set model.moe.experts.hidden=";
+  if (name_of_hidden.size() == 1) return key + std::to_string(name_of_hidden.begin()->first);
+  if (is_auto) return key + "auto, which is 4 times the width of each stage";
+  std::vector<std::string> widths;
+  for (const auto& [hidden, name] : name_of_hidden) {
+    widths.push_back(fmt::format("{} of '{}'", hidden, name));
+  }
+  return fmt::format(
+      "model.moe.experts.hidden is one number, or auto, and these hidden widths differ: {}; let "
+      "model.sparse_blocks leave out all but one of them",
+      fmt::join(widths, ", "));
+}
+
 void check_shapes(const std::vector<Source>& sources, const std::string& checkpoint,
                   const Manifest& manifest) {
   for (const Source& source : sources) {
@@ -175,7 +202,7 @@ void check_shapes(const std::vector<Source>& sources, const std::string& checkpo
                        turned.size() == 2
                            ? fmt::format(", or [{}] as experts keep it", fmt::join(turned, ", "))
                            : ""),
-           is_hidden ? fmt::format("set model.moe.experts.hidden={}", turned.back())
+           is_hidden ? hidden_hint(sources, manifest)
                      : "use the width that the checkpoint was trained with");
   }
 }
@@ -187,18 +214,17 @@ BuiltModel dense_twin(const Manifest& manifest) {
   return build_model(recipe.options, nullptr, torch::kMeta);
 }
 
+std::string word(Activation activation) {
+  const auto& type = static_cast<const config::EnumType&>(config::type_of<Activation>());
+  return std::string(type.names().at(type.get(&activation)));
+}
+
 void check_activations(const std::vector<Stage>& stages, const Task& twin) {
   const auto modules = twin.named_modules();
   for (const Stage& stage : stages) {
     const auto* module = modules.find(stage.dense);
     const auto* mlp = module == nullptr ? nullptr : (*module)->as<MlpImpl>();
     if (mlp == nullptr) refuse("the checkpoint's " + stage.dense + " is no dense MLP", "");
-    const auto word = [](Activation activation) {
-      for (const auto& [value, name] : EnumNames<Activation>::names) {
-        if (value == activation) return std::string(name);
-      }
-      throw std::logic_error("an activation without a name");
-    };
     const Activation dense = activation_of(mlp->gelu());
     const Activation expert = stage.layer->options().experts.options<ExpertBank>().activation;
     if (dense == expert) continue;

@@ -7,20 +7,19 @@
 
 namespace shoal {
 
-/// Upcycling (Komatsuzaki et al. 2023, "Sparse Upcycling"): a dense model's checkpoint becomes the
-/// first state of one with experts. The experts of a MoE layer `X.moe` all start as copies of the
-/// dense MLP `X.mlp`, its router keeps its own first values, everything else is taken as it is.
-/// With combine weights that sum to 1 the new model says at the start what the dense one says.
-
-/// Throws ConfigError, lines under `model`, unless every MoE stage of the model does so: it stands
-/// in a dense MLP's place, its weights sum to 1 without drops, and its experts are plain with
-/// biases.
+/// Throws ConfigError, lines under `model`, unless every MoE stage of the model can start as the
+/// dense MLP in its place: it stands in one's place, its weights sum to 1 without drops, and its
+/// experts are plain with biases.
 void check_upcycling(const BuiltModel& model);
 
-/// Fills the model's weights from the dense checkpoint. Collective. Throws as check_upcycling;
-/// Error (exit 12) if an MLP's shapes or activation are not its experts', naming both, if names or
-/// shapes differ otherwise, or if a weight of the checkpoint has no place in the model;
-/// CheckpointError if the checkpoint is corrupt.
+/// Upcycling (Komatsuzaki et al. 2023, "Sparse Upcycling"): fills the model's weights from a dense
+/// model's checkpoint. The experts of a MoE layer `X.moe` all start as copies of the dense MLP
+/// `X.mlp`, its router keeps its own first values, everything else is taken as it is. With combine
+/// weights that sum to 1 the new model says at the start what the dense one says.
+///
+/// Collective. Throws as check_upcycling; Error (exit 12) if an MLP's shapes or activation are not
+/// its experts', naming both, if names or shapes differ otherwise, or if a weight of the checkpoint
+/// has no place in the model; CheckpointError if the checkpoint is corrupt.
 void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world);
 
 }  // namespace shoal

@@ -16,7 +16,7 @@ ExpertBank::ExpertBank(const Options& options, const Context& context, const Ini
                        bool has_gate)
     : activation_(options.activation),
       placement_(context.place(std::vector<double>(static_cast<size_t>(options.count), 1.0))) {
-  const int64_t width = context.width, hidden = options.hidden;
+  const int64_t width = context.width, hidden = options.hidden_at(width);
   const auto add = [&](const char* name, at::IntArrayRef sizes, const Init& init) {
     return add_stacked_parameter(name, sizes, context.tensor_options, init,
                                  placement_.units_of_rank(context.rank));

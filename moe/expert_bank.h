@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "moe/expert_mlp.h"
 #include "moe/unit_bank.h"
@@ -23,14 +24,16 @@ class ExpertBank : public UnitBank {
  public:
   struct Options {
     int64_t count = 8;
-    int64_t hidden = 1536;
+    std::optional<int64_t> hidden;  ///< nothing: 4 D
     Activation activation = Activation::kGelu;
     bool bias = true;
 
+    int64_t hidden_at(int64_t width) const { return hidden.value_or(4 * width); }
     static constexpr auto fields() {
       return std::tuple{
           field("count", &Options::count, "experts over all ranks", in_range(1, kMostUnits)),
-          field("hidden", &Options::hidden, "hidden width of an expert", in_range(1, kMostWidth)),
+          field("hidden", &Options::hidden, "hidden width of an expert, auto: 4 times the width",
+                in_range(1, kMostWidth), unset_word("auto")),
           field("activation", &Options::activation, "between an expert's two layers"),
           field("bias", &Options::bias, "whether both layers have biases")};
     }
@@ -40,7 +43,8 @@ class ExpertBank : public UnitBank {
     Init fc1_weight, fc2_weight, bias;
   };
   ExpertBank(const Options& options, const Context& context)
-      : ExpertBank(options, context, xavier(context.width, options.hidden), /*has_gate=*/false) {}
+      : ExpertBank(options, context, xavier(context.width, options.hidden_at(context.width)),
+                   /*has_gate=*/false) {}
   ExpertBank(const Options& options, const Context& context, const Inits& inits, bool has_gate);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u) override;

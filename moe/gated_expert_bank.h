@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "moe/expert_bank.h"
 
@@ -16,21 +17,23 @@ class GatedExpertBank : public ExpertBank {
  public:
   struct Options {
     int64_t count = 8;
-    int64_t hidden = 1024;
+    std::optional<int64_t> hidden;  ///< nothing: 4 D
     Activation activation = Activation::kSilu;
     bool bias = false;
 
     static constexpr auto fields() {
       return std::tuple{
           field("count", &Options::count, "experts over all ranks", in_range(1, kMostUnits)),
-          field("hidden", &Options::hidden, "hidden width of an expert", in_range(1, kMostWidth)),
+          field("hidden", &Options::hidden, "hidden width of an expert, auto: 4 times the width",
+                in_range(1, kMostWidth), unset_word("auto")),
           field("activation", &Options::activation, "of the gate"),
           field("bias", &Options::bias, "whether all three layers have biases")};
     }
   };
   GatedExpertBank(const Options& options, const Context& context)
       : ExpertBank({options.count, options.hidden, options.activation, options.bias}, context,
-                   xavier(context.width, options.hidden), /*has_gate=*/true) {}
+                   xavier(context.width, options.hidden.value_or(4 * context.width)),
+                   /*has_gate=*/true) {}
 };
 
 }  // namespace shoal

@@ -26,7 +26,8 @@ ExpertBank::Inits expert_inits(const NexusOptions& options, int64_t width) {
     const bool is_paper = options.variant == NexusVariant::kPaper;
     return Init::normal(is_paper ? 1.0 : std::sqrt(gain / static_cast<double>(fan_in)));
   };
-  return {deviation(2, width), deviation(1, expert_options(options, width).hidden), Init::zeros()};
+  return {deviation(2, width), deviation(1, expert_options(options, width).hidden_at(width)),
+          Init::zeros()};
 }
 
 MemoryBank::Options memory_options(const NexusOptions& options) {
@@ -36,7 +37,7 @@ MemoryBank::Options memory_options(const NexusOptions& options) {
 
 /// Multiply-adds of a slot in each unit.
 std::vector<double> costs(const NexusOptions& options, int64_t width) {
-  const int64_t hidden = expert_options(options, width).hidden;
+  const int64_t hidden = expert_options(options, width).hidden_at(width);
   std::vector<double> cost_U(static_cast<size_t>(options.experts.count),
                              2.0 * static_cast<double>(width) * static_cast<double>(hidden));
   cost_U.insert(cost_U.end(), static_cast<size_t>(options.memory.count),

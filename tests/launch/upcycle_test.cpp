@@ -152,6 +152,39 @@ TEST_F(Upcycle, TakesConvNextsToo) {
   EXPECT_LT(apart(training.logits(), logits_), kTolerance);
 }
 
+/// ConvNeXts of two widths; units are in all blocks.
+std::string wide(const std::string& keys) {
+  return "backbone: convnext, stem_patch: 2, depths: [1, 2], widths: [4, 8], " + keys;
+}
+
+Overrides wide_upcycled(const std::string& run, const std::string& hidden, int64_t expansion) {
+  return {fmt::format(
+      "model={{{}, sparse_blocks: {{from: 0, every: 1}}, moe: {{{}, experts: "
+      "{{count: 3, hidden: {}}}}}, upcycle: true, init_from: {}}}",
+      wide(fmt::format("expansion: {}, layer_scale: 0.5", expansion)), kNormalised, hidden, run)};
+}
+
+TEST_F(Upcycle, TakesStagesOfSeveralWidths) {
+  const std::string run = train_dense({"model={" + wide("layer_scale: 0.5") + "}"});
+  RankGrid grid = testing::self_grid();
+  Training training(wide_upcycled(run, "auto", 4), grid);
+  load(training);
+  EXPECT_LT(apart(training.logits(), logits_), kTolerance);
+  EXPECT_THAT(refusal(wide_upcycled(run, "16", 4)),
+              HasSubstr("set model.moe.experts.hidden=auto, which is 4 times the width"));
+}
+
+TEST_F(Upcycle, NamesHiddenWidthsThatNoOptionFits) {
+  const std::string run = train_dense({"model={" + wide("expansion: 2, layer_scale: 0.5") + "}"});
+  for (const char* hidden : {"8", "16", "auto"}) {
+    EXPECT_THAT(refusal(wide_upcycled(run, hidden, 2)),
+                AllOf(HasSubstr("hidden widths differ: 8 of 'backbone.blocks.0.mlp.fc1.weight', 16 "
+                                "of 'backbone.blocks.1.mlp.fc1.weight'"),
+                      HasSubstr("let model.sparse_blocks leave out all but one of them")))
+        << hidden;
+  }
+}
+
 TEST_F(Upcycle, CopiesEachMlpIntoEveryExpertAndLeavesRoutersAsTheyWere) {
   const std::string run = train_dense();
   RankGrid grid = testing::self_grid();
@@ -237,12 +270,15 @@ TEST(Upcycling, IsPartOfWhatCheckFinds) {
   const testing::ScratchFolder scratch;
   const std::string path = scratch.file("r.yaml");
   std::ofstream(path) << kEqualityRecipe;
-  const Overrides overrides = upcycled("run", {"model.moe.capacity.mode=capped"});
+  const Overrides overrides =
+      upcycled("run", {"model.moe.capacity.mode=capped", "optimizer.no_decay=[heat]"});
   try {
     check_recipe({path, overrides, nullptr}, config::UnsetVariable::kKeep, 1);
     ADD_FAILURE() << "no mistake";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("model.moe.capacity.mode: with model.upcycle"));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("model.moe.capacity.mode: with model.upcycle"),
+                                    HasSubstr("optimizer.no_decay: no parameter's name contains "
+                                              "'heat'")));
   }
 }
 

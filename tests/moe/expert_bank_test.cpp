@@ -59,6 +59,14 @@ TEST(ExpertBank, WeightsAreXavierUniformByTheFansOfOneExpert) {
   }
 }
 
+TEST(ExpertBank, HiddenWidthIsFourTimesTheWidthUnlessTold) {
+  UnitBank::Context context;
+  context.width = 6;
+  context.tensor_options = torch::TensorOptions().device(torch::kMeta);
+  const ExpertBank bank({}, context);
+  EXPECT_EQ(parameters_of(bank)[0].tensor.sizes(), (at::IntArrayRef{8, 6, 24}));
+}
+
 TEST(ExpertBank, MayDoWithoutBiases) {
   UnitBank::Context context;
   context.width = 6;

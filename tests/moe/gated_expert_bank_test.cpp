@@ -57,6 +57,12 @@ TEST(GatedExpertBank, WeightsAreXavierUniformByTheFansOfOneExpert) {
   EXPECT_FALSE(torch::equal(parameters[0].tensor[0], parameters[0].tensor[1]));
 }
 
+TEST(GatedExpertBank, HiddenWidthIsFourTimesTheWidthUnlessTold) {
+  for (const char* keys : {", count: 2", ", count: 2, hidden: auto"}) {
+    EXPECT_EQ(parameters_of(*make_bank(keys, 6))[0].tensor.sizes(), (at::IntArrayRef{2, 6, 24}));
+  }
+}
+
 TEST(GatedExpertBank, IsSwiGluByDefault) {
   const auto bank = make_bank(", count: 2, hidden: 5", 3);
   const std::vector<Parameter> parameters = parameters_of(*bank);
