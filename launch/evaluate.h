@@ -22,6 +22,7 @@ struct Evaluation {
   double seconds = 0.0;
 };
 
+/// What is evaluated, by which recipe, on what data and ranks; all outlive the call.
 struct EvaluationParts {
   Task& task;
   const Recipe& recipe;

@@ -1,5 +1,9 @@
 #include "models/backbone.h"
 
+#include <utility>
+
+#include "models/auxiliary_loss.h"
+
 namespace shoal {
 namespace {
 
@@ -12,6 +16,12 @@ std::vector<std::shared_ptr<MoeStage>> stages_of(const torch::nn::Module& root) 
 }
 
 }  // namespace
+
+torch::Tensor ModelOutput::take(BlockOutput block) {
+  auxiliary_loss = add_loss(auxiliary_loss, block.auxiliary_loss);
+  for (MoeStats& stats : block.moe) moe.push_back(std::move(stats));
+  return block.y;
+}
 
 std::vector<MoeStageInfo> Backbone::moe_stages() const {
   std::vector<MoeStageInfo> infos;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/blocks/block_output.h"
 #include "moe/moe_stage.h"
 #include "moe/moe_stats.h"
 #include "parallel/build_context.h"
@@ -24,6 +25,9 @@ struct ModelOutput {
   /// ready to be added to the task's loss. Undefined without balance losses.
   torch::Tensor auxiliary_loss;
   std::vector<MoeStats> moe;  ///< one entry a MoE layer, in forward order
+
+  /// Adds a block's losses and statistics; returns its activations.
+  torch::Tensor take(BlockOutput block);
 };
 
 /// Turns images into features; the task puts a head on top. Registered under `model.backbone`.

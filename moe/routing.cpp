@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/row_ids.h"
+
 namespace shoal {
 
 TokenContext make_token_context(const StepContext& step, uint64_t layer,
@@ -18,13 +20,7 @@ TokenContext make_token_context(const StepContext& step, uint64_t layer,
 }
 
 torch::Tensor token_ids(const TokenContext& context) {
-  constexpr int kViewShift = 56;
-  torch::Tensor sample_b = context.step.sample_b * context.tokens_per_sample;
-  if (context.step.view_b.defined()) {
-    sample_b = sample_b.bitwise_or(context.step.view_b.bitwise_left_shift(kViewShift));
-  }
-  const torch::Tensor row_R = torch::arange(context.tokens_per_sample, sample_b.options());
-  return (sample_b.unsqueeze(1) + row_R).flatten();
+  return row_ids(context.step, context.tokens_per_sample);
 }
 
 }  // namespace shoal

@@ -24,8 +24,8 @@ struct TokenContext {
 /// Context of this rank's samples: routing groups are runs of step.samples_per_group samples.
 TokenContext make_token_context(const StepContext& step, uint64_t layer, int64_t tokens_per_sample);
 
-/// int64 [T]: which token this is in the whole run, whatever the rank: view in the top byte, below
-/// it the sample's position in the stream times tokens_per_sample plus the row. Keys the noise.
+/// int64 [T]: which token this is in the whole run, whatever the rank; row_ids of the step. Keys
+/// the noise.
 torch::Tensor token_ids(const TokenContext& context);
 
 /// What a router decided, before capacity. Losses and `limit` are functions of it.

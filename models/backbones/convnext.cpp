@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
-#include "models/auxiliary_loss.h"
 #include "models/blocks/convnext_block.h"
 #include "runtime/error.h"
 
@@ -37,6 +37,14 @@ void ConvNext::Options::validate(Problems& problems) const {
   }
   if (depths.size() > kMostStages) {
     problems.add("depths", fmt::format("must name at most {} stages", kMostStages));
+  } else if (static_cast<double>(depth()) > kMostBlocks) {
+    problems.add("depths",
+                 fmt::format("must name at most {} blocks in all, got {}", kMostBlocks, depth()));
+  }
+  const int64_t hidden = expansion * *std::max_element(widths.begin(), widths.end());
+  if (static_cast<double>(hidden) > kMostWidth) {
+    problems.add("expansion", fmt::format("makes a hidden width of {}, which must be at most {}",
+                                          hidden, kMostWidth));
   }
   feed_forward.check(depth(), problems);
 }
@@ -84,10 +92,7 @@ ModelOutput ConvNext::forward(const torch::Tensor& image_bCHW, const StepContext
       x_bHWC = downsamples_[stage - 1]->as<ConvNextDownsampleImpl>()->forward(x_bHWC);
     }
     for (int64_t i = 0; i < depths_[stage]; ++i) {
-      FeedForwardOutput out = blocks_[index++]->as<ConvNextBlockImpl>()->forward(x_bHWC, step);
-      x_bHWC = out.y_BSC;
-      output.auxiliary_loss = add_loss(output.auxiliary_loss, out.auxiliary_loss);
-      if (out.stats) output.moe.push_back(std::move(*out.stats));
+      x_bHWC = output.take(blocks_[index++]->as<ConvNextBlockImpl>()->forward(x_bHWC, step));
     }
   }
   output.features_bD = norm_->forward(x_bHWC.mean({1, 2}));

@@ -21,7 +21,8 @@ namespace shoal {
 ///
 /// Blocks are numbered through all stages: `blocks.3` is the first of ConvNeXt-T's second one.
 /// Activations are [b, H, W, C], so that a block's MLP, and the units in its place, see rows.
-/// MLPs are drawn Glorot-uniform, where the paper has a truncated normal of deviation 0.02.
+/// Stem, halvings and MLPs are drawn Glorot-uniform with biases of N(0, 1e-6), where the paper has
+/// a truncated normal of deviation 0.02 and zeros.
 class ConvNext : public Backbone {
  public:
   struct Options {
@@ -43,7 +44,7 @@ class ConvNext : public Backbone {
           field("widths", &Options::widths, "channels C of each stage", in_range(1, kMostWidth),
                 at_least_one()),
           field("expansion", &Options::expansion, "hidden width of a dense MLP over C",
-                in_range(1, kMostBlocks)),
+                in_range(1, kMostWidth)),
           field("gelu", &Options::gelu, "exact, or the tanh approximation"),
           field("layer_scale", &Options::layer_scale, "first value of each block's gamma",
                 at_least(0)),

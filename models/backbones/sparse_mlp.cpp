@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "models/auxiliary_loss.h"
 #include "models/blocks/mixer_block.h"
 #include "models/patch_grid.h"
 
@@ -40,10 +39,7 @@ ModelOutput SparseMlp::forward(const torch::Tensor& image_bCHW, const StepContex
     if (auto* dense = block->as<MixerBlockImpl>()) {
       x_bSC = dense->forward(x_bSC);
     } else {
-      SparseBlockImpl::Output sparse = block->as<SparseBlockImpl>()->forward(x_bSC, step);
-      x_bSC = sparse.y_BSC;
-      output.auxiliary_loss = add_loss(output.auxiliary_loss, sparse.auxiliary_loss);
-      for (MoeStats& stats : sparse.moe) output.moe.push_back(std::move(stats));
+      x_bSC = output.take(block->as<SparseBlockImpl>()->forward(x_bSC, step));
     }
   }
   output.features_bD = norm_->forward(x_bSC).mean(1);

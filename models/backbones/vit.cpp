@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "models/auxiliary_loss.h"
 #include "models/blocks/vit_block.h"
 #include "models/patch_grid.h"
 
@@ -50,10 +49,7 @@ ModelOutput Vit::forward(const torch::Tensor& image_bCHW, const StepContext& ste
   if (has_cls) x_bSC = torch::cat({cls_C_.expand({x_bSC.size(0), 1, width_}), x_bSC}, 1);
   x_bSC = x_bSC + positions_SC_;
   for (const auto& block : *blocks_) {
-    FeedForwardOutput out = block->as<VitBlockImpl>()->forward(x_bSC, step);
-    x_bSC = out.y_BSC;
-    output.auxiliary_loss = add_loss(output.auxiliary_loss, out.auxiliary_loss);
-    if (out.stats) output.moe.push_back(std::move(*out.stats));
+    x_bSC = output.take(block->as<VitBlockImpl>()->forward(x_bSC, step));
   }
   // The norm is one over each token: without the others, it need not see them.
   output.features_bD =

@@ -11,7 +11,7 @@
 namespace shoal {
 
 /// Multi-head self-attention over all tokens of an image: proj(softmax(q kᵀ / sqrt(H)) v).
-/// Source: Vaswani et al. 2017, section 3.2; Dosovitskiy et al. 2021, eq. 5 to 7.
+/// Source: Vaswani et al. 2017, section 3.2; Dosovitskiy et al. 2021, eq. 5 to 8.
 ///
 /// Parameters: qkv.weight [3C, C], rows of q, then k, then v, heads one after another in each;
 /// proj.weight [C, C]; both with biases. The three parts of qkv are drawn as matrices of their own,
@@ -21,7 +21,8 @@ class AttentionImpl : public ModuleBase {
  public:
   /// TORCH_CHECK unless `heads` divides `width`.
   AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options);
-  /// [B, S, C] -> [B, S, C]. B may be 0. An image's result does not depend on its batch.
+  /// [B, S, C] -> [B, S, C]. B may be 0. An image's result does not depend on its batch,
+  /// but for rounding.
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
 
   Linear qkv{nullptr}, proj{nullptr};

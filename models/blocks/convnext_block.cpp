@@ -8,16 +8,15 @@ ConvNextBlockImpl::ConvNextBlockImpl(const Sizes& sizes, const FeedForwardOption
     : conv_(register_module("conv", DepthwiseConv(sizes.place.width, build.tensor_options))),
       norm_(register_module("norm", LayerNorm(sizes.place.width, build.tensor_options))),
       feed_forward_(*this, options, sizes.place, build),
-      gamma_(add_parameter("gamma", {sizes.place.width}, build.tensor_options,
-                           Init::constant(sizes.layer_scale))),
+      gamma_C_(add_parameter("gamma", {sizes.place.width}, build.tensor_options,
+                             Init::constant(sizes.layer_scale))),
       drop_path_(sizes.drop_path, sizes.place.path()) {}
 
-FeedForwardOutput ConvNextBlockImpl::forward(const torch::Tensor& x_BHWC,
-                                             const StepContext& step) const {
+BlockOutput ConvNextBlockImpl::forward(const torch::Tensor& x_BHWC, const StepContext& step) const {
   const torch::Tensor normed_BSC = norm_->forward(conv_->forward(x_BHWC)).flatten(1, 2);
-  FeedForwardOutput output = feed_forward_.forward(normed_BSC, step);
-  const torch::Tensor scaled_BHWC = (output.y_BSC * gamma_).view(x_BHWC.sizes());
-  output.y_BSC = x_BHWC + drop_path_.forward(scaled_BHWC, step);
+  BlockOutput output = feed_forward_.forward(normed_BSC, step);
+  const torch::Tensor scaled_BHWC = (output.y * gamma_C_).view(x_BHWC.sizes());
+  output.y = x_BHWC + drop_path_.forward(scaled_BHWC, step);
   return output;
 }
 

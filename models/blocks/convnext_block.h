@@ -25,14 +25,14 @@ class ConvNextBlockImpl : public ModuleBase {
   };
   ConvNextBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
                     const BuildContext& build);
-  /// y of the output is [B, H, W, C]. Collective. B may be 0.
-  FeedForwardOutput forward(const torch::Tensor& x_BHWC, const StepContext& step) const;
+  /// Collective. B may be 0.
+  BlockOutput forward(const torch::Tensor& x_BHWC, const StepContext& step) const;
 
  private:
   DepthwiseConv conv_{nullptr};
   LayerNorm norm_{nullptr};
   FeedForward feed_forward_;
-  torch::Tensor gamma_;
+  torch::Tensor gamma_C_;
   DropPath drop_path_;
 };
 TORCH_MODULE(ConvNextBlock);

@@ -38,10 +38,14 @@ void FeedForwardOptions::check(int64_t depth, Problems& problems) const {
   } else if (range.to >= depth) {
     problems.add("sparse_blocks.to",
                  fmt::format("the model's blocks are 0 to {}, got {}", depth - 1, range.to));
+  } else if (range.from > range.to && sparse_blocks->from) {
+    problems.add("sparse_blocks.from",
+                 fmt::format("must be at most sparse_blocks.to: {} is above {}{}", range.from,
+                             range.to, sparse_blocks->to ? "" : " (auto)"));
   } else if (range.from > range.to) {
-    problems.add(
-        "sparse_blocks.from",
-        fmt::format("must be at most sparse_blocks.to: {} is above {}", range.from, range.to));
+    problems.add("sparse_blocks.to",
+                 fmt::format("must be at least sparse_blocks.from: {} is below {} (auto)", range.to,
+                             range.from));
   }
 }
 
@@ -66,10 +70,10 @@ FeedForward::FeedForward(torch::nn::Module& owner, const FeedForwardOptions& opt
   }
 }
 
-FeedForwardOutput FeedForward::forward(const torch::Tensor& x_BSC, const StepContext& step) const {
-  if (mlp_) return {mlp_->forward(x_BSC), {}, std::nullopt};
-  MoeOutput output = moe_ ? moe_->forward(x_BSC, step) : nexus_->forward(x_BSC, step);
-  return {output.y_BRD, output.auxiliary_loss, std::move(output.stats)};
+BlockOutput FeedForward::forward(const torch::Tensor& x_BSC, const StepContext& step) const {
+  if (mlp_) return {mlp_->forward(x_BSC), {}, {}};
+  const MoeOutput output = moe_ ? moe_->forward(x_BSC, step) : nexus_->forward(x_BSC, step);
+  return {output.y_BRD, output.auxiliary_loss, {output.stats}};
 }
 
 }  // namespace shoal

@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "models/blocks/block_output.h"
 #include "models/blocks/mlp.h"
 #include "moe/moe_layer.h"
 #include "moe/nexus_layer.h"
@@ -54,13 +55,8 @@ struct FeedForwardOptions {
   }
   /// Rules that need the number of blocks.
   void check(int64_t depth, Problems& problems) const;
+  /// Whether this block of `depth` has units in its MLP's place.
   bool is_sparse(int64_t block, int64_t depth) const;
-};
-
-struct FeedForwardOutput {
-  torch::Tensor y_BSC;
-  torch::Tensor auxiliary_loss;   ///< as ModelOutput's
-  std::optional<MoeStats> stats;  ///< of a MoE or Nexus layer
 };
 
 /// What stands in a block's MLP place: a dense Mlp, a MoeLayer or a NexusLayer. No module itself:
@@ -77,7 +73,7 @@ class FeedForward {
   FeedForward(torch::nn::Module& owner, const FeedForwardOptions& options, const Place& place,
               const BuildContext& build);
   /// Collective. B may be 0.
-  FeedForwardOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
+  BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
   /// The dense MLP; empty where units take its place.
   const Mlp& mlp() const { return mlp_; }
 

@@ -57,9 +57,8 @@ torch::Tensor SparseBlockImpl::rescale_out(const torch::Tensor& y_BPW) {
   return channels_out_->forward(token_linear(y_BPW, tokens_out_->weight, tokens_out_->bias));
 }
 
-SparseBlockImpl::Output SparseBlockImpl::forward(const torch::Tensor& x_BSC,
-                                                 const StepContext& step) {
-  Output output;
+BlockOutput SparseBlockImpl::forward(const torch::Tensor& x_BSC, const StepContext& step) {
+  BlockOutput output;
   const torch::Tensor h_BPW = rescale_in(x_BSC);  // eq. 4
   const MoeOutput token_stage = moe_s_->forward(token_norm_->forward_transposed(h_BPW), step);
   output.auxiliary_loss = token_stage.auxiliary_loss;
@@ -73,8 +72,8 @@ SparseBlockImpl::Output SparseBlockImpl::forward(const torch::Tensor& x_BSC,
   } else {
     y_BPW = mix_channels(y_BPW, channel_norm_, channel_mlp_);
   }
-  output.y_BSC = rescale_out(y_BPW);  // eq. 7
-  if (has_outer_residual_) output.y_BSC = output.y_BSC + x_BSC;
+  output.y = rescale_out(y_BPW);  // eq. 7
+  if (has_outer_residual_) output.y = output.y + x_BSC;
   return output;
 }
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "models/blocks/block_output.h"
 #include "models/blocks/layer_norm.h"
 #include "models/blocks/linear.h"
 #include "models/blocks/mlp.h"
@@ -64,16 +64,11 @@ class SparseBlockImpl : public ModuleBase {
     int64_t tokens = 0, width = 0;  ///< S, C of the model
     Gelu gelu = Gelu::kErf;         ///< of a dense MLP in MoE_C's place
   };
-  struct Output {
-    torch::Tensor y_BSC;
-    torch::Tensor auxiliary_loss;  ///< as ModelOutput's
-    std::vector<MoeStats> moe;
-  };
   /// `path` is the block's place in the model, `blocks.10`.
   SparseBlockImpl(const SparseOptions& options, const Sizes& sizes, const std::string& path,
                   const BuildContext& build);
   /// Collective. B may be 0.
-  Output forward(const torch::Tensor& x_BSC, const StepContext& step);
+  BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step);
 
  private:
   torch::Tensor rescale_in(const torch::Tensor& x_BSC);

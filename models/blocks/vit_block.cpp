@@ -16,14 +16,14 @@ VitBlockImpl::VitBlockImpl(const Sizes& sizes, const FeedForwardOptions& options
       drop_attention_(sizes.drop_path, sizes.place.path() + ".attention"),
       drop_mlp_(sizes.drop_path, sizes.place.path() + ".mlp") {}
 
-FeedForwardOutput VitBlockImpl::forward(const torch::Tensor& x_BSC, const StepContext& step) const {
+BlockOutput VitBlockImpl::forward(const torch::Tensor& x_BSC, const StepContext& step) const {
   const torch::Tensor mixed_BSC = attention_->forward(attention_norm_->forward(x_BSC));
   const torch::Tensor y1_BSC = x_BSC + drop_attention_.forward(mixed_BSC, step);
   if (feed_forward_.mlp() && !drop_mlp_.acts(step)) {  // one pass for norm, MLP and sum
-    return {mix_channels(y1_BSC, mlp_norm_, feed_forward_.mlp()), {}, std::nullopt};
+    return {mix_channels(y1_BSC, mlp_norm_, feed_forward_.mlp()), {}, {}};
   }
-  FeedForwardOutput output = feed_forward_.forward(mlp_norm_->forward(y1_BSC), step);
-  output.y_BSC = y1_BSC + drop_mlp_.forward(output.y_BSC, step);
+  BlockOutput output = feed_forward_.forward(mlp_norm_->forward(y1_BSC), step);
+  output.y = y1_BSC + drop_mlp_.forward(output.y, step);
   return output;
 }
 

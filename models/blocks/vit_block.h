@@ -22,7 +22,7 @@ class VitBlockImpl : public ModuleBase {
   };
   VitBlockImpl(const Sizes& sizes, const FeedForwardOptions& options, const BuildContext& build);
   /// Collective. x is contiguous, B may be 0.
-  FeedForwardOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
+  BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
 
  private:
   LayerNorm attention_norm_{nullptr};

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "models/backbones/convnext.h"
+#include "models/blocks/drop_path.h"
 #include "runtime/error.h"
 #include "tests/support/build_model.h"
 #include "tests/support/model_fill.h"
@@ -103,20 +104,29 @@ class TinyConvNext : public ::testing::Test {
                       weight.view({weight.size(0), x_bCHW.size(1), patch, patch}),
                       at(path + ".bias"), patch);
   }
-  torch::Tensor plain_block(const torch::Tensor& x_bCHW, const std::string& path) const {
+  /// The branch times the samples' factors of stochastic depth.
+  torch::Tensor plain_block(const torch::Tensor& x_bCHW, const std::string& name,
+                            const StepContext& step, double drop_path) const {
+    const std::string path = "backbone." + name;
     torch::Tensor y = at::conv2d(x_bCHW.contiguous(), at(path + ".conv.weight"),
                                  at(path + ".conv.bias"), 1, 3, 1, x_bCHW.size(1));
     y = plain_norm(y, path + ".norm").permute({0, 2, 3, 1});
     y = at::gelu(at::linear(y, at(path + ".mlp.fc1.weight"), at(path + ".mlp.fc1.bias")));
     y = at::linear(y, at(path + ".mlp.fc2.weight"), at(path + ".mlp.fc2.bias"));
-    return x_bCHW + (y * at(path + ".gamma")).permute({0, 3, 1, 2});
+    const torch::Tensor factor_b111 =
+        DropPath(drop_path, name)
+            .forward(torch::ones({x_bCHW.size(0), 1, 1, 1}, torch::kFloat64), step);
+    return x_bCHW + factor_b111 * (y * at(path + ".gamma")).permute({0, 3, 1, 2});
   }
-  torch::Tensor plain_logits(const torch::Tensor& image_bCHW) const {
+  /// Stochastic depth rises over the three blocks from 0 to `drop_path`.
+  torch::Tensor plain_logits(const torch::Tensor& image_bCHW, const StepContext& step,
+                             double drop_path = 0.0) const {
     torch::Tensor x = plain_patches(image_bCHW, "backbone.stem", 2);
-    x = plain_block(plain_norm(x, "backbone.stem_norm"), "backbone.blocks.0");
+    x = plain_block(plain_norm(x, "backbone.stem_norm"), "blocks.0", step, 0.0);
     x = plain_patches(plain_norm(x, "backbone.downsamples.0.norm"), "backbone.downsamples.0.conv",
                       2);
-    x = plain_block(plain_block(x, "backbone.blocks.1"), "backbone.blocks.2");
+    x = plain_block(x, "blocks.1", step, drop_path / 2);
+    x = plain_block(x, "blocks.2", step, drop_path);
     const torch::Tensor pooled = x.mean({2, 3});
     return at::linear(at::layer_norm(pooled, {pooled.size(1)}, at("backbone.norm.weight"),
                                      at("backbone.norm.bias"), 1e-6),
@@ -131,8 +141,27 @@ TEST_F(TinyConvNext, IsThePapersConvolutions) {
   const torch::NoGradGuard no_grad;
   const auto task = make(tiny());
   const TaskBatch batch = some_batch(4, kTinyImage);
-  const torch::Tensor logits = task->outputs(batch, some_step(4, false));
-  EXPECT_LT((logits - plain_logits(batch.image_bCHW)).abs().max().item<double>(), 1e-13);
+  const StepContext step = some_step(4, false);
+  const torch::Tensor expected = plain_logits(batch.image_bCHW, step);
+  EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
+}
+
+TEST_F(TinyConvNext, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
+  const torch::NoGradGuard no_grad;
+  const auto task = make(tiny(", drop_path: 0.6"));
+  const TaskBatch batch = some_batch(16, kTinyImage);
+  const StepContext step = some_step(16, true);
+  const torch::Tensor expected = plain_logits(batch.image_bCHW, step, 0.6);
+  EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
+}
+
+TEST(ConvNext, ParametersOfTwoDimensionsAndMoreDecay) {
+  const auto task = build_model(tiny(kMoe), kTinyImage, 3, meta_context());
+  for (const Parameter& parameter : parameters_of(*task)) {
+    const bool is_weight =
+        parameter.name.ends_with(".weight") && !parameter.name.ends_with("norm.weight");
+    EXPECT_EQ(parameter.matrix_dims() >= 2, is_weight) << parameter.name;
+  }
 }
 
 TEST_F(TinyConvNext, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
@@ -227,6 +256,12 @@ TEST(ConvNext, RefusesKeysThatContradictEachOther) {
   EXPECT_THAT(error_of(", depths: [], widths: []"), HasSubstr("model.depths: "));
   EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {to: 18}"),
               HasSubstr("the model's blocks are 0 to 17, got 18"));
+  EXPECT_THAT(error_of(", depths: [4000, 97], widths: [4, 4]"),
+              HasSubstr("model.depths: must name at most 4096 blocks in all, got 4097"));
+  EXPECT_THAT(error_of(", expansion: 2000"),
+              HasSubstr("model.expansion: makes a hidden width of 1536000, which must be at most "
+                        "1048576"));
+  EXPECT_EQ(error_of(", expansion: 5000, depths: [1], widths: [4]"), "no error");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/backbones/vit.h"
+#include "models/blocks/drop_path.h"
 #include "runtime/error.h"
 #include "tests/support/build_model.h"
 #include "tests/support/model_fill.h"
@@ -97,19 +98,27 @@ class TinyVit : public ::testing::Test {
     }
     return plain_linear(torch::cat(heads, 2), path + ".proj");
   }
-  /// Logits by the equations of Dosovitskiy et al. 2021 as they stand.
-  torch::Tensor plain_logits(const torch::Tensor& image_bCHW, bool has_cls) const {
+  /// Logits by the equations of Dosovitskiy et al. 2021 as they stand, each branch times the
+  /// samples' factors of stochastic depth, which rises over the two blocks from 0 to `drop_path`.
+  torch::Tensor plain_logits(const torch::Tensor& image_bCHW, bool has_cls, const StepContext& step,
+                             double drop_path = 0.0) const {
     const int64_t b = image_bCHW.size(0);
+    const auto factor_b11 = [&](const std::string& branch) {
+      const double rate = branch.starts_with("blocks.1.") ? drop_path : 0.0;
+      return DropPath(rate, branch).forward(torch::ones({b, 1, 1}, torch::kFloat64), step);
+    };
     const torch::Tensor patches =
         image_bCHW.view({b, 1, 2, 2, 3, 2}).permute({0, 2, 4, 1, 3, 5}).reshape({b, 6, 4});
     torch::Tensor x = plain_linear(patches, "backbone.stem");
     if (has_cls) x = torch::cat({at("backbone.cls").view({1, 1, 6}).repeat({b, 1, 1}), x}, 1);
     x = x + at("backbone.positions");  // eq. 1
-    for (const std::string block : {"backbone.blocks.0.", "backbone.blocks.1."}) {
-      x = x + plain_attention(plain_norm(x, block + "attention_norm"), block + "attention");
+    for (const std::string name : {"blocks.0.", "blocks.1."}) {
+      const std::string block = "backbone." + name;
+      const torch::Tensor normed = plain_norm(x, block + "attention_norm");
+      x = x + factor_b11(name + "attention") * plain_attention(normed, block + "attention");
       const torch::Tensor hidden =
           at::gelu(plain_linear(plain_norm(x, block + "mlp_norm"), block + "mlp.fc1"));
-      x = x + plain_linear(hidden, block + "mlp.fc2");  // eq. 3
+      x = x + factor_b11(name + "mlp") * plain_linear(hidden, block + "mlp.fc2");  // eq. 3
     }
     x = plain_norm(x, "backbone.norm");  // eq. 4
     return plain_linear(has_cls ? x.select(1, 0) : x.mean(1), "head");
@@ -124,8 +133,9 @@ TEST_F(TinyVit, IsThePapersEquations) {
   for (const bool has_cls : {true, false}) {
     const auto task = make(tiny(has_cls ? "" : ", pool: mean"));
     const TaskBatch batch = some_batch(4, kTinyImage);
-    const torch::Tensor logits = task->outputs(batch, some_step(4, false));
-    EXPECT_LT((logits - plain_logits(batch.image_bCHW, has_cls)).abs().max().item<double>(), 1e-13);
+    const StepContext step = some_step(4, false);
+    const torch::Tensor expected = plain_logits(batch.image_bCHW, has_cls, step);
+    EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
     EXPECT_EQ(tensors_.count("backbone.cls"), has_cls ? 1u : 0u);
   }
 }
@@ -140,6 +150,19 @@ TEST_F(TinyVit, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
     EXPECT_LT(testing::gradient_error([&] { return task->train(batch, step).loss; }, parameters()),
               1e-6);
   }
+}
+
+TEST_F(TinyVit, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
+  const torch::NoGradGuard no_grad;
+  const auto task = make(tiny(", drop_path: 0.5"));
+  const TaskBatch batch = some_batch(16, kTinyImage);
+  const StepContext step = some_step(16, true);
+  const torch::Tensor expected = plain_logits(batch.image_bCHW, true, step, 0.5);
+  EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
+  const auto draws = [&](const std::string& branch) {
+    return DropPath(0.5, branch).forward(torch::ones({16}, torch::kFloat64), step);
+  };
+  EXPECT_FALSE(draws("blocks.1.attention").equal(draws("blocks.1.mlp")));
 }
 
 TEST_F(TinyVit, StochasticDepthActsInTrainingAlone) {
@@ -196,6 +219,23 @@ TEST_F(TinyVit, CountsTheAuxiliaryLossesOfItsExperts) {
   EXPECT_NEAR(output.loss.item<double>(), plain + losses, 1e-12);
 }
 
+TEST(Vit, ParametersOfItsOwnStartSmallAndThoseOfTwoDimensionsDecay) {
+  const auto task = build_model(tiny(kMoe), kTinyImage, 3, meta_context());
+  int64_t num_own = 0;
+  for (const Parameter& parameter : parameters_of(*task)) {
+    const bool is_positions = parameter.name == "backbone.positions";
+    if (is_positions || parameter.name == "backbone.cls") {
+      ++num_own;
+      EXPECT_EQ(parameter.init.kind, Init::Kind::kNormal) << parameter.name;
+      EXPECT_EQ(parameter.init.scale, 0.02) << parameter.name;
+    }
+    const bool is_weight =
+        parameter.name.ends_with(".weight") && !parameter.name.ends_with("norm.weight");
+    EXPECT_EQ(parameter.matrix_dims() >= 2, is_weight || is_positions) << parameter.name;
+  }
+  EXPECT_EQ(num_own, 2);
+}
+
 std::vector<std::string> stages_of(const std::string& keys) {
   const auto task = build_model("model: {backbone: vit, width: 6, heads: 2, hidden: 7" + keys + "}",
                                 kImageNet, 3, meta_context());
@@ -243,7 +283,11 @@ TEST(Vit, RefusesKeysThatContradictEachOther) {
   EXPECT_THAT(error_of(kMoe + kNexus), HasSubstr("model.nexus: a block's MLP place takes moe or"));
   EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {to: 6}"),
               HasSubstr("model.sparse_blocks.to: the model's blocks are 0 to 5, got 6"));
-  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {to: 2}"), HasSubstr("model.sparse_blocks.from: "));
+  EXPECT_THAT(
+      error_of(kMoe + ", sparse_blocks: {to: 2}"),
+      HasSubstr("sparse_blocks.to: must be at least sparse_blocks.from: 2 is below 3 (auto)"));
+  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {from: 6}"),
+              HasSubstr("must be at most sparse_blocks.to: 6 is above 5 (auto)"));
   EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {from: 5, to: 4}"),
               HasSubstr("must be at most sparse_blocks.to: 5 is above 4"));
   EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {at: 4}"), HasSubstr("unknown key"));

@@ -109,6 +109,14 @@ TEST(Attention, TakesNoImagesForwardAndBackward) {
   }
 }
 
+TEST(Attention, DrawsQueriesKeysAndValuesAsMatricesOfTheirOwn) {
+  for (const Parameter& parameter : parameters_of(*attention(12, 3))) {
+    if (!parameter.name.ends_with(".weight")) continue;
+    EXPECT_EQ(parameter.init.kind, Init::Kind::kUniform) << parameter.name;
+    EXPECT_DOUBLE_EQ(parameter.init.scale, std::sqrt(6.0 / 24)) << parameter.name;
+  }
+}
+
 TEST(Attention, RefusesHeadsThatDoNotDivideTheWidth) { EXPECT_THROW(attention(8, 3), c10::Error); }
 
 }  // namespace

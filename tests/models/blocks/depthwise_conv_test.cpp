@@ -52,6 +52,14 @@ TEST(DepthwiseConv, SumsSevenBySevenNeighboursOfEachChannel) {
   }
 }
 
+TEST(DepthwiseConv, StartsFromSmallNormalWeights) {
+  const std::vector<Parameter> parameters = parameters_of(*conv(2));
+  ASSERT_EQ(parameters.size(), 2u);
+  EXPECT_EQ(parameters[0].init.kind, Init::Kind::kNormal);
+  EXPECT_EQ(parameters[0].init.scale, 0.02);
+  EXPECT_EQ(parameters[1].init.kind, Init::Kind::kZeros);
+}
+
 TEST(DepthwiseConv, GradientsAreThoseOfFiniteDifferences) {
   const DepthwiseConv layer = conv(2);
   const torch::Tensor x = some_numbers({2, 3, 4, 2}, 1).requires_grad_();
