@@ -142,6 +142,22 @@ TEST(EqualityCases, AccumulationChangesNothingButRounding) {
   }
 }
 
+TEST(EqualityCases, LeaveOutOnlyTheRowsTheyName) {
+  const auto found = [](int64_t row, const std::string& skip) {
+    TrainingTrace expected, actual;
+    expected.outputs = actual.outputs = torch::zeros({1}, torch::kFloat64);
+    expected.weights["qkv.bias"] = torch::ones({6}, torch::kFloat64);
+    actual.weights["qkv.bias"] = expected.weights["qkv.bias"].clone();
+    actual.weights["qkv.bias"][row] += 1e-6;
+    return differences(expected, actual, kTolerance, {skip}).size();
+  };
+  for (const int64_t row : {0, 1, 2, 3, 4, 5}) {
+    EXPECT_EQ(found(row, "qkv.bias[2/3]"), row == 2 || row == 3 ? 0u : 1u) << row;
+    EXPECT_EQ(found(row, "qkv.bias"), 0u) << row;
+    EXPECT_EQ(found(row, "proj.bias"), 1u) << row;
+  }
+}
+
 // The comparison itself must be able to fail.
 TEST(EqualityCases, ADifferentSeedIsNoticedEverywhere) {
   const auto found = differences(serial({}), serial({"run.seed=2"}), kTolerance);

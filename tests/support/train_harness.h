@@ -38,7 +38,8 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
 
 /// Where two traces differ by more than `tolerance`, one line each; empty if nowhere.
 /// Gradients: relative to the step's largest gradient of the model. Weights and outputs: relative
-/// to each tensor's largest magnitude. `skip_weights`: name parts of weights that are not compared.
+/// to each tensor's largest magnitude. `skip_weights`: name parts of weights that are not compared,
+/// or not with all their rows: `qkv.bias[2/3]` leaves out the second third.
 std::vector<std::string> differences(const TrainingTrace& expected, const TrainingTrace& actual,
                                      double tolerance,
                                      const std::vector<std::string>& skip_weights = {});
