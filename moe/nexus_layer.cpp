@@ -15,9 +15,9 @@
 namespace shoal {
 namespace {
 
-ExpertBank::Options expert_options(const NexusOptions& options, int64_t width) {
+ExpertBank::Options expert_options(const NexusOptions& options) {
   const auto& [count, hidden, activation, bias] = options.experts;
-  return {count, hidden.value_or(4 * width), activation, bias};
+  return {count, hidden, activation, bias};
 }
 
 /// The scale that a slot needs.
@@ -26,7 +26,7 @@ ExpertBank::Inits expert_inits(const NexusOptions& options, int64_t width) {
     const bool is_paper = options.variant == NexusVariant::kPaper;
     return Init::normal(is_paper ? 1.0 : std::sqrt(gain / static_cast<double>(fan_in)));
   };
-  return {deviation(2, width), deviation(1, expert_options(options, width).hidden_at(width)),
+  return {deviation(2, width), deviation(1, expert_options(options).hidden_at(width)),
           Init::zeros()};
 }
 
@@ -37,7 +37,7 @@ MemoryBank::Options memory_options(const NexusOptions& options) {
 
 /// Multiply-adds of a slot in each unit.
 std::vector<double> costs(const NexusOptions& options, int64_t width) {
-  const int64_t hidden = expert_options(options, width).hidden_at(width);
+  const int64_t hidden = expert_options(options).hidden_at(width);
   std::vector<double> cost_U(static_cast<size_t>(options.experts.count),
                              2.0 * static_cast<double>(width) * static_cast<double>(hidden));
   cost_U.insert(cost_U.end(), static_cast<size_t>(options.memory.count),
@@ -116,7 +116,7 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
   if (num_experts_ > 0) {
     experts_ = register_module(
         "experts",
-        std::make_shared<ExpertBank>(expert_options(options, width), bank_context(0, num_experts_),
+        std::make_shared<ExpertBank>(expert_options(options), bank_context(0, num_experts_),
                                      expert_inits(options, width), /*has_gate=*/false));
   }
   if (options.memory.count > 0) {
