@@ -133,7 +133,8 @@ MoeOutput NexusLayer::forward(const torch::Tensor& x_BND, const StepContext& ste
   const int64_t num_images = x_BND.size(0), width = x_BND.size(2);
   const auto [dispatch_BNP, combine_BNP] = router_->route(x_BND);
   if (observer_) {
-    observer_(dispatch_BNP.detach().view({B, dispatch_BNP.size(1), U, slots_}));
+    observer_(dispatch_BNP.detach().view(
+        {num_images, x_BND.size(1), placement_.num_units(), num_slots_}));
   }
   const std::vector<int64_t> images =
       grid_->expert->size() == 1 ? std::vector<int64_t>{num_images} : images_of_ranks(step, *grid_);
