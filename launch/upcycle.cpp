@@ -15,7 +15,7 @@
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint_load.h"
 #include "runtime/config_reader.h"
-#include "runtime/config_schema.h"
+#include "runtime/enum_name.h"
 #include "runtime/error.h"
 
 // D width  H hidden width
@@ -214,11 +214,6 @@ BuiltModel dense_twin(const Manifest& manifest) {
   return build_model(recipe.options, nullptr, torch::kMeta);
 }
 
-std::string word(Activation activation) {
-  const auto& type = static_cast<const config::EnumType&>(config::type_of<Activation>());
-  return std::string(type.names().at(type.get(&activation)));
-}
-
 void check_activations(const std::vector<Stage>& stages, const Task& twin) {
   const auto modules = twin.named_modules();
   for (const Stage& stage : stages) {
@@ -229,8 +224,8 @@ void check_activations(const std::vector<Stage>& stages, const Task& twin) {
     const Activation expert = stage.layer->options().experts.options<ExpertBank>().activation;
     if (dense == expert) continue;
     refuse(fmt::format("the experts of {} have the activation {}, the checkpoint's {} has {}",
-                       stage.name, word(expert), stage.dense, word(dense)),
-           "set model.moe.experts.activation=" + word(dense));
+                       stage.name, enum_name(expert), stage.dense, enum_name(dense)),
+           fmt::format("set model.moe.experts.activation={}", enum_name(dense)));
   }
 }
 

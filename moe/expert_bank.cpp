@@ -5,12 +5,16 @@ namespace {
 
 const Registration<UnitBank, ExpertBank> registered{"plain", "two-layer MLPs of equal width"};
 
-}  // namespace
-
-ExpertBank::Inits ExpertBank::xavier(int64_t width, int64_t hidden) {
+ExpertBank::Inits xavier(int64_t width, int64_t hidden) {
   const Init weights = Init::xavier_uniform(width, hidden);
   return {weights, weights, Init::normal(kExpertBiasStdDev)};
 }
+
+}  // namespace
+
+ExpertBank::ExpertBank(const Options& options, const Context& context, bool has_gate)
+    : ExpertBank(options, context, xavier(context.width, options.hidden_at(context.width)),
+                 has_gate) {}
 
 ExpertBank::ExpertBank(const Options& options, const Context& context, const Inits& inits,
                        bool has_gate)

@@ -42,16 +42,11 @@ class ExpertBank : public UnitBank {
   struct Inits {
     Init fc1_weight, fc2_weight, bias;
   };
-  ExpertBank(const Options& options, const Context& context)
-      : ExpertBank(options, context, xavier(context.width, options.hidden_at(context.width)),
-                   /*has_gate=*/false) {}
+  ExpertBank(const Options& options, const Context& context, bool has_gate = false);
   ExpertBank(const Options& options, const Context& context, const Inits& inits, bool has_gate);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u) override;
   const UnitPlacement& placement() const override { return placement_; }
-
- protected:
-  static Inits xavier(int64_t width, int64_t hidden);
 
  private:
   Activation activation_;

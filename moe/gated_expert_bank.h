@@ -32,7 +32,6 @@ class GatedExpertBank : public ExpertBank {
   };
   GatedExpertBank(const Options& options, const Context& context)
       : ExpertBank({options.count, options.hidden, options.activation, options.bias}, context,
-                   xavier(context.width, options.hidden.value_or(4 * context.width)),
                    /*has_gate=*/true) {}
 };
 

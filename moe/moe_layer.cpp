@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "moe/dispatch.h"
+#include "runtime/enum_name.h"
 #include "runtime/error.h"
 #include "runtime/stream.h"
 
@@ -77,29 +78,16 @@ void check(const Parts& parts, const MoeOptions& options, Problems& problems) {
   }
 }
 
-std::string_view name_of(ScopeKind scope) {
-  for (const auto& [value, name] : EnumNames<ScopeKind>::names) {
-    if (value == scope) return name;
-  }
-  return "";
-}
-
 std::vector<std::string> names_of(const std::vector<std::shared_ptr<BalanceLoss>>& losses) {
   std::vector<std::string> names;
   for (const auto& loss : losses) {
     const auto same = [&](const auto& other) { return other->name() == loss->name(); };
     names.emplace_back(loss->name());
     if (std::count_if(losses.begin(), losses.end(), same) > 1) {
-      names.back() += fmt::format("_{}", name_of(loss->scope()));
+      names.back() += fmt::format("_{}", enum_name(loss->scope()));
     }
   }
   return names;
-}
-
-torch::Tensor entropy_sum(const torch::Tensor& prob_TU) {
-  // 0 log 0 is 0. Of a float64 score below this the log is wrong, but the product below 1e-35.
-  constexpr double kTiny = 1e-38;
-  return -prob_TU.clamp_min(kTiny).log_().mul_(prob_TU).sum(torch::kFloat64);
 }
 
 /// How many tokens have no row.

@@ -62,6 +62,12 @@ std::vector<double> rank_overload(const std::vector<int64_t>& load_U,
 
 }  // namespace
 
+torch::Tensor entropy_sum(const torch::Tensor& prob_TU) {
+  // Of a float64 score below this the log is wrong, but the product below 1e-35.
+  constexpr double kTiny = 1e-38;
+  return -prob_TU.clamp_min(kTiny).log_().mul_(prob_TU).sum(torch::kFloat64);
+}
+
 MoeStats make_stats(const std::string& layer, const UnitPlacement& placement,
                     const StatSums& sums) {
   const torch::TensorOptions options = sums.load_U.options();

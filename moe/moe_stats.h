@@ -40,6 +40,9 @@ struct MoeStats {
   void add(const MoeStats& other);
 };
 
+/// Entropy of each row of prob_TU, in nats, summed over rows: a float64 scalar. 0 log 0 is 0.
+torch::Tensor entropy_sum(const torch::Tensor& prob_TU);
+
 /// MoeStats without losses. `sums` are the load of each unit, then tokens, choices, kept choices,
 /// unrouted tokens and entropy; add_loss appends a value for each loss.
 MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, const StatSums& sums);

@@ -180,8 +180,7 @@ MoeStats NexusLayer::stats(const torch::Tensor& combine_BNP, bool training) cons
   StatSums sums;
   sums.load_U = weight_TU.sum(0, false, torch::kFloat64);
   sums.tokens = sums.choices = sums.kept = num_tokens;
-  constexpr double kTiny = 1e-38;  // 0 log 0 is 0
-  sums.entropy = -weight_TU.clamp_min(kTiny).log_().mul_(weight_TU).sum(torch::kFloat64);
+  sums.entropy = entropy_sum(weight_TU);
   MoeStats result = make_stats(path(), placement_, sums);
   if (!training) result.first_unit_T = top_k(weight_TU, 1).flatten();
   return result;
@@ -189,12 +188,6 @@ MoeStats NexusLayer::stats(const torch::Tensor& combine_BNP, bool training) cons
 
 MoeStageInfo NexusLayer::info() const {
   return {path(), placement_.num_units(), placement_.num_units()};
-}
-
-torch::Tensor NexusLayer::dispatch_weights(const torch::Tensor& x_BND) const {
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor dispatch_BNP = router_->route(x_BND).dispatch_BNP;
-  return dispatch_BNP.view({x_BND.size(0), x_BND.size(1), placement_.num_units(), num_slots_});
 }
 
 }  // namespace shoal

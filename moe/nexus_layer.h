@@ -96,11 +96,8 @@ class NexusLayer : public MoeStage {
   /// B may be 0. MoeOutput::auxiliary_loss stays undefined.
   MoeOutput forward(const torch::Tensor& x_BND, const StepContext& step);
   MoeStageInfo info() const override;
-  /// [B, N, U, s]: what each slot takes of each token; sums over N are 1. No gradients.
-  torch::Tensor dispatch_weights(const torch::Tensor& x_BND) const;
-
-  /// From now on shows each forward pass's dispatch weights [B, N, U, s], without gradients; an
-  /// empty observer ends it.
+  /// From now on shows each forward pass's dispatch weights [B, N, U, s]: what each slot takes of
+  /// each token, sums over N are 1, no gradients. An empty observer ends it.
   using Observer = std::function<void(const torch::Tensor& dispatch_BNUs)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
 

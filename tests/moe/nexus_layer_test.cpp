@@ -223,18 +223,27 @@ TEST(NexusLayer, TheOrderOfTokensDoesNotMatter) {
   EXPECT_LT((alone(x.index_select(1, order)) - expected).abs().max().item<double>(), 1e-14);
 }
 
+/// As an observer of one forward pass is shown them.
+torch::Tensor dispatch_weights(Alone& alone, const torch::Tensor& x) {
+  torch::Tensor seen;
+  alone.layer.observe([&seen](const torch::Tensor& dispatch_BNUs) { seen = dispatch_BNUs; });
+  alone(x);
+  alone.layer.observe({});
+  return seen;
+}
+
 TEST(NexusLayer, TokensOfAnyLengthRouteAlike) {
   // Logits come from directions: only the sum of squares' small constant tells lengths apart.
   Alone alone(nexus_options(3, 2));
   const torch::Tensor x = some_numbers({3, 5, 6}, 1);
-  const torch::Tensor before = alone.layer.dispatch_weights(x);
-  EXPECT_LT((alone.layer.dispatch_weights(x * 50) - before).abs().max().item<double>(), 1e-5);
+  const torch::Tensor before = dispatch_weights(alone, x);
+  EXPECT_LT((dispatch_weights(alone, x * 50) - before).abs().max().item<double>(), 1e-5);
 }
 
 TEST(NexusLayer, DispatchWeightsAreSharesOfTheTokensOfAnImage) {
   Alone alone(nexus_options(3, 2));
   const torch::Tensor x = some_numbers({4, 5, 6}, 1).set_requires_grad(true);
-  const torch::Tensor weights = alone.layer.dispatch_weights(x);
+  const torch::Tensor weights = dispatch_weights(alone, x);
   EXPECT_EQ(weights.sizes(), (std::vector<int64_t>{4, 5, 5, 2}));
   EXPECT_FALSE(weights.requires_grad());
   EXPECT_GT(weights.min().item<double>(), 0.0);
@@ -250,7 +259,7 @@ double tokens_per_slot(NexusVariant variant) {
   Alone alone(options, 768, torch::kFloat32);
   torch::Tensor x = torch::empty({2, 196, 768});
   fill_normal(x, Stream{1, Purpose::kTest, 1, 0});
-  const torch::Tensor weight = alone.layer.dispatch_weights(x).to(torch::kFloat64);
+  const torch::Tensor weight = dispatch_weights(alone, x).to(torch::kFloat64);
   const torch::Tensor entropy = -(weight * weight.clamp_min(1e-300).log()).sum(1);
   return entropy.exp().mean().item<double>();
 }
