@@ -36,16 +36,18 @@ int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& ca
 
 Assignments limit(const Routing& routing, const Capacity& capacity) {
   static const Operator<std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, int64_t>(
-      const torch::Tensor&, const torch::Tensor&, c10::IntArrayRef, int64_t, int64_t, int64_t,
-      double, int64_t, int64_t)>
+      const torch::Tensor&, const torch::Tensor&, const std::optional<torch::Tensor>&,
+      c10::IntArrayRef, int64_t, int64_t, int64_t, double, int64_t, int64_t)>
       op("shoal::assign_rows");
   TORCH_CHECK(routing.group_offsets.back() == routing.num_tokens(), "limit: groups end at ",
               routing.group_offsets.back(), " of ", routing.num_tokens(), " tokens");
+  std::optional<torch::Tensor> priority;
+  if (routing.priority_T.defined()) priority = routing.priority_T.contiguous();
   Assignments result;
   result.num_tokens = routing.num_tokens();
   std::tie(result.token_A, result.choice_A, result.rows_U, result.num_kept) =
-      op(routing.unit_TK.contiguous(), routing.score_TK.contiguous(), routing.group_offsets,
-         routing.num_units, static_cast<int64_t>(capacity.mode),
+      op(routing.unit_TK.contiguous(), routing.score_TK.contiguous(), priority,
+         routing.group_offsets, routing.num_units, static_cast<int64_t>(capacity.mode),
          static_cast<int64_t>(capacity.order), capacity.factor, capacity.min, capacity.align);
   torch::Tensor weight_TK = routing.weight_TK;
   if (routing.renorm_after_drop) weight_TK = renormalise(weight_TK, result.choice_A);
@@ -58,8 +60,9 @@ Assignments limit(const Routing& routing, const Capacity& capacity) {
 
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
-      "assign_rows(Tensor unit, Tensor score, int[] group_offsets, int num_units, int mode, "
-      "int order, float factor, int min, int align) -> (Tensor, Tensor, Tensor, int)");
+      "assign_rows(Tensor unit, Tensor score, Tensor? priority, int[] group_offsets, "
+      "int num_units, int mode, int order, float factor, int min, int align) -> (Tensor, Tensor, "
+      "Tensor, int)");
 }
 
 }  // namespace shoal

@@ -8,6 +8,7 @@
 
 #include "moe/routing.h"
 #include "runtime/config.h"
+#include "runtime/size_limits.h"
 
 // T tokens  U units  K choices per token  A assignments  C capacity
 namespace shoal {
@@ -21,10 +22,13 @@ enum class CapacityMode {
 /// Who keeps a place in a full unit. Ties keep the lower token.
 enum class CapacityOrder {
   kSlotMajor,      ///< all first choices in token order, then all second choices, ...
-  kBatchPriority,  ///< slot-major over tokens sorted by their highest score
+  kBatchPriority,  ///< slot-major over tokens sorted by their highest score without bias
   kProbability,    ///< all choices pooled, highest score first
   kPosition,       ///< all choices pooled, in token order
 };
+
+/// Most rows that `min` and `align` may ask for.
+inline constexpr double kMostRows = 1 << 20;
 
 /// How many rows a unit takes from one routing group (recipe section `capacity`).
 struct Capacity {
@@ -37,10 +41,11 @@ struct Capacity {
   static constexpr auto fields() {
     return std::tuple{
         field("mode", &Capacity::mode, "what limits the rows a unit takes from a routing group"),
-        field("factor", &Capacity::factor, "capacity over the even share of a unit", above(0)),
-        field("min", &Capacity::min, "least capacity", at_least(0), unit("rows")),
+        field("factor", &Capacity::factor, "capacity over the even share of a unit",
+              in_range(above(0), kMostUnits)),
+        field("min", &Capacity::min, "least capacity", in_range(0, kMostRows), unit("rows")),
         field("align", &Capacity::align, "capacity is rounded up to a multiple of this",
-              at_least(1), unit("rows")),
+              in_range(1, kMostRows), unit("rows")),
         field("order", &Capacity::order, "which rows keep their place in a full unit")};
   }
 };

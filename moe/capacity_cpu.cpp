@@ -18,14 +18,16 @@ template <class Real>
 struct Choices {
   const int64_t* unit_TK;
   const Real* score_TK;
+  const Real* priority_T;  // nullptr: the highest score of the token's choices
   int64_t k, num_units;
   CapacityOrder order;
 
-  Real score(int64_t choice) const {
-    const Real value = score_TK[choice];
+  static Real or_least(Real value) {
     return std::isnan(value) ? -std::numeric_limits<Real>::infinity() : value;
   }
-  Real best_score(int64_t choice) const {
+  Real score(int64_t choice) const { return or_least(score_TK[choice]); }
+  Real priority(int64_t choice) const {
+    if (priority_T != nullptr) return or_least(priority_T[choice / k]);
     const int64_t first = choice / k * k;
     Real best = score(first);
     for (int64_t i = 1; i < k; ++i) best = std::max(best, score(first + i));
@@ -39,8 +41,8 @@ struct Choices {
       if (a % k != b % k) return a % k < b % k;
     }
     if (order == CapacityOrder::kBatchPriority) {
-      const Real best_a = best_score(a), best_b = best_score(b);
-      if (best_a != best_b) return best_a > best_b;
+      const Real first_a = priority(a), first_b = priority(b);
+      if (first_a != first_b) return first_a > first_b;
     }
     return a < b;
   }
@@ -150,7 +152,8 @@ std::vector<int64_t> groups_of(const Capacity& capacity, c10::IntArrayRef offset
 }
 
 std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, int64_t> assign_rows_cpu(
-    const torch::Tensor& unit_TK, const torch::Tensor& score_TK, c10::IntArrayRef group_offsets,
+    const torch::Tensor& unit_TK, const torch::Tensor& score_TK,
+    const std::optional<torch::Tensor>& priority_T, c10::IntArrayRef group_offsets,
     int64_t num_units, int64_t mode, int64_t order, double factor, int64_t min, int64_t align) {
   const Capacity capacity{static_cast<CapacityMode>(mode), factor, min, align,
                           static_cast<CapacityOrder>(order)};
@@ -160,7 +163,10 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, int64_t> assign_rows_cpu
   survivors.choice_U.resize(static_cast<size_t>(num_units));
   AT_DISPATCH_FLOATING_TYPES(score_TK.scalar_type(), "assign_rows", [&] {
     const Choices<scalar_t> choices{unit_TK.const_data_ptr<int64_t>(),
-                                    score_TK.const_data_ptr<scalar_t>(), k, num_units,
+                                    score_TK.const_data_ptr<scalar_t>(),
+                                    priority_T ? priority_T->const_data_ptr<scalar_t>() : nullptr,
+                                    k,
+                                    num_units,
                                     capacity.order};
     GroupedChoices group;
     for (size_t g = 0; g + 1 < offsets.size(); ++g) {

@@ -24,10 +24,8 @@ ImportanceScoreRouter::ImportanceScoreRouter(const Options& options, const Conte
 
 torch::Tensor ImportanceScoreRouter::importance(const Routing& routing,
                                                 const TokenContext& context) const {
-  // Not the first choice's score: a bias may select another unit than the one of the highest score.
   const torch::Tensor score_TU = score(routing.noisy_TU.detach());
-  const torch::Tensor is_out_TU = selection(routing, score_TU, context).isneginf();
-  return score_TU.masked_fill(is_out_TU, 0).amax(1);
+  return highest_score(score_TU, selection(routing, score_TU, context));
 }
 
 Routing ImportanceScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& context) {
