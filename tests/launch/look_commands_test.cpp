@@ -200,7 +200,7 @@ TEST_F(LookCommands, CheckRefusesNumbersThatNoMachineHas) {
 }
 
 TEST_F(LookCommands, CheckRefusesNamesThatLeaveTheRoot) {
-  for (const char* name : {"../x", "a/../../x", ".", "..", "/tmp/x", "a/", "./a"}) {
+  for (const char* name : {"../x", "a/../../x", ".", "..", "/x", "a/", "./a"}) {
     const std::string text = mistake({std::string("run.name=") + name});
     EXPECT_THAT(text, HasSubstr("run.name")) << name;
     EXPECT_THAT(text, HasSubstr(std::string("'") + name + "' does not name a folder")) << name;

@@ -88,7 +88,8 @@ TEST(EqualityCases, NoiseAndImportanceDropsAct) {
 }
 
 TEST(EqualityCases, StochasticDepthActs) {
-  for (const std::string& model : {vit(kBlockExperts), convnext(kBlockExperts)}) {
+  for (const std::string& model :
+       {vit(kBlockExperts), convnext(kBlockExperts), vit(kBlockNexus), convnext(kBlockNexus)}) {
     EXPECT_NE(serial({model}).losses, serial({model, "model.drop_path=0"}).losses) << model;
   }
 }
@@ -128,18 +129,56 @@ TEST(EqualityCases, ClippingByTheLargestValueActs) {
   EXPECT_NEAR(largest(serial(clipped_by_largest())), kClipMaxNorm, kTolerance * kClipMaxNorm);
 }
 
+std::string channel_moe(const std::string& router, const std::string& losses = "") {
+  return fmt::format(
+      "model.sparse.channel_moe={{router: {{{}}}, losses: [{}], experts: {{count: 5, hidden: 6}}}}",
+      router, losses);
+}
+
+/// Every loss over samples and over routing groups, and a rate at which so many leave rounding what
+/// it is.
+Overrides every_local_loss() {
+  std::vector<std::string> losses;
+  for (const char* scope : {"sequence", "group"}) {
+    for (const char* loss :
+         {"importance", "load", "switch", "switch, counts: first_choice", "z", "kl_uniform"}) {
+      losses.push_back(fmt::format("{{name: {}, weight: 0.05, scope: {}}}", loss, scope));
+    }
+  }
+  return {
+      channel_moe("name: top_k, k: 2, noise: gaussian", fmt::format("{}", fmt::join(losses, ", "))),
+      "optimizer.lr=0.005"};
+}
+
+/// Of one step of nine routing groups and of three micro-steps of three.
+std::vector<std::string> what_accumulation_changes(const Overrides& test) {
+  return differences(serial(joined({"train.batch=18"}, test)), serial(accumulated(test)),
+                     kTolerance);
+}
+
 TEST(EqualityCases, AccumulationChangesNothingButRounding) {
-  std::vector<Overrides> cases{{}, noisy()};
+  std::vector<Overrides> cases{{},
+                               noisy(),
+                               {losses("group")},
+                               {losses("sequence")},
+                               every_local_loss(),
+                               {channel_moe("name: sigmoid, k: 2, bias: {rate: 0.05}")},
+                               {channel_moe("name: sinkhorn, k: 2")},
+                               {channel_moe("name: expert_choice, k: 2")},
+                               {vit(kBlockNexus)}};
   for (const char* order : kOrders) {
     cases.push_back(capped(order));
     cases.push_back(joined(capped(order), noisy()));
   }
   for (const Overrides& test : cases) {
-    EXPECT_THAT(differences(serial(joined({"train.batch=18"}, test)), serial(accumulated(test)),
-                            kTolerance),
-                IsEmpty())
+    EXPECT_THAT(what_accumulation_changes(test), IsEmpty())
         << fmt::format("{}", fmt::join(test, " "));
   }
+}
+
+// Its losses are of the micro-step as a whole.
+TEST(EqualityCases, AccumulationChangesTheGlobalScope) {
+  EXPECT_THAT(what_accumulation_changes({losses("global")}), ::testing::Not(IsEmpty()));
 }
 
 TEST(EqualityCases, LeaveOutOnlyTheRowsTheyName) {

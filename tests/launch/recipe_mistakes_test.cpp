@@ -212,10 +212,6 @@ const std::vector<Case>& moe_cases() {
        {},
        {"r.yaml:10:66: model.sparse.token_moe.router.weights.normalise: topk_softmax makes every "
         "weight 1 when k is 1, and the router learns nothing; use none"}},
-      {"NoCapacity",
-       {{"k: 2}", "k: 2}, capacity: {mode: capped, factor: 0}"}},
-       {},
-       {"r.yaml:11:81: model.sparse.channel_moe.capacity.factor: must be above 0, found '0'"}},
       {"ALossForARouterWithoutScores",
        {{"top_k, k: 2}", "hash, k: 2}, losses: [{name: switch}]"}},
        {},
@@ -238,6 +234,34 @@ const std::vector<Case>& moe_cases() {
        {},
        {"r.yaml:11:73: model.sparse.channel_moe.capacity.mode: with the expert_choice router every "
         "unit takes a fixed number of tokens, see router.factor; leave capacity out"}},
+      {"AReplayWithoutItsFile",
+       {{"top_k, k: 2}", "forced, k: 2, load: replay}"}},
+       {},
+       {"r.yaml:11:19: model.sparse.channel_moe.router.file: must name the experts.jsonl of a run "
+        "where load is replay"}},
+  };
+  return cases;
+}
+
+/// Rooms and units that are too few, or too many.
+const std::vector<Case>& moe_size_cases() {
+  static const std::vector<Case> cases{
+      {"NoCapacity",
+       {{"k: 2}", "k: 2}, capacity: {mode: capped, factor: 0}"}},
+       {},
+       {"r.yaml:11:81: model.sparse.channel_moe.capacity.factor: must be above 0 and at most "
+        "65536, found '0'"}},
+      {"CapacitiesThatNoMemoryHolds",
+       {{"k: 2}",
+         "k: 2}, capacity: {mode: padded, factor: 1e300, min: 4611686018427387904, align: "
+         "4611686018427387904}"}},
+       {},
+       {"r.yaml:11:81: model.sparse.channel_moe.capacity.factor: must be above 0 and at most "
+        "65536, found '1e300'",
+        "r.yaml:11:93: model.sparse.channel_moe.capacity.min: must be at least 0 and at most "
+        "1048576, found '4611686018427387904'",
+        "r.yaml:11:121: model.sparse.channel_moe.capacity.align: must be at least 1 and at most "
+        "1048576, found '4611686018427387904'"}},
       {"MoreRanksThanUnits",
        {{"expert_ranks: 2", "expert_ranks: 8, uneven: true"}},
        {},
@@ -246,11 +270,14 @@ const std::vector<Case>& moe_cases() {
         "4"},
        8,
        ExitCode::kTopology},
-      {"AReplayWithoutItsFile",
-       {{"top_k, k: 2}", "forced, k: 2, load: replay}"}},
-       {},
-       {"r.yaml:11:19: model.sparse.channel_moe.router.file: must name the experts.jsonl of a run "
-        "where load is replay"}},
+      {"MoreRanksThanUnitsOfANexusLayer",
+       {{"expert_ranks: 2", "expert_ranks: 8, uneven: true"}},
+       {"model={backbone: vit, patch: 4, width: 8, depth: 2, heads: 2, hidden: 12, nexus: "
+        "{experts: {count: 2}, memory: {count: 1, keys: 4, k: 2}, slots: 1}}"},
+       {"r.yaml:18:26: parallel.expert_ranks: 3 units of blocks.1.nexus cannot be spread over 8 "
+        "expert ranks, some would hold none; valid expert_ranks for 8 ranks: 1, 2"},
+       8,
+       ExitCode::kTopology},
   };
   return cases;
 }
@@ -302,7 +329,10 @@ TEST_F(BadRecipes, ExitWithTheCodeOfTheTopologyIfNothingElseIsWrong) {
   expect_refused(topology_cases());
 }
 
-TEST_F(BadRecipes, AreRefusedForWhatRoutersLossesAndUnitsCannotDo) { expect_refused(moe_cases()); }
+TEST_F(BadRecipes, AreRefusedForWhatRoutersLossesAndUnitsCannotDo) {
+  expect_refused(moe_cases());
+  expect_refused(moe_size_cases());
+}
 
 TEST_F(BadRecipes, WithATypoInTheKeyOfAMember) {
   expect_refused({{"Source",

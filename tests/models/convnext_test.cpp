@@ -190,17 +190,20 @@ TEST_F(TinyConvNext, StochasticDepthActsInTrainingAlone) {
 
 TEST_F(TinyConvNext, UnitsKeepTheBranchesGamma) {
   const torch::NoGradGuard no_grad;
-  const auto task = make(tiny(kMoe + ", sparse_blocks: {from: 0, every: 1}"));
-  const TaskBatch batch = some_batch(4, kTinyImage);
-  const torch::Tensor before = task->outputs(batch, some_step(4, false));
-  for (const char* block : {"0", "1", "2"}) {
-    at(std::string("backbone.blocks.") + block + ".gamma").zero_();
+  for (const auto& [keys, layer] : {std::pair{kMoe, "moe"}, std::pair{kNexus, "nexus"}}) {
+    SCOPED_TRACE(layer);
+    const auto task = make(tiny(keys + ", sparse_blocks: {from: 0, every: 1}"));
+    const TaskBatch batch = some_batch(4, kTinyImage);
+    const torch::Tensor before = task->outputs(batch, some_step(4, false));
+    for (const char* block : {"0", "1", "2"}) {
+      at(std::string("backbone.blocks.") + block + ".gamma").zero_();
+    }
+    const torch::Tensor after = task->outputs(batch, some_step(4, false));
+    EXPECT_FALSE(after.equal(before));
+    // Without branches nothing of the units is left.
+    at(std::string("backbone.blocks.1.") + layer + ".experts.*.fc2.weight").fill_(7.0);
+    EXPECT_TRUE(task->outputs(batch, some_step(4, false)).equal(after));
   }
-  const torch::Tensor after = task->outputs(batch, some_step(4, false));
-  EXPECT_FALSE(after.equal(before));
-  // Without branches nothing of the experts is left.
-  at("backbone.blocks.1.moe.experts.*.fc2.bias").fill_(7.0);
-  EXPECT_TRUE(task->outputs(batch, some_step(4, false)).equal(after));
 }
 
 TEST_F(TinyConvNext, GammaStartsAtTheLayerScale) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -135,6 +136,30 @@ TEST(ShippedRecipes, SayWhatWasMeasuredAndWhichTableTheyAre) {
     // These compare routers of many papers, or nothing.
     if (name.starts_with("routing/") || name == "quickstart.yaml") continue;
     EXPECT_THAT(header, ContainsRegex("tables? [0-9]")) << name;
+  }
+}
+
+TEST(ShippedRecipes, WereMeasuredAsLongAsTheyTrain) {
+  const std::regex length(R"( Measured: .* after (\d+) epochs?)");
+  int64_t num_measured = 0;
+  for (const std::string& name : shipped_recipes()) {
+    const std::string header = header_of(name);
+    std::smatch match;
+    if (!std::regex_search(header, match, length)) continue;
+    ++num_measured;
+    EXPECT_EQ(to_text(load(name).options.train.duration), match[1].str() + "ep") << name;
+  }
+  EXPECT_GT(num_measured, 0);
+}
+
+TEST(ShippedRecipes, AreListedWhereTheySayTheyAre) {
+  std::ifstream file(recipes_folder() / "README.md");
+  const std::string readme((std::istreambuf_iterator<char>(file)),
+                           std::istreambuf_iterator<char>());
+  ASSERT_FALSE(readme.empty());
+  for (const std::string& name : shipped_recipes()) {
+    if (header_of(name).find("what configs/README.md lists of it") == std::string::npos) continue;
+    EXPECT_THAT(readme, HasSubstr(name));
   }
 }
 

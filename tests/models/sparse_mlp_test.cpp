@@ -81,12 +81,25 @@ std::string tiny(const std::string& sparse_keys = "") {
          sparse_keys + "}}";
 }
 
+/// The recipe with a dense MLP in MoE_C's place.
+std::string with_dense_channels(std::string recipe) {
+  const size_t first = recipe.find("channel_moe: "), end = recipe.find("]}", first) + 2;
+  return recipe.replace(first, end - first, "channel_moe: null, channel_hidden: 7");
+}
+
+/// The recipe with a token stage that leaves out half of the tokens.
+std::string with_drops(std::string recipe) {
+  const std::string router = "importance_score, k: 1";
+  return recipe.replace(recipe.find(router), router.size(), router + ", drop: 0.5");
+}
+
 class TinySparseMlp : public ::testing::Test {
  protected:
   std::shared_ptr<Task> make(const std::string& recipe) {
     BuildContext build{&grid_, torch::TensorOptions().dtype(torch::kFloat64)};
     auto task = build_model(recipe, {1, 4, 6}, 3, build);
     testing::fill_parameters(*task);
+    tensors_.clear();
     for (const Parameter& parameter : parameters_of(*task)) {
       tensors_.insert_or_assign(parameter.name, parameter.tensor);
     }
@@ -147,14 +160,23 @@ class TinySparseMlp : public ::testing::Test {
     x = x + t(plain_mlp(t(plain_norm(x, dense + "token_norm")), dense + "token_mlp"));  // eq. 8
     x = x + plain_mlp(plain_norm(x, dense + "channel_norm"), dense + "channel_mlp");    // eq. 9
     const torch::Tensor into = x;
-    x = plain_linear(x, sparse + "channels_in");
-    x = t(plain_linear(t(x), sparse + "tokens_in"));  // eq. 4
+    const bool has_rescale = tensors_.contains(sparse + "channels_in.weight");
+    if (has_rescale) {  // eq. 4
+      x = plain_linear(x, sparse + "channels_in");
+      x = t(plain_linear(t(x), sparse + "tokens_in"));
+    }
     const torch::Tensor u = t(plain_norm(x, sparse + "token_norm"));
     x = x + t(plain_moe(u.reshape({-1, u.size(2)}), sparse + "moe_s", 1).view(u.sizes()));  // 5
     const torch::Tensor v = plain_norm(x, sparse + "channel_norm");
-    x = x + plain_moe(v.reshape({-1, v.size(2)}), sparse + "moe_c", 2).view(v.sizes());  // eq. 6
-    x = t(plain_linear(t(x), sparse + "tokens_out"));
-    x = plain_linear(x, sparse + "channels_out");  // eq. 7
+    if (tensors_.contains(sparse + "moe_c.router.weight")) {
+      x = x + plain_moe(v.reshape({-1, v.size(2)}), sparse + "moe_c", 2).view(v.sizes());  // eq. 6
+    } else {
+      x = x + plain_mlp(v, sparse + "channel_mlp");
+    }
+    if (has_rescale) {  // eq. 7
+      x = t(plain_linear(t(x), sparse + "tokens_out"));
+      x = plain_linear(x, sparse + "channels_out");
+    }
     if (outer_residual) x = x + into;
     return plain_linear(plain_norm(x, "backbone.norm").mean(1), "head");
   }
@@ -168,8 +190,12 @@ double cross_entropy(const torch::Tensor& logits_bN, const torch::Tensor& label_
 }
 
 TEST_F(TinySparseMlp, IsThePapersEquations) {
-  for (const bool outer_residual : {false, true}) {
-    const auto task = make(tiny(outer_residual ? ", outer_residual: true" : ""));
+  for (const std::string& recipe :
+       {tiny(), tiny(", outer_residual: true"), tiny(", rescale: false"),
+        with_dense_channels(tiny()), with_dense_channels(tiny(", rescale: false"))}) {
+    SCOPED_TRACE(recipe);
+    const bool outer_residual = recipe.find("outer_residual: true") != std::string::npos;
+    const auto task = make(recipe);
     const TaskBatch images = batch(4);
     const torch::NoGradGuard no_grad;
     EXPECT_NEAR(task->evaluate(images, step(4, false)).loss,
@@ -179,13 +205,21 @@ TEST_F(TinySparseMlp, IsThePapersEquations) {
 }
 
 TEST_F(TinySparseMlp, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
-  const auto task = make(tiny());
-  std::vector<torch::Tensor> parameters;
-  for (const auto& [name, tensor] : tensors_) parameters.push_back(tensor);
-  const TaskBatch images = batch(4);
-  const StepContext context = step(4, true);
-  EXPECT_LT(testing::gradient_error([&] { return task->train(images, context).loss; }, parameters),
-            1e-6);
+  for (const std::string& recipe :
+       {tiny(), tiny(", outer_residual: true"), tiny(", rescale: false"),
+        with_dense_channels(tiny()), with_drops(tiny()), with_drops(tiny(", rescale: false"))}) {
+    SCOPED_TRACE(recipe);
+    const auto task = make(recipe);
+    std::vector<torch::Tensor> parameters;
+    for (const auto& [name, tensor] : tensors_) parameters.push_back(tensor);
+    const TaskBatch images = batch(4);
+    const StepContext context = step(4, true);
+    EXPECT_LT(
+        testing::gradient_error([&] { return task->train(images, context).loss; }, parameters),
+        1e-6);
+    const bool has_drops = recipe.find("drop: 0.5") != std::string::npos;
+    EXPECT_EQ(report(task->train(images, context).moe[0]).unrouted, has_drops ? 0.5 : 0.0);
+  }
 }
 
 TEST_F(TinySparseMlp, SumsTheAuxiliaryLossesOfItsStages) {
@@ -264,7 +298,7 @@ TEST_F(TinySparseMlp, RefusesKeysThatContradictEachOther) {
   EXPECT_THAT(error_of(", outer_residuals: true"), HasSubstr("did you mean 'outer_residual'?"));
 }
 
-TEST_F(TinySparseMlp, RefusesNormalisedWeightsOfOneUnitInEveryRouter) {
+TEST_F(TinySparseMlp, RefusesNormalisedWeightsOfOneUnitInTheTokenStage) {
   std::string recipe = tiny();
   recipe.replace(recipe.find("score, k: 1"), 11, "score, k: 1, weights: {normalise: sum}");
   try {

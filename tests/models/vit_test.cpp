@@ -142,7 +142,8 @@ TEST_F(TinyVit, IsThePapersEquations) {
 
 TEST_F(TinyVit, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
   for (const std::string& keys :
-       {std::string(), std::string(", drop_path: 0.5"), kMoe + ", drop_path: 0.5", kNexus}) {
+       {std::string(), std::string(", pool: mean"), std::string(", drop_path: 0.5"),
+        kMoe + ", drop_path: 0.5", kNexus}) {
     SCOPED_TRACE(keys);
     const auto task = make(tiny(keys));
     const TaskBatch batch = some_batch(4, kTinyImage);

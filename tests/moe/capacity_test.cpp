@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "moe/combine_weights.h"
 #include "tests/moe/make_routing.h"
 #include "tests/support/gradient_check.h"
 
@@ -72,6 +73,7 @@ TEST(Capacity, DropsNothingWhereAUnitHasRoomForAll) {  // R1: C = 4
   for (const double scale : {1.0, 2.0}) {
     const Routing routing = make_routing(logits * scale, 2);
     EXPECT_EQ(places(limit(routing, {})), all);
+    EXPECT_EQ(places(limit(routing, {CapacityMode::kDropless, 0.01, 0, 1, {}})), all);
     for (const CapacityOrder order : {CapacityOrder::kSlotMajor, CapacityOrder::kBatchPriority,
                                       CapacityOrder::kProbability, CapacityOrder::kPosition}) {
       EXPECT_EQ(places(limit(routing, capped(2.0, order))), all);
@@ -180,6 +182,35 @@ TEST(Capacity, BatchPriorityServesTheMostCertainTokensFirst) {
             (Places{{3, 0, 0}, {2, 1, 0}}));
 }
 
+TEST(Capacity, BatchPriorityIsTheHighestScoreOfATokenWhateverItsPlace) {
+  // One place a unit. Token 1's first choice, which a bias put there, has less than token 0's.
+  Routing routing =
+      routing_of(torch::tensor({{0, 1}, {0, 1}}), torch::tensor({{.50, .40}, {.30, .90}}), 2);
+  const Capacity capacity = capped(0.5, CapacityOrder::kBatchPriority);
+  EXPECT_EQ(places(limit(routing, capacity)), (Places{{1, 0, 0}, {1, 1, 0}}));
+  EXPECT_EQ(places(limit(routing, capped(0.5))), (Places{{0, 0, 0}, {0, 1, 0}}));
+  // Units that a bias kept a token from count as well.
+  routing.priority_T = torch::tensor({.95, .90});
+  EXPECT_EQ(places(limit(routing, capacity)), (Places{{0, 0, 0}, {0, 1, 0}}));
+  // The other orders do not look at it.
+  routing.priority_T = torch::tensor({.50, .90});
+  EXPECT_EQ(places(limit(routing, capped(0.5))), (Places{{0, 0, 0}, {0, 1, 0}}));
+  EXPECT_EQ(places(limit(routing, capped(0.5, CapacityOrder::kProbability))),
+            (Places{{0, 0, 0}, {1, 1, 0}}));
+}
+
+// Three tokens of two choices over three units of two places. Unit 0 is the first choice of all;
+// token 2 is the last of them, and the most certain.
+TEST(Capacity, KeepsWhatTheThreeByThreeCaseKeeps) {  // R2
+  const torch::Tensor gate =
+      torch::tensor({{.5, .3, .2}, {.6, .3, .1}, {.7, .1, .2}}, torch::kFloat64);
+  const Routing routing = make_routing(gate.log(), 2);
+  EXPECT_EQ(places(limit(routing, capped(1.0))),
+            (Places{{0, 0, 0}, {0, 1, 0}, {1, 0, 1}, {1, 1, 1}, {2, 2, 0}}));
+  EXPECT_EQ(places(limit(routing, capped(1.0, CapacityOrder::kBatchPriority))),
+            (Places{{0, 1, 0}, {1, 0, 0}, {1, 1, 1}, {2, 0, 1}, {2, 2, 0}}));
+}
+
 TEST(Capacity, ProbabilityServesTheHighestScoresFirst) {
   EXPECT_EQ(places(limit(contested(), capped(0.5, CapacityOrder::kProbability))),
             (Places{{0, 0, 0}, {3, 0, 1}, {1, 1, 0}, {2, 1, 1}}));
@@ -234,6 +265,20 @@ TEST(Capacity, SurvivingWeightsAreRenormalisedOnDemandBeforeTheScale) {
   const torch::Tensor expected = torch::tensor(
       {2 * .50 / .90, 2 * .39 / .99, 2 * .05 / .95, 2 * .40 / .90, 2 * .60 / .99, 2 * .90 / .95});
   EXPECT_TRUE(torch::allclose(kept.weight_A, expected.to(kept.weight_A.scalar_type())));
+}
+
+// Token 0 chose units 3 and 1 and keeps 1 alone: with the weight of two systems that disagree.
+TEST(Capacity, TheLastWeightOfATokenIsOneIfRenormalised) {
+  for (const bool renorm : {false, true}) {
+    Routing routing = make_routing(kFourByFour, 2);
+    routing.weight_TK = combine_weights(routing.prob_TU, routing.logits_TU, routing.choice_TK,
+                                        Normalise::kTopkSoftmax);
+    routing.renorm_after_drop = renorm;
+    const Assignments kept = limit(routing, capped(1.0, CapacityOrder::kProbability));
+    const torch::Tensor weight = kept.weight_A.masked_select(kept.token_A == 0);
+    ASSERT_EQ(weight.numel(), 1);
+    EXPECT_NEAR(weight.item<double>(), renorm ? 1.0 : 0.475021, 5e-7);
+  }
 }
 
 TEST(Capacity, GradientsOfTheWeightsAreThoseOfFiniteDifferences) {

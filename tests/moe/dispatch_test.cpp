@@ -35,29 +35,32 @@ TEST(Dispatch, EqualsTheOneHotEinsum) {  // X6
   const auto self = make_self_communicator();
   for (const int64_t k : {1, 2, 3}) {
     torch::Tensor x = some_numbers({kTokens, kWidth}, 1).set_requires_grad(true);
-    const Routing routing = make_routing(some_numbers({kTokens, kUnits}, 2), k);
+    torch::Tensor logits = some_numbers({kTokens, kUnits}, 2).set_requires_grad(true);
+    const Routing routing = make_routing(logits, k);
     const Assignments assignments = limit(routing, {CapacityMode::kPadded, 1.0, 0, 1, {}});
     const int64_t capacity = assignments.rows_U[0].item<int64_t>();
     const Dispatched sent = dispatch(x, assignments, UnitPlacement::contiguous(kUnits, 1), *self);
     const torch::Tensor y = combine(sent.rows_RD * 3, sent, *self);
 
     torch::Tensor mask_TUC = torch::zeros({kTokens, kUnits, capacity}, torch::kFloat64);
-    torch::Tensor weight_TUC = torch::zeros_like(mask_TUC);
     for (const auto& [token, unit, place] : testing::places(assignments)) {
       mask_TUC[token][unit][place] = 1.0;
-      weight_TUC[token][unit][place] = routing.prob_TU[token][unit];
     }
+    const torch::Tensor weight_TUC = mask_TUC * routing.prob_TU.unsqueeze(2);
     const torch::Tensor rows_UCD = torch::einsum("tuc,td->ucd", {mask_TUC, x});
     EXPECT_TRUE(torch::equal(sent.rows_RD, rows_UCD.reshape({-1, kWidth})));
     const torch::Tensor expected = torch::einsum("tuc,ucd->td", {weight_TUC, rows_UCD * 3});
     EXPECT_TRUE(torch::allclose(y, expected, 0, 1e-14));
 
     const torch::Tensor upstream = some_numbers({kTokens, kWidth}, 3);
-    (y * upstream).sum().backward();
-    const torch::Tensor grad = x.grad().clone();
+    (y * upstream).sum().backward({}, /*retain_graph=*/true);
+    const torch::Tensor grad = x.grad().clone(), logits_grad = logits.grad().clone();
     x.mutable_grad().reset();
+    logits.mutable_grad().reset();
     (expected * upstream).sum().backward();
     EXPECT_TRUE(torch::allclose(grad, x.grad(), 0, 1e-14));
+    EXPECT_TRUE(torch::allclose(logits_grad, logits.grad(), 0, 1e-13));
+    EXPECT_GT(logits_grad.abs().max().item<double>(), 0.1);
   }
 }
 

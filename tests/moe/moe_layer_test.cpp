@@ -345,6 +345,23 @@ TEST(MoeLayer, RulesBetweenSectionsAreConfigErrors) {
   }
 }
 
+TEST(MoeLayer, ACausalModelRefusesUnitsThatChooseTokens) {
+  const MoeOptions options = layer_options(router_choice("{name: expert_choice}"), {}, {});
+  const auto build = [&](bool is_causal) {
+    MoeLayer(options, 6, kPath,
+             BuildContext{.tensor_options = torch::kFloat64, .is_causal = is_causal});
+  };
+  EXPECT_NO_THROW(build(false));
+  try {
+    build(true);
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(
+        error.lines(),
+        ElementsAre(::testing::StartsWith("blocks.1.moe_c.router.name: expert_choice lets")));
+  }
+}
+
 TEST(MoeLayerRanks, ParallelEqualsSerial) {
   for (const LayerCase& test : layer_cases()) {
     const LayerResult serial = run_layer_on(test, 1, 1);

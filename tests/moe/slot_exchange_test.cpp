@@ -89,27 +89,33 @@ TEST(SlotExchangeRanks, TheWayBackIsTheInverseAndSoIsItsGradient) {
   }
 }
 
+/// Bytes that a rank sends on a way there and back again, of elements of this type.
+void expect_bytes(const Layout& layout, at::ScalarType dtype, RankGrid& grid) {
+  const int64_t rank = grid.expert->rank(), num_units = layout.placement.num_units();
+  const int64_t own = layout.images[static_cast<size_t>(rank)];
+  const auto units = static_cast<int64_t>(layout.placement.units_of_rank(rank).size());
+  const SlotExchange exchange(layout.placement, layout.images, *grid.expert);
+  const int64_t before = grid.expert->counters().sent_bytes;
+  const torch::Tensor slots = labels(0, own, num_units).to(dtype).set_requires_grad(true);
+  const torch::Tensor back = exchange.to_images(exchange.to_units(slots));
+  const int64_t forward = grid.expert->counters().sent_bytes - before;
+  // The images are those of the expert group; the other replica has its own.
+  const int64_t expected = slots.element_size() * kWidth * kSlots *
+                           (own * (num_units - units) + units * (layout.all() - own));
+  EXPECT_EQ(forward, expected) << "rank " << rank;
+  back.sum().backward();
+  EXPECT_EQ(grid.expert->counters().sent_bytes - before, 2 * expected) << "rank " << rank;
+  // Two exchanges there and two back: none of counts.
+  EXPECT_EQ(grid.expert->counters().all_to_all, 4);
+  EXPECT_EQ(grid.expert->counters().all_gather + grid.expert->counters().all_reduce, 0);
+}
+
 TEST(SlotExchangeRanks, SendsExactlyTheSlotsThatLiveElsewhere) {
-  for (const Layout& layout : layouts()) {
-    run_grid(layout.placement.num_ranks(), 2, [&](RankGrid& grid) {
-      const int64_t rank = grid.expert->rank(), num_units = layout.placement.num_units();
-      const int64_t own = layout.images[static_cast<size_t>(rank)];
-      const auto units = static_cast<int64_t>(layout.placement.units_of_rank(rank).size());
-      const SlotExchange exchange(layout.placement, layout.images, *grid.expert);
-      const int64_t before = grid.expert->counters().sent_bytes;
-      const torch::Tensor back =
-          exchange.to_images(exchange.to_units(labels(0, own, num_units).set_requires_grad(true)));
-      const int64_t forward = grid.expert->counters().sent_bytes - before;
-      // The images are those of the expert group; the other replica has its own.
-      const int64_t expected = static_cast<int64_t>(sizeof(double)) * kWidth * kSlots *
-                               (own * (num_units - units) + units * (layout.all() - own));
-      EXPECT_EQ(forward, expected) << "rank " << rank;
-      back.sum().backward();
-      EXPECT_EQ(grid.expert->counters().sent_bytes - before, 2 * expected) << "rank " << rank;
-      // Two exchanges there and two back: none of counts.
-      EXPECT_EQ(grid.expert->counters().all_to_all, 4);
-      EXPECT_EQ(grid.expert->counters().all_gather + grid.expert->counters().all_reduce, 0);
-    });
+  for (const at::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
+    for (const Layout& layout : layouts()) {
+      run_grid(layout.placement.num_ranks(), 2,
+               [&](RankGrid& grid) { expect_bytes(layout, dtype, grid); });
+    }
   }
 }
 

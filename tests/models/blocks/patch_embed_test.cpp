@@ -28,9 +28,10 @@ TEST(PatchEmbed, IsAConvolutionWithThePatchAsStride) {
 TEST(PatchEmbed, GradientsAreThoseOfFiniteDifferences) {
   PatchEmbed embed(2, 2, 3, torch::kFloat64);
   fill_parameters(*embed);
-  const torch::Tensor image = some_numbers({2, 2, 4, 4}, 1);
-  EXPECT_LT(gradient_error([&] { return embed->forward(image); }, {embed->weight, embed->bias}),
-            1e-6);
+  const torch::Tensor image = some_numbers({2, 2, 4, 4}, 1).set_requires_grad(true);
+  EXPECT_LT(
+      gradient_error([&] { return embed->forward(image); }, {image, embed->weight, embed->bias}),
+      1e-6);
 }
 
 TEST(PatchEmbed, TakesNoImages) {

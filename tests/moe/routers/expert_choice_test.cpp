@@ -34,6 +34,16 @@ TEST(ExpertChoice, EveryUnitTakesItsBestTokens) {
   EXPECT_TRUE(torch::allclose(assignments.weight_A, expected, 1e-14));
 }
 
+// R2 on the gates of the capacity orders: unit 0 takes tokens 2 and 1, unit 1 tokens 0 and 1, unit
+// 2 tokens 0 and 2.
+TEST(ExpertChoice, TakesOthersThanTokensWouldChoose) {
+  auto router = identity_router("{name: expert_choice, k: 2}", 3);
+  const torch::Tensor gate =
+      torch::tensor({{.5, .3, .2}, {.6, .3, .1}, {.7, .1, .2}}, torch::kFloat64);
+  const Routing routing = route_all(*router, gate.log());
+  EXPECT_EQ(values(routing.unit_TK), (Ids{-1, 1, 2, 0, 1, -1, 0, -1, 2}));
+}
+
 TEST(ExpertChoice, TiesGoToTheLowerToken) {
   auto router = identity_router("{name: expert_choice, k: 1}", 2);
   const Routing routing = route_all(*router, torch::zeros({4, 2}, torch::kFloat64));

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "moe/capacity.h"
+#include "runtime/error.h"
 #include "tests/moe/routers/router_fixture.h"
 #include "tests/support/thread_communicator.h"
 
@@ -20,6 +22,7 @@ using testing::identity_router;
 using ::testing::IsEmpty;
 using testing::problems_of;
 using testing::route_all;
+using testing::router_choice;
 using testing::router_of;
 using testing::run_ranks;
 using testing::some_numbers;
@@ -210,6 +213,46 @@ TEST(ScoreRouter, ChoicesMadeElsewhereGetItsWeights) {
   }
 }
 
+std::vector<std::string> mistakes(const std::string& recipe) {
+  try {
+    router_choice(recipe);
+  } catch (const ConfigError& error) {
+    return error.lines();
+  }
+  return {};
+}
+
+// R7: in every router with weights of its own. Some normalise unless told otherwise.
+TEST(ScoreRouter, OneUnitATokenRefusesNormalisedWeightsInEveryRouter) {
+  for (const char* name :
+       {"top_k", "noisy_top_k", "sigmoid", "sqrt_softplus", "importance_score", "sinkhorn"}) {
+    SCOPED_TRACE(name);
+    const auto of = [&](int64_t k, const std::string& weights) {
+      return mistakes(fmt::format("{{name: {}, k: {}, weights: {{{}}}}}", name, k, weights));
+    };
+    EXPECT_THAT(of(1, "normalise: none"), IsEmpty());
+    for (const char* rule : {"topk_softmax", "sum"}) {
+      EXPECT_THAT(of(1, fmt::format("normalise: {}", rule)),
+                  ElementsAre(HasSubstr(fmt::format(
+                      "router.weights.normalise: {} makes every weight 1 when k is 1", rule))));
+      EXPECT_THAT(of(2, fmt::format("normalise: {}", rule)), IsEmpty());
+    }
+    EXPECT_THAT(of(1, "normalise: none, renorm_after_drop: true"),
+                ElementsAre(HasSubstr(
+                    "router.weights.renorm_after_drop: true makes every weight 1 when k is 1")));
+    EXPECT_THAT(of(2, "normalise: none, renorm_after_drop: true"), IsEmpty());
+  }
+  for (const auto& [name, rule] :
+       {std::pair{"sigmoid", "sum"}, {"sqrt_softplus", "sum"}, {"noisy_top_k", "topk_softmax"}}) {
+    EXPECT_THAT(mistakes(fmt::format("{{name: {}, k: 1}}", name)),
+                ElementsAre(HasSubstr(fmt::format("weights.normalise: {} makes every", rule))))
+        << name;
+  }
+  for (const char* name : {"top_k", "importance_score", "sinkhorn"}) {
+    EXPECT_THAT(mistakes(fmt::format("{{name: {}, k: 1}}", name)), IsEmpty()) << name;
+  }
+}
+
 TEST(ScoreRouter, GroupsOfEqualWorthGoToTheLower) {
   const torch::Tensor score = torch::tensor({{.1, .4, .4, .1, .3, .2}}, torch::kFloat64);
   const torch::Tensor limited =
@@ -290,6 +333,58 @@ TEST(SelectionBias, SelectsAndDoesNotWeight) {
   const double score = 1 / (1 + std::exp(1.0));
   EXPECT_NEAR(routing.weight_TK.item<double>(), score, 1e-15);
   EXPECT_NEAR(routing.score_TK.item<double>(), score, 1e-15);
+}
+
+// What a bias selects is no measure of how certain a token is: its best unit may be another.
+TEST(SelectionBias, LeavesATokensPriorityToItsBestUnit) {
+  struct Case {
+    const char* name;
+    double priority;
+  };
+  const torch::Tensor logits = torch::tensor({{1.0, 0.5, -1.0}}, torch::kFloat64);
+  const double softmax = std::exp(1.0) / logits.exp().sum().item<double>();
+  const double sigmoid = 1 / (1 + std::exp(-1.0));
+  for (const Case& test :
+       {Case{"top_k", softmax}, Case{"sigmoid", sigmoid},
+        Case{"sqrt_softplus", std::sqrt(softplus(1.0))}, Case{"importance_score", softmax}}) {
+    SCOPED_TRACE(test.name);
+    auto router = identity_router(
+        fmt::format("{{name: {}, k: 1, noise: none, weights: {{normalise: none}}, bias: {{rate: "
+                    "1}}}}",
+                    test.name),
+        3);
+    bias_of(*router).copy_(torch::tensor({0.0, 0.0, 2.0}, torch::kFloat64));
+    const Routing routing = route_all(*router, logits, /*training=*/false);
+    EXPECT_EQ(values(routing.choice_TK), Ids{2});
+    ASSERT_EQ(routing.priority_T.sizes(), (std::vector<int64_t>{1}));
+    EXPECT_FALSE(routing.priority_T.requires_grad());
+    EXPECT_NEAR(routing.priority_T.item<double>(), test.priority, 1e-15);
+  }
+}
+
+TEST(SelectionBias, PriorityIsThatOfTheGroupsThatATokenMayVisit) {
+  auto router = identity_router(
+      "{name: top_k, k: 1, noise: none, groups: {count: 2, keep: 1, score: max}, bias: {rate: 1}}",
+      4);
+  bias_of(*router).copy_(torch::tensor({0.0, 0.0, 0.5, 0.0}, torch::kFloat64));
+  const torch::Tensor score = torch::tensor({{.5, .1, .15, .25}}, torch::kFloat64);
+  const Routing routing = route_all(*router, score.log());
+  EXPECT_EQ(values(routing.choice_TK), Ids{2});
+  EXPECT_NEAR(routing.priority_T.item<double>(), 0.25, 1e-15);
+}
+
+TEST(SelectionBias, TheTokenOfTheBestUnitKeepsItsPlace) {
+  // Both tokens go to unit 2, which has one place; chosen scores are .2 and .1.
+  auto router = identity_router("{name: top_k, k: 1, noise: none, bias: {rate: 1}}", 3);
+  bias_of(*router).copy_(torch::tensor({0.0, 0.0, 2.0}, torch::kFloat64));
+  const torch::Tensor score = torch::tensor({{.5, .3, .2}, {.8, .1, .1}}, torch::kFloat64);
+  const Routing routing = route_all(*router, score.log());
+  EXPECT_EQ(values(routing.choice_TK), (Ids{2, 2}));
+  const auto kept = [&](CapacityOrder order) {
+    return values(limit(routing, {CapacityMode::kCapped, 0.5, 0, 1, order}).token_A);
+  };
+  EXPECT_EQ(kept(CapacityOrder::kBatchPriority), Ids{1});
+  EXPECT_EQ(kept(CapacityOrder::kProbability), Ids{0});
 }
 
 // L6: what is not a training pass with gradients does not count, nor does a step that was skipped.
