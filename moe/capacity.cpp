@@ -42,7 +42,11 @@ Assignments limit(const Routing& routing, const Capacity& capacity) {
   TORCH_CHECK(routing.group_offsets.back() == routing.num_tokens(), "limit: groups end at ",
               routing.group_offsets.back(), " of ", routing.num_tokens(), " tokens");
   std::optional<torch::Tensor> priority;
-  if (routing.priority_T.defined()) priority = routing.priority_T.contiguous();
+  if (routing.priority_T.defined()) {
+    TORCH_CHECK(routing.priority_T.numel() == routing.num_tokens(), "limit: priorities ",
+                routing.priority_T.sizes(), " for ", routing.num_tokens(), " tokens");
+    priority = routing.priority_T.contiguous();
+  }
   Assignments result;
   result.num_tokens = routing.num_tokens();
   std::tie(result.token_A, result.choice_A, result.rows_U, result.num_kept) =

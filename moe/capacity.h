@@ -27,9 +27,6 @@ enum class CapacityOrder {
   kPosition,       ///< all choices pooled, in token order
 };
 
-/// Most rows that `min` and `align` may ask for.
-inline constexpr double kMostRows = 1 << 20;
-
 /// How many rows a unit takes from one routing group (recipe section `capacity`).
 struct Capacity {
   CapacityMode mode = CapacityMode::kDropless;
@@ -41,11 +38,12 @@ struct Capacity {
   static constexpr auto fields() {
     return std::tuple{
         field("mode", &Capacity::mode, "what limits the rows a unit takes from a routing group"),
+        // At the number of units every choice has room.
         field("factor", &Capacity::factor, "capacity over the even share of a unit",
               in_range(above(0), kMostUnits)),
-        field("min", &Capacity::min, "least capacity", in_range(0, kMostRows), unit("rows")),
+        field("min", &Capacity::min, "least capacity", in_range(0, kMostCapacity), unit("rows")),
         field("align", &Capacity::align, "capacity is rounded up to a multiple of this",
-              in_range(1, kMostRows), unit("rows")),
+              in_range(1, kMostCapacity), unit("rows")),
         field("order", &Capacity::order, "which rows keep their place in a full unit")};
   }
 };

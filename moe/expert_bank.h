@@ -42,8 +42,10 @@ class ExpertBank : public UnitBank {
   struct Inits {
     Init fc1_weight, fc2_weight, bias;
   };
+  /// With a gate the units are those of GatedExpertBank.
   ExpertBank(const Options& options, const Context& context, bool has_gate = false);
-  ExpertBank(const Options& options, const Context& context, const Inits& inits, bool has_gate);
+  ExpertBank(const Options& options, const Context& context, const Inits& inits,
+             bool has_gate = false);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u) override;
   const UnitPlacement& placement() const override { return placement_; }

@@ -114,10 +114,10 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
     return bank;
   };
   if (num_experts_ > 0) {
-    experts_ = register_module(
-        "experts",
-        std::make_shared<ExpertBank>(expert_options(options), bank_context(0, num_experts_),
-                                     expert_inits(options, width), /*has_gate=*/false));
+    experts_ =
+        register_module("experts", std::make_shared<ExpertBank>(expert_options(options),
+                                                                bank_context(0, num_experts_),
+                                                                expert_inits(options, width)));
   }
   if (options.memory.count > 0) {
     memory_ = register_module(

@@ -39,7 +39,7 @@ struct Routing {
   torch::Tensor weight_TK;  ///< combine weights, differentiable
   torch::Tensor score_TK;   ///< selection scores without bias, detached; order of capacity
   /// The highest score without bias of all units that a token may visit, chosen or not, detached;
-  /// undefined: that of its choices. Order of batch priority.
+  /// undefined: that of its choices. A token's importance, and the order of batch priority.
   torch::Tensor priority_T;
   torch::Tensor logits_TU;  ///< clean, differentiable; undefined where no scores are made
   torch::Tensor noisy_TU;   ///< with this step's noise, differentiable; logits_TU without noise

@@ -18,6 +18,12 @@ namespace {
 
 constexpr double kLeastNoise = 1e-2;
 
+/// Each token's highest score among the units that it may visit. Not its first choice's: what
+/// selects, with a bias or Sinkhorn's scale, may put a lower one first.
+torch::Tensor highest_score(const torch::Tensor& score_TU, const torch::Tensor& selection_TU) {
+  return score_TU.masked_fill(selection_TU.isneginf(), 0).amax(1);
+}
+
 torch::Tensor product(const torch::Tensor& x_TD, const torch::Tensor& weight_DU) {
   // The transpose, copied: both products with a matrix this narrow run several times as fast.
   const torch::Tensor weight_UD = weight_DU.t().contiguous();
@@ -113,7 +119,7 @@ Routing ScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& contex
                         : clean_TU / (clean_TU.sum(1, /*keepdim=*/true) + kLeastScoreSum);
   const torch::Tensor selection_TU = selection(routing, score_TU.detach(), context);
   routing.choice_TK = top_k(selection_TU, options_.k);
-  if (bias_U_.defined()) routing.priority_T = highest_score(score_TU.detach(), selection_TU);
+  routing.priority_T = highest_score(score_TU.detach(), selection_TU);
   routing.unit_TK = routing.choice_TK;
   routing.weight_TK =
       combine_weights(score_TU, routing.noisy_TU, routing.choice_TK, options_.weights.normalise);
@@ -162,10 +168,6 @@ torch::Tensor limit_to_groups(const torch::Tensor& score_TU, const GroupLimit& g
       torch::ones(worth_TG.sizes(), worth_TG.options().dtype(torch::kBool)).scatter_(1, kept_Tk, 0);
   return score_TGu.masked_fill(is_out_TG.unsqueeze(2), -std::numeric_limits<double>::infinity())
       .reshape(score_TU.sizes());
-}
-
-torch::Tensor highest_score(const torch::Tensor& score_TU, const torch::Tensor& selection_TU) {
-  return score_TU.masked_fill(selection_TU.isneginf(), 0).amax(1);
 }
 
 }  // namespace shoal

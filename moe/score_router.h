@@ -138,8 +138,4 @@ class ScoreRouter : public Router {
 /// units that a token visits.
 torch::Tensor limit_to_groups(const torch::Tensor& score_TU, const GroupLimit& groups, int64_t k);
 
-/// [T]: each token's highest score among the units whose selection is above minus infinity. A bias
-/// may select others.
-torch::Tensor highest_score(const torch::Tensor& score_TU, const torch::Tensor& selection_TU);
-
 }  // namespace shoal

@@ -22,17 +22,11 @@ std::vector<int64_t> tokens_to_drop(double share, const std::vector<int64_t>& gr
 ImportanceScoreRouter::ImportanceScoreRouter(const Options& options, const Context& context)
     : TopKRouter(options.top_k, context), drop_(options.drop), eval_drop_(options.eval_drop) {}
 
-torch::Tensor ImportanceScoreRouter::importance(const Routing& routing,
-                                                const TokenContext& context) const {
-  const torch::Tensor score_TU = score(routing.noisy_TU.detach());
-  return highest_score(score_TU, selection(routing, score_TU, context));
-}
-
 Routing ImportanceScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& context) {
   Routing routing = TopKRouter::route(x_TD, context);
   const double share = context.step.training ? drop_ : eval_drop_;
   if (share == 0.0) return routing;
-  const torch::Tensor dropped_T = mark_lowest(importance(routing, context), context.group_offsets,
+  const torch::Tensor dropped_T = mark_lowest(routing.priority_T, context.group_offsets,
                                               tokens_to_drop(share, context.group_offsets));
   routing.unit_TK = routing.choice_TK.masked_fill(dropped_T.unsqueeze(1), -1);
   return routing;

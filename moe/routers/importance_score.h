@@ -38,8 +38,6 @@ class ImportanceScoreRouter : public TopKRouter {
   }
 
  private:
-  torch::Tensor importance(const Routing& routing, const TokenContext& context) const;
-
   double drop_, eval_drop_;
 };
 

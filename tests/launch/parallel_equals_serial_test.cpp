@@ -129,31 +129,36 @@ TEST(EqualityCases, ClippingByTheLargestValueActs) {
   EXPECT_NEAR(largest(serial(clipped_by_largest())), kClipMaxNorm, kTolerance * kClipMaxNorm);
 }
 
-std::string channel_moe(const std::string& router, const std::string& losses = "") {
-  return fmt::format(
-      "model.sparse.channel_moe={{router: {{{}}}, losses: [{}], experts: {{count: 5, hidden: 6}}}}",
-      router, losses);
-}
-
-/// Every loss over samples and over routing groups, and a rate at which so many leave rounding what
-/// it is.
+/// Every loss of scope sequence and group; a small learning rate, so that rounding does not grow
+/// above the tolerance.
 Overrides every_local_loss() {
-  std::vector<std::string> losses;
+  std::vector<std::string> all;
   for (const char* scope : {"sequence", "group"}) {
     for (const char* loss :
          {"importance", "load", "switch", "switch, counts: first_choice", "z", "kl_uniform"}) {
-      losses.push_back(fmt::format("{{name: {}, weight: 0.05, scope: {}}}", loss, scope));
+      all.push_back(fmt::format("{{name: {}, weight: 0.05, scope: {}}}", loss, scope));
     }
   }
   return {
-      channel_moe("name: top_k, k: 2, noise: gaussian", fmt::format("{}", fmt::join(losses, ", "))),
+      channel_moe("name: top_k, k: 2, noise: gaussian", fmt::format("{}", fmt::join(all, ", "))),
       "optimizer.lr=0.005"};
 }
 
-/// Of one step of nine routing groups and of three micro-steps of three.
+/// What differs between one step of nine routing groups and three micro-steps of three.
 std::vector<std::string> what_accumulation_changes(const Overrides& test) {
   return differences(serial(joined({"train.batch=18"}, test)), serial(accumulated(test)),
                      kTolerance);
+}
+
+TEST(EqualityCases, RoutersAndLossesOfAccumulationAct) {
+  const auto losses_of = [](const Overrides& test) { return serial(test).losses; };
+  const auto plain = losses_of({channel_moe("name: top_k, k: 2, noise: none")});
+  EXPECT_NE(losses_of({channel_moe("name: sinkhorn, k: 2")}), plain);
+  EXPECT_NE(losses_of({channel_moe("name: sigmoid, k: 2, bias: {rate: 0.05}")}),
+            losses_of({channel_moe("name: sigmoid, k: 2")}));
+  const auto without =
+      losses_of({channel_moe("name: top_k, k: 2, noise: gaussian"), "optimizer.lr=0.005"});
+  EXPECT_NE(losses_of(every_local_loss()), without);
 }
 
 TEST(EqualityCases, AccumulationChangesNothingButRounding) {

@@ -69,13 +69,19 @@ inline std::vector<std::string> noisy() {
   return overrides;
 }
 
+/// An override: this router and these losses in the channel stage.
+inline std::string channel_moe(const std::string& router, const std::string& losses = "") {
+  return fmt::format(
+      "model.sparse.channel_moe={{router: {{{}}}, losses: [{}], experts: {{count: 5, hidden: 6}}}}",
+      router, losses);
+}
+
 /// An override: importance and load loss of this scope in the channel stage, with noise.
 inline std::string losses(const std::string& scope) {
-  return fmt::format(
-      "model.sparse.channel_moe={{router: {{name: top_k, k: 2, noise: gaussian}}, losses: "
-      "[{{name: importance, weight: 0.1, scope: {0}}}, {{name: load, weight: 0.1, scope: {0}}}], "
-      "experts: {{count: 5, hidden: 6}}}}",
-      scope);
+  return channel_moe("name: top_k, k: 2, noise: gaussian",
+                     fmt::format("{{name: importance, weight: 0.1, scope: {0}}}, {{name: load, "
+                                 "weight: 0.1, scope: {0}}}",
+                                 scope));
 }
 
 /// One way to train that must not depend on ranks.

@@ -362,6 +362,13 @@ TEST(SelectionBias, LeavesATokensPriorityToItsBestUnit) {
   }
 }
 
+TEST(ScoreRouter, PriorityIsOfTheScoresWithNoise) {
+  auto router = identity_router("{name: top_k, k: 2, noise: gaussian}", 4);
+  const Routing routing = route_all(*router, some_numbers({5, 4}, 8));
+  EXPECT_TRUE(torch::allclose(routing.priority_T, routing.noisy_TU.softmax(1).amax(1), 0, 1e-15));
+  EXPECT_FALSE(torch::allclose(routing.priority_T, routing.logits_TU.softmax(1).amax(1), 0, 1e-6));
+}
+
 TEST(SelectionBias, PriorityIsThatOfTheGroupsThatATokenMayVisit) {
   auto router = identity_router(
       "{name: top_k, k: 1, noise: none, groups: {count: 2, keep: 1, score: max}, bias: {rate: 1}}",
