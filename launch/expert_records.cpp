@@ -69,7 +69,9 @@ std::string shares_text(const Json& record) {
   return text + "\n";
 }
 
+/// Nothing for a layer whose load is not its work.
 std::string overload_text(const Json& record) {
+  if (numbers_of(record, "rank_overload").empty()) return "";
   std::string text = record["layer"].get<std::string>() + ":";
   int64_t rank = 0;
   for (const double overload : numbers_of(record, "rank_overload")) {
@@ -147,7 +149,7 @@ std::string expert_json(const ExpertRecords& records) {
 }
 
 std::string expert_text(const ExpertRecords& records) {
-  std::vector<std::vector<std::string>> rows{{"MoE layer", "experts", "load min", "mean", "max",
+  std::vector<std::vector<std::string>> rows{{"MoE layer", "units", "load min", "mean", "max",
                                               "load CV", "load entropy", "router entropy", "dead",
                                               "dropped"}};
   std::string shares, overloads;
@@ -162,11 +164,10 @@ std::string expert_text(const ExpertRecords& records) {
     shares += shares_text(record);
     overloads += overload_text(record);
   }
-  return fmt::format(
-      "{}, step {}\n{}{}\nshare of the choices, by expert\n{}"
-      "\nload over the ranks' mean, by expert rank\n{}",
-      records.file, records.step, metrics_text(Json::parse(records.metrics)), text_table(rows),
-      shares, overloads);
+  if (!overloads.empty()) overloads = "\nload over the ranks' mean, by expert rank\n" + overloads;
+  return fmt::format("{}, step {}\n{}{}\nshare of the load, by expert or memory unit\n{}{}",
+                     records.file, records.step, metrics_text(Json::parse(records.metrics)),
+                     text_table(rows), shares, overloads);
 }
 
 }  // namespace shoal

@@ -29,8 +29,8 @@ std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, i
 
 /// One JSON object, without line end.
 std::string expert_json(const ExpertRecords& records);
-/// The metrics of all layers, a table of the layers, the share of the choices each expert got, and
-/// how far the load of each expert rank is from their mean.
+/// The metrics of all layers, a table of the layers, the share of the load that each unit got, and,
+/// where load is work, how far the load of each expert rank is from their mean.
 std::string expert_text(const ExpertRecords& records);
 
 }  // namespace shoal

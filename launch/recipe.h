@@ -191,7 +191,7 @@ struct ParallelOptions {
         field("expert_ranks", &ParallelOptions::expert_ranks,
               "neighbouring ranks over which units are spread", at_least(1)),
         field("uneven", &ParallelOptions::uneven,
-              "allow unequal numbers of units a rank, which by_cost does by itself"),
+              "allow numbers of units that the ranks do not divide; by_cost needs no leave"),
         field(
             "placement", &ParallelOptions::placement,
             "which rank holds which unit; by_cost, by_load: so that ranks have equal work, by the "

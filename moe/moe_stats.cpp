@@ -78,11 +78,11 @@ MoeStats make_stats(const std::string& layer, const UnitPlacement& placement,
   const auto value = [&](const torch::Tensor& scalar) {
     return scalar.defined() ? scalar.to(torch::kFloat64).reshape({1}) : torch::zeros({1}, options);
   };
-  return {layer,
-          placement,
-          {},
-          torch::cat({sums.load_U, counts, value(sums.unrouted), value(sums.entropy)}),
-          {}};
+  MoeStats stats;
+  stats.layer = layer;
+  stats.placement = placement;
+  stats.sums = torch::cat({sums.load_U, counts, value(sums.unrouted), value(sums.entropy)});
+  return stats;
 }
 
 void MoeStats::add_loss(const std::string& name, const torch::Tensor& weighted_sum) {
@@ -107,7 +107,9 @@ MoeReport report(const MoeStats& stats) {
   result.layer = stats.layer;
   for (int64_t u = 0; u < num_units; ++u) result.load_U.push_back(std::llround(sums[u]));
   set_load(result);
-  result.rank_overload_E = rank_overload(result.load_U, stats.placement);
+  if (stats.load_is_work) {
+    result.rank_overload_E = rank_overload(result.load_U, stats.placement);
+  }
   result.tokens = std::llround(fixed[kTokens]);
   const double tokens = std::max(fixed[kTokens], 1.0);
   const double most_entropy = std::log(static_cast<double>(std::max<int64_t>(2, num_units)));

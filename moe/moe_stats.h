@@ -30,6 +30,8 @@ struct MoeStats {
   UnitPlacement placement = UnitPlacement::contiguous(0, 1);
   std::vector<std::string> loss_names;  ///< [L]
   torch::Tensor sums;                   ///< float64 [U + 5 + L], laid out by make_stats
+  /// Whether a unit's load is its work; else MoeReport::rank_overload_E stays empty.
+  bool load_is_work = true;
   /// In evaluation: int64 [T], the first choice of each token, -1 where there is none.
   torch::Tensor first_unit_T = {};
 
@@ -59,8 +61,8 @@ struct MoeReport {
   double dropped = 0;   ///< share of choices that were not sent, [0, 1]
   double unrouted = 0;  ///< share of tokens of which nothing was sent, [0, 1]
   int64_t tokens = 0;
-  /// Choices of a rank's units over the mean of the ranks. Of a Nexus layer it is combine weights,
-  /// and says nothing of work: every slot costs its unit the same.
+  /// Choices of a rank's units over the mean of the ranks. Empty for a Nexus layer: its load is
+  /// combine weights, and every slot costs its unit the same.
   std::vector<double> rank_overload_E;
   std::vector<std::pair<std::string, double>> losses;  ///< undivided, mean over tokens
 };

@@ -182,6 +182,7 @@ MoeStats NexusLayer::stats(const torch::Tensor& combine_BNP, bool training) cons
   sums.tokens = sums.choices = sums.kept = num_tokens;
   sums.entropy = entropy_sum(weight_TU);
   MoeStats result = make_stats(path(), placement_, sums);
+  result.load_is_work = false;
   if (!training) result.first_unit_T = top_k(weight_TU, 1).flatten();
   return result;
 }

@@ -210,6 +210,7 @@ TEST_F(Upcycle, NamesBothTensorsWhoseShapesDoNotMatch) {
   EXPECT_THAT(refusal(upcycled(run, {"model.moe.experts.activation=gelu_tanh"})),
               AllOf(HasSubstr("backbone.blocks.2.moe have the activation gelu_tanh"),
                     HasSubstr("set model.moe.experts.activation=gelu")));
+  EXPECT_THAT(refusal(upcycled(run, {"model.heads=4"})), HasSubstr("model.heads"));
 }
 
 TEST_F(Upcycle, UsesAllOfTheCheckpointAndMissesNothing) {

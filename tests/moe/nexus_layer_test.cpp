@@ -336,6 +336,7 @@ TEST(NexusLayer, CountsWhatItDid) {
   const torch::Tensor load_U = output.stats.sums.narrow(0, 0, 5);
   EXPECT_NEAR(load_U.sum().item<double>(), 20.0, 1e-12);
   EXPECT_GT(load_U.min().item<double>(), 0.0);
+  EXPECT_TRUE(report(output.stats).rank_overload_E.empty()) << "weights are not work";
   const MoeReport result = report(output.stats);
   EXPECT_EQ(result.layer, kNexusPath);
   EXPECT_EQ(result.tokens, 20);
