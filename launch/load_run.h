@@ -14,7 +14,8 @@ struct ResumeOptions {
 };
 
 /// Fills the parameters from model.init_from and returns the checkpoint's path; "" without one.
-/// Collective. Throws as load_weights, with model.upcycle as load_upcycled.
+/// Collective. Throws as load_weights, with model.upcycle as load_upcycled, and Error (exit 12) if
+/// other keys of the model than those that put experts into it are not the checkpoint's.
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
 /// Gives a run that is to be resumed its first state: the newest valid checkpoint of its folder if

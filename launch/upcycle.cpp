@@ -237,8 +237,8 @@ void check_all_used(const std::vector<Source>& sources, const BuiltModel& twin,
     if (used.contains(weight->name)) continue;
     refuse(
         fmt::format("'{}' of checkpoint '{}' has no place in this model", weight->name, checkpoint),
-        "all keys of model but moe, sparse_blocks, init_from and upcycle must be the dense "
-        "model's");
+        "of the keys of model only moe, sparse_blocks, drop_path, init_from and upcycle may "
+        "differ from the checkpoint's");
   }
 }
 
