@@ -148,6 +148,40 @@ bool can_share(const StagesOfCount& stages, int64_t ranks, bool must_divide) {
   });
 }
 
+/// Nodes are of equal size, and expert groups stand on them in equal parts.
+void check_nodes(const ParallelOptions& parallel, int64_t world, Problems& problems) {
+  if (!parallel.ranks_per_node) return;
+  const int64_t node = *parallel.ranks_per_node, expert = parallel.expert_ranks;
+  if (world % node != 0) {
+    std::vector<std::string> valid;
+    for (const int64_t divisor : divisors(world)) valid.push_back(std::to_string(divisor));
+    problems.add("ranks_per_node",
+                 fmt::format("nodes of equal size are needed, but {}; divisors of {}: {}",
+                             quotient(world, node), world, join_words(valid)));
+  } else if (node % expert != 0 && expert % node != 0) {
+    problems.add("ranks_per_node",
+                 fmt::format("{} expert ranks would have unequal parts on nodes of {}; one must "
+                             "divide the other",
+                             expert, node));
+  }
+}
+
+/// Chunks are whole routing groups, and each needs one.
+void check_chunks(const TrainOptions& train, const std::vector<MoeStageInfo>& stages, int64_t world,
+                  Problems& problems) {
+  const int64_t groups = train.batch / train.accumulate / train.group;
+  const int64_t least = groups / world;
+  for (const MoeStageInfo& stage : stages) {
+    if (stage.num_chunks == 1 || stage.num_chunks <= least) continue;
+    problems.add("batch",
+                 fmt::format("{} cuts its tokens into exchange.chunks = {} parts of whole routing "
+                             "groups, but of the {} of {} samples in a micro-step a rank of {} "
+                             "may have only {}; lower chunks or train.group, or raise train.batch",
+                             stage.name, stage.num_chunks, counted(groups, "group"), train.group,
+                             world, least));
+  }
+}
+
 /// `stages`: null if they are not known, since the model has mistakes.
 void check_ranks(const ParallelOptions& parallel, const std::vector<MoeStageInfo>* stages,
                  int64_t world, Problems& problems) {
@@ -209,8 +243,13 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   if (!found.has_mistake_in("parallel")) {
     config::LocatedProblems rank_problems(loaded.document.root, "parallel", diagnostics);
     const ParallelOptions& parallel = loaded.options.parallel;
-    check_ranks(parallel, counts ? &counts->stages : nullptr, world.value_or(parallel.expert_ranks),
-                rank_problems);
+    const int64_t ranks = world.value_or(parallel.expert_ranks);
+    check_ranks(parallel, counts ? &counts->stages : nullptr, ranks, rank_problems);
+    check_nodes(parallel, ranks, rank_problems);
+    if (counts && !found.has_mistake_in("train")) {
+      config::LocatedProblems train_problems(loaded.document.root, "train", diagnostics);
+      check_chunks(loaded.options.train, counts->stages, ranks, train_problems);
+    }
   }
   diagnostics.throw_if_any(code);
   checked.counts = std::move(counts).value();
@@ -222,6 +261,9 @@ void check_topology(const CheckedRecipe& checked, int64_t world) {
   config::Diagnostics diagnostics;
   config::LocatedProblems problems(loaded.document.root, "parallel", diagnostics);
   check_ranks(loaded.options.parallel, &checked.counts.stages, world, problems);
+  check_nodes(loaded.options.parallel, world, problems);
+  config::LocatedProblems train_problems(loaded.document.root, "train", diagnostics);
+  check_chunks(loaded.options.train, checked.counts.stages, world, train_problems);
   diagnostics.throw_if_any(ExitCode::kTopology);
 }
 

@@ -185,6 +185,8 @@ struct ParallelOptions {
   int64_t expert_ranks = 1;
   bool uneven = false;
   PlacementRule placement = PlacementRule::kContiguous;
+  std::optional<int64_t> ranks_per_node;
+  bool overlap_gradients = true;
 
   static constexpr auto fields() {
     return std::tuple{
@@ -195,7 +197,13 @@ struct ParallelOptions {
         field(
             "placement", &ParallelOptions::placement,
             "which rank holds which unit; by_cost, by_load: so that ranks have equal work, by the "
-            "cost of a row or by the load logged before a resume")};
+            "cost of a row or by the load logged before a resume"),
+        field("ranks_per_node", &ParallelOptions::ranks_per_node,
+              "neighbouring ranks that hierarchical exchanges take for one node; auto: those of a "
+              "machine",
+              at_least(1), unset_word("auto")),
+        field("overlap_gradients", &ParallelOptions::overlap_gradients,
+              "start sums of gradients over replicas while the backward pass runs")};
   }
 };
 

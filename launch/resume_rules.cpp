@@ -41,9 +41,15 @@ bool is_at_or_below(std::string_view path, std::string_view prefix) {
   return path.size() == prefix.size() || path[prefix.size()] == '.' || path[prefix.size()] == '[';
 }
 
+/// Keys at any depth of the model that change speed only. An exchange's payload changes values.
+constexpr std::array<std::string_view, 2> kFreeEnds{".exchange.chunks", ".exchange.hierarchical"};
+
 }  // namespace
 
 KeyRole role_of_key(const std::string& path) {
+  for (const std::string_view end : kFreeEnds) {
+    if (path.ends_with(end)) return KeyRole::kFree;
+  }
   for (const Rule& rule : kRules) {
     if (is_at_or_below(path, rule.prefix)) return rule.role;
   }

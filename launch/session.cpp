@@ -124,6 +124,9 @@ void Session::run_micro_steps(StepOutcome& outcome) {
     batch.context.step = step_;
     outcome.data_wait_seconds += batch.wait_s;
     const TrainOutput output = model_.task->train({batch.image_bCHW, batch.label_b}, batch.context);
+    if (recipe_.parallel.overlap_gradients && micro + 1 == recipe_.train.accumulate) {
+      sync_.start_with_backward();
+    }
     output.loss.backward();
     outcome.loss += output.loss.detach().to(torch::kFloat64);
     add(outcome.moe, output.moe);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -17,10 +18,12 @@
 #include "launch/trainer.h"
 #include "launch/unit_loads.h"
 #include "parallel/agreement.h"
+#include "parallel/local_rank.h"
 #include "parallel/signals.h"
 #include "runtime/build_info.h"
 #include "runtime/config_writer.h"
 #include "runtime/sha256.h"
+#include "runtime/suggest.h"
 #include "runtime/tensor_memory.h"
 
 namespace shoal {
@@ -38,6 +41,27 @@ Facts facts_of(const Recipe& recipe) {
   return {{"shoal", build.version + " " + build.git_revision},
           {"LibTorch", build.torch_version},
           {"recipe", "sha256:" + sha256_hex(config::canonical_text(recipe)).substr(0, 12)}};
+}
+
+/// What make_rank_grid takes for a node: 0 unless some stage asks. Collective.
+int64_t ranks_per_node(const CheckedRecipe& checked, Communicator& world) {
+  const std::vector<MoeStageInfo>& stages = checked.counts.stages;
+  const bool is_asked = std::any_of(stages.begin(), stages.end(), [](const MoeStageInfo& stage) {
+    return stage.is_hierarchical;
+  });
+  if (!is_asked) return 0;
+  const std::optional<int64_t> wanted = checked.loaded.options.parallel.ranks_per_node;
+  if (wanted) return *wanted;
+  const int64_t own = local_rank_of(world).size;
+  const torch::Tensor sizes = torch::tensor({own, -own}, torch::kInt64);
+  all_reduce(world, sizes, ReduceOp::kMax);
+  const int64_t most = sizes[0].item<int64_t>(), least = -sizes[1].item<int64_t>();
+  if (most == least) return own;
+  throw ConfigError(
+      fmt::format("parallel.ranks_per_node: machines run {} to {} ranks each, a hierarchical "
+                  "exchange needs equally many; start equally many, or set ranks_per_node",
+                  least, most),
+      ExitCode::kTopology);
 }
 
 /// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
@@ -59,7 +83,8 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   require_agreement(*world, facts_of(recipe));
   check_topology(checked, world->size());
   const DeviceChoice device = choose_device(recipe.run.device, launch);
-  RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks);
+  const int64_t node = ranks_per_node(checked, *world);
+  RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks, node);
   const std::shared_ptr<DataSource> source = make_source(recipe);
   const std::unique_ptr<SampleSet> train_data = source->open(Split::kTrain);
   const std::unique_ptr<SampleSet> valid_data = source->open(Split::kValid);
@@ -85,6 +110,10 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   log.info(describe_start(session, recipe, folder));
   if (!weights.empty()) log.info("weights start from " + weights);
   log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
+  if (node > 0) {
+    log.info(fmt::format("hierarchical exchange: the ranks of an expert group are on {} of {}",
+                         counted(grid.num_nodes(), "node"), counted(grid.node->size(), "rank")));
+  }
   const std::vector<std::string> notes = recipe_notes(checked);
   for (const std::string& note : notes) log.info(note);
   if (recipe.parallel.placement == PlacementRule::kByLoad) {

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
-
-#include "parallel/collectives.h"
+#include <utility>
 
 namespace shoal {
 namespace {
@@ -51,28 +50,17 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
 
 /// Tokens and weights in the order they are sent. A token's rows stay listed by unit, so that sums
 /// over them do not depend on where units live.
-void set_order(Dispatched& sent, const Assignments& assignments, const std::vector<int64_t>& rows_U,
+void set_order(RowPlan& plan, const Assignments& assignments, const std::vector<int64_t>& rows_U,
                const UnitPlacement& placement) {
-  sent.index = make_row_index(assignments.token_A, assignments.num_tokens);
-  sent.weight_A = assignments.weight_A;
+  plan.index = make_row_index(assignments.token_A, assignments.num_tokens);
+  plan.weight_A = assignments.weight_A;
   if (placement.is_contiguous()) return;
   const std::vector<int64_t> order = send_order(rows_U, placement);
   const torch::Device device = assignments.token_A.device();
   const torch::Tensor order_A = to_tensor(order, device);
-  sent.index.token_A = sent.index.token_A.index_select(0, order_A);
-  sent.index.row_A = to_tensor(inverse(order), device).index_select(0, sent.index.row_A);
-  sent.weight_A = sent.weight_A.index_select(0, order_A);
-}
-
-/// Counts by (source rank, unit on this rank).
-std::vector<int64_t> exchange_counts(const std::vector<int64_t>& counts,
-                                     const RowCounts& units_per_rank, Communicator& expert) {
-  const int64_t own = units_per_rank[static_cast<size_t>(expert.rank())];
-  const RowCounts recv(static_cast<size_t>(expert.size()), own);
-  torch::Tensor received = torch::empty({own * expert.size()}, torch::kInt64);
-  expert.start_all_to_all(torch::tensor(counts, torch::kInt64), units_per_rank, received, recv)
-      .wait();
-  return to_host(received);
+  plan.index.token_A = plan.index.token_A.index_select(0, order_A);
+  plan.index.row_A = to_tensor(inverse(order), device).index_select(0, plan.index.row_A);
+  plan.weight_A = plan.weight_A.index_select(0, order_A);
 }
 
 /// Sums of `counts` over runs that are `lengths` long.
@@ -86,20 +74,58 @@ RowCounts sum_runs(const std::vector<int64_t>& counts, const std::vector<int64_t
   return sums;
 }
 
+/// One list of counts a chunk, each by (source rank, unit on this rank), from lists by (destination
+/// rank, unit on it).
+std::vector<std::vector<int64_t>> exchange_counts(const std::vector<std::vector<int64_t>>& chunks,
+                                                  const RowCounts& units_per_rank,
+                                                  Communicator& expert) {
+  const auto num_chunks = static_cast<int64_t>(chunks.size());
+  const int64_t own = units_per_rank[static_cast<size_t>(expert.rank())];
+  std::vector<int64_t> sent;  // by rank, chunk, unit
+  RowCounts send, recv(static_cast<size_t>(expert.size()), own * num_chunks);
+  int64_t first = 0;
+  for (const int64_t units : units_per_rank) {
+    for (const std::vector<int64_t>& counts : chunks) {
+      sent.insert(sent.end(), counts.begin() + first, counts.begin() + first + units);
+    }
+    send.push_back(units * num_chunks);
+    first += units;
+  }
+  const torch::Tensor received = torch::empty({expert.size(), num_chunks, own}, torch::kInt64);
+  expert.start_all_to_all(torch::tensor(sent, torch::kInt64), send, received.view({-1}), recv)
+      .wait();
+  std::vector<std::vector<int64_t>> result;
+  for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+    result.push_back(to_host(received.select(1, chunk)));
+  }
+  return result;
+}
+
 /// What arrives, and how it is sorted by unit.
-void set_arrival(Dispatched& sent, const std::vector<int64_t>& counts, int64_t num_ranks,
+void set_arrival(RowPlan& plan, const std::vector<int64_t>& counts, int64_t num_ranks,
                  const torch::Device& device) {
   const auto num_units = static_cast<int64_t>(counts.size()) / num_ranks;
-  sent.recv_rows =
+  plan.recv_rows =
       sum_runs(counts, std::vector<int64_t>(static_cast<size_t>(num_ranks), num_units));
-  sent.rows_u.assign(static_cast<size_t>(num_units), 0);
+  plan.rows_u.assign(static_cast<size_t>(num_units), 0);
   for (size_t i = 0; i < counts.size(); ++i) {
-    sent.rows_u[i % static_cast<size_t>(num_units)] += counts[i];
+    plan.rows_u[i % static_cast<size_t>(num_units)] += counts[i];
   }
+  if (num_ranks == 1 || num_units <= 1) return;
   const std::vector<int64_t> order = unit_order(counts, num_ranks);
   if (std::is_sorted(order.begin(), order.end())) return;
-  sent.to_units_R = to_tensor(order, device);
-  sent.to_arrival_R = to_tensor(inverse(order), device);
+  plan.to_units_R = to_tensor(order, device);
+  plan.to_arrival_R = to_tensor(inverse(order), device);
+}
+
+StartedRows start_rows(const torch::Tensor& rows, const RowCounts& send, const RowCounts& recv,
+                       Communicator& expert, Payload payload) {
+  const torch::Tensor sent = payload == Payload::kBfloat16 ? rows.to(torch::kBFloat16) : rows;
+  return {start_all_to_all(sent, send, recv, expert), rows.scalar_type()};
+}
+
+torch::Tensor finish_rows(StartedRows started) {
+  return finish_all_to_all(std::move(started.exchange)).to(started.dtype);
 }
 
 }  // namespace
@@ -120,40 +146,62 @@ std::vector<int64_t> unit_order(const std::vector<int64_t>& counts, int64_t num_
   return order;
 }
 
-Dispatched dispatch(const torch::Tensor& x_TD, const Assignments& assignments,
-                    const UnitPlacement& placement, Communicator& expert) {
+std::vector<RowPlan> plan_rows(const std::vector<Assignments>& chunks,
+                               const UnitPlacement& placement, Communicator& expert) {
   TORCH_CHECK(placement.num_ranks() == expert.size(), "dispatch: units are placed on ",
               placement.num_ranks(), " ranks, the group has ", expert.size());
-  Dispatched sent;
-  const std::vector<int64_t> rows_U = to_host(assignments.rows_U);
-  TORCH_CHECK(static_cast<int64_t>(rows_U.size()) == placement.num_units(),
-              "dispatch: ", rows_U.size(), " units in the assignments, ", placement.num_units(),
-              " placed");
-  set_order(sent, assignments, rows_U, placement);
-  const torch::Tensor sent_AD = gather_rows(x_TD, sent.index);
-  if (expert.size() == 1) {
-    sent.rows_u = rows_U;
-    sent.rows_RD = sent_AD;
-    return sent;
-  }
-  const std::vector<int64_t> counts = counts_by_rank(rows_U, placement);
   const RowCounts units_per_rank = placement.num_units_of_ranks();
-  sent.send_rows = sum_runs(counts, units_per_rank);
-  set_arrival(sent, exchange_counts(counts, units_per_rank, expert), expert.size(), x_TD.device());
-  sent.rows_RD = all_to_all(sent_AD, sent.send_rows, sent.recv_rows, expert);
-  if (sent.to_units_R.defined()) {
-    sent.rows_RD = permute_rows(sent.rows_RD, sent.to_units_R, sent.to_arrival_R);
+  std::vector<RowPlan> plans(chunks.size());
+  std::vector<std::vector<int64_t>> counts;
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    const std::vector<int64_t> rows_U = to_host(chunks[c].rows_U);
+    TORCH_CHECK(static_cast<int64_t>(rows_U.size()) == placement.num_units(),
+                "dispatch: ", rows_U.size(), " units in the assignments, ", placement.num_units(),
+                " placed");
+    set_order(plans[c], chunks[c], rows_U, placement);
+    counts.push_back(counts_by_rank(rows_U, placement));
+    plans[c].send_rows = sum_runs(counts.back(), units_per_rank);
   }
+  if (expert.size() > 1) counts = exchange_counts(counts, units_per_rank, expert);
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    set_arrival(plans[c], counts[c], expert.size(), chunks[c].token_A.device());
+  }
+  return plans;
+}
+
+StartedRows start_dispatch(const torch::Tensor& x_TD, const RowPlan& plan, Communicator& expert,
+                           Payload payload) {
+  return start_rows(gather_rows(x_TD, plan.index), plan.send_rows, plan.recv_rows, expert, payload);
+}
+
+torch::Tensor finish_dispatch(StartedRows started, const RowPlan& plan) {
+  const torch::Tensor rows_RD = finish_rows(std::move(started));
+  if (!plan.to_units_R.defined()) return rows_RD;
+  return permute_rows(rows_RD, plan.to_units_R, plan.to_arrival_R);
+}
+
+StartedRows start_combine(const torch::Tensor& rows_RD, const RowPlan& plan, Communicator& expert,
+                          Payload payload) {
+  const torch::Tensor arrived_RD = plan.to_units_R.defined()
+                                       ? permute_rows(rows_RD, plan.to_arrival_R, plan.to_units_R)
+                                       : rows_RD;
+  return start_rows(arrived_RD, plan.recv_rows, plan.send_rows, expert, payload);
+}
+
+torch::Tensor finish_combine(StartedRows started, const RowPlan& plan) {
+  return combine_rows(finish_rows(std::move(started)), plan.weight_A, plan.index);
+}
+
+Dispatched dispatch(const torch::Tensor& x_TD, const Assignments& assignments,
+                    const UnitPlacement& placement, Communicator& expert) {
+  Dispatched sent;
+  sent.plan = plan_rows({assignments}, placement, expert).front();
+  sent.rows_RD = finish_dispatch(start_dispatch(x_TD, sent.plan, expert), sent.plan);
   return sent;
 }
 
-torch::Tensor combine(const torch::Tensor& rows_RD, const Dispatched& sent, Communicator& expert) {
-  torch::Tensor rows_AD = rows_RD;
-  if (sent.to_units_R.defined()) {
-    rows_AD = permute_rows(rows_AD, sent.to_arrival_R, sent.to_units_R);
-  }
-  if (expert.size() > 1) rows_AD = all_to_all(rows_AD, sent.recv_rows, sent.send_rows, expert);
-  return combine_rows(rows_AD, sent.weight_A, sent.index);
+torch::Tensor combine(const torch::Tensor& rows_RD, const RowPlan& plan, Communicator& expert) {
+  return finish_combine(start_combine(rows_RD, plan, expert), plan);
 }
 
 }  // namespace shoal

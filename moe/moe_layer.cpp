@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "moe/dispatch.h"
 #include "runtime/enum_name.h"
 #include "runtime/error.h"
 #include "runtime/stream.h"
@@ -90,6 +89,32 @@ std::vector<std::string> names_of(const std::vector<std::shared_ptr<BalanceLoss>
   return names;
 }
 
+/// The routing in `num_chunks` parts of whole routing groups, as equal as can be.
+std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
+  if (num_chunks == 1) return {routing};
+  const std::vector<int64_t>& offsets = routing.group_offsets;
+  const auto num_groups = static_cast<int64_t>(offsets.size()) - 1;
+  std::vector<Routing> chunks;
+  std::vector<int64_t> tokens;
+  for (int64_t c = 0; c < num_chunks; ++c) {
+    const int64_t begin = num_groups * c / num_chunks, end = num_groups * (c + 1) / num_chunks;
+    Routing& chunk = chunks.emplace_back(routing);
+    chunk.group_offsets.assign(offsets.begin() + begin, offsets.begin() + end + 1);
+    for (int64_t& offset : chunk.group_offsets) offset -= offsets[static_cast<size_t>(begin)];
+    tokens.push_back(chunk.group_offsets.back());
+  }
+  const auto unit = routing.unit_TK.split_with_sizes(tokens);
+  const auto score = routing.score_TK.split_with_sizes(tokens);
+  // One node of the graph for all parts, whose backward pass is one concatenation.
+  const auto weight = routing.weight_TK.split_with_sizes(tokens);
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    chunks[c].unit_TK = unit[c];
+    chunks[c].score_TK = score[c];
+    chunks[c].weight_TK = weight[c];
+  }
+  return chunks;
+}
+
 /// How many tokens have no row.
 torch::Tensor count_unrouted(const Assignments& assignments) {
   const int64_t num_tokens = assignments.num_tokens;
@@ -98,7 +123,8 @@ torch::Tensor count_unrouted(const Assignments& assignments) {
   return is_missing.narrow(0, 1, num_tokens).sum();
 }
 
-StatSums layer_sums(const Routing& routing, const Assignments& assignments, bool chooses_per_unit) {
+StatSums layer_sums(const Routing& routing, const std::vector<Assignments>& chunks,
+                    bool chooses_per_unit) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor unit = routing.unit_TK.flatten() + 1;
   // Place 0 takes the masked choices.
@@ -107,9 +133,12 @@ StatSums layer_sums(const Routing& routing, const Assignments& assignments, bool
   StatSums sums;
   sums.load_U = chosen.narrow(0, 1, routing.num_units);
   sums.tokens = routing.num_tokens();
-  sums.kept = assignments.num_kept;
+  for (const Assignments& chunk : chunks) sums.kept += chunk.num_kept;
   sums.choices = chooses_per_unit ? sums.kept : unit.size(0);
-  if (sums.kept < unit.size(0)) sums.unrouted = count_unrouted(assignments);
+  if (sums.kept < unit.size(0)) {
+    sums.unrouted = torch::zeros({}, unit.options());
+    for (const Assignments& chunk : chunks) sums.unrouted += count_unrouted(chunk);
+  }
   if (routing.prob_TU.defined()) sums.entropy = entropy_sum(routing.prob_TU);
   return sums;
 }
@@ -155,7 +184,8 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
 }
 
 MoeStageInfo MoeLayer::info() const {
-  return {path(), bank_->placement().num_units(), router_->units_per_token(), router_->note()};
+  return {path(),          bank_->placement().num_units(), router_->units_per_token(),
+          router_->note(), options_.exchange.chunks,       options_.exchange.hierarchical};
 }
 
 MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step) {
@@ -168,11 +198,10 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
 
   Capacity capacity = options_.capacity;
   if (!step.training) capacity.mode = CapacityMode::kDropless;
-  const Assignments assignments = limit(routing, capacity);
-  const Dispatched sent = dispatch(x_TD, assignments, bank_->placement(), *grid_->expert);
-  const torch::Tensor rows_RD = bank_->forward(sent.rows_RD, sent.rows_u);
-  torch::Tensor y_TD = combine(rows_RD, sent, *grid_->expert);
-  if (shared_) y_TD = y_TD + shared_->forward(x_TD);
+  const std::vector<Routing> chunks = cut(routing, options_.exchange.chunks);
+  std::vector<Assignments> assignments;
+  for (const Routing& chunk : chunks) assignments.push_back(limit(chunk, capacity));
+  const torch::Tensor y_TD = visit_units(x_TD, assignments);
 
   const bool per_unit = router_->chooses_per_unit();
   MoeOutput output;
@@ -183,6 +212,27 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
     output.auxiliary_loss = balance(routing, context, output.stats);
   }
   return output;
+}
+
+torch::Tensor MoeLayer::visit_units(const torch::Tensor& x_TD,
+                                    const std::vector<Assignments>& assignments) {
+  const auto exchanges = plan_exchange(assignments, bank_->placement(), *grid_, options_.exchange);
+  std::vector<torch::Tensor> x_C{x_TD};
+  if (assignments.size() > 1) {
+    std::vector<int64_t> tokens;
+    for (const Assignments& chunk : assignments) tokens.push_back(chunk.num_tokens);
+    x_C = x_TD.split_with_sizes(tokens);
+  }
+  for (size_t c = 0; c < exchanges.size(); ++c) exchanges[c]->start_dispatch(x_C[c]);
+  const torch::Tensor shared_TD = shared_ ? shared_->forward(x_TD) : torch::Tensor();
+  for (const auto& exchange : exchanges) {
+    const ArrivedRows arrived = exchange->finish_dispatch();
+    exchange->start_combine(bank_->forward(arrived.rows_RD, arrived.rows_u));
+  }
+  std::vector<torch::Tensor> y_C;
+  for (const auto& exchange : exchanges) y_C.push_back(exchange->finish_combine());
+  const torch::Tensor y_TD = y_C.size() == 1 ? y_C.front() : torch::cat(y_C);
+  return shared_ ? y_TD + shared_TD : y_TD;
 }
 
 torch::Tensor MoeLayer::balance(const Routing& routing, const TokenContext& context,

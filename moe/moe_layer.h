@@ -12,6 +12,7 @@
 #include "moe/moe_stage.h"
 #include "moe/moe_stats.h"
 #include "moe/router.h"
+#include "moe/row_exchange.h"
 #include "moe/shared_expert.h"
 #include "moe/unit_bank.h"
 #include "parallel/build_context.h"
@@ -29,13 +30,15 @@ struct MoeOptions {
   Capacity capacity;
   Choice<UnitBank> experts{"plain"};
   SharedExpert::Options shared;
+  ExchangeOptions exchange;
 
   static constexpr auto fields() {
     return std::tuple{field("router", &MoeOptions::router, "which units a token visits"),
                       field("losses", &MoeOptions::losses, "what asks for an even use of units"),
                       field("capacity", &MoeOptions::capacity, "how many rows a unit takes"),
                       field("experts", &MoeOptions::experts, "the units"),
-                      field("shared", &MoeOptions::shared, "experts that every token visits")};
+                      field("shared", &MoeOptions::shared, "experts that every token visits"),
+                      field("exchange", &MoeOptions::exchange, "how rows travel to units")};
   }
   void validate(Problems& problems) const;
 };
@@ -49,7 +52,9 @@ struct MoeOutput {
   MoeStats stats;
 };
 
-/// route -> limit -> dispatch -> bank -> combine, plus what every token's shared experts say.
+/// route -> limit -> dispatch -> bank -> combine, plus what every token's shared experts say while
+/// rows travel. The tokens go in `exchange.chunks` parts, one of which is computed while others
+/// travel; that changes nothing but how sums over tokens are rounded.
 ///
 /// Parameters: the router's under `<path>.router.*`, the bank's under `<path>.experts.*`, the
 /// shared experts' under `<path>.shared.*`. Evaluation is dropless, without noise and without
@@ -69,6 +74,8 @@ class MoeLayer : public MoeStage {
   const Router& router() const { return *router_; }
 
  private:
+  /// What the chosen units and the shared experts say of each token.
+  torch::Tensor visit_units(const torch::Tensor& x_TD, const std::vector<Assignments>& assignments);
   torch::Tensor balance(const Routing& routing, const TokenContext& context, MoeStats& stats) const;
 
   MoeOptions options_;

@@ -13,8 +13,10 @@ namespace shoal {
 struct MoeStageInfo {
   std::string name;  ///< `blocks.2.moe_s`
   int64_t num_units = 0;
-  int64_t units_per_token = 0;  ///< units whose weights one token's way through the model meets
-  std::string note = {};        ///< its router's
+  int64_t units_per_token = 0;   ///< units whose weights one token's way through the model meets
+  std::string note = {};         ///< its router's
+  int64_t num_chunks = 1;        ///< of whole routing groups, into which it cuts a rank's samples
+  bool is_hierarchical = false;  ///< whether its exchange knows nodes
 };
 
 /// A layer of a model that spreads units over the expert ranks. Backbones register them as modules

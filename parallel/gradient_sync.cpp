@@ -1,5 +1,8 @@
 #include "parallel/gradient_sync.h"
 
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include <unordered_set>
 #include <utility>
 
@@ -38,12 +41,45 @@ std::vector<int64_t> agreed_bytes(const ParameterGroup& group, Communicator& wor
 
 }  // namespace
 
+/// Tells that a backward pass has added to a parameter's gradient.
+class GradientSync::Hook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  Hook(GradientSync& sync, size_t bucket, size_t slot)
+      : sync_(sync), bucket_(bucket), slot_(slot) {}
+  void operator()(const torch::Tensor& /*parameter*/) override { sync_.on_ready(bucket_, slot_); }
+
+ private:
+  GradientSync& sync_;
+  size_t bucket_, slot_;
+};
+
 GradientSync::GradientSync(std::vector<ParameterGroup> groups, Communicator& world,
                            int64_t bucket_bytes)
     : groups_(std::move(groups)) {
   TORCH_CHECK(bucket_bytes > 0, "buckets of ", bucket_bytes, " bytes hold nothing");
   check_distinct(groups_);
-  for (const ParameterGroup& group : groups_) add_buckets(group, world, bucket_bytes);
+  for (const ParameterGroup& group : groups_) {
+    replicas_.push_back(group.replicas->split(0, group.replicas->rank()));
+    add_buckets(group, world, bucket_bytes);
+  }
+  set_hooks();
+}
+
+GradientSync::~GradientSync() {
+  for (const Bucket& bucket : buckets_) {
+    for (const Slot& slot : bucket.slots) {
+      torch::autograd::impl::set_post_acc_grad_hooks(slot.parameter, nullptr);
+    }
+  }
+}
+
+void GradientSync::set_hooks() {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    for (size_t s = 0; s < buckets_[b].slots.size(); ++s) {
+      torch::autograd::impl::set_post_acc_grad_hooks(buckets_[b].slots[s].parameter,
+                                                     std::make_unique<Hook>(*this, b, s));
+    }
+  }
 }
 
 void GradientSync::add_buckets(const ParameterGroup& group, Communicator& world,
@@ -56,35 +92,65 @@ void GradientSync::add_buckets(const ParameterGroup& group, Communicator& world,
     const bool other_dtype =
         !members.empty() && members.back().scalar_type() != parameter.scalar_type();
     if (!members.empty() && (other_dtype || filled + bytes[i] > bucket_bytes)) {
-      add_bucket(std::exchange(members, {}), group.replicas);
+      add_bucket(std::exchange(members, {}), replicas_.back().get());
       filled = 0;
     }
     members.push_back(parameter);
     filled += bytes[i];
   }
-  if (!members.empty()) add_bucket(members, group.replicas);
+  if (!members.empty()) add_bucket(members, replicas_.back().get());
 }
 
 void GradientSync::add_bucket(const std::vector<torch::Tensor>& parameters,
                               Communicator* replicas) {
   int64_t length = 0;
   for (const torch::Tensor& parameter : parameters) length += padded(parameter.numel());
-  Bucket bucket{at::zeros({length}, parameters[0].options().requires_grad(false)), {}, replicas};
+  Bucket bucket;
+  bucket.flat = at::zeros({length}, parameters[0].options().requires_grad(false));
+  bucket.replicas = replicas;
   int64_t offset = 0;
   for (const torch::Tensor& parameter : parameters) {
     const torch::Tensor gradient =
         bucket.flat.narrow(0, offset, parameter.numel()).view(parameter.sizes());
-    bucket.slots.push_back({parameter, gradient});
+    bucket.slots.push_back({parameter, gradient, false});
     offset += padded(parameter.numel());
   }
   buckets_.push_back(std::move(bucket));
 }
 
 void GradientSync::zero_grad() {
+  next_ = 0;
+  starts_early_ = false;
   for (Bucket& bucket : buckets_) {
+    bucket.sum = Pending();
     bucket.flat.zero_();
-    for (Slot& slot : bucket.slots) slot.parameter.mutable_grad() = slot.gradient;
+    bucket.num_ready = 0;
+    for (Slot& slot : bucket.slots) {
+      slot.parameter.mutable_grad() = slot.gradient;
+      slot.is_ready = false;
+    }
   }
+}
+
+void GradientSync::start_with_backward() { starts_early_ = true; }
+
+void GradientSync::on_ready(size_t bucket_index, size_t slot_index) {
+  if (!starts_early_) return;
+  Bucket& filled = buckets_[bucket_index];
+  Slot& slot = filled.slots[slot_index];
+  TORCH_CHECK(!slot.is_ready, "a gradient of shape ", slot.gradient.sizes(),
+              " was added to twice in one backward pass, after its sum over ranks may have begun");
+  slot.is_ready = true;
+  ++filled.num_ready;
+  while (next_ < buckets_.size() && buckets_[next_].num_ready == buckets_[next_].slots.size()) {
+    start(buckets_[next_++]);
+  }
+}
+
+void GradientSync::start(Bucket& bucket) {
+  for (Slot& slot : bucket.slots) attach(slot);
+  if (bucket.replicas->size() == 1) return;
+  bucket.sum = bucket.replicas->start_all_reduce(bucket.flat, ReduceOp::kSum);
 }
 
 void GradientSync::attach(Slot& slot) {
@@ -100,13 +166,15 @@ void GradientSync::attach(Slot& slot) {
 }
 
 void GradientSync::reduce() {
-  std::vector<Pending> pending;
-  for (Bucket& bucket : buckets_) {
-    for (Slot& slot : bucket.slots) attach(slot);
-    if (bucket.replicas->size() == 1) continue;
-    pending.push_back(bucket.replicas->start_all_reduce(bucket.flat, ReduceOp::kSum));
-  }
-  for (Pending& bucket : pending) bucket.wait();
+  starts_early_ = false;
+  while (next_ < buckets_.size()) start(buckets_[next_++]);
+  for (Bucket& bucket : buckets_) bucket.sum.wait();
+}
+
+int64_t GradientSync::num_calls() const {
+  int64_t calls = 0;
+  for (const auto& replicas : replicas_) calls += replicas->counters().all_reduce;
+  return calls;
 }
 
 void GradientSync::scale(double factor) {

@@ -10,14 +10,25 @@ namespace shoal {
 /// The world as expert × replica. Rank r stands at expert axis r % expert_ranks and replica axis
 /// r / expert_ranks: units are sharded over `expert`, whose ranks are neighbours; equal shards
 /// meet in `replica`.
+///
+/// Neighbouring ranks of the world stand on one node. An expert group that spans nodes is node ×
+/// rail: `node` holds its ranks on this rank's node, `rail` those that have this rank's place on
+/// each of its nodes, in the nodes' order.
 struct RankGrid {
   std::unique_ptr<Communicator> world;
   std::unique_ptr<Communicator> expert;
   std::unique_ptr<Communicator> replica;
+  std::unique_ptr<Communicator> node;
+  std::unique_ptr<Communicator> rail;
+
+  /// That the ranks of an expert group are spread over.
+  int64_t num_nodes() const { return rail->size(); }
 };
 
-/// Collective. Throws ConfigError (exit 11) with the arithmetic and the valid choices unless
-/// expert_ranks divides the world.
-RankGrid make_rank_grid(std::unique_ptr<Communicator> world, int64_t expert_ranks);
+/// Collective. `ranks_per_node`: 0 for all on one. Throws ConfigError (exit 11) with the arithmetic
+/// and the valid choices unless expert_ranks and ranks_per_node divide the world, and one of the
+/// two the other.
+RankGrid make_rank_grid(std::unique_ptr<Communicator> world, int64_t expert_ranks,
+                        int64_t ranks_per_node = 0);
 
 }  // namespace shoal

@@ -40,7 +40,7 @@ TEST(Dispatch, EqualsTheOneHotEinsum) {  // X6
     const Assignments assignments = limit(routing, {CapacityMode::kPadded, 1.0, 0, 1, {}});
     const int64_t capacity = assignments.rows_U[0].item<int64_t>();
     const Dispatched sent = dispatch(x, assignments, UnitPlacement::contiguous(kUnits, 1), *self);
-    const torch::Tensor y = combine(sent.rows_RD * 3, sent, *self);
+    const torch::Tensor y = combine(sent.rows_RD * 3, sent.plan, *self);
 
     torch::Tensor mask_TUC = torch::zeros({kTokens, kUnits, capacity}, torch::kFloat64);
     for (const auto& [token, unit, place] : testing::places(assignments)) {
@@ -69,7 +69,7 @@ TEST(Dispatch, ExchangesNothingOnOneRank) {
   const Routing routing = make_routing(some_numbers({6, 3}, 1), 2);
   const Dispatched sent =
       dispatch(some_numbers({6, 2}, 2), limit(routing, {}), UnitPlacement::contiguous(3, 1), *self);
-  combine(sent.rows_RD, sent, *self);
+  combine(sent.rows_RD, sent.plan, *self);
   EXPECT_EQ(self->counters().all_to_all, 0);
   EXPECT_EQ(self->counters().all_reduce, 0);
 }
@@ -108,11 +108,11 @@ void expect_identity(const RoundTrip& trip, const UnitPlacement& placement, Comm
   if (trip.mode == CapacityMode::kPadded) {
     const int64_t width = unit_capacity(trip.num_tokens * trip.k, trip.num_units, capacity);
     EXPECT_EQ(width % trip.align, 0);
-    for (const int64_t rows : sent.rows_u) EXPECT_EQ(rows, width * expert.size());
+    for (const int64_t rows : sent.plan.rows_u) EXPECT_EQ(rows, width * expert.size());
   }
-  EXPECT_EQ(std::accumulate(sent.rows_u.begin(), sent.rows_u.end(), int64_t{0}),
+  EXPECT_EQ(std::accumulate(sent.plan.rows_u.begin(), sent.plan.rows_u.end(), int64_t{0}),
             sent.rows_RD.size(0));
-  const torch::Tensor y = combine(sent.rows_RD, sent, expert);
+  const torch::Tensor y = combine(sent.rows_RD, sent.plan, expert);
   const torch::Tensor upstream = some_numbers({trip.num_tokens, kWidth}, 30, torch::kFloat32);
   (y * upstream).sum().backward();
   // Sums of k parts of 1 / k: exact for k = 1 and 2, else a float32 rounding in each of 320 values.
@@ -146,7 +146,7 @@ std::pair<torch::Tensor, torch::Tensor> tight_round_trip(const Capacity& capacit
   EXPECT_LT(assignments.num_kept, kTokens * 2);
   const Dispatched sent =
       dispatch(x, assignments, UnitPlacement::contiguous(kUnits, expert.size()), expert);
-  const torch::Tensor y = combine(sent.rows_RD * 2, sent, expert);
+  const torch::Tensor y = combine(sent.rows_RD * 2, sent.plan, expert);
   (y * some_numbers({kTokens, kWidth}, 30, torch::kFloat32)).sum().backward();
   return {y.detach(), x.grad()};
 }
@@ -193,7 +193,7 @@ TEST(DispatchRanks, RowsAreSortedByUnitThenSourceRank) {
     routing.unit_TK = torch::arange(8).remainder(4).unsqueeze(1);
     const Dispatched sent =
         dispatch(x, limit(routing, {}), UnitPlacement::contiguous(4, 2), expert);
-    EXPECT_EQ(sent.rows_u, (Ids{4, 4}));
+    EXPECT_EQ(sent.plan.rows_u, (Ids{4, 4}));
     const Ids expected =
         expert.rank() == 0 ? Ids{0, 4, 10, 14, 1, 5, 11, 15} : Ids{2, 6, 12, 16, 3, 7, 13, 17};
     EXPECT_EQ(values(sent.rows_RD), expected);
@@ -216,11 +216,11 @@ TEST(DispatchRanks, CountsAddUpOverSourceRanks) {  // X1
     const Dispatched sent = dispatch(x + 10.0 * static_cast<double>(expert.rank()),
                                      limit(routing, {}), UnitPlacement::contiguous(4, 2), expert);
     if (expert.rank() == 0) {
-      EXPECT_EQ(sent.rows_u, (Ids{3, 7}));
-      EXPECT_EQ(values(sent.to_units_R), (Ids{0, 1, 5, 2, 3, 4, 6, 7, 8, 9}));
+      EXPECT_EQ(sent.plan.rows_u, (Ids{3, 7}));
+      EXPECT_EQ(values(sent.plan.to_units_R), (Ids{0, 1, 5, 2, 3, 4, 6, 7, 8, 9}));
       EXPECT_EQ(values(sent.rows_RD), (Ids{0, 1, 10, 2, 3, 4, 11, 12, 13, 14}));
     } else {
-      EXPECT_EQ(sent.rows_u, (Ids{1, 0}));
+      EXPECT_EQ(sent.plan.rows_u, (Ids{1, 0}));
     }
   });
 }
@@ -242,7 +242,7 @@ ScalarUnit train_scalar_unit(Communicator& expert, double num_tokens) {
   const torch::Tensor w =
       torch::full({1}, is_first ? 0.5 : -1.0, torch::kFloat64).set_requires_grad(true);
   const Dispatched sent = dispatch(x, limit(routing, {}), UnitPlacement::contiguous(2, 2), expert);
-  const torch::Tensor y = combine(sent.rows_RD * w, sent, expert);
+  const torch::Tensor y = combine(sent.rows_RD * w, sent.plan, expert);
   const torch::Tensor share = (y.square() / 2).sum() / num_tokens;
   share.backward();
   return {w.grad().item<double>(), share.detach().reshape({1})};
@@ -276,7 +276,7 @@ TEST(DispatchRanks, OneExchangeOfCountsAndOneOfRowsEachWay) {  // X5
     const Dispatched sent =
         dispatch(x, limit(routing, {}), UnitPlacement::contiguous(4, 2), expert);
     EXPECT_EQ(expert.counters().all_to_all, 2);
-    const torch::Tensor y = combine(sent.rows_RD, sent, expert);
+    const torch::Tensor y = combine(sent.rows_RD, sent.plan, expert);
     EXPECT_EQ(expert.counters().all_to_all, 3);
     y.sum().backward();
     EXPECT_EQ(expert.counters().all_to_all, 5);

@@ -85,11 +85,10 @@ TEST(GradientSyncRanks, MakesOneCallABucketAndNoneForGroupsOfOne) {
                                             make_parameter("e.*.w", {4}, &units)};
     GradientSync sync(group_parameters(parameters, grid), *grid.world, 64);  // two of four doubles
     EXPECT_EQ(sync.num_buckets(), 3);
-    const int64_t before = grid.world->counters().all_reduce;
     sync.zero_grad();
-    EXPECT_EQ(grid.world->counters().all_reduce, before);
+    EXPECT_EQ(sync.num_calls(), 0);
     sync.reduce();
-    EXPECT_EQ(grid.world->counters().all_reduce, before + 2);
+    EXPECT_EQ(sync.num_calls(), 2);
     EXPECT_EQ(grid.replica->counters().all_reduce, 0);
     EXPECT_EQ(grid.expert->counters().all_reduce, 0);
   });
@@ -114,11 +113,64 @@ TEST(GradientSyncRanks, BucketsHaveEqualBordersWhereStacksAreUneven) {
       (parameter.tensor * static_cast<double>(grid.replica->rank() + 1)).sum().backward();
     }
     sync.reduce();
-    EXPECT_EQ(grid.replica->counters().all_reduce, 2);
+    EXPECT_EQ(sync.num_calls(), 2);
     for (const Parameter& parameter : parameters) {
       EXPECT_TRUE(at::equal(parameter.tensor.grad(), at::full_like(parameter.tensor, 3.0)));
     }
   });
+}
+
+/// Two buckets of one parameter each; b is registered last, so its bucket is the first.
+struct TwoBuckets {
+  explicit TwoBuckets(RankGrid& grid)
+      : sync(group_parameters({a, b}, grid), *grid.world, /*bucket_bytes=*/8) {
+    sync.zero_grad();
+  }
+  Parameter a = make_parameter("a", {3});
+  Parameter b = make_parameter("b", {3});
+  GradientSync sync;
+};
+
+TEST(GradientSyncRanks, StartsBucketsInOneOrderWhileTheBackwardPassRuns) {
+  run_owning_ranks(2, [](std::unique_ptr<Communicator> world) {
+    RankGrid grid = make_rank_grid(std::move(world), 1);
+    const double rank = static_cast<double>(grid.world->rank());
+    TwoBuckets early(grid), late(grid), stuck(grid);
+
+    early.sync.start_with_backward();
+    // b's gradient comes first, being used last; a's bucket has not started by then.
+    const torch::Tensor x = early.a.tensor * (rank + 1);
+    x.register_hook([&](const torch::Tensor&) { EXPECT_EQ(early.sync.num_started(), 1); });
+    (x.detach() * early.b.tensor).sum().backward();
+    (x * 2).sum().backward();
+    EXPECT_EQ(early.sync.num_started(), 2);
+    early.sync.reduce();
+    EXPECT_EQ(early.sync.num_calls(), 2);
+
+    const torch::Tensor y = late.a.tensor * (rank + 1);
+    (y.detach() * late.b.tensor).sum().backward();
+    (y * 2).sum().backward();
+    EXPECT_EQ(late.sync.num_started(), 0);
+    late.sync.reduce();
+    EXPECT_TRUE(at::equal(early.a.tensor.grad(), late.a.tensor.grad()));
+    EXPECT_TRUE(at::equal(early.b.tensor.grad(), late.b.tensor.grad()));
+    EXPECT_TRUE(at::equal(early.a.tensor.grad(), at::full({3}, 6.0, at::kDouble)));
+
+    // A rank that never reaches b keeps a's bucket until the end, and the order stays.
+    stuck.sync.start_with_backward();
+    (stuck.a.tensor * 1).sum().backward();
+    EXPECT_EQ(stuck.sync.num_started(), 0);
+    stuck.sync.reduce();
+    EXPECT_TRUE(at::equal(stuck.a.tensor.grad(), at::full({3}, 2.0, at::kDouble)));
+  });
+}
+
+TEST(GradientSync, RefusesAGradientThatGrowsAfterItsSumBegan) {
+  RankGrid grid = make_rank_grid(make_self_communicator(), 1);
+  TwoBuckets buckets(grid);
+  buckets.sync.start_with_backward();
+  (buckets.b.tensor * 2).sum().backward();
+  EXPECT_THROW((buckets.b.tensor * 2).sum().backward(), c10::Error);
 }
 
 TEST(GradientSync, RefusesATensorThatIsThereTwice) {

@@ -9,11 +9,12 @@
 
 namespace shoal::testing {
 
-/// Runs `body` on expert_ranks * replicas thread ranks, each with its grid.
+/// Runs `body` on expert_ranks * replicas thread ranks, each with its grid. `ranks_per_node`: as
+/// make_rank_grid's.
 inline void run_grid(int64_t expert_ranks, int64_t replicas,
-                     const std::function<void(RankGrid& grid)>& body) {
+                     const std::function<void(RankGrid& grid)>& body, int64_t ranks_per_node = 0) {
   run_owning_ranks(expert_ranks * replicas, [&](std::unique_ptr<Communicator> world) {
-    RankGrid grid = make_rank_grid(std::move(world), expert_ranks);
+    RankGrid grid = make_rank_grid(std::move(world), expert_ranks, ranks_per_node);
     body(grid);
   });
 }

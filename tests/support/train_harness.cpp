@@ -157,7 +157,8 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
                               std::unique_ptr<Communicator> world) {
   const Recipe recipe =
       config::load_options_text<Recipe>(recipe_text, "test", {"", overrides, nullptr}).options;
-  RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks);
+  RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks,
+                                 recipe.parallel.ranks_per_node.value_or(0));
   const std::shared_ptr<DataSource> source = make_source(recipe);
   const auto train_data = source->open(Split::kTrain);
   const auto valid_data = source->open(Split::kValid);

@@ -1,0 +1,51 @@
+#include "moe/row_exchange.h"
+
+#include "moe/node_exchange.h"
+
+namespace shoal {
+namespace {
+
+/// Every row goes straight to the rank of its unit.
+class FlatExchange : public RowExchange {
+ public:
+  FlatExchange(RowPlan plan, Communicator& expert, Payload payload)
+      : plan_(std::move(plan)), expert_(expert), payload_(payload) {}
+
+  void start_dispatch(const torch::Tensor& x_TD) override {
+    started_ = shoal::start_dispatch(x_TD, plan_, expert_, payload_);
+  }
+  ArrivedRows finish_dispatch() override {
+    return {shoal::finish_dispatch(std::move(started_), plan_), plan_.rows_u};
+  }
+  void start_combine(const torch::Tensor& rows_RD) override {
+    started_ = shoal::start_combine(rows_RD, plan_, expert_, payload_);
+  }
+  torch::Tensor finish_combine() override {
+    return shoal::finish_combine(std::move(started_), plan_);
+  }
+
+ private:
+  RowPlan plan_;
+  Communicator& expert_;
+  Payload payload_;
+  StartedRows started_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<RowExchange>> plan_exchange(const std::vector<Assignments>& chunks,
+                                                        const UnitPlacement& placement,
+                                                        const RankGrid& grid,
+                                                        const ExchangeOptions& options) {
+  if (options.hierarchical && grid.num_nodes() > 1) {
+    return plan_node_exchange(chunks, placement, grid, options.payload);
+  }
+  std::vector<std::unique_ptr<RowExchange>> exchanges;
+  for (RowPlan& plan : plan_rows(chunks, placement, *grid.expert)) {
+    exchanges.push_back(
+        std::make_unique<FlatExchange>(std::move(plan), *grid.expert, options.payload));
+  }
+  return exchanges;
+}
+
+}  // namespace shoal

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "moe/dispatch.h"
+#include "parallel/rank_grid.h"
+#include "runtime/config.h"
+
+// T tokens of a chunk  D width  R rows at this rank's units  u units on this rank
+namespace shoal {
+
+template <>
+struct EnumNames<Payload> {
+  static constexpr std::array names{std::pair{Payload::kSame, "same"},
+                                    std::pair{Payload::kBfloat16, "bfloat16"}};
+};
+
+/// Most chunks that a layer's tokens are cut into.
+inline constexpr int64_t kMostChunks = 4;
+
+/// How rows travel (recipe section `exchange`).
+struct ExchangeOptions {
+  int64_t chunks = 1;
+  bool hierarchical = false;
+  Payload payload = Payload::kSame;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("chunks", &ExchangeOptions::chunks,
+              "parts of whole routing groups, one of which computes while others travel",
+              in_range(1, kMostChunks)),
+        field("hierarchical", &ExchangeOptions::hierarchical,
+              "a token goes once to each other node, which sums its results up"),
+        field("payload", &ExchangeOptions::payload, "what rows are rounded to on their way")};
+  }
+};
+
+/// Rows at their units.
+struct ArrivedRows {
+  torch::Tensor rows_RD;        ///< sorted by unit
+  std::vector<int64_t> rows_u;  ///< rows of each unit on this rank
+};
+
+/// The way of one chunk's rows to their units and back. Each step is called once, in this order;
+/// every step is collective over the expert ranks, forward and backward, also without rows, and
+/// what runs between a start and its finish overlaps with the exchange.
+class RowExchange {
+ public:
+  virtual ~RowExchange() = default;
+  /// Sends. Differentiable in x_TD.
+  virtual void start_dispatch(const torch::Tensor& x_TD) = 0;
+  virtual ArrivedRows finish_dispatch() = 0;
+  /// Sends results back. Differentiable in rows_RD and in the combine weights.
+  virtual void start_combine(const torch::Tensor& rows_RD) = 0;
+  /// Each token's results, summed with its weights: [T, D]. Tokens without a row get zero.
+  virtual torch::Tensor finish_combine() = 0;
+};
+
+/// An exchange for each chunk. Collective: one exchange of counts for all chunks on each level.
+/// `hierarchical` is as flat where all expert ranks are on one node.
+std::vector<std::unique_ptr<RowExchange>> plan_exchange(const std::vector<Assignments>& chunks,
+                                                        const UnitPlacement& placement,
+                                                        const RankGrid& grid,
+                                                        const ExchangeOptions& options);
+
+}  // namespace shoal
