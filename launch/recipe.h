@@ -117,6 +117,7 @@ struct TrainOptions {
   double clip_norm = 0.0;
   NormType clip_norm_type = NormType::kL2;
   Precision precision = Precision::kFloat32;
+  bool recompute = false;
   Duration log_every = Duration::steps(50);
   int64_t max_nonfinite_steps = 3;
 
@@ -136,6 +137,8 @@ struct TrainOptions {
         field("clip_norm_type", &TrainOptions::clip_norm_type,
               "l2: of all gradients as one vector; inf: the largest absolute value"),
         field("precision", &TrainOptions::precision, "of weights, activations and state"),
+        field("recompute", &TrainOptions::recompute,
+              "run each block again in the backward pass instead of keeping its activations"),
         field("log_every", &TrainOptions::log_every, "steps between lines of metrics", above(0),
               kCountedUnits),
         field("max_nonfinite_steps", &TrainOptions::max_nonfinite_steps,

@@ -27,6 +27,7 @@ constexpr std::array kRules{
     Rule{"model.init_from", KeyRole::kFree},
     Rule{"model.upcycle", KeyRole::kFree},
     Rule{"train.duration", KeyRole::kFree},
+    Rule{"train.recompute", KeyRole::kFree},
     Rule{"train.log_every", KeyRole::kFree},
     Rule{"train.clip_norm", KeyRole::kWarned},
     Rule{"train.clip_norm_type", KeyRole::kWarned},

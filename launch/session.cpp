@@ -54,6 +54,7 @@ BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device devic
   BuildContext build;
   build.grid = grid;
   build.tensor_options = torch::TensorOptions().dtype(dtype_of(recipe)).device(device);
+  build.recomputes = recipe.train.recompute;
   build.placement = recipe.parallel.placement;
   build.unit_load = unit_load;
   auto backbone = Registry<Backbone>::create(recipe.model.backbone, {build, source->image_shape()});

@@ -25,7 +25,8 @@ using UnitLoads = std::map<std::string, std::vector<double>>;
 struct BuildContext {
   RankGrid* grid = nullptr;
   torch::TensorOptions tensor_options = torch::TensorOptions().dtype(torch::kFloat32);
-  bool is_causal = false;  ///< whether a token may not see later ones of its sample
+  bool recomputes = false;  ///< whether the backward pass runs blocks again, to save memory
+  bool is_causal = false;   ///< whether a token may not see later ones of its sample
   PlacementRule placement = PlacementRule::kContiguous;
   /// For kByLoad, equal on all ranks. Layers without an entry are placed contiguously.
   UnitLoads unit_load = {};

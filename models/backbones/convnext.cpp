@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "models/blocks/convnext_block.h"
+#include "models/blocks/recompute.h"
 #include "runtime/error.h"
 
 // b images on this rank  H height  W width  C channels
@@ -50,7 +51,10 @@ void ConvNext::Options::validate(Problems& problems) const {
 }
 
 ConvNext::ConvNext(const Options& options, const Context& context)
-    : stem_patch_(options.stem_patch), depths_(options.depths), widths_(options.widths) {
+    : stem_patch_(options.stem_patch),
+      depths_(options.depths),
+      widths_(options.widths),
+      recomputes_(context.build.recomputes) {
   check_image(context.image, options);
   const torch::TensorOptions& tensor = context.build.tensor_options;
   stem_ = register_module(
@@ -92,7 +96,10 @@ ModelOutput ConvNext::forward(const torch::Tensor& image_bCHW, const StepContext
       x_bHWC = downsamples_[stage - 1]->as<ConvNextDownsampleImpl>()->forward(x_bHWC);
     }
     for (int64_t i = 0; i < depths_[stage]; ++i) {
-      x_bHWC = output.take(blocks_[index++]->as<ConvNextBlockImpl>()->forward(x_bHWC, step));
+      auto* block = blocks_[index++]->as<ConvNextBlockImpl>();
+      x_bHWC = output.take(run_block(recomputes_, x_bHWC, [block, step](const torch::Tensor& x) {
+        return block->forward(x, step);
+      }));
     }
   }
   output.features_bD = norm_->forward(x_bHWC.mean({1, 2}));

@@ -67,6 +67,7 @@ class ConvNext : public Backbone {
 
   int64_t stem_patch_;
   std::vector<int64_t> depths_, widths_;
+  bool recomputes_;
   PatchEmbed stem_{nullptr};
   LayerNorm stem_norm_{nullptr};
   torch::nn::ModuleList downsamples_;

@@ -1,12 +1,14 @@
 #include "models/backbones/mixer.h"
 
 #include "models/blocks/mixer_block.h"
+#include "models/blocks/recompute.h"
 #include "models/patch_grid.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {
 
-Mixer::Mixer(const Options& options, const Context& context) : width_(options.width) {
+Mixer::Mixer(const Options& options, const Context& context)
+    : width_(options.width), recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
   const int64_t tokens = num_patches(context.image, options.patch);
   stem_ = register_module("stem",
@@ -22,7 +24,13 @@ Mixer::Mixer(const Options& options, const Context& context) : width_(options.wi
 
 ModelOutput Mixer::forward(const torch::Tensor& image_bCHW, const StepContext&) {
   torch::Tensor x_bSC = stem_->forward(image_bCHW);
-  for (const auto& block : *blocks_) x_bSC = block->as<MixerBlockImpl>()->forward(x_bSC);
+  for (const auto& block : *blocks_) {
+    auto* mixer_block = block->as<MixerBlockImpl>();
+    const auto run = [mixer_block](const torch::Tensor& x) {
+      return BlockOutput{mixer_block->forward(x), {}, {}};
+    };
+    x_bSC = run_block(recomputes_, x_bSC, run).y;
+  }
   return {norm_->forward(x_bSC).mean(1), {}, {}};
 }
 

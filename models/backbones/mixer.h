@@ -45,6 +45,7 @@ class Mixer : public Backbone {
 
  private:
   int64_t width_;
+  bool recomputes_;
   PatchEmbed stem_{nullptr};
   torch::nn::ModuleList blocks_;
   LayerNorm norm_{nullptr};

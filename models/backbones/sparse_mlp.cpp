@@ -3,12 +3,14 @@
 #include <string>
 
 #include "models/blocks/mixer_block.h"
+#include "models/blocks/recompute.h"
 #include "models/patch_grid.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {
 
-SparseMlp::SparseMlp(const Options& options, const Context& context) : width_(options.width) {
+SparseMlp::SparseMlp(const Options& options, const Context& context)
+    : width_(options.width), recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
   const int64_t tokens = num_patches(context.image, options.patch);
   stem_ = register_module("stem",
@@ -36,11 +38,12 @@ ModelOutput SparseMlp::forward(const torch::Tensor& image_bCHW, const StepContex
   ModelOutput output;
   torch::Tensor x_bSC = stem_->forward(image_bCHW);
   for (const auto& block : *blocks_) {
-    if (auto* dense = block->as<MixerBlockImpl>()) {
-      x_bSC = dense->forward(x_bSC);
-    } else {
-      x_bSC = output.take(block->as<SparseBlockImpl>()->forward(x_bSC, step));
-    }
+    auto* dense = block->as<MixerBlockImpl>();
+    auto* sparse = block->as<SparseBlockImpl>();
+    const auto run = [dense, sparse, step](const torch::Tensor& x) {
+      return dense != nullptr ? BlockOutput{dense->forward(x), {}, {}} : sparse->forward(x, step);
+    };
+    x_bSC = output.take(run_block(recomputes_, x_bSC, run));
   }
   output.features_bD = norm_->forward(x_bSC).mean(1);
   return output;

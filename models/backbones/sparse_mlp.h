@@ -73,6 +73,7 @@ class SparseMlp : public Backbone {
 
  private:
   int64_t width_;
+  bool recomputes_;
   PatchEmbed stem_{nullptr};
   torch::nn::ModuleList blocks_;
   LayerNorm norm_{nullptr};

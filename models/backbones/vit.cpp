@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "models/blocks/recompute.h"
 #include "models/blocks/vit_block.h"
 #include "models/patch_grid.h"
 
@@ -21,7 +22,8 @@ void Vit::Options::validate(Problems& problems) const {
   feed_forward.check(depth, problems);
 }
 
-Vit::Vit(const Options& options, const Context& context) : width_(options.width) {
+Vit::Vit(const Options& options, const Context& context)
+    : width_(options.width), recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
   const int64_t patches = num_patches(context.image, options.patch);
   stem_ = register_module("stem",
@@ -49,7 +51,10 @@ ModelOutput Vit::forward(const torch::Tensor& image_bCHW, const StepContext& ste
   if (has_cls) x_bSC = torch::cat({cls_C_.expand({x_bSC.size(0), 1, width_}), x_bSC}, 1);
   x_bSC = x_bSC + positions_SC_;
   for (const auto& block : *blocks_) {
-    x_bSC = output.take(block->as<VitBlockImpl>()->forward(x_bSC, step));
+    auto* vit_block = block->as<VitBlockImpl>();
+    x_bSC = output.take(run_block(recomputes_, x_bSC, [vit_block, step](const torch::Tensor& x) {
+      return vit_block->forward(x, step);
+    }));
   }
   // The norm is one over each token: without the others, it need not see them.
   output.features_bD =

@@ -69,6 +69,7 @@ class Vit : public Backbone {
 
  private:
   int64_t width_;
+  bool recomputes_;
   PatchEmbed stem_{nullptr};
   torch::Tensor cls_C_;  ///< undefined with `pool: mean`
   torch::Tensor positions_SC_;
