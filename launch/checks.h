@@ -36,8 +36,9 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
                            std::optional<int64_t> world);
 
 /// Refuses a world that is not expert_ranks × replicas, units that do not divide evenly by
-/// expert_ranks without parallel.uneven, nodes of unequal size, and chunks without tokens. Throws ConfigError (exit 11): one line each, at its place
-/// in the recipe, with the arithmetic and the valid choices.
+/// expert_ranks without parallel.uneven, nodes of unequal size, and chunks without tokens. Throws
+/// ConfigError (exit 11): one line each, at its place in the recipe, with the arithmetic and the
+/// valid choices.
 void check_topology(const CheckedRecipe& checked, int64_t world);
 
 /// What is allowed but worth knowing, of the recipe and of its model's stages; one line each.

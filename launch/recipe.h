@@ -190,6 +190,7 @@ struct ParallelOptions {
   PlacementRule placement = PlacementRule::kContiguous;
   std::optional<int64_t> ranks_per_node;
   bool overlap_gradients = true;
+  bool shard_optimizer = false;
 
   static constexpr auto fields() {
     return std::tuple{
@@ -206,7 +207,9 @@ struct ParallelOptions {
               "machine",
               at_least(1), unset_word("auto")),
         field("overlap_gradients", &ParallelOptions::overlap_gradients,
-              "start sums of gradients over replicas while the backward pass runs")};
+              "start sums of gradients over replicas while the backward pass runs"),
+        field("shard_optimizer", &ParallelOptions::shard_optimizer,
+              "each replica keeps and updates its share of the optimizer's state (ZeRO-1)")};
   }
 };
 

@@ -2,10 +2,10 @@
 
 #include <cmath>
 
-#include "parallel/gradient_norm.h"
-
 namespace shoal {
 namespace {
+
+constexpr int64_t kBucketBytes = 25'000'000;
 
 StepScale step_scale(const Recipe& recipe, int64_t num_samples) {
   StepScale scale{.samples_per_epoch = num_samples, .samples_per_step = recipe.train.batch};
@@ -90,8 +90,12 @@ Session::Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& gr
       grid_(grid),
       model_(build_model(recipe, &grid, torch::kCPU, unit_load)),
       loader_(train_data, image_shape_of(recipe), loader_settings(recipe, *grid.world)),
-      sync_(group_parameters(model_.parameters, grid), *grid.world),
-      optimizer_(Registry<Optimizer>::create(recipe.optimizer, model_.parameters)),
+      sync_(group_parameters(model_.parameters, grid), *grid.world, kBucketBytes,
+            recipe.parallel.shard_optimizer),
+      shards_(recipe.parallel.shard_optimizer ? std::make_unique<OptimizerShards>(sync_) : nullptr),
+      optimizer_(Registry<Optimizer>::create(
+          recipe.optimizer, shards_ ? Optimizer::Context{shards_->pieces(), shards_.get()}
+                                    : Optimizer::Context{model_.parameters})),
       scale_(step_scale(recipe, train_data.size())),
       schedule_(Registry<Schedule>::create(recipe.schedule, scale_)),
       control_(grid) {}
@@ -102,15 +106,15 @@ StepOutcome Session::step(ControlWord own) {
   sync_.zero_grad();
   run_micro_steps(outcome);
   sync_.reduce();
-  const GradientSurvey survey = survey_gradients(sync_.groups());
-  outcome.grad_norm = global_norm(survey, *grid_.world);
+  const GradientSurvey found = survey();
+  outcome.grad_norm = global_norm(found, *grid_.world);
   own.nonfinite = !std::isfinite(outcome.grad_norm);
   outcome.agreed = control_.agree(own);
   outcome.applied = !outcome.agreed.nonfinite;
   if (outcome.applied) {
     update(outcome);
   } else {
-    outcome.bad_tensor = first_nonfinite(survey, *grid_.world);
+    outcome.bad_tensor = first_nonfinite(found, *grid_.world);
     ++nonfinite_in_row_;
     ++skipped_steps_;
   }
@@ -138,15 +142,23 @@ void Session::update(const StepOutcome& outcome) {
   nonfinite_in_row_ = 0;
   clip(outcome.grad_norm);
   optimizer_->step(outcome.lr);
+  if (shards_) shards_->gather_weights();
   model_.task->after_step(step_);
+}
+
+GradientSurvey Session::survey() const {
+  return shards_ ? survey_gradients(shards_->pieces(), shards_->indices())
+                 : survey_gradients(sync_.groups());
 }
 
 void Session::clip(double l2_norm) {
   const TrainOptions& train = recipe_.train;
   if (train.clip_norm == 0.0) return;
-  const double norm = train.clip_norm_type == NormType::kL2
-                          ? l2_norm
-                          : global_max_norm(sync_.groups(), *grid_.world);
+  double norm = l2_norm;
+  if (train.clip_norm_type == NormType::kInf) {
+    norm = shards_ ? global_max_norm(shards_->pieces(), *grid_.world)
+                   : global_max_norm(sync_.groups(), *grid_.world);
+  }
   const double factor = clip_factor(norm, train.clip_norm);
   if (factor != 1.0) sync_.scale(factor);
 }

@@ -9,7 +9,9 @@
 
 #include "launch/recipe.h"
 #include "models/task.h"
+#include "parallel/gradient_norm.h"
 #include "parallel/gradient_sync.h"
+#include "parallel/optimizer_shards.h"
 #include "parallel/rank_grid.h"
 #include "parallel/step_control.h"
 #include "runtime/loader.h"
@@ -97,17 +99,21 @@ class Session : public Stateful {
   double exchange_wait_seconds() const { return grid_.expert->counters().wait_seconds; }
 
   void visit_state(StateVisitor& visitor) override;
+  void tensors_loaded() override { optimizer_->tensors_loaded(); }
+  const Optimizer& optimizer() const { return *optimizer_; }
 
  private:
   void run_micro_steps(StepOutcome& outcome);
   void update(const StepOutcome& outcome);
   void clip(double l2_norm);
+  GradientSurvey survey() const;
 
   const Recipe& recipe_;
   RankGrid& grid_;
   BuiltModel model_;
   TrainLoader loader_;
   GradientSync sync_;
+  std::unique_ptr<OptimizerShards> shards_;  ///< null unless parallel.shard_optimizer
   std::shared_ptr<Optimizer> optimizer_;
   StepScale scale_;
   std::shared_ptr<Schedule> schedule_;

@@ -65,6 +65,7 @@ LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Commu
     read_tensors(reader, list);
     loaded.manifest = std::move(reader).manifest();
   });
+  state.tensors_loaded();
   restore_values(state, loaded.manifest);
   return loaded;
 }

@@ -41,16 +41,21 @@ double agreed(Communicator& world, double value, ReduceOp op) {
 
 GradientSurvey survey_gradients(const std::vector<ParameterGroup>& groups) {
   const Share share = share_of(groups);
-  const torch::Tensor sums = square_sums(share.parameters).to(torch::kCPU);
+  return survey_gradients(share.parameters, share.indices);
+}
+
+GradientSurvey survey_gradients(const std::vector<Parameter>& share,
+                                const std::vector<int64_t>& indices) {
+  const torch::Tensor sums = square_sums(share).to(torch::kCPU);
   const double* sum = sums.const_data_ptr<double>();
   GradientSurvey survey;
-  for (size_t i = 0; i < share.parameters.size(); ++i) {
+  for (size_t i = 0; i < share.size(); ++i) {
     survey.square_sum += sum[i];
     if (std::isfinite(sum[i]) || !survey.nonfinite.empty()) continue;
     // A sum of float64 squares may overflow though every gradient is finite.
-    if (const auto name = find_nonfinite(share.parameters[i])) {
+    if (const auto name = find_nonfinite(share[i])) {
       survey.nonfinite = *name;
-      survey.nonfinite_index = share.indices[i];
+      survey.nonfinite_index = indices[i];
     }
   }
   return survey;
@@ -61,8 +66,12 @@ double global_norm(const GradientSurvey& survey, Communicator& world) {
 }
 
 double global_max_norm(const std::vector<ParameterGroup>& groups, Communicator& world) {
+  return global_max_norm(share_of(groups).parameters, world);
+}
+
+double global_max_norm(const std::vector<Parameter>& share, Communicator& world) {
   double most = 0.0;
-  for (const Parameter& parameter : share_of(groups).parameters) {
+  for (const Parameter& parameter : share) {
     if (parameter.tensor.numel() == 0) continue;
     const double value = parameter.tensor.grad().abs().max().item<double>();
     most = std::max(most, std::isnan(value) ? std::numeric_limits<double>::infinity() : value);

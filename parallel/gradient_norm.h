@@ -22,6 +22,10 @@ struct GradientSurvey {
 /// Local, one pass over the gradients: no collective. Undefined gradients count as zero. Summed in
 /// float64, in an order that does not depend on threads.
 GradientSurvey survey_gradients(const std::vector<ParameterGroup>& groups);
+/// The same where each rank has its own share: `indices` are the places of its parameters, or of
+/// those they are pieces of, among all.
+GradientSurvey survey_gradients(const std::vector<Parameter>& share,
+                                const std::vector<int64_t>& indices);
 
 /// Euclidean norm over all distinct parameters. Collective over `world`, also for a rank without
 /// units; the same bits on all ranks.
@@ -30,6 +34,7 @@ double global_norm(const GradientSurvey& survey, Communicator& world);
 /// Largest absolute gradient; infinity if some gradient is not finite. Collective over `world`; the
 /// same bits on all ranks.
 double global_max_norm(const std::vector<ParameterGroup>& groups, Communicator& world);
+double global_max_norm(const std::vector<Parameter>& share, Communicator& world);
 
 /// The first tensor with a non-finite gradient over all ranks, for the log; empty if there is
 /// none. Collective over `world`.

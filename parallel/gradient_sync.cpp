@@ -54,8 +54,8 @@ class GradientSync::Hook : public torch::autograd::PostAccumulateGradHook {
 };
 
 GradientSync::GradientSync(std::vector<ParameterGroup> groups, Communicator& world,
-                           int64_t bucket_bytes)
-    : groups_(std::move(groups)) {
+                           int64_t bucket_bytes, bool shards)
+    : shards_(shards), groups_(std::move(groups)) {
   TORCH_CHECK(bucket_bytes > 0, "buckets of ", bucket_bytes, " bytes hold nothing");
   check_distinct(groups_);
   for (const ParameterGroup& group : groups_) {
@@ -68,7 +68,7 @@ GradientSync::GradientSync(std::vector<ParameterGroup> groups, Communicator& wor
 GradientSync::~GradientSync() {
   for (const Bucket& bucket : buckets_) {
     for (const Slot& slot : bucket.slots) {
-      torch::autograd::impl::set_post_acc_grad_hooks(slot.parameter, nullptr);
+      torch::autograd::impl::set_post_acc_grad_hooks(slot.parameter.tensor, nullptr);
     }
   }
 }
@@ -76,7 +76,7 @@ GradientSync::~GradientSync() {
 void GradientSync::set_hooks() {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     for (size_t s = 0; s < buckets_[b].slots.size(); ++s) {
-      torch::autograd::impl::set_post_acc_grad_hooks(buckets_[b].slots[s].parameter,
+      torch::autograd::impl::set_post_acc_grad_hooks(buckets_[b].slots[s].parameter.tensor,
                                                      std::make_unique<Hook>(*this, b, s));
     }
   }
@@ -85,12 +85,12 @@ void GradientSync::set_hooks() {
 void GradientSync::add_buckets(const ParameterGroup& group, Communicator& world,
                                int64_t bucket_bytes) {
   const std::vector<int64_t> bytes = agreed_bytes(group, world);
-  std::vector<torch::Tensor> members;
+  std::vector<Parameter> members;
   int64_t filled = 0;
   for (size_t i = group.parameters.size(); i-- > 0;) {
-    const torch::Tensor& parameter = group.parameters[i].tensor;
+    const Parameter& parameter = group.parameters[i];
     const bool other_dtype =
-        !members.empty() && members.back().scalar_type() != parameter.scalar_type();
+        !members.empty() && members.back().tensor.scalar_type() != parameter.tensor.scalar_type();
     if (!members.empty() && (other_dtype || filled + bytes[i] > bucket_bytes)) {
       add_bucket(std::exchange(members, {}), replicas_.back().get());
       filled = 0;
@@ -101,19 +101,23 @@ void GradientSync::add_buckets(const ParameterGroup& group, Communicator& world,
   if (!members.empty()) add_bucket(members, replicas_.back().get());
 }
 
-void GradientSync::add_bucket(const std::vector<torch::Tensor>& parameters,
-                              Communicator* replicas) {
-  int64_t length = 0;
-  for (const torch::Tensor& parameter : parameters) length += padded(parameter.numel());
+void GradientSync::add_bucket(const std::vector<Parameter>& parameters, Communicator* replicas) {
   Bucket bucket;
-  bucket.flat = at::zeros({length}, parameters[0].options().requires_grad(false));
   bucket.replicas = replicas;
-  int64_t offset = 0;
-  for (const torch::Tensor& parameter : parameters) {
-    const torch::Tensor gradient =
-        bucket.flat.narrow(0, offset, parameter.numel()).view(parameter.sizes());
-    bucket.slots.push_back({parameter, gradient, false});
-    offset += padded(parameter.numel());
+  int64_t length = 0;
+  for (const Parameter& parameter : parameters) {
+    bucket.slots.push_back({parameter, length, {}, false});
+    length += padded(parameter.tensor.numel());
+  }
+  const int64_t share = padded((length + replicas->size() - 1) / replicas->size());
+  if (shards_) length = share * replicas->size();
+  bucket.flat = at::zeros({length}, parameters[0].tensor.options().requires_grad(false));
+  if (shards_) {
+    bucket.shard = replicas->size() == 1 ? bucket.flat : at::zeros({share}, bucket.flat.options());
+  }
+  for (Slot& slot : bucket.slots) {
+    const torch::Tensor& tensor = slot.parameter.tensor;
+    slot.gradient = bucket.flat.narrow(0, slot.begin, tensor.numel()).view(tensor.sizes());
   }
   buckets_.push_back(std::move(bucket));
 }
@@ -126,7 +130,7 @@ void GradientSync::zero_grad() {
     bucket.flat.zero_();
     bucket.num_ready = 0;
     for (Slot& slot : bucket.slots) {
-      slot.parameter.mutable_grad() = slot.gradient;
+      slot.parameter.tensor.mutable_grad() = slot.gradient;
       slot.is_ready = false;
     }
   }
@@ -138,7 +142,7 @@ void GradientSync::on_ready(size_t bucket_index, size_t slot_index) {
   if (!starts_early_) return;
   Bucket& filled = buckets_[bucket_index];
   Slot& slot = filled.slots[slot_index];
-  TORCH_CHECK(!slot.is_ready, "a gradient of shape ", slot.gradient.sizes(),
+  TORCH_CHECK(!slot.is_ready, "the gradient of ", slot.parameter.name,
               " was added to twice in one backward pass, after its sum over ranks may have begun");
   slot.is_ready = true;
   ++filled.num_ready;
@@ -150,11 +154,16 @@ void GradientSync::on_ready(size_t bucket_index, size_t slot_index) {
 void GradientSync::start(Bucket& bucket) {
   for (Slot& slot : bucket.slots) attach(slot);
   if (bucket.replicas->size() == 1) return;
-  bucket.sum = bucket.replicas->start_all_reduce(bucket.flat, ReduceOp::kSum);
+  if (!shards_) {
+    bucket.sum = bucket.replicas->start_all_reduce(bucket.flat, ReduceOp::kSum);
+    return;
+  }
+  const RowCounts shares(static_cast<size_t>(bucket.replicas->size()), bucket.shard.numel());
+  bucket.sum = bucket.replicas->start_reduce_scatter(bucket.flat, bucket.shard, shares);
 }
 
 void GradientSync::attach(Slot& slot) {
-  const torch::Tensor& current = slot.parameter.grad();
+  const torch::Tensor& current = slot.parameter.tensor.grad();
   if (current.defined() && current.is_same(slot.gradient)) return;
   torch::NoGradGuard no_grad;
   if (!current.defined()) {
@@ -162,7 +171,7 @@ void GradientSync::attach(Slot& slot) {
   } else if (!current.is_alias_of(slot.gradient)) {
     slot.gradient.copy_(current);
   }
-  slot.parameter.mutable_grad() = slot.gradient;
+  slot.parameter.tensor.mutable_grad() = slot.gradient;
 }
 
 void GradientSync::reduce() {
@@ -178,7 +187,7 @@ int64_t GradientSync::num_calls() const {
 }
 
 void GradientSync::scale(double factor) {
-  for (Bucket& bucket : buckets_) bucket.flat.mul_(factor);
+  for (Bucket& bucket : buckets_) (shards_ ? bucket.shard : bucket.flat).mul_(factor);
 }
 
 }  // namespace shoal

@@ -13,6 +13,7 @@
 #include "runtime/parameter.h"
 #include "runtime/registry.h"
 #include "runtime/state.h"
+#include "runtime/state_shards.h"
 
 namespace shoal {
 
@@ -52,25 +53,36 @@ struct AdamOptions : OptimizerOptions {
 /// step with a non-finite gradient is the caller's to leave out. Registered under `optimizer`.
 class Optimizer : public Stateful {
  public:
-  using Context = std::vector<Parameter>;
+  /// What is updated: parameters, or this rank's pieces of them with the `shards` they come from.
+  struct Context {
+    Context(std::vector<Parameter> parameters = {}, StateShards* shards = nullptr)
+        : parameters(std::move(parameters)), shards(shards) {}
+    std::vector<Parameter> parameters;
+    StateShards* shards;  ///< not owned; null for whole parameters
+  };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "optimizer";
 
   /// Parameters that require no gradient are left out. The others must be contiguous, of one
   /// dtype (float32 or float64) and one device; their state has that dtype.
-  /// Throws ConfigError if an entry of `no_decay` fits no parameter.
-  Optimizer(const OptimizerOptions& options, const Context& parameters);
+  /// Throws ConfigError if an entry of `no_decay` fits no parameter; not so for pieces.
+  Optimizer(const OptimizerOptions& options, const Context& context);
 
   /// The recipe's `lr`: the peak that a schedule's factor multiplies.
   double peak_learning_rate() const { return options_.lr; }
   /// Steps taken, skipped ones not among them.
   int64_t steps() const { return steps_; }
 
-  /// One update. Throws TORCH_CHECK naming a parameter that has no gradient.
+  /// One update; collective over the shards. Throws TORCH_CHECK naming a parameter that has no
+  /// gradient.
   void step(double learning_rate);
 
-  /// `optimizer.steps` and, per parameter, `optimizer.m.<name>` and the like.
+  /// `optimizer.steps` and, per parameter, `optimizer.m.<name>` and the like. Collective over the
+  /// shards: a cut matrix is listed whole, by the rank that has its first element.
   void visit_state(StateVisitor& visitor) override;
+  void tensors_loaded() override;
+  /// Of this rank's state.
+  int64_t state_bytes() const;
 
  protected:
   /// Parameters that share the rules of decay, in one call of a fused kernel.
@@ -79,21 +91,31 @@ class Optimizer : public Stateful {
     std::vector<at::TensorList> states;  ///< one a add_state call
     std::vector<int64_t> num_matrices;   ///< stacked in dimension 0 of each weight; else 1
     double weight_decay = 0.0;           ///< 0: neither decay nor trust
+    size_t first = 0;                    ///< place of its first weight among all
   };
-  /// `steps()` counts this step already.
+  /// `steps()` counts this step already. With shards the batch may be empty.
   virtual void update(const Batch& batch, double learning_rate) = 0;
 
   /// One tensor of zeros per parameter, saved under `optimizer.<kind>.`. Constructors only.
   void add_state(std::string kind);
+  StateShards* shards() const { return shards_; }
+  /// Sums of the batch's rows over the pieces of each matrix. Collective.
+  torch::Tensor sum_over_pieces(const torch::Tensor& values_PN, const Batch& batch) const;
 
  private:
   Batch batch(int64_t begin, int64_t end, double weight_decay) const;
 
+  void visit_pieces(StateVisitor& visitor, size_t kind);
+  std::vector<torch::Tensor> in_context_order(const std::vector<torch::Tensor>& tensors) const;
+
   OptimizerOptions options_;
+  StateShards* shards_;
+  std::vector<size_t> order_;          ///< places of parameters_ in the context
   std::vector<Parameter> parameters_;  ///< those that decay first
   int64_t num_decaying_ = 0;
   std::vector<torch::Tensor> weights_, gradients_;
   std::vector<std::pair<std::string, std::vector<torch::Tensor>>> states_;
+  std::vector<std::vector<torch::Tensor>> wholes_;  ///< cut matrices of each state as last visited
   int64_t steps_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,10 +39,21 @@ struct Parameter {
   int64_t stacked_dims = 0;
   std::vector<int64_t> unit_ids;
   Init init;
+  /// Set if `tensor` is not a whole parameter but, flat, some elements of one matrix of it, whose
+  /// name is `name`: those from `begin` on.
+  struct Piece {
+    std::vector<int64_t> sizes;  ///< of the matrix
+    int64_t begin = 0;
+  };
+  std::optional<Piece> piece = std::nullopt;
 
   bool is_stacked() const { return stacked_dims > 0; }
   /// Dimensions of one matrix; weight decay and trust ratios apply from 2 on.
-  int64_t matrix_dims() const { return tensor.dim() - stacked_dims; }
+  int64_t matrix_dims() const {
+    return piece ? static_cast<int64_t>(piece->sizes.size()) : tensor.dim() - stacked_dims;
+  }
+  /// Whether there are more pieces of the matrix.
+  bool is_cut() const { return piece && tensor.numel() < c10::multiply_integers(piece->sizes); }
 };
 
 /// The name with its `*` replaced by a unit id; unchanged without `*`.

@@ -33,6 +33,9 @@ class Stateful {
  public:
   virtual ~Stateful() = default;
   virtual void visit_state(StateVisitor& visitor) = 0;
+  /// After a checkpoint was read into the tensors that the last visit listed. Collective like
+  /// loading.
+  virtual void tensors_loaded() {}
 };
 
 }  // namespace shoal

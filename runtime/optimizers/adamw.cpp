@@ -9,13 +9,14 @@ const Registration<Optimizer, AdamW> registered{"adamw", "Adam with decoupled we
 
 }  // namespace
 
-AdamW::AdamW(const Options& options, const Context& parameters)
-    : Optimizer(options, parameters), options_(options) {
+AdamW::AdamW(const Options& options, const Context& context)
+    : Optimizer(options, context), options_(options) {
   add_state("m");
   add_state("v");
 }
 
 void AdamW::update(const Batch& batch, double learning_rate) {
+  if (batch.weights.empty()) return;
   const torch::Tensor count =
       torch::full({}, static_cast<double>(steps()), batch.weights[0].options().dtype(at::kFloat));
   const std::vector<torch::Tensor> counts(batch.weights.size(), count);

@@ -10,7 +10,7 @@ namespace shoal {
 class AdamW : public Optimizer {
  public:
   using Options = AdamOptions;
-  AdamW(const Options& options, const Context& parameters);
+  AdamW(const Options& options, const Context& context);
 
  protected:
   void update(const Batch& batch, double learning_rate) override;

@@ -30,12 +30,16 @@ class Lamb : public Optimizer {
                            "a trust ratio also for parameters that do not decay")});
     }
   };
-  Lamb(const Options& options, const Context& parameters);
+  Lamb(const Options& options, const Context& context);
 
  protected:
   void update(const Batch& batch, double learning_rate) override;
 
  private:
+  struct Numbers;
+  /// In two passes, as the norms of a matrix are sums over the ranks that hold pieces of it.
+  void update_pieces(const Batch& batch, const Numbers& numbers);
+
   Options options_;
 };
 

@@ -163,22 +163,25 @@ void step(const Lists& lists, const MatrixChunks& chunks, const Factors<Real>& f
   }
 }
 
-void lamb_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList m, at::TensorList v,
-              at::IntArrayRef num_matrices, double lr, double beta1, double beta2,
-              double correction1, double correction2, double eps, double weight_decay, bool adapts,
-              bool trust_clip) {
-  const auto run = [&](auto zero) {
-    using Real = decltype(zero);
-    const Factors<Real> f{static_cast<Real>(beta1),
-                          static_cast<Real>(1.0 - beta1),
-                          static_cast<Real>(beta2),
-                          static_cast<Real>(1.0 - beta2),
-                          static_cast<Real>(1.0 / correction1),
-                          static_cast<Real>(1.0 / std::sqrt(correction2)),
-                          static_cast<Real>(eps),
-                          static_cast<Real>(weight_decay)};
-    step<Real>({weights, gradients, m, v}, {weights, num_matrices}, f, lr, {adapts, trust_clip});
-  };
+/// The numbers of a step that the update of every element needs.
+struct Numbers {
+  double beta1, beta2, correction1, correction2, eps, weight_decay;
+
+  template <class Real>
+  Factors<Real> factors() const {
+    return {static_cast<Real>(beta1),
+            static_cast<Real>(1.0 - beta1),
+            static_cast<Real>(beta2),
+            static_cast<Real>(1.0 - beta2),
+            static_cast<Real>(1.0 / correction1),
+            static_cast<Real>(1.0 / std::sqrt(correction2)),
+            static_cast<Real>(eps),
+            static_cast<Real>(weight_decay)};
+  }
+};
+
+template <class Run>
+void dispatch_real(const at::TensorList& weights, const Run& run) {
   if (weights[0].scalar_type() == at::kDouble) {
     run(double{});
   } else {
@@ -186,8 +189,63 @@ void lamb_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList m
   }
 }
 
+void lamb_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList m, at::TensorList v,
+              at::IntArrayRef num_matrices, double lr, double beta1, double beta2,
+              double correction1, double correction2, double eps, double weight_decay, bool adapts,
+              bool trust_clip) {
+  const Numbers numbers{beta1, beta2, correction1, correction2, eps, weight_decay};
+  dispatch_real(weights, [&](auto zero) {
+    using Real = decltype(zero);
+    step<Real>({weights, gradients, m, v}, {weights, num_matrices}, numbers.factors<Real>(), lr,
+               {adapts, trust_clip});
+  });
+}
+
+at::Tensor lamb_measure_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList m,
+                            at::TensorList v, double beta1, double beta2, double correction1,
+                            double correction2, double eps, double weight_decay) {
+  const Numbers numbers{beta1, beta2, correction1, correction2, eps, weight_decay};
+  const std::vector<int64_t> whole(weights.size(), 1);
+  const MatrixChunks chunks(weights, whole);
+  std::vector<Squares> squares(chunks.size());
+  dispatch_real(weights, [&](auto zero) {
+    using Real = decltype(zero);
+    const Lists lists{weights, gradients, m, v};
+    const Factors<Real> f = numbers.factors<Real>();
+    chunks.for_each([&](size_t i) { squares[i] = measure(f, lists.span<Real>(chunks[i])); });
+  });
+  at::Tensor sums = at::zeros({static_cast<int64_t>(weights.size()), 2}, at::kDouble);
+  double* sum = sums.mutable_data_ptr<double>();
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    sum[2 * chunks[i].tensor] += squares[i].weight;
+    sum[2 * chunks[i].tensor + 1] += squares[i].update;
+  }
+  return sums;
+}
+
+void lamb_apply_cpu(at::TensorList weights, at::TensorList m, at::TensorList v,
+                    const at::Tensor& rates, double correction1, double correction2, double eps,
+                    double weight_decay) {
+  const Numbers numbers{0.0, 0.0, correction1, correction2, eps, weight_decay};
+  const std::vector<int64_t> whole(weights.size(), 1);
+  const MatrixChunks chunks(weights, whole);
+  const double* rate = rates.const_data_ptr<double>();
+  dispatch_real(weights, [&](auto zero) {
+    using Real = decltype(zero);
+    const Lists lists{weights, weights, m, v};  // gradients have been averaged
+    const Factors<Real> f = numbers.factors<Real>();
+    chunks.for_each([&](size_t i) {
+      apply(f, lists.span<Real>(chunks[i]), static_cast<Real>(rate[chunks[i].tensor]));
+    });
+  });
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(shoal, CPU, m) { m.impl("lamb_", &lamb_cpu); }
+TORCH_LIBRARY_IMPL(shoal, CPU, m) {
+  m.impl("lamb_", &lamb_cpu);
+  m.impl("lamb_measure_", &lamb_measure_cpu);
+  m.impl("lamb_apply_", &lamb_apply_cpu);
+}
 
 }  // namespace shoal

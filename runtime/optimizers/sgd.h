@@ -22,7 +22,7 @@ class Sgd : public Optimizer {
     }
     void validate(Problems& problems) const;
   };
-  Sgd(const Options& options, const Context& parameters);
+  Sgd(const Options& options, const Context& context);
 
  protected:
   void update(const Batch& batch, double learning_rate) override;
