@@ -101,6 +101,8 @@ class Session : public Stateful {
   void visit_state(StateVisitor& visitor) override;
   void tensors_loaded() override { optimizer_->tensors_loaded(); }
   const Optimizer& optimizer() const { return *optimizer_; }
+  /// Null unless parallel.shard_optimizer.
+  const OptimizerShards* shards() const { return shards_.get(); }
 
  private:
   void run_micro_steps(StepOutcome& outcome);

@@ -65,6 +65,37 @@ NamedTensors merge(const NamedTensors& own, Communicator& world) {
   return all;
 }
 
+// Pieces of matrices joined, each with the sizes of the whole.
+NamedTensors join_pieces(const NamedTensors& pieces, const std::vector<Parameter>& parameters) {
+  std::map<std::string, std::vector<torch::Tensor>> parts;  // pieces sort by their place
+  for (const auto& [name, value] : pieces) parts[name.substr(0, name.find('#'))].push_back(value);
+  NamedTensors joined;
+  for (const auto& [name, values] : parts) joined[name] = torch::cat(values);
+  for (const Parameter& parameter : parameters) {
+    NamedTensors wholes;
+    put(wholes, parameter, parameter.tensor);
+    for (const auto& [name, whole] : wholes) joined[name] = joined.at(name).view(whole.sizes());
+  }
+  return joined;
+}
+
+// The summed gradients; with shards those of all ranks' pieces.
+NamedTensors gradients_of(Session& session) {
+  Communicator& world = *session.grid().world;
+  NamedTensors own;
+  if (session.shards() == nullptr) {
+    for (const Parameter& parameter : session.parameters()) {
+      put(own, parameter, parameter.tensor.grad());
+    }
+    return merge(own, world);
+  }
+  for (const Parameter& piece : session.shards()->pieces()) {
+    own[fmt::format("{}#{:012}", piece.name, piece.piece->begin)] = piece.tensor.grad().clone();
+  }
+  NamedTensors joined = join_pieces(merge(own, world), session.parameters());
+  return merge(joined, world);
+}
+
 // Logits of the whole validation split in its order.
 torch::Tensor outputs(Session& session, const Recipe& recipe, const SampleSet& data) {
   const torch::NoGradGuard no_grad;
@@ -179,11 +210,7 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
       }
       if (step == 0) trace.units_without_tokens += layer.dead_units;
     }
-    NamedTensors gradients;
-    for (const Parameter& parameter : session.parameters()) {
-      put(gradients, parameter, parameter.tensor.grad());
-    }
-    trace.gradients.push_back(merge(gradients, *grid.world));
+    trace.gradients.push_back(gradients_of(session));
   }
   NamedTensors weights;
   for (const auto* list : {&session.model().parameters, &session.model().buffers}) {
