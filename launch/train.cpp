@@ -64,6 +64,18 @@ int64_t ranks_per_node(const CheckedRecipe& checked, Communicator& world) {
       ExitCode::kTopology);
 }
 
+std::string describe_nodes(const RankGrid& grid) {
+  return fmt::format("hierarchical exchange: the ranks of an expert group are on {} of {}",
+                     counted(grid.num_nodes(), "node"), counted(grid.node->size(), "rank"));
+}
+
+std::string describe_loads(const UnitLoads& unit_load) {
+  return unit_load.empty()
+             ? "parallel.placement by_load: no load has been logged yet, experts are placed in "
+               "runs; a resume places them by load"
+             : "parallel.placement by_load: experts are placed by the load that was logged last";
+}
+
 /// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
 /// console's bar.
 TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, int64_t rank) {
@@ -110,19 +122,10 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   log.info(describe_start(session, recipe, folder));
   if (!weights.empty()) log.info("weights start from " + weights);
   log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
-  if (node > 0) {
-    log.info(fmt::format("hierarchical exchange: the ranks of an expert group are on {} of {}",
-                         counted(grid.num_nodes(), "node"), counted(grid.node->size(), "rank")));
-  }
   const std::vector<std::string> notes = recipe_notes(checked);
   for (const std::string& note : notes) log.info(note);
-  if (recipe.parallel.placement == PlacementRule::kByLoad) {
-    log.info(
-        unit_load.empty()
-            ? "parallel.placement by_load: no load has been logged yet, experts are placed in "
-              "runs; a resume places them by load"
-            : "parallel.placement by_load: experts are placed by the load that was logged last");
-  }
+  if (node > 0) log.info(describe_nodes(grid));
+  if (recipe.parallel.placement == PlacementRule::kByLoad) log.info(describe_loads(unit_load));
   warn_of_substitutes("data.train", *train_data, log);
   warn_of_substitutes("data.valid", *valid_data, log);
   Trainer trainer({recipe, session, *valid_data, folder, console, log, *signals},
