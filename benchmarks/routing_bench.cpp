@@ -1,22 +1,17 @@
 // What routing and capacity cost of a MoE layer, alone or spread over the ranks of mpirun.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <cstdlib>
 
+#include "benchmarks/moe_layer_call.h"
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
-#include "moe/moe_layer.h"
 #include "parallel/rank_grid.h"
-#include "runtime/config_reader.h"
 #include "runtime/tensor_memory.h"
 
-// T tokens  D width
 namespace shoal::bench {
 namespace {
-
-constexpr int64_t kTokensPerSample = 64;
 
 struct Variant {
   const char* name;
@@ -30,39 +25,8 @@ const std::vector<Variant> kVariants{
     {"forced_balanced", "router: {{name: forced, k: {}}}"},
     {"forced_zipf", "router: {{name: forced, k: {}, load: zipf}}"}};
 
-/// One layer, forward and backward on this rank's share of the tokens.
-class Layer {
- public:
-  Layer(const MoeShape& shape, const std::string& keys, RankGrid& grid) {
-    const std::string text = fmt::format("{{{}, experts: {{count: {}, hidden: {}}}}}", keys,
-                                         shape.experts, shape.hidden);
-    const auto options = config::load_options_text<MoeOptions>(text, "layer").options;
-    layer_ = std::make_shared<MoeLayer>(options, shape.width, "layer",
-                                        BuildContext{&grid, torch::kFloat32});
-    initialise(parameters_of(*layer_, "layer"), 1);
-    const int64_t samples = shape.tokens / kTokensPerSample / grid.world->size();
-    step_.training = true;
-    step_.sample_b = torch::arange(samples) + samples * grid.world->rank();
-    step_.samples_in_step = step_.samples_in_micro = samples * grid.world->size();
-    const auto seed = static_cast<uint64_t>(2 * grid.world->rank());
-    x_ = normal({samples, kTokensPerSample, shape.width}, seed).set_requires_grad(true);
-    upstream_ = normal(x_.sizes(), seed + 1);
-  }
-
-  void call() {
-    layer_->forward(x_, step_).y_BRD.backward(upstream_);
-    for (torch::Tensor parameter : layer_->parameters()) parameter.mutable_grad().reset();
-    x_.mutable_grad().reset();
-  }
-
- private:
-  std::shared_ptr<MoeLayer> layer_;
-  StepContext step_;
-  torch::Tensor x_, upstream_;
-};
-
 void measure(const MoeShape& shape, int64_t rounds, RankGrid& grid, Report& report) {
-  std::vector<Layer> layers;
+  std::vector<MoeLayerCall> layers;
   std::vector<Contender> contenders;
   layers.reserve(kVariants.size());
   for (const Variant& variant : kVariants) {

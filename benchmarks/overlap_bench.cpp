@@ -1,0 +1,90 @@
+// How much of an exchange chunks hide behind the experts' work, under mpirun.
+#include <ATen/Parallel.h>
+
+#include <cstdlib>
+
+#include "benchmarks/moe_layer_call.h"
+#include "benchmarks/support/program.h"
+#include "parallel/collectives.h"
+#include "runtime/tensor_memory.h"
+
+namespace shoal::bench {
+namespace {
+
+constexpr int64_t kMostChunks = 4;
+
+/// What a layer exchanges in a forward and backward pass, and nothing else.
+void exchange(const torch::Tensor& rows, const RowCounts& counts, Communicator& comm) {
+  for (int i = 0; i < 4; ++i) all_to_all(rows, counts, counts, comm);
+}
+
+void measure(const MoeShape& shape, int64_t rounds, RankGrid& grid, Report& report) {
+  std::vector<MoeLayerCall> layers;
+  layers.reserve(kMostChunks);
+  std::vector<Contender> contenders;
+  for (int64_t chunks = 1; chunks <= kMostChunks; ++chunks) {
+    layers.emplace_back(
+        shape,
+        fmt::format("router: {{name: forced, k: {}}}, exchange: {{chunks: {}}}", shape.k, chunks),
+        grid);
+    contenders.push_back({fmt::format("chunks_{}", chunks), [&layer = layers.back(), &grid] {
+                            layer.call();
+                            grid.world->barrier();
+                          }});
+  }
+  const int64_t size = grid.world->size();
+  const RowCounts counts(static_cast<size_t>(size), shape.rows() / size / size);
+  const torch::Tensor rows = normal({counts[0] * size, shape.width}, 7);
+  contenders.push_back({"exchange", [&] {
+                          const torch::NoGradGuard no_grad;
+                          exchange(rows, counts, *grid.world);
+                          grid.world->barrier();
+                        }});
+  const std::vector<Timing> timings = time_interleaved(contenders, {rounds, 2, 1});
+  if (grid.world->rank() != 0) return;
+  const double whole = timings[0].median_us, alone = timings.back().median_us;
+  const double peer_bytes = static_cast<double>(counts[0] * shape.width) * sizeof(float);
+  nlohmann::json row{{"shape", shape.id},
+                     {"bytes_to_each_rank", peer_bytes},
+                     {"exchange_over_layer", alone / whole}};
+  std::printf("%-9s %6.2f MB to each rank, exchange %4.1f %% of the layer;", shape.id.c_str(),
+              peer_bytes * 1e-6, 100 * alone / whole);
+  for (int64_t chunks = 2; chunks <= kMostChunks; ++chunks) {
+    const double us = timings[static_cast<size_t>(chunks - 1)].median_us;
+    row[fmt::format("chunks_{}_over_1", chunks)] = us / whole;
+    row[fmt::format("chunks_{}_hides", chunks)] = (whole - us) / alone;
+    std::printf("  %ld chunks %.3f x, hide %3.0f %%", static_cast<long>(chunks), us / whole,
+                100 * (whole - us) / alone);
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+  report.add(row);
+}
+
+int run(int argc, char** argv) {
+  Program program("overlap",
+                  "A MoE layer whose tokens go to the experts in one to four chunks, forward and "
+                  "backward, one thread a rank, beside its exchanges alone. Under mpirun; alone it "
+                  "shows what cutting costs where there is nothing to hide.",
+                  15);
+  std::string shape_id;
+  program.add("--shape", shape_id, "only this shape, e.g. e4_top2");
+  return program.run(argc, argv, [&](Report& report) {
+    at::set_num_threads(1);
+    recycle_tensor_memory();
+    const bool has_ranks = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+    auto world = has_ranks ? make_mpi_communicator() : make_self_communicator();
+    const int64_t size = world->size();
+    RankGrid grid = make_rank_grid(std::move(world), size);
+    report.note("ranks", size);
+    report.note("dtype", "float32");
+    for (const MoeShape& shape : chosen_shapes(shape_id)) {
+      measure(shape, program.rounds(), grid, report);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shoal::bench
+
+int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
