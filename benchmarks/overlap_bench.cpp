@@ -52,9 +52,10 @@ void measure(const MoeShape& shape, int64_t rounds, RankGrid& grid, Report& repo
   for (int64_t chunks = 2; chunks <= kMostChunks; ++chunks) {
     const double us = timings[static_cast<size_t>(chunks - 1)].median_us;
     row[fmt::format("chunks_{}_over_1", chunks)] = us / whole;
+    std::printf("  %ld chunks %.3f x", static_cast<long>(chunks), us / whole);
+    if (size == 1) continue;
     row[fmt::format("chunks_{}_hides", chunks)] = (whole - us) / alone;
-    std::printf("  %ld chunks %.3f x, hide %3.0f %%", static_cast<long>(chunks), us / whole,
-                100 * (whole - us) / alone);
+    std::printf(", hide %3.0f %%", 100 * (whole - us) / alone);
   }
   std::printf("\n");
   std::fflush(stdout);
