@@ -105,11 +105,14 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
   }
   const auto unit = routing.unit_TK.split_with_sizes(tokens);
   const auto score = routing.score_TK.split_with_sizes(tokens);
+  std::vector<torch::Tensor> priority(chunks.size());
+  if (routing.priority_T.defined()) priority = routing.priority_T.split_with_sizes(tokens);
   // One node of the graph for all parts, whose backward pass is one concatenation.
   const auto weight = routing.weight_TK.split_with_sizes(tokens);
   for (size_t c = 0; c < chunks.size(); ++c) {
     chunks[c].unit_TK = unit[c];
     chunks[c].score_TK = score[c];
+    chunks[c].priority_T = priority[c];
     chunks[c].weight_TK = weight[c];
   }
   return chunks;

@@ -65,16 +65,17 @@ NamedTensors merge(const NamedTensors& own, Communicator& world) {
   return all;
 }
 
-// Pieces of matrices joined, each with the sizes of the whole.
+// The matrices of these parameters, made of their pieces.
 NamedTensors join_pieces(const NamedTensors& pieces, const std::vector<Parameter>& parameters) {
   std::map<std::string, std::vector<torch::Tensor>> parts;  // pieces sort by their place
   for (const auto& [name, value] : pieces) parts[name.substr(0, name.find('#'))].push_back(value);
   NamedTensors joined;
-  for (const auto& [name, values] : parts) joined[name] = torch::cat(values);
   for (const Parameter& parameter : parameters) {
     NamedTensors wholes;
     put(wholes, parameter, parameter.tensor);
-    for (const auto& [name, whole] : wholes) joined[name] = joined.at(name).view(whole.sizes());
+    for (const auto& [name, whole] : wholes) {
+      joined[name] = torch::cat(parts.at(name)).view(whole.sizes());
+    }
   }
   return joined;
 }
