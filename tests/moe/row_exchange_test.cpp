@@ -121,7 +121,9 @@ TEST(RowExchangeRanks, PayloadRoundsAlikeOnAnyNumberOfRanks) {
   run_grid(2, 1, [&](RankGrid& grid) {
     const Result result =
         round_trip({.payload = Payload::kBfloat16}, UnitPlacement::contiguous(kUnits, 2), grid);
-    if (grid.expert->rank() == 0) EXPECT_TRUE(torch::equal(result.y, outputs[1]));
+    if (grid.expert->rank() == 0) {
+      EXPECT_TRUE(torch::equal(result.y, outputs[1]));
+    }
   });
 }
 

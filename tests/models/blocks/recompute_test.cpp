@@ -43,7 +43,9 @@ TEST(Recompute, GivesTheSameBitsInASecondRun) {
     EXPECT_TRUE(torch::equal(kept.x_grad, again.x_grad));
     EXPECT_TRUE(torch::equal(kept.weight_grad, again.weight_grad));
     EXPECT_EQ(again.auxiliary_loss.defined(), has_loss);
-    if (has_loss) EXPECT_TRUE(torch::equal(kept.auxiliary_loss, again.auxiliary_loss));
+    if (has_loss) {
+      EXPECT_TRUE(torch::equal(kept.auxiliary_loss, again.auxiliary_loss));
+    }
   }
 }
 
