@@ -68,6 +68,7 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
           .options;
   const DeviceChoice device = choose_device(recipe.run.device, launch);
   set_threads(choose_threads(recipe.run.threads, launch));
+  if (recipe.run.deterministic) use_deterministic_algorithms();
   recycle_tensor_memory();
   RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size());
   const std::unique_ptr<SampleSet> data = make_source(recipe)->open(Split::kValid);

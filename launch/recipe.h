@@ -68,6 +68,7 @@ struct RunOptions {
   int64_t seed = 1;
   DeviceKind device = DeviceKind::kAuto;
   std::optional<int64_t> threads;
+  bool deterministic = false;
   std::optional<Duration> stop_after;
 
   static constexpr auto fields() {
@@ -79,6 +80,8 @@ struct RunOptions {
         field("device", &RunOptions::device, "auto: cuda if the plug-in and a GPU are there"),
         field("threads", &RunOptions::threads, "threads of a rank", in_range(1, 4096),
               unset_word("auto")),
+        field("deterministic", &RunOptions::deterministic,
+              "the same bits in every run on the same GPUs; on CPUs they are the same anyway"),
         field("stop_after", &RunOptions::stop_after,
               "stop in order, counted from the start of the process", unset_word("never"), above(0),
               accepts(DurationUnit::kStep, DurationUnit::kSecond))};

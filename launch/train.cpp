@@ -152,7 +152,9 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   const LaunchInfo launch = read_launch_info(environment);
   const CheckedRecipe checked =
       check_recipe(arguments.source, config::UnsetVariable::kRefuse, launch.world);
-  set_threads(choose_threads(checked.loaded.options.run.threads, launch));
+  const RunOptions& run = checked.loaded.options.run;
+  set_threads(choose_threads(run.threads, launch));
+  if (run.deterministic) use_deterministic_algorithms();
   recycle_tensor_memory();
   const std::unique_ptr<Communicator> world = make_world(launch);
   // A copy for the work: what it owns is gone by the time a failure is reported. So are the signals

@@ -1,5 +1,6 @@
 #include "launch/world.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <sched.h>
@@ -107,6 +108,16 @@ int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch) 
 void set_threads(int64_t threads) {
   at::set_num_threads(static_cast<int>(threads));
   at::set_num_interop_threads(1);
+}
+
+void use_deterministic_algorithms() {
+  // cuBLAS asks the environment, at its first call.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicCuDNN(true);
+  // Whatever is read was written before, so that filling memory would only cost time.
+  context.setDeterministicFillUninitializedMemory(false);
 }
 
 std::string host_name() {

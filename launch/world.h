@@ -42,6 +42,10 @@ int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch);
 /// Sets LibTorch's intra-op threads, and one inter-op thread. Once per process.
 void set_threads(int64_t threads);
 
+/// Has LibTorch use only algorithms that give the same bits in every run on the same machines; an
+/// operator that has none throws, by name. Once per process, before a GPU is used.
+void use_deterministic_algorithms();
+
 std::string host_name();
 
 }  // namespace shoal

@@ -125,32 +125,41 @@ void OptimizerShards::sum(torch::Tensor values_PN) {
   }
 }
 
+void OptimizerShards::move_elements(const Cuts& cuts, const std::vector<Leg>& out,
+                                    const ElementsOf& source, const std::vector<Leg>& in,
+                                    const ElementsOf& target) const {
+  const torch::TensorOptions options = flats_.front().options();
+  const torch::Tensor sent = torch::empty({total_of(out)}, options);
+  const torch::Tensor received = torch::empty({total_of(in)}, options);
+  int64_t place = 0;
+  for (const Leg& leg : out) {
+    sent.narrow(0, place, leg.length).copy_(source(leg));
+    place += leg.length;
+  }
+  const int64_t size = cuts.replicas->size();
+  cuts.replicas->start_all_to_all(sent, counts_of(out, size), received, counts_of(in, size)).wait();
+  place = 0;
+  for (const Leg& leg : in) {
+    target(leg).copy_(received.narrow(0, place, leg.length));
+    place += leg.length;
+  }
+}
+
 std::vector<torch::Tensor> OptimizerShards::gather(const std::vector<torch::Tensor>& pieces) {
   std::vector<torch::Tensor> wholes(pieces.size());
   for (const Cuts& cuts : cuts_) {
-    const std::vector<Leg> out = own_legs(cuts), in = legs_of_others(cuts);
-    const torch::TensorOptions options = flats_.front().options();
-    const torch::Tensor sent = torch::empty({total_of(out)}, options);
-    const torch::Tensor received = torch::empty({total_of(in)}, options);
-    int64_t place = 0;
-    for (const Leg& leg : out) {
-      sent.narrow(0, place, leg.length).copy_(pieces[cuts.matrices[leg.matrix].piece]);
-      place += leg.length;
-    }
-    const int64_t size = cuts.replicas->size();
-    cuts.replicas->start_all_to_all(sent, counts_of(out, size), received, counts_of(in, size))
-        .wait();
-    place = 0;
+    const std::vector<Leg> in = legs_of_others(cuts);
     for (const Leg& leg : in) {
       const CutMatrix& cut = cuts.matrices[leg.matrix];
-      torch::Tensor& whole = wholes[cut.piece];
-      if (!whole.defined()) {
-        whole = torch::empty({std::accumulate(cut.lengths.begin(), cut.lengths.end(), int64_t{0})},
-                             options);
-      }
-      whole.narrow(0, leg.begin, leg.length).copy_(received.narrow(0, place, leg.length));
-      place += leg.length;
+      if (leg.begin != 0) continue;
+      const int64_t numel = std::accumulate(cut.lengths.begin(), cut.lengths.end(), int64_t{0});
+      wholes[cut.piece] = torch::empty({numel}, flats_.front().options());
     }
+    const auto own_piece = [&](const Leg& leg) { return pieces[cuts.matrices[leg.matrix].piece]; };
+    const auto part = [&](const Leg& leg) {
+      return wholes[cuts.matrices[leg.matrix].piece].narrow(0, leg.begin, leg.length);
+    };
+    move_elements(cuts, own_legs(cuts), own_piece, in, part);
   }
   return wholes;
 }
@@ -158,25 +167,11 @@ std::vector<torch::Tensor> OptimizerShards::gather(const std::vector<torch::Tens
 void OptimizerShards::scatter(const std::vector<torch::Tensor>& wholes,
                               const std::vector<torch::Tensor>& pieces) {
   for (const Cuts& cuts : cuts_) {
-    const std::vector<Leg> out = legs_of_others(cuts), in = own_legs(cuts);
-    const torch::TensorOptions options = flats_.front().options();
-    const torch::Tensor sent = torch::empty({total_of(out)}, options);
-    const torch::Tensor received = torch::empty({total_of(in)}, options);
-    int64_t place = 0;
-    for (const Leg& leg : out) {
-      const torch::Tensor& whole = wholes[cuts.matrices[leg.matrix].piece];
-      sent.narrow(0, place, leg.length).copy_(whole.narrow(0, leg.begin, leg.length));
-      place += leg.length;
-    }
-    const int64_t size = cuts.replicas->size();
-    cuts.replicas->start_all_to_all(sent, counts_of(out, size), received, counts_of(in, size))
-        .wait();
-    place = 0;
-    for (const Leg& leg : in) {
-      torch::Tensor piece = pieces[cuts.matrices[leg.matrix].piece];
-      piece.copy_(received.narrow(0, place, leg.length));
-      place += leg.length;
-    }
+    const auto part = [&](const Leg& leg) {
+      return wholes[cuts.matrices[leg.matrix].piece].narrow(0, leg.begin, leg.length);
+    };
+    const auto own_piece = [&](const Leg& leg) { return pieces[cuts.matrices[leg.matrix].piece]; };
+    move_elements(cuts, legs_of_others(cuts), part, own_legs(cuts), own_piece);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,11 @@ class OptimizerShards : public StateShards {
   static std::vector<Leg> own_legs(const Cuts& cuts);
   /// All pieces of matrices that begin here, by the rank that has them.
   static std::vector<Leg> legs_of_others(const Cuts& cuts);
+  /// A flat view of a leg's elements.
+  using ElementsOf = std::function<torch::Tensor(const Leg&)>;
+  /// Sends those of `out` and takes in those of `in`. Collective.
+  void move_elements(const Cuts& cuts, const std::vector<Leg>& out, const ElementsOf& source,
+                     const std::vector<Leg>& in, const ElementsOf& target) const;
 
   std::vector<torch::Tensor> flats_;  ///< weights, one a bucket
   std::vector<const GradientSync::Bucket*> buckets_;

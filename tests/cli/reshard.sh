@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
 # Checkpoints move between one, two, three (uneven) and four ranks with equal digests: those of
 # experts in both stages of a Sparse-MLP, and of the experts and memory units of a Nexus layer, the
-# latter from placement to placement as well.
+# latter from placement to placement as well. Every second step the optimizer's state is shared out
+# among the replicas.
 source "$(dirname "$0")/common.sh"
 
 # moves NAME [OVERRIDE...]: a run goes from grid to grid, a step on each, and what is loaded is what
 # was saved: every number of ranks from every other.
 moves() {
-  local name=$1 saved loaded world expert_ranks
+  local name=$1 saved loaded world expert_ranks sharded=true
   shift
   expect 75 ranks 4 train "$tiny" run.root=. run.name="$name" parallel.expert_ranks=4 \
     parallel.uneven=true run.stop_after=5step "$@"
   for shape in "1 1" "2 2" "3 3" "1 1" "4 2" "2 1" "4 4" "3 3" "2 2" "1 1" "3 3" "4 4" "1 1"; do
     saved=$(digest "$name")
     read -r world expert_ranks <<<"$shape"
+    if $sharded; then sharded=false; else sharded=true; fi
     expect 75 ranks "$world" train "$tiny" run.root=. run.name="$name" run.on_existing=resume \
-      parallel.expert_ranks="$expert_ranks" parallel.uneven=true run.stop_after=1step "$@"
+      parallel.expert_ranks="$expert_ranks" parallel.uneven=true parallel.shard_optimizer="$sharded" \
+      run.stop_after=1step "$@"
     loaded=$(grep -o 'sha256:[0-9a-f]*' "$name/log/rank-00000.log" | tail -n 1)
     [ "$loaded" = "$saved" ] || fail "$name on $world ranks: loaded '$loaded', saved '$saved'"
   done

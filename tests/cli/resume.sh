@@ -33,6 +33,8 @@ exact_metrics whole
 [ "$(grep -c '"load":' whole/experts.jsonl)" -eq 80 ] || fail "not 40 steps of 2 layers of experts"
 [ "$(grep -cE '"rank_overload":\[[0-9.]+,[0-9.]+\]' whole/experts.jsonl)" -eq 80 ] ||
   fail "not an overload factor for each of 2 ranks: $(head -n 1 whole/experts.jsonl)"
+train 0 run.name=deterministic run.deterministic=true
+same_as_whole deterministic
 for stop in 17 10 31; do
   train 75 run.name="cut$stop" run.stop_after="${stop}step"
   train 0 run.name="cut$stop" run.on_existing=resume

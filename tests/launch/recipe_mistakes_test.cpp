@@ -282,6 +282,45 @@ const std::vector<Case>& moe_size_cases() {
   return cases;
 }
 
+/// What exchanges between ranks refuse.
+const std::vector<Case>& exchange_cases() {
+  static const std::vector<Case> cases{
+      {"ChunksWithoutTokens",
+       {{"k: 2}", "k: 2}, exchange: {chunks: 3}"}},
+       {},
+       {"r.yaml:15:32: train.batch: blocks.1.moe_c cuts its tokens into exchange.chunks = 3 parts "
+        "of whole routing groups, but of the 2 groups of 8 samples in a micro-step a rank of 2 may "
+        "have only 1; lower chunks or train.group, or raise train.batch"},
+       2,
+       ExitCode::kTopology},
+      {"TooManyChunks",
+       {{"k: 2}", "k: 2}, exchange: {chunks: 5}"}},
+       {},
+       {"r.yaml:11:76: model.sparse.channel_moe.exchange.chunks: must be at least 1 and at most 4, "
+        "found '5'"}},
+      {"UnknownPayload",
+       {{"k: 2}", "k: 2}, exchange: {payload: fp8}"}},
+       {},
+       {"r.yaml:11:77: model.sparse.channel_moe.exchange.payload: expected one of same, bfloat16, "
+        "found 'fp8'"}},
+      {"NodesThatDoNotDivideTheWorld",
+       {{"expert_ranks: 2", "expert_ranks: 2, ranks_per_node: 3"}},
+       {},
+       {"r.yaml:18:43: parallel.ranks_per_node: nodes of equal size are needed, but 4 / 3 = 1.333; "
+        "divisors of 4: 1, 2, 4"},
+       4,
+       ExitCode::kTopology},
+      {"ExpertGroupsInUnequalPartsOfNodes",
+       {{"expert_ranks: 2", "expert_ranks: 2, ranks_per_node: 3"}},
+       {},
+       {"r.yaml:18:43: parallel.ranks_per_node: 2 expert ranks would have unequal parts on nodes "
+        "of 3; one must divide the other"},
+       6,
+       ExitCode::kTopology},
+  };
+  return cases;
+}
+
 class BadRecipes : public ::testing::Test {
  protected:
   /// Checks the recipe as `train` does.
@@ -332,6 +371,10 @@ TEST_F(BadRecipes, ExitWithTheCodeOfTheTopologyIfNothingElseIsWrong) {
 TEST_F(BadRecipes, AreRefusedForWhatRoutersLossesAndUnitsCannotDo) {
   expect_refused(moe_cases());
   expect_refused(moe_size_cases());
+}
+
+TEST_F(BadRecipes, AreRefusedForExchangesThatRanksOrTokensDoNotAllow) {
+  expect_refused(exchange_cases());
 }
 
 TEST_F(BadRecipes, WithATypoInTheKeyOfAMember) {

@@ -12,15 +12,17 @@ using testing::HasSubstr;
 
 TEST(ResumeRules, WhereAndHowToRunIsFree) {
   for (const char* path : {"run.name", "run.threads", "evaluate.every", "checkpoint.keep_last",
-                           "parallel.expert_ranks", "data.path", "train.duration"}) {
+                           "parallel.expert_ranks", "parallel.shard_optimizer", "data.path",
+                           "train.duration", "train.recompute", "model.moe.exchange.chunks",
+                           "model.sparse.token_moe.exchange.hierarchical"}) {
     EXPECT_EQ(role_of_key(path), KeyRole::kFree) << path;
   }
 }
 
 TEST(ResumeRules, WhatIsTrainedIsFixed) {
-  for (const char* path :
-       {"run.seed", "model.width", "data.source", "optimizer.name", "train.batch",
-        "train.precision", "model.sparse.token_moe.router.k", "schedules"}) {
+  for (const char* path : {"run.seed", "model.width", "data.source", "optimizer.name",
+                           "train.batch", "train.precision", "model.sparse.token_moe.router.k",
+                           "model.sparse.token_moe.exchange.payload", "schedules"}) {
     EXPECT_EQ(role_of_key(path), KeyRole::kFixed) << path;
   }
 }

@@ -9,6 +9,7 @@
 #include "parallel/state_list.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"
+#include "tests/support/speed_cases.h"
 #include "tests/support/thread_communicator.h"
 #include "tests/support/train_harness.h"
 
@@ -16,88 +17,8 @@ namespace shoal::testing {
 namespace {
 
 using ::testing::IsEmpty;
-using Overrides = std::vector<std::string>;
-
 constexpr int64_t kSteps = 5;
 constexpr double kTolerance = 1e-12;
-
-/// How a training is run, which must not show in what it computes.
-struct SpeedCase {
-  std::string name;
-  Overrides what;  ///< what is trained
-  Overrides how;
-
-  friend std::ostream& operator<<(std::ostream& out, const SpeedCase& test) {
-    return out << test.name;
-  }
-};
-
-Overrides exchange(const std::string& keys) {
-  Overrides overrides;
-  for (const char* stage : {"token_moe", "channel_moe"}) {
-    overrides.push_back(fmt::format("model.sparse.{}.exchange={{{}}}", stage, keys));
-  }
-  return overrides;
-}
-
-Overrides router(const std::string& keys, bool takes_losses, const std::string& capacity) {
-  Overrides overrides;
-  for (const char* stage : {"token_moe", "channel_moe"}) {
-    overrides.push_back(fmt::format("model.sparse.{}.router={{{}}}", stage, keys));
-    if (!takes_losses) overrides.push_back(fmt::format("model.sparse.{}.losses=[]", stage));
-    if (!capacity.empty()) {
-      overrides.push_back(fmt::format("model.sparse.{}.capacity={{{}}}", stage, capacity));
-    }
-  }
-  return overrides;
-}
-
-std::vector<SpeedCase> speed_cases() {
-  const std::string two_nodes = "parallel.ranks_per_node=2";
-  std::vector<SpeedCase> cases{
-      {"Hierarchical", {}, joined(exchange("hierarchical: true"), {two_nodes})},
-      {"HierarchicalInChunks", capped("probability"),
-       joined(exchange("hierarchical: true, chunks: 3"), {two_nodes})},
-      {"NodesOfOneRank", padded(),
-       joined(exchange("hierarchical: true"), {"parallel.ranks_per_node=1"})},
-      {"Recompute", noisy(), {"train.recompute=true"}},
-      {"RecomputeVit", {vit(kBlockExperts)}, {"train.recompute=true"}},
-      {"RecomputeConvNext", {convnext(kBlockNexus)}, {"train.recompute=true"}},
-      {"GradientsAfterTheBackwardPass", accumulated(), {"parallel.overlap_gradients=false"}},
-      {"SharedExpertsWhileRowsTravel",
-       {"model.sparse.channel_moe.shared={count: 1, hidden: 5}"},
-       exchange("chunks: 2")},
-  };
-  for (const int64_t chunks : {2, 3, 4}) {
-    cases.push_back({fmt::format("Chunks{}", chunks), capped("slot_major"),
-                     exchange(fmt::format("chunks: {}", chunks))});
-  }
-  for (const auto& [name, optimizer] : equality_optimizers()) {
-    cases.push_back(
-        {"ShardedOptimizer_" + name, {optimizer, kClip}, {"parallel.shard_optimizer=true"}});
-  }
-  const Overrides all =
-      joined(exchange("hierarchical: true, chunks: 2"),
-             {two_nodes, "train.recompute=true", "parallel.shard_optimizer=true"});
-  const std::string lamb = equality_optimizers().back().second;
-  const auto family = [&](const std::string& name, const std::string& keys, bool takes_losses,
-                          const std::string& capacity = "mode: capped, factor: 0.8, min: 1") {
-    cases.push_back({"AllWith_" + name, joined(router(keys, takes_losses, capacity), {lamb}), all});
-  };
-  family("top_k", "name: top_k, k: 2, noise: gaussian", true);
-  family("noisy_top_k", "name: noisy_top_k, k: 2", true);
-  family("sigmoid", "name: sigmoid, k: 2, bias: {rate: 0.05}", true);
-  family("sqrt_softplus", "name: sqrt_softplus, k: 2", true);
-  family("importance_score", "name: importance_score, k: 2, drop: 0.3", true);
-  family("sinkhorn", "name: sinkhorn, k: 2", false);
-  family("expert_choice", "name: expert_choice, k: 2", false, "");
-  family("hash", "name: hash, k: 2", false);
-  family("forced", "name: forced, k: 2", false);
-  cases.push_back({"AllWith_nexus",
-                   {vit(kBlockNexus)},
-                   {"train.recompute=true", "parallel.shard_optimizer=true"}});
-  return cases;
-}
 
 struct Shape {
   int64_t expert_ranks, replicas;

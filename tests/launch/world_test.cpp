@@ -1,5 +1,6 @@
 #include "launch/world.h"
 
+#include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,6 +61,13 @@ TEST(LaunchInfo, OfAnotherMpiMakesNoWorld) {
     }
   }
   EXPECT_EQ(make_world(launched({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}))->size(), 1);
+}
+
+TEST(Deterministic, RefusesOperatorsThatHaveNoSuchAlgorithm) {
+  at::globalContext().alertNotDeterministic("some operator");
+  use_deterministic_algorithms();
+  EXPECT_ANY_THROW(at::globalContext().alertNotDeterministic("some operator"));
+  at::globalContext().setDeterministicAlgorithms(false, false);
 }
 
 }  // namespace

@@ -9,13 +9,13 @@ namespace {
 
 using testing::some_numbers;
 
-struct Run {
+struct Passed {
   torch::Tensor y, auxiliary_loss, x_grad, weight_grad;
   int calls = 0;
 };
 
-Run run(bool recomputes, bool has_loss) {
-  Run result;
+Passed run(bool recomputes, bool has_loss) {
+  Passed result;
   torch::Tensor x = some_numbers({3, 4}, 1).set_requires_grad(true);
   torch::Tensor weight = some_numbers({4, 4}, 2).set_requires_grad(true);
   const auto block = [&](const torch::Tensor& in) {
@@ -36,7 +36,7 @@ Run run(bool recomputes, bool has_loss) {
 
 TEST(Recompute, GivesTheSameBitsInASecondRun) {
   for (const bool has_loss : {false, true}) {
-    const Run kept = run(false, has_loss), again = run(true, has_loss);
+    const Passed kept = run(false, has_loss), again = run(true, has_loss);
     EXPECT_EQ(kept.calls, 1);
     EXPECT_EQ(again.calls, 2);
     EXPECT_TRUE(torch::equal(kept.y, again.y));

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace shoal::testing {
+
+using Overrides = std::vector<std::string>;
+
+/// How a training is run, which must not show in what it computes.
+struct SpeedCase {
+  std::string name;
+  Overrides what;  ///< what is trained, on top of kEqualityRecipe
+  Overrides how;   ///< fits two ranks and more, in nodes of two
+
+  friend std::ostream& operator<<(std::ostream& out, const SpeedCase& test) {
+    return out << test.name;
+  }
+};
+
+/// Every switch alone, and each router once with all of them.
+std::vector<SpeedCase> speed_cases();
+
+/// Of these so few that they can be run by several processes: each switch once.
+std::vector<SpeedCase> speed_selection();
+
+}  // namespace shoal::testing
