@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# Runs shoal under mpirun on several machines, one rank for each slot of a hostfile.
+#
+# Usage: launch/mpirun.sh HOSTFILE [--cores K] [--dry-run] COMMAND [ARGUMENT...]
+#   launch/mpirun.sh hosts.txt train RECIPE.yaml parallel.expert_ranks=8
+#   launch/mpirun.sh hosts.txt doctor
+#
+#   HOSTFILE    a line `node1 slots=8` for each machine: how many ranks run there, one for each GPU
+#               or as many as are to share out its cores
+#   --cores K   cores, and threads, of a rank; 0 leaves the ranks unbound. Default: the cores of
+#               this machine over the slots of the machine with the most
+#   --dry-run   prints the command and does not run it
+#
+# Every machine needs the program and this working directory at the same path, Open MPI 4 or 5, and
+# ssh that asks for nothing. LD_LIBRARY_PATH need not travel: the program knows where its libraries
+# are. Signals are passed on as launch/run does.
+#
+# SHOAL_PROGRAM names another program than build/release/shoal, MPIRUN_FLAGS adds flags:
+#   MPIRUN_FLAGS="--mca btl_tcp_if_include 10.0.0.0/24"    the network to use
+#   MPIRUN_FLAGS="-x CIFAR10"                              a variable that the recipe reads
+
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+source "$shoal_root/launch/mpirun_common.sh"
+
+# Whether mpirun will run the ranks of host $1 on this machine.
+is_here() {
+  local name
+  for name in localhost "$(uname -n)" $(hostname -I 2>/dev/null); do
+    if [ "$1" = "$name" ]; then return 0; fi
+  done
+  # With a domain on one side only.
+  name=$(uname -n)
+  [ "$1" = "${name%%.*}" ] || [ "${1%%.*}" = "$name" ]
+}
+
+an_example="Write a line 'node1 slots=8' for each machine: its name, and how many ranks run there."
+# Sets hosts (as mpirun wants them), ranks, most_slots and local_ranks.
+read_hostfile() {
+  local file=$1 line name slots number=0 seen=' ' blank='[[:space:]]*'
+  local pattern="^$blank([A-Za-z0-9._-]+)[[:space:]]${blank}slots$blank=$blank([1-9][0-9]*)$blank$"
+  [ -f "$file" ] || die "there is no hostfile '$file'" "$an_example"
+  hosts='' ranks=0 most_slots=0 local_ranks=0
+  while IFS= read -r line || [ -n "$line" ]; do
+    number=$((number + 1))
+    line=${line%%#*}
+    [[ "$line" =~ [^[:space:]] ]] || continue
+    [[ "$line" =~ $pattern ]] || die "$file:$number: '$line' is not 'HOST slots=N'" \
+      "N says how many ranks run there; user and port, if ssh needs them, go into ~/.ssh/config."
+    name=${BASH_REMATCH[1]} slots=${BASH_REMATCH[2]}
+    [[ "$seen" != *" $name "* ]] ||
+      die "$file:$number: '$name' a second time" "Add its slots up in one line."
+    seen+="$name "
+    hosts+="${hosts:+,}$name:$slots"
+    ranks=$((ranks + slots))
+    [ "$slots" -le "$most_slots" ] || most_slots=$slots
+    if is_here "$name"; then local_ranks=$((local_ranks + slots)); fi
+  done <"$file"
+  [ "$ranks" -gt 0 ] || die "the hostfile '$file' names no machine" "$an_example"
+}
+
+cores='' dry_run=false
+case "${1:-}" in
+  -h | --help) show_help; exit 0 ;;
+  '' | -*) die "no hostfile; try launch/mpirun.sh --help" ;;
+esac
+hostfile=$1
+shift
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --cores)
+      cores=${2:-}
+      [[ "$cores" =~ ^(0|[1-9][0-9]*)$ ]] || die "--cores needs a number of cores, got '$cores'"
+      shift 2 ;;
+    --dry-run) dry_run=true; shift ;;
+    -*) die "unknown flag '$1'; try launch/mpirun.sh --help" "MPIRUN_FLAGS takes mpirun's flags." ;;
+    *) break ;;
+  esac
+done
+[ $# -gt 0 ] || die "no command; try launch/mpirun.sh --help"
+command=$1
+
+read_hostfile "$hostfile"
+find_program
+version=$(mpirun --version 2>&1 | head -n 1)
+open_mpi='\((Open MPI|OpenRTE)\) [45]\.'
+[[ "$version" =~ $open_mpi ]] ||
+  die "mpirun is not that of Open MPI 4 or 5 but: $version" \
+    "Put the one that shoal was built with first in PATH; shoal doctor names it."
+
+if [ -z "$cores" ]; then
+  [ "$local_ranks" -gt 0 ] ||
+    die "$(uname -n) is not in '$hostfile', so its cores say nothing about those of the others" \
+      "Say how many a rank gets: --cores K."
+  cores=$(($(usable_cores) / most_slots))
+fi
+flags=(--host "$hosts" -np "$ranks")
+if [ "$cores" -gt 0 ]; then
+  flags+=(--map-by "slot:PE=$cores" --bind-to core)
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$cores}
+else
+  flags+=(--map-by slot --bind-to none --mca mpi_yield_when_idle 1)
+fi
+[ -z "${OMP_NUM_THREADS:-}" ] || flags+=(-x OMP_NUM_THREADS)
+[ "$(id -u)" -ne 0 ] || flags+=(--allow-run-as-root)
+read -r -a more_flags <<<"${MPIRUN_FLAGS:-}"
+
+# What each rank does first, on its machine. SIGUSR1 goes to all ranks at once: one that does not
+# listen yet must not die of it, one that does is enough.
+start='trap "" USR1;
+for path in "$1" "$2"; do
+  [ -x "$path" ] && continue;
+  [ "${OMPI_COMM_WORLD_LOCAL_RANK:-0}" = 0 ] || sleep 5;
+  echo "mpirun.sh: error: $(uname -n): no $path, and each machine needs it at this path" >&2;
+  exit 1;
+done;
+cd "$1" && shift && exec "$@"'
+start=$(printf %s "$start" | tr -s '\n ' ' ')  # on one line, for --dry-run
+job=("${flags[@]}" "${more_flags[@]}" sh -c "$start" sh "$PWD" "$program" "$@")
+
+show_command() {
+  local word
+  [ -z "${OMP_NUM_THREADS:-}" ] || printf 'OMP_NUM_THREADS=%s ' "$OMP_NUM_THREADS"
+  printf mpirun
+  for word in "$@"; do
+    [[ "$word" =~ ^[A-Za-z0-9_./:=,@+-]+$ ]] || word=${word@Q}
+    printf ' %s' "$word"
+  done
+  printf '\n'
+}
+
+if $dry_run; then
+  show_command "${job[@]}"
+  exit 0
+fi
+run_mpirun "${job[@]}"

@@ -1,0 +1,97 @@
+# Sourced by the scripts that start mpirun, after common.sh: the program, the cores, the signals.
+
+# Sets $program, an absolute path.
+find_program() {
+  program=${SHOAL_PROGRAM:-$shoal_root/build/release/shoal}
+  [[ "$program" = /* ]] || program=$PWD/$program
+  [ -x "$program" ] ||
+    die "$program is not there" "Build it: launch/quickstart, or cmake --workflow --preset release."
+  command -v mpirun >/dev/null ||
+    die "mpirun is not there" "Run launch/setup, or apt-get install openmpi-bin."
+}
+
+# Cores this process may use; hardware threads of one core count once, as mpirun counts them.
+usable_cores() {
+  local allowed
+  allowed=$(taskset -cp $$ | sed 's/.*: //')
+  lscpu -p=CPU,CORE,SOCKET | awk -F, -v allowed="$allowed" '
+    BEGIN {
+      n = split(allowed, parts, ",")
+      for (i = 1; i <= n; i++) {
+        split(parts[i], ends, "-")
+        last = (ends[2] == "") ? ends[1] : ends[2]
+        for (cpu = ends[1] + 0; cpu <= last + 0; cpu++) may[cpu] = 1
+      }
+    }
+    !/^#/ && ($1 in may) && !seen[$2 "," $3]++ { cores++ }
+    END { print (cores > 0 ? cores : 1) }'
+}
+
+alive() { grep -qs '^State:[[:blank:]]*[^ZX]' "/proc/$1/status"; }
+
+# The ranks on this machine.
+living_ranks() {
+  local rank
+  for rank in $(cat "/proc/$mpirun_pid/task/"*/children 2>/dev/null); do
+    if alive "$rank"; then echo "$rank"; fi
+  done
+}
+
+# Whether all ranks on this machine note SIGUSR1.
+ranks_listen() {
+  local rank caught listening=0
+  for rank in $(living_ranks); do
+    caught=$(sed -n 's/^SigCgt:[[:blank:]]*//p' "/proc/$rank/status" 2>/dev/null) || continue
+    [ $((16#${caught:-0} & 16#200)) -eq 0 ] || listening=$((listening + 1))
+  done
+  [ "$listening" -ge "$local_ranks" ]
+}
+
+# Waits for a condition, but not beyond the end of mpirun nor for more than 5 s; whether it holds.
+wait_until() {
+  local i
+  for i in {1..100}; do
+    alive "$mpirun_pid" || return 1
+    if "$1"; then return 0; fi
+    sleep 0.05 || true
+  done
+  return 1
+}
+has_ranks() { [ -n "$(living_ranks)" ]; }
+
+# A terminal's Ctrl-C reaches all of its session, and mpirun kills the ranks a second after SIGINT,
+# SIGTERM or SIGHUP; so it gets a session of its own, and SIGUSR1, which it forwards.
+signals=0 last_us=0
+pass_on() {
+  interrupted=yes
+  local now_us=${EPOCHREALTIME//[^0-9]/}
+  [ $((now_us - last_us)) -gt 500000 ] || return 0  # timeout sends its signal twice
+  last_us=$now_us
+  signals=$((signals + 1))
+  # Ranks that do not note SIGUSR1 yet would die of it or miss it. The other signals go to the
+  # ranks where there are some here: mpirun may crash of SIGTERM while they leave.
+  if [ "$signals" -eq 1 ] && [ "$command" = train ]; then
+    say "signalled: the ranks save and end; once more ends them at once" >&2
+    if wait_until ranks_listen; then kill -USR1 "$mpirun_pid" 2>/dev/null || true; return 0; fi
+  fi
+  if [ "$local_ranks" -eq 0 ]; then
+    kill -TERM "$mpirun_pid" 2>/dev/null || true
+  elif wait_until has_ranks; then
+    living_ranks | xargs kill -TERM 2>/dev/null || true
+  fi
+}
+
+# run_mpirun ARGUMENT...: mpirun, with its exit code as the script's. $command is shoal's command,
+# $local_ranks the number of ranks that this machine will have.
+run_mpirun() {
+  setpriv --pdeathsig TERM setsid mpirun "$@" &
+  mpirun_pid=$!
+  trap pass_on INT TERM HUP USR1 USR2
+  local code
+  # A trapped signal ends `wait` early.
+  while :; do
+    interrupted='' code=0
+    wait "$mpirun_pid" || code=$?
+    [ -n "$interrupted" ] || exit "$code"
+  done
+}
