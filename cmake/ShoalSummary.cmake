@@ -16,6 +16,9 @@ _shoal_tool("${SHOAL_MOLD}" "the default linker is slower (apt-get install mold)
 find_program(SHOAL_CLANG_FORMAT clang-format)
 mark_as_advanced(SHOAL_CLANG_FORMAT)
 _shoal_tool("${SHOAL_CLANG_FORMAT}" "lint fails (apt-get install clang-format)" format)
+if(NOT SHOAL_TESTS)
+  set(SHOAL_TEST_HOSTS "none: SHOAL_TESTS is off")
+endif()
 message(STATUS "Shoal ${PROJECT_VERSION}
    build           ${CMAKE_BUILD_TYPE} in ${CMAKE_BINARY_DIR}, sanitizers ${SHOAL_SANITIZE}
    compiler        ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} (${CMAKE_CXX_COMPILER})
@@ -25,4 +28,5 @@ message(STATUS "Shoal ${PROJECT_VERSION}
    yaml-cpp        ${yaml-cpp_VERSION}, spdlog ${spdlog_VERSION}, fmt ${fmt_VERSION}, OpenSSL ${OPENSSL_VERSION}
    ccache          ${ccache}
    mold            ${mold}
-   clang-format    ${format}")
+   clang-format    ${format}
+   hosts in tests  ${SHOAL_TEST_HOSTS}")

@@ -16,8 +16,8 @@
 # are. Signals are passed on as launch/run does.
 #
 # SHOAL_PROGRAM names another program than build/release/shoal, MPIRUN_FLAGS adds flags:
-#   MPIRUN_FLAGS="--mca btl_tcp_if_include 10.0.0.0/24"    the network to use
-#   MPIRUN_FLAGS="-x CIFAR10"                              a variable that the recipe reads
+#   MPIRUN_FLAGS="-x CIFAR10"           hands on a variable that the recipe reads
+#   MPIRUN_FLAGS="--report-bindings"    shows which rank has which cores
 
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 source "$shoal_root/launch/mpirun_common.sh"
