@@ -45,6 +45,7 @@ std::function<std::optional<std::string>(const std::string&)> recipe_environment
 
 LaunchInfo read_launch_info(const Environment& environment) {
   LaunchInfo info;
+  info.threads = integer(environment, "OMP_NUM_THREADS");
   if (const auto world = integer(environment, "OMPI_COMM_WORLD_SIZE")) {
     info.launcher = "mpirun";
     info.world = *world;
@@ -99,6 +100,7 @@ std::unique_ptr<Communicator> make_world(const LaunchInfo& launch) {
 }
 
 int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch) {
+  if (!wanted) wanted = launch.threads;
   if (wanted) return std::max<int64_t>(1, *wanted);
   const int64_t usable = usable_cpus();
   if (launch.bound) return usable;

@@ -24,8 +24,9 @@ struct LaunchInfo {
   int64_t rank = 0;
   int64_t local_rank = 0;
   int64_t local_size = 1;
-  bool bound = false;       ///< the launcher gave this process CPUs of its own
-  bool is_foreign = false;  ///< a launcher of another MPI, whose ranks cannot find each other
+  std::optional<int64_t> threads;  ///< OMP_NUM_THREADS
+  bool bound = false;              ///< the launcher gave this process CPUs of its own
+  bool is_foreign = false;         ///< a launcher of another MPI: its ranks cannot find each other
 };
 
 LaunchInfo read_launch_info(const Environment& environment);
@@ -35,8 +36,8 @@ LaunchInfo read_launch_info(const Environment& environment);
 /// takes for N worlds of one, with the likely reasons, or is foreign.
 std::unique_ptr<Communicator> make_world(const LaunchInfo& launch);
 
-/// Threads for this rank: `wanted`, else the CPUs this process may use, shared among the local
-/// ranks where the launcher did not bind them. At least 1.
+/// Threads for this rank: `wanted`, else the launch's, else the CPUs this process may use, shared
+/// among the local ranks where the launcher did not bind them. At least 1.
 int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch);
 
 /// Sets LibTorch's intra-op threads, and one inter-op thread. Once per process.

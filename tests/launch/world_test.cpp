@@ -70,5 +70,18 @@ TEST(Deterministic, RefusesOperatorsThatHaveNoSuchAlgorithm) {
   at::globalContext().setDeterministicAlgorithms(false, false);
 }
 
+TEST(ChooseThreads, TakesTheRecipesThenThoseOfTheLaunchThenAShareOfTheCpus) {
+  const std::map<std::string, std::string> shared{{"OMPI_COMM_WORLD_SIZE", "100000"},
+                                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "100000"}};
+  std::map<std::string, std::string> told = shared;
+  told["OMP_NUM_THREADS"] = "3";
+  EXPECT_EQ(choose_threads(7, launched(told)), 7);
+  EXPECT_EQ(choose_threads(std::nullopt, launched(told)), 3);
+  EXPECT_EQ(choose_threads(std::nullopt, launched({{"OMP_NUM_THREADS", "3"}})), 3);
+  EXPECT_EQ(choose_threads(std::nullopt, launched(shared)), 1);
+  told["OMP_NUM_THREADS"] = "0";
+  EXPECT_EQ(choose_threads(std::nullopt, launched(told)), 1);
+}
+
 }  // namespace
 }  // namespace shoal
