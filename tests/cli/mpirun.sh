@@ -84,18 +84,24 @@ PATH=$PWD/bin:$PATH refuses hosts train
 says 'not that of Open MPI 4 or 5 but: HYDRA'
 
 # A first signal asks the ranks to save and end; a second one ends them, even if they do not listen.
+# Not a shell, which cannot trap a signal that it was started without.
 cat >patient <<'END_OF_PROGRAM'
-#!/usr/bin/env bash
-trap "$ON_USR1" USR1
-echo up
-while :; do sleep 0.05; done
+#!/usr/bin/env python3
+import os
+import signal
+import time
+signal.signal(signal.SIGUSR1, lambda *_: os._exit(75) if os.environ["LISTENS"] == "yes" else None)
+print("up", flush=True)
+while True:
+    time.sleep(0.05)
 END_OF_PROGRAM
 chmod +x patient
-export SHOAL_PROGRAM=$PWD/patient ON_USR1='exit 75'
+export SHOAL_PROGRAM=$PWD/patient LISTENS=yes
 start() {
+  rm -f output
   "$root/launch/mpirun.sh" hosts train >output 2>&1 &
   job=$!
-  until [ "$(count '^up$')" -eq 2 ]; do
+  until [ -e output ] && [ "$(count '^up$')" -eq 2 ]; do
     kill -0 "$job" 2>/dev/null || fail "ended before it was signalled"
     sleep 0.05
   done
@@ -105,7 +111,7 @@ kill -TERM "$job"
 status=0
 wait "$job" || status=$?
 [ "$status" -eq 75 ] || fail "after SIGTERM the ranks end with 75, got $status"
-ON_USR1=:
+LISTENS=no
 start
 kill -TERM "$job"
 sleep 0.7

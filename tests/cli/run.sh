@@ -55,9 +55,10 @@ END
 chmod +x patient
 export SHOAL_PROGRAM=$PWD/patient ON_USR1
 start() {
+  rm -f output
   "$root/launch/run" -n 2 "${1:-train}" >output 2>&1 &
   job=$!
-  until [ "$(count '^up$')" -eq 2 ]; do
+  until [ -e output ] && [ "$(count '^up$')" -eq 2 ]; do
     kill -0 "$job" 2>/dev/null || fail "ended before it was signalled"
     sleep 0.05
   done
