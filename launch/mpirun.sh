@@ -87,12 +87,16 @@ open_mpi='\((Open MPI|OpenRTE)\) [45]\.'
   die "mpirun is not that of Open MPI 4 or 5 but: $version" \
     "Put the one that shoal was built with first in PATH; shoal doctor names it."
 
+here=$(usable_cores)
 if [ -z "$cores" ]; then
   [ "$local_ranks" -gt 0 ] ||
     die "$(uname -n) is not in '$hostfile', so its cores say nothing about those of the others" \
       "Say how many a rank gets: --cores K."
-  cores=$(($(usable_cores) / most_slots))
+  cores=$((here / most_slots))
 fi
+[ $((local_ranks * cores)) -le "$here" ] ||
+  die "$local_ranks slots with --cores $cores are more than the $here cores of $(uname -n)" \
+    "Lower one of them; --cores 0 leaves the ranks unbound."
 flags=(--host "$hosts" -np "$ranks")
 if [ "$cores" -gt 0 ]; then
   flags+=(--map-by "slot:PE=$cores" --bind-to core)

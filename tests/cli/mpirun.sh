@@ -30,9 +30,9 @@ if [ "$cores" -ge 2 ]; then
   [ "$(count " threads $((cores / 2)) ")" -eq 2 ] || fail "the ranks share out the cores"
   [ "$(sed 's/.*cpus \(.*\) in .*/\1/' output | sort -u | wc -l)" -eq 2 ] ||
     fail "two ranks must not share cores"
+  run hosts --cores 1 train || fail "--cores 1"
+  [ "$(count ' threads 1 ')" -eq 2 ] || fail "--cores 1 is one thread each"
 fi
-run hosts --cores 1 train || fail "--cores 1"
-[ "$(count ' threads 1 ')" -eq 2 ] || fail "--cores 1 is one thread each"
 run hosts --cores 0 train || fail "--cores 0"
 [ "$(count ' threads unset ')" -eq 2 ] || fail "--cores 0 leaves threads to the program"
 echo "localhost slots=$((2 * cores + 1))" >many
@@ -61,6 +61,8 @@ refuses hosts --cores two train
 says "number of cores, got 'two'"
 refuses hosts -n 2 train
 says "unknown flag '-n'"
+refuses hosts --cores "$cores" train
+says "2 slots with --cores $cores are more than the $cores cores of $(uname -n)"
 refuses cluster train
 says "is not in 'cluster'"
 for line in node1 node1:8 'node1 8' 'node1 slots=0' 'node1 slots=two' 'me@node1 slots=2' \
