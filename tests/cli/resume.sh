@@ -40,12 +40,19 @@ for stop in 17 10 31; do
   train 0 run.name="cut$stop" run.on_existing=resume
   same_as_whole "cut$stop"
 done
+# whole_and_cut NAME OVERRIDE...: trained at once and in two goes.
+whole_and_cut() {
+  local name=$1
+  shift
+  train 0 run.name="$name" "$@"
+  train 75 run.name="${name}_cut" run.stop_after=17step "$@"
+  train 0 run.name="${name}_cut" run.on_existing=resume "$@"
+  [ "$(digest "$name")" = "$(digest "${name}_cut")" ] || fail "$name: the digest differs on resume"
+}
 # A router's balancing bias is state as well.
-bias='model.sparse.channel_moe={router: {name: sigmoid, k: 2, bias: {rate: 0.01}}, experts: {count: 4, hidden: 32}}'
-train 0 run.name=biased "$bias"
-train 75 run.name=biased_cut run.stop_after=17step "$bias"
-train 0 run.name=biased_cut run.on_existing=resume "$bias"
-[ "$(digest biased)" = "$(digest biased_cut)" ] || fail "the selection bias is lost on resume"
+whole_and_cut biased 'model.sparse.channel_moe={router: {name: sigmoid, k: 2, bias: {rate: 0.01}}, experts: {count: 4, hidden: 32}}'
+# So are shards of the optimizer's state.
+whole_and_cut sharded parallel.expert_ranks=1 parallel.shard_optimizer=true train.recompute=true
 grep -q 'sha256:' cut17/log/rank-00000.log || fail "the digest of what was loaded is not logged"
 
 # A signal to one rank stops all of them; the same command goes on.

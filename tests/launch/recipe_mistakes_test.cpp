@@ -296,24 +296,24 @@ const std::vector<Case>& exchange_cases() {
       {"TooManyChunks",
        {{"k: 2}", "k: 2}, exchange: {chunks: 5}"}},
        {},
-       {"r.yaml:11:76: model.sparse.channel_moe.exchange.chunks: must be at least 1 and at most 4, "
+       {"r.yaml:11:67: model.sparse.channel_moe.exchange.chunks: must be at least 1 and at most 4, "
         "found '5'"}},
       {"UnknownPayload",
        {{"k: 2}", "k: 2}, exchange: {payload: fp8}"}},
        {},
-       {"r.yaml:11:77: model.sparse.channel_moe.exchange.payload: expected one of same, bfloat16, "
+       {"r.yaml:11:68: model.sparse.channel_moe.exchange.payload: expected one of: same, bfloat16, "
         "found 'fp8'"}},
       {"NodesThatDoNotDivideTheWorld",
        {{"expert_ranks: 2", "expert_ranks: 2, ranks_per_node: 3"}},
        {},
-       {"r.yaml:18:43: parallel.ranks_per_node: nodes of equal size are needed, but 4 / 3 = 1.333; "
+       {"r.yaml:18:45: parallel.ranks_per_node: nodes of equal size are needed, but 4 / 3 = 1.333; "
         "divisors of 4: 1, 2, 4"},
        4,
        ExitCode::kTopology},
       {"ExpertGroupsInUnequalPartsOfNodes",
        {{"expert_ranks: 2", "expert_ranks: 2, ranks_per_node: 3"}},
        {},
-       {"r.yaml:18:43: parallel.ranks_per_node: 2 expert ranks would have unequal parts on nodes "
+       {"r.yaml:18:45: parallel.ranks_per_node: 2 expert ranks would have unequal parts on nodes "
         "of 3; one must divide the other"},
        6,
        ExitCode::kTopology},
