@@ -47,7 +47,7 @@ def processor():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipe", type=pathlib.Path)
-    parser.add_argument("--case", action="append", required=True, type=str.split,
+    parser.add_argument("--case", action="append", required=True, type=shlex.split,
                         help="name, number of ranks, overrides; the first is what others are compared with")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=60)

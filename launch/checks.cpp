@@ -148,10 +148,13 @@ bool can_share(const StagesOfCount& stages, int64_t ranks, bool must_divide) {
   });
 }
 
-/// Nodes are of equal size, and expert groups stand on them in equal parts.
-void check_nodes(const ParallelOptions& parallel, int64_t world, Problems& problems) {
+/// Nodes are of equal size, where the world is known, and expert groups stand on them in equal
+/// parts.
+void check_nodes(const ParallelOptions& parallel, std::optional<int64_t> known_world,
+                 Problems& problems) {
   if (!parallel.ranks_per_node) return;
   const int64_t node = *parallel.ranks_per_node, expert = parallel.expert_ranks;
+  const int64_t world = known_world.value_or(node);
   if (world % node != 0) {
     std::vector<std::string> valid;
     for (const int64_t divisor : divisors(world)) valid.push_back(std::to_string(divisor));
@@ -245,7 +248,7 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
     const ParallelOptions& parallel = loaded.options.parallel;
     const int64_t ranks = world.value_or(parallel.expert_ranks);
     check_ranks(parallel, counts ? &counts->stages : nullptr, ranks, rank_problems);
-    check_nodes(parallel, ranks, rank_problems);
+    check_nodes(parallel, world, rank_problems);
     if (counts && !found.has_mistake_in("train")) {
       config::LocatedProblems train_problems(loaded.document.root, "train", diagnostics);
       check_chunks(loaded.options.train, counts->stages, ranks, train_problems);

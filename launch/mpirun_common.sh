@@ -29,11 +29,13 @@ usable_cores() {
 
 alive() { grep -qs '^State:[[:blank:]]*[^ZX]' "/proc/$1/status"; }
 
-# The ranks on this machine.
+# The ranks on this machine. Other children of mpirun are ssh's, to other machines.
 living_ranks() {
   local rank
   for rank in $(cat "/proc/$mpirun_pid/task/"*/children 2>/dev/null); do
-    if alive "$rank"; then echo "$rank"; fi
+    if alive "$rank" && grep -qsz '^OMPI_COMM_WORLD_RANK=' "/proc/$rank/environ"; then
+      echo "$rank"
+    fi
   done
 }
 

@@ -98,7 +98,7 @@ Session::Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& gr
                                     : Optimizer::Context{model_.parameters})),
       scale_(step_scale(recipe, train_data.size())),
       schedule_(Registry<Schedule>::create(recipe.schedule, scale_)),
-      control_(grid) {}
+      control_(grid, sync_.communicators()) {}
 
 StepOutcome Session::step(ControlWord own) {
   StepOutcome outcome;
@@ -161,6 +161,11 @@ void Session::clip(double l2_norm) {
   }
   const double factor = clip_factor(norm, train.clip_norm);
   if (factor != 1.0) sync_.scale(factor);
+}
+
+double Session::exchange_wait_seconds() const {
+  return grid_.expert->counters().wait_seconds + grid_.node->counters().wait_seconds +
+         grid_.rail->counters().wait_seconds;
 }
 
 void Session::visit_state(StateVisitor& visitor) {

@@ -96,7 +96,7 @@ class Session : public Stateful {
   const std::vector<Parameter>& parameters() const { return model_.parameters; }
   RankGrid& grid() const { return grid_; }
   /// Time this rank has spent waiting for exchanges between expert ranks.
-  double exchange_wait_seconds() const { return grid_.expert->counters().wait_seconds; }
+  double exchange_wait_seconds() const;
 
   void visit_state(StateVisitor& visitor) override;
   void tensors_loaded() override { optimizer_->tensors_loaded(); }

@@ -52,11 +52,19 @@ int64_t ranks_per_node(const CheckedRecipe& checked, Communicator& world) {
   if (!is_asked) return 0;
   const std::optional<int64_t> wanted = checked.loaded.options.parallel.ranks_per_node;
   if (wanted) return *wanted;
-  const int64_t own = local_rank_of(world).size;
-  const torch::Tensor sizes = torch::tensor({own, -own}, torch::kInt64);
-  all_reduce(world, sizes, ReduceOp::kMax);
-  const int64_t most = sizes[0].item<int64_t>(), least = -sizes[1].item<int64_t>();
-  if (most == least) return own;
+  const LocalRank own = local_rank_of(world);
+  const int64_t is_apart = own.rank == world.rank() % own.size ? 0 : 1;
+  const torch::Tensor facts = torch::tensor({own.size, -own.size, is_apart}, torch::kInt64);
+  all_reduce(world, facts, ReduceOp::kMax);
+  const int64_t most = facts[0].item<int64_t>(), least = -facts[1].item<int64_t>();
+  const bool are_apart = facts[2].item<int64_t>() != 0;
+  if (most == least && !are_apart) return own.size;
+  if (most == least) {
+    throw ConfigError(
+        "parallel.ranks_per_node: neighbouring ranks are on different machines, a hierarchical "
+        "exchange needs them together; start with mpirun --map-by slot, srun --distribution=block",
+        ExitCode::kTopology);
+  }
   throw ConfigError(
       fmt::format("parallel.ranks_per_node: machines run {} to {} ranks each, a hierarchical "
                   "exchange needs equally many; start equally many, or set ranks_per_node",

@@ -25,6 +25,17 @@ std::optional<int64_t> integer(const Environment& environment, const char* name)
   return value;
 }
 
+/// The first of a list, for nested teams, as OpenMP has it.
+std::optional<int64_t> threads_of(const Environment& environment) {
+  const char* text = environment("OMP_NUM_THREADS");
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  char* end = nullptr;
+  const long long threads = std::strtoll(text, &end, 10);
+  if (threads >= 1 && (*end == '\0' || *end == ',')) return threads;
+  throw ConfigError(std::string("OMP_NUM_THREADS is '") + text + "', not a number of threads",
+                    ExitCode::kTopology);
+}
+
 int64_t usable_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -45,7 +56,7 @@ std::function<std::optional<std::string>(const std::string&)> recipe_environment
 
 LaunchInfo read_launch_info(const Environment& environment) {
   LaunchInfo info;
-  info.threads = integer(environment, "OMP_NUM_THREADS");
+  info.threads = threads_of(environment);
   if (const auto world = integer(environment, "OMPI_COMM_WORLD_SIZE")) {
     info.launcher = "mpirun";
     info.world = *world;

@@ -37,7 +37,8 @@ struct ExchangeOptions {
               in_range(1, kMostChunks)),
         field("hierarchical", &ExchangeOptions::hierarchical,
               "a token goes once to each other node, which sums its results up"),
-        field("payload", &ExchangeOptions::payload, "what rows are rounded to on their way")};
+        field("payload", &ExchangeOptions::payload,
+              "what rows, or a node's sums of them, are rounded to on their way")};
   }
 };
 

@@ -51,7 +51,8 @@ GradientSurvey survey_gradients(const std::vector<Parameter>& share,
   GradientSurvey survey;
   for (size_t i = 0; i < share.size(); ++i) {
     survey.square_sum += sum[i];
-    if (std::isfinite(sum[i]) || !survey.nonfinite.empty()) continue;
+    const bool is_first = survey.nonfinite.empty() || indices[i] < survey.nonfinite_index;
+    if (std::isfinite(sum[i]) || !is_first) continue;
     // A sum of float64 squares may overflow though every gradient is finite.
     if (const auto name = find_nonfinite(share[i])) {
       survey.nonfinite = *name;

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -15,10 +16,12 @@ constexpr int64_t kAlignment = 16;
 
 int64_t padded(int64_t numel) { return (numel + kAlignment - 1) / kAlignment * kAlignment; }
 
-void check_distinct(const std::vector<ParameterGroup>& groups) {
+void check(const std::vector<ParameterGroup>& groups) {
   std::unordered_set<const void*> seen;
   for (const ParameterGroup& group : groups) {
     TORCH_CHECK(group.replicas != nullptr, "a parameter group has no replicas");
+    TORCH_CHECK(group.places.size() == group.parameters.size(), "a parameter group has ",
+                group.parameters.size(), " parameters and ", group.places.size(), " places");
     for (const Parameter& parameter : group.parameters) {
       TORCH_CHECK(seen.insert(parameter.tensor.unsafeGetTensorImpl()).second, "parameter ",
                   parameter.name, " is in the groups twice");
@@ -57,11 +60,14 @@ GradientSync::GradientSync(std::vector<ParameterGroup> groups, Communicator& wor
                            int64_t bucket_bytes, bool shards)
     : shards_(shards), groups_(std::move(groups)) {
   TORCH_CHECK(bucket_bytes > 0, "buckets of ", bucket_bytes, " bytes hold nothing");
-  check_distinct(groups_);
+  check(groups_);
   for (const ParameterGroup& group : groups_) {
     replicas_.push_back(group.replicas->split(0, group.replicas->rank()));
     add_buckets(group, world, bucket_bytes);
   }
+  // A bucket is filled once the parameter that was registered first has its gradient.
+  std::stable_sort(buckets_.begin(), buckets_.end(),
+                   [](const Bucket& a, const Bucket& b) { return a.first_place > b.first_place; });
   set_hooks();
 }
 
@@ -92,18 +98,20 @@ void GradientSync::add_buckets(const ParameterGroup& group, Communicator& world,
     const bool other_dtype =
         !members.empty() && members.back().tensor.scalar_type() != parameter.tensor.scalar_type();
     if (!members.empty() && (other_dtype || filled + bytes[i] > bucket_bytes)) {
-      add_bucket(std::exchange(members, {}), replicas_.back().get());
+      add_bucket(std::exchange(members, {}), group.places[i + 1]);
       filled = 0;
     }
     members.push_back(parameter);
     filled += bytes[i];
   }
-  if (!members.empty()) add_bucket(members, replicas_.back().get());
+  if (!members.empty()) add_bucket(members, group.places.front());
 }
 
-void GradientSync::add_bucket(const std::vector<Parameter>& parameters, Communicator* replicas) {
+void GradientSync::add_bucket(const std::vector<Parameter>& parameters, int64_t first_place) {
+  Communicator* replicas = replicas_.back().get();
   Bucket bucket;
   bucket.replicas = replicas;
+  bucket.first_place = first_place;
   int64_t length = 0;
   for (const Parameter& parameter : parameters) {
     bucket.slots.push_back({parameter, length, {}, false});
@@ -182,8 +190,16 @@ void GradientSync::reduce() {
 
 int64_t GradientSync::num_calls() const {
   int64_t calls = 0;
-  for (const auto& replicas : replicas_) calls += replicas->counters().all_reduce;
+  for (const auto& replicas : replicas_) {
+    calls += replicas->counters().all_reduce + replicas->counters().reduce_scatter;
+  }
   return calls;
+}
+
+std::vector<const Communicator*> GradientSync::communicators() const {
+  std::vector<const Communicator*> result;
+  for (const auto& replicas : replicas_) result.push_back(replicas.get());
+  return result;
 }
 
 void GradientSync::scale(double factor) {

@@ -15,9 +15,9 @@ namespace shoal {
 /// A SUM and nothing else: a loss is a rank's share of the step's. Gradients are views into flat
 /// buffers, so nothing is copied to send them; a gradient that a rank's graph did not reach counts
 /// as zero. Groups of one rank make no calls. Buckets are filled in reverse order of registration,
-/// about the order in which backward passes finish, and all ranks start them in the same order, on
-/// communicators of their own, so that they may pass what else the backward pass sends. With
-/// `shards` each rank gets the sum of its equal share of each bucket only.
+/// about the order in which backward passes finish, and all ranks start them, of all groups, in
+/// that one order, on communicators of their own, so that they may pass what else the backward pass
+/// sends. With `shards` each rank gets the sum of its equal share of each bucket only.
 /// float32 and float64.
 class GradientSync {
  public:
@@ -32,6 +32,7 @@ class GradientSync {
     torch::Tensor flat;
     std::vector<Slot> slots;
     Communicator* replicas = nullptr;  ///< a copy of its group's
+    int64_t first_place = 0;           ///< of its parameters, in the order of registration
     /// This rank's share of the sum, elements [rank * n, (rank + 1) * n) of `flat`; `flat` itself
     /// for a group of one rank, undefined without shards.
     torch::Tensor shard;
@@ -65,14 +66,16 @@ class GradientSync {
   int64_t num_buckets() const { return static_cast<int64_t>(buckets_.size()); }
   /// Buckets of this step that are on their way or summed.
   int64_t num_started() const { return static_cast<int64_t>(next_); }
-  /// All-reduces since construction.
+  /// All-reduces and reduce-scatters since construction.
   int64_t num_calls() const;
+  /// That the sums travel on, one a group.
+  std::vector<const Communicator*> communicators() const;
 
  private:
   class Hook;
 
   void add_buckets(const ParameterGroup& group, Communicator& world, int64_t bucket_bytes);
-  void add_bucket(const std::vector<Parameter>& parameters, Communicator* replicas);
+  void add_bucket(const std::vector<Parameter>& parameters, int64_t first_place);
   /// Puts back the view where something else took its place, keeping the values.
   static void attach(Slot& slot);
   void set_hooks();

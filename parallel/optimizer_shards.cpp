@@ -35,6 +35,8 @@ OptimizerShards::OptimizerShards(GradientSync& sync) {
   }
   for (const GradientSync::Bucket& bucket : sync.buckets()) {
     TORCH_CHECK(bucket.shard.defined(), "optimizer shards of buckets that have none");
+    // Every rank makes the same calls, also where no matrix of its own is cut.
+    cuts_of(bucket.replicas);
     buckets_.push_back(&bucket);
     flats_.push_back(torch::zeros_like(bucket.flat));
     for (const GradientSync::Slot& slot : bucket.slots) {
@@ -51,14 +53,15 @@ void OptimizerShards::add_slot(const GradientSync::Bucket& bucket, const Gradien
       flats_.back().narrow(0, slot.begin, tensor.numel()).view(tensor.sizes());
   view.copy_(tensor);
   tensor.set_data(view);
+  const std::string& name = parameter.name;
   if (!parameter.is_stacked()) {
-    add_matrix(bucket, {parameter.name, tensor.sizes().vec(), slot.begin, index});
+    add_matrix(bucket, {name, name, tensor.sizes().vec(), slot.begin, index});
     return;
   }
   const std::vector<int64_t> sizes = tensor.sizes().slice(1).vec();
   const int64_t numel = c10::multiply_integers(sizes);
   for (size_t row = 0; row < parameter.unit_ids.size(); ++row) {
-    add_matrix(bucket, {name_of_unit(parameter.name, parameter.unit_ids[row]), sizes,
+    add_matrix(bucket, {name_of_unit(name, parameter.unit_ids[row]), name, sizes,
                         slot.begin + static_cast<int64_t>(row) * numel, index});
   }
 }
@@ -79,7 +82,7 @@ void OptimizerShards::add_matrix(const GradientSync::Bucket& bucket, const Matri
     piece.name = matrix.name;
     piece.tensor = flats_.back().narrow(0, first, length).set_requires_grad(true);
     piece.tensor.mutable_grad() = bucket.shard.narrow(0, first - own * share, length);
-    piece.piece = Parameter::Piece{matrix.sizes, first - matrix.begin};
+    piece.piece = Parameter::Piece{matrix.parameter, matrix.sizes, first - matrix.begin};
     pieces_.push_back(std::move(piece));
     indices_.push_back(matrix.index);
   }

@@ -57,6 +57,7 @@ class OptimizerShards : public StateShards {
 
   struct Matrix {
     std::string name;
+    std::string parameter;  ///< that it belongs to
     std::vector<int64_t> sizes;
     int64_t begin;  ///< in the bucket
     int64_t index;  ///< of its parameter

@@ -6,11 +6,13 @@ namespace shoal {
 
 std::vector<ParameterGroup> group_parameters(const std::vector<Parameter>& parameters,
                                              RankGrid& grid) {
-  ParameterGroup whole{{}, grid.world.get()};
-  ParameterGroup stacked{{}, grid.replica.get()};
-  for (const Parameter& parameter : parameters) {
-    if (!parameter.tensor.requires_grad()) continue;
-    (parameter.is_stacked() ? stacked : whole).parameters.push_back(parameter);
+  ParameterGroup whole{{}, grid.world.get(), {}};
+  ParameterGroup stacked{{}, grid.replica.get(), {}};
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].tensor.requires_grad()) continue;
+    ParameterGroup& group = parameters[i].is_stacked() ? stacked : whole;
+    group.parameters.push_back(parameters[i]);
+    group.places.push_back(static_cast<int64_t>(i));
   }
   std::vector<ParameterGroup> groups;
   for (ParameterGroup* group : {&whole, &stacked}) {

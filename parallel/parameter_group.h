@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "parallel/communicator.h"
@@ -12,6 +13,8 @@ namespace shoal {
 struct ParameterGroup {
   std::vector<Parameter> parameters;
   Communicator* replicas = nullptr;  ///< ranks whose gradients add up; not owned
+  /// Place of each parameter in the order of registration, over all groups.
+  std::vector<int64_t> places;
 };
 
 /// Stacked parameters are replicated over grid.replica, all others over grid.world. Two groups at

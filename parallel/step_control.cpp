@@ -1,6 +1,5 @@
 #include "parallel/step_control.h"
 
-#include <array>
 #include <string>
 
 #include "runtime/error.h"
@@ -30,17 +29,21 @@ std::string describe(const Communicator::Counters& counters) {
          std::to_string(counters.order_hash);
 }
 
-constexpr std::array kNames = {"world", "expert", "replica"};
-
 }  // namespace
 
-StepControl::StepControl(RankGrid& grid)
+StepControl::StepControl(RankGrid& grid, const std::vector<const Communicator*>& gradient_sums)
     : comm_(grid.world->split(0, grid.world->rank())),
-      watched_{grid.world.get(), grid.expert.get(), grid.replica.get()} {}
+      watched_{{"world", grid.world.get()},
+               {"expert", grid.expert.get()},
+               {"replica", grid.replica.get()},
+               {"node", grid.node.get()},
+               {"rail", grid.rail.get()}} {
+  for (const Communicator* comm : gradient_sums) watched_.push_back({"gradients", comm});
+}
 
 int64_t StepControl::fingerprint() const {
   uint64_t hash = 0xcbf29ce484222325;
-  for (const Communicator* comm : watched_) {
+  for (const auto& [name, comm] : watched_) {
     hash = (hash ^ comm->counters().order_hash) * 0x9e3779b97f4a7c15;
     hash ^= hash >> 32;
   }
@@ -73,8 +76,8 @@ ControlWord StepControl::agree(const ControlWord& own) {
 
 void StepControl::report_mismatch() {
   std::string own;
-  for (size_t i = 0; i < watched_.size(); ++i) {
-    own += (i > 0 ? "; " : "") + std::string(kNames[i]) + ": " + describe(watched_[i]->counters());
+  for (const auto& [name, comm] : watched_) {
+    own += (own.empty() ? "" : "; ") + name + ": " + describe(comm->counters());
   }
   const std::vector<std::string> all = gather_text(*comm_, own);
   for (size_t rank = 1; rank < all.size(); ++rank) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "parallel/rank_grid.h"
@@ -22,12 +23,13 @@ struct ControlWord {
 
 /// One small all-reduce a step, on a communicator of its own.
 ///
-/// It also compares what collectives the ranks have ever started on the grid's communicators, kind
-/// by kind in their order.
+/// It also compares what collectives the ranks have ever started on the grid's communicators and on
+/// those that sum gradients, kind by kind in their order.
 class StepControl {
  public:
-  /// Collective over grid.world. `grid` must outlive this.
-  explicit StepControl(RankGrid& grid);
+  /// Collective over grid.world. `grid` and `gradient_sums`, the same number on all ranks, must
+  /// outlive this.
+  explicit StepControl(RankGrid& grid, const std::vector<const Communicator*>& gradient_sums = {});
   /// Collective. Throws CommError that names two ranks and what each called, on every rank, if the
   /// ranks have not made the same calls.
   ControlWord agree(const ControlWord& own);
@@ -37,7 +39,11 @@ class StepControl {
   [[noreturn]] void report_mismatch();
 
   std::unique_ptr<Communicator> comm_;
-  std::vector<const Communicator*> watched_;
+  struct Watched {
+    std::string name;
+    const Communicator* comm;
+  };
+  std::vector<Watched> watched_;
 };
 
 }  // namespace shoal

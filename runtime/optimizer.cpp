@@ -13,8 +13,9 @@ bool contains(const std::string& name, const std::string& part) {
 
 bool decays(const OptimizerOptions& options, const Parameter& parameter) {
   if (options.weight_decay == 0.0 || parameter.matrix_dims() < 2) return false;
+  const std::string& name = parameter.piece ? parameter.piece->parameter : parameter.name;
   return std::none_of(options.no_decay.begin(), options.no_decay.end(),
-                      [&](const std::string& part) { return contains(parameter.name, part); });
+                      [&](const std::string& part) { return contains(name, part); });
 }
 
 void check_names(const OptimizerOptions& options, const std::vector<Parameter>& parameters) {

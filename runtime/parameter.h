@@ -42,6 +42,7 @@ struct Parameter {
   /// Set if `tensor` is not a whole parameter but, flat, some elements of one matrix of it, whose
   /// name is `name`: those from `begin` on.
   struct Piece {
+    std::string parameter;       ///< the name of the whole, with `*` for a stack
     std::vector<int64_t> sizes;  ///< of the matrix
     int64_t begin = 0;
   };

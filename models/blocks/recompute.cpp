@@ -26,7 +26,9 @@ variable_list tensors_of(const BlockOutput& output) {
 }
 
 struct Recompute : torch::autograd::Function<Recompute> {
+  // The anchor has the block's parameters trained where x needs no gradient.
   static variable_list forward(AutogradContext* ctx, const torch::Tensor& x,
+                               const torch::Tensor& /*anchor*/,
                                const c10::intrusive_ptr<Call>& call) {
     ctx->save_for_backward({x});
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -41,15 +43,8 @@ struct Recompute : torch::autograd::Function<Recompute> {
     const torch::Tensor x =
         ctx->get_saved_variables()[0].detach().requires_grad_(ctx->needs_input_grad(0));
     const torch::AutoGradMode with_grad(true);
-    const variable_list outputs = tensors_of(static_cast<Call*>(capsule.get())->block(x));
-    variable_list roots, root_grads;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (!grads[i].defined()) continue;
-      roots.push_back(outputs[i]);
-      root_grads.push_back(grads[i]);
-    }
-    torch::autograd::backward(roots, root_grads);
-    return {x.grad(), torch::Tensor()};
+    torch::autograd::backward(tensors_of(static_cast<Call*>(capsule.get())->block(x)), grads);
+    return {x.grad(), torch::Tensor(), torch::Tensor()};
   }
 };
 
@@ -58,7 +53,8 @@ struct Recompute : torch::autograd::Function<Recompute> {
 BlockOutput run_block(bool recomputes, const torch::Tensor& x, const BlockFunction& block) {
   if (!recomputes || !at::GradMode::is_enabled()) return block(x);
   const auto call = c10::make_intrusive<Call>(block);
-  const variable_list outputs = Recompute::apply(x, call);
+  const torch::Tensor anchor = torch::empty({0}).set_requires_grad(true);
+  const variable_list outputs = Recompute::apply(x, anchor, call);
   BlockOutput result{outputs[0], {}, std::move(call->moe)};
   if (outputs.size() > 1) result.auxiliary_loss = outputs[1];
   return result;

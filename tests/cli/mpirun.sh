@@ -13,17 +13,16 @@ refuses() { ! run "$@" || fail "accepted: $*"; }
 
 cat >program <<'END_OF_PROGRAM'
 #!/usr/bin/env bash
-printf 'rank %s threads %s cpus %s in %s args' "$OMPI_COMM_WORLD_RANK" "${OMP_NUM_THREADS:-unset}" \
-  "$(taskset -cp $$ | sed 's/.*: //')" "$PWD"
-printf ' <%s>' "$@"
-printf '\n'
+# In one go, as ranks share the output.
+printf 'rank %s threads %s cpus %s in %s args%s\n' "$OMPI_COMM_WORLD_RANK" \
+  "${OMP_NUM_THREADS:-unset}" "$(taskset -cp $$ | sed 's/.*: //')" "$PWD" "$(printf ' <%s>' "$@")"
 [ "${!#}" != fail_on_1 ] || [ "$OMPI_COMM_WORLD_RANK" != 1 ] || exit 13
 END_OF_PROGRAM
 chmod +x program
 export SHOAL_PROGRAM=$PWD/program
 
 printf '# two ranks\n\n  localhost   slots=2  # here' >hosts
-cores=$(lscpu -p=CORE,SOCKET | grep -v '^#' | sort -u | wc -l)
+cores=$(source "$root/launch/mpirun_common.sh" && usable_cores)
 run hosts train a=b 'c=d e' || fail "two ranks"
 [ "$(count "in $PWD args <train> <a=b> <c=d e>$")" -eq 2 ] || fail "folder and arguments"
 if [ "$cores" -ge 2 ]; then

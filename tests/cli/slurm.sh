@@ -27,7 +27,7 @@ cat >build/release/shoal <<'END_OF_PROGRAM'
 echo "up: threads $OMP_NUM_THREADS, $*"
 [ ! -e code_now ] || exit "$(cat code_now)"
 trap 'exit "$(cat code)"' USR1
-trap 'exit 1' TERM
+trap 'exit "$(cat code)"' TERM
 while :; do sleep 0.05; done
 END_OF_PROGRAM
 chmod +x bin/* build/release/shoal
@@ -53,7 +53,12 @@ for code in 0 13 75; do
   ends_with "$code" train recipe.yaml a=b
   ! grep -q scontrol calls.log || fail "queued again without need"
 done
-says 'up: threads 3, train recipe.yaml a=b run.on_existing=resume$'
+says 'up: threads 3, train recipe.yaml a=b$'
+SLURM_RESTART_COUNT=1 ends_with 75 train recipe.yaml run.on_existing=overwrite
+says 'up: threads 3, train recipe.yaml run.on_existing=overwrite run.on_existing=resume$'
+ends_with 1 train recipe.yaml run.on_existing=new
+says 'Name the run'
+ends_with 75 train recipe.yaml a=b
 grep -q -- '--mpi=pmix --cpus-per-task=3 .*build/release/shoal train recipe.yaml' calls.log ||
   fail "srun's flags"
 ends_with 75 eval run
@@ -97,6 +102,7 @@ REQUEUE_FAILS=1 signalled USR1
 says 'cannot queue again'
 rm -f output
 signalled TERM
+[ "$status" -eq 75 ] || fail "a cancelled job: $status instead of 75"
 ! grep -q scontrol calls.log || fail "a cancelled job was queued again"
 
 ends_with 1

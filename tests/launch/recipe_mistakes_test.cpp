@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -325,7 +326,7 @@ class BadRecipes : public ::testing::Test {
  protected:
   /// Checks the recipe as `train` does.
   CheckedRecipe check(const Edits& edits, const std::vector<std::string>& overrides,
-                      int64_t world) const {
+                      std::optional<int64_t> world) const {
     std::string text = kGood;
     for (const auto& [from, to] : edits) {
       const size_t place = text.find(from);
@@ -400,6 +401,8 @@ TEST_F(BadRecipes, AreNotGoodOnes) {
   EXPECT_GT(checked.counts.parameters, 0);
   EXPECT_NO_THROW(check_topology(checked, 2));
   EXPECT_THROW(check_topology(checked, 3), ConfigError);
+  // Of how many nodes the world will be is not known yet.
+  EXPECT_NO_THROW(check({}, {"parallel.ranks_per_node=8"}, std::nullopt));
 }
 
 }  // namespace

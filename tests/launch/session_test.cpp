@@ -57,5 +57,27 @@ TEST(SessionRanks, OneBadGradientOnOneRankChangesNothingOnAnyRank) {
   });
 }
 
+// Pieces come in the order of buckets, the last layers first.
+TEST(SessionRanks, SharedOutOptimizersNameTheSameBadTensor) {
+  for (const char* sharded : {"false", "true"}) {
+    const Recipe recipe = recipe_of({std::string("parallel.shard_optimizer=") + sharded});
+    testing::run_grid(1, 2, [&recipe](RankGrid& grid) {
+      const auto data = make_source(recipe)->open(Split::kTrain);
+      Session session(recipe, *data, grid);
+      for (const Parameter& parameter : session.parameters()) {
+        torch::Tensor tensor = parameter.tensor;
+        if (parameter.name.find("token_mlp.fc1.weight") == std::string::npos &&
+            parameter.name.find("head.weight") == std::string::npos) {
+          continue;
+        }
+        tensor.register_hook([](const torch::Tensor& gradient) {
+          return gradient * std::numeric_limits<double>::quiet_NaN();
+        });
+      }
+      EXPECT_THAT(session.step({}).bad_tensor, MatchesRegex(".*token_mlp.fc1.weight"));
+    });
+  }
+}
+
 }  // namespace
 }  // namespace shoal

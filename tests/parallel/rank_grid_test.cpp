@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "parallel/agreement.h"
 #include "runtime/error.h"
 #include "tests/support/thread_communicator.h"
@@ -31,6 +33,33 @@ TEST(RankGridRanks, PutsExpertNeighboursTogetherAndEqualShardsInReplica) {
     grid.replica->start_all_gather(own, members, {1, 1}).wait();
     EXPECT_TRUE(at::equal(members, torch::tensor({rank % 2, rank % 2 + 2})));
   });
+}
+
+TEST(RankGridRanks, CutsExpertGroupsIntoNodesAndRails) {
+  struct Shape {
+    int64_t expert_ranks, ranks_per_node, node, rail;
+  };
+  for (const Shape& shape : {Shape{4, 2, 2, 2}, Shape{4, 1, 1, 4}, Shape{2, 4, 2, 1},
+                             Shape{4, 0, 4, 1}, Shape{1, 2, 1, 1}}) {
+    run_owning_ranks(4, [&](std::unique_ptr<Communicator> world) {
+      const RankGrid grid =
+          make_rank_grid(std::move(world), shape.expert_ranks, shape.ranks_per_node);
+      EXPECT_EQ(grid.node->size(), shape.node);
+      EXPECT_EQ(grid.rail->size(), shape.rail);
+      EXPECT_EQ(grid.num_nodes(), shape.rail);
+      EXPECT_EQ(grid.node->rank(), grid.expert->rank() % shape.node);
+      EXPECT_EQ(grid.rail->rank(), grid.expert->rank() / shape.node);
+    });
+  }
+}
+
+TEST(RankGridRanks, RefusesNodesThatAreCutOrUnequal) {
+  for (const auto& [world_size, expert_ranks, ranks_per_node] :
+       {std::array<int64_t, 3>{4, 2, 3}, std::array<int64_t, 3>{6, 2, 3}}) {
+    run_owning_ranks(world_size, [&](std::unique_ptr<Communicator> world) {
+      EXPECT_THROW(make_rank_grid(std::move(world), expert_ranks, ranks_per_node), ConfigError);
+    });
+  }
 }
 
 TEST(RankGridRanks, RefusesExpertRanksThatDoNotDivideTheWorld) {

@@ -37,6 +37,22 @@ TEST(StepControlRanks, NamesBothSidesWhenARankSkippedACall) {
   });
 }
 
+TEST(StepControlRanks, WatchesNodesRailsAndTheSumsOfGradients) {
+  run_owning_ranks(2, [](std::unique_ptr<Communicator> world) {
+    RankGrid grid = make_rank_grid(std::move(world), 1);
+    const auto sums = make_self_communicator();
+    StepControl control(grid, {sums.get()});
+    const std::vector<std::pair<std::string, Communicator*>> watched{
+        {"node", grid.node.get()}, {"rail", grid.rail.get()}, {"gradients", sums.get()}};
+    for (const auto& [name, comm] : watched) {
+      if (grid.world->rank() == 0) all_reduce(*comm, torch::zeros({1}));
+      EXPECT_THAT(mismatch_of(control), HasSubstr(name + ": 0 all_reduce"));
+      if (grid.world->rank() == 1) all_reduce(*comm, torch::zeros({1}));
+      EXPECT_EQ(mismatch_of(control), "");
+    }
+  });
+}
+
 TEST(StepControlRanks, SeesAnotherOrderOfTheSameCalls) {
   run_owning_ranks(2, [](std::unique_ptr<Communicator> world) {
     RankGrid grid = make_rank_grid(std::move(world), 2);

@@ -57,10 +57,22 @@ std::vector<SpeedCase> speed_cases() {
     cases.push_back(
         {"ShardedOptimizer_" + name, {optimizer, kClip}, {"parallel.shard_optimizer=true"}});
   }
+  const std::string lamb = equality_optimizers().back().second;
+  const auto lamb_with = [&](const std::string& more) {
+    return lamb.substr(0, lamb.size() - 1) + ", " + more + "}";
+  };
+  cases.push_back({"ShardedOptimizerClippedByTheLargest",
+                   joined(clipped_by_largest(), {lamb}),
+                   {"parallel.shard_optimizer=true"}});
+  cases.push_back({"ShardedOptimizerWithTrustForAll",
+                   {lamb_with("always_adapt: true, trust_clip: true")},
+                   {"parallel.shard_optimizer=true"}});
+  cases.push_back({"ShardedOptimizerWithoutDecayOfExperts",
+                   {lamb_with("no_decay: ['experts.*', channel_mlp]")},
+                   {"parallel.shard_optimizer=true"}});
   const Overrides all =
       joined(exchange("hierarchical: true, chunks: 2"),
              {two_nodes, "train.recompute=true", "parallel.shard_optimizer=true"});
-  const std::string lamb = equality_optimizers().back().second;
   const auto family = [&](const std::string& name, const std::string& keys, bool takes_losses,
                           const std::string& capacity = "mode: capped, factor: 0.8, min: 1") {
     cases.push_back({"AllWith_" + name, joined(router(keys, takes_losses, capacity), {lamb}), all});

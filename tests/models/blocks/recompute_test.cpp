@@ -59,5 +59,16 @@ TEST(Recompute, RunsOnceWithoutGradients) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST(Recompute, TrainsABlockBehindAFrozenOne) {
+  const torch::Tensor x = some_numbers({3, 4}, 1);
+  const torch::Tensor weight = some_numbers({4, 4}, 2).set_requires_grad(true);
+  const auto block = [&](const torch::Tensor& in) {
+    return BlockOutput{torch::mm(in, weight), {}, {}};
+  };
+  run_block(true, x, block).y.sum().backward();
+  ASSERT_TRUE(weight.grad().defined());
+  EXPECT_TRUE(torch::equal(weight.grad(), x.t().mm(torch::ones({3, 4}, x.options()))));
+}
+
 }  // namespace
 }  // namespace shoal
