@@ -7,11 +7,11 @@ namespace {
 
 int64_t sum(const RowCounts& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
-void check_buffer(Collective kind, const torch::Tensor& tensor) {
+void check_buffer(Collective kind, const torch::Tensor& tensor, const BufferRules& rules) {
   const char* call = name_of(kind);
   TORCH_CHECK(tensor.defined(), call, ": the tensor is undefined");
-  TORCH_CHECK(tensor.device().is_cpu(), call, ": tensor is on ", tensor.device(),
-              " but this communicator moves CPU memory");
+  TORCH_CHECK(tensor.device() == rules.device, call, ": tensor is on ", tensor.device(),
+              " but this communicator moves memory of ", rules.device);
   TORCH_CHECK(tensor.is_contiguous(), call, ": tensor ", tensor.sizes(), " with strides ",
               tensor.strides(), " is not contiguous");
   const auto dtype = tensor.scalar_type();
@@ -21,8 +21,8 @@ void check_buffer(Collective kind, const torch::Tensor& tensor) {
               "; expected float32, float64, int64, uint8 or bfloat16");
 }
 
-void check_reduced(Collective kind, const torch::Tensor& tensor) {
-  TORCH_CHECK(tensor.scalar_type() != torch::kBFloat16, name_of(kind),
+void check_reduced(Collective kind, const torch::Tensor& tensor, const BufferRules& rules) {
+  TORCH_CHECK(rules.reduces_bfloat16 || tensor.scalar_type() != torch::kBFloat16, name_of(kind),
               ": bfloat16 is moved but not reduced on CPU; reduce in float32");
 }
 
@@ -92,53 +92,53 @@ int64_t row_bytes(const torch::Tensor& tensor) {
   return c10::multiply_integers(tensor.sizes().slice(1)) * tensor.element_size();
 }
 
-void check_all_reduce(const torch::Tensor& buffer) {
-  check_buffer(Collective::kAllReduce, buffer);
-  check_reduced(Collective::kAllReduce, buffer);
+void check_all_reduce(const torch::Tensor& buffer, const BufferRules& rules) {
+  check_buffer(Collective::kAllReduce, buffer, rules);
+  check_reduced(Collective::kAllReduce, buffer, rules);
 }
 
-void check_all_to_all(const Communicator& comm, const torch::Tensor& in, const RowCounts& send_rows,
+void check_all_to_all(const Caller& caller, const torch::Tensor& in, const RowCounts& send_rows,
                       const torch::Tensor& out, const RowCounts& recv_rows) {
   constexpr Collective kKind = Collective::kAllToAll;
-  check_buffer(kKind, in);
-  check_buffer(kKind, out);
+  check_buffer(kKind, in, caller.rules);
+  check_buffer(kKind, out, caller.rules);
   check_same_rows(kKind, in, out);
-  check_counts(comm, kKind, send_rows);
-  check_counts(comm, kKind, recv_rows);
-  check_total(comm, kKind, "sends", sum(send_rows), in);
-  check_total(comm, kKind, "receives", sum(recv_rows), out);
-  const size_t own = static_cast<size_t>(comm.rank());
-  TORCH_CHECK(send_rows[own] == recv_rows[own], "all_to_all: rank ", comm.rank(), " sends itself ",
-              send_rows[own], " rows but receives ", recv_rows[own]);
+  check_counts(caller.comm, kKind, send_rows);
+  check_counts(caller.comm, kKind, recv_rows);
+  check_total(caller.comm, kKind, "sends", sum(send_rows), in);
+  check_total(caller.comm, kKind, "receives", sum(recv_rows), out);
+  const size_t own = static_cast<size_t>(caller.comm.rank());
+  TORCH_CHECK(send_rows[own] == recv_rows[own], "all_to_all: rank ", caller.comm.rank(),
+              " sends itself ", send_rows[own], " rows but receives ", recv_rows[own]);
 }
 
-void check_all_gather(const Communicator& comm, const torch::Tensor& in, const torch::Tensor& out,
+void check_all_gather(const Caller& caller, const torch::Tensor& in, const torch::Tensor& out,
                       const RowCounts& rows) {
   constexpr Collective kKind = Collective::kAllGather;
-  check_buffer(kKind, in);
-  check_buffer(kKind, out);
+  check_buffer(kKind, in, caller.rules);
+  check_buffer(kKind, out, caller.rules);
   check_same_rows(kKind, in, out);
-  check_counts(comm, kKind, rows);
-  check_total(comm, kKind, "gives", rows[static_cast<size_t>(comm.rank())], in);
-  check_total(comm, kKind, "receives", sum(rows), out);
+  check_counts(caller.comm, kKind, rows);
+  check_total(caller.comm, kKind, "gives", rows[static_cast<size_t>(caller.comm.rank())], in);
+  check_total(caller.comm, kKind, "receives", sum(rows), out);
 }
 
-void check_reduce_scatter(const Communicator& comm, const torch::Tensor& in,
-                          const torch::Tensor& out, const RowCounts& rows) {
+void check_reduce_scatter(const Caller& caller, const torch::Tensor& in, const torch::Tensor& out,
+                          const RowCounts& rows) {
   constexpr Collective kKind = Collective::kReduceScatter;
-  check_buffer(kKind, in);
-  check_buffer(kKind, out);
-  check_reduced(kKind, in);
+  check_buffer(kKind, in, caller.rules);
+  check_buffer(kKind, out, caller.rules);
+  check_reduced(kKind, in, caller.rules);
   check_same_rows(kKind, in, out);
-  check_counts(comm, kKind, rows);
-  check_total(comm, kKind, "gives", sum(rows), in);
-  check_total(comm, kKind, "receives", rows[static_cast<size_t>(comm.rank())], out);
+  check_counts(caller.comm, kKind, rows);
+  check_total(caller.comm, kKind, "gives", sum(rows), in);
+  check_total(caller.comm, kKind, "receives", rows[static_cast<size_t>(caller.comm.rank())], out);
 }
 
-void check_broadcast(const Communicator& comm, const torch::Tensor& buffer, int64_t root) {
-  check_buffer(Collective::kBroadcast, buffer);
-  TORCH_CHECK(root >= 0 && root < comm.size(), "broadcast: root ", root, " is not a rank of ",
-              comm.size());
+void check_broadcast(const Caller& caller, const torch::Tensor& buffer, int64_t root) {
+  check_buffer(Collective::kBroadcast, buffer, caller.rules);
+  TORCH_CHECK(root >= 0 && root < caller.comm.size(), "broadcast: root ", root,
+              " is not a rank of ", caller.comm.size());
 }
 
 int64_t rows_to_others(const Communicator& comm, const RowCounts& send_rows) {

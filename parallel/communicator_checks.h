@@ -8,8 +8,8 @@
 
 namespace shoal {
 
-/// What every implementation of Communicator on CPU tensors refuses in the same words, with
-/// TORCH_CHECK: `all_to_all: rank 3 sends 5 rows in total but tensor has [4, 512]`.
+/// What every implementation of Communicator refuses in the same words, with TORCH_CHECK:
+/// `all_to_all: rank 3 sends 5 rows in total but tensor has [4, 512]`.
 
 enum class Collective : uint8_t { kAllReduce, kAllToAll, kAllGather, kReduceScatter, kBroadcast };
 
@@ -22,14 +22,28 @@ void count_call(Communicator::Counters& counters, Collective kind);
 /// Bytes of one row, also of a tensor without rows.
 int64_t row_bytes(const torch::Tensor& tensor);
 
-void check_all_reduce(const torch::Tensor& buffer);
-void check_all_to_all(const Communicator& comm, const torch::Tensor& in, const RowCounts& send_rows,
+/// The buffers that a kind of communicator takes.
+struct BufferRules {
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
+  bool reduces_bfloat16 = false;
+};
+
+/// Who calls, and what buffers it takes; a communicator alone takes those of a CPU.
+struct Caller {
+  Caller(const Communicator& comm) : comm(comm) {}
+  Caller(const Communicator& comm, const BufferRules& rules) : comm(comm), rules(rules) {}
+  const Communicator& comm;
+  BufferRules rules = {};
+};
+
+void check_all_reduce(const torch::Tensor& buffer, const BufferRules& rules = {});
+void check_all_to_all(const Caller& caller, const torch::Tensor& in, const RowCounts& send_rows,
                       const torch::Tensor& out, const RowCounts& recv_rows);
-void check_all_gather(const Communicator& comm, const torch::Tensor& in, const torch::Tensor& out,
+void check_all_gather(const Caller& caller, const torch::Tensor& in, const torch::Tensor& out,
                       const RowCounts& rows);
-void check_reduce_scatter(const Communicator& comm, const torch::Tensor& in,
-                          const torch::Tensor& out, const RowCounts& rows);
-void check_broadcast(const Communicator& comm, const torch::Tensor& buffer, int64_t root);
+void check_reduce_scatter(const Caller& caller, const torch::Tensor& in, const torch::Tensor& out,
+                          const RowCounts& rows);
+void check_broadcast(const Caller& caller, const torch::Tensor& buffer, int64_t root);
 
 /// Rows that leave this rank.
 int64_t rows_to_others(const Communicator& comm, const RowCounts& send_rows);

@@ -123,6 +123,19 @@ void refuses_to_reduce_bfloat16(Communicator& comm) {
   EXPECT_THROW(comm.start_reduce_scatter(in, out, rows), c10::Error);
 }
 
+void reduces_bfloat16(Communicator& comm) {
+  const int64_t size = comm.size();
+  const int64_t sum = size * (size + 1) / 2;
+  const Tensor buffer = torch::full({4}, comm.rank() + 1, torch::kBFloat16);
+  all_reduce(comm, buffer);
+  EXPECT_TRUE(at::equal(buffer, torch::full({4}, sum, torch::kBFloat16)));
+  const RowCounts rows(size, 1);
+  const Tensor in = torch::full({size}, comm.rank() + 1, torch::kBFloat16);
+  const Tensor out = torch::zeros({1}, torch::kBFloat16);
+  comm.start_reduce_scatter(in, out, rows).wait();
+  EXPECT_TRUE(at::equal(out, torch::full({1}, sum, torch::kBFloat16)));
+}
+
 void exchanges_uneven_rows_of_every_dtype(Communicator& comm) {
   const Exchange exchange = uneven_exchange(comm);
   for (const auto dtype : kMoved) {
@@ -352,13 +365,15 @@ void meets_at_the_barrier(Communicator& comm) {
 
 }  // namespace
 
-const std::vector<ContractCheck>& communicator_contract() {
-  static const std::vector<ContractCheck> checks = {
+std::vector<ContractCheck> communicator_contract(Bfloat16 bfloat16) {
+  return {
       {"NumbersTheRanks", numbers_the_ranks},
       {"AllReducesEveryDtype", all_reduces_every_dtype},
       {"AllReducesToEqualBits", all_reduces_to_equal_bits},
       {"ReducesNothingAndScalars", reduces_nothing_and_scalars},
-      {"RefusesToReduceBfloat16", refuses_to_reduce_bfloat16},
+      bfloat16 == Bfloat16::kMoved
+          ? ContractCheck{"RefusesToReduceBfloat16", refuses_to_reduce_bfloat16}
+          : ContractCheck{"ReducesBfloat16", reduces_bfloat16},
       {"ExchangesUnevenRowsOfEveryDtype", exchanges_uneven_rows_of_every_dtype},
       {"ExchangesLargeRows", exchanges_large_rows},
       {"ExchangesNoRows", exchanges_no_rows},
@@ -375,7 +390,6 @@ const std::vector<ContractCheck>& communicator_contract() {
       {"RefusesWhatDoesNotFit", refuses_what_does_not_fit},
       {"MeetsAtTheBarrier", meets_at_the_barrier},
   };
-  return checks;
 }
 
 }  // namespace shoal::testing

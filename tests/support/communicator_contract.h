@@ -19,7 +19,10 @@ struct ContractCheck {
   }
 };
 
+/// What an implementation does with bfloat16.
+enum class Bfloat16 { kMoved, kMovedAndReduced };
+
 /// All of them. Each leaves the communicator ready for the next.
-const std::vector<ContractCheck>& communicator_contract();
+std::vector<ContractCheck> communicator_contract(Bfloat16 bfloat16 = Bfloat16::kMoved);
 
 }  // namespace shoal::testing
