@@ -30,10 +30,13 @@ shoal_use_torch(shoal_cuda)
 if(cuda_cu)
   target_sources(shoal_cuda PRIVATE $<TARGET_OBJECTS:shoal_kernels>)
 endif()
-target_include_directories(shoal_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+target_include_directories(shoal_cuda SYSTEM PRIVATE ${SHOAL_NCCL_INCLUDE}
+                           ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(shoal_cuda PRIVATE shoal_lib LibTorch::cuda LibTorch::c10_cuda
-                      CUDA::cudart)
+                      CUDA::cudart "${SHOAL_NCCL_LIBRARY}")
+# NCCL's folder first: one file for the plug-in and libtorch_cuda.
+get_filename_component(nccl_dir "${SHOAL_NCCL_LIBRARY}" DIRECTORY)
 set_target_properties(shoal_cuda PROPERTIES
   PREFIX lib LINKER_LANGUAGE CXX
-  BUILD_RPATH "${LibTorch_LIB_DIR};${CUDAToolkit_LIBRARY_DIR}"
-  INSTALL_RPATH "$ORIGIN;${LibTorch_LIB_DIR};${CUDAToolkit_LIBRARY_DIR}")
+  BUILD_RPATH "${nccl_dir};${LibTorch_LIB_DIR};${CUDAToolkit_LIBRARY_DIR}"
+  INSTALL_RPATH "$ORIGIN;${nccl_dir};${LibTorch_LIB_DIR};${CUDAToolkit_LIBRARY_DIR}")

@@ -12,7 +12,7 @@ namespace shoal {
 struct NcclLimits {
   std::chrono::milliseconds init = std::chrono::minutes(10);  ///< all ranks come together
   /// A call is handed to the GPU; the first between two ranks also connects them.
-  std::chrono::milliseconds launch = std::chrono::minutes(5);
+  std::chrono::milliseconds launch = std::chrono::minutes(30);
   std::chrono::milliseconds barrier = std::chrono::minutes(30);  ///< all started calls are over
 };
 

@@ -1,3 +1,5 @@
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -57,10 +59,14 @@ TEST_P(NcclSharedContractGpu, HoldsOnTwoRanksOrTheVersionIsRefused) {
   }
   backend();  // before there are threads
   run_owning_ranks(2, [](std::unique_ptr<Communicator> control) {
-    // A stream for each rank: on one, each would wait for the other's kernel behind its own.
-    const auto own = nccl_backend(backend()->streams.device);
+    // Streams of its own for each rank: on one, work of a rank that waits for the other's transfer
+    // would lie before that transfer.
+    const at::Device gpu = backend()->streams.device;
+    const c10::impl::VirtualGuardImpl streams(gpu.type());
+    const c10::StreamGuard guard(streams.getStreamFromGlobalPool(gpu));
+    const auto own = nccl_backend(gpu);
     auto comm = make_nccl_communicator(std::move(control), own);
-    StagedCommunicator on_cpu(std::move(comm), own->streams.device);
+    StagedCommunicator on_cpu(std::move(comm), gpu);
     GetParam().check(on_cpu);
   });
 }

@@ -1,10 +1,12 @@
 #include "parallel/nccl_communicator.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <mutex>
 
+#include "runtime/device.h"
 #include "runtime/error.h"
 #include "tests/support/communicator_contract.h"
 #include "tests/support/fake_nccl.h"
@@ -425,6 +427,23 @@ TEST(NcclLibrary, SharesAGpuFromTwoThirtyOn) {
                                     HasSubstr("this is 2.28.9")));
   }
 }
+
+#ifdef SHOAL_TESTS_HAVE_CUDA_PLUGIN
+TEST(NcclPlugin, LibraryIsLibTorchsAndNotOlderThanItsHeader) {
+  load_cuda_plugin(cuda_plugin_path());
+  const auto make = reinterpret_cast<MakeNcclBackend>(dlsym(RTLD_DEFAULT, kMakeNcclBackend));
+  ASSERT_NE(make, nullptr);
+  NcclBackend backend;
+  try {
+    make(0, &backend);
+  } catch (const c10::Error&) {
+    // Without a GPU there are no streams; the library is there all the same.
+  }
+  check_nccl_library(backend.nccl);
+  EXPECT_THAT(nccl_log_line(backend.nccl), HasSubstr("libnccl.so.2"));
+  EXPECT_FALSE(backend.nccl.get_error_string(NcclResult::kSystemError).empty());
+}
+#endif
 
 }  // namespace
 }  // namespace shoal
