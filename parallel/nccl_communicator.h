@@ -14,6 +14,7 @@ struct NcclLimits {
   /// A call is handed to the GPU; the first between two ranks also connects them.
   std::chrono::milliseconds launch = std::chrono::minutes(30);
   std::chrono::milliseconds barrier = std::chrono::minutes(30);  ///< all started calls are over
+  std::chrono::milliseconds finalize = std::chrono::minutes(1);  ///< then it is aborted
 };
 
 /// Collective over `control`. A communicator of the same ranks that moves GPU memory by NCCL.

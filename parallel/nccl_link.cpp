@@ -106,7 +106,7 @@ bool NcclLink::finalize() noexcept {
   try {
     const NcclCall call{.name = "finalize"};
     check(nccl().comm_finalize(comm_), "ncclCommFinalize", call);
-    settle(call, limits_.launch);
+    settle(call, limits_.finalize);
     nccl().comm_destroy(std::exchange(comm_, nullptr));
     return true;
   } catch (const std::exception&) {
