@@ -56,7 +56,10 @@ struct CombineRows : torch::autograd::Function<CombineRows> {
                                const torch::Tensor& weight_A, const torch::Tensor& token_A,
                                const torch::Tensor& first_T1, const torch::Tensor& row_A) {
     const torch::Tensor rows = rows_AD.contiguous();
-    const torch::Tensor weight = weight_A.to(rows.scalar_type()).contiguous();
+    // Rows of fewer bits are summed in float32, and so are their weights.
+    const bool is_double = rows.scalar_type() == torch::kFloat64;
+    const torch::Tensor weight =
+        weight_A.to(is_double ? torch::kFloat64 : torch::kFloat32).contiguous();
     ctx->saved_data["weight_dtype"] = weight_A.scalar_type();
     ctx->save_for_backward({rows, weight, token_A});
     return call_gather_sum(rows, weight, {token_A, first_T1, row_A});

@@ -12,12 +12,14 @@ struct RowIndex {
   torch::Tensor token_A;  ///< int64; -1: padding row, of no token
   /// int64 [T + 1]: the rows of token t are row_A[first_T1[t]] to row_A[first_T1[t + 1] - 1].
   torch::Tensor first_T1;
-  torch::Tensor row_A;  ///< int64: the rows of each token, in the order in which they are summed
+  /// int64: the rows of each token, in the order in which they are summed. On a GPU it may be
+  /// longer than first_T1 says; what follows is of no meaning.
+  torch::Tensor row_A;
   int64_t num_tokens() const { return first_T1.size(0) - 1; }
 };
 
 /// A token's rows are listed in ascending order. TORCH_CHECK unless the entries of token_A are in
-/// [-1, num_tokens).
+/// [-1, num_tokens); on a GPU the kernel ends with an error.
 RowIndex make_row_index(const torch::Tensor& token_A, int64_t num_tokens);
 
 /// Row a of the result is x_TD[token_A[a]], zero for padding. Differentiable; the gradient of a
