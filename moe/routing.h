@@ -47,6 +47,7 @@ struct Routing {
   /// undefined where no scores are made.
   torch::Tensor prob_TU;
   double noise_std = 0.0;      ///< of noisy_TU - logits_TU; 0 without noise or if it is learned
+  torch::Tensor count_U;       ///< int64: choices in choice_TK, where they have been counted
   torch::Tensor noise_std_TU;  ///< learned noise: its standard deviation, differentiable
   std::vector<int64_t> group_offsets;  ///< [G + 1], in tokens
   bool renorm_after_drop = false;      ///< a token's surviving weights are divided by their sum

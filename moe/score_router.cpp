@@ -106,26 +106,46 @@ void ScoreRouter::add_noise(const torch::Tensor& x_TD, const TokenContext& conte
   }
 }
 
+torch::Tensor ScoreRouter::choose(const TokenContext& context, Routing& routing) const {
+  const torch::Tensor score_TU = score(routing.noisy_TU);
+  const torch::Tensor selection_TU = selection(routing, score_TU.detach(), context);
+  routing.choice_TK = top_k(selection_TU, options_.k);
+  routing.priority_T = highest_score(score_TU.detach(), selection_TU);
+  routing.weight_TK =
+      combine_weights(score_TU, routing.noisy_TU, routing.choice_TK, options_.weights.normalise);
+  routing.score_TK = options_.weights.normalise == Normalise::kNone
+                         ? routing.weight_TK.detach()
+                         : score_TU.detach().gather(1, routing.choice_TK);
+  return score_TU;
+}
+
+torch::Tensor ScoreRouter::choose_fused(RouterScore kind, Routing& routing) const {
+  const FusedChoices choices =
+      fused_router(routing.noisy_TU, bias_U_, {options_.k, kind, options_.weights.normalise});
+  routing.choice_TK = choices.choice_TK;
+  routing.weight_TK = choices.weight_TK;
+  routing.score_TK = choices.chosen_score_TK;
+  routing.priority_T = bias_U_.defined() ? choices.score_TU.detach().amax(1)
+                                         : choices.chosen_score_TK.select(1, 0);
+  routing.count_U = choices.count_U;
+  return choices.score_TU;
+}
+
 Routing ScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& context) {
   Routing routing;
   routing.num_units = num_units_;
   routing.group_offsets = context.group_offsets;
   routing.logits_TU = logits(x_TD);
   add_noise(x_TD, context, routing);
-  const torch::Tensor score_TU = score(routing.noisy_TU);
+  const std::optional<RouterScore> kind = fused_score();
+  const bool is_fused = kind.has_value() && options_.groups.count == 1 &&
+                        can_fuse_router(routing.noisy_TU, options_.k);
+  const torch::Tensor score_TU = is_fused ? choose_fused(*kind, routing) : choose(context, routing);
   const torch::Tensor clean_TU = routing.has_noise() ? score(routing.logits_TU) : score_TU;
   routing.prob_TU = scores_sum_to_one()
                         ? clean_TU
                         : clean_TU / (clean_TU.sum(1, /*keepdim=*/true) + kLeastScoreSum);
-  const torch::Tensor selection_TU = selection(routing, score_TU.detach(), context);
-  routing.choice_TK = top_k(selection_TU, options_.k);
-  routing.priority_T = highest_score(score_TU.detach(), selection_TU);
   routing.unit_TK = routing.choice_TK;
-  routing.weight_TK =
-      combine_weights(score_TU, routing.noisy_TU, routing.choice_TK, options_.weights.normalise);
-  routing.score_TK = options_.weights.normalise == Normalise::kNone
-                         ? routing.weight_TK.detach()
-                         : score_TU.detach().gather(1, routing.choice_TK);
   routing.renorm_after_drop = options_.weights.renorm_after_drop;
   routing.weight_scale = options_.weights.scale;
   count(routing, context);
@@ -137,6 +157,10 @@ void ScoreRouter::count(const Routing& routing, const TokenContext& context) {
   if (counted_step_ != context.step.step) {
     count_U_ = torch::zeros({num_units_}, routing.choice_TK.options());
     counted_step_ = context.step.step;
+  }
+  if (routing.count_U.defined()) {
+    count_U_ += routing.count_U;
+    return;
   }
   const torch::Tensor choice = routing.choice_TK.flatten();
   count_U_.index_add_(0, choice, torch::ones_like(choice));

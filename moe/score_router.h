@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "moe/combine_weights.h"
+#include "moe/fused_router.h"
 #include "moe/router.h"
 
 // T tokens  D width  U units  K choices
@@ -118,6 +120,9 @@ class ScoreRouter : public Router {
   virtual torch::Tensor score(const torch::Tensor& logits_TU) const;
   /// Whether a token's scores sum to 1.
   virtual bool scores_sum_to_one() const { return true; }
+  /// What the scores are if `score` and `selection` are those of this class or the sigmoid: then a
+  /// GPU may make them and the choices at once. Nothing: it may not.
+  virtual std::optional<RouterScore> fused_score() const { return std::nullopt; }
   /// What a token's choices are the k highest of, [T, U], detached: the noisy logits or, with a
   /// bias or a group limit, the scores (+ bias), minus infinity outside the token's groups.
   virtual torch::Tensor selection(const Routing& routing, const torch::Tensor& score_TU,
@@ -125,6 +130,9 @@ class ScoreRouter : public Router {
 
  private:
   void add_noise(const torch::Tensor& x_TD, const TokenContext& context, Routing& routing) const;
+  /// Set choices, weights and scores of choices; return all scores.
+  torch::Tensor choose(const TokenContext& context, Routing& routing) const;
+  torch::Tensor choose_fused(RouterScore kind, Routing& routing) const;
   void count(const Routing& routing, const TokenContext& context);
 
   ScoreOptions options_;

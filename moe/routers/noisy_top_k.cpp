@@ -16,6 +16,9 @@ class NoisyTopKRouter : public ScoreRouter {
   };
   NoisyTopKRouter(const Options& options, const Context& context)
       : ScoreRouter(options.score, context) {}
+
+ protected:
+  std::optional<RouterScore> fused_score() const override { return RouterScore::kSoftmax; }
 };
 
 const Registration<Router, NoisyTopKRouter> registered{

@@ -20,6 +20,7 @@ class SigmoidRouter : public ScoreRouter {
  protected:
   torch::Tensor score(const torch::Tensor& logits_TU) const override { return logits_TU.sigmoid(); }
   bool scores_sum_to_one() const override { return false; }
+  std::optional<RouterScore> fused_score() const override { return RouterScore::kSigmoid; }
 };
 
 const Registration<Router, SigmoidRouter> registered{"sigmoid",

@@ -10,6 +10,9 @@ class TopKRouter : public ScoreRouter {
  public:
   using Options = ScoreOptions;
   using ScoreRouter::ScoreRouter;
+
+ protected:
+  std::optional<RouterScore> fused_score() const override { return RouterScore::kSoftmax; }
 };
 
 }  // namespace shoal
