@@ -2,15 +2,11 @@
 
 #include <torch/library.h>
 
-#include <algorithm>
-
-#include "moe/decimal.h"
+#include "moe/capacity_rule.h"
 #include "runtime/operator.h"
 
 namespace shoal {
 namespace {
-
-constexpr int64_t kLargest = int64_t{1} << 62;
 
 /// Surviving weights of each token divided by their sum; zero where none survived.
 torch::Tensor renormalise(const torch::Tensor& weight_TK, const torch::Tensor& choice_A) {
@@ -28,14 +24,12 @@ int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& ca
   TORCH_CHECK(capacity.factor > 0, "capacity factor must be positive, got ", capacity.factor);
   TORCH_CHECK(num_units >= 1 && capacity.align >= 1 && capacity.min >= 0, "capacity: units ",
               num_units, ", align ", capacity.align, ", min ", capacity.min);
-  const int64_t share = ceil_share(num_choices, decimal_of(capacity.factor), num_units);
-  const int64_t steps = share == 0 ? 0 : (share - 1) / capacity.align + 1;
-  const int64_t aligned = steps > kLargest / capacity.align ? kLargest : steps * capacity.align;
-  return std::max(capacity.min, aligned);
+  return CapacityRule{decimal_of(capacity.factor), num_units, capacity.min, capacity.align}
+      .rows_for(num_choices);
 }
 
 Assignments limit(const Routing& routing, const Capacity& capacity) {
-  static const Operator<std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, int64_t>(
+  static const Operator<std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor>(
       const torch::Tensor&, const torch::Tensor&, const std::optional<torch::Tensor>&,
       c10::IntArrayRef, int64_t, int64_t, int64_t, double, int64_t, int64_t)>
       op("shoal::assign_rows");
@@ -56,7 +50,9 @@ Assignments limit(const Routing& routing, const Capacity& capacity) {
   torch::Tensor weight_TK = routing.weight_TK;
   if (routing.renorm_after_drop) weight_TK = renormalise(weight_TK, result.choice_A);
   if (routing.weight_scale != 1.0) weight_TK = weight_TK * routing.weight_scale;
-  const bool has_padding = result.num_kept < result.choice_A.size(0);
+  // On a GPU that would take a copy to the host.
+  const bool has_padding =
+      !result.num_kept.is_cpu() || result.num_kept.item<int64_t>() < result.choice_A.size(0);
   result.weight_A = weight_TK.flatten().index_select(
       0, has_padding ? result.choice_A.clamp_min(0) : result.choice_A);
   return result;
@@ -66,7 +62,7 @@ TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
       "assign_rows(Tensor unit, Tensor score, Tensor? priority, int[] group_offsets, "
       "int num_units, int mode, int order, float factor, int min, int align) -> (Tensor, Tensor, "
-      "Tensor, int)");
+      "Tensor, Tensor)");
 }
 
 }  // namespace shoal

@@ -71,19 +71,21 @@ int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& ca
 
 /// The rows to send: one entry for each choice that survives capacity, sorted by unit, then routing
 /// group, then token, then choice. In padded mode each (unit, group) has exactly C entries, the
-/// missing ones last, as padding.
+/// missing ones last, as padding. On a GPU, where sizes must not depend on values, padding that
+/// belongs to no unit may follow the units' rows.
 struct Assignments {
   torch::Tensor token_A;   ///< int64; -1: padding row
   torch::Tensor choice_A;  ///< int64, token * K + choice; -1: padding row
   torch::Tensor weight_A;  ///< combine weights, differentiable; of no meaning on padding rows
   torch::Tensor rows_U;    ///< int64, entries of each unit, padding included
   int64_t num_tokens = 0;
-  int64_t num_kept = 0;  ///< entries that are not padding
+  torch::Tensor num_kept;  ///< int64 scalar: entries that are not padding
 };
 
 /// Applies capacity to every routing group on its own. Masked choices are left out, and a group's
 /// capacity counts its unmasked tokens only. Deterministic. TORCH_CHECK on a unit that is not
-/// there, and on a padded capacity that no memory holds.
+/// there (on a GPU the kernel ends with an error), and on a padded capacity that no memory holds.
+/// Copies nothing to the host.
 Assignments limit(const Routing& routing, const Capacity& capacity);
 
 }  // namespace shoal

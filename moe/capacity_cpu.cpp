@@ -151,7 +151,7 @@ std::vector<int64_t> groups_of(const Capacity& capacity, c10::IntArrayRef offset
   return offsets.vec();
 }
 
-std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, int64_t> assign_rows_cpu(
+std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor> assign_rows_cpu(
     const torch::Tensor& unit_TK, const torch::Tensor& score_TK,
     const std::optional<torch::Tensor>& priority_T, c10::IntArrayRef group_offsets,
     int64_t num_units, int64_t mode, int64_t order, double factor, int64_t min, int64_t align) {
@@ -175,7 +175,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, int64_t> assign_rows_cpu
     }
   });
   auto [token_A, choice_A, rows_U] = as_tensors(survivors, k);
-  return {token_A, choice_A, rows_U, survivors.num_kept};
+  return {token_A, choice_A, rows_U, torch::scalar_tensor(survivors.num_kept, torch::kInt64)};
 }
 
 }  // namespace

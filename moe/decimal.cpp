@@ -7,36 +7,6 @@
 #include <string_view>
 
 namespace shoal {
-namespace {
-
-using Wide = __int128;
-constexpr int64_t kSaturated = int64_t{1} << 62;
-
-struct Fraction {
-  Wide numerator, denominator;
-};
-
-// digits has at most 17 places (57 bits), so count * digits fits 120 bits. Beyond these exponents
-// the quotient is above or below every count anyway.
-Fraction times(int64_t count, const Decimal& factor, int64_t divisor) {
-  Fraction result{static_cast<Wide>(count) * factor.digits, divisor};
-  if (result.numerator == 0) return result;
-  for (int e = factor.exponent; e > 0; --e) {
-    if (result.numerator / result.denominator >= kSaturated) break;
-    result.numerator *= 10;
-  }
-  for (int e = factor.exponent; e < 0; ++e) {
-    if (result.denominator > result.numerator) break;
-    result.denominator *= 10;
-  }
-  return result;
-}
-
-int64_t saturate(Wide value) {
-  return value < kSaturated ? static_cast<int64_t>(value) : kSaturated;
-}
-
-}  // namespace
 
 Decimal decimal_of(double value) {
   TORCH_CHECK(std::isfinite(value) && value >= 0, "not a share or factor: ", value);
@@ -65,15 +35,14 @@ Decimal decimal_of(double value) {
 
 int64_t ceil_share(int64_t count, const Decimal& factor, int64_t divisor) {
   TORCH_CHECK(count >= 0 && divisor >= 1, "ceil_share of ", count, " over ", divisor);
-  const Fraction share = times(count, factor, divisor);
-  return saturate(share.numerator / share.denominator +
-                  (share.numerator % share.denominator == 0 ? 0 : 1));
+  return exact_ceil_share(count, factor, divisor);
 }
 
 int64_t floor_share(int64_t count, const Decimal& share) {
   TORCH_CHECK(count >= 0, "floor_share of ", count);
-  const Fraction product = times(count, share, 1);
-  return saturate(product.numerator / product.denominator);
+  const ExactShare product = exact_share(count, share, 1);
+  const __int128 floor = product.numerator / product.denominator;
+  return floor < kLargestShare ? static_cast<int64_t>(floor) : kLargestShare;
 }
 
 }  // namespace shoal

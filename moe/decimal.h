@@ -19,4 +19,34 @@ Decimal decimal_of(double value);
 int64_t ceil_share(int64_t count, const Decimal& factor, int64_t divisor);
 int64_t floor_share(int64_t count, const Decimal& share);
 
+/// A share in exact arithmetic.
+struct ExactShare {
+  __int128 numerator = 0, denominator = 1;
+};
+inline constexpr int64_t kLargestShare = int64_t{1} << 62;
+
+/// count * factor / divisor. digits has at most 17 places (57 bits), so count * digits fits 120
+/// bits. Beyond these exponents the quotient is above or below every count anyway.
+constexpr ExactShare exact_share(int64_t count, const Decimal& factor, int64_t divisor) {
+  ExactShare result{static_cast<__int128>(count) * factor.digits, divisor};
+  if (result.numerator == 0) return result;
+  for (int e = factor.exponent; e > 0; --e) {
+    if (result.numerator / result.denominator >= kLargestShare) break;
+    result.numerator *= 10;
+  }
+  for (int e = factor.exponent; e < 0; ++e) {
+    if (result.denominator > result.numerator) break;
+    result.denominator *= 10;
+  }
+  return result;
+}
+
+/// `ceil_share` without its checks.
+constexpr int64_t exact_ceil_share(int64_t count, const Decimal& factor, int64_t divisor) {
+  const ExactShare share = exact_share(count, factor, divisor);
+  const __int128 ceiling =
+      share.numerator / share.denominator + (share.numerator % share.denominator == 0 ? 0 : 1);
+  return ceiling < kLargestShare ? static_cast<int64_t>(ceiling) : kLargestShare;
+}
+
 }  // namespace shoal

@@ -131,14 +131,18 @@ StatSums layer_sums(const Routing& routing, const std::vector<Assignments>& chun
   const torch::NoGradGuard no_grad;
   const torch::Tensor unit = routing.unit_TK.flatten() + 1;
   // Place 0 takes the masked choices.
-  torch::Tensor chosen = torch::zeros({routing.num_units + 1}, torch::kFloat64);
-  chosen.index_add_(0, unit, torch::ones({unit.size(0)}, torch::kFloat64));
+  const torch::TensorOptions doubles = unit.options().dtype(torch::kFloat64);
+  torch::Tensor chosen = torch::zeros({routing.num_units + 1}, doubles);
+  chosen.index_add_(0, unit, torch::ones({unit.size(0)}, doubles));
   StatSums sums;
   sums.load_U = chosen.narrow(0, 1, routing.num_units);
   sums.tokens = routing.num_tokens();
-  for (const Assignments& chunk : chunks) sums.kept += chunk.num_kept;
-  sums.choices = chooses_per_unit ? sums.kept : unit.size(0);
-  if (sums.kept < unit.size(0)) {
+  sums.choices = unit.size(0);
+  torch::Tensor kept = chunks.front().num_kept;
+  for (size_t c = 1; c < chunks.size(); ++c) kept = kept + chunks[c].num_kept;
+  sums.kept_on_device = kept;
+  if (chooses_per_unit) sums.choices_on_device = kept;
+  if (!kept.is_cpu() || kept.item<int64_t>() < unit.size(0)) {
     sums.unrouted = torch::zeros({}, unit.options());
     for (const Assignments& chunk : chunks) sums.unrouted += count_unrouted(chunk);
   }

@@ -71,17 +71,19 @@ torch::Tensor entropy_sum(const torch::Tensor& prob_TU) {
 MoeStats make_stats(const std::string& layer, const UnitPlacement& placement,
                     const StatSums& sums) {
   const torch::TensorOptions options = sums.load_U.options();
-  const torch::Tensor counts =
-      torch::tensor({static_cast<double>(sums.tokens), static_cast<double>(sums.choices),
-                     static_cast<double>(sums.kept)},
-                    options);
+  const auto count = [&](int64_t number, const torch::Tensor& on_device) {
+    return on_device.defined() ? on_device.to(torch::kFloat64).reshape({1})
+                               : torch::full({1}, static_cast<double>(number), options);
+  };
   const auto value = [&](const torch::Tensor& scalar) {
     return scalar.defined() ? scalar.to(torch::kFloat64).reshape({1}) : torch::zeros({1}, options);
   };
   MoeStats stats;
   stats.layer = layer;
   stats.placement = placement;
-  stats.sums = torch::cat({sums.load_U, counts, value(sums.unrouted), value(sums.entropy)});
+  stats.sums = torch::cat(
+      {sums.load_U, count(sums.tokens, {}), count(sums.choices, sums.choices_on_device),
+       count(sums.kept, sums.kept_on_device), value(sums.unrouted), value(sums.entropy)});
   return stats;
 }
 

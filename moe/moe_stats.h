@@ -17,6 +17,8 @@ struct StatSums {
   int64_t tokens = 0;
   int64_t choices = 0;  ///< all that tokens, or units, have chosen
   int64_t kept = 0;     ///< choices that were sent
+  /// int64 scalars in the place of `choices` and `kept`, where only the device knows them.
+  torch::Tensor choices_on_device, kept_on_device;
   /// int64 scalar: tokens of which nothing was sent; undefined: none.
   torch::Tensor unrouted;
   /// float64 scalar: entropy of the clean router scores, in nats; undefined without scores.

@@ -143,7 +143,7 @@ std::pair<torch::Tensor, torch::Tensor> tight_round_trip(const Capacity& capacit
   const Routing routing =
       make_routing(some_numbers({kTokens, kUnits}, 20 + rank, torch::kFloat32), 2);
   const Assignments assignments = limit(routing, capacity);
-  EXPECT_LT(assignments.num_kept, kTokens * 2);
+  EXPECT_LT(assignments.num_kept.item<int64_t>(), kTokens * 2);
   const Dispatched sent =
       dispatch(x, assignments, UnitPlacement::contiguous(kUnits, expert.size()), expert);
   const torch::Tensor y = combine(sent.rows_RD * 2, sent.plan, expert);
