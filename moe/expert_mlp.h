@@ -25,10 +25,17 @@ struct ExpertWeights {
 /// [R, D] -> [R, O].
 ///
 /// One node of the autograd graph: the stack is never indexed by autograd, each gradient is written
-/// once, and those of experts without rows are exactly zero. float32 or float64. TORCH_CHECK on
-/// sizes that do not fit, and on weights that are not contiguous or of another dtype than the rows.
-/// Source of the gate: Shazeer 2020 (GLU variants), equation 6.
+/// once, and those of experts without rows are exactly zero. float32 or float64, on a GPU also
+/// bfloat16. TORCH_CHECK on sizes that do not fit, and on weights that are not contiguous or of
+/// another dtype than the rows. Source of the gate: Shazeer 2020 (GLU variants), equation 6.
 torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u,
+                         const ExpertWeights& weights, Activation activation);
+
+/// The same where only the GPU knows how many rows an expert has: end_u, int32 [u], are the
+/// inclusive sums of rows_u. Rows behind the last end are not read, and of no meaning in the result
+/// and in the gradient. bfloat16 copies nothing to the host; float32 and float64, of which LibTorch
+/// has no grouped product, copy end_u, once forward and once backward.
+torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const torch::Tensor& end_u,
                          const ExpertWeights& weights, Activation activation);
 
 }  // namespace shoal

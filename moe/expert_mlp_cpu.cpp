@@ -117,10 +117,10 @@ struct Hidden {
 };
 
 std::vector<Tensor> forward_cpu(const Tensor& rows, c10::IntArrayRef rows_u,
-                                const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
-                                const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
-                                const MaybeTensor& gate_weight, const MaybeTensor& gate_bias,
-                                int64_t activation, bool keep) {
+                                const MaybeTensor& /*end_u*/, const Tensor& fc1_weight,
+                                const MaybeTensor& fc1_bias, const Tensor& fc2_weight,
+                                const MaybeTensor& fc2_bias, const MaybeTensor& gate_weight,
+                                const MaybeTensor& gate_bias, int64_t activation, bool keep) {
   const Layer fc1 = layer_of(fc1_weight, fc1_bias), fc2 = layer_of(fc2_weight, fc2_bias);
   const Layer gate = layer_of(gate_weight.value_or(Tensor()), gate_bias);
   const bool has_gate = gate_weight.has_value();
@@ -193,6 +193,7 @@ struct Saved {
 };
 
 std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list, c10::IntArrayRef rows_u,
+                                 const MaybeTensor& /*end_u*/, int64_t /*activation*/,
                                  bool has_bias, bool needs_rows_grad) {
   const Saved saved(list);
   LayerGrads fc1(saved.fc1_weight, has_bias), fc2(saved.fc2_weight, has_bias), gate;
