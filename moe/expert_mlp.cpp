@@ -158,8 +158,8 @@ Tensor expert_mlp(const Tensor& rows_RD, const std::vector<int64_t>& rows_u,
       {rows_u, std::nullopt, static_cast<int64_t>(activation), needs_gradient(rows_RD, weights)});
 }
 
-Tensor expert_mlp(const Tensor& rows_RD, const Tensor& end_u, const ExpertWeights& weights,
-                  Activation activation) {
+Tensor expert_mlp_on_device(const Tensor& rows_RD, const Tensor& end_u,
+                            const ExpertWeights& weights, Activation activation) {
   TORCH_CHECK(end_u.is_cuda() && end_u.dim() == 1 && end_u.scalar_type() == torch::kInt32 &&
                   end_u.is_contiguous(),
               "expert_mlp: ends must be int32 on a GPU, got ", end_u.toString());

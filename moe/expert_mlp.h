@@ -31,11 +31,11 @@ struct ExpertWeights {
 torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u,
                          const ExpertWeights& weights, Activation activation);
 
-/// The same where only the GPU knows how many rows an expert has: end_u, int32 [u], are the
+/// expert_mlp where only the GPU knows how many rows an expert has: end_u, int32 [u], are the
 /// inclusive sums of rows_u. Rows behind the last end are not read, and of no meaning in the result
 /// and in the gradient. bfloat16 copies nothing to the host; float32 and float64, of which LibTorch
 /// has no grouped product, copy end_u, once forward and once backward.
-torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const torch::Tensor& end_u,
-                         const ExpertWeights& weights, Activation activation);
+torch::Tensor expert_mlp_on_device(const torch::Tensor& rows_RD, const torch::Tensor& end_u,
+                                   const ExpertWeights& weights, Activation activation);
 
 }  // namespace shoal

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace shoal::device {
+
+/// The sum of a block's values, in one order, in thread 0. kBlock: threads, a power of two.
+template <int kBlock>
+__device__ inline double block_sum(double value) {
+  __shared__ double part[kBlock];
+  const int thread = static_cast<int>(threadIdx.x);
+  __syncthreads();
+  part[thread] = value;
+  for (int distance = kBlock / 2; distance > 0; distance /= 2) {
+    __syncthreads();
+    if (thread < distance) part[thread] += part[thread + distance];
+  }
+  return part[0];
+}
+
+}  // namespace shoal::device

@@ -1,0 +1,51 @@
+#include "runtime/optimizers/lamb_cuda.h"
+
+#include <ATen/Dispatch.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+#include <torch/types.h>
+
+#include <cmath>
+
+#include "runtime/tensor_table_cuda.h"
+
+namespace shoal {
+namespace {
+
+void lamb_step_cuda(at::TensorList weights, at::TensorList gradients, at::TensorList m,
+                    at::TensorList v, at::IntArrayRef num_matrices, double lr, double beta1,
+                    double beta2, double correction1, double correction2, double eps,
+                    double weight_decay, bool adapts, bool trust_clip) {
+  const c10::cuda::CUDAGuard guard(weights[0].device());
+  auto* const stream = c10::cuda::getCurrentCUDAStream().stream();
+  const TensorTable table = make_tensor_table({weights, gradients, m, v}, num_matrices);
+  AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_", [&] {
+    using Real = scalar_t;
+    const lamb_cuda::Factors<Real> factors{static_cast<Real>(beta1),
+                                           static_cast<Real>(1.0 - beta1),
+                                           static_cast<Real>(beta2),
+                                           static_cast<Real>(1.0 - beta2),
+                                           static_cast<Real>(1.0 / correction1),
+                                           static_cast<Real>(1.0 / std::sqrt(correction2)),
+                                           static_cast<Real>(eps),
+                                           static_cast<Real>(weight_decay)};
+    if (!adapts) {
+      lamb_cuda::launch_plain(table.chunks, factors, static_cast<Real>(lr), stream);
+      return;
+    }
+    const at::Tensor parts =
+        torch::empty({table.chunks.num_chunks, 2}, weights[0].options().dtype(at::kDouble));
+    const at::Tensor rates = torch::empty({table.chunks.num_matrices}, weights[0].options());
+    lamb_cuda::launch_adaptive(table.chunks, factors, {lr, trust_clip}, parts.data_ptr<double>(),
+                               rates.data_ptr<Real>(), stream);
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(shoal, CUDA, m) { m.impl("lamb_", &lamb_step_cuda); }
+
+}  // namespace shoal

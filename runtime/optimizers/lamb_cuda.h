@@ -1,0 +1,36 @@
+#pragma once
+
+#include "runtime/tensor_chunks_cuda.h"
+
+struct CUstream_st;
+
+/// Kernels of LAMB. Pointers are to GPU memory; each call is queued on the stream.
+namespace shoal::lamb_cuda {
+
+/// Factors of one step, as on the CPU.
+template <class Real>
+struct Factors {
+  Real beta1, one_minus_beta1, beta2, one_minus_beta2;
+  Real scale1;  ///< 1 / (1 - beta1^t)
+  Real scale2;  ///< 1 / sqrt(1 - beta2^t)
+  Real eps, weight_decay;
+};
+
+struct Trust {
+  double learning_rate;
+  bool clips;
+};
+
+/// Lists of `tensors`: weights, gradients, m, v.
+///
+/// Averages and applies at once, without trust ratios.
+template <class Real>
+void launch_plain(const TensorChunks& tensors, const Factors<Real>& factors, Real rate,
+                  CUstream_st* stream);
+/// Averages, then a trust ratio for each matrix, then applies. part_C2: scratch, two for each
+/// chunk; rate_M: scratch, one for each matrix.
+template <class Real>
+void launch_adaptive(const TensorChunks& tensors, const Factors<Real>& factors, const Trust& trust,
+                     double* part_C2, Real* rate_M, CUstream_st* stream);
+
+}  // namespace shoal::lamb_cuda
