@@ -99,6 +99,7 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
   for (int64_t c = 0; c < num_chunks; ++c) {
     const int64_t begin = num_groups * c / num_chunks, end = num_groups * (c + 1) / num_chunks;
     Routing& chunk = chunks.emplace_back(routing);
+    chunk.count_U = {};
     chunk.group_offsets.assign(offsets.begin() + begin, offsets.begin() + end + 1);
     for (int64_t& offset : chunk.group_offsets) offset -= offsets[static_cast<size_t>(begin)];
     tokens.push_back(chunk.group_offsets.back());
@@ -126,24 +127,31 @@ torch::Tensor count_unrouted(const Assignments& assignments) {
   return is_missing.narrow(0, 1, num_tokens).sum();
 }
 
+/// float64: how many choices that are not masked each unit has.
+torch::Tensor unit_loads(const Routing& routing) {
+  const bool is_counted = routing.count_U.defined() && routing.unit_TK.is_same(routing.choice_TK);
+  if (is_counted) return routing.count_U.to(torch::kFloat64);
+  const torch::Tensor unit = routing.unit_TK.flatten() + 1;
+  const torch::TensorOptions doubles = unit.options().dtype(torch::kFloat64);
+  // Place 0 takes the masked choices. Sums of ones are exact in any order.
+  torch::Tensor chosen = torch::zeros({routing.num_units + 1}, doubles);
+  chosen.index_add_(0, unit, torch::ones({unit.size(0)}, doubles));
+  return chosen.narrow(0, 1, routing.num_units);
+}
+
 StatSums layer_sums(const Routing& routing, const std::vector<Assignments>& chunks,
                     bool chooses_per_unit) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor unit = routing.unit_TK.flatten() + 1;
-  // Place 0 takes the masked choices.
-  const torch::TensorOptions doubles = unit.options().dtype(torch::kFloat64);
-  torch::Tensor chosen = torch::zeros({routing.num_units + 1}, doubles);
-  chosen.index_add_(0, unit, torch::ones({unit.size(0)}, doubles));
   StatSums sums;
-  sums.load_U = chosen.narrow(0, 1, routing.num_units);
+  sums.load_U = unit_loads(routing);
   sums.tokens = routing.num_tokens();
-  sums.choices = unit.size(0);
+  sums.choices = routing.unit_TK.numel();
   torch::Tensor kept = chunks.front().num_kept;
   for (size_t c = 1; c < chunks.size(); ++c) kept = kept + chunks[c].num_kept;
   sums.kept_on_device = kept;
   if (chooses_per_unit) sums.choices_on_device = kept;
-  if (!kept.is_cpu() || kept.item<int64_t>() < unit.size(0)) {
-    sums.unrouted = torch::zeros({}, unit.options());
+  if (!kept.is_cpu() || kept.item<int64_t>() < sums.choices) {
+    sums.unrouted = torch::zeros({}, chunks.front().token_A.options());
     for (const Assignments& chunk : chunks) sums.unrouted += count_unrouted(chunk);
   }
   if (routing.prob_TU.defined()) sums.entropy = entropy_sum(routing.prob_TU);

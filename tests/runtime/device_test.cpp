@@ -101,8 +101,27 @@ TEST_F(Device, PluginIsBesideTheLibrary) {
 TEST_F(Device, PluginLoadsWithoutGpuAndRegistersItsOperators) {
   load_cuda_plugin(cuda_plugin_path());
   load_cuda_plugin(cuda_plugin_path());
-  for (const char* name : {"shoal::random_fill_", "shoal::random_rows_",
-                           "shoal::bias_activation_forward", "shoal::bias_activation_backward"}) {
+  for (const char* name : {"shoal::random_fill_",
+                           "shoal::random_rows_",
+                           "shoal::bias_activation_forward",
+                           "shoal::bias_activation_backward",
+                           "shoal::square_sums",
+                           "shoal::lamb_",
+                           "shoal::invert_rows",
+                           "shoal::gather_rows",
+                           "shoal::gather_sum_rows",
+                           "shoal::combine_rows_backward",
+                           "shoal::top_k",
+                           "shoal::mark_lowest",
+                           "shoal::row_softmax",
+                           "shoal::row_softmax_backward",
+                           "shoal::fused_router",
+                           "shoal::fused_router_backward",
+                           "shoal::assign_rows",
+                           "shoal::expert_mlp_forward",
+                           "shoal::expert_mlp_backward",
+                           "shoal::memory_lookup_forward",
+                           "shoal::memory_lookup_backward"}) {
     const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
     ASSERT_TRUE(op.has_value()) << name;
     EXPECT_TRUE(op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) << name;
