@@ -98,8 +98,10 @@ __global__ void gather_sum_kernel(GatherSum<Real, Weight> job, int64_t packs) {
   const int lanes = static_cast<int>(blockDim.x);
   for (int64_t c = threadIdx.x; c < packs; c += lanes * kInFlight) {
     Weight sum[kInFlight][kPack] = {};
+    int64_t next = first < last ? job.row[first] : 0;  // one row ahead of its values
     for (int64_t i = first; i < last; ++i) {
-      const int64_t row = job.row[i];
+      const int64_t row = next;
+      if (i + 1 < last) next = job.row[i + 1];
       const Weight weight = job.weight == nullptr ? Weight(1) : job.weight[row];
       Values held[kInFlight];
 #pragma unroll

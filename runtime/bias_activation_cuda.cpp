@@ -1,32 +1,47 @@
 #include "runtime/bias_activation_cuda.h"
 
-#include <ATen/Dispatch.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
+
+#include "runtime/real_types_cuda.h"
 
 namespace shoal {
 namespace {
 
+/// x [outer, n, inner] as a matrix: [outer, n] with a bias a column if inner is 1, else
+/// [outer * n, inner] with a bias a row.
+template <class Real>
+ActivationMatrix<Real> matrix_of(const torch::Tensor& x, const std::optional<torch::Tensor>& bias,
+                                 int64_t dim) {
+  const bool is_last = x.stride(dim) == 1;
+  const int64_t columns = std::max<int64_t>(1, is_last ? x.size(dim) : x.stride(dim));
+  return {const_data<Real>(x),
+          bias ? const_data<Real>(*bias) : nullptr,
+          nullptr,
+          nullptr,
+          x.numel() / columns,
+          columns,
+          x.size(dim),
+          is_last && bias.has_value()};
+}
+
 void forward_cuda(torch::Tensor& y, const std::optional<torch::Tensor>& derivative,
                   const torch::Tensor& x, const std::optional<torch::Tensor>& bias,
                   int64_t activation, int64_t dim) {
+  if (x.numel() == 0) return;
   const c10::cuda::CUDAGuard guard(x.device());
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "bias_activation_forward", [&] {
-    const ActivationElements<scalar_t> elements{
-        x.const_data_ptr<scalar_t>(),
-        bias ? bias->const_data_ptr<scalar_t>() : nullptr,
-        y.data_ptr<scalar_t>(),
-        derivative ? derivative->data_ptr<scalar_t>() : nullptr,
-        x.numel(),
-        x.size(dim),
-        x.stride(dim)};
-    launch_bias_activation(static_cast<Activation>(activation), elements,
+  for_real_type(x, "bias_activation", [&]<class Real, class Sum>(Real, Sum) {
+    ActivationMatrix<Real> matrix = matrix_of<Real>(x, bias, dim);
+    matrix.y = data<Real>(y);
+    if (derivative) matrix.derivative = data<Real>(*derivative);
+    launch_bias_activation(static_cast<Activation>(activation), matrix,
                            c10::cuda::getCurrentCUDAStream().stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();

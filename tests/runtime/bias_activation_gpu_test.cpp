@@ -61,6 +61,20 @@ TEST_F(BiasActivationGpu, EqualsTheCpuForwardAndBackward) {
   }
 }
 
+// Computed in float32, with one rounding at the end.
+TEST_F(BiasActivationGpu, RoundsBfloat16Once) {
+  for (const int64_t columns : {5, 64}) {
+    const torch::Tensor x = normal({33, columns}, torch::kBFloat16, 1);
+    const torch::Tensor bias = normal({columns}, torch::kBFloat16, 2);
+    const torch::Tensor expected =
+        run(x.to(torch::kFloat32), bias.to(torch::kFloat32), Activation::kGelu, 1).y;
+    const torch::Tensor on_gpu = run(x.to(gpu_), bias.to(gpu_), Activation::kGelu, 1).y;
+    ASSERT_EQ(on_gpu.scalar_type(), torch::kBFloat16);
+    const torch::Tensor error = (on_gpu.cpu().to(torch::kFloat32) - expected).abs();
+    EXPECT_TRUE((error <= expected.abs() / 256 + 1e-6).all().item<bool>());
+  }
+}
+
 TEST_F(BiasActivationGpu, TakesNoRows) {
   const torch::Tensor x = torch::empty({0, 6}, at::device(gpu_));
   EXPECT_EQ(run(x, torch::zeros({6}, at::device(gpu_)), Activation::kGelu, 1).y.numel(), 0);
