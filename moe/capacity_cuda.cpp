@@ -140,7 +140,7 @@ Assigned place(const Choices& kept, const Chunks& chunks, const Tensor& count_UC
 Assigned assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_TK,
                           c10::IntArrayRef group_offsets, int64_t num_units, int64_t mode,
                           int64_t order, double factor, int64_t min, int64_t align) {
-  constexpr int64_t kTokensPerWarp = 512;
+  const int64_t choices_per_warp = std::max<int64_t>(512, 4 * num_units);
   const c10::cuda::CUDAGuard guard(unit_TK.device());
   TORCH_CHECK(num_units <= capacity_cuda::kMostUnits, "limit: ", num_units, " units, at most ",
               capacity_cuda::kMostUnits, " on a GPU");
@@ -149,7 +149,8 @@ Assigned assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_TK,
   const Choices choices{unit_TK, score_TK, num_units};
   const bool is_limited = capacity.mode != CapacityMode::kDropless;
   const Chunks chunks =
-      chunks_of(choices, is_limited ? tokens_per_group(group_offsets) : kTokensPerWarp);
+      chunks_of(choices, is_limited ? tokens_per_group(group_offsets)
+                                    : choices_per_warp / std::max<int64_t>(1, choices.k()));
   Tensor count_UC = torch::empty({num_units, chunks.count}, unit_TK.options());
   Tensor kept_TK = unit_TK;
   if (is_limited) {

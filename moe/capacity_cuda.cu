@@ -5,8 +5,9 @@
 
 // T tokens  K choices per token  U units  N = T K choices  C chunks of choices
 //
-// A warp walks through its chunk 32 choices at a time. What a unit has before them stands in shared
-// memory; lanes of the same unit are ranked by their place in the warp.
+// A warp walks through its chunk 32 choices at a time, and loads the next ones ahead. What a unit
+// has before them stands in shared memory; lanes of the same unit are ranked by their place in the
+// warp.
 namespace shoal::capacity_cuda {
 namespace {
 
@@ -67,20 +68,30 @@ __device__ int64_t choice_at(int64_t place, const Run& run, int64_t length, cons
   return token * job.k + slot;
 }
 
+/// Who asks for a place in which unit; nobody behind the end of the run.
+struct Asking {
+  int64_t choice, unit;
+};
+
+__device__ Asking asking_at(int64_t place, const Run& run, int64_t length, const Limit& job) {
+  if (place >= run.count) return {-1, -1};
+  const int64_t choice = run.first + choice_at(place, run, length, job);
+  return {choice, job.unit_N[choice]};
+}
+
 __global__ void limit_kernel(Chunks chunks, Limit job) {
   extern __shared__ int asked_U[];
   const Run run = own_run(chunks);
   for (int u = lane(); u < chunks.num_units; u += kWarp) asked_U[u] = 0;
   __syncwarp();
   const int64_t limit = job.rule.rows_for(count_tokens(run, job) * job.k);
+  Asking next = asking_at(lane(), run, chunks.length, job);
   for (int64_t first = 0; first < run.count; first += kWarp) {
-    const int64_t place = first + lane();
-    const bool is_there = place < run.count;
-    const int64_t choice =
-        is_there ? run.first + choice_at(place, run, chunks.length, job) : run.first;
-    const int unit = is_there ? checked_unit(job.unit_N[choice], chunks.num_units) : -1;
+    const Asking asking = next;
+    next = asking_at(first + kWarp + lane(), run, chunks.length, job);
+    const int unit = checked_unit(asking.unit, chunks.num_units);
     const int before = enter(unit, asked_U);
-    if (is_there) job.kept_unit_N[choice] = before < limit ? unit : -1;
+    if (asking.choice >= 0) job.kept_unit_N[asking.choice] = before < limit ? unit : -1;
   }
   for (int u = lane(); u < chunks.num_units; u += kWarp) {
     const int64_t kept = asked_U[u] < limit ? asked_U[u] : limit;
@@ -111,12 +122,16 @@ __global__ void place_kernel(Chunks chunks, Place job) {
     next_U[u] = job.end_UC[i] - job.count_UC[i];
   }
   __syncwarp();
+  const auto unit_at = [&](int64_t place) {
+    return place < run.count ? job.unit_N[run.first + place] : int64_t{-1};
+  };
+  int64_t next = unit_at(lane());
   for (int64_t first = 0; first < run.count; first += kWarp) {
-    const int64_t choice = run.first + first + lane();
-    const bool is_there = first + lane() < run.count;
-    const int unit = is_there ? checked_unit(job.unit_N[choice], chunks.num_units) : -1;
+    const int unit = checked_unit(next, chunks.num_units);
+    next = unit_at(first + kWarp + lane());
     const int64_t row = enter(unit, next_U);
     if (unit < 0) continue;
+    const int64_t choice = run.first + first + lane();
     job.token_A[row] = choice / job.k;
     job.choice_A[row] = choice;
   }

@@ -19,7 +19,8 @@ using device::RowLaunch;
 using device::Scored;
 
 constexpr int kMostUnits = 256;
-constexpr unsigned kMostBlocks = 1056;  // eight for each multiprocessor of the largest Hopper
+constexpr unsigned kMostBlocks = 528;  // four for each multiprocessor of the largest Hopper
+static_assert(kMostUnits == kThreads);
 
 /// One row's units of a lane.
 template <int kPerLane, class Real>
@@ -120,15 +121,20 @@ __device__ void finish_counts(const Shape& shape, const Forward<Real>& job, cons
     is_last = done == static_cast<int>(gridDim.x) ? 1 : 0;
   }
   __syncthreads();
-  if (is_last == 0 || thread != 0) return;
+  if (is_last == 0) return;
   __threadfence();
-  int end = 0;
-  for (int u = 0; u < shape.num_units; ++u) {
-    const int count = __ldcg(job.scratch_U1 + u);
-    end += count;
-    job.count_U[u] = count;
-    job.end_U[u] = end;
+  __shared__ int end_U[kThreads];
+  const int count = thread < shape.num_units ? __ldcg(job.scratch_U1 + thread) : 0;
+  int end = count;
+  for (int distance = 1; distance < kThreads; distance *= 2) {
+    end_U[thread] = end;
+    __syncthreads();
+    if (thread >= distance) end += end_U[thread - distance];
+    __syncthreads();
   }
+  if (thread >= shape.num_units) return;
+  job.count_U[thread] = count;
+  job.end_U[thread] = end;
 }
 
 template <int kPerLane, class Real>
