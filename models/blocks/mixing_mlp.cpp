@@ -1,13 +1,11 @@
 #include "models/blocks/mixing_mlp.h"
 
-#include <ATen/ops/matmul.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <tuple>
 #include <vector>
 
-#include "models/blocks/token_linear.h"
 #include "runtime/operator.h"
 
 // B images  S tokens  C width  H hidden  N = B S rows
@@ -53,16 +51,6 @@ struct MixingFunction : torch::autograd::Function<MixingFunction> {
   }
 };
 
-// What a device does that has no kernel of its own.
-torch::Tensor composed(const torch::Tensor& x_BSC, const LayerNorm& norm, const Mlp& mlp,
-                       bool over_tokens) {
-  const torch::Tensor normed_BSC = norm->forward(x_BSC);
-  if (!over_tokens) return x_BSC + mlp->forward(normed_BSC);
-  const torch::Tensor activation_BHC = bias_activation(
-      at::matmul(mlp->fc1->weight, normed_BSC), mlp->fc1->bias, activation_of(mlp->gelu()), 1);
-  return x_BSC + token_linear(activation_BHC, mlp->fc2->weight, mlp->fc2->bias);
-}
-
 torch::Tensor mix(const torch::Tensor& x_BSC, const LayerNorm& norm, const Mlp& mlp,
                   bool over_tokens) {
   TORCH_CHECK(x_BSC.dim() == 3 && x_BSC.is_contiguous(),
@@ -71,7 +59,6 @@ torch::Tensor mix(const torch::Tensor& x_BSC, const LayerNorm& norm, const Mlp& 
   TORCH_CHECK(mixed == width && x_BSC.size(2) == norm->weight.size(0), "an MLP of width ", width,
               " over ", over_tokens ? "tokens" : "channels", " and a norm of width ",
               norm->weight.size(0), " do not fit x ", x_BSC.sizes());
-  if (!x_BSC.is_cpu()) return composed(x_BSC, norm, mlp, over_tokens);
   const variable_list inputs{x_BSC,          norm->weight,     norm->bias,    mlp->fc1->weight,
                              mlp->fc1->bias, mlp->fc2->weight, mlp->fc2->bias};
   return MixingFunction::apply(at::TensorList(inputs), over_tokens, activation_of(mlp->gelu()),

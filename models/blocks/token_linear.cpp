@@ -1,6 +1,5 @@
 #include "models/blocks/token_linear.h"
 
-#include <ATen/ops/matmul.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -37,7 +36,6 @@ struct TokenLinearFunction : torch::autograd::Function<TokenLinearFunction> {
 
 }  // namespace
 
-// A device without kernels of its own takes LibTorch's.
 torch::Tensor token_linear(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                            const torch::Tensor& bias) {
   TORCH_CHECK(x_BSC.dim() == 3 && x_BSC.is_contiguous() && weight.dim() == 2 &&
@@ -46,7 +44,6 @@ torch::Tensor token_linear(const torch::Tensor& x_BSC, const torch::Tensor& weig
               x_BSC.sizes());
   TORCH_CHECK(bias.sizes() == at::IntArrayRef{weight.size(0)}, "token_linear: bias ", bias.sizes(),
               " does not fit weight ", weight.sizes());
-  if (!x_BSC.is_cpu()) return at::matmul(weight, x_BSC) + bias.unsqueeze(1);
   return TokenLinearFunction::apply(x_BSC, weight, bias);
 }
 

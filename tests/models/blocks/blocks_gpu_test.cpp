@@ -1,0 +1,98 @@
+#include <functional>
+#include <vector>
+
+#include "models/blocks/layer_norm.h"
+#include "models/blocks/mixing_mlp.h"
+#include "models/blocks/token_linear.h"
+#include "models/blocks/transpose_add.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/on_gpu.h"
+
+// B images  S tokens  P new tokens  C width  H hidden
+namespace shoal {
+namespace {
+
+using testing::some_numbers;
+using Tensors = std::vector<torch::Tensor>;
+using Function = std::function<torch::Tensor(const Tensors&)>;
+
+class BlocksGpu : public testing::OnGpu {
+ protected:
+  /// Values and gradients of a function of some numbers of these sizes.
+  void expect_cpu(const std::vector<std::vector<int64_t>>& sizes, const Function& function) const {
+    for (const at::ScalarType type : {torch::kFloat32, torch::kFloat64}) {
+      Tensors inputs, others;
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        const auto seed = static_cast<int64_t>(i) + 1;
+        inputs.push_back(some_numbers(sizes[i], seed, type).set_requires_grad(true));
+        others.push_back(on_gpu(inputs.back()));
+      }
+      const torch::Tensor expected = function(inputs), found = function(others);
+      ASSERT_TRUE(found.is_contiguous());
+      expect_close(expected, found, 128);
+      const torch::Tensor upstream = some_numbers(expected.sizes(), 9, type);
+      expected.backward(upstream);
+      found.backward(on_gpu(upstream));
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        expect_close(inputs[i].grad(), others[i].grad(), 512);
+      }
+    }
+  }
+
+  /// A block with these tensors: norm weight, norm bias, fc1 weight and bias, fc2 weight and bias.
+  static torch::Tensor mix(const Tensors& all, bool over_tokens) {
+    const torch::TensorOptions meta = all[0].options().device(torch::kMeta).requires_grad(false);
+    LayerNorm norm(all[0].size(2), meta);
+    Mlp mlp(all[3].size(1), all[3].size(0), Gelu::kTanh, meta);
+    norm->weight = all[1];
+    norm->bias = all[2];
+    mlp->fc1->weight = all[3];
+    mlp->fc1->bias = all[4];
+    mlp->fc2->weight = all[5];
+    mlp->fc2->bias = all[6];
+    return over_tokens ? mix_tokens(all[0], norm, mlp) : mix_channels(all[0], norm, mlp);
+  }
+};
+
+TEST_F(BlocksGpu, MixingEqualsTheCpu) {
+  constexpr int64_t kTokens = 12, kWidth = 20, kHidden = 33;
+  for (const int64_t images : {0, 1, 5}) {
+    for (const bool over_tokens : {true, false}) {
+      const int64_t mixed = over_tokens ? kTokens : kWidth;
+      expect_cpu({{images, kTokens, kWidth},
+                  {kWidth},
+                  {kWidth},
+                  {kHidden, mixed},
+                  {kHidden},
+                  {mixed, kHidden},
+                  {mixed}},
+                 [&](const Tensors& all) { return mix(all, over_tokens); });
+    }
+  }
+}
+
+TEST_F(BlocksGpu, TokenLinearEqualsTheCpu) {
+  for (const int64_t images : {0, 1, 5}) {
+    expect_cpu({{images, 12, 20}, {7, 12}, {7}},
+               [](const Tensors& all) { return token_linear(all[0], all[1], all[2]); });
+  }
+}
+
+TEST_F(BlocksGpu, LayerNormEqualsTheCpu) {
+  for (const int64_t images : {0, 1, 5}) {
+    expect_cpu({{images, 12, 20}, {20}, {20}},
+               [](const Tensors& all) { return layer_norm(all[0], all[1], all[2]); });
+    expect_cpu({{images, 12, 20}, {20}, {20}},
+               [](const Tensors& all) { return layer_norm_transposed(all[0], all[1], all[2]); });
+  }
+}
+
+TEST_F(BlocksGpu, TransposeAddEqualsTheCpu) {
+  for (const int64_t images : {0, 1, 5}) {
+    expect_cpu({{images, 12, 20}, {images, 20, 12}},
+               [](const Tensors& all) { return transpose_add(all[0], all[1]); });
+  }
+}
+
+}  // namespace
+}  // namespace shoal
