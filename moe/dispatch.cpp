@@ -63,6 +63,17 @@ void set_order(RowPlan& plan, const Assignments& assignments, const std::vector<
   plan.weight_A = plan.weight_A.index_select(0, order_A);
 }
 
+/// Without the padding behind the units' rows, which there is on a GPU.
+Assignments rows_of_units(Assignments assignments, const std::vector<int64_t>& rows_U) {
+  const int64_t num_rows = std::accumulate(rows_U.begin(), rows_U.end(), int64_t{0});
+  if (num_rows == assignments.token_A.size(0)) return assignments;
+  for (torch::Tensor* tensor :
+       {&assignments.token_A, &assignments.choice_A, &assignments.weight_A}) {
+    *tensor = tensor->narrow(0, 0, num_rows);
+  }
+  return assignments;
+}
+
 /// Sums of `counts` over runs that are `lengths` long.
 RowCounts sum_runs(const std::vector<int64_t>& counts, const std::vector<int64_t>& lengths) {
   RowCounts sums;
@@ -158,7 +169,7 @@ std::vector<RowPlan> plan_rows(const std::vector<Assignments>& chunks,
     TORCH_CHECK(static_cast<int64_t>(rows_U.size()) == placement.num_units(),
                 "dispatch: ", rows_U.size(), " units in the assignments, ", placement.num_units(),
                 " placed");
-    set_order(plans[c], chunks[c], rows_U, placement);
+    set_order(plans[c], rows_of_units(chunks[c], rows_U), rows_U, placement);
     counts.push_back(counts_by_rank(rows_U, placement));
     plans[c].send_rows = sum_runs(counts.back(), units_per_rank);
   }

@@ -1,0 +1,88 @@
+#include "moe/moe_layer.h"
+
+#include <map>
+#include <string>
+
+#include "tests/moe/make_routing.h"
+#include "tests/moe/small_layer.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/moe_layer_fixture.h"
+#include "tests/support/on_gpu.h"
+
+// B samples  R rows per sample  D width
+namespace shoal {
+namespace {
+
+using testing::kPath;
+using testing::layer_cases;
+using testing::layer_options;
+using testing::LayerCase;
+using testing::router_choice;
+using testing::some_numbers;
+using testing::step_of;
+
+class MoeLayerGpu : public testing::OnGpu {
+ protected:
+  using Results = std::map<std::string, torch::Tensor>;
+
+  /// Outputs, statistics and gradients of a case on one rank, everything float64.
+  static Results run(const LayerCase& test, const at::Device& device) {
+    RankGrid grid = make_rank_grid(make_self_communicator(), 1);
+    BuildContext context;
+    context.grid = &grid;
+    context.tensor_options = torch::TensorOptions(torch::kFloat64).device(device);
+    MoeLayer layer(test.options, test.width, kPath, context);
+    initialise(parameters_of(layer, kPath), 1);
+    initialise(buffers_of(layer, kPath), 1);
+    const torch::Tensor x = some_numbers({test.num_samples, test.rows_per_sample, test.width}, 1)
+                                .to(device)
+                                .set_requires_grad(true);
+    const StepContext step = step_of(test.num_samples, test.training, test.samples_per_group);
+    const MoeOutput output = layer.forward(x, step);
+    torch::Tensor loss = (output.y_BRD * some_numbers(x.sizes(), 2).to(device)).sum();
+    if (output.auxiliary_loss.defined()) loss = loss + output.auxiliary_loss;
+    loss.backward();
+    Results results{{"y", output.y_BRD.detach()},
+                    {"loss", loss.detach()},
+                    {"stats", output.stats.sums},
+                    {"x.grad", x.grad()}};
+    for (const Parameter& parameter : parameters_of(layer, kPath)) {
+      if (parameter.tensor.grad().defined()) results[parameter.name] = parameter.tensor.grad();
+    }
+    return results;
+  }
+
+  void expect_cpu(const LayerCase& test) const {
+    SCOPED_TRACE(test.name);
+    const Results expected = run(test, torch::kCPU), found = run(test, gpu_);
+    ASSERT_EQ(expected.size(), found.size());
+    for (const auto& [name, tensor] : expected) {
+      SCOPED_TRACE(name);
+      expect_close(tensor, found.at(name), 1e5);
+    }
+  }
+};
+
+TEST_F(MoeLayerGpu, EqualsTheCpuInEveryCase) {
+  for (const LayerCase& test : layer_cases()) expect_cpu(test);
+}
+
+TEST_F(MoeLayerGpu, EqualsTheCpuWithEveryRouter) {
+  for (const char* router :
+       {"{name: top_k, k: 2, noise: none}", "{name: top_k, k: 3}", "{name: noisy_top_k, k: 2}",
+        "{name: sigmoid, k: 2}", "{name: sigmoid, k: 1, weights: {normalise: none}}",
+        "{name: sigmoid, k: 2, groups: {count: 2, keep: 1, score: max}, bias: {rate: 0.1}}",
+        "{name: sqrt_softplus, k: 2}", "{name: sinkhorn, k: 2}", "{name: expert_choice, k: 2}",
+        "{name: importance_score, k: 2, drop: 0.3}", "{name: hash, k: 2}",
+        "{name: forced, k: 2, load: zipf}"}) {
+    LayerCase test;
+    test.name = router;
+    test.options = layer_options(router_choice(router), {}, {});
+    expect_cpu(test);
+    test.training = false;
+    expect_cpu(test);
+  }
+}
+
+}  // namespace
+}  // namespace shoal
