@@ -3,7 +3,6 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/types.h>
 
@@ -12,6 +11,7 @@
 #include <tuple>
 
 #include "moe/capacity.h"
+#include "runtime/current_stream_cuda.h"
 
 // T tokens  K choices per token  U units  G routing groups  N = T K choices  C chunks of choices
 //
@@ -24,8 +24,6 @@ using capacity_cuda::Chunks;
 using torch::Tensor;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-CUstream_st* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
 struct Choices {
   Tensor unit_TK, score_TK;

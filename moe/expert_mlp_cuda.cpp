@@ -4,7 +4,6 @@
 #include <ATen/ops/mm.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <torch/library.h>
 #include <torch/types.h>
@@ -12,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/current_stream_cuda.h"
 #include "runtime/real_types_cuda.h"
 
 // R rows  D width in  H hidden width  O width out  u experts
@@ -24,8 +24,6 @@ namespace {
 
 using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
-
-CUstream_st* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
 /// Whether the current device has LibTorch's grouped product, which needs no copy to the host.
 bool has_grouped_product() {

@@ -3,7 +3,6 @@
 #include <ATen/Dispatch.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/types.h>
 
@@ -12,6 +11,7 @@
 
 #include "moe/combine_weights.h"
 #include "moe/fused_router.h"
+#include "runtime/current_stream_cuda.h"
 
 // T tokens  U units  K choices
 namespace shoal {
@@ -63,7 +63,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_cuda(const Te
         count_U.data_ptr<int64_t>(),          end_U.data_ptr<int32_t>(),
         scratch_U1.data_ptr<int32_t>()};
     fused_router_cuda::launch_forward(shape_of(logits_TU, k, score, normalise), job,
-                                      c10::cuda::getCurrentCUDAStream().stream());
+                                      current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {score_TU, choice_TK, chosen_TK, weight_TK, count_U, end_U};
@@ -80,7 +80,7 @@ Tensor backward_cuda(const MaybeTensor& score_grad_TU, const MaybeTensor& weight
         score_TU.const_data_ptr<scalar_t>(),   choice_TK.const_data_ptr<int64_t>(),
         weight_TK.const_data_ptr<scalar_t>(),  grad_TU.data_ptr<scalar_t>()};
     fused_router_cuda::launch_backward(shape_of(score_TU, choice_TK.size(1), score, normalise), job,
-                                       c10::cuda::getCurrentCUDAStream().stream());
+                                       current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return grad_TU;

@@ -6,7 +6,6 @@
 #include <ATen/ops/searchsorted.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/types.h>
 
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "moe/top_k_cuda.h"
+#include "runtime/current_stream_cuda.h"
 
 // R rows  D width  K keys of a unit  k keys chosen per row  u units  H = R k hits
 namespace shoal {
@@ -26,8 +26,6 @@ using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-CUstream_st* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
 /// Inclusive sums, copied from pinned memory: no wait.
 Tensor ends_of(c10::IntArrayRef rows_u, const at::Device& device) {

@@ -2,13 +2,13 @@
 
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/types.h>
 
 #include <optional>
 #include <tuple>
 
+#include "runtime/current_stream_cuda.h"
 #include "runtime/real_types_cuda.h"
 
 // T tokens  A rows  D width
@@ -16,8 +16,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-
-CUstream_st* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
 // How many rows belong to a token only the device knows: row_A has room for all of them.
 std::tuple<Tensor, Tensor> invert_rows_cuda(const Tensor& token_A, int64_t num_tokens) {

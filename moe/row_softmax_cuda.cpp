@@ -3,9 +3,10 @@
 #include <ATen/Dispatch.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/types.h>
+
+#include "runtime/current_stream_cuda.h"
 
 // T tokens  U units
 namespace shoal {
@@ -18,7 +19,7 @@ torch::Tensor forward_cuda(const torch::Tensor& logits_TU) {
     const row_softmax_cuda::Rows<scalar_t> rows{logits_TU.const_data_ptr<scalar_t>(), nullptr,
                                                 gate_TU.data_ptr<scalar_t>(), logits_TU.size(0),
                                                 logits_TU.size(1)};
-    row_softmax_cuda::launch_softmax(rows, c10::cuda::getCurrentCUDAStream().stream());
+    row_softmax_cuda::launch_softmax(rows, current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return gate_TU;
@@ -31,7 +32,7 @@ torch::Tensor backward_cuda(const torch::Tensor& grad_TU, const torch::Tensor& g
     const row_softmax_cuda::Rows<scalar_t> rows{
         grad_TU.const_data_ptr<scalar_t>(), gate_TU.const_data_ptr<scalar_t>(),
         grad_logits_TU.data_ptr<scalar_t>(), gate_TU.size(0), gate_TU.size(1)};
-    row_softmax_cuda::launch_backward(rows, c10::cuda::getCurrentCUDAStream().stream());
+    row_softmax_cuda::launch_backward(rows, current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return grad_logits_TU;

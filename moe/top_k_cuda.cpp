@@ -3,17 +3,16 @@
 #include <ATen/Dispatch.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/types.h>
 
 #include <limits>
 #include <tuple>
 
+#include "runtime/current_stream_cuda.h"
+
 namespace shoal {
 namespace {
-
-CUstream_st* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
 /// Any number of choices, by a stable sort: equal scores stay in the order of the units.
 torch::Tensor top_k_sorted(const torch::Tensor& score_TU, int64_t k) {

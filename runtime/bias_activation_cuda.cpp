@@ -2,7 +2,6 @@
 
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/types.h>
 
@@ -10,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/current_stream_cuda.h"
 #include "runtime/real_types_cuda.h"
 
 namespace shoal {
@@ -41,8 +41,7 @@ void forward_cuda(torch::Tensor& y, const std::optional<torch::Tensor>& derivati
     ActivationMatrix<Real> matrix = matrix_of<Real>(x, bias, dim);
     matrix.y = data<Real>(y);
     if (derivative) matrix.derivative = data<Real>(*derivative);
-    launch_bias_activation(static_cast<Activation>(activation), matrix,
-                           c10::cuda::getCurrentCUDAStream().stream());
+    launch_bias_activation(static_cast<Activation>(activation), matrix, current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }

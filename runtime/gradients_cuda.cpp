@@ -2,12 +2,12 @@
 
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/types.h>
 
 #include <vector>
 
+#include "runtime/current_stream_cuda.h"
 #include "runtime/tensor_table_cuda.h"
 
 namespace shoal {
@@ -21,7 +21,7 @@ at::Tensor square_sums_cuda(at::TensorList tensors) {
   const at::Tensor parts = torch::empty({table.chunks.num_chunks}, doubles);
   at::Tensor sums = torch::empty({static_cast<int64_t>(tensors.size())}, doubles);
   launch_square_sums(table.chunks, parts.data_ptr<double>(), sums.data_ptr<double>(),
-                     c10::cuda::getCurrentCUDAStream().stream());
+                     current_stream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return sums;
 }

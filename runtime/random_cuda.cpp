@@ -2,9 +2,10 @@
 
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/types.h>
+
+#include "runtime/current_stream_cuda.h"
 
 namespace shoal {
 namespace {
@@ -21,7 +22,7 @@ StreamKey unpack(int64_t key, int64_t tag) {
 void random_fill_cuda(const at::Tensor& out, int64_t key, int64_t tag, int64_t distribution) {
   const c10::cuda::CUDAGuard guard(out.device());
   const auto kind = static_cast<Distribution>(distribution);
-  auto* const stream = c10::cuda::getCurrentCUDAStream().stream();
+  CUstream_st* const stream = current_stream();
   if (out.scalar_type() == at::kDouble) {
     philox::launch_fill(unpack(key, tag), kind, out.mutable_data_ptr<double>(), out.numel(),
                         stream);
@@ -36,7 +37,7 @@ void fill_rows(const StreamKey& key, Distribution kind, const at::Tensor& out_NP
                const at::Tensor& id_N) {
   const philox::RowsOut<Real> rows{id_N.const_data_ptr<int64_t>(), out_NP.mutable_data_ptr<Real>(),
                                    out_NP.size(0), out_NP.size(1)};
-  philox::launch_rows(key, kind, rows, c10::cuda::getCurrentCUDAStream().stream());
+  philox::launch_rows(key, kind, rows, current_stream());
 }
 
 void random_rows_cuda(const at::Tensor& out_NP, const at::Tensor& id_N, int64_t key, int64_t tag,

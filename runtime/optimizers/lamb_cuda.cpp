@@ -3,12 +3,12 @@
 #include <ATen/Dispatch.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/types.h>
 
 #include <cmath>
 
+#include "runtime/current_stream_cuda.h"
 #include "runtime/tensor_table_cuda.h"
 
 namespace shoal {
@@ -19,7 +19,7 @@ void lamb_step_cuda(at::TensorList weights, at::TensorList gradients, at::Tensor
                     double beta2, double correction1, double correction2, double eps,
                     double weight_decay, bool adapts, bool trust_clip) {
   const c10::cuda::CUDAGuard guard(weights[0].device());
-  auto* const stream = c10::cuda::getCurrentCUDAStream().stream();
+  CUstream_st* const stream = current_stream();
   const TensorTable table = make_tensor_table({weights, gradients, m, v}, num_matrices);
   AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_", [&] {
     using Real = scalar_t;
