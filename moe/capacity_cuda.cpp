@@ -28,6 +28,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Choices {
   Tensor unit_TK, score_TK;
   int64_t num_units;
+  std::optional<Tensor> priority_T = std::nullopt;  ///< none: the highest score of the choices
 
   int64_t k() const { return unit_TK.size(1); }
   int64_t num_tokens() const { return unit_TK.size(0); }
@@ -82,7 +83,8 @@ Asking asking_order(const Choices& choices, const Chunks& groups, CapacityOrder 
   if (order == CapacityOrder::kBatchPriority) {
     // A NaN is no token's best score.
     const Tensor score_TK = choices.score_TK.masked_fill(choices.score_TK.isnan(), -kInfinity);
-    asking.token = descending(score_TK.amax(1), groups.length / choices.k());
+    asking.token = descending(choices.priority_T ? *choices.priority_T : score_TK.amax(1),
+                              groups.length / choices.k());
     asking.order.token = asking.token.const_data_ptr<int64_t>();
   }
   return asking;
@@ -136,15 +138,16 @@ Assigned place(const Choices& kept, const Chunks& chunks, const Tensor& count_UC
 }
 
 Assigned assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_TK,
-                          c10::IntArrayRef group_offsets, int64_t num_units, int64_t mode,
-                          int64_t order, double factor, int64_t min, int64_t align) {
+                          const std::optional<Tensor>& priority_T, c10::IntArrayRef group_offsets,
+                          int64_t num_units, int64_t mode, int64_t order, double factor,
+                          int64_t min, int64_t align) {
   const int64_t choices_per_warp = std::max<int64_t>(512, 4 * num_units);
   const c10::cuda::CUDAGuard guard(unit_TK.device());
   TORCH_CHECK(num_units <= capacity_cuda::kMostUnits, "limit: ", num_units, " units, at most ",
               capacity_cuda::kMostUnits, " on a GPU");
   const Capacity capacity{static_cast<CapacityMode>(mode), factor, min, align,
                           static_cast<CapacityOrder>(order)};
-  const Choices choices{unit_TK, score_TK, num_units};
+  const Choices choices{unit_TK, score_TK, num_units, priority_T};
   const bool is_limited = capacity.mode != CapacityMode::kDropless;
   const Chunks chunks =
       chunks_of(choices, is_limited ? tokens_per_group(group_offsets)
