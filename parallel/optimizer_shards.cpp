@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/device_copy.h"
+
 // P pieces  N numbers of each  M cut matrices
 namespace shoal {
 namespace {
@@ -117,9 +119,8 @@ void OptimizerShards::sum(torch::Tensor values_PN) {
       matrices.push_back(static_cast<int64_t>(leg.matrix));
       pieces.push_back(static_cast<int64_t>(cuts.matrices[leg.matrix].piece));
     }
-    const torch::Device device = values_PN.device();
-    const torch::Tensor matrix = torch::tensor(matrices, torch::kInt64).to(device);
-    const torch::Tensor piece = torch::tensor(pieces, torch::kInt64).to(device);
+    const torch::Tensor matrix = send_to(matrices, values_PN.device());
+    const torch::Tensor piece = send_to(pieces, values_PN.device());
     torch::Tensor sum_MN = torch::zeros(
         {static_cast<int64_t>(cuts.matrices.size()), values_PN.size(1)}, values_PN.options());
     sum_MN.index_copy_(0, matrix, values_PN.index_select(0, piece));

@@ -32,6 +32,7 @@ class OptimizerShards : public StateShards {
   /// Collective. After the pieces were updated.
   void gather_weights();
 
+  torch::Device device() const override { return flats_.front().device(); }
   void sum(torch::Tensor values_PN) override;
   std::vector<torch::Tensor> gather(const std::vector<torch::Tensor>& pieces) override;
   void scatter(const std::vector<torch::Tensor>& wholes,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/device_copy.h"
 #include "runtime/error.h"
 
 namespace shoal {
@@ -155,7 +156,7 @@ torch::Tensor Optimizer::sum_over_pieces(const torch::Tensor& values_PN, const B
   const std::vector<int64_t> places(
       order_.begin() + static_cast<std::ptrdiff_t>(batch.first),
       order_.begin() + static_cast<std::ptrdiff_t>(batch.first) + values_PN.size(0));
-  const torch::Tensor place_P = torch::tensor(places, torch::kInt64).to(values_PN.device());
+  const torch::Tensor place_P = send_to(places, values_PN.device());
   torch::Tensor all = torch::zeros({num_pieces, values_PN.size(1)}, values_PN.options());
   all.index_copy_(0, place_P, values_PN);
   shards_->sum(all);

@@ -11,6 +11,8 @@ namespace shoal {
 class StateShards {
  public:
   virtual ~StateShards() = default;
+  /// Where all tensors are.
+  virtual torch::Device device() const = 0;
   /// Adds up, in place, the rows of `values_PN` that belong to pieces of one matrix, over ranks. Of
   /// all pieces; a row is zero where its piece takes no part.
   virtual void sum(torch::Tensor values_PN) = 0;

@@ -68,7 +68,8 @@ void Lamb::update_pieces(const Batch& batch, const Numbers& numbers) {
                              double, double, double, double)>
       apply("shoal::lamb_apply_");
   const bool is_empty = batch.weights.empty();
-  torch::Tensor square_P2 = torch::zeros({0, 2}, torch::kFloat64);
+  torch::Tensor square_P2 =
+      torch::zeros({0, 2}, torch::TensorOptions(torch::kFloat64).device(shards()->device()));
   if (!is_empty) {
     square_P2 = measure(batch.weights, batch.gradients, batch.states[0], batch.states[1],
                         numbers.beta1, numbers.beta2, numbers.correction1, numbers.correction2,

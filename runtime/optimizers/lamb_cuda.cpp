@@ -7,12 +7,30 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <vector>
 
 #include "runtime/current_stream_cuda.h"
 #include "runtime/tensor_table_cuda.h"
 
 namespace shoal {
 namespace {
+
+/// The numbers of a step that the update of every element needs.
+struct Numbers {
+  double beta1, beta2, correction1, correction2, eps, weight_decay;
+
+  template <class Real>
+  lamb_cuda::Factors<Real> factors() const {
+    return {static_cast<Real>(beta1),
+            static_cast<Real>(1.0 - beta1),
+            static_cast<Real>(beta2),
+            static_cast<Real>(1.0 - beta2),
+            static_cast<Real>(1.0 / correction1),
+            static_cast<Real>(1.0 / std::sqrt(correction2)),
+            static_cast<Real>(eps),
+            static_cast<Real>(weight_decay)};
+  }
+};
 
 void lamb_step_cuda(at::TensorList weights, at::TensorList gradients, at::TensorList m,
                     at::TensorList v, at::IntArrayRef num_matrices, double lr, double beta1,
@@ -23,14 +41,8 @@ void lamb_step_cuda(at::TensorList weights, at::TensorList gradients, at::Tensor
   const TensorTable table = make_tensor_table({weights, gradients, m, v}, num_matrices);
   AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_", [&] {
     using Real = scalar_t;
-    const lamb_cuda::Factors<Real> factors{static_cast<Real>(beta1),
-                                           static_cast<Real>(1.0 - beta1),
-                                           static_cast<Real>(beta2),
-                                           static_cast<Real>(1.0 - beta2),
-                                           static_cast<Real>(1.0 / correction1),
-                                           static_cast<Real>(1.0 / std::sqrt(correction2)),
-                                           static_cast<Real>(eps),
-                                           static_cast<Real>(weight_decay)};
+    const lamb_cuda::Factors<Real> factors =
+        Numbers{beta1, beta2, correction1, correction2, eps, weight_decay}.factors<Real>();
     if (!adapts) {
       lamb_cuda::launch_plain(table.chunks, factors, static_cast<Real>(lr), stream);
       return;
@@ -44,8 +56,48 @@ void lamb_step_cuda(at::TensorList weights, at::TensorList gradients, at::Tensor
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
+at::Tensor lamb_measure_cuda(at::TensorList weights, at::TensorList gradients, at::TensorList m,
+                             at::TensorList v, double beta1, double beta2, double correction1,
+                             double correction2, double eps, double weight_decay) {
+  const c10::cuda::CUDAGuard guard(weights[0].device());
+  const std::vector<int64_t> whole(weights.size(), 1);
+  const TensorTable table = make_tensor_table({weights, gradients, m, v}, whole);
+  const torch::TensorOptions doubles = weights[0].options().dtype(at::kDouble).requires_grad(false);
+  const at::Tensor parts = torch::empty({table.chunks.num_chunks, 2}, doubles);
+  at::Tensor sums = torch::empty({static_cast<int64_t>(weights.size()), 2}, doubles);
+  AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_measure_", [&] {
+    lamb_cuda::launch_measure(
+        table.chunks,
+        Numbers{beta1, beta2, correction1, correction2, eps, weight_decay}.factors<scalar_t>(),
+        parts.data_ptr<double>(), sums.data_ptr<double>(), current_stream());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return sums;
+}
+
+void lamb_apply_cuda(at::TensorList weights, at::TensorList m, at::TensorList v,
+                     const at::Tensor& rates, double correction1, double correction2, double eps,
+                     double weight_decay) {
+  const c10::cuda::CUDAGuard guard(weights[0].device());
+  const std::vector<int64_t> whole(weights.size(), 1);
+  // The kernel does not read gradients.
+  const TensorTable table = make_tensor_table({weights, weights, m, v}, whole);
+  const at::Tensor rate_P = rates.contiguous();
+  AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_apply_", [&] {
+    lamb_cuda::launch_apply(
+        table.chunks,
+        Numbers{0.0, 0.0, correction1, correction2, eps, weight_decay}.factors<scalar_t>(),
+        rate_P.const_data_ptr<double>(), current_stream());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(shoal, CUDA, m) { m.impl("lamb_", &lamb_step_cuda); }
+TORCH_LIBRARY_IMPL(shoal, CUDA, m) {
+  m.impl("lamb_", &lamb_step_cuda);
+  m.impl("lamb_measure_", &lamb_measure_cuda);
+  m.impl("lamb_apply_", &lamb_apply_cuda);
+}
 
 }  // namespace shoal

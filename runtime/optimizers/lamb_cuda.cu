@@ -102,10 +102,10 @@ __global__ void measure_kernel(TensorChunks tensors, Factors<Real> f, double* pa
   part_C2[2 * int64_t{blockIdx.x} + 1] = update;
 }
 
-template <class Real>
-__global__ void rate_kernel(TensorChunks tensors, Trust trust, const double* part_C2,
-                            Real* rate_M) {
-  double weight = 0, update = 0;
+/// The block's matrix: sums over its chunks, in thread 0.
+__device__ void sum_parts(const TensorChunks& tensors, const double* part_C2, double& weight,
+                          double& update) {
+  weight = update = 0;
   const int64_t last = tensors.first_chunk[blockIdx.x + 1];
   for (int64_t i = tensors.first_chunk[blockIdx.x] + threadIdx.x; i < last; i += kBlock) {
     weight += part_C2[2 * i];
@@ -113,6 +113,21 @@ __global__ void rate_kernel(TensorChunks tensors, Trust trust, const double* par
   }
   weight = device::block_sum<kBlock>(weight);
   update = device::block_sum<kBlock>(update);
+}
+
+__global__ void sum_kernel(TensorChunks tensors, const double* part_C2, double* sum_M2) {
+  double weight, update;
+  sum_parts(tensors, part_C2, weight, update);
+  if (threadIdx.x != 0) return;
+  sum_M2[2 * int64_t{blockIdx.x}] = weight;
+  sum_M2[2 * int64_t{blockIdx.x} + 1] = update;
+}
+
+template <class Real>
+__global__ void rate_kernel(TensorChunks tensors, Trust trust, const double* part_C2,
+                            Real* rate_M) {
+  double weight, update;
+  sum_parts(tensors, part_C2, weight, update);
   if (threadIdx.x != 0) return;
   double ratio = 1.0;
   if (!(weight <= 0.0 || update <= 0.0)) {
@@ -122,10 +137,10 @@ __global__ void rate_kernel(TensorChunks tensors, Trust trust, const double* par
   rate_M[blockIdx.x] = static_cast<Real>(trust.learning_rate * ratio);
 }
 
-template <class Real>
-__global__ void apply_kernel(TensorChunks tensors, Factors<Real> f, const Real* rate_M) {
+template <class Real, class Rate>
+__global__ void apply_kernel(TensorChunks tensors, Factors<Real> f, const Rate* rate_M) {
   const TensorChunk chunk = tensors.chunk[blockIdx.x];
-  const Real rate = rate_M[chunk.matrix];
+  const Real rate = static_cast<Real>(rate_M[chunk.matrix]);
   for_values<false, true>(span_of<Real>(tensors, chunk), [&](Real& w, Real, Real& m, Real& v) {
     w -= rate * update_of(f, m, v, w);
   });
@@ -152,10 +167,32 @@ void launch_adaptive(const TensorChunks& tensors, const Factors<Real>& factors, 
   apply_kernel<<<chunks, kBlock, 0, stream>>>(tensors, factors, rate_M);
 }
 
+template <class Real>
+void launch_measure(const TensorChunks& tensors, const Factors<Real>& factors, double* part_C2,
+                    double* sum_M2, CUstream_st* stream) {
+  if (tensors.num_matrices == 0) return;
+  const auto chunks = static_cast<unsigned>(tensors.num_chunks);
+  if (chunks > 0) measure_kernel<<<chunks, kBlock, 0, stream>>>(tensors, factors, part_C2);
+  const auto matrices = static_cast<unsigned>(tensors.num_matrices);
+  sum_kernel<<<matrices, kBlock, 0, stream>>>(tensors, part_C2, sum_M2);
+}
+
+template <class Real>
+void launch_apply(const TensorChunks& tensors, const Factors<Real>& factors, const double* rate_M,
+                  CUstream_st* stream) {
+  if (tensors.num_chunks == 0) return;
+  apply_kernel<<<static_cast<unsigned>(tensors.num_chunks), kBlock, 0, stream>>>(tensors, factors,
+                                                                                 rate_M);
+}
+
 #define SHOAL_LAMB_KERNELS(Real)                                                                  \
   template void launch_plain(const TensorChunks&, const Factors<Real>&, Real, CUstream_st*);      \
   template void launch_adaptive(const TensorChunks&, const Factors<Real>&, const Trust&, double*, \
-                                Real*, CUstream_st*);
+                                Real*, CUstream_st*);                                             \
+  template void launch_measure(const TensorChunks&, const Factors<Real>&, double*, double*,       \
+                               CUstream_st*);                                                     \
+  template void launch_apply(const TensorChunks&, const Factors<Real>&, const double*,            \
+                             CUstream_st*);
 SHOAL_LAMB_KERNELS(float)
 SHOAL_LAMB_KERNELS(double)
 #undef SHOAL_LAMB_KERNELS

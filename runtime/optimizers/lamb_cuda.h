@@ -33,4 +33,14 @@ template <class Real>
 void launch_adaptive(const TensorChunks& tensors, const Factors<Real>& factors, const Trust& trust,
                      double* part_C2, Real* rate_M, CUstream_st* stream);
 
+// The two halves of launch_adaptive, for pieces of matrices.
+/// Averages; sum_M2: squared norms of each matrix and of its update. part_C2: scratch.
+template <class Real>
+void launch_measure(const TensorChunks& tensors, const Factors<Real>& factors, double* part_C2,
+                    double* sum_M2, CUstream_st* stream);
+/// rate_M: of each matrix, the trust ratio included. Gradients are not read.
+template <class Real>
+void launch_apply(const TensorChunks& tensors, const Factors<Real>& factors, const double* rate_M,
+                  CUstream_st* stream);
+
 }  // namespace shoal::lamb_cuda
