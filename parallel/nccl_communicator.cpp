@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "parallel/communicator_checks.h"
 #include "parallel/nccl_link.h"
+#include "parallel/nccl_watch.h"
 
 namespace shoal {
 namespace {
@@ -42,6 +44,7 @@ struct Flight {
   std::shared_ptr<NcclLink> link;
   std::shared_ptr<Communicator::Counters> counters;
   NcclCall call;
+  std::unique_lock<std::recursive_mutex> turn;
   GpuStream* start_stream = nullptr;  // current when it started
   GpuEvent landed;                    // behind the transfer, on the communication stream
 
@@ -185,6 +188,7 @@ class NcclCommunicator : public Communicator {
   [[noreturn]] void abort(int exit_code) override {
     link_->abort();
     control_->abort(exit_code);
+    std::abort();  // GCC loses sight of what does not return
   }
 
  private:
@@ -204,6 +208,7 @@ class NcclCommunicator : public Communicator {
                     .send_rows = std::move(send_rows),
                     .recv_rows = std::move(recv_rows),
                     .bytes_per_row = row_bytes(tensor)};
+    flight->turn = link_->busy();
     link_->check_alive(flight->call);
     const GpuStreams& streams = link_->streams();
     flight->start_stream = streams.current();
@@ -216,6 +221,10 @@ class NcclCommunicator : public Communicator {
     link_->settle(flight->call);
     const GpuStreams& streams = link_->streams();
     flight->landed = streams.record(streams.communication);
+    flight->turn.unlock();
+    if (const auto watch = link_->backend().watch.lock()) {
+      watch->add(link_, flight->call, flight->landed);
+    }
     return {[flight] { flight->finish(); }, std::move(buffers)};
   }
 

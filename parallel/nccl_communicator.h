@@ -13,8 +13,9 @@ struct NcclLimits {
   std::chrono::milliseconds init = std::chrono::minutes(10);  ///< all ranks come together
   /// A call is handed to the GPU; the first between two ranks also connects them.
   std::chrono::milliseconds launch = std::chrono::minutes(30);
-  std::chrono::milliseconds barrier = std::chrono::minutes(30);  ///< all started calls are over
-  std::chrono::milliseconds finalize = std::chrono::minutes(1);  ///< then it is aborted
+  std::chrono::milliseconds transfer = std::chrono::minutes(30);  ///< one call, where watched
+  std::chrono::milliseconds barrier = std::chrono::minutes(30);   ///< all started calls are over
+  std::chrono::milliseconds finalize = std::chrono::minutes(1);   ///< then it is aborted
 };
 
 /// Collective over `control`. A communicator of the same ranks that moves GPU memory by NCCL.
@@ -33,7 +34,8 @@ struct NcclLimits {
 /// A failure that NCCL reports, at once or later, is thrown as CommError by the next start_*,
 /// wait() or barrier(), with the call's number, rank, row counts and NCCL's text, after
 /// ncclCommAbort, so that this process does not hang; every later call fails likewise. Peers learn
-/// of it from abort(). A peer that is silent is noticed by barrier() only.
+/// of it from abort(). A peer that is silent is noticed by barrier(), and by the backend's
+/// NcclWatch while the host waits for the GPU.
 ///
 /// Throws CommError if the library is too old or cannot connect, Error (kVersionSkew) if rank 0
 /// runs another version.

@@ -28,7 +28,7 @@ constexpr int kShareMinor = 30;
 
 }  // namespace
 
-std::shared_ptr<const NcclBackend> nccl_backend(c10::Device gpu) {
+std::shared_ptr<NcclBackend> nccl_backend(c10::Device gpu) {
   const auto make = reinterpret_cast<MakeNcclBackend>(dlsym(RTLD_DEFAULT, kMakeNcclBackend));
   if (make == nullptr) {
     throw CommError("NCCL: the CUDA plug-in is not loaded, and NCCL comes with it",

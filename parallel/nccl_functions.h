@@ -85,16 +85,19 @@ struct NcclFunctions {
   std::function<NcclResult(void* out, size_t bytes, int peer, NcclLane lane)> recv;
 };
 
+class NcclWatch;
+
 /// One GPU as communicators use it.
 struct NcclBackend {
   NcclFunctions nccl;
   GpuStreams streams;
+  std::weak_ptr<NcclWatch> watch = {};  ///< of all transfers; nothing: nobody looks
 };
 
 /// The tables for this GPU from the plug-in, which has to be loaded (runtime/device.h). Once per
 /// process: each backend has a communication stream of its own. Makes no NCCL communicator yet.
 /// Throws CommError if the plug-in is not loaded.
-std::shared_ptr<const NcclBackend> nccl_backend(c10::Device gpu);
+std::shared_ptr<NcclBackend> nccl_backend(c10::Device gpu);
 
 /// What the plug-in exports for nccl_backend, under this name.
 inline constexpr const char* kMakeNcclBackend = "shoal_make_nccl_backend";

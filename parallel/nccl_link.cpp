@@ -97,6 +97,7 @@ void NcclLink::connect(const NcclId& id) {
 }
 
 NcclLink::~NcclLink() {
+  const auto turn = busy();
   if (comm_ == nullptr) return;
   // Ranks that fail do not come to finalize together.
   if (std::uncaught_exceptions() > 0 || !finalize()) abort();
@@ -115,6 +116,7 @@ bool NcclLink::finalize() noexcept {
 }
 
 void NcclLink::abort() noexcept {
+  const auto turn = busy();
   if (comm_ != nullptr) nccl().comm_abort(std::exchange(comm_, nullptr));
   if (failure_.empty()) failure_ = "it was aborted";
 }
@@ -141,7 +143,19 @@ NcclResult NcclLink::state(const NcclCall& call) {
   return state;
 }
 
-void NcclLink::poll(const NcclCall& call) { state(call); }
+void NcclLink::poll(const NcclCall& call) {
+  const auto turn = busy();
+  state(call);
+}
+
+bool NcclLink::is_over(const NcclCall& call, const GpuEvent& landed, Clock::time_point start) {
+  const std::unique_lock turn(mutex_, std::try_to_lock);
+  if (!turn.owns_lock()) return false;
+  if (comm_ == nullptr || streams().is_done(landed)) return true;
+  state(call);
+  if (Clock::now() - start > limits_.transfer) time_out(call, limits_.transfer);
+  return false;
+}
 
 void NcclLink::settle(const NcclCall& call, std::chrono::milliseconds limit) {
   const auto deadline = Clock::now() + limit;

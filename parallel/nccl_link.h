@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "parallel/communicator.h"
@@ -21,7 +22,8 @@ struct NcclCall {
 };
 
 /// One NCCL communicator: made, watched, and taken down. Shared by a Communicator and its calls on
-/// their way.
+/// their way. A thread that looks after transfers may call is_over() at any time; all others take
+/// turns by busy().
 class NcclLink {
  public:
   /// Collective over `control`: shares rank 0's id and connects. Throws as make_nccl_communicator.
@@ -33,8 +35,17 @@ class NcclLink {
   NcclLink& operator=(const NcclLink&) = delete;
 
   const NcclFunctions& nccl() const { return backend_->nccl; }
+  const NcclBackend& backend() const { return *backend_; }
   const GpuStreams& streams() const { return backend_->streams; }
   NcclLane lane() const { return {comm_, backend_->streams.communication}; }
+
+  /// Held from the start of a call until NCCL has handed it over.
+  std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
+  /// Whether the call that `landed` lies behind needs no more looking after: the GPU is past it, or
+  /// the link has failed. Throws CommError as poll, and if it has taken longer than it may since
+  /// `start`. While another thread is busy it says no: that one looks by itself.
+  bool is_over(const NcclCall& call, const GpuEvent& landed,
+               std::chrono::steady_clock::time_point start);
 
   /// Throws CommError if the link failed before.
   void check_alive(const NcclCall& call) const;
@@ -58,6 +69,7 @@ class NcclLink {
   [[noreturn]] void time_out(const NcclCall& call, std::chrono::milliseconds limit);
   std::string where(const NcclCall& call) const;
 
+  std::recursive_mutex mutex_;
   std::shared_ptr<const NcclBackend> backend_;
   NcclLimits limits_;
   int rank_;

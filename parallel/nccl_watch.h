@@ -1,0 +1,54 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "parallel/nccl_link.h"
+
+namespace shoal {
+
+/// Looks at the transfers of a process until they are over, from a thread of its own: the host
+/// sleeps in CUDA while it waits for the GPU, and would sleep for ever behind a transfer whose peer
+/// has died.
+///
+/// A failure, or a transfer that takes longer than NcclLimits::transfer, aborts the communicator
+/// that it belongs to, so that the GPU is free again, and is told once. What the host then reads is
+/// of no meaning: `on_failure` is to end the job.
+class NcclWatch {
+ public:
+  using OnFailure = std::function<void(const std::exception_ptr& error)>;
+  /// `on_failure` is called by the watching thread.
+  explicit NcclWatch(OnFailure on_failure,
+                     std::chrono::milliseconds period = std::chrono::milliseconds(200));
+  ~NcclWatch();
+  NcclWatch(const NcclWatch&) = delete;
+  NcclWatch& operator=(const NcclWatch&) = delete;
+
+  /// `landed` lies behind the transfer. Transfers are added in the order of their stream.
+  void add(const std::shared_ptr<NcclLink>& link, const NcclCall& call, const GpuEvent& landed);
+
+ private:
+  struct Transfer {
+    std::weak_ptr<NcclLink> link;
+    NcclCall call;
+    GpuEvent landed;
+    std::chrono::steady_clock::time_point start;
+  };
+  void run();
+
+  OnFailure on_failure_;
+  std::chrono::milliseconds period_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stops_ = false;
+  std::deque<Transfer> transfers_;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace shoal

@@ -1,0 +1,98 @@
+#include "parallel/nccl_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <string>
+
+#include "parallel/nccl_communicator.h"
+#include "runtime/error.h"
+#include "tests/support/fake_nccl.h"
+
+namespace shoal {
+namespace {
+
+using testing::backend_of;
+using testing::FakeNccl;
+using testing::FakeRank;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+/// One rank whose transfers are over when the test says so.
+class NcclWatchOfOneRank : public ::testing::Test {
+ protected:
+  NcclWatchOfOneRank() {
+    rank_->backend.watch = watch_;
+    rank_->backend.streams.is_done = [this](const GpuEvent&) { return is_done_.load(); };
+    const auto poll = rank_->backend.nccl.comm_get_async_error;
+    rank_->backend.nccl.comm_get_async_error = [this, poll](NcclComm* comm, NcclResult* state) {
+      const NcclResult result = poll(comm, state);
+      if (fails_) *state = NcclResult::kRemoteError;
+      return result;
+    };
+  }
+
+  std::unique_ptr<Communicator> connect(const NcclLimits& limits = {}) {
+    return make_nccl_communicator(make_self_communicator(), backend_of(rank_), limits);
+  }
+
+  /// What was told, while this thread sleeps; nothing for a second: "".
+  std::string told() {
+    auto told = told_.get_future();
+    if (told.wait_for(1s) != std::future_status::ready) return "";
+    try {
+      std::rethrow_exception(told.get());
+    } catch (const CommError& error) {
+      return error.what();
+    }
+  }
+
+  FakeNccl fake_;
+  std::shared_ptr<FakeRank> rank_ = fake_.join();
+  std::atomic<bool> is_done_ = false, fails_ = false;
+  std::promise<std::exception_ptr> told_;
+  std::shared_ptr<NcclWatch> watch_ = std::make_shared<NcclWatch>(
+      [this](const std::exception_ptr& error) { told_.set_value(error); }, 5ms);
+};
+
+TEST_F(NcclWatchOfOneRank, TellsAnErrorWhileTheHostSleepsAndAbortsTheCommunicator) {
+  const auto comm = connect();
+  Pending pending = comm->start_all_to_all(torch::zeros({3, 2}), {3}, torch::zeros({3, 2}), {3});
+  fails_ = true;
+  EXPECT_THAT(told(), HasSubstr("all_to_all #0 failed on rank 0 of 1 (send [3], receive [3] rows "
+                                "of 8 bytes): reported by ncclCommGetAsyncError: result 6"));
+  EXPECT_EQ(fake_.num_aborted(), 1);
+  EXPECT_THROW(pending.wait(), CommError);
+  EXPECT_THROW(all_reduce(*comm, torch::zeros({1})), CommError);
+}
+
+TEST_F(NcclWatchOfOneRank, TellsATransferThatTakesTooLong) {
+  const auto comm = connect({.transfer = 20ms});
+  Pending pending = comm->start_all_reduce(torch::zeros({4}), ReduceOp::kSum);
+  EXPECT_THAT(told(), HasSubstr("all_reduce #0 failed on rank 0 of 1 (send [4], receive [4] rows "
+                                "of 4 bytes): still in progress after 0.02"));
+  EXPECT_THROW(pending.wait(), CommError);
+}
+
+TEST_F(NcclWatchOfOneRank, SaysNothingOfTransfersThatAreOver) {
+  is_done_ = true;
+  const auto comm = connect({.transfer = 20ms});
+  for (int64_t call = 0; call < 20; ++call) all_reduce(*comm, torch::zeros({1}));
+  std::this_thread::sleep_for(50ms);
+  fails_ = true;  // of nobody's transfer
+  EXPECT_EQ(told(), "");
+  fails_ = false;
+}
+
+TEST_F(NcclWatchOfOneRank, ForgetsTransfersOfACommunicatorThatIsGone) {
+  {
+    const auto comm = connect({.transfer = 100ms});
+    all_reduce(*comm, torch::zeros({1}));
+  }
+  EXPECT_EQ(told(), "");
+}
+
+}  // namespace
+}  // namespace shoal
