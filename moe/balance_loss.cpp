@@ -16,6 +16,19 @@ std::vector<int64_t> offsets_of(ScopeKind kind, const TokenContext& context) {
   return offsets;
 }
 
+/// Lengths of runs, float64 [S]: equal, but for the last one. Nothing is copied from the host.
+torch::Tensor lengths(const std::vector<int64_t>& offsets, torch::Device device) {
+  const auto num_runs = static_cast<int64_t>(offsets.size()) - 1;
+  const auto first = static_cast<double>(num_runs > 0 ? offsets[1] : 0);
+  torch::Tensor lengths =
+      torch::full({num_runs}, first, torch::TensorOptions(torch::kFloat64).device(device));
+  if (num_runs > 1) {
+    const int64_t last = offsets.back() - offsets[static_cast<size_t>(num_runs) - 1];
+    lengths.narrow(0, num_runs - 1, 1).fill_(static_cast<double>(last));
+  }
+  return lengths;
+}
+
 /// Sums of runs of rows. Runs are equally long, but for the last one.
 torch::Tensor sum_runs(const torch::Tensor& value_TU, const std::vector<int64_t>& offsets) {
   const auto num_runs = static_cast<int64_t>(offsets.size()) - 1;
@@ -37,15 +50,12 @@ Scope::Scope(ScopeKind kind, const TokenContext& context, Communicator& world)
       world_(world),
       offsets_(offsets_of(kind, context)),
       tokens_in_step_(context.step.samples_in_step * context.tokens_per_sample) {
-  std::vector<double> own, all;
-  for (size_t i = 0; i + 1 < offsets_.size(); ++i) {
-    own.push_back(static_cast<double>(offsets_[i + 1] - offsets_[i]));
-    all.push_back(kind == ScopeKind::kGlobal ? static_cast<double>(context.step.samples_in_micro *
-                                                                   context.tokens_per_sample)
-                                             : own.back());
-  }
-  tokens_S_ = torch::tensor(all, torch::kFloat64);
-  own_tokens_S_ = torch::tensor(own, torch::kFloat64);
+  own_tokens_S_ = lengths(offsets_, context.step.sample_b.device());
+  tokens_S_ =
+      kind == ScopeKind::kGlobal
+          ? torch::full_like(own_tokens_S_, static_cast<double>(context.step.samples_in_micro *
+                                                                context.tokens_per_sample))
+          : own_tokens_S_;
 }
 
 torch::Tensor Scope::sum(const torch::Tensor& value_TU) const {

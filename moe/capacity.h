@@ -80,6 +80,9 @@ struct Assignments {
   torch::Tensor rows_U;    ///< int64, entries of each unit, padding included
   int64_t num_tokens = 0;
   torch::Tensor num_kept;  ///< int64 scalar: entries that are not padding
+  /// The rows of each of its units on each expert rank, where they are known without asking;
+  /// else empty.
+  std::vector<int64_t> rows_per_unit_E = {};
 };
 
 /// Applies capacity to every routing group on its own. Masked choices are left out, and a group's

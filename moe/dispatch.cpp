@@ -4,129 +4,70 @@
 #include <numeric>
 #include <utility>
 
+// C chunks  U units  V units in the order of their ranks  E ranks  u units on this rank
+// A rows this rank sends  R rows it receives
 namespace shoal {
 namespace {
 
-std::vector<int64_t> to_host(const torch::Tensor& counts) {
-  const torch::Tensor host = counts.to(torch::kCPU, torch::kInt64).contiguous();
-  const int64_t* data = host.const_data_ptr<int64_t>();
-  return {data, data + host.numel()};
-}
+int64_t sum(const RowCounts& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
-torch::Tensor to_tensor(const std::vector<int64_t>& values, const torch::Device& device) {
-  return torch::tensor(values, torch::kInt64).to(device);
-}
+torch::Tensor exclusive_sum(const torch::Tensor& counts) { return counts.cumsum(0) - counts; }
 
-/// Row counts by destination rank, then by unit on it.
-std::vector<int64_t> counts_by_rank(const std::vector<int64_t>& rows_U,
-                                    const UnitPlacement& placement) {
-  std::vector<int64_t> counts;
-  for (const int64_t unit : placement.units_by_rank()) {
-    counts.push_back(rows_U[static_cast<size_t>(unit)]);
-  }
-  return counts;
-}
-
-/// For rows sorted by unit: entry i is the row that is sent as the i-th.
-std::vector<int64_t> send_order(const std::vector<int64_t>& rows_U,
-                                const UnitPlacement& placement) {
-  std::vector<int64_t> first(rows_U.size() + 1, 0);
-  std::partial_sum(rows_U.begin(), rows_U.end(), first.begin() + 1);
-  std::vector<int64_t> order;
-  for (const int64_t unit : placement.units_by_rank()) {
-    const auto u = static_cast<size_t>(unit);
-    for (int64_t row = first[u]; row < first[u + 1]; ++row) order.push_back(row);
-  }
-  return order;
-}
-
-std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
-  std::vector<int64_t> result(order.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    result[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
-  }
-  return result;
-}
-
-/// Tokens and weights in the order they are sent. A token's rows stay listed by unit, so that sums
-/// over them do not depend on where units live.
-void set_order(RowPlan& plan, const Assignments& assignments, const std::vector<int64_t>& rows_U,
-               const UnitPlacement& placement) {
-  plan.index = make_row_index(assignments.token_A, assignments.num_tokens);
-  plan.weight_A = assignments.weight_A;
-  if (placement.is_contiguous()) return;
-  const std::vector<int64_t> order = send_order(rows_U, placement);
-  const torch::Device device = assignments.token_A.device();
-  const torch::Tensor order_A = to_tensor(order, device);
-  plan.index.token_A = plan.index.token_A.index_select(0, order_A);
-  plan.index.row_A = to_tensor(inverse(order), device).index_select(0, plan.index.row_A);
-  plan.weight_A = plan.weight_A.index_select(0, order_A);
+torch::Tensor inverse_of(const torch::Tensor& order) {
+  return torch::empty_like(order).scatter_(0, order, torch::arange(order.size(0), order.options()));
 }
 
 /// Without the padding behind the units' rows, which there is on a GPU.
-Assignments rows_of_units(Assignments assignments, const std::vector<int64_t>& rows_U) {
-  const int64_t num_rows = std::accumulate(rows_U.begin(), rows_U.end(), int64_t{0});
+Assignments rows_of_units(Assignments assignments, int64_t num_rows) {
   if (num_rows == assignments.token_A.size(0)) return assignments;
   for (torch::Tensor* tensor :
        {&assignments.token_A, &assignments.choice_A, &assignments.weight_A}) {
-    *tensor = tensor->narrow(0, 0, num_rows);
+    if (tensor->defined()) *tensor = tensor->narrow(0, 0, num_rows);
   }
   return assignments;
 }
 
-/// Sums of `counts` over runs that are `lengths` long.
-RowCounts sum_runs(const std::vector<int64_t>& counts, const std::vector<int64_t>& lengths) {
-  RowCounts sums;
-  auto run = counts.begin();
-  for (const int64_t length : lengths) {
-    sums.push_back(std::accumulate(run, run + length, int64_t{0}));
-    run += length;
-  }
-  return sums;
+/// Tokens and weights in the order they are sent. A token's rows stay listed by unit, so that sums
+/// over them do not depend on where units live.
+void set_order(RowPlan& plan, const Assignments& assignments, const UnitPlacement& placement) {
+  plan.index = make_row_index(assignments.token_A, assignments.num_tokens);
+  plan.weight_A = assignments.weight_A;
+  if (placement.is_contiguous()) return;
+  const torch::Tensor& rows_U = assignments.rows_U;
+  const torch::Tensor unit_V = send_to(placement.units_by_rank(), rows_U.device());
+  const torch::Tensor order_A =
+      indices_of_runs(exclusive_sum(rows_U).index_select(0, unit_V), rows_U.index_select(0, unit_V),
+                      assignments.token_A.size(0));
+  plan.index.token_A = plan.index.token_A.index_select(0, order_A);
+  plan.index.row_A = inverse_of(order_A).index_select(0, plan.index.row_A);
+  plan.weight_A = plan.weight_A.index_select(0, order_A);
 }
 
-/// One list of counts a chunk, each by (source rank, unit on this rank), from lists by (destination
-/// rank, unit on it).
-std::vector<std::vector<int64_t>> exchange_counts(const std::vector<std::vector<int64_t>>& chunks,
-                                                  const RowCounts& units_per_rank,
-                                                  Communicator& expert) {
-  const auto num_chunks = static_cast<int64_t>(chunks.size());
-  const int64_t own = units_per_rank[static_cast<size_t>(expert.rank())];
-  std::vector<int64_t> sent;  // by rank, chunk, unit
-  RowCounts send, recv(static_cast<size_t>(expert.size()), own * num_chunks);
-  int64_t first = 0;
-  for (const int64_t units : units_per_rank) {
-    for (const std::vector<int64_t>& counts : chunks) {
-      sent.insert(sent.end(), counts.begin() + first, counts.begin() + first + units);
+/// Whether the blocks of rows that are there, by (rank, unit), also come sorted by (unit, rank).
+bool is_sorted_by_unit(const std::vector<int64_t>& count_Eu, size_t num_units) {
+  size_t last = 0;
+  for (size_t unit = 0; unit < num_units; ++unit) {
+    for (size_t block = unit; block < count_Eu.size(); block += num_units) {
+      if (count_Eu[block] == 0) continue;
+      if (block < last) return false;
+      last = block;
     }
-    send.push_back(units * num_chunks);
-    first += units;
   }
-  const torch::Tensor received = torch::empty({expert.size(), num_chunks, own}, torch::kInt64);
-  expert.start_all_to_all(torch::tensor(sent, torch::kInt64), send, received.view({-1}), recv)
-      .wait();
-  std::vector<std::vector<int64_t>> result;
-  for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
-    result.push_back(to_host(received.select(1, chunk)));
-  }
-  return result;
+  return true;
 }
 
-/// What arrives, and how it is sorted by unit.
-void set_arrival(RowPlan& plan, const std::vector<int64_t>& counts, int64_t num_ranks,
-                 const torch::Device& device) {
-  const auto num_units = static_cast<int64_t>(counts.size()) / num_ranks;
-  plan.recv_rows =
-      sum_runs(counts, std::vector<int64_t>(static_cast<size_t>(num_ranks), num_units));
-  plan.rows_u.assign(static_cast<size_t>(num_units), 0);
-  for (size_t i = 0; i < counts.size(); ++i) {
-    plan.rows_u[i % static_cast<size_t>(num_units)] += counts[i];
-  }
-  if (num_ranks == 1 || num_units <= 1) return;
-  const std::vector<int64_t> order = unit_order(counts, num_ranks);
-  if (std::is_sorted(order.begin(), order.end())) return;
-  plan.to_units_R = to_tensor(order, device);
-  plan.to_arrival_R = to_tensor(inverse(order), device);
+/// How what arrives is sorted by unit. `device_Eu` are the same counts where the rows are.
+void set_arrival(RowPlan& plan, const std::vector<int64_t>& count_Eu,
+                 const torch::Tensor& device_Eu) {
+  const auto num_units = static_cast<size_t>(device_Eu.size(1));
+  std::vector<int64_t> rows_u(num_units, 0);
+  for (size_t i = 0; i < count_Eu.size(); ++i) rows_u[i % num_units] += count_Eu[i];
+  plan.rows_u = std::move(rows_u);
+  if (is_sorted_by_unit(count_Eu, num_units)) return;
+  const torch::Tensor first_Eu = exclusive_sum(device_Eu.flatten()).view(device_Eu.sizes());
+  plan.to_units_R =
+      indices_of_runs(first_Eu.t().flatten(), device_Eu.t().flatten(), sum(plan.recv_rows));
+  plan.to_arrival_R = inverse_of(plan.to_units_R);
 }
 
 StartedRows start_rows(const torch::Tensor& rows, const RowCounts& send, const RowCounts& recv,
@@ -141,43 +82,135 @@ torch::Tensor finish_rows(StartedRows started) {
 
 }  // namespace
 
-std::vector<int64_t> unit_order(const std::vector<int64_t>& counts, int64_t num_ranks) {
-  TORCH_CHECK(num_ranks >= 1 && counts.size() % static_cast<size_t>(num_ranks) == 0, counts.size(),
-              " counts from ", num_ranks, " ranks");
-  const size_t num_units = counts.size() / static_cast<size_t>(num_ranks);
-  std::vector<int64_t> first(counts.size() + 1, 0);
-  std::partial_sum(counts.begin(), counts.end(), first.begin() + 1);
-  std::vector<int64_t> order;
-  order.reserve(static_cast<size_t>(first.back()));
-  for (size_t unit = 0; unit < num_units; ++unit) {
-    for (size_t block = unit; block < counts.size(); block += num_units) {
-      for (int64_t row = first[block]; row < first[block + 1]; ++row) order.push_back(row);
+torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,
+                              int64_t total) {
+  const torch::Tensor shift_V = first_V - exclusive_sum(rows_V);
+  return torch::repeat_interleave(shift_V, rows_V, /*dim=*/0, /*output_size=*/total) +
+         torch::arange(total, rows_V.options());
+}
+
+RowPlans::RowPlans(std::vector<Assignments> chunks, UnitPlacement placement, Communicator& expert)
+    : chunks_(std::move(chunks)), placement_(std::move(placement)), expert_(expert) {
+  TORCH_CHECK(placement_.num_ranks() == expert.size(), "dispatch: units are placed on ",
+              placement_.num_ranks(), " ranks, the group has ", expert.size());
+  std::vector<torch::Tensor> rows_CU;
+  for (const Assignments& chunk : chunks_) {
+    TORCH_CHECK(chunk.rows_U.size(0) == placement_.num_units(), "dispatch: ", chunk.rows_U.size(0),
+                " units in the assignments, ", placement_.num_units(), " placed");
+    rows_CU.push_back(chunk.rows_U);
+    const auto own_rank = static_cast<size_t>(expert.rank());
+    TORCH_CHECK(chunk.rows_per_unit_E.empty() || !chunk.rows_U.is_cpu() ||
+                    chunk.rows_U.eq(chunk.rows_per_unit_E[own_rank]).all().item<bool>(),
+                "dispatch: units have other numbers of rows than was said");
+  }
+  if (expert.size() == 1) return;
+  sent_CV_ = torch::stack(rows_CU);
+  if (!placement_.is_contiguous()) {
+    sent_CV_ = sent_CV_.index_select(1, send_to(placement_.units_by_rank(), sent_CV_.device()));
+  }
+  const auto is_known = [](const Assignments& chunk) { return !chunk.rows_per_unit_E.empty(); };
+  if (std::all_of(chunks_.begin(), chunks_.end(), is_known)) return;
+  start_exchange();
+  if (!sent_CV_.is_cpu()) start_copy();  // in the order of the stream
+}
+
+void RowPlans::start_exchange() {
+  const RowCounts units_of_rank = placement_.num_units_of_ranks();
+  const auto num_chunks = static_cast<int64_t>(chunks_.size());
+  const int64_t own = units_of_rank[static_cast<size_t>(expert_.rank())];
+  std::vector<torch::Tensor> by_rank;
+  RowCounts send;
+  for (const torch::Tensor& counts_Cu : sent_CV_.split_with_sizes(units_of_rank, 1)) {
+    by_rank.push_back(counts_Cu.flatten());
+    send.push_back(counts_Cu.numel());
+  }
+  received_ECu_ = torch::empty({expert_.size(), num_chunks, own}, sent_CV_.options());
+  exchange_ = expert_.start_all_to_all(torch::cat(by_rank), send, received_ECu_.view({-1}),
+                                       RowCounts(send.size(), own * num_chunks));
+}
+
+void RowPlans::start_copy() {
+  exchange_.wait();
+  copy_.emplace(torch::cat({sent_CV_.flatten(), received_ECu_.flatten()}));
+}
+
+const std::vector<RowPlan>& RowPlans::get() {
+  if (!plans_.empty() || chunks_.empty()) return plans_;
+  if (expert_.size() == 1) {
+    plan_own();
+  } else if (!received_ECu_.defined()) {
+    plan_from(known_counts());
+  } else {
+    if (!copy_) start_copy();
+    const torch::Tensor& counts = copy_->wait();
+    const int64_t* first = counts.const_data_ptr<int64_t>();
+    plan_from({first, first + counts.numel()});
+  }
+  return plans_;
+}
+
+void RowPlans::plan_own() {
+  for (const Assignments& chunk : chunks_) {
+    RowPlan& plan = plans_.emplace_back();
+    set_order(plan, chunk, placement_);
+    plan.send_rows = plan.recv_rows = {chunk.token_A.size(0)};
+    if (!chunk.rows_U.is_cpu()) {
+      plan.rows_u = UnitRows(chunk.rows_U);
+      continue;
+    }
+    const torch::Tensor rows_U = chunk.rows_U.contiguous();
+    const int64_t* first = rows_U.const_data_ptr<int64_t>();
+    plan.rows_u = std::vector<int64_t>(first, first + rows_U.numel());
+  }
+}
+
+std::vector<int64_t> RowPlans::known_counts() const {
+  const auto own_rank = static_cast<size_t>(expert_.rank());
+  const auto own = placement_.units_of_rank(expert_.rank()).size();
+  std::vector<int64_t> counts;
+  for (const Assignments& chunk : chunks_) {
+    counts.insert(counts.end(), static_cast<size_t>(placement_.num_units()),
+                  chunk.rows_per_unit_E[own_rank]);
+  }
+  for (size_t rank = 0; rank < static_cast<size_t>(expert_.size()); ++rank) {
+    for (const Assignments& chunk : chunks_) {
+      counts.insert(counts.end(), own, chunk.rows_per_unit_E[rank]);
     }
   }
-  return order;
+  return counts;
+}
+
+void RowPlans::plan_from(const std::vector<int64_t>& counts) {
+  const RowCounts units_of_rank = placement_.num_units_of_ranks();
+  const int64_t own = units_of_rank[static_cast<size_t>(expert_.rank())];
+  const auto num_chunks = static_cast<int64_t>(chunks_.size());
+  auto sent = counts.begin();
+  const auto received = sent + num_chunks * placement_.num_units();
+  if (!received_ECu_.defined()) {
+    received_ECu_ = send_to(std::vector<int64_t>(received, counts.end()), sent_CV_.device())
+                        .view({expert_.size(), num_chunks, own});
+  }
+  for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+    RowPlan& plan = plans_.emplace_back();
+    for (const int64_t units : units_of_rank) {
+      plan.send_rows.push_back(std::accumulate(sent, sent + units, int64_t{0}));
+      sent += units;
+    }
+    std::vector<int64_t> count_Eu;
+    for (int64_t rank = 0; rank < expert_.size(); ++rank) {
+      const auto first = received + (rank * num_chunks + chunk) * own;
+      plan.recv_rows.push_back(std::accumulate(first, first + own, int64_t{0}));
+      count_Eu.insert(count_Eu.end(), first, first + own);
+    }
+    set_order(plan, rows_of_units(chunks_[static_cast<size_t>(chunk)], sum(plan.send_rows)),
+              placement_);
+    set_arrival(plan, count_Eu, received_ECu_.select(1, chunk));
+  }
 }
 
 std::vector<RowPlan> plan_rows(const std::vector<Assignments>& chunks,
                                const UnitPlacement& placement, Communicator& expert) {
-  TORCH_CHECK(placement.num_ranks() == expert.size(), "dispatch: units are placed on ",
-              placement.num_ranks(), " ranks, the group has ", expert.size());
-  const RowCounts units_per_rank = placement.num_units_of_ranks();
-  std::vector<RowPlan> plans(chunks.size());
-  std::vector<std::vector<int64_t>> counts;
-  for (size_t c = 0; c < chunks.size(); ++c) {
-    const std::vector<int64_t> rows_U = to_host(chunks[c].rows_U);
-    TORCH_CHECK(static_cast<int64_t>(rows_U.size()) == placement.num_units(),
-                "dispatch: ", rows_U.size(), " units in the assignments, ", placement.num_units(),
-                " placed");
-    set_order(plans[c], rows_of_units(chunks[c], rows_U), rows_U, placement);
-    counts.push_back(counts_by_rank(rows_U, placement));
-    plans[c].send_rows = sum_runs(counts.back(), units_per_rank);
-  }
-  if (expert.size() > 1) counts = exchange_counts(counts, units_per_rank, expert);
-  for (size_t c = 0; c < chunks.size(); ++c) {
-    set_arrival(plans[c], counts[c], expert.size(), chunks[c].token_A.device());
-  }
-  return plans;
+  return RowPlans(chunks, placement, expert).get();
 }
 
 StartedRows start_dispatch(const torch::Tensor& x_TD, const RowPlan& plan, Communicator& expert,

@@ -3,13 +3,16 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "moe/capacity.h"
 #include "moe/permute_rows.h"
 #include "moe/unit_placement.h"
+#include "moe/unit_rows.h"
 #include "parallel/collectives.h"
 #include "parallel/communicator.h"
+#include "runtime/device_copy.h"
 
 // T tokens  D width  A rows this rank sends  R rows it received  u units on this rank
 namespace shoal {
@@ -18,18 +21,46 @@ namespace shoal {
 struct RowPlan {
   RowIndex index;          ///< tokens of the rows in the order sent
   torch::Tensor weight_A;  ///< combine weights in the order sent, differentiable
+  /// Rows by rank. In a group of one rank, with the padding that may follow on a GPU.
   RowCounts send_rows, recv_rows;
-  std::vector<int64_t> rows_u;  ///< rows of each unit on this rank
-  torch::Tensor to_units_R;     ///< permutation from arrival to unit order; undefined: identity
-  torch::Tensor to_arrival_R;   ///< its inverse
+  UnitRows rows_u;             ///< rows of each unit on this rank
+  torch::Tensor to_units_R;    ///< permutation from arrival to unit order; undefined: identity
+  torch::Tensor to_arrival_R;  ///< its inverse
 };
 
 /// A plan for each chunk of a layer's tokens.
 ///
 /// Collective over `expert`, also with zero rows: one exchange of counts for all chunks, which is
-/// the layer's only copy to the host; a group of one rank exchanges nothing. The order in which a
-/// token's rows are summed later does not depend on the placement.
-/// TORCH_CHECK if `placement` is of other units or ranks.
+/// the layer's only copy to the host, and which the host waits for when it first asks for a plan. A
+/// group of one rank exchanges nothing and, on a GPU, copies nothing to the host; neither does one
+/// whose chunks know all counts (Assignments::rows_per_unit_E). The order in which a token's rows
+/// are summed later does not depend on the placement.
+class RowPlans {
+ public:
+  /// Starts the exchange of counts. TORCH_CHECK if `placement` is of other units or ranks.
+  RowPlans(std::vector<Assignments> chunks, UnitPlacement placement, Communicator& expert);
+  /// Of each chunk. Throws CommError.
+  const std::vector<RowPlan>& get();
+
+ private:
+  /// All counts by (chunk, destination rank, unit), then by (source rank, chunk, unit).
+  std::vector<int64_t> known_counts() const;
+  void start_exchange();
+  void start_copy();
+  void plan_from(const std::vector<int64_t>& counts);
+  void plan_own();
+
+  std::vector<Assignments> chunks_;
+  UnitPlacement placement_;
+  Communicator& expert_;
+  torch::Tensor sent_CV_;       ///< V: units in the order of their ranks
+  torch::Tensor received_ECu_;  ///< E ranks
+  Pending exchange_;
+  std::optional<HostCopy> copy_;
+  std::vector<RowPlan> plans_;
+};
+
+/// RowPlans at once.
 std::vector<RowPlan> plan_rows(const std::vector<Assignments>& chunks,
                                const UnitPlacement& placement, Communicator& expert);
 
@@ -61,9 +92,10 @@ StartedRows start_combine(const torch::Tensor& rows_RD, const RowPlan& plan, Com
 /// the weights too.
 torch::Tensor finish_combine(StartedRows started, const RowPlan& plan);
 
-/// Where the rows that arrived by (source rank, unit) stand when sorted by (unit, source rank):
-/// entry i of the result is the arrival position of row i. counts[rank * u + unit].
-std::vector<int64_t> unit_order(const std::vector<int64_t>& counts, int64_t num_ranks);
+/// The indices of runs, one run after the other: rows_V[v] of them from first_V[v] on, `total` in
+/// all, which is the sum of rows_V. int64.
+torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,
+                              int64_t total);
 
 // All at once, for layers of one chunk.
 struct Dispatched {

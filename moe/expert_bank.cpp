@@ -33,9 +33,14 @@ ExpertBank::ExpertBank(const Options& options, const Context& context, const Ini
   if (options.bias) weights_.fc2_bias = add("fc2.bias", {width}, inits.bias);
 }
 
-torch::Tensor ExpertBank::forward(const torch::Tensor& rows_RD,
-                                  const std::vector<int64_t>& rows_u) {
-  return expert_mlp(rows_RD, rows_u, weights_, activation_);
+torch::Tensor ExpertBank::forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) {
+  // LibTorch's grouped product, which needs no numbers on the host, is of bfloat16 only.
+  if (!rows_u.is_on_host() && rows_RD.scalar_type() == torch::kBFloat16) {
+    return expert_mlp_on_device(rows_RD, rows_u.end_u(), weights_, activation_);
+  }
+  return run_on_host_counts(rows_RD, rows_u, [&](const torch::Tensor& rows, const auto& counts) {
+    return expert_mlp(rows, counts, weights_, activation_);
+  });
 }
 
 }  // namespace shoal

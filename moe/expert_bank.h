@@ -47,7 +47,7 @@ class ExpertBank : public UnitBank {
   ExpertBank(const Options& options, const Context& context, const Inits& inits,
              bool has_gate = false);
 
-  torch::Tensor forward(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u) override;
+  torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
   const UnitPlacement& placement() const override { return placement_; }
 
  private:

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -114,25 +115,21 @@ class Groups {
 
   template <class Body>
   void for_each(const Body& body) const {
-    std::vector<int64_t> rows_u = rows_u_;
-    if (rows_u.empty() && end_u_.size(0) > 0) {
+    if (rows_u_.empty() && end_u_.size(0) > 0) {
       const Tensor end = end_u_.cpu();
-      int64_t before = 0;
-      for (int64_t e = 0; e < end.size(0); ++e) {
-        const int64_t own = end.const_data_ptr<int32_t>()[e];
-        rows_u.push_back(own - before);
-        before = own;
-      }
+      const int32_t* begin = end.const_data_ptr<int32_t>();
+      rows_u_.assign(begin, begin + end.size(0));
+      std::adjacent_difference(rows_u_.begin(), rows_u_.end(), rows_u_.begin());
     }
     int64_t first = 0;
-    for (size_t expert = 0; expert < rows_u.size(); ++expert) {
-      if (rows_u[expert] > 0) body(static_cast<int64_t>(expert), first, rows_u[expert]);
-      first += rows_u[expert];
+    for (size_t expert = 0; expert < rows_u_.size(); ++expert) {
+      if (rows_u_[expert] > 0) body(static_cast<int64_t>(expert), first, rows_u_[expert]);
+      first += rows_u_[expert];
     }
   }
 
   Tensor end_u_;
-  std::vector<int64_t> rows_u_;
+  mutable std::vector<int64_t> rows_u_;  // empty until they are asked for, where the GPU has them
   bool is_grouped_;
 };
 

@@ -40,13 +40,15 @@ MemoryBank::MemoryBank(const Options& options, const Context& context)
   if (!is_paper) log_scale_u1_ = add("log_scale", {1}, Init::zeros());
 }
 
-torch::Tensor MemoryBank::forward(const torch::Tensor& rows_RD,
-                                  const std::vector<int64_t>& rows_u) {
-  if (!log_scale_u1_.defined())
-    return memory_lookup(rows_RD, rows_u, {keys_uKD_, values_uKD_, {}}, k_);
-  const torch::Tensor query_RD = at::layer_norm(rows_RD, {rows_RD.size(1)}, {}, {}, kNormEps);
-  return memory_lookup(query_RD, rows_u, {keys_uKD_, values_uKD_, log_scale_u1_.flatten().exp()},
-                       k_);
+torch::Tensor MemoryBank::forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) {
+  return run_on_host_counts(rows_RD, rows_u, [&](const torch::Tensor& rows, const auto& counts) {
+    if (!log_scale_u1_.defined()) {
+      return memory_lookup(rows, counts, {keys_uKD_, values_uKD_, {}}, k_);
+    }
+    const torch::Tensor query_RD = at::layer_norm(rows, {rows.size(1)}, {}, {}, kNormEps);
+    return memory_lookup(query_RD, counts, {keys_uKD_, values_uKD_, log_scale_u1_.flatten().exp()},
+                         k_);
+  });
 }
 
 }  // namespace shoal

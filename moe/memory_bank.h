@@ -42,7 +42,7 @@ class MemoryBank : public UnitBank {
   /// Multiply-adds of one row in one unit.
   static double cost(const Options& options, int64_t width);
 
-  torch::Tensor forward(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u) override;
+  torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
   const UnitPlacement& placement() const override { return placement_; }
 
  private:

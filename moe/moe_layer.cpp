@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "moe/slot_exchange.h"
 #include "runtime/enum_name.h"
 #include "runtime/error.h"
 #include "runtime/stream.h"
@@ -99,7 +100,7 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
   for (int64_t c = 0; c < num_chunks; ++c) {
     const int64_t begin = num_groups * c / num_chunks, end = num_groups * (c + 1) / num_chunks;
     Routing& chunk = chunks.emplace_back(routing);
-    chunk.count_U = {};
+    chunk.count_U = torch::Tensor();
     chunk.group_offsets.assign(offsets.begin() + begin, offsets.begin() + end + 1);
     for (int64_t& offset : chunk.group_offsets) offset -= offsets[static_cast<size_t>(begin)];
     tokens.push_back(chunk.group_offsets.back());
@@ -213,25 +214,47 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
 
   Capacity capacity = options_.capacity;
   if (!step.training) capacity.mode = CapacityMode::kDropless;
-  const std::vector<Routing> chunks = cut(routing, options_.exchange.chunks);
-  std::vector<Assignments> assignments;
-  for (const Routing& chunk : chunks) assignments.push_back(limit(chunk, capacity));
-  const torch::Tensor y_TD = visit_units(x_TD, assignments);
+  const std::vector<Assignments> chunks = limit_chunks(routing, context, capacity);
+  const Exchanges exchanges = plan_exchange(chunks, bank_->placement(), *grid_, options_.exchange);
 
+  // Before the rows, so that a GPU has work while the host waits for counts.
   const bool per_unit = router_->chooses_per_unit();
   MoeOutput output;
-  output.y_BRD = y_TD.reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
-  output.stats = make_stats(path(), bank_->placement(), layer_sums(routing, assignments, per_unit));
+  output.stats = make_stats(path(), bank_->placement(), layer_sums(routing, chunks, per_unit));
   if (!step.training) output.stats.first_unit_T = first_units(routing, per_unit);
+  const torch::Tensor y_TD = visit_units(x_TD, chunks, exchanges);
+  output.y_BRD = y_TD.reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
   if (step.training && !losses_.empty()) {
     output.auxiliary_loss = balance(routing, context, output.stats);
   }
   return output;
 }
 
+std::vector<Assignments> MoeLayer::limit_chunks(const Routing& routing, const TokenContext& context,
+                                                const Capacity& capacity) const {
+  const int64_t num_chunks = options_.exchange.chunks;
+  std::vector<Assignments> chunks;
+  for (const Routing& chunk : cut(routing, num_chunks)) chunks.push_back(limit(chunk, capacity));
+  const int64_t group = context.step.samples_per_group;
+  const bool is_known = capacity.mode == CapacityMode::kPadded &&
+                        context.step.samples_in_micro % group == 0 &&
+                        routing.unit_TK.is_same(routing.choice_TK);  // no masked tokens
+  if (!is_known || grid_->expert->size() == 1) return chunks;
+  const int64_t rows = unit_capacity(
+      group * context.tokens_per_sample * routing.choices_per_token(), routing.num_units, capacity);
+  for (const int64_t samples : images_of_ranks(context.step, *grid_)) {
+    const int64_t groups = samples / group;
+    for (int64_t c = 0; c < num_chunks; ++c) {
+      chunks[static_cast<size_t>(c)].rows_per_unit_E.push_back(
+          (groups * (c + 1) / num_chunks - groups * c / num_chunks) * rows);
+    }
+  }
+  return chunks;
+}
+
 torch::Tensor MoeLayer::visit_units(const torch::Tensor& x_TD,
-                                    const std::vector<Assignments>& assignments) {
-  const auto exchanges = plan_exchange(assignments, bank_->placement(), *grid_, options_.exchange);
+                                    const std::vector<Assignments>& assignments,
+                                    const Exchanges& exchanges) {
   std::vector<torch::Tensor> x_C{x_TD};
   if (assignments.size() > 1) {
     std::vector<int64_t> tokens;
@@ -255,7 +278,7 @@ torch::Tensor MoeLayer::balance(const Routing& routing, const TokenContext& cont
   torch::Tensor total;
   for (size_t i = 0; i < losses_.size(); ++i) {
     const BalanceLoss& loss = *losses_[i];
-    const Scope scope(loss.scope(), context, *grid_->world);
+    const Scope scope(loss.scope(), context, grid_->tensor_world());
     const torch::Tensor value_S = loss.value_S(routing, scope);
     const torch::Tensor own_tokens_S = scope.own_tokens_S().to(value_S.options());
     const torch::Tensor sum = (value_S * own_tokens_S).sum();
@@ -266,6 +289,6 @@ torch::Tensor MoeLayer::balance(const Routing& routing, const TokenContext& cont
   return total;
 }
 
-void MoeLayer::after_step() { router_->after_step(*grid_->world); }
+void MoeLayer::after_step() { router_->after_step(grid_->tensor_world()); }
 
 }  // namespace shoal

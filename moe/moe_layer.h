@@ -74,8 +74,14 @@ class MoeLayer : public MoeStage {
   const Router& router() const { return *router_; }
 
  private:
+  using Exchanges = std::vector<std::unique_ptr<RowExchange>>;
+
+  /// The rows of each chunk, and in padded mode how many other ranks have.
+  std::vector<Assignments> limit_chunks(const Routing& routing, const TokenContext& context,
+                                        const Capacity& capacity) const;
   /// What the chosen units and the shared experts say of each token.
-  torch::Tensor visit_units(const torch::Tensor& x_TD, const std::vector<Assignments>& assignments);
+  torch::Tensor visit_units(const torch::Tensor& x_TD, const std::vector<Assignments>& assignments,
+                            const Exchanges& exchanges);
   torch::Tensor balance(const Routing& routing, const TokenContext& context, MoeStats& stats) const;
 
   MoeOptions options_;

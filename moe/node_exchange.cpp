@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "runtime/device_copy.h"
+
 // T tokens  N nodes  P (token, node) pairs of this rank  Q pairs that it takes in  A choices it
 // sends  B choices it takes in  U units
 namespace shoal {
@@ -11,15 +13,14 @@ namespace {
 
 int64_t sum(const RowCounts& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
-torch::Tensor to_tensor(const std::vector<int64_t>& values, const torch::Device& device) {
-  return torch::tensor(values, torch::kInt64).to(device);
+/// How often each value in [0, count) is there; others are left out.
+torch::Tensor count_values(const torch::Tensor& values, int64_t count) {
+  const torch::Tensor place = values.clamp(-1, count).add_(1);
+  const torch::Tensor sums = torch::zeros({count + 2}, values.options());
+  return sums.scatter_add_(0, place, torch::ones_like(place)).narrow(0, 1, count);
 }
 
-std::vector<int64_t> to_host(const torch::Tensor& values) {
-  const torch::Tensor host = values.to(torch::kCPU, torch::kInt64).contiguous();
-  const int64_t* data = host.const_data_ptr<int64_t>();
-  return {data, data + host.numel()};
-}
+torch::Tensor exclusive_sum(const torch::Tensor& counts) { return counts.cumsum(0) - counts; }
 
 /// Where this node's units live, among its ranks, and under which number each unit goes there.
 struct NodeUnits {
@@ -39,38 +40,60 @@ NodeUnits units_of_node(const UnitPlacement& placement, int64_t node, int64_t ra
   return {UnitPlacement(local_rank, ranks_per_node), local_U, node_U};
 }
 
-/// The choices of a chunk as they go to nodes: sorted by node, token and unit.
+/// The choices of a chunk as they go to nodes: sorted by node, token and unit. On a GPU padding
+/// follows until `trim`.
 struct NodeRows {
-  RowIndex index;          ///< tokens of the pairs
+  torch::Tensor token_P;   ///< tokens of the pairs
   torch::Tensor unit_A;    ///< number of the unit on its node
   torch::Tensor pair_A;    ///< pair of each choice, counted from the first of its node
   torch::Tensor weight_A;  ///< differentiable
+  torch::Tensor count_N2;  ///< pairs and choices of each node
   RowCounts pairs_N, choices_N;
+
+  /// Takes the counts, and the padding away.
+  void trim(RowCounts pairs, RowCounts choices) {
+    pairs_N = std::move(pairs);
+    choices_N = std::move(choices);
+    token_P = token_P.narrow(0, 0, sum(pairs_N));
+    for (torch::Tensor* tensor : {&unit_A, &pair_A, &weight_A}) {
+      *tensor = tensor->narrow(0, 0, sum(choices_N));
+    }
+  }
 };
 
 NodeRows rows_of_nodes(const Assignments& assignments, const NodeUnits& units, int64_t num_nodes) {
   const torch::Device device = assignments.token_A.device();
-  const torch::Tensor unit = torch::repeat_interleave(assignments.rows_U);
-  const torch::Tensor is_row = (assignments.token_A >= 0).nonzero().squeeze(1);
-  const torch::Tensor unit_A = unit.index_select(0, is_row);
-  const torch::Tensor node_A = to_tensor(units.node_U, device).index_select(0, unit_A);
-  const torch::Tensor token_A = assignments.token_A.index_select(0, is_row);
+  const torch::Tensor& token_A = assignments.token_A;
+  const int64_t num_rows = token_A.size(0);
   const int64_t num_tokens = std::max<int64_t>(assignments.num_tokens, 1);
-  // Choices come sorted by unit, and stay so within a pair.
-  const auto [key_A, order_A] =
-      (node_A * num_tokens + token_A).sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
-  const auto [key_P, pair_A, choices_P] =
-      at::unique_consecutive(key_A, /*return_inverse=*/true, /*return_counts=*/true);
-  const torch::Tensor node_P = key_P.div(num_tokens, "floor");
+  const torch::Tensor row_A = torch::arange(num_rows, token_A.options());
+  const auto num_units = static_cast<int64_t>(units.node_U.size());
+  const torch::Tensor unit_A = torch::searchsorted(assignments.rows_U.cumsum(0), row_A,
+                                                   /*out_int32=*/false, /*right=*/true)
+                                   .clamp_max_(num_units - 1);
+  const torch::Tensor node_A = send_to(units.node_U, device).index_select(0, unit_A);
+  // Padding stands behind all. Choices come sorted by unit, and stay so within a pair.
+  const torch::Tensor unsorted_A =
+      (node_A * num_tokens + token_A).masked_fill_(token_A < 0, num_nodes * num_tokens);
+  const auto [key_A, order_A] = unsorted_A.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const torch::Tensor begins_A = torch::ones({num_rows}, token_A.options());
+  if (num_rows > 1) {
+    begins_A.narrow(0, 1, num_rows - 1)
+        .copy_(key_A.narrow(0, 1, num_rows - 1) != key_A.narrow(0, 0, num_rows - 1));
+  }
+  const torch::Tensor pair_A = begins_A.cumsum(0) - 1;
+  const torch::Tensor sorted_node_A = key_A.div(num_tokens, "floor");
   NodeRows rows;
-  rows.index = make_row_index(key_P.remainder(num_tokens), assignments.num_tokens);
-  rows.unit_A = to_tensor(units.local_U, device).index_select(0, unit_A.index_select(0, order_A));
-  const torch::Tensor pairs_N = node_P.bincount({}, num_nodes);
-  const torch::Tensor first_N = pairs_N.cumsum(0) - pairs_N;
-  rows.pair_A = pair_A - first_N.index_select(0, node_A.index_select(0, order_A));
-  rows.weight_A = assignments.weight_A.index_select(0, is_row.index_select(0, order_A));
-  rows.pairs_N = to_host(pairs_N);
-  rows.choices_N = to_host(node_A.bincount({}, num_nodes));
+  // Choices of a pair write the same. What no pair takes stays padding.
+  rows.token_P = torch::full_like(key_A, -1).scatter_(0, pair_A, key_A.remainder(num_tokens));
+  rows.unit_A = send_to(units.local_U, device).index_select(0, unit_A.index_select(0, order_A));
+  const torch::Tensor pairs_N =
+      count_values(sorted_node_A.masked_fill(begins_A == 0, num_nodes), num_nodes);
+  const torch::Tensor choices_N = count_values(sorted_node_A, num_nodes);
+  rows.pair_A =
+      pair_A - exclusive_sum(pairs_N).index_select(0, sorted_node_A.clamp_max(num_nodes - 1));
+  rows.weight_A = assignments.weight_A.index_select(0, order_A);
+  rows.count_N2 = torch::stack({pairs_N, choices_N}, 1);
   return rows;
 }
 
@@ -79,23 +102,28 @@ struct Arrival {
   RowCounts pairs_N, choices_N;
 };
 
-/// Collective over `rail`: one exchange for all chunks.
-std::vector<Arrival> exchange_counts(const std::vector<NodeRows>& chunks, Communicator& rail) {
+/// Collective over `rail`: one exchange for all chunks, one wait of the host. Trims the rows.
+std::vector<Arrival> exchange_counts(std::vector<NodeRows>& chunks, Communicator& rail) {
   const auto num_chunks = static_cast<int64_t>(chunks.size());
-  std::vector<int64_t> sent;  // by node, chunk, kind
-  for (size_t node = 0; node < static_cast<size_t>(rail.size()); ++node) {
-    for (const NodeRows& rows : chunks) {
-      sent.insert(sent.end(), {rows.pairs_N[node], rows.choices_N[node]});
-    }
-  }
+  std::vector<torch::Tensor> count_CN2;
+  for (const NodeRows& rows : chunks) count_CN2.push_back(rows.count_N2);
   const RowCounts counts(static_cast<size_t>(rail.size()), 2 * num_chunks);
-  const torch::Tensor received = torch::empty({rail.size(), num_chunks, 2}, torch::kInt64);
-  rail.start_all_to_all(torch::tensor(sent, torch::kInt64), counts, received.view({-1}), counts)
-      .wait();
+  const torch::Tensor sent_NC2 = torch::stack(count_CN2, 1);
+  const torch::Tensor received_NC2 = torch::empty_like(sent_NC2);
+  rail.start_all_to_all(sent_NC2.view({-1}), counts, received_NC2.view({-1}), counts).wait();
+  HostCopy copy(torch::stack({sent_NC2, received_NC2}));
+  const int64_t* count = copy.wait().const_data_ptr<int64_t>();
+  const auto column = [&](int64_t way, int64_t chunk, int64_t kind) {
+    RowCounts by_node;
+    for (int64_t node = 0; node < rail.size(); ++node) {
+      by_node.push_back(count[((way * rail.size() + node) * num_chunks + chunk) * 2 + kind]);
+    }
+    return by_node;
+  };
   std::vector<Arrival> arrivals;
   for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
-    arrivals.push_back({to_host(received.select(1, chunk).select(1, 0)),
-                        to_host(received.select(1, chunk).select(1, 1))});
+    chunks[static_cast<size_t>(chunk)].trim(column(0, chunk, 0), column(0, chunk, 1));
+    arrivals.push_back({column(1, chunk, 0), column(1, chunk, 1)});
   }
   return arrivals;
 }
@@ -111,22 +139,28 @@ Assignments spread(const NodeRows& rows, const Arrival& arrival, int64_t num_uni
   std::vector<int64_t> first_N(arrival.pairs_N.size(), 0);
   std::partial_sum(arrival.pairs_N.begin(), arrival.pairs_N.end() - 1, first_N.begin() + 1);
   const torch::Tensor first_B =
-      torch::repeat_interleave(to_tensor(first_N, device), to_tensor(arrival.choices_N, device));
+      torch::repeat_interleave(send_to(first_N, device), send_to(arrival.choices_N, device),
+                               /*dim=*/0, /*output_size=*/sum(arrival.choices_N));
   const torch::Tensor unit_B = choice_B2.select(1, 0).contiguous();
   const torch::Tensor order_B = unit_B.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
   Assignments spread;
   spread.token_A = (choice_B2.select(1, 1) + first_B).index_select(0, order_B);
   spread.weight_A = weight_B.index_select(0, order_B);
-  spread.rows_U = unit_B.bincount({}, num_units);
+  spread.rows_U = count_values(unit_B, num_units);
   spread.num_tokens = sum(arrival.pairs_N);
-  spread.num_kept = unit_B.size(0);
+  spread.num_kept = torch::full({}, unit_B.size(0), unit_B.options());
   return spread;
 }
 
 /// Pairs travel by `outer` between nodes, their rows by `inner` inside this one.
 class NodeExchange : public RowExchange {
  public:
-  NodeExchange(RowPlan outer, RowPlan inner, const RankGrid& grid, Payload payload)
+  /// The plan inside the node is that of a chunk.
+  struct Inner {
+    std::shared_ptr<RowPlans> plans;
+    size_t chunk;
+  };
+  NodeExchange(RowPlan outer, Inner inner, const RankGrid& grid, Payload payload)
       : outer_(std::move(outer)), inner_(std::move(inner)), grid_(grid), payload_(payload) {}
 
   void start_dispatch(const torch::Tensor& x_TD) override {
@@ -134,11 +168,11 @@ class NodeExchange : public RowExchange {
   }
   ArrivedRows finish_dispatch() override {
     const torch::Tensor x_QD = shoal::finish_dispatch(std::move(started_), outer_);
-    StartedRows started = shoal::start_dispatch(x_QD, inner_, *grid_.node);
-    return {shoal::finish_dispatch(std::move(started), inner_), inner_.rows_u};
+    StartedRows started = shoal::start_dispatch(x_QD, inner(), *grid_.node);
+    return {shoal::finish_dispatch(std::move(started), inner()), inner().rows_u};
   }
   void start_combine(const torch::Tensor& rows_RD) override {
-    const torch::Tensor y_QD = combine(rows_RD, inner_, *grid_.node);
+    const torch::Tensor y_QD = combine(rows_RD, inner(), *grid_.node);
     started_ = shoal::start_combine(y_QD, outer_, *grid_.rail, payload_);
   }
   torch::Tensor finish_combine() override {
@@ -146,7 +180,10 @@ class NodeExchange : public RowExchange {
   }
 
  private:
-  RowPlan outer_, inner_;
+  const RowPlan& inner() const { return inner_.plans->get()[inner_.chunk]; }
+
+  RowPlan outer_;
+  Inner inner_;
   const RankGrid& grid_;
   Payload payload_;
   StartedRows started_;
@@ -167,16 +204,17 @@ std::vector<std::unique_ptr<RowExchange>> plan_node_exchange(const std::vector<A
   for (size_t c = 0; c < chunks.size(); ++c) {
     inner.push_back(spread(rows[c], arrivals[c], units.placement.num_units(), rail));
   }
-  std::vector<RowPlan> inner_plans = plan_rows(inner, units.placement, *grid.node);
+  const auto inner_plans =
+      std::make_shared<RowPlans>(std::move(inner), units.placement, *grid.node);
   std::vector<std::unique_ptr<RowExchange>> exchanges;
   for (size_t c = 0; c < chunks.size(); ++c) {
     RowPlan outer;
     outer.weight_A = torch::ones({sum(rows[c].pairs_N)}, chunks[c].weight_A.options());
-    outer.index = std::move(rows[c].index);
+    outer.index = make_row_index(rows[c].token_P, chunks[c].num_tokens);
     outer.send_rows = rows[c].pairs_N;
     outer.recv_rows = arrivals[c].pairs_N;
-    exchanges.push_back(
-        std::make_unique<NodeExchange>(std::move(outer), std::move(inner_plans[c]), grid, payload));
+    exchanges.push_back(std::make_unique<NodeExchange>(
+        std::move(outer), NodeExchange::Inner{inner_plans, c}, grid, payload));
   }
   return exchanges;
 }

@@ -8,24 +8,27 @@ namespace {
 /// Every row goes straight to the rank of its unit.
 class FlatExchange : public RowExchange {
  public:
-  FlatExchange(RowPlan plan, Communicator& expert, Payload payload)
-      : plan_(std::move(plan)), expert_(expert), payload_(payload) {}
+  FlatExchange(std::shared_ptr<RowPlans> plans, size_t chunk, Communicator& expert, Payload payload)
+      : plans_(std::move(plans)), chunk_(chunk), expert_(expert), payload_(payload) {}
 
   void start_dispatch(const torch::Tensor& x_TD) override {
-    started_ = shoal::start_dispatch(x_TD, plan_, expert_, payload_);
+    started_ = shoal::start_dispatch(x_TD, plan(), expert_, payload_);
   }
   ArrivedRows finish_dispatch() override {
-    return {shoal::finish_dispatch(std::move(started_), plan_), plan_.rows_u};
+    return {shoal::finish_dispatch(std::move(started_), plan()), plan().rows_u};
   }
   void start_combine(const torch::Tensor& rows_RD) override {
-    started_ = shoal::start_combine(rows_RD, plan_, expert_, payload_);
+    started_ = shoal::start_combine(rows_RD, plan(), expert_, payload_);
   }
   torch::Tensor finish_combine() override {
-    return shoal::finish_combine(std::move(started_), plan_);
+    return shoal::finish_combine(std::move(started_), plan());
   }
 
  private:
-  RowPlan plan_;
+  const RowPlan& plan() const { return plans_->get()[chunk_]; }
+
+  std::shared_ptr<RowPlans> plans_;
+  size_t chunk_;
   Communicator& expert_;
   Payload payload_;
   StartedRows started_;
@@ -41,9 +44,10 @@ std::vector<std::unique_ptr<RowExchange>> plan_exchange(const std::vector<Assign
     return plan_node_exchange(chunks, placement, grid, options.payload);
   }
   std::vector<std::unique_ptr<RowExchange>> exchanges;
-  for (RowPlan& plan : plan_rows(chunks, placement, *grid.expert)) {
+  const auto plans = std::make_shared<RowPlans>(chunks, placement, *grid.expert);
+  for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     exchanges.push_back(
-        std::make_unique<FlatExchange>(std::move(plan), *grid.expert, options.payload));
+        std::make_unique<FlatExchange>(plans, chunk, *grid.expert, options.payload));
   }
   return exchanges;
 }

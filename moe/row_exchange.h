@@ -44,8 +44,8 @@ struct ExchangeOptions {
 
 /// Rows at their units.
 struct ArrivedRows {
-  torch::Tensor rows_RD;        ///< sorted by unit
-  std::vector<int64_t> rows_u;  ///< rows of each unit on this rank
+  torch::Tensor rows_RD;  ///< sorted by unit; on a GPU rows of no unit may follow
+  UnitRows rows_u;        ///< rows of each unit on this rank
 };
 
 /// The way of one chunk's rows to their units and back. Each step is called once, in this order;
@@ -63,8 +63,10 @@ class RowExchange {
   virtual torch::Tensor finish_combine() = 0;
 };
 
-/// An exchange for each chunk. Collective: one exchange of counts for all chunks on each level.
-/// `hierarchical` is as flat where all expert ranks are on one node.
+/// An exchange for each chunk. Collective: one exchange of counts for all chunks on each level, and
+/// on a GPU at most one wait of the host for each; the last is left to the first start_dispatch, so
+/// that what runs before it overlaps. `hierarchical` is as flat where all expert ranks are on one
+/// node.
 std::vector<std::unique_ptr<RowExchange>> plan_exchange(const std::vector<Assignments>& chunks,
                                                         const UnitPlacement& placement,
                                                         const RankGrid& grid,

@@ -95,8 +95,8 @@ void ScoreRouter::add_noise(const torch::Tensor& x_TD, const TokenContext& conte
   if (!context.step.training || !has_noise()) return;
   const Stream stream{context.step.seed, Purpose::kRouterNoise, context.layer,
                       static_cast<uint64_t>(context.step.step)};
-  const torch::Tensor noise_TU = normal_rows(stream, token_ids(context).to(x_TD.device()),
-                                             num_units_, weight_DU_.scalar_type());
+  const torch::Tensor noise_TU =
+      normal_rows(stream, token_ids(context), num_units_, weight_DU_.scalar_type());
   if (options_.noise == RouterNoise::kLearned) {
     routing.noise_std_TU = at::softplus(product(x_TD, noise_weight_DU_)) + kLeastNoise;
     routing.noisy_TU = routing.logits_TU + noise_TU * routing.noise_std_TU;
@@ -125,8 +125,8 @@ torch::Tensor ScoreRouter::choose_fused(RouterScore kind, Routing& routing) cons
   routing.choice_TK = choices.choice_TK;
   routing.weight_TK = choices.weight_TK;
   routing.score_TK = choices.chosen_score_TK;
-  routing.priority_T = bias_U_.defined() ? choices.score_TU.detach().amax(1)
-                                         : choices.chosen_score_TK.select(1, 0);
+  routing.priority_T =
+      bias_U_.defined() ? choices.score_TU.detach().amax(1) : choices.chosen_score_TK.select(1, 0);
   routing.count_U = choices.count_U;
   return choices.score_TU;
 }

@@ -5,6 +5,7 @@
 
 #include "moe/permute_rows.h"
 #include "runtime/data_order.h"
+#include "runtime/device_copy.h"
 
 // b images of this rank  B images of all ranks of the expert group  U units  u units of this rank
 // s slots of a unit  D width
@@ -51,7 +52,7 @@ torch::Tensor SlotExchange::permute_units(const torch::Tensor& slots_Ubsd, bool 
   torch::Tensor place = order.argsort();
   if (!to_ranks) std::swap(order, place);
   const torch::Tensor rows = slots_Ubsd.reshape({slots_Ubsd.size(0), slots_Ubsd[0].numel()});
-  return permute_rows(rows, order.to(rows.device()), place.to(rows.device()))
+  return permute_rows(rows, send_to(order, rows.device()), send_to(place, rows.device()))
       .view(slots_Ubsd.sizes());
 }
 

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 #include "moe/unit_placement.h"
+#include "moe/unit_rows.h"
 #include "runtime/module.h"
 #include "runtime/registry.h"
 
@@ -28,9 +28,8 @@ class UnitBank : public ModuleBase {
 
   /// rows_RD are sorted by unit; rows_u[i] of them belong to unit
   /// placement().units_of_rank(rank)[i]. Returns [R, D]. Units without rows get gradients that are
-  /// exactly zero.
-  virtual torch::Tensor forward(const torch::Tensor& rows_RD,
-                                const std::vector<int64_t>& rows_u) = 0;
+  /// exactly zero. On a GPU rows of no unit may follow, which are of no meaning in the result.
+  virtual torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) = 0;
   /// Where the units of this bank are, on all ranks.
   virtual const UnitPlacement& placement() const = 0;
 };

@@ -7,8 +7,8 @@
 namespace shoal {
 
 /// Where a forward pass stands in the run: keys of all noise, and the scale of losses.
-/// b = samples on this rank in this micro-step, in stream order, whole routing groups but for the
-/// last group of an evaluation, which may be short.
+/// Tensors are where the model is. b = samples on this rank in this micro-step, in stream order,
+/// whole routing groups but for the last group of an evaluation, which may be short.
 struct StepContext {
   uint64_t seed = 0;
   int64_t step = 0;               ///< optimizer step, from 0

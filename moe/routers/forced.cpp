@@ -11,6 +11,7 @@
 
 #include "moe/load_records.h"
 #include "moe/router.h"
+#include "runtime/device_copy.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
 #include "runtime/stream.h"
@@ -125,13 +126,11 @@ class ForcedRouter : public Router {
     if (options.load == ForcedLoad::kZipf) loads_[0] = zipf(num_units_, options.exponent);
   }
 
-  Routing route(const torch::Tensor& x_TD, const TokenContext& context) override {
+  Routing route(const torch::Tensor& /*x_TD*/, const TokenContext& context) override {
     Routing routing;
     routing.num_units = num_units_;
     routing.group_offsets = context.group_offsets;
-    routing.choice_TK =
-        (options_.load == ForcedLoad::kBalanced ? balanced(context) : drawn(context))
-            .to(x_TD.device());
+    routing.choice_TK = options_.load == ForcedLoad::kBalanced ? balanced(context) : drawn(context);
     routing.unit_TK = routing.choice_TK;
     routing.weight_TK = torch::full(routing.choice_TK.sizes(),
                                     1.0 / static_cast<double>(options_.k), tensor_options_);
@@ -153,7 +152,7 @@ class ForcedRouter : public Router {
   /// Neighbouring tokens go round the units.
   torch::Tensor balanced(const TokenContext& context) const {
     const torch::Tensor first_T1 = (token_ids(context) * options_.k).unsqueeze(1);
-    return (first_T1 + torch::arange(options_.k, torch::kInt64)).remainder(num_units_);
+    return (first_T1 + torch::arange(options_.k, first_T1.options())).remainder(num_units_);
   }
 
   /// Systematic sampling: units lie side by side on a line of length k, each as long as its chance
@@ -166,10 +165,10 @@ class ForcedRouter : public Router {
     if (load != loads_.begin()) --load;
     Shares end_U = inclusion(load->second, options_.k);
     std::partial_sum(end_U.begin(), end_U.end(), end_U.begin());
-    const torch::Tensor at_TK = uniform_rows(stream, token_ids(context), 1, torch::kFloat64) +
-                                torch::arange(options_.k, torch::kFloat64);
-    return at::searchsorted(torch::tensor(end_U, torch::kFloat64), at_TK.contiguous(),
-                            /*out_int32=*/false, /*right=*/true)
+    const torch::Tensor at_T1 = uniform_rows(stream, token_ids(context), 1, torch::kFloat64);
+    const torch::Tensor at_TK = at_T1 + torch::arange(options_.k, at_T1.options());
+    const torch::Tensor ends = send_to(torch::tensor(end_U, torch::kFloat64), at_TK.device());
+    return at::searchsorted(ends, at_TK.contiguous(), /*out_int32=*/false, /*right=*/true)
         .clamp_max(num_units_ - 1);
   }
 

@@ -23,14 +23,15 @@ class HashRouter : public Router {
   HashRouter(const Options& options, const Context& context)
       : k_(options.k), num_units_(context.num_units), tensor_options_(context.tensor_options) {}
 
-  Routing route(const torch::Tensor& x_TD, const TokenContext& context) override {
+  Routing route(const torch::Tensor& /*x_TD*/, const TokenContext& context) override {
     Routing routing;
     routing.num_units = num_units_;
     routing.group_offsets = context.group_offsets;
     const Stream stream{context.step.seed, Purpose::kRouting, context.layer, 0};
-    const torch::Tensor position_R = torch::arange(context.tokens_per_sample, torch::kInt64);
+    const torch::Tensor position_R =
+        torch::arange(context.tokens_per_sample, context.step.sample_b.options());
     const torch::Tensor draw_RU = uniform_rows(stream, position_R, num_units_, torch::kFloat32);
-    const torch::Tensor choice_RK = top_k(draw_RU, k_).to(x_TD.device());
+    const torch::Tensor choice_RK = top_k(draw_RU, k_);
     routing.choice_TK = choice_RK.repeat({context.step.sample_b.size(0), 1});
     routing.unit_TK = routing.choice_TK;
     routing.weight_TK =

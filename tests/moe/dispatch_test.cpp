@@ -20,14 +20,18 @@ using testing::some_numbers;
 using testing::values;
 using Ids = std::vector<int64_t>;
 
-TEST(Dispatch, RegroupsFromRankOrderToUnitOrder) {  // X1
-  EXPECT_EQ(unit_order({2, 3, 1, 4}, 2), (Ids{0, 1, 5, 2, 3, 4, 6, 7, 8, 9}));
-  EXPECT_EQ(unit_order({2, 0, 1, 4}, 2), (Ids{0, 1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(unit_order({0, 2, 1, 0}, 2), (Ids{2, 0, 1}));
-  EXPECT_EQ(unit_order({1, 1, 1, 1, 1, 1}, 3), (Ids{0, 2, 4, 1, 3, 5}));
-  EXPECT_EQ(unit_order({0, 0, 0, 0, 0, 0}, 3), (Ids{}));
-  EXPECT_EQ(unit_order({}, 3), (Ids{}));
-  EXPECT_THROW(unit_order({1, 2, 3}, 2), c10::Error);
+Ids runs(const Ids& first_V, const Ids& rows_V, int64_t total) {
+  const torch::Tensor index = indices_of_runs(torch::tensor(first_V, torch::kInt64),
+                                              torch::tensor(rows_V, torch::kInt64), total);
+  return {index.data_ptr<int64_t>(), index.data_ptr<int64_t>() + index.numel()};
+}
+
+TEST(Dispatch, RegroupsRunsOfRows) {  // X1
+  EXPECT_EQ(runs({0, 5, 2, 6}, {2, 1, 3, 4}, 10), (Ids{0, 1, 5, 2, 3, 4, 6, 7, 8, 9}));
+  EXPECT_EQ(runs({0, 2, 2, 3}, {2, 1, 0, 4}, 7), (Ids{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(runs({0, 2, 0, 3}, {0, 1, 2, 0}, 3), (Ids{2, 0, 1}));
+  EXPECT_EQ(runs({0, 0}, {0, 0}, 0), (Ids{}));
+  EXPECT_EQ(runs({}, {}, 0), (Ids{}));
 }
 
 TEST(Dispatch, EqualsTheOneHotEinsum) {  // X6
@@ -108,10 +112,10 @@ void expect_identity(const RoundTrip& trip, const UnitPlacement& placement, Comm
   if (trip.mode == CapacityMode::kPadded) {
     const int64_t width = unit_capacity(trip.num_tokens * trip.k, trip.num_units, capacity);
     EXPECT_EQ(width % trip.align, 0);
-    for (const int64_t rows : sent.plan.rows_u) EXPECT_EQ(rows, width * expert.size());
+    for (const int64_t rows : sent.plan.rows_u.rows_u()) EXPECT_EQ(rows, width * expert.size());
   }
-  EXPECT_EQ(std::accumulate(sent.plan.rows_u.begin(), sent.plan.rows_u.end(), int64_t{0}),
-            sent.rows_RD.size(0));
+  const Ids rows_u = sent.plan.rows_u.to_host();
+  EXPECT_EQ(std::accumulate(rows_u.begin(), rows_u.end(), int64_t{0}), sent.rows_RD.size(0));
   const torch::Tensor y = combine(sent.rows_RD, sent.plan, expert);
   const torch::Tensor upstream = some_numbers({trip.num_tokens, kWidth}, 30, torch::kFloat32);
   (y * upstream).sum().backward();
@@ -193,7 +197,7 @@ TEST(DispatchRanks, RowsAreSortedByUnitThenSourceRank) {
     routing.unit_TK = torch::arange(8).remainder(4).unsqueeze(1);
     const Dispatched sent =
         dispatch(x, limit(routing, {}), UnitPlacement::contiguous(4, 2), expert);
-    EXPECT_EQ(sent.plan.rows_u, (Ids{4, 4}));
+    EXPECT_EQ(sent.plan.rows_u.rows_u(), (Ids{4, 4}));
     const Ids expected =
         expert.rank() == 0 ? Ids{0, 4, 10, 14, 1, 5, 11, 15} : Ids{2, 6, 12, 16, 3, 7, 13, 17};
     EXPECT_EQ(values(sent.rows_RD), expected);
@@ -216,11 +220,11 @@ TEST(DispatchRanks, CountsAddUpOverSourceRanks) {  // X1
     const Dispatched sent = dispatch(x + 10.0 * static_cast<double>(expert.rank()),
                                      limit(routing, {}), UnitPlacement::contiguous(4, 2), expert);
     if (expert.rank() == 0) {
-      EXPECT_EQ(sent.plan.rows_u, (Ids{3, 7}));
+      EXPECT_EQ(sent.plan.rows_u.rows_u(), (Ids{3, 7}));
       EXPECT_EQ(values(sent.plan.to_units_R), (Ids{0, 1, 5, 2, 3, 4, 6, 7, 8, 9}));
       EXPECT_EQ(values(sent.rows_RD), (Ids{0, 1, 10, 2, 3, 4, 11, 12, 13, 14}));
     } else {
-      EXPECT_EQ(sent.plan.rows_u, (Ids{1, 0}));
+      EXPECT_EQ(sent.plan.rows_u.rows_u(), (Ids{1, 0}));
     }
   });
 }
@@ -266,6 +270,50 @@ TEST(DispatchRanks, GradientsOfUnitsNeedNoDivisor) {  // case 8 of the Sparse-ML
     w.tensor.mutable_grad() = torch::full({1, 1}, unit.gradient, torch::kFloat64);
     const GradientSurvey survey = survey_gradients(group_parameters({w}, grid));
     EXPECT_NEAR(global_norm(survey, *grid.world), 1.76776695, 5e-9);
+  });
+}
+
+/// Some padding behind the units' rows, as there is on a GPU.
+Assignments padded(Assignments assignments) {
+  const auto behind = [](const torch::Tensor& tensor, int64_t value) {
+    return torch::cat({tensor, torch::full({3}, value, tensor.options())});
+  };
+  assignments.token_A = behind(assignments.token_A, -1);
+  assignments.choice_A = behind(assignments.choice_A, -1);
+  assignments.weight_A = behind(assignments.weight_A, 7);
+  return assignments;
+}
+
+TEST(DispatchRanks, LeavesOutPaddingBehindTheUnitsRows) {
+  const UnitPlacement scattered({1, 0, 2, 1, 0}, 3);
+  testing::run_ranks(3, [&](Communicator& expert) {
+    torch::Tensor x = some_numbers({8, 3}, 1 + expert.rank()).set_requires_grad(true);
+    const Routing routing = make_routing(some_numbers({8, 5}, 20 + expert.rank()), 2);
+    const Assignments assignments = limit(routing, {});
+    const Dispatched expected = dispatch(x, assignments, scattered, expert);
+    const Dispatched found = dispatch(x, padded(assignments), scattered, expert);
+    EXPECT_TRUE(torch::equal(expected.rows_RD, found.rows_RD));
+    EXPECT_EQ(expected.plan.rows_u.rows_u(), found.plan.rows_u.rows_u());
+    EXPECT_TRUE(torch::equal(combine(expected.rows_RD, expected.plan, expert),
+                             combine(found.rows_RD, found.plan, expert)));
+  });
+}
+
+TEST(DispatchRanks, AsksForNoCountsThatAreKnown) {
+  const UnitPlacement scattered({1, 0, 1, 0}, 2);
+  testing::run_ranks(2, [&](Communicator& expert) {
+    const int64_t num_tokens = 8 + 4 * expert.rank();
+    const torch::Tensor x = some_numbers({num_tokens, 3}, 1 + expert.rank());
+    const Routing routing = make_routing(some_numbers({num_tokens, 4}, 20 + expert.rank()), 2);
+    Assignments assignments = limit(routing, {CapacityMode::kPadded, 1.0, 0, 1, {}});
+    const Dispatched expected = dispatch(x, assignments, scattered, expert);
+    const int64_t num_calls = expert.counters().all_to_all;
+    assignments.rows_per_unit_E = {4, 6};
+    const Dispatched found = dispatch(x, assignments, scattered, expert);
+    EXPECT_EQ(expert.counters().all_to_all, num_calls + 1);
+    EXPECT_TRUE(torch::equal(expected.rows_RD, found.rows_RD));
+    assignments.rows_per_unit_E = {5, 5};
+    EXPECT_THROW(dispatch(x, assignments, scattered, expert), c10::Error);
   });
 }
 
