@@ -94,10 +94,10 @@ void add_maps(LayerMaps& maps, const NexusLayer& layer, const torch::Tensor& dis
 
 /// Of the first images of the validation split.
 ActivationMaps collect(const BuiltModel& model, const Recipe& recipe, int64_t num_images,
-                       Communicator& world) {
+                       const RankGrid& grid) {
   const torch::NoGradGuard no_grad;
   const std::unique_ptr<SampleSet> data = make_source(recipe)->open(Split::kValid);
-  const LoaderSettings settings = loader_settings(recipe, world);
+  const LoaderSettings settings = loader_settings(recipe, grid);
   const ImageShape shape = image_shape_of(recipe);
   const auto layers = nexus_layers(*model.backbone);
   ActivationMaps maps;
@@ -225,7 +225,7 @@ ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
                             drawn.checkpoint));
   }
   load_weights(drawn.checkpoint, model, *grid.world);
-  drawn.maps = collect(model, recipe, arguments.images, *grid.world);
+  drawn.maps = collect(model, recipe, arguments.images, grid);
   PosixFileSystem files;
   if (!fs::exists(arguments.folder)) make_directory(files, arguments.folder);
   write_activation_page(files, arguments.folder,

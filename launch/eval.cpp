@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launch/choose_device.h"
 #include "launch/console.h"
 #include "launch/evaluate.h"
 #include "launch/failure.h"
 #include "launch/json_text.h"
 #include "launch/load_run.h"
+#include "launch/rank_devices.h"
 #include "launch/recipe.h"
 #include "launch/session.h"
 #include "parallel/checkpoint_load.h"
@@ -66,13 +66,15 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
       config::load_options_text<Recipe>(manifest.recipe, path + "/manifest.json (its recipe)",
                                         {"", arguments.overrides, recipe_environment(environment)})
           .options;
-  const DeviceChoice device = choose_device(recipe.run.device, launch);
+  RankDevices devices = bind_ranks(recipe, launch, guard);
   set_threads(choose_threads(recipe.run.threads, launch));
   if (recipe.run.deterministic) use_deterministic_algorithms();
   recycle_tensor_memory();
-  RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size());
+  RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size(), /*ranks_per_node=*/0,
+                                 std::move(devices.gpu_world));
+  grid.device = devices.own.device;
   const std::unique_ptr<SampleSet> data = make_source(recipe)->open(Split::kValid);
-  const BuiltModel model = build_model(recipe, &grid, device.device);
+  const BuiltModel model = build_model(recipe, &grid, grid.device);
   load_weights(path, model, *grid.world);
   const Result result{path, manifest.step,
                       evaluate({*model.task, recipe, *data, grid}, manifest.step),

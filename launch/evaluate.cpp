@@ -33,7 +33,7 @@ Evaluation evaluate(const EvaluationParts& parts, int64_t step, RouterAgreement*
   const torch::NoGradGuard no_grad;
   const Recipe& recipe = parts.recipe;
   Communicator& world = *parts.grid.world;
-  EvalLoader loader(parts.data, image_shape_of(recipe), loader_settings(recipe, world));
+  EvalLoader loader(parts.data, image_shape_of(recipe), loader_settings(recipe, parts.grid));
   EvalSums own;
   if (agreement != nullptr) agreement->begin_evaluation();
   while (std::optional<Batch> batch = loader.next()) {

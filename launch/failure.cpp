@@ -66,16 +66,20 @@ bool wait_for_end_of_job(std::chrono::milliseconds patience) {
   return sigtimedwait(&signals, nullptr, &timeout) > 0;
 }
 
+ExitCode end_job(const std::exception_ptr& error, Communicator& world) {
+  const Failure failure = describe_failure(error, world.rank());
+  if (world.rank() != 0) std::this_thread::sleep_for(kLetRankZeroSpeak);
+  std::fputs((failure.text + "\n").c_str(), stderr);
+  std::fflush(stderr);
+  if (world.size() > 1) world.abort(static_cast<int>(failure.code));
+  return failure.code;
+}
+
 ExitCode run_on_ranks(Communicator& world, const std::function<ExitCode()>& work) {
   try {
     return work();
   } catch (...) {
-    const Failure failure = describe_failure(std::current_exception(), world.rank());
-    if (world.rank() != 0) std::this_thread::sleep_for(kLetRankZeroSpeak);
-    std::fputs((failure.text + "\n").c_str(), stderr);
-    std::fflush(stderr);
-    if (world.size() > 1) world.abort(static_cast<int>(failure.code));
-    return failure.code;
+    return end_job(std::current_exception(), world);
   }
 }
 

@@ -26,9 +26,12 @@ Failure describe_failure(const std::exception_ptr& error, int64_t rank);
 /// to speak.
 bool wait_for_end_of_job(std::chrono::milliseconds patience);
 
-/// Runs `work` on every rank. If it throws, one rank's failure is printed and the whole job ends
-/// with its exit code, so that peers do not hang: all ranks usually fail alike, so the others give
-/// rank 0 a moment to speak for them.
+/// Prints a rank's failure and ends the whole job with its exit code, so that peers do not hang:
+/// all ranks usually fail alike, so the others give rank 0 a moment to speak for them. Returns only
+/// for a process that runs alone.
+ExitCode end_job(const std::exception_ptr& error, Communicator& world);
+
+/// Runs `work` on every rank; if it throws, ends the job.
 ExitCode run_on_ranks(Communicator& world, const std::function<ExitCode()>& work);
 
 }  // namespace shoal

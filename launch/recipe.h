@@ -194,6 +194,7 @@ struct ParallelOptions {
   std::optional<int64_t> ranks_per_node;
   bool overlap_gradients = true;
   bool shard_optimizer = false;
+  bool share_gpu = false;
 
   static constexpr auto fields() {
     return std::tuple{
@@ -212,7 +213,9 @@ struct ParallelOptions {
         field("overlap_gradients", &ParallelOptions::overlap_gradients,
               "start sums of gradients over replicas while the backward pass runs"),
         field("shard_optimizer", &ParallelOptions::shard_optimizer,
-              "each replica keeps and updates its share of the optimizer's state (ZeRO-1)")};
+              "each replica keeps and updates its share of the optimizer's state (ZeRO-1)"),
+        field("share_gpu", &ParallelOptions::share_gpu,
+              "allow several ranks on one GPU, for trials: slow, and needs NCCL 2.30")};
   }
 };
 

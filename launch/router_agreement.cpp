@@ -16,7 +16,7 @@ torch::Dtype dtype_for(int64_t num_units) {
 
 void RouterAgreement::begin_evaluation() {
   next_ = 0;
-  counts_ = {};
+  counts_ = torch::Tensor();
 }
 
 void RouterAgreement::add(const std::vector<MoeStats>& layers) {
@@ -29,12 +29,19 @@ void RouterAgreement::add(const std::vector<MoeStats>& layers) {
       TORCH_CHECK(unit_T_[next_].sizes() == unit_T.sizes(), layer.layer, ": ", unit_T.size(0),
                   " tokens, the evaluation before had ", unit_T_[next_].size(0));
       const torch::Tensor has_T = unit_T >= 0, had_T = unit_T_[next_] >= 0;
-      counts_.same += (has_T & (unit_T == unit_T_[next_])).sum().item<int64_t>();
-      counts_.compared += (has_T | had_T).sum().item<int64_t>();
+      const torch::Tensor counts =
+          torch::stack({(has_T & (unit_T == unit_T_[next_])).sum(), (has_T | had_T).sum()});
+      counts_ = counts_.defined() ? counts_ + counts : counts;
       unit_T_[next_] = unit_T;
     }
     ++next_;
   }
+}
+
+RouterAgreement::Counts RouterAgreement::counts() const {
+  if (!counts_.defined()) return {};
+  const torch::Tensor host = counts_.to(torch::kCPU);
+  return {host[0].item<int64_t>(), host[1].item<int64_t>()};
 }
 
 }  // namespace shoal

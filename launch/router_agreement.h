@@ -24,13 +24,13 @@ class RouterAgreement {
   /// the one that the last evaluation had here.
   void add(const std::vector<MoeStats>& layers);
   /// Since begin_evaluation.
-  const Counts& counts() const { return counts_; }
+  Counts counts() const;
 
  private:
   std::vector<torch::Tensor> unit_T_;  ///< batch by batch, layer by layer; what is behind `next_`
                                        ///< is of the evaluation before
   size_t next_ = 0;
-  Counts counts_;
+  torch::Tensor counts_;  ///< int64: same, compared; where the units are, undefined before any
 };
 
 }  // namespace shoal

@@ -29,18 +29,19 @@ torch::Dtype dtype_of(const Recipe& recipe) {
 
 ImageShape image_shape_of(const Recipe& recipe) { return make_source(recipe)->image_shape(); }
 
-LoaderSettings loader_settings(const Recipe& recipe, const Communicator& world) {
+LoaderSettings loader_settings(const Recipe& recipe, const RankGrid& grid) {
   const std::shared_ptr<DataSource> source = make_source(recipe);
   LoaderSettings settings;
   settings.cut = {recipe.train.batch, recipe.train.accumulate, recipe.train.group};
-  settings.rank = world.rank();
-  settings.world = world.size();
+  settings.rank = grid.world->rank();
+  settings.world = grid.world->size();
   settings.seed = static_cast<uint64_t>(recipe.run.seed);
   settings.dtype = dtype_of(recipe);
   settings.augment = recipe.data.augment;
   settings.stats =
       resolve_stats(recipe.data.normalise, source->channel_stats(), source->image_shape().channels);
   settings.prefetch = recipe.data.prefetch;
+  settings.device = grid.device;
   return settings;
 }
 
@@ -70,7 +71,7 @@ BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device devic
 StepReport reduce(const StepOutcome& outcome, Communicator& world) {
   std::vector<torch::Tensor> parts{outcome.loss.reshape({1})};
   for (const MoeStats& stats : outcome.moe) parts.push_back(stats.sums);
-  torch::Tensor sums = torch::cat(parts);
+  torch::Tensor sums = torch::cat(parts).to(torch::kCPU);
   all_reduce(world, sums);
   StepReport result;
   result.loss = sums[0].item<double>();
@@ -88,8 +89,8 @@ Session::Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& gr
                  const UnitLoads& unit_load)
     : recipe_(recipe),
       grid_(grid),
-      model_(build_model(recipe, &grid, torch::kCPU, unit_load)),
-      loader_(train_data, image_shape_of(recipe), loader_settings(recipe, *grid.world)),
+      model_(build_model(recipe, &grid, grid.device, unit_load)),
+      loader_(train_data, image_shape_of(recipe), loader_settings(recipe, grid)),
       sync_(group_parameters(model_.parameters, grid), *grid.world, kBucketBytes,
             recipe.parallel.shard_optimizer),
       shards_(recipe.parallel.shard_optimizer ? std::make_unique<OptimizerShards>(sync_) : nullptr),
@@ -123,7 +124,7 @@ StepOutcome Session::step(ControlWord own) {
 }
 
 void Session::run_micro_steps(StepOutcome& outcome) {
-  outcome.loss = torch::zeros({}, torch::kFloat64);
+  outcome.loss = torch::zeros({}, torch::TensorOptions(torch::kFloat64).device(grid_.device));
   for (int64_t micro = 0; micro < recipe_.train.accumulate; ++micro) {
     Batch batch = loader_.next();
     batch.context.step = step_;

@@ -44,7 +44,7 @@ torch::Dtype dtype_of(const Recipe& recipe);
 /// The recipe's data source, no file of which is open yet.
 std::shared_ptr<DataSource> make_source(const Recipe& recipe);
 ImageShape image_shape_of(const Recipe& recipe);
-LoaderSettings loader_settings(const Recipe& recipe, const Communicator& world);
+LoaderSettings loader_settings(const Recipe& recipe, const RankGrid& grid);
 
 /// What one optimizer step did. Values of this rank; reduce() adds up what ranks share.
 struct StepOutcome {
@@ -53,7 +53,7 @@ struct StepOutcome {
   std::string bad_tensor;  ///< of a skipped step: the first tensor with a non-finite gradient
   double lr = 0.0;
   double grad_norm = 0.0;  ///< before clipping, over all ranks, each parameter once
-  torch::Tensor loss;      ///< float64 scalar, this rank's share
+  torch::Tensor loss;      ///< float64 scalar, this rank's share, where the model is
   std::vector<MoeStats> moe;
   double data_wait_seconds = 0.0;
   ControlWord agreed;
@@ -65,7 +65,7 @@ struct StepReport {
   std::vector<MoeReport> moe;
 };
 
-/// Collective: one all-reduce.
+/// Collective: one all-reduce. Waits for the GPU.
 StepReport reduce(const StepOutcome& outcome, Communicator& world);
 
 /// A recipe in training, without files: all that an optimizer step needs and a checkpoint holds.
@@ -73,7 +73,8 @@ StepReport reduce(const StepOutcome& outcome, Communicator& world);
 /// Equal recipes and data give equal results on any rank grid.
 class Session : public Stateful {
  public:
-  /// Recipe, data and grid must outlive the session. `unit_load`: as build_model's. Collective.
+  /// On the grid's device. Recipe, data and grid must outlive the session. `unit_load`: as
+  /// build_model's. Collective.
   /// Throws ConfigError, DataError.
   Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& grid,
           const UnitLoads& unit_load = {});

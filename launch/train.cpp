@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "launch/checks.h"
-#include "launch/choose_device.h"
 #include "launch/evaluate.h"
 #include "launch/failure.h"
 #include "launch/load_run.h"
+#include "launch/rank_devices.h"
 #include "launch/recipe.h"
 #include "launch/run_lock.h"
 #include "launch/run_records.h"
@@ -98,13 +98,17 @@ TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, int64_t 
 
 ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launch,
                         const CheckedRecipe& checked, std::unique_ptr<const StopSignals> signals,
-                        std::unique_ptr<Communicator> world) {
+                        Communicator& guard) {
   const Recipe& recipe = checked.loaded.options;
+  std::unique_ptr<Communicator> world = guard.split(0, guard.rank());
   require_agreement(*world, facts_of(recipe));
   check_topology(checked, world->size());
-  const DeviceChoice device = choose_device(recipe.run.device, launch);
+  RankDevices devices = bind_ranks(recipe, launch, guard);
+  const DeviceChoice& device = devices.own;
   const int64_t node = ranks_per_node(checked, *world);
-  RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks, node);
+  RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks, node,
+                                 std::move(devices.gpu_world));
+  grid.device = device.device;
   const std::shared_ptr<DataSource> source = make_source(recipe);
   const std::unique_ptr<SampleSet> train_data = source->open(Split::kTrain);
   const std::unique_ptr<SampleSet> valid_data = source->open(Split::kValid);
@@ -130,6 +134,7 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   log.info(describe_start(session, recipe, folder));
   if (!weights.empty()) log.info("weights start from " + weights);
   log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
+  for (const std::string& line : devices.log_lines) log.info(line);
   const std::vector<std::string> notes = recipe_notes(checked);
   for (const std::string& note : notes) log.info(note);
   if (node > 0) log.info(describe_nodes(grid));
@@ -168,8 +173,7 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   // A copy for the work: what it owns is gone by the time a failure is reported. So are the signals
   // noted: the launcher ends the other ranks by one.
   return run_on_ranks(*world, [&] {
-    return train_on_ranks(arguments, launch, checked, std::move(signals),
-                          world->split(0, world->rank()));
+    return train_on_ranks(arguments, launch, checked, std::move(signals), *world);
   });
 }
 

@@ -83,7 +83,7 @@ std::vector<std::string> gather_text(Communicator& comm, const std::string& text
 /// The bytes of rank `root` on every rank; what others give is ignored. For control data.
 std::string broadcast_text(Communicator& comm, std::string text, int64_t root = 0);
 
-/// The communicator of a process that runs alone.
+/// The communicator of a process that runs alone. Takes tensors of any device.
 std::unique_ptr<Communicator> make_self_communicator();
 /// Collective. A copy of MPI_COMM_WORLD; initialises MPI (thread level MULTIPLE) on the first call,
 /// and MPI is finalised when the process leaves in order. Throws CommError if the library refuses.

@@ -10,8 +10,9 @@ int64_t sum(const RowCounts& rows) { return std::accumulate(rows.begin(), rows.e
 void check_buffer(Collective kind, const torch::Tensor& tensor, const BufferRules& rules) {
   const char* call = name_of(kind);
   TORCH_CHECK(tensor.defined(), call, ": the tensor is undefined");
-  TORCH_CHECK(tensor.device() == rules.device, call, ": tensor is on ", tensor.device(),
-              " but this communicator moves memory of ", rules.device);
+  TORCH_CHECK(!rules.device || tensor.device() == *rules.device, call, ": tensor is on ",
+              tensor.device(), " but this communicator moves memory of ",
+              rules.device.value_or(tensor.device()));
   TORCH_CHECK(tensor.is_contiguous(), call, ": tensor ", tensor.sizes(), " with strides ",
               tensor.strides(), " is not contiguous");
   const auto dtype = tensor.scalar_type();
@@ -22,11 +23,14 @@ void check_buffer(Collective kind, const torch::Tensor& tensor, const BufferRule
 }
 
 void check_reduced(Collective kind, const torch::Tensor& tensor, const BufferRules& rules) {
-  TORCH_CHECK(rules.reduces_bfloat16 || tensor.scalar_type() != torch::kBFloat16, name_of(kind),
-              ": bfloat16 is moved but not reduced on CPU; reduce in float32");
+  TORCH_CHECK(
+      rules.reduces_bfloat16 || !tensor.is_cpu() || tensor.scalar_type() != torch::kBFloat16,
+      name_of(kind), ": bfloat16 is moved but not reduced on CPU; reduce in float32");
 }
 
 void check_same_rows(Collective kind, const torch::Tensor& in, const torch::Tensor& out) {
+  TORCH_CHECK(in.device() == out.device(), name_of(kind), ": one tensor is on ", in.device(),
+              ", the other on ", out.device());
   TORCH_CHECK(in.dim() > 0 && out.dim() > 0 && in.sizes().slice(1) == out.sizes().slice(1) &&
                   in.scalar_type() == out.scalar_type(),
               name_of(kind), ": rows of ", in.sizes(), " (", in.scalar_type(), ") and of ",

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "parallel/communicator.h"
 
@@ -24,7 +25,8 @@ int64_t row_bytes(const torch::Tensor& tensor);
 
 /// The buffers that a kind of communicator takes.
 struct BufferRules {
-  c10::Device device = c10::Device(c10::DeviceType::CPU);
+  /// Nothing: of any device, the same for all buffers of a call.
+  std::optional<c10::Device> device = c10::Device(c10::DeviceType::CPU);
   bool reduces_bfloat16 = false;
 };
 

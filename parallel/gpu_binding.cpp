@@ -46,6 +46,17 @@ std::string list_ranks(const std::vector<const RankBinding*>& bindings) {
   return join_words(words);
 }
 
+/// By machine and PCI id.
+using RanksOfGpus = std::map<std::pair<std::string, std::string>, std::vector<const RankBinding*>>;
+
+RanksOfGpus ranks_of_gpus(const std::vector<RankBinding>& bindings) {
+  RanksOfGpus ranks_of_gpu;
+  for (const RankBinding& binding : bindings) {
+    if (binding.gpu >= 0) ranks_of_gpu[{binding.machine, binding.pci_id}].push_back(&binding);
+  }
+  return ranks_of_gpu;
+}
+
 void check_one_kind(const std::vector<RankBinding>& bindings) {
   std::vector<const RankBinding*> without;
   for (const RankBinding& binding : bindings) {
@@ -70,17 +81,6 @@ std::string machine_id(const std::string& path) {
   return id;
 }
 
-int64_t gpu_of_local_rank(int64_t local_rank, int64_t num_visible, bool share_gpu) {
-  if (num_visible == 1 || local_rank < num_visible) return num_visible == 1 ? 0 : local_rank;
-  if (share_gpu && num_visible > 0) return local_rank % num_visible;
-  throw Error(
-      ExitCode::kTopology,
-      fmt::format("device: cuda: rank {} of this machine needs GPU {}, but {} visible", local_rank,
-                  local_rank, num_visible == 0 ? "none is" : counted(num_visible, "GPU") + " are"),
-      num_visible == 0 ? "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, or set run.device=cpu"
-                       : "start at most " + counted(num_visible, "rank") + " on a machine");
-}
-
 std::vector<RankBinding> gather_bindings(Communicator& control, const RankBinding& own) {
   std::vector<RankBinding> bindings;
   for (const std::string& text : gather_text(control, to_text(own))) {
@@ -89,15 +89,17 @@ std::vector<RankBinding> gather_bindings(Communicator& control, const RankBindin
   return bindings;
 }
 
+bool share_gpus(const std::vector<RankBinding>& bindings) {
+  const RanksOfGpus ranks_of_gpu = ranks_of_gpus(bindings);
+  return std::any_of(ranks_of_gpu.begin(), ranks_of_gpu.end(),
+                     [](const auto& entry) { return entry.second.size() > 1; });
+}
+
 void check_bindings(const std::vector<RankBinding>& bindings, bool share_gpu) {
   check_one_kind(bindings);
   if (share_gpu) return;
-  std::map<std::pair<std::string, std::string>, std::vector<const RankBinding*>> ranks_of_gpu;
-  for (const RankBinding& binding : bindings) {
-    if (binding.gpu >= 0) ranks_of_gpu[{binding.machine, binding.pci_id}].push_back(&binding);
-  }
   std::vector<std::string> shared;
-  for (const auto& [gpu, ranks] : ranks_of_gpu) {
+  for (const auto& [gpu, ranks] : ranks_of_gpus(bindings)) {
     if (ranks.size() > 1) {
       shared.push_back(fmt::format("GPU {} has ranks {}", gpu.second, list_ranks(ranks)));
     }

@@ -23,11 +23,6 @@ struct RankBinding {
 /// cannot be read.
 std::string machine_id(const std::string& path = "/proc/sys/kernel/random/boot_id");
 
-/// The GPU of a rank, of those the process sees: number `local_rank`, or 0 if the launcher shows
-/// each process one. With `share_gpu` ranks beyond the last GPU begin again at 0.
-/// Throws Error (kTopology) that names both numbers if there are fewer GPUs than ranks.
-int64_t gpu_of_local_rank(int64_t local_rank, int64_t num_visible, bool share_gpu);
-
 /// Collective. Every rank's binding, in rank order. `control` moves CPU tensors.
 std::vector<RankBinding> gather_bindings(Communicator& control, const RankBinding& own);
 
@@ -35,6 +30,9 @@ std::vector<RankBinding> gather_bindings(Communicator& control, const RankBindin
 /// `share_gpu` does not allow it, or if some ranks have a GPU and others none. Names the ranks,
 /// hosts and PCI ids.
 void check_bindings(const std::vector<RankBinding>& bindings, bool share_gpu);
+
+/// Whether some GPU has more than one rank.
+bool share_gpus(const std::vector<RankBinding>& bindings);
 
 /// One line a rank under a heading: rank, host, local rank, GPU, PCI id, threads.
 std::string binding_table(const std::vector<RankBinding>& bindings);

@@ -71,12 +71,14 @@ double global_max_norm(const std::vector<ParameterGroup>& groups, Communicator& 
 }
 
 double global_max_norm(const std::vector<Parameter>& share, Communicator& world) {
-  double most = 0.0;
+  std::vector<torch::Tensor> largest;
   for (const Parameter& parameter : share) {
     if (parameter.tensor.numel() == 0) continue;
-    const double value = parameter.tensor.grad().abs().max().item<double>();
-    most = std::max(most, std::isnan(value) ? std::numeric_limits<double>::infinity() : value);
+    largest.push_back(parameter.tensor.grad().abs().max().to(torch::kFloat64));
   }
+  double most = 0.0;
+  if (!largest.empty()) most = torch::stack(largest).max().item<double>();  // a NaN is the largest
+  if (std::isnan(most)) most = std::numeric_limits<double>::infinity();
   return agreed(world, most, ReduceOp::kMax);
 }
 

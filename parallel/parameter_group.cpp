@@ -6,7 +6,7 @@ namespace shoal {
 
 std::vector<ParameterGroup> group_parameters(const std::vector<Parameter>& parameters,
                                              RankGrid& grid) {
-  ParameterGroup whole{{}, grid.world.get(), {}};
+  ParameterGroup whole{{}, &grid.tensor_world(), {}};
   ParameterGroup stacked{{}, grid.replica.get(), {}};
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].tensor.requires_grad()) continue;

@@ -43,7 +43,7 @@ void check_nodes(int64_t expert_ranks, int64_t ranks_per_node) {
 }  // namespace
 
 RankGrid make_rank_grid(std::unique_ptr<Communicator> world, int64_t expert_ranks,
-                        int64_t ranks_per_node) {
+                        int64_t ranks_per_node, std::unique_ptr<Communicator> gpu_world) {
   if (ranks_per_node == 0) ranks_per_node = world->size();
   check_divides(world->size(), "expert_ranks", expert_ranks);
   check_divides(world->size(), "ranks_per_node", ranks_per_node);
@@ -51,11 +51,12 @@ RankGrid make_rank_grid(std::unique_ptr<Communicator> world, int64_t expert_rank
   const int64_t rank = world->rank();
   const int64_t node_size = std::min(expert_ranks, ranks_per_node);
   RankGrid grid;
-  grid.expert = world->split(rank / expert_ranks, rank);
-  grid.replica = world->split(rank % expert_ranks, rank);
+  grid.world = std::move(world);
+  grid.gpu_world = std::move(gpu_world);
+  grid.expert = grid.tensor_world().split(rank / expert_ranks, rank);
+  grid.replica = grid.tensor_world().split(rank % expert_ranks, rank);
   grid.node = grid.expert->split(grid.expert->rank() / node_size, rank);
   grid.rail = grid.expert->split(grid.expert->rank() % node_size, rank);
-  grid.world = std::move(world);
   return grid;
 }
 

@@ -5,6 +5,9 @@
 namespace shoal {
 namespace {
 
+// What does not leave the process needs nothing of its device.
+constexpr BufferRules kRules{.device = std::nullopt};
+
 /// A group of one: what is sent arrives at once, at the sender.
 class SelfCommunicator : public Communicator {
  public:
@@ -16,30 +19,30 @@ class SelfCommunicator : public Communicator {
   }
 
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp /*op*/) override {
-    check_all_reduce(buffer);
+    check_all_reduce(buffer, kRules);
     count_call(counters_, Collective::kAllReduce);
     return {};
   }
 
   Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
                            const RowCounts& recv_rows) override {
-    check_all_to_all(*this, in, send_rows, out, recv_rows);
+    check_all_to_all({*this, kRules}, in, send_rows, out, recv_rows);
     return copy(Collective::kAllToAll, in, out);
   }
 
   Pending start_all_gather(torch::Tensor in, torch::Tensor out, const RowCounts& rows) override {
-    check_all_gather(*this, in, out, rows);
+    check_all_gather({*this, kRules}, in, out, rows);
     return copy(Collective::kAllGather, in, out);
   }
 
   Pending start_reduce_scatter(torch::Tensor in, torch::Tensor out,
                                const RowCounts& rows) override {
-    check_reduce_scatter(*this, in, out, rows);
+    check_reduce_scatter({*this, kRules}, in, out, rows);
     return copy(Collective::kReduceScatter, in, out);
   }
 
   Pending start_broadcast(torch::Tensor buffer, int64_t root) override {
-    check_broadcast(*this, buffer, root);
+    check_broadcast({*this, kRules}, buffer, root);
     count_call(counters_, Collective::kBroadcast);
     return {};
   }

@@ -38,6 +38,7 @@ StepControl::StepControl(RankGrid& grid, const std::vector<const Communicator*>&
                {"replica", grid.replica.get()},
                {"node", grid.node.get()},
                {"rail", grid.rail.get()}} {
+  if (grid.gpu_world) watched_.push_back({"GPU world", grid.gpu_world.get()});
   for (const Communicator* comm : gradient_sums) watched_.push_back({"gradients", comm});
 }
 

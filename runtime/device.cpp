@@ -1,6 +1,7 @@
 #include "runtime/device.h"
 
 #include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <system_error>
 
 #include "runtime/error.h"
+#include "runtime/suggest.h"
 
 namespace shoal {
 namespace {
@@ -37,24 +39,33 @@ std::string plugin_path(const DevicePlaces& places) {
   return places.plugin_path.empty() ? cuda_plugin_path() : places.plugin_path;
 }
 
-c10::Device visible_gpu(int local_rank) {
-  const auto count = static_cast<int>(
-      at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0);
-  if (count == 0) {
-    throw Error(ExitCode::kTopology, "device: cuda: the CUDA driver shows no GPU",
-                "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, " + std::string(kUseCpu));
-  }
-  if (count > 1 && local_rank >= count) {
-    throw Error(ExitCode::kTopology,
-                "device: cuda: rank " + std::to_string(local_rank) + " of this machine needs GPU " +
-                    std::to_string(local_rank) + ", but only " + std::to_string(count) +
-                    " are visible",
-                "start at most " + std::to_string(count) + " ranks on a machine");
-  }
-  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(count == 1 ? 0 : local_rank)};
+c10::Device visible_gpu(const GpuPlace& place) {
+  const auto& hooks = at::detail::getCUDAHooks();
+  TORCH_CHECK(hooks.hasCUDART(),
+              "device: cuda: LibTorch was asked for CUDA before the plug-in was loaded, and keeps "
+              "to its answer");
+  const int64_t count = at::globalContext().hasCUDA() ? hooks.deviceCount() : 0;
+  const c10::Device gpu(c10::DeviceType::CUDA,
+                        static_cast<c10::DeviceIndex>(gpu_of_local_rank(place, count)));
+  c10::impl::VirtualGuardImpl(gpu.type()).setDevice(gpu);
+  return gpu;
 }
 
 }  // namespace
+
+int64_t gpu_of_local_rank(const GpuPlace& place, int64_t num_visible) {
+  const int64_t rank = place.local_rank;
+  if (num_visible == 0) {
+    throw Error(ExitCode::kTopology, "device: cuda: the CUDA driver shows no GPU",
+                "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, " + std::string(kUseCpu));
+  }
+  if (num_visible == 1 || place.shares || rank < num_visible) return rank % num_visible;
+  throw Error(ExitCode::kTopology,
+              "device: cuda: rank " + std::to_string(rank) + " of this machine needs GPU " +
+                  std::to_string(rank) + ", but only " + std::to_string(num_visible) +
+                  " are visible",
+              "start at most " + counted(num_visible, "rank") + " on a machine");
+}
 
 std::string cuda_plugin_path() {
   Dl_info library{};
@@ -80,7 +91,8 @@ std::string cuda_absence(const DevicePlaces& places) {
   return "this machine has no GPU (no " + places.device_file_folder + "/nvidia0)";
 }
 
-DeviceChoice resolve_device(const std::string& name, int local_rank, const DevicePlaces& places) {
+DeviceChoice resolve_device(const std::string& name, const GpuPlace& place,
+                            const DevicePlaces& places) {
   const c10::Device cpu(c10::DeviceType::CPU);
   if (name == "cpu") return {cpu, "run.device is cpu"};
   if (name != "cuda" && name != "auto") {
@@ -96,7 +108,7 @@ DeviceChoice resolve_device(const std::string& name, int local_rank, const Devic
     throw Error(ExitCode::kTopology, "device: cuda: " + absent, std::string(next) + kUseCpu);
   }
   load_cuda_plugin(plugin);
-  return {visible_gpu(local_rank), "run.device is " + name};
+  return {visible_gpu(place), "run.device is " + name};
 }
 
 }  // namespace shoal

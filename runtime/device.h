@@ -2,6 +2,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <string>
 
 namespace shoal {
@@ -17,6 +18,17 @@ struct DeviceChoice {
   std::string reason;  ///< for the log: why this one
 };
 
+/// This process among those on its machine, as far as GPUs go.
+struct GpuPlace {
+  int64_t local_rank = 0;
+  bool shares = false;  ///< whether ranks beyond the last GPU begin again at the first
+};
+
+/// The GPU of a rank, of those the process sees: number `local_rank`, or 0 if the launcher shows
+/// each process one. Throws Error (kTopology) that names both numbers if there are fewer GPUs than
+/// ranks.
+int64_t gpu_of_local_rank(const GpuPlace& place, int64_t num_visible);
+
 /// Why cuda cannot be chosen here: no plug-in, or no GPU device file. Empty if both are there.
 /// Found out without torch and without loading the plug-in.
 std::string cuda_absence(const DevicePlaces& places = {});
@@ -25,12 +37,12 @@ std::string cuda_absence(const DevicePlaces& places = {});
 ///
 /// `auto` is cuda if the plug-in and a GPU device file exist, else cpu; that is found out without
 /// torch, which caches its answer to "is there CUDA?" at the first question. For cuda the plug-in
-/// is loaded, then the GPU is number `local_rank`, or 0 if only one is visible.
+/// is loaded; the rank's GPU becomes the calling thread's current one.
 /// Call it before anything else that may ask torch for CUDA.
 ///
 /// Throws Error (kTopology) if cuda is asked for or chosen and there is no plug-in, no GPU, fewer
 /// GPUs than local ranks, or a library of CUDA (NCCL, cuDNN, ...) that is not found, by name.
-DeviceChoice resolve_device(const std::string& name, int local_rank = 0,
+DeviceChoice resolve_device(const std::string& name, const GpuPlace& place = {},
                             const DevicePlaces& places = {});
 
 /// Path of the plug-in that belongs to this libshoal.so, there or not.

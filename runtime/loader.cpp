@@ -29,6 +29,14 @@ std::string text_of(ImageShape shape) {
          std::to_string(shape.width) + "] values";
 }
 
+/// The host does not wait for the copies.
+void send_to(c10::Device device, Batch& batch) {
+  for (torch::Tensor* tensor :
+       {&batch.image_bCHW, &batch.label_b, &batch.context.sample_b, &batch.context.view_b}) {
+    if (tensor->defined()) *tensor = tensor->to(device, /*non_blocking=*/true);
+  }
+}
+
 class Stopwatch {
  public:
   double elapsed_s() const {
@@ -56,13 +64,16 @@ Batch BatchMaker::make(SampleRange micro) const {
   Batch batch;
   batch.micro = micro;
   batch.ends_step = is_training_ && micro.end() % cut.batch == 0;
-  batch.image_bCHW =
-      torch::empty({mine.count, shape_.channels, shape_.height, shape_.width}, settings_.dtype);
-  batch.label_b = torch::empty({mine.count}, torch::kInt64);
+  const bool is_pinned = settings_.device.is_cuda();
+  batch.image_bCHW = torch::empty({mine.count, shape_.channels, shape_.height, shape_.width},
+                                  torch::TensorOptions(settings_.dtype).pinned_memory(is_pinned));
+  batch.label_b =
+      torch::empty({mine.count}, torch::TensorOptions(torch::kInt64).pinned_memory(is_pinned));
   batch.context.seed = settings_.seed;
   batch.context.step = is_training_ ? micro.first / cut.batch : 0;
   batch.context.training = is_training_;
   batch.context.sample_b = torch::arange(mine.first, mine.end(), torch::kInt64);
+  if (is_pinned) batch.context.sample_b = batch.context.sample_b.pin_memory();
   batch.context.samples_per_group = cut.group;
   batch.context.samples_in_step = is_training_ ? cut.batch : samples_.size();
   batch.context.samples_in_micro = micro.count;
@@ -116,6 +127,7 @@ Batch TrainLoader::next() {
   const Stopwatch waiting;
   Batch batch = prefetcher_->next();
   batch.wait_s = waiting.elapsed_s();
+  send_to(maker_.settings().device, batch);
   cursor_ += micro;
   return batch;
 }
@@ -156,6 +168,7 @@ std::optional<Batch> EvalLoader::next() {
   const Stopwatch waiting;
   Batch batch = prefetcher_->next();
   batch.wait_s = waiting.elapsed_s();
+  send_to(maker_.settings().device, batch);
   ++taken_;
   return batch;
 }

@@ -35,6 +35,7 @@ struct LoaderSettings {
   AugmentOptions augment;                ///< training only
   ChannelStats stats;                    ///< one mean and std a channel
   int64_t prefetch = 2;                  ///< micro-batches ready at most; 0 = no thread
+  torch::Device device = torch::kCPU;    ///< of batches that a loader gives
 };
 
 /// Makes micro-batches from positions in the stream. A pure function of its arguments: batches of
@@ -44,7 +45,8 @@ class BatchMaker {
   /// `samples` must outlive the maker.
   BatchMaker(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings,
              bool is_training);
-  /// This rank's part of `micro`. Throws: DataError from the samples, or for another image shape.
+  /// This rank's part of `micro`, in host memory, pinned if it goes to a GPU. Throws: DataError
+  /// from the samples, or for another image shape.
   Batch make(SampleRange micro) const;
   const LoaderSettings& settings() const { return settings_; }
 

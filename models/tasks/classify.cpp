@@ -1,5 +1,6 @@
 #include <ATen/ops/cross_entropy_loss.h>
 
+#include <cmath>
 #include <limits>
 #include <memory>
 
@@ -74,9 +75,15 @@ class Classify : public Task {
     const torch::Tensor logits_bN = head_->forward(output.features_bD);
     const torch::Tensor rank_b = rank_of_label(logits_bN, batch.label_b);
     EvalSums sums;
-    sums.loss = summed_cross_entropy(logits_bN, batch.label_b, 0.0).item<double>();
-    sums.top1 = (rank_b < 1).sum().item<int64_t>();
-    sums.top5 = (rank_b < 5).sum().item<int64_t>();
+    const auto number = [](const torch::Tensor& sum) { return sum.to(torch::kFloat64); };
+    const torch::Tensor host =
+        torch::stack({number(summed_cross_entropy(logits_bN, batch.label_b, 0.0)),
+                      number((rank_b < 1).sum()), number((rank_b < 5).sum())})
+            .to(torch::kCPU);  // one wait for all
+    const double* value = host.const_data_ptr<double>();
+    sums.loss = value[0];
+    sums.top1 = std::llround(value[1]);
+    sums.top5 = std::llround(value[2]);
     sums.samples = batch.label_b.size(0);
     sums.moe = std::move(output.moe);
     return sums;

@@ -45,27 +45,6 @@ std::vector<RankBinding> two_machines() {
   return bindings;
 }
 
-TEST(GpuBinding, IsTheLocalRankOrTheOneVisible) {
-  EXPECT_EQ(gpu_of_local_rank(0, 4, false), 0);
-  EXPECT_EQ(gpu_of_local_rank(3, 4, false), 3);
-  EXPECT_EQ(gpu_of_local_rank(3, 1, false), 0);  // the launcher shows each process its own
-}
-
-TEST(GpuBinding, BeginsAgainWhereGpusAreShared) {
-  EXPECT_EQ(gpu_of_local_rank(1, 2, true), 1);
-  EXPECT_EQ(gpu_of_local_rank(2, 2, true), 0);
-}
-
-TEST(GpuBinding, RefusesMoreRanksThanGpus) {
-  const Error error = refusal_of([] { gpu_of_local_rank(2, 2, false); });
-  EXPECT_THAT(error.what(),
-              HasSubstr("rank 2 of this machine needs GPU 2, but 2 GPUs are visible"));
-  EXPECT_THAT(error.hint(), HasSubstr("at most 2 ranks"));
-  const Error none = refusal_of([] { gpu_of_local_rank(0, 0, true); });
-  EXPECT_THAT(none.what(), HasSubstr("none is visible"));
-  EXPECT_THAT(none.hint(), HasSubstr("CUDA_VISIBLE_DEVICES"));
-}
-
 TEST(GpuBinding, TellsMachinesApartByTheirIdAndNotByName) {
   check_bindings(two_machines(), false);
   std::vector<RankBinding> cpus = two_machines();

@@ -30,7 +30,7 @@ class Device : public ::testing::Test {
 
   Error refusal(const std::string& device) {
     try {
-      resolve_device(device, 0, places_);
+      resolve_device(device, {}, places_);
     } catch (const Error& error) {
       return error;
     }
@@ -45,12 +45,12 @@ class Device : public ::testing::Test {
 TEST_F(Device, IsTheCpuWhereAskedFor) {
   write("libshoal_cuda.so");
   write("nvidia0");
-  EXPECT_TRUE(resolve_device("cpu", 0, places_).device.is_cpu());
+  EXPECT_TRUE(resolve_device("cpu", {}, places_).device.is_cpu());
 }
 
 TEST_F(Device, AutoIsTheCpuWithoutPluginAndSaysSo) {
   write("nvidia0");
-  const DeviceChoice choice = resolve_device("auto", 0, places_);
+  const DeviceChoice choice = resolve_device("auto", {}, places_);
   EXPECT_TRUE(choice.device.is_cpu());
   EXPECT_THAT(choice.reason, HasSubstr("no CUDA plug-in (" + places_.plugin_path));
 }
@@ -59,7 +59,7 @@ TEST_F(Device, AutoIsTheCpuWithoutGpuAndSaysSo) {
   write("libshoal_cuda.so");
   write("nvidiactl");
   write("nvidia-uvm");
-  const DeviceChoice choice = resolve_device("auto", 0, places_);
+  const DeviceChoice choice = resolve_device("auto", {}, places_);
   EXPECT_TRUE(choice.device.is_cpu());
   EXPECT_THAT(choice.reason, HasSubstr("no GPU"));
 }
@@ -93,6 +93,36 @@ TEST_F(Device, PluginThatDoesNotLoadIsAnErrorInTheLoadersWords) {
 
 TEST_F(Device, RefusesOtherNames) { EXPECT_EQ(refusal("tpu").code(), ExitCode::kRecipe); }
 
+TEST_F(Device, GpuIsTheLocalRankOrTheOneVisible) {
+  EXPECT_EQ(gpu_of_local_rank({0}, 4), 0);
+  EXPECT_EQ(gpu_of_local_rank({3}, 4), 3);
+  EXPECT_EQ(gpu_of_local_rank({3}, 1), 0);  // the launcher shows each process its own
+}
+
+TEST_F(Device, GpusBeginAgainWhereTheyAreShared) {
+  EXPECT_EQ(gpu_of_local_rank({.local_rank = 1, .shares = true}, 2), 1);
+  EXPECT_EQ(gpu_of_local_rank({.local_rank = 2, .shares = true}, 2), 0);
+}
+
+TEST_F(Device, RefusesMoreRanksThanGpus) {
+  const auto refused = [](const GpuPlace& place, int64_t num_visible) {
+    try {
+      gpu_of_local_rank(place, num_visible);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kTopology);
+      return error;
+    }
+    ADD_FAILURE() << "nothing was refused";
+    return Error(ExitCode::kOk, "");
+  };
+  const Error few = refused({2}, 2);
+  EXPECT_THAT(few.what(), HasSubstr("rank 2 of this machine needs GPU 2, but only 2 are visible"));
+  EXPECT_THAT(few.hint(), HasSubstr("at most 2 ranks"));
+  const Error none = refused({.local_rank = 0, .shares = true}, 0);
+  EXPECT_THAT(none.what(), HasSubstr("shows no GPU"));
+  EXPECT_THAT(none.hint(), HasSubstr("CUDA_VISIBLE_DEVICES"));
+}
+
 TEST_F(Device, PluginIsBesideTheLibrary) {
   EXPECT_TRUE(fs::exists(fs::path(cuda_plugin_path()).parent_path() / "libshoal.so"));
 }
@@ -107,6 +137,8 @@ TEST_F(Device, PluginLoadsWithoutGpuAndRegistersItsOperators) {
                            "shoal::bias_activation_backward",
                            "shoal::square_sums",
                            "shoal::lamb_",
+                           "shoal::lamb_measure_",
+                           "shoal::lamb_apply_",
                            "shoal::invert_rows",
                            "shoal::gather_rows",
                            "shoal::gather_sum_rows",
@@ -130,6 +162,22 @@ TEST_F(Device, PluginLoadsWithoutGpuAndRegistersItsOperators) {
     ASSERT_TRUE(op.has_value()) << name;
     EXPECT_TRUE(op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) << name;
   }
+}
+
+// A copy of the plug-in that asks for a library of another name, of the same length.
+TEST_F(Device, PluginWithoutNcclIsAnErrorThatNamesIt) {
+  std::ifstream in(cuda_plugin_path(), std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  const std::string name = "libnccl.so.2", other = "libnccl.so.0";
+  const size_t place = bytes.find(name + '\0');
+  ASSERT_NE(place, std::string::npos);
+  bytes.replace(place, name.size(), other);
+  std::ofstream(places_.plugin_path, std::ios::binary) << bytes;
+  write("nvidia0");
+  const Error error = refusal("cuda");
+  EXPECT_EQ(error.code(), ExitCode::kTopology);
+  EXPECT_THAT(error.what(), HasSubstr(other + ": cannot open shared object file"));
+  EXPECT_THAT(error.hint(), HasSubstr("launch/setup"));
 }
 
 TEST_F(Device, CudaIsAnErrorWhereTheDriverShowsNoGpu) {

@@ -26,7 +26,7 @@ void put(NamedTensors& tensors, const Parameter& parameter, const torch::Tensor&
 
 // name, newline, sizes, newline, float64 bytes.
 std::string pack(const std::string& name, const torch::Tensor& value) {
-  const torch::Tensor bytes = value.to(torch::kFloat64).contiguous();
+  const torch::Tensor bytes = value.to(torch::kCPU, torch::kFloat64).contiguous();
   std::string text = fmt::format("{}\n{} {}\n", name, bytes.dim(), fmt::join(bytes.sizes(), " "));
   text.append(static_cast<const char*>(bytes.data_ptr()), static_cast<size_t>(bytes.nbytes()));
   return text;
@@ -101,7 +101,7 @@ NamedTensors gradients_of(Session& session) {
 torch::Tensor outputs(Session& session, const Recipe& recipe, const SampleSet& data) {
   const torch::NoGradGuard no_grad;
   Communicator& world = *session.grid().world;
-  EvalLoader loader(data, image_shape_of(recipe), loader_settings(recipe, world));
+  EvalLoader loader(data, image_shape_of(recipe), loader_settings(recipe, session.grid()));
   NamedTensors rows;
   while (std::optional<Batch> batch = loader.next()) {
     const torch::Tensor logits_bN =
@@ -186,11 +186,13 @@ void compare_number(const std::string& what, double expected, double actual, dou
 
 TrainingTrace train_and_trace(const std::string& recipe_text,
                               const std::vector<std::string>& overrides, int64_t steps,
-                              std::unique_ptr<Communicator> world) {
+                              std::unique_ptr<Communicator> world,
+                              std::unique_ptr<Communicator> gpu_world) {
   const Recipe recipe =
       config::load_options_text<Recipe>(recipe_text, "test", {"", overrides, nullptr}).options;
   RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks,
-                                 recipe.parallel.ranks_per_node.value_or(0));
+                                 recipe.parallel.ranks_per_node.value_or(0),
+                                 std::move(gpu_world));
   const std::shared_ptr<DataSource> source = make_source(recipe);
   const auto train_data = source->open(Split::kTrain);
   const auto valid_data = source->open(Split::kValid);

@@ -31,10 +31,11 @@ struct TrainingTrace {
 /// Trains `recipe_text` with `overrides` for `steps` optimizer steps over the ranks of `world`,
 /// from fill_parameters: behind a head of zeros, with which a recipe starts, the gradients of the
 /// first step would be zero, and biases near zero would have no magnitude to compare with.
-/// Collective; every rank gets the whole trace.
+/// Collective; every rank gets the whole trace. `gpu_world`: as make_rank_grid's.
 TrainingTrace train_and_trace(const std::string& recipe_text,
                               const std::vector<std::string>& overrides, int64_t steps,
-                              std::unique_ptr<Communicator> world);
+                              std::unique_ptr<Communicator> world,
+                              std::unique_ptr<Communicator> gpu_world = nullptr);
 
 /// Where two traces differ by more than `tolerance`, one line each; empty if nowhere.
 /// Gradients: relative to the step's largest gradient of the model. Weights and outputs: relative

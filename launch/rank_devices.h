@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/recipe.h"
+#include "launch/world.h"
+#include "parallel/communicator.h"
+#include "parallel/nccl_watch.h"
+#include "runtime/device.h"
+
+namespace shoal {
+
+/// What the ranks of a job compute on, and what GPUs reach each other by.
+struct RankDevices {
+  DeviceChoice own;
+  std::vector<std::string> log_lines;  ///< which rank is where, and NCCL's version
+  std::shared_ptr<NcclWatch> watch;    ///< has to outlive what is split from gpu_world
+  /// All ranks, by NCCL; null on CPUs, and for a process that runs alone.
+  std::unique_ptr<Communicator> gpu_world;
+};
+
+/// Collective over `world`, which moves CPU tensors and outlives the result. Call it before
+/// anything that may ask LibTorch for CUDA. A GPU that was asked for is never replaced quietly. The
+/// GPU of a rank is that of its local rank, the launcher's; ranks then compare what they have. A
+/// transfer between GPUs that fails while the host waits ends the job with the failure's exit code.
+///
+/// Throws Error (kTopology) without plug-in, GPU or NCCL, if ranks have one GPU and
+/// parallel.share_gpu or NCCL's version does not allow it, or if only some have one.
+RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communicator& world);
+
+}  // namespace shoal

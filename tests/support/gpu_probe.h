@@ -1,0 +1,54 @@
+#pragma once
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace shoal::testing {
+
+/// CUDA's answers about what the code under test did. The plug-in is loaded first (OnGpu does).
+class GpuProbe {
+ public:
+  GpuProbe() {
+    const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+    library_ = dlopen((folder / "libtests_gpu_probe.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library_ == nullptr) throw std::runtime_error(dlerror());
+  }
+
+  /// Runs `body`, in which LibTorch throws where it would make the host wait for the GPU.
+  void refuse_waits(const std::function<void()>& body) const {
+    const auto refuse = find<void (*)(bool)>("shoal_probe_refuse_waits");
+    const Closed guard{refuse};
+    refuse(true);
+    body();
+  }
+
+  /// `body` captured as a CUDA graph, without running it. Each call of the result runs it and
+  /// waits.
+  std::function<void()> capture(std::function<void()> body) const {
+    const auto call = [](void* argument) { (*static_cast<std::function<void()>*>(argument))(); };
+    void* graph = find<void* (*)(void (*)(void*), void*)>("shoal_probe_capture")(call, &body);
+    const std::shared_ptr<void> owner(graph, find<void (*)(void*)>("shoal_probe_free"));
+    return [owner, replay = find<void (*)(void*)>("shoal_probe_replay")] { replay(owner.get()); };
+  }
+
+ private:
+  struct Closed {
+    void (*refuse)(bool);
+    ~Closed() { refuse(false); }
+  };
+
+  template <class Function>
+  Function find(const char* name) const {
+    return reinterpret_cast<Function>(dlsym(library_, name));
+  }
+
+  void* library_;
+};
+
+}  // namespace shoal::testing
