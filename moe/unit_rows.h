@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@ class UnitRows {
  public:
   UnitRows() = default;
   UnitRows(std::vector<int64_t> rows_u) : rows_u_(std::move(rows_u)) {}
+  UnitRows(std::initializer_list<int64_t> rows_u) : rows_u_(rows_u) {}
   /// Of int64 [u] on a GPU; copies nothing to the host.
   explicit UnitRows(const torch::Tensor& rows_u)
       : end_u_(rows_u.cumsum(0, torch::kInt64).to(torch::kInt32)) {}

@@ -45,6 +45,15 @@ std::vector<RankBinding> two_machines() {
   return bindings;
 }
 
+TEST(GpuBinding, SeesWhetherGpusAreShared) {
+  std::vector<RankBinding> bindings = two_machines();
+  EXPECT_FALSE(share_gpus(bindings));
+  bindings[1].pci_id = bindings[0].pci_id;
+  EXPECT_TRUE(share_gpus(bindings));
+  for (RankBinding& binding : bindings) binding.gpu = -1;
+  EXPECT_FALSE(share_gpus(bindings));
+}
+
 TEST(GpuBinding, TellsMachinesApartByTheirIdAndNotByName) {
   check_bindings(two_machines(), false);
   std::vector<RankBinding> cpus = two_machines();

@@ -191,8 +191,7 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
   const Recipe recipe =
       config::load_options_text<Recipe>(recipe_text, "test", {"", overrides, nullptr}).options;
   RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks,
-                                 recipe.parallel.ranks_per_node.value_or(0),
-                                 std::move(gpu_world));
+                                 recipe.parallel.ranks_per_node.value_or(0), std::move(gpu_world));
   const std::shared_ptr<DataSource> source = make_source(recipe);
   const auto train_data = source->open(Split::kTrain);
   const auto valid_data = source->open(Split::kValid);
