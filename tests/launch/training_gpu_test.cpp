@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/evaluate.h"
