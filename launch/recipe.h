@@ -20,12 +20,17 @@
 
 namespace shoal {
 
-enum class Precision { kFloat32, kFloat64 };
+enum class Precision {
+  kFloat32,
+  kFloat64,
+  kBfloat16,  ///< compute in bfloat16; weights, gradients and all state are float32
+};
 
 template <>
 struct EnumNames<Precision> {
   static constexpr std::array names{std::pair{Precision::kFloat32, "float32"},
-                                    std::pair{Precision::kFloat64, "float64"}};
+                                    std::pair{Precision::kFloat64, "float64"},
+                                    std::pair{Precision::kBfloat16, "bfloat16"}};
 };
 
 /// Which norm of all gradients train.clip_norm limits.
@@ -139,7 +144,8 @@ struct TrainOptions {
               at_least(0.0)),
         field("clip_norm_type", &TrainOptions::clip_norm_type,
               "l2: of all gradients as one vector; inf: the largest absolute value"),
-        field("precision", &TrainOptions::precision, "of weights, activations and state"),
+        field("precision", &TrainOptions::precision,
+              "of activations, and of weights and state, which bfloat16 leaves float32"),
         field("recompute", &TrainOptions::recompute,
               "run each block again in the backward pass instead of keeping its activations"),
         field("log_every", &TrainOptions::log_every, "steps between lines of metrics", above(0),

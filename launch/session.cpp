@@ -21,6 +21,10 @@ void add(std::vector<MoeStats>& total, const std::vector<MoeStats>& micro) {
   for (size_t layer = 0; layer < total.size(); ++layer) total[layer].add(micro[layer]);
 }
 
+torch::Dtype compute_dtype_of(const Recipe& recipe) {
+  return recipe.train.precision == Precision::kBfloat16 ? torch::kBFloat16 : dtype_of(recipe);
+}
+
 }  // namespace
 
 torch::Dtype dtype_of(const Recipe& recipe) {
@@ -36,7 +40,7 @@ LoaderSettings loader_settings(const Recipe& recipe, const RankGrid& grid) {
   settings.rank = grid.world->rank();
   settings.world = grid.world->size();
   settings.seed = static_cast<uint64_t>(recipe.run.seed);
-  settings.dtype = dtype_of(recipe);
+  settings.dtype = compute_dtype_of(recipe);
   settings.augment = recipe.data.augment;
   settings.stats =
       resolve_stats(recipe.data.normalise, source->channel_stats(), source->image_shape().channels);

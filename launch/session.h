@@ -38,7 +38,7 @@ BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device devic
 void visit_weights(const BuiltModel& model, StateVisitor& visitor);
 int64_t count_elements(const std::vector<Parameter>& parameters);
 
-/// float32 or float64, as train.precision says.
+/// What weights, gradients and all state are in, as train.precision says: float32 or float64.
 torch::Dtype dtype_of(const Recipe& recipe);
 
 /// The recipe's data source, no file of which is open yet.

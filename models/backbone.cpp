@@ -33,4 +33,13 @@ void Backbone::after_step() {
   for (const auto& stage : stages_of(*this)) stage->after_step();
 }
 
+torch::Tensor at_least_float32(const torch::Tensor& x) {
+  return x.scalar_type() == torch::kBFloat16 ? x.to(torch::kFloat32) : x;
+}
+
+torch::Tensor mean_over(const torch::Tensor& x, at::IntArrayRef dims) {
+  return x.mean(dims, /*keepdim=*/false,
+                x.scalar_type() == torch::kBFloat16 ? torch::kFloat32 : x.scalar_type());
+}
+
 }  // namespace shoal

@@ -20,7 +20,7 @@ namespace shoal {
 
 /// b images on this rank, D features.
 struct ModelOutput {
-  torch::Tensor features_bD;
+  torch::Tensor features_bD;  ///< float32, float64 of a float64 model; the head computes in it
   /// Sum of the MoE layers' weighted balance losses, as this rank's share of the step:
   /// ready to be added to the task's loss. Undefined without balance losses.
   torch::Tensor auxiliary_loss;
@@ -31,6 +31,11 @@ struct ModelOutput {
 };
 
 /// Turns images into features; the task puts a head on top. Registered under `model.backbone`.
+///
+/// A model computes in the dtype of its images: layers cast their parameters, which stay float32
+/// where images are bfloat16, to that of their input. The residual stream, and the rows that travel
+/// between ranks, are then bfloat16; norms, softmaxes, routers, and sums over tokens are computed
+/// in float32 and rounded at the edge.
 class Backbone : public ModuleBase {
  public:
   struct Context {
@@ -40,7 +45,7 @@ class Backbone : public ModuleBase {
   static constexpr std::string_view kNameKey = "backbone";
   static constexpr std::string_view kNoun = "backbone";
 
-  /// image_bCHW in the model's dtype, b may be 0. Collective over context.build.grid.
+  /// image_bCHW in the dtype to compute in, b may be 0. Collective over context.build.grid.
   virtual ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) = 0;
   virtual int64_t feature_width() const = 0;
   /// The MoE stages anywhere in the tree of modules, in the order they were registered.
@@ -48,5 +53,10 @@ class Backbone : public ModuleBase {
   /// After an optimizer step that was taken. Collective.
   virtual void after_step();
 };
+
+/// x, or float32 of what has fewer bits.
+torch::Tensor at_least_float32(const torch::Tensor& x);
+/// The mean over these dimensions, at least in float32.
+torch::Tensor mean_over(const torch::Tensor& x, at::IntArrayRef dims);
 
 }  // namespace shoal

@@ -43,4 +43,9 @@ torch::Tensor ExpertBank::forward(const torch::Tensor& rows_RD, const UnitRows& 
   });
 }
 
+torch::Tensor ExpertBank::visit(const torch::Tensor& x_TD, const TokenRows& rows) {
+  if (!rows.rows_u.is_on_host()) return UnitBank::visit(x_TD, rows);
+  return expert_mlp_of_tokens(x_TD, rows, weights_, activation_);
+}
+
 }  // namespace shoal

@@ -48,6 +48,8 @@ class ExpertBank : public UnitBank {
              bool has_gate = false);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
+  /// Keeps less for the backward pass than the steps one by one, where the host knows the rows.
+  torch::Tensor visit(const torch::Tensor& x_TD, const TokenRows& rows) override;
   const UnitPlacement& placement() const override { return placement_; }
 
  private:

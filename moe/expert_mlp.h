@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "moe/permute_rows.h"
+#include "moe/unit_rows.h"
 #include "runtime/bias_activation.h"
 
-// R rows  D width in  H hidden width  O width out  u experts
+// T tokens  A rows of tokens  R rows  D width in  H hidden width  O width out  u experts
 namespace shoal {
 
 /// The layers of stacked experts. Biases may be undefined, all or none; so may the gate.
@@ -25,11 +27,28 @@ struct ExpertWeights {
 /// [R, D] -> [R, O].
 ///
 /// One node of the autograd graph: the stack is never indexed by autograd, each gradient is written
-/// once, and those of experts without rows are exactly zero. float32 or float64, on a GPU also
-/// bfloat16. TORCH_CHECK on sizes that do not fit, and on weights that are not contiguous or of
-/// another dtype than the rows. Source of the gate: Shazeer 2020 (GLU variants), equation 6.
+/// once, and those of experts without rows are exactly zero. Kept for the backward pass are the
+/// rows and what the activation is applied to; the rest is computed again. float32, float64 or
+/// bfloat16; the weights of bfloat16 rows may be float32: they are cast, and their gradients are
+/// float32. TORCH_CHECK on sizes that do not fit, and on weights that are not contiguous or of
+/// another dtype. Source of the gate: Shazeer 2020 (GLU variants), equation 6.
 torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u,
                          const ExpertWeights& weights, Activation activation);
+
+/// Rows of tokens, sorted by expert.
+struct TokenRows {
+  RowIndex index;          ///< which tokens
+  torch::Tensor weight_A;  ///< differentiable
+  UnitRows rows_u;         ///< of each expert
+};
+
+/// combine_rows(expert_mlp(gather_rows(x_TD, index), ...), weight_A, index): [T, D] -> [T, O]. On
+/// the CPU one node of the graph, which keeps the tokens and neither their rows nor what experts
+/// say of them: of a token with K rows the D of itself and, plain or gated, the K H or 2 K H before
+/// the activation. On a GPU the three are run one by one, and keep both. TORCH_CHECK unless the host
+/// knows rows_u.
+torch::Tensor expert_mlp_of_tokens(const torch::Tensor& x_TD, const TokenRows& rows,
+                                   const ExpertWeights& weights, Activation activation);
 
 /// expert_mlp where only the GPU knows how many rows an expert has: end_u, int32 [u], are the
 /// inclusive sums of rows_u. Rows behind the last end are not read, and of no meaning in the result

@@ -1,7 +1,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
 #include <torch/types.h>
@@ -10,12 +9,14 @@
 #include <numeric>
 #include <vector>
 
-#include "runtime/bias_activation.h"
+#include "moe/expert_rows.h"
+#include "runtime/real_types.h"
 
 // R rows  D width in  H hidden width  O width out  u experts
 //
-// Kept for backward: `hidden`, the input of the second layer; `slope`, its derivative by what the
-// activation was applied to; with a gate also `gate`, its derivative by the first layer's output.
+// Kept for backward: `pre`, what the activation is applied to, with a gate what the gate
+// multiplies, and `gate`, what the activation is then applied to; biases included. All else is made
+// again.
 namespace shoal {
 namespace {
 
@@ -78,43 +79,68 @@ int64_t most_rows(c10::IntArrayRef rows_u) {
   return rows_u.empty() ? 0 : *std::max_element(rows_u.begin(), rows_u.end());
 }
 
+int64_t rows_per_task(int64_t width) {
+  constexpr int64_t kElements = 32768;
+  return std::max<int64_t>(1, kElements / std::max<int64_t>(1, width));
+}
+
+/// Row weights, their gradients, and gradients of weights and biases: float32 of bfloat16.
+torch::TensorOptions wide_options(const Tensor& tensor) {
+  const bool is_narrow = tensor.scalar_type() == torch::kBFloat16;
+  return tensor.options().dtype(is_narrow ? torch::kFloat32 : tensor.scalar_type());
+}
+
 /// One layer of all experts.
 struct Layer {
-  Tensor weight, bias;  ///< the bias may be undefined
+  Tensor weight, bias;  ///< may be undefined
 
   Tensor bias_of(int64_t expert) const {
     return bias.defined() ? bias.select(0, expert) : Tensor();
   }
-
-  void out(Tensor y, const Tensor& x, int64_t expert) const {
-    if (bias.defined()) {
-      at::addmm_out(y, bias.select(0, expert), x, weight.select(0, expert));
-    } else {
-      at::mm_out(y, x, weight.select(0, expert));
-    }
+  /// Without the bias.
+  void product(Tensor y, const Tensor& x, int64_t expert) const {
+    at::mm_out(y, x, weight.select(0, expert));
   }
-
-  /// y = act(x W + b); the derivative by x W + b goes to `slope`.
-  void activate(Tensor y, Tensor slope, const Tensor& x, int64_t expert, Activation activation,
-                bool keep) const {
-    at::mm_out(slope, x, weight.select(0, expert));
-    bias_activation_out(y, keep ? slope : Tensor(), slope, {bias_of(expert), activation, 1});
+  void out(Tensor y, const Tensor& x, int64_t expert) const {
+    if (!bias.defined()) return product(y, x, expert);
+    at::addmm_out(y, bias.select(0, expert), x, weight.select(0, expert));
   }
 };
 
-Layer layer_of(const Tensor& weight, const MaybeTensor& bias) {
-  return {weight, bias.value_or(Tensor())};
+Layer layer_of(const MaybeTensor& weight, const MaybeTensor& bias) {
+  return {weight.value_or(Tensor()), bias.value_or(Tensor())};
 }
 
-/// Buffers [rows, H] of the first layer.
-struct Hidden {
-  Tensor hidden, slope, gate;
+template <class Value>
+Value* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? data<Value>(tensor) : nullptr;
+}
 
-  Hidden(int64_t num_rows, const Tensor& fc1_weight, bool has_gate)
-      : hidden(torch::empty({num_rows, fc1_weight.size(2)}, fc1_weight.options())),
-        slope(torch::empty_like(hidden)),
-        gate(has_gate ? torch::empty_like(hidden) : Tensor()) {}
+template <class Value>
+const Value* const_data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? const_data<Value>(tensor) : nullptr;
+}
+
+/// What the first layers say of one expert's rows, [rows, H].
+struct Hidden {
+  Tensor pre, gate;
 };
+
+void activate(const Hidden& before, const Tensor& bias, const Tensor& gate_bias, Tensor hidden,
+              Activation activation) {
+  const int64_t width = hidden.size(1);
+  for_real_type(hidden, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
+    const ActivateExpert<Value> job{data<Value>(before.pre),
+                                    const_data_or_null<Value>(bias),
+                                    data_or_null<Value>(before.gate),
+                                    const_data_or_null<Value>(gate_bias),
+                                    data<Value>(hidden),
+                                    width,
+                                    activation};
+    at::parallel_for(0, hidden.size(0), rows_per_task(width),
+                     [&](int64_t first, int64_t last) { activate_expert(job, first, last); });
+  });
+}
 
 std::vector<Tensor> forward_cpu(const Tensor& rows, c10::IntArrayRef rows_u,
                                 const MaybeTensor& /*end_u*/, const Tensor& fc1_weight,
@@ -122,31 +148,32 @@ std::vector<Tensor> forward_cpu(const Tensor& rows, c10::IntArrayRef rows_u,
                                 const MaybeTensor& fc2_bias, const MaybeTensor& gate_weight,
                                 const MaybeTensor& gate_bias, int64_t activation, bool keep) {
   const Layer fc1 = layer_of(fc1_weight, fc1_bias), fc2 = layer_of(fc2_weight, fc2_bias);
-  const Layer gate = layer_of(gate_weight.value_or(Tensor()), gate_bias);
-  const bool has_gate = gate_weight.has_value();
-  const auto act = static_cast<Activation>(activation);
+  const Layer gate = layer_of(gate_weight, gate_bias);
   const Runs runs = runs_of(rows_u);
-  const int64_t most = most_rows(rows_u);
-  const Hidden all(keep ? rows.size(0) : runs.count() * most, fc1_weight, has_gate);
+  const int64_t most = most_rows(rows_u), width = fc1_weight.size(2);
+  const Tensor hidden = torch::empty({runs.count() * most, width}, rows.options());
+  Hidden all;
+  all.pre = torch::empty({keep ? rows.size(0) : runs.count() * most, width}, rows.options());
+  if (gate_weight) all.gate = torch::empty_like(all.pre);
   Tensor y = torch::empty({rows.size(0), fc2_weight.size(2)}, rows.options());
   for_each_expert(runs, rows_u, [&](int64_t expert, int64_t first, int64_t count, int64_t run) {
     if (count == 0) return;
     const int64_t place = keep ? first : run * most;
     const Tensor x = rows.narrow(0, first, count);
-    Tensor hidden = all.hidden.narrow(0, place, count), slope = all.slope.narrow(0, place, count);
-    if (has_gate) {
-      Tensor gate_e = all.gate.narrow(0, place, count);
-      gate.activate(gate_e, slope, x, expert, act, keep);
-      fc1.out(hidden, x, expert);
-      if (keep) slope.mul_(hidden);
-      hidden.mul_(gate_e);
-    } else {
-      fc1.activate(hidden, slope, x, expert, act, keep);
+    Hidden own{all.pre.narrow(0, place, count), {}};
+    fc1.product(own.pre, x, expert);
+    if (gate_weight) {
+      own.gate = all.gate.narrow(0, place, count);
+      gate.product(own.gate, x, expert);
     }
-    fc2.out(y.narrow(0, first, count), hidden, expert);
+    const Tensor hidden_e = hidden.narrow(0, run * most, count);
+    activate(own, fc1.bias_of(expert), gate.bias_of(expert), hidden_e,
+             static_cast<Activation>(activation));
+    fc2.out(y.narrow(0, first, count), hidden_e, expert);
   });
-  if (has_gate) return {y, all.hidden, all.slope, all.gate};
-  return {y, all.hidden, all.slope};
+  if (!keep) return {y};
+  if (gate_weight) return {y, all.pre, all.gate};
+  return {y, all.pre};
 }
 
 /// Gradients of one layer of all experts, each written once.
@@ -155,36 +182,43 @@ struct LayerGrads {
 
   LayerGrads() = default;
   LayerGrads(const Tensor& weight_of, bool has_bias)
-      : weight(torch::empty_like(weight_of)),
-        bias(has_bias ? torch::zeros({weight_of.size(0), weight_of.size(2)}, weight_of.options())
-                      : Tensor()) {}
+      : weight(torch::empty(weight_of.sizes(), wide_options(weight_of))),
+        bias(has_bias
+                 ? torch::zeros({weight_of.size(0), weight_of.size(2)}, wide_options(weight_of))
+                 : Tensor()) {}
 
   void zero(int64_t expert) {
     if (weight.defined()) weight.select(0, expert).zero_();
   }
+  // Of bfloat16 a product sums in float32 and is rounded once: LibTorch has none that is not.
   void write_weight(int64_t expert, const Tensor& x, const Tensor& y_grad) {
     Tensor weight_e = weight.select(0, expert);
-    at::mm_out(weight_e, x.t(), y_grad);
+    if (weight.scalar_type() == x.scalar_type()) {
+      at::mm_out(weight_e, x.t(), y_grad);
+    } else {
+      weight_e.copy_(at::mm(x.t(), y_grad));
+    }
   }
   void write_bias(int64_t expert, const Tensor& y_grad) {
     if (!bias.defined()) return;
     Tensor bias_e = bias.select(0, expert);
-    at::sum_out(bias_e, y_grad, 0);
+    at::sum_out(bias_e, y_grad, 0, /*keepdim=*/false, bias.scalar_type());
   }
-  /// `grad` is that of the activation's output, and becomes that of its input.
-  void write_activated(int64_t expert, const Tensor& x, Tensor grad, const Tensor& slope) {
-    bias_activation_backward(grad, slope, bias.defined() ? bias.select(0, expert) : Tensor(), 1);
-    write_weight(expert, x, grad);
+  void write(int64_t expert, const Tensor& x, const Tensor& y_grad) {
+    write_weight(expert, x, y_grad);
+    write_bias(expert, y_grad);
   }
 };
 
+/// What backward is given: rows, pre, gate if there is one, and the weights of the two or three
+/// layers.
 struct Saved {
-  Tensor rows, hidden, slope, gate, fc1_weight, fc2_weight, gate_weight;
+  Tensor rows, pre, gate, fc1_weight, fc2_weight, gate_weight;
   bool has_gate;
 
-  explicit Saved(at::TensorList list) : has_gate(list.size() == 7) {
+  explicit Saved(at::TensorList list) : has_gate(list.size() == 6) {
     size_t next = 0;
-    for (Tensor* tensor : {&rows, &hidden, &slope}) *tensor = list[next++];
+    for (Tensor* tensor : {&rows, &pre}) *tensor = list[next++];
     if (has_gate) gate = list[next++];
     fc1_weight = list[next++];
     fc2_weight = list[next++];
@@ -192,42 +226,122 @@ struct Saved {
   }
 };
 
-std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list, c10::IntArrayRef rows_u,
-                                 const MaybeTensor& /*end_u*/, int64_t /*activation*/,
-                                 bool has_bias, bool needs_rows_grad) {
-  const Saved saved(list);
-  LayerGrads fc1(saved.fc1_weight, has_bias), fc2(saved.fc2_weight, has_bias), gate;
-  if (saved.has_gate) gate = LayerGrads(saved.gate_weight, has_bias);
-  LayerGrads& activated = saved.has_gate ? gate : fc1;
-  const Tensor& activated_weight = saved.has_gate ? saved.gate_weight : saved.fc1_weight;
-  Tensor rows_grad = needs_rows_grad ? torch::empty_like(saved.rows) : Tensor();
-  const Runs runs = runs_of(rows_u);
-  const int64_t most = most_rows(rows_u);
-  const Hidden scratch(runs.count() * most, saved.fc1_weight, saved.has_gate);
-  for_each_expert(runs, rows_u, [&](int64_t expert, int64_t first, int64_t count, int64_t run) {
+/// With what the rows' results are summed later; undefined: they are not, and weigh 1.
+struct RowWeights {
+  Tensor weight_R, grad_R;
+  Tensor fc2_bias;  ///< [u, O]; may be undefined
+};
+
+/// One expert's part of these.
+struct ExpertWeight {
+  Tensor weight, grad, fc2_bias;
+
+  ExpertWeight(const RowWeights& all, int64_t expert, int64_t first, int64_t count) {
+    if (!all.weight_R.defined()) return;
+    weight = all.weight_R.narrow(0, first, count);
+    grad = all.grad_R.narrow(0, first, count);
+    if (all.fc2_bias.defined()) fc2_bias = all.fc2_bias.select(0, expert);
+  }
+};
+
+/// `grad` is that of `hidden`, and becomes that of before.pre.
+void activate_backward(const Hidden& before, Tensor hidden, const Hidden& grad,
+                       const ExpertWeight& weight, Activation activation) {
+  const int64_t width = hidden.size(1);
+  for_real_type(hidden, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
+    const ActivateExpertBackward<Value> job{data<Value>(grad.pre),
+                                            const_data<Value>(before.pre),
+                                            const_data_or_null<Value>(before.gate),
+                                            data<Value>(hidden),
+                                            data_or_null<Value>(grad.gate),
+                                            const_data_or_null<Sum>(weight.weight),
+                                            data_or_null<Sum>(weight.grad),
+                                            width,
+                                            activation};
+    at::parallel_for(0, hidden.size(0), rows_per_task(width), [&](int64_t first, int64_t last) {
+      activate_expert_backward(job, first, last);
+    });
+  });
+}
+
+/// The second bias of one expert.
+void second_bias_backward(LayerGrads& fc2, int64_t expert, const Tensor& y_grad,
+                          const ExpertWeight& weight) {
+  if (!weight.weight.defined()) return fc2.write_bias(expert, y_grad);
+  if (!fc2.bias.defined()) return;
+  for_real_type(y_grad, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
+    const WeightedBias<Value> job{
+        const_data<Value>(y_grad),      const_data<Value>(weight.fc2_bias),
+        const_data<Sum>(weight.weight), data<Sum>(fc2.bias.select(0, expert)),
+        data<Sum>(weight.grad),         y_grad.size(1)};
+    add_weighted_bias(job, y_grad.size(0));
+  });
+}
+
+struct Backward {
+  c10::IntArrayRef rows_u;
+  Activation activation;
+  bool has_bias, needs_rows_grad;
+};
+
+std::vector<Tensor> run_backward(const Tensor& grad, const Saved& saved, const RowWeights& weights,
+                                 const Backward& call) {
+  LayerGrads fc1(saved.fc1_weight, call.has_bias), fc2(saved.fc2_weight, call.has_bias), gate;
+  if (saved.has_gate) gate = LayerGrads(saved.gate_weight, call.has_bias);
+  Tensor rows_grad = call.needs_rows_grad ? torch::empty_like(saved.rows) : Tensor();
+  const Runs runs = runs_of(call.rows_u);
+  const int64_t most = most_rows(call.rows_u), width = saved.pre.size(1);
+  const int64_t num_buffers = saved.has_gate ? 3 : 2;
+  const Tensor scratch =
+      torch::empty({num_buffers, runs.count() * most, width}, saved.pre.options());
+  const auto body = [&](int64_t expert, int64_t first, int64_t count, int64_t run) {
     if (count == 0) {
       for (LayerGrads* layer : {&fc1, &fc2, &gate}) layer->zero(expert);
       return;
     }
-    const auto of = [&](const Tensor& all) { return all.narrow(0, first, count); };
-    const Tensor x = of(saved.rows), y_grad = of(grad);
-    fc2.write_weight(expert, of(saved.hidden), y_grad);
-    fc2.write_bias(expert, y_grad);
-    Tensor hidden_grad = scratch.hidden.narrow(0, run * most, count), up_grad;
-    at::mm_out(hidden_grad, y_grad, saved.fc2_weight.select(0, expert).t());
-    if (saved.has_gate) {
-      up_grad = scratch.gate.narrow(0, run * most, count);
-      at::mul_out(up_grad, hidden_grad, of(saved.gate));
-      fc1.write_weight(expert, x, up_grad);
-      fc1.write_bias(expert, up_grad);
-    }
-    activated.write_activated(expert, x, hidden_grad, of(saved.slope));
-    if (!needs_rows_grad) return;
+    const auto of = [&](const Tensor& all) {
+      return all.defined() ? all.narrow(0, first, count) : Tensor();
+    };
+    const auto buffer = [&](int64_t i) {
+      return i < num_buffers ? scratch.select(0, i).narrow(0, run * most, count) : Tensor();
+    };
+    const Tensor x = of(saved.rows), y_grad = of(grad), hidden = buffer(0);
+    const Hidden own_grad{buffer(1), buffer(2)};
+    const ExpertWeight weight(weights, expert, first, count);
+    Tensor pre_grad = own_grad.pre;
+    at::mm_out(pre_grad, y_grad, saved.fc2_weight.select(0, expert).t());
+    activate_backward({of(saved.pre), of(saved.gate)}, hidden, own_grad, weight, call.activation);
+    fc2.write_weight(expert, hidden, y_grad);
+    second_bias_backward(fc2, expert, y_grad, weight);
+    fc1.write(expert, x, pre_grad);
+    if (saved.has_gate) gate.write(expert, x, own_grad.gate);
+    if (!call.needs_rows_grad) return;
     Tensor rows_grad_e = of(rows_grad);
-    at::mm_out(rows_grad_e, hidden_grad, activated_weight.select(0, expert).t());
-    if (saved.has_gate) rows_grad_e.addmm_(up_grad, saved.fc1_weight.select(0, expert).t());
-  });
+    at::mm_out(rows_grad_e, pre_grad, saved.fc1_weight.select(0, expert).t());
+    if (!saved.has_gate) return;
+    rows_grad_e.addmm_(own_grad.gate, saved.gate_weight.select(0, expert).t());
+  };
+  for_each_expert(runs, call.rows_u, body);
   return {rows_grad, fc1.weight, fc1.bias, fc2.weight, fc2.bias, gate.weight, gate.bias};
+}
+
+std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list, c10::IntArrayRef rows_u,
+                                 const MaybeTensor& /*end_u*/, int64_t activation, bool has_bias,
+                                 bool needs_rows_grad) {
+  return run_backward(grad, Saved(list), {},
+                      {rows_u, static_cast<Activation>(activation), has_bias, needs_rows_grad});
+}
+
+std::vector<Tensor> weighted_backward_cpu(const Tensor& grad, at::TensorList list,
+                                          c10::IntArrayRef rows_u, int64_t activation,
+                                          const Tensor& row_weight, const MaybeTensor& fc2_bias,
+                                          bool needs_rows_grad) {
+  const RowWeights weights{row_weight, torch::empty_like(row_weight), fc2_bias.value_or(Tensor())};
+  std::vector<Tensor> result = run_backward(
+      grad, Saved(list), weights,
+      {rows_u, static_cast<Activation>(activation), fc2_bias.has_value(), needs_rows_grad});
+  result.push_back(weights.grad_R);
+  return result;
 }
 
 }  // namespace
@@ -235,6 +349,7 @@ std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list, c10::I
 TORCH_LIBRARY_IMPL(shoal, CPU, m) {
   m.impl("expert_mlp_forward", forward_cpu);
   m.impl("expert_mlp_backward", backward_cpu);
+  m.impl("expert_mlp_weighted_backward", weighted_backward_cpu);
 }
 
 }  // namespace shoal

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/current_stream_cuda.h"
-#include "runtime/real_types_cuda.h"
+#include "runtime/real_types.h"
 
 // R rows  D width in  H hidden width  O width out  u experts
 //

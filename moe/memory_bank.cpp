@@ -42,12 +42,13 @@ MemoryBank::MemoryBank(const Options& options, const Context& context)
 
 torch::Tensor MemoryBank::forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) {
   return run_on_host_counts(rows_RD, rows_u, [&](const torch::Tensor& rows, const auto& counts) {
-    if (!log_scale_u1_.defined()) {
-      return memory_lookup(rows, counts, {keys_uKD_, values_uKD_, {}}, k_);
-    }
-    const torch::Tensor query_RD = at::layer_norm(rows, {rows.size(1)}, {}, {}, kNormEps);
-    return memory_lookup(query_RD, counts, {keys_uKD_, values_uKD_, log_scale_u1_.flatten().exp()},
-                         k_);
+    const torch::Tensor wide_RD = rows.to(keys_uKD_.scalar_type());
+    const bool is_paper = !log_scale_u1_.defined();
+    const torch::Tensor query_RD =
+        is_paper ? wide_RD : at::layer_norm(wide_RD, {wide_RD.size(1)}, {}, {}, kNormEps);
+    const torch::Tensor scale_u = is_paper ? torch::Tensor() : log_scale_u1_.flatten().exp();
+    return memory_lookup(query_RD, counts, {keys_uKD_, values_uKD_, scale_u}, k_)
+        .to(rows.scalar_type());
   });
 }
 

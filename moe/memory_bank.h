@@ -18,8 +18,10 @@ namespace shoal {
 /// Parameters, stacked by unit: `keys` [u, K, D], `values` [u, K, D] and, normalised, `log_scale`
 /// [u, 1]. Normalised: the query is the row less its mean over its standard deviation, scores are
 /// multiplied by exp(log_scale), keys are U(±1/√D), values normal with standard deviation 1/√D and
-/// log_scale 0. Paper: the query is the row, keys and values are normal with standard deviation 1.
-/// Sources: Nexus layer, algorithm A2; keys of Lample et al. 2019.
+/// log_scale 0. Scores decide which values a row gets, so that lookups are computed in the
+/// parameters' dtype, also of bfloat16 rows. Paper: the query is the row, keys and values are
+/// normal with standard deviation 1. Sources: Nexus layer, algorithm A2; keys of Lample et al.
+/// 2019.
 class MemoryBank : public UnitBank {
  public:
   struct Options {

@@ -215,7 +215,10 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   Capacity capacity = options_.capacity;
   if (!step.training) capacity.mode = CapacityMode::kDropless;
   const std::vector<Assignments> chunks = limit_chunks(routing, context, capacity);
-  const Exchanges exchanges = plan_exchange(chunks, bank_->placement(), *grid_, options_.exchange);
+  Exchanges exchanges;
+  if (!stays_here()) {
+    exchanges = plan_exchange(chunks, bank_->placement(), *grid_, options_.exchange);
+  }
 
   // Before the rows, so that a GPU has work while the host waits for counts.
   const bool per_unit = router_->chooses_per_unit();
@@ -263,14 +266,29 @@ torch::Tensor MoeLayer::visit_units(const torch::Tensor& x_TD,
   }
   for (size_t c = 0; c < exchanges.size(); ++c) exchanges[c]->start_dispatch(x_C[c]);
   const torch::Tensor shared_TD = shared_ ? shared_->forward(x_TD) : torch::Tensor();
+  std::vector<torch::Tensor> y_C;
+  if (stays_here()) y_C = visit_here(x_C, assignments);
   for (const auto& exchange : exchanges) {
     const ArrivedRows arrived = exchange->finish_dispatch();
     exchange->start_combine(bank_->forward(arrived.rows_RD, arrived.rows_u));
   }
-  std::vector<torch::Tensor> y_C;
   for (const auto& exchange : exchanges) y_C.push_back(exchange->finish_combine());
   const torch::Tensor y_TD = y_C.size() == 1 ? y_C.front() : torch::cat(y_C);
   return shared_ ? y_TD + shared_TD : y_TD;
+}
+
+bool MoeLayer::stays_here() const {
+  return grid_->expert->size() == 1 && options_.exchange.payload == Payload::kSame;
+}
+
+std::vector<torch::Tensor> MoeLayer::visit_here(const std::vector<torch::Tensor>& x_C,
+                                                const std::vector<Assignments>& assignments) {
+  std::vector<torch::Tensor> y_C;
+  const std::vector<RowPlan> plans = plan_rows(assignments, bank_->placement(), *grid_->expert);
+  for (size_t c = 0; c < plans.size(); ++c) {
+    y_C.push_back(bank_->visit(x_C[c], {plans[c].index, plans[c].weight_A, plans[c].rows_u}));
+  }
+  return y_C;
 }
 
 torch::Tensor MoeLayer::balance(const Routing& routing, const TokenContext& context,

@@ -1,4 +1,3 @@
-#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 #include <torch/types.h>
@@ -8,10 +7,18 @@
 #include <numeric>
 
 #include "runtime/cpu_clones.h"
+#include "runtime/real_types.h"
+#include "runtime/vector_math.h"
 
 // T tokens  A rows  D width
 namespace shoal {
 namespace {
+
+using vector_math::put;
+using vector_math::Real;
+using vector_math::real_of;
+
+constexpr int64_t kColumns = 512;  // of a token that are summed at once
 
 int64_t rows_per_task(int64_t width) {
   constexpr int64_t kElements = 32768;
@@ -61,43 +68,54 @@ torch::Tensor gather_rows_cpu(const torch::Tensor& x, const torch::Tensor& index
 }
 
 /// out[t] = sum over i in [first[t], first[t + 1]) of weight[row[i]] * rows[row[i]].
-template <class Real>
+template <class Value>
 struct GatherSum {
-  const Real* rows;
-  const Real* weight;  // nullptr: all 1
+  const Value* rows;
+  const Real<Value>* weight;  // nullptr: all 1
   const int64_t* first;
   const int64_t* row;
-  Real* out;
+  Value* out;
   int64_t width;
+
+  SHOAL_INLINE Real<Value> weight_of(int64_t i) const {
+    return weight == nullptr ? Real<Value>(1) : weight[row[i]];
+  }
 };
 
-template <class Real>
-inline __attribute__((always_inline)) void gather_sum_any(const GatherSum<Real>& job, int64_t begin,
-                                                          int64_t end) {
+/// Some columns of token t, which has two rows at least. Sums are rounded after the last row.
+template <class Value>
+SHOAL_INLINE void sum_columns(const GatherSum<Value>& job, int64_t t, int64_t from, int64_t count) {
+  Value* __restrict__ out = job.out + t * job.width + from;
+  int64_t i = job.first[t];
+  const int64_t last = job.first[t + 1];
+  Real<Value> sum[kColumns];
+  const Value* __restrict__ a = job.rows + job.row[i] * job.width + from;
+  const Value* __restrict__ b = job.rows + job.row[i + 1] * job.width + from;
+  const Real<Value> weight_a = job.weight_of(i), weight_b = job.weight_of(i + 1);
+  for (int64_t c = 0; c < count; ++c) sum[c] = weight_a * real_of(a[c]) + weight_b * real_of(b[c]);
+  for (i += 2; i < last; ++i) {
+    const Value* __restrict__ more = job.rows + job.row[i] * job.width + from;
+    const Real<Value> weight_more = job.weight_of(i);
+    for (int64_t c = 0; c < count; ++c) sum[c] += weight_more * real_of(more[c]);
+  }
+  for (int64_t c = 0; c < count; ++c) put(out[c], sum[c]);
+}
+
+template <class Value>
+SHOAL_INLINE void gather_sum_any(const GatherSum<Value>& job, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
-    Real* __restrict__ out = job.out + t * job.width;
-    int64_t i = job.first[t];
-    const int64_t last = job.first[t + 1];
+    Value* __restrict__ out = job.out + t * job.width;
+    const int64_t i = job.first[t], last = job.first[t + 1];
     if (i == last) {
-      for (int64_t c = 0; c < job.width; ++c) out[c] = Real(0);
-      continue;
-    }
-    const auto weight = [&](int64_t row) {
-      return job.weight == nullptr ? Real(1) : job.weight[row];
-    };
-    const Real* __restrict__ a = job.rows + job.row[i] * job.width;
-    const Real weight_a = weight(job.row[i]);
-    if (last - i == 1) {
-      for (int64_t c = 0; c < job.width; ++c) out[c] = weight_a * a[c];
-      continue;
-    }
-    const Real* __restrict__ b = job.rows + job.row[i + 1] * job.width;
-    const Real weight_b = weight(job.row[i + 1]);
-    for (int64_t c = 0; c < job.width; ++c) out[c] = weight_a * a[c] + weight_b * b[c];
-    for (i += 2; i < last; ++i) {
-      const Real* __restrict__ more = job.rows + job.row[i] * job.width;
-      const Real weight_more = weight(job.row[i]);
-      for (int64_t c = 0; c < job.width; ++c) out[c] += weight_more * more[c];
+      for (int64_t c = 0; c < job.width; ++c) put(out[c], Real<Value>(0));
+    } else if (last - i == 1) {
+      const Value* __restrict__ a = job.rows + job.row[i] * job.width;
+      const Real<Value> weight_a = job.weight_of(i);
+      for (int64_t c = 0; c < job.width; ++c) put(out[c], weight_a * real_of(a[c]));
+    } else {
+      for (int64_t from = 0; from < job.width; from += kColumns) {
+        sum_columns(job, t, from, std::min(kColumns, job.width - from));
+      }
     }
   }
 }
@@ -108,17 +126,22 @@ SHOAL_CPU_CLONES void gather_sum(const GatherSum<float>& job, int64_t begin, int
 SHOAL_CPU_CLONES void gather_sum(const GatherSum<double>& job, int64_t begin, int64_t end) {
   gather_sum_any(job, begin, end);
 }
+SHOAL_CPU_CLONES void gather_sum(const GatherSum<Bfloat16>& job, int64_t begin, int64_t end) {
+  gather_sum_any(job, begin, end);
+}
 
 torch::Tensor gather_sum_rows_cpu(const torch::Tensor& rows,
                                   const std::optional<torch::Tensor>& weight,
                                   const torch::Tensor& first, const torch::Tensor& row) {
   const int64_t num_tokens = first.size(0) - 1, width = rows.size(1);
   torch::Tensor out = torch::empty({num_tokens, width}, rows.options());
-  AT_DISPATCH_FLOATING_TYPES(rows.scalar_type(), "gather_sum_rows", [&] {
-    const GatherSum<scalar_t> job{
-        rows.const_data_ptr<scalar_t>(), weight ? weight->const_data_ptr<scalar_t>() : nullptr,
-        first.const_data_ptr<int64_t>(), row.const_data_ptr<int64_t>(),
-        out.data_ptr<scalar_t>(),        width};
+  for_real_type(rows, "gather_sum_rows", [&]<class Value, class Sum>(Value, Sum) {
+    const GatherSum<Value> job{const_data<Value>(rows),
+                               weight ? weight->const_data_ptr<Sum>() : nullptr,
+                               first.const_data_ptr<int64_t>(),
+                               row.const_data_ptr<int64_t>(),
+                               data<Value>(out),
+                               width};
     at::parallel_for(0, num_tokens, rows_per_task(width),
                      [&](int64_t begin, int64_t end) { gather_sum(job, begin, end); });
   });
@@ -126,45 +149,47 @@ torch::Tensor gather_sum_rows_cpu(const torch::Tensor& rows,
 }
 
 /// grad_rows[a] = weight[a] * grad[token[a]] and grad_weight[a] = <grad[token[a]], rows[a]>.
-template <class Real>
+template <class Value>
 struct CombineBackward {
-  const Real* grad;
-  const Real* rows;
-  const Real* weight;
+  const Value* grad;
+  const Value* rows;
+  const Real<Value>* weight;
   const int64_t* token;
-  Real* grad_rows;
-  Real* grad_weight;
+  Value* grad_rows;
+  Real<Value>* grad_weight;
   int64_t width;
 };
 
-template <class Real>
-inline __attribute__((always_inline)) void combine_backward_any(const CombineBackward<Real>& job,
-                                                                int64_t begin, int64_t end) {
+template <class Value>
+SHOAL_INLINE void combine_backward_any(const CombineBackward<Value>& job, int64_t begin,
+                                       int64_t end) {
+  using Sum = Real<Value>;
   constexpr int64_t kLanes = 16;
   for (int64_t a = begin; a < end; ++a) {
-    Real* __restrict__ grad_row = job.grad_rows + a * job.width;
+    Value* __restrict__ grad_row = job.grad_rows + a * job.width;
     if (job.token[a] < 0) {
-      for (int64_t c = 0; c < job.width; ++c) grad_row[c] = Real(0);
-      job.grad_weight[a] = Real(0);
+      for (int64_t c = 0; c < job.width; ++c) put(grad_row[c], Sum(0));
+      job.grad_weight[a] = Sum(0);
       continue;
     }
-    const Real* __restrict__ grad = job.grad + job.token[a] * job.width;
-    const Real* __restrict__ row = job.rows + a * job.width;
-    const Real weight = job.weight[a];
-    Real lanes[kLanes] = {};
+    const Value* __restrict__ grad = job.grad + job.token[a] * job.width;
+    const Value* __restrict__ row = job.rows + a * job.width;
+    const Sum weight = job.weight[a];
+    Sum lanes[kLanes] = {};
     int64_t c = 0;
     for (; c + kLanes <= job.width; c += kLanes) {
       for (int64_t lane = 0; lane < kLanes; ++lane) {
-        lanes[lane] += grad[c + lane] * row[c + lane];
-        grad_row[c + lane] = weight * grad[c + lane];
+        const Sum g = real_of(grad[c + lane]);
+        lanes[lane] += g * real_of(row[c + lane]);
+        put(grad_row[c + lane], weight * g);
       }
     }
-    Real dot = 0;
+    Sum dot = 0;
     for (; c < job.width; ++c) {
-      dot += grad[c] * row[c];
-      grad_row[c] = weight * grad[c];
+      dot += real_of(grad[c]) * real_of(row[c]);
+      put(grad_row[c], weight * real_of(grad[c]));
     }
-    for (const Real lane : lanes) dot += lane;
+    for (const Sum lane : lanes) dot += lane;
     job.grad_weight[a] = dot;
   }
 }
@@ -177,6 +202,10 @@ SHOAL_CPU_CLONES void combine_backward(const CombineBackward<double>& job, int64
                                        int64_t end) {
   combine_backward_any(job, begin, end);
 }
+SHOAL_CPU_CLONES void combine_backward(const CombineBackward<Bfloat16>& job, int64_t begin,
+                                       int64_t end) {
+  combine_backward_any(job, begin, end);
+}
 
 std::tuple<torch::Tensor, torch::Tensor> combine_rows_backward_cpu(const torch::Tensor& grad,
                                                                    const torch::Tensor& rows,
@@ -184,14 +213,14 @@ std::tuple<torch::Tensor, torch::Tensor> combine_rows_backward_cpu(const torch::
                                                                    const torch::Tensor& token) {
   torch::Tensor grad_rows = torch::empty_like(rows);
   torch::Tensor grad_weight = torch::empty_like(weight);
-  AT_DISPATCH_FLOATING_TYPES(rows.scalar_type(), "combine_rows_backward", [&] {
-    const CombineBackward<scalar_t> job{grad.const_data_ptr<scalar_t>(),
-                                        rows.const_data_ptr<scalar_t>(),
-                                        weight.const_data_ptr<scalar_t>(),
-                                        token.const_data_ptr<int64_t>(),
-                                        grad_rows.data_ptr<scalar_t>(),
-                                        grad_weight.data_ptr<scalar_t>(),
-                                        rows.size(1)};
+  for_real_type(rows, "combine_rows_backward", [&]<class Value, class Sum>(Value, Sum) {
+    const CombineBackward<Value> job{const_data<Value>(grad),
+                                     const_data<Value>(rows),
+                                     weight.const_data_ptr<Sum>(),
+                                     token.const_data_ptr<int64_t>(),
+                                     data<Value>(grad_rows),
+                                     grad_weight.data_ptr<Sum>(),
+                                     rows.size(1)};
     at::parallel_for(0, rows.size(0), rows_per_task(rows.size(1)),
                      [&](int64_t begin, int64_t end) { combine_backward(job, begin, end); });
   });

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "runtime/current_stream_cuda.h"
-#include "runtime/real_types_cuda.h"
+#include "runtime/real_types.h"
 
 // T tokens  A rows  D width
 namespace shoal {

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/softplus.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +11,7 @@
 
 #include "moe/row_softmax.h"
 #include "moe/top_k.h"
+#include "runtime/operator.h"
 #include "runtime/random.h"
 
 // T tokens  D width  U units  K choices  G groups of units
@@ -24,10 +26,30 @@ torch::Tensor highest_score(const torch::Tensor& score_TU, const torch::Tensor& 
   return score_TU.masked_fill(selection_TU.isneginf(), 0).amax(1);
 }
 
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// x W in W's dtype, of an x of fewer bits: keeps x as it is, not what it is widened to.
+struct WideProduct : torch::autograd::Function<WideProduct> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x_TD,
+                               const torch::Tensor& weight_DU) {
+    ctx->save_for_backward({x_TD, weight_DU});
+    return torch::mm(x_TD.to(weight_DU.scalar_type()), weight_DU);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    const variable_list saved = ctx->get_saved_variables();
+    const torch::Tensor &x_TD = saved[0], &weight_DU = saved[1];
+    return {torch::mm(grads[0], weight_DU.t()).to(x_TD.scalar_type()),
+            torch::mm(x_TD.to(weight_DU.scalar_type()).t(), grads[0])};
+  }
+};
+
 torch::Tensor product(const torch::Tensor& x_TD, const torch::Tensor& weight_DU) {
+  if (x_TD.scalar_type() != weight_DU.scalar_type()) return WideProduct::apply(x_TD, weight_DU);
   // The transpose, copied: both products with a matrix this narrow run several times as fast.
   const torch::Tensor weight_UD = weight_DU.t().contiguous();
-  return torch::mm(x_TD.to(weight_DU.scalar_type()), weight_UD.t());
+  return torch::mm(x_TD, weight_UD.t());
 }
 
 }  // namespace

@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <string_view>
 
+#include "moe/expert_mlp.h"
 #include "moe/unit_placement.h"
 #include "moe/unit_rows.h"
 #include "runtime/module.h"
 #include "runtime/registry.h"
 
-// R rows on this rank  D width  u units on this rank
+// T tokens  R rows on this rank  D width  u units on this rank
 namespace shoal {
 
 /// The units of a MoE layer that this rank holds. Registered under a MoE section's `experts`.
@@ -30,6 +31,9 @@ class UnitBank : public ModuleBase {
   /// placement().units_of_rank(rank)[i]. Returns [R, D]. Units without rows get gradients that are
   /// exactly zero. On a GPU rows of no unit may follow, which are of no meaning in the result.
   virtual torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) = 0;
+  /// What the chosen units say of each token, summed with the rows' weights, where all units are on
+  /// this rank: [T, D]. Unless overridden gather, forward and combine.
+  virtual torch::Tensor visit(const torch::Tensor& x_TD, const TokenRows& rows);
   /// Where the units of this bank are, on all ranks.
   virtual const UnitPlacement& placement() const = 0;
 };

@@ -34,9 +34,8 @@ void call_backward(torch::Tensor& grad, const torch::Tensor& derivative,
 int64_t checked_dim(const torch::Tensor& x, const torch::Tensor& bias, int64_t dim) {
   TORCH_CHECK(x.is_contiguous(), "bias_activation: x must be contiguous");
   TORCH_CHECK(x.scalar_type() == torch::kFloat32 || x.scalar_type() == torch::kFloat64 ||
-                  (x.is_cuda() && x.scalar_type() == torch::kBFloat16),
-              "bias_activation: x must be float32 or float64, on a GPU also bfloat16, got ",
-              x.scalar_type());
+                  x.scalar_type() == torch::kBFloat16,
+              "bias_activation: x must be float32, float64 or bfloat16, got ", x.scalar_type());
   const int64_t wrapped = dim < 0 ? dim + x.dim() : dim;
   TORCH_CHECK(wrapped >= 0 && wrapped < x.dim(), "bias_activation: no dimension ", dim,
               " in a tensor ", x.sizes());

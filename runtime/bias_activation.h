@@ -22,9 +22,9 @@ struct EnumNames<Activation> {
 /// act(x + bias), differentiable in both, with `bias` along dimension `dim` of x: one pass forward
 /// (which also keeps the derivative), one pass backward (which also sums the bias gradient).
 ///
-/// x is contiguous, float32 or float64, on a GPU also bfloat16, of any shape; x.size(dim) ==
-/// bias.size(0). An undefined bias is none. float32 results are within a few float32 roundings of
-/// the exact function.
+/// x is contiguous, float32, float64 or bfloat16, of any shape; x.size(dim) == bias.size(0); bias
+/// is of x's dtype. An undefined bias is none. float32 results are within a few float32 roundings
+/// of the exact function; bfloat16 is computed in float32 and rounded once.
 torch::Tensor bias_activation(const torch::Tensor& x, const torch::Tensor& bias,
                               Activation activation, int64_t dim = -1);
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/current_stream_cuda.h"
-#include "runtime/real_types_cuda.h"
+#include "runtime/real_types.h"
 
 namespace shoal {
 namespace {

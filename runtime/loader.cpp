@@ -19,8 +19,9 @@ LoaderSettings checked(const LoaderSettings& settings) {
   TORCH_CHECK(
       cut.accumulate > 0 && cut.group > 0 && cut.batch > 0 && cut.batch % cut.accumulate == 0,
       "batch ", cut.batch, " cannot be cut into ", cut.accumulate, " micro-steps");
-  TORCH_CHECK(settings.dtype == torch::kFloat32 || settings.dtype == torch::kFloat64,
-              "images are float32 or float64, not ", settings.dtype);
+  TORCH_CHECK(settings.dtype == torch::kFloat32 || settings.dtype == torch::kFloat64 ||
+                  settings.dtype == torch::kBFloat16,
+              "images are float32, float64 or bfloat16, not ", settings.dtype);
   return settings;
 }
 
@@ -65,8 +66,10 @@ Batch BatchMaker::make(SampleRange micro) const {
   batch.micro = micro;
   batch.ends_step = is_training_ && micro.end() % cut.batch == 0;
   const bool is_pinned = settings_.device.is_cuda();
+  const bool is_double = settings_.dtype == torch::kFloat64;
   batch.image_bCHW = torch::empty({mine.count, shape_.channels, shape_.height, shape_.width},
-                                  torch::TensorOptions(settings_.dtype).pinned_memory(is_pinned));
+                                  torch::TensorOptions(is_double ? torch::kFloat64 : torch::kFloat32)
+                                      .pinned_memory(is_pinned));
   batch.label_b =
       torch::empty({mine.count}, torch::TensorOptions(torch::kInt64).pinned_memory(is_pinned));
   batch.context.seed = settings_.seed;
@@ -77,11 +80,12 @@ Batch BatchMaker::make(SampleRange micro) const {
   batch.context.samples_per_group = cut.group;
   batch.context.samples_in_step = is_training_ ? cut.batch : samples_.size();
   batch.context.samples_in_micro = micro.count;
-  if (settings_.dtype == torch::kFloat32) {
-    fill<float>(batch, mine);
-  } else {
+  if (is_double) {
     fill<double>(batch, mine);
+  } else {
+    fill<float>(batch, mine);
   }
+  batch.image_bCHW = batch.image_bCHW.to(settings_.dtype);
   return batch;
 }
 

@@ -31,7 +31,7 @@ struct LoaderSettings {
   int64_t rank = 0;
   int64_t world = 1;  ///< all ranks; each works on samples of its own
   uint64_t seed = 0;
-  torch::Dtype dtype = torch::kFloat32;  ///< kFloat32 or kFloat64
+  torch::Dtype dtype = torch::kFloat32;  ///< of images; bfloat16 is rounded from float32
   AugmentOptions augment;                ///< training only
   ChannelStats stats;                    ///< one mean and std a channel
   int64_t prefetch = 2;                  ///< micro-batches ready at most; 0 = no thread

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "runtime/bfloat16.h"
+
 /// Functions for loops that the compiler turns into vectors: no branches, always inlined. Include
 /// it after a `#pragma GCC optimize`, so that it holds for these as well.
 namespace shoal::vector_math {
@@ -45,5 +47,39 @@ inline __attribute__((always_inline)) float exp_of(float x) {
 }
 
 inline __attribute__((always_inline)) double exp_of(double x) { return std::exp(x); }
+
+/// What is computed with values of a type: float32 with those of bfloat16.
+template <class Value>
+struct RealOf {
+  using Type = Value;
+};
+template <>
+struct RealOf<Bfloat16> {
+  using Type = float;
+};
+template <class Value>
+using Real = typename RealOf<Value>::Type;
+
+template <class Value>
+inline __attribute__((always_inline)) Real<Value> real_of(Value value) {
+  if constexpr (sizeof(Value) == 2) {
+    return __builtin_bit_cast(float, static_cast<uint32_t>(value.bits) << 16);
+  } else {
+    return value;
+  }
+}
+
+/// Stores a result; in bfloat16 the nearest value, of two the even one.
+template <class Value>
+inline __attribute__((always_inline)) void put(Value& to, Real<Value> x) {
+  if constexpr (sizeof(Value) == 2) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;  // would be carried to infinity
+    to.bits = static_cast<uint16_t>(is_nan ? 0x7fc0u : rounded);
+  } else {
+    to = x;
+  }
+}
 
 }  // namespace shoal::vector_math

@@ -102,7 +102,7 @@ ModelOutput ConvNext::forward(const torch::Tensor& image_bCHW, const StepContext
       }));
     }
   }
-  output.features_bD = norm_->forward(x_bHWC.mean({1, 2}));
+  output.features_bD = norm_->forward(mean_over(x_bHWC, {1, 2}));
   return output;
 }
 

@@ -31,7 +31,7 @@ ModelOutput Mixer::forward(const torch::Tensor& image_bCHW, const StepContext&) 
     };
     x_bSC = run_block(recomputes_, x_bSC, run).y;
   }
-  return {norm_->forward(x_bSC).mean(1), {}, {}};
+  return {mean_over(norm_->forward(x_bSC), {1}), {}, {}};
 }
 
 namespace {

@@ -45,7 +45,7 @@ ModelOutput SparseMlp::forward(const torch::Tensor& image_bCHW, const StepContex
     };
     x_bSC = output.take(run_block(recomputes_, x_bSC, run));
   }
-  output.features_bD = norm_->forward(x_bSC).mean(1);
+  output.features_bD = mean_over(norm_->forward(x_bSC), {1});
   return output;
 }
 

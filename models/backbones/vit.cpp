@@ -48,8 +48,11 @@ ModelOutput Vit::forward(const torch::Tensor& image_bCHW, const StepContext& ste
   ModelOutput output;
   torch::Tensor x_bSC = stem_->forward(image_bCHW);
   const bool has_cls = cls_C_.defined();
-  if (has_cls) x_bSC = torch::cat({cls_C_.expand({x_bSC.size(0), 1, width_}), x_bSC}, 1);
-  x_bSC = x_bSC + positions_SC_;
+  const torch::Dtype dtype = x_bSC.scalar_type();
+  if (has_cls) {
+    x_bSC = torch::cat({cls_C_.to(dtype).expand({x_bSC.size(0), 1, width_}), x_bSC}, 1);
+  }
+  x_bSC = x_bSC + positions_SC_.to(dtype);
   for (const auto& block : *blocks_) {
     auto* vit_block = block->as<VitBlockImpl>();
     x_bSC = output.take(run_block(recomputes_, x_bSC, [vit_block, step](const torch::Tensor& x) {
@@ -57,8 +60,8 @@ ModelOutput Vit::forward(const torch::Tensor& image_bCHW, const StepContext& ste
     }));
   }
   // The norm is one over each token: without the others, it need not see them.
-  output.features_bD =
-      has_cls ? norm_->forward(x_bSC.select(1, 0).contiguous()) : norm_->forward(x_bSC).mean(1);
+  output.features_bD = has_cls ? at_least_float32(norm_->forward(x_bSC.select(1, 0).contiguous()))
+                               : mean_over(norm_->forward(x_bSC), {1});
   return output;
 }
 

@@ -15,7 +15,8 @@ ConvNextBlockImpl::ConvNextBlockImpl(const Sizes& sizes, const FeedForwardOption
 BlockOutput ConvNextBlockImpl::forward(const torch::Tensor& x_BHWC, const StepContext& step) const {
   const torch::Tensor normed_BSC = norm_->forward(conv_->forward(x_BHWC)).flatten(1, 2);
   BlockOutput output = feed_forward_.forward(normed_BSC, step);
-  const torch::Tensor scaled_BHWC = (output.y * gamma_C_).view(x_BHWC.sizes());
+  const torch::Tensor scaled_BHWC =
+      (output.y * gamma_C_.to(x_BHWC.scalar_type())).view(x_BHWC.sizes());
   output.y = x_BHWC + drop_path_.forward(scaled_BHWC, step);
   return output;
 }

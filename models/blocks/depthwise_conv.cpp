@@ -17,9 +17,10 @@ DepthwiseConvImpl::DepthwiseConvImpl(int64_t channels, const torch::TensorOption
 
 torch::Tensor DepthwiseConvImpl::forward(const torch::Tensor& x_BHWC) const {
   // A view: channels are the last dimension in memory before and behind the convolution.
+  const torch::Dtype dtype = x_BHWC.scalar_type();
   const torch::Tensor y_BCHW =
-      at::conv2d(x_BHWC.permute({0, 3, 1, 2}), weight, bias, /*stride=*/1, /*padding=*/kSide / 2,
-                 /*dilation=*/1, /*groups=*/weight.size(0));
+      at::conv2d(x_BHWC.permute({0, 3, 1, 2}), weight.to(dtype), bias.to(dtype), /*stride=*/1,
+                 /*padding=*/kSide / 2, /*dilation=*/1, /*groups=*/weight.size(0));
   return y_BCHW.permute({0, 2, 3, 1}).contiguous();
 }
 

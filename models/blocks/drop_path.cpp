@@ -21,7 +21,10 @@ torch::Tensor DropPath::forward(const torch::Tensor& x, const StepContext& step)
   const torch::Tensor draw_b = uniform_rows(stream, id_b, 1, torch::kFloat64).squeeze(1);
   std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
   sizes[0] = x.size(0);
-  return x * ((draw_b >= rate_).to(x.scalar_type()) / (1.0 - rate_)).view(sizes);
+  // In bfloat16 the divisor would be rounded, alike for all samples.
+  const torch::Dtype dtype =
+      x.scalar_type() == torch::kBFloat16 ? torch::kFloat32 : x.scalar_type();
+  return (x * ((draw_b >= rate_).to(dtype) / (1.0 - rate_)).view(sizes)).to(x.scalar_type());
 }
 
 double drop_path_rate(double last, int64_t block, int64_t depth) {

@@ -46,6 +46,11 @@ void check(const torch::Tensor& x, const torch::Tensor& weight, const torch::Ten
   TORCH_CHECK(weight.sizes() == at::IntArrayRef{width} && bias.sizes() == weight.sizes(),
               "layer_norm: weight ", weight.sizes(), " and bias ", bias.sizes(),
               " do not fit the last dimension of x ", x.sizes());
+  const bool is_narrow = x.scalar_type() == torch::kBFloat16;
+  const torch::Dtype dtype = is_narrow ? torch::kFloat32 : x.scalar_type();
+  TORCH_CHECK(weight.scalar_type() == dtype && bias.scalar_type() == dtype, "layer_norm: x is ",
+              x.scalar_type(), ", weight and bias must be ", dtype, ", got ", weight.scalar_type(),
+              " and ", bias.scalar_type());
 }
 
 }  // namespace
@@ -54,7 +59,10 @@ void check(const torch::Tensor& x, const torch::Tensor& weight, const torch::Ten
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias) {
   check(x, weight, bias);
-  if (!x.is_cpu()) return at::layer_norm(x, {x.size(-1)}, weight, bias, kLayerNormEps);
+  if (!x.is_cpu()) {
+    const torch::Dtype dtype = x.scalar_type();
+    return at::layer_norm(x, {x.size(-1)}, weight.to(dtype), bias.to(dtype), kLayerNormEps);
+  }
   return LayerNormFunction::apply(x, weight, bias, false);
 }
 

@@ -12,7 +12,8 @@ namespace shoal {
 inline constexpr double kLayerNormEps = 1e-6;  ///< as flax's and timm's Mixer
 
 /// (x - mean) / sqrt(var + 1e-6) * weight + bias over the last dimension, population variance.
-/// Differentiable. x is contiguous, on CPU float32 or float64.
+/// Differentiable. x is contiguous; bfloat16 is computed in float32, of which weight and bias must
+/// then be, else they are of x's dtype.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias);
 /// The same, with its result transposed in the same pass: [B, S, C] -> [B, C, S], contiguous.

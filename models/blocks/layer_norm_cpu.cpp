@@ -1,4 +1,3 @@
-#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 #include <torch/types.h>
@@ -10,6 +9,8 @@
 #include "models/blocks/layer_norm.h"
 #include "models/blocks/partial_sums.h"
 #include "models/blocks/tile_kernels.h"
+#include "runtime/bfloat16_rows.h"
+#include "runtime/real_types.h"
 
 // B images  S tokens  C width  N rows
 namespace shoal {
@@ -30,25 +31,30 @@ struct Tiling {
   }
 };
 
-template <class Real>
+using vector_math::Real;
+
+template <class Value>
 struct ForwardRows {
-  const Real* x;
-  Real* y;
-  RowStatistics<Real> statistics;
+  const Value* x;
+  Value* y;
+  RowStatistics<Real<Value>> statistics;
 };
 
-template <class Real>
-void forward_tiles(const Tiling& tiling, const NormParameters<Real>& norm, bool transposed,
-                   const ForwardRows<Real>& whole) {
+template <class Value>
+void forward_tiles(const Tiling& tiling, const NormParameters<Real<Value>>& norm, bool transposed,
+                   const ForwardRows<Value>& whole) {
   at::parallel_for(0, tiling.num_tiles, 1, [&](int64_t first, int64_t last) {
-    std::vector<Real> scratch(
+    std::vector<Real<Value>> normed(
         static_cast<size_t>(transposed ? tiling.rows_per_tile * tiling.columns : 0));
+    std::vector<Real<Value>> wide_x, wide_y;
     for (int64_t i = first; i < last; ++i) {
       const int64_t row = i * tiling.rows_per_tile, rows = tiling.rows_of(i);
-      Real* out = whole.y + row * tiling.columns;
-      normalise_rows(norm, whole.x + row * tiling.columns, rows, transposed ? scratch.data() : out,
+      const int64_t at = row * tiling.columns, size = rows * tiling.columns;
+      Real<Value>* out = start_wide(whole.y + at, size, wide_y);
+      normalise_rows(norm, wide(whole.x + at, size, wide_x), rows, transposed ? normed.data() : out,
                      {whole.statistics.mean_R + row, whole.statistics.rstd_R + row});
-      if (transposed) transpose_tile(scratch.data(), rows, tiling.columns, out);
+      if (transposed) transpose_tile(normed.data(), rows, tiling.columns, out);
+      finish_wide(out, size, whole.y + at);
     }
   });
 }
@@ -60,40 +66,49 @@ Tensors3 forward_cpu(const torch::Tensor& x, const torch::Tensor& weight, const 
   const Tiling tiling(x, transposed);
   torch::Tensor y = transposed ? torch::empty({x.size(0), x.size(2), x.size(1)}, x.options())
                                : torch::empty_like(x);
-  torch::Tensor mean_N = torch::empty({tiling.rows}, x.options());
-  torch::Tensor rstd_N = torch::empty({tiling.rows}, x.options());
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "layer_norm_forward", [&] {
-    const NormParameters<scalar_t> norm{weight.const_data_ptr<scalar_t>(),
-                                        bias.const_data_ptr<scalar_t>(), tiling.columns};
-    const ForwardRows<scalar_t> whole{x.const_data_ptr<scalar_t>(),
-                                      y.data_ptr<scalar_t>(),
-                                      {mean_N.data_ptr<scalar_t>(), rstd_N.data_ptr<scalar_t>()}};
+  // Of bfloat16 the parameters and statistics are float32.
+  torch::Tensor mean_N = torch::empty({tiling.rows}, weight.options());
+  torch::Tensor rstd_N = torch::empty({tiling.rows}, weight.options());
+  for_real_type(x, "layer_norm", [&]<class Value, class Sum>(Value, Sum) {
+    const NormParameters<Sum> norm{weight.const_data_ptr<Sum>(), bias.const_data_ptr<Sum>(),
+                                   tiling.columns};
+    const ForwardRows<Value> whole{
+        const_data<Value>(x), data<Value>(y), {mean_N.data_ptr<Sum>(), rstd_N.data_ptr<Sum>()}};
     forward_tiles(tiling, norm, transposed, whole);
   });
   return {y, mean_N, rstd_N};
 }
 
-template <class Real>
-void backward_tiles(const Tiling& tiling, const NormParameters<Real>& norm, bool transposed,
-                    const NormGradient<Real>& whole, PartialSums& sums) {
+template <class Value>
+struct BackwardRows {
+  const Value *x, *grad;
+  const Real<Value>*mean_N, *rstd_N;
+  Value* dx;
+};
+
+template <class Value>
+void backward_tiles(const Tiling& tiling, const NormParameters<Real<Value>>& norm, bool transposed,
+                    const BackwardRows<Value>& whole, PartialSums& sums) {
+  using Sum = Real<Value>;
   at::parallel_for(0, tiling.num_tiles, 1, [&](int64_t first, int64_t last) {
     const int64_t columns = tiling.columns;
-    std::vector<Real> scratch(static_cast<size_t>(transposed ? tiling.rows_per_tile * columns : 0));
+    std::vector<Sum> turned(static_cast<size_t>(transposed ? tiling.rows_per_tile * columns : 0));
+    std::vector<Sum> wide_x, wide_grad, wide_dx;
     for (int64_t i = first; i < last; ++i) {
       const int64_t row = i * tiling.rows_per_tile, rows = tiling.rows_of(i);
-      NormGradient<Real> tile = whole;
-      tile.x_RC += row * columns;
-      tile.dx_RC += row * columns;
-      tile.grad_RC += row * columns;
-      tile.mean_R += row;
-      tile.rstd_R += row;
-      tile.weight_grad_C = sums.own<Real>(0);
-      tile.bias_grad_C = sums.own<Real>(1);
+      const int64_t at = row * columns, size = rows * columns;
+      const Sum* grad = wide(whole.grad + at, size, wide_grad);
       if (transposed) {
-        transpose_tile(tile.grad_RC, columns, rows, scratch.data());
-        tile.grad_RC = scratch.data();
+        transpose_tile(grad, columns, rows, turned.data());
+        grad = turned.data();
       }
-      normalise_rows_backward(norm, tile, rows);
+      Sum* dx = start_wide(whole.dx + at, size, wide_dx);
+      normalise_rows_backward(
+          norm,
+          {wide(whole.x + at, size, wide_x), whole.mean_N + row, whole.rstd_N + row, grad, nullptr,
+           dx, sums.own<Sum>(0), sums.own<Sum>(1)},
+          rows);
+      finish_wide(dx, size, whole.dx + at);
     }
   });
 }
@@ -103,17 +118,12 @@ Tensors3 backward_cpu(const torch::Tensor& grad, const torch::Tensor& x,
                       const torch::Tensor& rstd_N, bool transposed) {
   const Tiling tiling(x, transposed);
   torch::Tensor dx = torch::empty_like(x);
-  PartialSums sums({weight.sizes(), weight.sizes()}, x.options());
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "layer_norm_backward", [&] {
-    const NormParameters<scalar_t> norm{weight.const_data_ptr<scalar_t>(), nullptr, tiling.columns};
-    const NormGradient<scalar_t> whole{x.const_data_ptr<scalar_t>(),
-                                       mean_N.const_data_ptr<scalar_t>(),
-                                       rstd_N.const_data_ptr<scalar_t>(),
-                                       grad.const_data_ptr<scalar_t>(),
-                                       nullptr,
-                                       dx.data_ptr<scalar_t>(),
-                                       nullptr,
-                                       nullptr};
+  PartialSums sums({weight.sizes(), weight.sizes()}, weight.options());
+  for_real_type(x, "layer_norm", [&]<class Value, class Sum>(Value, Sum) {
+    const NormParameters<Sum> norm{weight.const_data_ptr<Sum>(), nullptr, tiling.columns};
+    const BackwardRows<Value> whole{const_data<Value>(x), const_data<Value>(grad),
+                                    mean_N.const_data_ptr<Sum>(), rstd_N.const_data_ptr<Sum>(),
+                                    data<Value>(dx)};
     backward_tiles(tiling, norm, transposed, whole, sums);
   });
   const std::vector<torch::Tensor> totals = sums.totals();

@@ -16,7 +16,7 @@ LinearImpl::LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& opti
 }
 
 torch::Tensor LinearImpl::forward(const torch::Tensor& x) const {
-  return at::linear(x, weight, bias);
+  return at::linear(x, weight.to(x.scalar_type()), bias.to(x.scalar_type()));
 }
 
 }  // namespace shoal

@@ -8,8 +8,8 @@
 
 namespace shoal {
 
-/// y = x Wᵀ + b over the last dimension. W is Glorot-uniform, b is N(0, 1e-6) unless said
-/// otherwise.
+/// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. W is
+/// Glorot-uniform, b is N(0, 1e-6) unless said otherwise.
 ///
 /// Parameters: weight [out, in], bias [out].
 class LinearImpl : public ModuleBase {

@@ -1,11 +1,13 @@
 #include "models/blocks/mixing_mlp.h"
 
+#include <ATen/ops/bmm.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <tuple>
 #include <vector>
 
+#include "models/blocks/token_linear.h"
 #include "runtime/operator.h"
 
 // B images  S tokens  C width  H hidden  N = B S rows
@@ -51,6 +53,20 @@ struct MixingFunction : torch::autograd::Function<MixingFunction> {
   }
 };
 
+// On the CPU there are no tiles of bfloat16: its products are LibTorch's, which are faster than
+// float32 ones.
+torch::Tensor composed(const torch::Tensor& x_BSC, const LayerNorm& norm, const Mlp& mlp,
+                       bool over_tokens) {
+  const torch::Tensor normed_BSC = norm->forward(x_BSC);
+  if (!over_tokens) return x_BSC + mlp->forward(normed_BSC);
+  const torch::Tensor weight_HS = mlp->fc1->weight.to(x_BSC.scalar_type());
+  const torch::Tensor hidden_BHC =
+      at::bmm(weight_HS.unsqueeze(0).expand({x_BSC.size(0), -1, -1}), normed_BSC);
+  const torch::Tensor activation_BHC = bias_activation(
+      hidden_BHC, mlp->fc1->bias.to(x_BSC.scalar_type()), activation_of(mlp->gelu()), 1);
+  return x_BSC + token_linear(activation_BHC, mlp->fc2->weight, mlp->fc2->bias);
+}
+
 torch::Tensor mix(const torch::Tensor& x_BSC, const LayerNorm& norm, const Mlp& mlp,
                   bool over_tokens) {
   TORCH_CHECK(x_BSC.dim() == 3 && x_BSC.is_contiguous(),
@@ -59,8 +75,13 @@ torch::Tensor mix(const torch::Tensor& x_BSC, const LayerNorm& norm, const Mlp& 
   TORCH_CHECK(mixed == width && x_BSC.size(2) == norm->weight.size(0), "an MLP of width ", width,
               " over ", over_tokens ? "tokens" : "channels", " and a norm of width ",
               norm->weight.size(0), " do not fit x ", x_BSC.sizes());
-  const variable_list inputs{x_BSC,          norm->weight,     norm->bias,    mlp->fc1->weight,
-                             mlp->fc1->bias, mlp->fc2->weight, mlp->fc2->bias};
+  const torch::Dtype dtype = x_BSC.scalar_type();
+  if (x_BSC.is_cpu() && dtype == torch::kBFloat16) return composed(x_BSC, norm, mlp, over_tokens);
+  variable_list inputs{x_BSC};
+  for (const torch::Tensor& weight : {norm->weight, norm->bias, mlp->fc1->weight, mlp->fc1->bias,
+                                      mlp->fc2->weight, mlp->fc2->bias}) {
+    inputs.push_back(weight.to(dtype));
+  }
   return MixingFunction::apply(at::TensorList(inputs), over_tokens, activation_of(mlp->gelu()),
                                at::GradMode::is_enabled());
 }

@@ -15,8 +15,9 @@ MlpImpl::MlpImpl(int64_t width, int64_t hidden, Gelu gelu, const torch::TensorOp
 }
 
 torch::Tensor MlpImpl::forward(const torch::Tensor& x) const {
-  const torch::Tensor hidden = at::matmul(x, fc1->weight.t());
-  return fc2->forward(bias_activation(hidden, fc1->bias, activation_of(gelu_)));
+  const torch::Dtype dtype = x.scalar_type();
+  const torch::Tensor hidden = at::matmul(x, fc1->weight.to(dtype).t());
+  return fc2->forward(bias_activation(hidden, fc1->bias.to(dtype), activation_of(gelu_)));
 }
 
 }  // namespace shoal

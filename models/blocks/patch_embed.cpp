@@ -22,7 +22,8 @@ torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& image_BCHW) const {
       image_BCHW.reshape({image_BCHW.size(0), channels_, rows, patch_, columns, patch_})
           .permute({0, 2, 4, 1, 3, 5})
           .reshape({image_BCHW.size(0), rows * columns, channels_ * patch_ * patch_});
-  return at::linear(patches_BSP, weight, bias);
+  const torch::Dtype dtype = image_BCHW.scalar_type();
+  return at::linear(patches_BSP, weight.to(dtype), bias.to(dtype));
 }
 
 }  // namespace shoal

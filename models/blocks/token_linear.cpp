@@ -23,14 +23,17 @@ struct TokenLinearFunction : torch::autograd::Function<TokenLinearFunction> {
                                const torch::Tensor& weight, const torch::Tensor& bias) {
     static const Operator<Forward> op("shoal::token_linear_forward");
     ctx->save_for_backward({x, weight});
-    return op(x, weight, bias);
+    return op(x, weight.to(x.scalar_type()), bias.to(x.scalar_type()));
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
     static const Operator<Backward> op("shoal::token_linear_backward");
     const variable_list saved = ctx->get_saved_variables();
-    auto [x, weight, bias] = op(grads[0].contiguous(), saved[0], saved[1]);
-    return {x, weight, bias};
+    const torch::Tensor &x = saved[0], &weight = saved[1];
+    auto [x_grad, weight_grad, bias_grad] =
+        op(grads[0].contiguous(), x, weight.to(x.scalar_type()));
+    const torch::Dtype dtype = weight.scalar_type();
+    return {x_grad, weight_grad.to(dtype), bias_grad.to(dtype)};
   }
 };
 

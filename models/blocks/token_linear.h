@@ -7,7 +7,8 @@ namespace shoal {
 
 /// A linear layer over tokens: y_b = W x_b + b for each image, [B, S, C] -> [B, P, C]; every
 /// channel is mapped alike. weight [P, S], bias [P]. x is contiguous; nothing is transposed.
-/// Differentiable; B may be 0.
+/// The parameters are cast to x's dtype, and their gradients are of their own. Differentiable; B
+/// may be 0.
 torch::Tensor token_linear(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                            const torch::Tensor& bias);
 

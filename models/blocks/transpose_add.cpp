@@ -33,7 +33,9 @@ torch::Tensor transpose_add(const torch::Tensor& x_BSC, const torch::Tensor& y_B
   TORCH_CHECK(x_BSC.dim() == 3 && y_BCS.sizes() == x_BSC.transpose(1, 2).sizes(),
               "transpose_add expects [B, S, C] and [B, C, S], got ", x_BSC.sizes(), " and ",
               y_BCS.sizes());
-  if (!x_BSC.is_cpu()) return x_BSC + y_BCS.transpose(1, 2);
+  if (!x_BSC.is_cpu() || x_BSC.scalar_type() == torch::kBFloat16) {
+    return x_BSC.contiguous() + y_BCS.transpose(1, 2);
+  }
   return TransposeAddFunction::apply(x_BSC.contiguous(), y_BCS.contiguous());
 }
 

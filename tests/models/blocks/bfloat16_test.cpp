@@ -1,0 +1,165 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/blocks/attention.h"
+#include "models/blocks/depthwise_conv.h"
+#include "models/blocks/layer_norm.h"
+#include "models/blocks/mixing_mlp.h"
+#include "models/blocks/patch_embed.h"
+#include "models/blocks/token_linear.h"
+#include "models/blocks/transpose_add.h"
+#include "moe/memory_bank.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/model_fill.h"
+
+// B images  S tokens  C width
+namespace shoal {
+namespace {
+
+using testing::fill_parameters;
+using testing::some_numbers;
+using Run = std::function<torch::Tensor(const torch::Tensor& x)>;
+
+/// A layer with parameters of a dtype.
+struct Built {
+  std::shared_ptr<torch::nn::Module> module;
+  Run run;
+};
+
+struct NarrowCase {
+  std::string name;
+  std::vector<int64_t> sizes;  ///< of the input
+  std::function<Built(const torch::TensorOptions&)> build;
+
+  friend std::ostream& operator<<(std::ostream& out, const NarrowCase& test) {
+    return out << test.name;
+  }
+};
+
+constexpr int64_t B = 3, S = 16, C = 24;
+
+Built build_mixing(const torch::TensorOptions& options, bool over_tokens) {
+  struct Layer : torch::nn::Module {
+    LayerNorm norm;
+    Mlp mlp;
+    Layer(int64_t mixed, const torch::TensorOptions& options)
+        : norm(register_module("norm", LayerNorm(C, options))),
+          mlp(register_module("mlp", Mlp(mixed, 32, Gelu::kErf, options))) {}
+  };
+  const auto layer = std::make_shared<Layer>(over_tokens ? S : C, options);
+  return {layer, [layer, over_tokens](const torch::Tensor& x) {
+            return over_tokens ? mix_tokens(x, layer->norm, layer->mlp)
+                               : mix_channels(x, layer->norm, layer->mlp);
+          }};
+}
+
+template <class Module>
+Built built(const Module& module) {
+  return {module.ptr(), [module](const torch::Tensor& x) { return module->forward(x); }};
+}
+
+std::vector<NarrowCase> cases() {
+  using Options = torch::TensorOptions;
+  return {
+      {"LayerNorm", {B, S, C}, [](const Options& o) { return built(LayerNorm(C, o)); }},
+      {"LayerNormTransposed",
+       {B, S, C},
+       [](const Options& o) {
+         const LayerNorm norm(C, o);
+         return Built{norm.ptr(),
+                      [norm](const torch::Tensor& x) { return norm->forward_transposed(x); }};
+       }},
+      {"MixTokens", {B, S, C}, [](const Options& o) { return build_mixing(o, true); }},
+      {"MixChannels", {B, S, C}, [](const Options& o) { return build_mixing(o, false); }},
+      {"Linear", {B, S, C}, [](const Options& o) { return built(Linear(C, 40, o)); }},
+      {"TokenLinear",
+       {B, S, C},
+       [](const Options& o) {
+         const Linear layer(S, 40, o);
+         return Built{layer.ptr(), [layer](const torch::Tensor& x) {
+                        return token_linear(x, layer->weight, layer->bias);
+                      }};
+       }},
+      {"Attention", {B, S, C}, [](const Options& o) { return built(Attention(C, 4, o)); }},
+      {"DepthwiseConv", {B, 8, 8, C}, [](const Options& o) { return built(DepthwiseConv(C, o)); }},
+      {"PatchEmbed", {B, 3, 8, 8}, [](const Options& o) { return built(PatchEmbed(3, 4, C, o)); }},
+      {"TransposeAdd",
+       {B, S, C},
+       [](const Options&) {
+         return Built{std::make_shared<torch::nn::Module>(), [](const torch::Tensor& x) {
+                        return transpose_add(x, x.transpose(1, 2) * 2);
+                      }};
+       }},
+      {"MemoryBank", {B * S, C}, [](const Options& o) {
+         UnitBank::Context context;
+         context.width = C;
+         context.tensor_options = o;
+         const auto bank = std::make_shared<MemoryBank>(MemoryBank::Options{1, 32, 4}, context);
+         return Built{bank, [bank](const torch::Tensor& x) { return bank->forward(x, {B * S}); }};
+       }}};
+}
+
+struct Results {
+  torch::Tensor y, x_grad;
+  std::vector<torch::Tensor> grads;
+};
+
+Results run(const NarrowCase& test, torch::Dtype compute, torch::Dtype master) {
+  const Built layer = test.build(master);
+  fill_parameters(*layer.module);
+  const torch::Tensor x =
+      some_numbers(test.sizes, 1).to(torch::kBFloat16).to(compute).set_requires_grad(true);
+  Results results;
+  results.y = layer.run(x);
+  (results.y * some_numbers(results.y.sizes(), 2).to(compute)).sum().backward();
+  results.x_grad = x.grad();
+  for (const torch::Tensor& parameter : layer.module->parameters()) {
+    results.grads.push_back(parameter.grad());
+  }
+  return results;
+}
+
+double relative_error(const torch::Tensor& value, const torch::Tensor& expected) {
+  return ((value.to(torch::kFloat64) - expected).abs().max() / expected.abs().max()).item<double>();
+}
+
+class NarrowLayer : public ::testing::TestWithParam<NarrowCase> {};
+
+TEST_P(NarrowLayer, IsThatOfFloat64ToRoundingWithFloat32Parameters) {
+  constexpr double kEpsilon = 0.00390625;
+  const Results expected = run(GetParam(), torch::kFloat64, torch::kFloat64);
+  const Results actual = run(GetParam(), torch::kBFloat16, torch::kFloat32);
+  EXPECT_EQ(actual.y.scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(actual.x_grad.scalar_type(), torch::kBFloat16);
+  // A handful of stages, each rounded once relative to its largest value.
+  EXPECT_LT(relative_error(actual.y, expected.y), 6 * kEpsilon);
+  EXPECT_LT(relative_error(actual.x_grad, expected.x_grad), 6 * kEpsilon);
+  ASSERT_EQ(actual.grads.size(), expected.grads.size());
+  for (size_t i = 0; i < expected.grads.size(); ++i) {
+    EXPECT_EQ(actual.grads[i].scalar_type(), torch::kFloat32) << i;
+    EXPECT_LT(relative_error(actual.grads[i], expected.grads[i]), 8 * kEpsilon) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layers, NarrowLayer, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+// Values near 200 differ by whole numbers in bfloat16; their variance must not suffer from it.
+TEST(NarrowLayerNorm, StatisticsAreFloat32) {
+  const torch::Tensor x = (torch::arange(64).to(torch::kFloat32) + 192).to(torch::kBFloat16);
+  const LayerNorm norm(64, torch::kFloat32);
+  for (torch::Tensor parameter : norm->parameters()) {
+    const torch::NoGradGuard no_grad;
+    parameter.fill_(parameter.is_same(norm->weight) ? 1.0 : 0.0);
+  }
+  const torch::Tensor y = norm->forward(x.view({1, 64})).to(torch::kFloat32);
+  const torch::Tensor exact = (torch::arange(64) - 31.5) / std::sqrt((64.0 * 64.0 - 1) / 12);
+  EXPECT_LT((y[0] - exact).abs().max().item<double>(), 0.004 * 1.8);
+}
+
+}  // namespace
+}  // namespace shoal
