@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "moe/permute_rows.h"
-#include "moe/unit_rows.h"
 #include "runtime/bias_activation.h"
 
 // T tokens  A rows of tokens  R rows  D width in  H hidden width  O width out  u experts
@@ -34,13 +33,6 @@ struct ExpertWeights {
 /// another dtype. Source of the gate: Shazeer 2020 (GLU variants), equation 6.
 torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u,
                          const ExpertWeights& weights, Activation activation);
-
-/// Rows of tokens, sorted by expert.
-struct TokenRows {
-  RowIndex index;          ///< which tokens
-  torch::Tensor weight_A;  ///< differentiable
-  UnitRows rows_u;         ///< of each expert
-};
 
 /// combine_rows(expert_mlp(gather_rows(x_TD, index), ...), weight_A, index): [T, D] -> [T, O]. On
 /// the CPU one node of the graph, which keeps the tokens and neither their rows nor what experts

@@ -3,8 +3,11 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <vector>
 
-// T tokens  A rows that are sent  D width  R rows received
+#include "moe/unit_rows.h"
+
+// T tokens  A rows that are sent  D width  R rows received  u units
 namespace shoal {
 
 /// Which token each row comes from, and back. Tokens may have any number of rows, also none.
@@ -16,6 +19,13 @@ struct RowIndex {
   /// longer than first_T1 says; what follows is of no meaning.
   torch::Tensor row_A;
   int64_t num_tokens() const { return first_T1.size(0) - 1; }
+};
+
+/// Rows that are sorted by unit.
+struct TokenRows {
+  RowIndex index;          ///< whose they are
+  torch::Tensor weight_A;  ///< of what units say of them, differentiable
+  UnitRows rows_u;         ///< rows of each unit
 };
 
 /// A token's rows are listed in ascending order. TORCH_CHECK unless the entries of token_A are in

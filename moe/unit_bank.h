@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "moe/expert_mlp.h"
+#include "moe/permute_rows.h"
 #include "moe/unit_placement.h"
 #include "moe/unit_rows.h"
 #include "runtime/module.h"

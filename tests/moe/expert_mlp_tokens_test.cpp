@@ -68,7 +68,7 @@ TokenRows some_rows(torch::Dtype dtype) {
 torch::Tensor step_by_step(const torch::Tensor& x, const TokenRows& rows,
                            const ExpertWeights& weights, Activation activation) {
   const torch::Tensor rows_AD = gather_rows(x, rows.index);
-  return combine_rows(expert_mlp(rows_AD, rows.rows_u, weights, activation), rows.weight_A,
+  return combine_rows(expert_mlp(rows_AD, rows.rows_u.rows_u(), weights, activation), rows.weight_A,
                       rows.index);
 }
 

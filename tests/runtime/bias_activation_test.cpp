@@ -1,8 +1,10 @@
 #include "runtime/bias_activation.h"
 
+#include <ATen/ops/allclose.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "tests/support/gradient_check.h"
 
@@ -114,6 +116,31 @@ TEST(BiasActivation, NonFiniteInputsStayVisible) {
     EXPECT_FALSE(std::isfinite(y[1].item<float>()));
     const bool squares = activation == Activation::kSquaredRelu;
     EXPECT_EQ(y[2].item<float>(), squares ? inf : 1e30f);
+  }
+}
+
+TEST(BiasActivation, Bfloat16IsFloat32RoundedOnce) {
+  for (const int64_t dim : {-1, 0}) {
+    for (const Activation activation : kAll) {
+      const torch::Tensor x = some_numbers({7, 43}, 1).mul(4).to(torch::kBFloat16);
+      const torch::Tensor bias = some_numbers({dim == 0 ? 7 : 43}, 2).to(torch::kBFloat16);
+      const auto run = [&](torch::Dtype dtype) {
+        const torch::Tensor own_x = x.to(dtype).detach().set_requires_grad(true);
+        const torch::Tensor own_bias = bias.to(dtype).detach().set_requires_grad(true);
+        const torch::Tensor y = bias_activation(own_x, own_bias, activation, dim);
+        y.backward(some_numbers(y.sizes(), 3).to(torch::kBFloat16).to(dtype));
+        return std::vector<torch::Tensor>{y.detach(), own_x.grad(), own_bias.grad()};
+      };
+      const auto narrow = run(torch::kBFloat16), wide = run(torch::kFloat32);
+      // One rounding, and a little for products that are contracted otherwise.
+      EXPECT_TRUE(at::allclose(narrow[0].to(torch::kFloat32), wide[0], 1.01 * 0.00390625, 1e-7));
+      // The derivative is rounded before it is multiplied by.
+      for (size_t i = 1; i < narrow.size(); ++i) {
+        EXPECT_EQ(narrow[i].scalar_type(), torch::kBFloat16);
+        const double apart = (narrow[i].to(torch::kFloat32) - wide[i]).abs().max().item<double>();
+        EXPECT_LT(apart, 3 * 0.00390625 * wide[i].abs().max().item<double>()) << i;
+      }
+    }
   }
 }
 

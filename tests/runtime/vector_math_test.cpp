@@ -1,9 +1,11 @@
 #include "runtime/vector_math.h"
 
+#include <c10/util/BFloat16.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "tests/support/gradient_check.h"
 
@@ -40,6 +42,24 @@ TEST(VectorMath, BySignLooksAtTheSignBit) {
   EXPECT_EQ(by_sign(-0.0f, 3.0f, 4.0f), 3.0f);
   EXPECT_EQ(by_sign(0.0f, 3.0f, 4.0f), 4.0f);
   EXPECT_EQ(by_sign(5.0f, -3.0f, -4.0f), -4.0f);
+}
+
+TEST(VectorMath, Bfloat16RoundsAsTorchDoes) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  std::vector<float> values{0.0f, -0.0f, 1.0f, kInf, -kInf, 3.4e38f, -3.4e38f, 1e-40f, -1e-45f};
+  for (int i = -2000; i <= 2000; ++i) {  // ties among them: 2^-8 is half a step at 1
+    values.push_back(1.0f + static_cast<float>(i) / 1024.0f);
+    values.push_back(static_cast<float>(i) * 1.7e-7f);
+  }
+  for (const float value : values) {
+    Bfloat16 rounded{};
+    put(rounded, value);
+    EXPECT_EQ(rounded.bits, c10::BFloat16(value).x) << value;
+    EXPECT_EQ(real_of(rounded), static_cast<float>(c10::BFloat16(value))) << value;
+  }
+  Bfloat16 nothing{};
+  put(nothing, std::nanf(""));
+  EXPECT_TRUE(std::isnan(real_of(nothing)));
 }
 
 }  // namespace
