@@ -278,8 +278,8 @@ Tensor expert_mlp_of_tokens(const Tensor& x_TD, const TokenRows& rows, const Exp
                             Activation activation) {
   if (!x_TD.is_cpu()) {
     const Tensor rows_RD = gather_rows(x_TD, rows.index);
-    return combine_rows(expert_mlp(rows_RD, rows.rows_u.rows_u(), weights, activation), rows.weight_A,
-                        rows.index);
+    return combine_rows(expert_mlp(rows_RD, rows.rows_u.rows_u(), weights, activation),
+                        rows.weight_A, rows.index);
   }
   check(x_TD, static_cast<int64_t>(rows.rows_u.rows_u().size()), weights);
   check_rows(rows.weight_A.size(0), rows.rows_u.rows_u());

@@ -37,8 +37,8 @@ torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const std::vector<int64_t
 /// combine_rows(expert_mlp(gather_rows(x_TD, index), ...), weight_A, index): [T, D] -> [T, O]. On
 /// the CPU one node of the graph, which keeps the tokens and neither their rows nor what experts
 /// say of them: of a token with K rows the D of itself and, plain or gated, the K H or 2 K H before
-/// the activation. On a GPU the three are run one by one, and keep both. TORCH_CHECK unless the host
-/// knows rows_u.
+/// the activation. On a GPU the three are run one by one, and keep both. TORCH_CHECK unless the
+/// host knows rows_u.
 torch::Tensor expert_mlp_of_tokens(const torch::Tensor& x_TD, const TokenRows& rows,
                                    const ExpertWeights& weights, Activation activation);
 

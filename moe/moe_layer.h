@@ -82,7 +82,8 @@ class MoeLayer : public MoeStage {
   /// What the chosen units and the shared experts say of each token.
   torch::Tensor visit_units(const torch::Tensor& x_TD, const std::vector<Assignments>& assignments,
                             const Exchanges& exchanges);
-  /// Whether rows need not be made for an exchange: no other rank has units, and nothing is rounded.
+  /// Whether rows need not be made for an exchange: no other rank has units, and nothing is
+  /// rounded.
   bool stays_here() const;
   /// visit_units, of each chunk, where the rows stay here.
   std::vector<torch::Tensor> visit_here(const std::vector<torch::Tensor>& x_C,

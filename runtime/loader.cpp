@@ -67,9 +67,9 @@ Batch BatchMaker::make(SampleRange micro) const {
   batch.ends_step = is_training_ && micro.end() % cut.batch == 0;
   const bool is_pinned = settings_.device.is_cuda();
   const bool is_double = settings_.dtype == torch::kFloat64;
-  batch.image_bCHW = torch::empty({mine.count, shape_.channels, shape_.height, shape_.width},
-                                  torch::TensorOptions(is_double ? torch::kFloat64 : torch::kFloat32)
-                                      .pinned_memory(is_pinned));
+  batch.image_bCHW = torch::empty(
+      {mine.count, shape_.channels, shape_.height, shape_.width},
+      torch::TensorOptions(is_double ? torch::kFloat64 : torch::kFloat32).pinned_memory(is_pinned));
   batch.label_b =
       torch::empty({mine.count}, torch::TensorOptions(torch::kInt64).pinned_memory(is_pinned));
   batch.context.seed = settings_.seed;
