@@ -90,6 +90,33 @@ torch::TensorOptions wide_options(const Tensor& tensor) {
   return tensor.options().dtype(is_narrow ? torch::kFloat32 : tensor.scalar_type());
 }
 
+/// Whether a bfloat16 product is so small that to prepare it, which LibTorch does once for each new
+/// shape, takes longer. The number of an expert's rows is new in nearly every step.
+bool is_small(const Tensor& a, const Tensor& b) {
+  constexpr int64_t kMultiplyAdds = 50'000'000;
+  return a.scalar_type() == torch::kBFloat16 && a.size(0) * a.size(1) * b.size(1) < kMultiplyAdds;
+}
+
+/// With rows of zeros up to a multiple of 64, so that shapes come again.
+Tensor filled_up(const Tensor& x) {
+  constexpr int64_t kMultiple = 64;
+  const int64_t count = x.size(0), whole = (count + kMultiple - 1) / kMultiple * kMultiple;
+  if (count == whole) return x;
+  Tensor filled = torch::empty({whole, x.size(1)}, x.options());
+  filled.narrow(0, 0, count).copy_(x);
+  filled.narrow(0, count, whole - count).zero_();
+  return filled;
+}
+
+/// y = x W.
+void product_out(Tensor y, const Tensor& x, const Tensor& weight) {
+  if (is_small(x, weight)) {
+    y.copy_(at::mm(filled_up(x), weight).narrow(0, 0, y.size(0)));
+  } else {
+    at::mm_out(y, x, weight);
+  }
+}
+
 /// One layer of all experts.
 struct Layer {
   Tensor weight, bias;  ///< may be undefined
@@ -99,11 +126,16 @@ struct Layer {
   }
   /// Without the bias.
   void product(Tensor y, const Tensor& x, int64_t expert) const {
-    at::mm_out(y, x, weight.select(0, expert));
+    product_out(y, x, weight.select(0, expert));
   }
   void out(Tensor y, const Tensor& x, int64_t expert) const {
-    if (!bias.defined()) return product(y, x, expert);
-    at::addmm_out(y, bias.select(0, expert), x, weight.select(0, expert));
+    const Tensor weight_e = weight.select(0, expert);
+    if (bias.defined() && !is_small(x, weight_e)) {
+      at::addmm_out(y, bias.select(0, expert), x, weight_e);
+    } else {
+      product_out(y, x, weight_e);
+      if (bias.defined()) y.add_(bias.select(0, expert));
+    }
   }
 };
 
@@ -196,7 +228,8 @@ struct LayerGrads {
     if (weight.scalar_type() == x.scalar_type()) {
       at::mm_out(weight_e, x.t(), y_grad);
     } else {
-      weight_e.copy_(at::mm(x.t(), y_grad));
+      const bool fills = is_small(x.t(), y_grad);
+      weight_e.copy_(fills ? at::mm(filled_up(x).t(), filled_up(y_grad)) : at::mm(x.t(), y_grad));
     }
   }
   void write_bias(int64_t expert, const Tensor& y_grad) {
@@ -309,7 +342,7 @@ std::vector<Tensor> run_backward(const Tensor& grad, const Saved& saved, const R
     const Hidden own_grad{buffer(1), buffer(2)};
     const ExpertWeight weight(weights, expert, first, count);
     Tensor pre_grad = own_grad.pre;
-    at::mm_out(pre_grad, y_grad, saved.fc2_weight.select(0, expert).t());
+    product_out(pre_grad, y_grad, saved.fc2_weight.select(0, expert).t());
     activate_backward({of(saved.pre), of(saved.gate)}, hidden, own_grad, weight, call.activation);
     fc2.write_weight(expert, hidden, y_grad);
     second_bias_backward(fc2, expert, y_grad, weight);
@@ -317,9 +350,16 @@ std::vector<Tensor> run_backward(const Tensor& grad, const Saved& saved, const R
     if (saved.has_gate) gate.write(expert, x, own_grad.gate);
     if (!call.needs_rows_grad) return;
     Tensor rows_grad_e = of(rows_grad);
-    at::mm_out(rows_grad_e, pre_grad, saved.fc1_weight.select(0, expert).t());
+    product_out(rows_grad_e, pre_grad, saved.fc1_weight.select(0, expert).t());
     if (!saved.has_gate) return;
-    rows_grad_e.addmm_(own_grad.gate, saved.gate_weight.select(0, expert).t());
+    const Tensor gate_weight_t = saved.gate_weight.select(0, expert).t();
+    if (is_small(own_grad.gate, gate_weight_t)) {
+      const Tensor more = torch::empty_like(rows_grad_e);
+      product_out(more, own_grad.gate, gate_weight_t);
+      rows_grad_e.add_(more);
+    } else {
+      rows_grad_e.addmm_(own_grad.gate, gate_weight_t);
+    }
   };
   for_each_expert(runs, call.rows_u, body);
   return {rows_grad, fc1.weight, fc1.bias, fc2.weight, fc2.bias, gate.weight, gate.bias};

@@ -85,7 +85,12 @@ Batch BatchMaker::make(SampleRange micro) const {
   } else {
     fill<float>(batch, mine);
   }
-  batch.image_bCHW = batch.image_bCHW.to(settings_.dtype);
+  if (settings_.dtype == torch::kBFloat16) {
+    const torch::Tensor wide = batch.image_bCHW;
+    batch.image_bCHW =
+        torch::empty(wide.sizes(), torch::TensorOptions(settings_.dtype).pinned_memory(is_pinned));
+    batch.image_bCHW.copy_(wide);
+  }
   return batch;
 }
 
