@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launch/check_precision.h"
 #include "launch/console.h"
 #include "launch/evaluate.h"
 #include "launch/failure.h"
@@ -68,7 +67,6 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
                                         {"", arguments.overrides, recipe_environment(environment)})
           .options;
   RankDevices devices = bind_ranks(recipe, launch, guard);
-  check_precision(recipe.train.precision, devices.own.device);
   set_threads(choose_threads(recipe.run.threads, launch));
   if (recipe.run.deterministic) use_deterministic_algorithms();
   recycle_tensor_memory();

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "launch/check_precision.h"
 #include "launch/failure.h"
 #include "parallel/gpu_binding.h"
 #include "parallel/nccl_communicator.h"
@@ -62,6 +63,7 @@ RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communica
                       {},
                       nullptr,
                       nullptr};
+  check_precision(recipe.train.precision, devices.own.device);
   RankBinding own = binding_of(devices.own, recipe, launch, world);
   std::shared_ptr<NcclBackend> backend;
   if (devices.own.device.is_cuda()) {

@@ -7,7 +7,6 @@
 #include <memory>
 #include <utility>
 
-#include "launch/check_precision.h"
 #include "launch/checks.h"
 #include "launch/evaluate.h"
 #include "launch/failure.h"
@@ -106,7 +105,6 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   check_topology(checked, world->size());
   RankDevices devices = bind_ranks(recipe, launch, guard);
   const DeviceChoice& device = devices.own;
-  check_precision(recipe.train.precision, device.device);
   const int64_t node = ranks_per_node(checked, *world);
   RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks, node,
                                  std::move(devices.gpu_world));
