@@ -124,13 +124,13 @@ Recipe recipe_of(const Overrides& overrides) {
       .options;
 }
 
-struct Run {
+struct Training {
   Recipe recipe;
   RankGrid grid = self_grid();
   std::unique_ptr<SampleSet> data;
   std::unique_ptr<Session> session;
 
-  explicit Run(const Overrides& overrides) : recipe(recipe_of(overrides)) {
+  explicit Training(const Overrides& overrides) : recipe(recipe_of(overrides)) {
     data = make_source(recipe)->open(Split::kTrain);
     session = std::make_unique<Session>(recipe, *data, grid);
   }
@@ -155,8 +155,8 @@ struct Run {
   void load(const std::string& path) { load_checkpoint(path, *session, *grid.world, {}); }
 };
 
-TEST(Bfloat16, WeightsAndStateAreFloat32) {
-  Run run({kNarrow, "optimizer={name: adamw, lr: 1e-6}"});
+TEST(Bfloat16Training, WeightsAndStateAreFloat32) {
+  Training run({kNarrow, "optimizer={name: adamw, lr: 1e-6}"});
   std::vector<torch::Tensor> before;
   for (const Parameter& parameter : run.session->parameters()) {
     EXPECT_EQ(parameter.tensor.scalar_type(), torch::kFloat32) << parameter.name;
@@ -179,10 +179,10 @@ TEST(Bfloat16, WeightsAndStateAreFloat32) {
   EXPECT_LT(represented, moved / 20);
 }
 
-TEST(Bfloat16, ResumedEqualsUninterrupted) {
+TEST(Bfloat16Training, ResumedEqualsUninterrupted) {
   const Overrides what = joined(noisy(), {kNarrow, "optimizer={name: adamw, lr: 1e-2}"});
   const ScratchFolder scratch;
-  Run whole(what), first(what), second(what);
+  Training whole(what), first(what), second(what);
   const std::vector<double> expected = whole.losses(6);
   first.losses(3);
   second.load(first.save(scratch.file("ckpt")));
@@ -190,11 +190,11 @@ TEST(Bfloat16, ResumedEqualsUninterrupted) {
   EXPECT_EQ(second.digest(), whole.digest());
 }
 
-TEST(Bfloat16, CheckpointsGoToFloat32AndBack) {
+TEST(Bfloat16Training, CheckpointsGoToFloat32AndBack) {
   const std::string optimizer = "optimizer={name: adamw, lr: 1e-2}";
   const ScratchFolder scratch;
   for (const auto& [from, to] : {std::pair{kNarrow, kFloat32}, std::pair{kFloat32, kNarrow}}) {
-    Run first({from, optimizer}), second({to, optimizer});
+    Training first({from, optimizer}), second({to, optimizer});
     first.losses(2);
     second.load(first.save(scratch.file(from)));
     EXPECT_EQ(second.digest(), first.digest());
@@ -203,7 +203,7 @@ TEST(Bfloat16, CheckpointsGoToFloat32AndBack) {
   }
 }
 
-TEST(Bfloat16, IsRefusedWhereTheProcessorHasNoInstructionsForIt) {
+TEST(Bfloat16Training, IsRefusedWhereTheProcessorHasNoInstructionsForIt) {
   const c10::Device cpu(c10::DeviceType::CPU), gpu(c10::DeviceType::CUDA, 0);
   try {
     check_precision(Precision::kBfloat16, cpu, /*has_bfloat16=*/false);
