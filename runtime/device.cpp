@@ -41,10 +41,13 @@ std::string plugin_path(const DevicePlaces& places) {
 
 c10::Device visible_gpu(const GpuPlace& place) {
   const auto& hooks = at::detail::getCUDAHooks();
-  TORCH_CHECK(hooks.hasCUDART(),
-              "device: cuda: LibTorch was asked for CUDA before the plug-in was loaded, and keeps "
-              "to its answer");
   const int64_t count = at::globalContext().hasCUDA() ? hooks.deviceCount() : 0;
+  if (!hooks.hasCUDART()) {
+    throw Error(ExitCode::kTopology,
+                "device: cuda: the CUDA driver shows no GPU, or LibTorch was asked for CUDA before "
+                "the plug-in was loaded, and keeps to its answer",
+                "look at nvidia-smi, " + std::string(kUseCpu));
+  }
   const c10::Device gpu(c10::DeviceType::CUDA,
                         static_cast<c10::DeviceIndex>(gpu_of_local_rank(place, count)));
   c10::impl::VirtualGuardImpl(gpu.type()).setDevice(gpu);
