@@ -89,12 +89,13 @@ TEST_P(Bfloat16, LossesAreNearThoseOfFloat32) {
 INSTANTIATE_TEST_SUITE_P(Cases, Bfloat16, ::testing::ValuesIn(narrow_cases()),
                          [](const auto& info) { return info.param.name; });
 
-/// What differs by more than rounding; weights are compared by how far they moved.
+/// Sums over ranks are rounded otherwise, and each step starts from what the last one made of that.
 void expect_near(const TrainingTrace& actual, const TrainingTrace& expected) {
   for (size_t step = 0; step < expected.losses.size(); ++step) {
-    EXPECT_NEAR(actual.losses[step], expected.losses[step], 4 * kEpsilon * expected.losses[step]);
+    const double allowed = static_cast<double>(step + 1) * 3 * kEpsilon;
+    EXPECT_NEAR(actual.losses[step], expected.losses[step], allowed * expected.losses[step]);
     EXPECT_NEAR(actual.grad_norms[step], expected.grad_norms[step],
-                16 * kEpsilon * expected.grad_norms[step]);
+                4 * allowed * expected.grad_norms[step]);
   }
 }
 

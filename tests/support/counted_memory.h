@@ -1,30 +1,34 @@
 #pragma once
 
 #include <c10/core/Allocator.h>
+#include <c10/core/impl/alloc_cpu.h>
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 
 namespace shoal::testing {
 
 /// While it lives, counts the bytes that CPU tensors made since hold. One at a time.
 class CountedMemory : public c10::Allocator {
  public:
-  CountedMemory() : inner_(c10::GetAllocator(c10::DeviceType::CPU)) {
+  CountedMemory() : before_(c10::GetAllocator(c10::DeviceType::CPU)), first_bytes_(held()) {
     c10::SetAllocator(c10::DeviceType::CPU, this, kPriority);
   }
-  ~CountedMemory() override { c10::SetAllocator(c10::DeviceType::CPU, inner_, kPriority); }
+  ~CountedMemory() override { c10::SetAllocator(c10::DeviceType::CPU, before_, kPriority); }
 
-  int64_t held_bytes() const { return *held_; }
+  int64_t held_bytes() const { return held() - first_bytes_; }
 
   c10::DataPtr allocate(size_t bytes) override {
-    auto block = std::make_unique<Block>(inner_->allocate(bytes), bytes, held_);
-    *held_ += static_cast<int64_t>(bytes);
-    void* data = block->memory.get();
-    return {data, block.release(), &free_block, c10::Device(c10::DeviceType::CPU)};
+    void* data = nullptr;
+    if (bytes > 0) {
+      auto* header = static_cast<Header*>(c10::alloc_cpu(sizeof(Header) + bytes));
+      header->bytes = static_cast<int64_t>(bytes);
+      held() += header->bytes;
+      data = header + 1;
+    }
+    return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* dest, const void* src, size_t count) const override {
     default_copy_data(dest, src, count);
   }
@@ -32,20 +36,25 @@ class CountedMemory : public c10::Allocator {
  private:
   static constexpr uint8_t kPriority = 255;
 
-  struct Block {
-    Block(c10::DataPtr memory, size_t bytes, std::shared_ptr<std::atomic<int64_t>> held)
-        : memory(std::move(memory)), bytes(bytes), held(std::move(held)) {}
-    c10::DataPtr memory;
-    size_t bytes;
-    std::shared_ptr<std::atomic<int64_t>> held;  // tensors may outlive the count
+  /// Stands before each tensor's bytes, since a deleter is told no size.
+  struct alignas(64) Header {
+    int64_t bytes;
   };
-  static void free_block(void* block) {
-    const std::unique_ptr<Block> owned(static_cast<Block*>(block));
-    *owned->held -= static_cast<int64_t>(owned->bytes);
+
+  static std::atomic<int64_t>& held() {  // tensors may outlive the allocator
+    static std::atomic<int64_t> bytes{0};
+    return bytes;
   }
 
-  c10::Allocator* inner_;
-  std::shared_ptr<std::atomic<int64_t>> held_ = std::make_shared<std::atomic<int64_t>>(0);
+  static void give_back(void* data) {
+    if (data == nullptr) return;
+    Header* header = static_cast<Header*>(data) - 1;
+    held() -= header->bytes;
+    c10::free_cpu(header);
+  }
+
+  c10::Allocator* before_;
+  int64_t first_bytes_;
 };
 
 }  // namespace shoal::testing
