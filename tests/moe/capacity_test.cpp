@@ -101,8 +101,8 @@ TEST(Capacity, SizeIsExactWhereDoublesRoundUp) {
 
 TEST(Capacity, HugeFactorsDoNotFail) {  // R4
   const Routing routing = make_routing(kFourByFour, 2);
-  EXPECT_EQ(limit(routing, capped(1e300)).num_kept, 8);
-  EXPECT_EQ(limit(routing, capped(100.0)).num_kept, 8);
+  EXPECT_EQ(limit(routing, capped(1e300)).num_kept.item<int64_t>(), 8);
+  EXPECT_EQ(limit(routing, capped(100.0)).num_kept.item<int64_t>(), 8);
   EXPECT_EQ(unit_capacity(8, 4, {CapacityMode::kCapped, 1e300, 4, 1000, {}}), int64_t{1} << 62);
   EXPECT_THROW(limit(routing, {CapacityMode::kPadded, 1e300, 4, 1, {}}), c10::Error);
 }
@@ -111,7 +111,7 @@ TEST(Capacity, PaddingKeepsItsWidthWhenThereAreFewerTokens) {  // R4
   const Routing routing = make_routing(kFourByFour.narrow(0, 0, 2), 2);
   const Assignments kept = limit(routing, {CapacityMode::kPadded, 5.0, 4, 1, {}});
   EXPECT_EQ(values(kept.rows_U), (Ids{5, 5, 5, 5}));
-  EXPECT_EQ(kept.num_kept, 4);
+  EXPECT_EQ(kept.num_kept.item<int64_t>(), 4);
   EXPECT_EQ(values(kept.token_A),
             (Ids{1, -1, -1, -1, -1, 0, 1, -1, -1, -1, -1, -1, -1, -1, -1, 0, -1, -1, -1, -1}));
   const Assignments at_least = limit(routing, {CapacityMode::kPadded, 0.1, 3, 1, {}});
@@ -132,7 +132,7 @@ TEST(Capacity, WidthsAboveTheNumberOfTokensKeepAllChoices) {  // R4
     const Assignments kept =
         limit(routing, {CapacityMode::kPadded, test.factor, test.min, 1, test.order});
     EXPECT_EQ(values(kept.rows_U), Ids(static_cast<size_t>(test.units), test.width));
-    EXPECT_EQ(kept.num_kept, test.tokens * test.k);
+    EXPECT_EQ(kept.num_kept.item<int64_t>(), test.tokens * test.k);
     EXPECT_EQ(places(kept), places(limit(routing, {})));
   }
 }
@@ -141,17 +141,17 @@ TEST(Capacity, CountsOfKeptRowsFitTheMode) {  // R5
   constexpr int64_t kTokens = 32, kUnits = 8;
   for (const int64_t k : {1, 2, 3}) {
     const Routing routing = make_routing(some_numbers({kTokens, kUnits}, k), k);
-    EXPECT_EQ(limit(routing, {}).num_kept, kTokens * k);
+    EXPECT_EQ(limit(routing, {}).num_kept.item<int64_t>(), kTokens * k);
     for (const int64_t factor : {1, 2}) {
       for (const CapacityOrder order : {CapacityOrder::kProbability, CapacityOrder::kPosition}) {
         const Assignments open =
             limit(routing, {CapacityMode::kCapped, double(factor), 0, 1, order});
-        EXPECT_LE(open.num_kept, kTokens * k * factor);
+        EXPECT_LE(open.num_kept.item<int64_t>(), kTokens * k * factor);
         EXPECT_LE(open.rows_U.max().item<int64_t>(), kTokens * k * factor / kUnits);
         const Assignments padded =
             limit(routing, {CapacityMode::kPadded, double(factor), 0, 1, order});
         EXPECT_EQ(padded.token_A.size(0), kTokens * k * factor);
-        EXPECT_EQ(padded.num_kept, open.num_kept);
+        EXPECT_EQ(padded.num_kept.item<int64_t>(), open.num_kept.item<int64_t>());
         EXPECT_EQ(places(padded), places(open));
       }
     }

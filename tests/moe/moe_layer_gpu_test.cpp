@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "moe/expert_bank.h"
 #include "tests/moe/make_routing.h"
 #include "tests/moe/small_layer.h"
 #include "tests/support/gpu_probe.h"

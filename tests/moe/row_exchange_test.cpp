@@ -36,11 +36,11 @@ Result round_trip(const ExchangeOptions& options, const UnitPlacement& placement
   const ArrivedRows arrived = exchanges.front()->finish_dispatch();
   std::vector<torch::Tensor> rows;
   int64_t first = 0;
-  for (size_t u = 0; u < arrived.rows_u.size(); ++u) {
+  const std::vector<int64_t>& rows_u = arrived.rows_u.rows_u();
+  for (size_t u = 0; u < rows_u.size(); ++u) {
     const int64_t unit = placement.units_of_rank(rank)[u];
-    rows.push_back(arrived.rows_RD.narrow(0, first, arrived.rows_u[u]) *
-                   static_cast<double>(unit + 1));
-    first += arrived.rows_u[u];
+    rows.push_back(arrived.rows_RD.narrow(0, first, rows_u[u]) * static_cast<double>(unit + 1));
+    first += rows_u[u];
   }
   exchanges.front()->start_combine(rows.empty() ? arrived.rows_RD : torch::cat(rows));
   const torch::Tensor y = exchanges.front()->finish_combine();

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "moe/expert_bank.h"
+#include "runtime/data_order.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal::testing {
@@ -32,8 +33,16 @@ torch::Tensor in_place_of_all(const torch::Tensor& own, int64_t first, int64_t n
 }
 
 /// Shares of whole groups: the first rank four, the second none, then one each; the last the rest.
-std::vector<int64_t> group_shares(int64_t num_groups, int64_t num_ranks) {
+/// Padded layers count on what loaders give out.
+std::vector<int64_t> group_shares(int64_t num_groups, int64_t num_ranks, CapacityMode mode) {
   std::vector<int64_t> shares(static_cast<size_t>(num_ranks), 0);
+  if (mode == CapacityMode::kPadded) {
+    for (int64_t rank = 0; rank < num_ranks; ++rank) {
+      shares[static_cast<size_t>(rank)] =
+          samples_of_rank({0, num_groups}, /*group=*/1, rank, num_ranks).count;
+    }
+    return shares;
+  }
   int64_t left = num_groups;
   for (int64_t rank = 0; rank + 1 < num_ranks; ++rank) {
     const int64_t wanted = rank == 0 ? 4 : rank == 1 && num_ranks > 2 ? 0 : 1;
@@ -96,7 +105,8 @@ LayerResult run_layer(const LayerCase& test, int64_t first, int64_t count, RankG
 
 LayerResult run_layer_on(const LayerCase& test, int64_t expert_ranks, int64_t replicas) {
   const std::vector<int64_t> shares =
-      group_shares(test.num_samples / test.samples_per_group, expert_ranks * replicas);
+      group_shares(test.num_samples / test.samples_per_group, expert_ranks * replicas,
+                   test.options.capacity.mode);
   LayerResult sum;
   std::vector<LayerResult> parts(shares.size());
   run_grid(expert_ranks, replicas, [&](RankGrid& grid) {

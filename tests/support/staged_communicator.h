@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -52,7 +53,10 @@ class StagedCommunicator : public Communicator {
   }
 
   void barrier() override { inner_->barrier(); }
-  [[noreturn]] void abort(int exit_code) override { inner_->abort(exit_code); }
+  [[noreturn]] void abort(int exit_code) override {
+    inner_->abort(exit_code);
+    std::abort();
+  }
 
  private:
   /// With the same strides: the contract hands in buffers that are to be refused for theirs.
