@@ -55,6 +55,9 @@ inline double seconds_of(const std::function<void()>& call, int64_t calls) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// Microseconds of one call.
+inline double us_of(const std::function<void()>& call) { return 1e6 * seconds_of(call, 1); }
+
 /// Summary of the microseconds of each round.
 inline Timing summarise(const std::string& name, const std::vector<double>& round_us) {
   const auto [least, most] = std::minmax_element(round_us.begin(), round_us.end());

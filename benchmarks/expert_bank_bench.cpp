@@ -62,8 +62,6 @@ class Problem {
   ExpertWeights experts_, dense_;
 };
 
-double us_of(const std::function<void()>& call) { return 1e6 * seconds_of(call, 1); }
-
 void measure(const MoeShape& shape, int64_t rounds, PeerProcess* peer, Report& report) {
   Problem problem(shape);
   std::vector<TimedContender> contenders = {

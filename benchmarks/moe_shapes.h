@@ -13,13 +13,14 @@
 // T tokens  K choices per token  E experts
 namespace shoal::bench {
 
-/// A MoE layer as it is measured: GELU experts width -> hidden -> width, random routing.
+/// A MoE layer as it is measured: experts width -> hidden -> width.
 struct MoeShape {
   std::string id;
   int64_t experts, k, tokens, width, hidden;
+  int64_t tokens_per_sample = 64;
 
   int64_t rows() const { return tokens * k; }
-  /// Multiply-adds twice, forward and both gradients.
+  /// Of experts with two layers: multiply-adds twice, forward and both gradients.
   double flop() const {
     return 3.0 * 2.0 * 2.0 * static_cast<double>(rows()) * static_cast<double>(width * hidden);
   }
@@ -34,9 +35,10 @@ inline const std::vector<MoeShape>& moe_shapes() {
 }
 
 /// The shape of this id; all for "". Throws std::invalid_argument.
-inline std::vector<MoeShape> chosen_shapes(const std::string& id) {
+inline std::vector<MoeShape> chosen_shapes(const std::string& id,
+                                           const std::vector<MoeShape>& shapes = moe_shapes()) {
   std::vector<MoeShape> chosen;
-  for (const MoeShape& shape : moe_shapes()) {
+  for (const MoeShape& shape : shapes) {
     if (id.empty() || shape.id == id) chosen.push_back(shape);
   }
   if (chosen.empty()) throw std::invalid_argument("no shape is called " + id);

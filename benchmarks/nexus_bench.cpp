@@ -76,8 +76,6 @@ class Problem {
   torch::Tensor x_, upstream_;
 };
 
-double us_of(const std::function<void()>& call) { return 1e6 * seconds_of(call, 1); }
-
 nlohmann::json question_of(const NexusShape& shape) {
   return {{"images", shape.images},
           {"tokens", shape.tokens},

@@ -1,19 +1,12 @@
 #!/usr/bin/env python3
 """Expert layers in Python PyTorch: the peer of expert_bank_bench, which starts it.
 
-A line that is an object sets the number of threads or describes a layer: rows of each expert, width,
-hidden width. Any other names a form; the answer is the microseconds of its forward and backward pass.
+A line that is an object describes a layer: rows of each expert, width, hidden width. Any other
+names a form; the answer is the microseconds of its forward and backward pass.
 """
-import json
-import sys
 import time
-import warnings
 
-warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-try:
-    import torch
-except ImportError as error:
-    sys.exit(f"expert_bank.py: {error}")
+from serve import serve, torch
 from torch.nn.functional import gelu, grouped_mm
 
 
@@ -61,20 +54,16 @@ class Layer:
 
 
 def main():
-    torch.set_num_threads(1)
-    print("ready", flush=True)
     layer = None
-    for line in sys.stdin:
-        question = json.loads(line)
+
+    def answer(question):
+        nonlocal layer
         if not isinstance(question, dict):
-            answer = layer.time_us(question)
-        elif "threads" in question:
-            torch.set_num_threads(question["threads"])
-            answer = question["threads"]
-        else:
-            layer = Layer(**question)
-            answer = torch.__version__
-        print(json.dumps(answer), flush=True)
+            return layer.time_us(question)
+        layer = Layer(**question)
+        return torch.__version__
+
+    serve(answer)
 
 
 if __name__ == "__main__":

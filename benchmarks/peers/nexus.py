@@ -1,22 +1,15 @@
 #!/usr/bin/env python3
 """The Nexus layer as its paper's pseudo-code has it: the peer of nexus_bench, which starts it.
 
-A line that is an object sets the number of threads, builds a layer, or gives it weights and tokens
-and wants its output; any other names a form, `step` or `forward`, and the answer is the microseconds
-of it. Only the first values differ from the pseudo-code: its standard normal ones make both softmaxes
-one-hot, and denormal numbers slow.
+A line that is an object builds a layer, or gives it weights and tokens and wants its output; any
+other names a form, `step` or `forward`, and the answer is the microseconds of it. Only the first
+values differ from the pseudo-code: its standard normal ones make both softmaxes one-hot, and denormal
+numbers slow.
 """
-import json
 import math
-import sys
 import time
-import warnings
 
-warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-try:
-    import torch
-except ImportError as error:
-    sys.exit(f"nexus.py: {error}")
+from serve import serve, torch
 import torch.nn.functional as F
 from torch import einsum, nn
 
@@ -109,22 +102,18 @@ class Problem:
 
 
 def main():
-    torch.set_num_threads(1)
-    print("ready", flush=True)
     problem = None
-    for line in sys.stdin:
-        question = json.loads(line)
+
+    def answer(question):
+        nonlocal problem
         if not isinstance(question, dict):
-            answer = problem.time_us(question)
-        elif "threads" in question:
-            torch.set_num_threads(question["threads"])
-            answer = question["threads"]
-        elif "weights" in question:
-            answer = problem.output(**question)
-        else:
-            problem = Problem(**question)
-            answer = torch.__version__
-        print(json.dumps(answer), flush=True)
+            return problem.time_us(question)
+        if "weights" in question:
+            return problem.output(**question)
+        problem = Problem(**question)
+        return torch.__version__
+
+    serve(answer)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,196 @@
+// A MoE layer against the same layer in Python PyTorch and with transformers' experts.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "benchmarks/moe_layer_call.h"
+#include "benchmarks/support/peer_process.h"
+#include "benchmarks/support/program.h"
+#include "runtime/tensor_memory.h"
+
+namespace shoal::bench {
+namespace {
+
+/// The channel and the two token layers of Sparse-MLP's base model, 8 images.
+const std::vector<MoeShape> kShapes{{"s1", 4, 2, 3136, 384, 1536, 392},
+                                    {"s2", 8, 1, 3072, 392, 768, 384},
+                                    {"s3", 16, 1, 3072, 392, 768, 384}};
+
+struct ExpertKind {
+  const char* name;
+  const char* keys;
+};
+
+const std::vector<ExpertKind> kKinds{{"plain", "kind: plain"},
+                                     {"plain_no_bias", "kind: plain, bias: false"},
+                                     {"gated", "kind: gated"}};
+
+/// Tensors for the peer, in a file that lives as long as this.
+class TensorFile {
+ public:
+  TensorFile() : file_(path_, std::ios::binary) {}
+  TensorFile(const TensorFile&) = delete;
+  ~TensorFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+
+  void add(const std::string& name, const torch::Tensor& tensor) {
+    const torch::Tensor flat = tensor.detach().contiguous();
+    file_.write(static_cast<const char*>(flat.const_data_ptr()),
+                static_cast<std::streamsize>(flat.nbytes()));
+    tensors_.push_back({name, tensor.sizes().vec()});
+  }
+
+  /// Path, names and sizes.
+  nlohmann::json finish() {
+    if (!file_.flush()) throw std::runtime_error("cannot write " + path_.string());
+    return {{"path", path_.string()}, {"tensors", tensors_}};
+  }
+
+ private:
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / fmt::format("shoal_moe_layer_{}", getpid());
+  std::ofstream file_;
+  nlohmann::json tensors_ = nlohmann::json::array();
+};
+
+/// Gives the peer the layer with its output and gradients; what the peer has of it.
+nlohmann::json hand_over(MoeLayerCall& layer, const MoeShape& shape, PeerProcess& peer) {
+  const auto rows_of = [&](const torch::Tensor& tensor) {
+    return tensor.reshape({shape.tokens, shape.width});
+  };
+  TensorFile file;
+  file.add("x", rows_of(layer.x()));
+  file.add("upstream", rows_of(layer.upstream()));
+  file.add("y", rows_of(layer.step()));
+  file.add("grad x", rows_of(layer.x().grad()));
+  for (const Parameter& parameter : layer.parameters()) {
+    file.add(parameter.name, parameter.tensor);
+    file.add("grad " + parameter.name, parameter.tensor.grad());
+  }
+  layer.clear();
+  nlohmann::json question = file.finish();
+  question["k"] = shape.k;
+  return peer.ask(question);
+}
+
+/// Throws unless this form's output and gradients are the layer's. The largest difference, relative
+/// to the largest number of its tensor.
+double compare(PeerProcess& peer, const std::string& form) {
+  constexpr double kTolerance = 1e-5;  // sums of up to some thousand products, in another order
+  double most = 0;
+  const nlohmann::json differences = peer.ask({{"compare", form}});
+  for (const auto& [tensor, value] : differences.items()) {
+    const auto difference = value.get<double>();
+    if (!(difference < kTolerance)) {
+      throw std::runtime_error(
+          fmt::format("{} makes other numbers of {}, by {:.1e}", form, tensor, difference));
+    }
+    most = std::max(most, difference);
+  }
+  return most;
+}
+
+/// Forms that take so long that one turn tells enough.
+bool is_slow(const std::string& form) { return form == "transformers_batched_mm"; }
+
+void add_rows(const std::vector<Timing>& timings, const nlohmann::json& differences,
+              nlohmann::json row, Report& report) {
+  const double own_us = timings[0].median_us;
+  for (const Timing& timing : timings) {
+    row["contender"] = timing.name;
+    row["median_us"] = timing.median_us;
+    row["min_us"] = timing.min_us;
+    row["rounds"] = timing.rounds;
+    row["over_shoal"] = timing.median_us / own_us;
+    if (differences.contains(timing.name)) row["difference"] = differences[timing.name];
+    if (timing.name != "shoal") {
+      std::printf("  %s %.3f", timing.name.c_str(), timing.median_us / own_us);
+    }
+    report.add(row);
+  }
+}
+
+void measure(const MoeShape& shape, const ExpertKind& kind, const Program& program,
+             PeerProcess* peer, Report& report) {
+  RankGrid grid = make_rank_grid(make_self_communicator(), 1);
+  MoeLayerCall layer(shape, fmt::format("router: {{name: top_k, k: {}, noise: none}}", shape.k),
+                     grid, kind.keys);
+  std::vector<TimedContender> contenders{{"shoal", [&] { return us_of([&] { layer.call(); }); }}};
+  std::vector<std::string> slow;
+  nlohmann::json differences, left_out;
+  if (peer != nullptr) {
+    const nlohmann::json offer = hand_over(layer, shape, *peer);
+    left_out = offer["left_out"];
+    for (const std::string form : offer["forms"]) {
+      differences[form] = compare(*peer, form);
+      if (is_slow(form)) {
+        slow.push_back(form);
+      } else {
+        contenders.push_back({form, [peer, form] { return peer->ask(form).get<double>(); }});
+      }
+    }
+  }
+  std::vector<Timing> timings = take_turns(contenders, program.rounds(), 2);
+  for (const std::string& form : slow) {
+    timings.push_back(summarise(form, {peer->ask(form).get<double>()}));
+  }
+  std::printf("%s %-13s shoal %7.1f ms; over it:", shape.id.c_str(), kind.name,
+              timings[0].median_us * 1e-3);
+  add_rows(timings, differences, {{"shape", shape.id}, {"experts", kind.name}}, report);
+  for (const auto& [form, reason] : left_out.items()) {
+    std::printf("  %s left out: %s", form.c_str(), reason.get<std::string>().c_str());
+    report.add(
+        {{"shape", shape.id}, {"experts", kind.name}, {"contender", form}, {"left_out", reason}});
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+/// The peer with its versions noted; nullptr without a Python that has PyTorch.
+std::unique_ptr<PeerProcess> start_peer(const std::string& python, int64_t threads,
+                                        Report& report) {
+  std::unique_ptr<PeerProcess> peer = PeerProcess::start(python, "moe_layer.py");
+  if (peer == nullptr) return nullptr;
+  peer->ask({{"threads", threads}});
+  const nlohmann::json versions = peer->ask("versions");
+  if (versions.contains("absent")) {
+    std::printf(
+        "peers/moe_layer.py: without transformers, since '%s' says: %s (pip install "
+        "transformers)\n",
+        python.c_str(), versions["absent"].get<std::string>().c_str());
+  }
+  report.note("python", versions);
+  return peer;
+}
+
+int run(int argc, char** argv) {
+  Program program("moe_layer",
+                  "A MoE layer (router, rows to experts, experts, sums) beside the same in Python "
+                  "PyTorch and with transformers' experts; forward and backward, equal threads.",
+                  9);
+  std::string shape_id, python = "python3";
+  std::vector<int64_t> threads{1};
+  program.add("--shape", shape_id, "only this shape: s1, s2 or s3");
+  program.add("--python", python, "an interpreter that has PyTorch 2.11 and transformers 5");
+  program.add("--threads", threads, "threads of both, default 1");
+  return program.run(argc, argv, [&](Report& report) {
+    at::set_num_threads(static_cast<int>(threads.front()));
+    recycle_tensor_memory();
+    report.note("threads", threads.front());
+    report.note("dtype", "float32");
+    const std::unique_ptr<PeerProcess> peer = start_peer(python, threads.front(), report);
+    for (const MoeShape& shape : chosen_shapes(shape_id, kShapes)) {
+      for (const ExpertKind& kind : kKinds) measure(shape, kind, program, peer.get(), report);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shoal::bench
+
+int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }

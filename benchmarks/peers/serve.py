@@ -1,0 +1,24 @@
+"""How the peers talk to the program that starts them. Needs PyTorch, and without it ends the peer."""
+import json
+import sys
+import warnings
+
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+try:
+    import torch
+except ImportError as error:
+    sys.exit(f"{sys.argv[0]}: {error}")
+
+
+def serve(answer):
+    """Says `ready`, then answers each line of JSON with one; sets the number of threads itself."""
+    torch.set_num_threads(1)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        question = json.loads(line)
+        if isinstance(question, dict) and "threads" in question:
+            torch.set_num_threads(question["threads"])
+            reply = question["threads"]
+        else:
+            reply = answer(question)
+        print(json.dumps(reply), flush=True)
