@@ -104,7 +104,7 @@ class Transformers:
             self.forms[f"transformers_{name}"] = self.form(name)
         # A copy of its expert's weights for each row, and the gradients of those.
         copied = 2 * 4 * rows * sum(t[0].numel() for t in self.parameters())
-        if copied > available_bytes():
+        if copied > available_bytes() / 4:
             del self.forms["transformers_batched_mm"]
             self.left_out["transformers_batched_mm"] = (
                 f"copies weights for each row, {copied / 2**30:.0f} GiB with their gradients")
