@@ -96,7 +96,7 @@ class TwoChunks {
   }
 
  private:
-  static constexpr int64_t kWidth = 384, kHidden = 512, kFloatBytes = sizeof(float);
+  static constexpr int64_t kWidth = 384, kHidden = 64, kFloatBytes = sizeof(float);
 
   Pending start(const torch::Tensor& rows, torch::Tensor& received) {
     received = torch::empty_like(rows);
@@ -150,7 +150,7 @@ int run(int argc, char** argv) {
       "costs where there is nothing to hide. One thread a rank.",
       15);
   std::string shape_id;
-  program.add("--shape", shape_id, "only this shape, e.g. e4_top2");
+  program.add("--shape", shape_id, "only this shape, e.g. e4_top2; none: no layer");
   return program.run(argc, argv, [&](Report& report) {
     at::set_num_threads(1);
     recycle_tensor_memory();
@@ -165,6 +165,7 @@ int run(int argc, char** argv) {
         measure_hidden(megabytes << 20, program.rounds(), *grid.world, report);
       }
     }
+    if (shape_id == "none") return;
     for (const MoeShape& shape : chosen_shapes(shape_id)) {
       measure(shape, program.rounds(), grid, report);
     }
