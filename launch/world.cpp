@@ -25,15 +25,16 @@ std::optional<int64_t> integer(const Environment& environment, const char* name)
   return value;
 }
 
-/// The first of a list, for nested teams, as OpenMP has it.
+constexpr int64_t kMostThreads = 4096;  // as run.threads
+
+/// The first of a list, for nested teams, as OpenMP has it; 0 for what is no number of threads.
 std::optional<int64_t> threads_of(const Environment& environment) {
   const char* text = environment("OMP_NUM_THREADS");
   if (text == nullptr || *text == '\0') return std::nullopt;
   char* end = nullptr;
   const long long threads = std::strtoll(text, &end, 10);
-  if (threads >= 1 && (*end == '\0' || *end == ',')) return threads;
-  throw ConfigError(std::string("OMP_NUM_THREADS is '") + text + "', not a number of threads",
-                    ExitCode::kTopology);
+  const bool is_number = end != text && (*end == '\0' || *end == ',');
+  return is_number && threads >= 1 && threads <= kMostThreads ? threads : 0;
 }
 
 int64_t usable_cpus() {
@@ -111,6 +112,11 @@ std::unique_ptr<Communicator> make_world(const LaunchInfo& launch) {
 }
 
 int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch) {
+  if (!wanted && launch.threads == 0) {
+    throw ConfigError("OMP_NUM_THREADS is no number from 1 to " + std::to_string(kMostThreads) +
+                          "; unset it, or set run.threads",
+                      ExitCode::kTopology);
+  }
   if (!wanted) wanted = launch.threads;
   if (wanted) return std::max<int64_t>(1, *wanted);
   const int64_t usable = usable_cpus();

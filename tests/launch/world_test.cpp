@@ -80,8 +80,10 @@ TEST(ChooseThreads, TakesTheRecipesThenThoseOfTheLaunchThenAShareOfTheCpus) {
   EXPECT_EQ(choose_threads(std::nullopt, launched({{"OMP_NUM_THREADS", "3"}})), 3);
   EXPECT_EQ(choose_threads(std::nullopt, launched(shared)), 1);
   EXPECT_EQ(launched({{"OMP_NUM_THREADS", "4,2"}}).threads, 4);
-  for (const char* wrong : {"0", "-3", "four", "4x"}) {
-    EXPECT_THROW(launched({{"OMP_NUM_THREADS", wrong}}), ConfigError) << wrong;
+  for (const char* wrong : {"0", "-3", "four", "4x", "100000"}) {
+    EXPECT_THROW(choose_threads(std::nullopt, launched({{"OMP_NUM_THREADS", wrong}})), ConfigError)
+        << wrong;
+    EXPECT_EQ(choose_threads(2, launched({{"OMP_NUM_THREADS", wrong}})), 2) << wrong;
   }
 }
 
