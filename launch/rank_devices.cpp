@@ -22,8 +22,9 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// float32 means float32, as on the CPU.
+/// float32 means float32, as on the CPU, and sums over tokens are of float32.
 void set_precision() {
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
   at::globalContext().setAllowTF32CuBLAS(false);
   at::globalContext().setAllowTF32CuDNN(false);
 }
@@ -74,6 +75,8 @@ RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communica
   const std::vector<RankBinding> bindings = gather_bindings(world, own);
   check_bindings(bindings, may_share);
   if (backend || world.size() > 1) devices.log_lines = lines_of(binding_table(bindings));
+  // A world of one by MPI moves memory of the CPU only.
+  if (backend && world.size() == 1) devices.gpu_world = make_self_communicator();
   if (backend && world.size() > 1) connect(devices, backend, share_gpus(bindings), world);
   return devices;
 }

@@ -17,7 +17,7 @@ struct RankDevices {
   DeviceChoice own;
   std::vector<std::string> log_lines;  ///< which rank is where, and NCCL's version
   std::shared_ptr<NcclWatch> watch;    ///< has to outlive what is split from gpu_world
-  /// All ranks, by NCCL; null on CPUs, and for a process that runs alone.
+  /// All ranks, by NCCL, or one alone; null on CPUs.
   std::unique_ptr<Communicator> gpu_world;
 };
 

@@ -108,7 +108,8 @@ void check_bindings(const std::vector<RankBinding>& bindings, bool share_gpu) {
   throw Error(ExitCode::kTopology,
               "device: cuda: more than one rank on a GPU: " + join_words(shared, "; "),
               "start at most as many ranks on a machine as it has GPUs, let the launcher show each "
-              "rank its own, or set parallel.share_gpu=true (NCCL 2.30 or newer)");
+              "rank its own, set parallel.share_gpu=true (NCCL 2.30 or newer), or run.device=cpu, "
+              "where run.device is auto too");
 }
 
 std::string binding_table(const std::vector<RankBinding>& bindings) {

@@ -160,7 +160,9 @@ GpuEvent record_event(c10::DeviceIndex gpu, GpuStream* stream) {
   return owner;
 }
 
-bool is_done(const GpuEvent& event) {
+// Also asked by a thread that has set no device.
+bool is_done(c10::DeviceIndex gpu, const GpuEvent& event) {
+  const CUDAGuard guard(gpu);
   const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event.get()));
   if (status != cudaErrorNotReady) {
     C10_CUDA_CHECK(status);
@@ -184,7 +186,7 @@ void add_streams(GpuStreams& streams, c10::DeviceIndex gpu) {
     const CUDAGuard on_gpu(gpu);
     C10_CUDA_CHECK(cudaStreamWaitEvent(theirs(stream), static_cast<cudaEvent_t>(event.get()), 0));
   };
-  streams.is_done = is_done;
+  streams.is_done = [gpu](const GpuEvent& event) { return is_done(gpu, event); };
   streams.copy = [gpu](void* to, const void* from, size_t bytes, GpuStream* stream) {
     const CUDAGuard on_gpu(gpu);
     C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, theirs(stream)));

@@ -67,7 +67,8 @@ int64_t gpu_of_local_rank(const GpuPlace& place, int64_t num_visible) {
               "device: cuda: rank " + std::to_string(rank) + " of this machine needs GPU " +
                   std::to_string(rank) + ", but only " + std::to_string(num_visible) +
                   " are visible",
-              "start at most " + counted(num_visible, "rank") + " on a machine");
+              "start at most " + counted(num_visible, "rank") +
+                  " on a machine, set parallel.share_gpu=true for trials, " + kUseCpu);
 }
 
 std::string cuda_plugin_path() {

@@ -209,7 +209,7 @@ double kept_over_least(torch::Dtype dtype, bool is_gated) {
   return kept / least;
 }
 
-// spec: 2 (D + g K H) bytes a token in bfloat16; indices, scores and weights come on top.
+// The least is 2 (D + g K H) bytes a token in bfloat16; indices, scores and weights come on top.
 TEST(MoeLayerMemory, KeepsTokensAndPreActivationsAlone) {
   for (const torch::Dtype dtype : {torch::kFloat32, torch::kBFloat16, torch::kFloat64}) {
     for (const bool is_gated : {false, true}) {
