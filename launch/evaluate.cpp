@@ -45,6 +45,7 @@ Evaluation evaluate(const EvaluationParts& parts, int64_t step, RouterAgreement*
     own.samples += sums.samples;
     if (agreement != nullptr) agreement->add(sums.moe);
   }
+  parts.grid.throw_if_failed();
   const Total all = sum_over_ranks(
       own, agreement != nullptr ? agreement->counts() : RouterAgreement::Counts{}, world);
   const auto samples = static_cast<double>(all.samples);

@@ -96,6 +96,8 @@ class Session : public Stateful {
   const BuiltModel& model() const { return model_; }
   const std::vector<Parameter>& parameters() const { return model_.parameters; }
   RankGrid& grid() const { return grid_; }
+  /// Throws CommError if ranks have lost each other: then what the host reads has no meaning.
+  void throw_if_failed() const { control_.throw_if_failed(); }
   /// Time this rank has spent waiting for exchanges between expert ranks.
   double exchange_wait_seconds() const;
 

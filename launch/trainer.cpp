@@ -130,6 +130,7 @@ void Trainer::begin_save() {
   if (evaluated_step_ == info.step) info.score = result_.evaluation->top1;
   begun_step_ = info.step;
   writer_.begin(session_, info);
+  session_.throw_if_failed();
   if (due_.save) due_.save->restart(Clock::now());
   training_log_.leave_out(seconds_since(begin));
 }

@@ -143,6 +143,7 @@ const std::vector<RowPlan>& RowPlans::get() {
   } else {
     if (!copy_) start_copy();
     const torch::Tensor& counts = copy_->wait();
+    expert_.throw_if_failed();
     const int64_t* first = counts.const_data_ptr<int64_t>();
     plan_from({first, first + counts.numel()});
   }

@@ -113,6 +113,7 @@ std::vector<Arrival> exchange_counts(std::vector<NodeRows>& chunks, Communicator
   rail.start_all_to_all(sent_NC2.view({-1}), counts, received_NC2.view({-1}), counts).wait();
   HostCopy copy(torch::stack({sent_NC2, received_NC2}));
   const int64_t* count = copy.wait().const_data_ptr<int64_t>();
+  rail.throw_if_failed();
   const auto column = [&](int64_t way, int64_t chunk, int64_t kind) {
     RowCounts by_node;
     for (int64_t node = 0; node < rail.size(); ++node) {

@@ -280,6 +280,7 @@ class MpiCommunicator : public Communicator {
   }
 
   void barrier() override { check(MPI_Barrier(comm_), "MPI_Barrier"); }
+  void throw_if_failed() const override {}  // wait() blocks until the transfer is over
 
   [[noreturn]] void abort(int exit_code) override {
     aborted() = true;

@@ -185,6 +185,10 @@ class NcclCommunicator : public Communicator {
     control_->barrier();
   }
 
+  void throw_if_failed() const override {
+    link_->poll({.name = "what came before call", .sequence = sequence_});
+  }
+
   [[noreturn]] void abort(int exit_code) override {
     link_->abort();
     control_->abort(exit_code);
@@ -223,7 +227,7 @@ class NcclCommunicator : public Communicator {
     flight->landed = streams.record(streams.communication);
     flight->turn.unlock();
     if (const auto watch = link_->backend().watch.lock()) {
-      watch->add(link_, flight->call, flight->landed);
+      watch->add(*link_, flight->call, flight->landed);
     }
     return {[flight] { flight->finish(); }, std::move(buffers)};
   }

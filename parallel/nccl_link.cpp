@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "parallel/nccl_watch.h"
 #include "runtime/error.h"
 
 namespace shoal {
@@ -97,6 +98,7 @@ void NcclLink::connect(const NcclId& id) {
 }
 
 NcclLink::~NcclLink() {
+  if (const auto watch = backend_->watch.lock()) watch->forget(*this);
   const auto turn = busy();
   if (comm_ == nullptr) return;
   // Ranks that fail do not come to finalize together.
@@ -148,12 +150,13 @@ void NcclLink::poll(const NcclCall& call) {
   state(call);
 }
 
-bool NcclLink::is_over(const NcclCall& call, const GpuEvent& landed, Clock::time_point start) {
+bool NcclLink::is_over(const NcclCall& call, const GpuEvent& landed,
+                       std::chrono::milliseconds waited) {
   const std::unique_lock turn(mutex_, std::try_to_lock);
   if (!turn.owns_lock()) return false;
   if (comm_ == nullptr || streams().is_done(landed)) return true;
   state(call);
-  if (Clock::now() - start > limits_.transfer) time_out(call, limits_.transfer);
+  if (waited > limits_.transfer) time_out(call, limits_.transfer);
   return false;
 }
 

@@ -22,8 +22,8 @@ struct NcclCall {
 };
 
 /// One NCCL communicator: made, watched, and taken down. Shared by a Communicator and its calls on
-/// their way. A thread that looks after transfers may call is_over() at any time; all others take
-/// turns by busy().
+/// their way. The backend's NcclWatch may call is_over() until the destructor runs, on the thread
+/// of the last of them; all others take turns by busy().
 class NcclLink {
  public:
   /// Collective over `control`: shares rank 0's id and connects. Throws as make_nccl_communicator.
@@ -42,10 +42,9 @@ class NcclLink {
   /// Held from the start of a call until NCCL has handed it over.
   std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
   /// Whether the call that `landed` lies behind needs no more looking after: the GPU is past it, or
-  /// the link has failed. Throws CommError as poll, and if it has taken longer than it may since
-  /// `start`. While another thread is busy it says no: that one looks by itself.
-  bool is_over(const NcclCall& call, const GpuEvent& landed,
-               std::chrono::steady_clock::time_point start);
+  /// the link has failed. Throws CommError as poll, and if it has been waited for longer than it
+  /// may. While another thread is busy it says no: that one looks by itself.
+  bool is_over(const NcclCall& call, const GpuEvent& landed, std::chrono::milliseconds waited);
 
   /// Throws CommError if the link failed before.
   void check_alive(const NcclCall& call) const;

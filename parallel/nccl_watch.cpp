@@ -3,6 +3,11 @@
 #include <utility>
 
 namespace shoal {
+namespace {
+
+constexpr std::chrono::milliseconds kNoTime{0};
+
+}  // namespace
 
 NcclWatch::NcclWatch(OnFailure on_failure, std::chrono::milliseconds period)
     : on_failure_(std::move(on_failure)), period_(period), thread_([this] { run(); }) {}
@@ -16,32 +21,44 @@ NcclWatch::~NcclWatch() {
   thread_.join();
 }
 
-void NcclWatch::add(const std::shared_ptr<NcclLink>& link, const NcclCall& call,
-                    const GpuEvent& landed) {
+void NcclWatch::add(NcclLink& link, const NcclCall& call, const GpuEvent& landed) {
   const std::lock_guard lock(mutex_);
-  transfers_.push_back({link, call, landed, std::chrono::steady_clock::now()});
+  transfers_.push_back({&link, call, landed});
+}
+
+void NcclWatch::forget(const NcclLink& link) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(transfers_, [&](const Transfer& transfer) { return transfer.link == &link; });
+  waited_ = kNoTime;
 }
 
 void NcclWatch::run() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, period_, [this] { return stops_; })) {
-    while (!transfers_.empty()) {
-      const Transfer first = transfers_.front();
-      // Others may add while NCCL is asked.
+    waited_ = transfers_.empty() ? kNoTime : waited_ + period_;
+    while (const std::exception_ptr error = drop_those_over()) {
+      // What ends the job takes down communicators, which asks to forget them.
       lock.unlock();
-      bool is_over = true;
-      try {
-        const std::shared_ptr<NcclLink> link = first.link.lock();
-        is_over = link == nullptr || link->is_over(first.call, first.landed, first.start);
-      } catch (...) {
-        on_failure_(std::current_exception());
-      }
+      on_failure_(error);
       lock.lock();
-      // The stream goes on in order: those behind one that is on its way are so too.
-      if (!is_over || stops_) break;
-      transfers_.pop_front();
     }
   }
+}
+
+// The stream goes on in order: those behind one that is on its way are so too.
+std::exception_ptr NcclWatch::drop_those_over() {
+  std::exception_ptr error;
+  while (!transfers_.empty() && !error) {
+    const Transfer& first = transfers_.front();
+    try {
+      if (!first.link->is_over(first.call, first.landed, waited_)) break;
+    } catch (...) {
+      error = std::current_exception();
+    }
+    transfers_.pop_front();
+    waited_ = kNoTime;
+  }
+  return error;
 }
 
 }  // namespace shoal

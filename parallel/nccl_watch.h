@@ -17,9 +17,10 @@ namespace shoal {
 /// sleeps in CUDA while it waits for the GPU, and would sleep for ever behind a transfer whose peer
 /// has died.
 ///
-/// A failure, or a transfer that takes longer than NcclLimits::transfer, aborts the communicator
-/// that it belongs to, so that the GPU is free again, and is told once. What the host then reads is
-/// of no meaning: `on_failure` is to end the job.
+/// A failure aborts the communicator that it belongs to, so that the GPU is free again, and is told
+/// once. So does a stream on which for NcclLimits::transfer no transfer has ended; time in which
+/// this process was stopped does not count. What the host then reads is of no meaning, as
+/// Communicator::throw_if_failed tells it: `on_failure` is to end the job.
 class NcclWatch {
  public:
   using OnFailure = std::function<void(const std::exception_ptr& error)>;
@@ -31,16 +32,18 @@ class NcclWatch {
   NcclWatch& operator=(const NcclWatch&) = delete;
 
   /// `landed` lies behind the transfer. Transfers are added in the order of their stream.
-  void add(const std::shared_ptr<NcclLink>& link, const NcclCall& call, const GpuEvent& landed);
+  void add(NcclLink& link, const NcclCall& call, const GpuEvent& landed);
+  /// For a link that is about to go. Returns when nothing looks at its transfers any more.
+  void forget(const NcclLink& link);
 
  private:
   struct Transfer {
-    std::weak_ptr<NcclLink> link;
+    NcclLink* link;
     NcclCall call;
     GpuEvent landed;
-    std::chrono::steady_clock::time_point start;
   };
   void run();
+  std::exception_ptr drop_those_over();
 
   OnFailure on_failure_;
   std::chrono::milliseconds period_;
@@ -48,7 +51,8 @@ class NcclWatch {
   std::condition_variable changed_;
   bool stops_ = false;
   std::deque<Transfer> transfers_;
-  std::thread thread_;  // last: it uses the others
+  std::chrono::milliseconds waited_{0};  ///< for the first of them, in periods
+  std::thread thread_;                   // last: it uses the others
 };
 
 }  // namespace shoal

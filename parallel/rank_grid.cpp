@@ -42,6 +42,12 @@ void check_nodes(int64_t expert_ranks, int64_t ranks_per_node) {
 
 }  // namespace
 
+void RankGrid::throw_if_failed() const {
+  for (const auto* group : {&world, &gpu_world, &expert, &replica, &node, &rail}) {
+    if (*group) (*group)->throw_if_failed();
+  }
+}
+
 RankGrid make_rank_grid(std::unique_ptr<Communicator> world, int64_t expert_ranks,
                         int64_t ranks_per_node, std::unique_ptr<Communicator> gpu_world) {
   if (ranks_per_node == 0) ranks_per_node = world->size();

@@ -29,6 +29,8 @@ struct RankGrid {
   Communicator& tensor_world() const { return gpu_world ? *gpu_world : *world; }
   /// That the ranks of an expert group are spread over.
   int64_t num_nodes() const { return rail->size(); }
+  /// Throws CommError if one of the communicators has failed.
+  void throw_if_failed() const;
 };
 
 /// Collective. `ranks_per_node`: 0 for all on one. Throws ConfigError (exit 11) with the arithmetic

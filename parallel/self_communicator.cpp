@@ -48,6 +48,7 @@ class SelfCommunicator : public Communicator {
   }
 
   void barrier() override {}
+  void throw_if_failed() const override {}
 
   [[noreturn]] void abort(int exit_code) override { std::_Exit(exit_code); }
 

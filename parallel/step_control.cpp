@@ -51,7 +51,12 @@ int64_t StepControl::fingerprint() const {
   return static_cast<int64_t>(hash);
 }
 
+void StepControl::throw_if_failed() const {
+  for (const auto& [name, comm] : watched_) comm->throw_if_failed();
+}
+
 ControlWord StepControl::agree(const ControlWord& own) {
+  throw_if_failed();
   const torch::Tensor word = torch::empty({kNumEntries}, torch::kLong);
   auto* entry = word.data_ptr<int64_t>();
   entry[kSignal] = own.stop_signal;

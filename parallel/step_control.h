@@ -31,8 +31,11 @@ class StepControl {
   /// outlive this.
   explicit StepControl(RankGrid& grid, const std::vector<const Communicator*>& gradient_sums = {});
   /// Collective. Throws CommError that names two ranks and what each called, on every rank, if the
-  /// ranks have not made the same calls.
+  /// ranks have not made the same calls; and as throw_if_failed: by now the host has waited for the
+  /// step's gradients.
   ControlWord agree(const ControlWord& own);
+  /// Throws CommError if a communicator that is looked at has failed.
+  void throw_if_failed() const;
 
  private:
   int64_t fingerprint() const;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/forwarding_communicator.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/thread_communicator.h"
 
@@ -162,42 +163,15 @@ TEST(DoctorWorld, PassesDataRoundTheRing) {
 }
 
 /// A communicator that damages what the last rank receives.
-class Damaging : public Communicator {
+class Damaging : public testing::ForwardingCommunicator {
  public:
-  explicit Damaging(Communicator& inner) : inner_(inner) {}
-  int64_t rank() const override { return inner_.rank(); }
-  int64_t size() const override { return inner_.size(); }
-  std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
-    return inner_.split(color, key);
-  }
-  Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
-    return inner_.start_all_reduce(buffer, op);
-  }
+  using ForwardingCommunicator::ForwardingCommunicator;
   Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
                            const RowCounts& recv_rows) override {
     inner_.start_all_to_all(in, send_rows, out, recv_rows).wait();
     if (rank() == size() - 1) out.view(-1)[-1] += 1;
     return {};
   }
-  Pending start_all_gather(torch::Tensor in, torch::Tensor out, const RowCounts& rows) override {
-    return inner_.start_all_gather(in, out, rows);
-  }
-  Pending start_reduce_scatter(torch::Tensor in, torch::Tensor out,
-                               const RowCounts& rows) override {
-    return inner_.start_reduce_scatter(in, out, rows);
-  }
-  Pending start_broadcast(torch::Tensor buffer, int64_t root) override {
-    return inner_.start_broadcast(buffer, root);
-  }
-  void barrier() override { inner_.barrier(); }
-  [[noreturn]] void abort(int exit_code) override {
-    inner_.abort(exit_code);
-    std::abort();
-  }
-  const Counters& counters() const override { return inner_.counters(); }
-
- private:
-  Communicator& inner_;
 };
 
 TEST(DoctorWorld, NamesTheRankThatReceivesWrongData) {

@@ -7,7 +7,9 @@
 
 #include "parallel/gradient_norm.h"
 #include "parallel/parameter_group.h"
+#include "runtime/error.h"
 #include "tests/moe/make_routing.h"
+#include "tests/support/forwarding_communicator.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/ranks.h"
 
@@ -329,6 +331,18 @@ TEST(DispatchRanks, OneExchangeOfCountsAndOneOfRowsEachWay) {  // X5
     y.sum().backward();
     EXPECT_EQ(expert.counters().all_to_all, 5);
     EXPECT_EQ(expert.counters().all_reduce, 0);
+  });
+}
+
+TEST(DispatchRanks, UsesNoCountsOfAGroupThatHasFailed) {
+  testing::run_owning_ranks(2, [](std::unique_ptr<Communicator> world) {
+    testing::FailedCommunicator expert(std::move(world));
+    const Routing routing = make_routing(some_numbers({8, 4}, 2), 2);
+    const auto send = [&] {
+      dispatch(some_numbers({8, 3}, 1), limit(routing, {}), UnitPlacement::contiguous(4, 2),
+               expert);
+    };
+    EXPECT_THROW(send(), CommError);
   });
 }
 

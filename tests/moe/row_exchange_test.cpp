@@ -5,7 +5,9 @@
 #include <map>
 #include <set>
 
+#include "runtime/error.h"
 #include "tests/moe/make_routing.h"
+#include "tests/support/forwarding_communicator.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/ranks.h"
 
@@ -125,6 +127,19 @@ TEST(RowExchangeRanks, PayloadRoundsAlikeOnAnyNumberOfRanks) {
       EXPECT_TRUE(torch::equal(result.y, outputs[1]));
     }
   });
+}
+
+TEST(RowExchangeRanks, UsesNoCountsOfNodesThatHaveFailed) {
+  run_grid(
+      2, 1,
+      [](RankGrid& grid) {
+        grid.rail = std::make_unique<testing::FailedCommunicator>(std::move(grid.rail));
+        const auto exchange = [&] {
+          round_trip({.hierarchical = true}, UnitPlacement::contiguous(kUnits, 2), grid);
+        };
+        EXPECT_THROW(exchange(), CommError);
+      },
+      /*ranks_per_node=*/1);
 }
 
 }  // namespace

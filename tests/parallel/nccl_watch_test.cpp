@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <future>
+#include <map>
 #include <string>
+#include <thread>
 
 #include "parallel/nccl_communicator.h"
 #include "runtime/error.h"
@@ -60,10 +62,18 @@ class NcclWatchOfOneRank : public ::testing::Test {
 TEST_F(NcclWatchOfOneRank, TellsAnErrorWhileTheHostSleepsAndAbortsTheCommunicator) {
   const auto comm = connect();
   Pending pending = comm->start_all_to_all(torch::zeros({3, 2}), {3}, torch::zeros({3, 2}), {3});
+  comm->throw_if_failed();
   fails_ = true;
   EXPECT_THAT(told(), HasSubstr("all_to_all #0 failed on rank 0 of 1 (send [3], receive [3] rows "
                                 "of 8 bytes): reported by ncclCommGetAsyncError: result 6"));
   EXPECT_EQ(fake_.num_aborted(), 1);
+  try {
+    comm->throw_if_failed();
+    ADD_FAILURE() << "what has arrived was taken for good";
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("what came before call #1: rank 0 of 1 cannot go on: "
+                                        "all_to_all #0 failed on rank 0 of 1"));
+  }
   EXPECT_THROW(pending.wait(), CommError);
   EXPECT_THROW(all_reduce(*comm, torch::zeros({1})), CommError);
 }
@@ -92,6 +102,38 @@ TEST_F(NcclWatchOfOneRank, ForgetsTransfersOfACommunicatorThatIsGone) {
     all_reduce(*comm, torch::zeros({1}));
   }
   EXPECT_EQ(told(), "");
+}
+
+TEST_F(NcclWatchOfOneRank, WaitsForEachTransferFromTheEndOfTheOneBefore) {
+  std::map<const void*, int> looks;  // by the watch alone
+  rank_->backend.streams.is_done = [&](const GpuEvent& event) { return ++looks[event.get()] > 10; };
+  const auto comm = connect({.transfer = 60ms});
+  for (int64_t call = 0; call < 3; ++call) all_reduce(*comm, torch::zeros({1}));
+  EXPECT_EQ(told(), "");
+  EXPECT_EQ(looks.size(), 3u);
+}
+
+// Its own thread would finalize without the peers, and know nothing of exceptions on ours.
+TEST_F(NcclWatchOfOneRank, LeavesItToOthersToTakeACommunicatorDown) {
+  std::atomic<bool> looks = false;
+  std::atomic<std::thread::id> taken_down_by{};
+  rank_->backend.streams.is_done = [&](const GpuEvent&) {
+    looks = true;
+    std::this_thread::sleep_for(50ms);
+    return false;
+  };
+  rank_->backend.nccl.comm_finalize = [&, finalize =
+                                              rank_->backend.nccl.comm_finalize](NcclComm* comm) {
+    taken_down_by = std::this_thread::get_id();
+    return finalize(comm);
+  };
+  {
+    const auto comm = connect();
+    all_reduce(*comm, torch::zeros({1}));
+    while (!looks) std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(taken_down_by.load(), std::this_thread::get_id());
+  EXPECT_EQ(fake_.num_destroyed(), 1);
 }
 
 }  // namespace

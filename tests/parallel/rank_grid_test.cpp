@@ -7,6 +7,8 @@
 
 #include "parallel/agreement.h"
 #include "runtime/error.h"
+#include "tests/support/forwarding_communicator.h"
+#include "tests/support/ranks.h"
 #include "tests/support/thread_communicator.h"
 
 namespace shoal {
@@ -90,6 +92,16 @@ TEST(AgreementRanks, ListsWhoHasWhat) {
       EXPECT_THAT(error.what(), Not(HasSubstr("recipe")));
     }
   });
+}
+
+TEST(RankGrid, HasFailedWithAnyOfItsGroups) {
+  testing::self_grid().throw_if_failed();
+  for (const auto group : {&RankGrid::world, &RankGrid::gpu_world, &RankGrid::expert,
+                           &RankGrid::replica, &RankGrid::node, &RankGrid::rail}) {
+    RankGrid grid = testing::self_grid();
+    grid.*group = std::make_unique<testing::FailedCommunicator>(make_self_communicator());
+    EXPECT_THROW(grid.throw_if_failed(), CommError);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include "parallel/signals.h"
 #include "runtime/error.h"
+#include "tests/support/forwarding_communicator.h"
+#include "tests/support/ranks.h"
 #include "tests/support/thread_communicator.h"
 
 namespace shoal {
@@ -102,6 +104,14 @@ TEST(StopSignalsDeathTest, ASecondSignalLeavesAtOnce) {
 TEST(StopSignals, RefusesASecondInstance) {
   const StopSignals signals;
   EXPECT_THROW(StopSignals(), c10::Error);
+}
+
+TEST(StepControl, AgreesOnNothingWhenSumsOfGradientsHaveFailed) {
+  RankGrid grid = testing::self_grid();
+  const testing::FailedCommunicator sums(make_self_communicator());
+  StepControl control(grid, {&sums});
+  EXPECT_THROW(control.throw_if_failed(), CommError);
+  EXPECT_THROW(control.agree({}), CommError);
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ class StagedCommunicator : public Communicator {
   }
 
   void barrier() override { inner_->barrier(); }
+  void throw_if_failed() const override { inner_->throw_if_failed(); }
   [[noreturn]] void abort(int exit_code) override {
     inner_->abort(exit_code);
     std::abort();

@@ -259,6 +259,7 @@ class ThreadCommunicator : public Communicator {
   void barrier() override {
     wait(post({"barrier()", {}, {}, {}, {}}, [](Slot&) {}), "barrier()");
   }
+  void throw_if_failed() const override {}
 
   [[noreturn]] void abort(int exit_code) override {
     throw ThreadRankAborted(world_rank(), exit_code);
