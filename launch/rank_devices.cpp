@@ -74,7 +74,9 @@ RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communica
   }
   const std::vector<RankBinding> bindings = gather_bindings(world, own);
   check_bindings(bindings, may_share);
-  if (backend || world.size() > 1) devices.log_lines = lines_of(binding_table(bindings));
+  if (world.rank() == 0 && (backend || world.size() > 1)) {
+    devices.log_lines = lines_of(binding_table(bindings));
+  }
   // A world of one by MPI moves memory of the CPU only.
   if (backend && world.size() == 1) devices.gpu_world = make_self_communicator();
   if (backend && world.size() > 1) connect(devices, backend, share_gpus(bindings), world);

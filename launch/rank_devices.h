@@ -15,7 +15,7 @@ namespace shoal {
 /// What the ranks of a job compute on, and what GPUs reach each other by.
 struct RankDevices {
   DeviceChoice own;
-  std::vector<std::string> log_lines;  ///< which rank is where, and NCCL's version
+  std::vector<std::string> log_lines;  ///< NCCL's version; on rank 0 also which rank is where
   std::shared_ptr<NcclWatch> watch;    ///< has to outlive what is split from gpu_world
   /// All ranks, by NCCL, or one alone; null on CPUs.
   std::unique_ptr<Communicator> gpu_world;
