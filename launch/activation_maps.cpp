@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "launch/check_precision.h"
 #include "launch/console.h"
 #include "launch/json_text.h"
 #include "launch/load_run.h"
@@ -217,6 +218,7 @@ ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
                             manifest.recipe, drawn.checkpoint + "/manifest.json (its recipe)",
                             {"", arguments.overrides, recipe_environment(environment)})
                             .options;
+  check_precision(recipe.train.precision, torch::kCPU);
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
   const BuiltModel model = build_model(recipe, &grid, torch::kCPU);
   if (nexus_layers(*model.backbone).empty()) {

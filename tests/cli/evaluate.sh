@@ -16,6 +16,17 @@ done
 expect 0 "$program" eval run --best --json
 python3 -c 'import json, sys; json.load(sys.stdin)' <output || fail "stdout is not one JSON object"
 
+# A processor without bfloat16 evaluates what one with it has trained.
+narrow() { "$program" train "$tiny" run.root=. run.name=narrow train.duration=2step \
+  parallel.expert_ranks=1 train.precision=bfloat16; }
+if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then
+  expect 0 narrow
+  expect 0 "$program" eval narrow train.precision=float32
+else
+  expect 11 narrow
+  grep -q 'add train.precision=float32 to the command' output || fail "no way out: $(cat output)"
+fi
+
 # Names of files need not be UTF-8; JSON is.
 cp "$tiny" $'\xe9.yaml'
 expect 0 "$program" train $'\xe9.yaml' run.root=. run.name=bytes train.duration=1step \

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "launch/check_precision.h"
 #include "launch/load_run.h"
 #include "models/backbone.h"
 #include "moe/nexus_layer.h"
@@ -59,10 +60,11 @@ const Registration<Backbone, NexusProbe> registered{"nexus_probe", "for this tes
 class ActivationMapsCommand : public ::testing::Test {
  protected:
   /// A run after one step; its folder.
-  std::string train(const std::string& model) {
+  std::string train(const std::string& model, const std::string& precision = "float64") {
     const Recipe recipe =
-        config::load_options_text<Recipe>(testing::kEqualityRecipe, "test",
-                                          {"", {"model=" + model, "data.image_size=16"}, nullptr})
+        config::load_options_text<Recipe>(
+            testing::kEqualityRecipe, "test",
+            {"", {"model=" + model, "data.image_size=16", "train.precision=" + precision}, nullptr})
             .options;
     RankGrid grid = testing::self_grid();
     const auto data = make_source(recipe)->open(Split::kTrain);
@@ -79,9 +81,14 @@ class ActivationMapsCommand : public ::testing::Test {
     return folder.path;
   }
 
-  ExitCode draw(const std::string& run, int64_t images, bool json) {
+  ExitCode draw(const std::string& run, int64_t images, bool json,
+                const std::vector<std::string>& overrides = {}) {
     return draw_activation_maps(
-        {.path = run, .folder = scratch_.file("maps"), .images = images, .json = json},
+        {.path = run,
+         .folder = scratch_.file("maps"),
+         .images = images,
+         .overrides = overrides,
+         .json = json},
         [](const char*) { return static_cast<const char*>(nullptr); }, out_);
   }
 
@@ -130,6 +137,18 @@ TEST_F(ActivationMapsCommand, TellsEntropiesAsATableAndTakesOneKindAlone) {
                                 ::testing::ContainsRegex("nexus +4 x 4 +- +[01]\\.[0-9]{4}\n"),
                                 HasSubstr("maps/index.html")));
   EXPECT_THAT(read_file(scratch_.file("maps/index.html")), HasSubstr("<td>none</td>"));
+}
+
+TEST_F(ActivationMapsCommand, TakesBfloat16AsTrainingDoesAndFloat32InItsPlaceAnywhere) {
+  const std::string run = train(kNexus, "bfloat16");
+  if (cpu_has_bfloat16()) {
+    EXPECT_EQ(draw(run, 1, false), ExitCode::kOk);
+    std::filesystem::remove_all(scratch_.file("maps"));
+  } else {
+    EXPECT_THROW(draw(run, 1, false), Error);
+    EXPECT_FALSE(std::filesystem::exists(scratch_.file("maps")));
+  }
+  EXPECT_EQ(draw(run, 1, false, {"train.precision=float32"}), ExitCode::kOk);
 }
 
 TEST_F(ActivationMapsCommand, RefusesFoldersThatHoldSomethingAndOtherModels) {
