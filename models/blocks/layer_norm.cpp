@@ -1,6 +1,5 @@
 #include "models/blocks/layer_norm.h"
 
-#include <ATen/ops/layer_norm.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -55,21 +54,15 @@ void check(const torch::Tensor& x, const torch::Tensor& weight, const torch::Ten
 
 }  // namespace
 
-// A device without kernels of its own takes LibTorch's.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias) {
   check(x, weight, bias);
-  if (!x.is_cpu()) {
-    const torch::Dtype dtype = x.scalar_type();
-    return at::layer_norm(x, {x.size(-1)}, weight.to(dtype), bias.to(dtype), kLayerNormEps);
-  }
   return LayerNormFunction::apply(x, weight, bias, false);
 }
 
 torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                                     const torch::Tensor& bias) {
   TORCH_CHECK(x_BSC.dim() == 3, "layer_norm_transposed expects [B, S, C], got ", x_BSC.sizes());
-  if (!x_BSC.is_cpu()) return layer_norm(x_BSC, weight, bias).transpose(1, 2).contiguous();
   check(x_BSC, weight, bias);
   return LayerNormFunction::apply(x_BSC, weight, bias, true);
 }

@@ -17,7 +17,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// weights: norm weight, norm bias, fc1 weight, fc1 bias, fc2 weight, fc2 bias.
+/// weights: norm weight, norm bias, which may be wider than x, fc1 weight, fc1 bias, fc2 weight,
+/// fc2 bias.
 /// -> y, the norm's mean [N] and rstd [N], the activation after fc1 and its derivative, [B, H, C]
 /// over tokens and [N, H] over channels; the last two are empty unless `keep`.
 using Forward = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor,
@@ -77,9 +78,9 @@ torch::Tensor mix(const torch::Tensor& x_BSC, const LayerNorm& norm, const Mlp& 
               norm->weight.size(0), " do not fit x ", x_BSC.sizes());
   const torch::Dtype dtype = x_BSC.scalar_type();
   if (x_BSC.is_cpu() && dtype == torch::kBFloat16) return composed(x_BSC, norm, mlp, over_tokens);
-  variable_list inputs{x_BSC};
-  for (const torch::Tensor& weight : {norm->weight, norm->bias, mlp->fc1->weight, mlp->fc1->bias,
-                                      mlp->fc2->weight, mlp->fc2->bias}) {
+  variable_list inputs{x_BSC, norm->weight, norm->bias};
+  for (const torch::Tensor& weight :
+       {mlp->fc1->weight, mlp->fc1->bias, mlp->fc2->weight, mlp->fc2->bias}) {
     inputs.push_back(weight.to(dtype));
   }
   return MixingFunction::apply(at::TensorList(inputs), over_tokens, activation_of(mlp->gelu()),

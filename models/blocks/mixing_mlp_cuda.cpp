@@ -41,8 +41,11 @@ Tensor for_images(const Tensor& matrix, const Tensor& x) {
 /// [B, S, C] -> [N, C].
 Tensor rows_of(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2)}); }
 
+/// In the dtype of the norm's parameters, its result in that of x.
 std::tuple<Tensor, Tensor, Tensor> normalise(const Tensor& x, const Weights& weights) {
-  return at::native_layer_norm(x, {x.size(2)}, weights.norm, weights.norm_bias, kLayerNormEps);
+  auto [y, mean, rstd] = at::native_layer_norm(x.to(weights.norm.scalar_type()), {x.size(2)},
+                                               weights.norm, weights.norm_bias, kLayerNormEps);
+  return {y.to(x.scalar_type()), mean, rstd};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> forward_cuda(const Tensor& x,
@@ -112,12 +115,18 @@ std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList list,
   const Tensor normed = std::get<0>(normalise(saved.x, weights));
   const LayerGradients layers = over_tokens ? over_tokens_backward(grad, saved, weights, normed)
                                             : over_channels_backward(grad, saved, weights, normed);
+  const torch::Dtype dtype = weights.norm.scalar_type();
   auto [x_grad, norm_grad, norm_bias_grad] = at::native_layer_norm_backward(
-      layers.normed, saved.x, {saved.x.size(2)}, saved.mean, saved.rstd, weights.norm,
-      weights.norm_bias, {true, true, true});
+      layers.normed.to(dtype), saved.x.to(dtype), {saved.x.size(2)}, saved.mean, saved.rstd,
+      weights.norm, weights.norm_bias, {true, true, true});
   x_grad.add_(grad);
-  return {x_grad,          norm_grad,  norm_bias_grad, layers.fc1,
-          layers.fc1_bias, layers.fc2, layers.fc2_bias};
+  return {x_grad.to(grad.scalar_type()),
+          norm_grad,
+          norm_bias_grad,
+          layers.fc1,
+          layers.fc1_bias,
+          layers.fc2,
+          layers.fc2_bias};
 }
 
 }  // namespace

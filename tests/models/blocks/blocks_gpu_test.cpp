@@ -87,6 +87,42 @@ TEST_F(BlocksGpu, LayerNormEqualsTheCpu) {
   }
 }
 
+// 257 ones add up to 256 in bfloat16: parameters, and so their gradients, are float32 as on the
+// CPU.
+TEST_F(BlocksGpu, NormsOfBfloat16KeepTheirParametersInFloat32) {
+  const torch::Tensor x = on_gpu(some_numbers({257, 1, 20}, 1, torch::kBFloat16));
+  for (const bool transposed : {false, true}) {
+    torch::Tensor weight = on_gpu(some_numbers({20}, 2, torch::kFloat32)).set_requires_grad(true);
+    torch::Tensor bias = torch::full_like(weight, 1.0).set_requires_grad(true);
+    const torch::Tensor y =
+        transposed ? layer_norm_transposed(x, weight, bias) : layer_norm(x, weight, bias);
+    EXPECT_EQ(y.scalar_type(), torch::kBFloat16);
+    y.sum().backward();
+    expect_same(torch::full({20}, 257.0f), bias.grad());
+    const torch::Tensor expected = layer_norm(x.cpu(), weight.detach().cpu(), bias.detach().cpu());
+    expect_close(transposed ? expected.transpose(1, 2) : expected, y, 1);
+  }
+}
+
+TEST_F(BlocksGpu, MixingOfBfloat16TakesItsNormInFloat32) {
+  constexpr int64_t kTokens = 12, kWidth = 20, kHidden = 33;
+  for (const bool over_tokens : {true, false}) {
+    const int64_t mixed = over_tokens ? kTokens : kWidth;
+    Tensors inputs{on_gpu(some_numbers({5, kTokens, kWidth}, 1, torch::kBFloat16))};
+    for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
+             {kWidth}, {kWidth}, {kHidden, mixed}, {kHidden}, {mixed, kHidden}, {mixed}}) {
+      const auto seed = static_cast<int64_t>(inputs.size()) + 1;
+      inputs.push_back(on_gpu(some_numbers(sizes, seed, torch::kFloat32)).set_requires_grad(true));
+    }
+    mix(inputs, over_tokens).sum().backward();
+    for (const size_t parameter : {size_t{1}, size_t{2}}) {
+      const torch::Tensor& grad = inputs[parameter].grad();
+      EXPECT_EQ(grad.scalar_type(), torch::kFloat32);
+      EXPECT_FALSE(grad.to(torch::kBFloat16).to(torch::kFloat32).equal(grad)) << parameter;
+    }
+  }
+}
+
 TEST_F(BlocksGpu, TransposeAddEqualsTheCpu) {
   for (const int64_t images : {0, 1, 5}) {
     expect_cpu({{images, 12, 20}, {images, 20, 12}},
