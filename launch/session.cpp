@@ -168,7 +168,8 @@ void Session::clip(double l2_norm) {
   if (factor != 1.0) sync_.scale(factor);
 }
 
-double Session::exchange_wait_seconds() const {
+std::optional<double> Session::exchange_wait_seconds() const {
+  if (grid_.device.is_cuda()) return std::nullopt;
   return grid_.expert->counters().wait_seconds + grid_.node->counters().wait_seconds +
          grid_.rail->counters().wait_seconds;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -98,8 +99,9 @@ class Session : public Stateful {
   RankGrid& grid() const { return grid_; }
   /// Throws CommError if ranks have lost each other: then what the host reads has no meaning.
   void throw_if_failed() const { control_.throw_if_failed(); }
-  /// Time this rank has spent waiting for exchanges between expert ranks.
-  double exchange_wait_seconds() const;
+  /// Time this rank has spent waiting for exchanges between expert ranks. Nothing on a GPU: its
+  /// host waits for none of them, and the GPU's own waiting is not measured.
+  std::optional<double> exchange_wait_seconds() const;
 
   void visit_state(StateVisitor& visitor) override;
   void tensors_loaded() override { optimizer_->tensors_loaded(); }

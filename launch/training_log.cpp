@@ -85,7 +85,7 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
   const auto now = std::chrono::steady_clock::now();
   const double seconds =
       std::max(1e-9, std::chrono::duration<double>(now - last_time_).count() - left_out_s_);
-  const double wait_s = session.exchange_wait_seconds();
+  const std::optional<double> wait_s = session.exchange_wait_seconds();
   const auto steps = static_cast<double>(outcome.step - last_step_);
   const int64_t left = session.total_steps() - outcome.step;
   Progress result;
@@ -99,13 +99,13 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
   result.ranks = world_.size();
   result.dropped_share = worst(report.moe, [](const MoeReport& layer) { return layer.dropped; });
   result.load_max_over_mean = worst(report.moe, max_over_mean);
-  result.all_to_all_ms = 1e3 * (wait_s - last_wait_s_) / std::max(1.0, steps);
+  if (wait_s) result.all_to_all_ms = 1e3 * (*wait_s - last_wait_s_) / std::max(1.0, steps);
   result.data_wait_share = data_wait_s_ / seconds;
   result.memory_bytes = resident_bytes();
   result.seconds_left = static_cast<double>(left) * seconds / std::max(1.0, steps);
   last_time_ = now;
   last_step_ = outcome.step;
-  last_wait_s_ = wait_s;
+  last_wait_s_ = wait_s.value_or(0.0);
   left_out_s_ = data_wait_s_ = 0.0;
   return result;
 }
@@ -121,7 +121,8 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   record.add_exact("grad_norm", outcome.grad_norm);
   if (!outcome.applied) record.add("skipped", std::string("non-finite gradient"));
   record.add("samples_per_second", shown.samples_per_second);
-  record.add("data_wait", shown.data_wait_share).add("all_to_all_ms", shown.all_to_all_ms);
+  record.add("data_wait", shown.data_wait_share);
+  if (shown.all_to_all_ms) record.add("all_to_all_ms", *shown.all_to_all_ms);
   record.add("memory_bytes", shown.memory_bytes);
   add_moe_metrics(report.moe, record);
   write(files_->metrics, record);

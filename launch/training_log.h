@@ -14,7 +14,8 @@
 
 namespace shoal {
 
-/// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, the console.
+/// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, the console. A
+/// key whose number is not known is left out, such as all_to_all_ms on GPUs.
 /// On other ranks every call does nothing.
 class TrainingLog {
  public:

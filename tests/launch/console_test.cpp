@@ -71,5 +71,13 @@ TEST(Console, FormatsTimesAndSizes) {
   EXPECT_EQ(human_bytes(512.0 * 1024 * 1024), "512 MiB");
 }
 
+TEST(Console, ShowsTheTimeOfExchangesWhereItIsKnown) {
+  Progress progress;
+  progress.ranks = 2;
+  EXPECT_THAT(progress_line(progress), Not(HasSubstr("a2a")));
+  progress.all_to_all_ms = 1.25;
+  EXPECT_THAT(progress_line(progress), HasSubstr("  a2a 1.2ms"));
+}
+
 }  // namespace
 }  // namespace shoal

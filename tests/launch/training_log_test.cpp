@@ -128,5 +128,31 @@ TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
   EXPECT_EQ(num_records, 2);
 }
 
+// Its host waits for no exchange, and would say 0.
+TEST(TrainingLog, TellsNoTimeOfExchangesOnAGpu) {
+  const Recipe recipe =
+      config::load_options_text<Recipe>(testing::kEqualityRecipe, "test", {}).options;
+  RankGrid grid = testing::self_grid();
+  const auto data = make_source(recipe)->open(Split::kTrain);
+  Session session(recipe, *data, grid);
+  const StepOutcome outcome = session.step({});
+  const StepReport report = reduce(outcome, *grid.world);
+  const ScratchFolder scratch;
+  const RunFolder folder{scratch.path()};
+  Console console(std::tmpfile(), false, 80);
+  Log log("", 0, [](const std::string&) {});
+  TrainingLog training_log(folder, *grid.world, console, log, 0);
+  training_log.step(outcome, report, session);
+  grid.device = c10::Device(c10::DeviceType::CUDA, 0);
+  training_log.step(outcome, report, session);
+  std::istringstream metrics(read_file(folder.file("metrics.jsonl")));
+  std::string on_cpu, on_gpu;
+  std::getline(metrics, on_cpu);
+  std::getline(metrics, on_gpu);
+  EXPECT_THAT(on_cpu, HasSubstr("\"all_to_all_ms\":"));
+  EXPECT_THAT(on_gpu, ::testing::Not(HasSubstr("all_to_all_ms")));
+  EXPECT_THAT(on_gpu, HasSubstr("\"data_wait\":"));
+}
+
 }  // namespace
 }  // namespace shoal
