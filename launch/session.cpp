@@ -1,6 +1,11 @@
 #include "launch/session.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
+
+#include "moe/moe_layer.h"
+#include "runtime/size_limits.h"
 
 namespace shoal {
 namespace {
@@ -53,6 +58,19 @@ std::shared_ptr<DataSource> make_source(const Recipe& recipe) {
   return Registry<DataSource>::create(recipe.data.source, {});
 }
 
+void check_units(const Backbone& backbone, torch::Device device) {
+  if (!device.is_cuda()) return;
+  for (const auto& module : backbone.modules(/*include_self=*/false)) {
+    const auto layer = std::dynamic_pointer_cast<MoeLayer>(module);
+    const int64_t num_units = layer ? layer->info().num_units : 0;
+    if (num_units <= kMostUnitsOnGpu) continue;
+    throw ConfigError(fmt::format("{}: {} units, a GPU routes to at most {}; lower experts.count, "
+                                  "or set run.device=cpu",
+                                  layer->path(), num_units, kMostUnitsOnGpu),
+                      ExitCode::kTopology);
+  }
+}
+
 BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device,
                        const UnitLoads& unit_load) {
   const std::shared_ptr<DataSource> source = make_source(recipe);
@@ -63,6 +81,7 @@ BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device devic
   build.placement = recipe.parallel.placement;
   build.unit_load = unit_load;
   auto backbone = Registry<Backbone>::create(recipe.model.backbone, {build, source->image_shape()});
+  check_units(*backbone, device);
   auto task = Registry<Task>::create(recipe.task, {backbone, build, source->num_classes()});
   BuiltModel model{backbone, task, parameters_of(*task), buffers_of(*task)};
   if (!device.is_meta()) {

@@ -30,8 +30,12 @@ struct BuiltModel {
   std::vector<Parameter> buffers;     ///< saved with them, and not trained by gradients
 };
 
+/// Throws ConfigError (exit 11) that names a stage with more units than a device of this kind can
+/// route to.
+void check_units(const Backbone& backbone, torch::Device device);
+
 /// Builds backbone and task. On `device` meta nothing is allocated or filled, and `grid` may be
-/// null. `unit_load`: for parallel.placement by_load. Throws ConfigError.
+/// null. `unit_load`: for parallel.placement by_load. Throws ConfigError, also as check_units.
 BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device,
                        const UnitLoads& unit_load = {});
 

@@ -143,8 +143,8 @@ Assigned assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_TK,
                           int64_t min, int64_t align) {
   const int64_t choices_per_warp = std::max<int64_t>(512, 4 * num_units);
   const c10::cuda::CUDAGuard guard(unit_TK.device());
-  TORCH_CHECK(num_units <= capacity_cuda::kMostUnits, "limit: ", num_units, " units, at most ",
-              capacity_cuda::kMostUnits, " on a GPU");
+  TORCH_CHECK(num_units <= kMostUnitsOnGpu, "limit: ", num_units, " units, at most ",
+              kMostUnitsOnGpu, " on a GPU");
   const Capacity capacity{static_cast<CapacityMode>(mode), factor, min, align,
                           static_cast<CapacityOrder>(order)};
   const Choices choices{unit_TK, score_TK, num_units, priority_T};

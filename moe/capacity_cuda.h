@@ -52,7 +52,4 @@ struct Place {
 /// Writes each choice with a unit to its row: by unit, then chunk, then choice.
 void launch_place(const Chunks& chunks, const Place& job, CUstream_st* stream);
 
-/// Most units that the kernels take.
-inline constexpr int64_t kMostUnits = 6000;
-
 }  // namespace shoal::capacity_cuda
