@@ -4,6 +4,7 @@
 
 #include "launch/checks.h"
 #include "launch/commands.h"
+#include "runtime/enum_name.h"
 #include "runtime/suggest.h"
 
 namespace shoal {
@@ -36,6 +37,11 @@ void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) 
                      train.group);
   out << fmt::format("training    {} with {}, schedule {}\n", to_text(train.duration),
                      recipe.optimizer.name(), recipe.schedule.name());
+  out << fmt::format("device      {}\n",
+                     recipe.run.device == DeviceKind::kCpu
+                         ? "cpu"
+                         : fmt::format("{}, not looked for here: training and `shoal doctor` do",
+                                       enum_name(recipe.run.device)));
   for (const std::string& note : recipe_notes(checked)) {
     out << "note        " << note << "\n";
   }

@@ -179,9 +179,10 @@ void check_chunks(const TrainOptions& train, const std::vector<MoeStageInfo>& st
     problems.add("batch",
                  fmt::format("{} cuts its tokens into exchange.chunks = {} parts of whole routing "
                              "groups, but of the {} of {} samples in a micro-step a rank of {} "
-                             "may have only {}; lower chunks or train.group, or raise train.batch",
+                             "may have {}; lower {}train.group, or raise train.batch",
                              stage.name, stage.num_chunks, counted(groups, "group"), train.group,
-                             world, least));
+                             world, least == 0 ? "none" : "only " + std::to_string(least),
+                             least == 0 ? "" : "chunks or "));
   }
 }
 

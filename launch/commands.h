@@ -19,7 +19,8 @@ struct CheckArguments {
   bool json = false;
 };
 
-/// Reads a recipe, builds its model without allocating and checks it against the number of ranks.
+/// Reads a recipe, builds its model without allocating and checks it against the number of ranks,
+/// and not against this machine's devices, as it says.
 /// Throws ConfigError: exit 10 for the recipe, 11 for the ranks.
 ExitCode check(const CheckArguments& arguments, std::ostream& out);
 
@@ -32,9 +33,9 @@ struct ShowArguments {
 /// Prints the resolved recipe, each value with where it came from; the output is a recipe again.
 ExitCode show(const ShowArguments& arguments, std::ostream& out);
 
-/// `shoal keys [PREFIX]`: documents every key, or those at and below `prefix`. Throws Error (exit
-/// 2), with the nearest key, if there is none.
-ExitCode keys(const std::string& prefix, std::ostream& out);
+/// `shoal keys [NAME]`: documents every key, or those that print_keys finds by `name`. Throws Error
+/// (exit 2), with the nearest key, if there is none.
+ExitCode keys(const std::string& name, std::ostream& out);
 
 /// `shoal recipes`: the recipes below `folder`, each with the first sentence of its comment.
 ExitCode recipes(const std::string& folder, std::ostream& out);

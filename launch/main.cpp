@@ -76,10 +76,18 @@ void add_show(CLI::App& app, Action& action) {
 void add_keys(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "keys", "Document the keys of recipes: type, range, unit, default, members of open sets");
-  const auto prefix = std::make_shared<std::string>();
-  command->add_option("prefix", *prefix, "only this key and those below it")->type_name("PREFIX");
-  command->footer("Examples:\n  shoal keys\n  shoal keys optimizer\n  shoal keys train.batch");
-  command->callback([&action, prefix] { action = [prefix] { return keys(*prefix, std::cout); }; });
+  const auto name = std::make_shared<std::string>();
+  command
+      ->add_option("name", *name,
+                   "only this key and those below it; its first words may be left out")
+      ->type_name("NAME");
+  command->footer(
+      "Examples:\n"
+      "  shoal keys\n"
+      "  shoal keys optimizer\n"
+      "  shoal keys train.batch\n"
+      "  shoal keys exchange.chunks");
+  command->callback([&action, name] { action = [name] { return keys(*name, std::cout); }; });
 }
 
 void add_recipes(CLI::App& app, Action& action) {

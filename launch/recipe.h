@@ -145,7 +145,8 @@ struct TrainOptions {
         field("clip_norm_type", &TrainOptions::clip_norm_type,
               "l2: of all gradients as one vector; inf: the largest absolute value"),
         field("precision", &TrainOptions::precision,
-              "of activations, and of weights and state, which bfloat16 leaves float32"),
+              "numbers of activations, weights and all state; bfloat16: of activations alone, the "
+              "rest is float32"),
         field("recompute", &TrainOptions::recompute,
               "run each block again in the backward pass instead of keeping its activations"),
         field("log_every", &TrainOptions::log_every, "steps between lines of metrics", above(0),

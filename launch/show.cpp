@@ -27,9 +27,9 @@ ExitCode show(const ShowArguments& arguments, std::ostream& out) {
   return ExitCode::kOk;
 }
 
-ExitCode keys(const std::string& prefix, std::ostream& out) {
+ExitCode keys(const std::string& name, std::ostream& out) {
   const std::vector<config::KeyInfo> all = config::list_keys(recipe_type());
-  if (config::print_keys(all, prefix, out) > 0) return ExitCode::kOk;
+  if (config::print_keys(all, name, out) > 0) return ExitCode::kOk;
   std::vector<std::string> paths;
   for (const config::KeyInfo& key : all) {
     for (std::size_t dot = key.path.find('.'); dot != std::string::npos;
@@ -38,7 +38,7 @@ ExitCode keys(const std::string& prefix, std::ostream& out) {
     }
     paths.push_back(key.path);
   }
-  throw Error(ExitCode::kUsage, "no key is called '" + prefix + "'" + did_you_mean(prefix, paths));
+  throw Error(ExitCode::kUsage, "no key is called '" + name + "'" + did_you_mean(name, paths));
 }
 
 }  // namespace shoal

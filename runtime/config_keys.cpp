@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 
 #include "runtime/config_node.h"
 #include "runtime/config_value.h"
@@ -126,6 +127,21 @@ void print_key(const KeyInfo& key, std::ostream& out) {
   for (const auto& [name, doc] : key.choices) out << "      " << name << ": " << doc << "\n";
 }
 
+bool is_at_or_below(std::string_view path, std::string_view name) {
+  if (name.empty()) return true;
+  if (!path.starts_with(name)) return false;
+  return path.size() == name.size() || path[name.size()] == '.' || path[name.size()] == '[';
+}
+
+/// Whether a part of the path that begins behind a dot is at or below `name`.
+bool is_within(std::string_view path, std::string_view name) {
+  for (std::size_t dot = path.find('.'); dot != std::string_view::npos;
+       dot = path.find('.', dot + 1)) {
+    if (is_at_or_below(path.substr(dot + 1), name)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<KeyInfo> list_keys(const StructType& type) {
@@ -135,16 +151,16 @@ std::vector<KeyInfo> list_keys(const StructType& type) {
   return lister.take();
 }
 
-std::size_t print_keys(const std::vector<KeyInfo>& keys, const std::string& prefix,
+std::size_t print_keys(const std::vector<KeyInfo>& keys, const std::string& name,
                        std::ostream& out) {
   std::size_t count = 0;
-  for (const KeyInfo& key : keys) {
-    const bool is_below = key.path.starts_with(prefix) &&
-                          (prefix.empty() || key.path.size() == prefix.size() ||
-                           key.path[prefix.size()] == '.' || key.path[prefix.size()] == '[');
-    if (!is_below) continue;
-    print_key(key, out);
-    ++count;
+  for (const auto matches : {is_at_or_below, is_within}) {
+    for (const KeyInfo& key : keys) {
+      if (!matches(key.path, name)) continue;
+      print_key(key, out);
+      ++count;
+    }
+    if (count > 0) break;
   }
   return count;
 }

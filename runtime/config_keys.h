@@ -26,8 +26,9 @@ struct KeyInfo {
 /// choice follow the key that names the member.
 std::vector<KeyInfo> list_keys(const StructType& type);
 
-/// The keys whose path is `prefix` or lies below it, one paragraph each. Returns how many.
-std::size_t print_keys(const std::vector<KeyInfo>& keys, const std::string& prefix,
+/// The keys whose path is `name` or lies below it, one paragraph each; if there are none, those
+/// that are called so inside other sections: `exchange.chunks`. Returns how many.
+std::size_t print_keys(const std::vector<KeyInfo>& keys, const std::string& name,
                        std::ostream& out);
 
 }  // namespace shoal::config

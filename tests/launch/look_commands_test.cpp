@@ -278,12 +278,35 @@ TEST_F(LookCommands, ShowMinimalHoldsWhatDiffers) {
   EXPECT_THAT(out.str(), Not(HasSubstr("optimizer")));
 }
 
+TEST_F(LookCommands, CheckSaysThatItLooksForNoDevice) {
+  const auto told = [&](const std::string& device) {
+    std::ostringstream out;
+    check({{path_, {"run.device=" + device}, {}}, 1, false}, out);
+    return out.str();
+  };
+  EXPECT_THAT(told("cuda"), HasSubstr("device      cuda, not looked for here: training and "));
+  EXPECT_THAT(told("auto"), HasSubstr("device      auto, not looked for here: training and "));
+  EXPECT_THAT(told("cpu"), HasSubstr("device      cpu\n"));
+}
+
 TEST_F(LookCommands, KeysDocumentASection) {
   std::ostringstream out;
   EXPECT_EQ(keys("train.batch", out), ExitCode::kOk);
   EXPECT_THAT(out.str(), HasSubstr("train.batch\n    samples of an optimizer step"));
   EXPECT_THAT(out.str(),
               HasSubstr("integer, at least 1 and at most 1073741824, in samples; required"));
+}
+
+TEST_F(LookCommands, KeysFindThoseInsideOtherSections) {
+  for (const char* name : {"exchange", "exchange.chunks", "chunks"}) {
+    std::ostringstream out;
+    EXPECT_EQ(keys(name, out), ExitCode::kOk);
+    EXPECT_THAT(out.str(), HasSubstr("model.sparse.token_moe.exchange.chunks   ("));
+  }
+  std::ostringstream section, part;
+  keys("train", section);
+  EXPECT_THAT(section.str(), Not(HasSubstr("data.train")));  // what begins so comes first
+  EXPECT_THROW(keys("change.chunks", part), Error);          // words are whole
 }
 
 TEST_F(LookCommands, KeysSuggestTheNearest) {

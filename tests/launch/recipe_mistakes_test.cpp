@@ -294,6 +294,14 @@ const std::vector<Case>& exchange_cases() {
         "have only 1; lower chunks or train.group, or raise train.batch"},
        2,
        ExitCode::kTopology},
+      {"ChunksOnRanksWithoutTokens",
+       {{"k: 2}", "k: 2}, exchange: {chunks: 3}"}},
+       {},
+       {"r.yaml:15:32: train.batch: blocks.1.moe_c cuts its tokens into exchange.chunks = 3 parts "
+        "of whole routing groups, but of the 2 groups of 8 samples in a micro-step a rank of 4 may "
+        "have none; lower train.group, or raise train.batch"},
+       4,
+       ExitCode::kTopology},
       {"TooManyChunks",
        {{"k: 2}", "k: 2}, exchange: {chunks: 5}"}},
        {},
