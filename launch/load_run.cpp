@@ -64,25 +64,6 @@ std::map<std::string, std::string> provenance(const RankGrid& grid) {
           {"expert_ranks", std::to_string(grid.expert->size())}};
 }
 
-/// For upcycling: keys such as the number of heads change what a model says, and no shape.
-void require_same_model(const std::vector<RecipeDifference>& differences) {
-  std::vector<RecipeDifference> other;
-  for (const RecipeDifference& difference : differences) {
-    const std::string& path = difference.path;
-    const auto is = [&](std::string_view key) {
-      return path == key || path.starts_with(std::string(key) + ".");
-    };
-    const bool may_differ = is("model.moe") || is("model.sparse_blocks") || is("model.drop_path") ||
-                            is("model.init_from") || is("model.upcycle");
-    if (is("model") && !may_differ) other.push_back(difference);
-  }
-  if (other.empty()) return;
-  throw Error(ExitCode::kMismatch,
-              "model.upcycle: the model would not say what the dense one says:" + describe(other),
-              "of the keys of model only moe, sparse_blocks, drop_path, init_from and upcycle may "
-              "differ from the checkpoint's");
-}
-
 void warn_of(const std::vector<RecipeDifference>& differences, Log& log) {
   if (!differences.empty()) log.warn("the recipe has changed:" + describe(differences));
 }

@@ -24,6 +24,10 @@ namespace {
 
 const std::string kMoe = ".moe";
 const std::string kMlp = ".mlp";
+constexpr const char* kKeysThatMayDiffer =
+    "of the keys of model only moe, sparse_blocks, drop_path, init_from and upcycle may differ "
+    "from "
+    "the checkpoint's";
 
 /// A MoE layer and the names of its module and of the dense MLP whose place it takes.
 struct Stage {
@@ -237,8 +241,7 @@ void check_all_used(const std::vector<Source>& sources, const BuiltModel& twin,
     if (used.contains(weight->name)) continue;
     refuse(
         fmt::format("'{}' of checkpoint '{}' has no place in this model", weight->name, checkpoint),
-        "of the keys of model only moe, sparse_blocks, drop_path, init_from and upcycle may "
-        "differ from the checkpoint's");
+        kKeysThatMayDiffer);
   }
 }
 
@@ -265,6 +268,21 @@ void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Commu
     torch::Tensor experts = source.parameter->tensor;
     experts.copy_((is_matrix ? source.value.t() : source.value).unsqueeze(0).expand_as(experts));
   }
+}
+
+void require_same_model(const std::vector<RecipeDifference>& differences) {
+  std::vector<RecipeDifference> other;
+  for (const RecipeDifference& difference : differences) {
+    const std::string& path = difference.path;
+    const auto is = [&](std::string_view key) {
+      return path == key || path.starts_with(std::string(key) + ".");
+    };
+    const bool may_differ = is("model.moe") || is("model.sparse_blocks") || is("model.drop_path") ||
+                            is("model.init_from") || is("model.upcycle");
+    if (is("model") && !may_differ) other.push_back(difference);
+  }
+  if (other.empty()) return;
+  refuse("the model would not say what the dense one says:" + describe(other), kKeysThatMayDiffer);
 }
 
 }  // namespace shoal

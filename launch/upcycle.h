@@ -1,7 +1,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "launch/resume_rules.h"
 #include "launch/session.h"
 #include "parallel/communicator.h"
 
@@ -21,5 +23,9 @@ void check_upcycling(const BuiltModel& model);
 /// its experts', naming both, if names or shapes differ otherwise, or if a weight of the checkpoint
 /// has no place in the model; CheckpointError if the checkpoint is corrupt.
 void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world);
+
+/// Throws Error (exit 12) if recipes differ in keys of the model that load_upcycled cannot see: the
+/// number of heads, say, changes what a model says, and no shape.
+void require_same_model(const std::vector<RecipeDifference>& differences);
 
 }  // namespace shoal
