@@ -7,20 +7,12 @@
 
 #include "runtime/cpu_clones.h"
 #include "runtime/matrix_chunks.h"
+#include "runtime/optimizers/lamb_step.h"
 
 namespace shoal {
 namespace {
 
 constexpr int64_t kGroupElements = 1 << 19;  // four tensors of it are 8 MiB in float
-
-/// Factors of one step.
-template <class Real>
-struct Factors {
-  Real beta1, one_minus_beta1, beta2, one_minus_beta2;
-  Real scale1;  ///< 1 / (1 - beta1^t)
-  Real scale2;  ///< 1 / sqrt(1 - beta2^t)
-  Real eps, weight_decay;
-};
 
 /// One chunk of the four tensors.
 template <class Real>
@@ -37,12 +29,12 @@ struct Squares {
 };
 
 template <class Real>
-SHOAL_INLINE Real update_of(const Factors<Real>& f, Real m, Real v, Real w) {
+SHOAL_INLINE Real update_of(const LambFactors<Real>& f, Real m, Real v, Real w) {
   return m * f.scale1 / (std::sqrt(v) * f.scale2 + f.eps) + f.weight_decay * w;
 }
 
 template <class Real>
-SHOAL_INLINE void average(const Factors<Real>& f, Real g, Real& m, Real& v) {
+SHOAL_INLINE void average(const LambFactors<Real>& f, Real g, Real& m, Real& v) {
   m = f.beta1 * m + f.one_minus_beta1 * g;
   v = f.beta2 * v + f.one_minus_beta2 * (g * g);
 }
@@ -50,7 +42,7 @@ SHOAL_INLINE void average(const Factors<Real>& f, Real g, Real& m, Real& v) {
 /// Averages the gradient and returns the squared norms of w and u. Eight sums side by side, in
 /// double: the order is fixed, whatever the width of vectors.
 template <class Real>
-SHOAL_INLINE Squares measure_span(const Factors<Real>& f, const Span<Real>& span) {
+SHOAL_INLINE Squares measure_span(const LambFactors<Real>& f, const Span<Real>& span) {
   constexpr int64_t kLanes = 8;
   double weight[kLanes] = {};
   double update[kLanes] = {};
@@ -80,14 +72,14 @@ SHOAL_INLINE Squares measure_span(const Factors<Real>& f, const Span<Real>& span
 }
 
 template <class Real>
-SHOAL_INLINE void apply_span(const Factors<Real>& f, const Span<Real>& span, Real rate) {
+SHOAL_INLINE void apply_span(const LambFactors<Real>& f, const Span<Real>& span, Real rate) {
   for (int64_t i = 0; i < span.size; ++i) {
     span.w[i] -= rate * update_of(f, span.m[i], span.v[i], span.w[i]);
   }
 }
 
 template <class Real>
-SHOAL_INLINE void average_and_apply_span(const Factors<Real>& f, const Span<Real>& span,
+SHOAL_INLINE void average_and_apply_span(const LambFactors<Real>& f, const Span<Real>& span,
                                          Real rate) {
   for (int64_t i = 0; i < span.size; ++i) {
     average(f, span.g[i], span.m[i], span.v[i]);
@@ -96,27 +88,20 @@ SHOAL_INLINE void average_and_apply_span(const Factors<Real>& f, const Span<Real
 }
 
 // Clones cannot be made of templates.
-#define SHOAL_LAMB_SPANS(Real)                                                             \
-  SHOAL_CPU_CLONES Squares measure(const Factors<Real>& f, const Span<Real>& span) {       \
-    return measure_span(f, span);                                                          \
-  }                                                                                        \
-  SHOAL_CPU_CLONES void apply(const Factors<Real>& f, const Span<Real>& span, Real rate) { \
-    apply_span(f, span, rate);                                                             \
-  }                                                                                        \
-  SHOAL_CPU_CLONES void average_and_apply(const Factors<Real>& f, const Span<Real>& span,  \
-                                          Real rate) {                                     \
-    average_and_apply_span(f, span, rate);                                                 \
+#define SHOAL_LAMB_SPANS(Real)                                                                 \
+  SHOAL_CPU_CLONES Squares measure(const LambFactors<Real>& f, const Span<Real>& span) {       \
+    return measure_span(f, span);                                                              \
+  }                                                                                            \
+  SHOAL_CPU_CLONES void apply(const LambFactors<Real>& f, const Span<Real>& span, Real rate) { \
+    apply_span(f, span, rate);                                                                 \
+  }                                                                                            \
+  SHOAL_CPU_CLONES void average_and_apply(const LambFactors<Real>& f, const Span<Real>& span,  \
+                                          Real rate) {                                         \
+    average_and_apply_span(f, span, rate);                                                     \
   }
 SHOAL_LAMB_SPANS(float)
 SHOAL_LAMB_SPANS(double)
 #undef SHOAL_LAMB_SPANS
-
-/// |w| / |u|, 1 where either is 0.
-double trust_ratio(const Squares& sum, bool clips) {
-  if (sum.weight <= 0.0 || sum.update <= 0.0) return 1.0;
-  const double ratio = std::sqrt(sum.weight / sum.update);
-  return clips ? std::min(ratio, 1.0) : ratio;
-}
 
 /// The lists of one call.
 struct Lists {
@@ -136,7 +121,7 @@ struct Trust {
 };
 
 template <class Real>
-void step(const Lists& lists, const MatrixChunks& chunks, const Factors<Real>& f, double lr,
+void step(const Lists& lists, const MatrixChunks& chunks, const LambFactors<Real>& f, double lr,
           const Trust& trust) {
   if (!trust.adapts) {
     chunks.for_each([&](size_t i) {
@@ -155,30 +140,13 @@ void step(const Lists& lists, const MatrixChunks& chunks, const Factors<Real>& f
         sum.weight += squares[last].weight;
         sum.update += squares[last].update;
       }
-      const auto rate = static_cast<Real>(lr * trust_ratio(sum, trust.clips));
+      const auto rate = static_cast<Real>(lr * trust_ratio(sum.weight, sum.update, trust.clips));
       std::fill(rates.begin() + static_cast<std::ptrdiff_t>(first),
                 rates.begin() + static_cast<std::ptrdiff_t>(last), rate);
     }
     chunks.for_each(group, [&](size_t i) { apply(f, lists.span<Real>(chunks[i]), rates[i]); });
   }
 }
-
-/// The numbers of a step that the update of every element needs.
-struct Numbers {
-  double beta1, beta2, correction1, correction2, eps, weight_decay;
-
-  template <class Real>
-  Factors<Real> factors() const {
-    return {static_cast<Real>(beta1),
-            static_cast<Real>(1.0 - beta1),
-            static_cast<Real>(beta2),
-            static_cast<Real>(1.0 - beta2),
-            static_cast<Real>(1.0 / correction1),
-            static_cast<Real>(1.0 / std::sqrt(correction2)),
-            static_cast<Real>(eps),
-            static_cast<Real>(weight_decay)};
-  }
-};
 
 template <class Run>
 void dispatch_real(const at::TensorList& weights, const Run& run) {
@@ -193,7 +161,7 @@ void lamb_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList m
               at::IntArrayRef num_matrices, double lr, double beta1, double beta2,
               double correction1, double correction2, double eps, double weight_decay, bool adapts,
               bool trust_clip) {
-  const Numbers numbers{beta1, beta2, correction1, correction2, eps, weight_decay};
+  const LambNumbers numbers{beta1, beta2, correction1, correction2, eps, weight_decay};
   dispatch_real(weights, [&](auto zero) {
     using Real = decltype(zero);
     step<Real>({weights, gradients, m, v}, {weights, num_matrices}, numbers.factors<Real>(), lr,
@@ -204,14 +172,14 @@ void lamb_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList m
 at::Tensor lamb_measure_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList m,
                             at::TensorList v, double beta1, double beta2, double correction1,
                             double correction2, double eps, double weight_decay) {
-  const Numbers numbers{beta1, beta2, correction1, correction2, eps, weight_decay};
+  const LambNumbers numbers{beta1, beta2, correction1, correction2, eps, weight_decay};
   const std::vector<int64_t> whole(weights.size(), 1);
   const MatrixChunks chunks(weights, whole);
   std::vector<Squares> squares(chunks.size());
   dispatch_real(weights, [&](auto zero) {
     using Real = decltype(zero);
     const Lists lists{weights, gradients, m, v};
-    const Factors<Real> f = numbers.factors<Real>();
+    const LambFactors<Real> f = numbers.factors<Real>();
     chunks.for_each([&](size_t i) { squares[i] = measure(f, lists.span<Real>(chunks[i])); });
   });
   at::Tensor sums = at::zeros({static_cast<int64_t>(weights.size()), 2}, at::kDouble);
@@ -226,14 +194,14 @@ at::Tensor lamb_measure_cpu(at::TensorList weights, at::TensorList gradients, at
 void lamb_apply_cpu(at::TensorList weights, at::TensorList m, at::TensorList v,
                     const at::Tensor& rates, double correction1, double correction2, double eps,
                     double weight_decay) {
-  const Numbers numbers{0.0, 0.0, correction1, correction2, eps, weight_decay};
+  const LambNumbers numbers{0.0, 0.0, correction1, correction2, eps, weight_decay};
   const std::vector<int64_t> whole(weights.size(), 1);
   const MatrixChunks chunks(weights, whole);
   const double* rate = rates.const_data_ptr<double>();
   dispatch_real(weights, [&](auto zero) {
     using Real = decltype(zero);
     const Lists lists{weights, weights, m, v};  // gradients have been averaged
-    const Factors<Real> f = numbers.factors<Real>();
+    const LambFactors<Real> f = numbers.factors<Real>();
     chunks.for_each([&](size_t i) {
       apply(f, lists.span<Real>(chunks[i]), static_cast<Real>(rate[chunks[i].tensor]));
     });

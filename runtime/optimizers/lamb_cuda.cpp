@@ -6,7 +6,6 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
-#include <cmath>
 #include <vector>
 
 #include "runtime/current_stream_cuda.h"
@@ -14,23 +13,6 @@
 
 namespace shoal {
 namespace {
-
-/// The numbers of a step that the update of every element needs.
-struct Numbers {
-  double beta1, beta2, correction1, correction2, eps, weight_decay;
-
-  template <class Real>
-  lamb_cuda::Factors<Real> factors() const {
-    return {static_cast<Real>(beta1),
-            static_cast<Real>(1.0 - beta1),
-            static_cast<Real>(beta2),
-            static_cast<Real>(1.0 - beta2),
-            static_cast<Real>(1.0 / correction1),
-            static_cast<Real>(1.0 / std::sqrt(correction2)),
-            static_cast<Real>(eps),
-            static_cast<Real>(weight_decay)};
-  }
-};
 
 void lamb_step_cuda(at::TensorList weights, at::TensorList gradients, at::TensorList m,
                     at::TensorList v, at::IntArrayRef num_matrices, double lr, double beta1,
@@ -41,8 +23,8 @@ void lamb_step_cuda(at::TensorList weights, at::TensorList gradients, at::Tensor
   const TensorTable table = make_tensor_table({weights, gradients, m, v}, num_matrices);
   AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_", [&] {
     using Real = scalar_t;
-    const lamb_cuda::Factors<Real> factors =
-        Numbers{beta1, beta2, correction1, correction2, eps, weight_decay}.factors<Real>();
+    const LambFactors<Real> factors =
+        LambNumbers{beta1, beta2, correction1, correction2, eps, weight_decay}.factors<Real>();
     if (!adapts) {
       lamb_cuda::launch_plain(table.chunks, factors, static_cast<Real>(lr), stream);
       return;
@@ -68,7 +50,7 @@ at::Tensor lamb_measure_cuda(at::TensorList weights, at::TensorList gradients, a
   AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_measure_", [&] {
     lamb_cuda::launch_measure(
         table.chunks,
-        Numbers{beta1, beta2, correction1, correction2, eps, weight_decay}.factors<scalar_t>(),
+        LambNumbers{beta1, beta2, correction1, correction2, eps, weight_decay}.factors<scalar_t>(),
         parts.data_ptr<double>(), sums.data_ptr<double>(), current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -86,7 +68,7 @@ void lamb_apply_cuda(at::TensorList weights, at::TensorList m, at::TensorList v,
   AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_apply_", [&] {
     lamb_cuda::launch_apply(
         table.chunks,
-        Numbers{0.0, 0.0, correction1, correction2, eps, weight_decay}.factors<scalar_t>(),
+        LambNumbers{0.0, 0.0, correction1, correction2, eps, weight_decay}.factors<scalar_t>(),
         rate_P.const_data_ptr<double>(), current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();

@@ -37,12 +37,12 @@ __device__ Span<Real> span_of(const TensorChunks& tensors, const TensorChunk& ch
 }
 
 template <class Real>
-__device__ Real update_of(const Factors<Real>& f, Real m, Real v, Real w) {
+__device__ Real update_of(const LambFactors<Real>& f, Real m, Real v, Real w) {
   return m * f.scale1 / (sqrt(v) * f.scale2 + f.eps) + f.weight_decay * w;
 }
 
 template <class Real>
-__device__ void average(const Factors<Real>& f, Real g, Real& m, Real& v) {
+__device__ void average(const LambFactors<Real>& f, Real g, Real& m, Real& v) {
   m = f.beta1 * m + f.one_minus_beta1 * g;
   v = f.beta2 * v + f.one_minus_beta2 * (g * g);
 }
@@ -77,7 +77,7 @@ __device__ void for_values(const Span<Real>& span, const Body& body) {
 }
 
 template <class Real>
-__global__ void plain_kernel(TensorChunks tensors, Factors<Real> f, Real rate) {
+__global__ void plain_kernel(TensorChunks tensors, LambFactors<Real> f, Real rate) {
   const Span<Real> span = span_of<Real>(tensors, tensors.chunk[blockIdx.x]);
   for_values<true, true>(span, [&](Real& w, Real g, Real& m, Real& v) {
     average(f, g, m, v);
@@ -86,7 +86,7 @@ __global__ void plain_kernel(TensorChunks tensors, Factors<Real> f, Real rate) {
 }
 
 template <class Real>
-__global__ void measure_kernel(TensorChunks tensors, Factors<Real> f, double* part_C2) {
+__global__ void measure_kernel(TensorChunks tensors, LambFactors<Real> f, double* part_C2) {
   const Span<Real> span = span_of<Real>(tensors, tensors.chunk[blockIdx.x]);
   double weight = 0, update = 0;
   for_values<true, false>(span, [&](Real& w, Real g, Real& m, Real& v) {
@@ -129,16 +129,12 @@ __global__ void rate_kernel(TensorChunks tensors, Trust trust, const double* par
   double weight, update;
   sum_parts(tensors, part_C2, weight, update);
   if (threadIdx.x != 0) return;
-  double ratio = 1.0;
-  if (!(weight <= 0.0 || update <= 0.0)) {
-    ratio = sqrt(weight / update);
-    if (trust.clips && ratio > 1.0) ratio = 1.0;
-  }
-  rate_M[blockIdx.x] = static_cast<Real>(trust.learning_rate * ratio);
+  rate_M[blockIdx.x] =
+      static_cast<Real>(trust.learning_rate * trust_ratio(weight, update, trust.clips));
 }
 
 template <class Real, class Rate>
-__global__ void apply_kernel(TensorChunks tensors, Factors<Real> f, const Rate* rate_M) {
+__global__ void apply_kernel(TensorChunks tensors, LambFactors<Real> f, const Rate* rate_M) {
   const TensorChunk chunk = tensors.chunk[blockIdx.x];
   const Real rate = static_cast<Real>(rate_M[chunk.matrix]);
   for_values<false, true>(span_of<Real>(tensors, chunk), [&](Real& w, Real, Real& m, Real& v) {
@@ -149,7 +145,7 @@ __global__ void apply_kernel(TensorChunks tensors, Factors<Real> f, const Rate* 
 }  // namespace
 
 template <class Real>
-void launch_plain(const TensorChunks& tensors, const Factors<Real>& factors, Real rate,
+void launch_plain(const TensorChunks& tensors, const LambFactors<Real>& factors, Real rate,
                   CUstream_st* stream) {
   if (tensors.num_chunks == 0) return;
   plain_kernel<<<static_cast<unsigned>(tensors.num_chunks), kBlock, 0, stream>>>(tensors, factors,
@@ -157,8 +153,8 @@ void launch_plain(const TensorChunks& tensors, const Factors<Real>& factors, Rea
 }
 
 template <class Real>
-void launch_adaptive(const TensorChunks& tensors, const Factors<Real>& factors, const Trust& trust,
-                     double* part_C2, Real* rate_M, CUstream_st* stream) {
+void launch_adaptive(const TensorChunks& tensors, const LambFactors<Real>& factors,
+                     const Trust& trust, double* part_C2, Real* rate_M, CUstream_st* stream) {
   if (tensors.num_chunks == 0) return;
   const auto chunks = static_cast<unsigned>(tensors.num_chunks);
   const auto matrices = static_cast<unsigned>(tensors.num_matrices);
@@ -168,7 +164,7 @@ void launch_adaptive(const TensorChunks& tensors, const Factors<Real>& factors, 
 }
 
 template <class Real>
-void launch_measure(const TensorChunks& tensors, const Factors<Real>& factors, double* part_C2,
+void launch_measure(const TensorChunks& tensors, const LambFactors<Real>& factors, double* part_C2,
                     double* sum_M2, CUstream_st* stream) {
   if (tensors.num_matrices == 0) return;
   const auto chunks = static_cast<unsigned>(tensors.num_chunks);
@@ -178,20 +174,20 @@ void launch_measure(const TensorChunks& tensors, const Factors<Real>& factors, d
 }
 
 template <class Real>
-void launch_apply(const TensorChunks& tensors, const Factors<Real>& factors, const double* rate_M,
-                  CUstream_st* stream) {
+void launch_apply(const TensorChunks& tensors, const LambFactors<Real>& factors,
+                  const double* rate_M, CUstream_st* stream) {
   if (tensors.num_chunks == 0) return;
   apply_kernel<<<static_cast<unsigned>(tensors.num_chunks), kBlock, 0, stream>>>(tensors, factors,
                                                                                  rate_M);
 }
 
-#define SHOAL_LAMB_KERNELS(Real)                                                                  \
-  template void launch_plain(const TensorChunks&, const Factors<Real>&, Real, CUstream_st*);      \
-  template void launch_adaptive(const TensorChunks&, const Factors<Real>&, const Trust&, double*, \
-                                Real*, CUstream_st*);                                             \
-  template void launch_measure(const TensorChunks&, const Factors<Real>&, double*, double*,       \
-                               CUstream_st*);                                                     \
-  template void launch_apply(const TensorChunks&, const Factors<Real>&, const double*,            \
+#define SHOAL_LAMB_KERNELS(Real)                                                                 \
+  template void launch_plain(const TensorChunks&, const LambFactors<Real>&, Real, CUstream_st*); \
+  template void launch_adaptive(const TensorChunks&, const LambFactors<Real>&, const Trust&,     \
+                                double*, Real*, CUstream_st*);                                   \
+  template void launch_measure(const TensorChunks&, const LambFactors<Real>&, double*, double*,  \
+                               CUstream_st*);                                                    \
+  template void launch_apply(const TensorChunks&, const LambFactors<Real>&, const double*,       \
                              CUstream_st*);
 SHOAL_LAMB_KERNELS(float)
 SHOAL_LAMB_KERNELS(double)

@@ -1,20 +1,12 @@
 #pragma once
 
+#include "runtime/optimizers/lamb_step.h"
 #include "runtime/tensor_chunks_cuda.h"
 
 struct CUstream_st;
 
 /// Kernels of LAMB. Pointers are to GPU memory; each call is queued on the stream.
 namespace shoal::lamb_cuda {
-
-/// Factors of one step, as on the CPU.
-template <class Real>
-struct Factors {
-  Real beta1, one_minus_beta1, beta2, one_minus_beta2;
-  Real scale1;  ///< 1 / (1 - beta1^t)
-  Real scale2;  ///< 1 / sqrt(1 - beta2^t)
-  Real eps, weight_decay;
-};
 
 struct Trust {
   double learning_rate;
@@ -25,22 +17,22 @@ struct Trust {
 ///
 /// Averages and applies at once, without trust ratios.
 template <class Real>
-void launch_plain(const TensorChunks& tensors, const Factors<Real>& factors, Real rate,
+void launch_plain(const TensorChunks& tensors, const LambFactors<Real>& factors, Real rate,
                   CUstream_st* stream);
 /// Averages, then a trust ratio for each matrix, then applies. part_C2: scratch, two for each
 /// chunk; rate_M: scratch, one for each matrix.
 template <class Real>
-void launch_adaptive(const TensorChunks& tensors, const Factors<Real>& factors, const Trust& trust,
-                     double* part_C2, Real* rate_M, CUstream_st* stream);
+void launch_adaptive(const TensorChunks& tensors, const LambFactors<Real>& factors,
+                     const Trust& trust, double* part_C2, Real* rate_M, CUstream_st* stream);
 
 // The two halves of launch_adaptive, for pieces of matrices.
 /// Averages; sum_M2: squared norms of each matrix and of its update. part_C2: scratch.
 template <class Real>
-void launch_measure(const TensorChunks& tensors, const Factors<Real>& factors, double* part_C2,
+void launch_measure(const TensorChunks& tensors, const LambFactors<Real>& factors, double* part_C2,
                     double* sum_M2, CUstream_st* stream);
 /// rate_M: of each matrix, the trust ratio included. Gradients are not read.
 template <class Real>
-void launch_apply(const TensorChunks& tensors, const Factors<Real>& factors, const double* rate_M,
-                  CUstream_st* stream);
+void launch_apply(const TensorChunks& tensors, const LambFactors<Real>& factors,
+                  const double* rate_M, CUstream_st* stream);
 
 }  // namespace shoal::lamb_cuda
