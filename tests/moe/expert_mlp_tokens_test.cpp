@@ -196,9 +196,9 @@ double kept_over_least(torch::Dtype dtype, bool is_gated) {
   MoeLayer layer(options, D, kPath, {&grid, is_double ? torch::kFloat64 : torch::kFloat32});
   initialise(parameters_of(layer, kPath), 9);
   const torch::Tensor x = noise({kSamples, kTokens, D}, 1).to(dtype).set_requires_grad(true);
-  layer.forward(x, step_of(kSamples, true));  // what is made once
+  layer.forward(x, step_of(kSamples));  // what is made once
   const CountedMemory memory;
-  const torch::Tensor y = layer.forward(x, step_of(kSamples, true)).y_BRD;
+  const torch::Tensor y = layer.forward(x, step_of(kSamples)).y_BRD;
   // The tokens were there before, but they are kept; the result is the next layer's to keep.
   const double kept = static_cast<double>(memory.held_bytes() - static_cast<int64_t>(y.nbytes()) +
                                           static_cast<int64_t>(x.nbytes()));

@@ -41,7 +41,7 @@ class MoeLayerGpu : public testing::OnGpu {
     const torch::Tensor x = some_numbers({test.num_samples, test.rows_per_sample, test.width}, 1)
                                 .to(device)
                                 .set_requires_grad(true);
-    StepContext step = step_of(test.num_samples, test.training, test.samples_per_group);
+    StepContext step = step_of(test.num_samples, test.samples_per_group, test.training);
     step.sample_b = step.sample_b.to(device);
     const MoeOutput output = layer.forward(x, step);
     torch::Tensor loss = (output.y_BRD * some_numbers(x.sizes(), 2).to(device)).sum();
@@ -93,7 +93,7 @@ TEST_F(MoeLayerGpu, EqualsTheCpuWithEveryRouter) {
 class BfloatLayer {
  public:
   BfloatLayer(const std::string& router, const std::string& capacity, const at::Device& device)
-      : grid_(make_rank_grid(make_self_communicator(), 1)), step_(step_of(kSamples, true)) {
+      : grid_(make_rank_grid(make_self_communicator(), 1)), step_(step_of(kSamples)) {
     BuildContext context;
     context.grid = &grid_;
     context.tensor_options = torch::TensorOptions(torch::kBFloat16).device(device);

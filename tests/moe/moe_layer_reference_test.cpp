@@ -118,7 +118,7 @@ double error_against_reference(const LayerCase& test, const Describe& describe =
   torch::Tensor x =
       some_numbers({test.num_samples, test.rows_per_sample, test.width}, 1).set_requires_grad(true);
   const torch::Tensor upstream = some_numbers(x.sizes(), 2);
-  const StepContext step = testing::step_of(test.num_samples, true, test.samples_per_group);
+  const StepContext step = testing::step_of(test.num_samples, test.samples_per_group);
   const torch::Tensor y = layer.forward(x, step).y_BRD;
   (y * upstream).sum().backward();
   std::vector<torch::Tensor> tensors{x};

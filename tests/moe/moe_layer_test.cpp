@@ -53,7 +53,7 @@ TEST(MoeLayer, Float32IsFloat64ToRounding) {  // P2
         const std::vector<Parameter> parameters = parameters_of(layer, kPath);
         testing::fill_parameters(layer);
         const torch::Tensor x = some_numbers({4, 1, 16}, 1, dtype).set_requires_grad(true);
-        const torch::Tensor y = layer.forward(x, step_of(4, true)).y_BRD;
+        const torch::Tensor y = layer.forward(x, step_of(4)).y_BRD;
         (y * some_numbers(y.sizes(), 2, dtype)).sum().backward();
         results.push_back({y.detach(), x.grad()});
         for (const Parameter& parameter : parameters) {
@@ -104,7 +104,7 @@ TEST(MoeLayer, OneExpertWithoutNoiseIsItsMlp) {  // P1
   for (const char* name : {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}) {
     tensors.push_back(parameter_of(layer, std::string("experts.*.") + name));
   }
-  const torch::Tensor y = layer.forward(x, step_of(3, true)).y_BRD;
+  const torch::Tensor y = layer.forward(x, step_of(3)).y_BRD;
   (y * upstream).sum().backward();
   std::vector<torch::Tensor> grads;
   for (torch::Tensor tensor : tensors) {
@@ -143,7 +143,7 @@ TEST(MoeLayer, EvaluationTakesAShortLastGroup) {
   initialise(parameters_of(layer, kPath), 9);
   const torch::NoGradGuard no_grad;
   const torch::Tensor x = some_numbers({7, 5, 6}, 1);
-  StepContext step = step_of(7, false, 4);
+  StepContext step = step_of(7, 4, false);
   const torch::Tensor all = layer.forward(x, step).y_BRD;
   step.sample_b = torch::arange(4, 7);
   const torch::Tensor tail = layer.forward(x.narrow(0, 4, 3), step).y_BRD;
@@ -157,7 +157,7 @@ TEST(MoeLayer, TokensWhoseChoicesWereAllDroppedGetZero) {
                     {CapacityMode::kCapped, 0.01, 1, 1, CapacityOrder::kPosition}, {}, 1);
   MoeLayer layer(options, 6, kPath, {&grid, torch::kFloat64});
   initialise(parameters_of(layer, kPath), 9);
-  const MoeOutput output = layer.forward(some_numbers({1, 5, 6}, 1), step_of(1, true));
+  const MoeOutput output = layer.forward(some_numbers({1, 5, 6}, 1), step_of(1));
   EXPECT_GT(output.y_BRD[0][0].abs().max().item<double>(), 0.0);
   EXPECT_EQ(output.y_BRD[0].narrow(0, 1, 4).abs().max().item<double>(), 0.0);
   EXPECT_NEAR(report(output.stats).dropped, 0.8, 1e-15);
@@ -172,8 +172,7 @@ TEST(MoeLayer, TokensWithARowLeftAreRouted) {
                     {CapacityMode::kCapped, 0.5, 1, 1, CapacityOrder::kPosition}, {}, 2);
   MoeLayer layer(options, 6, kPath, {&grid, torch::kFloat64});
   initialise(parameters_of(layer, kPath), 9);
-  const MoeReport result =
-      report(layer.forward(some_numbers({1, 4, 6}, 1), step_of(1, true)).stats);
+  const MoeReport result = report(layer.forward(some_numbers({1, 4, 6}, 1), step_of(1)).stats);
   EXPECT_EQ(result.load_U, (std::vector<int64_t>{4, 4}));
   EXPECT_NEAR(result.dropped, 0.5, 1e-15);
   EXPECT_NEAR(result.unrouted, 0.5, 1e-15);
@@ -185,10 +184,10 @@ TEST(MoeLayer, EvaluationTellsEachTokensFirstUnit) {
                  kPath, {&grid, torch::kFloat64});
   initialise(parameters_of(layer, kPath), 9);
   const torch::Tensor x = some_numbers({3, 4, 6}, 1);
-  EXPECT_FALSE(layer.forward(x, step_of(3, true)).stats.first_unit_T.defined());
+  EXPECT_FALSE(layer.forward(x, step_of(3)).stats.first_unit_T.defined());
   const torch::Tensor logits = x.reshape({12, 6}).matmul(parameter_of(layer, "router.weight"));
   EXPECT_TRUE(
-      torch::equal(layer.forward(x, step_of(3, false)).stats.first_unit_T, logits.argmax(1)));
+      torch::equal(layer.forward(x, step_of(3, 2, false)).stats.first_unit_T, logits.argmax(1)));
 }
 
 // Units 0 and 1 both take token 1, unit 2 token 2; nobody takes token 0.
@@ -204,7 +203,7 @@ TEST(MoeLayer, CountsTokensThatNoUnitChose) {
   const torch::Tensor x =
       torch::tensor({{{.35, .35, .3}, {.4, .5, .1}, {.1, .2, .7}}}, torch::kFloat64).log();
   for (const bool training : {true, false}) {
-    const MoeOutput output = layer.forward(x, step_of(1, training));
+    const MoeOutput output = layer.forward(x, step_of(1, 2, training));
     const MoeReport result = report(output.stats);
     EXPECT_EQ(result.load_U, (std::vector<int64_t>{1, 1, 1}));
     EXPECT_EQ(result.dropped, 0.0);
@@ -224,7 +223,7 @@ TEST(MoeLayer, AuxiliaryLossIsTheWeightedMeanOverItsScope) {
   MoeLayer layer(options, 6, kPath, {&grid, torch::kFloat64});
   initialise(parameters_of(layer, kPath), 9);
   const torch::Tensor x = some_numbers({4, 5, 6}, 1);
-  StepContext step = step_of(4, true);
+  StepContext step = step_of(4);
   step.samples_in_step = 12;  // two more micro-steps of this size
   const MoeOutput output = layer.forward(x, step);
 
@@ -251,7 +250,7 @@ TEST(MoeLayer, CountsWhatItDid) {
   RankGrid grid = self_grid();
   MoeLayer layer(layer_cases()[6].options, 6, kPath, {&grid, torch::kFloat64});
   initialise(parameters_of(layer, kPath), 9);
-  const MoeOutput output = layer.forward(some_numbers({4, 5, 6}, 1), step_of(4, true));
+  const MoeOutput output = layer.forward(some_numbers({4, 5, 6}, 1), step_of(4));
   const MoeReport result = report(output.stats);
   EXPECT_EQ(result.layer, kPath);
   EXPECT_EQ(result.tokens, 20);
@@ -275,7 +274,7 @@ TEST(MoeLayer, EntropyOfCertainTokensIsZero) {
     }
     // Scores 1, and e^-800 (0 in any dtype), e^-80 and e^-40; then a token of even scores.
     const torch::Tensor x = torch::tensor({{{800.0, 0.0, 720.0, 760.0}, {1.0, 1.0, 1.0, 1.0}}});
-    const MoeReport result = report(layer.forward(x.to(dtype), step_of(1, false)).stats);
+    const MoeReport result = report(layer.forward(x.to(dtype), step_of(1, 2, false)).stats);
     EXPECT_NEAR(result.router_entropy, 0.5, 1e-7);
   }
 }
@@ -286,9 +285,9 @@ TEST(MoeLayer, ATokenThatIsNoNumberSpoilsNoOther) {
                  kPath, {&grid, torch::kFloat32});
   initialise(parameters_of(layer, kPath), 9);
   torch::Tensor x = some_numbers({3, 4, 6}, 1, torch::kFloat32);
-  const torch::Tensor clean = layer.forward(x, step_of(3, true)).y_BRD;
+  const torch::Tensor clean = layer.forward(x, step_of(3)).y_BRD;
   x[1][2][0] = std::nanf("");
-  const torch::Tensor y = layer.forward(x, step_of(3, true)).y_BRD;
+  const torch::Tensor y = layer.forward(x, step_of(3)).y_BRD;
   EXPECT_TRUE(y[1][2].isnan().all().item<bool>());
   for (const int64_t sample : {0, 2}) {
     EXPECT_LT((y[sample] - clean[sample]).abs().max().item<double>(), 1e-6);
@@ -301,7 +300,7 @@ TEST(MoeLayer, IsBuiltOnTheMetaDeviceWithoutMemoryAndRanks) {
   EXPECT_EQ(layer.info().num_units, 4096);
   EXPECT_EQ(layer.info().units_per_token, 2);
   EXPECT_EQ(parameter_of(layer, "router.weight").sizes(), (std::vector<int64_t>{1024, 4096}));
-  EXPECT_THROW(layer.forward(torch::zeros({1, 1, 1024}), step_of(1, true)), c10::Error);
+  EXPECT_THROW(layer.forward(torch::zeros({1, 1, 1024}), step_of(1)), c10::Error);
 }
 
 TEST(MoeLayer, OpensNoFileWithoutRanks) {

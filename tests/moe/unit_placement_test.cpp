@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "tests/support/thread_communicator.h"
+#include "tests/support/ranks.h"
 
 namespace shoal {
 namespace {
@@ -67,13 +67,17 @@ TEST(UnitPlacement, ByCostRefusesCostsThatAreNone) {
   EXPECT_THROW(UnitPlacement::by_cost({1, std::nan("")}, 2), c10::Error);
 }
 
+BuildContext by_load(RankGrid& grid, const UnitLoads& loads) {
+  BuildContext context;
+  context.grid = &grid;
+  context.placement = PlacementRule::kByLoad;
+  context.unit_load = loads;
+  return context;
+}
+
 TEST(UnitPlacement, ByLoadTakesTheLoggedLoadOfTheLayer) {
-  testing::run_ranks(2, [](Communicator& world) {
-    RankGrid grid = make_rank_grid(world.split(0, world.rank()), 2);
-    BuildContext context;
-    context.grid = &grid;
-    context.placement = PlacementRule::kByLoad;
-    context.unit_load = {{"blocks.1.moe", {5, 1, 1, 9}}, {"short", {1, 9}}};
+  testing::run_grid(2, 1, [](RankGrid& grid) {
+    BuildContext context = by_load(grid, {{"blocks.1.moe", {5, 1, 1, 9}}, {"short", {1, 9}}});
     EXPECT_EQ(make_placer(context, "blocks.1.moe")({1, 1, 1, 1}).units_of_rank(0), Ids{3});
     EXPECT_EQ(make_placer(context, "blocks.2.moe")({1, 1, 1, 1}).units_of_rank(0), (Ids{0, 1}));
     // Of another model: the run that it was logged by cannot be resumed with this one.
@@ -84,12 +88,8 @@ TEST(UnitPlacement, ByLoadTakesTheLoggedLoadOfTheLayer) {
 }
 
 TEST(UnitPlacement, ByLoadSpreadsUnitsWithoutLoad) {
-  testing::run_ranks(4, [](Communicator& world) {
-    RankGrid grid = make_rank_grid(world.split(0, world.rank()), 4);
-    BuildContext context;
-    context.grid = &grid;
-    context.placement = PlacementRule::kByLoad;
-    context.unit_load = {{"blocks.1.moe", {9, 0, 0, 0}}};
+  testing::run_grid(4, 1, [](RankGrid& grid) {
+    const BuildContext context = by_load(grid, {{"blocks.1.moe", {9, 0, 0, 0}}});
     const UnitPlacement placement = make_placer(context, "blocks.1.moe")({1, 1, 1, 1});
     for (int64_t rank = 0; rank < 4; ++rank) EXPECT_EQ(placement.units_of_rank(rank), Ids{rank});
   });

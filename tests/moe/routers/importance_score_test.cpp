@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/moe/make_routing.h"
+#include "tests/moe/make_step.h"
 #include "tests/support/gradient_check.h"
 
 // T tokens  D width  U units
@@ -11,16 +12,9 @@ namespace shoal {
 namespace {
 
 using testing::some_numbers;
+using testing::step_of;
 using testing::values;
 using Ids = std::vector<int64_t>;
-
-StepContext step_of(int64_t num_samples, int64_t samples_per_group, bool training = true) {
-  StepContext step;
-  step.training = training;
-  step.sample_b = torch::arange(num_samples);
-  step.samples_per_group = samples_per_group;
-  return step;
-}
 
 /// A router that passes its input on as logits.
 ImportanceScoreRouter identity_router(double drop, double eval_drop, int64_t num_units) {

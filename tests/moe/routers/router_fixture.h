@@ -11,6 +11,7 @@
 
 #include "moe/router.h"
 #include "tests/moe/make_routing.h"
+#include "tests/moe/make_step.h"
 #include "tests/support/gradient_check.h"
 
 // T tokens  D width  U units
@@ -35,16 +36,6 @@ inline std::shared_ptr<Router> identity_router(const std::string& recipe, int64_
   const torch::NoGradGuard no_grad;
   router->parameters()[0].copy_(torch::eye(num_units, torch::kFloat64));
   return router;
-}
-
-inline StepContext step_of(int64_t num_samples, int64_t samples_per_group, bool training = true) {
-  StepContext step;
-  step.seed = 7;
-  step.step = 11;
-  step.training = training;
-  step.sample_b = torch::arange(num_samples);
-  step.samples_per_group = samples_per_group;
-  return step;
 }
 
 /// One token a sample, all of one routing group.
