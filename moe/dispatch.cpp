@@ -9,8 +9,6 @@
 namespace shoal {
 namespace {
 
-int64_t sum(const RowCounts& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
-
 torch::Tensor exclusive_sum(const torch::Tensor& counts) { return counts.cumsum(0) - counts; }
 
 torch::Tensor inverse_of(const torch::Tensor& order) {

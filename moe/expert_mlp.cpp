@@ -16,10 +16,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using MaybeTensor = std::optional<Tensor>;
 
-MaybeTensor optional_of(const Tensor& tensor) {
-  return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
-}
-
 /// In the order of the operator's and of the node's arguments.
 std::array<Tensor, 6> tensors_of(const ExpertWeights& weights) {
   return {weights.fc1_weight, weights.fc1_bias,    weights.fc2_weight,

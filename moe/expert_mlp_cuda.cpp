@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "moe/unit_rows.h"
 #include "runtime/current_stream_cuda.h"
 #include "runtime/real_types.h"
 
@@ -32,16 +33,6 @@ bool has_grouped_product() {
   C10_CUDA_CHECK(cudaGetDevice(&device));
   C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   return major == 9 || major == 10;
-}
-
-/// Inclusive sums, copied from pinned memory: no wait.
-Tensor ends_of(c10::IntArrayRef rows_u, const at::Device& device) {
-  const Tensor host = torch::empty({static_cast<int64_t>(rows_u.size())},
-                                   torch::TensorOptions(torch::kInt32).pinned_memory(true));
-  int32_t* end = host.data_ptr<int32_t>();
-  int64_t sum = 0;
-  for (const int64_t rows : rows_u) *end++ = static_cast<int32_t>(sum += rows);
-  return host.to(device, /*non_blocking=*/true);
 }
 
 /// Products of each expert's rows.
@@ -132,11 +123,6 @@ class Groups {
   mutable std::vector<int64_t> rows_u_;  // empty until they are asked for, where the GPU has them
   bool is_grouped_;
 };
-
-template <class Real>
-const Real* data_or_null(const MaybeTensor& tensor) {
-  return tensor ? const_data<Real>(*tensor) : nullptr;
-}
 
 std::vector<Tensor> forward_cuda(const Tensor& rows, c10::IntArrayRef rows_u,
                                  const MaybeTensor& end_u, const Tensor& fc1_weight,

@@ -18,10 +18,6 @@ using MaybeTensor = std::optional<Tensor>;
 
 constexpr int64_t kMostUnits = 256, kMostChoices = 8;
 
-MaybeTensor optional_of(const Tensor& tensor) {
-  return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
-}
-
 using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>(const Tensor&,
                                                                            const MaybeTensor&,
                                                                            int64_t, int64_t,

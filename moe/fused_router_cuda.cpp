@@ -12,6 +12,7 @@
 #include "moe/combine_weights.h"
 #include "moe/fused_router.h"
 #include "runtime/current_stream_cuda.h"
+#include "runtime/real_types.h"
 
 // T tokens  U units  K choices
 namespace shoal {
@@ -34,11 +35,6 @@ fused_router_cuda::Shape shape_of(const Tensor& score_TU, int64_t k, int64_t sco
           is_softmax ? Score::kSoftmax : Score::kSigmoid,
           weights,
           kLeastScoreSum};
-}
-
-template <class Real>
-const Real* data_or_null(const MaybeTensor& tensor) {
-  return tensor ? tensor->const_data_ptr<Real>() : nullptr;
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_cuda(const Tensor& logits_TU,

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "moe/top_k_cuda.h"
+#include "moe/unit_rows.h"
 #include "runtime/current_stream_cuda.h"
 
 // R rows  D width  K keys of a unit  k keys chosen per row  u units  H = R k hits
@@ -26,16 +27,6 @@ using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-/// Inclusive sums, copied from pinned memory: no wait.
-Tensor ends_of(c10::IntArrayRef rows_u, const at::Device& device) {
-  const Tensor host = torch::empty({static_cast<int64_t>(rows_u.size())},
-                                   torch::TensorOptions(torch::kInt32).pinned_memory(true));
-  int32_t* end = host.data_ptr<int32_t>();
-  int64_t sum = 0;
-  for (const int64_t rows : rows_u) *end++ = static_cast<int32_t>(sum += rows);
-  return host.to(device, /*non_blocking=*/true);
-}
 
 struct Lookup {
   Tensor keys, values, end_u;

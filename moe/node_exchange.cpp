@@ -11,8 +11,6 @@
 namespace shoal {
 namespace {
 
-int64_t sum(const RowCounts& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
-
 /// How often each value in [0, count) is there; others are left out.
 torch::Tensor count_values(const torch::Tensor& values, int64_t count) {
   const torch::Tensor place = values.clamp(-1, count).add_(1);

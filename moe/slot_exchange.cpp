@@ -1,6 +1,5 @@
 #include "moe/slot_exchange.h"
 
-#include <numeric>
 #include <utility>
 
 #include "moe/permute_rows.h"
@@ -10,14 +9,6 @@
 // b images of this rank  B images of all ranks of the expert group  U units  u units of this rank
 // s slots of a unit  D width
 namespace shoal {
-namespace {
-
-int64_t sum(const std::vector<int64_t>& values) {
-  return std::accumulate(values.begin(), values.end(), int64_t{0});
-}
-
-}  // namespace
-
 std::vector<int64_t> images_of_ranks(const StepContext& step, const RankGrid& grid) {
   std::vector<int64_t> images;
   const int64_t first = grid.world->rank() - grid.expert->rank();

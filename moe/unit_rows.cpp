@@ -19,6 +19,15 @@ std::vector<int64_t> UnitRows::to_host() const {
   return rows;
 }
 
+torch::Tensor ends_of(at::IntArrayRef rows_u, const torch::Device& gpu) {
+  const torch::Tensor host = torch::empty({static_cast<int64_t>(rows_u.size())},
+                                          torch::TensorOptions(torch::kInt32).pinned_memory(true));
+  int32_t* end = host.data_ptr<int32_t>();
+  int64_t sum = 0;
+  for (const int64_t rows : rows_u) *end++ = static_cast<int32_t>(sum += rows);
+  return host.to(gpu, /*non_blocking=*/true);
+}
+
 torch::Tensor run_on_host_counts(
     const torch::Tensor& rows, const UnitRows& rows_u,
     const std::function<torch::Tensor(const torch::Tensor&, const std::vector<int64_t>&)>& run) {

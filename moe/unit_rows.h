@@ -37,6 +37,9 @@ class UnitRows {
   torch::Tensor end_u_;
 };
 
+/// Inclusive sums of rows on a GPU, int32 [u], by way of pinned memory: no wait.
+torch::Tensor ends_of(at::IntArrayRef rows_u, const torch::Device& gpu);
+
 /// `run` on the rows that belong to a unit, which come first, with numbers on the host; the rows
 /// behind them are zero in the result. [R, ...] -> [R, ...].
 torch::Tensor run_on_host_counts(

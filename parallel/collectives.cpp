@@ -2,7 +2,6 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <numeric>
 #include <utility>
 
 #include "runtime/error.h"
@@ -64,8 +63,6 @@ Tensor empty_rows(const Tensor& like, int64_t num_rows) {
   sizes[0] = num_rows;
   return at::empty(sizes, like.options());
 }
-
-int64_t sum(const RowCounts& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
 /// An input without elements that makes a Function's outputs require gradients.
 Tensor anchor(const Tensor& like) {

@@ -7,6 +7,8 @@
 
 namespace shoal {
 
+int64_t sum(const RowCounts& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
+
 Pending::Pending(std::function<void()> finish, std::vector<torch::Tensor> buffers)
     : finish_(std::move(finish)), buffers_(std::move(buffers)) {}
 
@@ -55,8 +57,7 @@ std::vector<std::string> gather_text(Communicator& comm, const std::string& text
   const RowCounts bytes(lengths.data_ptr<int64_t>(), lengths.data_ptr<int64_t>() + comm.size());
   const torch::Tensor own = torch::empty({static_cast<int64_t>(text.size())}, torch::kByte);
   std::copy(text.begin(), text.end(), own.data_ptr<uint8_t>());
-  const torch::Tensor all =
-      torch::empty({std::accumulate(bytes.begin(), bytes.end(), int64_t{0})}, torch::kByte);
+  const torch::Tensor all = torch::empty({sum(bytes)}, torch::kByte);
   comm.start_all_gather(own, all, bytes).wait();
 
   std::vector<std::string> texts;

@@ -12,6 +12,7 @@ namespace shoal {
 
 /// Rows per rank, one entry a rank of the communicator.
 using RowCounts = std::vector<int64_t>;
+int64_t sum(const RowCounts& rows);
 
 enum class ReduceOp { kSum, kMax, kMin };
 

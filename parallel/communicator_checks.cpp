@@ -1,11 +1,7 @@
 #include "parallel/communicator_checks.h"
 
-#include <numeric>
-
 namespace shoal {
 namespace {
-
-int64_t sum(const RowCounts& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
 void check_buffer(Collective kind, const torch::Tensor& tensor, const BufferRules& rules) {
   const char* call = name_of(kind);

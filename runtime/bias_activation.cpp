@@ -10,10 +10,6 @@ namespace {
 
 using MaybeTensor = std::optional<torch::Tensor>;
 
-MaybeTensor optional_of(const torch::Tensor& tensor) {
-  return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
-}
-
 /// `biased.dim` is not negative.
 void call_forward(torch::Tensor& y, const torch::Tensor& derivative, const torch::Tensor& x,
                   const BiasedActivation& biased) {

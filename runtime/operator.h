@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 
+#include <optional>
 #include <utility>
 
 namespace shoal {
@@ -12,6 +13,11 @@ namespace shoal {
 /// silence. Throws TORCH_CHECK where one is asked for (create_graph).
 inline void refuse_second_derivatives() {
   TORCH_CHECK(!at::GradMode::is_enabled(), "this function has no second derivatives");
+}
+
+/// Nothing for a tensor that is not defined, as operators take those that may be left out.
+inline std::optional<at::Tensor> optional_of(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
 /// One of our operators, to be found once: `static const Operator<Signature> op("shoal::top_k");`.

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -29,6 +30,11 @@ void for_real_type(const torch::Tensor& tensor, const char* what, Body&& body) {
 template <class Real>
 const Real* const_data(const torch::Tensor& tensor) {
   return static_cast<const Real*>(tensor.const_data_ptr());
+}
+
+template <class Real>
+const Real* data_or_null(const std::optional<torch::Tensor>& tensor) {
+  return tensor ? const_data<Real>(*tensor) : nullptr;
 }
 
 template <class Real>

@@ -61,8 +61,7 @@ torch::Tensor composed(const torch::Tensor& x_BSC, const LayerNorm& norm, const 
   const torch::Tensor normed_BSC = norm->forward(x_BSC);
   if (!over_tokens) return x_BSC + mlp->forward(normed_BSC);
   const torch::Tensor weight_HS = mlp->fc1->weight.to(x_BSC.scalar_type());
-  const torch::Tensor hidden_BHC =
-      at::bmm(weight_HS.unsqueeze(0).expand({x_BSC.size(0), -1, -1}), normed_BSC);
+  const torch::Tensor hidden_BHC = at::bmm(for_images(weight_HS, x_BSC.size(0)), normed_BSC);
   const torch::Tensor activation_BHC = bias_activation(
       hidden_BHC, mlp->fc1->bias.to(x_BSC.scalar_type()), activation_of(mlp->gelu()), 1);
   return x_BSC + token_linear(activation_BHC, mlp->fc2->weight, mlp->fc2->bias);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/blocks/layer_norm.h"
+#include "models/blocks/token_linear.h"
 #include "runtime/bias_activation.h"
 
 // B images  S tokens  C width  H hidden  N = B S rows
@@ -33,11 +34,6 @@ struct Weights {
         fc2_bias(list[5]) {}
 };
 
-/// One matrix for all images, without a copy.
-Tensor for_images(const Tensor& matrix, const Tensor& x) {
-  return matrix.unsqueeze(0).expand({x.size(0), -1, -1});
-}
-
 /// [B, S, C] -> [N, C].
 Tensor rows_of(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2)}); }
 
@@ -55,14 +51,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> forward_cuda(const Tensor& x,
   const c10::cuda::CUDAGuard guard(x.device());
   const Weights weights(list);
   const auto [normed, mean, rstd] = normalise(x, weights);
-  const Tensor before = over_tokens ? at::bmm(for_images(weights.fc1, x), normed)
+  const Tensor before = over_tokens ? at::bmm(for_images(weights.fc1, x.size(0)), normed)
                                     : at::mm(rows_of(normed), weights.fc1.t());
   const Tensor hidden = torch::empty_like(before);
   bias_activation_out(hidden, keep ? before : Tensor(), before,
                       {weights.fc1_bias, static_cast<Activation>(activation), 1});
   Tensor y = x + (over_tokens ? weights.fc2_bias.unsqueeze(1) : weights.fc2_bias);
   if (over_tokens) {
-    y.baddbmm_(for_images(weights.fc2, x), hidden);
+    y.baddbmm_(for_images(weights.fc2, x.size(0)), hidden);
   } else {
     y.view({hidden.size(0), x.size(2)}).addmm_(hidden, weights.fc2.t());
   }
@@ -85,10 +81,10 @@ LayerGradients over_tokens_backward(const Tensor& grad, const Saved& saved, cons
   result.fc2 = at::bmm(grad, saved.hidden.transpose(1, 2)).sum(0);
   result.fc2_bias = grad.sum(at::IntArrayRef({0, 2}));
   result.fc1_bias = torch::zeros_like(weights.fc1_bias);
-  const Tensor hidden_grad = at::bmm(for_images(weights.fc2.t(), grad), grad);
+  const Tensor hidden_grad = at::bmm(for_images(weights.fc2.t(), grad.size(0)), grad);
   bias_activation_backward(hidden_grad, saved.derivative, result.fc1_bias, 1);
   result.fc1 = at::bmm(hidden_grad, normed.transpose(1, 2)).sum(0);
-  result.normed = at::bmm(for_images(weights.fc1.t(), grad), hidden_grad);
+  result.normed = at::bmm(for_images(weights.fc1.t(), grad.size(0)), hidden_grad);
   return result;
 }
 

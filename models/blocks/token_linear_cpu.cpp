@@ -9,6 +9,7 @@
 
 #include "models/blocks/partial_sums.h"
 #include "models/blocks/tile_kernels.h"
+#include "models/blocks/token_linear.h"
 #include "runtime/gemm.h"
 
 // B images  S tokens  P new tokens  C width
@@ -16,11 +17,6 @@ namespace shoal {
 namespace {
 
 using Tensors3 = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>;
-
-/// One matrix for all images, without a copy.
-torch::Tensor for_images(const torch::Tensor& matrix, int64_t num_images) {
-  return matrix.unsqueeze(0).expand({num_images, -1, -1});
-}
 
 // Of bfloat16 LibTorch's products are the fast ones. Sums over images are float32.
 torch::Tensor forward_narrow(const torch::Tensor& x, const torch::Tensor& weight,

@@ -5,16 +5,13 @@
 
 #include <tuple>
 
+#include "models/blocks/token_linear.h"
+
 // B images  S tokens  P new tokens  C width
 namespace shoal {
 namespace {
 
 using torch::Tensor;
-
-/// One matrix for all images, without a copy.
-Tensor for_images(const Tensor& matrix, int64_t num_images) {
-  return matrix.unsqueeze(0).expand({num_images, -1, -1});
-}
 
 Tensor forward_cuda(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const c10::cuda::CUDAGuard guard(x.device());
