@@ -84,7 +84,7 @@ class Problem {
   torch::Tensor move_by_index(const Capacity& capacity) const {
     const UnitPlacement placement = UnitPlacement::contiguous(shape_.experts, 1);
     const Dispatched sent = dispatch(x_TD(), limit(routing_, capacity), placement, *grid_.expert);
-    return combine(sent.rows_RD, sent.plan, *grid_.expert);
+    return combine(sent.rows_RD, sent, *grid_.expert);
   }
 
   /// As V-MoE and GShard do: products, group by group, with masks [G, S, E, C]. The running count

@@ -140,7 +140,7 @@ void measure_experts(const Shape& shape, int64_t rounds, Report& report) {
       normal({shape.rows(), shape.width}, 4, torch::kBFloat16).set_requires_grad(true);
   const torch::Tensor upstream = normal(x.sizes(), 5, torch::kBFloat16);
   const auto experts = [&] {
-    expert_mlp_on_device(x, sorted.end_u, weights, Activation::kSilu).backward(upstream);
+    expert_mlp(x, UnitRows::of_ends(sorted.end_u), weights, Activation::kSilu).backward(upstream);
     for (torch::Tensor tensor : {x, weights.fc1_weight, weights.fc2_weight, weights.gate_weight}) {
       if (tensor.defined()) tensor.mutable_grad().reset();
     }

@@ -223,6 +223,16 @@ torch::Tensor finish_dispatch(StartedRows started, const RowPlan& plan) {
   return permute_rows(rows_RD, plan.to_units_R, plan.to_arrival_R);
 }
 
+StartedExchange start_weights(const RowPlan& plan, Communicator& expert) {
+  return start_all_to_all(plan.weight_A, plan.send_rows, plan.recv_rows, expert);
+}
+
+torch::Tensor finish_weights(StartedExchange started, const RowPlan& plan) {
+  const torch::Tensor weight_R = finish_all_to_all(std::move(started));
+  if (!plan.to_units_R.defined()) return weight_R;
+  return permute_rows(weight_R.unsqueeze(1), plan.to_units_R, plan.to_arrival_R).squeeze(1);
+}
+
 StartedRows start_combine(const torch::Tensor& rows_RD, const RowPlan& plan, Communicator& expert,
                           Payload payload) {
   const torch::Tensor arrived_RD = plan.to_units_R.defined()
@@ -232,7 +242,7 @@ StartedRows start_combine(const torch::Tensor& rows_RD, const RowPlan& plan, Com
 }
 
 torch::Tensor finish_combine(StartedRows started, const RowPlan& plan) {
-  return combine_rows(finish_rows(std::move(started)), plan.weight_A, plan.index);
+  return sum_rows(finish_rows(std::move(started)), plan.index);
 }
 
 Dispatched dispatch(const torch::Tensor& x_TD, const Assignments& assignments,
@@ -240,11 +250,13 @@ Dispatched dispatch(const torch::Tensor& x_TD, const Assignments& assignments,
   Dispatched sent;
   sent.plan = plan_rows({assignments}, placement, expert).front();
   sent.rows_RD = finish_dispatch(start_dispatch(x_TD, sent.plan, expert), sent.plan);
+  sent.weight_R = finish_weights(start_weights(sent.plan, expert), sent.plan);
   return sent;
 }
 
-torch::Tensor combine(const torch::Tensor& rows_RD, const RowPlan& plan, Communicator& expert) {
-  return finish_combine(start_combine(rows_RD, plan, expert), plan);
+torch::Tensor combine(const torch::Tensor& rows_RD, const Dispatched& sent, Communicator& expert) {
+  const torch::Tensor weighted_RD = rows_RD * sent.weight_R.unsqueeze(1);
+  return finish_combine(start_combine(weighted_RD, sent.plan, expert), sent.plan);
 }
 
 }  // namespace shoal

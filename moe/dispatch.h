@@ -20,7 +20,7 @@ namespace shoal {
 /// How rows reach the ranks of their units, and what brings them back.
 struct RowPlan {
   RowIndex index;          ///< tokens of the rows in the order sent
-  torch::Tensor weight_A;  ///< combine weights in the order sent, differentiable
+  torch::Tensor weight_A;  ///< combine weights in the order sent, differentiable; may be undefined
   /// Rows by rank. In a group of one rank, with the padding that may follow on a GPU.
   RowCounts send_rows, recv_rows;
   UnitRows rows_u;             ///< rows of each unit on this rank
@@ -85,11 +85,18 @@ StartedRows start_dispatch(const torch::Tensor& x_TD, const RowPlan& plan, Commu
 /// [R, D], sorted by unit, then by source rank, then as sent.
 torch::Tensor finish_dispatch(StartedRows started, const RowPlan& plan);
 
-/// Brings the units' results back. Differentiable in rows_RD. Collective like start_dispatch.
+/// Sends each row's combine weight after it, so that units weigh what they say, and neither side
+/// keeps results for the weights' gradients. Differentiable in plan.weight_A. Collective like
+/// start_dispatch.
+StartedExchange start_weights(const RowPlan& plan, Communicator& expert);
+/// [R], in the order of finish_dispatch.
+torch::Tensor finish_weights(StartedExchange started, const RowPlan& plan);
+
+/// Brings the units' weighted results back. Differentiable in rows_RD. Collective like
+/// start_dispatch.
 StartedRows start_combine(const torch::Tensor& rows_RD, const RowPlan& plan, Communicator& expert,
                           Payload payload = Payload::kSame);
-/// Sums each token's results, weighted: [T, D]. Tokens without a row get zero. Differentiable in
-/// the weights too.
+/// Sums each token's results: [T, D]. Tokens without a row get zero.
 torch::Tensor finish_combine(StartedRows started, const RowPlan& plan);
 
 /// The indices of runs, one run after the other: rows_V[v] of them from first_V[v] on, `total` in
@@ -99,11 +106,12 @@ torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor&
 
 // All at once, for layers of one chunk.
 struct Dispatched {
-  torch::Tensor rows_RD;
+  torch::Tensor rows_RD, weight_R;
   RowPlan plan;
 };
 Dispatched dispatch(const torch::Tensor& x_TD, const Assignments& assignments,
                     const UnitPlacement& placement, Communicator& expert);
-torch::Tensor combine(const torch::Tensor& rows_RD, const RowPlan& plan, Communicator& expert);
+/// Weighs the rows first.
+torch::Tensor combine(const torch::Tensor& rows_RD, const Dispatched& sent, Communicator& expert);
 
 }  // namespace shoal

@@ -10,6 +10,13 @@ ExpertBank::Inits xavier(int64_t width, int64_t hidden) {
   return {weights, weights, Init::normal(kExpertBiasStdDev)};
 }
 
+/// LibTorch's grouped product, which needs no numbers on the host, is of bfloat16 only; for others
+/// they are fetched once.
+UnitRows counted(const UnitRows& rows_u, const torch::Tensor& rows) {
+  if (rows_u.is_on_host() || rows.scalar_type() == torch::kBFloat16) return rows_u;
+  return rows_u.to_host();
+}
+
 }  // namespace
 
 ExpertBank::ExpertBank(const Options& options, const Context& context, bool has_gate)
@@ -34,18 +41,17 @@ ExpertBank::ExpertBank(const Options& options, const Context& context, const Ini
 }
 
 torch::Tensor ExpertBank::forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) {
-  // LibTorch's grouped product, which needs no numbers on the host, is of bfloat16 only.
-  if (!rows_u.is_on_host() && rows_RD.scalar_type() == torch::kBFloat16) {
-    return expert_mlp_on_device(rows_RD, rows_u.end_u(), weights_, activation_);
-  }
-  return run_on_host_counts(rows_RD, rows_u, [&](const torch::Tensor& rows, const auto& counts) {
-    return expert_mlp(rows, counts, weights_, activation_);
-  });
+  return weighted(rows_RD, rows_u, {});
+}
+
+torch::Tensor ExpertBank::weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
+                                   const torch::Tensor& weight_R) {
+  return expert_mlp(rows_RD, counted(rows_u, rows_RD), weights_, activation_, weight_R);
 }
 
 torch::Tensor ExpertBank::visit(const torch::Tensor& x_TD, const TokenRows& rows) {
-  if (!rows.rows_u.is_on_host()) return UnitBank::visit(x_TD, rows);
-  return expert_mlp_of_tokens(x_TD, rows, weights_, activation_);
+  return expert_mlp_of_tokens(x_TD, {rows.index, rows.weight_A, counted(rows.rows_u, x_TD)},
+                              weights_, activation_);
 }
 
 }  // namespace shoal

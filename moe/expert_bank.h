@@ -48,7 +48,9 @@ class ExpertBank : public UnitBank {
              bool has_gate = false);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
-  /// Keeps less for the backward pass than the steps one by one, where the host knows the rows.
+  /// This and `visit` keep less for the backward pass than their steps one by one.
+  torch::Tensor weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
+                         const torch::Tensor& weight_R) override;
   torch::Tensor visit(const torch::Tensor& x_TD, const TokenRows& rows) override;
   const UnitPlacement& placement() const override { return placement_; }
 

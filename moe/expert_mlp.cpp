@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 
@@ -32,45 +33,46 @@ ExpertWeights cast(ExpertWeights weights, torch::Dtype dtype) {
 }
 
 struct Call {
-  std::vector<int64_t> rows_u;  ///< empty where `end_u` says it
-  MaybeTensor end_u;
+  UnitRows rows_u;
   int64_t activation;
   bool keep;  ///< what backward needs. The caller's to say: gradients are always off in `forward`
+  std::optional<RowIndex> index = {};  ///< the rows are those of tokens
+
+  const std::vector<int64_t>& host_rows() const {
+    static const std::vector<int64_t> none;
+    return rows_u.is_on_host() ? rows_u.rows_u() : none;
+  }
 };
 
 /// The output, then what backward needs beside rows and weights.
-std::vector<Tensor> call_forward(const Tensor& rows, const ExpertWeights& weights,
-                                 const Call& call) {
-  static const Operator<std::vector<Tensor>(
-      const Tensor&, c10::IntArrayRef, const MaybeTensor&, const Tensor&, const MaybeTensor&,
-      const Tensor&, const MaybeTensor&, const MaybeTensor&, const MaybeTensor&, int64_t, bool)>
+std::vector<Tensor> call_forward(const Tensor& rows, const MaybeTensor& row_weight,
+                                 const ExpertWeights& weights, const Call& call) {
+  static const Operator<std::vector<Tensor>(const Tensor&, const MaybeTensor&, c10::IntArrayRef,
+                                            const MaybeTensor&, const Tensor&, const MaybeTensor&,
+                                            const Tensor&, const MaybeTensor&, const MaybeTensor&,
+                                            const MaybeTensor&, int64_t, bool)>
       op("shoal::expert_mlp_forward");
-  return op(rows, call.rows_u, call.end_u, weights.fc1_weight, optional_of(weights.fc1_bias),
-            weights.fc2_weight, optional_of(weights.fc2_bias), optional_of(weights.gate_weight),
+  return op(rows, row_weight, call.host_rows(), optional_of(call.rows_u.end_u()),
+            weights.fc1_weight, optional_of(weights.fc1_bias), weights.fc2_weight,
+            optional_of(weights.fc2_bias), optional_of(weights.gate_weight),
             optional_of(weights.gate_bias), call.activation, call.keep);
 }
 
+/// Gradients of the rows, of the six weights and of the rows' weights.
 std::vector<Tensor> call_backward(const Tensor& grad, const std::vector<Tensor>& saved,
-                                  const Call& call, bool has_bias, bool needs_rows_grad) {
-  static const Operator<std::vector<Tensor>(const Tensor&, at::TensorList, c10::IntArrayRef,
-                                            const MaybeTensor&, int64_t, bool, bool)>
+                                  const MaybeTensor& row_weight, const MaybeTensor& fc2_bias,
+                                  const Call& call) {
+  static const Operator<std::vector<Tensor>(const Tensor&, at::TensorList, const MaybeTensor&,
+                                            const MaybeTensor&, c10::IntArrayRef,
+                                            const MaybeTensor&, int64_t, bool)>
       op("shoal::expert_mlp_backward");
-  return op(grad.contiguous(), saved, call.rows_u, call.end_u, call.activation, has_bias,
-            needs_rows_grad);
+  return op(grad.contiguous(), saved, row_weight, fc2_bias, call.host_rows(),
+            optional_of(call.rows_u.end_u()), call.activation, call.keep);
 }
 
-std::vector<Tensor> call_weighted_backward(const Tensor& grad, const std::vector<Tensor>& saved,
-                                           const Call& call, const Tensor& weight,
-                                           const MaybeTensor& fc2_bias) {
-  static const Operator<std::vector<Tensor>(const Tensor&, at::TensorList, c10::IntArrayRef,
-                                            int64_t, const Tensor&, const MaybeTensor&, bool)>
-      op("shoal::expert_mlp_weighted_backward");
-  return op(grad, saved, call.rows_u, call.activation, weight, fc2_bias, true);
-}
-
-bool needs_gradient(const Tensor& rows, const ExpertWeights& weights) {
+bool needs_gradient(const Tensor& rows, const Tensor& row_weight, const ExpertWeights& weights) {
   if (!at::GradMode::is_enabled()) return false;
-  if (rows.requires_grad()) return true;
+  if (rows.requires_grad() || (row_weight.defined() && row_weight.requires_grad())) return true;
   for (const Tensor& tensor : tensors_of(weights)) {
     if (tensor.defined() && tensor.requires_grad()) return true;
   }
@@ -98,100 +100,60 @@ void cast_weight_gradients(std::vector<Tensor>& result, torch::Dtype dtype) {
 }
 
 struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& fc1_weight,
-                        const MaybeTensor& fc1_bias, const Tensor& fc2_weight,
-                        const MaybeTensor& fc2_bias, const MaybeTensor& gate_weight,
-                        const MaybeTensor& gate_bias, const Call& call) {
+  // Saved: rows or tokens, what the operator kept, weights; then these.
+  static constexpr size_t kNumLast = 5;  // second bias, rows' weights, index
+
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const MaybeTensor& row_weight,
+                        const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
+                        const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
+                        const MaybeTensor& gate_weight, const MaybeTensor& gate_bias,
+                        const Call& call) {
     const ExpertWeights weights{fc1_weight,
                                 fc1_bias.value_or(Tensor()),
                                 fc2_weight,
                                 fc2_bias.value_or(Tensor()),
                                 gate_weight.value_or(Tensor()),
                                 gate_bias.value_or(Tensor())};
-    std::vector<Tensor> kept = call_forward(rows, cast(weights, rows.scalar_type()), call);
-    const Tensor y = kept.front();
+    const Tensor rows = call.index ? gather_rows(x, *call.index) : x;
+    std::vector<Tensor> kept = call_forward(rows, row_weight, cast(weights, x.scalar_type()), call);
+    const Tensor y = call.index ? sum_rows(kept.front(), *call.index) : kept.front();
     if (!call.keep) return y;
-    kept.front() = rows;
+    kept.front() = x;
     keep_weights(kept, weights);
+    const RowIndex index = call.index.value_or(RowIndex());
+    kept.insert(kept.end(), {weights.fc2_bias, row_weight.value_or(Tensor()), index.token_A,
+                             index.first_T1, index.row_A});
     ctx->save_for_backward(std::move(kept));
-    ctx->saved_data["rows_u"] = call.rows_u;
-    ctx->saved_data["end_u"] = call.end_u;
+    ctx->saved_data["rows_u"] = call.host_rows();
+    ctx->saved_data["end_u"] = optional_of(call.rows_u.end_u());
     ctx->saved_data["activation"] = call.activation;
-    ctx->saved_data["has_bias"] = fc1_bias.has_value();
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
-    const Call call{ctx->saved_data["rows_u"].toIntVector(),
-                    ctx->saved_data["end_u"].toOptional<Tensor>(),
-                    ctx->saved_data["activation"].toInt(), true};
-    const variable_list saved = ctx->get_saved_variables();
-    variable_list result =
-        call_backward(grads[0], cast(saved, saved.front().scalar_type()), call,
-                      ctx->saved_data["has_bias"].toBool(), ctx->needs_input_grad(0));
-    cast_weight_gradients(result, saved.back().scalar_type());
-    result.emplace_back();  // of `call`
-    return result;
-  }
-};
-
-/// combine_rows(expert_mlp(gather_rows(x))) as one node, which keeps neither the rows nor what the
-/// experts say of them.
-struct ExpertMlpOfTokens : torch::autograd::Function<ExpertMlpOfTokens> {
-  struct TokenCall {
-    Call call;
-    RowIndex index;
-  };
-
-  static Tensor forward(AutogradContext* ctx, const Tensor& x_TD, const Tensor& weight_A,
-                        const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
-                        const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
-                        const MaybeTensor& gate_weight, const MaybeTensor& gate_bias,
-                        const TokenCall& tokens) {
-    const ExpertWeights weights{fc1_weight,
-                                fc1_bias.value_or(Tensor()),
-                                fc2_weight,
-                                fc2_bias.value_or(Tensor()),
-                                gate_weight.value_or(Tensor()),
-                                gate_bias.value_or(Tensor())};
-    const RowIndex& index = tokens.index;
-    std::vector<Tensor> kept =
-        call_forward(gather_rows(x_TD, index), cast(weights, x_TD.scalar_type()), tokens.call);
-    const Tensor y_TO = combine_rows(kept.front(), weight_A, index);
-    if (!tokens.call.keep) return y_TO;
-    kept.front() = x_TD;
-    keep_weights(kept, weights);
-    kept.insert(kept.end(),
-                {weights.fc2_bias, weight_A, index.token_A, index.first_T1, index.row_A});
-    ctx->save_for_backward(std::move(kept));
-    ctx->saved_data["rows_u"] = tokens.call.rows_u;
-    ctx->saved_data["activation"] = tokens.call.activation;
-    return y_TO;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    refuse_second_derivatives();
     variable_list saved = ctx->get_saved_variables();
-    const size_t num_kept = saved.size() - 5;
-    const Tensor fc2_bias = saved[num_kept], weight_A = saved[num_kept + 1];
-    const RowIndex index{saved[num_kept + 2], saved[num_kept + 3], saved[num_kept + 4]};
-    saved.resize(num_kept);
+    const variable_list last(saved.end() - kNumLast, saved.end());
+    saved.resize(saved.size() - kNumLast);
+    const auto end_u = ctx->saved_data["end_u"].toOptional<Tensor>();
+    Call call{end_u ? UnitRows::of_ends(*end_u) : ctx->saved_data["rows_u"].toIntVector(),
+              ctx->saved_data["activation"].toInt(), ctx->needs_input_grad(0)};
+    if (last[2].defined()) call.index = RowIndex{last[2], last[3], last[4]};
     const torch::Dtype dtype = saved.front().scalar_type(), own = saved.back().scalar_type();
-    const Call call{ctx->saved_data["rows_u"].toIntVector(), std::nullopt,
-                    ctx->saved_data["activation"].toInt(), true};
-    const Tensor wide_A = weight_A.to(dtype == torch::kFloat64 ? dtype : torch::kFloat32);
-    saved.front() = gather_rows(saved.front(), index);
-    std::vector<Tensor> result = call_weighted_backward(
-        gather_rows(grads[0], index), cast(std::move(saved), dtype), call, wide_A.contiguous(),
-        optional_of(fc2_bias.defined() ? fc2_bias.to(dtype) : fc2_bias));
+    Tensor grad = grads[0];
+    if (call.index) {
+      saved.front() = gather_rows(saved.front(), *call.index);
+      grad = gather_rows(grad, *call.index);
+    }
+    const Tensor fc2_bias = last[0].defined() ? last[0].to(dtype) : Tensor();
+    std::vector<Tensor> result = call_backward(grad, cast(std::move(saved), dtype),
+                                               optional_of(last[1]), optional_of(fc2_bias), call);
     cast_weight_gradients(result, own);
-    const Tensor weight_grad_A = result.back().to(weight_A.scalar_type());
-    result.pop_back();
-    // Each token's sum over its rows.
-    result.front() = combine_rows(result.front(), torch::ones_like(wide_A), index);
-    result.insert(result.begin() + 1, weight_grad_A);
-    result.emplace_back();  // of `tokens`
+    if (call.index && result.front().defined()) {
+      result.front() = sum_rows(result.front(), *call.index);
+    }
+    std::rotate(result.begin() + 1, result.end() - 1, result.end());  // that of the rows' weights
+    result.emplace_back();                                            // of `call`
     return result;
   }
 };
@@ -223,83 +185,75 @@ void check_biases(const ExpertWeights& weights) {
               weights.fc2_weight.sizes());
 }
 
-void check(const Tensor& rows_RD, int64_t num_experts, const ExpertWeights& weights) {
-  TORCH_CHECK(rows_RD.dim() == 2, "expert_mlp: rows must be [R, D], got ", rows_RD.sizes());
-  check_layers(weights, num_experts, rows_RD.size(1));
-  check_biases(weights);
+void check_dtypes(const Tensor& rows, const ExpertWeights& weights) {
   const torch::Dtype dtype = weights.fc1_weight.scalar_type();
-  TORCH_CHECK(dtype == rows_RD.scalar_type() ||
-                  (dtype == torch::kFloat32 && rows_RD.scalar_type() == torch::kBFloat16),
-              "expert_mlp: weights are ", dtype, ", rows ", rows_RD.scalar_type());
+  TORCH_CHECK(dtype == rows.scalar_type() ||
+                  (dtype == torch::kFloat32 && rows.scalar_type() == torch::kBFloat16),
+              "expert_mlp: weights are ", dtype, ", rows ", rows.scalar_type());
   for (const Tensor& tensor : tensors_of(weights)) {
     TORCH_CHECK(!tensor.defined() || (tensor.scalar_type() == dtype && tensor.is_contiguous()),
                 "expert_mlp: weights must be contiguous and of one dtype");
   }
 }
 
-void check_rows(int64_t num_rows, const std::vector<int64_t>& rows_u) {
-  const int64_t expected = std::accumulate(rows_u.begin(), rows_u.end(), int64_t{0});
-  TORCH_CHECK(expected == num_rows, "expert_mlp: the experts have ", expected, " rows, there are ",
-              num_rows);
+/// The number of experts.
+int64_t check_rows(int64_t num_rows, const UnitRows& rows_u, bool may_follow) {
+  if (!rows_u.is_on_host()) {
+    TORCH_CHECK(may_follow, "expert_mlp: rows on the CPU, their numbers on a GPU");
+    return rows_u.end_u().size(0);
+  }
+  const std::vector<int64_t>& rows = rows_u.rows_u();
+  const int64_t expected = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  TORCH_CHECK(may_follow ? expected <= num_rows : expected == num_rows,
+              "expert_mlp: the experts have ", expected, " rows, there are ", num_rows);
+  return static_cast<int64_t>(rows.size());
 }
 
-Tensor apply(const Tensor& rows_RD, const ExpertWeights& weights, const Call& call) {
-  return ExpertMlp::apply(rows_RD.contiguous(), weights.fc1_weight, optional_of(weights.fc1_bias),
-                          weights.fc2_weight, optional_of(weights.fc2_bias),
-                          optional_of(weights.gate_weight), optional_of(weights.gate_bias), call);
+/// x are rows, or tokens with an index of `num_rows` rows.
+Tensor apply(const Tensor& x, int64_t num_rows, const Tensor& row_weight,
+             const ExpertWeights& weights, Call call) {
+  TORCH_CHECK(x.dim() == 2, "expert_mlp: rows must be [R, D], got ", x.sizes());
+  const int64_t num_experts = check_rows(num_rows, call.rows_u, x.is_cuda());
+  check_layers(weights, num_experts, x.size(1));
+  check_biases(weights);
+  check_dtypes(x, weights);
+  TORCH_CHECK(!row_weight.defined() || row_weight.sizes() == at::IntArrayRef({num_rows}),
+              "expert_mlp: ", row_weight.sizes(), " weights for ", num_rows, " rows");
+  call.keep = needs_gradient(x, row_weight, weights);
+  // Rows of fewer bits are computed with in float32, and so are their weights.
+  const bool is_double = x.scalar_type() == torch::kFloat64;
+  const Tensor wide =
+      row_weight.defined()
+          ? row_weight.to(is_double ? torch::kFloat64 : torch::kFloat32).contiguous()
+          : row_weight;
+  return ExpertMlp::apply(x.contiguous(), optional_of(wide), weights.fc1_weight,
+                          optional_of(weights.fc1_bias), weights.fc2_weight,
+                          optional_of(weights.fc2_bias), optional_of(weights.gate_weight),
+                          optional_of(weights.gate_bias), call);
 }
 
 }  // namespace
 
-Tensor expert_mlp(const Tensor& rows_RD, const std::vector<int64_t>& rows_u,
-                  const ExpertWeights& weights, Activation activation) {
-  check(rows_RD, static_cast<int64_t>(rows_u.size()), weights);
-  check_rows(rows_RD.size(0), rows_u);
-  return apply(
-      rows_RD, weights,
-      {rows_u, std::nullopt, static_cast<int64_t>(activation), needs_gradient(rows_RD, weights)});
-}
-
-Tensor expert_mlp_on_device(const Tensor& rows_RD, const Tensor& end_u,
-                            const ExpertWeights& weights, Activation activation) {
-  TORCH_CHECK(end_u.is_cuda() && end_u.dim() == 1 && end_u.scalar_type() == torch::kInt32 &&
-                  end_u.is_contiguous(),
-              "expert_mlp: ends must be int32 on a GPU, got ", end_u.toString());
-  check(rows_RD, end_u.size(0), weights);
-  return apply(rows_RD, weights,
-               {{}, end_u, static_cast<int64_t>(activation), needs_gradient(rows_RD, weights)});
+Tensor expert_mlp(const Tensor& rows_RD, const UnitRows& rows_u, const ExpertWeights& weights,
+                  Activation activation, const Tensor& weight_R) {
+  return apply(rows_RD, rows_RD.size(0), weight_R, weights,
+               {rows_u, static_cast<int64_t>(activation), /*keep=*/false});
 }
 
 Tensor expert_mlp_of_tokens(const Tensor& x_TD, const TokenRows& rows, const ExpertWeights& weights,
                             Activation activation) {
-  if (!x_TD.is_cpu()) {
-    const Tensor rows_RD = gather_rows(x_TD, rows.index);
-    return combine_rows(expert_mlp(rows_RD, rows.rows_u.rows_u(), weights, activation),
-                        rows.weight_A, rows.index);
-  }
-  check(x_TD, static_cast<int64_t>(rows.rows_u.rows_u().size()), weights);
-  check_rows(rows.weight_A.size(0), rows.rows_u.rows_u());
-  const bool keep = needs_gradient(x_TD, weights) ||
-                    (at::GradMode::is_enabled() && rows.weight_A.requires_grad());
-  const Call call{rows.rows_u.rows_u(), std::nullopt, static_cast<int64_t>(activation), keep};
-  return ExpertMlpOfTokens::apply(
-      x_TD.contiguous(), rows.weight_A, weights.fc1_weight, optional_of(weights.fc1_bias),
-      weights.fc2_weight, optional_of(weights.fc2_bias), optional_of(weights.gate_weight),
-      optional_of(weights.gate_bias), ExpertMlpOfTokens::TokenCall{call, rows.index});
+  return apply(x_TD, rows.index.token_A.size(0), rows.weight_A, weights,
+               {rows.rows_u, static_cast<int64_t>(activation), /*keep=*/false, rows.index});
 }
 
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
-      "expert_mlp_forward(Tensor rows, int[] rows_per_expert, Tensor? end, Tensor fc1_weight, "
-      "Tensor? fc1_bias, Tensor fc2_weight, Tensor? fc2_bias, Tensor? gate_weight, "
-      "Tensor? gate_bias, "
-      "int activation, bool keep) -> Tensor[]");
+      "expert_mlp_forward(Tensor rows, Tensor? row_weight, int[] rows_per_expert, Tensor? end, "
+      "Tensor fc1_weight, Tensor? fc1_bias, Tensor fc2_weight, Tensor? fc2_bias, "
+      "Tensor? gate_weight, Tensor? gate_bias, int activation, bool keep) -> Tensor[]");
   m.def(
-      "expert_mlp_backward(Tensor grad, Tensor[] saved, int[] rows_per_expert, Tensor? end, "
-      "int activation, bool has_bias, bool needs_rows_grad) -> Tensor[]");
-  m.def(
-      "expert_mlp_weighted_backward(Tensor grad, Tensor[] saved, int[] rows_per_expert, "
-      "int activation, Tensor row_weight, Tensor? fc2_bias, bool needs_rows_grad) -> Tensor[]");
+      "expert_mlp_backward(Tensor grad, Tensor[] saved, Tensor? row_weight, Tensor? fc2_bias, "
+      "int[] rows_per_expert, Tensor? end, int activation, bool needs_rows_grad) -> Tensor[]");
 }
 
 }  // namespace shoal

@@ -22,31 +22,27 @@ struct ExpertWeights {
 };
 
 /// act(x W1 + b1) W2 + b2, or with a gate (act(x Wg + bg) * (x W1 + b1)) W2 + b2, with the weights
-/// of each row's expert; rows are sorted by expert, and rows_u[i] of them belong to expert i.
-/// [R, D] -> [R, O].
+/// of each row's expert, times the row's own weight_R if there are such; rows are sorted by expert,
+/// and rows_u[i] of them belong to expert i. [R, D] -> [R, O].
 ///
 /// One node of the autograd graph: the stack is never indexed by autograd, each gradient is written
 /// once, and those of experts without rows are exactly zero. Kept for the backward pass are the
 /// rows and what the activation is applied to; the rest is computed again. float32, float64 or
 /// bfloat16; the weights of bfloat16 rows may be float32: they are cast, and their gradients are
-/// float32. TORCH_CHECK on sizes that do not fit, and on weights that are not contiguous or of
-/// another dtype. Source of the gate: Shazeer 2020 (GLU variants), equation 6.
-torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const std::vector<int64_t>& rows_u,
-                         const ExpertWeights& weights, Activation activation);
+/// float32. weight_R is applied in float32 at least, before the second layer. On a GPU rows of no
+/// expert may follow, which are not read, and of no meaning in the result and in the gradient;
+/// where only the GPU knows rows_u, bfloat16 copies nothing to the host, and float32 and float64,
+/// of which LibTorch has no grouped product, copy them once forward and once backward. TORCH_CHECK
+/// on sizes that do not fit, and on weights that are not contiguous or of another dtype. Source of
+/// the gate: Shazeer 2020 (GLU variants), equation 6.
+torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const UnitRows& rows_u,
+                         const ExpertWeights& weights, Activation activation,
+                         const torch::Tensor& weight_R = {});
 
-/// combine_rows(expert_mlp(gather_rows(x_TD, index), ...), weight_A, index): [T, D] -> [T, O]. On
-/// the CPU one node of the graph, which keeps the tokens and neither their rows nor what experts
-/// say of them: of a token with K rows the D of itself and, plain or gated, the K H or 2 K H before
-/// the activation. On a GPU the three are run one by one, and keep both. TORCH_CHECK unless the
-/// host knows rows_u.
+/// sum_rows(expert_mlp(gather_rows(x_TD, index), ..., weight_A), index): [T, D] -> [T, O]. One node
+/// of the graph, which keeps the tokens and neither their rows nor what experts say of them: of a
+/// token with K rows the D of itself and, plain or gated, the K H or 2 K H before the activation.
 torch::Tensor expert_mlp_of_tokens(const torch::Tensor& x_TD, const TokenRows& rows,
-                                   const ExpertWeights& weights, Activation activation);
-
-/// expert_mlp where only the GPU knows how many rows an expert has: end_u, int32 [u], are the
-/// inclusive sums of rows_u. Rows behind the last end are not read, and of no meaning in the result
-/// and in the gradient. bfloat16 copies nothing to the host; float32 and float64, of which LibTorch
-/// has no grouped product, copy end_u, once forward and once backward.
-torch::Tensor expert_mlp_on_device(const torch::Tensor& rows_RD, const torch::Tensor& end_u,
                                    const ExpertWeights& weights, Activation activation);
 
 }  // namespace shoal

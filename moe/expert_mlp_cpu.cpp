@@ -128,13 +128,22 @@ struct Layer {
   void product(Tensor y, const Tensor& x, int64_t expert) const {
     product_out(y, x, weight.select(0, expert));
   }
-  void out(Tensor y, const Tensor& x, int64_t expert) const {
+  /// x is weighted already, the bias is not.
+  void out(Tensor y, const Tensor& x, int64_t expert, const Tensor& row_weight) const {
     const Tensor weight_e = weight.select(0, expert);
-    if (bias.defined() && !is_small(x, weight_e)) {
+    if (bias.defined() && !row_weight.defined() && !is_small(x, weight_e)) {
       at::addmm_out(y, bias.select(0, expert), x, weight_e);
+      return;
+    }
+    product_out(y, x, weight_e);
+    if (!bias.defined()) return;
+    const Tensor bias_e = bias.select(0, expert);
+    if (!row_weight.defined()) {
+      y.add_(bias_e);
+    } else if (row_weight.scalar_type() == y.scalar_type()) {
+      y.addr_(row_weight, bias_e);
     } else {
-      product_out(y, x, weight_e);
-      if (bias.defined()) y.add_(bias.select(0, expert));
+      y.add_(row_weight.unsqueeze(1) * bias_e);
     }
   }
 };
@@ -158,14 +167,19 @@ struct Hidden {
   Tensor pre, gate;
 };
 
-void activate(const Hidden& before, const Tensor& bias, const Tensor& gate_bias, Tensor hidden,
-              Activation activation) {
+/// Biases, and what the rows' hidden values are multiplied by; each may be undefined.
+struct Terms {
+  Tensor bias, gate_bias, row_weight;
+};
+
+void activate(const Hidden& before, const Terms& terms, Tensor hidden, Activation activation) {
   const int64_t width = hidden.size(1);
   for_real_type(hidden, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
     const ActivateExpert<Value> job{data<Value>(before.pre),
-                                    const_data_or_null<Value>(bias),
+                                    const_data_or_null<Value>(terms.bias),
                                     data_or_null<Value>(before.gate),
-                                    const_data_or_null<Value>(gate_bias),
+                                    const_data_or_null<Value>(terms.gate_bias),
+                                    const_data_or_null<Sum>(terms.row_weight),
                                     data<Value>(hidden),
                                     width,
                                     activation};
@@ -174,11 +188,12 @@ void activate(const Hidden& before, const Tensor& bias, const Tensor& gate_bias,
   });
 }
 
-std::vector<Tensor> forward_cpu(const Tensor& rows, c10::IntArrayRef rows_u,
-                                const MaybeTensor& /*end_u*/, const Tensor& fc1_weight,
-                                const MaybeTensor& fc1_bias, const Tensor& fc2_weight,
-                                const MaybeTensor& fc2_bias, const MaybeTensor& gate_weight,
-                                const MaybeTensor& gate_bias, int64_t activation, bool keep) {
+std::vector<Tensor> forward_cpu(const Tensor& rows, const MaybeTensor& row_weight,
+                                c10::IntArrayRef rows_u, const MaybeTensor& /*end_u*/,
+                                const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
+                                const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
+                                const MaybeTensor& gate_weight, const MaybeTensor& gate_bias,
+                                int64_t activation, bool keep) {
   const Layer fc1 = layer_of(fc1_weight, fc1_bias), fc2 = layer_of(fc2_weight, fc2_bias);
   const Layer gate = layer_of(gate_weight, gate_bias);
   const Runs runs = runs_of(rows_u);
@@ -199,9 +214,10 @@ std::vector<Tensor> forward_cpu(const Tensor& rows, c10::IntArrayRef rows_u,
       gate.product(own.gate, x, expert);
     }
     const Tensor hidden_e = hidden.narrow(0, run * most, count);
-    activate(own, fc1.bias_of(expert), gate.bias_of(expert), hidden_e,
+    const Tensor weight_e = row_weight ? row_weight->narrow(0, first, count) : Tensor();
+    activate(own, {fc1.bias_of(expert), gate.bias_of(expert), weight_e}, hidden_e,
              static_cast<Activation>(activation));
-    fc2.out(y.narrow(0, first, count), hidden_e, expert);
+    fc2.out(y.narrow(0, first, count), hidden_e, expert, weight_e);
   });
   if (!keep) return {y};
   if (gate_weight) return {y, all.pre, all.gate};
@@ -259,7 +275,7 @@ struct Saved {
   }
 };
 
-/// With what the rows' results are summed later; undefined: they are not, and weigh 1.
+/// With what the rows' results are multiplied; undefined: with 1.
 struct RowWeights {
   Tensor weight_R, grad_R;
   Tensor fc2_bias;  ///< [u, O]; may be undefined
@@ -297,17 +313,26 @@ void activate_backward(const Hidden& before, Tensor hidden, const Hidden& grad,
   });
 }
 
-/// The second bias of one expert.
+/// The second bias of one expert. float32 sums of many rows are sums of partial ones.
 void second_bias_backward(LayerGrads& fc2, int64_t expert, const Tensor& y_grad,
                           const ExpertWeight& weight) {
+  constexpr int64_t kRows = 128;
   if (!weight.weight.defined()) return fc2.write_bias(expert, y_grad);
   if (!fc2.bias.defined()) return;
+  const Tensor sum = fc2.bias.select(0, expert), partial = torch::empty_like(sum);
+  const int64_t num_rows = y_grad.size(0), width = y_grad.size(1);
   for_real_type(y_grad, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
-    const WeightedBias<Value> job{
-        const_data<Value>(y_grad),      const_data<Value>(weight.fc2_bias),
-        const_data<Sum>(weight.weight), data<Sum>(fc2.bias.select(0, expert)),
-        data<Sum>(weight.grad),         y_grad.size(1)};
-    add_weighted_bias(job, y_grad.size(0));
+    for (int64_t first = 0; first < num_rows; first += kRows) {
+      partial.zero_();
+      const WeightedBias<Value> job{const_data<Value>(y_grad) + first * width,
+                                    const_data<Value>(weight.fc2_bias),
+                                    const_data<Sum>(weight.weight) + first,
+                                    data<Sum>(partial),
+                                    data<Sum>(weight.grad) + first,
+                                    width};
+      add_weighted_bias(job, std::min(kRows, num_rows - first));
+      sum.add_(partial);
+    }
   });
 }
 
@@ -365,18 +390,14 @@ std::vector<Tensor> run_backward(const Tensor& grad, const Saved& saved, const R
   return {rows_grad, fc1.weight, fc1.bias, fc2.weight, fc2.bias, gate.weight, gate.bias};
 }
 
-std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list, c10::IntArrayRef rows_u,
-                                 const MaybeTensor& /*end_u*/, int64_t activation, bool has_bias,
-                                 bool needs_rows_grad) {
-  return run_backward(grad, Saved(list), {},
-                      {rows_u, static_cast<Activation>(activation), has_bias, needs_rows_grad});
-}
-
-std::vector<Tensor> weighted_backward_cpu(const Tensor& grad, at::TensorList list,
-                                          c10::IntArrayRef rows_u, int64_t activation,
-                                          const Tensor& row_weight, const MaybeTensor& fc2_bias,
-                                          bool needs_rows_grad) {
-  const RowWeights weights{row_weight, torch::empty_like(row_weight), fc2_bias.value_or(Tensor())};
+std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list,
+                                 const MaybeTensor& row_weight, const MaybeTensor& fc2_bias,
+                                 c10::IntArrayRef rows_u, const MaybeTensor& /*end_u*/,
+                                 int64_t activation, bool needs_rows_grad) {
+  RowWeights weights;
+  if (row_weight) {
+    weights = {*row_weight, torch::empty_like(*row_weight), fc2_bias.value_or(Tensor())};
+  }
   std::vector<Tensor> result = run_backward(
       grad, Saved(list), weights,
       {rows_u, static_cast<Activation>(activation), fc2_bias.has_value(), needs_rows_grad});
@@ -389,7 +410,6 @@ std::vector<Tensor> weighted_backward_cpu(const Tensor& grad, at::TensorList lis
 TORCH_LIBRARY_IMPL(shoal, CPU, m) {
   m.impl("expert_mlp_forward", forward_cpu);
   m.impl("expert_mlp_backward", backward_cpu);
-  m.impl("expert_mlp_weighted_backward", weighted_backward_cpu);
 }
 
 }  // namespace shoal

@@ -76,16 +76,17 @@ class Groups {
     return sum;
   }
 
-  /// Sums of each expert's rows, [R, H] -> [u, H].
-  Tensor sum_rows(const Tensor& rows_RH) const {
+  /// Sums of each expert's rows, [R, H] -> [u, H], each times its weight if there are such.
+  Tensor sum_rows(const Tensor& rows_RH, const MaybeTensor& weight_R = std::nullopt) const {
     const int64_t num_experts = end_u_.size(0), width = rows_RH.size(1);
     Tensor sum_uH = torch::empty({num_experts, width}, rows_RH.options());
     for_real_type(rows_RH, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
       Tensor partial = torch::empty({num_experts, expert_mlp_cuda::kSumParts, width},
                                     rows_RH.options().dtype(c10::CppTypeToScalarType<Sum>::value));
-      expert_mlp_cuda::launch_sum_rows(shape(rows_RH.size(0), width), const_data<Real>(rows_RH),
-                                       partial.data_ptr<Sum>(), data<Real>(sum_uH),
-                                       current_stream());
+      const expert_mlp_cuda::SumRows<Real, Sum> job{const_data<Real>(rows_RH),
+                                                    data_or_null<Sum>(weight_R), data<Sum>(partial),
+                                                    data<Real>(sum_uH)};
+      expert_mlp_cuda::launch_sum_rows(shape(rows_RH.size(0), width), job, current_stream());
     });
     return sum_uH;
   }
@@ -124,11 +125,12 @@ class Groups {
   bool is_grouped_;
 };
 
-std::vector<Tensor> forward_cuda(const Tensor& rows, c10::IntArrayRef rows_u,
-                                 const MaybeTensor& end_u, const Tensor& fc1_weight,
-                                 const MaybeTensor& fc1_bias, const Tensor& fc2_weight,
-                                 const MaybeTensor& fc2_bias, const MaybeTensor& gate_weight,
-                                 const MaybeTensor& gate_bias, int64_t activation, bool keep) {
+std::vector<Tensor> forward_cuda(const Tensor& rows, const MaybeTensor& row_weight,
+                                 c10::IntArrayRef rows_u, const MaybeTensor& end_u,
+                                 const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
+                                 const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
+                                 const MaybeTensor& gate_weight, const MaybeTensor& gate_bias,
+                                 int64_t activation, bool keep) {
   const c10::cuda::CUDAGuard guard(rows.device());
   const Groups groups(rows, rows_u, end_u);
   Tensor pre = groups.times(rows, fc1_weight);
@@ -136,15 +138,19 @@ std::vector<Tensor> forward_cuda(const Tensor& rows, c10::IntArrayRef rows_u,
   Tensor hidden = torch::empty_like(pre);
   Tensor y;
   for_real_type(rows, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
-    const expert_mlp_cuda::Activate<Real> job{data<Real>(pre), data_or_null<Real>(fc1_bias),
-                                              gate_weight ? data<Real>(gate) : nullptr,
-                                              data_or_null<Real>(gate_bias), data<Real>(hidden)};
+    const expert_mlp_cuda::Activate<Real, Sum> job{data<Real>(pre),
+                                                   data_or_null<Real>(fc1_bias),
+                                                   gate_weight ? data<Real>(gate) : nullptr,
+                                                   data_or_null<Real>(gate_bias),
+                                                   data_or_null<Sum>(row_weight),
+                                                   data<Real>(hidden)};
     expert_mlp_cuda::launch_activate(groups.shape(rows.size(0), pre.size(1)),
                                      static_cast<Activation>(activation), job, current_stream());
     y = groups.times(hidden, fc2_weight);
     if (!fc2_bias) return;
-    expert_mlp_cuda::launch_add_bias(groups.shape(rows.size(0), y.size(1)),
-                                     const_data<Real>(*fc2_bias), data<Real>(y), current_stream());
+    const expert_mlp_cuda::AddBias<Real, Sum> add{const_data<Real>(*fc2_bias),
+                                                  data_or_null<Sum>(row_weight), data<Real>(y)};
+    expert_mlp_cuda::launch_add_bias(groups.shape(rows.size(0), y.size(1)), add, current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   if (!keep) return {y};
@@ -166,41 +172,59 @@ struct Saved {
   }
 };
 
-/// Gradients of what the first layers give out, and the input of the second once more.
+/// Gradients of what the first layers give out and of the rows' weights, if there are such, and the
+/// input of the second layer once more.
 struct HiddenGradients {
   Tensor hidden, pre, gate;
+  MaybeTensor weight;  ///< zero for rows of no expert
 };
 
 HiddenGradients through_activation(const Groups& groups, const Saved& saved, Tensor hidden_grad,
-                                   Activation activation) {
+                                   const MaybeTensor& row_weight, Activation activation) {
   HiddenGradients result{torch::empty_like(hidden_grad), hidden_grad,
-                         saved.has_gate ? torch::empty_like(hidden_grad) : Tensor()};
+                         saved.has_gate ? torch::empty_like(hidden_grad) : Tensor(), std::nullopt};
+  if (row_weight) result.weight = torch::zeros_like(*row_weight);
   for_real_type(hidden_grad, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
-    const expert_mlp_cuda::ActivateBackward<Real> job{
+    const expert_mlp_cuda::ActivateBackward<Real, Sum> job{
         const_data<Real>(hidden_grad),
         const_data<Real>(saved.pre),
         saved.has_gate ? const_data<Real>(saved.gate) : nullptr,
+        data_or_null<Sum>(row_weight),
         data<Real>(result.hidden),
         data<Real>(result.pre),
-        saved.has_gate ? data<Real>(result.gate) : nullptr};
+        saved.has_gate ? data<Real>(result.gate) : nullptr,
+        result.weight ? data<Sum>(*result.weight) : nullptr};
     expert_mlp_cuda::launch_activate_backward(
         groups.shape(hidden_grad.size(0), hidden_grad.size(1)), activation, job, current_stream());
   });
   return result;
 }
 
-std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList list, c10::IntArrayRef rows_u,
-                                  const MaybeTensor& end_u, int64_t activation, bool has_bias,
-                                  bool needs_rows_grad) {
+/// What the second bias adds to the gradients of the rows' weights.
+void add_bias_dot(const Groups& groups, const Tensor& grad, const Tensor& fc2_bias,
+                  const Tensor& weight_grad) {
+  for_real_type(grad, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
+    const expert_mlp_cuda::BiasDot<Real, Sum> job{
+        const_data<Real>(grad), const_data<Real>(fc2_bias), data<Sum>(weight_grad)};
+    expert_mlp_cuda::launch_bias_dot(groups.shape(grad.size(0), grad.size(1)), job,
+                                     current_stream());
+  });
+}
+
+std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList list,
+                                  const MaybeTensor& row_weight, const MaybeTensor& fc2_bias,
+                                  c10::IntArrayRef rows_u, const MaybeTensor& end_u,
+                                  int64_t activation, bool needs_rows_grad) {
   const c10::cuda::CUDAGuard guard(grad.device());
   const Saved saved(list);
   const Groups groups(saved.rows, rows_u, end_u);
   const auto bias_grad = [&](const Tensor& rows) {
-    return has_bias && rows.defined() ? groups.sum_rows(rows) : Tensor();
+    return fc2_bias && rows.defined() ? groups.sum_rows(rows) : Tensor();
   };
   HiddenGradients grads =
       through_activation(groups, saved, groups.times(grad, saved.fc2_weight.transpose(1, 2)),
-                         static_cast<Activation>(activation));
+                         row_weight, static_cast<Activation>(activation));
+  if (row_weight && fc2_bias) add_bias_dot(groups, grad, *fc2_bias, *grads.weight);
   const Tensor fc2_grad = groups.outer(grads.hidden, grad);
   grads.hidden.reset();
   const Tensor fc1_grad = groups.outer(saved.rows, grads.pre);
@@ -212,8 +236,14 @@ std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList list, c10::
       rows_grad.add_(groups.times(grads.gate, saved.gate_weight.transpose(1, 2)));
     }
   }
-  std::vector<Tensor> result{rows_grad,       fc1_grad,  bias_grad(grads.pre), fc2_grad,
-                             bias_grad(grad), gate_grad, bias_grad(grads.gate)};
+  std::vector<Tensor> result{rows_grad,
+                             fc1_grad,
+                             bias_grad(grads.pre),
+                             fc2_grad,
+                             fc2_bias ? groups.sum_rows(grad, row_weight) : Tensor(),
+                             gate_grad,
+                             bias_grad(grads.gate),
+                             grads.weight.value_or(Tensor())};
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return result;
 }

@@ -30,16 +30,25 @@ __device__ int expert_of(const Shape& shape, int64_t row) {
   return low;
 }
 
-/// Calls `body(pack of the row, pack of the expert's row)` for this lane's packs of its row.
+/// Calls `body(pack of the row, pack of the expert's row)` for this lane's packs of its row;
+/// whether the row belongs to an expert.
 template <class Body>
-__device__ void for_own_packs(const Shape& shape, int64_t packs, const Body& body) {
+__device__ bool for_own_packs(const Shape& shape, int64_t packs, const Body& body) {
   const int64_t row = device::own_row();
-  if (row >= shape.num_rows) return;
+  if (row >= shape.num_rows) return false;
   const int expert = expert_of(shape, row);
-  if (expert == shape.num_experts) return;
+  if (expert == shape.num_experts) return false;
   for (int64_t c = threadIdx.x; c < packs; c += blockDim.x) {
     body(row * packs + c, expert * packs + c);
   }
+  return true;
+}
+
+/// Of this lane's row; 1 where rows have none.
+template <class Value>
+__device__ Value weight_of_row(const Shape& shape, const Value* weight_R) {
+  const int64_t row = device::own_row();
+  return weight_R == nullptr || row >= shape.num_rows ? Value(1) : weight_R[row];
 }
 
 template <int kPack, class Real>
@@ -52,29 +61,32 @@ __device__ void store(Real* to, int64_t pack, const Pack<Real, kPack>& values) {
   reinterpret_cast<Pack<Real, kPack>*>(to)[pack] = values;
 }
 
-/// Adds the bias, if there is one; rounds to Real as what is stored.
+/// Adds the weighted bias, if there is one; rounds to Real as what is stored.
 template <int kPack, class Real>
-__device__ void add_bias(Pack<Real, kPack>& values, const Real* bias_uH, int64_t pack) {
+__device__ void add_bias(Pack<Real, kPack>& values, const Real* bias_uH, int64_t pack,
+                         Sum<Real> weight = 1) {
   if (bias_uH == nullptr) return;
   const auto bias = load<kPack>(bias_uH, pack);
 #pragma unroll
   for (int i = 0; i < kPack; ++i) {
-    values.value[i] =
-        device::narrow<Real>(device::widen(values.value[i]) + device::widen(bias.value[i]));
+    values.value[i] = device::narrow<Real>(device::widen(values.value[i]) +
+                                           weight * device::widen(bias.value[i]));
   }
 }
 
 template <int kPack, class Real>
-__global__ void add_bias_kernel(Shape shape, const Real* bias_uH, Real* rows_RH, int64_t packs) {
+__global__ void add_bias_kernel(Shape shape, AddBias<Real, Sum<Real>> job, int64_t packs) {
+  const Sum<Real> weight = weight_of_row(shape, job.weight_R);
   for_own_packs(shape, packs, [&](int64_t at, int64_t of_expert) {
-    auto values = load<kPack>(rows_RH, at);
-    add_bias(values, bias_uH, of_expert);
-    store<kPack>(rows_RH, at, values);
+    auto values = load<kPack>(job.rows_RH, at);
+    add_bias(values, job.bias_uH, of_expert, weight);
+    store<kPack>(job.rows_RH, at, values);
   });
 }
 
 template <Activation kActivation, int kPack, class Real>
-__global__ void activate_kernel(Shape shape, Activate<Real> job, int64_t packs) {
+__global__ void activate_kernel(Shape shape, Activate<Real, Sum<Real>> job, int64_t packs) {
+  const Sum<Real> weight = weight_of_row(shape, job.weight_R);
   for_own_packs(shape, packs, [&](int64_t at, int64_t of_expert) {
     auto pre = load<kPack>(job.pre_RH, at);
     add_bias(pre, job.bias_uH, of_expert);
@@ -92,36 +104,60 @@ __global__ void activate_kernel(Shape shape, Activate<Real> job, int64_t packs) 
           job.gate_RH == nullptr
               ? device::activate<kActivation>(x).value
               : device::activate<kActivation>(device::widen(gate.value[i])).value * x;
-      hidden.value[i] = device::narrow<Real>(value);
+      hidden.value[i] = device::narrow<Real>(weight * value);
     }
     store<kPack>(job.hidden_RH, at, hidden);
   });
 }
 
 template <Activation kActivation, int kPack, class Real>
-__global__ void activate_backward_kernel(Shape shape, ActivateBackward<Real> job, int64_t packs) {
-  for_own_packs(shape, packs, [&](int64_t at, int64_t) {
+__global__ void activate_backward_kernel(Shape shape, ActivateBackward<Real, Sum<Real>> job,
+                                         int64_t packs) {
+  const Sum<Real> weight = weight_of_row(shape, job.weight_R);
+  Sum<Real> dot = 0;
+  const bool is_used = for_own_packs(shape, packs, [&](int64_t at, int64_t) {
     const auto grads = load<kPack>(job.hidden_grad_RH, at), pre = load<kPack>(job.pre_RH, at);
     Pack<Real, kPack> gate = {}, hidden, pre_grad, gate_grad = {};
     if (job.gate_RH != nullptr) gate = load<kPack>(job.gate_RH, at);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       const Sum<Real> grad = device::widen(grads.value[i]), x = device::widen(pre.value[i]);
+      const Sum<Real> weighted = weight * grad;
+      Sum<Real> value;
       if (job.gate_RH == nullptr) {
         const auto active = device::activate<kActivation>(x);
-        hidden.value[i] = device::narrow<Real>(active.value);
-        pre_grad.value[i] = device::narrow<Real>(grad * active.derivative);
+        value = active.value;
+        pre_grad.value[i] = device::narrow<Real>(weighted * active.derivative);
       } else {
         const auto active = device::activate<kActivation>(device::widen(gate.value[i]));
-        hidden.value[i] = device::narrow<Real>(active.value * x);
-        pre_grad.value[i] = device::narrow<Real>(grad * active.value);
-        gate_grad.value[i] = device::narrow<Real>(grad * (active.derivative * x));
+        value = active.value * x;
+        pre_grad.value[i] = device::narrow<Real>(weighted * active.value);
+        gate_grad.value[i] = device::narrow<Real>(weighted * (active.derivative * x));
       }
+      hidden.value[i] = device::narrow<Real>(weight * value);
+      dot += grad * value;
     }
     store<kPack>(job.hidden_RH, at, hidden);
     store<kPack>(job.pre_grad_RH, at, pre_grad);
     if (job.gate_RH != nullptr) store<kPack>(job.gate_grad_RH, at, gate_grad);
   });
+  if (job.weight_grad_R == nullptr) return;
+  dot = device::sum_lanes(dot);
+  if (is_used && threadIdx.x == 0) job.weight_grad_R[device::own_row()] = dot;
+}
+
+template <int kPack, class Real>
+__global__ void bias_dot_kernel(Shape shape, BiasDot<Real, Sum<Real>> job, int64_t packs) {
+  Sum<Real> dot = 0;
+  const bool is_used = for_own_packs(shape, packs, [&](int64_t at, int64_t of_expert) {
+    const auto grad = load<kPack>(job.grad_RH, at), bias = load<kPack>(job.bias_uH, of_expert);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      dot += device::widen(grad.value[i]) * device::widen(bias.value[i]);
+    }
+  });
+  dot = device::sum_lanes(dot);
+  if (is_used && threadIdx.x == 0) job.weight_grad_R[device::own_row()] += dot;
 }
 
 struct RowRange {
@@ -134,7 +170,7 @@ __device__ RowRange rows_of(const Shape& shape, int expert) {
 
 // Each thread sums a column of one of the parts of an expert's rows.
 template <class Real>
-__global__ void sum_parts_kernel(Shape shape, const Real* rows_RH, Sum<Real>* partial) {
+__global__ void sum_parts_kernel(Shape shape, SumRows<Real, Sum<Real>> job) {
   const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int expert = static_cast<int>(blockIdx.z), part = static_cast<int>(blockIdx.y);
   if (column >= shape.width) return;
@@ -142,30 +178,32 @@ __global__ void sum_parts_kernel(Shape shape, const Real* rows_RH, Sum<Real>* pa
   const int64_t count = rows.last - rows.first;
   const int64_t first = rows.first + count * part / kSumParts;
   const int64_t last = rows.first + count * (part + 1) / kSumParts;
+  const auto value_of = [&](int64_t row) {
+    const Sum<Real> value = device::widen(job.rows_RH[row * shape.width + column]);
+    return job.weight_R == nullptr ? value : job.weight_R[row] * value;
+  };
   constexpr int kLanes = 4;  // independent sums, so that loads need not wait
   Sum<Real> sum[kLanes] = {};
   int64_t row = first;
   for (; row + kLanes <= last; row += kLanes) {
 #pragma unroll
-    for (int i = 0; i < kLanes; ++i) {
-      sum[i] += device::widen(rows_RH[(row + i) * shape.width + column]);
-    }
+    for (int i = 0; i < kLanes; ++i) sum[i] += value_of(row + i);
   }
-  for (; row < last; ++row) sum[0] += device::widen(rows_RH[row * shape.width + column]);
+  for (; row < last; ++row) sum[0] += value_of(row);
   const int64_t at = (int64_t{expert} * kSumParts + part) * shape.width + column;
-  partial[at] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  job.partial[at] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 template <class Real>
-__global__ void add_parts_kernel(Shape shape, const Sum<Real>* partial, Real* sum_uH) {
+__global__ void add_parts_kernel(Shape shape, SumRows<Real, Sum<Real>> job) {
   const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t expert = blockIdx.y;
   if (column >= shape.width) return;
   Sum<Real> sum = 0;
   for (int part = 0; part < kSumParts; ++part) {
-    sum += partial[(expert * kSumParts + part) * shape.width + column];
+    sum += job.partial[(expert * kSumParts + part) * shape.width + column];
   }
-  sum_uH[expert * shape.width + column] = device::narrow<Real>(sum);
+  job.sum_uH[expert * shape.width + column] = device::narrow<Real>(sum);
 }
 
 template <class Real>
@@ -195,39 +233,50 @@ void with_packs(const Shape& shape, const Body& body, const Pointers*... pointer
 
 }  // namespace
 
-template <class Real>
-void launch_add_bias(const Shape& shape, const Real* bias_uH, Real* rows_RH, CUstream_st* stream) {
+template <class Real, class SumType>
+void launch_add_bias(const Shape& shape, const AddBias<Real, SumType>& job, CUstream_st* stream) {
   with_packs<Real>(
       shape,
       [&](const RowLaunch& launch, int64_t packs, auto pack) {
-        add_bias_kernel<decltype(pack)::value>
-            <<<launch.grid, launch.block, 0, stream>>>(shape, bias_uH, rows_RH, packs);
+        add_bias_kernel<decltype(pack)::value, Real>
+            <<<launch.grid, launch.block, 0, stream>>>(shape, job, packs);
       },
-      bias_uH, rows_RH);
+      job.bias_uH, job.rows_RH);
 }
 
-template <class Real>
-void launch_activate(const Shape& shape, Activation activation, const Activate<Real>& job,
+template <class Real, class SumType>
+void launch_bias_dot(const Shape& shape, const BiasDot<Real, SumType>& job, CUstream_st* stream) {
+  with_packs<Real>(
+      shape,
+      [&](const RowLaunch& launch, int64_t packs, auto pack) {
+        bias_dot_kernel<decltype(pack)::value, Real>
+            <<<launch.grid, launch.block, 0, stream>>>(shape, job, packs);
+      },
+      job.grad_RH, job.bias_uH);
+}
+
+template <class Real, class SumType>
+void launch_activate(const Shape& shape, Activation activation, const Activate<Real, SumType>& job,
                      CUstream_st* stream) {
   with_packs<Real>(
       shape,
       [&](const RowLaunch& launch, int64_t packs, auto pack) {
         device::with_activation(activation, [&](auto act) {
-          activate_kernel<decltype(act)::kActivation, decltype(pack)::value>
+          activate_kernel<decltype(act)::kActivation, decltype(pack)::value, Real>
               <<<launch.grid, launch.block, 0, stream>>>(shape, job, packs);
         });
       },
       job.pre_RH, job.bias_uH, job.gate_RH, job.gate_bias_uH, job.hidden_RH);
 }
 
-template <class Real>
+template <class Real, class SumType>
 void launch_activate_backward(const Shape& shape, Activation activation,
-                              const ActivateBackward<Real>& job, CUstream_st* stream) {
+                              const ActivateBackward<Real, SumType>& job, CUstream_st* stream) {
   with_packs<Real>(
       shape,
       [&](const RowLaunch& launch, int64_t packs, auto pack) {
         device::with_activation(activation, [&](auto act) {
-          activate_backward_kernel<decltype(act)::kActivation, decltype(pack)::value>
+          activate_backward_kernel<decltype(act)::kActivation, decltype(pack)::value, Real>
               <<<launch.grid, launch.block, 0, stream>>>(shape, job, packs);
         });
       },
@@ -236,14 +285,12 @@ void launch_activate_backward(const Shape& shape, Activation activation,
 }
 
 template <class Real, class SumType>
-void launch_sum_rows(const Shape& shape, const Real* rows_RH, SumType* partial, Real* sum_uH,
-                     CUstream_st* stream) {
+void launch_sum_rows(const Shape& shape, const SumRows<Real, SumType>& job, CUstream_st* stream) {
   if (shape.num_experts == 0 || shape.width == 0) return;
   const auto columns = static_cast<unsigned>((shape.width + kThreads - 1) / kThreads);
   const auto experts = static_cast<unsigned>(shape.num_experts);
-  sum_parts_kernel<<<dim3(columns, kSumParts, experts), kThreads, 0, stream>>>(shape, rows_RH,
-                                                                               partial);
-  add_parts_kernel<<<dim3(columns, experts), kThreads, 0, stream>>>(shape, partial, sum_uH);
+  sum_parts_kernel<Real><<<dim3(columns, kSumParts, experts), kThreads, 0, stream>>>(shape, job);
+  add_parts_kernel<Real><<<dim3(columns, experts), kThreads, 0, stream>>>(shape, job);
 }
 
 template <class Real>
@@ -255,12 +302,14 @@ void launch_zero_unused(const Shape& shape, Real* stack, int64_t size, CUstream_
   zero_unused_kernel<<<grid, kThreads, 0, stream>>>(shape, stack, size);
 }
 
-#define SHOAL_EXPERT_KERNELS(Real, SumType)                                                       \
-  template void launch_add_bias(const Shape&, const Real*, Real*, CUstream_st*);                  \
-  template void launch_activate(const Shape&, Activation, const Activate<Real>&, CUstream_st*);   \
-  template void launch_activate_backward(const Shape&, Activation, const ActivateBackward<Real>&, \
-                                         CUstream_st*);                                           \
-  template void launch_sum_rows(const Shape&, const Real*, SumType*, Real*, CUstream_st*);        \
+#define SHOAL_EXPERT_KERNELS(Real, SumType)                                                     \
+  template void launch_add_bias(const Shape&, const AddBias<Real, SumType>&, CUstream_st*);     \
+  template void launch_bias_dot(const Shape&, const BiasDot<Real, SumType>&, CUstream_st*);     \
+  template void launch_activate(const Shape&, Activation, const Activate<Real, SumType>&,       \
+                                CUstream_st*);                                                  \
+  template void launch_activate_backward(const Shape&, Activation,                              \
+                                         const ActivateBackward<Real, SumType>&, CUstream_st*); \
+  template void launch_sum_rows(const Shape&, const SumRows<Real, SumType>&, CUstream_st*);     \
   template void launch_zero_unused(const Shape&, Real*, int64_t, CUstream_st*);
 SHOAL_EXPERT_KERNELS(float, float)
 SHOAL_EXPERT_KERNELS(double, double)

@@ -18,44 +18,69 @@ struct Shape {
   int64_t num_rows, width;
 };
 
-/// rows += bias of the expert.
-template <class Real>
-void launch_add_bias(const Shape& shape, const Real* bias_uH, Real* rows_RH, CUstream_st* stream);
+// `Sum` is float32 for bfloat16, else Real. A row's weight is 1 where weight_R is nullptr.
 
-/// hidden = act(pre + bias), where pre + bias stays in `pre`; with a gate
-/// hidden = act(gate + gate_bias) * (pre + bias), where both stay. Biases may be nullptr.
-template <class Real>
+/// rows += weight * bias of the expert.
+template <class Real, class Sum>
+struct AddBias {
+  const Real* bias_uH;
+  const Sum* weight_R;
+  Real* rows_RH;
+};
+template <class Real, class Sum>
+void launch_add_bias(const Shape& shape, const AddBias<Real, Sum>& job, CUstream_st* stream);
+
+/// hidden = weight act(pre + bias), where pre + bias stays in `pre`; with a gate
+/// hidden = weight act(gate + gate_bias) * (pre + bias), where both stay. Biases may be nullptr.
+template <class Real, class Sum>
 struct Activate {
   Real* pre_RH;
   const Real* bias_uH;
   Real* gate_RH;  ///< nullptr: no gate
   const Real* gate_bias_uH;
+  const Sum* weight_R;
   Real* hidden_RH;
 };
-template <class Real>
-void launch_activate(const Shape& shape, Activation activation, const Activate<Real>& job,
+template <class Real, class Sum>
+void launch_activate(const Shape& shape, Activation activation, const Activate<Real, Sum>& job,
                      CUstream_st* stream);
 
-/// From the gradient of `hidden` those of `pre` and of `gate`, and `hidden` itself once more.
-/// pre_grad may be hidden_grad.
-template <class Real>
+/// From the gradient of weighted `hidden` those of `pre`, `gate` and weight, and weighted `hidden`
+/// itself once more. pre_grad may be hidden_grad.
+template <class Real, class Sum>
 struct ActivateBackward {
   const Real *hidden_grad_RH, *pre_RH;
   const Real* gate_RH;  ///< nullptr: no gate
+  const Sum* weight_R;
   Real *hidden_RH, *pre_grad_RH, *gate_grad_RH;
+  Sum* weight_grad_R;  ///< nullptr where weight_R is
 };
-template <class Real>
+template <class Real, class Sum>
 void launch_activate_backward(const Shape& shape, Activation activation,
-                              const ActivateBackward<Real>& job, CUstream_st* stream);
+                              const ActivateBackward<Real, Sum>& job, CUstream_st* stream);
+
+/// weight_grad += <grad, bias of the expert>, what a bias adds to the gradient of a row's weight.
+template <class Real, class Sum>
+struct BiasDot {
+  const Real *grad_RH, *bias_uH;
+  Sum* weight_grad_R;
+};
+template <class Real, class Sum>
+void launch_bias_dot(const Shape& shape, const BiasDot<Real, Sum>& job, CUstream_st* stream);
 
 /// Number of parts that an expert's rows are summed in.
 inline constexpr int kSumParts = 16;
 
-/// bias_grad[e] = sum of the expert's rows, in an order that depends on their number alone.
-/// `Sum` is float32 for bfloat16, else Real. partial: [u, kSumParts, H].
+/// sum[e] = weighted sum of the expert's rows, in an order that depends on their number alone.
 template <class Real, class Sum>
-void launch_sum_rows(const Shape& shape, const Real* rows_RH, Sum* partial, Real* sum_uH,
-                     CUstream_st* stream);
+struct SumRows {
+  const Real* rows_RH;
+  const Sum* weight_R;
+  Sum* partial;  ///< [u, kSumParts, H]
+  Real* sum_uH;
+};
+template <class Real, class Sum>
+void launch_sum_rows(const Shape& shape, const SumRows<Real, Sum>& job, CUstream_st* stream);
 
 /// Zeroes stack[e], of `size` values, of each expert without rows.
 template <class Real>

@@ -12,14 +12,15 @@
 /// bfloat16, computed in float32; rows are contiguous.
 namespace shoal {
 
-/// hidden = act(pre + bias), where pre + bias stays in `pre`; with a gate
-/// hidden = act(gate + gate_bias) * (pre + bias), where both stay.
+/// hidden = weight act(pre + bias), where pre + bias stays in `pre`; with a gate
+/// hidden = weight act(gate + gate_bias) * (pre + bias), where both stay.
 template <class Value>
 struct ActivateExpert {
   Value* pre_RH;
   const Value* bias_H;  ///< nullptr: none
   Value* gate_RH;       ///< nullptr: no gate
   const Value* gate_bias_H;
+  const vector_math::Real<Value>* weight_R;  ///< nullptr: 1
   Value* hidden_RH;
   int64_t width;
   Activation activation;

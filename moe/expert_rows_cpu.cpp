@@ -43,15 +43,16 @@ template <class Act, class Value>
 SHOAL_INLINE void activate_row(const ActivateExpert<Value>& job, int64_t r) {
   Value* __restrict__ pre = job.pre_RH + r * job.width;
   Value* __restrict__ hidden = job.hidden_RH + r * job.width;
+  const Real<Value> weight = job.weight_R == nullptr ? Real<Value>(1) : job.weight_R[r];
   add_bias(job.bias_H, job.width, pre);
   if (job.gate_RH == nullptr) {
-    for (int64_t c = 0; c < job.width; ++c) put(hidden[c], Act::at(real_of(pre[c])).value);
+    for (int64_t c = 0; c < job.width; ++c) put(hidden[c], weight * Act::at(real_of(pre[c])).value);
     return;
   }
   Value* __restrict__ gate = job.gate_RH + r * job.width;
   add_bias(job.gate_bias_H, job.width, gate);
   for (int64_t c = 0; c < job.width; ++c) {
-    put(hidden[c], Act::at(real_of(gate[c])).value * real_of(pre[c]));
+    put(hidden[c], weight * (Act::at(real_of(gate[c])).value * real_of(pre[c])));
   }
 }
 

@@ -235,7 +235,8 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
 
 std::vector<Assignments> MoeLayer::limit_chunks(const Routing& routing, const TokenContext& context,
                                                 const Capacity& capacity) const {
-  const int64_t num_chunks = options_.exchange.chunks;
+  // Nothing travels on one rank, so there is nothing to hide behind a cut.
+  const int64_t num_chunks = grid_->expert->size() == 1 ? 1 : options_.exchange.chunks;
   std::vector<Assignments> chunks;
   for (const Routing& chunk : cut(routing, num_chunks)) chunks.push_back(limit(chunk, capacity));
   const int64_t group = context.step.samples_per_group;
@@ -270,7 +271,7 @@ torch::Tensor MoeLayer::visit_units(const torch::Tensor& x_TD,
   if (stays_here()) y_C = visit_here(x_C, assignments);
   for (const auto& exchange : exchanges) {
     const ArrivedRows arrived = exchange->finish_dispatch();
-    exchange->start_combine(bank_->forward(arrived.rows_RD, arrived.rows_u));
+    exchange->start_combine(bank_->weighted(arrived.rows_RD, arrived.rows_u, arrived.weight_R));
   }
   for (const auto& exchange : exchanges) y_C.push_back(exchange->finish_combine());
   const torch::Tensor y_TD = y_C.size() == 1 ? y_C.front() : torch::cat(y_C);

@@ -168,10 +168,13 @@ class NodeExchange : public RowExchange {
   ArrivedRows finish_dispatch() override {
     const torch::Tensor x_QD = shoal::finish_dispatch(std::move(started_), outer_);
     StartedRows started = shoal::start_dispatch(x_QD, inner(), *grid_.node);
-    return {shoal::finish_dispatch(std::move(started), inner()), inner().rows_u};
+    StartedExchange weights = start_weights(inner(), *grid_.node);
+    const torch::Tensor rows_RD = shoal::finish_dispatch(std::move(started), inner());
+    return {rows_RD, inner().rows_u, finish_weights(std::move(weights), inner())};
   }
   void start_combine(const torch::Tensor& rows_RD) override {
-    const torch::Tensor y_QD = combine(rows_RD, inner(), *grid_.node);
+    const torch::Tensor y_QD =
+        shoal::finish_combine(shoal::start_combine(rows_RD, inner(), *grid_.node), inner());
     started_ = shoal::start_combine(y_QD, outer_, *grid_.rail, payload_);
   }
   torch::Tensor finish_combine() override {
@@ -208,7 +211,6 @@ std::vector<std::unique_ptr<RowExchange>> plan_node_exchange(const std::vector<A
   std::vector<std::unique_ptr<RowExchange>> exchanges;
   for (size_t c = 0; c < chunks.size(); ++c) {
     RowPlan outer;
-    outer.weight_A = torch::ones({sum(rows[c].pairs_N)}, chunks[c].weight_A.options());
     outer.index = make_row_index(rows[c].token_P, chunks[c].num_tokens);
     outer.send_rows = rows[c].pairs_N;
     outer.recv_rows = arrivals[c].pairs_N;

@@ -51,6 +51,20 @@ struct GatherRows : torch::autograd::Function<GatherRows> {
   }
 };
 
+struct SumRows : torch::autograd::Function<SumRows> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& rows_AD,
+                               const torch::Tensor& token_A, const torch::Tensor& first_T1,
+                               const torch::Tensor& row_A) {
+    ctx->save_for_backward({token_A});
+    return call_gather_sum(rows_AD, std::nullopt, {token_A, first_T1, row_A});
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    const torch::Tensor none;
+    return {call_gather(grads[0], ctx->get_saved_variables()[0]), none, none, none};
+  }
+};
+
 struct CombineRows : torch::autograd::Function<CombineRows> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& rows_AD,
                                const torch::Tensor& weight_A, const torch::Tensor& token_A,
@@ -111,6 +125,11 @@ torch::Tensor combine_rows(const torch::Tensor& rows_AD, const torch::Tensor& we
   TORCH_CHECK(weight_A.dim() == 1 && weight_A.size(0) == rows_AD.size(0), "combine_rows: weights ",
               weight_A.sizes(), " for rows ", rows_AD.sizes());
   return CombineRows::apply(rows_AD, weight_A, index.token_A, index.first_T1, index.row_A);
+}
+
+torch::Tensor sum_rows(const torch::Tensor& rows_AD, const RowIndex& index) {
+  check_rows(rows_AD, index.token_A.size(0), "sum_rows");
+  return SumRows::apply(rows_AD, index.token_A, index.first_T1, index.row_A);
 }
 
 torch::Tensor permute_rows(const torch::Tensor& x_RD, const torch::Tensor& order_R,

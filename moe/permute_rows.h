@@ -42,6 +42,9 @@ torch::Tensor gather_rows(const torch::Tensor& x_TD, const RowIndex& index);
 torch::Tensor combine_rows(const torch::Tensor& rows_AD, const torch::Tensor& weight_A,
                            const RowIndex& index);
 
+/// combine_rows with weights of 1, which keeps nothing but the index: the adjoint of gather_rows.
+torch::Tensor sum_rows(const torch::Tensor& rows_AD, const RowIndex& index);
+
 /// Row i of the result is x_RD[order_R[i]]; order_R is a permutation and inverse_R its inverse.
 /// Differentiable.
 torch::Tensor permute_rows(const torch::Tensor& x_RD, const torch::Tensor& order_R,

@@ -13,9 +13,11 @@ class FlatExchange : public RowExchange {
 
   void start_dispatch(const torch::Tensor& x_TD) override {
     started_ = shoal::start_dispatch(x_TD, plan(), expert_, payload_);
+    weights_ = start_weights(plan(), expert_);
   }
   ArrivedRows finish_dispatch() override {
-    return {shoal::finish_dispatch(std::move(started_), plan()), plan().rows_u};
+    const torch::Tensor rows_RD = shoal::finish_dispatch(std::move(started_), plan());
+    return {rows_RD, plan().rows_u, finish_weights(std::move(weights_), plan())};
   }
   void start_combine(const torch::Tensor& rows_RD) override {
     started_ = shoal::start_combine(rows_RD, plan(), expert_, payload_);
@@ -32,6 +34,7 @@ class FlatExchange : public RowExchange {
   Communicator& expert_;
   Payload payload_;
   StartedRows started_;
+  StartedExchange weights_;
 };
 
 }  // namespace

@@ -44,8 +44,9 @@ struct ExchangeOptions {
 
 /// Rows at their units.
 struct ArrivedRows {
-  torch::Tensor rows_RD;  ///< sorted by unit; on a GPU rows of no unit may follow
-  UnitRows rows_u;        ///< rows of each unit on this rank
+  torch::Tensor rows_RD;   ///< sorted by unit; on a GPU rows of no unit may follow
+  UnitRows rows_u;         ///< rows of each unit on this rank
+  torch::Tensor weight_R;  ///< combine weights, for the units to weigh their results with
 };
 
 /// The way of one chunk's rows to their units and back. Each step is called once, in this order;
@@ -54,12 +55,12 @@ struct ArrivedRows {
 class RowExchange {
  public:
   virtual ~RowExchange() = default;
-  /// Sends. Differentiable in x_TD.
+  /// Sends. Differentiable in x_TD and in the combine weights.
   virtual void start_dispatch(const torch::Tensor& x_TD) = 0;
   virtual ArrivedRows finish_dispatch() = 0;
-  /// Sends results back. Differentiable in rows_RD and in the combine weights.
+  /// Sends weighted results back. Differentiable in rows_RD.
   virtual void start_combine(const torch::Tensor& rows_RD) = 0;
-  /// Each token's results, summed with its weights: [T, D]. Tokens without a row get zero.
+  /// Each token's results, summed up: [T, D]. Tokens without a row get zero.
   virtual torch::Tensor finish_combine() = 0;
 };
 

@@ -31,6 +31,9 @@ class UnitBank : public ModuleBase {
   /// placement().units_of_rank(rank)[i]. Returns [R, D]. Units without rows get gradients that are
   /// exactly zero. On a GPU rows of no unit may follow, which are of no meaning in the result.
   virtual torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) = 0;
+  /// forward's rows, each times its weight, [R] of float32 or wider. Unless overridden just that.
+  virtual torch::Tensor weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
+                                 const torch::Tensor& weight_R);
   /// What the chosen units say of each token, summed with the rows' weights, where all units are on
   /// this rank: [T, D]. Unless overridden gather, forward and combine.
   virtual torch::Tensor visit(const torch::Tensor& x_TD, const TokenRows& rows);

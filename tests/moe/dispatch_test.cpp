@@ -46,7 +46,7 @@ TEST(Dispatch, EqualsTheOneHotEinsum) {  // X6
     const Assignments assignments = limit(routing, {CapacityMode::kPadded, 1.0, 0, 1, {}});
     const int64_t capacity = assignments.rows_U[0].item<int64_t>();
     const Dispatched sent = dispatch(x, assignments, UnitPlacement::contiguous(kUnits, 1), *self);
-    const torch::Tensor y = combine(sent.rows_RD * 3, sent.plan, *self);
+    const torch::Tensor y = combine(sent.rows_RD * 3, sent, *self);
 
     torch::Tensor mask_TUC = torch::zeros({kTokens, kUnits, capacity}, torch::kFloat64);
     for (const auto& [token, unit, place] : testing::places(assignments)) {
@@ -75,7 +75,7 @@ TEST(Dispatch, ExchangesNothingOnOneRank) {
   const Routing routing = make_routing(some_numbers({6, 3}, 1), 2);
   const Dispatched sent =
       dispatch(some_numbers({6, 2}, 2), limit(routing, {}), UnitPlacement::contiguous(3, 1), *self);
-  combine(sent.rows_RD, sent.plan, *self);
+  combine(sent.rows_RD, sent, *self);
   EXPECT_EQ(self->counters().all_to_all, 0);
   EXPECT_EQ(self->counters().all_reduce, 0);
 }
@@ -118,7 +118,7 @@ void expect_identity(const RoundTrip& trip, const UnitPlacement& placement, Comm
   }
   const Ids rows_u = sent.plan.rows_u.to_host();
   EXPECT_EQ(std::accumulate(rows_u.begin(), rows_u.end(), int64_t{0}), sent.rows_RD.size(0));
-  const torch::Tensor y = combine(sent.rows_RD, sent.plan, expert);
+  const torch::Tensor y = combine(sent.rows_RD, sent, expert);
   const torch::Tensor upstream = some_numbers({trip.num_tokens, kWidth}, 30, torch::kFloat32);
   (y * upstream).sum().backward();
   // Sums of k parts of 1 / k: exact for k = 1 and 2, else a float32 rounding in each of 320 values.
@@ -152,7 +152,7 @@ std::pair<torch::Tensor, torch::Tensor> tight_round_trip(const Capacity& capacit
   EXPECT_LT(assignments.num_kept.item<int64_t>(), kTokens * 2);
   const Dispatched sent =
       dispatch(x, assignments, UnitPlacement::contiguous(kUnits, expert.size()), expert);
-  const torch::Tensor y = combine(sent.rows_RD * 2, sent.plan, expert);
+  const torch::Tensor y = combine(sent.rows_RD * 2, sent, expert);
   (y * some_numbers({kTokens, kWidth}, 30, torch::kFloat32)).sum().backward();
   return {y.detach(), x.grad()};
 }
@@ -248,7 +248,7 @@ ScalarUnit train_scalar_unit(Communicator& expert, double num_tokens) {
   const torch::Tensor w =
       torch::full({1}, is_first ? 0.5 : -1.0, torch::kFloat64).set_requires_grad(true);
   const Dispatched sent = dispatch(x, limit(routing, {}), UnitPlacement::contiguous(2, 2), expert);
-  const torch::Tensor y = combine(sent.rows_RD * w, sent.plan, expert);
+  const torch::Tensor y = combine(sent.rows_RD * w, sent, expert);
   const torch::Tensor share = (y.square() / 2).sum() / num_tokens;
   share.backward();
   return {w.grad().item<double>(), share.detach().reshape({1})};
@@ -296,8 +296,8 @@ TEST(DispatchRanks, LeavesOutPaddingBehindTheUnitsRows) {
     const Dispatched found = dispatch(x, padded(assignments), scattered, expert);
     EXPECT_TRUE(torch::equal(expected.rows_RD, found.rows_RD));
     EXPECT_EQ(expected.plan.rows_u.rows_u(), found.plan.rows_u.rows_u());
-    EXPECT_TRUE(torch::equal(combine(expected.rows_RD, expected.plan, expert),
-                             combine(found.rows_RD, found.plan, expert)));
+    EXPECT_TRUE(torch::equal(combine(expected.rows_RD, expected, expert),
+                             combine(found.rows_RD, found, expert)));
   });
 }
 
@@ -312,24 +312,24 @@ TEST(DispatchRanks, AsksForNoCountsThatAreKnown) {
     const int64_t num_calls = expert.counters().all_to_all;
     assignments.rows_per_unit_E = {4, 6};
     const Dispatched found = dispatch(x, assignments, scattered, expert);
-    EXPECT_EQ(expert.counters().all_to_all, num_calls + 1);
+    EXPECT_EQ(expert.counters().all_to_all, num_calls + 2);  // rows and weights
     EXPECT_TRUE(torch::equal(expected.rows_RD, found.rows_RD));
     assignments.rows_per_unit_E = {5, 5};
     EXPECT_THROW(dispatch(x, assignments, scattered, expert), c10::Error);
   });
 }
 
-TEST(DispatchRanks, OneExchangeOfCountsAndOneOfRowsEachWay) {  // X5
+TEST(DispatchRanks, OneExchangeOfCountsThenRowsWithWeightsAndRowsBack) {  // X5
   testing::run_ranks(2, [&](Communicator& expert) {
     torch::Tensor x = some_numbers({8, 3}, 1).set_requires_grad(true);
     const Routing routing = make_routing(some_numbers({8, 4}, 2), 2);
     const Dispatched sent =
         dispatch(x, limit(routing, {}), UnitPlacement::contiguous(4, 2), expert);
-    EXPECT_EQ(expert.counters().all_to_all, 2);
-    const torch::Tensor y = combine(sent.rows_RD, sent.plan, expert);
     EXPECT_EQ(expert.counters().all_to_all, 3);
+    const torch::Tensor y = combine(sent.rows_RD, sent, expert);
+    EXPECT_EQ(expert.counters().all_to_all, 4);
     y.sum().backward();
-    EXPECT_EQ(expert.counters().all_to_all, 5);
+    EXPECT_EQ(expert.counters().all_to_all, 7);
     EXPECT_EQ(expert.counters().all_reduce, 0);
   });
 }

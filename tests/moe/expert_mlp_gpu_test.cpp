@@ -60,9 +60,9 @@ class ExpertMlpGpu : public testing::OnGpu {
         on_gpu(some_numbers({num_rows + num_behind, sizes.width}, 8).to(type));
     const torch::Tensor end_u =
         on_gpu(torch::tensor(rows_u, torch::kInt64).cumsum(0).to(torch::kInt32));
-    const torch::Tensor y = num_behind > 0
-                                ? expert_mlp_on_device(rows, end_u, weights, Activation::kGelu)
-                                : expert_mlp(rows, rows_u, weights, Activation::kGelu);
+    const torch::Tensor y =
+        num_behind > 0 ? expert_mlp(rows, UnitRows::of_ends(end_u), weights, Activation::kGelu)
+                       : expert_mlp(rows, rows_u, weights, Activation::kGelu);
     y.backward(upstream);
 
     const ExpertWeights expected_weights = each(weights, reference);
@@ -113,6 +113,48 @@ TEST_F(ExpertMlpGpu, LeavesRowsBehindTheLastExpertAlone) {
   for (const at::ScalarType type : {torch::kFloat32, torch::kBFloat16}) {
     expect_reference({5, 0, 17, 3}, {16, 40, true, true}, type, 9);
     expect_reference({5, 0, 17, 3}, {16, 40, true, false}, type, 9);
+  }
+}
+
+TEST_F(ExpertMlpGpu, WeighsRowsAndTokensAsTheCpu) {
+  const std::vector<Ids> tokens{{0, 2, 3, -1, 0}, {2, 2, 1}};
+  Ids token_A;
+  for (const Ids& of_expert : tokens) {
+    token_A.insert(token_A.end(), of_expert.begin(), of_expert.end());
+  }
+  for (const at::ScalarType type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16}) {
+    for (const bool gate : {false, true}) {
+      for (const bool bias : {false, true}) {
+        const ExpertWeights own = some_weights(3, {16, 40, bias, gate}, type);
+        const auto wide = type == torch::kBFloat16 ? torch::kFloat32 : type;
+        const torch::Tensor x = some_numbers({4, 16}, 7).to(type).set_requires_grad(true);
+        const torch::Tensor weight = some_numbers({8}, 8).to(wide).set_requires_grad(true);
+        const auto results = [&](const auto& place) {
+          const ExpertWeights weights = each(own, place);
+          const torch::Tensor x_TD = place(x), weight_A = place(weight);
+          const torch::Tensor token = place(torch::tensor(token_A, torch::kInt64));
+          const RowIndex index = make_row_index(token, 4);
+          const torch::Tensor of_tokens = expert_mlp_of_tokens(
+              x_TD, {index, weight_A, UnitRows{5, 0, 3}}, weights, Activation::kGelu);
+          const torch::Tensor of_rows =
+              expert_mlp(gather_rows(x_TD, index), {5, 0, 3}, weights, Activation::kGelu, weight_A);
+          const torch::Tensor sum = of_tokens + 2 * sum_rows(of_rows, index);
+          sum.backward(place(some_numbers({4, 16}, 9).to(sum.scalar_type()).detach()));
+          std::vector<torch::Tensor> all = tensors_of(weights);
+          for (torch::Tensor& tensor : all) tensor = tensor.defined() ? tensor.grad() : tensor;
+          all.insert(all.end(), {sum.detach(), x_TD.grad(), weight_A.grad()});
+          return all;
+        };
+        const auto expected = results([](const torch::Tensor& tensor) {
+          return tensor.is_floating_point() ? reference(tensor) : tensor;
+        });
+        const auto found = results([&](const torch::Tensor& tensor) { return on_gpu(tensor); });
+        for (size_t i = 0; i < expected.size(); ++i) {
+          if (!expected[i].defined()) continue;
+          expect_close(expected[i], found[i], type == torch::kBFloat16 ? 8 : 256);
+        }
+      }
+    }
   }
 }
 

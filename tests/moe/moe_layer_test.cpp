@@ -419,7 +419,8 @@ TEST(MoeLayerRanks, EveryRankMakesTheSameCalls) {
     exchanges[rank] = grid.expert->counters().all_to_all;
   });
   EXPECT_THAT(hashes, ::testing::Each(hashes[0]));
-  EXPECT_THAT(exchanges, ::testing::Each(5));  // counts, and rows both ways, forward and backward
+  // Counts, then forward and backward rows both ways and their weights.
+  EXPECT_THAT(exchanges, ::testing::Each(7));
 }
 
 }  // namespace

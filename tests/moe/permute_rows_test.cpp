@@ -1,6 +1,7 @@
 #include "moe/permute_rows.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 
@@ -53,6 +54,19 @@ TEST(CombineRows, SumsTheWeightedRowsOfEachToken) {
     EXPECT_LT((y - expected).abs().max().item<double>(), dtype == torch::kFloat32 ? 1e-6 : 1e-15);
     EXPECT_EQ(y[1].abs().max().item<double>(), 0.0);
   }
+}
+
+TEST(SumRows, IsCombineRowsWithWeightsOfOne) {
+  const RowIndex index = index_of(kTokens, 4);
+  const torch::Tensor rows = some_numbers({8, 37}, 2).set_requires_grad(true);
+  const torch::Tensor upstream = some_numbers({4, 37}, 3);
+  const torch::Tensor expected = combine_rows(rows, torch::ones({8}, torch::kFloat64), index);
+  const torch::Tensor found = sum_rows(rows, index);
+  EXPECT_TRUE(torch::equal(found, expected));
+  const auto grad_of = [&](const torch::Tensor& y) {
+    return torch::autograd::grad({(y * upstream).sum()}, {rows})[0];
+  };
+  EXPECT_TRUE(torch::equal(grad_of(found), grad_of(expected)));
 }
 
 TEST(CombineRows, NeverReadsPaddingRows) {  // P3

@@ -44,7 +44,8 @@ Result round_trip(const ExchangeOptions& options, const UnitPlacement& placement
     rows.push_back(arrived.rows_RD.narrow(0, first, rows_u[u]) * static_cast<double>(unit + 1));
     first += rows_u[u];
   }
-  exchanges.front()->start_combine(rows.empty() ? arrived.rows_RD : torch::cat(rows));
+  const torch::Tensor said_RD = rows.empty() ? arrived.rows_RD : torch::cat(rows);
+  exchanges.front()->start_combine(said_RD * arrived.weight_R.unsqueeze(1));
   const torch::Tensor y = exchanges.front()->finish_combine();
   (y * some_numbers({kTokens, kWidth}, 30 + rank)).sum().backward();
   return {y.detach(), x.grad(), weight.grad()};
