@@ -96,7 +96,7 @@ class TwoChunks {
   }
 
  private:
-  static constexpr int64_t kWidth = 384, kHidden = 64, kFloatBytes = sizeof(float);
+  static constexpr int64_t kWidth = 384, kHidden = 768, kFloatBytes = sizeof(float);
 
   Pending start(const torch::Tensor& rows, torch::Tensor& received) {
     received = torch::empty_like(rows);

@@ -169,13 +169,20 @@ void check_nodes(const ParallelOptions& parallel, std::optional<int64_t> known_w
   }
 }
 
-/// Chunks are whole routing groups, and each needs one.
-void check_chunks(const TrainOptions& train, const std::vector<MoeStageInfo>& stages, int64_t world,
+/// Where the rows of a layer may not be cut by unit, chunks are whole routing groups, and each
+/// needs one.
+void check_chunks(const Recipe& recipe, const std::vector<MoeStageInfo>& stages, int64_t world,
                   Problems& problems) {
+  const TrainOptions& train = recipe.train;
+  const ParallelOptions& parallel = recipe.parallel;
   const int64_t groups = train.batch / train.accumulate / train.group;
   const int64_t least = groups / world;
+  if (parallel.expert_ranks == 1) return;  // nothing travels
   for (const MoeStageInfo& stage : stages) {
-    if (stage.num_chunks == 1 || stage.num_chunks <= least) continue;
+    const bool by_unit = !stage.is_hierarchical &&
+                         parallel.placement == PlacementRule::kContiguous &&
+                         stage.num_units / parallel.expert_ranks >= stage.num_chunks;
+    if (stage.num_chunks == 1 || by_unit || stage.num_chunks <= least) continue;
     problems.add("batch",
                  fmt::format("{} cuts its tokens into exchange.chunks = {} parts of whole routing "
                              "groups, but of the {} of {} samples in a micro-step a rank of {} "
@@ -252,7 +259,7 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
     check_nodes(parallel, world, rank_problems);
     if (counts && !found.has_mistake_in("train")) {
       config::LocatedProblems train_problems(loaded.document.root, "train", diagnostics);
-      check_chunks(loaded.options.train, counts->stages, ranks, train_problems);
+      check_chunks(loaded.options, counts->stages, ranks, train_problems);
     }
   }
   diagnostics.throw_if_any(code);
@@ -267,7 +274,7 @@ void check_topology(const CheckedRecipe& checked, int64_t world) {
   check_ranks(loaded.options.parallel, &checked.counts.stages, world, problems);
   check_nodes(loaded.options.parallel, world, problems);
   config::LocatedProblems train_problems(loaded.document.root, "train", diagnostics);
-  check_chunks(loaded.options.train, checked.counts.stages, world, train_problems);
+  check_chunks(loaded.options, checked.counts.stages, world, train_problems);
   diagnostics.throw_if_any(ExitCode::kTopology);
 }
 

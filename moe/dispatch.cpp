@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-// C chunks  U units  V units in the order of their ranks  E ranks  u units on this rank
-// A rows this rank sends  R rows it receives
+// C chunks, or their pieces  U units  V units in the order of their ranks  E ranks  u units on this
+// rank A rows this rank sends  R rows it receives
 namespace shoal {
 namespace {
 
@@ -15,14 +15,18 @@ torch::Tensor inverse_of(const torch::Tensor& order) {
   return torch::empty_like(order).scatter_(0, order, torch::arange(order.size(0), order.options()));
 }
 
-/// Without the padding behind the units' rows, which there is on a GPU.
-Assignments rows_of_units(Assignments assignments, int64_t num_rows) {
-  if (num_rows == assignments.token_A.size(0)) return assignments;
-  for (torch::Tensor* tensor :
-       {&assignments.token_A, &assignments.choice_A, &assignments.weight_A}) {
-    if (tensor->defined()) *tensor = tensor->narrow(0, 0, num_rows);
+/// 1 for each unit of part `part` of its rank's.
+std::vector<int64_t> units_of_part(const UnitPlacement& placement, int64_t part,
+                                   int64_t num_parts) {
+  std::vector<int64_t> is_taken_U(static_cast<size_t>(placement.num_units()), 0);
+  for (int64_t rank = 0; rank < placement.num_ranks(); ++rank) {
+    const std::vector<int64_t>& units = placement.units_of_rank(rank);
+    const UnitRange range = part_of(static_cast<int64_t>(units.size()), part, num_parts);
+    for (int64_t i = range.first; i < range.first + range.count; ++i) {
+      is_taken_U[static_cast<size_t>(units[static_cast<size_t>(i)])] = 1;
+    }
   }
-  return assignments;
+  return is_taken_U;
 }
 
 /// Tokens and weights in the order they are sent. A token's rows stay listed by unit, so that sums
@@ -87,34 +91,64 @@ torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor&
          torch::arange(total, rows_V.options());
 }
 
-RowPlans::RowPlans(std::vector<Assignments> chunks, UnitPlacement placement, Communicator& expert)
-    : chunks_(std::move(chunks)), placement_(std::move(placement)), expert_(expert) {
+torch::Tensor RowPlans::Piece::rows_U() const {
+  return taken_U.defined() ? assignments.rows_U * taken_U : assignments.rows_U;
+}
+
+// On a GPU padding stands behind the rows of units.
+Assignments RowPlans::Piece::taken(int64_t num_rows) const {
+  Assignments rows = assignments;
+  if (taken_U.defined()) rows.rows_U = rows_U();
+  if (num_rows == rows.token_A.size(0)) return rows;
+  torch::Tensor row_A;
+  if (taken_U.defined()) {
+    row_A = indices_of_runs(exclusive_sum(assignments.rows_U), rows.rows_U, num_rows);
+  }
+  for (torch::Tensor* tensor : {&rows.token_A, &rows.choice_A, &rows.weight_A}) {
+    if (!tensor->defined()) continue;
+    *tensor = row_A.defined() ? tensor->index_select(0, row_A) : tensor->narrow(0, 0, num_rows);
+  }
+  return rows;
+}
+
+RowPlans::RowPlans(const std::vector<Assignments>& chunks, UnitPlacement placement,
+                   Communicator& expert, int64_t num_parts)
+    : placement_(std::move(placement)), expert_(expert) {
   TORCH_CHECK(placement_.num_ranks() == expert.size(), "dispatch: units are placed on ",
               placement_.num_ranks(), " ranks, the group has ", expert.size());
-  std::vector<torch::Tensor> rows_CU;
-  for (const Assignments& chunk : chunks_) {
+  for (const Assignments& chunk : chunks) {
     TORCH_CHECK(chunk.rows_U.size(0) == placement_.num_units(), "dispatch: ", chunk.rows_U.size(0),
                 " units in the assignments, ", placement_.num_units(), " placed");
-    rows_CU.push_back(chunk.rows_U);
     const auto own_rank = static_cast<size_t>(expert.rank());
     TORCH_CHECK(chunk.rows_per_unit_E.empty() || !chunk.rows_U.is_cpu() ||
                     chunk.rows_U.eq(chunk.rows_per_unit_E[own_rank]).all().item<bool>(),
                 "dispatch: units have other numbers of rows than was said");
+    for (int64_t part = 0; part < num_parts; ++part) {
+      Piece& piece = pieces_.emplace_back(Piece{chunk, {}, {}});
+      if (num_parts == 1) continue;
+      piece.is_taken_U = units_of_part(placement_, part, num_parts);
+      piece.taken_U = send_to(piece.is_taken_U, chunk.rows_U.device());
+    }
   }
-  if (expert.size() == 1) return;
+  if (expert.size() == 1) {
+    TORCH_CHECK(num_parts == 1, "dispatch: on one rank nothing travels, in parts or at once");
+    return;
+  }
+  std::vector<torch::Tensor> rows_CU;
+  for (const Piece& piece : pieces_) rows_CU.push_back(piece.rows_U());
   sent_CV_ = torch::stack(rows_CU);
   if (!placement_.is_contiguous()) {
     sent_CV_ = sent_CV_.index_select(1, send_to(placement_.units_by_rank(), sent_CV_.device()));
   }
   const auto is_known = [](const Assignments& chunk) { return !chunk.rows_per_unit_E.empty(); };
-  if (std::all_of(chunks_.begin(), chunks_.end(), is_known)) return;
+  if (std::all_of(chunks.begin(), chunks.end(), is_known)) return;
   start_exchange();
   if (!sent_CV_.is_cpu()) start_copy();  // in the order of the stream
 }
 
 void RowPlans::start_exchange() {
   const RowCounts units_of_rank = placement_.num_units_of_ranks();
-  const auto num_chunks = static_cast<int64_t>(chunks_.size());
+  const auto num_pieces = static_cast<int64_t>(pieces_.size());
   const int64_t own = units_of_rank[static_cast<size_t>(expert_.rank())];
   std::vector<torch::Tensor> by_rank;
   RowCounts send;
@@ -122,9 +156,9 @@ void RowPlans::start_exchange() {
     by_rank.push_back(counts_Cu.flatten());
     send.push_back(counts_Cu.numel());
   }
-  received_ECu_ = torch::empty({expert_.size(), num_chunks, own}, sent_CV_.options());
+  received_ECu_ = torch::empty({expert_.size(), num_pieces, own}, sent_CV_.options());
   exchange_ = expert_.start_all_to_all(torch::cat(by_rank), send, received_ECu_.view({-1}),
-                                       RowCounts(send.size(), own * num_chunks));
+                                       RowCounts(send.size(), own * num_pieces));
 }
 
 void RowPlans::start_copy() {
@@ -133,7 +167,7 @@ void RowPlans::start_copy() {
 }
 
 const std::vector<RowPlan>& RowPlans::get() {
-  if (!plans_.empty() || chunks_.empty()) return plans_;
+  if (!plans_.empty() || pieces_.empty()) return plans_;
   if (expert_.size() == 1) {
     plan_own();
   } else if (!received_ECu_.defined()) {
@@ -149,7 +183,8 @@ const std::vector<RowPlan>& RowPlans::get() {
 }
 
 void RowPlans::plan_own() {
-  for (const Assignments& chunk : chunks_) {
+  for (const Piece& piece : pieces_) {
+    const Assignments& chunk = piece.assignments;
     RowPlan& plan = plans_.emplace_back();
     set_order(plan, chunk, placement_);
     plan.send_rows = plan.recv_rows = {chunk.token_A.size(0)};
@@ -165,15 +200,20 @@ void RowPlans::plan_own() {
 
 std::vector<int64_t> RowPlans::known_counts() const {
   const auto own_rank = static_cast<size_t>(expert_.rank());
-  const auto own = placement_.units_of_rank(expert_.rank()).size();
   std::vector<int64_t> counts;
-  for (const Assignments& chunk : chunks_) {
-    counts.insert(counts.end(), static_cast<size_t>(placement_.num_units()),
-                  chunk.rows_per_unit_E[own_rank]);
+  const auto add = [&](const Piece& piece, int64_t rows, const std::vector<int64_t>& units) {
+    for (const int64_t unit : units) {
+      const bool is_taken =
+          piece.is_taken_U.empty() || piece.is_taken_U[static_cast<size_t>(unit)] > 0;
+      counts.push_back(is_taken ? rows : 0);
+    }
+  };
+  for (const Piece& piece : pieces_) {
+    add(piece, piece.assignments.rows_per_unit_E[own_rank], placement_.units_by_rank());
   }
   for (size_t rank = 0; rank < static_cast<size_t>(expert_.size()); ++rank) {
-    for (const Assignments& chunk : chunks_) {
-      counts.insert(counts.end(), own, chunk.rows_per_unit_E[rank]);
+    for (const Piece& piece : pieces_) {
+      add(piece, piece.assignments.rows_per_unit_E[rank], placement_.units_of_rank(expert_.rank()));
     }
   }
   return counts;
@@ -182,14 +222,14 @@ std::vector<int64_t> RowPlans::known_counts() const {
 void RowPlans::plan_from(const std::vector<int64_t>& counts) {
   const RowCounts units_of_rank = placement_.num_units_of_ranks();
   const int64_t own = units_of_rank[static_cast<size_t>(expert_.rank())];
-  const auto num_chunks = static_cast<int64_t>(chunks_.size());
+  const auto num_pieces = static_cast<int64_t>(pieces_.size());
   auto sent = counts.begin();
-  const auto received = sent + num_chunks * placement_.num_units();
+  const auto received = sent + num_pieces * placement_.num_units();
   if (!received_ECu_.defined()) {
     received_ECu_ = send_to(std::vector<int64_t>(received, counts.end()), sent_CV_.device())
-                        .view({expert_.size(), num_chunks, own});
+                        .view({expert_.size(), num_pieces, own});
   }
-  for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+  for (int64_t piece = 0; piece < num_pieces; ++piece) {
     RowPlan& plan = plans_.emplace_back();
     for (const int64_t units : units_of_rank) {
       plan.send_rows.push_back(std::accumulate(sent, sent + units, int64_t{0}));
@@ -197,13 +237,12 @@ void RowPlans::plan_from(const std::vector<int64_t>& counts) {
     }
     std::vector<int64_t> count_Eu;
     for (int64_t rank = 0; rank < expert_.size(); ++rank) {
-      const auto first = received + (rank * num_chunks + chunk) * own;
+      const auto first = received + (rank * num_pieces + piece) * own;
       plan.recv_rows.push_back(std::accumulate(first, first + own, int64_t{0}));
       count_Eu.insert(count_Eu.end(), first, first + own);
     }
-    set_order(plan, rows_of_units(chunks_[static_cast<size_t>(chunk)], sum(plan.send_rows)),
-              placement_);
-    set_arrival(plan, count_Eu, received_ECu_.select(1, chunk));
+    set_order(plan, pieces_[static_cast<size_t>(piece)].taken(sum(plan.send_rows)), placement_);
+    set_arrival(plan, count_Eu, received_ECu_.select(1, piece));
   }
 }
 

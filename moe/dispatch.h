@@ -28,7 +28,7 @@ struct RowPlan {
   torch::Tensor to_arrival_R;  ///< its inverse
 };
 
-/// A plan for each chunk of a layer's tokens.
+/// A plan for each chunk of a layer's tokens, or for each part of the units of all ranks.
 ///
 /// Collective over `expert`, also with zero rows: one exchange of counts for all chunks, which is
 /// the layer's only copy to the host, and which the host waits for when it first asks for a plan. A
@@ -37,23 +37,34 @@ struct RowPlan {
 /// are summed later does not depend on the placement.
 class RowPlans {
  public:
-  /// Starts the exchange of counts. TORCH_CHECK if `placement` is of other units or ranks.
-  RowPlans(std::vector<Assignments> chunks, UnitPlacement placement, Communicator& expert);
-  /// Of each chunk. Throws CommError.
+  /// Starts the exchange of counts. A chunk has `num_parts` plans: plan p moves the rows of
+  /// part_of(units of a rank, p, num_parts). TORCH_CHECK if `placement` is of other units or ranks.
+  RowPlans(const std::vector<Assignments>& chunks, UnitPlacement placement, Communicator& expert,
+           int64_t num_parts = 1);
+  /// Of each chunk, part by part. Throws CommError.
   const std::vector<RowPlan>& get();
 
  private:
-  /// All counts by (chunk, destination rank, unit), then by (source rank, chunk, unit).
+  /// Some units' rows of a chunk.
+  struct Piece {
+    Assignments assignments;
+    std::vector<int64_t> is_taken_U;  ///< 1 or 0; empty: all units
+    torch::Tensor taken_U;            ///< the same where the rows are
+    torch::Tensor rows_U() const;
+    /// The first `num_rows` rows, which are those of the units taken.
+    Assignments taken(int64_t num_rows) const;
+  };
+  /// All counts by (piece, destination rank, unit), then by (source rank, piece, unit).
   std::vector<int64_t> known_counts() const;
   void start_exchange();
   void start_copy();
   void plan_from(const std::vector<int64_t>& counts);
   void plan_own();
 
-  std::vector<Assignments> chunks_;
+  std::vector<Piece> pieces_;
   UnitPlacement placement_;
   Communicator& expert_;
-  torch::Tensor sent_CV_;       ///< V: units in the order of their ranks
+  torch::Tensor sent_CV_;       ///< C: pieces, V: units in the order of their ranks
   torch::Tensor received_ECu_;  ///< E ranks
   Pending exchange_;
   std::optional<HostCopy> copy_;

@@ -49,6 +49,24 @@ torch::Tensor ExpertBank::weighted(const torch::Tensor& rows_RD, const UnitRows&
   return expert_mlp(rows_RD, counted(rows_u, rows_RD), weights_, activation_, weight_R);
 }
 
+std::vector<UnitBank::Part> ExpertBank::parts(int64_t num_parts) {
+  if (num_parts == 1) return UnitBank::parts(1);
+  const auto num_experts = weights_.fc1_weight.size(0);
+  const std::vector<ExpertWeights> stacks = split_experts(weights_, num_parts);
+  std::vector<Part> parts;
+  for (int64_t part = 0; part < num_parts; ++part) {
+    const UnitRange range = part_of(num_experts, part, num_parts);
+    parts.push_back(
+        [this, range, stack = stacks[static_cast<size_t>(part)]](
+            const torch::Tensor& rows_RD, const UnitRows& rows_u, const torch::Tensor& weight_R) {
+          const auto first = rows_u.rows_u().begin() + range.first;
+          return expert_mlp(rows_RD, std::vector<int64_t>(first, first + range.count), stack,
+                            activation_, weight_R);
+        });
+  }
+  return parts;
+}
+
 torch::Tensor ExpertBank::visit(const torch::Tensor& x_TD, const TokenRows& rows) {
   return expert_mlp_of_tokens(x_TD, {rows.index, rows.weight_A, counted(rows.rows_u, x_TD)},
                               weights_, activation_);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "moe/expert_mlp.h"
 #include "moe/unit_bank.h"
@@ -48,6 +49,8 @@ class ExpertBank : public UnitBank {
              bool has_gate = false);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
+  /// The gradients of all parts are written into one stack.
+  std::vector<Part> parts(int64_t num_parts) override;
   /// This and `visit` keep less for the backward pass than their steps one by one.
   torch::Tensor weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                          const torch::Tensor& weight_R) override;

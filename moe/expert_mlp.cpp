@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "runtime/operator.h"
+#include "runtime/saved_value.h"
 
 namespace shoal {
 namespace {
@@ -32,11 +33,75 @@ ExpertWeights cast(ExpertWeights weights, torch::Dtype dtype) {
   return weights;
 }
 
+}  // namespace
+
+struct StackGradients {
+  std::array<Tensor, 6> parameters, whole;  ///< as tensors_of; made when the first part writes
+  std::vector<bool> is_written;             ///< by expert
+
+  /// Those of some experts, to be written.
+  std::vector<Tensor> part(const UnitRange& range) {
+    std::vector<Tensor> result(whole.size());
+    for (size_t i = 0; i < whole.size(); ++i) {
+      if (!parameters[i].defined()) continue;
+      if (!whole[i].defined()) whole[i] = torch::empty_like(parameters[i]);
+      result[i] = whole[i].narrow(0, range.first, range.count);
+    }
+    const auto first = is_written.begin() + range.first;
+    std::fill(first, first + range.count, true);
+    return result;
+  }
+};
+
+namespace {
+
+struct SplitExperts : torch::autograd::Function<SplitExperts> {
+  struct Parts {
+    int64_t count;
+    std::shared_ptr<StackGradients> gradients;
+  };
+
+  static variable_list forward(AutogradContext* ctx, const Tensor& fc1_weight,
+                               const MaybeTensor& fc1_bias, const Tensor& fc2_weight,
+                               const MaybeTensor& fc2_bias, const MaybeTensor& gate_weight,
+                               const MaybeTensor& gate_bias, const Parts& parts) {
+    const at::AutoDispatchBelowADInplaceOrView guard;  // no views, as autograd has them
+    ctx->set_materialize_grads(false);
+    save_value(ctx, parts.gradients);
+    variable_list result;
+    for (int64_t part = 0; part < parts.count; ++part) {
+      const UnitRange range = part_of(fc1_weight.size(0), part, parts.count);
+      for (const MaybeTensor& stack : {MaybeTensor(fc1_weight), fc1_bias, MaybeTensor(fc2_weight),
+                                       fc2_bias, gate_weight, gate_bias}) {
+        if (stack) result.push_back(stack->narrow(0, range.first, range.count));
+      }
+    }
+    return result;
+  }
+
+  // What comes is undefined: parts wrote into the stack.
+  static variable_list backward(AutogradContext* ctx, const variable_list& /*grads*/) {
+    refuse_second_derivatives();
+    StackGradients& gradients = *saved_value<std::shared_ptr<StackGradients>>(ctx);
+    for (size_t expert = 0; expert < gradients.is_written.size(); ++expert) {
+      if (gradients.is_written[expert]) continue;
+      for (Tensor& unused : gradients.part({static_cast<int64_t>(expert), 1})) {
+        if (unused.defined()) unused.zero_();
+      }
+    }
+    variable_list result(gradients.whole.begin(), gradients.whole.end());
+    result.emplace_back();  // of `parts`
+    gradients.whole = {};
+    return result;
+  }
+};
+
 struct Call {
   UnitRows rows_u;
   int64_t activation;
   bool keep;  ///< what backward needs. The caller's to say: gradients are always off in `forward`
   std::optional<RowIndex> index = {};  ///< the rows are those of tokens
+  GradientsOfPart gradients = {};
 
   const std::vector<int64_t>& host_rows() const {
     static const std::vector<int64_t> none;
@@ -58,15 +123,18 @@ std::vector<Tensor> call_forward(const Tensor& rows, const MaybeTensor& row_weig
             optional_of(weights.gate_bias), call.activation, call.keep);
 }
 
-/// Gradients of the rows, of the six weights and of the rows' weights.
+/// Gradients of the rows, of the six weights and of the rows' weights. Those of weights are
+/// undefined where they were written into a stack.
 std::vector<Tensor> call_backward(const Tensor& grad, const std::vector<Tensor>& saved,
                                   const MaybeTensor& row_weight, const MaybeTensor& fc2_bias,
                                   const Call& call) {
   static const Operator<std::vector<Tensor>(const Tensor&, at::TensorList, const MaybeTensor&,
-                                            const MaybeTensor&, c10::IntArrayRef,
+                                            const MaybeTensor&, at::TensorList, c10::IntArrayRef,
                                             const MaybeTensor&, int64_t, bool)>
       op("shoal::expert_mlp_backward");
-  return op(grad.contiguous(), saved, row_weight, fc2_bias, call.host_rows(),
+  std::vector<Tensor> into;
+  if (call.gradients.stack) into = call.gradients.stack->part(call.gradients.range);
+  return op(grad.contiguous(), saved, row_weight, fc2_bias, into, call.host_rows(),
             optional_of(call.rows_u.end_u()), call.activation, call.keep);
 }
 
@@ -100,9 +168,7 @@ void cast_weight_gradients(std::vector<Tensor>& result, torch::Dtype dtype) {
 }
 
 struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
-  // Saved: rows or tokens, what the operator kept, weights; then these.
-  static constexpr size_t kNumLast = 5;  // second bias, rows' weights, index
-
+  // Saved: rows or tokens, what the operator kept, weights; then second bias and rows' weights.
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const MaybeTensor& row_weight,
                         const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
                         const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
@@ -120,34 +186,28 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     if (!call.keep) return y;
     kept.front() = x;
     keep_weights(kept, weights);
-    const RowIndex index = call.index.value_or(RowIndex());
-    kept.insert(kept.end(), {weights.fc2_bias, row_weight.value_or(Tensor()), index.token_A,
-                             index.first_T1, index.row_A});
+    kept.insert(kept.end(), {weights.fc2_bias, row_weight.value_or(Tensor())});
     ctx->save_for_backward(std::move(kept));
-    ctx->saved_data["rows_u"] = call.host_rows();
-    ctx->saved_data["end_u"] = optional_of(call.rows_u.end_u());
-    ctx->saved_data["activation"] = call.activation;
+    save_value(ctx, call);
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
     variable_list saved = ctx->get_saved_variables();
-    const variable_list last(saved.end() - kNumLast, saved.end());
-    saved.resize(saved.size() - kNumLast);
-    const auto end_u = ctx->saved_data["end_u"].toOptional<Tensor>();
-    Call call{end_u ? UnitRows::of_ends(*end_u) : ctx->saved_data["rows_u"].toIntVector(),
-              ctx->saved_data["activation"].toInt(), ctx->needs_input_grad(0)};
-    if (last[2].defined()) call.index = RowIndex{last[2], last[3], last[4]};
+    const Tensor row_weight = saved.back(), fc2_bias = saved[saved.size() - 2];
+    saved.resize(saved.size() - 2);
+    Call call = saved_value<Call>(ctx);
+    call.keep = ctx->needs_input_grad(0);
     const torch::Dtype dtype = saved.front().scalar_type(), own = saved.back().scalar_type();
     Tensor grad = grads[0];
     if (call.index) {
       saved.front() = gather_rows(saved.front(), *call.index);
       grad = gather_rows(grad, *call.index);
     }
-    const Tensor fc2_bias = last[0].defined() ? last[0].to(dtype) : Tensor();
-    std::vector<Tensor> result = call_backward(grad, cast(std::move(saved), dtype),
-                                               optional_of(last[1]), optional_of(fc2_bias), call);
+    std::vector<Tensor> result =
+        call_backward(grad, cast(std::move(saved), dtype), optional_of(row_weight),
+                      optional_of(fc2_bias.defined() ? fc2_bias.to(dtype) : fc2_bias), call);
     cast_weight_gradients(result, own);
     if (call.index && result.front().defined()) {
       result.front() = sum_rows(result.front(), *call.index);
@@ -220,6 +280,7 @@ Tensor apply(const Tensor& x, int64_t num_rows, const Tensor& row_weight,
   TORCH_CHECK(!row_weight.defined() || row_weight.sizes() == at::IntArrayRef({num_rows}),
               "expert_mlp: ", row_weight.sizes(), " weights for ", num_rows, " rows");
   call.keep = needs_gradient(x, row_weight, weights);
+  call.gradients = weights.gradients;
   // Rows of fewer bits are computed with in float32, and so are their weights.
   const bool is_double = x.scalar_type() == torch::kFloat64;
   const Tensor wide =
@@ -233,6 +294,28 @@ Tensor apply(const Tensor& x, int64_t num_rows, const Tensor& row_weight,
 }
 
 }  // namespace
+
+std::vector<ExpertWeights> split_experts(const ExpertWeights& weights, int64_t num_parts) {
+  const int64_t num_experts = weights.fc1_weight.size(0);
+  const auto gradients = std::make_shared<StackGradients>();
+  gradients->parameters = tensors_of(weights);
+  gradients->is_written.resize(static_cast<size_t>(num_experts), false);
+  const variable_list stacks = SplitExperts::apply(
+      weights.fc1_weight, optional_of(weights.fc1_bias), weights.fc2_weight,
+      optional_of(weights.fc2_bias), optional_of(weights.gate_weight),
+      optional_of(weights.gate_bias), SplitExperts::Parts{num_parts, gradients});
+  auto next = stacks.begin();
+  std::vector<ExpertWeights> parts;
+  for (int64_t p = 0; p < num_parts; ++p) {
+    ExpertWeights& part = parts.emplace_back(weights);
+    for (Tensor* tensor : {&part.fc1_weight, &part.fc1_bias, &part.fc2_weight, &part.fc2_bias,
+                           &part.gate_weight, &part.gate_bias}) {
+      if (tensor->defined()) *tensor = *next++;
+    }
+    part.gradients = {gradients, part_of(num_experts, p, num_parts)};
+  }
+  return parts;
+}
 
 Tensor expert_mlp(const Tensor& rows_RD, const UnitRows& rows_u, const ExpertWeights& weights,
                   Activation activation, const Tensor& weight_R) {
@@ -253,7 +336,8 @@ TORCH_LIBRARY_FRAGMENT(shoal, m) {
       "Tensor? gate_weight, Tensor? gate_bias, int activation, bool keep) -> Tensor[]");
   m.def(
       "expert_mlp_backward(Tensor grad, Tensor[] saved, Tensor? row_weight, Tensor? fc2_bias, "
-      "int[] rows_per_expert, Tensor? end, int activation, bool needs_rows_grad) -> Tensor[]");
+      "Tensor(a!)[] into, int[] rows_per_expert, Tensor? end, int activation, bool "
+      "needs_rows_grad) -> Tensor[]");
 }
 
 }  // namespace shoal

@@ -3,13 +3,22 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "moe/permute_rows.h"
+#include "moe/unit_rows.h"
 #include "runtime/bias_activation.h"
 
 // T tokens  A rows of tokens  R rows  D width in  H hidden width  O width out  u experts
 namespace shoal {
+
+/// Where the gradients of a part of a stack are written.
+struct StackGradients;
+struct GradientsOfPart {
+  std::shared_ptr<StackGradients> stack;  ///< nullptr: in tensors of their own
+  UnitRange range = {};
+};
 
 /// The layers of stacked experts. Biases may be undefined, all or none; so may the gate.
 struct ExpertWeights {
@@ -19,7 +28,13 @@ struct ExpertWeights {
   torch::Tensor fc2_bias;          ///< [u, O]
   torch::Tensor gate_weight = {};  ///< [u, D, H]
   torch::Tensor gate_bias = {};    ///< [u, H]
+  GradientsOfPart gradients = {};
 };
+
+/// The part_of the experts for each part, as views, in one node of the autograd graph: expert_mlp
+/// of a part writes its gradients straight into those of the whole stack. To be used in one forward
+/// and backward pass.
+std::vector<ExpertWeights> split_experts(const ExpertWeights& weights, int64_t num_parts);
 
 /// act(x W1 + b1) W2 + b2, or with a gate (act(x Wg + bg) * (x W1 + b1)) W2 + b2, with the weights
 /// of each row's expert, times the row's own weight_R if there are such; rows are sorted by expert,

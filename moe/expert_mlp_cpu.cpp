@@ -229,11 +229,17 @@ struct LayerGrads {
   Tensor weight, bias;  ///< undefined where there is no such parameter
 
   LayerGrads() = default;
+  /// In new tensors.
   LayerGrads(const Tensor& weight_of, bool has_bias)
       : weight(torch::empty(weight_of.sizes(), wide_options(weight_of))),
         bias(has_bias
                  ? torch::zeros({weight_of.size(0), weight_of.size(2)}, wide_options(weight_of))
                  : Tensor()) {}
+  /// In these.
+  LayerGrads(const Tensor& own_weight, const Tensor& own_bias)
+      : weight(own_weight), bias(own_bias) {
+    if (bias.defined()) bias.zero_();
+  }
 
   void zero(int64_t expert) {
     if (weight.defined()) weight.select(0, expert).zero_();
@@ -340,12 +346,17 @@ struct Backward {
   c10::IntArrayRef rows_u;
   Activation activation;
   bool has_bias, needs_rows_grad;
+  at::TensorList into;  ///< the weights' gradients, undefined where there is no weight; empty: new
 };
 
 std::vector<Tensor> run_backward(const Tensor& grad, const Saved& saved, const RowWeights& weights,
                                  const Backward& call) {
-  LayerGrads fc1(saved.fc1_weight, call.has_bias), fc2(saved.fc2_weight, call.has_bias), gate;
-  if (saved.has_gate) gate = LayerGrads(saved.gate_weight, call.has_bias);
+  const auto layer = [&](size_t place, const Tensor& weight) {
+    return call.into.empty() ? LayerGrads(weight, call.has_bias)
+                             : LayerGrads(call.into[place], call.into[place + 1]);
+  };
+  LayerGrads fc1 = layer(0, saved.fc1_weight), fc2 = layer(2, saved.fc2_weight), gate;
+  if (saved.has_gate) gate = layer(4, saved.gate_weight);
   Tensor rows_grad = call.needs_rows_grad ? torch::empty_like(saved.rows) : Tensor();
   const Runs runs = runs_of(call.rows_u);
   const int64_t most = most_rows(call.rows_u), width = saved.pre.size(1);
@@ -387,20 +398,22 @@ std::vector<Tensor> run_backward(const Tensor& grad, const Saved& saved, const R
     }
   };
   for_each_expert(runs, call.rows_u, body);
+  if (!call.into.empty()) return {rows_grad, {}, {}, {}, {}, {}, {}};
   return {rows_grad, fc1.weight, fc1.bias, fc2.weight, fc2.bias, gate.weight, gate.bias};
 }
 
 std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list,
                                  const MaybeTensor& row_weight, const MaybeTensor& fc2_bias,
-                                 c10::IntArrayRef rows_u, const MaybeTensor& /*end_u*/,
-                                 int64_t activation, bool needs_rows_grad) {
+                                 at::TensorList into, c10::IntArrayRef rows_u,
+                                 const MaybeTensor& /*end_u*/, int64_t activation,
+                                 bool needs_rows_grad) {
   RowWeights weights;
   if (row_weight) {
     weights = {*row_weight, torch::empty_like(*row_weight), fc2_bias.value_or(Tensor())};
   }
   std::vector<Tensor> result = run_backward(
       grad, Saved(list), weights,
-      {rows_u, static_cast<Activation>(activation), fc2_bias.has_value(), needs_rows_grad});
+      {rows_u, static_cast<Activation>(activation), fc2_bias.has_value(), needs_rows_grad, into});
   result.push_back(weights.grad_R);
   return result;
 }

@@ -10,6 +10,7 @@
 
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "moe/unit_rows.h"
@@ -213,8 +214,9 @@ void add_bias_dot(const Groups& groups, const Tensor& grad, const Tensor& fc2_bi
 
 std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList list,
                                   const MaybeTensor& row_weight, const MaybeTensor& fc2_bias,
-                                  c10::IntArrayRef rows_u, const MaybeTensor& end_u,
-                                  int64_t activation, bool needs_rows_grad) {
+                                  at::TensorList into, c10::IntArrayRef rows_u,
+                                  const MaybeTensor& end_u, int64_t activation,
+                                  bool needs_rows_grad) {
   const c10::cuda::CUDAGuard guard(grad.device());
   const Saved saved(list);
   const Groups groups(saved.rows, rows_u, end_u);
@@ -244,6 +246,9 @@ std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList list,
                              gate_grad,
                              bias_grad(grads.gate),
                              grads.weight.value_or(Tensor())};
+  for (size_t i = 0; i < into.size(); ++i) {
+    if (into[i].defined()) into[i].copy_(std::exchange(result[i + 1], Tensor()));
+  }
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return result;
 }

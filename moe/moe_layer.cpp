@@ -217,7 +217,8 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   const std::vector<Assignments> chunks = limit_chunks(routing, context, capacity);
   Exchanges exchanges;
   if (!stays_here()) {
-    exchanges = plan_exchange(chunks, bank_->placement(), *grid_, options_.exchange);
+    exchanges =
+        plan_exchange(chunks, bank_->placement(), *grid_, options_.exchange, cuts().of_units);
   }
 
   // Before the rows, so that a GPU has work while the host waits for counts.
@@ -235,8 +236,7 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
 
 std::vector<Assignments> MoeLayer::limit_chunks(const Routing& routing, const TokenContext& context,
                                                 const Capacity& capacity) const {
-  // Nothing travels on one rank, so there is nothing to hide behind a cut.
-  const int64_t num_chunks = grid_->expert->size() == 1 ? 1 : options_.exchange.chunks;
+  const int64_t num_chunks = cuts().of_tokens;
   std::vector<Assignments> chunks;
   for (const Routing& chunk : cut(routing, num_chunks)) chunks.push_back(limit(chunk, capacity));
   const int64_t group = context.step.samples_per_group;
@@ -256,10 +256,20 @@ std::vector<Assignments> MoeLayer::limit_chunks(const Routing& routing, const To
   return chunks;
 }
 
+// Nothing travels on one rank, so nothing can hide. Parts of the units cost nothing: products stay
+// as large, and each gradient is written once.
+MoeLayer::Cuts MoeLayer::cuts() const {
+  const int64_t chunks = options_.exchange.chunks;
+  if (grid_->expert->size() == 1) return {1, 1};
+  const bool has_levels = options_.exchange.hierarchical && grid_->num_nodes() > 1;
+  if (has_levels || bank_->placement().fewest_units() < chunks) return {chunks, 1};
+  return {1, chunks};
+}
+
 torch::Tensor MoeLayer::visit_units(const torch::Tensor& x_TD,
                                     const std::vector<Assignments>& assignments,
                                     const Exchanges& exchanges) {
-  std::vector<torch::Tensor> x_C{x_TD};
+  std::vector<torch::Tensor> x_C(exchanges.size(), x_TD);
   if (assignments.size() > 1) {
     std::vector<int64_t> tokens;
     for (const Assignments& chunk : assignments) tokens.push_back(chunk.num_tokens);
@@ -268,28 +278,25 @@ torch::Tensor MoeLayer::visit_units(const torch::Tensor& x_TD,
   for (size_t c = 0; c < exchanges.size(); ++c) exchanges[c]->start_dispatch(x_C[c]);
   const torch::Tensor shared_TD = shared_ ? shared_->forward(x_TD) : torch::Tensor();
   std::vector<torch::Tensor> y_C;
-  if (stays_here()) y_C = visit_here(x_C, assignments);
-  for (const auto& exchange : exchanges) {
-    const ArrivedRows arrived = exchange->finish_dispatch();
-    exchange->start_combine(bank_->weighted(arrived.rows_RD, arrived.rows_u, arrived.weight_R));
+  if (stays_here()) {
+    const RowPlan plan = plan_rows(assignments, bank_->placement(), *grid_->expert).front();
+    y_C = {bank_->visit(x_TD, {plan.index, plan.weight_A, plan.rows_u})};
+  }
+  const int64_t num_parts = cuts().of_units;
+  const std::vector<UnitBank::Part> parts = bank_->parts(num_parts);
+  for (size_t c = 0; c < exchanges.size(); ++c) {
+    const ArrivedRows arrived = exchanges[c]->finish_dispatch();
+    const UnitBank::Part& part = parts[num_parts > 1 ? c : 0];
+    exchanges[c]->start_combine(part(arrived.rows_RD, arrived.rows_u, arrived.weight_R));
   }
   for (const auto& exchange : exchanges) y_C.push_back(exchange->finish_combine());
-  const torch::Tensor y_TD = y_C.size() == 1 ? y_C.front() : torch::cat(y_C);
+  torch::Tensor y_TD = num_parts > 1 || y_C.size() == 1 ? y_C.front() : torch::cat(y_C);
+  for (size_t part = 1; num_parts > 1 && part < y_C.size(); ++part) y_TD = y_TD + y_C[part];
   return shared_ ? y_TD + shared_TD : y_TD;
 }
 
 bool MoeLayer::stays_here() const {
   return grid_->expert->size() == 1 && options_.exchange.payload == Payload::kSame;
-}
-
-std::vector<torch::Tensor> MoeLayer::visit_here(const std::vector<torch::Tensor>& x_C,
-                                                const std::vector<Assignments>& assignments) {
-  std::vector<torch::Tensor> y_C;
-  const std::vector<RowPlan> plans = plan_rows(assignments, bank_->placement(), *grid_->expert);
-  for (size_t c = 0; c < plans.size(); ++c) {
-    y_C.push_back(bank_->visit(x_C[c], {plans[c].index, plans[c].weight_A, plans[c].rows_u}));
-  }
-  return y_C;
 }
 
 torch::Tensor MoeLayer::balance(const Routing& routing, const TokenContext& context,

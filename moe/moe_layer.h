@@ -85,9 +85,11 @@ class MoeLayer : public MoeStage {
   /// Whether rows need not be made for an exchange: no other rank has units, and nothing is
   /// rounded.
   bool stays_here() const;
-  /// visit_units, of each chunk, where the rows stay here.
-  std::vector<torch::Tensor> visit_here(const std::vector<torch::Tensor>& x_C,
-                                        const std::vector<Assignments>& assignments);
+  /// Into how many chunks rows are cut, by routing groups of tokens or by units; one is 1.
+  struct Cuts {
+    int64_t of_tokens, of_units;
+  };
+  Cuts cuts() const;
   torch::Tensor balance(const Routing& routing, const TokenContext& context, MoeStats& stats) const;
 
   MoeOptions options_;

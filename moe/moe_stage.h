@@ -15,7 +15,7 @@ struct MoeStageInfo {
   int64_t num_units = 0;
   int64_t units_per_token = 0;   ///< units whose weights one token's way through the model meets
   std::string note = {};         ///< its router's
-  int64_t num_chunks = 1;        ///< of whole routing groups, into which it cuts a rank's samples
+  int64_t num_chunks = 1;        ///< that its exchange cuts rows into
   bool is_hierarchical = false;  ///< whether its exchange knows nodes
 };
 

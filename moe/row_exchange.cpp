@@ -8,8 +8,8 @@ namespace {
 /// Every row goes straight to the rank of its unit.
 class FlatExchange : public RowExchange {
  public:
-  FlatExchange(std::shared_ptr<RowPlans> plans, size_t chunk, Communicator& expert, Payload payload)
-      : plans_(std::move(plans)), chunk_(chunk), expert_(expert), payload_(payload) {}
+  FlatExchange(std::shared_ptr<RowPlans> plans, size_t plan, Communicator& expert, Payload payload)
+      : plans_(std::move(plans)), plan_(plan), expert_(expert), payload_(payload) {}
 
   void start_dispatch(const torch::Tensor& x_TD) override {
     started_ = shoal::start_dispatch(x_TD, plan(), expert_, payload_);
@@ -27,10 +27,10 @@ class FlatExchange : public RowExchange {
   }
 
  private:
-  const RowPlan& plan() const { return plans_->get()[chunk_]; }
+  const RowPlan& plan() const { return plans_->get()[plan_]; }
 
   std::shared_ptr<RowPlans> plans_;
-  size_t chunk_;
+  size_t plan_;
   Communicator& expert_;
   Payload payload_;
   StartedRows started_;
@@ -42,15 +42,16 @@ class FlatExchange : public RowExchange {
 std::vector<std::unique_ptr<RowExchange>> plan_exchange(const std::vector<Assignments>& chunks,
                                                         const UnitPlacement& placement,
                                                         const RankGrid& grid,
-                                                        const ExchangeOptions& options) {
+                                                        const ExchangeOptions& options,
+                                                        int64_t num_parts) {
   if (options.hierarchical && grid.num_nodes() > 1) {
+    TORCH_CHECK(num_parts == 1, "exchange: rows on two levels travel in no parts");
     return plan_node_exchange(chunks, placement, grid, options.payload);
   }
   std::vector<std::unique_ptr<RowExchange>> exchanges;
-  const auto plans = std::make_shared<RowPlans>(chunks, placement, *grid.expert);
-  for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
-    exchanges.push_back(
-        std::make_unique<FlatExchange>(plans, chunk, *grid.expert, options.payload));
+  const auto plans = std::make_shared<RowPlans>(chunks, placement, *grid.expert, num_parts);
+  for (size_t plan = 0; plan < chunks.size() * static_cast<size_t>(num_parts); ++plan) {
+    exchanges.push_back(std::make_unique<FlatExchange>(plans, plan, *grid.expert, options.payload));
   }
   return exchanges;
 }

@@ -21,7 +21,8 @@ struct EnumNames<Payload> {
                                     std::pair{Payload::kBfloat16, "bfloat16"}};
 };
 
-/// Most chunks that a layer's tokens are cut into.
+/// Most chunks that a layer's rows are cut into: by unit where each rank has a unit for each chunk,
+/// else, and where rows travel on two levels, by whole routing groups of tokens.
 inline constexpr int64_t kMostChunks = 4;
 
 /// How rows travel (recipe section `exchange`).
@@ -31,14 +32,13 @@ struct ExchangeOptions {
   Payload payload = Payload::kSame;
 
   static constexpr auto fields() {
-    return std::tuple{
-        field("chunks", &ExchangeOptions::chunks,
-              "parts of whole routing groups, one of which computes while others travel",
-              in_range(1, kMostChunks)),
-        field("hierarchical", &ExchangeOptions::hierarchical,
-              "a token goes once to each other node, which sums its results up"),
-        field("payload", &ExchangeOptions::payload,
-              "what rows, or a node's sums of them, are rounded to on their way")};
+    return std::tuple{field("chunks", &ExchangeOptions::chunks,
+                            "parts of the rows, one of which computes while others travel",
+                            in_range(1, kMostChunks)),
+                      field("hierarchical", &ExchangeOptions::hierarchical,
+                            "a token goes once to each other node, which sums its results up"),
+                      field("payload", &ExchangeOptions::payload,
+                            "what rows, or a node's sums of them, are rounded to on their way")};
   }
 };
 
@@ -64,13 +64,15 @@ class RowExchange {
   virtual torch::Tensor finish_combine() = 0;
 };
 
-/// An exchange for each chunk. Collective: one exchange of counts for all chunks on each level, and
-/// on a GPU at most one wait of the host for each; the last is left to the first start_dispatch, so
-/// that what runs before it overlaps. `hierarchical` is as flat where all expert ranks are on one
-/// node.
+/// An exchange for each chunk, or of the only chunk for each of `num_parts` parts of the units of
+/// all ranks (RowPlans), which two levels do not know. Collective: one exchange of counts for all
+/// chunks on each level, and on a GPU at most one wait of the host for each; the last is left to
+/// the first start_dispatch, so that what runs before it overlaps. `hierarchical` is as flat where
+/// all expert ranks are on one node.
 std::vector<std::unique_ptr<RowExchange>> plan_exchange(const std::vector<Assignments>& chunks,
                                                         const UnitPlacement& placement,
                                                         const RankGrid& grid,
-                                                        const ExchangeOptions& options);
+                                                        const ExchangeOptions& options,
+                                                        int64_t num_parts = 1);
 
 }  // namespace shoal

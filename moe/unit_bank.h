@@ -3,7 +3,9 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
+#include <vector>
 
 #include "moe/permute_rows.h"
 #include "moe/unit_placement.h"
@@ -34,6 +36,12 @@ class UnitBank : public ModuleBase {
   /// forward's rows, each times its weight, [R] of float32 or wider. Unless overridden just that.
   virtual torch::Tensor weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                                  const torch::Tensor& weight_R);
+  /// `weighted` for the rows of some units; rows_u has all, none of them elsewhere.
+  using Part = std::function<torch::Tensor(const torch::Tensor& rows_RD, const UnitRows& rows_u,
+                                           const torch::Tensor& weight_R)>;
+  /// For each part_of this rank's units. Each is called once in a forward pass, numbers on the
+  /// host. Unless overridden `weighted` itself.
+  virtual std::vector<Part> parts(int64_t num_parts);
   /// What the chosen units say of each token, summed with the rows' weights, where all units are on
   /// this rank: [T, D]. Unless overridden gather, forward and combine.
   virtual torch::Tensor visit(const torch::Tensor& x_TD, const TokenRows& rows);

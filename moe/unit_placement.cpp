@@ -57,6 +57,14 @@ std::vector<int64_t> UnitPlacement::units_by_rank() const {
   return all;
 }
 
+int64_t UnitPlacement::fewest_units() const {
+  int64_t fewest = 0;
+  for (const int64_t units : num_units_of_ranks()) {
+    if (units > 0 && (fewest == 0 || units < fewest)) fewest = units;
+  }
+  return fewest;
+}
+
 std::vector<int64_t> UnitPlacement::num_units_of_ranks() const {
   std::vector<int64_t> counts;
   for (const auto& units : units_of_rank_) counts.push_back(static_cast<int64_t>(units.size()));

@@ -33,6 +33,8 @@ class UnitPlacement {
   std::vector<int64_t> units_by_rank() const;
   /// How many units each rank has.
   std::vector<int64_t> num_units_of_ranks() const;
+  /// Of the ranks that have units, what the one with the fewest has; 0 without units.
+  int64_t fewest_units() const;
   /// Whether units sorted by id are also sorted by rank.
   bool is_contiguous() const { return is_contiguous_; }
 

@@ -28,6 +28,11 @@ torch::Tensor ends_of(at::IntArrayRef rows_u, const torch::Device& gpu) {
   return host.to(gpu, /*non_blocking=*/true);
 }
 
+UnitRange part_of(int64_t num_units, int64_t part, int64_t num_parts) {
+  const int64_t first = num_units * part / num_parts;
+  return {first, num_units * (part + 1) / num_parts - first};
+}
+
 torch::Tensor run_on_host_counts(
     const torch::Tensor& rows, const UnitRows& rows_u,
     const std::function<torch::Tensor(const torch::Tensor&, const std::vector<int64_t>&)>& run) {

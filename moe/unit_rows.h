@@ -46,6 +46,14 @@ class UnitRows {
 /// Inclusive sums of rows on a GPU, int32 [u], by way of pinned memory: no wait.
 torch::Tensor ends_of(at::IntArrayRef rows_u, const torch::Device& gpu);
 
+/// Units [first, first + count).
+struct UnitRange {
+  int64_t first, count;
+};
+
+/// One of `num_parts` runs of neighbours, as equal as can be.
+UnitRange part_of(int64_t num_units, int64_t part, int64_t num_parts);
+
 /// `run` on the rows that belong to a unit, which come first, with numbers on the host; the rows
 /// behind them are zero in the result. [R, ...] -> [R, ...].
 torch::Tensor run_on_host_counts(

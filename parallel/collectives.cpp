@@ -6,6 +6,7 @@
 
 #include "runtime/error.h"
 #include "runtime/operator.h"
+#include "runtime/saved_value.h"
 
 namespace shoal {
 
@@ -40,24 +41,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-/// A value in AutogradContext::saved_data.
-template <typename T>
-struct Saved : torch::CustomClassHolder {
-  explicit Saved(T value) : value(std::move(value)) {}
-  T value;
-};
-
-template <typename T>
-void save(AutogradContext* ctx, T value) {
-  ctx->saved_data["saved"] = c10::IValue::make_capsule(c10::make_intrusive<Saved<T>>(value));
-}
-
-template <typename T>
-T& saved(AutogradContext* ctx) {
-  const auto capsule = ctx->saved_data["saved"].toCapsule();
-  return static_cast<Saved<T>*>(capsule.get())->value;
-}
-
 Tensor empty_rows(const Tensor& like, int64_t num_rows) {
   std::vector<int64_t> sizes = like.sizes().vec();
   sizes[0] = num_rows;
@@ -89,13 +72,13 @@ class Start : public Function<Start> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& /*anchor*/,
                         const std::shared_ptr<ExchangeState>& state) {
-    save(ctx, state);
+    save_value(ctx, state);
     send(*state, rows);
     return at::empty({0}, rows.options().requires_grad(std::nullopt));
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& /*token_grad*/) {
-    ExchangeState& state = *saved<std::shared_ptr<ExchangeState>>(ctx);
+    ExchangeState& state = *saved_value<std::shared_ptr<ExchangeState>>(ctx);
     state.backward.wait();
     return {std::exchange(state.grad_rows, Tensor()), Tensor(), Tensor()};
   }
@@ -105,13 +88,13 @@ class Finish : public Function<Finish> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& /*token*/,
                         const std::shared_ptr<ExchangeState>& state) {
-    save(ctx, state);
+    save_value(ctx, state);
     return receive(*state);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_second_derivatives();
-    ExchangeState& state = *saved<std::shared_ptr<ExchangeState>>(ctx);
+    ExchangeState& state = *saved_value<std::shared_ptr<ExchangeState>>(ctx);
     const Tensor grad = grads[0].contiguous();
     state.grad_rows = empty_rows(grad, sum(state.send_rows));
     state.backward =
@@ -130,13 +113,13 @@ class AllReduceSum : public Function<AllReduceSum> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& tensor, const Tensor& /*anchor*/,
                         Communicator* comm) {
-    save(ctx, comm);
+    save_value(ctx, comm);
     return reduced(tensor, *comm);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_second_derivatives();
-    return {reduced(grads[0], *saved<Communicator*>(ctx)), Tensor(), Tensor()};
+    return {reduced(grads[0], *saved_value<Communicator*>(ctx)), Tensor(), Tensor()};
   }
 };
 
@@ -164,13 +147,13 @@ class AllGather : public Function<AllGather> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& /*anchor*/,
                         const Parts& parts) {
-    save(ctx, parts);
+    save_value(ctx, parts);
     return gathered(rows, parts);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_second_derivatives();
-    return {reduced_part(grads[0], saved<Parts>(ctx)), Tensor(), Tensor()};
+    return {reduced_part(grads[0], saved_value<Parts>(ctx)), Tensor(), Tensor()};
   }
 };
 
@@ -178,26 +161,26 @@ class ReduceScatter : public Function<ReduceScatter> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& /*anchor*/,
                         const Parts& parts) {
-    save(ctx, parts);
+    save_value(ctx, parts);
     return reduced_part(rows, parts);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_second_derivatives();
-    return {gathered(grads[0], saved<Parts>(ctx)), Tensor(), Tensor()};
+    return {gathered(grads[0], saved_value<Parts>(ctx)), Tensor(), Tensor()};
   }
 };
 
 class Reach : public Function<Reach> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& loss, at::TensorList outputs) {
-    save(ctx, outputs.size());
+    save_value(ctx, outputs.size());
     return loss.detach().clone();
   }
 
   // Undefined gradients suffice: the engine still calls the nodes behind the outputs.
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list inputs(1 + saved<size_t>(ctx));
+    variable_list inputs(1 + saved_value<size_t>(ctx));
     inputs[0] = grads[0];
     return inputs;
   }

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -131,6 +132,45 @@ TEST(ExpertMlp, WeighsItsRows) {
     }
     EXPECT_THROW(expert_mlp(x, rows_u, weights, Activation::kGelu, weight.detach().narrow(0, 0, 6)),
                  c10::Error);
+  }
+}
+
+TEST(SplitExperts, PartsWriteTheGradientsOfTheStack) {
+  for (const Kind kind : kKinds) {
+    const ExpertWeights weights = some_weights(kind, torch::kFloat64);
+    const torch::Tensor x = noise({7, kWidth}, 5);
+    const std::vector<torch::Tensor> tensors = tensors_of(weights);
+    const auto expected = results(expert_mlp(x, {4, 0, 3}, weights, Activation::kGelu), tensors);
+    for (const int64_t num_parts : {1, 2, 3}) {
+      const std::vector<ExpertWeights> parts = split_experts(weights, num_parts);
+      const std::vector<std::vector<int64_t>> rows =
+          num_parts == 1   ? std::vector<std::vector<int64_t>>{{4, 0, 3}}
+          : num_parts == 2 ? std::vector<std::vector<int64_t>>{{4}, {0, 3}}
+                           : std::vector<std::vector<int64_t>>{{4}, {0}, {3}};
+      std::vector<torch::Tensor> y;
+      int64_t first = 0;
+      for (size_t p = 0; p < parts.size(); ++p) {
+        const int64_t count = std::accumulate(rows[p].begin(), rows[p].end(), int64_t{0});
+        y.push_back(expert_mlp(x.narrow(0, first, count), rows[p], parts[p], Activation::kGelu));
+        first += count;
+      }
+      const auto actual = results(torch::cat(y), tensors);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i << " gate " << kind.gate;
+      }
+    }
+  }
+}
+
+TEST(SplitExperts, APartThatNothingUsesGetsZero) {
+  const ExpertWeights weights = some_weights({}, torch::kFloat32);
+  const std::vector<ExpertWeights> parts = split_experts(weights, 3);
+  const torch::Tensor x = noise({5, kWidth}, 5).to(torch::kFloat32);
+  expert_mlp(x, {5}, parts[1], Activation::kGelu).sum().backward();
+  for (const torch::Tensor& tensor : tensors_of(weights)) {
+    EXPECT_EQ(tensor.grad()[0].abs().max().item<float>(), 0.0f);
+    EXPECT_GT(tensor.grad()[1].abs().max().item<float>(), 0.0f);
+    EXPECT_EQ(tensor.grad()[2].abs().max().item<float>(), 0.0f);
   }
 }
 

@@ -25,28 +25,34 @@ struct Result {
   torch::Tensor y, x_grad, weight_grad;
 };
 
-/// A round trip whose unit u multiplies its rows by u + 1.
+/// What units say: unit u multiplies its rows by u + 1, and by their weights.
+torch::Tensor said(const ArrivedRows& arrived, const std::vector<int64_t>& units) {
+  const std::vector<int64_t>& rows_u = arrived.rows_u.rows_u();
+  std::vector<torch::Tensor> rows{arrived.rows_RD.narrow(0, 0, 0)};
+  int64_t first = 0;
+  for (size_t u = 0; u < rows_u.size(); ++u) {
+    rows.push_back(arrived.rows_RD.narrow(0, first, rows_u[u]) * static_cast<double>(units[u] + 1));
+    first += rows_u[u];
+  }
+  return torch::cat(rows) * arrived.weight_R.unsqueeze(1);
+}
+
+/// A round trip, of all units at once or in parts.
 Result round_trip(const ExchangeOptions& options, const UnitPlacement& placement, RankGrid& grid,
-                  const Capacity& capacity = {}) {
+                  const Capacity& capacity = {}, int64_t num_parts = 1) {
   const int64_t rank = grid.expert->rank();
   torch::Tensor x = some_numbers({kTokens, kWidth}, 10 + rank).set_requires_grad(true);
   Routing routing = make_routing(some_numbers({kTokens, kUnits}, 20 + rank), 3);
   torch::Tensor weight = routing.weight_TK.detach().clone().set_requires_grad(true);
   routing.weight_TK = weight;
-  const auto exchanges = plan_exchange({limit(routing, capacity)}, placement, grid, options);
-  exchanges.front()->start_dispatch(x);
-  const ArrivedRows arrived = exchanges.front()->finish_dispatch();
-  std::vector<torch::Tensor> rows;
-  int64_t first = 0;
-  const std::vector<int64_t>& rows_u = arrived.rows_u.rows_u();
-  for (size_t u = 0; u < rows_u.size(); ++u) {
-    const int64_t unit = placement.units_of_rank(rank)[u];
-    rows.push_back(arrived.rows_RD.narrow(0, first, rows_u[u]) * static_cast<double>(unit + 1));
-    first += rows_u[u];
+  const auto exchanges =
+      plan_exchange({limit(routing, capacity)}, placement, grid, options, num_parts);
+  for (const auto& exchange : exchanges) exchange->start_dispatch(x);
+  for (const auto& exchange : exchanges) {
+    exchange->start_combine(said(exchange->finish_dispatch(), placement.units_of_rank(rank)));
   }
-  const torch::Tensor said_RD = rows.empty() ? arrived.rows_RD : torch::cat(rows);
-  exchanges.front()->start_combine(said_RD * arrived.weight_R.unsqueeze(1));
-  const torch::Tensor y = exchanges.front()->finish_combine();
+  torch::Tensor y = torch::zeros_like(x);
+  for (const auto& exchange : exchanges) y = y + exchange->finish_combine();
   (y * some_numbers({kTokens, kWidth}, 30 + rank)).sum().backward();
   return {y.detach(), x.grad(), weight.grad()};
 }
@@ -69,6 +75,29 @@ TEST(RowExchangeRanks, TwoLevelsEqualOne) {
               EXPECT_LT((flat.weight_grad - levels.weight_grad).abs().max().item<double>(), 1e-13);
             },
             ranks_per_node);
+      }
+    }
+  }
+}
+
+TEST(RowExchangeRanks, PartsOfUnitsTakeAllRows) {
+  const std::vector<UnitPlacement> placements{
+      UnitPlacement::contiguous(kUnits, 2), UnitPlacement({1, 0, 1, 0, 0, 0, 1, 1}, 2),
+      UnitPlacement({0, 0, 1, 0, 0, 0, 0, 0}, 2)};  // one rank has units for one part only
+  for (const UnitPlacement& placement : placements) {
+    for (const int64_t num_parts : {2, 3, 4}) {
+      for (const CapacityMode mode : {CapacityMode::kDropless, CapacityMode::kPadded}) {
+        run_grid(2, 1, [&](RankGrid& grid) {
+          const Capacity capacity{mode, 0.8, 1, 1, {}};
+          const Result whole = round_trip({}, placement, grid, capacity);
+          const int64_t before = grid.expert->counters().all_to_all;
+          const Result parts = round_trip({}, placement, grid, capacity, num_parts);
+          // One exchange of counts; then rows both ways and weights, forward and backward.
+          EXPECT_EQ(grid.expert->counters().all_to_all - before, 1 + 6 * num_parts);
+          EXPECT_LT((whole.y - parts.y).abs().max().item<double>(), 1e-13);
+          EXPECT_LT((whole.x_grad - parts.x_grad).abs().max().item<double>(), 1e-13);
+          EXPECT_LT((whole.weight_grad - parts.weight_grad).abs().max().item<double>(), 1e-13);
+        });
       }
     }
   }

@@ -27,6 +27,12 @@ TEST(UnitPlacement, FirstRanksHoldOneMoreWhenItIsUneven) {
   EXPECT_EQ(placement.units_of_rank(2), (Ids{3}));
 }
 
+TEST(UnitPlacement, KnowsTheFewestUnitsOfARankThatHasSome) {
+  EXPECT_EQ(UnitPlacement::contiguous(7, 2).fewest_units(), 3);
+  EXPECT_EQ(UnitPlacement({2, 2, 0, 2, 0}, 3).fewest_units(), 2);
+  EXPECT_EQ(UnitPlacement::contiguous(0, 2).fewest_units(), 0);
+}
+
 TEST(UnitPlacement, RanksMayHoldNothing) {
   const UnitPlacement placement = UnitPlacement::contiguous(2, 4);
   EXPECT_EQ(placement.units_of_rank(1), (Ids{1}));

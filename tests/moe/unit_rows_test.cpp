@@ -17,6 +17,25 @@ TEST(UnitRows, ThatOnlyTheDeviceKnowsAreSums) {
   EXPECT_EQ(rows.to_host(), (Ids{2, 0, 3}));
 }
 
+TEST(PartOf, SharesUnitsInRuns) {
+  const auto firsts = [](int64_t num_units, int64_t num_parts) {
+    Ids firsts;
+    int64_t next = 0;
+    for (int64_t part = 0; part < num_parts; ++part) {
+      const UnitRange range = part_of(num_units, part, num_parts);
+      EXPECT_EQ(range.first, next);
+      next += range.count;
+      firsts.push_back(range.first);
+    }
+    EXPECT_EQ(next, num_units);
+    return firsts;
+  };
+  EXPECT_EQ(firsts(8, 4), (Ids{0, 2, 4, 6}));
+  EXPECT_EQ(firsts(5, 3), (Ids{0, 1, 3}));
+  EXPECT_EQ(firsts(1, 2), (Ids{0, 0}));
+  EXPECT_EQ(firsts(0, 2), (Ids{0, 0}));
+}
+
 TEST(UnitRows, LeaveRowsBehindThemOut) {
   const torch::Tensor x = torch::arange(14, torch::kFloat64).view({7, 2}).set_requires_grad(true);
   const auto run = [](const torch::Tensor& rows, const Ids& counts) {
