@@ -7,7 +7,8 @@
 #
 #   RATE   as tc takes it (100mbit, 2gbit), each way; none: what the processors can copy
 #
-# MPIRUN_FLAGS adds mpirun's flags, e.g. "--mca btl_tcp_progress_thread 0".
+# Rows travel while ranks compute, as under launch/mpirun.sh; MPIRUN_FLAGS adds mpirun's flags:
+#   MPIRUN_FLAGS="--mca btl_tcp_progress_thread 0"   only while a rank waits
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 if [ "${1:-}" = -h ] || [ "${1:-}" = --help ] || [ $# -lt 2 ]; then
@@ -35,5 +36,6 @@ cd "$folder"
 printf 'hosta slots=1\nhostb slots=1\n' >"$work/hosts"
 read -r -a flags <<<"${MPIRUN_FLAGS:-}"
 [ "$(id -u)" -ne 0 ] || flags+=(--allow-run-as-root)
+export OMPI_MCA_btl_tcp_progress_thread=1
 OMP_NUM_THREADS=1 mpirun --hostfile "$work/hosts" -np 2 --bind-to none --mca pml ob1 \
   --mca btl self,tcp -x OMP_NUM_THREADS "${flags[@]}" "$@"

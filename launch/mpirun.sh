@@ -105,6 +105,8 @@ else
   flags+=(--map-by slot --bind-to none --mca mpi_yield_when_idle 1)
 fi
 [ -z "${OMP_NUM_THREADS:-}" ] || flags+=(-x OMP_NUM_THREADS)
+# Over TCP rows travel while a rank computes only where a thread moves them.
+export OMPI_MCA_btl_tcp_progress_thread=${OMPI_MCA_btl_tcp_progress_thread:-1}
 [ "$(id -u)" -ne 0 ] || flags+=(--allow-run-as-root)
 read -r -a more_flags <<<"${MPIRUN_FLAGS:-}"
 
