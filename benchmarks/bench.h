@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -109,6 +111,19 @@ inline std::string cpu_model() {
   return "unknown";
 }
 
+/// The name of the first GPU as its driver gives it; empty where there is none.
+inline std::string gpu_model() {
+  std::error_code ignored;
+  for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", ignored)) {
+    std::ifstream info(gpu.path() / "information");
+    for (std::string line; std::getline(info, line);) {
+      if (line.rfind("Model:", 0) != 0) continue;
+      return line.substr(std::min(line.size(), line.find_first_not_of(" \t", 6)));
+    }
+  }
+  return "";
+}
+
 /// Rows of a benchmark, with what is needed to judge them later: hardware, date, command.
 class Report {
  public:
@@ -123,6 +138,7 @@ class Report {
              {"date", date},
              {"hardware", {{"cpu", cpu_model()}, {"cores", std::thread::hardware_concurrency()}}},
              {"rows", nlohmann::json::array()}};
+    if (const std::string gpu = gpu_model(); !gpu.empty()) root_["hardware"]["gpu"] = gpu;
   }
 
   /// A fact about the run as a whole, e.g. threads or dtype.

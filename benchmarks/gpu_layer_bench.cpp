@@ -1,56 +1,37 @@
 // What a MoE layer's operators cost on one GPU, against the memory and the matrix products that
 // bound them.
 #include <ATen/ops/mm.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <cstdio>
 
+#include "benchmarks/device.h"
+#include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
 #include "moe/expert_mlp.h"
 #include "moe/fused_router.h"
 #include "moe/permute_rows.h"
 #include "moe/top_k.h"
-#include "runtime/device.h"
 #include "runtime/optimizers/adamw.h"
 #include "runtime/optimizers/lamb.h"
-#include "runtime/random.h"
 
 // T tokens  D width  H hidden width  U units  K choices  R = T K rows
 namespace shoal::bench {
 namespace {
 
-struct Shape {
-  std::string id;
-  int64_t tokens, width, hidden, units, k;
-  bool gate;
-
-  int64_t rows() const { return tokens * k; }
-};
-
-const std::vector<Shape> kShapes{
-    {"S1", 25088, 384, 1536, 4, 2, false},  {"S2", 24576, 392, 768, 8, 1, false},
-    {"S3", 24576, 392, 768, 16, 1, false},  {"M1", 4096, 4096, 14336, 8, 2, true},
-    {"Q1", 16384, 2048, 768, 128, 8, true}, {"N1", 24576, 1536, 256, 128, 8, true},
-    {"D1", 4096, 7168, 2048, 32, 8, true}};
+const torch::TensorOptions kOnGpu(torch::kCUDA);
 
 /// Normal numbers on the GPU.
-torch::Tensor normal(at::IntArrayRef sizes, uint64_t layer, at::ScalarType type) {
-  torch::Tensor tensor = torch::empty(sizes, torch::TensorOptions(torch::kCUDA).dtype(type));
-  fill_normal(tensor, Stream{1, Purpose::kTest, layer, 0});
-  return tensor;
+torch::Tensor normal_on_gpu(at::IntArrayRef sizes, uint64_t layer, at::ScalarType type) {
+  return normal(sizes, layer, kOnGpu.dtype(type));
 }
 
-/// Several calls and a wait for the GPU: launches overlap with work, as in a training step.
-Contender repeated(const std::string& name, std::function<void()> call) {
-  constexpr int kCalls = 10;
-  return {name, [call = std::move(call)] {
-            for (int i = 0; i < kCalls; ++i) call();
-            const c10::impl::VirtualGuardImpl gpu(c10::DeviceType::CUDA);
-            gpu.synchronizeDevice(0);
-          }};
+/// Takes turns of several calls.
+TimedContender repeated(const std::string& name, std::function<void()> call) {
+  const c10::Device gpu(c10::DeviceType::CUDA, 0);
+  return {name,
+          [call = std::move(call), gpu] { return us_of_calls(call, calls_per_turn(gpu), gpu); }};
 }
 
 /// Prints and reports the medians over that of the first.
@@ -60,8 +41,8 @@ void report_over_first(const std::string& part, const std::string& shape,
   std::printf("%-9s %-4s", part.c_str(), shape.c_str());
   for (const Timing& timing : timings) {
     const double ratio = timing.median_us / timings[0].median_us;
-    row[timing.name] = {{"us_of_10_calls", timing.median_us}, {"over_first", ratio}};
-    std::printf("  %s %.1f us, %.2f x", timing.name.c_str(), timing.median_us / 10, ratio);
+    row[timing.name] = {{"us", timing.median_us}, {"over_first", ratio}};
+    std::printf("  %s %.1f us, %.2f x", timing.name.c_str(), timing.median_us, ratio);
   }
   std::printf("\n");
   std::fflush(stdout);
@@ -72,73 +53,73 @@ void report_over_first(const std::string& part, const std::string& shape,
 struct Sorted {
   torch::Tensor token_A, end_u;
 
-  explicit Sorted(const Shape& shape) {
+  explicit Sorted(const MoeShape& shape) {
     const torch::Tensor unit =
-        top_k(normal({shape.tokens, shape.units}, 9, torch::kFloat32), shape.k).flatten();
+        top_k(normal_on_gpu({shape.tokens, shape.experts}, 9, torch::kFloat32), shape.k).flatten();
     const torch::Tensor order = std::get<1>(unit.sort(/*stable=*/true, 0, /*descending=*/false));
     token_A = order.div(shape.k, "floor");
-    end_u = torch::bincount(unit, {}, shape.units).cumsum(0).to(torch::kInt32);
+    end_u = torch::bincount(unit, {}, shape.experts).cumsum(0).to(torch::kInt32);
   }
 };
 
 /// Gather and combine beside a copy of as many bytes.
-void measure_permute(const Shape& shape, int64_t rounds, Report& report) {
+void measure_permute(const MoeShape& shape, int64_t rounds, Report& report) {
   const torch::NoGradGuard no_grad;
   const Sorted sorted(shape);
   const RowIndex index = make_row_index(sorted.token_A, shape.tokens);
-  const torch::Tensor x = normal({shape.tokens, shape.width}, 1, torch::kBFloat16);
-  const torch::Tensor rows = normal({shape.rows(), shape.width}, 2, torch::kBFloat16);
-  const torch::Tensor weight = normal({shape.rows()}, 3, torch::kFloat32);
+  const torch::Tensor x = normal_on_gpu({shape.tokens, shape.width}, 1, torch::kBFloat16);
+  const torch::Tensor rows = normal_on_gpu({shape.rows(), shape.width}, 2, torch::kBFloat16);
+  const torch::Tensor weight = normal_on_gpu({shape.rows()}, 3, torch::kFloat32);
   // A copy reads and writes (T + R) / 2 rows: T + R of them in all.
   const torch::Tensor half =
-      normal({(shape.tokens + shape.rows()) / 2, shape.width}, 4, torch::kBFloat16);
+      normal_on_gpu({(shape.tokens + shape.rows()) / 2, shape.width}, 4, torch::kBFloat16);
   torch::Tensor copied = torch::empty_like(half);
   report_over_first(
       "permute", shape.id,
-      time_interleaved({repeated("copy", [&] { copied.copy_(half); }),
-                        repeated("gather", [&] { gather_rows(x, index); }),
-                        repeated("combine", [&] { combine_rows(rows, weight, index); }),
-                        repeated("index_select", [&] { x.index_select(0, sorted.token_A); })},
-                       {rounds, 3, 1}),
+      take_turns({repeated("copy", [&] { copied.copy_(half); }),
+                  repeated("gather", [&] { gather_rows(x, index); }),
+                  repeated("combine", [&] { combine_rows(rows, weight, index); }),
+                  repeated("index_select", [&] { x.index_select(0, sorted.token_A); })},
+                 rounds, 3),
       report);
 }
 
 /// Scores, choices, weights, counts and offsets, beside the chain of LibTorch's operators.
-void measure_router(const Shape& shape, int64_t rounds, Report& report) {
+void measure_router(const MoeShape& shape, int64_t rounds, Report& report) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor logits = normal({32768, shape.units}, 1, torch::kFloat32);
+  const torch::Tensor logits = normal_on_gpu({32768, shape.experts}, 1, torch::kFloat32);
   const auto chain = [&] {
     const torch::Tensor score = logits.softmax(1);
     const auto [weight, choice] = score.topk(shape.k, 1);
     const torch::Tensor sorted = std::get<0>(choice.flatten().sort());
-    const torch::Tensor count = torch::bincount(sorted, {}, shape.units);
+    const torch::Tensor count = torch::bincount(sorted, {}, shape.experts);
     return count.cumsum(0);
   };
   report_over_first(
       "router", shape.id,
-      time_interleaved(
+      take_turns(
           {repeated("fused",
                     [&] {
                       fused_router(logits, {}, {shape.k, RouterScore::kSoftmax, Normalise::kNone});
                     }),
            repeated("chain", chain)},
-          {rounds, 3, 1}),
+          rounds, 3),
       report);
 }
 
 /// Experts forward and backward, beside dense products of equal FLOPs.
-void measure_experts(const Shape& shape, int64_t rounds, Report& report) {
+void measure_experts(const MoeShape& shape, int64_t rounds, Report& report) {
   const Sorted sorted(shape);
   const auto parameter = [&](at::IntArrayRef sizes, uint64_t layer) {
-    return normal(sizes, layer, torch::kBFloat16).mul_(0.02).set_requires_grad(true);
+    return normal_on_gpu(sizes, layer, torch::kBFloat16).mul_(0.02).set_requires_grad(true);
   };
   ExpertWeights weights;
-  weights.fc1_weight = parameter({shape.units, shape.width, shape.hidden}, 1);
-  weights.fc2_weight = parameter({shape.units, shape.hidden, shape.width}, 2);
-  if (shape.gate) weights.gate_weight = parameter({shape.units, shape.width, shape.hidden}, 3);
+  weights.fc1_weight = parameter({shape.experts, shape.width, shape.hidden}, 1);
+  weights.fc2_weight = parameter({shape.experts, shape.hidden, shape.width}, 2);
+  if (shape.gated) weights.gate_weight = parameter({shape.experts, shape.width, shape.hidden}, 3);
   const torch::Tensor x =
-      normal({shape.rows(), shape.width}, 4, torch::kBFloat16).set_requires_grad(true);
-  const torch::Tensor upstream = normal(x.sizes(), 5, torch::kBFloat16);
+      normal_on_gpu({shape.rows(), shape.width}, 4, torch::kBFloat16).set_requires_grad(true);
+  const torch::Tensor upstream = normal_on_gpu(x.sizes(), 5, torch::kBFloat16);
   const auto experts = [&] {
     expert_mlp(x, UnitRows::of_ends(sorted.end_u), weights, Activation::kSilu).backward(upstream);
     for (torch::Tensor tensor : {x, weights.fc1_weight, weights.fc2_weight, weights.gate_weight}) {
@@ -146,10 +127,10 @@ void measure_experts(const Shape& shape, int64_t rounds, Report& report) {
     }
   };
   const torch::Tensor in = x.detach(),
-                      hidden = normal({shape.rows(), shape.hidden}, 6, torch::kBFloat16);
+                      hidden = normal_on_gpu({shape.rows(), shape.hidden}, 6, torch::kBFloat16);
   const torch::Tensor weight = weights.fc1_weight.detach()[0], back = weight.t();
   const auto dense = [&] {
-    for (int i = 0; i < (shape.gate ? 2 : 1); ++i) {
+    for (int i = 0; i < (shape.gated ? 2 : 1); ++i) {
       at::mm(in, weight);
       at::mm(in.t(), hidden);
       at::mm(hidden, back);
@@ -158,18 +139,17 @@ void measure_experts(const Shape& shape, int64_t rounds, Report& report) {
     at::mm(hidden.t(), in);
     at::mm(in, weight);
   };
-  report_over_first(
-      "experts", shape.id,
-      time_interleaved({repeated("dense", dense), repeated("experts", experts)}, {rounds, 3, 1}),
-      report);
+  report_over_first("experts", shape.id,
+                    take_turns({repeated("dense", dense), repeated("experts", experts)}, rounds, 3),
+                    report);
 }
 
 /// Steps of 69M parameters beside copies of the bytes they must move: 28 and 40 a parameter.
 void measure_optimizers(int64_t rounds, Report& report) {
   std::vector<Parameter> parameters;
   for (uint64_t i = 0; i < 29; ++i) {
-    torch::Tensor weight = normal({1536, 1536}, i, torch::kFloat32).requires_grad_();
-    weight.mutable_grad() = normal({1536, 1536}, 100 + i, torch::kFloat32);
+    torch::Tensor weight = normal_on_gpu({1536, 1536}, i, torch::kFloat32).requires_grad_();
+    weight.mutable_grad() = normal_on_gpu({1536, 1536}, 100 + i, torch::kFloat32);
     parameters.push_back({fmt::format("p{}", i), weight, 0, {}, {}});
   }
   const int64_t count = 29 * 1536 * 1536;
@@ -179,15 +159,15 @@ void measure_optimizers(int64_t rounds, Report& report) {
   AdamW adamw(adamw_options, parameters);
   Lamb lamb(lamb_options, parameters);
   const auto copy_of = [](int64_t bytes_moved) {
-    const torch::Tensor from = normal({bytes_moved / 8}, 1, torch::kFloat32);
+    const torch::Tensor from = normal_on_gpu({bytes_moved / 8}, 1, torch::kFloat32);
     return [from, to = torch::empty_like(from)]() mutable { to.copy_(from); };
   };
   const auto compare = [&](const std::string& name, int64_t bytes, std::function<void()> step) {
-    report_over_first("optimizer", name,
-                      time_interleaved({repeated("copy", copy_of(bytes * count)),
-                                        repeated("step", std::move(step))},
-                                       {rounds, 3, 1}),
-                      report);
+    report_over_first(
+        "optimizer", name,
+        take_turns({repeated("copy", copy_of(bytes * count)), repeated("step", std::move(step))},
+                   rounds, 3),
+        report);
   };
   compare("adamw", 28, [&] { adamw.step(1e-3); });
   compare("lamb", 40, [&] { lamb.step(1e-3); });
@@ -202,10 +182,9 @@ int run(int argc, char** argv) {
   program.add("--part", part, "permute, router, experts or optimizer; all if left out");
   program.add("--shape", shape_id, "only this shape, e.g. S1");
   return program.run(argc, argv, [&](Report& report) {
-    resolve_device("cuda");
+    use_device("cuda");
     const auto wants = [&](const char* name) { return part.empty() || part == name; };
-    for (const Shape& shape : kShapes) {
-      if (!shape_id.empty() && shape.id != shape_id) continue;
+    for (const MoeShape& shape : chosen_shapes(shape_id, gpu_shapes())) {
       if (wants("permute")) measure_permute(shape, program.rounds(), report);
       if (wants("router")) measure_router(shape, program.rounds(), report);
       if (wants("experts")) measure_experts(shape, program.rounds(), report);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "benchmarks/device.h"
 #include "benchmarks/moe_layer_call.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
@@ -14,7 +15,7 @@
 namespace shoal::bench {
 namespace {
 
-/// The channel and the two token layers of Sparse-MLP's base model, 8 images.
+/// The channel and the two token layers of Sparse-MLP's base model, 8 images, for CPUs.
 const std::vector<MoeShape> kShapes{{"s1", 4, 2, 3136, 384, 1536, 392},
                                     {"s2", 8, 1, 3072, 392, 768, 384},
                                     {"s3", 16, 1, 3072, 392, 768, 384}};
@@ -24,9 +25,20 @@ struct ExpertKind {
   const char* keys;
 };
 
-const std::vector<ExpertKind> kKinds{{"plain", "kind: plain"},
-                                     {"plain_no_bias", "kind: plain, bias: false"},
-                                     {"gated", "kind: gated"}};
+const ExpertKind kGated{"gated", "kind: gated"};
+const std::vector<ExpertKind> kKinds{
+    {"plain", "kind: plain"}, {"plain_no_bias", "kind: plain, bias: false"}, kGated};
+
+/// What is compared, and where it is computed.
+struct Setting {
+  torch::TensorOptions tensors;
+  int64_t calls = 1;  ///< of each contender's turn
+  int64_t rounds = 1;
+
+  /// Of sums of up to some thousand products, in another order, relative to all numbers of a tensor
+  /// taken together. Products of bfloat16 are rounded to 8 bits after each step.
+  double tolerance() const { return tensors.dtype() == torch::kBFloat16 ? 2e-2 : 1e-5; }
+};
 
 /// Tensors for the peer, in a file that lives as long as this.
 class TensorFile {
@@ -39,13 +51,13 @@ class TensorFile {
   }
 
   void add(const std::string& name, const torch::Tensor& tensor) {
-    const torch::Tensor flat = tensor.detach().contiguous();
+    const torch::Tensor flat = tensor.detach().to(torch::kCPU).contiguous();
     file_.write(static_cast<const char*>(flat.const_data_ptr()),
                 static_cast<std::streamsize>(flat.nbytes()));
-    tensors_.push_back({name, tensor.sizes().vec()});
+    tensors_.push_back({name, tensor.sizes().vec(), c10::toString(flat.scalar_type())});
   }
 
-  /// Path, names and sizes.
+  /// Path, names, sizes and types.
   nlohmann::json finish() {
     if (!file_.flush()) throw std::runtime_error("cannot write " + path_.string());
     return {{"path", path_.string()}, {"tensors", tensors_}};
@@ -59,7 +71,8 @@ class TensorFile {
 };
 
 /// Gives the peer the layer with its output and gradients; what the peer has of it.
-nlohmann::json hand_over(MoeLayerCall& layer, const MoeShape& shape, PeerProcess& peer) {
+nlohmann::json hand_over(MoeLayerCall& layer, const MoeShape& shape, const Setting& setting,
+                         PeerProcess& peer) {
   const auto rows_of = [&](const torch::Tensor& tensor) {
     return tensor.reshape({shape.tokens, shape.width});
   };
@@ -75,18 +88,19 @@ nlohmann::json hand_over(MoeLayerCall& layer, const MoeShape& shape, PeerProcess
   layer.clear();
   nlohmann::json question = file.finish();
   question["k"] = shape.k;
+  question["device"] = setting.tensors.device().str();
+  question["calls"] = setting.calls;
   return peer.ask(question);
 }
 
-/// Throws unless this form's output and gradients are the layer's. The largest difference, relative
-/// to the largest number of its tensor.
-double compare(PeerProcess& peer, const std::string& form) {
-  constexpr double kTolerance = 1e-5;  // sums of up to some thousand products, in another order
+/// Throws unless this form's output and gradients are the layer's. The largest of the tensors'
+/// differences, each relative to the tensor, by the norm of all numbers.
+double compare(PeerProcess& peer, const std::string& form, double tolerance) {
   double most = 0;
   const nlohmann::json differences = peer.ask({{"compare", form}});
   for (const auto& [tensor, value] : differences.items()) {
     const auto difference = value.get<double>();
-    if (!(difference < kTolerance)) {
+    if (!(difference < tolerance)) {
       throw std::runtime_error(
           fmt::format("{} makes other numbers of {}, by {:.1e}", form, tensor, difference));
     }
@@ -115,19 +129,22 @@ void add_rows(const std::vector<Timing>& timings, const nlohmann::json& differen
   }
 }
 
-void measure(const MoeShape& shape, const ExpertKind& kind, const Program& program,
+void measure(const MoeShape& shape, const ExpertKind& kind, const Setting& setting,
              PeerProcess* peer, Report& report) {
+  const c10::Device device = setting.tensors.device();
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
+  grid.device = device;
   MoeLayerCall layer(shape, fmt::format("router: {{name: top_k, k: {}, noise: none}}", shape.k),
-                     grid, kind.keys);
-  std::vector<TimedContender> contenders{{"shoal", [&] { return us_of([&] { layer.call(); }); }}};
+                     grid, kind.keys, setting.tensors);
+  std::vector<TimedContender> contenders{
+      {"shoal", [&] { return us_of_calls([&] { layer.call(); }, setting.calls, device); }}};
   std::vector<std::string> slow;
   nlohmann::json differences, left_out;
   if (peer != nullptr) {
-    const nlohmann::json offer = hand_over(layer, shape, *peer);
+    const nlohmann::json offer = hand_over(layer, shape, setting, *peer);
     left_out = offer["left_out"];
     for (const std::string form : offer["forms"]) {
-      differences[form] = compare(*peer, form);
+      differences[form] = compare(*peer, form, setting.tolerance());
       if (is_slow(form)) {
         slow.push_back(form);
       } else {
@@ -135,7 +152,7 @@ void measure(const MoeShape& shape, const ExpertKind& kind, const Program& progr
       }
     }
   }
-  std::vector<Timing> timings = take_turns(contenders, program.rounds(), 2);
+  std::vector<Timing> timings = take_turns(contenders, setting.rounds, 2);
   for (const std::string& form : slow) {
     timings.push_back(summarise(form, {peer->ask(form).get<double>()}));
   }
@@ -168,24 +185,39 @@ std::unique_ptr<PeerProcess> start_peer(const std::string& python, int64_t threa
   return peer;
 }
 
+torch::Dtype dtype_of(const std::string& name) {
+  if (name == "float32") return torch::kFloat32;
+  if (name == "bfloat16") return torch::kBFloat16;
+  throw std::invalid_argument("--dtype: '" + name + "', expected float32 or bfloat16");
+}
+
 int run(int argc, char** argv) {
   Program program("moe_layer",
                   "A MoE layer (router, rows to experts, experts, sums) beside the same in Python "
                   "PyTorch and with transformers' experts; forward and backward, equal threads.",
                   9);
-  std::string shape_id, python = "python3";
+  std::string shape_id, python = "python3", device_name = "cpu", dtype = "float32";
   std::vector<int64_t> threads{1};
-  program.add("--shape", shape_id, "only this shape: s1, s2 or s3");
+  program.add("--shape", shape_id, "only this shape: s1 to s3, on a GPU S1 to S3, M1, Q1, N1, D1");
+  program.add("--device", device_name, "cpu or cuda");
+  program.add("--dtype", dtype, "float32 or bfloat16, of tokens and experts");
   program.add("--python", python, "an interpreter that has PyTorch 2.11 and transformers 5");
   program.add("--threads", threads, "threads of both, default 1");
   return program.run(argc, argv, [&](Report& report) {
+    const c10::Device device = use_device(device_name);
+    const Setting setting{torch::TensorOptions(device).dtype(dtype_of(dtype)),
+                          calls_per_turn(device), program.rounds()};
     at::set_num_threads(static_cast<int>(threads.front()));
     recycle_tensor_memory();
     report.note("threads", threads.front());
-    report.note("dtype", "float32");
+    report.note("device", device.str());
+    report.note("dtype", dtype);
     const std::unique_ptr<PeerProcess> peer = start_peer(python, threads.front(), report);
-    for (const MoeShape& shape : chosen_shapes(shape_id, kShapes)) {
-      for (const ExpertKind& kind : kKinds) measure(shape, kind, program, peer.get(), report);
+    const std::vector<MoeShape>& shapes = device.is_cpu() ? kShapes : gpu_shapes();
+    for (const MoeShape& shape : chosen_shapes(shape_id, shapes)) {
+      for (const ExpertKind& kind : shape.gated ? std::vector{kGated} : kKinds) {
+        measure(shape, kind, setting, peer.get(), report);
+      }
     }
   });
 }

@@ -18,6 +18,7 @@ struct MoeShape {
   std::string id;
   int64_t experts, k, tokens, width, hidden;
   int64_t tokens_per_sample = 64;
+  bool gated = false;  ///< experts of three matrices
 
   int64_t rows() const { return tokens * k; }
   /// Of experts with two layers: multiply-adds twice, forward and both gradients.
@@ -34,6 +35,18 @@ inline const std::vector<MoeShape>& moe_shapes() {
   return shapes;
 }
 
+/// What a GPU is measured with: Sparse-MLP's base model at 64 images, its channel layer and two
+/// token layers, and layers as Mixtral 8x7B, Qwen3-MoE, a fine-grained model and one rank of
+/// DeepSeek-V3 have them.
+inline const std::vector<MoeShape>& gpu_shapes() {
+  static const std::vector<MoeShape> shapes{
+      {"S1", 4, 2, 25088, 384, 1536, 392},        {"S2", 8, 1, 24576, 392, 768, 384},
+      {"S3", 16, 1, 24576, 392, 768, 384},        {"M1", 8, 2, 4096, 4096, 14336, 64, true},
+      {"Q1", 128, 8, 16384, 2048, 768, 64, true}, {"N1", 128, 8, 24576, 1536, 256, 64, true},
+      {"D1", 32, 8, 4096, 7168, 2048, 64, true}};
+  return shapes;
+}
+
 /// The shape of this id; all for "". Throws std::invalid_argument.
 inline std::vector<MoeShape> chosen_shapes(const std::string& id,
                                            const std::vector<MoeShape>& shapes = moe_shapes()) {
@@ -46,8 +59,9 @@ inline std::vector<MoeShape> chosen_shapes(const std::string& id,
 }
 
 /// Standard normal numbers.
-inline torch::Tensor normal(at::IntArrayRef sizes, uint64_t layer) {
-  torch::Tensor tensor = torch::empty(sizes);
+inline torch::Tensor normal(at::IntArrayRef sizes, uint64_t layer,
+                            const torch::TensorOptions& options = {}) {
+  torch::Tensor tensor = torch::empty(sizes, options);
   fill_normal(tensor, Stream{1, Purpose::kTest, layer, 0});
   return tensor;
 }

@@ -11,26 +11,27 @@
 #include <thread>
 #include <vector>
 
+#include "benchmarks/device.h"
+#include "benchmarks/peer_model.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
+#include "launch/rank_devices.h"
 #include "launch/session.h"
-#include "models/backbones/sparse_mlp.h"
-#include "moe/expert_bank.h"
-#include "moe/routers/importance_score.h"
-#include "moe/routers/top_k.h"
+#include "launch/world.h"
 #include "parallel/communicator.h"
 #include "runtime/tensor_memory.h"
 
 namespace shoal {
 namespace {
 
-constexpr int64_t kStepsPerTurn = 2;
+constexpr int64_t kStepsPerTurn = 2, kGpuStepsPerTurn = 10;
 // Until the routers share the rows out about evenly, as they do through most of a training.
 constexpr int64_t kWarmUpTurns = 30;
 
 struct Arguments {
   std::string recipe = "configs/sparse_mlp/tiny_cifar10.yaml";
   std::string python = "python3";
+  std::string device = "cpu";
   std::vector<int64_t> peer_threads = {1, 2};
   std::vector<std::string> overrides;
   int64_t rounds = 0;
@@ -57,45 +58,6 @@ class StoredImages final : public SampleSet {
   std::vector<Sample> samples_;
 };
 
-nlohmann::json describe_moe(const MoeOptions& moe) {
-  const auto& experts = moe.experts.options<ExpertBank>();
-  const bool by_importance = moe.router.name() == "importance_score";
-  const ScoreOptions& top_k = by_importance ? moe.router.options<ImportanceScoreRouter>().top_k
-                                            : moe.router.options<TopKRouter>();
-  return {{"experts", experts.count},
-          {"hidden", experts.hidden.value()},
-          {"k", top_k.k},
-          {"drop", by_importance ? moe.router.options<ImportanceScoreRouter>().drop : 0.0},
-          {"weight", 0.005}};
-}
-
-/// The model's sizes as benchmarks/peers/train_step.py reads them.
-nlohmann::json describe(const Recipe& recipe) {
-  const SparseMlp::Options& model = recipe.model.backbone.options<SparseMlp>();
-  const ImageShape image = image_shape_of(recipe);
-  const int64_t side = image.height / model.patch;
-  return {{"batch", recipe.train.batch},
-          {"group", recipe.train.group},
-          {"clip_norm", recipe.train.clip_norm},
-          {"image", image.height},
-          {"classes", make_source(recipe)->num_classes()},
-          {"lr", 1e-3},
-          {"weight_decay", 0.05},
-          {"label_smoothing", 0.1},
-          {"patch", model.patch},
-          {"width", model.width},
-          {"token_hidden", model.token_hidden},
-          {"channel_hidden", model.channel_hidden},
-          {"dense_blocks", model.dense_blocks},
-          {"sparse_blocks", model.sparse_blocks},
-          {"sparse",
-           {{"tokens", model.sparse.tokens.value_or(2 * side * side)},
-            {"width", model.sparse.width.value_or(model.width / 2)},
-            {"outer_residual", model.sparse.outer_residual},
-            {"token_moe", describe_moe(model.sparse.token_moe)},
-            {"channel_moe", describe_moe(model.sparse.channel_moe.value())}}}};
-}
-
 bool is_under_mpi() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
 /// A barrier that leaves the cores to whoever works meanwhile.
@@ -110,23 +72,37 @@ void sleep_until_all_arrive() {
   MPI_Barrier(MPI_COMM_WORLD);  // the sleepers wake up to 5 ms apart
 }
 
+int64_t steps_per_turn(const c10::Device& device) {
+  return device.is_cpu() ? kStepsPerTurn : kGpuStepsPerTurn;
+}
+
 double us_a_step(Session& session) {
-  return bench::seconds_of([&] { session.step({}); }, kStepsPerTurn) * 1e6 / kStepsPerTurn;
+  const c10::Device device = session.grid().device;
+  return bench::us_of_calls([&] { session.step({}); }, steps_per_turn(device), device);
 }
 
 using Peers = std::vector<std::unique_ptr<bench::PeerProcess>>;
 
-/// One peer for each number of threads.
-void add_peers(const Arguments& arguments, const Recipe& recipe, Peers& peers,
+/// One peer for each number of threads. Throws unless its model has as many parameters.
+void add_peers(const Arguments& arguments, const Recipe& recipe, const Session& own, Peers& peers,
                std::vector<bench::TimedContender>& contenders) {
-  nlohmann::json model = describe(recipe);
+  const c10::Device device = own.grid().device;
+  nlohmann::json model = bench::peer_model(recipe);
+  model["device"] = device.str();
   for (const int64_t threads : arguments.peer_threads) {
     auto peer = bench::PeerProcess::start(arguments.python, "train_step.py");
     if (peer == nullptr) return;
-    model["threads"] = threads;
-    std::printf("python: %s parameters\n", peer->ask(model).dump().c_str());
+    peer->ask({{"threads", threads}});
+    const int64_t peer_count = peer->ask(model).get<int64_t>();
+    const int64_t own_count = count_elements(own.parameters());
+    if (peer_count != own_count) {
+      throw std::runtime_error(fmt::format("the Python model has {} parameters, the recipe's {}",
+                                           peer_count, own_count));
+    }
     contenders.push_back({fmt::format("python_{}_threads", threads),
-                          [peer = peer.get()] { return peer->ask(kStepsPerTurn).get<double>(); }});
+                          [peer = peer.get(), steps = steps_per_turn(device)] {
+                            return peer->ask(steps).get<double>();
+                          }});
     peers.push_back(std::move(peer));
   }
 }
@@ -141,20 +117,34 @@ void report(const std::vector<bench::Timing>& timings, const Recipe& recipe, ben
   }
 }
 
-RankGrid make_grid(const Recipe& recipe, std::unique_ptr<Communicator> world) {
+RankGrid make_grid(const Recipe& recipe, std::unique_ptr<Communicator> world,
+                   const c10::Device& device, std::unique_ptr<Communicator> gpu_world = nullptr) {
   const int64_t expert_ranks = std::min(recipe.parallel.expert_ranks, world->size());
-  return make_rank_grid(std::move(world), expert_ranks);
+  RankGrid grid = make_rank_grid(std::move(world), expert_ranks, 0, std::move(gpu_world));
+  grid.device = device;
+  return grid;
+}
+
+/// The recipe; a run.device of its overrides comes before --device.
+LoadedRecipe load(const Arguments& arguments) {
+  std::vector<std::string> overrides{"run.device=" + arguments.device};
+  overrides.insert(overrides.end(), arguments.overrides.begin(), arguments.overrides.end());
+  return config::load_options<Recipe>({arguments.recipe, overrides, {}},
+                                      config::UnsetVariable::kKeep);
 }
 
 /// Collective: ranks step together; what rank 0 does alone the others sleep through.
 void measure(const Arguments& arguments, bench::Report& out) {
-  const LoadedRecipe loaded = config::load_options<Recipe>(
-      {arguments.recipe, arguments.overrides, {}}, config::UnsetVariable::kKeep);
+  const LoadedRecipe loaded = load(arguments);
   const Recipe& recipe = loaded.options;
   recycle_tensor_memory();
+  const std::unique_ptr<Communicator> guard =
+      is_under_mpi() ? make_mpi_communicator() : make_self_communicator();
+  RankDevices devices = bind_ranks(recipe, read_launch_info(std::getenv), *guard);
+  const c10::Device device = devices.own.device;
   RankGrid grid =
-      make_grid(recipe, is_under_mpi() ? make_mpi_communicator() : make_self_communicator());
-  RankGrid own_grid = make_grid(recipe, make_self_communicator());
+      make_grid(recipe, guard->split(0, guard->rank()), device, std::move(devices.gpu_world));
+  RankGrid own_grid = make_grid(recipe, make_self_communicator(), device);
   const StoredImages images(image_shape_of(recipe), make_source(recipe)->num_classes());
   Session ranks(recipe, images, grid);
   std::vector<bench::TimedContender> contenders = {{"shoal", [&ranks] {
@@ -169,11 +159,12 @@ void measure(const Arguments& arguments, bench::Report& out) {
     if (grid.world->size() > 1) {
       contenders.push_back({"shoal_one_rank", [&alone] { return us_a_step(*alone); }});
     }
-    add_peers(arguments, recipe, peers, contenders);
+    add_peers(arguments, recipe, *alone, peers, contenders);
   }
   const auto timings = bench::take_turns(contenders, arguments.rounds, kWarmUpTurns);
   if (grid.world->rank() != 0) return;
   out.note("recipe", arguments.recipe);
+  out.note("device", device.str());
   out.note("ranks", grid.world->size());
   out.note("threads_per_rank", at::get_num_threads());
   report(timings, recipe, out);
@@ -182,13 +173,14 @@ void measure(const Arguments& arguments, bench::Report& out) {
 int run(int argc, char** argv) {
   bench::Program program(
       "train_step",
-      "A training step of a Sparse-MLP recipe (forward, backward, gradient sums, clipping, "
-      "optimizer; data from memory) beside the same model in Python PyTorch eager; under mpirun "
-      "also beside one rank. Threads of a rank: OMP_NUM_THREADS.",
+      "A training step of a recipe of Sparse-MLP or ViT (forward, backward, gradient sums, "
+      "clipping, optimizer; data from memory) beside the same model in Python PyTorch eager; under "
+      "mpirun also beside one rank. Threads of a rank: OMP_NUM_THREADS.",
       20);
   Arguments arguments;
-  program.add("recipe", arguments.recipe, "of a Sparse-MLP");
+  program.add("recipe", arguments.recipe, "of a Sparse-MLP or ViT");
   program.add("overrides", arguments.overrides, "key=value");
+  program.add("--device", arguments.device, "cpu or cuda");
   program.add("--python", arguments.python, "an interpreter that has PyTorch 2.11");
   program.add("--peer-threads", arguments.peer_threads, "threads of the Python peers");
   return program.run(argc, argv, [&](bench::Report& out) {

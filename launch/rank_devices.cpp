@@ -22,13 +22,6 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// float32 means float32, as on the CPU, and sums over tokens are of float32.
-void set_precision() {
-  at::globalContext().setAllowBF16ReductionCuBLAS(false);
-  at::globalContext().setAllowTF32CuBLAS(false);
-  at::globalContext().setAllowTF32CuDNN(false);
-}
-
 RankBinding binding_of(const DeviceChoice& own, const Recipe& recipe, const LaunchInfo& launch,
                        const Communicator& world) {
   RankBinding binding;
@@ -57,6 +50,12 @@ void connect(RankDevices& devices, const std::shared_ptr<NcclBackend>& backend, 
 
 }  // namespace
 
+void use_exact_products() {
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  at::globalContext().setAllowTF32CuBLAS(false);
+  at::globalContext().setAllowTF32CuDNN(false);
+}
+
 RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communicator& world) {
   const bool may_share = recipe.parallel.share_gpu;
   RankDevices devices{resolve_device(std::string(enum_name(recipe.run.device)),
@@ -68,7 +67,7 @@ RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communica
   RankBinding own = binding_of(devices.own, recipe, launch, world);
   std::shared_ptr<NcclBackend> backend;
   if (devices.own.device.is_cuda()) {
-    set_precision();
+    use_exact_products();
     backend = nccl_backend(devices.own.device);
     own.pci_id = backend->streams.pci_id;
   }

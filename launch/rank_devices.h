@@ -21,6 +21,10 @@ struct RankDevices {
   std::unique_ptr<Communicator> gpu_world;
 };
 
+/// Sets up LibTorch's products on GPUs: float32 means float32, as on the CPU, and sums over tokens
+/// are of float32.
+void use_exact_products();
+
 /// Collective over `world`, which moves CPU tensors and outlives the result. Call it before
 /// anything that may ask LibTorch for CUDA. A GPU that was asked for is never replaced quietly. The
 /// GPU of a rank is that of its local rank, the launcher's; ranks then compare what they have. A

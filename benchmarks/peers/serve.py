@@ -9,6 +9,16 @@ try:
 except ImportError as error:
     sys.exit(f"{sys.argv[0]}: {error}")
 
+# As Shoal computes on GPUs: float32 means float32, also in convolutions and in sums of bfloat16.
+torch.backends.cudnn.allow_tf32 = False
+torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
+def synchronise(device):
+    """Waits until the device has done what it was given."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+
 
 def serve(answer):
     """Says `ready`, then answers each line of JSON with one; sets the number of threads itself."""

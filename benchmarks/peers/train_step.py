@@ -1,21 +1,16 @@
 #!/usr/bin/env python3
-"""A training step of Sparse-MLP or MLP-Mixer in PyTorch eager: the peer of train_step_bench.
+"""A training step of Sparse-MLP or ViT in PyTorch eager: the peer of train_step_bench, which starts
+it.
 
-The first line read describes the model. Each line after is a number of training steps; the answer
-is the microseconds of one. The model, its losses and its optimizer are those of the recipe; experts
-run as a loop over unbound weights, the fastest eager form measured.
+An object describes the model and names a device; the answer is the number of parameters. Each line
+after is a number of training steps; the answer is the microseconds of one. The model, its losses and
+its optimizer are those of the recipe; experts run as a loop over unbound weights, the fastest eager
+form measured on CPUs.
 """
-import json
 import math
-import sys
 import time
-import warnings
 
-warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-try:
-    import torch
-except ImportError as error:
-    sys.exit(f"train_step.py: {error}")
+from serve import serve, synchronise, torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -70,13 +65,13 @@ class Moe(nn.Module):
         noisy = logits + torch.randn_like(logits) / self.experts
         weight, unit = torch.softmax(noisy, -1).topk(self.k, -1)
         loss = self.balance(logits, noisy, unit, groups)
-        token = torch.arange(flat.shape[0]).repeat_interleave(self.k)
+        token = torch.arange(flat.shape[0], device=x.device).repeat_interleave(self.k)
         weight, unit = weight.flatten(), unit.flatten()
         if self.drop > 0:  # importance-score routing, k = 1
             score = weight.view(groups, -1)
             num_kept = score.shape[1] - math.floor(self.drop * score.shape[1])
             kept = score.topk(num_kept, 1).indices
-            kept = (kept + torch.arange(groups).unsqueeze(1) * score.shape[1]).flatten()
+            kept = (kept + torch.arange(groups, device=x.device).unsqueeze(1) * score.shape[1]).flatten()
             token, weight, unit = token[kept], weight[kept], unit[kept]
         order = unit.argsort(stable=True)
         token, weight = token[order], weight[order]
@@ -110,7 +105,34 @@ class SparseBlock(nn.Module):
         return y + x if self.outer_residual else y, token_loss + channel_loss
 
 
-class Model(nn.Module):
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.qkv, self.proj, self.heads = nn.Linear(width, 3 * width), nn.Linear(width, width), heads
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                   for part in self.qkv(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(y.transpose(1, 2).flatten(2))
+
+
+class VitBlock(nn.Module):
+    def __init__(self, width, heads, hidden, moe, group):
+        super().__init__()
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width, EPS), nn.LayerNorm(width, EPS)
+        self.attention = Attention(width, heads)
+        self.has_experts = moe is not None
+        self.mlp = Moe(width, **moe, group=group) if self.has_experts else mlp(width, hidden)
+
+    def forward(self, x):
+        x = x + self.attention(self.attention_norm(x))
+        y = self.mlp(self.mlp_norm(x))
+        y, loss = y if self.has_experts else (y, 0.0)
+        return x + y, loss
+
+
+class SparseMlp(nn.Module):
     def __init__(self, o):
         super().__init__()
         tokens = (o["image"] // o["patch"]) ** 2
@@ -120,44 +142,94 @@ class Model(nn.Module):
         blocks += [SparseBlock(tokens, o["width"], o["sparse"], o["group"])
                    for _ in range(o["sparse_blocks"])]
         self.blocks = nn.ModuleList(blocks)
+
+    def embed(self, image):
+        return self.stem(image).flatten(2).transpose(1, 2)
+
+    def pool(self, x):
+        return x.mean(1)
+
+
+class Vit(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        tokens = (o["image"] // o["patch"]) ** 2
+        self.stem = nn.Conv2d(3, o["width"], o["patch"], o["patch"])
+        self.cls = nn.Parameter(0.02 * torch.randn(o["width"])) if o["has_cls"] else None
+        self.positions = nn.Parameter(0.02 * torch.randn(tokens + o["has_cls"], o["width"]))
+        self.blocks = nn.ModuleList(
+            VitBlock(o["width"], o["heads"], o["hidden"], moe, o["group"]) for moe in o["moe"])
+
+    def embed(self, image):
+        x = self.stem(image).flatten(2).transpose(1, 2)
+        if self.cls is not None:
+            x = torch.cat([self.cls.expand(x.shape[0], 1, -1), x], 1)
+        return x + self.positions
+
+    def pool(self, x):
+        return x.mean(1) if self.cls is None else x[:, 0]
+
+
+class Model(nn.Module):
+    """A backbone and a classifier."""
+
+    def __init__(self, o):
+        super().__init__()
+        self.backbone = {"sparse_mlp": SparseMlp, "vit": Vit}[o["backbone"]](o)
         self.norm, self.head = nn.LayerNorm(o["width"], EPS), nn.Linear(o["width"], o["classes"])
 
     def forward(self, image):
-        x = self.stem(image).flatten(2).transpose(1, 2)
+        x = self.backbone.embed(image)
         loss = 0.0
-        for block in self.blocks:
+        for block in self.backbone.blocks:
             x, extra = block(x)
             loss = loss + extra
-        return self.head(self.norm(x).mean(1)), loss
+        return self.head(self.backbone.pool(self.norm(x))), loss
+
+
+class Training:
+    def __init__(self, o):
+        torch.manual_seed(1)
+        self.options, self.device = o, o["device"]
+        self.model = Model(o).to(self.device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=o["lr"],
+                                           weight_decay=o["weight_decay"], fused=True)
+        self.image = torch.randn(o["batch"], 3, o["image"], o["image"], device=self.device)
+        self.label = torch.randint(o["classes"], (o["batch"],), device=self.device)
+        self.step()
+
+    def num_parameters(self):
+        return sum(p.numel() for p in self.model.parameters())
+
+    def step(self):
+        logits, extra = self.model(self.image)
+        loss = F.cross_entropy(logits, self.label,
+                               label_smoothing=self.options["label_smoothing"]) + extra
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if self.options["clip_norm"] > 0:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.options["clip_norm"])
+        self.optimizer.step()
+
+    def time_us(self, steps):
+        start = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        synchronise(self.device)
+        return 1e6 * (time.perf_counter() - start) / steps
 
 
 def main():
-    print("ready", flush=True)
-    options = json.loads(sys.stdin.readline())
-    torch.set_num_threads(options["threads"])
-    torch.manual_seed(1)
-    model = Model(options)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options["lr"],
-                                  weight_decay=options["weight_decay"], fused=True)
-    image = torch.randn(options["batch"], 3, options["image"], options["image"])
-    label = torch.randint(options["classes"], (options["batch"],))
+    training = None
 
-    def step():
-        logits, extra = model(image)
-        loss = F.cross_entropy(logits, label, label_smoothing=options["label_smoothing"]) + extra
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        if options["clip_norm"] > 0:
-            nn.utils.clip_grad_norm_(model.parameters(), options["clip_norm"])
-        optimizer.step()
+    def answer(question):
+        nonlocal training
+        if not isinstance(question, dict):
+            return training.time_us(question)
+        training = Training(question)
+        return training.num_parameters()
 
-    step()
-    print(sum(p.numel() for p in model.parameters()), flush=True)
-    for line in sys.stdin:
-        start = time.perf_counter()
-        for _ in range(int(line)):
-            step()
-        print(1e6 * (time.perf_counter() - start) / int(line), flush=True)
+    serve(answer)
 
 
 if __name__ == "__main__":

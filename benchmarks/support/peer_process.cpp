@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 
 namespace shoal::bench {
@@ -19,6 +20,12 @@ void use_all_cores() {
   cpu_set_t any;
   std::memset(&any, 0xff, sizeof(any));
   sched_setaffinity(0, sizeof(any), &any);
+}
+
+// A program may have been carried to another machine than the one that built it.
+std::string script_path(const std::string& script) {
+  const std::string path = SHOAL_BENCHMARK_PEERS "/" + script;
+  return std::filesystem::exists(path) ? path : "benchmarks/peers/" + script;
 }
 
 }  // namespace
@@ -33,7 +40,7 @@ std::unique_ptr<PeerProcess> PeerProcess::start(const std::string& python,
 }
 
 PeerProcess::PeerProcess(const std::string& python, const std::string& script) {
-  const std::string path = SHOAL_BENCHMARK_PEERS "/" + script;
+  const std::string path = script_path(script);
   std::array<int, 2> input{}, output{};
   // Closed in every child: a peer ends when the one end of its input that is left closes.
   if (pipe2(input.data(), O_CLOEXEC) != 0 || pipe2(output.data(), O_CLOEXEC) != 0) {

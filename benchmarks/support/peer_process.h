@@ -9,8 +9,9 @@
 
 namespace shoal::bench {
 
-/// A contender in Python: a script of benchmarks/peers/ that says `ready`, reads JSON lines from
-/// its standard input and answers each with a JSON line on its standard output.
+/// A contender in Python: a script of benchmarks/peers/, of the tree it was built from or else
+/// below the working directory, that says `ready`, reads JSON lines from its standard input and
+/// answers each with a JSON line on its standard output.
 class PeerProcess {
  public:
   /// Starts `script` with the interpreter `python`. Without a Python that has PyTorch: prints a

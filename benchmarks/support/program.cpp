@@ -6,6 +6,8 @@
 #include <exception>
 #include <utility>
 
+#include "runtime/error.h"
+
 namespace shoal::bench {
 
 Program::Program(std::string name, const std::string& what, int64_t rounds)
@@ -44,7 +46,9 @@ int Program::run(int argc, char** argv, const std::function<void(Report&)>& meas
   } catch (const CLI::ParseError& error) {
     return options_->exit(error);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s_bench: %s\n", name_.c_str(), error.what());
+    const auto* known = dynamic_cast<const Error*>(&error);
+    const std::string next = known != nullptr && !known->hint().empty() ? "; " + known->hint() : "";
+    std::fprintf(stderr, "%s_bench: %s%s\n", name_.c_str(), error.what(), next.c_str());
     std::fflush(stdout);
     // Ranks that wait for this one under mpirun end when it leaves without MPI_Finalize.
     std::_Exit(1);

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "launch/session.h"
+#include "models/backbones/sparse_mlp.h"
+#include "models/backbones/vit.h"
+#include "models/patch_grid.h"
+#include "moe/expert_bank.h"
+#include "moe/routers/importance_score.h"
+#include "moe/routers/top_k.h"
+#include "runtime/error.h"
+
+namespace shoal::bench {
+
+inline void require_peer(bool has, const std::string& key, const std::string& what) {
+  if (!has) throw ConfigError(key + ": benchmarks/peers/train_step.py knows " + what + " only");
+}
+
+inline nlohmann::json describe_moe(const MoeOptions& moe) {
+  const std::string& router = moe.router.name();
+  const bool by_importance = router == "importance_score";
+  require_peer(by_importance || router == "top_k", "router.name", "top_k and importance_score");
+  require_peer(moe.experts.name() == "plain" && moe.shared.count == 0, "experts", "plain experts");
+  const auto& experts = moe.experts.options<ExpertBank>();
+  const ScoreOptions& top_k = by_importance ? moe.router.options<ImportanceScoreRouter>().top_k
+                                            : moe.router.options<TopKRouter>();
+  require_peer(top_k.noise == RouterNoise::kGaussian, "router.noise", "gaussian noise");
+  require_peer(top_k.weights.normalise == Normalise::kNone, "router.weights.normalise", "none");
+  return {{"experts", experts.count},
+          {"hidden", experts.hidden.value()},
+          {"k", top_k.k},
+          {"drop", by_importance ? moe.router.options<ImportanceScoreRouter>().drop : 0.0},
+          {"weight", 0.005}};
+}
+
+inline nlohmann::json describe(const SparseMlp::Options& model, const ImageShape& image) {
+  const int64_t tokens = num_patches(image, model.patch);
+  return {{"backbone", "sparse_mlp"},
+          {"patch", model.patch},
+          {"width", model.width},
+          {"token_hidden", model.token_hidden},
+          {"channel_hidden", model.channel_hidden},
+          {"dense_blocks", model.dense_blocks},
+          {"sparse_blocks", model.sparse_blocks},
+          {"sparse",
+           {{"tokens", model.sparse.tokens.value_or(2 * tokens)},
+            {"width", model.sparse.width.value_or(model.width / 2)},
+            {"outer_residual", model.sparse.outer_residual},
+            {"token_moe", describe_moe(model.sparse.token_moe)},
+            {"channel_moe", describe_moe(model.sparse.channel_moe.value())}}}};
+}
+
+inline nlohmann::json describe(const Vit::Options& model) {
+  const FeedForwardOptions& feed_forward = model.feed_forward;
+  require_peer(!feed_forward.nexus, "model.nexus", "MLPs and experts");
+  require_peer(model.drop_path == 0, "model.drop_path", "a rate of 0");
+  nlohmann::json moe = nlohmann::json::array();
+  for (int64_t block = 0; block < model.depth; ++block) {
+    const bool has = feed_forward.moe && feed_forward.is_sparse(block, model.depth);
+    moe.push_back(has ? describe_moe(*feed_forward.moe) : nlohmann::json());
+  }
+  return {{"backbone", "vit"},
+          {"patch", model.patch},
+          {"width", model.width},
+          {"heads", model.heads},
+          {"hidden", model.hidden},
+          {"has_cls", model.pool == Pooling::kCls},
+          {"moe", moe}};
+}
+
+/// A recipe's model as benchmarks/peers/train_step.py reads it. Throws ConfigError about what it
+/// has nothing for.
+inline nlohmann::json peer_model(const Recipe& recipe) {
+  const Choice<Backbone>& backbone = recipe.model.backbone;
+  const ImageShape image = image_shape_of(recipe);
+  const bool is_vit = backbone.name() == "vit";
+  require_peer(is_vit || backbone.name() == "sparse_mlp", "model.backbone", "sparse_mlp and vit");
+  require_peer(recipe.train.precision == Precision::kFloat32, "train.precision", "float32");
+  nlohmann::json model =
+      is_vit ? describe(backbone.options<Vit>()) : describe(backbone.options<SparseMlp>(), image);
+  model.update({{"batch", recipe.train.batch},
+                {"group", recipe.train.group},
+                {"clip_norm", recipe.train.clip_norm},
+                {"image", image.height},
+                {"classes", make_source(recipe)->num_classes()},
+                {"lr", 1e-3},
+                {"weight_decay", 0.05},
+                {"label_smoothing", 0.1}});
+  return model;
+}
+
+}  // namespace shoal::bench
