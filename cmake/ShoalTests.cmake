@@ -5,12 +5,15 @@ include(GoogleTest)
 
 set(SHOAL_MPI_SCRIPT "${PROJECT_SOURCE_DIR}/tests/support/mpi.sh")
 
-# One CTest entry per label, found by asking the program for its suites after each build.
+# One CTest entry per label, found by asking the program for its suites after each build; tests whose
+# names follow the program's are left out.
 function(shoal_register program)
   set(file "${CMAKE_BINARY_DIR}/ctest/${program}.cmake")
+  list(JOIN ARGN ":" except)
   add_custom_command(TARGET ${program} POST_BUILD
     COMMAND ${CMAKE_COMMAND} -DNAME=${program} -DPROGRAM=$<TARGET_FILE:${program}>
             -DOUTPUT=${file} -DSCRATCH=${CMAKE_BINARY_DIR}/scratch -DMPI_SCRIPT=${SHOAL_MPI_SCRIPT}
+            -DEXCEPT=${except}
             -P ${PROJECT_SOURCE_DIR}/cmake/list_tests.cmake
     BYPRODUCTS ${file} VERBATIM)
   set(guard "${CMAKE_BINARY_DIR}/ctest/${program}_guard.cmake")
@@ -69,6 +72,8 @@ endforeach()
 if(EXISTS "${mpi_main}")
   shoal_add_tests(mpi "${mpi_main}")
 endif()
+
+include(ShoalEmulatedGpu)
 
 # The parsers alone, without torch: plain, and under sanitizers.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/parsers/*_test.cpp")

@@ -7,9 +7,10 @@ cmake_minimum_required(VERSION 3.25)
 #   *Data   label data: needs a folder named by the environment; only there if it is set.
 #           CIFAR10, or by the rest of its name: *WikiText2* WIKITEXT2, *Gpt2Bpe* GPT2_BPE,
 #           *ImageNet* IMAGENET_SAMPLE
-#   *Gpu    label gpu: needs a GPU; only there if a GPU device file is
+#   *Gpu    label gpu: needs a GPU; only there if a GPU device file is. tests_gpu_emulated brings
+#           its own: label unit
 #   others  label unit
-# Inputs: NAME, PROGRAM, OUTPUT, SCRATCH, MPI_SCRIPT.
+# Inputs: NAME, PROGRAM, OUTPUT, SCRATCH, MPI_SCRIPT, EXCEPT (tests that are left out).
 execute_process(COMMAND "${PROGRAM}" --gtest_list_tests
                 OUTPUT_VARIABLE listing ERROR_VARIABLE errors RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
@@ -29,7 +30,7 @@ foreach(line IN LISTS lines)
     set(group mpi)
   elseif(bare MATCHES "Ranks$")
     set(group ranks)
-  elseif(bare MATCHES "Gpu$")
+  elseif(bare MATCHES "Gpu$" AND NOT NAME STREQUAL "tests_gpu_emulated")
     set(group gpu)
   elseif(bare MATCHES "Data$")
     if(bare MATCHES "WikiText2")
@@ -59,6 +60,9 @@ file(MAKE_DIRECTORY "${SCRATCH}")
 
 foreach(group IN LISTS groups)
   list(JOIN suites_${group} ":" filter)
+  if(EXCEPT)
+    string(APPEND filter ":-${EXCEPT}")
+  endif()
   set(command "\"${PROGRAM}\" --gtest_brief=1 \"--gtest_filter=${filter}\"")
   if(group STREQUAL "unit")
     add_entry(${NAME} unit 300 1 "OMP_NUM_THREADS=1" ${command})

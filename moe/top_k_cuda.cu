@@ -71,7 +71,8 @@ __device__ Order order_of(Real score, int64_t token) {
 template <class Real>
 __global__ void mark_lowest_kernel(MarkLowest<Real> job) {
   __shared__ int count_of[kDigits];
-  __shared__ int chosen, left;
+  __shared__ int chosen;
+  __shared__ int left;
   const int64_t first = job.first + int64_t{blockIdx.x} * job.length;
   const Real* score = job.score_T + first;
   Order bound{0, 0};

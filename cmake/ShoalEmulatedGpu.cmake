@@ -1,0 +1,52 @@
+# tests_gpu_emulated: tests/**/*_gpu_test.cpp with the plug-in's kernels and host code, compiled for a
+# GPU that is emulated on the CPU. tests/support/emulated_gpu/emulated_gpu.h tells how.
+set(emulated "${PROJECT_SOURCE_DIR}/tests/support/emulated_gpu")
+set(rewritten "${CMAKE_BINARY_DIR}/emulated_gpu")
+file(GLOB_RECURSE gpu_tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/*_gpu_test.cpp")
+set(host_code "")
+set(kernels "")
+foreach(folder IN ITEMS runtime parallel moe sparse models launch)
+  file(GLOB_RECURSE found_cpp CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*_cuda.cpp")
+  file(GLOB_RECURSE found_cu CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*.cu"
+       "${PROJECT_SOURCE_DIR}/${folder}/*.cuh")
+  list(APPEND host_code ${found_cpp})
+  list(APPEND kernels ${found_cu})
+endforeach()
+# NCCL moves data between real devices only.
+list(FILTER gpu_tests EXCLUDE REGEX "/nccl_[^/]*$")
+list(FILTER host_code EXCLUDE REGEX "/nccl_[^/]*$")
+
+set(outputs "")
+foreach(kernel IN LISTS kernels)
+  file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}" "${kernel}")
+  string(REGEX REPLACE "\\.cu$" ".cpp" name "${name}")
+  set(output "${rewritten}/${name}")
+  add_custom_command(OUTPUT "${output}" DEPENDS "${kernel}" "${emulated}/rewrite_kernels.cmake"
+    COMMAND ${CMAKE_COMMAND} -DSOURCE=${kernel} -DOUTPUT=${output}
+            -P "${emulated}/rewrite_kernels.cmake" VERBATIM)
+  list(APPEND outputs "${output}")
+endforeach()
+
+add_library(emulated_kernels OBJECT ${outputs} "${emulated}/emulated_gpu.cpp")
+target_link_libraries(emulated_kernels PRIVATE shoal_base GTest::gtest)
+target_include_directories(emulated_kernels BEFORE PRIVATE "${rewritten}" "${emulated}/include")
+# Kernels read vectors of what was written as numbers, and leave values unset that nobody uses.
+target_compile_options(emulated_kernels PRIVATE
+  -fno-strict-aliasing -Wno-unknown-pragmas -Wno-maybe-uninitialized)
+
+add_executable(tests_gpu_emulated ${gpu_tests} ${host_code} "${emulated}/check.cpp"
+               "${emulated}/device.cpp" $<TARGET_OBJECTS:emulated_kernels>
+               $<TARGET_OBJECTS:tests_support>)
+shoal_use_torch(tests_gpu_emulated)
+shoal_compile_quickly(tests_gpu_emulated)
+target_include_directories(tests_gpu_emulated BEFORE PRIVATE "${emulated}/include")
+target_link_libraries(tests_gpu_emulated PRIVATE shoal_lib GTest::gmock GTest::gtest_main)
+# In a folder of its own, beside a probe of its own: tests look for that where they are.
+add_library(emulated_gpu_probe MODULE "${emulated}/probe.cpp")
+set_target_properties(emulated_gpu_probe PROPERTIES
+  PREFIX lib OUTPUT_NAME tests_gpu_probe LIBRARY_OUTPUT_DIRECTORY "${rewritten}")
+set_target_properties(tests_gpu_emulated PROPERTIES
+  ENABLE_EXPORTS ON RUNTIME_OUTPUT_DIRECTORY "${rewritten}")
+add_dependencies(tests_gpu_emulated emulated_gpu_probe)
+# There are no graphs: work is done when it is queued.
+shoal_register(tests_gpu_emulated MoeLayerGpu.OnOneRankIsACudaGraph)

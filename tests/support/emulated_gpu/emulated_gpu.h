@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <source_location>
+#include <string>
+#include <type_traits>
+
+struct CUstream_st;
+
+/// A GPU that is emulated on the CPU, so that the tests of suites *Gpu show the logic of kernels
+/// and of their host code where there is no GPU.
+///
+/// How it works:
+/// - Kernels. rewrite_kernels.cmake turns `kernel<<<grid, block, shared, stream>>>(arguments)` into
+///   a call of `launch`, and `__shared__` variables into places of a block's `shared` memory; all
+///   else that kernels use of CUDA is in include/. g++ compiles the result, the plug-in's kernels,
+///   all of them. Blocks run one after the other, the threads of a block on fibers: one runs until
+///   it waits for others, then any other does.
+/// - Device. device.cpp takes the place of LibTorch's CUDA device, which a process that loads
+///   libtorch_cpu alone leaves empty: an allocator, device guard and hooks, and for all operators
+///   that are not ours one kernel that lends the tensors' memory to CPU tensors. So host code,
+///   operators and tests are those of a real GPU, unchanged.
+///
+/// It is stricter than a GPU where that is cheap:
+/// - A launch fails, and names kernel, block and thread, where threads of a block wait at different
+///   barriers or for a lane that has ended, at __trap(), and with more threads, blocks or shared
+///   memory than there may be, or none.
+/// - Which thread goes on is drawn anew each time, so that a missing barrier gives wrong results;
+///   --gtest_random_seed=N draws otherwise, and so does each turn of --gtest_repeat.
+/// - Memory that nobody has written holds NaN and -1: a block's, and what the allocator gives. It
+///   has guards in front and behind; a test fails when memory is freed whose guards are not whole.
+/// - Copies to the host that do not make it wait arrive when it waits, and are -1 until then.
+/// - No operator takes tensors of the CPU and of the GPU, but for the CPU's scalars and indices.
+///
+/// What it cannot show: timing; work on more than one stream, graphs, and pinned memory that the
+/// host overwrites too early, since all work is done when it is queued; the memory model, since a
+/// thread is only ever interrupted at a barrier: a missing fence, a sum without atomicAdd, and
+/// races between blocks go unseen; NCCL; LibTorch's own kernels, and the last bits of exp and erfc,
+/// which are the CPU's.
+namespace emulated_gpu {
+
+using Place = std::source_location;
+
+struct Extent {
+  unsigned x, y, z;
+  constexpr Extent(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  constexpr uint64_t count() const { return uint64_t{x} * y * z; }
+};
+
+struct Index {
+  unsigned x, y, z;
+};
+
+struct Launch {
+  Extent grid, block;
+  size_t shared_bytes = 0;
+  CUstream_st* stream = nullptr;
+};
+
+/// Runs `thread` once for each thread of the grid, one launch at a time.
+/// Throws std::runtime_error, see above.
+void launch(const char* kernel, const Launch& launch, const std::function<void()>& thread);
+
+/// The rest is for kernels. Ends the launch with an error.
+[[noreturn]] void fail(const std::string& what);
+
+/// Memory of the block: one piece for each place that asks.
+void* shared(size_t bytes, const Place& place);
+template <class Value>
+Value& shared(const Place& place = Place::current()) {
+  return *static_cast<Value*>(shared(sizeof(Value), place));
+}
+/// What the launch asked for.
+void* dynamic_shared();
+
+/// Waits for all threads of the block that have not ended.
+void wait_for_block(const Place& place);
+
+/// Values of the lanes of a warp.
+class Lanes {
+ public:
+  Lanes(const std::byte (&bytes)[32][8], unsigned mask) : bytes_(bytes), mask_(mask) {}
+  template <class Value>
+  Value of(int lane) const {
+    if ((mask_ >> lane & 1) == 0) fail("reads the value of a lane outside the mask");
+    Value value;
+    std::memcpy(&value, bytes_[lane], sizeof(Value));
+    return value;
+  }
+  unsigned mask() const { return mask_; }
+
+ private:
+  const std::byte (&bytes_)[32][8];
+  unsigned mask_;
+};
+
+/// Waits for the lanes of `mask`; what they gave, until the warp's next call but one.
+Lanes exchange(unsigned mask, uint64_t value, const Place& place);
+template <class Value>
+Lanes exchange(unsigned mask, const Value& value, const Place& place) {
+  static_assert(std::is_trivially_copyable_v<Value> && sizeof(Value) <= 8);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(Value));
+  return exchange(mask, bits, place);
+}
+int own_lane();
+
+}  // namespace emulated_gpu
+
+// NOLINTBEGIN: CUDA's names
+using dim3 = emulated_gpu::Extent;
+inline emulated_gpu::Index threadIdx{}, blockIdx{};
+inline dim3 blockDim, gridDim;
+// NOLINTEND
