@@ -214,9 +214,9 @@ TEST_F(TinySparseMlp, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
     for (const auto& [name, tensor] : tensors_) parameters.push_back(tensor);
     const TaskBatch images = batch(4);
     const StepContext context = step(4, true);
-    EXPECT_LT(
-        testing::gradient_error([&] { return task->train(images, context).loss; }, parameters),
-        1e-6);
+    // Norms over four channels bend: a small step.
+    const auto loss = [&] { return task->train(images, context).loss; };
+    EXPECT_LT(testing::gradient_error(loss, parameters, 2e-6), 1e-6);
     const bool has_drops = recipe.find("drop: 0.5") != std::string::npos;
     EXPECT_EQ(report(task->train(images, context).moe[0]).unrouted, has_drops ? 0.5 : 0.0);
   }

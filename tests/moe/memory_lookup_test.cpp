@@ -107,8 +107,10 @@ TEST(MemoryLookup, EqualsTheLoopReference) {
         const double tolerance = dtype == torch::kFloat32 ? 4e-6 : 1e-14;
         EXPECT_LT(relative_error(y, expected), tolerance) << num_keys << " keys, " << k;
         for (size_t i = 0; i < grads.size(); ++i) {
+          // The gradient of a scale sums products with scores of up to four, which may cancel.
+          const double least = i == 3 ? 4.0 : 1.0;
           EXPECT_LT((grads[i] - expected_grads[i]).abs().max().item<double>(),
-                    tolerance * std::max(1.0, expected_grads[i].abs().max().item<double>()))
+                    tolerance * std::max(least, expected_grads[i].abs().max().item<double>()))
               << num_keys << " keys, " << k << ", tensor " << i;
         }
       }

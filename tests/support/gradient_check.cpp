@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/random.h"
+
 namespace shoal::testing {
 
 torch::Tensor some_numbers(at::IntArrayRef sizes, int64_t seed, torch::TensorOptions options) {
-  int64_t count = 1;
-  for (const int64_t size : sizes) count *= size;
-  // Weyl sequence of the golden ratio, folded by a sine: equidistributed, no two equal.
-  const torch::Tensor index =
-      torch::arange(count, torch::kFloat64) + static_cast<double>(seed) * 1000.5;
-  return (index * 1.6180339887498949 * 12.9898).sin().reshape(sizes).to(options);
+  const torch::Tensor number = torch::empty(sizes, torch::kFloat64);
+  fill_uniform(number, Stream{.seed = static_cast<uint64_t>(seed), .purpose = Purpose::kTest});
+  return (number * 2 - 1).to(options);
 }
 
 double gradient_error(const std::function<torch::Tensor()>& function,
