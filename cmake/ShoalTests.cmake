@@ -1,5 +1,6 @@
 # tests/<folder>/**/*_test.cpp make the program tests_<folder>; its CTest entries come from the
-# names of its suites (cmake/list_tests.cmake says how).
+# names of its suites (cmake/list_tests.cmake says how). Those of GPUs are objects, which are in
+# tests_gpu_emulated, too.
 include(CTest)
 include(GoogleTest)
 
@@ -47,6 +48,17 @@ function(shoal_add_tests folder main)
     return()
   endif()
   set(program tests_${folder})
+  set(gpu_sources ${sources})
+  list(FILTER gpu_sources INCLUDE REGEX "_gpu_test\\.cpp$")
+  # NCCL moves data between real devices only.
+  list(FILTER gpu_sources EXCLUDE REGEX "/nccl_[^/]*$")
+  if(gpu_sources)
+    list(REMOVE_ITEM sources ${gpu_sources})
+    add_library(tests_gpu_${folder} OBJECT ${gpu_sources})
+    shoal_use_torch(tests_gpu_${folder})
+    shoal_compile_quickly(tests_gpu_${folder})
+    list(APPEND sources $<TARGET_OBJECTS:tests_gpu_${folder}>)
+  endif()
   add_executable(${program} ${sources})
   shoal_use_torch(${program})
   shoal_compile_quickly(${program})

@@ -42,9 +42,10 @@ class FusedRouterGpu : public testing::OnGpu {
     expect_same(expected.choice_TK, found.choice_TK);
     expect_same(expected.count_U, found.count_U);
     expect_same(expected.end_U, found.end_U);
-    expect_close(expected.score_TU, found.score_TU, 32);
-    expect_close(expected.chosen_score_TK, found.chosen_score_TK, 32);
-    expect_close(expected.weight_TK, found.weight_TK, 32);
+    // A softmax sums up to 256 exponentials on both sides.
+    expect_close(expected.score_TU, found.score_TU, 64);
+    expect_close(expected.chosen_score_TK, found.chosen_score_TK, 64);
+    expect_close(expected.weight_TK, found.weight_TK, 64);
     const torch::Tensor upstream_TU = some_numbers(logits_TU.sizes(), 7, logits_TU.options());
     const torch::Tensor upstream_TK =
         some_numbers(expected.weight_TK.sizes(), 8, logits_TU.options());
@@ -56,13 +57,13 @@ class FusedRouterGpu : public testing::OnGpu {
 };
 
 TEST_F(FusedRouterGpu, EqualsTheStepsOnTheCpu) {
-  for (const int64_t num_units : {1, 2, 4, 5, 8, 32, 33, 64, 128, 200, 256}) {
+  for (const int64_t num_units : {1, 2, 5, 8, 32, 33, 64, 100, 255, 256}) {
     for (const int64_t k : {1, 2, 3, 8}) {
       if (k > num_units) continue;
       for (const Normalise normalise :
            {Normalise::kNone, Normalise::kTopkSoftmax, Normalise::kSum}) {
         for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
-          const torch::Tensor logits = some_numbers({333, num_units}, 1, torch::kFloat64) * 4;
+          const torch::Tensor logits = some_numbers({43, num_units}, 1, torch::kFloat64) * 4;
           const torch::Tensor bias = some_numbers({num_units}, 2, torch::kFloat64) * 0.2;
           expect_steps(logits, {}, {k, score, normalise});
           expect_steps(logits, bias, {k, score, normalise});
@@ -76,14 +77,14 @@ TEST_F(FusedRouterGpu, EqualsTheStepsOnTheCpu) {
 // Logits choose: the same ones whatever the scores' last bits are.
 TEST_F(FusedRouterGpu, GivesTiesToTheLowerUnit) {
   for (const int64_t num_units : {3, 8, 64, 256}) {
-    const torch::Tensor logits = (some_numbers({1000, num_units}, 1, torch::kFloat32) * 2).round();
+    const torch::Tensor logits = (some_numbers({600, num_units}, 1, torch::kFloat32) * 2).round();
     expect_steps(logits, {}, {2, RouterScore::kSoftmax, Normalise::kNone});
     expect_steps(torch::zeros_like(logits), {}, {3, RouterScore::kSigmoid, Normalise::kSum});
   }
 }
 
 TEST_F(FusedRouterGpu, CountsManyTokensAndNone) {
-  for (const int64_t num_tokens : {0, 1, 200'000}) {
+  for (const int64_t num_tokens : {0, 1, 20'000}) {
     const torch::Tensor logits = some_numbers({num_tokens, 8}, 1, torch::kFloat32);
     expect_steps(logits, {}, {2, RouterScore::kSoftmax, Normalise::kNone});
   }

@@ -30,7 +30,7 @@ class RandomGpu : public ::testing::Test {
 TEST_F(RandomGpu, FillsHaveTheBitsOfTheCpu) {
   for (const Fill fill : kFills) {
     for (const at::ScalarType type : kTypes) {
-      for (const int64_t count : {0, 1, 3, 4, 5, 1023, 100'003, 20'000'001}) {
+      for (const int64_t count : {0, 1, 3, 4, 5, 1023, 100'003, 1'000'001}) {
         const torch::Tensor expected = torch::empty({count}, type);
         const torch::Tensor on_gpu = torch::empty({count}, at::device(gpu_).dtype(type));
         fill(expected, kStream);
@@ -64,9 +64,22 @@ TEST_F(RandomGpu, RowsHaveTheBitsOfTheCpu) {
 }
 
 TEST_F(RandomGpu, ManyRowsHaveTheBitsOfTheCpu) {
-  const torch::Tensor id_N = torch::arange(3'000'000L);
+  const torch::Tensor id_N = torch::arange(300'000L);
   expect_same_bits(normal_rows(kStream, id_N, 8, at::kFloat),
                    normal_rows(kStream, id_N.to(gpu_), 8, at::kFloat));
+}
+
+// 2^24 threads are the most that there are.
+TEST_F(RandomGpu, ThreadsThatTakeSeveralBlocksOfNumbersHaveTheBitsOfTheCpu) {
+  constexpr int64_t kThreads = int64_t{1} << 24, kMore = 1001;
+  const torch::Tensor expected = torch::empty({2 * kThreads + kMore}, at::kDouble);
+  const torch::Tensor on_gpu = torch::empty(expected.sizes(), expected.options().device(gpu_));
+  fill_uniform(expected, kStream);
+  fill_uniform(on_gpu, kStream);
+  expect_same_bits(expected, on_gpu);
+  const torch::Tensor id_N = torch::arange(kThreads + kMore);
+  expect_same_bits(uniform_rows(kStream, id_N, 1, at::kFloat),
+                   uniform_rows(kStream, id_N.to(gpu_), 1, at::kFloat));
 }
 
 }  // namespace

@@ -25,15 +25,16 @@ class OnGpu : public ::testing::Test {
         << expected.scalar_type() << " " << expected.sizes() << " or " << found.sizes();
   }
 
-  /// Some roundings of the type `found` has, relative to the largest value expected.
+  /// Some roundings of the type `found` has, relative to the largest value expected; where sums may
+  /// cancel, to `addends`, the absolute ones of a sum together.
   static void expect_close(const torch::Tensor& expected, const torch::Tensor& found,
-                           double roundings) {
+                           double roundings, double addends = 0) {
     ASSERT_TRUE(found.is_cuda());
     ASSERT_EQ(expected.sizes(), found.sizes());
     if (expected.numel() == 0) return;
     const torch::Tensor wide = expected.detach().to(torch::kFloat64);
     const torch::Tensor error = (found.detach().cpu().to(torch::kFloat64) - wide).abs();
-    const double most = std::max(1e-30, wide.abs().max().item<double>());
+    const double most = std::max({1e-30, wide.abs().max().item<double>(), addends});
     // Not `max() <`, which a NaN would pass.
     EXPECT_TRUE((error <= roundings * epsilon(found.scalar_type()) * most).all().item<bool>())
         << found.scalar_type() << " " << found.sizes() << ": off by " << error.max().item<double>()

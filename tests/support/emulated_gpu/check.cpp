@@ -1,4 +1,5 @@
 // The emulated GPU finds what it claims to find.
+#include <ATen/ops/_grouped_mm.h>
 #include <cuda_runtime.h>
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
@@ -49,6 +50,22 @@ TEST(EmulatedGpu, ShowsThatABarrierIsMissing) {
   int num_right = 0;
   for (int time = 0; time < 100; ++time) num_right += sum_of_ones(false) == 256 ? 1 : 0;
   EXPECT_EQ(num_right, 0);
+}
+
+TEST(EmulatedGpu, WarpsBeginTogetherOrFarApart) {
+  int num_apart = 0;
+  for (int time = 0; time < 40; ++time) {
+    bool has_ended[2] = {}, is_apart = false;
+    launch("check_kernel", {1, 64}, [&] {
+      const unsigned warp = threadIdx.x / 32;
+      is_apart = is_apart || has_ended[1 - warp];
+      for (int i = 0; i < 20; ++i) __syncwarp();
+      has_ended[warp] = true;
+    });
+    num_apart += is_apart ? 1 : 0;
+  }
+  EXPECT_GT(num_apart, 0);
+  EXPECT_LT(num_apart, 40);
 }
 
 TEST(EmulatedGpu, ThreadsMayEndWhereOthersWait) {
@@ -131,6 +148,30 @@ TEST(EmulatedGpu, OperatorsKeepViewsAndSizes) {
   EXPECT_EQ(x.sizes(), at::IntArrayRef({20}));
   EXPECT_EQ(x[11].item<int64_t>(), 11);
   EXPECT_THROW(x + torch::ones({20}), c10::Error);
+}
+
+TEST(EmulatedGpu, SaysWhereTheHostWaits) {
+  const torch::Tensor x = torch::ones({3}, torch::kCUDA), is_positive = x > 0;
+  refuse_waits(true);
+  EXPECT_THROW(x[0].item<float>(), c10::Error);
+  EXPECT_THROW(x.cpu(), c10::Error);
+  EXPECT_THROW(torch::ones({3}).to(torch::kCUDA), c10::Error);
+  EXPECT_THROW(x.index({is_positive}), c10::Error);
+  EXPECT_NO_THROW(x.where(is_positive, 0).sum());
+  refuse_waits(false);
+}
+
+TEST(EmulatedGpu, GroupedProductsLeaveOutWhatNoGroupWrites) {
+  const auto ones = [](at::IntArrayRef sizes) {
+    return torch::ones(sizes, at::device(torch::kCUDA).dtype(torch::kBFloat16));
+  };
+  const torch::Tensor end = torch::tensor({1, 1, 3}, torch::kInt32).to(torch::kCUDA);
+  const torch::Tensor rows = at::_grouped_mm(ones({4, 8}), ones({3, 8, 8}), end);
+  EXPECT_EQ(rows.isnan().sum(1).cpu().eq(torch::tensor({0, 0, 0, 8})).sum().item<int64_t>(), 4);
+  EXPECT_EQ(rows[2][7].item<float>(), 8);
+  const torch::Tensor outer = at::_grouped_mm(ones({4, 8}).t(), ones({4, 8}), end);
+  EXPECT_TRUE(outer[1].isnan().all().item<bool>());
+  EXPECT_EQ(outer[2][7][7].item<float>(), 2);
 }
 
 }  // namespace

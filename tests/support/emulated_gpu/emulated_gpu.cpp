@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <memory>
@@ -16,6 +17,10 @@
 #include <vector>
 
 #include "runtime/philox.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 namespace emulated_gpu {
 namespace {
@@ -42,9 +47,29 @@ class Draws {
   uint64_t next_ = 0;
 };
 
+/// What ASan is told of a change of stacks, before and after it.
+struct StackChange {
+  const void* bottom = nullptr;
+  size_t bytes = 0;
+  void* kept = nullptr;
+
+#ifdef __SANITIZE_ADDRESS__
+  void leave_for(const StackChange& other) {
+    __sanitizer_start_switch_fiber(&kept, other.bottom, other.bytes);
+  }
+  void arrive_from(StackChange& other) const {
+    __sanitizer_finish_switch_fiber(kept, &other.bottom, &other.bytes);
+  }
+#else
+  void leave_for(const StackChange&) {}
+  void arrive_from(StackChange&) const {}
+#endif
+};
+
 /// A stack on which threads run. One that waits keeps its fiber until it has ended.
 struct Fiber {
   std::unique_ptr<std::byte[]> stack{new std::byte[kStackBytes]};
+  StackChange change{stack.get(), kStackBytes};
   ucontext_t start;
   jmp_buf place;
   bool is_started = false;
@@ -76,7 +101,7 @@ std::string text_of(const Place& place) {
 
 bool same(const Place& a, const Place& b) {
   return a.line() == b.line() && a.column() == b.column() &&
-         std::string_view(a.file_name()) == b.file_name();
+         (a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name());
 }
 
 /// One launch, while it runs.
@@ -97,6 +122,7 @@ class Runner {
   void check_sizes() const;
   void run_block();
   void begin_block();
+  void order_threads();
   void resume(Fiber* fiber);
   void leave();
   void wait(Barrier& barrier, const Place& place);
@@ -114,16 +140,19 @@ class Runner {
   const std::function<void()>& thread_;
   Draws draws_;
   std::vector<int> order_;  ///< of the block's threads
-  size_t begun_ = 0;        ///< threads of `order_`
-  size_t num_live_ = 0;     ///< threads that have not ended
+  bool are_warps_apart_ = false;
+  size_t begun_ = 0;     ///< threads of `order_`
+  size_t num_live_ = 0;  ///< threads that have not ended
   std::vector<Fiber*> ready_, idle_;
   Fiber* current_ = nullptr;
   jmp_buf scheduler_;
+  StackChange scheduler_change_;
   std::exception_ptr error_;
   Barrier block_;
   std::vector<Warp> warps_;
   std::vector<Shared> shared_;
   size_t shared_used_ = 0;
+  int shared_poison_ = kPoison;
 };
 
 Runner* running = nullptr;
@@ -138,6 +167,7 @@ Runner::Runner(const char* kernel, const Launch& launch, const std::function<voi
   running = this;
   for (const auto& fiber : fibers) {
     fiber->is_started = false;
+    fiber->change.kept = nullptr;
     idle_.push_back(fiber.get());
   }
 }
@@ -170,8 +200,19 @@ void Runner::run() {
   }
 }
 
+// Half of the blocks begin a warp when those before it can go no further, half at any time.
+void Runner::order_threads() {
+  are_warps_apart_ = draws_.below(2) == 1;
+  const size_t size = order_.size();
+  for (size_t i = size; i > 1; --i) std::swap(order_[i - 1], order_[draws_.below(i)]);
+  if (!are_warps_apart_) return;
+  const auto first = static_cast<unsigned>(draws_.below(warps_.size()));
+  const auto place = [&](int thread) { return (thread / kWarp) ^ static_cast<int>(first); };
+  std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) { return place(a) < place(b); });
+}
+
 void Runner::begin_block() {
-  for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[draws_.below(i)]);
+  order_threads();
   begun_ = 0;
   num_live_ = order_.size();
   for (Warp& warp : warps_) warp.ended = 0;
@@ -179,6 +220,7 @@ void Runner::begin_block() {
   if (last != 0) warps_.back().ended = ~0u << last;  // lanes that are not there
   shared_.clear();
   shared_used_ = 0;
+  shared_poison_ = draws_.below(4) == 0 ? 0 : kPoison;  // a flag may be wrong by being true
   if (launch_.shared_bytes > 0) shared(launch_.shared_bytes, Place());
 }
 
@@ -200,7 +242,8 @@ void Runner::run_block() {
 // ---- fibers
 
 Fiber* Runner::choose() {
-  const size_t unbegun = order_.size() - begun_;
+  size_t unbegun = order_.size() - begun_;
+  if (are_warps_apart_ && !ready_.empty()) unbegun = 0;
   if (ready_.size() + unbegun == 0) return nullptr;
   const size_t choice = draws_.below(ready_.size() + unbegun);
   if (choice >= ready_.size()) {
@@ -233,7 +276,8 @@ void Runner::move_to(Fiber* fiber) {
 
 void Runner::resume(Fiber* fiber) {
   move_to(fiber);
-  if (_setjmp(scheduler_) != 0) return;
+  if (_setjmp(scheduler_) != 0) return scheduler_change_.arrive_from(current_->change);
+  scheduler_change_.leave_for(fiber->change);
   if (fiber->is_started) _longjmp(fiber->place, 1);
   fiber->is_started = true;
   getcontext(&fiber->start);
@@ -245,13 +289,18 @@ void Runner::resume(Fiber* fiber) {
 
 /// From a fiber to the scheduler, which comes back here.
 void Runner::leave() {
-  if (_setjmp(current_->place) == 0) _longjmp(scheduler_, 1);
+  if (_setjmp(current_->place) == 0) {
+    current_->change.leave_for(scheduler_change_);
+    _longjmp(scheduler_, 1);
+  }
+  current_->change.arrive_from(scheduler_change_);
 }
 
 void Runner::begin_thread(Fiber* fiber) { fiber->thread = order_[begun_++]; }
 
 // On a fiber, and forever: threads one after the other, without the scheduler while nobody waits.
 void Runner::run_threads() {
+  running->current_->change.arrive_from(running->scheduler_change_);
   for (;;) {
     Runner& self = *running;
     try {
@@ -329,7 +378,7 @@ void* Runner::shared(size_t bytes, const Place& place) {
   if (bytes > kSharedBytes - first) fail("more shared memory than there may be");
   shared_.push_back({place, first, bytes});
   shared_used_ = first + bytes;
-  return std::memset(&shared_memory[first], kPoison, bytes);
+  return std::memset(&shared_memory[first], shared_poison_, bytes);
 }
 
 void* Runner::dynamic_shared() {

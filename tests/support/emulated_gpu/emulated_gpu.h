@@ -11,35 +11,36 @@
 struct CUstream_st;
 
 /// A GPU that is emulated on the CPU, so that the tests of suites *Gpu show the logic of kernels
-/// and of their host code where there is no GPU.
-///
-/// How it works:
-/// - Kernels. rewrite_kernels.cmake turns `kernel<<<grid, block, shared, stream>>>(arguments)` into
-///   a call of `launch`, and `__shared__` variables into places of a block's `shared` memory; all
-///   else that kernels use of CUDA is in include/. g++ compiles the result, the plug-in's kernels,
-///   all of them. Blocks run one after the other, the threads of a block on fibers: one runs until
-///   it waits for others, then any other does.
-/// - Device. device.cpp takes the place of LibTorch's CUDA device, which a process that loads
-///   libtorch_cpu alone leaves empty: an allocator, device guard and hooks, and for all operators
-///   that are not ours one kernel that lends the tensors' memory to CPU tensors. So host code,
-///   operators and tests are those of a real GPU, unchanged.
+/// and of their host code where there is no GPU. Kernels, host code and tests are unchanged;
+/// neither nvcc nor CUDA's headers are needed.
+/// - Kernels: rewrite_kernels.cmake turns `kernel<<<grid, block, shared, stream>>>(arguments)` into
+///   a call of `launch` and `__shared__` variables into pieces of a block's memory, include/ has
+///   the rest of CUDA that they use, g++ compiles them. Blocks run one after the other, threads of
+///   a block on fibers: one runs until it waits for others, then any other does.
+/// - Device: device.cpp takes the place of LibTorch's CUDA device, which a process that loads
+///   libtorch_cpu alone leaves empty; operators.cpp runs LibTorch's operators on the CPU, on CPU
+///   tensors in the same memory.
 ///
 /// It is stricter than a GPU where that is cheap:
 /// - A launch fails, and names kernel, block and thread, where threads of a block wait at different
 ///   barriers or for a lane that has ended, at __trap(), and with more threads, blocks or shared
-///   memory than there may be, or none.
-/// - Which thread goes on is drawn anew each time, so that a missing barrier gives wrong results;
+///   memory than there may be, or none. A load or store that is not aligned ends the program.
+/// - Which thread goes on is drawn anew each time, and whether warps begin together or one begins
+///   when those before it can go no further, so that a missing barrier gives wrong results;
 ///   --gtest_random_seed=N draws otherwise, and so does each turn of --gtest_repeat.
-/// - Memory that nobody has written holds NaN and -1: a block's, and what the allocator gives. It
-///   has guards in front and behind; a test fails when memory is freed whose guards are not whole.
+/// - Memory that nobody has written holds NaN and -1: what the allocator gives, what _grouped_mm
+///   leaves out, and a block's, which for some blocks holds zeros. In front of it and behind are
+///   guards, NaN too; a test fails when memory is freed whose guards are not whole.
 /// - Copies to the host that do not make it wait arrive when it waits, and are -1 until then.
 /// - No operator takes tensors of the CPU and of the GPU, but for the CPU's scalars and indices.
 ///
-/// What it cannot show: timing; work on more than one stream, graphs, and pinned memory that the
-/// host overwrites too early, since all work is done when it is queued; the memory model, since a
-/// thread is only ever interrupted at a barrier: a missing fence, a sum without atomicAdd, and
-/// races between blocks go unseen; NCCL; LibTorch's own kernels, and the last bits of exp and erfc,
-/// which are the CPU's.
+/// What it cannot show:
+/// - Timing, occupancy, registers.
+/// - Other orders of work: there is one stream, whose work is done when it is queued. No graphs, no
+///   NCCL, no pinned memory that the host overwrites too early.
+/// - The memory model: a thread is only ever interrupted at a barrier, and a block never. A missing
+///   fence, a sum without atomicAdd, and races between blocks go unseen.
+/// - LibTorch's own kernels, and the last bits of exp and erf: both are the CPU's.
 namespace emulated_gpu {
 
 using Place = std::source_location;
@@ -63,6 +64,9 @@ struct Launch {
 /// Runs `thread` once for each thread of the grid, one launch at a time.
 /// Throws std::runtime_error, see above.
 void launch(const char* kernel, const Launch& launch, const std::function<void()>& thread);
+
+/// Whether operators that make the host wait for the GPU throw.
+void refuse_waits(bool refuses);
 
 /// The rest is for kernels. Ends the launch with an error.
 [[noreturn]] void fail(const std::string& what);
