@@ -68,6 +68,24 @@ TEST(EmulatedGpu, WarpsBeginTogetherOrFarApart) {
   EXPECT_LT(num_apart, 40);
 }
 
+TEST(EmulatedGpu, BlocksRunSideBySide) {
+  int num_mixed = 0;
+  for (int time = 0; time < 40; ++time) {
+    int last_block = -1, num_turns = 0;
+    launch("check_kernel", {2, 32}, [&] {
+      const int block = static_cast<int>(blockIdx.x);
+      for (int i = 0; i < 20; ++i) {
+        __syncthreads();
+        num_turns += last_block == block ? 0 : 1;
+        last_block = block;
+      }
+    });
+    num_mixed += num_turns > 2 ? 1 : 0;
+  }
+  EXPECT_GT(num_mixed, 0);
+  EXPECT_LT(num_mixed, 40);
+}
+
 TEST(EmulatedGpu, ThreadsMayEndWhereOthersWait) {
   EXPECT_EQ(failure({3, 64},
                     [] {

@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ constexpr int kWarp = 32;
 constexpr size_t kStackBytes = 256 << 10;
 constexpr size_t kSharedBytes = 48 << 10;  // more has to be asked for before the launch
 constexpr int kPoison = 0xff;              // NaN and -1
+constexpr size_t kMostBlocks = 3;          // side by side
 
 /// Numbers that differ from launch to launch.
 class Draws {
@@ -66,6 +68,8 @@ struct StackChange {
 #endif
 };
 
+struct Block;
+
 /// A stack on which threads run. One that waits keeps its fiber until it has ended.
 struct Fiber {
   std::unique_ptr<std::byte[]> stack{new std::byte[kStackBytes]};
@@ -73,6 +77,7 @@ struct Fiber {
   ucontext_t start;
   jmp_buf place;
   bool is_started = false;
+  Block* block = nullptr;
   int thread = 0;
 };
 
@@ -93,6 +98,27 @@ struct Warp {
 struct Shared {
   Place place;
   size_t first, bytes;
+};
+
+/// One block, while it runs.
+struct Block {
+  Index index{};
+  std::vector<int> order;  ///< of its threads
+  bool are_warps_apart = false;
+  size_t begun = 0;     ///< threads of `order`
+  size_t num_live = 0;  ///< threads that have not ended
+  std::vector<Fiber*> ready;
+  Barrier barrier;
+  std::vector<Warp> warps;
+  std::vector<Shared> shared;
+  size_t shared_used = 0;
+  int shared_poison = kPoison;
+  alignas(16) std::array<std::byte, kSharedBytes> memory;
+
+  /// Threads that may begin now.
+  size_t num_waiting_to_begin() const {
+    return are_warps_apart && !ready.empty() ? 0 : order.size() - begun;
+  }
 };
 
 std::string text_of(const Place& place) {
@@ -120,39 +146,34 @@ class Runner {
 
  private:
   void check_sizes() const;
-  void run_block();
-  void begin_block();
-  void order_threads();
+  void begin_block(uint64_t number);
+  void order_threads(Block& block);
+  [[noreturn]] void fail_waiting();
   void resume(Fiber* fiber);
   void leave();
   void wait(Barrier& barrier, const Place& place);
   void release(Barrier& barrier);
   Fiber* choose();
+  Fiber* choose_from(Block& block);
   Fiber* idle_fiber();
   void begin_thread(Fiber* fiber);
   void end_thread();
   void move_to(Fiber* fiber);
   static void run_threads();
-  Warp& own_warp() { return warps_[static_cast<size_t>(current_->thread / kWarp)]; }
+  Block& own_block() { return *current_->block; }
+  Warp& own_warp() { return own_block().warps[static_cast<size_t>(current_->thread / kWarp)]; }
+  void* shared_of(Block& block, size_t bytes, const Place& place) const;
 
   const char* kernel_;
   const Launch& launch_;
   const std::function<void()>& thread_;
   Draws draws_;
-  std::vector<int> order_;  ///< of the block's threads
-  bool are_warps_apart_ = false;
-  size_t begun_ = 0;     ///< threads of `order_`
-  size_t num_live_ = 0;  ///< threads that have not ended
-  std::vector<Fiber*> ready_, idle_;
+  std::vector<Block*> running_, free_;
+  std::vector<Fiber*> idle_;
   Fiber* current_ = nullptr;
   jmp_buf scheduler_;
   StackChange scheduler_change_;
   std::exception_ptr error_;
-  Barrier block_;
-  std::vector<Warp> warps_;
-  std::vector<Shared> shared_;
-  size_t shared_used_ = 0;
-  int shared_poison_ = kPoison;
 };
 
 Runner* running = nullptr;
@@ -160,7 +181,7 @@ Runner* running = nullptr;
 // Of all launches.
 uint64_t num_launches = 0;
 std::vector<std::unique_ptr<Fiber>> fibers;
-alignas(16) std::array<std::byte, kSharedBytes> shared_memory;
+std::array<Block, kMostBlocks> blocks;
 
 Runner::Runner(const char* kernel, const Launch& launch, const std::function<void()>& thread)
     : kernel_(kernel), launch_(launch), thread_(thread), draws_(num_launches++) {
@@ -170,6 +191,8 @@ Runner::Runner(const char* kernel, const Launch& launch, const std::function<voi
     fiber->change.kept = nullptr;
     idle_.push_back(fiber.get());
   }
+  const size_t side_by_side = 1 + draws_.below(kMostBlocks);
+  for (size_t i = 0; i < side_by_side; ++i) free_.push_back(&blocks[i]);
 }
 
 Runner::~Runner() { running = nullptr; }
@@ -187,53 +210,69 @@ void Runner::run() {
   check_sizes();
   blockDim = launch_.block;
   gridDim = launch_.grid;
-  for (int i = 0; i < static_cast<int>(launch_.block.count()); ++i) order_.push_back(i);
-  warps_.resize((order_.size() + kWarp - 1) / kWarp);
   const uint64_t num_blocks = launch_.grid.count();
   const bool backwards = draws_.below(2) == 1;
-  for (uint64_t i = 0; i < num_blocks; ++i) {
-    const uint64_t block = backwards ? num_blocks - 1 - i : i;
-    blockIdx = {static_cast<unsigned>(block % gridDim.x),
-                static_cast<unsigned>(block / gridDim.x % gridDim.y),
-                static_cast<unsigned>(block / gridDim.x / gridDim.y)};
-    run_block();
+  uint64_t begun = 0;
+  for (;;) {
+    for (; begun < num_blocks && !free_.empty(); ++begun) {
+      begin_block(backwards ? num_blocks - 1 - begun : begun);
+    }
+    if (running_.empty()) return;
+    Fiber* next = choose();
+    if (next == nullptr) fail_waiting();
+    resume(next);
+    if (error_) std::rethrow_exception(error_);
+    if (own_block().num_live > 0) continue;
+    free_.push_back(&own_block());
+    running_.erase(std::find(running_.begin(), running_.end(), &own_block()));
   }
+}
+
+void Runner::begin_block(uint64_t number) {
+  Block& block = *free_.back();
+  free_.pop_back();
+  running_.push_back(&block);
+  block.index = {static_cast<unsigned>(number % gridDim.x),
+                 static_cast<unsigned>(number / gridDim.x % gridDim.y),
+                 static_cast<unsigned>(number / gridDim.x / gridDim.y)};
+  const auto size = static_cast<size_t>(launch_.block.count());
+  block.order.resize(size);
+  std::iota(block.order.begin(), block.order.end(), 0);
+  block.begun = 0;
+  block.num_live = size;
+  block.ready.clear();
+  block.barrier.waiting.clear();
+  block.warps.resize((size + kWarp - 1) / kWarp);
+  for (Warp& warp : block.warps) {
+    warp.ended = 0;
+    warp.barrier.waiting.clear();
+  }
+  const size_t last = size % kWarp;
+  if (last != 0) block.warps.back().ended = ~0u << last;  // lanes that are not there
+  order_threads(block);
+  block.shared.clear();
+  block.shared_used = 0;
+  block.shared_poison = draws_.below(4) == 0 ? 0 : kPoison;  // a flag may be wrong by being true
+  if (launch_.shared_bytes > 0) shared_of(block, launch_.shared_bytes, Place());
 }
 
 // Half of the blocks begin a warp when those before it can go no further, half at any time.
-void Runner::order_threads() {
-  are_warps_apart_ = draws_.below(2) == 1;
-  const size_t size = order_.size();
-  for (size_t i = size; i > 1; --i) std::swap(order_[i - 1], order_[draws_.below(i)]);
-  if (!are_warps_apart_) return;
-  const auto first = static_cast<unsigned>(draws_.below(warps_.size()));
-  const auto place = [&](int thread) { return (thread / kWarp) ^ static_cast<int>(first); };
-  std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) { return place(a) < place(b); });
+void Runner::order_threads(Block& block) {
+  std::vector<int>& order = block.order;
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draws_.below(i)]);
+  block.are_warps_apart = draws_.below(2) == 1;
+  if (!block.are_warps_apart) return;
+  const auto first = static_cast<int>(draws_.below(block.warps.size()));
+  const auto place = [&](int thread) { return (thread / kWarp) ^ first; };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return place(a) < place(b); });
 }
 
-void Runner::begin_block() {
-  order_threads();
-  begun_ = 0;
-  num_live_ = order_.size();
-  for (Warp& warp : warps_) warp.ended = 0;
-  const size_t last = order_.size() % kWarp;
-  if (last != 0) warps_.back().ended = ~0u << last;  // lanes that are not there
-  shared_.clear();
-  shared_used_ = 0;
-  shared_poison_ = draws_.below(4) == 0 ? 0 : kPoison;  // a flag may be wrong by being true
-  if (launch_.shared_bytes > 0) shared(launch_.shared_bytes, Place());
-}
-
-void Runner::run_block() {
-  begin_block();
-  while (Fiber* next = choose()) {
-    resume(next);
-    if (error_) std::rethrow_exception(error_);
-  }
-  if (num_live_ == 0) return;
+void Runner::fail_waiting() {
+  const Block& block = *running_.front();
+  blockIdx = block.index;
   std::string what = "threads wait for others that do not come:";
-  if (!block_.waiting.empty()) what += " a block at " + text_of(block_.place);
-  for (const Warp& warp : warps_) {
+  if (!block.barrier.waiting.empty()) what += " a block at " + text_of(block.barrier.place);
+  for (const Warp& warp : block.warps) {
     if (!warp.barrier.waiting.empty()) what += " a warp at " + text_of(warp.barrier.place);
   }
   fail(what);
@@ -242,18 +281,28 @@ void Runner::run_block() {
 // ---- fibers
 
 Fiber* Runner::choose() {
-  size_t unbegun = order_.size() - begun_;
-  if (are_warps_apart_ && !ready_.empty()) unbegun = 0;
-  if (ready_.size() + unbegun == 0) return nullptr;
-  const size_t choice = draws_.below(ready_.size() + unbegun);
-  if (choice >= ready_.size()) {
+  const size_t first = draws_.below(running_.size());
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Fiber* fiber = choose_from(*running_[(first + i) % running_.size()]);
+    if (fiber != nullptr) return fiber;
+  }
+  return nullptr;
+}
+
+Fiber* Runner::choose_from(Block& block) {
+  std::vector<Fiber*>& ready = block.ready;
+  const size_t count = ready.size() + block.num_waiting_to_begin();
+  if (count == 0) return nullptr;
+  const size_t choice = draws_.below(count);
+  if (choice >= ready.size()) {
     Fiber* fiber = idle_fiber();
+    fiber->block = &block;
     begin_thread(fiber);
     return fiber;
   }
-  std::swap(ready_[choice], ready_.back());
-  Fiber* fiber = ready_.back();
-  ready_.pop_back();
+  std::swap(ready[choice], ready.back());
+  Fiber* fiber = ready.back();
+  ready.pop_back();
   return fiber;
 }
 
@@ -272,6 +321,7 @@ void Runner::move_to(Fiber* fiber) {
   const auto thread = static_cast<unsigned>(fiber->thread);
   threadIdx = {thread % blockDim.x, thread / blockDim.x % blockDim.y,
                thread / blockDim.x / blockDim.y};
+  blockIdx = fiber->block->index;
 }
 
 void Runner::resume(Fiber* fiber) {
@@ -296,7 +346,9 @@ void Runner::leave() {
   current_->change.arrive_from(scheduler_change_);
 }
 
-void Runner::begin_thread(Fiber* fiber) { fiber->thread = order_[begun_++]; }
+void Runner::begin_thread(Fiber* fiber) {
+  fiber->thread = fiber->block->order[fiber->block->begun++];
+}
 
 // On a fiber, and forever: threads one after the other, without the scheduler while nobody waits.
 void Runner::run_threads() {
@@ -307,7 +359,8 @@ void Runner::run_threads() {
       for (;;) {
         self.thread_();
         self.end_thread();
-        if (!self.ready_.empty() || self.begun_ == self.order_.size()) break;
+        const Block& block = self.own_block();
+        if (!block.ready.empty() || block.begun == block.order.size()) break;
         self.begin_thread(self.current_);
         self.move_to(self.current_);
       }
@@ -325,8 +378,11 @@ void Runner::end_thread() {
   if (!warp.barrier.waiting.empty() && (warp.mask >> own_lane() & 1) != 0) {
     fail("ends while its warp waits for it at " + text_of(warp.barrier.place));
   }
-  --num_live_;
-  if (num_live_ > 0 && block_.waiting.size() == num_live_) release(block_);
+  Block& block = own_block();
+  --block.num_live;
+  if (block.num_live > 0 && block.barrier.waiting.size() == block.num_live) {
+    release(block.barrier);
+  }
 }
 
 // ---- barriers
@@ -340,13 +396,15 @@ void Runner::wait(Barrier& barrier, const Place& place) {
 }
 
 void Runner::release(Barrier& barrier) {
-  ready_.insert(ready_.end(), barrier.waiting.begin(), barrier.waiting.end());
+  std::vector<Fiber*>& ready = own_block().ready;
+  ready.insert(ready.end(), barrier.waiting.begin(), barrier.waiting.end());
   barrier.waiting.clear();
 }
 
 void Runner::wait_for_block(const Place& place) {
-  wait(block_, place);
-  if (block_.waiting.size() == num_live_) release(block_);
+  Block& block = own_block();
+  wait(block.barrier, place);
+  if (block.barrier.waiting.size() == block.num_live) release(block.barrier);
   leave();
 }
 
@@ -371,19 +429,23 @@ Lanes Runner::exchange(unsigned mask, uint64_t value, const Place& place) {
 // ---- memory and errors
 
 void* Runner::shared(size_t bytes, const Place& place) {
-  for (const Shared& known : shared_) {
-    if (known.bytes == bytes && same(known.place, place)) return &shared_memory[known.first];
+  return shared_of(own_block(), bytes, place);
+}
+
+void* Runner::shared_of(Block& block, size_t bytes, const Place& place) const {
+  for (const Shared& known : block.shared) {
+    if (known.bytes == bytes && same(known.place, place)) return &block.memory[known.first];
   }
-  const size_t first = (shared_used_ + 15) / 16 * 16;
+  const size_t first = (block.shared_used + 15) / 16 * 16;
   if (bytes > kSharedBytes - first) fail("more shared memory than there may be");
-  shared_.push_back({place, first, bytes});
-  shared_used_ = first + bytes;
-  return std::memset(&shared_memory[first], shared_poison_, bytes);
+  block.shared.push_back({place, first, bytes});
+  block.shared_used = first + bytes;
+  return std::memset(&block.memory[first], block.shared_poison, bytes);
 }
 
 void* Runner::dynamic_shared() {
   if (launch_.shared_bytes == 0) fail("uses shared memory that the launch did not ask for");
-  return shared_memory.data();
+  return own_block().memory.data();
 }
 
 void Runner::fail(const std::string& what) const {

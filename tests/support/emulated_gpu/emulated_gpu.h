@@ -15,8 +15,8 @@ struct CUstream_st;
 /// neither nvcc nor CUDA's headers are needed.
 /// - Kernels: rewrite_kernels.cmake turns `kernel<<<grid, block, shared, stream>>>(arguments)` into
 ///   a call of `launch` and `__shared__` variables into pieces of a block's memory, include/ has
-///   the rest of CUDA that they use, g++ compiles them. Blocks run one after the other, threads of
-///   a block on fibers: one runs until it waits for others, then any other does.
+///   the rest of CUDA that they use, g++ compiles them. Threads run on fibers: one runs until it
+///   waits for others, then any other does, of up to three blocks side by side.
 /// - Device: device.cpp takes the place of LibTorch's CUDA device, which a process that loads
 ///   libtorch_cpu alone leaves empty; operators.cpp runs LibTorch's operators on the CPU, on CPU
 ///   tensors in the same memory.
@@ -38,8 +38,8 @@ struct CUstream_st;
 /// - Timing, occupancy, registers.
 /// - Other orders of work: there is one stream, whose work is done when it is queued. No graphs, no
 ///   NCCL, no pinned memory that the host overwrites too early.
-/// - The memory model: a thread is only ever interrupted at a barrier, and a block never. A missing
-///   fence, a sum without atomicAdd, and races between blocks go unseen.
+/// - The memory model: a thread is only ever interrupted at a barrier. A missing fence, a sum
+///   without atomicAdd, and other races between barriers go unseen.
 /// - LibTorch's own kernels, and the last bits of exp and erf: both are the CPU's.
 namespace emulated_gpu {
 
