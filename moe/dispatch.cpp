@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-// C chunks, or their pieces  U units  V units in the order of their ranks  E ranks  u units on this
-// rank A rows this rank sends  R rows it receives
+// C chunks, or their pieces  U units  V units in the order of their ranks  u units on this rank
+// E ranks  A rows this rank sends  R rows it receives
 namespace shoal {
 namespace {
 
