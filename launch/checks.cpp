@@ -179,17 +179,18 @@ void check_chunks(const Recipe& recipe, const std::vector<MoeStageInfo>& stages,
   const int64_t least = groups / world;
   if (parallel.expert_ranks == 1) return;  // nothing travels
   for (const MoeStageInfo& stage : stages) {
-    const bool by_unit = !stage.is_hierarchical &&
-                         parallel.placement == PlacementRule::kContiguous &&
-                         stage.num_units / parallel.expert_ranks >= stage.num_chunks;
+    // Of other placements and of nodes is not known here what they come to.
+    const bool by_unit = parallel.placement == PlacementRule::kContiguous &&
+                         cuts_by_unit(stage.num_chunks, stage.is_hierarchical,
+                                      stage.num_units / parallel.expert_ranks);
     if (stage.num_chunks == 1 || by_unit || stage.num_chunks <= least) continue;
     problems.add("batch",
                  fmt::format("{} cuts its tokens into exchange.chunks = {} parts of whole routing "
                              "groups, but of the {} of {} samples in a micro-step a rank of {} "
-                             "may have {}; lower {}train.group, or raise train.batch",
+                             "may have {}; {}train.group, or raise train.batch",
                              stage.name, stage.num_chunks, counted(groups, "group"), train.group,
                              world, least == 0 ? "none" : "only " + std::to_string(least),
-                             least == 0 ? "" : "chunks or "));
+                             least == 0 ? "set chunks to 1, lower " : "lower chunks or "));
   }
 }
 

@@ -76,7 +76,7 @@ int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& ca
 struct Assignments {
   torch::Tensor token_A;   ///< int64; -1: padding row
   torch::Tensor choice_A;  ///< int64, token * K + choice; -1: padding row
-  torch::Tensor weight_A;  ///< combine weights, differentiable; of no meaning on padding rows
+  torch::Tensor weight_A;  ///< combine weights, differentiable; finite and of no meaning on padding
   torch::Tensor rows_U;    ///< int64, entries of each unit, padding included
   int64_t num_tokens = 0;
   torch::Tensor num_kept;  ///< int64 scalar: entries that are not padding

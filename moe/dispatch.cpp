@@ -131,7 +131,7 @@ RowPlans::RowPlans(const std::vector<Assignments>& chunks, UnitPlacement placeme
     }
   }
   if (expert.size() == 1) {
-    TORCH_CHECK(num_parts == 1, "dispatch: on one rank nothing travels, in parts or at once");
+    TORCH_CHECK(num_parts == 1, "dispatch: ", num_parts, " parts of units on one rank, expected 1");
     return;
   }
   std::vector<torch::Tensor> rows_CU;

@@ -34,7 +34,7 @@ struct RowPlan {
 /// the layer's only copy to the host, and which the host waits for when it first asks for a plan. A
 /// group of one rank exchanges nothing and, on a GPU, copies nothing to the host; neither does one
 /// whose chunks know all counts (Assignments::rows_per_unit_E). The order in which a token's rows
-/// are summed later does not depend on the placement.
+/// are summed later does not depend on the placement, within a plan.
 class RowPlans {
  public:
   /// Starts the exchange of counts. A chunk has `num_parts` plans: plan p moves the rows of
@@ -96,8 +96,8 @@ StartedRows start_dispatch(const torch::Tensor& x_TD, const RowPlan& plan, Commu
 /// [R, D], sorted by unit, then by source rank, then as sent.
 torch::Tensor finish_dispatch(StartedRows started, const RowPlan& plan);
 
-/// Sends each row's combine weight after it, so that units weigh what they say, and neither side
-/// keeps results for the weights' gradients. Differentiable in plan.weight_A. Collective like
+/// Sends each row's combine weight after it, so that units weigh what they say, and experts
+/// keep no results for the weights' gradients. Differentiable in plan.weight_A. Collective like
 /// start_dispatch.
 StartedExchange start_weights(const RowPlan& plan, Communicator& expert);
 /// [R], in the order of finish_dispatch.

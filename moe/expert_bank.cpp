@@ -50,7 +50,6 @@ torch::Tensor ExpertBank::weighted(const torch::Tensor& rows_RD, const UnitRows&
 }
 
 std::vector<UnitBank::Part> ExpertBank::parts(int64_t num_parts) {
-  if (num_parts == 1) return UnitBank::parts(1);
   const auto num_experts = weights_.fc1_weight.size(0);
   const std::vector<ExpertWeights> stacks = split_experts(weights_, num_parts);
   std::vector<Part> parts;

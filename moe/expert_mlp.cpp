@@ -65,7 +65,8 @@ struct SplitExperts : torch::autograd::Function<SplitExperts> {
                                const MaybeTensor& fc1_bias, const Tensor& fc2_weight,
                                const MaybeTensor& fc2_bias, const MaybeTensor& gate_weight,
                                const MaybeTensor& gate_bias, const Parts& parts) {
-    const at::AutoDispatchBelowADInplaceOrView guard;  // no views, as autograd has them
+    // No views, as autograd has them: changes in place until the backward pass go unseen.
+    const at::AutoDispatchBelowADInplaceOrView guard;
     ctx->set_materialize_grads(false);
     save_value(ctx, parts.gradients);
     variable_list result;
@@ -92,6 +93,7 @@ struct SplitExperts : torch::autograd::Function<SplitExperts> {
     variable_list result(gradients.whole.begin(), gradients.whole.end());
     result.emplace_back();  // of `parts`
     gradients.whole = {};
+    gradients.is_written.assign(gradients.is_written.size(), false);
     return result;
   }
 };

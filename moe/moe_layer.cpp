@@ -256,14 +256,13 @@ std::vector<Assignments> MoeLayer::limit_chunks(const Routing& routing, const To
   return chunks;
 }
 
-// Nothing travels on one rank, so nothing can hide. Parts of the units cost nothing: products stay
-// as large, and each gradient is written once.
+// Nothing travels on one rank, so nothing can hide.
 MoeLayer::Cuts MoeLayer::cuts() const {
-  const int64_t chunks = options_.exchange.chunks;
+  const ExchangeOptions& exchange = options_.exchange;
   if (grid_->expert->size() == 1) return {1, 1};
-  const bool has_levels = options_.exchange.hierarchical && grid_->num_nodes() > 1;
-  if (has_levels || bank_->placement().fewest_units() < chunks) return {chunks, 1};
-  return {1, chunks};
+  const bool has_levels = exchange.hierarchical && grid_->num_nodes() > 1;
+  const bool by_unit = cuts_by_unit(exchange.chunks, has_levels, bank_->placement().fewest_units());
+  return by_unit ? Cuts{1, exchange.chunks} : Cuts{exchange.chunks, 1};
 }
 
 torch::Tensor MoeLayer::visit_units(const torch::Tensor& x_TD,
@@ -277,22 +276,32 @@ torch::Tensor MoeLayer::visit_units(const torch::Tensor& x_TD,
   }
   for (size_t c = 0; c < exchanges.size(); ++c) exchanges[c]->start_dispatch(x_C[c]);
   const torch::Tensor shared_TD = shared_ ? shared_->forward(x_TD) : torch::Tensor();
-  std::vector<torch::Tensor> y_C;
-  if (stays_here()) {
-    const RowPlan plan = plan_rows(assignments, bank_->placement(), *grid_->expert).front();
-    y_C = {bank_->visit(x_TD, {plan.index, plan.weight_A, plan.rows_u})};
-  }
+  const torch::Tensor y_TD =
+      stays_here() ? visit_here(x_TD, assignments.front()) : work_on_arrivals(exchanges);
+  return shared_ ? y_TD + shared_TD : y_TD;
+}
+
+torch::Tensor MoeLayer::visit_here(const torch::Tensor& x_TD, const Assignments& assignments) {
+  const RowPlan plan = plan_rows({assignments}, bank_->placement(), *grid_->expert).front();
+  return bank_->visit(x_TD, {plan.index, plan.weight_A, plan.rows_u});
+}
+
+torch::Tensor MoeLayer::work_on_arrivals(const Exchanges& exchanges) {
   const int64_t num_parts = cuts().of_units;
-  const std::vector<UnitBank::Part> parts = bank_->parts(num_parts);
+  std::vector<UnitBank::Part> parts;
+  if (num_parts > 1) parts = bank_->parts(num_parts);
   for (size_t c = 0; c < exchanges.size(); ++c) {
     const ArrivedRows arrived = exchanges[c]->finish_dispatch();
-    const UnitBank::Part& part = parts[num_parts > 1 ? c : 0];
-    exchanges[c]->start_combine(part(arrived.rows_RD, arrived.rows_u, arrived.weight_R));
+    exchanges[c]->start_combine(
+        num_parts > 1 ? parts[c](arrived.rows_RD, arrived.rows_u, arrived.weight_R)
+                      : bank_->weighted(arrived.rows_RD, arrived.rows_u, arrived.weight_R));
   }
+  std::vector<torch::Tensor> y_C;
   for (const auto& exchange : exchanges) y_C.push_back(exchange->finish_combine());
-  torch::Tensor y_TD = num_parts > 1 || y_C.size() == 1 ? y_C.front() : torch::cat(y_C);
-  for (size_t part = 1; num_parts > 1 && part < y_C.size(); ++part) y_TD = y_TD + y_C[part];
-  return shared_ ? y_TD + shared_TD : y_TD;
+  if (num_parts == 1) return y_C.size() == 1 ? y_C.front() : torch::cat(y_C);
+  torch::Tensor y_TD = y_C.front();
+  for (size_t part = 1; part < y_C.size(); ++part) y_TD = y_TD + y_C[part];
+  return y_TD;
 }
 
 bool MoeLayer::stays_here() const {

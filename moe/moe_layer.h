@@ -85,7 +85,12 @@ class MoeLayer : public MoeStage {
   /// Whether rows need not be made for an exchange: no other rank has units, and nothing is
   /// rounded.
   bool stays_here() const;
-  /// Into how many chunks rows are cut, by routing groups of tokens or by units; one is 1.
+  /// visit_units where the rows stay here.
+  torch::Tensor visit_here(const torch::Tensor& x_TD, const Assignments& assignments);
+  /// visit_units where they travel, once they are sent.
+  torch::Tensor work_on_arrivals(const Exchanges& exchanges);
+  /// Into how many chunks rows are cut, by routing groups of tokens or by units: at least one of
+  /// the two is 1.
   struct Cuts {
     int64_t of_tokens, of_units;
   };

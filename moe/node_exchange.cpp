@@ -206,8 +206,7 @@ std::vector<std::unique_ptr<RowExchange>> plan_node_exchange(const std::vector<A
   for (size_t c = 0; c < chunks.size(); ++c) {
     inner.push_back(spread(rows[c], arrivals[c], units.placement.num_units(), rail));
   }
-  const auto inner_plans =
-      std::make_shared<RowPlans>(std::move(inner), units.placement, *grid.node);
+  const auto inner_plans = std::make_shared<RowPlans>(inner, units.placement, *grid.node);
   std::vector<std::unique_ptr<RowExchange>> exchanges;
   for (size_t c = 0; c < chunks.size(); ++c) {
     RowPlan outer;

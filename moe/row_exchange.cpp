@@ -45,9 +45,11 @@ std::vector<std::unique_ptr<RowExchange>> plan_exchange(const std::vector<Assign
                                                         const ExchangeOptions& options,
                                                         int64_t num_parts) {
   if (options.hierarchical && grid.num_nodes() > 1) {
-    TORCH_CHECK(num_parts == 1, "exchange: rows on two levels travel in no parts");
+    TORCH_CHECK(num_parts == 1, "exchange: ", num_parts, " parts on two levels, expected 1");
     return plan_node_exchange(chunks, placement, grid, options.payload);
   }
+  TORCH_CHECK(num_parts == 1 || chunks.size() == 1, "exchange: ", chunks.size(), " chunks in ",
+              num_parts, " parts, expected 1 of either");
   std::vector<std::unique_ptr<RowExchange>> exchanges;
   const auto plans = std::make_shared<RowPlans>(chunks, placement, *grid.expert, num_parts);
   for (size_t plan = 0; plan < chunks.size() * static_cast<size_t>(num_parts); ++plan) {

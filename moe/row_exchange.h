@@ -25,6 +25,12 @@ struct EnumNames<Payload> {
 /// else, and where rows travel on two levels, by whole routing groups of tokens.
 inline constexpr int64_t kMostChunks = 4;
 
+/// Whether they are cut by unit: products stay as large as without chunks, and no gradients of
+/// weights are added up.
+inline bool cuts_by_unit(int64_t chunks, bool has_levels, int64_t fewest_units) {
+  return !has_levels && fewest_units >= chunks;
+}
+
 /// How rows travel (recipe section `exchange`).
 struct ExchangeOptions {
   int64_t chunks = 1;

@@ -39,8 +39,8 @@ class UnitBank : public ModuleBase {
   /// `weighted` for the rows of some units; rows_u has all, none of them elsewhere.
   using Part = std::function<torch::Tensor(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                                            const torch::Tensor& weight_R)>;
-  /// For each part_of this rank's units. Each is called once in a forward pass, numbers on the
-  /// host. Unless overridden `weighted` itself.
+  /// For each part_of this rank's units, two at least; each is called once in a forward pass, with
+  /// numbers on the host. Unless overridden `weighted` itself.
   virtual std::vector<Part> parts(int64_t num_parts);
   /// What the chosen units say of each token, summed with the rows' weights, where all units are on
   /// this rank: [T, D]. Unless overridden gather, forward and combine.

@@ -55,13 +55,14 @@ TEST(NcclTrainingRanks, EqualsOneRank) {
       EXPECT_THAT(differences(expected, train_by_nccl(joined(what, {layout})), 1e-12), IsEmpty());
     }
   }
-  for (const Overrides& how : {hierarchical, sharded}) {
+  const Overrides in_parts{"model.sparse.channel_moe.exchange.chunks=2"};
+  for (const Overrides& how : {hierarchical, in_parts, sharded}) {
     SCOPED_TRACE(how.front());
     const bool is_sharded = how == sharded;
     const TrainingTrace expected =
         train_and_trace(kEqualityRecipe, is_sharded ? Overrides{sharded.back()} : Overrides{},
                         kSteps, make_self_communicator());
-    const std::string layout = fmt::format("parallel.expert_ranks={}", is_sharded ? 2 : 4);
+    const std::string layout = fmt::format("parallel.expert_ranks={}", how == hierarchical ? 4 : 2);
     EXPECT_THAT(differences(expected, train_by_nccl(joined(how, {layout})), 1e-12), IsEmpty());
   }
 }

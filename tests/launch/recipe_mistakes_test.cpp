@@ -299,7 +299,7 @@ const std::vector<Case>& exchange_cases() {
        {},
        {"r.yaml:15:32: train.batch: blocks.1.moe_c cuts its tokens into exchange.chunks = 3 parts "
         "of whole routing groups, but of the 2 groups of 8 samples in a micro-step a rank of 4 may "
-        "have none; lower train.group, or raise train.batch"},
+        "have none; set chunks to 1, lower train.group, or raise train.batch"},
        4,
        ExitCode::kTopology},
       {"TooManyChunks",

@@ -121,8 +121,7 @@ TEST_F(TrainingGpu, FollowsTheCpuInFloat32) {
 }
 
 TEST_F(TrainingGpu, StepsTheSameWithEverySwitchForSpeed) {
-  const Overrides how{"train.recompute=true", "parallel.shard_optimizer=true",
-                      "model.sparse.channel_moe.exchange={chunks: 2}"};
+  const Overrides how{"train.recompute=true", "parallel.shard_optimizer=true"};
   const Curve expected = curve_of({}, 5, gpu_), found = curve_of(how, 5, gpu_);
   EXPECT_EQ(found.loads, expected.loads);
   expect_near(expected.losses, found.losses, 1e-9);

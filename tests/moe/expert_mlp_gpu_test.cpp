@@ -158,6 +158,34 @@ TEST_F(ExpertMlpGpu, WeighsRowsAndTokensAsTheCpu) {
   }
 }
 
+TEST_F(ExpertMlpGpu, PartsWriteTheGradientsOfTheStack) {
+  for (const at::ScalarType type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16}) {
+    const auto results = [&](const std::vector<Ids>& rows_of_part) {
+      // Gradients of bfloat16 rows are those of float32 weights.
+      const auto own = type == torch::kBFloat16 ? torch::kFloat32 : type;
+      const ExpertWeights weights = each(some_weights(4, {16, 40, true, true}, own),
+                                         [&](const auto& tensor) { return on_gpu(tensor); });
+      const torch::Tensor rows = on_gpu(some_numbers({25, 16}, 7).to(type));
+      const auto parts = split_experts(weights, static_cast<int64_t>(rows_of_part.size()));
+      std::vector<torch::Tensor> y;
+      int64_t first = 0;
+      for (size_t part = 0; part < parts.size(); ++part) {
+        const Ids& rows_u = rows_of_part[part];
+        const int64_t count = std::accumulate(rows_u.begin(), rows_u.end(), int64_t{0});
+        y.push_back(
+            expert_mlp(rows.narrow(0, first, count), rows_u, parts[part], Activation::kGelu));
+        first += count;
+      }
+      torch::cat(y).sum().backward();
+      std::vector<torch::Tensor> grads = tensors_of(weights);
+      for (torch::Tensor& tensor : grads) tensor = tensor.grad();
+      return grads;
+    };
+    const auto whole = results({{5, 0, 17, 3}}), parts = results({{5, 0}, {17, 3}});
+    for (size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(torch::equal(whole[i], parts[i])) << i;
+  }
+}
+
 TEST_F(ExpertMlpGpu, GivesTheSameBitsEachTime) {
   const Sizes sizes{64, 128, true, true};
   std::vector<torch::Tensor> first;

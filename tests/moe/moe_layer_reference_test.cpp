@@ -53,7 +53,8 @@ torch::Tensor no_noise(const Pass& pass) {
 }
 
 torch::Tensor unit_noise(const Pass& pass) {
-  const Stream stream{pass.step.seed, Purpose::kRouterNoise, hash_name(kPath), 5};
+  const Stream stream{pass.step.seed, Purpose::kRouterNoise, hash_name(kPath),
+                      static_cast<uint64_t>(pass.step.step)};
   return normal_rows(stream, torch::arange(pass.num_tokens()), pass.num_units(), torch::kFloat64);
 }
 

@@ -227,7 +227,8 @@ TEST(MoeLayer, AuxiliaryLossIsTheWeightedMeanOverItsScope) {
   step.samples_in_step = 12;  // two more micro-steps of this size
   const MoeOutput output = layer.forward(x, step);
 
-  const Stream stream{step.seed, Purpose::kRouterNoise, hash_name(kPath), 5};
+  const Stream stream{step.seed, Purpose::kRouterNoise, hash_name(kPath),
+                      static_cast<uint64_t>(step.step)};
   const torch::Tensor noise = normal_rows(stream, torch::arange(20), 4, torch::kFloat64) * 0.25;
   const torch::Tensor logits =
       x.reshape({20, 6}).matmul(parameter_of(layer, "router.weight")).detach();

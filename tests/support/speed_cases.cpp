@@ -42,6 +42,7 @@ std::vector<SpeedCase> speed_cases() {
       {"NodesOfOneRank", padded(),
        joined(exchange("hierarchical: true"), {"parallel.ranks_per_node=1"})},
       {"Recompute", noisy(), {"train.recompute=true"}},
+      {"RecomputeInChunks", noisy(), joined(exchange("chunks: 2"), {"train.recompute=true"})},
       {"RecomputeVit", {vit(kBlockExperts)}, {"train.recompute=true"}},
       {"RecomputeConvNext", {convnext(kBlockNexus)}, {"train.recompute=true"}},
       {"GradientsAfterTheBackwardPass", accumulated(), {"parallel.overlap_gradients=false"}},
