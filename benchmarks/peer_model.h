@@ -24,7 +24,13 @@ inline nlohmann::json describe_moe(const MoeOptions& moe) {
   const bool by_importance = router == "importance_score";
   require_peer(by_importance || router == "top_k", "router.name", "top_k and importance_score");
   require_peer(moe.experts.name() == "plain" && moe.shared.count == 0, "experts", "plain experts");
+  require_peer(moe.capacity.mode == CapacityMode::kDropless, "capacity.mode", "dropless");
+  require_peer(moe.losses.size() == 2 && moe.losses[0].name() == "importance" &&
+                   moe.losses[1].name() == "load",
+               "losses", "importance and load");
   const auto& experts = moe.experts.options<ExpertBank>();
+  require_peer(experts.activation == Activation::kGelu && experts.bias, "experts",
+               "GELU and biases");
   const ScoreOptions& top_k = by_importance ? moe.router.options<ImportanceScoreRouter>().top_k
                                             : moe.router.options<TopKRouter>();
   require_peer(top_k.noise == RouterNoise::kGaussian, "router.noise", "gaussian noise");
@@ -79,6 +85,7 @@ inline nlohmann::json peer_model(const Recipe& recipe) {
   const bool is_vit = backbone.name() == "vit";
   require_peer(is_vit || backbone.name() == "sparse_mlp", "model.backbone", "sparse_mlp and vit");
   require_peer(recipe.train.precision == Precision::kFloat32, "train.precision", "float32");
+  require_peer(recipe.optimizer.name() == "adamw", "optimizer.name", "adamw");
   nlohmann::json model =
       is_vit ? describe(backbone.options<Vit>()) : describe(backbone.options<SparseMlp>(), image);
   model.update({{"batch", recipe.train.batch},

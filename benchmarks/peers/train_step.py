@@ -3,9 +3,9 @@
 it.
 
 An object describes the model and names a device; the answer is the number of parameters. Each line
-after is a number of training steps; the answer is the microseconds of one. The model, its losses and
-its optimizer are those of the recipe; experts run as a loop over unbound weights, the fastest eager
-form measured on CPUs.
+after is a number of training steps; the answer is the microseconds of one. The model and the kinds
+of its losses and of its optimizer are those of the recipe; rates and factors are constants, which
+change no time. Experts run as a loop over unbound weights, the fastest eager form measured on CPUs.
 """
 import math
 import time
