@@ -8,6 +8,7 @@
 
 #include "launch/session.h"
 #include "launch/upcycle.h"
+#include "moe/row_exchange.h"
 #include "runtime/config_writer.h"
 #include "runtime/suggest.h"
 

@@ -151,7 +151,8 @@ TEST_F(ExpertMlpGpu, WeighsRowsAndTokensAsTheCpu) {
         const auto found = results([&](const torch::Tensor& tensor) { return on_gpu(tensor); });
         for (size_t i = 0; i < expected.size(); ++i) {
           if (!expected[i].defined()) continue;
-          expect_close(expected[i], found[i], type == torch::kBFloat16 ? 8 : 256);
+          // Gradients of weights are float32 sums of what was rounded to the type.
+          expect_close(expected[i], found[i].to(type), type == torch::kBFloat16 ? 8 : 256);
         }
       }
     }
