@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
 #include <torch/types.h>
@@ -131,20 +132,21 @@ struct Layer {
   /// x is weighted already, the bias is not.
   void out(Tensor y, const Tensor& x, int64_t expert, const Tensor& row_weight) const {
     const Tensor weight_e = weight.select(0, expert);
-    if (bias.defined() && !row_weight.defined() && !is_small(x, weight_e)) {
-      at::addmm_out(y, bias.select(0, expert), x, weight_e);
+    if (!bias.defined()) return product_out(y, x, weight_e);
+    const Tensor bias_e = bias.select(0, expert);
+    // Of bfloat16 rows weights are float32.
+    const bool is_wide = !row_weight.defined() || row_weight.scalar_type() == y.scalar_type();
+    if (is_wide && !is_small(x, weight_e)) {
+      if (!row_weight.defined()) {
+        at::addmm_out(y, bias_e, x, weight_e);
+      } else {
+        at::mul_out(y, row_weight.unsqueeze(1), bias_e);
+        y.addmm_(x, weight_e);
+      }
       return;
     }
     product_out(y, x, weight_e);
-    if (!bias.defined()) return;
-    const Tensor bias_e = bias.select(0, expert);
-    if (!row_weight.defined()) {
-      y.add_(bias_e);
-    } else if (row_weight.scalar_type() == y.scalar_type()) {
-      y.addr_(row_weight, bias_e);
-    } else {
-      y.add_(row_weight.unsqueeze(1) * bias_e);
-    }
+    y.add_(row_weight.defined() ? row_weight.unsqueeze(1) * bias_e : bias_e);
   }
 };
 

@@ -274,10 +274,10 @@ torch::Tensor MoeLayer::visit_units(const torch::Tensor& x_TD,
     for (const Assignments& chunk : assignments) tokens.push_back(chunk.num_tokens);
     x_C = x_TD.split_with_sizes(tokens);
   }
-  for (size_t c = 0; c < exchanges.size(); ++c) exchanges[c]->start_dispatch(x_C[c]);
+  if (!exchanges.empty()) exchanges.front()->start_dispatch(x_C.front());
   const torch::Tensor shared_TD = shared_ ? shared_->forward(x_TD) : torch::Tensor();
   const torch::Tensor y_TD =
-      stays_here() ? visit_here(x_TD, assignments.front()) : work_on_arrivals(exchanges);
+      stays_here() ? visit_here(x_TD, assignments.front()) : work_on_arrivals(x_C, exchanges);
   return shared_ ? y_TD + shared_TD : y_TD;
 }
 
@@ -286,18 +286,24 @@ torch::Tensor MoeLayer::visit_here(const torch::Tensor& x_TD, const Assignments&
   return bank_->visit(x_TD, {plan.index, plan.weight_A, plan.rows_u});
 }
 
-torch::Tensor MoeLayer::work_on_arrivals(const Exchanges& exchanges) {
+// One chunk at most is on its way there, and one back: several would share the network, and all
+// arrive late. The backward pass takes these steps from last to first.
+torch::Tensor MoeLayer::work_on_arrivals(const std::vector<torch::Tensor>& x_C,
+                                         const Exchanges& exchanges) {
   const int64_t num_parts = cuts().of_units;
   std::vector<UnitBank::Part> parts;
   if (num_parts > 1) parts = bank_->parts(num_parts);
+  std::vector<torch::Tensor> y_C;
   for (size_t c = 0; c < exchanges.size(); ++c) {
     const ArrivedRows arrived = exchanges[c]->finish_dispatch();
-    exchanges[c]->start_combine(
+    if (c + 1 < exchanges.size()) exchanges[c + 1]->start_dispatch(x_C[c + 1]);
+    const torch::Tensor said_RD =
         num_parts > 1 ? parts[c](arrived.rows_RD, arrived.rows_u, arrived.weight_R)
-                      : bank_->weighted(arrived.rows_RD, arrived.rows_u, arrived.weight_R));
+                      : bank_->weighted(arrived.rows_RD, arrived.rows_u, arrived.weight_R);
+    if (c > 0) y_C.push_back(exchanges[c - 1]->finish_combine());
+    exchanges[c]->start_combine(said_RD);
   }
-  std::vector<torch::Tensor> y_C;
-  for (const auto& exchange : exchanges) y_C.push_back(exchange->finish_combine());
+  y_C.push_back(exchanges.back()->finish_combine());
   if (num_parts == 1) return y_C.size() == 1 ? y_C.front() : torch::cat(y_C);
   torch::Tensor y_TD = y_C.front();
   for (size_t part = 1; part < y_C.size(); ++part) y_TD = y_TD + y_C[part];

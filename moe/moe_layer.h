@@ -87,8 +87,8 @@ class MoeLayer : public MoeStage {
   bool stays_here() const;
   /// visit_units where the rows stay here.
   torch::Tensor visit_here(const torch::Tensor& x_TD, const Assignments& assignments);
-  /// visit_units where they travel, once they are sent.
-  torch::Tensor work_on_arrivals(const Exchanges& exchanges);
+  /// visit_units where they travel, once those of the first chunk are sent.
+  torch::Tensor work_on_arrivals(const std::vector<torch::Tensor>& x_C, const Exchanges& exchanges);
   /// Into how many chunks rows are cut, by routing groups of tokens or by units: at least one of
   /// the two is 1.
   struct Cuts {
