@@ -73,7 +73,8 @@ class RowExchange {
 /// An exchange for each chunk, or of the only chunk for each of `num_parts` parts of the units of
 /// all ranks (RowPlans), which two levels do not know. Collective: one exchange of counts for all
 /// chunks on each level, and on a GPU at most one wait of the host for each; the last is left to
-/// the first start_dispatch, so that what runs before it overlaps. `hierarchical` is as flat where
+/// the first start_dispatch, so that what runs before it overlaps. Two levels also exchange which
+/// choices the rows are for, with their weights, chunk by chunk. `hierarchical` is as flat where
 /// all expert ranks are on one node.
 std::vector<std::unique_ptr<RowExchange>> plan_exchange(const std::vector<Assignments>& chunks,
                                                         const UnitPlacement& placement,
