@@ -22,8 +22,7 @@ void check_precision(Precision precision, const c10::Device& device, bool has_bf
       "train.precision: this processor has neither avx512_bf16 nor amx_bf16, without which "
       "bfloat16 is slower than float32",
       "add train.precision=float32 to the command: the weights are float32 in any case (only "
-      "to resume a run with it takes --override); or use a machine whose processor has "
-      "them");
+      "to resume a run with it takes --override); or use a machine whose processor has them");
 }
 
 }  // namespace shoal

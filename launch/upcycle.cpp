@@ -26,8 +26,7 @@ const std::string kMoe = ".moe";
 const std::string kMlp = ".mlp";
 constexpr const char* kKeysThatMayDiffer =
     "of the keys of model only moe, sparse_blocks, drop_path, init_from and upcycle may differ "
-    "from "
-    "the checkpoint's";
+    "from the checkpoint's";
 
 /// A MoE layer and the names of its module and of the dense MLP whose place it takes.
 struct Stage {

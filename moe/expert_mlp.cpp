@@ -36,8 +36,9 @@ ExpertWeights cast(ExpertWeights weights, torch::Dtype dtype) {
 }  // namespace
 
 struct StackGradients {
-  std::array<Tensor, 6> parameters, whole;  ///< as tensors_of; made when the first part writes
-  std::vector<bool> is_written;             ///< by expert
+  std::array<Tensor, 6> parameters;  ///< as tensors_of
+  std::array<Tensor, 6> whole;       ///< their gradients, made when the first part writes
+  std::vector<bool> is_written;      ///< by expert
 
   /// Those of some experts, to be written.
   std::vector<Tensor> part(const UnitRange& range) {
