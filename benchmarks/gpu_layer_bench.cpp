@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <stdexcept>
 
 #include "benchmarks/device.h"
-#include "benchmarks/moe_shapes.h"
+#include "benchmarks/moe_layer_call.h"
 #include "benchmarks/support/program.h"
 #include "moe/expert_mlp.h"
 #include "moe/fused_router.h"
@@ -107,7 +109,24 @@ void measure_router(const MoeShape& shape, int64_t rounds, Report& report) {
       report);
 }
 
-/// Experts forward and backward, beside dense products of equal FLOPs.
+/// The products of one dense MLP of as many FLOPs, forward and backward.
+std::function<void()> dense_products(const MoeShape& shape) {
+  const torch::Tensor in = normal_on_gpu({shape.rows(), shape.width}, 4, torch::kBFloat16);
+  const torch::Tensor hidden = normal_on_gpu({shape.rows(), shape.hidden}, 6, torch::kBFloat16);
+  const torch::Tensor weight = normal_on_gpu({shape.width, shape.hidden}, 1, torch::kBFloat16);
+  return [in, hidden, weight, back = weight.t(), num_first = shape.gated ? 2 : 1] {
+    for (int i = 0; i < num_first; ++i) {
+      at::mm(in, weight);
+      at::mm(in.t(), hidden);
+      at::mm(hidden, back);
+    }
+    at::mm(hidden, back);
+    at::mm(hidden.t(), in);
+    at::mm(in, weight);
+  };
+}
+
+/// Experts alone, forward and backward.
 void measure_experts(const MoeShape& shape, int64_t rounds, Report& report) {
   const Sorted sorted(shape);
   const auto parameter = [&](at::IntArrayRef sizes, uint64_t layer) {
@@ -126,21 +145,24 @@ void measure_experts(const MoeShape& shape, int64_t rounds, Report& report) {
       if (tensor.defined()) tensor.mutable_grad().reset();
     }
   };
-  const torch::Tensor in = x.detach(),
-                      hidden = normal_on_gpu({shape.rows(), shape.hidden}, 6, torch::kBFloat16);
-  const torch::Tensor weight = weights.fc1_weight.detach()[0], back = weight.t();
-  const auto dense = [&] {
-    for (int i = 0; i < (shape.gated ? 2 : 1); ++i) {
-      at::mm(in, weight);
-      at::mm(in.t(), hidden);
-      at::mm(hidden, back);
-    }
-    at::mm(hidden, back);
-    at::mm(hidden.t(), in);
-    at::mm(in, weight);
-  };
-  report_over_first("experts", shape.id,
-                    take_turns({repeated("dense", dense), repeated("experts", experts)}, rounds, 3),
+  report_over_first(
+      "experts", shape.id,
+      take_turns({repeated("dense", dense_products(shape)), repeated("experts", experts)}, rounds,
+                 3),
+      report);
+}
+
+/// A whole layer forward and backward: router, rows to experts, experts, sums.
+void measure_layer(const MoeShape& shape, int64_t rounds, Report& report) {
+  RankGrid grid = make_rank_grid(make_self_communicator(), 1);
+  grid.device = torch::Device(torch::kCUDA, 0);
+  MoeLayerCall layer(shape, fmt::format("router: {{name: top_k, k: {}, noise: none}}", shape.k),
+                     grid, fmt::format("kind: {}, bias: false", shape.gated ? "gated" : "plain"),
+                     kOnGpu.dtype(torch::kBFloat16));
+  report_over_first("layer", shape.id,
+                    take_turns({repeated("dense", dense_products(shape)),
+                                repeated("layer", [&] { layer.call(); })},
+                               rounds, 3),
                     report);
 }
 
@@ -173,21 +195,27 @@ void measure_optimizers(int64_t rounds, Report& report) {
   compare("lamb", 40, [&] { lamb.step(1e-3); });
 }
 
+const std::vector<std::string> kParts{"permute", "router", "experts", "layer", "optimizer"};
+
 int run(int argc, char** argv) {
   Program program("gpu_layer",
                   "A MoE layer's operators on one GPU beside a copy of as many bytes, LibTorch's "
                   "operators and dense products of equal FLOPs, bfloat16.",
                   30);
   std::string part, shape_id;
-  program.add("--part", part, "permute, router, experts or optimizer; all if left out");
+  program.add("--part", part, fmt::format("{}; all if left out", fmt::join(kParts, ", ")));
   program.add("--shape", shape_id, "only this shape, e.g. S1");
   return program.run(argc, argv, [&](Report& report) {
+    if (!part.empty() && std::find(kParts.begin(), kParts.end(), part) == kParts.end()) {
+      throw std::invalid_argument("no part is called " + part);
+    }
     use_device("cuda");
     const auto wants = [&](const char* name) { return part.empty() || part == name; };
     for (const MoeShape& shape : chosen_shapes(shape_id, gpu_shapes())) {
       if (wants("permute")) measure_permute(shape, program.rounds(), report);
       if (wants("router")) measure_router(shape, program.rounds(), report);
       if (wants("experts")) measure_experts(shape, program.rounds(), report);
+      if (wants("layer")) measure_layer(shape, program.rounds(), report);
     }
     if (wants("optimizer")) measure_optimizers(program.rounds(), report);
   });

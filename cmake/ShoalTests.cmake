@@ -29,7 +29,7 @@ list(REMOVE_ITEM support "${mpi_main}")
 list(FILTER support EXCLUDE REGEX "_(program|shim|cuda)\\.cpp$")
 if(support)
   add_library(tests_support OBJECT ${support})
-  shoal_use_torch(tests_support)
+  shoal_use_torch(tests_support ALONE)
   shoal_compile_quickly(tests_support)
 endif()
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <string_view>
 
+#include "runtime/config_keys.h"
 #include "runtime/error.h"
 
 namespace shoal {
@@ -37,11 +38,6 @@ constexpr std::array kRules{
     Rule{"schedule", KeyRole::kWarned},
 };
 
-bool is_at_or_below(std::string_view path, std::string_view prefix) {
-  if (path.substr(0, prefix.size()) != prefix) return false;
-  return path.size() == prefix.size() || path[prefix.size()] == '.' || path[prefix.size()] == '[';
-}
-
 /// Keys at any depth of the model that change speed only. An exchange's payload changes values.
 constexpr std::array<std::string_view, 2> kFreeEnds{".exchange.chunks", ".exchange.hierarchical"};
 
@@ -52,7 +48,7 @@ KeyRole role_of_key(const std::string& path) {
     if (path.ends_with(end)) return KeyRole::kFree;
   }
   for (const Rule& rule : kRules) {
-    if (is_at_or_below(path, rule.prefix)) return rule.role;
+    if (config::is_at_or_below(path, rule.prefix)) return rule.role;
   }
   return KeyRole::kFixed;
 }

@@ -3,7 +3,8 @@
 namespace shoal {
 namespace {
 
-const Registration<UnitBank, ExpertBank> registered{"plain", "two-layer MLPs of equal width"};
+const Registration<UnitBank, ExpertBank> registered_expert_bank{"plain",
+                                                                "two-layer MLPs of equal width"};
 
 ExpertBank::Inits xavier(int64_t width, int64_t hidden) {
   const Init weights = Init::xavier_uniform(width, hidden);

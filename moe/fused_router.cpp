@@ -16,18 +16,19 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using MaybeTensor = std::optional<Tensor>;
 
-constexpr int64_t kMostUnits = 256, kMostChoices = 8;
+constexpr int64_t kMostFusedUnits = 256, kMostChoices = 8;
 
-using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>(const Tensor&,
-                                                                           const MaybeTensor&,
-                                                                           int64_t, int64_t,
-                                                                           int64_t);
-using Backward = Tensor(const MaybeTensor&, const MaybeTensor&, at::TensorList, int64_t, int64_t);
+using Choose = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>(const Tensor&,
+                                                                          const MaybeTensor&,
+                                                                          int64_t, int64_t,
+                                                                          int64_t);
+using ChooseBackward = Tensor(const MaybeTensor&, const MaybeTensor&, at::TensorList, int64_t,
+                              int64_t);
 
 struct FusedRouter : torch::autograd::Function<FusedRouter> {
   static variable_list forward(AutogradContext* ctx, const Tensor& logits_TU,
                                const MaybeTensor& bias_U, const FusedRouterOptions& options) {
-    static const Operator<Forward> op("shoal::fused_router");
+    static const Operator<Choose> op("shoal::fused_router");
     const auto score = static_cast<int64_t>(options.score);
     const auto normalise = static_cast<int64_t>(options.normalise);
     auto [score_TU, choice_TK, chosen_TK, weight_TK, count_U, end_U] =
@@ -41,7 +42,7 @@ struct FusedRouter : torch::autograd::Function<FusedRouter> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
-    static const Operator<Backward> op("shoal::fused_router_backward");
+    static const Operator<ChooseBackward> op("shoal::fused_router_backward");
     const auto contiguous = [](const Tensor& grad) {
       return grad.defined() ? MaybeTensor(grad.contiguous()) : std::nullopt;
     };
@@ -56,7 +57,8 @@ struct FusedRouter : torch::autograd::Function<FusedRouter> {
 bool can_fuse_router(const Tensor& logits_TU, int64_t k) {
   const bool is_real =
       logits_TU.scalar_type() == torch::kFloat32 || logits_TU.scalar_type() == torch::kFloat64;
-  return logits_TU.is_cuda() && is_real && logits_TU.size(1) <= kMostUnits && k <= kMostChoices;
+  return logits_TU.is_cuda() && is_real && logits_TU.size(1) <= kMostFusedUnits &&
+         k <= kMostChoices;
 }
 
 FusedChoices fused_router(const Tensor& logits_TU, const Tensor& bias_U,

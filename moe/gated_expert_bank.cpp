@@ -3,8 +3,8 @@
 namespace shoal {
 namespace {
 
-const Registration<UnitBank, GatedExpertBank> registered{"gated",
-                                                         "gated MLPs of equal width (SwiGLU)"};
+const Registration<UnitBank, GatedExpertBank> registered_gated_expert_bank{
+    "gated", "gated MLPs of equal width (SwiGLU)"};
 
 }  // namespace
 }  // namespace shoal

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kNormEps = 1e-6;
 
-const Registration<UnitBank, MemoryBank> registered{"memory", "key-value tables of equal size"};
+const Registration<UnitBank, MemoryBank> registered_memory_bank{"memory",
+                                                                "key-value tables of equal size"};
 
 std::vector<double> costs(const MemoryBank::Options& options, int64_t width) {
   return std::vector<double>(static_cast<size_t>(options.count), MemoryBank::cost(options, width));

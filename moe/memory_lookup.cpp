@@ -16,17 +16,17 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using MaybeTensor = std::optional<Tensor>;
 
-using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor>(const Tensor&, c10::IntArrayRef,
-                                                           const Tensor&, const Tensor&,
-                                                           const MaybeTensor&, int64_t);
-using Backward = std::vector<Tensor>(const Tensor&, at::TensorList, c10::IntArrayRef,
-                                     const MaybeTensor&, bool);
+using Lookup = std::tuple<Tensor, Tensor, Tensor, Tensor>(const Tensor&, c10::IntArrayRef,
+                                                          const Tensor&, const Tensor&,
+                                                          const MaybeTensor&, int64_t);
+using LookupBackward = std::vector<Tensor>(const Tensor&, at::TensorList, c10::IntArrayRef,
+                                           const MaybeTensor&, bool);
 
 struct MemoryLookup : torch::autograd::Function<MemoryLookup> {
   static Tensor forward(AutogradContext* ctx, const Tensor& query, const Tensor& keys,
                         const Tensor& values, const MaybeTensor& scale,
                         const std::vector<int64_t>& rows_u, int64_t k) {
-    static const Operator<Forward> op("shoal::memory_lookup_forward");
+    static const Operator<Lookup> op("shoal::memory_lookup_forward");
     auto [y, chosen, score, weight] = op(query, rows_u, keys, values, scale, k);
     ctx->save_for_backward({query, keys, values, chosen, score, weight, scale.value_or(Tensor())});
     ctx->saved_data["rows_u"] = rows_u;
@@ -35,7 +35,7 @@ struct MemoryLookup : torch::autograd::Function<MemoryLookup> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
-    static const Operator<Backward> op("shoal::memory_lookup_backward");
+    static const Operator<LookupBackward> op("shoal::memory_lookup_backward");
     variable_list saved = ctx->get_saved_variables();
     const Tensor scale = saved.back();
     saved.pop_back();

@@ -127,12 +127,6 @@ void print_key(const KeyInfo& key, std::ostream& out) {
   for (const auto& [name, doc] : key.choices) out << "      " << name << ": " << doc << "\n";
 }
 
-bool is_at_or_below(std::string_view path, std::string_view name) {
-  if (name.empty()) return true;
-  if (!path.starts_with(name)) return false;
-  return path.size() == name.size() || path[name.size()] == '.' || path[name.size()] == '[';
-}
-
 /// Whether a part of the path that begins behind a dot is at or below `name`.
 bool is_within(std::string_view path, std::string_view name) {
   for (std::size_t dot = path.find('.'); dot != std::string_view::npos;
@@ -143,6 +137,12 @@ bool is_within(std::string_view path, std::string_view name) {
 }
 
 }  // namespace
+
+bool is_at_or_below(std::string_view path, std::string_view name) {
+  if (name.empty()) return true;
+  if (!path.starts_with(name)) return false;
+  return path.size() == name.size() || path[name.size()] == '.' || path[name.size()] == '[';
+}
 
 std::vector<KeyInfo> list_keys(const StructType& type) {
   const std::shared_ptr<void> defaults = type.make();

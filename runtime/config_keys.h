@@ -2,6 +2,7 @@
 
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct KeyInfo {
 /// Every key below an options struct, in the order of its fields(); the keys of each member of a
 /// choice follow the key that names the member.
 std::vector<KeyInfo> list_keys(const StructType& type);
+
+/// Whether a path is `name` or lies below it; every path is at or below "".
+bool is_at_or_below(std::string_view path, std::string_view name);
 
 /// The keys whose path is `name` or lies below it, one paragraph each; if there are none, those
 /// that are called so inside other sections: `exchange.chunks`. Returns how many.

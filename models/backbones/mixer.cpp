@@ -35,7 +35,7 @@ ModelOutput Mixer::forward(const torch::Tensor& image_bCHW, const StepContext&) 
 }
 
 namespace {
-const Registration<Backbone, Mixer> registered{"mixer", "MLP-Mixer"};
+const Registration<Backbone, Mixer> registered_mixer{"mixer", "MLP-Mixer"};
 }
 
 }  // namespace shoal

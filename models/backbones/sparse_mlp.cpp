@@ -50,7 +50,7 @@ ModelOutput SparseMlp::forward(const torch::Tensor& image_bCHW, const StepContex
 }
 
 namespace {
-const Registration<Backbone, SparseMlp> registered{
+const Registration<Backbone, SparseMlp> registered_sparse_mlp{
     "sparse_mlp", "all-MLP model with MoE layers for token and channel mixing"};
 }
 

@@ -66,7 +66,7 @@ ModelOutput Vit::forward(const torch::Tensor& image_bCHW, const StepContext& ste
 }
 
 namespace {
-const Registration<Backbone, Vit> registered{
+const Registration<Backbone, Vit> registered_vit{
     "vit", "Vision Transformer, dense, with experts or with Nexus layers"};
 }
 

@@ -21,19 +21,19 @@ using torch::autograd::variable_list;
 /// fc2 bias.
 /// -> y, the norm's mean [N] and rstd [N], the activation after fc1 and its derivative, [B, H, C]
 /// over tokens and [N, H] over channels; the last two are empty unless `keep`.
-using Forward = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor,
-                           torch::Tensor>(const torch::Tensor& x, at::TensorList weights,
-                                          bool over_tokens, int64_t activation, bool keep);
+using Mix = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor>(
+    const torch::Tensor& x, at::TensorList weights, bool over_tokens, int64_t activation,
+    bool keep);
 
 /// saved: x, mean, rstd, activation, derivative. -> gradients of x and of the weights.
-using Backward = std::vector<torch::Tensor>(const torch::Tensor& grad, at::TensorList saved,
-                                            at::TensorList weights, bool over_tokens);
+using MixBackward = std::vector<torch::Tensor>(const torch::Tensor& grad, at::TensorList saved,
+                                               at::TensorList weights, bool over_tokens);
 
 struct MixingFunction : torch::autograd::Function<MixingFunction> {
   /// inputs: x, then the weights.
   static torch::Tensor forward(AutogradContext* ctx, at::TensorList inputs, bool over_tokens,
                                Activation activation, bool keep) {
-    static const Operator<Forward> op("shoal::mixing_mlp_forward");
+    static const Operator<Mix> op("shoal::mixing_mlp_forward");
     auto [y, mean, rstd, hidden, derivative] =
         op(inputs[0], inputs.slice(1), over_tokens, static_cast<int64_t>(activation), keep);
     variable_list saved{inputs[0], mean, rstd, hidden, derivative};
@@ -44,7 +44,7 @@ struct MixingFunction : torch::autograd::Function<MixingFunction> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
-    static const Operator<Backward> op("shoal::mixing_mlp_backward");
+    static const Operator<MixBackward> op("shoal::mixing_mlp_backward");
     const variable_list saved = ctx->get_saved_variables();
     variable_list result =
         op(grads[0].contiguous(), at::TensorList(saved).slice(0, 5), at::TensorList(saved).slice(5),

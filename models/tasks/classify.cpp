@@ -99,7 +99,7 @@ class Classify : public Task {
   Linear head_{nullptr};
 };
 
-const Registration<Task, Classify> registered{"classify", "image classification"};
+const Registration<Task, Classify> registered_classify{"classify", "image classification"};
 
 }  // namespace
 }  // namespace shoal

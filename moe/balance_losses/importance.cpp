@@ -21,7 +21,7 @@ class ImportanceLoss : public BalanceLoss {
   }
 };
 
-const Registration<BalanceLoss, ImportanceLoss> registered{
+const Registration<BalanceLoss, ImportanceLoss> registered_importance_loss{
     "importance", "squared variation of the units' summed router scores"};
 
 }  // namespace

@@ -25,7 +25,7 @@ class KlUniformLoss : public BalanceLoss {
   }
 };
 
-const Registration<BalanceLoss, KlUniformLoss> registered{
+const Registration<BalanceLoss, KlUniformLoss> registered_kl_uniform_loss{
     "kl_uniform", "divergence of the units' mean scores from even ones"};
 
 }  // namespace

@@ -39,7 +39,7 @@ class LoadLoss : public BalanceLoss {
   }
 };
 
-const Registration<BalanceLoss, LoadLoss> registered{
+const Registration<BalanceLoss, LoadLoss> registered_load_loss{
     "load", "squared variation of the units' expected number of tokens"};
 
 }  // namespace

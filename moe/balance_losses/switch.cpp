@@ -61,7 +61,7 @@ class SwitchLoss : public BalanceLoss {
   CountedChoices counts_;
 };
 
-const Registration<BalanceLoss, SwitchLoss> registered{
+const Registration<BalanceLoss, SwitchLoss> registered_switch_loss{
     "switch", "units' shares of the choices times their mean scores; 1 where both are even"};
 
 }  // namespace

@@ -20,7 +20,7 @@ class ZLoss : public BalanceLoss {
   }
 };
 
-const Registration<BalanceLoss, ZLoss> registered{
+const Registration<BalanceLoss, ZLoss> registered_z_loss{
     "z", "mean squared logarithm of the sum of the logits' exponentials"};
 
 }  // namespace

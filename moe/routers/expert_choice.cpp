@@ -78,7 +78,7 @@ class ExpertChoiceRouter : public ScoreRouter {
   bool is_causal_;
 };
 
-const Registration<Router, ExpertChoiceRouter> registered{
+const Registration<Router, ExpertChoiceRouter> registered_expert_choice_router{
     "expert_choice", "every unit chooses the same number of tokens"};
 
 }  // namespace

@@ -178,7 +178,7 @@ class ForcedRouter : public Router {
   std::map<int64_t, Shares> loads_;
 };
 
-const Registration<Router, ForcedRouter> registered{
+const Registration<Router, ForcedRouter> registered_forced_router{
     "forced", "for measurements only: a load that is given, whatever the tokens are"};
 
 }  // namespace

@@ -52,7 +52,7 @@ class HashRouter : public Router {
   torch::TensorOptions tensor_options_;
 };
 
-const Registration<Router, HashRouter> registered{
+const Registration<Router, HashRouter> registered_hash_router{
     "hash", "k units drawn for each position of a sample, once and for all"};
 
 }  // namespace

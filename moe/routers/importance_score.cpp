@@ -33,7 +33,7 @@ Routing ImportanceScoreRouter::route(const torch::Tensor& x_TD, const TokenConte
 }
 
 namespace {
-const Registration<Router, ImportanceScoreRouter> registered{
+const Registration<Router, ImportanceScoreRouter> registered_importance_score_router{
     "importance_score", "top-k routing that leaves out the least important tokens"};
 }
 

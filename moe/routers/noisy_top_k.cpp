@@ -21,7 +21,7 @@ class NoisyTopKRouter : public ScoreRouter {
   std::optional<RouterScore> fused_score() const override { return RouterScore::kSoftmax; }
 };
 
-const Registration<Router, NoisyTopKRouter> registered{
+const Registration<Router, NoisyTopKRouter> registered_noisy_top_k_router{
     "noisy_top_k", "top-k of logits with learned noise, softmax over the chosen"};
 
 }  // namespace

@@ -23,8 +23,8 @@ class SigmoidRouter : public ScoreRouter {
   std::optional<RouterScore> fused_score() const override { return RouterScore::kSigmoid; }
 };
 
-const Registration<Router, SigmoidRouter> registered{"sigmoid",
-                                                     "the k units of the highest sigmoid score"};
+const Registration<Router, SigmoidRouter> registered_sigmoid_router{
+    "sigmoid", "the k units of the highest sigmoid score"};
 
 }  // namespace
 }  // namespace shoal

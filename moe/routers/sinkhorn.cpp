@@ -56,7 +56,7 @@ class SinkhornRouter : public ScoreRouter {
   }
 };
 
-const Registration<Router, SinkhornRouter> registered{
+const Registration<Router, SinkhornRouter> registered_sinkhorn_router{
     "sinkhorn", "top-k of scores that are balanced over units while training"};
 
 }  // namespace

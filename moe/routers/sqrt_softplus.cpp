@@ -29,7 +29,7 @@ class SqrtSoftplusRouter : public ScoreRouter {
   bool scores_sum_to_one() const override { return false; }
 };
 
-const Registration<Router, SqrtSoftplusRouter> registered{
+const Registration<Router, SqrtSoftplusRouter> registered_sqrt_softplus_router{
     "sqrt_softplus", "the k units of the highest score sqrt(softplus(logit))"};
 
 }  // namespace

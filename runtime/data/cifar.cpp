@@ -81,7 +81,7 @@ class CifarSet final : public SampleSet {
   std::map<int64_t, int64_t> substitutes_;
 };
 
-const Registration<DataSource, CifarSource> registered{
+const Registration<DataSource, CifarSource> registered_cifar_source{
     "cifar", "CIFAR-10 or CIFAR-100, official binary files"};
 
 }  // namespace

@@ -168,7 +168,7 @@ class ShapesSet final : public SampleSet {
   philox::StreamKey noise_key_;
 };
 
-const Registration<DataSource, ShapesSource> registered{
+const Registration<DataSource, ShapesSource> registered_shapes_source{
     "shapes", "procedural images of shapes; needs no files"};
 
 }  // namespace

@@ -27,7 +27,8 @@ TORCH_LIBRARY_FRAGMENT(shoal, m) {
 namespace shoal {
 namespace {
 
-const Registration<Optimizer, Lamb> registered{"lamb", "Adam with a trust ratio for each matrix"};
+const Registration<Optimizer, Lamb> registered_lamb{"lamb",
+                                                    "Adam with a trust ratio for each matrix"};
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 namespace shoal {
 namespace {
 
-const Registration<Optimizer, Sgd> registered{"sgd", "gradient descent with momentum"};
+const Registration<Optimizer, Sgd> registered_sgd{"sgd", "gradient descent with momentum"};
 
 }  // namespace
 

@@ -55,7 +55,7 @@ class NexusProbe : public Backbone {
   std::shared_ptr<NexusLayer> nexus_;
 };
 
-const Registration<Backbone, NexusProbe> registered{"nexus_probe", "for this test"};
+const Registration<Backbone, NexusProbe> registered_nexus_probe{"nexus_probe", "for this test"};
 
 class ActivationMapsCommand : public ::testing::Test {
  protected:

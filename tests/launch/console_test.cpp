@@ -10,8 +10,8 @@
 namespace shoal {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string shown(bool terminal, int64_t width) {
   char* text = nullptr;

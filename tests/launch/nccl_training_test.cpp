@@ -18,7 +18,7 @@ namespace {
 using ::testing::IsEmpty;
 using Overrides = std::vector<std::string>;
 
-constexpr int64_t kSteps = 3, kRanks = 4;
+constexpr int64_t kStepsOverNccl = 3, kRanks = 4;
 
 /// Everything but control goes by NCCL, which is a scripted one on CPU memory.
 TrainingTrace train_by_nccl(const Overrides& overrides) {
@@ -28,8 +28,8 @@ TrainingTrace train_by_nccl(const Overrides& overrides) {
   run_owning_ranks(kRanks, [&](std::unique_ptr<Communicator> world) {
     auto nccl = make_nccl_communicator(world->split(0, world->rank()), backend_of(fake.join()));
     const bool is_first = world->rank() == 0;
-    TrainingTrace own =
-        train_and_trace(kEqualityRecipe, overrides, kSteps, std::move(world), std::move(nccl));
+    TrainingTrace own = train_and_trace(kEqualityRecipe, overrides, kStepsOverNccl,
+                                        std::move(world), std::move(nccl));
     const std::lock_guard lock(mutex);
     if (is_first) trace = std::move(own);
   });
@@ -48,7 +48,7 @@ TEST(NcclTrainingRanks, EqualsOneRank) {
   for (const Overrides& what :
        {noisy(), padded(), Overrides{global}, Overrides{vit(kBlockNexus)}}) {
     const TrainingTrace expected =
-        train_and_trace(kEqualityRecipe, what, kSteps, make_self_communicator());
+        train_and_trace(kEqualityRecipe, what, kStepsOverNccl, make_self_communicator());
     for (const char* ranks : {"4", "2"}) {
       SCOPED_TRACE(fmt::format("{} on {} expert ranks", what.front(), ranks));
       const std::string layout = fmt::format("parallel.expert_ranks={}", ranks);
@@ -61,7 +61,7 @@ TEST(NcclTrainingRanks, EqualsOneRank) {
     const bool is_sharded = how == sharded;
     const TrainingTrace expected =
         train_and_trace(kEqualityRecipe, is_sharded ? Overrides{sharded.back()} : Overrides{},
-                        kSteps, make_self_communicator());
+                        kStepsOverNccl, make_self_communicator());
     const std::string layout = fmt::format("parallel.expert_ranks={}", how == hierarchical ? 4 : 2);
     EXPECT_THAT(differences(expected, train_by_nccl(joined(how, {layout})), 1e-12), IsEmpty());
   }

@@ -8,7 +8,7 @@
 namespace shoal {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(ResumeRules, WhereAndHowToRunIsFree) {
   for (const char* path : {"run.name", "run.threads", "evaluate.every", "checkpoint.keep_last",

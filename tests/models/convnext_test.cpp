@@ -26,11 +26,11 @@ namespace {
 using testing::build_model;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::kImageNet;
 using testing::meta_context;
 using testing::some_batch;
 using testing::some_step;
 
-constexpr ImageShape kImageNet{3, 224, 224};
 constexpr ImageShape kTinyImage{1, 8, 4};
 
 TEST(ConvNext, HasThePapersParametersExactly) {  // case 14
@@ -65,7 +65,7 @@ TEST(ConvNext, HasTheParametersOfItsNexusUnits) {
 }
 
 /// Images of 8 x 4 pixels; two stages of 4 x 2 and 2 x 1 positions with one and two blocks.
-std::string tiny(const std::string& more = "") {
+std::string tiny_convnext(const std::string& more = "") {
   return "model: {backbone: convnext, stem_patch: 2, depths: [1, 2], widths: [3, 4], expansion: 2" +
          more + "}";
 }
@@ -139,7 +139,7 @@ class TinyConvNext : public ::testing::Test {
 
 TEST_F(TinyConvNext, IsThePapersConvolutions) {
   const torch::NoGradGuard no_grad;
-  const auto task = make(tiny());
+  const auto task = make(tiny_convnext());
   const TaskBatch batch = some_batch(4, kTinyImage);
   const StepContext step = some_step(4, false);
   const torch::Tensor expected = plain_logits(batch.image_bCHW, step);
@@ -148,7 +148,7 @@ TEST_F(TinyConvNext, IsThePapersConvolutions) {
 
 TEST_F(TinyConvNext, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
   const torch::NoGradGuard no_grad;
-  const auto task = make(tiny(", drop_path: 0.6"));
+  const auto task = make(tiny_convnext(", drop_path: 0.6"));
   const TaskBatch batch = some_batch(16, kTinyImage);
   const StepContext step = some_step(16, true);
   const torch::Tensor expected = plain_logits(batch.image_bCHW, step, 0.6);
@@ -156,7 +156,7 @@ TEST_F(TinyConvNext, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
 }
 
 TEST(ConvNext, ParametersOfTwoDimensionsAndMoreDecay) {
-  const auto task = build_model(tiny(kMoe), kTinyImage, 3, meta_context());
+  const auto task = build_model(tiny_convnext(kMoe), kTinyImage, 3, meta_context());
   for (const Parameter& parameter : parameters_of(*task)) {
     const bool is_weight =
         parameter.name.ends_with(".weight") && !parameter.name.ends_with("norm.weight");
@@ -168,7 +168,7 @@ TEST_F(TinyConvNext, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
   for (const std::string& keys :
        {std::string(), std::string(", drop_path: 0.5"), kMoe + ", drop_path: 0.5", kNexus}) {
     SCOPED_TRACE(keys);
-    const auto task = make(tiny(keys));
+    const auto task = make(tiny_convnext(keys));
     std::vector<torch::Tensor> parameters;
     for (const auto& [name, tensor] : tensors_) parameters.push_back(tensor);
     const TaskBatch batch = some_batch(4, kTinyImage);
@@ -184,15 +184,15 @@ TEST_F(TinyConvNext, StochasticDepthActsInTrainingAlone) {
     const torch::NoGradGuard no_grad;
     return make(recipe)->train(batch, some_step(8, training)).loss.item<double>();
   };
-  EXPECT_NE(loss(tiny(", drop_path: 0.5"), true), loss(tiny(), true));
-  EXPECT_EQ(loss(tiny(", drop_path: 0.5"), false), loss(tiny(), false));
+  EXPECT_NE(loss(tiny_convnext(", drop_path: 0.5"), true), loss(tiny_convnext(), true));
+  EXPECT_EQ(loss(tiny_convnext(", drop_path: 0.5"), false), loss(tiny_convnext(), false));
 }
 
 TEST_F(TinyConvNext, UnitsKeepTheBranchesGamma) {
   const torch::NoGradGuard no_grad;
   for (const auto& [keys, layer] : {std::pair{kMoe, "moe"}, std::pair{kNexus, "nexus"}}) {
     SCOPED_TRACE(layer);
-    const auto task = make(tiny(keys + ", sparse_blocks: {from: 0, every: 1}"));
+    const auto task = make(tiny_convnext(keys + ", sparse_blocks: {from: 0, every: 1}"));
     const TaskBatch batch = some_batch(4, kTinyImage);
     const torch::Tensor before = task->outputs(batch, some_step(4, false));
     for (const char* block : {"0", "1", "2"}) {
@@ -207,7 +207,7 @@ TEST_F(TinyConvNext, UnitsKeepTheBranchesGamma) {
 }
 
 TEST_F(TinyConvNext, GammaStartsAtTheLayerScale) {
-  const auto task = make(tiny(", layer_scale: 0.25"));
+  const auto task = make(tiny_convnext(", layer_scale: 0.25"));
   initialise(parameters_of(*task), 1);
   for (const char* block : {"0", "1", "2"}) {
     EXPECT_TRUE(
@@ -217,7 +217,7 @@ TEST_F(TinyConvNext, GammaStartsAtTheLayerScale) {
 
 TEST_F(TinyConvNext, TakesNoImages) {
   for (const std::string& keys : {std::string(", drop_path: 0.5"), kMoe, kNexus}) {
-    const auto task = make(tiny(keys));
+    const auto task = make(tiny_convnext(keys));
     StepContext step = some_step(0, true);
     step.samples_in_step = step.samples_in_micro = 4;
     const torch::Tensor loss = task->train(some_batch(0, kTinyImage), step).loss;
@@ -231,7 +231,7 @@ TEST_F(TinyConvNext, TakesNoImages) {
 }
 
 TEST_F(TinyConvNext, NumbersBlocksThroughAllStages) {
-  const TrainOutput output = make(tiny(kMoe + ", sparse_blocks: {from: 0}"))
+  const TrainOutput output = make(tiny_convnext(kMoe + ", sparse_blocks: {from: 0}"))
                                  ->train(some_batch(4, kTinyImage), some_step(4, true));
   std::vector<std::string> layers;
   for (const MoeStats& stats : output.moe) layers.push_back(stats.layer);

@@ -13,10 +13,9 @@ namespace {
 
 using testing::build_model;
 using testing::count_parameters;
+using testing::kImageNet;
 using testing::meta_context;
 using testing::some_numbers;
-
-constexpr ImageShape kImageNet{3, 224, 224};
 
 struct Count {
   std::string recipe;

@@ -20,10 +20,9 @@ namespace {
 using testing::build_model;
 using testing::count_parameters;
 using ::testing::HasSubstr;
+using testing::kImageNet;
 using testing::meta_context;
 using testing::some_numbers;
-
-constexpr ImageShape kImageNet{3, 224, 224};
 
 std::string moe_stage(int64_t count, int64_t hidden, int64_t k) {
   return "{router: {name: top_k, k: " + std::to_string(k) +
@@ -72,7 +71,7 @@ TEST(SparseMlp, BlocksHaveTheCountedParameters) {  // case 14
 }
 
 /// Images of 4 x 6 pixels, 6 tokens of width 4, one dense and one sparse block.
-std::string tiny(const std::string& sparse_keys = "") {
+std::string tiny_sparse_mlp(const std::string& sparse_keys = "") {
   return "model: {backbone: sparse_mlp, patch: 2, width: 4, dense_blocks: 1, token_hidden: 5, "
          "channel_hidden: 7, sparse_blocks: 1, sparse: {token_moe: {router: {name: "
          "importance_score, k: 1}, experts: {count: 3, hidden: 5}, losses: [{name: importance, "
@@ -191,8 +190,9 @@ double cross_entropy(const torch::Tensor& logits_bN, const torch::Tensor& label_
 
 TEST_F(TinySparseMlp, IsThePapersEquations) {
   for (const std::string& recipe :
-       {tiny(), tiny(", outer_residual: true"), tiny(", rescale: false"),
-        with_dense_channels(tiny()), with_dense_channels(tiny(", rescale: false"))}) {
+       {tiny_sparse_mlp(), tiny_sparse_mlp(", outer_residual: true"),
+        tiny_sparse_mlp(", rescale: false"), with_dense_channels(tiny_sparse_mlp()),
+        with_dense_channels(tiny_sparse_mlp(", rescale: false"))}) {
     SCOPED_TRACE(recipe);
     const bool outer_residual = recipe.find("outer_residual: true") != std::string::npos;
     const auto task = make(recipe);
@@ -206,8 +206,9 @@ TEST_F(TinySparseMlp, IsThePapersEquations) {
 
 TEST_F(TinySparseMlp, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
   for (const std::string& recipe :
-       {tiny(), tiny(", outer_residual: true"), tiny(", rescale: false"),
-        with_dense_channels(tiny()), with_drops(tiny()), with_drops(tiny(", rescale: false"))}) {
+       {tiny_sparse_mlp(), tiny_sparse_mlp(", outer_residual: true"),
+        tiny_sparse_mlp(", rescale: false"), with_dense_channels(tiny_sparse_mlp()),
+        with_drops(tiny_sparse_mlp()), with_drops(tiny_sparse_mlp(", rescale: false"))}) {
     SCOPED_TRACE(recipe);
     const auto task = make(recipe);
     std::vector<torch::Tensor> parameters;
@@ -223,7 +224,7 @@ TEST_F(TinySparseMlp, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
 }
 
 TEST_F(TinySparseMlp, SumsTheAuxiliaryLossesOfItsStages) {
-  const auto task = make(tiny());
+  const auto task = make(tiny_sparse_mlp());
   const TrainOutput output = task->train(batch(4), step(4, true));
   ASSERT_EQ(output.moe.size(), 2u);
   EXPECT_EQ(output.moe[0].layer, "blocks.1.moe_s");
@@ -234,7 +235,7 @@ TEST_F(TinySparseMlp, SumsTheAuxiliaryLossesOfItsStages) {
     for (const auto& [name, value] : report(stats).losses) losses += 0.1 * value;
   }
   EXPECT_GT(losses, 0.0);
-  std::string bare = tiny();
+  std::string bare = tiny_sparse_mlp();
   for (const std::string loss : {"{name: importance, weight: 0.1}, {name: load, weight: 0.1}",
                                  "{name: importance, weight: 0.1}"}) {
     bare.replace(bare.find(loss), loss.size(), "");
@@ -244,7 +245,7 @@ TEST_F(TinySparseMlp, SumsTheAuxiliaryLossesOfItsStages) {
 }
 
 TEST_F(TinySparseMlp, TakesNoImages) {
-  const auto task = make(tiny());
+  const auto task = make(tiny_sparse_mlp());
   StepContext context = step(0, true);
   context.samples_in_step = context.samples_in_micro = 4;
   const torch::Tensor loss = task->train(batch(0), context).loss;
@@ -257,8 +258,8 @@ TEST_F(TinySparseMlp, TakesNoImages) {
 }
 
 TEST_F(TinySparseMlp, PlacesSparseBlocksFirstOrLast) {
-  const auto first =
-      build_model(tiny().replace(7, 1, "{positions: first, "), {1, 4, 6}, 3, meta_context());
+  const auto first = build_model(tiny_sparse_mlp().replace(7, 1, "{positions: first, "), {1, 4, 6},
+                                 3, meta_context());
   std::vector<std::string> names;
   for (const Parameter& parameter : parameters_of(*first)) names.push_back(parameter.name);
   EXPECT_THAT(names, ::testing::Contains("backbone.blocks.0.moe_s.router.weight"));
@@ -266,7 +267,7 @@ TEST_F(TinySparseMlp, PlacesSparseBlocksFirstOrLast) {
 }
 
 TEST_F(TinySparseMlp, WithoutRescaleKeepsTheShape) {
-  make(tiny(", rescale: false"));
+  make(tiny_sparse_mlp(", rescale: false"));
   EXPECT_EQ(tensors_.count("backbone.blocks.1.channels_in.weight"), 0u);
   EXPECT_EQ(at("backbone.blocks.1.moe_s.router.weight").sizes(), (at::IntArrayRef{6, 3}));
   EXPECT_EQ(at("backbone.blocks.1.moe_c.router.weight").sizes(), (at::IntArrayRef{4, 3}));
@@ -282,9 +283,9 @@ TEST_F(TinySparseMlp, TakesADenseMlpInMoeCsPlace) {
   EXPECT_EQ(task->train(batch(2), step(2, true)).moe.size(), 1u);
 }
 
-std::string error_of(const std::string& sparse_keys) {
+std::string sparse_mlp_error(const std::string& sparse_keys) {
   try {
-    build_model(tiny(sparse_keys), {1, 4, 6}, 3, meta_context());
+    build_model(tiny_sparse_mlp(sparse_keys), {1, 4, 6}, 3, meta_context());
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -292,14 +293,15 @@ std::string error_of(const std::string& sparse_keys) {
 }
 
 TEST_F(TinySparseMlp, RefusesKeysThatContradictEachOther) {
-  EXPECT_THAT(error_of(", rescale: false, tokens: 8"), HasSubstr("needs rescale: true"));
-  EXPECT_THAT(error_of(", rescale: false, width: 8"), HasSubstr("needs rescale: true"));
-  EXPECT_THAT(error_of(", channel_hidden: 8"), HasSubstr("set channel_moe: null"));
-  EXPECT_THAT(error_of(", outer_residuals: true"), HasSubstr("did you mean 'outer_residual'?"));
+  EXPECT_THAT(sparse_mlp_error(", rescale: false, tokens: 8"), HasSubstr("needs rescale: true"));
+  EXPECT_THAT(sparse_mlp_error(", rescale: false, width: 8"), HasSubstr("needs rescale: true"));
+  EXPECT_THAT(sparse_mlp_error(", channel_hidden: 8"), HasSubstr("set channel_moe: null"));
+  EXPECT_THAT(sparse_mlp_error(", outer_residuals: true"),
+              HasSubstr("did you mean 'outer_residual'?"));
 }
 
 TEST_F(TinySparseMlp, RefusesNormalisedWeightsOfOneUnitInTheTokenStage) {
-  std::string recipe = tiny();
+  std::string recipe = tiny_sparse_mlp();
   recipe.replace(recipe.find("score, k: 1"), 11, "score, k: 1, weights: {normalise: sum}");
   try {
     build_model(recipe, {1, 4, 6}, 3, meta_context());
@@ -310,9 +312,9 @@ TEST_F(TinySparseMlp, RefusesNormalisedWeightsOfOneUnitInTheTokenStage) {
 }
 
 TEST_F(TinySparseMlp, RefusesSizesNoMachineHas) {
-  EXPECT_THAT(error_of(", tokens: 1000000000000"), HasSubstr("at most 1048576"));
-  EXPECT_THAT(error_of(", width: 1000000000000"), HasSubstr("at most 1048576"));
-  std::string many = tiny();
+  EXPECT_THAT(sparse_mlp_error(", tokens: 1000000000000"), HasSubstr("at most 1048576"));
+  EXPECT_THAT(sparse_mlp_error(", width: 1000000000000"), HasSubstr("at most 1048576"));
+  std::string many = tiny_sparse_mlp();
   many.replace(many.find("count: 3"), 8, "count: 1000000000000");
   try {
     build_model(many, {1, 4, 6}, 3, meta_context());
@@ -324,7 +326,7 @@ TEST_F(TinySparseMlp, RefusesSizesNoMachineHas) {
 }
 
 TEST_F(TinySparseMlp, ListsItsMoeStages) {
-  const auto task = make(tiny());
+  const auto task = make(tiny_sparse_mlp());
   const auto children = task->named_children();
   const auto* backbone = dynamic_cast<const Backbone*>(children["backbone"].get());
   ASSERT_NE(backbone, nullptr);

@@ -23,11 +23,11 @@ namespace {
 using testing::build_model;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::kImageNet;
 using testing::meta_context;
 using testing::some_batch;
 using testing::some_step;
 
-constexpr ImageShape kImageNet{3, 224, 224};
 constexpr ImageShape kTinyImage{1, 4, 6};
 
 TEST(Vit, HasThePapersParametersExactly) {  // case 14
@@ -52,7 +52,7 @@ TEST(Vit, HasTheParametersOfItsExperts) {
 }
 
 /// Images of 4 x 6 pixels, 6 patches of width 6, two blocks.
-std::string tiny(const std::string& more = "") {
+std::string tiny_vit(const std::string& more = "") {
   return "model: {backbone: vit, patch: 2, width: 6, depth: 2, heads: 2, hidden: 7" + more + "}";
 }
 
@@ -131,7 +131,7 @@ class TinyVit : public ::testing::Test {
 TEST_F(TinyVit, IsThePapersEquations) {
   const torch::NoGradGuard no_grad;
   for (const bool has_cls : {true, false}) {
-    const auto task = make(tiny(has_cls ? "" : ", pool: mean"));
+    const auto task = make(tiny_vit(has_cls ? "" : ", pool: mean"));
     const TaskBatch batch = some_batch(4, kTinyImage);
     const StepContext step = some_step(4, false);
     const torch::Tensor expected = plain_logits(batch.image_bCHW, has_cls, step);
@@ -145,7 +145,7 @@ TEST_F(TinyVit, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
        {std::string(), std::string(", pool: mean"), std::string(", drop_path: 0.5"),
         kMoe + ", drop_path: 0.5", kNexus}) {
     SCOPED_TRACE(keys);
-    const auto task = make(tiny(keys));
+    const auto task = make(tiny_vit(keys));
     const TaskBatch batch = some_batch(4, kTinyImage);
     const StepContext step = some_step(4, true);
     EXPECT_LT(testing::gradient_error([&] { return task->train(batch, step).loss; }, parameters()),
@@ -155,7 +155,7 @@ TEST_F(TinyVit, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
 
 TEST_F(TinyVit, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
   const torch::NoGradGuard no_grad;
-  const auto task = make(tiny(", drop_path: 0.5"));
+  const auto task = make(tiny_vit(", drop_path: 0.5"));
   const TaskBatch batch = some_batch(16, kTinyImage);
   const StepContext step = some_step(16, true);
   const torch::Tensor expected = plain_logits(batch.image_bCHW, true, step, 0.5);
@@ -172,14 +172,14 @@ TEST_F(TinyVit, StochasticDepthActsInTrainingAlone) {
     const torch::NoGradGuard no_grad;
     return make(recipe)->train(batch, some_step(8, training)).loss.item<double>();
   };
-  EXPECT_NE(loss(tiny(", drop_path: 0.5"), true), loss(tiny(), true));
-  EXPECT_NEAR(loss(tiny(", drop_path: 0.5"), false), loss(tiny(), false), 1e-13);
+  EXPECT_NE(loss(tiny_vit(", drop_path: 0.5"), true), loss(tiny_vit(), true));
+  EXPECT_NEAR(loss(tiny_vit(", drop_path: 0.5"), false), loss(tiny_vit(), false), 1e-13);
 }
 
 TEST_F(TinyVit, AnImagesLogitsDoNotDependOnItsBatch) {
   const torch::NoGradGuard no_grad;
   for (const std::string& keys : {std::string(), kMoe, kNexus}) {
-    const auto task = make(tiny(keys));
+    const auto task = make(tiny_vit(keys));
     const TaskBatch batch = some_batch(5, kTinyImage);
     const torch::Tensor whole = task->outputs(batch, some_step(5, false));
     const TaskBatch last{batch.image_bCHW.narrow(0, 4, 1), batch.label_b.narrow(0, 4, 1)};
@@ -190,7 +190,7 @@ TEST_F(TinyVit, AnImagesLogitsDoNotDependOnItsBatch) {
 
 TEST_F(TinyVit, TakesNoImages) {
   for (const std::string& keys : {std::string(", drop_path: 0.5"), kMoe + ", pool: mean", kNexus}) {
-    const auto task = make(tiny(keys));
+    const auto task = make(tiny_vit(keys));
     StepContext step = some_step(0, true);
     step.samples_in_step = step.samples_in_micro = 4;
     const torch::Tensor loss = task->train(some_batch(0, kTinyImage), step).loss;
@@ -204,7 +204,7 @@ TEST_F(TinyVit, TakesNoImages) {
 }
 
 TEST_F(TinyVit, CountsTheAuxiliaryLossesOfItsExperts) {
-  const TrainOutput output = make(tiny(kMoe + ", sparse_blocks: {from: 0, every: 1}"))
+  const TrainOutput output = make(tiny_vit(kMoe + ", sparse_blocks: {from: 0, every: 1}"))
                                  ->train(some_batch(4, kTinyImage), some_step(4, true));
   ASSERT_EQ(output.moe.size(), 2u);
   EXPECT_EQ(output.moe[0].layer, "blocks.0.moe");
@@ -214,14 +214,14 @@ TEST_F(TinyVit, CountsTheAuxiliaryLossesOfItsExperts) {
   EXPECT_GT(losses, 0.0);
   std::string bare = kMoe;
   bare.replace(bare.find("{name: importance, weight: 0.1}"), 31, "");
-  const double plain = make(tiny(bare + ", sparse_blocks: {from: 0, every: 1}"))
+  const double plain = make(tiny_vit(bare + ", sparse_blocks: {from: 0, every: 1}"))
                            ->train(some_batch(4, kTinyImage), some_step(4, true))
                            .loss.item<double>();
   EXPECT_NEAR(output.loss.item<double>(), plain + losses, 1e-12);
 }
 
 TEST(Vit, ParametersOfItsOwnStartSmallAndThoseOfTwoDimensionsDecay) {
-  const auto task = build_model(tiny(kMoe), kTinyImage, 3, meta_context());
+  const auto task = build_model(tiny_vit(kMoe), kTinyImage, 3, meta_context());
   int64_t num_own = 0;
   for (const Parameter& parameter : parameters_of(*task)) {
     const bool is_positions = parameter.name == "backbone.positions";
@@ -268,7 +268,7 @@ TEST(Vit, PutsNexusLayersIntoTheLastHalfUnlessTold) {
               ElementsAre("blocks.1.nexus", "blocks.3.nexus"));
 }
 
-std::string error_of(const std::string& keys) {
+std::string vit_error(const std::string& keys) {
   try {
     build_model("model: {backbone: vit, depth: 6" + keys + "}", kImageNet, 3, meta_context());
   } catch (const ConfigError& error) {
@@ -278,22 +278,22 @@ std::string error_of(const std::string& keys) {
 }
 
 TEST(Vit, RefusesKeysThatContradictEachOther) {
-  EXPECT_THAT(error_of(", heads: 5"), HasSubstr("model.heads: 5 heads do not divide"));
-  EXPECT_THAT(error_of(", sparse_blocks: {to: 3}"),
+  EXPECT_THAT(vit_error(", heads: 5"), HasSubstr("model.heads: 5 heads do not divide"));
+  EXPECT_THAT(vit_error(", sparse_blocks: {to: 3}"),
               HasSubstr("model.sparse_blocks: needs moe or nexus"));
-  EXPECT_THAT(error_of(kMoe + kNexus), HasSubstr("model.nexus: a block's MLP place takes moe or"));
-  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {to: 6}"),
+  EXPECT_THAT(vit_error(kMoe + kNexus), HasSubstr("model.nexus: a block's MLP place takes moe or"));
+  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {to: 6}"),
               HasSubstr("model.sparse_blocks.to: the model's blocks are 0 to 5, got 6"));
   EXPECT_THAT(
-      error_of(kMoe + ", sparse_blocks: {to: 2}"),
+      vit_error(kMoe + ", sparse_blocks: {to: 2}"),
       HasSubstr("sparse_blocks.to: must be at least sparse_blocks.from: 2 is below 3 (auto)"));
-  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {from: 6}"),
+  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {from: 6}"),
               HasSubstr("must be at most sparse_blocks.to: 6 is above 5 (auto)"));
-  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {from: 5, to: 4}"),
+  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {from: 5, to: 4}"),
               HasSubstr("must be at most sparse_blocks.to: 5 is above 4"));
-  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {at: 4}"), HasSubstr("unknown key"));
-  EXPECT_THAT(error_of(", drop_path: 1"), HasSubstr("model.drop_path: "));
-  EXPECT_THAT(error_of(", patch: 15"), HasSubstr("model.patch: 15 does not divide"));
+  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {at: 4}"), HasSubstr("unknown key"));
+  EXPECT_THAT(vit_error(", drop_path: 1"), HasSubstr("model.drop_path: "));
+  EXPECT_THAT(vit_error(", patch: 15"), HasSubstr("model.patch: 15 does not divide"));
 }
 
 }  // namespace

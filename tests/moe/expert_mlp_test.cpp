@@ -6,24 +6,23 @@
 #include <cmath>
 #include <numeric>
 
+#include "tests/moe/expert_kinds.h"
 #include "tests/support/gradient_check.h"
 
 // R rows  D width  H hidden width  u experts
 namespace shoal {
 namespace {
 
+using testing::ExpertKind;
 using testing::gradient_error;
+using testing::kExpertKinds;
+using testing::relative_error;
 using testing::some_numbers;
+using testing::tensors_of;
 using Ids = std::vector<int64_t>;
 
-/// Which weights there are.
-struct Kind {
-  bool bias = true, gate = false;
-};
-constexpr Kind kKinds[] = {{true, false}, {false, false}, {true, true}, {false, true}};
-
 ExpertWeights some_weights(int64_t u, int64_t width, int64_t hidden,
-                           torch::TensorOptions options = torch::kFloat64, Kind kind = {}) {
+                           torch::TensorOptions options = torch::kFloat64, ExpertKind kind = {}) {
   const auto some = [&](at::IntArrayRef sizes, int64_t seed) {
     return some_numbers(sizes, seed, options).set_requires_grad(true);
   };
@@ -35,15 +34,6 @@ ExpertWeights some_weights(int64_t u, int64_t width, int64_t hidden,
   if (kind.gate) weights.gate_weight = some({u, width, hidden}, 12);
   if (kind.gate && kind.bias) weights.gate_bias = some({u, hidden}, 13);
   return weights;
-}
-
-std::vector<torch::Tensor> tensors_of(const ExpertWeights& weights) {
-  std::vector<torch::Tensor> result{weights.fc1_weight, weights.fc2_weight};
-  for (const torch::Tensor& tensor :
-       {weights.fc1_bias, weights.fc2_bias, weights.gate_weight, weights.gate_bias}) {
-    if (tensor.defined()) result.push_back(tensor);
-  }
-  return result;
 }
 
 /// One expert with GELU by torch's own operators.
@@ -77,10 +67,6 @@ void clear_grads(const std::vector<torch::Tensor>& tensors) {
   for (torch::Tensor tensor : tensors) tensor.mutable_grad().reset();
 }
 
-double relative_error(const torch::Tensor& value, const torch::Tensor& expected) {
-  return ((value - expected).abs().max() / expected.abs().max()).item<double>();
-}
-
 /// The same values and gradients as torch's operators, the largest relative error.
 void expect_plain(const torch::Tensor& rows, const Ids& rows_u, const ExpertWeights& weights,
                   double tolerance) {
@@ -102,7 +88,7 @@ void expect_plain(const torch::Tensor& rows, const Ids& rows_u, const ExpertWeig
 }
 
 TEST(ExpertMlp, EqualsTorchsOperators) {
-  for (const Kind kind : kKinds) {
+  for (const ExpertKind kind : kExpertKinds) {
     for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {
       const torch::Tensor rows = some_numbers({23, 12}, 9, dtype).set_requires_grad(true);
       // Sums of up to 33 products, relative to the largest: some ten roundings.
@@ -113,7 +99,7 @@ TEST(ExpertMlp, EqualsTorchsOperators) {
 }
 
 TEST(ExpertMlp, OneExpertIsADenseMlp) {  // P1
-  for (const Kind kind : kKinds) {
+  for (const ExpertKind kind : kExpertKinds) {
     const torch::Tensor rows = some_numbers({64, 24}, 11).set_requires_grad(true);
     expect_plain(rows, {64}, some_weights(1, 24, 48, torch::kFloat64, kind), 1e-13);
   }
@@ -123,7 +109,7 @@ TEST(ExpertMlp, GradientsAreThoseOfFiniteDifferences) {
   const Ids rows_u{2, 0, 3};
   torch::Tensor rows = some_numbers({5, 3}, 5).set_requires_grad(true);
   for (const auto& [activation, name] : EnumNames<Activation>::names) {
-    for (const Kind kind : kKinds) {
+    for (const ExpertKind kind : kExpertKinds) {
       const ExpertWeights weights = some_weights(3, 3, 4, torch::kFloat64, kind);
       std::vector<torch::Tensor> inputs = tensors_of(weights);
       inputs.push_back(rows);
@@ -135,7 +121,7 @@ TEST(ExpertMlp, GradientsAreThoseOfFiniteDifferences) {
 }
 
 TEST(ExpertMlp, RowsWithoutGradientsChangeNoWeightGradient) {
-  for (const Kind kind : kKinds) {
+  for (const ExpertKind kind : kExpertKinds) {
     const ExpertWeights weights = some_weights(2, 3, 4, torch::kFloat64, kind);
     torch::Tensor rows = some_numbers({5, 3}, 5).set_requires_grad(true);
     expert_mlp(rows, {2, 3}, weights, Activation::kSilu).sum().backward();
@@ -195,7 +181,7 @@ TEST(ExpertMlp, IsTheSameOnSeveralThreads) {
     // Even shares for two and three, uneven ones, fewer experts than threads.
     for (const Ids& rows_u : {Ids{8, 8, 0, 8, 8, 8, 8}, Ids{5, 0, 17, 1}, Ids{20, 21}}) {
       const int64_t total = std::accumulate(rows_u.begin(), rows_u.end(), int64_t{0});
-      for (const Kind kind : kKinds) {
+      for (const ExpertKind kind : kExpertKinds) {
         const auto u = static_cast<int64_t>(rows_u.size());
         const ExpertWeights weights = some_weights(u, 12, 33, torch::kFloat64, kind);
         const torch::Tensor rows = some_numbers({total, 12}, 9).set_requires_grad(true);
@@ -211,7 +197,7 @@ TEST(ExpertMlp, IsTheSameOnSeveralThreads) {
 
 TEST(ExpertMlp, RunsWithoutGradients) {
   const torch::NoGradGuard no_grad;
-  for (const Kind kind : kKinds) {
+  for (const ExpertKind kind : kExpertKinds) {
     const ExpertWeights weights = some_weights(3, 5, 7, torch::kFloat64, kind);
     const torch::Tensor rows = some_numbers({9, 5}, 8);
     const torch::Tensor y = expert_mlp(rows, {4, 3, 2}, weights, Activation::kGelu);

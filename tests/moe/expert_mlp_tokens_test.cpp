@@ -9,6 +9,7 @@
 #include "moe/gated_expert_bank.h"
 #include "moe/score_router.h"
 #include "runtime/random.h"
+#include "tests/moe/expert_kinds.h"
 #include "tests/moe/small_layer.h"
 #include "tests/support/counted_memory.h"
 #include "tests/support/gradient_check.h"
@@ -19,9 +20,13 @@ namespace shoal {
 namespace {
 
 using testing::CountedMemory;
+using testing::ExpertKind;
 using testing::gradient_error;
+using testing::kExpertKinds;
 using testing::kPath;
+using testing::relative_error;
 using testing::step_of;
+using testing::tensors_of;
 
 constexpr int64_t kExperts = 3, kWidth = 20, kHidden = 37;
 // Sums of up to 37 products of bfloat16 values, each stage rounded once: a few roundings of the
@@ -35,12 +40,7 @@ torch::Tensor noise(at::IntArrayRef sizes, uint64_t seed) {
   return values;
 }
 
-struct Kind {
-  bool bias = true, gate = false;
-};
-constexpr Kind kKinds[] = {{true, false}, {false, false}, {true, true}, {false, true}};
-
-ExpertWeights some_weights(Kind kind, torch::Dtype dtype) {
+ExpertWeights some_weights(ExpertKind kind, torch::Dtype dtype) {
   const auto some = [&](at::IntArrayRef sizes, uint64_t seed) {
     return (noise(sizes, seed) * 0.3).to(dtype).set_requires_grad(true);
   };
@@ -52,15 +52,6 @@ ExpertWeights some_weights(Kind kind, torch::Dtype dtype) {
   if (kind.gate) weights.gate_weight = some({kExperts, kWidth, kHidden}, 12);
   if (kind.gate && kind.bias) weights.gate_bias = some({kExperts, kHidden}, 13);
   return weights;
-}
-
-std::vector<torch::Tensor> tensors_of(const ExpertWeights& weights) {
-  std::vector<torch::Tensor> result;
-  for (const torch::Tensor& tensor : {weights.fc1_weight, weights.fc2_weight, weights.fc1_bias,
-                                      weights.fc2_bias, weights.gate_weight, weights.gate_bias}) {
-    if (tensor.defined()) result.push_back(tensor);
-  }
-  return result;
 }
 
 /// Seven rows of four tokens, one of which has none, and a padding row; the second expert has none.
@@ -92,14 +83,8 @@ std::vector<torch::Tensor> results(const torch::Tensor& y, const std::vector<tor
   return result;
 }
 
-double relative_error(const torch::Tensor& value, const torch::Tensor& expected) {
-  const double apart =
-      (value.to(torch::kFloat64) - expected.to(torch::kFloat64)).abs().max().item<double>();
-  return apart / std::max(expected.abs().max().item<double>(), 1e-30);
-}
-
 TEST(ExpertMlpOfTokens, EqualsItsThreeSteps) {
-  for (const Kind kind : kKinds) {
+  for (const ExpertKind kind : kExpertKinds) {
     const ExpertWeights weights = some_weights(kind, torch::kFloat64);
     const TokenRows rows = some_rows(torch::kFloat64);
     const torch::Tensor x = noise({4, kWidth}, 5).set_requires_grad(true);
@@ -117,7 +102,7 @@ TEST(ExpertMlpOfTokens, EqualsItsThreeSteps) {
 }
 
 TEST(ExpertMlp, WeighsItsRows) {
-  for (const Kind kind : kKinds) {
+  for (const ExpertKind kind : kExpertKinds) {
     const ExpertWeights weights = some_weights(kind, torch::kFloat64);
     const torch::Tensor x = noise({7, kWidth}, 5).set_requires_grad(true);
     const torch::Tensor weight = noise({7}, 6).set_requires_grad(true);
@@ -136,7 +121,7 @@ TEST(ExpertMlp, WeighsItsRows) {
 }
 
 TEST(SplitExperts, PartsWriteTheGradientsOfTheStack) {
-  for (const Kind kind : kKinds) {
+  for (const ExpertKind kind : kExpertKinds) {
     const ExpertWeights weights = some_weights(kind, torch::kFloat64);
     const torch::Tensor x = noise({7, kWidth}, 5);
     const std::vector<torch::Tensor> tensors = tensors_of(weights);
@@ -187,7 +172,7 @@ TEST(ExpertMlp, SumsTheSecondBiasOfManyRowsInParts) {
 
 TEST(ExpertMlpOfTokens, GradientsAreThoseOfFiniteDifferences) {
   for (const auto& [activation, name] : EnumNames<Activation>::names) {
-    for (const Kind kind : kKinds) {
+    for (const ExpertKind kind : kExpertKinds) {
       const ExpertWeights weights = some_weights(kind, torch::kFloat64);
       const TokenRows rows = some_rows(torch::kFloat64);
       const torch::Tensor x = noise({4, kWidth}, 5).set_requires_grad(true);
@@ -214,7 +199,7 @@ TEST(ExpertMlpOfTokens, TakesNoTokensAndNoRows) {
 
 // float32 weights of bfloat16 rows: gradients are float32, and as far off as rounding explains.
 TEST(ExpertMlpOfTokens, NarrowRowsAreThoseOfFloat64ToRounding) {
-  for (const Kind kind : kKinds) {
+  for (const ExpertKind kind : kExpertKinds) {
     for (const bool in_steps : {false, true}) {
       const torch::Tensor x = noise({4, kWidth}, 5).to(torch::kBFloat16);
       const auto run = [&](torch::Dtype compute, torch::Dtype master) {

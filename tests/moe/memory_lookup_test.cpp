@@ -16,6 +16,7 @@ namespace shoal {
 namespace {
 
 using testing::gradient_error;
+using testing::relative_error;
 using testing::some_numbers;
 using Ids = std::vector<int64_t>;
 
@@ -85,10 +86,6 @@ torch::Tensor plain(const Problem& problem, int64_t k) {
     }
   }
   return torch::stack(rows);
-}
-
-double relative_error(const torch::Tensor& value, const torch::Tensor& expected) {
-  return ((value - expected).abs().max() / expected.abs().max()).item<double>();
 }
 
 TEST(MemoryLookup, EqualsTheLoopReference) {

@@ -16,7 +16,7 @@ using testing::layer_options;
 using testing::self_grid;
 using testing::some_numbers;
 
-constexpr const char* kPath = "blocks.1.moe_c";
+constexpr const char* kLayerPath = "blocks.1.moe_c";
 constexpr int64_t kSamples = 4, kRows = 5, kWidth = 6;
 
 StepContext training_step() {
@@ -64,15 +64,15 @@ class SharedInMoeLayer : public ::testing::TestWithParam<bool> {
         layer_options({"top_k", ScoreOptions{1, RouterNoise::kNone, {}}},
                       {CapacityMode::kCapped, 0.8, 0, 1, CapacityOrder::kPosition}, {});
     options.shared = shared;
-    MoeLayer layer(options, kWidth, kPath, {&grid, torch::kFloat64});
-    return outcome(layer, kPath, [&](const torch::Tensor& x_BRD) {
+    MoeLayer layer(options, kWidth, kLayerPath, {&grid, torch::kFloat64});
+    return outcome(layer, kLayerPath, [&](const torch::Tensor& x_BRD) {
       return layer.forward(x_BRD, training_step()).y_BRD;
     });
   }
 
   static Outcome shared_alone(const SharedExpert::Options& shared) {
     const SharedExpert expert(shared, kWidth, torch::kFloat64);
-    return outcome(expert, std::string(kPath) + ".shared", [&](const torch::Tensor& x_BRD) {
+    return outcome(expert, std::string(kLayerPath) + ".shared", [&](const torch::Tensor& x_BRD) {
       return expert.forward(x_BRD.flatten(0, 1)).view(x_BRD.sizes());
     });
   }

@@ -16,7 +16,7 @@ using testing::run_grid;
 using testing::self_grid;
 using Ids = std::vector<int64_t>;
 
-constexpr int64_t kSlots = 2, kWidth = 3;
+constexpr int64_t kSlots = 2, kSlotWidth = 3;
 
 /// One number for each element: image * 1000 + unit * 100 + slot * 10 + column.
 torch::Tensor labels(int64_t first_image, int64_t num_images, int64_t num_units) {
@@ -25,7 +25,7 @@ torch::Tensor labels(int64_t first_image, int64_t num_images, int64_t num_units)
   };
   return (range(num_images, 1000) + static_cast<double>(first_image) * 1000).view({-1, 1, 1, 1}) +
          range(num_units, 100).view({1, -1, 1, 1}) + range(kSlots, 10).view({1, 1, -1, 1}) +
-         range(kWidth, 1).view({1, 1, 1, -1});
+         range(kSlotWidth, 1).view({1, 1, 1, -1});
 }
 
 struct Layout {
@@ -100,7 +100,7 @@ void expect_bytes(const Layout& layout, at::ScalarType dtype, RankGrid& grid) {
   const torch::Tensor back = exchange.to_images(exchange.to_units(slots));
   const int64_t forward = grid.expert->counters().sent_bytes - before;
   // The images are those of the expert group; the other replica has its own.
-  const int64_t expected = slots.element_size() * kWidth * kSlots *
+  const int64_t expected = slots.element_size() * kSlotWidth * kSlots *
                            (own * (num_units - units) + units * (layout.all() - own));
   EXPECT_EQ(forward, expected) << "rank " << rank;
   back.sum().backward();

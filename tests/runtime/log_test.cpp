@@ -15,8 +15,8 @@ namespace shoal {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::string read(const fs::path& path) {
   std::stringstream text;

@@ -86,8 +86,8 @@ double ulps(Real value, long double reference) {
 }
 
 template <class Real>
-class PhiloxMath : public testing::Test {};
-using Reals = testing::Types<float, double>;
+class PhiloxMath : public ::testing::Test {};
+using Reals = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(PhiloxMath, Reals);
 
 TYPED_TEST(PhiloxMath, LogIsWithinTwoUlps) {

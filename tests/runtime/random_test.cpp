@@ -20,11 +20,11 @@ torch::Tensor moments(const torch::Tensor& values) {
                        (centred / deviation).pow(4).mean()});
 }
 
-class RandomOfType : public testing::TestWithParam<at::ScalarType> {
+class RandomOfType : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   torch::Tensor empty(at::IntArrayRef sizes) { return torch::empty(sizes, GetParam()); }
 };
-INSTANTIATE_TEST_SUITE_P(Types, RandomOfType, testing::Values(at::kFloat, at::kDouble));
+INSTANTIATE_TEST_SUITE_P(Types, RandomOfType, ::testing::Values(at::kFloat, at::kDouble));
 
 // Five standard errors of the mean, deviation, skewness and kurtosis of kCount values.
 constexpr double kError = 5.0 / 1024;

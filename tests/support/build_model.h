@@ -14,6 +14,9 @@ namespace shoal::testing {
 std::shared_ptr<Task> build_model(const std::string& recipe, const ImageShape& image,
                                   int64_t classes, const BuildContext& build);
 
+/// What the published sizes of models are counted for.
+inline constexpr ImageShape kImageNet{3, 224, 224};
+
 /// Where parameters are counted: nothing is allocated.
 BuildContext meta_context();
 

@@ -24,6 +24,13 @@ inline double worst_of(double a, double b) {
 double gradient_error(const std::function<torch::Tensor()>& function,
                       const std::vector<torch::Tensor>& inputs, double step = 1e-5);
 
+/// The largest difference over the largest number expected, in float64.
+inline double relative_error(const torch::Tensor& value, const torch::Tensor& expected) {
+  const torch::Tensor wide = expected.to(torch::kFloat64);
+  const torch::Tensor apart = (value.to(torch::kFloat64) - wide).abs().max();
+  return apart.item<double>() / std::max(wide.abs().max().item<double>(), 1e-30);
+}
+
 /// Values in (-1, 1) without pattern or repetition, float64 unless options say otherwise: enough
 /// for tests that need no more than "some numbers". Different seeds give different values.
 torch::Tensor some_numbers(at::IntArrayRef sizes, int64_t seed,

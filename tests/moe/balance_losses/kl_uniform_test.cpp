@@ -22,7 +22,7 @@ Routing routing_of(const torch::Tensor& prob_TU) {
 }
 
 /// sum over units of (1 / U) ln((1 / U) / mean score), over U.
-double plain_loop(const torch::Tensor& prob_TU) {
+double plain_kl(const torch::Tensor& prob_TU) {
   const int64_t num_tokens = prob_TU.size(0);
   const auto num_units = static_cast<double>(prob_TU.size(1));
   double divergence = 0.0;
@@ -57,7 +57,7 @@ TEST(KlUniformLoss, IsZeroAtBalance) {
 
 TEST(KlUniformLoss, EqualsThePlainLoop) {
   const torch::Tensor prob = (some_numbers({40, 5}, 1) * 3).softmax(1);
-  EXPECT_NEAR(value_of("kl_uniform", routing_of(prob)).item<double>(), plain_loop(prob), 1e-15);
+  EXPECT_NEAR(value_of("kl_uniform", routing_of(prob)).item<double>(), plain_kl(prob), 1e-15);
 }
 
 TEST(KlUniformLoss, IsFiniteWhereAllScoresOfAUnitAreZero) {

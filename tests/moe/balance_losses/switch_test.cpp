@@ -14,7 +14,7 @@ using testing::some_numbers;
 using testing::value_of;
 
 /// U * sum over units of (counted choices / all that are counted) * (mean score).
-double plain_loop(const Routing& routing, int64_t counted) {
+double plain_switch(const Routing& routing, int64_t counted) {
   const int64_t num_tokens = routing.num_tokens(), num_units = routing.num_units;
   double loss = 0.0;
   for (int64_t u = 0; u < num_units; ++u) {
@@ -29,7 +29,7 @@ double plain_loop(const Routing& routing, int64_t counted) {
   return static_cast<double>(num_units) * loss;
 }
 
-const torch::Tensor kLogits = torch::tensor(
+const torch::Tensor kSomeLogits = torch::tensor(
     {{.11, .2, .1, .3}, {.3, .4, .11, .1}, {.11, .1, .6, .5}, {.1, .11, .7, .8}}, torch::kFloat64);
 
 TEST(SwitchLoss, EqualsThePublishedValueOfGShard) {  // L1
@@ -44,16 +44,16 @@ TEST(SwitchLoss, EqualsThePublishedValueOfGShard) {  // L1
 }
 
 TEST(SwitchLoss, EqualsThePlainLoop) {  // L2
-  const Routing small = make_routing(kLogits, 2);
-  EXPECT_NEAR(value_of("switch", small).item<double>(), plain_loop(small, 2), 1e-15);
-  EXPECT_NEAR(value_of("switch, counts: first_choice", small).item<double>(), plain_loop(small, 1),
-              1e-15);
-  EXPECT_NE(plain_loop(small, 1), plain_loop(small, 2));
+  const Routing small = make_routing(kSomeLogits, 2);
+  EXPECT_NEAR(value_of("switch", small).item<double>(), plain_switch(small, 2), 1e-15);
+  EXPECT_NEAR(value_of("switch, counts: first_choice", small).item<double>(),
+              plain_switch(small, 1), 1e-15);
+  EXPECT_NE(plain_switch(small, 1), plain_switch(small, 2));
   for (const int64_t k : {1, 3, 5}) {
     const Routing routing = make_routing(some_numbers({40, 5}, k) * 3, k);
-    EXPECT_NEAR(value_of("switch", routing).item<double>(), plain_loop(routing, k), 1e-14);
+    EXPECT_NEAR(value_of("switch", routing).item<double>(), plain_switch(routing, k), 1e-14);
     EXPECT_NEAR(value_of("switch, counts: first_choice", routing).item<double>(),
-                plain_loop(routing, 1), 1e-14);
+                plain_switch(routing, 1), 1e-14);
   }
 }
 
@@ -84,9 +84,9 @@ TEST(SwitchLoss, AllTokensOnOneUnitGiveTheNumberOfUnits) {
 }
 
 TEST(SwitchLoss, CountsTheChoicesOfMaskedTokens) {
-  Routing routing = make_routing(kLogits, 2);
+  Routing routing = make_routing(kSomeLogits, 2);
   routing.unit_TK = torch::full_like(routing.unit_TK, -1);
-  EXPECT_NEAR(value_of("switch", routing).item<double>(), plain_loop(routing, 2), 1e-15);
+  EXPECT_NEAR(value_of("switch", routing).item<double>(), plain_switch(routing, 2), 1e-15);
 }
 
 TEST(SwitchLoss, GradientGoesThroughTheScoresAlone) {

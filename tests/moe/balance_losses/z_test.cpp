@@ -15,7 +15,7 @@ using testing::make_routing;
 using testing::some_numbers;
 using testing::value_of;
 
-double plain_loop(const torch::Tensor& logits_TU) {
+double plain_z(const torch::Tensor& logits_TU) {
   double loss = 0.0;
   for (int64_t t = 0; t < logits_TU.size(0); ++t) {
     double sum = 0.0;
@@ -29,9 +29,9 @@ TEST(ZLoss, EqualsThePlainLoop) {  // L2
   const torch::Tensor logits =
       torch::tensor({{.11, .2, .1, .3}, {.3, .4, .11, .1}, {.11, .1, .6, .5}, {.1, .11, .7, .8}},
                     torch::kFloat64);
-  EXPECT_NEAR(value_of("z", make_routing(logits, 2)).item<double>(), plain_loop(logits), 1e-14);
+  EXPECT_NEAR(value_of("z", make_routing(logits, 2)).item<double>(), plain_z(logits), 1e-14);
   const torch::Tensor more = some_numbers({40, 5}, 1) * 4;
-  EXPECT_NEAR(value_of("z", make_routing(more, 1)).item<double>(), plain_loop(more), 1e-13);
+  EXPECT_NEAR(value_of("z", make_routing(more, 1)).item<double>(), plain_z(more), 1e-13);
 }
 
 TEST(ZLoss, OfEqualLogitsIsTheSquaredLogarithmOfTheirNumber) {
