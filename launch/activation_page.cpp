@@ -17,7 +17,7 @@ Picture enlarge_small(const Picture& picture) {
 }
 
 /// Brightest where a weight is `most`.
-Picture picture_of(const ActivationMap& map, const LayerMaps& layer, double most) {
+Picture embedded_picture(const ActivationMap& map, const LayerMaps& layer, double most) {
   Picture picture{layer.columns, layer.rows, {}};
   for (const double weight : map.weight) {
     picture.pixels.push_back(viridis(most > 0 ? weight / most : 0.0));
@@ -39,7 +39,7 @@ class Page {
                    const std::optional<ActivationMap>& map, double most) {
     if (!map) return "<td>none</td>";
     return fmt::format("<td>{}<br>H/ln N = {:.3f}</td>",
-                       picture(name, picture_of(*map, layer, most)), map->entropy);
+                       picture(name, embedded_picture(*map, layer, most)), map->entropy);
   }
 
   /// One image's row in a layer's table.

@@ -16,7 +16,7 @@ constexpr int64_t kAlignment = 16;
 
 int64_t padded(int64_t numel) { return (numel + kAlignment - 1) / kAlignment * kAlignment; }
 
-void check(const std::vector<ParameterGroup>& groups) {
+void check_groups(const std::vector<ParameterGroup>& groups) {
   std::unordered_set<const void*> seen;
   for (const ParameterGroup& group : groups) {
     TORCH_CHECK(group.replicas != nullptr, "a parameter group has no replicas");
@@ -60,7 +60,7 @@ GradientSync::GradientSync(std::vector<ParameterGroup> groups, Communicator& wor
                            int64_t bucket_bytes, bool shards)
     : shards_(shards), groups_(std::move(groups)) {
   TORCH_CHECK(bucket_bytes > 0, "buckets of ", bucket_bytes, " bytes hold nothing");
-  check(groups_);
+  check_groups(groups_);
   for (const ParameterGroup& group : groups_) {
     replicas_.push_back(group.replicas->split(0, group.replicas->rank()));
     add_buckets(group, world, bucket_bytes);

@@ -16,7 +16,7 @@ namespace {
 using testing::kEqualityRecipe;
 using ::testing::MatchesRegex;
 
-Recipe recipe_of(const std::vector<std::string>& overrides) {
+Recipe recipe_with(const std::vector<std::string>& overrides) {
   return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
       .options;
 }
@@ -32,7 +32,8 @@ torch::Tensor expert_weight(Session& session) {
 }
 
 TEST(SessionRanks, OneBadGradientOnOneRankChangesNothingOnAnyRank) {
-  const Recipe recipe = recipe_of({"optimizer={name: adamw, lr: 1e-2}", "parallel.expert_ranks=2"});
+  const Recipe recipe =
+      recipe_with({"optimizer={name: adamw, lr: 1e-2}", "parallel.expert_ranks=2"});
   testing::run_grid(2, 1, [&recipe](RankGrid& grid) {
     const auto data = make_source(recipe)->open(Split::kTrain);
     Session session(recipe, *data, grid);
@@ -60,7 +61,7 @@ TEST(SessionRanks, OneBadGradientOnOneRankChangesNothingOnAnyRank) {
 // Pieces come in the order of buckets, the last layers first.
 TEST(SessionRanks, SharedOutOptimizersNameTheSameBadTensor) {
   for (const char* sharded : {"false", "true"}) {
-    const Recipe recipe = recipe_of({std::string("parallel.shard_optimizer=") + sharded});
+    const Recipe recipe = recipe_with({std::string("parallel.shard_optimizer=") + sharded});
     testing::run_grid(1, 2, [&recipe](RankGrid& grid) {
       const auto data = make_source(recipe)->open(Split::kTrain);
       Session session(recipe, *data, grid);
@@ -82,7 +83,7 @@ TEST(SessionRanks, SharedOutOptimizersNameTheSameBadTensor) {
 TEST(Model, NamesAStageWithMoreUnitsThanAGpuRoutesTo) {
   const auto refusal = [](int64_t experts, c10::DeviceType device) -> std::string {
     const Recipe recipe =
-        recipe_of({"model.sparse.channel_moe.experts.count=" + std::to_string(experts)});
+        recipe_with({"model.sparse.channel_moe.experts.count=" + std::to_string(experts)});
     const BuiltModel model = build_model(recipe, nullptr, torch::kMeta);
     try {
       check_units(*model.backbone, device);

@@ -40,7 +40,7 @@ torch::Tensor noise(at::IntArrayRef sizes, uint64_t seed) {
   return values;
 }
 
-ExpertWeights some_weights(ExpertKind kind, torch::Dtype dtype) {
+ExpertWeights normal_weights(ExpertKind kind, torch::Dtype dtype) {
   const auto some = [&](at::IntArrayRef sizes, uint64_t seed) {
     return (noise(sizes, seed) * 0.3).to(dtype).set_requires_grad(true);
   };
@@ -85,7 +85,7 @@ std::vector<torch::Tensor> results(const torch::Tensor& y, const std::vector<tor
 
 TEST(ExpertMlpOfTokens, EqualsItsThreeSteps) {
   for (const ExpertKind kind : kExpertKinds) {
-    const ExpertWeights weights = some_weights(kind, torch::kFloat64);
+    const ExpertWeights weights = normal_weights(kind, torch::kFloat64);
     const TokenRows rows = some_rows(torch::kFloat64);
     const torch::Tensor x = noise({4, kWidth}, 5).set_requires_grad(true);
     std::vector<torch::Tensor> tensors = tensors_of(weights);
@@ -103,7 +103,7 @@ TEST(ExpertMlpOfTokens, EqualsItsThreeSteps) {
 
 TEST(ExpertMlp, WeighsItsRows) {
   for (const ExpertKind kind : kExpertKinds) {
-    const ExpertWeights weights = some_weights(kind, torch::kFloat64);
+    const ExpertWeights weights = normal_weights(kind, torch::kFloat64);
     const torch::Tensor x = noise({7, kWidth}, 5).set_requires_grad(true);
     const torch::Tensor weight = noise({7}, 6).set_requires_grad(true);
     std::vector<torch::Tensor> tensors = tensors_of(weights);
@@ -122,7 +122,7 @@ TEST(ExpertMlp, WeighsItsRows) {
 
 TEST(SplitExperts, PartsWriteTheGradientsOfTheStack) {
   for (const ExpertKind kind : kExpertKinds) {
-    const ExpertWeights weights = some_weights(kind, torch::kFloat64);
+    const ExpertWeights weights = normal_weights(kind, torch::kFloat64);
     const torch::Tensor x = noise({7, kWidth}, 5);
     const std::vector<torch::Tensor> tensors = tensors_of(weights);
     const auto expected = results(expert_mlp(x, {4, 0, 3}, weights, Activation::kGelu), tensors);
@@ -148,7 +148,7 @@ TEST(SplitExperts, PartsWriteTheGradientsOfTheStack) {
 }
 
 TEST(SplitExperts, APartThatNothingUsesGetsZero) {
-  const ExpertWeights weights = some_weights({}, torch::kFloat32);
+  const ExpertWeights weights = normal_weights({}, torch::kFloat32);
   const std::vector<ExpertWeights> parts = split_experts(weights, 3);
   const torch::Tensor x = noise({5, kWidth}, 5).to(torch::kFloat32);
   expert_mlp(x, {5}, parts[1], Activation::kGelu).sum().backward();
@@ -162,7 +162,7 @@ TEST(SplitExperts, APartThatNothingUsesGetsZero) {
 // A serial float32 sum of 40,000 tenths is off by 1e-4 of it.
 TEST(ExpertMlp, SumsTheSecondBiasOfManyRowsInParts) {
   constexpr int64_t kRows = 40'000;
-  const ExpertWeights weights = some_weights({}, torch::kFloat32);
+  const ExpertWeights weights = normal_weights({}, torch::kFloat32);
   const torch::Tensor x = torch::zeros({kRows, kWidth});
   const torch::Tensor weight = torch::full({kRows}, 0.1f);
   expert_mlp(x, {kRows, 0, 0}, weights, Activation::kGelu, weight).sum().backward();
@@ -173,7 +173,7 @@ TEST(ExpertMlp, SumsTheSecondBiasOfManyRowsInParts) {
 TEST(ExpertMlpOfTokens, GradientsAreThoseOfFiniteDifferences) {
   for (const auto& [activation, name] : EnumNames<Activation>::names) {
     for (const ExpertKind kind : kExpertKinds) {
-      const ExpertWeights weights = some_weights(kind, torch::kFloat64);
+      const ExpertWeights weights = normal_weights(kind, torch::kFloat64);
       const TokenRows rows = some_rows(torch::kFloat64);
       const torch::Tensor x = noise({4, kWidth}, 5).set_requires_grad(true);
       const std::vector<torch::Tensor> inputs{x, rows.weight_A, weights.fc2_weight};
@@ -186,7 +186,7 @@ TEST(ExpertMlpOfTokens, GradientsAreThoseOfFiniteDifferences) {
 }
 
 TEST(ExpertMlpOfTokens, TakesNoTokensAndNoRows) {
-  const ExpertWeights weights = some_weights({}, torch::kFloat32);
+  const ExpertWeights weights = normal_weights({}, torch::kFloat32);
   TokenRows rows;
   rows.index = make_row_index(torch::empty({0}, torch::kInt64), 0);
   rows.weight_A = torch::empty({0}).set_requires_grad(true);
@@ -203,7 +203,7 @@ TEST(ExpertMlpOfTokens, NarrowRowsAreThoseOfFloat64ToRounding) {
     for (const bool in_steps : {false, true}) {
       const torch::Tensor x = noise({4, kWidth}, 5).to(torch::kBFloat16);
       const auto run = [&](torch::Dtype compute, torch::Dtype master) {
-        const ExpertWeights weights = some_weights(kind, master);
+        const ExpertWeights weights = normal_weights(kind, master);
         const TokenRows rows = some_rows(master);
         const torch::Tensor own = x.to(compute).set_requires_grad(true);
         std::vector<torch::Tensor> tensors = tensors_of(weights);

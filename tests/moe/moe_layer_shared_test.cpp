@@ -51,7 +51,7 @@ Outcome outcome(const torch::nn::Module& module, const std::string& path,
   return result;
 }
 
-double difference(const torch::Tensor& a, const torch::Tensor& b) {
+double difference_of(const torch::Tensor& a, const torch::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
@@ -81,13 +81,13 @@ class SharedInMoeLayer : public ::testing::TestWithParam<bool> {
 TEST_P(SharedInMoeLayer, IsAddedToWhatTheRoutedExpertsSay) {
   const SharedExpert::Options shared{2, 3, GetParam(), Activation::kGelu, true};
   const Outcome whole = layer_with(shared), routed = layer_with({}), alone = shared_alone(shared);
-  EXPECT_LT(difference(whole.y_BRD, routed.y_BRD + alone.y_BRD), 1e-14);
-  EXPECT_LT(difference(whole.x_grad, routed.x_grad + alone.x_grad), 1e-13);
+  EXPECT_LT(difference_of(whole.y_BRD, routed.y_BRD + alone.y_BRD), 1e-14);
+  EXPECT_LT(difference_of(whole.x_grad, routed.x_grad + alone.x_grad), 1e-13);
   EXPECT_EQ(whole.grads.size(), routed.grads.size() + alone.grads.size());
   for (const Outcome* part : {&routed, &alone}) {
     for (const auto& [name, grad] : part->grads) {
       EXPECT_GT(grad.abs().max().item<double>(), 1e-3) << name;
-      EXPECT_LT(difference(whole.grads.at(name), grad), 1e-13) << name;
+      EXPECT_LT(difference_of(whole.grads.at(name), grad), 1e-13) << name;
     }
   }
 }
@@ -102,8 +102,8 @@ TEST_P(SharedInMoeLayer, IsAllThatATokenGetsWhoseChoicesWereDropped) {
     return all_BRD.flatten(0, 1).index_select(0, is_dropped.flatten().nonzero().flatten());
   };
   EXPECT_GT(of_dropped(alone.y_BRD).abs().min().item<double>(), 0.0);
-  EXPECT_EQ(difference(of_dropped(whole.y_BRD), of_dropped(alone.y_BRD)), 0.0);
-  EXPECT_LT(difference(of_dropped(whole.x_grad), of_dropped(alone.x_grad)), 1e-14);
+  EXPECT_EQ(difference_of(of_dropped(whole.y_BRD), of_dropped(alone.y_BRD)), 0.0);
+  EXPECT_LT(difference_of(of_dropped(whole.x_grad), of_dropped(alone.x_grad)), 1e-14);
 }
 
 INSTANTIATE_TEST_SUITE_P(, SharedInMoeLayer, ::testing::Bool(),

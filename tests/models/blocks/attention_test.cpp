@@ -40,7 +40,7 @@ torch::Tensor plain_head(const torch::Tensor& q_SH, const torch::Tensor& k_SH,
   return y_SH;
 }
 
-torch::Tensor plain(const Attention& layer, const torch::Tensor& x_BSC, int64_t heads) {
+torch::Tensor plain_attention(const Attention& layer, const torch::Tensor& x_BSC, int64_t heads) {
   const int64_t C = x_BSC.size(2), H = C / heads;
   const torch::Tensor qkv = x_BSC.matmul(layer->qkv->weight.t()) + layer->qkv->bias;
   torch::Tensor joined = torch::zeros_like(x_BSC);
@@ -60,7 +60,8 @@ TEST(Attention, IsTheSoftmaxOfQueriesTimesKeysOverValues) {
   const torch::Tensor x = some_numbers({3, 5, 12}, 1);
   for (const int64_t heads : {1, 3, 4}) {
     const Attention layer = attention(12, heads);
-    EXPECT_LT((layer->forward(x) - plain(layer, x, heads)).abs().max().item<double>(), 1e-13)
+    EXPECT_LT((layer->forward(x) - plain_attention(layer, x, heads)).abs().max().item<double>(),
+              1e-13)
         << heads;
   }
 }

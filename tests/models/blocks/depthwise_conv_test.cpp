@@ -18,7 +18,7 @@ DepthwiseConv conv(int64_t channels, torch::Dtype dtype = torch::kFloat64) {
 }
 
 /// One output after another; what lies outside the image is zero.
-torch::Tensor plain(const DepthwiseConv& layer, const torch::Tensor& x_BHWC) {
+torch::Tensor plain_conv(const DepthwiseConv& layer, const torch::Tensor& x_BHWC) {
   const int64_t H = x_BHWC.size(1), W = x_BHWC.size(2);
   torch::Tensor y = torch::zeros_like(x_BHWC);
   for (int64_t row = 0; row < H; ++row) {
@@ -46,7 +46,7 @@ TEST(DepthwiseConv, SumsSevenBySevenNeighboursOfEachChannel) {
     const DepthwiseConv layer = conv(channels);
     const torch::Tensor y = layer->forward(x);
     EXPECT_TRUE(y.is_contiguous());
-    EXPECT_LT((y - plain(layer, x)).abs().max().item<double>(), 1e-13);
+    EXPECT_LT((y - plain_conv(layer, x)).abs().max().item<double>(), 1e-13);
     const DepthwiseConv fast = conv(channels, torch::kFloat32);
     EXPECT_LT((fast->forward(x.to(torch::kFloat32)) - y).abs().max().item<double>(), 1e-5);
   }

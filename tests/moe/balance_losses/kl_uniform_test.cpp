@@ -15,7 +15,7 @@ using testing::make_routing;
 using testing::some_numbers;
 using testing::value_of;
 
-Routing routing_of(const torch::Tensor& prob_TU) {
+Routing routing_by(const torch::Tensor& prob_TU) {
   Routing routing = make_routing(prob_TU.detach(), 1);
   routing.prob_TU = prob_TU;
   return routing;
@@ -38,26 +38,26 @@ double plain_kl(const torch::Tensor& prob_TU) {
 
 TEST(KlUniformLoss, EqualsTheWorkedValuesAndTheirGradient) {
   torch::Tensor mean = torch::tensor({{.33, .28, .39}}, torch::kFloat64).set_requires_grad(true);
-  const torch::Tensor value = value_of("kl_uniform", routing_of(mean));
+  const torch::Tensor value = value_of("kl_uniform", routing_by(mean));
   EXPECT_NEAR(value.item<double>(), .0030444416, 5e-11);
   EXPECT_NEAR(value.item<double>(), .0091333247 / 3, 5e-11);
   value.sum().backward();
   EXPECT_LT((mean.grad() + 1 / (9 * mean.detach())).abs().max().item<double>(), 1e-15);
 
   const torch::Tensor uneven = torch::tensor({{.01, .02, .97}}, torch::kFloat64);
-  EXPECT_NEAR(value_of("kl_uniform", routing_of(uneven)).item<double>(), .5835350592, 5e-11);
+  EXPECT_NEAR(value_of("kl_uniform", routing_by(uneven)).item<double>(), .5835350592, 5e-11);
 }
 
 TEST(KlUniformLoss, IsZeroAtBalance) {
   EXPECT_EQ(value_of("kl_uniform", make_routing(torch::zeros({6, 4}), 1)).item<double>(), 0.0);
   // Certain tokens that share the units evenly are as balanced as undecided ones.
-  EXPECT_NEAR(value_of("kl_uniform", routing_of(torch::eye(4, torch::kFloat64))).item<double>(),
+  EXPECT_NEAR(value_of("kl_uniform", routing_by(torch::eye(4, torch::kFloat64))).item<double>(),
               0.0, 1e-16);
 }
 
 TEST(KlUniformLoss, EqualsThePlainLoop) {
   const torch::Tensor prob = (some_numbers({40, 5}, 1) * 3).softmax(1);
-  EXPECT_NEAR(value_of("kl_uniform", routing_of(prob)).item<double>(), plain_kl(prob), 1e-15);
+  EXPECT_NEAR(value_of("kl_uniform", routing_by(prob)).item<double>(), plain_kl(prob), 1e-15);
 }
 
 TEST(KlUniformLoss, IsFiniteWhereAllScoresOfAUnitAreZero) {

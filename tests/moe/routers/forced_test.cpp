@@ -18,7 +18,7 @@ using testing::step_of;
 using testing::values;
 using Ids = std::vector<int64_t>;
 
-Routing route(Router& router, const StepContext& step, int64_t rows) {
+Routing route_forced(Router& router, const StepContext& step, int64_t rows) {
   const torch::Tensor x = torch::zeros({step.sample_b.size(0) * rows, 3}, torch::kFloat64);
   return router.route(x, make_token_context(step, 5, rows));
 }
@@ -37,7 +37,7 @@ bool choices_are_distinct(const Routing& routing) {
 
 TEST(Forced, BalancedGivesEveryUnitTheSame) {
   auto router = router_of("{name: forced, k: 2}", {3, 6, torch::kFloat64});
-  const Routing routing = route(*router, step_of(4, 2), 9);
+  const Routing routing = route_forced(*router, step_of(4, 2), 9);
   EXPECT_EQ(values(routing.choice_TK.flatten().bincount()), (Ids{12, 12, 12, 12, 12, 12}));
   EXPECT_TRUE(choices_are_distinct(routing));
   EXPECT_TRUE((routing.weight_TK == 0.5).all().item<bool>());
@@ -47,14 +47,14 @@ TEST(Forced, BalancedDoesNotDependOnTheSamplesBeside) {
   auto router = router_of("{name: forced, k: 2}", {3, 5, torch::kFloat64});
   StepContext last = step_of(1, 2);
   last.sample_b += 3;
-  EXPECT_TRUE(torch::equal(route(*router, step_of(4, 2), 7).choice_TK.slice(0, 21),
-                           route(*router, last, 7).choice_TK));
+  EXPECT_TRUE(torch::equal(route_forced(*router, step_of(4, 2), 7).choice_TK.slice(0, 21),
+                           route_forced(*router, last, 7).choice_TK));
 }
 
 // Shares 1 : 1/2 : 1/3 : 1/4 over 25/12: 0.48, 0.24, 0.16, 0.12.
 TEST(Forced, ZipfFollowsItsExponent) {
   auto router = router_of("{name: forced, k: 1, load: zipf}", {3, 4, torch::kFloat64});
-  const std::vector<double> share = shares(route(*router, step_of(500, 10), 100));
+  const std::vector<double> share = shares(route_forced(*router, step_of(500, 10), 100));
   const double expected[] = {0.48, 0.24, 0.16, 0.12};
   for (size_t u = 0; u < 4; ++u) EXPECT_NEAR(share[u], expected[u], 0.006);
 }
@@ -64,7 +64,7 @@ TEST(Forced, ZipfFollowsItsExponent) {
 TEST(Forced, AUnitIsAtMostOnceAmongATokensChoices) {
   auto router =
       router_of("{name: forced, k: 2, load: zipf, exponent: 20}", {3, 4, torch::kFloat64});
-  const Routing routing = route(*router, step_of(500, 10), 100);
+  const Routing routing = route_forced(*router, step_of(500, 10), 100);
   EXPECT_TRUE(choices_are_distinct(routing));
   const std::vector<double> share = shares(routing);
   EXPECT_EQ(share[0], 1.0);
@@ -75,8 +75,10 @@ TEST(Forced, DrawsDifferByStep) {
   auto router = router_of("{name: forced, k: 1, load: zipf}", {3, 4, torch::kFloat64});
   StepContext step = step_of(9, 2), later = step_of(9, 2);
   later.step = 12;
-  EXPECT_TRUE(torch::equal(route(*router, step, 9).choice_TK, route(*router, step, 9).choice_TK));
-  EXPECT_FALSE(torch::equal(route(*router, step, 9).choice_TK, route(*router, later, 9).choice_TK));
+  EXPECT_TRUE(torch::equal(route_forced(*router, step, 9).choice_TK,
+                           route_forced(*router, step, 9).choice_TK));
+  EXPECT_FALSE(torch::equal(route_forced(*router, step, 9).choice_TK,
+                            route_forced(*router, later, 9).choice_TK));
 }
 
 class ForcedReplay : public ::testing::Test {
@@ -89,7 +91,7 @@ class ForcedReplay : public ::testing::Test {
   /// Shares of 30,000 tokens with k distinct units each.
   std::vector<double> replayed(const std::string& load, int64_t k) {
     write(R"({"step":5,"layer":"blocks.1.moe","load":)" + load + "}\n");
-    const Routing routing = route(*make(k), step_of(300, 10), 100);
+    const Routing routing = route_forced(*make(k), step_of(300, 10), 100);
     EXPECT_TRUE(choices_are_distinct(routing)) << load;
     return shares(routing);
   }
@@ -109,7 +111,7 @@ TEST_F(ForcedReplay, RepeatsTheSharesOfTheStep) {
   late.step = 30;
   const double first[] = {1.0, 0.6, 0.2, 0.2}, last[] = {0.2, 0.2, 0.6, 1.0};
   for (const StepContext* step : {&early, &between, &late}) {
-    const Routing routing = route(*router, *step, 100);
+    const Routing routing = route_forced(*router, *step, 100);
     EXPECT_TRUE(choices_are_distinct(routing));
     const double* expected = step == &late ? last : first;
     for (size_t u = 0; u < 4; ++u) EXPECT_NEAR(shares(routing)[u], expected[u], 0.01) << u;

@@ -18,7 +18,7 @@ using testing::values;
 
 constexpr int64_t kRows = 50, kUnits = 6;
 
-Routing route(const std::string& recipe, const StepContext& step, uint64_t layer = 5) {
+Routing route_hashed(const std::string& recipe, const StepContext& step, uint64_t layer = 5) {
   auto router = router_of(recipe, {3, kUnits, torch::kFloat64});
   const torch::Tensor x = some_numbers({step.sample_b.size(0) * kRows, 3}, 2);
   return router->route(x, make_token_context(step, layer, kRows));
@@ -27,8 +27,8 @@ Routing route(const std::string& recipe, const StepContext& step, uint64_t layer
 TEST(Hash, APositionHasTheSameDistinctUnitsInEverySampleAndStep) {
   StepContext step = step_of(3, 2), later = step_of(3, 2, false);
   later.step = 40;
-  const torch::Tensor choice = route("{name: hash, k: 2}", step).choice_TK;
-  EXPECT_TRUE(torch::equal(choice, route("{name: hash, k: 2}", later).choice_TK));
+  const torch::Tensor choice = route_hashed("{name: hash, k: 2}", step).choice_TK;
+  EXPECT_TRUE(torch::equal(choice, route_hashed("{name: hash, k: 2}", later).choice_TK));
   EXPECT_TRUE(torch::equal(choice.slice(0, 0, kRows), choice.slice(0, kRows, 2 * kRows)));
   EXPECT_TRUE((choice.select(1, 0) != choice.select(1, 1)).all().item<bool>());
 }
@@ -36,15 +36,15 @@ TEST(Hash, APositionHasTheSameDistinctUnitsInEverySampleAndStep) {
 TEST(Hash, UsesAllUnitsAndDiffersByLayerAndSeed) {
   StepContext step = step_of(1, 1), other_seed = step_of(1, 1);
   other_seed.seed = 8;
-  const torch::Tensor choice = route("{name: hash, k: 1}", step).choice_TK;
+  const torch::Tensor choice = route_hashed("{name: hash, k: 1}", step).choice_TK;
   const std::vector<int64_t> units = values(choice);
   EXPECT_EQ(std::set<int64_t>(units.begin(), units.end()).size(), static_cast<size_t>(kUnits));
-  EXPECT_FALSE(torch::equal(choice, route("{name: hash, k: 1}", step, 6).choice_TK));
-  EXPECT_FALSE(torch::equal(choice, route("{name: hash, k: 1}", other_seed).choice_TK));
+  EXPECT_FALSE(torch::equal(choice, route_hashed("{name: hash, k: 1}", step, 6).choice_TK));
+  EXPECT_FALSE(torch::equal(choice, route_hashed("{name: hash, k: 1}", other_seed).choice_TK));
 }
 
 TEST(Hash, WeighsItsUnitsAlike) {
-  const Routing routing = route("{name: hash, k: 4}", step_of(2, 2));
+  const Routing routing = route_hashed("{name: hash, k: 4}", step_of(2, 2));
   EXPECT_TRUE((routing.weight_TK == 0.25).all().item<bool>());
 }
 

@@ -23,7 +23,7 @@ using testing::values;
 
 constexpr int64_t kWidth = 5, kUnits = 4, kRows = 3;
 
-StepContext step_of(std::vector<int64_t> samples, bool training = true) {
+StepContext step_at(std::vector<int64_t> samples, bool training = true) {
   StepContext step;
   step.seed = 7;
   step.step = 11;
@@ -44,7 +44,7 @@ torch::Tensor tokens(int64_t samples) { return some_numbers({samples * kRows, kW
 
 TEST(TopKRouter, EvaluationIsSoftmaxThenTopKWithoutNoise) {
   TopKRouter router = make_router({2, RouterNoise::kGaussian, {}});
-  const StepContext step = step_of({0, 1}, false);
+  const StepContext step = step_at({0, 1}, false);
   const torch::Tensor x = tokens(2);
   const Routing routing = router.route(x, make_token_context(step, 1, kRows));
   const torch::Tensor prob = x.matmul(router.parameters()[0]).softmax(1);
@@ -61,7 +61,7 @@ TEST(TopKRouter, NoiseHasADeviationOfOneOverUnits) {
   EXPECT_TRUE(router.has_noise());
   std::vector<int64_t> samples(2000);
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int64_t>(i);
-  const StepContext step = step_of(samples);
+  const StepContext step = step_at(samples);
   const Routing routing = router.route(tokens(2000), make_token_context(step, 1, kRows));
   const torch::Tensor noise = routing.noisy_TU - routing.logits_TU;
   // 24,000 draws: the standard error of the deviation is 0.0011, of the mean 0.0016.
@@ -73,7 +73,7 @@ TEST(TopKRouter, NoiseHasADeviationOfOneOverUnits) {
 TEST(TopKRouter, NoiseDependsOnTheTokenAndNotOnItsNeighbours) {
   TopKRouter router = make_router({2, RouterNoise::kGaussian, {}});
   const torch::Tensor x = tokens(4);
-  const StepContext all = step_of({4, 5, 6, 7}), some = step_of({6, 7});
+  const StepContext all = step_at({4, 5, 6, 7}), some = step_at({6, 7});
   const Routing whole = router.route(x, make_token_context(all, 1, kRows));
   const Routing part = router.route(x.narrow(0, 6, 6), make_token_context(some, 1, kRows));
   EXPECT_TRUE(torch::equal(whole.unit_TK.narrow(0, 6, 6), part.unit_TK));
@@ -88,15 +88,15 @@ TEST(TopKRouter, NoiseDiffersByLayerStepSampleAndView) {
     const Routing routing = router.route(x, make_token_context(step, layer, kRows));
     return (routing.noisy_TU - routing.logits_TU).clone();
   };
-  const torch::Tensor base = noise(step_of({3}), 1);
-  StepContext later = step_of({3}), other_view = step_of({3}), first_view = step_of({3});
+  const torch::Tensor base = noise(step_at({3}), 1);
+  StepContext later = step_at({3}), other_view = step_at({3}), first_view = step_at({3});
   later.step = 12;
   other_view.view_b = torch::tensor({int64_t{1}});
   first_view.view_b = torch::tensor({int64_t{0}});
-  EXPECT_TRUE(torch::equal(base, noise(step_of({3}), 1)));
+  EXPECT_TRUE(torch::equal(base, noise(step_at({3}), 1)));
   EXPECT_TRUE(torch::equal(base, noise(first_view, 1)));
   for (const torch::Tensor& other :
-       {noise(step_of({4}), 1), noise(step_of({3}), 2), noise(later, 1), noise(other_view, 1)}) {
+       {noise(step_at({4}), 1), noise(step_at({3}), 2), noise(later, 1), noise(other_view, 1)}) {
     EXPECT_GT((base - other).abs().min().item<double>(), 1e-9);
   }
 }
@@ -131,7 +131,7 @@ TEST(TopKRouter, GradientsAreThoseOfFiniteDifferences) {
   for (const Normalise normalise : {Normalise::kNone, Normalise::kTopkSoftmax, Normalise::kSum}) {
     TopKRouter router = make_router({2, RouterNoise::kGaussian, {normalise, false, 1.0}});
     torch::Tensor x = tokens(2).set_requires_grad(true);
-    const StepContext step = step_of({0, 1});
+    const StepContext step = step_at({0, 1});
     const auto all = [&] {
       const Routing routing = router.route(x, make_token_context(step, 1, kRows));
       return torch::cat({routing.weight_TK, routing.prob_TU, routing.noisy_TU}, 1);
@@ -142,7 +142,7 @@ TEST(TopKRouter, GradientsAreThoseOfFiniteDifferences) {
 
 TEST(TopKRouter, ComputesInFloat32FromHalfPrecisionTokens) {
   TopKRouter router = make_router({1, RouterNoise::kNone, {}}, torch::kFloat32);
-  const StepContext step = step_of({0, 1}, false);
+  const StepContext step = step_at({0, 1}, false);
   const Routing routing =
       router.route(tokens(2).to(torch::kBFloat16), make_token_context(step, 1, kRows));
   EXPECT_EQ(routing.logits_TU.scalar_type(), torch::kFloat32);
@@ -150,14 +150,14 @@ TEST(TopKRouter, ComputesInFloat32FromHalfPrecisionTokens) {
 
 TEST(TopKRouter, TakesNoTokensAndKeepsTheGraph) {
   TopKRouter router = make_router({2, RouterNoise::kGaussian, {}});
-  const StepContext step = step_of({});
+  const StepContext step = step_at({});
   const Routing routing = router.route(tokens(0), make_token_context(step, 1, kRows));
   EXPECT_EQ(routing.group_offsets, (std::vector<int64_t>{0}));
   (routing.weight_TK.sum() + routing.prob_TU.sum()).backward();
   EXPECT_EQ(router.parameters()[0].grad().abs().max().item<double>(), 0.0);
 }
 
-std::vector<std::string> problems_of(const ScoreOptions& options) {
+std::vector<std::string> problems_in(const ScoreOptions& options) {
   CollectedProblems problems;
   options.validate(problems);
   TopKRouter(options, {kWidth, kUnits, torch::kFloat64}).check("router", problems);
@@ -165,17 +165,17 @@ std::vector<std::string> problems_of(const ScoreOptions& options) {
 }
 
 TEST(TopKRouter, OneUnitATokenRefusesNormalisedWeights) {  // R7
-  EXPECT_THAT(problems_of({1, RouterNoise::kNone, {}}), IsEmpty());
-  EXPECT_THAT(problems_of({1, RouterNoise::kNone, {Normalise::kTopkSoftmax, false, 1.0}}),
+  EXPECT_THAT(problems_in({1, RouterNoise::kNone, {}}), IsEmpty());
+  EXPECT_THAT(problems_in({1, RouterNoise::kNone, {Normalise::kTopkSoftmax, false, 1.0}}),
               ElementsAre(HasSubstr("weights.normalise: topk_softmax makes every weight 1")));
-  EXPECT_THAT(problems_of({1, RouterNoise::kNone, {Normalise::kSum, true, 1.0}}),
+  EXPECT_THAT(problems_in({1, RouterNoise::kNone, {Normalise::kSum, true, 1.0}}),
               ElementsAre(HasSubstr("weights.normalise: sum makes every weight 1"),
                           HasSubstr("weights.renorm_after_drop: true makes every weight 1")));
-  EXPECT_THAT(problems_of({2, RouterNoise::kNone, {Normalise::kSum, true, 1.0}}), IsEmpty());
+  EXPECT_THAT(problems_in({2, RouterNoise::kNone, {Normalise::kSum, true, 1.0}}), IsEmpty());
 }
 
 TEST(TopKRouter, RefusesMoreUnitsATokenThanThereAre) {
-  EXPECT_THAT(problems_of({5, RouterNoise::kNone, {}}),
+  EXPECT_THAT(problems_in({5, RouterNoise::kNone, {}}),
               ElementsAre("router.k: 5 units a token, but there are only 4"));
 }
 
