@@ -2,11 +2,15 @@
 // bound them.
 #include <ATen/ops/mm.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "benchmarks/device.h"
 #include "benchmarks/moe_layer_call.h"

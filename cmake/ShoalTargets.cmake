@@ -52,14 +52,16 @@ target_precompile_headers(shoal_pch PRIVATE
   <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <stdexcept>
   <string> <string_view> <tuple> <utility> <vector>)
 
-# Flags and header of a target whose sources use torch. What inline functions of its headers use of
-# templates is made at the end of each file, which takes 4 s, header precompiled or not. So several
-# files are compiled as one, where names in anonymous namespaces may meet. ALONE: one by one.
+# Flags and header of a target whose sources use torch. Each file instantiates again the templates
+# that inline functions of torch's headers use: 4 s, with the precompiled header too. So five files
+# are compiled as one, and names in their anonymous namespaces must differ (tests/unity_names.py).
+# ALONE: one by one.
 function(shoal_use_torch target)
   target_link_libraries(${target} PRIVATE shoal_torch)
   target_precompile_headers(${target} REUSE_FROM shoal_pch)
   if(NOT "ALONE" IN_LIST ARGN)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHOAL_UNITY} UNITY_BUILD_BATCH_SIZE 5)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD "${SHOAL_UNITY}"
+      UNITY_BUILD_BATCH_SIZE 5)
   endif()
 endfunction()
 
@@ -86,6 +88,12 @@ function(shoal_add_folder folder)
   shoal_sources(${folder} sources)
   if(sources)
     add_library(shoal_${folder} OBJECT ${sources})
+    # Their `#pragma GCC optimize` would hold for files behind them, too.
+    set(alone ${sources})
+    list(FILTER alone INCLUDE REGEX "_cpu\\.cpp$")
+    if(alone)
+      set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
     shoal_use_torch(shoal_${folder})
     if(folder STREQUAL "launch")
       shoal_compile_quickly(shoal_launch)

@@ -24,7 +24,7 @@ add_link_options(-Wl,--disable-new-dtags)
 find_program(SHOAL_CCACHE ccache)
 if(SHOAL_CCACHE)
   # The sloppiness is what makes precompiled headers cacheable; base dir and nohashdir let
-  # checkouts in different folders share hits.
+  # checkouts in different folders share hits, but for files compiled as one, which hold paths.
   set(settings CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env ${settings}

@@ -18,17 +18,17 @@ using MaybeTensor = std::optional<Tensor>;
 
 constexpr int64_t kMostFusedUnits = 256, kMostChoices = 8;
 
-using Choose = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>(const Tensor&,
-                                                                          const MaybeTensor&,
-                                                                          int64_t, int64_t,
-                                                                          int64_t);
+using ChooseForward = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>(const Tensor&,
+                                                                                 const MaybeTensor&,
+                                                                                 int64_t, int64_t,
+                                                                                 int64_t);
 using ChooseBackward = Tensor(const MaybeTensor&, const MaybeTensor&, at::TensorList, int64_t,
                               int64_t);
 
 struct FusedRouter : torch::autograd::Function<FusedRouter> {
   static variable_list forward(AutogradContext* ctx, const Tensor& logits_TU,
                                const MaybeTensor& bias_U, const FusedRouterOptions& options) {
-    static const Operator<Choose> op("shoal::fused_router");
+    static const Operator<ChooseForward> op("shoal::fused_router");
     const auto score = static_cast<int64_t>(options.score);
     const auto normalise = static_cast<int64_t>(options.normalise);
     auto [score_TU, choice_TK, chosen_TK, weight_TK, count_U, end_U] =

@@ -16,9 +16,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using MaybeTensor = std::optional<Tensor>;
 
-using Lookup = std::tuple<Tensor, Tensor, Tensor, Tensor>(const Tensor&, c10::IntArrayRef,
-                                                          const Tensor&, const Tensor&,
-                                                          const MaybeTensor&, int64_t);
+using LookupForward = std::tuple<Tensor, Tensor, Tensor, Tensor>(const Tensor&, c10::IntArrayRef,
+                                                                 const Tensor&, const Tensor&,
+                                                                 const MaybeTensor&, int64_t);
 using LookupBackward = std::vector<Tensor>(const Tensor&, at::TensorList, c10::IntArrayRef,
                                            const MaybeTensor&, bool);
 
@@ -26,7 +26,7 @@ struct MemoryLookup : torch::autograd::Function<MemoryLookup> {
   static Tensor forward(AutogradContext* ctx, const Tensor& query, const Tensor& keys,
                         const Tensor& values, const MaybeTensor& scale,
                         const std::vector<int64_t>& rows_u, int64_t k) {
-    static const Operator<Lookup> op("shoal::memory_lookup_forward");
+    static const Operator<LookupForward> op("shoal::memory_lookup_forward");
     auto [y, chosen, score, weight] = op(query, rows_u, keys, values, scale, k);
     ctx->save_for_backward({query, keys, values, chosen, score, weight, scale.value_or(Tensor())});
     ctx->saved_data["rows_u"] = rows_u;

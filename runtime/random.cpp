@@ -27,7 +27,7 @@ at::ScalarType draw_type(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-void fill_stream(const torch::Tensor& out, const Stream& stream, Distribution distribution) {
+void fill_from(const torch::Tensor& out, const Stream& stream, Distribution distribution) {
   static const Operator<void(const at::Tensor&, int64_t, int64_t, int64_t)> op(
       "shoal::random_fill_");
   torch::NoGradGuard no_grad;
@@ -57,15 +57,15 @@ torch::Tensor rows(const Stream& stream, const torch::Tensor& id_N, int64_t per_
 }  // namespace
 
 void fill_uniform(const torch::Tensor& out, const Stream& stream) {
-  fill_stream(out, stream, Distribution::kUniform);
+  fill_from(out, stream, Distribution::kUniform);
 }
 
 void fill_normal(const torch::Tensor& out, const Stream& stream) {
-  fill_stream(out, stream, Distribution::kNormal);
+  fill_from(out, stream, Distribution::kNormal);
 }
 
 void fill_gumbel(const torch::Tensor& out, const Stream& stream) {
-  fill_stream(out, stream, Distribution::kGumbel);
+  fill_from(out, stream, Distribution::kGumbel);
 }
 
 torch::Tensor uniform_rows(const Stream& stream, const torch::Tensor& id_N, int64_t per_id,

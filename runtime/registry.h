@@ -28,8 +28,8 @@
 ///       TopKRouter(const Options& options, const Router::Context& context);
 ///     };
 ///     namespace {
-///     const Registration<Router, TopKRouter> registered{"top_k", "top-k softmax routing"};
-///     }
+///     const Registration<Router, TopKRouter> registered_top_k{"top_k", "top-k softmax routing"};
+///     }  // a name of its own: files of a folder are compiled as one
 ///
 /// Objects with a registration are linked into one shared library: a static library drops them.
 /// Torch-free.

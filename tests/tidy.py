@@ -7,6 +7,7 @@ The build's own commands name a precompiled header of GCC and a warning of GCC: 
 """
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -29,10 +30,20 @@ def adapt(command):
     return " ".join(kept)
 
 
+def sources_of(entry):
+    """The entries of the sources that a unity file includes, or of the source itself."""
+    command, unit = adapt(entry["command"]), entry["file"]
+    if "/Unity/unity_" not in unit:
+        return [{**entry, "command": command}] if unit.endswith(".cpp") else []
+    with open(unit, encoding="utf-8") as file:
+        sources = re.findall(r'#include "([^"]+)"', file.read())
+    return [{**entry, "command": command.replace(unit, source), "file": source} for source in sources]
+
+
 def main():
     with open(os.path.join(BUILD, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
-    adapted = [{**e, "command": adapt(e["command"])} for e in entries if e["file"].endswith(".cpp")]
+    adapted = [one for entry in entries for one in sources_of(entry)]
     folder = os.path.join(BUILD, "tidy")
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as file:

@@ -107,7 +107,7 @@ ModelOutput ConvNext::forward(const torch::Tensor& image_bCHW, const StepContext
 }
 
 namespace {
-const Registration<Backbone, ConvNext> registered_conv_next{
+const Registration<Backbone, ConvNext> registered_convnext{
     "convnext", "ConvNeXt, dense, with experts or with Nexus layers"};
 }
 

@@ -14,15 +14,16 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Tensors3 = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>;
 
-using Normalise = Tensors3(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&, bool);
-using NormaliseBackward = Tensors3(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&,
+using LayerNormForward = Tensors3(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&,
+                                  bool);
+using LayerNormBackward = Tensors3(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&,
                                    const torch::Tensor&, const torch::Tensor&, bool);
 
 struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
                                const torch::Tensor& weight, const torch::Tensor& bias,
                                bool transposed) {
-    static const Operator<Normalise> op("shoal::layer_norm_forward");
+    static const Operator<LayerNormForward> op("shoal::layer_norm_forward");
     auto [y, mean, rstd] = op(x, weight, bias, transposed);
     ctx->save_for_backward({x, weight, mean, rstd});
     ctx->saved_data["transposed"] = transposed;
@@ -30,7 +31,7 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
-    static const Operator<NormaliseBackward> op("shoal::layer_norm_backward");
+    static const Operator<LayerNormBackward> op("shoal::layer_norm_backward");
     const variable_list saved = ctx->get_saved_variables();
     auto [x, weight, bias] = op(grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3],
                                 ctx->saved_data["transposed"].toBool());

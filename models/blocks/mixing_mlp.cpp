@@ -21,9 +21,9 @@ using torch::autograd::variable_list;
 /// fc2 bias.
 /// -> y, the norm's mean [N] and rstd [N], the activation after fc1 and its derivative, [B, H, C]
 /// over tokens and [N, H] over channels; the last two are empty unless `keep`.
-using Mix = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor>(
-    const torch::Tensor& x, at::TensorList weights, bool over_tokens, int64_t activation,
-    bool keep);
+using MixForward = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor,
+                              torch::Tensor>(const torch::Tensor& x, at::TensorList weights,
+                                             bool over_tokens, int64_t activation, bool keep);
 
 /// saved: x, mean, rstd, activation, derivative. -> gradients of x and of the weights.
 using MixBackward = std::vector<torch::Tensor>(const torch::Tensor& grad, at::TensorList saved,
@@ -33,7 +33,7 @@ struct MixingFunction : torch::autograd::Function<MixingFunction> {
   /// inputs: x, then the weights.
   static torch::Tensor forward(AutogradContext* ctx, at::TensorList inputs, bool over_tokens,
                                Activation activation, bool keep) {
-    static const Operator<Mix> op("shoal::mixing_mlp_forward");
+    static const Operator<MixForward> op("shoal::mixing_mlp_forward");
     auto [y, mean, rstd, hidden, derivative] =
         op(inputs[0], inputs.slice(1), over_tokens, static_cast<int64_t>(activation), keep);
     variable_list saved{inputs[0], mean, rstd, hidden, derivative};

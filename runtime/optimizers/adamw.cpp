@@ -5,7 +5,7 @@
 namespace shoal {
 namespace {
 
-const Registration<Optimizer, AdamW> registered_adam_w{"adamw", "Adam with decoupled weight decay"};
+const Registration<Optimizer, AdamW> registered_adamw{"adamw", "Adam with decoupled weight decay"};
 
 }  // namespace
 

@@ -53,11 +53,14 @@ bool is_well_formed(const std::string& document) {
 /// The colours of the cells of an SVG with one panel. A cell drawn twice fails the test.
 std::map<Cell, std::string> cells_of(const std::string& svg) {
   std::map<Cell, std::string> cells;
-  const std::string fill = "<path fill=\"", draw = " d=\"";
+  const std::string fill = "<path fill=\"", draw = "\" d=\"";
   const std::regex run(R"(M(\d+) (\d+)h(\d+)v1h-(\d+)z)");
   for (size_t at = svg.find(fill); at != std::string::npos; at = svg.find(fill, at + 1)) {
     const std::string colour = svg.substr(at + fill.size(), 7);
-    const size_t begin_moves = svg.find(draw, at) + draw.size();
+    EXPECT_TRUE(std::regex_match(colour, std::regex("#[0-9a-f]{6}"))) << colour;
+    const size_t end_colour = at + fill.size() + colour.size();
+    EXPECT_EQ(svg.substr(end_colour, draw.size()), draw);
+    const size_t begin_moves = end_colour + draw.size();
     const std::string moves = svg.substr(begin_moves, svg.find('"', begin_moves) - begin_moves);
     for (std::sregex_iterator r(moves.begin(), moves.end(), run), last; r != last; ++r) {
       EXPECT_EQ((*r)[3], (*r)[4]);

@@ -65,7 +65,7 @@ class ClassifyTest : public ::testing::Test {
   std::shared_ptr<FlatBackbone> backbone_ = std::make_shared<FlatBackbone>();
 };
 
-StepContext training_step(int64_t samples_in_step, bool training) {
+StepContext classify_step(int64_t samples_in_step, bool training) {
   StepContext step;
   step.training = training;
   step.samples_in_step = samples_in_step;
@@ -82,7 +82,7 @@ TEST_F(ClassifyTest, LossIsTheLocalSumOverTheSamplesOfTheStep) {
   for (int64_t i = 0; i < 3; ++i) {
     sum -= log_prob[i][batch.label_b[i].item<int64_t>()].item<double>();
   }
-  EXPECT_NEAR(task->train(batch, training_step(10, true)).loss.item<double>(), sum / 10, 1e-14);
+  EXPECT_NEAR(task->train(batch, classify_step(10, true)).loss.item<double>(), sum / 10, 1e-14);
 }
 
 TEST_F(ClassifyTest, SmoothingSpreadsAShareOfTheTargetOverAllClasses) {
@@ -100,9 +100,9 @@ TEST_F(ClassifyTest, SmoothingSpreadsAShareOfTheTargetOverAllClasses) {
   const torch::Tensor target = torch::tensor({0.05, 0.05, 0.85, 0.05}, torch::kFloat64);
   const TaskBatch batch{torch::zeros({1, 1, 1, 1}, torch::kFloat64),
                         torch::tensor({2}, torch::kInt64)};
-  EXPECT_NEAR(task->train(batch, training_step(1, true)).loss.item<double>(),
+  EXPECT_NEAR(task->train(batch, classify_step(1, true)).loss.item<double>(),
               -(log_prob * target).sum().item<double>(), 1e-14);
-  EXPECT_NEAR(task->evaluate(batch, training_step(1, false)).loss, -log_prob[2].item<double>(),
+  EXPECT_NEAR(task->evaluate(batch, classify_step(1, false)).loss, -log_prob[2].item<double>(),
               1e-14);
 }
 
@@ -110,12 +110,12 @@ TEST_F(ClassifyTest, SumsOverSharesAndMicroStepsAreTheStep) {
   const auto task = make(4);
   const torch::Tensor feature = some_numbers({5, 6}, 1);
   const double whole =
-      task->train(batch_of(feature, {2, 0, 3, 1, 1}), training_step(5, true)).loss.item<double>();
+      task->train(batch_of(feature, {2, 0, 3, 1, 1}), classify_step(5, true)).loss.item<double>();
   const double first =
-      task->train(batch_of(feature.narrow(0, 0, 2), {2, 0}), training_step(5, true))
+      task->train(batch_of(feature.narrow(0, 0, 2), {2, 0}), classify_step(5, true))
           .loss.item<double>();
   const double rest =
-      task->train(batch_of(feature.narrow(0, 2, 3), {3, 1, 1}), training_step(5, true))
+      task->train(batch_of(feature.narrow(0, 2, 3), {3, 1, 1}), classify_step(5, true))
           .loss.item<double>();
   EXPECT_NEAR(first + rest, whole, 1e-14);
 }
@@ -123,7 +123,7 @@ TEST_F(ClassifyTest, SumsOverSharesAndMicroStepsAreTheStep) {
 TEST_F(ClassifyTest, GradientsAreThoseOfFiniteDifferences) {
   const auto task = make(4);
   const TaskBatch batch = batch_of(some_numbers({3, 6}, 1), {2, 0, 3});
-  EXPECT_LT(gradient_error([&] { return task->train(batch, training_step(3, true)).loss; },
+  EXPECT_LT(gradient_error([&] { return task->train(batch, classify_step(3, true)).loss; },
                            {parameter(*task, "head.weight"), parameter(*task, "head.bias")}),
             1e-6);
 }
@@ -131,20 +131,20 @@ TEST_F(ClassifyTest, GradientsAreThoseOfFiniteDifferences) {
 TEST_F(ClassifyTest, AddsTheBackbonesAuxiliaryLossUnscaled) {
   const auto task = make(4);
   const TaskBatch batch = batch_of(some_numbers({3, 6}, 1), {2, 0, 3});
-  const double without = task->train(batch, training_step(7, true)).loss.item<double>();
+  const double without = task->train(batch, classify_step(7, true)).loss.item<double>();
   backbone_->auxiliary_loss = torch::tensor(0.25, torch::kFloat64);
-  EXPECT_NEAR(task->train(batch, training_step(7, true)).loss.item<double>(), without + 0.25,
+  EXPECT_NEAR(task->train(batch, classify_step(7, true)).loss.item<double>(), without + 0.25,
               1e-14);
 }
 
 TEST_F(ClassifyTest, ABatchWithoutSamplesStillHasAGradient) {
   const auto task = make(4);
   const TaskBatch batch = batch_of(some_numbers({0, 6}, 1), {});
-  const torch::Tensor loss = task->train(batch, training_step(8, true)).loss;
+  const torch::Tensor loss = task->train(batch, classify_step(8, true)).loss;
   EXPECT_EQ(loss.item<double>(), 0.0);
   loss.backward();
   EXPECT_EQ(parameter(*task, "head.weight").grad().abs().max().item<double>(), 0.0);
-  const EvalSums sums = task->evaluate(batch, training_step(8, false));
+  const EvalSums sums = task->evaluate(batch, classify_step(8, false));
   EXPECT_EQ(sums.samples + sums.top1 + sums.top5, 0);
   EXPECT_EQ(sums.loss, 0.0);
 }
@@ -155,7 +155,7 @@ TEST_F(ClassifyTest, CountsTopOneAndTopFive) {
                                               {6., 5., 4., 3., 2., 1.},    // label 4: fifth
                                               {6., 5., 4., 3., 2., 1.}});  // label 5: sixth
   const EvalSums sums =
-      task->evaluate(batch_of(logits.to(torch::kFloat64), {0, 4, 5}), training_step(3, false));
+      task->evaluate(batch_of(logits.to(torch::kFloat64), {0, 4, 5}), classify_step(3, false));
   EXPECT_EQ(sums.top1, 1);
   EXPECT_EQ(sums.top5, 2);
   EXPECT_EQ(sums.samples, 3);
@@ -164,16 +164,16 @@ TEST_F(ClassifyTest, CountsTopOneAndTopFive) {
 TEST_F(ClassifyTest, TiesGoToTheLowerClass) {
   const auto task = make_identity();
   const torch::Tensor logits = torch::zeros({2, 6}, torch::kFloat64);
-  const EvalSums sums = task->evaluate(batch_of(logits, {0, 1}), training_step(2, false));
+  const EvalSums sums = task->evaluate(batch_of(logits, {0, 1}), classify_step(2, false));
   EXPECT_EQ(sums.top1, 1);
-  EXPECT_EQ(task->evaluate(batch_of(logits, {4, 5}), training_step(2, false)).top5, 1);
+  EXPECT_EQ(task->evaluate(batch_of(logits, {4, 5}), classify_step(2, false)).top5, 1);
 }
 
 TEST_F(ClassifyTest, LogitsThatAreNoNumbersAreNeverRight) {
   const auto task = make_identity();
   const torch::Tensor logits =
       torch::full({1, 6}, std::numeric_limits<double>::quiet_NaN(), torch::kFloat64);
-  const EvalSums sums = task->evaluate(batch_of(logits, {0}), training_step(1, false));
+  const EvalSums sums = task->evaluate(batch_of(logits, {0}), classify_step(1, false));
   EXPECT_EQ(sums.top1, 0);
   EXPECT_EQ(sums.top5, 0);
 }
@@ -181,7 +181,7 @@ TEST_F(ClassifyTest, LogitsThatAreNoNumbersAreNeverRight) {
 TEST_F(ClassifyTest, EvaluationSumsTheLossOfSamples) {
   const auto task = make_identity();
   const EvalSums sums = task->evaluate(batch_of(torch::zeros({3, 6}, torch::kFloat64), {0, 1, 2}),
-                                       training_step(3, false));
+                                       classify_step(3, false));
   EXPECT_NEAR(sums.loss, 3 * std::log(6.0), 1e-14);
 }
 

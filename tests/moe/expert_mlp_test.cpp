@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "tests/moe/expert_kinds.h"
+#include "tests/moe/expert_kind.h"
 #include "tests/support/gradient_check.h"
 
 // R rows  D width  H hidden width  u experts

@@ -9,7 +9,7 @@
 #include "moe/gated_expert_bank.h"
 #include "moe/score_router.h"
 #include "runtime/random.h"
-#include "tests/moe/expert_kinds.h"
+#include "tests/moe/expert_kind.h"
 #include "tests/moe/small_layer.h"
 #include "tests/support/counted_memory.h"
 #include "tests/support/gradient_check.h"

@@ -17,7 +17,7 @@ using testing::values;
 using Ids = std::vector<int64_t>;
 
 /// A router that passes its input on as logits.
-ImportanceScoreRouter importance_router(double drop, double eval_drop, int64_t num_units) {
+ImportanceScoreRouter importance_identity_router(double drop, double eval_drop, int64_t num_units) {
   ImportanceScoreRouter router({{1, RouterNoise::kNone, {}}, drop, eval_drop},
                                {num_units, num_units, torch::kFloat64});
   torch::NoGradGuard no_grad;
@@ -35,7 +35,7 @@ Ids masked(const Routing& routing) {
 }
 
 TEST(ImportanceScore, MasksTheTokensWhoseHighestScoreIsLowest) {
-  ImportanceScoreRouter router = importance_router(0.4, 0.0, 2);
+  ImportanceScoreRouter router = importance_identity_router(0.4, 0.0, 2);
   // Highest scores: sigmoid of the distance of the logits, so tokens 3, 1, 0, 4, 2 from the lowest.
   const torch::Tensor x =
       torch::tensor({{3.0, 0.0}, {0.0, 2.0}, {0.0, 9.0}, {1.0, 0.0}, {5.0, 0.0}}, torch::kFloat64);
@@ -86,7 +86,7 @@ TEST(ImportanceScore, WeightsSumToOneOnlyIfNoTokenIsLeftOut) {
 }
 
 TEST(ImportanceScore, DropsTheFloorOfTheShareInEachGroup) {
-  ImportanceScoreRouter router = importance_router(0.29, 0.0, 2);
+  ImportanceScoreRouter router = importance_identity_router(0.29, 0.0, 2);
   // Groups of 100 and 50 tokens: 29 exactly, and floor(14.5) = 14. Importance falls with the token.
   const torch::Tensor strength = torch::arange(150, 0, -1, torch::kFloat64) / 50;
   const torch::Tensor x = torch::stack({strength, torch::zeros_like(strength)}, 1);
@@ -98,7 +98,7 @@ TEST(ImportanceScore, DropsTheFloorOfTheShareInEachGroup) {
 }
 
 TEST(ImportanceScore, TiesKeepTheLowerToken) {
-  ImportanceScoreRouter router = importance_router(0.5, 0.0, 3);
+  ImportanceScoreRouter router = importance_identity_router(0.5, 0.0, 3);
   const torch::Tensor x = torch::zeros({6, 3}, torch::kFloat64);
   EXPECT_EQ(masked(router.route(x, make_token_context(step_of(6, 3), 0, 1))), (Ids{2, 5}));
 }
@@ -106,14 +106,14 @@ TEST(ImportanceScore, TiesKeepTheLowerToken) {
 TEST(ImportanceScore, EvaluationDropsOnlyOnDemand) {
   const torch::Tensor x = some_numbers({20, 3}, 1);
   const StepContext step = step_of(20, 10, false);
-  ImportanceScoreRouter keeps = importance_router(0.5, 0.0, 3);
+  ImportanceScoreRouter keeps = importance_identity_router(0.5, 0.0, 3);
   EXPECT_TRUE(masked(keeps.route(x, make_token_context(step, 0, 1))).empty());
-  ImportanceScoreRouter drops = importance_router(0.0, 0.2, 3);
+  ImportanceScoreRouter drops = importance_identity_router(0.0, 0.2, 3);
   EXPECT_EQ(masked(drops.route(x, make_token_context(step, 0, 1))).size(), 4u);
 }
 
 TEST(ImportanceScore, StatisticsIncludeMaskedTokens) {
-  ImportanceScoreRouter router = importance_router(0.5, 0.0, 3);
+  ImportanceScoreRouter router = importance_identity_router(0.5, 0.0, 3);
   const torch::Tensor x = some_numbers({10, 3}, 1);
   const Routing routing = router.route(x, make_token_context(step_of(10, 10), 0, 1));
   EXPECT_EQ(masked(routing).size(), 5u);
