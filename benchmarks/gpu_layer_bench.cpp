@@ -170,7 +170,7 @@ void measure_layer(const MoeShape& shape, int64_t rounds, Report& report) {
                     report);
 }
 
-/// Steps of 69M parameters beside copies of the bytes they must move: 28 and 40 a parameter.
+/// Steps of 68M parameters beside copies of the bytes they must move: 28 and 40 a parameter.
 void measure_optimizers(int64_t rounds, Report& report) {
   std::vector<Parameter> parameters;
   for (uint64_t i = 0; i < 29; ++i) {
