@@ -11,13 +11,6 @@ ExpertBank::Inits xavier(int64_t width, int64_t hidden) {
   return {weights, weights, Init::normal(kExpertBiasStdDev)};
 }
 
-/// LibTorch's grouped product, which needs no numbers on the host, is of bfloat16 only; for others
-/// they are fetched once.
-UnitRows counted(const UnitRows& rows_u, const torch::Tensor& rows) {
-  if (rows_u.is_on_host() || rows.scalar_type() == torch::kBFloat16) return rows_u;
-  return rows_u.to_host();
-}
-
 }  // namespace
 
 ExpertBank::ExpertBank(const Options& options, const Context& context, bool has_gate)
@@ -47,7 +40,7 @@ torch::Tensor ExpertBank::forward(const torch::Tensor& rows_RD, const UnitRows& 
 
 torch::Tensor ExpertBank::weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                                    const torch::Tensor& weight_R) {
-  return expert_mlp(rows_RD, counted(rows_u, rows_RD), weights_, activation_, weight_R);
+  return expert_mlp(rows_RD, rows_u, weights_, activation_, weight_R);
 }
 
 std::vector<UnitBank::Part> ExpertBank::parts(int64_t num_parts) {
@@ -68,8 +61,7 @@ std::vector<UnitBank::Part> ExpertBank::parts(int64_t num_parts) {
 }
 
 torch::Tensor ExpertBank::visit(const torch::Tensor& x_TD, const TokenRows& rows) {
-  return expert_mlp_of_tokens(x_TD, {rows.index, rows.weight_A, counted(rows.rows_u, x_TD)},
-                              weights_, activation_);
+  return expert_mlp_of_tokens(x_TD, rows, weights_, activation_);
 }
 
 }  // namespace shoal

@@ -272,6 +272,13 @@ int64_t check_rows(int64_t num_rows, const UnitRows& rows_u, bool may_follow) {
   return static_cast<int64_t>(rows.size());
 }
 
+/// Whether these products go expert by expert, so that the host has to know their rows.
+bool reads_counts(const Tensor& x, const ExpertWeights& weights) {
+  static const Operator<bool(const Tensor&, const Tensor&, const Tensor&)> op(
+      "shoal::expert_mlp_reads_counts");
+  return op(x, weights.fc1_weight, weights.fc2_weight);
+}
+
 /// x are rows, or tokens with an index of `num_rows` rows.
 Tensor apply(const Tensor& x, int64_t num_rows, const Tensor& row_weight,
              const ExpertWeights& weights, Call call) {
@@ -282,6 +289,9 @@ Tensor apply(const Tensor& x, int64_t num_rows, const Tensor& row_weight,
   check_dtypes(x, weights);
   TORCH_CHECK(!row_weight.defined() || row_weight.sizes() == at::IntArrayRef({num_rows}),
               "expert_mlp: ", row_weight.sizes(), " weights for ", num_rows, " rows");
+  if (!call.rows_u.is_on_host() && reads_counts(x, weights)) {
+    call.rows_u = call.rows_u.to_host();  // once for both passes
+  }
   call.keep = needs_gradient(x, row_weight, weights);
   call.gradients = weights.gradients;
   // Rows of fewer bits are computed with in float32, and so are their weights.
@@ -333,6 +343,7 @@ Tensor expert_mlp_of_tokens(const Tensor& x_TD, const TokenRows& rows, const Exp
 }
 
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
+  m.def("expert_mlp_reads_counts(Tensor rows, Tensor fc1_weight, Tensor fc2_weight) -> bool");
   m.def(
       "expert_mlp_forward(Tensor rows, Tensor? row_weight, int[] rows_per_expert, Tensor? end, "
       "Tensor fc1_weight, Tensor? fc1_bias, Tensor fc2_weight, Tensor? fc2_bias, "

@@ -36,6 +36,16 @@ bool has_grouped_product() {
   return major == 9 || major == 10;
 }
 
+// The grouped product reads 16 bytes of bfloat16 at once, along the last two dimensions.
+constexpr int64_t kGroupedMultiple = 8;
+
+bool reads_counts_cuda(const Tensor& rows, const Tensor& fc1_weight, const Tensor& fc2_weight) {
+  const c10::cuda::CUDAGuard guard(rows.device());
+  const auto fits = [](int64_t width) { return width % kGroupedMultiple == 0; };
+  return rows.scalar_type() != torch::kBFloat16 || !has_grouped_product() ||
+         !fits(fc1_weight.size(1)) || !fits(fc1_weight.size(2)) || !fits(fc2_weight.size(2));
+}
+
 /// Products of each expert's rows.
 class Groups {
  public:
@@ -97,12 +107,10 @@ class Groups {
   }
 
  private:
-  /// The grouped product reads 16 bytes at once along the last two dimensions.
   bool fits(const Tensor& tensor) const {
-    constexpr int64_t kMultiple = 8;
     const auto place = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-    bool fits = is_grouped_ && place % 16 == 0 && tensor.size(-1) % kMultiple == 0;
-    if (tensor.dim() == 3) fits = fits && tensor.size(1) % kMultiple == 0;
+    bool fits = is_grouped_ && place % 16 == 0 && tensor.size(-1) % kGroupedMultiple == 0;
+    if (tensor.dim() == 3) fits = fits && tensor.size(1) % kGroupedMultiple == 0;
     return fits;
   }
 
@@ -256,6 +264,7 @@ std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList list,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(shoal, CUDA, m) {
+  m.impl("expert_mlp_reads_counts", reads_counts_cuda);
   m.impl("expert_mlp_forward", forward_cuda);
   m.impl("expert_mlp_backward", backward_cuda);
 }

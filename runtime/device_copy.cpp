@@ -2,7 +2,14 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <atomic>
+
 namespace shoal {
+namespace {
+
+std::atomic<int64_t> waits{0};
+
+}  // namespace
 
 torch::Tensor send_to(const torch::Tensor& host, c10::Device device) {
   return device.is_cuda() ? host.pin_memory().to(device, /*non_blocking=*/true) : host;
@@ -30,8 +37,11 @@ const torch::Tensor& HostCopy::wait() {
   if (arrived_) {
     arrived_->synchronize();
     arrived_.reset();
+    ++waits;
   }
   return host_;
 }
+
+int64_t HostCopy::num_waits() { return waits; }
 
 }  // namespace shoal

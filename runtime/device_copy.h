@@ -23,6 +23,8 @@ class HostCopy {
   explicit HostCopy(const torch::Tensor& tensor);
   /// Contiguous, on the CPU. Blocks until the copy is there, and for no work behind it.
   const torch::Tensor& wait();
+  /// How often the host has waited for a copy since the program began.
+  static int64_t num_waits();
 
  private:
   torch::Tensor host_;

@@ -1,7 +1,9 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <filesystem>
+#include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -167,6 +169,37 @@ TEST_F(TrainingGpu, MakesTheHostWaitNowhereButForCounts) {
           .train({batch.image_bCHW, batch.label_b}, batch.context)
           .loss.backward();
     });
+  }
+}
+
+/// Widths of the experts are multiples of 8, as LibTorch's grouped product needs them.
+Overrides widths_of_eight() {
+  return {"model.width=16", "model.sparse.token_moe.experts.hidden=8",
+          "model.sparse.channel_moe.experts.hidden=8"};
+}
+
+// One for the gradients' norm, one for what is logged, and one in each MoE layer whose experts
+// LibTorch has no grouped product for.
+TEST_F(TrainingGpu, WaitsOnceAStepAndALayerAtMost) {
+  const GpuProbe probe;
+  auto cases = models();
+  cases.emplace_back("SparseMlpOfEights", widths_of_eight());
+  for (const auto& [name, overrides] : cases) {
+    for (const std::string precision : {"float32", "bfloat16"}) {
+      SCOPED_TRACE(name + " " + precision);
+      Training training(joined(overrides, {"train.precision=" + precision, kClip}), gpu_);
+      reduce(training.session.step({}), *training.grid.world);  // what is made at first use
+      StepOutcome outcome;
+      const int64_t in_step = probe.count_waits([&] { outcome = training.session.step({}); });
+      const int64_t in_log = probe.count_waits([&] { reduce(outcome, *training.grid.world); });
+      const auto layers =
+          static_cast<int64_t>(outcome.moe.size()) * training.recipe.train.accumulate;
+      std::cout << fmt::format("{} {}: {} waits a step of {} MoE layers, {} a log entry\n", name,
+                               precision, in_step, layers, in_log);
+      const bool is_grouped = name == "SparseMlpOfEights" && precision == "bfloat16";
+      EXPECT_LE(in_step, is_grouped ? 1 : 1 + layers);
+      EXPECT_EQ(in_log, 1);
+    }
   }
 }
 

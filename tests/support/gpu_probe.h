@@ -2,12 +2,15 @@
 
 #include <dlfcn.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "runtime/device_copy.h"
 
 namespace shoal::testing {
 
@@ -26,6 +29,14 @@ class GpuProbe {
     const Closed guard{refuse};
     refuse(true);
     body();
+  }
+
+  /// How often `body` makes the host wait for the GPU: LibTorch's waits and those for copies.
+  int64_t count_waits(std::function<void()> body) const {
+    const auto call = [](void* argument) { (*static_cast<std::function<void()>*>(argument))(); };
+    const int64_t before = HostCopy::num_waits();
+    const auto count = find<int64_t (*)(void (*)(void*), void*)>("shoal_probe_count_waits");
+    return count(call, &body) + HostCopy::num_waits() - before;
   }
 
   /// `body` captured as a CUDA graph, without running it. Each call of the result runs it and

@@ -2,15 +2,43 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <cstdint>
 #include <memory>
+#include <string_view>
+
+namespace {
+
+/// Counts what LibTorch warns of, the backward pass's threads included.
+struct WaitCounter : c10::WarningHandler {
+  void process(const c10::Warning& warning) override {
+    const bool is_wait = std::string_view(warning.msg()).find("synchronizing CUDA operation") !=
+                         std::string_view::npos;
+    if (is_wait) ++count;
+  }
+  int64_t count = 0;
+};
+
+void set_mode(c10::cuda::SyncDebugMode mode) {
+  c10::cuda::warning_state().set_sync_debug_mode(mode);
+}
+
+}  // namespace
 
 // What tests/support/gpu_probe.h looks up, in a library of its own: test programs load CUDA only
 // where a test asks for it.
 extern "C" {
 
 void shoal_probe_refuse_waits(bool refuses) {
-  c10::cuda::warning_state().set_sync_debug_mode(refuses ? c10::cuda::SyncDebugMode::L_ERROR
-                                                         : c10::cuda::SyncDebugMode::L_DISABLED);
+  set_mode(refuses ? c10::cuda::SyncDebugMode::L_ERROR : c10::cuda::SyncDebugMode::L_DISABLED);
+}
+
+int64_t shoal_probe_count_waits(void (*body)(void*), void* argument) {
+  WaitCounter counter;
+  const c10::WarningUtils::WarningHandlerGuard guard(&counter);
+  set_mode(c10::cuda::SyncDebugMode::L_WARN);
+  body(argument);
+  set_mode(c10::cuda::SyncDebugMode::L_DISABLED);
+  return counter.count;
 }
 
 void* shoal_probe_capture(void (*body)(void*), void* argument) {

@@ -6,6 +6,7 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <mutex>
@@ -102,6 +103,7 @@ class LateCopies {
 LateCopies late_copies;
 
 bool refuses_waits = false;
+std::atomic<int64_t> waits{0};
 
 // ---- what LibTorch asks its CUDA part
 
@@ -143,12 +145,15 @@ c10::Allocator& memory() {
 
 void host_waits(const std::string& name) {
   TORCH_CHECK(!refuses_waits, name, ": makes the host wait for the GPU");
+  ++waits;
   late_copies.arrive();
 }
 
 void copy_late(const Tensor& to, const Tensor& from) { late_copies.add(to, from); }
 
 void refuse_waits(bool refuses) { refuses_waits = refuses; }
+
+int64_t num_waits() { return waits; }
 
 }  // namespace emulated_gpu
 

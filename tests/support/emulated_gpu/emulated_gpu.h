@@ -67,6 +67,8 @@ void launch(const char* kernel, const Launch& launch, const std::function<void()
 
 /// Whether operators that make the host wait for the GPU throw.
 void refuse_waits(bool refuses);
+/// How often operators have made it wait.
+int64_t num_waits();
 
 /// The rest is for kernels. Ends the launch with an error.
 [[noreturn]] void fail(const std::string& what);

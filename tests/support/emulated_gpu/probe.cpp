@@ -2,3 +2,9 @@
 
 // What tests/support/gpu_probe.h looks up, in a library of its name.
 extern "C" void shoal_probe_refuse_waits(bool refuses) { emulated_gpu::refuse_waits(refuses); }
+
+extern "C" int64_t shoal_probe_count_waits(void (*body)(void*), void* argument) {
+  const int64_t before = emulated_gpu::num_waits();
+  body(argument);
+  return emulated_gpu::num_waits() - before;
+}
