@@ -39,18 +39,21 @@ class Scope {
   /// [T, U] -> [S, U], differentiable. kGlobal: collective forward and backward.
   torch::Tensor sum(const torch::Tensor& value_TU) const;
   /// float64 [S]: tokens of the instance, over all ranks.
-  torch::Tensor tokens_S() const { return tokens_S_; }
-  /// float64 [S]: tokens of the instance on this rank.
-  torch::Tensor own_tokens_S() const { return own_tokens_S_; }
+  torch::Tensor tokens_S() const;
+  /// [S] -> scalar, differentiable: the sum over instances, each times its tokens on this rank.
+  torch::Tensor total(const torch::Tensor& value_S) const;
   /// Tokens of the whole step, over ranks and micro-steps.
   int64_t tokens_in_step() const { return tokens_in_step_; }
 
  private:
+  /// Tokens on this rank of the last instance.
+  int64_t last_length() const;
+
   ScopeKind kind_;
   Communicator& world_;
   std::vector<int64_t> offsets_;
-  torch::Tensor tokens_S_, own_tokens_S_;
-  int64_t tokens_in_step_;
+  c10::Device device_;
+  int64_t tokens_in_micro_, tokens_in_step_;
 };
 
 /// Keys that every balance loss has.
@@ -89,7 +92,8 @@ class BalanceLoss {
 };
 
 /// Squared coefficient of variation over the last dimension, population variance: [S, U] -> [S].
-/// No root is taken, so that the gradient is finite at perfect balance.
+/// No root is taken, so that the gradient is finite at perfect balance. Values below float32's
+/// least normal number count as that, without a gradient: a row that underflows is even.
 torch::Tensor squared_variation(const torch::Tensor& value_SU);
 
 }  // namespace shoal

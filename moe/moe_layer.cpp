@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "moe/count_ids.h"
 #include "moe/slot_exchange.h"
 #include "runtime/enum_name.h"
 #include "runtime/error.h"
@@ -122,22 +123,15 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
 
 /// How many tokens have no row.
 torch::Tensor count_unrouted(const Assignments& assignments) {
-  const int64_t num_tokens = assignments.num_tokens;
-  torch::Tensor is_missing = torch::ones({num_tokens + 1}, assignments.token_A.options());
-  is_missing.index_fill_(0, assignments.token_A + 1, 0);  // place 0 takes the padding rows
-  return is_missing.narrow(0, 1, num_tokens).sum();
+  return (count_ids(assignments.token_A, assignments.num_tokens) == 0).sum();
 }
 
 /// float64: how many choices that are not masked each unit has.
 torch::Tensor unit_loads(const Routing& routing) {
   const bool is_counted = routing.count_U.defined() && routing.unit_TK.is_same(routing.choice_TK);
-  if (is_counted) return routing.count_U.to(torch::kFloat64);
-  const torch::Tensor unit = routing.unit_TK.flatten() + 1;
-  const torch::TensorOptions doubles = unit.options().dtype(torch::kFloat64);
-  // Place 0 takes the masked choices. Sums of ones are exact in any order.
-  torch::Tensor chosen = torch::zeros({routing.num_units + 1}, doubles);
-  chosen.index_add_(0, unit, torch::ones({unit.size(0)}, doubles));
-  return chosen.narrow(0, 1, routing.num_units);
+  const torch::Tensor count_U =
+      is_counted ? routing.count_U : count_ids(routing.unit_TK, routing.num_units);
+  return count_U.to(torch::kFloat64);
 }
 
 StatSums layer_sums(const Routing& routing, const std::vector<Assignments>& chunks,
@@ -152,8 +146,8 @@ StatSums layer_sums(const Routing& routing, const std::vector<Assignments>& chun
   sums.kept_on_device = kept;
   if (chooses_per_unit) sums.choices_on_device = kept;
   if (!kept.is_cpu() || kept.item<int64_t>() < sums.choices) {
-    sums.unrouted = torch::zeros({}, chunks.front().token_A.options());
-    for (const Assignments& chunk : chunks) sums.unrouted += count_unrouted(chunk);
+    sums.unrouted = count_unrouted(chunks.front());
+    for (size_t c = 1; c < chunks.size(); ++c) sums.unrouted += count_unrouted(chunks[c]);
   }
   if (routing.prob_TU.defined()) sums.entropy = entropy_sum(routing.prob_TU);
   return sums;
@@ -224,13 +218,14 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   // Before the rows, so that a GPU has work while the host waits for counts.
   const bool per_unit = router_->chooses_per_unit();
   MoeOutput output;
-  output.stats = make_stats(path(), bank_->placement(), layer_sums(routing, chunks, per_unit));
-  if (!step.training) output.stats.first_unit_T = first_units(routing, per_unit);
+  StatSums sums = layer_sums(routing, chunks, per_unit);
   const torch::Tensor y_TD = visit_units(x_TD, chunks, exchanges);
   output.y_BRD = y_TD.reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
-  if (step.training && !losses_.empty()) {
-    output.auxiliary_loss = balance(routing, context, output.stats);
-  }
+  const bool is_balanced = step.training && !losses_.empty();
+  if (is_balanced) output.auxiliary_loss = balance(routing, context, sums);
+  output.stats = make_stats(path(), bank_->placement(), sums,
+                            is_balanced ? loss_names_ : std::vector<std::string>());
+  if (!step.training) output.stats.first_unit_T = first_units(routing, per_unit);
   return output;
 }
 
@@ -315,17 +310,15 @@ bool MoeLayer::stays_here() const {
 }
 
 torch::Tensor MoeLayer::balance(const Routing& routing, const TokenContext& context,
-                                MoeStats& stats) const {
+                                StatSums& sums) const {
   torch::Tensor total;
-  for (size_t i = 0; i < losses_.size(); ++i) {
-    const BalanceLoss& loss = *losses_[i];
-    const Scope scope(loss.scope(), context, grid_->tensor_world());
-    const torch::Tensor value_S = loss.value_S(routing, scope);
-    const torch::Tensor own_tokens_S = scope.own_tokens_S().to(value_S.options());
-    const torch::Tensor sum = (value_S * own_tokens_S).sum();
-    const torch::Tensor share = sum * (loss.weight() / static_cast<double>(scope.tokens_in_step()));
+  for (const auto& loss : losses_) {
+    const Scope scope(loss->scope(), context, grid_->tensor_world());
+    const torch::Tensor sum = scope.total(loss->value_S(routing, scope));
+    const torch::Tensor share =
+        sum * (loss->weight() / static_cast<double>(scope.tokens_in_step()));
     total = total.defined() ? total + share : share;
-    stats.add_loss(loss_names_[i], sum);
+    sums.losses.push_back(sum);
   }
   return total;
 }

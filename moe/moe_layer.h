@@ -95,7 +95,7 @@ class MoeLayer : public MoeStage {
     int64_t of_tokens, of_units;
   };
   Cuts cuts() const;
-  torch::Tensor balance(const Routing& routing, const TokenContext& context, MoeStats& stats) const;
+  torch::Tensor balance(const Routing& routing, const TokenContext& context, StatSums& sums) const;
 
   MoeOptions options_;
   RankGrid* grid_;

@@ -60,6 +60,34 @@ std::vector<double> rank_overload(const std::vector<int64_t>& load_U,
   return load_E;
 }
 
+/// What the host knows, or if it is defined a scalar.
+struct Number {
+  int64_t on_host;
+  torch::Tensor on_device;
+};
+
+/// The load and the numbers behind it, float64.
+torch::Tensor join(const torch::Tensor& load_U, const std::vector<Number>& numbers) {
+  if (!load_U.is_cpu()) {
+    std::vector<torch::Tensor> parts{load_U};
+    for (const auto& [on_host, on_device] : numbers) {
+      parts.push_back(on_device.defined()
+                          ? on_device.to(torch::kFloat64).reshape({1})
+                          : torch::full({1}, static_cast<double>(on_host), load_U.options()));
+    }
+    return torch::cat(parts);
+  }
+  const torch::Tensor load = load_U.contiguous();
+  const auto num_units = load.numel(), num_numbers = static_cast<int64_t>(numbers.size());
+  torch::Tensor sums = torch::empty({num_units + num_numbers}, load.options());
+  const double* first = load.const_data_ptr<double>();
+  double* next = std::copy(first, first + num_units, sums.data_ptr<double>());
+  for (const auto& [on_host, on_device] : numbers) {
+    *next++ = on_device.defined() ? on_device.item<double>() : static_cast<double>(on_host);
+  }
+  return sums;
+}
+
 }  // namespace
 
 torch::Tensor entropy_sum(const torch::Tensor& prob_TU) {
@@ -68,28 +96,17 @@ torch::Tensor entropy_sum(const torch::Tensor& prob_TU) {
   return -prob_TU.clamp_min(kTiny).log_().mul_(prob_TU).sum(torch::kFloat64);
 }
 
-MoeStats make_stats(const std::string& layer, const UnitPlacement& placement,
-                    const StatSums& sums) {
-  const torch::TensorOptions options = sums.load_U.options();
-  const auto count = [&](int64_t number, const torch::Tensor& on_device) {
-    return on_device.defined() ? on_device.to(torch::kFloat64).reshape({1})
-                               : torch::full({1}, static_cast<double>(number), options);
-  };
-  const auto value = [&](const torch::Tensor& scalar) {
-    return scalar.defined() ? scalar.to(torch::kFloat64).reshape({1}) : torch::zeros({1}, options);
-  };
-  MoeStats stats;
-  stats.layer = layer;
-  stats.placement = placement;
-  stats.sums = torch::cat(
-      {sums.load_U, count(sums.tokens, {}), count(sums.choices, sums.choices_on_device),
-       count(sums.kept, sums.kept_on_device), value(sums.unrouted), value(sums.entropy)});
-  return stats;
-}
-
-void MoeStats::add_loss(const std::string& name, const torch::Tensor& weighted_sum) {
-  loss_names.push_back(name);
-  sums = torch::cat({sums, weighted_sum.detach().to(torch::kFloat64).reshape({1})});
+MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, const StatSums& sums,
+                    const std::vector<std::string>& loss_names) {
+  TORCH_CHECK(sums.losses.size() == loss_names.size(), layer, ": ", sums.losses.size(), " losses, ",
+              loss_names.size(), " names");
+  std::vector<Number> numbers{{sums.tokens, {}},
+                              {sums.choices, sums.choices_on_device},
+                              {sums.kept, sums.kept_on_device},
+                              {0, sums.unrouted},
+                              {0, sums.entropy}};
+  for (const torch::Tensor& loss : sums.losses) numbers.push_back({0, loss.detach()});
+  return {layer, placement, loss_names, join(sums.load_U, numbers)};
 }
 
 void MoeStats::add(const MoeStats& other) {

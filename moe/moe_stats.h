@@ -23,6 +23,9 @@ struct StatSums {
   torch::Tensor unrouted;
   /// float64 scalar: entropy of the clean router scores, in nats; undefined without scores.
   torch::Tensor entropy;
+  /// Scalars: of each balance loss its undivided values, each times its instance's tokens on this
+  /// rank.
+  std::vector<torch::Tensor> losses;
 };
 
 /// What a MoE layer did on this rank: raw sums, so that sums over micro-steps and ranks mean
@@ -37,9 +40,6 @@ struct MoeStats {
   /// In evaluation: int64 [T], the first choice of each token, -1 where there is none.
   torch::Tensor first_unit_T = {};
 
-  /// Appends a loss: its undivided values, summed with the instance's tokens on this rank as
-  /// weight.
-  void add_loss(const std::string& name, const torch::Tensor& weighted_sum);
   /// Adds the sums of the same layer from another micro-step.
   void add(const MoeStats& other);
 };
@@ -47,9 +47,10 @@ struct MoeStats {
 /// Entropy of each row of prob_TU, in nats, summed over rows: a float64 scalar. 0 log 0 is 0.
 torch::Tensor entropy_sum(const torch::Tensor& prob_TU);
 
-/// MoeStats without losses. `sums` are the load of each unit, then tokens, choices, kept choices,
-/// unrouted tokens and entropy; add_loss appends a value for each loss.
-MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, const StatSums& sums);
+/// `sums` of the result are the load of each unit, then tokens, choices, kept choices, unrouted
+/// tokens, entropy, and a value for each loss.
+MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, const StatSums& sums,
+                    const std::vector<std::string>& loss_names = {});
 
 /// MoeStats in numbers to log.
 struct MoeReport {

@@ -9,6 +9,7 @@
 #include <limits>
 #include <string>
 
+#include "moe/count_ids.h"
 #include "moe/row_softmax.h"
 #include "moe/top_k.h"
 #include "runtime/operator.h"
@@ -29,27 +30,29 @@ torch::Tensor highest_score(const torch::Tensor& score_TU, const torch::Tensor& 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// x W in W's dtype, of an x of fewer bits: keeps x as it is, not what it is widened to.
-struct WideProduct : torch::autograd::Function<WideProduct> {
+/// x W, of an x of fewer bits in W's dtype: keeps x as it is, not what it is widened to.
+struct LogitProduct : torch::autograd::Function<LogitProduct> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x_TD,
                                const torch::Tensor& weight_DU) {
-    ctx->save_for_backward({x_TD, weight_DU});
-    return torch::mm(x_TD.to(weight_DU.scalar_type()), weight_DU);
+    // The transpose, copied: both products with a matrix this narrow run several times as fast.
+    const torch::Tensor weight_UD = weight_DU.t().contiguous();
+    ctx->save_for_backward({x_TD, weight_UD});
+    return torch::mm(x_TD.to(weight_UD.scalar_type()), weight_UD.t());
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
     const variable_list saved = ctx->get_saved_variables();
-    const torch::Tensor &x_TD = saved[0], &weight_DU = saved[1];
-    return {torch::mm(grads[0], weight_DU.t()).to(x_TD.scalar_type()),
-            torch::mm(x_TD.to(weight_DU.scalar_type()).t(), grads[0])};
+    const torch::Tensor &x_TD = saved[0], &weight_UD = saved[1];
+    torch::Tensor x_grad_TD;
+    if (ctx->needs_input_grad(0)) {
+      x_grad_TD = torch::mm(grads[0], weight_UD).to(x_TD.scalar_type());
+    }
+    return {x_grad_TD, torch::mm(x_TD.to(weight_UD.scalar_type()).t(), grads[0])};
   }
 };
 
 torch::Tensor product(const torch::Tensor& x_TD, const torch::Tensor& weight_DU) {
-  if (x_TD.scalar_type() != weight_DU.scalar_type()) return WideProduct::apply(x_TD, weight_DU);
-  // The transpose, copied: both products with a matrix this narrow run several times as fast.
-  const torch::Tensor weight_UD = weight_DU.t().contiguous();
-  return torch::mm(x_TD, weight_UD.t());
+  return LogitProduct::apply(x_TD, weight_DU);
 }
 
 }  // namespace
@@ -132,7 +135,8 @@ torch::Tensor ScoreRouter::choose(const TokenContext& context, Routing& routing)
   const torch::Tensor score_TU = score(routing.noisy_TU);
   const torch::Tensor selection_TU = selection(routing, score_TU.detach(), context);
   routing.choice_TK = top_k(selection_TU, options_.k);
-  routing.priority_T = highest_score(score_TU.detach(), selection_TU);
+  routing.priority_T = options_.groups.count > 1 ? highest_score(score_TU.detach(), selection_TU)
+                                                 : score_TU.detach().amax(1);
   routing.weight_TK =
       combine_weights(score_TU, routing.noisy_TU, routing.choice_TK, options_.weights.normalise);
   routing.score_TK = options_.weights.normalise == Normalise::kNone
@@ -180,12 +184,8 @@ void ScoreRouter::count(const Routing& routing, const TokenContext& context) {
     count_U_ = torch::zeros({num_units_}, routing.choice_TK.options());
     counted_step_ = context.step.step;
   }
-  if (routing.count_U.defined()) {
-    count_U_ += routing.count_U;
-    return;
-  }
-  const torch::Tensor choice = routing.choice_TK.flatten();
-  count_U_.index_add_(0, choice, torch::ones_like(choice));
+  count_U_ +=
+      routing.count_U.defined() ? routing.count_U : count_ids(routing.choice_TK, num_units_);
 }
 
 void ScoreRouter::after_step(Communicator& world) {

@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "moe/balance_loss.h"
 
 // T tokens  U units  S scope instances
@@ -15,9 +13,7 @@ class ImportanceLoss : public BalanceLoss {
 
   std::string_view name() const override { return "importance"; }
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
-    // Scores of a whole scope may underflow to zero: even use, without a gradient.
-    return squared_variation(
-        scope.sum(routing.prob_TU).clamp_min(std::numeric_limits<float>::min()));
+    return squared_variation(scope.sum(routing.prob_TU));
   }
 };
 

@@ -1,11 +1,42 @@
+#include <torch/csrc/autograd/custom_function.h>
+
 #include <cmath>
 
 #include "moe/balance_loss.h"
 #include "moe/top_k.h"
+#include "runtime/operator.h"
 
 // T tokens  U units  K choices per token  S scope instances
 namespace shoal {
 namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// The chance of each logit to come above the token's noisy logit at unit `threshold_T1` after
+/// noise of one standard deviation: erfc((noisy - logit) / (sigma sqrt(2))) / 2.
+struct ChanceAbove : torch::autograd::Function<ChanceAbove> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& noisy_TU,
+                               const torch::Tensor& logits_TU, const torch::Tensor& threshold_T1,
+                               double noise_std) {
+    const double scale = 1.0 / (noise_std * std::sqrt(2.0));
+    const torch::Tensor z_TU = noisy_TU.gather(1, threshold_T1).sub(logits_TU).mul_(scale);
+    ctx->save_for_backward({z_TU, threshold_T1});
+    ctx->saved_data["scale"] = scale;
+    return torch::special_erfc(z_TU).mul_(0.5);
+  }
+  // d erfc(z) / dz = -2 / sqrt(pi) exp(-z^2).
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    const variable_list saved = ctx->get_saved_variables();
+    const double scale = ctx->saved_data["scale"].toDouble();
+    const torch::Tensor logit_grad_TU =
+        saved[0].square().neg_().exp_().mul_(grads[0]).mul_(scale / std::sqrt(M_PI));
+    torch::Tensor noisy_grad_TU = torch::zeros_like(logit_grad_TU);
+    noisy_grad_TU.scatter_(1, saved[1], logit_grad_TU.sum(1, /*keepdim=*/true).neg_());
+    return {noisy_grad_TU, logit_grad_TU, torch::Tensor(), torch::Tensor()};
+  }
+};
 
 /// CV^2 of the units' load, the chance that a fresh draw of the noise puts the unit among the k
 /// best, summed over tokens: p = 1 - Phi((threshold - logit) / sigma), where the threshold is the
@@ -24,11 +55,13 @@ class LoadLoss : public BalanceLoss {
     TORCH_CHECK(routing.has_noise(), "the load loss needs a routing with noise");
     const int64_t k = routing.choices_per_token();
     const torch::Tensor best_TK = top_k(routing.noisy_TU.detach(), k);
-    const torch::Tensor threshold_T1 = routing.noisy_TU.gather(1, best_TK.narrow(1, k - 1, 1));
-    const torch::Tensor distance_TU = threshold_T1 - routing.logits_TU;
-    const torch::Tensor z_TU = routing.noise_std_TU.defined()
-                                   ? distance_TU / (routing.noise_std_TU * std::sqrt(2.0))
-                                   : distance_TU * (1.0 / (routing.noise_std * std::sqrt(2.0)));
+    const torch::Tensor threshold_T1 = best_TK.narrow(1, k - 1, 1);
+    if (!routing.noise_std_TU.defined()) {
+      return squared_variation(scope.sum(ChanceAbove::apply(routing.noisy_TU, routing.logits_TU,
+                                                            threshold_T1, routing.noise_std)));
+    }
+    const torch::Tensor distance_TU = routing.noisy_TU.gather(1, threshold_T1) - routing.logits_TU;
+    const torch::Tensor z_TU = distance_TU / (routing.noise_std_TU * std::sqrt(2.0));
     return squared_variation(scope.sum(torch::special_erfc(z_TU) * 0.5));
   }
 

@@ -174,13 +174,18 @@ TEST(Scope, SumsSamplesGroupsOrEverything) {
     const Scope scope(kind, context, *self);
     const torch::Tensor sum = scope.sum(value);
     ASSERT_EQ(sum.size(0), static_cast<int64_t>(offsets.size()) - 1);
+    double total = 0;
     for (size_t i = 0; i + 1 < offsets.size(); ++i) {
       const int64_t length = offsets[i + 1] - offsets[i];
       const torch::Tensor expected = value.narrow(0, offsets[i], length).sum(0);
       const auto index = static_cast<int64_t>(i);
       EXPECT_TRUE(torch::allclose(sum[index], expected, 0, 1e-14));
       EXPECT_EQ(scope.tokens_S()[index].item<double>(), static_cast<double>(length));
+      total += static_cast<double>(length * (index + 1));
     }
+    const auto num_instances = static_cast<int64_t>(offsets.size()) - 1;
+    const torch::Tensor value_S = torch::arange(1, num_instances + 1, torch::kFloat64);
+    EXPECT_EQ(scope.total(value_S).item<double>(), total);
   };
   expect(ScopeKind::kSequence, {0, 3, 6, 9, 12, 15});
   expect(ScopeKind::kGroup, {0, 6, 12, 15});
@@ -254,8 +259,7 @@ class LossRanks : public ::testing::TestWithParam<ScopeKind> {
     torch::Tensor logits = part.logits_TU.clone().set_requires_grad(true);
     const Routing routing = noisy_routing(logits, part.noise_TU, 2, 0.25);
     const torch::Tensor value = make_loss(name)->value_S(routing, scope);
-    const torch::Tensor share =
-        (value * scope.own_tokens_S()).sum() / static_cast<double>(scope.tokens_in_step());
+    const torch::Tensor share = scope.total(value) / static_cast<double>(scope.tokens_in_step());
     share.backward();
     return {share.item<double>(), logits.grad()};
   }

@@ -11,10 +11,11 @@ torch::Tensor row(const std::vector<double>& values) {
   return torch::tensor(values, torch::kFloat64);
 }
 
-MoeStats stats_of(const std::vector<double>& load_U, StatSums sums) {
+MoeStats stats_of(const std::vector<double>& load_U, StatSums sums,
+                  const std::vector<std::string>& loss_names = {}) {
   sums.load_U = row(load_U);
   const auto num_units = static_cast<int64_t>(load_U.size());
-  return make_stats("blocks.1.moe_c", UnitPlacement::contiguous(num_units, 1), sums);
+  return make_stats("blocks.1.moe_c", UnitPlacement::contiguous(num_units, 1), sums, loss_names);
 }
 
 StatSums sums_of(int64_t tokens, int64_t choices, int64_t kept) {
@@ -37,9 +38,8 @@ TEST(MoeStats, ReportsLoadEntropyDeadUnitsAndDrops) {
   StatSums sums = sums_of(/*tokens=*/5, /*choices=*/10, /*kept=*/7);
   sums.unrouted = torch::tensor(int64_t{2});
   sums.entropy = torch::tensor(5 * std::log(2.0), torch::kFloat64);
-  MoeStats stats = stats_of({6, 2, 0, 0}, sums);
-  stats.add_loss("importance", torch::tensor(1.5f));
-  const MoeReport result = report(stats);
+  sums.losses = {torch::tensor(1.5f)};
+  const MoeReport result = report(stats_of({6, 2, 0, 0}, sums, {"importance"}));
   EXPECT_EQ(result.layer, "blocks.1.moe_c");
   EXPECT_EQ(result.load_U, (std::vector<int64_t>{6, 2, 0, 0}));
   EXPECT_EQ(result.load_min, 0.0);
@@ -66,9 +66,9 @@ TEST(MoeStats, EvenLoadHasEntropyOneAndNoVariation) {
 }
 
 TEST(MoeStats, NothingSeenGivesZeros) {
-  MoeStats stats = stats_of({0, 0}, {});
-  stats.add_loss("load", torch::zeros({}));
-  const MoeReport result = report(stats);
+  StatSums sums;
+  sums.losses = {torch::zeros({})};
+  const MoeReport result = report(stats_of({0, 0}, sums, {"load"}));
   EXPECT_EQ(result.load_cv, 0.0);
   EXPECT_EQ(result.load_entropy, 0.0);
   EXPECT_EQ(result.router_entropy, 0.0);

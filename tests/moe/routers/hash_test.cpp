@@ -16,12 +16,12 @@ using testing::some_numbers;
 using testing::step_of;
 using testing::values;
 
-constexpr int64_t kRows = 50, kUnits = 6;
+constexpr int64_t kNumRows = 50, kNumUnits = 6;
 
 Routing route_hashed(const std::string& recipe, const StepContext& step, uint64_t layer = 5) {
-  auto router = router_of(recipe, {3, kUnits, torch::kFloat64});
-  const torch::Tensor x = some_numbers({step.sample_b.size(0) * kRows, 3}, 2);
-  return router->route(x, make_token_context(step, layer, kRows));
+  auto router = router_of(recipe, {3, kNumUnits, torch::kFloat64});
+  const torch::Tensor x = some_numbers({step.sample_b.size(0) * kNumRows, 3}, 2);
+  return router->route(x, make_token_context(step, layer, kNumRows));
 }
 
 TEST(Hash, APositionHasTheSameDistinctUnitsInEverySampleAndStep) {
@@ -29,7 +29,7 @@ TEST(Hash, APositionHasTheSameDistinctUnitsInEverySampleAndStep) {
   later.step = 40;
   const torch::Tensor choice = route_hashed("{name: hash, k: 2}", step).choice_TK;
   EXPECT_TRUE(torch::equal(choice, route_hashed("{name: hash, k: 2}", later).choice_TK));
-  EXPECT_TRUE(torch::equal(choice.slice(0, 0, kRows), choice.slice(0, kRows, 2 * kRows)));
+  EXPECT_TRUE(torch::equal(choice.slice(0, 0, kNumRows), choice.slice(0, kNumRows, 2 * kNumRows)));
   EXPECT_TRUE((choice.select(1, 0) != choice.select(1, 1)).all().item<bool>());
 }
 
@@ -38,7 +38,7 @@ TEST(Hash, UsesAllUnitsAndDiffersByLayerAndSeed) {
   other_seed.seed = 8;
   const torch::Tensor choice = route_hashed("{name: hash, k: 1}", step).choice_TK;
   const std::vector<int64_t> units = values(choice);
-  EXPECT_EQ(std::set<int64_t>(units.begin(), units.end()).size(), static_cast<size_t>(kUnits));
+  EXPECT_EQ(std::set<int64_t>(units.begin(), units.end()).size(), static_cast<size_t>(kNumUnits));
   EXPECT_FALSE(torch::equal(choice, route_hashed("{name: hash, k: 1}", step, 6).choice_TK));
   EXPECT_FALSE(torch::equal(choice, route_hashed("{name: hash, k: 1}", other_seed).choice_TK));
 }
@@ -49,7 +49,7 @@ TEST(Hash, WeighsItsUnitsAlike) {
 }
 
 TEST(Hash, HasNoParametersAndRefusesMoreUnitsThanThereAre) {
-  EXPECT_TRUE(parameters_of(*router_of("{name: hash}", {3, kUnits, torch::kFloat64})).empty());
+  EXPECT_TRUE(parameters_of(*router_of("{name: hash}", {3, kNumUnits, torch::kFloat64})).empty());
   EXPECT_THAT(problems_of("{name: hash, k: 7}", 6),
               ElementsAre("router.k: 7 units a token, but there are only 6"));
 }
