@@ -88,6 +88,7 @@ Scope::Scope(ScopeKind kind, const TokenContext& context, Communicator& world)
       device_(context.step.sample_b.device()),
       tokens_in_micro_(context.step.samples_in_micro * context.tokens_per_sample),
       tokens_in_step_(context.step.samples_in_step * context.tokens_per_sample) {}
+
 // Runs are equally long, but for the last one: nothing is copied from the host.
 torch::Tensor Scope::tokens_S() const {
   const int64_t num_runs = num_instances();
