@@ -8,6 +8,7 @@
 #include "parallel/collectives.h"
 #include "runtime/operator.h"
 
+// T tokens  U units  S scope instances
 namespace shoal {
 namespace {
 
@@ -75,8 +76,10 @@ torch::Tensor squared_variation_backward_in_steps(const torch::Tensor& grad_S,
   const auto [apart_SU, mean_S1] = from_mean(value_SU, least);
   const torch::Tensor variation_S1 = apart_SU.square().mean(1, /*keepdim=*/true);
   const double share = 2.0 / static_cast<double>(value_SU.size(1));
-  const torch::Tensor scale_S1 = grad_S.unsqueeze(1).mul(share).div_(mean_S1);
-  return (apart_SU - variation_S1).mul_(scale_S1).mul_(value_SU.ge(least));
+  return (apart_SU - variation_S1)
+      .mul_(grad_S.unsqueeze(1) * share)
+      .div_(mean_S1)
+      .masked_fill_(value_SU.lt(least), 0);
 }
 
 }  // namespace
@@ -86,8 +89,7 @@ Scope::Scope(ScopeKind kind, const TokenContext& context, Communicator& world)
       world_(world),
       offsets_(offsets_of(kind, context)),
       device_(context.step.sample_b.device()),
-      tokens_in_micro_(context.step.samples_in_micro * context.tokens_per_sample),
-      tokens_in_step_(context.step.samples_in_step * context.tokens_per_sample) {}
+      tokens_in_micro_(context.step.samples_in_micro * context.tokens_per_sample) {}
 
 // Runs are equally long, but for the last one: nothing is copied from the host.
 torch::Tensor Scope::tokens_S() const {
@@ -120,6 +122,8 @@ torch::Tensor Scope::sum(const torch::Tensor& value_TU) const {
 }
 
 torch::Tensor squared_variation(const torch::Tensor& value_SU) {
+  TORCH_CHECK(value_SU.dim() == 2 && value_SU.size(1) > 0, "squared_variation: rows of ",
+              value_SU.sizes());
   return SquaredVariation::apply(value_SU);
 }
 

@@ -42,8 +42,6 @@ class Scope {
   torch::Tensor tokens_S() const;
   /// [S] -> scalar, differentiable: the sum over instances, each times its tokens on this rank.
   torch::Tensor total(const torch::Tensor& value_S) const;
-  /// Tokens of the whole step, over ranks and micro-steps.
-  int64_t tokens_in_step() const { return tokens_in_step_; }
 
  private:
   /// Tokens on this rank of the last instance.
@@ -53,7 +51,7 @@ class Scope {
   Communicator& world_;
   std::vector<int64_t> offsets_;
   c10::Device device_;
-  int64_t tokens_in_micro_, tokens_in_step_;
+  int64_t tokens_in_micro_;  ///< over all ranks
 };
 
 /// Keys that every balance loss has.
@@ -93,7 +91,8 @@ class BalanceLoss {
 
 /// Squared coefficient of variation over the last dimension, population variance: [S, U] -> [S].
 /// No root is taken, so that the gradient is finite at perfect balance. Values below float32's
-/// least normal number count as that, without a gradient: a row that underflows is even.
+/// least normal number count as that, without a gradient: a row that underflows is even. float32
+/// and float64; TORCH_CHECK on rows without units.
 torch::Tensor squared_variation(const torch::Tensor& value_SU);
 
 }  // namespace shoal

@@ -9,21 +9,23 @@
 namespace shoal {
 namespace {
 
-/// The mean of a row, and its squared variation; in float64 until the end.
+/// Of a row, its mean and its squared variation.
 struct Moments {
   double mean = 0, variation = 0;
-
-  template <class Real>
-  Moments(const Real* value_U, int64_t num_units, double least) {
-    for (int64_t u = 0; u < num_units; ++u) mean += std::max<double>(value_U[u], least);
-    mean /= static_cast<double>(num_units);
-    for (int64_t u = 0; u < num_units; ++u) {
-      const double apart = std::max<double>(value_U[u], least) / mean - 1;
-      variation += apart * apart;
-    }
-    variation /= static_cast<double>(num_units);
-  }
 };
+
+template <class Real>
+Moments moments_of(const Real* value_U, int64_t num_units, double least) {
+  Moments row;
+  for (int64_t u = 0; u < num_units; ++u) row.mean += std::max<double>(value_U[u], least);
+  row.mean /= static_cast<double>(num_units);
+  for (int64_t u = 0; u < num_units; ++u) {
+    const double apart = std::max<double>(value_U[u], least) / row.mean - 1;
+    row.variation += apart * apart;
+  }
+  row.variation /= static_cast<double>(num_units);
+  return row;
+}
 
 torch::Tensor squared_variation_cpu(const torch::Tensor& value_SU, double least) {
   const int64_t num_units = value_SU.size(1);
@@ -32,7 +34,7 @@ torch::Tensor squared_variation_cpu(const torch::Tensor& value_SU, double least)
     const scalar_t* value = value_SU.const_data_ptr<scalar_t>();
     scalar_t* variation = variation_S.data_ptr<scalar_t>();
     for (int64_t s = 0; s < value_SU.size(0); ++s, value += num_units) {
-      variation[s] = static_cast<scalar_t>(Moments(value, num_units, least).variation);
+      variation[s] = static_cast<scalar_t>(moments_of(value, num_units, least).variation);
     }
   });
   return variation_S;
@@ -48,12 +50,12 @@ torch::Tensor squared_variation_backward_cpu(const torch::Tensor& grad_S,
     const scalar_t* value = value_SU.const_data_ptr<scalar_t>();
     scalar_t* out = grad_SU.data_ptr<scalar_t>();
     for (int64_t s = 0; s < value_SU.size(0); ++s, value += num_units, out += num_units) {
-      const Moments row(value, num_units, least);
+      const Moments row = moments_of(value, num_units, least);
       const double scale = 2.0 * grad[s] / (static_cast<double>(num_units) * row.mean);
       for (int64_t u = 0; u < num_units; ++u) {
-        const bool counts = value[u] >= least;
-        out[u] =
-            static_cast<scalar_t>(counts ? scale * (value[u] / row.mean - 1 - row.variation) : 0.0);
+        const bool is_clamped = value[u] < least;
+        out[u] = static_cast<scalar_t>(
+            is_clamped ? 0.0 : scale * (value[u] / row.mean - 1 - row.variation));
       }
     }
   });

@@ -46,10 +46,11 @@ std::vector<ExpertWeights> split_experts(const ExpertWeights& weights, int64_t n
 /// bfloat16; the weights of bfloat16 rows may be float32: they are cast, and their gradients are
 /// float32. weight_R is applied in float32 at least, before the second layer. On a GPU rows of no
 /// expert may follow, which are not read, and of no meaning in the result and in the gradient;
-/// where only the GPU knows rows_u, bfloat16 with widths that are multiples of 8 copies nothing to
-/// the host; all else, of which LibTorch has no grouped product, copies them once for both passes.
-/// TORCH_CHECK on sizes that do not fit, and on weights that are not contiguous or of another
-/// dtype. Source of the gate: Shazeer 2020 (GLU variants), equation 6.
+/// where only the GPU knows rows_u, nothing is copied to the host if LibTorch has a grouped
+/// product: of bfloat16 with widths that are multiples of 8, on GPUs of compute capability 9
+/// and 10. Else they are copied once for both passes. TORCH_CHECK on sizes that do not fit, and on
+/// weights that are not contiguous or of another dtype. Source of the gate: Shazeer 2020 (GLU
+/// variants), equation 6.
 torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                          const ExpertWeights& weights, Activation activation,
                          const torch::Tensor& weight_R = {});

@@ -58,7 +58,8 @@ class Groups {
 
   /// [R, D] times [u, D, H] -> [R, H].
   Tensor times(const Tensor& x, const Tensor& weight) const {
-    if (x.size(0) > 0 && fits(x) && fits(weight)) return at::_grouped_mm(x, weight, end_u_);
+    if (x.size(0) == 0) return torch::empty({0, weight.size(2)}, x.options());
+    if (fits(x) && fits(weight)) return at::_grouped_mm(x, weight, end_u_);
     Tensor y = torch::empty({x.size(0), weight.size(2)}, x.options());
     for_each([&](int64_t expert, int64_t first, int64_t count) {
       Tensor y_e = y.narrow(0, first, count);
@@ -130,7 +131,8 @@ class Groups {
   }
 
   Tensor end_u_;
-  mutable std::vector<int64_t> rows_u_;  // empty until they are asked for, where the GPU has them
+  // Where only the GPU has them, empty until a tensor that is not aligned needs them.
+  mutable std::vector<int64_t> rows_u_;
   bool is_grouped_;
 };
 

@@ -123,7 +123,10 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
 
 /// How many tokens have no row.
 torch::Tensor count_unrouted(const Assignments& assignments) {
-  return (count_ids(assignments.token_A, assignments.num_tokens) == 0).sum();
+  const int64_t num_tokens = assignments.num_tokens;
+  torch::Tensor is_missing = torch::ones({num_tokens + 1}, assignments.token_A.options());
+  is_missing.index_fill_(0, assignments.token_A + 1, 0);  // place 0 takes the padding rows
+  return is_missing.narrow(0, 1, num_tokens).sum();
 }
 
 /// float64: how many choices that are not masked each unit has.
@@ -221,10 +224,13 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   StatSums sums = layer_sums(routing, chunks, per_unit);
   const torch::Tensor y_TD = visit_units(x_TD, chunks, exchanges);
   output.y_BRD = y_TD.reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
-  const bool is_balanced = step.training && !losses_.empty();
-  if (is_balanced) output.auxiliary_loss = balance(routing, context, sums);
-  output.stats = make_stats(path(), bank_->placement(), sums,
-                            is_balanced ? loss_names_ : std::vector<std::string>());
+  std::vector<std::string> loss_names;
+  if (step.training && !losses_.empty()) {
+    loss_names = loss_names_;
+    sums.losses = loss_sums(routing, context);
+    output.auxiliary_loss = auxiliary_loss(sums.losses, context);
+  }
+  output.stats = make_stats(path(), bank_->placement(), sums, loss_names);
   if (!step.training) output.stats.first_unit_T = first_units(routing, per_unit);
   return output;
 }
@@ -309,16 +315,23 @@ bool MoeLayer::stays_here() const {
   return grid_->expert->size() == 1 && options_.exchange.payload == Payload::kSame;
 }
 
-torch::Tensor MoeLayer::balance(const Routing& routing, const TokenContext& context,
-                                StatSums& sums) const {
-  torch::Tensor total;
+std::vector<torch::Tensor> MoeLayer::loss_sums(const Routing& routing,
+                                               const TokenContext& context) const {
+  std::vector<torch::Tensor> sums;
   for (const auto& loss : losses_) {
     const Scope scope(loss->scope(), context, grid_->tensor_world());
-    const torch::Tensor sum = scope.total(loss->value_S(routing, scope));
-    const torch::Tensor share =
-        sum * (loss->weight() / static_cast<double>(scope.tokens_in_step()));
+    sums.push_back(scope.total(loss->value_S(routing, scope)));
+  }
+  return sums;
+}
+
+torch::Tensor MoeLayer::auxiliary_loss(const std::vector<torch::Tensor>& loss_sums,
+                                       const TokenContext& context) const {
+  const auto tokens = static_cast<double>(context.step.samples_in_step * context.tokens_per_sample);
+  torch::Tensor total;
+  for (size_t i = 0; i < losses_.size(); ++i) {
+    const torch::Tensor share = loss_sums[i] * (losses_[i]->weight() / tokens);
     total = total.defined() ? total + share : share;
-    sums.losses.push_back(sum);
   }
   return total;
 }

@@ -95,7 +95,11 @@ class MoeLayer : public MoeStage {
     int64_t of_tokens, of_units;
   };
   Cuts cuts() const;
-  torch::Tensor balance(const Routing& routing, const TokenContext& context, StatSums& sums) const;
+  /// Of each balance loss, what StatSums::losses says.
+  std::vector<torch::Tensor> loss_sums(const Routing& routing, const TokenContext& context) const;
+  /// This rank's share of the weighted losses.
+  torch::Tensor auxiliary_loss(const std::vector<torch::Tensor>& loss_sums,
+                               const TokenContext& context) const;
 
   MoeOptions options_;
   RankGrid* grid_;

@@ -60,20 +60,19 @@ std::vector<double> rank_overload(const std::vector<int64_t>& load_U,
   return load_E;
 }
 
-/// What the host knows, or if it is defined a scalar.
 struct Number {
-  int64_t on_host;
-  torch::Tensor on_device;
+  int64_t count;
+  torch::Tensor scalar;  ///< in its place, if it is defined
 };
 
 /// The load and the numbers behind it, float64.
 torch::Tensor join(const torch::Tensor& load_U, const std::vector<Number>& numbers) {
   if (!load_U.is_cpu()) {
     std::vector<torch::Tensor> parts{load_U};
-    for (const auto& [on_host, on_device] : numbers) {
-      parts.push_back(on_device.defined()
-                          ? on_device.to(torch::kFloat64).reshape({1})
-                          : torch::full({1}, static_cast<double>(on_host), load_U.options()));
+    for (const auto& [count, scalar] : numbers) {
+      parts.push_back(scalar.defined()
+                          ? scalar.to(torch::kFloat64).reshape({1})
+                          : torch::full({1}, static_cast<double>(count), load_U.options()));
     }
     return torch::cat(parts);
   }
@@ -82,8 +81,8 @@ torch::Tensor join(const torch::Tensor& load_U, const std::vector<Number>& numbe
   torch::Tensor sums = torch::empty({num_units + num_numbers}, load.options());
   const double* first = load.const_data_ptr<double>();
   double* next = std::copy(first, first + num_units, sums.data_ptr<double>());
-  for (const auto& [on_host, on_device] : numbers) {
-    *next++ = on_device.defined() ? on_device.item<double>() : static_cast<double>(on_host);
+  for (const auto& [count, scalar] : numbers) {
+    *next++ = scalar.defined() ? scalar.item<double>() : static_cast<double>(count);
   }
   return sums;
 }

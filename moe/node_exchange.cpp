@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "moe/count_ids.h"
 #include "runtime/device_copy.h"
 
 // T tokens  N nodes  P (token, node) pairs of this rank  Q pairs that it takes in  A choices it
@@ -13,9 +14,7 @@ namespace {
 
 /// How often each value in [0, count) is there; others are left out.
 torch::Tensor count_values(const torch::Tensor& values, int64_t count) {
-  const torch::Tensor place = values.clamp(-1, count).add_(1);
-  const torch::Tensor sums = torch::zeros({count + 2}, values.options());
-  return sums.scatter_add_(0, place, torch::ones_like(place)).narrow(0, 1, count);
+  return count_ids(values.masked_fill(values >= count, -1), count);
 }
 
 torch::Tensor exclusive_sum(const torch::Tensor& counts) { return counts.cumsum(0) - counts; }

@@ -43,17 +43,16 @@ struct LogitProduct : torch::autograd::Function<LogitProduct> {
     refuse_second_derivatives();
     const variable_list saved = ctx->get_saved_variables();
     const torch::Tensor &x_TD = saved[0], &weight_UD = saved[1];
-    torch::Tensor x_grad_TD;
+    torch::Tensor x_grad_TD, weight_grad_DU;
     if (ctx->needs_input_grad(0)) {
       x_grad_TD = torch::mm(grads[0], weight_UD).to(x_TD.scalar_type());
     }
-    return {x_grad_TD, torch::mm(x_TD.to(weight_UD.scalar_type()).t(), grads[0])};
+    if (ctx->needs_input_grad(1)) {
+      weight_grad_DU = torch::mm(x_TD.to(weight_UD.scalar_type()).t(), grads[0]);
+    }
+    return {x_grad_TD, weight_grad_DU};
   }
 };
-
-torch::Tensor product(const torch::Tensor& x_TD, const torch::Tensor& weight_DU) {
-  return LogitProduct::apply(x_TD, weight_DU);
-}
 
 }  // namespace
 
@@ -99,7 +98,7 @@ bool ScoreRouter::weights_sum_to_one() const {
 }
 
 torch::Tensor ScoreRouter::logits(const torch::Tensor& x_TD) const {
-  return product(x_TD, weight_DU_);
+  return LogitProduct::apply(x_TD, weight_DU_);
 }
 
 torch::Tensor ScoreRouter::score(const torch::Tensor& logits_TU) const {
@@ -123,7 +122,7 @@ void ScoreRouter::add_noise(const torch::Tensor& x_TD, const TokenContext& conte
   const torch::Tensor noise_TU =
       normal_rows(stream, token_ids(context), num_units_, weight_DU_.scalar_type());
   if (options_.noise == RouterNoise::kLearned) {
-    routing.noise_std_TU = at::softplus(product(x_TD, noise_weight_DU_)) + kLeastNoise;
+    routing.noise_std_TU = at::softplus(LogitProduct::apply(x_TD, noise_weight_DU_)) + kLeastNoise;
     routing.noisy_TU = routing.logits_TU + noise_TU * routing.noise_std_TU;
   } else {
     routing.noise_std = 1.0 / static_cast<double>(num_units_);

@@ -7,7 +7,7 @@
 namespace shoal {
 namespace {
 
-std::atomic<int64_t> waits{0};
+std::atomic<int64_t> wait_count{0};
 
 }  // namespace
 
@@ -37,11 +37,11 @@ const torch::Tensor& HostCopy::wait() {
   if (arrived_) {
     arrived_->synchronize();
     arrived_.reset();
-    ++waits;
+    ++wait_count;
   }
   return host_;
 }
 
-int64_t HostCopy::num_waits() { return waits; }
+int64_t HostCopy::num_waits() { return wait_count; }
 
 }  // namespace shoal

@@ -23,7 +23,7 @@ class HostCopy {
   explicit HostCopy(const torch::Tensor& tensor);
   /// Contiguous, on the CPU. Blocks until the copy is there, and for no work behind it.
   const torch::Tensor& wait();
-  /// How often the host has waited for a copy since the program began.
+  /// How often the host has waited for a copy since the program began, for tests to count.
   static int64_t num_waits();
 
  private:

@@ -1,6 +1,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <numbers>
 
 #include "moe/balance_loss.h"
 #include "moe/top_k.h"
@@ -13,15 +14,16 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// The chance of each logit to come above the token's noisy logit at unit `threshold_T1` after
-/// noise of one standard deviation: erfc((noisy - logit) / (sigma sqrt(2))) / 2.
+/// The chance of each logit to come, with other noise of the same deviation everywhere, above the
+/// noisy logit of the token's unit `threshold_unit_T1`: erfc((noisy - logit) / (sigma sqrt(2)))
+/// / 2.
 struct ChanceAbove : torch::autograd::Function<ChanceAbove> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& noisy_TU,
-                               const torch::Tensor& logits_TU, const torch::Tensor& threshold_T1,
-                               double noise_std) {
+                               const torch::Tensor& logits_TU,
+                               const torch::Tensor& threshold_unit_T1, double noise_std) {
     const double scale = 1.0 / (noise_std * std::sqrt(2.0));
-    const torch::Tensor z_TU = noisy_TU.gather(1, threshold_T1).sub(logits_TU).mul_(scale);
-    ctx->save_for_backward({z_TU, threshold_T1});
+    const torch::Tensor z_TU = noisy_TU.gather(1, threshold_unit_T1).sub(logits_TU).mul_(scale);
+    ctx->save_for_backward({z_TU, threshold_unit_T1});
     ctx->saved_data["scale"] = scale;
     return torch::special_erfc(z_TU).mul_(0.5);
   }
@@ -31,7 +33,7 @@ struct ChanceAbove : torch::autograd::Function<ChanceAbove> {
     const variable_list saved = ctx->get_saved_variables();
     const double scale = ctx->saved_data["scale"].toDouble();
     const torch::Tensor logit_grad_TU =
-        saved[0].square().neg_().exp_().mul_(grads[0]).mul_(scale / std::sqrt(M_PI));
+        saved[0].square().neg_().exp_().mul_(grads[0]).mul_(scale * std::numbers::inv_sqrtpi);
     torch::Tensor noisy_grad_TU = torch::zeros_like(logit_grad_TU);
     noisy_grad_TU.scatter_(1, saved[1], logit_grad_TU.sum(1, /*keepdim=*/true).neg_());
     return {noisy_grad_TU, logit_grad_TU, torch::Tensor(), torch::Tensor()};
@@ -55,12 +57,13 @@ class LoadLoss : public BalanceLoss {
     TORCH_CHECK(routing.has_noise(), "the load loss needs a routing with noise");
     const int64_t k = routing.choices_per_token();
     const torch::Tensor best_TK = top_k(routing.noisy_TU.detach(), k);
-    const torch::Tensor threshold_T1 = best_TK.narrow(1, k - 1, 1);
+    const torch::Tensor threshold_unit_T1 = best_TK.narrow(1, k - 1, 1);
     if (!routing.noise_std_TU.defined()) {
       return squared_variation(scope.sum(ChanceAbove::apply(routing.noisy_TU, routing.logits_TU,
-                                                            threshold_T1, routing.noise_std)));
+                                                            threshold_unit_T1, routing.noise_std)));
     }
-    const torch::Tensor distance_TU = routing.noisy_TU.gather(1, threshold_T1) - routing.logits_TU;
+    const torch::Tensor distance_TU =
+        routing.noisy_TU.gather(1, threshold_unit_T1) - routing.logits_TU;
     const torch::Tensor z_TU = distance_TU / (routing.noise_std_TU * std::sqrt(2.0));
     return squared_variation(scope.sum(torch::special_erfc(z_TU) * 0.5));
   }

@@ -153,8 +153,8 @@ TEST_F(TrainingGpu, CheckpointsLoadOnTheCpuAndBack) {
   EXPECT_EQ(again.digest(), on_cpu.digest());
 }
 
-// Numbers of rows, which experts in float32 and float64 wait for, are copied by HostCopy: LibTorch
-// does not count that wait.
+// Numbers of rows, which experts wait for that have no grouped product, are copied by HostCopy:
+// LibTorch does not count that wait.
 TEST_F(TrainingGpu, MakesTheHostWaitNowhereButForCounts) {
   const GpuProbe probe;
   for (const auto& [name, overrides] : models()) {
@@ -179,7 +179,7 @@ Overrides widths_of_eight() {
 }
 
 // One for the gradients' norm, one for what is logged, and one in each MoE layer whose experts
-// LibTorch has no grouped product for.
+// LibTorch has no grouped product for, as it has on GPUs of compute capability 9 and 10.
 TEST_F(TrainingGpu, WaitsOnceAStepAndALayerAtMost) {
   const GpuProbe probe;
   auto cases = models();
@@ -196,8 +196,10 @@ TEST_F(TrainingGpu, WaitsOnceAStepAndALayerAtMost) {
           static_cast<int64_t>(outcome.moe.size()) * training.recipe.train.accumulate;
       std::cout << fmt::format("{} {}: {} waits a step of {} MoE layers, {} a log entry\n", name,
                                precision, in_step, layers, in_log);
-      const bool is_grouped = name == "SparseMlpOfEights" && precision == "bfloat16";
-      EXPECT_LE(in_step, is_grouped ? 1 : 1 + layers);
+      // Slots of a Nexus layer are as many for every unit.
+      const bool knows_rows =
+          name == "ConvNextNexus" || (name == "SparseMlpOfEights" && precision == "bfloat16");
+      EXPECT_EQ(in_step, 1 + (knows_rows ? 0 : layers));
       EXPECT_EQ(in_log, 1);
     }
   }

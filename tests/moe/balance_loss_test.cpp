@@ -74,6 +74,26 @@ TEST(ImportanceLoss, ScoresThatUnderflowEverywhereCountAsEven) {
   }
 }
 
+TEST(ImportanceLoss, UnitsThatUnderflowAreClampedAlone) {
+  torch::Tensor value = torch::tensor({{0.0, 2.0, 4.0}}, torch::kFloat64).set_requires_grad(true);
+  squared_variation(value).sum().backward();
+  torch::Tensor plain = value.detach().clone().set_requires_grad(true);
+  (plain / plain.mean(1, true) - 1).square().mean(1).sum().backward();
+  EXPECT_EQ(value.grad()[0][0].item<double>(), 0.0);
+  EXPECT_LT((value.grad() - plain.grad())[0].slice(0, 1).abs().max().item<double>(), 1e-15);
+}
+
+TEST(ImportanceLoss, KeepsWhatIsNoNumber) {
+  torch::Tensor value = torch::tensor({{1.0, std::nan(""), 2.0}, {1.0, 1.0, 1.0}}, torch::kFloat64)
+                            .set_requires_grad(true);
+  const torch::Tensor variation = squared_variation(value);
+  variation.sum().backward();
+  EXPECT_TRUE(std::isnan(variation[0].item<double>()));
+  EXPECT_EQ(variation[1].item<double>(), 0.0);
+  EXPECT_TRUE(value.grad()[0].isnan().all().item<bool>());
+  EXPECT_EQ(value.grad()[1].abs().max().item<double>(), 0.0);
+}
+
 TEST(LoadLoss, EqualsThePublishedValue) {  // L1, case 3
   const Routing routing = noisy_routing(kLogits, kNoise, 2, 0.1);
   const torch::Tensor threshold =
@@ -259,7 +279,7 @@ class LossRanks : public ::testing::TestWithParam<ScopeKind> {
     torch::Tensor logits = part.logits_TU.clone().set_requires_grad(true);
     const Routing routing = noisy_routing(logits, part.noise_TU, 2, 0.25);
     const torch::Tensor value = make_loss(name)->value_S(routing, scope);
-    const torch::Tensor share = scope.total(value) / static_cast<double>(scope.tokens_in_step());
+    const torch::Tensor share = scope.total(value) / static_cast<double>(kSamples * kRows);
     share.backward();
     return {share.item<double>(), logits.grad()};
   }

@@ -150,6 +150,7 @@ TEST_F(Device, PluginLoadsWithoutGpuAndRegistersItsOperators) {
                            "shoal::fused_router",
                            "shoal::fused_router_backward",
                            "shoal::assign_rows",
+                           "shoal::expert_mlp_reads_counts",
                            "shoal::expert_mlp_forward",
                            "shoal::expert_mlp_backward",
                            "shoal::memory_lookup_forward",

@@ -18,9 +18,15 @@ struct WaitCounter : c10::WarningHandler {
   int64_t count = 0;
 };
 
-void set_mode(c10::cuda::SyncDebugMode mode) {
-  c10::cuda::warning_state().set_sync_debug_mode(mode);
-}
+using c10::cuda::SyncDebugMode;
+
+void set_mode(SyncDebugMode mode) { c10::cuda::warning_state().set_sync_debug_mode(mode); }
+
+/// Warnings where LibTorch makes the host wait, for its own lifetime.
+struct WaitWarnings {
+  WaitWarnings() { set_mode(SyncDebugMode::L_WARN); }
+  ~WaitWarnings() { set_mode(SyncDebugMode::L_DISABLED); }
+};
 
 }  // namespace
 
@@ -29,15 +35,14 @@ void set_mode(c10::cuda::SyncDebugMode mode) {
 extern "C" {
 
 void shoal_probe_refuse_waits(bool refuses) {
-  set_mode(refuses ? c10::cuda::SyncDebugMode::L_ERROR : c10::cuda::SyncDebugMode::L_DISABLED);
+  set_mode(refuses ? SyncDebugMode::L_ERROR : SyncDebugMode::L_DISABLED);
 }
 
 int64_t shoal_probe_count_waits(void (*body)(void*), void* argument) {
   WaitCounter counter;
   const c10::WarningUtils::WarningHandlerGuard guard(&counter);
-  set_mode(c10::cuda::SyncDebugMode::L_WARN);
+  const WaitWarnings warnings;
   body(argument);
-  set_mode(c10::cuda::SyncDebugMode::L_DISABLED);
   return counter.count;
 }
 

@@ -103,7 +103,7 @@ class LateCopies {
 LateCopies late_copies;
 
 bool refuses_waits = false;
-std::atomic<int64_t> waits{0};
+std::atomic<int64_t> wait_count{0};
 
 // ---- what LibTorch asks its CUDA part
 
@@ -145,7 +145,7 @@ c10::Allocator& memory() {
 
 void host_waits(const std::string& name) {
   TORCH_CHECK(!refuses_waits, name, ": makes the host wait for the GPU");
-  ++waits;
+  ++wait_count;
   late_copies.arrive();
 }
 
@@ -153,7 +153,7 @@ void copy_late(const Tensor& to, const Tensor& from) { late_copies.add(to, from)
 
 void refuse_waits(bool refuses) { refuses_waits = refuses; }
 
-int64_t num_waits() { return waits; }
+int64_t num_waits() { return wait_count; }
 
 }  // namespace emulated_gpu
 

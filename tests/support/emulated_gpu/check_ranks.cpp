@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "moe/expert_bank.h"
@@ -41,7 +40,7 @@ class EmulatedRows : public ForwardingCommunicator {
 
 /// How often a layer's forward pass makes the hosts of two expert ranks wait, together. Their
 /// backward passes would share LibTorch's one thread for the device, and wait there for each other.
-int64_t waits_of(const std::string& capacity, int64_t num_chunks) {
+int64_t waits_of(CapacityMode mode, int64_t num_chunks) {
   const int64_t before = emulated_gpu::num_waits() + HostCopy::num_waits();
   run_grid(2, 1, [&](RankGrid& grid) {
     constexpr int64_t kSamples = 4, kRows = 8, kWidth = 16;
@@ -54,7 +53,7 @@ int64_t waits_of(const std::string& capacity, int64_t num_chunks) {
     options.experts =
         Choice<UnitBank>("plain", ExpertBank::Options{4, 32, Activation::kGelu, true});
     options.exchange.chunks = num_chunks;
-    if (capacity == "padded") options.capacity = {CapacityMode::kPadded, 1.0, 1, 1, {}};
+    options.capacity = {mode, 1.0, 1, 1, {}};
     MoeLayer layer(options, kWidth, kPath, context);
     initialise(parameters_of(layer, kPath), 1);
     StepContext step = step_of(2 * kSamples);
@@ -71,14 +70,14 @@ int64_t waits_of(const std::string& capacity, int64_t num_chunks) {
 TEST(EmulatedGpuRanks, WaitOnceALayer) {
   for (const int64_t num_chunks : {1, 2, 3}) {
     SCOPED_TRACE(num_chunks);
-    EXPECT_EQ(waits_of("dropless", num_chunks), 2);
+    EXPECT_EQ(waits_of(CapacityMode::kDropless, num_chunks), 2);
   }
 }
 
 TEST(EmulatedGpuRanks, WaitForNothingWherePaddingTellsTheCounts) {
   for (const int64_t num_chunks : {1, 2, 3}) {
     SCOPED_TRACE(num_chunks);
-    EXPECT_EQ(waits_of("padded", num_chunks), 0);
+    EXPECT_EQ(waits_of(CapacityMode::kPadded, num_chunks), 0);
   }
 }
 
