@@ -56,7 +56,9 @@ class GpuProbe {
 
   template <class Function>
   Function find(const char* name) const {
-    return reinterpret_cast<Function>(dlsym(library_, name));
+    void* function = dlsym(library_, name);
+    if (function == nullptr) throw std::runtime_error(dlerror());
+    return reinterpret_cast<Function>(function);
   }
 
   void* library_;
