@@ -13,6 +13,8 @@ namespace shoal::testing {
 class ForwardingCommunicator : public Communicator {
  public:
   explicit ForwardingCommunicator(Communicator& inner) : inner_(inner) {}
+  explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner)
+      : inner_(*inner), owned_(std::move(inner)) {}
   int64_t rank() const override { return inner_.rank(); }
   int64_t size() const override { return inner_.size(); }
   std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
@@ -45,13 +47,15 @@ class ForwardingCommunicator : public Communicator {
 
  protected:
   Communicator& inner_;
+
+ private:
+  std::unique_ptr<Communicator> owned_;  ///< null where another owns it
 };
 
 /// A group that fails while rows travel: what arrives are numbers of no meaning.
 class FailedCommunicator : public ForwardingCommunicator {
  public:
-  explicit FailedCommunicator(std::unique_ptr<Communicator> inner)
-      : ForwardingCommunicator(*inner), owned_(std::move(inner)) {}
+  using ForwardingCommunicator::ForwardingCommunicator;
   Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
                            const RowCounts& recv_rows) override {
     inner_.start_all_to_all(in, send_rows, out, recv_rows).wait();
@@ -59,9 +63,6 @@ class FailedCommunicator : public ForwardingCommunicator {
     return {};
   }
   void throw_if_failed() const override { throw CommError("the peer is gone"); }
-
- private:
-  std::unique_ptr<Communicator> owned_;
 };
 
 }  // namespace shoal::testing

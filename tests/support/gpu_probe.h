@@ -33,17 +33,15 @@ class GpuProbe {
 
   /// How often `body` makes the host wait for the GPU: LibTorch's waits and those for copies.
   int64_t count_waits(std::function<void()> body) const {
-    const auto call = [](void* argument) { (*static_cast<std::function<void()>*>(argument))(); };
     const int64_t before = HostCopy::num_waits();
     const auto count = find<int64_t (*)(void (*)(void*), void*)>("shoal_probe_count_waits");
-    return count(call, &body) + HostCopy::num_waits() - before;
+    return count(&call, &body) + HostCopy::num_waits() - before;
   }
 
   /// `body` captured as a CUDA graph, without running it. Each call of the result runs it and
   /// waits.
   std::function<void()> capture(std::function<void()> body) const {
-    const auto call = [](void* argument) { (*static_cast<std::function<void()>*>(argument))(); };
-    void* graph = find<void* (*)(void (*)(void*), void*)>("shoal_probe_capture")(call, &body);
+    void* graph = find<void* (*)(void (*)(void*), void*)>("shoal_probe_capture")(&call, &body);
     const std::shared_ptr<void> owner(graph, find<void (*)(void*)>("shoal_probe_free"));
     return [owner, replay = find<void (*)(void*)>("shoal_probe_replay")] { replay(owner.get()); };
   }
@@ -53,6 +51,9 @@ class GpuProbe {
     void (*refuse)(bool);
     ~Closed() { refuse(false); }
   };
+
+  /// Of a std::function, as C takes it.
+  static void call(void* function) { (*static_cast<std::function<void()>*>(function))(); }
 
   template <class Function>
   Function find(const char* name) const {

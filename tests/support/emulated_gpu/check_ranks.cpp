@@ -21,8 +21,7 @@ namespace {
 /// Rows of the emulated GPU between thread ranks: its memory is the CPU's.
 class EmulatedRows : public ForwardingCommunicator {
  public:
-  explicit EmulatedRows(std::unique_ptr<Communicator> inner)
-      : ForwardingCommunicator(*inner), owned_(std::move(inner)) {}
+  using ForwardingCommunicator::ForwardingCommunicator;
   Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
                            const RowCounts& recv_rows) override {
     return inner_.start_all_to_all(lent(in), send_rows, lent(out), recv_rows);
@@ -34,8 +33,6 @@ class EmulatedRows : public ForwardingCommunicator {
         tensor.data_ptr(), tensor.sizes(), [tensor](void*) {},
         torch::TensorOptions(tensor.scalar_type()));
   }
-
-  std::unique_ptr<Communicator> owned_;
 };
 
 /// How often a layer's forward pass makes the hosts of two expert ranks wait, together. Their
