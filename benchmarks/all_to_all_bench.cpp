@@ -6,9 +6,9 @@
 #include <exception>
 
 #include "benchmarks/support/program.h"
-#include "parallel/collectives.h"
-#include "parallel/communicator.h"
-#include "runtime/tensor_memory.h"
+#include "parallel/comm/collectives.h"
+#include "parallel/comm/communicator.h"
+#include "runtime/device/tensor_memory.h"
 
 namespace shoal::bench {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "benchmarks/bench.h"
-#include "launch/rank_devices.h"
-#include "runtime/device.h"
-#include "runtime/error.h"
+#include "launch/job/rank_devices.h"
+#include "runtime/base/error.h"
+#include "runtime/device/device.h"
 
 namespace shoal::bench {
 

@@ -4,12 +4,12 @@
 
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
-#include "moe/dispatch.h"
-#include "moe/expert_bank.h"
+#include "moe/exchange/dispatch.h"
+#include "moe/experts/expert_bank.h"
 #include "moe/moe_layer.h"
 #include "moe/routers/top_k.h"
-#include "parallel/rank_grid.h"
-#include "runtime/tensor_memory.h"
+#include "parallel/comm/rank_grid.h"
+#include "runtime/device/tensor_memory.h"
 
 // T tokens  D width  K choices per token  E experts  G groups  S tokens of a group  M = K S
 // C capacity  R = E C rows
@@ -83,7 +83,8 @@ class Problem {
 
   torch::Tensor move_by_index(const Capacity& capacity) const {
     const UnitPlacement placement = UnitPlacement::contiguous(shape_.experts, 1);
-    const Dispatched sent = dispatch(x_TD(), limit(routing_, capacity), placement, *grid_.expert);
+    const Dispatched sent =
+        dispatch(x_TD(), apply_capacity(routing_, capacity), placement, *grid_.expert);
     return combine(sent.rows_RD, sent, *grid_.expert);
   }
 

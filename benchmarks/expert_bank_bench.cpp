@@ -7,8 +7,8 @@
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
-#include "moe/expert_mlp.h"
-#include "runtime/tensor_memory.h"
+#include "moe/experts/expert_mlp.h"
+#include "runtime/device/tensor_memory.h"
 
 // R rows  D width  H hidden width  E experts
 namespace shoal::bench {

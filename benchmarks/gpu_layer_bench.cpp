@@ -15,12 +15,12 @@
 #include "benchmarks/device.h"
 #include "benchmarks/moe_layer_call.h"
 #include "benchmarks/support/program.h"
-#include "moe/expert_mlp.h"
-#include "moe/fused_router.h"
-#include "moe/permute_rows.h"
-#include "moe/top_k.h"
-#include "runtime/optimizers/adamw.h"
-#include "runtime/optimizers/lamb.h"
+#include "moe/experts/expert_mlp.h"
+#include "moe/kernels/permute_rows.h"
+#include "moe/kernels/row_top_k.h"
+#include "moe/routing/fused_router.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/optim/lamb.h"
 
 // T tokens  D width  H hidden width  U units  K choices  R = T K rows
 namespace shoal::bench {

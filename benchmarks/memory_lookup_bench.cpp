@@ -6,8 +6,8 @@
 
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
-#include "moe/memory_lookup.h"
-#include "runtime/tensor_memory.h"
+#include "moe/nexus/memory_lookup.h"
+#include "runtime/device/tensor_memory.h"
 
 // u units  R rows of a unit  K keys  D width  k keys chosen per row
 namespace shoal::bench {

@@ -10,7 +10,7 @@
 #include "benchmarks/moe_layer_call.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
-#include "runtime/tensor_memory.h"
+#include "runtime/device/tensor_memory.h"
 
 namespace shoal::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "moe/top_k.h"
-#include "runtime/random.h"
+#include "moe/kernels/row_top_k.h"
+#include "runtime/random/random.h"
 
 // T tokens  K choices per token  E experts
 namespace shoal::bench {

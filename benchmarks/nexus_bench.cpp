@@ -9,9 +9,9 @@
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
-#include "moe/nexus_layer.h"
-#include "parallel/rank_grid.h"
-#include "runtime/tensor_memory.h"
+#include "moe/nexus/nexus_layer.h"
+#include "parallel/comm/rank_grid.h"
+#include "runtime/device/tensor_memory.h"
 
 // B images  N tokens of an image  D width
 namespace shoal::bench {

@@ -7,10 +7,10 @@
 #include <cstdio>
 
 #include "benchmarks/support/program.h"
-#include "runtime/gradients.h"
-#include "runtime/optimizers/adamw.h"
-#include "runtime/optimizers/lamb.h"
-#include "runtime/random.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/optim/gradients.h"
+#include "runtime/optim/lamb.h"
+#include "runtime/random/random.h"
 
 // Optimizer steps against the time that copying their memory traffic would take: AdamW moves 28
 // bytes a parameter, LAMB 40 (two passes), a square sum 4. Also AdamW tensor by tensor in plain

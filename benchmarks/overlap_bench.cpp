@@ -5,8 +5,8 @@
 
 #include "benchmarks/moe_layer_call.h"
 #include "benchmarks/support/program.h"
-#include "parallel/collectives.h"
-#include "runtime/tensor_memory.h"
+#include "parallel/comm/collectives.h"
+#include "runtime/device/tensor_memory.h"
 
 namespace shoal::bench {
 namespace {

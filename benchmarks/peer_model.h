@@ -4,14 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "launch/session.h"
+#include "launch/train/session.h"
 #include "models/backbones/sparse_mlp.h"
 #include "models/backbones/vit.h"
-#include "models/patch_grid.h"
-#include "moe/expert_bank.h"
+#include "models/blocks/patch_grid.h"
+#include "moe/experts/expert_bank.h"
 #include "moe/routers/importance_score.h"
 #include "moe/routers/top_k.h"
-#include "runtime/error.h"
+#include "runtime/base/error.h"
 
 namespace shoal::bench {
 

@@ -7,8 +7,8 @@
 #include "benchmarks/moe_layer_call.h"
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
-#include "parallel/rank_grid.h"
-#include "runtime/tensor_memory.h"
+#include "parallel/comm/rank_grid.h"
+#include "runtime/device/tensor_memory.h"
 
 namespace shoal::bench {
 namespace {

@@ -15,11 +15,11 @@
 #include "benchmarks/peer_model.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
-#include "launch/rank_devices.h"
-#include "launch/session.h"
-#include "launch/world.h"
-#include "parallel/communicator.h"
-#include "runtime/tensor_memory.h"
+#include "launch/job/launch_info.h"
+#include "launch/job/rank_devices.h"
+#include "launch/train/session.h"
+#include "parallel/comm/communicator.h"
+#include "runtime/device/tensor_memory.h"
 
 namespace shoal {
 namespace {

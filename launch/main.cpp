@@ -10,17 +10,17 @@
 #include <string>
 #include <vector>
 
-#include "launch/activation_maps.h"
-#include "launch/checkpoint_commands.h"
-#include "launch/commands.h"
-#include "launch/doctor.h"
-#include "launch/eval.h"
-#include "launch/failure.h"
-#include "launch/train.h"
-#include "launch/world.h"
-#include "parallel/signals.h"
-#include "runtime/build_info.h"
-#include "runtime/suggest.h"
+#include "launch/commands/activation_maps.h"
+#include "launch/commands/checkpoint_commands.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/doctor.h"
+#include "launch/commands/eval.h"
+#include "launch/commands/train.h"
+#include "launch/job/failure.h"
+#include "launch/job/launch_info.h"
+#include "runtime/base/build_info.h"
+#include "runtime/base/signals.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "models/auxiliary_loss.h"
+#include "models/blocks/auxiliary_loss.h"
 
 namespace shoal {
 namespace {

@@ -10,11 +10,11 @@
 #include "models/blocks/block_output.h"
 #include "moe/moe_stage.h"
 #include "moe/moe_stats.h"
-#include "parallel/build_context.h"
-#include "runtime/image_shape.h"
-#include "runtime/module.h"
-#include "runtime/registry.h"
-#include "runtime/step_context.h"
+#include "parallel/comm/build_context.h"
+#include "runtime/data/image_shape.h"
+#include "runtime/module/module.h"
+#include "runtime/random/step_context.h"
+#include "runtime/recipe/registry.h"
 
 namespace shoal {
 

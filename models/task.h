@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/backbone.h"
-#include "runtime/state.h"
+#include "runtime/module/state.h"
 
 namespace shoal {
 

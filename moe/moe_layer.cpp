@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "moe/count_ids.h"
-#include "moe/slot_exchange.h"
-#include "runtime/enum_name.h"
-#include "runtime/error.h"
-#include "runtime/stream.h"
+#include "moe/exchange/slot_exchange.h"
+#include "moe/kernels/count_ids.h"
+#include "runtime/base/error.h"
+#include "runtime/random/random_stream.h"
+#include "runtime/recipe/enum_name.h"
 
 // B samples  R rows per sample  T = B R tokens  D width  U units  S scope instances
 namespace shoal {
@@ -122,7 +122,7 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
 }
 
 /// How many tokens have no row.
-torch::Tensor count_unrouted(const Assignments& assignments) {
+torch::Tensor count_unrouted(const TokenAssignments& assignments) {
   const int64_t num_tokens = assignments.num_tokens;
   torch::Tensor is_missing = torch::ones({num_tokens + 1}, assignments.token_A.options());
   is_missing.index_fill_(0, assignments.token_A + 1, 0);  // place 0 takes the padding rows
@@ -137,7 +137,7 @@ torch::Tensor unit_loads(const Routing& routing) {
   return count_U.to(torch::kFloat64);
 }
 
-StatSums layer_sums(const Routing& routing, const std::vector<Assignments>& chunks,
+StatSums layer_sums(const Routing& routing, const std::vector<TokenAssignments>& chunks,
                     bool chooses_per_unit) {
   const torch::NoGradGuard no_grad;
   StatSums sums;
@@ -180,7 +180,7 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
                    const BuildContext& context)
     : MoeStage(path), options_(options), grid_(context.grid) {
   const UnitBank::Context bank_context{width, grid_ == nullptr ? 0 : grid_->expert->rank(),
-                                       make_placer(context, path), context.tensor_options};
+                                       placement_rule(context, path), context.tensor_options};
   // Without ranks nothing is run, and no file is to be opened.
   Parts parts = build(options, bank_context, grid_ == nullptr ? "" : path, context.is_causal);
   Lines problems(path);
@@ -211,9 +211,9 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
 
   Capacity capacity = options_.capacity;
   if (!step.training) capacity.mode = CapacityMode::kDropless;
-  const std::vector<Assignments> chunks = limit_chunks(routing, context, capacity);
+  const std::vector<TokenAssignments> chunks = assign_chunks(routing, context, capacity);
   Exchanges exchanges;
-  if (!stays_here()) {
+  if (!is_local()) {
     exchanges =
         plan_exchange(chunks, bank_->placement(), *grid_, options_.exchange, cuts().of_units);
   }
@@ -222,7 +222,7 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   const bool per_unit = router_->chooses_per_unit();
   MoeOutput output;
   StatSums sums = layer_sums(routing, chunks, per_unit);
-  const torch::Tensor y_TD = visit_units(x_TD, chunks, exchanges);
+  const torch::Tensor y_TD = run_experts(x_TD, chunks, exchanges);
   output.y_BRD = y_TD.reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
   std::vector<std::string> loss_names;
   if (step.training && !losses_.empty()) {
@@ -235,11 +235,13 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   return output;
 }
 
-std::vector<Assignments> MoeLayer::limit_chunks(const Routing& routing, const TokenContext& context,
-                                                const Capacity& capacity) const {
+std::vector<TokenAssignments> MoeLayer::assign_chunks(const Routing& routing,
+                                                      const TokenContext& context,
+                                                      const Capacity& capacity) const {
   const int64_t num_chunks = cuts().of_tokens;
-  std::vector<Assignments> chunks;
-  for (const Routing& chunk : cut(routing, num_chunks)) chunks.push_back(limit(chunk, capacity));
+  std::vector<TokenAssignments> chunks;
+  for (const Routing& chunk : cut(routing, num_chunks))
+    chunks.push_back(apply_capacity(chunk, capacity));
   const int64_t group = context.step.samples_per_group;
   const bool is_known = capacity.mode == CapacityMode::kPadded &&
                         context.step.samples_in_micro % group == 0 &&
@@ -266,31 +268,31 @@ MoeLayer::Cuts MoeLayer::cuts() const {
   return by_unit ? Cuts{1, exchange.chunks} : Cuts{exchange.chunks, 1};
 }
 
-torch::Tensor MoeLayer::visit_units(const torch::Tensor& x_TD,
-                                    const std::vector<Assignments>& assignments,
+torch::Tensor MoeLayer::run_experts(const torch::Tensor& x_TD,
+                                    const std::vector<TokenAssignments>& assignments,
                                     const Exchanges& exchanges) {
   std::vector<torch::Tensor> x_C(exchanges.size(), x_TD);
   if (assignments.size() > 1) {
     std::vector<int64_t> tokens;
-    for (const Assignments& chunk : assignments) tokens.push_back(chunk.num_tokens);
+    for (const TokenAssignments& chunk : assignments) tokens.push_back(chunk.num_tokens);
     x_C = x_TD.split_with_sizes(tokens);
   }
   if (!exchanges.empty()) exchanges.front()->start_dispatch(x_C.front());
   const torch::Tensor shared_TD = shared_ ? shared_->forward(x_TD) : torch::Tensor();
   const torch::Tensor y_TD =
-      stays_here() ? visit_here(x_TD, assignments.front()) : work_on_arrivals(x_C, exchanges);
+      is_local() ? run_local(x_TD, assignments.front()) : run_on_arrivals(x_C, exchanges);
   return shared_ ? y_TD + shared_TD : y_TD;
 }
 
-torch::Tensor MoeLayer::visit_here(const torch::Tensor& x_TD, const Assignments& assignments) {
-  const RowPlan plan = plan_rows({assignments}, bank_->placement(), *grid_->expert).front();
+torch::Tensor MoeLayer::run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments) {
+  const DispatchPlan plan = plan_rows({assignments}, bank_->placement(), *grid_->expert).front();
   return bank_->visit(x_TD, {plan.index, plan.weight_A, plan.rows_u});
 }
 
 // One chunk at most is on its way there, and one back: several would share the network, and all
 // arrive late. The backward pass takes these steps from last to first.
-torch::Tensor MoeLayer::work_on_arrivals(const std::vector<torch::Tensor>& x_C,
-                                         const Exchanges& exchanges) {
+torch::Tensor MoeLayer::run_on_arrivals(const std::vector<torch::Tensor>& x_C,
+                                        const Exchanges& exchanges) {
   const int64_t num_parts = cuts().of_units;
   std::vector<UnitBank::Part> parts;
   if (num_parts > 1) parts = bank_->parts(num_parts);
@@ -311,7 +313,7 @@ torch::Tensor MoeLayer::work_on_arrivals(const std::vector<torch::Tensor>& x_C,
   return y_TD;
 }
 
-bool MoeLayer::stays_here() const {
+bool MoeLayer::is_local() const {
   return grid_->expert->size() == 1 && options_.exchange.payload == Payload::kSame;
 }
 

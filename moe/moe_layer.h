@@ -7,18 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "moe/balance_loss.h"
-#include "moe/capacity.h"
+#include "moe/exchange/row_exchange.h"
+#include "moe/experts/shared_expert.h"
+#include "moe/experts/unit_bank.h"
+#include "moe/losses/balance_loss.h"
 #include "moe/moe_stage.h"
 #include "moe/moe_stats.h"
-#include "moe/router.h"
-#include "moe/row_exchange.h"
-#include "moe/shared_expert.h"
-#include "moe/unit_bank.h"
-#include "parallel/build_context.h"
-#include "runtime/config.h"
-#include "runtime/registry.h"
-#include "runtime/step_context.h"
+#include "moe/routing/capacity.h"
+#include "moe/routing/router.h"
+#include "parallel/comm/build_context.h"
+#include "runtime/random/step_context.h"
+#include "runtime/recipe/config.h"
+#include "runtime/recipe/registry.h"
 
 // B samples on this rank  R rows per sample  D width
 namespace shoal {
@@ -41,15 +41,6 @@ struct MoeOptions {
                       field("exchange", &MoeOptions::exchange, "how rows travel to units")};
   }
   void validate(Problems& problems) const;
-};
-
-/// What a MoE stage gives for the samples of this rank.
-struct MoeOutput {
-  torch::Tensor y_BRD;
-  /// Weighted balance losses as this rank's share of the step: summed over ranks and
-  /// micro-steps they are the step's. Undefined in evaluation and without losses.
-  torch::Tensor auxiliary_loss;
-  MoeStats stats;
 };
 
 /// route -> limit -> dispatch -> bank -> combine, plus what every token's shared experts say while
@@ -77,18 +68,19 @@ class MoeLayer : public MoeStage {
   using Exchanges = std::vector<std::unique_ptr<RowExchange>>;
 
   /// The rows of each chunk, and in padded mode how many other ranks have.
-  std::vector<Assignments> limit_chunks(const Routing& routing, const TokenContext& context,
-                                        const Capacity& capacity) const;
+  std::vector<TokenAssignments> assign_chunks(const Routing& routing, const TokenContext& context,
+                                              const Capacity& capacity) const;
   /// What the chosen units and the shared experts say of each token.
-  torch::Tensor visit_units(const torch::Tensor& x_TD, const std::vector<Assignments>& assignments,
+  torch::Tensor run_experts(const torch::Tensor& x_TD,
+                            const std::vector<TokenAssignments>& assignments,
                             const Exchanges& exchanges);
   /// Whether rows need not be made for an exchange: no other rank has units, and nothing is
   /// rounded.
-  bool stays_here() const;
-  /// visit_units where the rows stay here.
-  torch::Tensor visit_here(const torch::Tensor& x_TD, const Assignments& assignments);
-  /// visit_units where they travel, once those of the first chunk are sent.
-  torch::Tensor work_on_arrivals(const std::vector<torch::Tensor>& x_C, const Exchanges& exchanges);
+  bool is_local() const;
+  /// run_experts where the rows stay here.
+  torch::Tensor run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments);
+  /// run_experts where they travel, once those of the first chunk are sent.
+  torch::Tensor run_on_arrivals(const std::vector<torch::Tensor>& x_C, const Exchanges& exchanges);
   /// Into how many chunks rows are cut, by routing groups of tokens or by units: at least one of
   /// the two is 1.
   struct Cuts {

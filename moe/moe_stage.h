@@ -1,11 +1,15 @@
 #pragma once
 
+#include <torch/types.h>
+
 #include <cstdint>
 #include <string>
 #include <utility>
 
-#include "runtime/module.h"
+#include "moe/moe_stats.h"
+#include "runtime/module/module.h"
 
+// B samples on this rank  R rows per sample  D width
 namespace shoal {
 
 /// A stage as the rest of the program sees it: what must fit the rank grid, and what users must
@@ -17,6 +21,15 @@ struct MoeStageInfo {
   std::string note = {};         ///< its router's
   int64_t num_chunks = 1;        ///< that its exchange cuts rows into
   bool is_hierarchical = false;  ///< whether its exchange knows nodes
+};
+
+/// What a MoE stage gives for the samples of this rank.
+struct MoeOutput {
+  torch::Tensor y_BRD;
+  /// Weighted balance losses as this rank's share of the step: summed over ranks and
+  /// micro-steps they are the step's. Undefined in evaluation and without losses.
+  torch::Tensor auxiliary_loss;
+  MoeStats stats;
 };
 
 /// A layer of a model that spreads units over the expert ranks. Backbones register them as modules

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "moe/unit_placement.h"
+#include "moe/exchange/unit_placement.h"
 
 // U units  E expert ranks  L balance losses
 namespace shoal {

@@ -20,6 +20,14 @@ MAY_INCLUDE = {
     "tests": set(FOLDERS) | {"tests"},
     "benchmarks": set(FOLDERS) | {"benchmarks"},
 }
+# The rooms of a folder; a file includes its own room and those to its left. "" is the folder itself.
+ROOMS = {
+    "runtime": ["base", "recipe", "device", "random", "kernels", "module", "data", "optim"],
+    "parallel": ["comm", "nccl", "gradients", "checkpoint"],
+    "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
+    "models": ["kernels", "blocks", "", "backbones", "tasks"],
+    "launch": ["job", "report", "train", "commands", ""],
+}
 COMMAND_LINES = ("launch/main.cpp", "benchmarks/support/program.cpp")
 TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi"}
 SOURCE = (".h", ".cpp", ".cu", ".cuh")
@@ -28,7 +36,7 @@ MAX_FUNCTION_LINES = 60
 MAX_KERNEL_LINES = 120
 MAX_PARAMETERS = 5
 
-RANDOM_FILES = re.compile(r"^runtime/(random|philox)")
+RANDOM_FILES = re.compile(r"^runtime/random/")
 GENERATOR = re.compile(
     r"std::(random_device|mt19937|minstd_rand|default_random_engine|shuffle\s*\()"
     r"|\b(torch|at)::(rand|randn|randint|randperm|rand_like|randn_like|randint_like|normal"
@@ -120,6 +128,12 @@ def classify(head):
     return "function"
 
 
+def room_of(path):
+    """The top folder and the room in it; "" for a file of the top folder itself."""
+    parts = path.split("/")
+    return parts[0], "/".join(parts[1:-1])
+
+
 class Linter:
     def __init__(self, root):
         self.root = root
@@ -206,16 +220,32 @@ class Linter:
                 if path.startswith("CLI/") and name not in COMMAND_LINES:
                     self.report(name, line, f"<{path}>: only {' and '.join(COMMAND_LINES)} include CLI11")
                 if path == "random" and not RANDOM_FILES.match(name):
-                    self.report(name, line, "<random>: randomness comes from runtime/random.h")
+                    self.report(name, line, "<random>: randomness comes from runtime/random/random.h")
                 if name.endswith((".cu", ".cuh")) and TORCH_HEADER.match(path):
                     self.report(name, line, f"<{path}>: kernels include no torch headers")
+
+    def check_rooms(self):
+        """Files stand in the rooms of their folder, and include rooms to their left only."""
+        for name in self.sources:
+            top, room = room_of(name)
+            if top not in ROOMS:
+                continue
+            if room not in ROOMS[top]:
+                self.report(name, 1, f"no room of {top}: " + ", ".join(r or top for r in ROOMS[top]))
+                continue
+            for line, bracket, path in self.includes(name):
+                other_top, other = room_of(path)
+                if bracket != '"' or other_top != top or other not in ROOMS[top]:
+                    continue
+                if ROOMS[top].index(other) > ROOMS[top].index(room):
+                    self.report(name, line, f'"{path}": {top}/{room} comes before {top}/{other}')
 
     def check_calls(self):
         for name in self.sources:
             top = name.split("/")[0]
             self.report_matches(name, LOAD, "pickles are not loaded or saved")
             if not RANDOM_FILES.match(name):
-                self.report_matches(name, GENERATOR, "randomness comes from runtime/random.h")
+                self.report_matches(name, GENERATOR, "randomness comes from runtime/random/random.h")
             if top not in ("launch", "tests", "benchmarks"):
                 self.report_matches(name, GETENV, "only launch/ reads the environment")
                 self.report_matches(name, PRINT, "library code does not print")
@@ -254,6 +284,7 @@ class Linter:
         self.check_layout()
         self.check_sizes()
         self.check_includes()
+        self.check_rooms()
         self.check_calls()
         self.check_parsers()
         self.check_format()

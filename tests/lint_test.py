@@ -8,14 +8,14 @@ import unittest
 
 LINT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lint.py")
 STYLE = os.path.join(os.path.dirname(LINT), "..", ".clang-format")
-BUILD = "set(SHOAL_PARSER_SOURCES\n    runtime/error.cpp)\n"
+BUILD = "set(SHOAL_PARSER_SOURCES\n    runtime/base/error.cpp)\n"
 
 
 def lint(files):
     """Runs the linter on a tree of these files; returns (exit status, findings)."""
     with tempfile.TemporaryDirectory() as root:
         with open(STYLE, encoding="utf-8") as style:
-            files = {"CMakeLists.txt": BUILD, "runtime/error.cpp": "int error;\n",
+            files = {"CMakeLists.txt": BUILD, "runtime/base/error.cpp": "int error;\n",
                      ".clang-format": style.read(), **files}
         for name, text in files.items():
             path = os.path.join(root, name)
@@ -40,7 +40,7 @@ class Lint(unittest.TestCase):
             self.assertIn(part, finding)
 
     def test_accepts_a_tidy_file(self):
-        self.finds("moe/a.cpp", '#include "runtime/error.h"\n\nint f() { return 1; }\n')
+        self.finds("moe/a.cpp", '#include "runtime/base/error.h"\n\nint f() { return 1; }\n')
 
     def test_finds_a_badly_formatted_file(self):
         self.finds("moe/a.cpp", "int  f( ) {return 1;}\n", "not formatted")
@@ -72,9 +72,16 @@ class Lint(unittest.TestCase):
     def test_keeps_the_order_of_folders(self):
         self.finds("models/a.cpp", '#include "runtime/c.h"\n#include "sparse/b.h"\n')
         self.finds("moe/a.cpp", '#include "sparse/b.h"\n', "moe may include")
-        self.finds("runtime/a.cpp", '#include "parallel/b.h"\n', "runtime may include")
+        self.finds("runtime/base/a.cpp", '#include "parallel/b.h"\n', "runtime may include")
         self.finds("launch/a.cpp", '#include "tests/b.h"\n', "launch may include")
         self.finds("launch/a.cpp", '#include "b.h"\n', "launch may include")
+
+    def test_keeps_the_order_of_rooms(self):
+        self.finds("moe/experts/a.cpp", '#include "moe/experts/c.h"\n#include "moe/kernels/b.h"\n')
+        self.finds("moe/kernels/a.cpp", '#include "moe/experts/b.h"\n', "moe/kernels comes before")
+        self.finds("moe/moe_layer.cpp", '#include "moe/nexus/b.h"\n', "comes before moe/nexus")
+        self.finds("runtime/a.cpp", "int a;\n", "no room of runtime")
+        self.finds("moe/attic/a.cpp", "int a;\n", "no room of moe")
 
     def test_refuses_slow_and_misplaced_headers(self):
         self.finds("moe/a.cpp", "#include <torch/torch.h>\n", "slow to compile")
@@ -85,24 +92,24 @@ class Lint(unittest.TestCase):
 
     def test_keeps_torch_out_of_what_parsers_include(self):
         status, findings = lint({
-            "runtime/error.cpp": '#include "runtime/deep.h"\n',
-            "runtime/deep.h": "#pragma once\n#include <torch/types.h>\n"})
+            "runtime/base/error.cpp": '#include "runtime/base/deep.h"\n',
+            "runtime/base/deep.h": "#pragma once\n#include <torch/types.h>\n"})
         self.assertEqual(status, 1)
-        self.assertIn("runtime/deep.h:2: <torch/types.h> in a parser", findings[0])
+        self.assertIn("runtime/base/deep.h:2: <torch/types.h> in a parser", findings[0])
 
     def test_refuses_generators_outside_random(self):
         for call in ["torch::randn({2})", "at::rand({2})", "x.normal_()", "std::mt19937 g",
                      "torch::manual_seed(1)", "std::random_device d"]:
-            self.finds("tests/moe/a_test.cpp", f"void f() {{ {call}; }}\n", "runtime/random.h")
-        self.finds("runtime/random.cpp", "void f() { torch::randn({2}); }\n")
-        self.finds("moe/a.cpp", "#include <random>\n", "runtime/random.h")
+            self.finds("tests/moe/a_test.cpp", f"void f() {{ {call}; }}\n", "runtime/random/random.h")
+        self.finds("runtime/random/random.cpp", "void f() { torch::randn({2}); }\n")
+        self.finds("moe/a.cpp", "#include <random>\n", "runtime/random/random.h")
 
     def test_refuses_pickles_environment_and_printing(self):
         self.finds("launch/a.cpp", "void f() { torch::load(a, b); }\n", "pickles")
-        self.finds("runtime/a.cpp", 'void f() { std::getenv("A"); }\n', "environment")
+        self.finds("runtime/base/a.cpp", 'void f() { std::getenv("A"); }\n', "environment")
         self.finds("launch/a.cpp", 'void f() { std::getenv("A"); }\n')
-        self.finds("runtime/a.cpp", "void f() { std::cout << 1; }\n", "does not print")
-        self.finds("runtime/a.cpp", 'void f() { std::snprintf(a, 1, "b"); }\n')
+        self.finds("runtime/base/a.cpp", "void f() { std::cout << 1; }\n", "does not print")
+        self.finds("runtime/base/a.cpp", 'void f() { std::snprintf(a, 1, "b"); }\n')
 
     def test_ignores_comments_and_strings(self):
         self.finds("moe/a.cpp", "// torch::load(a) and std::mt19937\n"

@@ -6,7 +6,7 @@
 #include <exception>
 #include <utility>
 
-#include "runtime/error.h"
+#include "runtime/base/error.h"
 
 namespace shoal::bench {
 

@@ -7,7 +7,7 @@
 
 #include "models/blocks/convnext_block.h"
 #include "models/blocks/recompute.h"
-#include "runtime/error.h"
+#include "runtime/base/error.h"
 
 // b images on this rank  H height  W width  C channels
 namespace shoal {

@@ -8,10 +8,10 @@
 
 #include "models/backbone.h"
 #include "models/blocks/feed_forward.h"
-#include "models/blocks/layer_norm.h"
 #include "models/blocks/mlp.h"
 #include "models/blocks/patch_embed.h"
-#include "runtime/size_limits.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/base/size_limits.h"
 
 // b images on this rank  H height  W width  C channels
 namespace shoal {

@@ -1,8 +1,8 @@
 #include "models/backbones/mixer.h"
 
 #include "models/blocks/mixer_block.h"
+#include "models/blocks/patch_grid.h"
 #include "models/blocks/recompute.h"
-#include "models/patch_grid.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {

@@ -6,10 +6,10 @@
 #include <tuple>
 
 #include "models/backbone.h"
-#include "models/blocks/layer_norm.h"
 #include "models/blocks/mlp.h"
 #include "models/blocks/patch_embed.h"
-#include "runtime/size_limits.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/base/size_limits.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "models/backbone.h"
-#include "models/blocks/layer_norm.h"
 #include "models/blocks/mlp.h"
 #include "models/blocks/patch_embed.h"
-#include "models/blocks/sparse_block.h"
-#include "runtime/size_limits.h"
+#include "models/blocks/sparse_mlp_block.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/base/size_limits.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {

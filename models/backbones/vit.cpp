@@ -2,9 +2,9 @@
 
 #include <string>
 
+#include "models/blocks/patch_grid.h"
 #include "models/blocks/recompute.h"
 #include "models/blocks/vit_block.h"
-#include "models/patch_grid.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {

@@ -2,12 +2,12 @@
 
 #include <torch/types.h>
 
-#include "models/blocks/depthwise_conv.h"
 #include "models/blocks/drop_path.h"
 #include "models/blocks/feed_forward.h"
-#include "models/blocks/layer_norm.h"
 #include "models/blocks/patch_embed.h"
-#include "runtime/module.h"
+#include "models/kernels/depthwise_conv.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/module/module.h"
 
 // B images  H height  W width  C channels
 namespace shoal {

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "runtime/random.h"
-#include "runtime/row_ids.h"
+#include "runtime/random/random.h"
+#include "runtime/random/row_ids.h"
 
 // b samples on this rank
 namespace shoal {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "runtime/step_context.h"
+#include "runtime/random/step_context.h"
 
 namespace shoal {
 

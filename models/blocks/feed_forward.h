@@ -11,11 +11,11 @@
 #include "models/blocks/block_output.h"
 #include "models/blocks/mlp.h"
 #include "moe/moe_layer.h"
-#include "moe/nexus_layer.h"
-#include "parallel/build_context.h"
-#include "runtime/config.h"
-#include "runtime/size_limits.h"
-#include "runtime/step_context.h"
+#include "moe/nexus/nexus_layer.h"
+#include "parallel/comm/build_context.h"
+#include "runtime/base/size_limits.h"
+#include "runtime/random/step_context.h"
+#include "runtime/recipe/config.h"
 
 // B images  S tokens  C width
 namespace shoal {

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "models/blocks/layer_norm.h"
 #include "models/blocks/mlp.h"
-#include "runtime/module.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/module/module.h"
 
 // B images  S tokens  C width
 namespace shoal {

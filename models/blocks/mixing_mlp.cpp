@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "models/blocks/token_linear.h"
-#include "runtime/operator.h"
+#include "models/kernels/token_linear.h"
+#include "runtime/device/operator.h"
 
 // B images  S tokens  C width  H hidden  N = B S rows
 namespace shoal {

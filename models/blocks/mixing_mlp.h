@@ -2,8 +2,8 @@
 
 #include <torch/types.h>
 
-#include "models/blocks/layer_norm.h"
 #include "models/blocks/mlp.h"
+#include "models/kernels/layer_norm.h"
 
 // B images  S tokens  C width  H hidden
 namespace shoal {

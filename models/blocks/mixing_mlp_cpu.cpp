@@ -7,10 +7,10 @@
 #include <tuple>
 #include <vector>
 
-#include "models/blocks/partial_sums.h"
-#include "models/blocks/tile_kernels.h"
-#include "runtime/activation_rows.h"
-#include "runtime/gemm.h"
+#include "models/kernels/partial_sums.h"
+#include "models/kernels/tile_kernels.h"
+#include "runtime/kernels/activation_rows.h"
+#include "runtime/kernels/gemm.h"
 
 // B images  S tokens  C width  H hidden  N = B S rows  R rows of a tile
 //

@@ -9,9 +9,9 @@
 #include <tuple>
 #include <vector>
 
-#include "models/blocks/layer_norm.h"
-#include "models/blocks/token_linear.h"
-#include "runtime/bias_activation.h"
+#include "models/kernels/layer_norm.h"
+#include "models/kernels/token_linear.h"
+#include "runtime/kernels/bias_activation.h"
 
 // B images  S tokens  C width  H hidden  N = B S rows
 //

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <utility>
 
-#include "models/blocks/linear.h"
-#include "runtime/bias_activation.h"
-#include "runtime/config.h"
-#include "runtime/module.h"
+#include "runtime/kernels/bias_activation.h"
+#include "runtime/module/linear.h"
+#include "runtime/module/module.h"
+#include "runtime/recipe/config.h"
 
 namespace shoal {
 

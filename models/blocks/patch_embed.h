@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "models/blocks/linear.h"
-#include "runtime/module.h"
+#include "runtime/module/linear.h"
+#include "runtime/module/module.h"
 
 // B images  S patches  C width
 namespace shoal {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "runtime/operator.h"
+#include "runtime/device/operator.h"
 
 namespace shoal {
 namespace {

@@ -5,8 +5,8 @@
 #include "models/blocks/attention.h"
 #include "models/blocks/drop_path.h"
 #include "models/blocks/feed_forward.h"
-#include "models/blocks/layer_norm.h"
-#include "runtime/module.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/module/module.h"
 
 // B images  S tokens  C width
 namespace shoal {

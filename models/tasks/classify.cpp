@@ -4,9 +4,9 @@
 #include <limits>
 #include <memory>
 
-#include "models/auxiliary_loss.h"
-#include "models/blocks/linear.h"
+#include "models/blocks/auxiliary_loss.h"
 #include "models/task.h"
+#include "runtime/module/linear.h"
 
 // b images on this rank  D features  N classes
 namespace shoal {

@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "moe/decimal.h"
-#include "moe/row_softmax.h"
-#include "moe/score_router.h"
-#include "moe/top_k.h"
+#include "moe/kernels/row_softmax.h"
+#include "moe/kernels/row_top_k.h"
+#include "moe/routing/decimal.h"
+#include "moe/routing/score_router.h"
 
 // T tokens  U units  C tokens that a unit takes from a routing group
 namespace shoal {

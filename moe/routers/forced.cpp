@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "moe/load_records.h"
-#include "moe/router.h"
-#include "runtime/device_copy.h"
-#include "runtime/error.h"
-#include "runtime/random.h"
-#include "runtime/stream.h"
+#include "moe/routing/recorded_loads.h"
+#include "moe/routing/router.h"
+#include "runtime/base/error.h"
+#include "runtime/device/device_copy.h"
+#include "runtime/random/random.h"
+#include "runtime/random/random_stream.h"
 
 // T tokens  U units  K choices
 namespace shoal {

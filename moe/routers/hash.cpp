@@ -1,7 +1,7 @@
-#include "moe/router.h"
-#include "moe/top_k.h"
-#include "runtime/random.h"
-#include "runtime/stream.h"
+#include "moe/kernels/row_top_k.h"
+#include "moe/routing/router.h"
+#include "runtime/random/random.h"
+#include "runtime/random/random_stream.h"
 
 // R rows per sample  U units  K choices
 namespace shoal {

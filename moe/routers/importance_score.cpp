@@ -1,7 +1,7 @@
 #include "moe/routers/importance_score.h"
 
-#include "moe/decimal.h"
-#include "moe/top_k.h"
+#include "moe/kernels/row_top_k.h"
+#include "moe/routing/decimal.h"
 
 // T tokens  U units
 namespace shoal {

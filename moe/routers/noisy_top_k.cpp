@@ -1,4 +1,4 @@
-#include "moe/score_router.h"
+#include "moe/routing/score_router.h"
 
 namespace shoal {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "moe/score_router.h"
+#include "moe/routing/score_router.h"
 
 // T tokens  U units
 namespace shoal {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "moe/score_router.h"
+#include "moe/routing/score_router.h"
 
 namespace shoal {
 

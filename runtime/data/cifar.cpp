@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "runtime/cifar_records.h"
-#include "runtime/error.h"
+#include "runtime/base/error.h"
+#include "runtime/data/cifar_records.h"
 
 namespace shoal {
 namespace {

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "runtime/data_source.h"
+#include "runtime/data/data_source.h"
 
 namespace shoal {
 

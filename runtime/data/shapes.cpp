@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "runtime/stream.h"
+#include "runtime/random/random_stream.h"
 
 namespace shoal {
 namespace {

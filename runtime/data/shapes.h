@@ -4,7 +4,7 @@
 #include <memory>
 #include <tuple>
 
-#include "runtime/data_source.h"
+#include "runtime/data/data_source.h"
 
 namespace shoal {
 

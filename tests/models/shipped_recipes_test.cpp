@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "launch/checks.h"
-#include "launch/commands.h"
-#include "launch/recipe.h"
+#include "launch/commands/commands.h"
+#include "launch/job/recipe.h"
+#include "launch/train/check_recipe.h"
 #include "models/backbones/mixer.h"
 #include "models/backbones/sparse_mlp.h"
-#include "moe/expert_bank.h"
+#include "moe/experts/expert_bank.h"
 #include "moe/routers/importance_score.h"
 #include "moe/routers/top_k.h"
 

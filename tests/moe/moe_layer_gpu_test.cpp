@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "moe/expert_bank.h"
-#include "tests/moe/make_routing.h"
+#include "moe/experts/expert_bank.h"
+#include "tests/moe/routing/make_routing.h"
 #include "tests/moe/small_layer.h"
 #include "tests/support/gpu_probe.h"
 #include "tests/support/gradient_check.h"

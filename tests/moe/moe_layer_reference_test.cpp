@@ -5,13 +5,13 @@
 #include <cmath>
 #include <functional>
 
-#include "moe/expert_bank.h"
+#include "moe/experts/expert_bank.h"
 #include "moe/moe_layer.h"
 #include "moe/routers/importance_score.h"
 #include "moe/routers/top_k.h"
-#include "runtime/random.h"
-#include "runtime/stream.h"
-#include "tests/moe/make_routing.h"
+#include "runtime/random/random.h"
+#include "runtime/random/random_stream.h"
+#include "tests/moe/routing/make_routing.h"
 #include "tests/moe/small_layer.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/moe_layer_fixture.h"

@@ -5,12 +5,12 @@
 
 #include <cmath>
 
-#include "moe/expert_bank.h"
+#include "moe/experts/expert_bank.h"
 #include "moe/routers/importance_score.h"
 #include "moe/routers/top_k.h"
-#include "runtime/error.h"
-#include "runtime/random.h"
-#include "tests/moe/make_routing.h"
+#include "runtime/base/error.h"
+#include "runtime/random/random.h"
+#include "tests/moe/routing/make_routing.h"
 #include "tests/moe/small_layer.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/model_fill.h"

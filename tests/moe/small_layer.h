@@ -6,7 +6,7 @@
 #include <string>
 
 #include "moe/moe_layer.h"
-#include "tests/moe/make_step.h"
+#include "tests/moe/routing/make_step.h"
 
 namespace shoal::testing {
 

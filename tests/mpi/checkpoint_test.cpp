@@ -1,11 +1,11 @@
-#include "parallel/checkpoint.h"
+#include "parallel/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <string>
 
-#include "parallel/checkpoint_load.h"
+#include "parallel/checkpoint/checkpoint_load.h"
 #include "tests/support/failing_file_system.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/toy_state.h"

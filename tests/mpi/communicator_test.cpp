@@ -1,10 +1,10 @@
-#include "parallel/communicator.h"
+#include "parallel/comm/communicator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "parallel/local_rank.h"
-#include "runtime/error.h"
+#include "parallel/comm/local_rank.h"
+#include "runtime/base/error.h"
 #include "tests/support/communicator_contract.h"
 
 namespace shoal {

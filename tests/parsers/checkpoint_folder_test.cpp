@@ -1,4 +1,4 @@
-#include "parallel/checkpoint_folder.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/error.h"
+#include "runtime/base/error.h"
 #include "tests/support/failing_file_system.h"
 #include "tests/support/sample_checkpoint.h"
 #include "tests/support/scratch_folder.h"

@@ -1,4 +1,4 @@
-#include "parallel/checkpoint_reader.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <map>
 #include <string>
 
-#include "parallel/checkpoint_folder.h"
-#include "runtime/error.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "runtime/base/error.h"
 #include "tests/support/sample_checkpoint.h"
 #include "tests/support/scratch_folder.h"
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "runtime/crc32c.h"
-#include "runtime/sha256.h"
+#include "runtime/base/crc32c.h"
+#include "runtime/base/sha256.h"
 
 namespace shoal {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/cifar_records.h"
+#include "runtime/data/cifar_records.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/error.h"
+#include "runtime/base/error.h"
 
 namespace shoal {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/config_scalar.h"
+#include "runtime/recipe/config_scalar.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/suggest.h"
+#include "runtime/base/text.h"
 
 namespace shoal::config {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/philox.h"
+#include "runtime/random/philox.h"
 #include "tests/support/scratch_folder.h"
 
 // The fuzzers' entry points, compiled under these names; each aborts where its promise is broken.

@@ -1,4 +1,4 @@
-#include "runtime/duration.h"
+#include "runtime/base/duration.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/error.h"
+#include "runtime/base/error.h"
 
 namespace shoal {
 namespace {

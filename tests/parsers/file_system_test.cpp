@@ -1,11 +1,11 @@
-#include "runtime/file_system.h"
+#include "runtime/base/file_system.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "runtime/error.h"
+#include "runtime/base/error.h"
 #include "tests/support/failing_file_system.h"
 #include "tests/support/scratch_folder.h"
 

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "parallel/manifest.h"
-#include "runtime/crc32c.h"
-#include "runtime/error.h"
+#include "parallel/checkpoint/manifest.h"
+#include "runtime/base/crc32c.h"
+#include "runtime/base/error.h"
 
 /// Input: a manifest without its last line, the checksum, which is added so that the checks behind
 /// it are reached. Whatever it is, reading ends with a manifest, whose text is the input byte for

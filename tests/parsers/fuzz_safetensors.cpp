@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "runtime/error.h"
-#include "runtime/safetensors.h"
+#include "runtime/base/error.h"
+#include "runtime/base/safetensors.h"
 
 /// Input: the JSON of a header; the data behind it is as long as the header wants, so that the
 /// checks of the layout are reached. Whatever it is, reading ends with a header or a

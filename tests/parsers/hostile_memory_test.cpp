@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/checkpoint_reader.h"
-#include "parallel/manifest.h"
-#include "runtime/crc32c.h"
-#include "runtime/error.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
+#include "parallel/checkpoint/manifest.h"
+#include "runtime/base/crc32c.h"
+#include "runtime/base/error.h"
 #include "tests/support/peak_memory.h"
 #include "tests/support/scratch_folder.h"
 

@@ -1,4 +1,4 @@
-#include "parallel/manifest.h"
+#include "parallel/checkpoint/manifest.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <limits>
 #include <string>
 
-#include "runtime/crc32c.h"
-#include "runtime/error.h"
-#include "runtime/metrics.h"
+#include "runtime/base/crc32c.h"
+#include "runtime/base/error.h"
+#include "runtime/base/metrics.h"
 
 namespace shoal {
 namespace {

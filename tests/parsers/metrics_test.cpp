@@ -1,4 +1,4 @@
-#include "runtime/metrics.h"
+#include "runtime/base/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "runtime/error.h"
+#include "runtime/base/error.h"
 #include "tests/support/failing_file_system.h"
 
 namespace shoal {

@@ -1,4 +1,4 @@
-#include "runtime/safetensors.h"
+#include "runtime/base/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/error.h"
+#include "runtime/base/error.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
@@ -30,7 +30,7 @@ std::string file_error(const std::string& bytes) {
   const ScratchFolder scratch;
   write_file(scratch.file("x"), bytes);
   try {
-    read_safetensors_header(InputFolder(scratch.path()).open("x"));
+    read_safetensors_header(UntrustedFolder(scratch.path()).open("x"));
   } catch (const CheckpointError& error) {
     return error.what();
   }
@@ -168,13 +168,13 @@ TEST(Safetensors, RefusesAHeaderAboveItsLimitBeforeReadingIt) {
   EXPECT_THAT(file_error(bytes), HasSubstr("claim a header of 16777217 bytes"));
 }
 
-TEST(InputFolder, RefusesLinksPipesFoldersAndPaths) {
+TEST(UntrustedFolder, RefusesLinksPipesFoldersAndPaths) {
   const ScratchFolder scratch;
   write_file(scratch.file("plain"), "x");
   std::filesystem::create_symlink("plain", scratch.file("link"));
   std::filesystem::create_directory(scratch.file("folder"));
   ASSERT_EQ(::system(("mkfifo " + scratch.file("pipe")).c_str()), 0);
-  const InputFolder folder(scratch.path());
+  const UntrustedFolder folder(scratch.path());
   EXPECT_EQ(folder.open("plain").read(0, 1), "x");
   for (const std::string name : {"link", "folder", "pipe", "none", "../plain", ".", "..", ""}) {
     EXPECT_THROW(folder.open(name), CheckpointError) << name;
@@ -182,7 +182,7 @@ TEST(InputFolder, RefusesLinksPipesFoldersAndPaths) {
   EXPECT_THROW(folder.open("plain").read(0, 2), CheckpointError);
   std::filesystem::create_symlink("gone", scratch.file("dangling"));
   try {
-    InputFolder(scratch.file("dangling"));
+    UntrustedFolder(scratch.file("dangling"));
     ADD_FAILURE() << "opened a link that leads nowhere";
   } catch (const CheckpointError& error) {
     EXPECT_THAT(error.what(), HasSubstr("dangling' is a link to 'gone' and leads nowhere"));

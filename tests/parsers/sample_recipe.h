@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "runtime/registry.h"
+#include "runtime/recipe/registry.h"
 
 /// A recipe without torch that uses every kind of field, for the tests and the fuzzer.
 namespace shoal::sample {

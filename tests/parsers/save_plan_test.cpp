@@ -1,9 +1,9 @@
-#include "parallel/save_plan.h"
+#include "parallel/checkpoint/save_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/error.h"
+#include "runtime/base/error.h"
 
 namespace shoal {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <tuple>
 
-#include "runtime/config_reader.h"
-#include "runtime/registry.h"
+#include "runtime/recipe/config_reader.h"
+#include "runtime/recipe/registry.h"
 
 namespace shoal::testing {
 namespace {

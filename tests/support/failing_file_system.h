@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/file_system.h"
+#include "runtime/base/file_system.h"
 
 namespace shoal::testing {
 

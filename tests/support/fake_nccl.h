@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/nccl_functions.h"
+#include "parallel/nccl/nccl_functions.h"
 
 namespace shoal::testing {
 

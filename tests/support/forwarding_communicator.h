@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "parallel/communicator.h"
-#include "runtime/error.h"
+#include "parallel/comm/communicator.h"
+#include "runtime/base/error.h"
 
 namespace shoal::testing {
 

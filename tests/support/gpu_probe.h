@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/device_copy.h"
+#include "runtime/device/device_copy.h"
 
 namespace shoal::testing {
 

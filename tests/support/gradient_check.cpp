@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/random.h"
+#include "runtime/random/random.h"
 
 namespace shoal::testing {
 

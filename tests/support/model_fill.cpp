@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "runtime/module.h"
+#include "runtime/module/module.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal::testing {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include "moe/expert_bank.h"
-#include "runtime/data_order.h"
+#include "moe/experts/expert_bank.h"
+#include "runtime/data/data_order.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal::testing {

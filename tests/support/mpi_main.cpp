@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "parallel/communicator.h"
+#include "parallel/comm/communicator.h"
 
 /// Main of tests_mpi: one GoogleTest program on several MPI ranks. Rank 0 reports; another rank
 /// prints only its own failures; a failure on any rank fails all. After each test the ranks meet,

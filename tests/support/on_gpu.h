@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace shoal::testing {
 

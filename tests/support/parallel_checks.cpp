@@ -5,10 +5,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "parallel/collectives.h"
-#include "parallel/gradient_norm.h"
-#include "parallel/gradient_sync.h"
-#include "parallel/step_control.h"
+#include "parallel/comm/collectives.h"
+#include "parallel/gradients/gradient_norm.h"
+#include "parallel/gradients/gradient_sync.h"
+#include "parallel/gradients/step_control.h"
 
 namespace shoal::testing {
 namespace {
@@ -152,7 +152,7 @@ void counts_each_parameter_once_in_the_norm(std::unique_ptr<Communicator> world)
   for (const Parameter& parameter : parameters) {
     parameter.tensor.mutable_grad() = at::ones_like(parameter.tensor).detach();
   }
-  const GradientSurvey survey = survey_gradients(groups);
+  const GradientStats survey = gradient_stats(groups);
   EXPECT_EQ(global_norm(survey, *grid.world), std::sqrt(1.0 + static_cast<double>(size)));
   EXPECT_EQ(global_max_norm(groups, *grid.world), 1.0);
 }
@@ -163,19 +163,19 @@ void agrees_on_the_control_word(std::unique_ptr<Communicator> world) {
   RankGrid grid = make_rank_grid(std::move(world), 1);
   StepControl control(grid);
 
-  ControlWord quiet;
+  StepFlags quiet;
   quiet.written_step = 3;
-  const ControlWord nothing = control.agree(quiet);
+  const StepFlags nothing = control.agree(quiet);
   EXPECT_FALSE(nothing.wants_stop());
   EXPECT_FALSE(nothing.nonfinite);
   EXPECT_EQ(nothing.written_step, 3);
 
-  ControlWord own;
+  StepFlags own;
   own.stop_signal = rank == last ? 15 : 0;
   own.stop = rank == 0;
   own.nonfinite = rank == last;
   own.written_step = 40 + rank;
-  const ControlWord agreed = control.agree(own);
+  const StepFlags agreed = control.agree(own);
   EXPECT_EQ(agreed.stop_signal, 15);
   EXPECT_TRUE(agreed.stop);
   EXPECT_TRUE(agreed.nonfinite);

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "parallel/communicator.h"
-#include "runtime/parameter.h"
+#include "parallel/comm/communicator.h"
+#include "runtime/module/parameter.h"
 
 namespace shoal::testing {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "parallel/rank_grid.h"
+#include "parallel/comm/rank_grid.h"
 #include "tests/support/thread_communicator.h"
 
 namespace shoal::testing {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/checkpoint_files.h"
+#include "parallel/checkpoint/checkpoint_files.h"
 
 namespace shoal::testing {
 

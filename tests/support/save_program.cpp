@@ -8,8 +8,8 @@
 #include <iostream>
 #include <string>
 
-#include "parallel/checkpoint_folder.h"
-#include "runtime/error.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "runtime/base/error.h"
 #include "tests/support/sample_checkpoint.h"
 
 namespace shoal {

@@ -3,7 +3,7 @@
 #include <torch/types.h>
 
 #include "models/task.h"
-#include "runtime/image_shape.h"
+#include "runtime/data/image_shape.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal::testing {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/communicator.h"
+#include "parallel/comm/communicator.h"
 
 namespace shoal::testing {
 

@@ -13,8 +13,8 @@
 #include <thread>
 #include <utility>
 
-#include "parallel/communicator_checks.h"
-#include "runtime/error.h"
+#include "parallel/comm/communicator_checks.h"
+#include "runtime/base/error.h"
 
 namespace shoal::testing {
 namespace {

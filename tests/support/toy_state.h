@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/state.h"
+#include "runtime/module/state.h"
 
 namespace shoal::testing {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "launch/evaluate.h"
-#include "launch/recipe.h"
+#include "launch/job/recipe.h"
+#include "launch/train/evaluation.h"
 #include "tests/support/model_fill.h"
 
 namespace shoal::testing {

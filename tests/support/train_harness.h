@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/session.h"
-#include "parallel/communicator.h"
+#include "launch/train/session.h"
+#include "parallel/comm/communicator.h"
 
 namespace shoal::testing {
 

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "models/blocks/attention.h"
-#include "models/blocks/depthwise_conv.h"
-#include "models/blocks/layer_norm.h"
 #include "models/blocks/mixing_mlp.h"
 #include "models/blocks/patch_embed.h"
-#include "models/blocks/token_linear.h"
-#include "models/blocks/transpose_add.h"
-#include "moe/memory_bank.h"
-#include "runtime/random.h"
+#include "models/kernels/depthwise_conv.h"
+#include "models/kernels/layer_norm.h"
+#include "models/kernels/token_linear.h"
+#include "models/kernels/transpose_add.h"
+#include "moe/nexus/memory_bank.h"
+#include "runtime/random/random.h"
 
 // B images  S tokens  C width
 namespace shoal {

@@ -1,10 +1,10 @@
 #include <functional>
 #include <vector>
 
-#include "models/blocks/layer_norm.h"
 #include "models/blocks/mixing_mlp.h"
-#include "models/blocks/token_linear.h"
-#include "models/blocks/transpose_add.h"
+#include "models/kernels/layer_norm.h"
+#include "models/kernels/token_linear.h"
+#include "models/kernels/transpose_add.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/on_gpu.h"
 

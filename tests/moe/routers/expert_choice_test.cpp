@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "moe/capacity.h"
+#include "moe/routing/capacity.h"
 #include "tests/moe/routers/router_fixture.h"
 
 // T tokens  U units
@@ -27,7 +27,7 @@ TEST(ExpertChoice, EveryUnitTakesItsBestTokens) {
       torch::tensor({{.5, .3, .2}, {.6, .3, .1}, {.4, .1, .5}}, torch::kFloat64);
   const Routing routing = route_all(*router, gate.log());
   EXPECT_EQ(values(routing.unit_TK), (Ids{0, 1, 2, 0, 1, -1, -1, -1, 2}));
-  const Assignments assignments = limit(routing, {});
+  const TokenAssignments assignments = apply_capacity(routing, {});
   EXPECT_EQ(values(assignments.token_A), (Ids{0, 1, 0, 1, 0, 2}));
   EXPECT_EQ(values(assignments.rows_U), (Ids{2, 2, 2}));
   const torch::Tensor expected = torch::tensor({.5, .6, .3, .3, .2, .5}, torch::kFloat64);

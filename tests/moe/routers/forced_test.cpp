@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "runtime/error.h"
+#include "runtime/base/error.h"
 #include "tests/moe/routers/router_fixture.h"
 #include "tests/support/scratch_folder.h"
 

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/moe/make_routing.h"
-#include "tests/moe/make_step.h"
+#include "tests/moe/routing/make_routing.h"
+#include "tests/moe/routing/make_step.h"
 #include "tests/support/gradient_check.h"
 
 // T tokens  D width  U units

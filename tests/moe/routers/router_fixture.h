@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "moe/router.h"
-#include "tests/moe/make_routing.h"
-#include "tests/moe/make_step.h"
+#include "moe/routing/router.h"
+#include "tests/moe/routing/make_routing.h"
+#include "tests/moe/routing/make_step.h"
 #include "tests/support/gradient_check.h"
 
 // T tokens  D width  U units

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "runtime/random.h"
-#include "tests/moe/make_routing.h"
+#include "runtime/random/random.h"
+#include "tests/moe/routing/make_routing.h"
 #include "tests/support/gradient_check.h"
 
 // T tokens  D width  U units  K choices

@@ -3,11 +3,11 @@
 #include <memory>
 #include <utility>
 
-#include "moe/expert_bank.h"
+#include "moe/experts/expert_bank.h"
 #include "moe/moe_layer.h"
-#include "runtime/device_copy.h"
-#include "tests/moe/make_routing.h"
-#include "tests/moe/make_step.h"
+#include "runtime/device/device_copy.h"
+#include "tests/moe/routing/make_routing.h"
+#include "tests/moe/routing/make_step.h"
 #include "tests/moe/small_layer.h"
 #include "tests/support/emulated_gpu/device.h"
 #include "tests/support/emulated_gpu/emulated_gpu.h"

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 #include "tests/support/emulated_gpu/emulated_gpu.h"
 
 // LibTorch's CUDA device, taken by the emulated GPU: emulated_gpu.h tells the whole.

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/philox.h"
+#include "runtime/random/philox.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>

@@ -1,0 +1,239 @@
+#include "launch/commands/activation_maps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "launch/job/check_precision.h"
+#include "launch/job/recipe.h"
+#include "launch/report/console.h"
+#include "launch/report/json_text.h"
+#include "launch/train/restore.h"
+#include "launch/train/session.h"
+#include "moe/nexus/nexus_layer.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
+#include "runtime/data/loader.h"
+
+// B images of a batch  C channels  N tokens of an image  U units  s slots of a unit
+namespace shoal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+std::vector<std::shared_ptr<NexusLayer>> nexus_layers(const Backbone& backbone) {
+  std::vector<std::shared_ptr<NexusLayer>> layers;
+  for (const auto& module : backbone.modules(/*include_self=*/false)) {
+    if (auto layer = std::dynamic_pointer_cast<NexusLayer>(module)) layers.push_back(layer);
+  }
+  return layers;
+}
+
+/// Shows each layer's dispatch weights to `see(layer's index, dispatch_BNUs)` while it lives.
+class Observed {
+ public:
+  template <class See>
+  Observed(std::vector<std::shared_ptr<NexusLayer>> layers, const See& see)
+      : layers_(std::move(layers)) {
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      layers_[i]->observe([i, see](const torch::Tensor& dispatch_BNUs) { see(i, dispatch_BNUs); });
+    }
+  }
+  ~Observed() {
+    for (const auto& layer : layers_) layer->observe({});
+  }
+  Observed(const Observed&) = delete;
+  Observed& operator=(const Observed&) = delete;
+
+ private:
+  std::vector<std::shared_ptr<NexusLayer>> layers_;
+};
+
+/// As it was before it was normalised; one channel is shown grey.
+Picture picture_of(const torch::Tensor& image_CHW, const ChannelStats& stats) {
+  const int64_t channels = image_CHW.size(0);
+  Picture picture{image_CHW.size(2), image_CHW.size(1), {}};
+  const torch::Tensor host = image_CHW.to(torch::kCPU, torch::kFloat64).contiguous();
+  const auto value = host.accessor<double, 3>();
+  for (int64_t y = 0; y < picture.height; ++y) {
+    for (int64_t x = 0; x < picture.width; ++x) {
+      Rgb colour;
+      for (int64_t i = 0; i < 3; ++i) {
+        const int64_t channel = channels == 3 ? i : 0;
+        const auto at = static_cast<size_t>(channel);
+        const double pixel = value[channel][y][x] * stats.std[at] + stats.mean[at];
+        colour[static_cast<size_t>(i)] =
+            static_cast<uint8_t>(std::lround(255 * std::clamp(pixel, 0.0, 1.0)));
+      }
+      picture.pixels.push_back(colour);
+    }
+  }
+  return picture;
+}
+
+void add_maps(LayerMaps& maps, const NexusLayer& layer, const torch::Tensor& dispatch_BNUs,
+              const ImageShape& shape) {
+  const TokenGrid grid = grid_of_tokens(dispatch_BNUs.size(1), shape);
+  maps.rows = grid.rows;
+  maps.columns = grid.columns;
+  const int64_t num_experts = layer.num_experts();
+  const int64_t num_memory = dispatch_BNUs.size(2) - num_experts;
+  const auto map_of = [&](int64_t image, int64_t first,
+                          int64_t count) -> std::optional<ActivationMap> {
+    if (count == 0) return std::nullopt;
+    return activation_map(dispatch_BNUs.narrow(2, first, count), image, grid);
+  };
+  for (int64_t image = 0; image < dispatch_BNUs.size(0); ++image) {
+    maps.experts.push_back(map_of(image, 0, num_experts));
+    maps.memory.push_back(map_of(image, num_experts, num_memory));
+  }
+}
+
+/// Of the first images of the validation split.
+ActivationMaps collect(const BuiltModel& model, const Recipe& recipe, int64_t num_images,
+                       const RankGrid& grid) {
+  const torch::NoGradGuard no_grad;
+  const std::unique_ptr<SampleSet> data = make_source(recipe)->open(Split::kValid);
+  const LoaderSettings settings = loader_settings(recipe, grid);
+  const ImageShape shape = image_shape_of(recipe);
+  const auto layers = nexus_layers(*model.backbone);
+  ActivationMaps maps;
+  for (const auto& layer : layers) maps.layers.push_back({layer->path(), 0, 0, {}, {}});
+  int64_t wanted = 0;  // of the batch at hand
+  const Observed observed(layers, [&](size_t i, const torch::Tensor& dispatch_BNUs) {
+    add_maps(maps.layers[i], *layers[i], dispatch_BNUs.narrow(0, 0, wanted), shape);
+  });
+  EvalLoader loader(*data, shape, settings);
+  while (static_cast<int64_t>(maps.images.size()) < num_images) {
+    const std::optional<Batch> batch = loader.next();
+    if (!batch) break;
+    wanted =
+        std::min(batch->image_bCHW.size(0), num_images - static_cast<int64_t>(maps.images.size()));
+    for (int64_t i = 0; i < wanted; ++i) {
+      maps.images.push_back(picture_of(batch->image_bCHW[i], settings.stats));
+    }
+    model.task->outputs({batch->image_bCHW, batch->label_b}, batch->context);
+  }
+  return maps;
+}
+
+/// What was drawn, and where.
+struct Drawn {
+  const ActivationMapArguments& arguments;
+  std::string checkpoint;
+  int64_t step = 0;
+  ActivationMaps maps;
+};
+
+Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+std::string as_json(const Drawn& drawn) {
+  Json layers = Json::array();
+  for (const LayerMaps& layer : drawn.maps.layers) {
+    Json images = Json::array();
+    for (size_t i = 0; i < layer.memory.size(); ++i) {
+      images.push_back({{"image", i},
+                        {"memory_entropy", number_or_null(mean_entropy({layer.memory[i]}))},
+                        {"expert_entropy", number_or_null(mean_entropy({layer.experts[i]}))}});
+    }
+    layers.push_back({{"layer", layer.layer},
+                      {"rows", layer.rows},
+                      {"columns", layer.columns},
+                      {"memory_entropy", number_or_null(mean_entropy(layer.memory))},
+                      {"expert_entropy", number_or_null(mean_entropy(layer.experts))},
+                      {"images", images}});
+  }
+  return json_text(Json{{"checkpoint", drawn.checkpoint},
+                        {"step", drawn.step},
+                        {"page", drawn.arguments.folder + "/index.html"},
+                        {"images", drawn.maps.images.size()},
+                        {"layers", layers}}) +
+         "\n";
+}
+
+std::string as_table(const Drawn& drawn) {
+  const auto cell = [](const std::vector<std::optional<ActivationMap>>& maps) {
+    const std::optional<double> entropy = mean_entropy(maps);
+    return entropy ? fmt::format("{:.4f}", *entropy) : "-";
+  };
+  std::vector<std::vector<std::string>> rows{
+      {"Nexus layer", "tokens", "H/ln N of memory units", "of expert units"}};
+  for (const LayerMaps& layer : drawn.maps.layers) {
+    rows.push_back({layer.layer, fmt::format("{} x {}", layer.rows, layer.columns),
+                    cell(layer.memory), cell(layer.experts)});
+  }
+  return fmt::format("{}, step {}, mean over {} validation images\n{}\npictures: {}/index.html\n",
+                     drawn.checkpoint, drawn.step, drawn.maps.images.size(), text_table(rows),
+                     drawn.arguments.folder);
+}
+
+void require_free_folder(const std::string& folder) {
+  std::error_code error;
+  const bool is_free =
+      fs::is_directory(folder, error) ? fs::is_empty(folder, error) : !fs::exists(folder, error);
+  if (is_free && !error) return;
+  throw Error(ExitCode::kUsage,
+              fmt::format("--activation-maps '{}': is not an empty folder", folder),
+              "name a folder that does not exist yet");
+}
+
+}  // namespace
+
+TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image) {
+  for (const int64_t first : {0, 1}) {
+    for (int64_t side = 1; side <= std::min(image.height, image.width); ++side) {
+      const int64_t rows = image.height / side, columns = image.width / side;
+      if (rows * columns == num_tokens - first) return {rows, columns, first};
+    }
+  }
+  TORCH_CHECK(false, num_tokens, " tokens are no patches of an image of ", image.height, " x ",
+              image.width, " pixels");
+}
+
+ActivationMap activation_map(const torch::Tensor& unit_BNUs, int64_t image, const TokenGrid& grid) {
+  const torch::Tensor weight_NUs = unit_BNUs[image].to(torch::kCPU, torch::kFloat64);
+  const auto num_tokens = static_cast<double>(weight_NUs.size(0));
+  const torch::Tensor mean_N = weight_NUs.mean(at::IntArrayRef{1, 2}) * num_tokens;
+  const torch::Tensor shown = mean_N.narrow(0, grid.first, grid.rows * grid.columns).contiguous();
+  ActivationMap map;
+  map.weight.assign(shown.data_ptr<double>(), shown.data_ptr<double>() + shown.numel());
+  if (num_tokens > 1) {
+    const torch::Tensor entropy_Us = -torch::xlogy(weight_NUs, weight_NUs).sum(0);
+    map.entropy = entropy_Us.mean().item<double>() / std::log(num_tokens);
+  }
+  return map;
+}
+
+ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
+                              const Environment& environment, std::ostream& out) {
+  require_free_folder(arguments.folder);
+  Drawn drawn{arguments, resolve_checkpoint(arguments.path, arguments.best), 0, {}};
+  const Manifest manifest = CheckpointReader(drawn.checkpoint).manifest();
+  drawn.step = manifest.step;
+  const Recipe recipe = config::load_options_text<Recipe>(
+                            manifest.recipe, drawn.checkpoint + "/manifest.json (its recipe)",
+                            {"", arguments.overrides, recipe_environment(environment)})
+                            .options;
+  check_precision(recipe.train.precision, torch::kCPU);
+  RankGrid grid = make_rank_grid(make_self_communicator(), 1);
+  const BuiltModel model = build_model(recipe, &grid, torch::kCPU);
+  if (nexus_layers(*model.backbone).empty()) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("the model of '{}' has no Nexus layers, so no units to draw maps of",
+                            drawn.checkpoint));
+  }
+  load_weights(drawn.checkpoint, model, *grid.world);
+  drawn.maps = collect(model, recipe, arguments.images, grid);
+  PosixFileSystem files;
+  if (!fs::exists(arguments.folder)) make_directory(files, arguments.folder);
+  write_activation_page(files, arguments.folder,
+                        fmt::format("Memory and expert units at step {}", drawn.step), drawn.maps);
+  out << (arguments.json ? as_json(drawn) : as_table(drawn));
+  return ExitCode::kOk;
+}
+
+}  // namespace shoal

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "launch/job/launch_info.h"
+#include "launch/report/activation_page.h"
+#include "runtime/base/error.h"
+#include "runtime/data/image_shape.h"
+
+// B images  N tokens of an image  U units  s slots of a unit
+namespace shoal {
+
+/// `shoal inspect PATH --activation-maps FOLDER [--images N] [key=value …]`.
+struct ActivationMapArguments {
+  std::string path;                         ///< a checkpoint, or a run: its newest checkpoint
+  std::string folder;                       ///< made if it does not exist; must be empty
+  int64_t images = 8;                       ///< the first ones of the validation split
+  std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
+  bool best = false;
+  bool json = false;
+};
+
+/// Draws where the memory units and the expert units of a trained model's Nexus layers look, as the
+/// paper's figure A1 does, and tells how evenly: a page with pictures in the folder, a table or one
+/// JSON object on `out`. On this process alone. Throws Error (exit 2) for a model without Nexus
+/// layers and for a folder that is not empty.
+/// Source: Nexus layer, appendix, figure A1.
+ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
+                              const Environment& environment, std::ostream& out);
+
+/// How tokens lie on an image.
+struct TokenGrid {
+  int64_t rows = 0, columns = 0;
+  int64_t first = 0;  ///< token of the top left corner: 1 behind a class token
+};
+
+/// Patches of equal side p fill the image from the top left: rows = height / p, columns = width /
+/// p. TORCH_CHECK if there is no such p, with or without a class token.
+TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image);
+
+/// Of image `image` in dispatch weights [B, N, U, s]: the units [first, first + count).
+ActivationMap activation_map(const torch::Tensor& unit_BNUs, int64_t image, const TokenGrid& grid);
+
+}  // namespace shoal

@@ -1,0 +1,188 @@
+#include "launch/commands/checkpoint_commands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "launch/report/json_text.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
+#include "runtime/base/metrics.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json describe(const std::string& path, const Manifest& manifest) {
+  return {{"path", path},
+          {"step", manifest.step},
+          {"samples", manifest.samples},
+          {"score", manifest.score.has_value() ? Json(*manifest.score) : Json(nullptr)},
+          {"run_id", manifest.run_id},
+          {"tensors", manifest.tensors.size()},
+          {"files", manifest.files.size()},
+          {"bytes", manifest.total_bytes()}};
+}
+
+/// The folders that PATH lists: all of a run, or the one it is.
+std::vector<std::string> checkpoints_at(const std::string& path) {
+  for (const std::string& folder : {path + "/ckpt", path}) {
+    std::vector<std::string> paths;
+    for (const int64_t step : list_checkpoints(folder)) {
+      paths.push_back(folder + "/" + step_folder(step));
+    }
+    if (!paths.empty()) return paths;
+  }
+  return {resolve_checkpoint(path)};
+}
+
+std::string value_text(const ManifestValue& value) {
+  if (const auto* real = std::get_if<double>(&value.value)) return hex_float(*real);
+  if (const auto* integer = std::get_if<int64_t>(&value.value)) return std::to_string(*integer);
+  return json_quote(std::get<std::string>(value.value));
+}
+
+/// The names of two sorted lists, once each.
+template <typename Item>
+std::set<std::string> all_names(const std::vector<Item>& a, const std::vector<Item>& b) {
+  std::set<std::string> names;
+  for (const Item& item : a) names.insert(item.name);
+  for (const Item& item : b) names.insert(item.name);
+  return names;
+}
+
+/// Lines that tell what differs; "a" and "b" are the two checkpoints.
+class DifferenceLines {
+ public:
+  DifferenceLines(const CheckpointReader& a, const CheckpointReader& b) {
+    const Manifest &x = a.manifest(), &y = b.manifest();
+    add("step", std::to_string(x.step), std::to_string(y.step));
+    add("samples", std::to_string(x.samples), std::to_string(y.samples));
+    for (const std::string& name : all_names(x.tensors, y.tensors)) {
+      add("tensor " + name, tensor_text(a, name), tensor_text(b, name));
+    }
+    for (const std::string& name : all_names(x.values, y.values)) {
+      const ManifestValue *p = x.find_value(name), *q = y.find_value(name);
+      add("value " + name, p == nullptr ? "none" : value_text(*p),
+          q == nullptr ? "none" : value_text(*q));
+    }
+  }
+  const std::vector<Json>& items() const { return items_; }
+
+ private:
+  std::vector<Json> items_;
+
+  void add(const std::string& what, const std::string& a, const std::string& b) {
+    if (a != b) items_.push_back(Json{{"what", what}, {"a", a}, {"b", b}});
+  }
+  static std::string tensor_text(const CheckpointReader& reader, const std::string& name) {
+    const ManifestTensor* tensor = reader.manifest().find_tensor(name);
+    if (tensor == nullptr) return "none";
+    return fmt::format("{} sha256:{:.16}", describe_tensor(tensor->dtype, tensor->shape),
+                       reader.tensor_sha256(*tensor));
+  }
+};
+
+}  // namespace
+
+ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out) {
+  std::string path = arguments.path;
+  try {
+    path = resolve_checkpoint(arguments.path, arguments.best);
+    const CheckpointReader reader(path);
+    reader.verify_data();
+    const Manifest& manifest = reader.manifest();
+    Json json = describe(path, manifest);
+    if (arguments.json) {
+      json["valid"] = true;
+      out << json_text(json) << "\n";
+    } else {
+      out << fmt::format("{}: valid: step {}, {}, {} bytes in {}\n", path, manifest.step,
+                         counted(static_cast<int64_t>(manifest.tensors.size()), "tensor"),
+                         manifest.total_bytes(),
+                         counted(static_cast<int64_t>(manifest.files.size()), "file"));
+    }
+    return ExitCode::kOk;
+  } catch (const CheckpointError& error) {
+    if (!arguments.json) throw;
+    out << json_text(Json{{"path", path}, {"valid", false}, {"error", error.what()}}) << "\n";
+    return error.code();
+  }
+}
+
+ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out) {
+  Json rows = Json::array();
+  ExitCode code = ExitCode::kOk;
+  for (const std::string& path : checkpoints_at(arguments.path)) {
+    try {
+      rows.push_back(describe(path, CheckpointReader(path).manifest()));
+    } catch (const CheckpointError& error) {
+      const bool is_given = path.size() <= arguments.path.size();  // it holds none to list
+      if (is_given && !arguments.json) throw;
+      rows.push_back(Json{{"path", path}, {"error", error.what()}});
+      code = error.code();
+    }
+  }
+  if (arguments.json) {
+    out << json_text(Json{{"checkpoints", rows}}) << "\n";
+    return code;
+  }
+  out << fmt::format("{:>10} {:>12} {:>10} {:>8} {:>6} {:>14}  path\n", "step", "samples", "score",
+                     "tensors", "files", "bytes");
+  for (const Json& row : rows) {
+    if (row.contains("error")) {
+      out << "  damaged: " << row["error"].get<std::string>() << "\n";
+      continue;
+    }
+    const std::string score =
+        row["score"].is_null() ? "-" : fmt::format("{:.4f}", row["score"].get<double>());
+    out << fmt::format("{:>10} {:>12} {:>10} {:>8} {:>6} {:>14}  {}\n", row["step"].get<int64_t>(),
+                       row["samples"].get<int64_t>(), score, row["tensors"].get<size_t>(),
+                       row["files"].get<size_t>(), row["bytes"].get<uint64_t>(),
+                       row["path"].get<std::string>());
+  }
+  return code;
+}
+
+ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out) {
+  const CheckpointReader a(resolve_checkpoint(arguments.path, arguments.best));
+  const CheckpointReader b(resolve_checkpoint(arguments.other, arguments.best));
+  const DifferenceLines differences(a, b);
+  if (arguments.json) {
+    out << json_text(Json{{"a", a.path()},
+                          {"b", b.path()},
+                          {"equal", differences.items().empty()},
+                          {"differences", differences.items()}})
+        << "\n";
+    return ExitCode::kOk;
+  }
+  out << "a: " << a.path() << "\nb: " << b.path() << "\n";
+  for (const Json& item : differences.items()) {
+    out << fmt::format("{}\n  a: {}\n  b: {}\n", item["what"].get<std::string>(),
+                       item["a"].get<std::string>(), item["b"].get<std::string>());
+  }
+  out << (differences.items().empty() ? std::string("equal")
+                                      : fmt::format("{} differences", differences.items().size()))
+      << "\n";
+  return ExitCode::kOk;
+}
+
+ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out) {
+  const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
+  const std::string digest = content_digest(reader);
+  if (arguments.json) {
+    out << json_text(
+               Json{{"path", reader.path()}, {"step", reader.manifest().step}, {"digest", digest}})
+        << "\n";
+  } else {
+    out << digest << "\n";
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace shoal

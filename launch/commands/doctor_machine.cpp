@@ -1,0 +1,242 @@
+#include <ATen/Version.h>
+#include <fmt/format.h>
+#include <mpi.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "launch/commands/doctor.h"
+#include "launch/report/console.h"
+#include "runtime/base/build_info.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+using Verdict = Finding::Verdict;
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+std::optional<std::string> read_text(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// What follows `key` and a colon at the beginning of a line.
+std::optional<std::string> value_after(const std::string& text, const std::string& key) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos || line.compare(0, key.size(), key) != 0) continue;
+    if (line.find_last_not_of(" \t", colon - 1) + 1 != key.size()) continue;
+    const size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return std::nullopt;
+}
+
+std::optional<double> number_in(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  std::istringstream stream(*text);
+  double value = 0;
+  if (stream >> value) return value;
+  return std::nullopt;
+}
+
+Finding cpu(const MachinePlaces& places) {
+  const std::string info = read_text(places.proc + "/cpuinfo").value_or("");
+  std::istringstream flags(value_after(info, "flags").value_or(""));
+  const std::set<std::string> known{std::istream_iterator<std::string>(flags), {}};
+  std::string features;
+  for (const char* feature : {"avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"}) {
+    if (known.contains(feature))
+      features += fmt::format("{}{}", features.empty() ? "" : " ", feature);
+  }
+  Finding finding{.name = "cpu"};
+  finding.text = fmt::format("{}; {}; LibTorch uses {}",
+                             value_after(info, "model name").value_or("unknown model"),
+                             features.empty() ? "no AVX2" : features, at::get_cpu_capability());
+  if (!known.contains("avx2")) {
+    finding.verdict = Verdict::kWarn;
+    finding.fix = "training runs several times slower than on a CPU with AVX2";
+  }
+  return finding;
+}
+
+/// CPUs' worth of time that the control group allows; nothing without a limit.
+std::optional<double> cpu_limit(const MachinePlaces& places) {
+  if (const auto text = read_text(places.sys + "/fs/cgroup/cpu.max")) {
+    std::istringstream stream(*text);
+    double quota = 0, period = 0;
+    if (stream >> quota >> period && period > 0) return quota / period;
+    return std::nullopt;
+  }
+  const auto quota = number_in(read_text(places.sys + "/fs/cgroup/cpu/cpu.cfs_quota_us"));
+  const auto period = number_in(read_text(places.sys + "/fs/cgroup/cpu/cpu.cfs_period_us"));
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return *quota / *period;
+}
+
+Finding cores(const LaunchInfo& launch, const MachinePlaces& places) {
+  LaunchInfo alone;
+  const int64_t usable = choose_threads(std::nullopt, alone);
+  const int64_t threads = choose_threads(std::nullopt, launch);
+  Finding finding{.name = "cores"};
+  finding.text = fmt::format("{} usable by this process; {} here, {} each", usable,
+                             counted(launch.local_size, "rank"), counted(threads, "thread"));
+  const std::optional<double> limit = cpu_limit(places);
+  if (!launch.bound && launch.local_size > usable) {
+    finding.verdict = Verdict::kWarn;
+    finding.fix = "ranks take turns on the cores; start fewer, or use launch/run";
+  } else if (limit && *limit + 0.01 < static_cast<double>(usable)) {
+    finding.verdict = Verdict::kWarn;
+    finding.text += fmt::format("; the container may use {:.1f}", *limit);
+    finding.fix =
+        fmt::format("set run.threads={}", std::max<int64_t>(1, static_cast<int64_t>(*limit)));
+  }
+  return finding;
+}
+
+Finding memory(const MachinePlaces& places) {
+  constexpr double kComfortableBytes = 2 * kGiB;
+  const std::string info = read_text(places.proc + "/meminfo").value_or("");
+  const double total = 1024 * number_in(value_after(info, "MemTotal")).value_or(0);
+  double available = 1024 * number_in(value_after(info, "MemAvailable")).value_or(0);
+  Finding finding{.name = "memory"};
+  finding.text = fmt::format("{} of {} available", human_bytes(available), human_bytes(total));
+  auto limit = number_in(read_text(places.sys + "/fs/cgroup/memory.max"));
+  if (!limit) limit = number_in(read_text(places.sys + "/fs/cgroup/memory/memory.limit_in_bytes"));
+  if (limit && *limit < total) {
+    finding.text += fmt::format("; the container may use {}", human_bytes(*limit));
+    available = std::min(available, *limit);
+  }
+  if (available < kComfortableBytes) {
+    finding.verdict = Verdict::kWarn;
+    finding.fix = "a rank of a small model takes about 0.5 GiB; close other programs";
+  }
+  return finding;
+}
+
+Finding space(const std::string& name, const std::string& path, double wanted_bytes,
+              const std::string& fix) {
+  struct statvfs status {};
+  if (::statvfs(path.c_str(), &status) != 0) {
+    return {"", name, Verdict::kWarn, path + ": " + std::strerror(errno), fix};
+  }
+  const double bytes = static_cast<double>(status.f_bavail) * static_cast<double>(status.f_frsize);
+  const bool is_enough = bytes >= wanted_bytes;
+  return {"", name, is_enough ? Verdict::kOk : Verdict::kWarn,
+          human_bytes(bytes) + " free in " + path, is_enough ? "" : fix};
+}
+
+Finding mpi() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  std::string name = text.data();
+  name = name.substr(0, name.find_first_of(",\n"));
+  Finding finding{.name = "mpi", .text = name};
+  if (name.find("Open MPI") == std::string::npos) {
+    finding.verdict = Verdict::kWarn;
+    finding.fix = "shoal is tested with Open MPI; put its libraries first in LD_LIBRARY_PATH";
+  }
+  return finding;
+}
+
+/// 0, or the errno with which one process was refused a look into another's memory.
+int probe_memory_access() {
+  const volatile uint64_t marker = 0x53484F414C;
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) return errno;
+  if (child == 0) {
+    uint64_t copy = 0;
+    const iovec here{&copy, sizeof(copy)};
+    const iovec there{const_cast<uint64_t*>(&marker), sizeof(marker)};
+    const ssize_t got = ::process_vm_readv(parent, &here, 1, &there, 1, 0);
+    ::_exit(got == sizeof(copy) && copy == marker ? 0 : got < 0 ? errno : EIO);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+}
+
+Finding cma(const MachinePlaces& places) {
+  const int refusal = probe_memory_access();
+  if (refusal == 0) {
+    return {.name = "cma",
+            .text = "processes may read each other's memory: MPI can copy large messages once"};
+  }
+  const auto scope = number_in(read_text(places.proc + "/sys/kernel/yama/ptrace_scope"));
+  return {
+      "", "cma", Verdict::kWarn,
+      fmt::format("ranks may not read each other's memory ({}); large messages are copied twice",
+                  std::strerror(refusal)),
+      scope.value_or(0) > 0 ? "as root: sysctl kernel.yama.ptrace_scope=0"
+                            : "in a container: docker run --cap-add=SYS_PTRACE"};
+}
+
+/// The version LibTorch tells at run time, `2.11.0`.
+std::string loaded_torch_version() {
+  static const std::string kKey = "TORCH_VERSION=";
+  const std::string config = at::show_config();
+  const size_t at = config.find(kKey);
+  if (at == std::string::npos) return "unknown";
+  return config.substr(at + kKey.size(), config.find(',', at) - at - kKey.size());
+}
+
+std::string major_minor(const std::string& version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+
+}  // namespace
+
+std::vector<Finding> examine_build() {
+  const BuildInfo& build = build_info();
+  Finding program{.name = "shoal"};
+  program.text = fmt::format("{} ({}), {}, {}", build.version, build.git_revision, build.compiler,
+                             build.build_type);
+  if (build.build_type == "Debug") {
+    program.verdict = Verdict::kWarn;
+    program.fix = "built for debugging: build with `cmake --preset release` to train";
+  }
+  Finding torch{.name = "libtorch"};
+  const std::string loaded = loaded_torch_version();
+  torch.text = fmt::format("{}, built with {}", loaded, build.torch_version);
+  if (major_minor(loaded) != major_minor(build.torch_version)) {
+    torch.verdict = Verdict::kFail;
+    torch.code = ExitCode::kVersionSkew;
+    torch.fix = "take that version out of LD_LIBRARY_PATH, or build again";
+  }
+  return {program, torch};
+}
+
+std::vector<Finding> examine_machine(const LaunchInfo& launch, const MachinePlaces& places) {
+  return {cpu(places),
+          cores(launch, places),
+          memory(places),
+          space("shared_memory", places.dev + "/shm", 64.0 * 1024 * 1024,
+                "ranks exchange messages there; in a container: docker run --shm-size=1g"),
+          space("disk", ".", kGiB, "checkpoints go below run.root; point it at a larger disk"),
+          mpi(),
+          cma(places)};
+}
+
+}  // namespace shoal

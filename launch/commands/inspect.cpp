@@ -1,0 +1,204 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "launch/commands/checkpoint_commands.h"
+#include "launch/commands/tensor_summary.h"
+#include "launch/report/expert_records.h"
+#include "launch/report/heat_map.h"
+#include "launch/report/json_text.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
+#include "runtime/base/error.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json value_json(const ManifestValue& value) {
+  return std::visit([](const auto& held) { return Json(held); }, value.value);
+}
+
+int64_t count_numbers(const Manifest& manifest) {
+  uint64_t count = 0;
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    count += tensor.bytes / dtype_bytes(tensor.dtype);
+  }
+  return static_cast<int64_t>(count);
+}
+
+Json overview(const std::string& path, const Manifest& manifest) {
+  Json values = Json::object();
+  for (const ManifestValue& value : manifest.values) values[value.name] = value_json(value);
+  return Json{{"path", path},
+              {"step", manifest.step},
+              {"samples", manifest.samples},
+              {"score", manifest.score.has_value() ? Json(*manifest.score) : Json(nullptr)},
+              {"run_id", manifest.run_id},
+              {"parent", manifest.parent},
+              {"written_by", manifest.written_by},
+              {"tensors", manifest.tensors.size()},
+              {"numbers", count_numbers(manifest)},
+              {"files", manifest.files.size()},
+              {"bytes", manifest.total_bytes()},
+              {"values", values}};
+}
+
+void print_overview(const Json& json, std::ostream& out) {
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_object()) {
+      out << fmt::format("{:<12} {}\n", key,
+                         value.is_string() ? value.get<std::string>() : value.dump());
+      continue;
+    }
+    out << key << "\n";
+    for (const auto& [name, held] : value.items()) {
+      out << fmt::format("  {:<40} {}\n", name,
+                         held.is_string() ? held.get<std::string>() : held.dump());
+    }
+  }
+}
+
+Json list_tensors(const CheckpointReader& reader) {
+  Json rows = Json::array();
+  for (const ManifestTensor& tensor : reader.manifest().tensors) {
+    const TensorSummary summary = summarise(reader, tensor);
+    rows.push_back(Json{{"name", tensor.name},
+                        {"dtype", dtype_name(tensor.dtype)},
+                        {"shape", tensor.shape},
+                        {"bytes", tensor.bytes},
+                        {"min", summary.min},
+                        {"max", summary.max},
+                        {"norm", summary.norm},
+                        {"not_finite", summary.num_not_finite}});
+  }
+  return rows;
+}
+
+void print_tensors(const Json& rows, std::ostream& out) {
+  out << fmt::format("{:>11} {:>11} {:>11} {:>12}  {:<5} name shape\n", "min", "max", "norm",
+                     "bytes", "dtype");
+  for (const Json& row : rows) {
+    const auto bad = row["not_finite"].get<int64_t>();
+    out << fmt::format(
+        "{:>11.4g} {:>11.4g} {:>11.4g} {:>12}  {:<5} {} {}{}\n", row["min"].get<double>(),
+        row["max"].get<double>(), row["norm"].get<double>(), row["bytes"].get<uint64_t>(),
+        row["dtype"].get<std::string>(), row["name"].get<std::string>(), row["shape"].dump(),
+        bad > 0 ? fmt::format("  {} not finite", counted(bad, "number")) : "");
+  }
+}
+
+/// One row for each tensor of `a` or `b` that is not equal in both.
+Json list_differences(const CheckpointReader& a, const CheckpointReader& b) {
+  Json rows = Json::array();
+  const auto only_in = [&rows](const ManifestTensor& tensor, const char* where) {
+    rows.push_back(Json{{"name", tensor.name}, {"difference", where}});
+  };
+  for (const ManifestTensor& tensor : a.manifest().tensors) {
+    const ManifestTensor* other = b.manifest().find_tensor(tensor.name);
+    if (other == nullptr) {
+      only_in(tensor, "only in the first");
+    } else if (other->dtype != tensor.dtype || other->shape != tensor.shape) {
+      rows.push_back(Json{{"name", tensor.name},
+                          {"difference", describe_tensor(tensor.dtype, tensor.shape) + " and " +
+                                             describe_tensor(other->dtype, other->shape)}});
+    } else {
+      const TensorDifference found = compare(a, tensor, b, *other);
+      if (found.num_different == 0) continue;
+      rows.push_back(Json{{"name", tensor.name},
+                          {"different", found.num_different},
+                          {"max_abs", found.max_abs},
+                          {"norm_ratio", found.norm_ratio}});
+    }
+  }
+  for (const ManifestTensor& tensor : b.manifest().tensors) {
+    if (a.manifest().find_tensor(tensor.name) == nullptr) only_in(tensor, "only in the second");
+  }
+  return rows;
+}
+
+void print_differences(const Json& rows, std::ostream& out) {
+  for (const Json& row : rows) {
+    const auto name = row["name"].get<std::string>();
+    if (row.contains("difference")) {
+      out << fmt::format("{}: {}\n", name, row["difference"].get<std::string>());
+    } else {
+      out << fmt::format("{}: {} apart, by at most {:.4g}; |a - b| / |a| = {:.4g}\n", name,
+                         counted(row["different"].get<int64_t>(), "number"),
+                         row["max_abs"].get<double>(),
+                         row["norm_ratio"].is_number() ? row["norm_ratio"].get<double>() : NAN);
+    }
+  }
+  out << (rows.empty() ? std::string("all tensors are equal")
+                       : fmt::format("{} tensor{} differ{}", rows.size(),
+                                     rows.size() == 1 ? "" : "s", rows.size() == 1 ? "s" : ""))
+      << "\n";
+}
+
+/// The name of the run that a checkpoint RUN/ckpt/step-XXXXXXXX belongs to, in UTF-8.
+std::string run_name(const std::string& checkpoint_path) {
+  const std::filesystem::path run =
+      std::filesystem::canonical(checkpoint_path).parent_path().parent_path();
+  return Json::parse(json_text(Json(run.filename().string()))).get<std::string>();
+}
+
+void draw_heat_map(const CheckpointReader& reader, const std::string& file) {
+  if (!file.ends_with(".svg")) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("--heat-map '{}': the picture is an SVG, name it so: {}.svg", file,
+                            std::filesystem::path(file).replace_extension().string()));
+  }
+  const std::vector<LoadHistory> layers = read_load_history(reader.path(), reader.manifest().step);
+  PosixFileSystem files;
+  replace_file(files, file,
+               heat_map_svg("Load of the units of " + run_name(reader.path()), layers));
+}
+
+ExitCode inspect_experts(const InspectArguments& arguments, const CheckpointReader& reader,
+                         std::ostream& out) {
+  const ExpertRecords records = read_expert_records(reader.path(), reader.manifest().step);
+  if (!arguments.heat_map.empty()) draw_heat_map(reader, arguments.heat_map);
+  out << (arguments.json ? expert_json(records) + "\n" : expert_text(records));
+  if (!arguments.json && !arguments.heat_map.empty()) {
+    out << fmt::format("\nheat map of the logged steps up to {}: {}\n", records.step,
+                       arguments.heat_map);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+ExitCode inspect(const InspectArguments& arguments, std::ostream& out) {
+  const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
+  if (arguments.experts) return inspect_experts(arguments, reader, out);
+  Json json = overview(reader.path(), reader.manifest());
+  if (!arguments.diff.empty()) {
+    const CheckpointReader other(resolve_checkpoint(arguments.diff, arguments.best));
+    const Json rows = list_differences(reader, other);
+    if (!arguments.json) {
+      print_differences(rows, out);
+      return ExitCode::kOk;
+    }
+    json = Json{
+        {"a", reader.path()}, {"b", other.path()}, {"equal", rows.empty()}, {"differences", rows}};
+  } else if (arguments.tensors) {
+    json["list"] = list_tensors(reader);
+    if (!arguments.json) {
+      print_tensors(json["list"], out);
+      return ExitCode::kOk;
+    }
+  }
+  if (arguments.json) {
+    out << json_text(json) << "\n";
+  } else {
+    print_overview(json, out);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace shoal

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "parallel/checkpoint/checkpoint_reader.h"
+
+namespace shoal {
+
+/// What the numbers of a tensor look like; taken in float64 over the finite ones.
+struct TensorSummary {
+  double min = 0.0, max = 0.0;  ///< 0 if there is no finite number
+  double norm = 0.0;            ///< Euclidean
+  int64_t num_not_finite = 0;
+};
+
+TensorSummary summarise(const CheckpointReader& reader, const ManifestTensor& tensor);
+
+/// How two tensors of one dtype and shape differ; equal bits do not differ.
+struct TensorDifference {
+  int64_t num_different = 0;
+  double max_abs = 0.0;     ///< largest |a - b| of the finite ones
+  double norm_ratio = 0.0;  ///< norm of a - b over norm of a; 0 where both are 0
+};
+
+TensorDifference compare(const CheckpointReader& reader, const ManifestTensor& tensor,
+                         const CheckpointReader& other, const ManifestTensor& other_tensor);
+
+/// The numbers that little-endian bytes of a dtype hold. `bytes` is a multiple of the dtype's size.
+std::vector<double> decode_numbers(Dtype dtype, std::string_view bytes);
+
+}  // namespace shoal

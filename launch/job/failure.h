@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "parallel/comm/communicator.h"
+#include "runtime/base/error.h"
+
+namespace shoal {
+
+/// An exception as the user reads it, and the exit code it ends with.
+struct Failure {
+  ExitCode code = ExitCode::kInternal;
+  std::string text;  ///< `error[E10] rank=0: recipe.yaml:3:5: …; next step`, may be several lines
+};
+
+/// Must be called while `error` is not null. Anything that is no shoal::Error is internal (70).
+Failure describe_failure(const std::exception_ptr& error, int64_t rank);
+
+/// For a rank that has failed before it joined the others, whom the same failure probably hit:
+/// waits until the launcher ends the job because a rank has spoken and left. True: that happened,
+/// this rank may leave silently. False: nothing happened within `patience`, so that this rank has
+/// to speak.
+bool wait_for_end_of_job(std::chrono::milliseconds patience);
+
+/// Prints a rank's failure and ends the whole job with its exit code, so that peers do not hang:
+/// all ranks usually fail alike, so the others give rank 0 a moment to speak for them. Returns only
+/// for a process that runs alone.
+ExitCode end_job(const std::exception_ptr& error, Communicator& world);
+
+/// Runs `work` on every rank; if it throws, ends the job.
+ExitCode run_on_ranks(Communicator& world, const std::function<ExitCode()>& work);
+
+}  // namespace shoal

@@ -1,0 +1,148 @@
+#include "launch/job/launch_info.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <thread>
+
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+std::optional<int64_t> integer(const Environment& environment, const char* name) {
+  const char* text = environment(name);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  char* end = nullptr;
+  const long long value = std::strtoll(text, &end, 10);
+  if (*end != '\0') return std::nullopt;
+  return value;
+}
+
+constexpr int64_t kMostThreads = 4096;  // as run.threads
+
+/// The first of a list, for nested teams, as OpenMP has it; 0 for what is no number of threads.
+std::optional<int64_t> threads_of(const Environment& environment) {
+  const char* text = environment("OMP_NUM_THREADS");
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  char* end = nullptr;
+  const long long threads = std::strtoll(text, &end, 10);
+  const bool is_number = end != text && (*end == '\0' || *end == ',');
+  return is_number && threads >= 1 && threads <= kMostThreads ? threads : 0;
+}
+
+int64_t usable_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return std::max<int64_t>(1, std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
+std::function<std::optional<std::string>(const std::string&)> recipe_environment(
+    const Environment& environment) {
+  return [environment](const std::string& name) -> std::optional<std::string> {
+    const char* value = environment(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+}
+
+LaunchInfo read_launch_info(const Environment& environment) {
+  LaunchInfo info;
+  info.threads = threads_of(environment);
+  if (const auto world = integer(environment, "OMPI_COMM_WORLD_SIZE")) {
+    info.launcher = "mpirun";
+    info.world = *world;
+    info.rank = integer(environment, "OMPI_COMM_WORLD_RANK").value_or(0);
+    info.local_rank = integer(environment, "OMPI_COMM_WORLD_LOCAL_RANK").value_or(0);
+    info.local_size = integer(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1);
+    info.bound = environment("OMPI_MCA_orte_bound_at_launch") != nullptr;
+    return info;
+  }
+  // A batch script has SLURM_NTASKS too; only a step started by srun has a step id.
+  const auto step_tasks = integer(environment, "SLURM_STEP_NUM_TASKS");
+  if (environment("SLURM_STEP_ID") != nullptr && step_tasks) {
+    info.launcher = "srun";
+    info.world = *step_tasks;
+    info.rank = integer(environment, "SLURM_PROCID").value_or(0);
+    info.local_rank = integer(environment, "SLURM_LOCALID").value_or(0);
+    const int64_t nodes = integer(environment, "SLURM_STEP_NUM_NODES").value_or(1);
+    info.local_size = std::max<int64_t>(1, info.world / std::max<int64_t>(1, nodes));
+    info.bound = environment("SLURM_CPUS_PER_TASK") != nullptr;
+    return info;
+  }
+  // MPICH, Intel MPI and their kin. A world of one needs no launcher.
+  const auto rank = integer(environment, "PMI_RANK");
+  const auto size = integer(environment, "PMI_SIZE");
+  if (size.value_or(1) > 1 || (rank && !size)) {
+    info.is_foreign = true;
+    info.world = size.value_or(1);
+    info.rank = rank.value_or(0);
+  }
+  return info;
+}
+
+std::unique_ptr<Communicator> make_world(const LaunchInfo& launch) {
+  if (launch.is_foreign) {
+    throw Error(ExitCode::kTopology,
+                "started by the launcher of another MPI than Open MPI (PMI_RANK or PMI_SIZE is "
+                "set): each process would train alone",
+                "start with Open MPI's mpirun (`shoal doctor` names it) or with srun");
+  }
+  if (launch.launcher.empty()) return make_self_communicator();
+  std::unique_ptr<Communicator> world = make_mpi_communicator();
+  if (launch.world > 1 && world->size() == 1) {
+    throw Error(
+        ExitCode::kTopology,
+        fmt::format("{} started {} processes, but MPI sees a world of 1", launch.launcher,
+                    launch.world),
+        launch.launcher == "srun"
+            ? "use `srun --mpi=pmix`, or start with mpirun inside the allocation"
+            : "use the mpirun of the MPI that shoal was built with (`shoal doctor` names it)");
+  }
+  return world;
+}
+
+int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch) {
+  if (!wanted && launch.threads == 0) {
+    throw ConfigError("OMP_NUM_THREADS is no number from 1 to " + std::to_string(kMostThreads) +
+                          "; unset it, or set run.threads",
+                      ExitCode::kTopology);
+  }
+  if (!wanted) wanted = launch.threads;
+  if (wanted) return std::max<int64_t>(1, *wanted);
+  const int64_t usable = usable_cpus();
+  if (launch.bound) return usable;
+  return std::max<int64_t>(1, usable / std::max<int64_t>(1, launch.local_size));
+}
+
+void set_threads(int64_t threads) {
+  at::set_num_threads(static_cast<int>(threads));
+  at::set_num_interop_threads(1);
+}
+
+void use_deterministic_algorithms() {
+  // cuBLAS asks the environment, at its first call.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicCuDNN(true);
+  // Whatever is read was written before, so that filling memory would only cost time.
+  context.setDeterministicFillUninitializedMemory(false);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+}  // namespace shoal

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "parallel/comm/communicator.h"
+
+namespace shoal {
+
+/// Looks up an environment variable; null if it is not set.
+using Environment = std::function<const char*(const char*)>;
+
+/// The same lookup as recipes use it for `${env:X}`.
+std::function<std::optional<std::string>(const std::string&)> recipe_environment(
+    const Environment& environment);
+
+/// What the launcher (Open MPI's mpirun, srun) says about this process.
+struct LaunchInfo {
+  std::string launcher;  ///< "mpirun", "srun", or empty for a process that runs alone
+  int64_t world = 1;
+  int64_t rank = 0;
+  int64_t local_rank = 0;
+  int64_t local_size = 1;
+  std::optional<int64_t> threads;  ///< OMP_NUM_THREADS
+  bool bound = false;              ///< the launcher gave this process CPUs of its own
+  bool is_foreign = false;         ///< a launcher of another MPI: its ranks cannot find each other
+};
+
+LaunchInfo read_launch_info(const Environment& environment);
+
+/// The communicator of all ranks: MPI under a launcher, else a process of its own, which never
+/// initialises MPI. Throws Error (exit 11) if the launcher started N > 1 processes that MPI
+/// takes for N worlds of one, with the likely reasons, or is foreign.
+std::unique_ptr<Communicator> make_world(const LaunchInfo& launch);
+
+/// Threads for this rank: `wanted`, else the launch's, else the CPUs this process may use, shared
+/// among the local ranks where the launcher did not bind them. At least 1.
+int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch);
+
+/// Sets LibTorch's intra-op threads, and one inter-op thread. Once per process.
+void set_threads(int64_t threads);
+
+/// Has LibTorch use only algorithms that give the same bits in every run on the same machines; an
+/// operator that has none throws, by name. Once per process, before a GPU is used.
+void use_deterministic_algorithms();
+
+std::string host_name();
+
+}  // namespace shoal

@@ -1,0 +1,85 @@
+#include "launch/job/rank_devices.h"
+
+#include <ATen/Context.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <utility>
+
+#include "launch/job/check_precision.h"
+#include "launch/job/failure.h"
+#include "parallel/comm/gpu_binding.h"
+#include "parallel/nccl/nccl_communicator.h"
+#include "runtime/recipe/enum_name.h"
+
+namespace shoal {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+RankBinding binding_of(const DeviceChoice& own, const Recipe& recipe, const LaunchInfo& launch,
+                       const Communicator& world) {
+  RankBinding binding;
+  binding.rank = world.rank();
+  binding.host = host_name();
+  binding.local_rank = launch.local_rank;
+  binding.threads = choose_threads(recipe.run.threads, launch);
+  if (own.device.is_cuda()) {
+    binding.machine = machine_id();
+    binding.gpu = own.device.index();
+  }
+  return binding;
+}
+
+void connect(RankDevices& devices, const std::shared_ptr<NcclBackend>& backend, bool shares_gpus,
+             Communicator& world) {
+  for (const auto& [name, value] : nccl_environment(shares_gpus, nccl_version(backend->nccl))) {
+    ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+  }
+  devices.watch = std::make_shared<NcclWatch>(
+      [&world](const std::exception_ptr& error) { end_job(error, world); });
+  backend->watch = devices.watch;
+  devices.gpu_world = make_nccl_communicator(world.split(0, world.rank()), backend);
+  devices.log_lines.push_back(nccl_log_line(backend->nccl));
+}
+
+}  // namespace
+
+void use_exact_products() {
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  at::globalContext().setAllowTF32CuBLAS(false);
+  at::globalContext().setAllowTF32CuDNN(false);
+}
+
+RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communicator& world) {
+  const bool may_share = recipe.parallel.share_gpu;
+  RankDevices devices{resolve_device(std::string(enum_name(recipe.run.device)),
+                                     {.local_rank = launch.local_rank, .shares = may_share}),
+                      {},
+                      nullptr,
+                      nullptr};
+  check_precision(recipe.train.precision, devices.own.device);
+  RankBinding own = binding_of(devices.own, recipe, launch, world);
+  std::shared_ptr<NcclBackend> backend;
+  if (devices.own.device.is_cuda()) {
+    use_exact_products();
+    backend = nccl_backend(devices.own.device);
+    own.pci_id = backend->streams.pci_id;
+  }
+  const std::vector<RankBinding> bindings = gather_bindings(world, own);
+  check_bindings(bindings, may_share);
+  if (world.rank() == 0 && (backend || world.size() > 1)) {
+    devices.log_lines = lines_of(binding_table(bindings));
+  }
+  // A world of one by MPI moves memory of the CPU only.
+  if (backend && world.size() == 1) devices.gpu_world = make_self_communicator();
+  if (backend && world.size() > 1) connect(devices, backend, share_gpus(bindings), world);
+  return devices;
+}
+
+}  // namespace shoal

@@ -1,0 +1,162 @@
+#include "launch/job/run_folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "launch/job/run_lock.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/error.h"
+#include "runtime/base/file_system.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array kFiles{"resolved.yaml", "env.json",      "summary.json", "metrics.jsonl",
+                            "metrics.csv",   "experts.jsonl", "LATEST",       ".lock"};
+
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::vector<fs::directory_entry> entries;
+  if (!fs::is_directory(folder)) return entries;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) entries.push_back(entry);
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+bool is_shoals_file(const std::string& name) {
+  return std::any_of(kFiles.begin(), kFiles.end(), [&name](const std::string& file) {
+    return name == file || name == file + ".tmp";
+  });
+}
+
+bool is_rank_log(const std::string& name) {
+  constexpr std::string_view kPrefix = "rank-", kSuffix = ".log";
+  if (name.size() < kPrefix.size() + 5 + kSuffix.size() || !name.starts_with(kPrefix) ||
+      !name.ends_with(kSuffix)) {
+    return false;
+  }
+  return std::all_of(name.begin() + kPrefix.size(), name.end() - kSuffix.size(),
+                     [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// What lies in the folder, two levels deep, that is none of what a run writes there.
+std::vector<std::string> strangers_in(const fs::path& path) {
+  std::vector<std::string> strangers;
+  for (const fs::directory_entry& entry : entries_of(path)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_folder = entry.is_directory();
+    if (is_folder && (name == "ckpt" || name == "log")) {
+      for (const fs::directory_entry& inner : entries_of(entry.path())) {
+        const std::string inner_name = inner.path().filename().string();
+        const bool ours = name == "ckpt" ? is_checkpoint_entry(inner_name, inner.is_directory())
+                                         : !inner.is_directory() && is_rank_log(inner_name);
+        if (!ours) strangers.push_back(name + "/" + inner_name);
+      }
+    } else if (is_folder || !is_shoals_file(name)) {
+      strangers.push_back(name);
+    }
+  }
+  return strangers;
+}
+
+/// A start that failed before its records were written leaves no more than logs and a lock.
+bool is_failed_start(const fs::path& path) {
+  if (!fs::is_directory(path)) return false;
+  for (const fs::directory_entry& entry : entries_of(path)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "log" && name != "ckpt" && name != ".lock" && !name.ends_with(".tmp")) return false;
+  }
+  return entries_of(path / "ckpt").empty() && strangers_in(path).empty();
+}
+
+bool is_taken(const fs::path& path) { return fs::exists(path) && !fs::is_empty(path); }
+
+fs::path first_free(const fs::path& path) {
+  fs::path candidate = path;
+  for (int64_t number = 2; is_taken(candidate); ++number) {
+    candidate = fmt::format("{}-{}", path.string(), number);
+  }
+  return candidate;
+}
+
+[[noreturn]] void leave_alone(const fs::path& path, const std::string& reason) {
+  throw ConfigError(fmt::format(
+      "run.on_existing: '{}' {}, so overwrite leaves it alone; choose another run.name or remove "
+      "it by hand",
+      path.string(), reason));
+}
+
+// Removing the folder of a stranger would be unforgivable: only what is a run and no more goes.
+void remove_run(const fs::path& path) {
+  constexpr size_t kMostNamed = 5;
+  const bool is_begun = fs::exists(path / "ckpt") && fs::exists(path / "log");
+  if (!fs::exists(path / "resolved.yaml") && !is_begun) {
+    leave_alone(path, "does not look like a run folder");
+  }
+  std::vector<std::string> strangers = strangers_in(path);
+  if (!strangers.empty()) {
+    const size_t num_more = strangers.size() - std::min(strangers.size(), kMostNamed);
+    strangers.resize(strangers.size() - num_more);
+    leave_alone(path, fmt::format("holds what no run wrote: {}{}", fmt::join(strangers, ", "),
+                                  num_more > 0 ? fmt::format(" and {} more", num_more) : ""));
+  }
+  // Taken for a moment: throws if another job works in the folder.
+  PosixFileSystem files;
+  {
+    const RunLock lock(path.string(), files, [](const std::string&) {});
+  }
+  fs::remove_all(path);
+}
+
+RunFolder decide(const fs::path& wanted, OnExisting policy) {
+  RunFolder folder{wanted.string(), false};
+  if (is_taken(wanted)) {
+    switch (policy) {
+      case OnExisting::kFail:
+        if (is_failed_start(wanted)) break;
+        throw ConfigError(fmt::format(
+            "run.on_existing: '{}' exists already; continue it with run.on_existing=resume, start "
+            "beside it with run.on_existing=new, or replace it with run.on_existing=overwrite",
+            wanted.string()));
+      case OnExisting::kResume:
+        folder.resume = true;
+        break;
+      case OnExisting::kNew:
+        folder.path = first_free(wanted).string();
+        break;
+      case OnExisting::kOverwrite:
+        remove_run(wanted);
+        break;
+    }
+  }
+  fs::create_directories(folder.checkpoints());
+  fs::create_directories(folder.logs());
+  return folder;
+}
+
+}  // namespace
+
+RunFolder open_run_folder(const std::string& root, const std::string& name, OnExisting policy,
+                          Communicator& world) {
+  constexpr char kResume = 'r', kBegin = 'b';
+  const std::string decision = on_rank_zero(world, [&] {
+    try {
+      const RunFolder folder = decide(fs::path(root) / name, policy);
+      return (folder.resume ? kResume : kBegin) + folder.path;
+    } catch (const fs::filesystem_error& error) {
+      throw StorageError(std::string("the run folder cannot be created: ") + error.what(),
+                         "choose a writable folder with run.root=…");
+    }
+  });
+  return {decision.substr(1), decision[0] == kResume};
+}
+
+}  // namespace shoal

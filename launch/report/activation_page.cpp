@@ -1,0 +1,117 @@
+#include "launch/report/activation_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launch/report/heat_map.h"
+
+namespace shoal {
+namespace {
+
+constexpr int64_t kLeastSide = 128;  ///< of a picture, in pixels
+
+Picture enlarge_small(const Picture& picture) {
+  const int64_t side = std::max<int64_t>(1, std::max(picture.width, picture.height));
+  return enlarge(picture, std::max<int64_t>(1, kLeastSide / side));
+}
+
+/// Brightest where a weight is `most`.
+Picture embedded_picture(const ActivationMap& map, const LayerMaps& layer, double most) {
+  Picture picture{layer.columns, layer.rows, {}};
+  for (const double weight : map.weight) {
+    picture.pixels.push_back(viridis(most > 0 ? weight / most : 0.0));
+  }
+  return picture;
+}
+
+/// Writes pictures, and the page's markup for them.
+class Page {
+ public:
+  Page(FileSystem& files, const std::string& folder) : files_(files), folder_(folder) {}
+
+  std::string picture(const std::string& name, const Picture& picture) {
+    replace_file(files_, folder_ + "/" + name, png_bytes(enlarge_small(picture)));
+    return fmt::format("<img src=\"{0}\" alt=\"{0}\">", xml_text(name));
+  }
+
+  std::string cell(const std::string& name, const LayerMaps& layer,
+                   const std::optional<ActivationMap>& map, double most) {
+    if (!map) return "<td>none</td>";
+    return fmt::format("<td>{}<br>H/ln N = {:.3f}</td>",
+                       picture(name, embedded_picture(*map, layer, most)), map->entropy);
+  }
+
+  /// One image's row in a layer's table.
+  std::string row(const LayerMaps& layer, size_t image) {
+    double most = 0.0;
+    for (const auto* kind : {&layer.memory, &layer.experts}) {
+      if (!(*kind)[image]) continue;
+      for (const double weight : (*kind)[image]->weight) most = std::max(most, weight);
+    }
+    const std::string name = fmt::format("image-{:03}", image);
+    return fmt::format(
+        "<tr><td><img src=\"{0}.png\" alt=\"{0}.png\"><br>image {1}</td>{2}{3}"
+        "<td>{4:.2f} times<br>an even share</td></tr>\n",
+        name, image,
+        cell(name + "." + layer.layer + ".memory.png", layer, layer.memory[image], most),
+        cell(name + "." + layer.layer + ".experts.png", layer, layer.experts[image], most), most);
+  }
+
+  void finish(const std::string& html) { replace_file(files_, folder_ + "/index.html", html); }
+
+ private:
+  FileSystem& files_;
+  const std::string& folder_;
+};
+
+std::string entropy_text(const std::vector<std::optional<ActivationMap>>& maps) {
+  const std::optional<double> entropy = mean_entropy(maps);
+  return entropy ? fmt::format("{:.3f}", *entropy) : "none";
+}
+
+constexpr const char* kHead = R"(<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{0}</title><style>
+body {{ font: 14px sans-serif; color: #222; margin: 24px; }}
+table {{ border-collapse: collapse; margin-bottom: 24px; }}
+td, th {{ padding: 6px 12px; text-align: center; }}
+img {{ width: 160px; image-rendering: pixelated; }}
+</style></head><body>
+<h1>{0}</h1>
+<p>Which tokens the slots of memory units and of expert units are made of: the mean over units and
+slots of their dispatch weights, on one colour scale for both maps of a row, from 0 (dark) to the
+highest weight (bright, last column). H/ln N is the mean entropy of a slot's weights over the N
+tokens: 1 = spread evenly over the image, 0 = one token.</p>
+)";
+
+}  // namespace
+
+std::optional<double> mean_entropy(const std::vector<std::optional<ActivationMap>>& maps) {
+  double sum = 0.0;
+  for (const auto& map : maps) {
+    if (!map) return std::nullopt;
+    sum += map->entropy;
+  }
+  if (maps.empty()) return std::nullopt;
+  return sum / static_cast<double>(maps.size());
+}
+
+void write_activation_page(FileSystem& files, const std::string& folder, const std::string& title,
+                           const ActivationMaps& maps) {
+  Page page(files, folder);
+  for (size_t image = 0; image < maps.images.size(); ++image) {
+    page.picture(fmt::format("image-{:03}.png", image), maps.images[image]);
+  }
+  std::string html = fmt::format(fmt::runtime(kHead), xml_text(title));
+  for (const LayerMaps& layer : maps.layers) {
+    html += fmt::format(
+        "<h2>{}</h2>\n<p>Mean H/ln N: memory units {}, expert units {}</p>\n<table>\n"
+        "<tr><th>input</th><th>memory units</th><th>expert units</th><th>brightest</th></tr>\n",
+        xml_text(layer.layer), entropy_text(layer.memory), entropy_text(layer.experts));
+    for (size_t image = 0; image < maps.images.size(); ++image) html += page.row(layer, image);
+    html += "</table>\n";
+  }
+  page.finish(html + "</body></html>\n");
+}
+
+}  // namespace shoal

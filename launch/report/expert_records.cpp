@@ -1,0 +1,173 @@
+#include "launch/report/expert_records.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "launch/report/console.h"
+#include "launch/report/json_text.h"
+#include "moe/routing/recorded_loads.h"
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+namespace fs = std::filesystem;
+
+constexpr const char* kAgreement = "router_agreement";
+
+/// A checkpoint lies in RUN/ckpt/step-XXXXXXXX.
+std::string file_of_run(const std::string& checkpoint_path, const char* name) {
+  const fs::path run = fs::canonical(checkpoint_path).parent_path().parent_path();
+  return fs::proximate(run / name).string();
+}
+
+/// Calls `use` with each record up to `step`. Throws DataError if there is none.
+template <class Use>
+void for_each_record_up_to(int64_t step, const std::string& file, const Use& use) {
+  const char* hint =
+      "experts are recorded by runs of models with Mixture-of-Experts layers, at each logged step";
+  bool has_record = false;
+  for_each_load_record(file, hint, [&](const LoadRecord& record) {
+    if (record.step > step) return;
+    has_record = true;
+    use(record);
+  });
+  if (!has_record) {
+    throw DataError(fmt::format("'{}' has no record up to step {}", file, step), hint);
+  }
+}
+
+std::string number_text(const Json& record, const char* key, int digits) {
+  const auto found = record.find(key);
+  if (found == record.end() || !found->is_number()) return "-";
+  return found->is_number_integer() ? found->dump()
+                                    : fmt::format("{:.{}f}", found->get<double>(), digits);
+}
+
+std::vector<double> numbers_of(const Json& record, const char* key) {
+  const auto found = record.find(key);
+  std::vector<double> numbers;
+  if (found == record.end() || !found->is_array()) return numbers;
+  for (const Json& item : *found) numbers.push_back(item.is_number() ? item.get<double>() : 0.0);
+  return numbers;
+}
+
+std::string shares_text(const Json& record) {
+  const std::vector<double> loads = numbers_of(record, "load");
+  const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
+  std::string text = record["layer"].get<std::string>() + ":";
+  for (size_t unit = 0; unit < loads.size(); ++unit) {
+    text += fmt::format(" {}={:.1f}%", unit, sum > 0 ? 100 * loads[unit] / sum : 0.0);
+  }
+  return text + "\n";
+}
+
+/// Nothing for a layer whose load is not its work.
+std::string overload_text(const Json& record) {
+  if (numbers_of(record, "rank_overload").empty()) return "";
+  std::string text = record["layer"].get<std::string>() + ":";
+  int64_t rank = 0;
+  for (const double overload : numbers_of(record, "rank_overload")) {
+    text += fmt::format(" {}={:.2f}", rank++, overload);
+  }
+  return text + "\n";
+}
+
+/// What ExpertRecords::metrics is, of these steps.
+Json read_metrics(const std::string& file, int64_t logged_step, int64_t last_step) {
+  Json metrics = Json::object(), agreement;
+  std::ifstream stream(file);
+  // A line without its end is being written, or was cut off by a crash.
+  for (std::string line; std::getline(stream, line) && !stream.eof();) {
+    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object() || !record.contains("step") || record["step"] > last_step) continue;
+    if (record.contains(kAgreement)) agreement = record[kAgreement];
+    if (record["step"] != logged_step) continue;
+    for (const auto& [key, value] : record.items()) {
+      if (key.starts_with("moe_")) metrics[key] = value;
+    }
+  }
+  if (!agreement.is_null()) metrics[kAgreement] = agreement;
+  return metrics;
+}
+
+std::string metrics_text(const Json& metrics) {
+  if (metrics.empty()) return "";
+  std::vector<std::vector<std::string>> rows{{"all layers", "value"}};
+  for (const auto& [key, value] : metrics.items()) {
+    rows.push_back({key, number_text(metrics, key.c_str(), 4)});
+  }
+  return text_table(rows) + "\n";
+}
+
+}  // namespace
+
+ExpertRecords read_expert_records(const std::string& checkpoint_path, int64_t step) {
+  ExpertRecords records;
+  records.file = file_of_run(checkpoint_path, "experts.jsonl");
+  records.step = -1;
+  for_each_record_up_to(step, records.file, [&](const LoadRecord& record) {
+    if (record.step != records.step) records.layers.clear();
+    records.step = record.step;
+    records.layers.push_back(record.text);
+  });
+  records.metrics =
+      read_metrics(file_of_run(checkpoint_path, "metrics.jsonl"), records.step, step).dump();
+  return records;
+}
+
+std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step) {
+  const std::string file = file_of_run(checkpoint_path, "experts.jsonl");
+  std::vector<LoadHistory> layers;
+  for_each_record_up_to(step, file, [&](const LoadRecord& record) {
+    auto layer = std::find_if(layers.begin(), layers.end(), [&](const LoadHistory& known) {
+      return known.layer == record.layer;
+    });
+    if (layer == layers.end()) {
+      layer = layers.insert(layers.end(), LoadHistory{record.layer, {}, {}});
+    }
+    layer->steps.push_back(record.step);
+    layer->load.push_back(record.load_U);
+  });
+  return layers;
+}
+
+std::string expert_json(const ExpertRecords& records) {
+  Json layers = Json::array();
+  for (const std::string& layer : records.layers) layers.push_back(Json::parse(layer));
+  return json_text(Json{{"file", records.file},
+                        {"step", records.step},
+                        {"metrics", Json::parse(records.metrics)},
+                        {"layers", layers}});
+}
+
+std::string expert_text(const ExpertRecords& records) {
+  std::vector<std::vector<std::string>> rows{{"MoE layer", "units", "load min", "mean", "max",
+                                              "load CV", "load entropy", "router entropy", "dead",
+                                              "dropped"}};
+  std::string shares, overloads;
+  for (const std::string& layer : records.layers) {
+    const Json record = Json::parse(layer);
+    rows.push_back(
+        {record["layer"].get<std::string>(), std::to_string(numbers_of(record, "load").size()),
+         number_text(record, "load_min", 1), number_text(record, "load_mean", 1),
+         number_text(record, "load_max", 1), number_text(record, "load_cv", 3),
+         number_text(record, "load_entropy", 3), number_text(record, "router_entropy", 3),
+         number_text(record, "dead_experts", 0), number_text(record, "dropped", 4)});
+    shares += shares_text(record);
+    overloads += overload_text(record);
+  }
+  if (!overloads.empty()) overloads = "\nload over the ranks' mean, by expert rank\n" + overloads;
+  return fmt::format("{}, step {}\n{}{}\nshare of the load, by expert or memory unit\n{}{}",
+                     records.file, records.step, metrics_text(Json::parse(records.metrics)),
+                     text_table(rows), shares, overloads);
+}
+
+}  // namespace shoal

@@ -1,0 +1,235 @@
+#include "launch/report/heat_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "launch/report/picture.h"
+
+// Lengths are in SVG's pixels.
+namespace shoal {
+namespace {
+
+constexpr int64_t kMostColumns = 200, kMostRows = 128;
+constexpr double kLeft = 84, kPlotWidth = 720, kWidth = 840;
+constexpr double kHeader = 106, kPanelTitle = 22, kPanelFooter = 58;
+constexpr double kLabelHeight = 14;
+constexpr int64_t kLevels = 64;
+constexpr int64_t kNothing = -1;  ///< level of a load of zero
+constexpr double kOctaves = 2;    ///< the scale goes from 2^-kOctaves to 2^kOctaves
+
+std::string colour_of(int64_t level) {
+  if (level == kNothing) return "#000000";
+  return hex_colour(viridis(static_cast<double>(level) / (kLevels - 1)));
+}
+
+int64_t level_of(double share_over_even) {
+  if (!(share_over_even > 0)) return kNothing;
+  const double place = (std::log2(share_over_even) + kOctaves) / (2 * kOctaves);
+  return std::lround(std::clamp(place, 0.0, 1.0) * (kLevels - 1));
+}
+
+/// Runs of neighbours, [size of result + 1] offsets: as many as there are, or `most` about equally
+/// long ones.
+std::vector<int64_t> cut(int64_t count, int64_t most) {
+  const int64_t num_runs = std::min(count, most);
+  std::vector<int64_t> offsets{0};
+  for (int64_t run = 1; run <= num_runs; ++run) offsets.push_back(run * count / num_runs);
+  return offsets;
+}
+
+/// Loads as they are drawn.
+struct Panel {
+  std::vector<int64_t> column_offsets, row_offsets;  ///< in steps, in experts
+  std::vector<std::vector<int64_t>> level;           ///< [rows][columns]
+
+  int64_t num_columns() const { return static_cast<int64_t>(column_offsets.size()) - 1; }
+  int64_t num_rows() const { return static_cast<int64_t>(row_offsets.size()) - 1; }
+  double row_height() const {
+    return std::clamp(200.0 / static_cast<double>(std::max<int64_t>(1, num_rows())), 2.0, 18.0);
+  }
+  double height() const { return row_height() * static_cast<double>(num_rows()); }
+  double column_width() const {
+    return kPlotWidth / static_cast<double>(std::max<int64_t>(1, num_columns()));
+  }
+};
+
+std::vector<double> shares_over_even(const std::vector<double>& load) {
+  double total = 0.0;
+  for (const double value : load) total += value;
+  std::vector<double> shares(load.size(), 0.0);
+  for (size_t u = 0; total > 0 && u < load.size(); ++u) {
+    shares[u] = load[u] * static_cast<double>(load.size()) / total;
+  }
+  return shares;
+}
+
+Panel make_panel(const LoadHistory& layer) {
+  size_t num_experts = 0;
+  for (const auto& load : layer.load) num_experts = std::max(num_experts, load.size());
+  Panel panel;
+  panel.column_offsets = cut(static_cast<int64_t>(layer.steps.size()), kMostColumns);
+  panel.row_offsets = cut(static_cast<int64_t>(num_experts), kMostRows);
+  const auto rows = static_cast<size_t>(panel.num_rows());
+  const auto columns = static_cast<size_t>(panel.num_columns());
+  std::vector<std::vector<double>> sum(rows, std::vector<double>(columns, 0.0));
+  std::vector<std::vector<double>> count = sum;
+  for (size_t column = 0; column < columns; ++column) {
+    for (int64_t s = panel.column_offsets[column]; s < panel.column_offsets[column + 1]; ++s) {
+      const std::vector<double> shares = shares_over_even(layer.load[static_cast<size_t>(s)]);
+      size_t row = 0;
+      for (size_t expert = 0; expert < shares.size(); ++expert) {
+        while (static_cast<int64_t>(expert) >= panel.row_offsets[row + 1]) ++row;
+        sum[row][column] += shares[expert];
+        ++count[row][column];
+      }
+    }
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    panel.level.emplace_back();
+    for (size_t column = 0; column < columns; ++column) {
+      panel.level[row].push_back(level_of(sum[row][column] / count[row][column]));
+    }
+  }
+  return panel;
+}
+
+std::string text_at(double x, double y, const std::string& text, const std::string& attributes) {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, attributes,
+                     xml_text(text));
+}
+
+constexpr const char* kMiddle = " text-anchor=\"middle\"";
+constexpr const char* kEnd = " text-anchor=\"end\"";
+
+/// One path a colour, in units of cells; neighbours of one colour in a row are drawn as one.
+std::string cells_of(const Panel& panel, double top) {
+  std::map<int64_t, std::string> paths;
+  for (size_t row = 0; row < panel.level.size(); ++row) {
+    const std::vector<int64_t>& levels = panel.level[row];
+    for (size_t begin = 0; begin < levels.size();) {
+      size_t end = begin + 1;
+      while (end < levels.size() && levels[end] == levels[begin]) ++end;
+      paths[levels[begin]] += fmt::format("M{} {}h{}v1h-{}z", begin, row, end - begin, end - begin);
+      begin = end;
+    }
+  }
+  std::string svg = fmt::format("<g transform=\"translate({} {}) scale({:.6f} {:.6f})\">\n", kLeft,
+                                top, panel.column_width(), panel.row_height());
+  for (const auto& [level, path] : paths) {
+    svg += fmt::format("<path fill=\"{}\" d=\"{}\"/>\n", colour_of(level), path);
+  }
+  return svg + "</g>\n";
+}
+
+std::string step_axis(const LoadHistory& layer, const Panel& panel, double bottom) {
+  constexpr int64_t kMostLabels = 7;
+  std::string svg;
+  const int64_t columns = panel.num_columns();
+  const int64_t labels = std::min(columns, kMostLabels);
+  for (int64_t i = 0; i < labels; ++i) {
+    const int64_t column = labels == 1 ? 0 : i * (columns - 1) / (labels - 1);
+    const double x = kLeft + (static_cast<double>(column) + 0.5) * panel.column_width();
+    const int64_t last = panel.column_offsets[static_cast<size_t>(column) + 1] - 1;
+    svg += fmt::format("<path stroke=\"#222\" d=\"M{:.1f} {:.1f}v4\"/>\n", x, bottom);
+    svg += text_at(x, bottom + 16, std::to_string(layer.steps[static_cast<size_t>(last)]), kMiddle);
+  }
+  return svg + text_at(kLeft + kPlotWidth / 2, bottom + 33, "logged step", kMiddle);
+}
+
+std::string unit_axis(const Panel& panel, double top) {
+  std::string svg;
+  const double height = panel.row_height();
+  int64_t stride = 1;
+  while (static_cast<double>(stride) * height < kLabelHeight) stride *= 2;
+  for (int64_t row = 0; row < panel.num_rows(); row += stride) {
+    svg += text_at(kLeft - 6, top + (static_cast<double>(row) + 0.5) * height + 4,
+                   std::to_string(panel.row_offsets[static_cast<size_t>(row)]), kEnd);
+  }
+  const double middle = top + panel.height() / 2;
+  return svg + text_at(30, middle, "unit",
+                       fmt::format(" text-anchor=\"middle\" transform=\"rotate(-90 30 {:.1f})\"",
+                                   middle));
+}
+
+/// Where colours stand for what.
+std::string legend(double top) {
+  constexpr double kBar = 320, kHeight = 14, kGap = 66;
+  const double left = kLeft + kGap;
+  std::string svg =
+      fmt::format("<rect x=\"{}\" y=\"{}\" width=\"18\" height=\"{}\" fill=\"{}\"/>\n", kLeft, top,
+                  kHeight, colour_of(kNothing));
+  svg += text_at(kLeft + 9, top + 28, "0", kMiddle);
+  const double width = kBar / static_cast<double>(kLevels);
+  for (int64_t level = 0; level < kLevels; ++level) {
+    svg += fmt::format("<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n",
+                       left + static_cast<double>(level) * width, top, width + 0.5, kHeight,
+                       colour_of(level));
+  }
+  const std::array<const char*, 5> labels{"1/4 or less", "1/2", "1 (even)", "2", "4 or more"};
+  for (size_t i = 0; i < labels.size(); ++i) {
+    svg += text_at(left + kBar * static_cast<double>(i) / 4, top + 28, labels[i], kMiddle);
+  }
+  return svg +
+         text_at(left + kBar + 20, top + 12, "share of the layer's choices over an even share", "");
+}
+
+std::string panel_svg(const LoadHistory& layer, const Panel& panel, double top) {
+  std::string svg = text_at(kLeft, top + 14, layer.layer, " font-weight=\"bold\"");
+  const double plot = top + kPanelTitle;
+  svg += cells_of(panel, plot);
+  svg += fmt::format(
+      "<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{:.1f}\" fill=\"none\" "
+      "stroke=\"#222\"/>\n",
+      kLeft, plot, kPlotWidth, panel.height());
+  return svg + unit_axis(panel, plot) + step_axis(layer, panel, plot + panel.height());
+}
+
+}  // namespace
+
+std::string heat_map_svg(const std::string& title, const std::vector<LoadHistory>& layers) {
+  std::string body;
+  double top = kHeader;
+  for (const LoadHistory& layer : layers) {
+    const Panel panel = make_panel(layer);
+    body += panel_svg(layer, panel, top);
+    top += kPanelTitle + panel.height() + kPanelFooter;
+  }
+  std::string svg = fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+      "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\" "
+      "shape-rendering=\"crispEdges\">\n<title>{2}</title>\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
+      kWidth, top, xml_text(title));
+  svg += text_at(kLeft, 28, title, " font-size=\"16\" font-weight=\"bold\"");
+  return svg + legend(48) + body + "</svg>\n";
+}
+
+std::string xml_text(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      default:
+        result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return result;
+}
+
+}  // namespace shoal

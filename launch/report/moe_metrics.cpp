@@ -1,0 +1,77 @@
+#include "launch/report/moe_metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace shoal {
+namespace {
+
+/// Of all units; layers without tokens have no loads to compare.
+std::vector<double> loads_over_mean(const std::vector<MoeReport>& layers) {
+  std::vector<double> result;
+  for (const MoeReport& layer : layers) {
+    if (layer.load_mean == 0) continue;
+    for (const int64_t load : layer.load_U) {
+      result.push_back(static_cast<double>(load) / layer.load_mean);
+    }
+  }
+  return result;
+}
+
+double mean(const std::vector<MoeReport>& layers, double MoeReport::*value) {
+  double sum = 0.0;
+  for (const MoeReport& layer : layers) sum += layer.*value;
+  return sum / static_cast<double>(layers.size());
+}
+
+struct NamedSum {
+  std::string name;
+  double sum = 0.0;
+  int64_t count = 0;
+};
+
+/// By name, in the order in which names first appear.
+std::vector<NamedSum> sum_losses(const std::vector<MoeReport>& layers) {
+  std::vector<NamedSum> sums;
+  for (const MoeReport& layer : layers) {
+    for (const auto& [name, value] : layer.losses) {
+      auto found = std::find_if(sums.begin(), sums.end(),
+                                [&name = name](const NamedSum& sum) { return sum.name == name; });
+      if (found == sums.end()) found = sums.insert(sums.end(), NamedSum{name});
+      found->sum += value;
+      ++found->count;
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+double percentile(std::vector<double> values, double share) {
+  if (values.empty()) return 0.0;
+  std::sort(values.begin(), values.end());
+  const double place = share * static_cast<double>(values.size() - 1);
+  const auto lower = static_cast<size_t>(std::floor(place));
+  const auto upper = static_cast<size_t>(std::ceil(place));
+  return std::lerp(values[lower], values[upper], place - std::floor(place));
+}
+
+void add_moe_metrics(const std::vector<MoeReport>& layers, MetricsRecord& record) {
+  if (layers.empty()) return;
+  const std::vector<double> loads = loads_over_mean(layers);
+  int64_t dead_units = 0;
+  for (const MoeReport& layer : layers) dead_units += layer.dead_units;
+  record.add("moe_load_p50", percentile(loads, 0.5));
+  record.add("moe_load_p95", percentile(loads, 0.95));
+  record.add("moe_load_max", percentile(loads, 1.0));
+  record.add("moe_dead_units", dead_units);
+  record.add("moe_load_entropy", mean(layers, &MoeReport::load_entropy));
+  record.add("moe_router_entropy", mean(layers, &MoeReport::router_entropy));
+  record.add("moe_dropped", mean(layers, &MoeReport::dropped));
+  for (const NamedSum& loss : sum_losses(layers)) {
+    record.add("moe_loss_" + loss.name, loss.sum / static_cast<double>(loss.count));
+  }
+}
+
+}  // namespace shoal

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/job/recipe.h"
+#include "models/backbone.h"
+#include "runtime/recipe/recipe_document.h"
+
+namespace shoal {
+
+/// What a recipe's model is made of, found by building it on the meta device: nothing is allocated
+/// and no data is opened.
+struct ModelCounts {
+  int64_t parameters = 0;
+  int64_t parameters_headless = 0;  ///< without the classifier's weight and bias
+  int64_t active_parameters = 0;    ///< of each MoE stage only the units that one token visits
+  std::vector<MoeStageInfo> stages;
+};
+
+/// A recipe in which nothing is wrong, as far as can be told before data is opened.
+struct CheckedRecipe {
+  LoadedRecipe loaded;
+  ModelCounts counts;
+};
+
+/// Reads a recipe and holds it against all that can be known without data or allocation: the rules
+/// of its sections, model and optimizer, durations that the data cannot count (tokens of images),
+/// what the data source has against training (the same records in both splits), and check_topology
+/// for `world` ranks, by default parallel.expert_ranks. A rule is left out if a section that it
+/// reads holds a mistake already. Throws one ConfigError with every mistake: exit 11 if only the
+/// topology is at fault, else 10.
+CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
+                           std::optional<int64_t> world);
+
+/// Refuses a world that is not expert_ranks × replicas, units that do not divide evenly by
+/// expert_ranks without parallel.uneven, nodes of unequal size, and chunks without tokens. Throws
+/// ConfigError (exit 11): one line each, at its place in the recipe, with the arithmetic and the
+/// valid choices.
+void check_topology(const CheckedRecipe& checked, int64_t world);
+
+/// What is allowed but worth knowing, of the recipe and of its model's stages; one line each.
+std::vector<std::string> recipe_notes(const CheckedRecipe& checked);
+
+}  // namespace shoal

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "runtime/base/duration.h"
+
+namespace shoal {
+
+/// True if a multiple of `every` ends exactly with step `step` (steps done so far, from 1):
+/// step = to_steps(k * every) for some k ≥ 1. `every` counts steps, epochs, tokens or percent.
+bool falls_on(const Duration& every, int64_t step, const StepScale& scale);
+
+/// Something that happens again and again: every so many steps or epochs, which all ranks compute
+/// alike, or every so much time, which rank 0 measures and the ranks have to agree on.
+class Recurrence {
+ public:
+  using Clock = std::chrono::steady_clock;
+  Recurrence(const Duration& every, const StepScale& scale, Clock::time_point start);
+  /// By steps only; false for a recurrence in time.
+  bool due_at(int64_t step) const;
+  /// By time only: `every` has passed since the start or the last restart().
+  bool due_by_time(Clock::time_point now) const;
+  void restart(Clock::time_point now) { last_ = now; }
+
+ private:
+  Duration every_;
+  StepScale scale_;
+  Clock::time_point last_;
+};
+
+}  // namespace shoal

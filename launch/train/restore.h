@@ -1,0 +1,36 @@
+#pragma once
+
+#include "launch/job/recipe.h"
+#include "launch/job/run_folder.h"
+#include "launch/train/session.h"
+#include "parallel/checkpoint/checkpoint.h"
+#include "runtime/base/log.h"
+
+namespace shoal {
+
+struct ResumeOptions {
+  bool override_fixed = false;  ///< resume although fixed recipe keys differ
+  Log& log;
+};
+
+/// Fills the parameters from model.init_from and returns the checkpoint's path; "" without one.
+/// Collective. Throws as load_weights, with model.upcycle as load_upcycled, and Error (exit 12) if
+/// other keys of the model than those that put experts into it are not the checkpoint's.
+std::string load_initial_weights(Session& session, const Recipe& recipe);
+
+/// Gives a run that is to be resumed its first state: the newest valid checkpoint of its folder if
+/// there is any, else the weights of model.init_from. Returns how checkpoints are to be written
+/// from here. Collective. Throws Error (exit 12) if the recipe differs from the checkpoint's,
+/// CheckpointError if none is valid.
+CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
+                                          const RunFolder& folder, const ResumeOptions& options);
+
+/// The checkpoint that PATH means (resolve_checkpoint), as rank 0 sees it: a run that is being
+/// trained may commit another one meanwhile. Collective. Throws CheckpointError if there is none.
+std::string agree_on_checkpoint(const std::string& path, bool best, Communicator& world);
+
+/// Fills a model from a checkpoint, and takes nothing else of it. Collective. Throws Error
+/// (exit 12) if names or shapes differ, CheckpointError if it is corrupt.
+void load_weights(const std::string& checkpoint, const BuiltModel& model, Communicator& world);
+
+}  // namespace shoal

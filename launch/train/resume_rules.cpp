@@ -1,0 +1,84 @@
+#include "launch/train/resume_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "runtime/base/error.h"
+#include "runtime/recipe/config_keys.h"
+
+namespace shoal {
+namespace {
+
+struct Rule {
+  std::string_view prefix;
+  KeyRole role;
+};
+
+// The first rule that matches holds; what no rule names is fixed.
+constexpr std::array kRules{
+    Rule{"run.seed", KeyRole::kFixed},
+    Rule{"run", KeyRole::kFree},
+    Rule{"evaluate", KeyRole::kFree},
+    Rule{"checkpoint", KeyRole::kFree},
+    Rule{"parallel", KeyRole::kFree},
+    Rule{"data.path", KeyRole::kFree},
+    Rule{"model.init_from", KeyRole::kFree},
+    Rule{"model.upcycle", KeyRole::kFree},
+    Rule{"train.duration", KeyRole::kFree},
+    Rule{"train.recompute", KeyRole::kFree},
+    Rule{"train.log_every", KeyRole::kFree},
+    Rule{"train.clip_norm", KeyRole::kWarned},
+    Rule{"train.clip_norm_type", KeyRole::kWarned},
+    Rule{"train.max_nonfinite_steps", KeyRole::kWarned},
+    Rule{"optimizer.lr", KeyRole::kWarned},
+    Rule{"optimizer.weight_decay", KeyRole::kWarned},
+    Rule{"schedule", KeyRole::kWarned},
+};
+
+/// Keys at any depth of the model that change speed only. An exchange's payload changes values.
+constexpr std::array<std::string_view, 2> kFreeEnds{".exchange.chunks", ".exchange.hierarchical"};
+
+}  // namespace
+
+KeyRole role_of_key(const std::string& path) {
+  for (const std::string_view end : kFreeEnds) {
+    if (path.ends_with(end)) return KeyRole::kFree;
+  }
+  for (const Rule& rule : kRules) {
+    if (config::is_at_or_below(path, rule.prefix)) return rule.role;
+  }
+  return KeyRole::kFixed;
+}
+
+std::string describe(const std::vector<RecipeDifference>& differences) {
+  size_t width = 0;
+  for (const auto& difference : differences) width = std::max(width, difference.path.size());
+  std::string text;
+  for (const auto& [path, before, after] : differences) {
+    text += fmt::format("\n  {:<{}}  checkpoint: {}   recipe: {}", path, width, before, after);
+  }
+  return text;
+}
+
+std::vector<RecipeDifference> check_resume(const std::vector<RecipeDifference>& differences,
+                                           bool override_fixed) {
+  std::vector<RecipeDifference> fixed, warned;
+  for (const RecipeDifference& difference : differences) {
+    const KeyRole role = role_of_key(difference.path);
+    if (role == KeyRole::kFixed) fixed.push_back(difference);
+    if (role == KeyRole::kWarned) warned.push_back(difference);
+  }
+  if (!fixed.empty() && !override_fixed) {
+    throw Error(ExitCode::kMismatch,
+                "the recipe differs from the one this run was started with:" + describe(fixed),
+                "change these keys back, start a new run (another run.name), or accept the "
+                "difference with --override");
+  }
+  warned.insert(warned.end(), fixed.begin(), fixed.end());
+  return warned;
+}
+
+}  // namespace shoal

@@ -1,0 +1,167 @@
+#include "launch/train/run_records.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "launch/report/json_text.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/build_info.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/text.h"
+#include "runtime/recipe/config_writer.h"
+
+namespace shoal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void write_file(const std::string& path, const std::string& text) {
+  PosixFileSystem files;
+  replace_file(files, path, text);
+}
+
+void write_file(const std::string& path, const Json& json) {
+  write_file(path, json_text(json, /*indent=*/2) + "\n");
+}
+
+Json build_json() {
+  const BuildInfo& build = build_info();
+  return {{"shoal", build.version},
+          {"git_revision", build.git_revision},
+          {"compiler", build.compiler},
+          {"build_type", build.build_type},
+          {"torch", build.torch_version},
+          {"mpi", build.mpi},
+          {"cuda_toolkit", build.cuda_toolkit}};
+}
+
+Json layer_json(const MoeReport& layer) {
+  return {{"layer", layer.layer},
+          {"experts", layer.load_U.size()},
+          {"load_max_over_mean", max_over_mean(layer)},
+          {"load_cv", layer.load_cv},
+          {"load_entropy", layer.load_entropy},
+          {"dead_experts", layer.dead_units},
+          {"dropped", layer.dropped}};
+}
+
+std::string newest_checkpoint(const RunFolder& folder) {
+  const std::vector<int64_t> steps = list_checkpoints(folder.checkpoints());
+  return steps.empty() ? "" : folder.checkpoints() + "/" + step_folder(steps.back());
+}
+
+double samples_per_second(const Recipe& recipe, const TrainingResult& result) {
+  const auto samples =
+      static_cast<double>((result.last_step - result.first_step) * recipe.train.batch);
+  return result.seconds > 0 ? samples / result.seconds : 0.0;
+}
+
+/// Whether a summary of the run's last step is there.
+bool is_summarised(const std::string& path, int64_t step) {
+  std::ifstream stream(path);
+  const Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains("steps") && json["steps"] == step;
+}
+
+bool was_finished(const TrainingResult& result) {
+  return result.code == ExitCode::kOk && result.first_step == result.last_step;
+}
+
+}  // namespace
+
+void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunOrigin& origin,
+                       Communicator& world) {
+  const std::vector<std::string> hosts = gather_text(world, host_name());
+  if (world.rank() != 0) return;
+  write_file(folder.file("resolved.yaml"), config::canonical_text(recipe));
+  const Json env{{"build", build_json()},
+                 {"command", origin.command_line},
+                 {"launcher", origin.launch.launcher.empty() ? "none" : origin.launch.launcher},
+                 {"world", world.size()},
+                 {"hosts", hosts},
+                 {"threads_per_rank", at::get_num_threads()},
+                 {"device", origin.device.device.str()},
+                 {"device_reason", origin.device.reason}};
+  write_file(folder.file("env.json"), env);
+}
+
+std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
+  const RankGrid& grid = session.grid();
+  return fmt::format(
+      "{}: {} parameters on this rank, {} = {} x {}, {} each; steps {} to {} of {}, into {}",
+      recipe.model.backbone.name(), count_elements(session.parameters()),
+      counted(grid.world->size(), "rank"), counted(grid.expert->size(), "expert rank"),
+      counted(grid.replica->size(), "replica"), counted(at::get_num_threads(), "thread"),
+      session.steps_done(), session.total_steps(), counted(recipe.train.batch, "sample"),
+      folder.path);
+}
+
+bool lacks_summary(const TrainingResult& result, const RunFolder& folder, Communicator& world) {
+  if (!was_finished(result)) return false;
+  const std::string answer = on_rank_zero(world, [&] {
+    return is_summarised(folder.file("summary.json"), result.last_step) ? "no" : "yes";
+  });
+  return answer == "yes";
+}
+
+std::string write_summary(const RunFolder& folder, const Recipe& recipe,
+                          const TrainingResult& result, const Substituted& substituted,
+                          const std::vector<std::string>& notes) {
+  if (was_finished(result) && is_summarised(folder.file("summary.json"), result.last_step)) {
+    return fmt::format(
+        "\n  the run was finished already, at step {}; to go on, raise train.duration\n  {}\n",
+        result.last_step, folder.file("summary.json"));
+  }
+  const std::string checkpoint = newest_checkpoint(folder);
+  Json json{{"exit_code", static_cast<int>(result.code)},
+            {"steps", result.last_step},
+            {"seconds", result.seconds},
+            {"samples_per_second", samples_per_second(recipe, result)},
+            {"skipped_steps", result.skipped_steps},
+            {"failed_saves", result.failed_saves},
+            {"substituted", {{"train", substituted.train}, {"valid", substituted.valid}}},
+            {"checkpoint", checkpoint},
+            {"notes", notes}};
+  std::vector<std::vector<std::string>> rows{{"result", "value"}};
+  rows.push_back({"steps", fmt::format("{} ({} each)", result.last_step,
+                                       counted(recipe.train.batch, "sample"))});
+  if (result.first_step < result.last_step) {
+    rows.push_back({"time", fmt::format("{} ({:.0f} img/s)", human_seconds(result.seconds),
+                                        samples_per_second(recipe, result))});
+  }
+  if (result.report) {
+    json["loss"] = result.report->loss;
+    rows.push_back({"training loss", fmt::format("{:.4f}", result.report->loss)});
+    for (const MoeReport& layer : result.report->moe) json["moe"].push_back(layer_json(layer));
+  }
+  if (result.evaluation) {
+    const Evaluation& evaluation = *result.evaluation;
+    json["evaluation"] = {{"loss", evaluation.loss},
+                          {"top1", evaluation.top1},
+                          {"top5", evaluation.top5},
+                          {"samples", evaluation.samples}};
+    rows.push_back({"validation loss", fmt::format("{:.4f}", evaluation.loss)});
+    rows.push_back({"top-1", fmt::format("{:.2f}%", 100 * evaluation.top1)});
+    rows.push_back({"top-5", fmt::format("{:.2f}%", 100 * evaluation.top5)});
+  }
+  write_file(folder.file("summary.json"), json);
+  std::string text = fmt::format("\n{}\n", text_table(rows));
+  if (result.report && !result.report->moe.empty()) {
+    text += fmt::format("{}\n", expert_table(result.report->moe));
+  }
+  for (const char* name : {"resolved.yaml", "env.json", "metrics.jsonl", "metrics.csv",
+                           "experts.jsonl", "summary.json", "log/"}) {
+    text += fmt::format("  {}\n", folder.file(name));
+  }
+  if (!checkpoint.empty()) text += fmt::format("  {}\n", checkpoint);
+  if (result.code == ExitCode::kPreempted) {
+    text += "\n  stopped in order; go on with run.on_existing=resume\n";
+  }
+  return text;
+}
+
+}  // namespace shoal

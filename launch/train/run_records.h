@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/job/launch_info.h"
+#include "launch/job/recipe.h"
+#include "launch/job/run_folder.h"
+#include "launch/train/session.h"
+#include "launch/train/trainer.h"
+#include "runtime/data/data_source.h"
+#include "runtime/device/device.h"
+
+namespace shoal {
+
+/// How this process came to run.
+struct RunOrigin {
+  const LaunchInfo& launch;
+  const std::vector<std::string>& command_line;
+  const DeviceChoice& device;
+};
+
+/// Rank 0 writes resolved.yaml and env.json (versions, hosts, command, ranks, threads, device).
+/// Collective. Throws StorageError.
+void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunOrigin& origin,
+                       Communicator& world);
+
+/// Model size, data, ranks and length of the run in a few lines.
+std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder);
+
+/// Whether a run was finished before it was resumed and its folder holds no summary of it.
+/// Collective.
+bool lacks_summary(const TrainingResult& result, const RunFolder& folder, Communicator& world);
+
+/// Samples of a run that others stand in for, because they are corrupt.
+struct Substituted {
+  int64_t train = 0, valid = 0;
+};
+
+/// Writes summary.json, `notes` among the rest, and returns what the user sees at the end: a table
+/// with loss, accuracy and expert load, and the paths of what was written. A resumed run that was
+/// finished already keeps the summary it has. Rank 0 only.
+std::string write_summary(const RunFolder& folder, const Recipe& recipe,
+                          const TrainingResult& result, const Substituted& substituted,
+                          const std::vector<std::string>& notes);
+
+}  // namespace shoal

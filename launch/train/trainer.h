@@ -1,0 +1,88 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "launch/job/recipe.h"
+#include "launch/job/run_folder.h"
+#include "launch/report/console.h"
+#include "launch/train/evaluation.h"
+#include "launch/train/recurrence.h"
+#include "launch/train/session.h"
+#include "launch/train/training_log.h"
+#include "parallel/checkpoint/checkpoint.h"
+#include "runtime/base/error.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/log.h"
+#include "runtime/base/signals.h"
+
+namespace shoal {
+
+/// What a run leaves behind for its summary.
+struct TrainingResult {
+  ExitCode code = ExitCode::kOk;
+  int64_t first_step = 0, last_step = 0;
+  int64_t skipped_steps = 0;  ///< for gradients that were not finite, since the run's first step
+  int64_t failed_saves = 0;
+  double seconds = 0.0;  ///< of training, evaluations and saves included
+  std::optional<StepReport> report;
+  std::optional<Evaluation> evaluation;
+};
+
+/// Runs a session to its end, or until it is asked to stop: steps, evaluations, checkpoints, logs.
+class Trainer {
+ public:
+  /// All but the options must outlive the trainer.
+  struct Parts {
+    const Recipe& recipe;
+    Session& session;
+    const SampleSet& valid_data;
+    const RunFolder& folder;
+    Console& console;
+    Log& log;
+    const StopSignals& signals;
+  };
+  /// Collective. The session has been resumed or initialised.
+  Trainer(const Parts& parts, CheckpointWriter::Options checkpoints);
+
+  /// Collective. Throws Error (exit 30) after too many non-finite steps in a row, StorageError when
+  /// saves keep failing.
+  TrainingResult run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Due {
+    std::optional<Recurrence> evaluate, save;
+  };
+
+  StepFlags requests();
+  void after_step(const StepOutcome& outcome);
+  void report_skipped(const StepOutcome& outcome);
+  void evaluate_now();
+  void begin_save();
+  void commit_save(bool is_final);
+  void finish();
+  bool reached_stop_step() const;
+
+  const Recipe& recipe_;
+  Session& session_;
+  const SampleSet& valid_data_;
+  Communicator& world_;
+  Log& log_;
+  const StopSignals& signals_;
+  PosixFileSystem files_;
+  CheckpointWriter writer_;
+  SaveFailures failures_;
+  TrainingLog training_log_;
+  Clock::time_point start_;
+  Due due_;
+  RouterAgreement agreement_;
+  TrainingResult result_;
+  int64_t evaluated_step_ = -1;  ///< of result_.evaluation
+  int64_t begun_step_ = -1;      ///< of the newest save that was begun
+  int64_t saved_step_ = 0;       ///< of the newest save that is on disk
+};
+
+}  // namespace shoal

@@ -1,0 +1,153 @@
+#include "launch/train/training_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launch/report/moe_metrics.h"
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+const std::vector<std::string> kColumns{
+    "step", "event", "samples", "loss", "lr", "grad_norm", "samples_per_second", "top1", "top5"};
+
+std::optional<double> worst(const std::vector<MoeReport>& layers,
+                            double (*value)(const MoeReport&)) {
+  if (layers.empty()) return std::nullopt;
+  double largest = value(layers.front());
+  for (const MoeReport& layer : layers) largest = std::max(largest, value(layer));
+  return largest;
+}
+
+MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
+  MetricsRecord record;
+  record.add("step", step).add("layer", layer.layer).add("tokens", layer.tokens);
+  record.add("load", layer.load_U);
+  record.add("load_min", layer.load_min).add("load_max", layer.load_max);
+  record.add("load_mean", layer.load_mean).add("load_cv", layer.load_cv);
+  record.add("load_entropy", layer.load_entropy).add("router_entropy", layer.router_entropy);
+  record.add("dead_experts", layer.dead_units).add("dropped", layer.dropped);
+  record.add("unrouted", layer.unrouted);
+  record.add("rank_overload", layer.rank_overload_E);
+  for (const auto& [name, value] : layer.losses) record.add("loss_" + name, value);
+  return record;
+}
+
+}  // namespace
+
+double max_over_mean(const MoeReport& layer) {
+  return layer.load_mean > 0 ? layer.load_max / layer.load_mean : 0.0;
+}
+
+std::string expert_table(const std::vector<MoeReport>& layers) {
+  std::vector<std::vector<std::string>> rows{
+      {"MoE layer", "experts", "load max/mean", "load CV", "entropy", "dead", "dropped"}};
+  for (const MoeReport& layer : layers) {
+    rows.push_back({layer.layer, fmt::format("{}", layer.load_U.size()),
+                    fmt::format("{:.2f}", max_over_mean(layer)),
+                    fmt::format("{:.2f}", layer.load_cv), fmt::format("{:.3f}", layer.load_entropy),
+                    fmt::format("{}", layer.dead_units),
+                    fmt::format("{:.1f}%", 100 * layer.dropped)});
+  }
+  return text_table(rows);
+}
+
+TrainingLog::TrainingLog(const RunFolder& folder, Communicator& world, Console& console, Log& log,
+                         int64_t first_step)
+    : world_(world),
+      console_(console),
+      log_(log),
+      last_time_(std::chrono::steady_clock::now()),
+      last_step_(first_step) {
+  if (world.rank() != 0) return;
+  files_.emplace(Files{{folder.file("metrics.jsonl"), first_step},
+                       {folder.file("experts.jsonl"), first_step},
+                       {folder.file("metrics.csv"), kColumns, first_step}});
+}
+
+template <class File>
+void TrainingLog::write(File& file, const MetricsRecord& record) {
+  try {
+    file.write(record);
+    waiting_files_.erase(&file);
+  } catch (const StorageError& error) {
+    const bool is_first = waiting_files_.insert(&file).second;
+    if (!is_first) return;
+    log_.warn(fmt::format("[E21] {}; training goes on, {}", error.what(), error.hint()));
+  }
+}
+
+Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& report,
+                               const Session& session) {
+  const auto now = std::chrono::steady_clock::now();
+  const double seconds =
+      std::max(1e-9, std::chrono::duration<double>(now - last_time_).count() - left_out_s_);
+  const std::optional<double> wait_s = session.exchange_wait_seconds();
+  const auto steps = static_cast<double>(outcome.step - last_step_);
+  const int64_t left = session.total_steps() - outcome.step;
+  Progress result;
+  result.step = outcome.step;
+  result.total_steps = session.total_steps();
+  result.loss = report.loss;
+  result.lr = outcome.lr;
+  result.grad_norm = outcome.grad_norm;
+  result.samples_per_second =
+      steps * static_cast<double>(session.scale().samples_per_step) / seconds;
+  result.ranks = world_.size();
+  result.dropped_share = worst(report.moe, [](const MoeReport& layer) { return layer.dropped; });
+  result.load_max_over_mean = worst(report.moe, max_over_mean);
+  if (wait_s) result.all_to_all_ms = 1e3 * (*wait_s - last_wait_s_) / std::max(1.0, steps);
+  result.data_wait_share = data_wait_s_ / seconds;
+  result.memory_bytes = resident_bytes();
+  result.seconds_left = static_cast<double>(left) * seconds / std::max(1.0, steps);
+  last_time_ = now;
+  last_step_ = outcome.step;
+  last_wait_s_ = wait_s.value_or(0.0);
+  left_out_s_ = data_wait_s_ = 0.0;
+  return result;
+}
+
+void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
+                       const Session& session) {
+  if (!files_) return;
+  const Progress shown = progress(outcome, report, session);
+  MetricsRecord record;
+  record.add("step", outcome.step);
+  record.add("samples", outcome.step * session.scale().samples_per_step);
+  record.add_exact("loss", report.loss).add("lr", outcome.lr);
+  record.add_exact("grad_norm", outcome.grad_norm);
+  if (!outcome.applied) record.add("skipped", std::string("non-finite gradient"));
+  record.add("samples_per_second", shown.samples_per_second);
+  record.add("data_wait", shown.data_wait_share);
+  if (shown.all_to_all_ms) record.add("all_to_all_ms", *shown.all_to_all_ms);
+  record.add("memory_bytes", shown.memory_bytes);
+  add_moe_metrics(report.moe, record);
+  write(files_->metrics, record);
+  write(files_->table, record);
+  for (const MoeReport& layer : report.moe) {
+    write(files_->experts, experts_record(layer, outcome.step));
+  }
+  console_.show(shown);
+}
+
+void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {
+  leave_out(evaluation.seconds);
+  if (!files_) return;
+  MetricsRecord record;
+  record.add("step", step).add("event", std::string("eval"));
+  record.add("loss", evaluation.loss).add("top1", evaluation.top1).add("top5", evaluation.top5);
+  record.add("samples", evaluation.samples);
+  if (evaluation.router_agreement) record.add("router_agreement", *evaluation.router_agreement);
+  record.add("seconds", evaluation.seconds);
+  write(files_->metrics, record);
+  write(files_->table, record);
+  console_.print(fmt::format(
+      "step {}  evaluation: loss {:.4f}  top-1 {:.2f}%  top-5 {:.2f}%  ({}, {})", step,
+      without_sign_if_nan(evaluation.loss), 100 * evaluation.top1, 100 * evaluation.top5,
+      counted(evaluation.samples, "sample"), human_seconds(evaluation.seconds)));
+}
+
+}  // namespace shoal

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <set>
+
+#include "launch/job/run_folder.h"
+#include "launch/report/console.h"
+#include "launch/train/evaluation.h"
+#include "launch/train/session.h"
+#include "runtime/base/log.h"
+#include "runtime/base/metrics.h"
+
+namespace shoal {
+
+/// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, the console. A
+/// key whose number is not known is left out, such as all_to_all_ms on GPUs.
+/// On other ranks every call does nothing.
+class TrainingLog {
+ public:
+  /// Drops what the files hold of steps after `first_step`. Lines that a full disk refuses
+  /// later wait for space, with one warning a file. Throws StorageError if a file cannot be opened.
+  TrainingLog(const RunFolder& folder, Communicator& world, Console& console, Log& log,
+              int64_t first_step);
+
+  /// A logged step; rates are over the time since the last call.
+  void step(const StepOutcome& outcome, const StepReport& report, const Session& session);
+  void evaluation(const Evaluation& evaluation, int64_t step);
+  /// Keeps the time of an evaluation or a save out of the rates.
+  void leave_out(double seconds) { left_out_s_ += seconds; }
+  /// Adds a step's waiting for data, logged or not.
+  void count_data_wait(double seconds) { data_wait_s_ += seconds; }
+
+ private:
+  struct Files {
+    JsonLines metrics, experts;
+    CsvTable table;
+  };
+  Progress progress(const StepOutcome& outcome, const StepReport& report, const Session& session);
+  template <class File>
+  void write(File& file, const MetricsRecord& record);
+
+  Communicator& world_;
+  Console& console_;
+  Log& log_;
+  std::set<const void*> waiting_files_;  ///< whose lines a full disk refuses
+  std::optional<Files> files_;
+  std::chrono::steady_clock::time_point last_time_;
+  int64_t last_step_;
+  double last_wait_s_ = 0.0;
+  double left_out_s_ = 0.0;
+  double data_wait_s_ = 0.0;
+};
+
+/// Largest load of an expert over the mean; 0 if no token was routed.
+double max_over_mean(const MoeReport& layer);
+
+/// Load, entropies and drops of all MoE layers in one table.
+std::string expert_table(const std::vector<MoeReport>& layers);
+
+}  // namespace shoal

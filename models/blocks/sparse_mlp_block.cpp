@@ -1,0 +1,80 @@
+#include "models/blocks/sparse_mlp_block.h"
+
+#include "models/blocks/auxiliary_loss.h"
+#include "models/blocks/mixing_mlp.h"
+#include "models/kernels/token_linear.h"
+#include "models/kernels/transpose_add.h"
+
+// B images  S tokens  C width  P new tokens (S')  W new width (C')
+namespace shoal {
+
+void SparseOptions::validate(Problems& problems) const {
+  if (!rescale && tokens) problems.add("tokens", "needs rescale: true");
+  if (!rescale && width) problems.add("width", "needs rescale: true");
+  if (channel_moe && channel_hidden) {
+    problems.add("channel_hidden", "a dense MLP takes MoE_C's place; set channel_moe: null");
+  }
+  if (!channel_moe && !channel_hidden) {
+    problems.add("channel_hidden", "must be set where channel_moe is null");
+  }
+}
+
+SparseBlockImpl::SparseBlockImpl(const SparseOptions& options, const Sizes& sizes,
+                                 const std::string& path, const BuildContext& build)
+    : has_outer_residual_(options.outer_residual) {
+  const torch::TensorOptions& tensor = build.tensor_options;
+  const int64_t S = sizes.tokens, C = sizes.width;
+  const int64_t P = options.rescale ? options.tokens.value_or(2 * S) : S;
+  const int64_t W = options.rescale ? options.width.value_or(C / 2) : C;
+  if (options.rescale) {
+    channels_in_ = register_module("channels_in", Linear(C, W, tensor));
+    tokens_in_ = register_module("tokens_in", Linear(S, P, tensor));
+  }
+  token_norm_ = register_module("token_norm", LayerNorm(W, tensor));
+  moe_s_ = register_module(
+      "moe_s", std::make_shared<MoeLayer>(options.token_moe, P, path + ".moe_s", build));
+  channel_norm_ = register_module("channel_norm", LayerNorm(W, tensor));
+  if (options.channel_moe) {
+    moe_c_ = register_module(
+        "moe_c", std::make_shared<MoeLayer>(*options.channel_moe, W, path + ".moe_c", build));
+  } else {
+    channel_mlp_ =
+        register_module("channel_mlp", Mlp(W, options.channel_hidden.value(), sizes.gelu, tensor));
+  }
+  if (options.rescale) {
+    tokens_out_ = register_module("tokens_out", Linear(P, S, tensor));
+    channels_out_ = register_module("channels_out", Linear(W, C, tensor));
+  }
+}
+
+torch::Tensor SparseBlockImpl::rescale_in(const torch::Tensor& x_BSC) {
+  if (!tokens_in_) return x_BSC;
+  return token_linear(channels_in_->forward(x_BSC), tokens_in_->weight, tokens_in_->bias);
+}
+
+torch::Tensor SparseBlockImpl::rescale_out(const torch::Tensor& y_BPW) {
+  if (!tokens_out_) return y_BPW;
+  return channels_out_->forward(token_linear(y_BPW, tokens_out_->weight, tokens_out_->bias));
+}
+
+BlockOutput SparseBlockImpl::forward(const torch::Tensor& x_BSC, const StepContext& step) {
+  BlockOutput output;
+  const torch::Tensor h_BPW = rescale_in(x_BSC);  // eq. 4
+  const MoeOutput token_stage = moe_s_->forward(token_norm_->forward_transposed(h_BPW), step);
+  output.auxiliary_loss = token_stage.auxiliary_loss;
+  output.moe.push_back(token_stage.stats);
+  torch::Tensor y_BPW = transpose_add(h_BPW, token_stage.y_BRD);  // eq. 5
+  if (moe_c_) {
+    const MoeOutput channel_stage = moe_c_->forward(channel_norm_->forward(y_BPW), step);
+    output.auxiliary_loss = add_loss(output.auxiliary_loss, channel_stage.auxiliary_loss);
+    output.moe.push_back(channel_stage.stats);
+    y_BPW = y_BPW + channel_stage.y_BRD;  // eq. 6
+  } else {
+    y_BPW = mix_channels(y_BPW, channel_norm_, channel_mlp_);
+  }
+  output.y = rescale_out(y_BPW);  // eq. 7
+  if (has_outer_residual_) output.y = output.y + x_BSC;
+  return output;
+}
+
+}  // namespace shoal

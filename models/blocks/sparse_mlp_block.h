@@ -1,0 +1,85 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "models/blocks/block_output.h"
+#include "models/blocks/mlp.h"
+#include "models/kernels/layer_norm.h"
+#include "moe/moe_layer.h"
+#include "parallel/comm/build_context.h"
+#include "runtime/base/size_limits.h"
+#include "runtime/module/linear.h"
+#include "runtime/module/module.h"
+#include "runtime/recipe/config.h"
+
+// B images  S tokens  C width  P new tokens (S')  W new width (C')
+namespace shoal {
+
+/// A sparse block as a recipe has it. Defaults are Sparse-MLP's: S' = 2S, C' = C / 2.
+struct SparseOptions {
+  bool rescale = true;
+  std::optional<int64_t> tokens;  ///< S'
+  std::optional<int64_t> width;   ///< C'
+  MoeOptions token_moe;
+  std::optional<MoeOptions> channel_moe = MoeOptions{};
+  std::optional<int64_t> channel_hidden;  ///< D_C' of a dense MLP in MoE_C's place
+  bool outer_residual = false;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("rescale", &SparseOptions::rescale,
+              "change the shape [tokens, width] at the block's borders (eq. 4 and 7)"),
+        field("tokens", &SparseOptions::tokens, "new patches S'; auto: twice the model's",
+              in_range(1, kMostWidth), unset_word("auto")),
+        field("width", &SparseOptions::width, "new hidden size C'; auto: half the model's",
+              in_range(1, kMostWidth), unset_word("auto")),
+        field("token_moe", &SparseOptions::token_moe, "MoE_S, which mixes tokens"),
+        field("channel_moe", &SparseOptions::channel_moe,
+              "MoE_C, which mixes channels; null: a dense MLP of channel_hidden"),
+        field("channel_hidden", &SparseOptions::channel_hidden,
+              "hidden width of the dense MLP in MoE_C's place", in_range(1, kMostWidth)),
+        field("outer_residual", &SparseOptions::outer_residual,
+              "add the block's input to its output, which the paper does not")};
+  }
+  void validate(Problems& problems) const;
+};
+
+/// A sparse block, Sparse-MLP eq. 4 to 7:
+///
+///     h  = W_s1 (x W_c1ᵀ + b_c1) + b_s1       Rescale_1, channels first: [B, P, W]
+///     y1 = h + t(MoE_S(t(norm(h))))           items of MoE_S are the channels, rows of length P
+///     y  = y1 + MoE_C(norm(y1))               items of MoE_C are the tokens, rows of length W
+///     out = (W_s2 y + b_s2) W_c2ᵀ + b_c2      Rescale_2, tokens first: [B, S, C]
+///
+/// No residual leads around the block unless `outer_residual`. The order of the two linears of a
+/// rescale is not in the paper; this one costs half the products of the other.
+class SparseBlockImpl : public ModuleBase {
+ public:
+  struct Sizes {
+    int64_t tokens = 0, width = 0;  ///< S, C of the model
+    Gelu gelu = Gelu::kErf;         ///< of a dense MLP in MoE_C's place
+  };
+  /// `path` is the block's place in the model, `blocks.10`.
+  SparseBlockImpl(const SparseOptions& options, const Sizes& sizes, const std::string& path,
+                  const BuildContext& build);
+  /// Collective. B may be 0.
+  BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step);
+
+ private:
+  torch::Tensor rescale_in(const torch::Tensor& x_BSC);
+  torch::Tensor rescale_out(const torch::Tensor& y_BPW);
+
+  bool has_outer_residual_;
+  Linear channels_in_{nullptr}, tokens_in_{nullptr}, tokens_out_{nullptr}, channels_out_{nullptr};
+  LayerNorm token_norm_{nullptr}, channel_norm_{nullptr};
+  std::shared_ptr<MoeLayer> moe_s_, moe_c_;
+  Mlp channel_mlp_{nullptr};  ///< set where moe_c_ is not
+};
+TORCH_MODULE(SparseBlock);
+
+}  // namespace shoal

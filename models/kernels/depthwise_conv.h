@@ -1,0 +1,26 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "runtime/module/module.h"
+
+// B images  H height  W width  C channels
+namespace shoal {
+
+/// A 7 x 7 convolution of each channel with itself, padded by zeros to the same size.
+///
+/// Parameters: weight [C, 1, 7, 7] of N(0, 0.02), bias [C] of zeros. ConvNeXt cuts its
+/// normal off at 2, a hundred deviations away; ours is not cut.
+class DepthwiseConvImpl : public ModuleBase {
+ public:
+  DepthwiseConvImpl(int64_t channels, const torch::TensorOptions& options);
+  /// [B, H, W, C] -> [B, H, W, C], contiguous. B may be 0.
+  torch::Tensor forward(const torch::Tensor& x_BHWC) const;
+
+  torch::Tensor weight, bias;
+};
+TORCH_MODULE(DepthwiseConv);
+
+}  // namespace shoal

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "runtime/module/module.h"
+
+// B images  S tokens  C width
+namespace shoal {
+
+inline constexpr double kLayerNormEps = 1e-6;  ///< as flax's and timm's Mixer
+
+/// (x - mean) / sqrt(var + 1e-6) * weight + bias over the last dimension, population variance.
+/// Differentiable. x is contiguous; bfloat16 is computed in float32, of which weight and bias must
+/// then be, else they are of x's dtype.
+torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
+                         const torch::Tensor& bias);
+/// The same, with its result transposed in the same pass: [B, S, C] -> [B, C, S], contiguous.
+torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
+                                    const torch::Tensor& bias);
+
+/// Parameters: weight [width] of ones, bias [width] of zeros.
+class LayerNormImpl : public ModuleBase {
+ public:
+  LayerNormImpl(int64_t width, const torch::TensorOptions& options);
+  torch::Tensor forward(const torch::Tensor& x) const { return layer_norm(x, weight, bias); }
+  torch::Tensor forward_transposed(const torch::Tensor& x_BSC) const {
+    return layer_norm_transposed(x_BSC, weight, bias);
+  }
+
+  torch::Tensor weight, bias;
+};
+TORCH_MODULE(LayerNorm);
+
+}  // namespace shoal

@@ -1,0 +1,264 @@
+#include "models/kernels/tile_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "models/kernels/layer_norm.h"
+#include "runtime/device/cpu_clones.h"
+
+// The loops below are plain so that the compiler vectorises them, once for each instruction set.
+#pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
+
+namespace shoal {
+namespace {
+
+constexpr int64_t kLanes = 16;
+
+/// Sixteen values, in as many vector registers as the machine needs for them.
+template <class Real>
+struct Simd {
+  typedef Real Lanes __attribute__((vector_size(kLanes * sizeof(Real))));
+  using Integer = std::conditional_t<sizeof(Real) == 4, int32_t, int64_t>;
+  typedef Integer Index __attribute__((vector_size(kLanes * sizeof(Integer))));
+
+  Lanes lanes;
+
+  static SHOAL_INLINE Simd load(const Real* from) {
+    Simd result;
+    __builtin_memcpy(&result.lanes, from, sizeof result.lanes);
+    return result;
+  }
+  /// By halves: a chain of additions would wait four cycles for each.
+  SHOAL_INLINE Real total() const {
+    Lanes sum = lanes;
+    sum += __builtin_shuffle(sum, Index{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
+    sum += __builtin_shuffle(sum, Index{4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3});
+    sum += __builtin_shuffle(sum, Index{2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1});
+    return sum[0] + sum[1];
+  }
+};
+
+template <class Real>
+SHOAL_INLINE Real sum_of(const Real* x, int64_t columns) {
+  Simd<Real> sum{};
+  int64_t c = 0;
+  for (; c + kLanes <= columns; c += kLanes) sum.lanes += Simd<Real>::load(x + c).lanes;
+  Real rest = 0;
+  for (; c < columns; ++c) rest += x[c];
+  return sum.total() + rest;
+}
+
+/// Sum of squares of x - mean.
+template <class Real>
+SHOAL_INLINE Real square_sum_of(const Real* x, Real mean, int64_t columns) {
+  Simd<Real> sum{};
+  int64_t c = 0;
+  for (; c + kLanes <= columns; c += kLanes) {
+    const auto centred = Simd<Real>::load(x + c).lanes - mean;
+    sum.lanes += centred * centred;
+  }
+  Real rest = 0;
+  for (; c < columns; ++c) rest += (x[c] - mean) * (x[c] - mean);
+  return sum.total() + rest;
+}
+
+template <class Real>
+SHOAL_INLINE void normalise_row(const NormParameters<Real>& norm, const Real* __restrict__ x,
+                                Real mean, Real rstd, Real* __restrict__ y) {
+  const Real* __restrict__ weight = norm.weight_C;
+  const Real* __restrict__ bias = norm.bias_C;
+  for (int64_t c = 0; c < norm.columns; ++c) y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
+}
+
+template <class Real>
+SHOAL_INLINE void normalise(const NormParameters<Real>& norm, const Real* x_RC, int64_t rows,
+                            Real* y_RC, const RowStatistics<Real>& statistics) {
+  const int64_t columns = norm.columns;
+  const Real share = Real(1) / Real(columns);
+  for (int64_t r = 0; r < rows; ++r) {
+    const Real* x = x_RC + r * columns;
+    const Real mean = sum_of(x, columns) * share;
+    const Real variance = square_sum_of(x, mean, columns) * share;
+    const Real rstd = Real(1) / std::sqrt(variance + Real(kLayerNormEps));
+    statistics.mean_R[r] = mean;
+    statistics.rstd_R[r] = rstd;
+    normalise_row(norm, x, mean, rstd, y_RC + r * columns);
+  }
+}
+
+template <class Real>
+SHOAL_INLINE void renormalise(const NormParameters<Real>& norm, const Real* x_RC, int64_t rows,
+                              Real* y_RC, const RowStatistics<const Real>& statistics) {
+  for (int64_t r = 0; r < rows; ++r) {
+    normalise_row(norm, x_RC + r * norm.columns, statistics.mean_R[r], statistics.rstd_R[r],
+                  y_RC + r * norm.columns);
+  }
+}
+
+/// Means over a row of g and of g n.
+template <class Real>
+struct GradientMeans {
+  Real g, gn;
+};
+
+// g = grad * weight, n = (x - mean) * rstd.
+template <class Real>
+SHOAL_INLINE GradientMeans<Real> gradient_means(const NormParameters<Real>& norm, const Real* x,
+                                                const Real* grad, Real mean, Real rstd) {
+  Simd<Real> g_sum{}, gn_sum{};
+  int64_t c = 0;
+  for (; c + kLanes <= norm.columns; c += kLanes) {
+    const auto g = Simd<Real>::load(grad + c).lanes * Simd<Real>::load(norm.weight_C + c).lanes;
+    g_sum.lanes += g;
+    gn_sum.lanes += g * (Simd<Real>::load(x + c).lanes - mean);
+  }
+  Real g_rest = 0, gn_rest = 0;
+  for (; c < norm.columns; ++c) {
+    g_rest += grad[c] * norm.weight_C[c];
+    gn_rest += grad[c] * norm.weight_C[c] * (x[c] - mean);
+  }
+  const Real share = Real(1) / Real(norm.columns);
+  return {(g_sum.total() + g_rest) * share, (gn_sum.total() + gn_rest) * rstd * share};
+}
+
+// dx = rstd * (g - mean(g) - n * mean(g n)).
+template <class Real, bool kResidual>
+SHOAL_INLINE void normalise_row_backward(const NormParameters<Real>& norm,
+                                         const NormGradient<Real>& tile, int64_t r) {
+  const int64_t columns = norm.columns;
+  const Real* x = tile.x_RC + r * columns;
+  const Real* grad = tile.grad_RC + r * columns;
+  const Real* residual = kResidual ? tile.residual_RC + r * columns : nullptr;
+  Real* dx = tile.dx_RC + r * columns;
+  Real* __restrict__ weight_grad = tile.weight_grad_C;
+  Real* __restrict__ bias_grad = tile.bias_grad_C;
+  const Real* __restrict__ weight = norm.weight_C;
+  const Real mean = tile.mean_R[r], rstd = tile.rstd_R[r];
+  const GradientMeans<Real> means = gradient_means(norm, x, grad, mean, rstd);
+#pragma GCC ivdep
+  for (int64_t c = 0; c < columns; ++c) {
+    const Real n = (x[c] - mean) * rstd;
+    weight_grad[c] += grad[c] * n;
+    bias_grad[c] += grad[c];
+    const Real through = rstd * (grad[c] * weight[c] - means.g - n * means.gn);
+    dx[c] = kResidual ? residual[c] + through : through;
+  }
+}
+
+template <class Real>
+SHOAL_INLINE void normalise_backward(const NormParameters<Real>& norm,
+                                     const NormGradient<Real>& tile, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) {
+    tile.residual_RC != nullptr ? normalise_row_backward<Real, true>(norm, tile, r)
+                                : normalise_row_backward<Real, false>(norm, tile, r);
+  }
+}
+
+template <class Real>
+SHOAL_INLINE void row_bias(const Real* x_RC, const Real* bias_R, int64_t rows, int64_t columns,
+                           Real* y_RC) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const Real bias = bias_R[r];
+    Real* y = y_RC + r * columns;
+    if (x_RC == nullptr) {
+      std::fill(y, y + columns, bias);
+    } else {
+      const Real* x = x_RC + r * columns;
+      for (int64_t c = 0; c < columns; ++c) y[c] = x[c] + bias;
+    }
+  }
+}
+
+template <class Real>
+SHOAL_INLINE void column_bias(const Real* x_RC, const Real* bias_C, int64_t rows, int64_t columns,
+                              Real* y_RC) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const Real* x = x_RC + r * columns;
+    Real* y = y_RC + r * columns;
+    for (int64_t c = 0; c < columns; ++c) y[c] = x[c] + bias_C[c];
+  }
+}
+
+template <class Real>
+SHOAL_INLINE void row_sums(const Real* x_RC, int64_t rows, int64_t columns, Real* sum_R) {
+  for (int64_t r = 0; r < rows; ++r) {
+    sum_R[r] += sum_of(x_RC + r * columns, columns);
+  }
+}
+
+template <class Real>
+SHOAL_INLINE void column_sums(const Real* x_RC, int64_t rows, int64_t columns, Real* sum_C) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const Real* x = x_RC + r * columns;
+    for (int64_t c = 0; c < columns; ++c) sum_C[c] += x[c];
+  }
+}
+
+// Blocks keep both sides of the transposition in the first cache.
+constexpr int64_t kBlock = 16;
+
+/// put(r, c) for every element of the tile, block by block.
+template <class Put>
+SHOAL_INLINE void for_blocks(int64_t rows, int64_t columns, const Put& put) {
+  for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
+    const int64_t r1 = std::min(rows, r0 + kBlock);
+    for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
+      const int64_t c1 = std::min(columns, c0 + kBlock);
+      for (int64_t r = r0; r < r1; ++r) {
+        for (int64_t c = c0; c < c1; ++c) put(r, c);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+#define SHOAL_TILE_KERNELS(Real)                                                                \
+  SHOAL_CPU_CLONES void normalise_rows(const NormParameters<Real>& norm, const Real* x_RC,      \
+                                       int64_t rows, Real* y_RC,                                \
+                                       const RowStatistics<Real>& statistics) {                 \
+    normalise(norm, x_RC, rows, y_RC, statistics);                                              \
+  }                                                                                             \
+  SHOAL_CPU_CLONES void renormalise_rows(const NormParameters<Real>& norm, const Real* x_RC,    \
+                                         int64_t rows, Real* y_RC,                              \
+                                         const RowStatistics<const Real>& statistics) {         \
+    renormalise(norm, x_RC, rows, y_RC, statistics);                                            \
+  }                                                                                             \
+  SHOAL_CPU_CLONES void normalise_rows_backward(const NormParameters<Real>& norm,               \
+                                                const NormGradient<Real>& tile, int64_t rows) { \
+    normalise_backward(norm, tile, rows);                                                       \
+  }                                                                                             \
+  SHOAL_CPU_CLONES void add_row_bias(const Real* x_RC, const Real* bias_R, int64_t rows,        \
+                                     int64_t columns, Real* y_RC) {                             \
+    row_bias(x_RC, bias_R, rows, columns, y_RC);                                                \
+  }                                                                                             \
+  SHOAL_CPU_CLONES void add_column_bias(const Real* x_RC, const Real* bias_C, int64_t rows,     \
+                                        int64_t columns, Real* y_RC) {                          \
+    column_bias(x_RC, bias_C, rows, columns, y_RC);                                             \
+  }                                                                                             \
+  SHOAL_CPU_CLONES void add_row_sums(const Real* x_RC, int64_t rows, int64_t columns,           \
+                                     Real* sum_R) {                                             \
+    row_sums(x_RC, rows, columns, sum_R);                                                       \
+  }                                                                                             \
+  SHOAL_CPU_CLONES void add_column_sums(const Real* x_RC, int64_t rows, int64_t columns,        \
+                                        Real* sum_C) {                                          \
+    column_sums(x_RC, rows, columns, sum_C);                                                    \
+  }                                                                                             \
+  void transpose_tile(const Real* x_RC, int64_t rows, int64_t columns, Real* y_CR) {            \
+    for_blocks(columns, rows,                                                                   \
+               [=](int64_t c, int64_t r) { y_CR[c * rows + r] = x_RC[r * columns + c]; });      \
+  }                                                                                             \
+  void add_transposed_tile(const Real* a_RC, const Real* b_CR, int64_t rows, int64_t columns,   \
+                           Real* sum_RC) {                                                      \
+    for_blocks(rows, columns, [=](int64_t r, int64_t c) {                                       \
+      sum_RC[r * columns + c] = a_RC[r * columns + c] + b_CR[c * rows + r];                     \
+    });                                                                                         \
+  }
+
+SHOAL_TILE_KERNELS(float)
+SHOAL_TILE_KERNELS(double)
+
+#undef SHOAL_TILE_KERNELS
+
+}  // namespace shoal

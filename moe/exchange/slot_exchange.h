@@ -1,0 +1,50 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "moe/exchange/unit_placement.h"
+#include "parallel/comm/collectives.h"
+#include "parallel/comm/rank_grid.h"
+#include "runtime/random/step_context.h"
+
+// b images of this rank  B images of all ranks of the expert group  U units  u units of this rank
+// s slots of a unit  D width
+namespace shoal {
+
+/// Images of each rank of the expert group in this micro-step, by the rule that spreads routing
+/// groups over ranks (runtime/data/data_order.h): every rank knows them without asking.
+std::vector<int64_t> images_of_ranks(const StepContext& step, const RankGrid& grid);
+
+/// Brings the slots of all images to the ranks of their units, and back.
+///
+/// Sizes are known beforehand, so nothing but slots is exchanged: a rank sends, there and back
+/// together, D s (b (U - u) + u (B - b)) elements to other ranks, and as many in the backward pass.
+/// A group of one rank exchanges nothing. Images stand in the order of ranks, which is that of the
+/// stream, so what a unit sees does not depend on the number of ranks.
+class SlotExchange {
+ public:
+  /// `expert` must outlive the graph. TORCH_CHECK unless both are of its size.
+  SlotExchange(const UnitPlacement& placement, std::vector<int64_t> images_of_rank,
+               Communicator& expert);
+
+  /// [b, U, s, D] -> [u, B, s, D], contiguous; b, u and B may be 0. Differentiable. Collective over
+  /// `expert`, forward and backward.
+  torch::Tensor to_units(const torch::Tensor& slots_bUsD) const;
+  /// The way back: [u, B, s, D] -> [b, U, s, D], contiguous.
+  torch::Tensor to_images(const torch::Tensor& slots_uBsD) const;
+
+  int64_t num_images() const;  ///< B
+
+ private:
+  torch::Tensor permute_units(const torch::Tensor& slots_Ubsd, bool to_ranks) const;
+
+  UnitPlacement placement_;
+  std::vector<int64_t> images_of_rank_;
+  Communicator* expert_;
+  RowCounts to_units_rows_, from_images_rows_;  ///< rows are [s, D]: one image in one unit
+};
+
+}  // namespace shoal

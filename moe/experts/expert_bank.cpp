@@ -1,0 +1,67 @@
+#include "moe/experts/expert_bank.h"
+
+namespace shoal {
+namespace {
+
+const Registration<UnitBank, ExpertBank> registered_expert_bank{"plain",
+                                                                "two-layer MLPs of equal width"};
+
+ExpertBank::Inits xavier(int64_t width, int64_t hidden) {
+  const Init weights = Init::xavier_uniform(width, hidden);
+  return {weights, weights, Init::normal(kExpertBiasStdDev)};
+}
+
+}  // namespace
+
+ExpertBank::ExpertBank(const Options& options, const Context& context, bool has_gate)
+    : ExpertBank(options, context, xavier(context.width, options.hidden_at(context.width)),
+                 has_gate) {}
+
+ExpertBank::ExpertBank(const Options& options, const Context& context, const Inits& inits,
+                       bool has_gate)
+    : activation_(options.activation),
+      placement_(context.place(std::vector<double>(static_cast<size_t>(options.count), 1.0))) {
+  const int64_t width = context.width, hidden = options.hidden_at(width);
+  const auto add = [&](const char* name, at::IntArrayRef sizes, const Init& init) {
+    return add_stacked_parameter(name, sizes, context.tensor_options, init,
+                                 placement_.units_of_rank(context.rank));
+  };
+  if (has_gate) weights_.gate_weight = add("gate.weight", {width, hidden}, inits.fc1_weight);
+  if (has_gate && options.bias) weights_.gate_bias = add("gate.bias", {hidden}, inits.bias);
+  weights_.fc1_weight = add("fc1.weight", {width, hidden}, inits.fc1_weight);
+  if (options.bias) weights_.fc1_bias = add("fc1.bias", {hidden}, inits.bias);
+  weights_.fc2_weight = add("fc2.weight", {hidden, width}, inits.fc2_weight);
+  if (options.bias) weights_.fc2_bias = add("fc2.bias", {width}, inits.bias);
+}
+
+torch::Tensor ExpertBank::forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) {
+  return weighted(rows_RD, rows_u, {});
+}
+
+torch::Tensor ExpertBank::weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
+                                   const torch::Tensor& weight_R) {
+  return expert_mlp(rows_RD, rows_u, weights_, activation_, weight_R);
+}
+
+std::vector<UnitBank::Part> ExpertBank::parts(int64_t num_parts) {
+  const auto num_experts = weights_.fc1_weight.size(0);
+  const std::vector<ExpertWeights> stacks = split_experts(weights_, num_parts);
+  std::vector<Part> parts;
+  for (int64_t part = 0; part < num_parts; ++part) {
+    const UnitRange range = part_of(num_experts, part, num_parts);
+    parts.push_back(
+        [this, range, stack = stacks[static_cast<size_t>(part)]](
+            const torch::Tensor& rows_RD, const UnitRows& rows_u, const torch::Tensor& weight_R) {
+          const auto first = rows_u.rows_u().begin() + range.first;
+          return expert_mlp(rows_RD, std::vector<int64_t>(first, first + range.count), stack,
+                            activation_, weight_R);
+        });
+  }
+  return parts;
+}
+
+torch::Tensor ExpertBank::visit(const torch::Tensor& x_TD, const TokenRows& rows) {
+  return expert_mlp_of_tokens(x_TD, rows, weights_, activation_);
+}
+
+}  // namespace shoal

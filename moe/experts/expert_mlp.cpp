@@ -1,0 +1,357 @@
+#include "moe/experts/expert_mlp.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "runtime/device/operator.h"
+#include "runtime/module/saved_value.h"
+
+namespace shoal {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using MaybeTensor = std::optional<Tensor>;
+
+/// In the order of the operator's and of the node's arguments.
+std::array<Tensor, 6> tensors_of(const ExpertWeights& weights) {
+  return {weights.fc1_weight, weights.fc1_bias,    weights.fc2_weight,
+          weights.fc2_bias,   weights.gate_weight, weights.gate_bias};
+}
+
+/// The weights in the dtype of the rows; themselves where that is theirs.
+ExpertWeights cast(ExpertWeights weights, torch::Dtype dtype) {
+  for (Tensor* tensor : {&weights.fc1_weight, &weights.fc1_bias, &weights.fc2_weight,
+                         &weights.fc2_bias, &weights.gate_weight, &weights.gate_bias}) {
+    if (tensor->defined()) *tensor = tensor->to(dtype);
+  }
+  return weights;
+}
+
+}  // namespace
+
+struct StackGradients {
+  std::array<Tensor, 6> parameters;  ///< as tensors_of
+  std::array<Tensor, 6> whole;       ///< their gradients, made when the first part writes
+  std::vector<bool> is_written;      ///< by expert
+
+  /// Those of some experts, to be written.
+  std::vector<Tensor> part(const UnitRange& range) {
+    std::vector<Tensor> result(whole.size());
+    for (size_t i = 0; i < whole.size(); ++i) {
+      if (!parameters[i].defined()) continue;
+      if (!whole[i].defined()) whole[i] = torch::empty_like(parameters[i]);
+      result[i] = whole[i].narrow(0, range.first, range.count);
+    }
+    const auto first = is_written.begin() + range.first;
+    std::fill(first, first + range.count, true);
+    return result;
+  }
+};
+
+namespace {
+
+struct SplitExperts : torch::autograd::Function<SplitExperts> {
+  struct Parts {
+    int64_t count;
+    std::shared_ptr<StackGradients> gradients;
+  };
+
+  static variable_list forward(AutogradContext* ctx, const Tensor& fc1_weight,
+                               const MaybeTensor& fc1_bias, const Tensor& fc2_weight,
+                               const MaybeTensor& fc2_bias, const MaybeTensor& gate_weight,
+                               const MaybeTensor& gate_bias, const Parts& parts) {
+    // No views, as autograd has them: changes in place until the backward pass go unseen.
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->set_materialize_grads(false);
+    save_value(ctx, parts.gradients);
+    variable_list result;
+    for (int64_t part = 0; part < parts.count; ++part) {
+      const UnitRange range = part_of(fc1_weight.size(0), part, parts.count);
+      for (const MaybeTensor& stack : {MaybeTensor(fc1_weight), fc1_bias, MaybeTensor(fc2_weight),
+                                       fc2_bias, gate_weight, gate_bias}) {
+        if (stack) result.push_back(stack->narrow(0, range.first, range.count));
+      }
+    }
+    return result;
+  }
+
+  // What comes is undefined: parts wrote into the stack.
+  static variable_list backward(AutogradContext* ctx, const variable_list& /*grads*/) {
+    refuse_second_derivatives();
+    StackGradients& gradients = *saved_value<std::shared_ptr<StackGradients>>(ctx);
+    for (size_t expert = 0; expert < gradients.is_written.size(); ++expert) {
+      if (gradients.is_written[expert]) continue;
+      for (Tensor& unused : gradients.part({static_cast<int64_t>(expert), 1})) {
+        if (unused.defined()) unused.zero_();
+      }
+    }
+    variable_list result(gradients.whole.begin(), gradients.whole.end());
+    result.emplace_back();  // of `parts`
+    gradients.whole = {};
+    gradients.is_written.assign(gradients.is_written.size(), false);
+    return result;
+  }
+};
+
+struct Call {
+  UnitRows rows_u;
+  int64_t activation;
+  bool keep;  ///< what backward needs. The caller's to say: gradients are always off in `forward`
+  std::optional<RowIndex> index = {};  ///< the rows are those of tokens
+  GradientsOfPart gradients = {};
+
+  const std::vector<int64_t>& host_rows() const {
+    static const std::vector<int64_t> none;
+    return rows_u.is_on_host() ? rows_u.rows_u() : none;
+  }
+};
+
+/// The output, then what backward needs beside rows and weights.
+std::vector<Tensor> call_forward(const Tensor& rows, const MaybeTensor& row_weight,
+                                 const ExpertWeights& weights, const Call& call) {
+  static const Operator<std::vector<Tensor>(const Tensor&, const MaybeTensor&, c10::IntArrayRef,
+                                            const MaybeTensor&, const Tensor&, const MaybeTensor&,
+                                            const Tensor&, const MaybeTensor&, const MaybeTensor&,
+                                            const MaybeTensor&, int64_t, bool)>
+      op("shoal::expert_mlp_forward");
+  return op(rows, row_weight, call.host_rows(), optional_of(call.rows_u.end_u()),
+            weights.fc1_weight, optional_of(weights.fc1_bias), weights.fc2_weight,
+            optional_of(weights.fc2_bias), optional_of(weights.gate_weight),
+            optional_of(weights.gate_bias), call.activation, call.keep);
+}
+
+/// Gradients of the rows, of the six weights and of the rows' weights. Those of weights are
+/// undefined where they were written into a stack.
+std::vector<Tensor> call_backward(const Tensor& grad, const std::vector<Tensor>& saved,
+                                  const MaybeTensor& row_weight, const MaybeTensor& fc2_bias,
+                                  const Call& call) {
+  static const Operator<std::vector<Tensor>(const Tensor&, at::TensorList, const MaybeTensor&,
+                                            const MaybeTensor&, at::TensorList, c10::IntArrayRef,
+                                            const MaybeTensor&, int64_t, bool)>
+      op("shoal::expert_mlp_backward");
+  std::vector<Tensor> into;
+  if (call.gradients.stack) into = call.gradients.stack->part(call.gradients.range);
+  return op(grad.contiguous(), saved, row_weight, fc2_bias, into, call.host_rows(),
+            optional_of(call.rows_u.end_u()), call.activation, call.keep);
+}
+
+bool needs_gradient(const Tensor& rows, const Tensor& row_weight, const ExpertWeights& weights) {
+  if (!at::GradMode::is_enabled()) return false;
+  if (rows.requires_grad() || (row_weight.defined() && row_weight.requires_grad())) return true;
+  for (const Tensor& tensor : tensors_of(weights)) {
+    if (tensor.defined() && tensor.requires_grad()) return true;
+  }
+  return false;
+}
+
+/// What backward needs of the weights: the parameters themselves. What they were cast to would
+/// stand in memory beside them, and is soon made again.
+void keep_weights(std::vector<Tensor>& kept, const ExpertWeights& weights) {
+  kept.insert(kept.end(), {weights.fc1_weight, weights.fc2_weight});
+  if (weights.gate_weight.defined()) kept.push_back(weights.gate_weight);
+}
+
+/// What was kept, cast; what is of this dtype already stays.
+std::vector<Tensor> cast(std::vector<Tensor> kept, torch::Dtype dtype) {
+  for (Tensor& tensor : kept) tensor = tensor.to(dtype);
+  return kept;
+}
+
+/// Gradients of weights in the weights' dtype: results 1 to 6 of a backward operator.
+void cast_weight_gradients(std::vector<Tensor>& result, torch::Dtype dtype) {
+  for (size_t i = 1; i <= 6; ++i) {
+    if (result[i].defined()) result[i] = result[i].to(dtype);
+  }
+}
+
+struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
+  // Saved: rows or tokens, what the operator kept, weights; then second bias and rows' weights.
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const MaybeTensor& row_weight,
+                        const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
+                        const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
+                        const MaybeTensor& gate_weight, const MaybeTensor& gate_bias,
+                        const Call& call) {
+    const ExpertWeights weights{fc1_weight,
+                                fc1_bias.value_or(Tensor()),
+                                fc2_weight,
+                                fc2_bias.value_or(Tensor()),
+                                gate_weight.value_or(Tensor()),
+                                gate_bias.value_or(Tensor())};
+    const Tensor rows = call.index ? gather_rows(x, *call.index) : x;
+    std::vector<Tensor> kept = call_forward(rows, row_weight, cast(weights, x.scalar_type()), call);
+    const Tensor y = call.index ? sum_rows(kept.front(), *call.index) : kept.front();
+    if (!call.keep) return y;
+    kept.front() = x;
+    keep_weights(kept, weights);
+    kept.insert(kept.end(), {weights.fc2_bias, row_weight.value_or(Tensor())});
+    ctx->save_for_backward(std::move(kept));
+    save_value(ctx, call);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    variable_list saved = ctx->get_saved_variables();
+    const Tensor row_weight = saved.back(), fc2_bias = saved[saved.size() - 2];
+    saved.resize(saved.size() - 2);
+    Call call = saved_value<Call>(ctx);
+    call.keep = ctx->needs_input_grad(0);
+    const torch::Dtype dtype = saved.front().scalar_type(), own = saved.back().scalar_type();
+    Tensor grad = grads[0];
+    if (call.index) {
+      saved.front() = gather_rows(saved.front(), *call.index);
+      grad = gather_rows(grad, *call.index);
+    }
+    std::vector<Tensor> result =
+        call_backward(grad, cast(std::move(saved), dtype), optional_of(row_weight),
+                      optional_of(fc2_bias.defined() ? fc2_bias.to(dtype) : fc2_bias), call);
+    cast_weight_gradients(result, own);
+    if (call.index && result.front().defined()) {
+      result.front() = sum_rows(result.front(), *call.index);
+    }
+    std::rotate(result.begin() + 1, result.end() - 1, result.end());  // that of the rows' weights
+    result.emplace_back();                                            // of `call`
+    return result;
+  }
+};
+
+void check_layers(const ExpertWeights& weights, int64_t num_experts, int64_t width) {
+  const Tensor& fc1 = weights.fc1_weight;
+  const Tensor& fc2 = weights.fc2_weight;
+  const Tensor& gate = weights.gate_weight;
+  TORCH_CHECK(fc1.dim() == 3 && fc2.dim() == 3 && fc1.size(0) == num_experts &&
+                  fc2.size(0) == num_experts && fc1.size(1) == width && fc1.size(2) == fc2.size(1),
+              "expert_mlp: weights ", fc1.sizes(), " and ", fc2.sizes(), " for ", num_experts,
+              " experts and rows of width ", width);
+  TORCH_CHECK(!gate.defined() || gate.sizes() == fc1.sizes(), "expert_mlp: gate ", gate.sizes(),
+              " beside a first layer ", fc1.sizes());
+}
+
+void check_biases(const ExpertWeights& weights) {
+  const bool has_bias = weights.fc1_bias.defined();
+  TORCH_CHECK(weights.fc2_bias.defined() == has_bias &&
+                  weights.gate_bias.defined() == (has_bias && weights.gate_weight.defined()),
+              "expert_mlp: a bias for each layer or for none");
+  const auto fits = [](const Tensor& bias, const Tensor& weight) {
+    return !bias.defined() || bias.sizes() == at::IntArrayRef({weight.size(0), weight.size(2)});
+  };
+  TORCH_CHECK(fits(weights.fc1_bias, weights.fc1_weight) &&
+                  fits(weights.gate_bias, weights.fc1_weight) &&
+                  fits(weights.fc2_bias, weights.fc2_weight),
+              "expert_mlp: biases do not fit the weights ", weights.fc1_weight.sizes(), " and ",
+              weights.fc2_weight.sizes());
+}
+
+void check_dtypes(const Tensor& rows, const ExpertWeights& weights) {
+  const torch::Dtype dtype = weights.fc1_weight.scalar_type();
+  TORCH_CHECK(dtype == rows.scalar_type() ||
+                  (dtype == torch::kFloat32 && rows.scalar_type() == torch::kBFloat16),
+              "expert_mlp: weights are ", dtype, ", rows ", rows.scalar_type());
+  for (const Tensor& tensor : tensors_of(weights)) {
+    TORCH_CHECK(!tensor.defined() || (tensor.scalar_type() == dtype && tensor.is_contiguous()),
+                "expert_mlp: weights must be contiguous and of one dtype");
+  }
+}
+
+/// The number of experts.
+int64_t check_rows(int64_t num_rows, const UnitRows& rows_u, bool may_follow) {
+  if (!rows_u.is_on_host()) {
+    TORCH_CHECK(may_follow, "expert_mlp: rows on the CPU, their numbers on a GPU");
+    return rows_u.end_u().size(0);
+  }
+  const std::vector<int64_t>& rows = rows_u.rows_u();
+  const int64_t expected = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  TORCH_CHECK(may_follow ? expected <= num_rows : expected == num_rows,
+              "expert_mlp: the experts have ", expected, " rows, there are ", num_rows);
+  return static_cast<int64_t>(rows.size());
+}
+
+/// Whether these products go expert by expert, so that the host has to know their rows.
+bool reads_counts(const Tensor& x, const ExpertWeights& weights) {
+  static const Operator<bool(const Tensor&, const Tensor&, const Tensor&)> op(
+      "shoal::expert_mlp_reads_counts");
+  return op(x, weights.fc1_weight, weights.fc2_weight);
+}
+
+/// x are rows, or tokens with an index of `num_rows` rows.
+Tensor apply(const Tensor& x, int64_t num_rows, const Tensor& row_weight,
+             const ExpertWeights& weights, Call call) {
+  TORCH_CHECK(x.dim() == 2, "expert_mlp: rows must be [R, D], got ", x.sizes());
+  const int64_t num_experts = check_rows(num_rows, call.rows_u, x.is_cuda());
+  check_layers(weights, num_experts, x.size(1));
+  check_biases(weights);
+  check_dtypes(x, weights);
+  TORCH_CHECK(!row_weight.defined() || row_weight.sizes() == at::IntArrayRef({num_rows}),
+              "expert_mlp: ", row_weight.sizes(), " weights for ", num_rows, " rows");
+  if (!call.rows_u.is_on_host() && reads_counts(x, weights)) {
+    call.rows_u = call.rows_u.to_host();  // once for both passes
+  }
+  call.keep = needs_gradient(x, row_weight, weights);
+  call.gradients = weights.gradients;
+  // Rows of fewer bits are computed with in float32, and so are their weights.
+  const bool is_double = x.scalar_type() == torch::kFloat64;
+  const Tensor wide =
+      row_weight.defined()
+          ? row_weight.to(is_double ? torch::kFloat64 : torch::kFloat32).contiguous()
+          : row_weight;
+  return ExpertMlp::apply(x.contiguous(), optional_of(wide), weights.fc1_weight,
+                          optional_of(weights.fc1_bias), weights.fc2_weight,
+                          optional_of(weights.fc2_bias), optional_of(weights.gate_weight),
+                          optional_of(weights.gate_bias), call);
+}
+
+}  // namespace
+
+std::vector<ExpertWeights> split_experts(const ExpertWeights& weights, int64_t num_parts) {
+  const int64_t num_experts = weights.fc1_weight.size(0);
+  const auto gradients = std::make_shared<StackGradients>();
+  gradients->parameters = tensors_of(weights);
+  gradients->is_written.resize(static_cast<size_t>(num_experts), false);
+  const variable_list stacks = SplitExperts::apply(
+      weights.fc1_weight, optional_of(weights.fc1_bias), weights.fc2_weight,
+      optional_of(weights.fc2_bias), optional_of(weights.gate_weight),
+      optional_of(weights.gate_bias), SplitExperts::Parts{num_parts, gradients});
+  auto next = stacks.begin();
+  std::vector<ExpertWeights> parts;
+  for (int64_t p = 0; p < num_parts; ++p) {
+    ExpertWeights& part = parts.emplace_back(weights);
+    for (Tensor* tensor : {&part.fc1_weight, &part.fc1_bias, &part.fc2_weight, &part.fc2_bias,
+                           &part.gate_weight, &part.gate_bias}) {
+      if (tensor->defined()) *tensor = *next++;
+    }
+    part.gradients = {gradients, part_of(num_experts, p, num_parts)};
+  }
+  return parts;
+}
+
+Tensor expert_mlp(const Tensor& rows_RD, const UnitRows& rows_u, const ExpertWeights& weights,
+                  Activation activation, const Tensor& weight_R) {
+  return apply(rows_RD, rows_RD.size(0), weight_R, weights,
+               {rows_u, static_cast<int64_t>(activation), /*keep=*/false});
+}
+
+Tensor expert_mlp_of_tokens(const Tensor& x_TD, const TokenRows& rows, const ExpertWeights& weights,
+                            Activation activation) {
+  return apply(x_TD, rows.index.token_A.size(0), rows.weight_A, weights,
+               {rows.rows_u, static_cast<int64_t>(activation), /*keep=*/false, rows.index});
+}
+
+TORCH_LIBRARY_FRAGMENT(shoal, m) {
+  m.def("expert_mlp_reads_counts(Tensor rows, Tensor fc1_weight, Tensor fc2_weight) -> bool");
+  m.def(
+      "expert_mlp_forward(Tensor rows, Tensor? row_weight, int[] rows_per_expert, Tensor? end, "
+      "Tensor fc1_weight, Tensor? fc1_bias, Tensor fc2_weight, Tensor? fc2_bias, "
+      "Tensor? gate_weight, Tensor? gate_bias, int activation, bool keep) -> Tensor[]");
+  m.def(
+      "expert_mlp_backward(Tensor grad, Tensor[] saved, Tensor? row_weight, Tensor? fc2_bias, "
+      "Tensor(a!)[] into, int[] rows_per_expert, Tensor? end, int activation, bool "
+      "needs_rows_grad) -> Tensor[]");
+}
+
+}  // namespace shoal

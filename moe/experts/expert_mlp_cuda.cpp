@@ -1,0 +1,274 @@
+#include "moe/experts/expert_mlp_cuda.h"
+
+#include <ATen/ops/_grouped_mm.h>
+#include <ATen/ops/mm.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+#include <torch/library.h>
+#include <torch/types.h>
+
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "moe/kernels/unit_rows.h"
+#include "runtime/device/current_stream_cuda.h"
+#include "runtime/device/real_types.h"
+
+// R rows  D width in  H hidden width  O width out  u experts
+//
+// Kept for backward: `pre`, what the activation is applied to, with a gate what the gate
+// multiplies, and `gate`, what the activation is then applied to; biases included. All else is made
+// again.
+namespace shoal {
+namespace {
+
+using torch::Tensor;
+using MaybeTensor = std::optional<Tensor>;
+
+/// Whether the current device has LibTorch's grouped product, which needs no copy to the host.
+bool has_grouped_product() {
+  int device = 0, major = 0;
+  C10_CUDA_CHECK(cudaGetDevice(&device));
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return major == 9 || major == 10;
+}
+
+// The grouped product reads 16 bytes of bfloat16 at once, along the last two dimensions.
+constexpr int64_t kGroupedMultiple = 8;
+
+bool reads_counts_cuda(const Tensor& rows, const Tensor& fc1_weight, const Tensor& fc2_weight) {
+  const c10::cuda::CUDAGuard guard(rows.device());
+  const auto fits = [](int64_t width) { return width % kGroupedMultiple == 0; };
+  return rows.scalar_type() != torch::kBFloat16 || !has_grouped_product() ||
+         !fits(fc1_weight.size(1)) || !fits(fc1_weight.size(2)) || !fits(fc2_weight.size(2));
+}
+
+/// Products of each expert's rows.
+class Groups {
+ public:
+  Groups(const Tensor& rows, c10::IntArrayRef rows_u, const MaybeTensor& end_u)
+      : end_u_(end_u ? *end_u : ends_of(rows_u, rows.device())),
+        rows_u_(rows_u.vec()),
+        is_grouped_(rows.scalar_type() == torch::kBFloat16 && has_grouped_product()) {
+    TORCH_CHECK(rows.size(0) <= INT32_MAX, "expert_mlp: ", rows.size(0), " rows on a GPU");
+  }
+
+  /// [R, D] times [u, D, H] -> [R, H].
+  Tensor times(const Tensor& x, const Tensor& weight) const {
+    if (x.size(0) == 0) return torch::empty({0, weight.size(2)}, x.options());
+    if (fits(x) && fits(weight)) return at::_grouped_mm(x, weight, end_u_);
+    Tensor y = torch::empty({x.size(0), weight.size(2)}, x.options());
+    for_each([&](int64_t expert, int64_t first, int64_t count) {
+      Tensor y_e = y.narrow(0, first, count);
+      at::mm_out(y_e, x.narrow(0, first, count), weight.select(0, expert));
+    });
+    return y;
+  }
+
+  /// The sum of x ⊗ y over each expert's rows, [R, D] and [R, H] -> [u, D, H]; zero without rows.
+  Tensor outer(const Tensor& x, const Tensor& y) const {
+    const int64_t num_experts = end_u_.size(0);
+    if (x.size(0) == 0) return torch::zeros({num_experts, x.size(1), y.size(1)}, x.options());
+    if (fits(x) && fits(y)) {
+      Tensor sum = at::_grouped_mm(x.t(), y, end_u_).contiguous();
+      for_real_type(sum, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
+        expert_mlp_cuda::launch_zero_unused(shape(x.size(0), y.size(1)), data<Real>(sum),
+                                            x.size(1) * y.size(1), current_stream());
+      });
+      return sum;
+    }
+    Tensor sum = torch::zeros({num_experts, x.size(1), y.size(1)}, x.options());
+    for_each([&](int64_t expert, int64_t first, int64_t count) {
+      Tensor sum_e = sum.select(0, expert);
+      at::mm_out(sum_e, x.narrow(0, first, count).t(), y.narrow(0, first, count));
+    });
+    return sum;
+  }
+
+  /// Sums of each expert's rows, [R, H] -> [u, H], each times its weight if there are such.
+  Tensor sum_rows(const Tensor& rows_RH, const MaybeTensor& weight_R = std::nullopt) const {
+    const int64_t num_experts = end_u_.size(0), width = rows_RH.size(1);
+    Tensor sum_uH = torch::empty({num_experts, width}, rows_RH.options());
+    for_real_type(rows_RH, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
+      Tensor partial = torch::empty({num_experts, expert_mlp_cuda::kSumParts, width},
+                                    rows_RH.options().dtype(c10::CppTypeToScalarType<Sum>::value));
+      const expert_mlp_cuda::SumRows<Real, Sum> job{const_data<Real>(rows_RH),
+                                                    data_or_null<Sum>(weight_R), data<Sum>(partial),
+                                                    data<Real>(sum_uH)};
+      expert_mlp_cuda::launch_sum_rows(shape(rows_RH.size(0), width), job, current_stream());
+    });
+    return sum_uH;
+  }
+
+  expert_mlp_cuda::Shape shape(int64_t num_rows, int64_t width) const {
+    return {end_u_.const_data_ptr<int32_t>(), static_cast<int>(end_u_.size(0)), num_rows, width};
+  }
+
+ private:
+  bool fits(const Tensor& tensor) const {
+    const auto place = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+    bool fits = is_grouped_ && place % 16 == 0 && tensor.size(-1) % kGroupedMultiple == 0;
+    if (tensor.dim() == 3) fits = fits && tensor.size(1) % kGroupedMultiple == 0;
+    return fits;
+  }
+
+  template <class Body>
+  void for_each(const Body& body) const {
+    if (rows_u_.empty() && end_u_.size(0) > 0) {
+      const Tensor end = end_u_.cpu();
+      const int32_t* begin = end.const_data_ptr<int32_t>();
+      rows_u_.assign(begin, begin + end.size(0));
+      std::adjacent_difference(rows_u_.begin(), rows_u_.end(), rows_u_.begin());
+    }
+    int64_t first = 0;
+    for (size_t expert = 0; expert < rows_u_.size(); ++expert) {
+      if (rows_u_[expert] > 0) body(static_cast<int64_t>(expert), first, rows_u_[expert]);
+      first += rows_u_[expert];
+    }
+  }
+
+  Tensor end_u_;
+  // Where only the GPU has them, empty until a tensor that is not aligned needs them.
+  mutable std::vector<int64_t> rows_u_;
+  bool is_grouped_;
+};
+
+std::vector<Tensor> forward_cuda(const Tensor& rows, const MaybeTensor& row_weight,
+                                 c10::IntArrayRef rows_u, const MaybeTensor& end_u,
+                                 const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
+                                 const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
+                                 const MaybeTensor& gate_weight, const MaybeTensor& gate_bias,
+                                 int64_t activation, bool keep) {
+  const c10::cuda::CUDAGuard guard(rows.device());
+  const Groups groups(rows, rows_u, end_u);
+  Tensor pre = groups.times(rows, fc1_weight);
+  Tensor gate = gate_weight ? groups.times(rows, *gate_weight) : Tensor();
+  Tensor hidden = torch::empty_like(pre);
+  Tensor y;
+  for_real_type(rows, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
+    const expert_mlp_cuda::Activate<Real, Sum> job{data<Real>(pre),
+                                                   data_or_null<Real>(fc1_bias),
+                                                   gate_weight ? data<Real>(gate) : nullptr,
+                                                   data_or_null<Real>(gate_bias),
+                                                   data_or_null<Sum>(row_weight),
+                                                   data<Real>(hidden)};
+    expert_mlp_cuda::launch_activate(groups.shape(rows.size(0), pre.size(1)),
+                                     static_cast<Activation>(activation), job, current_stream());
+    y = groups.times(hidden, fc2_weight);
+    if (!fc2_bias) return;
+    const expert_mlp_cuda::AddBias<Real, Sum> add{const_data<Real>(*fc2_bias),
+                                                  data_or_null<Sum>(row_weight), data<Real>(y)};
+    expert_mlp_cuda::launch_add_bias(groups.shape(rows.size(0), y.size(1)), add, current_stream());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  if (!keep) return {y};
+  if (gate_weight) return {y, pre, gate};
+  return {y, pre};
+}
+
+struct Saved {
+  Tensor rows, pre, gate, fc1_weight, fc2_weight, gate_weight;
+  bool has_gate;
+
+  explicit Saved(at::TensorList list) : has_gate(list.size() == 6) {
+    size_t next = 0;
+    for (Tensor* tensor : {&rows, &pre}) *tensor = list[next++];
+    if (has_gate) gate = list[next++];
+    fc1_weight = list[next++];
+    fc2_weight = list[next++];
+    if (has_gate) gate_weight = list[next];
+  }
+};
+
+/// Gradients of what the first layers give out and of the rows' weights, if there are such, and the
+/// input of the second layer once more.
+struct HiddenGradients {
+  Tensor hidden, pre, gate;
+  MaybeTensor weight;  ///< zero for rows of no expert
+};
+
+HiddenGradients through_activation(const Groups& groups, const Saved& saved, Tensor hidden_grad,
+                                   const MaybeTensor& row_weight, Activation activation) {
+  HiddenGradients result{torch::empty_like(hidden_grad), hidden_grad,
+                         saved.has_gate ? torch::empty_like(hidden_grad) : Tensor(), std::nullopt};
+  if (row_weight) result.weight = torch::zeros_like(*row_weight);
+  for_real_type(hidden_grad, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
+    const expert_mlp_cuda::ActivateBackward<Real, Sum> job{
+        const_data<Real>(hidden_grad),
+        const_data<Real>(saved.pre),
+        saved.has_gate ? const_data<Real>(saved.gate) : nullptr,
+        data_or_null<Sum>(row_weight),
+        data<Real>(result.hidden),
+        data<Real>(result.pre),
+        saved.has_gate ? data<Real>(result.gate) : nullptr,
+        result.weight ? data<Sum>(*result.weight) : nullptr};
+    expert_mlp_cuda::launch_activate_backward(
+        groups.shape(hidden_grad.size(0), hidden_grad.size(1)), activation, job, current_stream());
+  });
+  return result;
+}
+
+/// What the second bias adds to the gradients of the rows' weights.
+void add_bias_dot(const Groups& groups, const Tensor& grad, const Tensor& fc2_bias,
+                  const Tensor& weight_grad) {
+  for_real_type(grad, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
+    const expert_mlp_cuda::BiasDot<Real, Sum> job{
+        const_data<Real>(grad), const_data<Real>(fc2_bias), data<Sum>(weight_grad)};
+    expert_mlp_cuda::launch_bias_dot(groups.shape(grad.size(0), grad.size(1)), job,
+                                     current_stream());
+  });
+}
+
+std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList list,
+                                  const MaybeTensor& row_weight, const MaybeTensor& fc2_bias,
+                                  at::TensorList into, c10::IntArrayRef rows_u,
+                                  const MaybeTensor& end_u, int64_t activation,
+                                  bool needs_rows_grad) {
+  const c10::cuda::CUDAGuard guard(grad.device());
+  const Saved saved(list);
+  const Groups groups(saved.rows, rows_u, end_u);
+  const auto bias_grad = [&](const Tensor& rows) {
+    return fc2_bias && rows.defined() ? groups.sum_rows(rows) : Tensor();
+  };
+  HiddenGradients grads =
+      through_activation(groups, saved, groups.times(grad, saved.fc2_weight.transpose(1, 2)),
+                         row_weight, static_cast<Activation>(activation));
+  if (row_weight && fc2_bias) add_bias_dot(groups, grad, *fc2_bias, *grads.weight);
+  const Tensor fc2_grad = groups.outer(grads.hidden, grad);
+  grads.hidden.reset();
+  const Tensor fc1_grad = groups.outer(saved.rows, grads.pre);
+  Tensor rows_grad, gate_grad;
+  if (needs_rows_grad) rows_grad = groups.times(grads.pre, saved.fc1_weight.transpose(1, 2));
+  if (saved.has_gate) {
+    gate_grad = groups.outer(saved.rows, grads.gate);
+    if (needs_rows_grad) {
+      rows_grad.add_(groups.times(grads.gate, saved.gate_weight.transpose(1, 2)));
+    }
+  }
+  std::vector<Tensor> result{rows_grad,
+                             fc1_grad,
+                             bias_grad(grads.pre),
+                             fc2_grad,
+                             fc2_bias ? groups.sum_rows(grad, row_weight) : Tensor(),
+                             gate_grad,
+                             bias_grad(grads.gate),
+                             grads.weight.value_or(Tensor())};
+  for (size_t i = 0; i < into.size(); ++i) {
+    if (into[i].defined()) into[i].copy_(std::exchange(result[i + 1], Tensor()));
+  }
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return result;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(shoal, CUDA, m) {
+  m.impl("expert_mlp_reads_counts", reads_counts_cuda);
+  m.impl("expert_mlp_forward", forward_cuda);
+  m.impl("expert_mlp_backward", backward_cuda);
+}
+
+}  // namespace shoal

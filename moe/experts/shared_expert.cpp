@@ -1,0 +1,40 @@
+#include "moe/experts/shared_expert.h"
+
+#include "moe/experts/expert_bank.h"
+
+namespace shoal {
+namespace {
+
+torch::Tensor as_stack_of_one(const torch::Tensor& tensor) {
+  return tensor.defined() ? tensor.unsqueeze(0) : tensor;
+}
+
+}  // namespace
+
+SharedExpert::SharedExpert(const Options& options, int64_t width,
+                           const torch::TensorOptions& tensor_options)
+    : activation_(options.activation) {
+  const int64_t hidden = options.count * options.hidden;
+  const Init weights = Init::xavier_uniform(width, options.hidden);
+  const Init biases = Init::normal(kExpertBiasStdDev);
+  const auto add_layer = [&](const std::string& name, at::IntArrayRef sizes, torch::Tensor& weight,
+                             torch::Tensor& bias) {
+    weight = add_parameter(name + ".weight", sizes, tensor_options, weights);
+    if (options.bias) bias = add_parameter(name + ".bias", {sizes[1]}, tensor_options, biases);
+  };
+  if (options.gated) {
+    add_layer("gate", {width, hidden}, weights_.gate_weight, weights_.gate_bias);
+  }
+  add_layer("fc1", {width, hidden}, weights_.fc1_weight, weights_.fc1_bias);
+  add_layer("fc2", {hidden, width}, weights_.fc2_weight, weights_.fc2_bias);
+}
+
+torch::Tensor SharedExpert::forward(const torch::Tensor& x_TD) const {
+  const ExpertWeights stack{
+      as_stack_of_one(weights_.fc1_weight),  as_stack_of_one(weights_.fc1_bias),
+      as_stack_of_one(weights_.fc2_weight),  as_stack_of_one(weights_.fc2_bias),
+      as_stack_of_one(weights_.gate_weight), as_stack_of_one(weights_.gate_bias)};
+  return expert_mlp(x_TD, {x_TD.size(0)}, stack, activation_);
+}
+
+}  // namespace shoal

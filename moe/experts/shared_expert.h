@@ -1,0 +1,50 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <tuple>
+
+#include "moe/experts/expert_mlp.h"
+#include "runtime/base/size_limits.h"
+#include "runtime/module/module.h"
+#include "runtime/recipe/config.h"
+
+// T tokens  D width  H hidden width of all shared experts together
+namespace shoal {
+
+/// Experts that every token visits with weight 1, on its own rank. `count` of them are one MLP of
+/// `count` times the hidden width, which is the same function.
+///
+/// Parameters: `fc1.weight` [D, H], `fc1.bias` [H], `fc2.weight` [H, D], `fc2.bias` [D], and with a
+/// gate `gate.weight` [D, H], `gate.bias` [H]; first values as those of routed experts.
+/// Source: Dai et al. 2024 (DeepSeekMoE), section 3.2.
+class SharedExpert : public ModuleBase {
+ public:
+  struct Options {
+    int64_t count = 0;
+    int64_t hidden = 1536;
+    bool gated = false;
+    Activation activation = Activation::kGelu;
+    bool bias = true;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("count", &Options::count, "shared experts; 0: none", in_range(0, kMostUnits)),
+          field("hidden", &Options::hidden, "hidden width of each", in_range(1, kMostWidth)),
+          field("gated", &Options::gated, "gated MLPs (SwiGLU with activation silu)"),
+          field("activation", &Options::activation, "between their two layers, or of the gate"),
+          field("bias", &Options::bias, "whether their layers have biases")};
+    }
+  };
+  /// count is at least 1.
+  SharedExpert(const Options& options, int64_t width, const torch::TensorOptions& tensor_options);
+  /// [T, D] -> [T, D].
+  torch::Tensor forward(const torch::Tensor& x_TD) const;
+
+ private:
+  Activation activation_;
+  ExpertWeights weights_;  ///< as the parameters, without the stack
+};
+
+}  // namespace shoal

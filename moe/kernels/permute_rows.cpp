@@ -1,0 +1,150 @@
+#include "moe/kernels/permute_rows.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "runtime/device/operator.h"
+
+namespace shoal {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+torch::Tensor call_gather(const torch::Tensor& x, const torch::Tensor& index) {
+  static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&)> op(
+      "shoal::gather_rows");
+  return op(x.contiguous(), index);
+}
+
+torch::Tensor call_gather_sum(const torch::Tensor& rows, const std::optional<torch::Tensor>& weight,
+                              const RowIndex& index) {
+  static const Operator<torch::Tensor(const torch::Tensor&, const std::optional<torch::Tensor>&,
+                                      const torch::Tensor&, const torch::Tensor&)>
+      op("shoal::gather_sum_rows");
+  return op(rows.contiguous(), weight, index.first_T1, index.row_A);
+}
+
+std::tuple<torch::Tensor, torch::Tensor> call_combine_backward(const torch::Tensor& grad,
+                                                               const torch::Tensor& rows,
+                                                               const torch::Tensor& weight,
+                                                               const torch::Tensor& token_A) {
+  static const Operator<std::tuple<torch::Tensor, torch::Tensor>(
+      const torch::Tensor&, const torch::Tensor&, const torch::Tensor&, const torch::Tensor&)>
+      op("shoal::combine_rows_backward");
+  return op(grad.contiguous(), rows, weight, token_A);
+}
+
+struct GatherRows : torch::autograd::Function<GatherRows> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x_TD,
+                               const torch::Tensor& token_A, const torch::Tensor& first_T1,
+                               const torch::Tensor& row_A) {
+    ctx->save_for_backward({token_A, first_T1, row_A});
+    return call_gather(x_TD, token_A);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    const auto saved = ctx->get_saved_variables();
+    const torch::Tensor none;
+    return {call_gather_sum(grads[0], std::nullopt, {saved[0], saved[1], saved[2]}), none, none,
+            none};
+  }
+};
+
+struct SumRows : torch::autograd::Function<SumRows> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& rows_AD,
+                               const torch::Tensor& token_A, const torch::Tensor& first_T1,
+                               const torch::Tensor& row_A) {
+    ctx->save_for_backward({token_A});
+    return call_gather_sum(rows_AD, std::nullopt, {token_A, first_T1, row_A});
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    const torch::Tensor none;
+    return {call_gather(grads[0], ctx->get_saved_variables()[0]), none, none, none};
+  }
+};
+
+struct CombineRows : torch::autograd::Function<CombineRows> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& rows_AD,
+                               const torch::Tensor& weight_A, const torch::Tensor& token_A,
+                               const torch::Tensor& first_T1, const torch::Tensor& row_A) {
+    const torch::Tensor rows = rows_AD.contiguous();
+    // Rows of fewer bits are summed in float32, and so are their weights.
+    const bool is_double = rows.scalar_type() == torch::kFloat64;
+    const torch::Tensor weight =
+        weight_A.to(is_double ? torch::kFloat64 : torch::kFloat32).contiguous();
+    ctx->saved_data["weight_dtype"] = weight_A.scalar_type();
+    ctx->save_for_backward({rows, weight, token_A});
+    return call_gather_sum(rows, weight, {token_A, first_T1, row_A});
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    const auto saved = ctx->get_saved_variables();
+    auto [grad_rows, grad_weight] = call_combine_backward(grads[0], saved[0], saved[1], saved[2]);
+    const torch::Tensor none;
+    return {grad_rows, grad_weight.to(ctx->saved_data["weight_dtype"].toScalarType()), none, none,
+            none};
+  }
+};
+
+struct PermuteRows : torch::autograd::Function<PermuteRows> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x_RD,
+                               const torch::Tensor& order_R, const torch::Tensor& inverse_R) {
+    ctx->save_for_backward({inverse_R});
+    return call_gather(x_RD, order_R);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    return {call_gather(grads[0], ctx->get_saved_variables()[0]), torch::Tensor(), torch::Tensor()};
+  }
+};
+
+void check_rows(const torch::Tensor& rows, int64_t num_rows, const char* what) {
+  TORCH_CHECK(rows.dim() == 2 && rows.size(0) == num_rows, what, ": expected ", num_rows,
+              " rows of one width, got ", rows.sizes());
+}
+
+}  // namespace
+
+RowIndex make_row_index(const torch::Tensor& token_A, int64_t num_tokens) {
+  static const Operator<std::tuple<torch::Tensor, torch::Tensor>(const torch::Tensor&, int64_t)> op(
+      "shoal::invert_rows");
+  auto [first_T1, row_A] = op(token_A.contiguous(), num_tokens);
+  return {token_A.contiguous(), first_T1, row_A};
+}
+
+torch::Tensor gather_rows(const torch::Tensor& x_TD, const RowIndex& index) {
+  check_rows(x_TD, index.num_tokens(), "gather_rows");
+  return GatherRows::apply(x_TD, index.token_A, index.first_T1, index.row_A);
+}
+
+torch::Tensor combine_rows(const torch::Tensor& rows_AD, const torch::Tensor& weight_A,
+                           const RowIndex& index) {
+  check_rows(rows_AD, index.token_A.size(0), "combine_rows");
+  TORCH_CHECK(weight_A.dim() == 1 && weight_A.size(0) == rows_AD.size(0), "combine_rows: weights ",
+              weight_A.sizes(), " for rows ", rows_AD.sizes());
+  return CombineRows::apply(rows_AD, weight_A, index.token_A, index.first_T1, index.row_A);
+}
+
+torch::Tensor sum_rows(const torch::Tensor& rows_AD, const RowIndex& index) {
+  check_rows(rows_AD, index.token_A.size(0), "sum_rows");
+  return SumRows::apply(rows_AD, index.token_A, index.first_T1, index.row_A);
+}
+
+torch::Tensor permute_rows(const torch::Tensor& x_RD, const torch::Tensor& order_R,
+                           const torch::Tensor& inverse_R) {
+  check_rows(x_RD, order_R.size(0), "permute_rows");
+  return PermuteRows::apply(x_RD, order_R, inverse_R);
+}
+
+TORCH_LIBRARY_FRAGMENT(shoal, m) {
+  m.def("invert_rows(Tensor token, int num_tokens) -> (Tensor, Tensor)");
+  m.def("gather_rows(Tensor x, Tensor index) -> Tensor");
+  m.def("gather_sum_rows(Tensor rows, Tensor? weight, Tensor first, Tensor row) -> Tensor");
+  m.def(
+      "combine_rows_backward(Tensor grad, Tensor rows, Tensor weight, Tensor token) -> "
+      "(Tensor, Tensor)");
+}
+
+}  // namespace shoal

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+struct CUstream_st;
+
+// T tokens  U units  K choices
+
+/// Kernels of moe/kernels/row_top_k.h. Pointers are to GPU memory; each call is queued on the
+/// stream.
+namespace shoal::top_k_cuda {
+
+/// Most choices that the kernel finds.
+inline constexpr int64_t kMostChoices = 8;
+
+/// The units of the k highest scores of each row, highest first. With `score_TK` also their scores,
+/// and then a score of minus infinity (or NaN) is passed over: places that are left get it, and the
+/// units 0, 1, ... as if none had been seen.
+template <class Real>
+struct TopK {
+  const Real* score_TU;
+  int64_t* unit_TK;
+  Real* score_TK;
+  int64_t num_tokens, num_units, k;
+};
+template <class Real>
+void launch_top_k(const TopK<Real>& job, CUstream_st* stream);
+
+/// Runs of `length` tokens, one after the other, of each of which the `count` lowest scores are
+/// marked; ties mark the higher token. mark_T is false before.
+template <class Real>
+struct MarkLowest {
+  const Real* score_T;
+  bool* mark_T;
+  int64_t first, length, count, num_runs;
+};
+template <class Real>
+void launch_mark_lowest(const MarkLowest<Real>& job, CUstream_st* stream);
+
+}  // namespace shoal::top_k_cuda

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "moe/routing/router.h"
+#include "moe/routing/routing.h"
+#include "parallel/comm/communicator.h"
+#include "runtime/recipe/registry.h"
+
+// T tokens on this rank  U units  S scope instances on this rank
+namespace shoal {
+
+/// Over which tokens a balance loss looks for balance. No scope depends on the number of ranks.
+enum class ScopeKind {
+  kSequence,  ///< one sample
+  kGroup,     ///< one routing group
+  kGlobal,    ///< all ranks' samples of one micro-step; the only one that depends on `accumulate`
+};
+
+template <>
+struct EnumNames<ScopeKind> {
+  static constexpr std::array names{std::pair{ScopeKind::kSequence, "sequence"},
+                                    std::pair{ScopeKind::kGroup, "group"},
+                                    std::pair{ScopeKind::kGlobal, "global"}};
+};
+
+/// The instances of a scope on this rank, and how statistics over tokens are summed in each.
+class Scope {
+ public:
+  /// `world` is used by kGlobal only, which makes every rank hold the one instance.
+  Scope(ScopeKind kind, const TokenContext& context, Communicator& world);
+  int64_t num_instances() const { return static_cast<int64_t>(offsets_.size()) - 1; }
+  /// [T, U] -> [S, U], differentiable. kGlobal: collective forward and backward.
+  torch::Tensor sum(const torch::Tensor& value_TU) const;
+  /// float64 [S]: tokens of the instance, over all ranks.
+  torch::Tensor tokens_S() const;
+  /// [S] -> scalar, differentiable: the sum over instances, each times its tokens on this rank.
+  torch::Tensor total(const torch::Tensor& value_S) const;
+
+ private:
+  /// Tokens on this rank of the last instance.
+  int64_t last_length() const;
+
+  ScopeKind kind_;
+  Communicator& world_;
+  std::vector<int64_t> offsets_;
+  c10::Device device_;
+  int64_t tokens_in_micro_;  ///< over all ranks
+};
+
+/// Keys that every balance loss has.
+struct BalanceLossOptions {
+  double weight = 0.005;
+  ScopeKind scope = ScopeKind::kGroup;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("weight", &BalanceLossOptions::weight, "factor in the training loss", at_least(0)),
+        field("scope", &BalanceLossOptions::scope, "tokens among which balance is sought")};
+  }
+};
+
+/// A loss that asks for an even use of units: a function of a Routing, before capacity, masked
+/// tokens included. Registered under a MoE section's `losses`.
+class BalanceLoss {
+ public:
+  struct Context {};
+  static constexpr std::string_view kNameKey = "name";
+  static constexpr std::string_view kNoun = "balance loss";
+
+  explicit BalanceLoss(const BalanceLossOptions& options) : options_(options) {}
+  virtual ~BalanceLoss() = default;
+  /// The undivided, unweighted value of each instance, [S], differentiable.
+  virtual torch::Tensor value_S(const Routing& routing, const Scope& scope) const = 0;
+  /// Why this loss cannot go with that router; empty if it can.
+  virtual std::string objection(const Router& router) const { return (void)router, ""; }
+  /// The name in metrics: what it is registered as, with what tells variants of it apart.
+  virtual std::string_view name() const = 0;
+  double weight() const { return options_.weight; }
+  ScopeKind scope() const { return options_.scope; }
+
+ private:
+  BalanceLossOptions options_;
+};
+
+/// Squared coefficient of variation over the last dimension, population variance: [S, U] -> [S].
+/// No root is taken, so that the gradient is finite at perfect balance. Values below float32's
+/// least normal number count as that, without a gradient: a row that underflows is even. float32
+/// and float64; TORCH_CHECK on rows without units.
+torch::Tensor squared_variation(const torch::Tensor& value_SU);
+
+}  // namespace shoal

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "moe/experts/unit_bank.h"
+#include "moe/nexus/memory_lookup.h"
+#include "moe/nexus/nexus_variant.h"
+#include "runtime/base/size_limits.h"
+#include "runtime/recipe/config.h"
+
+// R rows on this rank  D width  K keys of a unit  k keys chosen per row  u units on this rank
+namespace shoal {
+
+/// Units that are key-value tables: y = sum of the values of the k best keys, weighted by the
+/// softmax of their scores <query, key>.
+///
+/// Parameters, stacked by unit: `keys` [u, K, D], `values` [u, K, D] and, normalised, `log_scale`
+/// [u, 1]. Normalised: the query is the row less its mean over its standard deviation, scores are
+/// multiplied by exp(log_scale), keys are U(±1/√D), values normal with standard deviation 1/√D and
+/// log_scale 0. Scores decide which values a row gets, so that lookups are computed in the
+/// parameters' dtype, also of bfloat16 rows. Paper: the query is the row, keys and values are
+/// normal with standard deviation 1. Sources: Nexus layer, algorithm A2; keys of Lample et al.
+/// 2019.
+class MemoryBank : public UnitBank {
+ public:
+  struct Options {
+    int64_t count = 8;
+    int64_t keys = 1024;
+    int64_t k = 4;
+    NexusVariant variant = NexusVariant::kNormalised;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("count", &Options::count, "memory units over all ranks", in_range(1, kMostUnits)),
+          field("keys", &Options::keys, "keys, and values, of a unit", in_range(2, kMostWidth)),
+          // The softmax over a single score is constant: no key would ever learn.
+          field("k", &Options::k, "keys that a row's result is made of", in_range(2, kMostWidth)),
+          field("variant", &Options::variant, "how queries and first values are scaled")};
+    }
+    void validate(Problems& problems) const;
+  };
+  MemoryBank(const Options& options, const Context& context);
+  /// Multiply-adds of one row in one unit.
+  static double cost(const Options& options, int64_t width);
+
+  torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
+  const UnitPlacement& placement() const override { return placement_; }
+
+ private:
+  int64_t k_;
+  UnitPlacement placement_;
+  torch::Tensor keys_uKD_, values_uKD_, log_scale_u1_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+
+struct CUstream_st;
+
+// R rows  D width  K keys of a unit  k keys chosen per row  u units  H = R k hits
+
+/// Kernels of moe/nexus/memory_lookup.h. Pointers are to GPU memory; each call is queued on the
+/// stream. Rows are sorted by unit; those of unit i end before end_u[i].
+namespace shoal::memory_lookup_cuda {
+
+template <class Real>
+struct Tables {
+  const Real *keys, *values;
+  const Real* scale_u;  ///< nullptr: 1
+  const int32_t* end_u;
+  int num_units;
+  int64_t num_rows, num_keys, width, k;
+};
+
+/// Softmax of a row's scores, NaN where fewer than k keys were found, and the weighted sum of the
+/// values.
+template <class Real>
+struct Sums {
+  const int64_t* chosen_Rk;
+  const Real* score_Rk;
+  Real *weight_Rk, *y;
+};
+template <class Real>
+void launch_sums(const Tables<Real>& tables, const Sums<Real>& job, CUstream_st* stream);
+
+/// Back through these to the scores and the queries; and which key of all units each hit is of.
+template <class Real>
+struct RowsBackward {
+  const Real* y_grad;
+  const int64_t* chosen_Rk;
+  const Real* weight_Rk;
+  Real* score_grad_Rk;  ///< of scale * score
+  Real* query_grad;     ///< nullptr: not wanted
+  int64_t* key_H;
+};
+template <class Real>
+void launch_rows_backward(const Tables<Real>& tables, const RowsBackward<Real>& job,
+                          CUstream_st* stream);
+
+/// Each key's and each value's gradient: sums over its hits in the order of the rows.
+template <class Real>
+struct TablesBackward {
+  const Real *y_grad, *query;
+  const int64_t* hit_H;     ///< hits sorted by key, then by row
+  const int64_t* first_K1;  ///< where each key's hits begin, [u K + 1]
+  const Real *weight_Rk, *score_grad_Rk;
+  Real *keys_grad, *values_grad;
+};
+template <class Real>
+void launch_tables_backward(const Tables<Real>& tables, const TablesBackward<Real>& job,
+                            CUstream_st* stream);
+
+/// scale_grad[i] = sum over the unit's hits of score_grad * score.
+template <class Real>
+void launch_scale_backward(const Tables<Real>& tables, const Real* score_grad_Rk,
+                           const Real* score_Rk, Real* scale_grad_u, CUstream_st* stream);
+
+}  // namespace shoal::memory_lookup_cuda

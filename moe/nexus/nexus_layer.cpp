@@ -1,0 +1,194 @@
+#include "moe/nexus/nexus_layer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "moe/exchange/slot_exchange.h"
+#include "moe/experts/expert_bank.h"
+#include "moe/kernels/row_top_k.h"
+#include "moe/nexus/memory_bank.h"
+#include "runtime/base/error.h"
+
+// B images  N tokens of an image  T = B N tokens  D width  U units  u units of this rank
+// s slots of a unit  P = U s slots
+namespace shoal {
+namespace {
+
+ExpertBank::Options expert_options(const NexusOptions& options) {
+  const auto& [count, hidden, activation, bias] = options.experts;
+  return {count, hidden, activation, bias};
+}
+
+/// The scale that a slot needs.
+ExpertBank::Inits expert_inits(const NexusOptions& options, int64_t width) {
+  const auto deviation = [&](double gain, int64_t fan_in) {
+    const bool is_paper = options.variant == NexusVariant::kPaper;
+    return Init::normal(is_paper ? 1.0 : std::sqrt(gain / static_cast<double>(fan_in)));
+  };
+  return {deviation(2, width), deviation(1, expert_options(options).hidden_at(width)),
+          Init::zeros()};
+}
+
+MemoryBank::Options memory_options(const NexusOptions& options) {
+  const auto& [count, keys, k] = options.memory;
+  return {count, keys, k, options.variant};
+}
+
+/// Multiply-adds of a slot in each unit.
+std::vector<double> costs(const NexusOptions& options, int64_t width) {
+  const int64_t hidden = expert_options(options).hidden_at(width);
+  std::vector<double> cost_U(static_cast<size_t>(options.experts.count),
+                             2.0 * static_cast<double>(width) * static_cast<double>(hidden));
+  cost_U.insert(cost_U.end(), static_cast<size_t>(options.memory.count),
+                MemoryBank::cost(memory_options(options), width));
+  return cost_U;
+}
+
+/// Where the units [first, first + count) of a placement are, numbered from 0.
+UnitPlacement part_of(const UnitPlacement& whole, int64_t first, int64_t count) {
+  const auto begin = whole.rank_of_unit().begin() + first;
+  return UnitPlacement({begin, begin + count}, whole.num_ranks());
+}
+
+/// The same, but by load is by cost: what a unit works on does not depend on the weight that tokens
+/// give it.
+BuildContext without_loads(BuildContext context) {
+  if (context.placement == PlacementRule::kByLoad) context.placement = PlacementRule::kByCost;
+  return context;
+}
+
+int64_t units_on(const UnitBank& bank, int64_t rank) {
+  return static_cast<int64_t>(bank.placement().units_of_rank(rank).size());
+}
+
+}  // namespace
+
+void NexusOptions::validate(Problems& problems) const {
+  if (experts.count + memory.count == 0) {
+    problems.add("experts.count", "a Nexus layer needs an expert or a memory unit");
+  }
+  if (experts.count + memory.count > static_cast<int64_t>(kMostUnits)) {
+    problems.add("memory.count",
+                 fmt::format("with {} experts these are {} units, a layer has at most {}",
+                             experts.count, experts.count + memory.count, kMostUnits));
+  }
+  if (memory.k > memory.keys) {
+    problems.add("memory.k",
+                 fmt::format("{} keys a slot, but a unit has only {}", memory.k, memory.keys));
+  }
+  if (variant == NexusVariant::kPaper && router_scale.has_value()) {
+    problems.add("router_scale", "the paper's variant has temperatures instead; use auto");
+  }
+}
+
+NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::string& path,
+                       const BuildContext& context)
+    : MoeStage(path),
+      grid_(context.grid),
+      num_experts_(options.experts.count),
+      num_slots_(options.slots),
+      placement_(placement_rule(without_loads(context), path)(costs(options, width))) {
+  if (context.is_causal) {
+    throw ConfigError(path +
+                      ": a slot sees all tokens of its sample, so a Nexus layer cannot be "
+                      "part of a causal model");
+  }
+  TORCH_CHECK(placement_.num_units() >= 1, path, ": no units");
+  const bool is_double =
+      torch::typeMetaToScalarType(context.tensor_options.dtype()) == torch::kFloat64;
+  router_ = register_module(
+      "router", std::make_shared<SlotRouter>(
+                    options.variant, options.router_scale,
+                    SlotRouter::Context{width, placement_.num_units(), num_slots_,
+                                        context.tensor_options.dtype(
+                                            is_double ? torch::kFloat64 : torch::kFloat32)}));
+  const auto bank_context = [&](int64_t first, int64_t count) {
+    UnitBank::Context bank;
+    bank.width = width;
+    bank.rank = grid_ == nullptr ? 0 : grid_->expert->rank();
+    bank.tensor_options = context.tensor_options;
+    bank.place = [this, first, count](const std::vector<double>&) {
+      return part_of(placement_, first, count);
+    };
+    return bank;
+  };
+  if (num_experts_ > 0) {
+    experts_ =
+        register_module("experts", std::make_shared<ExpertBank>(expert_options(options),
+                                                                bank_context(0, num_experts_),
+                                                                expert_inits(options, width)));
+  }
+  if (options.memory.count > 0) {
+    memory_ = register_module(
+        "memory", std::make_shared<MemoryBank>(memory_options(options),
+                                               bank_context(num_experts_, options.memory.count)));
+  }
+}
+
+MoeOutput NexusLayer::forward(const torch::Tensor& x_BND, const StepContext& step) {
+  TORCH_CHECK(grid_ != nullptr, path(), ": built without ranks, cannot run");
+  TORCH_CHECK(x_BND.dim() == 3 && x_BND.size(0) == step.sample_b.size(0), path(), ": x is ",
+              x_BND.sizes(), ", the step has ", step.sample_b.size(0), " samples");
+  const int64_t num_images = x_BND.size(0), width = x_BND.size(2);
+  const auto [dispatch_BNP, combine_BNP] = router_->route(x_BND);
+  if (observer_) {
+    observer_(dispatch_BNP.detach().view(
+        {num_images, x_BND.size(1), placement_.num_units(), num_slots_}));
+  }
+  const std::vector<int64_t> images =
+      grid_->expert->size() == 1 ? std::vector<int64_t>{num_images} : images_of_ranks(step, *grid_);
+  const SlotExchange exchange(placement_, images, *grid_->expert);
+
+  const torch::Tensor slots_BPD = dispatch_BNP.transpose(1, 2).to(x_BND.scalar_type()).bmm(x_BND);
+  const torch::Tensor slots_uBsD =
+      exchange.to_units(slots_BPD.view({num_images, placement_.num_units(), num_slots_, width}));
+  const torch::Tensor done_BUsD = exchange.to_images(run_units(slots_uBsD));
+
+  MoeOutput output;
+  output.y_BRD = combine_BNP.to(x_BND.scalar_type()).bmm(done_BUsD.flatten(1, 2));
+  output.stats = stats(combine_BNP.detach(), step.training);
+  return output;
+}
+
+torch::Tensor NexusLayer::run_units(const torch::Tensor& slots_uBsD) const {
+  const int64_t rank = grid_->expert->rank();
+  const int64_t rows_per_unit = slots_uBsD.size(1) * num_slots_;
+  const torch::Tensor rows_RD =
+      slots_uBsD.view({slots_uBsD.size(0) * rows_per_unit, slots_uBsD.size(3)});
+  std::vector<UnitBank*> banks;
+  std::vector<int64_t> rows_of_bank;
+  for (UnitBank* bank : {experts_.get(), memory_.get()}) {
+    if (bank == nullptr) continue;
+    banks.push_back(bank);
+    rows_of_bank.push_back(units_on(*bank, rank) * rows_per_unit);
+  }
+  std::vector<torch::Tensor> parts = rows_RD.split_with_sizes(rows_of_bank);
+  for (size_t i = 0; i < banks.size(); ++i) {
+    const std::vector<int64_t> rows_u(static_cast<size_t>(units_on(*banks[i], rank)),
+                                      rows_per_unit);
+    parts[i] = banks[i]->forward(parts[i], rows_u);
+  }
+  return (parts.size() == 1 ? parts[0] : torch::cat(parts)).view(slots_uBsD.sizes());
+}
+
+MoeStats NexusLayer::stats(const torch::Tensor& combine_BNP, bool training) const {
+  const torch::NoGradGuard no_grad;
+  const int64_t num_tokens = combine_BNP.size(0) * combine_BNP.size(1);
+  const torch::Tensor weight_TU =
+      combine_BNP.reshape({num_tokens, placement_.num_units(), num_slots_}).sum(2);
+  StatSums sums;
+  sums.load_U = weight_TU.sum(0, false, torch::kFloat64);
+  sums.tokens = sums.choices = sums.kept = num_tokens;
+  sums.entropy = entropy_sum(weight_TU);
+  MoeStats result = make_stats(path(), placement_, sums);
+  result.load_is_work = false;
+  if (!training) result.first_unit_T = top_k(weight_TU, 1).flatten();
+  return result;
+}
+
+MoeStageInfo NexusLayer::info() const {
+  return {path(), placement_.num_units(), placement_.num_units()};
+}
+
+}  // namespace shoal

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "moe/experts/unit_bank.h"
+#include "moe/moe_stage.h"
+#include "moe/nexus/nexus_variant.h"
+#include "moe/nexus/slot_router.h"
+#include "parallel/comm/build_context.h"
+#include "runtime/base/size_limits.h"
+#include "runtime/kernels/bias_activation.h"
+#include "runtime/random/step_context.h"
+#include "runtime/recipe/config.h"
+
+// B images of this rank  N tokens of an image  D width  U = E + M units  s slots of a unit
+namespace shoal {
+
+/// A Nexus layer of a recipe: experts and memory units behind one router.
+struct NexusOptions {
+  struct Experts {
+    int64_t count = 12;
+    std::optional<int64_t> hidden;  ///< nothing: 4 D
+    Activation activation = Activation::kRelu;
+    bool bias = false;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("count", &Experts::count, "experts over all ranks", in_range(0, kMostUnits)),
+          field("hidden", &Experts::hidden, "hidden width of an expert, auto: 4 times the width",
+                in_range(1, kMostWidth), unset_word("auto")),
+          field("activation", &Experts::activation, "between an expert's two layers"),
+          field("bias", &Experts::bias, "whether both layers have biases")};
+    }
+  };
+  struct Memory {
+    int64_t count = 4;
+    int64_t keys = 1024;
+    int64_t k = 4;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("count", &Memory::count, "memory units over all ranks; 0: a Soft MoE layer",
+                in_range(0, kMostUnits)),
+          field("keys", &Memory::keys, "keys, and values, of a unit", in_range(2, kMostWidth)),
+          field("k", &Memory::k, "keys that a slot's result is made of", in_range(2, kMostWidth))};
+    }
+  };
+  Experts experts;
+  Memory memory;
+  int64_t slots = 4;
+  NexusVariant variant = NexusVariant::kNormalised;
+  std::optional<double> router_scale;  ///< nothing: √D
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("experts", &NexusOptions::experts, "units that are two-layer MLPs"),
+        field("memory", &NexusOptions::memory, "units that are key-value tables"),
+        field("slots", &NexusOptions::slots, "slots of a unit, for each image",
+              in_range(1, kMostUnits)),
+        field("variant", &NexusOptions::variant, "how logits, queries and first values are scaled"),
+        field("router_scale", &NexusOptions::router_scale,
+              "first scale of the logits, auto: the root of the width", above(0.0),
+              unset_word("auto"))};
+  }
+  void validate(Problems& problems) const;
+};
+
+/// Slots are mixed from the tokens of one image, worked on by their unit, and mixed into tokens:
+/// z = Dᵀ x, y = C unit(z), with D and C of the SlotRouter. Without memory units this is Soft MoE.
+///
+/// Units 0 to E - 1 are experts, E to U - 1 memory units; they are placed together, each by its
+/// cost a slot, `by_load` too: a unit's work does not depend on its load. Parameters:
+/// `<path>.router.*`, `<path>.experts.*` as ExpertBank's,
+/// `<path>.memory.*` as MemoryBank's, the ids of the latter counted from 0. First values: of
+/// experts He-normal fc1 and LeCun-normal fc2 (paper: N(0, 1)), zero biases. The normalised variant
+/// wants the output of a layer norm. No residual, balance loss, capacity or drops; training is as
+/// evaluation. Statistics: a unit's load is the sum of its combine weights, entropies are over
+/// units.
+class NexusLayer : public MoeStage {
+ public:
+  /// context.grid may be null where nothing is run. Throws ConfigError in a causal model: a slot
+  /// sees all tokens of its image.
+  NexusLayer(const NexusOptions& options, int64_t width, const std::string& path,
+             const BuildContext& context);
+
+  /// Collective over the expert ranks, which share the step's images as by
+  /// runtime/data/data_order.h. B may be 0. MoeOutput::auxiliary_loss stays undefined.
+  MoeOutput forward(const torch::Tensor& x_BND, const StepContext& step);
+  MoeStageInfo info() const override;
+  /// From now on shows each forward pass's dispatch weights [B, N, U, s]: what each slot takes of
+  /// each token, sums over N are 1, no gradients. An empty observer ends it.
+  using Observer = std::function<void(const torch::Tensor& dispatch_BNUs)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
+
+  int64_t num_experts() const { return num_experts_; }
+  const UnitPlacement& placement() const { return placement_; }
+
+ private:
+  torch::Tensor run_units(const torch::Tensor& slots_uBsD) const;
+  MoeStats stats(const torch::Tensor& combine_BNP, bool training) const;
+
+  RankGrid* grid_;
+  int64_t num_experts_, num_slots_;
+  UnitPlacement placement_;
+  std::shared_ptr<SlotRouter> router_;
+  Observer observer_;
+  std::shared_ptr<UnitBank> experts_, memory_;  ///< null: none of the kind
+};
+
+}  // namespace shoal

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "moe/nexus/nexus_variant.h"
+#include "runtime/module/module.h"
+
+// B images  N tokens of an image  D width  U units  s slots of a unit  P = U s slots
+namespace shoal {
+
+/// Decides, softly, which tokens of an image a slot is made of, and which slots a token.
+///
+/// Logits A = scale <x, Q>, with scale = exp(log_scale) and x and Q divided by their lengths:
+/// the router of Soft MoE. Paper: A = <x, Q> over two temperatures, one a softmax.
+/// Parameters: `queries` [U, s, D], normal with standard deviation 1/√D (paper: 1), and `log_scale`
+/// [1], or `temperature` [2] of ones. Computes in the dtype of its parameters.
+/// Sources: Nexus layer, algorithm A1; Puigcerver et al. 2024, section 2.1 and appendix.
+class SlotRouter : public ModuleBase {
+ public:
+  struct Context {
+    int64_t width = 0;
+    int64_t num_units = 0;
+    int64_t num_slots = 0;  ///< s
+    torch::TensorOptions tensor_options;
+  };
+  /// `scale`: first value; nothing is √D. Not of the paper's variant.
+  SlotRouter(NexusVariant variant, std::optional<double> scale, const Context& context);
+
+  struct Weights {
+    torch::Tensor dispatch_BNP;  ///< softmax over the tokens of an image
+    torch::Tensor combine_BNP;   ///< softmax over slots
+  };
+  /// [B, N, D] -> two of [B, N, P], the slots of a unit side by side; differentiable, in the dtype
+  /// of the parameters.
+  Weights route(const torch::Tensor& x_BND) const;
+
+ private:
+  torch::Tensor queries_UsD_, log_scale_, temperature_;
+};
+
+}  // namespace shoal

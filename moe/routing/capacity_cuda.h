@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+
+#include "moe/routing/capacity_rule.h"
+
+struct CUstream_st;
+
+// T tokens  K choices per token  U units  N = T K choices  C chunks of choices
+
+/// Kernels of moe/routing/capacity.h. Pointers are to GPU memory; each call is queued on the
+/// stream.
+namespace shoal::capacity_cuda {
+
+/// Choices in runs of `length`, the last one may be shorter; a warp works on each.
+struct Chunks {
+  int64_t num_choices, length;
+  int count;  ///< C
+  int num_units;
+};
+
+/// In which order the choices of a group ask for a place.
+struct Order {
+  const int64_t* choice;  ///< place -> choice, counted in the group; nullptr: as below
+  const int64_t* token;   ///< place -> token, counted in the group; nullptr: as they stand
+  bool slot_major;        ///< all first choices, then all second choices, ...; else as they stand
+};
+
+struct Limit {
+  const int64_t* unit_N;
+  int64_t* kept_unit_N;  ///< the unit, or -1 where the choice is masked or has no place
+  int64_t* count_UC;     ///< rows of each unit and group
+  int64_t k;
+  bool padded;  ///< rows are always as many as the capacity
+  CapacityRule rule;
+  Order order;
+};
+/// Gives each unit's places in each group, which are the chunks, to the choices that come first.
+/// Lists of an order have `chunks.length` (or that over K) entries a group.
+void launch_limit(const Chunks& chunks, const Limit& job, CUstream_st* stream);
+
+/// Choices of each unit in each chunk; -1 is none.
+void launch_count(const Chunks& chunks, const int64_t* unit_N, int64_t* count_UC,
+                  CUstream_st* stream);
+
+struct Place {
+  const int64_t* unit_N;
+  const int64_t* end_UC;    ///< inclusive sums of the counts
+  const int64_t* count_UC;  ///< rows of each unit and chunk
+  int64_t *token_A, *choice_A;
+  int64_t k;
+};
+/// Writes each choice with a unit to its row: by unit, then chunk, then choice.
+void launch_place(const Chunks& chunks, const Place& job, CUstream_st* stream);
+
+}  // namespace shoal::capacity_cuda

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "moe/routing/combine_weights.h"
+
+// T tokens  U units  K choices
+namespace shoal {
+
+/// What a score is made of a logit by.
+enum class RouterScore { kSoftmax, kSigmoid };
+
+struct FusedRouterOptions {
+  int64_t k = 1;
+  RouterScore score = RouterScore::kSoftmax;
+  Normalise normalise = Normalise::kNone;
+};
+
+/// What ScoreRouter::route makes of logits in several steps, at once.
+struct FusedChoices {
+  torch::Tensor score_TU;         ///< differentiable
+  torch::Tensor choice_TK;        ///< int64, best first, ties to the lower unit
+  torch::Tensor chosen_score_TK;  ///< scores of the choices
+  torch::Tensor weight_TK;        ///< as combine_weights; differentiable
+  torch::Tensor count_U;          ///< int64: choices of each unit
+  torch::Tensor end_U;            ///< int32: inclusive sums of the counts
+};
+
+/// Whether `fused_router` takes these: on a GPU, float32 or float64, up to 256 units, 8 choices.
+bool can_fuse_router(const torch::Tensor& logits_TU, int64_t k);
+
+/// Scores, the k highest of each row, weights and counts: one launch forward and one backward,
+/// beside one that clears the counts. Choices are the highest logits or, with a bias, the highest
+/// score + bias. `bias_U` may be undefined. The steps of ScoreRouter::route are the reference.
+/// TORCH_CHECK unless can_fuse_router and 1 <= k <= U.
+FusedChoices fused_router(const torch::Tensor& logits_TU, const torch::Tensor& bias_U,
+                          const FusedRouterOptions& options);
+
+}  // namespace shoal

@@ -1,0 +1,149 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "moe/routing/combine_weights.h"
+#include "moe/routing/fused_router.h"
+#include "moe/routing/router.h"
+
+// T tokens  D width  U units  K choices
+namespace shoal {
+
+/// Normal noise of mean 0 on the logits, while training; keyed by the token's global id.
+enum class RouterNoise {
+  kNone,
+  kGaussian,  ///< with standard deviation 1 / U
+  kLearned,   ///< with standard deviation softplus(W_noise x) + 0.01, its own for each unit
+};
+
+template <>
+struct EnumNames<RouterNoise> {
+  static constexpr std::array names{std::pair{RouterNoise::kNone, "none"},
+                                    std::pair{RouterNoise::kGaussian, "gaussian"},
+                                    std::pair{RouterNoise::kLearned, "learned"}};
+};
+
+/// What a group of units is worth to a token.
+enum class GroupScore {
+  kTop2Sum,  ///< its two highest scores (DeepSeek-V3)
+  kMax,      ///< its highest score (DeepSeek-V2)
+  kTopkSum,  ///< its max(1, floor(k / keep)) highest scores (Megatron)
+};
+
+template <>
+struct EnumNames<GroupScore> {
+  static constexpr std::array names{std::pair{GroupScore::kTop2Sum, "top2_sum"},
+                                    std::pair{GroupScore::kMax, "max"},
+                                    std::pair{GroupScore::kTopkSum, "topk_sum"}};
+};
+
+/// Limits a token to some groups of neighbouring units (recipe section `router.groups`).
+struct GroupLimit {
+  int64_t count = 1;
+  int64_t keep = 1;
+  GroupScore score = GroupScore::kTop2Sum;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("count", &GroupLimit::count, "equal groups of neighbouring units; 1: no limit",
+              at_least(1)),
+        field("keep", &GroupLimit::keep, "groups that a token may visit", at_least(1)),
+        field("score", &GroupLimit::score, "what a group is worth to a token")};
+  }
+};
+
+/// Balance without a loss: a bias on the scores that selects and does not weight (recipe section
+/// `router.bias`).
+struct SelectionBias {
+  double rate = 0.0;
+  bool centred = false;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("rate", &SelectionBias::rate,
+              "step by which the bias of a unit rises or falls after an optimizer step; 0: no bias",
+              at_least(0)),
+        field("centred", &SelectionBias::centred, "take the mean of a step's changes off them")};
+  }
+};
+
+/// Keys of routers that choose the units of the highest scores.
+struct ScoreOptions {
+  int64_t k = 2;
+  RouterNoise noise = RouterNoise::kGaussian;
+  CombineWeights weights = {};
+  GroupLimit groups = {};
+  SelectionBias bias = {};
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("k", &ScoreOptions::k, "units a token visits", at_least(1)),
+        field("noise", &ScoreOptions::noise, "noise on the logits while training"),
+        field("weights", &ScoreOptions::weights, "how a token's units are weighted"),
+        field("groups", &ScoreOptions::groups, "limits a token to some groups of units"),
+        field("bias", &ScoreOptions::bias, "balances without a loss")};
+  }
+  void validate(Problems& problems) const {
+    check_combine_weights(weights, k, "weights", problems);
+  }
+};
+
+/// Routing by scores of logits W_g x (+ noise): a token visits the k units of the highest scores
+/// (+ bias) inside the best groups. Ties go to the lower unit and group.
+///
+/// Parameters: `weight` [D, U], no bias, normal with standard deviation 1 / sqrt(D) (the default of
+/// V-MoE's router, which truncates at two deviations; this one does not); with learned noise
+/// `noise_weight` [D, U], zero at the start. Buffer: with a rate, `selection_bias` [U].
+/// Sources: Shazeer et al. 2017, equations 3 to 5 (learned noise); Riquelme et al. 2021,
+/// `routing.py` (fixed noise); DeepSeek-AI 2024 (V3), section 2.1.2 (groups, bias).
+class ScoreRouter : public Router {
+ public:
+  ScoreRouter(const ScoreOptions& options, const Context& context);
+
+  Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
+  /// b += rate * sign(mean - count), where counts are the choices before capacity of all
+  /// micro-steps and ranks. Those of a skipped step do not count.
+  void after_step(Communicator& world) override;
+  int64_t units_per_token() const override { return options_.k; }
+  bool has_noise() const override { return options_.noise != RouterNoise::kNone; }
+  bool weights_sum_to_one() const override;
+  void check(const std::string& path, Problems& problems) const override;
+
+ protected:
+  int64_t num_units() const { return num_units_; }
+  /// W_g x.
+  torch::Tensor logits(const torch::Tensor& x_TD) const;
+  /// Scores of logits, in [0, inf); a whole row may underflow to zeros. Softmax unless overridden.
+  virtual torch::Tensor score(const torch::Tensor& logits_TU) const;
+  /// Whether a token's scores sum to 1.
+  virtual bool scores_sum_to_one() const { return true; }
+  /// What the scores are if `score` and `selection` are those of this class or the sigmoid: then a
+  /// GPU may make them and the choices at once. Nothing: it may not.
+  virtual std::optional<RouterScore> fused_score() const { return std::nullopt; }
+  /// What a token's choices are the k highest of, [T, U], detached: the noisy logits or, with a
+  /// bias or a group limit, the scores (+ bias), minus infinity outside the token's groups.
+  virtual torch::Tensor selection(const Routing& routing, const torch::Tensor& score_TU,
+                                  const TokenContext& context) const;
+
+ private:
+  void add_noise(const torch::Tensor& x_TD, const TokenContext& context, Routing& routing) const;
+  /// Set choices, weights and scores of choices; return all scores.
+  torch::Tensor choose(const TokenContext& context, Routing& routing) const;
+  torch::Tensor choose_fused(RouterScore kind, Routing& routing) const;
+  void count(const Routing& routing, const TokenContext& context);
+
+  ScoreOptions options_;
+  int64_t num_units_;
+  torch::Tensor weight_DU_, noise_weight_DU_, bias_U_;
+  torch::Tensor count_U_;  ///< int64, choices of counted_step_
+  int64_t counted_step_ = -1;
+};
+
+/// Units outside the `keep` best groups at minus infinity. score_TU: [T, U], count divides U. `k`:
+/// units that a token visits.
+torch::Tensor limit_to_groups(const torch::Tensor& score_TU, const GroupLimit& groups, int64_t k);
+
+}  // namespace shoal

@@ -1,0 +1,309 @@
+#include "parallel/checkpoint/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "parallel/checkpoint/manifest_cursor.h"
+#include "runtime/base/error.h"
+#include "runtime/base/sha256.h"
+
+namespace shoal {
+namespace {
+
+constexpr int64_t kManifestBytesPerTensor = 512;
+constexpr int64_t kSpareBytes = int64_t{1} << 20;
+
+std::string describe_values(const std::vector<ManifestValue>& values) {
+  std::string text;
+  for (const ManifestValue& value : values) {
+    text += json_quote(value.name + " = " + describe_value(value)) + "\n";
+  }
+  return text;
+}
+
+/// What `work` threw, as text; empty if it did not.
+template <typename Work>
+std::string failure_of(const Work& work) {
+  try {
+    work();
+    return "";
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    return text.empty() ? "unknown failure" : text;
+  }
+}
+
+// A report travels as text: `E` and what failed, or `K` and the checksums.
+std::string encode_report(const ShardReport& report, const std::string& error) {
+  if (!error.empty()) return fmt::format("E{}", error);
+  std::string text = "K";
+  for (const uint32_t crc : report.file.block_crcs) text += fmt::format("\"{:08x}\"", crc);
+  text += ";";
+  for (const uint32_t crc : report.tensor_crcs) text += fmt::format("\"{:08x}\"", crc);
+  return text + ";";
+}
+
+ShardReport decode_report(const std::string& text, const ShardLayout& layout) {
+  ManifestCursor cursor(text, "report of a shard");
+  ShardReport report;
+  report.file.name = layout.name;
+  report.file.bytes = layout.file_bytes();
+  cursor.expect("K");
+  while (!cursor.accept(";")) report.file.block_crcs.push_back(cursor.crc());
+  while (!cursor.accept(";")) report.tensor_crcs.push_back(cursor.crc());
+  return report;
+}
+
+/// The first failure among the ranks' reports, with its rank; empty if there is none.
+std::string first_failure(const std::vector<std::string>& reports) {
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (reports[rank].starts_with('E')) {
+      return fmt::format("rank {}: {}", rank, reports[rank].substr(1));
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(Options options, Communicator& world, FileSystem& files)
+    : options_(std::move(options)),
+      world_(world),
+      files_(files),
+      last_step_(options_.resumed_step) {
+  if (world_.rank() != 0) return;
+  const std::string failure = failure_of([&] { remove_leftovers(files_, options_.folder); });
+  if (!failure.empty()) options_.warn("what an interrupted save left stays: " + failure);
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (writer_.joinable()) writer_.join();
+  join_cleaner();
+}
+
+void CheckpointWriter::begin(Stateful& state, const SaveInfo& info) {
+  TORCH_CHECK(!in_flight(), "a save begins while another is in flight");
+  join_cleaner();
+  StateList list = list_state(state);
+  update_plan(list);
+  pending_ = Pending{info, "", "", false, std::move(list.values)};
+  if (info.step == last_step_) {
+    pending_->already_there = true;
+    return;
+  }
+  lay_out(info.step);
+  prepare_folder();
+  if (!pending_->failure.empty()) return;
+  stage(list);
+  write_shard_in_background();
+}
+
+void CheckpointWriter::update_plan(const StateList& list) {
+  const std::string own = describe_entries(list.entries());
+  const std::vector<std::string> hashes =
+      gather_text(world_, sha256_hex(own) + sha256_hex(describe_values(list.values)));
+  require_equal_values(hashes, list);
+  if (hashes == list_hashes_) return;
+  plan_ = plan_save(gather_text(world_, own));
+  list_hashes_ = hashes;
+}
+
+// A value of which each rank has its own would be lost but for rank 0's.
+void CheckpointWriter::require_equal_values(const std::vector<std::string>& hashes,
+                                            const StateList& list) {
+  constexpr size_t kHashDigits = 64;
+  const auto other = std::find_if(hashes.begin(), hashes.end(), [&](const std::string& hash) {
+    return hash.substr(kHashDigits) != hashes[0].substr(kHashDigits);
+  });
+  if (other == hashes.end()) return;
+  const std::vector<std::string> texts = gather_text(world_, describe_values(list.values));
+  const size_t rank = static_cast<size_t>(other - hashes.begin());
+  const auto differ =
+      std::mismatch(texts[0].begin(), texts[0].end(), texts[rank].begin(), texts[rank].end());
+  const size_t place = static_cast<size_t>(differ.first - texts[0].begin());
+  const size_t newline = place == 0 ? std::string::npos : texts[0].rfind('\n', place - 1);
+  const size_t line = newline == std::string::npos ? 0 : newline + 1;
+  const auto line_of = [&](const std::string& text) {
+    return text.substr(line, text.find('\n', line) - line);
+  };
+  throw Error(ExitCode::kDivergence,
+              fmt::format("a value of the state differs between ranks: {} on rank 0, {} on rank {}",
+                          line_of(texts[0]), line_of(texts[rank]), rank));
+}
+
+void CheckpointWriter::lay_out(int64_t step) {
+  const auto writes = [](const auto& entries) { return !entries.empty(); };
+  const int64_t count = std::count_if(plan_.begin(), plan_.end(), writes);
+  layouts_.clear();
+  own_shard_ = -1;
+  for (size_t rank = 0; rank < plan_.size(); ++rank) {
+    if (plan_[rank].empty()) continue;
+    const auto index = static_cast<int64_t>(layouts_.size());
+    if (static_cast<int64_t>(rank) == world_.rank()) own_shard_ = index;
+    layouts_.push_back(lay_out_shard(plan_[rank], options_.run_id, step, index, count));
+  }
+}
+
+int64_t CheckpointWriter::total_bytes() const {
+  uint64_t bytes = 0;
+  for (const ShardLayout& layout : layouts_) bytes += layout.file_bytes();
+  return static_cast<int64_t>(bytes);
+}
+
+void CheckpointWriter::prepare_folder() {
+  std::string answer;
+  if (world_.rank() == 0) {
+    const std::string failure = failure_of([&] {
+      int64_t tensors = 0;
+      for (const auto& entries : plan_) tensors += static_cast<int64_t>(entries.size());
+      const int64_t needed = total_bytes() + tensors * kManifestBytesPerTensor + kSpareBytes;
+      require_free_bytes(files_, parent_path(options_.folder), needed,
+                         fmt::format("checkpoint of step {}", pending_->info.step));
+      answer = fmt::format("K{}", make_save_folder(files_, options_.folder, pending_->info.step));
+    });
+    if (!failure.empty()) answer = fmt::format("E{}", failure);
+  }
+  answer = broadcast_text(world_, std::move(answer));
+  (answer[0] == 'K' ? pending_->temporary : pending_->failure) = answer.substr(1);
+}
+
+void CheckpointWriter::stage(const StateList& list) {
+  if (own_shard_ < 0) return;
+  const ShardLayout& layout = layouts_[static_cast<size_t>(own_shard_)];
+  const auto bytes = static_cast<int64_t>(layout.data_bytes());
+  if (!staging_.defined() || staging_.numel() < bytes) {
+    staging_ = torch::empty({bytes}, torch::TensorOptions().dtype(torch::kByte));
+  }
+  auto* begin = static_cast<char*>(staging_.mutable_data_ptr());
+  for (const SafetensorsEntry& entry : layout.entries) {
+    if (entry.begin == entry.end) continue;
+    torch::from_blob(begin + entry.begin, entry.shape, scalar_type(entry.dtype))
+        .copy_(list.find(entry.name).value);
+  }
+}
+
+void CheckpointWriter::write_shard_in_background() {
+  if (own_shard_ < 0) return;
+  written_.store(false, std::memory_order_release);
+  writer_ = std::thread([this] {
+    const ShardLayout& layout = layouts_[static_cast<size_t>(own_shard_)];
+    const std::string_view data(static_cast<const char*>(staging_.const_data_ptr()),
+                                layout.data_bytes());
+    write_error_ =
+        failure_of([&] { report_ = write_shard(files_, pending_->temporary, layout, data); });
+    written_.store(true, std::memory_order_release);
+  });
+}
+
+SaveOutcome CheckpointWriter::commit() {
+  TORCH_CHECK(in_flight(), "no save is in flight");
+  if (writer_.joinable()) writer_.join();
+  SaveOutcome outcome{false, pending_->info.step, "", pending_->failure, total_bytes(), true};
+  if (pending_->already_there) {
+    outcome = {true, pending_->info.step, options_.folder + "/" + step_folder(outcome.step), "", 0,
+               false};
+  } else if (pending_->failure.empty()) {
+    const std::string own = own_shard_ < 0 ? "K;;" : encode_report(report_, write_error_);
+    const std::vector<std::string> reports = gather_text(world_, own);
+    std::string answer;
+    if (world_.rank() == 0) {
+      const SaveOutcome decided = commit_on_root(reports);
+      answer =
+          fmt::format("{}{}", decided.ok ? 'K' : 'E', decided.ok ? decided.path : decided.error);
+    }
+    answer = broadcast_text(world_, std::move(answer));
+    outcome.ok = answer[0] == 'K';
+    (outcome.ok ? outcome.path : outcome.error) = answer.substr(1);
+  }
+  if (outcome.ok) last_step_ = outcome.step;
+  pending_.reset();
+  if (outcome.ok && outcome.wrote && world_.rank() == 0) clean_in_background(outcome.path);
+  return outcome;
+}
+
+Manifest CheckpointWriter::make_manifest(const std::vector<std::string>& reports) const {
+  Manifest manifest;
+  manifest.run_id = options_.run_id;
+  manifest.step = pending_->info.step;
+  manifest.samples = pending_->info.samples;
+  manifest.score = pending_->info.score;
+  manifest.parent = last_step_.has_value() ? step_folder(*last_step_) : "";
+  manifest.recipe = options_.recipe;
+  manifest.written_by = options_.written_by;
+  manifest.values = pending_->values;
+  for (size_t rank = 0; rank < plan_.size(); ++rank) {
+    if (plan_[rank].empty()) continue;
+    const ShardLayout& layout = layouts_[manifest.files.size()];
+    add_shard(manifest, layout, decode_report(reports[rank], layout));
+  }
+  std::sort(manifest.tensors.begin(), manifest.tensors.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return manifest;
+}
+
+SaveOutcome CheckpointWriter::commit_on_root(const std::vector<std::string>& reports) {
+  SaveOutcome outcome;
+  outcome.error = first_failure(reports);
+  if (outcome.error.empty()) {
+    outcome.error = failure_of([&] {
+      outcome.path =
+          commit_checkpoint(files_, options_.folder, pending_->temporary, make_manifest(reports));
+    });
+  }
+  outcome.ok = outcome.error.empty();
+  if (!outcome.ok) {
+    const std::string failure = failure_of([&] { remove_folder(files_, pending_->temporary); });
+    if (!failure.empty()) options_.warn("what the failed save left stays: " + failure);
+    return outcome;
+  }
+  const std::string failure =
+      failure_of([&] { write_latest(files_, options_.folder, pending_->info.step); });
+  if (!failure.empty()) options_.warn("LATEST was not written: " + failure);
+  return outcome;
+}
+
+void CheckpointWriter::clean_in_background(const std::string& path) {
+  const Retention retention{*last_step_, options_.keep_last, options_.keep_best,
+                            options_.resumed_step};
+  cleaner_ = std::thread([this, path, retention] {
+    clean_error_ = failure_of([&] {
+      CheckpointReader(path).verify_data();
+      remove_old_checkpoints(files_, options_.folder, retention);
+      remove_leftovers(files_, options_.folder);
+    });
+  });
+}
+
+void CheckpointWriter::join_cleaner() {
+  if (!cleaner_.joinable()) return;
+  cleaner_.join();
+  if (!clean_error_.empty()) options_.warn("older checkpoints stay: " + clean_error_);
+}
+
+SaveOutcome CheckpointWriter::save(Stateful& state, const SaveInfo& info) {
+  begin(state, info);
+  SaveOutcome outcome = commit();
+  join_cleaner();
+  return outcome;
+}
+
+void SaveFailures::record(const SaveOutcome& outcome, bool is_final) {
+  if (outcome.ok) {
+    in_a_row_ = 0;
+    return;
+  }
+  ++total_;
+  ++in_a_row_;
+  if (is_final) {
+    throw StorageError("the last checkpoint could not be saved: " + outcome.error);
+  }
+  if (in_a_row_ >= kMostFailedSaves) {
+    throw StorageError(
+        fmt::format("{} checkpoints in a row could not be saved: {}", in_a_row_, outcome.error));
+  }
+}
+
+}  // namespace shoal

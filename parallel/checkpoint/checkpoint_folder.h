@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/checkpoint/checkpoint_reader.h"
+#include "runtime/base/file_system.h"
+
+namespace shoal {
+
+/// Receives one line about something that went wrong without stopping the work.
+using Warn = std::function<void(const std::string&)>;
+
+/// "step-00001200", and back; nothing if it is no such name.
+std::string step_folder(int64_t step);
+std::optional<int64_t> parse_step_folder(const std::string& name);
+
+/// Whether saves and removals make an entry of that name in a folder of checkpoints.
+bool is_checkpoint_entry(const std::string& name, bool is_folder);
+
+/// Steps of the checkpoints committed in `folder`, ascending; empty if there is no such folder.
+/// Throws CheckpointError if it cannot be read.
+std::vector<int64_t> list_checkpoints(const std::string& folder);
+
+/// The newest checkpoint in `folder` of which every byte is right. Tells of each it passes over.
+/// Nothing if none was committed; throws CheckpointError if all are corrupt, NewerFormatError
+/// rather than passing over what a newer Shoal wrote.
+std::optional<CheckpointReader> open_newest_valid(const std::string& folder, const Warn& warn);
+
+/// The checkpoint of the largest score in `folder`, the earliest of equals; nothing if none has
+/// one. Unreadable ones are passed over.
+std::optional<std::string> find_best(const std::string& folder);
+
+/// The checkpoint that PATH means: itself, or if it is a run's folder or that folder's `ckpt`, the
+/// newest (or best) committed there. Throws CheckpointError if there is none.
+std::string resolve_checkpoint(const std::string& path, bool best = false);
+
+/// What stays when old checkpoints go.
+struct Retention {
+  int64_t newest = 0;  ///< the step just committed and verified
+  int64_t keep_last = 2;
+  int64_t keep_best = 1;                ///< by score
+  std::optional<int64_t> never_remove;  ///< the step this run resumed from
+};
+
+/// Removes the checkpoints that need not stay, and those of later steps than the newest, which the
+/// run has abandoned by going back. Throws StorageError.
+void remove_old_checkpoints(FileSystem& files, const std::string& folder,
+                            const Retention& retention);
+
+/// Removes what saves and removals that were cut short left behind. Throws StorageError.
+void remove_leftovers(FileSystem& files, const std::string& folder);
+
+/// Removes a folder and the files in it. Throws StorageError.
+void remove_folder(FileSystem& files, const std::string& path);
+
+}  // namespace shoal

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "parallel/checkpoint/manifest.h"
+#include "runtime/base/untrusted_file.h"
+
+namespace shoal {
+
+/// The text of PATH/manifest.json, unread. Throws CheckpointError.
+std::string read_manifest_text(const std::string& path);
+
+/// A committed checkpoint, opened for reading without trust. Throws CheckpointError, which names
+/// the file, the tensor and the bytes.
+class CheckpointReader {
+ public:
+  /// Reads the manifest and checks all but the data: the folder holds the manifest and its shards,
+  /// no more; sizes; shard headers against the manifest, and the step and run they carry.
+  explicit CheckpointReader(const std::string& path);
+  /// The same with the manifest's text as another rank read it.
+  CheckpointReader(const std::string& path, std::string_view manifest_text);
+
+  const std::string& path() const { return folder_.path(); }
+  const Manifest& manifest() const& { return manifest_; }
+  Manifest manifest() && { return std::move(manifest_); }
+
+  /// Checks every byte of every shard.
+  void verify_data() const;
+  /// Fills `out` with the tensor's bytes and checks them.
+  void read(const ManifestTensor& tensor, char* out) const;
+  /// Hands the tensor's bytes to `sink` in order; throws behind the last piece if they are wrong.
+  void stream(const ManifestTensor& tensor,
+              const std::function<void(std::string_view)>& sink) const;
+  /// SHA-256 of a tensor's bytes, which are checked.
+  std::string tensor_sha256(const ManifestTensor& tensor) const;
+
+ private:
+  UntrustedFolder folder_;
+  Manifest manifest_;
+  std::vector<UntrustedFile> files_;
+
+  void check_names() const;
+  void check_sizes() const;
+  void check_header(size_t index) const;
+  void verify_file(size_t index) const;
+  std::vector<const ManifestTensor*> tensors_of(size_t file) const;
+  void check_crc(const ManifestTensor& tensor, uint32_t crc) const;
+  std::string tensors_within(size_t file, uint64_t begin, uint64_t end) const;
+  std::string wrong_tensors(size_t file) const;
+};
+
+/// Metadata of a shard's header, by which a shard of another step or run is known.
+std::map<std::string, std::string> shard_metadata(const std::string& run_id, int64_t step);
+
+/// "sha256:…" over the content: name, dtype, shape and bytes of each tensor in the order of their
+/// names, the step, and the data cursor. Equal for equal content, whatever the run, the recipe or
+/// the number of ranks. `sha256_of` gives the SHA-256 of a tensor's bytes.
+std::string content_digest(const std::vector<ManifestTensor>& sorted_tensors, int64_t step,
+                           int64_t samples,
+                           const std::function<std::string(const ManifestTensor&)>& sha256_of);
+std::string content_digest(const CheckpointReader& reader);
+
+}  // namespace shoal

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/safetensors.h"
+
+namespace shoal {
+
+constexpr int64_t kManifestFormat = 1;               ///< this build writes it and reads up to it
+constexpr uint64_t kBlockBytes = uint64_t{4} << 20;  ///< unit of a file's checksums
+constexpr uint64_t kLargestManifest = uint64_t{24} << 20;  ///< some 150,000 tensors
+inline constexpr char kManifestName[] = "manifest.json";
+
+/// One shard: its size and the CRC-32C of each block of kBlockBytes, the last one shorter.
+struct ManifestFile {
+  std::string name;
+  uint64_t bytes = 0;
+  std::vector<uint32_t> block_crcs;
+};
+
+/// One logical tensor and where its bytes lie.
+struct ManifestTensor {
+  std::string name;
+  Dtype dtype = Dtype::kF32;
+  std::vector<int64_t> shape;
+  int64_t file = 0;     ///< index into Manifest::files
+  uint64_t offset = 0;  ///< from the beginning of the file
+  uint64_t bytes = 0;
+  uint32_t crc = 0;
+};
+
+/// One small value of the saved state.
+struct ManifestValue {
+  std::string name;
+  std::variant<int64_t, double, std::string> value;
+};
+
+/// What a checkpoint holds; manifest.json. Tensors and values are sorted by name.
+struct Manifest {
+  std::string run_id;
+  int64_t step = 0;             ///< optimizer steps done
+  int64_t samples = 0;          ///< the data cursor: position in the sample stream
+  std::optional<double> score;  ///< of the evaluation at this step, larger is better
+  std::string parent;           ///< the checkpoint this run resumed from or wrote before; may be ""
+  std::string recipe;           ///< canonical text
+  std::map<std::string, std::string> written_by;  ///< versions, topology, collective settings
+  std::vector<ManifestFile> files;
+  std::vector<ManifestTensor> tensors;
+  std::vector<ManifestValue> values;
+
+  /// Null if there is none of this name.
+  const ManifestTensor* find_tensor(std::string_view name) const;
+  const ManifestValue* find_value(std::string_view name) const;
+  uint64_t total_bytes() const;  ///< of all files
+};
+
+/// The canonical text, which ends in a CRC-32C of itself. Sorts nothing: what is not in order is a
+/// bug and throws Error (exit 70).
+std::string emit_manifest(const Manifest& manifest);
+
+/// A checkpoint of a later format than this build reads. It is not broken: whoever passes over it
+/// loses what a newer Shoal has done.
+class NewerFormatError : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
+
+/// Throws NewerFormatError if the text begins as a manifest of a later format.
+void refuse_newer_format(std::string_view text, const std::string& path);
+
+/// Reads a text that may be hostile; accepts the canonical form only, byte for byte. Takes at most
+/// 64 MiB beside a text of kLargestManifest bytes.
+/// Throws CheckpointError, beginning with `'path': `; NewerFormatError as above.
+Manifest parse_manifest(std::string_view text, const std::string& path);
+
+/// "shard-00000-of-00002.safetensors".
+std::string shard_name(int64_t index, int64_t count);
+
+/// The real that hex_float (runtime/base/metrics.h) wrote; nothing if the text is not what it
+/// writes.
+std::optional<double> parse_hex_float(const std::string& text);
+
+}  // namespace shoal

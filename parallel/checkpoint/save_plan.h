@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/safetensors.h"
+
+namespace shoal {
+
+/// Which rank writes which tensor: one list a rank, sorted by name; places are not filled in.
+using SavePlan = std::vector<std::vector<SafetensorsEntry>>;
+
+/// A rank's tensors as one text, for exchange.
+std::string describe_entries(const std::vector<SafetensorsEntry>& entries);
+
+/// Spreads the tensors over the ranks that hold them, each once, the loads as even as a greedy
+/// choice makes them: the largest first, to the least loaded holder, ties to the lower name and
+/// rank. `lists` are what describe_entries gave on each rank; equal lists give equal plans.
+/// Throws Error (exit 31) if two ranks hold different tensors under one name.
+SavePlan plan_save(const std::vector<std::string>& lists);
+
+}  // namespace shoal

@@ -1,0 +1,266 @@
+#include "parallel/comm/collectives.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/device/operator.h"
+#include "runtime/module/saved_value.h"
+
+namespace shoal {
+
+/// What the start and the finish of one exchange share. Holds no tensor that has this exchange in
+/// its own graph for longer than a call, or graphs would never be freed.
+struct ExchangeState {
+  Communicator* comm = nullptr;
+  RowCounts send_rows;
+  RowCounts recv_rows;
+  torch::Tensor received;
+  torch::Tensor grad_rows;
+  Pending forward;
+  Pending backward;
+  bool is_finished = false;
+
+  ~ExchangeState() {
+    // A graph that is dropped half way, after an error elsewhere: nobody needs the rows, and
+    // Pending's own destructor would end the program over them.
+    for (Pending* pending : {&forward, &backward}) {
+      try {
+        pending->wait();
+      } catch (const CommError&) {
+      }
+    }
+  }
+};
+
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+Tensor empty_rows(const Tensor& like, int64_t num_rows) {
+  std::vector<int64_t> sizes = like.sizes().vec();
+  sizes[0] = num_rows;
+  return at::empty(sizes, like.options());
+}
+
+/// An input without elements that makes a Function's outputs require gradients.
+Tensor anchor(const Tensor& like) {
+  return at::empty({0}, like.options().requires_grad(std::nullopt)).set_requires_grad(true);
+}
+
+bool is_in_graph(const Tensor& tensor) {
+  return at::GradMode::is_enabled() && tensor.is_floating_point();
+}
+
+void send(ExchangeState& state, const Tensor& rows) {
+  const Tensor sent = rows.detach().contiguous();
+  state.received = empty_rows(sent, sum(state.recv_rows));
+  state.forward =
+      state.comm->start_all_to_all(sent, state.send_rows, state.received, state.recv_rows);
+}
+
+Tensor receive(ExchangeState& state) {
+  state.forward.wait();
+  return std::exchange(state.received, Tensor());
+}
+
+class Start : public Function<Start> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& /*anchor*/,
+                        const std::shared_ptr<ExchangeState>& state) {
+    save_value(ctx, state);
+    send(*state, rows);
+    return at::empty({0}, rows.options().requires_grad(std::nullopt));
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& /*token_grad*/) {
+    ExchangeState& state = *saved_value<std::shared_ptr<ExchangeState>>(ctx);
+    state.backward.wait();
+    return {std::exchange(state.grad_rows, Tensor()), Tensor(), Tensor()};
+  }
+};
+
+class Finish : public Function<Finish> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& /*token*/,
+                        const std::shared_ptr<ExchangeState>& state) {
+    save_value(ctx, state);
+    return receive(*state);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_second_derivatives();
+    ExchangeState& state = *saved_value<std::shared_ptr<ExchangeState>>(ctx);
+    const Tensor grad = grads[0].contiguous();
+    state.grad_rows = empty_rows(grad, sum(state.send_rows));
+    state.backward =
+        state.comm->start_all_to_all(grad, state.recv_rows, state.grad_rows, state.send_rows);
+    return {at::empty({0}, grad.options()), Tensor()};
+  }
+};
+
+Tensor reduced(const Tensor& tensor, Communicator& comm) {
+  const Tensor total = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  all_reduce(comm, total);
+  return total;
+}
+
+class AllReduceSum : public Function<AllReduceSum> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& tensor, const Tensor& /*anchor*/,
+                        Communicator* comm) {
+    save_value(ctx, comm);
+    return reduced(tensor, *comm);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_second_derivatives();
+    return {reduced(grads[0], *saved_value<Communicator*>(ctx)), Tensor(), Tensor()};
+  }
+};
+
+/// What a gather and its adjoint share.
+struct Parts {
+  Communicator* comm;
+  RowCounts rows;
+};
+
+Tensor gathered(const Tensor& own, const Parts& parts) {
+  const Tensor in = own.detach().contiguous();
+  const Tensor out = empty_rows(in, sum(parts.rows));
+  parts.comm->start_all_gather(in, out, parts.rows).wait();
+  return out;
+}
+
+Tensor reduced_part(const Tensor& all, const Parts& parts) {
+  const Tensor in = all.detach().contiguous();
+  const Tensor out = empty_rows(in, parts.rows[static_cast<size_t>(parts.comm->rank())]);
+  parts.comm->start_reduce_scatter(in, out, parts.rows).wait();
+  return out;
+}
+
+class AllGather : public Function<AllGather> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& /*anchor*/,
+                        const Parts& parts) {
+    save_value(ctx, parts);
+    return gathered(rows, parts);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_second_derivatives();
+    return {reduced_part(grads[0], saved_value<Parts>(ctx)), Tensor(), Tensor()};
+  }
+};
+
+class ReduceScatter : public Function<ReduceScatter> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& /*anchor*/,
+                        const Parts& parts) {
+    save_value(ctx, parts);
+    return reduced_part(rows, parts);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_second_derivatives();
+    return {gathered(grads[0], saved_value<Parts>(ctx)), Tensor(), Tensor()};
+  }
+};
+
+class Reach : public Function<Reach> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& loss, at::TensorList outputs) {
+    save_value(ctx, outputs.size());
+    return loss.detach().clone();
+  }
+
+  // Undefined gradients suffice: the engine still calls the nodes behind the outputs.
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    variable_list inputs(1 + saved_value<size_t>(ctx));
+    inputs[0] = grads[0];
+    return inputs;
+  }
+};
+
+void check_rows(const char* call, const Tensor& rows, int64_t expected, const Communicator& comm) {
+  TORCH_CHECK(rows.dim() > 0 && rows.size(0) == expected, call, ": rank ", comm.rank(), " gives ",
+              expected, " rows in total but tensor has ", rows.sizes());
+}
+
+void check_counts(const char* call, const RowCounts& counts, const Communicator& comm) {
+  TORCH_CHECK(static_cast<int64_t>(counts.size()) == comm.size(), call, ": ", counts.size(),
+              " counts for ", comm.size(), " ranks");
+}
+
+}  // namespace
+
+StartedExchange start_all_to_all(const Tensor& rows, const RowCounts& send_rows,
+                                 const RowCounts& recv_rows, Communicator& comm) {
+  check_counts("all_to_all", send_rows, comm);
+  check_counts("all_to_all", recv_rows, comm);
+  check_rows("all_to_all", rows, sum(send_rows), comm);
+  StartedExchange started;
+  started.state = std::make_shared<ExchangeState>();
+  if (comm.size() == 1) {
+    TORCH_CHECK(send_rows == recv_rows, "all_to_all: rank 0 sends itself ", send_rows,
+                " rows but receives ", recv_rows);
+    started.rows = rows;
+    return started;
+  }
+  started.state->comm = &comm;
+  started.state->send_rows = send_rows;
+  started.state->recv_rows = recv_rows;
+  if (is_in_graph(rows)) {
+    started.token = Start::apply(rows, anchor(rows), started.state);
+  } else {
+    send(*started.state, rows);
+  }
+  return started;
+}
+
+Tensor finish_all_to_all(StartedExchange started) {
+  TORCH_CHECK(started.state != nullptr && !std::exchange(started.state->is_finished, true),
+              "finish_all_to_all: this exchange was not started, or is finished already");
+  if (started.rows.defined()) return started.rows;
+  if (!started.token.defined()) return receive(*started.state);
+  return Finish::apply(started.token, started.state);
+}
+
+Tensor all_to_all(const Tensor& rows, const RowCounts& send_rows, const RowCounts& recv_rows,
+                  Communicator& comm) {
+  return finish_all_to_all(start_all_to_all(rows, send_rows, recv_rows, comm));
+}
+
+Tensor all_reduce_sum(const Tensor& tensor, Communicator& comm) {
+  if (comm.size() == 1) return tensor;
+  if (!is_in_graph(tensor)) return reduced(tensor, comm);
+  return AllReduceSum::apply(tensor, anchor(tensor), &comm);
+}
+
+Tensor all_gather(const Tensor& rows, const RowCounts& row_counts, Communicator& comm) {
+  check_counts("all_gather", row_counts, comm);
+  check_rows("all_gather", rows, row_counts[static_cast<size_t>(comm.rank())], comm);
+  if (comm.size() == 1) return rows;
+  const Parts parts{&comm, row_counts};
+  if (!is_in_graph(rows)) return gathered(rows, parts);
+  return AllGather::apply(rows, anchor(rows), parts);
+}
+
+Tensor reduce_scatter(const Tensor& rows, const RowCounts& row_counts, Communicator& comm) {
+  check_counts("reduce_scatter", row_counts, comm);
+  check_rows("reduce_scatter", rows, sum(row_counts), comm);
+  if (comm.size() == 1) return rows;
+  const Parts parts{&comm, row_counts};
+  if (!is_in_graph(rows)) return reduced_part(rows, parts);
+  return ReduceScatter::apply(rows, anchor(rows), parts);
+}
+
+Tensor require_backward(const Tensor& loss, const std::vector<Tensor>& outputs) {
+  return Reach::apply(loss, at::TensorList(outputs));
+}
+
+}  // namespace shoal

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "parallel/comm/communicator.h"
+
+/// Collectives as steps of an autograd graph, with their true adjoints. The loss that is
+/// differentiated is the sum of all ranks' losses.
+///
+/// Every rank calls, forward and backward, also with zero rows. So that a backward pass has the
+/// same collectives on all ranks, outputs require gradients whenever the group has more than one
+/// rank and gradients are enabled, even if this rank's input does not. A rank whose loss may not
+/// depend on some output must say so with `require_backward`. A group of one rank returns its input
+/// and makes no calls.
+///
+/// Tensors need not be contiguous. Integers pass without gradients. `comm` must outlive the graph.
+/// No second derivatives (TORCH_CHECK).
+namespace shoal {
+
+struct ExchangeState;
+
+/// An all_to_all on its way: the rows are not there before finish_all_to_all.
+struct StartedExchange {
+  torch::Tensor token;  ///< joins start and finish in the graph, if there is one
+  torch::Tensor rows;   ///< group of one rank: the result
+  std::shared_ptr<ExchangeState> state;
+};
+
+/// Sends each row to its rank. rows [sum(send_rows), ...]; counts are rows, one per rank.
+/// Backward: waits for the exchange that finish_all_to_all's backward started, so what runs between
+/// start and finish overlaps in both directions. Finish in any order, equal on all ranks.
+/// Throws: TORCH_CHECK on a count mismatch; CommError from the backend.
+/// Source: Shazeer et al. 2017, section 3.1.
+StartedExchange start_all_to_all(const torch::Tensor& rows, const RowCounts& send_rows,
+                                 const RowCounts& recv_rows, Communicator& comm);
+/// The received rows [sum(recv_rows), ...], by source rank, then source order. Once per start.
+torch::Tensor finish_all_to_all(StartedExchange started);
+
+/// start + finish.
+torch::Tensor all_to_all(const torch::Tensor& rows, const RowCounts& send_rows,
+                         const RowCounts& recv_rows, Communicator& comm);
+
+/// Sum over ranks; the adjoint is the same sum.
+torch::Tensor all_reduce_sum(const torch::Tensor& tensor, Communicator& comm);
+
+/// Every rank's rows in rank order: [row_counts[rank], ...] -> [sum(row_counts), ...]. The adjoint
+/// is reduce_scatter.
+torch::Tensor all_gather(const torch::Tensor& rows, const RowCounts& row_counts,
+                         Communicator& comm);
+
+/// This rank's part of the sum over ranks: [sum(row_counts), ...] -> [row_counts[rank], ...]. The
+/// adjoint is all_gather.
+torch::Tensor reduce_scatter(const torch::Tensor& rows, const RowCounts& row_counts,
+                             Communicator& comm);
+
+/// The loss, unchanged, from which a backward pass also reaches `outputs`, with no gradient of its
+/// own for them: their collectives take part on a rank whose loss does not use them.
+torch::Tensor require_backward(const torch::Tensor& loss,
+                               const std::vector<torch::Tensor>& outputs);
+
+}  // namespace shoal

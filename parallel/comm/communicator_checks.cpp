@@ -1,0 +1,148 @@
+#include "parallel/comm/communicator_checks.h"
+
+namespace shoal {
+namespace {
+
+void check_buffer(Collective kind, const torch::Tensor& tensor, const BufferRules& rules) {
+  const char* call = name_of(kind);
+  TORCH_CHECK(tensor.defined(), call, ": the tensor is undefined");
+  TORCH_CHECK(!rules.device || tensor.device() == *rules.device, call, ": tensor is on ",
+              tensor.device(), " but this communicator moves memory of ",
+              rules.device.value_or(tensor.device()));
+  TORCH_CHECK(tensor.is_contiguous(), call, ": tensor ", tensor.sizes(), " with strides ",
+              tensor.strides(), " is not contiguous");
+  const auto dtype = tensor.scalar_type();
+  TORCH_CHECK(dtype == torch::kFloat || dtype == torch::kDouble || dtype == torch::kLong ||
+                  dtype == torch::kByte || dtype == torch::kBFloat16,
+              call, ": cannot move ", dtype,
+              "; expected float32, float64, int64, uint8 or bfloat16");
+}
+
+void check_reduced(Collective kind, const torch::Tensor& tensor, const BufferRules& rules) {
+  TORCH_CHECK(
+      rules.reduces_bfloat16 || !tensor.is_cpu() || tensor.scalar_type() != torch::kBFloat16,
+      name_of(kind), ": bfloat16 is moved but not reduced on CPU; reduce in float32");
+}
+
+void check_same_rows(Collective kind, const torch::Tensor& in, const torch::Tensor& out) {
+  TORCH_CHECK(in.device() == out.device(), name_of(kind), ": one tensor is on ", in.device(),
+              ", the other on ", out.device());
+  TORCH_CHECK(in.dim() > 0 && out.dim() > 0 && in.sizes().slice(1) == out.sizes().slice(1) &&
+                  in.scalar_type() == out.scalar_type(),
+              name_of(kind), ": rows of ", in.sizes(), " (", in.scalar_type(), ") and of ",
+              out.sizes(), " (", out.scalar_type(), ") differ");
+}
+
+void check_counts(const Communicator& comm, Collective kind, const RowCounts& rows) {
+  TORCH_CHECK(static_cast<int64_t>(rows.size()) == comm.size(), name_of(kind), ": ", rows.size(),
+              " counts for ", comm.size(), " ranks");
+  for (const int64_t count : rows) {
+    TORCH_CHECK(count >= 0, name_of(kind), ": rank ", comm.rank(), " has the row count ", count);
+  }
+}
+
+void check_total(const Communicator& comm, Collective kind, const char* verb, int64_t rows,
+                 const torch::Tensor& tensor) {
+  TORCH_CHECK(tensor.size(0) == rows, name_of(kind), ": rank ", comm.rank(), " ", verb, " ", rows,
+              " rows in total but tensor has ", tensor.sizes());
+}
+
+}  // namespace
+
+const char* name_of(Collective kind) {
+  switch (kind) {
+    case Collective::kAllReduce:
+      return "all_reduce";
+    case Collective::kAllToAll:
+      return "all_to_all";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kReduceScatter:
+      return "reduce_scatter";
+    case Collective::kBroadcast:
+      return "broadcast";
+  }
+  TORCH_CHECK(false, "no such collective");
+}
+
+void count_call(Communicator::Counters& counters, Collective kind) {
+  switch (kind) {
+    case Collective::kAllReduce:
+      ++counters.all_reduce;
+      break;
+    case Collective::kAllToAll:
+      ++counters.all_to_all;
+      break;
+    case Collective::kAllGather:
+      ++counters.all_gather;
+      break;
+    case Collective::kReduceScatter:
+      ++counters.reduce_scatter;
+      break;
+    case Collective::kBroadcast:
+      ++counters.broadcast;
+      break;
+  }
+  // FNV-1a over the kinds; the offset keeps the first kind (0) from vanishing.
+  counters.order_hash = (counters.order_hash ^ (static_cast<uint64_t>(kind) + 1)) * 0x100000001b3;
+}
+
+int64_t row_bytes(const torch::Tensor& tensor) {
+  if (tensor.dim() == 0) return tensor.element_size();
+  return c10::multiply_integers(tensor.sizes().slice(1)) * tensor.element_size();
+}
+
+void check_all_reduce(const torch::Tensor& buffer, const BufferRules& rules) {
+  check_buffer(Collective::kAllReduce, buffer, rules);
+  check_reduced(Collective::kAllReduce, buffer, rules);
+}
+
+void check_all_to_all(const Caller& caller, const torch::Tensor& in, const RowCounts& send_rows,
+                      const torch::Tensor& out, const RowCounts& recv_rows) {
+  constexpr Collective kKind = Collective::kAllToAll;
+  check_buffer(kKind, in, caller.rules);
+  check_buffer(kKind, out, caller.rules);
+  check_same_rows(kKind, in, out);
+  check_counts(caller.comm, kKind, send_rows);
+  check_counts(caller.comm, kKind, recv_rows);
+  check_total(caller.comm, kKind, "sends", sum(send_rows), in);
+  check_total(caller.comm, kKind, "receives", sum(recv_rows), out);
+  const size_t own = static_cast<size_t>(caller.comm.rank());
+  TORCH_CHECK(send_rows[own] == recv_rows[own], "all_to_all: rank ", caller.comm.rank(),
+              " sends itself ", send_rows[own], " rows but receives ", recv_rows[own]);
+}
+
+void check_all_gather(const Caller& caller, const torch::Tensor& in, const torch::Tensor& out,
+                      const RowCounts& rows) {
+  constexpr Collective kKind = Collective::kAllGather;
+  check_buffer(kKind, in, caller.rules);
+  check_buffer(kKind, out, caller.rules);
+  check_same_rows(kKind, in, out);
+  check_counts(caller.comm, kKind, rows);
+  check_total(caller.comm, kKind, "gives", rows[static_cast<size_t>(caller.comm.rank())], in);
+  check_total(caller.comm, kKind, "receives", sum(rows), out);
+}
+
+void check_reduce_scatter(const Caller& caller, const torch::Tensor& in, const torch::Tensor& out,
+                          const RowCounts& rows) {
+  constexpr Collective kKind = Collective::kReduceScatter;
+  check_buffer(kKind, in, caller.rules);
+  check_buffer(kKind, out, caller.rules);
+  check_reduced(kKind, in, caller.rules);
+  check_same_rows(kKind, in, out);
+  check_counts(caller.comm, kKind, rows);
+  check_total(caller.comm, kKind, "gives", sum(rows), in);
+  check_total(caller.comm, kKind, "receives", rows[static_cast<size_t>(caller.comm.rank())], out);
+}
+
+void check_broadcast(const Caller& caller, const torch::Tensor& buffer, int64_t root) {
+  check_buffer(Collective::kBroadcast, buffer, caller.rules);
+  TORCH_CHECK(root >= 0 && root < caller.comm.size(), "broadcast: root ", root,
+              " is not a rank of ", caller.comm.size());
+}
+
+int64_t rows_to_others(const Communicator& comm, const RowCounts& send_rows) {
+  return sum(send_rows) - send_rows[static_cast<size_t>(comm.rank())];
+}
+
+}  // namespace shoal

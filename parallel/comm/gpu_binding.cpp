@@ -1,0 +1,129 @@
+#include "parallel/comm/gpu_binding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string to_text(const RankBinding& binding) {
+  const Json value = {{"rank", binding.rank},       {"host", binding.host},
+                      {"machine", binding.machine}, {"local_rank", binding.local_rank},
+                      {"gpu", binding.gpu},         {"pci_id", binding.pci_id},
+                      {"threads", binding.threads}};
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+RankBinding from_text(const std::string& text) {
+  const Json value = Json::parse(text);
+  RankBinding binding;
+  binding.rank = value.at("rank");
+  binding.host = value.at("host");
+  binding.machine = value.at("machine");
+  binding.local_rank = value.at("local_rank");
+  binding.gpu = value.at("gpu");
+  binding.pci_id = value.at("pci_id");
+  binding.threads = value.at("threads");
+  return binding;
+}
+
+std::string list_ranks(const std::vector<const RankBinding*>& bindings) {
+  std::vector<std::string> words;
+  words.reserve(bindings.size());
+  for (const RankBinding* binding : bindings) {
+    words.push_back(fmt::format("{} on {}", binding->rank, binding->host));
+  }
+  return join_words(words);
+}
+
+/// By machine and PCI id.
+using RanksOfGpus = std::map<std::pair<std::string, std::string>, std::vector<const RankBinding*>>;
+
+RanksOfGpus ranks_of_gpus(const std::vector<RankBinding>& bindings) {
+  RanksOfGpus ranks_of_gpu;
+  for (const RankBinding& binding : bindings) {
+    if (binding.gpu >= 0) ranks_of_gpu[{binding.machine, binding.pci_id}].push_back(&binding);
+  }
+  return ranks_of_gpu;
+}
+
+void check_one_kind(const std::vector<RankBinding>& bindings) {
+  std::vector<const RankBinding*> without;
+  for (const RankBinding& binding : bindings) {
+    if (binding.gpu < 0) without.push_back(&binding);
+  }
+  if (without.empty() || without.size() == bindings.size()) return;
+  throw Error(
+      ExitCode::kTopology,
+      fmt::format("run.device: {} of {} have no GPU: {}", without.size(),
+                  counted(static_cast<int64_t>(bindings.size()), "rank"), list_ranks(without)),
+      "give every rank a GPU, or set run.device=cpu");
+}
+
+}  // namespace
+
+std::string machine_id(const std::string& path) {
+  std::ifstream file(path);
+  std::string id;
+  if (!std::getline(file, id) || id.empty()) {
+    throw DataError(path + ": cannot read the machine's boot id", "mount /proc in the container");
+  }
+  return id;
+}
+
+std::vector<RankBinding> gather_bindings(Communicator& control, const RankBinding& own) {
+  std::vector<RankBinding> bindings;
+  for (const std::string& text : gather_text(control, to_text(own))) {
+    bindings.push_back(from_text(text));
+  }
+  return bindings;
+}
+
+bool share_gpus(const std::vector<RankBinding>& bindings) {
+  const RanksOfGpus ranks_of_gpu = ranks_of_gpus(bindings);
+  return std::any_of(ranks_of_gpu.begin(), ranks_of_gpu.end(),
+                     [](const auto& entry) { return entry.second.size() > 1; });
+}
+
+void check_bindings(const std::vector<RankBinding>& bindings, bool share_gpu) {
+  check_one_kind(bindings);
+  if (share_gpu) return;
+  std::vector<std::string> shared;
+  for (const auto& [gpu, ranks] : ranks_of_gpus(bindings)) {
+    if (ranks.size() > 1) {
+      shared.push_back(fmt::format("GPU {} has ranks {}", gpu.second, list_ranks(ranks)));
+    }
+  }
+  if (shared.empty()) return;
+  throw Error(ExitCode::kTopology,
+              "device: cuda: more than one rank on a GPU: " + join_words(shared, "; "),
+              "start at most as many ranks on a machine as it has GPUs, let the launcher show each "
+              "rank its own, set parallel.share_gpu=true (NCCL 2.30 or newer), or run.device=cpu, "
+              "where run.device is auto too");
+}
+
+std::string binding_table(const std::vector<RankBinding>& bindings) {
+  size_t width = 4;
+  for (const RankBinding& binding : bindings) width = std::max(width, binding.host.size());
+  std::string table =
+      fmt::format("rank  {:<{}}  local  gpu  {:<12}  threads", "host", width, "PCI id");
+  for (const RankBinding& binding : bindings) {
+    const bool has_gpu = binding.gpu >= 0;
+    table += fmt::format("\n{:>4}  {:<{}}  {:>5}  {:>3}  {:<12}  {:>7}", binding.rank, binding.host,
+                         width, binding.local_rank, has_gpu ? std::to_string(binding.gpu) : "cpu",
+                         has_gpu ? binding.pci_id : "-", binding.threads);
+  }
+  return table;
+}
+
+}  // namespace shoal

@@ -1,0 +1,399 @@
+#include <c10/util/SmallVector.h>
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "parallel/comm/communicator_checks.h"
+#include "parallel/comm/local_rank.h"
+#include "parallel/comm/mpi_wire.h"
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+// Tags of point-to-point messages run through the numbers that every MPI must allow.
+constexpr int kNumTags = 32768;
+// Up to this number no memory is asked for.
+constexpr size_t kInlineMessages = 16;
+
+std::string library_text(int code) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return "code " + std::to_string(code);
+  return {text, static_cast<size_t>(length)};
+}
+
+/// Throws CommError if an MPI call that belongs to no started collective failed.
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  throw CommError(std::string(call) + ": " + library_text(code));
+}
+
+/// After MPI_Abort no exit handler may enter MPI again.
+std::atomic<bool>& aborted() {
+  static std::atomic<bool> flag{false};
+  return flag;
+}
+
+bool is_running() {
+  int initialised = 0;
+  int finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  return initialised != 0 && finalised == 0;
+}
+
+void finalise_at_exit() {
+  if (is_running() && !aborted()) MPI_Finalize();
+}
+
+void initialise_once() {
+  if (is_running()) return;
+  int provided = MPI_THREAD_SINGLE;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  std::atexit(finalise_at_exit);
+  check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  if (provided < MPI_THREAD_MULTIPLE) {
+    throw CommError("MPI_Init_thread: this MPI grants no MPI_THREAD_MULTIPLE",
+                    "use an Open MPI built with thread support");
+  }
+}
+
+/// Frees the communicator when neither its owner nor a call on its way needs it: Open MPI crashes
+/// in a nonblocking collective whose communicator was freed.
+struct CommHandle {
+  explicit CommHandle(MPI_Comm comm) : comm(comm) {}
+  CommHandle(const CommHandle&) = delete;
+  CommHandle& operator=(const CommHandle&) = delete;
+  ~CommHandle() {
+    if (is_running() && !aborted()) MPI_Comm_free(&comm);
+  }
+  MPI_Comm comm;
+};
+
+/// A run of bytes as one MPI element; frees the type when the call it served is over.
+class ByteRun {
+ public:
+  explicit ByteRun(int64_t unit_bytes) {
+    check(MPI_Type_contiguous(static_cast<int>(unit_bytes), MPI_BYTE, &type_),
+          "MPI_Type_contiguous");
+    check(MPI_Type_commit(&type_), "MPI_Type_commit");
+  }
+  ByteRun(ByteRun&& other) noexcept : type_(std::exchange(other.type_, MPI_DATATYPE_NULL)) {}
+  ByteRun(const ByteRun&) = delete;
+  ByteRun& operator=(const ByteRun&) = delete;
+  ~ByteRun() {
+    if (type_ != MPI_DATATYPE_NULL && is_running()) MPI_Type_free(&type_);
+  }
+  MPI_Datatype get() const { return type_; }
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
+MPI_Datatype reduced_type(const torch::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case torch::kFloat:
+      return MPI_FLOAT;
+    case torch::kDouble:
+      return MPI_DOUBLE;
+    case torch::kLong:
+      return MPI_INT64_T;
+    default:
+      return MPI_UINT8_T;
+  }
+}
+
+MPI_Op reduce_op(ReduceOp op) {
+  if (op == ReduceOp::kMax) return MPI_MAX;
+  return op == ReduceOp::kMin ? MPI_MIN : MPI_SUM;
+}
+
+int reduced_count(Collective kind, int64_t count) {
+  TORCH_CHECK(count <= INT_MAX, name_of(kind), ": MPI counts end at ", INT_MAX, ": cannot reduce ",
+              count, " elements in one call");
+  return static_cast<int>(count);
+}
+
+std::string describe(const RowCounts& rows) {
+  std::string text = "[";
+  for (size_t i = 0; i < rows.size(); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(rows[i]);
+  }
+  return text + "]";
+}
+
+/// Everything MPI reads or writes while a collective is on its way, and its name for errors.
+struct InFlight {
+  Collective kind = Collective::kAllReduce;
+  int64_t sequence = 0;
+  std::shared_ptr<CommHandle> comm;
+  int rank = 0;
+  int size = 1;
+  RowCounts send_rows;
+  RowCounts recv_rows;
+  int64_t bytes_per_row = 0;
+  c10::SmallVector<MPI_Request, kInlineMessages> requests;
+  c10::SmallVector<int64_t, kInlineMessages> expected_bytes;  // of the requests that receive: first
+  WireLayout layout;
+  std::vector<ByteRun> types;
+
+  /// The type that moves runs of so many bytes; lives as long as the in_flight.
+  MPI_Datatype type_of(int64_t unit_bytes) {
+    return unit_bytes == 1 ? MPI_BYTE : types.emplace_back(unit_bytes).get();
+  }
+
+  int tag() const { return static_cast<int>(sequence % kNumTags); }
+
+  [[noreturn]] void fail(const char* call, const std::string& text) const {
+    throw CommError(std::string(name_of(kind)) + " #" + std::to_string(sequence) + ": " + call +
+                        " failed on rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                        " (send " + describe(send_rows) + ", receive " + describe(recv_rows) +
+                        " rows of " + std::to_string(bytes_per_row) + " bytes): " + text,
+                    "a peer may have died or called something else; look at its log");
+  }
+
+  void check_call(int code, const char* call) const {
+    if (code != MPI_SUCCESS) fail(call, library_text(code));
+  }
+
+  // One request at a time, also behind one that failed, so that MPI is done with the buffers. Open
+  // MPI 4.1's MPI_Waitall returns at the first failure, the others still on their way, and under
+  // MPI_THREAD_MULTIPLE spins for ever where a request has failed before the call.
+  void finish() {
+    std::string failure;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      MPI_Status status;
+      const int code = MPI_Wait(&requests[i], &status);
+      if (failure.empty()) failure = problem_of(i, code, status);
+    }
+    if (!failure.empty()) fail("MPI_Wait", failure);
+  }
+
+  /// Empty, or what is wrong with a request that is over.
+  std::string problem_of(size_t request, int code, const MPI_Status& status) const {
+    if (request >= expected_bytes.size()) return code == MPI_SUCCESS ? "" : library_text(code);
+    const int64_t expected = expected_bytes[request];
+    MPI_Count bytes = MPI_UNDEFINED;
+    if (code == MPI_SUCCESS) MPI_Get_elements_x(&status, MPI_BYTE, &bytes);
+    if (bytes == expected) return "";
+    return "rank " + std::to_string(status.MPI_SOURCE) + " sent " +
+           (code == MPI_SUCCESS ? std::to_string(bytes) : "other") + " bytes where " +
+           std::to_string(expected) + " were expected" +
+           (code == MPI_SUCCESS ? "" : ": " + library_text(code));
+  }
+};
+
+class MpiCommunicator : public Communicator {
+ public:
+  /// Owns `comm`.
+  explicit MpiCommunicator(MPI_Comm comm)
+      : handle_(std::make_shared<CommHandle>(comm)),
+        comm_(comm),
+        counters_(std::make_shared<Counters>()) {
+    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  }
+
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
+  const Counters& counters() const override { return *counters_; }
+  MPI_Comm handle() const { return comm_; }
+
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
+    TORCH_CHECK(color >= 0 && color <= INT_MAX && key >= INT_MIN && key <= INT_MAX, "split: color ",
+                color, " or key ", key, " does not fit an int");
+    MPI_Comm group = MPI_COMM_NULL;
+    check(MPI_Comm_split(comm_, static_cast<int>(color), static_cast<int>(key), &group),
+          "MPI_Comm_split");
+    return std::make_unique<MpiCommunicator>(group);
+  }
+
+  Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
+    check_all_reduce(buffer);
+    const int count = reduced_count(Collective::kAllReduce, buffer.numel());
+    auto in_flight = begin(Collective::kAllReduce, buffer, {count}, {count});
+    in_flight->requests.resize(1);
+    in_flight->check_call(
+        MPI_Iallreduce(MPI_IN_PLACE, buffer.data_ptr(), count, reduced_type(buffer), reduce_op(op),
+                       comm_, in_flight->requests.data()),
+        "MPI_Iallreduce");
+    return pending(std::move(in_flight), {std::move(buffer)});
+  }
+
+  Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
+                           const RowCounts& recv_rows) override {
+    check_all_to_all(*this, in, send_rows, out, recv_rows);
+    auto in_flight = begin(Collective::kAllToAll, in, send_rows, recv_rows);
+    exchange_messages(*in_flight, static_cast<char*>(in.data_ptr()),
+                      static_cast<char*>(out.data_ptr()));
+    counters_->sent_bytes += rows_to_others(*this, send_rows) * in_flight->bytes_per_row;
+    return pending(std::move(in_flight), {std::move(in), std::move(out)});
+  }
+
+  Pending start_all_gather(torch::Tensor in, torch::Tensor out, const RowCounts& rows) override {
+    check_all_gather(*this, in, out, rows);
+    auto in_flight = begin(Collective::kAllGather, in, {in.size(0)}, rows);
+    in_flight->layout = wire_layout(rows, in_flight->bytes_per_row);
+    const WireLayout& layout = in_flight->layout;
+    const MPI_Datatype type = in_flight->type_of(layout.unit_bytes);
+    in_flight->requests.resize(1);
+    in_flight->check_call(
+        MPI_Iallgatherv(in.data_ptr(), layout.counts[static_cast<size_t>(rank_)], type,
+                        out.data_ptr(), layout.counts.data(), layout.displacements.data(), type,
+                        comm_, in_flight->requests.data()),
+        "MPI_Iallgatherv");
+    return pending(std::move(in_flight), {std::move(in), std::move(out)});
+  }
+
+  Pending start_reduce_scatter(torch::Tensor in, torch::Tensor out,
+                               const RowCounts& rows) override {
+    check_reduce_scatter(*this, in, out, rows);
+    reduced_count(Collective::kReduceScatter, in.numel());
+    auto in_flight = begin(Collective::kReduceScatter, in, rows, {out.size(0)});
+    in_flight->layout = wire_layout(rows, in_flight->bytes_per_row / in.element_size());
+    in_flight->requests.resize(1);
+    in_flight->check_call(
+        MPI_Ireduce_scatter(in.data_ptr(), out.data_ptr(), in_flight->layout.counts.data(),
+                            reduced_type(in), MPI_SUM, comm_, in_flight->requests.data()),
+        "MPI_Ireduce_scatter");
+    return pending(std::move(in_flight), {std::move(in), std::move(out)});
+  }
+
+  Pending start_broadcast(torch::Tensor buffer, int64_t root) override {
+    check_broadcast(*this, buffer, root);
+    const int64_t num_rows = buffer.dim() == 0 ? 1 : buffer.size(0);
+    auto in_flight = begin(Collective::kBroadcast, buffer, {num_rows}, {num_rows});
+    const WireMessage message = wire_message(num_rows, in_flight->bytes_per_row);
+    const MPI_Datatype type = in_flight->type_of(message.unit_bytes);
+    in_flight->requests.resize(1);
+    in_flight->check_call(MPI_Ibcast(buffer.data_ptr(), message.count, type, static_cast<int>(root),
+                                     comm_, in_flight->requests.data()),
+                          "MPI_Ibcast");
+    return pending(std::move(in_flight), {std::move(buffer)});
+  }
+
+  void barrier() override { check(MPI_Barrier(comm_), "MPI_Barrier"); }
+  void throw_if_failed() const override {}  // wait() blocks until the transfer is over
+
+  [[noreturn]] void abort(int exit_code) override {
+    aborted() = true;
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
+  }
+
+ private:
+  std::shared_ptr<InFlight> begin(Collective kind, const torch::Tensor& tensor,
+                                  const RowCounts& send_rows, const RowCounts& recv_rows) {
+    count_call(*counters_, kind);
+    auto in_flight = std::make_shared<InFlight>();
+    in_flight->kind = kind;
+    in_flight->sequence = sequence_++;
+    in_flight->comm = handle_;
+    in_flight->rank = rank_;
+    in_flight->size = size_;
+    in_flight->send_rows = send_rows;
+    in_flight->recv_rows = recv_rows;
+    in_flight->bytes_per_row = row_bytes(tensor);
+    return in_flight;
+  }
+
+  Pending pending(std::shared_ptr<InFlight> in_flight, std::vector<torch::Tensor> buffers) {
+    auto finish = [in_flight = std::move(in_flight), counters = counters_] {
+      const auto start = std::chrono::steady_clock::now();
+      in_flight->finish();
+      const auto end = std::chrono::steady_clock::now();
+      counters->wait_seconds += std::chrono::duration<double>(end - start).count();
+    };
+    return {std::move(finish), std::move(buffers)};
+  }
+
+  // all_to_all is made of messages. As MPI_Ialltoallv, a call that some rank skips would pair up
+  // with a later one in silence, and rows that do not arrive would not be missed.
+  void exchange_messages(InFlight& in_flight, const char* in, char* out) {
+    const int64_t bytes_per_row = in_flight.bytes_per_row;
+    const char* own_in = in + bytes_before(rank_, in_flight.send_rows, bytes_per_row);
+    char* own_out = out + bytes_before(rank_, in_flight.recv_rows, bytes_per_row);
+
+    // Round the ring of ranks from the neighbour on, so that no rank is everybody's first.
+    char* to = own_out;
+    for (int peer = rank_; peer != (rank_ + 1) % size_;) {
+      if (peer == 0) to = out + bytes_before(size_, in_flight.recv_rows, bytes_per_row);
+      peer = (peer + size_ - 1) % size_;
+      const int64_t rows = in_flight.recv_rows[static_cast<size_t>(peer)];
+      to -= rows * bytes_per_row;
+      receive(in_flight, to, rows, peer);
+    }
+    const char* from = own_in;
+    for (int peer = rank_; peer != (rank_ + size_ - 1) % size_;) {
+      from += in_flight.send_rows[static_cast<size_t>(peer)] * bytes_per_row;
+      peer = (peer + 1) % size_;
+      if (peer == 0) from = in;
+      send(in_flight, from, in_flight.send_rows[static_cast<size_t>(peer)], peer);
+    }
+    const int64_t own_bytes = in_flight.send_rows[static_cast<size_t>(rank_)] * bytes_per_row;
+    if (own_bytes > 0) std::memcpy(own_out, own_in, static_cast<size_t>(own_bytes));
+  }
+
+  void receive(InFlight& in_flight, char* to, int64_t rows, int peer) {
+    const WireMessage message = wire_message(rows, in_flight.bytes_per_row);
+    const MPI_Datatype type = in_flight.type_of(message.unit_bytes);
+    in_flight.expected_bytes.push_back(rows * in_flight.bytes_per_row);
+    in_flight.requests.push_back(MPI_REQUEST_NULL);
+    in_flight.check_call(MPI_Irecv(to, message.count, type, peer, in_flight.tag(), comm_,
+                                   &in_flight.requests.back()),
+                         "MPI_Irecv");
+  }
+
+  void send(InFlight& in_flight, const char* from, int64_t rows, int peer) {
+    const WireMessage message = wire_message(rows, in_flight.bytes_per_row);
+    const MPI_Datatype type = in_flight.type_of(message.unit_bytes);
+    in_flight.requests.push_back(MPI_REQUEST_NULL);
+    in_flight.check_call(MPI_Isend(from, message.count, type, peer, in_flight.tag(), comm_,
+                                   &in_flight.requests.back()),
+                         "MPI_Isend");
+  }
+
+  static int64_t bytes_before(int rank, const RowCounts& rows, int64_t bytes_per_row) {
+    return std::accumulate(rows.begin(), rows.begin() + rank, int64_t{0}) * bytes_per_row;
+  }
+
+  std::shared_ptr<CommHandle> handle_;
+  MPI_Comm comm_;
+  int rank_ = 0;
+  int size_ = 1;
+  int64_t sequence_ = 0;
+  std::shared_ptr<Counters> counters_;  // a Pending may outlive the communicator
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_communicator() {
+  initialise_once();
+  MPI_Comm copy = MPI_COMM_NULL;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
+  return std::make_unique<MpiCommunicator>(copy);
+}
+
+LocalRank local_rank_of(Communicator& comm) {
+  const auto* mpi = dynamic_cast<const MpiCommunicator*>(&comm);
+  if (mpi == nullptr) {
+    TORCH_CHECK(comm.size() == 1, "local_rank_of: only MPI knows which ranks share a machine");
+    return {};
+  }
+  MPI_Comm local = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(mpi->handle(), MPI_COMM_TYPE_SHARED, static_cast<int>(comm.rank()),
+                            MPI_INFO_NULL, &local),
+        "MPI_Comm_split_type");
+  const MpiCommunicator machine(local);
+  return {machine.rank(), machine.size()};
+}
+
+}  // namespace shoal

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "parallel/comm/communicator.h"
+
+/// Work that fails on all ranks if it fails on one, so that none waits for a rank that has left.
+namespace shoal {
+
+/// Calls `work` on rank 0 and returns its text on every rank. Collective. An Error thrown there is
+/// thrown on every rank, of the same class and with the same text, code and hint; another exception
+/// as an Error with code 70.
+std::string on_rank_zero(Communicator& world, const std::function<std::string()>& work);
+
+/// Calls `work`, which makes no collective calls, on every rank. Collective. What the first of the
+/// ranks that failed threw is thrown on all, as above, with the rank behind the text.
+void on_every_rank(Communicator& world, const std::function<void()>& work);
+
+}  // namespace shoal

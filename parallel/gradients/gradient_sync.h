@@ -1,0 +1,94 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "parallel/gradients/parameter_group.h"
+
+namespace shoal {
+
+/// Adds up each parameter's gradients over the ranks that hold copies of it.
+///
+/// A SUM and nothing else: a loss is a rank's share of the step's. Gradients are views into flat
+/// buffers, so nothing is copied to send them; a gradient that a rank's graph did not reach counts
+/// as zero. Groups of one rank make no calls. Buckets are filled in reverse order of registration,
+/// about the order in which backward passes finish, and all ranks start them, of all groups, in
+/// that one order, on communicators of their own, so that they may pass what else the backward pass
+/// sends. With `shards` each rank gets the sum of its equal share of each bucket only.
+/// float32 and float64.
+class GradientSync {
+ public:
+  /// One parameter's place in a bucket: its elements from `begin` on.
+  struct Slot {
+    Parameter parameter;
+    int64_t begin = 0;
+    torch::Tensor gradient;  ///< a view into the bucket
+    bool is_ready = false;
+  };
+  struct Bucket {
+    torch::Tensor flat;
+    std::vector<Slot> slots;
+    Communicator* replicas = nullptr;  ///< a copy of its group's
+    int64_t first_place = 0;           ///< of its parameters, in the order of registration
+    /// This rank's share of the sum, elements [rank * n, (rank + 1) * n) of `flat`; `flat` itself
+    /// for a group of one rank, undefined without shards.
+    torch::Tensor shard;
+    size_t num_ready = 0;
+    Pending sum;
+  };
+
+  /// Collective over `world` and every group's replicas: bucket borders are agreed, as ranks may
+  /// hold unequal numbers of units. Throws TORCH_CHECK if a tensor is in the groups twice.
+  GradientSync(std::vector<ParameterGroup> groups, Communicator& world,
+               int64_t bucket_bytes = 25'000'000, bool shards = false);
+  GradientSync(const GradientSync&) = delete;
+  GradientSync& operator=(const GradientSync&) = delete;
+  ~GradientSync();
+
+  /// Before the first micro-step of an optimizer step. Attaches zeroed gradients.
+  void zero_grad();
+  /// Before the last micro-step's backward pass, if at all: that pass starts each bucket once it
+  /// and all before it are filled, so that their sums overlap with the rest of the pass. Changes no
+  /// bit of the sums.
+  void start_with_backward();
+  /// After the last micro-step's backward pass. Collective over every group's replicas; afterwards
+  /// each parameter's gradient, or of each bucket this rank's shard, is the sum over its replicas
+  /// and all micro-steps.
+  void reduce();
+  /// Multiplies every summed gradient, as clipping does.
+  void scale(double factor);
+
+  const std::vector<ParameterGroup>& groups() const { return groups_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  int64_t num_buckets() const { return static_cast<int64_t>(buckets_.size()); }
+  /// Buckets of this step that are on their way or summed.
+  int64_t num_started() const { return static_cast<int64_t>(next_); }
+  /// All-reduces and reduce-scatters since construction.
+  int64_t num_calls() const;
+  /// That the sums travel on, one a group.
+  std::vector<const Communicator*> communicators() const;
+
+ private:
+  class Hook;
+
+  void add_buckets(const ParameterGroup& group, Communicator& world, int64_t bucket_bytes);
+  void add_bucket(const std::vector<Parameter>& parameters, int64_t first_place);
+  /// Puts back the view where something else took its place, keeping the values.
+  static void attach(Slot& slot);
+  void set_hooks();
+  /// The backward pass is done with a gradient.
+  void on_ready(size_t bucket, size_t slot);
+  void start(Bucket& bucket);
+
+  bool shards_;
+  std::vector<ParameterGroup> groups_;
+  std::vector<std::unique_ptr<Communicator>> replicas_;  ///< a copy of each group's
+  std::vector<Bucket> buckets_;
+  size_t next_ = 0;            ///< the first bucket that is not started
+  bool starts_early_ = false;  ///< whether the backward pass starts buckets
+};
+
+}  // namespace shoal

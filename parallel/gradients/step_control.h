@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/rank_grid.h"
+
+namespace shoal {
+
+/// What a rank asks of the others at the end of a step, and what they agree on.
+struct StepFlags {
+  int64_t stop_signal = 0;   ///< number of the signal to stop for; 0: none. Agreed: the largest
+  bool stop = false;         ///< another reason to stop, e.g. time. Agreed: any
+  bool evaluate = false;     ///< an evaluation is due by the clock. Agreed: any
+  bool save = false;         ///< a checkpoint is due by the clock. Agreed: any
+  bool nonfinite = false;    ///< a gradient or loss is not finite. Agreed: any
+  int64_t written_step = 0;  ///< newest step whose checkpoint this rank has on disk. Agreed: least
+
+  bool wants_stop() const { return stop || stop_signal != 0; }
+};
+
+/// One small all-reduce a step, on a communicator of its own.
+///
+/// It also compares what collectives the ranks have ever started on the grid's communicators and on
+/// those that sum gradients, kind by kind in their order.
+class StepControl {
+ public:
+  /// Collective over grid.world. `grid` and `gradient_sums`, the same number on all ranks, must
+  /// outlive this.
+  explicit StepControl(RankGrid& grid, const std::vector<const Communicator*>& gradient_sums = {});
+  /// Collective. Throws CommError that names two ranks and what each called, on every rank, if the
+  /// ranks have not made the same calls; and as throw_if_failed: by now the host has waited for the
+  /// step's gradients.
+  StepFlags agree(const StepFlags& own);
+  /// Throws CommError if a communicator that is looked at has failed.
+  void throw_if_failed() const;
+
+ private:
+  int64_t fingerprint() const;
+  [[noreturn]] void report_mismatch();
+
+  std::unique_ptr<Communicator> comm_;
+  struct Watched {
+    std::string name;
+    const Communicator* comm;
+  };
+  std::vector<Watched> watched_;
+};
+
+}  // namespace shoal

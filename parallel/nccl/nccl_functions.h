@@ -1,0 +1,125 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parallel/nccl/gpu_streams.h"
+
+namespace shoal {
+
+/// NCCL's ncclResult_t, with its numbers.
+enum class NcclResult : int {
+  kSuccess = 0,
+  kUnhandledCudaError = 1,
+  kSystemError = 2,
+  kInternalError = 3,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7,
+};
+
+/// Those of NCCL's ncclDataType_t and ncclRedOp_t that are used, with their numbers.
+enum class NcclType : int { kUint8 = 1, kInt64 = 4, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9 };
+enum class NcclOp : int { kSum = 0, kMax = 2, kMin = 3 };
+
+/// NCCL's ncclUniqueId.
+struct NcclId {
+  std::array<char, 128> bytes{};
+};
+
+/// A communicator of NCCL's; only the functions below look into it.
+struct NcclComm;
+
+/// Where a call goes: whom it is made with, and behind what.
+struct NcclLane {
+  NcclComm* comm = nullptr;
+  GpuStream* stream = nullptr;
+};
+
+/// The functions of NCCL that communicators call, each under the name of NCCL's own. The plug-in
+/// gives the library's; tests give scripted ones. The types are ours, so that what calls them needs
+/// neither NCCL's header nor CUDA.
+///
+/// Communicators are non-blocking: any function may return kInProgress, and the communicator must
+/// not be called again until comm_get_async_error says otherwise.
+struct NcclFunctions {
+  int header_version = 0;          ///< NCCL_VERSION_CODE of the header
+  std::string library_file;        ///< the file that was loaded
+  std::string torch_library_file;  ///< the file that LibTorch uses
+
+  std::function<NcclResult(int* version)> get_version;
+  std::function<NcclResult(NcclId* id)> get_unique_id;
+  /// ncclCommInitRankConfig on the GPU of the table, with config.blocking = 0.
+  std::function<NcclResult(NcclComm** comm, int size, const NcclId& id, int rank)> comm_init_rank;
+  std::function<NcclResult(NcclComm* comm, NcclResult* state)> comm_get_async_error;
+  std::function<NcclResult(NcclComm* comm)> comm_finalize;
+  std::function<NcclResult(NcclComm* comm)> comm_destroy;
+  std::function<NcclResult(NcclComm* comm)> comm_abort;
+  std::function<std::string(NcclResult result)> get_error_string;
+  std::function<std::string(NcclComm* comm)> get_last_error;
+
+  std::function<NcclResult()> group_start;
+  std::function<NcclResult()> group_end;
+  /// In place.
+  std::function<NcclResult(void* buffer, size_t count, NcclType type, NcclOp op, NcclLane lane)>
+      all_reduce;
+  /// Sums; `count` elements of `out`.
+  std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, NcclLane lane)>
+      reduce_scatter;
+  /// Sums; only the root has an `out`.
+  std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, int root,
+                           NcclLane lane)>
+      reduce;
+  // These move bytes. all_gather: bytes of `in`; broadcast: in place.
+  std::function<NcclResult(const void* in, void* out, size_t bytes, NcclLane lane)> all_gather;
+  std::function<NcclResult(void* buffer, size_t bytes, int root, NcclLane lane)> broadcast;
+  std::function<NcclResult(const void* in, size_t bytes, int peer, NcclLane lane)> send;
+  std::function<NcclResult(void* out, size_t bytes, int peer, NcclLane lane)> recv;
+};
+
+class NcclWatch;
+
+/// One GPU as communicators use it.
+struct NcclBackend {
+  NcclFunctions nccl;
+  GpuStreams streams;
+  std::weak_ptr<NcclWatch> watch = {};  ///< of all transfers; nothing: nobody looks
+};
+
+/// The tables for this GPU from the plug-in, which has to be loaded (runtime/device/device.h). Once
+/// per process: each backend has a communication stream of its own. Makes no NCCL communicator yet.
+/// Throws CommError if the plug-in is not loaded.
+std::shared_ptr<NcclBackend> nccl_backend(c10::Device gpu);
+
+/// What the plug-in exports for nccl_backend, under this name.
+inline constexpr const char* kMakeNcclBackend = "shoal_make_nccl_backend";
+using MakeNcclBackend = void (*)(int ordinal, NcclBackend* backend);
+
+/// `2.28.9` of 22809.
+std::string nccl_version_text(int version);
+
+/// Version of the library that was loaded. Throws CommError if it does not say.
+int nccl_version(const NcclFunctions& nccl);
+
+/// Throws CommError if the library is older than the header's major.minor, or if LibTorch uses
+/// another file.
+void check_nccl_library(const NcclFunctions& nccl);
+
+/// For the log: `NCCL 2.28.9 from /usr/lib/libnccl.so.2, built with 2.28.9`.
+std::string nccl_log_line(const NcclFunctions& nccl);
+
+/// Environment variables that have to be set before the first communicator is made.
+///
+/// Two ranks on one GPU (recipe key parallel.share_gpu) need NCCL_MULTI_RANK_GPU_ENABLE=1 of NCCL
+/// 2.30 or newer; with an older one throws Error (kTopology) that names both.
+std::vector<std::pair<std::string, std::string>> nccl_environment(bool share_gpu, int version);
+
+}  // namespace shoal

@@ -1,0 +1,204 @@
+#include "parallel/nccl/nccl_functions.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace shoal {
+namespace {
+
+static_assert(static_cast<int>(NcclResult::kSuccess) == ncclSuccess);
+static_assert(static_cast<int>(NcclResult::kUnhandledCudaError) == ncclUnhandledCudaError);
+static_assert(static_cast<int>(NcclResult::kSystemError) == ncclSystemError);
+static_assert(static_cast<int>(NcclResult::kInternalError) == ncclInternalError);
+static_assert(static_cast<int>(NcclResult::kInvalidArgument) == ncclInvalidArgument);
+static_assert(static_cast<int>(NcclResult::kInvalidUsage) == ncclInvalidUsage);
+static_assert(static_cast<int>(NcclResult::kRemoteError) == ncclRemoteError);
+static_assert(static_cast<int>(NcclResult::kInProgress) == ncclInProgress);
+static_assert(static_cast<int>(NcclType::kUint8) == ncclUint8);
+static_assert(static_cast<int>(NcclType::kInt64) == ncclInt64);
+static_assert(static_cast<int>(NcclType::kFloat32) == ncclFloat32);
+static_assert(static_cast<int>(NcclType::kFloat64) == ncclFloat64);
+static_assert(static_cast<int>(NcclType::kBfloat16) == ncclBfloat16);
+static_assert(static_cast<int>(NcclOp::kSum) == ncclSum);
+static_assert(static_cast<int>(NcclOp::kMax) == ncclMax);
+static_assert(static_cast<int>(NcclOp::kMin) == ncclMin);
+static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
+
+using c10::cuda::CUDAGuard;
+
+NcclResult ours(ncclResult_t result) { return static_cast<NcclResult>(result); }
+ncclDataType_t theirs(NcclType type) { return static_cast<ncclDataType_t>(type); }
+ncclRedOp_t theirs(NcclOp op) { return static_cast<ncclRedOp_t>(op); }
+ncclComm_t theirs(NcclComm* comm) { return reinterpret_cast<ncclComm_t>(comm); }
+cudaStream_t theirs(GpuStream* stream) { return reinterpret_cast<cudaStream_t>(stream); }
+GpuStream* ours(cudaStream_t stream) { return reinterpret_cast<GpuStream*>(stream); }
+
+std::string file_of(const void* function) {
+  Dl_info info{};
+  return function != nullptr && dladdr(function, &info) != 0 ? info.dli_fname : "unknown file";
+}
+
+/// The file whose ncclGetVersion a search from libtorch_cuda on finds.
+std::string torch_library_file() {
+  void* torch = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+  if (torch == nullptr) return "unknown file";
+  const std::string file = file_of(dlsym(torch, "ncclGetVersion"));
+  dlclose(torch);
+  return file;
+}
+
+NcclResult init_rank(c10::DeviceIndex gpu, NcclComm** comm, int size, const NcclId& id, int rank) {
+  const CUDAGuard guard(gpu);
+  ncclUniqueId nccl_id;
+  std::memcpy(nccl_id.internal, id.bytes.data(), id.bytes.size());
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t made = nullptr;
+  const ncclResult_t result = ncclCommInitRankConfig(&made, size, nccl_id, rank, &config);
+  *comm = reinterpret_cast<NcclComm*>(made);
+  return ours(result);
+}
+
+void add_management(NcclFunctions& nccl, c10::DeviceIndex gpu) {
+  nccl.header_version = NCCL_VERSION_CODE;
+  nccl.library_file = file_of(reinterpret_cast<const void*>(&ncclGetVersion));
+  nccl.torch_library_file = torch_library_file();
+  nccl.get_version = [](int* version) { return ours(ncclGetVersion(version)); };
+  nccl.get_unique_id = [](NcclId* id) {
+    ncclUniqueId made;
+    const ncclResult_t result = ncclGetUniqueId(&made);
+    std::copy(std::begin(made.internal), std::end(made.internal), id->bytes.begin());
+    return ours(result);
+  };
+  nccl.comm_init_rank = [gpu](NcclComm** comm, int size, const NcclId& id, int rank) {
+    return init_rank(gpu, comm, size, id, rank);
+  };
+  nccl.comm_get_async_error = [](NcclComm* comm, NcclResult* state) {
+    ncclResult_t found = ncclSuccess;
+    const ncclResult_t result = ncclCommGetAsyncError(theirs(comm), &found);
+    *state = ours(found);
+    return ours(result);
+  };
+  nccl.comm_finalize = [gpu](NcclComm* comm) {
+    const CUDAGuard guard(gpu);
+    return ours(ncclCommFinalize(theirs(comm)));
+  };
+  nccl.comm_destroy = [gpu](NcclComm* comm) {
+    const CUDAGuard guard(gpu);
+    return ours(ncclCommDestroy(theirs(comm)));
+  };
+  nccl.comm_abort = [gpu](NcclComm* comm) {
+    const CUDAGuard guard(gpu);
+    return ours(ncclCommAbort(theirs(comm)));
+  };
+  nccl.get_error_string = [](NcclResult result) -> std::string {
+    return ncclGetErrorString(static_cast<ncclResult_t>(result));
+  };
+  nccl.get_last_error = [](NcclComm* comm) -> std::string {
+    const char* text = ncclGetLastError(theirs(comm));
+    return text == nullptr ? "" : text;
+  };
+}
+
+void add_transfers(NcclFunctions& nccl, c10::DeviceIndex gpu) {
+  nccl.group_start = [] { return ours(ncclGroupStart()); };
+  nccl.group_end = [gpu] {
+    const CUDAGuard guard(gpu);
+    return ours(ncclGroupEnd());
+  };
+  nccl.all_reduce = [gpu](void* buffer, size_t count, NcclType type, NcclOp op, NcclLane lane) {
+    const CUDAGuard guard(gpu);
+    return ours(ncclAllReduce(buffer, buffer, count, theirs(type), theirs(op), theirs(lane.comm),
+                              theirs(lane.stream)));
+  };
+  nccl.reduce_scatter = [gpu](const void* in, void* out, size_t count, NcclType type,
+                              NcclLane lane) {
+    const CUDAGuard guard(gpu);
+    return ours(ncclReduceScatter(in, out, count, theirs(type), ncclSum, theirs(lane.comm),
+                                  theirs(lane.stream)));
+  };
+  nccl.reduce = [gpu](const void* in, void* out, size_t count, NcclType type, int root,
+                      NcclLane lane) {
+    const CUDAGuard guard(gpu);
+    return ours(ncclReduce(in, out, count, theirs(type), ncclSum, root, theirs(lane.comm),
+                           theirs(lane.stream)));
+  };
+  nccl.all_gather = [gpu](const void* in, void* out, size_t bytes, NcclLane lane) {
+    const CUDAGuard guard(gpu);
+    return ours(ncclAllGather(in, out, bytes, ncclUint8, theirs(lane.comm), theirs(lane.stream)));
+  };
+  nccl.broadcast = [gpu](void* buffer, size_t bytes, int root, NcclLane lane) {
+    const CUDAGuard guard(gpu);
+    return ours(ncclBroadcast(buffer, buffer, bytes, ncclUint8, root, theirs(lane.comm),
+                              theirs(lane.stream)));
+  };
+  nccl.send = [gpu](const void* in, size_t bytes, int peer, NcclLane lane) {
+    const CUDAGuard guard(gpu);
+    return ours(ncclSend(in, bytes, ncclUint8, peer, theirs(lane.comm), theirs(lane.stream)));
+  };
+  nccl.recv = [gpu](void* out, size_t bytes, int peer, NcclLane lane) {
+    const CUDAGuard guard(gpu);
+    return ours(ncclRecv(out, bytes, ncclUint8, peer, theirs(lane.comm), theirs(lane.stream)));
+  };
+}
+
+GpuEvent record_event(c10::DeviceIndex gpu, GpuStream* stream) {
+  const CUDAGuard guard(gpu);
+  cudaEvent_t event = nullptr;
+  C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  GpuEvent owner(event, [](void* made) {
+    C10_CUDA_CHECK_WARN(cudaEventDestroy(static_cast<cudaEvent_t>(made)));
+  });
+  C10_CUDA_CHECK(cudaEventRecord(event, theirs(stream)));
+  return owner;
+}
+
+// Also asked by a thread that has set no device.
+bool is_done(c10::DeviceIndex gpu, const GpuEvent& event) {
+  const CUDAGuard guard(gpu);
+  const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event.get()));
+  if (status != cudaErrorNotReady) {
+    C10_CUDA_CHECK(status);
+    return true;
+  }
+  cudaGetLastError();  // "not ready" must not be found by whoever asks next
+  return false;
+}
+
+void add_streams(GpuStreams& streams, c10::DeviceIndex gpu) {
+  const CUDAGuard guard(gpu);
+  streams.device = {c10::DeviceType::CUDA, gpu};
+  char pci_id[32] = {};
+  C10_CUDA_CHECK(cudaDeviceGetPCIBusId(pci_id, sizeof(pci_id), gpu));
+  streams.pci_id = pci_id;
+  // High priority: a transfer's few blocks go before the many of a matrix product.
+  streams.communication = ours(c10::cuda::getStreamFromPool(true, gpu).stream());
+  streams.current = [gpu] { return ours(c10::cuda::getCurrentCUDAStream(gpu).stream()); };
+  streams.record = [gpu](GpuStream* stream) { return record_event(gpu, stream); };
+  streams.wait = [gpu](GpuStream* stream, const GpuEvent& event) {
+    const CUDAGuard on_gpu(gpu);
+    C10_CUDA_CHECK(cudaStreamWaitEvent(theirs(stream), static_cast<cudaEvent_t>(event.get()), 0));
+  };
+  streams.is_done = [gpu](const GpuEvent& event) { return is_done(gpu, event); };
+  streams.copy = [gpu](void* to, const void* from, size_t bytes, GpuStream* stream) {
+    const CUDAGuard on_gpu(gpu);
+    C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, theirs(stream)));
+  };
+}
+
+}  // namespace
+}  // namespace shoal
+
+extern "C" void shoal_make_nccl_backend(int ordinal, shoal::NcclBackend* backend) {
+  const auto gpu = static_cast<c10::DeviceIndex>(ordinal);
+  shoal::add_management(backend->nccl, gpu);
+  shoal::add_transfers(backend->nccl, gpu);
+  shoal::add_streams(backend->streams, gpu);
+}

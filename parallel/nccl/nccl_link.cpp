@@ -1,0 +1,220 @@
+#include "parallel/nccl/nccl_link.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "parallel/nccl/nccl_watch.h"
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool is_error(NcclResult result) {
+  return result != NcclResult::kSuccess && result != NcclResult::kInProgress;
+}
+
+/// Waits a little, the longer the more often it was called: most things NCCL does on the side take
+/// microseconds, some take seconds.
+class Pause {
+ public:
+  void operator()() {
+    constexpr int kQuickTurns = 200;
+    if (++num_turns_ <= kQuickTurns) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+
+ private:
+  int num_turns_ = 0;
+};
+
+/// What rank 0 sends: its version, a blank, the id's bytes. Empty: it has none.
+std::string id_text(const NcclFunctions& nccl, NcclResult& result) {
+  NcclId id;
+  result = nccl.get_unique_id(&id);
+  if (is_error(result)) return "";
+  return std::to_string(nccl_version(nccl)) + " " + std::string(id.bytes.data(), id.bytes.size());
+}
+
+void check_same_version(const NcclFunctions& nccl, int rank, int version_of_first) {
+  const int own = nccl_version(nccl);
+  if (own == version_of_first) return;
+  throw Error(
+      ExitCode::kVersionSkew,
+      fmt::format("NCCL: rank {} loads version {} ({}), rank 0 loads {}", rank,
+                  nccl_version_text(own), nccl.library_file, nccl_version_text(version_of_first)),
+      "install the same NCCL on every machine");
+}
+
+/// Collective. Rank 0's id on every rank, and one version of NCCL everywhere.
+NcclId share_id(Communicator& control, const NcclFunctions& nccl) {
+  NcclResult result = NcclResult::kSuccess;
+  std::string text;
+  // A rank 0 that fails says so, or the others would wait for it.
+  if (control.rank() == 0) text = id_text(nccl, result);
+  text = broadcast_text(control, std::move(text));
+  if (text.empty()) {
+    throw CommError(control.rank() == 0
+                        ? "ncclGetUniqueId: " + nccl.get_error_string(result) + ": " +
+                              nccl.get_last_error(nullptr)
+                        : "ncclGetUniqueId: rank 0 of " + std::to_string(control.size()) +
+                              " could not make an id; see its log",
+                    "NCCL_DEBUG=INFO shows what NCCL tried; NCCL_SOCKET_IFNAME picks the network");
+  }
+  const size_t blank = text.find(' ');
+  check_same_version(nccl, static_cast<int>(control.rank()), std::stoi(text.substr(0, blank)));
+  NcclId id;
+  TORCH_CHECK(text.size() - blank - 1 == id.bytes.size(), "ncclGetUniqueId: rank 0 sent ",
+              text.size() - blank - 1, " bytes, expected ", id.bytes.size());
+  std::copy(text.begin() + static_cast<std::ptrdiff_t>(blank) + 1, text.end(), id.bytes.begin());
+  return id;
+}
+
+}  // namespace
+
+NcclLink::NcclLink(Communicator& control, std::shared_ptr<const NcclBackend> backend,
+                   const NcclLimits& limits)
+    : backend_(std::move(backend)),
+      limits_(limits),
+      rank_(static_cast<int>(control.rank())),
+      size_(static_cast<int>(control.size())) {
+  check_nccl_library(nccl());
+  connect(share_id(control, nccl()));
+}
+
+void NcclLink::connect(const NcclId& id) {
+  const NcclCall call{.name = "init"};
+  check(nccl().comm_init_rank(&comm_, size_, id, rank_), "ncclCommInitRankConfig", call);
+  settle(call, limits_.init);
+}
+
+NcclLink::~NcclLink() {
+  if (const auto watch = backend_->watch.lock()) watch->forget(*this);
+  const auto turn = busy();
+  if (comm_ == nullptr) return;
+  // Ranks that fail do not come to finalize together.
+  if (std::uncaught_exceptions() > 0 || !finalize()) abort();
+}
+
+bool NcclLink::finalize() noexcept {
+  try {
+    const NcclCall call{.name = "finalize"};
+    check(nccl().comm_finalize(comm_), "ncclCommFinalize", call);
+    settle(call, limits_.finalize);
+    nccl().comm_destroy(std::exchange(comm_, nullptr));
+    return true;
+  } catch (const std::exception&) {
+    return false;  // aborted by then
+  }
+}
+
+void NcclLink::abort() noexcept {
+  const auto turn = busy();
+  if (comm_ != nullptr) nccl().comm_abort(std::exchange(comm_, nullptr));
+  if (failure_.empty()) failure_ = "it was aborted";
+}
+
+void NcclLink::check_alive(const NcclCall& call) const {
+  if (comm_ != nullptr) return;
+  throw CommError(
+      fmt::format("{}: rank {} of {} cannot go on: {}", where(call), rank_, size_, failure_));
+}
+
+void NcclLink::check(NcclResult result, const char* function, const NcclCall& call) {
+  if (!is_error(result)) return;
+  std::string what = std::string(function) + ": " + nccl().get_error_string(result);
+  const std::string detail = nccl().get_last_error(comm_);
+  if (!detail.empty()) what += ": " + detail;
+  fail(call, what);
+}
+
+NcclResult NcclLink::state(const NcclCall& call) {
+  check_alive(call);
+  NcclResult state = NcclResult::kSuccess;
+  check(nccl().comm_get_async_error(comm_, &state), "ncclCommGetAsyncError", call);
+  check(state, "reported by ncclCommGetAsyncError", call);
+  return state;
+}
+
+void NcclLink::poll(const NcclCall& call) {
+  const auto turn = busy();
+  state(call);
+}
+
+bool NcclLink::is_over(const NcclCall& call, const GpuEvent& finished,
+                       std::chrono::milliseconds waited) {
+  const std::unique_lock turn(mutex_, std::try_to_lock);
+  if (!turn.owns_lock()) return false;
+  if (comm_ == nullptr || streams().is_done(finished)) return true;
+  state(call);
+  if (waited > limits_.transfer) time_out(call, limits_.transfer);
+  return false;
+}
+
+void NcclLink::settle(const NcclCall& call, std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  Pause pause;
+  while (state(call) == NcclResult::kInProgress) {
+    if (Clock::now() > deadline) time_out(call, limit);
+    pause();
+  }
+}
+
+void NcclLink::drain(const GpuEvent& event, const NcclCall& call) {
+  const auto deadline = Clock::now() + limits_.barrier;
+  Pause pause;
+  poll(call);
+  while (!streams().is_done(event)) {
+    if (Clock::now() > deadline) time_out(call, limits_.barrier);
+    pause();
+    poll(call);
+  }
+}
+
+void NcclLink::fail(const NcclCall& call, const std::string& what) {
+  const std::string rows = call.send_rows.empty()
+                               ? ""
+                               : fmt::format(" (send {}, receive {} rows of {} bytes)",
+                                             call.send_rows, call.recv_rows, call.bytes_per_row);
+  failure_ = fmt::format("{} failed on rank {} of {}{}: {}", where(call), rank_, size_, rows, what);
+  abort();
+  throw CommError(failure_,
+                  "a peer may have died or called something else; look at its log, and at NCCL's "
+                  "with NCCL_DEBUG=INFO");
+}
+
+void NcclLink::time_out(const NcclCall& call, std::chrono::milliseconds limit) {
+  fail(call,
+       fmt::format("still in progress after {} s", std::chrono::duration<double>(limit).count()));
+}
+
+std::string NcclLink::where(const NcclCall& call) const {
+  return fmt::format("{} #{}", call.name, call.sequence);
+}
+
+NcclGroup::NcclGroup(NcclLink& link, const NcclCall& call) : link_(link), call_(call) {
+  link_.check(link_.nccl().group_start(), "ncclGroupStart", call_);
+}
+
+void NcclGroup::note(NcclResult result, const char* function) {
+  if (!is_error(result) || is_error(result_)) return;
+  result_ = result;
+  function_ = function;
+}
+
+void NcclGroup::end() {
+  const NcclResult ended = link_.nccl().group_end();
+  note(ended, "ncclGroupEnd");
+  link_.check(result_, function_, call_);
+}
+
+}  // namespace shoal

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/nccl/nccl_communicator.h"
+#include "parallel/nccl/nccl_functions.h"
+
+namespace shoal {
+
+/// A call as errors name it: `all_to_all #17`, with its rows.
+struct NcclCall {
+  std::string name;
+  int64_t sequence = 0;
+  RowCounts send_rows = {};
+  RowCounts recv_rows = {};
+  int64_t bytes_per_row = 0;
+};
+
+/// One NCCL communicator: made, watched, and taken down. Shared by a Communicator and its calls on
+/// their way. The backend's NcclWatch may call is_over() until the destructor runs, on the thread
+/// of the last of them; all others take turns by busy().
+class NcclLink {
+ public:
+  /// Collective over `control`: shares rank 0's id and connects. Throws as make_nccl_communicator.
+  NcclLink(Communicator& control, std::shared_ptr<const NcclBackend> backend,
+           const NcclLimits& limits);
+  /// Finalizes and destroys; aborts where that fails or while an exception unwinds the stack.
+  ~NcclLink();
+  NcclLink(const NcclLink&) = delete;
+  NcclLink& operator=(const NcclLink&) = delete;
+
+  const NcclFunctions& nccl() const { return backend_->nccl; }
+  const NcclBackend& backend() const { return *backend_; }
+  const GpuStreams& streams() const { return backend_->streams; }
+  NcclLane lane() const { return {comm_, backend_->streams.communication}; }
+
+  /// Held from the start of a call until NCCL has handed it over.
+  std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
+  /// Whether the call that `finished` lies behind needs no more looking after: the GPU is past it,
+  /// or the link has failed. Throws CommError as poll, and if it has been waited for longer than it
+  /// may. While another thread is busy it says no: that one looks by itself.
+  bool is_over(const NcclCall& call, const GpuEvent& finished, std::chrono::milliseconds waited);
+
+  /// Throws CommError if the link failed before.
+  void check_alive(const NcclCall& call) const;
+  /// Throws CommError if `result` is an error of `function`; then the link has failed.
+  void check(NcclResult result, const char* function, const NcclCall& call);
+  /// Blocks until NCCL has handed everything to the GPU.
+  void settle(const NcclCall& call) { settle(call, limits_.launch); }
+  /// Throws CommError if NCCL has come to know of an error.
+  void poll(const NcclCall& call);
+  /// Blocks until the GPU has passed the event.
+  void drain(const GpuEvent& event, const NcclCall& call);
+  /// Ends what is on its way; nothing but the destructor may be called then.
+  void abort() noexcept;
+
+ private:
+  void connect(const NcclId& id);
+  void settle(const NcclCall& call, std::chrono::milliseconds limit);
+  NcclResult state(const NcclCall& call);
+  bool finalize() noexcept;
+  [[noreturn]] void fail(const NcclCall& call, const std::string& what);
+  [[noreturn]] void time_out(const NcclCall& call, std::chrono::milliseconds limit);
+  std::string where(const NcclCall& call) const;
+
+  std::recursive_mutex mutex_;
+  std::shared_ptr<const NcclBackend> backend_;
+  NcclLimits limits_;
+  int rank_;
+  int size_;
+  NcclComm* comm_ = nullptr;
+  std::string failure_;
+};
+
+/// The calls between ncclGroupStart and ncclGroupEnd. An error of one is thrown by end(), behind
+/// ncclGroupEnd: NCCL counts open groups per thread, and an open one must not be left behind.
+class NcclGroup {
+ public:
+  NcclGroup(NcclLink& link, const NcclCall& call);
+  /// The result of one call.
+  void note(NcclResult result, const char* function);
+  /// Throws CommError.
+  void end();
+
+ private:
+  NcclLink& link_;
+  const NcclCall& call_;
+  NcclResult result_ = NcclResult::kSuccess;
+  const char* function_ = "ncclGroupEnd";
+};
+
+}  // namespace shoal

@@ -1,0 +1,218 @@
+#include "runtime/base/duration.h"
+
+#include <array>
+#include <cctype>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+using Wide = __int128;
+
+// Counts stay exact as doubles, and their products with batch sizes within 128 bits.
+constexpr int64_t kMaxCount = int64_t{1} << 53;
+constexpr int64_t kMaxScale = 1'000'000;
+
+struct Decimal {
+  Wide digits = 0;
+  int64_t scale = 1;
+};
+
+struct TimeUnit {
+  std::string_view name;
+  int64_t seconds;
+};
+constexpr std::array kTimeUnits{TimeUnit{"d", 86400}, TimeUnit{"h", 3600}, TimeUnit{"min", 60},
+                                TimeUnit{"s", 1}};
+
+struct Multiplier {
+  char letter;
+  int64_t factor;
+};
+constexpr std::array kMultipliers{Multiplier{'T', 1'000'000'000'000},
+                                  Multiplier{'B', 1'000'000'000}, Multiplier{'M', 1'000'000},
+                                  Multiplier{'K', 1'000}};
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// Takes a decimal number off the front of `text`; nothing if there is none, it has a leading zero
+/// or too many digits.
+std::optional<Decimal> take_decimal(std::string_view& text) {
+  Decimal number;
+  std::size_t at = 0;
+  while (at < text.size() && is_digit(text[at])) {
+    number.digits = number.digits * 10 + (text[at++] - '0');
+    if (number.digits > kMaxCount) return std::nullopt;
+  }
+  if (at == 0 || (at > 1 && text[0] == '0')) return std::nullopt;
+  if (at + 1 < text.size() && text[at] == '.' && is_digit(text[at + 1])) {
+    for (++at; at < text.size() && is_digit(text[at]); ++at) {
+      number.digits = number.digits * 10 + (text[at] - '0');
+      number.scale *= 10;
+      if (number.scale > kMaxScale || number.digits > kMaxCount) return std::nullopt;
+    }
+  }
+  text.remove_prefix(at);
+  return number;
+}
+
+/// The duration of `digits / scale` units in lowest decimal terms; nothing if out of range.
+std::optional<Duration> reduced(DurationUnit unit, Wide digits, int64_t scale) {
+  while (scale > 1 && digits % 10 == 0) {
+    digits /= 10;
+    scale /= 10;
+  }
+  if (digits > kMaxCount) return std::nullopt;
+  return Duration{unit, static_cast<int64_t>(digits), scale};
+}
+
+/// `3h50min`: whole numbers but for the last, units from large to small.
+std::optional<Duration> parse_time(std::string_view text) {
+  Wide digits = 0;
+  int64_t scale = 1;
+  std::size_t next_unit = 0;
+  while (!text.empty()) {
+    const std::optional<Decimal> number = take_decimal(text);
+    if (!number || scale != 1) return std::nullopt;
+    std::size_t length = 0;
+    while (length < text.size() && std::isalpha(static_cast<unsigned char>(text[length]))) ++length;
+    const std::string_view name = text.substr(0, length);
+    while (next_unit < kTimeUnits.size() && kTimeUnits[next_unit].name != name) ++next_unit;
+    if (next_unit == kTimeUnits.size()) return std::nullopt;
+    digits = digits * number->scale + number->digits * kTimeUnits[next_unit++].seconds;
+    scale = number->scale;
+    if (digits > Wide{kMaxCount} * scale) return std::nullopt;
+    text.remove_prefix(length);
+  }
+  return reduced(DurationUnit::kSecond, digits, scale);
+}
+
+std::optional<Duration> parse_count(std::string_view text) {
+  const std::optional<Decimal> number = take_decimal(text);
+  if (!number) return std::nullopt;
+  if (text == "%") return reduced(DurationUnit::kPercent, number->digits, number->scale);
+  if (text == "ep") return reduced(DurationUnit::kEpoch, number->digits, number->scale);
+  Wide digits = number->digits;
+  for (const Multiplier& multiplier : kMultipliers) {
+    if (!text.empty() && text[0] == multiplier.letter) {
+      digits *= multiplier.factor;
+      text.remove_prefix(1);
+      break;
+    }
+  }
+  if (text != "step" && text != "tok") return std::nullopt;
+  if (digits % number->scale != 0) return std::nullopt;  // half a step
+  return reduced(text == "step" ? DurationUnit::kStep : DurationUnit::kToken,
+                 digits / number->scale, 1);
+}
+
+std::string decimal_text(int64_t count, int64_t scale) {
+  std::string text = std::to_string(count / scale);
+  if (scale == 1) return text;
+  std::string fraction = std::to_string(count % scale + scale);
+  return text + "." + fraction.substr(1);
+}
+
+std::string time_text(const Duration& duration) {
+  std::string text;
+  int64_t rest = duration.count;
+  for (const TimeUnit& unit : kTimeUnits) {
+    if (unit.seconds == 1) break;
+    const int64_t size = unit.seconds * duration.scale;
+    if (rest >= size) text += std::to_string(rest / size) + std::string(unit.name);
+    rest %= size;
+  }
+  if (rest > 0 || text.empty()) text += decimal_text(rest, duration.scale) + "s";
+  return text;
+}
+
+std::string token_text(int64_t count) {
+  for (const Multiplier& multiplier : kMultipliers) {
+    if (count > 0 && count % multiplier.factor == 0) {
+      return std::to_string(count / multiplier.factor) + multiplier.letter + "tok";
+    }
+  }
+  return std::to_string(count) + "tok";
+}
+
+int64_t ceil_divide(Wide numerator, Wide denominator, const Duration& duration) {
+  const Wide steps = (numerator + denominator - 1) / denominator;
+  if (steps > kMaxCount) throw ConfigError(to_text(duration) + " is too many steps");
+  return static_cast<int64_t>(steps);
+}
+
+void require_scale(bool known, const Duration& duration, const char* why) {
+  if (!known) throw ConfigError(to_text(duration) + " cannot be counted in steps: " + why);
+}
+
+}  // namespace
+
+int64_t to_steps(const Duration& duration, const StepScale& scale) {
+  const Wide count = duration.count;
+  switch (duration.unit) {
+    case DurationUnit::kStep:
+      return duration.count;
+    case DurationUnit::kEpoch:
+      require_scale(scale.samples_per_epoch > 0 && scale.samples_per_step > 0, duration,
+                    "the length of an epoch is not known");
+      return ceil_divide(count * scale.samples_per_epoch,
+                         Wide{duration.scale} * scale.samples_per_step, duration);
+    case DurationUnit::kToken:
+      require_scale(scale.tokens_per_sample > 0 && scale.samples_per_step > 0, duration,
+                    "the data has no tokens");
+      return ceil_divide(count, Wide{scale.tokens_per_sample} * scale.samples_per_step, duration);
+    case DurationUnit::kPercent:
+      require_scale(scale.total_steps > 0, duration, "the length of the run is not known");
+      return ceil_divide(count * scale.total_steps, Wide{100} * duration.scale, duration);
+    case DurationUnit::kSecond:
+      break;
+  }
+  throw ConfigError(to_text(duration) + " cannot be counted in steps: it is a time");
+}
+
+std::optional<Duration> parse_duration(std::string_view text, std::string& problem) {
+  if (std::optional<Duration> count = parse_count(text)) return count;
+  if (std::optional<Duration> time = text.empty() ? std::nullopt : parse_time(text)) return time;
+  problem = "'" + std::string(text) + "' is no duration; write a number and its unit (" +
+            describe_units(kAllDurationUnits) + "), as 1000step or 3h50min";
+  return std::nullopt;
+}
+
+std::string to_text(const Duration& duration) {
+  switch (duration.unit) {
+    case DurationUnit::kStep:
+      return std::to_string(duration.count) + "step";
+    case DurationUnit::kEpoch:
+      return decimal_text(duration.count, duration.scale) + "ep";
+    case DurationUnit::kToken:
+      return token_text(duration.count);
+    case DurationUnit::kPercent:
+      return decimal_text(duration.count, duration.scale) + "%";
+    case DurationUnit::kSecond:
+      break;
+  }
+  return time_text(duration);
+}
+
+std::string describe_units(unsigned units) {
+  std::vector<std::string> names;
+  const auto accepted = [units](DurationUnit unit) {
+    return (units & static_cast<unsigned>(unit)) != 0;
+  };
+  if (accepted(DurationUnit::kStep)) names.push_back("step");
+  if (accepted(DurationUnit::kEpoch)) names.push_back("ep");
+  if (accepted(DurationUnit::kToken)) names.push_back("tok");
+  if (accepted(DurationUnit::kSecond)) names.insert(names.end(), {"s", "min", "h", "d"});
+  if (accepted(DurationUnit::kPercent)) names.push_back("%");
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) text += i + 1 == names.size() ? " or " : ", ";
+    text += names[i];
+  }
+  return text;
+}
+
+}  // namespace shoal

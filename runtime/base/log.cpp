@@ -1,0 +1,75 @@
+#include "runtime/base/log.h"
+
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <unistd.h>
+
+#include <array>
+#include <ctime>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+std::shared_ptr<spdlog::logger> open_file(const std::string& path, int64_t rank) {
+  if (path.empty()) return nullptr;
+  try {
+    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+    auto logger = std::make_shared<spdlog::logger>(fmt::format("rank {}", rank), sink);
+    logger->set_level(spdlog::level::debug);
+    logger->flush_on(spdlog::level::debug);
+    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e [%n] %l: %v");
+    return logger;
+  } catch (const spdlog::spdlog_ex& error) {
+    throw StorageError(fmt::format("log file '{}': {}", path, error.what()));
+  }
+}
+
+std::string host_and_zone() {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host = {"unknown host"};
+  std::array<char, 16> zone{};
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::strftime(zone.data(), zone.size(), "%z", &local);
+  return fmt::format("on {}, process {}, times are UTC{}", host.data(), getpid(), zone.data());
+}
+
+}  // namespace
+
+Log::Log(const std::string& path, int64_t rank, Echo echo)
+    : file_(open_file(path, rank)), rank_(rank), echo_(std::move(echo)) {
+  detail(host_and_zone());
+}
+
+Log::Log(Log&&) noexcept = default;
+Log::~Log() = default;
+
+void Log::say(const std::string& text) {
+  if (rank_ == 0 && echo_) echo_(text);
+}
+
+void Log::info(const std::string& text) {
+  if (file_) file_->info("{}", text);
+  say(text);
+}
+
+void Log::detail(const std::string& text) {
+  if (file_) file_->debug("{}", text);
+}
+
+void Log::warn(const std::string& text) {
+  if (file_) file_->warn("{}", text);
+  say("warning: " + text);
+}
+
+void Log::error(const std::string& text) {
+  if (file_) file_->error("{}", text);
+  say("error: " + text);
+}
+
+}  // namespace shoal

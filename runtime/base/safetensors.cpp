@@ -1,0 +1,185 @@
+#include "runtime/base/safetensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+struct DtypeRow {
+  Dtype dtype;
+  std::string_view name;
+  uint64_t bytes;
+};
+constexpr std::array<DtypeRow, 8> kDtypes{{{Dtype::kF64, "F64", 8},
+                                           {Dtype::kF32, "F32", 4},
+                                           {Dtype::kBF16, "BF16", 2},
+                                           {Dtype::kF16, "F16", 2},
+                                           {Dtype::kI64, "I64", 8},
+                                           {Dtype::kI32, "I32", 4},
+                                           {Dtype::kU8, "U8", 1},
+                                           {Dtype::kBool, "BOOL", 1}}};
+constexpr size_t kMostDims = 8;
+constexpr uint64_t kLengthBytes = 8;
+
+const DtypeRow& row_of(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
+
+std::string emit_entry(const SafetensorsEntry& entry) {
+  return fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                     json_quote(entry.name), dtype_name(entry.dtype), fmt::join(entry.shape, ","),
+                     entry.begin, entry.end);
+}
+
+std::string emit_json(const std::vector<SafetensorsEntry>& entries,
+                      const std::map<std::string, std::string>& metadata) {
+  std::string json = "{";
+  if (!metadata.empty()) {
+    json += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata) {
+      if (json.back() != '{') json += ',';
+      json += json_quote(key) + ":" + json_quote(value);
+    }
+    json += '}';
+  }
+  for (const SafetensorsEntry& entry : entries) {
+    if (json.size() > 1) json += ',';
+    json += emit_entry(entry);
+  }
+  return json + "}";
+}
+
+uint64_t load_length(const std::string& bytes) {
+  uint64_t length = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) {
+    length |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  }
+  return length;
+}
+
+std::string store_length(uint64_t length) {
+  std::string bytes;
+  for (size_t i = 0; i < kLengthBytes; ++i) bytes += static_cast<char>((length >> (8 * i)) & 0xFF);
+  return bytes;
+}
+
+}  // namespace
+
+std::string_view dtype_name(Dtype dtype) { return row_of(dtype).name; }
+
+std::optional<Dtype> parse_dtype(std::string_view name) {
+  for (const DtypeRow& row : kDtypes) {
+    if (row.name == name) return row.dtype;
+  }
+  return std::nullopt;
+}
+
+uint64_t dtype_bytes(Dtype dtype) { return row_of(dtype).bytes; }
+
+std::optional<uint64_t> tensor_bytes(Dtype dtype, const std::vector<int64_t>& shape) {
+  if (shape.size() > kMostDims) return std::nullopt;
+  // An overflow that a later zero would hide is refused too: no reader agrees on such shapes.
+  uint64_t bytes = dtype_bytes(dtype);
+  for (const int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes)) {
+      return std::nullopt;
+    }
+  }
+  if (bytes > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
+  return bytes;
+}
+
+std::string describe_tensor(Dtype dtype, const std::vector<int64_t>& shape) {
+  return fmt::format("{} [{}]", dtype_name(dtype), fmt::join(shape, ", "));
+}
+
+SafetensorsHeader read_safetensors_header(const UntrustedFile& file) {
+  refuse_pickle(file);
+  if (file.size() < kLengthBytes) {
+    throw CheckpointError(
+        fmt::format("'{}': {} bytes are too few for a safetensors file", file.path(), file.size()));
+  }
+  const uint64_t length = load_length(file.read(0, kLengthBytes));
+  if (length > kLargestSafetensorsHeader) {
+    throw CheckpointError(
+        fmt::format("'{}': bytes 0..8 claim a header of {} bytes; at most {} are read", file.path(),
+                    length, kLargestSafetensorsHeader));
+  }
+  return parse_safetensors_header(file.read(kLengthBytes, length), file.size(), file.path());
+}
+
+std::string emit_safetensors_header(std::vector<SafetensorsEntry>& entries,
+                                    const std::map<std::string, std::string>& metadata) {
+  uint64_t place = 0;
+  for (SafetensorsEntry& entry : entries) {
+    const std::optional<uint64_t> bytes = tensor_bytes(entry.dtype, entry.shape);
+    if (!bytes.has_value()) {
+      throw Error(ExitCode::kInternal,
+                  fmt::format("tensor '{}' {} does not fit a safetensors file", entry.name,
+                              describe_tensor(entry.dtype, entry.shape)));
+    }
+    entry.begin = place;
+    entry.end = place += *bytes;
+  }
+  std::string json = emit_json(entries, metadata);
+  json.append((kLengthBytes - json.size() % kLengthBytes) % kLengthBytes, ' ');
+  if (json.size() > kLargestSafetensorsHeader) {
+    throw Error(ExitCode::kInternal,
+                fmt::format("a safetensors header of {} tensors is longer than {} bytes",
+                            entries.size(), kLargestSafetensorsHeader));
+  }
+  return store_length(json.size()) + json;
+}
+
+void refuse_pickle(const UntrustedFile& file) {
+  const std::string magic = file.read(0, std::min<uint64_t>(kLengthBytes + 1, file.size()));
+  const bool is_zip = magic.starts_with("PK\x03\x04");
+  // Protocol 2 and later open with PROTO and the protocol's number; so does the length of a header
+  // of 640 bytes, behind which the header stands.
+  const bool has_header = magic.size() > kLengthBytes && magic[kLengthBytes] == '{';
+  const bool is_pickle =
+      magic.size() >= 2 && magic[0] == '\x80' && magic[1] >= 2 && magic[1] <= 5 && !has_header;
+  if (is_zip || is_pickle) {
+    throw CheckpointError(
+        fmt::format("'{}': pickle checkpoints are not loaded (they can run code)", file.path()),
+        "convert it to safetensors with the tool that wrote it");
+  }
+}
+
+std::string json_quote(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char byte : text) {
+    switch (byte) {
+      case '"':
+        quoted += "\\\"";
+        break;
+      case '\\':
+        quoted += "\\\\";
+        break;
+      case '\n':
+        quoted += "\\n";
+        break;
+      case '\r':
+        quoted += "\\r";
+        break;
+      case '\t':
+        quoted += "\\t";
+        break;
+      default:
+        if (static_cast<unsigned char>(byte) < 0x20) {
+          quoted += fmt::format("\\u{:04x}", static_cast<int>(byte));
+        } else {
+          quoted += byte;
+        }
+    }
+  }
+  return quoted + "\"";
+}
+
+}  // namespace shoal

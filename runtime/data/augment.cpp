@@ -1,0 +1,89 @@
+#include "runtime/data/augment.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+#include "runtime/random/random_stream.h"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kByteValues = 256;
+
+const std::vector<double>& pick(const std::optional<std::vector<double>>& set,
+                                const std::vector<double>& source, int64_t channels,
+                                const char* key) {
+  const std::vector<double>& values = set ? *set : source;
+  if (static_cast<int64_t>(values.size()) == channels) return values;
+  throw ConfigError(std::string("data.normalise.") + key + ": " +
+                    counted(static_cast<int64_t>(values.size()), "value") + " for images of " +
+                    counted(channels, "channel"));
+}
+
+}  // namespace
+
+ChannelStats resolve_stats(const NormaliseOptions& options, const ChannelStats& source,
+                           int64_t channels) {
+  return {pick(options.mean, source.mean, channels, "mean"),
+          pick(options.std, source.std, channels, "std")};
+}
+
+AugmentDraw draw_augment(const AugmentOptions& options, uint64_t seed, int64_t position,
+                         int64_t view) {
+  const ScalarDraws draws({seed, Purpose::kAugment, 0, static_cast<uint64_t>(view)});
+  const auto id = static_cast<uint64_t>(position);
+  const int64_t padding = options.crop_padding;
+  AugmentDraw draw;
+  draw.flip = options.flip && draws.chance(id, 0, 0.5);
+  draw.down = draws.integer(id, 1, 2 * padding + 1) - padding;
+  draw.right = draws.integer(id, 2, 2 * padding + 1) - padding;
+  return draw;
+}
+
+PixelWriter::PixelWriter(ImageShape shape, const ChannelStats& stats) : shape_(shape) {
+  table_.reserve(static_cast<size_t>(shape.channels) * kByteValues);
+  for (size_t channel = 0; channel < static_cast<size_t>(shape.channels); ++channel) {
+    for (size_t byte = 0; byte < kByteValues; ++byte) {
+      const double value = static_cast<double>(byte) / 255.0;
+      table_.push_back((value - stats.mean.at(channel)) / stats.std.at(channel));
+    }
+  }
+}
+
+template <class T>
+void PixelWriter::write(std::span<const uint8_t> pixel_CHW, const AugmentDraw& draw,
+                        std::span<T> value_CHW) const {
+  const int64_t height = shape_.height;
+  const int64_t width = shape_.width;
+  // Columns of the output, before the flip, that lie on the image; the rest is border.
+  const int64_t from = std::clamp<int64_t>(-draw.right, 0, width);
+  const int64_t to = std::clamp<int64_t>(width - draw.right, 0, width);
+  std::array<T, kByteValues> value_of;
+  for (int64_t channel = 0; channel < shape_.channels; ++channel) {
+    const double* entry = table_.data() + channel * static_cast<int64_t>(kByteValues);
+    std::copy(entry, entry + kByteValues, value_of.begin());
+    for (int64_t y = 0; y < height; ++y) {
+      T* row = value_CHW.data() + (channel * height + y) * width;
+      const int64_t source_y = y + draw.down;
+      if (source_y < 0 || source_y >= height || from >= to) {
+        std::fill(row, row + width, value_of[0]);
+        continue;
+      }
+      const uint8_t* source = pixel_CHW.data() + (channel * height + source_y) * width;
+      std::fill(row, row + from, value_of[0]);
+      for (int64_t x = from; x < to; ++x) row[x] = value_of[source[x + draw.right]];
+      std::fill(row + to, row + width, value_of[0]);
+      if (draw.flip) std::reverse(row, row + width);
+    }
+  }
+}
+
+template void PixelWriter::write(std::span<const uint8_t>, const AugmentDraw&,
+                                 std::span<float>) const;
+template void PixelWriter::write(std::span<const uint8_t>, const AugmentDraw&,
+                                 std::span<double>) const;
+
+}  // namespace shoal

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "runtime/data/image_shape.h"
+#include "runtime/recipe/config.h"
+
+namespace shoal {
+
+/// The recipe's section `data.augment`; acts on training images only.
+struct AugmentOptions {
+  int64_t crop_padding = 0;
+  bool flip = false;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("crop_padding", &AugmentOptions::crop_padding,
+              "black border from which a crop of the image's "
+              "size is cut at a random place",
+              unit("pixels"), in_range(0, 1024)),
+        field("flip", &AugmentOptions::flip, "mirror left and right with probability 1/2")};
+  }
+};
+
+/// Mean and standard deviation of each channel, of pixels in [0, 1].
+struct ChannelStats {
+  std::vector<double> mean;
+  std::vector<double> std;
+};
+
+/// The recipe's section `data.normalise`: a pixel p in [0, 1] becomes (p - mean) / std.
+struct NormaliseOptions {
+  std::optional<std::vector<double>> mean;
+  std::optional<std::vector<double>> std;
+
+  static constexpr auto fields() {
+    return std::tuple{field("mean", &NormaliseOptions::mean, "one a channel; the source's own",
+                            unset_word("auto"), in_range(-1e3, 1e3)),
+                      field("std", &NormaliseOptions::std, "one a channel; the source's own",
+                            unset_word("auto"), in_range(above(0), 1e3))};
+  }
+};
+
+/// What is set in the recipe, else the source's. Throws: ConfigError unless there is one value a
+/// channel.
+ChannelStats resolve_stats(const NormaliseOptions& options, const ChannelStats& source,
+                           int64_t channels);
+
+/// What chance decided for one view of one sample.
+struct AugmentDraw {
+  bool flip = false;
+  int64_t down = 0;   ///< rows by which the crop lies below the image, in
+                      ///< [-padding, padding]
+  int64_t right = 0;  ///< columns by which it lies to the right
+};
+
+/// Keyed by (seed, position in the stream, view), so neither by rank nor by world size.
+AugmentDraw draw_augment(const AugmentOptions& options, uint64_t seed, int64_t position,
+                         int64_t view);
+
+/// Turns bytes into normalised values, flipping and shifting on the way; one pass an image. Order
+/// as usual: crop from the black-bordered image, then flip, then normalise.
+class PixelWriter {
+ public:
+  /// One mean and std a channel.
+  PixelWriter(ImageShape shape, const ChannelStats& stats);
+
+  /// Both spans hold shape.bytes() values in CHW order. T is float or double.
+  template <class T>
+  void write(std::span<const uint8_t> pixel_CHW, const AugmentDraw& draw,
+             std::span<T> value_CHW) const;
+
+ private:
+  ImageShape shape_;
+  std::vector<double> table_;  // [channels, 256]: the value of each byte
+};
+
+}  // namespace shoal

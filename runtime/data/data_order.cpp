@@ -1,0 +1,32 @@
+#include "runtime/data/data_order.h"
+
+#include <algorithm>
+
+#include "runtime/random/keyed_permutation.h"
+
+namespace shoal {
+
+GroupShare share(int64_t groups, int64_t rank, int64_t world) {
+  const int64_t first = groups * rank / world;
+  return {first, groups * (rank + 1) / world - first};
+}
+
+SampleRange samples_of_rank(SampleRange micro, int64_t group, int64_t rank, int64_t world) {
+  const int64_t groups = (micro.count + group - 1) / group;
+  const GroupShare mine = share(groups, rank, world);
+  const int64_t first = std::min(mine.first * group, micro.count);
+  const int64_t end = std::min((mine.first + mine.count) * group, micro.count);
+  return {micro.first + first, end - first};
+}
+
+DataOrder::DataOrder(uint64_t seed, int64_t num_samples, bool shuffle)
+    : seed_(seed), num_samples_(num_samples), shuffle_(shuffle) {}
+
+int64_t DataOrder::sample_at(int64_t position) const {
+  const int64_t within = position % num_samples_;
+  if (!shuffle_) return within;
+  const auto epoch = static_cast<uint64_t>(position / num_samples_);
+  return KeyedPermutation({seed_, Purpose::kDataOrder, 0, epoch}, num_samples_).at(within);
+}
+
+}  // namespace shoal

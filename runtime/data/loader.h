@@ -1,0 +1,111 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "runtime/data/augment.h"
+#include "runtime/data/data_order.h"
+#include "runtime/data/data_source.h"
+#include "runtime/data/prefetch.h"
+#include "runtime/module/state.h"
+#include "runtime/random/step_context.h"
+
+namespace shoal {
+
+/// One rank's part of a micro-step: b images in stream order, whole routing groups; b may be 0.
+struct Batch {
+  torch::Tensor image_bCHW;  ///< normalised, in the loader's dtype
+  torch::Tensor label_b;     ///< int64
+  StepContext context;       ///< complete: sample_b holds positions in the stream
+  SampleRange micro;         ///< the micro-step's positions over all ranks
+  bool ends_step = false;    ///< the last micro-step of its optimizer step
+  double wait_s = 0.0;       ///< how long `next` waited for it, seconds
+};
+
+/// Everything that decides what a rank gets.
+struct LoaderSettings {
+  StepCut cut;
+  int64_t rank = 0;
+  int64_t world = 1;  ///< all ranks; each works on samples of its own
+  uint64_t seed = 0;
+  torch::Dtype dtype = torch::kFloat32;  ///< of images; bfloat16 is rounded from float32
+  AugmentOptions augment;                ///< training only
+  ChannelStats stats;                    ///< one mean and std a channel
+  int64_t prefetch = 2;                  ///< micro-batches ready at most; 0 = no thread
+  torch::Device device = torch::kCPU;    ///< of batches that a loader gives
+};
+
+/// Makes micro-batches from positions in the stream. A pure function of its arguments: batches of
+/// all ranks together hold the same values for any world, accumulation apart from the cut.
+class BatchMaker {
+ public:
+  /// `samples` must outlive the maker.
+  BatchMaker(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings,
+             bool is_training);
+  /// This rank's part of `micro`, in host memory, pinned if it goes to a GPU. Throws: DataError
+  /// from the samples, or for another image shape.
+  Batch make(SampleRange micro) const;
+  const LoaderSettings& settings() const { return settings_; }
+
+ private:
+  template <class T>
+  void fill(Batch& batch, SampleRange mine) const;
+
+  const SampleSet& samples_;
+  ImageShape shape_;
+  LoaderSettings settings_;
+  bool is_training_;
+  DataOrder order_;
+  PixelWriter writer_;
+};
+
+/// The endless training stream of one rank, prepared ahead. Its state is one integer,
+/// `data.cursor`: the number of samples that all ranks together have taken; batches that were
+/// prepared but not taken do not count.
+class TrainLoader : public Stateful {
+ public:
+  /// `samples` must outlive the loader. Throws: TORCH_CHECK if there is none, or if the cut does
+  /// not divide evenly.
+  TrainLoader(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings);
+  TrainLoader(const TrainLoader&) = delete;  // nor moved: a thread works on it
+
+  /// The next micro-batch; waits until it is ready. Throws: what making it threw.
+  Batch next();
+  int64_t cursor() const { return cursor_; }
+  /// Goes on at a position. Throws: ConfigError (recipe and checkpoint do not fit) unless it begins
+  /// an optimizer step.
+  void seek(int64_t cursor);
+  void visit_state(StateVisitor& visitor) override;
+
+ private:
+  BatchMaker maker_;
+  int64_t cursor_ = 0;
+  std::unique_ptr<Prefetcher<Batch>> prefetcher_;  // begun by the first next() after a seek
+};
+
+/// One pass over a split, each sample once, in its own order, spread over ranks in groups. Every
+/// rank gets the same number of batches, some of them with fewer samples or none. A batch's context
+/// counts the whole split as one step.
+class EvalLoader {
+ public:
+  /// As TrainLoader, but there may be no samples. settings.cut.micro_samples() is the number of
+  /// samples of a batch over all ranks. Flips and crops are not applied.
+  EvalLoader(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings);
+  EvalLoader(const EvalLoader&) = delete;  // nor moved: a thread works on it
+
+  int64_t num_batches() const { return num_batches_; }
+  /// The next batch; nothing after the last.
+  std::optional<Batch> next();
+
+ private:
+  BatchMaker maker_;
+  int64_t num_samples_;
+  int64_t num_batches_;
+  int64_t taken_ = 0;
+  std::unique_ptr<Prefetcher<Batch>> prefetcher_;
+};
+
+}  // namespace shoal

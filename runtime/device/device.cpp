@@ -1,0 +1,118 @@
+#include "runtime/device/device.h"
+
+#include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <system_error>
+
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kUseCpu = "or set run.device=cpu";
+
+/// A GPU's device file is `nvidia` and a number; `dxg` is the one of Windows' Linux subsystem.
+bool is_gpu_file(const std::string& name) {
+  if (name == "dxg") return true;
+  if (name.rfind("nvidia", 0) != 0 || name.size() == 6) return false;
+  return std::all_of(name.begin() + 6, name.end(),
+                     [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+bool has_gpu_file(const std::string& folder) {
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
+    if (is_gpu_file(entry->path().filename().string())) return true;
+  }
+  return false;
+}
+
+std::string plugin_path(const DevicePlaces& places) {
+  return places.plugin_path.empty() ? cuda_plugin_path() : places.plugin_path;
+}
+
+c10::Device visible_gpu(const GpuPlace& place) {
+  const auto& hooks = at::detail::getCUDAHooks();
+  const int64_t count = at::globalContext().hasCUDA() ? hooks.deviceCount() : 0;
+  if (!hooks.hasCUDART()) {
+    throw Error(ExitCode::kTopology,
+                "device: cuda: the CUDA driver shows no GPU, or LibTorch was asked for CUDA before "
+                "the plug-in was loaded, and keeps to its answer",
+                "look at nvidia-smi, " + std::string(kUseCpu));
+  }
+  const c10::Device gpu(c10::DeviceType::CUDA,
+                        static_cast<c10::DeviceIndex>(gpu_of_local_rank(place, count)));
+  c10::impl::VirtualGuardImpl(gpu.type()).setDevice(gpu);
+  return gpu;
+}
+
+}  // namespace
+
+int64_t gpu_of_local_rank(const GpuPlace& place, int64_t num_visible) {
+  const int64_t rank = place.local_rank;
+  if (num_visible == 0) {
+    throw Error(ExitCode::kTopology, "device: cuda: the CUDA driver shows no GPU",
+                "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, " + std::string(kUseCpu));
+  }
+  if (num_visible == 1 || place.shares || rank < num_visible) return rank % num_visible;
+  throw Error(ExitCode::kTopology,
+              "device: cuda: rank " + std::to_string(rank) + " of this machine needs GPU " +
+                  std::to_string(rank) + ", but only " + std::to_string(num_visible) +
+                  " are visible",
+              "start at most " + counted(num_visible, "rank") +
+                  " on a machine, set parallel.share_gpu=true for trials, " + kUseCpu);
+}
+
+std::string cuda_plugin_path() {
+  Dl_info library{};
+  if (dladdr(reinterpret_cast<const void*>(&cuda_plugin_path), &library) == 0) return "";
+  return (fs::path(library.dli_fname).parent_path() / "libshoal_cuda.so").string();
+}
+
+void load_cuda_plugin(const std::string& path) {
+  // Never closed: torch keeps pointers to what it registers.
+  if (dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
+  const char* text = dlerror();
+  throw Error(ExitCode::kTopology,
+              "device: cuda: cannot load the CUDA plug-in " + path + ": " +
+                  (text != nullptr ? text : "unknown error"),
+              "run launch/setup, which installs missing CUDA libraries, then build again, " +
+                  std::string(kUseCpu));
+}
+
+std::string cuda_absence(const DevicePlaces& places) {
+  const std::string plugin = plugin_path(places);
+  if (!fs::exists(plugin)) return "this build has no CUDA plug-in (" + plugin + ")";
+  if (has_gpu_file(places.device_file_folder)) return "";
+  return "this machine has no GPU (no " + places.device_file_folder + "/nvidia0)";
+}
+
+DeviceChoice resolve_device(const std::string& name, const GpuPlace& place,
+                            const DevicePlaces& places) {
+  const c10::Device cpu(c10::DeviceType::CPU);
+  if (name == "cpu") return {cpu, "run.device is cpu"};
+  if (name != "cuda" && name != "auto") {
+    throw ConfigError("run.device: '" + name + "', expected cpu, cuda or auto");
+  }
+  const std::string plugin = plugin_path(places);
+  const std::string absent = cuda_absence(places);
+  if (!absent.empty()) {
+    if (name == "auto") return {cpu, "run.device is auto, and " + absent};
+    const char* next = fs::exists(plugin)
+                           ? "run on a machine with an NVIDIA GPU and its driver, "
+                           : "install the CUDA 13.0 toolkit, run launch/setup and build again, ";
+    throw Error(ExitCode::kTopology, "device: cuda: " + absent, std::string(next) + kUseCpu);
+  }
+  load_cuda_plugin(plugin);
+  return {visible_gpu(place), "run.device is " + name};
+}
+
+}  // namespace shoal

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "runtime/device/bfloat16.h"
+
+namespace shoal {
+
+/// Calls `body(Real{}, Sum{})`: the kernels' type of a tensor's values, and the one their sums are
+/// taken in. float32, float64, and bfloat16 with float32. TORCH_CHECK on any other.
+template <class Body>
+void for_real_type(const torch::Tensor& tensor, const char* what, Body&& body) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return body(float{}, float{});
+    case at::kDouble:
+      return body(double{}, double{});
+    case at::kBFloat16:
+      return body(Bfloat16{}, float{});
+    default:
+      TORCH_CHECK(false, what, ": expected float32, float64 or bfloat16, got ",
+                  tensor.scalar_type());
+  }
+}
+
+template <class Real>
+const Real* const_data(const torch::Tensor& tensor) {
+  return static_cast<const Real*>(tensor.const_data_ptr());
+}
+
+template <class Real>
+const Real* data_or_null(const std::optional<torch::Tensor>& tensor) {
+  return tensor ? const_data<Real>(*tensor) : nullptr;
+}
+
+template <class Real>
+Real* data(const torch::Tensor& tensor) {
+  return static_cast<Real*>(tensor.mutable_data_ptr());
+}
+
+}  // namespace shoal

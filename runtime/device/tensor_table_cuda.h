@@ -1,0 +1,19 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include "runtime/device/tensor_chunks_cuda.h"
+
+namespace shoal {
+
+/// TensorChunks in GPU memory, copied there without a wait.
+struct TensorTable {
+  torch::Tensor memory;
+  TensorChunks chunks;
+};
+
+/// Lists of contiguous tensors of equal sizes, on one GPU; tensor i stacks num_matrices[i] matrices
+/// in dimension 0. TORCH_CHECK on a type that is no ValueType.
+TensorTable make_tensor_table(at::ArrayRef<at::TensorList> lists, at::IntArrayRef num_matrices);
+
+}  // namespace shoal

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "runtime/device/bfloat16.h"
+
+/// What kernels over rows share. Some lanes of a warp, a power of two, work on a row: threadIdx.x
+/// counts lanes, threadIdx.y the rows of a block.
+namespace shoal::device {
+
+inline constexpr int kThreads = 256;
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+/// Ends the kernel with an error where the caller broke the contract.
+__device__ inline void require(bool ok) {
+  if (!ok) __trap();
+}
+
+// What sums over values of a type are taken in.
+template <class Real>
+struct SumOf {
+  using type = Real;
+};
+template <>
+struct SumOf<Bfloat16> {
+  using type = float;
+};
+template <class Real>
+using Sum = typename SumOf<Real>::type;
+
+template <class Real>
+__device__ inline Sum<Real> widen(Real value) {
+  if constexpr (sizeof(Real) == 2) {
+    return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);
+  } else {
+    return value;
+  }
+}
+
+template <class Real>
+__device__ inline Real narrow(Sum<Real> value) {
+  if constexpr (sizeof(Real) == 2) {
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
+  } else {
+    return value;
+  }
+}
+
+/// Values that are loaded and stored at once.
+template <class Real, int kCount>
+struct alignas(sizeof(Real) * kCount) Pack {
+  Real value[kCount];
+};
+template <class Real>
+inline constexpr int kPackSize = 16 / static_cast<int>(sizeof(Real));
+
+/// Whether rows of `bytes` that begin at the pointers can be read 16 bytes at once.
+template <class... Pointers>
+bool is_aligned(int64_t bytes, const Pointers*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) | ...) | static_cast<uintptr_t>(bytes)) % 16 == 0;
+}
+
+/// Threads and blocks for rows of so many packs.
+struct RowLaunch {
+  dim3 grid, block;
+  RowLaunch(int64_t num_rows, int64_t packs) {
+    int lanes = 1;
+    while (lanes < kWarp && lanes < packs) lanes *= 2;
+    block = dim3(lanes, kThreads / lanes);
+    grid = dim3(static_cast<unsigned>((num_rows + block.y - 1) / block.y));
+  }
+};
+
+__device__ inline int64_t own_row() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
+
+/// Sum over a row's lanes, in one order; all lanes of the warp take part.
+template <class Real>
+__device__ inline Real sum_lanes(Real value) {
+  for (int distance = static_cast<int>(blockDim.x) / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, distance);
+  }
+  return value;
+}
+
+template <class Real>
+__device__ inline Real max_lanes(Real value) {
+  for (int distance = static_cast<int>(blockDim.x) / 2; distance > 0; distance /= 2) {
+    const Real other = __shfl_xor_sync(kAllLanes, value, distance);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+/// A row's value of one of its lanes.
+template <class Value>
+__device__ inline Value of_lane(Value value, int lane) {
+  return __shfl_sync(kAllLanes, value, lane, static_cast<int>(blockDim.x));
+}
+
+}  // namespace shoal::device

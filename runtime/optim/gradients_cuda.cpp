@@ -1,0 +1,33 @@
+#include "runtime/optim/gradients_cuda.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/library.h>
+#include <torch/types.h>
+
+#include <vector>
+
+#include "runtime/device/current_stream_cuda.h"
+#include "runtime/device/tensor_table_cuda.h"
+
+namespace shoal {
+namespace {
+
+at::Tensor square_sums_cuda(at::TensorList tensors) {
+  const c10::cuda::CUDAGuard guard(tensors[0].device());
+  const std::vector<int64_t> whole(tensors.size(), 1);
+  const TensorTable table = make_tensor_table({tensors}, whole);
+  const torch::TensorOptions doubles = tensors[0].options().dtype(at::kDouble);
+  const at::Tensor parts = torch::empty({table.chunks.num_chunks}, doubles);
+  at::Tensor sums = torch::empty({static_cast<int64_t>(tensors.size())}, doubles);
+  launch_square_sums(table.chunks, parts.data_ptr<double>(), sums.data_ptr<double>(),
+                     current_stream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return sums;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(shoal, CUDA, m) { m.impl("square_sums", &square_sums_cuda); }
+
+}  // namespace shoal

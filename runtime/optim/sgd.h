@@ -1,0 +1,34 @@
+#pragma once
+
+#include <tuple>
+
+#include "runtime/optim/optimizer.h"
+
+namespace shoal {
+
+/// Stochastic gradient descent: g += wd·w; m = μ·m + g; w -= lr·m, with Nesterov lr·(g + μ·m).
+class Sgd : public Optimizer {
+ public:
+  struct Options : OptimizerOptions {
+    double momentum = 0.0;
+    bool nesterov = false;
+
+    static constexpr auto fields() {
+      return std::tuple_cat(
+          OptimizerOptions::fields(),
+          std::tuple{field("momentum", &Options::momentum, "share of the last step that is kept",
+                           in_range(0.0, below(1.0))),
+                     field("nesterov", &Options::nesterov, "look ahead along the momentum")});
+    }
+    void validate(Problems& problems) const;
+  };
+  Sgd(const Options& options, const Context& context);
+
+ protected:
+  void update(const Batch& batch, double learning_rate) override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace shoal

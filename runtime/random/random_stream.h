@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "runtime/random/philox.h"
+
+namespace shoal {
+
+/// What random numbers are for; two purposes never share numbers. Values are part of what a seed
+/// means: they are never reused or renumbered.
+enum class Purpose : uint32_t {
+  kInit = 1,           ///< first values of a parameter; layer = hash_name(its logical name)
+  kDataOrder = 2,      ///< order of an epoch; step = epoch
+  kAugment = 3,        ///< id = position in the data stream
+  kSynthetic = 4,      ///< procedural data; id = sample
+  kRouterNoise = 5,    ///< layer = hash_name(the layer), id = token
+  kDropout = 6,        ///< as kRouterNoise; of whole branches, id = sample
+  kSparsePattern = 7,  ///< prune and grow
+  kTest = 8,           ///< tests and benchmarks
+  kRouting = 9,        ///< routers that draw their choices; layer = hash_name(the layer)
+};
+
+/// Names the random numbers of one draw: who asks, and when. Rows and values within it are told
+/// apart by ids and indices (runtime/random/philox.h), so that nothing depends on ranks or threads
+/// and there is no generator state to save.
+struct Stream {
+  uint64_t seed = 0;
+  Purpose purpose = Purpose::kTest;
+  uint64_t layer = 0;  ///< tensor or layer, by hash_name
+  uint64_t step = 0;   ///< optimizer step or epoch
+
+  philox::StreamKey key() const {
+    return philox::stream_key(seed, static_cast<uint32_t>(purpose), layer, step);
+  }
+};
+
+/// FNV-1a, 64 bits: tensors and layers are keyed by their logical names.
+constexpr uint64_t hash_name(std::string_view name) {
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : name) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 0x100000001B3u;
+  }
+  return hash;
+}
+
+/// Single numbers, for decisions such as a crop's corner. They do not depend on the precision
+/// of training. Value `index` of row `id` has a block of its own. Build one per stream, then ask.
+class ScalarDraws {
+ public:
+  explicit ScalarDraws(const Stream& stream) : key_(stream.key()) {}
+
+  /// In the open interval (0, 1), 52 random bits.
+  double uniform(uint64_t id, uint32_t index) const;
+  /// In [0, count), exactly equal chances but for a bias below count / 2^64. count >= 1.
+  int64_t integer(uint64_t id, uint32_t index, int64_t count) const;
+  /// True with this probability.
+  bool chance(uint64_t id, uint32_t index, double probability) const;
+  /// Mean 0, standard deviation 1.
+  double normal(uint64_t id, uint32_t index) const;
+
+ private:
+  philox::StreamKey key_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,163 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/duration.h"
+
+/// Typed options: what a configurable class writes.
+///
+///     struct Options {
+///       int64_t top_k = 1;
+///       std::string path;
+///       static constexpr auto fields() {
+///         return std::tuple{field("top_k", &Options::top_k, "units per kept token", at_least(1)),
+///                           required("path", &Options::path, "folder of the batches")};
+///       }
+///       void validate(Problems& problems) const;   // optional: rules between fields
+///     };
+///
+/// A field is an int64_t, double, bool, std::string, Duration, an enum with EnumNames, a nested
+/// options struct, a Choice (registry.h), or a std::optional or std::vector of one of these.
+/// Default values are those of a default-constructed struct. Torch-free.
+namespace shoal {
+
+/// A limit that the value itself may not reach.
+struct Above {
+  double limit;
+};
+struct Below {
+  double limit;
+};
+constexpr Above above(double limit) { return {limit}; }
+constexpr Below below(double limit) { return {limit}; }
+
+/// Allowed values of a number; of a duration: of its count of units.
+struct Range {
+  double lower = -std::numeric_limits<double>::infinity();
+  double upper = std::numeric_limits<double>::infinity();
+  bool lower_open = false;
+  bool upper_open = false;
+};
+constexpr Range at_least(double lower) { return {.lower = lower}; }
+constexpr Range in_range(double lower, double upper) { return {lower, upper, false, false}; }
+constexpr Range in_range(Above lower, double upper) { return {lower.limit, upper, true, false}; }
+constexpr Range in_range(double lower, Below upper) { return {lower, upper.limit, false, true}; }
+constexpr Range in_range(Above lower, Below upper) {
+  return {lower.limit, upper.limit, true, true};
+}
+
+/// What a number counts, for `keys`: unit("samples").
+struct Unit {
+  std::string_view name;
+};
+constexpr Unit unit(std::string_view name) { return {name}; }
+
+/// Units a duration may have here: accepts(DurationUnit::kStep, DurationUnit::kEpoch).
+struct AcceptedUnits {
+  unsigned bits;
+};
+template <class... Units>
+constexpr AcceptedUnits accepts(Units... units) {
+  return {(static_cast<unsigned>(units) | ...)};
+}
+
+/// The word a recipe uses for an optional that holds nothing: unset_word("auto").
+/// Without it the word is `null`.
+struct UnsetWord {
+  std::string_view word;
+};
+constexpr UnsetWord unset_word(std::string_view word) { return {word}; }
+
+/// A text that may not be empty; of a list of texts, none of them.
+struct NotEmpty {};
+constexpr NotEmpty not_empty() { return {}; }
+
+/// A list that must have an element.
+struct AtLeastOne {};
+constexpr AtLeastOne at_least_one() { return {}; }
+
+/// Everything said about a field beside its name, type and place. Rules of a list hold for each
+/// element too, those of an optional for its value.
+struct FieldRules {
+  std::string_view doc;
+  std::string_view unit;
+  std::string_view unset_word = "null";
+  Range range;
+  unsigned duration_units = kAllDurationUnits;
+  bool is_required = false;
+  bool is_inlined = false;
+  bool may_be_empty = true;   ///< texts
+  bool may_have_none = true;  ///< lists
+
+  constexpr void apply(Range rule) { range = rule; }
+  constexpr void apply(Above rule) { range.lower = rule.limit, range.lower_open = true; }
+  constexpr void apply(Below rule) { range.upper = rule.limit, range.upper_open = true; }
+  constexpr void apply(Unit rule) { unit = rule.name; }
+  constexpr void apply(AcceptedUnits rule) { duration_units = rule.bits; }
+  constexpr void apply(UnsetWord rule) { unset_word = rule.word; }
+  constexpr void apply(NotEmpty) { may_be_empty = false; }
+  constexpr void apply(AtLeastOne) { may_have_none = false; }
+};
+
+/// One recipe key of an options struct.
+template <class Owner, class Value>
+struct Field {
+  std::string_view name;
+  Value Owner::*member;
+  FieldRules rules;
+};
+
+/// A key with a default. Further arguments are rules: at_least(1), unit("samples"), ...
+template <class Owner, class Value, class... Rules>
+constexpr Field<Owner, Value> field(std::string_view name, Value Owner::*member,
+                                    std::string_view doc, Rules... rules) {
+  Field<Owner, Value> result{name, member, {}};
+  result.rules.doc = doc;
+  (result.rules.apply(rules), ...);
+  return result;
+}
+
+/// A key that every recipe must give.
+template <class Owner, class Value, class... Rules>
+constexpr Field<Owner, Value> required(std::string_view name, Value Owner::*member,
+                                       std::string_view doc, Rules... rules) {
+  Field<Owner, Value> result = field(name, member, doc, rules...);
+  result.rules.is_required = true;
+  return result;
+}
+
+/// A nested struct or Choice whose keys stand in the mapping of its owner.
+template <class Owner, class Value>
+constexpr Field<Owner, Value> inlined(Value Owner::*member) {
+  Field<Owner, Value> result{"", member, {}};
+  result.rules.is_inlined = true;
+  return result;
+}
+
+/// Recipe words of an enum, to be specialised beside it:
+///
+///     template <>
+///     struct EnumNames<Order> {
+///       static constexpr std::array names{std::pair{Order::kSlotMajor, "slot_major"},
+///                                         std::pair{Order::kProbability, "probability"}};
+///     };
+template <class Enum>
+struct EnumNames;
+
+/// Collects what is wrong with an options struct. Paths are recipe keys relative to that struct:
+/// `top_k`, `router.k`, `losses[0].weight`; "" is the struct itself.
+class Problems {
+ public:
+  virtual ~Problems() = default;
+  virtual void add(std::string_view path, std::string_view what) = 0;
+};
+
+}  // namespace shoal

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/recipe/config_schema.h"
+
+namespace shoal::config {
+
+/// One recipe key as `keys` and the reference show it.
+struct KeyInfo {
+  std::string path;           ///< "train.batch", "model.losses[].weight"
+  std::string only_for;       ///< "optimizer 'lamb'": the key exists with that choice; may be ""
+  std::string type;           ///< "integer", "one of: a, b"
+  std::string range;          ///< "at least 1"; may be ""
+  std::string unit;           ///< "samples"; may be ""
+  std::string default_value;  ///< as a recipe would write it; "" if required
+  std::string doc;
+  bool is_required = false;
+  std::vector<std::pair<std::string, std::string>> choices;  ///< name and doc of each member
+};
+
+/// Every key below an options struct, in the order of its fields(); the keys of each member of a
+/// choice follow the key that names the member.
+std::vector<KeyInfo> list_keys(const StructType& type);
+
+/// Whether a path is `name` or lies below it; every path is at or below "".
+bool is_at_or_below(std::string_view path, std::string_view name);
+
+/// The keys whose path is `name` or lies below it, one paragraph each; if there are none, those
+/// that are called so inside other sections: `exchange.chunks`. Returns how many.
+std::size_t print_keys(const std::vector<KeyInfo>& keys, const std::string& name,
+                       std::ostream& out);
+
+}  // namespace shoal::config

@@ -1,0 +1,167 @@
+#include "runtime/recipe/config_node.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+namespace shoal::config {
+namespace {
+
+constexpr std::size_t kMaxQuotedBytes = 60;
+
+/// One step of a dotted path: a key, or an index in brackets.
+struct Segment {
+  std::string_view key;
+  std::optional<std::size_t> index;
+};
+
+std::vector<Segment> split_path(std::string_view path) {
+  std::vector<Segment> segments;
+  while (!path.empty()) {
+    if (path[0] == '.') {
+      path.remove_prefix(1);
+    } else if (path[0] == '[') {
+      std::size_t index = 0, at = 1;
+      for (; at < path.size() && path[at] >= '0' && path[at] <= '9'; ++at) {
+        index = index * 10 + static_cast<std::size_t>(path[at] - '0');
+      }
+      segments.push_back({{}, index});
+      path.remove_prefix(std::min(path.size(), at + 1));
+    } else {
+      const std::string_view key = path.substr(0, path.find_first_of(".["));
+      segments.push_back({key, std::nullopt});
+      path.remove_prefix(key.size());
+    }
+  }
+  return segments;
+}
+
+struct Found {
+  const Node* node;      ///< as deep as the tree goes along the path
+  Position section;      ///< where that node begins as a section: its key, if it has one
+  bool is_whole = true;  ///< the whole path is there
+};
+
+Found walk(const Node& root, std::string_view path) {
+  Found found{&root, root.position};
+  for (const Segment& segment : split_path(path)) {
+    if (segment.index) {
+      if (*segment.index >= found.node->items.size()) return found.is_whole = false, found;
+      found.node = &found.node->items[*segment.index];
+      found.section = found.node->position;
+    } else {
+      const Entry* entry = found.node->find(segment.key);
+      if (!entry) return found.is_whole = false, found;
+      found.node = &entry->value;
+      found.section = entry->position;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string Position::text() const {
+  return (source ? source->name : "?") + ":" + std::to_string(line) + ":" + std::to_string(column);
+}
+
+std::string Position::origin() const {
+  if (!source) return "?";
+  return source->is_command_line ? source->name : source->name + ":" + std::to_string(line);
+}
+
+const Entry* Node::find(std::string_view key) const {
+  const auto found = std::find_if(entries.begin(), entries.end(),
+                                  [key](const Entry& entry) { return entry.key == key; });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+Entry* Node::find(std::string_view key) {
+  return const_cast<Entry*>(static_cast<const Node*>(this)->find(key));
+}
+
+std::string join_path(std::string_view section, std::string_view key) {
+  if (section.empty() || key.empty()) return std::string(section) + std::string(key);
+  return std::string(section) + (key[0] == '[' ? "" : ".") + std::string(key);
+}
+
+Position find_position(const Node& root, std::string_view path) {
+  const Found found = walk(root, path);
+  const bool is_section = found.node->kind == Node::Kind::kMap;
+  return found.is_whole && !is_section ? found.node->position : found.section;
+}
+
+const Node* find_node(const Node& root, std::string_view path) {
+  const Found found = walk(root, path);
+  return found.is_whole ? found.node : nullptr;
+}
+
+std::string describe(const Node& node) {
+  switch (node.kind) {
+    case Node::Kind::kNull:
+      return node.text.empty() ? "nothing: the value is empty" : "'" + node.text + "'";
+    case Node::Kind::kList:
+      return "a list";
+    case Node::Kind::kMap:
+      return "a mapping";
+    case Node::Kind::kScalar:
+      break;
+  }
+  std::string text = node.text.substr(0, kMaxQuotedBytes);
+  while (text.size() < node.text.size() && !text.empty() &&
+         (node.text[text.size()] & 0xc0) == 0x80) {
+    text.pop_back();  // never half a character
+  }
+  if (text.size() < node.text.size()) text += "...";
+  const bool is_quoted = node.is_quoted && !node.has_unset_variable;
+  return is_quoted ? "the quoted text \"" + text + "\"" : "'" + text + "'";
+}
+
+void Diagnostics::add(const Position& position, std::string_view path, const std::string& what) {
+  touch(path);
+  if (is_full()) {
+    ++num_hidden_;
+    return;
+  }
+  std::string text = (path.empty() ? "" : std::string(path) + ": ") + what;
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';  // one line, no escape codes
+  }
+  mistakes_.push_back({position, std::move(text)});
+}
+
+void Diagnostics::touch(std::string_view path) {
+  if (touched_.size() >= kMaxShown) path = "";  // a hostile recipe has any number of keys
+  touched_.emplace(path.substr(0, path.find_first_of(".[")));
+}
+
+void Diagnostics::set_sections(const std::vector<std::string>& names) {
+  sections_ = {names.begin(), names.end()};
+}
+
+bool Diagnostics::has_mistake_in(std::string_view section) const {
+  return std::any_of(touched_.begin(), touched_.end(), [&](const std::string& touched) {
+    return touched == section || !sections_.contains(touched);
+  });
+}
+
+std::vector<std::string> Diagnostics::lines() const {
+  std::vector<Mistake> sorted = mistakes_;
+  const auto key = [](const Mistake& mistake) {
+    const Position& at = mistake.position;
+    return std::tuple(at.source ? at.source->order : 0, at.line, at.column);
+  };
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&key](const Mistake& a, const Mistake& b) { return key(a) < key(b); });
+  std::vector<std::string> lines;
+  for (const Mistake& mistake : sorted)
+    lines.push_back(mistake.position.text() + ": " + mistake.text);
+  if (num_hidden_ > 0) lines.push_back("and " + std::to_string(num_hidden_) + " more mistakes");
+  return lines;
+}
+
+void Diagnostics::throw_if_any(ExitCode code) const {
+  if (!mistakes_.empty()) throw ConfigError(lines(), code);
+}
+
+}  // namespace shoal::config

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+/// Recipes as a tree of values that know where they were written.
+namespace shoal::config {
+
+/// A recipe file, or the command line.
+struct Source {
+  std::string name;  ///< as users know it: the path they gave, "command line"
+  int order = 0;     ///< errors are listed in this order
+  bool is_command_line = false;
+};
+
+/// Where a key or a value stands. Lines and columns count from 1, columns in bytes; on the command
+/// line, `line` is the number of the override.
+struct Position {
+  std::shared_ptr<const Source> source;
+  int line = 1;
+  int column = 1;
+
+  std::string text() const;    ///< "recipe.yaml:14:5"
+  std::string origin() const;  ///< "recipe.yaml:14" or "command line"
+};
+
+struct Entry;
+
+/// A YAML value. `text` is a scalar's text after unquoting, or how a null was written ("", "~").
+struct Node {
+  enum class Kind { kNull, kScalar, kList, kMap };
+  Kind kind = Kind::kNull;
+  bool is_quoted = false;           ///< never a number, a boolean or a null
+  bool has_unset_variable = false;  ///< text still holds a ${env:X} that is not set
+  bool is_broken = false;           ///< a mistake was noted here; readers skip it
+  std::string text;
+  std::vector<Node> items;
+  std::vector<Entry> entries;
+  Position position;
+
+  bool is_plain() const { return kind == Kind::kScalar && !is_quoted; }
+  const Entry* find(std::string_view key) const;
+  Entry* find(std::string_view key);
+};
+
+/// One key of a mapping.
+struct Entry {
+  std::string key;
+  Position position;  ///< of the key
+  Node value;
+};
+
+/// "section.key"; "key" in the root.
+std::string join_path(std::string_view section, std::string_view key);
+
+/// Where the value at a dotted path (`losses[0].weight` too) stands; for one that no file gives,
+/// where the innermost section around it begins.
+Position find_position(const Node& root, std::string_view path);
+
+/// The value at a dotted path; nullptr if no file gives it.
+const Node* find_node(const Node& root, std::string_view path);
+
+/// How error messages call a value: `a list`, `'abc'`, `the quoted text "12"`. Long texts are cut.
+std::string describe(const Node& node);
+
+/// Mistakes found so far; a recipe is read to its end before they are thrown together.
+class Diagnostics {
+ public:
+  void add(const Position& position, std::string_view path, const std::string& what);
+  /// Counts mistakes that are not worth a line.
+  void add_hidden(std::size_t count) { num_hidden_ += count; }
+  /// Notes that a value cannot be relied on, because of a mistake that has its line elsewhere.
+  void touch(std::string_view path);
+  /// The top-level keys that a recipe may have.
+  void set_sections(const std::vector<std::string>& names);
+  /// Whether a mistake touches this section: at a path in it, or outside every known section, as
+  /// an unknown top-level key or a broken override; that one touches all.
+  bool has_mistake_in(std::string_view section) const;
+  std::size_t size() const { return mistakes_.size(); }
+  bool is_full() const { return mistakes_.size() >= kMaxShown; }
+  /// One line a mistake in the order of the files, `FILE:LINE:COL: PATH: what`; 100 at most, then a
+  /// line with the number of the others.
+  std::vector<std::string> lines() const;
+  /// Throws ConfigError with lines() if there are any.
+  void throw_if_any(ExitCode code = ExitCode::kRecipe) const;
+
+  static constexpr std::size_t kMaxShown = 100;
+
+ private:
+  struct Mistake {
+    Position position;
+    std::string text;
+  };
+  std::vector<Mistake> mistakes_;
+  std::set<std::string, std::less<>> sections_;
+  std::set<std::string, std::less<>> touched_;  ///< first keys of paths; "" for all sections
+  std::size_t num_hidden_ = 0;
+};
+
+}  // namespace shoal::config

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "runtime/recipe/config_node.h"
+#include "runtime/recipe/config_schema.h"
+#include "runtime/recipe/recipe_document.h"
+
+namespace shoal::config {
+
+/// What to do with a value that needs an environment variable that is not set.
+enum class UnsetVariable {
+  kRefuse,  ///< a mistake, at the value: for runs
+  kKeep,    ///< a text keeps `${env:X}`, anything else its default: for `check` and `show`
+};
+
+/// Reads `root` into `options`, a default-constructed object of the struct type `type`. Every
+/// mistake goes to `diagnostics`: unknown keys (with the nearest known one), missing required keys
+/// (at their section), values of the wrong type or out of range (at the value), and what
+/// validate() finds in structs without such mistakes.
+void read_into(const StructType& type, void* options, const Node& root, UnsetVariable unset,
+               Diagnostics& diagnostics);
+
+/// What reading a recipe returns: the options, and where each came from.
+template <class Options>
+struct Loaded {
+  Options options;
+  Document document;
+};
+
+/// Reads a document into Options. Mistakes go to `diagnostics`, and what they touch keeps any
+/// value. Throws ConfigError with them only if the document could not be read.
+template <class Options>
+Loaded<Options> read_document(Document document, UnsetVariable unset, Diagnostics& diagnostics) {
+  if (!document.is_readable) diagnostics.throw_if_any();
+  Loaded<Options> loaded{Options{}, std::move(document)};
+  read_into(static_cast<const StructType&>(type_of<Options>()), &loaded.options,
+            loaded.document.root, unset, diagnostics);
+  return loaded;
+}
+
+/// The same from a recipe file and overrides.
+template <class Options>
+Loaded<Options> read_options(const RecipeSource& source, UnsetVariable unset,
+                             Diagnostics& diagnostics) {
+  return read_document<Options>(load_document(source, diagnostics), unset, diagnostics);
+}
+
+/// Reads a recipe file and overrides into Options. Throws ConfigError with all mistakes.
+template <class Options>
+Loaded<Options> load_options(const RecipeSource& source,
+                             UnsetVariable unset = UnsetVariable::kRefuse) {
+  Diagnostics diagnostics;
+  Loaded<Options> loaded = read_options<Options>(source, unset, diagnostics);
+  diagnostics.throw_if_any();
+  return loaded;
+}
+
+/// The same from a text, named `name` in messages.
+template <class Options>
+Loaded<Options> load_options_text(const std::string& text, const std::string& name,
+                                  const RecipeSource& source = {},
+                                  UnsetVariable unset = UnsetVariable::kRefuse) {
+  Diagnostics diagnostics;
+  Loaded<Options> loaded = read_document<Options>(
+      load_document_text(text, name, source, diagnostics), unset, diagnostics);
+  diagnostics.throw_if_any();
+  return loaded;
+}
+
+/// A Problems that maps paths, relative to `section`, to their places in a recipe.
+class LocatedProblems : public Problems {
+ public:
+  LocatedProblems(const Node& root, std::string section, Diagnostics& diagnostics)
+      : root_(root), section_(std::move(section)), diagnostics_(diagnostics) {}
+  void add(std::string_view path, std::string_view what) override;
+
+ private:
+  const Node& root_;
+  std::string section_;
+  Diagnostics& diagnostics_;
+};
+
+}  // namespace shoal::config

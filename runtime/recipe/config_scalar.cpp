@@ -1,0 +1,208 @@
+#include "runtime/recipe/config_scalar.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+namespace shoal::config {
+namespace {
+
+/// A number's spelling, cut into its parts.
+struct Spelling {
+  bool is_negative = false;
+  std::string_view whole;
+  std::string_view fraction;
+  int64_t exponent = 0;
+  bool has_point = false;
+  bool has_exponent = false;
+};
+
+constexpr int64_t kMaxExponent = 100'000;
+
+std::string_view take_digits(std::string_view& text) {
+  std::size_t length = 0;
+  while (length < text.size() && text[length] >= '0' && text[length] <= '9') ++length;
+  const std::string_view digits = text.substr(0, length);
+  text.remove_prefix(length);
+  return digits;
+}
+
+bool take_sign(std::string_view& text) {
+  if (text.empty() || (text[0] != '-' && text[0] != '+')) return false;
+  const bool is_negative = text[0] == '-';
+  text.remove_prefix(1);
+  return is_negative;
+}
+
+bool take_exponent(std::string_view& text, Spelling& spelling) {
+  text.remove_prefix(1);
+  spelling.has_exponent = true;
+  const bool is_negative = take_sign(text);
+  const std::string_view digits = take_digits(text);
+  for (const char digit : digits) {
+    spelling.exponent = std::min(kMaxExponent, spelling.exponent * 10 + (digit - '0'));
+  }
+  if (is_negative) spelling.exponent = -spelling.exponent;
+  return !digits.empty();
+}
+
+std::optional<Spelling> spell(std::string_view text) {
+  Spelling spelling;
+  spelling.is_negative = take_sign(text);
+  spelling.whole = take_digits(text);
+  if (!text.empty() && text[0] == '.') {
+    text.remove_prefix(1);
+    spelling.has_point = true;
+    spelling.fraction = take_digits(text);
+  }
+  if (spelling.whole.empty() && spelling.fraction.empty()) return std::nullopt;
+  if (!text.empty() && (text[0] == 'e' || text[0] == 'E') && !take_exponent(text, spelling)) {
+    return std::nullopt;
+  }
+  return text.empty() ? std::optional(spelling) : std::nullopt;
+}
+
+bool has_leading_zero(const Spelling& spelling) {
+  return spelling.whole.size() > 1 && spelling.whole[0] == '0';
+}
+
+bool is_not_finite_word(std::string_view text) {
+  take_sign(text);
+  if (!text.empty() && text[0] == '.') text.remove_prefix(1);
+  std::string lower;
+  for (const char c : text.substr(0, 9))
+    lower += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  return lower == "nan" || lower == "inf" || lower == "infinity";
+}
+
+/// Adds decimal `digit` to a magnitude below 2^63 + 1; false on overflow.
+bool push_digit(uint64_t& magnitude, int digit, uint64_t limit) {
+  if (magnitude > (limit - static_cast<uint64_t>(digit)) / 10) return false;
+  magnitude = magnitude * 10 + static_cast<uint64_t>(digit);
+  return true;
+}
+
+enum class Exact { kYes, kNotWhole, kTooLarge };
+
+/// The integer that the digits and the exponent spell.
+Exact integer_value(const Spelling& spelling, int64_t& value) {
+  std::string digits = std::string(spelling.whole) + std::string(spelling.fraction);
+  int64_t shift = spelling.exponent - static_cast<int64_t>(spelling.fraction.size());
+  while (shift < 0 && !digits.empty() && digits.back() == '0') digits.pop_back(), ++shift;
+  const std::size_t first = digits.find_first_not_of('0');
+  if (first == std::string::npos) return value = 0, Exact::kYes;
+  if (shift < 0) return Exact::kNotWhole;
+  const uint64_t limit =
+      uint64_t{std::numeric_limits<int64_t>::max()} + (spelling.is_negative ? 1 : 0);
+  uint64_t magnitude = 0;
+  for (const char digit : digits) {
+    if (!push_digit(magnitude, digit - '0', limit)) return Exact::kTooLarge;
+  }
+  for (; shift > 0; --shift) {
+    if (!push_digit(magnitude, 0, limit)) return Exact::kTooLarge;
+  }
+  value = static_cast<int64_t>(spelling.is_negative ? ~magnitude + 1 : magnitude);
+  return Exact::kYes;
+}
+
+std::string quoted(std::string_view text) {
+  std::string result = "'";
+  result += text;
+  result += "'";
+  return result;
+}
+
+}  // namespace
+
+std::optional<int64_t> parse_integer(std::string_view text, std::string& problem) {
+  const std::optional<Spelling> spelling = spell(text);
+  if (!spelling || (spelling->has_point && !spelling->has_exponent)) {
+    problem = "expected an integer, found " + quoted(text);
+    return std::nullopt;
+  }
+  if (has_leading_zero(*spelling)) {
+    problem = "expected an integer, found " + quoted(text) +
+              "; a leading zero could mean octal, leave it out";
+    return std::nullopt;
+  }
+  int64_t value = 0;
+  const Exact exact = integer_value(*spelling, value);
+  if (exact == Exact::kYes) return value;
+  problem = exact == Exact::kNotWhole
+                ? "expected an integer, found " + quoted(text) + ", which is not whole"
+                : "the integer " + quoted(text) + " is out of range (64 bits)";
+  return std::nullopt;
+}
+
+std::optional<double> parse_number(std::string_view text, std::string& problem) {
+  const std::string found = quoted(text);
+  const std::optional<Spelling> spelling = spell(text);
+  if (!spelling) {
+    problem = is_not_finite_word(text) ? "expected a finite number, found " + found
+                                       : "expected a number, found " + found;
+    return std::nullopt;
+  }
+  if (has_leading_zero(*spelling)) {
+    problem = "expected a number, found " + found + "; leave the leading zero out";
+    return std::nullopt;
+  }
+  if (text[0] == '+') text.remove_prefix(1);
+  double value = 0.0;
+  const std::from_chars_result read =
+      std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_zero_text = spelling->whole.find_first_not_of('0') == std::string_view::npos &&
+                            spelling->fraction.find_first_not_of('0') == std::string_view::npos;
+  if (read.ec == std::errc::result_out_of_range || !std::isfinite(value) ||
+      (value == 0.0 && !is_zero_text)) {
+    problem = "the number " + found + " is out of range (64-bit float)";
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<bool> parse_boolean(std::string_view text, std::string& problem) {
+  if (text == "true") return true;
+  if (text == "false") return false;
+  problem = "expected true or false, found " + quoted(text);
+  return std::nullopt;
+}
+
+std::string number_text(double value) {
+  std::array<char, 32> buffer;
+  const std::to_chars_result end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  std::string text(buffer.data(), end.ptr);
+  const std::size_t e = text.find('e');
+  if (e == std::string::npos) return text;
+  std::string exponent = text.substr(e + 1);
+  std::string sign = exponent[0] == '-' ? "-" : "";
+  exponent.erase(0, exponent.find_first_not_of("+-0"));
+  return text.substr(0, e + 1) + sign + exponent;
+}
+
+std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
+  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (std::size_t i = 0; i < text.size();) {
+    const unsigned char lead = byte(i);
+    const std::size_t length = lead < 0x80                   ? 1
+                               : lead >= 0xc2 && lead < 0xe0 ? 2
+                               : lead >= 0xe0 && lead < 0xf0 ? 3
+                               : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                             : 0;
+    if (length == 0 || i + length > text.size()) return i;
+    for (std::size_t k = 1; k < length; ++k) {
+      if ((byte(i + k) & 0xc0) != 0x80) return i;
+    }
+    // Second bytes that would spell a code point too long, a surrogate, or one above U+10FFFF.
+    const unsigned char second = length > 1 ? byte(i + 1) : 0;
+    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) ||
+        (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90)) {
+      return i;
+    }
+    i += length;
+  }
+  return std::nullopt;
+}
+
+}  // namespace shoal::config

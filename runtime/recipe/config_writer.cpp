@@ -1,0 +1,335 @@
+#include "runtime/recipe/config_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "runtime/recipe/config_value.h"
+#include "runtime/recipe/registry.h"
+
+namespace shoal::config {
+namespace {
+
+constexpr std::size_t kMaxCommentColumn = 56;
+
+/// Texts that YAML or our reader take for something else when they stand unquoted.
+bool is_safe_plain(std::string_view text) {
+  constexpr std::array kReserved{"null", "Null", "NULL", "true", "false"};
+  if (text.empty() || std::find(kReserved.begin(), kReserved.end(), text) != kReserved.end()) {
+    return false;
+  }
+  const auto is_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '/';
+  };
+  if (!is_word(text[0])) return false;
+  return std::all_of(text.begin(), text.end(), [&](char c) {
+    return is_word(c) || c == '-' || c == '+' || c == '%' || c == '=' || c == '@';
+  });
+}
+
+Node scalar(const std::string& text) {
+  Node node;
+  node.kind = Node::Kind::kScalar;
+  node.text = text;
+  return node;
+}
+
+/// Turns options into trees. With `defaults` not null, values equal to theirs are left out.
+class Writer {
+ public:
+  explicit Writer(bool is_minimal) : is_minimal_(is_minimal) {}
+
+  /// `defaults` is an object of the same type, or nullptr: keep everything.
+  Node section(const Type& type, const void* object, const void* defaults) const {
+    Node node;
+    node.kind = Node::Kind::kMap;
+    write_into(node, type, object, defaults);
+    return node;
+  }
+
+ private:
+  void write_into(Node& node, const Type& type, const void* object, const void* defaults) const {
+    if (type.kind() == Kind::kChoice) {
+      write_choice(node, static_cast<const ChoiceType&>(type), object, defaults);
+      return;
+    }
+    for (const FieldInfo& field : static_cast<const StructType&>(type).fields()) {
+      const void* member = field.member_of(object);
+      const void* other = defaults ? field.member_of(defaults) : nullptr;
+      if (field.rules.is_inlined) {
+        write_into(node, field.type(), member, other);
+        continue;
+      }
+      Node written = value(field.type(), member, other, field.rules);
+      if (other && can_leave_out(field, written, other)) continue;
+      node.entries.push_back({std::string(field.name), {}, std::move(written)});
+    }
+  }
+
+  bool can_leave_out(const FieldInfo& field, const Node& written, const void* other) const {
+    if (field.rules.is_required) return false;
+    const Kind kind = field.type().kind();
+    if (kind == Kind::kStruct || kind == Kind::kChoice) return written.entries.empty();
+    if (kind == Kind::kOptional && written.kind == Node::Kind::kMap) {
+      const bool is_set = static_cast<const OptionalType&>(field.type()).get(other) != nullptr;
+      return is_set && written.entries.empty();
+    }
+    return diff(written, value(field.type(), other, nullptr, field.rules)).empty();
+  }
+
+  void write_choice(Node& node, const ChoiceType& type, const void* object,
+                    const void* defaults) const {
+    const ChoiceValue& choice = type.value(object);
+    if (choice.is_empty()) return;
+    const ChoiceValue* other = defaults ? &type.value(defaults) : nullptr;
+    const bool is_default_member = other && other->member() == choice.member();
+    if (!is_default_member) {
+      node.entries.push_back({std::string(type.set().name_key()), {}, scalar(choice.name())});
+    }
+    std::shared_ptr<void> fresh;
+    const void* baseline = is_default_member ? other->erased_options() : nullptr;
+    if (is_minimal_ && !baseline) {
+      fresh = choice.member()->make_options();
+      baseline = fresh.get();
+    }
+    write_into(node, choice.member()->options_type(), choice.erased_options(), baseline);
+  }
+
+  Node value(const Type& type, const void* object, const void* defaults,
+             const FieldRules& rules) const {
+    switch (type.kind()) {
+      case Kind::kStruct:
+      case Kind::kChoice:
+        return section(type, object, defaults);
+      case Kind::kOptional: {
+        const auto& optional = static_cast<const OptionalType&>(type);
+        const void* element = optional.get(object);
+        if (!element) return unset(rules);
+        std::shared_ptr<void> fresh;
+        const void* baseline = defaults ? optional.get(defaults) : nullptr;
+        if (defaults && !baseline) {
+          fresh = optional.make_element();
+          baseline = fresh.get();
+        }
+        return value(optional.element(), element, baseline, rules);
+      }
+      case Kind::kList:
+        return list(static_cast<const ListType&>(type), object, rules);
+      default:
+        return leaf(type, object, rules);
+    }
+  }
+
+  static Node unset(const FieldRules& rules) {
+    Node node = scalar(std::string(rules.unset_word));
+    if (node.text == "null") node.kind = Node::Kind::kNull;
+    return node;
+  }
+
+  Node list(const ListType& type, const void* object, const FieldRules& rules) const {
+    Node node;
+    node.kind = Node::Kind::kList;
+    for (std::size_t i = 0; i < type.size(object); ++i) {
+      node.items.push_back(value(type.element(), type.at(object, i), nullptr, rules));
+    }
+    return node;
+  }
+
+  static Node leaf(const Type& type, const void* object, const FieldRules& rules) {
+    Node node = scalar(write_single(type, object));
+    if (type.kind() == Kind::kText) {
+      node.is_quoted = !is_safe_plain(node.text) || node.text == rules.unset_word;
+    }
+    return node;
+  }
+
+  bool is_minimal_;
+};
+
+std::string quoted(const Node& node) {
+  std::string text = "\"";
+  for (std::size_t i = 0; i < node.text.size(); ++i) {
+    const char c = node.text[i];
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      text += {'\\', c};
+    } else if (byte < 0x20 || byte == 0x7f) {
+      constexpr std::string_view kHex = "0123456789abcdef";
+      text += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    } else if (c == '$' && node.text.compare(i, 2, "${") == 0 && !node.has_unset_variable) {
+      text += "$$";
+    } else {
+      text += c;
+    }
+  }
+  return text + "\"";
+}
+
+bool is_number_like(std::string_view text) {
+  return text.size() > 1 && text[0] == '-' && is_safe_plain(text.substr(1));
+}
+
+bool is_flow(const Node& node) {
+  if (node.kind == Node::Kind::kMap) return node.entries.empty();
+  return node.kind != Node::Kind::kList ||
+         std::none_of(node.items.begin(), node.items.end(),
+                      [](const Node& item) { return !item.entries.empty(); });
+}
+
+std::string flow_text(const Node& node) {
+  switch (node.kind) {
+    case Node::Kind::kNull:
+      return "null";
+    case Node::Kind::kMap:
+      return "{}";
+    case Node::Kind::kScalar: {
+      const bool is_word = node.text == "true" || node.text == "false";
+      const bool is_plain =
+          !node.is_quoted && (is_word || is_safe_plain(node.text) || is_number_like(node.text));
+      return is_plain ? node.text : quoted(node);
+    }
+    case Node::Kind::kList:
+      break;
+  }
+  std::string text;
+  for (const Node& item : node.items) text += (text.empty() ? "" : ", ") + flow_text(item);
+  return "[" + text + "]";
+}
+
+class Emitter {
+ public:
+  explicit Emitter(const Comment& comment) : comment_(comment) {}
+
+  void write_map(const Node& node, const std::string& path, const std::string& indent,
+                 std::string lead) {
+    for (const Entry& entry : node.entries) {
+      const std::string inner = join_path(path, entry.key);
+      const std::string head = lead + entry.key + ":";
+      lead = indent;
+      if (is_flow(entry.value)) {
+        lines_.push_back({head + " " + flow_text(entry.value), comment_ ? comment_(inner) : ""});
+      } else if (entry.value.kind == Node::Kind::kMap) {
+        lines_.push_back({head, ""});
+        write_map(entry.value, inner, indent + "  ", indent + "  ");
+      } else {
+        lines_.push_back({head, ""});
+        write_list(entry.value, inner, indent + "  ");
+      }
+    }
+  }
+
+  std::string text() const {
+    std::size_t column = 0;
+    for (const Line& line : lines_) {
+      if (line.text.size() <= kMaxCommentColumn) column = std::max(column, line.text.size());
+    }
+    std::string text;
+    for (const Line& line : lines_) {
+      text += line.text;
+      if (!line.comment.empty()) {
+        const std::size_t width = std::max(column, line.text.size()) + 2;
+        text += std::string(width - line.text.size(), ' ') + "# " + line.comment;
+      }
+      text += '\n';
+    }
+    return text;
+  }
+
+ private:
+  struct Line {
+    std::string text, comment;
+  };
+
+  void write_list(const Node& node, const std::string& path, const std::string& indent) {
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+      const std::string inner = path + "[" + std::to_string(i) + "]";
+      if (is_flow(node.items[i])) {
+        lines_.push_back(
+            {indent + "- " + flow_text(node.items[i]), comment_ ? comment_(inner) : ""});
+      } else {
+        write_map(node.items[i], inner, indent + "  ", indent + "- ");
+      }
+    }
+  }
+
+  const Comment& comment_;
+  std::vector<Line> lines_;
+};
+
+void flatten(const Node& node, const std::string& path,
+             std::vector<std::pair<std::string, std::string>>& leaves) {
+  if (is_flow(node)) {
+    leaves.emplace_back(path, flow_text(node));
+    return;
+  }
+  for (const Entry& entry : node.entries) flatten(entry.value, join_path(path, entry.key), leaves);
+  for (std::size_t i = 0; i < node.items.size(); ++i) {
+    flatten(node.items[i], path + "[" + std::to_string(i) + "]", leaves);
+  }
+}
+
+}  // namespace
+
+Node to_node(const StructType& type, const void* options) {
+  return Writer(false).section(type, options, nullptr);
+}
+
+Node to_minimal_node(const StructType& type, const void* options, const void* defaults) {
+  return Writer(true).section(type, options, defaults);
+}
+
+void keep_unset_variables(Node& written, const Node& document) {
+  if (document.has_unset_variable) {
+    const bool is_single = written.kind == Node::Kind::kScalar;
+    if (!is_single) written = scalar("");
+    written.text = document.text;
+    written.is_quoted = true;
+    written.has_unset_variable = true;
+  }
+  for (const Entry& entry : document.entries) {
+    if (Entry* same = written.find(entry.key)) keep_unset_variables(same->value, entry.value);
+  }
+  const std::size_t num_items = std::min(written.items.size(), document.items.size());
+  for (std::size_t i = 0; i < num_items; ++i) {
+    keep_unset_variables(written.items[i], document.items[i]);
+  }
+}
+
+std::string emit(const Node& root, const Comment& comment) {
+  if (root.entries.empty()) return "{}\n";
+  Emitter emitter(comment);
+  emitter.write_map(root, "", "", "");
+  return emitter.text();
+}
+
+std::string origin_of(const Node& document, const std::string& path) {
+  const Node* node = find_node(document, path);
+  return node ? node->position.origin() : "default";
+}
+
+std::vector<Difference> diff(const Node& before, const Node& after) {
+  std::vector<std::pair<std::string, std::string>> old_leaves, new_leaves;
+  flatten(before, "", old_leaves);
+  flatten(after, "", new_leaves);
+  std::unordered_map<std::string, std::string> rest(new_leaves.begin(), new_leaves.end());
+  std::vector<Difference> differences;
+  for (const auto& [path, text] : old_leaves) {
+    const auto same = rest.find(path);
+    if (same == rest.end()) {
+      differences.push_back({path, text, std::nullopt});
+      continue;
+    }
+    if (same->second != text) differences.push_back({path, text, same->second});
+    rest.erase(same);
+  }
+  for (const auto& [path, text] : new_leaves) {
+    if (rest.contains(path)) differences.push_back({path, std::nullopt, text});
+  }
+  return differences;
+}
+
+}  // namespace shoal::config

@@ -1,0 +1,91 @@
+#include "launch/job/launch_info.h"
+
+#include <ATen/Context.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+
+LaunchInfo launched(const std::map<std::string, std::string>& variables) {
+  return read_launch_info([&variables](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(LaunchInfo, OfAProcessAloneIsAWorldOfOne) {
+  const LaunchInfo info = launched({{"SLURM_NTASKS", "8"}});  // as in a batch script
+  EXPECT_EQ(info.launcher, "");
+  EXPECT_EQ(info.world, 1);
+  EXPECT_FALSE(info.is_foreign);
+  EXPECT_EQ(make_world(info)->size(), 1);
+}
+
+TEST(LaunchInfo, ComesFromOpenMpiAndFromSrunWhateverElseIsSet) {
+  const std::map<std::string, std::string> foreign{{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}};
+  std::map<std::string, std::string> open_mpi{{"OMPI_COMM_WORLD_SIZE", "3"},
+                                              {"OMPI_COMM_WORLD_RANK", "1"}};
+  std::map<std::string, std::string> slurm{
+      {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "3"}, {"SLURM_PROCID", "1"}};
+  for (auto* variables : {&open_mpi, &slurm}) {
+    variables->insert(foreign.begin(), foreign.end());
+    const LaunchInfo info = launched(*variables);
+    EXPECT_EQ(info.launcher, variables == &slurm ? "srun" : "mpirun");
+    EXPECT_EQ(info.world, 3);
+    EXPECT_EQ(info.rank, 1);
+    EXPECT_FALSE(info.is_foreign);
+  }
+}
+
+TEST(LaunchInfo, OfAnotherMpiMakesNoWorld) {
+  EXPECT_EQ(launched({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}}).rank, 2);
+  EXPECT_EQ(launched({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}}).world, 4);
+  for (const auto& variables : {std::map<std::string, std::string>{{"PMI_SIZE", "2"}},
+                                {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}},
+                                {{"PMI_RANK", "0"}}}) {
+    try {
+      make_world(launched(variables));
+      FAIL() << "ranks that cannot find each other were let loose";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kTopology);
+      EXPECT_THAT(error.what(), HasSubstr("train alone"));
+      EXPECT_THAT(error.hint(), HasSubstr("Open MPI's mpirun"));
+    }
+  }
+  EXPECT_EQ(make_world(launched({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}))->size(), 1);
+}
+
+TEST(Deterministic, RefusesOperatorsThatHaveNoSuchAlgorithm) {
+  at::globalContext().alertNotDeterministic("some operator");
+  use_deterministic_algorithms();
+  EXPECT_ANY_THROW(at::globalContext().alertNotDeterministic("some operator"));
+  at::globalContext().setDeterministicAlgorithms(false, false);
+}
+
+TEST(ChooseThreads, TakesTheRecipesThenThoseOfTheLaunchThenAShareOfTheCpus) {
+  const std::map<std::string, std::string> shared{{"OMPI_COMM_WORLD_SIZE", "100000"},
+                                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "100000"}};
+  std::map<std::string, std::string> told = shared;
+  told["OMP_NUM_THREADS"] = "3";
+  EXPECT_EQ(choose_threads(7, launched(told)), 7);
+  EXPECT_EQ(choose_threads(std::nullopt, launched(told)), 3);
+  EXPECT_EQ(choose_threads(std::nullopt, launched({{"OMP_NUM_THREADS", "3"}})), 3);
+  EXPECT_EQ(choose_threads(std::nullopt, launched(shared)), 1);
+  EXPECT_EQ(launched({{"OMP_NUM_THREADS", "4,2"}}).threads, 4);
+  for (const char* wrong : {"0", "-3", "four", "4x", "100000"}) {
+    EXPECT_THROW(choose_threads(std::nullopt, launched({{"OMP_NUM_THREADS", wrong}})), ConfigError)
+        << wrong;
+    EXPECT_EQ(choose_threads(2, launched({{"OMP_NUM_THREADS", wrong}})), 2) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,163 @@
+#include "launch/job/run_lock.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "tests/support/failing_file_system.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/thread_communicator.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using testing::FailingFileSystem;
+using ::testing::HasSubstr;
+using testing::read_file;
+using testing::ScratchFolder;
+using testing::write_file;
+
+class RunLockTest : public ::testing::Test {
+ protected:
+  ScratchFolder scratch_;
+  PosixFileSystem files_;
+  std::vector<std::string> warnings_;
+  std::string path_ = scratch_.file(".lock");
+  RunLock::Options quick_{std::chrono::milliseconds(5), std::chrono::milliseconds(600)};
+
+  std::unique_ptr<RunLock> acquire() {
+    return std::make_unique<RunLock>(
+        scratch_.path(), files_, [this](const std::string& text) { warnings_.push_back(text); },
+        quick_);
+  }
+  std::string refusal() {
+    try {
+      acquire();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kBusy);
+      return error.what();
+    }
+    return "";
+  }
+};
+
+TEST_F(RunLockTest, IsHeldByOneAndGoneAfterwards) {
+  {
+    const auto lock = acquire();
+    EXPECT_THAT(refusal(), AllOf(HasSubstr("process " + std::to_string(::getpid())),
+                                 HasSubstr(LockOwner::self().host)));
+    EXPECT_TRUE(std::filesystem::exists(path_));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  EXPECT_EQ(refusal(), "");
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(RunLockTest, IsTakenOverFromADeadProcess) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto lock = acquire();
+    ::_exit(0);  // without the destructor
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_THAT(read_file(path_), HasSubstr("pid " + std::to_string(child)));
+  const auto lock = acquire();
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_THAT(warnings_[0], HasSubstr("process " + std::to_string(child)));
+  EXPECT_THAT(read_file(path_), HasSubstr("pid " + std::to_string(::getpid())));
+}
+
+TEST_F(RunLockTest, IsTakenOverFromADeadProcessThatNobodyBuried) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto lock = acquire();
+    ::_exit(0);
+  }
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+TEST_F(RunLockTest, IsTakenOverWhenTheProcessNumberWasGivenAgain) {
+  LockOwner owner = LockOwner::self();
+  owner.started -= 1;
+  write_file(path_, owner.text());
+  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(warnings_.size(), 1u);
+}
+
+TEST_F(RunLockTest, IsRespectedWithoutTheKernelsLockWhileTheProcessLives) {
+  write_file(path_, LockOwner::self().text());
+  EXPECT_THAT(refusal(), HasSubstr("in use by process"));
+}
+
+TEST_F(RunLockTest, OfAnotherHostIsRespectedWhileItsLeaseGrows) {
+  LockOwner owner = LockOwner::self();
+  owner.host = "elsewhere";
+  write_file(path_, owner.text());
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    write_file(path_, owner.text() + ".");
+  });
+  EXPECT_THAT(refusal(), HasSubstr("'elsewhere'"));
+  other.join();
+  EXPECT_EQ(refusal(), "");
+  EXPECT_THAT(warnings_, ::testing::ElementsAre(HasSubstr("'elsewhere'")));
+}
+
+TEST_F(RunLockTest, LetsItsLeaseGrow) {
+  const auto lock = acquire();
+  const size_t before = read_file(path_).size();
+  for (int i = 0; i < 1000 && read_file(path_).size() < before + 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_GE(read_file(path_).size(), before + 2);
+  EXPECT_TRUE(LockOwner::parse(read_file(path_)).has_value());
+}
+
+TEST_F(RunLockTest, IsTakenOverWhenItsTextIsNotComplete) {
+  write_file(path_, "host a\npid");
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(RunLockTest, SaysWhyItCannotBeWritten) {
+  for (int64_t at = 0; at < 3; ++at) {
+    FailingFileSystem full;
+    full.fail_at = at;
+    full.error = ENOSPC;
+    try {
+      const RunLock lock(scratch_.path(), full, [](const std::string&) {});
+      ADD_FAILURE() << at;
+    } catch (const StorageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(path_));
+    }
+  }
+}
+
+TEST(RunLockRanks, IsHeldByRankZeroAndRefusedOnAllRanks) {
+  const ScratchFolder scratch;
+  testing::run_ranks(3, [&](Communicator& world) {
+    PosixFileSystem files;
+    const auto lock = lock_run_folder(scratch.path(), world, files, [](const std::string&) {});
+    EXPECT_EQ(lock != nullptr, world.rank() == 0);
+    try {
+      lock_run_folder(scratch.path(), world, files, [](const std::string&) {});
+      ADD_FAILURE() << "locked twice";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kBusy);
+      EXPECT_THAT(error.hint(), HasSubstr("run.name"));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shoal

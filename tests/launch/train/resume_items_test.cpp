@@ -1,0 +1,224 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launch/train/session.h"
+#include "tests/support/equality_recipe.h"
+#include "tests/support/ranks.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::IsSupersetOf;
+
+/// Everything that a state lists, copied, by name.
+using SavedState = std::map<std::string, std::variant<torch::Tensor, int64_t, double, std::string>>;
+
+class Saver : public StateVisitor {
+ public:
+  SavedState saved;
+
+  void tensor(const StateTensor& item) override { saved[item.name] = item.value.clone(); }
+  void integer(const std::string& name, int64_t& value) override { saved[name] = value; }
+  void real(const std::string& name, double& value) override { saved[name] = value; }
+  void text(const std::string& name, std::string& value) override { saved[name] = value; }
+};
+
+/// Puts back what is saved; an item that is not saved stays as it is.
+class Restorer : public StateVisitor {
+ public:
+  explicit Restorer(const SavedState& saved) : saved_(saved) {}
+
+  void tensor(const StateTensor& item) override {
+    const torch::NoGradGuard no_grad;
+    const auto found = saved_.find(item.name);
+    if (found != saved_.end()) item.value.copy_(std::get<torch::Tensor>(found->second));
+  }
+  void integer(const std::string& name, int64_t& value) override { restore(name, value); }
+  void real(const std::string& name, double& value) override { restore(name, value); }
+  void text(const std::string& name, std::string& value) override { restore(name, value); }
+
+ private:
+  const SavedState& saved_;
+
+  template <typename T>
+  void restore(const std::string& name, T& value) {
+    const auto found = saved_.find(name);
+    if (found != saved_.end()) value = std::get<T>(found->second);
+  }
+};
+
+SavedState save(Session& session) {
+  Saver saver;
+  session.visit_state(saver);
+  return saver.saved;
+}
+
+/// What a user sees of the steps after the save, to the last bit.
+struct Outcome {
+  std::vector<double> numbers;         ///< loss, rate and norm of each step, counts of skips
+  std::vector<torch::Tensor> weights;  ///< at the end
+
+  bool operator==(const Outcome& other) const {
+    return numbers == other.numbers &&
+           std::equal(weights.begin(), weights.end(), other.weights.begin(), other.weights.end(),
+                      [](const torch::Tensor& a, const torch::Tensor& b) { return a.equal(b); });
+  }
+};
+
+/// A recipe in which every item of the state has work to do.
+class ResumeItems : public ::testing::Test {
+ protected:
+  ResumeItems() : ResumeItems(experts()) {}
+  explicit ResumeItems(const std::vector<std::string>& model)
+      : recipe_(load(model)), train_data_(make_source(recipe_)->open(Split::kTrain)) {}
+
+  std::unique_ptr<Session> make_session(RankGrid& grid) const {
+    return std::make_unique<Session>(recipe_, *train_data_, grid);
+  }
+
+  /// A step whose gradients are not finite: the head's bias is NaN while it lasts.
+  static StepOutcome skipped_step(Session& session) {
+    torch::Tensor bias;
+    for (const Parameter& parameter : session.parameters()) {
+      if (parameter.name == "head.bias") bias = parameter.tensor.detach();
+    }
+    const torch::Tensor before = bias.clone();
+    bias.fill_(NAN);
+    const StepOutcome outcome = session.step({});
+    bias.copy_(before);
+    EXPECT_FALSE(outcome.applied);
+    return outcome;
+  }
+
+  /// Three steps and a skipped one, behind which the state is saved.
+  static void train_to_the_save(Session& session) {
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(session.step({}).applied);
+    skipped_step(session);
+  }
+
+  /// Another skipped step and two good ones.
+  static Outcome train_on(Session& session) {
+    Outcome outcome;
+    skipped_step(session);
+    outcome.numbers.push_back(static_cast<double>(session.nonfinite_in_row()));
+    for (int i = 0; i < 2; ++i) {
+      const StepOutcome step = session.step({});
+      EXPECT_TRUE(step.applied);
+      outcome.numbers.insert(outcome.numbers.end(),
+                             {step.loss.item<double>(), step.lr, step.grad_norm});
+    }
+    outcome.numbers.push_back(static_cast<double>(session.skipped_steps()));
+    for (const auto* list : {&session.model().parameters, &session.model().buffers}) {
+      for (const Parameter& parameter : *list) {
+        outcome.weights.push_back(parameter.tensor.detach().clone());
+      }
+    }
+    return outcome;
+  }
+
+  /// New processes would do this: a fresh session, what is saved, and on.
+  std::unique_ptr<Session> resume(const SavedState& saved, RankGrid& grid) const {
+    std::unique_ptr<Session> session = make_session(grid);
+    Restorer restorer(saved);
+    session->visit_state(restorer);
+    return session;
+  }
+
+  /// Collective. No item may be left out of the saved state without any rank's run differing.
+  void expect_each_item_is_missed(RankGrid& grid, const std::string& unit_items) const {
+    const auto whole = make_session(grid);
+    train_to_the_save(*whole);
+    const SavedState saved = save(*whole);
+    const Outcome expected = train_on(*whole);
+
+    std::vector<std::string> unnoticed, items;
+    for (const auto& [name, value] : saved) {
+      SavedState rest = saved;
+      rest.erase(name);
+      const auto resumed = resume(rest, grid);
+      const torch::Tensor is_equal =
+          torch::full({1}, train_on(*resumed) == expected ? 1 : 0, torch::kLong);
+      all_reduce(*grid.world, is_equal, ReduceOp::kMin);
+      if (is_equal.item<int64_t>() != 0) unnoticed.push_back(name);
+      items.push_back(name);
+    }
+    EXPECT_THAT(unnoticed, ::testing::IsEmpty());
+    EXPECT_GT(items.size(), 100u);
+    EXPECT_THAT(items, IsSupersetOf({"data.cursor", "optimizer.steps", "optimizer.m.head.weight",
+                                     "optimizer.v.head.bias", "trainer.step", "head.weight",
+                                     "trainer.nonfinite_in_row"}));
+    EXPECT_THAT(items, Contains(::testing::HasSubstr(unit_items)));
+  }
+
+ private:
+  /// A Sparse-MLP with capacity, importance drops, noise and a balancing bias.
+  static std::vector<std::string> experts() {
+    return joined(joined(capped("batch_priority"), noisy()),
+                  {"model.sparse.channel_moe.router={name: sigmoid, k: 2, noise: gaussian, "
+                   "bias: {rate: 0.05}}"});
+  }
+
+  static Recipe load(std::vector<std::string> overrides) {
+    for (const char* override : {"optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}",
+                                 "schedule={name: cosine, warmup: 2step}", "train.duration=12step",
+                                 "train.accumulate=2", "train.clip_norm=0.05"}) {
+      overrides.emplace_back(override);
+    }
+    return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
+        .options;
+  }
+
+  Recipe recipe_;
+  std::unique_ptr<SampleSet> train_data_;
+};
+
+TEST_F(ResumeItems, AllTogetherGiveTheUninterruptedRun) {
+  RankGrid grid = self_grid();
+  const auto whole = make_session(grid);
+  train_to_the_save(*whole);
+  const SavedState saved = save(*whole);
+  const auto resumed = resume(saved, grid);
+  EXPECT_EQ(train_on(*resumed), train_on(*whole));
+  const SavedState expected = save(*whole), actual = save(*resumed);
+  ASSERT_EQ(actual.size(), expected.size());
+  for (const auto& [name, value] : expected) {
+    if (const auto* tensor = std::get_if<torch::Tensor>(&value)) {
+      EXPECT_TRUE(std::get<torch::Tensor>(actual.at(name)).equal(*tensor)) << name;
+    } else if (const auto* integer = std::get_if<int64_t>(&value)) {
+      EXPECT_EQ(std::get<int64_t>(actual.at(name)), *integer) << name;
+    } else {
+      ADD_FAILURE() << name << ": no session lists reals or texts yet; compare them here";
+    }
+  }
+}
+
+TEST_F(ResumeItems, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, ".selection_bias");
+}
+
+class ResumeItemsOfNexus : public ResumeItems {
+ protected:
+  ResumeItemsOfNexus() : ResumeItems({vit(kBlockNexus)}) {}
+};
+
+TEST_F(ResumeItemsOfNexus, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, ".memory.*.");
+}
+
+using ResumeItemsRanks = ResumeItems;
+
+TEST_F(ResumeItemsRanks, EachAloneIsMissedBySomeRank) {
+  run_grid(2, 1, [this](RankGrid& grid) { expect_each_item_is_missed(grid, ".experts.*."); });
+}
+
+}  // namespace
+}  // namespace shoal::testing

@@ -1,0 +1,60 @@
+#include "launch/train/resume_rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ResumeRules, WhereAndHowToRunIsFree) {
+  for (const char* path : {"run.name", "run.threads", "evaluate.every", "checkpoint.keep_last",
+                           "parallel.expert_ranks", "parallel.shard_optimizer", "data.path",
+                           "train.duration", "train.recompute", "model.moe.exchange.chunks",
+                           "model.sparse.token_moe.exchange.hierarchical"}) {
+    EXPECT_EQ(role_of_key(path), KeyRole::kFree) << path;
+  }
+}
+
+TEST(ResumeRules, WhatIsTrainedIsFixed) {
+  for (const char* path : {"run.seed", "model.width", "data.source", "optimizer.name",
+                           "train.batch", "train.precision", "model.sparse.token_moe.router.k",
+                           "model.sparse.token_moe.exchange.payload", "schedules"}) {
+    EXPECT_EQ(role_of_key(path), KeyRole::kFixed) << path;
+  }
+}
+
+TEST(ResumeRules, LearningRateMayChangeWithAWarning) {
+  const auto warned = check_resume({{"optimizer.lr", "0.001", "0.002"}}, false);
+  ASSERT_EQ(warned.size(), 1u);
+  EXPECT_EQ(warned[0].path, "optimizer.lr");
+}
+
+TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
+  try {
+    check_resume({{"model.width", "96", "128"}, {"optimizer.lr", "1", "2"}}, false);
+    FAIL() << "a changed model was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kMismatch);
+    EXPECT_THAT(error.what(), HasSubstr("model.width"));
+    EXPECT_THAT(error.what(), HasSubstr("96"));
+    EXPECT_THAT(error.what(), HasSubstr("128"));
+    EXPECT_THAT(error.what(), Not(HasSubstr("optimizer.lr")));
+  }
+}
+
+TEST(ResumeRules, DifferencesAreListedInColumns) {
+  EXPECT_EQ(describe({{"model.width", "96", "128"}, {"a", "1", "2"}}),
+            "\n  model.width  checkpoint: 96   recipe: 128"
+            "\n  a            checkpoint: 1   recipe: 2");
+}
+
+TEST(ResumeRules, OverrideTurnsTheRefusalIntoAWarning) {
+  EXPECT_EQ(check_resume({{"model.width", "96", "128"}}, true).size(), 1u);
+}
+
+}  // namespace
+}  // namespace shoal

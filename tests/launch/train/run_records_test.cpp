@@ -1,0 +1,81 @@
+#include "launch/train/run_records.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "parallel/comm/communicator.h"
+#include "tests/support/scratch_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::read_file;
+using testing::ScratchFolder;
+
+class Summary : public ::testing::Test {
+ protected:
+  Summary() { recipe_.train.batch = 4; }
+  std::string write(int64_t first_step, int64_t last_step, ExitCode code = ExitCode::kOk) {
+    TrainingResult result;
+    result.code = code;
+    result.first_step = first_step;
+    result.last_step = last_step;
+    result.seconds = 2.0;
+    if (first_step < last_step) result.evaluation = Evaluation{0.5, 0.75, 1.0, 8};
+    lacked_ = lacks_summary(result, folder_, *world_);
+    return write_summary(folder_, recipe_, result, {}, notes_);
+  }
+  std::string text() const { return read_file(folder_.file("summary.json")); }
+
+  bool lacked_ = false;  ///< before the last write
+  std::vector<std::string> notes_;
+
+ private:
+  std::unique_ptr<Communicator> world_ = make_self_communicator();
+  ScratchFolder scratch_;
+  RunFolder folder_{scratch_.path()};
+  Recipe recipe_;
+};
+
+TEST_F(Summary, OfAFinishedRunStaysWhenNothingIsLeftToTrain) {
+  EXPECT_THAT(write(0, 8), Not(HasSubstr("finished already")));
+  const std::string before = text();
+  EXPECT_THAT(before, HasSubstr("\"top1\": 0.75"));
+  const std::string shown = write(8, 8);
+  EXPECT_THAT(shown, HasSubstr("finished already, at step 8"));
+  EXPECT_THAT(shown, HasSubstr("train.duration"));
+  EXPECT_EQ(text(), before);
+  EXPECT_FALSE(lacked_);
+}
+
+TEST_F(Summary, IsWrittenWhenNoneOfTheLastStepIsThere) {
+  write(8, 8);
+  EXPECT_TRUE(lacked_);
+  EXPECT_THAT(text(), HasSubstr("\"steps\": 8"));
+  EXPECT_THAT(write(0, 4), HasSubstr("time"));
+  EXPECT_FALSE(lacked_);
+  EXPECT_THAT(write(8, 8), AllOf(Not(HasSubstr("finished already")), Not(HasSubstr("time"))));
+  EXPECT_TRUE(lacked_);
+  EXPECT_THAT(text(), HasSubstr("\"steps\": 8"));
+}
+
+TEST_F(Summary, ListsTheNotes) {
+  write(0, 4);
+  EXPECT_THAT(text(), HasSubstr("\"notes\": []"));
+  notes_ = {"blocks.1.moe: for measurements only"};
+  write(4, 8);
+  EXPECT_THAT(text(), ::testing::ContainsRegex("\"notes\": \\[[^]]*measurements only"));
+}
+
+TEST_F(Summary, OfAStopBeforeTheFirstStepDoesNotCallTheRunFinished) {
+  write(0, 4, ExitCode::kPreempted);
+  EXPECT_THAT(write(4, 4, ExitCode::kPreempted), HasSubstr("run.on_existing=resume"));
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "parallel/checkpoint/state_list.h"
+#include "tests/support/equality_recipe.h"
+#include "tests/support/ranks.h"
+#include "tests/support/speed_cases.h"
+#include "tests/support/thread_communicator.h"
+#include "tests/support/train_harness.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::IsEmpty;
+constexpr int64_t kSteps = 5;
+constexpr double kTolerance = 1e-12;
+
+struct Shape {
+  int64_t expert_ranks, replicas;
+};
+
+TrainingTrace on_threads(const Overrides& overrides, const Shape& shape) {
+  TrainingTrace trace;
+  std::mutex mutex;
+  run_owning_ranks(shape.expert_ranks * shape.replicas, [&](std::unique_ptr<Communicator> world) {
+    const bool is_first = world->rank() == 0;
+    TrainingTrace own = train_and_trace(
+        kEqualityRecipe,
+        joined(overrides, {fmt::format("parallel.expert_ranks={}", shape.expert_ranks)}), kSteps,
+        std::move(world));
+    const std::lock_guard lock(mutex);
+    if (is_first) trace = std::move(own);
+  });
+  return trace;
+}
+
+class SpeedSwitchesRanks : public ::testing::TestWithParam<SpeedCase> {};
+
+TEST_P(SpeedSwitchesRanks, ChangeNoResult) {
+  const SpeedCase& test = GetParam();
+  const TrainingTrace expected =
+      train_and_trace(kEqualityRecipe, test.what, kSteps, make_self_communicator());
+  // All of them fit nodes of two ranks.
+  for (const Shape& shape : {Shape{4, 1}, Shape{2, 2}, Shape{2, 1}, Shape{1, 2}}) {
+    SCOPED_TRACE(fmt::format("{} expert ranks x {} replicas", shape.expert_ranks, shape.replicas));
+    EXPECT_THAT(differences(expected, on_threads(joined(test.what, test.how), shape), kTolerance),
+                IsEmpty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, SpeedSwitchesRanks, ::testing::ValuesIn(speed_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+// Where only overlap differs, no bit may.
+TEST(SpeedSwitchesRanks, OverlapAloneChangesNoBit) {
+  for (const Overrides& how :
+       {Overrides{"parallel.overlap_gradients=false"}, Overrides{"train.recompute=true"}}) {
+    for (const Shape& shape : {Shape{2, 2}, Shape{1, 2}}) {
+      const TrainingTrace plain = on_threads(noisy(), shape);
+      const TrainingTrace other = on_threads(joined(noisy(), how), shape);
+      EXPECT_EQ(plain.losses, other.losses) << how.front();
+      EXPECT_EQ(plain.grad_norms, other.grad_norms) << how.front();
+    }
+  }
+}
+
+Recipe recipe_of(const Overrides& overrides) {
+  return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
+      .options;
+}
+
+const Overrides kLamb{"optimizer={name: lamb, lr: 1e-2, weight_decay: 0.1}",
+                      "parallel.expert_ranks=2"};
+
+TEST(ShardedOptimizerRanks, HoldsItsShareAndSavesTheSameState) {
+  const Recipe plain = recipe_of(kLamb);
+  const Recipe sharded = recipe_of(joined(kLamb, {"parallel.shard_optimizer=true"}));
+  run_grid(2, 2, [&](RankGrid& grid) {
+    const auto data = make_source(plain)->open(Split::kTrain);
+    Session whole(plain, *data, grid), shared(sharded, *data, grid);
+    for (int i = 0; i < 2; ++i) {
+      whole.step({});
+      shared.step({});
+    }
+    // Other sums, other roundings: the same numbers of the same names.
+    const StateList expected = list_state(whole);
+    const StateList actual = list_state(shared);
+    EXPECT_LT(actual.tensors.size(), expected.tensors.size());
+    for (const StateEntry& entry : actual.tensors) {
+      const torch::Tensor& other = expected.find(entry.entry.name).value;
+      ASSERT_EQ(entry.value.sizes(), other.sizes()) << entry.entry.name;
+      EXPECT_LT((entry.value - other).abs().max().item<double>(), 1e-12) << entry.entry.name;
+    }
+    // Every name is listed by some rank.
+    std::string names;
+    for (const StateEntry& entry : actual.tensors) names += entry.entry.name + "\n";
+    std::string all;
+    for (const std::string& text : gather_text(*grid.world, names)) all += text;
+    for (const StateEntry& entry : expected.tensors) {
+      EXPECT_THAT(all, ::testing::HasSubstr(entry.entry.name + "\n"));
+    }
+  });
+}
+
+TEST(ShardedOptimizerRanks, StateIsSpreadEvenly) {
+  const Overrides wide{"model.width=64", "optimizer={name: adamw}"};
+  const Recipe plain = recipe_of(wide);
+  const Recipe sharded = recipe_of(joined(wide, {"parallel.shard_optimizer=true"}));
+  run_grid(1, 4, [&](RankGrid& grid) {
+    const auto data = make_source(plain)->open(Split::kTrain);
+    const Session whole(plain, *data, grid), shared(sharded, *data, grid);
+    const auto bytes = static_cast<double>(whole.optimizer().state_bytes());
+    EXPECT_NEAR(static_cast<double>(shared.optimizer().state_bytes()), bytes / 4, 0.05 * bytes / 4);
+  });
+}
+
+}  // namespace
+}  // namespace shoal::testing

@@ -1,0 +1,158 @@
+#include "launch/train/training_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/equality_recipe.h"
+#include "tests/support/ranks.h"
+#include "tests/support/scratch_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::read_file;
+using testing::ScratchFolder;
+
+/// No file of this process can grow, as on a full disk.
+class FullDisk {
+ public:
+  FullDisk() : former_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &former_);
+    const rlimit limit{1, former_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &former_);
+    std::signal(SIGXFSZ, former_handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit former_{};
+  void (*former_handler_)(int);
+};
+
+TEST(TrainingLog, WarnsOfAFullDiskAndWritesItsLinesLater) {
+  const ScratchFolder scratch;
+  const RunFolder folder{scratch.path()};
+  const std::unique_ptr<Communicator> world = make_self_communicator();
+  Console console(std::tmpfile(), false, 80);
+  std::vector<std::string> told;
+  Log log("", 0, [&told](const std::string& line) { told.push_back(line); });
+  TrainingLog training_log(folder, *world, console, log, 0);
+  training_log.evaluation({.loss = 1.0, .samples = 8}, 1);
+  {
+    const FullDisk full;
+    training_log.evaluation({.loss = 1.0, .samples = 8}, 2);
+    training_log.evaluation({.loss = 1.0, .samples = 8}, 3);
+  }
+  ASSERT_EQ(told.size(), 2u);  // one for each file
+  EXPECT_THAT(told[0], HasSubstr("metrics.jsonl"));
+  EXPECT_THAT(told[0], HasSubstr("bytes wait in memory); training goes on, free some space"));
+  training_log.evaluation({.loss = 1.0, .samples = 8}, 4);
+  for (const char* step : {"\"step\":1,", "\"step\":2,", "\"step\":3,", "\"step\":4,"}) {
+    EXPECT_THAT(read_file(folder.file("metrics.jsonl")), HasSubstr(step));
+  }
+}
+
+/// Keys of a record and their values, as experts.jsonl is to hold them.
+nlohmann::ordered_json expected_record(const MoeReport& layer, int64_t step) {
+  nlohmann::ordered_json record{{"step", step},
+                                {"layer", layer.layer},
+                                {"tokens", layer.tokens},
+                                {"load", layer.load_U},
+                                {"load_min", layer.load_min},
+                                {"load_max", layer.load_max},
+                                {"load_mean", layer.load_mean},
+                                {"load_cv", layer.load_cv},
+                                {"load_entropy", layer.load_entropy},
+                                {"router_entropy", layer.router_entropy},
+                                {"dead_experts", layer.dead_units},
+                                {"dropped", layer.dropped},
+                                {"unrouted", layer.unrouted},
+                                {"rank_overload", layer.rank_overload_E}};
+  for (const auto& [name, value] : layer.losses) record["loss_" + name] = value;
+  return record;
+}
+
+TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
+  std::vector<std::string> overrides = testing::capped("position");  // something is dropped
+  overrides.push_back(testing::losses("group"));
+  const Recipe recipe =
+      config::load_options_text<Recipe>(testing::kEqualityRecipe, "test", {"", overrides, nullptr})
+          .options;
+  RankGrid grid = testing::self_grid();
+  const auto data = make_source(recipe)->open(Split::kTrain);
+  Session session(recipe, *data, grid);
+  const ScratchFolder scratch;
+  const RunFolder folder{scratch.path()};
+  Console console(std::tmpfile(), false, 80);
+  Log log("", 0, [](const std::string&) {});
+  TrainingLog training_log(folder, *grid.world, console, log, 0);
+  std::vector<nlohmann::ordered_json> expected;
+  for (int64_t step = 1; step <= 2; ++step) {
+    const StepOutcome outcome = session.step({});
+    const StepReport report = reduce(outcome, *grid.world);
+    ASSERT_EQ(report.moe.size(), 2u);
+    for (const MoeReport& layer : report.moe) expected.push_back(expected_record(layer, step));
+    training_log.step(outcome, report, session);
+  }
+  EXPECT_GT(expected[0]["dropped"], 0.0);
+  EXPECT_EQ(expected[0]["rank_overload"], std::vector<double>{1.0});
+  EXPECT_TRUE(expected[0].contains("loss_importance"));
+  EXPECT_TRUE(expected[1].contains("loss_load"));
+  std::istringstream lines(read_file(folder.file("experts.jsonl")));
+  std::vector<nlohmann::ordered_json> written;
+  for (std::string line; std::getline(lines, line);) {
+    written.push_back(nlohmann::ordered_json::parse(line));
+  }
+  EXPECT_EQ(written, expected);
+  std::istringstream metrics(read_file(folder.file("metrics.jsonl")));
+  int64_t num_records = 0;
+  for (std::string line; std::getline(metrics, line); ++num_records) {
+    const auto record = nlohmann::json::parse(line);
+    EXPECT_GE(record["moe_load_max"], record["moe_load_p95"]);
+    EXPECT_GE(record["moe_load_p95"], record["moe_load_p50"]);
+    for (const char* key : {"moe_dead_units", "moe_load_entropy", "moe_router_entropy",
+                            "moe_dropped", "moe_loss_importance", "moe_loss_load"}) {
+      EXPECT_TRUE(record.contains(key)) << key;
+    }
+  }
+  EXPECT_EQ(num_records, 2);
+}
+
+// Its host waits for no exchange, and would say 0.
+TEST(TrainingLog, TellsNoTimeOfExchangesOnAGpu) {
+  const Recipe recipe =
+      config::load_options_text<Recipe>(testing::kEqualityRecipe, "test", {}).options;
+  RankGrid grid = testing::self_grid();
+  const auto data = make_source(recipe)->open(Split::kTrain);
+  Session session(recipe, *data, grid);
+  const StepOutcome outcome = session.step({});
+  const StepReport report = reduce(outcome, *grid.world);
+  const ScratchFolder scratch;
+  const RunFolder folder{scratch.path()};
+  Console console(std::tmpfile(), false, 80);
+  Log log("", 0, [](const std::string&) {});
+  TrainingLog training_log(folder, *grid.world, console, log, 0);
+  training_log.step(outcome, report, session);
+  grid.device = c10::Device(c10::DeviceType::CUDA, 0);
+  training_log.step(outcome, report, session);
+  std::istringstream metrics(read_file(folder.file("metrics.jsonl")));
+  std::string on_cpu, on_gpu;
+  std::getline(metrics, on_cpu);
+  std::getline(metrics, on_gpu);
+  EXPECT_THAT(on_cpu, HasSubstr("\"all_to_all_ms\":"));
+  EXPECT_THAT(on_gpu, ::testing::Not(HasSubstr("all_to_all_ms")));
+  EXPECT_THAT(on_gpu, HasSubstr("\"data_wait\":"));
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,271 @@
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/backbones/convnext.h"
+#include "models/blocks/drop_path.h"
+#include "runtime/base/error.h"
+#include "tests/support/build_model.h"
+#include "tests/support/model_fill.h"
+#include "tests/support/ranks.h"
+#include "tests/support/some_batch.h"
+
+// b images  H height  W width  C channels
+namespace shoal {
+namespace {
+
+using testing::build_model;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::kImageNet;
+using testing::meta_context;
+using testing::some_batch;
+using testing::some_step;
+
+constexpr ImageShape kTinyImage{1, 8, 4};
+
+TEST(ConvNext, HasThePapersParametersExactly) {  // case 14
+  const auto count = [](const std::string& keys) {
+    const auto task =
+        build_model("model: {backbone: convnext" + keys + "}", kImageNet, 1000, meta_context());
+    return testing::count_parameters(*task);
+  };
+  EXPECT_EQ(count(""), 28589128);
+  EXPECT_EQ(count(", depths: [3, 3, 27, 3]"), 50223688);
+  EXPECT_EQ(count(", depths: [3, 3, 27, 3], widths: [128, 256, 512, 1024]"), 88591464);
+}
+
+// The last half of ConvNeXt-T's blocks is six of its third stage and the fourth. Twelve experts of
+// 8 C^2 and four memory units of 2 * 1024 C and a scale: 17.3 M and 62.9 M a layer.
+TEST(ConvNext, HasTheParametersOfItsNexusUnits) {
+  const auto task =
+      build_model("model: {backbone: convnext, nexus: {}}", kImageNet, 1000, meta_context());
+  std::map<int64_t, std::pair<int64_t, std::set<std::string>>> units;  // by channels
+  for (const Parameter& parameter : parameters_of(*task)) {
+    const size_t layer = parameter.name.find(".nexus.");
+    if (layer == std::string::npos || !parameter.is_stacked()) continue;
+    const int block = std::stoi(parameter.name.substr(std::string("backbone.blocks.").size()));
+    auto& [count, layers] = units[block < 15 ? 384 : 768];
+    count += parameter.tensor.numel();
+    layers.insert(parameter.name.substr(0, layer));
+  }
+  EXPECT_EQ(units[384].second.size(), 6u);
+  EXPECT_EQ(units[768].second.size(), 3u);
+  EXPECT_EQ(units[384].first, 6 * (17301504 + 4));
+  EXPECT_EQ(units[768].first, 3 * (62914560 + 4));
+}
+
+/// Images of 8 x 4 pixels; two stages of 4 x 2 and 2 x 1 positions with one and two blocks.
+std::string tiny_convnext(const std::string& more = "") {
+  return "model: {backbone: convnext, stem_patch: 2, depths: [1, 2], widths: [3, 4], expansion: 2" +
+         more + "}";
+}
+
+const std::string kMoe =
+    ", moe: {router: {name: top_k, k: 2, noise: none}, experts: {count: 3, hidden: 5}, losses: "
+    "[{name: importance, weight: 0.1}]}";
+
+const std::string kNexus =
+    ", nexus: {experts: {count: 2, hidden: 5}, memory: {count: 1, keys: 4, k: 2}, slots: 2}";
+
+class TinyConvNext : public ::testing::Test {
+ protected:
+  std::shared_ptr<Task> make(const std::string& recipe) {
+    auto task =
+        build_model(recipe, kTinyImage, 3, {&grid_, torch::TensorOptions().dtype(torch::kFloat64)});
+    testing::fill_parameters(*task);
+    tensors_.clear();
+    for (const Parameter& parameter : parameters_of(*task)) {
+      tensors_.insert_or_assign(parameter.name, parameter.tensor);
+    }
+    return task;
+  }
+  const torch::Tensor& at(const std::string& name) const { return tensors_.at(name); }
+
+  // Images as [b, C, H, W], norms over C, convolutions as such: how ConvNeXt is written down.
+  torch::Tensor plain_norm(const torch::Tensor& x_bCHW, const std::string& path) const {
+    const torch::Tensor x = x_bCHW.permute({0, 2, 3, 1});
+    return at::layer_norm(x, {x.size(3)}, at(path + ".weight"), at(path + ".bias"), 1e-6)
+        .permute({0, 3, 1, 2});
+  }
+  torch::Tensor plain_patches(const torch::Tensor& x_bCHW, const std::string& path,
+                              int64_t patch) const {
+    const torch::Tensor& weight = at(path + ".weight");
+    return at::conv2d(x_bCHW.contiguous(),
+                      weight.view({weight.size(0), x_bCHW.size(1), patch, patch}),
+                      at(path + ".bias"), patch);
+  }
+  /// The branch times the samples' factors of stochastic depth.
+  torch::Tensor plain_block(const torch::Tensor& x_bCHW, const std::string& name,
+                            const StepContext& step, double drop_path) const {
+    const std::string path = "backbone." + name;
+    torch::Tensor y = at::conv2d(x_bCHW.contiguous(), at(path + ".conv.weight"),
+                                 at(path + ".conv.bias"), 1, 3, 1, x_bCHW.size(1));
+    y = plain_norm(y, path + ".norm").permute({0, 2, 3, 1});
+    y = at::gelu(at::linear(y, at(path + ".mlp.fc1.weight"), at(path + ".mlp.fc1.bias")));
+    y = at::linear(y, at(path + ".mlp.fc2.weight"), at(path + ".mlp.fc2.bias"));
+    const torch::Tensor factor_b111 =
+        DropPath(drop_path, name)
+            .forward(torch::ones({x_bCHW.size(0), 1, 1, 1}, torch::kFloat64), step);
+    return x_bCHW + factor_b111 * (y * at(path + ".gamma")).permute({0, 3, 1, 2});
+  }
+  /// Stochastic depth rises over the three blocks from 0 to `drop_path`.
+  torch::Tensor plain_logits(const torch::Tensor& image_bCHW, const StepContext& step,
+                             double drop_path = 0.0) const {
+    torch::Tensor x = plain_patches(image_bCHW, "backbone.stem", 2);
+    x = plain_block(plain_norm(x, "backbone.stem_norm"), "blocks.0", step, 0.0);
+    x = plain_patches(plain_norm(x, "backbone.downsamples.0.norm"), "backbone.downsamples.0.conv",
+                      2);
+    x = plain_block(x, "blocks.1", step, drop_path / 2);
+    x = plain_block(x, "blocks.2", step, drop_path);
+    const torch::Tensor pooled = x.mean({2, 3});
+    return at::linear(at::layer_norm(pooled, {pooled.size(1)}, at("backbone.norm.weight"),
+                                     at("backbone.norm.bias"), 1e-6),
+                      at("head.weight"), at("head.bias"));
+  }
+
+  RankGrid grid_ = testing::self_grid();
+  std::map<std::string, torch::Tensor> tensors_;
+};
+
+TEST_F(TinyConvNext, IsThePapersConvolutions) {
+  const torch::NoGradGuard no_grad;
+  const auto task = make(tiny_convnext());
+  const TaskBatch batch = some_batch(4, kTinyImage);
+  const StepContext step = some_step(4, false);
+  const torch::Tensor expected = plain_logits(batch.image_bCHW, step);
+  EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
+}
+
+TEST_F(TinyConvNext, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
+  const torch::NoGradGuard no_grad;
+  const auto task = make(tiny_convnext(", drop_path: 0.6"));
+  const TaskBatch batch = some_batch(16, kTinyImage);
+  const StepContext step = some_step(16, true);
+  const torch::Tensor expected = plain_logits(batch.image_bCHW, step, 0.6);
+  EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
+}
+
+TEST(ConvNext, ParametersOfTwoDimensionsAndMoreDecay) {
+  const auto task = build_model(tiny_convnext(kMoe), kTinyImage, 3, meta_context());
+  for (const Parameter& parameter : parameters_of(*task)) {
+    const bool is_weight =
+        parameter.name.ends_with(".weight") && !parameter.name.ends_with("norm.weight");
+    EXPECT_EQ(parameter.matrix_dims() >= 2, is_weight) << parameter.name;
+  }
+}
+
+TEST_F(TinyConvNext, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
+  for (const std::string& keys :
+       {std::string(), std::string(", drop_path: 0.5"), kMoe + ", drop_path: 0.5", kNexus}) {
+    SCOPED_TRACE(keys);
+    const auto task = make(tiny_convnext(keys));
+    std::vector<torch::Tensor> parameters;
+    for (const auto& [name, tensor] : tensors_) parameters.push_back(tensor);
+    const TaskBatch batch = some_batch(4, kTinyImage);
+    const StepContext step = some_step(4, true);
+    EXPECT_LT(testing::gradient_error([&] { return task->train(batch, step).loss; }, parameters),
+              1e-6);
+  }
+}
+
+TEST_F(TinyConvNext, StochasticDepthActsInTrainingAlone) {
+  const TaskBatch batch = some_batch(8, kTinyImage);
+  const auto loss = [&](const std::string& recipe, bool training) {
+    const torch::NoGradGuard no_grad;
+    return make(recipe)->train(batch, some_step(8, training)).loss.item<double>();
+  };
+  EXPECT_NE(loss(tiny_convnext(", drop_path: 0.5"), true), loss(tiny_convnext(), true));
+  EXPECT_EQ(loss(tiny_convnext(", drop_path: 0.5"), false), loss(tiny_convnext(), false));
+}
+
+TEST_F(TinyConvNext, UnitsKeepTheBranchesGamma) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [keys, layer] : {std::pair{kMoe, "moe"}, std::pair{kNexus, "nexus"}}) {
+    SCOPED_TRACE(layer);
+    const auto task = make(tiny_convnext(keys + ", sparse_blocks: {from: 0, every: 1}"));
+    const TaskBatch batch = some_batch(4, kTinyImage);
+    const torch::Tensor before = task->outputs(batch, some_step(4, false));
+    for (const char* block : {"0", "1", "2"}) {
+      at(std::string("backbone.blocks.") + block + ".gamma").zero_();
+    }
+    const torch::Tensor after = task->outputs(batch, some_step(4, false));
+    EXPECT_FALSE(after.equal(before));
+    // Without branches nothing of the units is left.
+    at(std::string("backbone.blocks.1.") + layer + ".experts.*.fc2.weight").fill_(7.0);
+    EXPECT_TRUE(task->outputs(batch, some_step(4, false)).equal(after));
+  }
+}
+
+TEST_F(TinyConvNext, GammaStartsAtTheLayerScale) {
+  const auto task = make(tiny_convnext(", layer_scale: 0.25"));
+  initialise(parameters_of(*task), 1);
+  for (const char* block : {"0", "1", "2"}) {
+    EXPECT_TRUE(
+        (at(std::string("backbone.blocks.") + block + ".gamma") == 0.25).all().item<bool>());
+  }
+}
+
+TEST_F(TinyConvNext, TakesNoImages) {
+  for (const std::string& keys : {std::string(", drop_path: 0.5"), kMoe, kNexus}) {
+    const auto task = make(tiny_convnext(keys));
+    StepContext step = some_step(0, true);
+    step.samples_in_step = step.samples_in_micro = 4;
+    const torch::Tensor loss = task->train(some_batch(0, kTinyImage), step).loss;
+    EXPECT_EQ(loss.item<double>(), 0.0);
+    loss.backward();
+    for (const auto& [name, tensor] : tensors_) {
+      ASSERT_TRUE(tensor.grad().defined()) << name;
+      EXPECT_EQ(tensor.grad().abs().max().item<double>(), 0.0) << name;
+    }
+  }
+}
+
+TEST_F(TinyConvNext, NumbersBlocksThroughAllStages) {
+  const TrainOutput output = make(tiny_convnext(kMoe + ", sparse_blocks: {from: 0}"))
+                                 ->train(some_batch(4, kTinyImage), some_step(4, true));
+  std::vector<std::string> layers;
+  for (const MoeStats& stats : output.moe) layers.push_back(stats.layer);
+  EXPECT_THAT(layers, ElementsAre("blocks.0.moe", "blocks.2.moe"));
+  EXPECT_EQ(at("backbone.blocks.0.moe.router.weight").size(0), 3);
+  EXPECT_EQ(at("backbone.blocks.2.moe.router.weight").size(0), 4);
+  EXPECT_EQ(at("backbone.blocks.1.mlp.fc1.weight").sizes(), (at::IntArrayRef{8, 4}));
+}
+
+std::string error_of(const std::string& keys) {
+  try {
+    build_model("model: {backbone: convnext" + keys + "}", kImageNet, 3, meta_context());
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ConvNext, RefusesKeysThatContradictEachOther) {
+  EXPECT_THAT(error_of(", depths: [1, 2]"),
+              HasSubstr("model.widths: must name one width a stage: 4 for 2 depths"));
+  EXPECT_THAT(error_of(", stem_patch: 8"),
+              HasSubstr("model.stem_patch: patches of 8 pixels and 3 halvings need sides that are "
+                        "multiples of 64, images are 224 x 224 pixels"));
+  EXPECT_THAT(error_of(", depths: [], widths: []"), HasSubstr("model.depths: "));
+  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {to: 18}"),
+              HasSubstr("the model's blocks are 0 to 17, got 18"));
+  EXPECT_THAT(error_of(", depths: [4000, 97], widths: [4, 4]"),
+              HasSubstr("model.depths: must name at most 4096 blocks in all, got 4097"));
+  EXPECT_THAT(error_of(", expansion: 2000"),
+              HasSubstr("model.expansion: makes a hidden width of 1536000, which must be at most "
+                        "1048576"));
+  EXPECT_EQ(error_of(", expansion: 5000, depths: [1], widths: [4]"), "no error");
+}
+
+}  // namespace
+}  // namespace shoal

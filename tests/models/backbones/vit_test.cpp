@@ -1,0 +1,300 @@
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/backbones/vit.h"
+#include "models/blocks/drop_path.h"
+#include "runtime/base/error.h"
+#include "tests/support/build_model.h"
+#include "tests/support/model_fill.h"
+#include "tests/support/ranks.h"
+#include "tests/support/some_batch.h"
+
+// b images  S tokens  C width  N heads
+namespace shoal {
+namespace {
+
+using testing::build_model;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::kImageNet;
+using testing::meta_context;
+using testing::some_batch;
+using testing::some_step;
+
+constexpr ImageShape kTinyImage{1, 4, 6};
+
+TEST(Vit, HasThePapersParametersExactly) {  // case 14
+  const auto count = [](const std::string& keys) {
+    const auto task =
+        build_model("model: {backbone: vit" + keys + "}", kImageNet, 1000, meta_context());
+    return testing::count_parameters(*task);
+  };
+  EXPECT_EQ(count(", width: 192, heads: 3, hidden: 768"), 5717416);
+  EXPECT_EQ(count(", width: 384, heads: 6, hidden: 1536"), 22050664);
+  EXPECT_EQ(count(""), 86567656);
+  EXPECT_EQ(count(", width: 1024, depth: 24, heads: 16, hidden: 4096"), 304326632);
+}
+
+// Three of twelve blocks have eight MLPs instead of one, and a router.
+TEST(Vit, HasTheParametersOfItsExperts) {
+  const auto task = build_model(
+      "model: {backbone: vit, moe: {router: {k: 2}, experts: {count: 8, hidden: 3072}}}", kImageNet,
+      1000, meta_context());
+  constexpr int64_t kMlp = 2 * 768 * 3072 + 3072 + 768, kRouter = 768 * 8;
+  EXPECT_EQ(testing::count_parameters(*task), 86567656 + 3 * (7 * kMlp + kRouter));
+}
+
+/// Images of 4 x 6 pixels, 6 patches of width 6, two blocks.
+std::string tiny_vit(const std::string& more = "") {
+  return "model: {backbone: vit, patch: 2, width: 6, depth: 2, heads: 2, hidden: 7" + more + "}";
+}
+
+const std::string kMoe =
+    ", moe: {router: {name: top_k, k: 2, noise: none}, experts: {count: 3, hidden: 5}, losses: "
+    "[{name: importance, weight: 0.1}]}";
+
+const std::string kNexus =
+    ", nexus: {experts: {count: 2, hidden: 5}, memory: {count: 1, keys: 4, k: 2}, slots: 2}";
+
+class TinyVit : public ::testing::Test {
+ protected:
+  std::shared_ptr<Task> make(const std::string& recipe) {
+    auto task =
+        build_model(recipe, kTinyImage, 3, {&grid_, torch::TensorOptions().dtype(torch::kFloat64)});
+    testing::fill_parameters(*task);
+    tensors_.clear();
+    for (const Parameter& parameter : parameters_of(*task)) {
+      tensors_.insert_or_assign(parameter.name, parameter.tensor);
+    }
+    return task;
+  }
+  const torch::Tensor& at(const std::string& name) const { return tensors_.at(name); }
+  std::vector<torch::Tensor> parameters() const {
+    std::vector<torch::Tensor> result;
+    for (const auto& [name, tensor] : tensors_) result.push_back(tensor);
+    return result;
+  }
+
+  torch::Tensor plain_norm(const torch::Tensor& x, const std::string& path) const {
+    return at::layer_norm(x, {x.size(-1)}, at(path + ".weight"), at(path + ".bias"), 1e-6);
+  }
+  torch::Tensor plain_linear(const torch::Tensor& x, const std::string& path) const {
+    return at::linear(x, at(path + ".weight"), at(path + ".bias"));
+  }
+  torch::Tensor plain_attention(const torch::Tensor& x_bSC, const std::string& path) const {
+    const torch::Tensor qkv = plain_linear(x_bSC, path + ".qkv");
+    std::vector<torch::Tensor> heads;
+    for (int64_t head = 0; head < 2; ++head) {
+      const auto part = [&](int64_t which) { return qkv.narrow(2, which * 6 + head * 3, 3); };
+      const torch::Tensor logits = part(0).matmul(part(1).transpose(1, 2)) / std::sqrt(3.0);
+      heads.push_back(logits.softmax(2).matmul(part(2)));
+    }
+    return plain_linear(torch::cat(heads, 2), path + ".proj");
+  }
+  /// Logits by the equations of Dosovitskiy et al. 2021 as they stand, each branch times the
+  /// samples' factors of stochastic depth, which rises over the two blocks from 0 to `drop_path`.
+  torch::Tensor plain_logits(const torch::Tensor& image_bCHW, bool has_cls, const StepContext& step,
+                             double drop_path = 0.0) const {
+    const int64_t b = image_bCHW.size(0);
+    const auto factor_b11 = [&](const std::string& branch) {
+      const double rate = branch.starts_with("blocks.1.") ? drop_path : 0.0;
+      return DropPath(rate, branch).forward(torch::ones({b, 1, 1}, torch::kFloat64), step);
+    };
+    const torch::Tensor patches =
+        image_bCHW.view({b, 1, 2, 2, 3, 2}).permute({0, 2, 4, 1, 3, 5}).reshape({b, 6, 4});
+    torch::Tensor x = plain_linear(patches, "backbone.stem");
+    if (has_cls) x = torch::cat({at("backbone.cls").view({1, 1, 6}).repeat({b, 1, 1}), x}, 1);
+    x = x + at("backbone.positions");  // eq. 1
+    for (const std::string name : {"blocks.0.", "blocks.1."}) {
+      const std::string block = "backbone." + name;
+      const torch::Tensor normed = plain_norm(x, block + "attention_norm");
+      x = x + factor_b11(name + "attention") * plain_attention(normed, block + "attention");
+      const torch::Tensor hidden =
+          at::gelu(plain_linear(plain_norm(x, block + "mlp_norm"), block + "mlp.fc1"));
+      x = x + factor_b11(name + "mlp") * plain_linear(hidden, block + "mlp.fc2");  // eq. 3
+    }
+    x = plain_norm(x, "backbone.norm");  // eq. 4
+    return plain_linear(has_cls ? x.select(1, 0) : x.mean(1), "head");
+  }
+
+  RankGrid grid_ = testing::self_grid();
+  std::map<std::string, torch::Tensor> tensors_;
+};
+
+TEST_F(TinyVit, IsThePapersEquations) {
+  const torch::NoGradGuard no_grad;
+  for (const bool has_cls : {true, false}) {
+    const auto task = make(tiny_vit(has_cls ? "" : ", pool: mean"));
+    const TaskBatch batch = some_batch(4, kTinyImage);
+    const StepContext step = some_step(4, false);
+    const torch::Tensor expected = plain_logits(batch.image_bCHW, has_cls, step);
+    EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
+    EXPECT_EQ(tensors_.count("backbone.cls"), has_cls ? 1u : 0u);
+  }
+}
+
+TEST_F(TinyVit, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
+  for (const std::string& keys :
+       {std::string(), std::string(", pool: mean"), std::string(", drop_path: 0.5"),
+        kMoe + ", drop_path: 0.5", kNexus}) {
+    SCOPED_TRACE(keys);
+    const auto task = make(tiny_vit(keys));
+    const TaskBatch batch = some_batch(4, kTinyImage);
+    const StepContext step = some_step(4, true);
+    EXPECT_LT(testing::gradient_error([&] { return task->train(batch, step).loss; }, parameters()),
+              1e-6);
+  }
+}
+
+TEST_F(TinyVit, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
+  const torch::NoGradGuard no_grad;
+  const auto task = make(tiny_vit(", drop_path: 0.5"));
+  const TaskBatch batch = some_batch(16, kTinyImage);
+  const StepContext step = some_step(16, true);
+  const torch::Tensor expected = plain_logits(batch.image_bCHW, true, step, 0.5);
+  EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
+  const auto draws = [&](const std::string& branch) {
+    return DropPath(0.5, branch).forward(torch::ones({16}, torch::kFloat64), step);
+  };
+  EXPECT_FALSE(draws("blocks.1.attention").equal(draws("blocks.1.mlp")));
+}
+
+TEST_F(TinyVit, StochasticDepthActsInTrainingAlone) {
+  const TaskBatch batch = some_batch(8, kTinyImage);
+  const auto loss = [&](const std::string& recipe, bool training) {
+    const torch::NoGradGuard no_grad;
+    return make(recipe)->train(batch, some_step(8, training)).loss.item<double>();
+  };
+  EXPECT_NE(loss(tiny_vit(", drop_path: 0.5"), true), loss(tiny_vit(), true));
+  EXPECT_NEAR(loss(tiny_vit(", drop_path: 0.5"), false), loss(tiny_vit(), false), 1e-13);
+}
+
+TEST_F(TinyVit, AnImagesLogitsDoNotDependOnItsBatch) {
+  const torch::NoGradGuard no_grad;
+  for (const std::string& keys : {std::string(), kMoe, kNexus}) {
+    const auto task = make(tiny_vit(keys));
+    const TaskBatch batch = some_batch(5, kTinyImage);
+    const torch::Tensor whole = task->outputs(batch, some_step(5, false));
+    const TaskBatch last{batch.image_bCHW.narrow(0, 4, 1), batch.label_b.narrow(0, 4, 1)};
+    const torch::Tensor alone = task->outputs(last, some_step(1, false));
+    EXPECT_LT((alone - whole.narrow(0, 4, 1)).abs().max().item<double>(), 1e-13) << keys;
+  }
+}
+
+TEST_F(TinyVit, TakesNoImages) {
+  for (const std::string& keys : {std::string(", drop_path: 0.5"), kMoe + ", pool: mean", kNexus}) {
+    const auto task = make(tiny_vit(keys));
+    StepContext step = some_step(0, true);
+    step.samples_in_step = step.samples_in_micro = 4;
+    const torch::Tensor loss = task->train(some_batch(0, kTinyImage), step).loss;
+    EXPECT_EQ(loss.item<double>(), 0.0);
+    loss.backward();
+    for (const auto& [name, tensor] : tensors_) {
+      ASSERT_TRUE(tensor.grad().defined()) << name;
+      EXPECT_EQ(tensor.grad().abs().max().item<double>(), 0.0) << name;
+    }
+  }
+}
+
+TEST_F(TinyVit, CountsTheAuxiliaryLossesOfItsExperts) {
+  const TrainOutput output = make(tiny_vit(kMoe + ", sparse_blocks: {from: 0, every: 1}"))
+                                 ->train(some_batch(4, kTinyImage), some_step(4, true));
+  ASSERT_EQ(output.moe.size(), 2u);
+  EXPECT_EQ(output.moe[0].layer, "blocks.0.moe");
+  EXPECT_EQ(output.moe[1].layer, "blocks.1.moe");
+  double losses = 0;
+  for (const MoeStats& stats : output.moe) losses += 0.1 * report(stats).losses.at(0).second;
+  EXPECT_GT(losses, 0.0);
+  std::string bare = kMoe;
+  bare.replace(bare.find("{name: importance, weight: 0.1}"), 31, "");
+  const double plain = make(tiny_vit(bare + ", sparse_blocks: {from: 0, every: 1}"))
+                           ->train(some_batch(4, kTinyImage), some_step(4, true))
+                           .loss.item<double>();
+  EXPECT_NEAR(output.loss.item<double>(), plain + losses, 1e-12);
+}
+
+TEST(Vit, ParametersOfItsOwnStartSmallAndThoseOfTwoDimensionsDecay) {
+  const auto task = build_model(tiny_vit(kMoe), kTinyImage, 3, meta_context());
+  int64_t num_own = 0;
+  for (const Parameter& parameter : parameters_of(*task)) {
+    const bool is_positions = parameter.name == "backbone.positions";
+    if (is_positions || parameter.name == "backbone.cls") {
+      ++num_own;
+      EXPECT_EQ(parameter.init.kind, Init::Kind::kNormal) << parameter.name;
+      EXPECT_EQ(parameter.init.scale, 0.02) << parameter.name;
+    }
+    const bool is_weight =
+        parameter.name.ends_with(".weight") && !parameter.name.ends_with("norm.weight");
+    EXPECT_EQ(parameter.matrix_dims() >= 2, is_weight || is_positions) << parameter.name;
+  }
+  EXPECT_EQ(num_own, 2);
+}
+
+std::vector<std::string> stages_of(const std::string& keys) {
+  const auto task = build_model("model: {backbone: vit, width: 6, heads: 2, hidden: 7" + keys + "}",
+                                kImageNet, 3, meta_context());
+  const auto children = task->named_children();
+  const auto& backbone = dynamic_cast<const Backbone&>(*children["backbone"]);
+  std::vector<std::string> names;
+  for (const MoeStageInfo& stage : backbone.moe_stages()) names.push_back(stage.name);
+  return names;
+}
+
+TEST(Vit, PutsExpertsIntoEverySecondBlockOfTheLastHalfUnlessTold) {
+  const std::string six = ", depth: 6" + kMoe;
+  EXPECT_THAT(stages_of(six), ElementsAre("blocks.3.moe", "blocks.5.moe"));
+  EXPECT_THAT(stages_of(", depth: 1" + kMoe), ElementsAre("blocks.0.moe"));
+  EXPECT_THAT(stages_of(six + ", sparse_blocks: {from: 0}"),
+              ElementsAre("blocks.1.moe", "blocks.3.moe", "blocks.5.moe"));
+  EXPECT_THAT(stages_of(six + ", sparse_blocks: {to: 4}"), ElementsAre("blocks.4.moe"));
+  EXPECT_THAT(stages_of(six + ", sparse_blocks: {from: 1, to: 4, every: 1}"),
+              ElementsAre("blocks.1.moe", "blocks.2.moe", "blocks.3.moe", "blocks.4.moe"));
+  EXPECT_THAT(stages_of(six + ", sparse_blocks: {from: 0, to: 5, every: 4}"),
+              ElementsAre("blocks.1.moe", "blocks.5.moe"));
+  EXPECT_THAT(stages_of(", depth: 6"), ElementsAre());
+}
+
+TEST(Vit, PutsNexusLayersIntoTheLastHalfUnlessTold) {
+  const std::string five = ", depth: 5" + kNexus;
+  EXPECT_THAT(stages_of(five), ElementsAre("blocks.2.nexus", "blocks.3.nexus", "blocks.4.nexus"));
+  EXPECT_THAT(stages_of(five + ", sparse_blocks: {from: 1, to: 3, every: 2}"),
+              ElementsAre("blocks.1.nexus", "blocks.3.nexus"));
+}
+
+std::string vit_error(const std::string& keys) {
+  try {
+    build_model("model: {backbone: vit, depth: 6" + keys + "}", kImageNet, 3, meta_context());
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Vit, RefusesKeysThatContradictEachOther) {
+  EXPECT_THAT(vit_error(", heads: 5"), HasSubstr("model.heads: 5 heads do not divide"));
+  EXPECT_THAT(vit_error(", sparse_blocks: {to: 3}"),
+              HasSubstr("model.sparse_blocks: needs moe or nexus"));
+  EXPECT_THAT(vit_error(kMoe + kNexus), HasSubstr("model.nexus: a block's MLP place takes moe or"));
+  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {to: 6}"),
+              HasSubstr("model.sparse_blocks.to: the model's blocks are 0 to 5, got 6"));
+  EXPECT_THAT(
+      vit_error(kMoe + ", sparse_blocks: {to: 2}"),
+      HasSubstr("sparse_blocks.to: must be at least sparse_blocks.from: 2 is below 3 (auto)"));
+  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {from: 6}"),
+              HasSubstr("must be at most sparse_blocks.to: 6 is above 5 (auto)"));
+  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {from: 5, to: 4}"),
+              HasSubstr("must be at most sparse_blocks.to: 5 is above 4"));
+  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {at: 4}"), HasSubstr("unknown key"));
+  EXPECT_THAT(vit_error(", drop_path: 1"), HasSubstr("model.drop_path: "));
+  EXPECT_THAT(vit_error(", patch: 15"), HasSubstr("model.patch: 15 does not divide"));
+}
+
+}  // namespace
+}  // namespace shoal

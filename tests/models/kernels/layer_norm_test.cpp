@@ -1,0 +1,78 @@
+#include "models/kernels/layer_norm.h"
+
+#include <ATen/ops/layer_norm.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/gradient_check.h"
+
+namespace shoal {
+namespace {
+
+using testing::gradient_error;
+using testing::some_numbers;
+
+torch::Tensor leaf(at::IntArrayRef sizes, int64_t seed) {
+  return some_numbers(sizes, seed).requires_grad_();
+}
+
+double largest(const torch::Tensor& difference) {
+  return difference.numel() == 0 ? 0.0 : difference.abs().max().item<double>();
+}
+
+TEST(LayerNorm, IsTheFormulaOverTheLastDimension) {
+  for (const int64_t width : {1, 7, 16, 33, 96}) {
+    const torch::Tensor x = some_numbers({3, 5, width}, 1) * 4 + 2;
+    const torch::Tensor weight = some_numbers({width}, 2), bias = some_numbers({width}, 3);
+    const torch::Tensor mean = x.mean(-1, true);
+    const torch::Tensor variance = (x - mean).pow(2).mean(-1, true);
+    const torch::Tensor expected = (x - mean) / (variance + 1e-6).sqrt() * weight + bias;
+    EXPECT_LT(largest(layer_norm(x, weight, bias) - expected), 1e-13) << width;
+    EXPECT_LT(largest(layer_norm_transposed(x, weight, bias) - expected.transpose(1, 2)), 1e-13);
+  }
+}
+
+TEST(LayerNorm, Float32IsWithinRoundingOfFloat64) {
+  const torch::Tensor x = some_numbers({4, 70, 96}, 1) * 3 + 10;
+  const torch::Tensor weight = some_numbers({96}, 2), bias = some_numbers({96}, 3);
+  const torch::Tensor y =
+      layer_norm(x.to(torch::kFloat32), weight.to(torch::kFloat32), bias.to(torch::kFloat32));
+  // x itself is rounded: 10 * 2^-24 over a standard deviation of about 2.
+  EXPECT_LT(largest(y.to(torch::kFloat64) - layer_norm(x, weight, bias)), 5e-6);
+}
+
+TEST(LayerNorm, GradientsAreThoseOfFiniteDifferences) {
+  const torch::Tensor x = leaf({2, 3, 18}, 1), weight = leaf({18}, 2), bias = leaf({18}, 3);
+  EXPECT_LT(gradient_error([&] { return layer_norm(x, weight, bias); }, {x, weight, bias}), 1e-6);
+  EXPECT_LT(
+      gradient_error([&] { return layer_norm_transposed(x, weight, bias); }, {x, weight, bias}),
+      1e-6);
+}
+
+TEST(LayerNorm, TransposedResultIsContiguous) {
+  const torch::Tensor y =
+      layer_norm_transposed(some_numbers({2, 5, 20}, 1), torch::ones({20}, torch::kFloat64),
+                            torch::zeros({20}, torch::kFloat64));
+  EXPECT_EQ(y.sizes(), (at::IntArrayRef{2, 20, 5}));
+  EXPECT_TRUE(y.is_contiguous());
+}
+
+TEST(LayerNorm, TakesNoImagesForwardAndBackward) {
+  const torch::Tensor x = leaf({0, 3, 4}, 1), weight = leaf({4}, 2), bias = leaf({4}, 3);
+  const torch::Tensor y = layer_norm_transposed(x, weight, bias);
+  EXPECT_EQ(y.sizes(), (at::IntArrayRef{0, 4, 3}));
+  (y.sum() + layer_norm(x, weight, bias).sum()).backward();
+  EXPECT_EQ(largest(weight.grad()), 0.0);
+  EXPECT_EQ(largest(bias.grad()), 0.0);
+}
+
+TEST(LayerNorm, RefusesParametersOfAnotherWidth) {
+  const torch::Tensor x = some_numbers({2, 3, 4}, 1);
+  EXPECT_THROW(layer_norm(x, torch::ones({5}, torch::kFloat64), torch::ones({5}, torch::kFloat64)),
+               c10::Error);
+  EXPECT_THROW(layer_norm(x.transpose(1, 2), torch::ones({3}, torch::kFloat64),
+                          torch::ones({3}, torch::kFloat64)),
+               c10::Error);
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,120 @@
+#include "parallel/gradients/step_control.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/signals.h"
+#include "tests/support/forwarding_communicator.h"
+#include "tests/support/ranks.h"
+#include "tests/support/thread_communicator.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ExitedWithCode;
+using ::testing::HasSubstr;
+using testing::run_owning_ranks;
+
+std::string mismatch_of(StepControl& control) {
+  try {
+    control.agree({});
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(StepControlRanks, NamesBothSidesWhenARankSkippedACall) {
+  run_owning_ranks(3, [](std::unique_ptr<Communicator> world) {
+    RankGrid grid = make_rank_grid(std::move(world), 3);
+    // Communicators of one rank: their calls need no peers, so a rank can skip one.
+    StepControl control(grid);
+    EXPECT_EQ(mismatch_of(control), "");
+    if (grid.world->rank() != 2) all_reduce(*grid.replica, torch::zeros({1}));
+    EXPECT_THAT(mismatch_of(control),
+                AllOf(HasSubstr("rank 0:"), HasSubstr("replica: 1 all_reduce"),
+                      HasSubstr("rank 2:"), HasSubstr("replica: 0 all_reduce")));
+  });
+}
+
+TEST(StepControlRanks, WatchesNodesRailsAndTheSumsOfGradients) {
+  run_owning_ranks(2, [](std::unique_ptr<Communicator> world) {
+    RankGrid grid = make_rank_grid(std::move(world), 1);
+    const auto sums = make_self_communicator();
+    StepControl control(grid, {sums.get()});
+    const std::vector<std::pair<std::string, Communicator*>> watched{
+        {"intra_node", grid.intra_node.get()},
+        {"inter_node", grid.inter_node.get()},
+        {"gradients", sums.get()}};
+    for (const auto& [name, comm] : watched) {
+      if (grid.world->rank() == 0) all_reduce(*comm, torch::zeros({1}));
+      EXPECT_THAT(mismatch_of(control), HasSubstr(name + ": 0 all_reduce"));
+      if (grid.world->rank() == 1) all_reduce(*comm, torch::zeros({1}));
+      EXPECT_EQ(mismatch_of(control), "");
+    }
+  });
+}
+
+TEST(StepControlRanks, SeesAnotherOrderOfTheSameCalls) {
+  run_owning_ranks(2, [](std::unique_ptr<Communicator> world) {
+    RankGrid grid = make_rank_grid(std::move(world), 2);
+    StepControl control(grid);
+    const torch::Tensor buffer = torch::zeros({1});
+    if (grid.world->rank() == 0) broadcast(*grid.replica, buffer, 0);
+    all_reduce(*grid.replica, buffer);
+    if (grid.world->rank() == 1) broadcast(*grid.replica, buffer, 0);
+    EXPECT_THAT(mismatch_of(control), HasSubstr("order"));
+  });
+}
+
+TEST(StepControl, KeepsNegativeAndLargeSteps) {
+  RankGrid grid = make_rank_grid(make_self_communicator(), 1);
+  StepControl control(grid);
+  for (const int64_t step : {int64_t{-1}, int64_t{0}, int64_t{1} << 62}) {
+    StepFlags own;
+    own.written_step = step;
+    EXPECT_EQ(control.agree(own).written_step, step);
+  }
+}
+
+TEST(StopSignals, KeepsTheFirstAndPutsFormerHandlersBack) {
+  struct sigaction before = {};
+  sigaction(SIGUSR2, nullptr, &before);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) {
+    const StopSignals signals;
+    EXPECT_EQ(signals.caught(), 0);
+    raise(number);
+    EXPECT_EQ(signals.caught(), number);
+  }
+  struct sigaction after = {};
+  sigaction(SIGUSR2, nullptr, &after);
+  EXPECT_EQ(after.sa_handler, before.sa_handler);
+}
+
+TEST(StopSignalsDeathTest, ASecondSignalLeavesAtOnce) {
+  const auto twice = [](int first, int second) {
+    const StopSignals signals;
+    raise(first);
+    raise(second);
+  };
+  EXPECT_EXIT(twice(SIGTERM, SIGTERM), ExitedWithCode(128 + SIGTERM), "");
+  EXPECT_EXIT(twice(SIGUSR1, SIGINT), ExitedWithCode(128 + SIGINT), "");
+}
+
+TEST(StopSignals, RefusesASecondInstance) {
+  const StopSignals signals;
+  EXPECT_THROW(StopSignals(), c10::Error);
+}
+
+TEST(StepControl, AgreesOnNothingWhenSumsOfGradientsHaveFailed) {
+  RankGrid grid = testing::self_grid();
+  const testing::FailedCommunicator sums(make_self_communicator());
+  StepControl control(grid, {&sums});
+  EXPECT_THROW(control.throw_if_failed(), CommError);
+  EXPECT_THROW(control.agree({}), CommError);
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,140 @@
+#include "parallel/nccl/nccl_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "parallel/nccl/nccl_communicator.h"
+#include "runtime/base/error.h"
+#include "tests/support/fake_nccl.h"
+
+namespace shoal {
+namespace {
+
+using testing::backend_of;
+using testing::FakeNccl;
+using testing::FakeRank;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+/// One rank whose transfers are over when the test says so.
+class NcclWatchOfOneRank : public ::testing::Test {
+ protected:
+  NcclWatchOfOneRank() {
+    rank_->backend.watch = watch_;
+    rank_->backend.streams.is_done = [this](const GpuEvent&) { return is_done_.load(); };
+    const auto poll = rank_->backend.nccl.comm_get_async_error;
+    rank_->backend.nccl.comm_get_async_error = [this, poll](NcclComm* comm, NcclResult* state) {
+      const NcclResult result = poll(comm, state);
+      if (fails_) *state = NcclResult::kRemoteError;
+      return result;
+    };
+  }
+
+  std::unique_ptr<Communicator> connect(const NcclLimits& limits = {}) {
+    return make_nccl_communicator(make_self_communicator(), backend_of(rank_), limits);
+  }
+
+  /// What was told, while this thread sleeps; nothing for a second: "".
+  std::string told() {
+    auto told = told_.get_future();
+    if (told.wait_for(1s) != std::future_status::ready) return "";
+    try {
+      std::rethrow_exception(told.get());
+    } catch (const CommError& error) {
+      return error.what();
+    }
+  }
+
+  FakeNccl fake_;
+  std::shared_ptr<FakeRank> rank_ = fake_.join();
+  std::atomic<bool> is_done_ = false, fails_ = false;
+  std::promise<std::exception_ptr> told_;
+  std::shared_ptr<NcclWatch> watch_ = std::make_shared<NcclWatch>(
+      [this](const std::exception_ptr& error) { told_.set_value(error); }, 5ms);
+};
+
+TEST_F(NcclWatchOfOneRank, TellsAnErrorWhileTheHostSleepsAndAbortsTheCommunicator) {
+  const auto comm = connect();
+  Pending pending = comm->start_all_to_all(torch::zeros({3, 2}), {3}, torch::zeros({3, 2}), {3});
+  comm->throw_if_failed();
+  fails_ = true;
+  EXPECT_THAT(told(), HasSubstr("all_to_all #0 failed on rank 0 of 1 (send [3], receive [3] rows "
+                                "of 8 bytes): reported by ncclCommGetAsyncError: result 6"));
+  EXPECT_EQ(fake_.num_aborted(), 1);
+  try {
+    comm->throw_if_failed();
+    ADD_FAILURE() << "what has arrived was taken for good";
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("what came before call #1: rank 0 of 1 cannot go on: "
+                                        "all_to_all #0 failed on rank 0 of 1"));
+  }
+  EXPECT_THROW(pending.wait(), CommError);
+  EXPECT_THROW(all_reduce(*comm, torch::zeros({1})), CommError);
+}
+
+TEST_F(NcclWatchOfOneRank, TellsATransferThatTakesTooLong) {
+  const auto comm = connect({.transfer = 20ms});
+  Pending pending = comm->start_all_reduce(torch::zeros({4}), ReduceOp::kSum);
+  EXPECT_THAT(told(), HasSubstr("all_reduce #0 failed on rank 0 of 1 (send [4], receive [4] rows "
+                                "of 4 bytes): still in progress after 0.02"));
+  EXPECT_THROW(pending.wait(), CommError);
+}
+
+TEST_F(NcclWatchOfOneRank, SaysNothingOfTransfersThatAreOver) {
+  is_done_ = true;
+  const auto comm = connect({.transfer = 20ms});
+  for (int64_t call = 0; call < 20; ++call) all_reduce(*comm, torch::zeros({1}));
+  std::this_thread::sleep_for(50ms);
+  fails_ = true;  // of nobody's transfer
+  EXPECT_EQ(told(), "");
+  fails_ = false;
+}
+
+TEST_F(NcclWatchOfOneRank, ForgetsTransfersOfACommunicatorThatIsGone) {
+  {
+    const auto comm = connect({.transfer = 100ms});
+    all_reduce(*comm, torch::zeros({1}));
+  }
+  EXPECT_EQ(told(), "");
+}
+
+TEST_F(NcclWatchOfOneRank, WaitsForEachTransferFromTheEndOfTheOneBefore) {
+  std::map<const void*, int> looks;  // by the watch alone
+  rank_->backend.streams.is_done = [&](const GpuEvent& event) { return ++looks[event.get()] > 10; };
+  const auto comm = connect({.transfer = 60ms});
+  for (int64_t call = 0; call < 3; ++call) all_reduce(*comm, torch::zeros({1}));
+  EXPECT_EQ(told(), "");
+  EXPECT_EQ(looks.size(), 3u);
+}
+
+// Its own thread would finalize without the peers, and know nothing of exceptions on ours.
+TEST_F(NcclWatchOfOneRank, LeavesItToOthersToTakeACommunicatorDown) {
+  std::atomic<bool> looks = false;
+  std::atomic<std::thread::id> taken_down_by{};
+  rank_->backend.streams.is_done = [&](const GpuEvent&) {
+    looks = true;
+    std::this_thread::sleep_for(50ms);
+    return false;
+  };
+  rank_->backend.nccl.comm_finalize = [&, finalize =
+                                              rank_->backend.nccl.comm_finalize](NcclComm* comm) {
+    taken_down_by = std::this_thread::get_id();
+    return finalize(comm);
+  };
+  {
+    const auto comm = connect();
+    all_reduce(*comm, torch::zeros({1}));
+    while (!looks) std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(taken_down_by.load(), std::this_thread::get_id());
+  EXPECT_EQ(fake_.num_destroyed(), 1);
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,223 @@
+#include "runtime/data/cifar.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/data/cifar_records.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Files = std::vector<std::string>;
+
+class CollectedProblems : public Problems {
+ public:
+  void add(std::string_view path, std::string_view what) override {
+    lines.push_back(std::string(path) + ": " + std::string(what));
+  }
+  std::vector<std::string> lines;
+};
+
+std::vector<std::string> problems_of(const CifarSource::Options& options) {
+  CollectedProblems problems;
+  options.validate(problems);
+  return problems.lines;
+}
+
+class Cifar : public ::testing::Test {
+ protected:
+  Cifar() {
+    std::string pattern = (fs::temp_directory_path() / "cifar.XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    options_.path = folder_.string();
+  }
+  ~Cifar() override { fs::remove_all(folder_); }
+
+  /// `count` records with labels first, first + 1, ... and pixels equal to the
+  /// label.
+  void write(const std::string& name, int count, int first, int64_t classes = 10) const {
+    std::ofstream file(folder_ / name, std::ios::binary);
+    for (int i = 0; i < count; ++i) {
+      if (classes == 100) file.put(3);
+      const auto label = static_cast<char>((first + i) % classes);
+      file.put(label) << std::string(static_cast<size_t>(CifarLayout::kImageBytes), label);
+    }
+  }
+
+  fs::path folder_;
+  CifarSource::Options options_;
+};
+
+TEST_F(Cifar, JoinsTheFilesInTheOrderGiven) {
+  write("b.bin", 3, 0);
+  write("a.bin", 2, 5);
+  options_.train.files = Files{"b.bin", "a.bin"};
+  const auto set = CifarSource(options_).open(Split::kTrain);
+  ASSERT_EQ(set->size(), 5);
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < 5; ++i) {
+    const Sample sample = set->read(i);
+    labels.push_back(sample.label);
+    EXPECT_EQ(sample.shape, (ImageShape{3, 32, 32}));
+    EXPECT_EQ(sample.pixel_CHW, std::vector<uint8_t>(3072, static_cast<uint8_t>(sample.label)));
+  }
+  EXPECT_THAT(labels, ElementsAre(0, 1, 2, 5, 6));
+}
+
+TEST_F(Cifar, OpensOnlyTheSplitAskedFor) {
+  write("v.bin", 2, 0);
+  options_.train.files = Files{"missing.bin"};
+  options_.valid.files = Files{"v.bin"};
+  EXPECT_EQ(CifarSource(options_).open(Split::kValid)->size(), 2);
+  EXPECT_THROW(CifarSource(options_).open(Split::kTrain), DataError);
+}
+
+TEST_F(Cifar, OpensTheOfficialFilesByDefault) {
+  for (int batch = 1; batch <= 5; ++batch) {
+    write("data_batch_" + std::to_string(batch) + ".bin", batch, 0);
+  }
+  write("test_batch.bin", 7, 0);
+  EXPECT_EQ(CifarSource(options_).open(Split::kTrain)->size(), 15);
+  EXPECT_EQ(CifarSource(options_).open(Split::kValid)->size(), 7);
+  options_.classes = 100;
+  write("train.bin", 4, 90, 100);
+  write("test.bin", 2, 50, 100);
+  EXPECT_EQ(CifarSource(options_).open(Split::kTrain)->size(), 4);
+  EXPECT_EQ(CifarSource(options_).open(Split::kValid)->read(1).label, 51);
+}
+
+TEST_F(Cifar, TellsShapeAndClassesWithoutOpeningAnything) {
+  options_.path = (folder_ / "nowhere").string();
+  options_.classes = 100;
+  const CifarSource source(options_);
+  EXPECT_EQ(source.image_shape(), (ImageShape{3, 32, 32}));
+  EXPECT_EQ(source.num_classes(), 100);
+  EXPECT_EQ(source.channel_stats().mean.size(), 3u);
+}
+
+TEST_F(Cifar, NamesTheMissingFile) {
+  write("data_batch_1.bin", 1, 0);
+  try {
+    CifarSource(options_).open(Split::kTrain);
+    FAIL() << "opened";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no 'data_batch_2.bin' in"));
+  }
+}
+
+TEST_F(Cifar, ReplacesCorruptRecordsByTheNextGoodOnesWhenTold) {
+  write("a.bin", 20000, 0);
+  const auto damage = [&](int64_t record) {
+    std::fstream file(folder_ / "a.bin", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(record * CifarLayout{10}.record_bytes()).put(static_cast<char>(200));
+  };
+  damage(19998);
+  damage(19999);
+  options_.train.files = Files{"a.bin"};
+  EXPECT_THROW(CifarSource(options_).open(Split::kTrain), DataError);
+
+  options_.on_corrupt = OnCorrupt::kSkip;
+  const auto set = CifarSource(options_).open(Split::kTrain);
+  EXPECT_EQ(set->size(), 20000);
+  EXPECT_EQ(set->num_substituted(), 2);
+  EXPECT_EQ(set->read(19997).label, 7);
+  EXPECT_EQ(set->read(19998).label, 0);  // record 0, after the end
+  EXPECT_EQ(set->read(19999).label, 0);
+
+  damage(5);
+  try {
+    CifarSource(options_).open(Split::kTrain);
+    FAIL() << "accepted more than 1e-4 of corrupt records";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a.bin: record 5 (byte 15365): label 200"));
+    EXPECT_THAT(error.what(), HasSubstr("3 of 20000 records are corrupt"));
+  }
+}
+
+TEST(CifarOptions, DefaultToTheArchivesFolder) {
+  CifarSource::Options options;
+  EXPECT_EQ(options.paths(Split::kValid), Files{"cifar-10-batches-bin/test_batch.bin"});
+  options.classes = 100;
+  EXPECT_EQ(options.paths(Split::kTrain), Files{"cifar-100-binary/train.bin"});
+  EXPECT_THAT(problems_of({}), ElementsAre());
+}
+
+TEST(CifarOptions, AllowAFileInBothSplitsButForTraining) {
+  const auto training_problems = [](const CifarSource::Options& options) {
+    EXPECT_THAT(problems_of(options), ElementsAre());
+    CollectedProblems problems;
+    CifarSource(options).check_training(problems);
+    return problems.lines;
+  };
+  CifarSource::Options options;
+  EXPECT_THAT(training_problems(options), ElementsAre());
+  options.path = "data";
+  options.train.files = Files{"a.bin", "b.bin"};
+  options.valid.files = Files{"c.bin", "./b.bin"};
+  EXPECT_THAT(training_problems(options),
+              ElementsAre(HasSubstr("valid.files: data/b.bin is trained on")));
+  options.train.files.reset();
+  options.valid.files = Files{"data_batch_5.bin"};
+  EXPECT_THAT(training_problems(options), ElementsAre(HasSubstr("set train.files without it")));
+}
+
+TEST(CifarOptions, RefuseAFileNamedTwice) {
+  CifarSource::Options options;
+  options.train.files = Files{"a.bin", "a.bin"};
+  options.valid.files = Files{"v.bin", "x/../v.bin"};
+  EXPECT_THAT(problems_of(options),
+              ElementsAre(HasSubstr("train.files: cifar-10-batches-bin/a.bin is named twice"),
+                          HasSubstr("valid.files: cifar-10-batches-bin/v.bin is named twice")));
+}
+
+TEST(CifarOptions, RefuseOtherClassCounts) {
+  CifarSource::Options options;
+  options.classes = 20;
+  EXPECT_THAT(problems_of(options), ElementsAre("classes: must be 10 or 100"));
+}
+
+TEST(CifarOptions, AreRegisteredAsCifar) {
+  const Choice<DataSource> choice("cifar");
+  EXPECT_EQ(Registry<DataSource>::create(choice, {})->num_classes(), 10);
+}
+
+/// Runs where CIFAR10 names the folder of the real files.
+TEST(CifarData, HoldsTheRealImages) {
+  const char* folder = std::getenv("CIFAR10");
+  ASSERT_NE(folder, nullptr) << "set CIFAR10 to the folder of the binary version";
+  CifarSource::Options options;
+  options.path = folder;
+  options.valid.files = Files{"data_batch_5.bin"};
+  options.train.files = Files{"data_batch_1.bin"};
+  const CifarSource source(options);
+  const auto set = source.open(Split::kTrain);
+  ASSERT_EQ(set->size(), 10000);
+  // Mean over one batch is near that over all.
+  std::vector<double> sum(3, 0.0);
+  std::vector<int64_t> of_class(10, 0);
+  for (int64_t i = 0; i < set->size(); ++i) {
+    const Sample sample = set->read(i);
+    ++of_class[static_cast<size_t>(sample.label)];
+    for (size_t j = 0; j < sample.pixel_CHW.size(); ++j) sum[j / 1024] += sample.pixel_CHW[j];
+  }
+  for (size_t channel = 0; channel < 3; ++channel) {
+    EXPECT_NEAR(sum[channel] / (255.0 * 1024 * 10000), source.channel_stats().mean[channel], 5e-3);
+  }
+  for (const int64_t count : of_class) EXPECT_NEAR(static_cast<double>(count), 1000.0, 100.0);
+  EXPECT_EQ(source.open(Split::kValid)->size(), 10000);
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,79 @@
+#include "runtime/data/data_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/data/cifar.h"
+#include "runtime/data/shapes.h"
+#include "runtime/recipe/config_reader.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+DataOptions read(const std::string& text) {
+  return config::load_options_text<DataOptions>(text, "r.yaml").options;
+}
+
+std::vector<std::string> mistakes(const std::string& text) {
+  try {
+    read(text);
+  } catch (const ConfigError& error) {
+    return error.lines();
+  }
+  return {};
+}
+
+TEST(DataOptions, HoldTheSourcesKeysBesideTheirOwn) {
+  const DataOptions options = read(
+      "source: cifar\n"
+      "path: some/folder\n"
+      "train: {files: [data_batch_1.bin, data_batch_2.bin]}\n"
+      "valid: {files: [data_batch_5.bin]}\n"
+      "augment: {crop_padding: 4, flip: true}\n"
+      "normalise: {mean: [0.5, 0.5, 0.5]}\n");
+  const auto& cifar = options.source.options<CifarSource>();
+  EXPECT_THAT(cifar.paths(Split::kTrain),
+              ElementsAre("some/folder/data_batch_1.bin", "some/folder/data_batch_2.bin"));
+  EXPECT_THAT(cifar.paths(Split::kValid), ElementsAre("some/folder/data_batch_5.bin"));
+  EXPECT_EQ(options.augment.crop_padding, 4);
+  EXPECT_TRUE(options.augment.flip);
+  EXPECT_TRUE(options.normalise.mean.has_value());
+  EXPECT_FALSE(options.normalise.std.has_value());
+}
+
+TEST(DataOptions, BuildTheSourceTheyName) {
+  const DataOptions options = read("{source: shapes, image_size: 16, classes: 3}");
+  const auto source = Registry<DataSource>::create(options.source, {});
+  EXPECT_EQ(source->image_shape(), (ImageShape{3, 16, 16}));
+  EXPECT_EQ(source->num_classes(), 3);
+}
+
+TEST(DataOptions, PointAtAFileNamedTwice) {
+  EXPECT_THAT(mistakes("source: cifar\n"
+                       "valid:\n"
+                       "  files: [a.bin, a.bin]\n"),
+              ElementsAre(HasSubstr("r.yaml:3:10: valid.files: ")));
+}
+
+TEST(DataOptions, RefuseASplitOfNoFiles) {
+  EXPECT_THAT(mistakes("{source: cifar, train: {files: []}}"),
+              ElementsAre(HasSubstr("train.files: the list is empty")));
+}
+
+TEST(DataOptions, RefuseWhatNoSourceOrAnotherSourceHas) {
+  EXPECT_THAT(mistakes("{source: cifa}"), ElementsAre(HasSubstr("did you mean 'cifar'?")));
+  EXPECT_THAT(mistakes("{source: cifar, image_size: 16}"), ElementsAre(HasSubstr("image_size")));
+  EXPECT_THAT(mistakes("{source: shapes, classes: 1, noise: 2, train: {samples: 0}}").size(), 3u);
+  EXPECT_THAT(mistakes("{source: shapes, augment: {crop_padding: -1}, normalise: {std: [0]}}"),
+              ElementsAre(HasSubstr("augment.crop_padding"), HasSubstr("normalise.std")));
+}
+
+}  // namespace
+}  // namespace shoal
