@@ -9,8 +9,6 @@
 namespace shoal {
 namespace {
 
-torch::Tensor exclusive_sum(const torch::Tensor& counts) { return counts.cumsum(0) - counts; }
-
 torch::Tensor inverse_of(const torch::Tensor& order) {
   return torch::empty_like(order).scatter_(0, order, torch::arange(order.size(0), order.options()));
 }
@@ -84,6 +82,8 @@ torch::Tensor finish_rows(StartedRows started) {
 }
 
 }  // namespace
+
+torch::Tensor exclusive_sum(const torch::Tensor& counts) { return counts.cumsum(0) - counts; }
 
 torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,
                               int64_t total) {

@@ -110,6 +110,9 @@ StartedRows start_combine(const torch::Tensor& rows_RD, const DispatchPlan& plan
 /// Sums each token's results: [T, D]. Tokens without a row get zero.
 torch::Tensor finish_combine(StartedRows started, const DispatchPlan& plan);
 
+/// The sum of the counts before each.
+torch::Tensor exclusive_sum(const torch::Tensor& counts);
+
 /// The indices of runs, one run after the other: rows_V[v] of them from first_V[v] on, `total` in
 /// all, which is the sum of rows_V. int64.
 torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,

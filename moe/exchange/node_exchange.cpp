@@ -17,8 +17,6 @@ torch::Tensor count_values(const torch::Tensor& values, int64_t count) {
   return count_ids(values.masked_fill(values >= count, -1), count);
 }
 
-torch::Tensor exclusive_sum(const torch::Tensor& counts) { return counts.cumsum(0) - counts; }
-
 /// Where this node's units live, among its ranks, and under which number each unit goes there.
 struct NodeUnits {
   UnitPlacement placement;
