@@ -24,12 +24,12 @@ namespace shoal {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 using Verdict = Finding::Verdict;
 
 constexpr std::array kVerdictNames = {"ok", "warn", "fail"};
 
-Json to_value(const Finding& finding) {
+SortedJson to_value(const Finding& finding) {
   return {{"host", finding.host},
           {"name", finding.name},
           {"verdict", kVerdictNames[static_cast<size_t>(finding.verdict)]},
@@ -38,7 +38,7 @@ Json to_value(const Finding& finding) {
           {"code", static_cast<int>(finding.code)}};
 }
 
-Finding from_value(const Json& value) {
+Finding from_value(const SortedJson& value) {
   Finding finding;
   finding.host = value.at("host");
   finding.name = value.at("name");
@@ -191,7 +191,7 @@ Finding ring(Communicator& world) {
 /// Whether all ranks run one build, and who they are.
 Finding ranks(Communicator& world) {
   const BuildInfo& build = build_info();
-  const std::string mine = Json{
+  const std::string mine = SortedJson{
       {"host", host_name()},
       {"build", build.version + " " + build.git_revision + " " + build.torch_version + " " +
                     build.mpi}}.dump();
@@ -199,7 +199,7 @@ Finding ranks(Communicator& world) {
   std::map<std::string, std::string> ranks_of_build;
   const std::vector<std::string> all = gather_text(world, mine);
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    const Json value = Json::parse(all[rank]);
+    const SortedJson value = SortedJson::parse(all[rank]);
     ++ranks_of_host[value.at("host")];
     ranks_of_build[value.at("build")] += " " + std::to_string(rank);
   }
@@ -229,7 +229,7 @@ std::vector<Finding> examine_gpu(const MachinePlaces& places) {
 std::vector<Finding> examine_world(Communicator& world) { return {ranks(world), ring(world)}; }
 
 std::vector<Finding> examine_all(const LaunchInfo& launch, Communicator& world) {
-  Json mine = Json::array();
+  SortedJson mine = SortedJson::array();
   if (launch.local_rank == 0) {
     std::vector<Finding> found = examine_build();
     for (Finding& finding : examine_machine(launch)) found.push_back(std::move(finding));
@@ -241,7 +241,7 @@ std::vector<Finding> examine_all(const LaunchInfo& launch, Communicator& world) 
   }
   std::vector<Finding> all;
   for (const std::string& text : gather_text(world, json_text(mine))) {
-    for (const Json& value : Json::parse(text)) all.push_back(from_value(value));
+    for (const SortedJson& value : SortedJson::parse(text)) all.push_back(from_value(value));
   }
   for (Finding& finding : examine_world(world)) all.push_back(std::move(finding));
   return all;
@@ -265,14 +265,15 @@ std::string to_lines(const std::vector<Finding>& findings) {
 }
 
 std::string to_json(const std::vector<Finding>& findings) {
-  Json checks = Json::array();
+  SortedJson checks = SortedJson::array();
   for (const Finding& finding : findings) {
-    Json value = to_value(finding);
+    SortedJson value = to_value(finding);
     value.erase("code");
     checks.push_back(std::move(value));
   }
   const int code = static_cast<int>(exit_code_of(findings));
-  return json_text(Json{{"ok", code == 0}, {"exit_code", code}, {"checks", std::move(checks)}});
+  return json_text(
+      SortedJson{{"ok", code == 0}, {"exit_code", code}, {"checks", std::move(checks)}});
 }
 
 ExitCode exit_code_of(const std::vector<Finding>& findings) {

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string read(const fs::path& path) {
+std::string read_file(const fs::path& path) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
@@ -36,8 +36,8 @@ TEST(Log, EveryRankWritesItsFileAndOnlyRankZeroSpeaks) {
     log.warn("slow");
   }
   EXPECT_THAT(spoken, ElementsAre("saved {} braces are only text", "warning: slow"));
-  EXPECT_THAT(read(folder / "1"), HasSubstr("[rank 1] info: saved {} braces"));
-  EXPECT_THAT(read(folder / "1"), HasSubstr("quiet"));
+  EXPECT_THAT(read_file(folder / "1"), HasSubstr("[rank 1] info: saved {} braces"));
+  EXPECT_THAT(read_file(folder / "1"), HasSubstr("quiet"));
   fs::remove_all(folder);
 }
 
