@@ -31,7 +31,7 @@ using testing::meta_context;
 using testing::some_batch;
 using testing::some_step;
 
-constexpr ImageShape kTinyImage{1, 8, 4};
+constexpr ImageShape kConvNextImage{1, 8, 4};
 
 TEST(ConvNext, HasThePapersParametersExactly) {  // case 14
   const auto count = [](const std::string& keys) {
@@ -70,18 +70,18 @@ std::string tiny_convnext(const std::string& more = "") {
          more + "}";
 }
 
-const std::string kMoe =
+const std::string kConvNextMoe =
     ", moe: {router: {name: top_k, k: 2, noise: none}, experts: {count: 3, hidden: 5}, losses: "
     "[{name: importance, weight: 0.1}]}";
 
-const std::string kNexus =
+const std::string kConvNextNexus =
     ", nexus: {experts: {count: 2, hidden: 5}, memory: {count: 1, keys: 4, k: 2}, slots: 2}";
 
 class TinyConvNext : public ::testing::Test {
  protected:
   std::shared_ptr<Task> make(const std::string& recipe) {
-    auto task =
-        build_model(recipe, kTinyImage, 3, {&grid_, torch::TensorOptions().dtype(torch::kFloat64)});
+    auto task = build_model(recipe, kConvNextImage, 3,
+                            {&grid_, torch::TensorOptions().dtype(torch::kFloat64)});
     testing::fill_parameters(*task);
     tensors_.clear();
     for (const Parameter& parameter : parameters_of(*task)) {
@@ -140,7 +140,7 @@ class TinyConvNext : public ::testing::Test {
 TEST_F(TinyConvNext, IsThePapersConvolutions) {
   const torch::NoGradGuard no_grad;
   const auto task = make(tiny_convnext());
-  const TaskBatch batch = some_batch(4, kTinyImage);
+  const TaskBatch batch = some_batch(4, kConvNextImage);
   const StepContext step = some_step(4, false);
   const torch::Tensor expected = plain_logits(batch.image_bCHW, step);
   EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
@@ -149,14 +149,14 @@ TEST_F(TinyConvNext, IsThePapersConvolutions) {
 TEST_F(TinyConvNext, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
   const torch::NoGradGuard no_grad;
   const auto task = make(tiny_convnext(", drop_path: 0.6"));
-  const TaskBatch batch = some_batch(16, kTinyImage);
+  const TaskBatch batch = some_batch(16, kConvNextImage);
   const StepContext step = some_step(16, true);
   const torch::Tensor expected = plain_logits(batch.image_bCHW, step, 0.6);
   EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
 }
 
 TEST(ConvNext, ParametersOfTwoDimensionsAndMoreDecay) {
-  const auto task = build_model(tiny_convnext(kMoe), kTinyImage, 3, meta_context());
+  const auto task = build_model(tiny_convnext(kConvNextMoe), kConvNextImage, 3, meta_context());
   for (const Parameter& parameter : parameters_of(*task)) {
     const bool is_weight =
         parameter.name.ends_with(".weight") && !parameter.name.ends_with("norm.weight");
@@ -165,13 +165,13 @@ TEST(ConvNext, ParametersOfTwoDimensionsAndMoreDecay) {
 }
 
 TEST_F(TinyConvNext, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
-  for (const std::string& keys :
-       {std::string(), std::string(", drop_path: 0.5"), kMoe + ", drop_path: 0.5", kNexus}) {
+  for (const std::string& keys : {std::string(), std::string(", drop_path: 0.5"),
+                                  kConvNextMoe + ", drop_path: 0.5", kConvNextNexus}) {
     SCOPED_TRACE(keys);
     const auto task = make(tiny_convnext(keys));
     std::vector<torch::Tensor> parameters;
     for (const auto& [name, tensor] : tensors_) parameters.push_back(tensor);
-    const TaskBatch batch = some_batch(4, kTinyImage);
+    const TaskBatch batch = some_batch(4, kConvNextImage);
     const StepContext step = some_step(4, true);
     EXPECT_LT(testing::gradient_error([&] { return task->train(batch, step).loss; }, parameters),
               1e-6);
@@ -179,7 +179,7 @@ TEST_F(TinyConvNext, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
 }
 
 TEST_F(TinyConvNext, StochasticDepthActsInTrainingAlone) {
-  const TaskBatch batch = some_batch(8, kTinyImage);
+  const TaskBatch batch = some_batch(8, kConvNextImage);
   const auto loss = [&](const std::string& recipe, bool training) {
     const torch::NoGradGuard no_grad;
     return make(recipe)->train(batch, some_step(8, training)).loss.item<double>();
@@ -190,10 +190,11 @@ TEST_F(TinyConvNext, StochasticDepthActsInTrainingAlone) {
 
 TEST_F(TinyConvNext, UnitsKeepTheBranchesGamma) {
   const torch::NoGradGuard no_grad;
-  for (const auto& [keys, layer] : {std::pair{kMoe, "moe"}, std::pair{kNexus, "nexus"}}) {
+  for (const auto& [keys, layer] :
+       {std::pair{kConvNextMoe, "moe"}, std::pair{kConvNextNexus, "nexus"}}) {
     SCOPED_TRACE(layer);
     const auto task = make(tiny_convnext(keys + ", sparse_blocks: {from: 0, every: 1}"));
-    const TaskBatch batch = some_batch(4, kTinyImage);
+    const TaskBatch batch = some_batch(4, kConvNextImage);
     const torch::Tensor before = task->outputs(batch, some_step(4, false));
     for (const char* block : {"0", "1", "2"}) {
       at(std::string("backbone.blocks.") + block + ".gamma").zero_();
@@ -216,11 +217,11 @@ TEST_F(TinyConvNext, GammaStartsAtTheLayerScale) {
 }
 
 TEST_F(TinyConvNext, TakesNoImages) {
-  for (const std::string& keys : {std::string(", drop_path: 0.5"), kMoe, kNexus}) {
+  for (const std::string& keys : {std::string(", drop_path: 0.5"), kConvNextMoe, kConvNextNexus}) {
     const auto task = make(tiny_convnext(keys));
     StepContext step = some_step(0, true);
     step.samples_in_step = step.samples_in_micro = 4;
-    const torch::Tensor loss = task->train(some_batch(0, kTinyImage), step).loss;
+    const torch::Tensor loss = task->train(some_batch(0, kConvNextImage), step).loss;
     EXPECT_EQ(loss.item<double>(), 0.0);
     loss.backward();
     for (const auto& [name, tensor] : tensors_) {
@@ -231,8 +232,8 @@ TEST_F(TinyConvNext, TakesNoImages) {
 }
 
 TEST_F(TinyConvNext, NumbersBlocksThroughAllStages) {
-  const TrainOutput output = make(tiny_convnext(kMoe + ", sparse_blocks: {from: 0}"))
-                                 ->train(some_batch(4, kTinyImage), some_step(4, true));
+  const TrainOutput output = make(tiny_convnext(kConvNextMoe + ", sparse_blocks: {from: 0}"))
+                                 ->train(some_batch(4, kConvNextImage), some_step(4, true));
   std::vector<std::string> layers;
   for (const MoeStats& stats : output.moe) layers.push_back(stats.layer);
   EXPECT_THAT(layers, ElementsAre("blocks.0.moe", "blocks.2.moe"));
@@ -257,7 +258,7 @@ TEST(ConvNext, RefusesKeysThatContradictEachOther) {
               HasSubstr("model.stem_patch: patches of 8 pixels and 3 halvings need sides that are "
                         "multiples of 64, images are 224 x 224 pixels"));
   EXPECT_THAT(error_of(", depths: [], widths: []"), HasSubstr("model.depths: "));
-  EXPECT_THAT(error_of(kMoe + ", sparse_blocks: {to: 18}"),
+  EXPECT_THAT(error_of(kConvNextMoe + ", sparse_blocks: {to: 18}"),
               HasSubstr("the model's blocks are 0 to 17, got 18"));
   EXPECT_THAT(error_of(", depths: [4000, 97], widths: [4, 4]"),
               HasSubstr("model.depths: must name at most 4096 blocks in all, got 4097"));

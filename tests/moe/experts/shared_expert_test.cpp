@@ -10,10 +10,10 @@ namespace {
 
 using testing::some_numbers;
 
-constexpr int64_t kTokenWidth = 5, kHidden = 3, kCount = 2;
+constexpr int64_t kTokenWidth = 5, kSharedHidden = 3, kCount = 2;
 
 SharedExpert make(bool bias, bool gated = false) {
-  SharedExpert shared({kCount, kHidden, gated, Activation::kGelu, bias}, kTokenWidth,
+  SharedExpert shared({kCount, kSharedHidden, gated, Activation::kGelu, bias}, kTokenWidth,
                       torch::kFloat64);
   const torch::NoGradGuard no_grad;
   int64_t seed = 1;
@@ -30,7 +30,7 @@ TEST(SharedExpert, IsTheSumOfItsExperts) {
   torch::Tensor expected = weights[3].expand({7, kTokenWidth});  // one output bias for all
   for (int64_t i = 0; i < kCount; ++i) {
     const auto part = [&](const torch::Tensor& tensor, int64_t dim) {
-      return tensor.narrow(dim, i * kHidden, kHidden);
+      return tensor.narrow(dim, i * kSharedHidden, kSharedHidden);
     };
     const torch::Tensor hidden =
         torch::gelu(x_TD.matmul(part(weights[0], 1)) + part(weights[1], 0));
