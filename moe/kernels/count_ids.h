@@ -6,8 +6,8 @@
 
 namespace shoal {
 
-/// How often each of 0 to num_ids - 1 stands in `ids`: int64 of any shape, negative ones are left
-/// out -> int64 [num_ids]. TORCH_CHECK on one beyond, on the CPU.
+/// How often each of 0 to num_ids - 1 occurs in `ids`: int64 of any shape, negative ones are
+/// ignored -> int64 [num_ids]. TORCH_CHECK on one beyond, on the CPU.
 torch::Tensor count_ids(const torch::Tensor& ids, int64_t num_ids);
 
 }  // namespace shoal

@@ -16,7 +16,7 @@ struct RowIndex {
   /// int64 [T + 1]: the rows of token t are row_A[first_T1[t]] to row_A[first_T1[t + 1] - 1].
   torch::Tensor first_T1;
   /// int64: the rows of each token, in the order in which they are summed. On a GPU it may be
-  /// longer than first_T1 says; what follows is of no meaning.
+  /// longer than first_T1 tells; the rest is unspecified.
   torch::Tensor row_A;
   int64_t num_tokens() const { return first_T1.size(0) - 1; }
 };
@@ -24,7 +24,7 @@ struct RowIndex {
 /// Rows that are sorted by unit.
 struct TokenRows {
   RowIndex index;          ///< whose they are
-  torch::Tensor weight_A;  ///< of what units say of them, differentiable
+  torch::Tensor weight_A;  ///< of the units' outputs, differentiable
   UnitRows rows_u;         ///< rows of each unit
 };
 

@@ -4,8 +4,14 @@
 
 namespace shoal::device {
 
-/// exp(x) for x <= 0, in float32 not below e^-87, as on the CPU; NaN of a NaN or an infinity.
-__device__ inline float exp_below(float x) { return expf(x < -87.0f ? -87.0f : x) + 0.0f * x; }
-__device__ inline double exp_below(double x) { return exp(x) + 0.0 * x; }
+/// exp(logit - highest), in float32 not below e^-87, as on the CPU; NaN of a logit that is NaN or
+/// infinite. The difference of two finite ones may be infinite.
+__device__ inline float exp_below(float logit, float highest) {
+  const float below = logit - highest;
+  return expf(below < -87.0f ? -87.0f : below) + 0.0f * logit;
+}
+__device__ inline double exp_below(double logit, double highest) {
+  return exp(logit - highest) + 0.0 * logit;
+}
 
 }  // namespace shoal::device

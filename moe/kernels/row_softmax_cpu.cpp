@@ -37,9 +37,10 @@ inline __attribute__((always_inline)) void softmax_block(const Real* logits, int
   for (int64_t u = 0; u < num_units; ++u) {
     Real* column = exps + u * kLanes;
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const Real below = column[lane] - highest[lane];
-      // 0 * below: NaN where a logit is NaN or infinite, which exp_of would hide.
-      column[lane] = vector_math::exp_of(below) + Real(0) * below;
+      // 0 * logit: NaN where a logit is NaN or infinite, which exp_of would hide. The difference of
+      // two finite ones may be infinite.
+      const Real logit = column[lane];
+      column[lane] = vector_math::exp_of(logit - highest[lane]) + Real(0) * logit;
       sum[lane] += column[lane];
     }
   }

@@ -24,7 +24,7 @@ __global__ void softmax_kernel(Rows<Real> rows) {
   highest = device::max_lanes(highest);
   Real sum = 0;
   for (int64_t u = threadIdx.x; u < num_units; u += blockDim.x) {
-    const Real value = device::exp_below(in[u] - highest);
+    const Real value = device::exp_below(in[u], highest);
     out[u] = value;
     sum += value;
   }

@@ -40,8 +40,8 @@ torch::Tensor run_on_host_counts(
   const std::vector<int64_t> counts = rows_u.to_host();
   const int64_t used = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   const torch::Tensor result = run(rows.narrow(0, 0, used), counts);
-  const int64_t behind = rows.size(0) - used;
-  return behind == 0 ? result : at::constant_pad_nd(result, {0, 0, 0, behind});
+  const int64_t padding = rows.size(0) - used;
+  return padding == 0 ? result : at::constant_pad_nd(result, {0, 0, 0, padding});
 }
 
 }  // namespace shoal

@@ -11,7 +11,7 @@
 // R rows on this rank  u units on this rank
 namespace shoal {
 
-/// How many rows each unit of this rank has: numbers, or a GPU's that the host does not know.
+/// How many rows each unit of this rank has: counts on the host, or only on the GPU.
 class UnitRows {
  public:
   UnitRows() = default;
@@ -35,7 +35,7 @@ class UnitRows {
   }
   /// int32 [u], inclusive sums, on the GPU; undefined if is_on_host.
   const torch::Tensor& end_u() const { return end_u_; }
-  /// The numbers in any case. Waits for the GPU where only that knows them.
+  /// The counts in any case. Waits for the GPU where only it has them.
   std::vector<int64_t> to_host() const;
 
  private:
@@ -54,8 +54,8 @@ struct UnitRange {
 /// One of `num_parts` runs of neighbours, as equal as can be.
 UnitRange part_of(int64_t num_units, int64_t part, int64_t num_parts);
 
-/// `run` on the rows that belong to a unit, which come first, with numbers on the host; the rows
-/// behind them are zero in the result. [R, ...] -> [R, ...].
+/// `run` on the rows that belong to a unit, which come first, with counts on the host; the rows
+/// after them are zero in the result. [R, ...] -> [R, ...].
 torch::Tensor run_on_host_counts(
     const torch::Tensor& rows, const UnitRows& rows_u,
     const std::function<torch::Tensor(const torch::Tensor&, const std::vector<int64_t>&)>& run);

@@ -19,11 +19,11 @@ struct MemoryTables {
 /// tables of each row's unit; rows are sorted by unit, and rows_u[i] of them belong to unit i.
 /// [R, D] -> [R, D]. Equal scores go to the lower key; the softmax is over the k chosen alone.
 ///
-/// The scores of all keys never stand in memory together. Gradients of queries and keys run through
+/// The scores of all keys are never in memory together. Gradients of queries and keys run through
 /// the chosen keys; those of the tables are dense, each written once, with sums in the order of the
 /// rows whatever the number of threads, and exactly zero for keys that no row chose. One node of
 /// the autograd graph. float32 or float64. A score that is NaN is passed over; a row with fewer
-/// than k others becomes NaN, and so do the gradients that it has part in. TORCH_CHECK on sizes
+/// than k others becomes NaN, and so do the gradients that it contributes to. TORCH_CHECK on sizes
 /// that do not fit, unless 1 <= k <= K, and on tables that are not contiguous or of another dtype
 /// than the rows. Source: Nexus layer, algorithm A2; Lample et al. 2019.
 torch::Tensor memory_lookup(const torch::Tensor& query_RD, const std::vector<int64_t>& rows_u,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/device/cpu_clones.h"
+#include "runtime/device/real_types.h"
 #include "runtime/kernels/gemm.h"
 
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
@@ -30,7 +31,7 @@ struct Tile {
   int64_t unit, first, count;
 };
 
-/// Each unit's rows in tiles of nearly equal size. Threads have no say in it: a row's scores come
+/// Each unit's rows in tiles of nearly equal size. Independent of the threads: a row's scores come
 /// from the same products whatever their number.
 std::vector<Tile> tiles_of(c10::IntArrayRef rows_u) {
   std::vector<Tile> tiles;
@@ -186,6 +187,18 @@ struct Lookup {
 };
 
 template <class Real>
+Lookup<Real> lookup_of(const Tensor& query, const Tensor& keys, const Tensor& values,
+                       const MaybeTensor& scale, int64_t k) {
+  return {const_data<Real>(query),
+          const_data<Real>(keys),
+          const_data<Real>(values),
+          data_or_null<Real>(scale),
+          keys.size(1),
+          keys.size(2),
+          k};
+}
+
+template <class Real>
 struct Found {
   Real* y;
   int64_t* key_Rk;
@@ -238,13 +251,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward_cpu(const Tensor& query, c10:
   Tensor score_Rk = torch::empty({num_rows, k}, query.options());
   Tensor weight_Rk = torch::empty({num_rows, k}, query.options());
   AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "memory_lookup_forward", [&] {
-    const Lookup<scalar_t> lookup{query.const_data_ptr<scalar_t>(),
-                                  keys.const_data_ptr<scalar_t>(),
-                                  values.const_data_ptr<scalar_t>(),
-                                  scale ? scale->const_data_ptr<scalar_t>() : nullptr,
-                                  keys.size(1),
-                                  keys.size(2),
-                                  k};
+    const Lookup<scalar_t> lookup = lookup_of<scalar_t>(query, keys, values, scale, k);
     look_up(lookup, rows_u,
             Found<scalar_t>{y.data_ptr<scalar_t>(), chosen_Rk.data_ptr<int64_t>(),
                             score_Rk.data_ptr<scalar_t>(), weight_Rk.data_ptr<scalar_t>()});
@@ -372,13 +379,7 @@ std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList saved, c10::
   Tensor scale_grad = scale ? torch::empty_like(*scale) : Tensor();
   Tensor score_grad_Rk = torch::empty_like(score_Rk);
   AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "memory_lookup_backward", [&] {
-    const Lookup<scalar_t> lookup{query.const_data_ptr<scalar_t>(),
-                                  keys.const_data_ptr<scalar_t>(),
-                                  values.const_data_ptr<scalar_t>(),
-                                  scale ? scale->const_data_ptr<scalar_t>() : nullptr,
-                                  keys.size(1),
-                                  keys.size(2),
-                                  k};
+    const Lookup<scalar_t> lookup = lookup_of<scalar_t>(query, keys, values, scale, k);
     const Gradients<scalar_t> grads{grad.const_data_ptr<scalar_t>(),
                                     chosen_Rk.const_data_ptr<int64_t>(),
                                     score_Rk.const_data_ptr<scalar_t>(),

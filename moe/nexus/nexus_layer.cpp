@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "moe/exchange/slot_exchange.h"
-#include "moe/experts/expert_bank.h"
 #include "moe/kernels/row_top_k.h"
 #include "moe/nexus/memory_bank.h"
 #include "runtime/base/error.h"
@@ -15,19 +14,13 @@
 namespace shoal {
 namespace {
 
-ExpertBank::Options expert_options(const NexusOptions& options) {
-  const auto& [count, hidden, activation, bias] = options.experts;
-  return {count, hidden, activation, bias};
-}
-
 /// The scale that a slot needs.
 ExpertBank::Inits expert_inits(const NexusOptions& options, int64_t width) {
   const auto deviation = [&](double gain, int64_t fan_in) {
     const bool is_paper = options.variant == NexusVariant::kPaper;
     return Init::normal(is_paper ? 1.0 : std::sqrt(gain / static_cast<double>(fan_in)));
   };
-  return {deviation(2, width), deviation(1, expert_options(options).hidden_at(width)),
-          Init::zeros()};
+  return {deviation(2, width), deviation(1, options.experts.hidden_at(width)), Init::zeros()};
 }
 
 MemoryBank::Options memory_options(const NexusOptions& options) {
@@ -37,7 +30,7 @@ MemoryBank::Options memory_options(const NexusOptions& options) {
 
 /// Multiply-adds of a slot in each unit.
 std::vector<double> costs(const NexusOptions& options, int64_t width) {
-  const int64_t hidden = expert_options(options).hidden_at(width);
+  const int64_t hidden = options.experts.hidden_at(width);
   std::vector<double> cost_U(static_cast<size_t>(options.experts.count),
                              2.0 * static_cast<double>(width) * static_cast<double>(hidden));
   cost_U.insert(cost_U.end(), static_cast<size_t>(options.memory.count),
@@ -91,8 +84,8 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
       placement_(placement_rule(without_loads(context), path)(costs(options, width))) {
   if (context.is_causal) {
     throw ConfigError(path +
-                      ": a slot sees all tokens of its sample, so a Nexus layer cannot be "
-                      "part of a causal model");
+                      ": a slot sees all tokens of its sample, so a causal model cannot use a "
+                      "Nexus layer; use a MoE layer with a causal router");
   }
   TORCH_CHECK(placement_.num_units() >= 1, path, ": no units");
   const bool is_double =
@@ -114,10 +107,9 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
     return bank;
   };
   if (num_experts_ > 0) {
-    experts_ =
-        register_module("experts", std::make_shared<ExpertBank>(expert_options(options),
-                                                                bank_context(0, num_experts_),
-                                                                expert_inits(options, width)));
+    experts_ = register_module(
+        "experts", std::make_shared<ExpertBank>(options.experts, bank_context(0, num_experts_),
+                                                expert_inits(options, width)));
   }
   if (options.memory.count > 0) {
     memory_ = register_module(

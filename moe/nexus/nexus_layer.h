@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "moe/experts/expert_bank.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/moe_stage.h"
 #include "moe/nexus/nexus_variant.h"
 #include "moe/nexus/slot_router.h"
 #include "parallel/comm/build_context.h"
 #include "runtime/base/size_limits.h"
-#include "runtime/kernels/bias_activation.h"
 #include "runtime/random/step_context.h"
 #include "runtime/recipe/config.h"
 
@@ -25,21 +25,7 @@ namespace shoal {
 
 /// A Nexus layer of a recipe: experts and memory units behind one router.
 struct NexusOptions {
-  struct Experts {
-    int64_t count = 12;
-    std::optional<int64_t> hidden;  ///< nothing: 4 D
-    Activation activation = Activation::kRelu;
-    bool bias = false;
-
-    static constexpr auto fields() {
-      return std::tuple{
-          field("count", &Experts::count, "experts over all ranks", in_range(0, kMostUnits)),
-          field("hidden", &Experts::hidden, "hidden width of an expert, auto: 4 times the width",
-                in_range(1, kMostWidth), unset_word("auto")),
-          field("activation", &Experts::activation, "between an expert's two layers"),
-          field("bias", &Experts::bias, "whether both layers have biases")};
-    }
-  };
+  using Experts = ExpertOptions<ExpertDefaults{0, 12, Activation::kRelu, false}>;
   struct Memory {
     int64_t count = 4;
     int64_t keys = 1024;
@@ -57,7 +43,7 @@ struct NexusOptions {
   Memory memory;
   int64_t slots = 4;
   NexusVariant variant = NexusVariant::kNormalised;
-  std::optional<double> router_scale;  ///< nothing: √D
+  std::optional<double> router_scale;  ///< default: √D
 
   static constexpr auto fields() {
     return std::tuple{

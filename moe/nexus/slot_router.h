@@ -11,7 +11,7 @@
 // B images  N tokens of an image  D width  U units  s slots of a unit  P = U s slots
 namespace shoal {
 
-/// Decides, softly, which tokens of an image a slot is made of, and which slots a token.
+/// Soft routing: mixes the tokens of an image into slots, and the slots back into tokens.
 ///
 /// Logits A = scale <x, Q>, with scale = exp(log_scale) and x and Q divided by their lengths:
 /// the router of Soft MoE. Paper: A = <x, Q> over two temperatures, one a softmax.
@@ -26,7 +26,7 @@ class SlotRouter : public ModuleBase {
     int64_t num_slots = 0;  ///< s
     torch::TensorOptions tensor_options;
   };
-  /// `scale`: first value; nothing is √D. Not of the paper's variant.
+  /// `scale`: first value, default √D; the paper's variant has none.
   SlotRouter(NexusVariant variant, std::optional<double> scale, const Context& context);
 
   struct Weights {

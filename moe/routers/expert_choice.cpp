@@ -22,15 +22,14 @@ class ExpertChoiceRouter : public ScoreRouter {
 
     static constexpr auto fields() {
       return std::tuple{
-          field("k", &Options::k, "units a token visits on average, if factor is 1", at_least(1)),
+          field("k", &Options::k, "units per token on average, if factor is 1", at_least(1)),
           field("factor", &Options::factor, "tokens a unit takes over its even share", above(0))};
     }
   };
   ExpertChoiceRouter(const Options& options, const Context& context)
       : ScoreRouter({options.k, RouterNoise::kNone}, context),
         k_(options.k),
-        factor_(options.factor),
-        is_causal_(context.is_causal) {}
+        factor_(options.factor) {}
 
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override {
     Routing routing;
@@ -38,7 +37,7 @@ class ExpertChoiceRouter : public ScoreRouter {
     routing.group_offsets = context.group_offsets;
     routing.logits_TU = routing.noisy_TU = logits(x_TD);
     routing.prob_TU = row_softmax(routing.logits_TU);
-    // Choice u of a token is unit u or none, so that the scores are the weights as they stand.
+    // Choice u of a token is unit u or none, so that the scores are the weights.
     routing.choice_TK = choose(routing.prob_TU.detach(), context.group_offsets);
     routing.unit_TK = routing.choice_TK;
     routing.weight_TK = routing.prob_TU;
@@ -48,14 +47,7 @@ class ExpertChoiceRouter : public ScoreRouter {
 
   bool takes_balance_losses() const override { return false; }
   bool chooses_per_unit() const override { return true; }
-  void check(const std::string& path, Problems& problems) const override {
-    ScoreRouter::check(path, problems);
-    if (is_causal_) {
-      problems.add(path + ".name",
-                   "expert_choice lets a token's way depend on later tokens, which a causal model "
-                   "may not see; use top_k");
-    }
-  }
+  bool is_causal() const override { return false; }
 
  private:
   torch::Tensor choose(const torch::Tensor& score_TU, const std::vector<int64_t>& offsets) const {
@@ -75,7 +67,6 @@ class ExpertChoiceRouter : public ScoreRouter {
 
   int64_t k_;
   double factor_;
-  bool is_causal_;
 };
 
 const Registration<Router, ExpertChoiceRouter> registered_expert_choice_router{

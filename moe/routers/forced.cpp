@@ -91,8 +91,8 @@ std::map<int64_t, Shares> read_loads(const std::string& file, const std::string&
   return loads;
 }
 
-/// Routing that looks at nothing, for measurements: what a step costs under a given load. Every
-/// weight is 1 / k, and nothing is learned.
+/// Routing that ignores the tokens, for measurements: what a step costs under a given load. Every
+/// weight is 1 / k, and the router learns nothing.
 class ForcedRouter : public Router {
  public:
   struct Options {
@@ -102,7 +102,7 @@ class ForcedRouter : public Router {
     std::string file;
 
     static constexpr auto fields() {
-      return std::tuple{field("k", &Options::k, "units a token visits", at_least(1)),
+      return std::tuple{field("k", &Options::k, "units a token is routed to", at_least(1)),
                         field("load", &Options::load, "how tokens are spread over units"),
                         field("exponent", &Options::exponent,
                               "zipf: 0 is even, higher is more skewed", at_least(0)),
@@ -142,7 +142,7 @@ class ForcedRouter : public Router {
   bool takes_balance_losses() const override { return false; }
   bool weights_sum_to_one() const override { return true; }
   std::string note() const override {
-    return "forced routing is for measurements only, nothing is learned of it";
+    return "forced routing is for measurements only, the router learns nothing";
   }
   void check(const std::string& path, Problems& problems) const override {
     check_choices(options_.k, num_units_, path, problems);
@@ -156,8 +156,8 @@ class ForcedRouter : public Router {
   }
 
   /// Systematic sampling: units lie side by side on a line of length k, each as long as its chance
-  /// is high, and a token visits those at v, v + 1, ... for its own draw v from (0, 1). As no unit
-  /// is longer than 1, they are distinct.
+  /// is high, and a token is routed to those at v, v + 1, ... for its own draw v from (0, 1). As no
+  /// unit is longer than 1, they are distinct.
   torch::Tensor drawn(const TokenContext& context) const {
     const Stream stream{context.step.seed, Purpose::kRouting, context.layer,
                         static_cast<uint64_t>(context.step.step)};

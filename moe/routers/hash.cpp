@@ -17,7 +17,7 @@ class HashRouter : public Router {
     int64_t k = 1;
 
     static constexpr auto fields() {
-      return std::tuple{field("k", &Options::k, "units a token visits", at_least(1))};
+      return std::tuple{field("k", &Options::k, "units a token is routed to", at_least(1))};
     }
   };
   HashRouter(const Options& options, const Context& context)

@@ -1,3 +1,4 @@
+#include "moe/kernels/logit_functions.h"
 #include "moe/routing/score_router.h"
 
 // T tokens  U units
@@ -18,7 +19,9 @@ class SigmoidRouter : public ScoreRouter {
       : ScoreRouter(options.score, context) {}
 
  protected:
-  torch::Tensor score(const torch::Tensor& logits_TU) const override { return logits_TU.sigmoid(); }
+  torch::Tensor score(const torch::Tensor& logits_TU) const override {
+    return logit_sigmoid(logits_TU);
+  }
   bool scores_sum_to_one() const override { return false; }
   std::optional<RouterScore> fused_score() const override { return RouterScore::kSigmoid; }
 };

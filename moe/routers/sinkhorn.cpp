@@ -1,3 +1,4 @@
+#include "moe/kernels/logit_functions.h"
 #include "moe/routing/score_router.h"
 
 // T tokens  U units
@@ -6,15 +7,16 @@ namespace {
 
 constexpr int kIterations = 8;
 
-/// log v, [1, U], of the diag(u) exp(logits) diag(v) whose rows have equal sums, and whose columns
-/// too. Rows' u are of no use: they do not change which units of a row are highest.
+/// log v of the diag(u) exp(logits) diag(v) whose rows have equal sums, and whose columns too. The
+/// rows' u is not needed: it does not change which units of a row are highest.
 torch::Tensor column_scale(const torch::Tensor& logits_TU) {
-  torch::Tensor log_v_1U = torch::zeros({1, logits_TU.size(1)}, logits_TU.options());
+  const torch::Tensor logits_UT = logits_TU.t().contiguous();
+  torch::Tensor log_v_U = torch::zeros({logits_TU.size(1)}, logits_TU.options());
   for (int i = 0; i < kIterations; ++i) {
-    const torch::Tensor log_u_T1 = -(logits_TU + log_v_1U).logsumexp(1, /*keepdim=*/true);
-    log_v_1U = -(logits_TU + log_u_T1).logsumexp(0, /*keepdim=*/true);
+    const torch::Tensor log_u_T = -row_logsumexp(logits_TU + log_v_U);
+    log_v_U = -row_logsumexp(logits_UT + log_u_T);
   }
-  return log_v_1U;
+  return log_v_U;
 }
 
 /// While training, the k highest of each token after the scores of a routing group are scaled so
@@ -28,7 +30,7 @@ class SinkhornRouter : public ScoreRouter {
     CombineWeights weights;
 
     static constexpr auto fields() {
-      return std::tuple{field("k", &Options::k, "units a token visits", at_least(1)),
+      return std::tuple{field("k", &Options::k, "units a token is routed to", at_least(1)),
                         field("weights", &Options::weights, "how a token's units are weighted")};
     }
     void validate(Problems& problems) const {
@@ -38,8 +40,9 @@ class SinkhornRouter : public ScoreRouter {
   SinkhornRouter(const Options& options, const Context& context)
       : ScoreRouter({options.k, RouterNoise::kNone, options.weights}, context) {}
 
-  // Units are balanced already, and what a loss could move is not what selects.
+  // Units are balanced already, and choices do not follow the scores that a loss could move.
   bool takes_balance_losses() const override { return false; }
+  bool is_causal() const override { return false; }
 
  protected:
   torch::Tensor selection(const Routing& routing, const torch::Tensor&,

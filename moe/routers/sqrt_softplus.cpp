@@ -1,7 +1,6 @@
-#include <ATen/ops/softplus.h>
-
 #include <limits>
 
+#include "moe/kernels/logit_functions.h"
 #include "moe/routing/score_router.h"
 
 // T tokens  U units
@@ -24,7 +23,7 @@ class SqrtSoftplusRouter : public ScoreRouter {
  protected:
   torch::Tensor score(const torch::Tensor& logits_TU) const override {
     // The root has no slope at 0, where softplus underflows.
-    return at::softplus(logits_TU).clamp_min(std::numeric_limits<float>::min()).sqrt();
+    return logit_softplus(logits_TU).clamp_min(std::numeric_limits<float>::min()).sqrt();
   }
   bool scores_sum_to_one() const override { return false; }
 };

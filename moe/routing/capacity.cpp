@@ -20,6 +20,11 @@ torch::Tensor renormalise(const torch::Tensor& weight_TK, const torch::Tensor& c
 
 }  // namespace
 
+bool is_causal(const Capacity& capacity, int64_t choices_per_token) {
+  return capacity.mode == CapacityMode::kDropless || capacity.order == CapacityOrder::kPosition ||
+         (capacity.order == CapacityOrder::kSlotMajor && choices_per_token == 1);
+}
+
 int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& capacity) {
   TORCH_CHECK(capacity.factor > 0, "capacity factor must be positive, got ", capacity.factor);
   TORCH_CHECK(num_units >= 1 && capacity.align >= 1 && capacity.min >= 0, "capacity: units ",
@@ -33,11 +38,12 @@ TokenAssignments apply_capacity(const Routing& routing, const Capacity& capacity
       const torch::Tensor&, const torch::Tensor&, const std::optional<torch::Tensor>&,
       c10::IntArrayRef, int64_t, int64_t, int64_t, double, int64_t, int64_t)>
       op("shoal::assign_rows");
-  TORCH_CHECK(routing.group_offsets.back() == routing.num_tokens(), "limit: groups end at ",
-              routing.group_offsets.back(), " of ", routing.num_tokens(), " tokens");
+  TORCH_CHECK(routing.group_offsets.back() == routing.num_tokens(),
+              "apply_capacity: groups end at ", routing.group_offsets.back(), " of ",
+              routing.num_tokens(), " tokens");
   std::optional<torch::Tensor> priority;
   if (routing.priority_T.defined()) {
-    TORCH_CHECK(routing.priority_T.numel() == routing.num_tokens(), "limit: priorities ",
+    TORCH_CHECK(routing.priority_T.numel() == routing.num_tokens(), "apply_capacity: priorities ",
                 routing.priority_T.sizes(), " for ", routing.num_tokens(), " tokens");
     priority = routing.priority_T.contiguous();
   }

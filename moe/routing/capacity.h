@@ -19,7 +19,7 @@ enum class CapacityMode {
   kPadded,    ///< exactly C rows a unit and routing group, filled up with empty rows
 };
 
-/// Who keeps a place in a full unit. Ties keep the lower token.
+/// Which rows a full unit keeps. Ties keep the lower token.
 enum class CapacityOrder {
   kSlotMajor,      ///< all first choices in token order, then all second choices, ...
   kBatchPriority,  ///< slot-major over tokens sorted by their highest score without bias
@@ -63,6 +63,10 @@ struct EnumNames<CapacityOrder> {
                                     std::pair{CapacityOrder::kPosition, "position"}};
 };
 
+/// Whether a token's rows are kept or dropped independently of later tokens: dropless, by
+/// `position`, or by `slot_major` with one choice per token.
+bool is_causal(const Capacity& capacity, int64_t choices_per_token);
+
 /// C = max(min, align(ceil(num_choices * factor / num_units))) for `num_choices` = tokens times
 /// choices per token of one routing group. Exact: `factor` is the shortest decimal that reads back
 /// as the same double; integer arithmetic, saturating at 2^62. TORCH_CHECK unless factor > 0.
@@ -76,7 +80,7 @@ int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& ca
 struct TokenAssignments {
   torch::Tensor token_A;   ///< int64; -1: padding row
   torch::Tensor choice_A;  ///< int64, token * K + choice; -1: padding row
-  torch::Tensor weight_A;  ///< combine weights, differentiable; finite and of no meaning on padding
+  torch::Tensor weight_A;  ///< combine weights, differentiable; finite but unspecified on padding
   torch::Tensor rows_U;    ///< int64, entries of each unit, padding included
   int64_t num_tokens = 0;
   torch::Tensor num_kept;  ///< int64 scalar: entries that are not padding

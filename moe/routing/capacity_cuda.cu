@@ -6,7 +6,7 @@
 // T tokens  K choices per token  U units  N = T K choices  C chunks of choices
 //
 // A warp walks through its chunk 32 choices at a time, and loads the next ones ahead. What a unit
-// has before them stands in shared memory; lanes of the same unit are ranked by their place in the
+// has before them is in shared memory; lanes of the same unit are ranked by their place in the
 // warp.
 namespace shoal::capacity_cuda {
 namespace {
@@ -68,7 +68,7 @@ __device__ int64_t choice_at(int64_t place, const Run& run, int64_t length, cons
   return token * job.k + slot;
 }
 
-/// Who asks for a place in which unit; nobody behind the end of the run.
+/// The unit that each lane's choice asks for; none after the end of the run.
 struct Asking {
   int64_t choice, unit;
 };

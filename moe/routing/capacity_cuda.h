@@ -22,8 +22,8 @@ struct Chunks {
 /// In which order the choices of a group ask for a place.
 struct Order {
   const int64_t* choice;  ///< place -> choice, counted in the group; nullptr: as below
-  const int64_t* token;   ///< place -> token, counted in the group; nullptr: as they stand
-  bool slot_major;        ///< all first choices, then all second choices, ...; else as they stand
+  const int64_t* token;   ///< place -> token, counted in the group; nullptr: in order
+  bool slot_major;        ///< all first choices, then all second choices, ...; else in order
 };
 
 struct Limit {

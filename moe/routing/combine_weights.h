@@ -47,8 +47,8 @@ inline constexpr double kLeastScoreSum = 1e-20;
 torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor& logits_TU,
                               const torch::Tensor& unit_TK, Normalise normalise);
 
-/// With one unit a token, a normalised weight is 1 whatever the router says, and the router learns
-/// nothing: reports what may not go with k = 1. `path` leads to the section.
+/// With one unit a token, a normalised weight is 1 whatever the scores are, and the router learns
+/// nothing: reports options that do not fit k = 1. `path` leads to the section.
 void check_combine_weights(const CombineWeights& weights, int64_t k, const std::string& path,
                            Problems& problems);
 

@@ -58,7 +58,7 @@ __device__ Units<kPerLane, Real> scores(const Shape& shape, const Units<kPerLane
   highest = device::max_lanes(highest);
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    result.value[i] = device::exp_below(logits.value[i] - highest);
+    result.value[i] = device::exp_below(logits.value[i], highest);
     if (logits.unit(i) < shape.num_units) sum += result.value[i];
   }
   const Real scale = Real(1) / device::sum_lanes(sum);

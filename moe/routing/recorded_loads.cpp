@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 bool is_load(const Json& value) { return value.is_number() && value.get<double>() >= 0; }
 
-/// Nothing if the text is no record.
+/// nullopt if the text is no record.
 std::optional<LoadRecord> parse(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return {};

@@ -14,30 +14,29 @@
 // T tokens  D width  U units  K choices per token
 namespace shoal {
 
-/// Decides which units each token visits. Registered under a MoE section's `router`.
+/// Decides which units each token is routed to. Registered under a MoE section's `router`.
 ///
-/// Computes in float32, in float64 under `train.precision: float64`; calls no collective in
-/// `route`, and depends on ranks in nothing: noise is keyed by global token ids, and what compares
-/// tokens does so inside a routing group.
+/// Computes in float32, in float64 under `train.precision: float64`; `route` calls no
+/// collective and is independent of the rank layout: noise is keyed by global token ids, and tokens
+/// are compared inside a routing group only.
 class Router : public ModuleBase {
  public:
-  /// What a router is told of the layer it is in.
+  /// The layer that a router is built for.
   struct Context {
     int64_t width = 0;                    ///< D, of the tokens
     int64_t num_units = 0;                ///< U, over all ranks
     torch::TensorOptions tensor_options;  ///< of the router's own parameters
     std::string layer = {};               ///< the MoE layer's path; empty where nothing is run
-    bool is_causal = false;               ///< whether a token may not see later ones
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "router";
 
-  /// Where the tokens go, T = context.num_tokens(). Noise only while training.
+  /// The units of each token, T = context.num_tokens(). Noise only while training.
   virtual Routing route(const torch::Tensor& x_TD, const TokenContext& context) = 0;
   /// After an optimizer step that was taken. Collective.
   virtual void after_step(Communicator& world) { (void)world; }
 
-  /// Units a token visits, at most or, where units choose tokens, on average.
+  /// Units per token: at most or, where units choose tokens, on average.
   virtual int64_t units_per_token() const = 0;
   /// Whether logits have noise while training.
   virtual bool has_noise() const { return false; }
@@ -47,13 +46,15 @@ class Router : public ModuleBase {
   virtual bool weights_sum_to_one() const { return false; }
   /// Whether units take a fixed number of tokens, which leaves nothing to capacity.
   virtual bool chooses_per_unit() const { return false; }
-  /// What users of a run with this router must know, as a sentence without its end; or nothing.
+  /// Whether a token's units and weights are independent of later tokens of its sample.
+  virtual bool is_causal() const { return true; }
+  /// A warning for the users of a run, as a sentence without its full stop; default: none.
   virtual std::string note() const { return ""; }
-  /// Reports what does not go with the number of units. `path` leads to the router's section.
+  /// Reports options that do not fit the number of units. `path` leads to the router's section.
   virtual void check(const std::string& path, Problems& problems) const = 0;
 };
 
-/// Reports that a token cannot visit k of so many units.
+/// Reports a k above the number of units.
 void check_choices(int64_t k, int64_t num_units, const std::string& path, Problems& problems);
 
 }  // namespace shoal

@@ -10,8 +10,8 @@
 // T tokens on this rank  U units (all ranks)  K choices per token  G routing groups on this rank
 namespace shoal {
 
-/// What a router knows of the tokens beside their values. A token is one row of a MoE layer's
-/// input; sample b has the rows [b * tokens_per_sample, (b + 1) * tokens_per_sample).
+/// Where the tokens are: in samples, in routing groups, in the run. A token is one row of a MoE
+/// layer's input; sample b has the rows [b * tokens_per_sample, (b + 1) * tokens_per_sample).
 struct TokenContext {
   const StepContext& step;
   uint64_t layer = 0;  ///< keys the layer's noise: the hash of its path
@@ -28,7 +28,7 @@ TokenContext make_token_context(const StepContext& step, uint64_t layer, int64_t
 /// the noise.
 torch::Tensor token_ids(const TokenContext& context);
 
-/// What a router decided, before capacity. Losses and `limit` are functions of it.
+/// A router's choices, before capacity. Losses and `apply_capacity` are functions of it.
 struct Routing {
   int64_t num_units = 0;
   /// int64: the unit of each choice, best first; -1 where the token is masked (not to be sent).
@@ -38,7 +38,7 @@ struct Routing {
   torch::Tensor choice_TK;
   torch::Tensor weight_TK;  ///< combine weights, differentiable
   torch::Tensor score_TK;   ///< selection scores without bias, detached; order of capacity
-  /// The highest score without bias of all units that a token may visit, chosen or not, detached;
+  /// The highest score without bias of all units that a token may be routed to, detached;
   /// undefined: that of its choices. A token's importance, and the order of batch priority.
   torch::Tensor priority_T;
   torch::Tensor logits_TU;  ///< clean, differentiable; undefined where no scores are made

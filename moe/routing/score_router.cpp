@@ -1,6 +1,5 @@
 #include "moe/routing/score_router.h"
 
-#include <ATen/ops/softplus.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -10,6 +9,7 @@
 #include <string>
 
 #include "moe/kernels/count_ids.h"
+#include "moe/kernels/logit_functions.h"
 #include "moe/kernels/row_softmax.h"
 #include "moe/kernels/row_top_k.h"
 #include "runtime/device/operator.h"
@@ -21,8 +21,8 @@ namespace {
 
 constexpr double kLeastNoise = 1e-2;
 
-/// Each token's highest score among the units that it may visit. Not its first choice's: what
-/// selects, with a bias or Sinkhorn's scale, may put a lower one first.
+/// Each token's highest score among the units that it may be routed to. Not its first choice's: a
+/// bias or Sinkhorn's scale may put a lower score first.
 torch::Tensor highest_score(const torch::Tensor& score_TU, const torch::Tensor& selection_TU) {
   return score_TU.masked_fill(selection_TU.isneginf(), 0).amax(1);
 }
@@ -74,8 +74,8 @@ void ScoreRouter::check(const std::string& path, Problems& problems) const {
   check_choices(options_.k, num_units_, path, problems);
   if (groups.keep > groups.count) {
     problems.add(path + ".groups.keep",
-                 fmt::format("a token may visit {} groups, but there are only {}", groups.keep,
-                             groups.count));
+                 fmt::format("a token may be routed to {} groups, but there are only {}",
+                             groups.keep, groups.count));
   } else if (num_units_ % groups.count != 0) {
     problems.add(path + ".groups.count", fmt::format("{} units cannot be cut into {} equal groups",
                                                      num_units_, groups.count));
@@ -83,8 +83,8 @@ void ScoreRouter::check(const std::string& path, Problems& problems) const {
     const int64_t size = num_units_ / groups.count;
     if (options_.k <= num_units_ && options_.k > groups.keep * size) {
       problems.add(path + ".groups.keep",
-                   fmt::format("a token visits {} units, but {} of {} groups hold only {}; raise "
-                               "keep or lower k",
+                   fmt::format("a token is routed to {} units, but {} of {} groups hold only {}; "
+                               "raise keep or lower k",
                                options_.k, groups.keep, groups.count, groups.keep * size));
     }
     if (groups.score == GroupScore::kTop2Sum && size < 2) {
@@ -122,7 +122,8 @@ void ScoreRouter::add_noise(const torch::Tensor& x_TD, const TokenContext& conte
   const torch::Tensor noise_TU =
       normal_rows(stream, token_ids(context), num_units_, weight_DU_.scalar_type());
   if (options_.noise == RouterNoise::kLearned) {
-    routing.noise_std_TU = at::softplus(LogitProduct::apply(x_TD, noise_weight_DU_)) + kLeastNoise;
+    routing.noise_std_TU =
+        logit_softplus(LogitProduct::apply(x_TD, noise_weight_DU_)) + kLeastNoise;
     routing.noisy_TU = routing.logits_TU + noise_TU * routing.noise_std_TU;
   } else {
     routing.noise_std = 1.0 / static_cast<double>(num_units_);

@@ -26,7 +26,7 @@ struct EnumNames<RouterNoise> {
                                     std::pair{RouterNoise::kLearned, "learned"}};
 };
 
-/// What a group of units is worth to a token.
+/// How a token scores a group of units.
 enum class GroupScore {
   kTop2Sum,  ///< its two highest scores (DeepSeek-V3)
   kMax,      ///< its highest score (DeepSeek-V2)
@@ -50,13 +50,13 @@ struct GroupLimit {
     return std::tuple{
         field("count", &GroupLimit::count, "equal groups of neighbouring units; 1: no limit",
               at_least(1)),
-        field("keep", &GroupLimit::keep, "groups that a token may visit", at_least(1)),
-        field("score", &GroupLimit::score, "what a group is worth to a token")};
+        field("keep", &GroupLimit::keep, "groups that a token may be routed to", at_least(1)),
+        field("score", &GroupLimit::score, "how a token scores a group")};
   }
 };
 
-/// Balance without a loss: a bias on the scores that selects and does not weight (recipe section
-/// `router.bias`).
+/// Balance without a loss: a bias on the scores, used to choose units and not to weight them
+/// (recipe section `router.bias`).
 struct SelectionBias {
   double rate = 0.0;
   bool centred = false;
@@ -66,7 +66,7 @@ struct SelectionBias {
         field("rate", &SelectionBias::rate,
               "step by which the bias of a unit rises or falls after an optimizer step; 0: no bias",
               at_least(0)),
-        field("centred", &SelectionBias::centred, "take the mean of a step's changes off them")};
+        field("centred", &SelectionBias::centred, "subtract the mean of a step's changes")};
   }
 };
 
@@ -80,7 +80,7 @@ struct ScoreOptions {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("k", &ScoreOptions::k, "units a token visits", at_least(1)),
+        field("k", &ScoreOptions::k, "units a token is routed to", at_least(1)),
         field("noise", &ScoreOptions::noise, "noise on the logits while training"),
         field("weights", &ScoreOptions::weights, "how a token's units are weighted"),
         field("groups", &ScoreOptions::groups, "limits a token to some groups of units"),
@@ -91,8 +91,8 @@ struct ScoreOptions {
   }
 };
 
-/// Routing by scores of logits W_g x (+ noise): a token visits the k units of the highest scores
-/// (+ bias) inside the best groups. Ties go to the lower unit and group.
+/// Routing by scores of logits W_g x (+ noise): a token is routed to the k units of the
+/// highest scores (+ bias) inside the best groups. Ties go to the lower unit and group.
 ///
 /// Parameters: `weight` [D, U], no bias, normal with standard deviation 1 / sqrt(D) (the default of
 /// V-MoE's router, which truncates at two deviations; this one does not); with learned noise
@@ -120,8 +120,8 @@ class ScoreRouter : public Router {
   virtual torch::Tensor score(const torch::Tensor& logits_TU) const;
   /// Whether a token's scores sum to 1.
   virtual bool scores_sum_to_one() const { return true; }
-  /// What the scores are if `score` and `selection` are those of this class or the sigmoid: then a
-  /// GPU may make them and the choices at once. Nothing: it may not.
+  /// The kind of scores, where `selection` is this class's and `score` is the softmax or the
+  /// sigmoid: a GPU then computes scores and choices in one kernel. Default: none, step by step.
   virtual std::optional<RouterScore> fused_score() const { return std::nullopt; }
   /// What a token's choices are the k highest of, [T, U], detached: the noisy logits or, with a
   /// bias or a group limit, the scores (+ bias), minus infinity outside the token's groups.
@@ -143,7 +143,7 @@ class ScoreRouter : public Router {
 };
 
 /// Units outside the `keep` best groups at minus infinity. score_TU: [T, U], count divides U. `k`:
-/// units that a token visits.
+/// units per token.
 torch::Tensor limit_to_groups(const torch::Tensor& score_TU, const GroupLimit& groups, int64_t k);
 
 }  // namespace shoal

@@ -3,17 +3,13 @@
 #include <cmath>
 
 #include "runtime/device/cpu_clones.h"
+#include "runtime/kernels/activation.h"
 #include "runtime/kernels/vector_math.h"
 
 /// The activations of runtime/kernels/activation.h with their derivatives, for loops that the
 /// compiler turns into vectors. Include it after a `#pragma GCC optimize`, as
 /// runtime/kernels/vector_math.h.
 namespace shoal::activation_functions {
-
-inline constexpr double kInvSqrt2 = 0.70710678118654752440;
-inline constexpr double kInvSqrt2Pi = 0.39894228040143267794;
-inline constexpr double kSqrt2OverPi = 0.79788456080286535588;
-inline constexpr double kTanhCubic = 0.044715;
 
 using vector_math::by_sign;
 using vector_math::exp_of;
@@ -84,5 +80,22 @@ struct SquaredRelu {
     return {positive * positive, Real(2) * positive};
   }
 };
+
+/// Calls `body` with the type of an activation.
+template <class Body>
+SHOAL_INLINE void with_activation(Activation activation, const Body& body) {
+  switch (activation) {
+    case Activation::kGelu:
+      return body(Gelu{});
+    case Activation::kGeluTanh:
+      return body(GeluTanh{});
+    case Activation::kRelu:
+      return body(Relu{});
+    case Activation::kSilu:
+      return body(Silu{});
+    case Activation::kSquaredRelu:
+      return body(SquaredRelu{});
+  }
+}
 
 }  // namespace shoal::activation_functions

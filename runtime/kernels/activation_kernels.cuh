@@ -7,11 +7,6 @@
 /// Activations and their derivatives, for kernels.
 namespace shoal::device {
 
-inline constexpr double kInvSqrt2 = 0.70710678118654752440;
-inline constexpr double kInvSqrt2Pi = 0.39894228040143267794;
-inline constexpr double kSqrt2OverPi = 0.79788456080286535588;
-inline constexpr double kTanhCubic = 0.044715;
-
 template <class Real>
 struct Activated {
   Real value, derivative;

@@ -22,11 +22,6 @@ namespace shoal {
 namespace {
 
 using activation_functions::Activated;
-using activation_functions::Gelu;
-using activation_functions::GeluTanh;
-using activation_functions::Relu;
-using activation_functions::Silu;
-using activation_functions::SquaredRelu;
 using vector_math::put;
 using vector_math::real_of;
 
@@ -74,18 +69,9 @@ SHOAL_INLINE void forward_as(const ActivationRows<Value>& rows, int64_t first, i
 
 template <class Value>
 SHOAL_INLINE void forward_any(const ActivationRows<Value>& rows, int64_t first, int64_t last) {
-  switch (rows.activation) {
-    case Activation::kGelu:
-      return forward_as<Gelu>(rows, first, last);
-    case Activation::kGeluTanh:
-      return forward_as<GeluTanh>(rows, first, last);
-    case Activation::kRelu:
-      return forward_as<Relu>(rows, first, last);
-    case Activation::kSilu:
-      return forward_as<Silu>(rows, first, last);
-    case Activation::kSquaredRelu:
-      return forward_as<SquaredRelu>(rows, first, last);
-  }
+  activation_functions::with_activation(
+      rows.activation, [&]<class Act>(Act)
+                           __attribute__((always_inline)) { forward_as<Act>(rows, first, last); });
 }
 
 }  // namespace

@@ -37,6 +37,18 @@ TEST(RowSoftmax, LargeLogitsDoNotOverflow) {
   EXPECT_TRUE(torch::equal(gate[1], torch::tensor({0.5f, 0.5f})));
 }
 
+TEST(RowSoftmax, LogitsWhoseDifferenceOverflowsStayNumbers) {
+  for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {
+    const double large = dtype == torch::kFloat32 ? 3.3e38 : 1.7e308;
+    torch::Tensor logits = torch::tensor({{large, -large, 0.0}, {-large, large, large}}, dtype)
+                               .set_requires_grad(true);
+    const torch::Tensor gate = row_softmax(logits);
+    EXPECT_TRUE(torch::allclose(gate, logits.softmax(1), 0, 2e-38)) << gate;
+    gate.select(1, 0).sum().backward();
+    EXPECT_TRUE(torch::allclose(logits.grad(), torch::zeros({2, 3}, dtype), 0, 2e-38));
+  }
+}
+
 TEST(RowSoftmax, RowsWithALogitThatIsNotFiniteBecomeNan) {
   const float nan = std::nanf("");
   for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {

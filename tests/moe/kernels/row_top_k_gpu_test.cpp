@@ -74,6 +74,13 @@ TEST_F(RowSoftmaxGpu, EqualsTheCpuForwardAndBackward) {
   }
 }
 
+TEST_F(RowSoftmaxGpu, LogitsWhoseDifferenceOverflowsStayNumbers) {
+  const torch::Tensor wide = torch::tensor({{1.7e308, -1.7e308, 0.0}}, torch::kFloat64);
+  for (const torch::Tensor& logits : {wide, (wide * 1.9e-270).to(torch::kFloat32)}) {
+    expect_close(logits.softmax(1), row_softmax(on_gpu(logits)), 1);
+  }
+}
+
 TEST_F(RowSoftmaxGpu, MakesRowsWithoutNumbersNan) {
   const double infinity = std::numeric_limits<double>::infinity();
   const torch::Tensor logits = torch::tensor(

@@ -257,6 +257,39 @@ TEST(BalanceLosses, RefuseRoutersThatDoNotDecideByScores) {
   EXPECT_GE(num_losses, 5);
 }
 
+/// The loss of each of some copies of five tokens, one group each, then the gradients of each.
+torch::Tensor loss_of_copies(const std::string& name, const torch::Tensor& logits_TU,
+                             int64_t copies) {
+  const int64_t num_tokens = logits_TU.size(0);
+  torch::Tensor logits = logits_TU.repeat({copies, 1}).set_requires_grad(true);
+  Routing routing = noisy_routing(logits, logits.detach() * 0.1, 2, 0.25);
+  if (name == "load, learned") routing.noise_std_TU = logits.detach().abs() * 0.1 + 0.1;
+  const auto self = make_self_communicator();
+  const StepContext step = loss_step(num_tokens * copies, num_tokens);
+  const Scope scope(ScopeKind::kGroup, make_token_context(step, 0, 1), *self);
+  const torch::Tensor value_S =
+      make_loss(name == "load, learned" ? "load" : name)->value_S(routing, scope);
+  value_S.sum().backward();
+  return torch::cat({value_S.detach().unsqueeze(1), logits.grad().reshape({copies, -1})}, 1);
+}
+
+TEST(BalanceLosses, EqualGroupsGiveEqualBitsWhereverAndHoweverManyTheyAre) {
+  for (const std::string name : {"importance", "load", "load, learned", "switch",
+                                 "switch, counts: first_choice", "z", "kl_uniform"}) {
+    for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {
+      for (const int64_t num_units : {4, 6, 7, 33}) {
+        const torch::Tensor logits = (some_numbers({5, num_units}, 8) * 3).to(dtype);
+        const torch::Tensor one = loss_of_copies(name, logits, 1);
+        for (const int64_t copies : {2, 3, 7, 20}) {
+          EXPECT_TRUE(
+              torch::equal(loss_of_copies(name, logits, copies), one.expand({copies, one.size(1)})))
+              << name << ", " << copies << " of " << num_units << " units";
+        }
+      }
+    }
+  }
+}
+
 /// 7 samples of 3 tokens in groups of 2, of 4 units.
 class LossRanks : public ::testing::TestWithParam<ScopeKind> {
  protected:

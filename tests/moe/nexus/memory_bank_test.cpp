@@ -147,7 +147,7 @@ TEST(MemoryBankRanks, ServesAnyMoeLayerAndParallelEqualsSerial) {
   }
 }
 
-std::vector<std::string> mistakes(const std::string& text) {
+std::vector<std::string> bank_mistakes(const std::string& text) {
   try {
     config::load_options_text<MoeOptions>(text, "r.yaml");
   } catch (const ConfigError& error) {
@@ -157,11 +157,11 @@ std::vector<std::string> mistakes(const std::string& text) {
 }
 
 TEST(MemoryBank, MoreKeysARowThanThereAreAndASingleOneAreConfigErrors) {
-  EXPECT_THAT(mistakes("experts: {kind: memory, count: 4, keys: 8, k: 4}"), ElementsAre());
-  EXPECT_THAT(mistakes("experts: {kind: memory, keys: 3, k: 4}"),
+  EXPECT_THAT(bank_mistakes("experts: {kind: memory, count: 4, keys: 8, k: 4}"), ElementsAre());
+  EXPECT_THAT(bank_mistakes("experts: {kind: memory, keys: 3, k: 4}"),
               ElementsAre(HasSubstr("4 keys a row, but a unit has only 3")));
-  EXPECT_THAT(mistakes("experts: {kind: memory, k: 1}"), ElementsAre(HasSubstr("experts.k")));
-  EXPECT_THAT(mistakes("experts: {kind: memory, variant: papre}"),
+  EXPECT_THAT(bank_mistakes("experts: {kind: memory, k: 1}"), ElementsAre(HasSubstr("experts.k")));
+  EXPECT_THAT(bank_mistakes("experts: {kind: memory, variant: papre}"),
               ElementsAre(HasSubstr("did you mean 'paper'?")));
 }
 

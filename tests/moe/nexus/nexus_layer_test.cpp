@@ -390,7 +390,7 @@ TEST(NexusLayer, IsBuiltOnTheMetaDeviceAndHasTheParametersOfThePaper) {
   EXPECT_EQ(layer.info().units_per_token, 16);
 }
 
-std::vector<std::string> mistakes(const std::string& text) {
+std::vector<std::string> nexus_mistakes(const std::string& text) {
   try {
     config::load_options_text<NexusOptions>(text, "r.yaml");
   } catch (const ConfigError& error) {
@@ -400,22 +400,23 @@ std::vector<std::string> mistakes(const std::string& text) {
 }
 
 TEST(NexusLayer, ImpossibleOptionsAreConfigErrors) {
-  EXPECT_THAT(mistakes("experts: {hidden: auto}\nrouter_scale: auto\nvariant: paper"),
+  EXPECT_THAT(nexus_mistakes("experts: {hidden: auto}\nrouter_scale: auto\nvariant: paper"),
               ElementsAre());
-  EXPECT_THAT(mistakes("experts: {count: 4}\nmemory: {count: 0}\nrouter_scale: 2"), ElementsAre());
-  EXPECT_THAT(mistakes("experts: {count: 0}\nmemory: {count: 0}"),
+  EXPECT_THAT(nexus_mistakes("experts: {count: 4}\nmemory: {count: 0}\nrouter_scale: 2"),
+              ElementsAre());
+  EXPECT_THAT(nexus_mistakes("experts: {count: 0}\nmemory: {count: 0}"),
               ElementsAre(HasSubstr("needs an expert or a memory unit")));
-  EXPECT_THAT(mistakes("experts: {count: 65532}"), ElementsAre());
-  EXPECT_THAT(mistakes("experts: {count: 65533}"),
+  EXPECT_THAT(nexus_mistakes("experts: {count: 65532}"), ElementsAre());
+  EXPECT_THAT(nexus_mistakes("experts: {count: 65533}"),
               ElementsAre(HasSubstr("memory.count: with 65533 experts these are 65537 units, a "
                                     "layer has at most 65536")));
-  EXPECT_THAT(mistakes("memory: {k: 1}"), ElementsAre(HasSubstr("memory.k")));
-  EXPECT_THAT(mistakes("memory: {keys: 3, k: 4}"),
+  EXPECT_THAT(nexus_mistakes("memory: {k: 1}"), ElementsAre(HasSubstr("memory.k")));
+  EXPECT_THAT(nexus_mistakes("memory: {keys: 3, k: 4}"),
               ElementsAre(HasSubstr("4 keys a slot, but a unit has only 3")));
-  EXPECT_THAT(mistakes("variant: paper\nrouter_scale: 3"),
+  EXPECT_THAT(nexus_mistakes("variant: paper\nrouter_scale: 3"),
               ElementsAre(HasSubstr("the paper's variant has temperatures instead")));
-  EXPECT_THAT(mistakes("router_scale: 0"), ElementsAre(HasSubstr("router_scale")));
-  EXPECT_THAT(mistakes("slots: 0"), ElementsAre(HasSubstr("slots")));
+  EXPECT_THAT(nexus_mistakes("router_scale: 0"), ElementsAre(HasSubstr("router_scale")));
+  EXPECT_THAT(nexus_mistakes("slots: 0"), ElementsAre(HasSubstr("slots")));
 }
 
 TEST(NexusLayer, ACausalModelRefusesIt) {

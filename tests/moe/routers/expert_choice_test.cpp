@@ -70,13 +70,6 @@ TEST(ExpertChoice, AUnitTakesNoMoreThanThereAre) {
   EXPECT_TRUE((routing.unit_TK >= 0).all().item<bool>());
 }
 
-TEST(ExpertChoice, IsRefusedWhereATokenMayNotSeeLaterOnes) {
-  EXPECT_THAT(problems_of("{name: expert_choice}", 4), IsEmpty());
-  EXPECT_THAT(problems_of("{name: expert_choice}", 4, /*is_causal=*/true),
-              ElementsAre(HasSubstr("router.name: expert_choice lets a token's way depend on later "
-                                    "tokens, which a causal model may not see")));
-}
-
 TEST(ExpertChoice, TakesNoTokens) {
   auto router = identity_router("{name: expert_choice}", 3);
   EXPECT_EQ(route_all(*router, torch::zeros({0, 3}, torch::kFloat64)).unit_TK.size(0), 0);

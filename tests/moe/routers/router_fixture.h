@@ -44,10 +44,9 @@ inline Routing route_all(Router& router, const torch::Tensor& x_TD, bool trainin
   return router.route(x_TD, make_token_context(step, 5, 1));
 }
 
-inline std::vector<std::string> problems_of(const std::string& recipe, int64_t num_units,
-                                            bool is_causal = false) {
+inline std::vector<std::string> problems_of(const std::string& recipe, int64_t num_units) {
   CollectedProblems problems;
-  router_of(recipe, {6, num_units, torch::kFloat64, "", is_causal})->check("router", problems);
+  router_of(recipe, {6, num_units, torch::kFloat64})->check("router", problems);
   return problems.lines;
 }
 

@@ -1,5 +1,6 @@
 #include "moe/routing/fused_router.h"
 
+#include "moe/kernels/logit_functions.h"
 #include "moe/kernels/row_softmax.h"
 #include "moe/kernels/row_top_k.h"
 #include "tests/support/gradient_check.h"
@@ -16,7 +17,7 @@ FusedChoices in_steps(const torch::Tensor& logits_TU, const torch::Tensor& bias_
                       const FusedRouterOptions& options) {
   FusedChoices choices;
   choices.score_TU =
-      options.score == RouterScore::kSoftmax ? row_softmax(logits_TU) : logits_TU.sigmoid();
+      options.score == RouterScore::kSoftmax ? row_softmax(logits_TU) : logit_sigmoid(logits_TU);
   const torch::Tensor selection = bias_U.defined() ? choices.score_TU + bias_U : logits_TU;
   choices.choice_TK = top_k(selection.detach(), options.k);
   choices.chosen_score_TK = choices.score_TU.detach().gather(1, choices.choice_TK);
@@ -80,6 +81,17 @@ TEST_F(FusedRouterGpu, GivesTiesToTheLowerUnit) {
     const torch::Tensor logits = (some_numbers({600, num_units}, 1, torch::kFloat32) * 2).round();
     expect_steps(logits, {}, {2, RouterScore::kSoftmax, Normalise::kNone});
     expect_steps(torch::zeros_like(logits), {}, {3, RouterScore::kSigmoid, Normalise::kSum});
+  }
+}
+
+TEST_F(FusedRouterGpu, LogitsWhoseDifferenceOverflowsStayNumbers) {
+  const torch::Tensor logits =
+      torch::tensor({{3.3e38f, -3.3e38f, 0.0f}, {-3.3e38f, 1.0f, 3.3e38f}});
+  for (const Normalise normalise : {Normalise::kNone, Normalise::kTopkSoftmax, Normalise::kSum}) {
+    for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
+      expect_steps(logits, {}, {2, score, normalise});
+      expect_steps(logits.to(torch::kFloat64) * 5e269, {}, {2, score, normalise});
+    }
   }
 }
 

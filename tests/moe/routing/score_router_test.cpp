@@ -272,10 +272,12 @@ TEST(ScoreRouter, ImpossibleGroupLimitsAreRefused) {
   EXPECT_THAT(problems_of("{name: top_k, groups: {count: 4, keep: 2}}", 8), IsEmpty());
   EXPECT_THAT(problems_of("{name: top_k, groups: {count: 3}}", 8),
               ElementsAre("router.groups.count: 8 units cannot be cut into 3 equal groups"));
-  EXPECT_THAT(problems_of("{name: top_k, groups: {count: 4, keep: 5}}", 8),
-              ElementsAre("router.groups.keep: a token may visit 5 groups, but there are only 4"));
-  EXPECT_THAT(problems_of("{name: sigmoid, k: 4, groups: {count: 4, keep: 1}}", 8),
-              ElementsAre(HasSubstr("a token visits 4 units, but 1 of 4 groups hold only 2")));
+  EXPECT_THAT(
+      problems_of("{name: top_k, groups: {count: 4, keep: 5}}", 8),
+      ElementsAre("router.groups.keep: a token may be routed to 5 groups, but there are only 4"));
+  EXPECT_THAT(
+      problems_of("{name: sigmoid, k: 4, groups: {count: 4, keep: 1}}", 8),
+      ElementsAre(HasSubstr("a token is routed to 4 units, but 1 of 4 groups hold only 2")));
   EXPECT_THAT(problems_of("{name: top_k, k: 2, groups: {count: 8, keep: 2}}", 8),
               ElementsAre(HasSubstr("router.groups.score: top2_sum needs groups of two units")));
   EXPECT_THAT(problems_of("{name: top_k, k: 9, groups: {count: 4, keep: 1}}", 8),

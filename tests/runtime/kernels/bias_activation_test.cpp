@@ -144,6 +144,29 @@ TEST(BiasActivation, Bfloat16IsFloat32RoundedOnce) {
   }
 }
 
+TEST(BiasActivation, EqualRowsGiveEqualBitsHoweverManyTheyAre) {
+  const auto value_and_gradient = [](const torch::Tensor& rows, Activation activation) {
+    const torch::Tensor x = rows.clone().set_requires_grad(true);
+    const torch::Tensor y = bias_activation(
+        x, torch::full({x.size(1)}, 0.1, x.options().requires_grad(false)), activation);
+    y.sum().backward();
+    return torch::cat({y.detach(), x.grad()}, 1);
+  };
+  for (const auto dtype : {torch::kFloat32, torch::kFloat64, torch::kBFloat16}) {
+    for (const Activation activation : kAll) {
+      for (const int64_t columns : {3, 8, 13, 31, 70}) {
+        const torch::Tensor row = (some_numbers({1, columns}, 5) * 4).to(dtype);
+        const torch::Tensor one = value_and_gradient(row, activation);
+        for (const int64_t rows : {2, 5, 33}) {
+          EXPECT_TRUE(torch::equal(value_and_gradient(row.expand({rows, columns}), activation),
+                                   one.expand({rows, 2 * columns})))
+              << static_cast<int>(activation) << " of " << columns;
+        }
+      }
+    }
+  }
+}
+
 TEST(BiasActivation, TakesNoRows) {
   torch::Tensor x = torch::empty({0, 6}, torch::kFloat64).set_requires_grad(true);
   torch::Tensor bias = some_numbers({6}, 4).set_requires_grad(true);

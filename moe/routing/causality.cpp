@@ -1,0 +1,27 @@
+#include "moe/routing/causality.h"
+
+#include <fmt/format.h>
+
+#include "runtime/recipe/enum_name.h"
+
+namespace shoal {
+
+void check_causality(const Router& router, std::string_view name, const Capacity& capacity,
+                     Problems& problems) {
+  if (!router.is_causal()) {
+    problems.add("router.name",
+                 fmt::format("a causal model cannot use {}, which routes a token by later tokens "
+                             "too; use top_k, noisy_top_k, sigmoid, sqrt_softplus, hash, forced, "
+                             "or importance_score with drop and eval_drop 0",
+                             name));
+  }
+  if (!is_causal(capacity, router.units_per_token())) {
+    problems.add("capacity.order",
+                 fmt::format("a causal model cannot use {} under a cap with {} choices per token, "
+                             "which drops rows by what later tokens choose; use position, "
+                             "slot_major with router.k 1, or capacity.mode dropless",
+                             enum_name(capacity.order), router.units_per_token()));
+  }
+}
+
+}  // namespace shoal
