@@ -6,6 +6,7 @@
 
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/count_ids.h"
+#include "moe/routing/causality.h"
 #include "runtime/base/error.h"
 #include "runtime/random/random_stream.h"
 #include "runtime/recipe/enum_name.h"
@@ -34,14 +35,14 @@ struct Parts {
 };
 
 Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
-            const std::string& layer, bool is_causal) {
+            const std::string& layer) {
   Parts parts;
   parts.bank = Registry<UnitBank>::create(options.experts, bank_context);
   const torch::TensorOptions& tensors = bank_context.tensor_options;
   const bool is_double = torch::typeMetaToScalarType(tensors.dtype()) == torch::kFloat64;
   const Router::Context router_context{bank_context.width, parts.bank->placement().num_units(),
                                        tensors.dtype(is_double ? torch::kFloat64 : torch::kFloat32),
-                                       layer, is_causal};
+                                       layer};
   parts.router = Registry<Router>::create(options.router, router_context);
   for (const auto& loss : options.losses) {
     parts.losses.push_back(Registry<BalanceLoss>::create(loss, {}));
@@ -110,7 +111,7 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
   const auto score = routing.score_TK.split_with_sizes(tokens);
   std::vector<torch::Tensor> priority(chunks.size());
   if (routing.priority_T.defined()) priority = routing.priority_T.split_with_sizes(tokens);
-  // One node of the graph for all parts, whose backward pass is one concatenation.
+  // One node of the graph for all chunks, whose backward pass is one concatenation.
   const auto weight = routing.weight_TK.split_with_sizes(tokens);
   for (size_t c = 0; c < chunks.size(); ++c) {
     chunks[c].unit_TK = unit[c];
@@ -125,11 +126,11 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
 torch::Tensor count_unrouted(const TokenAssignments& assignments) {
   const int64_t num_tokens = assignments.num_tokens;
   torch::Tensor is_missing = torch::ones({num_tokens + 1}, assignments.token_A.options());
-  is_missing.index_fill_(0, assignments.token_A + 1, 0);  // place 0 takes the padding rows
+  is_missing.index_fill_(0, assignments.token_A + 1, 0);  // entry 0: padding rows
   return is_missing.narrow(0, 1, num_tokens).sum();
 }
 
-/// float64: how many choices that are not masked each unit has.
+/// float64: choices of each unit, masked ones left out.
 torch::Tensor unit_loads(const Routing& routing) {
   const bool is_counted = routing.count_U.defined() && routing.unit_TK.is_same(routing.choice_TK);
   const torch::Tensor count_U =
@@ -168,12 +169,12 @@ torch::Tensor first_units(const Routing& routing, bool chooses_per_unit) {
 
 void MoeOptions::validate(Problems& problems) const {
   for (const auto& loss : losses) {
-    if (loss.is_empty()) return;  // an environment variable that is not set
+    if (loss.is_empty()) return;  // an unset environment variable
   }
   UnitBank::Context context;
   context.width = 1;
   context.tensor_options = torch::TensorOptions().device(torch::kMeta);
-  check(build(*this, context, /*layer=*/"", /*is_causal=*/false), *this, problems);
+  check(build(*this, context, /*layer=*/""), *this, problems);
 }
 
 MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
@@ -181,10 +182,13 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
     : MoeStage(path), options_(options), grid_(context.grid) {
   const UnitBank::Context bank_context{width, grid_ == nullptr ? 0 : grid_->expert->rank(),
                                        placement_rule(context, path), context.tensor_options};
-  // Without ranks nothing is run, and no file is to be opened.
-  Parts parts = build(options, bank_context, grid_ == nullptr ? "" : path, context.is_causal);
+  // Without ranks nothing is run and no file may be opened, which an empty path tells the router.
+  Parts parts = build(options, bank_context, grid_ == nullptr ? "" : path);
   Lines problems(path);
   check(parts, options, problems);
+  if (context.is_causal) {
+    check_causality(*parts.router, options.router.name(), options.capacity, problems);
+  }
   if (!problems.lines.empty()) throw ConfigError(problems.lines);
   router_ = register_module("router", parts.router);
   bank_ = register_module("experts", parts.bank);
@@ -218,7 +222,7 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
         plan_exchange(chunks, bank_->placement(), *grid_, options_.exchange, cuts().of_units);
   }
 
-  // Before the rows, so that a GPU has work while the host waits for counts.
+  // Before the experts, so that a GPU has work while the host waits for counts.
   const bool per_unit = router_->chooses_per_unit();
   MoeOutput output;
   StatSums sums = layer_sums(routing, chunks, per_unit);
@@ -259,7 +263,7 @@ std::vector<TokenAssignments> MoeLayer::assign_chunks(const Routing& routing,
   return chunks;
 }
 
-// Nothing travels on one rank, so nothing can hide.
+// On one rank there is no exchange to overlap with.
 MoeLayer::Cuts MoeLayer::cuts() const {
   const ExchangeOptions& exchange = options_.exchange;
   if (grid_->expert->size() == 1) return {1, 1};
@@ -280,31 +284,31 @@ torch::Tensor MoeLayer::run_experts(const torch::Tensor& x_TD,
   if (!exchanges.empty()) exchanges.front()->start_dispatch(x_C.front());
   const torch::Tensor shared_TD = shared_ ? shared_->forward(x_TD) : torch::Tensor();
   const torch::Tensor y_TD =
-      is_local() ? run_local(x_TD, assignments.front()) : run_on_arrivals(x_C, exchanges);
+      is_local() ? run_local(x_TD, assignments.front()) : run_exchanged(x_C, exchanges);
   return shared_ ? y_TD + shared_TD : y_TD;
 }
 
 torch::Tensor MoeLayer::run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments) {
-  const DispatchPlan plan = plan_rows({assignments}, bank_->placement(), *grid_->expert).front();
-  return bank_->visit(x_TD, {plan.index, plan.weight_A, plan.rows_u});
+  const DispatchPlan plan = plan_on_one_rank(assignments);
+  return bank_->forward_local(x_TD, {plan.index, assignments.weight_A, plan.rows_u});
 }
 
-// One chunk at most is on its way there, and one back: several would share the network, and all
-// arrive late. The backward pass takes these steps from last to first.
-torch::Tensor MoeLayer::run_on_arrivals(const std::vector<torch::Tensor>& x_C,
-                                        const Exchanges& exchanges) {
+// At most one dispatch and one combine are in flight: several would share the network, and all
+// would arrive late. The backward pass runs these steps from last to first.
+torch::Tensor MoeLayer::run_exchanged(const std::vector<torch::Tensor>& x_C,
+                                      const Exchanges& exchanges) {
   const int64_t num_parts = cuts().of_units;
-  std::vector<UnitBank::Part> parts;
-  if (num_parts > 1) parts = bank_->parts(num_parts);
+  std::vector<UnitBank::ForwardWeighted> parts;
+  if (num_parts > 1) parts = bank_->split(num_parts);
   std::vector<torch::Tensor> y_C;
   for (size_t c = 0; c < exchanges.size(); ++c) {
     const ArrivedRows arrived = exchanges[c]->finish_dispatch();
     if (c + 1 < exchanges.size()) exchanges[c + 1]->start_dispatch(x_C[c + 1]);
-    const torch::Tensor said_RD =
+    const torch::Tensor output_RD =
         num_parts > 1 ? parts[c](arrived.rows_RD, arrived.rows_u, arrived.weight_R)
-                      : bank_->weighted(arrived.rows_RD, arrived.rows_u, arrived.weight_R);
+                      : bank_->forward_weighted(arrived.rows_RD, arrived.rows_u, arrived.weight_R);
     if (c > 0) y_C.push_back(exchanges[c - 1]->finish_combine());
-    exchanges[c]->start_combine(said_RD);
+    exchanges[c]->start_combine(output_RD);
   }
   y_C.push_back(exchanges.back()->finish_combine());
   if (num_parts == 1) return y_C.size() == 1 ? y_C.front() : torch::cat(y_C);

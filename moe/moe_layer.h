@@ -33,27 +33,29 @@ struct MoeOptions {
   ExchangeOptions exchange;
 
   static constexpr auto fields() {
-    return std::tuple{field("router", &MoeOptions::router, "which units a token visits"),
-                      field("losses", &MoeOptions::losses, "what asks for an even use of units"),
-                      field("capacity", &MoeOptions::capacity, "how many rows a unit takes"),
-                      field("experts", &MoeOptions::experts, "the units"),
-                      field("shared", &MoeOptions::shared, "experts that every token visits"),
-                      field("exchange", &MoeOptions::exchange, "how rows travel to units")};
+    return std::tuple{
+        field("router", &MoeOptions::router, "which units a token is routed to"),
+        field("losses", &MoeOptions::losses, "balance losses, which even out the load of units"),
+        field("capacity", &MoeOptions::capacity, "how many rows a unit takes"),
+        field("experts", &MoeOptions::experts, "the units"),
+        field("shared", &MoeOptions::shared, "experts applied to every token"),
+        field("exchange", &MoeOptions::exchange, "how rows are exchanged between ranks")};
   }
   void validate(Problems& problems) const;
 };
 
-/// route -> limit -> dispatch -> bank -> combine, plus what every token's shared experts say while
-/// rows travel. The tokens go in `exchange.chunks` parts, one of which is computed while others
-/// travel; that changes nothing but how sums over tokens are rounded.
+/// route -> apply_capacity -> dispatch -> experts -> combine, plus the shared experts' output,
+/// computed while the first all-to-all is in flight. Rows are exchanged in `exchange.chunks` parts,
+/// one of which is computed while the next is in flight; that changes only how sums over tokens are
+/// rounded.
 ///
 /// Parameters: the router's under `<path>.router.*`, the bank's under `<path>.experts.*`, the
 /// shared experts' under `<path>.shared.*`. Evaluation is dropless, without noise and without
-/// losses. A token whose choices were all dropped gets zero, or what the shared experts say. With
-/// one expert rank nothing is exchanged.
+/// losses. A token whose choices were all dropped gets zero, or the shared experts' output alone.
+/// With one expert rank nothing is exchanged.
 class MoeLayer : public MoeStage {
  public:
-  /// context.grid may be null where nothing is run: one expert rank then. Throws ConfigError.
+  /// A null context.grid means one expert rank, and a layer that cannot run. Throws ConfigError.
   MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
            const BuildContext& context);
   /// Collective over the grid's expert and world ranks. B may be 0.
@@ -67,27 +69,26 @@ class MoeLayer : public MoeStage {
  private:
   using Exchanges = std::vector<std::unique_ptr<RowExchange>>;
 
-  /// The rows of each chunk, and in padded mode how many other ranks have.
+  /// The rows of each chunk, in padded mode with the counts of all ranks.
   std::vector<TokenAssignments> assign_chunks(const Routing& routing, const TokenContext& context,
                                               const Capacity& capacity) const;
-  /// What the chosen units and the shared experts say of each token.
+  /// The summed outputs of the chosen units and the shared experts, by token.
   torch::Tensor run_experts(const torch::Tensor& x_TD,
                             const std::vector<TokenAssignments>& assignments,
                             const Exchanges& exchanges);
-  /// Whether rows need not be made for an exchange: no other rank has units, and nothing is
-  /// rounded.
+  /// Whether nothing is exchanged: this rank has all units, and rows are not rounded.
   bool is_local() const;
-  /// run_experts where the rows stay here.
+  /// run_experts where is_local.
   torch::Tensor run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments);
-  /// run_experts where they travel, once those of the first chunk are sent.
-  torch::Tensor run_on_arrivals(const std::vector<torch::Tensor>& x_C, const Exchanges& exchanges);
+  /// run_experts where rows are exchanged, after the first start_dispatch.
+  torch::Tensor run_exchanged(const std::vector<torch::Tensor>& x_C, const Exchanges& exchanges);
   /// Into how many chunks rows are cut, by routing groups of tokens or by units: at least one of
   /// the two is 1.
   struct Cuts {
     int64_t of_tokens, of_units;
   };
   Cuts cuts() const;
-  /// Of each balance loss, what StatSums::losses says.
+  /// As StatSums::losses.
   std::vector<torch::Tensor> loss_sums(const Routing& routing, const TokenContext& context) const;
   /// This rank's share of the weighted losses.
   torch::Tensor auxiliary_loss(const std::vector<torch::Tensor>& loss_sums,
@@ -99,8 +100,7 @@ class MoeLayer : public MoeStage {
   std::shared_ptr<Router> router_;
   std::shared_ptr<SharedExpert> shared_;  ///< null if there is none
   std::vector<std::shared_ptr<BalanceLoss>> losses_;
-  std::vector<std::string>
-      loss_names_;  ///< in metrics; a name that repeats has its scope behind it
+  std::vector<std::string> loss_names_;  ///< in metrics; a repeated name is followed by its scope
 };
 
 }  // namespace shoal

@@ -12,18 +12,17 @@
 // B samples on this rank  R rows per sample  D width
 namespace shoal {
 
-/// A stage as the rest of the program sees it: what must fit the rank grid, and what users must
-/// know.
+/// Facts of a stage that are checked against the rank grid and shown to users.
 struct MoeStageInfo {
   std::string name;  ///< `blocks.2.moe_s`
   int64_t num_units = 0;
-  int64_t units_per_token = 0;   ///< units whose weights one token's way through the model meets
-  std::string note = {};         ///< its router's
-  int64_t num_chunks = 1;        ///< that its exchange cuts rows into
-  bool is_hierarchical = false;  ///< whether its exchange knows nodes
+  int64_t units_per_token = 0;   ///< routed units whose parameters one token activates
+  std::string note = {};         ///< the router's
+  int64_t num_chunks = 1;        ///< parts of the rows in its exchange
+  bool is_hierarchical = false;  ///< whether its exchange has two levels
 };
 
-/// What a MoE stage gives for the samples of this rank.
+/// The output of a MoE stage for the samples of this rank.
 struct MoeOutput {
   torch::Tensor y_BRD;
   /// Weighted balance losses as this rank's share of the step: summed over ranks and
@@ -32,7 +31,7 @@ struct MoeOutput {
   MoeStats stats;
 };
 
-/// A layer of a model that spreads units over the expert ranks. Backbones register them as modules
+/// A layer whose units are spread over the expert ranks. Backbones register them as modules
 /// anywhere in their tree.
 class MoeStage : public ModuleBase {
  public:
@@ -40,7 +39,7 @@ class MoeStage : public ModuleBase {
   explicit MoeStage(std::string path) : path_(std::move(path)) {}
   const std::string& path() const { return path_; }
   virtual MoeStageInfo info() const = 0;
-  /// After an optimizer step that was taken. Collective.
+  /// Called after each optimizer step that was not skipped. Collective.
   virtual void after_step() {}
 
  private:

@@ -8,10 +8,11 @@
 namespace shoal {
 namespace {
 
-// sums: the load of each unit, these, and a value for each loss.
+// `sums`: the load of each unit, then these, then a value for each loss.
 constexpr int64_t kTokens = 0, kChoices = 1, kKept = 2, kUnrouted = 3, kEntropy = 4, kFixed = 5;
 
-/// Entropy of shares v / sum(v) over ln(number of values); 0 if nothing is there or only one value.
+/// Entropy of shares v / sum(v) over ln(number of values); 0 if the total is 0 or there is one
+/// value.
 double even_entropy(const std::vector<int64_t>& value, int64_t total) {
   if (total == 0 || value.size() < 2) return 0.0;
   double entropy = 0.0;
@@ -62,10 +63,10 @@ std::vector<double> rank_overload(const std::vector<int64_t>& load_U,
 
 struct Number {
   int64_t count;
-  torch::Tensor scalar;  ///< in its place, if it is defined
+  torch::Tensor scalar;  ///< replaces `count` where defined
 };
 
-/// The load and the numbers behind it, float64.
+/// The load followed by the numbers, float64.
 torch::Tensor join(const torch::Tensor& load_U, const std::vector<Number>& numbers) {
   if (!load_U.is_cpu()) {
     std::vector<torch::Tensor> parts{load_U};
@@ -90,7 +91,7 @@ torch::Tensor join(const torch::Tensor& load_U, const std::vector<Number>& numbe
 }  // namespace
 
 torch::Tensor entropy_sum(const torch::Tensor& prob_TU) {
-  // Of a float64 score below this the log is wrong, but the product below 1e-35.
+  // Below this the log of a float64 score is wrong, but the product is below 1e-35.
   constexpr double kTiny = 1e-38;
   return -prob_TU.clamp_min(kTiny).log_().mul_(prob_TU).sum(torch::kFloat64);
 }

@@ -13,31 +13,30 @@ namespace shoal {
 
 /// Sums over this rank's tokens of one forward pass through a layer.
 struct StatSums {
-  torch::Tensor load_U;  ///< float64: choices of each unit before capacity, masked ones left out
+  torch::Tensor load_U;  ///< float64: choices of each unit before capacity, without masked ones
   int64_t tokens = 0;
   int64_t choices = 0;  ///< all that tokens, or units, have chosen
   int64_t kept = 0;     ///< choices that were sent
-  /// int64 scalars in the place of `choices` and `kept`, where only the device knows them.
+  /// int64 scalars that replace `choices` and `kept` where those are only on the device.
   torch::Tensor choices_on_device, kept_on_device;
-  /// int64 scalar: tokens of which nothing was sent; undefined: none.
+  /// int64 scalar: tokens without a row; undefined: none.
   torch::Tensor unrouted;
   /// float64 scalar: entropy of the clean router scores, in nats; undefined without scores.
   torch::Tensor entropy;
-  /// Scalars: of each balance loss its undivided values, each times its instance's tokens on this
+  /// Scalars: each balance loss, unweighted, summed over its instances times their tokens on this
   /// rank.
   std::vector<torch::Tensor> losses;
 };
 
-/// What a MoE layer did on this rank: raw sums, so that sums over micro-steps and ranks mean
-/// something.
+/// Statistics of a MoE layer on this rank, as sums that add up over micro-steps and ranks.
 struct MoeStats {
   std::string layer;  ///< path of the layer
   UnitPlacement placement = UnitPlacement::contiguous(0, 1);
   std::vector<std::string> loss_names;  ///< [L]
   torch::Tensor sums;                   ///< float64 [U + 5 + L], laid out by make_stats
-  /// Whether a unit's load is its work; else MoeReport::rank_overload_E stays empty.
+  /// Whether a unit's work is proportional to its load; else MoeReport::rank_overload_E is empty.
   bool load_is_work = true;
-  /// In evaluation: int64 [T], the first choice of each token, -1 where there is none.
+  /// In evaluation: int64 [T], the first choice of each token, -1: none.
   torch::Tensor first_unit_T = {};
 
   /// Adds the sums of the same layer from another micro-step.
@@ -52,7 +51,7 @@ torch::Tensor entropy_sum(const torch::Tensor& prob_TU);
 MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, const StatSums& sums,
                     const std::vector<std::string>& loss_names = {});
 
-/// MoeStats in numbers to log.
+/// MoeStats as numbers to log.
 struct MoeReport {
   std::string layer;
   std::vector<int64_t> load_U;                       ///< choices per unit
@@ -61,17 +60,16 @@ struct MoeReport {
   double load_entropy = 0;                           ///< H(load share) / ln U, 1 = even
   double router_entropy = 0;                         ///< mean over tokens of H(scores) / ln U
   int64_t dead_units = 0;                            ///< units no token chose
-  double dropped = 0;   ///< share of choices that were not sent, [0, 1]
-  double unrouted = 0;  ///< share of tokens of which nothing was sent, [0, 1]
+  double dropped = 0;                                ///< share of choices that were dropped, [0, 1]
+  double unrouted = 0;                               ///< share of tokens without a row, [0, 1]
   int64_t tokens = 0;
   /// Choices of a rank's units over the mean of the ranks. Empty for a Nexus layer: its load is
   /// combine weights, and every slot costs its unit the same.
   std::vector<double> rank_overload_E;
-  std::vector<std::pair<std::string, double>> losses;  ///< undivided, mean over tokens
+  std::vector<std::pair<std::string, double>> losses;  ///< unweighted, mean over tokens
 };
 
-/// Numbers of sums that were added up over all ranks (all_reduce of `sums`). Zero tokens give
-/// zeros.
+/// The report of `sums` that are all-reduced. Zero tokens give zeros.
 MoeReport report(const MoeStats& stats);
 
 }  // namespace shoal

@@ -7,20 +7,20 @@
 #include "moe/kernels/count_ids.h"
 #include "runtime/device/device_copy.h"
 
-// T tokens  N nodes  P (token, node) pairs of this rank  Q pairs that it takes in  A choices it
-// sends  B choices it takes in  U units
+// T tokens  N nodes  P (token, node) pairs of this rank  Q pairs it receives  A choices of this
+// rank B choices it receives  U units
 namespace shoal {
 namespace {
 
-/// How often each value in [0, count) is there; others are left out.
+/// How often each value in [0, count) occurs; larger ones are not counted.
 torch::Tensor count_values(const torch::Tensor& values, int64_t count) {
   return count_ids(values.masked_fill(values >= count, -1), count);
 }
 
-/// Where this node's units live, among its ranks, and under which number each unit goes there.
+/// Each unit's node, and its number among the units of that node.
 struct NodeUnits {
-  UnitPlacement placement;
-  std::vector<int64_t> local_U;  ///< on its own node
+  UnitPlacement placement;  ///< of this node's units, on its ranks
+  std::vector<int64_t> local_U;
   std::vector<int64_t> node_U;
 };
 
@@ -35,17 +35,17 @@ NodeUnits units_of_node(const UnitPlacement& placement, int64_t node, int64_t ra
   return {UnitPlacement(local_rank, ranks_per_node), local_U, node_U};
 }
 
-/// The choices of a chunk as they go to nodes: sorted by node, token and unit. On a GPU padding
-/// follows until `trim`.
+/// A chunk's choices as they are sent to nodes, sorted by node, then token, then unit, and its
+/// (token, node) pairs, sorted by node, then token. Until `trim` padding follows on a GPU.
 struct NodeRows {
-  torch::Tensor token_P;   ///< tokens of the pairs
-  torch::Tensor unit_A;    ///< number of the unit on its node
+  torch::Tensor token_P;   ///< token of each pair
+  torch::Tensor unit_A;    ///< unit of each choice, as its node numbers it
   torch::Tensor pair_A;    ///< pair of each choice, counted from the first of its node
   torch::Tensor weight_A;  ///< differentiable
   torch::Tensor count_N2;  ///< pairs and choices of each node
   RowCounts pairs_N, choices_N;
 
-  /// Takes the counts, and the padding away.
+  /// Sets the counts on the host and drops the padding.
   void trim(RowCounts pairs, RowCounts choices) {
     pairs_N = std::move(pairs);
     choices_N = std::move(choices);
@@ -56,40 +56,57 @@ struct NodeRows {
   }
 };
 
+/// The unit of each row, given that rows are sorted by unit.
+torch::Tensor unit_of_rows(const TokenAssignments& assignments) {
+  const torch::Tensor row_A =
+      torch::arange(assignments.token_A.size(0), assignments.rows_U.options());
+  return torch::searchsorted(assignments.rows_U.cumsum(0), row_A, /*out_int32=*/false,
+                             /*right=*/true)
+      .clamp_max_(assignments.rows_U.size(0) - 1);
+}
+
+/// 1 where a value differs from the one before it, and at the first; else 0.
+torch::Tensor begins_run(const torch::Tensor& sorted_A) {
+  const int64_t count = sorted_A.size(0);
+  torch::Tensor begins_A = torch::ones_like(sorted_A);
+  if (count < 2) return begins_A;
+  begins_A.narrow(0, 1, count - 1)
+      .copy_(sorted_A.narrow(0, 1, count - 1) != sorted_A.narrow(0, 0, count - 1));
+  return begins_A;
+}
+
+/// Gives each choice the key node * T + token, equal for the choices of a pair, and sorts by it.
+/// Two tokens, two nodes of two units each, token 0 routed to units 1, 2 and 3, token 1 to unit 0:
+///   sorted keys      0 (token 0, node 0)  1 (token 1, node 0)  2 (token 0, node 1)  2
+///   choices          unit 1               unit 0               unit 2               unit 3
+///   pair, over all   0                    1                    2                    2
+///   pair_A           0                    1                    0                    0
 NodeRows assign_to_nodes(const TokenAssignments& assignments, const NodeUnits& units,
                          int64_t num_nodes) {
   const torch::Device device = assignments.token_A.device();
-  const torch::Tensor& token_A = assignments.token_A;
-  const int64_t num_rows = token_A.size(0);
   const int64_t num_tokens = std::max<int64_t>(assignments.num_tokens, 1);
-  const torch::Tensor row_A = torch::arange(num_rows, token_A.options());
-  const auto num_units = static_cast<int64_t>(units.node_U.size());
-  const torch::Tensor unit_A = torch::searchsorted(assignments.rows_U.cumsum(0), row_A,
-                                                   /*out_int32=*/false, /*right=*/true)
-                                   .clamp_max_(num_units - 1);
+  const int64_t padding_key = num_nodes * num_tokens;  // behind all pairs
+  const torch::Tensor unit_A = unit_of_rows(assignments);
   const torch::Tensor node_A = send_to(units.node_U, device).index_select(0, unit_A);
-  // Padding stands behind all. Choices come sorted by unit, and stay so within a pair.
-  const torch::Tensor unsorted_A =
-      (node_A * num_tokens + token_A).masked_fill_(token_A < 0, num_nodes * num_tokens);
-  const auto [key_A, order_A] = unsorted_A.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
-  const torch::Tensor begins_A = torch::ones({num_rows}, token_A.options());
-  if (num_rows > 1) {
-    begins_A.narrow(0, 1, num_rows - 1)
-        .copy_(key_A.narrow(0, 1, num_rows - 1) != key_A.narrow(0, 0, num_rows - 1));
-  }
-  const torch::Tensor pair_A = begins_A.cumsum(0) - 1;
-  const torch::Tensor sorted_node_A = key_A.div(num_tokens, "floor");
-  NodeRows rows;
-  // Choices of a pair write the same. What no pair takes stays padding.
-  rows.token_P = torch::full_like(key_A, -1).scatter_(0, pair_A, key_A.remainder(num_tokens));
-  rows.unit_A = send_to(units.local_U, device).index_select(0, unit_A.index_select(0, order_A));
+  // Choices come sorted by unit, and a stable sort leaves them so within a pair.
+  const auto [key_A, order_A] = (node_A * num_tokens + assignments.token_A)
+                                    .masked_fill_(assignments.token_A < 0, padding_key)
+                                    .sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const torch::Tensor begins_A = begins_run(key_A);
+  const torch::Tensor pair_of_all_A = begins_A.cumsum(0) - 1;
+  const torch::Tensor sorted_node_A = key_A.div(num_tokens, "floor");  // num_nodes: padding
   const torch::Tensor pairs_N =
       count_values(sorted_node_A.masked_fill(begins_A == 0, num_nodes), num_nodes);
-  const torch::Tensor choices_N = count_values(sorted_node_A, num_nodes);
+  const torch::Tensor first_pair_N = pairs_N.cumsum(0) - pairs_N;
+  NodeRows rows;
+  // The choices of a pair write the same token. What lies behind the last pair stays padding.
+  rows.token_P =
+      torch::full_like(key_A, -1).scatter_(0, pair_of_all_A, key_A.remainder(num_tokens));
+  rows.unit_A = send_to(units.local_U, device).index_select(0, unit_A.index_select(0, order_A));
   rows.pair_A =
-      pair_A - exclusive_sum(pairs_N).index_select(0, sorted_node_A.clamp_max(num_nodes - 1));
+      pair_of_all_A - first_pair_N.index_select(0, sorted_node_A.clamp_max(num_nodes - 1));
   rows.weight_A = assignments.weight_A.index_select(0, order_A);
-  rows.count_N2 = torch::stack({pairs_N, choices_N}, 1);
+  rows.count_N2 = torch::stack({pairs_N, count_values(sorted_node_A, num_nodes)}, 1);
   return rows;
 }
 
@@ -110,10 +127,11 @@ std::vector<Arrival> exchange_counts(std::vector<NodeRows>& chunks, Communicator
   HostCopy copy(torch::stack({sent_NC2, received_NC2}));
   const int64_t* count = copy.wait().const_data_ptr<int64_t>();
   inter_node.throw_if_failed();
-  const auto column = [&](int64_t way, int64_t chunk, int64_t kind) {
+  const auto column = [&](int64_t direction, int64_t chunk, int64_t kind) {
     RowCounts by_node;
     for (int64_t node = 0; node < inter_node.size(); ++node) {
-      by_node.push_back(count[((way * inter_node.size() + node) * num_chunks + chunk) * 2 + kind]);
+      by_node.push_back(
+          count[((direction * inter_node.size() + node) * num_chunks + chunk) * 2 + kind]);
     }
     return by_node;
   };
@@ -125,70 +143,91 @@ std::vector<Arrival> exchange_counts(std::vector<NodeRows>& chunks, Communicator
   return arrivals;
 }
 
-/// The choices that arrive, as assignments of the rows that arrive to the node's own units.
-/// Differentiable in the weights. Collective over `inter_node`.
-TokenAssignments spread(const NodeRows& rows, const Arrival& arrival, int64_t num_units,
-                        Communicator& inter_node) {
+/// The choices that arrive, as assignments of the pairs that arrive to the node's own units.
+struct InnerChoices {
+  TokenAssignments assignments;  ///< without weights
+  torch::Tensor order_B;         ///< which of the choices, as they arrive, each row is
+};
+
+/// Collective over `inter_node`.
+InnerChoices exchange_choices(const NodeRows& rows, const Arrival& arrival, int64_t num_units,
+                              Communicator& inter_node) {
   const torch::Device device = rows.unit_A.device();
   const torch::Tensor choice_B2 = all_to_all(torch::stack({rows.unit_A, rows.pair_A}, 1),
                                              rows.choices_N, arrival.choices_N, inter_node);
-  const torch::Tensor weight_B =
-      all_to_all(rows.weight_A, rows.choices_N, arrival.choices_N, inter_node);
   std::vector<int64_t> first_N(arrival.pairs_N.size(), 0);
   std::partial_sum(arrival.pairs_N.begin(), arrival.pairs_N.end() - 1, first_N.begin() + 1);
   const torch::Tensor first_B =
       torch::repeat_interleave(send_to(first_N, device), send_to(arrival.choices_N, device),
                                /*dim=*/0, /*output_size=*/sum(arrival.choices_N));
   const torch::Tensor unit_B = choice_B2.select(1, 0).contiguous();
-  const torch::Tensor order_B = unit_B.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
-  TokenAssignments spread;
-  spread.token_A = (choice_B2.select(1, 1) + first_B).index_select(0, order_B);
-  spread.weight_A = weight_B.index_select(0, order_B);
-  spread.rows_U = count_values(unit_B, num_units);
-  spread.num_tokens = sum(arrival.pairs_N);
-  spread.num_kept = torch::full({}, unit_B.size(0), unit_B.options());
-  return spread;
+  InnerChoices inner;
+  inner.order_B = unit_B.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  inner.assignments.token_A = (choice_B2.select(1, 1) + first_B).index_select(0, inner.order_B);
+  inner.assignments.rows_U = count_values(unit_B, num_units);
+  inner.assignments.num_tokens = sum(arrival.pairs_N);
+  inner.assignments.num_kept = torch::full({}, unit_B.size(0), unit_B.options());
+  return inner;
 }
 
-/// Pairs travel by `outer` between nodes, their rows by `inner` inside this one.
+/// Pairs are sent by `outer` between nodes, their rows by `inner` inside this one.
 class NodeExchange : public RowExchange {
  public:
+  struct Outer {
+    DispatchPlan plan;
+    torch::Tensor weight_A;  ///< as NodeRows has them
+  };
   /// The plan inside the node is that of a chunk.
   struct Inner {
-    std::shared_ptr<DispatchPlans> plans;
+    std::shared_ptr<PendingPlans> plans;
     size_t chunk;
+    torch::Tensor order_B;
   };
-  NodeExchange(DispatchPlan outer, Inner inner, const RankGrid& grid, Payload payload)
+  NodeExchange(Outer outer, Inner inner, const RankGrid& grid, Payload payload)
       : outer_(std::move(outer)), inner_(std::move(inner)), grid_(grid), payload_(payload) {}
 
   void start_dispatch(const torch::Tensor& x_TD) override {
-    started_ = shoal::start_dispatch(x_TD, outer_, *grid_.inter_node, payload_);
+    dispatch_ =
+        shoal::start_dispatch(x_TD, outer_.weight_A, outer_.plan, *grid_.inter_node, payload_);
   }
   ArrivedRows finish_dispatch() override {
-    const torch::Tensor x_QD = shoal::finish_dispatch(std::move(started_), outer_);
-    StartedRows started = shoal::start_dispatch(x_QD, inner(), *grid_.intra_node);
-    StartedExchange weights = start_weights(inner(), *grid_.intra_node);
-    const torch::Tensor rows_RD = shoal::finish_dispatch(std::move(started), inner());
-    return {rows_RD, inner().rows_u, finish_weights(std::move(weights), inner())};
+    const auto [x_QD, weight_B] = shoal::finish_dispatch(std::move(dispatch_), outer_.plan);
+    const auto [rows_RD, weight_R] =
+        shoal::finish_dispatch(shoal::start_dispatch(x_QD, weight_B.index_select(0, inner_.order_B),
+                                                     inner_plan(), *grid_.intra_node),
+                               inner_plan());
+    return {rows_RD, inner_plan().rows_u, weight_R};
   }
   void start_combine(const torch::Tensor& rows_RD) override {
-    const torch::Tensor y_QD =
-        shoal::finish_combine(shoal::start_combine(rows_RD, inner(), *grid_.intra_node), inner());
-    started_ = shoal::start_combine(y_QD, outer_, *grid_.inter_node, payload_);
+    const torch::Tensor y_QD = shoal::finish_combine(
+        shoal::start_combine(rows_RD, inner_plan(), *grid_.intra_node), inner_plan());
+    combine_ = shoal::start_combine(y_QD, outer_.plan, *grid_.inter_node, payload_);
   }
   torch::Tensor finish_combine() override {
-    return shoal::finish_combine(std::move(started_), outer_);
+    return shoal::finish_combine(std::move(combine_), outer_.plan);
   }
 
  private:
-  const DispatchPlan& inner() const { return inner_.plans->get()[inner_.chunk]; }
+  const DispatchPlan& inner_plan() const { return inner_.plans->get()[inner_.chunk]; }
 
-  DispatchPlan outer_;
+  Outer outer_;
   Inner inner_;
   const RankGrid& grid_;
   Payload payload_;
-  StartedRows started_;
+  StartedDispatch dispatch_;
+  StartedRows combine_;
 };
+
+/// The plan between nodes.
+DispatchPlan outer_plan(const NodeRows& rows, const Arrival& arrival, int64_t num_tokens) {
+  DispatchPlan plan;
+  plan.index = make_row_index(rows.token_P, num_tokens);
+  plan.send_rows = rows.pairs_N;
+  plan.recv_rows = arrival.pairs_N;
+  plan.send_weights = rows.choices_N;
+  plan.recv_weights = arrival.choices_N;
+  return plan;
+}
 
 }  // namespace
 
@@ -202,19 +241,20 @@ std::vector<std::unique_ptr<RowExchange>> plan_node_exchange(
     rows.push_back(assign_to_nodes(chunk, units, inter_node.size()));
   const std::vector<Arrival> arrivals = exchange_counts(rows, inter_node);
   std::vector<TokenAssignments> inner;
+  std::vector<torch::Tensor> order_CB;
   for (size_t c = 0; c < chunks.size(); ++c) {
-    inner.push_back(spread(rows[c], arrivals[c], units.placement.num_units(), inter_node));
+    InnerChoices choices =
+        exchange_choices(rows[c], arrivals[c], units.placement.num_units(), inter_node);
+    inner.push_back(std::move(choices.assignments));
+    order_CB.push_back(choices.order_B);
   }
-  const auto inner_plans =
-      std::make_shared<DispatchPlans>(inner, units.placement, *grid.intra_node);
+  const auto inner_plans = std::make_shared<PendingPlans>(inner, units.placement, *grid.intra_node);
   std::vector<std::unique_ptr<RowExchange>> exchanges;
   for (size_t c = 0; c < chunks.size(); ++c) {
-    DispatchPlan outer;
-    outer.index = make_row_index(rows[c].token_P, chunks[c].num_tokens);
-    outer.send_rows = rows[c].pairs_N;
-    outer.recv_rows = arrivals[c].pairs_N;
     exchanges.push_back(std::make_unique<NodeExchange>(
-        std::move(outer), NodeExchange::Inner{inner_plans, c}, grid, payload));
+        NodeExchange::Outer{outer_plan(rows[c], arrivals[c], chunks[c].num_tokens),
+                            rows[c].weight_A},
+        NodeExchange::Inner{inner_plans, c, order_CB[c]}, grid, payload));
   }
   return exchanges;
 }

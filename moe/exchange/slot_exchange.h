@@ -15,25 +15,25 @@
 namespace shoal {
 
 /// Images of each rank of the expert group in this micro-step, by the rule that spreads routing
-/// groups over ranks (runtime/data/data_order.h): every rank knows them without asking.
+/// groups over ranks (runtime/data/data_order.h), so no communication is needed.
 std::vector<int64_t> images_of_ranks(const StepContext& step, const RankGrid& grid);
 
-/// Brings the slots of all images to the ranks of their units, and back.
+/// Sends the slots of all images to the ranks of their units, and back.
 ///
-/// Sizes are known beforehand, so nothing but slots is exchanged: a rank sends, there and back
+/// Counts are known beforehand, so nothing but slots is exchanged: a rank sends, there and back
 /// together, D s (b (U - u) + u (B - b)) elements to other ranks, and as many in the backward pass.
-/// A group of one rank exchanges nothing. Images stand in the order of ranks, which is that of the
-/// stream, so what a unit sees does not depend on the number of ranks.
+/// A group of one rank exchanges nothing. Images are in the order of ranks, which is that of the
+/// stream, so a unit's input does not depend on the number of ranks.
 class SlotExchange {
  public:
-  /// `expert` must outlive the graph. TORCH_CHECK unless both are of its size.
+  /// `expert` must outlive the graph. TORCH_CHECK unless placement and images have its size.
   SlotExchange(const UnitPlacement& placement, std::vector<int64_t> images_of_rank,
                Communicator& expert);
 
   /// [b, U, s, D] -> [u, B, s, D], contiguous; b, u and B may be 0. Differentiable. Collective over
   /// `expert`, forward and backward.
   torch::Tensor to_units(const torch::Tensor& slots_bUsD) const;
-  /// The way back: [u, B, s, D] -> [b, U, s, D], contiguous.
+  /// The inverse: [u, B, s, D] -> [b, U, s, D], contiguous.
   torch::Tensor to_images(const torch::Tensor& slots_uBsD) const;
 
   int64_t num_images() const;  ///< B

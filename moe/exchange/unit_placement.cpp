@@ -84,8 +84,8 @@ PlaceUnits placement_rule(const BuildContext& context, const std::string& path) 
     for (const double choices : load->second) load_U.push_back(std::max(choices, 1.0));
   }
   return [num_ranks, load_U](const std::vector<double>& cost_U) {
-    // Loads of another number of units are another model's: that the run cannot be resumed with
-    // this one is found, and told with the differences, once the model is built.
+    // Loads of another number of units are another model's; resuming refuses that later, once the
+    // model is built, and lists the differences.
     if (load_U.size() == cost_U.size()) return UnitPlacement::by_cost(load_U, num_ranks);
     return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), num_ranks);
   };

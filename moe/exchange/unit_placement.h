@@ -33,7 +33,7 @@ class UnitPlacement {
   std::vector<int64_t> units_by_rank() const;
   /// How many units each rank has.
   std::vector<int64_t> num_units_of_ranks() const;
-  /// Of the ranks that have units, what the one with the fewest has; 0 without units.
+  /// The least number of units of a rank that has any; 0 without units.
   int64_t fewest_units() const;
   /// Whether units sorted by id are also sorted by rank.
   bool is_contiguous() const { return is_contiguous_; }
@@ -44,12 +44,12 @@ class UnitPlacement {
   std::vector<std::vector<int64_t>> units_of_rank_;
 };
 
-/// Says where the units of a layer live, given the cost of a row in each, in any one measure.
+/// The placement of a layer's units, given the cost of a row in each, in any one measure.
 using PlaceUnits = std::function<UnitPlacement(const std::vector<double>& cost_U)>;
 
-/// As the recipe has it, for the layer at `path`. By load, a unit counts as if it had been chosen
-/// once at least, so that units without load are spread too. Layers of which no load, or that of
-/// another number of units, was logged are placed contiguously.
+/// The recipe's rule for the layer at `path`. By load, a unit counts as chosen at least once, so
+/// that units without load are spread too. A layer without logged load, or with that of another
+/// number of units, is placed contiguously.
 PlaceUnits placement_rule(const BuildContext& context, const std::string& path);
 /// All units on rank 0 of 1.
 UnitPlacement place_on_one_rank(const std::vector<double>& cost_U);

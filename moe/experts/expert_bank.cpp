@@ -35,18 +35,18 @@ ExpertBank::ExpertBank(const Options& options, const Context& context, const Ini
 }
 
 torch::Tensor ExpertBank::forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) {
-  return weighted(rows_RD, rows_u, {});
+  return forward_weighted(rows_RD, rows_u, {});
 }
 
-torch::Tensor ExpertBank::weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
-                                   const torch::Tensor& weight_R) {
+torch::Tensor ExpertBank::forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
+                                           const torch::Tensor& weight_R) {
   return expert_mlp(rows_RD, rows_u, weights_, activation_, weight_R);
 }
 
-std::vector<UnitBank::Part> ExpertBank::parts(int64_t num_parts) {
+std::vector<UnitBank::ForwardWeighted> ExpertBank::split(int64_t num_parts) {
   const auto num_experts = weights_.fc1_weight.size(0);
   const std::vector<ExpertWeights> stacks = split_experts(weights_, num_parts);
-  std::vector<Part> parts;
+  std::vector<ForwardWeighted> parts;
   for (int64_t part = 0; part < num_parts; ++part) {
     const UnitRange range = part_of(num_experts, part, num_parts);
     parts.push_back(
@@ -60,7 +60,7 @@ std::vector<UnitBank::Part> ExpertBank::parts(int64_t num_parts) {
   return parts;
 }
 
-torch::Tensor ExpertBank::visit(const torch::Tensor& x_TD, const TokenRows& rows) {
+torch::Tensor ExpertBank::forward_local(const torch::Tensor& x_TD, const TokenRows& rows) {
   return expert_mlp_of_tokens(x_TD, rows, weights_, activation_);
 }
 

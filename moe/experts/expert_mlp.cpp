@@ -7,6 +7,7 @@
 #include <array>
 #include <numeric>
 
+#include "moe/experts/expert_mlp_tensors.h"
 #include "runtime/device/operator.h"
 #include "runtime/module/saved_value.h"
 
@@ -24,7 +25,7 @@ std::array<Tensor, 6> tensors_of(const ExpertWeights& weights) {
           weights.fc2_bias,   weights.gate_weight, weights.gate_bias};
 }
 
-/// The weights in the dtype of the rows; themselves where that is theirs.
+/// The weights in the dtype of the rows.
 ExpertWeights cast(ExpertWeights weights, torch::Dtype dtype) {
   for (Tensor* tensor : {&weights.fc1_weight, &weights.fc1_bias, &weights.fc2_weight,
                          &weights.fc2_bias, &weights.gate_weight, &weights.gate_bias}) {
@@ -37,10 +38,10 @@ ExpertWeights cast(ExpertWeights weights, torch::Dtype dtype) {
 
 struct StackGradients {
   std::array<Tensor, 6> parameters;  ///< as tensors_of
-  std::array<Tensor, 6> whole;       ///< their gradients, made when the first part writes
+  std::array<Tensor, 6> whole;       ///< their gradients, allocated when the first part writes
   std::vector<bool> is_written;      ///< by expert
 
-  /// Those of some experts, to be written.
+  /// The gradients of some experts, to be written.
   std::vector<Tensor> part(const UnitRange& range) {
     std::vector<Tensor> result(whole.size());
     for (size_t i = 0; i < whole.size(); ++i) {
@@ -66,7 +67,7 @@ struct SplitExperts : torch::autograd::Function<SplitExperts> {
                                const MaybeTensor& fc1_bias, const Tensor& fc2_weight,
                                const MaybeTensor& fc2_bias, const MaybeTensor& gate_weight,
                                const MaybeTensor& gate_bias, const Parts& parts) {
-    // No views, as autograd has them: changes in place until the backward pass go unseen.
+    // Not autograd's views, so changes in place until the backward pass are not noticed.
     const at::AutoDispatchBelowADInplaceOrView guard;
     ctx->set_materialize_grads(false);
     save_value(ctx, parts.gradients);
@@ -81,7 +82,7 @@ struct SplitExperts : torch::autograd::Function<SplitExperts> {
     return result;
   }
 
-  // What comes is undefined: parts wrote into the stack.
+  // The incoming gradients are undefined: parts wrote into the stack.
   static variable_list backward(AutogradContext* ctx, const variable_list& /*grads*/) {
     refuse_second_derivatives();
     StackGradients& gradients = *saved_value<std::shared_ptr<StackGradients>>(ctx);
@@ -102,8 +103,8 @@ struct SplitExperts : torch::autograd::Function<SplitExperts> {
 struct Call {
   UnitRows rows_u;
   int64_t activation;
-  bool keep;  ///< what backward needs. The caller's to say: gradients are always off in `forward`
-  std::optional<RowIndex> index = {};  ///< the rows are those of tokens
+  bool keep;  ///< whether a backward pass follows; inside `forward` gradients are always off
+  std::optional<RowIndex> index = {};  ///< of expert_mlp_of_tokens
   GradientsOfPart gradients = {};
 
   const std::vector<int64_t>& host_rows() const {
@@ -112,33 +113,31 @@ struct Call {
   }
 };
 
-/// The output, then what backward needs beside rows and weights.
-std::vector<Tensor> call_forward(const Tensor& rows, const MaybeTensor& row_weight,
-                                 const ExpertWeights& weights, const Call& call) {
+ExpertMlpOutput call_forward(const Tensor& rows, const MaybeTensor& row_weight,
+                             const ExpertWeights& weights, const Call& call) {
   static const Operator<std::vector<Tensor>(const Tensor&, const MaybeTensor&, c10::IntArrayRef,
                                             const MaybeTensor&, const Tensor&, const MaybeTensor&,
                                             const Tensor&, const MaybeTensor&, const MaybeTensor&,
                                             const MaybeTensor&, int64_t, bool)>
       op("shoal::expert_mlp_forward");
-  return op(rows, row_weight, call.host_rows(), optional_of(call.rows_u.end_u()),
-            weights.fc1_weight, optional_of(weights.fc1_bias), weights.fc2_weight,
-            optional_of(weights.fc2_bias), optional_of(weights.gate_weight),
-            optional_of(weights.gate_bias), call.activation, call.keep);
+  return from_list<ExpertMlpOutput>(
+      op(rows, row_weight, call.host_rows(), optional_of(call.rows_u.end_u()), weights.fc1_weight,
+         optional_of(weights.fc1_bias), weights.fc2_weight, optional_of(weights.fc2_bias),
+         optional_of(weights.gate_weight), optional_of(weights.gate_bias), call.activation,
+         call.keep));
 }
 
-/// Gradients of the rows, of the six weights and of the rows' weights. Those of weights are
-/// undefined where they were written into a stack.
-std::vector<Tensor> call_backward(const Tensor& grad, const std::vector<Tensor>& saved,
-                                  const MaybeTensor& row_weight, const MaybeTensor& fc2_bias,
-                                  const Call& call) {
-  static const Operator<std::vector<Tensor>(const Tensor&, at::TensorList, const MaybeTensor&,
-                                            const MaybeTensor&, at::TensorList, c10::IntArrayRef,
-                                            const MaybeTensor&, int64_t, bool)>
+/// Those of parameters are undefined where they were written into a stack.
+ExpertMlpGradients call_backward(const Tensor& grad, const ExpertMlpSaved& saved,
+                                 const Call& call) {
+  static const Operator<std::vector<Tensor>(const Tensor&, at::TensorList, at::TensorList,
+                                            c10::IntArrayRef, const MaybeTensor&, int64_t, bool)>
       op("shoal::expert_mlp_backward");
   std::vector<Tensor> into;
   if (call.gradients.stack) into = call.gradients.stack->part(call.gradients.range);
-  return op(grad.contiguous(), saved, row_weight, fc2_bias, into, call.host_rows(),
-            optional_of(call.rows_u.end_u()), call.activation, call.keep);
+  return from_list<ExpertMlpGradients>(op(grad.contiguous(), to_list(saved), into, call.host_rows(),
+                                          optional_of(call.rows_u.end_u()), call.activation,
+                                          call.keep));
 }
 
 bool needs_gradient(const Tensor& rows, const Tensor& row_weight, const ExpertWeights& weights) {
@@ -150,28 +149,23 @@ bool needs_gradient(const Tensor& rows, const Tensor& row_weight, const ExpertWe
   return false;
 }
 
-/// What backward needs of the weights: the parameters themselves. What they were cast to would
-/// stand in memory beside them, and is soon made again.
-void keep_weights(std::vector<Tensor>& kept, const ExpertWeights& weights) {
-  kept.insert(kept.end(), {weights.fc1_weight, weights.fc2_weight});
-  if (weights.gate_weight.defined()) kept.push_back(weights.gate_weight);
+/// Parameters in the dtype of the rows. Saved are the parameters themselves: their casts would take
+/// memory beside them, and are soon made again.
+void cast_parameters(ExpertMlpSaved& saved) {
+  for (Tensor* tensor :
+       {&saved.fc1_weight, &saved.fc2_weight, &saved.gate_weight, &saved.fc2_bias}) {
+    if (tensor->defined()) *tensor = tensor->to(saved.rows.scalar_type());
+  }
 }
 
-/// What was kept, cast; what is of this dtype already stays.
-std::vector<Tensor> cast(std::vector<Tensor> kept, torch::Dtype dtype) {
-  for (Tensor& tensor : kept) tensor = tensor.to(dtype);
-  return kept;
-}
-
-/// Gradients of weights in the weights' dtype: results 1 to 6 of a backward operator.
-void cast_weight_gradients(std::vector<Tensor>& result, torch::Dtype dtype) {
-  for (size_t i = 1; i <= 6; ++i) {
-    if (result[i].defined()) result[i] = result[i].to(dtype);
+void cast_parameter_gradients(ExpertMlpGradients& gradients, torch::Dtype dtype) {
+  for (const auto member : ExpertMlpGradients::parameters()) {
+    Tensor& gradient = gradients.*member;
+    if (gradient.defined()) gradient = gradient.to(dtype);
   }
 }
 
 struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
-  // Saved: rows or tokens, what the operator kept, weights; then second bias and rows' weights.
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const MaybeTensor& row_weight,
                         const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
                         const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
@@ -184,39 +178,43 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
                                 gate_weight.value_or(Tensor()),
                                 gate_bias.value_or(Tensor())};
     const Tensor rows = call.index ? gather_rows(x, *call.index) : x;
-    std::vector<Tensor> kept = call_forward(rows, row_weight, cast(weights, x.scalar_type()), call);
-    const Tensor y = call.index ? sum_rows(kept.front(), *call.index) : kept.front();
+    const ExpertMlpOutput output =
+        call_forward(rows, row_weight, cast(weights, x.scalar_type()), call);
+    const Tensor y = call.index ? sum_rows(output.y, *call.index) : output.y;
     if (!call.keep) return y;
-    kept.front() = x;
-    keep_weights(kept, weights);
-    kept.insert(kept.end(), {weights.fc2_bias, row_weight.value_or(Tensor())});
-    ctx->save_for_backward(std::move(kept));
+    ExpertMlpSaved saved;
+    saved.rows = x;  // of tokens the tokens, whose rows are gathered again
+    saved.pre = output.pre;
+    saved.gate = output.gate;
+    saved.fc1_weight = weights.fc1_weight;
+    saved.fc2_weight = weights.fc2_weight;
+    saved.gate_weight = weights.gate_weight;
+    saved.fc2_bias = weights.fc2_bias;
+    saved.row_weight = row_weight.value_or(Tensor());
+    ctx->save_for_backward(to_list(saved));
     save_value(ctx, call);
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
-    variable_list saved = ctx->get_saved_variables();
-    const Tensor row_weight = saved.back(), fc2_bias = saved[saved.size() - 2];
-    saved.resize(saved.size() - 2);
+    auto saved = from_list<ExpertMlpSaved>(ctx->get_saved_variables());
     Call call = saved_value<Call>(ctx);
     call.keep = ctx->needs_input_grad(0);
-    const torch::Dtype dtype = saved.front().scalar_type(), own = saved.back().scalar_type();
+    const torch::Dtype own_dtype = saved.fc1_weight.scalar_type();
     Tensor grad = grads[0];
     if (call.index) {
-      saved.front() = gather_rows(saved.front(), *call.index);
+      saved.rows = gather_rows(saved.rows, *call.index);
       grad = gather_rows(grad, *call.index);
     }
-    std::vector<Tensor> result =
-        call_backward(grad, cast(std::move(saved), dtype), optional_of(row_weight),
-                      optional_of(fc2_bias.defined() ? fc2_bias.to(dtype) : fc2_bias), call);
-    cast_weight_gradients(result, own);
-    if (call.index && result.front().defined()) {
-      result.front() = sum_rows(result.front(), *call.index);
+    cast_parameters(saved);
+    ExpertMlpGradients gradients = call_backward(grad, saved, call);
+    cast_parameter_gradients(gradients, own_dtype);
+    if (call.index && gradients.rows.defined()) {
+      gradients.rows = sum_rows(gradients.rows, *call.index);
     }
-    std::rotate(result.begin() + 1, result.end() - 1, result.end());  // that of the rows' weights
-    result.emplace_back();                                            // of `call`
+    variable_list result = to_list(gradients);
+    result.emplace_back();  // of `call`
     return result;
   }
 };
@@ -262,7 +260,7 @@ void check_dtypes(const Tensor& rows, const ExpertWeights& weights) {
 /// The number of experts.
 int64_t check_rows(int64_t num_rows, const UnitRows& rows_u, bool may_follow) {
   if (!rows_u.is_on_host()) {
-    TORCH_CHECK(may_follow, "expert_mlp: rows on the CPU, their numbers on a GPU");
+    TORCH_CHECK(may_follow, "expert_mlp: rows on the CPU, their counts on a GPU");
     return rows_u.end_u().size(0);
   }
   const std::vector<int64_t>& rows = rows_u.rows_u();
@@ -349,9 +347,8 @@ TORCH_LIBRARY_FRAGMENT(shoal, m) {
       "Tensor fc1_weight, Tensor? fc1_bias, Tensor fc2_weight, Tensor? fc2_bias, "
       "Tensor? gate_weight, Tensor? gate_bias, int activation, bool keep) -> Tensor[]");
   m.def(
-      "expert_mlp_backward(Tensor grad, Tensor[] saved, Tensor? row_weight, Tensor? fc2_bias, "
-      "Tensor(a!)[] into, int[] rows_per_expert, Tensor? end, int activation, bool "
-      "needs_rows_grad) -> Tensor[]");
+      "expert_mlp_backward(Tensor grad, Tensor[] saved, Tensor(a!)[] into, int[] rows_per_expert, "
+      "Tensor? end, int activation, bool needs_rows_grad) -> Tensor[]");
 }
 
 }  // namespace shoal

@@ -10,14 +10,11 @@
 #include <numeric>
 #include <vector>
 
+#include "moe/experts/expert_mlp_tensors.h"
 #include "moe/experts/expert_rows.h"
 #include "runtime/device/real_types.h"
 
 // R rows  D width in  H hidden width  O width out  u experts
-//
-// Kept for backward: `pre`, what the activation is applied to, with a gate what the gate
-// multiplies, and `gate`, what the activation is then applied to; biases included. All else is made
-// again.
 namespace shoal {
 namespace {
 
@@ -164,7 +161,7 @@ const Value* const_data_or_null(const Tensor& tensor) {
   return tensor.defined() ? const_data<Value>(tensor) : nullptr;
 }
 
-/// What the first layers say of one expert's rows, [rows, H].
+/// The first layers' outputs for one expert's rows, [rows, H].
 struct Hidden {
   Tensor pre, gate;
 };
@@ -221,9 +218,7 @@ std::vector<Tensor> forward_cpu(const Tensor& rows, const MaybeTensor& row_weigh
              static_cast<Activation>(activation));
     fc2.out(y.narrow(0, first, count), hidden_e, expert, weight_e);
   });
-  if (!keep) return {y};
-  if (gate_weight) return {y, all.pre, all.gate};
-  return {y, all.pre};
+  return to_list(keep ? ExpertMlpOutput{y, all.pre, all.gate} : ExpertMlpOutput{y, {}, {}});
 }
 
 /// Gradients of one layer of all experts, each written once.
@@ -267,23 +262,7 @@ struct LayerGrads {
   }
 };
 
-/// What backward is given: rows, pre, gate if there is one, and the weights of the two or three
-/// layers.
-struct Saved {
-  Tensor rows, pre, gate, fc1_weight, fc2_weight, gate_weight;
-  bool has_gate;
-
-  explicit Saved(at::TensorList list) : has_gate(list.size() == 6) {
-    size_t next = 0;
-    for (Tensor* tensor : {&rows, &pre}) *tensor = list[next++];
-    if (has_gate) gate = list[next++];
-    fc1_weight = list[next++];
-    fc2_weight = list[next++];
-    if (has_gate) gate_weight = list[next];
-  }
-};
-
-/// With what the rows' results are multiplied; undefined: with 1.
+/// What the rows' outputs are multiplied with; undefined: 1.
 struct RowWeights {
   Tensor weight_R, grad_R;
   Tensor fc2_bias;  ///< [u, O]; may be undefined
@@ -351,18 +330,18 @@ struct Backward {
   at::TensorList into;  ///< the weights' gradients, undefined where there is no weight; empty: new
 };
 
-std::vector<Tensor> run_backward(const Tensor& grad, const Saved& saved, const RowWeights& weights,
-                                 const Backward& call) {
+ExpertMlpGradients run_backward(const Tensor& grad, const ExpertMlpSaved& saved,
+                                const RowWeights& weights, const Backward& call) {
   const auto layer = [&](size_t place, const Tensor& weight) {
     return call.into.empty() ? LayerGrads(weight, call.has_bias)
                              : LayerGrads(call.into[place], call.into[place + 1]);
   };
   LayerGrads fc1 = layer(0, saved.fc1_weight), fc2 = layer(2, saved.fc2_weight), gate;
-  if (saved.has_gate) gate = layer(4, saved.gate_weight);
+  if (saved.has_gate()) gate = layer(4, saved.gate_weight);
   Tensor rows_grad = call.needs_rows_grad ? torch::empty_like(saved.rows) : Tensor();
   const Runs runs = runs_of(call.rows_u);
   const int64_t most = most_rows(call.rows_u), width = saved.pre.size(1);
-  const int64_t num_buffers = saved.has_gate ? 3 : 2;
+  const int64_t num_buffers = saved.has_gate() ? 3 : 2;
   const Tensor scratch =
       torch::empty({num_buffers, runs.count() * most, width}, saved.pre.options());
   const auto body = [&](int64_t expert, int64_t first, int64_t count, int64_t run) {
@@ -385,11 +364,11 @@ std::vector<Tensor> run_backward(const Tensor& grad, const Saved& saved, const R
     fc2.write_weight(expert, hidden, y_grad);
     second_bias_backward(fc2, expert, y_grad, weight);
     fc1.write(expert, x, pre_grad);
-    if (saved.has_gate) gate.write(expert, x, own_grad.gate);
+    if (saved.has_gate()) gate.write(expert, x, own_grad.gate);
     if (!call.needs_rows_grad) return;
     Tensor rows_grad_e = of(rows_grad);
     product_out(rows_grad_e, pre_grad, saved.fc1_weight.select(0, expert).t());
-    if (!saved.has_gate) return;
+    if (!saved.has_gate()) return;
     const Tensor gate_weight_t = saved.gate_weight.select(0, expert).t();
     if (is_small(own_grad.gate, gate_weight_t)) {
       const Tensor more = torch::empty_like(rows_grad_e);
@@ -400,24 +379,22 @@ std::vector<Tensor> run_backward(const Tensor& grad, const Saved& saved, const R
     }
   };
   for_each_expert(runs, call.rows_u, body);
-  if (!call.into.empty()) return {rows_grad, {}, {}, {}, {}, {}, {}};
-  return {rows_grad, fc1.weight, fc1.bias, fc2.weight, fc2.bias, gate.weight, gate.bias};
+  if (!call.into.empty()) fc1 = fc2 = gate = {};
+  return {rows_grad,  weights.grad_R, fc1.weight,  fc1.bias,
+          fc2.weight, fc2.bias,       gate.weight, gate.bias};
 }
 
-std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list,
-                                 const MaybeTensor& row_weight, const MaybeTensor& fc2_bias,
-                                 at::TensorList into, c10::IntArrayRef rows_u,
-                                 const MaybeTensor& /*end_u*/, int64_t activation,
-                                 bool needs_rows_grad) {
+std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list, at::TensorList into,
+                                 c10::IntArrayRef rows_u, const MaybeTensor& /*end_u*/,
+                                 int64_t activation, bool needs_rows_grad) {
+  const auto saved = from_list<ExpertMlpSaved>(list);
   RowWeights weights;
-  if (row_weight) {
-    weights = {*row_weight, torch::empty_like(*row_weight), fc2_bias.value_or(Tensor())};
+  if (saved.row_weight.defined()) {
+    weights = {saved.row_weight, torch::empty_like(saved.row_weight), saved.fc2_bias};
   }
-  std::vector<Tensor> result = run_backward(
-      grad, Saved(list), weights,
-      {rows_u, static_cast<Activation>(activation), fc2_bias.has_value(), needs_rows_grad, into});
-  result.push_back(weights.grad_R);
-  return result;
+  return to_list(run_backward(grad, saved, weights,
+                              {rows_u, static_cast<Activation>(activation),
+                               saved.fc2_bias.defined(), needs_rows_grad, into}));
 }
 
 }  // namespace

@@ -13,15 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "moe/experts/expert_mlp_tensors.h"
 #include "moe/kernels/unit_rows.h"
 #include "runtime/device/current_stream_cuda.h"
+#include "runtime/device/operator.h"
 #include "runtime/device/real_types.h"
 
 // R rows  D width in  H hidden width  O width out  u experts
-//
-// Kept for backward: `pre`, what the activation is applied to, with a gate what the gate
-// multiplies, and `gate`, what the activation is then applied to; biases included. All else is made
-// again.
 namespace shoal {
 namespace {
 
@@ -164,46 +162,32 @@ std::vector<Tensor> forward_cuda(const Tensor& rows, const MaybeTensor& row_weig
     expert_mlp_cuda::launch_add_bias(groups.shape(rows.size(0), y.size(1)), add, current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  if (!keep) return {y};
-  if (gate_weight) return {y, pre, gate};
-  return {y, pre};
+  return to_list(keep ? ExpertMlpOutput{y, pre, gate} : ExpertMlpOutput{y, {}, {}});
 }
 
-struct Saved {
-  Tensor rows, pre, gate, fc1_weight, fc2_weight, gate_weight;
-  bool has_gate;
-
-  explicit Saved(at::TensorList list) : has_gate(list.size() == 6) {
-    size_t next = 0;
-    for (Tensor* tensor : {&rows, &pre}) *tensor = list[next++];
-    if (has_gate) gate = list[next++];
-    fc1_weight = list[next++];
-    fc2_weight = list[next++];
-    if (has_gate) gate_weight = list[next];
-  }
-};
-
-/// Gradients of what the first layers give out and of the rows' weights, if there are such, and the
-/// input of the second layer once more.
+/// Gradients of the first layers' outputs and of the rows' weights, and the input of the second
+/// layer once more.
 struct HiddenGradients {
   Tensor hidden, pre, gate;
-  MaybeTensor weight;  ///< zero for rows of no expert
+  MaybeTensor weight;  ///< of trailing padding rows zero
 };
 
-HiddenGradients through_activation(const Groups& groups, const Saved& saved, Tensor hidden_grad,
-                                   const MaybeTensor& row_weight, Activation activation) {
+HiddenGradients through_activation(const Groups& groups, const ExpertMlpSaved& saved,
+                                   Tensor hidden_grad, Activation activation) {
   HiddenGradients result{torch::empty_like(hidden_grad), hidden_grad,
-                         saved.has_gate ? torch::empty_like(hidden_grad) : Tensor(), std::nullopt};
+                         saved.has_gate() ? torch::empty_like(hidden_grad) : Tensor(),
+                         std::nullopt};
+  const MaybeTensor row_weight = optional_of(saved.row_weight);
   if (row_weight) result.weight = torch::zeros_like(*row_weight);
   for_real_type(hidden_grad, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
     const expert_mlp_cuda::ActivateBackward<Real, Sum> job{
         const_data<Real>(hidden_grad),
         const_data<Real>(saved.pre),
-        saved.has_gate ? const_data<Real>(saved.gate) : nullptr,
+        saved.has_gate() ? const_data<Real>(saved.gate) : nullptr,
         data_or_null<Sum>(row_weight),
         data<Real>(result.hidden),
         data<Real>(result.pre),
-        saved.has_gate ? data<Real>(result.gate) : nullptr,
+        saved.has_gate() ? data<Real>(result.gate) : nullptr,
         result.weight ? data<Sum>(*result.weight) : nullptr};
     expert_mlp_cuda::launch_activate_backward(
         groups.shape(hidden_grad.size(0), hidden_grad.size(1)), activation, job, current_stream());
@@ -222,45 +206,41 @@ void add_bias_dot(const Groups& groups, const Tensor& grad, const Tensor& fc2_bi
   });
 }
 
-std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList list,
-                                  const MaybeTensor& row_weight, const MaybeTensor& fc2_bias,
-                                  at::TensorList into, c10::IntArrayRef rows_u,
-                                  const MaybeTensor& end_u, int64_t activation,
-                                  bool needs_rows_grad) {
+std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList list, at::TensorList into,
+                                  c10::IntArrayRef rows_u, const MaybeTensor& end_u,
+                                  int64_t activation, bool needs_rows_grad) {
   const c10::cuda::CUDAGuard guard(grad.device());
-  const Saved saved(list);
+  const auto saved = from_list<ExpertMlpSaved>(list);
+  const bool has_bias = saved.fc2_bias.defined();
   const Groups groups(saved.rows, rows_u, end_u);
   const auto bias_grad = [&](const Tensor& rows) {
-    return fc2_bias && rows.defined() ? groups.sum_rows(rows) : Tensor();
+    return has_bias && rows.defined() ? groups.sum_rows(rows) : Tensor();
   };
   HiddenGradients grads =
       through_activation(groups, saved, groups.times(grad, saved.fc2_weight.transpose(1, 2)),
-                         row_weight, static_cast<Activation>(activation));
-  if (row_weight && fc2_bias) add_bias_dot(groups, grad, *fc2_bias, *grads.weight);
-  const Tensor fc2_grad = groups.outer(grads.hidden, grad);
+                         static_cast<Activation>(activation));
+  ExpertMlpGradients result;
+  if (grads.weight) result.row_weight = *grads.weight;
+  if (grads.weight && has_bias) add_bias_dot(groups, grad, saved.fc2_bias, *grads.weight);
+  result.fc2_weight = groups.outer(grads.hidden, grad);
+  if (has_bias) result.fc2_bias = groups.sum_rows(grad, optional_of(saved.row_weight));
   grads.hidden.reset();
-  const Tensor fc1_grad = groups.outer(saved.rows, grads.pre);
-  Tensor rows_grad, gate_grad;
-  if (needs_rows_grad) rows_grad = groups.times(grads.pre, saved.fc1_weight.transpose(1, 2));
-  if (saved.has_gate) {
-    gate_grad = groups.outer(saved.rows, grads.gate);
+  result.fc1_weight = groups.outer(saved.rows, grads.pre);
+  result.fc1_bias = bias_grad(grads.pre);
+  if (needs_rows_grad) result.rows = groups.times(grads.pre, saved.fc1_weight.transpose(1, 2));
+  if (saved.has_gate()) {
+    result.gate_weight = groups.outer(saved.rows, grads.gate);
+    result.gate_bias = bias_grad(grads.gate);
     if (needs_rows_grad) {
-      rows_grad.add_(groups.times(grads.gate, saved.gate_weight.transpose(1, 2)));
+      result.rows.add_(groups.times(grads.gate, saved.gate_weight.transpose(1, 2)));
     }
   }
-  std::vector<Tensor> result{rows_grad,
-                             fc1_grad,
-                             bias_grad(grads.pre),
-                             fc2_grad,
-                             fc2_bias ? groups.sum_rows(grad, row_weight) : Tensor(),
-                             gate_grad,
-                             bias_grad(grads.gate),
-                             grads.weight.value_or(Tensor())};
   for (size_t i = 0; i < into.size(); ++i) {
-    if (into[i].defined()) into[i].copy_(std::exchange(result[i + 1], Tensor()));
+    Tensor& gradient = result.*ExpertMlpGradients::parameters()[i];
+    if (into[i].defined()) into[i].copy_(std::exchange(gradient, Tensor()));
   }
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return result;
+  return to_list(result);
 }
 
 }  // namespace

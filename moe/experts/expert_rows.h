@@ -8,8 +8,8 @@
 
 // R rows of one expert  H hidden width  O width out
 
-/// The CPU's loops of moe/experts/expert_mlp.h beside its products. One thread; float32, float64,
-/// and bfloat16, computed in float32; rows are contiguous.
+/// The CPU loops of moe/experts/expert_mlp.h other than matrix products. One thread; float32,
+/// float64, and bfloat16, computed in float32; rows are contiguous.
 namespace shoal {
 
 /// hidden = weight act(pre + bias), where pre + bias stays in `pre`; with a gate
@@ -31,7 +31,7 @@ void activate_expert(const ActivateExpert<float>& job, int64_t first, int64_t la
 void activate_expert(const ActivateExpert<double>& job, int64_t first, int64_t last);
 void activate_expert(const ActivateExpert<Bfloat16>& job, int64_t first, int64_t last);
 
-/// The way back: `hidden` once more and the gradients of `pre` and `gate`, all times the row's
+/// The backward pass: `hidden` once more and the gradients of `pre` and `gate`, all times the row's
 /// weight, and what that weight's gradient gets from here, <gradient of hidden, hidden>.
 template <class Value>
 struct ActivateExpertBackward {

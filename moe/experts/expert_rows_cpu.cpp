@@ -10,28 +10,12 @@ namespace shoal {
 namespace {
 
 using activation_functions::Activated;
+using activation_functions::with_activation;
 using vector_math::put;
 using vector_math::Real;
 using vector_math::real_of;
 
 constexpr int64_t kLanes = 16;
-
-/// Calls `body` with the type of an activation.
-template <class Body>
-SHOAL_INLINE void with_activation(Activation activation, const Body& body) {
-  switch (activation) {
-    case Activation::kGelu:
-      return body(activation_functions::Gelu{});
-    case Activation::kGeluTanh:
-      return body(activation_functions::GeluTanh{});
-    case Activation::kRelu:
-      return body(activation_functions::Relu{});
-    case Activation::kSilu:
-      return body(activation_functions::Silu{});
-    case Activation::kSquaredRelu:
-      return body(activation_functions::SquaredRelu{});
-  }
-}
 
 template <class Value>
 SHOAL_INLINE void add_bias(const Value* __restrict__ bias, int64_t width, Value* __restrict__ x) {

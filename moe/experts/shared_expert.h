@@ -13,11 +13,11 @@
 // T tokens  D width  H hidden width of all shared experts together
 namespace shoal {
 
-/// Experts that every token visits with weight 1, on its own rank. `count` of them are one MLP of
-/// `count` times the hidden width, which is the same function.
+/// Experts that are applied to every token, with weight 1, on the token's own rank. `count` of them
+/// are computed as one MLP of `count` times the hidden width, which is the same function.
 ///
 /// Parameters: `fc1.weight` [D, H], `fc1.bias` [H], `fc2.weight` [H, D], `fc2.bias` [D], and with a
-/// gate `gate.weight` [D, H], `gate.bias` [H]; first values as those of routed experts.
+/// gate `gate.weight` [D, H], `gate.bias` [H]; initial values as those of routed experts.
 /// Source: Dai et al. 2024 (DeepSeekMoE), section 3.2.
 class SharedExpert : public ModuleBase {
  public:
@@ -44,7 +44,7 @@ class SharedExpert : public ModuleBase {
 
  private:
   Activation activation_;
-  ExpertWeights weights_;  ///< as the parameters, without the stack
+  ExpertWeights weights_;  ///< as the parameters, without the dimension of experts
 };
 
 }  // namespace shoal

@@ -345,21 +345,29 @@ TEST(MoeLayer, RulesBetweenSectionsAreConfigErrors) {
   }
 }
 
-TEST(MoeLayer, ACausalModelRefusesUnitsThatChooseTokens) {
+TEST(MoeLayer, ACausalModelRefusesWhatDependsOnLaterTokens) {
+  const Capacity capped{CapacityMode::kCapped, 1.0, 0, 1, CapacityOrder::kProbability};
   const MoeOptions options = layer_options(router_choice("{name: expert_choice}"), {}, {});
-  const auto build = [&](bool is_causal) {
-    MoeLayer(options, 6, kPath,
-             BuildContext{.tensor_options = torch::kFloat64, .is_causal = is_causal});
+  const MoeOptions both = layer_options(router_choice("{name: sinkhorn}"), capped, {});
+  const auto mistakes = [](const MoeOptions& options, bool is_causal) {
+    try {
+      MoeLayer(options, 6, kPath,
+               BuildContext{.tensor_options = torch::kFloat64, .is_causal = is_causal});
+    } catch (const ConfigError& error) {
+      return error.lines();
+    }
+    return std::vector<std::string>{};
   };
-  EXPECT_NO_THROW(build(false));
-  try {
-    build(true);
-    FAIL() << "no error";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(
-        error.lines(),
-        ElementsAre(::testing::StartsWith("blocks.1.moe_c.router.name: expert_choice lets")));
-  }
+  EXPECT_THAT(mistakes(options, false), IsEmpty());
+  EXPECT_THAT(mistakes(both, false), IsEmpty());
+  EXPECT_THAT(mistakes(options, true),
+              ElementsAre(HasSubstr(
+                  "blocks.1.moe_c.router.name: a causal model cannot use expert_choice")));
+  EXPECT_THAT(
+      mistakes(both, true),
+      ElementsAre(HasSubstr("blocks.1.moe_c.router.name: a causal model cannot use sinkhorn"),
+                  HasSubstr("blocks.1.moe_c.capacity.order: a causal model cannot use "
+                            "probability under a cap")));
 }
 
 TEST(MoeLayerRanks, ParallelEqualsSerial) {
@@ -420,8 +428,8 @@ TEST(MoeLayerRanks, EveryRankMakesTheSameCalls) {
     exchanges[rank] = grid.expert->counters().all_to_all;
   });
   EXPECT_THAT(hashes, ::testing::Each(hashes[0]));
-  // Counts, then forward and backward rows both ways and their weights.
-  EXPECT_THAT(exchanges, ::testing::Each(7));
+  // Counts, then rows, with their weights, there and back, forward and backward.
+  EXPECT_THAT(exchanges, ::testing::Each(5));
 }
 
 }  // namespace

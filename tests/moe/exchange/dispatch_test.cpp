@@ -5,12 +5,12 @@
 #include <cmath>
 #include <numeric>
 
-#include "parallel/gradients/gradient_norm.h"
 #include "parallel/gradients/parameter_group.h"
 #include "runtime/base/error.h"
 #include "tests/moe/routing/make_routing.h"
 #include "tests/support/forwarding_communicator.h"
 #include "tests/support/gradient_check.h"
+#include "tests/support/parallel_checks.h"
 #include "tests/support/ranks.h"
 
 // T tokens  D width  U units  K choices per token  R rows on a rank
@@ -21,20 +21,6 @@ using testing::make_routing;
 using testing::some_numbers;
 using testing::values;
 using Ids = std::vector<int64_t>;
-
-Ids runs(const Ids& first_V, const Ids& rows_V, int64_t total) {
-  const torch::Tensor index = indices_of_runs(torch::tensor(first_V, torch::kInt64),
-                                              torch::tensor(rows_V, torch::kInt64), total);
-  return {index.data_ptr<int64_t>(), index.data_ptr<int64_t>() + index.numel()};
-}
-
-TEST(Dispatch, RegroupsRunsOfRows) {  // X1
-  EXPECT_EQ(runs({0, 5, 2, 6}, {2, 1, 3, 4}, 10), (Ids{0, 1, 5, 2, 3, 4, 6, 7, 8, 9}));
-  EXPECT_EQ(runs({0, 2, 2, 3}, {2, 1, 0, 4}, 7), (Ids{0, 1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(runs({0, 2, 0, 3}, {0, 1, 2, 0}, 3), (Ids{2, 0, 1}));
-  EXPECT_EQ(runs({0, 0}, {0, 0}, 0), (Ids{}));
-  EXPECT_EQ(runs({}, {}, 0), (Ids{}));
-}
 
 TEST(Dispatch, EqualsTheOneHotEinsum) {  // X6
   constexpr int64_t kTokens = 16, kUnits = 4, kWidth = 8;
@@ -192,7 +178,7 @@ TEST(DispatchRanks, UnitsMayLiveAnywhere) {
 
 TEST(DispatchRanks, RowsAreSortedByUnitThenSourceRank) {
   testing::run_ranks(2, [&](Communicator& expert) {
-    // Rank r holds tokens 10 r + t; token t visits unit t % 4.
+    // Rank r holds tokens 10 r + t; token t is routed to unit t % 4.
     const torch::Tensor x =
         (torch::arange(8, torch::kFloat64) + 10.0 * static_cast<double>(expert.rank()))
             .unsqueeze(1);
@@ -273,12 +259,11 @@ TEST(DispatchRanks, GradientsOfUnitsNeedNoDivisor) {  // case 8 of the Sparse-ML
     Parameter w{"experts.*.w", torch::zeros({1, 1}, torch::kFloat64), 1, {grid.expert->rank()}, {}};
     w.tensor.set_requires_grad(true);
     w.tensor.mutable_grad() = torch::full({1, 1}, unit.gradient, torch::kFloat64);
-    const GradientStats survey = gradient_stats(group_parameters({w}, grid));
-    EXPECT_NEAR(global_norm(survey, *grid.world), 1.76776695, 5e-9);
+    EXPECT_NEAR(testing::agreed_norm(group_parameters({w}, grid), grid), 1.76776695, 5e-9);
   });
 }
 
-/// Some padding behind the units' rows, as there is on a GPU.
+/// With trailing padding rows, as there are on a GPU.
 TokenAssignments padded(TokenAssignments assignments) {
   const auto behind = [](const torch::Tensor& tensor, int64_t value) {
     return torch::cat({tensor, torch::full({3}, value, tensor.options())});
@@ -289,7 +274,7 @@ TokenAssignments padded(TokenAssignments assignments) {
   return assignments;
 }
 
-TEST(DispatchRanks, LeavesOutPaddingBehindTheUnitsRows) {
+TEST(DispatchRanks, IgnoresTrailingPaddingRows) {
   const UnitPlacement scattered({1, 0, 2, 1, 0}, 3);
   testing::run_ranks(3, [&](Communicator& expert) {
     torch::Tensor x = some_numbers({8, 3}, 1 + expert.rank()).set_requires_grad(true);
@@ -315,24 +300,24 @@ TEST(DispatchRanks, AsksForNoCountsThatAreKnown) {
     const int64_t num_calls = expert.counters().all_to_all;
     assignments.rows_per_unit_E = {4, 6};
     const Dispatched found = dispatch(x, assignments, scattered, expert);
-    EXPECT_EQ(expert.counters().all_to_all, num_calls + 2);  // rows and weights
+    EXPECT_EQ(expert.counters().all_to_all, num_calls + 1);
     EXPECT_TRUE(torch::equal(expected.rows_RD, found.rows_RD));
     assignments.rows_per_unit_E = {5, 5};
     EXPECT_THROW(dispatch(x, assignments, scattered, expert), c10::Error);
   });
 }
 
-TEST(DispatchRanks, OneExchangeOfCountsThenRowsWithWeightsAndRowsBack) {  // X5
+TEST(DispatchRanks, OneExchangeOfCountsThenOneEachWay) {  // X5
   testing::run_ranks(2, [&](Communicator& expert) {
     torch::Tensor x = some_numbers({8, 3}, 1).set_requires_grad(true);
     const Routing routing = make_routing(some_numbers({8, 4}, 2), 2);
     const Dispatched sent =
         dispatch(x, apply_capacity(routing, {}), UnitPlacement::contiguous(4, 2), expert);
-    EXPECT_EQ(expert.counters().all_to_all, 3);
+    EXPECT_EQ(expert.counters().all_to_all, 2);
     const torch::Tensor y = combine(sent.rows_RD, sent, expert);
-    EXPECT_EQ(expert.counters().all_to_all, 4);
+    EXPECT_EQ(expert.counters().all_to_all, 3);
     y.sum().backward();
-    EXPECT_EQ(expert.counters().all_to_all, 7);
+    EXPECT_EQ(expert.counters().all_to_all, 5);
     EXPECT_EQ(expert.counters().all_reduce, 0);
   });
 }

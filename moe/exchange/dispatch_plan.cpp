@@ -1,0 +1,198 @@
+#include "moe/exchange/dispatch_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "runtime/device/device_copy.h"
+
+// A rows this rank sends  R rows it receives  U units  V units in the order of their ranks
+// u units on this rank  E ranks  C pieces
+namespace shoal {
+namespace {
+
+torch::Tensor exclusive_sum(const torch::Tensor& counts) { return counts.cumsum(0) - counts; }
+
+torch::Tensor inverse_of(const torch::Tensor& order) {
+  return torch::empty_like(order).scatter_(0, order, torch::arange(order.size(0), order.options()));
+}
+
+/// 1 for each unit of part `part` of its rank's.
+std::vector<int64_t> units_of_part(const UnitPlacement& placement, int64_t part,
+                                   int64_t num_parts) {
+  std::vector<int64_t> is_taken_U(static_cast<size_t>(placement.num_units()), 0);
+  for (int64_t rank = 0; rank < placement.num_ranks(); ++rank) {
+    const std::vector<int64_t>& units = placement.units_of_rank(rank);
+    const UnitRange range = part_of(static_cast<int64_t>(units.size()), part, num_parts);
+    for (int64_t i = range.first; i < range.first + range.count; ++i) {
+      is_taken_U[static_cast<size_t>(units[static_cast<size_t>(i)])] = 1;
+    }
+  }
+  return is_taken_U;
+}
+
+/// The piece's rows in the order they are sent. A token's rows stay listed by unit, so that sums
+/// over them do not depend on the placement.
+void set_order(DispatchPlan& plan, const Piece& piece, const UnitPlacement& placement) {
+  const TokenAssignments& chunk = piece.assignments;
+  const int64_t num_rows = sum(plan.send_rows);
+  const torch::Tensor rows_U = piece.rows_U();
+  if (piece.taken_U.defined()) {
+    plan.order_A = indices_of_runs(exclusive_sum(chunk.rows_U), rows_U, num_rows);
+    plan.index = make_row_index(chunk.token_A.index_select(0, plan.order_A), chunk.num_tokens);
+  } else {  // without trailing padding rows
+    plan.index = make_row_index(chunk.token_A.narrow(0, 0, num_rows), chunk.num_tokens);
+  }
+  if (placement.is_contiguous()) return;
+  const torch::Tensor unit_V = send_to(placement.units_by_rank(), rows_U.device());
+  const torch::Tensor by_rank_A = indices_of_runs(exclusive_sum(rows_U).index_select(0, unit_V),
+                                                  rows_U.index_select(0, unit_V), num_rows);
+  plan.index.token_A = plan.index.token_A.index_select(0, by_rank_A);
+  plan.index.row_A = inverse_of(by_rank_A).index_select(0, plan.index.row_A);
+  plan.order_A = plan.order_A.defined() ? plan.order_A.index_select(0, by_rank_A) : by_rank_A;
+}
+
+/// Whether the blocks of rows that are there, by (rank, unit), also come sorted by (unit, rank).
+bool is_sorted_by_unit(const std::vector<int64_t>& count_Eu, size_t num_units) {
+  size_t last = 0;
+  for (size_t unit = 0; unit < num_units; ++unit) {
+    for (size_t block = unit; block < count_Eu.size(); block += num_units) {
+      if (count_Eu[block] == 0) continue;
+      if (block < last) return false;
+      last = block;
+    }
+  }
+  return true;
+}
+
+/// How the rows that arrive are sorted by unit. `device_Eu`: the same counts where the rows are.
+void set_arrival(DispatchPlan& plan, const std::vector<int64_t>& count_Eu,
+                 const torch::Tensor& device_Eu) {
+  const auto num_units = static_cast<size_t>(device_Eu.size(1));
+  std::vector<int64_t> rows_u(num_units, 0);
+  for (size_t i = 0; i < count_Eu.size(); ++i) rows_u[i % num_units] += count_Eu[i];
+  plan.rows_u = std::move(rows_u);
+  if (is_sorted_by_unit(count_Eu, num_units)) return;
+  const torch::Tensor first_Eu = exclusive_sum(device_Eu.flatten()).view(device_Eu.sizes());
+  plan.to_units_R =
+      indices_of_runs(first_Eu.t().flatten(), device_Eu.t().flatten(), sum(plan.recv_rows));
+  plan.to_arrival_R = inverse_of(plan.to_units_R);
+}
+
+}  // namespace
+
+torch::Tensor Piece::rows_U() const {
+  return taken_U.defined() ? assignments.rows_U * taken_U : assignments.rows_U;
+}
+
+std::vector<Piece> cut_into_pieces(const std::vector<TokenAssignments>& chunks,
+                                   const UnitPlacement& placement, int64_t num_parts) {
+  std::vector<Piece> pieces;
+  for (const TokenAssignments& chunk : chunks) {
+    TORCH_CHECK(chunk.rows_U.size(0) == placement.num_units(), "dispatch: ", chunk.rows_U.size(0),
+                " units in the assignments, ", placement.num_units(), " placed");
+    for (int64_t part = 0; part < num_parts; ++part) {
+      Piece& piece = pieces.emplace_back(Piece{chunk, {}, {}});
+      if (num_parts == 1) continue;
+      piece.is_taken_U = units_of_part(placement, part, num_parts);
+      piece.taken_U = send_to(piece.is_taken_U, chunk.rows_U.device());
+    }
+  }
+  return pieces;
+}
+
+torch::Tensor rows_to_send(const std::vector<Piece>& pieces, const UnitPlacement& placement) {
+  std::vector<torch::Tensor> rows_CU;
+  for (const Piece& piece : pieces) rows_CU.push_back(piece.rows_U());
+  const torch::Tensor all_CU = torch::stack(rows_CU);
+  if (placement.is_contiguous()) return all_CU;
+  return all_CU.index_select(1, send_to(placement.units_by_rank(), all_CU.device()));
+}
+
+bool has_known_counts(const std::vector<Piece>& pieces) {
+  return std::all_of(pieces.begin(), pieces.end(),
+                     [](const Piece& piece) { return !piece.assignments.rows_per_unit_E.empty(); });
+}
+
+DispatchCounts known_counts(const std::vector<Piece>& pieces, const UnitPlacement& placement,
+                            int64_t rank) {
+  const auto add = [](std::vector<int64_t>& counts, const Piece& piece, int64_t rows,
+                      const std::vector<int64_t>& units) {
+    for (const int64_t unit : units) {
+      const bool is_taken =
+          piece.is_taken_U.empty() || piece.is_taken_U[static_cast<size_t>(unit)] > 0;
+      counts.push_back(is_taken ? rows : 0);
+    }
+  };
+  DispatchCounts counts;
+  for (const Piece& piece : pieces) {
+    const TokenAssignments& chunk = piece.assignments;
+    const int64_t rows = chunk.rows_per_unit_E[static_cast<size_t>(rank)];
+    TORCH_CHECK(!chunk.rows_U.is_cpu() || chunk.rows_U.eq(rows).all().item<bool>(),
+                "dispatch: units have ", chunk.rows_U, " rows, rows_per_unit_E announced ", rows);
+    add(counts.sent_CV, piece, rows, placement.units_by_rank());
+  }
+  const std::vector<int64_t>& own_units = placement.units_of_rank(rank);
+  for (size_t source = 0; source < static_cast<size_t>(placement.num_ranks()); ++source) {
+    for (const Piece& piece : pieces) {
+      add(counts.received_ECu, piece, piece.assignments.rows_per_unit_E[source], own_units);
+    }
+  }
+  counts.device_ECu = send_to(counts.received_ECu, pieces.front().assignments.rows_U.device())
+                          .view({placement.num_ranks(), static_cast<int64_t>(pieces.size()),
+                                 static_cast<int64_t>(own_units.size())});
+  return counts;
+}
+
+std::vector<DispatchPlan> make_plans(const std::vector<Piece>& pieces,
+                                     const UnitPlacement& placement, const DispatchCounts& counts) {
+  const auto num_pieces = static_cast<int64_t>(pieces.size());
+  const int64_t own_units = counts.device_ECu.size(2);
+  std::vector<DispatchPlan> plans(pieces.size());
+  auto sent = counts.sent_CV.begin();
+  for (int64_t piece = 0; piece < num_pieces; ++piece) {
+    DispatchPlan& plan = plans[static_cast<size_t>(piece)];
+    for (const int64_t units : placement.num_units_of_ranks()) {
+      plan.send_rows.push_back(std::accumulate(sent, sent + units, int64_t{0}));
+      sent += units;
+    }
+    std::vector<int64_t> count_Eu;
+    for (int64_t rank = 0; rank < placement.num_ranks(); ++rank) {
+      const auto first = counts.received_ECu.begin() + (rank * num_pieces + piece) * own_units;
+      plan.recv_rows.push_back(std::accumulate(first, first + own_units, int64_t{0}));
+      count_Eu.insert(count_Eu.end(), first, first + own_units);
+    }
+    set_order(plan, pieces[static_cast<size_t>(piece)], placement);
+    set_arrival(plan, count_Eu, counts.device_ECu.select(1, piece));
+  }
+  return plans;
+}
+
+DispatchPlan plan_on_one_rank(const TokenAssignments& assignments) {
+  DispatchPlan plan;
+  plan.index = make_row_index(assignments.token_A, assignments.num_tokens);
+  plan.send_rows = plan.recv_rows = {assignments.token_A.size(0)};
+  if (!assignments.rows_U.is_cpu()) {
+    plan.rows_u = UnitRows(assignments.rows_U);
+    return plan;
+  }
+  const torch::Tensor rows_U = assignments.rows_U.contiguous();
+  const int64_t* first = rows_U.const_data_ptr<int64_t>();
+  plan.rows_u = std::vector<int64_t>(first, first + rows_U.numel());
+  return plan;
+}
+
+torch::Tensor weights_to_send(const torch::Tensor& weight_A, const DispatchPlan& plan) {
+  if (plan.order_A.defined()) return weight_A.index_select(0, plan.order_A);
+  const int64_t count = sum(plan.send_weights.empty() ? plan.send_rows : plan.send_weights);
+  return weight_A.size(0) == count ? weight_A : weight_A.narrow(0, 0, count);
+}
+
+torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,
+                              int64_t total) {
+  const torch::Tensor shift_V = first_V - exclusive_sum(rows_V);
+  return torch::repeat_interleave(shift_V, rows_V, /*dim=*/0, /*output_size=*/total) +
+         torch::arange(total, rows_V.options());
+}
+
+}  // namespace shoal

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "moe/exchange/unit_placement.h"
+#include "moe/kernels/permute_rows.h"
+#include "moe/kernels/unit_rows.h"
+#include "moe/routing/capacity.h"
+#include "parallel/comm/communicator.h"
+
+/// Plans of exchanges, made from counts of rows without communication
+/// (moe/exchange/count_exchange.h gets the counts).
+// A rows this rank sends  R rows it receives  U units  V units in the order of their ranks
+// u units on this rank  E ranks  C pieces
+namespace shoal {
+
+/// How rows reach the ranks of their units, and how their outputs come back.
+struct DispatchPlan {
+  RowIndex index;  ///< tokens of the rows in the order sent
+  /// int64: which row of the assignments each sent row is. Undefined: the first ones, in order.
+  torch::Tensor order_A;
+  /// Rows by rank. In a group of one rank they include trailing padding rows, if any (GPU).
+  RowCounts send_rows, recv_rows;
+  /// Combine weights by rank. Empty: one a row.
+  RowCounts send_weights, recv_weights;
+  UnitRows rows_u;             ///< rows of each unit on this rank
+  torch::Tensor to_units_R;    ///< permutation from arrival to unit order; undefined: identity
+  torch::Tensor to_arrival_R;  ///< its inverse
+};
+
+/// What one exchange moves: the rows of a chunk of the tokens, or of those only that are routed to
+/// some of the units.
+struct Piece {
+  TokenAssignments assignments;     ///< of the whole chunk
+  std::vector<int64_t> is_taken_U;  ///< 1 for each unit of the piece, else 0; empty: all units
+  torch::Tensor taken_U;            ///< the same on the device of the rows
+  torch::Tensor rows_U() const;     ///< rows of each unit; 0 for units of other pieces
+};
+
+/// Chunk by chunk, `num_parts` pieces each: piece p has the rows of part_of(units of a rank, p,
+/// num_parts) of every rank. TORCH_CHECK unless chunks and placement have the same units.
+std::vector<Piece> cut_into_pieces(const std::vector<TokenAssignments>& chunks,
+                                   const UnitPlacement& placement, int64_t num_parts);
+
+/// How many rows go from rank to rank.
+struct DispatchCounts {
+  std::vector<int64_t> sent_CV;       ///< from this rank to each unit
+  std::vector<int64_t> received_ECu;  ///< from each rank to each unit of this rank
+  torch::Tensor device_ECu;           ///< received_ECu on the device of the rows
+};
+
+/// sent_CV on the device of the rows, [C, V].
+torch::Tensor rows_to_send(const std::vector<Piece>& pieces, const UnitPlacement& placement);
+
+/// Whether every rank knows all counts (TokenAssignments::rows_per_unit_E).
+bool has_known_counts(const std::vector<Piece>& pieces);
+/// The counts of `rank` where they are known. TORCH_CHECK, on the CPU, unless they are true of this
+/// rank's assignments.
+DispatchCounts known_counts(const std::vector<Piece>& pieces, const UnitPlacement& placement,
+                            int64_t rank);
+
+/// A plan for each piece. Whatever the placement, a token's rows are summed in the order of units.
+std::vector<DispatchPlan> make_plans(const std::vector<Piece>& pieces,
+                                     const UnitPlacement& placement, const DispatchCounts& counts);
+/// The plan of a group of one rank, which needs no counts on the host.
+DispatchPlan plan_on_one_rank(const TokenAssignments& assignments);
+
+/// Combine weights of the assignments in the order in which `plan` sends them. Differentiable.
+torch::Tensor weights_to_send(const torch::Tensor& weight_A, const DispatchPlan& plan);
+
+/// Consecutive indices, run by run: rows_V[v] of them from first_V[v] on, `total` = sum of rows_V.
+/// int64.
+torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,
+                              int64_t total);
+
+}  // namespace shoal
