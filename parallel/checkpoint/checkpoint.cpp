@@ -4,17 +4,21 @@
 
 #include <algorithm>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "parallel/checkpoint/manifest_cursor.h"
 #include "runtime/base/error.h"
 #include "runtime/base/sha256.h"
 
 namespace shoal {
 namespace {
 
+using Json = nlohmann::json;
+
 constexpr int64_t kManifestBytesPerTensor = 512;
 constexpr int64_t kSpareBytes = int64_t{1} << 20;
+/// The data of each shard begins aligned in the staging memory.
+constexpr int64_t kStagingAlignment = 64;
 
 std::string describe_values(const std::vector<ManifestValue>& values) {
   std::string text;
@@ -36,33 +40,26 @@ std::string failure_of(const Work& work) {
   }
 }
 
-// A report travels as text: `E` and what failed, or `K` and the checksums.
-std::string encode_report(const ShardReport& report, const std::string& error) {
-  if (!error.empty()) return fmt::format("E{}", error);
-  std::string text = "K";
-  for (const uint32_t crc : report.file.block_crcs) text += fmt::format("\"{:08x}\"", crc);
-  text += ";";
-  for (const uint32_t crc : report.tensor_crcs) text += fmt::format("\"{:08x}\"", crc);
-  return text + ";";
+int64_t staged_bytes(const ShardLayout& layout) {
+  const auto bytes = static_cast<int64_t>(layout.data_bytes());
+  return (bytes + kStagingAlignment - 1) / kStagingAlignment * kStagingAlignment;
 }
 
-ShardReport decode_report(const std::string& text, const ShardLayout& layout) {
-  ManifestCursor cursor(text, "report of a shard");
-  ShardReport report;
-  report.file.name = layout.name;
-  report.file.bytes = layout.file_bytes();
-  cursor.expect("K");
-  while (!cursor.accept(";")) report.file.block_crcs.push_back(cursor.crc());
-  while (!cursor.accept(";")) report.tensor_crcs.push_back(cursor.crc());
-  return report;
+/// A rank's report to rank 0 on its save: why it failed, or the checksums of its shards.
+std::string encode_reports(const std::vector<ShardReport>& reports, const std::string& error) {
+  Json shards = Json::array();
+  for (const ShardReport& report : reports) {
+    shards.push_back({{"blocks", report.file.block_crcs}, {"tensors", report.tensor_crcs}});
+  }
+  const Json json{{"error", error}, {"shards", shards}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 /// The first failure among the ranks' reports, with its rank; empty if there is none.
 std::string first_failure(const std::vector<std::string>& reports) {
   for (size_t rank = 0; rank < reports.size(); ++rank) {
-    if (reports[rank].starts_with('E')) {
-      return fmt::format("rank {}: {}", rank, reports[rank].substr(1));
-    }
+    const std::string error = Json::parse(reports[rank]).at("error");
+    if (!error.empty()) return fmt::format("rank {}: {}", rank, error);
   }
   return "";
 }
@@ -98,7 +95,7 @@ void CheckpointWriter::begin(Stateful& state, const SaveInfo& info) {
   prepare_folder();
   if (!pending_->failure.empty()) return;
   stage(list);
-  write_shard_in_background();
+  write_shards_in_background();
 }
 
 void CheckpointWriter::update_plan(const StateList& list) {
@@ -107,7 +104,7 @@ void CheckpointWriter::update_plan(const StateList& list) {
       gather_text(world_, sha256_hex(own) + sha256_hex(describe_values(list.values)));
   require_equal_values(hashes, list);
   if (hashes == list_hashes_) return;
-  plan_ = plan_save(gather_text(world_, own));
+  plan_ = plan_shards(plan_save(gather_text(world_, own)));
   list_hashes_ = hashes;
 }
 
@@ -135,16 +132,20 @@ void CheckpointWriter::require_equal_values(const std::vector<std::string>& hash
 }
 
 void CheckpointWriter::lay_out(int64_t step) {
-  const auto writes = [](const auto& entries) { return !entries.empty(); };
-  const int64_t count = std::count_if(plan_.begin(), plan_.end(), writes);
   layouts_.clear();
-  own_shard_ = -1;
-  for (size_t rank = 0; rank < plan_.size(); ++rank) {
-    if (plan_[rank].empty()) continue;
-    const auto index = static_cast<int64_t>(layouts_.size());
-    if (static_cast<int64_t>(rank) == world_.rank()) own_shard_ = index;
-    layouts_.push_back(lay_out_shard(plan_[rank], options_.run_id, step, index, count));
+  const auto count = static_cast<int64_t>(plan_.size());
+  for (int64_t i = 0; i < count; ++i) {
+    layouts_.push_back(
+        lay_out_shard(plan_[static_cast<size_t>(i)].entries, options_.run_id, step, i, count));
   }
+}
+
+std::vector<size_t> CheckpointWriter::own_shards() const {
+  std::vector<size_t> shards;
+  for (size_t i = 0; i < plan_.size(); ++i) {
+    if (plan_[i].rank == world_.rank()) shards.push_back(i);
+  }
+  return shards;
 }
 
 int64_t CheckpointWriter::total_bytes() const {
@@ -158,7 +159,7 @@ void CheckpointWriter::prepare_folder() {
   if (world_.rank() == 0) {
     const std::string failure = failure_of([&] {
       int64_t tensors = 0;
-      for (const auto& entries : plan_) tensors += static_cast<int64_t>(entries.size());
+      for (const auto& shard : plan_) tensors += static_cast<int64_t>(shard.entries.size());
       const int64_t needed = total_bytes() + tensors * kManifestBytesPerTensor + kSpareBytes;
       require_free_bytes(files_, parent_path(options_.folder), needed,
                          fmt::format("checkpoint of step {}", pending_->info.step));
@@ -171,29 +172,35 @@ void CheckpointWriter::prepare_folder() {
 }
 
 void CheckpointWriter::stage(const StateList& list) {
-  if (own_shard_ < 0) return;
-  const ShardLayout& layout = layouts_[static_cast<size_t>(own_shard_)];
-  const auto bytes = static_cast<int64_t>(layout.data_bytes());
+  int64_t bytes = 0;
+  for (const size_t shard : own_shards()) bytes += staged_bytes(layouts_[shard]);
   if (!staging_.defined() || staging_.numel() < bytes) {
     staging_ = torch::empty({bytes}, torch::TensorOptions().dtype(torch::kByte));
   }
   auto* begin = static_cast<char*>(staging_.mutable_data_ptr());
-  for (const SafetensorsEntry& entry : layout.entries) {
-    if (entry.begin == entry.end) continue;
-    torch::from_blob(begin + entry.begin, entry.shape, scalar_type(entry.dtype))
-        .copy_(list.find(entry.name).value);
+  for (const size_t shard : own_shards()) {
+    for (const SafetensorsEntry& entry : layouts_[shard].entries) {
+      if (entry.begin == entry.end) continue;
+      torch::from_blob(begin + entry.begin, entry.shape, scalar_type(entry.dtype))
+          .copy_(list.find(entry.name).value);
+    }
+    begin += staged_bytes(layouts_[shard]);
   }
 }
 
-void CheckpointWriter::write_shard_in_background() {
-  if (own_shard_ < 0) return;
+void CheckpointWriter::write_shards_in_background() {
+  reports_.clear();
+  write_error_.clear();
   written_.store(false, std::memory_order_release);
-  writer_ = std::thread([this] {
-    const ShardLayout& layout = layouts_[static_cast<size_t>(own_shard_)];
-    const std::string_view data(static_cast<const char*>(staging_.const_data_ptr()),
-                                layout.data_bytes());
-    write_error_ =
-        failure_of([&] { report_ = write_shard(files_, pending_->temporary, layout, data); });
+  writer_ = std::thread([this, shards = own_shards()] {
+    const auto* begin = static_cast<const char*>(staging_.const_data_ptr());
+    write_error_ = failure_of([&] {
+      for (const size_t shard : shards) {
+        const std::string_view data(begin, layouts_[shard].data_bytes());
+        reports_.push_back(write_shard(files_, pending_->temporary, layouts_[shard], data));
+        begin += staged_bytes(layouts_[shard]);
+      }
+    });
     written_.store(true, std::memory_order_release);
   });
 }
@@ -206,8 +213,8 @@ SaveOutcome CheckpointWriter::commit() {
     outcome = {true, pending_->info.step, options_.folder + "/" + step_folder(outcome.step), "", 0,
                false};
   } else if (pending_->failure.empty()) {
-    const std::string own = own_shard_ < 0 ? "K;;" : encode_report(report_, write_error_);
-    const std::vector<std::string> reports = gather_text(world_, own);
+    const std::vector<std::string> reports =
+        gather_text(world_, encode_reports(reports_, write_error_));
     std::string answer;
     if (world_.rank() == 0) {
       const SaveOutcome decided = commit_on_root(reports);
@@ -220,7 +227,7 @@ SaveOutcome CheckpointWriter::commit() {
   }
   if (outcome.ok) last_step_ = outcome.step;
   pending_.reset();
-  if (outcome.ok && outcome.wrote && world_.rank() == 0) clean_in_background(outcome.path);
+  if (outcome.ok && outcome.wrote && world_.rank() == 0) clean_in_background();
   return outcome;
 }
 
@@ -234,10 +241,14 @@ Manifest CheckpointWriter::make_manifest(const std::vector<std::string>& reports
   manifest.recipe = options_.recipe;
   manifest.written_by = options_.written_by;
   manifest.values = pending_->values;
-  for (size_t rank = 0; rank < plan_.size(); ++rank) {
-    if (plan_[rank].empty()) continue;
-    const ShardLayout& layout = layouts_[manifest.files.size()];
-    add_shard(manifest, layout, decode_report(reports[rank], layout));
+  std::vector<Json> of_rank;
+  for (const std::string& text : reports) of_rank.push_back(Json::parse(text).at("shards"));
+  std::vector<size_t> next(reports.size(), 0);
+  for (size_t i = 0; i < plan_.size(); ++i) {
+    const auto rank = static_cast<size_t>(plan_[i].rank);
+    const Json& json = of_rank[rank].at(next[rank]++);
+    const ManifestFile file{layouts_[i].name, layouts_[i].file_bytes(), json.at("blocks")};
+    add_shard(manifest, layouts_[i], {file, json.at("tensors")});
   }
   std::sort(manifest.tensors.begin(), manifest.tensors.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -265,12 +276,11 @@ SaveOutcome CheckpointWriter::commit_on_root(const std::vector<std::string>& rep
   return outcome;
 }
 
-void CheckpointWriter::clean_in_background(const std::string& path) {
+void CheckpointWriter::clean_in_background() {
   const Retention retention{*last_step_, options_.keep_last, options_.keep_best,
                             options_.resumed_step};
-  cleaner_ = std::thread([this, path, retention] {
+  cleaner_ = std::thread([this, retention] {
     clean_error_ = failure_of([&] {
-      CheckpointReader(path).verify_data();
       remove_old_checkpoints(files_, options_.folder, retention);
       remove_leftovers(files_, options_.folder);
     });

@@ -20,7 +20,7 @@
 
 namespace shoal {
 
-/// Where a run stands when it is saved.
+/// A run's progress when it is saved.
 struct SaveInfo {
   int64_t step = 0;             ///< optimizer steps done
   int64_t samples = 0;          ///< the data cursor
@@ -40,10 +40,11 @@ struct SaveOutcome {
 /// Saves checkpoints in the background: one list of the state's tensors, each written once by one
 /// of the ranks that hold it, whatever the number of ranks.
 ///
-/// `begin` copies the state aside; a thread of each rank then writes its shard, without any
-/// collective; once all ranks have `written()`, which the step-control word tells, `commit`
-/// makes the checkpoint. At most one save is in flight. A failing file operation on any rank fails
-/// this save alone: its temporary folder goes, and training continues.
+/// `begin` copies the state aside; a thread of each rank then writes its shards and reads them
+/// back, without any collective; once all ranks have `written()`, which the step's flags show,
+/// `commit` makes the checkpoint: rank 0 writes the manifest and renames. At most one save is in
+/// flight. A failing file operation on any rank fails this save alone: its temporary folder is
+/// removed, and training continues.
 class CheckpointWriter {
  public:
   struct Options {
@@ -69,8 +70,8 @@ class CheckpointWriter {
   bool in_flight() const { return pending_.has_value(); }
   /// True once `commit` will not wait for this rank. Not collective.
   bool written() const { return written_.load(std::memory_order_acquire); }
-  /// Collective. Waits for this rank's shard, makes the checkpoint or drops it. Old checkpoints go
-  /// in the background, after every byte of the new one was read back.
+  /// Collective. Waits for this rank's shards, makes the checkpoint or drops it. Old checkpoints
+  /// are removed in the background.
   SaveOutcome commit();
   /// Collective. begin and commit; the old checkpoints are gone on return.
   SaveOutcome save(Stateful& state, const SaveInfo& info);
@@ -90,16 +91,15 @@ class CheckpointWriter {
   std::optional<int64_t> last_step_;
 
   std::vector<std::string> list_hashes_;  ///< of each rank's list, for which plan_ was made
-  SavePlan plan_;
-  std::vector<ShardLayout> layouts_;  ///< of the ranks that write, in rank order
-  int64_t own_shard_ = -1;            ///< index into layouts_
-  torch::Tensor staging_;             ///< bytes; kept from save to save
+  std::vector<PlannedShard> plan_;
+  std::vector<ShardLayout> layouts_;  ///< of the shards of plan_
+  torch::Tensor staging_;             ///< the data of the own shards; kept from save to save
 
   std::thread writer_;
   std::thread cleaner_;      ///< rank 0
   std::string clean_error_;  ///< why it stopped; empty if it did its work
   std::atomic<bool> written_{true};
-  ShardReport report_;
+  std::vector<ShardReport> reports_;  ///< of the own shards
   std::string write_error_;
 
   void update_plan(const StateList& list);
@@ -107,15 +107,16 @@ class CheckpointWriter {
   void lay_out(int64_t step);
   void prepare_folder();
   void stage(const StateList& list);
-  void write_shard_in_background();
+  void write_shards_in_background();
   Manifest make_manifest(const std::vector<std::string>& reports) const;
   SaveOutcome commit_on_root(const std::vector<std::string>& reports);
-  void clean_in_background(const std::string& path);
+  void clean_in_background();
   void join_cleaner();
+  std::vector<size_t> own_shards() const;
   int64_t total_bytes() const;
 };
 
-/// Counts failed saves and says when to give up: after kMostFailedSaves in a row, or when the save
+/// Counts failed saves and ends the run: after kMostFailedSaves in a row, or when the save
 /// at the end fails.
 class SaveFailures {
  public:

@@ -48,6 +48,37 @@ class BlockWriter {
   }
 };
 
+void verify_shard(const std::string& folder, const ManifestFile& written) {
+  const UntrustedFile file = UntrustedFolder(folder).open(written.name);
+  for (size_t block = 0; block < written.block_crcs.size(); ++block) {
+    const uint64_t begin = block * kBlockBytes;
+    const uint64_t end = std::min(begin + kBlockBytes, written.bytes);
+    if (crc32c(file.read(begin, end - begin)) != written.block_crcs[block]) {
+      throw StorageError(fmt::format("'{}': bytes {}..{} read back are not those written",
+                                     file.path(), begin, end));
+    }
+  }
+}
+
+/// Checks what a save folder holds, but not the shards' contents.
+void verify_folder(const std::string& folder, const Manifest& manifest, const std::string& text) {
+  if (read_manifest_text(folder) != text) {
+    throw StorageError(
+        fmt::format("'{}/{}': the text read back is not that written", folder, kManifestName));
+  }
+  const UntrustedFolder present(folder);
+  for (const ManifestFile& file : manifest.files) {
+    const uint64_t bytes = present.open(file.name).size();
+    if (bytes != file.bytes) {
+      throw StorageError(fmt::format("'{}/{}' has {} bytes, {} were written", folder, file.name,
+                                     bytes, file.bytes));
+    }
+  }
+  if (present.names().size() != manifest.files.size() + 1) {
+    throw StorageError(fmt::format("'{}' holds files that this save has not written", folder));
+  }
+}
+
 /// Renames `temporary` to `path`; what was there becomes `replaced`, which remove_leftovers
 /// removes.
 void move_into_place(FileSystem& files, const std::string& temporary, const std::string& path,
@@ -91,6 +122,7 @@ ShardReport write_shard(FileSystem& files, const std::string& folder, const Shar
   }
   file.sync();
   file.close();
+  verify_shard(folder, report.file);
   return report;
 }
 
@@ -118,12 +150,12 @@ std::string make_save_folder(FileSystem& files, const std::string& folder, int64
 std::string commit_checkpoint(FileSystem& files, const std::string& folder,
                               const std::string& temporary, const Manifest& manifest) {
   OutputFile file(files, temporary + "/" + kManifestName, FileSystem::Mode::kCreate);
-  file.write(emit_manifest(manifest));
+  const std::string text = emit_manifest(manifest);
+  file.write(text);
   file.sync();
   file.close();
   sync_directory(files, temporary);
-  // Opened by a reader of its own: sizes and headers are as the file system gives them back.
-  const CheckpointReader check(temporary);
+  verify_folder(temporary, manifest, text);
   std::string path = folder + "/" + step_folder(manifest.step);
   move_into_place(files, temporary, path,
                   fmt::format("{}/.old-{}", folder, step_folder(manifest.step)));

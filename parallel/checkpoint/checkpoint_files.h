@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-/// One shard before it is written: the bytes in front of its data, and where each tensor lies.
+/// One shard before it is written: the bytes before its data, and each tensor's place.
 struct ShardLayout {
   std::string name;
   std::string header;
@@ -31,7 +31,8 @@ struct ShardReport {
   std::vector<uint32_t> tensor_crcs;  ///< in the order of the layout's entries
 };
 
-/// Writes a shard into `folder` and returns once it is on the disk. Throws StorageError.
+/// Writes a shard into `folder` and returns once it is on the disk and every byte was read back.
+/// Throws StorageError, CheckpointError.
 ShardReport write_shard(FileSystem& files, const std::string& folder, const ShardLayout& layout,
                         std::string_view data);
 
@@ -43,9 +44,9 @@ void add_shard(Manifest& manifest, const ShardLayout& layout, const ShardReport&
 std::string make_save_folder(FileSystem& files, const std::string& folder, int64_t step);
 
 /// Turns the save folder `temporary`, in which every shard is on the disk, into the checkpoint
-/// `folder`/step-XXXXXXXX: writes the manifest, checks what lies there, renames. A crash leaves the
-/// checkpoint whole or not there. An older one of the same step becomes `.old-step-XXXXXXXX`.
-/// Returns the path.
+/// `folder`/step-XXXXXXXX: writes the manifest and reads it back, checks that the shards, of their
+/// sizes, and nothing else lie there, renames. A crash leaves the checkpoint whole or not there. An
+/// older one of the same step becomes `.old-step-XXXXXXXX`. Returns the path.
 /// Throws StorageError, CheckpointError.
 std::string commit_checkpoint(FileSystem& files, const std::string& folder,
                               const std::string& temporary, const Manifest& manifest);

@@ -46,7 +46,7 @@ void check(const char* call, const std::string& path, int result) {
   }
 }
 
-/// Renamed first, so that no name of a checkpoint ever stands for a part of one.
+/// Renamed first, so that no part of a checkpoint ever has a checkpoint's name.
 void remove_checkpoint(FileSystem& files, const std::string& folder, int64_t step) {
   const std::string doomed = fmt::format("{}/.old-{}", folder, step_folder(step));
   rename_path(files, folder + "/" + step_folder(step), doomed);
@@ -101,7 +101,7 @@ std::optional<CheckpointReader> open_newest_valid(const std::string& folder, con
   }
   throw CheckpointError(
       fmt::format("no checkpoint in '{}' is valid", folder),
-      fmt::format("`shoal ckpt verify {}` tells what is wrong with the newest", newest));
+      fmt::format("`shoal ckpt verify {}` shows what is wrong with the newest", newest));
 }
 
 std::optional<std::string> find_best(const std::string& folder) {
@@ -130,7 +130,7 @@ std::string resolve_checkpoint(const std::string& given, bool best) {
 void remove_old_checkpoints(FileSystem& files, const std::string& folder,
                             const Retention& retention) {
   std::vector<int64_t> steps = list_checkpoints(folder);
-  // Behind the newest lies what an earlier attempt left, before the run went back to a lower step.
+  // An earlier attempt has left later steps, before the run went back to a lower one.
   for (; !steps.empty() && steps.back() > retention.newest; steps.pop_back()) {
     remove_checkpoint(files, folder, steps.back());
   }

@@ -25,7 +25,7 @@ bool is_checkpoint_entry(const std::string& name, bool is_folder);
 /// Throws CheckpointError if it cannot be read.
 std::vector<int64_t> list_checkpoints(const std::string& folder);
 
-/// The newest checkpoint in `folder` of which every byte is right. Tells of each it passes over.
+/// The newest checkpoint in `folder` of which every byte is right. Warns of each it passes over.
 /// Nothing if none was committed; throws CheckpointError if all are corrupt, NewerFormatError
 /// rather than passing over what a newer Shoal wrote.
 std::optional<CheckpointReader> open_newest_valid(const std::string& folder, const Warn& warn);
@@ -51,7 +51,7 @@ struct Retention {
 void remove_old_checkpoints(FileSystem& files, const std::string& folder,
                             const Retention& retention);
 
-/// Removes what saves and removals that were cut short left behind. Throws StorageError.
+/// Removes what saves and removals that were cut short have left. Throws StorageError.
 void remove_leftovers(FileSystem& files, const std::string& folder);
 
 /// Removes a folder and the files in it. Throws StorageError.

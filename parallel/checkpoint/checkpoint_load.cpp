@@ -90,7 +90,7 @@ std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful&
   }
   if (!is_any) return std::nullopt;
   throw CheckpointError(fmt::format("no checkpoint in '{}' is valid", folder),
-                        "`shoal ckpt verify STEP_FOLDER` tells what is wrong with one");
+                        "`shoal ckpt verify STEP_FOLDER` shows what is wrong with one");
 }
 
 std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world) {
@@ -103,7 +103,7 @@ std::optional<Manifest> read_newest_manifest(const std::string& folder, Communic
       } catch (const NewerFormatError&) {
         throw;
       } catch (const CheckpointError&) {
-        // load_newest passes over it too, and says so.
+        // load_newest passes over it too, with a warning.
         if (!newest_error) newest_error = std::current_exception();
       }
     }

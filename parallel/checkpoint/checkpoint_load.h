@@ -29,8 +29,8 @@ struct LoadedCheckpoint {
 LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Communicator& world,
                                  const LoadOptions& options = {});
 
-/// Loads the newest valid checkpoint of `folder` (`<run>/ckpt`) and says through `warn`, on rank 0,
-/// which corrupt ones it passed over. Nothing if none was committed. Collective; throws as above,
+/// Loads the newest valid checkpoint of `folder` (`<run>/ckpt`) and warns, on rank 0, of
+/// the corrupt ones it passed over. Nothing if none was committed. Collective; throws as above,
 /// CheckpointError only if none is valid or a newer Shoal wrote one that would be passed over.
 std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful& state,
                                             Communicator& world, const Warn& warn);

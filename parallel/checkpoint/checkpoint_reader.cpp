@@ -70,6 +70,7 @@ CheckpointReader::CheckpointReader(const std::string& path)
 CheckpointReader::CheckpointReader(const std::string& path, std::string_view manifest_text)
     : folder_(path), manifest_(parse_manifest(manifest_text, path + "/" + kManifestName)) {
   check_step_of_folder(path, manifest_.step);
+  group_tensors();
   check_names();
   for (const ManifestFile& file : manifest_.files) files_.push_back(folder_.open(file.name));
   check_sizes();
@@ -112,7 +113,7 @@ void CheckpointReader::check_sizes() const {
 void CheckpointReader::check_header(size_t index) const {
   const std::string& file = files_[index].path();
   const SafetensorsHeader header = read_safetensors_header(files_[index]);
-  const size_t num_listed = tensors_of(index).size();
+  const size_t num_listed = tensors_of_[index].size();
   const auto wanted = shard_metadata(manifest_.run_id, manifest_.step);
   for (const auto& [key, value] : wanted) {
     const auto found = header.metadata.find(key);
@@ -140,7 +141,7 @@ void CheckpointReader::check_header(size_t index) const {
 }
 
 std::string CheckpointReader::tensors_within(size_t file, uint64_t begin, uint64_t end) const {
-  std::vector<const ManifestTensor*> tensors = tensors_of(file);
+  std::vector<const ManifestTensor*> tensors = tensors_of_[file];
   std::erase_if(tensors, [&](const ManifestTensor* tensor) {
     return tensor->offset >= end || tensor->offset + tensor->bytes <= begin;
   });
@@ -148,7 +149,7 @@ std::string CheckpointReader::tensors_within(size_t file, uint64_t begin, uint64
 }
 
 std::string CheckpointReader::wrong_tensors(size_t file) const {
-  std::vector<const ManifestTensor*> tensors = tensors_of(file);
+  std::vector<const ManifestTensor*> tensors = tensors_of_[file];
   std::erase_if(tensors, [&](const ManifestTensor* tensor) {
     uint32_t crc = 0;
     files_[file].stream(tensor->offset, tensor->offset + tensor->bytes,
@@ -164,7 +165,7 @@ void CheckpointReader::verify_data() const {
 
 void CheckpointReader::verify_file(size_t index) const {
   const UntrustedFile& file = files_[index];
-  std::vector<const ManifestTensor*> tensors = tensors_of(index);
+  const std::vector<const ManifestTensor*>& tensors = tensors_of_[index];
   auto next = tensors.begin();
   uint32_t tensor_crc = 0;
   for (size_t block = 0; block < manifest_.files[index].block_crcs.size(); ++block) {
@@ -186,16 +187,17 @@ void CheckpointReader::verify_file(size_t index) const {
   }
 }
 
-std::vector<const ManifestTensor*> CheckpointReader::tensors_of(size_t file) const {
-  std::vector<const ManifestTensor*> tensors;
+void CheckpointReader::group_tensors() {
+  tensors_of_.resize(manifest_.files.size());
   for (const ManifestTensor& tensor : manifest_.tensors) {
-    if (static_cast<size_t>(tensor.file) == file) tensors.push_back(&tensor);
+    tensors_of_[static_cast<size_t>(tensor.file)].push_back(&tensor);
   }
-  // A tensor without bytes begins where its neighbour does, and comes first.
-  std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) {
-    return std::pair(a->offset, a->bytes) < std::pair(b->offset, b->bytes);
-  });
-  return tensors;
+  for (auto& tensors : tensors_of_) {
+    // A tensor without bytes begins where its neighbour does, and comes first.
+    std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) {
+      return std::pair(a->offset, a->bytes) < std::pair(b->offset, b->bytes);
+    });
+  }
 }
 
 void CheckpointReader::check_crc(const ManifestTensor& tensor, uint32_t crc) const {

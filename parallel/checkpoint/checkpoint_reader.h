@@ -31,7 +31,7 @@ class CheckpointReader {
   void verify_data() const;
   /// Fills `out` with the tensor's bytes and checks them.
   void read(const ManifestTensor& tensor, char* out) const;
-  /// Hands the tensor's bytes to `sink` in order; throws behind the last piece if they are wrong.
+  /// Hands the tensor's bytes to `sink` in order; throws after the last piece if they are wrong.
   void stream(const ManifestTensor& tensor,
               const std::function<void(std::string_view)>& sink) const;
   /// SHA-256 of a tensor's bytes, which are checked.
@@ -41,12 +41,13 @@ class CheckpointReader {
   UntrustedFolder folder_;
   Manifest manifest_;
   std::vector<UntrustedFile> files_;
+  std::vector<std::vector<const ManifestTensor*>> tensors_of_;  ///< each file's by place
 
   void check_names() const;
   void check_sizes() const;
   void check_header(size_t index) const;
   void verify_file(size_t index) const;
-  std::vector<const ManifestTensor*> tensors_of(size_t file) const;
+  void group_tensors();
   void check_crc(const ManifestTensor& tensor, uint32_t crc) const;
   std::string tensors_within(size_t file, uint64_t begin, uint64_t end) const;
   std::string wrong_tensors(size_t file) const;

@@ -15,7 +15,7 @@ namespace shoal {
 
 constexpr int64_t kManifestFormat = 1;               ///< this build writes it and reads up to it
 constexpr uint64_t kBlockBytes = uint64_t{4} << 20;  ///< unit of a file's checksums
-constexpr uint64_t kLargestManifest = uint64_t{24} << 20;  ///< some 150,000 tensors
+constexpr uint64_t kLargestManifest = uint64_t{256} << 20;  ///< some 1,500,000 tensors
 inline constexpr char kManifestName[] = "manifest.json";
 
 /// One shard: its size and the CRC-32C of each block of kBlockBytes, the last one shorter.
@@ -75,10 +75,22 @@ class NewerFormatError : public CheckpointError {
 /// Throws NewerFormatError if the text begins as a manifest of a later format.
 void refuse_newer_format(std::string_view text, const std::string& path);
 
-/// Reads a text that may be hostile; accepts the canonical form only, byte for byte. Takes at most
-/// 64 MiB beside a text of kLargestManifest bytes.
-/// Throws CheckpointError, beginning with `'path': `; NewerFormatError as above.
+/// Reads a text that may be hostile; accepts the canonical form only, byte for byte. Takes memory
+/// in proportion to the text, at most 64 MiB for one of 24 MiB. Throws CheckpointError, beginning
+/// with `'path': `; NewerFormatError as above.
 Manifest parse_manifest(std::string_view text, const std::string& path);
+
+/// Upper bounds for what a checkpoint takes.
+struct CheckpointSize {
+  uint64_t data_bytes = 0;
+  uint64_t manifest_bytes = 0;        ///< more than kLargestManifest: no save succeeds
+  uint64_t largest_header_bytes = 0;  ///< of a shard; more shards keep it below its limit
+  uint64_t num_shards = 0;
+};
+
+/// Of a state that consists of these tensors, those of all ranks, each once, with a recipe of at
+/// most 1 MiB.
+CheckpointSize estimate_checkpoint(const std::vector<SafetensorsEntry>& entries, int64_t ranks);
 
 /// "shard-00000-of-00002.safetensors".
 std::string shard_name(int64_t index, int64_t count);

@@ -1,17 +1,20 @@
 #include "parallel/checkpoint/save_plan.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
-#include "parallel/checkpoint/manifest_cursor.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
 namespace {
+
+/// For length, padding and metadata of a shard's header.
+constexpr uint64_t kSpareHeaderBytes = uint64_t{64} << 10;
 
 struct Held {
   SafetensorsEntry entry;
@@ -19,14 +22,9 @@ struct Held {
   std::vector<size_t> holders;
 };
 
-SafetensorsEntry read_entry(ManifestCursor& cursor) {
-  SafetensorsEntry entry;
-  entry.name = cursor.string();
-  cursor.expect(" ");
-  entry.dtype = parse_dtype(cursor.string()).value();
-  while (cursor.accept(" ")) entry.shape.push_back(cursor.integer());
-  cursor.expect("\n");
-  return entry;
+SafetensorsEntry read_entry(const std::string& line) {
+  const auto json = nlohmann::json::parse(line);
+  return {json.at(0), parse_dtype(json.at(1).get<std::string>()).value(), json.at(2), 0, 0};
 }
 
 void add_entry(std::map<std::string, Held>& held, SafetensorsEntry entry, size_t rank) {
@@ -48,9 +46,7 @@ void add_entry(std::map<std::string, Held>& held, SafetensorsEntry entry, size_t
 std::string describe_entries(const std::vector<SafetensorsEntry>& entries) {
   std::string text;
   for (const SafetensorsEntry& entry : entries) {
-    text += fmt::format("{} \"{}\"", json_quote(entry.name), dtype_name(entry.dtype));
-    for (const int64_t size : entry.shape) text += fmt::format(" {}", size);
-    text += '\n';
+    text += nlohmann::json{entry.name, dtype_name(entry.dtype), entry.shape}.dump() + "\n";
   }
   return text;
 }
@@ -58,8 +54,8 @@ std::string describe_entries(const std::vector<SafetensorsEntry>& entries) {
 SavePlan plan_save(const std::vector<std::string>& lists) {
   std::map<std::string, Held> held;
   for (size_t rank = 0; rank < lists.size(); ++rank) {
-    ManifestCursor cursor(lists[rank], fmt::format("tensors of rank {}", rank));
-    while (cursor.place() < lists[rank].size()) add_entry(held, read_entry(cursor), rank);
+    std::istringstream lines(lists[rank]);
+    for (std::string line; std::getline(lines, line);) add_entry(held, read_entry(line), rank);
   }
   std::vector<const Held*> by_size;
   for (const auto& [name, item] : held) by_size.push_back(&item);
@@ -78,6 +74,23 @@ SavePlan plan_save(const std::vector<std::string>& lists) {
               [](const auto& a, const auto& b) { return a.name < b.name; });
   }
   return plan;
+}
+
+std::vector<PlannedShard> plan_shards(SavePlan plan, uint64_t most_header_bytes) {
+  std::vector<PlannedShard> shards;
+  for (size_t rank = 0; rank < plan.size(); ++rank) {
+    uint64_t header_bytes = most_header_bytes;
+    for (SafetensorsEntry& entry : plan[rank]) {
+      const uint64_t bytes = safetensors_entry_bytes(entry);
+      if (header_bytes + bytes > most_header_bytes) {
+        shards.push_back({static_cast<int64_t>(rank), {}});
+        header_bytes = kSpareHeaderBytes;
+      }
+      header_bytes += bytes;
+      shards.back().entries.push_back(std::move(entry));
+    }
+  }
+  return shards;
 }
 
 }  // namespace shoal

@@ -11,6 +11,12 @@ namespace shoal {
 /// Which rank writes which tensor: one list a rank, sorted by name; places are not filled in.
 using SavePlan = std::vector<std::vector<SafetensorsEntry>>;
 
+/// One file of a save and the rank that writes it.
+struct PlannedShard {
+  int64_t rank = 0;
+  std::vector<SafetensorsEntry> entries;
+};
+
 /// A rank's tensors as one text, for exchange.
 std::string describe_entries(const std::vector<SafetensorsEntry>& entries);
 
@@ -19,5 +25,10 @@ std::string describe_entries(const std::vector<SafetensorsEntry>& entries);
 /// rank. `lists` are what describe_entries gave on each rank; equal lists give equal plans.
 /// Throws Error (exit 31) if two ranks hold different tensors under one name.
 SavePlan plan_save(const std::vector<std::string>& lists);
+
+/// The files of a save in the order of their ranks: one a rank that has tensors, and more where a
+/// header would be longer than `most_header_bytes`.
+std::vector<PlannedShard> plan_shards(SavePlan plan,
+                                      uint64_t most_header_bytes = kLargestSafetensorsHeader);
 
 }  // namespace shoal

@@ -25,6 +25,13 @@ constexpr std::pair<torch::ScalarType, Dtype> kScalarTypes[] = {
     {torch::kByte, Dtype::kU8},    {torch::kBool, Dtype::kBool},
 };
 constexpr size_t kMostDifferences = 6;
+/// Values that checkpoints of older versions lack: the state keeps its own.
+constexpr std::string_view kLaterValues[] = {"data.fingerprint"};
+
+bool may_be_missing(const std::string& name) {
+  return std::find(std::begin(kLaterValues), std::end(kLaterValues), name) !=
+         std::end(kLaterValues);
+}
 
 Dtype dtype_of(const std::string& name, const torch::Tensor& value) {
   for (const auto& [scalar, dtype] : kScalarTypes) {
@@ -44,6 +51,27 @@ void sort_unique(std::vector<Item>& items, const Name& name) {
     throw Error(ExitCode::kInternal, fmt::format("state '{}' is listed twice", name(*twice)));
   }
 }
+
+class EntryLister : public StateVisitor {
+ public:
+  std::vector<SafetensorsEntry> entries;
+
+  void tensor(const StateTensor& item) override {
+    const Dtype dtype = dtype_of(item.name, item.value);
+    std::vector<int64_t> shape = item.value.sizes().vec();
+    if (!item.is_stacked && item.unit_ids.empty()) {
+      entries.push_back({item.name, dtype, std::move(shape), 0, 0});
+      return;
+    }
+    shape.erase(shape.begin());
+    for (const int64_t unit : item.unit_ids) {
+      entries.push_back({name_of_unit(item.name, unit), dtype, shape, 0, 0});
+    }
+  }
+  void integer(const std::string& /*name*/, int64_t& /*value*/) override {}
+  void real(const std::string& /*name*/, double& /*value*/) override {}
+  void text(const std::string& /*name*/, std::string& /*value*/) override {}
+};
 
 class Lister : public StateVisitor {
  public:
@@ -92,6 +120,7 @@ class Restorer : public StateVisitor {
   template <typename T>
   void restore(const std::string& name, T& value) {
     const ManifestValue* found = manifest_.find_value(name);
+    if (found == nullptr && may_be_missing(name)) return;
     if (found == nullptr || !std::holds_alternative<T>(found->value)) {
       throw Error(ExitCode::kMismatch, fmt::format("the checkpoint has no value '{}'", name));
     }
@@ -137,6 +166,7 @@ void compare_tensors(const StateList& here, const Manifest& manifest, Difference
 void compare_values(const StateList& here, const Manifest& manifest, Differences& differences) {
   for (const ManifestValue& item : here.values) {
     const ManifestValue* there = manifest.find_value(item.name);
+    if (there == nullptr && may_be_missing(item.name)) continue;
     if (there == nullptr || there->value.index() != item.value.index()) {
       differences.add(fmt::format("value '{}' is missing in it", item.name));
     }
@@ -169,6 +199,12 @@ StateList list_state(Stateful& state) {
   sort_unique(lister.list.values,
               [](const ManifestValue& item) -> const std::string& { return item.name; });
   return std::move(lister.list);
+}
+
+std::vector<SafetensorsEntry> list_entries(Stateful& state) {
+  EntryLister lister;
+  state.visit_state(lister);
+  return std::move(lister.entries);
 }
 
 void restore_values(Stateful& state, const Manifest& manifest) {

@@ -31,8 +31,13 @@ struct StateList {
 /// Throws Error (exit 70) on a name used twice and on dtypes that are not saved.
 StateList list_state(Stateful& state);
 
+/// The tensors that list_state would list, unsorted and without their values: the state may be on
+/// the meta device. For estimate_checkpoint.
+std::vector<SafetensorsEntry> list_entries(Stateful& state);
+
 /// Sets the integers, reals and texts of the state. Throws Error (exit 12) at the first that the
-/// manifest lacks; after require_fit there is none.
+/// manifest lacks; after require_fit there is none. Values that later versions have added
+/// (`data.fingerprint`) keep what they are where the manifest lacks them.
 void restore_values(Stateful& state, const Manifest& manifest);
 
 /// Throws Error (exit 12) that lists what of `here` is missing or different in the manifest, and,

@@ -17,7 +17,7 @@ class FileSystem {
   enum class Mode {
     kCreate,   ///< fails with EEXIST if the path exists
     kReplace,  ///< empties a file that exists
-    kAppend,   ///< writes behind what is there
+    kAppend,   ///< writes after what is there
   };
   virtual ~FileSystem() = default;
   /// A descriptor for writing; links are not followed.
@@ -58,7 +58,7 @@ class OutputFile {
   OutputFile(FileSystem& files, std::string path, FileSystem::Mode mode);
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
-  /// Closes; an error goes unseen, so call close() on the good path.
+  /// Closes; an error is ignored, so call close() on the good path.
   ~OutputFile();
   void write(std::string_view bytes);
   /// Returns once the bytes are on the disk.
@@ -84,7 +84,7 @@ void replace_file(FileSystem& files, const std::string& path, std::string_view b
 void require_free_bytes(FileSystem& files, const std::string& path, int64_t needed,
                         const std::string& what);
 
-/// Where the link at `path` leads, as it stands there; nothing if `path` is no link.
+/// Where the link at `path` leads, as it is written there; nothing if `path` is no link.
 std::optional<std::string> link_target(const std::string& path);
 
 /// The folder that holds `path`; "." for a bare name.

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -28,6 +29,14 @@ using StepOfLine = std::function<std::optional<int64_t>(const std::string&)>;
 /// Drops the lines of `path` that belong to later steps or to none. Returns `path`.
 const std::string& keep_lines(const std::string& path, int64_t last_step, FileSystem& files,
                               const StepOfLine& step_of) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    throw StorageError(fmt::format("'{}' is {}, not a file that lines can be added to", path,
+                                   fs::is_directory(status) ? "a folder" : "something special"),
+                       "move it away, or choose another run folder");
+  }
   std::ifstream old(path);
   if (!old) return path;
   std::string kept;
@@ -155,6 +164,16 @@ LineFile::~LineFile() {
 void LineFile::append(const std::string& line) {
   waiting_ += line + "\n";
   write_waiting();
+}
+
+void LineFile::finish() {
+  try {
+    write_waiting();
+  } catch (const StorageError& error) {
+    const auto lines = std::count(waiting_.begin(), waiting_.end(), '\n');
+    throw StorageError(fmt::format("{}: {} lost", error.what(), counted(lines, "line")),
+                       error.hint());
+  }
 }
 
 void LineFile::write_waiting() {

@@ -53,6 +53,9 @@ class LineFile {
   ~LineFile();
   /// `line` without its end. Throws StorageError while lines wait.
   void append(const std::string& line);
+  /// Tries once more, for the last time. Throws StorageError with the number of lines that are
+  /// lost.
+  void finish();
 
  private:
   SharedFileSystem files_;
@@ -67,11 +70,12 @@ class LineFile {
 class JsonLines {
  public:
   /// Keeps the lines of an existing file whose "step" is at most `last_step`, and drops the rest:
-  /// a resumed run writes them again. Throws StorageError.
+  /// a resumed run writes them again. Throws StorageError, also if `path` is no regular file.
   JsonLines(const std::string& path, int64_t last_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Throws StorageError as LineFile does.
   void write(const MetricsRecord& record);
+  void finish() { file_.finish(); }
 
  private:
   LineFile file_;
@@ -87,6 +91,7 @@ class CsvTable {
            SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Throws StorageError as LineFile does.
   void write(const MetricsRecord& record);
+  void finish() { file_.finish(); }
 
  private:
   std::vector<std::string> columns_;

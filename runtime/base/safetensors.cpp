@@ -137,11 +137,17 @@ std::string emit_safetensors_header(std::vector<SafetensorsEntry>& entries,
   return store_length(json.size()) + json;
 }
 
+uint64_t safetensors_entry_bytes(const SafetensorsEntry& entry) {
+  constexpr auto kLargest = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  const SafetensorsEntry longest{entry.name, entry.dtype, entry.shape, kLargest, kLargest};
+  return emit_entry(longest).size() + 1;  // and a comma
+}
+
 void refuse_pickle(const UntrustedFile& file) {
   const std::string magic = file.read(0, std::min<uint64_t>(kLengthBytes + 1, file.size()));
   const bool is_zip = magic.starts_with("PK\x03\x04");
   // Protocol 2 and later open with PROTO and the protocol's number; so does the length of a header
-  // of 640 bytes, behind which the header stands.
+  // of 640 bytes, which the header follows.
   const bool has_header = magic.size() > kLengthBytes && magic[kLengthBytes] == '{';
   const bool is_pickle =
       magic.size() >= 2 && magic[0] == '\x80' && magic[1] >= 2 && magic[1] <= 5 && !has_header;

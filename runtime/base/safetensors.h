@@ -24,7 +24,7 @@ std::optional<uint64_t> tensor_bytes(Dtype dtype, const std::vector<int64_t>& sh
 /// "F32 [2, 3]".
 std::string describe_tensor(Dtype dtype, const std::vector<int64_t>& shape);
 
-/// One tensor of a file; its bytes are [begin, end) of the data behind the header.
+/// One tensor of a file; its bytes are [begin, end) of the data after the header.
 struct SafetensorsEntry {
   std::string name;
   Dtype dtype = Dtype::kF32;
@@ -56,6 +56,9 @@ SafetensorsHeader read_safetensors_header(const UntrustedFile& file);
 /// Throws Error (exit 70) if the header would be too long to be read back.
 std::string emit_safetensors_header(std::vector<SafetensorsEntry>& entries,
                                     const std::map<std::string, std::string>& metadata);
+
+/// Most bytes that the entry takes in a header, wherever its data is.
+uint64_t safetensors_entry_bytes(const SafetensorsEntry& entry);
 
 /// Throws CheckpointError if the file begins as pickle and zip files do.
 void refuse_pickle(const UntrustedFile& file);

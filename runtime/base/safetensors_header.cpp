@@ -176,7 +176,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool refuse(const char* what) {
     return fail(
-        fmt::format("{} stands where it does not belong{}", what,
+        fmt::format("{} in the wrong place{}", what,
                     entries.empty() ? "" : ", near tensor '" + shorten(entries.back().name) + "'"));
   }
   static std::string duplicate(const std::string& name) {

@@ -49,6 +49,27 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return best.empty() ? "" : "; did you mean '" + best + "'?";
 }
 
+bool matches_glob(std::string_view text, std::string_view pattern) {
+  // The last * tried, and how far the text was when it stood for nothing: what follows it may fit
+  // later only if it takes in more.
+  std::size_t at = 0, next = 0, star = std::string_view::npos, resumes_at = 0;
+  while (at < text.size()) {
+    if (next < pattern.size() && pattern[next] == '*') {
+      star = next++;
+      resumes_at = at;
+    } else if (next < pattern.size() && (pattern[next] == '?' || pattern[next] == text[at])) {
+      ++next;
+      ++at;
+    } else if (star != std::string_view::npos) {
+      next = star + 1;
+      at = ++resumes_at;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', next) == std::string_view::npos;
+}
+
 std::string counted(int64_t number, std::string_view noun) {
   return std::to_string(number) + " " + std::string(noun) + (number == 1 ? "" : "s");
 }

@@ -57,7 +57,7 @@ void UntrustedFile::read(uint64_t offset, char* out, uint64_t count) const {
 
 std::string UntrustedFile::read(uint64_t offset, uint64_t count) const {
   if (offset > size_ || count > size_ - offset) {
-    throw CheckpointError(fmt::format("'{}': bytes {}..{} lie behind the end of the file at {}",
+    throw CheckpointError(fmt::format("'{}': bytes {}..{} are past the end of the file at {}",
                                       path_, offset, offset + count, size_));
   }
   std::string bytes(count, '\0');

@@ -10,7 +10,7 @@ namespace shoal {
 
 enum class PathKind { kNothing, kFolder, kOther };
 
-/// What stands at `path`, links followed. Throws CheckpointError where the system cannot tell, so
+/// What is at `path`, links followed. Throws CheckpointError where the system cannot tell, so
 /// that a folder out of reach is never taken for one that is not there.
 PathKind kind_of(const std::string& path);
 
@@ -27,7 +27,7 @@ class UntrustedFile {
   uint64_t size() const { return size_; }
   /// Fills `out` with the `count` bytes from `offset` on.
   void read(uint64_t offset, char* out, uint64_t count) const;
-  /// The same as a string; refuses, before it allocates, what lies behind the end.
+  /// The same as a string; refuses, before it allocates, what is past the end.
   std::string read(uint64_t offset, uint64_t count) const;
   /// Hands the bytes [begin, end) to `sink` in order, piece by piece.
   void stream(uint64_t begin, uint64_t end,

@@ -85,7 +85,7 @@ TEST_F(CheckpointFolder, FallsBackToTheNewestValidOne) {
     newest();
     FAIL() << "no checkpoint is valid";
   } catch (const CheckpointError& error) {
-    EXPECT_THAT(error.hint(), HasSubstr("verify " + ckpt_ + "/step-00000030` tells"));
+    EXPECT_THAT(error.hint(), HasSubstr("verify " + ckpt_ + "/step-00000030` shows"));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -88,11 +89,15 @@ TEST_P(Corpus, KeepsThePromisesOfItsFuzzer) {
 TEST_P(Corpus, KeepsThemUnderMutations) {
   constexpr uint64_t kMutations = 5'000;
   const std::vector<std::string> inputs = corpus_of(GetParam());
+  std::set<std::string> tried;
   for (uint64_t mutation = 0; mutation < kMutations; ++mutation) {
     Draws draws(mutation);
     const std::string& text = inputs[draws.below(inputs.size())];
-    GetParam()(mutated(text, inputs[draws.below(inputs.size())], draws));
+    const std::string input = mutated(text, inputs[draws.below(inputs.size())], draws);
+    GetParam()(input);
+    tried.insert(input);
   }
+  EXPECT_GT(tried.size(), kMutations / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Corpus,

@@ -9,7 +9,7 @@
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
 
-/// Input: a manifest without its last line, the checksum, which is added so that the checks behind
+/// Input: a manifest without its last line, the checksum, which is added so that the checks after
 /// it are reached. Whatever it is, reading ends with a manifest, whose text is the input byte for
 /// byte, or with a CheckpointError.
 namespace shoal {

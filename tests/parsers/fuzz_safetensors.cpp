@@ -6,7 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/safetensors.h"
 
-/// Input: the JSON of a header; the data behind it is as long as the header wants, so that the
+/// Input: the JSON of a header; the data after it is as long as the header wants, so that the
 /// checks of the layout are reached. Whatever it is, reading ends with a header or a
 /// CheckpointError, and a header that was read is written and read back to the same tensors.
 namespace shoal {

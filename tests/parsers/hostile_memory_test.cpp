@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -26,12 +27,14 @@ using testing::peak_bytes_of;
 using testing::ScratchFolder;
 using testing::write_file;
 
+// What is taken is in proportion to the text: one of this length stands for all.
+constexpr size_t kTextBytes = size_t{24} << 20;
 constexpr int64_t kAllowedBytes = int64_t{64} << 20;
 
-/// As many items as make the text about as long as the longest manifest that is read.
+/// As many items as make the text about kTextBytes long.
 std::string long_list(const std::function<std::string(int64_t)>& item) {
   std::string text;
-  for (int64_t i = 0; text.size() + (size_t{64} << 10) < kLargestManifest; ++i) {
+  for (int64_t i = 0; text.size() + (size_t{64} << 10) < kTextBytes; ++i) {
     text += (i == 0 ? "\n" : ",\n") + item(i);
   }
   return text + "\n";
@@ -46,7 +49,7 @@ std::string short_name(int64_t i) {
   return name;
 }
 
-/// What stands between the brackets or quotes of each key.
+/// What is between the brackets or quotes of each key.
 using Contents = std::map<std::string, std::string>;
 
 /// A manifest with a right checksum.
@@ -87,7 +90,9 @@ class HostileMemory : public ::testing::Test {
 };
 
 TEST_F(HostileMemory, OfAManifestThatIsTooLongIsNone) {
-  EXPECT_LT(bytes_beside({{kManifestName, std::string(48 << 20, ' ')}}), 0);
+  write_file(scratch_.file(kManifestName), "{");
+  std::filesystem::resize_file(scratch_.file(kManifestName), kLargestManifest + 1);
+  EXPECT_LT(peak_bytes_of([&] { CheckpointReader{scratch_.path()}; }), 8 << 20);
 }
 
 TEST_F(HostileMemory, OfTensorsIsBounded) {
@@ -118,6 +123,22 @@ TEST_F(HostileMemory, OfValuesAndOriginsIsBounded) {
   EXPECT_LT(bytes_beside_manifest({{"values", long_list(value)}}), kAllowedBytes);
   const auto origin = [](int64_t i) { return fmt::format("{{\"{}\":\"\"}}", short_name(i)); };
   EXPECT_LT(bytes_beside_manifest({{"written_by", long_list(origin)}}), kAllowedBytes);
+}
+
+TEST_F(HostileMemory, OfOneItemIsBounded) {
+  const auto one_file = [](const std::string& blocks) {
+    return "\n{\"name\":\"x\",\"bytes\":1,\"blocks\":" + blocks + "}\n";
+  };
+  std::string numbers = "[1", names = "\n{\"name\":1";
+  while (numbers.size() + 100 < kTextBytes) numbers += ",\n1";
+  EXPECT_LT(bytes_beside_manifest({{"files", one_file(numbers + "]")}}), kAllowedBytes);
+  EXPECT_LT(bytes_beside_manifest({{"files", one_file(std::string(kTextBytes, '['))}}),
+            kAllowedBytes);
+  for (int64_t i = 0; names.size() + 100 < kTextBytes; ++i) {
+    names += fmt::format(",\n\"{}{}\":1", short_name(i), i / 456976);
+  }
+  EXPECT_LT(bytes_beside_manifest({{"tensors", names + "}\n"}}), kAllowedBytes);
+  EXPECT_LT(bytes_beside_manifest({{"written_by", names + "}\n"}}), kAllowedBytes);
 }
 
 TEST_F(HostileMemory, OfALongRecipeIsBounded) {

@@ -35,7 +35,7 @@ Manifest sample() {
   return manifest;
 }
 
-/// The text with a right checksum, so that the checks behind it are reached.
+/// The text with a right checksum, so that the checks after it are reached.
 std::string signed_text(std::string text) {
   text.resize(text.rfind("\"crc32c\""));
   char crc[32];
@@ -158,6 +158,26 @@ TEST(Manifest, IsNotWrittenUnsorted) {
   Manifest manifest = sample();
   std::swap(manifest.tensors[0], manifest.tensors[1]);
   EXPECT_THROW(emit_manifest(manifest), Error);
+}
+
+TEST(Manifest, IsNotWrittenIfItCouldNotBeReadBack) {
+  const auto error_of_writing = [](const Manifest& manifest) {
+    try {
+      emit_manifest(manifest);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  Manifest manifest = sample();
+  manifest.values.back().value = std::string(9 << 20, 'x');
+  EXPECT_THAT(error_of_writing(manifest), HasSubstr("a line of"));
+  manifest = sample();
+  manifest.run_id = "\xff";
+  EXPECT_THAT(error_of_writing(manifest), HasSubstr("is not UTF-8"));
+  manifest = sample();
+  manifest.step = -1;
+  EXPECT_THAT(error_of_writing(manifest), HasSubstr("negative"));
 }
 
 TEST(HexFloat, KeepsEveryBit) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -111,6 +112,23 @@ TEST_F(Metrics, AFullDiskDelaysLinesButLosesNone) {
   EXPECT_EQ(text("m.jsonl"), expected);
 }
 
+TEST_F(Metrics, TellHowManyLinesAreLostAtTheEnd) {
+  const auto files = std::make_shared<FailingFileSystem>();
+  files->error = ENOSPC;
+  JsonLines lines(path("m.jsonl"), 0, files);
+  lines.finish();
+  files->fail_at = files->calls();
+  files->fail_for_ever = true;
+  for (int64_t step = 1; step <= 2; ++step) EXPECT_THROW(lines.write(record(step)), StorageError);
+  try {
+    lines.finish();
+    ADD_FAILURE() << "lines were lost silently";
+  } catch (const StorageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("m.jsonl"));
+    EXPECT_THAT(error.what(), HasSubstr("2 lines lost"));
+  }
+}
+
 TEST_F(Metrics, WaitingLinesAreTriedOnceMoreAtTheEnd) {
   const auto files = std::make_shared<FailingFileSystem>();
   {
@@ -119,6 +137,23 @@ TEST_F(Metrics, WaitingLinesAreTriedOnceMoreAtTheEnd) {
     EXPECT_THROW(table.write(record(1)), StorageError);
   }
   EXPECT_EQ(text("m.csv"), "step\n1\n");
+}
+
+TEST_F(Metrics, WhatIsNoRegularFileIsNamed) {
+  const std::string path = this->path("m.csv");
+  const auto error = [&] {
+    try {
+      CsvTable(path, {"step"}, 0);
+    } catch (const StorageError& refusal) {
+      return std::string(refusal.what());
+    }
+    return std::string();
+  };
+  fs::create_directory(path);
+  EXPECT_EQ(error(), "'" + path + "' is a folder, not a file that lines can be added to");
+  fs::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(error(), "'" + path + "' is something special, not a file that lines can be added to");
 }
 
 TEST_F(Metrics, AFolderThatIsMissingIsAStorageError) {

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <string>
 #include <vector>
@@ -121,6 +122,17 @@ TEST(Recipe, ThatCannotBeReadIsNamed) {
   EXPECT_THAT(file_mistakes("/nonexistent/r.yaml"),
               ElementsAre("/nonexistent/r.yaml:1:1: cannot read '/nonexistent/r.yaml': No such "
                           "file or directory"));
+}
+
+TEST(Recipe, IsNotAwaitedFromANamedPipe) {
+  const Folder folder;
+  const std::string path = folder.path() + "/pipe.yaml";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(file_mistakes(path),
+              ElementsAre(path + ":1:1: '" + path + "' is a named pipe, not a file"));
+  const std::string including = folder.write("r.yaml", "include: pipe.yaml\n");
+  EXPECT_THAT(file_mistakes(including), ElementsAre(including + ":1:10: include: '" + path +
+                                                    "' is a named pipe, not a file"));
 }
 
 TEST(Override, BeatsTheFileAndTheLastOneWins) {

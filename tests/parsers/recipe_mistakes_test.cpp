@@ -204,6 +204,8 @@ const std::vector<Case>& key_cases() {
        "r.yaml:4:24: optimizer.beta2: unknown key of optimizer 'sgd'; it belongs to lamb"},
       {"MissingKey", "model: {backbone: mixer}\ntrain:\n  duration: 10ep\n",
        "r.yaml:2:1: train.batch: required key is missing (samples per step)"},
+      {"MisspeltRequiredKey", "model: {backbone: mixer}\ntrain: {duration: 10ep, bach: 8}\n",
+       "r.yaml:2:25: train.bach: unknown key; did you mean 'batch'?"},
       {"MissingName", "model: {width: 8}\ntrain: {duration: 10ep, batch: 8}\n",
        "r.yaml:1:1: model.backbone: required key is missing; one of: mixer"},
       {"UnknownMember", kGood + "optimizer: {name: lamp}\n",

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "parallel/checkpoint/manifest.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -48,6 +49,33 @@ TEST(SavePlan, AcceptsRanksWithoutState) {
 
 TEST(SavePlan, RefusesTwoTensorsOfOneName) {
   EXPECT_THROW(plan_save({list({{"a", 1}}), list({{"a", 2}})}), Error);
+}
+
+TEST(SavePlan, CutsARanksTensorsWhereAHeaderWouldBeTooLong) {
+  std::vector<std::pair<std::string, int64_t>> tensors;
+  for (int64_t i = 0; i < 1000; ++i) tensors.push_back({"tensor." + std::to_string(1000 + i), 1});
+  const SavePlan plan = plan_save({list(tensors), "", list({{"a", 1}})});
+  EXPECT_EQ(plan_shards(plan).size(), 2u);
+  constexpr uint64_t kMost = 100'000;
+  const std::vector<PlannedShard> shards = plan_shards(plan, kMost);
+  ASSERT_GT(shards.size(), 3u);
+  EXPECT_EQ(shards.back().rank, 2);
+  std::vector<std::string> all;
+  for (size_t i = 0; i + 1 < shards.size(); ++i) {
+    EXPECT_EQ(shards[i].rank, 0);
+    std::vector<SafetensorsEntry> entries = shards[i].entries;
+    EXPECT_LT(emit_safetensors_header(entries, {}).size(), kMost);
+    for (const SafetensorsEntry& entry : entries) all.push_back(entry.name);
+  }
+  EXPECT_EQ(all, names(plan)[0]);
+}
+
+TEST(CheckpointSize, IsAnUpperBoundThatIsNotFarOff) {
+  const SavePlan plan = plan_save({list({{"a \"x\"", 1 << 20}, {"b", 5}, {"c.weight", 0}})});
+  const CheckpointSize size = estimate_checkpoint(plan[0], 1);
+  EXPECT_EQ(size.data_bytes, 4 * ((uint64_t{1} << 20) + 5));
+  EXPECT_LT(size.manifest_bytes, uint64_t{4} << 20);
+  EXPECT_LT(size.largest_header_bytes, uint64_t{4} << 20);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -122,6 +123,22 @@ TEST_F(CheckpointRanks, ListsEachExpertOnceByItsGlobalId) {
   EXPECT_EQ(reader.manifest().files.size(), 4u);
 }
 
+TEST(StateEntries, AreThoseOfTheStateAlsoOnTheMetaDevice) {
+  ToyState state(0, 1, 1);
+  const auto entries_of = [&] {
+    std::vector<SafetensorsEntry> entries = list_entries(state);
+    std::sort(entries.begin(), entries.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+    return describe_entries(entries);
+  };
+  const std::string listed = describe_entries(list_state(state).entries());
+  EXPECT_EQ(entries_of(), listed);
+  for (torch::Tensor* value : {&state.weight, &state.experts, &state.moments}) {
+    *value = value->to(torch::kMeta);
+  }
+  EXPECT_EQ(entries_of(), listed);
+}
+
 TEST_F(CheckpointRanks, ARankWithNothingToWriteWritesNoFile) {
   struct OneTensor : Stateful {
     torch::Tensor value = torch::ones({3});
@@ -173,6 +190,35 @@ TEST_F(CheckpointRanks, RefusesAStateThatLacksAnyItem) {
     EXPECT_EQ(missing.code(), ExitCode::kMismatch) << item;
     EXPECT_THAT(missing.what(), HasSubstr(item.substr(0, item.find('*')))) << item;
   }
+}
+
+TEST_F(CheckpointRanks, KeepsAValueThatOlderCheckpointsLack) {
+  struct Fingerprinted : Stateful {
+    bool is_listed = true;
+    int64_t steps = 1;
+    std::string fingerprint;
+    void visit_state(StateVisitor& visitor) override {
+      visitor.integer("steps", steps);
+      if (is_listed) visitor.text("data.fingerprint", fingerprint);
+    }
+  };
+  run_ranks(1, [&](Communicator& world) {
+    Fingerprinted state;
+    CheckpointWriter writer(options(), world, posix_);
+    state.is_listed = false;
+    EXPECT_TRUE(writer.save(state, {1, 8, std::nullopt}).ok);
+    state.is_listed = true;
+    state.fingerprint = "train: a.bin 10";
+    EXPECT_TRUE(writer.save(state, {2, 16, std::nullopt}).ok);
+
+    state.fingerprint = "of now";
+    state.steps = 0;
+    load_checkpoint(ckpt_ + "/" + step_folder(1), state, world);
+    EXPECT_EQ(state.fingerprint, "of now");
+    EXPECT_EQ(state.steps, 1);
+    load_checkpoint(ckpt_ + "/" + step_folder(2), state, world);
+    EXPECT_EQ(state.fingerprint, "train: a.bin 10");
+  });
 }
 
 TEST_F(CheckpointRanks, LeavesWhatIsNotAskedForOnRequest) {
@@ -364,82 +410,6 @@ TEST_F(CheckpointRanks, LooksForSpaceBeforeItWrites) {
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("step 10"), HasSubstr("1000 free")));
   });
   EXPECT_FALSE(std::filesystem::exists(ckpt_));
-}
-
-/// One save while call `at` of `failing_rank` fails; then the next save must succeed.
-struct FailedSave {
-  SaveOutcome outcome, next;
-  int64_t calls = 0;
-};
-
-FailedSave save_failing(const CheckpointWriter::Options& options, int64_t failing_rank, int64_t at,
-                        int error) {
-  FailedSave result;
-  run_ranks(2, [&](Communicator& world) {
-    ToyState state(world.rank(), 2, 2);
-    FailingFileSystem files;
-    CheckpointWriter writer(options, world, files);
-    if (world.rank() == failing_rank) {
-      files.fail_at = files.calls() + at;
-      files.error = error;
-    }
-    const SaveOutcome outcome = writer.save(state, {20, 160, std::nullopt});
-    if (world.rank() == failing_rank) {
-      result.outcome = outcome;
-      result.calls = files.calls();
-    }
-    files.fail_at = -1;
-    const SaveOutcome next = writer.save(state, {30, 240, std::nullopt});
-    if (world.rank() == 0) result.next = next;
-  });
-  return result;
-}
-
-TEST_F(CheckpointRanks, AnyFailingCallOnAnyRankCostsOneSaveAtMost) {
-  for (const auto& [rank, error] :
-       {std::pair{0, ENOSPC}, {0, EIO}, {0, EDQUOT}, {1, ENOSPC}, {1, EIO}, {1, EDQUOT}}) {
-    int64_t failed = 0;
-    for (int64_t at = 0;; ++at) {
-      SCOPED_TRACE(fmt::format("errno {} at call {} of rank {}", error, at, rank));
-      std::filesystem::remove_all(ckpt_);
-      save(2, 2, 5);  // which a save that succeeds removes
-      save(2, 2, 10);
-      const FailedSave result = save_failing(options(), rank, at, error);
-      if (!result.outcome.ok) {
-        ++failed;
-        EXPECT_THAT(result.outcome.error, HasSubstr(scratch_.path()));
-      }
-      EXPECT_EQ(result.next.error, "");
-      EXPECT_EQ(CheckpointReader(result.next.path).manifest().step, 30);
-      for (const int64_t step : list_checkpoints(ckpt_)) {
-        EXPECT_NO_THROW(CheckpointReader(ckpt_ + "/" + step_folder(step)).verify_data());
-      }
-      // The two newest of those that were made, and nothing else.
-      EXPECT_EQ(std::distance(std::filesystem::directory_iterator(ckpt_), {}), 2);
-      if (at >= result.calls) break;
-    }
-    EXPECT_GT(failed, rank == 0 ? 10 : 3);
-  }
-}
-
-TEST(SaveFailures, EndTheRunAfterThreeInARowOrAtTheEnd) {
-  const SaveOutcome good{true, 1, "p", "", 0, true}, bad{false, 1, "", "write 'x': full", 0, true};
-  SaveFailures failures;
-  failures.record(bad, false);
-  failures.record(bad, false);
-  failures.record(good, false);
-  failures.record(bad, false);
-  failures.record(bad, false);
-  EXPECT_EQ(failures.total(), 4);
-  try {
-    failures.record(bad, false);
-    ADD_FAILURE() << "went on";
-  } catch (const StorageError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("3 checkpoints"), HasSubstr("write 'x': full")));
-  }
-  SaveFailures at_end;
-  at_end.record(good, true);
-  EXPECT_THROW(at_end.record(bad, true), StorageError);
 }
 
 }  // namespace
