@@ -2,8 +2,11 @@
 
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
+#include <algorithm>
 #include <memory>
+#include <unordered_set>
 #include <utility>
 
 #include "runtime/device/operator.h"
@@ -15,8 +18,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct Call : torch::CustomClassHolder {
-  explicit Call(BlockFunction block) : block(std::move(block)) {}
-  BlockFunction block;
+  explicit Call(BlockFunction run) : run(std::move(run)) {}
+  BlockFunction run;
   std::vector<MoeStats> moe;  // of the first run
 };
 
@@ -25,36 +28,100 @@ variable_list tensors_of(const BlockOutput& output) {
   return {output.y, output.auxiliary_loss};
 }
 
+variable_list trained_parameters(const torch::nn::Module& block) {
+  variable_list trained;
+  for (const torch::Tensor& parameter : block.parameters()) {
+    if (parameter.requires_grad()) trained.push_back(parameter);
+  }
+  return trained;
+}
+
+/// All leaves that `outputs` were computed from and that require gradients.
+variable_list leaves_of(const variable_list& outputs) {
+  variable_list leaves;
+  std::unordered_set<torch::autograd::Node*> seen;
+  std::vector<torch::autograd::Node*> open;
+  const auto reach = [&](torch::autograd::Node* node) {
+    if (node != nullptr && seen.insert(node).second) open.push_back(node);
+  };
+  for (const torch::Tensor& output : outputs) reach(output.grad_fn().get());
+  while (!open.empty()) {
+    torch::autograd::Node* node = open.back();
+    open.pop_back();
+    if (auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node)) {
+      leaves.push_back(leaf->variable);
+    }
+    for (const torch::autograd::Edge& edge : node->next_edges()) reach(edge.function.get());
+  }
+  return leaves;
+}
+
+/// The gradients of `inputs`, undefined where no output depends on one. With all leaves asked for,
+/// the engine runs every node of the graph, collectives included, on every rank.
+variable_list gradients_of(const variable_list& outputs, const variable_list& grads,
+                           const variable_list& inputs) {
+  variable_list roots, root_grads;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].requires_grad()) continue;
+    roots.push_back(outputs[i]);
+    root_grads.push_back(grads[i]);
+  }
+  const variable_list leaves = leaves_of(roots);
+  // Unused: of a leaf without elements, which has no gradient.
+  const variable_list of_leaves =
+      torch::autograd::grad(roots, leaves, root_grads, /*retain_graph=*/std::nullopt,
+                            /*create_graph=*/false, /*allow_unused=*/true);
+  variable_list result(inputs.size());
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const auto input = std::find_if(inputs.begin(), inputs.end(),
+                                    [&](const auto& known) { return known.is_same(leaves[i]); });
+    if (input != inputs.end()) {
+      result[static_cast<size_t>(input - inputs.begin())] = of_leaves[i];
+    } else {
+      // Leaves without elements make collectives part of the graph.
+      TORCH_CHECK(leaves[i].numel() == 0, "a recomputed block trains a parameter ",
+                  leaves[i].sizes(), " of another module");
+    }
+  }
+  return result;
+}
+
 struct Recompute : torch::autograd::Function<Recompute> {
-  // The anchor has the block's parameters trained where x needs no gradient.
   static variable_list forward(AutogradContext* ctx, const torch::Tensor& x,
-                               const torch::Tensor& /*anchor*/,
-                               const c10::intrusive_ptr<Call>& call) {
-    ctx->save_for_backward({x});
+                               at::TensorList parameters, const c10::intrusive_ptr<Call>& call) {
+    variable_list saved{x};
+    saved.insert(saved.end(), parameters.begin(), parameters.end());
+    ctx->save_for_backward(std::move(saved));
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
-    BlockOutput output = call->block(x);
+    BlockOutput output = call->run(x);
     call->moe = std::move(output.moe);
     return tensors_of(output);
   }
 
+  // The parameters' gradients are returned, not accumulated here: then the outer backward pass adds
+  // them up over all runs of the block before it touches a parameter's gradient.
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_second_derivatives();
     const auto capsule = ctx->saved_data["call"].toCapsule();
-    const torch::Tensor x =
-        ctx->get_saved_variables()[0].detach().requires_grad_(ctx->needs_input_grad(0));
+    variable_list inputs = ctx->get_saved_variables();
+    inputs[0] = inputs[0].detach().requires_grad_(ctx->needs_input_grad(0));
     const torch::AutoGradMode with_grad(true);
-    torch::autograd::backward(tensors_of(static_cast<Call*>(capsule.get())->block(x)), grads);
-    return {x.grad(), torch::Tensor(), torch::Tensor()};
+    const variable_list outputs = tensors_of(static_cast<Call*>(capsule.get())->run(inputs[0]));
+    variable_list result = gradients_of(outputs, grads, inputs);
+    result.emplace_back();  // of the call
+    return result;
   }
 };
 
 }  // namespace
 
-BlockOutput run_block(bool recomputes, const torch::Tensor& x, const BlockFunction& block) {
-  if (!recomputes || !at::GradMode::is_enabled()) return block(x);
-  const auto call = c10::make_intrusive<Call>(block);
-  const torch::Tensor anchor = torch::empty({0}).set_requires_grad(true);
-  const variable_list outputs = Recompute::apply(x, anchor, call);
+BlockOutput run_block(bool recomputes, const torch::nn::Module& block, const torch::Tensor& x,
+                      const BlockFunction& run) {
+  if (!recomputes || !at::GradMode::is_enabled()) return run(x);
+  const variable_list parameters = trained_parameters(block);
+  if (parameters.empty() && !x.requires_grad()) return run(x);  // no backward pass comes here
+  const auto call = c10::make_intrusive<Call>(run);
+  const variable_list outputs = Recompute::apply(x, at::TensorList(parameters), call);
   BlockOutput result{outputs[0], {}, std::move(call->moe)};
   if (outputs.size() > 1) result.auxiliary_loss = outputs[1];
   return result;

@@ -144,7 +144,7 @@ struct InFlight {
   WireLayout layout;
   std::vector<ByteRun> types;
 
-  /// The type that moves runs of so many bytes; lives as long as the in_flight.
+  /// The type that moves runs of so many bytes; lives as long as the call is in flight.
   MPI_Datatype type_of(int64_t unit_bytes) {
     return unit_bytes == 1 ? MPI_BYTE : types.emplace_back(unit_bytes).get();
   }

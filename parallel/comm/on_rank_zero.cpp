@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -11,11 +12,15 @@
 namespace shoal {
 namespace {
 
+using Json = nlohmann::json;
+
 /// What `work` threw, as text for the other ranks; empty if it did not throw.
 template <typename Work>
 std::string failure_of(const Work& work) {
   const auto encode = [](ExitCode code, const std::string& hint, const char* what) {
-    return fmt::format("{}\n{}\n{}", static_cast<int>(code), hint, what);
+    // A path or a library's text may be no UTF-8.
+    return Json{{"code", code}, {"hint", hint}, {"what", what}}.dump(
+        -1, ' ', false, Json::error_handler_t::replace);
   };
   try {
     work();
@@ -27,13 +32,12 @@ std::string failure_of(const Work& work) {
   }
 }
 
-/// Throws what failure_of put into text, with `where` behind it.
+/// Throws what failure_of put into text, with `where` after it.
 [[noreturn]] void rethrow(const std::string& failure, const std::string& where) {
-  const size_t code_end = failure.find('\n');
-  const size_t hint_end = failure.find('\n', code_end + 1);
-  const auto code = static_cast<ExitCode>(std::stoi(failure.substr(0, code_end)));
-  const std::string hint = failure.substr(code_end + 1, hint_end - code_end - 1);
-  const std::string what = failure.substr(hint_end + 1) + where;
+  const Json json = Json::parse(failure);
+  const auto code = json.at("code").get<ExitCode>();
+  const std::string hint = json.at("hint");
+  const std::string what = json.at("what").get<std::string>() + where;
   switch (code) {
     case ExitCode::kRecipe:
     case ExitCode::kTopology:

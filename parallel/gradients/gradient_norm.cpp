@@ -7,92 +7,68 @@
 #include "runtime/optim/gradients.h"
 
 namespace shoal {
-namespace {
 
-/// A parameter with a gradient that this rank looks at, and its place among all.
-struct Share {
-  std::vector<Parameter> parameters;
-  std::vector<int64_t> indices;
-};
-
-Share share_of(const std::vector<ParameterGroup>& groups) {
-  Share share;
-  int64_t index = 0;
+GradientShare share_of(const std::vector<ParameterGroup>& groups) {
+  GradientShare share;
   for (const ParameterGroup& group : groups) {
-    for (size_t i = 0; i < group.parameters.size(); ++i, ++index) {
-      const bool is_mine =
-          static_cast<int64_t>(i) % group.replicas->size() == group.replicas->rank();
-      if (!is_mine || !group.parameters[i].tensor.grad().defined()) continue;
+    const auto step = static_cast<size_t>(group.replicas->size());
+    for (auto i = static_cast<size_t>(group.replicas->rank()); i < group.parameters.size();
+         i += step) {
       share.parameters.push_back(group.parameters[i]);
-      share.indices.push_back(index);
+      share.places.push_back(group.places[i]);
     }
   }
   return share;
 }
 
-double agreed(Communicator& world, double value, ReduceOp op) {
-  if (world.size() == 1) return value;
-  const torch::Tensor number = torch::full({1}, value, torch::kDouble);
-  all_reduce(world, number, op);
-  return number.item<double>();
-}
-
-}  // namespace
-
-GradientStats gradient_stats(const std::vector<ParameterGroup>& groups) {
-  const Share share = share_of(groups);
-  return gradient_stats(share.parameters, share.indices);
-}
-
-GradientStats gradient_stats(const std::vector<Parameter>& share,
-                             const std::vector<int64_t>& indices) {
-  const torch::Tensor sums = square_sums(share).to(torch::kCPU);
+GradientStats gradient_stats(const GradientShare& share) {
+  GradientShare defined;
+  for (size_t i = 0; i < share.parameters.size(); ++i) {
+    if (!share.parameters[i].tensor.grad().defined()) continue;
+    defined.parameters.push_back(share.parameters[i]);
+    defined.places.push_back(share.places[i]);
+  }
+  const torch::Tensor sums = square_sums(defined.parameters).to(torch::kCPU);
   const double* sum = sums.const_data_ptr<double>();
-  GradientStats survey;
-  for (size_t i = 0; i < share.size(); ++i) {
-    survey.square_sum += sum[i];
-    const bool is_first = survey.nonfinite.empty() || indices[i] < survey.nonfinite_index;
+  GradientStats stats;
+  for (size_t i = 0; i < defined.parameters.size(); ++i) {
+    stats.square_sum += sum[i];
+    const bool is_first = stats.nonfinite.empty() || defined.places[i] < stats.nonfinite_place;
     if (std::isfinite(sum[i]) || !is_first) continue;
     // A sum of float64 squares may overflow though every gradient is finite.
-    if (const auto name = find_nonfinite(share[i])) {
-      survey.nonfinite = *name;
-      survey.nonfinite_index = indices[i];
+    if (const auto name = find_nonfinite(defined.parameters[i])) {
+      stats.nonfinite = *name;
+      stats.nonfinite_place = defined.places[i];
     }
   }
-  return survey;
+  return stats;
 }
 
-double global_norm(const GradientStats& survey, Communicator& world) {
-  return std::sqrt(agreed(world, survey.square_sum, ReduceOp::kSum));
-}
-
-double global_max_norm(const std::vector<ParameterGroup>& groups, Communicator& world) {
-  return global_max_norm(share_of(groups).parameters, world);
-}
-
-double global_max_norm(const std::vector<Parameter>& share, Communicator& world) {
+double global_max_norm(const GradientShare& share, Communicator& world) {
   std::vector<torch::Tensor> largest;
-  for (const Parameter& parameter : share) {
-    if (parameter.tensor.numel() == 0) continue;
-    largest.push_back(parameter.tensor.grad().abs().max().to(torch::kFloat64));
+  for (const Parameter& parameter : share.parameters) {
+    const torch::Tensor& gradient = parameter.tensor.grad();
+    if (!gradient.defined() || gradient.numel() == 0) continue;
+    largest.push_back(gradient.abs().max().to(torch::kFloat64));
   }
-  double most = 0.0;
-  if (!largest.empty()) most = torch::stack(largest).max().item<double>();  // a NaN is the largest
-  if (std::isnan(most)) most = std::numeric_limits<double>::infinity();
-  return agreed(world, most, ReduceOp::kMax);
+  torch::Tensor most = torch::zeros({1}, torch::kFloat64);
+  if (!largest.empty()) most = torch::stack(largest).max().reshape({1}).to(torch::kCPU);
+  if (std::isnan(most.item<double>())) most.fill_(std::numeric_limits<double>::infinity());
+  all_reduce(world, most, ReduceOp::kMax);
+  return most.item<double>();
 }
 
-std::string first_nonfinite(const GradientStats& survey, Communicator& world) {
-  const bool is_bad = !survey.nonfinite.empty();
+std::string first_nonfinite(const GradientStats& stats, Communicator& world) {
+  const bool is_bad = !stats.nonfinite.empty();
   const std::vector<std::string> all = gather_text(
-      world, is_bad ? std::to_string(survey.nonfinite_index) + " " + survey.nonfinite : "");
+      world, is_bad ? std::to_string(stats.nonfinite_place) + " " + stats.nonfinite : "");
   std::string first;
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const std::string& text : all) {
     if (text.empty()) continue;
-    const int64_t index = std::stoll(text);
-    if (index >= least) continue;
-    least = index;
+    const int64_t place = std::stoll(text);
+    if (place >= least) continue;
+    least = place;
     first = text.substr(text.find(' ') + 1);
   }
   return first;

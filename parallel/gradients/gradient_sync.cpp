@@ -44,7 +44,7 @@ std::vector<int64_t> agreed_bytes(const ParameterGroup& group, Communicator& wor
 
 }  // namespace
 
-/// Tells that a backward pass has added to a parameter's gradient.
+/// Reports that a backward pass has added to a parameter's gradient.
 class GradientSync::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   Hook(GradientSync& sync, size_t bucket, size_t slot)
@@ -66,8 +66,9 @@ GradientSync::GradientSync(std::vector<ParameterGroup> groups, Communicator& wor
     add_buckets(group, world, bucket_bytes);
   }
   // A bucket is filled once the parameter that was registered first has its gradient.
-  std::stable_sort(buckets_.begin(), buckets_.end(),
-                   [](const Bucket& a, const Bucket& b) { return a.first_place > b.first_place; });
+  std::stable_sort(buckets_.begin(), buckets_.end(), [](const Bucket& a, const Bucket& b) {
+    return a.slots.back().place > b.slots.back().place;
+  });
   set_hooks();
 }
 
@@ -91,42 +92,42 @@ void GradientSync::set_hooks() {
 void GradientSync::add_buckets(const ParameterGroup& group, Communicator& world,
                                int64_t bucket_bytes) {
   const std::vector<int64_t> bytes = agreed_bytes(group, world);
-  std::vector<Parameter> members;
+  std::vector<Slot> slots;
   int64_t filled = 0;
   for (size_t i = group.parameters.size(); i-- > 0;) {
     const Parameter& parameter = group.parameters[i];
-    const bool other_dtype =
-        !members.empty() && members.back().tensor.scalar_type() != parameter.tensor.scalar_type();
-    if (!members.empty() && (other_dtype || filled + bytes[i] > bucket_bytes)) {
-      add_bucket(std::exchange(members, {}), group.places[i + 1]);
+    const bool other_dtype = !slots.empty() && slots.back().parameter.tensor.scalar_type() !=
+                                                   parameter.tensor.scalar_type();
+    if (!slots.empty() && (other_dtype || filled + bytes[i] > bucket_bytes)) {
+      add_bucket(std::exchange(slots, {}));
       filled = 0;
     }
-    members.push_back(parameter);
+    slots.push_back({parameter, group.places[i], 0, {}, false});
     filled += bytes[i];
   }
-  if (!members.empty()) add_bucket(members, group.places.front());
+  if (!slots.empty()) add_bucket(std::move(slots));
 }
 
-void GradientSync::add_bucket(const std::vector<Parameter>& parameters, int64_t first_place) {
+void GradientSync::add_bucket(std::vector<Slot> slots) {
   Communicator* replicas = replicas_.back().get();
   Bucket bucket;
   bucket.replicas = replicas;
-  bucket.first_place = first_place;
   int64_t length = 0;
-  for (const Parameter& parameter : parameters) {
-    bucket.slots.push_back({parameter, length, {}, false});
-    length += padded(parameter.tensor.numel());
+  for (Slot& slot : slots) {
+    slot.begin = length;
+    length += padded(slot.parameter.tensor.numel());
   }
   const int64_t share = padded((length + replicas->size() - 1) / replicas->size());
   if (shards_) length = share * replicas->size();
-  bucket.flat = at::zeros({length}, parameters[0].tensor.options().requires_grad(false));
+  bucket.flat = at::zeros({length}, slots[0].parameter.tensor.options().requires_grad(false));
   if (shards_) {
     bucket.shard = replicas->size() == 1 ? bucket.flat : at::zeros({share}, bucket.flat.options());
   }
-  for (Slot& slot : bucket.slots) {
+  for (Slot& slot : slots) {
     const torch::Tensor& tensor = slot.parameter.tensor;
     slot.gradient = bucket.flat.narrow(0, slot.begin, tensor.numel()).view(tensor.sizes());
   }
+  bucket.slots = std::move(slots);
   buckets_.push_back(std::move(bucket));
 }
 

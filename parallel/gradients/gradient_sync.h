@@ -12,18 +12,19 @@ namespace shoal {
 
 /// Adds up each parameter's gradients over the ranks that hold copies of it.
 ///
-/// A SUM and nothing else: a loss is a rank's share of the step's. Gradients are views into flat
-/// buffers, so nothing is copied to send them; a gradient that a rank's graph did not reach counts
+/// A SUM without a divisor: a loss is a rank's share of the step's. Gradients are views into flat
+/// buckets, so nothing is copied to send them; a gradient that a rank's graph did not reach counts
 /// as zero. Groups of one rank make no calls. Buckets are filled in reverse order of registration,
 /// about the order in which backward passes finish, and all ranks start them, of all groups, in
-/// that one order, on communicators of their own, so that they may pass what else the backward pass
-/// sends. With `shards` each rank gets the sum of its equal share of each bucket only.
+/// that one order, on communicators of their own, so they can overtake other traffic of the
+/// backward pass. With `shards` each rank gets the sum of its equal share of each bucket only.
 /// float32 and float64.
 class GradientSync {
  public:
   /// One parameter's place in a bucket: its elements from `begin` on.
   struct Slot {
     Parameter parameter;
+    int64_t place = 0;  ///< of the parameter in the order of registration, over all groups
     int64_t begin = 0;
     torch::Tensor gradient;  ///< a view into the bucket
     bool is_ready = false;
@@ -32,7 +33,6 @@ class GradientSync {
     torch::Tensor flat;
     std::vector<Slot> slots;
     Communicator* replicas = nullptr;  ///< a copy of its group's
-    int64_t first_place = 0;           ///< of its parameters, in the order of registration
     /// This rank's share of the sum, elements [rank * n, (rank + 1) * n) of `flat`; `flat` itself
     /// for a group of one rank, undefined without shards.
     torch::Tensor shard;
@@ -58,28 +58,28 @@ class GradientSync {
   /// each parameter's gradient, or of each bucket this rank's shard, is the sum over its replicas
   /// and all micro-steps.
   void reduce();
-  /// Multiplies every summed gradient, as clipping does.
+  /// Multiplies every summed gradient, for clipping.
   void scale(double factor);
 
   const std::vector<ParameterGroup>& groups() const { return groups_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int64_t num_buckets() const { return static_cast<int64_t>(buckets_.size()); }
-  /// Buckets of this step that are on their way or summed.
+  /// Buckets of this step whose sums are in flight or done.
   int64_t num_started() const { return static_cast<int64_t>(next_); }
   /// All-reduces and reduce-scatters since construction.
   int64_t num_calls() const;
-  /// That the sums travel on, one a group.
+  /// Those of the sums, one a group.
   std::vector<const Communicator*> communicators() const;
 
  private:
   class Hook;
 
   void add_buckets(const ParameterGroup& group, Communicator& world, int64_t bucket_bytes);
-  void add_bucket(const std::vector<Parameter>& parameters, int64_t first_place);
-  /// Puts back the view where something else took its place, keeping the values.
+  void add_bucket(std::vector<Slot> slots);
+  /// Makes the parameter's gradient the view again if it was replaced, keeping the values.
   static void attach(Slot& slot);
   void set_hooks();
-  /// The backward pass is done with a gradient.
+  /// The backward pass has added to a gradient.
   void on_ready(size_t bucket, size_t slot);
   void start(Bucket& bucket);
 

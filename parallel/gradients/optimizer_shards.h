@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/gradients/gradient_norm.h"
 #include "parallel/gradients/gradient_sync.h"
 #include "runtime/module/parameter.h"
 #include "runtime/optim/state_shards.h"
@@ -16,8 +17,22 @@ namespace shoal {
 /// Shares the optimizer's work and state out among the replicas of each parameter: rank r of n
 /// updates the r-th n-th of each bucket, and all ranks gather the weights afterwards.
 ///
-/// Weights move into flat buffers laid out as the buckets of gradients; parameters become views of
-/// them. A shard may begin and end inside a matrix.
+/// Weights move into flat tensors laid out as the buckets of gradients, and parameters become views
+/// of them. So a rank's shard of a bucket is one range of elements, and its border may cut a matrix
+/// (a parameter, or one unit of a stack):
+///
+///     bucket  | head.bias | experts.7 | experts.9 | stem.weight     | padding |
+///     shards  | rank 0            | rank 1                | rank 2            |
+///     pieces    head.bias,          experts.7's end,        stem.weight's end
+///               experts.7's begin   experts.9,
+///                                   stem.weight's begin
+///
+/// A *piece* is what one rank has of one matrix. A matrix of several pieces is *cut*; the rank of
+/// its first piece *owns* it: checkpoints save and load its optimizer state there.
+///
+/// Two orders: pieces go by bucket, then by element, and all lists of the optimizer follow them.
+/// Elements that move between the owners of cut matrices and the ranks of their pieces go by peer,
+/// then by matrix, as all_to_all needs them.
 /// Source: Rajbhandari et al. 2020 (ZeRO), stage 1.
 class OptimizerShards : public StateShards {
  public:
@@ -26,11 +41,22 @@ class OptimizerShards : public StateShards {
 
   /// This rank's, each of one matrix; their gradients are the sums over replicas once `sync` has
   /// reduced.
-  const std::vector<Parameter>& pieces() const { return pieces_; }
-  /// Place of each piece's parameter among all, in the order of the groups of `sync`.
-  const std::vector<int64_t>& indices() const { return indices_; }
+  const std::vector<Parameter>& pieces() const { return share_.parameters; }
+  /// The pieces with the places of their parameters.
+  const GradientShare& share() const { return share_; }
   /// Collective. After the pieces were updated.
   void gather_weights();
+
+  /// This rank's range of one parameter: the summed gradient of its elements from `begin` on, flat.
+  struct Range {
+    torch::Tensor gradient;
+    int64_t begin = 0;
+  };
+  /// Throws TORCH_CHECK if no such parameter is trained.
+  Range range_of(const std::string& parameter) const;
+  /// All elements of a parameter, flat, from those of each rank's range. Collective over its
+  /// replicas.
+  torch::Tensor gather_ranges(const std::string& parameter, const torch::Tensor& own) const;
 
   torch::Device device() const override { return flats_.front().device(); }
   void sum(torch::Tensor values_PN) override;
@@ -39,10 +65,16 @@ class OptimizerShards : public StateShards {
                const std::vector<torch::Tensor>& pieces) override;
 
  private:
-  /// A matrix of which several ranks have pieces.
+  struct Matrix {
+    std::string name;
+    std::string parameter;  ///< that it belongs to
+    std::vector<int64_t> sizes;
+    int64_t begin;  ///< in the bucket
+    int64_t place;  ///< of its parameter
+  };
   struct CutMatrix {
-    int64_t first_rank = 0;
-    std::vector<int64_t> lengths;  ///< elements of first_rank, of the rank behind it, ...
+    int64_t owner = 0;
+    std::vector<int64_t> lengths;  ///< of the pieces of ranks owner, owner + 1, ...
     size_t piece = 0;              ///< this rank's, if it has one
   };
   /// The cut matrices of the buckets that are reduced over `replicas`, equal on all its ranks.
@@ -50,36 +82,39 @@ class OptimizerShards : public StateShards {
     Communicator* replicas;
     std::vector<CutMatrix> matrices;
   };
-  /// Elements that travel between this rank and `peer`: some of a cut matrix, from `begin` on.
-  struct Leg {
+  /// Elements of a cut matrix, from `begin` on, that move between this rank and `peer`.
+  struct Transfer {
     size_t matrix;
     int64_t begin, length, peer;
   };
-
-  struct Matrix {
-    std::string name;
-    std::string parameter;  ///< that it belongs to
-    std::vector<int64_t> sizes;
-    int64_t begin;  ///< in the bucket
-    int64_t index;  ///< of its parameter
+  /// A parameter's place in a bucket.
+  struct Located {
+    const GradientSync::Bucket& bucket;
+    const GradientSync::Slot& slot;
+    /// The elements of the slot in a rank's shard: from `begin` of the bucket on.
+    struct Part {
+      int64_t begin, length;
+    };
+    Part part_of(int64_t rank) const;
   };
-  void add_slot(const GradientSync::Bucket& bucket, const GradientSync::Slot& slot, int64_t index);
+
+  void add_slot(const GradientSync::Bucket& bucket, const GradientSync::Slot& slot);
   void add_matrix(const GradientSync::Bucket& bucket, const Matrix& matrix);
   Cuts& cuts_of(Communicator* replicas);
-  /// This rank's pieces, by the rank that has the matrix's first element.
-  static std::vector<Leg> own_legs(const Cuts& cuts);
-  /// All pieces of matrices that begin here, by the rank that has them.
-  static std::vector<Leg> legs_of_others(const Cuts& cuts);
-  /// A flat view of a leg's elements.
-  using ElementsOf = std::function<torch::Tensor(const Leg&)>;
-  /// Sends those of `out` and takes in those of `in`. Collective.
-  void move_elements(const Cuts& cuts, const std::vector<Leg>& out, const ElementsOf& source,
-                     const std::vector<Leg>& in, const ElementsOf& target) const;
+  Located locate(const std::string& parameter) const;
+  /// This rank's pieces of cut matrices; peers are the owners.
+  static std::vector<Transfer> own_pieces(const Cuts& cuts);
+  /// All pieces of the matrices this rank owns; peers are their ranks.
+  static std::vector<Transfer> owned_pieces(const Cuts& cuts);
+  /// A flat view of a transfer's elements.
+  using ElementsOf = std::function<torch::Tensor(const Transfer&)>;
+  /// Sends the elements of `out` and receives those of `in`. Collective.
+  void move_elements(const Cuts& cuts, const std::vector<Transfer>& out, const ElementsOf& source,
+                     const std::vector<Transfer>& in, const ElementsOf& target) const;
 
   std::vector<torch::Tensor> flats_;  ///< weights, one a bucket
   std::vector<const GradientSync::Bucket*> buckets_;
-  std::vector<Parameter> pieces_;
-  std::vector<int64_t> indices_;
+  GradientShare share_;
   std::vector<Cuts> cuts_;
 };
 

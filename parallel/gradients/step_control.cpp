@@ -1,13 +1,17 @@
 #include "parallel/gradients/step_control.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <string>
+#include <utility>
 
 #include "runtime/base/error.h"
 
 namespace shoal {
 namespace {
 
-// One MAX reduces all: what needs the least is sent as its complement, whose order is reversed.
+// One rank's row.
 enum Entry {
   kSignal,
   kStop,
@@ -15,10 +19,38 @@ enum Entry {
   kSave,
   kNonfinite,
   kWritten,
-  kMostHash,
-  kLeastHash,
+  kSquareSum,  // bits of a float64
+  kHash,
   kNumEntries
 };
+
+/// The sum of one number a rank, in pairs, pairs of pairs and so on: the same bits on all ranks.
+double pairwise_sum(std::vector<double> terms) {
+  for (size_t step = 1; step < terms.size(); step *= 2) {
+    for (size_t i = 0; i + step < terms.size(); i += 2 * step) terms[i] += terms[i + step];
+  }
+  return terms[0];
+}
+
+StepFlags combine(const torch::Tensor& rows) {
+  const auto entry = rows.accessor<int64_t, 2>();
+  StepFlags agreed;
+  agreed.written_step = entry[0][kWritten];
+  std::vector<double> square_sums;
+  for (int64_t rank = 0; rank < rows.size(0); ++rank) {
+    const auto row = entry[rank];
+    agreed.stop_signal = std::max(agreed.stop_signal, row[kSignal]);
+    agreed.stop |= row[kStop] != 0;
+    agreed.evaluate |= row[kEvaluate] != 0;
+    agreed.save |= row[kSave] != 0;
+    agreed.nonfinite |= row[kNonfinite] != 0;
+    agreed.written_step = std::min(agreed.written_step, row[kWritten]);
+    square_sums.push_back(std::bit_cast<double>(row[kSquareSum]));
+  }
+  agreed.square_sum = pairwise_sum(std::move(square_sums));
+  agreed.nonfinite |= !std::isfinite(agreed.square_sum);
+  return agreed;
+}
 
 std::string describe(const Communicator::Counters& counters) {
   return std::to_string(counters.all_reduce) + " all_reduce, " +
@@ -57,27 +89,22 @@ void StepControl::throw_if_failed() const {
 
 StepFlags StepControl::agree(const StepFlags& own) {
   throw_if_failed();
-  const torch::Tensor word = torch::empty({kNumEntries}, torch::kLong);
-  auto* entry = word.data_ptr<int64_t>();
+  const torch::Tensor row = torch::empty({1, kNumEntries}, torch::kLong);
+  auto* entry = row.data_ptr<int64_t>();
   entry[kSignal] = own.stop_signal;
   entry[kStop] = own.stop ? 1 : 0;
   entry[kEvaluate] = own.evaluate ? 1 : 0;
   entry[kSave] = own.save ? 1 : 0;
   entry[kNonfinite] = own.nonfinite ? 1 : 0;
-  entry[kWritten] = ~own.written_step;
-  entry[kMostHash] = fingerprint();
-  entry[kLeastHash] = ~fingerprint();
-  all_reduce(*comm_, word, ReduceOp::kMax);
-  if (entry[kMostHash] != ~entry[kLeastHash]) report_mismatch();
-
-  StepFlags agreed;
-  agreed.stop_signal = entry[kSignal];
-  agreed.stop = entry[kStop] != 0;
-  agreed.evaluate = entry[kEvaluate] != 0;
-  agreed.save = entry[kSave] != 0;
-  agreed.nonfinite = entry[kNonfinite] != 0;
-  agreed.written_step = ~entry[kWritten];
-  return agreed;
+  entry[kWritten] = own.written_step;
+  entry[kSquareSum] = std::bit_cast<int64_t>(own.square_sum);
+  entry[kHash] = fingerprint();
+  const torch::Tensor rows = torch::empty({comm_->size(), kNumEntries}, torch::kLong);
+  const RowCounts counts(static_cast<size_t>(comm_->size()), 1);
+  comm_->start_all_gather(row, rows, counts).wait();
+  const torch::Tensor hash_R = rows.select(1, kHash);
+  if (hash_R.ne(hash_R[0]).any().item<bool>()) report_mismatch();
+  return combine(rows);
 }
 
 void StepControl::report_mismatch() {

@@ -15,13 +15,15 @@ struct StepFlags {
   bool stop = false;         ///< another reason to stop, e.g. time. Agreed: any
   bool evaluate = false;     ///< an evaluation is due by the clock. Agreed: any
   bool save = false;         ///< a checkpoint is due by the clock. Agreed: any
-  bool nonfinite = false;    ///< a gradient or loss is not finite. Agreed: any
+  bool nonfinite = false;    ///< a gradient or loss is not finite. Agreed: any, or no finite sum
   int64_t written_step = 0;  ///< newest step whose checkpoint this rank has on disk. Agreed: least
+  double square_sum = 0.0;   ///< of this rank's share of the gradients. Agreed: the sum
 
   bool wants_stop() const { return stop || stop_signal != 0; }
 };
 
-/// One small all-reduce a step, on a communicator of its own.
+/// The one exchange of control data in a step: a small all-gather on a communicator of its own. All
+/// ranks combine the same rows in the same order, so they agree to the bit.
 ///
 /// It also compares what collectives the ranks have ever started on the grid's communicators and on
 /// those that sum gradients, kind by kind in their order.
@@ -34,7 +36,7 @@ class StepControl {
   /// ranks have not made the same calls; and as throw_if_failed: by now the host has waited for the
   /// step's gradients.
   StepFlags agree(const StepFlags& own);
-  /// Throws CommError if a communicator that is looked at has failed.
+  /// Throws CommError if one of the compared communicators has failed.
   void throw_if_failed() const;
 
  private:

@@ -41,9 +41,9 @@ class NcclLink {
 
   /// Held from the start of a call until NCCL has handed it over.
   std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
-  /// Whether the call that `finished` lies behind needs no more looking after: the GPU is past it,
-  /// or the link has failed. Throws CommError as poll, and if it has been waited for longer than it
-  /// may. While another thread is busy it says no: that one looks by itself.
+  /// Whether the call is done: the GPU has passed `finished`, or the link has failed. Throws
+  /// CommError as poll, and if the call has taken longer than it may. False while another thread is
+  /// busy with the link, which looks by itself.
   bool is_over(const NcclCall& call, const GpuEvent& finished, std::chrono::milliseconds waited);
 
   /// Throws CommError if the link failed before.

@@ -3,13 +3,19 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "runtime/module/module.h"
 
 namespace shoal {
 
-/// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. W is
-/// Glorot-uniform, b is N(0, 1e-6) unless said otherwise.
+/// W [out, in] and b [out] of y = x Wᵀ + b.
+struct DenseWeights {
+  torch::Tensor weight, bias;
+};
+
+/// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. Defaults: W
+/// Glorot-uniform, b N(0, 1e-6). A sparse or permuted layer overrides both methods below.
 ///
 /// Parameters: weight [out, in], bias [out].
 class LinearImpl : public ModuleBase {
@@ -17,7 +23,10 @@ class LinearImpl : public ModuleBase {
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options);
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
              const Init& bias_init);
-  torch::Tensor forward(const torch::Tensor& x) const;
+  virtual torch::Tensor forward(const torch::Tensor& x) const;
+  /// What a fused kernel needs to compute the product itself; nothing where the layer is not
+  /// x Wᵀ + b, whose forward must then be called. Kernels read the parameters only through this.
+  virtual std::optional<DenseWeights> dense() const { return DenseWeights{weight, bias}; }
 
   torch::Tensor weight, bias;
 };

@@ -15,15 +15,16 @@ AdamW::AdamW(const Options& options, const Context& context)
   add_state("v");
 }
 
-void AdamW::update(const Batch& batch, double learning_rate) {
-  if (batch.weights.empty()) return;
-  const torch::Tensor count =
-      torch::full({}, static_cast<double>(steps()), batch.weights[0].options().dtype(at::kFloat));
-  const std::vector<torch::Tensor> counts(batch.weights.size(), count);
-  at::_fused_adamw_(batch.weights, batch.gradients, batch.states[0], batch.states[1],
-                    /*max_exp_avg_sqs=*/{}, counts, learning_rate, options_.betas[0],
-                    options_.betas[1], batch.weight_decay, options_.eps, /*amsgrad=*/false,
-                    /*maximize=*/false);
+void AdamW::update(const std::vector<Batch>& batches, double learning_rate) {
+  for (const Batch& batch : batches) {
+    const torch::Tensor count =
+        torch::full({}, static_cast<double>(steps()), batch.weights[0].options().dtype(at::kFloat));
+    const std::vector<torch::Tensor> counts(batch.weights.size(), count);
+    at::_fused_adamw_(batch.weights, batch.gradients, batch.states[0], batch.states[1],
+                      /*max_exp_avg_sqs=*/{}, counts, learning_rate * batch.lr_scale,
+                      options_.betas[0], options_.betas[1], batch.weight_decay, options_.eps,
+                      /*amsgrad=*/false, /*maximize=*/false);
+  }
 }
 
 }  // namespace shoal

@@ -13,7 +13,7 @@ class AdamW : public Optimizer {
   AdamW(const Options& options, const Context& context);
 
  protected:
-  void update(const Batch& batch, double learning_rate) override;
+  void update(const std::vector<Batch>& batches, double learning_rate) override;
 
  private:
   Options options_;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "runtime/device/device_copy.h"
 #include "runtime/device/operator.h"
 
 // num_matrices: stacked in dimension 0 of each weight, each with a trust ratio of its own.
@@ -38,52 +39,66 @@ Lamb::Lamb(const Options& options, const Context& context)
   add_state("v");
 }
 
-struct Lamb::Numbers {
-  double learning_rate, beta1, beta2, correction1, correction2;
-};
+void Lamb::update(const std::vector<Batch>& batches, double learning_rate) {
+  const auto count = static_cast<double>(steps());
+  const Corrections corrections{1.0 - std::pow(options_.betas[0], count),
+                                1.0 - std::pow(options_.betas[1], count)};
+  if (shards() == nullptr) {
+    for (const Batch& batch : batches) {
+      update_whole(batch, learning_rate * batch.lr_scale, corrections);
+    }
+    return;
+  }
+  torch::Tensor square_P2 = torch::zeros(
+      {num_parameters(), 2}, torch::TensorOptions(at::kDouble).device(shards()->device()));
+  for (const Batch& batch : batches) {
+    if (!adapts(batch)) continue;
+    square_P2.index_copy_(0, send_to(batch.places, square_P2.device()),
+                          measure(batch, corrections));
+  }
+  shards()->sum(square_P2);
+  for (const Batch& batch : batches) {
+    const double rate = learning_rate * batch.lr_scale;
+    if (!adapts(batch)) {
+      update_whole(batch, rate, corrections);
+    } else {
+      const torch::Tensor place_P = send_to(batch.places, square_P2.device());
+      apply(batch, rate, square_P2.index_select(0, place_P), corrections);
+    }
+  }
+}
 
-void Lamb::update(const Batch& batch, double learning_rate) {
+void Lamb::update_whole(const Batch& batch, double rate, const Corrections& corrections) {
   static const Operator<void(at::TensorList, at::TensorList, at::TensorList, at::TensorList,
                              at::IntArrayRef, double, double, double, double, double, double,
                              double, bool, bool)>
       op("shoal::lamb_");
-  const double beta1 = options_.betas[0];
-  const double beta2 = options_.betas[1];
-  const auto count = static_cast<double>(steps());
-  const Numbers numbers{learning_rate, beta1, beta2, 1.0 - std::pow(beta1, count),
-                        1.0 - std::pow(beta2, count)};
-  const bool adapts = batch.weight_decay != 0.0 || options_.always_adapt;
-  if (adapts && shards() != nullptr) return update_pieces(batch, numbers);
-  if (batch.weights.empty()) return;
-  op(batch.weights, batch.gradients, batch.states[0], batch.states[1], batch.num_matrices,
-     learning_rate, beta1, beta2, numbers.correction1, numbers.correction2, options_.eps,
-     batch.weight_decay, adapts, options_.trust_clip);
+  op(batch.weights, batch.gradients, batch.states[0], batch.states[1], batch.num_matrices, rate,
+     options_.betas[0], options_.betas[1], corrections.first, corrections.second, options_.eps,
+     batch.weight_decay, adapts(batch), options_.trust_clip);
 }
 
-void Lamb::update_pieces(const Batch& batch, const Numbers& numbers) {
+torch::Tensor Lamb::measure(const Batch& batch, const Corrections& corrections) {
   static const Operator<torch::Tensor(at::TensorList, at::TensorList, at::TensorList,
                                       at::TensorList, double, double, double, double, double,
                                       double)>
-      measure("shoal::lamb_measure_");
+      op("shoal::lamb_measure_");
+  return op(batch.weights, batch.gradients, batch.states[0], batch.states[1], options_.betas[0],
+            options_.betas[1], corrections.first, corrections.second, options_.eps,
+            batch.weight_decay);
+}
+
+void Lamb::apply(const Batch& batch, double rate, const torch::Tensor& square_P2,
+                 const Corrections& corrections) {
   static const Operator<void(at::TensorList, at::TensorList, at::TensorList, const torch::Tensor&,
                              double, double, double, double)>
-      apply("shoal::lamb_apply_");
-  const bool is_empty = batch.weights.empty();
-  torch::Tensor square_P2 =
-      torch::zeros({0, 2}, torch::TensorOptions(torch::kFloat64).device(shards()->device()));
-  if (!is_empty) {
-    square_P2 = measure(batch.weights, batch.gradients, batch.states[0], batch.states[1],
-                        numbers.beta1, numbers.beta2, numbers.correction1, numbers.correction2,
-                        options_.eps, batch.weight_decay);
-  }
-  square_P2 = sum_over_pieces(square_P2, batch);
-  if (is_empty) return;
+      op("shoal::lamb_apply_");
   const torch::Tensor weight_P = square_P2.select(1, 0), update_P = square_P2.select(1, 1);
   torch::Tensor trust_P = (weight_P / update_P).sqrt();
   trust_P = torch::where((weight_P > 0).logical_and(update_P > 0), trust_P, 1.0);
   if (options_.trust_clip) trust_P = trust_P.clamp_max(1.0);
-  apply(batch.weights, batch.states[0], batch.states[1], trust_P * numbers.learning_rate,
-        numbers.correction1, numbers.correction2, options_.eps, batch.weight_decay);
+  op(batch.weights, batch.states[0], batch.states[1], trust_P * rate, corrections.first,
+     corrections.second, options_.eps, batch.weight_decay);
 }
 
 }  // namespace shoal

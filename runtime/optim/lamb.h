@@ -13,7 +13,8 @@ namespace shoal {
 /// w -= lr·r·u with the trust ratio r = |w|/|u|, 1 where either is 0.
 ///
 /// One ratio for each matrix of a stack (each expert). Parameters that do not decay (vectors,
-/// `no_decay`, weight_decay 0) have ratio 1 unless `always_adapt`.
+/// `no_decay`, weight_decay 0) have ratio 1 unless `always_adapt`. With shards the norms of a
+/// matrix are sums over the ranks that hold its pieces: pieces are measured first, then updated.
 /// Source: You et al. 2020, algorithm 2, without its bound of the norm of w.
 class Lamb : public Optimizer {
  public:
@@ -33,12 +34,23 @@ class Lamb : public Optimizer {
   Lamb(const Options& options, const Context& context);
 
  protected:
-  void update(const Batch& batch, double learning_rate) override;
+  void update(const std::vector<Batch>& batches, double learning_rate) override;
 
  private:
-  struct Numbers;
-  /// In two passes, as the norms of a matrix are sums over the ranks that hold pieces of it.
-  void update_pieces(const Batch& batch, const Numbers& numbers);
+  /// Bias corrections of this step's averages.
+  struct Corrections {
+    double first, second;
+  };
+  bool adapts(const Batch& batch) const {
+    return batch.weight_decay != 0.0 || options_.always_adapt;
+  }
+  /// All at once: averages, trust ratios, weights.
+  void update_whole(const Batch& batch, double rate, const Corrections& corrections);
+  /// Averages the gradients; squared norms [P, 2] of this rank's pieces of weights and updates.
+  torch::Tensor measure(const Batch& batch, const Corrections& corrections);
+  /// The weights, from summed squared norms.
+  void apply(const Batch& batch, double rate, const torch::Tensor& square_P2,
+             const Corrections& corrections);
 
   Options options_;
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/error.h"
-#include "runtime/device/device_copy.h"
+#include "runtime/module/state_like.h"
 
 namespace shoal {
 namespace {
@@ -12,11 +12,12 @@ bool contains(const std::string& name, const std::string& part) {
   return name.find(part) != std::string::npos;
 }
 
-bool decays(const OptimizerOptions& options, const Parameter& parameter) {
-  if (options.weight_decay == 0.0 || parameter.matrix_dims() < 2) return false;
-  const std::string& name = parameter.piece ? parameter.piece->parameter : parameter.name;
-  return std::none_of(options.no_decay.begin(), options.no_decay.end(),
-                      [&](const std::string& part) { return contains(name, part); });
+/// Decay of a parameter that no rule gives one.
+double default_decay(const OptimizerOptions& options, const Parameter& parameter) {
+  const bool is_exempt =
+      std::any_of(options.no_decay.begin(), options.no_decay.end(),
+                  [&](const std::string& part) { return contains(whole_name(parameter), part); });
+  return is_exempt || parameter.matrix_dims() < 2 ? 0.0 : options.weight_decay;
 }
 
 void check_names(const OptimizerOptions& options, const std::vector<Parameter>& parameters) {
@@ -46,80 +47,81 @@ void AdamOptions::validate(Problems& problems) const {
 
 Optimizer::Optimizer(const OptimizerOptions& options, const Context& context)
     : options_(options), shards_(context.shards) {
-  // A rank's pieces need not hold what no_decay names.
-  if (shards_ == nullptr) check_names(options, context.parameters);
-  for (size_t i = 0; i < context.parameters.size(); ++i) {
-    if (context.parameters[i].tensor.requires_grad()) order_.push_back(i);
+  // A rank's pieces need not hold what the options name.
+  if (shards_ == nullptr) {
+    check_names(options, context.parameters);
+    check_rules(options.rules, context.parameters);
   }
-  const auto middle = std::stable_partition(order_.begin(), order_.end(), [&](size_t i) {
-    return decays(options, context.parameters[i]);
-  });
-  num_decaying_ = middle - order_.begin();
-  for (const size_t i : order_) {
-    const Parameter& parameter = parameters_.emplace_back(context.parameters[i]);
+  for (const Parameter& parameter : context.parameters) {
+    if (!parameter.tensor.requires_grad()) continue;
+    Batch& batch = batch_for(parameter);
+    batch.places.push_back(num_parameters());
+    batch.weights.push_back(parameter.tensor.detach());
+    batch.num_matrices.push_back(parameter.is_stacked() ? parameter.tensor.size(0) : 1);
+    parameters_.push_back(parameter);
     check_tensor(parameter, parameters_.front().tensor);
-    weights_.push_back(parameter.tensor.detach());
   }
-  gradients_.resize(weights_.size());
+  const bool has_any = shards_ != nullptr || context.parameters.empty() || !parameters_.empty();
+  if (!has_any) throw ConfigError("optimizer.rules: no parameter is left to train");
+}
+
+Optimizer::Batch& Optimizer::batch_for(const Parameter& parameter) {
+  const ParameterSettings settings = settings_of(options_.rules, parameter);
+  const double weight_decay = settings.weight_decay.value_or(default_decay(options_, parameter));
+  const double lr_scale = settings.lr_scale.value_or(1.0);
+  const auto found = std::find_if(batches_.begin(), batches_.end(), [&](const Batch& batch) {
+    return batch.weight_decay == weight_decay && batch.lr_scale == lr_scale;
+  });
+  if (found != batches_.end()) return *found;
+  Batch& batch = batches_.emplace_back();
+  batch.weight_decay = weight_decay;
+  batch.lr_scale = lr_scale;
+  return batch;
 }
 
 void Optimizer::add_state(std::string kind) {
   std::vector<torch::Tensor> zeros;
-  for (const torch::Tensor& weight : weights_) zeros.push_back(torch::zeros_like(weight));
+  for (const Parameter& parameter : parameters_) {
+    zeros.push_back(torch::zeros_like(parameter.tensor.detach()));
+  }
+  for (Batch& batch : batches_) {
+    std::vector<torch::Tensor>& states = batch.states.emplace_back();
+    for (const int64_t place : batch.places) states.push_back(zeros[static_cast<size_t>(place)]);
+  }
   states_.emplace_back(std::move(kind), std::move(zeros));
-}
-
-Optimizer::Batch Optimizer::batch(int64_t begin, int64_t end, double weight_decay) const {
-  const auto first = static_cast<size_t>(begin);
-  const auto count = static_cast<size_t>(end - begin);
-  Batch batch;
-  batch.first = first;
-  batch.weights = at::TensorList(weights_).slice(first, count);
-  batch.gradients = at::TensorList(gradients_).slice(first, count);
-  for (const auto& [kind, tensors] : states_) {
-    batch.states.push_back(at::TensorList(tensors).slice(first, count));
-  }
-  for (size_t i = first; i < first + count; ++i) {
-    const Parameter& parameter = parameters_[i];
-    batch.num_matrices.push_back(parameter.is_stacked() ? parameter.tensor.size(0) : 1);
-  }
-  batch.weight_decay = weight_decay;
-  return batch;
 }
 
 void Optimizer::step(double learning_rate) {
   torch::NoGradGuard no_grad;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    gradients_[i] = parameters_[i].tensor.grad();
-    TORCH_CHECK(gradients_[i].defined(), "optimizer: ", parameters_[i].name, " has no gradient");
-    TORCH_CHECK(gradients_[i].sizes() == weights_[i].sizes() && gradients_[i].is_contiguous(),
-                "optimizer: the gradient of ", parameters_[i].name, " must be contiguous ",
-                weights_[i].sizes(), ", got ", gradients_[i].sizes());
+  for (const Parameter& parameter : parameters_) {
+    const torch::Tensor& gradient = parameter.tensor.grad();
+    TORCH_CHECK(gradient.defined(), "optimizer: ", parameter.name, " has no gradient");
+    TORCH_CHECK(gradient.sizes() == parameter.tensor.sizes() && gradient.is_contiguous(),
+                "optimizer: the gradient of ", parameter.name, " must be contiguous ",
+                parameter.tensor.sizes(), ", got ", gradient.sizes());
   }
   ++steps_;
-  const auto count = static_cast<int64_t>(parameters_.size());
-  // Shards make the same calls on every rank, whatever pieces it has.
-  const bool always = shards_ != nullptr;
-  if (always || num_decaying_ > 0) {
-    update(batch(0, num_decaying_, options_.weight_decay), learning_rate);
+  for (Batch& batch : batches_) {
+    for (const int64_t place : batch.places) {
+      batch.gradients.push_back(parameters_[static_cast<size_t>(place)].tensor.grad());
+    }
   }
-  if (always || num_decaying_ < count) update(batch(num_decaying_, count, 0.0), learning_rate);
+  update(batches_, learning_rate);
+  for (Batch& batch : batches_) batch.gradients.clear();
   wholes_.clear();
-  std::fill(gradients_.begin(), gradients_.end(), torch::Tensor());
 }
 
 void Optimizer::visit_state(StateVisitor& visitor) {
   visitor.integer("optimizer.steps", steps_);
   wholes_.resize(states_.size());
-  for (size_t kind = 0; shards_ != nullptr && kind < states_.size(); ++kind) {
-    visit_pieces(visitor, kind);
-  }
-  if (shards_ != nullptr) return;
-  for (auto& [kind, tensors] : states_) {
+  for (size_t kind = 0; kind < states_.size(); ++kind) {
+    auto& [name, tensors] = states_[kind];
+    if (shards_ != nullptr) {
+      visit_pieces(visitor, kind);
+      continue;
+    }
     for (size_t i = 0; i < parameters_.size(); ++i) {
-      const Parameter& parameter = parameters_[i];
-      visitor.tensor({"optimizer." + kind + "." + parameter.name, tensors[i],
-                      parameter.is_stacked(), parameter.unit_ids});
+      visitor.tensor(state_like("optimizer." + name + ".", parameters_[i], tensors[i]));
     }
   }
 }
@@ -127,10 +129,10 @@ void Optimizer::visit_state(StateVisitor& visitor) {
 void Optimizer::visit_pieces(StateVisitor& visitor, size_t kind) {
   const auto& [name, tensors] = states_[kind];
   std::vector<torch::Tensor>& wholes = wholes_[kind];
-  wholes = shards_->gather(in_context_order(tensors));
+  wholes = shards_->gather(tensors);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& parameter = parameters_[i];
-    torch::Tensor whole = parameter.is_cut() ? wholes[order_[i]] : tensors[i];
+    torch::Tensor whole = parameter.is_cut() ? wholes[i] : tensors[i];
     if (!whole.defined()) continue;
     whole = whole.view(parameter.piece->sizes);
     visitor.tensor({"optimizer." + name + "." + parameter.name, whole});
@@ -140,27 +142,20 @@ void Optimizer::visit_pieces(StateVisitor& visitor, size_t kind) {
 void Optimizer::tensors_loaded() {
   if (shards_ == nullptr) return;
   for (size_t kind = 0; kind < states_.size(); ++kind) {
-    shards_->scatter(wholes_[kind], in_context_order(states_[kind].second));
+    shards_->scatter(wholes_[kind], states_[kind].second);
   }
 }
 
-std::vector<torch::Tensor> Optimizer::in_context_order(
-    const std::vector<torch::Tensor>& tensors) const {
-  std::vector<torch::Tensor> ordered(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) ordered[order_[i]] = tensors[i];
-  return ordered;
-}
-
-torch::Tensor Optimizer::sum_over_pieces(const torch::Tensor& values_PN, const Batch& batch) const {
-  const auto num_pieces = static_cast<int64_t>(order_.size());
-  const std::vector<int64_t> places(
-      order_.begin() + static_cast<std::ptrdiff_t>(batch.first),
-      order_.begin() + static_cast<std::ptrdiff_t>(batch.first) + values_PN.size(0));
-  const torch::Tensor place_P = send_to(places, values_PN.device());
-  torch::Tensor all = torch::zeros({num_pieces, values_PN.size(1)}, values_PN.options());
-  all.index_copy_(0, place_P, values_PN);
-  shards_->sum(all);
-  return all.index_select(0, place_P);
+std::vector<torch::Tensor> Optimizer::state_of(const std::string& kind,
+                                               const std::string& parameter) const {
+  const auto state = std::find_if(states_.begin(), states_.end(),
+                                  [&](const auto& entry) { return entry.first == kind; });
+  TORCH_CHECK(state != states_.end(), "optimizer: no state '", kind, "'");
+  std::vector<torch::Tensor> held;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (whole_name(parameters_[i]) == parameter) held.push_back(state->second[i]);
+  }
+  return held;
 }
 
 int64_t Optimizer::state_bytes() const {
@@ -169,6 +164,18 @@ int64_t Optimizer::state_bytes() const {
     for (const torch::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
   }
   return bytes;
+}
+
+const std::vector<ParameterRule>& rules_of(const Choice<Optimizer>& choice) {
+  static const std::vector<ParameterRule> none;
+  if (choice.is_empty()) return none;
+  const auto& options = static_cast<const config::StructType&>(choice.member()->options_type());
+  for (const config::FieldInfo& field : options.fields()) {
+    if (&field.type() != &config::type_of<std::vector<ParameterRule>>()) continue;
+    return *static_cast<const std::vector<ParameterRule>*>(
+        field.member_of(choice.erased_options()));
+  }
+  TORCH_CHECK(false, "the options of ", choice.name(), " are no OptimizerOptions");
 }
 
 }  // namespace shoal

@@ -11,6 +11,7 @@
 
 #include "runtime/module/parameter.h"
 #include "runtime/module/state.h"
+#include "runtime/optim/parameter_rules.h"
 #include "runtime/optim/state_shards.h"
 #include "runtime/recipe/config.h"
 #include "runtime/recipe/registry.h"
@@ -22,14 +23,18 @@ struct OptimizerOptions {
   double lr = 1e-3;
   double weight_decay = 0.0;
   std::vector<std::string> no_decay;
+  std::vector<ParameterRule> rules;
 
   static constexpr auto fields() {
     return std::tuple{
         field("lr", &OptimizerOptions::lr, "peak learning rate", above(0.0)),
         field("weight_decay", &OptimizerOptions::weight_decay,
-              "decay of matrices; vectors and scalars never decay", at_least(0.0)),
+              "decay of matrices; vectors and scalars decay by optimizer.rules alone",
+              at_least(0.0)),
         field("no_decay", &OptimizerOptions::no_decay,
-              "parameters whose name contains one of these do not decay either", not_empty())};
+              "parameters whose name contains one of these do not decay either", not_empty()),
+        field("rules", &OptimizerOptions::rules,
+              "exceptions by parameter name; later ones override earlier ones, key by key")};
   }
 };
 
@@ -49,8 +54,12 @@ struct AdamOptions : OptimizerOptions {
   void validate(Problems& problems) const;
 };
 
-/// Updates parameters from their gradients, which are sums over ranks and clipped already. A
-/// step with a non-finite gradient is the caller's to leave out. Registered under `optimizer`.
+/// Updates parameters from their gradients, which are sums over ranks and clipped already. The
+/// caller skips a step with a non-finite gradient. Registered under `optimizer`; options derive
+/// from OptimizerOptions.
+///
+/// All lists have one order: that of the parameters (or pieces) in the context, those that require
+/// no gradient left out.
 class Optimizer : public Stateful {
  public:
   /// What is updated: parameters, or this rank's pieces of them with the `shards` they come from.
@@ -63,9 +72,9 @@ class Optimizer : public Stateful {
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "optimizer";
 
-  /// Parameters that require no gradient are left out. The others must be contiguous, of one
-  /// dtype (float32 or float64) and one device; their state has that dtype.
-  /// Throws ConfigError if an entry of `no_decay` fits no parameter; not so for pieces.
+  /// Parameters that require gradients must be contiguous, of one dtype (float32 or float64) and
+  /// one device; their state has that dtype. Throws ConfigError if an entry of `no_decay` or
+  /// `rules` fits no parameter, or if none is trained; not so for pieces.
   Optimizer(const OptimizerOptions& options, const Context& context);
 
   /// The recipe's `lr`: the peak that a schedule's factor multiplies.
@@ -81,42 +90,44 @@ class Optimizer : public Stateful {
   /// shards: a cut matrix is listed whole, by the rank that has its first element.
   void visit_state(StateVisitor& visitor) override;
   void tensors_loaded() override;
+  /// What this rank holds of one kind of state ("m", "v") of a parameter: the tensor, or those of
+  /// its pieces here in the order of their elements. Throws TORCH_CHECK if there is no such kind.
+  std::vector<torch::Tensor> state_of(const std::string& kind, const std::string& parameter) const;
   /// Of this rank's state.
   int64_t state_bytes() const;
 
  protected:
-  /// Parameters that share the rules of decay, in one call of a fused kernel.
+  /// Parameters of equal weight decay and learning rate: one call of a fused kernel.
   struct Batch {
-    at::TensorList weights, gradients;
-    std::vector<at::TensorList> states;  ///< one a add_state call
-    std::vector<int64_t> num_matrices;   ///< stacked in dimension 0 of each weight; else 1
-    double weight_decay = 0.0;           ///< 0: neither decay nor trust
-    size_t first = 0;                    ///< place of its first weight among all
+    double weight_decay = 0.0;  ///< 0: neither decay nor trust
+    double lr_scale = 1.0;
+    std::vector<int64_t> places;  ///< of its parameters among all; the lists below go with it
+    std::vector<torch::Tensor> weights, gradients;
+    std::vector<std::vector<torch::Tensor>> states;  ///< one list a add_state call
+    std::vector<int64_t> num_matrices;  ///< stacked in dimension 0 of each weight; else 1
   };
-  /// `steps()` counts this step already. With shards the batch may be empty.
-  virtual void update(const Batch& batch, double learning_rate) = 0;
+  /// `steps()` counts this step already. With shards ranks may have different batches, or none.
+  virtual void update(const std::vector<Batch>& batches, double learning_rate) = 0;
 
   /// One tensor of zeros per parameter, saved under `optimizer.<kind>.`. Constructors only.
   void add_state(std::string kind);
   StateShards* shards() const { return shards_; }
-  /// Sums of the batch's rows over the pieces of each matrix. Collective.
-  torch::Tensor sum_over_pieces(const torch::Tensor& values_PN, const Batch& batch) const;
+  int64_t num_parameters() const { return static_cast<int64_t>(parameters_.size()); }
 
  private:
-  Batch batch(int64_t begin, int64_t end, double weight_decay) const;
-
+  Batch& batch_for(const Parameter& parameter);
   void visit_pieces(StateVisitor& visitor, size_t kind);
-  std::vector<torch::Tensor> in_context_order(const std::vector<torch::Tensor>& tensors) const;
 
   OptimizerOptions options_;
   StateShards* shards_;
-  std::vector<size_t> order_;          ///< places of parameters_ in the context
-  std::vector<Parameter> parameters_;  ///< those that decay first
-  int64_t num_decaying_ = 0;
-  std::vector<torch::Tensor> weights_, gradients_;
+  std::vector<Parameter> parameters_;
+  std::vector<Batch> batches_;
   std::vector<std::pair<std::string, std::vector<torch::Tensor>>> states_;
   std::vector<std::vector<torch::Tensor>> wholes_;  ///< cut matrices of each state as last visited
   int64_t steps_ = 0;
 };
+
+/// The rules of the chosen optimizer; none if none is chosen.
+const std::vector<ParameterRule>& rules_of(const Choice<Optimizer>& choice);
 
 }  // namespace shoal

@@ -18,13 +18,15 @@ Sgd::Sgd(const Options& options, const Context& context)
   if (options_.momentum > 0.0) add_state("m");
 }
 
-void Sgd::update(const Batch& batch, double learning_rate) {
-  if (batch.weights.empty()) return;
-  // From zeros, the first step needs no rule of its own.
-  at::_fused_sgd_(batch.weights, batch.gradients,
-                  batch.states.empty() ? at::TensorList() : batch.states[0], batch.weight_decay,
-                  options_.momentum, learning_rate, /*dampening=*/0.0, options_.nesterov,
-                  /*maximize=*/false, /*is_first_step=*/false);
+void Sgd::update(const std::vector<Batch>& batches, double learning_rate) {
+  for (const Batch& batch : batches) {
+    // From zeros, the first step needs no rule of its own.
+    at::_fused_sgd_(batch.weights, batch.gradients,
+                    batch.states.empty() ? at::TensorList() : at::TensorList(batch.states[0]),
+                    batch.weight_decay, options_.momentum, learning_rate * batch.lr_scale,
+                    /*dampening=*/0.0, options_.nesterov, /*maximize=*/false,
+                    /*is_first_step=*/false);
+  }
 }
 
 }  // namespace shoal

@@ -25,7 +25,7 @@ class Sgd : public Optimizer {
   Sgd(const Options& options, const Context& context);
 
  protected:
-  void update(const Batch& batch, double learning_rate) override;
+  void update(const std::vector<Batch>& batches, double learning_rate) override;
 
  private:
   Options options_;

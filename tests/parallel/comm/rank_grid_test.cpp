@@ -6,6 +6,7 @@
 #include <array>
 
 #include "parallel/comm/equal_on_ranks.h"
+#include "parallel/comm/topology.h"
 #include "runtime/base/error.h"
 #include "tests/support/forwarding_communicator.h"
 #include "tests/support/ranks.h"
@@ -71,13 +72,38 @@ TEST(RankGridRanks, RefusesExpertRanksThatDoNotDivideTheWorld) {
       ADD_FAILURE() << "3 divides 4";
     } catch (const ConfigError& error) {
       EXPECT_EQ(error.code(), ExitCode::kTopology);
-      EXPECT_THAT(error.what(),
-                  HasSubstr("3 does not divide the world of 4 ranks (4 = 3 x 1 + 1)"));
-      EXPECT_THAT(error.what(), HasSubstr("valid: 1, 2, 4"));
+      EXPECT_THAT(error.lines(),
+                  ::testing::ElementsAre("parallel.expert_ranks: world = expert_ranks x replicas, "
+                                         "but 4 / 3 = 1.333"));
     }
   });
   EXPECT_THROW(make_rank_grid(make_self_communicator(), 0), ConfigError);
   EXPECT_THROW(make_rank_grid(make_self_communicator(), 2), ConfigError);
+}
+
+TEST(Topology, TheRuleNamesTheKeyAndTheArithmetic) {
+  const auto problems = [](std::optional<int64_t> world, int64_t expert, int64_t node) {
+    std::vector<std::string> lines;
+    for (const auto& [key, what] : topology_problems(world, expert, node)) {
+      lines.push_back(key + ": " + what);
+    }
+    return lines;
+  };
+  using ::testing::ElementsAre;
+  using ::testing::IsEmpty;
+  EXPECT_THAT(problems(8, 4, 2), IsEmpty());
+  EXPECT_THAT(problems(8, 2, 4), IsEmpty());
+  EXPECT_THAT(problems(6, 2, 0), IsEmpty());
+  EXPECT_THAT(problems(std::nullopt, 6, 3), IsEmpty());
+  EXPECT_THAT(problems(8, 3, 5),
+              ElementsAre("expert_ranks: world = expert_ranks x replicas, but 8 / 3 = 2.667",
+                          "ranks_per_node: nodes of equal size are needed, but 8 / 5 = 1.6"));
+  const std::string parts =
+      "ranks_per_node: 4 expert ranks would have unequal parts on nodes of 6; one must divide the "
+      "other";
+  EXPECT_THAT(problems(12, 4, 6), ElementsAre(parts));
+  EXPECT_THAT(problems(std::nullopt, 4, 6), ElementsAre(parts));
+  EXPECT_THAT(problems(4, 0, 0), ElementsAre("expert_ranks: expected at least 1"));
 }
 
 TEST(AgreementRanks, ListsWhoHasWhat) {

@@ -12,6 +12,7 @@
 namespace shoal {
 namespace {
 
+using testing::agreed_norm;
 using testing::make_parameter;
 using testing::run_owning_ranks;
 using testing::wave;
@@ -60,15 +61,15 @@ TEST(GradientNormRanks, IsTheSameHoweverExpertsAreSpread) {
       RankGrid grid = make_rank_grid(std::move(world), layout.expert_ranks);
       const auto parameters = model(layout.ids[static_cast<size_t>(grid.expert->rank())]);
       const auto groups = group_parameters(parameters, grid);
-      const auto survey = gradient_stats(groups);
-      EXPECT_NEAR(global_norm(survey, *grid.world), norm, 1e-15 * 32 * norm);
-      EXPECT_EQ(global_max_norm(groups, *grid.world), most);
-      EXPECT_EQ(first_nonfinite(survey, *grid.world), "");
+      const GradientShare share = share_of(groups);
+      EXPECT_NEAR(agreed_norm(groups, grid), norm, 1e-15 * 32 * norm);
+      EXPECT_EQ(global_max_norm(share, *grid.world), most);
+      EXPECT_EQ(first_nonfinite(gradient_stats(share), *grid.world), "");
     });
   }
 }
 
-TEST(GradientNormRanks, NamesTheFirstNonfiniteTensorWithItsUnit) {
+TEST(GradientNormRanks, NamesTheFirstNonfiniteTensorInOrderOfRegistrationWithItsUnit) {
   for (const double bad : {kNaN, kInf, -kInf}) {
     run_owning_ranks(4, [&](std::unique_ptr<Communicator> world) {
       RankGrid grid = make_rank_grid(std::move(world), 2);
@@ -78,17 +79,19 @@ TEST(GradientNormRanks, NamesTheFirstNonfiniteTensorWithItsUnit) {
       parameters.push_back(with_gradient(make_parameter("z", {2}), wave({2}, 1)));
       if (grid.expert->rank() == 1) parameters[2].tensor.mutable_grad()[1][2] = bad;
       const auto groups = group_parameters(parameters, grid);
-      auto survey = gradient_stats(groups);
-      EXPECT_EQ(first_nonfinite(survey, *grid.world), "e.3.w");
-      EXPECT_FALSE(std::isfinite(global_norm(survey, *grid.world)));
-      EXPECT_EQ(global_max_norm(groups, *grid.world), kInf);
-      // Only one replica of the unit speaks up.
-      const bool speaks = grid.expert->rank() == 1 && grid.replica->rank() == 0;
-      EXPECT_EQ(survey.nonfinite.empty(), !speaks);
+      const GradientShare share = share_of(groups);
+      GradientStats stats = gradient_stats(share);
+      EXPECT_EQ(first_nonfinite(stats, *grid.world), "e.3.w");
+      EXPECT_FALSE(std::isfinite(agreed_norm(groups, grid)));
+      EXPECT_EQ(global_max_norm(share, *grid.world), kInf);
+      // Only one replica of the unit reports it.
+      const bool reports = grid.expert->rank() == 1 && grid.replica->rank() == 0;
+      EXPECT_EQ(stats.nonfinite.empty(), !reports);
 
-      parameters[3].tensor.mutable_grad()[0] = bad;  // whole parameters come first
-      survey = gradient_stats(groups);
-      EXPECT_EQ(first_nonfinite(survey, *grid.world), "z");
+      parameters[3].tensor.mutable_grad()[0] = bad;
+      EXPECT_EQ(first_nonfinite(gradient_stats(share), *grid.world), "e.3.w");
+      parameters[1].tensor.mutable_grad()[0] = bad;
+      EXPECT_EQ(first_nonfinite(gradient_stats(share), *grid.world), "b");
     });
   }
 }
@@ -99,7 +102,7 @@ TEST(GradientNorm, AccumulatesFloat32InFloat64) {
   Tensor gradient = at::full({100'001}, 1e-4f, at::kFloat);
   gradient[0] = 4096.0f;
   const Parameter w = with_gradient(make_parameter("w", {100'001}, nullptr, at::kFloat), gradient);
-  const double norm = global_norm(gradient_stats(group_parameters({w}, grid)), *grid.world);
+  const double norm = agreed_norm(group_parameters({w}, grid), grid);
   const double small = static_cast<double>(1e-4f);
   // They add 1.2e-7; each addition to 2^24 rounds to a multiple of 2^-28.
   EXPECT_NEAR(norm, std::sqrt(4096.0 * 4096.0 + 1e5 * small * small), 1e-9);
@@ -109,12 +112,12 @@ TEST(GradientNorm, HasTheSameBitsForAnyNumberOfThreads) {
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
   const Parameter w = with_gradient(make_parameter("w", {300'007}, nullptr, at::kFloat),
                                     wave({300'007}, 1).to(at::kFloat));
-  const auto groups = group_parameters({w}, grid);
+  const GradientShare share = share_of(group_parameters({w}, grid));
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
-  const double one = gradient_stats(groups).square_sum;
+  const double one = gradient_stats(share).square_sum;
   at::set_num_threads(3);
-  const double three = gradient_stats(groups).square_sum;
+  const double three = gradient_stats(share).square_sum;
   at::set_num_threads(threads);
   EXPECT_EQ(one, three);
   EXPECT_NEAR(one, wave({300'007}, 1).square().sum().item<double>(), 1e-2);
@@ -123,11 +126,11 @@ TEST(GradientNorm, HasTheSameBitsForAnyNumberOfThreads) {
 TEST(GradientNorm, TakesUndefinedGradientsAndOverflowForWhatTheyAre) {
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
   const Parameter missing = make_parameter("w", {3});
-  EXPECT_EQ(gradient_stats(group_parameters({missing}, grid)).square_sum, 0.0);
+  EXPECT_EQ(gradient_stats(share_of(group_parameters({missing}, grid))).square_sum, 0.0);
   const Parameter huge = with_gradient(make_parameter("w", {3}), at::full({3}, 1e200, at::kDouble));
-  const auto groups = group_parameters({huge}, grid);
-  EXPECT_EQ(gradient_stats(groups).nonfinite, "");  // though the sum of squares overflows
-  EXPECT_EQ(global_max_norm(groups, *grid.world), 1e200);
+  const GradientShare share = share_of(group_parameters({huge}, grid));
+  EXPECT_EQ(gradient_stats(share).nonfinite, "");  // though the sum of squares overflows
+  EXPECT_EQ(global_max_norm(share, *grid.world), 1e200);
 }
 
 TEST(GradientNorm, ClipFactorOnlyShrinks) {

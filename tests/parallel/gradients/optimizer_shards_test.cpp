@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "runtime/optim/parameter_rules.h"
 #include "tests/support/parallel_checks.h"
 #include "tests/support/ranks.h"
 
@@ -102,6 +103,29 @@ TEST(OptimizerShardsRanks, GatherMakesMatricesWholeAndScatterCutsThem) {
     }
     all.shards.scatter(wholes, back);
     for (size_t p = 0; p < back.size(); ++p) EXPECT_TRUE(torch::equal(back[p], numbers[p]));
+  });
+}
+
+TEST(OptimizerShardsRanks, RangesOfAllRanksMakeEachParameterWhole) {
+  run_grid(1, 3, [](RankGrid& grid) {
+    Shards all(grid);
+    int64_t elements = 0;
+    for (const Parameter& parameter : {all.tiny, all.stack, all.whole}) {
+      const Tensor flat = parameter.tensor.detach().view({-1});
+      const OptimizerShards::Range range = all.shards.range_of(parameter.name);
+      const int64_t length = range.gradient.numel();
+      range.gradient.copy_(flat.narrow(0, range.begin, length));
+      EXPECT_TRUE(torch::equal(all.shards.gather_ranges(parameter.name, range.gradient), flat));
+      for (const Parameter& piece : all.shards.pieces()) {
+        if (whole_name(piece) != parameter.name) continue;
+        EXPECT_TRUE(torch::equal(piece.tensor.grad(), piece.tensor.detach())) << piece.name;
+      }
+      elements += length;
+    }
+    const Tensor total = torch::tensor({elements});
+    all_reduce(*grid.world, total);
+    EXPECT_EQ(total.item<int64_t>(), 3 + 40 + 117);
+    EXPECT_THROW(all.shards.range_of("other"), c10::Error);
   });
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "runtime/base/error.h"
 #include "runtime/base/signals.h"
 #include "tests/support/forwarding_communicator.h"
@@ -39,7 +41,7 @@ TEST(StepControlRanks, NamesBothSidesWhenARankSkippedACall) {
   });
 }
 
-TEST(StepControlRanks, WatchesNodesRailsAndTheSumsOfGradients) {
+TEST(StepControlRanks, WatchesGroupsOfNodesAndTheSumsOfGradients) {
   run_owning_ranks(2, [](std::unique_ptr<Communicator> world) {
     RankGrid grid = make_rank_grid(std::move(world), 1);
     const auto sums = make_self_communicator();
@@ -67,6 +69,24 @@ TEST(StepControlRanks, SeesAnotherOrderOfTheSameCalls) {
     if (grid.world->rank() == 1) broadcast(*grid.replica, buffer, 0);
     EXPECT_THAT(mismatch_of(control), HasSubstr("order"));
   });
+}
+
+TEST(StepControlRanks, AddsSquaresInOneOrderOnAllRanks) {
+  // In rank order 1 + 2^-53 + 2^-53 would stay 1; in pairs the small ones add up first.
+  const double small = std::exp2(-53);
+  for (const int64_t size : {1, 2, 3, 4, 7}) {
+    run_owning_ranks(size, [&](std::unique_ptr<Communicator> world) {
+      RankGrid grid = make_rank_grid(std::move(world), 1);
+      StepControl control(grid);
+      StepFlags own;
+      own.square_sum = grid.world->rank() < 2 ? 0.5 : small;
+      const double expected = size == 1   ? 0.5
+                              : size == 4 ? 1 + 2 * small
+                              : size == 7 ? 1 + 4 * small
+                                          : 1.0;
+      EXPECT_EQ(control.agree(own).square_sum, expected) << size;
+    });
+  }
 }
 
 TEST(StepControl, KeepsNegativeAndLargeSteps) {

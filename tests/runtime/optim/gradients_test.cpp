@@ -22,14 +22,14 @@ Parameter with_gradient(std::string name, const torch::Tensor& gradient, int64_t
   return parameter;
 }
 
-torch::Tensor noise(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
+torch::Tensor gradient_noise(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
   const torch::Tensor values = torch::empty(sizes, dtype);
   fill_normal(values, {.seed = 4});
   return values;
 }
 
 TEST(SquareSums, AreTakenInDoubleWhateverTheType) {
-  const torch::Tensor large = noise({123457});
+  const torch::Tensor large = gradient_noise({123457});
   const std::vector<Parameter> parameters = {with_gradient("large", large),
                                              with_gradient("none", torch::empty({0, 3})),
                                              with_gradient("small", torch::full({5}, 0.1f))};
@@ -43,8 +43,8 @@ TEST(SquareSums, AreTakenInDoubleWhateverTheType) {
 }
 
 TEST(SquareSums, ThreadsDoNotChangeABit) {
-  const std::vector<Parameter> parameters = {with_gradient("a", noise({300001})),
-                                             with_gradient("b", noise({77}, at::kDouble))};
+  const std::vector<Parameter> parameters = {with_gradient("a", gradient_noise({300001})),
+                                             with_gradient("b", gradient_noise({77}, at::kDouble))};
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
   const torch::Tensor one = square_sums(parameters);
@@ -56,7 +56,7 @@ TEST(SquareSums, ThreadsDoNotChangeABit) {
 
 TEST(SquareSums, AreNonFiniteOnlyForTheParameterThatIs) {
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
-    torch::Tensor broken = noise({100});
+    torch::Tensor broken = gradient_noise({100});
     broken[57] = bad;
     const torch::Tensor sums =
         square_sums({with_gradient("fine", torch::full({9}, 3e38f)), with_gradient("bad", broken)});
@@ -66,7 +66,7 @@ TEST(SquareSums, AreNonFiniteOnlyForTheParameterThatIs) {
 }
 
 TEST(SquareSums, NameAParameterWithoutGradient) {
-  Parameter parameter = with_gradient("fc.weight", noise({3}));
+  Parameter parameter = with_gradient("fc.weight", gradient_noise({3}));
   parameter.tensor.mutable_grad() = torch::Tensor();
   EXPECT_THROW(square_sums({parameter}), c10::Error);
 }
@@ -74,9 +74,9 @@ TEST(SquareSums, NameAParameterWithoutGradient) {
 TEST(SquareSums, OfNothingAreEmpty) { EXPECT_EQ(square_sums({}).numel(), 0); }
 
 TEST(FindNonfinite, NamesTheUnitOfAStack) {
-  torch::Tensor stacked = noise({3, 2, 2});
+  torch::Tensor stacked = gradient_noise({3, 2, 2});
   stacked[2][0][1] = NAN;
-  const Parameter fine = with_gradient("fc.weight", noise({4}));
+  const Parameter fine = with_gradient("fc.weight", gradient_noise({4}));
   const Parameter bad = with_gradient("experts.*.fc1.weight", stacked, 1, {8, 9, 17});
   EXPECT_EQ(find_nonfinite(bad), "experts.17.fc1.weight");
   EXPECT_EQ(find_nonfinite(fine), std::nullopt);

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parallel/gradients/step_tensors.h"
+#include "runtime/module/state_like.h"
+
+namespace shoal {
+
+/// Something that a training step does beside the optimizer's update: masks that are pruned and
+/// grown, projections, averages of weights.
+///
+/// Session calls every rule on all ranks, in the order of its list, and saves its state with the
+/// rest. A rule's tensors of a parameter's shape are listed with state_like, so that those of an
+/// expert stack are saved unit by unit. Rules draw nothing that depends on the rank: each replica
+/// of a parameter must change it alike.
+class StepRule : public Stateful {
+ public:
+  /// Names of the parameters whose whole gradients the rule reads in this step: equal on all ranks.
+  virtual std::vector<std::string> needs_whole_gradients(int64_t step) {
+    (void)step;
+    return {};
+  }
+  /// Gradients are summed, and neither measured nor clipped; weights are those of the last step. It
+  /// is not known yet whether the gradients are finite, and if not the step is skipped: the rule
+  /// may not change its own state here, and masks gradients by multiplying, which keeps a NaN.
+  virtual void before_norm(int64_t step, StepTensors& tensors) { (void)step, (void)tensors; }
+  /// Weights are updated and whole on every rank. Not called for a skipped step.
+  virtual void after_update(int64_t step, StepTensors& tensors) { (void)step, (void)tensors; }
+};
+
+}  // namespace shoal

@@ -1,0 +1,61 @@
+#include "parallel/gradients/step_tensors.h"
+
+namespace shoal {
+
+StepTensors::StepTensors(const GradientSync& sync, const OptimizerShards* shards,
+                         const Optimizer& optimizer)
+    : sync_(sync), shards_(shards), optimizer_(optimizer) {}
+
+const Parameter& StepTensors::parameter(const std::string& name) const {
+  for (const ParameterGroup& group : sync_.groups()) {
+    for (const Parameter& parameter : group.parameters) {
+      if (parameter.name == name) return parameter;
+    }
+  }
+  TORCH_CHECK(false, name, " is not trained");
+}
+
+OptimizerShards::Range StepTensors::gradient(const std::string& name) const {
+  if (shards_ != nullptr) return shards_->range_of(name);
+  return {parameter(name).tensor.grad().view({-1}), 0};
+}
+
+void StepTensors::gather_gradients(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (whole_gradients_.contains(name)) continue;
+    const torch::Tensor own = gradient(name).gradient;
+    const torch::Tensor whole = shards_ ? shards_->gather_ranges(name, own) : own.clone();
+    whole_gradients_[name] = whole.view(parameter(name).tensor.sizes());
+  }
+}
+
+const torch::Tensor& StepTensors::whole_gradient(const std::string& name) const {
+  const auto found = whole_gradients_.find(name);
+  TORCH_CHECK(found != whole_gradients_.end(), "the whole gradient of ", name,
+              " was not asked for in this step");
+  return found->second;
+}
+
+torch::Tensor StepTensors::read_state(const std::string& kind, const std::string& name) const {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor& weight = parameter(name).tensor;
+  std::vector<torch::Tensor> held{torch::empty({0}, weight.options())};
+  for (const torch::Tensor& part : optimizer_.state_of(kind, name)) held.push_back(part.view({-1}));
+  const torch::Tensor own = torch::cat(held);
+  return (shards_ ? shards_->gather_ranges(name, own) : own).view(weight.sizes());
+}
+
+void StepTensors::write_state(const std::string& kind, const std::string& name,
+                              const torch::Tensor& whole) {
+  const torch::NoGradGuard no_grad;
+  TORCH_CHECK(whole.sizes() == parameter(name).tensor.sizes(), "state ", kind, " of ", name,
+              ": expected ", parameter(name).tensor.sizes(), ", got ", whole.sizes());
+  const torch::Tensor flat = whole.reshape({-1});
+  int64_t begin = gradient(name).begin;
+  for (const torch::Tensor& part : optimizer_.state_of(kind, name)) {
+    part.view({-1}).copy_(flat.narrow(0, begin, part.numel()));
+    begin += part.numel();
+  }
+}
+
+}  // namespace shoal

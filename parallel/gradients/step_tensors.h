@@ -1,0 +1,47 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "parallel/gradients/gradient_sync.h"
+#include "parallel/gradients/optimizer_shards.h"
+#include "runtime/optim/optimizer.h"
+
+namespace shoal {
+
+/// The tensors of one step that a StepRule reads and changes, by the logical names of trained
+/// parameters: the same whether ranks hold gradients and optimizer state whole or in shards. Of a
+/// stack a rank sees its own units. Every method throws TORCH_CHECK if no such parameter is
+/// trained.
+class StepTensors {
+ public:
+  /// The others outlive this. `shards`: null if the optimizer has none.
+  StepTensors(const GradientSync& sync, const OptimizerShards* shards, const Optimizer& optimizer);
+
+  /// Its weights may be changed in place after the update, alike on all replicas.
+  const Parameter& parameter(const std::string& name) const;
+
+  /// The summed gradient that this rank holds, to be changed in place before the norm: elements
+  /// from `begin` on, flat.
+  OptimizerShards::Range gradient(const std::string& name) const;
+  /// Collective over the replicas of these parameters.
+  void gather_gradients(const std::vector<std::string>& names);
+  /// A copy of the summed gradient, neither masked nor clipped. TORCH_CHECK unless gathered.
+  const torch::Tensor& whole_gradient(const std::string& name) const;
+
+  /// A copy of one kind of optimizer state ("m", "v"). Collective over the parameter's replicas.
+  torch::Tensor read_state(const std::string& kind, const std::string& name) const;
+  /// Each replica gives the same values; local.
+  void write_state(const std::string& kind, const std::string& name, const torch::Tensor& whole);
+
+ private:
+  const GradientSync& sync_;
+  const OptimizerShards* shards_;
+  const Optimizer& optimizer_;
+  std::map<std::string, torch::Tensor> whole_gradients_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/module/parameter.h"
+#include "runtime/recipe/config.h"
+
+namespace shoal {
+
+/// An entry of `optimizer.rules`: how the parameters it matches are trained. What it leaves out is
+/// inherited from earlier rules, then from the optimizer's own keys.
+struct ParameterRule {
+  std::string match;
+  std::optional<double> lr_scale;
+  std::optional<double> weight_decay;
+  std::optional<bool> freeze;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        required("match", &ParameterRule::match,
+                 "parameters by name, * for any characters, ? for one: \"*.bias\"", not_empty()),
+        field("lr_scale", &ParameterRule::lr_scale, "factor of the learning rate", above(0.0),
+              unset_word("inherit")),
+        field("weight_decay", &ParameterRule::weight_decay,
+              "decay of all it matches, vectors and scalars too", at_least(0.0),
+              unset_word("inherit")),
+        field("freeze", &ParameterRule::freeze, "keep the values from the start",
+              unset_word("inherit"))};
+  }
+  void validate(Problems& problems) const;
+};
+
+/// The name of the whole parameter, also of a piece of it: what `match` is compared with.
+inline const std::string& whole_name(const Parameter& parameter) {
+  return parameter.piece ? parameter.piece->parameter : parameter.name;
+}
+
+/// What all rules together set for one parameter.
+struct ParameterSettings {
+  std::optional<double> lr_scale, weight_decay;
+  bool freeze = false;
+};
+ParameterSettings settings_of(const std::vector<ParameterRule>& rules, const Parameter& parameter);
+
+/// Throws ConfigError, a line `optimizer.rules[i].match: ...` for each rule that matches none.
+void check_rules(const std::vector<ParameterRule>& rules, const std::vector<Parameter>& parameters);
+
+/// Sets requires_grad to false where the rules freeze: such parameters get no gradient, no
+/// optimizer state, and take no part in sums over ranks or in the gradient norm.
+void freeze_parameters(const std::vector<ParameterRule>& rules,
+                       const std::vector<Parameter>& parameters);
+
+}  // namespace shoal

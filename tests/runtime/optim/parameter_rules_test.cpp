@@ -1,0 +1,211 @@
+#include "runtime/optim/parameter_rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/optim/lamb.h"
+#include "runtime/optim/sgd.h"
+#include "tests/support/gradient_check.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::some_numbers;
+
+TEST(Glob, StarsStandForAnyTextAndQuestionMarksForOneCharacter) {
+  for (const auto& [text, pattern] : std::vector<std::pair<std::string, std::string>>{
+           {"head.bias", "*.bias"},
+           {"head.bias", "head.bias"},
+           {"head.bias", "*"},
+           {"head.bias", "h*d*b??s"},
+           {"head.bias", "head.bias**"},
+           {"a.experts.*.fc1.weight", "*.experts.*.fc1.*"},
+           {"aab", "*ab"},
+           {"ababac", "*abac"},
+           {"", "*"},
+           {"", ""}}) {
+    EXPECT_TRUE(matches_glob(text, pattern)) << text << " " << pattern;
+  }
+  for (const auto& [text, pattern] :
+       std::vector<std::pair<std::string, std::string>>{{"head.bias", "bias"},
+                                                        {"head.bias", "head"},
+                                                        {"head.bias", "head?"},
+                                                        {"head.bias", "*.weight"},
+                                                        {"head.bias", "*.bias?"},
+                                                        {"ab", "?"},
+                                                        {"", "?"},
+                                                        {"a", ""}}) {
+    EXPECT_FALSE(matches_glob(text, pattern)) << text << " " << pattern;
+  }
+}
+
+/// A matrix, a vector and a stack of two matrices.
+std::vector<Parameter> small_model() {
+  std::vector<Parameter> parameters{
+      {"stem.weight", some_numbers({5, 3}, 1), 0, {}, {}},
+      {"stem.bias", some_numbers({5}, 2), 0, {}, {}},
+      {"experts.*.weight", some_numbers({2, 3, 4}, 3), 1, {1, 6}, {}},
+  };
+  for (Parameter& parameter : parameters) parameter.tensor.requires_grad_();
+  return parameters;
+}
+
+ParameterRule rule(const std::string& match) {
+  ParameterRule result;
+  result.match = match;
+  return result;
+}
+
+TEST(ParameterRules, LaterRulesOverrideEarlierOnesKeyByKey) {
+  ParameterRule all = rule("*"), stem = rule("stem.*"), bias = rule("*.bias");
+  all.lr_scale = 0.5;
+  all.freeze = true;
+  stem.freeze = false;
+  stem.weight_decay = 0.1;
+  bias.weight_decay = 0.0;
+  const auto model = small_model();
+  const std::vector<ParameterRule> rules{all, stem, bias};
+  const ParameterSettings weight = settings_of(rules, model[0]),
+                          vector = settings_of(rules, model[1]),
+                          experts = settings_of(rules, model[2]);
+  EXPECT_EQ(weight.lr_scale, 0.5);
+  EXPECT_EQ(weight.weight_decay, 0.1);
+  EXPECT_FALSE(weight.freeze);
+  EXPECT_EQ(vector.weight_decay, 0.0);
+  EXPECT_FALSE(vector.freeze);
+  EXPECT_EQ(experts.weight_decay, std::nullopt);
+  EXPECT_TRUE(experts.freeze);
+  EXPECT_EQ(settings_of({stem, all}, model[0]).freeze, true);
+}
+
+TEST(ParameterRules, NamesEachRuleThatMatchesNothing) {
+  AdamOptions options;
+  options.rules = {rule("head.*"), rule("*.bias"), rule("experts.1.weight")};
+  try {
+    AdamW(options, small_model());
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(
+        error.lines(),
+        ElementsAre(HasSubstr("optimizer.rules[0].match: no parameter's name fits 'head.*'"),
+                    HasSubstr("optimizer.rules[2].match: ")));
+  }
+}
+
+TEST(ParameterRules, RefusesToFreezeEverything) {
+  AdamOptions options;
+  options.rules = {rule("*")};
+  options.rules[0].freeze = true;
+  const auto model = small_model();
+  freeze_parameters(options.rules, model);
+  EXPECT_THROW(AdamW(options, model), ConfigError);
+}
+
+/// Options of each optimizer, with decay.
+std::vector<Choice<Optimizer>> choices(const std::vector<ParameterRule>& rules,
+                                       double weight_decay = 0.1) {
+  Sgd::Options sgd;
+  sgd.momentum = 0.9;
+  AdamOptions adamw;
+  Lamb::Options lamb;
+  for (OptimizerOptions* options :
+       {static_cast<OptimizerOptions*>(&sgd), static_cast<OptimizerOptions*>(&adamw),
+        static_cast<OptimizerOptions*>(&lamb)}) {
+    options->rules = rules;
+    options->weight_decay = weight_decay;
+  }
+  return {{"sgd", sgd}, {"adamw", adamw}, {"lamb", lamb}};
+}
+
+/// The weights after three steps at this rate.
+std::vector<torch::Tensor> train(const Choice<Optimizer>& choice, double learning_rate) {
+  const std::vector<Parameter> model = small_model();
+  freeze_parameters(rules_of(choice), model);
+  const auto optimizer = Registry<Optimizer>::create(choice, model);
+  for (int64_t step = 0; step < 3; ++step) {
+    for (const Parameter& parameter : model) {
+      if (!parameter.tensor.requires_grad()) continue;
+      parameter.tensor.mutable_grad() = some_numbers(parameter.tensor.sizes(), 10 + step);
+    }
+    optimizer->step(learning_rate);
+  }
+  std::vector<torch::Tensor> weights;
+  for (const Parameter& parameter : model) weights.push_back(parameter.tensor.detach());
+  return weights;
+}
+
+TEST(ParameterRules, ScaleTheLearningRateOfWhatTheyMatch) {
+  ParameterRule half = rule("experts.*");
+  half.lr_scale = 0.5;
+  for (size_t i = 0; i < 3; ++i) {
+    const Choice<Optimizer> plain = choices({})[i];
+    const auto expected = train(plain, 0.01), slow = train(plain, 0.005);
+    const auto actual = train(choices({half})[i], 0.01);
+    EXPECT_TRUE(actual[0].equal(expected[0])) << plain.name();
+    EXPECT_TRUE(actual[1].equal(expected[1])) << plain.name();
+    EXPECT_TRUE(actual[2].equal(slow[2])) << plain.name();
+    EXPECT_FALSE(slow[2].equal(expected[2])) << plain.name();
+  }
+}
+
+TEST(ParameterRules, ReplaceTheWeightDecayOfWhatTheyMatch) {
+  ParameterRule none = rule("experts.*");
+  none.weight_decay = 0.0;
+  for (size_t i = 0; i < 3; ++i) {
+    const Choice<Optimizer> plain = choices({})[i];
+    const auto expected = train(plain, 0.01), undecayed = train(choices({}, 0.0)[i], 0.01);
+    const auto actual = train(choices({none})[i], 0.01);
+    EXPECT_TRUE(actual[0].equal(expected[0])) << plain.name();
+    EXPECT_TRUE(actual[2].equal(undecayed[2])) << plain.name();
+    EXPECT_FALSE(undecayed[2].equal(expected[2])) << plain.name();
+  }
+}
+
+TEST(ParameterRules, AVectorDecaysIfARuleSaysSo) {
+  ParameterRule bias = rule("*.bias");
+  bias.weight_decay = 0.5;
+  Sgd::Options sgd;
+  sgd.rules = {bias};
+  const double learning_rate = 0.01;
+  const std::vector<Parameter> model = small_model();
+  const torch::Tensor before = model[1].tensor.detach().clone();
+  Sgd optimizer(sgd, model);
+  for (const Parameter& parameter : model) {
+    parameter.tensor.mutable_grad() = torch::zeros_like(parameter.tensor);
+  }
+  optimizer.step(learning_rate);
+  EXPECT_TRUE(model[1].tensor.detach().allclose(before * (1 - learning_rate * 0.5), 1e-15, 0.0));
+}
+
+TEST(ParameterRules, FrozenParametersKeepTheirBitsAndHaveNoState) {
+  ParameterRule frozen = rule("stem.*");
+  frozen.freeze = true;
+  struct Names : StateVisitor {
+    std::vector<std::string> tensors;
+    void tensor(const StateTensor& entry) override { tensors.push_back(entry.name); }
+    void integer(const std::string&, int64_t&) override {}
+    void real(const std::string&, double&) override {}
+    void text(const std::string&, std::string&) override {}
+  };
+  for (const Choice<Optimizer>& choice : choices({frozen})) {
+    const auto start = small_model();
+    const auto weights = train(choice, 0.01);
+    EXPECT_TRUE(weights[0].equal(start[0].tensor)) << choice.name();
+    EXPECT_TRUE(weights[1].equal(start[1].tensor)) << choice.name();
+    EXPECT_FALSE(weights[2].equal(start[2].tensor)) << choice.name();
+    const auto model = small_model();
+    freeze_parameters(rules_of(choice), model);
+    Names names;
+    Registry<Optimizer>::create(choice, model)->visit_state(names);
+    EXPECT_FALSE(names.tensors.empty());
+    EXPECT_THAT(names.tensors, ::testing::Each(HasSubstr("experts."))) << choice.name();
+  }
+}
+
+}  // namespace
+}  // namespace shoal
