@@ -3,34 +3,55 @@
 #include <utility>
 
 #include "models/blocks/auxiliary_loss.h"
+#include "runtime/base/error.h"
 
 namespace shoal {
-namespace {
-
-std::vector<std::shared_ptr<MoeStage>> stages_of(const torch::nn::Module& root) {
-  std::vector<std::shared_ptr<MoeStage>> stages;
-  for (const auto& module : root.modules(/*include_self=*/false)) {
-    if (auto stage = std::dynamic_pointer_cast<MoeStage>(module)) stages.push_back(stage);
-  }
-  return stages;
-}
-
-}  // namespace
-
 torch::Tensor ModelOutput::take(BlockOutput block) {
   auxiliary_loss = add_loss(auxiliary_loss, block.auxiliary_loss);
   for (MoeStats& stats : block.moe) moe.push_back(std::move(stats));
   return block.y;
 }
 
-std::vector<MoeStageInfo> Backbone::moe_stages() const {
-  std::vector<MoeStageInfo> infos;
-  for (const auto& stage : stages_of(*this)) infos.push_back(stage->info());
-  return infos;
+void ModelOutput::set_tokens(const torch::Tensor& x_bSD, Features features) {
+  if (features == Features::kTokens) {
+    token_bSD = x_bSD;
+  } else {
+    pooled_bD = mean_over(x_bSD, {1});
+  }
 }
 
-void Backbone::after_step() {
-  for (const auto& stage : stages_of(*this)) stage->after_step();
+ModelInput input_of(const Batch& batch, int64_t view) {
+  return {batch.image_bVCHW.defined() ? batch.image_bCHW(view) : torch::Tensor(), batch.token_bS,
+          batch.value_bN};
+}
+
+StepContext context_of(const Batch& batch, int64_t view) {
+  StepContext step = batch.context;
+  step.view_b = torch::full_like(step.sample_b, view);
+  return step;
+}
+
+BackboneFactory backbone_factory(const Choice<Backbone>& choice, const BuildContext& build,
+                                 const DataShape& data) {
+  return [choice, build, data](const std::string& name, Features features) {
+    BuildContext own = build;
+    if (name != "backbone") own.prefix += name + ".";
+    return Registry<Backbone>::create(choice, {own, data, features});
+  };
+}
+
+ImageShape require_images(const DataShape& data, const std::string& key, std::string_view who) {
+  if (data.image) return *data.image;
+  throw ConfigError(key + ": " + std::string(who) + " needs images, data.source " + data.source +
+                    " gives " + data.text());
+}
+
+std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& root) {
+  std::vector<std::shared_ptr<MoeStage>> stages;
+  for (const auto& module : root.modules(/*include_self=*/false)) {
+    if (auto stage = std::dynamic_pointer_cast<MoeStage>(module)) stages.push_back(stage);
+  }
+  return stages;
 }
 
 torch::Tensor at_least_float32(const torch::Tensor& x) {

@@ -3,7 +3,9 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,26 +13,49 @@
 #include "moe/moe_stage.h"
 #include "moe/moe_stats.h"
 #include "parallel/comm/build_context.h"
-#include "runtime/data/image_shape.h"
+#include "runtime/data/batch.h"
+#include "runtime/data/data_shape.h"
 #include "runtime/module/module.h"
 #include "runtime/random/step_context.h"
 #include "runtime/recipe/registry.h"
 
+// b samples on this rank  C channels  H height  W width  S tokens  N numbers  D features
 namespace shoal {
 
-/// b images on this rank, D features.
+/// What a model reads: images, tokens or numbers, of which its constructor requires what it uses.
+struct ModelInput {
+  torch::Tensor image_bCHW;  ///< in the dtype to compute in
+  torch::Tensor token_bS;    ///< int64
+  torch::Tensor value_bN;    ///< in the dtype to compute in
+};
+
+/// A batch as one view sees it.
+ModelInput input_of(const Batch& batch, int64_t view = 0);
+/// The batch's step with the view, which keys noise, for the pass over that view.
+StepContext context_of(const Batch& batch, int64_t view);
+
+/// Which features a task wants of its backbone.
+enum class Features {
+  kPooled,  ///< one vector a sample
+  kTokens,  ///< one vector a token
+};
+
 struct ModelOutput {
-  torch::Tensor features_bD;  ///< float32, float64 of a float64 model; the head computes in it
+  /// Features::kPooled: float32, float64 of a float64 model; the head computes in it.
+  torch::Tensor pooled_bD = {};
+  torch::Tensor token_bSD = {};  ///< Features::kTokens: normed, in the model's dtype
   /// Sum of the MoE layers' weighted balance losses, as this rank's share of the step:
   /// ready to be added to the task's loss. Undefined without balance losses.
-  torch::Tensor auxiliary_loss;
-  std::vector<MoeStats> moe;  ///< one entry a MoE layer, in forward order
+  torch::Tensor auxiliary_loss = {};
+  std::vector<MoeStats> moe = {};  ///< one entry a MoE layer, in forward order
 
   /// Adds a block's losses and statistics; returns its activations.
   torch::Tensor take(BlockOutput block);
+  /// Keeps the normed tokens, or their mean.
+  void set_tokens(const torch::Tensor& x_bSD, Features features);
 };
 
-/// Turns images into features; the task puts a head on top. Registered under `model.backbone`.
+/// Turns samples into features; the task puts a head on top. Registered under `model.backbone`.
 ///
 /// A model computes in the dtype of its images: layers cast their parameters, which stay float32
 /// where images are bfloat16, to that of their input. The residual stream, and the rows that travel
@@ -40,19 +65,30 @@ class Backbone : public ModuleBase {
  public:
   struct Context {
     BuildContext build;
-    ImageShape image;
+    DataShape data;
+    Features features = Features::kPooled;
   };
   static constexpr std::string_view kNameKey = "backbone";
   static constexpr std::string_view kNoun = "backbone";
 
-  /// image_bCHW in the dtype to compute in, b may be 0. Collective over context.build.grid.
-  virtual ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) = 0;
+  /// b may be 0. Collective over context.build.grid.
+  virtual ModelOutput forward(const ModelInput& input, const StepContext& step) = 0;
   virtual int64_t feature_width() const = 0;
-  /// The MoE stages anywhere in the tree of modules, in the order they were registered.
-  virtual std::vector<MoeStageInfo> moe_stages() const;
-  /// After an optimizer step that was taken. Collective.
-  virtual void after_step();
 };
+
+/// Makes the recipe's backbone for a task, which registers it under `name`. Paths of layers, which
+/// key noise, metrics and loads, begin with `name.`, except for the backbone named `backbone`,
+/// whose paths have no prefix: no two backbones of a task share a path.
+using BackboneFactory =
+    std::function<std::shared_ptr<Backbone>(const std::string& name, Features features)>;
+BackboneFactory backbone_factory(const Choice<Backbone>& choice, const BuildContext& build,
+                                 const DataShape& data);
+
+/// The images' shape. Throws ConfigError at `key`, saying what data.source gives instead.
+ImageShape require_images(const DataShape& data, const std::string& key, std::string_view who);
+
+/// The MoE stages anywhere in a tree of modules, in the order they were registered.
+std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& root);
 
 /// x, or float32 of what has fewer bits.
 torch::Tensor at_least_float32(const torch::Tensor& x);

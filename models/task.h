@@ -13,12 +13,6 @@
 
 namespace shoal {
 
-/// One micro-batch on this rank: b images, whole routing groups, in stream order.
-struct TaskBatch {
-  torch::Tensor image_bCHW;
-  torch::Tensor label_b;  ///< int64
-};
-
 struct TrainOutput {
   /// Scalar: this rank's local sum over the step's number of items, auxiliary losses included.
   /// Sums over micro-steps and ranks to the loss of the step.
@@ -26,35 +20,73 @@ struct TrainOutput {
   std::vector<MoeStats> moe;
 };
 
-/// Sums over this rank's samples; added up over batches and ranks before they are divided.
-struct EvalSums {
-  double loss = 0.0;
-  int64_t top1 = 0, top5 = 0, samples = 0;
+/// A sum over samples, added up over batches and ranks; its mean is sum / weight.
+struct NamedSum {
+  std::string name;
+  double sum = 0.0, weight = 0.0;
+};
+
+/// The mean of the sum of this name; not a number where there is none.
+double mean_of(const std::vector<NamedSum>& totals, std::string_view name);
+
+/// Sums over this rank's samples, equal in names and order on all ranks, and each batch.
+struct EvalOutput {
+  std::vector<NamedSum> sums;
   std::vector<MoeStats> moe = {};  ///< of this batch, one entry a MoE layer
 };
 
-/// What is trained for: owns the head and the criterion around a backbone. Registered under `task`.
-/// Parameters: the backbone's under `backbone.`, the head's under `head.`.
+/// A number that an evaluation reports.
+struct Metric {
+  enum class Kind {
+    kNumber,
+    kShare,  ///< in [0, 1]; people read it as percent
+    kCount,
+  };
+  std::string name;  ///< in JSON and CSV
+  double value = 0.0;
+  Kind kind = Kind::kNumber;
+  std::string label = name;  ///< for people
+};
+
+/// What decides which checkpoint is the best: a metric's name and its direction.
+struct ScoreRule {
+  std::string metric;
+  bool higher_is_better = true;
+};
+
+/// What rates count: `img`, and how many a sample has.
+struct RateUnit {
+  std::string name;
+  int64_t per_sample = 1;
+};
+
+/// What is trained for: owns backbone, head and criterion. Registered under `task`.
+/// Parameters: those of a single backbone under `backbone.`, the head's under `head.`.
 class Task : public ModuleBase, public Stateful {
  public:
   struct Context {
-    std::shared_ptr<Backbone> backbone;
     BuildContext build;
-    int64_t num_classes = 0;
+    DataShape data;
+    BackboneFactory make_backbone;
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "task";
 
-  /// Collective, b may be 0. TORCH_CHECK unless step.samples_in_step is set.
-  virtual TrainOutput train(const TaskBatch& batch, const StepContext& step) = 0;
-  /// What the model says before the criterion: logits, [b, num_classes]. Collective.
-  virtual torch::Tensor outputs(const TaskBatch& batch, const StepContext& step) = 0;
+  /// Collective, b may be 0. TORCH_CHECK unless batch.context.samples_in_step is set.
+  virtual TrainOutput train(const Batch& batch) = 0;
+  /// The model's output before the criterion, a row a sample: logits, say. Collective.
+  virtual torch::Tensor outputs(const Batch& batch) = 0;
   /// Without gradients. Collective, b may be 0.
-  virtual EvalSums evaluate(const TaskBatch& batch, const StepContext& step) = 0;
-  /// After the optimizer's step; not called for a skipped one.
-  virtual void after_step(int64_t step) { (void)step; }
+  virtual EvalOutput evaluate(const Batch& batch) = 0;
+  /// What is reported of the sums over a whole split. The names are the same without any sums,
+  /// where the columns of tables come from.
+  virtual std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const = 0;
+  virtual ScoreRule score() const = 0;
+  virtual RateUnit unit() const = 0;
+  /// Views of each training image that a batch has to hold.
+  virtual int64_t views() const { return 1; }
   /// Parameters that `parameters_headless` leaves out: the classifier's weight and bias.
-  virtual int64_t head_parameters() const = 0;
+  virtual int64_t head_parameters() const { return 0; }
   /// State beside the parameters; none by default.
   void visit_state(StateVisitor& visitor) override { (void)visitor; }
 };

@@ -9,20 +9,24 @@
 #include "launch/train/session.h"
 #include "launch/train/upcycle.h"
 #include "moe/exchange/row_exchange.h"
+#include "parallel/checkpoint/state_list.h"
+#include "parallel/comm/topology.h"
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_writer.h"
 
 namespace shoal {
 namespace {
 
-/// Units of the stage that owns this parameter which one token does not visit, in elements.
+/// Of the stage that owns this parameter the units that one token is not routed to, in elements.
 int64_t idle_elements(const Parameter& parameter, const std::vector<MoeStageInfo>& stages) {
   if (!parameter.is_stacked()) return 0;
   for (const MoeStageInfo& stage : stages) {
-    if (parameter.name.find("." + stage.name + ".") == std::string::npos) continue;
+    const bool is_owner = parameter.name.starts_with(stage.name + ".") ||
+                          parameter.name.starts_with("backbone." + stage.name + ".");
+    if (!is_owner) continue;
     return parameter.tensor.numel() / stage.num_units * (stage.num_units - stage.units_per_token);
   }
-  throw std::logic_error(parameter.name + " belongs to no MoE stage of its backbone");
+  throw std::logic_error(parameter.name + " belongs to no MoE stage of its model");
 }
 
 constexpr int64_t kMaxListed = 4096;
@@ -36,11 +40,7 @@ std::vector<int64_t> divisors(int64_t number) {
   return result;
 }
 
-std::string quotient(int64_t a, int64_t b) {
-  return fmt::format("{} / {} = {:.4g}", a, b, static_cast<double>(a) / static_cast<double>(b));
-}
-
-/// What is worth a word in a recipe's text, below `path`.
+/// What users should know of a recipe's text, below `path`.
 void collect_notes(const config::Node& node, const std::string& path,
                    std::vector<std::string>& notes) {
   for (const config::Entry& entry : node.entries) {
@@ -53,6 +53,17 @@ void collect_notes(const config::Node& node, const std::string& path,
   for (std::size_t i = 0; i < node.items.size(); ++i) {
     collect_notes(node.items[i], fmt::format("{}[{}]", path, i), notes);
   }
+}
+
+/// Whether each evaluation, also the best, is at the step of a save.
+bool evaluates_where_it_saves(const Recipe& recipe) {
+  const std::optional<Duration>&evaluates = recipe.evaluate.every, &saves = recipe.checkpoint.every;
+  if (recipe.checkpoint.keep_best == 0 || !evaluates) return true;
+  if (!saves || saves->unit != evaluates->unit || saves->is_time()) return false;
+  // evaluates / saves is a whole number
+  return static_cast<__int128>(evaluates->count) * saves->scale %
+             (static_cast<__int128>(saves->count) * evaluates->scale) ==
+         0;
 }
 
 /// Runs a rule; what it throws, lines of `PATH: what`, is added.
@@ -71,7 +82,7 @@ void apply(const Rule& rule, Problems& problems) {
 
 ModelCounts count(const BuiltModel& model) {
   ModelCounts counts;
-  counts.stages = model.backbone->moe_stages();
+  for (const auto& stage : model.stages) counts.stages.push_back(stage->info());
   for (const Parameter& parameter : model.parameters) {
     counts.parameters += parameter.tensor.numel();
     counts.active_parameters += parameter.tensor.numel() - idle_elements(parameter, counts.stages);
@@ -80,31 +91,57 @@ ModelCounts count(const BuiltModel& model) {
   return counts;
 }
 
-/// Nothing if the model cannot be built. `found`: by reading.
-std::optional<ModelCounts> check_model(const Recipe& recipe, const config::Diagnostics& found,
+/// Weights and optimizer state, which is nearly all of a checkpoint.
+CheckpointSize estimate(const BuiltModel& model, Optimizer& optimizer, int64_t ranks) {
+  struct State : Stateful {
+    State(const BuiltModel& model, Optimizer& optimizer) : model(model), optimizer(optimizer) {}
+    void visit_state(StateVisitor& visitor) override {
+      visit_weights(model, visitor);
+      optimizer.visit_state(visitor);
+    }
+    const BuiltModel& model;
+    Optimizer& optimizer;
+  } state(model, optimizer);
+  return estimate_checkpoint(list_entries(state), ranks);
+}
+
+void check_checkpoint(const CheckpointSize& size, Problems& problems) {
+  if (size.manifest_bytes <= kLargestManifest) return;
+  problems.add("model", fmt::format("a checkpoint of so many tensors takes a manifest of up to {} "
+                                    "MiB, at most {} MiB can be read back; use fewer units",
+                                    size.manifest_bytes >> 20, kLargestManifest >> 20));
+}
+
+/// Nothing if the model cannot be built. `source`: null if it has mistakes; `found`: by reading.
+std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* source,
+                                       int64_t ranks, const config::Diagnostics& found,
                                        Problems& problems) {
   std::optional<ModelCounts> counts;
-  // train.precision is read too, but no rule hangs on it.
-  for (const char* section : {"data", "model", "task"}) {
-    if (found.has_mistake_in(section)) return counts;
+  // train.precision is read too, but no rule depends on it.
+  if (source == nullptr || found.has_mistake_in("model") || found.has_mistake_in("task")) {
+    return counts;
   }
   const auto rule = [&] {
-    const BuiltModel model = build_model(recipe, nullptr, torch::kMeta);
+    const BuiltModel model = build_model(recipe, source->shape(), nullptr, torch::kMeta);
     counts = count(model);
     if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
     if (!found.has_mistake_in("optimizer")) {
-      Registry<Optimizer>::create(recipe.optimizer, model.parameters);
+      const auto optimizer = Registry<Optimizer>::create(recipe.optimizer, {model.parameters});
+      counts->checkpoint = estimate(model, *optimizer, ranks);
+      check_checkpoint(counts->checkpoint, problems);
     }
   };
   apply(rule, problems);
   return counts;
 }
 
-void check_durations(const Recipe& recipe, const config::Diagnostics& found, Problems& problems) {
-  if (found.has_mistake_in("data")) return;
-  // Whether a duration can be counted does not hang on how long an epoch or the training is. One
+/// `source`: null if it has mistakes, then durations in tokens are taken to be right.
+void check_durations(const Recipe& recipe, const DataSource* source, Problems& problems) {
+  // Whether a duration can be counted is independent of how long an epoch or the training is. One
   // that could not be read keeps its default; the training's, which has none, counts as a step.
-  StepScale scale{.samples_per_epoch = 1, .samples_per_step = 1};
+  StepScale scale{.samples_per_epoch = 1,
+                  .samples_per_step = 1,
+                  .tokens_per_sample = source != nullptr ? source->shape().sequence : 1};
   const auto count_steps = [&](const char* path, const std::optional<Duration>& duration) {
     if (!duration || duration->is_time()) return int64_t{1};
     try {
@@ -125,18 +162,16 @@ void check_durations(const Recipe& recipe, const config::Diagnostics& found, Pro
   }
 }
 
-void check_data(const LoadedRecipe& loaded, const config::Diagnostics& found,
+void check_data(const LoadedRecipe& loaded, const DataSource& source,
                 config::Diagnostics& diagnostics) {
-  if (found.has_mistake_in("data")) return;
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
   config::LocatedProblems source_problems(loaded.document.root, "data", diagnostics);
-  const auto rule = [&] {
-    const std::shared_ptr<DataSource> source = make_source(loaded.options);
-    source->check_training(source_problems);
-    resolve_stats(loaded.options.data.normalise, source->channel_stats(),
-                  source->image_shape().channels);
-  };
-  apply(rule, problems);
+  apply(
+      [&] {
+        source.check_training(source_problems);
+        source.image_transform();
+      },
+      problems);
 }
 
 /// Names of the stages of each number of units.
@@ -147,27 +182,6 @@ bool can_share(const StagesOfCount& stages, int64_t ranks, bool must_divide) {
   return std::all_of(stages.begin(), stages.end(), [&](const auto& entry) {
     return entry.first >= ranks && (!must_divide || entry.first % ranks == 0);
   });
-}
-
-/// Nodes are of equal size, where the world is known, and expert groups stand on them in equal
-/// parts.
-void check_nodes(const ParallelOptions& parallel, std::optional<int64_t> known_world,
-                 Problems& problems) {
-  if (!parallel.ranks_per_node) return;
-  const int64_t node = *parallel.ranks_per_node, expert = parallel.expert_ranks;
-  const int64_t world = known_world.value_or(node);
-  if (world % node != 0) {
-    std::vector<std::string> valid;
-    for (const int64_t divisor : divisors(world)) valid.push_back(std::to_string(divisor));
-    problems.add("ranks_per_node",
-                 fmt::format("nodes of equal size are needed, but {}; divisors of {}: {}",
-                             quotient(world, node), world, join_words(valid)));
-  } else if (node % expert != 0 && expert % node != 0) {
-    problems.add("ranks_per_node",
-                 fmt::format("{} expert ranks would have unequal parts on nodes of {}; one must "
-                             "divide the other",
-                             expert, node));
-  }
 }
 
 /// Where the rows of a layer may not be cut by unit, chunks are whole routing groups, and each
@@ -195,48 +209,89 @@ void check_chunks(const Recipe& recipe, const std::vector<MoeStageInfo>& stages,
   }
 }
 
-/// `stages`: null if they are not known, since the model has mistakes.
-void check_ranks(const ParallelOptions& parallel, const std::vector<MoeStageInfo>* stages,
-                 int64_t world, Problems& problems) {
-  const int64_t ranks = parallel.expert_ranks;
-  // Without a logged load by_load places as contiguous does.
-  const bool must_divide = !parallel.uneven && parallel.placement != PlacementRule::kByCost;
-  StagesOfCount stages_of_count;
-  if (stages) {
-    for (const MoeStageInfo& stage : *stages) {
-      stages_of_count[stage.num_units].push_back(stage.name);
+/// What a recipe asks of the ranks.
+struct RankRules {
+  const ParallelOptions& parallel;
+  StagesOfCount stages;  ///< empty if the model has mistakes
+  bool knows_stages = false;
+  std::optional<int64_t> known_world;
+  int64_t world = 1;
+
+  RankRules(const ParallelOptions& options, const std::vector<MoeStageInfo>* infos,
+            std::optional<int64_t> ranks)
+      : parallel(options),
+        knows_stages(infos != nullptr),
+        known_world(ranks),
+        world(ranks.value_or(options.expert_ranks)) {
+    if (infos == nullptr) return;
+    for (const MoeStageInfo& stage : *infos) stages[stage.num_units].push_back(stage.name);
+  }
+  /// Without a logged load by_load places as contiguous does.
+  bool must_divide() const {
+    return !parallel.uneven && parallel.placement != PlacementRule::kByCost;
+  }
+  /// "valid expert_ranks for 4 ranks: 1, 2, 4".
+  std::string choices() const {
+    std::vector<std::string> valid;
+    for (const int64_t divisor : divisors(world)) {
+      if (can_share(stages, divisor, must_divide())) valid.push_back(std::to_string(divisor));
     }
+    return (knows_stages ? "valid expert_ranks for " + counted(world, "rank")
+                         : "divisors of " + std::to_string(world)) +
+           ": " + join_words(valid);
   }
-  std::vector<std::string> valid;
-  for (const int64_t divisor : divisors(world)) {
-    if (can_share(stages_of_count, divisor, must_divide)) valid.push_back(std::to_string(divisor));
-  }
-  const std::string choices = (stages ? "valid expert_ranks for " + counted(world, "rank")
-                                      : "divisors of " + std::to_string(world)) +
-                              ": " + join_words(valid);
-  if (world % ranks != 0) {
+  /// "; or start 2 or 4 ranks", where the stages could be shared then.
+  std::string other_worlds() const {
+    const int64_t ranks = parallel.expert_ranks;
+    if (!knows_stages || !can_share(stages, ranks, must_divide())) return "";
     const int64_t above = (world / ranks + 1) * ranks;
-    const std::string counts =
-        world > ranks ? fmt::format("{} or {}", above - ranks, above) : std::to_string(ranks);
-    const std::string other_worlds = stages && can_share(stages_of_count, ranks, must_divide)
-                                         ? fmt::format("; or start {} ranks", counts)
-                                         : "";
-    problems.add("expert_ranks", fmt::format("world = expert_ranks x replicas, but {}; {}{}",
-                                             quotient(world, ranks), choices, other_worlds));
+    return world > ranks ? fmt::format("; or start {} or {} ranks", above - ranks, above)
+                         : fmt::format("; or start {} ranks", ranks);
   }
-  for (const auto& [num_units, names] : stages_of_count) {
+};
+
+/// The rule of topology, with what would satisfy it.
+void check_grid(const RankRules& rules, Problems& problems) {
+  const ParallelOptions& parallel = rules.parallel;
+  for (const auto& [key, what] : topology_problems(rules.known_world, parallel.expert_ranks,
+                                                   parallel.ranks_per_node.value_or(0))) {
+    std::string hint;
+    if (key == "expert_ranks") {
+      hint = "; " + rules.choices() + rules.other_worlds();
+    } else if (rules.known_world && rules.world % *parallel.ranks_per_node != 0) {
+      std::vector<std::string> valid;
+      for (const int64_t divisor : divisors(rules.world)) valid.push_back(std::to_string(divisor));
+      hint = fmt::format("; divisors of {}: {}", rules.world, join_words(valid));
+    }
+    problems.add(key, what + hint);
+  }
+}
+
+/// Each expert rank has a unit of each stage, and equally many unless the recipe allows otherwise.
+void check_units_of_ranks(const RankRules& rules, Problems& problems) {
+  const int64_t ranks = rules.parallel.expert_ranks;
+  for (const auto& [num_units, names] : rules.stages) {
     if (num_units < ranks) {
-      problems.add("expert_ranks",
-                   fmt::format("{} of {} cannot be spread over {} expert ranks, some would hold "
-                               "none; {}",
-                               counted(num_units, "unit"), join_words(names), ranks, choices));
-    } else if (must_divide && num_units % ranks != 0) {
+      problems.add(
+          "expert_ranks",
+          fmt::format("{} of {} cannot be spread over {} expert ranks, some would hold "
+                      "none; {}",
+                      counted(num_units, "unit"), join_words(names), ranks, rules.choices()));
+    } else if (rules.must_divide() && num_units % ranks != 0) {
       problems.add("expert_ranks",
                    fmt::format("the units of {} do not divide evenly: {}; {}; or "
                                "parallel.uneven=true",
-                               join_words(names), quotient(num_units, ranks), choices));
+                               join_words(names), quotient(num_units, ranks), rules.choices()));
     }
   }
+}
+
+/// All of the above. `stages`: null if the model has mistakes; `world`: nothing if it is unknown.
+void check_ranks(const ParallelOptions& parallel, const std::vector<MoeStageInfo>* stages,
+                 std::optional<int64_t> world, Problems& problems) {
+  const RankRules rules(parallel, stages, world);
+  check_grid(rules, problems);
+  check_units_of_ranks(rules, problems);
 }
 
 }  // namespace
@@ -244,21 +299,23 @@ void check_ranks(const ParallelOptions& parallel, const std::vector<MoeStageInfo
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world) {
   config::Diagnostics diagnostics;
-  CheckedRecipe checked{config::read_options<Recipe>(source, unset, diagnostics), {}};
+  CheckedRecipe checked{config::read_options<Recipe>(source, unset, diagnostics), nullptr, {}};
   const LoadedRecipe& loaded = checked.loaded;
   // Only what reading found makes a section unfit for further rules, not what they find.
   const config::Diagnostics found = diagnostics;
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
-  std::optional<ModelCounts> counts = check_model(loaded.options, found, problems);
-  check_durations(loaded.options, found, problems);
-  check_data(loaded, found, diagnostics);
+  if (!found.has_mistake_in("data")) checked.source = make_source(loaded.options);
+  const DataSource* data = checked.source.get();
+  std::optional<ModelCounts> counts = check_model(
+      loaded.options, data, world.value_or(loaded.options.parallel.expert_ranks), found, problems);
+  check_durations(loaded.options, data, problems);
+  if (data != nullptr) check_data(loaded, *data, diagnostics);
   const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;
   if (!found.has_mistake_in("parallel")) {
     config::LocatedProblems rank_problems(loaded.document.root, "parallel", diagnostics);
     const ParallelOptions& parallel = loaded.options.parallel;
     const int64_t ranks = world.value_or(parallel.expert_ranks);
-    check_ranks(parallel, counts ? &counts->stages : nullptr, ranks, rank_problems);
-    check_nodes(parallel, world, rank_problems);
+    check_ranks(parallel, counts ? &counts->stages : nullptr, world, rank_problems);
     if (counts && !found.has_mistake_in("train")) {
       config::LocatedProblems train_problems(loaded.document.root, "train", diagnostics);
       check_chunks(loaded.options, counts->stages, ranks, train_problems);
@@ -274,7 +331,6 @@ void check_topology(const CheckedRecipe& checked, int64_t world) {
   config::Diagnostics diagnostics;
   config::LocatedProblems problems(loaded.document.root, "parallel", diagnostics);
   check_ranks(loaded.options.parallel, &checked.counts.stages, world, problems);
-  check_nodes(loaded.options.parallel, world, problems);
   config::LocatedProblems train_problems(loaded.document.root, "train", diagnostics);
   check_chunks(loaded.options, checked.counts.stages, world, train_problems);
   diagnostics.throw_if_any(ExitCode::kTopology);
@@ -282,6 +338,11 @@ void check_topology(const CheckedRecipe& checked, int64_t world) {
 
 std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
   std::vector<std::string> notes;
+  if (!evaluates_where_it_saves(checked.loaded.options)) {
+    notes.emplace_back(
+        "checkpoint.every: evaluations and saves need not fall on one step; each evaluation that "
+        "is the best so far is saved as well, for checkpoint.keep_best");
+  }
   const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
   collect_notes(config::to_node(type, &checked.loaded.options), "", notes);
   std::map<std::string, std::vector<std::string>> stages_of_note;

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/job/recipe.h"
 #include "models/backbone.h"
+#include "parallel/checkpoint/manifest.h"
 #include "runtime/recipe/recipe_document.h"
 
 namespace shoal {
@@ -16,19 +18,21 @@ namespace shoal {
 struct ModelCounts {
   int64_t parameters = 0;
   int64_t parameters_headless = 0;  ///< without the classifier's weight and bias
-  int64_t active_parameters = 0;    ///< of each MoE stage only the units that one token visits
+  int64_t active_parameters = 0;  ///< of each MoE stage only the units that one token is routed to
   std::vector<MoeStageInfo> stages;
+  CheckpointSize checkpoint;  ///< upper bounds
 };
 
 /// A recipe in which nothing is wrong, as far as can be told before data is opened.
 struct CheckedRecipe {
   LoadedRecipe loaded;
+  std::shared_ptr<const DataSource> source;
   ModelCounts counts;
 };
 
 /// Reads a recipe and holds it against all that can be known without data or allocation: the rules
 /// of its sections, model and optimizer, durations that the data cannot count (tokens of images),
-/// what the data source has against training (the same records in both splits), and check_topology
+/// overlap between the training and validation split, and check_topology
 /// for `world` ranks, by default parallel.expert_ranks. A rule is left out if a section that it
 /// reads holds a mistake already. Throws one ConfigError with every mistake: exit 11 if only the
 /// topology is at fault, else 10.

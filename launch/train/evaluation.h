@@ -1,39 +1,56 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "launch/job/recipe.h"
 #include "launch/train/router_agreement.h"
+#include "launch/train/session.h"
 #include "models/task.h"
 #include "parallel/comm/rank_grid.h"
-#include "runtime/data/data_source.h"
 
 namespace shoal {
 
-/// Means over a split, each sample counted once.
+/// What a task reports of a split, each sample counted once.
 struct Evaluation {
-  double loss = 0.0;
-  double top1 = 0.0, top5 = 0.0;  ///< shares, [0, 1]
+  std::vector<Metric> metrics;
   int64_t samples = 0;
   /// Share of the tokens, over all MoE layers, that keep their first unit since the evaluation
   /// before; unset where there is nothing to compare.
   std::optional<double> router_agreement = {};
   double seconds = 0.0;
+
+  /// Of the metric of this name; TORCH_CHECK that there is one.
+  double value(std::string_view name) const;
 };
 
 /// What is evaluated, by which recipe, on what data and ranks; all outlive the call.
 struct EvaluationParts {
   Task& task;
   const Recipe& recipe;
-  const SampleSet& data;
+  const OpenSplit& data;
   RankGrid& grid;
 };
 
+/// Asked before each batch, on all ranks at once: whether to end without a result.
+using Interrupted = std::function<bool()>;
+
 /// Runs the task over all of the data: dropless, without noise or augmentation. Collective; every
-/// rank gets the same numbers. `step` is only told to the layers; `agreement` keeps what the next
-/// evaluation is compared with, on all ranks or on none.
-Evaluation evaluate(const EvaluationParts& parts, int64_t step,
-                    RouterAgreement* agreement = nullptr);
+/// rank gets the same numbers; nothing if it was interrupted. `step` is only told to the layers;
+/// `agreement` keeps what the next evaluation is compared with, on all ranks or on none.
+std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
+                                   RouterAgreement* agreement, const Interrupted& interrupted);
+/// To the end, compared with no other.
+Evaluation evaluate(const EvaluationParts& parts, int64_t step);
+
+/// "96.39%", "0.2234", "1024".
+std::string to_text(const Metric& metric);
+/// The metrics by name, and `samples`.
+nlohmann::ordered_json to_json(const Evaluation& evaluation);
 
 }  // namespace shoal

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "launch/job/launch_info.h"
+#include "launch/train/partial_weights.h"
 #include "launch/train/resume_rules.h"
 #include "launch/train/upcycle.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
@@ -83,6 +84,22 @@ std::string overridden_keys(const Manifest& manifest,
   return fmt::format("{}", fmt::join(keys, " "));
 }
 
+// The data that the checkpoint was trained on are those at hand, or --override allows others.
+void check_data(const Manifest& manifest, const Session& session, const ResumeOptions& options) {
+  const ManifestValue* found = manifest.find_value(kDataFingerprint);
+  const auto* trained_on = found == nullptr ? nullptr : std::get_if<std::string>(&found->value);
+  if (trained_on == nullptr || *trained_on == session.data_fingerprint()) return;
+  const std::string what = fmt::format(
+      "the training data are not those of the checkpoint:\n  checkpoint: {}\n  now:        {}",
+      *trained_on, session.data_fingerprint());
+  if (!options.override_fixed) {
+    throw Error(ExitCode::kMismatch, what,
+                "name, size and a hash of sampled blocks of each file; put the files back, start a "
+                "new run (another run.name), or accept the difference with --override");
+  }
+  options.log.warn(what);
+}
+
 // Gives `writer` what a resumed run hands on. False if the folder holds no checkpoint.
 bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options,
             CheckpointWriter::Options& writer) {
@@ -95,8 +112,9 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
       load_newest(writer.folder, session, world,
                   [&options](const std::string& line) { options.log.warn(line); });
   if (!loaded) return false;
+  check_data(loaded->manifest, session, options);
   const Manifest& resumed = loaded->manifest;
-  // Of what the ranks now hold, not of the file: it tells a fault in loading too.
+  // Of what the ranks now hold, not of the file: it shows a fault in loading too.
   options.log.info(fmt::format("resumed {} at step {}, digest {}", loaded->path, resumed.step,
                                state_digest(session, resumed.step, resumed.samples, world)));
   writer.run_id = resumed.run_id;
@@ -120,7 +138,10 @@ void load_weights(const std::string& checkpoint, const BuiltModel& model, Commun
 std::string load_initial_weights(Session& session, const Recipe& recipe) {
   if (!recipe.model.init_from) return "";
   Communicator& world = *session.grid().world;
-  const std::string path = agree_on_checkpoint(*recipe.model.init_from, false, world);
+  const InitFrom& init_from = *recipe.model.init_from;
+  const std::string path = agree_on_checkpoint(init_from.from, false, world);
+  if (init_from.is_partial())
+    return path + load_some_weights(path, init_from, session.model(), world);
   if (recipe.model.upcycle) {
     load_upcycled(path, session.model(), world);
     require_same_model(compare(read_manifest(path, world).recipe, recipe));

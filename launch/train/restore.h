@@ -13,7 +13,8 @@ struct ResumeOptions {
   Log& log;
 };
 
-/// Fills the parameters from model.init_from and returns the checkpoint's path; "" without one.
+/// Fills the parameters from model.init_from and returns the checkpoint's path, with what
+/// load_some_weights reports; "" without one.
 /// Collective. Throws as load_weights, with model.upcycle as load_upcycled, and Error (exit 12) if
 /// other keys of the model than those that put experts into it are not the checkpoint's.
 std::string load_initial_weights(Session& session, const Recipe& recipe);

@@ -25,6 +25,8 @@ constexpr std::array kRules{
     Rule{"checkpoint", KeyRole::kFree},
     Rule{"parallel", KeyRole::kFree},
     Rule{"data.path", KeyRole::kFree},
+    Rule{"data.prefetch", KeyRole::kFree},
+    Rule{"data.workers", KeyRole::kFree},
     Rule{"model.init_from", KeyRole::kFree},
     Rule{"model.upcycle", KeyRole::kFree},
     Rule{"train.duration", KeyRole::kFree},

@@ -54,9 +54,9 @@ std::string newest_checkpoint(const RunFolder& folder) {
   return steps.empty() ? "" : folder.checkpoints() + "/" + step_folder(steps.back());
 }
 
-double samples_per_second(const Recipe& recipe, const TrainingResult& result) {
+double samples_per_second(const TrainingResult& result) {
   const auto samples =
-      static_cast<double>((result.last_step - result.first_step) * recipe.train.batch);
+      static_cast<double>((result.last_step - result.first_step) * result.samples_per_step);
   return result.seconds > 0 ? samples / result.seconds : 0.0;
 }
 
@@ -64,7 +64,8 @@ double samples_per_second(const Recipe& recipe, const TrainingResult& result) {
 bool is_summarised(const std::string& path, int64_t step) {
   std::ifstream stream(path);
   const Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && json.contains("steps") && json["steps"] == step;
+  return json.is_object() && json.contains("steps") && json["steps"] == step &&
+         json.contains("exit_code") && json["exit_code"] == 0;
 }
 
 bool was_finished(const TrainingResult& result) {
@@ -100,27 +101,26 @@ std::string describe_start(const Session& session, const Recipe& recipe, const R
       folder.path);
 }
 
-bool lacks_summary(const TrainingResult& result, const RunFolder& folder, Communicator& world) {
-  if (!was_finished(result)) return false;
-  const std::string answer = on_rank_zero(world, [&] {
-    return is_summarised(folder.file("summary.json"), result.last_step) ? "no" : "yes";
-  });
+bool lacks_summary(const RunFolder& folder, int64_t step, Communicator& world) {
+  const std::string answer = on_rank_zero(
+      world, [&] { return is_summarised(folder.file("summary.json"), step) ? "no" : "yes"; });
   return answer == "yes";
 }
 
-std::string write_summary(const RunFolder& folder, const Recipe& recipe,
-                          const TrainingResult& result, const Substituted& substituted,
-                          const std::vector<std::string>& notes) {
+std::string write_summary(const RunFolder& folder, const TrainingResult& result,
+                          const Substituted& substituted, const std::vector<std::string>& notes) {
   if (was_finished(result) && is_summarised(folder.file("summary.json"), result.last_step)) {
     return fmt::format(
         "\n  the run was finished already, at step {}; to go on, raise train.duration\n  {}\n",
         result.last_step, folder.file("summary.json"));
   }
   const std::string checkpoint = newest_checkpoint(folder);
+  const RateUnit& unit = result.unit;
+  const double rate = samples_per_second(result);
   Json json{{"exit_code", static_cast<int>(result.code)},
             {"steps", result.last_step},
             {"seconds", result.seconds},
-            {"samples_per_second", samples_per_second(recipe, result)},
+            {"samples_per_second", rate},
             {"skipped_steps", result.skipped_steps},
             {"failed_saves", result.failed_saves},
             {"substituted", {{"train", substituted.train}, {"valid", substituted.valid}}},
@@ -128,10 +128,10 @@ std::string write_summary(const RunFolder& folder, const Recipe& recipe,
             {"notes", notes}};
   std::vector<std::vector<std::string>> rows{{"result", "value"}};
   rows.push_back({"steps", fmt::format("{} ({} each)", result.last_step,
-                                       counted(recipe.train.batch, "sample"))});
+                                       counted(result.samples_per_step, "sample"))});
   if (result.first_step < result.last_step) {
-    rows.push_back({"time", fmt::format("{} ({:.0f} img/s)", human_seconds(result.seconds),
-                                        samples_per_second(recipe, result))});
+    rows.push_back({"time", fmt::format("{} ({:.0f} {}/s)", human_seconds(result.seconds),
+                                        rate * static_cast<double>(unit.per_sample), unit.name)});
   }
   if (result.report) {
     json["loss"] = result.report->loss;
@@ -139,14 +139,12 @@ std::string write_summary(const RunFolder& folder, const Recipe& recipe,
     for (const MoeReport& layer : result.report->moe) json["moe"].push_back(layer_json(layer));
   }
   if (result.evaluation) {
-    const Evaluation& evaluation = *result.evaluation;
-    json["evaluation"] = {{"loss", evaluation.loss},
-                          {"top1", evaluation.top1},
-                          {"top5", evaluation.top5},
-                          {"samples", evaluation.samples}};
-    rows.push_back({"validation loss", fmt::format("{:.4f}", evaluation.loss)});
-    rows.push_back({"top-1", fmt::format("{:.2f}%", 100 * evaluation.top1)});
-    rows.push_back({"top-5", fmt::format("{:.2f}%", 100 * evaluation.top5)});
+    json["evaluation"] = to_json(*result.evaluation);
+    for (const Metric& metric : result.evaluation->metrics) {
+      // The training has a loss, too.
+      const bool is_loss = metric.name == "loss";
+      rows.push_back({(is_loss ? "validation " : "") + metric.label, to_text(metric)});
+    }
   }
   write_file(folder.file("summary.json"), json);
   std::string text = fmt::format("\n{}\n", text_table(rows));

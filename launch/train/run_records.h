@@ -28,9 +28,8 @@ void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunO
 /// Model size, data, ranks and length of the run in a few lines.
 std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder);
 
-/// Whether a run was finished before it was resumed and its folder holds no summary of it.
-/// Collective.
-bool lacks_summary(const TrainingResult& result, const RunFolder& folder, Communicator& world);
+/// Whether the folder holds no summary of a run that ended in order at this step. Collective.
+bool lacks_summary(const RunFolder& folder, int64_t step, Communicator& world);
 
 /// Samples of a run that others stand in for, because they are corrupt.
 struct Substituted {
@@ -38,10 +37,9 @@ struct Substituted {
 };
 
 /// Writes summary.json, `notes` among the rest, and returns what the user sees at the end: a table
-/// with loss, accuracy and expert load, and the paths of what was written. A resumed run that was
-/// finished already keeps the summary it has. Rank 0 only.
-std::string write_summary(const RunFolder& folder, const Recipe& recipe,
-                          const TrainingResult& result, const Substituted& substituted,
-                          const std::vector<std::string>& notes);
+/// with loss, the task's metrics and expert load, and the paths of what was written. A resumed run
+/// that was finished already keeps the summary it has. Rank 0 only.
+std::string write_summary(const RunFolder& folder, const TrainingResult& result,
+                          const Substituted& substituted, const std::vector<std::string>& notes);
 
 }  // namespace shoal

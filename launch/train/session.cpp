@@ -4,16 +4,15 @@
 
 #include <cmath>
 
-#include "moe/moe_layer.h"
-#include "runtime/base/size_limits.h"
-
 namespace shoal {
 namespace {
 
 constexpr int64_t kBucketBytes = 25'000'000;
 
-StepScale step_scale(const Recipe& recipe, int64_t num_samples) {
-  StepScale scale{.samples_per_epoch = num_samples, .samples_per_step = recipe.train.batch};
+StepScale step_scale(const Recipe& recipe, const OpenSplit& data) {
+  StepScale scale{.samples_per_epoch = data.samples->size(),
+                  .samples_per_step = recipe.train.batch,
+                  .tokens_per_sample = data.source->shape().sequence};
   scale.total_steps = to_steps(recipe.train.duration, scale);
   return scale;
 }
@@ -26,69 +25,36 @@ void add(std::vector<MoeStats>& total, const std::vector<MoeStats>& micro) {
   for (size_t layer = 0; layer < total.size(); ++layer) total[layer].add(micro[layer]);
 }
 
+LoaderSettings with_views(LoaderSettings settings, int64_t views) {
+  settings.views = views;
+  return settings;
+}
+
 torch::Dtype compute_dtype_of(const Recipe& recipe) {
   return recipe.train.precision == Precision::kBfloat16 ? torch::kBFloat16 : dtype_of(recipe);
 }
 
 }  // namespace
 
-torch::Dtype dtype_of(const Recipe& recipe) {
-  return recipe.train.precision == Precision::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers) {
+  std::unique_ptr<const SampleSet> samples = source->open(split);
+  std::string fingerprint = samples->fingerprint();
+  return {std::move(source), std::move(samples), workers, std::move(fingerprint)};
 }
 
-ImageShape image_shape_of(const Recipe& recipe) { return make_source(recipe)->image_shape(); }
-
-LoaderSettings loader_settings(const Recipe& recipe, const RankGrid& grid) {
-  const std::shared_ptr<DataSource> source = make_source(recipe);
+LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid) {
   LoaderSettings settings;
   settings.cut = {recipe.train.batch, recipe.train.accumulate, recipe.train.group};
   settings.rank = grid.world->rank();
   settings.world = grid.world->size();
   settings.seed = static_cast<uint64_t>(recipe.run.seed);
   settings.dtype = compute_dtype_of(recipe);
-  settings.augment = recipe.data.augment;
-  settings.stats =
-      resolve_stats(recipe.data.normalise, source->channel_stats(), source->image_shape().channels);
+  settings.shape = data.source->shape();
+  settings.images = data.source->image_transform();
   settings.prefetch = recipe.data.prefetch;
+  settings.workers = recipe.data.workers.value_or(data.workers);
   settings.device = grid.device;
   return settings;
-}
-
-std::shared_ptr<DataSource> make_source(const Recipe& recipe) {
-  return Registry<DataSource>::create(recipe.data.source, {});
-}
-
-void check_units(const Backbone& backbone, torch::Device device) {
-  if (!device.is_cuda()) return;
-  for (const auto& module : backbone.modules(/*include_self=*/false)) {
-    const auto layer = std::dynamic_pointer_cast<MoeLayer>(module);
-    const int64_t num_units = layer ? layer->info().num_units : 0;
-    if (num_units <= kMostUnitsOnGpu) continue;
-    throw ConfigError(fmt::format("{}: {} units, a GPU routes to at most {}; lower experts.count, "
-                                  "or set run.device=cpu",
-                                  layer->path(), num_units, kMostUnitsOnGpu),
-                      ExitCode::kTopology);
-  }
-}
-
-BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device,
-                       const UnitLoads& unit_load) {
-  const std::shared_ptr<DataSource> source = make_source(recipe);
-  BuildContext build;
-  build.grid = grid;
-  build.tensor_options = torch::TensorOptions().dtype(dtype_of(recipe)).device(device);
-  build.recomputes = recipe.train.recompute;
-  build.placement = recipe.parallel.placement;
-  build.unit_load = unit_load;
-  auto backbone = Registry<Backbone>::create(recipe.model.backbone, {build, source->image_shape()});
-  check_units(*backbone, device);
-  auto task = Registry<Task>::create(recipe.task, {backbone, build, source->num_classes()});
-  BuiltModel model{backbone, task, parameters_of(*task), buffers_of(*task)};
-  if (!device.is_meta()) {
-    initialise(model.parameters, static_cast<uint64_t>(recipe.run.seed));
-    initialise(model.buffers, static_cast<uint64_t>(recipe.run.seed));
-  }
-  return model;
 }
 
 StepReport reduce(const StepOutcome& outcome, Communicator& world) {
@@ -108,21 +74,26 @@ StepReport reduce(const StepOutcome& outcome, Communicator& world) {
   return result;
 }
 
-Session::Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& grid,
-                 const UnitLoads& unit_load)
+Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& grid,
+                 const UnitLoads& unit_load, const StepRuleFactory& make_rules)
     : recipe_(recipe),
       grid_(grid),
-      model_(build_model(recipe, &grid, grid.device, unit_load)),
-      loader_(train_data, image_shape_of(recipe), loader_settings(recipe, grid)),
+      model_(build_model(recipe, train_data.source->shape(), &grid, grid.device, unit_load)),
+      loader_(*train_data.samples,
+              with_views(loader_settings(recipe, train_data, grid), model_.task->views())),
       sync_(group_parameters(model_.parameters, grid), *grid.world, kBucketBytes,
             recipe.parallel.shard_optimizer),
       shards_(recipe.parallel.shard_optimizer ? std::make_unique<OptimizerShards>(sync_) : nullptr),
       optimizer_(Registry<Optimizer>::create(
           recipe.optimizer, shards_ ? Optimizer::Context{shards_->pieces(), shards_.get()}
                                     : Optimizer::Context{model_.parameters})),
-      scale_(step_scale(recipe, train_data.size())),
+      share_(shards_ ? shards_->share() : share_of(sync_.groups())),
+      scale_(step_scale(recipe, train_data)),
       schedule_(Registry<Schedule>::create(recipe.schedule, scale_)),
-      control_(grid, sync_.communicators()) {}
+      control_(grid, sync_.communicators()),
+      data_fingerprint_(train_data.fingerprint) {
+  if (make_rules) rules_ = make_rules(model_);
+}
 
 StepOutcome Session::step(StepFlags own) {
   StepOutcome outcome;
@@ -130,15 +101,18 @@ StepOutcome Session::step(StepFlags own) {
   sync_.zero_grad();
   run_micro_steps(outcome);
   sync_.reduce();
-  const GradientStats found = survey();
-  outcome.grad_norm = global_norm(found, *grid_.world);
-  own.nonfinite = !std::isfinite(outcome.grad_norm);
+  StepTensors tensors(sync_, shards_.get(), *optimizer_);
+  for (const auto& rule : rules_) tensors.gather_gradients(rule->needs_whole_gradients(step_));
+  for (const auto& rule : rules_) rule->before_norm(step_, tensors);
+  const GradientStats stats = gradient_stats(share_);
+  own.square_sum = stats.square_sum;
   outcome.agreed = control_.agree(own);
+  outcome.grad_norm = std::sqrt(outcome.agreed.square_sum);
   outcome.applied = !outcome.agreed.nonfinite;
   if (outcome.applied) {
-    update(outcome);
+    update(outcome, tensors);
   } else {
-    outcome.bad_tensor = first_nonfinite(found, *grid_.world);
+    outcome.not_finite = find_nonfinite(outcome, stats);
     ++nonfinite_in_row_;
     ++skipped_steps_;
   }
@@ -152,37 +126,40 @@ void Session::run_micro_steps(StepOutcome& outcome) {
     Batch batch = loader_.next();
     batch.context.step = step_;
     outcome.data_wait_seconds += batch.wait_s;
-    const TrainOutput output = model_.task->train({batch.image_bCHW, batch.label_b}, batch.context);
+    const TrainOutput output = model_.task->train(batch);
     if (recipe_.parallel.overlap_gradients && micro + 1 == recipe_.train.accumulate) {
       sync_.start_with_backward();
     }
-    output.loss.backward();
+    // One, but not a number where the loss is not finite: then no gradient is, and the step is
+    // skipped without the host having to look at the loss.
+    output.loss.backward(output.loss.detach() * 0 + 1);
     outcome.loss += output.loss.detach().to(torch::kFloat64);
     add(outcome.moe, output.moe);
   }
 }
 
-void Session::update(const StepOutcome& outcome) {
+void Session::update(const StepOutcome& outcome, StepTensors& tensors) {
   nonfinite_in_row_ = 0;
   clip(outcome.grad_norm);
   optimizer_->step(outcome.lr);
   if (shards_) shards_->gather_weights();
-  model_.task->after_step(step_);
+  for (const auto& rule : rules_) rule->after_update(step_, tensors);
+  for (const auto& stage : model_.stages) stage->after_step();
 }
 
-GradientStats Session::survey() const {
-  return shards_ ? gradient_stats(shards_->pieces(), shards_->indices())
-                 : gradient_stats(sync_.groups());
+std::string Session::find_nonfinite(const StepOutcome& outcome, const GradientStats& stats) const {
+  const std::string gradient = first_nonfinite(stats, *grid_.world);
+  const torch::Tensor is_bad = outcome.loss.isfinite().logical_not().to(torch::kCPU, torch::kInt64);
+  all_reduce(*grid_.world, is_bad.view({1}), ReduceOp::kMax);
+  if (is_bad.item<int64_t>() != 0) return "the loss";
+  return gradient.empty() ? "the norm of all gradients" : "the gradient of " + gradient;
 }
 
 void Session::clip(double l2_norm) {
   const TrainOptions& train = recipe_.train;
   if (train.clip_norm == 0.0) return;
-  double norm = l2_norm;
-  if (train.clip_norm_type == NormType::kInf) {
-    norm = shards_ ? global_max_norm(shards_->pieces(), *grid_.world)
-                   : global_max_norm(sync_.groups(), *grid_.world);
-  }
+  const bool by_largest = train.clip_norm_type == NormType::kInf;
+  const double norm = by_largest ? global_max_norm(share_, *grid_.world) : l2_norm;
   const double factor = clip_factor(norm, train.clip_norm);
   if (factor != 1.0) sync_.scale(factor);
 }
@@ -198,24 +175,18 @@ void Session::visit_state(StateVisitor& visitor) {
   optimizer_->visit_state(visitor);
   model_.task->visit_state(visitor);
   loader_.visit_state(visitor);
+  // Saved is what is trained on now, whatever was loaded.
+  std::string fingerprint = data_fingerprint_;
+  if (!fingerprint.empty()) visitor.text(kDataFingerprint, fingerprint);
+  for (const auto& rule : rules_) rule->visit_state(visitor);
   visitor.integer("trainer.step", step_);
   visitor.integer("trainer.nonfinite_in_row", nonfinite_in_row_);
   visitor.integer("trainer.skipped_steps", skipped_steps_);
 }
 
-void visit_weights(const BuiltModel& model, StateVisitor& visitor) {
-  for (const std::vector<Parameter>* list : {&model.parameters, &model.buffers}) {
-    for (const Parameter& parameter : *list) {
-      torch::Tensor value = parameter.tensor.detach();
-      visitor.tensor({parameter.name, value, parameter.is_stacked(), parameter.unit_ids});
-    }
-  }
-}
-
-int64_t count_elements(const std::vector<Parameter>& parameters) {
-  int64_t total = 0;
-  for (const Parameter& parameter : parameters) total += parameter.tensor.numel();
-  return total;
+void Session::tensors_loaded() {
+  optimizer_->tensors_loaded();
+  for (const auto& rule : rules_) rule->tensors_loaded();
 }
 
 }  // namespace shoal

@@ -3,18 +3,21 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/job/recipe.h"
+#include "launch/train/build_model.h"
 #include "models/task.h"
 #include "parallel/comm/rank_grid.h"
 #include "parallel/gradients/gradient_norm.h"
 #include "parallel/gradients/gradient_sync.h"
 #include "parallel/gradients/optimizer_shards.h"
 #include "parallel/gradients/step_control.h"
+#include "parallel/gradients/step_rule.h"
 #include "runtime/data/loader.h"
 #include "runtime/module/state.h"
 #include "runtime/optim/optimizer.h"
@@ -22,40 +25,28 @@
 
 namespace shoal {
 
-/// A model built from a recipe, its parameters filled from the recipe's seed.
-struct BuiltModel {
-  std::shared_ptr<Backbone> backbone;
-  std::shared_ptr<Task> task;         ///< owns the backbone
-  std::vector<Parameter> parameters;  ///< of the task, in registration order
-  std::vector<Parameter> buffers;     ///< saved with them, and not trained by gradients
+/// One split of a run's data, opened, and the source that it is of.
+struct OpenSplit {
+  std::shared_ptr<const DataSource> source;
+  std::unique_ptr<const SampleSet> samples;
+  int64_t workers = 1;           ///< threads that read samples, where the recipe leaves that open
+  std::string fingerprint = {};  ///< of the samples
 };
 
-/// Throws ConfigError (exit 11) that names a stage with more units than a device of this kind can
-/// route to.
-void check_units(const Backbone& backbone, torch::Device device);
+/// Name of OpenSplit::fingerprint in a checkpoint.
+inline constexpr const char* kDataFingerprint = "data.fingerprint";
 
-/// Builds backbone and task. On `device` meta nothing is allocated or filled, and `grid` may be
-/// null. `unit_load`: for parallel.placement by_load. Throws ConfigError, also as check_units.
-BuiltModel build_model(const Recipe& recipe, RankGrid* grid, torch::Device device,
-                       const UnitLoads& unit_load = {});
+/// Throws DataError.
+OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers = 1);
 
-/// Saves or loads every parameter and buffer in place.
-void visit_weights(const BuiltModel& model, StateVisitor& visitor);
-int64_t count_elements(const std::vector<Parameter>& parameters);
-
-/// What weights, gradients and all state are in, as train.precision says: float32 or float64.
-torch::Dtype dtype_of(const Recipe& recipe);
-
-/// The recipe's data source, no file of which is open yet.
-std::shared_ptr<DataSource> make_source(const Recipe& recipe);
-ImageShape image_shape_of(const Recipe& recipe);
-LoaderSettings loader_settings(const Recipe& recipe, const RankGrid& grid);
+LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid);
 
 /// What one optimizer step did. Values of this rank; reduce() adds up what ranks share.
 struct StepOutcome {
-  int64_t step = 0;        ///< steps done, this one included
-  bool applied = true;     ///< false: skipped, since some gradient was not finite
-  std::string bad_tensor;  ///< of a skipped step: the first tensor with a non-finite gradient
+  int64_t step = 0;     ///< steps done, this one included
+  bool applied = true;  ///< false: skipped, since the loss or some gradient was not finite
+  /// Of a skipped step: what was not finite, `the loss` or `the gradient of X`.
+  std::string not_finite;
   double lr = 0.0;
   double grad_norm = 0.0;  ///< before clipping, over all ranks, each parameter once
   torch::Tensor loss;      ///< float64 scalar, this rank's share, where the model is
@@ -73,6 +64,9 @@ struct StepReport {
 /// Collective: one all-reduce. Waits for the GPU.
 StepReport reduce(const StepOutcome& outcome, Communicator& world);
 
+/// Makes the rules of a training's steps for its model.
+using StepRuleFactory = std::function<std::vector<std::unique_ptr<StepRule>>(const BuiltModel&)>;
+
 /// A recipe in training, without files: all that an optimizer step needs and a checkpoint holds.
 ///
 /// Equal recipes and data give equal results on any rank grid.
@@ -81,12 +75,14 @@ class Session : public Stateful {
   /// On the grid's device. Recipe, data and grid must outlive the session. `unit_load`: as
   /// build_model's. Collective.
   /// Throws ConfigError, DataError.
-  Session(const Recipe& recipe, const SampleSet& train_data, RankGrid& grid,
-          const UnitLoads& unit_load = {});
+  Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& grid,
+          const UnitLoads& unit_load = {}, const StepRuleFactory& make_rules = {});
 
-  /// One optimizer step. `own` is what this rank asks of the others; non-finite gradients are
-  /// added here. Collective.
+  /// One optimizer step, which is skipped if the loss or a gradient is not finite. `own` is what
+  /// this rank asks of the others. Collective.
   StepOutcome step(StepFlags own);
+  /// What the ranks agree on between steps. Collective.
+  StepFlags agree(const StepFlags& own) { return control_.agree(own); }
 
   int64_t steps_done() const { return step_; }
   int64_t total_steps() const { return scale_.total_steps; }
@@ -97,27 +93,29 @@ class Session : public Stateful {
   /// All steps that were skipped, before a resume as well.
   int64_t skipped_steps() const { return skipped_steps_; }
   const StepScale& scale() const { return scale_; }
-  Task& task() { return *model_.task; }
+  Task& task() const { return *model_.task; }
   const BuiltModel& model() const { return model_; }
   const std::vector<Parameter>& parameters() const { return model_.parameters; }
   RankGrid& grid() const { return grid_; }
-  /// Throws CommError if ranks have lost each other: then what the host reads has no meaning.
+  /// Throws CommError if ranks have lost each other: then what the host reads is not to be used.
   void throw_if_failed() const { control_.throw_if_failed(); }
   /// Time this rank has spent waiting for exchanges between expert ranks. Nothing on a GPU: its
   /// host waits for none of them, and the GPU's own waiting is not measured.
   std::optional<double> exchange_wait_seconds() const;
 
   void visit_state(StateVisitor& visitor) override;
-  void tensors_loaded() override { optimizer_->tensors_loaded(); }
+  void tensors_loaded() override;
+  /// The training data's, SampleSet::fingerprint.
+  const std::string& data_fingerprint() const { return data_fingerprint_; }
   const Optimizer& optimizer() const { return *optimizer_; }
   /// Null unless parallel.shard_optimizer.
   const OptimizerShards* shards() const { return shards_.get(); }
 
  private:
   void run_micro_steps(StepOutcome& outcome);
-  void update(const StepOutcome& outcome);
+  void update(const StepOutcome& outcome, StepTensors& tensors);
+  std::string find_nonfinite(const StepOutcome& outcome, const GradientStats& stats) const;
   void clip(double l2_norm);
-  GradientStats survey() const;
 
   const Recipe& recipe_;
   RankGrid& grid_;
@@ -126,9 +124,12 @@ class Session : public Stateful {
   GradientSync sync_;
   std::unique_ptr<OptimizerShards> shards_;  ///< null unless parallel.shard_optimizer
   std::shared_ptr<Optimizer> optimizer_;
+  GradientShare share_;  ///< of the gradients: what this rank measures
+  std::vector<std::unique_ptr<StepRule>> rules_;
   StepScale scale_;
   std::shared_ptr<Schedule> schedule_;
   StepControl control_;
+  std::string data_fingerprint_;
   int64_t step_ = 0;
   int64_t nonfinite_in_row_ = 0;
   int64_t skipped_steps_ = 0;

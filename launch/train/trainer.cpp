@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
+#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
@@ -12,6 +17,31 @@ namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Of the checkpoints that are there. Collective.
+std::optional<double> best_score(const std::string& checkpoints, Communicator& world) {
+  const std::string text = on_rank_zero(world, [&] {
+    const std::optional<std::string> best = find_best(checkpoints);
+    const std::optional<double> score =
+        best ? CheckpointReader(*best).manifest().score : std::nullopt;
+    return score ? fmt::format("{}", *score) : std::string();
+  });
+  return text.empty() ? std::nullopt : std::optional(std::stod(text));
+}
+
+/// Whether the checkpoint of this step was saved before its evaluation. Collective.
+bool lacks_score(const std::string& checkpoints, int64_t step, Communicator& world) {
+  const std::string path = checkpoints + "/" + step_folder(step);
+  return on_rank_zero(world, [&]() -> std::string {
+           return CheckpointReader(path).manifest().score ? "no" : "yes";
+         }) == "yes";
+}
+
+std::vector<std::string> metric_names(const Task& task) {
+  std::vector<std::string> names;
+  for (const Metric& metric : task.metrics({})) names.push_back(metric.name);
+  return names;
 }
 
 std::optional<Recurrence> recurrence(const std::optional<Duration>& every, const StepScale& scale,
@@ -22,6 +52,11 @@ std::optional<Recurrence> recurrence(const std::optional<Duration>& every, const
 
 }  // namespace
 
+double score_of(const Evaluation& evaluation, const ScoreRule& rule) {
+  const double value = evaluation.value(rule.metric);
+  return rule.higher_is_better ? value : -value;
+}
+
 Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
     : recipe_(parts.recipe),
       session_(parts.session),
@@ -30,28 +65,41 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       log_(parts.log),
       signals_(parts.signals),
       writer_(std::move(checkpoints), world_, files_),
-      training_log_(parts.folder, world_, parts.console, log_, parts.session.steps_done()),
+      training_log_(
+          {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task())},
+          parts.console, log_),
       start_(Clock::now()),
       due_{recurrence(recipe_.evaluate.every, session_.scale(), start_),
            recurrence(recipe_.checkpoint.every, session_.scale(), start_)} {
   result_.first_step = session_.steps_done();
+  result_.samples_per_step = session_.scale().samples_per_step;
+  result_.unit = session_.task().unit();
   saved_step_ = session_.steps_done();
+  const std::string folder = parts.folder.checkpoints();
+  best_score_ = best_score(folder, world_);
+  const int64_t step = result_.first_step;
+  owes_evaluation_ =
+      parts.evaluates_first || (step > 0 && step < session_.total_steps() && due_.evaluate &&
+                                due_.evaluate->due_at(step) && lacks_score(folder, step, world_));
 }
 
 TrainingResult Trainer::run() {
-  bool stop = false;
+  if (owes_evaluation_) evaluate_now();
+  bool stop = is_interrupted_;
   while (!stop && session_.steps_done() < session_.total_steps()) {
     const StepOutcome outcome = session_.step(requests());
     after_step(outcome);
-    stop = outcome.agreed.wants_stop() || reached_stop_step();
+    stop = outcome.agreed.wants_stop() || is_interrupted_ || reached_stop_step();
     if (stop && outcome.agreed.stop_signal != 0) {
       log_.info(fmt::format("signal {} ({}): saving, then leaving", outcome.agreed.stop_signal,
                             strsignal(static_cast<int>(outcome.agreed.stop_signal))));
     }
   }
   finish();
-  const bool is_complete = session_.steps_done() >= session_.total_steps();
-  result_.code = is_complete ? ExitCode::kOk : ExitCode::kPreempted;
+  const bool is_complete = session_.steps_done() >= session_.total_steps() && !is_interrupted_;
+  result_.code = !is_complete    ? ExitCode::kPreempted
+                 : ends_finite() ? ExitCode::kOk
+                                 : ExitCode::kNumeric;
   result_.last_step = session_.steps_done();
   result_.skipped_steps = session_.skipped_steps();
   result_.failed_saves = failures_.total();
@@ -61,15 +109,21 @@ TrainingResult Trainer::run() {
 
 // What this rank asks of the others. Clocks differ between ranks, so only rank 0's counts.
 StepFlags Trainer::requests() {
-  StepFlags own;
-  own.stop_signal = signals_.caught();
+  StepFlags own = stop_requests();
   own.written_step = writer_.in_flight() && writer_.written() ? begun_step_ : saved_step_;
   if (world_.rank() != 0) return own;
   const auto now = Clock::now();
-  const std::optional<Duration>& stop_after = recipe_.run.stop_after;
-  own.stop = stop_after && stop_after->is_time() && seconds_since(start_) >= stop_after->value();
   own.evaluate = due_.evaluate && due_.evaluate->due_by_time(now);
   own.save = due_.save && due_.save->due_by_time(now);
+  return own;
+}
+
+StepFlags Trainer::stop_requests() const {
+  StepFlags own;
+  own.stop_signal = signals_.caught();
+  const std::optional<Duration>& stop_after = recipe_.run.stop_after;
+  own.stop = world_.rank() == 0 && stop_after && stop_after->is_time() &&
+             seconds_since(start_) >= stop_after->value();
   return own;
 }
 
@@ -85,27 +139,29 @@ void Trainer::after_step(const StepOutcome& outcome) {
   if (is_last || falls_on(recipe_.train.log_every, outcome.step, session_.scale())) {
     result_.report = reduce(outcome, world_);
     training_log_.step(outcome, *result_.report, session_);
+    warn_of_nonfinite("loss", result_.report->loss);
   }
   if (!outcome.applied) report_skipped(outcome);
   if (writer_.in_flight() && outcome.agreed.written_step == begun_step_) commit_save(false);
+  if (outcome.agreed.wants_stop() && !is_last) return;  // whoever stops the run may not wait long
   // Before a save, so that the checkpoint has a score; the last step is always evaluated.
-  if (outcome.agreed.evaluate ||
-      (due_.evaluate && (is_last || due_.evaluate->due_at(outcome.step)))) {
-    evaluate_now();
-  }
-  if (outcome.agreed.save || (due_.save && due_.save->due_at(outcome.step))) begin_save();
+  const bool evaluates = outcome.agreed.evaluate ||
+                         (due_.evaluate && (is_last || due_.evaluate->due_at(outcome.step)));
+  const bool is_best_so_far = evaluates && evaluate_now();
+  const bool saves = outcome.agreed.save || (due_.save && due_.save->due_at(outcome.step));
+  if (saves || is_best_so_far) begin_save();
 }
 
 void Trainer::report_skipped(const StepOutcome& outcome) {
-  log_.warn(fmt::format("step {} skipped on all ranks: the gradient of {} is not finite",
-                        outcome.step, outcome.bad_tensor));
+  log_.warn(fmt::format("step {} skipped on all ranks: {} is not finite", outcome.step,
+                        outcome.not_finite));
   if (session_.nonfinite_in_row() < recipe_.train.max_nonfinite_steps) return;
   if (writer_.in_flight()) commit_save(false);
   // The weights are still those of this step, and steps are exact: none saved since can go on.
   const int64_t last_applied = session_.steps_done() - session_.nonfinite_in_row();
   throw Error(ExitCode::kNumeric,
-              fmt::format("{} in a row had gradients that are not finite, the last of {}",
-                          counted(session_.nonfinite_in_row(), "step"), outcome.bad_tensor),
+              fmt::format("{} in a row had a loss or gradients that are not finite, the last {}",
+                          counted(session_.nonfinite_in_row(), "step"), outcome.not_finite),
               last_applied == 0
                   ? std::string("no step has changed a weight yet: look at model.init_from and the "
                                 "data")
@@ -115,19 +171,57 @@ void Trainer::report_skipped(const StepOutcome& outcome) {
                                 last_applied));
 }
 
-void Trainer::evaluate_now() {
-  result_.evaluation = evaluate({session_.task(), recipe_, valid_data_, session_.grid()},
-                                session_.steps_done(), &agreement_);
+/// Whether its score is the best so far, and checkpoints are kept by score.
+bool Trainer::evaluate_now() {
+  const Interrupted interrupted = [this] {
+    is_interrupted_ = session_.agree(stop_requests()).wants_stop();
+    return is_interrupted_;
+  };
+  const std::optional<Evaluation> evaluation =
+      evaluate({session_.task(), recipe_, valid_data_, session_.grid()}, session_.steps_done(),
+               &agreement_, interrupted);
+  if (!evaluation) {
+    log_.info(fmt::format("step {}: evaluation interrupted by a stop", session_.steps_done()));
+    return false;
+  }
+  result_.evaluation = evaluation;
   evaluated_step_ = session_.steps_done();
-  training_log_.evaluation(*result_.evaluation, evaluated_step_);
+  training_log_.evaluation(*evaluation, evaluated_step_);
+  for (const Metric& metric : evaluation->metrics) {
+    warn_of_nonfinite("validation " + metric.label, metric.value);
+  }
   if (due_.evaluate) due_.evaluate->restart(Clock::now());
+  return is_best(score_of(*evaluation, session_.task().score()));
+}
+
+void Trainer::warn_of_nonfinite(const std::string& what, double value) {
+  if (std::isfinite(value)) return;
+  const std::string note = fmt::format("step {}: {} is not finite", session_.steps_done(), what);
+  log_.warn(note);
+  result_.notes.push_back(note);
+}
+
+bool Trainer::ends_finite() const {
+  const bool has_loss = !result_.report || std::isfinite(result_.report->loss);
+  return has_loss &&
+         (!result_.evaluation ||
+          std::all_of(result_.evaluation->metrics.begin(), result_.evaluation->metrics.end(),
+                      [](const Metric& metric) { return std::isfinite(metric.value); }));
+}
+
+bool Trainer::is_best(double score) const {
+  return recipe_.checkpoint.keep_best > 0 && std::isfinite(score) &&
+         (!best_score_ || score > *best_score_);
 }
 
 void Trainer::begin_save() {
   if (writer_.in_flight()) commit_save(false);  // leaves its own time out
   const auto begin = Clock::now();
   SaveInfo info{session_.steps_done(), session_.samples_done(), std::nullopt};
-  if (evaluated_step_ == info.step) info.score = result_.evaluation->top1;
+  if (evaluated_step_ == info.step) {
+    info.score = score_of(*result_.evaluation, session_.task().score());
+  }
+  begun_score_ = info.score;
   begun_step_ = info.step;
   writer_.begin(session_, info);
   session_.throw_if_failed();
@@ -140,6 +234,7 @@ void Trainer::commit_save(bool is_final) {
   const SaveOutcome outcome = writer_.commit();
   if (outcome.ok) {
     saved_step_ = outcome.step;
+    if (begun_score_ && is_best(*begun_score_)) best_score_ = begun_score_;
     log_.detail(fmt::format("saved {} ({})", outcome.path,
                             human_bytes(static_cast<double>(outcome.bytes))));
   }
@@ -155,6 +250,7 @@ void Trainer::finish() {
   const int64_t step = session_.steps_done();
   if (step > result_.first_step && begun_step_ != step) begin_save();
   if (writer_.in_flight()) commit_save(true);
+  training_log_.finish();
 }
 
 }  // namespace shoal

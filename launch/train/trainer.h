@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launch/job/recipe.h"
 #include "launch/job/run_folder.h"
@@ -24,12 +25,19 @@ namespace shoal {
 struct TrainingResult {
   ExitCode code = ExitCode::kOk;
   int64_t first_step = 0, last_step = 0;
+  int64_t samples_per_step = 0;
+  RateUnit unit = {"img"};    ///< the task's
   int64_t skipped_steps = 0;  ///< for gradients that were not finite, since the run's first step
   int64_t failed_saves = 0;
   double seconds = 0.0;  ///< of training, evaluations and saves included
   std::optional<StepReport> report;
   std::optional<Evaluation> evaluation;
+  std::vector<std::string> notes;  ///< what went wrong without ending the run
 };
+
+/// An evaluation's score as checkpoints keep it, larger is better: that of a metric for which lower
+/// is better is negated.
+double score_of(const Evaluation& evaluation, const ScoreRule& rule);
 
 /// Runs a session to its end, or until it is asked to stop: steps, evaluations, checkpoints, logs.
 class Trainer {
@@ -38,11 +46,12 @@ class Trainer {
   struct Parts {
     const Recipe& recipe;
     Session& session;
-    const SampleSet& valid_data;
+    const OpenSplit& valid_data;
     const RunFolder& folder;
     Console& console;
     Log& log;
     const StopSignals& signals;
+    bool evaluates_first = false;  ///< the evaluation of a finished run is still to be made
   };
   /// Collective. The session has been resumed or initialised.
   Trainer(const Parts& parts, CheckpointWriter::Options checkpoints);
@@ -58,9 +67,13 @@ class Trainer {
   };
 
   StepFlags requests();
+  StepFlags stop_requests() const;
   void after_step(const StepOutcome& outcome);
   void report_skipped(const StepOutcome& outcome);
-  void evaluate_now();
+  bool evaluate_now();
+  void warn_of_nonfinite(const std::string& what, double value);
+  bool ends_finite() const;
+  bool is_best(double score) const;
   void begin_save();
   void commit_save(bool is_final);
   void finish();
@@ -68,7 +81,7 @@ class Trainer {
 
   const Recipe& recipe_;
   Session& session_;
-  const SampleSet& valid_data_;
+  const OpenSplit& valid_data_;
   Communicator& world_;
   Log& log_;
   const StopSignals& signals_;
@@ -80,9 +93,12 @@ class Trainer {
   Due due_;
   RouterAgreement agreement_;
   TrainingResult result_;
-  int64_t evaluated_step_ = -1;  ///< of result_.evaluation
-  int64_t begun_step_ = -1;      ///< of the newest save that was begun
-  int64_t saved_step_ = 0;       ///< of the newest save that is on disk
+  int64_t evaluated_step_ = -1;   ///< of result_.evaluation
+  int64_t begun_step_ = -1;       ///< of the newest save that was begun
+  int64_t saved_step_ = 0;        ///< of the newest save that is on disk
+  bool is_interrupted_ = false;   ///< a stop was agreed on during an evaluation
+  bool owes_evaluation_ = false;  ///< of the step that was resumed, which has no score yet
+  std::optional<double> best_score_, begun_score_;  ///< of what is on disk; of the save begun last
 };
 
 }  // namespace shoal

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "launch/report/moe_metrics.h"
 #include "runtime/base/error.h"
@@ -11,8 +12,17 @@
 namespace shoal {
 namespace {
 
-const std::vector<std::string> kColumns{
-    "step", "event", "samples", "loss", "lr", "grad_norm", "samples_per_second", "top1", "top5"};
+/// Of metrics.csv: what each step has, and what the task's evaluations add.
+std::vector<std::string> columns_with(const std::vector<std::string>& metrics) {
+  std::vector<std::string> columns{"step", "event",     "samples",           "loss",
+                                   "lr",   "grad_norm", "samples_per_second"};
+  for (const std::string& metric : metrics) {
+    if (std::find(columns.begin(), columns.end(), metric) == columns.end()) {
+      columns.push_back(metric);
+    }
+  }
+  return columns;
+}
 
 std::optional<double> worst(const std::vector<MoeReport>& layers,
                             double (*value)(const MoeReport&)) {
@@ -55,17 +65,18 @@ std::string expert_table(const std::vector<MoeReport>& layers) {
   return text_table(rows);
 }
 
-TrainingLog::TrainingLog(const RunFolder& folder, Communicator& world, Console& console, Log& log,
-                         int64_t first_step)
-    : world_(world),
+TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
+    : world_(start.world),
       console_(console),
       log_(log),
       last_time_(std::chrono::steady_clock::now()),
-      last_step_(first_step) {
-  if (world.rank() != 0) return;
-  files_.emplace(Files{{folder.file("metrics.jsonl"), first_step},
-                       {folder.file("experts.jsonl"), first_step},
-                       {folder.file("metrics.csv"), kColumns, first_step}});
+      last_step_(start.first_step) {
+  if (world_.rank() != 0) return;
+  const RunFolder& folder = start.folder;
+  files_.emplace(
+      Files{{folder.file("metrics.jsonl"), start.first_step},
+            {folder.file("experts.jsonl"), start.first_step},
+            {folder.file("metrics.csv"), columns_with(start.metrics), start.first_step}});
 }
 
 template <class File>
@@ -78,6 +89,22 @@ void TrainingLog::write(File& file, const MetricsRecord& record) {
     if (!is_first) return;
     log_.warn(fmt::format("[E21] {}; training goes on, {}", error.what(), error.hint()));
   }
+}
+
+void TrainingLog::finish() {
+  if (!files_) return;
+  std::string lost;
+  const auto finish_file = [&lost](auto& file) {
+    try {
+      file.finish();
+    } catch (const StorageError& error) {
+      lost += (lost.empty() ? "" : "; ") + std::string(error.what());
+    }
+  };
+  finish_file(files_->metrics);
+  finish_file(files_->experts);
+  finish_file(files_->table);
+  if (!lost.empty()) throw StorageError(lost, "free some space on this disk");
 }
 
 Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& report,
@@ -94,8 +121,10 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
   result.loss = report.loss;
   result.lr = outcome.lr;
   result.grad_norm = outcome.grad_norm;
-  result.samples_per_second =
-      steps * static_cast<double>(session.scale().samples_per_step) / seconds;
+  const RateUnit unit = session.task().unit();
+  result.unit = unit.name;
+  result.items_per_second =
+      steps * static_cast<double>(session.scale().samples_per_step * unit.per_sample) / seconds;
   result.ranks = world_.size();
   result.dropped_share = worst(report.moe, [](const MoeReport& layer) { return layer.dropped; });
   result.load_max_over_mean = worst(report.moe, max_over_mean);
@@ -114,13 +143,14 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
                        const Session& session) {
   if (!files_) return;
   const Progress shown = progress(outcome, report, session);
+  const auto per_sample = static_cast<double>(session.task().unit().per_sample);
   MetricsRecord record;
   record.add("step", outcome.step);
   record.add("samples", outcome.step * session.scale().samples_per_step);
   record.add_exact("loss", report.loss).add("lr", outcome.lr);
   record.add_exact("grad_norm", outcome.grad_norm);
-  if (!outcome.applied) record.add("skipped", std::string("non-finite gradient"));
-  record.add("samples_per_second", shown.samples_per_second);
+  if (!outcome.applied) record.add("skipped", "not finite: " + outcome.not_finite);
+  record.add("samples_per_second", shown.items_per_second / per_sample);
   record.add("data_wait", shown.data_wait_share);
   if (shown.all_to_all_ms) record.add("all_to_all_ms", *shown.all_to_all_ms);
   record.add("memory_bytes", shown.memory_bytes);
@@ -138,16 +168,26 @@ void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {
   if (!files_) return;
   MetricsRecord record;
   record.add("step", step).add("event", std::string("eval"));
-  record.add("loss", evaluation.loss).add("top1", evaluation.top1).add("top5", evaluation.top5);
+  for (const Metric& metric : evaluation.metrics) {
+    if (metric.kind == Metric::Kind::kCount) {
+      record.add(metric.name, static_cast<int64_t>(std::llround(metric.value)));
+    } else {
+      record.add(metric.name, metric.value);
+    }
+  }
   record.add("samples", evaluation.samples);
   if (evaluation.router_agreement) record.add("router_agreement", *evaluation.router_agreement);
   record.add("seconds", evaluation.seconds);
   write(files_->metrics, record);
   write(files_->table, record);
-  console_.print(fmt::format(
-      "step {}  evaluation: loss {:.4f}  top-1 {:.2f}%  top-5 {:.2f}%  ({}, {})", step,
-      without_sign_if_nan(evaluation.loss), 100 * evaluation.top1, 100 * evaluation.top5,
-      counted(evaluation.samples, "sample"), human_seconds(evaluation.seconds)));
+  std::string line = fmt::format("step {}  evaluation:", step), counts;
+  for (const Metric& metric : evaluation.metrics) {
+    const bool is_count = metric.kind == Metric::Kind::kCount;
+    (is_count ? counts : line) += is_count ? fmt::format("{} {}, ", to_text(metric), metric.label)
+                                           : fmt::format(" {} {} ", metric.label, to_text(metric));
+  }
+  console_.print(fmt::format("{} ({}, {}{})", line, counted(evaluation.samples, "sample"), counts,
+                             human_seconds(evaluation.seconds)));
 }
 
 }  // namespace shoal

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "launch/job/run_folder.h"
 #include "launch/report/console.h"
@@ -19,14 +21,23 @@ namespace shoal {
 /// On other ranks every call does nothing.
 class TrainingLog {
  public:
-  /// Drops what the files hold of steps after `first_step`. Lines that a full disk refuses
-  /// later wait for space, with one warning a file. Throws StorageError if a file cannot be opened.
-  TrainingLog(const RunFolder& folder, Communicator& world, Console& console, Log& log,
-              int64_t first_step);
+  struct Start {
+    const RunFolder& folder;
+    Communicator& world;
+    int64_t first_step = 0;            ///< steps done
+    std::vector<std::string> metrics;  ///< names of the task's, for the columns of metrics.csv
+  };
+  /// Drops what the files hold of steps after the first one. Lines that a full disk
+  /// refuses later wait for space, with one warning a file. Throws StorageError if a file cannot be
+  /// opened.
+  TrainingLog(const Start& start, Console& console, Log& log);
 
   /// A logged step; rates are over the time since the last call.
   void step(const StepOutcome& outcome, const StepReport& report, const Session& session);
   void evaluation(const Evaluation& evaluation, int64_t step);
+  /// At the end of a training, on rank 0: throws StorageError if lines are lost, since the disk
+  /// still refuses them.
+  void finish();
   /// Keeps the time of an evaluation or a save out of the rates.
   void leave_out(double seconds) { left_out_s_ += seconds; }
   /// Adds a step's waiting for data, logged or not.

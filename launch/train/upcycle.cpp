@@ -214,7 +214,7 @@ void check_shapes(const std::vector<Source>& sources, const std::string& checkpo
 BuiltModel dense_twin(const Manifest& manifest) {
   const auto recipe = config::load_options_text<Recipe>(manifest.recipe, "the checkpoint's recipe",
                                                         {}, config::UnsetVariable::kKeep);
-  return build_model(recipe.options, nullptr, torch::kMeta);
+  return build_model(recipe.options, make_source(recipe.options)->shape(), nullptr, torch::kMeta);
 }
 
 void check_activations(const std::vector<Stage>& stages, const Task& twin) {

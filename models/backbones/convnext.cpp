@@ -54,11 +54,13 @@ ConvNext::ConvNext(const Options& options, const Context& context)
     : stem_patch_(options.stem_patch),
       depths_(options.depths),
       widths_(options.widths),
+      features_(context.features),
       recomputes_(context.build.recomputes) {
-  check_image(context.image, options);
+  const ImageShape image = require_images(context.data, "model.backbone", "convnext");
+  check_image(image, options);
   const torch::TensorOptions& tensor = context.build.tensor_options;
-  stem_ = register_module(
-      "stem", PatchEmbed(context.image.channels, options.stem_patch, widths_.front(), tensor));
+  stem_ = register_module("stem",
+                          PatchEmbed(image.channels, options.stem_patch, widths_.front(), tensor));
   stem_norm_ = register_module("stem_norm", LayerNorm(widths_.front(), tensor));
   for (size_t stage = 1; stage < widths_.size(); ++stage) {
     downsamples_->push_back(ConvNextDownsample(widths_[stage - 1], widths_[stage], tensor));
@@ -73,6 +75,7 @@ void ConvNext::add_blocks(const Options& options, const BuildContext& build) {
   FeedForward::Place place;
   place.gelu = options.gelu;
   place.depth = options.depth();
+  place.prefix = build.prefix;
   for (size_t stage = 0; stage < depths_.size(); ++stage) {
     place.width = widths_[stage];
     place.hidden = options.expansion * place.width;
@@ -85,7 +88,8 @@ void ConvNext::add_blocks(const Options& options, const BuildContext& build) {
   }
 }
 
-ModelOutput ConvNext::forward(const torch::Tensor& image_bCHW, const StepContext& step) {
+ModelOutput ConvNext::forward(const ModelInput& input, const StepContext& step) {
+  const torch::Tensor& image_bCHW = input.image_bCHW;
   ModelOutput output;
   const int64_t rows = image_bCHW.size(2) / stem_patch_, columns = image_bCHW.size(3) / stem_patch_;
   torch::Tensor x_bHWC = stem_norm_->forward(stem_->forward(image_bCHW))
@@ -97,12 +101,17 @@ ModelOutput ConvNext::forward(const torch::Tensor& image_bCHW, const StepContext
     }
     for (int64_t i = 0; i < depths_[stage]; ++i) {
       auto* block = blocks_[index++]->as<ConvNextBlockImpl>();
-      x_bHWC = output.take(run_block(recomputes_, x_bHWC, [block, step](const torch::Tensor& x) {
-        return block->forward(x, step);
-      }));
+      x_bHWC =
+          output.take(run_block(recomputes_, *block, x_bHWC, [block, step](const torch::Tensor& x) {
+            return block->forward(x, step);
+          }));
     }
   }
-  output.features_bD = norm_->forward(mean_over(x_bHWC, {1, 2}));
+  if (features_ == Features::kTokens) {
+    output.token_bSD = norm_->forward(x_bHWC.flatten(1, 2));
+  } else {
+    output.pooled_bD = norm_->forward(mean_over(x_bHWC, {1, 2}));
+  }
   return output;
 }
 

@@ -59,7 +59,7 @@ class ConvNext : public Backbone {
 
   /// Throws ConfigError unless the image can be cut into patches and halved between all stages.
   ConvNext(const Options& options, const Context& context);
-  ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) override;
+  ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return widths_.back(); }
 
  private:
@@ -67,6 +67,7 @@ class ConvNext : public Backbone {
 
   int64_t stem_patch_;
   std::vector<int64_t> depths_, widths_;
+  Features features_;
   bool recomputes_;
   PatchEmbed stem_{nullptr};
   LayerNorm stem_norm_{nullptr};

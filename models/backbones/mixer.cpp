@@ -8,11 +8,11 @@
 namespace shoal {
 
 Mixer::Mixer(const Options& options, const Context& context)
-    : width_(options.width), recomputes_(context.build.recomputes) {
+    : width_(options.width), features_(context.features), recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
-  const int64_t tokens = num_patches(context.image, options.patch);
-  stem_ = register_module("stem",
-                          PatchEmbed(context.image.channels, options.patch, options.width, tensor));
+  const ImageShape image = require_images(context.data, "model.backbone", "mixer");
+  const int64_t tokens = num_patches(image, options.patch);
+  stem_ = register_module("stem", PatchEmbed(image.channels, options.patch, options.width, tensor));
   for (int64_t i = 0; i < options.depth; ++i) {
     const MixerBlockImpl::Sizes sizes{tokens, options.width, options.token_hidden,
                                       options.channel_hidden, options.gelu};
@@ -22,16 +22,18 @@ Mixer::Mixer(const Options& options, const Context& context)
   norm_ = register_module("norm", LayerNorm(options.width, tensor));
 }
 
-ModelOutput Mixer::forward(const torch::Tensor& image_bCHW, const StepContext&) {
-  torch::Tensor x_bSC = stem_->forward(image_bCHW);
+ModelOutput Mixer::forward(const ModelInput& input, const StepContext&) {
+  torch::Tensor x_bSC = stem_->forward(input.image_bCHW);
   for (const auto& block : *blocks_) {
     auto* mixer_block = block->as<MixerBlockImpl>();
     const auto run = [mixer_block](const torch::Tensor& x) {
       return BlockOutput{mixer_block->forward(x), {}, {}};
     };
-    x_bSC = run_block(recomputes_, x_bSC, run).y;
+    x_bSC = run_block(recomputes_, *block, x_bSC, run).y;
   }
-  return {mean_over(norm_->forward(x_bSC), {1}), {}, {}};
+  ModelOutput output;
+  output.set_tokens(norm_->forward(x_bSC), features_);
+  return output;
 }
 
 namespace {

@@ -40,11 +40,12 @@ class Mixer : public Backbone {
   };
 
   Mixer(const Options& options, const Context& context);
-  ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) override;
+  ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
 
  private:
   int64_t width_;
+  Features features_;
   bool recomputes_;
   PatchEmbed stem_{nullptr};
   torch::nn::ModuleList blocks_;

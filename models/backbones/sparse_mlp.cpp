@@ -10,16 +10,16 @@
 namespace shoal {
 
 SparseMlp::SparseMlp(const Options& options, const Context& context)
-    : width_(options.width), recomputes_(context.build.recomputes) {
+    : width_(options.width), features_(context.features), recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
-  const int64_t tokens = num_patches(context.image, options.patch);
-  stem_ = register_module("stem",
-                          PatchEmbed(context.image.channels, options.patch, options.width, tensor));
+  const ImageShape image = require_images(context.data, "model.backbone", "sparse_mlp");
+  const int64_t tokens = num_patches(image, options.patch);
+  stem_ = register_module("stem", PatchEmbed(image.channels, options.patch, options.width, tensor));
   const int64_t num_blocks = options.dense_blocks + options.sparse_blocks;
   const int64_t first_sparse = options.positions == Positions::kFirst ? 0 : options.dense_blocks;
   for (int64_t i = 0; i < num_blocks; ++i) {
     if (i >= first_sparse && i < first_sparse + options.sparse_blocks) {
-      const std::string path = "blocks." + std::to_string(i);
+      const std::string path = context.build.prefix + "blocks." + std::to_string(i);
       blocks_->push_back(SparseBlock(options.sparse,
                                      SparseBlockImpl::Sizes{tokens, options.width, options.gelu},
                                      path, context.build));
@@ -34,18 +34,18 @@ SparseMlp::SparseMlp(const Options& options, const Context& context)
   norm_ = register_module("norm", LayerNorm(options.width, tensor));
 }
 
-ModelOutput SparseMlp::forward(const torch::Tensor& image_bCHW, const StepContext& step) {
+ModelOutput SparseMlp::forward(const ModelInput& input, const StepContext& step) {
   ModelOutput output;
-  torch::Tensor x_bSC = stem_->forward(image_bCHW);
+  torch::Tensor x_bSC = stem_->forward(input.image_bCHW);
   for (const auto& block : *blocks_) {
     auto* dense = block->as<MixerBlockImpl>();
     auto* sparse = block->as<SparseBlockImpl>();
     const auto run = [dense, sparse, step](const torch::Tensor& x) {
       return dense != nullptr ? BlockOutput{dense->forward(x), {}, {}} : sparse->forward(x, step);
     };
-    x_bSC = output.take(run_block(recomputes_, x_bSC, run));
+    x_bSC = output.take(run_block(recomputes_, *block, x_bSC, run));
   }
-  output.features_bD = mean_over(norm_->forward(x_bSC), {1});
+  output.set_tokens(norm_->forward(x_bSC), features_);
   return output;
 }
 

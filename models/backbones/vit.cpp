@@ -23,18 +23,19 @@ void Vit::Options::validate(Problems& problems) const {
 }
 
 Vit::Vit(const Options& options, const Context& context)
-    : width_(options.width), recomputes_(context.build.recomputes) {
+    : width_(options.width), features_(context.features), recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
-  const int64_t patches = num_patches(context.image, options.patch);
-  stem_ = register_module("stem",
-                          PatchEmbed(context.image.channels, options.patch, options.width, tensor));
+  const ImageShape image = require_images(context.data, "model.backbone", "vit");
+  const int64_t patches = num_patches(image, options.patch);
+  stem_ = register_module("stem", PatchEmbed(image.channels, options.patch, options.width, tensor));
   const bool has_cls = options.pool == Pooling::kCls;
   const Init tokens = Init::normal(kTokenStdDev);
   if (has_cls) cls_C_ = add_parameter("cls", {options.width}, tensor, tokens);
   positions_SC_ =
       add_parameter("positions", {patches + (has_cls ? 1 : 0), options.width}, tensor, tokens);
   for (int64_t i = 0; i < options.depth; ++i) {
-    const FeedForward::Place place{options.width, options.hidden, options.gelu, i, options.depth};
+    const FeedForward::Place place{options.width, options.hidden,      options.gelu, i,
+                                   options.depth, context.build.prefix};
     blocks_->push_back(
         VitBlock(VitBlockImpl::Sizes{options.heads, place,
                                      drop_path_rate(options.drop_path, i, options.depth)},
@@ -44,9 +45,9 @@ Vit::Vit(const Options& options, const Context& context)
   norm_ = register_module("norm", LayerNorm(options.width, tensor));
 }
 
-ModelOutput Vit::forward(const torch::Tensor& image_bCHW, const StepContext& step) {
+ModelOutput Vit::forward(const ModelInput& input, const StepContext& step) {
   ModelOutput output;
-  torch::Tensor x_bSC = stem_->forward(image_bCHW);
+  torch::Tensor x_bSC = stem_->forward(input.image_bCHW);
   const bool has_cls = cls_C_.defined();
   const torch::Dtype dtype = x_bSC.scalar_type();
   if (has_cls) {
@@ -55,13 +56,17 @@ ModelOutput Vit::forward(const torch::Tensor& image_bCHW, const StepContext& ste
   x_bSC = x_bSC + positions_SC_.to(dtype);
   for (const auto& block : *blocks_) {
     auto* vit_block = block->as<VitBlockImpl>();
-    x_bSC = output.take(run_block(recomputes_, x_bSC, [vit_block, step](const torch::Tensor& x) {
-      return vit_block->forward(x, step);
-    }));
+    x_bSC = output.take(run_block(
+        recomputes_, *vit_block, x_bSC,
+        [vit_block, step](const torch::Tensor& x) { return vit_block->forward(x, step); }));
+  }
+  if (features_ == Features::kTokens) {
+    output.token_bSD = norm_->forward(x_bSC);
+    return output;
   }
   // The norm is one over each token: without the others, it need not see them.
-  output.features_bD = has_cls ? at_least_float32(norm_->forward(x_bSC.select(1, 0).contiguous()))
-                               : mean_over(norm_->forward(x_bSC), {1});
+  output.pooled_bD = has_cls ? at_least_float32(norm_->forward(x_bSC.select(1, 0).contiguous()))
+                             : mean_over(norm_->forward(x_bSC), {1});
   return output;
 }
 

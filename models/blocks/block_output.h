@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-/// What a backbone's block, or what stands in its MLP's place, gives back.
+/// Output of a backbone's block, or of its MLP or the layer in place of it.
 struct BlockOutput {
   torch::Tensor y;               ///< of the input's shape
   torch::Tensor auxiliary_loss;  ///< as ModelOutput's

@@ -13,7 +13,7 @@ DropPath::DropPath(double rate, std::string_view path) : rate_(rate), layer_(has
 }
 
 torch::Tensor DropPath::forward(const torch::Tensor& x, const StepContext& step) const {
-  if (!acts(step)) return x;
+  if (!step.training || rate_ == 0.0) return x;
   TORCH_CHECK(x.size(0) == step.sample_b.size(0), "drop path: x is ", x.sizes(), ", the step has ",
               step.sample_b.size(0), " samples");
   const Stream stream{step.seed, Purpose::kDropout, layer_, static_cast<uint64_t>(step.step)};

@@ -18,8 +18,6 @@ class DropPath {
  public:
   /// `path` is the branch's place in the model, `blocks.3.mlp`. 0 <= rate < 1.
   DropPath(double rate, std::string_view path);
-  /// Whether this pass leaves branches out.
-  bool acts(const StepContext& step) const { return step.training && rate_ > 0.0; }
   /// [b, ...] -> [b, ...], b = samples of the step; x itself where nothing is left out.
   torch::Tensor forward(const torch::Tensor& x, const StepContext& step) const;
 

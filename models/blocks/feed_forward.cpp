@@ -28,7 +28,7 @@ void FeedForwardOptions::check(int64_t depth, Problems& problems) const {
   }
   if (!moe && !nexus) {
     if (sparse_blocks) {
-      problems.add("sparse_blocks", "needs moe or nexus, which says what these blocks have");
+      problems.add("sparse_blocks", "needs moe or nexus, the layer that these blocks have");
     }
     return;
   }

@@ -20,8 +20,8 @@
 // B images  S tokens  C width
 namespace shoal {
 
-/// Blocks, counted from 0, that have units in their MLP's place: `to`, and of those before it down
-/// to `from` every so many.
+/// Blocks, counted from 0, that have units in place of their MLP: from `to` down to `from` in steps
+/// of `every`.
 struct SparseBlocks {
   std::optional<int64_t> from, to, every;
 
@@ -37,10 +37,10 @@ struct SparseBlocks {
   }
 };
 
-/// What stands in the MLPs' place of a backbone's blocks, and where; dense MLPs without. Unless
-/// told, experts are in every second block of the last half, the last one included, as V-MoE has
-/// them (Riquelme et al. 2021), a Nexus layer in all of the last half, as Soft MoE has its layers
-/// (Puigcerver et al. 2024).
+/// Which of a backbone's blocks have experts or a Nexus layer in place of their MLP. Default
+/// blocks: for experts every second one of the last half, the last one included, as in V-MoE
+/// (Riquelme et al. 2021); for a Nexus layer all of the last half, as in Soft MoE (Puigcerver et
+/// al. 2024).
 struct FeedForwardOptions {
   std::optional<MoeOptions> moe;
   std::optional<NexusOptions> nexus;
@@ -59,23 +59,21 @@ struct FeedForwardOptions {
   bool is_sparse(int64_t block, int64_t depth) const;
 };
 
-/// What stands in a block's MLP place: a dense Mlp, a MoeLayer or a NexusLayer. No module itself:
-/// it is registered with the block under its own name, `mlp`, `moe` or `nexus`, which checkpoints
-/// show.
+/// A block's MLP: a dense Mlp, a MoeLayer or a NexusLayer. Not a module: it registers one with the
+/// block, as `mlp`, `moe` or `nexus`, the name in checkpoints.
 class FeedForward {
  public:
   struct Place {
     int64_t width = 0, hidden = 0;  ///< C, and the hidden width of a dense MLP
     Gelu gelu = Gelu::kErf;         ///< of a dense MLP
     int64_t block = 0, depth = 0;   ///< which block of how many
-    std::string path() const { return "blocks." + std::to_string(block); }
+    std::string prefix = {};        ///< BuildContext's
+    std::string path() const { return prefix + "blocks." + std::to_string(block); }
   };
   FeedForward(torch::nn::Module& owner, const FeedForwardOptions& options, const Place& place,
               const BuildContext& build);
   /// Collective. B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
-  /// The dense MLP; empty where units take its place.
-  const Mlp& mlp() const { return mlp_; }
 
  private:
   Mlp mlp_{nullptr};

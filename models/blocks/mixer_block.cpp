@@ -1,7 +1,5 @@
 #include "models/blocks/mixer_block.h"
 
-#include "models/blocks/mixing_mlp.h"
-
 namespace shoal {
 
 MixerBlockImpl::MixerBlockImpl(const Sizes& sizes, const torch::TensorOptions& options) {
@@ -14,8 +12,9 @@ MixerBlockImpl::MixerBlockImpl(const Sizes& sizes, const torch::TensorOptions& o
 }
 
 torch::Tensor MixerBlockImpl::forward(const torch::Tensor& x_BSC) const {
-  const torch::Tensor y1_BSC = mix_tokens(x_BSC, token_norm, token_mlp);  // Sparse-MLP eq. 8
-  return mix_channels(y1_BSC, channel_norm, channel_mlp);                 // eq. 9
+  const torch::Tensor y1_BSC =  // Sparse-MLP eq. 8
+      x_BSC + token_mlp->forward_over_tokens(token_norm->forward(x_BSC));
+  return y1_BSC + channel_mlp->forward(channel_norm->forward(y1_BSC));  // eq. 9
 }
 
 }  // namespace shoal

@@ -2,6 +2,9 @@
 
 #include <ATen/ops/matmul.h>
 
+#include "models/kernels/token_linear.h"
+
+// B images  S tokens  C width  H hidden
 namespace shoal {
 
 Activation activation_of(Gelu gelu) {
@@ -15,9 +18,19 @@ MlpImpl::MlpImpl(int64_t width, int64_t hidden, Gelu gelu, const torch::TensorOp
 }
 
 torch::Tensor MlpImpl::forward(const torch::Tensor& x) const {
-  const torch::Dtype dtype = x.scalar_type();
-  const torch::Tensor hidden = at::matmul(x, fc1->weight.to(dtype).t());
-  return fc2->forward(bias_activation(hidden, fc1->bias.to(dtype), activation_of(gelu_)));
+  torch::Tensor hidden, bias;
+  if (const auto dense = fc1->dense()) {  // the activation's kernel adds the bias
+    hidden = at::matmul(x, dense->weight.to(x.scalar_type()).t());
+    bias = dense->bias.to(x.scalar_type());
+  } else {
+    hidden = fc1->forward(x).contiguous();
+  }
+  return fc2->forward(bias_activation(hidden, bias, activation_of(gelu_)));
+}
+
+torch::Tensor MlpImpl::forward_over_tokens(const torch::Tensor& x_BSC) const {
+  const torch::Tensor hidden_BHC = token_linear(x_BSC, *fc1);
+  return token_linear(bias_activation(hidden_BHC, {}, activation_of(gelu_)), *fc2);
 }
 
 }  // namespace shoal

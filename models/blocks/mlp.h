@@ -11,6 +11,7 @@
 #include "runtime/module/module.h"
 #include "runtime/recipe/config.h"
 
+// B images  S tokens  C width
 namespace shoal {
 
 /// Which GELU: flax's Mixer uses the tanh approximation, timm's the exact function.
@@ -23,11 +24,14 @@ struct EnumNames<Gelu> {
 
 Activation activation_of(Gelu gelu);
 
-/// Linear, GELU, Linear over the last dimension: width -> hidden -> width.
+/// Linear, GELU, Linear: width -> hidden -> width.
 class MlpImpl : public ModuleBase {
  public:
   MlpImpl(int64_t width, int64_t hidden, Gelu gelu, const torch::TensorOptions& options);
+  /// Over the last dimension, [..., width].
   torch::Tensor forward(const torch::Tensor& x) const;
+  /// Over the tokens of each channel, [B, S, C] with S = width, contiguous; nothing is transposed.
+  torch::Tensor forward_over_tokens(const torch::Tensor& x_BSC) const;
   Gelu gelu() const { return gelu_; }
 
   Linear fc1{nullptr}, fc2{nullptr};

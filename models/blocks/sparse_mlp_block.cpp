@@ -1,7 +1,6 @@
 #include "models/blocks/sparse_mlp_block.h"
 
 #include "models/blocks/auxiliary_loss.h"
-#include "models/blocks/mixing_mlp.h"
 #include "models/kernels/token_linear.h"
 #include "models/kernels/transpose_add.h"
 
@@ -49,12 +48,12 @@ SparseBlockImpl::SparseBlockImpl(const SparseOptions& options, const Sizes& size
 
 torch::Tensor SparseBlockImpl::rescale_in(const torch::Tensor& x_BSC) {
   if (!tokens_in_) return x_BSC;
-  return token_linear(channels_in_->forward(x_BSC), tokens_in_->weight, tokens_in_->bias);
+  return token_linear(channels_in_->forward(x_BSC), *tokens_in_);
 }
 
 torch::Tensor SparseBlockImpl::rescale_out(const torch::Tensor& y_BPW) {
   if (!tokens_out_) return y_BPW;
-  return channels_out_->forward(token_linear(y_BPW, tokens_out_->weight, tokens_out_->bias));
+  return channels_out_->forward(token_linear(y_BPW, *tokens_out_));
 }
 
 BlockOutput SparseBlockImpl::forward(const torch::Tensor& x_BSC, const StepContext& step) {
@@ -70,7 +69,7 @@ BlockOutput SparseBlockImpl::forward(const torch::Tensor& x_BSC, const StepConte
     output.moe.push_back(channel_stage.stats);
     y_BPW = y_BPW + channel_stage.y_BRD;  // eq. 6
   } else {
-    y_BPW = mix_channels(y_BPW, channel_norm_, channel_mlp_);
+    y_BPW = y_BPW + channel_mlp_->forward(channel_norm_->forward(y_BPW));
   }
   output.y = rescale_out(y_BPW);  // eq. 7
   if (has_outer_residual_) output.y = output.y + x_BSC;

@@ -1,7 +1,5 @@
 #include "models/blocks/vit_block.h"
 
-#include "models/blocks/mixing_mlp.h"
-
 // B images  S tokens  C width
 namespace shoal {
 
@@ -19,9 +17,6 @@ VitBlockImpl::VitBlockImpl(const Sizes& sizes, const FeedForwardOptions& options
 BlockOutput VitBlockImpl::forward(const torch::Tensor& x_BSC, const StepContext& step) const {
   const torch::Tensor mixed_BSC = attention_->forward(attention_norm_->forward(x_BSC));
   const torch::Tensor y1_BSC = x_BSC + drop_attention_.forward(mixed_BSC, step);
-  if (feed_forward_.mlp() && !drop_mlp_.acts(step)) {  // one pass for norm, MLP and sum
-    return {mix_channels(y1_BSC, mlp_norm_, feed_forward_.mlp()), {}, {}};
-  }
   BlockOutput output = feed_forward_.forward(mlp_norm_->forward(y1_BSC), step);
   output.y = y1_BSC + drop_mlp_.forward(output.y, step);
   return output;

@@ -103,11 +103,10 @@ void backward_tiles(const Tiling& tiling, const NormParameters<Real<Value>>& nor
         grad = turned.data();
       }
       Sum* dx = start_wide(whole.dx + at, size, wide_dx);
-      normalise_rows_backward(
-          norm,
-          {wide(whole.x + at, size, wide_x), whole.mean_N + row, whole.rstd_N + row, grad, nullptr,
-           dx, sums.own<Sum>(0), sums.own<Sum>(1)},
-          rows);
+      normalise_rows_backward(norm,
+                              {wide(whole.x + at, size, wide_x), whole.mean_N + row,
+                               whole.rstd_N + row, grad, dx, sums.own<Sum>(0), sums.own<Sum>(1)},
+                              rows);
       finish_wide(dx, size, whole.dx + at);
     }
   });

@@ -87,15 +87,6 @@ SHOAL_INLINE void normalise(const NormParameters<Real>& norm, const Real* x_RC, 
   }
 }
 
-template <class Real>
-SHOAL_INLINE void renormalise(const NormParameters<Real>& norm, const Real* x_RC, int64_t rows,
-                              Real* y_RC, const RowStatistics<const Real>& statistics) {
-  for (int64_t r = 0; r < rows; ++r) {
-    normalise_row(norm, x_RC + r * norm.columns, statistics.mean_R[r], statistics.rstd_R[r],
-                  y_RC + r * norm.columns);
-  }
-}
-
 /// Means over a row of g and of g n.
 template <class Real>
 struct GradientMeans {
@@ -123,13 +114,12 @@ SHOAL_INLINE GradientMeans<Real> gradient_means(const NormParameters<Real>& norm
 }
 
 // dx = rstd * (g - mean(g) - n * mean(g n)).
-template <class Real, bool kResidual>
+template <class Real>
 SHOAL_INLINE void normalise_row_backward(const NormParameters<Real>& norm,
                                          const NormGradient<Real>& tile, int64_t r) {
   const int64_t columns = norm.columns;
   const Real* x = tile.x_RC + r * columns;
   const Real* grad = tile.grad_RC + r * columns;
-  const Real* residual = kResidual ? tile.residual_RC + r * columns : nullptr;
   Real* dx = tile.dx_RC + r * columns;
   Real* __restrict__ weight_grad = tile.weight_grad_C;
   Real* __restrict__ bias_grad = tile.bias_grad_C;
@@ -141,57 +131,20 @@ SHOAL_INLINE void normalise_row_backward(const NormParameters<Real>& norm,
     const Real n = (x[c] - mean) * rstd;
     weight_grad[c] += grad[c] * n;
     bias_grad[c] += grad[c];
-    const Real through = rstd * (grad[c] * weight[c] - means.g - n * means.gn);
-    dx[c] = kResidual ? residual[c] + through : through;
+    dx[c] = rstd * (grad[c] * weight[c] - means.g - n * means.gn);
   }
 }
 
 template <class Real>
 SHOAL_INLINE void normalise_backward(const NormParameters<Real>& norm,
                                      const NormGradient<Real>& tile, int64_t rows) {
-  for (int64_t r = 0; r < rows; ++r) {
-    tile.residual_RC != nullptr ? normalise_row_backward<Real, true>(norm, tile, r)
-                                : normalise_row_backward<Real, false>(norm, tile, r);
-  }
-}
-
-template <class Real>
-SHOAL_INLINE void row_bias(const Real* x_RC, const Real* bias_R, int64_t rows, int64_t columns,
-                           Real* y_RC) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const Real bias = bias_R[r];
-    Real* y = y_RC + r * columns;
-    if (x_RC == nullptr) {
-      std::fill(y, y + columns, bias);
-    } else {
-      const Real* x = x_RC + r * columns;
-      for (int64_t c = 0; c < columns; ++c) y[c] = x[c] + bias;
-    }
-  }
-}
-
-template <class Real>
-SHOAL_INLINE void column_bias(const Real* x_RC, const Real* bias_C, int64_t rows, int64_t columns,
-                              Real* y_RC) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const Real* x = x_RC + r * columns;
-    Real* y = y_RC + r * columns;
-    for (int64_t c = 0; c < columns; ++c) y[c] = x[c] + bias_C[c];
-  }
+  for (int64_t r = 0; r < rows; ++r) normalise_row_backward(norm, tile, r);
 }
 
 template <class Real>
 SHOAL_INLINE void row_sums(const Real* x_RC, int64_t rows, int64_t columns, Real* sum_R) {
   for (int64_t r = 0; r < rows; ++r) {
     sum_R[r] += sum_of(x_RC + r * columns, columns);
-  }
-}
-
-template <class Real>
-SHOAL_INLINE void column_sums(const Real* x_RC, int64_t rows, int64_t columns, Real* sum_C) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const Real* x = x_RC + r * columns;
-    for (int64_t c = 0; c < columns; ++c) sum_C[c] += x[c];
   }
 }
 
@@ -220,30 +173,16 @@ SHOAL_INLINE void for_blocks(int64_t rows, int64_t columns, const Put& put) {
                                        const RowStatistics<Real>& statistics) {                 \
     normalise(norm, x_RC, rows, y_RC, statistics);                                              \
   }                                                                                             \
-  SHOAL_CPU_CLONES void renormalise_rows(const NormParameters<Real>& norm, const Real* x_RC,    \
-                                         int64_t rows, Real* y_RC,                              \
-                                         const RowStatistics<const Real>& statistics) {         \
-    renormalise(norm, x_RC, rows, y_RC, statistics);                                            \
-  }                                                                                             \
   SHOAL_CPU_CLONES void normalise_rows_backward(const NormParameters<Real>& norm,               \
                                                 const NormGradient<Real>& tile, int64_t rows) { \
     normalise_backward(norm, tile, rows);                                                       \
   }                                                                                             \
-  SHOAL_CPU_CLONES void add_row_bias(const Real* x_RC, const Real* bias_R, int64_t rows,        \
-                                     int64_t columns, Real* y_RC) {                             \
-    row_bias(x_RC, bias_R, rows, columns, y_RC);                                                \
-  }                                                                                             \
-  SHOAL_CPU_CLONES void add_column_bias(const Real* x_RC, const Real* bias_C, int64_t rows,     \
-                                        int64_t columns, Real* y_RC) {                          \
-    column_bias(x_RC, bias_C, rows, columns, y_RC);                                             \
+  void fill_rows(const Real* value_R, int64_t rows, int64_t columns, Real* y_RC) {              \
+    for (int64_t r = 0; r < rows; ++r) std::fill_n(y_RC + r * columns, columns, value_R[r]);    \
   }                                                                                             \
   SHOAL_CPU_CLONES void add_row_sums(const Real* x_RC, int64_t rows, int64_t columns,           \
                                      Real* sum_R) {                                             \
     row_sums(x_RC, rows, columns, sum_R);                                                       \
-  }                                                                                             \
-  SHOAL_CPU_CLONES void add_column_sums(const Real* x_RC, int64_t rows, int64_t columns,        \
-                                        Real* sum_C) {                                          \
-    column_sums(x_RC, rows, columns, sum_C);                                                    \
   }                                                                                             \
   void transpose_tile(const Real* x_RC, int64_t rows, int64_t columns, Real* y_CR) {            \
     for_blocks(columns, rows,                                                                   \

@@ -50,6 +50,11 @@ torch::Tensor token_linear(const torch::Tensor& x_BSC, const torch::Tensor& weig
   return TokenLinearFunction::apply(x_BSC, weight, bias);
 }
 
+torch::Tensor token_linear(const torch::Tensor& x_BSC, const LinearImpl& layer) {
+  if (const auto dense = layer.dense()) return token_linear(x_BSC, dense->weight, dense->bias);
+  return layer.forward(x_BSC.transpose(1, 2).contiguous()).transpose(1, 2).contiguous();
+}
+
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def("token_linear_forward(Tensor x, Tensor weight, Tensor bias) -> Tensor");
   m.def("token_linear_backward(Tensor grad, Tensor x, Tensor weight) -> (Tensor, Tensor, Tensor)");

@@ -2,15 +2,19 @@
 
 #include <torch/types.h>
 
+#include "runtime/module/linear.h"
+
 // B images  S tokens  P new tokens  C width
 namespace shoal {
 
-/// A linear layer over tokens: y_b = W x_b + b for each image, [B, S, C] -> [B, P, C]; every
-/// channel is mapped alike. weight [P, S], bias [P]. x is contiguous; nothing is transposed.
-/// The parameters are cast to x's dtype, and their gradients are of their own. Differentiable; B
-/// may be 0.
+/// A linear layer over the tokens of each channel: y_b = W x_b + b for each image, [B, S, C] ->
+/// [B, P, C]. weight [P, S], bias [P]. x is contiguous; nothing is transposed. The parameters are
+/// cast to x's dtype, their gradients keep the parameters' dtype. Differentiable; B may be 0.
 torch::Tensor token_linear(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                            const torch::Tensor& bias);
+/// The same with the layer's parameters, or with its forward on transposed images if it is not
+/// dense.
+torch::Tensor token_linear(const torch::Tensor& x_BSC, const LinearImpl& layer);
 
 /// One matrix for all images, without a copy: [P, S] -> [B, P, S].
 inline torch::Tensor for_images(const torch::Tensor& matrix, int64_t num_images) {

@@ -1,11 +1,11 @@
 #include <ATen/ops/cross_entropy_loss.h>
 
-#include <cmath>
 #include <limits>
 #include <memory>
 
 #include "models/blocks/auxiliary_loss.h"
 #include "models/task.h"
+#include "runtime/base/error.h"
 #include "runtime/module/linear.h"
 
 // b images on this rank  D features  N classes
@@ -49,47 +49,58 @@ class Classify : public Task {
   };
 
   Classify(const Options& options, const Context& context)
-      : label_smoothing_(options.label_smoothing), backbone_(context.backbone) {
-    register_module("backbone", backbone_);
+      : label_smoothing_(options.label_smoothing) {
+    if (context.data.classes == 0) {
+      throw ConfigError("task.name: classify needs labels, data.source " + context.data.source +
+                        " gives " + context.data.text());
+    }
+    backbone_ = register_module("backbone", context.make_backbone("backbone", Features::kPooled));
     head_ =
-        register_module("head", Linear(backbone_->feature_width(), context.num_classes,
+        register_module("head", Linear(backbone_->feature_width(), context.data.classes,
                                        context.build.tensor_options, Init::zeros(), Init::zeros()));
+    if (!context.data.image && context.data.sequence > 0) {
+      unit_ = {"tok", context.data.sequence};
+    }
   }
 
-  TrainOutput train(const TaskBatch& batch, const StepContext& step) override {
+  TrainOutput train(const Batch& batch) override {
+    const StepContext& step = batch.context;
     TORCH_CHECK(step.samples_in_step > 0, "train needs StepContext::samples_in_step");
-    ModelOutput output = backbone_->forward(batch.image_bCHW, step);
+    ModelOutput output = backbone_->forward(input_of(batch), step);
     const torch::Tensor loss =
-        summed_cross_entropy(head_->forward(output.features_bD), batch.label_b, label_smoothing_) /
+        summed_cross_entropy(head_->forward(output.pooled_bD), batch.label_b, label_smoothing_) /
         static_cast<double>(step.samples_in_step);
     return {add_loss(loss, output.auxiliary_loss), std::move(output.moe)};
   }
 
-  torch::Tensor outputs(const TaskBatch& batch, const StepContext& step) override {
-    return head_->forward(backbone_->forward(batch.image_bCHW, step).features_bD);
+  torch::Tensor outputs(const Batch& batch) override {
+    return head_->forward(backbone_->forward(input_of(batch), batch.context).pooled_bD);
   }
 
-  EvalSums evaluate(const TaskBatch& batch, const StepContext& step) override {
+  EvalOutput evaluate(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
-    ModelOutput output = backbone_->forward(batch.image_bCHW, step);
-    const torch::Tensor logits_bN = head_->forward(output.features_bD);
+    ModelOutput output = backbone_->forward(input_of(batch), batch.context);
+    const torch::Tensor logits_bN = head_->forward(output.pooled_bD);
     const torch::Tensor rank_b = rank_of_label(logits_bN, batch.label_b);
-    EvalSums sums;
     const auto number = [](const torch::Tensor& sum) { return sum.to(torch::kFloat64); };
     const torch::Tensor host =
         torch::stack({number(summed_cross_entropy(logits_bN, batch.label_b, 0.0)),
                       number((rank_b < 1).sum()), number((rank_b < 5).sum())})
             .to(torch::kCPU);  // one wait for all
     const double* value = host.const_data_ptr<double>();
-    sums.loss = value[0];
-    sums.top1 = std::llround(value[1]);
-    sums.top5 = std::llround(value[2]);
-    sums.samples = batch.label_b.size(0);
-    sums.moe = std::move(output.moe);
-    return sums;
+    const auto samples = static_cast<double>(batch.label_b.size(0));
+    return {{{"loss", value[0], samples}, {"top1", value[1], samples}, {"top5", value[2], samples}},
+            std::move(output.moe)};
   }
 
-  void after_step(int64_t) override { backbone_->after_step(); }
+  std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
+    return {{"loss", mean_of(totals, "loss")},
+            {"top1", mean_of(totals, "top1"), Metric::Kind::kShare, "top-1"},
+            {"top5", mean_of(totals, "top5"), Metric::Kind::kShare, "top-5"}};
+  }
+
+  ScoreRule score() const override { return {"top1", /*higher_is_better=*/true}; }
+  RateUnit unit() const override { return unit_; }
 
   int64_t head_parameters() const override { return head_->weight.numel() + head_->bias.numel(); }
 
@@ -97,6 +108,7 @@ class Classify : public Task {
   double label_smoothing_;
   std::shared_ptr<Backbone> backbone_;
   Linear head_{nullptr};
+  RateUnit unit_{"img"};
 };
 
 const Registration<Task, Classify> registered_classify{"classify", "image classification"};

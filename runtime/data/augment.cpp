@@ -25,10 +25,13 @@ const std::vector<double>& pick(const std::optional<std::vector<double>>& set,
 
 }  // namespace
 
-ChannelStats resolve_stats(const NormaliseOptions& options, const ChannelStats& source,
-                           int64_t channels) {
-  return {pick(options.mean, source.mean, channels, "mean"),
-          pick(options.std, source.std, channels, "std")};
+ImageTransform image_transform(ImageShape shape, const ImageOptions& options,
+                               const ChannelStats& source) {
+  const NormaliseOptions& normalise = options.normalise;
+  return {shape,
+          options.augment,
+          {pick(normalise.mean, source.mean, shape.channels, "mean"),
+           pick(normalise.std, source.std, shape.channels, "std")}};
 }
 
 AugmentDraw draw_augment(const AugmentOptions& options, uint64_t seed, int64_t position,

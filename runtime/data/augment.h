@@ -45,10 +45,29 @@ struct NormaliseOptions {
   }
 };
 
-/// What is set in the recipe, else the source's. Throws: ConfigError unless there is one value a
-/// channel.
-ChannelStats resolve_stats(const NormaliseOptions& options, const ChannelStats& source,
-                           int64_t channels);
+/// Keys of `data` that sources with images have, inlined in their own options.
+struct ImageOptions {
+  AugmentOptions augment;
+  NormaliseOptions normalise;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("augment", &ImageOptions::augment, "random changes of training images"),
+        field("normalise", &ImageOptions::normalise, "shift and scale of the channels")};
+  }
+};
+
+/// What becomes of a source's images on their way into a batch.
+struct ImageTransform {
+  ImageShape shape;
+  AugmentOptions augment;  ///< training only
+  ChannelStats stats;      ///< one mean and std a channel
+};
+
+/// The recipe's normalisation, by default the source's. Throws ConfigError at `data.normalise`
+/// unless there is one value a channel.
+ImageTransform image_transform(ImageShape shape, const ImageOptions& options,
+                               const ChannelStats& source);
 
 /// What chance decided for one view of one sample.
 struct AugmentDraw {

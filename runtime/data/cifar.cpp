@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/cifar_records.h"
+#include "runtime/data/file_fingerprint.h"
 
 namespace shoal {
 namespace {
@@ -41,13 +42,21 @@ class CifarSet final : public SampleSet {
   int64_t size() const override { return end_of_file_.empty() ? 0 : end_of_file_.back(); }
   int64_t num_substituted() const override { return static_cast<int64_t>(substitutes_.size()); }
 
-  Sample read(int64_t index) const override {
+  std::string fingerprint() const override {
+    std::string text;
+    for (const CifarFile& file : files_) {
+      text += (text.empty() ? "" : ", ") + file_fingerprint(file.path());
+    }
+    return text;
+  }
+
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
     const auto substitute = substitutes_.find(index);
     if (substitute != substitutes_.end()) index = substitute->second;
     const auto end = std::upper_bound(end_of_file_.begin(), end_of_file_.end() - 1, index);
     const auto file = static_cast<size_t>(end - end_of_file_.begin());
     CifarRecord record = files_[file].read(index - first_of(file));
-    return {kShape, std::move(record.pixel_CHW), record.label};
+    return {.shape = kShape, .pixel_CHW = std::move(record.pixel_CHW), .label = record.label};
   }
 
  private:
@@ -108,12 +117,16 @@ void CifarSource::Options::validate(Problems& problems) const {
   }
 }
 
-ImageShape CifarSource::image_shape() const { return kShape; }
+DataShape CifarSource::shape() const {
+  return {.source = "cifar", .image = kShape, .classes = options_.classes};
+}
 
-ChannelStats CifarSource::channel_stats() const {
+std::optional<ImageTransform> CifarSource::image_transform() const {
   // Over the training images of each set.
-  if (options_.classes == 100) return {{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
-  return {{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
+  const ChannelStats cifar10{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
+  const ChannelStats cifar100{{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
+  return shoal::image_transform(kShape, options_.images,
+                                options_.classes == 100 ? cifar100 : cifar10);
 }
 
 void CifarSource::check_training(Problems& problems) const {

@@ -29,6 +29,7 @@ class CifarSource : public DataSource {
     OnCorrupt on_corrupt = OnCorrupt::kFail;
     SplitOptions train;
     SplitOptions valid;
+    ImageOptions images;
 
     static constexpr auto fields() {
       return std::tuple{
@@ -41,7 +42,8 @@ class CifarSource : public DataSource {
                 "a record with a wrong label: fail, or skip = take the next good one, for at most "
                 "1e-4 of the records"),
           field("train", &Options::train, "what is trained on"),
-          field("valid", &Options::valid, "what is evaluated on")};
+          field("valid", &Options::valid, "what is evaluated on"),
+          inlined(&Options::images)};
     }
     /// Refuses other class counts and a file named twice.
     void validate(Problems& problems) const;
@@ -52,9 +54,8 @@ class CifarSource : public DataSource {
 
   explicit CifarSource(const Options& options) : options_(options) {}
 
-  ImageShape image_shape() const override;
-  int64_t num_classes() const override { return options_.classes; }
-  ChannelStats channel_stats() const override;
+  DataShape shape() const override;
+  std::optional<ImageTransform> image_transform() const override;
   /// Refuses a file in both splits.
   void check_training(Problems& problems) const override;
   std::unique_ptr<SampleSet> open(Split split) const override;

@@ -25,7 +25,7 @@ DataOrder::DataOrder(uint64_t seed, int64_t num_samples, bool shuffle)
 int64_t DataOrder::sample_at(int64_t position) const {
   const int64_t within = position % num_samples_;
   if (!shuffle_) return within;
-  const auto epoch = static_cast<uint64_t>(position / num_samples_);
+  const auto epoch = static_cast<uint64_t>(epoch_of(position));
   return KeyedPermutation({seed_, Purpose::kDataOrder, 0, epoch}, num_samples_).at(within);
 }
 

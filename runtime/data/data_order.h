@@ -50,6 +50,8 @@ class DataOrder {
   int64_t num_samples() const { return num_samples_; }
   /// The sample at a position >= 0, N > 0. Safe from several threads at once.
   int64_t sample_at(int64_t position) const;
+  /// The pass over the data that a position is in, from 0.
+  int64_t epoch_of(int64_t position) const { return position / num_samples_; }
 
  private:
   uint64_t seed_;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -10,17 +11,20 @@
 #include <vector>
 
 #include "runtime/data/augment.h"
-#include "runtime/data/image_shape.h"
+#include "runtime/data/data_shape.h"
 #include "runtime/recipe/config.h"
 #include "runtime/recipe/registry.h"
 
 namespace shoal {
 
-/// One record of a data set: an image, one byte a value, and its class.
+/// One record of a data set: what its source's DataShape lists.
 struct Sample {
-  ImageShape shape;
-  std::vector<uint8_t> pixel_CHW;
+  ImageShape shape;  ///< of this record's image; the loader refuses another than the source's
+  std::vector<uint8_t> pixel_CHW;  ///< one byte a value
+  std::vector<int64_t> token_S = {};
+  std::vector<double> value_N = {};
   int64_t label = 0;
+  std::vector<double> target_M = {};
 };
 
 enum class Split { kTrain, kValid };
@@ -44,26 +48,31 @@ class SampleSet {
   virtual int64_t size() const = 0;
   /// How many records are replaced by others because they are corrupt; for the log.
   virtual int64_t num_substituted() const { return 0; }
-  /// Record `index`, 0 <= index < size(); always the same. Safe from several threads at once.
+  /// Record `index`, 0 <= index < size(), of a pass over the data, counted from 0: always the same
+  /// for both numbers. Evaluation reads pass 0. Safe from several threads at once.
   /// Throws: DataError naming file and record.
-  virtual Sample read(int64_t index) const = 0;
+  virtual Sample read(int64_t index, int64_t epoch) const = 0;
+  /// Names and sizes of files with a hash of parts of them, by which a resumed run knows its data
+  /// again; empty for data that the recipe alone defines.
+  virtual std::string fingerprint() const { return {}; }
 };
 
 /// Where samples come from; registered under `data.source`, its keys stand in `data` itself.
-/// Constructing a source opens nothing: `check` and `show` learn shapes and classes without data.
+/// Constructing a source opens nothing: `check` and `show` learn its shape without data.
 class DataSource {
  public:
-  struct Context {};
+  struct Context {
+    uint64_t seed = 0;  ///< run.seed, for draws of the source's own
+  };
   static constexpr std::string_view kNameKey = "source";
   static constexpr std::string_view kNoun = "data source";
 
   virtual ~DataSource() = default;
-  virtual ImageShape image_shape() const = 0;
-  virtual int64_t num_classes() const = 0;
-  /// Mean and standard deviation a channel, of pixels in [0, 1]: the default normalisation.
-  virtual ChannelStats channel_stats() const = 0;
-  /// What stands against training on one split and judging by the other, at keys of `data`: the
-  /// same records in both. Asked for training only; evaluating on training data is legitimate.
+  virtual DataShape shape() const = 0;
+  /// What becomes of its images; nothing without images. Throws ConfigError.
+  virtual std::optional<ImageTransform> image_transform() const { return std::nullopt; }
+  /// Overlap between the training and validation split, as problems at keys of `data`. Called for
+  /// training only; evaluating on training data is legitimate.
   virtual void check_training(Problems&) const {}
   /// Opens this split and no other. Throws: DataError if its files are missing or wrong.
   virtual std::unique_ptr<SampleSet> open(Split split) const = 0;
@@ -72,17 +81,18 @@ class DataSource {
 /// The recipe's section `data`.
 struct DataOptions {
   Choice<DataSource> source;
-  AugmentOptions augment;
-  NormaliseOptions normalise;
   int64_t prefetch = 2;
+  std::optional<int64_t> workers;
 
   static constexpr auto fields() {
     return std::tuple{
         inlined(&DataOptions::source),
-        field("augment", &DataOptions::augment, "random changes of training images"),
-        field("normalise", &DataOptions::normalise, "shift and scale of the channels"),
         field("prefetch", &DataOptions::prefetch,
-              "micro-batches prepared ahead by a thread; 0 = none, no thread", in_range(0, 64))};
+              "micro-batches prepared ahead by a thread; 0 = none, no thread", in_range(0, 64)),
+        field("workers", &DataOptions::workers,
+              "threads that read and augment samples; auto: the cores that a rank's threads leave, "
+              "at least 1",
+              in_range(1, 256), unset_word("auto"))};
   }
 };
 

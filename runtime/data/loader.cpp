@@ -1,16 +1,19 @@
 #include "runtime/data/loader.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 
-// b samples on this rank  C channels  H height  W width
+// b samples on this rank  V views  C channels  H height  W width  S tokens  N, M numbers
 namespace shoal {
 namespace {
 
@@ -26,14 +29,28 @@ LoaderSettings checked(const LoaderSettings& settings) {
 }
 
 std::string text_of(ImageShape shape) {
-  return "[" + std::to_string(shape.channels) + ", " + std::to_string(shape.height) + ", " +
-         std::to_string(shape.width) + "] values";
+  return fmt::format("[{}, {}, {}] values", shape.channels, shape.height, shape.width);
+}
+
+/// Row `row` of a contiguous tensor [b, ...].
+template <class T>
+std::span<T> row_of(const torch::Tensor& tensor, int64_t row) {
+  const int64_t size = tensor.numel() / tensor.size(0);
+  return {tensor.mutable_data_ptr<T>() + row * size, static_cast<size_t>(size)};
+}
+
+torch::Tensor rounded_to_bfloat16(const torch::Tensor& wide) {
+  if (!wide.defined()) return wide;
+  const torch::Tensor narrow = torch::empty(
+      wide.sizes(), torch::TensorOptions(torch::kBFloat16).pinned_memory(wide.is_pinned()));
+  return narrow.copy_(wide);
 }
 
 /// The host does not wait for the copies.
 void send_to(c10::Device device, Batch& batch) {
   for (torch::Tensor* tensor :
-       {&batch.image_bCHW, &batch.label_b, &batch.context.sample_b, &batch.context.view_b}) {
+       {&batch.image_bVCHW, &batch.token_bS, &batch.value_bN, &batch.label_b, &batch.target_bM,
+        &batch.context.sample_b, &batch.context.view_b}) {
     if (tensor->defined()) *tensor = tensor->to(device, /*non_blocking=*/true);
   }
 }
@@ -50,74 +67,115 @@ class Stopwatch {
 
 }  // namespace
 
-BatchMaker::BatchMaker(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings,
-                       bool is_training)
+BatchMaker::BatchMaker(const SampleSet& samples, const LoaderSettings& settings, bool is_training)
     : samples_(samples),
-      shape_(shape),
       settings_(checked(settings)),
       is_training_(is_training),
+      views_(is_training ? settings.views : 1),
       order_(settings.seed, samples.size(), is_training),
-      writer_(shape, settings.stats) {}
+      workers_(std::make_unique<WorkerPool>(settings.workers)) {
+  if (settings.images) writer_.emplace(settings.images->shape, settings.images->stats);
+}
 
 Batch BatchMaker::make(SampleRange micro) const {
+  const SampleRange mine =
+      samples_of_rank(micro, settings_.cut.group, settings_.rank, settings_.world);
+  Batch batch = allocate(micro, mine);
+  if (settings_.dtype == torch::kFloat64) {
+    fill<double>(batch, mine);
+  } else {
+    fill<float>(batch, mine);
+  }
+  if (settings_.dtype == torch::kBFloat16) {
+    batch.image_bVCHW = rounded_to_bfloat16(batch.image_bVCHW);
+    batch.value_bN = rounded_to_bfloat16(batch.value_bN);
+  }
+  return batch;
+}
+
+Batch BatchMaker::allocate(SampleRange micro, SampleRange mine) const {
   const StepCut& cut = settings_.cut;
-  const SampleRange mine = samples_of_rank(micro, cut.group, settings_.rank, settings_.world);
+  const DataShape& shape = settings_.shape;
+  const bool is_pinned = settings_.device.is_cuda();
+  const bool is_double = settings_.dtype == torch::kFloat64;
+  const auto integers = torch::TensorOptions(torch::kInt64).pinned_memory(is_pinned);
+  const auto reals = integers.dtype(is_double ? torch::kFloat64 : torch::kFloat32);
   Batch batch;
   batch.micro = micro;
   batch.ends_step = is_training_ && micro.end() % cut.batch == 0;
-  const bool is_pinned = settings_.device.is_cuda();
-  const bool is_double = settings_.dtype == torch::kFloat64;
-  batch.image_bCHW = torch::empty(
-      {mine.count, shape_.channels, shape_.height, shape_.width},
-      torch::TensorOptions(is_double ? torch::kFloat64 : torch::kFloat32).pinned_memory(is_pinned));
-  batch.label_b =
-      torch::empty({mine.count}, torch::TensorOptions(torch::kInt64).pinned_memory(is_pinned));
+  if (shape.image) {
+    batch.image_bVCHW = torch::empty(
+        {mine.count, views_, shape.image->channels, shape.image->height, shape.image->width},
+        reals);
+  }
+  if (shape.sequence > 0) batch.token_bS = torch::empty({mine.count, shape.sequence}, integers);
+  if (shape.values > 0) batch.value_bN = torch::empty({mine.count, shape.values}, reals);
+  if (shape.classes > 0) batch.label_b = torch::empty({mine.count}, integers);
+  if (shape.targets > 0) batch.target_bM = torch::empty({mine.count, shape.targets}, reals);
   batch.context.seed = settings_.seed;
-  batch.context.step = is_training_ ? micro.first / cut.batch : 0;
   batch.context.training = is_training_;
   batch.context.sample_b = torch::arange(mine.first, mine.end(), torch::kInt64);
   if (is_pinned) batch.context.sample_b = batch.context.sample_b.pin_memory();
   batch.context.samples_per_group = cut.group;
   batch.context.samples_in_step = is_training_ ? cut.batch : samples_.size();
   batch.context.samples_in_micro = micro.count;
-  if (is_double) {
-    fill<double>(batch, mine);
-  } else {
-    fill<float>(batch, mine);
-  }
-  if (settings_.dtype == torch::kBFloat16) {
-    const torch::Tensor wide = batch.image_bCHW;
-    batch.image_bCHW =
-        torch::empty(wide.sizes(), torch::TensorOptions(settings_.dtype).pinned_memory(is_pinned));
-    batch.image_bCHW.copy_(wide);
-  }
   return batch;
+}
+
+void BatchMaker::check(const Sample& sample, int64_t index) const {
+  const DataShape& shape = settings_.shape;
+  const auto refuse = [&](const std::string& what) {
+    throw DataError(fmt::format("sample {} {}", index, what));
+  };
+  if (shape.image && (sample.shape != *shape.image ||
+                      static_cast<int64_t>(sample.pixel_CHW.size()) != shape.image->bytes())) {
+    refuse(
+        fmt::format("is an image of {}, not of {}", text_of(sample.shape), text_of(*shape.image)));
+  }
+  const auto check_size = [&](size_t size, int64_t expected, const char* noun) {
+    if (static_cast<int64_t>(size) == expected) return;
+    refuse(fmt::format("has {}, not {}", counted(static_cast<int64_t>(size), noun), expected));
+  };
+  check_size(sample.token_S.size(), shape.sequence, "token");
+  check_size(sample.value_N.size(), shape.values, "number");
+  check_size(sample.target_M.size(), shape.targets, "target");
 }
 
 template <class T>
 void BatchMaker::fill(Batch& batch, SampleRange mine) const {
-  const auto values_per_image = static_cast<size_t>(shape_.bytes());
-  T* image = batch.image_bCHW.mutable_data_ptr<T>();
-  int64_t* label = batch.label_b.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < mine.count; ++i) {
-    const int64_t position = mine.first + i;
+  workers_->for_each(mine.count, [&](int64_t row) {
+    const int64_t position = mine.first + row;
     const int64_t index = order_.sample_at(position);
-    const Sample sample = samples_.read(index);
-    if (sample.shape != shape_ || sample.pixel_CHW.size() != values_per_image) {
-      throw DataError("sample " + std::to_string(index) + " is an image of " +
-                      text_of(sample.shape) + ", not of " + text_of(shape_));
-    }
+    const Sample sample = samples_.read(index, is_training_ ? order_.epoch_of(position) : 0);
+    check(sample, index);
+    if (writer_) write_images<T>(batch, row, position, sample);
+    const auto copy = [row](const auto& from, const torch::Tensor& to, auto type) {
+      if (to.defined())
+        std::copy(from.begin(), from.end(), row_of<decltype(type)>(to, row).begin());
+    };
+    copy(sample.token_S, batch.token_bS, int64_t{});
+    copy(sample.value_N, batch.value_bN, T{});
+    copy(sample.target_M, batch.target_bM, T{});
+    copy(std::array{sample.label}, batch.label_b, int64_t{});
+  });
+}
+
+template <class T>
+void BatchMaker::write_images(Batch& batch, int64_t row, int64_t position,
+                              const Sample& sample) const {
+  const std::span<T> views = row_of<T>(batch.image_bVCHW, row);
+  const auto size = static_cast<size_t>(settings_.images->shape.bytes());
+  for (int64_t view = 0; view < views_; ++view) {
     const AugmentDraw draw =
-        is_training_ ? draw_augment(settings_.augment, settings_.seed, position, 0) : AugmentDraw{};
-    writer_.write<T>(
-        sample.pixel_CHW, draw,
-        std::span<T>(image + static_cast<size_t>(i) * values_per_image, values_per_image));
-    label[i] = sample.label;
+        is_training_ ? draw_augment(settings_.images->augment, settings_.seed, position, view)
+                     : AugmentDraw{};
+    writer_->write<T>(sample.pixel_CHW, draw,
+                      views.subspan(static_cast<size_t>(view) * size, size));
   }
 }
 
-TrainLoader::TrainLoader(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings)
-    : maker_(samples, shape, settings, true) {
+TrainLoader::TrainLoader(const SampleSet& samples, const LoaderSettings& settings)
+    : maker_(samples, settings, true) {
   TORCH_CHECK(samples.size() > 0, "there are no samples to train on");
   const StepCut& cut = settings.cut;
   TORCH_CHECK(cut.micro_samples() % cut.group == 0, "a micro-step of ", cut.micro_samples(),
@@ -159,8 +217,8 @@ void TrainLoader::visit_state(StateVisitor& visitor) {
   if (cursor != cursor_) seek(cursor);
 }
 
-EvalLoader::EvalLoader(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings)
-    : maker_(samples, shape, settings, false), num_samples_(samples.size()) {
+EvalLoader::EvalLoader(const SampleSet& samples, const LoaderSettings& settings)
+    : maker_(samples, settings, false), num_samples_(samples.size()) {
   const int64_t micro = settings.cut.micro_samples();
   TORCH_CHECK(micro % settings.cut.group == 0, "an evaluation batch of ", micro,
               " samples is no multiple of the routing group of ", settings.cut.group);

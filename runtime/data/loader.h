@@ -7,23 +7,14 @@
 #include <optional>
 
 #include "runtime/data/augment.h"
+#include "runtime/data/batch.h"
 #include "runtime/data/data_order.h"
 #include "runtime/data/data_source.h"
 #include "runtime/data/prefetch.h"
+#include "runtime/data/worker_pool.h"
 #include "runtime/module/state.h"
-#include "runtime/random/step_context.h"
 
 namespace shoal {
-
-/// One rank's part of a micro-step: b images in stream order, whole routing groups; b may be 0.
-struct Batch {
-  torch::Tensor image_bCHW;  ///< normalised, in the loader's dtype
-  torch::Tensor label_b;     ///< int64
-  StepContext context;       ///< complete: sample_b holds positions in the stream
-  SampleRange micro;         ///< the micro-step's positions over all ranks
-  bool ends_step = false;    ///< the last micro-step of its optimizer step
-  double wait_s = 0.0;       ///< how long `next` waited for it, seconds
-};
 
 /// Everything that decides what a rank gets.
 struct LoaderSettings {
@@ -31,10 +22,12 @@ struct LoaderSettings {
   int64_t rank = 0;
   int64_t world = 1;  ///< all ranks; each works on samples of its own
   uint64_t seed = 0;
-  torch::Dtype dtype = torch::kFloat32;  ///< of images; bfloat16 is rounded from float32
-  AugmentOptions augment;                ///< training only
-  ChannelStats stats;                    ///< one mean and std a channel
+  torch::Dtype dtype = torch::kFloat32;  ///< of images and values; bfloat16 is rounded from float32
+  DataShape shape;                       ///< what samples have
+  std::optional<ImageTransform> images;  ///< where they have images
+  int64_t views = 1;                     ///< of each training image; evaluation has one
   int64_t prefetch = 2;                  ///< micro-batches ready at most; 0 = no thread
+  int64_t workers = 1;                   ///< threads that read samples; changes no value
   torch::Device device = torch::kCPU;    ///< of batches that a loader gives
 };
 
@@ -43,23 +36,27 @@ struct LoaderSettings {
 class BatchMaker {
  public:
   /// `samples` must outlive the maker.
-  BatchMaker(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings,
-             bool is_training);
+  BatchMaker(const SampleSet& samples, const LoaderSettings& settings, bool is_training);
   /// This rank's part of `micro`, in host memory, pinned if it goes to a GPU. Throws: DataError
-  /// from the samples, or for another image shape.
+  /// from the samples, or for a sample of another shape than the settings'.
   Batch make(SampleRange micro) const;
   const LoaderSettings& settings() const { return settings_; }
 
  private:
+  Batch allocate(SampleRange micro, SampleRange mine) const;
   template <class T>
   void fill(Batch& batch, SampleRange mine) const;
+  template <class T>
+  void write_images(Batch& batch, int64_t row, int64_t position, const Sample& sample) const;
+  void check(const Sample& sample, int64_t index) const;
 
   const SampleSet& samples_;
-  ImageShape shape_;
   LoaderSettings settings_;
   bool is_training_;
+  int64_t views_;
   DataOrder order_;
-  PixelWriter writer_;
+  std::optional<PixelWriter> writer_;
+  std::unique_ptr<WorkerPool> workers_;
 };
 
 /// The endless training stream of one rank, prepared ahead. Its state is one integer,
@@ -69,7 +66,7 @@ class TrainLoader : public Stateful {
  public:
   /// `samples` must outlive the loader. Throws: TORCH_CHECK if there is none, or if the cut does
   /// not divide evenly.
-  TrainLoader(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings);
+  TrainLoader(const SampleSet& samples, const LoaderSettings& settings);
   TrainLoader(const TrainLoader&) = delete;  // nor moved: a thread works on it
 
   /// The next micro-batch; waits until it is ready. Throws: what making it threw.
@@ -93,7 +90,7 @@ class EvalLoader {
  public:
   /// As TrainLoader, but there may be no samples. settings.cut.micro_samples() is the number of
   /// samples of a batch over all ranks. Flips and crops are not applied.
-  EvalLoader(const SampleSet& samples, ImageShape shape, const LoaderSettings& settings);
+  EvalLoader(const SampleSet& samples, const LoaderSettings& settings);
   EvalLoader(const EvalLoader&) = delete;  // nor moved: a thread works on it
 
   int64_t num_batches() const { return num_batches_; }

@@ -114,7 +114,7 @@ class ShapesSet final : public SampleSet {
 
   int64_t size() const override { return size_; }
 
-  Sample read(int64_t index) const override {
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
     const Scene scene = draw_scene(options_, scene_draws_, index);
     Sample sample;
     sample.label = scene.label;
@@ -173,9 +173,16 @@ const Registration<DataSource, ShapesSource> registered_shapes_source{
 
 }  // namespace
 
-ChannelStats ShapesSource::channel_stats() const {
+DataShape ShapesSource::shape() const {
+  return {.source = "shapes",
+          .image = ImageShape{kChannels, options_.image_size, options_.image_size},
+          .classes = options_.classes};
+}
+
+std::optional<ImageTransform> ShapesSource::image_transform() const {
   // Measured with the default options; other options change them little.
-  return {{0.32, 0.32, 0.32}, {0.30, 0.30, 0.30}};
+  const ChannelStats measured{{0.32, 0.32, 0.32}, {0.30, 0.30, 0.30}};
+  return shoal::image_transform(*shape().image, options_.images, measured);
 }
 
 std::unique_ptr<SampleSet> ShapesSource::open(Split split) const {

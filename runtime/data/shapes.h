@@ -38,6 +38,7 @@ class ShapesSource : public DataSource {
     int64_t seed = 0;
     TrainOptions train;
     ValidOptions valid;
+    ImageOptions images;
 
     static constexpr auto fields() {
       return std::tuple{
@@ -48,15 +49,15 @@ class ShapesSource : public DataSource {
                 in_range(0, 1)),
           field("seed", &Options::seed, "of the images; run.seed leaves them alone", at_least(0)),
           field("train", &Options::train, "what is trained on"),
-          field("valid", &Options::valid, "what is evaluated on; never the training images")};
+          field("valid", &Options::valid, "what is evaluated on; never the training images"),
+          inlined(&Options::images)};
     }
   };
 
   explicit ShapesSource(const Options& options) : options_(options) {}
 
-  ImageShape image_shape() const override { return {3, options_.image_size, options_.image_size}; }
-  int64_t num_classes() const override { return options_.classes; }
-  ChannelStats channel_stats() const override;
+  DataShape shape() const override;
+  std::optional<ImageTransform> image_transform() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;
 
  private:

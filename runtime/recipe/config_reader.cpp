@@ -1,6 +1,7 @@
 #include "runtime/recipe/config_reader.h"
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -55,6 +56,13 @@ class Reader {
   void read_section(const Type& type, void* object, const Place& place) {
     const Node* node = place.node;
     const std::size_t num_before = num_mistakes_;
+    if (node && node->kind == Node::Kind::kScalar && type.kind() == Kind::kStruct) {
+      const auto& as_struct = static_cast<const StructType&>(type);
+      for (const FieldInfo& field : as_struct.fields()) {
+        if (field.name != as_struct.short_key() || field.name.empty()) continue;
+        return read_node(field.type(), field.member(object), place, field.rules);
+      }
+    }
     if (node && node->kind != Node::Kind::kMap) {
       const bool is_kept = node->has_unset_variable && unset_ == UnsetVariable::kKeep;
       if (!is_kept) refuse(place, "a mapping of keys");
@@ -239,6 +247,18 @@ class Reader {
     return "";
   }
 
+  /// Whether an unknown key of the mapping is nearly this one: then it has the only line.
+  static bool is_misspelt(const Section& section, std::string_view name, const Place& place) {
+    if (!place.node) return false;
+    std::vector<std::string> names = section.name_keys;
+    for (const Slot& slot : section.slots) names.emplace_back(slot.name);
+    const auto& entries = place.node->entries;
+    return std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+      const bool is_known = std::find(names.begin(), names.end(), entry.key) != names.end();
+      return !is_known && nearest(entry.key, names) == name;
+    });
+  }
+
   void read_absent(const Section& section, const Place& place) {
     for (const Slot& slot : section.slots) {
       if (place.node && place.node->find(slot.name)) continue;
@@ -246,7 +266,7 @@ class Reader {
       const FieldRules& rules = slot.field->rules;
       if (type.kind() == Kind::kStruct || type.kind() == Kind::kChoice) {
         read_section(type, slot.object, place.absent(slot.name));
-      } else if (rules.is_required) {
+      } else if (rules.is_required && !is_misspelt(section, slot.name, place)) {
         note(place.begin, join_path(place.path, slot.name),
              "required key is missing (" + std::string(rules.doc) + ")");
       }
@@ -265,6 +285,8 @@ class Reader {
         return read_optional(static_cast<const OptionalType&>(type), object, place, rules);
       case Kind::kList:
         return read_list(static_cast<const ListType&>(type), object, place, rules);
+      case Kind::kMap:
+        return read_map(object, place, rules);
       default:
         return read_scalar(type, object, place, rules);
     }
@@ -278,7 +300,19 @@ class Reader {
     const bool is_text = type.element().kind() == Kind::kText;
     if (node.has_unset_variable && unset_ == UnsetVariable::kKeep && !is_text) return;
     void* present = const_cast<void*>(type.get(object));
-    read_node(type.element(), present ? present : type.emplace(object), place, rules);
+    void* value = present ? present : type.emplace(object);
+    const Kind kind = type.element().kind();
+    const bool is_counted =
+        kind == Kind::kInteger || kind == Kind::kNumber || kind == Kind::kDuration;
+    // No value begins with a letter: another word for none, as `none` where the word is `never`.
+    if (is_counted && !node.is_broken && node.is_plain() &&
+        std::isalpha(static_cast<unsigned char>(node.text[0])) != 0) {
+      note(node.position, place.path,
+           read_single(type.element(), value, node, rules) + "; or did you mean '" +
+               std::string(rules.unset_word) + "'?");
+      return;
+    }
+    read_node(type.element(), value, place, rules);
   }
 
   void read_list(const ListType& type, void* object, const Place& place, const FieldRules& rules) {
@@ -298,6 +332,16 @@ class Reader {
     }
     for (std::size_t i = 0; i < node.items.size(); ++i) {
       read_node(type.element(), type.append(object), place.item(i), rules);
+    }
+  }
+
+  void read_map(void* object, const Place& place, const FieldRules& rules) {
+    if (place.node->kind != Node::Kind::kMap) return refuse(place, "a mapping of texts");
+    TextMap& map = *static_cast<TextMap*>(object);
+    map.clear();
+    for (const Entry& entry : place.node->entries) {
+      map.emplace_back(entry.key, "");
+      read_node(type_of<std::string>(), &map.back().second, place.below(entry), rules);
     }
   }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "runtime/recipe/config.h"
@@ -25,6 +26,7 @@ enum class Kind {
   kEnum,
   kOptional,
   kList,
+  kMap,
   kStruct,
   kChoice,
 };
@@ -75,6 +77,9 @@ class ListType : public Type {
   virtual std::shared_ptr<void> make_element() const = 0;
 };
 
+/// A mapping of names that the recipe chooses to texts.
+using TextMap = std::vector<std::pair<std::string, std::string>>;
+
 struct FieldInfo {
   std::string_view name;
   FieldRules rules;
@@ -89,6 +94,8 @@ class StructType : public Type {
   StructType() : Type(Kind::kStruct) {}
   virtual const std::vector<FieldInfo>& fields() const = 0;
   virtual void validate(const void* object, Problems& problems) const = 0;
+  /// The key that a scalar in the struct's place stands for; empty: there is none.
+  virtual std::string_view short_key() const = 0;
   /// A default-constructed object.
   virtual std::shared_ptr<void> make() const = 0;
 };
@@ -147,6 +154,8 @@ template <>
 struct TypeFor<std::string> : LeafType<Kind::kText> {};
 template <>
 struct TypeFor<Duration> : LeafType<Kind::kDuration> {};
+template <>
+struct TypeFor<TextMap> : LeafType<Kind::kMap> {};
 
 // Not within TypeFor, as with structs below: GCC 12 gives what a constrained specialisation holds
 // internal linkage, and a type must be one object in the whole program.
@@ -251,6 +260,13 @@ struct StructTypeFor {
     void validate(const void* object, Problems& problems) const override {
       if constexpr (requires(const Options& options) { options.validate(problems); }) {
         static_cast<const Options*>(object)->validate(problems);
+      }
+    }
+    std::string_view short_key() const override {
+      if constexpr (requires { Options::kShortKey; }) {
+        return Options::kShortKey;
+      } else {
+        return {};
       }
     }
     std::shared_ptr<void> make() const override { return std::make_shared<Options>(); }

@@ -167,6 +167,8 @@ std::string type_text(const Type& type, const FieldRules& rules) {
              std::string(rules.unset_word);
     case Kind::kList:
       return "list of " + type_text(static_cast<const ListType&>(type).element(), rules);
+    case Kind::kMap:
+      return "mapping of texts";
     case Kind::kStruct:
       return "mapping";
     case Kind::kChoice:

@@ -104,7 +104,9 @@ class Writer {
     switch (type.kind()) {
       case Kind::kStruct:
       case Kind::kChoice:
-        return section(type, object, defaults);
+        return in_short(type, section(type, object, defaults));
+      case Kind::kMap:
+        return map(*static_cast<const TextMap*>(object));
       case Kind::kOptional: {
         const auto& optional = static_cast<const OptionalType&>(type);
         const void* element = optional.get(object);
@@ -122,6 +124,31 @@ class Writer {
       default:
         return leaf(type, object, rules);
     }
+  }
+
+  /// As the value of its short key, where it holds nothing else.
+  static Node in_short(const Type& type, Node section) {
+    if (type.kind() != Kind::kStruct) return section;
+    const auto& as_struct = static_cast<const StructType&>(type);
+    const Entry* only = section.find(as_struct.short_key());
+    if (as_struct.short_key().empty() || only == nullptr) return section;
+    const Writer writer(false);
+    const std::shared_ptr<void> fresh = as_struct.make();
+    Node defaults = writer.section(type, fresh.get(), nullptr);
+    for (const Entry& entry : section.entries) {
+      if (&entry == only) continue;
+      const Entry* other = defaults.find(entry.key);
+      if (other == nullptr || !diff(entry.value, other->value).empty()) return section;
+    }
+    return only->value;
+  }
+
+  static Node map(const TextMap& texts) {
+    Node node;
+    node.kind = Node::Kind::kMap;
+    for (const auto& [name, text] : texts)
+      node.entries.push_back({name, {}, leaf(type_of<std::string>(), &text, {})});
+    return node;
   }
 
   static Node unset(const FieldRules& rules) {

@@ -22,6 +22,13 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxFiles = 64;
 
+/// Reading one waits until somebody writes; /dev/fd/N, as bash's <(...) is, has a writer.
+bool is_named_pipe(const std::string& path) {
+  std::error_code ignored;
+  const bool is_open = path.starts_with("/dev/fd/") || path == "/dev/stdin";
+  return !is_open && fs::is_fifo(path, ignored);
+}
+
 /// The first MiB and one byte of a file; nothing, with errno set, if it cannot be read.
 std::optional<std::string> read_text(const std::string& path) {
   std::error_code ignored;
@@ -71,6 +78,7 @@ class FileLoader {
     const Position& blame = asked_at ? *asked_at : start;
     const std::string_view key = asked_at ? "include" : "";
     if (num_files_ > kMaxFiles) return fail(blame, key, "more than 64 files are included");
+    if (is_named_pipe(path)) return fail(blame, key, "'" + path + "' is a named pipe, not a file");
     const std::optional<std::string> text = read_text(path);
     if (!text) {
       const std::string reason = errno ? std::strerror(errno) : "read error";

@@ -27,8 +27,9 @@ struct Recipe {
 std::shared_ptr<Task> build_model(const std::string& recipe, const ImageShape& image,
                                   int64_t classes, const BuildContext& build) {
   const Recipe options = config::load_options_text<Recipe>(recipe, "recipe").options;
-  const auto backbone = Registry<Backbone>::create(options.model.backbone, {build, image});
-  return Registry<Task>::create(options.task, {backbone, build, classes});
+  const DataShape data{.source = "test", .image = image, .classes = classes};
+  return Registry<Task>::create(
+      options.task, {build, data, backbone_factory(options.model.backbone, build, data)});
 }
 
 BuildContext meta_context() {

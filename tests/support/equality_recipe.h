@@ -128,6 +128,15 @@ inline std::vector<std::pair<std::string, std::string>> equality_optimizers() {
           {"lamb", "optimizer={name: lamb, lr: 1e-2, weight_decay: 0.1}"}};
 }
 
+/// An optimizer's override with rules for some parameters: frozen experts behind a frozen stem, and
+/// rates and decays of their own.
+inline std::string with_rules(const std::string& optimizer) {
+  return optimizer.substr(0, optimizer.size() - 1) +
+         ", rules: [{match: '*.bias', lr_scale: 0.5, weight_decay: 0.05}, "
+         "{match: '*.moe_s.*', weight_decay: 0}, {match: '*.moe_c.experts.*', freeze: true}, "
+         "{match: '*.stem.*', freeze: true}]}";
+}
+
 /// Experts in place of MLPs: five, which no number of ranks here divides but one.
 inline const std::string kBlockExperts =
     "moe: {router: {name: top_k, k: 2, noise: gaussian}, losses: [{name: importance, weight: 0.1, "
@@ -178,6 +187,7 @@ inline std::vector<EqualityCase> equality_cases() {
       {"ConvNextWithNexus", {convnext(kBlockNexus)}, {}}};
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"SparseMlpWith_" + name, {optimizer, kClip}, {}});
+    cases.push_back({"ParameterRulesWith_" + name, {with_rules(optimizer), kClip}, {}});
     if (name != "sgd") cases.push_back({"AccumulationWith_" + name, accumulated({optimizer}), {}});
     // A block's token-mixing output bias adds the same to all channels of a token. Every later
     // block sees it through a norm over channels only, and so does the head.

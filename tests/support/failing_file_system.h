@@ -13,13 +13,14 @@
 
 namespace shoal::testing {
 
-/// The real file system, which fails or dies where a test says. Counts its calls from 0.
+/// The real file system, which fails or dies where a test demands it. Counts its calls from 0.
 class FailingFileSystem final : public FileSystem {
  public:
   int64_t fail_at = -1;        ///< this call fails…
-  bool fail_for_ever = false;  ///< …and all behind it
+  bool fail_for_ever = false;  ///< …and all after it
   int error = EIO;
   bool kill = false;           ///< instead of failing, the process dies as under kill -9
+  bool store_wrongly = false;  ///< instead of failing, a write stores another last byte
   int64_t longest_write = -1;  ///< writes take at most so many bytes
   int64_t free_bytes_answer = -1;
 
@@ -36,7 +37,12 @@ class FailingFileSystem final : public FileSystem {
     return real_.open_directory(path);
   }
   int64_t write(int file, const void* bytes, size_t count) override {
-    if (fails("write")) return -error;
+    if (fails("write")) {
+      if (!store_wrongly) return -error;
+      std::string wrong(static_cast<const char*>(bytes), count);
+      wrong.back() ^= 1;
+      return real_.write(file, wrong.data(), count);
+    }
     if (longest_write >= 0) count = std::min(count, static_cast<size_t>(longest_write));
     return real_.write(file, bytes, count);
   }

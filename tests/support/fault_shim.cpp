@@ -1,7 +1,13 @@
-// Preloaded into a program: lets its n-th file call fail or kill it, or a write to some file.
-//   FAULT_AT     which call, from 1, counted from access("saving-begins")
+// Preloaded into a program: lets its n-th file call fail or kill it, or a write to some file; or
+// kills it at its n-th call of MPI.
+//   FAULT_AT     which file call, from 1, counted from access("saving-begins")
+//   FAULT_FROM   a part of a path: counted from the first call with it instead
+//   FAULT_MPI    which call of MPI kills, from 1, counted from there too
+//   FAULT_RANK   only in this rank of a job
 //   FAULT_KIND   "kill", or the number of an errno
-//   FAULT_COUNT  a file that receives the number of calls when the program ends in order
+//   FAULT_MARK   a file that is made just before the kill
+//   FAULT_COUNT  a file that receives the numbers of file and MPI calls when the program ends in
+//                order; of rank R, FAULT_COUNT.R
 //   FAULT_IF     a file: once it exists, the next write to a file whose path contains FAULT_PATH
 //                fails with ENOSPC, as on a full disk, and removes it
 #include <dlfcn.h>
@@ -16,20 +22,49 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <atomic>
+
 namespace {
 
-long calls = -1;  // not counting yet
+std::atomic<bool> is_counting{false};
+std::atomic<long> calls{0}, mpi_calls{0};
+
+bool equal(const char* variable, long number) {
+  const char* text = getenv(variable);
+  return text != nullptr && atol(text) == number;
+}
+
+/// Mpirun and scripts hand the variables on to the ranks, but are none.
+bool is_meant() {
+  const char* rank = getenv("OMPI_COMM_WORLD_RANK");
+  return getenv("FAULT_RANK") == nullptr || (rank != nullptr && equal("FAULT_RANK", atol(rank)));
+}
+
+void die() {
+  const char* mark = getenv("FAULT_MARK");
+  if (mark != nullptr) syscall(SYS_openat, AT_FDCWD, mark, O_CREAT | O_WRONLY, 0600);
+  raise(SIGKILL);
+}
 
 /// Counts a call; true if it must fail.
 bool fails() {
-  if (calls < 0) return false;
-  ++calls;
-  const char* at = getenv("FAULT_AT");
-  if (at == nullptr || atol(at) != calls) return false;
+  if (!is_counting) return false;
+  if (!equal("FAULT_AT", ++calls) || !is_meant()) return false;
   const char* kind = getenv("FAULT_KIND");
-  if (kind == nullptr || strcmp(kind, "kill") == 0) raise(SIGKILL);
+  if (kind == nullptr || strcmp(kind, "kill") == 0) die();
   errno = atoi(kind);
   return true;
+}
+
+/// The same of a call with a path, which may be where counting begins.
+bool fails_at(const char* path) {
+  const char* from = getenv("FAULT_FROM");
+  if (from != nullptr && strstr(path, from) != nullptr) is_counting = true;
+  return fails();
+}
+
+void count_mpi() {
+  if (is_counting && equal("FAULT_MPI", ++mpi_calls) && is_meant()) die();
 }
 
 /// True if this write must fail as on a full disk.
@@ -53,10 +88,14 @@ Function* next(const char* name) {
 
 struct CountAtExit {
   ~CountAtExit() {
-    const char* path = getenv("FAULT_COUNT");
-    FILE* file = path == nullptr ? nullptr : fopen(path, "w");
+    const char* name = getenv("FAULT_COUNT");
+    const char* rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (name == nullptr || !is_counting) return;
+    char path[4096];
+    snprintf(path, sizeof path, "%s%s%s", name, rank == nullptr ? "" : ".", rank ? rank : "");
+    FILE* file = fopen(path, "w");
     if (file == nullptr) return;
-    fprintf(file, "%ld\n", calls);
+    fprintf(file, "%ld %ld\n", calls.load(), mpi_calls.load());
     fclose(file);
   }
 } count_at_exit;
@@ -66,7 +105,7 @@ struct CountAtExit {
 extern "C" {
 
 int access(const char* path, int mode) {
-  if (strcmp(path, "saving-begins") == 0) calls = 0;
+  if (strcmp(path, "saving-begins") == 0) is_counting = true;
   return static_cast<int>(syscall(SYS_faccessat, AT_FDCWD, path, mode));
 }
 int open(const char* path, int flags, ...) {
@@ -74,14 +113,14 @@ int open(const char* path, int flags, ...) {
   va_start(list, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
   va_end(list);
-  return fails() ? -1 : static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+  return fails_at(path) ? -1 : static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 int openat(int folder, const char* path, int flags, ...) {
   va_list list;
   va_start(list, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
   va_end(list);
-  return fails() ? -1 : static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+  return fails_at(path) ? -1 : static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
 }
 ssize_t pread(int file, void* bytes, size_t count, off_t offset) {
   return fails() ? -1 : syscall(SYS_pread64, file, bytes, count, offset);
@@ -103,7 +142,7 @@ int rename(const char* from, const char* to) noexcept {
   return fails() ? -1 : next<int(const char*, const char*)>("rename")(from, to);
 }
 int mkdir(const char* path, mode_t mode) noexcept {
-  return fails() ? -1 : next<int(const char*, mode_t)>("mkdir")(path, mode);
+  return fails_at(path) ? -1 : next<int(const char*, mode_t)>("mkdir")(path, mode);
 }
 int unlink(const char* path) noexcept {
   return fails() ? -1 : next<int(const char*)>("unlink")(path);
@@ -111,5 +150,20 @@ int unlink(const char* path) noexcept {
 int rmdir(const char* path) noexcept {
   return fails() ? -1 : next<int(const char*)>("rmdir")(path);
 }
+
+// Handles are as wide as registers, and a caller's stack holds words beyond its arguments.
+#define WORDS long a, long b, long c, long d, long e, long f, long g, long h, long i
+#define COUNTED(name)                                           \
+  long name(WORDS) {                                            \
+    count_mpi();                                                \
+    return next<long(WORDS)>(#name)(a, b, c, d, e, f, g, h, i); \
+  }
+COUNTED(MPI_Isend)
+COUNTED(MPI_Irecv)
+COUNTED(MPI_Iallreduce)
+COUNTED(MPI_Iallgatherv)
+COUNTED(MPI_Ireduce_scatter)
+COUNTED(MPI_Ibcast)
+COUNTED(MPI_Wait)
 
 }  // extern "C"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "parallel/comm/collectives.h"
@@ -152,12 +153,11 @@ void counts_each_parameter_once_in_the_norm(std::unique_ptr<Communicator> world)
   for (const Parameter& parameter : parameters) {
     parameter.tensor.mutable_grad() = at::ones_like(parameter.tensor).detach();
   }
-  const GradientStats survey = gradient_stats(groups);
-  EXPECT_EQ(global_norm(survey, *grid.world), std::sqrt(1.0 + static_cast<double>(size)));
-  EXPECT_EQ(global_max_norm(groups, *grid.world), 1.0);
+  EXPECT_EQ(agreed_norm(groups, grid), std::sqrt(1.0 + static_cast<double>(size)));
+  EXPECT_EQ(global_max_norm(share_of(groups), *grid.world), 1.0);
 }
 
-void agrees_on_the_control_word(std::unique_ptr<Communicator> world) {
+void agrees_on_the_flags_of_a_step(std::unique_ptr<Communicator> world) {
   const int64_t rank = world->rank();
   const int64_t last = world->size() - 1;
   RankGrid grid = make_rank_grid(std::move(world), 1);
@@ -175,11 +175,18 @@ void agrees_on_the_control_word(std::unique_ptr<Communicator> world) {
   own.stop = rank == 0;
   own.nonfinite = rank == last;
   own.written_step = 40 + rank;
+  own.square_sum = std::exp2(rank);
   const StepFlags agreed = control.agree(own);
   EXPECT_EQ(agreed.stop_signal, 15);
   EXPECT_TRUE(agreed.stop);
   EXPECT_TRUE(agreed.nonfinite);
   EXPECT_EQ(agreed.written_step, 40);
+  EXPECT_EQ(agreed.square_sum, std::exp2(last + 1) - 1);
+
+  // A sum that is not finite sets the flag too.
+  own = {};
+  own.square_sum = rank == last ? std::numeric_limits<double>::quiet_NaN() : 1.0;
+  EXPECT_TRUE(control.agree(own).nonfinite);
 }
 
 }  // namespace
@@ -187,6 +194,13 @@ void agrees_on_the_control_word(std::unique_ptr<Communicator> world) {
 Tensor wave(at::IntArrayRef sizes, int64_t rank) {
   const int64_t numel = c10::multiply_integers(sizes);
   return at::arange(numel, torch::kDouble).mul(1.3).add(0.7 * rank + 0.2).sin().reshape(sizes);
+}
+
+double agreed_norm(const std::vector<ParameterGroup>& groups, RankGrid& grid) {
+  StepControl control(grid);
+  StepFlags own;
+  own.square_sum = gradient_stats(share_of(groups)).square_sum;
+  return std::sqrt(control.agree(own).square_sum);
 }
 
 Parameter make_parameter(const std::string& name, std::vector<int64_t> sizes,
@@ -238,7 +252,7 @@ const std::vector<ParallelCheck>& parallel_checks() {
       {"DifferentiatesReduceScatter", differentiates_reduce_scatter},
       {"SumsGradientsOverTheReplicasOnly", sums_gradients_over_the_replicas_only},
       {"CountsEachParameterOnceInTheNorm", counts_each_parameter_once_in_the_norm},
-      {"AgreesOnTheControlWord", agrees_on_the_control_word},
+      {"AgreesOnTheFlagsOfAStep", agrees_on_the_flags_of_a_step},
   };
   return checks;
 }

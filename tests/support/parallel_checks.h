@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parallel/comm/communicator.h"
+#include "parallel/gradients/parameter_group.h"
 #include "runtime/module/parameter.h"
 
 namespace shoal::testing {
@@ -30,6 +31,9 @@ void expect_true_gradient(Communicator& world, const torch::Tensor& x,
 
 /// Numbers in [-1, 1] that differ from rank to rank, float64.
 torch::Tensor wave(at::IntArrayRef sizes, int64_t rank);
+
+/// The gradients' norm as the ranks agree on it in a step. Collective over the grid's world.
+double agreed_norm(const std::vector<ParameterGroup>& groups, RankGrid& grid);
 
 /// A trainable parameter of zeros; unit_ids given: a stack of matrices of `sizes`.
 Parameter make_parameter(const std::string& name, std::vector<int64_t> sizes,

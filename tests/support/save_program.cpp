@@ -26,7 +26,6 @@ int save(const std::string& run, int argc, char** argv) {
     try {
       remove_leftovers(files, ckpt);
       testing::save_sample(files, ckpt, {.step = step});
-      CheckpointReader(ckpt + "/" + step_folder(step)).verify_data();
       remove_old_checkpoints(files, ckpt, {step, 2, 0, std::nullopt});
     } catch (const Error& error) {
       ++failed;

@@ -2,16 +2,41 @@
 
 #include <torch/types.h>
 
+#include <string>
+#include <string_view>
+
 #include "models/task.h"
 #include "runtime/data/image_shape.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal::testing {
 
+/// These images, one view each, and labels.
+inline Batch image_batch(const torch::Tensor& image_bCHW, const torch::Tensor& label_b) {
+  Batch batch;
+  batch.image_bVCHW = image_bCHW.unsqueeze(1);
+  batch.label_b = label_b;
+  return batch;
+}
+
+/// The batch as a part of this step.
+inline Batch in_step(Batch batch, const StepContext& step) {
+  batch.context = step;
+  return batch;
+}
+
 /// Some images, labelled 0, 1, 2, 0, ...
-inline TaskBatch some_batch(int64_t images, const ImageShape& shape) {
-  return {some_numbers({images, shape.channels, shape.height, shape.width}, 1),
-          torch::arange(images, torch::kInt64).remainder(3)};
+inline Batch some_batch(int64_t images, const ImageShape& shape) {
+  return image_batch(some_numbers({images, shape.channels, shape.height, shape.width}, 1),
+                     torch::arange(images, torch::kInt64).remainder(3));
+}
+
+/// Of an evaluation's output.
+inline double sum_of(const EvalOutput& output, std::string_view name) {
+  for (const NamedSum& sum : output.sums) {
+    if (sum.name == name) return sum.sum;
+  }
+  TORCH_CHECK(false, "no sum of this name: ", std::string(name));
 }
 
 /// A step of these samples on one rank, in routing groups of two.

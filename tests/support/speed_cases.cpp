@@ -54,26 +54,28 @@ std::vector<SpeedCase> speed_cases() {
     cases.push_back({fmt::format("Chunks{}", chunks), capped("slot_major"),
                      exchange(fmt::format("chunks: {}", chunks))});
   }
+  const std::string sharded = "parallel.shard_optimizer=true";
   for (const auto& [name, optimizer] : equality_optimizers()) {
-    cases.push_back(
-        {"ShardedOptimizer_" + name, {optimizer, kClip}, {"parallel.shard_optimizer=true"}});
+    cases.push_back({"ShardedOptimizer_" + name, {optimizer, kClip}, {sharded}});
+    cases.push_back({"ShardedOptimizerWithRules_" + name,
+                     {with_rules(optimizer), kClip},
+                     {sharded, "train.recompute=true"}});
   }
   const std::string lamb = equality_optimizers().back().second;
+  cases.push_back({"ChunksWithRules", {with_rules(lamb)}, exchange("chunks: 2")});
   const auto lamb_with = [&](const std::string& more) {
     return lamb.substr(0, lamb.size() - 1) + ", " + more + "}";
   };
-  cases.push_back({"ShardedOptimizerClippedByTheLargest",
-                   joined(clipped_by_largest(), {lamb}),
-                   {"parallel.shard_optimizer=true"}});
+  cases.push_back(
+      {"ShardedOptimizerClippedByTheLargest", joined(clipped_by_largest(), {lamb}), {sharded}});
   cases.push_back({"ShardedOptimizerWithTrustForAll",
                    {lamb_with("always_adapt: true, trust_clip: true")},
-                   {"parallel.shard_optimizer=true"}});
+                   {sharded}});
   cases.push_back({"ShardedOptimizerWithoutDecayOfExperts",
                    {lamb_with("no_decay: ['experts.*', channel_mlp]")},
-                   {"parallel.shard_optimizer=true"}});
-  const Overrides all =
-      joined(exchange("hierarchical: true, chunks: 2"),
-             {two_nodes, "train.recompute=true", "parallel.shard_optimizer=true"});
+                   {sharded}});
+  const Overrides all = joined(exchange("hierarchical: true, chunks: 2"),
+                               {two_nodes, "train.recompute=true", sharded});
   const auto family = [&](const std::string& name, const std::string& keys, bool takes_losses,
                           const std::string& capacity = "mode: capped, factor: 0.8, min: 1") {
     cases.push_back({"AllWith_" + name, joined(router(keys, takes_losses, capacity), {lamb}), all});
@@ -87,9 +89,7 @@ std::vector<SpeedCase> speed_cases() {
   family("expert_choice", "name: expert_choice, k: 2", false, "");
   family("hash", "name: hash, k: 2", false);
   family("forced", "name: forced, k: 2", false);
-  cases.push_back({"AllWith_nexus",
-                   {vit(kBlockNexus)},
-                   {"train.recompute=true", "parallel.shard_optimizer=true"}});
+  cases.push_back({"AllWith_nexus", {vit(kBlockNexus)}, {"train.recompute=true", sharded}});
   return cases;
 }
 

@@ -65,6 +65,14 @@ NamedTensors merge(const NamedTensors& own, Communicator& world) {
   return all;
 }
 
+std::vector<Parameter> trained_parameters(const Session& session) {
+  std::vector<Parameter> trained;
+  for (const Parameter& parameter : session.parameters()) {
+    if (parameter.tensor.requires_grad()) trained.push_back(parameter);
+  }
+  return trained;
+}
+
 // The matrices of these parameters, made of their pieces.
 NamedTensors join_pieces(const NamedTensors& pieces, const std::vector<Parameter>& parameters) {
   std::map<std::string, std::vector<torch::Tensor>> parts;  // pieces sort by their place
@@ -85,7 +93,7 @@ NamedTensors gradients_of(Session& session) {
   Communicator& world = *session.grid().world;
   NamedTensors own;
   if (session.shards() == nullptr) {
-    for (const Parameter& parameter : session.parameters()) {
+    for (const Parameter& parameter : trained_parameters(session)) {
       put(own, parameter, parameter.tensor.grad());
     }
     return merge(own, world);
@@ -93,19 +101,18 @@ NamedTensors gradients_of(Session& session) {
   for (const Parameter& piece : session.shards()->pieces()) {
     own[fmt::format("{}#{:012}", piece.name, piece.piece->begin)] = piece.tensor.grad().clone();
   }
-  NamedTensors joined = join_pieces(merge(own, world), session.parameters());
+  NamedTensors joined = join_pieces(merge(own, world), trained_parameters(session));
   return merge(joined, world);
 }
 
 // Logits of the whole validation split in its order.
-torch::Tensor outputs(Session& session, const Recipe& recipe, const SampleSet& data) {
+torch::Tensor outputs(Session& session, const Recipe& recipe, const OpenSplit& data) {
   const torch::NoGradGuard no_grad;
   Communicator& world = *session.grid().world;
-  EvalLoader loader(data, image_shape_of(recipe), loader_settings(recipe, session.grid()));
+  EvalLoader loader(*data.samples, loader_settings(recipe, data, session.grid()));
   NamedTensors rows;
   while (std::optional<Batch> batch = loader.next()) {
-    const torch::Tensor logits_bN =
-        session.task().outputs({batch->image_bCHW, batch->label_b}, batch->context);
+    const torch::Tensor logits_bN = session.task().outputs(*batch);
     for (int64_t row = 0; row < logits_bN.size(0); ++row) {
       const int64_t sample = batch->context.sample_b[row].item<int64_t>();
       rows[fmt::format("{:08}", sample)] = logits_bN[row].clone();
@@ -192,10 +199,10 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
       config::load_options_text<Recipe>(recipe_text, "test", {"", overrides, nullptr}).options;
   RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks,
                                  recipe.parallel.ranks_per_node.value_or(0), std::move(gpu_world));
-  const std::shared_ptr<DataSource> source = make_source(recipe);
-  const auto train_data = source->open(Split::kTrain);
-  const auto valid_data = source->open(Split::kValid);
-  Session session(recipe, *train_data, grid);
+  const std::shared_ptr<const DataSource> source = make_source(recipe);
+  const OpenSplit train_data = open_split(source, Split::kTrain);
+  const OpenSplit valid_data = open_split(source, Split::kValid);
+  Session session(recipe, train_data, grid);
   TrainingTrace trace;
   fill_parameters(session.task());
   for (int64_t step = 0; step < steps; ++step) {
@@ -219,8 +226,8 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
     for (const Parameter& parameter : *list) put(weights, parameter, parameter.tensor);
   }
   trace.weights = merge(weights, *grid.world);
-  trace.outputs = outputs(session, recipe, *valid_data);
-  trace.eval_loss = evaluate({session.task(), recipe, *valid_data, grid}, steps).loss;
+  trace.outputs = outputs(session, recipe, valid_data);
+  trace.eval_loss = evaluate({session.task(), recipe, valid_data, grid}, steps).value("loss");
   return trace;
 }
 

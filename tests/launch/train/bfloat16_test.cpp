@@ -180,12 +180,12 @@ Recipe recipe_of(const Overrides& overrides) {
 struct Training {
   Recipe recipe;
   RankGrid grid = self_grid();
-  std::unique_ptr<SampleSet> data;
+  OpenSplit data;
   std::unique_ptr<Session> session;
 
   explicit Training(const Overrides& overrides) : recipe(recipe_of(overrides)) {
-    data = make_source(recipe)->open(Split::kTrain);
-    session = std::make_unique<Session>(recipe, *data, grid);
+    data = open_split(make_source(recipe), Split::kTrain);
+    session = std::make_unique<Session>(recipe, data, grid);
   }
   std::vector<double> losses(int64_t steps) {
     std::vector<double> result;

@@ -105,6 +105,21 @@ const std::vector<Case>& combined_cases() {
   return cases;
 }
 
+const std::vector<Case>& rule_cases() {
+  static const std::vector<Case> cases{
+      {"ParameterRules",
+       {{"1e-3}", "1e-3, rules: [{match: '*', lr_scale: 2}, {match: heat, freeze: true}]}"}},
+       {},
+       {"r.yaml:13:79: optimizer.rules[1].match: no parameter's name fits 'heat'"}},
+      {"AParameterRuleThatSetsNothing",
+       {{"1e-3}", "1e-3, rules: [{match: '*'}]}"}},
+       {},
+       {"r.yaml:13:44: optimizer.rules[0]: sets nothing; expected lr_scale, weight_decay or "
+        "freeze"}},
+  };
+  return cases;
+}
+
 /// Each must come alone: what it spoils would be refused for reasons that are none.
 const std::vector<Case>& lone_cases() {
   static const std::vector<Case> cases{
@@ -123,8 +138,8 @@ const std::vector<Case>& lone_cases() {
       {"UnknownSource",
        {{"shapes", "shaeps"}, {"10ep", "2Btok"}, {"patch: 4", "patch: 5"}},
        {},
-       {"r.yaml:2:16: data.source: no data source is called 'shaeps'; one of: cifar, shapes; did "
-        "you mean 'shapes'?"}},
+       {"r.yaml:2:16: data.source: no data source is called 'shaeps'; one of: cifar, shapes, "
+        "waves; did you mean 'shapes'?"}},
       {"TypoInTheTopLevel",
        {{"parallel:", "paralel:"}, {"patch: 4", "patch: 5"}, {"10ep", "2Btok"}},
        {},
@@ -206,7 +221,8 @@ const std::vector<Case>& moe_cases() {
       {"GroupsThatHoldTooFew",
        {{"k: 2}", "k: 3, groups: {count: 2, keep: 1}}"}},
        {},
-       {"r.yaml:11:72: model.sparse.channel_moe.router.groups.keep: a token visits 3 units, but 1 "
+       {"r.yaml:11:72: model.sparse.channel_moe.router.groups.keep: a token is routed to 3 units, "
+        "but 1 "
         "of 2 groups hold only 2; raise keep or lower k"}},
       {"OneUnitOfWeightOne",
        {{"k: 1}", "k: 1, weights: {normalise: topk_softmax}}"}},
@@ -371,6 +387,8 @@ TEST_F(BadRecipes, AreRefusedWithAllMistakesAtOnceInTheOrderOfTheFile) {
   expect_refused(combined_cases());
 }
 
+TEST_F(BadRecipes, NameTheParameterRuleThatMatchesOrSetsNothing) { expect_refused(rule_cases()); }
+
 TEST_F(BadRecipes, AreNotRefusedForWhatAMistakeOnlySeemsToCause) { expect_refused(lone_cases()); }
 
 TEST_F(BadRecipes, ExitWithTheCodeOfTheTopologyIfNothingElseIsWrong) {
@@ -387,11 +405,12 @@ TEST_F(BadRecipes, AreRefusedForExchangesThatRanksOrTokensDoNotAllow) {
 }
 
 TEST_F(BadRecipes, WithATypoInTheKeyOfAMember) {
-  expect_refused({{"Source",
-                   {{"{source:", "{sorce:"}},
-                   {},
-                   {"r.yaml:2:1: data.source: required key is missing; one of: cifar, shapes",
-                    "r.yaml:2:8: data.sorce: unknown key; did you mean 'source'?"}}});
+  expect_refused(
+      {{"Source",
+        {{"{source:", "{sorce:"}},
+        {},
+        {"r.yaml:2:1: data.source: required key is missing; one of: cifar, shapes, waves",
+         "r.yaml:2:8: data.sorce: unknown key; did you mean 'source'?"}}});
 }
 
 TEST_F(BadRecipes, WithAWrongDurationAndAScheduleInPercentOfIt) {
@@ -401,6 +420,19 @@ TEST_F(BadRecipes, WithAWrongDurationAndAScheduleInPercentOfIt) {
                    {"r.yaml:15:19: train.duration: expected a duration, a number with its unit "
                     "(step, ep or tok), "
                     "found '10steps'"}}});
+}
+
+TEST_F(BadRecipes, AreToldOfDurationsThoughTheirDataHaveAMistake) {
+  expect_refused({
+      {"DataAndDurations",
+       {{"image_size: 8", "image_siez: 9"}},
+       {"checkpoint.every=2tok", "run.threads=none", "train.duration=1000000000step",
+        "evaluate.every=1000000000000000%"},
+       {"r.yaml:2:24: data.image_siez: unknown key; did you mean 'image_size'?",
+        "command line:2:13: run.threads: expected an integer, found 'none'; or did you mean "
+        "'auto'?",
+        "command line:4:16: evaluate.every: 1000000000000000% is too many steps"}},
+  });
 }
 
 TEST_F(BadRecipes, AreNotGoodOnes) {

@@ -22,7 +22,7 @@ using testing::read_file;
 using testing::ScratchFolder;
 
 Recipe recipe_of(std::vector<std::string> overrides) {
-  overrides.emplace_back("optimizer={name: adamw, lr: 1e-2}");
+  overrides.insert(overrides.begin(), "optimizer={name: adamw, lr: 1e-2}");
   return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
       .options;
 }
@@ -31,8 +31,8 @@ Recipe recipe_of(std::vector<std::string> overrides) {
 struct TrainingRun {
   TrainingRun(std::string path, const std::vector<std::string>& overrides)
       : recipe(recipe_of(overrides)),
-        data(make_source(recipe)->open(Split::kTrain)),
-        session(recipe, *data, grid),
+        data(open_split(make_source(recipe), Split::kTrain)),
+        session(recipe, data, grid),
         folder{std::move(path)},
         log(folder.path + ".log", 0, nullptr) {
     std::filesystem::create_directories(folder.checkpoints());
@@ -54,7 +54,7 @@ struct TrainingRun {
 
   Recipe recipe;
   RankGrid grid = testing::self_grid();
-  std::unique_ptr<SampleSet> data;
+  OpenSplit data;
   Session session;
   RunFolder folder;
   Log log;
@@ -77,6 +77,40 @@ TEST_F(LoadRun, ResumesAndLogsTheDigestOfWhatItHolds) {
   EXPECT_EQ(second.digest(), content_digest(CheckpointReader(path)));
   EXPECT_THAT(read_file(second.folder.path + ".log"),
               AllOf(HasSubstr(path + " at step 3"), HasSubstr(second.digest())));
+}
+
+TEST_F(LoadRun, ParameterRulesResumeBitByBitAndMayNotChange) {
+  const auto rules = [](const std::string& scale) {
+    return std::vector<std::string>{
+        "optimizer.rules=[{match: '*.stem.*', freeze: true}, {match: "
+        "'*.experts.*', lr_scale: " +
+        scale + "}]"};
+  };
+  TrainingRun straight(scratch_.file("straight"), rules("0.5"));
+  straight.train(5);
+  TrainingRun first(scratch_.file("run"), rules("0.5"));
+  first.train(3);
+  TrainingRun second(scratch_.file("run"), rules("0.5"));
+  second.folder.resume = true;
+  second.begin();
+  for (int step = 0; step < 2; ++step) second.session.step({});
+  EXPECT_EQ(second.digest(), straight.digest());
+  const StateList state = list_state(second.session);
+  for (const StateEntry& entry : state.tensors) {
+    const std::string& name = entry.entry.name;
+    EXPECT_FALSE(name.starts_with("optimizer.") && name.find(".stem.") != std::string::npos)
+        << name;
+  }
+
+  TrainingRun changed(scratch_.file("run"), rules("0.25"));
+  changed.folder.resume = true;
+  try {
+    changed.begin();
+    ADD_FAILURE() << "other rules were accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kMismatch);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("optimizer.rules[1].lr_scale"), HasSubstr("0.25")));
+  }
 }
 
 TEST_F(LoadRun, InitFromTakesWeightsAndStartsAllElseAfresh) {
@@ -116,6 +150,97 @@ TEST_F(LoadRun, InitFromNamesWhatDoesNotFit) {
   }
   TrainingRun nowhere(scratch_.file("nowhere"), {"model.init_from=" + scratch_.file("none")});
   EXPECT_THROW(nowhere.load_weights(), CheckpointError);
+}
+
+TEST_F(LoadRun, InitFromTakesSomeWeightsUnderOtherNames) {
+  TrainingRun trained(scratch_.file("trained"), {});
+  trained.train(2);
+  const std::string from = "from: " + trained.folder.path;
+  // Block 1 has the experts, block 0 none: of block 1 the first token stage, under its own name.
+  TrainingRun some(scratch_.file("some"),
+                   {"run.seed=2", "model.init_from={" + from +
+                                      ", take: [\"backbone.blocks.1.moe_s.*\", "
+                                      "backbone.norm.weight], "
+                                      "rename: {backbone.norm.: backbone.norm.}}"});
+  TrainingRun fresh(scratch_.file("fresh"), {"run.seed=2"});
+  const std::string report = load_initial_weights(some.session, some.recipe);
+  const StateList now = list_state(some.session), source = list_state(trained.session),
+                  random = list_state(fresh.session);
+  int64_t num_taken = 0;
+  for (const StateEntry& entry : now.tensors) {
+    const std::string& name = entry.entry.name;
+    const bool is_taken =
+        name.starts_with("backbone.blocks.1.moe_s.") || name == "backbone.norm.weight";
+    num_taken += is_taken ? 1 : 0;
+    EXPECT_TRUE(entry.value.equal((is_taken ? source : random).find(name).value)) << name;
+  }
+  EXPECT_GT(num_taken, 4);
+  EXPECT_THAT(report,
+              AllOf(HasSubstr(": " + std::to_string(num_taken) + " weights taken"),
+                    HasSubstr("with random values: backbone.blocks.0.channel_mlp.fc1.bias, "),
+                    HasSubstr(" more")));
+}
+
+TEST_F(LoadRun, InitFromRenamesBeforeItLooksForAPlace) {
+  TrainingRun trained(scratch_.file("trained"), {});
+  trained.train(1);
+  const std::string from = "from: " + trained.folder.path;
+  TrainingRun moved(scratch_.file("moved"),
+                    {"run.seed=2", "model.init_from={" + from +
+                                       ", take: [\"backbone.blocks.0.token_mlp.fc1.*\"], rename: "
+                                       "{backbone.blocks.0.token_mlp.fc1.: nowhere.}}"});
+  try {
+    load_initial_weights(moved.session, moved.recipe);
+    ADD_FAILURE() << "nothing was taken, and nothing said so";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kMismatch);
+    EXPECT_THAT(error.what(), HasSubstr("no weight of"));
+  }
+  TrainingRun misspelt(scratch_.file("misspelt"),
+                       {"model.init_from={" + from + ", take: [\"backbon.*\"]}"});
+  try {
+    load_initial_weights(misspelt.session, misspelt.recipe);
+    ADD_FAILURE() << "a pattern that matches nothing was accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no tensor of the checkpoint is called 'backbon.*'"));
+  }
+}
+
+TEST_F(LoadRun, RefusesToResumeOnOtherDataUnlessToldTo) {
+  const auto write_images = [this](const std::string& name, int64_t records, char pixel) {
+    std::string bytes;
+    for (int64_t i = 0; i < records; ++i) {
+      bytes += static_cast<char>(i % 10);
+      bytes += std::string(3072, pixel);
+    }
+    testing::write_file(scratch_.file(name), bytes);
+  };
+  write_images("a.bin", 40, 'a');
+  write_images("b.bin", 8, 'b');
+  const std::vector<std::string> overrides{"data={source: cifar, path: " + scratch_.path() +
+                                           ", train: {files: [a.bin]}, valid: {files: [b.bin]}}"};
+  TrainingRun first(scratch_.file("run"), overrides);
+  first.train(1);
+  const auto resume = [&](bool override_fixed) {
+    TrainingRun run(scratch_.file("run"), overrides);
+    run.folder.resume = true;
+    begin_or_resume(run.session, run.recipe, run.folder,
+                    {.override_fixed = override_fixed, .log = run.log});
+  };
+  EXPECT_NO_THROW(resume(false));
+  for (const int64_t records : {40, 48}) {  // another file of the same size, and of another
+    write_images("a.bin", records, 'c');
+    try {
+      resume(false);
+      ADD_FAILURE() << "other data were accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kMismatch);
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("checkpoint: a.bin 122920 "),
+                        HasSubstr("now:        a.bin " + std::to_string(records * 3073) + " ")));
+    }
+    EXPECT_NO_THROW(resume(true));
+  }
 }
 
 TEST_F(LoadRun, ARunToBeResumedThatHasNoCheckpointTakesTheWeights) {

@@ -77,10 +77,10 @@ class ResumeItems : public ::testing::Test {
  protected:
   ResumeItems() : ResumeItems(experts()) {}
   explicit ResumeItems(const std::vector<std::string>& model)
-      : recipe_(load(model)), train_data_(make_source(recipe_)->open(Split::kTrain)) {}
+      : recipe_(load(model)), train_data_(open_split(make_source(recipe_), Split::kTrain)) {}
 
   std::unique_ptr<Session> make_session(RankGrid& grid) const {
-    return std::make_unique<Session>(recipe_, *train_data_, grid);
+    return std::make_unique<Session>(recipe_, train_data_, grid);
   }
 
   /// A step whose gradients are not finite: the head's bias is NaN while it lasts.
@@ -176,7 +176,7 @@ class ResumeItems : public ::testing::Test {
   }
 
   Recipe recipe_;
-  std::unique_ptr<SampleSet> train_data_;
+  OpenSplit train_data_;
 };
 
 TEST_F(ResumeItems, AllTogetherGiveTheUninterruptedRun) {

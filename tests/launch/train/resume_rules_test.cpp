@@ -21,7 +21,8 @@ TEST(ResumeRules, WhereAndHowToRunIsFree) {
 
 TEST(ResumeRules, WhatIsTrainedIsFixed) {
   for (const char* path : {"run.seed", "model.width", "data.source", "optimizer.name",
-                           "train.batch", "train.precision", "model.sparse.token_moe.router.k",
+                           "optimizer.rules", "optimizer.rules[0].lr_scale", "train.batch",
+                           "train.precision", "model.sparse.token_moe.router.k",
                            "model.sparse.token_moe.exchange.payload", "schedules"}) {
     EXPECT_EQ(role_of_key(path), KeyRole::kFixed) << path;
   }

@@ -19,16 +19,16 @@ using testing::ScratchFolder;
 
 class Summary : public ::testing::Test {
  protected:
-  Summary() { recipe_.train.batch = 4; }
   std::string write(int64_t first_step, int64_t last_step, ExitCode code = ExitCode::kOk) {
     TrainingResult result;
     result.code = code;
     result.first_step = first_step;
     result.last_step = last_step;
     result.seconds = 2.0;
-    if (first_step < last_step) result.evaluation = Evaluation{0.5, 0.75, 1.0, 8};
-    lacked_ = lacks_summary(result, folder_, *world_);
-    return write_summary(folder_, recipe_, result, {}, notes_);
+    result.samples_per_step = 4;
+    if (first_step < last_step) result.evaluation = Evaluation{{{"loss", 0.5}, {"top1", 0.75}}, 8};
+    lacked_ = first_step == last_step && lacks_summary(folder_, last_step, *world_);
+    return write_summary(folder_, result, {}, notes_);
   }
   std::string text() const { return read_file(folder_.file("summary.json")); }
 
@@ -39,7 +39,6 @@ class Summary : public ::testing::Test {
   std::unique_ptr<Communicator> world_ = make_self_communicator();
   ScratchFolder scratch_;
   RunFolder folder_{scratch_.path()};
-  Recipe recipe_;
 };
 
 TEST_F(Summary, OfAFinishedRunStaysWhenNothingIsLeftToTrain) {

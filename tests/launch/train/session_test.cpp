@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
 #include <string>
 
 #include "parallel/checkpoint/state_list.h"
@@ -35,8 +36,8 @@ TEST(SessionRanks, OneBadGradientOnOneRankChangesNothingOnAnyRank) {
   const Recipe recipe =
       recipe_with({"optimizer={name: adamw, lr: 1e-2}", "parallel.expert_ranks=2"});
   testing::run_grid(2, 1, [&recipe](RankGrid& grid) {
-    const auto data = make_source(recipe)->open(Split::kTrain);
-    Session session(recipe, *data, grid);
+    const auto data = open_split(make_source(recipe), Split::kTrain);
+    Session session(recipe, data, grid);
     EXPECT_TRUE(session.step({}).applied);
     const auto digest = [&] { return state_digest(session, 0, 0, *grid.world); };
     const std::string before = digest();
@@ -46,7 +47,8 @@ TEST(SessionRanks, OneBadGradientOnOneRankChangesNothingOnAnyRank) {
     });
     const StepOutcome outcome = session.step({});
     EXPECT_FALSE(outcome.applied);
-    EXPECT_THAT(outcome.bad_tensor, MatchesRegex(".*moe_c\\.experts\\.[0-9]\\.fc1\\.weight"));
+    EXPECT_THAT(outcome.not_finite,
+                MatchesRegex("the gradient of .*moe_c\\.experts\\.[0-9]\\.fc1\\.weight"));
     EXPECT_EQ(digest(), before);
     EXPECT_EQ(session.nonfinite_in_row(), 1);
     EXPECT_EQ(session.steps_done(), 2);
@@ -58,13 +60,44 @@ TEST(SessionRanks, OneBadGradientOnOneRankChangesNothingOnAnyRank) {
   });
 }
 
+TEST(SessionRanks, FrozenParametersKeepTheirBitsAndTakeNoPartInTheNorm) {
+  for (const char* sharded : {"false", "true"}) {
+    const Recipe recipe = recipe_with(
+        {"optimizer={name: adamw, lr: 1e-2, rules: [{match: '*.moe_c.*', freeze: true}]}",
+         std::string("parallel.shard_optimizer=") + sharded, "parallel.expert_ranks=2"});
+    testing::run_grid(2, 2, [&recipe](RankGrid& grid) {
+      const auto data = open_split(make_source(recipe), Split::kTrain);
+      Session session(recipe, data, grid);
+      std::map<std::string, torch::Tensor> before;
+      for (const Parameter& parameter : session.parameters()) {
+        before[parameter.name] = parameter.tensor.detach().clone();
+      }
+      for (int step = 0; step < 3; ++step) session.step({});
+      int64_t num_frozen = 0;
+      for (const Parameter& parameter : session.parameters()) {
+        const bool is_frozen = parameter.name.find(".moe_c.") != std::string::npos;
+        num_frozen += is_frozen ? 1 : 0;
+        EXPECT_EQ(parameter.tensor.requires_grad(), !is_frozen) << parameter.name;
+        EXPECT_EQ(parameter.tensor.grad().defined(), !is_frozen) << parameter.name;
+        EXPECT_EQ(parameter.tensor.equal(before[parameter.name]), is_frozen) << parameter.name;
+      }
+      EXPECT_GE(num_frozen, 5);
+      for (const StateEntry& entry : list_state(session).tensors) {
+        EXPECT_FALSE(entry.entry.name.starts_with("optimizer.") &&
+                     entry.entry.name.find(".moe_c.") != std::string::npos)
+            << entry.entry.name;
+      }
+    });
+  }
+}
+
 // Pieces come in the order of buckets, the last layers first.
 TEST(SessionRanks, SharedOutOptimizersNameTheSameBadTensor) {
   for (const char* sharded : {"false", "true"}) {
     const Recipe recipe = recipe_with({std::string("parallel.shard_optimizer=") + sharded});
     testing::run_grid(1, 2, [&recipe](RankGrid& grid) {
-      const auto data = make_source(recipe)->open(Split::kTrain);
-      Session session(recipe, *data, grid);
+      const auto data = open_split(make_source(recipe), Split::kTrain);
+      Session session(recipe, data, grid);
       for (const Parameter& parameter : session.parameters()) {
         torch::Tensor tensor = parameter.tensor;
         if (parameter.name.find("token_mlp.fc1.weight") == std::string::npos &&
@@ -75,7 +108,8 @@ TEST(SessionRanks, SharedOutOptimizersNameTheSameBadTensor) {
           return gradient * std::numeric_limits<double>::quiet_NaN();
         });
       }
-      EXPECT_THAT(session.step({}).bad_tensor, MatchesRegex(".*token_mlp.fc1.weight"));
+      EXPECT_THAT(session.step({}).not_finite,
+                  MatchesRegex("the gradient of .*token_mlp.fc1.weight"));
     });
   }
 }
@@ -84,9 +118,10 @@ TEST(Model, NamesAStageWithMoreUnitsThanAGpuRoutesTo) {
   const auto refusal = [](int64_t experts, c10::DeviceType device) -> std::string {
     const Recipe recipe =
         recipe_with({"model.sparse.channel_moe.experts.count=" + std::to_string(experts)});
-    const BuiltModel model = build_model(recipe, nullptr, torch::kMeta);
+    const BuiltModel model =
+        build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
     try {
-      check_units(*model.backbone, device);
+      check_units(model.stages, device);
     } catch (const ConfigError& error) {
       EXPECT_EQ(error.code(), ExitCode::kTopology);
       return error.what();

@@ -31,9 +31,9 @@ struct Training {
       : recipe(config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
                    .options),
         grid(on(device)),
-        train_data(make_source(recipe)->open(Split::kTrain)),
-        valid_data(make_source(recipe)->open(Split::kValid)),
-        session(recipe, *train_data, grid) {}
+        train_data(open_split(make_source(recipe), Split::kTrain)),
+        valid_data(open_split(make_source(recipe), Split::kValid)),
+        session(recipe, train_data, grid) {}
 
   static RankGrid on(c10::Device device) {
     RankGrid grid = self_grid();
@@ -46,7 +46,7 @@ struct Training {
 
   Recipe recipe;
   RankGrid grid;
-  std::unique_ptr<SampleSet> train_data, valid_data;
+  OpenSplit train_data, valid_data;
   Session session;
 };
 
@@ -68,9 +68,9 @@ Curve curve_of(const Overrides& overrides, int64_t num_steps, c10::Device device
     for (const MoeReport& layer : report.moe) curve.loads.push_back(layer.load_U);
   }
   curve.eval_loss =
-      evaluate({training.session.task(), training.recipe, *training.valid_data, training.grid},
+      evaluate({training.session.task(), training.recipe, training.valid_data, training.grid},
                num_steps)
-          .loss;
+          .value("loss");
   return curve;
 }
 
@@ -161,14 +161,10 @@ TEST_F(TrainingGpu, MakesTheHostWaitNowhereButForCounts) {
     SCOPED_TRACE(name);
     Training training(overrides, gpu_);
     training.session.step({});  // what is made at first use
-    TrainLoader loader(*training.train_data, image_shape_of(training.recipe),
-                       loader_settings(training.recipe, training.grid));
+    TrainLoader loader(*training.train_data.samples,
+                       loader_settings(training.recipe, training.train_data, training.grid));
     const Batch batch = loader.next();
-    probe.refuse_waits([&] {
-      training.session.task()
-          .train({batch.image_bCHW, batch.label_b}, batch.context)
-          .loss.backward();
-    });
+    probe.refuse_waits([&] { training.session.task().train(batch).loss.backward(); });
   }
 }
 

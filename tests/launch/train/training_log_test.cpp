@@ -46,19 +46,39 @@ TEST(TrainingLog, WarnsOfAFullDiskAndWritesItsLinesLater) {
   Console console(std::tmpfile(), false, 80);
   std::vector<std::string> told;
   Log log("", 0, [&told](const std::string& line) { told.push_back(line); });
-  TrainingLog training_log(folder, *world, console, log, 0);
-  training_log.evaluation({.loss = 1.0, .samples = 8}, 1);
+  TrainingLog training_log({folder, *world, 0, {"loss"}}, console, log);
+  training_log.evaluation({.metrics = {{"loss", 1.0}}, .samples = 8}, 1);
   {
     const FullDisk full;
-    training_log.evaluation({.loss = 1.0, .samples = 8}, 2);
-    training_log.evaluation({.loss = 1.0, .samples = 8}, 3);
+    training_log.evaluation({.metrics = {{"loss", 1.0}}, .samples = 8}, 2);
+    training_log.evaluation({.metrics = {{"loss", 1.0}}, .samples = 8}, 3);
   }
   ASSERT_EQ(told.size(), 2u);  // one for each file
   EXPECT_THAT(told[0], HasSubstr("metrics.jsonl"));
   EXPECT_THAT(told[0], HasSubstr("bytes wait in memory); training goes on, free some space"));
-  training_log.evaluation({.loss = 1.0, .samples = 8}, 4);
+  training_log.evaluation({.metrics = {{"loss", 1.0}}, .samples = 8}, 4);
   for (const char* step : {"\"step\":1,", "\"step\":2,", "\"step\":3,", "\"step\":4,"}) {
     EXPECT_THAT(read_file(folder.file("metrics.jsonl")), HasSubstr(step));
+  }
+}
+
+TEST(TrainingLog, EndsWithAnErrorIfLinesAreLost) {
+  const ScratchFolder scratch;
+  const std::unique_ptr<Communicator> world = make_self_communicator();
+  Console console(std::tmpfile(), false, 80);
+  Log log("", 0, nullptr);
+  const RunFolder folder{scratch.path()};
+  TrainingLog training_log({folder, *world, 0, {"loss"}}, console, log);
+  training_log.finish();
+  const FullDisk full;
+  training_log.evaluation({.metrics = {{"loss", 1.0}}, .samples = 8}, 1);
+  try {
+    training_log.finish();
+    ADD_FAILURE() << "lines were lost silently";
+  } catch (const StorageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("metrics.jsonl"));
+    EXPECT_THAT(error.what(), HasSubstr("metrics.csv"));
+    EXPECT_THAT(error.what(), HasSubstr("1 line lost"));
   }
 }
 
@@ -89,13 +109,13 @@ TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
       config::load_options_text<Recipe>(testing::kEqualityRecipe, "test", {"", overrides, nullptr})
           .options;
   RankGrid grid = testing::self_grid();
-  const auto data = make_source(recipe)->open(Split::kTrain);
-  Session session(recipe, *data, grid);
+  const auto data = open_split(make_source(recipe), Split::kTrain);
+  Session session(recipe, data, grid);
   const ScratchFolder scratch;
   const RunFolder folder{scratch.path()};
   Console console(std::tmpfile(), false, 80);
   Log log("", 0, [](const std::string&) {});
-  TrainingLog training_log(folder, *grid.world, console, log, 0);
+  TrainingLog training_log({folder, *grid.world, 0, {"loss", "top1"}}, console, log);
   std::vector<nlohmann::ordered_json> expected;
   for (int64_t step = 1; step <= 2; ++step) {
     const StepOutcome outcome = session.step({});
@@ -133,15 +153,15 @@ TEST(TrainingLog, TellsNoTimeOfExchangesOnAGpu) {
   const Recipe recipe =
       config::load_options_text<Recipe>(testing::kEqualityRecipe, "test", {}).options;
   RankGrid grid = testing::self_grid();
-  const auto data = make_source(recipe)->open(Split::kTrain);
-  Session session(recipe, *data, grid);
+  const auto data = open_split(make_source(recipe), Split::kTrain);
+  Session session(recipe, data, grid);
   const StepOutcome outcome = session.step({});
   const StepReport report = reduce(outcome, *grid.world);
   const ScratchFolder scratch;
   const RunFolder folder{scratch.path()};
   Console console(std::tmpfile(), false, 80);
   Log log("", 0, [](const std::string&) {});
-  TrainingLog training_log(folder, *grid.world, console, log, 0);
+  TrainingLog training_log({folder, *grid.world, 0, {"loss", "top1"}}, console, log);
   training_log.step(outcome, report, session);
   grid.device = c10::Device(c10::DeviceType::CUDA, 0);
   training_log.step(outcome, report, session);

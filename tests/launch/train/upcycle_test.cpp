@@ -58,14 +58,14 @@ Recipe recipe_of(const Overrides& overrides) {
 struct Training {
   Training(const Overrides& overrides, RankGrid& grid)
       : recipe(recipe_of(overrides)),
-        data(make_source(recipe)->open(Split::kTrain)),
-        session(recipe, *data, grid) {}
+        data(open_split(make_source(recipe), Split::kTrain)),
+        session(recipe, data, grid) {}
 
   torch::Tensor logits() {
     const torch::NoGradGuard no_grad;
-    TaskBatch batch = testing::some_batch(kImages, kImage);
-    batch.image_bCHW = batch.image_bCHW.to(torch::kFloat32);
-    return session.task().outputs(batch, testing::some_step(kImages, false));
+    Batch batch = testing::some_batch(kImages, kImage);
+    batch.image_bVCHW = batch.image_bVCHW.to(torch::kFloat32);
+    return session.task().outputs(testing::in_step(batch, testing::some_step(kImages, false)));
   }
   torch::Tensor parameter(const std::string& name) const {
     for (const Parameter& parameter : session.parameters()) {
@@ -75,7 +75,7 @@ struct Training {
   }
 
   Recipe recipe;
-  std::unique_ptr<SampleSet> data;
+  OpenSplit data;
   Session session;
 };
 
@@ -230,7 +230,7 @@ TEST_F(Upcycle, UsesAllOfTheCheckpointAndMissesNothing) {
 std::string mistakes(const Overrides& overrides) {
   try {
     const Recipe recipe = recipe_of(overrides);
-    check_upcycling(build_model(recipe, nullptr, torch::kMeta));
+    check_upcycling(build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta));
   } catch (const ConfigError& error) {
     return error.what();
   }

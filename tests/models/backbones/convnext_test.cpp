@@ -26,6 +26,8 @@ namespace {
 using testing::build_model;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::image_batch;
+using testing::in_step;
 using testing::kImageNet;
 using testing::meta_context;
 using testing::some_batch;
@@ -140,19 +142,19 @@ class TinyConvNext : public ::testing::Test {
 TEST_F(TinyConvNext, IsThePapersConvolutions) {
   const torch::NoGradGuard no_grad;
   const auto task = make(tiny_convnext());
-  const TaskBatch batch = some_batch(4, kConvNextImage);
+  const Batch batch = some_batch(4, kConvNextImage);
   const StepContext step = some_step(4, false);
-  const torch::Tensor expected = plain_logits(batch.image_bCHW, step);
-  EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
+  const torch::Tensor expected = plain_logits(batch.image_bCHW(), step);
+  EXPECT_LT((task->outputs(in_step(batch, step)) - expected).abs().max().item<double>(), 1e-13);
 }
 
 TEST_F(TinyConvNext, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
   const torch::NoGradGuard no_grad;
   const auto task = make(tiny_convnext(", drop_path: 0.6"));
-  const TaskBatch batch = some_batch(16, kConvNextImage);
+  const Batch batch = some_batch(16, kConvNextImage);
   const StepContext step = some_step(16, true);
-  const torch::Tensor expected = plain_logits(batch.image_bCHW, step, 0.6);
-  EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
+  const torch::Tensor expected = plain_logits(batch.image_bCHW(), step, 0.6);
+  EXPECT_LT((task->outputs(in_step(batch, step)) - expected).abs().max().item<double>(), 1e-13);
 }
 
 TEST(ConvNext, ParametersOfTwoDimensionsAndMoreDecay) {
@@ -171,18 +173,19 @@ TEST_F(TinyConvNext, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
     const auto task = make(tiny_convnext(keys));
     std::vector<torch::Tensor> parameters;
     for (const auto& [name, tensor] : tensors_) parameters.push_back(tensor);
-    const TaskBatch batch = some_batch(4, kConvNextImage);
+    const Batch batch = some_batch(4, kConvNextImage);
     const StepContext step = some_step(4, true);
-    EXPECT_LT(testing::gradient_error([&] { return task->train(batch, step).loss; }, parameters),
-              1e-6);
+    EXPECT_LT(
+        testing::gradient_error([&] { return task->train(in_step(batch, step)).loss; }, parameters),
+        1e-6);
   }
 }
 
 TEST_F(TinyConvNext, StochasticDepthActsInTrainingAlone) {
-  const TaskBatch batch = some_batch(8, kConvNextImage);
+  const Batch batch = some_batch(8, kConvNextImage);
   const auto loss = [&](const std::string& recipe, bool training) {
     const torch::NoGradGuard no_grad;
-    return make(recipe)->train(batch, some_step(8, training)).loss.item<double>();
+    return make(recipe)->train(in_step(batch, some_step(8, training))).loss.item<double>();
   };
   EXPECT_NE(loss(tiny_convnext(", drop_path: 0.5"), true), loss(tiny_convnext(), true));
   EXPECT_EQ(loss(tiny_convnext(", drop_path: 0.5"), false), loss(tiny_convnext(), false));
@@ -194,16 +197,16 @@ TEST_F(TinyConvNext, UnitsKeepTheBranchesGamma) {
        {std::pair{kConvNextMoe, "moe"}, std::pair{kConvNextNexus, "nexus"}}) {
     SCOPED_TRACE(layer);
     const auto task = make(tiny_convnext(keys + ", sparse_blocks: {from: 0, every: 1}"));
-    const TaskBatch batch = some_batch(4, kConvNextImage);
-    const torch::Tensor before = task->outputs(batch, some_step(4, false));
+    const Batch batch = some_batch(4, kConvNextImage);
+    const torch::Tensor before = task->outputs(in_step(batch, some_step(4, false)));
     for (const char* block : {"0", "1", "2"}) {
       at(std::string("backbone.blocks.") + block + ".gamma").zero_();
     }
-    const torch::Tensor after = task->outputs(batch, some_step(4, false));
+    const torch::Tensor after = task->outputs(in_step(batch, some_step(4, false)));
     EXPECT_FALSE(after.equal(before));
     // Without branches nothing of the units is left.
     at(std::string("backbone.blocks.1.") + layer + ".experts.*.fc2.weight").fill_(7.0);
-    EXPECT_TRUE(task->outputs(batch, some_step(4, false)).equal(after));
+    EXPECT_TRUE(task->outputs(in_step(batch, some_step(4, false))).equal(after));
   }
 }
 
@@ -221,7 +224,7 @@ TEST_F(TinyConvNext, TakesNoImages) {
     const auto task = make(tiny_convnext(keys));
     StepContext step = some_step(0, true);
     step.samples_in_step = step.samples_in_micro = 4;
-    const torch::Tensor loss = task->train(some_batch(0, kConvNextImage), step).loss;
+    const torch::Tensor loss = task->train(in_step(some_batch(0, kConvNextImage), step)).loss;
     EXPECT_EQ(loss.item<double>(), 0.0);
     loss.backward();
     for (const auto& [name, tensor] : tensors_) {
@@ -232,8 +235,9 @@ TEST_F(TinyConvNext, TakesNoImages) {
 }
 
 TEST_F(TinyConvNext, NumbersBlocksThroughAllStages) {
-  const TrainOutput output = make(tiny_convnext(kConvNextMoe + ", sparse_blocks: {from: 0}"))
-                                 ->train(some_batch(4, kConvNextImage), some_step(4, true));
+  const TrainOutput output =
+      make(tiny_convnext(kConvNextMoe + ", sparse_blocks: {from: 0}"))
+          ->train(in_step(some_batch(4, kConvNextImage), some_step(4, true)));
   std::vector<std::string> layers;
   for (const MoeStats& stats : output.moe) layers.push_back(stats.layer);
   EXPECT_THAT(layers, ElementsAre("blocks.0.moe", "blocks.2.moe"));

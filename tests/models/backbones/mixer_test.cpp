@@ -13,6 +13,8 @@ namespace {
 
 using testing::build_model;
 using testing::count_parameters;
+using testing::image_batch;
+using testing::in_step;
 using testing::kImageNet;
 using testing::meta_context;
 using testing::some_numbers;
@@ -65,14 +67,16 @@ TEST(Mixer, NamesParametersByTheirPlace) {
 
 TEST(Mixer, GradientsOfTheWholeModelAreThoseOfFiniteDifferences) {
   const auto task = tiny_model();
-  const TaskBatch batch{some_numbers({2, 1, 4, 6}, 1), torch::tensor({2, 0}, torch::kInt64)};
+  const Batch batch =
+      image_batch(some_numbers({2, 1, 4, 6}, 1), torch::tensor({2, 0}, torch::kInt64));
   StepContext step;
   step.training = true;
   step.samples_in_step = 2;
   std::vector<torch::Tensor> parameters;
   for (const Parameter& parameter : parameters_of(*task)) parameters.push_back(parameter.tensor);
-  EXPECT_LT(testing::gradient_error([&] { return task->train(batch, step).loss; }, parameters),
-            1e-6);
+  EXPECT_LT(
+      testing::gradient_error([&] { return task->train(in_step(batch, step)).loss; }, parameters),
+      1e-6);
 }
 
 TEST(Mixer, AnImagesFeaturesDoNotDependOnItsBatch) {
@@ -80,7 +84,9 @@ TEST(Mixer, AnImagesFeaturesDoNotDependOnItsBatch) {
   const torch::Tensor image = some_numbers({3, 1, 4, 6}, 1);
   const auto loss_of = [&](int64_t first, int64_t count) {
     const torch::Tensor label = torch::zeros({count}, torch::kInt64);
-    return task->evaluate({image.narrow(0, first, count), label}, StepContext{}).loss;
+    return task->evaluate(in_step(image_batch(image.narrow(0, first, count), label), StepContext{}))
+        .sums[0]
+        .sum;
   };
   EXPECT_NEAR(loss_of(0, 1) + loss_of(1, 2), loss_of(0, 3), 1e-13);
 }

@@ -15,6 +15,8 @@
 namespace shoal {
 namespace {
 
+using testing::image_batch;
+using testing::in_step;
 using testing::some_numbers;
 
 constexpr int64_t kImages = 10;
@@ -33,7 +35,7 @@ std::string recipe(const std::string& scope) {
 
 struct Result {
   double loss = 0;
-  EvalSums eval;
+  std::map<std::string, double> eval;         ///< sums, and samples
   std::map<std::string, torch::Tensor> grad;  ///< by logical name, experts by their own id
 };
 
@@ -44,9 +46,9 @@ std::pair<int64_t, int64_t> share(int64_t rank, int64_t ranks) {
   return {first * kGroup, (last - first) * kGroup};
 }
 
-TaskBatch batch_of(int64_t first, int64_t count) {
+Batch batch_of(int64_t first, int64_t count) {
   const torch::Tensor image = some_numbers({kImages, 1, 4, 6}, 1).narrow(0, first, count);
-  return {image, torch::arange(first, first + count, torch::kInt64) % 3};
+  return image_batch(image, torch::arange(first, first + count, torch::kInt64) % 3);
 }
 
 StepContext step_of(int64_t first, int64_t count, bool training) {
@@ -60,13 +62,14 @@ StepContext step_of(int64_t first, int64_t count, bool training) {
 }
 
 /// Adds what a rank found to `result`; gradients are sums over the ranks that have the parameter.
-void add_rank(const Task& task, double loss, const EvalSums& eval, Result& result) {
+void add_rank(const Task& task, double loss, const EvalOutput& eval, Result& result) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   result.loss += loss;
-  result.eval.loss += eval.loss;
-  result.eval.top1 += eval.top1;
-  result.eval.samples += eval.samples;
+  for (const NamedSum& sum : eval.sums) {
+    result.eval[sum.name] += sum.sum;
+    result.eval[sum.name + " samples"] += sum.weight;
+  }
   for (const Parameter& parameter : parameters_of(task)) {
     const int64_t units = parameter.is_stacked() ? parameter.tensor.size(0) : 1;
     for (int64_t i = 0; i < units; ++i) {
@@ -91,9 +94,10 @@ Result run(int64_t expert_ranks, int64_t replicas, const std::string& scope) {
                                            {&grid, torch::TensorOptions().dtype(torch::kFloat64)});
     testing::fill_parameters(*task);
     const torch::Tensor loss =
-        task->train(batch_of(first, count), step_of(first, count, true)).loss;
+        task->train(in_step(batch_of(first, count), step_of(first, count, true))).loss;
     loss.backward();
-    const EvalSums eval = task->evaluate(batch_of(first, count), step_of(first, count, false));
+    const EvalOutput eval =
+        task->evaluate(in_step(batch_of(first, count), step_of(first, count, false)));
     add_rank(*task, loss.item<double>(), eval, result);
   });
   return result;
@@ -101,9 +105,9 @@ Result run(int64_t expert_ranks, int64_t replicas, const std::string& scope) {
 
 void expect_equal(const Result& found, const Result& serial) {
   EXPECT_NEAR(found.loss, serial.loss, 1e-12 * std::abs(serial.loss));
-  EXPECT_NEAR(found.eval.loss, serial.eval.loss, 1e-12 * serial.eval.loss);
-  EXPECT_EQ(found.eval.top1, serial.eval.top1);
-  EXPECT_EQ(found.eval.samples, kImages);
+  EXPECT_NEAR(found.eval.at("loss"), serial.eval.at("loss"), 1e-12 * serial.eval.at("loss"));
+  EXPECT_EQ(found.eval.at("top1"), serial.eval.at("top1"));
+  EXPECT_EQ(found.eval.at("top1 samples"), kImages);
   double largest = 0;
   for (const auto& [name, grad] : serial.grad) {
     largest = std::max(largest, grad.abs().max().item<double>());

@@ -20,6 +20,8 @@ namespace {
 using testing::build_model;
 using testing::count_parameters;
 using ::testing::HasSubstr;
+using testing::image_batch;
+using testing::in_step;
 using testing::kImageNet;
 using testing::meta_context;
 using testing::some_numbers;
@@ -106,10 +108,10 @@ class TinySparseMlp : public ::testing::Test {
   }
   const torch::Tensor& at(const std::string& name) const { return tensors_.at(name); }
 
-  static TaskBatch batch(int64_t images) {
+  static Batch batch(int64_t images) {
     std::vector<int64_t> label;
     for (int64_t i = 0; i < images; ++i) label.push_back(i % 3);
-    return {some_numbers({images, 1, 4, 6}, 1), torch::tensor(label, torch::kInt64)};
+    return image_batch(some_numbers({images, 1, 4, 6}, 1), torch::tensor(label, torch::kInt64));
   }
   static StepContext step(int64_t images, bool training) {
     StepContext step;
@@ -196,10 +198,10 @@ TEST_F(TinySparseMlp, IsThePapersEquations) {
     SCOPED_TRACE(recipe);
     const bool outer_residual = recipe.find("outer_residual: true") != std::string::npos;
     const auto task = make(recipe);
-    const TaskBatch images = batch(4);
+    const Batch images = batch(4);
     const torch::NoGradGuard no_grad;
-    EXPECT_NEAR(task->evaluate(images, step(4, false)).loss,
-                cross_entropy(plain_logits(images.image_bCHW, outer_residual), images.label_b),
+    EXPECT_NEAR(task->evaluate(in_step(images, step(4, false))).sums[0].sum,
+                cross_entropy(plain_logits(images.image_bCHW(), outer_residual), images.label_b),
                 1e-12);
   }
 }
@@ -213,19 +215,19 @@ TEST_F(TinySparseMlp, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
     const auto task = make(recipe);
     std::vector<torch::Tensor> parameters;
     for (const auto& [name, tensor] : tensors_) parameters.push_back(tensor);
-    const TaskBatch images = batch(4);
+    const Batch images = batch(4);
     const StepContext context = step(4, true);
     // Norms over four channels bend: a small step.
-    const auto loss = [&] { return task->train(images, context).loss; };
+    const auto loss = [&] { return task->train(in_step(images, context)).loss; };
     EXPECT_LT(testing::gradient_error(loss, parameters, 2e-6), 1e-6);
     const bool has_drops = recipe.find("drop: 0.5") != std::string::npos;
-    EXPECT_EQ(report(task->train(images, context).moe[0]).unrouted, has_drops ? 0.5 : 0.0);
+    EXPECT_EQ(report(task->train(in_step(images, context)).moe[0]).unrouted, has_drops ? 0.5 : 0.0);
   }
 }
 
 TEST_F(TinySparseMlp, SumsTheAuxiliaryLossesOfItsStages) {
   const auto task = make(tiny_sparse_mlp());
-  const TrainOutput output = task->train(batch(4), step(4, true));
+  const TrainOutput output = task->train(in_step(batch(4), step(4, true)));
   ASSERT_EQ(output.moe.size(), 2u);
   EXPECT_EQ(output.moe[0].layer, "blocks.1.moe_s");
   EXPECT_EQ(output.moe[1].layer, "blocks.1.moe_c");
@@ -240,7 +242,7 @@ TEST_F(TinySparseMlp, SumsTheAuxiliaryLossesOfItsStages) {
                                  "{name: importance, weight: 0.1}"}) {
     bare.replace(bare.find(loss), loss.size(), "");
   }
-  const double plain = make(bare)->train(batch(4), step(4, true)).loss.item<double>();
+  const double plain = make(bare)->train(in_step(batch(4), step(4, true))).loss.item<double>();
   EXPECT_NEAR(output.loss.item<double>(), plain + losses, 1e-12);
 }
 
@@ -248,7 +250,7 @@ TEST_F(TinySparseMlp, TakesNoImages) {
   const auto task = make(tiny_sparse_mlp());
   StepContext context = step(0, true);
   context.samples_in_step = context.samples_in_micro = 4;
-  const torch::Tensor loss = task->train(batch(0), context).loss;
+  const torch::Tensor loss = task->train(in_step(batch(0), context)).loss;
   EXPECT_EQ(loss.item<double>(), 0.0);
   loss.backward();
   for (const auto& [name, tensor] : tensors_) {
@@ -280,7 +282,7 @@ TEST_F(TinySparseMlp, TakesADenseMlpInMoeCsPlace) {
       "9}}";
   const auto task = make(recipe);
   EXPECT_EQ(at("backbone.blocks.0.channel_mlp.fc1.weight").sizes(), (at::IntArrayRef{9, 2}));
-  EXPECT_EQ(task->train(batch(2), step(2, true)).moe.size(), 1u);
+  EXPECT_EQ(task->train(in_step(batch(2), step(2, true))).moe.size(), 1u);
 }
 
 std::string sparse_mlp_error(const std::string& sparse_keys) {
@@ -327,10 +329,8 @@ TEST_F(TinySparseMlp, RefusesSizesNoMachineHas) {
 
 TEST_F(TinySparseMlp, ListsItsMoeStages) {
   const auto task = make(tiny_sparse_mlp());
-  const auto children = task->named_children();
-  const auto* backbone = dynamic_cast<const Backbone*>(children["backbone"].get());
-  ASSERT_NE(backbone, nullptr);
-  const std::vector<MoeStageInfo> stages = backbone->moe_stages();
+  std::vector<MoeStageInfo> stages;
+  for (const auto& stage : moe_stages_of(*task)) stages.push_back(stage->info());
   ASSERT_EQ(stages.size(), 2u);
   EXPECT_EQ(stages[0].name, "blocks.1.moe_s");
   EXPECT_EQ(stages[0].num_units, 3);

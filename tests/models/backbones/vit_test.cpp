@@ -23,6 +23,8 @@ namespace {
 using testing::build_model;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::image_batch;
+using testing::in_step;
 using testing::kImageNet;
 using testing::meta_context;
 using testing::some_batch;
@@ -132,10 +134,10 @@ TEST_F(TinyVit, IsThePapersEquations) {
   const torch::NoGradGuard no_grad;
   for (const bool has_cls : {true, false}) {
     const auto task = make(tiny_vit(has_cls ? "" : ", pool: mean"));
-    const TaskBatch batch = some_batch(4, kTinyImage);
+    const Batch batch = some_batch(4, kTinyImage);
     const StepContext step = some_step(4, false);
-    const torch::Tensor expected = plain_logits(batch.image_bCHW, has_cls, step);
-    EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
+    const torch::Tensor expected = plain_logits(batch.image_bCHW(), has_cls, step);
+    EXPECT_LT((task->outputs(in_step(batch, step)) - expected).abs().max().item<double>(), 1e-13);
     EXPECT_EQ(tensors_.count("backbone.cls"), has_cls ? 1u : 0u);
   }
 }
@@ -146,9 +148,10 @@ TEST_F(TinyVit, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
         kMoe + ", drop_path: 0.5", kNexus}) {
     SCOPED_TRACE(keys);
     const auto task = make(tiny_vit(keys));
-    const TaskBatch batch = some_batch(4, kTinyImage);
+    const Batch batch = some_batch(4, kTinyImage);
     const StepContext step = some_step(4, true);
-    EXPECT_LT(testing::gradient_error([&] { return task->train(batch, step).loss; }, parameters()),
+    EXPECT_LT(testing::gradient_error([&] { return task->train(in_step(batch, step)).loss; },
+                                      parameters()),
               1e-6);
   }
 }
@@ -156,10 +159,10 @@ TEST_F(TinyVit, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
 TEST_F(TinyVit, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
   const torch::NoGradGuard no_grad;
   const auto task = make(tiny_vit(", drop_path: 0.5"));
-  const TaskBatch batch = some_batch(16, kTinyImage);
+  const Batch batch = some_batch(16, kTinyImage);
   const StepContext step = some_step(16, true);
-  const torch::Tensor expected = plain_logits(batch.image_bCHW, true, step, 0.5);
-  EXPECT_LT((task->outputs(batch, step) - expected).abs().max().item<double>(), 1e-13);
+  const torch::Tensor expected = plain_logits(batch.image_bCHW(), true, step, 0.5);
+  EXPECT_LT((task->outputs(in_step(batch, step)) - expected).abs().max().item<double>(), 1e-13);
   const auto draws = [&](const std::string& branch) {
     return DropPath(0.5, branch).forward(torch::ones({16}, torch::kFloat64), step);
   };
@@ -167,10 +170,10 @@ TEST_F(TinyVit, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
 }
 
 TEST_F(TinyVit, StochasticDepthActsInTrainingAlone) {
-  const TaskBatch batch = some_batch(8, kTinyImage);
+  const Batch batch = some_batch(8, kTinyImage);
   const auto loss = [&](const std::string& recipe, bool training) {
     const torch::NoGradGuard no_grad;
-    return make(recipe)->train(batch, some_step(8, training)).loss.item<double>();
+    return make(recipe)->train(in_step(batch, some_step(8, training))).loss.item<double>();
   };
   EXPECT_NE(loss(tiny_vit(", drop_path: 0.5"), true), loss(tiny_vit(), true));
   EXPECT_NEAR(loss(tiny_vit(", drop_path: 0.5"), false), loss(tiny_vit(), false), 1e-13);
@@ -180,10 +183,11 @@ TEST_F(TinyVit, AnImagesLogitsDoNotDependOnItsBatch) {
   const torch::NoGradGuard no_grad;
   for (const std::string& keys : {std::string(), kMoe, kNexus}) {
     const auto task = make(tiny_vit(keys));
-    const TaskBatch batch = some_batch(5, kTinyImage);
-    const torch::Tensor whole = task->outputs(batch, some_step(5, false));
-    const TaskBatch last{batch.image_bCHW.narrow(0, 4, 1), batch.label_b.narrow(0, 4, 1)};
-    const torch::Tensor alone = task->outputs(last, some_step(1, false));
+    const Batch batch = some_batch(5, kTinyImage);
+    const torch::Tensor whole = task->outputs(in_step(batch, some_step(5, false)));
+    const Batch last =
+        image_batch(batch.image_bCHW().narrow(0, 4, 1), batch.label_b.narrow(0, 4, 1));
+    const torch::Tensor alone = task->outputs(in_step(last, some_step(1, false)));
     EXPECT_LT((alone - whole.narrow(0, 4, 1)).abs().max().item<double>(), 1e-13) << keys;
   }
 }
@@ -193,7 +197,7 @@ TEST_F(TinyVit, TakesNoImages) {
     const auto task = make(tiny_vit(keys));
     StepContext step = some_step(0, true);
     step.samples_in_step = step.samples_in_micro = 4;
-    const torch::Tensor loss = task->train(some_batch(0, kTinyImage), step).loss;
+    const torch::Tensor loss = task->train(in_step(some_batch(0, kTinyImage), step)).loss;
     EXPECT_EQ(loss.item<double>(), 0.0);
     loss.backward();
     for (const auto& [name, tensor] : tensors_) {
@@ -205,7 +209,7 @@ TEST_F(TinyVit, TakesNoImages) {
 
 TEST_F(TinyVit, CountsTheAuxiliaryLossesOfItsExperts) {
   const TrainOutput output = make(tiny_vit(kMoe + ", sparse_blocks: {from: 0, every: 1}"))
-                                 ->train(some_batch(4, kTinyImage), some_step(4, true));
+                                 ->train(in_step(some_batch(4, kTinyImage), some_step(4, true)));
   ASSERT_EQ(output.moe.size(), 2u);
   EXPECT_EQ(output.moe[0].layer, "blocks.0.moe");
   EXPECT_EQ(output.moe[1].layer, "blocks.1.moe");
@@ -215,7 +219,7 @@ TEST_F(TinyVit, CountsTheAuxiliaryLossesOfItsExperts) {
   std::string bare = kMoe;
   bare.replace(bare.find("{name: importance, weight: 0.1}"), 31, "");
   const double plain = make(tiny_vit(bare + ", sparse_blocks: {from: 0, every: 1}"))
-                           ->train(some_batch(4, kTinyImage), some_step(4, true))
+                           ->train(in_step(some_batch(4, kTinyImage), some_step(4, true)))
                            .loss.item<double>();
   EXPECT_NEAR(output.loss.item<double>(), plain + losses, 1e-12);
 }
@@ -240,10 +244,8 @@ TEST(Vit, ParametersOfItsOwnStartSmallAndThoseOfTwoDimensionsDecay) {
 std::vector<std::string> stages_of(const std::string& keys) {
   const auto task = build_model("model: {backbone: vit, width: 6, heads: 2, hidden: 7" + keys + "}",
                                 kImageNet, 3, meta_context());
-  const auto children = task->named_children();
-  const auto& backbone = dynamic_cast<const Backbone&>(*children["backbone"]);
   std::vector<std::string> names;
-  for (const MoeStageInfo& stage : backbone.moe_stages()) names.push_back(stage.name);
+  for (const auto& stage : moe_stages_of(*task)) names.push_back(stage->info().name);
   return names;
 }
 

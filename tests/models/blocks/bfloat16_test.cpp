@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "models/blocks/attention.h"
-#include "models/blocks/mixing_mlp.h"
+#include "models/blocks/mlp.h"
 #include "models/blocks/patch_embed.h"
 #include "models/kernels/depthwise_conv.h"
 #include "models/kernels/layer_norm.h"
@@ -14,10 +14,13 @@
 #include "models/kernels/transpose_add.h"
 #include "moe/nexus/memory_bank.h"
 #include "runtime/random/random.h"
+#include "tests/support/gradient_check.h"
 
 // B images  S tokens  C width
 namespace shoal {
 namespace {
+
+using testing::relative_error;
 
 using Run = std::function<torch::Tensor(const torch::Tensor& x)>;
 
@@ -46,21 +49,6 @@ struct NarrowCase {
 
 constexpr int64_t B = 3, S = 16, C = 24;
 
-Built build_mixing(const torch::TensorOptions& options, bool over_tokens) {
-  struct Layer : torch::nn::Module {
-    LayerNorm norm;
-    Mlp mlp;
-    Layer(int64_t mixed, const torch::TensorOptions& options)
-        : norm(register_module("norm", LayerNorm(C, options))),
-          mlp(register_module("mlp", Mlp(mixed, 32, Gelu::kErf, options))) {}
-  };
-  const auto layer = std::make_shared<Layer>(over_tokens ? S : C, options);
-  return {layer, [layer, over_tokens](const torch::Tensor& x) {
-            return over_tokens ? mix_tokens(x, layer->norm, layer->mlp)
-                               : mix_channels(x, layer->norm, layer->mlp);
-          }};
-}
-
 template <class Module>
 Built built(const Module& module) {
   return {module.ptr(), [module](const torch::Tensor& x) { return module->forward(x); }};
@@ -77,8 +65,14 @@ std::vector<NarrowCase> cases() {
          return Built{norm.ptr(),
                       [norm](const torch::Tensor& x) { return norm->forward_transposed(x); }};
        }},
-      {"MixTokens", {B, S, C}, [](const Options& o) { return build_mixing(o, true); }},
-      {"MixChannels", {B, S, C}, [](const Options& o) { return build_mixing(o, false); }},
+      {"Mlp", {B, S, C}, [](const Options& o) { return built(Mlp(C, 32, Gelu::kErf, o)); }},
+      {"MlpOverTokens",
+       {B, S, C},
+       [](const Options& o) {
+         const Mlp mlp(S, 32, Gelu::kErf, o);
+         return Built{mlp.ptr(),
+                      [mlp](const torch::Tensor& x) { return mlp->forward_over_tokens(x); }};
+       }},
       {"Linear", {B, S, C}, [](const Options& o) { return built(Linear(C, 40, o)); }},
       {"TokenLinear",
        {B, S, C},
@@ -128,10 +122,6 @@ Results run(const NarrowCase& test, torch::Dtype compute, torch::Dtype master) {
     results.grads.push_back(parameter.grad());
   }
   return results;
-}
-
-double relative_error(const torch::Tensor& value, const torch::Tensor& expected) {
-  return ((value.to(torch::kFloat64) - expected).abs().max() / expected.abs().max()).item<double>();
 }
 
 class NarrowLayer : public ::testing::TestWithParam<NarrowCase> {};

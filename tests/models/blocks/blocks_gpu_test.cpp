@@ -1,7 +1,7 @@
 #include <functional>
 #include <vector>
 
-#include "models/blocks/mixing_mlp.h"
+#include "models/blocks/mlp.h"
 #include "models/kernels/layer_norm.h"
 #include "models/kernels/token_linear.h"
 #include "models/kernels/transpose_add.h"
@@ -39,8 +39,9 @@ class BlocksGpu : public testing::OnGpu {
     }
   }
 
-  /// A block with these tensors: norm weight, norm bias, fc1 weight and bias, fc2 weight and bias.
-  static torch::Tensor mix(const Tensors& all, bool over_tokens) {
+  /// A norm and an MLP with these tensors: norm weight, norm bias, fc1 weight and bias, fc2 weight
+  /// and bias.
+  static torch::Tensor mlp_of(const Tensors& all, bool over_tokens) {
     const torch::TensorOptions meta = all[0].options().device(torch::kMeta).requires_grad(false);
     LayerNorm norm(all[0].size(2), meta);
     Mlp mlp(all[3].size(1), all[3].size(0), Gelu::kTanh, meta);
@@ -50,11 +51,12 @@ class BlocksGpu : public testing::OnGpu {
     mlp->fc1->bias = all[4];
     mlp->fc2->weight = all[5];
     mlp->fc2->bias = all[6];
-    return over_tokens ? mix_tokens(all[0], norm, mlp) : mix_channels(all[0], norm, mlp);
+    const torch::Tensor normed = norm->forward(all[0]);
+    return over_tokens ? mlp->forward_over_tokens(normed) : mlp->forward(normed);
   }
 };
 
-TEST_F(BlocksGpu, MixingEqualsTheCpu) {
+TEST_F(BlocksGpu, MlpsEqualTheCpu) {
   constexpr int64_t kTokens = 12, kWidth = 20, kHidden = 33;
   for (const int64_t images : {0, 1, 5}) {
     for (const bool over_tokens : {true, false}) {
@@ -66,7 +68,7 @@ TEST_F(BlocksGpu, MixingEqualsTheCpu) {
                   {kHidden},
                   {mixed, kHidden},
                   {mixed}},
-                 [&](const Tensors& all) { return mix(all, over_tokens); });
+                 [&](const Tensors& all) { return mlp_of(all, over_tokens); });
     }
   }
 }
@@ -101,25 +103,6 @@ TEST_F(BlocksGpu, NormsOfBfloat16KeepTheirParametersInFloat32) {
     expect_same(torch::full({20}, 257.0f), bias.grad());
     const torch::Tensor expected = layer_norm(x.cpu(), weight.detach().cpu(), bias.detach().cpu());
     expect_close(transposed ? expected.transpose(1, 2) : expected, y, 1);
-  }
-}
-
-TEST_F(BlocksGpu, MixingOfBfloat16TakesItsNormInFloat32) {
-  constexpr int64_t kTokens = 12, kWidth = 20, kHidden = 33;
-  for (const bool over_tokens : {true, false}) {
-    const int64_t mixed = over_tokens ? kTokens : kWidth;
-    Tensors inputs{on_gpu(some_numbers({5, kTokens, kWidth}, 1, torch::kBFloat16))};
-    for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
-             {kWidth}, {kWidth}, {kHidden, mixed}, {kHidden}, {mixed, kHidden}, {mixed}}) {
-      const auto seed = static_cast<int64_t>(inputs.size()) + 1;
-      inputs.push_back(on_gpu(some_numbers(sizes, seed, torch::kFloat32)).set_requires_grad(true));
-    }
-    mix(inputs, over_tokens).sum().backward();
-    for (const size_t parameter : {size_t{1}, size_t{2}}) {
-      const torch::Tensor& grad = inputs[parameter].grad();
-      EXPECT_EQ(grad.scalar_type(), torch::kFloat32);
-      EXPECT_FALSE(grad.to(torch::kBFloat16).to(torch::kFloat32).equal(grad)) << parameter;
-    }
   }
 }
 

@@ -12,27 +12,29 @@
 #include "tests/support/build_model.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/model_fill.h"
+#include "tests/support/some_batch.h"
 
 // b images  D features  N classes
 namespace shoal {
 namespace {
 
 using testing::gradient_error;
+using testing::image_batch;
+using testing::in_step;
 using testing::some_numbers;
+using testing::sum_of;
 
-/// Features are the pixels; counts calls of after_step.
+/// Features are the pixels.
 class FlatBackbone : public Backbone {
  public:
-  ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) override {
-    ModelOutput output{image_bCHW.flatten(1), {}, {}};
+  ModelOutput forward(const ModelInput& input, const StepContext& step) override {
+    ModelOutput output{.pooled_bD = input.image_bCHW.flatten(1)};
     if (step.training) output.auxiliary_loss = auxiliary_loss;
     return output;
   }
   int64_t feature_width() const override { return 6; }
-  void after_step() override { ++num_after_step; }
 
   torch::Tensor auxiliary_loss;
-  int num_after_step = 0;
 };
 
 class ClassifyTest : public ::testing::Test {
@@ -40,7 +42,9 @@ class ClassifyTest : public ::testing::Test {
   std::shared_ptr<Task> make(int64_t num_classes) {
     BuildContext build;
     build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
-    auto task = Registry<Task>::create(Choice<Task>("classify"), {backbone_, build, num_classes});
+    const DataShape data{.source = "test", .image = ImageShape{1, 2, 3}, .classes = num_classes};
+    const auto make_backbone = [this](const std::string&, Features) { return backbone_; };
+    auto task = Registry<Task>::create(Choice<Task>("classify"), {build, data, make_backbone});
     testing::fill_parameters(*task);
     return task;
   }
@@ -58,8 +62,8 @@ class ClassifyTest : public ::testing::Test {
     }
     TORCH_CHECK(false, "no parameter ", name);
   }
-  static TaskBatch batch_of(const torch::Tensor& feature_bD, std::vector<int64_t> label) {
-    return {feature_bD.reshape({-1, 1, 2, 3}), torch::tensor(label, torch::kInt64)};
+  static Batch batch_of(const torch::Tensor& feature_bD, std::vector<int64_t> label) {
+    return image_batch(feature_bD.reshape({-1, 1, 2, 3}), torch::tensor(label, torch::kInt64));
   }
 
   std::shared_ptr<FlatBackbone> backbone_ = std::make_shared<FlatBackbone>();
@@ -74,15 +78,17 @@ StepContext classify_step(int64_t samples_in_step, bool training) {
 
 TEST_F(ClassifyTest, LossIsTheLocalSumOverTheSamplesOfTheStep) {
   const auto task = make(4);
-  const TaskBatch batch = batch_of(some_numbers({3, 6}, 1), {2, 0, 3});
-  const torch::Tensor logits = at::linear(
-      batch.image_bCHW.flatten(1), parameter(*task, "head.weight"), parameter(*task, "head.bias"));
+  const Batch batch = batch_of(some_numbers({3, 6}, 1), {2, 0, 3});
+  const torch::Tensor logits =
+      at::linear(batch.image_bCHW().flatten(1), parameter(*task, "head.weight"),
+                 parameter(*task, "head.bias"));
   const torch::Tensor log_prob = at::log_softmax(logits, 1);
   double sum = 0;
   for (int64_t i = 0; i < 3; ++i) {
     sum -= log_prob[i][batch.label_b[i].item<int64_t>()].item<double>();
   }
-  EXPECT_NEAR(task->train(batch, classify_step(10, true)).loss.item<double>(), sum / 10, 1e-14);
+  EXPECT_NEAR(task->train(in_step(batch, classify_step(10, true))).loss.item<double>(), sum / 10,
+              1e-14);
 }
 
 TEST_F(ClassifyTest, SmoothingSpreadsAShareOfTheTargetOverAllClasses) {
@@ -98,55 +104,56 @@ TEST_F(ClassifyTest, SmoothingSpreadsAShareOfTheTargetOverAllClasses) {
   parameter(*task, "head.weight").zero_();
   const torch::Tensor log_prob = at::log_softmax(parameter(*task, "head.bias"), 0);
   const torch::Tensor target = torch::tensor({0.05, 0.05, 0.85, 0.05}, torch::kFloat64);
-  const TaskBatch batch{torch::zeros({1, 1, 1, 1}, torch::kFloat64),
-                        torch::tensor({2}, torch::kInt64)};
-  EXPECT_NEAR(task->train(batch, classify_step(1, true)).loss.item<double>(),
+  const Batch batch =
+      image_batch(torch::zeros({1, 1, 1, 1}, torch::kFloat64), torch::tensor({2}, torch::kInt64));
+  EXPECT_NEAR(task->train(in_step(batch, classify_step(1, true))).loss.item<double>(),
               -(log_prob * target).sum().item<double>(), 1e-14);
-  EXPECT_NEAR(task->evaluate(batch, classify_step(1, false)).loss, -log_prob[2].item<double>(),
-              1e-14);
+  EXPECT_NEAR(sum_of(task->evaluate(in_step(batch, classify_step(1, false))), "loss"),
+              -log_prob[2].item<double>(), 1e-14);
 }
 
 TEST_F(ClassifyTest, SumsOverSharesAndMicroStepsAreTheStep) {
   const auto task = make(4);
   const torch::Tensor feature = some_numbers({5, 6}, 1);
   const double whole =
-      task->train(batch_of(feature, {2, 0, 3, 1, 1}), classify_step(5, true)).loss.item<double>();
+      task->train(in_step(batch_of(feature, {2, 0, 3, 1, 1}), classify_step(5, true)))
+          .loss.item<double>();
   const double first =
-      task->train(batch_of(feature.narrow(0, 0, 2), {2, 0}), classify_step(5, true))
+      task->train(in_step(batch_of(feature.narrow(0, 0, 2), {2, 0}), classify_step(5, true)))
           .loss.item<double>();
   const double rest =
-      task->train(batch_of(feature.narrow(0, 2, 3), {3, 1, 1}), classify_step(5, true))
+      task->train(in_step(batch_of(feature.narrow(0, 2, 3), {3, 1, 1}), classify_step(5, true)))
           .loss.item<double>();
   EXPECT_NEAR(first + rest, whole, 1e-14);
 }
 
 TEST_F(ClassifyTest, GradientsAreThoseOfFiniteDifferences) {
   const auto task = make(4);
-  const TaskBatch batch = batch_of(some_numbers({3, 6}, 1), {2, 0, 3});
-  EXPECT_LT(gradient_error([&] { return task->train(batch, classify_step(3, true)).loss; },
+  const Batch batch = batch_of(some_numbers({3, 6}, 1), {2, 0, 3});
+  EXPECT_LT(gradient_error([&] { return task->train(in_step(batch, classify_step(3, true))).loss; },
                            {parameter(*task, "head.weight"), parameter(*task, "head.bias")}),
             1e-6);
 }
 
 TEST_F(ClassifyTest, AddsTheBackbonesAuxiliaryLossUnscaled) {
   const auto task = make(4);
-  const TaskBatch batch = batch_of(some_numbers({3, 6}, 1), {2, 0, 3});
-  const double without = task->train(batch, classify_step(7, true)).loss.item<double>();
+  const Batch batch = batch_of(some_numbers({3, 6}, 1), {2, 0, 3});
+  const double without = task->train(in_step(batch, classify_step(7, true))).loss.item<double>();
   backbone_->auxiliary_loss = torch::tensor(0.25, torch::kFloat64);
-  EXPECT_NEAR(task->train(batch, classify_step(7, true)).loss.item<double>(), without + 0.25,
-              1e-14);
+  EXPECT_NEAR(task->train(in_step(batch, classify_step(7, true))).loss.item<double>(),
+              without + 0.25, 1e-14);
 }
 
 TEST_F(ClassifyTest, ABatchWithoutSamplesStillHasAGradient) {
   const auto task = make(4);
-  const TaskBatch batch = batch_of(some_numbers({0, 6}, 1), {});
-  const torch::Tensor loss = task->train(batch, classify_step(8, true)).loss;
+  const Batch batch = batch_of(some_numbers({0, 6}, 1), {});
+  const torch::Tensor loss = task->train(in_step(batch, classify_step(8, true))).loss;
   EXPECT_EQ(loss.item<double>(), 0.0);
   loss.backward();
   EXPECT_EQ(parameter(*task, "head.weight").grad().abs().max().item<double>(), 0.0);
-  const EvalSums sums = task->evaluate(batch, classify_step(8, false));
-  EXPECT_EQ(sums.samples + sums.top1 + sums.top5, 0);
-  EXPECT_EQ(sums.loss, 0.0);
+  const EvalOutput sums = task->evaluate(in_step(batch, classify_step(8, false)));
+  EXPECT_EQ(sums.sums[0].weight + sum_of(sums, "top1") + sum_of(sums, "top5"), 0.0);
+  EXPECT_EQ(sum_of(sums, "loss"), 0.0);
 }
 
 TEST_F(ClassifyTest, CountsTopOneAndTopFive) {
@@ -154,35 +161,38 @@ TEST_F(ClassifyTest, CountsTopOneAndTopFive) {
   const torch::Tensor logits = torch::tensor({{6., 5., 4., 3., 2., 1.},    // label 0: first
                                               {6., 5., 4., 3., 2., 1.},    // label 4: fifth
                                               {6., 5., 4., 3., 2., 1.}});  // label 5: sixth
-  const EvalSums sums =
-      task->evaluate(batch_of(logits.to(torch::kFloat64), {0, 4, 5}), classify_step(3, false));
-  EXPECT_EQ(sums.top1, 1);
-  EXPECT_EQ(sums.top5, 2);
-  EXPECT_EQ(sums.samples, 3);
+  const EvalOutput sums = task->evaluate(
+      in_step(batch_of(logits.to(torch::kFloat64), {0, 4, 5}), classify_step(3, false)));
+  EXPECT_EQ(sum_of(sums, "top1"), 1);
+  EXPECT_EQ(sum_of(sums, "top5"), 2);
+  EXPECT_EQ(sums.sums[0].weight, 3.0);
 }
 
 TEST_F(ClassifyTest, TiesGoToTheLowerClass) {
   const auto task = make_identity();
   const torch::Tensor logits = torch::zeros({2, 6}, torch::kFloat64);
-  const EvalSums sums = task->evaluate(batch_of(logits, {0, 1}), classify_step(2, false));
-  EXPECT_EQ(sums.top1, 1);
-  EXPECT_EQ(task->evaluate(batch_of(logits, {4, 5}), classify_step(2, false)).top5, 1);
+  const EvalOutput sums =
+      task->evaluate(in_step(batch_of(logits, {0, 1}), classify_step(2, false)));
+  EXPECT_EQ(sum_of(sums, "top1"), 1);
+  EXPECT_EQ(
+      sum_of(task->evaluate(in_step(batch_of(logits, {4, 5}), classify_step(2, false))), "top5"),
+      1);
 }
 
 TEST_F(ClassifyTest, LogitsThatAreNoNumbersAreNeverRight) {
   const auto task = make_identity();
   const torch::Tensor logits =
       torch::full({1, 6}, std::numeric_limits<double>::quiet_NaN(), torch::kFloat64);
-  const EvalSums sums = task->evaluate(batch_of(logits, {0}), classify_step(1, false));
-  EXPECT_EQ(sums.top1, 0);
-  EXPECT_EQ(sums.top5, 0);
+  const EvalOutput sums = task->evaluate(in_step(batch_of(logits, {0}), classify_step(1, false)));
+  EXPECT_EQ(sum_of(sums, "top1"), 0);
+  EXPECT_EQ(sum_of(sums, "top5"), 0);
 }
 
 TEST_F(ClassifyTest, EvaluationSumsTheLossOfSamples) {
   const auto task = make_identity();
-  const EvalSums sums = task->evaluate(batch_of(torch::zeros({3, 6}, torch::kFloat64), {0, 1, 2}),
-                                       classify_step(3, false));
-  EXPECT_NEAR(sums.loss, 3 * std::log(6.0), 1e-14);
+  const EvalOutput sums = task->evaluate(
+      in_step(batch_of(torch::zeros({3, 6}, torch::kFloat64), {0, 1, 2}), classify_step(3, false)));
+  EXPECT_NEAR(sum_of(sums, "loss"), 3 * std::log(6.0), 1e-14);
 }
 
 TEST_F(ClassifyTest, HeadStartsAtZeroAndIsLeftOutOfTheHeadlessCount) {
@@ -191,12 +201,6 @@ TEST_F(ClassifyTest, HeadStartsAtZeroAndIsLeftOutOfTheHeadlessCount) {
   for (const Parameter& parameter : parameters_of(*task)) {
     EXPECT_EQ(parameter.init.kind, Init::Kind::kZeros) << parameter.name;
   }
-}
-
-TEST_F(ClassifyTest, HandsTheEndOfAStepToTheBackbone) {
-  const auto task = make(4);
-  task->after_step(3);
-  EXPECT_EQ(backbone_->num_after_step, 1);
 }
 
 }  // namespace

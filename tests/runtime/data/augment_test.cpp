@@ -123,19 +123,19 @@ TEST(DrawAugment, KeepsTheFlipsWhenThePaddingChanges) {
   }
 }
 
-TEST(ResolveStats, PrefersTheRecipe) {
-  NormaliseOptions options;
-  options.mean = {0.1, 0.2};
-  const ChannelStats stats = resolve_stats(options, {{0.5, 0.5}, {0.3, 0.4}}, 2);
+TEST(ImageTransform, PrefersTheRecipe) {
+  ImageOptions options;
+  options.normalise.mean = {0.1, 0.2};
+  const ChannelStats stats = image_transform({2, 4, 4}, options, {{0.5, 0.5}, {0.3, 0.4}}).stats;
   EXPECT_EQ(stats.mean, (std::vector<double>{0.1, 0.2}));
   EXPECT_EQ(stats.std, (std::vector<double>{0.3, 0.4}));
 }
 
-TEST(ResolveStats, RefusesAnotherNumberOfChannels) {
-  NormaliseOptions options;
-  options.std = {0.1, 0.2};
+TEST(ImageTransform, RefusesAnotherNumberOfChannels) {
+  ImageOptions options;
+  options.normalise.std = {0.1, 0.2};
   try {
-    resolve_stats(options, {{0.5, 0.5, 0.5}, {0.3, 0.3, 0.3}}, 3);
+    image_transform({3, 4, 4}, options, {{0.5, 0.5, 0.5}, {0.3, 0.3, 0.3}});
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("data.normalise.std: 2 values for images of 3 channels"));

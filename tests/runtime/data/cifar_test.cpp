@@ -68,7 +68,7 @@ TEST_F(Cifar, JoinsTheFilesInTheOrderGiven) {
   ASSERT_EQ(set->size(), 5);
   std::vector<int64_t> labels;
   for (int64_t i = 0; i < 5; ++i) {
-    const Sample sample = set->read(i);
+    const Sample sample = set->read(i, 0);
     labels.push_back(sample.label);
     EXPECT_EQ(sample.shape, (ImageShape{3, 32, 32}));
     EXPECT_EQ(sample.pixel_CHW, std::vector<uint8_t>(3072, static_cast<uint8_t>(sample.label)));
@@ -95,16 +95,16 @@ TEST_F(Cifar, OpensTheOfficialFilesByDefault) {
   write("train.bin", 4, 90, 100);
   write("test.bin", 2, 50, 100);
   EXPECT_EQ(CifarSource(options_).open(Split::kTrain)->size(), 4);
-  EXPECT_EQ(CifarSource(options_).open(Split::kValid)->read(1).label, 51);
+  EXPECT_EQ(CifarSource(options_).open(Split::kValid)->read(1, 0).label, 51);
 }
 
 TEST_F(Cifar, TellsShapeAndClassesWithoutOpeningAnything) {
   options_.path = (folder_ / "nowhere").string();
   options_.classes = 100;
   const CifarSource source(options_);
-  EXPECT_EQ(source.image_shape(), (ImageShape{3, 32, 32}));
-  EXPECT_EQ(source.num_classes(), 100);
-  EXPECT_EQ(source.channel_stats().mean.size(), 3u);
+  EXPECT_EQ(source.shape().image, (ImageShape{3, 32, 32}));
+  EXPECT_EQ(source.shape().classes, 100);
+  EXPECT_EQ(source.image_transform()->stats.mean.size(), 3u);
 }
 
 TEST_F(Cifar, NamesTheMissingFile) {
@@ -132,9 +132,9 @@ TEST_F(Cifar, ReplacesCorruptRecordsByTheNextGoodOnesWhenTold) {
   const auto set = CifarSource(options_).open(Split::kTrain);
   EXPECT_EQ(set->size(), 20000);
   EXPECT_EQ(set->num_substituted(), 2);
-  EXPECT_EQ(set->read(19997).label, 7);
-  EXPECT_EQ(set->read(19998).label, 0);  // record 0, after the end
-  EXPECT_EQ(set->read(19999).label, 0);
+  EXPECT_EQ(set->read(19997, 0).label, 7);
+  EXPECT_EQ(set->read(19998, 0).label, 0);  // record 0, after the end
+  EXPECT_EQ(set->read(19999, 0).label, 0);
 
   damage(5);
   try {
@@ -190,7 +190,7 @@ TEST(CifarOptions, RefuseOtherClassCounts) {
 
 TEST(CifarOptions, AreRegisteredAsCifar) {
   const Choice<DataSource> choice("cifar");
-  EXPECT_EQ(Registry<DataSource>::create(choice, {})->num_classes(), 10);
+  EXPECT_EQ(Registry<DataSource>::create(choice, {})->shape().classes, 10);
 }
 
 /// Runs where CIFAR10 names the folder of the real files.
@@ -208,12 +208,13 @@ TEST(CifarData, HoldsTheRealImages) {
   std::vector<double> sum(3, 0.0);
   std::vector<int64_t> of_class(10, 0);
   for (int64_t i = 0; i < set->size(); ++i) {
-    const Sample sample = set->read(i);
+    const Sample sample = set->read(i, 0);
     ++of_class[static_cast<size_t>(sample.label)];
     for (size_t j = 0; j < sample.pixel_CHW.size(); ++j) sum[j / 1024] += sample.pixel_CHW[j];
   }
   for (size_t channel = 0; channel < 3; ++channel) {
-    EXPECT_NEAR(sum[channel] / (255.0 * 1024 * 10000), source.channel_stats().mean[channel], 5e-3);
+    EXPECT_NEAR(sum[channel] / (255.0 * 1024 * 10000),
+                source.image_transform()->stats.mean[channel], 5e-3);
   }
   for (const int64_t count : of_class) EXPECT_NEAR(static_cast<double>(count), 1000.0, 100.0);
   EXPECT_EQ(source.open(Split::kValid)->size(), 10000);

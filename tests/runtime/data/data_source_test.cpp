@@ -42,17 +42,17 @@ TEST(DataOptions, HoldTheSourcesKeysBesideTheirOwn) {
   EXPECT_THAT(cifar.paths(Split::kTrain),
               ElementsAre("some/folder/data_batch_1.bin", "some/folder/data_batch_2.bin"));
   EXPECT_THAT(cifar.paths(Split::kValid), ElementsAre("some/folder/data_batch_5.bin"));
-  EXPECT_EQ(options.augment.crop_padding, 4);
-  EXPECT_TRUE(options.augment.flip);
-  EXPECT_TRUE(options.normalise.mean.has_value());
-  EXPECT_FALSE(options.normalise.std.has_value());
+  EXPECT_EQ(cifar.images.augment.crop_padding, 4);
+  EXPECT_TRUE(cifar.images.augment.flip);
+  EXPECT_TRUE(cifar.images.normalise.mean.has_value());
+  EXPECT_FALSE(cifar.images.normalise.std.has_value());
 }
 
 TEST(DataOptions, BuildTheSourceTheyName) {
   const DataOptions options = read("{source: shapes, image_size: 16, classes: 3}");
   const auto source = Registry<DataSource>::create(options.source, {});
-  EXPECT_EQ(source->image_shape(), (ImageShape{3, 16, 16}));
-  EXPECT_EQ(source->num_classes(), 3);
+  EXPECT_EQ(source->shape().image, (ImageShape{3, 16, 16}));
+  EXPECT_EQ(source->shape().classes, 3);
 }
 
 TEST(DataOptions, PointAtAFileNamedTwice) {

@@ -26,9 +26,11 @@ class Numbered : public SampleSet {
  public:
   explicit Numbered(int64_t size, int64_t broken = -1) : size_(size), broken_(broken) {}
   int64_t size() const override { return size_; }
-  Sample read(int64_t index) const override {
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
     if (index == broken_) throw DataError("set: record " + std::to_string(index) + ": broken");
-    Sample sample{kShape, std::vector<uint8_t>(static_cast<size_t>(kShape.bytes())), index};
+    Sample sample{.shape = kShape,
+                  .pixel_CHW = std::vector<uint8_t>(static_cast<size_t>(kShape.bytes())),
+                  .label = index};
     for (size_t i = 0; i < sample.pixel_CHW.size(); ++i) {
       sample.pixel_CHW[i] = static_cast<uint8_t>((static_cast<size_t>(index) * 31 + i * 7) % 256);
     }
@@ -44,8 +46,9 @@ LoaderSettings settings(int64_t batch, int64_t accumulate = 1, int64_t group = 4
   LoaderSettings result;
   result.cut = {batch, accumulate, group};
   result.seed = 11;
-  result.augment = {.crop_padding = 2, .flip = true};
-  result.stats = {{0.4, 0.5, 0.6}, {0.2, 0.25, 0.3}};
+  result.shape = {.source = "numbered", .image = kShape, .classes = 1000};
+  result.images = ImageTransform{
+      kShape, {.crop_padding = 2, .flip = true}, {{0.4, 0.5, 0.6}, {0.2, 0.25, 0.3}}};
   return result;
 }
 
@@ -60,7 +63,7 @@ struct Seen {
   std::vector<torch::Tensor> image, label, sample;
 
   void add(const Batch& batch) {
-    image.push_back(batch.image_bCHW);
+    image.push_back(batch.image_bCHW());
     label.push_back(batch.label_b);
     sample.push_back(batch.context.sample_b);
   }
@@ -76,7 +79,7 @@ struct Seen {
 };
 
 Seen serial(const SampleSet& samples, const LoaderSettings& how, int64_t num_batches) {
-  TrainLoader loader(samples, kShape, how);
+  TrainLoader loader(samples, how);
   Seen seen;
   for (int64_t i = 0; i < num_batches; ++i) seen.add(loader.next());
   return seen;
@@ -89,8 +92,8 @@ TEST(TrainLoader, GivesAllRanksTogetherTheSerialStream) {
     for (int64_t world = 1; world <= 4; ++world) {
       std::vector<std::unique_ptr<TrainLoader>> ranks;
       for (int64_t rank = 0; rank < world; ++rank) {
-        ranks.push_back(std::make_unique<TrainLoader>(
-            samples, kShape, on_rank(settings(24, accumulate), rank, world)));
+        ranks.push_back(
+            std::make_unique<TrainLoader>(samples, on_rank(settings(24, accumulate), rank, world)));
       }
       Seen seen;
       for (int i = 0; i < 10; ++i) {
@@ -121,15 +124,15 @@ TEST(TrainLoader, RunsOnOverEpochBorders) {
 
 TEST(TrainLoader, GivesASampleAnotherAugmentationInTheNextEpoch) {
   const Numbered samples(8);
-  TrainLoader loader(samples, kShape, settings(8));
+  TrainLoader loader(samples, settings(8));
   std::map<int64_t, torch::Tensor> first;
   int64_t changed = 0;
   for (int epoch = 0; epoch < 2; ++epoch) {
     const Batch batch = loader.next();
     for (int64_t i = 0; i < 8; ++i) {
       const auto [entry, is_new] =
-          first.try_emplace(batch.label_b[i].item<int64_t>(), batch.image_bCHW[i]);
-      if (!is_new && !at::equal(entry->second, batch.image_bCHW[i])) ++changed;
+          first.try_emplace(batch.label_b[i].item<int64_t>(), batch.image_bCHW()[i]);
+      if (!is_new && !at::equal(entry->second, batch.image_bCHW()[i])) ++changed;
     }
   }
   EXPECT_GE(changed, 6);
@@ -137,12 +140,11 @@ TEST(TrainLoader, GivesASampleAnotherAugmentationInTheNextEpoch) {
 
 TEST(TrainLoader, DescribesTheStepOfEachMicroBatch) {
   const Numbered samples(50);
-  TrainLoader loader(samples, kShape, on_rank(settings(24, 3), 1, 2));
+  TrainLoader loader(samples, on_rank(settings(24, 3), 1, 2));
   for (int64_t i = 0; i < 7; ++i) {
     const Batch batch = loader.next();
     EXPECT_EQ(batch.micro, (SampleRange{8 * i, 8}));
     EXPECT_EQ(batch.ends_step, i % 3 == 2);
-    EXPECT_EQ(batch.context.step, i / 3);
     EXPECT_TRUE(batch.context.training);
     EXPECT_EQ(batch.context.seed, 11u);
     EXPECT_EQ(batch.context.samples_per_group, 4);
@@ -155,9 +157,9 @@ TEST(TrainLoader, DescribesTheStepOfEachMicroBatch) {
 
 TEST(TrainLoader, GivesARankWithoutGroupsEmptyBatches) {
   const Numbered samples(50);
-  TrainLoader loader(samples, kShape, on_rank(settings(8), 0, 4));
+  TrainLoader loader(samples, on_rank(settings(8), 0, 4));
   const Batch batch = loader.next();
-  EXPECT_EQ(batch.image_bCHW.sizes(), (at::IntArrayRef{0, 3, 5, 6}));
+  EXPECT_EQ(batch.image_bCHW().sizes(), (at::IntArrayRef{0, 3, 5, 6}));
   EXPECT_EQ(batch.label_b.numel(), 0);
   EXPECT_EQ(batch.context.sample_b.numel(), 0);
   EXPECT_EQ(batch.context.samples_in_micro, 8);
@@ -167,10 +169,10 @@ TEST(TrainLoader, ResumesAtAnyStep) {
   const Numbered samples(50);
   const int64_t total = 12;
   std::vector<Batch> uninterrupted;
-  TrainLoader whole(samples, kShape, settings(24, 2));
+  TrainLoader whole(samples, settings(24, 2));
   for (int64_t i = 0; i < 2 * total; ++i) uninterrupted.push_back(whole.next());
   for (int64_t step = 0; step <= total; ++step) {
-    TrainLoader resumed(samples, kShape, settings(24, 2));
+    TrainLoader resumed(samples, settings(24, 2));
     resumed.seek(step * 24);
     Seen expected, seen;
     for (int64_t i = 2 * step; i < 2 * total; ++i) {
@@ -200,17 +202,17 @@ class CursorVisitor : public StateVisitor {
 
 TEST(TrainLoader, SavesOnlyTheCursorOfWhatWasTaken) {
   const Numbered samples(50);
-  TrainLoader loader(samples, kShape, settings(8));
+  TrainLoader loader(samples, settings(8));
   for (int i = 0; i < 3; ++i) loader.next();
   CursorVisitor state;
   loader.visit_state(state);
   EXPECT_EQ(state.values, (std::map<std::string, int64_t>{{"data.cursor", 24}}));
 
-  TrainLoader resumed(samples, kShape, settings(8));
+  TrainLoader resumed(samples, settings(8));
   resumed.next();  // its thread is ahead of a stream that is left now
   state.is_loading = true;
   resumed.visit_state(state);
-  EXPECT_TRUE(at::equal(resumed.next().image_bCHW, loader.next().image_bCHW));
+  EXPECT_TRUE(at::equal(resumed.next().image_bCHW(), loader.next().image_bCHW()));
 }
 
 TEST(TrainLoader, IsTheSameWithAndWithoutAThread) {
@@ -223,9 +225,87 @@ TEST(TrainLoader, IsTheSameWithAndWithoutAThread) {
   }
 }
 
+TEST(TrainLoader, IsTheSameForAnyNumberOfWorkers) {
+  const Numbered samples(50);
+  LoaderSettings how = settings(24, 3);
+  const Seen expected = serial(samples, how, 12);
+  for (const int64_t prefetch : {0, 2}) {
+    for (const int64_t workers : {2, 3, 7}) {
+      how.prefetch = prefetch;
+      how.workers = workers;
+      EXPECT_TRUE(serial(samples, how, 12).equals(expected)) << workers << " workers";
+    }
+  }
+}
+
+TEST(TrainLoader, GivesTheErrorOfTheFirstBadRecordForAnyNumberOfWorkers) {
+  const Numbered samples(8, /*broken=*/3);
+  LoaderSettings how = settings(8);
+  how.workers = 4;
+  TrainLoader loader(samples, how);
+  try {
+    loader.next();
+    FAIL() << "accepted";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("record 3: broken"));
+  }
+}
+
+TEST(TrainLoader, GivesViewsThatDifferAndBeginWithTheOnlyOne) {
+  const Numbered samples(50);
+  LoaderSettings how = settings(24);
+  TrainLoader one(samples, how);
+  how.views = 2;
+  TrainLoader two(samples, how);
+  const Batch single = one.next(), both = two.next();
+  EXPECT_EQ(both.image_bVCHW.sizes(), (at::IntArrayRef{24, 2, 3, 5, 6}));
+  EXPECT_TRUE(at::equal(both.image_bCHW(0), single.image_bCHW()));
+  EXPECT_FALSE(at::equal(both.image_bCHW(1), both.image_bCHW(0)));
+}
+
+/// Tokens, numbers and targets, which depend on the pass over the data; no images, no labels.
+class Sequences : public SampleSet {
+ public:
+  int64_t size() const override { return 6; }
+  Sample read(int64_t index, int64_t epoch) const override {
+    Sample sample;
+    sample.token_S = {index, epoch, index + 10 * epoch};
+    sample.value_N = {0.5 * static_cast<double>(index)};
+    sample.target_M = {static_cast<double>(index), -1.0};
+    return sample;
+  }
+};
+
+TEST(TrainLoader, GivesTokensNumbersAndTargetsOfEachPass) {
+  const Sequences samples;
+  LoaderSettings how;
+  how.cut = {6, 1, 2};
+  how.shape.source = "sequences";
+  how.shape.sequence = 3;
+  how.shape.vocabulary = 99;
+  how.shape.values = 1;
+  how.shape.targets = 2;
+  TrainLoader loader(samples, how);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    const Batch batch = loader.next();
+    EXPECT_FALSE(batch.image_bVCHW.defined() || batch.label_b.defined());
+    ASSERT_EQ(batch.token_bS.sizes(), (at::IntArrayRef{6, 3}));
+    for (int64_t row = 0; row < 6; ++row) {
+      const int64_t index = batch.token_bS[row][0].item<int64_t>();
+      EXPECT_EQ(batch.token_bS[row][1].item<int64_t>(), epoch);
+      EXPECT_EQ(batch.token_bS[row][2].item<int64_t>(), index + 10 * epoch);
+      EXPECT_EQ(batch.value_bN[row][0].item<double>(), 0.5 * static_cast<double>(index));
+      EXPECT_EQ(batch.target_bM[row][0].item<double>(), static_cast<double>(index));
+    }
+  }
+  how.shape.sequence = 4;
+  TrainLoader longer(samples, how);
+  EXPECT_THROW(longer.next(), DataError);
+}
+
 TEST(TrainLoader, RefusesACursorBetweenSteps) {
   const Numbered samples(50);
-  TrainLoader loader(samples, kShape, settings(24, 3));
+  TrainLoader loader(samples, settings(24, 3));
   for (const int64_t cursor : {8, -24}) {
     try {
       loader.seek(cursor);
@@ -239,7 +319,7 @@ TEST(TrainLoader, RefusesACursorBetweenSteps) {
 
 TEST(TrainLoader, HandsOverTheErrorOfABadRecord) {
   const Numbered samples(50, 17);
-  TrainLoader loader(samples, kShape, settings(8));
+  TrainLoader loader(samples, settings(8));
   try {
     for (int i = 0; i < 7; ++i) loader.next();
     FAIL() << "accepted";
@@ -250,30 +330,32 @@ TEST(TrainLoader, HandsOverTheErrorOfABadRecord) {
 
 TEST(TrainLoader, RefusesImagesOfAnotherShape) {
   const Numbered samples(50);
-  TrainLoader loader(samples, {3, 6, 5}, settings(8));
+  LoaderSettings other = settings(8);
+  other.shape.image = ImageShape{3, 6, 5};
+  TrainLoader loader(samples, other);
   EXPECT_THROW(loader.next(), DataError);
 }
 
 TEST(TrainLoader, RefusesACutThatBreaksGroups) {
   const Numbered samples(50);
-  EXPECT_THROW(TrainLoader(samples, kShape, settings(24, 5)), c10::Error);
-  EXPECT_THROW(TrainLoader(samples, kShape, settings(24, 4)), c10::Error);
+  EXPECT_THROW(TrainLoader(samples, settings(24, 5)), c10::Error);
+  EXPECT_THROW(TrainLoader(samples, settings(24, 4)), c10::Error);
 }
 
 TEST(TrainLoader, RefusesAnEmptySet) {
   const Numbered samples(0);
-  EXPECT_THROW(TrainLoader(samples, kShape, settings(8)), c10::Error);
+  EXPECT_THROW(TrainLoader(samples, settings(8)), c10::Error);
 }
 
 TEST(TrainLoader, GivesDoublesThatRoundToTheFloats) {
   const Numbered samples(50);
   LoaderSettings how = settings(8);
-  TrainLoader floats(samples, kShape, how);
+  TrainLoader floats(samples, how);
   how.dtype = torch::kFloat64;
-  TrainLoader doubles(samples, kShape, how);
-  const torch::Tensor exact = doubles.next().image_bCHW;
+  TrainLoader doubles(samples, how);
+  const torch::Tensor exact = doubles.next().image_bCHW();
   EXPECT_EQ(exact.dtype(), torch::kFloat64);
-  EXPECT_TRUE(at::equal(exact.to(torch::kFloat32), floats.next().image_bCHW));
+  EXPECT_TRUE(at::equal(exact.to(torch::kFloat32), floats.next().image_bCHW()));
 }
 
 /// Labels by call and rank.
@@ -281,7 +363,7 @@ std::vector<std::vector<Batch>> evaluate(const SampleSet& samples, const LoaderS
                                          int64_t world) {
   std::vector<std::vector<Batch>> batches;
   for (int64_t rank = 0; rank < world; ++rank) {
-    EvalLoader loader(samples, kShape, on_rank(how, rank, world));
+    EvalLoader loader(samples, on_rank(how, rank, world));
     batches.emplace_back();
     while (std::optional<Batch> batch = loader.next()) batches.back().push_back(*batch);
     EXPECT_EQ(static_cast<int64_t>(batches.back().size()), loader.num_batches());
@@ -336,11 +418,11 @@ TEST(EvalLoader, LeavesImagesUnaugmented) {
     seen.add(evaluate(samples, how, 1)[0][0]);
     return seen;
   }();
-  how.augment = {};
+  how.images->augment = {};
   Seen plain;
   plain.add(evaluate(samples, how, 1)[0][0]);
   EXPECT_TRUE(augmented_off.equals(plain));
-  const double byte = samples.read(1).pixel_CHW[0];
+  const double byte = samples.read(1, 0).pixel_CHW[0];
   EXPECT_NEAR(plain.image[0][1][0][0][0].item<double>(), (byte / 255 - 0.4) / 0.2, 1e-6);
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 
@@ -61,8 +62,16 @@ TEST(Prefetcher, HandsAnExceptionOverInItsPlace) {
 
 TEST(Prefetcher, StopsWhileFullWaitingOrUnused) {
   for (int round = 0; round < 50; ++round) {
-    Prefetcher<int64_t> prefetcher([](int64_t index) { return index; }, 0, 1 + round % 3);
-    for (int i = 0; i < round % 5; ++i) prefetcher.next();
+    const int64_t depth = 1 + round % 3, taken = round % 5;
+    int64_t made = 0;
+    const auto alive = std::make_shared<int>();
+    {
+      Prefetcher<std::shared_ptr<int>> prefetcher([&](int64_t) { return ++made, alive; }, 0, depth);
+      for (int64_t i = 0; i < taken; ++i) EXPECT_EQ(prefetcher.next(), alive);
+    }
+    // The thread is gone, and with it every item.
+    EXPECT_LE(made, taken + depth);
+    EXPECT_EQ(alive.use_count(), 1);
   }
 }
 

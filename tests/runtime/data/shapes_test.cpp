@@ -12,7 +12,7 @@ namespace {
 std::vector<Sample> read_all(const ShapesSource::Options& options, Split split) {
   const auto set = ShapesSource(options).open(split);
   std::vector<Sample> samples;
-  for (int64_t i = 0; i < set->size(); ++i) samples.push_back(set->read(i));
+  for (int64_t i = 0; i < set->size(); ++i) samples.push_back(set->read(i, 0));
   return samples;
 }
 
@@ -36,7 +36,7 @@ TEST(Shapes, AreAFunctionOfSeedSplitAndIndex) {
   const std::vector<Sample> train = read_all(options, Split::kTrain);
   EXPECT_TRUE(equal(train, read_all(options, Split::kTrain)));
   EXPECT_FALSE(equal(train, read_all(options, Split::kValid)));
-  const Sample alone = ShapesSource(options).open(Split::kTrain)->read(13);
+  const Sample alone = ShapesSource(options).open(Split::kTrain)->read(13, 0);
   EXPECT_EQ(alone.pixel_CHW, train[13].pixel_CHW);
   options.seed = 1;
   EXPECT_FALSE(equal(train, read_all(options, Split::kTrain)));
@@ -54,11 +54,11 @@ TEST(Shapes, HaveTheSizeAndClassesAskedFor) {
   options.image_size = 17;
   options.classes = 23;
   const ShapesSource source(options);
-  EXPECT_EQ(source.image_shape(), (ImageShape{3, 17, 17}));
-  EXPECT_EQ(source.num_classes(), 23);
+  EXPECT_EQ(source.shape().image, (ImageShape{3, 17, 17}));
+  EXPECT_EQ(source.shape().classes, 23);
   std::set<int64_t> labels;
   for (const Sample& sample : read_all(options, Split::kTrain)) {
-    EXPECT_EQ(sample.shape, source.image_shape());
+    EXPECT_EQ(sample.shape, source.shape().image);
     EXPECT_EQ(static_cast<int64_t>(sample.pixel_CHW.size()), 3 * 17 * 17);
     labels.insert(sample.label);
   }
@@ -106,7 +106,7 @@ TEST(Shapes, DifferByNoiseOfTheSizeAskedFor) {
 
 TEST(Shapes, TellTheirChannelStatistics) {
   const ShapesSource::Options options = small(2000);
-  const ChannelStats stats = ShapesSource(options).channel_stats();
+  const ChannelStats stats = ShapesSource(options).image_transform()->stats;
   for (size_t channel = 0; channel < 3; ++channel) {
     double sum = 0, squares = 0;
     for (const Sample& sample : read_all(options, Split::kTrain)) {
@@ -153,7 +153,7 @@ double accuracy_of_class_means(const ShapesSource::Options& options) {
 TEST(Shapes, AreNotToldApartByMeanImages) { EXPECT_LT(accuracy_of_class_means(small(1000)), 0.4); }
 
 TEST(Shapes, AreRegisteredAsShapes) {
-  EXPECT_EQ(Registry<DataSource>::create(Choice<DataSource>("shapes"), {})->num_classes(), 10);
+  EXPECT_EQ(Registry<DataSource>::create(Choice<DataSource>("shapes"), {})->shape().classes, 10);
 }
 
 }  // namespace

@@ -1,0 +1,71 @@
+#include "launch/train/build_model.h"
+
+#include <fmt/format.h>
+
+#include "moe/moe_layer.h"
+#include "runtime/base/error.h"
+#include "runtime/base/size_limits.h"
+
+namespace shoal {
+
+torch::Dtype dtype_of(const Recipe& recipe) {
+  return recipe.train.precision == Precision::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+std::shared_ptr<const DataSource> make_source(const Recipe& recipe) {
+  return Registry<DataSource>::create(recipe.data.source,
+                                      {.seed = static_cast<uint64_t>(recipe.run.seed)});
+}
+
+void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::Device device) {
+  if (!device.is_cuda()) return;
+  for (const auto& stage : stages) {
+    const bool routes_tokens = std::dynamic_pointer_cast<MoeLayer>(stage) != nullptr;
+    const int64_t num_units = stage->info().num_units;
+    if (!routes_tokens || num_units <= kMostUnitsOnGpu) continue;
+    throw ConfigError(fmt::format("{}: {} units, a GPU routes to at most {}; lower experts.count, "
+                                  "or set run.device=cpu",
+                                  stage->path(), num_units, kMostUnitsOnGpu),
+                      ExitCode::kTopology);
+  }
+}
+
+BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* grid,
+                       torch::Device device, const UnitLoads& unit_load) {
+  BuildContext build;
+  build.grid = grid;
+  build.tensor_options = torch::TensorOptions().dtype(dtype_of(recipe)).device(device);
+  build.recomputes = recipe.train.recompute;
+  build.placement = recipe.parallel.placement;
+  build.unit_load = unit_load;
+  BuiltModel model;
+  model.task = Registry<Task>::create(
+      recipe.task, {build, data, backbone_factory(recipe.model.backbone, build, data)});
+  model.stages = moe_stages_of(*model.task);
+  check_units(model.stages, device);
+  model.parameters = parameters_of(*model.task);
+  model.buffers = buffers_of(*model.task);
+  freeze_parameters(rules_of(recipe.optimizer), model.parameters);
+  if (!device.is_meta()) {
+    initialise(model.parameters, static_cast<uint64_t>(recipe.run.seed));
+    initialise(model.buffers, static_cast<uint64_t>(recipe.run.seed));
+  }
+  return model;
+}
+
+void visit_weights(const BuiltModel& model, StateVisitor& visitor) {
+  for (const std::vector<Parameter>* list : {&model.parameters, &model.buffers}) {
+    for (const Parameter& parameter : *list) {
+      torch::Tensor value = parameter.tensor.detach();
+      visitor.tensor({parameter.name, value, parameter.is_stacked(), parameter.unit_ids});
+    }
+  }
+}
+
+int64_t count_elements(const std::vector<Parameter>& parameters) {
+  int64_t total = 0;
+  for (const Parameter& parameter : parameters) total += parameter.tensor.numel();
+  return total;
+}
+
+}  // namespace shoal

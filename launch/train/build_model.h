@@ -1,0 +1,46 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "launch/job/recipe.h"
+#include "models/task.h"
+#include "parallel/comm/rank_grid.h"
+#include "runtime/data/data_source.h"
+#include "runtime/module/state.h"
+
+namespace shoal {
+
+/// A model built from a recipe, its parameters filled from the recipe's seed.
+struct BuiltModel {
+  std::shared_ptr<Task> task;                     ///< owns all modules
+  std::vector<std::shared_ptr<MoeStage>> stages;  ///< of all its backbones
+  std::vector<Parameter> parameters;              ///< of the task, in registration order
+  std::vector<Parameter> buffers;                 ///< saved with them, and not trained by gradients
+};
+
+/// The recipe's data source, no file of which is open yet.
+std::shared_ptr<const DataSource> make_source(const Recipe& recipe);
+
+/// Throws ConfigError (exit 11) that names a stage with more units than a device of this kind can
+/// route to.
+void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::Device device);
+
+/// Builds the task and its backbones for samples of this shape; parameters that optimizer.rules
+/// freeze require no gradient. On `device` meta nothing is allocated or filled, and `grid` may be
+/// null. `unit_load`: for parallel.placement by_load. Throws
+/// ConfigError, also as check_units.
+BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* grid,
+                       torch::Device device, const UnitLoads& unit_load = {});
+
+/// Saves or loads every parameter and buffer in place.
+void visit_weights(const BuiltModel& model, StateVisitor& visitor);
+int64_t count_elements(const std::vector<Parameter>& parameters);
+
+/// The dtype of weights, gradients and all state, by train.precision: float32 or float64.
+torch::Dtype dtype_of(const Recipe& recipe);
+
+}  // namespace shoal

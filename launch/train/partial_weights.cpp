@@ -1,0 +1,147 @@
+#include "launch/train/partial_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "parallel/checkpoint/checkpoint_load.h"
+#include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kMostListed = 20;
+
+std::string renamed(const std::string& name, const config::TextMap& rename) {
+  for (const auto& [before, after] : rename) {
+    if (name.starts_with(before)) return after + name.substr(before.size());
+  }
+  return name;
+}
+
+/// The checkpoint's names by what the model calls them.
+std::map<std::string, std::string> chosen_names(const Manifest& manifest,
+                                                const InitFrom& init_from) {
+  std::map<std::string, std::string> source_of;
+  std::set<std::string> unmatched(init_from.take.begin(), init_from.take.end());
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    if (tensor.name.starts_with("optimizer.")) continue;
+    bool is_taken = init_from.take.empty();
+    for (const std::string& pattern : init_from.take) {
+      if (!matches_glob(tensor.name, pattern)) continue;
+      is_taken = true;
+      unmatched.erase(pattern);
+    }
+    if (!is_taken) continue;
+    const auto [same, is_new] =
+        source_of.emplace(renamed(tensor.name, init_from.rename), tensor.name);
+    if (is_new) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("model.init_from.rename: '{}' and '{}' of the checkpoint would both be "
+                            "'{}'",
+                            same->second, tensor.name, same->first),
+                "take one of the two only");
+  }
+  if (unmatched.empty()) return source_of;
+  throw Error(ExitCode::kMismatch,
+              fmt::format("model.init_from.take: no tensor of the checkpoint is called '{}'",
+                          *unmatched.begin()),
+              "`shoal inspect CKPT --tensors` lists their names");
+}
+
+/// The weights of this rank that the checkpoint has, each unit by itself.
+class SomeWeights : public Stateful {
+ public:
+  SomeWeights(const BuiltModel& model, const std::map<std::string, std::string>& source_of) {
+    for (const std::vector<Parameter>* list : {&model.parameters, &model.buffers}) {
+      for (const Parameter& parameter : *list) add(parameter, source_of);
+    }
+  }
+  void visit_state(StateVisitor& visitor) override {
+    for (auto& [name, value] : found_) visitor.tensor({name, value});
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : found_) names.push_back(name);
+    return names;
+  }
+  const std::vector<std::string>& missing() const { return missing_; }
+
+ private:
+  void add(const Parameter& parameter, const std::map<std::string, std::string>& source_of) {
+    const torch::Tensor value = parameter.tensor.detach();
+    if (!parameter.is_stacked()) return add(parameter.name, value, source_of);
+    for (size_t row = 0; row < parameter.unit_ids.size(); ++row) {
+      add(name_of_unit(parameter.name, parameter.unit_ids[row]), value[static_cast<int64_t>(row)],
+          source_of);
+    }
+  }
+  void add(const std::string& name, const torch::Tensor& value,
+           const std::map<std::string, std::string>& source_of) {
+    const auto source = source_of.find(name);
+    if (source == source_of.end()) {
+      missing_.push_back(name);
+    } else {
+      found_.emplace_back(source->second, value);
+    }
+  }
+
+  std::vector<std::pair<std::string, torch::Tensor>> found_;
+  std::vector<std::string> missing_;
+};
+
+/// Over all ranks, each name once. Collective.
+std::vector<std::string> gather_names(const std::vector<std::string>& own, Communicator& world) {
+  std::set<std::string> names;
+  for (const std::string& text : gather_text(world, join_words(own, "\n"))) {
+    std::istringstream lines(text);
+    for (std::string name; std::getline(lines, name);) names.insert(name);
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string list_some(std::vector<std::string> names) {
+  const size_t left_out = names.size() - std::min(names.size(), kMostListed);
+  names.resize(names.size() - left_out);
+  return join_words(names) + (left_out > 0 ? fmt::format(" and {} more", left_out) : "");
+}
+
+}  // namespace
+
+std::string load_some_weights(const std::string& checkpoint, const InitFrom& init_from,
+                              const BuiltModel& model, Communicator& world) {
+  const std::map<std::string, std::string> source_of =
+      chosen_names(read_manifest(checkpoint, world), init_from);
+  SomeWeights weights(model, source_of);
+  const std::vector<std::string> taken = gather_names(weights.names(), world);
+  const std::vector<std::string> random = gather_names(weights.missing(), world);
+  if (taken.empty()) {
+    throw Error(ExitCode::kMismatch,
+                fmt::format("model.init_from: no weight of '{}' has a place in the model, which "
+                            "wants {}",
+                            checkpoint, list_some(random)),
+                "look at the names of both and at model.init_from.rename");
+  }
+  load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
+  std::string report =
+      fmt::format(": {} taken", counted(static_cast<int64_t>(taken.size()), "weight"));
+  if (!random.empty()) {
+    report +=
+        fmt::format(", {} with random values: {}",
+                    counted(static_cast<int64_t>(random.size()), "weight"), list_some(random));
+  }
+  const size_t unused = source_of.size() - taken.size();
+  if (unused > 0) {
+    report += fmt::format("; {} of the checkpoint without a place in the model",
+                          counted(static_cast<int64_t>(unused), "tensor"));
+  }
+  return report;
+}
+
+}  // namespace shoal

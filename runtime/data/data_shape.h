@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runtime/data/image_shape.h"
+
+namespace shoal {
+
+/// What a sample of a data source has; 0 or nothing: it has none of it.
+struct DataShape {
+  std::string source;                    ///< the source's name in recipes, for messages
+  std::optional<ImageShape> image = {};  ///< of the images in a batch
+  int64_t sequence = 0;                  ///< tokens
+  int64_t vocabulary = 0;                ///< token ids are below
+  int64_t values = 0;                    ///< plain numbers
+  int64_t classes = 0;                   ///< labels are below
+  int64_t targets = 0;                   ///< numbers to predict
+
+  /// "images of 3 x 32 x 32 and labels of 10 classes".
+  std::string text() const;
+};
+
+}  // namespace shoal

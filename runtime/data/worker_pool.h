@@ -1,0 +1,39 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace shoal {
+
+/// Threads that share out the samples of a batch. Torch-free.
+class WorkerPool {
+ public:
+  /// The caller of for_each is one of `workers`, so that one worker is no thread.
+  explicit WorkerPool(int64_t workers);
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  /// Calls body(i) for each i in [0, count), in any order, several at once. Rethrows what the call
+  /// of the lowest i threw, after all have ended. For one caller at a time.
+  void for_each(int64_t count, const std::function<void(int64_t)>& body);
+
+ private:
+  void run();
+  void work(std::unique_lock<std::mutex>& lock);
+
+  std::mutex mutex_;
+  std::condition_variable begun_, ended_;
+  const std::function<void(int64_t)>* body_ = nullptr;
+  int64_t next_ = 0, count_ = 0, in_work_ = 0;
+  int64_t failed_at_ = 0;  ///< of failure_
+  std::exception_ptr failure_;
+  bool is_stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,64 @@
+#include "tests/support/train_run.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "launch/train/restore.h"
+#include "parallel/checkpoint/state_list.h"
+#include "tests/support/ranks.h"
+
+namespace shoal::testing {
+
+namespace {
+
+struct RunData {
+  const OpenSplit &train, &valid;
+};
+
+RunEnd run_to_end(const RunData& data, const Recipe& recipe, const std::string& folder,
+                  RankGrid& grid, const StopSignals& signals) {
+  std::filesystem::create_directories(folder + "/ckpt");
+  Session session(recipe, data.train, grid);
+  RunFolder run;
+  run.path = folder;
+  run.resume = true;
+  Console console(std::tmpfile(), false, 80);
+  Log log("", grid.world->rank(), nullptr);
+  auto options = begin_or_resume(session, recipe, run, {.override_fixed = false, .log = log});
+  Trainer trainer({recipe, session, data.valid, run, console, log, signals}, std::move(options));
+  RunEnd end{trainer.run(), ""};
+  end.digest = state_digest(session, session.steps_done(), session.samples_done(), *grid.world);
+  return end;
+}
+
+}  // namespace
+
+RunEnd train_run(const Recipe& recipe, const std::string& folder, RankGrid& grid,
+                 const StopSignals& signals) {
+  const auto source = make_source(recipe);
+  const OpenSplit train = open_split(source, Split::kTrain);
+  const OpenSplit valid = open_split(source, Split::kValid);
+  return run_to_end({train, valid}, recipe, folder, grid, signals);
+}
+
+RunEnd train_run_on(const OpenSplit& data, const OpenSplit& valid, const Recipe& recipe,
+                    const std::string& folder) {
+  const StopSignals signals;
+  RankGrid grid = self_grid();
+  return run_to_end({data, valid}, recipe, folder, grid, signals);
+}
+
+std::map<int64_t, double> evaluations(const std::string& folder, const std::string& metric) {
+  std::map<int64_t, double> found;
+  std::ifstream lines(folder + "/metrics.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record.contains("event")) found[record["step"]] = record[metric];
+  }
+  return found;
+}
+
+}  // namespace shoal::testing
