@@ -1,18 +1,20 @@
-# Sourced by the scripts beside it: messages, folders, the number of build jobs.
+# Sourced by the scripts beside it: messages, the number of build jobs.
 set -euo pipefail
 
 shoal_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 shoal_script=$(basename "$0")
-shoal_cache="${XDG_CACHE_HOME:-$HOME/.cache}/shoal"
 
 say() { printf '%s: %s\n' "$shoal_script" "$*"; }
+# die MESSAGE [LINE...]: the lines are the next step.
 die() {
   printf '%s: error: %s\n' "$shoal_script" "$1" >&2
   shift
   local line
   for line in "$@"; do printf '  %s\n' "$line" >&2; done
-  exit 1
+  exit "${exit_code:-1}"
 }
+# For a wrong command line, as shoal's exit code 2.
+die_of_usage() { exit_code=2 die "$@"; }
 
 # The comment block at the top of a script is its help text.
 show_help() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -124,8 +125,12 @@ void add_train(CLI::App& app, Action& action, const std::vector<std::string>& co
       "  shoal train configs/quickstart.yaml parallel.expert_ranks=1\n"
       "  mpirun -np 2 shoal train configs/quickstart.yaml run.name=mine train.duration=2ep\n"
       "  mpirun -np 4 shoal train RECIPE.yaml run.on_existing=resume");
-  command->callback(
-      [&action, arguments] { action = [arguments] { return train(*arguments, variable); }; });
+  command->callback([&action, arguments] {
+    action = [arguments] {
+      std::signal(SIGPIPE, SIG_IGN);  // a console that closes must not end a training
+      return train(*arguments, variable);
+    };
+  });
 }
 
 void add_eval(CLI::App& app, Action& action) {
@@ -270,8 +275,7 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-/// Looks at the words that should be commands; CLI11 says of an unknown one only that one is
-/// required.
+/// Looks at the words that should be commands; CLI11 reports an unknown one only as a missing one.
 void refuse_unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* command = &app;
   for (const std::string& word : words) {
@@ -313,7 +317,7 @@ std::string option_hint(const CLI::App& command) {
 ExitCode run(int argc, char** argv) {
   CLI::App app("Shoal trains Mixture-of-Experts models from YAML recipes.", "shoal");
   app.set_version_flag("--version", "shoal " + build_info().version);
-  app.footer("`shoal COMMAND --help` tells more.");
+  app.footer("`shoal COMMAND --help` explains each.");
   // One at most, so that `keys train` takes the second word for a key.
   app.require_subcommand(1);
   Action action;
@@ -340,19 +344,21 @@ ExitCode run(int argc, char** argv) {
     refuse(app, error);
   }
   const ExitCode code = action();
-  if (!std::cout.flush() && code == ExitCode::kOk) {
+  // What a training found is in its folder.
+  const bool is_training = app.got_subcommand("train");
+  if (!std::cout.flush() && code == ExitCode::kOk && !is_training) {
     throw StorageError("standard output could not be written");
   }
   return code;
 }
 
 /// Prints a failure once for the whole job: what is wrong with a recipe or a command line is wrong
-/// on every rank, so the others let rank 0 speak.
+/// on every rank, so the others leave the message to rank 0.
 ExitCode report(const std::exception_ptr& error) {
   constexpr std::chrono::seconds kPatience{5};
   const int64_t rank = read_launch_info(variable).rank;
   const Failure failure = describe_failure(error, rank);
-  // A signal that came before was the launcher's: rank 0 has spoken and left.
+  // A signal that came before was the launcher's: rank 0 has printed its message and left.
   const bool is_ended = StopSignals::caught() != 0;
   if (rank != 0 && (is_ended || wait_for_end_of_job(kPatience))) return failure.code;
   std::cerr << failure.text << std::endl;
@@ -363,6 +369,7 @@ ExitCode report(const std::exception_ptr& error) {
 }  // namespace shoal
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails with EFBIG instead
   try {
     return static_cast<int>(shoal::run(argc, argv));
   } catch (...) {

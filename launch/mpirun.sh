@@ -12,10 +12,11 @@
 #   --dry-run   prints the command and does not run it
 #
 # Every machine needs the program and this working directory at the same path, Open MPI 4 or 5, and
-# ssh that asks for nothing. LD_LIBRARY_PATH need not travel: the program knows where its libraries
+# ssh that asks for nothing. LD_LIBRARY_PATH need not be passed on: the program knows where its libraries
 # are. Signals are passed on as launch/run does.
 #
-# SHOAL_PROGRAM names another program than build/release/shoal, MPIRUN_FLAGS adds flags:
+# SHOAL_PROGRAM names another program than build/release/shoal (PREFIX/bin/shoal for the script of an
+# installation), MPIRUN_FLAGS adds flags:
 #   MPIRUN_FLAGS="-x CIFAR10"           hands on a variable that the recipe reads
 #   MPIRUN_FLAGS="--report-bindings"    shows which rank has which cores
 
@@ -45,7 +46,7 @@ read_hostfile() {
     line=${line%%#*}
     [[ "$line" =~ [^[:space:]] ]] || continue
     [[ "$line" =~ $pattern ]] || die "$file:$number: '$line' is not 'HOST slots=N'" \
-      "N says how many ranks run there; user and port, if ssh needs them, go into ~/.ssh/config."
+      "N is the number of ranks that run there; user and port, if ssh needs them, go into ~/.ssh/config."
     name=${BASH_REMATCH[1]} slots=${BASH_REMATCH[2]}
     [[ "$seen" != *" $name "* ]] ||
       die "$file:$number: '$name' a second time" "Add its slots up in one line."
@@ -61,7 +62,7 @@ read_hostfile() {
 cores='' dry_run=false
 case "${1:-}" in
   -h | --help) show_help; exit 0 ;;
-  '' | -*) die "no hostfile; try launch/mpirun.sh --help" ;;
+  '' | -*) die_of_usage "no hostfile; try launch/mpirun.sh --help" ;;
 esac
 hostfile=$1
 shift
@@ -69,14 +70,14 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --cores)
       cores=${2:-}
-      [[ "$cores" =~ ^(0|[1-9][0-9]*)$ ]] || die "--cores needs a number of cores, got '$cores'"
+      [[ "$cores" =~ ^(0|[1-9][0-9]*)$ ]] || die_of_usage "--cores needs a number of cores, got '$cores'"
       shift 2 ;;
     --dry-run) dry_run=true; shift ;;
-    -*) die "unknown flag '$1'; try launch/mpirun.sh --help" "MPIRUN_FLAGS takes mpirun's flags." ;;
+    -*) die_of_usage "unknown flag '$1'; try launch/mpirun.sh --help" "MPIRUN_FLAGS takes mpirun's flags." ;;
     *) break ;;
   esac
 done
-[ $# -gt 0 ] || die "no command; try launch/mpirun.sh --help"
+[ $# -gt 0 ] || die_of_usage "no command; try launch/mpirun.sh --help"
 command=$1
 
 read_hostfile "$hostfile"
@@ -90,8 +91,8 @@ open_mpi='\((Open MPI|OpenRTE)\) [45]\.'
 here=$(usable_cores)
 if [ -z "$cores" ]; then
   [ "$local_ranks" -gt 0 ] ||
-    die "$(uname -n) is not in '$hostfile', so its cores say nothing about those of the others" \
-      "Say how many a rank gets: --cores K."
+    die "$(uname -n) is not in '$hostfile', so how many cores the others have is not known" \
+      "Give the number of cores of a rank: --cores K."
   cores=$((here / most_slots))
 fi
 [ $((local_ranks * cores)) -le "$here" ] ||
@@ -105,7 +106,7 @@ else
   flags+=(--map-by slot --bind-to none --mca mpi_yield_when_idle 1)
 fi
 [ -z "${OMP_NUM_THREADS:-}" ] || flags+=(-x OMP_NUM_THREADS)
-# Over TCP rows travel while a rank computes only where a thread moves them.
+# Over TCP an all-to-all proceeds while a rank computes only where a thread moves the data.
 export OMPI_MCA_btl_tcp_progress_thread=${OMPI_MCA_btl_tcp_progress_thread:-1}
 [ "$(id -u)" -ne 0 ] || flags+=(--allow-run-as-root)
 read -r -a more_flags <<<"${MPIRUN_FLAGS:-}"

@@ -1,8 +1,11 @@
 # Sourced by the scripts that start mpirun, after common.sh: the program, the cores, the signals.
 
-# Sets $program, an absolute path.
+# Sets $program, an absolute path: in a checkout the program built there, among installed files
+# (PREFIX/share/shoal/launch) the one installed with them.
 find_program() {
-  program=${SHOAL_PROGRAM:-$shoal_root/build/release/shoal}
+  local default=$shoal_root/build/release/shoal
+  [ -e "$shoal_root/CMakeLists.txt" ] || default=$(cd "$shoal_root/../.." && pwd)/bin/shoal
+  program=${SHOAL_PROGRAM:-$default}
   [[ "$program" = /* ]] || program=$PWD/$program
   [ -x "$program" ] ||
     die "$program is not there" "Build it: launch/quickstart, or cmake --workflow --preset release."

@@ -25,10 +25,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-std::vector<std::shared_ptr<NexusLayer>> nexus_layers(const Backbone& backbone) {
+std::vector<std::shared_ptr<NexusLayer>> nexus_layers(const BuiltModel& model) {
   std::vector<std::shared_ptr<NexusLayer>> layers;
-  for (const auto& module : backbone.modules(/*include_self=*/false)) {
-    if (auto layer = std::dynamic_pointer_cast<NexusLayer>(module)) layers.push_back(layer);
+  for (const auto& stage : model.stages) {
+    if (auto layer = std::dynamic_pointer_cast<NexusLayer>(stage)) layers.push_back(layer);
   }
   return layers;
 }
@@ -97,26 +97,27 @@ void add_maps(LayerMaps& maps, const NexusLayer& layer, const torch::Tensor& dis
 ActivationMaps collect(const BuiltModel& model, const Recipe& recipe, int64_t num_images,
                        const RankGrid& grid) {
   const torch::NoGradGuard no_grad;
-  const std::unique_ptr<SampleSet> data = make_source(recipe)->open(Split::kValid);
-  const LoaderSettings settings = loader_settings(recipe, grid);
-  const ImageShape shape = image_shape_of(recipe);
-  const auto layers = nexus_layers(*model.backbone);
+  const OpenSplit data = open_split(make_source(recipe), Split::kValid);
+  const LoaderSettings settings = loader_settings(recipe, data, grid);
+  const ImageTransform& images = settings.images.value();
+  const auto layers = nexus_layers(model);
   ActivationMaps maps;
   for (const auto& layer : layers) maps.layers.push_back({layer->path(), 0, 0, {}, {}});
   int64_t wanted = 0;  // of the batch at hand
   const Observed observed(layers, [&](size_t i, const torch::Tensor& dispatch_BNUs) {
-    add_maps(maps.layers[i], *layers[i], dispatch_BNUs.narrow(0, 0, wanted), shape);
+    add_maps(maps.layers[i], *layers[i], dispatch_BNUs.narrow(0, 0, wanted), images.shape);
   });
-  EvalLoader loader(*data, shape, settings);
+  EvalLoader loader(*data.samples, settings);
   while (static_cast<int64_t>(maps.images.size()) < num_images) {
     const std::optional<Batch> batch = loader.next();
     if (!batch) break;
-    wanted =
-        std::min(batch->image_bCHW.size(0), num_images - static_cast<int64_t>(maps.images.size()));
+    wanted = std::min(batch->context.sample_b.size(0),
+                      num_images - static_cast<int64_t>(maps.images.size()));
+    const torch::Tensor image_bCHW = batch->image_bCHW();
     for (int64_t i = 0; i < wanted; ++i) {
-      maps.images.push_back(picture_of(batch->image_bCHW[i], settings.stats));
+      maps.images.push_back(picture_of(image_bCHW[i], images.stats));
     }
-    model.task->outputs({batch->image_bCHW, batch->label_b}, batch->context);
+    model.task->outputs(*batch);
   }
   return maps;
 }
@@ -220,8 +221,14 @@ ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
                             .options;
   check_precision(recipe.train.precision, torch::kCPU);
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
-  const BuiltModel model = build_model(recipe, &grid, torch::kCPU);
-  if (nexus_layers(*model.backbone).empty()) {
+  const DataShape shape = make_source(recipe)->shape();
+  if (!shape.image) {
+    throw Error(ExitCode::kUsage, fmt::format("activation maps are drawn on images, data.source {} "
+                                              "gives {}",
+                                              shape.source, shape.text()));
+  }
+  const BuiltModel model = build_model(recipe, shape, &grid, torch::kCPU);
+  if (nexus_layers(model).empty()) {
     throw Error(ExitCode::kUsage,
                 fmt::format("the model of '{}' has no Nexus layers, so no units to draw maps of",
                             drawn.checkpoint));

@@ -25,11 +25,10 @@ struct ActivationMapArguments {
   bool json = false;
 };
 
-/// Draws where the memory units and the expert units of a trained model's Nexus layers look, as the
-/// paper's figure A1 does, and tells how evenly: a page with pictures in the folder, a table or one
-/// JSON object on `out`. On this process alone. Throws Error (exit 2) for a model without Nexus
-/// layers and for a folder that is not empty.
-/// Source: Nexus layer, appendix, figure A1.
+/// Draws which tokens the memory units and the expert units of a trained model's Nexus layers
+/// attend to, and how evenly: a page with pictures in the folder, a table or one JSON object on
+/// `out`. On this process alone. Throws Error (exit 2) for a model without Nexus layers and for a
+/// folder that is not empty. Source: Nexus layer, appendix, figure A1.
 ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
                               const Environment& environment, std::ostream& out);
 

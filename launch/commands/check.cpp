@@ -3,8 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/commands/commands.h"
+#include "launch/report/console.h"
 #include "launch/train/check_recipe.h"
 #include "runtime/base/text.h"
+#include "runtime/device/device.h"
 #include "runtime/recipe/enum_name.h"
 
 namespace shoal {
@@ -37,15 +39,23 @@ void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) 
                      train.group);
   out << fmt::format("training    {} with {}, schedule {}\n", to_text(train.duration),
                      recipe.optimizer.name(), recipe.schedule.name());
-  out << fmt::format("device      {}\n",
-                     recipe.run.device == DeviceKind::kCpu
-                         ? "cpu"
-                         : fmt::format("{}, not looked for here: training and `shoal doctor` do",
-                                       enum_name(recipe.run.device)));
+  const CheckpointSize& checkpoint = counts.checkpoint;
+  out << fmt::format("checkpoint  up to {} in {}, manifest {}, largest header of a shard {}\n",
+                     human_bytes(static_cast<double>(checkpoint.data_bytes)),
+                     counted(static_cast<int64_t>(checkpoint.num_shards), "shard"),
+                     human_bytes(static_cast<double>(checkpoint.manifest_bytes)),
+                     human_bytes(static_cast<double>(checkpoint.largest_header_bytes)));
+  const bool is_auto = recipe.run.device == DeviceKind::kAuto;
+  out << fmt::format(
+      "device      {}{}\n", enum_name(recipe.run.device),
+      is_auto ? ": decided where training starts; `shoal doctor` examines a machine" : "");
   for (const std::string& note : recipe_notes(checked)) {
     out << "note        " << note << "\n";
   }
-  out << "good\n";
+  // Only files are looked for: a machine that checks recipes need not have the GPUs that train
+  // them.
+  const std::string absence = recipe.run.device == DeviceKind::kCuda ? cuda_absence() : "";
+  out << (absence.empty() ? "good\n" : "good, but this machine cannot run it: " + absence + "\n");
 }
 
 }  // namespace

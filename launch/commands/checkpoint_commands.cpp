@@ -56,7 +56,7 @@ std::set<std::string> all_names(const std::vector<Item>& a, const std::vector<It
   return names;
 }
 
-/// Lines that tell what differs; "a" and "b" are the two checkpoints.
+/// Lines that name what differs; "a" and "b" are the two checkpoints.
 class DifferenceLines {
  public:
   DifferenceLines(const CheckpointReader& a, const CheckpointReader& b) {
@@ -153,13 +153,14 @@ ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out
   const CheckpointReader a(resolve_checkpoint(arguments.path, arguments.best));
   const CheckpointReader b(resolve_checkpoint(arguments.other, arguments.best));
   const DifferenceLines differences(a, b);
+  const ExitCode code = differences.items().empty() ? ExitCode::kOk : kDiffers;
   if (arguments.json) {
     out << json_text(Json{{"a", a.path()},
                           {"b", b.path()},
                           {"equal", differences.items().empty()},
                           {"differences", differences.items()}})
         << "\n";
-    return ExitCode::kOk;
+    return code;
   }
   out << "a: " << a.path() << "\nb: " << b.path() << "\n";
   for (const Json& item : differences.items()) {
@@ -169,7 +170,7 @@ ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out
   out << (differences.items().empty() ? std::string("equal")
                                       : fmt::format("{} differences", differences.items().size()))
       << "\n";
-  return ExitCode::kOk;
+  return code;
 }
 
 ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out) {

@@ -10,6 +10,9 @@
 /// CheckpointError (exit 20) if what they need cannot be read.
 namespace shoal {
 
+/// Two checkpoints differ: the exit code that `diff` and `cmp` have for it.
+constexpr ExitCode kDiffers{1};
+
 struct CheckpointArguments {
   std::string path;
   std::string other = {};  ///< the second checkpoint of `diff`
@@ -22,8 +25,8 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
 /// `shoal ckpt ls PATH`: the checkpoints of a run, or the one at PATH, with step, score and size;
 /// of those that lack a file or have one of a wrong size, what is wrong (exit 20). Reads no data.
 ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out);
-/// `shoal ckpt diff PATH OTHER`: which tensors and values differ. Exit 0 also if some do; the JSON
-/// says `equal`.
+/// `shoal ckpt diff PATH OTHER`: which tensors and values differ. Exit 0 if none do, else kDiffers;
+/// the JSON has `equal`.
 ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out);
 /// `shoal ckpt digest PATH`: `sha256:…` of tensors, step and data cursor: equal for equal
 /// content, whatever the run, the world and the recipe were.
@@ -42,8 +45,9 @@ struct InspectArguments {
 };
 
 /// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg]]`: what a
-/// checkpoint holds. The experts are in experts.jsonl of its run; DataError (exit 13) if that has
-/// no record up to its step. StorageError (exit 21) if the heat map cannot be written.
+/// checkpoint holds. `--diff` ends as `ckpt diff` does. The experts are in experts.jsonl of its
+/// run; DataError (exit 13) if that has no record up to its step. StorageError (exit 21) if the
+/// heat map cannot be written.
 ExitCode inspect(const InspectArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

@@ -19,8 +19,8 @@ struct CheckArguments {
   bool json = false;
 };
 
-/// Reads a recipe, builds its model without allocating and checks it against the number of ranks,
-/// and not against this machine's devices, as it says.
+/// Reads a recipe, builds its model without allocating and checks it against the number of ranks.
+/// Notes, and no more, if run.device is cuda and this machine lacks the plug-in or a GPU.
 /// Throws ConfigError: exit 10 for the recipe, 11 for the ranks.
 ExitCode check(const CheckArguments& arguments, std::ostream& out);
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "launch/job/failure.h"
+#include "launch/job/rank_facts.h"
 #include "launch/report/json_text.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/text.h"
@@ -190,11 +191,9 @@ Finding ring(Communicator& world) {
 
 /// Whether all ranks run one build, and who they are.
 Finding ranks(Communicator& world) {
-  const BuildInfo& build = build_info();
-  const std::string mine = SortedJson{
-      {"host", host_name()},
-      {"build", build.version + " " + build.git_revision + " " + build.torch_version + " " +
-                    build.mpi}}.dump();
+  std::string build;
+  for (const auto& [name, value] : installation_facts()) build += " " + name + " " + value;
+  const std::string mine = SortedJson{{"host", host_name()}, {"build", build}}.dump();
   std::map<std::string, int64_t> ranks_of_host;
   std::map<std::string, std::string> ranks_of_build;
   const std::vector<std::string> all = gather_text(world, mine);
@@ -212,7 +211,7 @@ Finding ranks(Communicator& world) {
   finding.code = ExitCode::kVersionSkew;
   finding.fix = "install the same build on every machine";
   for (const auto& [build_name, members] : ranks_of_build) {
-    finding.text += fmt::format("; build {}: ranks{}", build_name, members);
+    finding.text += fmt::format("; build{}: ranks{}", build_name, members);
   }
   return finding;
 }

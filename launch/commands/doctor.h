@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -25,12 +26,17 @@ struct Finding {
   ExitCode code = ExitCode::kOk;  ///< what training would end with, if it fails
 };
 
+/// Asks the kernel for it, with a child process.
+int probe_memory_access();
+
 /// Where facts about a machine are read. Tests look elsewhere.
 struct MachinePlaces {
   std::string proc = "/proc";
   std::string sys = "/sys";
   std::string dev = "/dev";
   std::string plugin_path;  ///< empty: libshoal_cuda.so beside libshoal.so
+  /// 0, or the errno with which a process is refused a look into another's memory.
+  std::function<int()> probe_memory_access = shoal::probe_memory_access;
 };
 
 /// Version and build of this program, and whether the LibTorch it found is the one it was built

@@ -1,13 +1,11 @@
 #include <ATen/Version.h>
 #include <fmt/format.h>
-#include <mpi.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "launch/commands/doctor.h"
+#include "launch/job/rank_facts.h"
 #include "launch/report/console.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/text.h"
@@ -146,11 +145,7 @@ Finding space(const std::string& name, const std::string& path, double wanted_by
 }
 
 Finding mpi() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  MPI_Get_library_version(text.data(), &length);
-  std::string name = text.data();
-  name = name.substr(0, name.find_first_of(",\n"));
+  const std::string name = loaded_mpi_version();
   Finding finding{.name = "mpi", .text = name};
   if (name.find("Open MPI") == std::string::npos) {
     finding.verdict = Verdict::kWarn;
@@ -159,7 +154,27 @@ Finding mpi() {
   return finding;
 }
 
-/// 0, or the errno with which one process was refused a look into another's memory.
+Finding cma(const MachinePlaces& places) {
+  const int refusal = places.probe_memory_access();
+  if (refusal == 0) {
+    return {.name = "cma",
+            .text = "processes may read each other's memory: MPI can copy large messages once"};
+  }
+  const auto scope = number_in(read_text(places.proc + "/sys/kernel/yama/ptrace_scope"));
+  return {
+      "", "cma", Verdict::kWarn,
+      fmt::format("ranks may not read each other's memory ({}); large messages are copied twice",
+                  std::strerror(refusal)),
+      scope.value_or(0) > 0 ? "as root: sysctl kernel.yama.ptrace_scope=0"
+                            : "in a container: docker run --cap-add=SYS_PTRACE"};
+}
+
+std::string major_minor(const std::string& version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+
+}  // namespace
+
 int probe_memory_access() {
   const volatile uint64_t marker = 0x53484F414C;
   const pid_t parent = ::getpid();
@@ -177,36 +192,6 @@ int probe_memory_access() {
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
 }
-
-Finding cma(const MachinePlaces& places) {
-  const int refusal = probe_memory_access();
-  if (refusal == 0) {
-    return {.name = "cma",
-            .text = "processes may read each other's memory: MPI can copy large messages once"};
-  }
-  const auto scope = number_in(read_text(places.proc + "/sys/kernel/yama/ptrace_scope"));
-  return {
-      "", "cma", Verdict::kWarn,
-      fmt::format("ranks may not read each other's memory ({}); large messages are copied twice",
-                  std::strerror(refusal)),
-      scope.value_or(0) > 0 ? "as root: sysctl kernel.yama.ptrace_scope=0"
-                            : "in a container: docker run --cap-add=SYS_PTRACE"};
-}
-
-/// The version LibTorch tells at run time, `2.11.0`.
-std::string loaded_torch_version() {
-  static const std::string kKey = "TORCH_VERSION=";
-  const std::string config = at::show_config();
-  const size_t at = config.find(kKey);
-  if (at == std::string::npos) return "unknown";
-  return config.substr(at + kKey.size(), config.find(',', at) - at - kKey.size());
-}
-
-std::string major_minor(const std::string& version) {
-  return version.substr(0, version.find('.', version.find('.') + 1));
-}
-
-}  // namespace
 
 std::vector<Finding> examine_build() {
   const BuildInfo& build = build_info();

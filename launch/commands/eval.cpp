@@ -7,6 +7,7 @@
 
 #include "launch/job/failure.h"
 #include "launch/job/rank_devices.h"
+#include "launch/job/rank_facts.h"
 #include "launch/job/recipe.h"
 #include "launch/report/console.h"
 #include "launch/report/json_text.h"
@@ -24,35 +25,30 @@ struct Result {
   std::string checkpoint;
   int64_t step = 0;
   Evaluation evaluation;
-  int64_t num_substituted = 0;  ///< corrupt records that others stand in for
+  int64_t num_substituted = 0;  ///< corrupt records that others replace
 };
 
 std::string as_json(const Result& result) {
-  const Evaluation& evaluation = result.evaluation;
-  const nlohmann::ordered_json json{{"top1", evaluation.top1},
-                                    {"top5", evaluation.top5},
-                                    {"loss", evaluation.loss},
-                                    {"samples", evaluation.samples},
-                                    {"substituted", result.num_substituted},
-                                    {"step", result.step},
-                                    {"checkpoint", result.checkpoint},
-                                    {"seconds", evaluation.seconds}};
+  nlohmann::ordered_json json = to_json(result.evaluation);
+  json["substituted"] = result.num_substituted;
+  json["step"] = result.step;
+  json["checkpoint"] = result.checkpoint;
+  json["seconds"] = result.evaluation.seconds;
   return json_text(json) + "\n";
 }
 
 std::string as_table(const Result& result) {
-  const Evaluation& evaluation = result.evaluation;
-  std::vector<std::vector<std::string>> rows{
-      {"result", "value"},
-      {"checkpoint", result.checkpoint},
-      {"step", std::to_string(result.step)},
-      {"loss", fmt::format("{:.4f}", evaluation.loss)},
-      {"top-1", fmt::format("{:.2f}%", 100 * evaluation.top1)},
-      {"top-5", fmt::format("{:.2f}%", 100 * evaluation.top5)},
-      {"samples", std::to_string(evaluation.samples)},
-      {"time", human_seconds(evaluation.seconds)}};
+  std::vector<std::vector<std::string>> rows{{"result", "value"},
+                                             {"checkpoint", result.checkpoint},
+                                             {"step", std::to_string(result.step)}};
+  for (const Metric& metric : result.evaluation.metrics) {
+    rows.push_back({metric.label, to_text(metric)});
+  }
+  rows.push_back({"samples", std::to_string(result.evaluation.samples)});
+  rows.push_back({"time", human_seconds(result.evaluation.seconds)});
   if (result.num_substituted > 0) {
-    rows.push_back({"corrupt samples", fmt::format("{}, others stand in", result.num_substituted)});
+    rows.push_back(
+        {"corrupt samples", fmt::format("{}, replaced by others", result.num_substituted)});
   }
   return text_table(rows);
 }
@@ -66,6 +62,7 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
       config::load_options_text<Recipe>(manifest.recipe, path + "/manifest.json (its recipe)",
                                         {"", arguments.overrides, recipe_environment(environment)})
           .options;
+  require_equal_ranks(guard, recipe);
   RankDevices devices = bind_ranks(recipe, launch, guard);
   set_threads(choose_threads(recipe.run.threads, launch));
   if (recipe.run.deterministic) use_deterministic_algorithms();
@@ -73,12 +70,12 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
   RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size(), /*ranks_per_node=*/0,
                                  std::move(devices.gpu_world));
   grid.device = devices.own.device;
-  const std::unique_ptr<SampleSet> data = make_source(recipe)->open(Split::kValid);
-  const BuiltModel model = build_model(recipe, &grid, grid.device);
+  const OpenSplit data = open_split(make_source(recipe), Split::kValid, choose_workers(launch));
+  const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
   load_weights(path, model, *grid.world);
   const Result result{path, manifest.step,
-                      evaluate({*model.task, recipe, *data, grid}, manifest.step),
-                      data->num_substituted()};
+                      evaluate({*model.task, recipe, data, grid}, manifest.step),
+                      data.samples->num_substituted()};
   return arguments.json ? as_json(result) : as_table(result);
 }
 

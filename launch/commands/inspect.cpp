@@ -177,12 +177,14 @@ ExitCode inspect(const InspectArguments& arguments, std::ostream& out) {
   const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
   if (arguments.experts) return inspect_experts(arguments, reader, out);
   Json json = overview(reader.path(), reader.manifest());
+  ExitCode code = ExitCode::kOk;
   if (!arguments.diff.empty()) {
     const CheckpointReader other(resolve_checkpoint(arguments.diff, arguments.best));
     const Json rows = list_differences(reader, other);
+    if (!rows.empty()) code = kDiffers;
     if (!arguments.json) {
       print_differences(rows, out);
-      return ExitCode::kOk;
+      return code;
     }
     json = Json{
         {"a", reader.path()}, {"b", other.path()}, {"equal", rows.empty()}, {"differences", rows}};
@@ -198,7 +200,7 @@ ExitCode inspect(const InspectArguments& arguments, std::ostream& out) {
   } else {
     print_overview(json, out);
   }
-  return ExitCode::kOk;
+  return code;
 }
 
 }  // namespace shoal

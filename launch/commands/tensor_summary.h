@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-/// What the numbers of a tensor look like; taken in float64 over the finite ones.
+/// Statistics of a tensor, computed in float64 over its finite numbers.
 struct TensorSummary {
   double min = 0.0, max = 0.0;  ///< 0 if there is no finite number
   double norm = 0.0;            ///< Euclidean

@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <utility>
 
 #include "launch/job/failure.h"
 #include "launch/job/rank_devices.h"
+#include "launch/job/rank_facts.h"
 #include "launch/job/recipe.h"
-#include "launch/job/run_lock.h"
+#include "launch/job/run_folder.h"
 #include "launch/train/check_recipe.h"
 #include "launch/train/evaluation.h"
 #include "launch/train/restore.h"
@@ -19,37 +21,28 @@
 #include "launch/train/unit_loads.h"
 #include "parallel/comm/equal_on_ranks.h"
 #include "parallel/comm/local_rank.h"
-#include "runtime/base/build_info.h"
-#include "runtime/base/sha256.h"
 #include "runtime/base/signals.h"
 #include "runtime/base/text.h"
 #include "runtime/device/tensor_memory.h"
-#include "runtime/recipe/config_writer.h"
 
 namespace shoal {
 namespace {
 
 void warn_of_substitutes(const char* split, const SampleSet& data, Log& log) {
   if (data.num_substituted() == 0) return;
-  log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones stand in", split,
+  log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones replace them", split,
                        data.num_substituted(), data.size()));
 }
 
-/// What must be the same on all ranks.
-Facts facts_of(const Recipe& recipe) {
-  const BuildInfo& build = build_info();
-  return {{"shoal", build.version + " " + build.git_revision},
-          {"LibTorch", build.torch_version},
-          {"recipe", "sha256:" + sha256_hex(config::canonical_text(recipe)).substr(0, 12)}};
+bool has_hierarchical_exchange(const CheckedRecipe& checked) {
+  const std::vector<MoeStageInfo>& stages = checked.counts.stages;
+  return std::any_of(stages.begin(), stages.end(),
+                     [](const MoeStageInfo& stage) { return stage.is_hierarchical; });
 }
 
 /// What make_rank_grid takes for a node: 0 unless some stage asks. Collective.
 int64_t ranks_per_node(const CheckedRecipe& checked, Communicator& world) {
-  const std::vector<MoeStageInfo>& stages = checked.counts.stages;
-  const bool is_asked = std::any_of(stages.begin(), stages.end(), [](const MoeStageInfo& stage) {
-    return stage.is_hierarchical;
-  });
-  if (!is_asked) return 0;
+  if (!has_hierarchical_exchange(checked)) return 0;
   const std::optional<int64_t> wanted = checked.loaded.options.parallel.ranks_per_node;
   if (wanted) return *wanted;
   const LocalRank own = local_rank_of(world);
@@ -84,6 +77,25 @@ std::string describe_loads(const UnitLoads& unit_load) {
              : "parallel.placement by_load: experts are placed by the load that was logged last";
 }
 
+/// What the log opens with: devices, notes on the recipe, and where units are.
+void log_layout(const CheckedRecipe& checked, const RankDevices& devices, const RankGrid& grid,
+                const UnitLoads& unit_load, Log& log) {
+  log.info(fmt::format("device {}: {}", devices.own.device.str(), devices.own.reason));
+  for (const std::string& line : devices.log_lines) log.info(line);
+  for (const std::string& note : recipe_notes(checked)) log.info(note);
+  if (has_hierarchical_exchange(checked)) log.info(describe_nodes(grid));
+  if (checked.loaded.options.parallel.placement == PlacementRule::kByLoad) {
+    log.info(describe_loads(unit_load));
+  }
+}
+
+/// The console may go before the training ends, as in `shoal train … 2>&1 | head`: the rest of the
+/// run is in its folder.
+void print_summary(const std::string& text, Log& log) {
+  if (std::cout << text << std::flush) return;
+  log.detail("standard output is lost: the table of results is dropped");
+}
+
 /// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
 /// console's bar.
 TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, int64_t rank) {
@@ -101,58 +113,57 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
                         Communicator& guard) {
   const Recipe& recipe = checked.loaded.options;
   std::unique_ptr<Communicator> world = guard.split(0, guard.rank());
-  require_equal_on_ranks(*world, facts_of(recipe));
-  check_topology(checked, world->size());
+  require_equal_ranks(*world, recipe);
+  if (world->size() != launch.world) check_topology(checked, world->size());
   RankDevices devices = bind_ranks(recipe, launch, guard);
-  const DeviceChoice& device = devices.own;
   const int64_t node = ranks_per_node(checked, *world);
   RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks, node,
                                  std::move(devices.gpu_world));
-  grid.device = device.device;
-  const std::shared_ptr<DataSource> source = make_source(recipe);
-  const std::unique_ptr<SampleSet> train_data = source->open(Split::kTrain);
-  const std::unique_ptr<SampleSet> valid_data = source->open(Split::kValid);
+  grid.device = devices.own.device;
+  const int64_t workers = choose_workers(launch);
+  const OpenSplit train_data = open_split(checked.source, Split::kTrain, workers);
+  const OpenSplit valid_data = open_split(checked.source, Split::kValid, workers);
+  require_equal_on_ranks(*grid.world, {{"training data", train_data.fingerprint},
+                                       {"validation data", valid_data.fingerprint}});
   const UnitLoads unit_load = logged_loads(recipe, *grid.world);
-  Session session(recipe, *train_data, grid, unit_load);
+  Session session(recipe, train_data, grid, unit_load);
   // What the recipe or its weights refuse is refused before a folder is made or overwritten.
   std::string weights;
   if (recipe.run.on_existing != OnExisting::kResume)
     weights = load_initial_weights(session, recipe);
-  const RunFolder folder =
-      open_run_folder(recipe.run.root, recipe.run.name, recipe.run.on_existing, *grid.world);
   Console console = make_console();
   PosixFileSystem files;
-  const std::unique_ptr<RunLock> lock =
-      lock_run_folder(folder.path, *grid.world, files,
+  const RunFolder folder =
+      open_run_folder((std::filesystem::path(recipe.run.root) / recipe.run.name).string(),
+                      recipe.run.on_existing, *grid.world, files,
                       [&console](const std::string& line) { console.print("warning: " + line); });
   Log log(fmt::format("{}/rank-{:05}.log", folder.logs(), grid.world->rank()), grid.world->rank(),
           [&console](const std::string& line) { console.print(line); });
+  console.when_lost([&log](const std::string& why) {
+    log.detail(fmt::format("the console is lost ({}): what is meant for it is dropped", why));
+  });
 
   CheckpointWriter::Options checkpoints =
       begin_or_resume(session, recipe, folder, {arguments.override_fixed, log});
-  write_run_records(folder, recipe, {launch, arguments.command_line, device}, *grid.world);
+  write_run_records(folder, recipe, {launch, arguments.command_line, devices.own}, *grid.world);
   log.info(describe_start(session, recipe, folder));
   if (!weights.empty()) log.info("weights start from " + weights);
-  log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
-  for (const std::string& line : devices.log_lines) log.info(line);
-  const std::vector<std::string> notes = recipe_notes(checked);
-  for (const std::string& note : notes) log.info(note);
-  if (node > 0) log.info(describe_nodes(grid));
-  if (recipe.parallel.placement == PlacementRule::kByLoad) log.info(describe_loads(unit_load));
-  warn_of_substitutes("data.train", *train_data, log);
-  warn_of_substitutes("data.valid", *valid_data, log);
-  Trainer trainer({recipe, session, *valid_data, folder, console, log, *signals},
+  log_layout(checked, devices, grid, unit_load, log);
+  warn_of_substitutes("data.train", *train_data.samples, log);
+  warn_of_substitutes("data.valid", *valid_data.samples, log);
+  const bool is_finished = session.steps_done() == session.total_steps();
+  const bool evaluates_first = is_finished && recipe.evaluate.every &&
+                               lacks_summary(folder, session.steps_done(), *grid.world);
+  Trainer trainer({recipe, session, valid_data, folder, console, log, *signals, evaluates_first},
                   std::move(checkpoints));
   TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
-  if (recipe.evaluate.every && lacks_summary(result, folder, *grid.world)) {
-    result.evaluation = evaluate({session.task(), recipe, *valid_data, grid}, session.steps_done());
-  }
   console.finish();
   if (grid.world->rank() == 0) {
-    std::cout << write_summary(folder, recipe, result,
-                               {train_data->num_substituted(), valid_data->num_substituted()},
-                               notes)
-              << std::flush;
+    std::vector<std::string> notes = recipe_notes(checked);
+    notes.insert(notes.end(), result.notes.begin(), result.notes.end());
+    const Substituted substituted{train_data.samples->num_substituted(),
+                                  valid_data.samples->num_substituted()};
+    print_summary(write_summary(folder, result, substituted, notes), log);
   }
   return result.code;
 }

@@ -11,7 +11,7 @@
 namespace shoal {
 namespace {
 
-constexpr std::chrono::milliseconds kLetRankZeroSpeak{500};
+constexpr std::chrono::milliseconds kLetRankZeroPrint{500};
 
 std::string with_hint(const Error& error) {
   return error.hint().empty() ? error.what() : fmt::format("{}; {}", error.what(), error.hint());
@@ -52,8 +52,8 @@ Failure describe_failure(const std::exception_ptr& error, int64_t rank) {
   }
 }
 
-// mpirun tells the ranks that are left by SIGCONT at once and by SIGTERM a second later; were this
-// rank to leave before rank 0, mpirun would cut off what rank 0 has to say.
+// mpirun sends the remaining ranks SIGCONT at once and SIGTERM a second later; if this rank left
+// before rank 0, mpirun would cut off rank 0's message.
 bool wait_for_end_of_job(std::chrono::milliseconds patience) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -68,7 +68,7 @@ bool wait_for_end_of_job(std::chrono::milliseconds patience) {
 
 ExitCode end_job(const std::exception_ptr& error, Communicator& world) {
   const Failure failure = describe_failure(error, world.rank());
-  if (world.rank() != 0) std::this_thread::sleep_for(kLetRankZeroSpeak);
+  if (world.rank() != 0) std::this_thread::sleep_for(kLetRankZeroPrint);
   std::fputs((failure.text + "\n").c_str(), stderr);
   std::fflush(stderr);
   if (world.size() > 1) world.abort(static_cast<int>(failure.code));

@@ -21,13 +21,13 @@ struct Failure {
 Failure describe_failure(const std::exception_ptr& error, int64_t rank);
 
 /// For a rank that has failed before it joined the others, whom the same failure probably hit:
-/// waits until the launcher ends the job because a rank has spoken and left. True: that happened,
-/// this rank may leave silently. False: nothing happened within `patience`, so that this rank has
-/// to speak.
+/// waits until the launcher ends the job because a rank has printed its failure and left. True:
+/// that happened, this rank may leave silently. False: nothing happened within `patience`, so that
+/// this rank has to print its own.
 bool wait_for_end_of_job(std::chrono::milliseconds patience);
 
 /// Prints a rank's failure and ends the whole job with its exit code, so that peers do not hang:
-/// all ranks usually fail alike, so the others give rank 0 a moment to speak for them. Returns only
+/// all ranks usually fail alike, so the others give rank 0 a moment to print for them. Returns only
 /// for a process that runs alone.
 ExitCode end_job(const std::exception_ptr& error, Communicator& world);
 

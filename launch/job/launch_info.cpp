@@ -44,6 +44,13 @@ int64_t usable_cpus() {
   return std::max<int64_t>(1, std::thread::hardware_concurrency());
 }
 
+/// Those it was bound to, else its share of the machine's.
+int64_t cpus_of_rank(const LaunchInfo& launch) {
+  const int64_t usable = usable_cpus();
+  if (launch.bound) return usable;
+  return std::max<int64_t>(1, usable / std::max<int64_t>(1, launch.local_size));
+}
+
 }  // namespace
 
 std::function<std::optional<std::string>(const std::string&)> recipe_environment(
@@ -119,9 +126,11 @@ int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch) 
   }
   if (!wanted) wanted = launch.threads;
   if (wanted) return std::max<int64_t>(1, *wanted);
-  const int64_t usable = usable_cpus();
-  if (launch.bound) return usable;
-  return std::max<int64_t>(1, usable / std::max<int64_t>(1, launch.local_size));
+  return cpus_of_rank(launch);
+}
+
+int64_t choose_workers(const LaunchInfo& launch) {
+  return std::max<int64_t>(1, cpus_of_rank(launch) - at::get_num_threads());
 }
 
 void set_threads(int64_t threads) {

@@ -17,7 +17,7 @@ using Environment = std::function<const char*(const char*)>;
 std::function<std::optional<std::string>(const std::string&)> recipe_environment(
     const Environment& environment);
 
-/// What the launcher (Open MPI's mpirun, srun) says about this process.
+/// What the launcher (Open MPI's mpirun, srun) sets for this process.
 struct LaunchInfo {
   std::string launcher;  ///< "mpirun", "srun", or empty for a process that runs alone
   int64_t world = 1;
@@ -39,6 +39,10 @@ std::unique_ptr<Communicator> make_world(const LaunchInfo& launch);
 /// Threads for this rank: `wanted`, else the launch's, else the CPUs this process may use, shared
 /// among the local ranks where the launcher did not bind them. At least 1.
 int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch);
+
+/// Threads of this rank that read samples: the CPUs it may use that its own threads leave, at least
+/// 1. After set_threads.
+int64_t choose_workers(const LaunchInfo& launch);
 
 /// Sets LibTorch's intra-op threads, and one inter-op thread. Once per process.
 void set_threads(int64_t threads);

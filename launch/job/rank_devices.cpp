@@ -8,6 +8,7 @@
 
 #include "launch/job/check_precision.h"
 #include "launch/job/failure.h"
+#include "launch/job/rank_facts.h"
 #include "parallel/comm/gpu_binding.h"
 #include "parallel/nccl/nccl_communicator.h"
 #include "runtime/recipe/enum_name.h"
@@ -73,6 +74,9 @@ RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communica
   }
   const std::vector<RankBinding> bindings = gather_bindings(world, own);
   check_bindings(bindings, may_share);
+  if (backend && world.size() > 1) {
+    require_equal_on_ranks(world, {{"CUDA plug-in", build_id_of_loaded("libshoal_cuda.so")}});
+  }
   if (world.rank() == 0 && (backend || world.size() > 1)) {
     devices.log_lines = lines_of(binding_table(bindings));
   }

@@ -31,7 +31,8 @@ void use_exact_products();
 /// transfer between GPUs that fails while the host waits ends the job with the failure's exit code.
 ///
 /// Throws Error (kTopology) without plug-in, GPU or NCCL, if ranks have one GPU and
-/// parallel.share_gpu or NCCL's version does not allow it, or if only some have one.
+/// parallel.share_gpu or NCCL's version does not allow it, or if only some have one; Error (exit
+/// 14) if they have different plug-ins.
 RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communicator& world);
 
 }  // namespace shoal

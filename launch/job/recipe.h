@@ -95,10 +95,30 @@ struct RunOptions {
   void validate(Problems& problems) const;
 };
 
+/// `model.init_from`: a checkpoint, or which of its weights become which of the model's.
+struct InitFrom {
+  std::string from;
+  std::vector<std::string> take;
+  config::TextMap rename;
+
+  static constexpr std::string_view kShortKey = "from";
+  static constexpr auto fields() {
+    return std::tuple{
+        required("from", &InitFrom::from, "checkpoint or run", not_empty()),
+        field("take", &InitFrom::take,
+              "weights of the checkpoint to take, by names with * for any text; none given: all, "
+              "and the model may have no other"),
+        field("rename", &InitFrom::rename,
+              "first parts of the checkpoint's names and what they become")};
+  }
+  /// Whether weights of the model may keep their random values.
+  bool is_partial() const { return !take.empty() || !rename.empty(); }
+};
+
 /// `model`: the backbone with its keys, and where weights come from.
 struct ModelOptions {
   Choice<Backbone> backbone;
-  std::optional<std::string> init_from;
+  std::optional<InitFrom> init_from;
   bool upcycle = false;
 
   static constexpr auto fields() {
@@ -112,6 +132,8 @@ struct ModelOptions {
   void validate(Problems& problems) const {
     if (upcycle && !init_from) {
       problems.add("upcycle", "needs init_from, the dense checkpoint to start from");
+    } else if (upcycle && init_from->is_partial()) {
+      problems.add("init_from", "upcycle takes the whole checkpoint; leave take and rename out");
     }
   }
 };
@@ -208,7 +230,7 @@ struct ParallelOptions {
         field("expert_ranks", &ParallelOptions::expert_ranks,
               "neighbouring ranks over which units are spread", at_least(1)),
         field("uneven", &ParallelOptions::uneven,
-              "allow numbers of units that the ranks do not divide; by_cost needs no leave"),
+              "allow numbers of units that the ranks do not divide; by_cost always does"),
         field(
             "placement", &ParallelOptions::placement,
             "which rank holds which unit; by_cost, by_load: so that ranks have equal work, by the "

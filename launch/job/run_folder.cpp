@@ -7,13 +7,13 @@
 #include <array>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
-#include "launch/job/run_lock.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
-#include "runtime/base/file_system.h"
 
 namespace shoal {
 namespace {
@@ -94,9 +94,11 @@ fs::path first_free(const fs::path& path) {
       path.string(), reason));
 }
 
-// Removing the folder of a stranger would be unforgivable: only what is a run and no more goes.
-void remove_run(const fs::path& path) {
+/// Only what is a run, or what a start or a removal that was cut short left of one, and nothing
+/// else may be removed.
+void require_run(const fs::path& path) {
   constexpr size_t kMostNamed = 5;
+  if (is_failed_start(path)) return;
   const bool is_begun = fs::exists(path / "ckpt") && fs::exists(path / "log");
   if (!fs::exists(path / "resolved.yaml") && !is_begun) {
     leave_alone(path, "does not look like a run folder");
@@ -108,16 +110,39 @@ void remove_run(const fs::path& path) {
     leave_alone(path, fmt::format("holds what no run wrote: {}{}", fmt::join(strangers, ", "),
                                   num_more > 0 ? fmt::format(" and {} more", num_more) : ""));
   }
-  // Taken for a moment: throws if another job works in the folder.
-  PosixFileSystem files;
-  {
-    const RunLock lock(path.string(), files, [](const std::string&) {});
-  }
-  fs::remove_all(path);
 }
 
-RunFolder decide(const fs::path& wanted, OnExisting policy) {
-  RunFolder folder{wanted.string(), false};
+/// All but the lock, which this job holds. resolved.yaml goes last: without it what a removal that
+/// was cut short leaves behind would look like no run.
+void remove_run(const fs::path& path) {
+  for (const fs::directory_entry& entry : entries_of(path)) {
+    const std::string name = entry.path().filename().string();
+    if (name != ".lock" && name != "resolved.yaml") fs::remove_all(entry.path());
+  }
+  fs::remove(path / "resolved.yaml");
+}
+
+/// Starting at step 0 would discard what a run whose checkpoints are gone has recorded.
+void require_resumable(const RunFolder& folder) {
+  if (!list_checkpoints(folder.checkpoints()).empty()) return;
+  std::vector<std::string> records;
+  for (const char* name : {"LATEST", "metrics.jsonl", "experts.jsonl", "summary.json"}) {
+    std::error_code not_there;
+    const std::uintmax_t bytes = fs::file_size(folder.file(name), not_there);
+    if (!not_there && bytes > 0) records.emplace_back(name);
+  }
+  if (records.empty()) return;
+  throw CheckpointError(
+      fmt::format("run.on_existing: '{}' has records ({}) but no checkpoint to resume from",
+                  folder.path, fmt::join(records, ", ")),
+      fmt::format("put its checkpoints back into '{}', or start again at step 0: "
+                  "run.on_existing=new beside it, run.on_existing=overwrite in its place",
+                  folder.checkpoints()));
+}
+
+/// Which folder, and whether it is resumed; changes nothing.
+RunFolder choose(const fs::path& wanted, OnExisting policy) {
+  RunFolder folder{wanted.string()};
   if (is_taken(wanted)) {
     switch (policy) {
       case OnExisting::kFail:
@@ -133,10 +158,25 @@ RunFolder decide(const fs::path& wanted, OnExisting policy) {
         folder.path = first_free(wanted).string();
         break;
       case OnExisting::kOverwrite:
-        remove_run(wanted);
+        require_run(wanted);
         break;
     }
   }
+  return folder;
+}
+
+RunFolder open_alone(const std::string& wanted, OnExisting policy, FileSystem& files,
+                     const std::function<void(const std::string&)>& tell) {
+  RunFolder folder = choose(wanted, policy);
+  fs::create_directories(folder.path);
+  folder.lock = std::make_shared<const RunLock>(folder.path, files, tell);
+  // Another job may have worked here and died while this one waited for the lock.
+  const bool holds_a_run = !is_failed_start(folder.path);
+  if (holds_a_run && policy != OnExisting::kNew) {
+    folder.resume = choose(folder.path, policy).resume;
+  }
+  if (folder.resume) require_resumable(folder);
+  if (policy == OnExisting::kOverwrite) remove_run(folder.path);
   fs::create_directories(folder.checkpoints());
   fs::create_directories(folder.logs());
   return folder;
@@ -144,19 +184,20 @@ RunFolder decide(const fs::path& wanted, OnExisting policy) {
 
 }  // namespace
 
-RunFolder open_run_folder(const std::string& root, const std::string& name, OnExisting policy,
-                          Communicator& world) {
+RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
+                          FileSystem& files, const std::function<void(const std::string&)>& tell) {
   constexpr char kResume = 'r', kBegin = 'b';
+  RunFolder folder;
   const std::string decision = on_rank_zero(world, [&] {
     try {
-      const RunFolder folder = decide(fs::path(root) / name, policy);
+      folder = open_alone(path, policy, files, tell);
       return (folder.resume ? kResume : kBegin) + folder.path;
     } catch (const fs::filesystem_error& error) {
       throw StorageError(std::string("the run folder cannot be created: ") + error.what(),
                          "choose a writable folder with run.root=…");
     }
   });
-  return {decision.substr(1), decision[0] == kResume};
+  return {decision.substr(1), decision[0] == kResume, std::move(folder.lock)};
 }
 
 }  // namespace shoal

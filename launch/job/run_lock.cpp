@@ -1,19 +1,21 @@
 #include "launch/job/run_lock.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "launch/job/launch_info.h"
-#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -28,9 +30,15 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
+/// Without the end of its line.
+std::string read_line(const std::string& path) {
+  const std::string text = read_text(path);
+  return text.substr(0, text.find('\n'));
+}
+
 /// Field 22 of /proc/PID/stat; -1 if there is no such process, or a dead one that its parent has
-/// not buried, as those of a container without an init stay. The second field may hold blanks and
-/// brackets.
+/// not waited for, as those of a container without an init stay. The second field may hold blanks
+/// and brackets.
 int64_t start_ticks(int64_t pid) {
   const std::string stat = read_text(fmt::format("/proc/{}/stat", pid));
   const size_t name_end = stat.rfind(')');
@@ -71,11 +79,19 @@ bool text_changes(const std::string& path, const std::string& text,
                           path));
 }
 
+/// Whether nobody has written to the file since this machine was started.
+bool is_older_than_boot(const std::string& path) {
+  timespec up{};
+  struct stat file {};
+  if (clock_gettime(CLOCK_BOOTTIME, &up) != 0 || ::stat(path.c_str(), &file) != 0) return false;
+  return file.st_mtime < std::time(nullptr) - up.tv_sec;
+}
+
 }  // namespace
 
 LockOwner LockOwner::self() {
-  LockOwner owner{host_name(), read_text("/proc/sys/kernel/random/boot_id"), ::getpid(), 0};
-  while (!owner.boot.empty() && owner.boot.back() == '\n') owner.boot.pop_back();
+  LockOwner owner{host_name(), read_line("/proc/sys/kernel/random/boot_id"),
+                  read_line("/etc/machine-id"), ::getpid(), 0};
   owner.started = start_ticks(owner.pid);
   return owner;
 }
@@ -86,6 +102,7 @@ std::optional<LockOwner> LockOwner::parse(const std::string& text) {
   std::string host, pid, started, boot, lease;
   stream >> host >> owner.host >> pid >> owner.pid >> started >> owner.started >> boot >>
       owner.boot >> lease;
+  if (lease == "machine") stream >> owner.machine >> lease;
   if (!stream || host != "host" || pid != "pid" || started != "started" || boot != "boot" ||
       !lease.starts_with("lease")) {
     return std::nullopt;
@@ -94,31 +111,35 @@ std::optional<LockOwner> LockOwner::parse(const std::string& text) {
 }
 
 std::string LockOwner::text() const {
-  return fmt::format("host {}\npid {}\nstarted {}\nboot {}\nlease:", host, pid, started, boot);
+  const std::string on = machine.empty() ? "" : fmt::format("machine {}\n", machine);
+  return fmt::format("host {}\npid {}\nstarted {}\nboot {}\n{}lease:", host, pid, started, boot,
+                     on);
 }
 
 std::string LockOwner::describe() const {
   return fmt::format("process {} on host '{}'", pid, host);
 }
 
-bool LockOwner::is_on_this_host() const {
-  const LockOwner here = self();
-  return host == here.host && boot == here.boot;
+bool LockOwner::shares_kernel_with(const LockOwner& other) const {
+  return host == other.host && boot == other.boot;
+}
+
+// Hosts of one name may be two machines, and images of containers may share a machine id.
+bool LockOwner::ran_before_reboot_of(const LockOwner& other) const {
+  return host == other.host && !machine.empty() && machine == other.machine && boot != other.boot;
 }
 
 bool LockOwner::is_alive() const { return started >= 0 && start_ticks(pid) == started; }
 
-RunLock::RunLock(const std::string& folder, FileSystem& files,
-                 const std::function<void(const std::string&)>& warn)
-    : RunLock(folder, files, warn, Options{}) {}
+RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell)
+    : RunLock(folder, files, tell, Options{}) {}
 
-RunLock::RunLock(const std::string& folder, FileSystem& files,
-                 const std::function<void(const std::string&)>& warn, const Options& options)
-    : files_(files), path_(folder + "/.lock") {
-  for (int attempt = 0; !try_acquire(warn, options); ++attempt) {
+RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell, Options options)
+    : files_(files), path_(folder + "/.lock"), options_(std::move(options)) {
+  for (int attempt = 0; !try_acquire(tell); ++attempt) {
     if (attempt == kMostAttempts) refuse(path_, "jobs that come and go");
   }
-  lease_ = std::thread([this, interval = options.lease_interval] { extend_lease(interval); });
+  lease_ = std::thread([this] { extend_lease(); });
 }
 
 RunLock::~RunLock() {
@@ -133,8 +154,18 @@ RunLock::~RunLock() {
   files_.close(file_);
 }
 
-bool RunLock::try_acquire(const std::function<void(const std::string&)>& warn,
-                          const Options& options) {
+/// Whether the owner of a lock that the kernel does not hold still works in the folder.
+bool RunLock::is_there(const LockOwner& owner, const std::string& text, const Tell& tell) const {
+  const LockOwner self = options_.self();
+  if (owner.shares_kernel_with(self)) return owner.is_alive();
+  if (owner.ran_before_reboot_of(self) && is_older_than_boot(path_)) return false;
+  tell(fmt::format("waiting up to {} to see whether {} still works in '{}'",
+                   std::chrono::ceil<std::chrono::seconds>(options_.lease_timeout),
+                   owner.describe(), parent_path(path_)));
+  return text_changes(path_, text, options_.lease_timeout);
+}
+
+bool RunLock::try_acquire(const Tell& tell) {
   int file = files_.open(path_, FileSystem::Mode::kCreate);
   const bool created = file >= 0;
   if (file == -EEXIST) file = files_.open(path_, FileSystem::Mode::kAppend);
@@ -149,10 +180,8 @@ bool RunLock::try_acquire(const std::function<void(const std::string&)>& warn,
   if (is_held) refuse(path_, owner.has_value() ? owner->describe() : "another job that just began");
   if (!is_same_file(file, path_)) return false;
   if (owner.has_value() && !created) {
-    const bool lives = owner->is_on_this_host() ? owner->is_alive()
-                                                : text_changes(path_, text, options.lease_timeout);
-    if (lives) refuse(path_, owner->describe());
-    warn(fmt::format("taking over '{}' from {}, which is gone", path_, owner->describe()));
+    if (is_there(*owner, text, tell)) refuse(path_, owner->describe());
+    tell(fmt::format("taking over '{}' from {}, which is gone", path_, owner->describe()));
   }
   guard.release();
   file_ = file;
@@ -161,7 +190,7 @@ bool RunLock::try_acquire(const std::function<void(const std::string&)>& warn,
 }
 
 void RunLock::write_owner() {
-  const std::string text = LockOwner::self().text();
+  const std::string text = options_.self().text();
   const bool emptied = ::ftruncate(file_, 0) == 0;
   const int64_t written = emptied ? files_.write(file_, text.data(), text.size()) : -errno;
   if (written == static_cast<int64_t>(text.size()) && files_.sync(file_) == 0) return;
@@ -174,23 +203,12 @@ void RunLock::write_owner() {
       "free some space on this disk, or choose another with run.root=…");
 }
 
-void RunLock::extend_lease(std::chrono::milliseconds interval) {
+void RunLock::extend_lease() {
   std::unique_lock<std::mutex> lock(mutex_);
   // A full disk costs the lease, which only other hosts look at, and not the run.
-  while (!stop_.wait_for(lock, interval, [this] { return stopping_; })) {
+  while (!stop_.wait_for(lock, options_.lease_interval, [this] { return stopping_; })) {
     files_.write(file_, ".", 1);
   }
-}
-
-std::unique_ptr<RunLock> lock_run_folder(const std::string& folder, Communicator& world,
-                                         FileSystem& files,
-                                         const std::function<void(const std::string&)>& warn) {
-  std::unique_ptr<RunLock> lock;
-  on_rank_zero(world, [&] {
-    lock = std::make_unique<RunLock>(folder, files, warn);
-    return std::string();
-  });
-  return lock;
 }
 
 }  // namespace shoal

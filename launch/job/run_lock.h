@@ -2,65 +2,22 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
-#include "parallel/comm/communicator.h"
 #include "runtime/base/file_system.h"
 
 namespace shoal {
 
-/// Keeps a run folder to one job: a file `.lock` in it that names its owner, held from construction
-/// to destruction.
-///
-/// The file is created exclusively and locked by the kernel, so that a job that dies leaves no lock
-/// behind on its own host. Where the kernel's lock does not reach (another host, some network file
-/// systems) the text decides: an owner on this host lives if its process does and began at the time
-/// written; one on another host lives if the file grows, as the owner adds a byte each
-/// lease_interval. A lock whose owner is gone is taken over.
-class RunLock {
- public:
-  struct Options {
-    std::chrono::milliseconds lease_interval{10'000};
-    std::chrono::milliseconds lease_timeout{45'000};  ///< how long another host's lock is watched
-  };
-  /// Throws Error (exit 15) naming the owner's host and process if the folder is in use,
-  /// StorageError if the file cannot be written. `warn` hears of a lock that is taken over.
-  RunLock(const std::string& folder, FileSystem& files,
-          const std::function<void(const std::string&)>& warn);
-  RunLock(const std::string& folder, FileSystem& files,
-          const std::function<void(const std::string&)>& warn, const Options& options);
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
-  ~RunLock();
-
- private:
-  FileSystem& files_;
-  std::string path_;
-  int file_ = -1;
-  std::mutex mutex_;
-  std::condition_variable stop_;
-  bool stopping_ = false;
-  std::thread lease_;
-
-  bool try_acquire(const std::function<void(const std::string&)>& warn, const Options& options);
-  void write_owner();
-  void extend_lease(std::chrono::milliseconds interval);
-};
-
-/// The lock on rank 0, null on the others. Collective: all ranks throw if rank 0 does.
-std::unique_ptr<RunLock> lock_run_folder(const std::string& folder, Communicator& world,
-                                         FileSystem& files,
-                                         const std::function<void(const std::string&)>& warn);
-
 /// Who holds a lock; the text in the file.
 struct LockOwner {
   std::string host;
-  std::string boot;  ///< names the kernel that runs the process
+  std::string boot;     ///< names the kernel that runs the process
+  std::string machine;  ///< from /etc/machine-id; may be empty
   int64_t pid = 0;
   int64_t started = 0;  ///< clock ticks after boot
 
@@ -69,9 +26,53 @@ struct LockOwner {
   static std::optional<LockOwner> parse(const std::string& text);
   std::string text() const;
   std::string describe() const;  ///< "process 123 on host 'a'"
-  bool is_on_this_host() const;
-  /// On this host: the process is there and is the same one.
+  bool shares_kernel_with(const LockOwner& other) const;
+  /// Both ran on one machine, which was restarted in between.
+  bool ran_before_reboot_of(const LockOwner& other) const;
+  /// On this kernel: the process is there and is the same one.
   bool is_alive() const;
+};
+
+/// Keeps a run folder to one job: a file `.lock` in it that names its owner, held from construction
+/// to destruction.
+///
+/// The file is created exclusively and locked by the kernel, so that a job that dies leaves no lock
+/// behind on its own host. Where the kernel's lock does not reach (another host, some network file
+/// systems) the text decides: an owner on this host lives if its process does and began at the time
+/// written, and is gone if the machine was restarted since and the file is older; one on another
+/// host lives if the file grows, as the owner adds a byte each lease_interval. A lock whose owner
+/// is gone is taken over.
+class RunLock {
+ public:
+  struct Options {
+    std::chrono::milliseconds lease_interval{10'000};
+    std::chrono::milliseconds lease_timeout{45'000};  ///< how long another host's lock is watched
+    LockOwner (*self)() = LockOwner::self;            ///< who holds it; tests give others
+  };
+  using Tell = std::function<void(const std::string&)>;
+  /// Throws Error (exit 15) naming the owner's host and process if the folder is in use,
+  /// StorageError if the file cannot be written. `tell` gets a line at once when another host's
+  /// lock has to be watched, and one when a lock is taken over.
+  RunLock(const std::string& folder, FileSystem& files, const Tell& tell);
+  RunLock(const std::string& folder, FileSystem& files, const Tell& tell, Options options);
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+  ~RunLock();
+
+ private:
+  FileSystem& files_;
+  std::string path_;
+  Options options_;
+  int file_ = -1;
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::thread lease_;
+
+  bool try_acquire(const Tell& tell);
+  bool is_there(const LockOwner& owner, const std::string& text, const Tell& tell) const;
+  void write_owner();
+  void extend_lease();
 };
 
 }  // namespace shoal

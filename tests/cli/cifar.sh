@@ -21,6 +21,13 @@ grep -q 'device cpu: run.device is auto' output || fail "the device is not told:
 expect 0 "$program" eval run 'data.valid.files=[train.bin]' --json
 grep -q '"samples":64' output || fail "not evaluated on the training file: $(cat output)"
 
+# Each machine may keep its own copy of the data.
+mkdir disk_a disk_b
+cp ./*.bin disk_a && cp ./*.bin disk_b
+local_data=("$program" "${small[@]}" run.name=local 'data.path=${env:DISK}')
+expect 0 mpirun --allow-run-as-root --oversubscribe -np 1 env DISK=disk_a "${local_data[@]}" : \
+  -np 1 env DISK=disk_b "${local_data[@]}"
+
 truncate -s -1 valid.bin
 expect 13 "$program" "${small[@]}" run.name=cut
 grep -q 'valid.bin.*3073' output || fail "a file that was cut is not named: $(cat output)"

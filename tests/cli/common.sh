@@ -43,6 +43,17 @@ ranks_of() {
 }
 a_rank_of() { ranks_of "$1" | sed -n 1p; }
 
+# within SECONDS FAULT COMMAND...: waits until the command succeeds, for so long at most.
+within() {
+  local end=$((SECONDS + $1))
+  until "${@:3}"; do
+    [ "$SECONDS" -lt "$end" ] || fail "$2, after $1 s"
+    sleep 0.05
+  done
+}
+# Dead, though perhaps not yet waited for by its parent.
+is_gone() { ! grep -qs '^State:.[^ZX]' "/proc/$1/status"; }
+
 # wait_until WHAT COMMAND...: until the command succeeds, while process $job lives.
 wait_until() {
   until "${@:2}"; do

@@ -43,3 +43,15 @@ grep -q 'error\[E21\] rank=0: the last checkpoint could not be saved: .*bytes ne
   fail "exit 21 does not tell why: $(cat output)"
 [ "$(steps)" = "$before" ] || fail "the checkpoints are not those before: $(steps)"
 "$program" ckpt verify run >/dev/null || fail "the newest checkpoint was damaged"
+
+# Nor does a limit on the size of files end the job by a signal.
+limited() {
+  (
+    ulimit -f 16
+    "$program" "${endless[@]}" run.name=limited run.stop_after=2step checkpoint.every=never \
+      parallel.expert_ranks=1
+  )
+}
+expect 21 limited
+grep -q 'error\[E21\] rank=0: .*/shard-.*File too large' output ||
+  fail "exit 21 does not name the limit: $(cat output)"

@@ -53,7 +53,7 @@ check_last_save() {
   [ "$step" = 40 ] || fail "$1: the newest step is $step"
 }
 
-# And it tells what failed, by the file's name.
+# And it names the file of what failed.
 check_training_went_on() {
   check_last_save "$1"
   grep -q '^saved ' "$folder/out" || fail "$1: the program did not say how it ended"
@@ -109,7 +109,7 @@ sweep_with_shim() {
   echo "kill_in_save: strace is refused here; using the preloaded library"
   fresh
   FAULT_COUNT=$folder/count LD_PRELOAD=$shim "$program" save "$run" 20 > /dev/null
-  count=$(cat "$folder/count")
+  read -r count _ <"$folder/count"
   for ((number = 1; number <= count; number++)); do
     fresh
     quietly env FAULT_AT="$number" FAULT_KIND=kill LD_PRELOAD="$shim" "$program" save "$run" 20

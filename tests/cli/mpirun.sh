@@ -8,8 +8,13 @@ unset OMP_NUM_THREADS MPIRUN_FLAGS
 fail() { echo "FAILED: $*"; cat output; exit 1; }
 run() { "$root/launch/mpirun.sh" "$@" >output 2>&1; }
 count() { grep -c -- "$1" output || true; }
-says() { [ "$(count "$1")" -ge 1 ] || fail "does not say: $1"; }
-refuses() { ! run "$@" || fail "accepted: $*"; }
+says() { [ "$(count "$1")" -ge 1 ] || fail "lacks: $1"; }
+# refuses CODE ARGUMENT...
+refuses() {
+  local status=0
+  run "${@:2}" || status=$?
+  [ "$status" -eq "$1" ] || fail "'${*:2}' ended with $status, wanted $1"
+}
 
 cat >program <<'END_OF_PROGRAM'
 #!/usr/bin/env bash
@@ -50,38 +55,38 @@ says ' -x OMP_NUM_THREADS .*--mca btl self,tcp sh -c '
 says "$PWD/program train 'a=\[1, 2\]'$"
 [ "$(count '^')" -eq 1 ] || fail "--dry-run prints one line"
 
-refuses
+refuses 2
 says 'no hostfile; try'
-refuses absent train
+refuses 1 absent train
 says "there is no hostfile 'absent'"
-refuses hosts
+refuses 2 hosts
 says 'no command'
-refuses hosts --cores two train
+refuses 2 hosts --cores two train
 says "number of cores, got 'two'"
-refuses hosts -n 2 train
+refuses 2 hosts -n 2 train
 says "unknown flag '-n'"
-refuses hosts --cores "$cores" train
+refuses 1 hosts --cores "$cores" train
 says "2 slots with --cores $cores are more than the $cores cores of $(uname -n)"
-refuses cluster train
+refuses 1 cluster train
 says "is not in 'cluster'"
 for line in node1 node1:8 'node1 8' 'node1 slots=0' 'node1 slots=two' 'me@node1 slots=2' \
   'node1 slots=2 rack=3'; do
   printf '# a comment\n%s\n' "$line" >bad
-  refuses bad train
+  refuses 1 bad train
   says "bad:2: '$line' is not 'HOST slots=N'"
 done
 printf 'node1 slots=1\nnode1 slots=1\n' >bad
-refuses bad train
+refuses 1 bad train
 says "bad:2: 'node1' a second time"
 printf '# nobody\n\n' >bad
-refuses bad train
+refuses 1 bad train
 says "'bad' names no machine"
-SHOAL_PROGRAM=$PWD/absent refuses hosts train
+SHOAL_PROGRAM=$PWD/absent refuses 1 hosts train
 says 'absent is not there'
 mkdir bin
 printf '#!/bin/sh\necho "HYDRA build details:"\n' >bin/mpirun
 chmod +x bin/mpirun
-PATH=$PWD/bin:$PATH refuses hosts train
+PATH=$PWD/bin:$PATH refuses 1 hosts train
 says 'not that of Open MPI 4 or 5 but: HYDRA'
 
 # A first signal asks the ranks to save and end; a second one ends them, even if they do not listen.
@@ -102,7 +107,8 @@ start() {
   rm -f output
   "$root/launch/mpirun.sh" hosts train >output 2>&1 &
   job=$!
-  until [ -e output ] && [ "$(count '^up$')" -eq 2 ]; do
+  # Ranks share the output, so that their lines may be mixed.
+  until [ -e output ] && [ "$(grep -o up output | wc -l)" -eq 2 ]; do
     kill -0 "$job" 2>/dev/null || fail "ended before it was signalled"
     sleep 0.05
   done
@@ -118,8 +124,6 @@ kill -TERM "$job"
 sleep 0.7
 kill -0 "$job" 2>/dev/null || fail "one signal ended ranks that do not listen"
 kill -TERM "$job"
-began=$SECONDS
 status=0
 wait "$job" || status=$?
 [ "$status" -ne 0 ] || fail "a job that was ended must not end with 0"
-[ $((SECONDS - began)) -le 5 ] || fail "ending the ranks took $((SECONDS - began)) s"

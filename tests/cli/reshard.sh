@@ -25,5 +25,10 @@ moves() {
 }
 
 moves four
+cp -r four copy
+expect 0 "$program" ckpt diff four copy
+expect 0 "$program" inspect four --diff copy
+expect 1 "$program" ckpt diff four four/ckpt/"$(ls four/ckpt | head -n 1)"
+expect 1 "$program" inspect four --diff four/ckpt/"$(ls four/ckpt | head -n 1)"
 moves nexus parallel.placement=by_cost 'model={backbone: vit, patch: 4, width: 16, depth: 2, heads: 2, hidden: 32, nexus:
   {experts: {count: 3}, memory: {count: 2, keys: 8, k: 2}, slots: 2}}'

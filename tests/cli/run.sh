@@ -36,11 +36,19 @@ status=0
 run -n 2 train fail_on_1 || status=$?
 [ "$status" -eq 13 ] || fail "a rank's exit code must come through, got $status"
 
+# refused FAULT ARGUMENT...: a wrong command line ends with 2, as shoal's own.
+refused() {
+  local fault=$1 status=0
+  run "${@:2}" || status=$?
+  [ "$status" -eq 2 ] || fail "$fault: exit code $status, wanted 2"
+}
 for bad in 0 -1 x 1.5; do
-  ! run -n "$bad" train || fail "-n $bad was accepted"
+  refused "-n $bad" -n "$bad" train
   [ "$(count "needs a number of ranks, got '$bad'")" -eq 1 ] || fail "-n $bad: message"
 done
-! run || fail "no command was accepted"
+refused "no command"
+refused "no number" -n
+env -u HOME "$root/launch/run" train >output 2>&1 || fail "without HOME"
 SHOAL_PROGRAM=$PWD/absent
 ! run train || fail "an absent program was accepted"
 [ "$(count 'Build it: launch/quickstart')" -eq 1 ] || fail "absent program: message"
@@ -58,7 +66,8 @@ start() {
   rm -f output
   "$root/launch/run" -n 2 "${1:-train}" >output 2>&1 &
   job=$!
-  until [ -e output ] && [ "$(count '^up$')" -eq 2 ]; do
+  # Ranks share the output, so that their lines may be mixed.
+  until [ -e output ] && [ "$(grep -o up output | wc -l)" -eq 2 ]; do
     kill -0 "$job" 2>/dev/null || fail "ended before it was signalled"
     sleep 0.05
   done
@@ -78,11 +87,9 @@ kill -TERM "$job"
 sleep 0.7
 kill -0 "$job" 2>/dev/null || fail "one signal ended ranks that do not listen"
 kill -TERM "$job"
-began=$SECONDS
 status=0
 wait "$job" || status=$?
 [ "$status" -ne 0 ] || fail "a job that was ended must not end with 0"
-[ $((SECONDS - began)) -le 5 ] || fail "ending the ranks took $((SECONDS - began)) s"
 
 # A signal that comes before the ranks listen waits for them.
 cat >slow <<'END'
@@ -104,23 +111,26 @@ wait "$job" || status=$?
 cat >deaf <<'END'
 #!/usr/bin/env bash
 echo up
-sleep 30
+sleep 600
 END
 chmod +x deaf
 SHOAL_PROGRAM=$PWD/deaf
 start eval
-began=$SECONDS
 kill -TERM "$job"
 status=0
 wait "$job" || status=$?
 [ "$status" -ne 0 ] || fail "an evaluation that was ended must not end with 0"
-[ $((SECONDS - began)) -le 4 ] || fail "ending an evaluation took $((SECONDS - began)) s"
 
-# A second signal while mpirun follows its ranks changes nothing.
-SHOAL_PROGRAM=$PWD/patient ON_USR1='sleep 0.4; exit 75'
+# A second signal while mpirun follows its ranks changes nothing. It counts half a second after the
+# first at the earliest, and the ranks have left by then.
+SHOAL_PROGRAM=$PWD/patient ON_USR1='sleep 0.6; echo $$ >>left; exit 75'
 start
 kill -TERM "$job"
-sleep 0.6
+ranks_left() {
+  [ "$(wc -l 2>/dev/null <left)" = 2 ] || return 1
+  ! sed 's|.*|/proc/&/status|' left | xargs grep -qs '^State:.[^ZX]'
+}
+until ranks_left; do sleep 0.05; done
 kill -TERM "$job" 2>/dev/null || true
 status=0
 wait "$job" || status=$?

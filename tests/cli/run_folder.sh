@@ -55,6 +55,18 @@ find rotten/ckpt -type f -exec sha256sum {} + | sort >before
 expect 20 "$program" "${short[@]}" run.name=rotten run.on_existing=resume
 find rotten/ckpt -type f -exec sha256sum {} + | sort | diff before - || fail "checkpoints were touched"
 
+# A run whose checkpoints are gone is not begun again over its records.
+cp -r run gone
+rm -r gone/ckpt/*
+find gone -exec stat -c '%n %y' {} + | sort >before
+expect 20 "$program" "${short[@]}" run.name=gone run.on_existing=resume
+grep -q "'./gone' has records (LATEST, metrics.jsonl, .*) but no checkpoint.*run.on_existing=new" \
+  output || fail "no way out is named: $(cat output)"
+find gone -type f -exec stat -c '%n %y' {} + | sort >after
+[ "$(grep -c . after)" -gt 5 ] || fail "the list of files is empty"
+grep -vxFf before after && fail "records were touched"
+expect 0 "$program" "${short[@]}" run.name=gone run.on_existing=overwrite
+
 # A stranger's folder is never removed.
 mkdir precious && echo data >precious/file
 expect 10 "$program" "${short[@]}" run.name=precious run.on_existing=overwrite

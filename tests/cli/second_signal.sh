@@ -14,9 +14,7 @@ kill -TERM "$job"
 sleep 1
 kill -0 "$job" 2>/dev/null || fail "the first signal did not wait for the step: $(cat job.txt)"
 kill -TERM "$job"
-began=$(date +%s%N)
+within 30 "the second signal waited for the step" is_gone "$job"
 code=0
 wait "$job" || code=$?
-took_ms=$((($(date +%s%N) - began) / 1000000))
 [ "$code" -eq 143 ] || fail "a second signal ended the job with $code, wanted 143: $(cat job.txt)"
-[ "$took_ms" -lt 1000 ] || fail "leaving took $took_ms ms"

@@ -70,7 +70,7 @@ setup() {
     SHOAL_RETRY_SECONDS=0 "$@" "$root/launch/setup" >output 2>&1 || status=$?
   [ "$status" -eq "$expected" ] || fail "$name: exit $status, expected $expected"
 }
-says() { grep -q -- "$1" output || fail "does not say: $1"; }
+says() { grep -q -- "$1" output || fail "lacks: $1"; }
 calls() { grep -c "$1" "$log" || true; }
 installed() { [ -e "$1/shoal/torch-2.11.0/torch/lib/libtorch_cpu.so" ]; }
 tidy() { [ -z "$(ls "$1/shoal" | grep -vE '^(torch-2.11.0|setup.lock)$')" ] || fail "$1: leftovers"; }
@@ -82,6 +82,17 @@ env -i PATH="$bin" HOME="$PWD/home" FAKE="$PWD" XDG_CACHE_HOME="$PWD/dry" \
   "$root/launch/setup" --dry-run >output 2>&1 || fail "dry run"
 says "LibTorch 2.11.0: installing into"
 { [ ! -e dry ] && [ ! -s "$log" ]; } || fail "a dry run must change nothing"
+
+status=0
+env -i PATH="$bin" HOME="$PWD/home" "$root/launch/setup" --dryrun >output 2>&1 || status=$?
+[ "$status" -eq 2 ] || fail "an unknown argument ended with $status, wanted 2"
+status=0
+env -i PATH="$bin" "$root/launch/setup" --dry-run >output 2>&1 || status=$?
+[ "$status" -eq 1 ] || fail "no place for LibTorch: ended with $status, wanted 1"
+says "neither HOME nor XDG_CACHE_HOME is set"
+status=0
+env -i PATH="$bin" HOME="$PWD/home" "$root/launch/quickstart" --seed=2 >output 2>&1 || status=$?
+[ "$status" -eq 2 ] || fail "launch/quickstart --seed=2 ended with $status, wanted 2"
 
 setup fresh 0
 installed fresh || fail "LibTorch is not there"

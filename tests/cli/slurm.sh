@@ -24,10 +24,10 @@ END_OF_SCONTROL
 mkdir -p build/release
 cat >build/release/shoal <<'END_OF_PROGRAM'
 #!/usr/bin/env bash
-echo "up: threads $OMP_NUM_THREADS, $*"
-[ ! -e code_now ] || exit "$(cat code_now)"
 trap 'exit "$(cat code)"' USR1
 trap 'exit "$(cat code)"' TERM
+echo "up: threads $OMP_NUM_THREADS, $*"
+[ ! -e code_now ] || exit "$(cat code_now)"
 while :; do sleep 0.05; done
 END_OF_PROGRAM
 chmod +x bin/* build/release/shoal
@@ -46,7 +46,7 @@ ends_with() {
   (batch "${@:2}") || status=$?
   [ "$status" -eq "$1" ] || fail "'${*:2}' ended with $status, wanted $1"
 }
-says() { grep -q -- "$1" output || fail "does not say: $1"; }
+says() { grep -q -- "$1" output || fail "lacks: $1"; }
 
 for code in 0 13 75; do
   echo "$code" >code_now
@@ -75,7 +75,6 @@ signalled() {
     kill -0 "$job" 2>/dev/null || fail "ended before it was signalled"
     sleep 0.05
   done
-  sleep 0.2  # the program sets its traps
   kill "-$1" "$job"
   status=0
   if [ "$1" = TERM ]; then
@@ -105,7 +104,7 @@ signalled TERM
 [ "$status" -eq 75 ] || fail "a cancelled job: $status instead of 75"
 ! grep -q scontrol calls.log || fail "a cancelled job was queued again"
 
-ends_with 1
+ends_with 2
 says 'no command'
 echo 'MPI plugin types are... none pmi2' >plugins
 ends_with 1 train recipe.yaml

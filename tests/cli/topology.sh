@@ -16,3 +16,27 @@ expect 14 mpirun --allow-run-as-root --oversubscribe -np 1 "$program" train "$ti
 grep -qE 'recipe: rank [01] has sha256:[0-9a-f]+; rank [01] has sha256:' output || fail "$(cat output)"
 [ "$(grep -c 'error\[E14\]' output)" -eq 1 ] || fail "not one message: $(cat output)"
 [ ! -e run ] || fail "a refused run left a folder"
+
+# Ranks of one version but of other builds, as after a change that was not committed: `other` is the
+# program with another build id.
+python3 - "$program" <<'END'
+import sys
+program = bytearray(open(sys.argv[1], "rb").read())
+note = program.index(bytes([4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0]) + b"GNU\0")
+program[note + 16] ^= 1
+open("other", "wb").write(program)
+END
+chmod +x other
+# two_builds ARGUMENT...: rank 1 runs `other`.
+two_builds() {
+  mpirun --allow-run-as-root --oversubscribe -np 1 "$program" "$@" : -np 1 ./other "$@"
+}
+expect 14 two_builds train "$tiny" run.root=.
+grep -qE 'program: rank [01] has [0-9a-f]{40}; rank [01] has [0-9a-f]{40}' output ||
+  fail "the builds are not named: $(cat output)"
+! grep -q 'libshoal.so:' output || fail "equal libraries are called different: $(cat output)"
+[ ! -e run ] || fail "a refused run left a folder"
+expect 14 two_builds doctor
+expect 0 "$program" train "$tiny" run.root=. train.duration=1step parallel.expert_ranks=1
+expect 14 two_builds eval run
+expect 0 ./other eval run

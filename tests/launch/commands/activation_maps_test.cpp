@@ -41,13 +41,14 @@ class NexusProbe : public Backbone {
       : nexus_(register_module(
             "nexus", std::make_shared<NexusLayer>(options.nexus, kWidth, "nexus", context.build))) {
   }
-  ModelOutput forward(const torch::Tensor& image_bCHW, const StepContext& step) override {
-    const torch::Tensor patches = image_bCHW.unfold(2, kPatch, kPatch).unfold(3, kPatch, kPatch);
+  ModelOutput forward(const ModelInput& input, const StepContext& step) override {
+    const torch::Tensor patches =
+        input.image_bCHW.unfold(2, kPatch, kPatch).unfold(3, kPatch, kPatch);
     MoeOutput output =
         nexus_->forward(patches.permute({0, 2, 3, 1, 4, 5})
                             .reshape({patches.size(0), patches.size(2) * patches.size(3), kWidth}),
                         step);
-    return {output.y_BRD.mean(1), {}, {output.stats}};
+    return {.pooled_bD = output.y_BRD.mean(1), .moe = {output.stats}};
   }
   int64_t feature_width() const override { return kWidth; }
 
@@ -67,8 +68,8 @@ class ActivationMapsCommand : public ::testing::Test {
             {"", {"model=" + model, "data.image_size=16", "train.precision=" + precision}, nullptr})
             .options;
     RankGrid grid = testing::self_grid();
-    const auto data = make_source(recipe)->open(Split::kTrain);
-    Session session(recipe, *data, grid);
+    const auto data = open_split(make_source(recipe), Split::kTrain);
+    Session session(recipe, data, grid);
     session.step({});
     const RunFolder folder{scratch_.file("run")};
     std::filesystem::create_directories(folder.checkpoints());

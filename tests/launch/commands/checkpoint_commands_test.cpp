@@ -116,10 +116,14 @@ TEST_F(CheckpointCommands, DigestIsOfTheContent) {
 
 TEST_F(CheckpointCommands, DiffTellsWhatDiffers) {
   const std::string a = save(10), b = save(11);
-  checkpoint_diff({.path = a, .other = a, .json = true}, out_);
+  EXPECT_EQ(checkpoint_diff({.path = a, .other = a, .json = true}, out_), ExitCode::kOk);
   EXPECT_EQ(json()["equal"], true);
+  EXPECT_EQ(checkpoint_diff({.path = a, .other = a}, out_), ExitCode::kOk);
   out_.str("");
-  checkpoint_diff({.path = a, .other = b}, out_);
+  EXPECT_EQ(checkpoint_diff({.path = a, .other = b, .json = true}, out_), kDiffers);
+  EXPECT_EQ(json()["equal"], false);
+  out_.str("");
+  EXPECT_EQ(checkpoint_diff({.path = a, .other = b}, out_), kDiffers);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("step\n  a: 10\n  b: 11"), HasSubstr("layer0.weight")));
 }
 
@@ -137,10 +141,12 @@ TEST_F(CheckpointCommands, InspectShowsOverviewTensorsAndDifferences) {
   inspect({.path = a, .tensors = true}, out_);
   EXPECT_THAT(out_.str(), HasSubstr("layer0.experts.0.fc1.weight [5,3]"));
   out_.str("");
-  inspect({.path = a, .diff = b}, out_);
+  EXPECT_EQ(inspect({.path = a, .diff = b}, out_), kDiffers);
   EXPECT_THAT(out_.str(), HasSubstr("10 tensors differ"));
+  EXPECT_EQ(inspect({.path = a, .diff = b, .json = true}, out_), kDiffers);
+  EXPECT_EQ(inspect({.path = a, .diff = a, .json = true}, out_), ExitCode::kOk);
   out_.str("");
-  inspect({.path = a, .diff = a}, out_);
+  EXPECT_EQ(inspect({.path = a, .diff = a}, out_), ExitCode::kOk);
   EXPECT_EQ(out_.str(), "all tensors are equal\n");
 }
 

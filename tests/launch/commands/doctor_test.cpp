@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -113,8 +115,15 @@ TEST_F(Doctor, NamesTheMpiLibrary) {
 }
 
 TEST_F(Doctor, SaysHowToAllowDirectCopiesWhereTheyAreRefused) {
-  const Finding finding = find("cma");
-  EXPECT_EQ(finding.verdict == Verdict::kOk, finding.fix.empty());
+  places_.probe_memory_access = [] { return 0; };
+  EXPECT_EQ(find("cma").verdict, Verdict::kOk);
+  EXPECT_EQ(find("cma").fix, "");
+  places_.probe_memory_access = [] { return EPERM; };
+  EXPECT_EQ(find("cma").verdict, Verdict::kWarn);
+  EXPECT_THAT(find("cma").text, HasSubstr(std::strerror(EPERM)));
+  EXPECT_THAT(find("cma").fix, HasSubstr("--cap-add=SYS_PTRACE"));
+  write("proc/sys/kernel/yama/ptrace_scope", "1\n");
+  EXPECT_THAT(find("cma").fix, HasSubstr("sysctl kernel.yama.ptrace_scope=0"));
 }
 
 TEST_F(Doctor, TakesAMachineWithoutGpuAsItIs) {

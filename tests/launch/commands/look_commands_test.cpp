@@ -11,6 +11,7 @@
 #include "launch/commands/commands.h"
 #include "launch/train/check_recipe.h"
 #include "models/task.h"
+#include "runtime/device/device.h"
 #include "runtime/recipe/config_keys.h"
 #include "runtime/recipe/config_writer.h"
 #include "tests/support/equality_recipe.h"
@@ -21,17 +22,24 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// A stack of one 5 x 7 matrix a unit.
-class CountedBank : public ModuleBase {
+/// A stage with a stack of one 5 x 7 matrix a unit.
+class CountedBank : public MoeStage {
  public:
-  CountedBank(int64_t num_units, const torch::TensorOptions& options) {
+  CountedBank(const std::string& path, int64_t num_units, int64_t per_token,
+              const torch::TensorOptions& options)
+      : MoeStage(path), num_units_(num_units), per_token_(per_token) {
     std::vector<int64_t> ids(static_cast<std::size_t>(num_units));
     std::iota(ids.begin(), ids.end(), 0);
     add_stacked_parameter("weight", {5, 7}, options, Init::zeros(), ids);
   }
+  MoeStageInfo info() const override { return {path(), num_units_, per_token_}; }
+
+ private:
+  int64_t num_units_, per_token_;
 };
 
 /// One MoE stage and a dense vector of 11.
@@ -47,19 +55,13 @@ class CountedBackbone : public Backbone {
                         field("scope", &Options::scope, "of a loss")};
     }
   };
-  CountedBackbone(const Options& options, const Context& context) : options_(options) {
+  CountedBackbone(const Options& options, const Context& context) {
     add_parameter("dense", {11}, context.build.tensor_options, Init::zeros());
-    register_module("moe",
-                    std::make_shared<CountedBank>(options.units, context.build.tensor_options));
+    register_module("moe", std::make_shared<CountedBank>("moe", options.units, options.per_token,
+                                                         context.build.tensor_options));
   }
-  ModelOutput forward(const torch::Tensor&, const StepContext&) override { return {}; }
+  ModelOutput forward(const ModelInput&, const StepContext&) override { return {}; }
   int64_t feature_width() const override { return 4; }
-  std::vector<MoeStageInfo> moe_stages() const override {
-    return {{"moe", options_.units, options_.per_token}};
-  }
-
- private:
-  Options options_;
 };
 
 /// A head of 4 x classes.
@@ -69,13 +71,16 @@ class CountedTask : public Task {
     static constexpr auto fields() { return std::tuple{}; }
   };
   CountedTask(const Options&, const Context& context) {
-    register_module("backbone", context.backbone);
-    head_ = add_parameter("head", {4, context.num_classes}, context.build.tensor_options,
+    register_module("backbone", context.make_backbone("backbone", Features::kPooled));
+    head_ = add_parameter("head", {4, context.data.classes}, context.build.tensor_options,
                           Init::zeros());
   }
-  torch::Tensor outputs(const TaskBatch&, const StepContext&) override { return {}; }
-  TrainOutput train(const TaskBatch&, const StepContext&) override { return {}; }
-  EvalSums evaluate(const TaskBatch&, const StepContext&) override { return {}; }
+  torch::Tensor outputs(const Batch&) override { return {}; }
+  TrainOutput train(const Batch&) override { return {}; }
+  EvalOutput evaluate(const Batch&) override { return {}; }
+  std::vector<Metric> metrics(const std::vector<NamedSum>&) const override { return {}; }
+  ScoreRule score() const override { return {"none"}; }
+  RateUnit unit() const override { return {"img"}; }
   int64_t head_parameters() const override { return head_.numel(); }
 
  private:
@@ -127,7 +132,7 @@ class LookCommands : public ::testing::Test {
   std::string path_;
 };
 
-TEST_F(LookCommands, CheckCountsTheUnitsThatATokenVisits) {
+TEST_F(LookCommands, CheckCountsTheUnitsThatATokenIsRoutedTo) {
   const ModelCounts counts =
       check_recipe({path_, {}, {}}, config::UnsetVariable::kRefuse, std::nullopt).counts;
   EXPECT_EQ(counts.parameters, 11 + 6 * 35 + 4 * 10);
@@ -142,6 +147,19 @@ TEST_F(LookCommands, CheckPrintsOneJsonObject) {
   EXPECT_EQ(out.str(),
             "{\"parameters\":261,\"parameters_headless\":221,\"active_parameters\":121,"
             "\"world\":3}\n");
+}
+
+TEST_F(LookCommands, CheckComputesTheSizeOfACheckpoint) {
+  const CheckpointSize size =
+      check_recipe({path_, {}, {}}, config::UnsetVariable::kRefuse, std::nullopt).counts.checkpoint;
+  // The values of weights and AdamW's two moments.
+  EXPECT_EQ(size.data_bytes, 3u * 4 * (11 + 6 * 35 + 4 * 10));
+  EXPECT_GT(size.manifest_bytes, 3u * 8 * 100);
+  EXPECT_GT(size.largest_header_bytes, 3u * 8 * 50);
+  EXPECT_GE(size.num_shards, 1u);
+  EXPECT_THAT(mistake({"model.units=700000", "model.per_token=1"}, 1, ExitCode::kRecipe),
+              AllOf(HasSubstr("model: a checkpoint of so many tensors takes a manifest of up to "),
+                    HasSubstr("at most 256 MiB can be read back")));
 }
 
 TEST_F(LookCommands, CheckRefusesRanksThatAreNoGrid) {
@@ -247,7 +265,7 @@ TEST_F(LookCommands, CheckNotesLayersWhoseRoutingIsForced) {
   EXPECT_EQ(check({{path, overrides, {}}, 1, false}, out), ExitCode::kOk);
   EXPECT_THAT(out.str(),
               HasSubstr("\nnote        blocks.1.moe_c, blocks.2.moe_c: forced routing is "
-                        "for measurements only, nothing is learned of it\n"));
+                        "for measurements only, the router learns nothing\n"));
 }
 
 TEST_F(LookCommands, CheckAndShowNeedNoVariables) {
@@ -278,15 +296,21 @@ TEST_F(LookCommands, ShowMinimalHoldsWhatDiffers) {
   EXPECT_THAT(out.str(), Not(HasSubstr("optimizer")));
 }
 
-TEST_F(LookCommands, CheckSaysThatItLooksForNoDevice) {
+TEST_F(LookCommands, CheckTellsWhetherThisMachineHasTheDevice) {
   const auto told = [&](const std::string& device) {
     std::ostringstream out;
     check({{path_, {"run.device=" + device}, {}}, 1, false}, out);
     return out.str();
   };
-  EXPECT_THAT(told("cuda"), HasSubstr("device      cuda, not looked for here: training and "));
-  EXPECT_THAT(told("auto"), HasSubstr("device      auto, not looked for here: training and "));
-  EXPECT_THAT(told("cpu"), HasSubstr("device      cpu\n"));
+  const std::string absence = cuda_absence();
+  EXPECT_THAT(told("cuda"), HasSubstr("device      cuda\n"));
+  EXPECT_THAT(
+      told("cuda"),
+      EndsWith(absence.empty() ? "\ngood\n"
+                               : "\ngood, but this machine cannot run it: " + absence + "\n"));
+  EXPECT_THAT(told("auto"), HasSubstr("device      auto: decided where training starts"));
+  EXPECT_THAT(told("auto"), EndsWith("\ngood\n"));
+  EXPECT_THAT(told("cpu"), AllOf(HasSubstr("device      cpu\n"), EndsWith("\ngood\n")));
 }
 
 TEST_F(LookCommands, KeysDocumentASection) {

@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "launch/job/run_lock.h"
 #include "runtime/base/error.h"
+#include "tests/support/failing_file_system.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/thread_communicator.h"
 
@@ -14,17 +14,32 @@ namespace shoal {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::ScratchFolder;
 using testing::write_file;
+
+void ignore(const std::string&) {}
 
 class RunFolders : public ::testing::Test {
  protected:
   ScratchFolder root_;
+  PosixFileSystem files_;
 
-  RunFolder open(OnExisting policy) {
+  RunFolder open(OnExisting policy, FileSystem& files) {
     const std::unique_ptr<Communicator> world = make_self_communicator();
-    return open_run_folder(root_.path(), "run", policy, *world);
+    return open_run_folder(root_.file("run"), policy, *world, files, ignore);
+  }
+  RunFolder open(OnExisting policy) { return open(policy, files_); }
+  ExitCode refusal(OnExisting policy) {
+    try {
+      open(policy);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ExitCode::kOk;
   }
   std::string make_run() {
     const RunFolder folder = open(OnExisting::kFail);
@@ -41,7 +56,8 @@ TEST_F(RunFolders, AreBegunOrGoneOnWith) {
 }
 
 TEST_F(RunFolders, ThatAFailedStartLeftAreBegunAgain) {
-  const RunFolder folder = open(OnExisting::kFail);
+  RunFolder folder = open(OnExisting::kFail);
+  folder.lock = nullptr;
   write_file(folder.logs() + "/rank-00000.log", "it failed");
   write_file(folder.file(".lock"), "");
   EXPECT_FALSE(open(OnExisting::kFail).resume);
@@ -125,22 +141,62 @@ TEST_F(RunFolders, NameAFewOfManyThingsThatNoRunWrote) {
 
 TEST_F(RunFolders, AreNotOverwrittenWhileAJobWorksInThem) {
   const std::string path = make_run();
-  PosixFileSystem files;
-  const RunLock lock(path, files, [](const std::string&) {});
-  try {
-    open(OnExisting::kOverwrite);
-    ADD_FAILURE() << "removed the folder of a job";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kBusy);
-  }
+  const RunLock lock(path, files_, ignore);
+  EXPECT_EQ(refusal(OnExisting::kOverwrite), ExitCode::kBusy);
   EXPECT_TRUE(fs::exists(path + "/resolved.yaml"));
 }
 
+TEST_F(RunFolders, AreLockedBeforeTheyAreOverwrittenAndUntilTheNewRunEnds) {
+  write_file(make_run() + "/metrics.jsonl", "old");
+  testing::FailingFileSystem files;
+  files.fail_at = 1;
+  EXPECT_THROW(open(OnExisting::kOverwrite, files), StorageError);
+  EXPECT_EQ(testing::read_file(root_.file("run/metrics.jsonl")), "old");
+
+  const size_t num_before = files.log().size();
+  files.fail_at = -1;
+  const RunFolder folder = open(OnExisting::kOverwrite, files);
+  EXPECT_FALSE(fs::exists(folder.file("metrics.jsonl")));
+  EXPECT_TRUE(fs::exists(folder.file(".lock")));
+  for (size_t call = num_before; call < files.log().size(); ++call) {
+    EXPECT_THAT(files.log()[call], Not(AnyOf(HasSubstr("close"), HasSubstr("remove"))));
+  }
+  EXPECT_EQ(refusal(OnExisting::kResume), ExitCode::kBusy);
+}
+
+TEST_F(RunFolders, WithRecordsButNoCheckpointAreNotResumed) {
+  for (const char* record : {"metrics.jsonl", "experts.jsonl", "summary.json", "LATEST"}) {
+    const std::string path = make_run();
+    write_file(path + "/metrics.csv", "step,loss\n");
+    write_file(path + "/experts.jsonl", "");
+    write_file(path + "/" + record, "60");
+    try {
+      open(OnExisting::kResume);
+      ADD_FAILURE() << "began anew over " << record;
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(path), HasSubstr(record)));
+      EXPECT_THAT(error.hint(), AllOf(HasSubstr(path + "/ckpt"), HasSubstr("overwrite")));
+    }
+    EXPECT_EQ(testing::read_file(path + "/" + record), "60");
+    fs::create_directories(path + "/ckpt/step-00000060");
+    EXPECT_TRUE(open(OnExisting::kResume).resume);
+    fs::remove_all(path);
+  }
+}
+
+TEST_F(RunFolders, ThatAStartLeftBeforeItsFirstRecordAreBegunByResume) {
+  const std::string path = make_run();
+  write_file(path + "/metrics.jsonl", "");
+  write_file(path + "/metrics.csv", "step,loss\n");
+  fs::create_directories(path + "/ckpt/.tmp-step-00000002-0");
+  EXPECT_TRUE(open(OnExisting::kResume).resume);
+}
+
 TEST_F(RunFolders, NameWhatCannotBeCreated) {
-  write_file(root_.file("file"), "");
   const std::unique_ptr<Communicator> world = make_self_communicator();
+  write_file(root_.file("file"), "");
   try {
-    open_run_folder(root_.file("file"), "run", OnExisting::kFail, *world);
+    open_run_folder(root_.file("file/run"), OnExisting::kFail, *world, files_, ignore);
     ADD_FAILURE() << "created a folder below a file";
   } catch (const StorageError& error) {
     EXPECT_THAT(error.what(), HasSubstr(root_.file("file")));
@@ -151,9 +207,22 @@ TEST_F(RunFolders, NameWhatCannotBeCreated) {
 TEST(RunFolderRanks, AreTheSameOnAllRanks) {
   const ScratchFolder root;
   testing::run_ranks(3, [&root](Communicator& world) {
-    EXPECT_EQ(open_run_folder(root.path(), "run", OnExisting::kNew, world).path, root.file("run"));
+    PosixFileSystem files;
+    const auto open = [&](OnExisting policy) {
+      return open_run_folder(root.file("run"), policy, world, files, ignore);
+    };
+    const RunFolder folder = open(OnExisting::kNew);
+    EXPECT_EQ(folder.path, root.file("run"));
+    EXPECT_EQ(folder.lock != nullptr, world.rank() == 0);
     if (world.rank() == 0) write_file(root.file("run/resolved.yaml"), "x");
-    EXPECT_THROW(open_run_folder(root.path(), "run", OnExisting::kFail, world), ConfigError);
+    EXPECT_THROW(open(OnExisting::kFail), ConfigError);
+    try {
+      open(OnExisting::kResume);
+      ADD_FAILURE() << "locked twice";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kBusy);
+      EXPECT_THAT(error.hint(), HasSubstr("run.name"));
+    }
   });
 }
 

@@ -11,12 +11,12 @@
 #include "runtime/base/error.h"
 #include "tests/support/failing_file_system.h"
 #include "tests/support/scratch_folder.h"
-#include "tests/support/thread_communicator.h"
 
 namespace shoal {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using testing::FailingFileSystem;
 using ::testing::HasSubstr;
 using testing::read_file;
@@ -27,13 +27,13 @@ class RunLockTest : public ::testing::Test {
  protected:
   ScratchFolder scratch_;
   PosixFileSystem files_;
-  std::vector<std::string> warnings_;
+  std::vector<std::string> told_;
   std::string path_ = scratch_.file(".lock");
   RunLock::Options quick_{std::chrono::milliseconds(5), std::chrono::milliseconds(600)};
 
   std::unique_ptr<RunLock> acquire() {
     return std::make_unique<RunLock>(
-        scratch_.path(), files_, [this](const std::string& text) { warnings_.push_back(text); },
+        scratch_.path(), files_, [this](const std::string& text) { told_.push_back(text); },
         quick_);
   }
   std::string refusal() {
@@ -56,7 +56,7 @@ TEST_F(RunLockTest, IsHeldByOneAndGoneAfterwards) {
   }
   EXPECT_FALSE(std::filesystem::exists(path_));
   EXPECT_EQ(refusal(), "");
-  EXPECT_TRUE(warnings_.empty());
+  EXPECT_TRUE(told_.empty());
 }
 
 TEST_F(RunLockTest, IsTakenOverFromADeadProcess) {
@@ -69,12 +69,12 @@ TEST_F(RunLockTest, IsTakenOverFromADeadProcess) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_THAT(read_file(path_), HasSubstr("pid " + std::to_string(child)));
   const auto lock = acquire();
-  ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], HasSubstr("process " + std::to_string(child)));
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_THAT(told_[0], HasSubstr("process " + std::to_string(child)));
   EXPECT_THAT(read_file(path_), HasSubstr("pid " + std::to_string(::getpid())));
 }
 
-TEST_F(RunLockTest, IsTakenOverFromADeadProcessThatNobodyBuried) {
+TEST_F(RunLockTest, IsTakenOverFromADeadProcessThatNobodyWaitedFor) {
   const pid_t child = ::fork();
   if (child == 0) {
     const auto lock = acquire();
@@ -83,7 +83,7 @@ TEST_F(RunLockTest, IsTakenOverFromADeadProcessThatNobodyBuried) {
   siginfo_t info{};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
   EXPECT_EQ(refusal(), "");
-  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(told_.size(), 1u);
   EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
@@ -92,7 +92,7 @@ TEST_F(RunLockTest, IsTakenOverWhenTheProcessNumberWasGivenAgain) {
   owner.started -= 1;
   write_file(path_, owner.text());
   EXPECT_EQ(refusal(), "");
-  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(told_.size(), 1u);
 }
 
 TEST_F(RunLockTest, IsRespectedWithoutTheKernelsLockWhileTheProcessLives) {
@@ -111,7 +111,58 @@ TEST_F(RunLockTest, OfAnotherHostIsRespectedWhileItsLeaseGrows) {
   EXPECT_THAT(refusal(), HasSubstr("'elsewhere'"));
   other.join();
   EXPECT_EQ(refusal(), "");
-  EXPECT_THAT(warnings_, ::testing::ElementsAre(HasSubstr("'elsewhere'")));
+  const auto waits = AllOf(HasSubstr("waiting up to 1s"), HasSubstr("on host 'elsewhere'"));
+  EXPECT_THAT(told_, ElementsAre(waits, waits, HasSubstr("taking over")));
+}
+
+TEST_F(RunLockTest, FromBeforeARebootIsTakenOverWithoutWaiting) {
+  quick_.self = [] {
+    LockOwner self = LockOwner::self();
+    self.machine = "this";
+    return self;
+  };
+  LockOwner owner = quick_.self();
+  owner.boot = "earlier";
+  write_file(path_, owner.text());
+  const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(100'000);
+  std::filesystem::last_write_time(path_, long_ago);
+  EXPECT_EQ(refusal(), "");
+  EXPECT_THAT(told_, ElementsAre(HasSubstr("taking over")));
+}
+
+// Two machines of one image may have one name and one id; a lock that was written to since this one
+// was started is watched.
+TEST_F(RunLockTest, FromAnotherBootIsWatchedIfItIsFresh) {
+  quick_.self = [] {
+    LockOwner self = LockOwner::self();
+    self.machine = "this";
+    return self;
+  };
+  LockOwner owner = quick_.self();
+  owner.boot = "another";
+  write_file(path_, owner.text());
+  EXPECT_EQ(refusal(), "");
+  EXPECT_THAT(told_, ElementsAre(HasSubstr("waiting up to"), HasSubstr("taking over")));
+}
+
+TEST(LockOwnerTest, RanBeforeARebootOnlyOnAMachineThatIsKnownToBeTheSame) {
+  const LockOwner now{"a", "boot 2", "machine 1", 1, 1};
+  const auto before = [&now](const LockOwner& owner) { return owner.ran_before_reboot_of(now); };
+  EXPECT_TRUE(before({"a", "boot 1", "machine 1", 1, 1}));
+  EXPECT_FALSE(before({"a", "boot 2", "machine 1", 1, 1}));
+  EXPECT_FALSE(before({"b", "boot 1", "machine 1", 1, 1}));
+  EXPECT_FALSE(before({"a", "boot 1", "machine 2", 1, 1}));
+  EXPECT_FALSE((LockOwner{"a", "1", "", 1, 1}.ran_before_reboot_of({"a", "2", "", 1, 1})));
+}
+
+TEST(LockOwnerTest, IsReadAsItWasWritten) {
+  for (const char* machine : {"0123abcd", ""}) {
+    const LockOwner owner{"a", "boot", machine, 12, 34};
+    const std::optional<LockOwner> read = LockOwner::parse(owner.text() + "...");
+    ASSERT_TRUE(read.has_value());
+    EXPECT_EQ(read->text(), owner.text());
+    EXPECT_EQ(read->machine, machine);
+  }
 }
 
 TEST_F(RunLockTest, LetsItsLeaseGrow) {
@@ -129,7 +180,7 @@ TEST_F(RunLockTest, IsTakenOverWhenItsTextIsNotComplete) {
   EXPECT_EQ(refusal(), "");
 }
 
-TEST_F(RunLockTest, SaysWhyItCannotBeWritten) {
+TEST_F(RunLockTest, TellsWhyItCannotBeWritten) {
   for (int64_t at = 0; at < 3; ++at) {
     FailingFileSystem full;
     full.fail_at = at;
@@ -141,22 +192,6 @@ TEST_F(RunLockTest, SaysWhyItCannotBeWritten) {
       EXPECT_THAT(error.what(), HasSubstr(path_));
     }
   }
-}
-
-TEST(RunLockRanks, IsHeldByRankZeroAndRefusedOnAllRanks) {
-  const ScratchFolder scratch;
-  testing::run_ranks(3, [&](Communicator& world) {
-    PosixFileSystem files;
-    const auto lock = lock_run_folder(scratch.path(), world, files, [](const std::string&) {});
-    EXPECT_EQ(lock != nullptr, world.rank() == 0);
-    try {
-      lock_run_folder(scratch.path(), world, files, [](const std::string&) {});
-      ADD_FAILURE() << "locked twice";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kBusy);
-      EXPECT_THAT(error.hint(), HasSubstr("run.name"));
-    }
-  });
 }
 
 }  // namespace
