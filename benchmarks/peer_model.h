@@ -81,7 +81,8 @@ inline nlohmann::json describe(const Vit::Options& model) {
 /// has nothing for.
 inline nlohmann::json peer_model(const Recipe& recipe) {
   const Choice<Backbone>& backbone = recipe.model.backbone;
-  const ImageShape image = image_shape_of(recipe);
+  const DataShape data = make_source(recipe)->shape();
+  const ImageShape image = data.image.value();
   const bool is_vit = backbone.name() == "vit";
   require_peer(is_vit || backbone.name() == "sparse_mlp", "model.backbone", "sparse_mlp and vit");
   require_peer(recipe.train.precision == Precision::kFloat32, "train.precision", "float32");
@@ -92,7 +93,7 @@ inline nlohmann::json peer_model(const Recipe& recipe) {
                 {"group", recipe.train.group},
                 {"clip_norm", recipe.train.clip_norm},
                 {"image", image.height},
-                {"classes", make_source(recipe)->num_classes()},
+                {"classes", data.classes},
                 {"lr", 1e-3},
                 {"weight_decay", 0.05},
                 {"label_smoothing", 0.1}});

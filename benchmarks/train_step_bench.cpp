@@ -52,7 +52,9 @@ class StoredImages final : public SampleSet {
     }
   }
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
-  Sample read(int64_t index) const override { return samples_[static_cast<size_t>(index)]; }
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
+    return samples_[static_cast<size_t>(index)];
+  }
 
  private:
   std::vector<Sample> samples_;
@@ -145,7 +147,10 @@ void measure(const Arguments& arguments, bench::Report& out) {
   RankGrid grid =
       make_grid(recipe, guard->split(0, guard->rank()), device, std::move(devices.gpu_world));
   RankGrid own_grid = make_grid(recipe, make_self_communicator(), device);
-  const StoredImages images(image_shape_of(recipe), make_source(recipe)->num_classes());
+  const std::shared_ptr<const DataSource> source = make_source(recipe);
+  const DataShape shape = source->shape();
+  const OpenSplit images{source,
+                         std::make_unique<StoredImages>(shape.image.value(), shape.classes)};
   Session ranks(recipe, images, grid);
   std::vector<bench::TimedContender> contenders = {{"shoal", [&ranks] {
                                                       sleep_until_all_arrive();

@@ -1,5 +1,5 @@
 # tests_gpu_emulated: tests/**/*_gpu_test.cpp with the plug-in's kernels and host code, compiled for a
-# GPU that is emulated on the CPU. tests/support/emulated_gpu/emulated_gpu.h tells how.
+# GPU that is emulated on the CPU. How: tests/support/emulated_gpu/emulated_gpu.h.
 set(emulated "${PROJECT_SOURCE_DIR}/tests/support/emulated_gpu")
 set(rewritten "${CMAKE_BINARY_DIR}/emulated_gpu")
 set(gpu_tests "")

@@ -1,4 +1,5 @@
 # Flags, the precompiled header and the functions that make one target per folder.
+include(GNUInstallDirs)  # the folders of installed RPATHs
 
 # Every target that uses torch takes these flags and no other, or the header could not be shared.
 add_library(shoal_warnings INTERFACE)
@@ -12,8 +13,8 @@ endif()
 add_library(shoal_base INTERFACE)
 target_compile_features(shoal_base INTERFACE cxx_std_20)
 target_include_directories(shoal_base INTERFACE "${PROJECT_SOURCE_DIR}")
-# -fPIC also in programs, where CMake would say -fPIE: flags must equal the header's.
-# Contraction off: the same bits on every machine; a file that wants fma says so by std::fma.
+# -fPIC also in programs, where CMake would pass -fPIE: flags must equal the header's.
+# Contraction off: the same bits on every machine; a file that wants fma calls std::fma.
 # Without errno std::sqrt is one instruction and may be vectorised; its results do not change.
 target_compile_options(shoal_base INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-fPIC;-ffp-contract=off;-fno-math-errno;-fdiagnostics-color=auto>)
@@ -40,7 +41,7 @@ add_library(shoal_torch INTERFACE)
 target_compile_options(shoal_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 target_compile_definitions(shoal_torch INTERFACE OMPI_SKIP_MPICXX=1 MPICH_SKIP_MPICXX=1)
 target_link_libraries(shoal_torch INTERFACE shoal_base LibTorch::cpu LibTorch::c10 MPI::MPI_C
-                      spdlog::spdlog)
+                      spdlog::spdlog PNG::PNG)
 
 # The one precompiled header: narrow, because torch/torch.h would triple the time of every file.
 file(WRITE "${CMAKE_BINARY_DIR}/pch_owner.cpp" "")
@@ -107,12 +108,15 @@ function(shoal_add_library)
   add_library(shoal::shoal ALIAS shoal_lib)
   set_target_properties(shoal_lib PROPERTIES OUTPUT_NAME shoal EXPORT_NAME shoal
     INSTALL_RPATH "$ORIGIN;${LibTorch_LIB_DIR}")
+  target_compile_features(shoal_lib PUBLIC cxx_std_20)
   foreach(folder IN ITEMS runtime parallel moe sparse models launch)
     if(TARGET shoal_${folder})
       target_sources(shoal_lib PRIVATE $<TARGET_OBJECTS:shoal_${folder}>)
     endif()
   endforeach()
-  target_link_libraries(shoal_lib PUBLIC shoal_torch)
+  # Installed headers need LibTorch's; our warnings and flags are not for those who include them.
+  target_link_libraries(shoal_lib PUBLIC $<BUILD_INTERFACE:shoal_torch>
+                        $<INSTALL_INTERFACE:LibTorch::cpu> $<INSTALL_INTERFACE:LibTorch::c10>)
 endfunction()
 
 function(shoal_add_program)

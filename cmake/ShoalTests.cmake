@@ -1,5 +1,5 @@
 # tests/<folder>/**/*_test.cpp make the program tests_<folder>; its CTest entries come from the
-# names of its suites (cmake/list_tests.cmake says how). Those of GPUs are objects, which are in
+# names of its suites (see cmake/list_tests.cmake). Those of GPUs are objects, which are in
 # tests_gpu_emulated, too.
 include(CTest)
 include(GoogleTest)
@@ -136,17 +136,19 @@ if(no_hosts)
   string(CONCAT SHOAL_TEST_HOSTS ${SHOAL_TEST_HOSTS})
 endif()
 
-# Executable scripts in tests/cli: one entry each, the program as $1, a scratch folder as cwd.
-# A name that ends in _data.sh: label data, and only where CIFAR10 names a folder.
+# Scripts in tests/cli but common.sh, which they source: one entry each, the program as $1, a scratch
+# folder as cwd. A name that ends in _data.sh: label data, and only where CIFAR10 names a folder.
 file(GLOB scripts CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/cli/*.sh")
+list(REMOVE_ITEM scripts "${PROJECT_SOURCE_DIR}/tests/cli/common.sh")
 set(text "")
 foreach(script IN LISTS scripts)
   execute_process(COMMAND test -x "${script}" RESULT_VARIABLE not_executable)
-  if(not_executable OR NOT TARGET shoal)
-    continue()
+  if(not_executable)
+    message(FATAL_ERROR "${script} is a test but not executable: chmod +x")
   endif()
   get_filename_component(name "${script}" NAME_WE)
-  if(name STREQUAL "two_hosts" AND no_hosts)
+  if((name STREQUAL "two_hosts" AND no_hosts) OR
+     (name STREQUAL "benchmark_peers" AND NOT SHOAL_BENCHMARKS))
     continue()
   endif()
   set(label cli)

@@ -20,6 +20,8 @@ if(SHOAL_MOLD)
 endif()
 # RPATH, not RUNPATH: only RPATH is searched for the libraries that libtorch_cuda itself needs.
 add_link_options(-Wl,--disable-new-dtags)
+# By it ranks compare what they have loaded. Most compilers ask for it anyway.
+add_link_options(-Wl,--build-id=sha1)
 
 find_program(SHOAL_CCACHE ccache)
 if(SHOAL_CCACHE)

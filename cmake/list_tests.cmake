@@ -1,7 +1,7 @@
 cmake_minimum_required(VERSION 3.25)
 # Asks a test program for its suites and writes its CTest entries to OUTPUT, one per label.
 #
-# The end of a suite's name says where it belongs:
+# The end of a suite's name decides where it belongs:
 #   *Ranks  label ranks: thread ranks in one process
 #   *Mpi    label mpi: under mpirun, by MPI_SCRIPT, with 1, 2, 3 and 4 ranks
 #   *Data   label data: needs a folder named by the environment; only there if it is set.

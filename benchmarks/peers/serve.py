@@ -1,4 +1,4 @@
-"""How the peers talk to the program that starts them. Needs PyTorch, and without it ends the peer."""
+"""How the peers talk to the program that starts them. Ends the peer with code 69 without PyTorch."""
 import json
 import sys
 import warnings
@@ -6,8 +6,10 @@ import warnings
 warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
 try:
     import torch
-except ImportError as error:
-    sys.exit(f"{sys.argv[0]}: {error}")
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    sys.exit(69)
 
 # As Shoal computes on GPUs: float32 means float32, also in convolutions and in sums of bfloat16.
 torch.backends.cudnn.allow_tf32 = False
@@ -21,7 +23,7 @@ def synchronise(device):
 
 
 def serve(answer):
-    """Says `ready`, then answers each line of JSON with one; sets the number of threads itself."""
+    """Writes `ready`, then answers each line of JSON with one; sets the number of threads itself."""
     torch.set_num_threads(1)
     print("ready", flush=True)
     for line in sys.stdin:

@@ -11,9 +11,18 @@
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
+#include <utility>
 
 namespace shoal::bench {
 namespace {
+
+constexpr int kNotFound = 127;  // by execlp, and by shells
+constexpr int kNoPyTorch = 69;  // serve.py
+
+std::string describe_end(int status) {
+  return WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
+                             : "exit code " + std::to_string(WEXITSTATUS(status));
+}
 
 // mpirun binds this process to its cores; a peer may use any.
 void use_all_cores() {
@@ -33,10 +42,21 @@ std::string script_path(const std::string& script) {
 std::unique_ptr<PeerProcess> PeerProcess::start(const std::string& python,
                                                 const std::string& script) {
   std::unique_ptr<PeerProcess> peer(new PeerProcess(python, script));
-  if (peer->read_line() == "ready") return peer;
-  std::printf("peers/%s: absent, since '%s' has no PyTorch 2.11 (pip install torch)\n",
-              script.c_str(), python.c_str());
-  return nullptr;
+  const std::string line = peer->read_line();
+  if (line == "ready") return peer;
+  const int status = peer->end();
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (line.empty() && (code == kNotFound || code == kNoPyTorch)) {
+    std::printf("peers/%s: absent, since %s\n", script.c_str(),
+                code == kNotFound
+                    ? ("there is no '" + python + "'").c_str()
+                    : ("'" + python + "' has no PyTorch (pip install torch)").c_str());
+    return nullptr;
+  }
+  throw std::runtime_error("peers/" + script + ": '" + python + "' " +
+                           (line.empty() ? "ended" : "answered '" + line + "' and ended") +
+                           " with " + describe_end(status) +
+                           " instead of answering 'ready'; its own messages are above");
 }
 
 PeerProcess::PeerProcess(const std::string& python, const std::string& script) {
@@ -54,7 +74,7 @@ PeerProcess::PeerProcess(const std::string& python, const std::string& script) {
     dup2(input[0], STDIN_FILENO);
     dup2(output[1], STDOUT_FILENO);
     execlp(python.c_str(), python.c_str(), path.c_str(), nullptr);
-    _exit(127);
+    _exit(kNotFound);
   }
   close(input[0]);
   close(output[1]);
@@ -63,10 +83,15 @@ PeerProcess::PeerProcess(const std::string& python, const std::string& script) {
 }
 
 PeerProcess::~PeerProcess() {
-  std::fclose(to_);
-  std::fclose(from_);
+  if (to_ != nullptr) end();
+}
+
+int PeerProcess::end() {
+  std::fclose(std::exchange(to_, nullptr));
+  std::fclose(std::exchange(from_, nullptr));
   int status = 0;
   waitpid(pid_, &status, 0);
+  return status;
 }
 
 nlohmann::json PeerProcess::ask(const nlohmann::json& question) {

@@ -10,12 +10,13 @@
 namespace shoal::bench {
 
 /// A contender in Python: a script of benchmarks/peers/, of the tree it was built from or else
-/// below the working directory, that says `ready`, reads JSON lines from its standard input and
+/// below the working directory, that writes `ready`, reads JSON lines from its standard input and
 /// answers each with a JSON line on its standard output.
 class PeerProcess {
  public:
-  /// Starts `script` with the interpreter `python`. Without a Python that has PyTorch: prints a
-  /// line that says so and returns nullptr.
+  /// Starts `script` with the interpreter `python`. If there is none, or it has no PyTorch: prints
+  /// a line with that reason and returns nullptr. Throws std::runtime_error with the exit code if
+  /// the process does anything but answer `ready`.
   static std::unique_ptr<PeerProcess> start(const std::string& python, const std::string& script);
   PeerProcess(const PeerProcess&) = delete;
   /// Closes its input, which ends it, and waits.
@@ -26,6 +27,8 @@ class PeerProcess {
 
  private:
   PeerProcess(const std::string& python, const std::string& script);
+  /// Closes its input and output and waits; its status as by waitpid.
+  int end();
   /// Empty at the end of its output.
   std::string read_line();
 

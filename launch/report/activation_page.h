@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// Where the units of one kind look in one image.
+/// Which tokens of one image the units of one kind attend to.
 struct ActivationMap {
   /// [rows * columns] of the layer: the mean dispatch weight over units and slots, over an even
   /// one.

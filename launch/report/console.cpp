@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include "runtime/base/metrics.h"
@@ -48,10 +50,10 @@ std::string human_bytes(double bytes) {
 std::string progress_line(const Progress& p) {
   const double loss = without_sign_if_nan(p.loss), grad_norm = without_sign_if_nan(p.grad_norm);
   std::string line =
-      fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.3f}  {:.0f} img/s", p.step,
-                  p.total_steps, loss, p.lr, grad_norm, p.samples_per_second);
+      fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.3f}  {:.0f} {}/s", p.step,
+                  p.total_steps, loss, p.lr, grad_norm, p.items_per_second, p.unit);
   if (p.ranks > 1) {
-    line += fmt::format(" ({:.0f}/rank)", p.samples_per_second / static_cast<double>(p.ranks));
+    line += fmt::format(" ({:.0f}/rank)", p.items_per_second / static_cast<double>(p.ranks));
   }
   if (p.dropped_share) line += fmt::format("  drop {:.1f}%", 100 * *p.dropped_share);
   if (p.load_max_over_mean) line += fmt::format("  load {:.2f}", *p.load_max_over_mean);
@@ -90,34 +92,36 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows) {
 Console::Console(std::FILE* stream, bool terminal, int64_t width)
     : stream_(stream), terminal_(terminal), width_(std::max<int64_t>(40, width)) {}
 
+void Console::write(const std::string& text) {
+  const bool is_written = std::fputs(text.c_str(), stream_) >= 0 && std::fflush(stream_) == 0;
+  if (is_written || !tell_lost_) return;
+  std::exchange(tell_lost_, nullptr)(std::strerror(errno));
+}
+
 void Console::clear_bar() {
-  if (bar_shown_) std::fputs("\r\033[K", stream_);
+  if (bar_shown_) write("\r\033[K");
   bar_shown_ = false;
 }
 
 void Console::show(const Progress& progress) {
   if (!terminal_) {
-    std::fputs((progress_line(progress) + "\n").c_str(), stream_);
-    std::fflush(stream_);
+    write(progress_line(progress) + "\n");
     return;
   }
   clear_bar();
   const std::string line = bar(progress) + progress_line(progress);
-  std::fputs(line.substr(0, static_cast<size_t>(width_ - 1)).c_str(), stream_);
-  std::fflush(stream_);
+  write(line.substr(0, static_cast<size_t>(width_ - 1)));
   bar_shown_ = true;
 }
 
 void Console::print(const std::string& line) {
   clear_bar();
-  std::fputs((line + "\n").c_str(), stream_);
-  std::fflush(stream_);
+  write(line + "\n");
 }
 
 void Console::finish() {
-  if (bar_shown_) std::fputs("\n", stream_);
+  if (bar_shown_) write("\n");
   bar_shown_ = false;
-  std::fflush(stream_);
 }
 
 Console make_console() {

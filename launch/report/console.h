@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shoal {
@@ -13,7 +15,8 @@ namespace shoal {
 struct Progress {
   int64_t step = 0, total_steps = 0;
   double loss = 0, lr = 0, grad_norm = 0;
-  double samples_per_second = 0;  ///< all ranks
+  double items_per_second = 0;  ///< all ranks
+  std::string unit = "img";     ///< of items
   int64_t ranks = 1;
   std::optional<double> dropped_share;  ///< of the routed choices; unset without MoE layers
   std::optional<double> load_max_over_mean;
@@ -45,14 +48,18 @@ class Console {
   void print(const std::string& line);
   /// Leaves the bar where it is and starts a new line.
   void finish();
+  /// `tell` is called once, with the reason, when something cannot be written; it is dropped.
+  void when_lost(std::function<void(const std::string& why)> tell) { tell_lost_ = std::move(tell); }
 
  private:
   void clear_bar();
+  void write(const std::string& text);
 
   std::FILE* stream_;
   bool terminal_;
   int64_t width_;
   bool bar_shown_ = false;
+  std::function<void(const std::string&)> tell_lost_;
 };
 
 /// A console on standard error.

@@ -155,7 +155,7 @@ std::string unit_axis(const Panel& panel, double top) {
                                    middle));
 }
 
-/// Where colours stand for what.
+/// The colour scale.
 std::string legend(double top) {
   constexpr double kBar = 320, kHeight = 14, kGap = 66;
   const double left = kLeft + kGap;

@@ -21,7 +21,7 @@ struct LoadHistory {
 /// and 128 rows; more steps and more units than that are averaged over neighbours.
 std::string heat_map_svg(const std::string& title, const std::vector<LoadHistory>& layers);
 
-/// `text` as it stands in XML: markup escaped, control characters replaced by blanks.
+/// `text` for XML: markup escaped, control characters replaced by blanks.
 std::string xml_text(const std::string& text);
 
 }  // namespace shoal

@@ -25,20 +25,20 @@ double mean(const std::vector<MoeReport>& layers, double MoeReport::*value) {
   return sum / static_cast<double>(layers.size());
 }
 
-struct NamedSum {
+struct LossSum {
   std::string name;
   double sum = 0.0;
   int64_t count = 0;
 };
 
 /// By name, in the order in which names first appear.
-std::vector<NamedSum> sum_losses(const std::vector<MoeReport>& layers) {
-  std::vector<NamedSum> sums;
+std::vector<LossSum> sum_losses(const std::vector<MoeReport>& layers) {
+  std::vector<LossSum> sums;
   for (const MoeReport& layer : layers) {
     for (const auto& [name, value] : layer.losses) {
       auto found = std::find_if(sums.begin(), sums.end(),
-                                [&name = name](const NamedSum& sum) { return sum.name == name; });
-      if (found == sums.end()) found = sums.insert(sums.end(), NamedSum{name});
+                                [&name = name](const LossSum& sum) { return sum.name == name; });
+      if (found == sums.end()) found = sums.insert(sums.end(), LossSum{name});
       found->sum += value;
       ++found->count;
     }
@@ -69,7 +69,7 @@ void add_moe_metrics(const std::vector<MoeReport>& layers, MetricsRecord& record
   record.add("moe_load_entropy", mean(layers, &MoeReport::load_entropy));
   record.add("moe_router_entropy", mean(layers, &MoeReport::router_entropy));
   record.add("moe_dropped", mean(layers, &MoeReport::dropped));
-  for (const NamedSum& loss : sum_losses(layers)) {
+  for (const LossSum& loss : sum_losses(layers)) {
     record.add("moe_loss_" + loss.name, loss.sum / static_cast<double>(loss.count));
   }
 }

@@ -9,8 +9,8 @@ namespace shoal {
 
 using Rgb = std::array<uint8_t, 3>;
 
-/// The colour at `place` in [0, 1] of viridis, whose lightness rises evenly, also for readers who
-/// do not tell red from green. What lies outside takes the nearest end.
+/// The colour at `place` in [0, 1] of viridis, whose lightness rises evenly, also for the
+/// colour-blind. `place` is clamped.
 Rgb viridis(double place);
 
 /// `#26828e`.
@@ -25,7 +25,7 @@ struct Picture {
 /// Each pixel `factor` times as wide and as high.
 Picture enlarge(const Picture& picture, int64_t factor);
 
-/// The picture as a PNG file, without compression.
+/// The picture as a PNG file. It has at least one pixel.
 std::string png_bytes(const Picture& picture);
 
 }  // namespace shoal
