@@ -173,9 +173,11 @@ struct TrainOptions {
               "run each block again in the backward pass instead of keeping its activations"),
         field("log_every", &TrainOptions::log_every, "steps between lines of metrics", above(0),
               kCountedUnits),
-        field("max_nonfinite_steps", &TrainOptions::max_nonfinite_steps,
-              "steps in a row with non-finite gradients after which training ends (exit 30)",
-              at_least(1))};
+        field(
+            "max_nonfinite_steps", &TrainOptions::max_nonfinite_steps,
+            "steps in a row with a loss or gradients that are not finite after which training ends "
+            "(exit 30)",
+            at_least(1))};
   }
   /// batch / accumulate is a multiple of group.
   void validate(Problems& problems) const;

@@ -88,7 +88,7 @@ class Session : public Stateful {
   int64_t total_steps() const { return scale_.total_steps; }
   /// Samples that all ranks together have taken: the data cursor.
   int64_t samples_done() const { return loader_.cursor(); }
-  /// Consecutive steps that were skipped for non-finite gradients.
+  /// Consecutive steps that were skipped, since the loss or a gradient was not finite.
   int64_t nonfinite_in_row() const { return nonfinite_in_row_; }
   /// All steps that were skipped, before a resume as well.
   int64_t skipped_steps() const { return skipped_steps_; }

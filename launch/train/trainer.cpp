@@ -78,13 +78,16 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
   const std::string folder = parts.folder.checkpoints();
   best_score_ = best_score(folder, world_);
   const int64_t step = result_.first_step;
-  owes_evaluation_ =
-      parts.evaluates_first || (step > 0 && step < session_.total_steps() && due_.evaluate &&
-                                due_.evaluate->due_at(step) && lacks_score(folder, step, world_));
+  const bool is_due =
+      step > 0 && due_.evaluate && (due_.evaluate->due_at(step) || step == session_.total_steps());
+  const bool is_missing = is_due && lacks_score(folder, step, world_);
+  owes_evaluation_ = parts.evaluates_first || (is_missing && step < session_.total_steps());
+  // One that was made, and whose summary alone is missing, is in the metrics already.
+  logs_owed_ = is_missing;
 }
 
 TrainingResult Trainer::run() {
-  if (owes_evaluation_) evaluate_now();
+  if (owes_evaluation_) evaluate_now(logs_owed_);
   bool stop = is_interrupted_;
   while (!stop && session_.steps_done() < session_.total_steps()) {
     const StepOutcome outcome = session_.step(requests());
@@ -172,7 +175,7 @@ void Trainer::report_skipped(const StepOutcome& outcome) {
 }
 
 /// Whether its score is the best so far, and checkpoints are kept by score.
-bool Trainer::evaluate_now() {
+bool Trainer::evaluate_now(bool is_logged) {
   const Interrupted interrupted = [this] {
     is_interrupted_ = session_.agree(stop_requests()).wants_stop();
     return is_interrupted_;
@@ -186,7 +189,7 @@ bool Trainer::evaluate_now() {
   }
   result_.evaluation = evaluation;
   evaluated_step_ = session_.steps_done();
-  training_log_.evaluation(*evaluation, evaluated_step_);
+  if (is_logged) training_log_.evaluation(*evaluation, evaluated_step_);
   for (const Metric& metric : evaluation->metrics) {
     warn_of_nonfinite("validation " + metric.label, metric.value);
   }

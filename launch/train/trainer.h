@@ -70,7 +70,7 @@ class Trainer {
   StepFlags stop_requests() const;
   void after_step(const StepOutcome& outcome);
   void report_skipped(const StepOutcome& outcome);
-  bool evaluate_now();
+  bool evaluate_now(bool is_logged = true);
   void warn_of_nonfinite(const std::string& what, double value);
   bool ends_finite() const;
   bool is_best(double score) const;
@@ -93,11 +93,12 @@ class Trainer {
   Due due_;
   RouterAgreement agreement_;
   TrainingResult result_;
-  int64_t evaluated_step_ = -1;   ///< of result_.evaluation
-  int64_t begun_step_ = -1;       ///< of the newest save that was begun
-  int64_t saved_step_ = 0;        ///< of the newest save that is on disk
-  bool is_interrupted_ = false;   ///< a stop was agreed on during an evaluation
-  bool owes_evaluation_ = false;  ///< of the step that was resumed, which has no score yet
+  int64_t evaluated_step_ = -1;                     ///< of result_.evaluation
+  int64_t begun_step_ = -1;                         ///< of the newest save that was begun
+  int64_t saved_step_ = 0;                          ///< of the newest save that is on disk
+  bool is_interrupted_ = false;                     ///< a stop was agreed on during an evaluation
+  bool owes_evaluation_ = false;                    ///< of the step that was resumed
+  bool logs_owed_ = false;                          ///< no evaluation of that step was logged
   std::optional<double> best_score_, begun_score_;  ///< of what is on disk; of the save begun last
 };
 
