@@ -191,7 +191,7 @@ TEST_F(LoadRun, InitFromRenamesBeforeItLooksForAPlace) {
                                        "{backbone.blocks.0.token_mlp.fc1.: nowhere.}}"});
   try {
     load_initial_weights(moved.session, moved.recipe);
-    ADD_FAILURE() << "nothing was taken, and nothing said so";
+    ADD_FAILURE() << "init_from matched no tensor and raised no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kMismatch);
     EXPECT_THAT(error.what(), HasSubstr("no weight of"));
