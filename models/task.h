@@ -74,7 +74,8 @@ class Task : public ModuleBase, public Stateful {
 
   /// Collective, b may be 0. TORCH_CHECK unless batch.context.samples_in_step is set.
   virtual TrainOutput train(const Batch& batch) = 0;
-  /// The model's output before the criterion, one row per sample (for a classifier: logits). Collective.
+  /// The model's output before the criterion (for a classifier: logits), one row per sample.
+  /// Collective.
   virtual torch::Tensor outputs(const Batch& batch) = 0;
   /// Without gradients. Collective, b may be 0.
   virtual EvalOutput evaluate(const Batch& batch) = 0;
