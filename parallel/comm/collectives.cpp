@@ -178,7 +178,7 @@ class Reach : public Function<Reach> {
     return loss.detach().clone();
   }
 
-  // Undefined gradients suffice: the engine still calls the nodes behind the outputs.
+  // Undefined gradients suffice: the engine still calls the nodes that made the outputs.
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     variable_list inputs(1 + saved_value<size_t>(ctx));
     inputs[0] = grads[0];

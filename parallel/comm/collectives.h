@@ -13,7 +13,7 @@
 /// Every rank calls, forward and backward, also with zero rows. So that a backward pass has the
 /// same collectives on all ranks, outputs require gradients whenever the group has more than one
 /// rank and gradients are enabled, even if this rank's input does not. A rank whose loss may not
-/// depend on some output must say so with `require_backward`. A group of one rank returns its input
+/// depend on some output must pass it to `require_backward`. A group of one rank returns its input
 /// and makes no calls.
 ///
 /// Tensors need not be contiguous. Integers pass without gradients. `comm` must outlive the graph.
@@ -22,7 +22,7 @@ namespace shoal {
 
 struct ExchangeState;
 
-/// An all_to_all on its way: the rows are not there before finish_all_to_all.
+/// An all_to_all in flight: finish_all_to_all returns the rows.
 struct StartedExchange {
   torch::Tensor token;  ///< joins start and finish in the graph, if there is one
   torch::Tensor rows;   ///< group of one rank: the result

@@ -64,9 +64,8 @@ class Communicator {
                                        const RowCounts& rows) = 0;
   virtual Pending start_broadcast(torch::Tensor buffer, int64_t root) = 0;
   virtual void barrier() = 0;
-  /// Throws CommError if the group has failed. On a stream-ordered backend what a failed transfer
-  /// leaves behind has no meaning: ask between the host's wait for the GPU and the first use of
-  /// what has arrived.
+  /// Throws CommError if the group has failed. On a stream-ordered backend a failed transfer leaves
+  /// its buffers unspecified: ask between the host's wait for the GPU and their first use.
   virtual void throw_if_failed() const = 0;
   /// Ends the whole job at once with this exit code; used where peers would otherwise hang.
   [[noreturn]] virtual void abort(int exit_code) = 0;

@@ -163,8 +163,8 @@ struct InFlight {
     if (code != MPI_SUCCESS) fail(call, library_text(code));
   }
 
-  // One request at a time, also behind one that failed, so that MPI is done with the buffers. Open
-  // MPI 4.1's MPI_Waitall returns at the first failure, the others still on their way, and under
+  // One request at a time, also after one that failed, so that MPI is done with the buffers. Open
+  // MPI 4.1's MPI_Waitall returns at the first failure, the others still in flight, and under
   // MPI_THREAD_MULTIPLE spins for ever where a request has failed before the call.
   void finish() {
     std::string failure;

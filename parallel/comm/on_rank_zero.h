@@ -14,7 +14,7 @@ namespace shoal {
 std::string on_rank_zero(Communicator& world, const std::function<std::string()>& work);
 
 /// Calls `work`, which makes no collective calls, on every rank. Collective. What the first of the
-/// ranks that failed threw is thrown on all, as above, with the rank behind the text.
+/// ranks that failed threw is thrown on all, as above, with the rank appended to the text.
 void on_every_rank(Communicator& world, const std::function<void()>& work);
 
 }  // namespace shoal

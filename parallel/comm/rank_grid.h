@@ -7,19 +7,19 @@
 
 namespace shoal {
 
-/// The world as expert × replica. Rank r stands at expert axis r % expert_ranks and replica axis
-/// r / expert_ranks: units are sharded over `expert`, whose ranks are neighbours; equal shards
-/// meet in `replica`.
+/// The world as expert × replica. Rank r has index r % expert_ranks on the expert axis and
+/// r / expert_ranks on the replica axis: units are sharded over `expert`, whose ranks are
+/// neighbours; the ranks of `replica` hold copies of one shard.
 ///
-/// Neighbouring ranks of the world stand on one node. An expert group that spans nodes is
+/// Neighbouring ranks of the world share a node. An expert group that spans nodes is
 /// intra_node × inter_node: `intra_node` holds its ranks on this rank's node, `inter_node` those
-/// that have this rank's place on each of its nodes, in the nodes' order.
+/// with this rank's index on each of its nodes, in the nodes' order.
 struct RankGrid {
   c10::Device device = c10::Device(c10::DeviceType::CPU);  ///< this rank's, for the model
   std::unique_ptr<Communicator> world;  ///< for control, and for tensors on the CPU
   /// The world for tensors on GPUs; null where the world takes them, or there are none.
   std::unique_ptr<Communicator> gpu_world;
-  // Of tensors where the model's are.
+  // For tensors where the model's are.
   std::unique_ptr<Communicator> expert;
   std::unique_ptr<Communicator> replica;
   std::unique_ptr<Communicator> intra_node;
@@ -27,15 +27,14 @@ struct RankGrid {
 
   /// All ranks, for tensors where the model's are.
   Communicator& tensor_world() const { return gpu_world ? *gpu_world : *world; }
-  /// That the ranks of an expert group are spread over.
+  /// Nodes that the ranks of an expert group are spread over.
   int64_t num_nodes() const { return inter_node->size(); }
   /// Throws CommError if one of the communicators has failed.
   void throw_if_failed() const;
 };
 
-/// Collective. `ranks_per_node`: 0 for all on one. Throws ConfigError (exit 11) with the arithmetic
-/// and the valid choices unless expert_ranks and ranks_per_node divide the world, and one of the
-/// two the other. `gpu_world`: of the same ranks in the same order.
+/// Collective. Throws ConfigError (exit 11), a line for each of topology_problems. `gpu_world`: of
+/// the same ranks in the same order.
 RankGrid make_rank_grid(std::unique_ptr<Communicator> world, int64_t expert_ranks,
                         int64_t ranks_per_node = 0,
                         std::unique_ptr<Communicator> gpu_world = nullptr);

@@ -5,7 +5,7 @@
 namespace shoal {
 namespace {
 
-// What does not leave the process needs nothing of its device.
+// Rows that stay in the process may be on any device.
 constexpr BufferRules kRules{.device = std::nullopt};
 
 /// A group of one: what is sent arrives at once, at the sender.

@@ -16,7 +16,7 @@ struct GpuStream;
 using GpuEvent = std::shared_ptr<void>;
 
 /// What communicators ask of one GPU's streams. The plug-in gives CUDA's; tests give their own, on
-/// CPU memory. No function but `is_done` looks at whether work is over, and none blocks.
+/// CPU memory. Only `is_done` checks whether work is over, and no function blocks.
 struct GpuStreams {
   c10::Device device = c10::Device(c10::DeviceType::CPU);  ///< where buffers live
   std::string pci_id;                                      ///< `0000:3B:00.0`
@@ -25,7 +25,7 @@ struct GpuStreams {
   GpuStream* communication = nullptr;
   /// The current stream of the calling thread.
   std::function<GpuStream*()> current;
-  /// An event behind all work of the stream so far.
+  /// An event after all work of the stream so far.
   std::function<GpuEvent(GpuStream* stream)> record;
   /// Later work of the stream waits for the event.
   std::function<void(GpuStream* stream, const GpuEvent& event)> wait;

@@ -46,7 +46,7 @@ struct InFlight {
   NcclCall call;
   std::unique_lock<std::recursive_mutex> turn;
   GpuStream* start_stream = nullptr;  // current when it started
-  GpuEvent finished;                  // behind the transfer, on the communication stream
+  GpuEvent finished;                  // after the transfer, on the communication stream
 
   NcclLane lane() const { return link->lane(); }
   const NcclFunctions& nccl() const { return link->nccl(); }
@@ -200,7 +200,7 @@ class NcclCommunicator : public Communicator {
     return {.device = backend_->streams.device, .reduces_bfloat16 = true};
   }
 
-  /// Counts the call and puts the communication stream behind what writes and reads the buffers.
+  /// Counts the call and has the communication stream wait for work that uses the buffers.
   InFlightPtr begin(Collective kind, const torch::Tensor& tensor, RowCounts send_rows,
                     RowCounts recv_rows) {
     count_call(*counters_, kind);

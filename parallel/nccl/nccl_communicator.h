@@ -27,7 +27,7 @@ struct NcclLimits {
 /// abort(). bfloat16 is reduced, too; NCCL adds it up in bfloat16.
 ///
 /// Calls are ordered on streams and never block the host for the GPU: start_* queues the transfer
-/// on the communication stream, behind the work that the current stream has then; wait() makes the
+/// on the communication stream, after the work that the current stream has then; wait() makes the
 /// current stream wait for it. The buffers are held until wait(). After it they may be freed or
 /// written to by work on the stream that was current at the start or at the wait: both wait. A
 /// buffer that was allocated on a third stream must outlive that stream's later allocations.

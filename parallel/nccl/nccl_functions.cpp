@@ -32,7 +32,7 @@ std::shared_ptr<NcclBackend> nccl_backend(c10::Device gpu) {
   const auto make = reinterpret_cast<MakeNcclBackend>(dlsym(RTLD_DEFAULT, kMakeNcclBackend));
   if (make == nullptr) {
     throw CommError("NCCL: the CUDA plug-in is not loaded, and NCCL comes with it",
-                    "run `shoal doctor`, which says whether the plug-in was built and loads");
+                    "run `shoal doctor`, which shows whether the plug-in was built and loads");
   }
   auto backend = std::make_shared<NcclBackend>();
   make(gpu.index(), backend.get());

@@ -38,7 +38,7 @@ struct NcclId {
 /// A communicator of NCCL's; only the functions below look into it.
 struct NcclComm;
 
-/// Where a call goes: whom it is made with, and behind what.
+/// The peers of a call and the stream it is queued on.
 struct NcclLane {
   NcclComm* comm = nullptr;
   GpuStream* stream = nullptr;
@@ -49,7 +49,7 @@ struct NcclLane {
 /// neither NCCL's header nor CUDA.
 ///
 /// Communicators are non-blocking: any function may return kInProgress, and the communicator must
-/// not be called again until comm_get_async_error says otherwise.
+/// not be called again until comm_get_async_error returns another result.
 struct NcclFunctions {
   int header_version = 0;          ///< NCCL_VERSION_CODE of the header
   std::string library_file;        ///< the file that was loaded
@@ -91,7 +91,7 @@ class NcclWatch;
 struct NcclBackend {
   NcclFunctions nccl;
   GpuStreams streams;
-  std::weak_ptr<NcclWatch> watch = {};  ///< of all transfers; nothing: nobody looks
+  std::weak_ptr<NcclWatch> watch = {};  ///< of all transfers; default: none
 };
 
 /// The tables for this GPU from the plug-in, which has to be loaded (runtime/device/device.h). Once
@@ -106,7 +106,7 @@ using MakeNcclBackend = void (*)(int ordinal, NcclBackend* backend);
 /// `2.28.9` of 22809.
 std::string nccl_version_text(int version);
 
-/// Version of the library that was loaded. Throws CommError if it does not say.
+/// Version of the library that was loaded. Throws CommError if it cannot be asked.
 int nccl_version(const NcclFunctions& nccl);
 
 /// Throws CommError if the library is older than the header's major.minor, or if LibTorch uses

@@ -59,7 +59,7 @@ void check_same_version(const NcclFunctions& nccl, int rank, int version_of_firs
 NcclId share_id(Communicator& control, const NcclFunctions& nccl) {
   NcclResult result = NcclResult::kSuccess;
   std::string text;
-  // A rank 0 that fails says so, or the others would wait for it.
+  // A rank 0 that fails sends an empty text, or the others would wait for it.
   if (control.rank() == 0) text = id_text(nccl, result);
   text = broadcast_text(control, std::move(text));
   if (text.empty()) {

@@ -21,8 +21,8 @@ struct NcclCall {
   int64_t bytes_per_row = 0;
 };
 
-/// One NCCL communicator: made, watched, and taken down. Shared by a Communicator and its calls on
-/// their way. The backend's NcclWatch may call is_over() until the destructor runs, on the thread
+/// One NCCL communicator: made, watched, and taken down. Shared by a Communicator and its calls in
+/// flight. The backend's NcclWatch may call is_over() until the destructor runs, on the thread
 /// of the last of them; all others take turns by busy().
 class NcclLink {
  public:
@@ -56,7 +56,7 @@ class NcclLink {
   void poll(const NcclCall& call);
   /// Blocks until the GPU has passed the event.
   void drain(const GpuEvent& event, const NcclCall& call);
-  /// Ends what is on its way; nothing but the destructor may be called then.
+  /// Ends what is in flight; only the destructor may be called afterwards.
   void abort() noexcept;
 
  private:
@@ -77,8 +77,8 @@ class NcclLink {
   std::string failure_;
 };
 
-/// The calls between ncclGroupStart and ncclGroupEnd. An error of one is thrown by end(), behind
-/// ncclGroupEnd: NCCL counts open groups per thread, and an open one must not be left behind.
+/// The calls between ncclGroupStart and ncclGroupEnd. An error of one is thrown by end(), after
+/// ncclGroupEnd: NCCL counts open groups per thread, and none may stay open.
 class NcclGroup {
  public:
   NcclGroup(NcclLink& link, const NcclCall& call);

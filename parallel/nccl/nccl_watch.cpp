@@ -45,7 +45,7 @@ void NcclWatch::run() {
   }
 }
 
-// The stream goes on in order: those behind one that is on its way are so too.
+// The stream runs in order: transfers after one in flight are in flight too.
 std::exception_ptr NcclWatch::drop_those_over() {
   std::exception_ptr error;
   while (!transfers_.empty() && !error) {

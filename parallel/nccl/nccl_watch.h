@@ -13,14 +13,13 @@
 
 namespace shoal {
 
-/// Looks at the transfers of a process until they are over, from a thread of its own: the host
-/// sleeps in CUDA while it waits for the GPU, and would sleep for ever behind a transfer whose peer
-/// has died.
+/// Polls the transfers of a process until they are over, on a thread of its own: the host sleeps in
+/// CUDA while it waits for the GPU, and would sleep for ever after a transfer whose peer has died.
 ///
-/// A failure aborts the communicator that it belongs to, so that the GPU is free again, and is told
-/// once. So does a stream on which for NcclLimits::transfer no transfer has ended; time in which
-/// this process was stopped does not count. What the host then reads is of no meaning, as
-/// Communicator::throw_if_failed tells it: `on_failure` is to end the job.
+/// A failure aborts the communicator that it belongs to, so that the GPU is free again, and is
+/// reported once. So does a stream on which for NcclLimits::transfer no transfer has ended; time in
+/// which this process was stopped does not count. Buffers are unspecified then, and
+/// Communicator::throw_if_failed throws: `on_failure` is to end the job.
 class NcclWatch {
  public:
   using OnFailure = std::function<void(const std::exception_ptr& error)>;
@@ -31,9 +30,9 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  /// `finished` lies behind the transfer. Transfers are added in the order of their stream.
+  /// `finished` follows the transfer. Transfers are added in the order of their stream.
   void add(NcclLink& link, const NcclCall& call, const GpuEvent& finished);
-  /// For a link that is about to go. Returns when nothing looks at its transfers any more.
+  /// For a link that is about to go. Returns when none of its transfers is polled any more.
   void forget(const NcclLink& link);
 
  private:

@@ -23,8 +23,8 @@ class ModuleBase : public torch::nn::Module {
     std::vector<int64_t> unit_ids;  ///< not empty: dimension 0 stacks these units
     bool is_stacked = false;
   };
-  /// What was said of the parameter or buffer that torch knows here as `key`: its name with `/` for
-  /// each dot.
+  /// The spec of the parameter or buffer that torch knows here as `key`: its name with `/` for each
+  /// dot.
   const Spec& spec(const std::string& key) const;
 
  protected:

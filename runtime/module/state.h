@@ -17,7 +17,7 @@ struct StateTensor {
   std::vector<int64_t> unit_ids = {};
 };
 
-/// Walks over everything that is saved. One visitor writes, another reads back in place.
+/// Is called with everything that is saved. One visitor writes, another reads back in place.
 class StateVisitor {
  public:
   virtual ~StateVisitor() = default;

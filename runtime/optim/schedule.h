@@ -12,8 +12,8 @@
 /// How the learning rate changes over a run. Torch-free.
 namespace shoal {
 
-/// Factor of the peak learning rate, once a step: a linear warm-up from 0 to 1, then what the
-/// member says. Registered under `schedule`.
+/// Factor of the peak learning rate, once a step: a linear warm-up from 0 to 1, then the
+/// member's own curve. Registered under `schedule`.
 class Schedule {
  public:
   /// Length of the run and of its epochs, to turn durations into steps.

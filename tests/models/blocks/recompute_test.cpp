@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "parallel/comm/collectives.h"
 #include "parallel/gradients/optimizer_shards.h"
 #include "runtime/module/module.h"
 #include "tests/moe/routers/router_fixture.h"
@@ -24,7 +25,8 @@ struct SmallBlock : ModuleBase {
   }
   BlockOutput forward(const torch::Tensor& x, bool has_loss) {
     ++calls;
-    const torch::Tensor y = torch::mm(x, weight).tanh() + x;
+    torch::Tensor y = torch::mm(x, weight).tanh() + x;
+    if (comm != nullptr) y = y + all_reduce_sum(y * 0.1, *comm);
     return {y, has_loss ? y.square().mean() : torch::Tensor(), {}};
   }
   BlockOutput run(bool recomputes, const torch::Tensor& x, bool has_loss = false) {
@@ -32,6 +34,7 @@ struct SmallBlock : ModuleBase {
                      [this, has_loss](const torch::Tensor& in) { return forward(in, has_loss); });
   }
   torch::Tensor weight;
+  Communicator* comm = nullptr;  ///< if set, ranks add up a tenth of their outputs
   int calls = 0;
 };
 
@@ -150,6 +153,7 @@ struct SharedCase {
 std::vector<torch::Tensor> shared_gradients(RankGrid& grid, bool recomputes,
                                             const SharedCase& test) {
   SmallBlock a(4), b(5);
+  a.comm = &grid.tensor_world();
   std::vector<Parameter> parameters = parameters_of(a, "a");
   for (const Parameter& parameter : parameters_of(b, "b")) parameters.push_back(parameter);
   GradientSync sync(group_parameters(parameters, grid), *grid.world, /*bucket_bytes=*/8,
