@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -27,6 +29,13 @@ namespace shoal {
 namespace {
 
 using Action = std::function<ExitCode()>;
+
+/// Each step frees tensors and allocates them again. glibc would return their memory to the kernel,
+/// which clears every page anew: some percent of a step.
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc accepts
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
 
 const char* variable(const char* name) { return std::getenv(name); }
 
@@ -370,6 +379,7 @@ ExitCode report(const std::exception_ptr& error) {
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails with EFBIG instead
+  shoal::keep_freed_memory();
   try {
     return static_cast<int>(shoal::run(argc, argv));
   } catch (...) {

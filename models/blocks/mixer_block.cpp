@@ -13,8 +13,8 @@ MixerBlockImpl::MixerBlockImpl(const Sizes& sizes, const torch::TensorOptions& o
 
 torch::Tensor MixerBlockImpl::forward(const torch::Tensor& x_BSC) const {
   const torch::Tensor y1_BSC =  // Sparse-MLP eq. 8
-      x_BSC + token_mlp->forward_over_tokens(token_norm->forward(x_BSC));
-  return y1_BSC + channel_mlp->forward(channel_norm->forward(y1_BSC));  // eq. 9
+      token_mlp->forward_over_tokens(token_norm->forward(x_BSC)).add_(x_BSC);
+  return channel_mlp->forward(channel_norm->forward(y1_BSC)).add_(y1_BSC);  // eq. 9
 }
 
 }  // namespace shoal
