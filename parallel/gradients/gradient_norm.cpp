@@ -22,23 +22,17 @@ GradientShare share_of(const std::vector<ParameterGroup>& groups) {
 }
 
 GradientStats gradient_stats(const GradientShare& share) {
-  GradientShare defined;
-  for (size_t i = 0; i < share.parameters.size(); ++i) {
-    if (!share.parameters[i].tensor.grad().defined()) continue;
-    defined.parameters.push_back(share.parameters[i]);
-    defined.places.push_back(share.places[i]);
-  }
-  const torch::Tensor sums = square_sums(defined.parameters).to(torch::kCPU);
+  const torch::Tensor sums = square_sums(share.parameters).to(torch::kCPU);
   const double* sum = sums.const_data_ptr<double>();
   GradientStats stats;
-  for (size_t i = 0; i < defined.parameters.size(); ++i) {
+  for (size_t i = 0; i < share.parameters.size(); ++i) {
     stats.square_sum += sum[i];
-    const bool is_first = stats.nonfinite.empty() || defined.places[i] < stats.nonfinite_place;
+    const bool is_first = stats.nonfinite.empty() || share.places[i] < stats.nonfinite_place;
     if (std::isfinite(sum[i]) || !is_first) continue;
     // A sum of float64 squares may overflow though every gradient is finite.
-    if (const auto name = find_nonfinite(defined.parameters[i])) {
+    if (const auto name = find_nonfinite(share.parameters[i])) {
       stats.nonfinite = *name;
-      stats.nonfinite_place = defined.places[i];
+      stats.nonfinite_place = share.places[i];
     }
   }
   return stats;
@@ -48,7 +42,7 @@ double global_max_norm(const GradientShare& share, Communicator& world) {
   std::vector<torch::Tensor> largest;
   for (const Parameter& parameter : share.parameters) {
     const torch::Tensor& gradient = parameter.tensor.grad();
-    if (!gradient.defined() || gradient.numel() == 0) continue;
+    if (gradient.numel() == 0) continue;
     largest.push_back(gradient.abs().max().to(torch::kFloat64));
   }
   torch::Tensor most = torch::zeros({1}, torch::kFloat64);

@@ -27,8 +27,8 @@ struct GradientStats {
   int64_t nonfinite_place = 0;  ///< in the order of registration
 };
 
-/// Local, one pass over the gradients: no collective. Undefined gradients count as zero. Summed in
-/// float64, in an order that does not depend on threads.
+/// Local, one pass over the gradients: no collective. Summed in float64, in an order that does not
+/// depend on threads. Throws TORCH_CHECK naming a parameter that has no gradient.
 GradientStats gradient_stats(const GradientShare& share);
 
 /// Largest absolute gradient; infinity if some gradient is not finite. Collective over `world`; the

@@ -123,10 +123,10 @@ TEST(GradientNorm, HasTheSameBitsForAnyNumberOfThreads) {
   EXPECT_NEAR(one, wave({300'007}, 1).square().sum().item<double>(), 1e-2);
 }
 
-TEST(GradientNorm, TakesUndefinedGradientsAndOverflowForWhatTheyAre) {
+TEST(GradientNorm, RefusesAMissingGradientAndTakesOverflowForWhatItIs) {
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
   const Parameter missing = make_parameter("w", {3});
-  EXPECT_EQ(gradient_stats(share_of(group_parameters({missing}, grid))).square_sum, 0.0);
+  EXPECT_THROW(gradient_stats(share_of(group_parameters({missing}, grid))), c10::Error);
   const Parameter huge = with_gradient(make_parameter("w", {3}), at::full({3}, 1e200, at::kDouble));
   const GradientShare share = share_of(group_parameters({huge}, grid));
   EXPECT_EQ(gradient_stats(share).nonfinite, "");  // though the sum of squares overflows
