@@ -1,6 +1,5 @@
 #include "models/blocks/sparse_mlp_block.h"
 
-#include "models/blocks/auxiliary_loss.h"
 #include "models/kernels/token_linear.h"
 #include "models/kernels/transpose_add.h"
 
