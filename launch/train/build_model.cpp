@@ -53,15 +53,15 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
   return model;
 }
 
-void Weights::visit_state(StateVisitor& visitor) {
+void ModelWeights::visit_state(StateVisitor& visitor) {
   for (const Parameter& weight : list) {
     torch::Tensor value = weight.tensor.detach();
     visitor.tensor({weight.name, value, weight.is_stacked(), weight.unit_ids});
   }
 }
 
-Weights weights_of(const BuiltModel& model) {
-  Weights weights;
+ModelWeights weights_of(const BuiltModel& model) {
+  ModelWeights weights;
   weights.list = model.parameters;
   weights.list.insert(weights.list.end(), model.buffers.begin(), model.buffers.end());
   return weights;

@@ -37,13 +37,13 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
                        torch::Device device, const UnitLoads& unit_load = {});
 
 /// Weights that are saved or loaded in place, by the names that a checkpoint has for them.
-struct Weights : Stateful {
+struct ModelWeights : Stateful {
   std::vector<Parameter> list;
   void visit_state(StateVisitor& visitor) override;
 };
 
 /// Every parameter, then every buffer.
-Weights weights_of(const BuiltModel& model);
+ModelWeights weights_of(const BuiltModel& model);
 int64_t count_elements(const std::vector<Parameter>& parameters);
 
 /// The dtype of weights, gradients and all state, by train.precision: float32 or float64.

@@ -94,7 +94,7 @@ ModelCounts count(const BuiltModel& model) {
 
 /// Weights and optimizer state, which is nearly all of a checkpoint.
 CheckpointSize estimate(const BuiltModel& model, Optimizer& optimizer, int64_t ranks) {
-  Weights weights = weights_of(model);
+  ModelWeights weights = weights_of(model);
   std::vector<SafetensorsEntry> entries = list_entries(weights);
   const std::vector<SafetensorsEntry> state = list_entries(optimizer);
   entries.insert(entries.end(), state.begin(), state.end());

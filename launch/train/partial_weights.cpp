@@ -58,7 +58,7 @@ std::map<std::string, std::string> chosen_names(const Manifest& manifest,
 /// This rank's weights, each unit by itself: those that the checkpoint has, by its names, and the
 /// model's names of the rest.
 struct Found {
-  Weights taken;
+  ModelWeights taken;
   std::vector<std::string> taken_names, missing;
 };
 

@@ -23,15 +23,13 @@ bool falls_on(const Duration& every, int64_t step, const StepScale& scale) {
   return multiple(low) == step;
 }
 
-Recurrence::Recurrence(const Duration& every, const StepScale& scale, Clock::time_point start)
-    : every_(every), scale_(scale), last_(start) {}
-
 bool Recurrence::due_at(int64_t step) const {
-  return !every_.is_time() && falls_on(every_, step, scale_);
+  return every_ && !every_->is_time() && falls_on(*every_, step, scale_);
 }
 
 bool Recurrence::due_by_time(Clock::time_point now) const {
-  return every_.is_time() && std::chrono::duration<double>(now - last_).count() >= every_.value();
+  return every_ && every_->is_time() &&
+         std::chrono::duration<double>(now - last_).count() >= every_->value();
 }
 
 }  // namespace shoal

@@ -113,7 +113,7 @@ std::string agree_on_checkpoint(const std::string& path, bool best, Communicator
 }
 
 void load_weights(const std::string& checkpoint, const BuiltModel& model, Communicator& world) {
-  Weights weights = weights_of(model);
+  ModelWeights weights = weights_of(model);
   load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
 }
 

@@ -104,7 +104,7 @@ struct Copied {
 
 /// What the model takes from the checkpoint: all but routers.
 struct Taken {
-  Weights weights;  ///< by the checkpoint's names, the dense tensors of `copied` included
+  ModelWeights weights;  ///< by the checkpoint's names, the dense tensors of `copied` included
   std::vector<Copied> copied;
 };
 
@@ -212,7 +212,8 @@ void check_activations(const std::vector<Stage>& stages, const Task& twin) {
   }
 }
 
-void check_all_used(const Weights& taken, const BuiltModel& twin, const std::string& checkpoint) {
+void check_all_used(const ModelWeights& taken, const BuiltModel& twin,
+                    const std::string& checkpoint) {
   std::set<std::string> used;
   for (const Parameter& weight : taken.list) used.insert(weight.name);
   for (const Parameter& weight : weights_of(twin).list) {
