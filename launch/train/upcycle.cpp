@@ -35,24 +35,6 @@ struct Stage {
   std::shared_ptr<MoeLayer> layer;  ///< null: units of another kind
 };
 
-/// Throws ConfigError for a stage in no dense MLP's place.
-std::vector<Stage> stages_of(const Task& task) {
-  std::vector<Stage> stages;
-  for (const auto& item : task.named_modules("", /*include_self=*/false)) {
-    if (!std::dynamic_pointer_cast<MoeStage>(item.value())) continue;
-    const auto layer = std::dynamic_pointer_cast<MoeLayer>(item.value());
-    if (!layer || !item.key().ends_with(kMoe)) {
-      throw ConfigError(fmt::format(
-          "model.upcycle: {} takes no dense MLP's place, from which its units could start; "
-          "upcycling is for the experts of model.moe",
-          item.key()));
-    }
-    stages.push_back(
-        {item.key(), item.key().substr(0, item.key().size() - kMoe.size()) + kMlp, layer});
-  }
-  return stages;
-}
-
 /// What keeps a layer whose experts are all alike from computing what one of them does.
 std::vector<std::string> objections(const MoeLayer& layer) {
   const MoeOptions& options = layer.options();
@@ -85,7 +67,21 @@ std::vector<std::string> objections(const MoeLayer& layer) {
   return lines;
 }
 
-void check_stages(const std::vector<Stage>& stages) {
+/// Throws as check_upcycling.
+std::vector<Stage> stages_of(const Task& task) {
+  std::vector<Stage> stages;
+  for (const auto& item : task.named_modules("", /*include_self=*/false)) {
+    if (!std::dynamic_pointer_cast<MoeStage>(item.value())) continue;
+    const auto layer = std::dynamic_pointer_cast<MoeLayer>(item.value());
+    if (!layer || !item.key().ends_with(kMoe)) {
+      throw ConfigError(fmt::format(
+          "model.upcycle: {} takes no dense MLP's place, from which its units could start; "
+          "upcycling is for the experts of model.moe",
+          item.key()));
+    }
+    stages.push_back(
+        {item.key(), item.key().substr(0, item.key().size() - kMoe.size()) + kMlp, layer});
+  }
   if (stages.empty()) {
     throw ConfigError(
         "model.upcycle: the model has no experts that could start from dense MLPs; set model.moe, "
@@ -94,6 +90,7 @@ void check_stages(const std::vector<Stage>& stages) {
   // All stages come from one section of the recipe.
   const std::vector<std::string> lines = objections(*stages.front().layer);
   if (!lines.empty()) throw ConfigError(lines);
+  return stages;
 }
 
 /// Experts of the model and the tensor of the dense MLP, by the checkpoint's name, that each is a
@@ -226,11 +223,10 @@ void check_all_used(const ModelWeights& taken, const BuiltModel& twin,
 
 }  // namespace
 
-void check_upcycling(const BuiltModel& model) { check_stages(stages_of(*model.task)); }
+void check_upcycling(const BuiltModel& model) { stages_of(*model.task); }
 
 void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world) {
   const std::vector<Stage> stages = stages_of(*model.task);
-  check_stages(stages);
   Taken taken = taken_by(model, stages);
   const Manifest manifest = read_manifest(checkpoint, world);
   check_shapes(taken.copied, checkpoint, manifest);
