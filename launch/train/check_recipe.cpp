@@ -204,20 +204,11 @@ void check_chunks(const Recipe& recipe, const std::vector<MoeStageInfo>& stages,
 /// What a recipe asks of the ranks.
 struct RankRules {
   const ParallelOptions& parallel;
-  StagesOfCount stages;  ///< empty if the model has mistakes
-  bool knows_stages = false;
+  bool knows_stages = false;  ///< false if the model has mistakes
   std::optional<int64_t> known_world;
-  int64_t world = 1;
+  int64_t world = 1;  ///< by default expert_ranks
+  StagesOfCount stages;
 
-  RankRules(const ParallelOptions& options, const std::vector<MoeStageInfo>* infos,
-            std::optional<int64_t> ranks)
-      : parallel(options),
-        knows_stages(infos != nullptr),
-        known_world(ranks),
-        world(ranks.value_or(options.expert_ranks)) {
-    if (infos == nullptr) return;
-    for (const MoeStageInfo& stage : *infos) stages[stage.num_units].push_back(stage.name);
-  }
   /// Without a logged load by_load places as contiguous does.
   bool must_divide() const {
     return !parallel.uneven && parallel.placement != PlacementRule::kByCost;
@@ -281,7 +272,11 @@ void check_units_of_ranks(const RankRules& rules, Problems& problems) {
 void check_ranks(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>* stages,
                  std::optional<int64_t> world, bool knows_train, config::Diagnostics& diagnostics) {
   config::LocatedProblems problems(loaded.document.root, "parallel", diagnostics);
-  const RankRules rules(loaded.options.parallel, stages, world);
+  const ParallelOptions& parallel = loaded.options.parallel;
+  RankRules rules{parallel, stages != nullptr, world, world.value_or(parallel.expert_ranks), {}};
+  if (stages != nullptr) {
+    for (const MoeStageInfo& stage : *stages) rules.stages[stage.num_units].push_back(stage.name);
+  }
   check_grid(rules, problems);
   check_units_of_ranks(rules, problems);
   if (stages == nullptr || !knows_train) return;

@@ -108,7 +108,7 @@ StepOutcome Session::step(StepFlags own) {
   own.square_sum = stats.square_sum;
   outcome.agreed = control_.agree(own);
   outcome.grad_norm = std::sqrt(outcome.agreed.square_sum);
-  outcome.applied = !outcome.agreed.nonfinite;
+  outcome.applied = std::isfinite(outcome.agreed.square_sum);
   if (outcome.applied) {
     update(outcome, tensors);
   } else {

@@ -1,8 +1,8 @@
 #include "models/kernels/tile_kernels.h"
 
-#include <algorithm>
 #include <cmath>
 #include <type_traits>
+#include <utility>
 
 #include "models/kernels/layer_norm.h"
 #include "runtime/device/cpu_clones.h"
@@ -71,16 +71,10 @@ SHOAL_INLINE void normalise_row(const NormParameters<Real>& norm, const Real* __
   for (int64_t c = 0; c < norm.columns; ++c) y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
 }
 
-/// Means over a row of g and of g n.
+/// Means over a row of g and of g n, where g = grad * weight, n = (x - mean) * rstd.
 template <class Real>
-struct GradientMeans {
-  Real g, gn;
-};
-
-// g = grad * weight, n = (x - mean) * rstd.
-template <class Real>
-SHOAL_INLINE GradientMeans<Real> gradient_means(const NormParameters<Real>& norm, const Real* x,
-                                                const Real* grad, Real mean, Real rstd) {
+SHOAL_INLINE std::pair<Real, Real> gradient_means(const NormParameters<Real>& norm, const Real* x,
+                                                  const Real* grad, Real mean, Real rstd) {
   Simd<Real> g_sum{}, gn_sum{};
   int64_t c = 0;
   for (; c + kLanes <= norm.columns; c += kLanes) {
@@ -109,13 +103,13 @@ SHOAL_INLINE void normalise_row_backward(const NormParameters<Real>& norm,
   Real* __restrict__ bias_grad = tile.bias_grad_C;
   const Real* __restrict__ weight = norm.weight_C;
   const Real mean = tile.mean_R[r], rstd = tile.rstd_R[r];
-  const GradientMeans<Real> means = gradient_means(norm, x, grad, mean, rstd);
+  const auto [mean_g, mean_gn] = gradient_means(norm, x, grad, mean, rstd);
 #pragma GCC ivdep
   for (int64_t c = 0; c < columns; ++c) {
     const Real n = (x[c] - mean) * rstd;
     weight_grad[c] += grad[c] * n;
     bias_grad[c] += grad[c];
-    dx[c] = rstd * (grad[c] * weight[c] - means.g - n * means.gn);
+    dx[c] = rstd * (grad[c] * weight[c] - mean_g - n * mean_gn);
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -17,7 +16,6 @@ enum Entry {
   kStop,
   kEvaluate,
   kSave,
-  kNonfinite,
   kWritten,
   kSquareSum,  // bits of a float64
   kHash,
@@ -43,12 +41,10 @@ StepFlags combine(const torch::Tensor& rows) {
     agreed.stop |= row[kStop] != 0;
     agreed.evaluate |= row[kEvaluate] != 0;
     agreed.save |= row[kSave] != 0;
-    agreed.nonfinite |= row[kNonfinite] != 0;
     agreed.written_step = std::min(agreed.written_step, row[kWritten]);
     square_sums.push_back(std::bit_cast<double>(row[kSquareSum]));
   }
   agreed.square_sum = pairwise_sum(std::move(square_sums));
-  agreed.nonfinite |= !std::isfinite(agreed.square_sum);
   return agreed;
 }
 
@@ -95,7 +91,6 @@ StepFlags StepControl::agree(const StepFlags& own) {
   entry[kStop] = own.stop ? 1 : 0;
   entry[kEvaluate] = own.evaluate ? 1 : 0;
   entry[kSave] = own.save ? 1 : 0;
-  entry[kNonfinite] = own.nonfinite ? 1 : 0;
   entry[kWritten] = own.written_step;
   entry[kSquareSum] = std::bit_cast<int64_t>(own.square_sum);
   entry[kHash] = fingerprint();

@@ -15,9 +15,9 @@ struct StepFlags {
   bool stop = false;         ///< another reason to stop, e.g. time. Agreed: any
   bool evaluate = false;     ///< an evaluation is due by the clock. Agreed: any
   bool save = false;         ///< a checkpoint is due by the clock. Agreed: any
-  bool nonfinite = false;    ///< a gradient or loss is not finite. Agreed: any, or no finite sum
   int64_t written_step = 0;  ///< newest step whose checkpoint this rank has on disk. Agreed: least
-  double square_sum = 0.0;   ///< of this rank's share of the gradients. Agreed: the sum
+  double square_sum = 0.0;   ///< of this rank's share of the gradients. Agreed: the sum, which is
+                             ///< not finite if any rank's is not
 
   bool wants_stop() const { return stop || stop_signal != 0; }
 };
