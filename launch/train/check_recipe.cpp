@@ -95,8 +95,8 @@ ModelCounts count(const BuiltModel& model) {
 /// Weights and optimizer state, which is nearly all of a checkpoint.
 CheckpointSize estimate(const BuiltModel& model, Optimizer& optimizer, int64_t ranks) {
   ModelWeights weights = weights_of(model);
-  std::vector<SafetensorsEntry> entries = list_entries(weights);
-  const std::vector<SafetensorsEntry> state = list_entries(optimizer);
+  std::vector<SafetensorsEntry> entries = list_state(weights).entries();
+  const std::vector<SafetensorsEntry> state = list_state(optimizer).entries();
   entries.insert(entries.end(), state.begin(), state.end());
   return estimate_checkpoint(entries, ranks);
 }

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "runtime/data/image_shape.h"
+#include "runtime/data/data_shape.h"
 #include "runtime/module/module.h"
 
 // B images  S patches  C width
