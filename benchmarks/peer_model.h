@@ -7,7 +7,7 @@
 #include "launch/train/session.h"
 #include "models/backbones/sparse_mlp.h"
 #include "models/backbones/vit.h"
-#include "models/blocks/patch_grid.h"
+#include "models/blocks/patch_embed.h"
 #include "moe/experts/expert_bank.h"
 #include "moe/routers/importance_score.h"
 #include "moe/routers/top_k.h"

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "models/blocks/auxiliary_loss.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
+
 torch::Tensor ModelOutput::take(BlockOutput block) {
   auxiliary_loss = add_loss(auxiliary_loss, block.auxiliary_loss);
   for (MoeStats& stats : block.moe) moe.push_back(std::move(stats));

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,7 +28,12 @@ struct NamedSum {
 };
 
 /// The mean of the sum of this name; not a number where there is none.
-double mean_of(const std::vector<NamedSum>& totals, std::string_view name);
+inline double mean_of(const std::vector<NamedSum>& totals, std::string_view name) {
+  for (const NamedSum& total : totals) {
+    if (total.name == name) return total.sum / total.weight;
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
 
 /// Sums over this rank's samples, equal in names and order on all ranks, and each batch.
 struct EvalOutput {

@@ -53,13 +53,18 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
   return model;
 }
 
-void visit_weights(const BuiltModel& model, StateVisitor& visitor) {
-  for (const std::vector<Parameter>* list : {&model.parameters, &model.buffers}) {
-    for (const Parameter& parameter : *list) {
-      torch::Tensor value = parameter.tensor.detach();
-      visitor.tensor({parameter.name, value, parameter.is_stacked(), parameter.unit_ids});
-    }
+void ModelWeights::visit_state(StateVisitor& visitor) {
+  for (const Parameter& weight : list) {
+    torch::Tensor value = weight.tensor.detach();
+    visitor.tensor({weight.name, value, weight.is_stacked(), weight.unit_ids});
   }
+}
+
+ModelWeights weights_of(const BuiltModel& model) {
+  ModelWeights weights;
+  weights.list = model.parameters;
+  weights.list.insert(weights.list.end(), model.buffers.begin(), model.buffers.end());
+  return weights;
 }
 
 int64_t count_elements(const std::vector<Parameter>& parameters) {

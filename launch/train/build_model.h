@@ -36,8 +36,14 @@ void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::De
 BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* grid,
                        torch::Device device, const UnitLoads& unit_load = {});
 
-/// Saves or loads every parameter and buffer in place.
-void visit_weights(const BuiltModel& model, StateVisitor& visitor);
+/// Weights that are saved or loaded in place, by the names that a checkpoint has for them.
+struct ModelWeights : Stateful {
+  std::vector<Parameter> list;
+  void visit_state(StateVisitor& visitor) override;
+};
+
+/// Every parameter, then every buffer.
+ModelWeights weights_of(const BuiltModel& model);
 int64_t count_elements(const std::vector<Parameter>& parameters);
 
 /// The dtype of weights, gradients and all state, by train.precision: float32 or float64.

@@ -1,6 +1,7 @@
 #include "launch/train/check_recipe.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -93,16 +94,11 @@ ModelCounts count(const BuiltModel& model) {
 
 /// Weights and optimizer state, which is nearly all of a checkpoint.
 CheckpointSize estimate(const BuiltModel& model, Optimizer& optimizer, int64_t ranks) {
-  struct State : Stateful {
-    State(const BuiltModel& model, Optimizer& optimizer) : model(model), optimizer(optimizer) {}
-    void visit_state(StateVisitor& visitor) override {
-      visit_weights(model, visitor);
-      optimizer.visit_state(visitor);
-    }
-    const BuiltModel& model;
-    Optimizer& optimizer;
-  } state(model, optimizer);
-  return estimate_checkpoint(list_entries(state), ranks);
+  ModelWeights weights = weights_of(model);
+  std::vector<SafetensorsEntry> entries = list_state(weights).entries();
+  const std::vector<SafetensorsEntry> state = list_state(optimizer).entries();
+  entries.insert(entries.end(), state.begin(), state.end());
+  return estimate_checkpoint(entries, ranks);
 }
 
 void check_checkpoint(const CheckpointSize& size, Problems& problems) {
@@ -166,12 +162,8 @@ void check_data(const LoadedRecipe& loaded, const DataSource& source,
                 config::Diagnostics& diagnostics) {
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
   config::LocatedProblems source_problems(loaded.document.root, "data", diagnostics);
-  apply(
-      [&] {
-        source.check_training(source_problems);
-        source.image_transform();
-      },
-      problems);
+  source.check_training(source_problems);
+  apply([&] { source.image_transform(); }, problems);
 }
 
 /// Names of the stages of each number of units.
@@ -212,33 +204,23 @@ void check_chunks(const Recipe& recipe, const std::vector<MoeStageInfo>& stages,
 /// What a recipe asks of the ranks.
 struct RankRules {
   const ParallelOptions& parallel;
-  StagesOfCount stages;  ///< empty if the model has mistakes
-  bool knows_stages = false;
+  bool knows_stages = false;  ///< false if the model has mistakes
   std::optional<int64_t> known_world;
-  int64_t world = 1;
+  int64_t world = 1;  ///< by default expert_ranks
+  StagesOfCount stages;
 
-  RankRules(const ParallelOptions& options, const std::vector<MoeStageInfo>* infos,
-            std::optional<int64_t> ranks)
-      : parallel(options),
-        knows_stages(infos != nullptr),
-        known_world(ranks),
-        world(ranks.value_or(options.expert_ranks)) {
-    if (infos == nullptr) return;
-    for (const MoeStageInfo& stage : *infos) stages[stage.num_units].push_back(stage.name);
-  }
   /// Without a logged load by_load places as contiguous does.
   bool must_divide() const {
     return !parallel.uneven && parallel.placement != PlacementRule::kByCost;
   }
   /// "valid expert_ranks for 4 ranks: 1, 2, 4".
   std::string choices() const {
-    std::vector<std::string> valid;
-    for (const int64_t divisor : divisors(world)) {
-      if (can_share(stages, divisor, must_divide())) valid.push_back(std::to_string(divisor));
-    }
-    return (knows_stages ? "valid expert_ranks for " + counted(world, "rank")
-                         : "divisors of " + std::to_string(world)) +
-           ": " + join_words(valid);
+    std::vector<int64_t> valid = divisors(world);
+    std::erase_if(valid, [&](int64_t ranks) { return !can_share(stages, ranks, must_divide()); });
+    return fmt::format("{}: {}",
+                       knows_stages ? "valid expert_ranks for " + counted(world, "rank")
+                                    : "divisors of " + std::to_string(world),
+                       fmt::join(valid, ", "));
   }
   /// "; or start 2 or 4 ranks", where the stages could be shared then.
   std::string other_worlds() const {
@@ -259,9 +241,8 @@ void check_grid(const RankRules& rules, Problems& problems) {
     if (key == "expert_ranks") {
       hint = "; " + rules.choices() + rules.other_worlds();
     } else if (rules.known_world && rules.world % *parallel.ranks_per_node != 0) {
-      std::vector<std::string> valid;
-      for (const int64_t divisor : divisors(rules.world)) valid.push_back(std::to_string(divisor));
-      hint = fmt::format("; divisors of {}: {}", rules.world, join_words(valid));
+      hint =
+          fmt::format("; divisors of {}: {}", rules.world, fmt::join(divisors(rules.world), ", "));
     }
     problems.add(key, what + hint);
   }
@@ -286,12 +267,21 @@ void check_units_of_ranks(const RankRules& rules, Problems& problems) {
   }
 }
 
-/// All of the above. `stages`: null if the model has mistakes; `world`: nothing if it is unknown.
-void check_ranks(const ParallelOptions& parallel, const std::vector<MoeStageInfo>* stages,
-                 std::optional<int64_t> world, Problems& problems) {
-  const RankRules rules(parallel, stages, world);
+/// All of the above. `stages`: null if the model has mistakes; `world`: nothing if it is unknown;
+/// `knows_train`: whether the section can be read.
+void check_ranks(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>* stages,
+                 std::optional<int64_t> world, bool knows_train, config::Diagnostics& diagnostics) {
+  config::LocatedProblems problems(loaded.document.root, "parallel", diagnostics);
+  const ParallelOptions& parallel = loaded.options.parallel;
+  RankRules rules{parallel, stages != nullptr, world, world.value_or(parallel.expert_ranks), {}};
+  if (stages != nullptr) {
+    for (const MoeStageInfo& stage : *stages) rules.stages[stage.num_units].push_back(stage.name);
+  }
   check_grid(rules, problems);
   check_units_of_ranks(rules, problems);
+  if (stages == nullptr || !knows_train) return;
+  config::LocatedProblems train_problems(loaded.document.root, "train", diagnostics);
+  check_chunks(loaded.options, *stages, rules.world, train_problems);
 }
 
 }  // namespace
@@ -312,14 +302,8 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   if (data != nullptr) check_data(loaded, *data, diagnostics);
   const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;
   if (!found.has_mistake_in("parallel")) {
-    config::LocatedProblems rank_problems(loaded.document.root, "parallel", diagnostics);
-    const ParallelOptions& parallel = loaded.options.parallel;
-    const int64_t ranks = world.value_or(parallel.expert_ranks);
-    check_ranks(parallel, counts ? &counts->stages : nullptr, world, rank_problems);
-    if (counts && !found.has_mistake_in("train")) {
-      config::LocatedProblems train_problems(loaded.document.root, "train", diagnostics);
-      check_chunks(loaded.options, counts->stages, ranks, train_problems);
-    }
+    check_ranks(loaded, counts ? &counts->stages : nullptr, world, !found.has_mistake_in("train"),
+                diagnostics);
   }
   diagnostics.throw_if_any(code);
   checked.counts = std::move(counts).value();
@@ -327,12 +311,8 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
 }
 
 void check_topology(const CheckedRecipe& checked, int64_t world) {
-  const LoadedRecipe& loaded = checked.loaded;
   config::Diagnostics diagnostics;
-  config::LocatedProblems problems(loaded.document.root, "parallel", diagnostics);
-  check_ranks(loaded.options.parallel, &checked.counts.stages, world, problems);
-  config::LocatedProblems train_problems(loaded.document.root, "train", diagnostics);
-  check_chunks(loaded.options, checked.counts.stages, world, train_problems);
+  check_ranks(checked.loaded, &checked.counts.stages, world, /*knows_train=*/true, diagnostics);
   diagnostics.throw_if_any(ExitCode::kTopology);
 }
 

@@ -13,44 +13,28 @@
 namespace shoal {
 namespace {
 
-/// Sums over this rank's batches.
-struct EvalTotals {
-  std::vector<NamedSum> sums;
-  int64_t samples = 0;
-  RouterAgreement::Counts agreement;
-
-  void add(const EvalOutput& output) {
-    if (sums.empty()) sums.resize(output.sums.size());
-    TORCH_CHECK(sums.size() == output.sums.size(), "a task's evaluation gave ", sums.size(),
-                " sums, then ", output.sums.size());
-    for (size_t i = 0; i < sums.size(); ++i) {
-      sums[i].name = output.sums[i].name;
-      sums[i].sum += output.sums[i].sum;
-      sums[i].weight += output.sums[i].weight;
-    }
+void add(const std::vector<NamedSum>& batch, std::vector<NamedSum>& totals) {
+  if (totals.empty()) totals.resize(batch.size());
+  TORCH_CHECK(totals.size() == batch.size(), "a task's evaluation gave ", totals.size(),
+              " sums, then ", batch.size());
+  for (size_t i = 0; i < totals.size(); ++i) {
+    totals[i].name = batch[i].name;
+    totals[i].sum += batch[i].sum;
+    totals[i].weight += batch[i].weight;
   }
-};
+}
 
 /// One all-reduce.
-EvalTotals sum_over_ranks(EvalTotals totals, Communicator& world) {
-  std::vector<double> values{static_cast<double>(totals.samples),
-                             static_cast<double>(totals.agreement.same),
-                             static_cast<double>(totals.agreement.compared)};
-  for (const NamedSum& total : totals.sums) {
-    values.push_back(total.sum);
-    values.push_back(total.weight);
-  }
+void sum_over_ranks(std::vector<NamedSum>& totals, Communicator& world) {
+  std::vector<double> values;
+  for (const NamedSum& total : totals) values.insert(values.end(), {total.sum, total.weight});
   const torch::Tensor sums = torch::tensor(values, torch::kFloat64);
   all_reduce(world, sums);
   const double* value = sums.const_data_ptr<double>();
-  totals.samples = std::llround(value[0]);
-  totals.agreement = {std::llround(value[1]), std::llround(value[2])};
-  value += 3;
-  for (NamedSum& total : totals.sums) {
+  for (NamedSum& total : totals) {
     total.sum = *value++;
     total.weight = *value++;
   }
-  return totals;
 }
 
 }  // namespace
@@ -92,24 +76,29 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   const auto start = std::chrono::steady_clock::now();
   const torch::NoGradGuard no_grad;
   EvalLoader loader(*parts.data.samples, loader_settings(parts.recipe, parts.data, parts.grid));
-  EvalTotals own;
+  std::vector<NamedSum> totals;
+  int64_t samples = 0;
   if (agreement != nullptr) agreement->begin_evaluation();
   while (std::optional<Batch> batch = loader.next()) {
     if (interrupted && interrupted()) return std::nullopt;
     batch->context.step = step;
     const EvalOutput output = parts.task.evaluate(*batch);
-    own.add(output);
-    own.samples += batch->context.sample_b.size(0);
+    add(output.sums, totals);
+    samples += batch->context.sample_b.size(0);
     if (agreement != nullptr) agreement->add(output.moe);
   }
   parts.grid.throw_if_failed();
-  if (agreement != nullptr) own.agreement = agreement->counts();
-  const EvalTotals all = sum_over_ranks(std::move(own), *parts.grid.world);
-  Evaluation result{parts.task.metrics(all.sums), all.samples};
-  if (all.agreement.compared > 0) {
-    result.router_agreement =
-        static_cast<double>(all.agreement.same) / static_cast<double>(all.agreement.compared);
-  }
+  const RouterAgreement::Counts own =
+      agreement != nullptr ? agreement->counts() : RouterAgreement::Counts{};
+  totals.push_back({"samples", static_cast<double>(samples)});
+  totals.push_back({"agreement", static_cast<double>(own.same), static_cast<double>(own.compared)});
+  sum_over_ranks(totals, *parts.grid.world);
+  const NamedSum same = totals.back();
+  totals.pop_back();
+  samples = std::llround(totals.back().sum);
+  totals.pop_back();
+  Evaluation result{parts.task.metrics(totals), samples};
+  if (same.weight > 0) result.router_agreement = same.sum / same.weight;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -55,46 +55,36 @@ std::map<std::string, std::string> chosen_names(const Manifest& manifest,
               "`shoal inspect CKPT --tensors` lists their names");
 }
 
-/// The weights of this rank that the checkpoint has, each unit by itself.
-class SomeWeights : public Stateful {
- public:
-  SomeWeights(const BuiltModel& model, const std::map<std::string, std::string>& source_of) {
-    for (const std::vector<Parameter>* list : {&model.parameters, &model.buffers}) {
-      for (const Parameter& parameter : *list) add(parameter, source_of);
-    }
-  }
-  void visit_state(StateVisitor& visitor) override {
-    for (auto& [name, value] : found_) visitor.tensor({name, value});
-  }
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : found_) names.push_back(name);
-    return names;
-  }
-  const std::vector<std::string>& missing() const { return missing_; }
+/// This rank's weights, each unit by itself: those that the checkpoint has, by its names, and the
+/// model's names of the rest.
+struct Found {
+  ModelWeights taken;
+  std::vector<std::string> taken_names, missing;
+};
 
- private:
-  void add(const Parameter& parameter, const std::map<std::string, std::string>& source_of) {
-    const torch::Tensor value = parameter.tensor.detach();
-    if (!parameter.is_stacked()) return add(parameter.name, value, source_of);
-    for (size_t row = 0; row < parameter.unit_ids.size(); ++row) {
-      add(name_of_unit(parameter.name, parameter.unit_ids[row]), value[static_cast<int64_t>(row)],
-          source_of);
-    }
-  }
-  void add(const std::string& name, const torch::Tensor& value,
-           const std::map<std::string, std::string>& source_of) {
+Found find_weights(const BuiltModel& model, const std::map<std::string, std::string>& source_of) {
+  Found found;
+  const auto find = [&](const std::string& name, const torch::Tensor& value) {
     const auto source = source_of.find(name);
     if (source == source_of.end()) {
-      missing_.push_back(name);
+      found.missing.push_back(name);
     } else {
-      found_.emplace_back(source->second, value);
+      found.taken.list.push_back({source->second, value, 0, {}, {}});
+      found.taken_names.push_back(source->second);
+    }
+  };
+  for (const Parameter& weight : weights_of(model).list) {
+    const torch::Tensor value = weight.tensor.detach();
+    if (!weight.is_stacked()) {
+      find(weight.name, value);
+      continue;
+    }
+    for (size_t row = 0; row < weight.unit_ids.size(); ++row) {
+      find(name_of_unit(weight.name, weight.unit_ids[row]), value[static_cast<int64_t>(row)]);
     }
   }
-
-  std::vector<std::pair<std::string, torch::Tensor>> found_;
-  std::vector<std::string> missing_;
-};
+  return found;
+}
 
 /// Over all ranks, each name once. Collective.
 std::vector<std::string> gather_names(const std::vector<std::string>& own, Communicator& world) {
@@ -118,9 +108,9 @@ std::string load_some_weights(const std::string& checkpoint, const InitFrom& ini
                               const BuiltModel& model, Communicator& world) {
   const std::map<std::string, std::string> source_of =
       chosen_names(read_manifest(checkpoint, world), init_from);
-  SomeWeights weights(model, source_of);
-  const std::vector<std::string> taken = gather_names(weights.names(), world);
-  const std::vector<std::string> random = gather_names(weights.missing(), world);
+  Found found = find_weights(model, source_of);
+  const std::vector<std::string> taken = gather_names(found.taken_names, world);
+  const std::vector<std::string> random = gather_names(found.missing, world);
   if (taken.empty()) {
     throw Error(ExitCode::kMismatch,
                 fmt::format("model.init_from: no weight of '{}' has a place in the model, which "
@@ -128,7 +118,7 @@ std::string load_some_weights(const std::string& checkpoint, const InitFrom& ini
                             checkpoint, list_some(random)),
                 "look at the names of both and at model.init_from.rename");
   }
-  load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
+  load_checkpoint(checkpoint, found.taken, world, {.ignore_extra = true});
   std::string report =
       fmt::format(": {} taken", counted(static_cast<int64_t>(taken.size()), "weight"));
   if (!random.empty()) {

@@ -1,5 +1,8 @@
 #include "launch/train/recurrence.h"
 
+#include <algorithm>
+#include <ranges>
+
 namespace shoal {
 
 bool falls_on(const Duration& every, int64_t step, const StepScale& scale) {
@@ -7,31 +10,21 @@ bool falls_on(const Duration& every, int64_t step, const StepScale& scale) {
   const auto multiple = [&](int64_t k) {
     return to_steps({every.unit, every.count * k, every.scale}, scale);
   };
-  int64_t low = 1, high = 1;  // the first k whose multiple reaches step lies in [low, high]
-  while (multiple(high) < step) {
-    low = high + 1;
-    high *= 2;
-  }
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (multiple(middle) < step) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return multiple(low) == step;
+  int64_t high = 1;  // the first k whose multiple reaches step lies in (high / 2, high]
+  while (multiple(high) < step) high *= 2;
+  const auto range = std::views::iota(high / 2 + 1, high + 1);
+  const auto first =
+      std::ranges::partition_point(range, [&](int64_t k) { return multiple(k) < step; });
+  return multiple(*first) == step;
 }
 
-Recurrence::Recurrence(const Duration& every, const StepScale& scale, Clock::time_point start)
-    : every_(every), scale_(scale), last_(start) {}
-
 bool Recurrence::due_at(int64_t step) const {
-  return !every_.is_time() && falls_on(every_, step, scale_);
+  return every_ && !every_->is_time() && falls_on(*every_, step, scale_);
 }
 
 bool Recurrence::due_by_time(Clock::time_point now) const {
-  return every_.is_time() && std::chrono::duration<double>(now - last_).count() >= every_.value();
+  return every_ && every_->is_time() &&
+         std::chrono::duration<double>(now - last_).count() >= every_->value();
 }
 
 }  // namespace shoal

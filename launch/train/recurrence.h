@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "runtime/base/duration.h"
 
@@ -16,7 +17,9 @@ bool falls_on(const Duration& every, int64_t step, const StepScale& scale);
 class Recurrence {
  public:
   using Clock = std::chrono::steady_clock;
-  Recurrence(const Duration& every, const StepScale& scale, Clock::time_point start);
+  /// Without `every` it is never due.
+  Recurrence(const std::optional<Duration>& every, const StepScale& scale, Clock::time_point start)
+      : every_(every), scale_(scale), last_(start) {}
   /// By steps only; false for a recurrence in time.
   bool due_at(int64_t step) const;
   /// By time only: `every` has passed since the start or the last restart().
@@ -24,7 +27,7 @@ class Recurrence {
   void restart(Clock::time_point now) { last_ = now; }
 
  private:
-  Duration every_;
+  std::optional<Duration> every_;
   StepScale scale_;
   Clock::time_point last_;
 };

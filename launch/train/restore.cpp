@@ -27,27 +27,12 @@ namespace {
 // In a manifest's written_by: blank-separated recipe keys.
 constexpr const char* kOverridden = "overridden";
 
-// The weights alone, for starting another training from them.
-class WeightsOnly : public Stateful {
- public:
-  explicit WeightsOnly(const BuiltModel& model) : model_(model) {}
-  void visit_state(StateVisitor& visitor) override { visit_weights(model_, visitor); }
-
- private:
-  const BuiltModel& model_;
-};
-
-std::vector<RecipeDifference> compare(const std::string& checkpoint_recipe, const Recipe& recipe) {
+std::vector<config::Difference> compare(const std::string& checkpoint_recipe,
+                                        const Recipe& recipe) {
   const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
   const auto before = config::load_options_text<Recipe>(
       checkpoint_recipe, "the checkpoint's recipe", {}, config::UnsetVariable::kKeep);
-  std::vector<RecipeDifference> result;
-  for (const config::Difference& difference :
-       config::diff(config::to_node(type, &before.options), config::to_node(type, &recipe))) {
-    result.push_back({difference.path, difference.before.value_or("(none)"),
-                      difference.after.value_or("(none)")});
-  }
-  return result;
+  return config::diff(config::to_node(type, &before.options), config::to_node(type, &recipe));
 }
 
 std::string new_run_id() {
@@ -65,20 +50,16 @@ std::map<std::string, std::string> provenance(const RankGrid& grid) {
           {"expert_ranks", std::to_string(grid.expert->size())}};
 }
 
-void warn_of(const std::vector<RecipeDifference>& differences, Log& log) {
-  if (!differences.empty()) log.warn("the recipe has changed:" + describe(differences));
-}
-
 // Fixed keys that --override let differ, now or before.
 std::string overridden_keys(const Manifest& manifest,
-                            const std::vector<RecipeDifference>& differences) {
+                            const std::vector<config::Difference>& differences) {
   std::set<std::string> keys;
   const auto before = manifest.written_by.find(kOverridden);
   if (before != manifest.written_by.end()) {
     std::istringstream words(before->second);
     for (std::string key; words >> key;) keys.insert(key);
   }
-  for (const RecipeDifference& difference : differences) {
+  for (const config::Difference& difference : differences) {
     if (role_of_key(difference.path) == KeyRole::kFixed) keys.insert(difference.path);
   }
   return fmt::format("{}", fmt::join(keys, " "));
@@ -106,8 +87,9 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   Communicator& world = *session.grid().world;
   const std::optional<Manifest> manifest = read_newest_manifest(writer.folder, world);
   if (!manifest) return false;
-  const std::vector<RecipeDifference> differences = compare(manifest->recipe, recipe);
-  warn_of(check_resume(differences, options.override_fixed), options.log);
+  const std::vector<config::Difference> differences = compare(manifest->recipe, recipe);
+  const auto warned = check_resume(differences, options.override_fixed);
+  if (!warned.empty()) options.log.warn("the recipe has changed:" + describe(warned));
   const std::optional<LoadedCheckpoint> loaded =
       load_newest(writer.folder, session, world,
                   [&options](const std::string& line) { options.log.warn(line); });
@@ -131,7 +113,7 @@ std::string agree_on_checkpoint(const std::string& path, bool best, Communicator
 }
 
 void load_weights(const std::string& checkpoint, const BuiltModel& model, Communicator& world) {
-  WeightsOnly weights(model);
+  ModelWeights weights = weights_of(model);
   load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
 }
 

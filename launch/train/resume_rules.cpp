@@ -55,20 +55,21 @@ KeyRole role_of_key(const std::string& path) {
   return KeyRole::kFixed;
 }
 
-std::string describe(const std::vector<RecipeDifference>& differences) {
+std::string describe(const std::vector<config::Difference>& differences) {
   size_t width = 0;
   for (const auto& difference : differences) width = std::max(width, difference.path.size());
   std::string text;
   for (const auto& [path, before, after] : differences) {
-    text += fmt::format("\n  {:<{}}  checkpoint: {}   recipe: {}", path, width, before, after);
+    text += fmt::format("\n  {:<{}}  checkpoint: {}   recipe: {}", path, width,
+                        before.value_or("(none)"), after.value_or("(none)"));
   }
   return text;
 }
 
-std::vector<RecipeDifference> check_resume(const std::vector<RecipeDifference>& differences,
-                                           bool override_fixed) {
-  std::vector<RecipeDifference> fixed, warned;
-  for (const RecipeDifference& difference : differences) {
+std::vector<config::Difference> check_resume(const std::vector<config::Difference>& differences,
+                                             bool override_fixed) {
+  std::vector<config::Difference> fixed, warned;
+  for (const config::Difference& difference : differences) {
     const KeyRole role = role_of_key(difference.path);
     if (role == KeyRole::kFixed) fixed.push_back(difference);
     if (role == KeyRole::kWarned) warned.push_back(difference);

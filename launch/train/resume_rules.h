@@ -3,13 +3,9 @@
 #include <string>
 #include <vector>
 
-namespace shoal {
+#include "runtime/recipe/config_writer.h"
 
-/// A leaf of the resolved recipe that differs between a checkpoint and the recipe that resumes it.
-struct RecipeDifference {
-  std::string path;  ///< `model.width`
-  std::string before, after;
-};
+namespace shoal {
 
 /// What changing a recipe key means for a run that is resumed.
 enum class KeyRole {
@@ -20,12 +16,14 @@ enum class KeyRole {
 
 KeyRole role_of_key(const std::string& path);
 
+/// Differences are those of the resolved recipes of a checkpoint and of the run that resumes it.
+
 /// The differences that deserve a warning. Throws Error (exit 12) with a two-column list if a
 /// fixed key differs, unless `override_fixed`.
-std::vector<RecipeDifference> check_resume(const std::vector<RecipeDifference>& differences,
-                                           bool override_fixed);
+std::vector<config::Difference> check_resume(const std::vector<config::Difference>& differences,
+                                             bool override_fixed);
 
 /// Each on a line of its own, after a line end: `  path  checkpoint: before   recipe: after`.
-std::string describe(const std::vector<RecipeDifference>& differences);
+std::string describe(const std::vector<config::Difference>& differences);
 
 }  // namespace shoal

@@ -24,9 +24,7 @@ void write_file(const std::string& path, const std::string& text) {
   replace_file(files, path, text);
 }
 
-void write_file(const std::string& path, const Json& json) {
-  write_file(path, json_text(json, /*indent=*/2) + "\n");
-}
+std::string lines_of(const Json& json) { return json_text(json, /*indent=*/2) + "\n"; }
 
 Json build_json() {
   const BuildInfo& build = build_info();
@@ -68,10 +66,6 @@ bool is_summarised(const std::string& path, int64_t step) {
          json.contains("exit_code") && json["exit_code"] == 0;
 }
 
-bool was_finished(const TrainingResult& result) {
-  return result.code == ExitCode::kOk && result.first_step == result.last_step;
-}
-
 }  // namespace
 
 void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunOrigin& origin,
@@ -87,7 +81,7 @@ void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunO
                  {"threads_per_rank", at::get_num_threads()},
                  {"device", origin.device.device.str()},
                  {"device_reason", origin.device.reason}};
-  write_file(folder.file("env.json"), env);
+  write_file(folder.file("env.json"), lines_of(env));
 }
 
 std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
@@ -102,14 +96,15 @@ std::string describe_start(const Session& session, const Recipe& recipe, const R
 }
 
 bool lacks_summary(const RunFolder& folder, int64_t step, Communicator& world) {
-  const std::string answer = on_rank_zero(
-      world, [&] { return is_summarised(folder.file("summary.json"), step) ? "no" : "yes"; });
-  return answer == "yes";
+  return on_rank_zero(world, [&] {
+           return is_summarised(folder.file("summary.json"), step) ? "no" : "yes";
+         }) == "yes";
 }
 
 std::string write_summary(const RunFolder& folder, const TrainingResult& result,
                           const Substituted& substituted, const std::vector<std::string>& notes) {
-  if (was_finished(result) && is_summarised(folder.file("summary.json"), result.last_step)) {
+  if (result.code == ExitCode::kOk && result.first_step == result.last_step &&
+      is_summarised(folder.file("summary.json"), result.last_step)) {
     return fmt::format(
         "\n  the run was finished already, at step {}; to go on, raise train.duration\n  {}\n",
         result.last_step, folder.file("summary.json"));
@@ -146,7 +141,7 @@ std::string write_summary(const RunFolder& folder, const TrainingResult& result,
       rows.push_back({(is_loss ? "validation " : "") + metric.label, to_text(metric)});
     }
   }
-  write_file(folder.file("summary.json"), json);
+  write_file(folder.file("summary.json"), lines_of(json));
   std::string text = fmt::format("\n{}\n", text_table(rows));
   if (result.report && !result.report->moe.empty()) {
     text += fmt::format("{}\n", expert_table(result.report->moe));

@@ -171,7 +171,7 @@ std::optional<double> Session::exchange_wait_seconds() const {
 }
 
 void Session::visit_state(StateVisitor& visitor) {
-  visit_weights(model_, visitor);
+  weights_of(model_).visit_state(visitor);
   optimizer_->visit_state(visitor);
   model_.task->visit_state(visitor);
   loader_.visit_state(visitor);

@@ -44,18 +44,13 @@ std::vector<std::string> metric_names(const Task& task) {
   return names;
 }
 
-std::optional<Recurrence> recurrence(const std::optional<Duration>& every, const StepScale& scale,
-                                     std::chrono::steady_clock::time_point start) {
-  if (!every) return std::nullopt;
-  return Recurrence(*every, scale, start);
-}
-
-}  // namespace
-
+/// As checkpoints keep it, larger is better: that of a metric for which lower is better is negated.
 double score_of(const Evaluation& evaluation, const ScoreRule& rule) {
   const double value = evaluation.value(rule.metric);
   return rule.higher_is_better ? value : -value;
 }
+
+}  // namespace
 
 Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
     : recipe_(parts.recipe),
@@ -69,8 +64,8 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
           {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task())},
           parts.console, log_),
       start_(Clock::now()),
-      due_{recurrence(recipe_.evaluate.every, session_.scale(), start_),
-           recurrence(recipe_.checkpoint.every, session_.scale(), start_)} {
+      evaluations_(recipe_.evaluate.every, session_.scale(), start_),
+      saves_(recipe_.checkpoint.every, session_.scale(), start_) {
   result_.first_step = session_.steps_done();
   result_.samples_per_step = session_.scale().samples_per_step;
   result_.unit = session_.task().unit();
@@ -78,9 +73,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
   const std::string folder = parts.folder.checkpoints();
   best_score_ = best_score(folder, world_);
   const int64_t step = result_.first_step;
-  const bool is_due =
-      step > 0 && due_.evaluate && (due_.evaluate->due_at(step) || step == session_.total_steps());
-  const bool is_missing = is_due && lacks_score(folder, step, world_);
+  const bool is_missing = step > 0 && evaluates_at(step) && lacks_score(folder, step, world_);
   owes_evaluation_ = parts.evaluates_first || (is_missing && step < session_.total_steps());
   // One that was made, and whose summary alone is missing, is in the metrics already.
   logs_owed_ = is_missing;
@@ -116,8 +109,8 @@ StepFlags Trainer::requests() {
   own.written_step = writer_.in_flight() && writer_.written() ? begun_step_ : saved_step_;
   if (world_.rank() != 0) return own;
   const auto now = Clock::now();
-  own.evaluate = due_.evaluate && due_.evaluate->due_by_time(now);
-  own.save = due_.save && due_.save->due_by_time(now);
+  own.evaluate = evaluations_.due_by_time(now);
+  own.save = saves_.due_by_time(now);
   return own;
 }
 
@@ -128,6 +121,11 @@ StepFlags Trainer::stop_requests() const {
   own.stop = world_.rank() == 0 && stop_after && stop_after->is_time() &&
              seconds_since(start_) >= stop_after->value();
   return own;
+}
+
+/// By steps; the last one is always evaluated, if any is.
+bool Trainer::evaluates_at(int64_t step) const {
+  return recipe_.evaluate.every && (step == session_.total_steps() || evaluations_.due_at(step));
 }
 
 bool Trainer::reached_stop_step() const {
@@ -147,12 +145,10 @@ void Trainer::after_step(const StepOutcome& outcome) {
   if (!outcome.applied) report_skipped(outcome);
   if (writer_.in_flight() && outcome.agreed.written_step == begun_step_) commit_save(false);
   if (outcome.agreed.wants_stop() && !is_last) return;  // whoever stops the run may not wait long
-  // Before a save, so that the checkpoint has a score; the last step is always evaluated.
-  const bool evaluates = outcome.agreed.evaluate ||
-                         (due_.evaluate && (is_last || due_.evaluate->due_at(outcome.step)));
+  // Before a save, so that the checkpoint has a score.
+  const bool evaluates = outcome.agreed.evaluate || evaluates_at(outcome.step);
   const bool is_best_so_far = evaluates && evaluate_now();
-  const bool saves = outcome.agreed.save || (due_.save && due_.save->due_at(outcome.step));
-  if (saves || is_best_so_far) begin_save();
+  if (outcome.agreed.save || saves_.due_at(outcome.step) || is_best_so_far) begin_save();
 }
 
 void Trainer::report_skipped(const StepOutcome& outcome) {
@@ -193,7 +189,7 @@ bool Trainer::evaluate_now(bool is_logged) {
   for (const Metric& metric : evaluation->metrics) {
     warn_of_nonfinite("validation " + metric.label, metric.value);
   }
-  if (due_.evaluate) due_.evaluate->restart(Clock::now());
+  evaluations_.restart(Clock::now());
   return is_best(score_of(*evaluation, session_.task().score()));
 }
 
@@ -228,7 +224,7 @@ void Trainer::begin_save() {
   begun_step_ = info.step;
   writer_.begin(session_, info);
   session_.throw_if_failed();
-  if (due_.save) due_.save->restart(Clock::now());
+  saves_.restart(Clock::now());
   training_log_.leave_out(seconds_since(begin));
 }
 

@@ -35,10 +35,6 @@ struct TrainingResult {
   std::vector<std::string> notes;  ///< what went wrong without ending the run
 };
 
-/// An evaluation's score as checkpoints keep it, larger is better: that of a metric for which lower
-/// is better is negated.
-double score_of(const Evaluation& evaluation, const ScoreRule& rule);
-
 /// Runs a session to its end, or until it is asked to stop: steps, evaluations, checkpoints, logs.
 class Trainer {
  public:
@@ -62,9 +58,6 @@ class Trainer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Due {
-    std::optional<Recurrence> evaluate, save;
-  };
 
   StepFlags requests();
   StepFlags stop_requests() const;
@@ -77,6 +70,7 @@ class Trainer {
   void begin_save();
   void commit_save(bool is_final);
   void finish();
+  bool evaluates_at(int64_t step) const;
   bool reached_stop_step() const;
 
   const Recipe& recipe_;
@@ -90,7 +84,7 @@ class Trainer {
   SaveFailures failures_;
   TrainingLog training_log_;
   Clock::time_point start_;
-  Due due_;
+  Recurrence evaluations_, saves_;
   RouterAgreement agreement_;
   TrainingResult result_;
   int64_t evaluated_step_ = -1;                     ///< of result_.evaluation

@@ -15,6 +15,7 @@
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "runtime/base/error.h"
+#include "runtime/recipe/config_keys.h"
 #include "runtime/recipe/config_reader.h"
 #include "runtime/recipe/enum_name.h"
 
@@ -34,32 +35,15 @@ struct Stage {
   std::shared_ptr<MoeLayer> layer;  ///< null: units of another kind
 };
 
-/// Throws ConfigError for a stage in no dense MLP's place.
-std::vector<Stage> stages_of(const Task& task) {
-  std::vector<Stage> stages;
-  for (const auto& item : task.named_modules("", /*include_self=*/false)) {
-    if (!std::dynamic_pointer_cast<MoeStage>(item.value())) continue;
-    const auto layer = std::dynamic_pointer_cast<MoeLayer>(item.value());
-    if (!layer || !item.key().ends_with(kMoe)) {
-      throw ConfigError(fmt::format(
-          "model.upcycle: {} takes no dense MLP's place, from which its units could start; "
-          "upcycling is for the experts of model.moe",
-          item.key()));
-    }
-    stages.push_back(
-        {item.key(), item.key().substr(0, item.key().size() - kMoe.size()) + kMlp, layer});
-  }
-  return stages;
-}
-
-/// What keeps a layer whose experts are all alike from being one of them.
+/// What keeps a layer whose experts are all alike from computing what one of them does.
 std::vector<std::string> objections(const MoeLayer& layer) {
   const MoeOptions& options = layer.options();
   std::vector<std::string> lines;
   if (!layer.router().weights_sum_to_one()) {
     lines.emplace_back(
         "model.moe.router: with model.upcycle the weights of a token's experts must sum to 1, so "
-        "that experts that are all alike say what the dense MLP says; use top_k, or another router "
+        "that experts that are all alike compute what the dense MLP does; use top_k, or another "
+        "router "
         "whose tokens choose and that drops none, with weights: {normalise: topk_softmax} or "
         "{normalise: sum}, k of 2 or more and scale 1");
   }
@@ -83,7 +67,21 @@ std::vector<std::string> objections(const MoeLayer& layer) {
   return lines;
 }
 
-void check_stages(const std::vector<Stage>& stages) {
+/// Throws as check_upcycling.
+std::vector<Stage> stages_of(const Task& task) {
+  std::vector<Stage> stages;
+  for (const auto& item : task.named_modules("", /*include_self=*/false)) {
+    if (!std::dynamic_pointer_cast<MoeStage>(item.value())) continue;
+    const auto layer = std::dynamic_pointer_cast<MoeLayer>(item.value());
+    if (!layer || !item.key().ends_with(kMoe)) {
+      throw ConfigError(fmt::format(
+          "model.upcycle: {} takes no dense MLP's place, from which its units could start; "
+          "upcycling is for the experts of model.moe",
+          item.key()));
+    }
+    stages.push_back(
+        {item.key(), item.key().substr(0, item.key().size() - kMoe.size()) + kMlp, layer});
+  }
   if (stages.empty()) {
     throw ConfigError(
         "model.upcycle: the model has no experts that could start from dense MLPs; set model.moe, "
@@ -92,15 +90,19 @@ void check_stages(const std::vector<Stage>& stages) {
   // All stages come from one section of the recipe.
   const std::vector<std::string> lines = objections(*stages.front().layer);
   if (!lines.empty()) throw ConfigError(lines);
+  return stages;
 }
 
-/// A parameter of the model and what it is filled from: itself or, as long as the dense MLP's
-/// matrix is to be turned and copied, a tensor of that one's shape.
-struct Source {
-  const Parameter* parameter = nullptr;
-  std::string name;     ///< in the checkpoint
-  torch::Tensor value;  ///< its memory
-  bool is_copied = false;
+/// Experts of the model and the tensor of the dense MLP, by the checkpoint's name, that each is a
+/// copy of.
+struct Copied {
+  Parameter experts, dense;
+};
+
+/// What the model takes from the checkpoint: all but routers.
+struct Taken {
+  ModelWeights weights;  ///< by the checkpoint's names, the dense tensors of `copied` included
+  std::vector<Copied> copied;
 };
 
 /// The tensor of a dense MLP that an expert's one is a copy of: a Linear keeps [out, in].
@@ -110,64 +112,39 @@ torch::Tensor dense_like(const torch::Tensor& stacked) {
   return torch::empty(turned, stacked.options().requires_grad(false));
 }
 
-std::vector<const Parameter*> weights_of(const BuiltModel& model) {
-  std::vector<const Parameter*> weights;
-  for (const std::vector<Parameter>* list : {&model.parameters, &model.buffers}) {
-    for (const Parameter& weight : *list) weights.push_back(&weight);
-  }
-  return weights;
-}
-
-/// What the model takes from the checkpoint: all but routers.
-std::vector<Source> sources_of(const BuiltModel& model, const std::vector<Stage>& stages) {
-  std::vector<Source> sources;
-  for (const Parameter* weight : weights_of(model)) {
+Taken taken_by(const BuiltModel& model, const std::vector<Stage>& stages) {
+  Taken taken;
+  for (const Parameter& weight : weights_of(model).list) {
     const Stage* owner = nullptr;
     for (const Stage& stage : stages) {
-      if (weight->name.starts_with(stage.name + ".")) owner = &stage;
+      if (weight.name.starts_with(stage.name + ".")) owner = &stage;
     }
     if (owner == nullptr) {
-      sources.push_back({weight, weight->name, weight->tensor.detach(), false});
-    } else if (weight->is_stacked()) {
-      const std::string end = weight->name.substr(weight->name.find(".*.") + 2);
-      sources.push_back({weight, owner->dense + end, dense_like(weight->tensor), true});
+      taken.weights.list.push_back(weight);
+    } else if (weight.is_stacked()) {
+      const std::string end = weight.name.substr(weight.name.find(".*.") + 2);
+      taken.copied.push_back({weight, {owner->dense + end, dense_like(weight.tensor), 0, {}, {}}});
+      taken.weights.list.push_back(taken.copied.back().dense);
     }
   }
-  return sources;
+  return taken;
 }
-
-class Sources : public Stateful {
- public:
-  explicit Sources(std::vector<Source>& sources) : sources_(sources) {}
-  void visit_state(StateVisitor& visitor) override {
-    for (Source& source : sources_) {
-      const Parameter& parameter = *source.parameter;
-      if (source.is_copied) {
-        visitor.tensor({source.name, source.value});
-      } else {
-        visitor.tensor({source.name, source.value, parameter.is_stacked(), parameter.unit_ids});
-      }
-    }
-  }
-
- private:
-  std::vector<Source>& sources_;
-};
 
 [[noreturn]] void refuse(const std::string& what, const std::string& hint) {
   throw Error(ExitCode::kMismatch, "model.upcycle: " + what, hint);
 }
 
 /// What lets the experts have the hidden widths of the dense MLPs: one for all, or `auto`.
-std::string hidden_hint(const std::vector<Source>& sources, const Manifest& manifest) {
+std::string hidden_hint(const std::vector<Copied>& copied, const Manifest& manifest) {
   std::map<int64_t, std::string> name_of_hidden;
   bool is_auto = true;
-  for (const Source& source : sources) {
-    const bool is_first = source.is_copied && source.name.ends_with("fc1.weight");
-    const ManifestTensor* dense = is_first ? manifest.find_tensor(source.name) : nullptr;
+  for (const Copied& copy : copied) {
+    const std::string& name = copy.dense.name;
+    const ManifestTensor* dense =
+        name.ends_with("fc1.weight") ? manifest.find_tensor(name) : nullptr;
     if (dense == nullptr || dense->shape.size() != 2) continue;
     const int64_t hidden = dense->shape[0], width = dense->shape[1];
-    name_of_hidden.emplace(hidden, source.name);
+    name_of_hidden.emplace(hidden, name);
     is_auto = is_auto && hidden == 4 * width;
   }
   const std::string key = "set model.moe.experts.hidden=";
@@ -183,29 +160,29 @@ std::string hidden_hint(const std::vector<Source>& sources, const Manifest& mani
       fmt::join(widths, ", "));
 }
 
-void check_shapes(const std::vector<Source>& sources, const std::string& checkpoint,
+void check_shapes(const std::vector<Copied>& copied, const std::string& checkpoint,
                   const Manifest& manifest) {
-  for (const Source& source : sources) {
-    if (!source.is_copied) continue;
-    const std::vector<int64_t> expert = source.parameter->tensor.sizes().slice(1).vec();
-    const std::string wanted = fmt::format("the experts '{}' are [{}] each", source.parameter->name,
-                                           fmt::join(expert, ", "));
-    const ManifestTensor* dense = manifest.find_tensor(source.name);
+  for (const Copied& copy : copied) {
+    const std::string& name = copy.dense.name;
+    const std::vector<int64_t> expert = copy.experts.tensor.sizes().slice(1).vec();
+    const std::string wanted =
+        fmt::format("the experts '{}' are [{}] each", copy.experts.name, fmt::join(expert, ", "));
+    const ManifestTensor* dense = manifest.find_tensor(name);
     if (dense == nullptr) {
       refuse(fmt::format("{}, but checkpoint '{}' has no dense '{}' to copy", wanted, checkpoint,
-                         source.name),
+                         name),
              "init_from must be a dense model of the same backbone, depth and width");
     }
-    if (at::IntArrayRef(dense->shape).equals(source.value.sizes())) continue;
+    if (at::IntArrayRef(dense->shape).equals(copy.dense.tensor.sizes())) continue;
     const std::vector<int64_t> turned(dense->shape.rbegin(), dense->shape.rend());
-    const bool is_hidden = source.name.ends_with("fc1.bias") ||
+    const bool is_hidden = name.ends_with("fc1.bias") ||
                            (turned.size() == 2 && expert.size() == 2 && turned[0] == expert[0]);
-    refuse(fmt::format("{}, '{}' of checkpoint '{}' is [{}]{}", wanted, source.name, checkpoint,
+    refuse(fmt::format("{}, '{}' of checkpoint '{}' is [{}]{}", wanted, name, checkpoint,
                        fmt::join(dense->shape, ", "),
                        turned.size() == 2
                            ? fmt::format(", or [{}] as experts keep it", fmt::join(turned, ", "))
                            : ""),
-           is_hidden ? hidden_hint(sources, manifest)
+           is_hidden ? hidden_hint(copied, manifest)
                      : "use the width that the checkpoint was trained with");
   }
 }
@@ -232,56 +209,51 @@ void check_activations(const std::vector<Stage>& stages, const Task& twin) {
   }
 }
 
-void check_all_used(const std::vector<Source>& sources, const BuiltModel& twin,
+void check_all_used(const ModelWeights& taken, const BuiltModel& twin,
                     const std::string& checkpoint) {
   std::set<std::string> used;
-  for (const Source& source : sources) used.insert(source.name);
-  for (const Parameter* weight : weights_of(twin)) {
-    if (used.contains(weight->name)) continue;
+  for (const Parameter& weight : taken.list) used.insert(weight.name);
+  for (const Parameter& weight : weights_of(twin).list) {
+    if (used.contains(weight.name)) continue;
     refuse(
-        fmt::format("'{}' of checkpoint '{}' has no place in this model", weight->name, checkpoint),
+        fmt::format("'{}' of checkpoint '{}' has no place in this model", weight.name, checkpoint),
         kKeysThatMayDiffer);
   }
 }
 
 }  // namespace
 
-void check_upcycling(const BuiltModel& model) { check_stages(stages_of(*model.task)); }
+void check_upcycling(const BuiltModel& model) { stages_of(*model.task); }
 
 void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world) {
   const std::vector<Stage> stages = stages_of(*model.task);
-  check_stages(stages);
-  std::vector<Source> sources = sources_of(model, stages);
+  Taken taken = taken_by(model, stages);
   const Manifest manifest = read_manifest(checkpoint, world);
-  check_shapes(sources, checkpoint, manifest);
+  check_shapes(taken.copied, checkpoint, manifest);
   const BuiltModel twin = dense_twin(manifest);
   check_activations(stages, *twin.task);
-  check_all_used(sources, twin, checkpoint);
-
-  Sources state(sources);
-  load_checkpoint(checkpoint, state, world, {.ignore_extra = true});
+  check_all_used(taken.weights, twin, checkpoint);
+  load_checkpoint(checkpoint, taken.weights, world, {.ignore_extra = true});
   const torch::NoGradGuard no_grad;
-  for (const Source& source : sources) {
-    if (!source.is_copied) continue;
-    const bool is_matrix = source.value.dim() == 2;
-    torch::Tensor experts = source.parameter->tensor;
-    experts.copy_((is_matrix ? source.value.t() : source.value).unsqueeze(0).expand_as(experts));
+  for (const Copied& copy : taken.copied) {
+    const torch::Tensor &experts = copy.experts.tensor, &dense = copy.dense.tensor;
+    experts.copy_((dense.dim() == 2 ? dense.t() : dense).unsqueeze(0).expand_as(experts));
   }
 }
 
-void require_same_model(const std::vector<RecipeDifference>& differences) {
-  std::vector<RecipeDifference> other;
-  for (const RecipeDifference& difference : differences) {
-    const std::string& path = difference.path;
+void require_same_model(const std::vector<config::Difference>& differences) {
+  std::vector<config::Difference> other;
+  for (const config::Difference& difference : differences) {
     const auto is = [&](std::string_view key) {
-      return path == key || path.starts_with(std::string(key) + ".");
+      return config::is_at_or_below(difference.path, key);
     };
     const bool may_differ = is("model.moe") || is("model.sparse_blocks") || is("model.drop_path") ||
                             is("model.init_from") || is("model.upcycle");
     if (is("model") && !may_differ) other.push_back(difference);
   }
   if (other.empty()) return;
-  refuse("the model would not say what the dense one says:" + describe(other), kKeysThatMayDiffer);
+  refuse("the model would not compute what the dense one does:" + describe(other),
+         kKeysThatMayDiffer);
 }
 
 }  // namespace shoal

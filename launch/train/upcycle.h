@@ -10,14 +10,14 @@
 namespace shoal {
 
 /// Throws ConfigError, lines under `model`, unless every MoE stage of the model can start as the
-/// dense MLP in its place: it stands in one's place, its weights sum to 1 without drops, and its
-/// experts are plain with biases.
+/// dense MLP that it replaces: there is one, the weights sum to 1 without drops, and the experts
+/// are plain with biases.
 void check_upcycling(const BuiltModel& model);
 
 /// Upcycling (Komatsuzaki et al. 2023, "Sparse Upcycling"): fills the model's weights from a dense
 /// model's checkpoint. The experts of a MoE layer `X.moe` all start as copies of the dense MLP
 /// `X.mlp`, its router keeps its own first values, everything else is taken as it is. With combine
-/// weights that sum to 1 the new model says at the start what the dense one says.
+/// weights that sum to 1 the new model's outputs are at the start those of the dense one.
 ///
 /// Collective. Throws as check_upcycling; Error (exit 12) if an MLP's shapes or activation are not
 /// its experts', naming both, if names or shapes differ otherwise, or if a weight of the checkpoint
@@ -25,7 +25,7 @@ void check_upcycling(const BuiltModel& model);
 void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world);
 
 /// Throws Error (exit 12) if recipes differ in keys of the model that load_upcycled cannot see: the
-/// number of heads, say, changes what a model says, and no shape.
-void require_same_model(const std::vector<RecipeDifference>& differences);
+/// number of heads, say, changes a model's outputs, and no shape.
+void require_same_model(const std::vector<config::Difference>& differences);
 
 }  // namespace shoal

@@ -1,22 +1,15 @@
 #pragma once
 
-#include <torch/nn/modules/container/modulelist.h>
-
 #include <cstdint>
 #include <tuple>
 
-#include "models/backbone.h"
-#include "models/blocks/mlp.h"
-#include "models/blocks/patch_embed.h"
-#include "models/kernels/layer_norm.h"
-#include "runtime/base/size_limits.h"
+#include "models/backbones/sparse_mlp.h"
 
-// b images on this rank  S tokens  C width
 namespace shoal {
 
-/// MLP-Mixer without its classifier: stem, dense blocks, norm, mean over tokens.
+/// MLP-Mixer without its classifier: a Sparse-MLP without sparse blocks.
 /// Source: Tolstikhin et al. 2021. Defaults are Mixer-B/16's.
-class Mixer : public Backbone {
+class Mixer : public SparseMlp {
  public:
   struct Options {
     int64_t patch = 16;
@@ -39,17 +32,16 @@ class Mixer : public Backbone {
     }
   };
 
-  Mixer(const Options& options, const Context& context);
-  ModelOutput forward(const ModelInput& input, const StepContext& step) override;
-  int64_t feature_width() const override { return width_; }
-
- private:
-  int64_t width_;
-  Features features_;
-  bool recomputes_;
-  PatchEmbed stem_{nullptr};
-  torch::nn::ModuleList blocks_;
-  LayerNorm norm_{nullptr};
+  Mixer(const Options& options, const Context& context)
+      : SparseMlp({.patch = options.patch,
+                   .width = options.width,
+                   .dense_blocks = options.depth,
+                   .token_hidden = options.token_hidden,
+                   .channel_hidden = options.channel_hidden,
+                   .sparse_blocks = 0,
+                   .sparse = {},
+                   .gelu = options.gelu},
+                  context, "mixer") {}
 };
 
 }  // namespace shoal

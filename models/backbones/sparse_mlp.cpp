@@ -3,16 +3,15 @@
 #include <string>
 
 #include "models/blocks/mixer_block.h"
-#include "models/blocks/patch_grid.h"
 #include "models/blocks/recompute.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {
 
-SparseMlp::SparseMlp(const Options& options, const Context& context)
+SparseMlp::SparseMlp(const Options& options, const Context& context, std::string_view name)
     : width_(options.width), features_(context.features), recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
-  const ImageShape image = require_images(context.data, "model.backbone", "sparse_mlp");
+  const ImageShape image = require_images(context.data, "model.backbone", name);
   const int64_t tokens = num_patches(image, options.patch);
   stem_ = register_module("stem", PatchEmbed(image.channels, options.patch, options.width, tensor));
   const int64_t num_blocks = options.dense_blocks + options.sparse_blocks;

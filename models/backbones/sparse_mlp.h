@@ -4,7 +4,7 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -19,7 +19,7 @@
 // b images on this rank  S tokens  C width
 namespace shoal {
 
-/// Where the sparse blocks stand among the dense ones (Sparse-MLP table 5).
+/// Where the sparse blocks are among the dense ones (Sparse-MLP table 5).
 enum class Positions { kLast, kFirst };
 
 template <>
@@ -56,7 +56,7 @@ class SparseMlp : public Backbone {
                               "MLP_C dim D_C of dense blocks", in_range(1, kMostWidth)),
                         field("sparse_blocks", &Options::sparse_blocks,
                               "number of sparse blocks L2", in_range(0, kMostBlocks)),
-                        field("positions", &Options::positions, "where the sparse blocks stand"),
+                        field("positions", &Options::positions, "where the sparse blocks are"),
                         field("sparse", &Options::sparse, "what a sparse block is made of"),
                         field("gelu", &Options::gelu, "exact (timm) or tanh approximation (flax)")};
     }
@@ -67,7 +67,8 @@ class SparseMlp : public Backbone {
     }
   };
 
-  SparseMlp(const Options& options, const Context& context);
+  /// `name`: for errors.
+  SparseMlp(const Options& options, const Context& context, std::string_view name = "sparse_mlp");
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
 

@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "models/blocks/patch_grid.h"
 #include "models/blocks/recompute.h"
 #include "models/blocks/vit_block.h"
 
@@ -60,13 +59,12 @@ ModelOutput Vit::forward(const ModelInput& input, const StepContext& step) {
         recomputes_, *vit_block, x_bSC,
         [vit_block, step](const torch::Tensor& x) { return vit_block->forward(x, step); }));
   }
-  if (features_ == Features::kTokens) {
-    output.token_bSD = norm_->forward(x_bSC);
-    return output;
+  if (has_cls && features_ == Features::kPooled) {
+    // The norm is one over each token: the class token's alone is computed.
+    output.pooled_bD = at_least_float32(norm_->forward(x_bSC.select(1, 0).contiguous()));
+  } else {
+    output.set_tokens(norm_->forward(x_bSC), features_);
   }
-  // The norm is one over each token: without the others, it need not see them.
-  output.pooled_bD = has_cls ? at_least_float32(norm_->forward(x_bSC.select(1, 0).contiguous()))
-                             : mean_over(norm_->forward(x_bSC), {1});
   return output;
 }
 

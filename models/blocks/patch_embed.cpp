@@ -1,8 +1,20 @@
 #include "models/blocks/patch_embed.h"
 
 #include <ATen/ops/linear.h>
+#include <fmt/format.h>
+
+#include "runtime/base/error.h"
+#include "runtime/module/linear.h"
 
 namespace shoal {
+
+int64_t num_patches(const ImageShape& image, int64_t patch) {
+  if (image.height % patch != 0 || image.width % patch != 0) {
+    throw ConfigError(fmt::format("model.patch: {} does not divide images of {} x {} pixels", patch,
+                                  image.height, image.width));
+  }
+  return (image.height / patch) * (image.width / patch);
+}
 
 PatchEmbedImpl::PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
                                const torch::TensorOptions& options)

@@ -4,11 +4,14 @@
 
 #include <cstdint>
 
-#include "runtime/module/linear.h"
+#include "runtime/data/data_shape.h"
 #include "runtime/module/module.h"
 
 // B images  S patches  C width
 namespace shoal {
+
+/// Patches of one image, S. Throws ConfigError unless `patch` divides both sides.
+int64_t num_patches(const ImageShape& image, int64_t patch);
 
 /// The per-patch linear embedding: a convolution of patch x patch pixels with stride patch.
 ///

@@ -1,6 +1,5 @@
 #include "models/blocks/sparse_mlp_block.h"
 
-#include "models/blocks/auxiliary_loss.h"
 #include "models/kernels/token_linear.h"
 #include "models/kernels/transpose_add.h"
 
@@ -46,19 +45,10 @@ SparseBlockImpl::SparseBlockImpl(const SparseOptions& options, const Sizes& size
   }
 }
 
-torch::Tensor SparseBlockImpl::rescale_in(const torch::Tensor& x_BSC) {
-  if (!tokens_in_) return x_BSC;
-  return token_linear(channels_in_->forward(x_BSC), *tokens_in_);
-}
-
-torch::Tensor SparseBlockImpl::rescale_out(const torch::Tensor& y_BPW) {
-  if (!tokens_out_) return y_BPW;
-  return channels_out_->forward(token_linear(y_BPW, *tokens_out_));
-}
-
 BlockOutput SparseBlockImpl::forward(const torch::Tensor& x_BSC, const StepContext& step) {
   BlockOutput output;
-  const torch::Tensor h_BPW = rescale_in(x_BSC);  // eq. 4
+  torch::Tensor h_BPW = x_BSC;
+  if (tokens_in_) h_BPW = token_linear(channels_in_->forward(x_BSC), *tokens_in_);  // eq. 4
   const MoeOutput token_stage = moe_s_->forward(token_norm_->forward_transposed(h_BPW), step);
   output.auxiliary_loss = token_stage.auxiliary_loss;
   output.moe.push_back(token_stage.stats);
@@ -71,7 +61,8 @@ BlockOutput SparseBlockImpl::forward(const torch::Tensor& x_BSC, const StepConte
   } else {
     y_BPW = y_BPW + channel_mlp_->forward(channel_norm_->forward(y_BPW));
   }
-  output.y = rescale_out(y_BPW);  // eq. 7
+  output.y = y_BPW;
+  if (tokens_out_) output.y = channels_out_->forward(token_linear(y_BPW, *tokens_out_));  // eq. 7
   if (has_outer_residual_) output.y = output.y + x_BSC;
   return output;
 }

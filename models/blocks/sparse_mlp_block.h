@@ -71,9 +71,6 @@ class SparseBlockImpl : public ModuleBase {
   BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step);
 
  private:
-  torch::Tensor rescale_in(const torch::Tensor& x_BSC);
-  torch::Tensor rescale_out(const torch::Tensor& y_BPW);
-
   bool has_outer_residual_;
   Linear channels_in_{nullptr}, tokens_in_{nullptr}, tokens_out_{nullptr}, channels_out_{nullptr};
   LayerNorm token_norm_{nullptr}, channel_norm_{nullptr};

@@ -1,12 +1,21 @@
 #include "models/kernels/layer_norm.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
+#include <algorithm>
 #include <tuple>
+#include <vector>
 
+#include "models/kernels/partial_sums.h"
+#include "models/kernels/tile_kernels.h"
 #include "runtime/device/operator.h"
+#include "runtime/device/real_types.h"
+#include "runtime/kernels/bfloat16_rows.h"
 
+// B images  S tokens  C width  N rows
 namespace shoal {
 namespace {
 
@@ -14,27 +23,125 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Tensors3 = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>;
 
-using LayerNormForward = Tensors3(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&,
-                                  bool);
-using LayerNormBackward = Tensors3(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&,
-                                   const torch::Tensor&, const torch::Tensor&, bool);
+/// x as tiles of rows: whole images where the result is transposed, else runs of rows.
+struct Tiling {
+  int64_t rows, columns, rows_per_tile, num_tiles;
+
+  Tiling(const torch::Tensor& x, bool transposed) {
+    columns = x.size(-1);
+    rows = columns == 0 ? 0 : x.numel() / columns;
+    rows_per_tile = transposed ? std::max<int64_t>(1, x.size(1)) : 64;
+    num_tiles = (rows + rows_per_tile - 1) / rows_per_tile;
+  }
+  int64_t rows_of(int64_t tile) const {
+    return std::min(rows_per_tile, rows - tile * rows_per_tile);
+  }
+};
+
+Tensors3 forward_cpu(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                     bool transposed) {
+  const Tiling tiling(x, transposed);
+  const int64_t columns = tiling.columns;
+  const torch::Tensor y = transposed ? torch::empty({x.size(0), x.size(2), x.size(1)}, x.options())
+                                     : torch::empty_like(x);
+  // Of bfloat16 the parameters and statistics are float32.
+  const torch::Tensor mean_N = torch::empty({tiling.rows}, weight.options());
+  const torch::Tensor rstd_N = torch::empty({tiling.rows}, weight.options());
+  for_real_type(x, "layer_norm", [&]<class Value, class Sum>(Value, Sum) {
+    const NormParameters<Sum> norm{const_data<Sum>(weight), const_data<Sum>(bias), columns};
+    const auto* x_data = const_data<Value>(x);
+    auto* y_data = data<Value>(y);
+    const RowStatistics<Sum> statistics{data<Sum>(mean_N), data<Sum>(rstd_N)};
+    at::parallel_for(0, tiling.num_tiles, 1, [&](int64_t first, int64_t last) {
+      std::vector<Sum> normed(static_cast<size_t>(transposed ? tiling.rows_per_tile * columns : 0));
+      std::vector<Sum> wide_x, wide_y;
+      for (int64_t i = first; i < last; ++i) {
+        const int64_t row = i * tiling.rows_per_tile, rows = tiling.rows_of(i);
+        const int64_t at = row * columns, size = rows * columns;
+        Sum* out = start_wide(y_data + at, size, wide_y);
+        normalise_rows(norm, wide(x_data + at, size, wide_x), rows,
+                       transposed ? normed.data() : out,
+                       {statistics.mean_R + row, statistics.rstd_R + row});
+        if (transposed) transpose_tile(normed.data(), rows, columns, out);
+        finish_wide(out, size, y_data + at);
+      }
+    });
+  });
+  return {y, mean_N, rstd_N};
+}
+
+Tensors3 backward_cpu(const torch::Tensor& grad, const variable_list& saved, bool transposed) {
+  const torch::Tensor &x = saved[0], &weight = saved[1];
+  const Tiling tiling(x, transposed);
+  const int64_t columns = tiling.columns;
+  const torch::Tensor dx = torch::empty_like(x);
+  PartialSums sums({weight.sizes(), weight.sizes()}, weight.options());
+  for_real_type(x, "layer_norm", [&]<class Value, class Sum>(Value, Sum) {
+    const NormParameters<Sum> norm{const_data<Sum>(weight), nullptr, columns};
+    const auto *x_data = const_data<Value>(x), *grad_data = const_data<Value>(grad);
+    const auto *mean = const_data<Sum>(saved[2]), *rstd = const_data<Sum>(saved[3]);
+    auto* dx_data = data<Value>(dx);
+    at::parallel_for(0, tiling.num_tiles, 1, [&](int64_t first, int64_t last) {
+      std::vector<Sum> turned(static_cast<size_t>(transposed ? tiling.rows_per_tile * columns : 0));
+      std::vector<Sum> wide_x, wide_grad, wide_dx;
+      for (int64_t i = first; i < last; ++i) {
+        const int64_t row = i * tiling.rows_per_tile, rows = tiling.rows_of(i);
+        const int64_t at = row * columns, size = rows * columns;
+        const Sum* y_grad = wide(grad_data + at, size, wide_grad);
+        if (transposed) {
+          transpose_tile(y_grad, columns, rows, turned.data());
+          y_grad = turned.data();
+        }
+        Sum* out = start_wide(dx_data + at, size, wide_dx);
+        normalise_rows_backward(norm,
+                                {wide(x_data + at, size, wide_x), mean + row, rstd + row, y_grad,
+                                 out, sums.own<Sum>(0), sums.own<Sum>(1)},
+                                rows);
+        finish_wide(out, size, dx_data + at);
+      }
+    });
+  });
+  const std::vector<torch::Tensor> totals = sums.totals();
+  return {dx, totals[0], totals[1]};
+}
+
+// On a GPU by LibTorch's kernels, which take x and the parameters in one dtype: the parameters', so
+// that bfloat16 costs a float32 copy on the way, and what is kept for the backward pass stays
+// bfloat16.
+
+Tensors3 forward_gpu(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                     bool transposed) {
+  auto [y, mean, rstd] =
+      at::native_layer_norm(x.to(weight.scalar_type()), {x.size(-1)}, weight, bias, kLayerNormEps);
+  if (transposed) y = y.transpose(1, 2).contiguous();
+  return {y.to(x.scalar_type()), mean, rstd};
+}
+
+Tensors3 backward_gpu(const torch::Tensor& grad, const variable_list& saved, bool transposed) {
+  const torch::Tensor &x = saved[0], &weight = saved[1];
+  const torch::Dtype dtype = weight.scalar_type();
+  const torch::Tensor y_grad = transposed ? grad.transpose(1, 2).contiguous() : grad;
+  // The bias is only asked for its dtype.
+  auto [x_grad, weight_grad, bias_grad] =
+      at::native_layer_norm_backward(y_grad.to(dtype), x.to(dtype), {x.size(-1)}, saved[2],
+                                     saved[3], weight, /*bias=*/weight, {true, true, true});
+  return {x_grad.to(x.scalar_type()), weight_grad, bias_grad};
+}
 
 struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
                                const torch::Tensor& weight, const torch::Tensor& bias,
                                bool transposed) {
-    static const Operator<LayerNormForward> op("shoal::layer_norm_forward");
-    auto [y, mean, rstd] = op(x, weight, bias, transposed);
+    const auto [y, mean, rstd] =
+        (x.is_cpu() ? forward_cpu : forward_gpu)(x, weight, bias, transposed);
     ctx->save_for_backward({x, weight, mean, rstd});
     ctx->saved_data["transposed"] = transposed;
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
-    static const Operator<LayerNormBackward> op("shoal::layer_norm_backward");
-    const variable_list saved = ctx->get_saved_variables();
-    auto [x, weight, bias] = op(grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3],
-                                ctx->saved_data["transposed"].toBool());
+    const auto [x, weight, bias] = (grads[0].is_cpu() ? backward_cpu : backward_gpu)(
+        grads[0].contiguous(), ctx->get_saved_variables(), ctx->saved_data["transposed"].toBool());
     return {x, weight, bias, torch::Tensor()};
   }
 };
@@ -71,15 +178,6 @@ torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Ten
 LayerNormImpl::LayerNormImpl(int64_t width, const torch::TensorOptions& options) {
   weight = add_parameter("weight", {width}, options, Init::ones());
   bias = add_parameter("bias", {width}, options, Init::zeros());
-}
-
-TORCH_LIBRARY_FRAGMENT(shoal, m) {
-  m.def(
-      "layer_norm_forward(Tensor x, Tensor weight, Tensor bias, bool transposed) "
-      "-> (Tensor, Tensor, Tensor)");
-  m.def(
-      "layer_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor rstd, "
-      "bool transposed) -> (Tensor, Tensor, Tensor)");
 }
 
 }  // namespace shoal

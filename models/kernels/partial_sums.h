@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/Parallel.h>
+#include <c10/util/accumulate.h>
 #include <torch/types.h>
 
 #include <cstdint>
@@ -13,18 +15,33 @@ namespace shoal {
 class PartialSums {
  public:
   /// One sum for each shape, zero at the start.
-  PartialSums(const std::vector<at::IntArrayRef>& shapes, const torch::TensorOptions& options);
+  PartialSums(const std::vector<at::IntArrayRef>& shapes, const torch::TensorOptions& options) {
+    constexpr int64_t kAlignment = 16;  // elements: every sum begins on a cache line
+    int64_t size = 0;
+    for (const at::IntArrayRef shape : shapes) {
+      shapes_.push_back(shape.vec());
+      offsets_.push_back(size);
+      size += (c10::multiply_integers(shape) + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    parts_ = torch::zeros({at::get_num_threads(), size}, options);
+  }
   /// The calling thread's part of sum i.
   template <class Real>
   Real* own(size_t i) {
-    return parts_.data_ptr<Real>() + thread() * parts_.size(1) + offsets_[i];
+    return parts_.data_ptr<Real>() + at::get_thread_num() * parts_.size(1) + offsets_[i];
   }
   /// The sums, in order of the shapes.
-  std::vector<torch::Tensor> totals() const;
+  std::vector<torch::Tensor> totals() const {
+    const torch::Tensor total = parts_.size(0) == 1 ? parts_[0] : parts_.sum(0);
+    std::vector<torch::Tensor> result;
+    for (size_t i = 0; i < shapes_.size(); ++i) {
+      result.push_back(
+          total.narrow(0, offsets_[i], c10::multiply_integers(shapes_[i])).view(shapes_[i]));
+    }
+    return result;
+  }
 
  private:
-  static int64_t thread();
-
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<int64_t> offsets_;
   torch::Tensor parts_;  ///< [threads, values]

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 // R rows  C columns of a tile
@@ -36,33 +37,40 @@ struct NormGradient {
 // formed in 16 lanes that are then added half to half, whatever the instruction set.
 
 /// y = layer norm of the rows of x. The statistics are written.
-void normalise_rows(const NormParameters<float>& norm, const float* x_RC, int64_t rows, float* y_RC,
-                    const RowStatistics<float>& statistics);
-void normalise_rows(const NormParameters<double>& norm, const double* x_RC, int64_t rows,
-                    double* y_RC, const RowStatistics<double>& statistics);
+template <class Real>
+void normalise_rows(const NormParameters<Real>& norm, const Real* x_RC, int64_t rows, Real* y_RC,
+                    const RowStatistics<Real>& statistics);
 
 /// dx = gradient through the norm.
-void normalise_rows_backward(const NormParameters<float>& norm, const NormGradient<float>& tile,
+template <class Real>
+void normalise_rows_backward(const NormParameters<Real>& norm, const NormGradient<Real>& tile,
                              int64_t rows);
-void normalise_rows_backward(const NormParameters<double>& norm, const NormGradient<double>& tile,
-                             int64_t rows);
-
-/// Fills row r with value[r].
-void fill_rows(const float* value_R, int64_t rows, int64_t columns, float* y_RC);
-void fill_rows(const double* value_R, int64_t rows, int64_t columns, double* y_RC);
 
 /// Adds the sum of each row to `sum`.
-void add_row_sums(const float* x_RC, int64_t rows, int64_t columns, float* sum_R);
-void add_row_sums(const double* x_RC, int64_t rows, int64_t columns, double* sum_R);
+template <class Real>
+void add_row_sums(const Real* x_RC, int64_t rows, int64_t columns, Real* sum_R);
+
+/// put(r, c) for every element of a tile, in blocks that keep both sides of a transposition in the
+/// first cache.
+template <class Put>
+void for_blocks(int64_t rows, int64_t columns, const Put& put) {
+  constexpr int64_t kBlock = 16;
+  for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
+    const int64_t r1 = std::min(rows, r0 + kBlock);
+    for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
+      const int64_t c1 = std::min(columns, c0 + kBlock);
+      for (int64_t r = r0; r < r1; ++r) {
+        for (int64_t c = c0; c < c1; ++c) put(r, c);
+      }
+    }
+  }
+}
 
 /// y [columns, rows] = xᵀ.
-void transpose_tile(const float* x_RC, int64_t rows, int64_t columns, float* y_CR);
-void transpose_tile(const double* x_RC, int64_t rows, int64_t columns, double* y_CR);
-
-/// sum = a + bᵀ, b [columns, rows].
-void add_transposed_tile(const float* a_RC, const float* b_CR, int64_t rows, int64_t columns,
-                         float* sum_RC);
-void add_transposed_tile(const double* a_RC, const double* b_CR, int64_t rows, int64_t columns,
-                         double* sum_RC);
+template <class Real>
+void transpose_tile(const Real* x_RC, int64_t rows, int64_t columns, Real* y_CR) {
+  for_blocks(columns, rows,
+             [=](int64_t c, int64_t r) { y_CR[c * rows + r] = x_RC[r * columns + c]; });
+}
 
 }  // namespace shoal

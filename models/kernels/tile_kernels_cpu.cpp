@@ -1,8 +1,8 @@
 #include "models/kernels/tile_kernels.h"
 
-#include <algorithm>
 #include <cmath>
 #include <type_traits>
+#include <utility>
 
 #include "models/kernels/layer_norm.h"
 #include "runtime/device/cpu_clones.h"
@@ -71,32 +71,10 @@ SHOAL_INLINE void normalise_row(const NormParameters<Real>& norm, const Real* __
   for (int64_t c = 0; c < norm.columns; ++c) y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
 }
 
+/// Means over a row of g and of g n, where g = grad * weight, n = (x - mean) * rstd.
 template <class Real>
-SHOAL_INLINE void normalise(const NormParameters<Real>& norm, const Real* x_RC, int64_t rows,
-                            Real* y_RC, const RowStatistics<Real>& statistics) {
-  const int64_t columns = norm.columns;
-  const Real share = Real(1) / Real(columns);
-  for (int64_t r = 0; r < rows; ++r) {
-    const Real* x = x_RC + r * columns;
-    const Real mean = sum_of(x, columns) * share;
-    const Real variance = square_sum_of(x, mean, columns) * share;
-    const Real rstd = Real(1) / std::sqrt(variance + Real(kLayerNormEps));
-    statistics.mean_R[r] = mean;
-    statistics.rstd_R[r] = rstd;
-    normalise_row(norm, x, mean, rstd, y_RC + r * columns);
-  }
-}
-
-/// Means over a row of g and of g n.
-template <class Real>
-struct GradientMeans {
-  Real g, gn;
-};
-
-// g = grad * weight, n = (x - mean) * rstd.
-template <class Real>
-SHOAL_INLINE GradientMeans<Real> gradient_means(const NormParameters<Real>& norm, const Real* x,
-                                                const Real* grad, Real mean, Real rstd) {
+SHOAL_INLINE std::pair<Real, Real> gradient_means(const NormParameters<Real>& norm, const Real* x,
+                                                  const Real* grad, Real mean, Real rstd) {
   Simd<Real> g_sum{}, gn_sum{};
   int64_t c = 0;
   for (; c + kLanes <= norm.columns; c += kLanes) {
@@ -125,75 +103,52 @@ SHOAL_INLINE void normalise_row_backward(const NormParameters<Real>& norm,
   Real* __restrict__ bias_grad = tile.bias_grad_C;
   const Real* __restrict__ weight = norm.weight_C;
   const Real mean = tile.mean_R[r], rstd = tile.rstd_R[r];
-  const GradientMeans<Real> means = gradient_means(norm, x, grad, mean, rstd);
+  const auto [mean_g, mean_gn] = gradient_means(norm, x, grad, mean, rstd);
 #pragma GCC ivdep
   for (int64_t c = 0; c < columns; ++c) {
     const Real n = (x[c] - mean) * rstd;
     weight_grad[c] += grad[c] * n;
     bias_grad[c] += grad[c];
-    dx[c] = rstd * (grad[c] * weight[c] - means.g - n * means.gn);
-  }
-}
-
-template <class Real>
-SHOAL_INLINE void normalise_backward(const NormParameters<Real>& norm,
-                                     const NormGradient<Real>& tile, int64_t rows) {
-  for (int64_t r = 0; r < rows; ++r) normalise_row_backward(norm, tile, r);
-}
-
-template <class Real>
-SHOAL_INLINE void row_sums(const Real* x_RC, int64_t rows, int64_t columns, Real* sum_R) {
-  for (int64_t r = 0; r < rows; ++r) {
-    sum_R[r] += sum_of(x_RC + r * columns, columns);
-  }
-}
-
-// Blocks keep both sides of the transposition in the first cache.
-constexpr int64_t kBlock = 16;
-
-/// put(r, c) for every element of the tile, block by block.
-template <class Put>
-SHOAL_INLINE void for_blocks(int64_t rows, int64_t columns, const Put& put) {
-  for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
-    const int64_t r1 = std::min(rows, r0 + kBlock);
-    for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
-      const int64_t c1 = std::min(columns, c0 + kBlock);
-      for (int64_t r = r0; r < r1; ++r) {
-        for (int64_t c = c0; c < c1; ++c) put(r, c);
-      }
-    }
+    dx[c] = rstd * (grad[c] * weight[c] - mean_g - n * mean_gn);
   }
 }
 
 }  // namespace
 
-#define SHOAL_TILE_KERNELS(Real)                                                                \
-  SHOAL_CPU_CLONES void normalise_rows(const NormParameters<Real>& norm, const Real* x_RC,      \
-                                       int64_t rows, Real* y_RC,                                \
-                                       const RowStatistics<Real>& statistics) {                 \
-    normalise(norm, x_RC, rows, y_RC, statistics);                                              \
-  }                                                                                             \
-  SHOAL_CPU_CLONES void normalise_rows_backward(const NormParameters<Real>& norm,               \
-                                                const NormGradient<Real>& tile, int64_t rows) { \
-    normalise_backward(norm, tile, rows);                                                       \
-  }                                                                                             \
-  void fill_rows(const Real* value_R, int64_t rows, int64_t columns, Real* y_RC) {              \
-    for (int64_t r = 0; r < rows; ++r) std::fill_n(y_RC + r * columns, columns, value_R[r]);    \
-  }                                                                                             \
-  SHOAL_CPU_CLONES void add_row_sums(const Real* x_RC, int64_t rows, int64_t columns,           \
-                                     Real* sum_R) {                                             \
-    row_sums(x_RC, rows, columns, sum_R);                                                       \
-  }                                                                                             \
-  void transpose_tile(const Real* x_RC, int64_t rows, int64_t columns, Real* y_CR) {            \
-    for_blocks(columns, rows,                                                                   \
-               [=](int64_t c, int64_t r) { y_CR[c * rows + r] = x_RC[r * columns + c]; });      \
-  }                                                                                             \
-  void add_transposed_tile(const Real* a_RC, const Real* b_CR, int64_t rows, int64_t columns,   \
-                           Real* sum_RC) {                                                      \
-    for_blocks(rows, columns, [=](int64_t r, int64_t c) {                                       \
-      sum_RC[r * columns + c] = a_RC[r * columns + c] + b_CR[c * rows + r];                     \
-    });                                                                                         \
+template <class Real>
+SHOAL_CPU_CLONES void normalise_rows(const NormParameters<Real>& norm, const Real* x_RC,
+                                     int64_t rows, Real* y_RC,
+                                     const RowStatistics<Real>& statistics) {
+  const int64_t columns = norm.columns;
+  const Real share = Real(1) / Real(columns);
+  for (int64_t r = 0; r < rows; ++r) {
+    const Real* x = x_RC + r * columns;
+    const Real mean = sum_of(x, columns) * share;
+    const Real variance = square_sum_of(x, mean, columns) * share;
+    const Real rstd = Real(1) / std::sqrt(variance + Real(kLayerNormEps));
+    statistics.mean_R[r] = mean;
+    statistics.rstd_R[r] = rstd;
+    normalise_row(norm, x, mean, rstd, y_RC + r * columns);
   }
+}
+
+template <class Real>
+SHOAL_CPU_CLONES void normalise_rows_backward(const NormParameters<Real>& norm,
+                                              const NormGradient<Real>& tile, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) normalise_row_backward(norm, tile, r);
+}
+
+template <class Real>
+SHOAL_CPU_CLONES void add_row_sums(const Real* x_RC, int64_t rows, int64_t columns, Real* sum_R) {
+  for (int64_t r = 0; r < rows; ++r) sum_R[r] += sum_of(x_RC + r * columns, columns);
+}
+
+#define SHOAL_TILE_KERNELS(Real)                                                                \
+  template void normalise_rows(const NormParameters<Real>&, const Real*, int64_t, Real*,        \
+                               const RowStatistics<Real>&);                                     \
+  template void normalise_rows_backward(const NormParameters<Real>&, const NormGradient<Real>&, \
+                                        int64_t);                                               \
+  template void add_row_sums(const Real*, int64_t, int64_t, Real*);
 
 SHOAL_TILE_KERNELS(float)
 SHOAL_TILE_KERNELS(double)

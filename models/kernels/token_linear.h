@@ -16,9 +16,4 @@ torch::Tensor token_linear(const torch::Tensor& x_BSC, const torch::Tensor& weig
 /// dense.
 torch::Tensor token_linear(const torch::Tensor& x_BSC, const LinearImpl& layer);
 
-/// One matrix for all images, without a copy: [P, S] -> [B, P, S].
-inline torch::Tensor for_images(const torch::Tensor& matrix, int64_t num_images) {
-  return matrix.unsqueeze(0).expand({num_images, -1, -1});
-}
-
 }  // namespace shoal

@@ -3,7 +3,6 @@
 #include <limits>
 #include <memory>
 
-#include "models/blocks/auxiliary_loss.h"
 #include "models/task.h"
 #include "runtime/base/error.h"
 #include "runtime/module/linear.h"
@@ -12,19 +11,14 @@
 namespace shoal {
 namespace {
 
-/// Losses are computed in float32, in float64 for a float64 model.
-torch::Tensor loss_precision(const torch::Tensor& logits_bN) {
-  return logits_bN.scalar_type() == torch::kFloat64 ? logits_bN : logits_bN.to(torch::kFloat32);
-}
-
 torch::Tensor summed_cross_entropy(const torch::Tensor& logits_bN, const torch::Tensor& label_b,
                                    double label_smoothing) {
-  return at::cross_entropy_loss(loss_precision(logits_bN), label_b, {}, at::Reduction::Sum,
+  return at::cross_entropy_loss(at_least_float32(logits_bN), label_b, {}, at::Reduction::Sum,
                                 /*ignore_index=*/-100, label_smoothing);
 }
 
-/// How many classes stand before the label: those of a higher logit, and among equals those of a
-/// lower id. A label whose logit is not a number stands behind every class.
+/// How many classes rank above the label: those of a higher logit, and among equals those of a
+/// lower id. A label whose logit is not a number ranks below every class.
 torch::Tensor rank_of_label(const torch::Tensor& logits_bN, const torch::Tensor& label_b) {
   const torch::Tensor own_b1 = logits_bN.gather(1, label_b.unsqueeze(1));
   const torch::Tensor class_N = torch::arange(logits_bN.size(1), label_b.options());

@@ -16,8 +16,8 @@ struct StepFlags {
   bool evaluate = false;     ///< an evaluation is due by the clock. Agreed: any
   bool save = false;         ///< a checkpoint is due by the clock. Agreed: any
   int64_t written_step = 0;  ///< newest step whose checkpoint this rank has on disk. Agreed: least
-  /// Of this rank's share of the gradients. Agreed: the sum; not finite if some gradient is not.
-  double square_sum = 0.0;
+  double square_sum = 0.0;   ///< of this rank's share of the gradients. Agreed: the sum, which is
+                             ///< not finite if any rank's is not
 
   bool wants_stop() const { return stop || stop_signal != 0; }
 };

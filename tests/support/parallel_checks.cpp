@@ -167,6 +167,7 @@ void agrees_on_the_flags_of_a_step(std::unique_ptr<Communicator> world) {
   quiet.written_step = 3;
   const StepFlags nothing = control.agree(quiet);
   EXPECT_FALSE(nothing.wants_stop());
+  EXPECT_EQ(nothing.square_sum, 0.0);
   EXPECT_EQ(nothing.written_step, 3);
 
   StepFlags own;
@@ -180,6 +181,7 @@ void agrees_on_the_flags_of_a_step(std::unique_ptr<Communicator> world) {
   EXPECT_EQ(agreed.written_step, 40);
   EXPECT_EQ(agreed.square_sum, std::exp2(last + 1) - 1);
 
+  // One that is not finite makes the sum so.
   own = {};
   own.square_sum = rank == last ? std::numeric_limits<double>::quiet_NaN() : 1.0;
   EXPECT_TRUE(std::isnan(control.agree(own).square_sum));
