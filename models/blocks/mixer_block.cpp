@@ -12,9 +12,10 @@ MixerBlockImpl::MixerBlockImpl(const Sizes& sizes, const torch::TensorOptions& o
 }
 
 torch::Tensor MixerBlockImpl::forward(const torch::Tensor& x_BSC) const {
-  const torch::Tensor y1_BSC =  // Sparse-MLP eq. 8
-      token_mlp->forward_over_tokens(token_norm->forward(x_BSC)).add_(x_BSC);
-  return channel_mlp->forward(channel_norm->forward(y1_BSC)).add_(y1_BSC);  // eq. 9
+  const NormedBranch x = token_norm->branch(x_BSC);  // Sparse-MLP eq. 8
+  const NormedBranch y1 =
+      channel_norm->branch(token_mlp->forward_over_tokens(x.normed).add_(x.residual));
+  return channel_mlp->forward(y1.normed).add_(y1.residual);  // eq. 9
 }
 
 }  // namespace shoal

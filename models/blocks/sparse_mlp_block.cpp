@@ -49,17 +49,20 @@ BlockOutput SparseBlockImpl::forward(const torch::Tensor& x_BSC, const StepConte
   BlockOutput output;
   torch::Tensor h_BPW = x_BSC;
   if (tokens_in_) h_BPW = token_linear(channels_in_->forward(x_BSC), *tokens_in_);  // eq. 4
-  const MoeOutput token_stage = moe_s_->forward(token_norm_->forward_transposed(h_BPW), step);
+  const NormedBranch h = token_norm_->branch_transposed(h_BPW);
+  const MoeOutput token_stage = moe_s_->forward(h.normed, step);
   output.auxiliary_loss = token_stage.auxiliary_loss;
   output.moe.push_back(token_stage.stats);
-  torch::Tensor y_BPW = transpose_add(h_BPW, token_stage.y_BRD);  // eq. 5
+  const NormedBranch y =
+      channel_norm_->branch(transpose_add(h.residual, token_stage.y_BRD));  // eq. 5
+  torch::Tensor y_BPW;
   if (moe_c_) {
-    const MoeOutput channel_stage = moe_c_->forward(channel_norm_->forward(y_BPW), step);
+    const MoeOutput channel_stage = moe_c_->forward(y.normed, step);
     output.auxiliary_loss = add_loss(output.auxiliary_loss, channel_stage.auxiliary_loss);
     output.moe.push_back(channel_stage.stats);
-    y_BPW = y_BPW + channel_stage.y_BRD;  // eq. 6
+    y_BPW = y.residual + channel_stage.y_BRD;  // eq. 6
   } else {
-    y_BPW = y_BPW + channel_mlp_->forward(channel_norm_->forward(y_BPW));
+    y_BPW = channel_mlp_->forward(y.normed).add_(y.residual);
   }
   output.y = y_BPW;
   if (tokens_out_) output.y = channels_out_->forward(token_linear(y_BPW, *tokens_out_));  // eq. 7

@@ -15,10 +15,11 @@ VitBlockImpl::VitBlockImpl(const Sizes& sizes, const FeedForwardOptions& options
       drop_mlp_(sizes.drop_path, sizes.place.path() + ".mlp") {}
 
 BlockOutput VitBlockImpl::forward(const torch::Tensor& x_BSC, const StepContext& step) const {
-  const torch::Tensor mixed_BSC = attention_->forward(attention_norm_->forward(x_BSC));
-  const torch::Tensor y1_BSC = x_BSC + drop_attention_.forward(mixed_BSC, step);
-  BlockOutput output = feed_forward_.forward(mlp_norm_->forward(y1_BSC), step);
-  output.y = y1_BSC + drop_mlp_.forward(output.y, step);
+  const NormedBranch x = attention_norm_->branch(x_BSC);
+  const torch::Tensor mixed_BSC = attention_->forward(x.normed);
+  const NormedBranch y1 = mlp_norm_->branch(x.residual + drop_attention_.forward(mixed_BSC, step));
+  BlockOutput output = feed_forward_.forward(y1.normed, step);
+  output.y = y1.residual + drop_mlp_.forward(output.y, step);
   return output;
 }
 

@@ -70,7 +70,12 @@ Tensors3 forward_cpu(const torch::Tensor& x, const torch::Tensor& weight, const 
   return {y, mean_N, rstd_N};
 }
 
-Tensors3 backward_cpu(const torch::Tensor& grad, const variable_list& saved, bool transposed) {
+/// Of a norm and its residual, which may be undefined.
+struct BranchGradient {
+  torch::Tensor normed, residual;
+};
+
+Tensors3 backward_cpu(const BranchGradient& grad, const variable_list& saved, bool transposed) {
   const torch::Tensor &x = saved[0], &weight = saved[1];
   const Tiling tiling(x, transposed);
   const int64_t columns = tiling.columns;
@@ -78,12 +83,13 @@ Tensors3 backward_cpu(const torch::Tensor& grad, const variable_list& saved, boo
   PartialSums sums({weight.sizes(), weight.sizes()}, weight.options());
   for_real_type(x, "layer_norm", [&]<class Value, class Sum>(Value, Sum) {
     const NormParameters<Sum> norm{const_data<Sum>(weight), nullptr, columns};
-    const auto *x_data = const_data<Value>(x), *grad_data = const_data<Value>(grad);
+    const auto *x_data = const_data<Value>(x), *grad_data = const_data<Value>(grad.normed);
+    const auto* residual = grad.residual.defined() ? const_data<Value>(grad.residual) : nullptr;
     const auto *mean = const_data<Sum>(saved[2]), *rstd = const_data<Sum>(saved[3]);
     auto* dx_data = data<Value>(dx);
     at::parallel_for(0, tiling.num_tiles, 1, [&](int64_t first, int64_t last) {
       std::vector<Sum> turned(static_cast<size_t>(transposed ? tiling.rows_per_tile * columns : 0));
-      std::vector<Sum> wide_x, wide_grad, wide_dx;
+      std::vector<Sum> wide_x, wide_grad, wide_residual, wide_dx;
       for (int64_t i = first; i < last; ++i) {
         const int64_t row = i * tiling.rows_per_tile, rows = tiling.rows_of(i);
         const int64_t at = row * columns, size = rows * columns;
@@ -95,7 +101,8 @@ Tensors3 backward_cpu(const torch::Tensor& grad, const variable_list& saved, boo
         Sum* out = start_wide(dx_data + at, size, wide_dx);
         normalise_rows_backward(norm,
                                 {wide(x_data + at, size, wide_x), mean + row, rstd + row, y_grad,
-                                 out, sums.own<Sum>(0), sums.own<Sum>(1)},
+                                 residual ? wide(residual + at, size, wide_residual) : nullptr, out,
+                                 sums.own<Sum>(0), sums.own<Sum>(1)},
                                 rows);
         finish_wide(out, size, dx_data + at);
       }
@@ -117,36 +124,44 @@ Tensors3 forward_gpu(const torch::Tensor& x, const torch::Tensor& weight, const 
   return {y.to(x.scalar_type()), mean, rstd};
 }
 
-Tensors3 backward_gpu(const torch::Tensor& grad, const variable_list& saved, bool transposed) {
+Tensors3 backward_gpu(const BranchGradient& grad, const variable_list& saved, bool transposed) {
   const torch::Tensor &x = saved[0], &weight = saved[1];
   const torch::Dtype dtype = weight.scalar_type();
-  const torch::Tensor y_grad = transposed ? grad.transpose(1, 2).contiguous() : grad;
+  const torch::Tensor y_grad = transposed ? grad.normed.transpose(1, 2).contiguous() : grad.normed;
   // The bias is only asked for its dtype.
   auto [x_grad, weight_grad, bias_grad] =
       at::native_layer_norm_backward(y_grad.to(dtype), x.to(dtype), {x.size(-1)}, saved[2],
                                      saved[3], weight, /*bias=*/weight, {true, true, true});
-  return {x_grad.to(x.scalar_type()), weight_grad, bias_grad};
+  x_grad = x_grad.to(x.scalar_type());
+  return {grad.residual.defined() ? x_grad + grad.residual : x_grad, weight_grad, bias_grad};
 }
 
 struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
-  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
+  static variable_list forward(AutogradContext* ctx, const torch::Tensor& x,
                                const torch::Tensor& weight, const torch::Tensor& bias,
                                bool transposed) {
     const auto [y, mean, rstd] =
         (x.is_cpu() ? forward_cpu : forward_gpu)(x, weight, bias, transposed);
     ctx->save_for_backward({x, weight, mean, rstd});
     ctx->saved_data["transposed"] = transposed;
-    return y;
+    ctx->set_materialize_grads(false);  // that of an unused residual stays undefined
+    return {y, x};
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
-    const auto [x, weight, bias] = (grads[0].is_cpu() ? backward_cpu : backward_gpu)(
-        grads[0].contiguous(), ctx->get_saved_variables(), ctx->saved_data["transposed"].toBool());
-    return {x, weight, bias, torch::Tensor()};
+    if (!grads[0].defined()) return {grads[1], {}, {}, {}};
+    const BranchGradient grad{grads[0].contiguous(),
+                              grads[1].defined() ? grads[1].contiguous() : torch::Tensor()};
+    const auto [x, weight, bias] = (grad.normed.is_cpu() ? backward_cpu : backward_gpu)(
+        grad, ctx->get_saved_variables(), ctx->saved_data["transposed"].toBool());
+    return {x, weight, bias, {}};
   }
 };
 
-void check(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
+NormedBranch start_branch(const torch::Tensor& x, const torch::Tensor& weight,
+                          const torch::Tensor& bias, bool transposed) {
+  TORCH_CHECK(!transposed || x.dim() == 3, "layer_norm_transposed expects [B, S, C], got ",
+              x.sizes());
   TORCH_CHECK(x.dim() >= 1 && x.is_contiguous(), "layer_norm: x must be contiguous, got ",
               x.sizes(), " with strides ", x.strides());
   const int64_t width = x.size(-1);
@@ -158,26 +173,33 @@ void check(const torch::Tensor& x, const torch::Tensor& weight, const torch::Ten
   TORCH_CHECK(weight.scalar_type() == dtype && bias.scalar_type() == dtype, "layer_norm: x is ",
               x.scalar_type(), ", weight and bias must be ", dtype, ", got ", weight.scalar_type(),
               " and ", bias.scalar_type());
+  const variable_list outputs = LayerNormFunction::apply(x, weight, bias, transposed);
+  return {outputs[0], outputs[1]};
 }
 
 }  // namespace
 
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias) {
-  check(x, weight, bias);
-  return LayerNormFunction::apply(x, weight, bias, false);
+  return start_branch(x, weight, bias, false).normed;
 }
 
 torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                                     const torch::Tensor& bias) {
-  TORCH_CHECK(x_BSC.dim() == 3, "layer_norm_transposed expects [B, S, C], got ", x_BSC.sizes());
-  check(x_BSC, weight, bias);
-  return LayerNormFunction::apply(x_BSC, weight, bias, true);
+  return start_branch(x_BSC, weight, bias, true).normed;
 }
 
 LayerNormImpl::LayerNormImpl(int64_t width, const torch::TensorOptions& options) {
   weight = add_parameter("weight", {width}, options, Init::ones());
   bias = add_parameter("bias", {width}, options, Init::zeros());
+}
+
+NormedBranch LayerNormImpl::branch(const torch::Tensor& x) const {
+  return start_branch(x, weight, bias, false);
+}
+
+NormedBranch LayerNormImpl::branch_transposed(const torch::Tensor& x_BSC) const {
+  return start_branch(x_BSC, weight, bias, true);
 }
 
 }  // namespace shoal

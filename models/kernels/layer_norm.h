@@ -20,14 +20,19 @@ torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
 torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                                     const torch::Tensor& bias);
 
+/// The start of a residual branch: the norm of x, and x itself for the connection around the
+/// branch. The gradients of both are added in the norm's backward pass, not in one of their own.
+struct NormedBranch {
+  torch::Tensor normed, residual;
+};
+
 /// Parameters: weight [width] of ones, bias [width] of zeros.
 class LayerNormImpl : public ModuleBase {
  public:
   LayerNormImpl(int64_t width, const torch::TensorOptions& options);
   torch::Tensor forward(const torch::Tensor& x) const { return layer_norm(x, weight, bias); }
-  torch::Tensor forward_transposed(const torch::Tensor& x_BSC) const {
-    return layer_norm_transposed(x_BSC, weight, bias);
-  }
+  NormedBranch branch(const torch::Tensor& x) const;
+  NormedBranch branch_transposed(const torch::Tensor& x_BSC) const;
 
   torch::Tensor weight, bias;
 };

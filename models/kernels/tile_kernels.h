@@ -27,7 +27,8 @@ struct NormGradient {
   const Real* x_RC;  ///< the norm's input
   const Real* mean_R;
   const Real* rstd_R;
-  const Real* grad_RC;  ///< gradient of the norm's output
+  const Real* grad_RC;      ///< gradient of the norm's output
+  const Real* residual_RC;  ///< added to dx; null: nothing
   Real* dx_RC;
   Real* weight_grad_C;  ///< added to
   Real* bias_grad_C;    ///< added to

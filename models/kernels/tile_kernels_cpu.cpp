@@ -91,13 +91,14 @@ SHOAL_INLINE std::pair<Real, Real> gradient_means(const NormParameters<Real>& no
   return {(g_sum.total() + g_rest) * share, (gn_sum.total() + gn_rest) * rstd * share};
 }
 
-// dx = rstd * (g - mean(g) - n * mean(g n)).
-template <class Real>
+// dx = rstd * (g - mean(g) - n * mean(g n)), and the residual's gradient.
+template <bool kHasResidual, class Real>
 SHOAL_INLINE void normalise_row_backward(const NormParameters<Real>& norm,
                                          const NormGradient<Real>& tile, int64_t r) {
   const int64_t columns = norm.columns;
   const Real* x = tile.x_RC + r * columns;
   const Real* grad = tile.grad_RC + r * columns;
+  const Real* residual = kHasResidual ? tile.residual_RC + r * columns : nullptr;
   Real* dx = tile.dx_RC + r * columns;
   Real* __restrict__ weight_grad = tile.weight_grad_C;
   Real* __restrict__ bias_grad = tile.bias_grad_C;
@@ -110,6 +111,7 @@ SHOAL_INLINE void normalise_row_backward(const NormParameters<Real>& norm,
     weight_grad[c] += grad[c] * n;
     bias_grad[c] += grad[c];
     dx[c] = rstd * (grad[c] * weight[c] - mean_g - n * mean_gn);
+    if constexpr (kHasResidual) dx[c] += residual[c];
   }
 }
 
@@ -135,7 +137,11 @@ SHOAL_CPU_CLONES void normalise_rows(const NormParameters<Real>& norm, const Rea
 template <class Real>
 SHOAL_CPU_CLONES void normalise_rows_backward(const NormParameters<Real>& norm,
                                               const NormGradient<Real>& tile, int64_t rows) {
-  for (int64_t r = 0; r < rows; ++r) normalise_row_backward(norm, tile, r);
+  if (tile.residual_RC != nullptr) {
+    for (int64_t r = 0; r < rows; ++r) normalise_row_backward<true>(norm, tile, r);
+  } else {
+    for (int64_t r = 0; r < rows; ++r) normalise_row_backward<false>(norm, tile, r);
+  }
 }
 
 template <class Real>

@@ -48,6 +48,26 @@ TEST(LayerNorm, GradientsAreThoseOfFiniteDifferences) {
       1e-6);
 }
 
+TEST(LayerNorm, ABranchAddsItsResidualsGradient) {
+  for (const auto dtype : {torch::kFloat64, torch::kBFloat16}) {
+    for (const bool transposed : {false, true}) {
+      LayerNorm norm(18, torch::TensorOptions(torch::kFloat64).requires_grad(true));
+      if (dtype == torch::kBFloat16) norm->to(torch::kFloat32);
+      const auto gradient = [&](bool as_branch) {
+        const torch::Tensor x = some_numbers({2, 3, 18}, 1).to(dtype).requires_grad_();
+        NormedBranch y{layer_norm(x, norm->weight, norm->bias), x};
+        if (transposed) y.normed = layer_norm_transposed(x, norm->weight, norm->bias);
+        if (as_branch) y = transposed ? norm->branch_transposed(x) : norm->branch(x);
+        (y.normed.pow(2).sum() + (y.residual * some_numbers({2, 3, 18}, 2).to(dtype)).sum())
+            .backward();
+        return x.grad();
+      };
+      const double tolerance = dtype == torch::kBFloat16 ? 0.05 : 1e-13;
+      EXPECT_LT(largest(gradient(true) - gradient(false)), tolerance) << dtype << transposed;
+    }
+  }
+}
+
 TEST(LayerNorm, TransposedResultIsContiguous) {
   const torch::Tensor y =
       layer_norm_transposed(some_numbers({2, 5, 20}, 1), torch::ones({20}, torch::kFloat64),
