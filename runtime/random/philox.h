@@ -83,11 +83,6 @@ SHOAL_HOST_DEVICE Words words_at(const StreamKey& key, uint64_t id, uint32_t blo
       key.key[1]);
 }
 
-/// A tensor filled whole is one sequence of blocks: rows of 2^32 blocks.
-SHOAL_HOST_DEVICE Words words_of_fill(const StreamKey& key, uint64_t block) {
-  return words_at(key, block >> 32, static_cast<uint32_t>(block));
-}
-
 /// An integer in [0, count), by the high half of a product of 64-bit numbers.
 SHOAL_HOST_DEVICE uint64_t scale_to(const Words& words, uint64_t count) {
   const uint64_t low = uint64_t{words.w[0]} * (count & 0xFFFFFFFFu);
