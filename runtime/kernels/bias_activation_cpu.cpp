@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "runtime/device/cpu_clones.h"
 #include "runtime/device/real_types.h"
-#include "runtime/kernels/activation_rows.h"
-#include "runtime/kernels/bias_activation.h"
+#include "runtime/kernels/activation.h"
 
 // The loops below are plain so that the compiler vectorises them, once for each instruction set.
 // After this pragma, inline functions of other headers are no longer inlined: hot code uses
@@ -29,206 +29,152 @@ using vector_math::real_of;
 template <class Value>
 using Sum = vector_math::Real<Value>;
 
-enum class Derivative { kNone, kInPlace, kApart };
+/// [rows, columns]; `bias` and `derivative` are nullptr for none.
+template <class Value>
+struct ForwardRows {
+  const Value* x;
+  const Value* bias;
+  Value* y;
+  Value* derivative;
+  int64_t columns;
+  Activation activation;
+};
 
-template <class Act, Derivative kDerivative, class Value>
-SHOAL_INLINE void forward_rows(const ActivationRows<Value>& rows, int64_t first, int64_t last) {
-  constexpr bool kApart = kDerivative == Derivative::kApart;
+template <class Act, bool kKeepDerivative, class Value>
+SHOAL_INLINE void forward_rows(const ForwardRows<Value>& rows, int64_t first, int64_t last) {
   for (int64_t r = first; r < last; ++r) {
     const int64_t begin = r * rows.columns;
-    Value* __restrict__ x = rows.x + begin;
+    const Value* __restrict__ x = rows.x + begin;
     Value* __restrict__ y = rows.y + begin;
-    Value* __restrict__ derivative = kApart ? rows.derivative + begin : nullptr;
+    Value* __restrict__ derivative = kKeepDerivative ? rows.derivative + begin : nullptr;
     const auto put_at = [&](int64_t c, Sum<Value> value) __attribute__((always_inline)) {
       const Activated<Sum<Value>> result = Act::at(value);
       put(y[c], result.value);
-      if constexpr (kDerivative == Derivative::kInPlace) put(x[c], result.derivative);
-      if constexpr (kApart) put(derivative[c], result.derivative);
+      if constexpr (kKeepDerivative) put(derivative[c], result.derivative);
     };
-    if (rows.bias_by_column) {
+    if (rows.bias != nullptr) {
       const Value* __restrict__ bias = rows.bias;
       for (int64_t c = 0; c < rows.columns; ++c) put_at(c, real_of(x[c]) + real_of(bias[c]));
     } else {
-      const Sum<Value> bias =
-          rows.bias == nullptr ? Sum<Value>(0) : real_of(rows.bias[r % rows.num_bias]);
-      for (int64_t c = 0; c < rows.columns; ++c) put_at(c, real_of(x[c]) + bias);
+      for (int64_t c = 0; c < rows.columns; ++c) put_at(c, real_of(x[c]) + Sum<Value>(0));
     }
   }
 }
 
-template <class Act, class Value>
-SHOAL_INLINE void forward_as(const ActivationRows<Value>& rows, int64_t first, int64_t last) {
-  if (!rows.keep_derivative) {
-    forward_rows<Act, Derivative::kNone>(rows, first, last);
-  } else if (rows.derivative == nullptr || rows.derivative == rows.x) {
-    forward_rows<Act, Derivative::kInPlace>(rows, first, last);
-  } else {
-    forward_rows<Act, Derivative::kApart>(rows, first, last);
-  }
-}
-
 template <class Value>
-SHOAL_INLINE void forward_any(const ActivationRows<Value>& rows, int64_t first, int64_t last) {
+SHOAL_INLINE void forward_any(const ForwardRows<Value>& rows, int64_t first, int64_t last) {
   activation_functions::with_activation(
-      rows.activation, [&]<class Act>(Act)
-                           __attribute__((always_inline)) { forward_as<Act>(rows, first, last); });
+      rows.activation, [&]<class Act>(Act) __attribute__((always_inline)) {
+        if (rows.derivative == nullptr) {
+          forward_rows<Act, false>(rows, first, last);
+        } else {
+          forward_rows<Act, true>(rows, first, last);
+        }
+      });
 }
 
-}  // namespace
-
-SHOAL_CPU_CLONES void activate_rows(const ActivationRows<float>& rows, int64_t first,
-                                    int64_t last) {
+// Clones cannot be made of templates.
+SHOAL_CPU_CLONES void forward(const ForwardRows<float>& rows, int64_t first, int64_t last) {
   forward_any(rows, first, last);
 }
-void activate_rows(const ActivationRows<double>& rows, int64_t first, int64_t last) {
+void forward(const ForwardRows<double>& rows, int64_t first, int64_t last) {
   forward_any(rows, first, last);
 }
-SHOAL_CPU_CLONES void activate_rows(const ActivationRows<Bfloat16>& rows, int64_t first,
-                                    int64_t last) {
+SHOAL_CPU_CLONES void forward(const ForwardRows<Bfloat16>& rows, int64_t first, int64_t last) {
   forward_any(rows, first, last);
 }
 
-namespace {
-
+/// x_grad = grad * derivative on [rows, columns].
 template <class Value>
-SHOAL_INLINE void multiply_row(Value* __restrict__ grad, const Value* __restrict__ derivative,
-                               int64_t columns) {
-  for (int64_t c = 0; c < columns; ++c) put(grad[c], real_of(grad[c]) * real_of(derivative[c]));
-}
-
-template <class Value>
-SHOAL_INLINE void multiply_add_row(Value* __restrict__ grad, const Value* __restrict__ derivative,
-                                   Sum<Value>* __restrict__ sum, int64_t columns) {
-  for (int64_t c = 0; c < columns; ++c) {
-    const Sum<Value> product = real_of(grad[c]) * real_of(derivative[c]);
-    put(grad[c], product);
-    sum[c] += product;
-  }
-}
-
-template <class Value>
-SHOAL_INLINE Sum<Value> multiply_sum_row(Value* __restrict__ grad,
-                                         const Value* __restrict__ derivative, int64_t columns) {
-  constexpr int64_t kLanes = 16;
-  Sum<Value> lanes[kLanes] = {};
-  int64_t c = 0;
-  for (; c + kLanes <= columns; c += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const Sum<Value> product = real_of(grad[c + lane]) * real_of(derivative[c + lane]);
-      put(grad[c + lane], product);
-      lanes[lane] += product;
-    }
-  }
-  Sum<Value> sum = 0;
-  for (; c < columns; ++c) {
-    const Sum<Value> product = real_of(grad[c]) * real_of(derivative[c]);
-    put(grad[c], product);
-    sum += product;
-  }
-  for (const Sum<Value> lane : lanes) sum += lane;
-  return sum;
-}
-
-template <class Value>
-SHOAL_INLINE void backward_any(const ActivationGradientRows<Value>& rows, int64_t first,
-                               int64_t last, Sum<Value>* sum) {
-  for (int64_t r = first; r < last; ++r) {
-    Value* grad = rows.grad + r * rows.columns;
-    const Value* derivative = rows.derivative + r * rows.columns;
-    if (sum == nullptr) {
-      multiply_row(grad, derivative, rows.columns);
-    } else if (rows.bias_by_column) {
-      multiply_add_row(grad, derivative, sum, rows.columns);
-    } else {
-      sum[r % rows.num_bias] += multiply_sum_row(grad, derivative, rows.columns);
-    }
-  }
-}
-
-}  // namespace
-
-SHOAL_CPU_CLONES void activate_rows_backward(const ActivationGradientRows<float>& rows,
-                                             int64_t first, int64_t last, float* sum) {
-  backward_any(rows, first, last, sum);
-}
-SHOAL_CPU_CLONES void activate_rows_backward(const ActivationGradientRows<double>& rows,
-                                             int64_t first, int64_t last, double* sum) {
-  backward_any(rows, first, last, sum);
-}
-
-SHOAL_CPU_CLONES void activate_rows_backward(const ActivationGradientRows<Bfloat16>& rows,
-                                             int64_t first, int64_t last, float* sum) {
-  backward_any(rows, first, last, sum);
-}
-
-namespace {
-
-/// x [outer, n, inner] as rows: [outer, n] with a bias a column if inner is 1, else [outer * n,
-/// inner] with a bias a row.
-struct Layout {
-  int64_t rows, columns, num_bias;
-  bool bias_by_column;
+struct BackwardRows {
+  const Value* grad;
+  const Value* derivative;
+  Value* x_grad;
+  int64_t columns;
 };
 
-Layout layout_of(const torch::Tensor& x, int64_t dim) {
-  const int64_t n = x.size(dim);
-  int64_t inner = 1;
-  for (int64_t d = dim + 1; d < x.dim(); ++d) inner *= x.size(d);
-  const int64_t columns = inner == 1 ? n : inner;
-  return {columns == 0 ? 0 : x.numel() / columns, columns, n, inner == 1};
+/// Adds the products to `sum` by column, unless it is nullptr.
+template <class Value>
+SHOAL_INLINE void backward_any(const BackwardRows<Value>& rows, int64_t first, int64_t last,
+                               Sum<Value>* __restrict__ sum) {
+  for (int64_t r = first; r < last; ++r) {
+    const Value* __restrict__ grad = rows.grad + r * rows.columns;
+    const Value* __restrict__ derivative = rows.derivative + r * rows.columns;
+    Value* __restrict__ x_grad = rows.x_grad + r * rows.columns;
+    if (sum == nullptr) {
+      for (int64_t c = 0; c < rows.columns; ++c) {
+        put(x_grad[c], real_of(grad[c]) * real_of(derivative[c]));
+      }
+    } else {
+      for (int64_t c = 0; c < rows.columns; ++c) {
+        const Sum<Value> product = real_of(grad[c]) * real_of(derivative[c]);
+        put(x_grad[c], product);
+        sum[c] += product;
+      }
+    }
+  }
 }
 
-int64_t rows_per_chunk(const Layout& layout) {
+// Clones cannot be made of templates.
+#define SHOAL_BACKWARD(Value)                                                                  \
+  SHOAL_CPU_CLONES void backward(const BackwardRows<Value>& rows, int64_t first, int64_t last, \
+                                 Sum<Value>* sum) {                                            \
+    backward_any(rows, first, last, sum);                                                      \
+  }
+SHOAL_BACKWARD(float)
+SHOAL_BACKWARD(double)
+SHOAL_BACKWARD(Bfloat16)
+#undef SHOAL_BACKWARD
+
+int64_t num_rows(const torch::Tensor& x) { return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1); }
+
+int64_t rows_per_chunk(int64_t columns) {
   constexpr int64_t kElements = 32768, kRows = 128;
-  return std::clamp<int64_t>(kElements / std::max<int64_t>(1, layout.columns), 1, kRows);
+  return std::clamp<int64_t>(kElements / std::max<int64_t>(1, columns), 1, kRows);
 }
 
 void forward_cpu(torch::Tensor& y, const std::optional<torch::Tensor>& derivative,
                  const torch::Tensor& x, const std::optional<torch::Tensor>& bias,
-                 int64_t activation, int64_t dim) {
-  const Layout layout = layout_of(x, dim);
+                 int64_t activation) {
   for_real_type(x, "bias_activation", [&]<class Value, class Sum>(Value, Sum) {
-    const ActivationRows<Value> rows{data<Value>(x),
-                                     data<Value>(y),
-                                     bias ? const_data<Value>(*bias) : nullptr,
-                                     layout.columns,
-                                     layout.num_bias,
-                                     layout.bias_by_column && bias.has_value(),
-                                     derivative.has_value(),
-                                     static_cast<Activation>(activation),
-                                     derivative ? data<Value>(*derivative) : nullptr};
-    at::parallel_for(0, layout.rows, rows_per_chunk(layout),
-                     [&](int64_t first, int64_t last) { activate_rows(rows, first, last); });
+    const ForwardRows<Value> rows{
+        const_data<Value>(x), data_or_null<Value>(bias),
+        data<Value>(y),       derivative ? data<Value>(*derivative) : nullptr,
+        x.size(-1),           static_cast<Activation>(activation)};
+    at::parallel_for(0, num_rows(x), rows_per_chunk(rows.columns),
+                     [&](int64_t first, int64_t last) { forward(rows, first, last); });
   });
 }
 
 // Partial sums of fixed chunks of rows, added in order: the result does not depend on which thread
 // runs first, and float32 sums over many rows stay accurate.
-void backward_cpu(torch::Tensor& grad, const torch::Tensor& derivative,
-                  const std::optional<torch::Tensor>& bias_grad, int64_t dim) {
-  const Layout layout = layout_of(grad, dim);
-  const int64_t chunk = rows_per_chunk(layout);
-  const int64_t num_chunks = (layout.rows + chunk - 1) / chunk;
+std::tuple<torch::Tensor, torch::Tensor> backward_cpu(const torch::Tensor& grad,
+                                                      const torch::Tensor& derivative,
+                                                      bool has_bias) {
+  const int64_t rows = num_rows(grad), columns = grad.size(-1), chunk = rows_per_chunk(columns);
+  const int64_t num_chunks = (rows + chunk - 1) / chunk;
+  const torch::Tensor x_grad = torch::empty_like(grad);
+  const torch::Tensor bias_grad =
+      has_bias ? torch::empty({columns}, grad.options()) : torch::Tensor();
   for_real_type(grad, "bias_activation", [&]<class Value, class Sum>(Value, Sum) {
-    const ActivationGradientRows<Value> rows{data<Value>(grad), const_data<Value>(derivative),
-                                             layout.columns, layout.num_bias,
-                                             layout.bias_by_column};
-    std::vector<Sum> partial(bias_grad ? static_cast<size_t>(num_chunks * layout.num_bias) : 0,
-                             Sum(0));
+    const BackwardRows<Value> all{const_data<Value>(grad), const_data<Value>(derivative),
+                                  data<Value>(x_grad), columns};
+    std::vector<Sum> partial(has_bias ? static_cast<size_t>(num_chunks * columns) : 0, Sum(0));
     at::parallel_for(0, num_chunks, 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
-        activate_rows_backward(rows, i * chunk, std::min(layout.rows, (i + 1) * chunk),
-                               bias_grad ? partial.data() + i * layout.num_bias : nullptr);
+        backward(all, i * chunk, std::min(rows, (i + 1) * chunk),
+                 has_bias ? partial.data() + i * columns : nullptr);
       }
     });
-    if (!bias_grad) return;
-    Value* sum = data<Value>(*bias_grad);
-    for (int64_t j = 0; j < layout.num_bias; ++j) {
-      Sum total = real_of(sum[j]);
-      for (int64_t i = 0; i < num_chunks; ++i) total += partial[i * layout.num_bias + j];
-      put(sum[j], total);
+    if (!has_bias) return;
+    Value* sum = data<Value>(bias_grad);
+    for (int64_t c = 0; c < columns; ++c) {
+      Sum total = 0;
+      for (int64_t i = 0; i < num_chunks; ++i) total += partial[i * columns + c];
+      put(sum[c], total);
     }
   });
+  return {x_grad, bias_grad};
 }
 
 }  // namespace

@@ -19,19 +19,15 @@ __global__ void activation_kernel(ActivationMatrix<Real> matrix) {
   const int64_t row = device::own_row();
   if (row >= matrix.rows) return;
   const int64_t packs = matrix.columns / kPack;
-  const bool has_row_bias = matrix.bias != nullptr && !matrix.bias_by_column;
-  const Sum<Real> row_bias =
-      has_row_bias ? device::widen(matrix.bias[row % matrix.num_bias]) : Sum<Real>(0);
   for (int64_t c = threadIdx.x; c < packs; c += blockDim.x) {
     const int64_t at = row * packs + c;
     const Values x = reinterpret_cast<const Values*>(matrix.x)[at];
     Values bias = {}, y, derivative;
-    if (matrix.bias_by_column) bias = reinterpret_cast<const Values*>(matrix.bias)[c];
+    if (matrix.bias != nullptr) bias = reinterpret_cast<const Values*>(matrix.bias)[c];
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       Sum<Real> value = device::widen(x.value[i]);
-      if (matrix.bias_by_column) value += device::widen(bias.value[i]);
-      if (has_row_bias) value += row_bias;
+      if (matrix.bias != nullptr) value += device::widen(bias.value[i]);
       const device::Activated<Sum<Real>> result = device::activate<kActivation>(value);
       y.value[i] = device::narrow<Real>(result.value);
       derivative.value[i] = device::narrow<Real>(result.derivative);
@@ -53,13 +49,12 @@ void launch_bias_activation(Activation activation, const ActivationMatrix<Real>&
     constexpr int kPack = decltype(pack)::value;
     const device::RowLaunch rows(matrix.rows, matrix.columns / kPack);
     device::with_activation(activation, [&](auto act) {
-      activation_kernel<decltype(act)::kActivation, decltype(pack)::value>
+      activation_kernel<decltype(act)::kActivation, kPack>
           <<<rows.grid, rows.block, 0, stream>>>(matrix);
     });
   };
   const int64_t bytes = matrix.columns * static_cast<int64_t>(sizeof(Real));
-  const Real* column_bias = matrix.bias_by_column ? matrix.bias : nullptr;
-  if (device::is_aligned(bytes, matrix.x, matrix.y, matrix.derivative, column_bias)) {
+  if (device::is_aligned(bytes, matrix.x, matrix.y, matrix.derivative, matrix.bias)) {
     launch(std::integral_constant<int, kPackSize<Real>>{});
   } else {
     launch(std::integral_constant<int, 1>{});

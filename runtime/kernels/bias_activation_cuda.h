@@ -10,17 +10,15 @@ struct CUstream_st;
 /// stream.
 namespace shoal {
 
-/// y = act(x + bias) over [rows, columns]: column c has bias[c], or row r bias[r % num_bias];
-/// `bias` is nullptr for none. The derivative goes to `derivative`, which may be x, unless that is
-/// nullptr.
+/// y = act(x + bias) over [rows, columns]; `bias` [columns] is nullptr for none. The derivative
+/// goes to `derivative`, unless that is nullptr.
 template <class Real>
 struct ActivationMatrix {
   const Real* x;
   const Real* bias;
   Real* y;
   Real* derivative;
-  int64_t rows, columns, num_bias;
-  bool bias_by_column;
+  int64_t rows, columns;
 };
 
 template <class Real>
