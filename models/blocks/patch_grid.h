@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "runtime/data/image_shape.h"
+#include "runtime/data/data_shape.h"
 
 namespace shoal {
 
