@@ -7,7 +7,7 @@
 // b samples on this rank  R rows of a sample
 namespace shoal {
 
-/// Where a forward pass stands in the run: keys of all noise, and the scale of losses.
+/// The place of a forward pass in the run: keys of all noise, and the scale of losses.
 /// Tensors are where the model is. b = samples on this rank in this micro-step, in stream order,
 /// whole routing groups but for the last group of an evaluation, which may be short.
 struct StepContext {
