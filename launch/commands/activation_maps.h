@@ -10,7 +10,7 @@
 #include "launch/job/launch_info.h"
 #include "launch/report/activation_page.h"
 #include "runtime/base/error.h"
-#include "runtime/data/image_shape.h"
+#include "runtime/data/data_shape.h"
 
 // B images  N tokens of an image  U units  s slots of a unit
 namespace shoal {

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "runtime/random/random.h"
-#include "runtime/random/row_ids.h"
 
 // b samples on this rank
 namespace shoal {

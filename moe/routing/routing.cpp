@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/random/row_ids.h"
-
 namespace shoal {
 
 TokenContext make_token_context(const StepContext& step, uint64_t layer,

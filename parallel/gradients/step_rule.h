@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "parallel/gradients/step_tensors.h"
-#include "runtime/module/state_like.h"
+#include "runtime/module/state.h"
 
 namespace shoal {
 

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "runtime/data/image_shape.h"
+#include "runtime/data/data_shape.h"
 #include "runtime/recipe/config.h"
 
 namespace shoal {

@@ -1,6 +1,9 @@
 #include "runtime/data/cifar.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -31,7 +34,7 @@ std::vector<std::string> official_files(int64_t classes, Split split) {
 class CifarSet final : public SampleSet {
  public:
   CifarSet(const std::vector<std::string>& paths, CifarLayout layout, OnCorrupt on_corrupt) {
-    constexpr size_t kMostBad = 1000;  // of a file; far above the share that is put up with
+    constexpr size_t kMostBad = 1000;  // of a file; far above the share allowed
     for (const std::string& path : paths) {
       files_.emplace_back(path, layout, on_corrupt == OnCorrupt::kSkip ? kMostBad : 0);
       end_of_file_.push_back(size() + files_.back().size());
@@ -73,11 +76,10 @@ class CifarSet final : public SampleSet {
       }
     }
     if (num_substituted() > size() / kRecordsPerBad) {
-      throw DataError(first_bad + "; " + std::to_string(num_substituted()) + " of " +
-                          std::to_string(size()) +
-                          " records are corrupt, and on_corrupt: skip puts up with " +
-                          std::to_string(size() / kRecordsPerBad),
-                      "fetch the files again");
+      throw DataError(
+          fmt::format("{}; {} of {} records are corrupt, and on_corrupt: skip allows {}", first_bad,
+                      num_substituted(), size(), size() / kRecordsPerBad),
+          "fetch the files again");
     }
     for (auto& [index, substitute] : substitutes_) {
       substitute = index;
@@ -85,7 +87,7 @@ class CifarSet final : public SampleSet {
     }
   }
 
-  std::vector<CifarFile> files_;
+  std::deque<CifarFile> files_;
   std::vector<int64_t> end_of_file_;  // records up to and with each file
   std::map<int64_t, int64_t> substitutes_;
 };

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -27,20 +26,11 @@ struct CifarRecord {
   std::vector<uint8_t> pixel_CHW;
 };
 
-/// Checks the size of a file: a positive multiple of the record. Returns the number of records.
-/// Throws: DataError naming `name`.
-int64_t num_cifar_records(int64_t file_bytes, CifarLayout layout, const std::string& name);
-
 /// A record whose label is too large.
 struct BadCifarRecord {
   int64_t index = 0;
   std::string what;  ///< with record, byte offset, label and limit
 };
-
-/// The bad records among `bytes`, whole records of which the first is record `first` of the file;
-/// not more than `limit` of them.
-std::vector<BadCifarRecord> find_bad_cifar_labels(std::span<const uint8_t> bytes,
-                                                  CifarLayout layout, int64_t first, size_t limit);
 
 /// An open CIFAR file. The constructor checks size and every label; pixels stay on disk and are
 /// read record by record, so that ranks of one machine share them in the page cache.
@@ -50,10 +40,8 @@ class CifarFile {
   /// has a wrong size or more than `most_bad` wrong labels.
   CifarFile(const std::string& path, CifarLayout layout, size_t most_bad = 0);
   ~CifarFile();
-  CifarFile(CifarFile&& other) noexcept;
   CifarFile(const CifarFile&) = delete;
   CifarFile& operator=(const CifarFile&) = delete;
-  CifarFile& operator=(CifarFile&&) = delete;
 
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }  ///< records
@@ -65,9 +53,13 @@ class CifarFile {
   CifarRecord read(int64_t index) const;
 
  private:
+  /// Unchecked; closed by the destructor also where a check throws.
+  CifarFile(int descriptor, const std::string& path, CifarLayout layout)
+      : path_(path), layout_(layout), descriptor_(descriptor) {}
+
   std::string path_;
   CifarLayout layout_;
-  int descriptor_ = -1;
+  int descriptor_;
   int64_t size_ = 0;
   std::vector<BadCifarRecord> bad_records_;
 };

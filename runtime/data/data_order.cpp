@@ -6,21 +6,12 @@
 
 namespace shoal {
 
-GroupShare share(int64_t groups, int64_t rank, int64_t world) {
-  const int64_t first = groups * rank / world;
-  return {first, groups * (rank + 1) / world - first};
-}
-
 SampleRange samples_of_rank(SampleRange micro, int64_t group, int64_t rank, int64_t world) {
   const int64_t groups = (micro.count + group - 1) / group;
-  const GroupShare mine = share(groups, rank, world);
-  const int64_t first = std::min(mine.first * group, micro.count);
-  const int64_t end = std::min((mine.first + mine.count) * group, micro.count);
+  const int64_t first = std::min(groups * rank / world * group, micro.count);
+  const int64_t end = std::min(groups * (rank + 1) / world * group, micro.count);
   return {micro.first + first, end - first};
 }
-
-DataOrder::DataOrder(uint64_t seed, int64_t num_samples, bool shuffle)
-    : seed_(seed), num_samples_(num_samples), shuffle_(shuffle) {}
 
 int64_t DataOrder::sample_at(int64_t position) const {
   const int64_t within = position % num_samples_;

@@ -13,21 +13,10 @@ struct SampleRange {
   bool operator==(const SampleRange&) const = default;
 };
 
-/// A run of routing groups.
-struct GroupShare {
-  int64_t first = 0;
-  int64_t count = 0;
-  bool operator==(const GroupShare&) const = default;
-};
-
-/// The groups of `rank` among `groups` spread over `world` ranks: [G·r/W,
-/// G·(r+1)/W), rounded down. Shares are contiguous, in rank order, and differ
-/// by one group at most; some may be empty.
-GroupShare share(int64_t groups, int64_t rank, int64_t world);
-
-/// The part of `micro`, a micro-step's samples over all ranks, that `rank`
-/// works on: whole groups of `group` samples counted from micro.first; only the
-/// last group of all may be short.
+/// The part of `micro`, a micro-step's samples over all `world` ranks, that `rank` works on: of its
+/// G groups of `group` samples, counted from micro.first, those in [G·r/W, G·(r+1)/W), rounded
+/// down. Shares are contiguous, in rank order, and differ by one group at most; some may be empty.
+/// Only the last group of all may be short.
 SampleRange samples_of_rank(SampleRange micro, int64_t group, int64_t rank, int64_t world);
 
 /// How the stream is cut into optimizer steps, micro-steps and routing groups.
@@ -39,15 +28,14 @@ struct StepCut {
   int64_t micro_samples() const { return batch / accumulate; }
 };
 
-/// Which sample stands at a position of the stream: number p mod N of epoch p /
-/// N, in an order keyed by (seed, epoch). Samples run on over epoch borders;
-/// nothing but the position is state.
+/// The sample at each position p of the stream: number p mod N of epoch p / N, in an order keyed by
+/// (seed, epoch). Samples run on over epoch borders; nothing but the position is state.
 class DataOrder {
  public:
   /// num_samples = N; without `shuffle`, position p is sample p mod N.
-  DataOrder(uint64_t seed, int64_t num_samples, bool shuffle);
+  DataOrder(uint64_t seed, int64_t num_samples, bool shuffle)
+      : seed_(seed), num_samples_(num_samples), shuffle_(shuffle) {}
 
-  int64_t num_samples() const { return num_samples_; }
   /// The sample at a position >= 0, N > 0. Safe from several threads at once.
   int64_t sample_at(int64_t position) const;
   /// The pass over the data that a position is in, from 0.

@@ -4,9 +4,16 @@
 #include <optional>
 #include <string>
 
-#include "runtime/data/image_shape.h"
-
 namespace shoal {
+
+/// Size of one image, [channels, height, width] pixels.
+struct ImageShape {
+  int64_t channels = 3, height = 32, width = 32;
+
+  int64_t pixels() const { return height * width; }
+  int64_t bytes() const { return channels * height * width; }  ///< at one byte a value
+  bool operator==(const ImageShape&) const = default;
+};
 
 /// What a sample of a data source has; 0 or nothing: it has none of it.
 struct DataShape {

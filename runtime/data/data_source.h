@@ -52,13 +52,13 @@ class SampleSet {
   /// for both numbers. Evaluation reads pass 0. Safe from several threads at once.
   /// Throws: DataError naming file and record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
-  /// Names and sizes of files with a hash of parts of them, by which a resumed run knows its data
-  /// again; empty for data that the recipe alone defines.
+  /// Names and sizes of files with a hash of parts of them, by which a resumed run compares its
+  /// data; empty for data that the recipe alone defines.
   virtual std::string fingerprint() const { return {}; }
 };
 
-/// Where samples come from; registered under `data.source`, its keys stand in `data` itself.
-/// Constructing a source opens nothing: `check` and `show` learn its shape without data.
+/// Where samples come from; registered under `data.source`, its keys are in `data` itself.
+/// Constructing a source opens nothing: `check` and `show` need its shape without data.
 class DataSource {
  public:
   struct Context {

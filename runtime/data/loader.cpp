@@ -46,24 +46,18 @@ torch::Tensor rounded_to_bfloat16(const torch::Tensor& wide) {
   return narrow.copy_(wide);
 }
 
-/// The host does not wait for the copies.
-void send_to(c10::Device device, Batch& batch) {
+/// The next batch, on its way to the device; the host does not wait for the copies.
+Batch take(Prefetcher<Batch>& prefetcher, c10::Device device) {
+  const auto start = std::chrono::steady_clock::now();
+  Batch batch = prefetcher.next();
+  batch.wait_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (torch::Tensor* tensor :
        {&batch.image_bVCHW, &batch.token_bS, &batch.value_bN, &batch.label_b, &batch.target_bM,
         &batch.context.sample_b, &batch.context.view_b}) {
     if (tensor->defined()) *tensor = tensor->to(device, /*non_blocking=*/true);
   }
+  return batch;
 }
-
-class Stopwatch {
- public:
-  double elapsed_s() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 }  // namespace
 
@@ -191,10 +185,7 @@ Batch TrainLoader::next() {
         },
         cursor_ / micro, maker_.settings().prefetch);
   }
-  const Stopwatch waiting;
-  Batch batch = prefetcher_->next();
-  batch.wait_s = waiting.elapsed_s();
-  send_to(maker_.settings().device, batch);
+  Batch batch = take(*prefetcher_, maker_.settings().device);
   cursor_ += micro;
   return batch;
 }
@@ -232,10 +223,7 @@ EvalLoader::EvalLoader(const SampleSet& samples, const LoaderSettings& settings)
 
 std::optional<Batch> EvalLoader::next() {
   if (taken_ == num_batches_) return std::nullopt;
-  const Stopwatch waiting;
-  Batch batch = prefetcher_->next();
-  batch.wait_s = waiting.elapsed_s();
-  send_to(maker_.settings().device, batch);
+  Batch batch = take(*prefetcher_, maker_.settings().device);
   ++taken_;
   return batch;
 }

@@ -15,20 +15,15 @@ namespace shoal {
 /// (seed, split, index).
 class ShapesSource : public DataSource {
  public:
-  struct TrainOptions {
-    int64_t samples = 8192;
+  template <Split kSplit>
+  struct SplitOptions {
+    static constexpr bool kTrains = kSplit == Split::kTrain;
+    int64_t samples = kTrains ? 8192 : 2048;
 
     static constexpr auto fields() {
-      return std::tuple{
-          field("samples", &TrainOptions::samples, "images to train on", in_range(1, 1e12))};
-    }
-  };
-  struct ValidOptions {
-    int64_t samples = 2048;
-
-    static constexpr auto fields() {
-      return std::tuple{
-          field("samples", &ValidOptions::samples, "images to evaluate on", in_range(1, 1e12))};
+      return std::tuple{field("samples", &SplitOptions::samples,
+                              kTrains ? "images to train on" : "images to evaluate on",
+                              in_range(1, 1e12))};
     }
   };
   struct Options {
@@ -36,8 +31,8 @@ class ShapesSource : public DataSource {
     int64_t classes = 10;
     double noise = 0.1;
     int64_t seed = 0;
-    TrainOptions train;
-    ValidOptions valid;
+    SplitOptions<Split::kTrain> train;
+    SplitOptions<Split::kValid> valid;
     ImageOptions images;
 
     static constexpr auto fields() {

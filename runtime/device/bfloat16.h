@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace shoal {
 
@@ -9,5 +10,9 @@ namespace shoal {
 struct Bfloat16 {
   uint16_t bits;
 };
+
+/// What values of a type are computed and summed in: float32 for bfloat16.
+template <class Value>
+using Wide = std::conditional_t<std::is_same_v<Value, Bfloat16>, float, Value>;
 
 }  // namespace shoal

@@ -21,7 +21,7 @@ torch::Tensor send_to(const std::vector<int64_t>& values, c10::Device device);
 class HostCopy {
  public:
   explicit HostCopy(const torch::Tensor& tensor);
-  /// Contiguous, on the CPU. Blocks until the copy is there, and for no work behind it.
+  /// Contiguous, on the CPU. Blocks until the copy is there, not for work queued after it.
   const torch::Tensor& wait();
   /// How often the host has waited for a copy since the program began, for tests to count.
   static int64_t num_waits();

@@ -19,9 +19,9 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kLeastKept = size_t{64} << 10;
 
-/// Stands before each tensor's bytes, since a deleter is told no size.
+/// Precedes each tensor's bytes, since a deleter gets no size.
 struct alignas(kAlignment) Header {
-  size_t bytes;  ///< of the block behind it
+  size_t bytes;  ///< of the block that follows
 };
 
 /// The next multiple of an eighth of the power of two below.

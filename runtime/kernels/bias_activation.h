@@ -19,13 +19,13 @@ struct EnumNames<Activation> {
       std::pair{Activation::kSquaredRelu, "squared_relu"}};
 };
 
-/// act(x + bias), differentiable in both, with an element of `bias` for each element of x's last
-/// dimension: one pass forward (which also keeps the derivative), one pass backward (which also
-/// sums the bias gradient, in an order that depends on the shape alone).
+/// act(x + bias), differentiable in both, with `bias` along the last dimension of x: one pass
+/// forward (which also keeps the derivative), one pass backward (which also sums the bias gradient,
+/// in a fixed order for a given shape).
 ///
-/// x is contiguous, float32, float64 or bfloat16, of any shape; bias is of x's dtype, undefined for
-/// none. float32 results are within a few float32 roundings of the exact function; bfloat16 is
-/// computed in float32 and rounded once. Refuses second derivatives.
+/// x is contiguous, float32, float64 or bfloat16; bias is of x's dtype. An undefined bias is none.
+/// float32 results are within a few float32 roundings of the exact function; bfloat16 is computed
+/// in float32 and rounded once.
 torch::Tensor bias_activation(const torch::Tensor& x, const torch::Tensor& bias,
                               Activation activation);
 

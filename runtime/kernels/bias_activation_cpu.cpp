@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -24,17 +23,21 @@ namespace {
 
 using activation_functions::Activated;
 using vector_math::put;
-using vector_math::Real;
 using vector_math::real_of;
 
-/// y = act(x + bias) on rows of `columns` elements, with one element of the bias for each column.
+/// What values of a type are computed in.
+template <class Value>
+using Sum = vector_math::Real<Value>;
+
+/// [rows, columns]; `bias` and `derivative` are nullptr for none.
 template <class Value>
 struct ForwardRows {
   const Value* x;
-  const Value* bias;  ///< null: none
+  const Value* bias;
   Value* y;
-  Value* derivative;  ///< null: not kept
+  Value* derivative;
   int64_t columns;
+  Activation activation;
 };
 
 template <class Act, bool kKeepDerivative, class Value>
@@ -44,46 +47,44 @@ SHOAL_INLINE void forward_rows(const ForwardRows<Value>& rows, int64_t first, in
     const Value* __restrict__ x = rows.x + begin;
     Value* __restrict__ y = rows.y + begin;
     Value* __restrict__ derivative = kKeepDerivative ? rows.derivative + begin : nullptr;
-    const auto put_at = [&](int64_t c, Real<Value> value) __attribute__((always_inline)) {
-      const Activated<Real<Value>> result = Act::at(value);
+    const auto put_at = [&](int64_t c, Sum<Value> value) __attribute__((always_inline)) {
+      const Activated<Sum<Value>> result = Act::at(value);
       put(y[c], result.value);
       if constexpr (kKeepDerivative) put(derivative[c], result.derivative);
     };
-    if (const Value* __restrict__ bias = rows.bias) {
+    if (rows.bias != nullptr) {
+      const Value* __restrict__ bias = rows.bias;
       for (int64_t c = 0; c < rows.columns; ++c) put_at(c, real_of(x[c]) + real_of(bias[c]));
     } else {
-      for (int64_t c = 0; c < rows.columns; ++c) put_at(c, real_of(x[c]));
+      for (int64_t c = 0; c < rows.columns; ++c) put_at(c, real_of(x[c]) + Sum<Value>(0));
     }
   }
 }
 
 template <class Value>
-SHOAL_INLINE void forward_any(const ForwardRows<Value>& rows, Activation activation, int64_t first,
-                              int64_t last) {
-  const auto run = [&]<class Act>(Act) __attribute__((always_inline)) {
-    if (rows.derivative == nullptr) {
-      forward_rows<Act, false>(rows, first, last);
-    } else {
-      forward_rows<Act, true>(rows, first, last);
-    }
-  };
-  activation_functions::with_activation(activation, run);
+SHOAL_INLINE void forward_any(const ForwardRows<Value>& rows, int64_t first, int64_t last) {
+  activation_functions::with_activation(
+      rows.activation, [&]<class Act>(Act) __attribute__((always_inline)) {
+        if (rows.derivative == nullptr) {
+          forward_rows<Act, false>(rows, first, last);
+        } else {
+          forward_rows<Act, true>(rows, first, last);
+        }
+      });
 }
 
-SHOAL_CPU_CLONES void run_forward(const ForwardRows<float>& rows, Activation activation,
-                                  int64_t first, int64_t last) {
-  forward_any(rows, activation, first, last);
+// Clones cannot be made of templates.
+SHOAL_CPU_CLONES void forward(const ForwardRows<float>& rows, int64_t first, int64_t last) {
+  forward_any(rows, first, last);
 }
-void run_forward(const ForwardRows<double>& rows, Activation activation, int64_t first,
-                 int64_t last) {
-  forward_any(rows, activation, first, last);
+void forward(const ForwardRows<double>& rows, int64_t first, int64_t last) {
+  forward_any(rows, first, last);
 }
-SHOAL_CPU_CLONES void run_forward(const ForwardRows<Bfloat16>& rows, Activation activation,
-                                  int64_t first, int64_t last) {
-  forward_any(rows, activation, first, last);
+SHOAL_CPU_CLONES void forward(const ForwardRows<Bfloat16>& rows, int64_t first, int64_t last) {
+  forward_any(rows, first, last);
 }
 
-/// x_grad = grad * derivative.
+/// x_grad = grad * derivative on [rows, columns].
 template <class Value>
 struct BackwardRows {
   const Value* grad;
@@ -92,82 +93,84 @@ struct BackwardRows {
   int64_t columns;
 };
 
-/// Adds the products of rows [first, last) to `sum`, by column.
+/// Adds the products to `sum` by column, unless it is nullptr.
 template <class Value>
 SHOAL_INLINE void backward_any(const BackwardRows<Value>& rows, int64_t first, int64_t last,
-                               Real<Value>* __restrict__ sum) {
+                               Sum<Value>* __restrict__ sum) {
   for (int64_t r = first; r < last; ++r) {
-    const int64_t begin = r * rows.columns;
-    const Value* __restrict__ grad = rows.grad + begin;
-    const Value* __restrict__ derivative = rows.derivative + begin;
-    Value* __restrict__ x_grad = rows.x_grad + begin;
-    for (int64_t c = 0; c < rows.columns; ++c) {
-      const Real<Value> product = real_of(grad[c]) * real_of(derivative[c]);
-      put(x_grad[c], product);
-      sum[c] += product;
+    const Value* __restrict__ grad = rows.grad + r * rows.columns;
+    const Value* __restrict__ derivative = rows.derivative + r * rows.columns;
+    Value* __restrict__ x_grad = rows.x_grad + r * rows.columns;
+    if (sum == nullptr) {
+      for (int64_t c = 0; c < rows.columns; ++c) {
+        put(x_grad[c], real_of(grad[c]) * real_of(derivative[c]));
+      }
+    } else {
+      for (int64_t c = 0; c < rows.columns; ++c) {
+        const Sum<Value> product = real_of(grad[c]) * real_of(derivative[c]);
+        put(x_grad[c], product);
+        sum[c] += product;
+      }
     }
   }
 }
 
-SHOAL_CPU_CLONES void run_backward(const BackwardRows<float>& rows, int64_t first, int64_t last,
-                                   float* sum) {
-  backward_any(rows, first, last, sum);
-}
-SHOAL_CPU_CLONES void run_backward(const BackwardRows<double>& rows, int64_t first, int64_t last,
-                                   double* sum) {
-  backward_any(rows, first, last, sum);
-}
-SHOAL_CPU_CLONES void run_backward(const BackwardRows<Bfloat16>& rows, int64_t first, int64_t last,
-                                   float* sum) {
-  backward_any(rows, first, last, sum);
-}
+// Clones cannot be made of templates.
+#define SHOAL_BACKWARD(Value)                                                                  \
+  SHOAL_CPU_CLONES void backward(const BackwardRows<Value>& rows, int64_t first, int64_t last, \
+                                 Sum<Value>* sum) {                                            \
+    backward_any(rows, first, last, sum);                                                      \
+  }
+SHOAL_BACKWARD(float)
+SHOAL_BACKWARD(double)
+SHOAL_BACKWARD(Bfloat16)
+#undef SHOAL_BACKWARD
 
-struct Layout {
-  int64_t rows, columns, rows_per_chunk;
-};
+int64_t num_rows(const torch::Tensor& x) { return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1); }
 
-Layout layout_of(const torch::Tensor& x) {
+int64_t rows_per_chunk(int64_t columns) {
   constexpr int64_t kElements = 32768, kRows = 128;
-  const int64_t columns = std::max<int64_t>(1, x.size(-1));
-  return {x.numel() / columns, columns, std::clamp<int64_t>(kElements / columns, 1, kRows)};
+  return std::clamp<int64_t>(kElements / std::max<int64_t>(1, columns), 1, kRows);
 }
 
 void forward_cpu(torch::Tensor& y, const std::optional<torch::Tensor>& derivative,
                  const torch::Tensor& x, const std::optional<torch::Tensor>& bias,
                  int64_t activation) {
-  const Layout layout = layout_of(x);
   for_real_type(x, "bias_activation", [&]<class Value, class Sum>(Value, Sum) {
-    const ForwardRows<Value> rows{const_data<Value>(x), data_or_null<Value>(bias), data<Value>(y),
-                                  derivative ? data<Value>(*derivative) : nullptr, layout.columns};
-    at::parallel_for(0, layout.rows, layout.rows_per_chunk, [&](int64_t first, int64_t last) {
-      run_forward(rows, static_cast<Activation>(activation), first, last);
-    });
+    const ForwardRows<Value> rows{
+        const_data<Value>(x), data_or_null<Value>(bias),
+        data<Value>(y),       derivative ? data<Value>(*derivative) : nullptr,
+        x.size(-1),           static_cast<Activation>(activation)};
+    at::parallel_for(0, num_rows(x), rows_per_chunk(rows.columns),
+                     [&](int64_t first, int64_t last) { forward(rows, first, last); });
   });
 }
 
 // Partial sums of fixed chunks of rows, added in order: the result does not depend on which thread
 // runs first, and float32 sums over many rows stay accurate.
 std::tuple<torch::Tensor, torch::Tensor> backward_cpu(const torch::Tensor& grad,
-                                                      const torch::Tensor& derivative) {
-  const Layout layout = layout_of(grad);
-  const int64_t num_chunks = (layout.rows + layout.rows_per_chunk - 1) / layout.rows_per_chunk;
+                                                      const torch::Tensor& derivative,
+                                                      bool has_bias) {
+  const int64_t rows = num_rows(grad), columns = grad.size(-1), chunk = rows_per_chunk(columns);
+  const int64_t num_chunks = (rows + chunk - 1) / chunk;
   const torch::Tensor x_grad = torch::empty_like(grad);
-  const torch::Tensor bias_grad = torch::empty({grad.size(-1)}, grad.options());
+  const torch::Tensor bias_grad =
+      has_bias ? torch::empty({columns}, grad.options()) : torch::Tensor();
   for_real_type(grad, "bias_activation", [&]<class Value, class Sum>(Value, Sum) {
-    const BackwardRows<Value> rows{const_data<Value>(grad), const_data<Value>(derivative),
-                                   data<Value>(x_grad), layout.columns};
-    std::vector<Sum> partial(static_cast<size_t>(num_chunks * layout.columns), Sum(0));
+    const BackwardRows<Value> all{const_data<Value>(grad), const_data<Value>(derivative),
+                                  data<Value>(x_grad), columns};
+    std::vector<Sum> partial(has_bias ? static_cast<size_t>(num_chunks * columns) : 0, Sum(0));
     at::parallel_for(0, num_chunks, 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
-        const int64_t row = i * layout.rows_per_chunk;
-        run_backward(rows, row, std::min(layout.rows, row + layout.rows_per_chunk),
-                     partial.data() + i * layout.columns);
+        backward(all, i * chunk, std::min(rows, (i + 1) * chunk),
+                 has_bias ? partial.data() + i * columns : nullptr);
       }
     });
+    if (!has_bias) return;
     Value* sum = data<Value>(bias_grad);
-    for (int64_t c = 0; c < bias_grad.numel(); ++c) {
+    for (int64_t c = 0; c < columns; ++c) {
       Sum total = 0;
-      for (int64_t i = 0; i < num_chunks; ++i) total += partial[i * layout.columns + c];
+      for (int64_t i = 0; i < num_chunks; ++i) total += partial[i * columns + c];
       put(sum[c], total);
     }
   });

@@ -30,9 +30,10 @@ void forward_cuda(torch::Tensor& y, const std::optional<torch::Tensor>& derivati
 }
 
 std::tuple<torch::Tensor, torch::Tensor> backward_cuda(const torch::Tensor& grad,
-                                                       const torch::Tensor& derivative) {
+                                                       const torch::Tensor& derivative,
+                                                       bool has_bias) {
   const torch::Tensor x_grad = grad * derivative;
-  return {x_grad, x_grad.reshape({-1, grad.size(-1)}).sum(0)};
+  return {x_grad, has_bias ? x_grad.sum_to_size({grad.size(-1)}) : torch::Tensor()};
 }
 
 }  // namespace

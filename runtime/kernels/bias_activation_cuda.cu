@@ -49,7 +49,7 @@ void launch_bias_activation(Activation activation, const ActivationMatrix<Real>&
     constexpr int kPack = decltype(pack)::value;
     const device::RowLaunch rows(matrix.rows, matrix.columns / kPack);
     device::with_activation(activation, [&](auto act) {
-      activation_kernel<decltype(act)::kActivation, decltype(pack)::value>
+      activation_kernel<decltype(act)::kActivation, kPack>
           <<<rows.grid, rows.block, 0, stream>>>(matrix);
     });
   };

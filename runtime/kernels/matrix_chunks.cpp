@@ -5,52 +5,48 @@
 #include <algorithm>
 
 namespace shoal {
-namespace {
 
-constexpr int64_t kChunkElements = 8192;
-constexpr int64_t kGrainElements = 32768;
-
-}  // namespace
-
-MatrixChunks::MatrixChunks(at::TensorList tensors, at::IntArrayRef num_matrices) {
+MatrixChunks::MatrixChunks(at::TensorList tensors, at::IntArrayRef num_matrices,
+                           int64_t chunk_elements) {
+  int64_t offset = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const int64_t per_matrix = num_matrices[i] > 0 ? tensors[i].numel() / num_matrices[i] : 0;
-    for (int64_t matrix = 0; matrix < num_matrices[i]; ++matrix) {
-      for (int64_t done = 0; done < per_matrix; done += kChunkElements) {
-        const int64_t size = std::min(kChunkElements, per_matrix - done);
-        chunks_.push_back({i, num_matrices_, matrix * per_matrix + done, size, num_elements_});
-        num_elements_ += size;
+    const int64_t count = num_matrices.empty() ? 1 : num_matrices[i];
+    const int64_t per_matrix = count > 0 ? tensors[i].numel() / count : 0;
+    for (int64_t matrix = 0; matrix < count; ++matrix) {
+      const auto index = static_cast<int64_t>(first_chunk_.size()) - 1;
+      for (int64_t done = 0; done < per_matrix; done += chunk_elements) {
+        const int64_t size = std::min(chunk_elements, per_matrix - done);
+        chunks_.push_back(
+            {static_cast<int64_t>(i), index, matrix * per_matrix + done, size, offset});
+        offset += size;
       }
-      ++num_matrices_;
+      first_chunk_.push_back(static_cast<int64_t>(chunks_.size()));
     }
   }
 }
 
 std::vector<MatrixChunks::Group> MatrixChunks::groups_of(int64_t elements) const {
   std::vector<Group> groups;
-  for (size_t first = 0; first < size();) {
-    size_t last = first;
-    while (last < size()) {
-      size_t end = last;  // of the next matrix
-      while (end < size() && chunks_[end].matrix == chunks_[last].matrix) ++end;
-      const MatrixChunk& last_chunk = chunks_[end - 1];
-      if (last > first && last_chunk.offset + last_chunk.size - chunks_[first].offset > elements)
-        break;
-      last = end;
+  for (size_t matrix = 0; matrix + 1 < first_chunk_.size(); ++matrix) {
+    const auto first = static_cast<size_t>(first_chunk_[matrix]);
+    const auto last = static_cast<size_t>(first_chunk_[matrix + 1]);
+    if (first == last) continue;
+    if (groups.empty() || elements_of(groups.back().first, last) > elements) {
+      groups.push_back({first, last});
     }
-    groups.push_back({first, last});
-    first = last;
+    groups.back().last = last;
   }
   return groups;
 }
 
 void MatrixChunks::for_each(const Group& group, const std::function<void(size_t)>& body) const {
+  constexpr int64_t kGrainElements = 32768;
   if (group.first == group.last) return;
   const auto first = chunks_.begin() + static_cast<std::ptrdiff_t>(group.first);
   const auto last = chunks_.begin() + static_cast<std::ptrdiff_t>(group.last);
-  const int64_t end_offset = (last - 1)->offset + (last - 1)->size;
+  const int64_t end_offset = first->offset + elements_of(group.first, group.last);
   at::parallel_for(first->offset, end_offset, kGrainElements, [&](int64_t begin, int64_t end) {
-    const auto starts_before = [](const MatrixChunk& chunk, int64_t offset) {
+    const auto starts_before = [](const TensorChunk& chunk, int64_t offset) {
       return chunk.offset < offset;
     };
     auto chunk = std::lower_bound(first, last, begin, starts_before);

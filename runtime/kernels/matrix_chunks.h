@@ -6,26 +6,25 @@
 #include <functional>
 #include <vector>
 
-namespace shoal {
+#include "runtime/kernels/tensor_chunks.h"
 
-/// A piece of one matrix, small enough for a core's cache.
-struct MatrixChunk {
-  size_t tensor = 0;   ///< index in the list
-  int64_t matrix = 0;  ///< counted over the list
-  int64_t begin = 0;   ///< first element, of the tensor
-  int64_t size = 0;
-  int64_t offset = 0;  ///< elements before it, over the list
-};
+namespace shoal {
 
 /// A list of tensors cut into chunks of a fixed size. Sums taken chunk by chunk and added up in
 /// order do not depend on the number of threads.
 class MatrixChunks {
  public:
-  /// Tensor i stacks num_matrices[i] matrices in dimension 0.
-  MatrixChunks(at::TensorList tensors, at::IntArrayRef num_matrices);
+  static constexpr int64_t kElements = 8192;  ///< of a chunk that fits a core's cache
+
+  /// Tensor i stacks num_matrices[i] matrices in dimension 0; by default each is one.
+  explicit MatrixChunks(at::TensorList tensors, at::IntArrayRef num_matrices = {},
+                        int64_t chunk_elements = kElements);
 
   size_t size() const { return chunks_.size(); }
-  const MatrixChunk& operator[](size_t index) const { return chunks_[index]; }
+  const TensorChunk& operator[](size_t index) const { return chunks_[index]; }
+  const std::vector<TensorChunk>& chunks() const { return chunks_; }
+  /// [matrices + 1]: where each matrix's chunks begin.
+  const std::vector<int64_t>& first_chunk() const { return first_chunk_; }
 
   /// Chunks of whole matrices, neighbours in the list: [first, last).
   struct Group {
@@ -39,9 +38,13 @@ class MatrixChunks {
   void for_each(const Group& group, const std::function<void(size_t)>& body) const;
 
  private:
-  std::vector<MatrixChunk> chunks_;
-  int64_t num_matrices_ = 0;
-  int64_t num_elements_ = 0;
+  /// Elements of the chunks [first, last), not none.
+  int64_t elements_of(size_t first, size_t last) const {
+    return chunks_[last - 1].offset + chunks_[last - 1].size - chunks_[first].offset;
+  }
+
+  std::vector<TensorChunk> chunks_;
+  std::vector<int64_t> first_chunk_{0};
 };
 
 }  // namespace shoal

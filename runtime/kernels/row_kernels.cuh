@@ -20,17 +20,8 @@ __device__ inline void require(bool ok) {
   if (!ok) __trap();
 }
 
-// What sums over values of a type are taken in.
 template <class Real>
-struct SumOf {
-  using type = Real;
-};
-template <>
-struct SumOf<Bfloat16> {
-  using type = float;
-};
-template <class Real>
-using Sum = typename SumOf<Real>::type;
+using Sum = Wide<Real>;
 
 template <class Real>
 __device__ inline Sum<Real> widen(Real value) {

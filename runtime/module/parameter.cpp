@@ -9,11 +9,7 @@ namespace {
 
 void fill(torch::Tensor tensor, const Init& init, const std::string& name, uint64_t seed) {
   torch::NoGradGuard no_grad;
-  if (init.kind == Init::Kind::kZeros) {
-    tensor.zero_();
-  } else if (init.kind == Init::Kind::kOnes) {
-    tensor.fill_(1);
-  } else if (init.kind == Init::Kind::kConstant) {
+  if (init.kind == Init::Kind::kConstant) {
     tensor.fill_(init.scale);
   } else {
     const Stream stream{seed, Purpose::kInit, hash_name(name)};

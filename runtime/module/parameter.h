@@ -12,13 +12,13 @@ namespace shoal {
 /// How a tensor gets its first values; drawn from the stream keyed by (seed, logical name),
 /// so that they depend neither on ranks nor on the order in which modules are built.
 struct Init {
-  enum class Kind { kZeros, kOnes, kConstant, kUniform, kNormal };
-  Kind kind = Kind::kZeros;
+  enum class Kind { kConstant, kUniform, kNormal };
+  Kind kind = Kind::kConstant;
   /// kConstant: the value; kUniform: half width a of U(-a, a); kNormal: standard deviation.
   double scale = 0.0;
 
-  static Init zeros() { return {Kind::kZeros, 0.0}; }
-  static Init ones() { return {Kind::kOnes, 0.0}; }
+  static Init zeros() { return constant(0.0); }
+  static Init ones() { return constant(1.0); }
   static Init constant(double value) { return {Kind::kConstant, value}; }
   static Init uniform(double half_width) { return {Kind::kUniform, half_width}; }
   static Init normal(double std_dev) { return {Kind::kNormal, std_dev}; }

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/module/parameter.h"
+
 namespace shoal {
 
 /// A tensor in the saved state. `unit_ids` not empty, or `is_stacked`: dimension 0 stacks these
@@ -16,6 +18,13 @@ struct StateTensor {
   bool is_stacked = false;
   std::vector<int64_t> unit_ids = {};
 };
+
+/// `value` has the shape of `parameter` and is saved beside it, stacked by unit where it is:
+/// `optimizer.m.` + `blocks.0.experts.*.fc1.weight`.
+inline StateTensor state_like(const std::string& prefix, const Parameter& parameter,
+                              torch::Tensor& value) {
+  return {prefix + parameter.name, value, parameter.is_stacked(), parameter.unit_ids};
+}
 
 /// Is called with everything that is saved. One visitor writes, another reads back in place.
 class StateVisitor {

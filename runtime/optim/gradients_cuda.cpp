@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/device/current_stream_cuda.h"
-#include "runtime/device/tensor_table_cuda.h"
+#include "runtime/kernels/tensor_table_cuda.h"
 
 namespace shoal {
 namespace {

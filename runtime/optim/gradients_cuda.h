@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/device/tensor_chunks_cuda.h"
+#include "runtime/kernels/tensor_chunks.h"
 
 struct CUstream_st;
 

@@ -8,21 +8,19 @@
 #include "runtime/device/operator.h"
 
 // num_matrices: stacked in dimension 0 of each weight, each with a trust ratio of its own.
-// correction1 = 1 - beta1^t, correction2 = 1 - beta2^t. adapts: else all ratios are 1.
+// factors: those of LambFactors, in order. adapts: else all ratios are 1.
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
       "lamb_(Tensor(a!)[] weights, Tensor[] gradients, Tensor(b!)[] m, Tensor(c!)[] v, "
-      "int[] num_matrices, *, float lr, float beta1, float beta2, float correction1, "
-      "float correction2, float eps, float weight_decay, bool adapts, bool trust_clip) -> ()");
+      "int[] num_matrices, float[] factors, float lr, bool adapts, bool trust_clip) -> ()");
   // Averages the gradients; squared norms of each weight and of its update: float64 [weights, 2].
   m.def(
-      "lamb_measure_(Tensor[] weights, Tensor[] gradients, Tensor(a!)[] m, Tensor(b!)[] v, *, "
-      "float beta1, float beta2, float correction1, float correction2, float eps, "
-      "float weight_decay) -> Tensor");
+      "lamb_measure_(Tensor[] weights, Tensor[] gradients, Tensor(a!)[] m, Tensor(b!)[] v, "
+      "float[] factors) -> Tensor");
   // rates: float64 [weights], the learning rate times the trust ratio.
   m.def(
-      "lamb_apply_(Tensor(a!)[] weights, Tensor[] m, Tensor[] v, Tensor rates, *, "
-      "float correction1, float correction2, float eps, float weight_decay) -> ()");
+      "lamb_apply_(Tensor(a!)[] weights, Tensor[] m, Tensor[] v, Tensor rates, float[] factors) "
+      "-> ()");
 }
 
 namespace shoal {
@@ -40,65 +38,65 @@ Lamb::Lamb(const Options& options, const Context& context)
 }
 
 void Lamb::update(const std::vector<Batch>& batches, double learning_rate) {
-  const auto count = static_cast<double>(steps());
-  const Corrections corrections{1.0 - std::pow(options_.betas[0], count),
-                                1.0 - std::pow(options_.betas[1], count)};
-  if (shards() == nullptr) {
+  const auto is_cut = [&](const Batch& batch) { return shards() != nullptr && adapts(batch); };
+  torch::Tensor square_P2;
+  if (shards() != nullptr) {
+    square_P2 = torch::zeros({num_parameters(), 2},
+                             torch::TensorOptions(at::kDouble).device(shards()->device()));
     for (const Batch& batch : batches) {
-      update_whole(batch, learning_rate * batch.lr_scale, corrections);
+      if (!is_cut(batch)) continue;
+      square_P2.index_copy_(0, send_to(batch.places, square_P2.device()), measure(batch));
     }
-    return;
+    shards()->sum(square_P2);
   }
-  torch::Tensor square_P2 = torch::zeros(
-      {num_parameters(), 2}, torch::TensorOptions(at::kDouble).device(shards()->device()));
-  for (const Batch& batch : batches) {
-    if (!adapts(batch)) continue;
-    square_P2.index_copy_(0, send_to(batch.places, square_P2.device()),
-                          measure(batch, corrections));
-  }
-  shards()->sum(square_P2);
   for (const Batch& batch : batches) {
     const double rate = learning_rate * batch.lr_scale;
-    if (!adapts(batch)) {
-      update_whole(batch, rate, corrections);
-    } else {
+    if (is_cut(batch)) {
       const torch::Tensor place_P = send_to(batch.places, square_P2.device());
-      apply(batch, rate, square_P2.index_select(0, place_P), corrections);
+      apply(batch, rate, square_P2.index_select(0, place_P));
+    } else {
+      update_whole(batch, rate);
     }
   }
 }
 
-void Lamb::update_whole(const Batch& batch, double rate, const Corrections& corrections) {
+std::array<double, 8> Lamb::factors(const Batch& batch) const {
+  const auto count = static_cast<double>(steps());
+  const double beta1 = options_.betas[0], beta2 = options_.betas[1];
+  return {beta1,
+          1.0 - beta1,
+          beta2,
+          1.0 - beta2,
+          1.0 / (1.0 - std::pow(beta1, count)),
+          1.0 / std::sqrt(1.0 - std::pow(beta2, count)),
+          options_.eps,
+          batch.weight_decay};
+}
+
+void Lamb::update_whole(const Batch& batch, double rate) const {
   static const Operator<void(at::TensorList, at::TensorList, at::TensorList, at::TensorList,
-                             at::IntArrayRef, double, double, double, double, double, double,
-                             double, bool, bool)>
+                             at::IntArrayRef, at::ArrayRef<double>, double, bool, bool)>
       op("shoal::lamb_");
-  op(batch.weights, batch.gradients, batch.states[0], batch.states[1], batch.num_matrices, rate,
-     options_.betas[0], options_.betas[1], corrections.first, corrections.second, options_.eps,
-     batch.weight_decay, adapts(batch), options_.trust_clip);
+  op(batch.weights, batch.gradients, batch.states[0], batch.states[1], batch.num_matrices,
+     factors(batch), rate, adapts(batch), options_.trust_clip);
 }
 
-torch::Tensor Lamb::measure(const Batch& batch, const Corrections& corrections) {
+torch::Tensor Lamb::measure(const Batch& batch) const {
   static const Operator<torch::Tensor(at::TensorList, at::TensorList, at::TensorList,
-                                      at::TensorList, double, double, double, double, double,
-                                      double)>
+                                      at::TensorList, at::ArrayRef<double>)>
       op("shoal::lamb_measure_");
-  return op(batch.weights, batch.gradients, batch.states[0], batch.states[1], options_.betas[0],
-            options_.betas[1], corrections.first, corrections.second, options_.eps,
-            batch.weight_decay);
+  return op(batch.weights, batch.gradients, batch.states[0], batch.states[1], factors(batch));
 }
 
-void Lamb::apply(const Batch& batch, double rate, const torch::Tensor& square_P2,
-                 const Corrections& corrections) {
+void Lamb::apply(const Batch& batch, double rate, const torch::Tensor& square_P2) const {
   static const Operator<void(at::TensorList, at::TensorList, at::TensorList, const torch::Tensor&,
-                             double, double, double, double)>
+                             at::ArrayRef<double>)>
       op("shoal::lamb_apply_");
   const torch::Tensor weight_P = square_P2.select(1, 0), update_P = square_P2.select(1, 1);
   torch::Tensor trust_P = (weight_P / update_P).sqrt();
   trust_P = torch::where((weight_P > 0).logical_and(update_P > 0), trust_P, 1.0);
   if (options_.trust_clip) trust_P = trust_P.clamp_max(1.0);
-  op(batch.weights, batch.states[0], batch.states[1], trust_P * rate, corrections.first,
-     corrections.second, options_.eps, batch.weight_decay);
+  op(batch.weights, batch.states[0], batch.states[1], trust_P * rate, factors(batch));
 }
 
 }  // namespace shoal

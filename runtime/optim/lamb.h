@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <tuple>
 
 #include "runtime/optim/optimizer.h"
@@ -37,20 +38,17 @@ class Lamb : public Optimizer {
   void update(const std::vector<Batch>& batches, double learning_rate) override;
 
  private:
-  /// Bias corrections of this step's averages.
-  struct Corrections {
-    double first, second;
-  };
   bool adapts(const Batch& batch) const {
     return batch.weight_decay != 0.0 || options_.always_adapt;
   }
+  /// Those of LambFactors.
+  std::array<double, 8> factors(const Batch& batch) const;
   /// All at once: averages, trust ratios, weights.
-  void update_whole(const Batch& batch, double rate, const Corrections& corrections);
+  void update_whole(const Batch& batch, double rate) const;
   /// Averages the gradients; squared norms [P, 2] of this rank's pieces of weights and updates.
-  torch::Tensor measure(const Batch& batch, const Corrections& corrections);
+  torch::Tensor measure(const Batch& batch) const;
   /// The weights, from summed squared norms.
-  void apply(const Batch& batch, double rate, const torch::Tensor& square_P2,
-             const Corrections& corrections);
+  void apply(const Batch& batch, double rate, const torch::Tensor& square_P2) const;
 
   Options options_;
 };

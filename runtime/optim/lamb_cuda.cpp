@@ -6,72 +6,67 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
-#include <vector>
-
 #include "runtime/device/current_stream_cuda.h"
-#include "runtime/device/tensor_table_cuda.h"
+#include "runtime/kernels/tensor_table_cuda.h"
 
 namespace shoal {
 namespace {
 
+using lamb_cuda::Trust;
+using Numbers = at::ArrayRef<double>;
+
+/// Averages; what launch_measure gives for each matrix.
+at::Tensor measure(const TensorTable& table, at::ScalarType type, Numbers factors,
+                   const Trust& trust) {
+  const TensorChunks& chunks = table.chunks;
+  const torch::TensorOptions doubles = table.memory.options().dtype(at::kDouble);
+  const at::Tensor parts = torch::empty({chunks.num_chunks, 2}, doubles);
+  at::Tensor out = torch::empty({chunks.num_matrices, trust.is_wanted ? 1 : 2}, doubles);
+  AT_DISPATCH_FLOATING_TYPES(type, "lamb_measure_", [&] {
+    lamb_cuda::launch_measure(chunks, lamb_factors<scalar_t>(factors), trust,
+                              parts.data_ptr<double>(), out.data_ptr<double>(), current_stream());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return out;
+}
+
+void apply(const TensorTable& table, at::ScalarType type, Numbers factors,
+           const at::Tensor& rate_M) {
+  AT_DISPATCH_FLOATING_TYPES(type, "lamb_apply_", [&] {
+    lamb_cuda::launch_apply(table.chunks, lamb_factors<scalar_t>(factors),
+                            rate_M.const_data_ptr<double>(), current_stream());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 void lamb_step_cuda(at::TensorList weights, at::TensorList gradients, at::TensorList m,
-                    at::TensorList v, at::IntArrayRef num_matrices, double lr, double beta1,
-                    double beta2, double correction1, double correction2, double eps,
-                    double weight_decay, bool adapts, bool trust_clip) {
+                    at::TensorList v, at::IntArrayRef num_matrices, Numbers factors, double lr,
+                    bool adapts, bool trust_clip) {
   const c10::cuda::CUDAGuard guard(weights[0].device());
-  CUstream_st* const stream = current_stream();
+  const at::ScalarType type = weights[0].scalar_type();
   const TensorTable table = make_tensor_table({weights, gradients, m, v}, num_matrices);
-  AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_", [&] {
-    using Real = scalar_t;
-    const LambFactors<Real> factors =
-        LambNumbers{beta1, beta2, correction1, correction2, eps, weight_decay}.factors<Real>();
-    if (!adapts) {
-      lamb_cuda::launch_plain(table.chunks, factors, static_cast<Real>(lr), stream);
-      return;
-    }
-    const at::Tensor parts =
-        torch::empty({table.chunks.num_chunks, 2}, weights[0].options().dtype(at::kDouble));
-    const at::Tensor rates = torch::empty({table.chunks.num_matrices}, weights[0].options());
-    lamb_cuda::launch_adaptive(table.chunks, factors, {lr, trust_clip}, parts.data_ptr<double>(),
-                               rates.data_ptr<Real>(), stream);
+  if (adapts)
+    return apply(table, type, factors, measure(table, type, factors, {true, lr, trust_clip}));
+  AT_DISPATCH_FLOATING_TYPES(type, "lamb_", [&] {
+    lamb_cuda::launch_plain(table.chunks, lamb_factors<scalar_t>(factors),
+                            static_cast<scalar_t>(lr), current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 at::Tensor lamb_measure_cuda(at::TensorList weights, at::TensorList gradients, at::TensorList m,
-                             at::TensorList v, double beta1, double beta2, double correction1,
-                             double correction2, double eps, double weight_decay) {
+                             at::TensorList v, Numbers factors) {
   const c10::cuda::CUDAGuard guard(weights[0].device());
-  const std::vector<int64_t> whole(weights.size(), 1);
-  const TensorTable table = make_tensor_table({weights, gradients, m, v}, whole);
-  const torch::TensorOptions doubles = weights[0].options().dtype(at::kDouble).requires_grad(false);
-  const at::Tensor parts = torch::empty({table.chunks.num_chunks, 2}, doubles);
-  at::Tensor sums = torch::empty({static_cast<int64_t>(weights.size()), 2}, doubles);
-  AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_measure_", [&] {
-    lamb_cuda::launch_measure(
-        table.chunks,
-        LambNumbers{beta1, beta2, correction1, correction2, eps, weight_decay}.factors<scalar_t>(),
-        parts.data_ptr<double>(), sums.data_ptr<double>(), current_stream());
-  });
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return sums;
+  return measure(make_tensor_table({weights, gradients, m, v}), weights[0].scalar_type(), factors,
+                 {});
 }
 
 void lamb_apply_cuda(at::TensorList weights, at::TensorList m, at::TensorList v,
-                     const at::Tensor& rates, double correction1, double correction2, double eps,
-                     double weight_decay) {
+                     const at::Tensor& rates, Numbers factors) {
   const c10::cuda::CUDAGuard guard(weights[0].device());
-  const std::vector<int64_t> whole(weights.size(), 1);
   // The kernel does not read gradients.
-  const TensorTable table = make_tensor_table({weights, weights, m, v}, whole);
-  const at::Tensor rate_P = rates.contiguous();
-  AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_apply_", [&] {
-    lamb_cuda::launch_apply(
-        table.chunks,
-        LambNumbers{0.0, 0.0, correction1, correction2, eps, weight_decay}.factors<scalar_t>(),
-        rate_P.const_data_ptr<double>(), current_stream());
-  });
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  apply(make_tensor_table({weights, weights, m, v}), weights[0].scalar_type(), factors,
+        rates.contiguous());
 }
 
 }  // namespace

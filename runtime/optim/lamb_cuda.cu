@@ -36,17 +36,6 @@ __device__ Span<Real> span_of(const TensorChunks& tensors, const TensorChunk& ch
   return {at(0), at(1), at(2), at(3), chunk.size};
 }
 
-template <class Real>
-__device__ Real update_of(const LambFactors<Real>& f, Real m, Real v, Real w) {
-  return m * f.scale1 / (sqrt(v) * f.scale2 + f.eps) + f.weight_decay * w;
-}
-
-template <class Real>
-__device__ void average(const LambFactors<Real>& f, Real g, Real& m, Real& v) {
-  m = f.beta1 * m + f.one_minus_beta1 * g;
-  v = f.beta2 * v + f.one_minus_beta2 * (g * g);
-}
-
 /// Calls `body(w, g, m, v)` on references to the values of each place of the span. What is not
 /// `const` is stored afterwards: m and v if kAverages, w if kApplies. g is read if kAverages.
 template <bool kAverages, bool kApplies, int kPack, class Real, class Body>
@@ -102,10 +91,9 @@ __global__ void measure_kernel(TensorChunks tensors, LambFactors<Real> f, double
   part_C2[2 * int64_t{blockIdx.x} + 1] = update;
 }
 
-/// The block's matrix: sums over its chunks, in thread 0.
-__device__ void sum_parts(const TensorChunks& tensors, const double* part_C2, double& weight,
-                          double& update) {
-  weight = update = 0;
+/// A block to a matrix.
+__global__ void sum_kernel(TensorChunks tensors, Trust trust, const double* part_C2, double* out) {
+  double weight = 0, update = 0;
   const int64_t last = tensors.first_chunk[blockIdx.x + 1];
   for (int64_t i = tensors.first_chunk[blockIdx.x] + threadIdx.x; i < last; i += kBlock) {
     weight += part_C2[2 * i];
@@ -113,28 +101,17 @@ __device__ void sum_parts(const TensorChunks& tensors, const double* part_C2, do
   }
   weight = device::block_sum<kBlock>(weight);
   update = device::block_sum<kBlock>(update);
-}
-
-__global__ void sum_kernel(TensorChunks tensors, const double* part_C2, double* sum_M2) {
-  double weight, update;
-  sum_parts(tensors, part_C2, weight, update);
   if (threadIdx.x != 0) return;
-  sum_M2[2 * int64_t{blockIdx.x}] = weight;
-  sum_M2[2 * int64_t{blockIdx.x} + 1] = update;
+  if (trust.is_wanted) {
+    out[blockIdx.x] = trust.learning_rate * trust_ratio(weight, update, trust.clips);
+  } else {
+    out[2 * int64_t{blockIdx.x}] = weight;
+    out[2 * int64_t{blockIdx.x} + 1] = update;
+  }
 }
 
 template <class Real>
-__global__ void rate_kernel(TensorChunks tensors, Trust trust, const double* part_C2,
-                            Real* rate_M) {
-  double weight, update;
-  sum_parts(tensors, part_C2, weight, update);
-  if (threadIdx.x != 0) return;
-  rate_M[blockIdx.x] =
-      static_cast<Real>(trust.learning_rate * trust_ratio(weight, update, trust.clips));
-}
-
-template <class Real, class Rate>
-__global__ void apply_kernel(TensorChunks tensors, LambFactors<Real> f, const Rate* rate_M) {
+__global__ void apply_kernel(TensorChunks tensors, LambFactors<Real> f, const double* rate_M) {
   const TensorChunk chunk = tensors.chunk[blockIdx.x];
   const Real rate = static_cast<Real>(rate_M[chunk.matrix]);
   for_values<false, true>(span_of<Real>(tensors, chunk), [&](Real& w, Real, Real& m, Real& v) {
@@ -153,24 +130,13 @@ void launch_plain(const TensorChunks& tensors, const LambFactors<Real>& factors,
 }
 
 template <class Real>
-void launch_adaptive(const TensorChunks& tensors, const LambFactors<Real>& factors,
-                     const Trust& trust, double* part_C2, Real* rate_M, CUstream_st* stream) {
-  if (tensors.num_chunks == 0) return;
-  const auto chunks = static_cast<unsigned>(tensors.num_chunks);
-  const auto matrices = static_cast<unsigned>(tensors.num_matrices);
-  measure_kernel<<<chunks, kBlock, 0, stream>>>(tensors, factors, part_C2);
-  rate_kernel<<<matrices, kBlock, 0, stream>>>(tensors, trust, part_C2, rate_M);
-  apply_kernel<<<chunks, kBlock, 0, stream>>>(tensors, factors, rate_M);
-}
-
-template <class Real>
-void launch_measure(const TensorChunks& tensors, const LambFactors<Real>& factors, double* part_C2,
-                    double* sum_M2, CUstream_st* stream) {
+void launch_measure(const TensorChunks& tensors, const LambFactors<Real>& factors,
+                    const Trust& trust, double* part_C2, double* out, CUstream_st* stream) {
   if (tensors.num_matrices == 0) return;
   const auto chunks = static_cast<unsigned>(tensors.num_chunks);
   if (chunks > 0) measure_kernel<<<chunks, kBlock, 0, stream>>>(tensors, factors, part_C2);
   const auto matrices = static_cast<unsigned>(tensors.num_matrices);
-  sum_kernel<<<matrices, kBlock, 0, stream>>>(tensors, part_C2, sum_M2);
+  sum_kernel<<<matrices, kBlock, 0, stream>>>(tensors, trust, part_C2, out);
 }
 
 template <class Real>
@@ -183,10 +149,8 @@ void launch_apply(const TensorChunks& tensors, const LambFactors<Real>& factors,
 
 #define SHOAL_LAMB_KERNELS(Real)                                                                 \
   template void launch_plain(const TensorChunks&, const LambFactors<Real>&, Real, CUstream_st*); \
-  template void launch_adaptive(const TensorChunks&, const LambFactors<Real>&, const Trust&,     \
-                                double*, Real*, CUstream_st*);                                   \
-  template void launch_measure(const TensorChunks&, const LambFactors<Real>&, double*, double*,  \
-                               CUstream_st*);                                                    \
+  template void launch_measure(const TensorChunks&, const LambFactors<Real>&, const Trust&,      \
+                               double*, double*, CUstream_st*);                                  \
   template void launch_apply(const TensorChunks&, const LambFactors<Real>&, const double*,       \
                              CUstream_st*);
 SHOAL_LAMB_KERNELS(float)

@@ -4,7 +4,7 @@
 
 #include "runtime/random/philox.h"
 
-/// The numbers of a step of LAMB, also for kernels.
+/// The step of LAMB for one element, also for kernels.
 namespace shoal {
 
 /// What the update of every element needs, in its type.
@@ -16,22 +16,23 @@ struct LambFactors {
   Real eps, weight_decay;
 };
 
-/// correction1 = 1 - beta1^t, correction2 = 1 - beta2^t.
-struct LambNumbers {
-  double beta1, beta2, correction1, correction2, eps, weight_decay;
+/// From a list of them, as operators take it.
+template <class Real, class List>
+LambFactors<Real> lamb_factors(const List& list) {
+  const auto at = [&](int i) { return static_cast<Real>(list[i]); };
+  return {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)};
+}
 
-  template <class Real>
-  LambFactors<Real> factors() const {
-    return {static_cast<Real>(beta1),
-            static_cast<Real>(1.0 - beta1),
-            static_cast<Real>(beta2),
-            static_cast<Real>(1.0 - beta2),
-            static_cast<Real>(1.0 / correction1),
-            static_cast<Real>(1.0 / std::sqrt(correction2)),
-            static_cast<Real>(eps),
-            static_cast<Real>(weight_decay)};
-  }
-};
+template <class Real>
+SHOAL_HOST_DEVICE void average(const LambFactors<Real>& f, Real g, Real& m, Real& v) {
+  m = f.beta1 * m + f.one_minus_beta1 * g;
+  v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+}
+
+template <class Real>
+SHOAL_HOST_DEVICE Real update_of(const LambFactors<Real>& f, Real m, Real v, Real w) {
+  return m * f.scale1 / (std::sqrt(v) * f.scale2 + f.eps) + f.weight_decay * w;
+}
 
 /// |w| / |u| of their squares, 1 where either is 0, and at most 1 if it is clipped.
 SHOAL_HOST_DEVICE double trust_ratio(double weight_square, double update_square, bool clips) {

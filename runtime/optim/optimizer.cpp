@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "runtime/base/error.h"
-#include "runtime/module/state_like.h"
 
 namespace shoal {
 namespace {

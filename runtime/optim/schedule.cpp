@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <tuple>
+#include <vector>
+
+#include "runtime/recipe/config.h"
 
 namespace shoal {
-namespace {
-
-const Registration<Schedule, ConstantSchedule> constant{"constant", "stays at the peak"};
-const Registration<Schedule, CosineSchedule> cosine{"cosine", "half a cosine down to `end`"};
-const Registration<Schedule, LinearSchedule> linear{"linear", "a straight line down to `end`"};
-const Registration<Schedule, StepSchedule> step{"step", "times `gamma` at each milestone"};
-
-}  // namespace
 
 Schedule::Schedule(const Duration& warmup, const Context& context)
     : warmup_steps_(to_steps(warmup, context)), total_steps_(context.total_steps) {}
@@ -28,25 +24,103 @@ double Schedule::progress(int64_t step) const {
          static_cast<double>(total_steps_ - warmup_steps_);
 }
 
-double CosineSchedule::after_warmup(int64_t step) const {
-  return end_ + (1.0 - end_) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress(step)));
-}
+namespace {
 
-double LinearSchedule::after_warmup(int64_t step) const {
-  return 1.0 - (1.0 - end_) * progress(step);
-}
+constexpr auto kUnits = accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken,
+                                DurationUnit::kPercent);
 
-StepSchedule::StepSchedule(const Options& options, const Context& context)
-    : Schedule(options.warmup, context), gamma_(options.gamma) {
-  for (const Duration& milestone : options.milestones) {
-    milestone_steps_.push_back(to_steps(milestone, context));
+/// Options of every schedule.
+struct WarmupOptions {
+  Duration warmup = Duration::steps(0);
+  static constexpr auto fields() {
+    return std::tuple{field("warmup", &WarmupOptions::warmup,
+                            "linear warm-up from 0 to the peak learning rate", kUnits)};
   }
-}
+};
 
-double StepSchedule::after_warmup(int64_t step) const {
-  const auto passed = std::count_if(milestone_steps_.begin(), milestone_steps_.end(),
-                                    [step](int64_t milestone) { return milestone <= step; });
-  return std::pow(gamma_, static_cast<double>(passed));
-}
+class ConstantSchedule : public Schedule {
+ public:
+  using Options = WarmupOptions;
+  ConstantSchedule(const Options& options, const Context& context)
+      : Schedule(options.warmup, context) {}
 
+ protected:
+  double after_warmup(int64_t) const override { return 1.0; }
+};
+
+/// The schedules that come down to `end` at the end of the run.
+class DecaySchedule : public Schedule {
+ public:
+  struct Options : WarmupOptions {
+    double end = 0.0;
+    static constexpr auto fields() {
+      return std::tuple_cat(WarmupOptions::fields(),
+                            std::tuple{field("end", &Options::end, "factor of the peak at the end",
+                                             in_range(0.0, 1.0))});
+    }
+  };
+  DecaySchedule(const Options& options, const Context& context)
+      : Schedule(options.warmup, context), end_(options.end) {}
+
+ protected:
+  double end_;
+};
+
+class CosineSchedule : public DecaySchedule {
+ public:
+  using DecaySchedule::DecaySchedule;
+
+ protected:
+  double after_warmup(int64_t step) const override {
+    return end_ + (1.0 - end_) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress(step)));
+  }
+};
+
+class LinearSchedule : public DecaySchedule {
+ public:
+  using DecaySchedule::DecaySchedule;
+
+ protected:
+  double after_warmup(int64_t step) const override { return 1.0 - (1.0 - end_) * progress(step); }
+};
+
+class StepSchedule : public Schedule {
+ public:
+  struct Options : WarmupOptions {
+    std::vector<Duration> milestones;
+    double gamma = 0.1;
+    static constexpr auto fields() {
+      return std::tuple_cat(
+          WarmupOptions::fields(),
+          std::tuple{field("milestones", &Options::milestones,
+                           "when to multiply, counted from the start of the run", kUnits),
+                     field("gamma", &Options::gamma, "factor of each milestone",
+                           in_range(above(0.0), 1.0))});
+    }
+  };
+  StepSchedule(const Options& options, const Context& context)
+      : Schedule(options.warmup, context), gamma_(options.gamma) {
+    for (const Duration& milestone : options.milestones) {
+      milestone_steps_.push_back(to_steps(milestone, context));
+    }
+  }
+
+ protected:
+  double after_warmup(int64_t step) const override {
+    const auto passed = std::count_if(milestone_steps_.begin(), milestone_steps_.end(),
+                                      [step](int64_t milestone) { return milestone <= step; });
+    return std::pow(gamma_, static_cast<double>(passed));
+  }
+
+ private:
+  std::vector<int64_t> milestone_steps_;
+  double gamma_;
+};
+
+const Registration<Schedule, ConstantSchedule> constant{"constant", "stays at the peak"};
+const Registration<Schedule, CosineSchedule> cosine{"cosine", "half a cosine down to `end`"};
+const Registration<Schedule, LinearSchedule> linear{"linear", "a straight line down to `end`"};
+const Registration<Schedule, StepSchedule> step{"step", "times `gamma` at each milestone"};
+
+}  // namespace
 }  // namespace shoal

@@ -76,16 +76,11 @@ SHOAL_HOST_DEVICE StreamKey stream_key(uint64_t seed, uint32_t purpose, uint64_t
   return {{draw.w[0], draw.w[1]}, draw.w[2]};
 }
 
-/// The bits behind values [block · kLanes, (block + 1) · kLanes) of row `id`.
+/// The bits of values [block · kLanes, (block + 1) · kLanes) of row `id`.
 SHOAL_HOST_DEVICE Words words_at(const StreamKey& key, uint64_t id, uint32_t block) {
   return philox4x32_10(
       {{block, static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32), key.tag}}, key.key[0],
       key.key[1]);
-}
-
-/// A tensor filled whole is one sequence of blocks: rows of 2^32 blocks.
-SHOAL_HOST_DEVICE Words words_of_fill(const StreamKey& key, uint64_t block) {
-  return words_at(key, block >> 32, static_cast<uint32_t>(block));
 }
 
 /// An integer in [0, count), by the high half of a product of 64-bit numbers.

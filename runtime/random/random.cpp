@@ -6,11 +6,10 @@
 
 // N rows  P values per row
 
-// Both operators take a StreamKey as `key` (64 bits) and `tag`, a Distribution as its number, and
-// contiguous float32 or float64 tensors on one device.
+// Row n gets the values of id_N[n], P of them; a row of more than 2^32 blocks runs on into the next
+// id. `stream` is {seed, purpose, layer, step}; out_NP is contiguous, float32 or float64.
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
-  m.def("random_fill_(Tensor(a!) out, int key, int tag, int distribution) -> ()");
-  m.def("random_rows_(Tensor(a!) out_NP, Tensor id_N, int key, int tag, int distribution) -> ()");
+  m.def("random_rows_(Tensor(a!) out_NP, Tensor id_N, int[] stream, int distribution) -> ()");
 }
 
 namespace shoal {
@@ -18,39 +17,40 @@ namespace {
 
 using philox::Distribution;
 
-int64_t pack(const philox::StreamKey& key) {
-  return static_cast<int64_t>(uint64_t{key.key[1]} << 32 | key.key[0]);
-}
-
 at::ScalarType draw_type(at::ScalarType dtype) {
   TORCH_CHECK(at::isFloatingType(dtype), "random numbers want a floating dtype, got ", dtype);
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+void draw(const torch::Tensor& out_NP, const torch::Tensor& id_N, const Stream& stream,
+          Distribution distribution) {
+  static const Operator<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef, int64_t)> op(
+      "shoal::random_rows_");
+  const int64_t words[] = {static_cast<int64_t>(stream.seed), static_cast<int64_t>(stream.purpose),
+                           static_cast<int64_t>(stream.layer), static_cast<int64_t>(stream.step)};
+  op(out_NP, id_N, words, static_cast<int64_t>(distribution));
+}
+
+/// The tensor is one row.
 void fill_from(const torch::Tensor& out, const Stream& stream, Distribution distribution) {
-  static const Operator<void(const at::Tensor&, int64_t, int64_t, int64_t)> op(
-      "shoal::random_fill_");
   torch::NoGradGuard no_grad;
-  const philox::StreamKey key = stream.key();
-  const bool fits = out.is_contiguous() && out.scalar_type() == draw_type(out.scalar_type());
-  const torch::Tensor drawn =
-      fits ? out : torch::empty(out.sizes(), out.options().dtype(draw_type(out.scalar_type())));
-  op(drawn, pack(key), key.tag, static_cast<int64_t>(distribution));
+  const at::ScalarType type = draw_type(out.scalar_type());
+  const bool fits = out.is_contiguous() && out.scalar_type() == type;
+  const torch::Tensor drawn = fits ? out : torch::empty(out.sizes(), out.options().dtype(type));
+  draw(drawn.view({1, drawn.numel()}), torch::zeros({1}, out.options().dtype(at::kLong)), stream,
+       distribution);
   if (!fits) out.copy_(drawn);
 }
 
 torch::Tensor rows(const Stream& stream, const torch::Tensor& id_N, int64_t per_id,
                    at::ScalarType dtype, Distribution distribution) {
-  static const Operator<void(const at::Tensor&, const at::Tensor&, int64_t, int64_t, int64_t)> op(
-      "shoal::random_rows_");
   TORCH_CHECK(id_N.dim() == 1 && id_N.scalar_type() == at::kLong,
               "ids of random rows: expected int64 [N], got ", id_N.scalar_type(), " ",
               id_N.sizes());
   TORCH_CHECK(per_id >= 0 && per_id <= INT64_C(1) << 32, "random rows of ", per_id, " values");
-  const philox::StreamKey key = stream.key();
   const torch::Tensor out_NP =
       torch::empty({id_N.size(0), per_id}, id_N.options().dtype(draw_type(dtype)));
-  op(out_NP, id_N.contiguous(), pack(key), key.tag, static_cast<int64_t>(distribution));
+  draw(out_NP, id_N.contiguous(), stream, distribution);
   return out_NP.to(dtype);
 }
 

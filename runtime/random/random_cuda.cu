@@ -30,18 +30,6 @@ __device__ void store_block(const Words& words, Real* out, int64_t count) {
 }
 
 template <Distribution kDistribution, class Real>
-__global__ void fill_kernel(StreamKey key, Real* out, int64_t count) {
-  const int64_t num_blocks = (count + kLanes<Real> - 1) / kLanes<Real>;
-  const int64_t stride = int64_t{gridDim.x} * kThreads;
-  for (int64_t block = int64_t{blockIdx.x} * kThreads + threadIdx.x; block < num_blocks;
-       block += stride) {
-    const int64_t first = block * kLanes<Real>;
-    store_block<kDistribution>(words_of_fill(key, static_cast<uint64_t>(block)), out + first,
-                               count - first);
-  }
-}
-
-template <Distribution kDistribution, class Real>
 __global__ void rows_kernel(StreamKey key, RowsOut<Real> rows) {
   const int64_t blocks_per_row = (rows.P + kLanes<Real> - 1) / kLanes<Real>;
   const int64_t num_blocks = rows.N * blocks_per_row;
@@ -50,31 +38,14 @@ __global__ void rows_kernel(StreamKey key, RowsOut<Real> rows) {
     const int64_t row = i / blocks_per_row;
     const int64_t block = i - row * blocks_per_row;
     const int64_t first = block * kLanes<Real>;
-    const Words words =
-        words_at(key, static_cast<uint64_t>(rows.id_N[row]), static_cast<uint32_t>(block));
+    const uint64_t id =
+        static_cast<uint64_t>(rows.id_N[row]) + (static_cast<uint64_t>(block) >> 32);
+    const Words words = words_at(key, id, static_cast<uint32_t>(block));
     store_block<kDistribution>(words, rows.out_NP + row * rows.P + first, rows.P - first);
   }
 }
 
 }  // namespace
-
-template <class Real>
-void launch_fill(const StreamKey& key, Distribution distribution, Real* out, int64_t count,
-                 CUstream_st* stream) {
-  if (count == 0) return;
-  const int grid = grid_of((count + kLanes<Real> - 1) / kLanes<Real>);
-  switch (distribution) {
-    case Distribution::kUniform:
-      fill_kernel<Distribution::kUniform><<<grid, kThreads, 0, stream>>>(key, out, count);
-      break;
-    case Distribution::kNormal:
-      fill_kernel<Distribution::kNormal><<<grid, kThreads, 0, stream>>>(key, out, count);
-      break;
-    case Distribution::kGumbel:
-      fill_kernel<Distribution::kGumbel><<<grid, kThreads, 0, stream>>>(key, out, count);
-      break;
-  }
-}
 
 template <class Real>
 void launch_rows(const StreamKey& key, Distribution distribution, const RowsOut<Real>& rows,
@@ -94,8 +65,6 @@ void launch_rows(const StreamKey& key, Distribution distribution, const RowsOut<
   }
 }
 
-template void launch_fill(const StreamKey&, Distribution, float*, int64_t, CUstream_st*);
-template void launch_fill(const StreamKey&, Distribution, double*, int64_t, CUstream_st*);
 template void launch_rows(const StreamKey&, Distribution, const RowsOut<float>&, CUstream_st*);
 template void launch_rows(const StreamKey&, Distribution, const RowsOut<double>&, CUstream_st*);
 

@@ -6,13 +6,8 @@
 
 struct CUstream_st;
 
-/// Kernels of the random streams. Pointers are to GPU memory; each call is queued on the stream.
+/// Kernel of the random streams. Pointers are to GPU memory; the call is queued on the stream.
 namespace shoal::philox {
-
-/// Values 0, 1, ... count - 1 of a fill.
-template <class Real>
-void launch_fill(const StreamKey& key, Distribution distribution, Real* out, int64_t count,
-                 CUstream_st* stream);
 
 /// Row n gets the values of id_N[n].
 template <class Real>

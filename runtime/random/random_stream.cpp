@@ -20,10 +20,4 @@ bool ScalarDraws::chance(uint64_t id, uint32_t index, double probability) const 
   return uniform(id, index) < probability;
 }
 
-double ScalarDraws::normal(uint64_t id, uint32_t index) const {
-  double values[2];
-  philox::values_of<philox::Distribution::kNormal>(philox::words_at(key_, id, index), values);
-  return values[0];
-}
-
 }  // namespace shoal

@@ -21,8 +21,8 @@ enum class Purpose : uint32_t {
   kRouting = 9,        ///< routers that draw their choices; layer = hash_name(the layer)
 };
 
-/// Names the random numbers of one draw: who asks, and when. Rows and values within it are told
-/// apart by ids and indices (runtime/random/philox.h), so that nothing depends on ranks or threads
+/// Names the random numbers of one draw: for what, and when. Rows and values within it differ
+/// by ids and indices (runtime/random/philox.h), so that nothing depends on ranks or threads
 /// and there is no generator state to save.
 struct Stream {
   uint64_t seed = 0;
@@ -57,8 +57,6 @@ class ScalarDraws {
   int64_t integer(uint64_t id, uint32_t index, int64_t count) const;
   /// True with this probability.
   bool chance(uint64_t id, uint32_t index, double probability) const;
-  /// Mean 0, standard deviation 1.
-  double normal(uint64_t id, uint32_t index) const;
 
  private:
   philox::StreamKey key_;

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 
+// b samples on this rank  R rows of a sample
 namespace shoal {
 
-/// Where a forward pass stands in the run: keys of all noise, and the scale of losses.
+/// The place of a forward pass in the run: keys of all noise, and the scale of losses.
 /// Tensors are where the model is. b = samples on this rank in this micro-step, in stream order,
 /// whole routing groups but for the last group of an evaluation, which may be short.
 struct StepContext {
@@ -19,5 +20,17 @@ struct StepContext {
   int64_t samples_in_step = 0;    ///< over all ranks and micro-steps of this optimizer step
   int64_t samples_in_micro = 0;   ///< over all ranks of this micro-step
 };
+
+/// int64 [b R]: which row this is in the whole run, whatever the rank: the sample's view in the top
+/// byte, below it its position in the stream times R plus the row. Keys what is drawn for the row.
+inline torch::Tensor row_ids(const StepContext& step, int64_t rows_per_sample) {
+  constexpr int kViewShift = 56;
+  torch::Tensor first_b = step.sample_b * rows_per_sample;
+  if (step.view_b.defined()) {
+    first_b = first_b.bitwise_or(step.view_b.bitwise_left_shift(kViewShift));
+  }
+  const torch::Tensor row_R = torch::arange(rows_per_sample, first_b.options());
+  return (first_b.unsqueeze(1) + row_R).flatten();
+}
 
 }  // namespace shoal

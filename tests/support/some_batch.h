@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "models/task.h"
-#include "runtime/data/image_shape.h"
+#include "runtime/data/data_shape.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal::testing {

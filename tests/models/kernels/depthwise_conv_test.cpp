@@ -57,7 +57,8 @@ TEST(DepthwiseConv, StartsFromSmallNormalWeights) {
   ASSERT_EQ(parameters.size(), 2u);
   EXPECT_EQ(parameters[0].init.kind, Init::Kind::kNormal);
   EXPECT_EQ(parameters[0].init.scale, 0.02);
-  EXPECT_EQ(parameters[1].init.kind, Init::Kind::kZeros);
+  EXPECT_EQ(parameters[1].init.kind, Init::Kind::kConstant);
+  EXPECT_EQ(parameters[1].init.scale, 0.0);
 }
 
 TEST(DepthwiseConv, GradientsAreThoseOfFiniteDifferences) {

@@ -199,7 +199,8 @@ TEST_F(ClassifyTest, HeadStartsAtZeroAndIsLeftOutOfTheHeadlessCount) {
   const auto task = make(4);
   EXPECT_EQ(task->head_parameters(), 4 * 6 + 4);
   for (const Parameter& parameter : parameters_of(*task)) {
-    EXPECT_EQ(parameter.init.kind, Init::Kind::kZeros) << parameter.name;
+    EXPECT_EQ(parameter.init.kind, Init::Kind::kConstant) << parameter.name;
+    EXPECT_EQ(parameter.init.scale, 0.0) << parameter.name;
   }
 }
 

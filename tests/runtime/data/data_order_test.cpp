@@ -8,12 +8,12 @@
 namespace shoal {
 namespace {
 
-TEST(GroupShare, SpreadsGroupsWholeContiguousAndEven) {
+TEST(SamplesOfRank, SpreadsGroupsWholeContiguousAndEven) {
   for (int64_t world = 1; world <= 9; ++world) {
     for (int64_t groups = 0; groups <= 40; ++groups) {
       int64_t next = 0;
       for (int64_t rank = 0; rank < world; ++rank) {
-        const GroupShare mine = share(groups, rank, world);
+        const SampleRange mine = samples_of_rank({0, groups}, /*group=*/1, rank, world);
         EXPECT_EQ(mine.first, next);
         EXPECT_GE(mine.count, groups / world);
         EXPECT_LE(mine.count, (groups + world - 1) / world);
@@ -24,11 +24,11 @@ TEST(GroupShare, SpreadsGroupsWholeContiguousAndEven) {
   }
 }
 
-TEST(GroupShare, FollowsTheDocumentedBounds) {
-  EXPECT_EQ(share(4, 0, 3), (GroupShare{0, 1}));
-  EXPECT_EQ(share(4, 1, 3), (GroupShare{1, 1}));
-  EXPECT_EQ(share(4, 2, 3), (GroupShare{2, 2}));
-  EXPECT_EQ(share(2, 0, 3), (GroupShare{0, 0}));
+TEST(SamplesOfRank, FollowsTheDocumentedBounds) {
+  EXPECT_EQ(samples_of_rank({0, 4}, 1, 0, 3), (SampleRange{0, 1}));
+  EXPECT_EQ(samples_of_rank({0, 4}, 1, 1, 3), (SampleRange{1, 1}));
+  EXPECT_EQ(samples_of_rank({0, 4}, 1, 2, 3), (SampleRange{2, 2}));
+  EXPECT_EQ(samples_of_rank({0, 2}, 1, 0, 3), (SampleRange{0, 0}));
 }
 
 TEST(SamplesOfRank, GivesWholeGroupsButForTheLastOfAll) {

@@ -131,8 +131,7 @@ TEST_F(Device, PluginIsBesideTheLibrary) {
 TEST_F(Device, PluginLoadsWithoutGpuAndRegistersItsOperators) {
   load_cuda_plugin(cuda_plugin_path());
   load_cuda_plugin(cuda_plugin_path());
-  for (const char* name : {"shoal::random_fill_",
-                           "shoal::random_rows_",
+  for (const char* name : {"shoal::random_rows_",
                            "shoal::bias_activation_forward",
                            "shoal::bias_activation_backward",
                            "shoal::square_sums",

@@ -45,10 +45,9 @@ class BiasActivationGpu : public ::testing::Test {
 
 TEST_F(BiasActivationGpu, EqualsTheCpuForwardAndBackward) {
   for (const at::ScalarType type : {torch::kFloat32, torch::kFloat64}) {
-    const torch::Tensor x = normal({7, 33, 5}, type, 1);
+    const torch::Tensor x = normal({7, 33, 5}, type, 1), bias = normal({5}, type, 2);
     for (const Activation activation : {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu,
                                         Activation::kSilu, Activation::kSquaredRelu}) {
-      const torch::Tensor bias = normal({5}, type, 2);
       const Results expected = run(x, bias, activation);
       const Results on_gpu = run(x.to(gpu_), bias.to(gpu_), activation);
       expect_close(expected.y, on_gpu.y);

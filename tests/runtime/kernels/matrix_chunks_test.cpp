@@ -18,14 +18,17 @@ TEST(MatrixChunks, CoverEachElementOnceAndStayWithinAMatrix) {
   const MatrixChunks chunks(tensors, kMatrices);
   int64_t offset = 0;
   for (size_t i = 0; i < chunks.size(); ++i) {
-    const MatrixChunk& chunk = chunks[i];
+    const TensorChunk& chunk = chunks[i];
     EXPECT_EQ(chunk.offset, offset);
     offset += chunk.size;
     if (chunk.tensor == 1) {
       EXPECT_EQ(chunk.begin / 2000, (chunk.begin + chunk.size - 1) / 2000);
       EXPECT_EQ(chunk.matrix, 1 + chunk.begin / 2000);
     }
-    tensors[chunk.tensor].view(-1).slice(0, chunk.begin, chunk.begin + chunk.size).add_(1);
+    tensors[static_cast<size_t>(chunk.tensor)]
+        .view(-1)
+        .slice(0, chunk.begin, chunk.begin + chunk.size)
+        .add_(1);
   }
   EXPECT_EQ(offset, 36007);
   for (const torch::Tensor& tensor : tensors) EXPECT_TRUE(tensor.eq(1).all().item<bool>());

@@ -2,18 +2,33 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+
 #include "runtime/base/error.h"
+#include "runtime/recipe/config.h"
+#include "runtime/recipe/config_reader.h"
 
 namespace shoal {
 namespace {
 
 const StepScale kRun{.samples_per_epoch = 1000, .samples_per_step = 100, .total_steps = 93600};
 
+/// A schedule as a recipe names it: `{name: cosine, warmup: 5%}`.
+std::shared_ptr<Schedule> schedule_of(const std::string& recipe) {
+  struct Section {
+    Choice<Schedule> schedule;
+    static constexpr auto fields() {
+      return std::tuple{field("schedule", &Section::schedule, "a schedule")};
+    }
+  };
+  const auto loaded = config::load_options_text<Section>("schedule: " + recipe, "recipe");
+  return Registry<Schedule>::create(loaded.options.schedule, kRun);
+}
+
 std::shared_ptr<Schedule> cosine(const Duration& warmup, double end = 0.0) {
-  DecayOptions options;
-  options.warmup = warmup;
-  options.end = end;
-  return Registry<Schedule>::create(Choice<Schedule>("cosine", options), kRun);
+  return schedule_of("{name: cosine, warmup: " + to_text(warmup) + ", end: " + std::to_string(end) +
+                     "}");
 }
 
 // The learning rates of the MoCo v3 recipe: peak 1e-3, 10k warm-up steps of 93,600.
@@ -54,34 +69,30 @@ TEST(Schedule, ARunThatEndsWithinItsWarmUpStaysOnTheLine) {
   EXPECT_DOUBLE_EQ(cosine(Duration::steps(93600))->factor(93600), 0.0);
 }
 
-TEST(Schedule, WarmUpInTimeIsRefused) { EXPECT_THROW(cosine(Duration::seconds(60)), ConfigError); }
+TEST(Schedule, WarmUpInTimeIsRefused) {
+  EXPECT_THROW(schedule_of("{name: cosine, warmup: 60s}"), ConfigError);
+}
 
 TEST(Schedule, LinearIsAStraightLineToItsEnd) {
-  LinearSchedule::Options options;
-  options.warmup = Duration::steps(3600);
-  options.end = 0.2;
-  const LinearSchedule schedule(options, kRun);
-  EXPECT_DOUBLE_EQ(schedule.factor(1800), 0.5);
-  EXPECT_DOUBLE_EQ(schedule.factor(3600), 1.0);
-  EXPECT_DOUBLE_EQ(schedule.factor(3600 + 45000), 0.6);
-  EXPECT_DOUBLE_EQ(schedule.factor(93600), 0.2);
+  const auto schedule = schedule_of("{name: linear, warmup: 3600step, end: 0.2}");
+  EXPECT_DOUBLE_EQ(schedule->factor(1800), 0.5);
+  EXPECT_DOUBLE_EQ(schedule->factor(3600), 1.0);
+  EXPECT_DOUBLE_EQ(schedule->factor(3600 + 45000), 0.6);
+  EXPECT_DOUBLE_EQ(schedule->factor(93600), 0.2);
 }
 
 TEST(Schedule, ConstantStaysAtThePeak) {
-  const ConstantSchedule schedule({}, kRun);
-  EXPECT_EQ(schedule.factor(0), 1.0);
-  EXPECT_EQ(schedule.factor(93599), 1.0);
+  const auto schedule = schedule_of("{name: constant}");
+  EXPECT_EQ(schedule->factor(0), 1.0);
+  EXPECT_EQ(schedule->factor(93599), 1.0);
 }
 
 TEST(Schedule, StepMultipliesAtEachMilestone) {
-  StepSchedule::Options options;
-  options.milestones = {Duration::epochs(3), Duration::steps(60)};
-  options.gamma = 0.5;
-  const StepSchedule schedule(options, kRun);
-  EXPECT_EQ(schedule.factor(29), 1.0);
-  EXPECT_EQ(schedule.factor(30), 0.5);
-  EXPECT_EQ(schedule.factor(59), 0.5);
-  EXPECT_EQ(schedule.factor(60), 0.25);
+  const auto schedule = schedule_of("{name: step, milestones: [3ep, 60step], gamma: 0.5}");
+  EXPECT_EQ(schedule->factor(29), 1.0);
+  EXPECT_EQ(schedule->factor(30), 0.5);
+  EXPECT_EQ(schedule->factor(59), 0.5);
+  EXPECT_EQ(schedule->factor(60), 0.25);
 }
 
 TEST(Schedule, AllMembersAreRegistered) {

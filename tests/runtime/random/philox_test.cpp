@@ -9,7 +9,7 @@
 #include <set>
 #include <tuple>
 
-#include "runtime/random/random_batches.h"
+#include "runtime/random/random.h"
 
 namespace shoal::philox {
 namespace {
@@ -155,32 +155,30 @@ TEST(Philox, FineUniformNumbersGrowWithTheirBits) {
   }
 }
 
-/// Compares the vectorised batches with plain calls, which this file compiles for the oldest
+/// Compares the vectorised rows with plain calls, which this file compiles for the oldest
 /// processor: contraction or an approximate instruction would show here.
-template <class Real, Distribution kDistribution>
-void expect_batches_equal_plain_calls() {
-  const StreamKey key = stream_key(1, 2, 3, 4);
-  const DrawBatch draw = draw_batch(kDistribution, sizeof(Real) == 8);
-  for (uint32_t first = 0; first < 20000; first += kBatch) {
-    Batch batch;
-    for (uint32_t i = 0; i < kBatch; ++i) {
-      batch.id[i] = uint64_t{first} * 0x123456789u + i;
-      batch.block[i] = first + i;
-    }
-    Real drawn[kBatch * kLanes<Real>];
-    draw(key, batch, drawn);
-    for (uint32_t i = 0; i < kBatch; ++i) {
+template <class Real, Distribution kDistribution, class Rows>
+void expect_rows_equal_plain_calls(const Rows& rows) {
+  constexpr int64_t kRows = 4000;
+  constexpr uint32_t kBlocks = 5;
+  const torch::Tensor id_N = torch::arange(kRows) * 0x123456789;
+  const torch::Tensor drawn_NP = rows(Stream{1, Purpose{2}, 3, 4}, id_N, kBlocks * kLanes<Real>,
+                                      c10::CppTypeToScalarType<Real>::value);
+  const Real* drawn = drawn_NP.template const_data_ptr<Real>();
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (uint32_t block = 0; block < kBlocks; ++block, drawn += kLanes<Real>) {
       Real plain[kLanes<Real>];
-      values_of<kDistribution>(words_at(key, batch.id[i], batch.block[i]), plain);
-      ASSERT_EQ(std::memcmp(plain, drawn + i * kLanes<Real>, sizeof(plain)), 0) << first + i;
+      const auto id = static_cast<uint64_t>(row) * 0x123456789;
+      values_of<kDistribution>(words_at(stream_key(1, 2, 3, 4), id, block), plain);
+      ASSERT_EQ(std::memcmp(plain, drawn, sizeof(plain)), 0) << row << " " << block;
     }
   }
 }
 
-TYPED_TEST(PhiloxMath, VectorisedBatchesEqualPlainCallsBitByBit) {
-  expect_batches_equal_plain_calls<TypeParam, Distribution::kUniform>();
-  expect_batches_equal_plain_calls<TypeParam, Distribution::kNormal>();
-  expect_batches_equal_plain_calls<TypeParam, Distribution::kGumbel>();
+TYPED_TEST(PhiloxMath, VectorisedRowsEqualPlainCallsBitByBit) {
+  expect_rows_equal_plain_calls<TypeParam, Distribution::kUniform>(uniform_rows);
+  expect_rows_equal_plain_calls<TypeParam, Distribution::kNormal>(normal_rows);
+  expect_rows_equal_plain_calls<TypeParam, Distribution::kGumbel>(gumbel_rows);
 }
 
 }  // namespace

@@ -55,17 +55,5 @@ TEST(ScalarDraws, ChanceHasItsProbabilityAndItsLimits) {
   EXPECT_NEAR(hits, 30000, 5 * std::sqrt(100000 * 0.3 * 0.7));
 }
 
-TEST(ScalarDraws, NormalNumbersHaveMeanZeroAndDeviationOne) {
-  const ScalarDraws draws({.seed = 6});
-  double sum = 0, squares = 0;
-  for (uint64_t i = 0; i < 100000; ++i) {
-    const double value = draws.normal(i, 3);
-    sum += value;
-    squares += value * value;
-  }
-  EXPECT_NEAR(sum / 100000, 0, 5 / std::sqrt(100000.0));
-  EXPECT_NEAR(squares / 100000, 1, 5 * std::sqrt(2 / 100000.0));
-}
-
 }  // namespace
 }  // namespace shoal

@@ -39,14 +39,14 @@ class Draws {
       : key_(shoal::philox::stream_key(static_cast<uint64_t>(GTEST_FLAG_GET(random_seed)), 0, 0,
                                        launch)) {}
   size_t below(size_t count) {
-    if (next_ % 4 == 0) words_ = shoal::philox::words_of_fill(key_, next_ / 4);
+    if (next_ % 4 == 0) words_ = shoal::philox::words_at(key_, 0, next_ / 4);
     return static_cast<size_t>(words_.w[next_++ % 4] * uint64_t{count} >> 32);
   }
 
  private:
   shoal::philox::StreamKey key_;
   shoal::philox::Words words_{};
-  uint64_t next_ = 0;
+  uint32_t next_ = 0;
 };
 
 /// What ASan is told of a change of stacks, before and after it.

@@ -2,7 +2,7 @@
 
 #include <torch/types.h>
 
-#include "runtime/device/tensor_chunks_cuda.h"
+#include "runtime/kernels/tensor_chunks.h"
 
 namespace shoal {
 
@@ -13,7 +13,8 @@ struct TensorTable {
 };
 
 /// Lists of contiguous tensors of equal sizes, on one GPU; tensor i stacks num_matrices[i] matrices
-/// in dimension 0. TORCH_CHECK on a type that is no ValueType.
-TensorTable make_tensor_table(at::ArrayRef<at::TensorList> lists, at::IntArrayRef num_matrices);
+/// in dimension 0, by default one. TORCH_CHECK on a type that is no ValueType.
+TensorTable make_tensor_table(at::ArrayRef<at::TensorList> lists,
+                              at::IntArrayRef num_matrices = {});
 
 }  // namespace shoal

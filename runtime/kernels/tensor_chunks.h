@@ -2,20 +2,21 @@
 
 #include <cstdint>
 
-/// Lists of tensors as kernels see them that work on all of them in one launch.
+/// Lists of tensors, cut into chunks that are worked on side by side. Torch-free.
 namespace shoal {
-
-enum class ValueType : int64_t { kFloat, kDouble, kBfloat16 };
 
 /// A piece of one matrix. A list's chunks are in order.
 struct TensorChunk {
-  int64_t tensor;
+  int64_t tensor;  ///< index in the list
   int64_t matrix;  ///< counted over the list
   int64_t begin;   ///< first element, of the tensor
   int64_t size;
+  int64_t offset;  ///< elements before it, over the list
 };
 
-/// Pointers are to GPU memory.
+enum class ValueType : int64_t { kFloat, kDouble, kBfloat16 };
+
+/// Lists as kernels see them. Pointers are to GPU memory.
 struct TensorChunks {
   void* const* pointer;        ///< [number of lists, num_tensors]: where tensors begin
   const ValueType* type;       ///< [num_tensors], of the first list

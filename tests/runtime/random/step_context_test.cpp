@@ -1,4 +1,4 @@
-#include "runtime/random/row_ids.h"
+#include "runtime/random/step_context.h"
 
 #include <gtest/gtest.h>
 
