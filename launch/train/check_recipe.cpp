@@ -102,7 +102,7 @@ CheckpointSize estimate(const BuiltModel& model, Optimizer& optimizer, int64_t r
     const BuiltModel& model;
     Optimizer& optimizer;
   } state(model, optimizer);
-  return estimate_checkpoint(list_entries(state), ranks);
+  return estimate_checkpoint(list_state(state).entries(), ranks);
 }
 
 void check_checkpoint(const CheckpointSize& size, Problems& problems) {

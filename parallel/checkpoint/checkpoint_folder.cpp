@@ -84,26 +84,6 @@ std::vector<int64_t> list_checkpoints(const std::string& folder) {
   return steps;
 }
 
-std::optional<CheckpointReader> open_newest_valid(const std::string& folder, const Warn& warn) {
-  std::vector<int64_t> steps = list_checkpoints(folder);
-  if (steps.empty()) return std::nullopt;
-  const std::string newest = folder + "/" + step_folder(steps.back());
-  for (; !steps.empty(); steps.pop_back()) {
-    try {
-      CheckpointReader reader(folder + "/" + step_folder(steps.back()));
-      reader.verify_data();
-      return reader;
-    } catch (const NewerFormatError&) {
-      throw;
-    } catch (const CheckpointError& error) {
-      warn(fmt::format("passing over a checkpoint that is not valid: {}", error.what()));
-    }
-  }
-  throw CheckpointError(
-      fmt::format("no checkpoint in '{}' is valid", folder),
-      fmt::format("`shoal ckpt verify {}` shows what is wrong with the newest", newest));
-}
-
 std::optional<std::string> find_best(const std::string& folder) {
   const std::vector<int64_t> steps = steps_by_score(folder);
   if (steps.empty()) return std::nullopt;
