@@ -37,7 +37,9 @@ class NcclLink {
   const NcclFunctions& nccl() const { return backend_->nccl; }
   const NcclBackend& backend() const { return *backend_; }
   const GpuStreams& streams() const { return backend_->streams; }
-  NcclLane lane() const { return {comm_, backend_->streams.communication}; }
+  NcclComm* comm() const { return comm_; }
+  /// Carries the transfers.
+  GpuStream* stream() const { return backend_->streams.communication; }
 
   /// Held from the start of a call until NCCL has handed it over.
   std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
