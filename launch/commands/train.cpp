@@ -20,7 +20,6 @@
 #include "launch/train/trainer.h"
 #include "launch/train/unit_loads.h"
 #include "parallel/comm/equal_on_ranks.h"
-#include "parallel/comm/local_rank.h"
 #include "runtime/base/signals.h"
 #include "runtime/base/text.h"
 #include "runtime/device/tensor_memory.h"

@@ -302,6 +302,8 @@ Manifest read_lines(std::string_view text) {
     };
     try {
       reader.read(line);
+    } catch (const Json::parse_error&) {
+      refuse_line("not JSON");
     } catch (const Json::exception& error) {
       refuse_line(error.what());
     } catch (const std::invalid_argument& error) {

@@ -132,8 +132,8 @@ StartedExchange start_all_to_all(const Tensor& rows, const RowCounts& send_rows,
   StartedExchange started;
   started.state = std::make_shared<ExchangeState>();
   if (comm.size() == 1) {
-    TORCH_CHECK(send_rows.size() == 1 && send_rows == recv_rows, "all_to_all: rank 0 sends itself ", send_rows,
-                " rows but receives ", recv_rows);
+    TORCH_CHECK(send_rows.size() == 1 && send_rows == recv_rows, "all_to_all: rank 0 sends itself ",
+                send_rows, " rows but receives ", recv_rows);
     started.rows = rows;
     return started;
   }

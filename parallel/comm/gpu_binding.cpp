@@ -12,30 +12,13 @@
 #include "runtime/base/text.h"
 
 namespace shoal {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankBinding, rank, host, machine, local_rank, gpu, pci_id,
+                                   threads)
+
 namespace {
 
 using Json = nlohmann::json;
-
-std::string to_text(const RankBinding& binding) {
-  const Json value = {{"rank", binding.rank},       {"host", binding.host},
-                      {"machine", binding.machine}, {"local_rank", binding.local_rank},
-                      {"gpu", binding.gpu},         {"pci_id", binding.pci_id},
-                      {"threads", binding.threads}};
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-RankBinding from_text(const std::string& text) {
-  const Json value = Json::parse(text);
-  RankBinding binding;
-  binding.rank = value.at("rank");
-  binding.host = value.at("host");
-  binding.machine = value.at("machine");
-  binding.local_rank = value.at("local_rank");
-  binding.gpu = value.at("gpu");
-  binding.pci_id = value.at("pci_id");
-  binding.threads = value.at("threads");
-  return binding;
-}
 
 std::string list_ranks(const std::vector<const RankBinding*>& bindings) {
   std::vector<std::string> words;
@@ -82,9 +65,10 @@ std::string machine_id(const std::string& path) {
 }
 
 std::vector<RankBinding> gather_bindings(Communicator& control, const RankBinding& own) {
+  const std::string own_text = Json(own).dump(-1, ' ', false, Json::error_handler_t::replace);
   std::vector<RankBinding> bindings;
-  for (const std::string& text : gather_text(control, to_text(own))) {
-    bindings.push_back(from_text(text));
+  for (const std::string& text : gather_text(control, own_text)) {
+    bindings.push_back(Json::parse(text));
   }
   return bindings;
 }

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "parallel/comm/equal_on_ranks.h"
-#include "parallel/comm/topology.h"
 #include "runtime/base/error.h"
 #include "tests/support/forwarding_communicator.h"
 #include "tests/support/ranks.h"
