@@ -19,7 +19,7 @@
 #include "launch/train/run_records.h"
 #include "launch/train/trainer.h"
 #include "launch/train/unit_loads.h"
-#include "parallel/comm/equal_on_ranks.h"
+#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/signals.h"
 #include "runtime/base/text.h"
 #include "runtime/device/tensor_memory.h"

@@ -222,6 +222,23 @@ class NcclCommunicator : public Communicator {
     return {[in_flight] { in_flight->finish(); }, std::move(buffers)};
   }
 
+  /// `body` makes calls of NCCL's and hands their results to its argument. An error is thrown after
+  /// ncclGroupEnd: NCCL counts open groups per thread, and none may stay open.
+  template <typename Body>
+  void in_group(const NcclCall& call, const Body& body) {
+    link_->check(nccl().group_start(), "ncclGroupStart", call);
+    NcclResult first_error = NcclResult::kSuccess;
+    const char* failed = nullptr;
+    const auto note = [&](NcclResult result, const char* function) {
+      if (!is_error(result) || is_error(first_error)) return;
+      first_error = result;
+      failed = function;
+    };
+    body(note);
+    note(nccl().group_end(), "ncclGroupEnd");
+    link_->check(first_error, failed, call);
+  }
+
   // Always of messages: a rank sees its own counts only, so none can tell whether they are even
   // everywhere. A message of no bytes is left out at both ends, which know its size.
   void exchange(const NcclCall& call, const RowParts& in, const RowParts& out) {
@@ -229,38 +246,38 @@ class NcclCommunicator : public Communicator {
     if (!in[own].empty()) {
       link_->streams().copy(out[own].data(), in[own].data(), in[own].size(), link_->stream());
     }
-    NcclGroup group(*link_, call);
-    for (size_t step = 1; step < in.size(); ++step) {
-      const size_t to = (own + step) % in.size();
-      const size_t from = (own + in.size() - step) % in.size();
-      if (!in[to].empty()) {
-        group.note(nccl().send(in[to].data(), in[to].size(), NcclType::kUint8, static_cast<int>(to),
-                               link_->comm(), link_->stream()),
-                   "ncclSend");
+    in_group(call, [&](const auto& note) {
+      for (size_t step = 1; step < in.size(); ++step) {
+        const size_t to = (own + step) % in.size();
+        const size_t from = (own + in.size() - step) % in.size();
+        if (!in[to].empty()) {
+          note(nccl().send(in[to].data(), in[to].size(), NcclType::kUint8, static_cast<int>(to),
+                           link_->comm(), link_->stream()),
+               "ncclSend");
+        }
+        if (!out[from].empty()) {
+          note(nccl().recv(out[from].data(), out[from].size(), NcclType::kUint8,
+                           static_cast<int>(from), link_->comm(), link_->stream()),
+               "ncclRecv");
+        }
       }
-      if (!out[from].empty()) {
-        group.note(nccl().recv(out[from].data(), out[from].size(), NcclType::kUint8,
-                               static_cast<int>(from), link_->comm(), link_->stream()),
-                   "ncclRecv");
-      }
-    }
-    group.end();
+    });
   }
 
   /// One ncclReduce for each rank that gets rows.
   void reduce_uneven(const NcclCall& call, const torch::Tensor& in, const torch::Tensor& out,
                      const RowCounts& rows) {
     const RowParts parts = parts_of(in, rows, call.bytes_per_row);
-    NcclGroup group(*link_, call);
-    for (size_t root = 0; root < parts.size(); ++root) {
-      if (parts[root].empty()) continue;
-      const size_t count = parts[root].size() / static_cast<size_t>(in.element_size());
-      void* const sum = static_cast<int64_t>(root) == rank() ? out.data_ptr() : nullptr;
-      group.note(nccl().reduce(parts[root].data(), sum, count, type_of(in), NcclOp::kSum,
-                               static_cast<int>(root), link_->comm(), link_->stream()),
-                 "ncclReduce");
-    }
-    group.end();
+    in_group(call, [&](const auto& note) {
+      for (size_t root = 0; root < parts.size(); ++root) {
+        if (parts[root].empty()) continue;
+        const size_t count = parts[root].size() / static_cast<size_t>(in.element_size());
+        void* const sum = static_cast<int64_t>(root) == rank() ? out.data_ptr() : nullptr;
+        note(nccl().reduce(parts[root].data(), sum, count, type_of(in), NcclOp::kSum,
+                           static_cast<int>(root), link_->comm(), link_->stream()),
+             "ncclReduce");
+      }
+    });
   }
 
   std::unique_ptr<Communicator> control_;

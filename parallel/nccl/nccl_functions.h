@@ -48,6 +48,10 @@ enum class NcclResult : int {
   kInProgress = 7,
 };
 
+inline bool is_error(NcclResult result) {
+  return result != NcclResult::kSuccess && result != NcclResult::kInProgress;
+}
+
 /// Those of NCCL's ncclDataType_t and ncclRedOp_t that are used, with their numbers.
 enum class NcclType : int { kUint8 = 1, kInt64 = 4, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9 };
 enum class NcclOp : int { kSum = 0, kMax = 2, kMin = 3 };

@@ -63,6 +63,8 @@ class NcclLink {
 
  private:
   void connect(const NcclId& id);
+  template <typename Done>
+  void wait(const NcclCall& call, std::chrono::milliseconds limit, const Done& done);
   void settle(const NcclCall& call, std::chrono::milliseconds limit);
   NcclResult state(const NcclCall& call);
   bool finalize() noexcept;
@@ -77,23 +79,6 @@ class NcclLink {
   int size_;
   NcclComm* comm_ = nullptr;
   std::string failure_;
-};
-
-/// The calls between ncclGroupStart and ncclGroupEnd. An error of one is thrown by end(), after
-/// ncclGroupEnd: NCCL counts open groups per thread, and none may stay open.
-class NcclGroup {
- public:
-  NcclGroup(NcclLink& link, const NcclCall& call);
-  /// The result of one call.
-  void note(NcclResult result, const char* function);
-  /// Throws CommError.
-  void end();
-
- private:
-  NcclLink& link_;
-  const NcclCall& call_;
-  NcclResult result_ = NcclResult::kSuccess;
-  const char* function_ = "ncclGroupEnd";
 };
 
 }  // namespace shoal
