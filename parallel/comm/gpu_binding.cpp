@@ -12,10 +12,6 @@
 #include "runtime/base/text.h"
 
 namespace shoal {
-
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankBinding, rank, host, machine, local_rank, gpu, pci_id,
-                                   threads)
-
 namespace {
 
 using Json = nlohmann::json;
@@ -65,10 +61,14 @@ std::string machine_id(const std::string& path) {
 }
 
 std::vector<RankBinding> gather_bindings(Communicator& control, const RankBinding& own) {
-  const std::string own_text = Json(own).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const Json fields = {own.rank, own.host,   own.machine, own.local_rank,
+                       own.gpu,  own.pci_id, own.threads};
+  const std::string text = fields.dump(-1, ' ', false, Json::error_handler_t::replace);
   std::vector<RankBinding> bindings;
-  for (const std::string& text : gather_text(control, own_text)) {
-    bindings.push_back(Json::parse(text));
+  for (const std::string& of_rank : gather_text(control, text)) {
+    const Json json = Json::parse(of_rank);
+    bindings.push_back(
+        {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4), json.at(5), json.at(6)});
   }
   return bindings;
 }
