@@ -23,7 +23,7 @@ struct ExchangeState {
   bool is_finished = false;
 
   ~ExchangeState() {
-    // A graph that is dropped half way, after an error elsewhere: nobody needs the rows, and
+    // A graph that is dropped half way, after an error elsewhere: the rows are not needed, and
     // Pending's own destructor would end the program over them.
     for (Pending* pending : {&forward, &backward}) {
       try {

@@ -79,6 +79,17 @@ int64_t row_bytes(const torch::Tensor& tensor) {
   return c10::multiply_integers(tensor.sizes().slice(1)) * tensor.element_size();
 }
 
+RowParts parts_of(const torch::Tensor& buffer, const RowCounts& rows) {
+  const int64_t bytes_per_row = row_bytes(buffer);
+  auto* next = static_cast<char*>(buffer.data_ptr());
+  RowParts parts;
+  for (const int64_t count : rows) {
+    parts.emplace_back(next, static_cast<size_t>(count * bytes_per_row));
+    next += count * bytes_per_row;
+  }
+  return parts;
+}
+
 void check_all_reduce(const torch::Tensor& buffer, const BufferRules& rules) {
   check_buffer(Collective::kAllReduce, buffer, rules);
   check_reduced(Collective::kAllReduce, buffer, rules);

@@ -8,7 +8,6 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "parallel/comm/communicator_checks.h"
@@ -66,7 +65,7 @@ void initialise_once() {
   }
 }
 
-/// Frees the communicator when neither its owner nor a call on its way needs it: Open MPI crashes
+/// Frees the communicator when neither its owner nor a call in flight needs it: Open MPI crashes
 /// in a nonblocking collective whose communicator was freed.
 struct CommHandle {
   explicit CommHandle(MPI_Comm comm) : comm(comm) {}
@@ -102,7 +101,7 @@ int reduced_count(Collective kind, int64_t count) {
   return static_cast<int>(count);
 }
 
-/// Everything MPI reads or writes while a collective is on its way, and its name for errors.
+/// Everything MPI reads or writes while a collective is in flight, and its name for errors.
 struct InFlight {
   InFlight() = default;
   InFlight(const InFlight&) = delete;
@@ -219,8 +218,7 @@ class MpiCommunicator : public Communicator {
                            const RowCounts& recv_rows) override {
     check_all_to_all(*this, in, send_rows, out, recv_rows);
     auto in_flight = begin(Collective::kAllToAll, in, send_rows, recv_rows);
-    exchange_messages(*in_flight, static_cast<char*>(in.data_ptr()),
-                      static_cast<char*>(out.data_ptr()));
+    exchange_messages(*in_flight, parts_of(in, send_rows), parts_of(out, recv_rows));
     counters_->sent_bytes += rows_to_others(*this, send_rows) * in_flight->bytes_per_row;
     return pending(std::move(in_flight), {std::move(in), std::move(out)});
   }
@@ -300,33 +298,23 @@ class MpiCommunicator : public Communicator {
   }
 
   // all_to_all is made of messages. As MPI_Ialltoallv, a call that some rank skips would pair up
-  // with a later one in silence, and rows that do not arrive would not be missed.
-  void exchange_messages(InFlight& in_flight, const char* in, char* out) {
-    const int64_t bytes_per_row = in_flight.bytes_per_row;
-    const char* own_in = in + bytes_before(rank_, in_flight.send_rows, bytes_per_row);
-    char* own_out = out + bytes_before(rank_, in_flight.recv_rows, bytes_per_row);
-
-    // Round the ring of ranks from the neighbour on, so that no rank is everybody's first.
-    char* to = own_out;
-    for (int peer = rank_; peer != (rank_ + 1) % size_;) {
-      if (peer == 0) to = out + bytes_before(size_, in_flight.recv_rows, bytes_per_row);
-      peer = (peer + size_ - 1) % size_;
-      const int64_t rows = in_flight.recv_rows[static_cast<size_t>(peer)];
-      to -= rows * bytes_per_row;
-      receive(in_flight, to, rows, peer);
+  // with a later one in silence, and rows that do not arrive would not be missed. Peers are taken
+  // round the ring of ranks, so that ranks do not all begin with the same one.
+  void exchange_messages(InFlight& in_flight, const RowParts& in, const RowParts& out) {
+    for (int step = 1; step < size_; ++step) {
+      const int peer = (rank_ + size_ - step) % size_;
+      receive(in_flight, out[static_cast<size_t>(peer)].data(), peer);
     }
-    const char* from = own_in;
-    for (int peer = rank_; peer != (rank_ + size_ - 1) % size_;) {
-      from += in_flight.send_rows[static_cast<size_t>(peer)] * bytes_per_row;
-      peer = (peer + 1) % size_;
-      if (peer == 0) from = in;
-      send(in_flight, from, in_flight.send_rows[static_cast<size_t>(peer)], peer);
+    for (int step = 1; step < size_; ++step) {
+      const int peer = (rank_ + step) % size_;
+      send(in_flight, in[static_cast<size_t>(peer)].data(), peer);
     }
-    const int64_t own_bytes = in_flight.send_rows[static_cast<size_t>(rank_)] * bytes_per_row;
-    if (own_bytes > 0) std::memcpy(own_out, own_in, static_cast<size_t>(own_bytes));
+    const auto own = static_cast<size_t>(rank_);
+    if (!in[own].empty()) std::memcpy(out[own].data(), in[own].data(), in[own].size());
   }
 
-  void receive(InFlight& in_flight, char* to, int64_t rows, int peer) {
+  void receive(InFlight& in_flight, char* to, int peer) {
+    const int64_t rows = in_flight.recv_rows[static_cast<size_t>(peer)];
     const WireMessage message = wire_message(rows, in_flight.bytes_per_row);
     const MPI_Datatype type = in_flight.type_of(message.unit_bytes);
     in_flight.expected_bytes.push_back(rows * in_flight.bytes_per_row);
@@ -335,16 +323,13 @@ class MpiCommunicator : public Communicator {
         "MPI_Irecv");
   }
 
-  void send(InFlight& in_flight, const char* from, int64_t rows, int peer) {
+  void send(InFlight& in_flight, const char* from, int peer) {
+    const int64_t rows = in_flight.send_rows[static_cast<size_t>(peer)];
     const WireMessage message = wire_message(rows, in_flight.bytes_per_row);
     const MPI_Datatype type = in_flight.type_of(message.unit_bytes);
     in_flight.check_call(
         MPI_Isend(from, message.count, type, peer, in_flight.tag(), comm_, in_flight.new_request()),
         "MPI_Isend");
-  }
-
-  static int64_t bytes_before(int rank, const RowCounts& rows, int64_t bytes_per_row) {
-    return std::accumulate(rows.begin(), rows.begin() + rank, int64_t{0}) * bytes_per_row;
   }
 
   std::shared_ptr<CommHandle> handle_;

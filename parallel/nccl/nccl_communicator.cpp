@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -39,7 +38,7 @@ bool are_even(const RowCounts& rows) {
   return std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
 }
 
-/// A collective on its way. Holds what it needs by itself: a Pending may outlive its communicator.
+/// A collective in flight. Holds what it needs by itself: a Pending may outlive its communicator.
 struct InFlight {
   std::shared_ptr<NcclLink> link;
   std::shared_ptr<Communicator::Counters> counters;
@@ -64,20 +63,6 @@ struct InFlight {
 };
 
 using InFlightPtr = std::shared_ptr<InFlight>;
-
-/// Each rank's bytes in a buffer.
-using RowParts = std::vector<std::span<char>>;
-
-RowParts parts_of(const torch::Tensor& buffer, const RowCounts& rows, int64_t bytes_per_row) {
-  RowParts parts;
-  parts.reserve(rows.size());
-  auto* next = static_cast<char*>(buffer.data_ptr());
-  for (const int64_t count : rows) {
-    parts.emplace_back(next, static_cast<size_t>(count * bytes_per_row));
-    next += parts.back().size();
-  }
-  return parts;
-}
 
 class NcclCommunicator : public Communicator {
  public:
@@ -117,10 +102,8 @@ class NcclCommunicator : public Communicator {
                            const RowCounts& recv_rows) override {
     check_all_to_all({*this, rules()}, in, send_rows, out, recv_rows);
     const InFlightPtr in_flight = begin(Collective::kAllToAll, in, send_rows, recv_rows);
-    const int64_t bytes_per_row = in_flight->call.bytes_per_row;
-    exchange(in_flight->call, parts_of(in, send_rows, bytes_per_row),
-             parts_of(out, recv_rows, bytes_per_row));
-    counters_->sent_bytes += rows_to_others(*this, send_rows) * bytes_per_row;
+    exchange(in_flight->call, parts_of(in, send_rows), parts_of(out, recv_rows));
+    counters_->sent_bytes += rows_to_others(*this, send_rows) * in_flight->call.bytes_per_row;
     return pending(in_flight, {std::move(in), std::move(out)});
   }
 
@@ -130,7 +113,7 @@ class NcclCommunicator : public Communicator {
     const auto bytes = static_cast<size_t>(in.nbytes());
     if (!are_even(rows)) {
       const RowParts to_each(rows.size(), {static_cast<char*>(in.data_ptr()), bytes});
-      exchange(in_flight->call, to_each, parts_of(out, rows, in_flight->call.bytes_per_row));
+      exchange(in_flight->call, to_each, parts_of(out, rows));
     } else if (bytes > 0) {
       link_->check(nccl().all_gather(in.data_ptr(), out.data_ptr(), bytes, NcclType::kUint8,
                                      link_->comm(), link_->stream()),
@@ -267,7 +250,7 @@ class NcclCommunicator : public Communicator {
   /// One ncclReduce for each rank that gets rows.
   void reduce_uneven(const NcclCall& call, const torch::Tensor& in, const torch::Tensor& out,
                      const RowCounts& rows) {
-    const RowParts parts = parts_of(in, rows, call.bytes_per_row);
+    const RowParts parts = parts_of(in, rows);
     in_group(call, [&](const auto& note) {
       for (size_t root = 0; root < parts.size(); ++root) {
         if (parts[root].empty()) continue;

@@ -12,7 +12,7 @@
 
 namespace shoal {
 
-/// A stream of CUDA's; only the functions below look into it.
+/// A stream of CUDA's, opaque to all but the functions below.
 struct GpuStream;
 
 /// A point in the work of a stream; freed with its last owner, passed or not.
@@ -61,7 +61,7 @@ struct NcclId {
   std::array<char, 128> bytes{};
 };
 
-/// A communicator of NCCL's; only the functions below look into it.
+/// A communicator of NCCL's, opaque to all but the functions below.
 struct NcclComm;
 
 /// The functions of NCCL that communicators call, with NCCL's names and arguments. The plug-in

@@ -139,7 +139,7 @@ bool NcclLink::is_over(const NcclCall& call, const GpuEvent& finished,
   return false;
 }
 
-// Most things NCCL does on the side take microseconds, some take seconds.
+// Most of NCCL's background work takes microseconds, some takes seconds.
 template <typename Done>
 void NcclLink::wait(const NcclCall& call, std::chrono::milliseconds limit, const Done& done) {
   constexpr int kQuickTurns = 200;
