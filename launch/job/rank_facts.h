@@ -3,7 +3,7 @@
 #include <string>
 
 #include "launch/job/recipe.h"
-#include "parallel/comm/equal_on_ranks.h"
+#include "parallel/comm/on_rank_zero.h"
 
 namespace shoal {
 

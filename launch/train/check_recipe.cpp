@@ -11,7 +11,7 @@
 #include "launch/train/upcycle.h"
 #include "moe/exchange/row_exchange.h"
 #include "parallel/checkpoint/state_list.h"
-#include "parallel/comm/topology.h"
+#include "parallel/comm/rank_grid.h"
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_writer.h"
 

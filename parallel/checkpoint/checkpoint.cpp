@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <tuple>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -55,13 +57,21 @@ std::string encode_reports(const std::vector<ShardReport>& reports, const std::s
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// The first failure among the ranks' reports, with its rank; empty if there is none.
-std::string first_failure(const std::vector<std::string>& reports) {
+/// Throws the first failure among the ranks' reports, with its rank.
+void require_written(const std::vector<std::string>& reports) {
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     const std::string error = Json::parse(reports[rank]).at("error");
-    if (!error.empty()) return fmt::format("rank {}: {}", rank, error);
+    if (!error.empty()) throw StorageError(fmt::format("rank {}: {}", rank, error));
   }
-  return "";
+}
+
+/// Collective. The path that `work` returns on rank 0, or why it failed there.
+template <typename Work>
+std::pair<std::string, std::string> path_or_failure(Communicator& world, const Work& work) {
+  std::string path, failure;
+  if (world.rank() == 0) failure = failure_of([&] { path = work(); });
+  path = broadcast_text(world, std::move(path));
+  return {std::move(path), broadcast_text(world, std::move(failure))};
 }
 
 }  // namespace
@@ -72,8 +82,8 @@ CheckpointWriter::CheckpointWriter(Options options, Communicator& world, FileSys
       files_(files),
       last_step_(options_.resumed_step) {
   if (world_.rank() != 0) return;
-  const std::string failure = failure_of([&] { remove_leftovers(files_, options_.folder); });
-  if (!failure.empty()) options_.warn("what an interrupted save left stays: " + failure);
+  warn_on_failure("what an interrupted save left stays: ",
+                  [&] { remove_leftovers(files_, options_.folder); });
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -118,17 +128,15 @@ void CheckpointWriter::require_equal_values(const std::vector<std::string>& hash
   if (other == hashes.end()) return;
   const std::vector<std::string> texts = gather_text(world_, describe_values(list.values));
   const size_t rank = static_cast<size_t>(other - hashes.begin());
-  const auto differ =
-      std::mismatch(texts[0].begin(), texts[0].end(), texts[rank].begin(), texts[rank].end());
-  const size_t place = static_cast<size_t>(differ.first - texts[0].begin());
-  const size_t newline = place == 0 ? std::string::npos : texts[0].rfind('\n', place - 1);
-  const size_t line = newline == std::string::npos ? 0 : newline + 1;
-  const auto line_of = [&](const std::string& text) {
-    return text.substr(line, text.find('\n', line) - line);
-  };
+  std::istringstream lines(texts[0]), other_lines(texts[rank]);
+  std::string line, other_line;
+  while (line == other_line) {
+    std::getline(lines, line);
+    std::getline(other_lines, other_line);
+  }
   throw Error(ExitCode::kDivergence,
               fmt::format("a value of the state differs between ranks: {} on rank 0, {} on rank {}",
-                          line_of(texts[0]), line_of(texts[rank]), rank));
+                          line, other_line, rank));
 }
 
 void CheckpointWriter::lay_out(int64_t step) {
@@ -155,20 +163,14 @@ int64_t CheckpointWriter::total_bytes() const {
 }
 
 void CheckpointWriter::prepare_folder() {
-  std::string answer;
-  if (world_.rank() == 0) {
-    const std::string failure = failure_of([&] {
-      int64_t tensors = 0;
-      for (const auto& shard : plan_) tensors += static_cast<int64_t>(shard.entries.size());
-      const int64_t needed = total_bytes() + tensors * kManifestBytesPerTensor + kSpareBytes;
-      require_free_bytes(files_, parent_path(options_.folder), needed,
-                         fmt::format("checkpoint of step {}", pending_->info.step));
-      answer = fmt::format("K{}", make_save_folder(files_, options_.folder, pending_->info.step));
-    });
-    if (!failure.empty()) answer = fmt::format("E{}", failure);
-  }
-  answer = broadcast_text(world_, std::move(answer));
-  (answer[0] == 'K' ? pending_->temporary : pending_->failure) = answer.substr(1);
+  std::tie(pending_->temporary, pending_->failure) = path_or_failure(world_, [&] {
+    int64_t tensors = 0;
+    for (const auto& shard : plan_) tensors += static_cast<int64_t>(shard.entries.size());
+    const int64_t needed = total_bytes() + tensors * kManifestBytesPerTensor + kSpareBytes;
+    require_free_bytes(files_, parent_path(options_.folder), needed,
+                       fmt::format("checkpoint of step {}", pending_->info.step));
+    return make_save_folder(files_, options_.folder, pending_->info.step);
+  });
 }
 
 void CheckpointWriter::stage(const StateList& list) {
@@ -215,15 +217,9 @@ SaveOutcome CheckpointWriter::commit() {
   } else if (pending_->failure.empty()) {
     const std::vector<std::string> reports =
         gather_text(world_, encode_reports(reports_, write_error_));
-    std::string answer;
-    if (world_.rank() == 0) {
-      const SaveOutcome decided = commit_on_root(reports);
-      answer =
-          fmt::format("{}{}", decided.ok ? 'K' : 'E', decided.ok ? decided.path : decided.error);
-    }
-    answer = broadcast_text(world_, std::move(answer));
-    outcome.ok = answer[0] == 'K';
-    (outcome.ok ? outcome.path : outcome.error) = answer.substr(1);
+    std::tie(outcome.path, outcome.error) =
+        path_or_failure(world_, [&] { return commit_on_root(reports); });
+    outcome.ok = outcome.error.empty();
   }
   if (outcome.ok) last_step_ = outcome.step;
   pending_.reset();
@@ -255,25 +251,25 @@ Manifest CheckpointWriter::make_manifest(const std::vector<std::string>& reports
   return manifest;
 }
 
-SaveOutcome CheckpointWriter::commit_on_root(const std::vector<std::string>& reports) {
-  SaveOutcome outcome;
-  outcome.error = first_failure(reports);
-  if (outcome.error.empty()) {
-    outcome.error = failure_of([&] {
-      outcome.path =
-          commit_checkpoint(files_, options_.folder, pending_->temporary, make_manifest(reports));
-    });
+std::string CheckpointWriter::commit_on_root(const std::vector<std::string>& reports) {
+  std::string path;
+  try {
+    require_written(reports);
+    path = commit_checkpoint(files_, options_.folder, pending_->temporary, make_manifest(reports));
+  } catch (const std::exception&) {
+    warn_on_failure("what the failed save left stays: ",
+                    [&] { remove_folder(files_, pending_->temporary); });
+    throw;
   }
-  outcome.ok = outcome.error.empty();
-  if (!outcome.ok) {
-    const std::string failure = failure_of([&] { remove_folder(files_, pending_->temporary); });
-    if (!failure.empty()) options_.warn("what the failed save left stays: " + failure);
-    return outcome;
-  }
-  const std::string failure =
-      failure_of([&] { write_latest(files_, options_.folder, pending_->info.step); });
-  if (!failure.empty()) options_.warn("LATEST was not written: " + failure);
-  return outcome;
+  warn_on_failure("LATEST was not written: ",
+                  [&] { write_latest(files_, options_.folder, pending_->info.step); });
+  return path;
+}
+
+void CheckpointWriter::warn_on_failure(const char* consequence,
+                                       const std::function<void()>& work) const {
+  const std::string failure = failure_of(work);
+  if (!failure.empty()) options_.warn(consequence + failure);
 }
 
 void CheckpointWriter::clean_in_background() {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -109,7 +110,8 @@ class CheckpointWriter {
   void stage(const StateList& list);
   void write_shards_in_background();
   Manifest make_manifest(const std::vector<std::string>& reports) const;
-  SaveOutcome commit_on_root(const std::vector<std::string>& reports);
+  std::string commit_on_root(const std::vector<std::string>& reports);
+  void warn_on_failure(const char* consequence, const std::function<void()>& work) const;
   void clean_in_background();
   void join_cleaner();
   std::vector<size_t> own_shards() const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 #include <system_error>
 
@@ -11,7 +12,6 @@
 namespace shoal {
 namespace {
 
-constexpr size_t kStepDigits = 8;
 constexpr char kStepPrefix[] = "step-";
 constexpr char kSavePrefix[] = ".tmp-step-";
 constexpr char kRemovalPrefix[] = ".old-step-";
@@ -59,12 +59,10 @@ std::string step_folder(int64_t step) { return fmt::format("{}{:08}", kStepPrefi
 
 std::optional<int64_t> parse_step_folder(const std::string& name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  const std::string digits = name.substr(std::string_view(kStepPrefix).size());
-  const bool plain =
-      std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!plain || digits.size() < kStepDigits || digits.size() > 18) return std::nullopt;
-  const int64_t step = std::stoll(digits);
-  if (step_folder(step) != name) return std::nullopt;
+  int64_t step = 0;
+  const size_t digits = std::string_view(kStepPrefix).size();
+  std::from_chars(name.data() + digits, name.data() + name.size(), step);
+  if (step < 0 || step_folder(step) != name) return std::nullopt;
   return step;
 }
 
@@ -82,26 +80,6 @@ std::vector<int64_t> list_checkpoints(const std::string& folder) {
   }
   std::sort(steps.begin(), steps.end());
   return steps;
-}
-
-std::optional<CheckpointReader> open_newest_valid(const std::string& folder, const Warn& warn) {
-  std::vector<int64_t> steps = list_checkpoints(folder);
-  if (steps.empty()) return std::nullopt;
-  const std::string newest = folder + "/" + step_folder(steps.back());
-  for (; !steps.empty(); steps.pop_back()) {
-    try {
-      CheckpointReader reader(folder + "/" + step_folder(steps.back()));
-      reader.verify_data();
-      return reader;
-    } catch (const NewerFormatError&) {
-      throw;
-    } catch (const CheckpointError& error) {
-      warn(fmt::format("passing over a checkpoint that is not valid: {}", error.what()));
-    }
-  }
-  throw CheckpointError(
-      fmt::format("no checkpoint in '{}' is valid", folder),
-      fmt::format("`shoal ckpt verify {}` shows what is wrong with the newest", newest));
 }
 
 std::optional<std::string> find_best(const std::string& folder) {

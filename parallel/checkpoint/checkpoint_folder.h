@@ -25,11 +25,6 @@ bool is_checkpoint_entry(const std::string& name, bool is_folder);
 /// Throws CheckpointError if it cannot be read.
 std::vector<int64_t> list_checkpoints(const std::string& folder);
 
-/// The newest checkpoint in `folder` of which every byte is right. Warns of each it passes over.
-/// Nothing if none was committed; throws CheckpointError if all are corrupt, NewerFormatError
-/// rather than passing over what a newer Shoal wrote.
-std::optional<CheckpointReader> open_newest_valid(const std::string& folder, const Warn& warn);
-
 /// The checkpoint of the largest score in `folder`, the earliest of equals; nothing if none has
 /// one. Unreadable ones are passed over.
 std::optional<std::string> find_best(const std::string& folder);

@@ -82,7 +82,7 @@ std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful&
     try {
       return load_checkpoint(folder + "/" + step_folder(step), state, world);
     } catch (const NewerFormatError&) {
-      throw;  // by every rank: all look at the same text
+      throw;  // on every rank: all read the same text
     } catch (const CheckpointError& error) {
       if (world.rank() != 0) continue;
       warn(fmt::format("passing over a checkpoint that is not valid: {}", error.what()));

@@ -79,24 +79,19 @@ CheckpointReader::CheckpointReader(const std::string& path, std::string_view man
 
 void CheckpointReader::check_names() const {
   const std::vector<std::string> present = folder_.names();
-  const auto has = [&](const std::string& name) {
-    return std::binary_search(present.begin(), present.end(), name);
-  };
-  for (const ManifestFile& file : manifest_.files) {
-    if (!has(file.name)) {
-      const auto index = static_cast<size_t>(&file - manifest_.files.data());
-      throw CheckpointError(fmt::format("'{}/{}' is missing{}", path(), file.name,
-                                        tensors_within(index, 0, file.bytes)));
-    }
+  for (size_t i = 0; i < manifest_.files.size(); ++i) {
+    const ManifestFile& file = manifest_.files[i];
+    if (std::ranges::binary_search(present, file.name)) continue;
+    throw CheckpointError(
+        fmt::format("'{}/{}' is missing{}", path(), file.name, tensors_within(i, 0, file.bytes)));
   }
   for (const std::string& name : present) {
-    const bool listed = name == kManifestName ||
-                        std::any_of(manifest_.files.begin(), manifest_.files.end(),
-                                    [&](const ManifestFile& file) { return file.name == name; });
-    if (!listed) {
-      throw CheckpointError(fmt::format("'{}/{}' does not belong to this checkpoint", path(), name),
-                            "move it elsewhere");
+    if (name == kManifestName ||
+        std::ranges::find(manifest_.files, name, &ManifestFile::name) != manifest_.files.end()) {
+      continue;
     }
+    throw CheckpointError(fmt::format("'{}/{}' does not belong to this checkpoint", path(), name),
+                          "move it elsewhere");
   }
 }
 

@@ -25,11 +25,10 @@ using Json = nlohmann::json;
 constexpr size_t kMostFiles = 65'536;
 constexpr size_t kMostValues = 65'536;
 constexpr size_t kMostOrigins = 1'024;
-constexpr size_t kMostKeys = 16;
 constexpr size_t kMostDims = 8;
 /// Of a shard of 2 TiB.
 constexpr size_t kMostBlocks = size_t{1} << 19;
-/// JSON values and keys that one item consists of.
+/// JSON values and keys that one line consists of.
 constexpr size_t kMostHeld = kMostBlocks + 64;
 /// The parser holds a string several times.
 constexpr size_t kLongestLine = size_t{8} << 20;
@@ -110,93 +109,94 @@ std::string emit_crc(std::string_view text) {
   return fmt::format("\"crc32c\":\"{:08x}\"}}\n", crc32c(text));
 }
 
-/// Empty, or the line that is too long for the parser.
-std::string check_lines(std::string_view text) {
+/// A manifest that this build does not write, or a text that it does not read.
+[[noreturn]] void refuse(const std::string& problem) { throw std::invalid_argument(problem); }
+
+/// Hands over each line without its newline, and where it begins. Refuses one that is too long for
+/// the parser.
+void for_each_line(std::string_view text,
+                   const std::function<void(std::string_view line, size_t begin)>& use) {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     if (end - begin > kLongestLine) {
-      return fmt::format("byte {}: a line of {} bytes; at most {} are read", begin, end - begin,
-                         kLongestLine);
+      refuse(fmt::format("byte {}: a line of {} bytes; at most {} are read", begin, end - begin,
+                         kLongestLine));
     }
+    use(text.substr(begin, end - begin), begin);
     begin = end + 1;
   }
-  return "";
 }
 
-/// Empty, or what no writer of ours would produce.
-std::string check_file(const Manifest& manifest, size_t index) {
+void check_file(const Manifest& manifest, size_t index) {
   const ManifestFile& file = manifest.files[index];
   const auto count = static_cast<int64_t>(manifest.files.size());
   if (file.name != shard_name(static_cast<int64_t>(index), count)) {
-    return fmt::format("file {} of {} is named '{}'", index, count, file.name);
+    refuse(fmt::format("file {} of {} is named '{}'", index, count, file.name));
   }
   const uint64_t blocks = file.bytes / kBlockBytes + (file.bytes % kBlockBytes != 0 ? 1 : 0);
   if (file.bytes == 0 || blocks > kMostBlocks || file.block_crcs.size() != blocks) {
-    return fmt::format("'{}' of {} bytes has {} block checksums, not {}", file.name, file.bytes,
-                       file.block_crcs.size(), blocks);
+    refuse(fmt::format("'{}' of {} bytes has {} block checksums, not {}", file.name, file.bytes,
+                       file.block_crcs.size(), blocks));
   }
-  return "";
 }
 
-std::string check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
+void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
   const auto count = static_cast<int64_t>(manifest.files.size());
   if (tensor.file < 0 || tensor.file >= count ||
       tensor_bytes(tensor.dtype, tensor.shape) != tensor.bytes) {
-    return fmt::format("tensor '{}' {} of {} bytes in file {} of {}", tensor.name,
+    refuse(fmt::format("tensor '{}' {} of {} bytes in file {} of {}", tensor.name,
                        describe_tensor(tensor.dtype, tensor.shape), tensor.bytes, tensor.file,
-                       count);
+                       count));
   }
   const ManifestFile& file = manifest.files[static_cast<size_t>(tensor.file)];
   if (tensor.offset > file.bytes || tensor.bytes > file.bytes - tensor.offset) {
-    return fmt::format("tensor '{}' reaches past the end of '{}'", tensor.name, file.name);
+    refuse(fmt::format("tensor '{}' reaches past the end of '{}'", tensor.name, file.name));
   }
-  return "";
 }
 
 template <typename Item>
-std::string check_order(const std::vector<Item>& items) {
+void check_order(const std::vector<Item>& items) {
   const auto wrong = std::adjacent_find(
       items.begin(), items.end(), [](const auto& a, const auto& b) { return !(a.name < b.name); });
-  if (wrong == items.end()) return "";
-  return fmt::format("'{}' and the name after it are out of order or equal", wrong->name);
+  if (wrong == items.end()) return;
+  refuse(fmt::format("'{}' and the name after it are out of order or equal", wrong->name));
 }
 
-std::string check(const Manifest& manifest) {
+void check_counts(const Manifest& manifest) {
   if (manifest.files.size() > kMostFiles || manifest.values.size() > kMostValues ||
       manifest.written_by.size() > kMostOrigins) {
-    return "more files, values or origins than are read";
+    refuse("more files, values or origins than are read");
   }
-  if (manifest.step < 0 || manifest.samples < 0) return "a negative step or number of samples";
-  std::string problem = check_order(manifest.tensors);
-  if (problem.empty()) problem = check_order(manifest.values);
-  for (size_t i = 0; i < manifest.files.size() && problem.empty(); ++i) {
-    problem = check_file(manifest, i);
-  }
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    if (!problem.empty()) break;
-    problem = check_tensor(manifest, tensor);
-  }
-  return problem;
+}
+
+/// Refuses what no writer of ours would produce.
+void check(const Manifest& manifest) {
+  check_counts(manifest);
+  if (manifest.step < 0 || manifest.samples < 0) refuse("a negative step or number of samples");
+  check_order(manifest.tensors);
+  check_order(manifest.values);
+  for (size_t i = 0; i < manifest.files.size(); ++i) check_file(manifest, i);
+  for (const ManifestTensor& tensor : manifest.tensors) check_tensor(manifest, tensor);
 }
 
 /// So unknown and repeated keys, other spellings of numbers and strings and all else that the JSON
 /// parser takes or passes over are refused. Piece by piece: a second copy of a large text would
 /// double the memory.
-void require_canonical(const Manifest& manifest, std::string_view text, const std::string& path) {
+void require_canonical(const Manifest& manifest, std::string_view text) {
   std::string_view rest = text;
-  const auto refuse = [&] {
-    throw CheckpointError(
-        fmt::format("'{}': byte {}: not the canonical form", path, text.size() - rest.size()));
+  const auto require = [&](bool is_canonical) {
+    if (is_canonical) return;
+    refuse(fmt::format("byte {}: not the canonical form", text.size() - rest.size()));
   };
   emit_without_crc(manifest, [&](std::string_view piece) {
-    if (!rest.starts_with(piece)) refuse();
+    require(rest.starts_with(piece));
     rest.remove_prefix(piece.size());
   });
-  if (!rest.empty()) refuse();
+  require(rest.empty());
 }
 
 int64_t integer_of(const Json& json) {
-  if (!json.is_number_integer()) throw std::invalid_argument("expected an integer");
+  if (!json.is_number_integer()) refuse("expected an integer");
   return json.get<int64_t>();
 }
 
@@ -211,7 +211,7 @@ uint32_t crc_of(const Json& json) {
 
 double real_of(const Json& json) {
   const std::optional<double> value = parse_hex_float(json.get_ref<const std::string&>());
-  if (!value.has_value()) throw std::invalid_argument("expected a real in hexadecimal");
+  if (!value.has_value()) refuse("expected a real in hexadecimal");
   return *value;
 }
 
@@ -223,9 +223,9 @@ ManifestFile file_of(const Json& json) {
 
 ManifestTensor tensor_of(const Json& json) {
   const std::optional<Dtype> dtype = parse_dtype(json.at("dtype").get_ref<const std::string&>());
-  if (!dtype.has_value()) throw std::invalid_argument("unknown dtype");
+  if (!dtype.has_value()) refuse("unknown dtype");
   const Json& sizes = json.at("shape");
-  if (sizes.size() > kMostDims) throw std::invalid_argument("more than 8 dimensions");
+  if (sizes.size() > kMostDims) refuse("more than 8 dimensions");
   ManifestTensor tensor{json.at("name"), *dtype, {}, 0, 0, 0, 0};
   tensor.shape.reserve(sizes.size());
   for (const Json& size : sizes) tensor.shape.push_back(integer_of(size));
@@ -242,95 +242,82 @@ ManifestValue value_of(const Json& json) {
   return {json.at("name"), json.at("text").get<std::string>()};
 }
 
-/// Takes the items of the lists from the JSON parser one by one, so that no more than one of them
-/// is held as JSON.
-class ItemReader {
+/// Takes in a canonical text line by line: a line of the head is one key with its value, a line of
+/// a list one item. No more than one line is held as JSON. Lines of other forms are passed over,
+/// and require_canonical finds them.
+class LineReader {
  public:
-  explicit ItemReader(Manifest& manifest) : manifest_(manifest) {}
+  explicit LineReader(Manifest& manifest) : manifest_(manifest) {}
 
-  /// The parser's callback: false drops what it has just parsed.
-  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
-    using Event = Json::parse_event_t;
-    const bool fits = event == Event::object_start  ? depth == 0 || depth == 2
-                      : event == Event::array_start ? depth == 1 || depth == 3
-                                                    : event != Event::value || depth != 2;
-    if (!fits) throw std::invalid_argument("a value in the wrong place");
-    if (++num_held_ > kMostHeld) throw std::invalid_argument("too many values in one item");
-    if (event == Event::key && depth == 1) begin_key(parsed.get_ref<const std::string&>());
-    if (event != Event::object_end || depth != 2) return true;
-    add(parsed);
-    ++num_items_;
-    num_held_ = 0;
-    return false;
-  }
-
-  /// Where reading stopped, for messages.
-  std::string place() const {
-    return num_items_ == 0 ? "\"" + key_ + "\"" : fmt::format("\"{}\", item {}", key_, num_items_);
+  void read(std::string_view line) {
+    if (line.ends_with(',')) line.remove_suffix(1);
+    if (line.starts_with('{')) return read_item(line);
+    const size_t end_of_key = line.find("\":", 1);
+    if (!line.starts_with('"') || end_of_key == std::string_view::npos) return;
+    key_ = line.substr(1, end_of_key - 1);
+    if (!line.ends_with('[')) read_head(parse(line.substr(end_of_key + 2)));
   }
 
  private:
   Manifest& manifest_;
-  std::string key_;
-  size_t num_keys_ = 0, num_items_ = 0, num_held_ = 0;
+  std::string_view key_;
 
-  void begin_key(const std::string& key) {
-    if (++num_keys_ > kMostKeys || key.size() > kMostKeys) {
-      throw std::invalid_argument("an unknown key follows");
-    }
-    key_ = key;
-    num_items_ = 0;
+  static Json parse(std::string_view text) {
+    size_t num_held = 0;
+    return Json::parse(text, [&](int /*depth*/, Json::parse_event_t, const Json& /*parsed*/) {
+      if (++num_held > kMostHeld) refuse("too many values in one line");
+      return true;
+    });
   }
 
-  void add(const Json& item) {
-    const auto require_fewer_than = [&](size_t most) {
-      if (num_items_ >= most) throw std::invalid_argument(fmt::format("more than {} items", most));
-    };
-    if (key_ == "tensors") {
-      manifest_.tensors.push_back(tensor_of(item));
-    } else if (key_ == "files") {
-      require_fewer_than(kMostFiles);
-      manifest_.files.push_back(file_of(item));
-    } else if (key_ == "values") {
-      require_fewer_than(kMostValues);
-      manifest_.values.push_back(value_of(item));
-    } else if (key_ == "written_by") {
-      require_fewer_than(kMostOrigins);
-      for (const auto& [key, value] : item.items())
-        manifest_.written_by.emplace(key, value.get<std::string>());
-    } else {
-      throw std::invalid_argument("an unknown list");
+  void read_head(const Json& value) {
+    if (key_ == "run_id") value.get_to(manifest_.run_id);
+    if (key_ == "step") manifest_.step = integer_of(value);
+    if (key_ == "samples") manifest_.samples = integer_of(value);
+    if (key_ == "score" && !value.is_null()) manifest_.score = real_of(value);
+    if (key_ == "parent") value.get_to(manifest_.parent);
+    if (key_ == "recipe") value.get_to(manifest_.recipe);
+  }
+
+  void read_item(std::string_view line) {
+    if (key_ == "tensors") manifest_.tensors.push_back(tensor_of(parse(line)));
+    if (key_ == "files") manifest_.files.push_back(file_of(parse(line)));
+    if (key_ == "values") manifest_.values.push_back(value_of(parse(line)));
+    if (key_ == "written_by") {
+      manifest_.written_by.merge(parse(line).get<std::map<std::string, std::string>>());
     }
+    check_counts(manifest_);
   }
 };
 
-void read_head(const Json& head, Manifest& manifest) {
-  head.at("run_id").get_to(manifest.run_id);
-  manifest.step = integer_of(head.at("step"));
-  manifest.samples = integer_of(head.at("samples"));
-  if (!head.at("score").is_null()) manifest.score = real_of(head.at("score"));
-  head.at("parent").get_to(manifest.parent);
-  head.at("recipe").get_to(manifest.recipe);
-}
-
 /// Not compared with the canonical form, which alone shows whether all of it was understood.
-Manifest read_json(std::string_view text, const std::string& path) {
+Manifest read_lines(std::string_view text) {
   Manifest manifest;
   // All at once: growing by doubling would hold the tensors twice.
   manifest.tensors.reserve(text.size() / kFewestTensorBytes);
-  ItemReader items(manifest);
-  std::string problem;
-  try {
-    read_head(Json::parse(text.begin(), text.end(), std::ref(items)), manifest);
-    return manifest;
-  } catch (const Json::parse_error& error) {
-    problem = fmt::format("byte {}: not JSON", error.byte);
-  } catch (const Json::exception& error) {
-    problem = fmt::format("{}: {}", items.place(), error.what());
-  } catch (const std::invalid_argument& error) {
-    problem = fmt::format("{}: {}", items.place(), error.what());
-  }
-  throw CheckpointError(fmt::format("'{}': {}", path, problem));
+  LineReader reader(manifest);
+  for_each_line(text, [&](std::string_view line, size_t begin) {
+    const auto refuse_line = [&](const char* problem) {
+      refuse(fmt::format("the line at byte {}: {}", begin, problem));
+    };
+    try {
+      reader.read(line);
+    } catch (const Json::parse_error&) {
+      refuse_line("not JSON");
+    } catch (const Json::exception& error) {
+      refuse_line(error.what());
+    } catch (const std::invalid_argument& error) {
+      refuse_line(error.what());
+    }
+  });
+  return manifest;
+}
+
+template <typename Item>
+const Item* find_by_name(const std::vector<Item>& sorted, std::string_view name) {
+  const auto found = std::lower_bound(sorted.begin(), sorted.end(), name,
+                                      [](const auto& a, std::string_view b) { return a.name < b; });
+  return found != sorted.end() && found->name == name ? &*found : nullptr;
 }
 
 /// The format that the text claims; nothing if it is no manifest.
@@ -345,15 +332,11 @@ std::optional<int64_t> format_of(std::string_view text) {
 }  // namespace
 
 const ManifestTensor* Manifest::find_tensor(std::string_view name) const {
-  const auto found = std::lower_bound(tensors.begin(), tensors.end(), name,
-                                      [](const auto& a, std::string_view b) { return a.name < b; });
-  return found != tensors.end() && found->name == name ? &*found : nullptr;
+  return find_by_name(tensors, name);
 }
 
 const ManifestValue* Manifest::find_value(std::string_view name) const {
-  const auto found = std::lower_bound(values.begin(), values.end(), name,
-                                      [](const auto& a, std::string_view b) { return a.name < b; });
-  return found != values.end() && found->name == name ? &*found : nullptr;
+  return find_by_name(values, name);
 }
 
 uint64_t Manifest::total_bytes() const {
@@ -363,16 +346,16 @@ uint64_t Manifest::total_bytes() const {
 }
 
 std::string emit_manifest(const Manifest& manifest) {
-  std::string problem = check(manifest);
   std::string text;
-  if (problem.empty()) {
+  try {
+    check(manifest);
     emit_without_crc(manifest, [&](std::string_view piece) { text += piece; });
+    for_each_line(text, [](std::string_view, size_t) {});
     const std::optional<size_t> bad_byte = config::find_invalid_utf8(text);
-    problem = check_lines(text);
-    if (bad_byte) problem = fmt::format("byte {} is not UTF-8", *bad_byte);
-  }
-  if (!problem.empty()) {
-    throw Error(ExitCode::kInternal, "a manifest was put together wrongly: " + problem);
+    if (bad_byte) refuse(fmt::format("byte {} is not UTF-8", *bad_byte));
+  } catch (const std::invalid_argument& problem) {
+    throw Error(ExitCode::kInternal,
+                fmt::format("a manifest was put together wrongly: {}", problem.what()));
   }
   return text += emit_crc(text);
 }
@@ -398,15 +381,14 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   if (text.substr(end) != emit_crc(text.substr(0, end))) {
     throw CheckpointError(fmt::format("'{}': the checksum of bytes 0..{} is wrong", path, end));
   }
-  Manifest manifest;
-  std::string problem = check_lines(text);
-  if (problem.empty()) {
-    manifest = read_json(text, path);
-    problem = check(manifest);
+  try {
+    Manifest manifest = read_lines(text.substr(0, end));
+    check(manifest);
+    require_canonical(manifest, text.substr(0, end));
+    return manifest;
+  } catch (const std::invalid_argument& problem) {
+    throw CheckpointError(fmt::format("'{}': {}", path, problem.what()));
   }
-  if (!problem.empty()) throw CheckpointError(fmt::format("'{}': {}", path, problem));
-  require_canonical(manifest, text.substr(0, end), path);
-  return manifest;
 }
 
 CheckpointSize estimate_checkpoint(const std::vector<SafetensorsEntry>& entries, int64_t ranks) {

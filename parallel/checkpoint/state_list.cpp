@@ -1,8 +1,10 @@
 #include "parallel/checkpoint/state_list.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -25,13 +27,11 @@ constexpr std::pair<torch::ScalarType, Dtype> kScalarTypes[] = {
     {torch::kByte, Dtype::kU8},    {torch::kBool, Dtype::kBool},
 };
 constexpr size_t kMostDifferences = 6;
-/// Values that checkpoints of older versions lack: the state keeps its own.
-constexpr std::string_view kLaterValues[] = {"data.fingerprint"};
-
-bool may_be_missing(const std::string& name) {
-  return std::find(std::begin(kLaterValues), std::end(kLaterValues), name) !=
-         std::end(kLaterValues);
-}
+/// A value that checkpoints of older versions lack: the state keeps its own.
+constexpr std::string_view kLaterValue = "data.fingerprint";
+constexpr auto kNameOfEntry = [](const StateEntry& item) -> const std::string& {
+  return item.entry.name;
+};
 
 Dtype dtype_of(const std::string& name, const torch::Tensor& value) {
   for (const auto& [scalar, dtype] : kScalarTypes) {
@@ -43,35 +43,13 @@ Dtype dtype_of(const std::string& name, const torch::Tensor& value) {
 
 template <typename Item, typename Name>
 void sort_unique(std::vector<Item>& items, const Name& name) {
-  std::sort(items.begin(), items.end(),
-            [&](const Item& a, const Item& b) { return name(a) < name(b); });
-  const auto twice = std::adjacent_find(
-      items.begin(), items.end(), [&](const Item& a, const Item& b) { return name(a) == name(b); });
+  std::ranges::sort(items, {}, name);
+  const auto twice = std::ranges::adjacent_find(items, {}, name);
   if (twice != items.end()) {
-    throw Error(ExitCode::kInternal, fmt::format("state '{}' is listed twice", name(*twice)));
+    throw Error(ExitCode::kInternal,
+                fmt::format("state '{}' is listed twice", std::invoke(name, *twice)));
   }
 }
-
-class EntryLister : public StateVisitor {
- public:
-  std::vector<SafetensorsEntry> entries;
-
-  void tensor(const StateTensor& item) override {
-    const Dtype dtype = dtype_of(item.name, item.value);
-    std::vector<int64_t> shape = item.value.sizes().vec();
-    if (!item.is_stacked && item.unit_ids.empty()) {
-      entries.push_back({item.name, dtype, std::move(shape), 0, 0});
-      return;
-    }
-    shape.erase(shape.begin());
-    for (const int64_t unit : item.unit_ids) {
-      entries.push_back({name_of_unit(item.name, unit), dtype, shape, 0, 0});
-    }
-  }
-  void integer(const std::string& /*name*/, int64_t& /*value*/) override {}
-  void real(const std::string& /*name*/, double& /*value*/) override {}
-  void text(const std::string& /*name*/, std::string& /*value*/) override {}
-};
 
 class Lister : public StateVisitor {
  public:
@@ -82,11 +60,18 @@ class Lister : public StateVisitor {
       throw Error(ExitCode::kInternal, fmt::format("state '{}' is not allocated", item.name));
     }
     const torch::Tensor value = item.value.detach();
-    if (!item.is_stacked && item.unit_ids.empty()) return add(item.name, value);
+    SafetensorsEntry entry{item.name, dtype_of(item.name, value), value.sizes().vec(), 0, 0};
+    if (!item.is_stacked && item.unit_ids.empty()) {
+      list.tensors.push_back({std::move(entry), value});
+      return;
+    }
     TORCH_CHECK(value.dim() > 0 && value.size(0) == static_cast<int64_t>(item.unit_ids.size()),
                 "state ", item.name, ": ", item.unit_ids.size(), " units, tensor ", value.sizes());
+    entry.shape.erase(entry.shape.begin());
     for (size_t row = 0; row < item.unit_ids.size(); ++row) {
-      add(name_of_unit(item.name, item.unit_ids[row]), value[static_cast<int64_t>(row)]);
+      entry.name = name_of_unit(item.name, item.unit_ids[row]);
+      const bool is_held = !value.is_meta();  // a row each of a large model takes memory
+      list.tensors.push_back({entry, is_held ? value[static_cast<int64_t>(row)] : torch::Tensor()});
     }
   }
   void integer(const std::string& name, int64_t& value) override {
@@ -97,12 +82,6 @@ class Lister : public StateVisitor {
   }
   void text(const std::string& name, std::string& value) override {
     list.values.push_back({name, value});
-  }
-
- private:
-  void add(const std::string& name, const torch::Tensor& value) {
-    SafetensorsEntry entry{name, dtype_of(name, value), value.sizes().vec(), 0, 0};
-    list.tensors.push_back({std::move(entry), value});
   }
 };
 
@@ -120,7 +99,7 @@ class Restorer : public StateVisitor {
   template <typename T>
   void restore(const std::string& name, T& value) {
     const ManifestValue* found = manifest_.find_value(name);
-    if (found == nullptr && may_be_missing(name)) return;
+    if (found == nullptr && name == kLaterValue) return;
     if (found == nullptr || !std::holds_alternative<T>(found->value)) {
       throw Error(ExitCode::kMismatch, fmt::format("the checkpoint has no value '{}'", name));
     }
@@ -128,47 +107,27 @@ class Restorer : public StateVisitor {
   }
 };
 
-/// Differences between what is expected and what a manifest holds, a few of them in words.
-class Differences {
- public:
-  void add(std::string text) {
-    if (++count_ <= kMostDifferences) texts_ += (texts_.empty() ? "" : "; ") + std::move(text);
-  }
-  void require_none(const std::string& path) const {
-    if (count_ == 0) return;
-    const std::string more =
-        count_ > kMostDifferences ? fmt::format("; and {} more", count_ - kMostDifferences) : "";
-    throw Error(
-        ExitCode::kMismatch,
-        fmt::format("checkpoint '{}' does not fit this recipe's model: {}{}", path, texts_, more),
-        "use the recipe the checkpoint was trained with; `shoal inspect CKPT --tensors` "
-        "lists what it holds");
-  }
-
- private:
-  size_t count_ = 0;
-  std::string texts_;
-};
-
-void compare_tensors(const StateList& here, const Manifest& manifest, Differences& differences) {
+void compare_tensors(const StateList& here, const Manifest& manifest,
+                     std::vector<std::string>& differences) {
   for (const StateEntry& item : here.tensors) {
     const ManifestTensor* there = manifest.find_tensor(item.entry.name);
     if (there == nullptr) {
-      differences.add(fmt::format("tensor '{}' is missing in it", item.entry.name));
+      differences.push_back(fmt::format("tensor '{}' is missing in it", item.entry.name));
     } else if (there->dtype != item.entry.dtype || there->shape != item.entry.shape) {
-      differences.add(fmt::format("tensor '{}' is {} in it, {} here", item.entry.name,
-                                  describe_tensor(there->dtype, there->shape),
-                                  describe_tensor(item.entry.dtype, item.entry.shape)));
+      differences.push_back(fmt::format("tensor '{}' is {} in it, {} here", item.entry.name,
+                                        describe_tensor(there->dtype, there->shape),
+                                        describe_tensor(item.entry.dtype, item.entry.shape)));
     }
   }
 }
 
-void compare_values(const StateList& here, const Manifest& manifest, Differences& differences) {
+void compare_values(const StateList& here, const Manifest& manifest,
+                    std::vector<std::string>& differences) {
   for (const ManifestValue& item : here.values) {
     const ManifestValue* there = manifest.find_value(item.name);
-    if (there == nullptr && may_be_missing(item.name)) continue;
+    if (there == nullptr && item.name == kLaterValue) continue;
     if (there == nullptr || there->value.index() != item.value.index()) {
-      differences.add(fmt::format("value '{}' is missing in it", item.name));
+      differences.push_back(fmt::format("value '{}' is missing in it", item.name));
     }
   }
 }
@@ -182,9 +141,7 @@ std::vector<SafetensorsEntry> StateList::entries() const {
 }
 
 const StateEntry& StateList::find(const std::string& name) const {
-  const auto found =
-      std::lower_bound(tensors.begin(), tensors.end(), name,
-                       [](const StateEntry& a, const std::string& b) { return a.entry.name < b; });
+  const auto found = std::ranges::lower_bound(tensors, name, {}, kNameOfEntry);
   if (found == tensors.end() || found->entry.name != name) {
     throw Error(ExitCode::kInternal, fmt::format("no state '{}' on this rank", name));
   }
@@ -194,17 +151,9 @@ const StateEntry& StateList::find(const std::string& name) const {
 StateList list_state(Stateful& state) {
   Lister lister;
   state.visit_state(lister);
-  sort_unique(lister.list.tensors,
-              [](const StateEntry& item) -> const std::string& { return item.entry.name; });
-  sort_unique(lister.list.values,
-              [](const ManifestValue& item) -> const std::string& { return item.name; });
+  sort_unique(lister.list.tensors, kNameOfEntry);
+  sort_unique(lister.list.values, &ManifestValue::name);
   return std::move(lister.list);
-}
-
-std::vector<SafetensorsEntry> list_entries(Stateful& state) {
-  EntryLister lister;
-  state.visit_state(lister);
-  return std::move(lister.entries);
 }
 
 void restore_values(Stateful& state, const Manifest& manifest) {
@@ -214,23 +163,33 @@ void restore_values(Stateful& state, const Manifest& manifest) {
 
 void require_fit(const StateList& here, const std::vector<std::string>& everywhere,
                  const Manifest& manifest, const std::string& path, bool ignore_extra) {
-  Differences differences;
+  std::vector<std::string> differences;
   compare_tensors(here, manifest, differences);
   compare_values(here, manifest, differences);
   if (!ignore_extra) {
     const std::set<std::string> known(everywhere.begin(), everywhere.end());
     for (const ManifestTensor& tensor : manifest.tensors) {
       if (!known.contains(tensor.name)) {
-        differences.add(fmt::format("tensor '{}' is only in it", tensor.name));
+        differences.push_back(fmt::format("tensor '{}' is only in it", tensor.name));
       }
     }
     for (const ManifestValue& value : manifest.values) {
       const bool is_known = std::any_of(here.values.begin(), here.values.end(),
                                         [&](const auto& own) { return own.name == value.name; });
-      if (!is_known) differences.add(fmt::format("value '{}' is only in it", value.name));
+      if (!is_known) differences.push_back(fmt::format("value '{}' is only in it", value.name));
     }
   }
-  differences.require_none(path);
+  if (differences.empty()) return;
+  if (differences.size() > kMostDifferences) {
+    differences[kMostDifferences] =
+        fmt::format("and {} more", differences.size() - kMostDifferences);
+    differences.resize(kMostDifferences + 1);
+  }
+  throw Error(ExitCode::kMismatch,
+              fmt::format("checkpoint '{}' does not fit this recipe's model: {}", path,
+                          fmt::join(differences, "; ")),
+              "use the recipe the checkpoint was trained with; `shoal inspect CKPT --tensors` "
+              "lists what it holds");
 }
 
 std::string state_digest(Stateful& state, int64_t step, int64_t samples, Communicator& world) {
@@ -252,7 +211,7 @@ std::string state_digest(Stateful& state, int64_t step, int64_t samples, Communi
       tensors.push_back({entry.name, entry.dtype, entry.shape, 0, 0, 0, 0});
     }
   }
-  sort_unique(tensors, [](const ManifestTensor& item) -> const std::string& { return item.name; });
+  sort_unique(tensors, &ManifestTensor::name);
   return content_digest(tensors, step, samples,
                         [&](const ManifestTensor& tensor) { return sha256_of.at(tensor.name); });
 }

@@ -28,12 +28,9 @@ struct StateList {
   const StateEntry& find(const std::string& name) const;
 };
 
-/// Throws Error (exit 70) on a name used twice and on dtypes that are not saved.
+/// Throws Error (exit 70) on a name used twice and on dtypes that are not saved. Of a state on the
+/// meta device the rows of stacked tensors have no value.
 StateList list_state(Stateful& state);
-
-/// The tensors that list_state would list, unsorted and without their values: the state may be on
-/// the meta device. For estimate_checkpoint.
-std::vector<SafetensorsEntry> list_entries(Stateful& state);
 
 /// Sets the integers, reals and texts of the state. Throws Error (exit 12) at the first that the
 /// manifest lacks; after require_fit there is none. Values that later versions have added

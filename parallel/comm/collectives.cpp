@@ -23,7 +23,7 @@ struct ExchangeState {
   bool is_finished = false;
 
   ~ExchangeState() {
-    // A graph that is dropped half way, after an error elsewhere: nobody needs the rows, and
+    // A graph that is dropped half way, after an error elsewhere: the rows are not needed, and
     // Pending's own destructor would end the program over them.
     for (Pending* pending : {&forward, &backward}) {
       try {
@@ -123,91 +123,17 @@ class AllReduceSum : public Function<AllReduceSum> {
   }
 };
 
-/// What a gather and its adjoint share.
-struct Parts {
-  Communicator* comm;
-  RowCounts rows;
-};
-
-Tensor gathered(const Tensor& own, const Parts& parts) {
-  const Tensor in = own.detach().contiguous();
-  const Tensor out = empty_rows(in, sum(parts.rows));
-  parts.comm->start_all_gather(in, out, parts.rows).wait();
-  return out;
-}
-
-Tensor reduced_part(const Tensor& all, const Parts& parts) {
-  const Tensor in = all.detach().contiguous();
-  const Tensor out = empty_rows(in, parts.rows[static_cast<size_t>(parts.comm->rank())]);
-  parts.comm->start_reduce_scatter(in, out, parts.rows).wait();
-  return out;
-}
-
-class AllGather : public Function<AllGather> {
- public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& /*anchor*/,
-                        const Parts& parts) {
-    save_value(ctx, parts);
-    return gathered(rows, parts);
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    refuse_second_derivatives();
-    return {reduced_part(grads[0], saved_value<Parts>(ctx)), Tensor(), Tensor()};
-  }
-};
-
-class ReduceScatter : public Function<ReduceScatter> {
- public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& /*anchor*/,
-                        const Parts& parts) {
-    save_value(ctx, parts);
-    return reduced_part(rows, parts);
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    refuse_second_derivatives();
-    return {gathered(grads[0], saved_value<Parts>(ctx)), Tensor(), Tensor()};
-  }
-};
-
-class Reach : public Function<Reach> {
- public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& loss, at::TensorList outputs) {
-    save_value(ctx, outputs.size());
-    return loss.detach().clone();
-  }
-
-  // Undefined gradients suffice: the engine still calls the nodes that made the outputs.
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list inputs(1 + saved_value<size_t>(ctx));
-    inputs[0] = grads[0];
-    return inputs;
-  }
-};
-
-void check_rows(const char* call, const Tensor& rows, int64_t expected, const Communicator& comm) {
-  TORCH_CHECK(rows.dim() > 0 && rows.size(0) == expected, call, ": rank ", comm.rank(), " gives ",
-              expected, " rows in total but tensor has ", rows.sizes());
-}
-
-void check_counts(const char* call, const RowCounts& counts, const Communicator& comm) {
-  TORCH_CHECK(static_cast<int64_t>(counts.size()) == comm.size(), call, ": ", counts.size(),
-              " counts for ", comm.size(), " ranks");
-}
-
 }  // namespace
 
 StartedExchange start_all_to_all(const Tensor& rows, const RowCounts& send_rows,
                                  const RowCounts& recv_rows, Communicator& comm) {
-  check_counts("all_to_all", send_rows, comm);
-  check_counts("all_to_all", recv_rows, comm);
-  check_rows("all_to_all", rows, sum(send_rows), comm);
+  TORCH_CHECK(rows.dim() > 0 && rows.size(0) == sum(send_rows), "all_to_all: rank ", comm.rank(),
+              " gives ", sum(send_rows), " rows in total but tensor has ", rows.sizes());
   StartedExchange started;
   started.state = std::make_shared<ExchangeState>();
   if (comm.size() == 1) {
-    TORCH_CHECK(send_rows == recv_rows, "all_to_all: rank 0 sends itself ", send_rows,
-                " rows but receives ", recv_rows);
+    TORCH_CHECK(send_rows.size() == 1 && send_rows == recv_rows, "all_to_all: rank 0 sends itself ",
+                send_rows, " rows but receives ", recv_rows);
     started.rows = rows;
     return started;
   }
@@ -239,28 +165,6 @@ Tensor all_reduce_sum(const Tensor& tensor, Communicator& comm) {
   if (comm.size() == 1) return tensor;
   if (!is_in_graph(tensor)) return reduced(tensor, comm);
   return AllReduceSum::apply(tensor, anchor(tensor), &comm);
-}
-
-Tensor all_gather(const Tensor& rows, const RowCounts& row_counts, Communicator& comm) {
-  check_counts("all_gather", row_counts, comm);
-  check_rows("all_gather", rows, row_counts[static_cast<size_t>(comm.rank())], comm);
-  if (comm.size() == 1) return rows;
-  const Parts parts{&comm, row_counts};
-  if (!is_in_graph(rows)) return gathered(rows, parts);
-  return AllGather::apply(rows, anchor(rows), parts);
-}
-
-Tensor reduce_scatter(const Tensor& rows, const RowCounts& row_counts, Communicator& comm) {
-  check_counts("reduce_scatter", row_counts, comm);
-  check_rows("reduce_scatter", rows, sum(row_counts), comm);
-  if (comm.size() == 1) return rows;
-  const Parts parts{&comm, row_counts};
-  if (!is_in_graph(rows)) return reduced_part(rows, parts);
-  return ReduceScatter::apply(rows, anchor(rows), parts);
-}
-
-Tensor require_backward(const Tensor& loss, const std::vector<Tensor>& outputs) {
-  return Reach::apply(loss, at::TensorList(outputs));
 }
 
 }  // namespace shoal

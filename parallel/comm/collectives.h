@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <memory>
-#include <vector>
 
 #include "parallel/comm/communicator.h"
 
@@ -12,9 +11,8 @@
 ///
 /// Every rank calls, forward and backward, also with zero rows. So that a backward pass has the
 /// same collectives on all ranks, outputs require gradients whenever the group has more than one
-/// rank and gradients are enabled, even if this rank's input does not. A rank whose loss may not
-/// depend on some output must pass it to `require_backward`. A group of one rank returns its input
-/// and makes no calls.
+/// rank and gradients are enabled, even if this rank's input does not. Every rank's loss depends on
+/// every output. A group of one rank returns its input and makes no calls.
 ///
 /// Tensors need not be contiguous. Integers pass without gradients. `comm` must outlive the graph.
 /// No second derivatives (TORCH_CHECK).
@@ -45,20 +43,5 @@ torch::Tensor all_to_all(const torch::Tensor& rows, const RowCounts& send_rows,
 
 /// Sum over ranks; the adjoint is the same sum.
 torch::Tensor all_reduce_sum(const torch::Tensor& tensor, Communicator& comm);
-
-/// Every rank's rows in rank order: [row_counts[rank], ...] -> [sum(row_counts), ...]. The adjoint
-/// is reduce_scatter.
-torch::Tensor all_gather(const torch::Tensor& rows, const RowCounts& row_counts,
-                         Communicator& comm);
-
-/// This rank's part of the sum over ranks: [sum(row_counts), ...] -> [row_counts[rank], ...]. The
-/// adjoint is all_gather.
-torch::Tensor reduce_scatter(const torch::Tensor& rows, const RowCounts& row_counts,
-                             Communicator& comm);
-
-/// The loss, unchanged, from which a backward pass also reaches `outputs`, with no gradient of its
-/// own for them: their collectives take part on a rank whose loss does not use them.
-torch::Tensor require_backward(const torch::Tensor& loss,
-                               const std::vector<torch::Tensor>& outputs);
 
 }  // namespace shoal

@@ -3,6 +3,20 @@
 namespace shoal {
 namespace {
 
+using Counters = Communicator::Counters;
+
+struct Kind {
+  const char* name;
+  int64_t Counters::*count;
+};
+
+/// By the values of Collective.
+constexpr Kind kKinds[] = {{"all_reduce", &Counters::all_reduce},
+                           {"all_to_all", &Counters::all_to_all},
+                           {"all_gather", &Counters::all_gather},
+                           {"reduce_scatter", &Counters::reduce_scatter},
+                           {"broadcast", &Counters::broadcast}};
+
 void check_buffer(Collective kind, const torch::Tensor& tensor, const BufferRules& rules) {
   const char* call = name_of(kind);
   TORCH_CHECK(tensor.defined(), call, ": the tensor is undefined");
@@ -24,7 +38,10 @@ void check_reduced(Collective kind, const torch::Tensor& tensor, const BufferRul
       name_of(kind), ": bfloat16 is moved but not reduced on CPU; reduce in float32");
 }
 
-void check_same_rows(Collective kind, const torch::Tensor& in, const torch::Tensor& out) {
+void check_rows(Collective kind, const Caller& caller, const torch::Tensor& in,
+                const torch::Tensor& out) {
+  check_buffer(kind, in, caller.rules);
+  check_buffer(kind, out, caller.rules);
   TORCH_CHECK(in.device() == out.device(), name_of(kind), ": one tensor is on ", in.device(),
               ", the other on ", out.device());
   TORCH_CHECK(in.dim() > 0 && out.dim() > 0 && in.sizes().slice(1) == out.sizes().slice(1) &&
@@ -49,40 +66,10 @@ void check_total(const Communicator& comm, Collective kind, const char* verb, in
 
 }  // namespace
 
-const char* name_of(Collective kind) {
-  switch (kind) {
-    case Collective::kAllReduce:
-      return "all_reduce";
-    case Collective::kAllToAll:
-      return "all_to_all";
-    case Collective::kAllGather:
-      return "all_gather";
-    case Collective::kReduceScatter:
-      return "reduce_scatter";
-    case Collective::kBroadcast:
-      return "broadcast";
-  }
-  TORCH_CHECK(false, "no such collective");
-}
+const char* name_of(Collective kind) { return kKinds[static_cast<size_t>(kind)].name; }
 
-void count_call(Communicator::Counters& counters, Collective kind) {
-  switch (kind) {
-    case Collective::kAllReduce:
-      ++counters.all_reduce;
-      break;
-    case Collective::kAllToAll:
-      ++counters.all_to_all;
-      break;
-    case Collective::kAllGather:
-      ++counters.all_gather;
-      break;
-    case Collective::kReduceScatter:
-      ++counters.reduce_scatter;
-      break;
-    case Collective::kBroadcast:
-      ++counters.broadcast;
-      break;
-  }
+void count_call(Counters& counters, Collective kind) {
+  ++(counters.*kKinds[static_cast<size_t>(kind)].count);
   // FNV-1a over the kinds; the offset keeps the first kind (0) from vanishing.
   counters.order_hash = (counters.order_hash ^ (static_cast<uint64_t>(kind) + 1)) * 0x100000001b3;
 }
@@ -90,6 +77,17 @@ void count_call(Communicator::Counters& counters, Collective kind) {
 int64_t row_bytes(const torch::Tensor& tensor) {
   if (tensor.dim() == 0) return tensor.element_size();
   return c10::multiply_integers(tensor.sizes().slice(1)) * tensor.element_size();
+}
+
+RowParts parts_of(const torch::Tensor& buffer, const RowCounts& rows) {
+  const int64_t bytes_per_row = row_bytes(buffer);
+  auto* next = static_cast<char*>(buffer.data_ptr());
+  RowParts parts;
+  for (const int64_t count : rows) {
+    parts.emplace_back(next, static_cast<size_t>(count * bytes_per_row));
+    next += count * bytes_per_row;
+  }
+  return parts;
 }
 
 void check_all_reduce(const torch::Tensor& buffer, const BufferRules& rules) {
@@ -100,9 +98,7 @@ void check_all_reduce(const torch::Tensor& buffer, const BufferRules& rules) {
 void check_all_to_all(const Caller& caller, const torch::Tensor& in, const RowCounts& send_rows,
                       const torch::Tensor& out, const RowCounts& recv_rows) {
   constexpr Collective kKind = Collective::kAllToAll;
-  check_buffer(kKind, in, caller.rules);
-  check_buffer(kKind, out, caller.rules);
-  check_same_rows(kKind, in, out);
+  check_rows(kKind, caller, in, out);
   check_counts(caller.comm, kKind, send_rows);
   check_counts(caller.comm, kKind, recv_rows);
   check_total(caller.comm, kKind, "sends", sum(send_rows), in);
@@ -115,9 +111,7 @@ void check_all_to_all(const Caller& caller, const torch::Tensor& in, const RowCo
 void check_all_gather(const Caller& caller, const torch::Tensor& in, const torch::Tensor& out,
                       const RowCounts& rows) {
   constexpr Collective kKind = Collective::kAllGather;
-  check_buffer(kKind, in, caller.rules);
-  check_buffer(kKind, out, caller.rules);
-  check_same_rows(kKind, in, out);
+  check_rows(kKind, caller, in, out);
   check_counts(caller.comm, kKind, rows);
   check_total(caller.comm, kKind, "gives", rows[static_cast<size_t>(caller.comm.rank())], in);
   check_total(caller.comm, kKind, "receives", sum(rows), out);
@@ -126,10 +120,8 @@ void check_all_gather(const Caller& caller, const torch::Tensor& in, const torch
 void check_reduce_scatter(const Caller& caller, const torch::Tensor& in, const torch::Tensor& out,
                           const RowCounts& rows) {
   constexpr Collective kKind = Collective::kReduceScatter;
-  check_buffer(kKind, in, caller.rules);
-  check_buffer(kKind, out, caller.rules);
+  check_rows(kKind, caller, in, out);
   check_reduced(kKind, in, caller.rules);
-  check_same_rows(kKind, in, out);
   check_counts(caller.comm, kKind, rows);
   check_total(caller.comm, kKind, "gives", sum(rows), in);
   check_total(caller.comm, kKind, "receives", rows[static_cast<size_t>(caller.comm.rank())], out);

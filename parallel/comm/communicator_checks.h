@@ -1,9 +1,11 @@
 #pragma once
 
+#include <c10/util/SmallVector.h>
 #include <torch/types.h>
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "parallel/comm/communicator.h"
 
@@ -22,6 +24,10 @@ void count_call(Communicator::Counters& counters, Collective kind);
 
 /// Bytes of one row, also of a tensor without rows.
 int64_t row_bytes(const torch::Tensor& tensor);
+
+/// Each rank's bytes in a buffer; of up to 16 ranks without asking for memory.
+using RowParts = c10::SmallVector<std::span<char>, 16>;
+RowParts parts_of(const torch::Tensor& buffer, const RowCounts& rows);
 
 /// The buffers that a kind of communicator takes.
 struct BufferRules {

@@ -16,27 +16,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string to_text(const RankBinding& binding) {
-  const Json value = {{"rank", binding.rank},       {"host", binding.host},
-                      {"machine", binding.machine}, {"local_rank", binding.local_rank},
-                      {"gpu", binding.gpu},         {"pci_id", binding.pci_id},
-                      {"threads", binding.threads}};
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-RankBinding from_text(const std::string& text) {
-  const Json value = Json::parse(text);
-  RankBinding binding;
-  binding.rank = value.at("rank");
-  binding.host = value.at("host");
-  binding.machine = value.at("machine");
-  binding.local_rank = value.at("local_rank");
-  binding.gpu = value.at("gpu");
-  binding.pci_id = value.at("pci_id");
-  binding.threads = value.at("threads");
-  return binding;
-}
-
 std::string list_ranks(const std::vector<const RankBinding*>& bindings) {
   std::vector<std::string> words;
   words.reserve(bindings.size());
@@ -82,9 +61,14 @@ std::string machine_id(const std::string& path) {
 }
 
 std::vector<RankBinding> gather_bindings(Communicator& control, const RankBinding& own) {
+  const Json fields = {own.rank, own.host,   own.machine, own.local_rank,
+                       own.gpu,  own.pci_id, own.threads};
+  const std::string text = fields.dump(-1, ' ', false, Json::error_handler_t::replace);
   std::vector<RankBinding> bindings;
-  for (const std::string& text : gather_text(control, to_text(own))) {
-    bindings.push_back(from_text(text));
+  for (const std::string& of_rank : gather_text(control, text)) {
+    const Json json = Json::parse(of_rank);
+    bindings.push_back(
+        {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4), json.at(5), json.at(6)});
   }
   return bindings;
 }

@@ -1,4 +1,6 @@
 #include <c10/util/SmallVector.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <mpi.h>
 
 #include <atomic>
@@ -6,11 +8,9 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "parallel/comm/communicator_checks.h"
-#include "parallel/comm/local_rank.h"
 #include "parallel/comm/mpi_wire.h"
 #include "runtime/base/error.h"
 
@@ -65,7 +65,7 @@ void initialise_once() {
   }
 }
 
-/// Frees the communicator when neither its owner nor a call on its way needs it: Open MPI crashes
+/// Frees the communicator when neither its owner nor a call in flight needs it: Open MPI crashes
 /// in a nonblocking collective whose communicator was freed.
 struct CommHandle {
   explicit CommHandle(MPI_Comm comm) : comm(comm) {}
@@ -75,26 +75,6 @@ struct CommHandle {
     if (is_running() && !aborted()) MPI_Comm_free(&comm);
   }
   MPI_Comm comm;
-};
-
-/// A run of bytes as one MPI element; frees the type when the call it served is over.
-class ByteRun {
- public:
-  explicit ByteRun(int64_t unit_bytes) {
-    check(MPI_Type_contiguous(static_cast<int>(unit_bytes), MPI_BYTE, &type_),
-          "MPI_Type_contiguous");
-    check(MPI_Type_commit(&type_), "MPI_Type_commit");
-  }
-  ByteRun(ByteRun&& other) noexcept : type_(std::exchange(other.type_, MPI_DATATYPE_NULL)) {}
-  ByteRun(const ByteRun&) = delete;
-  ByteRun& operator=(const ByteRun&) = delete;
-  ~ByteRun() {
-    if (type_ != MPI_DATATYPE_NULL && is_running()) MPI_Type_free(&type_);
-  }
-  MPI_Datatype get() const { return type_; }
-
- private:
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
 MPI_Datatype reduced_type(const torch::Tensor& tensor) {
@@ -121,16 +101,15 @@ int reduced_count(Collective kind, int64_t count) {
   return static_cast<int>(count);
 }
 
-std::string describe(const RowCounts& rows) {
-  std::string text = "[";
-  for (size_t i = 0; i < rows.size(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(rows[i]);
-  }
-  return text + "]";
-}
-
-/// Everything MPI reads or writes while a collective is on its way, and its name for errors.
+/// Everything MPI reads or writes while a collective is in flight, and its name for errors.
 struct InFlight {
+  InFlight() = default;
+  InFlight(const InFlight&) = delete;
+  ~InFlight() {
+    if (!is_running()) return;
+    for (MPI_Datatype& type : types) MPI_Type_free(&type);
+  }
+
   Collective kind = Collective::kAllReduce;
   int64_t sequence = 0;
   std::shared_ptr<CommHandle> comm;
@@ -142,21 +121,29 @@ struct InFlight {
   c10::SmallVector<MPI_Request, kInlineMessages> requests;
   c10::SmallVector<int64_t, kInlineMessages> expected_bytes;  // of the requests that receive: first
   WireLayout layout;
-  std::vector<ByteRun> types;
+  std::vector<MPI_Datatype> types;
 
   /// The type that moves runs of so many bytes; lives as long as the call is in flight.
   MPI_Datatype type_of(int64_t unit_bytes) {
-    return unit_bytes == 1 ? MPI_BYTE : types.emplace_back(unit_bytes).get();
+    if (unit_bytes == 1) return MPI_BYTE;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    check(MPI_Type_contiguous(static_cast<int>(unit_bytes), MPI_BYTE, &type),
+          "MPI_Type_contiguous");
+    types.push_back(type);
+    check(MPI_Type_commit(&types.back()), "MPI_Type_commit");
+    return type;
   }
 
+  MPI_Request* new_request() { return &requests.emplace_back(MPI_REQUEST_NULL); }
   int tag() const { return static_cast<int>(sequence % kNumTags); }
 
   [[noreturn]] void fail(const char* call, const std::string& text) const {
-    throw CommError(std::string(name_of(kind)) + " #" + std::to_string(sequence) + ": " + call +
-                        " failed on rank " + std::to_string(rank) + " of " + std::to_string(size) +
-                        " (send " + describe(send_rows) + ", receive " + describe(recv_rows) +
-                        " rows of " + std::to_string(bytes_per_row) + " bytes): " + text,
-                    "a peer may have died or called something else; look at its log");
+    throw CommError(
+        fmt::format("{} #{}: {} failed on rank {} of {} (send {}, receive {} rows of {} "
+                    "bytes): {}",
+                    name_of(kind), sequence, call, rank, size, send_rows, recv_rows, bytes_per_row,
+                    text),
+        "a peer may have died or called something else; look at its log");
   }
 
   void check_call(int code, const char* call) const {
@@ -183,10 +170,10 @@ struct InFlight {
     MPI_Count bytes = MPI_UNDEFINED;
     if (code == MPI_SUCCESS) MPI_Get_elements_x(&status, MPI_BYTE, &bytes);
     if (bytes == expected) return "";
-    return "rank " + std::to_string(status.MPI_SOURCE) + " sent " +
-           (code == MPI_SUCCESS ? std::to_string(bytes) : "other") + " bytes where " +
-           std::to_string(expected) + " were expected" +
-           (code == MPI_SUCCESS ? "" : ": " + library_text(code));
+    const bool ok = code == MPI_SUCCESS;
+    return fmt::format("rank {} sent {} bytes where {} were expected{}", status.MPI_SOURCE,
+                       ok ? std::to_string(bytes) : "other", expected,
+                       ok ? "" : ": " + library_text(code));
   }
 };
 
@@ -220,10 +207,9 @@ class MpiCommunicator : public Communicator {
     check_all_reduce(buffer);
     const int count = reduced_count(Collective::kAllReduce, buffer.numel());
     auto in_flight = begin(Collective::kAllReduce, buffer, {count}, {count});
-    in_flight->requests.resize(1);
     in_flight->check_call(
         MPI_Iallreduce(MPI_IN_PLACE, buffer.data_ptr(), count, reduced_type(buffer), reduce_op(op),
-                       comm_, in_flight->requests.data()),
+                       comm_, in_flight->new_request()),
         "MPI_Iallreduce");
     return pending(std::move(in_flight), {std::move(buffer)});
   }
@@ -232,8 +218,7 @@ class MpiCommunicator : public Communicator {
                            const RowCounts& recv_rows) override {
     check_all_to_all(*this, in, send_rows, out, recv_rows);
     auto in_flight = begin(Collective::kAllToAll, in, send_rows, recv_rows);
-    exchange_messages(*in_flight, static_cast<char*>(in.data_ptr()),
-                      static_cast<char*>(out.data_ptr()));
+    exchange_messages(*in_flight, parts_of(in, send_rows), parts_of(out, recv_rows));
     counters_->sent_bytes += rows_to_others(*this, send_rows) * in_flight->bytes_per_row;
     return pending(std::move(in_flight), {std::move(in), std::move(out)});
   }
@@ -244,11 +229,10 @@ class MpiCommunicator : public Communicator {
     in_flight->layout = wire_layout(rows, in_flight->bytes_per_row);
     const WireLayout& layout = in_flight->layout;
     const MPI_Datatype type = in_flight->type_of(layout.unit_bytes);
-    in_flight->requests.resize(1);
     in_flight->check_call(
         MPI_Iallgatherv(in.data_ptr(), layout.counts[static_cast<size_t>(rank_)], type,
                         out.data_ptr(), layout.counts.data(), layout.displacements.data(), type,
-                        comm_, in_flight->requests.data()),
+                        comm_, in_flight->new_request()),
         "MPI_Iallgatherv");
     return pending(std::move(in_flight), {std::move(in), std::move(out)});
   }
@@ -259,10 +243,9 @@ class MpiCommunicator : public Communicator {
     reduced_count(Collective::kReduceScatter, in.numel());
     auto in_flight = begin(Collective::kReduceScatter, in, rows, {out.size(0)});
     in_flight->layout = wire_layout(rows, in_flight->bytes_per_row / in.element_size());
-    in_flight->requests.resize(1);
     in_flight->check_call(
         MPI_Ireduce_scatter(in.data_ptr(), out.data_ptr(), in_flight->layout.counts.data(),
-                            reduced_type(in), MPI_SUM, comm_, in_flight->requests.data()),
+                            reduced_type(in), MPI_SUM, comm_, in_flight->new_request()),
         "MPI_Ireduce_scatter");
     return pending(std::move(in_flight), {std::move(in), std::move(out)});
   }
@@ -273,9 +256,8 @@ class MpiCommunicator : public Communicator {
     auto in_flight = begin(Collective::kBroadcast, buffer, {num_rows}, {num_rows});
     const WireMessage message = wire_message(num_rows, in_flight->bytes_per_row);
     const MPI_Datatype type = in_flight->type_of(message.unit_bytes);
-    in_flight->requests.resize(1);
     in_flight->check_call(MPI_Ibcast(buffer.data_ptr(), message.count, type, static_cast<int>(root),
-                                     comm_, in_flight->requests.data()),
+                                     comm_, in_flight->new_request()),
                           "MPI_Ibcast");
     return pending(std::move(in_flight), {std::move(buffer)});
   }
@@ -316,53 +298,38 @@ class MpiCommunicator : public Communicator {
   }
 
   // all_to_all is made of messages. As MPI_Ialltoallv, a call that some rank skips would pair up
-  // with a later one in silence, and rows that do not arrive would not be missed.
-  void exchange_messages(InFlight& in_flight, const char* in, char* out) {
-    const int64_t bytes_per_row = in_flight.bytes_per_row;
-    const char* own_in = in + bytes_before(rank_, in_flight.send_rows, bytes_per_row);
-    char* own_out = out + bytes_before(rank_, in_flight.recv_rows, bytes_per_row);
-
-    // Round the ring of ranks from the neighbour on, so that no rank is everybody's first.
-    char* to = own_out;
-    for (int peer = rank_; peer != (rank_ + 1) % size_;) {
-      if (peer == 0) to = out + bytes_before(size_, in_flight.recv_rows, bytes_per_row);
-      peer = (peer + size_ - 1) % size_;
-      const int64_t rows = in_flight.recv_rows[static_cast<size_t>(peer)];
-      to -= rows * bytes_per_row;
-      receive(in_flight, to, rows, peer);
+  // with a later one in silence, and rows that do not arrive would not be missed. Peers are taken
+  // round the ring of ranks, so that ranks do not all begin with the same one.
+  void exchange_messages(InFlight& in_flight, const RowParts& in, const RowParts& out) {
+    for (int step = 1; step < size_; ++step) {
+      const int peer = (rank_ + size_ - step) % size_;
+      receive(in_flight, out[static_cast<size_t>(peer)].data(), peer);
     }
-    const char* from = own_in;
-    for (int peer = rank_; peer != (rank_ + size_ - 1) % size_;) {
-      from += in_flight.send_rows[static_cast<size_t>(peer)] * bytes_per_row;
-      peer = (peer + 1) % size_;
-      if (peer == 0) from = in;
-      send(in_flight, from, in_flight.send_rows[static_cast<size_t>(peer)], peer);
+    for (int step = 1; step < size_; ++step) {
+      const int peer = (rank_ + step) % size_;
+      send(in_flight, in[static_cast<size_t>(peer)].data(), peer);
     }
-    const int64_t own_bytes = in_flight.send_rows[static_cast<size_t>(rank_)] * bytes_per_row;
-    if (own_bytes > 0) std::memcpy(own_out, own_in, static_cast<size_t>(own_bytes));
+    const auto own = static_cast<size_t>(rank_);
+    if (!in[own].empty()) std::memcpy(out[own].data(), in[own].data(), in[own].size());
   }
 
-  void receive(InFlight& in_flight, char* to, int64_t rows, int peer) {
+  void receive(InFlight& in_flight, char* to, int peer) {
+    const int64_t rows = in_flight.recv_rows[static_cast<size_t>(peer)];
     const WireMessage message = wire_message(rows, in_flight.bytes_per_row);
     const MPI_Datatype type = in_flight.type_of(message.unit_bytes);
     in_flight.expected_bytes.push_back(rows * in_flight.bytes_per_row);
-    in_flight.requests.push_back(MPI_REQUEST_NULL);
-    in_flight.check_call(MPI_Irecv(to, message.count, type, peer, in_flight.tag(), comm_,
-                                   &in_flight.requests.back()),
-                         "MPI_Irecv");
+    in_flight.check_call(
+        MPI_Irecv(to, message.count, type, peer, in_flight.tag(), comm_, in_flight.new_request()),
+        "MPI_Irecv");
   }
 
-  void send(InFlight& in_flight, const char* from, int64_t rows, int peer) {
+  void send(InFlight& in_flight, const char* from, int peer) {
+    const int64_t rows = in_flight.send_rows[static_cast<size_t>(peer)];
     const WireMessage message = wire_message(rows, in_flight.bytes_per_row);
     const MPI_Datatype type = in_flight.type_of(message.unit_bytes);
-    in_flight.requests.push_back(MPI_REQUEST_NULL);
-    in_flight.check_call(MPI_Isend(from, message.count, type, peer, in_flight.tag(), comm_,
-                                   &in_flight.requests.back()),
-                         "MPI_Isend");
-  }
-
-  static int64_t bytes_before(int rank, const RowCounts& rows, int64_t bytes_per_row) {
-    return std::accumulate(rows.begin(), rows.begin() + rank, int64_t{0}) * bytes_per_row;
+    in_flight.check_call(
+        MPI_Isend(from, message.count, type, peer, in_flight.tag(), comm_, in_flight.new_request()),
+        "MPI_Isend");
   }
 
   std::shared_ptr<CommHandle> handle_;

@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "parallel/comm/communicator.h"
 
@@ -16,5 +18,12 @@ std::string on_rank_zero(Communicator& world, const std::function<std::string()>
 /// Calls `work`, which makes no collective calls, on every rank. Collective. What the first of the
 /// ranks that failed threw is thrown on all, as above, with the rank appended to the text.
 void on_every_rank(Communicator& world, const std::function<void()>& work);
+
+/// Names and values that must be equal on all ranks, e.g. {"binary", "1.2.0 a1b2c3"}.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+/// Collective. Throws Error (exit 14, version skew) on every rank, listing which ranks have which
+/// value of each fact that differs: `binary: ranks 0-2 have X; rank 3 has Y`.
+void require_equal_on_ranks(Communicator& comm, const Facts& facts);
 
 }  // namespace shoal

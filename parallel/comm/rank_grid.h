@@ -2,6 +2,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "parallel/comm/communicator.h"
 
@@ -32,6 +35,21 @@ struct RankGrid {
   /// Throws CommError if one of the communicators has failed.
   void throw_if_failed() const;
 };
+
+/// Why a world cannot be cut into a grid.
+struct TopologyProblem {
+  std::string key;   ///< of the recipe, below `parallel`: "expert_ranks" or "ranks_per_node"
+  std::string what;  ///< with the arithmetic
+};
+
+/// "5 / 2 = 2.5".
+std::string quotient(int64_t a, int64_t b);
+
+/// The one rule of topology: expert_ranks and ranks_per_node divide the world, and one of the two
+/// the other. None if it holds. `world`: nothing if it is not known yet. `ranks_per_node`: 0 for
+/// all on one.
+std::vector<TopologyProblem> topology_problems(std::optional<int64_t> world, int64_t expert_ranks,
+                                               int64_t ranks_per_node = 0);
 
 /// Collective. Throws ConfigError (exit 11), a line for each of topology_problems. `gpu_world`: of
 /// the same ranks in the same order.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -39,7 +38,7 @@ bool are_even(const RowCounts& rows) {
   return std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
 }
 
-/// A collective on its way. Holds what it needs by itself: a Pending may outlive its communicator.
+/// A collective in flight. Holds what it needs by itself: a Pending may outlive its communicator.
 struct InFlight {
   std::shared_ptr<NcclLink> link;
   std::shared_ptr<Communicator::Counters> counters;
@@ -47,9 +46,6 @@ struct InFlight {
   std::unique_lock<std::recursive_mutex> turn;
   GpuStream* start_stream = nullptr;  // current when it started
   GpuEvent finished;                  // after the transfer, on the communication stream
-
-  NcclLane lane() const { return link->lane(); }
-  const NcclFunctions& nccl() const { return link->nccl(); }
 
   // Buffers go back to the allocator when this returns, and it hands memory out again to the stream
   // it was allocated for, without asking whether other streams are done with it. That stream is the
@@ -67,25 +63,6 @@ struct InFlight {
 };
 
 using InFlightPtr = std::shared_ptr<InFlight>;
-
-/// Where each rank's rows are in a buffer.
-class RowParts {
- public:
-  RowParts(const torch::Tensor& buffer, const RowCounts& rows, int64_t bytes_per_row)
-      : base_(static_cast<char*>(buffer.data_ptr())), offsets_(rows.size() + 1, 0) {
-    for (size_t rank = 0; rank < rows.size(); ++rank) {
-      offsets_[rank + 1] = offsets_[rank] + static_cast<size_t>(rows[rank] * bytes_per_row);
-    }
-  }
-  char* at(int64_t rank) const { return base_ + offsets_[static_cast<size_t>(rank)]; }
-  size_t bytes(int64_t rank) const {
-    return offsets_[static_cast<size_t>(rank) + 1] - offsets_[static_cast<size_t>(rank)];
-  }
-
- private:
-  char* base_;
-  std::vector<size_t> offsets_;
-};
 
 class NcclCommunicator : public Communicator {
  public:
@@ -113,55 +90,51 @@ class NcclCommunicator : public Communicator {
     const InFlightPtr in_flight = begin(Collective::kAllReduce, buffer, {count}, {count});
     in_flight->call.bytes_per_row = buffer.element_size();
     if (count > 0) {
-      const NcclResult result =
-          in_flight->nccl().all_reduce(buffer.data_ptr(), static_cast<size_t>(count),
-                                       type_of(buffer), op_of(op), in_flight->lane());
-      link_->check(result, "ncclAllReduce", in_flight->call);
+      link_->check(
+          nccl().all_reduce(buffer.data_ptr(), buffer.data_ptr(), static_cast<size_t>(count),
+                            type_of(buffer), op_of(op), link_->comm(), link_->stream()),
+          "ncclAllReduce", in_flight->call);
     }
-    return finish(in_flight, {std::move(buffer)});
+    return pending(in_flight, {std::move(buffer)});
   }
 
   Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
                            const RowCounts& recv_rows) override {
     check_all_to_all({*this, rules()}, in, send_rows, out, recv_rows);
     const InFlightPtr in_flight = begin(Collective::kAllToAll, in, send_rows, recv_rows);
-    const int64_t bytes_per_row = in_flight->call.bytes_per_row;
-    exchange(*in_flight, {in, send_rows, bytes_per_row}, {out, recv_rows, bytes_per_row});
-    counters_->sent_bytes += rows_to_others(*this, send_rows) * bytes_per_row;
-    return finish(in_flight, {std::move(in), std::move(out)});
+    exchange(in_flight->call, parts_of(in, send_rows), parts_of(out, recv_rows));
+    counters_->sent_bytes += rows_to_others(*this, send_rows) * in_flight->call.bytes_per_row;
+    return pending(in_flight, {std::move(in), std::move(out)});
   }
 
   Pending start_all_gather(torch::Tensor in, torch::Tensor out, const RowCounts& rows) override {
     check_all_gather({*this, rules()}, in, out, rows);
     const InFlightPtr in_flight = begin(Collective::kAllGather, in, {in.size(0)}, rows);
-    if (are_even(rows)) {
-      const auto bytes = static_cast<size_t>(in.nbytes());
-      if (bytes > 0) {
-        const NcclResult result =
-            in_flight->nccl().all_gather(in.data_ptr(), out.data_ptr(), bytes, in_flight->lane());
-        link_->check(result, "ncclAllGather", in_flight->call);
-      }
-    } else {
-      gather_uneven(*in_flight, in, {out, rows, in_flight->call.bytes_per_row});
+    const auto bytes = static_cast<size_t>(in.nbytes());
+    if (!are_even(rows)) {
+      const RowParts to_each(rows.size(), {static_cast<char*>(in.data_ptr()), bytes});
+      exchange(in_flight->call, to_each, parts_of(out, rows));
+    } else if (bytes > 0) {
+      link_->check(nccl().all_gather(in.data_ptr(), out.data_ptr(), bytes, NcclType::kUint8,
+                                     link_->comm(), link_->stream()),
+                   "ncclAllGather", in_flight->call);
     }
-    return finish(in_flight, {std::move(in), std::move(out)});
+    return pending(in_flight, {std::move(in), std::move(out)});
   }
 
   Pending start_reduce_scatter(torch::Tensor in, torch::Tensor out,
                                const RowCounts& rows) override {
     check_reduce_scatter({*this, rules()}, in, out, rows);
     const InFlightPtr in_flight = begin(Collective::kReduceScatter, in, rows, {out.size(0)});
-    if (are_even(rows)) {
-      const auto count = static_cast<size_t>(out.numel());
-      if (count > 0) {
-        const NcclResult result = in_flight->nccl().reduce_scatter(
-            in.data_ptr(), out.data_ptr(), count, type_of(in), in_flight->lane());
-        link_->check(result, "ncclReduceScatter", in_flight->call);
-      }
-    } else {
-      reduce_uneven(*in_flight, in, out, rows);
+    if (!are_even(rows)) {
+      reduce_uneven(in_flight->call, in, out, rows);
+    } else if (out.numel() > 0) {
+      link_->check(
+          nccl().reduce_scatter(in.data_ptr(), out.data_ptr(), static_cast<size_t>(out.numel()),
+                                type_of(in), NcclOp::kSum, link_->comm(), link_->stream()),
+          "ncclReduceScatter", in_flight->call);
     }
-    return finish(in_flight, {std::move(in), std::move(out)});
+    return pending(in_flight, {std::move(in), std::move(out)});
   }
 
   Pending start_broadcast(torch::Tensor buffer, int64_t root) override {
@@ -169,19 +142,18 @@ class NcclCommunicator : public Communicator {
     const int64_t num_rows = buffer.dim() == 0 ? 1 : buffer.size(0);
     const InFlightPtr in_flight = begin(Collective::kBroadcast, buffer, {num_rows}, {num_rows});
     if (buffer.nbytes() > 0) {
-      const NcclResult result =
-          in_flight->nccl().broadcast(buffer.data_ptr(), static_cast<size_t>(buffer.nbytes()),
-                                      static_cast<int>(root), in_flight->lane());
-      link_->check(result, "ncclBroadcast", in_flight->call);
+      link_->check(nccl().broadcast(buffer.data_ptr(), buffer.data_ptr(),
+                                    static_cast<size_t>(buffer.nbytes()), NcclType::kUint8,
+                                    static_cast<int>(root), link_->comm(), link_->stream()),
+                   "ncclBroadcast", in_flight->call);
     }
-    return finish(in_flight, {std::move(buffer)});
+    return pending(in_flight, {std::move(buffer)});
   }
 
   void barrier() override {
     const NcclCall call{.name = "barrier", .sequence = sequence_++};
     link_->check_alive(call);
-    const GpuStreams& streams = link_->streams();
-    link_->drain(streams.record(streams.communication), call);
+    link_->drain(link_->streams().record(link_->stream()), call);
     control_->barrier();
   }
 
@@ -196,6 +168,8 @@ class NcclCommunicator : public Communicator {
   }
 
  private:
+  const NcclFunctions& nccl() const { return link_->nccl(); }
+
   BufferRules rules() const {
     return {.device = backend_->streams.device, .reduces_bfloat16 = true};
   }
@@ -216,15 +190,14 @@ class NcclCommunicator : public Communicator {
     link_->check_alive(in_flight->call);
     const GpuStreams& streams = link_->streams();
     in_flight->start_stream = streams.current();
-    streams.wait(streams.communication, streams.record(in_flight->start_stream));
+    streams.wait(link_->stream(), streams.record(in_flight->start_stream));
     return in_flight;
   }
 
   // An event recorded while NCCL still works on the launch would lie before the transfer.
-  Pending finish(const InFlightPtr& in_flight, std::vector<torch::Tensor> buffers) {
+  Pending pending(const InFlightPtr& in_flight, std::vector<torch::Tensor> buffers) {
     link_->settle(in_flight->call);
-    const GpuStreams& streams = link_->streams();
-    in_flight->finished = streams.record(streams.communication);
+    in_flight->finished = link_->streams().record(link_->stream());
     in_flight->turn.unlock();
     if (const auto watch = link_->backend().watch.lock()) {
       watch->add(*link_, in_flight->call, in_flight->finished);
@@ -232,61 +205,62 @@ class NcclCommunicator : public Communicator {
     return {[in_flight] { in_flight->finish(); }, std::move(buffers)};
   }
 
-  void copy_own(void* to, const void* from, size_t bytes) const {
-    const GpuStreams& streams = link_->streams();
-    if (bytes > 0) streams.copy(to, from, bytes, streams.communication);
+  /// `body` makes calls of NCCL's and hands their results to its argument. An error is thrown after
+  /// ncclGroupEnd: NCCL counts open groups per thread, and none may stay open.
+  template <typename Body>
+  void in_group(const NcclCall& call, const Body& body) {
+    link_->check(nccl().group_start(), "ncclGroupStart", call);
+    NcclResult first_error = NcclResult::kSuccess;
+    const char* failed = nullptr;
+    const auto note = [&](NcclResult result, const char* function) {
+      if (!is_error(result) || is_error(first_error)) return;
+      first_error = result;
+      failed = function;
+    };
+    body(note);
+    note(nccl().group_end(), "ncclGroupEnd");
+    link_->check(first_error, failed, call);
   }
 
   // Always of messages: a rank sees its own counts only, so none can tell whether they are even
   // everywhere. A message of no bytes is left out at both ends, which know its size.
-  void exchange(InFlight& in_flight, const RowParts& in, const RowParts& out) {
-    copy_own(out.at(rank()), in.at(rank()), in.bytes(rank()));
-    NcclGroup group(*link_, in_flight.call);
-    for (int64_t step = 1; step < size(); ++step) {
-      const int64_t to = (rank() + step) % size();
-      const int64_t from = (rank() + size() - step) % size();
-      send(group, in.at(to), in.bytes(to), to);
-      receive(group, out.at(from), out.bytes(from), from);
+  void exchange(const NcclCall& call, const RowParts& in, const RowParts& out) {
+    const auto own = static_cast<size_t>(rank());
+    if (!in[own].empty()) {
+      link_->streams().copy(out[own].data(), in[own].data(), in[own].size(), link_->stream());
     }
-    group.end();
-  }
-
-  void gather_uneven(InFlight& in_flight, const torch::Tensor& in, const RowParts& out) {
-    copy_own(out.at(rank()), in.data_ptr(), out.bytes(rank()));
-    NcclGroup group(*link_, in_flight.call);
-    for (int64_t step = 1; step < size(); ++step) {
-      const int64_t to = (rank() + step) % size();
-      const int64_t from = (rank() + size() - step) % size();
-      send(group, in.data_ptr(), out.bytes(rank()), to);
-      receive(group, out.at(from), out.bytes(from), from);
-    }
-    group.end();
+    in_group(call, [&](const auto& note) {
+      for (size_t step = 1; step < in.size(); ++step) {
+        const size_t to = (own + step) % in.size();
+        const size_t from = (own + in.size() - step) % in.size();
+        if (!in[to].empty()) {
+          note(nccl().send(in[to].data(), in[to].size(), NcclType::kUint8, static_cast<int>(to),
+                           link_->comm(), link_->stream()),
+               "ncclSend");
+        }
+        if (!out[from].empty()) {
+          note(nccl().recv(out[from].data(), out[from].size(), NcclType::kUint8,
+                           static_cast<int>(from), link_->comm(), link_->stream()),
+               "ncclRecv");
+        }
+      }
+    });
   }
 
   /// One ncclReduce for each rank that gets rows.
-  void reduce_uneven(InFlight& in_flight, const torch::Tensor& in, const torch::Tensor& out,
+  void reduce_uneven(const NcclCall& call, const torch::Tensor& in, const torch::Tensor& out,
                      const RowCounts& rows) {
-    const RowParts parts(in, rows, in_flight.call.bytes_per_row);
-    NcclGroup group(*link_, in_flight.call);
-    for (int64_t root = 0; root < size(); ++root) {
-      if (parts.bytes(root) == 0) continue;
-      const size_t count = parts.bytes(root) / static_cast<size_t>(in.element_size());
-      void* const sum = root == rank() ? out.data_ptr() : nullptr;
-      group.note(in_flight.nccl().reduce(parts.at(root), sum, count, type_of(in),
-                                         static_cast<int>(root), in_flight.lane()),
-                 "ncclReduce");
-    }
-    group.end();
-  }
-
-  void send(NcclGroup& group, const void* from, size_t bytes, int64_t peer) {
-    if (bytes == 0) return;
-    group.note(link_->nccl().send(from, bytes, static_cast<int>(peer), link_->lane()), "ncclSend");
-  }
-
-  void receive(NcclGroup& group, void* to, size_t bytes, int64_t peer) {
-    if (bytes == 0) return;
-    group.note(link_->nccl().recv(to, bytes, static_cast<int>(peer), link_->lane()), "ncclRecv");
+    const RowParts parts = parts_of(in, rows);
+    in_group(call, [&](const auto& note) {
+      for (size_t root = 0; root < parts.size(); ++root) {
+        if (parts[root].empty()) continue;
+        const size_t count = parts[root].size() / static_cast<size_t>(in.element_size());
+        void* const sum = static_cast<int64_t>(root) == rank() ? out.data_ptr() : nullptr;
+        note(nccl().reduce(parts[root].data(), sum, count, type_of(in), NcclOp::kSum,
+                           static_cast<int>(root), link_->comm(), link_->stream()),
+             "ncclReduce");
+      }
+    });
   }
 
   std::unique_ptr<Communicator> control_;

@@ -8,23 +8,13 @@
 namespace shoal {
 namespace {
 
-/// NCCL writes 2.8.x as 28xx and later versions as 2mmpp.
-struct Version {
-  explicit Version(int code)
-      : major_number(code < 10000 ? code / 1000 : code / 10000),
-        minor_number(code < 10000 ? code / 100 % 10 : code / 100 % 100),
-        patch(code % 100) {}
-  int major_number;
-  int minor_number;
-  int patch;
+/// Major and minor number. NCCL writes 2.8.x as 28xx and later versions as 2mmpp.
+std::pair<int, int> release_of(int version) {
+  const int unit = version < 10000 ? 1000 : 10000;
+  return {version / unit, version % unit / 100};
+}
 
-  bool is_before(int wanted_major, int wanted_minor) const {
-    return std::pair(major_number, minor_number) < std::pair(wanted_major, wanted_minor);
-  }
-};
-
-constexpr int kShareMajor = 2;
-constexpr int kShareMinor = 30;
+constexpr std::pair<int, int> kSharesGpus{2, 30};
 
 }  // namespace
 
@@ -40,8 +30,8 @@ std::shared_ptr<NcclBackend> nccl_backend(c10::Device gpu) {
 }
 
 std::string nccl_version_text(int version) {
-  const Version parts(version);
-  return fmt::format("{}.{}.{}", parts.major_number, parts.minor_number, parts.patch);
+  const auto [major_number, minor_number] = release_of(version);
+  return fmt::format("{}.{}.{}", major_number, minor_number, version % 100);
 }
 
 int nccl_version(const NcclFunctions& nccl) {
@@ -56,8 +46,7 @@ int nccl_version(const NcclFunctions& nccl) {
 
 void check_nccl_library(const NcclFunctions& nccl) {
   const int version = nccl_version(nccl);
-  const Version header(nccl.header_version);
-  if (Version(version).is_before(header.major_number, header.minor_number)) {
+  if (release_of(version) < release_of(nccl.header_version)) {
     throw CommError(
         fmt::format("NCCL: {} is version {}, older than the {} that the CUDA plug-in was built "
                     "with",
@@ -79,11 +68,11 @@ std::string nccl_log_line(const NcclFunctions& nccl) {
 
 std::vector<std::pair<std::string, std::string>> nccl_environment(bool share_gpu, int version) {
   if (!share_gpu) return {};
-  if (Version(version).is_before(kShareMajor, kShareMinor)) {
+  if (release_of(version) < kSharesGpus) {
     throw Error(ExitCode::kTopology,
                 fmt::format("parallel.share_gpu: two ranks on one GPU need NCCL {}.{} or newer; "
                             "this is {}",
-                            kShareMajor, kShareMinor, nccl_version_text(version)),
+                            kSharesGpus.first, kSharesGpus.second, nccl_version_text(version)),
                 "start one rank per GPU, or install a newer NCCL");
   }
   return {{"NCCL_MULTI_RANK_GPU_ENABLE", "1"}};

@@ -10,14 +10,36 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/nccl/gpu_streams.h"
-
 namespace shoal {
+
+/// A stream of CUDA's, opaque to all but the functions below.
+struct GpuStream;
+
+/// A point in the work of a stream; freed with its last owner, passed or not.
+using GpuEvent = std::shared_ptr<void>;
+
+/// What communicators ask of one GPU's streams. The plug-in gives CUDA's; tests give their own, on
+/// CPU memory. Only `is_done` checks whether work is over, and no function blocks.
+struct GpuStreams {
+  c10::Device device = c10::Device(c10::DeviceType::CPU);  ///< where buffers live
+  std::string pci_id;                                      ///< `0000:3B:00.0`
+  /// Carries all collectives of the process. One stream for all groups: the kernels of two
+  /// communicators at once may each wait for room on some GPU that the other holds.
+  GpuStream* communication = nullptr;
+  /// The current stream of the calling thread.
+  std::function<GpuStream*()> current;
+  /// An event after all work of the stream so far.
+  std::function<GpuEvent(GpuStream* stream)> record;
+  /// Later work of the stream waits for the event.
+  std::function<void(GpuStream* stream, const GpuEvent& event)> wait;
+  /// Throws if the GPU reports an error of work before.
+  std::function<bool(const GpuEvent& event)> is_done;
+  std::function<void(void* to, const void* from, size_t bytes, GpuStream* stream)> copy;
+};
 
 /// NCCL's ncclResult_t, with its numbers.
 enum class NcclResult : int {
   kSuccess = 0,
-  kUnhandledCudaError = 1,
   kSystemError = 2,
   kInternalError = 3,
   kInvalidArgument = 4,
@@ -25,6 +47,10 @@ enum class NcclResult : int {
   kRemoteError = 6,
   kInProgress = 7,
 };
+
+inline bool is_error(NcclResult result) {
+  return result != NcclResult::kSuccess && result != NcclResult::kInProgress;
+}
 
 /// Those of NCCL's ncclDataType_t and ncclRedOp_t that are used, with their numbers.
 enum class NcclType : int { kUint8 = 1, kInt64 = 4, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9 };
@@ -35,16 +61,10 @@ struct NcclId {
   std::array<char, 128> bytes{};
 };
 
-/// A communicator of NCCL's; only the functions below look into it.
+/// A communicator of NCCL's, opaque to all but the functions below.
 struct NcclComm;
 
-/// The peers of a call and the stream it is queued on.
-struct NcclLane {
-  NcclComm* comm = nullptr;
-  GpuStream* stream = nullptr;
-};
-
-/// The functions of NCCL that communicators call, each under the name of NCCL's own. The plug-in
+/// The functions of NCCL that communicators call, with NCCL's names and arguments. The plug-in
 /// gives the library's; tests give scripted ones. The types are ours, so that what calls them needs
 /// neither NCCL's header nor CUDA.
 ///
@@ -68,21 +88,27 @@ struct NcclFunctions {
 
   std::function<NcclResult()> group_start;
   std::function<NcclResult()> group_end;
-  /// In place.
-  std::function<NcclResult(void* buffer, size_t count, NcclType type, NcclOp op, NcclLane lane)>
-      all_reduce;
-  /// Sums; `count` elements of `out`.
-  std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, NcclLane lane)>
-      reduce_scatter;
-  /// Sums; only the root has an `out`.
-  std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, int root,
-                           NcclLane lane)>
+  using Reduction = NcclResult(const void* in, void* out, size_t count, NcclType type, NcclOp op,
+                               NcclComm* comm, GpuStream* stream);
+  std::function<Reduction> all_reduce;
+  std::function<Reduction> reduce_scatter;  ///< `count` elements of `out`
+  /// Only the root has an `out`.
+  std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, NcclOp op,
+                           int root, NcclComm* comm, GpuStream* stream)>
       reduce;
-  // These move bytes. all_gather: bytes of `in`; broadcast: in place.
-  std::function<NcclResult(const void* in, void* out, size_t bytes, NcclLane lane)> all_gather;
-  std::function<NcclResult(void* buffer, size_t bytes, int root, NcclLane lane)> broadcast;
-  std::function<NcclResult(const void* in, size_t bytes, int peer, NcclLane lane)> send;
-  std::function<NcclResult(void* out, size_t bytes, int peer, NcclLane lane)> recv;
+  /// `count` elements of `in`.
+  std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, NcclComm* comm,
+                           GpuStream* stream)>
+      all_gather;
+  std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, int root,
+                           NcclComm* comm, GpuStream* stream)>
+      broadcast;
+  std::function<NcclResult(const void* in, size_t count, NcclType type, int peer, NcclComm* comm,
+                           GpuStream* stream)>
+      send;
+  std::function<NcclResult(void* out, size_t count, NcclType type, int peer, NcclComm* comm,
+                           GpuStream* stream)>
+      recv;
 };
 
 class NcclWatch;

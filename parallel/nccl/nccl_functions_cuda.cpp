@@ -14,7 +14,6 @@ namespace shoal {
 namespace {
 
 static_assert(static_cast<int>(NcclResult::kSuccess) == ncclSuccess);
-static_assert(static_cast<int>(NcclResult::kUnhandledCudaError) == ncclUnhandledCudaError);
 static_assert(static_cast<int>(NcclResult::kSystemError) == ncclSystemError);
 static_assert(static_cast<int>(NcclResult::kInternalError) == ncclInternalError);
 static_assert(static_cast<int>(NcclResult::kInvalidArgument) == ncclInvalidArgument);
@@ -38,7 +37,20 @@ ncclDataType_t theirs(NcclType type) { return static_cast<ncclDataType_t>(type);
 ncclRedOp_t theirs(NcclOp op) { return static_cast<ncclRedOp_t>(op); }
 ncclComm_t theirs(NcclComm* comm) { return reinterpret_cast<ncclComm_t>(comm); }
 cudaStream_t theirs(GpuStream* stream) { return reinterpret_cast<cudaStream_t>(stream); }
+template <typename T>
+T theirs(T plain) {
+  return plain;
+}
 GpuStream* ours(cudaStream_t stream) { return reinterpret_cast<GpuStream*>(stream); }
+
+/// A function of NCCL's with our types, on the GPU.
+template <typename... Args>
+auto on_gpu(c10::DeviceIndex gpu, ncclResult_t (*function)(Args...)) {
+  return [gpu, function](auto... args) {
+    const CUDAGuard guard(gpu);
+    return ours(function(theirs(args)...));
+  };
+}
 
 std::string file_of(const void* function) {
   Dl_info info{};
@@ -86,18 +98,9 @@ void add_management(NcclFunctions& nccl, c10::DeviceIndex gpu) {
     *state = ours(found);
     return ours(result);
   };
-  nccl.comm_finalize = [gpu](NcclComm* comm) {
-    const CUDAGuard guard(gpu);
-    return ours(ncclCommFinalize(theirs(comm)));
-  };
-  nccl.comm_destroy = [gpu](NcclComm* comm) {
-    const CUDAGuard guard(gpu);
-    return ours(ncclCommDestroy(theirs(comm)));
-  };
-  nccl.comm_abort = [gpu](NcclComm* comm) {
-    const CUDAGuard guard(gpu);
-    return ours(ncclCommAbort(theirs(comm)));
-  };
+  nccl.comm_finalize = on_gpu(gpu, ncclCommFinalize);
+  nccl.comm_destroy = on_gpu(gpu, ncclCommDestroy);
+  nccl.comm_abort = on_gpu(gpu, ncclCommAbort);
   nccl.get_error_string = [](NcclResult result) -> std::string {
     return ncclGetErrorString(static_cast<ncclResult_t>(result));
   };
@@ -108,45 +111,15 @@ void add_management(NcclFunctions& nccl, c10::DeviceIndex gpu) {
 }
 
 void add_transfers(NcclFunctions& nccl, c10::DeviceIndex gpu) {
-  nccl.group_start = [] { return ours(ncclGroupStart()); };
-  nccl.group_end = [gpu] {
-    const CUDAGuard guard(gpu);
-    return ours(ncclGroupEnd());
-  };
-  nccl.all_reduce = [gpu](void* buffer, size_t count, NcclType type, NcclOp op, NcclLane lane) {
-    const CUDAGuard guard(gpu);
-    return ours(ncclAllReduce(buffer, buffer, count, theirs(type), theirs(op), theirs(lane.comm),
-                              theirs(lane.stream)));
-  };
-  nccl.reduce_scatter = [gpu](const void* in, void* out, size_t count, NcclType type,
-                              NcclLane lane) {
-    const CUDAGuard guard(gpu);
-    return ours(ncclReduceScatter(in, out, count, theirs(type), ncclSum, theirs(lane.comm),
-                                  theirs(lane.stream)));
-  };
-  nccl.reduce = [gpu](const void* in, void* out, size_t count, NcclType type, int root,
-                      NcclLane lane) {
-    const CUDAGuard guard(gpu);
-    return ours(ncclReduce(in, out, count, theirs(type), ncclSum, root, theirs(lane.comm),
-                           theirs(lane.stream)));
-  };
-  nccl.all_gather = [gpu](const void* in, void* out, size_t bytes, NcclLane lane) {
-    const CUDAGuard guard(gpu);
-    return ours(ncclAllGather(in, out, bytes, ncclUint8, theirs(lane.comm), theirs(lane.stream)));
-  };
-  nccl.broadcast = [gpu](void* buffer, size_t bytes, int root, NcclLane lane) {
-    const CUDAGuard guard(gpu);
-    return ours(ncclBroadcast(buffer, buffer, bytes, ncclUint8, root, theirs(lane.comm),
-                              theirs(lane.stream)));
-  };
-  nccl.send = [gpu](const void* in, size_t bytes, int peer, NcclLane lane) {
-    const CUDAGuard guard(gpu);
-    return ours(ncclSend(in, bytes, ncclUint8, peer, theirs(lane.comm), theirs(lane.stream)));
-  };
-  nccl.recv = [gpu](void* out, size_t bytes, int peer, NcclLane lane) {
-    const CUDAGuard guard(gpu);
-    return ours(ncclRecv(out, bytes, ncclUint8, peer, theirs(lane.comm), theirs(lane.stream)));
-  };
+  nccl.group_start = on_gpu(gpu, ncclGroupStart);
+  nccl.group_end = on_gpu(gpu, ncclGroupEnd);
+  nccl.all_reduce = on_gpu(gpu, ncclAllReduce);
+  nccl.reduce_scatter = on_gpu(gpu, ncclReduceScatter);
+  nccl.reduce = on_gpu(gpu, ncclReduce);
+  nccl.all_gather = on_gpu(gpu, ncclAllGather);
+  nccl.broadcast = on_gpu(gpu, ncclBroadcast);
+  nccl.send = on_gpu(gpu, ncclSend);
+  nccl.recv = on_gpu(gpu, ncclRecv);
 }
 
 GpuEvent record_event(c10::DeviceIndex gpu, GpuStream* stream) {

@@ -16,27 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-bool is_error(NcclResult result) {
-  return result != NcclResult::kSuccess && result != NcclResult::kInProgress;
-}
-
-/// Waits a little, the longer the more often it was called: most things NCCL does on the side take
-/// microseconds, some take seconds.
-class Pause {
- public:
-  void operator()() {
-    constexpr int kQuickTurns = 200;
-    if (++num_turns_ <= kQuickTurns) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-  }
-
- private:
-  int num_turns_ = 0;
-};
-
 /// What rank 0 sends: its version, a blank, the id's bytes. Empty: it has none.
 std::string id_text(const NcclFunctions& nccl, NcclResult& result) {
   NcclId id;
@@ -160,24 +139,30 @@ bool NcclLink::is_over(const NcclCall& call, const GpuEvent& finished,
   return false;
 }
 
-void NcclLink::settle(const NcclCall& call, std::chrono::milliseconds limit) {
+// Most of NCCL's background work takes microseconds, some takes seconds.
+template <typename Done>
+void NcclLink::wait(const NcclCall& call, std::chrono::milliseconds limit, const Done& done) {
+  constexpr int kQuickTurns = 200;
   const auto deadline = Clock::now() + limit;
-  Pause pause;
-  while (state(call) == NcclResult::kInProgress) {
+  for (int turn = 0; !done(); ++turn) {
     if (Clock::now() > deadline) time_out(call, limit);
-    pause();
+    if (turn < kQuickTurns) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
   }
 }
 
+void NcclLink::settle(const NcclCall& call, std::chrono::milliseconds limit) {
+  wait(call, limit, [&] { return state(call) != NcclResult::kInProgress; });
+}
+
 void NcclLink::drain(const GpuEvent& event, const NcclCall& call) {
-  const auto deadline = Clock::now() + limits_.barrier;
-  Pause pause;
-  poll(call);
-  while (!streams().is_done(event)) {
-    if (Clock::now() > deadline) time_out(call, limits_.barrier);
-    pause();
+  wait(call, limits_.barrier, [&] {
     poll(call);
-  }
+    return streams().is_done(event);
+  });
 }
 
 void NcclLink::fail(const NcclCall& call, const std::string& what) {
@@ -199,22 +184,6 @@ void NcclLink::time_out(const NcclCall& call, std::chrono::milliseconds limit) {
 
 std::string NcclLink::where(const NcclCall& call) const {
   return fmt::format("{} #{}", call.name, call.sequence);
-}
-
-NcclGroup::NcclGroup(NcclLink& link, const NcclCall& call) : link_(link), call_(call) {
-  link_.check(link_.nccl().group_start(), "ncclGroupStart", call_);
-}
-
-void NcclGroup::note(NcclResult result, const char* function) {
-  if (!is_error(result) || is_error(result_)) return;
-  result_ = result;
-  function_ = function;
-}
-
-void NcclGroup::end() {
-  const NcclResult ended = link_.nccl().group_end();
-  note(ended, "ncclGroupEnd");
-  link_.check(result_, function_, call_);
 }
 
 }  // namespace shoal

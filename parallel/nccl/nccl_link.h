@@ -23,7 +23,7 @@ struct NcclCall {
 
 /// One NCCL communicator: made, watched, and taken down. Shared by a Communicator and its calls in
 /// flight. The backend's NcclWatch may call is_over() until the destructor runs, on the thread
-/// of the last of them; all others take turns by busy().
+/// of the last of them; all other callers hold busy().
 class NcclLink {
  public:
   /// Collective over `control`: shares rank 0's id and connects. Throws as make_nccl_communicator.
@@ -37,13 +37,15 @@ class NcclLink {
   const NcclFunctions& nccl() const { return backend_->nccl; }
   const NcclBackend& backend() const { return *backend_; }
   const GpuStreams& streams() const { return backend_->streams; }
-  NcclLane lane() const { return {comm_, backend_->streams.communication}; }
+  NcclComm* comm() const { return comm_; }
+  /// Carries the transfers.
+  GpuStream* stream() const { return backend_->streams.communication; }
 
   /// Held from the start of a call until NCCL has handed it over.
   std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
   /// Whether the call is done: the GPU has passed `finished`, or the link has failed. Throws
   /// CommError as poll, and if the call has taken longer than it may. False while another thread is
-  /// busy with the link, which looks by itself.
+  /// busy with the link and polls it.
   bool is_over(const NcclCall& call, const GpuEvent& finished, std::chrono::milliseconds waited);
 
   /// Throws CommError if the link failed before.
@@ -52,7 +54,7 @@ class NcclLink {
   void check(NcclResult result, const char* function, const NcclCall& call);
   /// Blocks until NCCL has handed everything to the GPU.
   void settle(const NcclCall& call) { settle(call, limits_.launch); }
-  /// Throws CommError if NCCL has come to know of an error.
+  /// Throws CommError if NCCL reports an error.
   void poll(const NcclCall& call);
   /// Blocks until the GPU has passed the event.
   void drain(const GpuEvent& event, const NcclCall& call);
@@ -61,6 +63,8 @@ class NcclLink {
 
  private:
   void connect(const NcclId& id);
+  template <typename Done>
+  void wait(const NcclCall& call, std::chrono::milliseconds limit, const Done& done);
   void settle(const NcclCall& call, std::chrono::milliseconds limit);
   NcclResult state(const NcclCall& call);
   bool finalize() noexcept;
@@ -75,23 +79,6 @@ class NcclLink {
   int size_;
   NcclComm* comm_ = nullptr;
   std::string failure_;
-};
-
-/// The calls between ncclGroupStart and ncclGroupEnd. An error of one is thrown by end(), after
-/// ncclGroupEnd: NCCL counts open groups per thread, and none may stay open.
-class NcclGroup {
- public:
-  NcclGroup(NcclLink& link, const NcclCall& call);
-  /// The result of one call.
-  void note(NcclResult result, const char* function);
-  /// Throws CommError.
-  void end();
-
- private:
-  NcclLink& link_;
-  const NcclCall& call_;
-  NcclResult result_ = NcclResult::kSuccess;
-  const char* function_ = "ncclGroupEnd";
 };
 
 }  // namespace shoal

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "parallel/comm/local_rank.h"
 #include "runtime/base/error.h"
 #include "tests/support/communicator_contract.h"
 

@@ -90,6 +90,12 @@ torch::Tensor reduced(const Sides& sides, size_t count, NcclType type, NcclOp op
   return result;
 }
 
+/// The communicator of a call and the stream it is queued on.
+struct NcclLane {
+  NcclComm* comm = nullptr;
+  GpuStream* stream = nullptr;
+};
+
 std::string text_of(size_t number) { return std::to_string(number); }
 
 }  // namespace
@@ -336,40 +342,43 @@ void add_management(NcclFunctions& nccl, const Library& library, FakeRank& rank)
 }
 
 void add_reductions(NcclFunctions& nccl, const Library& library) {
-  nccl.all_reduce = [library](void* buffer, size_t count, NcclType type, NcclOp op, NcclLane lane) {
+  nccl.all_reduce = [library](const void* in, void* out, size_t count, NcclType type, NcclOp op,
+                              NcclComm* comm, GpuStream* stream) {
     const auto move = [=](Sides& sides) {
       const torch::Tensor sum = reduced(sides, count, type, op);
       for (Side& side : sides) tensor_of(side.out, count, type).copy_(sum);
     };
-    return library->collective(lane, {"ncclAllReduce " + text_of(count), buffer, buffer}, move);
+    return library->collective({comm, stream}, {"ncclAllReduce " + text_of(count), in, out}, move);
   };
-  nccl.reduce_scatter = [library](const void* in, void* out, size_t count, NcclType type,
-                                  NcclLane lane) {
+  nccl.reduce_scatter = [library](const void* in, void* out, size_t count, NcclType type, NcclOp op,
+                                  NcclComm* comm, GpuStream* stream) {
     const auto move = [=](Sides& sides) {
-      const torch::Tensor sum = reduced(sides, count * sides.size(), type, NcclOp::kSum);
+      const torch::Tensor sum = reduced(sides, count * sides.size(), type, op);
       const auto part = static_cast<int64_t>(count);
       for (size_t to = 0; to < sides.size(); ++to) {
         tensor_of(sides[to].out, count, type)
             .copy_(sum.narrow(0, static_cast<int64_t>(to) * part, part));
       }
     };
-    return library->collective(lane, {"ncclReduceScatter " + text_of(count), in, out}, move);
+    return library->collective({comm, stream}, {"ncclReduceScatter " + text_of(count), in, out},
+                               move);
   };
-  nccl.reduce = [library](const void* in, void* out, size_t count, NcclType type, int root,
-                          NcclLane lane) {
+  nccl.reduce = [library](const void* in, void* out, size_t count, NcclType type, NcclOp op,
+                          int root, NcclComm* comm, GpuStream* stream) {
     const auto move = [=](Sides& sides) {
-      const torch::Tensor sum = reduced(sides, count, type, NcclOp::kSum);
+      const torch::Tensor sum = reduced(sides, count, type, op);
       tensor_of(sides[static_cast<size_t>(root)].out, count, type).copy_(sum);
     };
     const std::string what = "ncclReduce " + std::to_string(root) + " " + text_of(count);
-    return library->collective(lane, {what, in, out}, move);
+    return library->collective({comm, stream}, {what, in, out}, move);
   };
 }
 
 void add_transfers(NcclFunctions& nccl, const Library& library) {
   nccl.group_start = [library] { return library->group_start(); };
   nccl.group_end = [library] { return library->group_end(); };
-  nccl.all_gather = [library](const void* in, void* out, size_t bytes, NcclLane lane) {
+  nccl.all_gather = [library](const void* in, void* out, size_t bytes, NcclType, NcclComm* comm,
+                              GpuStream* stream) {
     const auto move = [=](Sides& sides) {
       for (const Side& to : sides) {
         for (size_t from = 0; from < sides.size(); ++from) {
@@ -377,24 +386,27 @@ void add_transfers(NcclFunctions& nccl, const Library& library) {
         }
       }
     };
-    return library->collective(lane, {"ncclAllGather " + text_of(bytes), in, out}, move);
+    return library->collective({comm, stream}, {"ncclAllGather " + text_of(bytes), in, out}, move);
   };
-  nccl.broadcast = [library](void* buffer, size_t bytes, int root, NcclLane lane) {
+  nccl.broadcast = [library](const void* in, void* out, size_t bytes, NcclType, int root,
+                             NcclComm* comm, GpuStream* stream) {
     const auto move = [=](Sides& sides) {
       for (const Side& to : sides) {
         std::memmove(to.out, sides[static_cast<size_t>(root)].in, bytes);
       }
     };
     const std::string what = "ncclBroadcast " + std::to_string(root) + " " + text_of(bytes);
-    return library->collective(lane, {what, buffer, buffer}, move);
+    return library->collective({comm, stream}, {what, in, out}, move);
   };
-  nccl.send = [library](const void* in, size_t bytes, int peer, NcclLane lane) {
+  nccl.send = [library](const void* in, size_t bytes, NcclType, int peer, NcclComm* comm,
+                        GpuStream* stream) {
     const std::string what = "ncclSend " + std::to_string(peer) + " " + text_of(bytes);
-    return library->message(lane, {what, in, nullptr, bytes}, peer, true);
+    return library->message({comm, stream}, {what, in, nullptr, bytes}, peer, true);
   };
-  nccl.recv = [library](void* out, size_t bytes, int peer, NcclLane lane) {
+  nccl.recv = [library](void* out, size_t bytes, NcclType, int peer, NcclComm* comm,
+                        GpuStream* stream) {
     const std::string what = "ncclRecv " + std::to_string(peer) + " " + text_of(bytes);
-    return library->message(lane, {what, nullptr, out, bytes}, peer, false);
+    return library->message({comm, stream}, {what, nullptr, out, bytes}, peer, false);
   };
 }
 

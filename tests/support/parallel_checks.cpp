@@ -37,13 +37,6 @@ RowCounts received(const Communicator& comm) {
   return rows;
 }
 
-/// Rank 1 has no rows.
-RowCounts rows_of_ranks(const Communicator& comm) {
-  RowCounts rows;
-  for (int64_t rank = 0; rank < comm.size(); ++rank) rows.push_back(rank == 1 ? 0 : 1 + rank % 2);
-  return rows;
-}
-
 /// A loss whose derivative differs from element to element and from rank to rank.
 Tensor uneven_loss(const Tensor& y, int64_t rank) {
   return (y.sin() * wave(y.sizes(), rank + 7)).sum();
@@ -76,21 +69,6 @@ void differentiates_overlapping_exchanges(std::unique_ptr<Communicator> world) {
 void differentiates_all_reduce(std::unique_ptr<Communicator> world) {
   expect_true_gradient(*world, wave({2, 2}, world->rank()), [&](const Tensor& x) {
     return uneven_loss(all_reduce_sum(x, *world), world->rank());
-  });
-}
-
-void differentiates_all_gather(std::unique_ptr<Communicator> world) {
-  const RowCounts rows = rows_of_ranks(*world);
-  const int64_t own = rows[static_cast<size_t>(world->rank())];
-  expect_true_gradient(*world, wave({own, 2}, world->rank()), [&](const Tensor& x) {
-    return uneven_loss(all_gather(x, rows, *world), world->rank());
-  });
-}
-
-void differentiates_reduce_scatter(std::unique_ptr<Communicator> world) {
-  const RowCounts rows = rows_of_ranks(*world);
-  expect_true_gradient(*world, wave({total(rows), 2}, world->rank()), [&](const Tensor& x) {
-    return uneven_loss(reduce_scatter(x, rows, *world), world->rank());
   });
 }
 
@@ -246,8 +224,6 @@ const std::vector<ParallelCheck>& parallel_checks() {
       {"DifferentiatesAllToAll", differentiates_all_to_all},
       {"DifferentiatesOverlappingExchanges", differentiates_overlapping_exchanges},
       {"DifferentiatesAllReduce", differentiates_all_reduce},
-      {"DifferentiatesAllGather", differentiates_all_gather},
-      {"DifferentiatesReduceScatter", differentiates_reduce_scatter},
       {"SumsGradientsOverTheReplicasOnly", sums_gradients_over_the_replicas_only},
       {"CountsEachParameterOnceInTheNorm", counts_each_parameter_once_in_the_norm},
       {"AgreesOnTheFlagsOfAStep", agrees_on_the_flags_of_a_step},

@@ -123,20 +123,13 @@ TEST_F(CheckpointRanks, ListsEachExpertOnceByItsGlobalId) {
   EXPECT_EQ(reader.manifest().files.size(), 4u);
 }
 
-TEST(StateEntries, AreThoseOfTheStateAlsoOnTheMetaDevice) {
+TEST(StateEntries, AreTheSameOnTheMetaDevice) {
   ToyState state(0, 1, 1);
-  const auto entries_of = [&] {
-    std::vector<SafetensorsEntry> entries = list_entries(state);
-    std::sort(entries.begin(), entries.end(),
-              [](const auto& a, const auto& b) { return a.name < b.name; });
-    return describe_entries(entries);
-  };
   const std::string listed = describe_entries(list_state(state).entries());
-  EXPECT_EQ(entries_of(), listed);
   for (torch::Tensor* value : {&state.weight, &state.experts, &state.moments}) {
     *value = value->to(torch::kMeta);
   }
-  EXPECT_EQ(entries_of(), listed);
+  EXPECT_EQ(describe_entries(list_state(state).entries()), listed);
 }
 
 TEST_F(CheckpointRanks, ARankWithNothingToWriteWritesNoFile) {

@@ -5,8 +5,7 @@
 
 #include <array>
 
-#include "parallel/comm/equal_on_ranks.h"
-#include "parallel/comm/topology.h"
+#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
 #include "tests/support/forwarding_communicator.h"
 #include "tests/support/ranks.h"

@@ -229,7 +229,7 @@ TEST(NcclFailure, OfAnInitThatNeverEndsComesAfterItsLimit) {
 
 TEST(NcclFailure, AtOnceNamesTheFunctionAndTheRows) {
   const auto change = [](FakeRank& rank) {
-    rank.backend.nccl.all_gather = [](const void*, void*, size_t, NcclLane) {
+    rank.backend.nccl.all_gather = [](const void*, void*, size_t, NcclType, NcclComm*, GpuStream*) {
       return NcclResult::kInvalidArgument;
     };
   };
@@ -267,7 +267,8 @@ TEST(NcclFailure, InsideAGroupClosesTheGroupFirst) {
   FakeNccl fake;
   const auto body = [&](std::unique_ptr<Communicator> control) {
     const auto rank = fake.join();
-    rank->backend.nccl.send = [rank = rank.get()](const void*, size_t, int, NcclLane) {
+    rank->backend.nccl.send = [rank = rank.get()](const void*, size_t, NcclType, int, NcclComm*,
+                                                  GpuStream*) {
       rank->log.emplace_back("ncclSend fails");
       return NcclResult::kInternalError;
     };
