@@ -16,15 +16,14 @@ namespace shoal {
 namespace {
 
 using ::testing::AllOf;
+using testing::equality_recipe;
 using ::testing::HasSubstr;
-using testing::kEqualityRecipe;
 using testing::read_file;
 using testing::ScratchFolder;
 
 Recipe recipe_of(std::vector<std::string> overrides) {
   overrides.insert(overrides.begin(), "optimizer={name: adamw, lr: 1e-2}");
-  return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
-      .options;
+  return equality_recipe(overrides);
 }
 
 /// A session of its own in a run folder of its own.

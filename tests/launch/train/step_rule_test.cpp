@@ -113,15 +113,13 @@ struct Layout {
   }
 };
 
-Recipe recipe_of(const Layout& layout) {
+Recipe recipe_on(const Layout& layout) {
   const std::vector<std::string> overrides{
       "optimizer={name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0.1}", "train.clip_norm=0.5",
       fmt::format("parallel.expert_ranks={}", layout.expert_ranks),
       fmt::format("parallel.shard_optimizer={}", layout.shards),
       fmt::format("train.accumulate={}", layout.accumulate)};
-  return config::load_options_text<Recipe>(testing::kEqualityRecipe, "test",
-                                           {"", overrides, nullptr})
-      .options;
+  return testing::equality_recipe(overrides);
 }
 
 /// The state of all ranks by name; replicas must agree to the bit.
@@ -143,7 +141,7 @@ class WorldState {
 
 /// After kSteps steps; `interrupted_at`: saved there and resumed by another session.
 NamedTensors train(const Layout& layout, int64_t interrupted_at = 0) {
-  const Recipe recipe = recipe_of(layout);
+  const Recipe recipe = recipe_on(layout);
   ScratchFolder scratch;
   WorldState state;
   testing::run_grid(layout.expert_ranks, layout.replicas, [&](RankGrid& grid) {
@@ -263,7 +261,7 @@ class StateProbe : public StepRule {
 TEST(StepRuleRanks, OptimizerStateIsReadAndWrittenWhole) {
   for (const Layout& layout :
        {Layout{2, 2, false, 1}, Layout{2, 2, true, 1}, Layout{1, 4, true, 1}}) {
-    const Recipe recipe = recipe_of(layout);
+    const Recipe recipe = recipe_on(layout);
     testing::run_grid(layout.expert_ranks, layout.replicas, [&](RankGrid& grid) {
       const auto data = open_split(make_source(recipe), Split::kTrain);
       Session session(recipe, data, grid, {}, [](const BuiltModel&) {

@@ -17,7 +17,6 @@
 #include "launch/train/check_recipe.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
-#include "runtime/recipe/config_reader.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/forwarding_communicator.h"
 #include "tests/support/ranks.h"
@@ -83,9 +82,7 @@ const Registration<Task, InfiniteTask> registered_infinite{"infinite", "for this
 
 Recipe tiny_recipe(std::vector<std::string> overrides) {
   overrides.insert(overrides.begin(), {"data.prefetch=0", "train.duration=6step"});
-  return config::load_options_text<Recipe>(testing::kEqualityRecipe, "test",
-                                           {"", overrides, nullptr})
-      .options;
+  return testing::equality_recipe(overrides);
 }
 
 RunEnd train_alone(const RunData& data, const Recipe& recipe, const std::string& folder) {
