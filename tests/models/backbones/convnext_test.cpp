@@ -12,7 +12,7 @@
 
 #include "models/backbones/convnext.h"
 #include "models/blocks/drop_path.h"
-#include "runtime/base/error.h"
+#include "tests/support/config_error.h"
 #include "tests/support/tiny_model.h"
 
 // b images  H height  W width  C channels
@@ -194,12 +194,9 @@ TEST_F(TinyConvNext, NumbersBlocksThroughAllStages) {
 }
 
 std::string error_of(const std::string& keys) {
-  try {
+  return testing::config_error_of([&] {
     build_model("model: {backbone: convnext" + keys + "}", kImageNet, 3, meta_context());
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 TEST(ConvNext, RefusesKeysThatContradictEachOther) {

@@ -7,7 +7,7 @@
 
 #include "models/backbones/vit.h"
 #include "models/blocks/drop_path.h"
-#include "runtime/base/error.h"
+#include "tests/support/config_error.h"
 #include "tests/support/tiny_model.h"
 
 // b images  S tokens  C width  N heads
@@ -214,12 +214,9 @@ TEST(Vit, PutsNexusLayersIntoTheLastHalfUnlessTold) {
 }
 
 std::string vit_error(const std::string& keys) {
-  try {
+  return testing::config_error_of([&] {
     build_model("model: {backbone: vit, depth: 6" + keys + "}", kImageNet, 3, meta_context());
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 TEST(Vit, RefusesKeysThatContradictEachOther) {
