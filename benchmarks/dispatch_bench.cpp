@@ -1,15 +1,14 @@
 // What moving rows costs of a MoE layer, on one rank and one thread.
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
+#include "benchmarks/support/set_up.h"
 #include "moe/exchange/dispatch.h"
 #include "moe/experts/expert_bank.h"
 #include "moe/moe_layer.h"
 #include "moe/routers/top_k.h"
 #include "parallel/comm/rank_grid.h"
-#include "runtime/device/tensor_memory.h"
 
 // T tokens  D width  K choices per token  E experts  G groups  S tokens of a group  M = K S
 // C capacity  R = E C rows
@@ -167,10 +166,7 @@ int run(int argc, char** argv) {
   std::string shape_id;
   program.add("--shape", shape_id, "only this shape, e.g. e4_top2");
   return program.run(argc, argv, [&](Report& report) {
-    at::set_num_threads(1);
-    recycle_tensor_memory();
-    report.note("threads", 1);
-    report.note("dtype", "float32");
+    set_up(1, report);
     for (const MoeShape& shape : chosen_shapes(shape_id)) {
       measure(shape, program.rounds(), report);
     }

@@ -1,5 +1,4 @@
 // Experts of a MoE layer against one dense MLP of equal FLOPs, forward and backward.
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <memory>
@@ -7,8 +6,8 @@
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
+#include "benchmarks/support/set_up.h"
 #include "moe/experts/expert_mlp.h"
-#include "runtime/device/tensor_memory.h"
 
 // R rows  D width  H hidden width  E experts
 namespace shoal::bench {
@@ -98,17 +97,14 @@ int run(int argc, char** argv) {
       "forward and backward.",
       15);
   std::string shape_id, python = "python3";
-  std::vector<int64_t> threads{1};
+  int64_t threads = 1;
   program.add("--shape", shape_id, "only this shape, e.g. e4_top2");
   program.add("--python", python, "an interpreter that has PyTorch 2.11");
-  program.add("--threads", threads, "threads of both, default 1");
+  program.add("--threads", threads, "threads of both");
   return program.run(argc, argv, [&](Report& report) {
-    at::set_num_threads(static_cast<int>(threads.front()));
-    recycle_tensor_memory();
-    report.note("threads", threads.front());
-    report.note("dtype", "float32");
+    set_up(threads, report);
     const std::unique_ptr<PeerProcess> peer = PeerProcess::start(python, "expert_bank.py");
-    if (peer != nullptr) peer->ask({{"threads", threads.front()}});
+    if (peer != nullptr) peer->ask({{"threads", threads}});
     for (const MoeShape& shape : chosen_shapes(shape_id)) {
       measure(shape, program.rounds(), peer.get(), report);
     }

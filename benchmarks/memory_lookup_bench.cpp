@@ -1,13 +1,12 @@
 // The fused lookup of memory units against topk + embedding_bag, forward and backward.
-#include <ATen/Parallel.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/embedding_bag.h>
 #include <ATen/ops/topk.h>
 
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
+#include "benchmarks/support/set_up.h"
 #include "moe/nexus/memory_lookup.h"
-#include "runtime/device/tensor_memory.h"
 
 // u units  R rows of a unit  K keys  D width  k keys chosen per row
 namespace shoal::bench {
@@ -89,13 +88,10 @@ int run(int argc, char** argv) {
                   "Key-value lookup of memory units, fused, against topk + embedding_bag of "
                   "LibTorch; forward and backward.",
                   9);
-  std::vector<int64_t> threads{1};
-  program.add("--threads", threads, "threads, default 1");
+  int64_t threads = 1;
+  program.add("--threads", threads, "threads");
   return program.run(argc, argv, [&](Report& report) {
-    at::set_num_threads(static_cast<int>(threads.front()));
-    recycle_tensor_memory();
-    report.note("threads", threads.front());
-    report.note("dtype", "float32");
+    set_up(threads, report);
     report.note("width", MemoryShape{}.width);
     report.note("rows_per_unit", MemoryShape{}.rows);
     report.note("k", MemoryShape{}.k);

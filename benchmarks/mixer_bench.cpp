@@ -1,5 +1,4 @@
 // The kernels of norms and token mixing beside the same layers composed of LibTorch's operators.
-#include <ATen/Parallel.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <fmt/format.h>
@@ -11,11 +10,11 @@
 
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
+#include "benchmarks/support/set_up.h"
 #include "models/blocks/mlp.h"
 #include "models/kernels/layer_norm.h"
 #include "models/kernels/token_linear.h"
 #include "models/kernels/transpose_add.h"
-#include "runtime/device/tensor_memory.h"
 
 // B images  S tokens  C width
 namespace shoal::bench {
@@ -138,13 +137,10 @@ int run(int argc, char** argv) {
                   "Kernels of norms and token mixing, and the same composed of LibTorch's "
                   "operators; forward and backward, float32.",
                   40);
-  std::vector<int64_t> threads{1};
-  program.add("--threads", threads, "threads, default 1");
+  int64_t threads = 1;
+  program.add("--threads", threads, "threads");
   return program.run(argc, argv, [&](Report& report) {
-    at::set_num_threads(static_cast<int>(threads.front()));
-    recycle_tensor_memory();
-    report.note("threads", threads.front());
-    report.note("dtype", "float32");
+    set_up(threads, report);
     for (const MixerShape& shape : mixer_shapes()) {
       for (const Layer& layer : layers(shape)) measure(shape, layer, program.rounds(), report);
     }

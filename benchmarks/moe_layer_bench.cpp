@@ -1,5 +1,4 @@
 // A MoE layer against the same layer in Python PyTorch and with transformers' experts.
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,7 +9,7 @@
 #include "benchmarks/moe_layer_call.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
-#include "runtime/device/tensor_memory.h"
+#include "benchmarks/support/set_up.h"
 
 namespace shoal::bench {
 namespace {
@@ -197,22 +196,19 @@ int run(int argc, char** argv) {
                   "PyTorch and with transformers' experts; forward and backward, equal threads.",
                   9);
   std::string shape_id, python = "python3", device_name = "cpu", dtype = "float32";
-  std::vector<int64_t> threads{1};
+  int64_t threads = 1;
   program.add("--shape", shape_id, "only this shape: s1 to s3, on a GPU S1 to S3, M1, Q1, N1, D1");
   program.add("--device", device_name, "cpu or cuda");
   program.add("--dtype", dtype, "float32 or bfloat16, of tokens and experts");
   program.add("--python", python, "an interpreter that has PyTorch 2.11 and transformers 5");
-  program.add("--threads", threads, "threads of both, default 1");
+  program.add("--threads", threads, "threads of both");
   return program.run(argc, argv, [&](Report& report) {
     const c10::Device device = use_device(device_name);
     const Setting setting{torch::TensorOptions(device).dtype(dtype_of(dtype)),
                           calls_per_turn(device), program.rounds()};
-    at::set_num_threads(static_cast<int>(threads.front()));
-    recycle_tensor_memory();
-    report.note("threads", threads.front());
+    set_up(threads, report, dtype);
     report.note("device", device.str());
-    report.note("dtype", dtype);
-    const std::unique_ptr<PeerProcess> peer = start_peer(python, threads.front(), report);
+    const std::unique_ptr<PeerProcess> peer = start_peer(python, threads, report);
     const std::vector<MoeShape>& shapes = device.is_cpu() ? kShapes : gpu_shapes();
     for (const MoeShape& shape : chosen_shapes(shape_id, shapes)) {
       for (const ExpertKind& kind : shape.gated ? std::vector{kGated} : kKinds) {

@@ -1,5 +1,4 @@
 // A Nexus layer against the paper's pseudo-code in Python PyTorch, forward and backward.
-#include <ATen/Parallel.h>
 
 #include <fmt/format.h>
 
@@ -9,9 +8,9 @@
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
+#include "benchmarks/support/set_up.h"
 #include "moe/nexus/nexus_layer.h"
 #include "parallel/comm/rank_grid.h"
-#include "runtime/device/tensor_memory.h"
 
 // B images  N tokens of an image  D width
 namespace shoal::bench {
@@ -151,17 +150,14 @@ int run(int argc, char** argv) {
                   "backward, equal threads.",
                   7);
   std::string python = "python3";
-  std::vector<int64_t> threads{1};
+  int64_t threads = 1;
   program.add("--python", python, "an interpreter that has PyTorch 2.11");
-  program.add("--threads", threads, "threads of both, default 1");
+  program.add("--threads", threads, "threads of both");
   return program.run(argc, argv, [&](Report& report) {
-    at::set_num_threads(static_cast<int>(threads.front()));
-    recycle_tensor_memory();
-    report.note("threads", threads.front());
-    report.note("dtype", "float32");
+    set_up(threads, report);
     const std::unique_ptr<PeerProcess> peer = PeerProcess::start(python, "nexus.py");
     if (peer != nullptr) {
-      peer->ask({{"threads", threads.front()}});
+      peer->ask({{"threads", threads}});
       report.note("relative_difference_of_outputs", compare(*peer));
     }
     for (const NexusShape& shape : nexus_shapes()) {

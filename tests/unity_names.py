@@ -13,16 +13,38 @@ import pathlib
 import re
 import sys
 
-NAMESPACE = re.compile(r"^namespace \{$(.*?)^\}(?:  // namespace)?$", re.S | re.M)
+import lint
+
+NAMESPACE = re.compile(r"\bnamespace\s*([\w:]*)\s*$")
 FUNCTION = re.compile(
-    r"^(?!TEST|INSTANTIATE|using|struct|class|enum)[A-Za-z_][^;{}\n]*?[ &*>](\w+)\(", re.M)
+    r"^(?!TEST|INSTANTIATE|using|struct|class|enum)[A-Za-z_][^;{}=(\n]*?[ &*>](\w+)\(", re.M)
 USING = re.compile(r"^using (?:\w*::)*(\w+);", re.M)
 PRAGMA = re.compile(r"^#pragma GCC optimize", re.M)
 
 
+def anonymous_part(text):
+    """What a file declares in its anonymous namespaces, the bodies of functions and types left out."""
+    code, scopes, kept = lint.blank(text), [], []  # a scope: "named", "anonymous" or "other"
+    start = 0
+
+    def keep(end):
+        if "anonymous" in scopes and "other" not in scopes:
+            kept.append(code[start:end])
+
+    for brace in re.finditer(r"[{}]", code):
+        keep(brace.start())
+        if brace.group() == "{":
+            namespace = NAMESPACE.search(code, start, brace.start())
+            scopes.append("other" if not namespace else "named" if namespace[1] else "anonymous")
+        elif scopes:
+            scopes.pop()
+        start = brace.end()
+    return "".join(kept)
+
+
 def declared(text):
     """Functions of a file's anonymous namespaces; these and the names that it takes by `using`."""
-    own = {name for part in NAMESPACE.findall(text) for name in FUNCTION.findall(part)}
+    own = set(FUNCTION.findall(anonymous_part(text)))
     return own, own | set(USING.findall(text))
 
 
@@ -59,6 +81,12 @@ def test():
     assert conflicts({"a": own, "b": own}) == {"some": ["a", "b"]}
     assert conflicts({"a": own, "b": "using testing::some;\n"}) == {"some": ["a", "b"]}
     assert conflicts({"a": own, "b": "int some(int a);\n"}) == {}
+    later = ("namespace shoal {\nnamespace {\nstruct Pair {\n  int member(int b) {\n  }\n};\n"
+             "int first(int a) {\n  const char* brace = \"}\";\nint hidden(a);\n}\n\n"
+             "const int kOne = some(1);\nint second(int a) {\n}\n}  // namespace\n"
+             "int shared(int a) {\n}\nnamespace {\nint third(int a);\n}\n}  // namespace shoal\n")
+    assert declared(later)[0] == {"first", "second", "third"}
+    assert conflicts({"a": later, "b": own.replace("some", "second")}) == {"second": ["a", "b"]}
     pragma = '#pragma GCC optimize("O3")\n'
     assert conflicts({"a": pragma}) == {}
     assert conflicts({"a": pragma, "b": ""}) == {"#pragma GCC optimize": ["a"]}

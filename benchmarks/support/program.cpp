@@ -26,6 +26,10 @@ void Program::add(const std::string& name, std::string& target, const std::strin
   options_->add_option(name, target, what)->capture_default_str();
 }
 
+void Program::add(const std::string& name, int64_t& target, const std::string& what) {
+  options_->add_option(name, target, what)->check(CLI::PositiveNumber)->capture_default_str();
+}
+
 void Program::add(const std::string& name, std::vector<std::string>& targets,
                   const std::string& what) {
   options_->add_option(name, targets, what);

@@ -23,6 +23,7 @@ class Program {
 
   // Values for `target`, which must outlive run(); a `name` without dashes is a positional.
   void add(const std::string& name, std::string& target, const std::string& what);
+  void add(const std::string& name, int64_t& target, const std::string& what);
   void add(const std::string& name, std::vector<std::string>& targets, const std::string& what);
   void add(const std::string& name, std::vector<int64_t>& targets, const std::string& what);
 

@@ -19,12 +19,7 @@ config::Loaded<Recipe> load(const std::string& path, const std::vector<std::stri
 }
 
 std::vector<std::string> file_mistakes(const std::string& path) {
-  try {
-    load(path);
-  } catch (const ConfigError& error) {
-    return error.lines();
-  }
-  return {};
+  return testing::mistakes_of([&] { load(path); });
 }
 
 std::string origin(const config::Loaded<Recipe>& loaded, const std::string& path) {

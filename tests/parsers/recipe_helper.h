@@ -7,6 +7,7 @@
 #include "runtime/recipe/config_reader.h"
 #include "runtime/recipe/config_writer.h"
 #include "tests/parsers/sample_recipe.h"
+#include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal::sample {
@@ -33,12 +34,7 @@ inline Recipe read(const std::string& text, const std::vector<std::string>& over
 /// The lines of the error that reading throws; none if it does not.
 inline std::vector<std::string> mistakes(const std::string& text,
                                          const std::vector<std::string>& overrides = {}) {
-  try {
-    read(text, overrides);
-  } catch (const ConfigError& error) {
-    return error.lines();
-  }
-  return {};
+  return testing::mistakes_of([&] { read(text, overrides); });
 }
 
 /// A folder of files that goes away with the object.

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "launch/job/recipe.h"
+
 namespace shoal::testing {
 
 /// A tiny Sparse-MLP in float64 with experts in both stages; 4 routing groups of 2 samples a step.
@@ -42,6 +44,12 @@ schedule: {name: constant}
 train: {duration: 5step, batch: 8, group: 2, precision: float64}
 parallel: {uneven: true}
 )";
+
+/// That recipe as code receives it.
+inline Recipe equality_recipe(const std::vector<std::string>& overrides = {}) {
+  return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
+      .options;
+}
 
 /// Overrides, those of `later` after those of `overrides`.
 inline std::vector<std::string> joined(std::vector<std::string> overrides,

@@ -8,18 +8,18 @@
 
 #include "launch/train/restore.h"
 #include "parallel/checkpoint/state_list.h"
-#include "tests/support/ranks.h"
 
 namespace shoal::testing {
 
-namespace {
+RunEnd train_run(const Recipe& recipe, const std::string& folder, RankGrid& grid,
+                 const StopSignals& signals) {
+  const auto source = make_source(recipe);
+  const RunData data{open_split(source, Split::kTrain), open_split(source, Split::kValid)};
+  return train_run_on(data, recipe, folder, grid, signals);
+}
 
-struct RunData {
-  const OpenSplit &train, &valid;
-};
-
-RunEnd run_to_end(const RunData& data, const Recipe& recipe, const std::string& folder,
-                  RankGrid& grid, const StopSignals& signals) {
+RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string& folder,
+                    RankGrid& grid, const StopSignals& signals) {
   std::filesystem::create_directories(folder + "/ckpt");
   Session session(recipe, data.train, grid);
   RunFolder run;
@@ -32,23 +32,6 @@ RunEnd run_to_end(const RunData& data, const Recipe& recipe, const std::string& 
   RunEnd end{trainer.run(), ""};
   end.digest = state_digest(session, session.steps_done(), session.samples_done(), *grid.world);
   return end;
-}
-
-}  // namespace
-
-RunEnd train_run(const Recipe& recipe, const std::string& folder, RankGrid& grid,
-                 const StopSignals& signals) {
-  const auto source = make_source(recipe);
-  const OpenSplit train = open_split(source, Split::kTrain);
-  const OpenSplit valid = open_split(source, Split::kValid);
-  return run_to_end({train, valid}, recipe, folder, grid, signals);
-}
-
-RunEnd train_run_on(const OpenSplit& data, const OpenSplit& valid, const Recipe& recipe,
-                    const std::string& folder) {
-  const StopSignals signals;
-  RankGrid grid = self_grid();
-  return run_to_end({data, valid}, recipe, folder, grid, signals);
 }
 
 std::map<int64_t, double> evaluations(const std::string& folder, const std::string& metric) {

@@ -20,9 +20,14 @@ struct RunEnd {
 /// until a signal that StopSignals have caught. Collective.
 RunEnd train_run(const Recipe& recipe, const std::string& folder, RankGrid& grid,
                  const StopSignals& signals);
-/// On data of the test's own, alone.
-RunEnd train_run_on(const OpenSplit& data, const OpenSplit& valid, const Recipe& recipe,
-                    const std::string& folder);
+
+/// What a run trains and evaluates on.
+struct RunData {
+  OpenSplit train, valid;
+};
+/// The same on data of the test's own.
+RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string& folder,
+                    RankGrid& grid, const StopSignals& signals);
 
 /// A metric of each evaluation in the run's metrics.jsonl, by step.
 std::map<int64_t, double> evaluations(const std::string& folder, const std::string& metric);

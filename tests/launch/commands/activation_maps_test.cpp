@@ -62,11 +62,8 @@ class ActivationMapsCommand : public ::testing::Test {
  protected:
   /// A run after one step; its folder.
   std::string train(const std::string& model, const std::string& precision = "float64") {
-    const Recipe recipe =
-        config::load_options_text<Recipe>(
-            testing::kEqualityRecipe, "test",
-            {"", {"model=" + model, "data.image_size=16", "train.precision=" + precision}, nullptr})
-            .options;
+    const Recipe recipe = testing::equality_recipe(
+        {"model=" + model, "data.image_size=16", "train.precision=" + precision});
     RankGrid grid = testing::self_grid();
     const auto data = open_split(make_source(recipe), Split::kTrain);
     Session session(recipe, data, grid);

@@ -18,9 +18,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 Recipe recipe_of(const std::string& device) {
-  return config::load_options_text<Recipe>(testing::kEqualityRecipe, "test",
-                                           {"", {"run.device=" + device}, nullptr})
-      .options;
+  return testing::equality_recipe({"run.device=" + device});
 }
 
 TEST(RankDevices, OneRankOnTheCpuHasNothingToSay) {

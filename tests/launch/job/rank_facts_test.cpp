@@ -14,11 +14,9 @@ namespace shoal {
 namespace {
 
 Recipe recipe_with(const std::string& key_and_value) {
-  const std::vector<std::string> overrides{
-      "data={source: cifar, path: here, train: {files: [a]}, valid: {files: [b]}}", key_and_value};
-  return config::load_options_text<Recipe>(testing::kEqualityRecipe, "test",
-                                           {"", overrides, nullptr})
-      .options;
+  return testing::equality_recipe(
+      {"data={source: cifar, path: here, train: {files: [a]}, valid: {files: [b]}}",
+       key_and_value});
 }
 
 TEST(RankFacts, NameWhatIsLoadedByItsBuildId) {

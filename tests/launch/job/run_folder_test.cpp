@@ -158,6 +158,7 @@ TEST_F(RunFolders, AreLockedBeforeTheyAreOverwrittenAndUntilTheNewRunEnds) {
   const RunFolder folder = open(OnExisting::kOverwrite, files);
   EXPECT_FALSE(fs::exists(folder.file("metrics.jsonl")));
   EXPECT_TRUE(fs::exists(folder.file(".lock")));
+  ASSERT_GT(files.log().size(), num_before);
   for (size_t call = num_before; call < files.log().size(); ++call) {
     EXPECT_THAT(files.log()[call], Not(AnyOf(HasSubstr("close"), HasSubstr("remove"))));
   }

@@ -172,18 +172,13 @@ TEST(Bfloat16Ranks, RowsTravelInBfloat16ByThemselves) {
   EXPECT_THAT(differences(same, train(narrow, 2), 0.0), IsEmpty());
 }
 
-Recipe recipe_of(const Overrides& overrides) {
-  return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
-      .options;
-}
-
 struct Training {
   Recipe recipe;
   RankGrid grid = self_grid();
   OpenSplit data;
   std::unique_ptr<Session> session;
 
-  explicit Training(const Overrides& overrides) : recipe(recipe_of(overrides)) {
+  explicit Training(const Overrides& overrides) : recipe(equality_recipe(overrides)) {
     data = open_split(make_source(recipe), Split::kTrain);
     session = std::make_unique<Session>(recipe, data, grid);
   }

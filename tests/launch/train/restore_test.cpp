@@ -16,15 +16,14 @@ namespace shoal {
 namespace {
 
 using ::testing::AllOf;
+using testing::equality_recipe;
 using ::testing::HasSubstr;
-using testing::kEqualityRecipe;
 using testing::read_file;
 using testing::ScratchFolder;
 
 Recipe recipe_of(std::vector<std::string> overrides) {
   overrides.insert(overrides.begin(), "optimizer={name: adamw, lr: 1e-2}");
-  return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
-      .options;
+  return equality_recipe(overrides);
 }
 
 /// A session of its own in a run folder of its own.
@@ -95,12 +94,14 @@ TEST_F(LoadRun, ParameterRulesResumeBitByBitAndMayNotChange) {
   second.begin();
   for (int step = 0; step < 2; ++step) second.session.step({});
   EXPECT_EQ(second.digest(), straight.digest());
-  const StateList state = list_state(second.session);
-  for (const StateEntry& entry : state.tensors) {
+  int64_t num_moments = 0;
+  for (const StateEntry& entry : list_state(second.session).tensors) {
     const std::string& name = entry.entry.name;
-    EXPECT_FALSE(name.starts_with("optimizer.") && name.find(".stem.") != std::string::npos)
-        << name;
+    if (!name.starts_with("optimizer.")) continue;
+    ++num_moments;
+    EXPECT_EQ(name.find(".stem."), std::string::npos) << name;
   }
+  EXPECT_GT(num_moments, 0);
 
   TrainingRun changed(scratch_.file("run"), rules("0.25"));
   changed.folder.resume = true;

@@ -171,8 +171,7 @@ class ResumeItems : public ::testing::Test {
                                  "train.accumulate=2", "train.clip_norm=0.05"}) {
       overrides.emplace_back(override);
     }
-    return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
-        .options;
+    return testing::equality_recipe(overrides);
   }
 
   Recipe recipe_;

@@ -68,17 +68,12 @@ TEST(SpeedSwitchesRanks, OverlapAloneChangesNoBit) {
   }
 }
 
-Recipe recipe_of(const Overrides& overrides) {
-  return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
-      .options;
-}
-
 const Overrides kLamb{"optimizer={name: lamb, lr: 1e-2, weight_decay: 0.1}",
                       "parallel.expert_ranks=2"};
 
 TEST(ShardedOptimizerRanks, HoldsItsShareAndSavesTheSameState) {
-  const Recipe plain = recipe_of(kLamb);
-  const Recipe sharded = recipe_of(joined(kLamb, {"parallel.shard_optimizer=true"}));
+  const Recipe plain = equality_recipe(kLamb);
+  const Recipe sharded = equality_recipe(joined(kLamb, {"parallel.shard_optimizer=true"}));
   run_grid(2, 2, [&](RankGrid& grid) {
     const auto data = open_split(make_source(plain), Split::kTrain);
     Session whole(plain, data, grid), shared(sharded, data, grid);
@@ -108,8 +103,8 @@ TEST(ShardedOptimizerRanks, HoldsItsShareAndSavesTheSameState) {
 
 TEST(ShardedOptimizerRanks, StateIsSpreadEvenly) {
   const Overrides wide{"model.width=64", "optimizer={name: adamw}"};
-  const Recipe plain = recipe_of(wide);
-  const Recipe sharded = recipe_of(joined(wide, {"parallel.shard_optimizer=true"}));
+  const Recipe plain = equality_recipe(wide);
+  const Recipe sharded = equality_recipe(joined(wide, {"parallel.shard_optimizer=true"}));
   run_grid(1, 4, [&](RankGrid& grid) {
     const auto data = open_split(make_source(plain), Split::kTrain);
     const Session whole(plain, data, grid), shared(sharded, data, grid);

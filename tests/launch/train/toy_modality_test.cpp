@@ -150,21 +150,20 @@ struct ToyRun {
   ScratchFolder scratch;
   std::string folder = scratch.file("run");
 
-  /// Trains on thread ranks; returns the digest of what they hold.
-  std::string train(int64_t expert_ranks, int64_t replicas,
-                    const std::vector<std::string>& overrides = {}) const {
+  /// Trains on thread ranks, from the newest checkpoint if there is one; how rank 0 ended.
+  testing::RunEnd train(int64_t expert_ranks, int64_t replicas,
+                        const std::vector<std::string>& overrides = {}) const {
     std::vector<std::string> keys{"parallel.expert_ranks=" + std::to_string(expert_ranks)};
     keys.insert(keys.end(), overrides.begin(), overrides.end());
     const Recipe recipe =
         config::load_options_text<Recipe>(kToyRecipe, "toy", {"", keys, nullptr}).options;
-    std::string digest;
+    testing::RunEnd of_rank_0;
     const StopSignals signals;
     testing::run_grid(expert_ranks, replicas, [&](RankGrid& grid) {
       const testing::RunEnd end = testing::train_run(recipe, folder, grid, signals);
-      EXPECT_TRUE(end.result.code == ExitCode::kOk || end.result.code == ExitCode::kPreempted);
-      if (grid.world->rank() == 0) digest = end.digest;
+      if (grid.world->rank() == 0) of_rank_0 = end;
     });
-    return digest;
+    return of_rank_0;
   }
   /// rmse of each evaluation by step.
   std::map<int64_t, double> scores() const { return testing::evaluations(folder, "rmse"); }
@@ -187,22 +186,33 @@ TEST(ToyModality, KeepsItsBestByAScoreThatFalls) {
   EXPECT_THAT(columns, HasSubstr(",rmse"));
 }
 
-TEST(ToyModality, ResumesToTheBit) {
-  const ToyRun whole, resumed;
-  const std::string expected = whole.train(2, 1);
-  resumed.train(2, 1, {"run.stop_after=5step"});
-  EXPECT_EQ(resumed.train(2, 1), expected);
+void expect_steps(const TrainingResult& result, int64_t first, int64_t last, ExitCode code) {
+  EXPECT_EQ(result.first_step, first);
+  EXPECT_EQ(result.last_step, last);
+  EXPECT_EQ(result.code, code);
 }
 
-TEST(ToyModality, TrainsTheSameModelOnOtherRanks) {
+TEST(ToyModalityRanks, ResumesToTheBit) {
+  const ToyRun whole, resumed;
+  const testing::RunEnd expected = whole.train(2, 1);
+  expect_steps(expected.result, 0, 12, ExitCode::kOk);
+  expect_steps(resumed.train(2, 1, {"run.stop_after=5step"}).result, 0, 5, ExitCode::kPreempted);
+  const testing::RunEnd end = resumed.train(2, 1);
+  expect_steps(end.result, 5, 12, ExitCode::kOk);
+  EXPECT_EQ(end.digest, expected.digest);
+}
+
+TEST(ToyModalityRanks, TrainsTheSameModelOnOtherRanks) {
   const ToyRun serial;
   serial.train(1, 1);
   const std::map<int64_t, double> expected = serial.scores();
+  ASSERT_EQ(expected.size(), 6u);
   for (const auto& [expert_ranks, replicas] :
        {std::pair<int64_t, int64_t>{2, 1}, {1, 3}, {4, 1}, {2, 2}}) {
     const ToyRun run;
-    run.train(expert_ranks, replicas, {"run.stop_after=6step"});
-    run.train(1, 2);  // on another grid from step 6 on
+    const auto stopped = run.train(expert_ranks, replicas, {"run.stop_after=6step"});
+    expect_steps(stopped.result, 0, 6, ExitCode::kPreempted);
+    expect_steps(run.train(1, 2).result, 6, 12, ExitCode::kOk);  // on another grid
     for (const auto& [step, rmse] : expected) {
       EXPECT_NEAR(run.scores().at(step), rmse, 1e-12 * rmse) << step;
     }

@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <csignal>
 #include <limits>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,8 +17,8 @@
 #include "launch/train/check_recipe.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
-#include "runtime/recipe/config_reader.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/forwarding_communicator.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/train_run.h"
@@ -25,6 +29,7 @@ namespace {
 using ::testing::Contains;
 using testing::evaluations;
 using ::testing::HasSubstr;
+using testing::RunData;
 using testing::RunEnd;
 using testing::ScratchFolder;
 using testing::train_run;
@@ -77,9 +82,13 @@ const Registration<Task, InfiniteTask> registered_infinite{"infinite", "for this
 
 Recipe tiny_recipe(std::vector<std::string> overrides) {
   overrides.insert(overrides.begin(), {"data.prefetch=0", "train.duration=6step"});
-  return config::load_options_text<Recipe>(testing::kEqualityRecipe, "test",
-                                           {"", overrides, nullptr})
-      .options;
+  return testing::equality_recipe(overrides);
+}
+
+RunEnd train_alone(const RunData& data, const Recipe& recipe, const std::string& folder) {
+  const StopSignals signals;
+  RankGrid grid = testing::self_grid();
+  return train_run_on(data, recipe, folder, grid, signals);
 }
 
 std::vector<int64_t> saved_steps(const std::string& folder) {
@@ -93,8 +102,8 @@ TEST(Trainer, AStopDuringAnEvaluationEndsItAndSaves) {
   const auto source = make_source(recipe);
   auto samples = std::make_unique<SignallingSet>(source->open(Split::kValid), 20, 1);
   const SignallingSet& seen = *samples;
-  const RunEnd end = train_run_on(open_split(source, Split::kTrain), {source, std::move(samples)},
-                                  recipe, scratch.file("run"));
+  const RunEnd end = train_alone({open_split(source, Split::kTrain), {source, std::move(samples)}},
+                                 recipe, scratch.file("run"));
   EXPECT_EQ(end.result.code, ExitCode::kPreempted);
   EXPECT_EQ(end.result.last_step, 2);
   EXPECT_FALSE(end.result.evaluation.has_value());
@@ -108,10 +117,9 @@ TEST(Trainer, AnEvaluationThatAStopLeftOutIsMadeUpForWhenTheRunResumes) {
   const Recipe recipe = tiny_recipe({"evaluate.every=2step", "checkpoint.every=never"});
   const auto source = make_source(recipe);
   const auto train = [&](const std::string& folder, int64_t signals) {
-    return train_run_on(
-        open_split(source, Split::kTrain),
-        {source, std::make_unique<SignallingSet>(source->open(Split::kValid), 3, signals)}, recipe,
-        scratch.file(folder));
+    auto valid = std::make_unique<SignallingSet>(source->open(Split::kValid), 3, signals);
+    return train_alone({open_split(source, Split::kTrain), {source, std::move(valid)}}, recipe,
+                       scratch.file(folder));
   };
   train("whole", 100);
   EXPECT_EQ(train("cut", 2).result.last_step, 4);  // in the second evaluation
@@ -129,11 +137,136 @@ TEST(Trainer, AStopAgreedOnAtAnEvaluationStepIsNotKeptWaiting) {
       source->open(Split::kTrain), DataOrder(1, 40, /*shuffle=*/true).sample_at(3), 1);
   auto valid = std::make_unique<SignallingSet>(source->open(Split::kValid), -1, 1);
   const SignallingSet& seen = *valid;
-  const RunEnd end = train_run_on({source, std::move(samples)}, {source, std::move(valid)}, recipe,
-                                  scratch.file("run"));
+  const RunEnd end = train_alone({{source, std::move(samples)}, {source, std::move(valid)}}, recipe,
+                                 scratch.file("run"));
   EXPECT_EQ(end.result.code, ExitCode::kPreempted);
   EXPECT_EQ(seen.reads, 0);
   EXPECT_EQ(saved_steps(scratch.file("run")), std::vector<int64_t>{2});
+}
+
+/// SIGTERM for one of two ranks, as from a scheduler that signals a single process. All threads see
+/// a signal, so it comes when only rank 0 has yet to look: rank 0 has just joined the `exchange`-th
+/// exchange of flags (1, 2, ...), and rank 1 has read its flags for the next one.
+class LateSignal {
+ public:
+  explicit LateSignal(int64_t exchange) : exchange_(exchange) {}
+
+  /// Rank 1 starts a collective after this many exchanges.
+  void note_call(int64_t exchanges) {
+    const std::lock_guard lock(mutex_);
+    has_read_ = has_read_ || exchanges >= exchange_;
+    changed_.notify_all();
+  }
+  /// Rank 0 has joined this many exchanges.
+  void note_exchange(int64_t exchanges) {
+    if (exchanges != exchange_) return;
+    std::unique_lock lock(mutex_);
+    const bool came =
+        changed_.wait_for(lock, std::chrono::minutes(2), [this] { return has_read_; });
+    TORCH_CHECK(came, "rank 1 starts no collective after exchange ", exchange_);
+    std::raise(SIGTERM);
+  }
+
+ private:
+  int64_t exchange_;
+  bool has_read_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+/// A world that gives rank 0 a LateSignal. Ranks exchange flags by the gathers of groups split off.
+class SignallingWorld final : public testing::ForwardingCommunicator {
+ public:
+  SignallingWorld(std::unique_ptr<Communicator> inner, LateSignal& signal)
+      : SignallingWorld(std::move(inner), signal, std::make_shared<int64_t>(0), false) {}
+
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
+    return std::unique_ptr<Communicator>(
+        new SignallingWorld(inner_.split(color, key), signal_, exchanges_, true));
+  }
+  Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
+    note_call();
+    return inner_.start_all_reduce(buffer, op);
+  }
+  Pending start_all_gather(torch::Tensor in, torch::Tensor out, const RowCounts& rows) override {
+    note_call();
+    Pending pending = inner_.start_all_gather(in, out, rows);
+    if (is_split_) {
+      ++*exchanges_;
+      if (rank() == 0) signal_.note_exchange(*exchanges_);
+    }
+    return pending;
+  }
+
+ private:
+  SignallingWorld(std::unique_ptr<Communicator> inner, LateSignal& signal,
+                  std::shared_ptr<int64_t> exchanges, bool is_split)
+      : ForwardingCommunicator(std::move(inner)),
+        signal_(signal),
+        exchanges_(std::move(exchanges)),
+        is_split_(is_split) {}
+  void note_call() {
+    if (rank() == 1) signal_.note_call(*exchanges_);
+  }
+
+  LateSignal& signal_;
+  std::shared_ptr<int64_t> exchanges_;  ///< that this rank has joined
+  bool is_split_;
+};
+
+struct TwoRanks {
+  std::array<RunEnd, 2> ends;
+  std::array<int64_t, 2> evaluated = {};  ///< validation samples that a rank has read, of 40
+};
+
+/// Evaluates after step 2, in ten batches, each of which follows an exchange; so does each step.
+TwoRanks train_until_late_signal(int64_t exchange, const std::string& folder) {
+  const Recipe recipe =
+      tiny_recipe({"evaluate.every=2step", "checkpoint.every=never", "data.valid.samples=80"});
+  const StopSignals signals;
+  LateSignal late(exchange);
+  TwoRanks ranks;
+  testing::run_grid(1, 2, [&](RankGrid& grid) {
+    const auto rank = static_cast<size_t>(grid.world->rank());
+    grid.world = std::make_unique<SignallingWorld>(std::move(grid.world), late);
+    const auto source = make_source(recipe);
+    auto valid = std::make_unique<SignallingSet>(source->open(Split::kValid), -1, 1);
+    const SignallingSet& seen = *valid;
+    const RunData data{open_split(source, Split::kTrain), {source, std::move(valid)}};
+    ranks.ends[rank] = train_run_on(data, recipe, folder, grid, signals);
+    ranks.evaluated[rank] = seen.reads;
+  });
+  return ranks;
+}
+
+void expect_saved_without_evaluation(const TwoRanks& ranks, const std::string& folder) {
+  EXPECT_TRUE(evaluations(folder, "top1").empty());
+  ASSERT_EQ(saved_steps(folder), std::vector<int64_t>{2});
+  const std::string saved = content_digest(CheckpointReader(folder + "/ckpt/" + step_folder(2)));
+  for (const RunEnd& end : ranks.ends) {
+    EXPECT_EQ(end.result.code, ExitCode::kPreempted);
+    EXPECT_EQ(end.result.last_step, 2);
+    EXPECT_EQ(end.result.failed_saves, 0);
+    EXPECT_FALSE(end.result.evaluation.has_value());
+    EXPECT_EQ(end.digest, saved);
+  }
+}
+
+TEST(TrainerRanks, AStopOfOneRankDuringAnEvaluationEndsItOnAllAndSaves) {
+  const ScratchFolder scratch;
+  const TwoRanks ranks = train_until_late_signal(4, scratch.file("run"));  // agreed before batch 3
+  expect_saved_without_evaluation(ranks, scratch.file("run"));
+  for (const int64_t samples : ranks.evaluated) {
+    EXPECT_GT(samples, 0);
+    EXPECT_LE(samples, 12);  // of three batches
+  }
+}
+
+TEST(TrainerRanks, AStopOfOneRankAtAnEvaluationStepIsKeptWaitingOnNone) {
+  const ScratchFolder scratch;
+  const TwoRanks ranks = train_until_late_signal(1, scratch.file("run"));  // agreed in step 2
+  expect_saved_without_evaluation(ranks, scratch.file("run"));
+  for (const int64_t samples : ranks.evaluated) EXPECT_EQ(samples, 0);
 }
 
 TEST(Trainer, ALossThatIsNotFiniteSkipsTheStepThoughItsGradientIs) {

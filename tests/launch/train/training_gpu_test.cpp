@@ -28,8 +28,7 @@ using Overrides = std::vector<std::string>;
 /// A session of one rank on a device.
 struct Training {
   Training(const Overrides& overrides, c10::Device device)
-      : recipe(config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
-                   .options),
+      : recipe(equality_recipe(overrides)),
         grid(on(device)),
         train_data(open_split(make_source(recipe), Split::kTrain)),
         valid_data(open_split(make_source(recipe), Split::kValid)),

@@ -105,9 +105,7 @@ nlohmann::ordered_json expected_record(const MoeReport& layer, int64_t step) {
 TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
   std::vector<std::string> overrides = testing::capped("position");  // something is dropped
   overrides.push_back(testing::losses("group"));
-  const Recipe recipe =
-      config::load_options_text<Recipe>(testing::kEqualityRecipe, "test", {"", overrides, nullptr})
-          .options;
+  const Recipe recipe = testing::equality_recipe(overrides);
   RankGrid grid = testing::self_grid();
   const auto data = open_split(make_source(recipe), Split::kTrain);
   Session session(recipe, data, grid);
@@ -150,8 +148,7 @@ TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
 
 // Its host waits for no exchange, and would say 0.
 TEST(TrainingLog, TellsNoTimeOfExchangesOnAGpu) {
-  const Recipe recipe =
-      config::load_options_text<Recipe>(testing::kEqualityRecipe, "test", {}).options;
+  const Recipe recipe = testing::equality_recipe();
   RankGrid grid = testing::self_grid();
   const auto data = open_split(make_source(recipe), Split::kTrain);
   Session session(recipe, data, grid);

@@ -47,10 +47,7 @@ TEST_F(LoggedLoads, AreEmptyWithoutARunAndForOtherRules) {
 
 // That the run cannot be resumed with it is told once it is built, with what differs.
 TEST_F(LoggedLoads, OfAnotherModelDoNotKeepThisOneFromBeingBuilt) {
-  const Recipe recipe =
-      config::load_options_text<Recipe>(testing::kEqualityRecipe, "test",
-                                        {"", {"parallel.placement=by_load"}, nullptr})
-          .options;
+  const Recipe recipe = testing::equality_recipe({"parallel.placement=by_load"});
   write("{\"step\":5,\"layer\":\"blocks.1.moe_c\",\"load\":[1,1,9]}\n");
   RankGrid grid = testing::self_grid();
   EXPECT_NO_THROW(build_model(recipe, make_source(recipe)->shape(), &grid, torch::kMeta, read()));

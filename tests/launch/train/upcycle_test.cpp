@@ -22,9 +22,9 @@ namespace shoal {
 namespace {
 
 using ::testing::AllOf;
+using testing::equality_recipe;
 using ::testing::HasSubstr;
 using testing::joined;
-using testing::kEqualityRecipe;
 
 using Overrides = std::vector<std::string>;
 
@@ -51,7 +51,7 @@ Overrides upcycled(const std::string& run, const Overrides& more = {}) {
 Recipe recipe_of(const Overrides& overrides) {
   const Overrides all =
       joined({"train.precision=float32", "optimizer={name: adamw, lr: 1e-2}"}, overrides);
-  return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", all, nullptr}).options;
+  return equality_recipe(all);
 }
 
 /// A session and what it needs to live.
@@ -270,7 +270,7 @@ TEST(Upcycling, NeedsACheckpoint) {
 TEST(Upcycling, IsPartOfWhatCheckFinds) {
   const testing::ScratchFolder scratch;
   const std::string path = scratch.file("r.yaml");
-  std::ofstream(path) << kEqualityRecipe;
+  std::ofstream(path) << testing::kEqualityRecipe;
   const Overrides overrides =
       upcycled("run", {"model.moe.capacity.mode=capped", "optimizer.no_decay=[heat]"});
   try {

@@ -1,6 +1,5 @@
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,11 +12,8 @@
 
 #include "models/backbones/convnext.h"
 #include "models/blocks/drop_path.h"
-#include "runtime/base/error.h"
-#include "tests/support/build_model.h"
-#include "tests/support/model_fill.h"
-#include "tests/support/ranks.h"
-#include "tests/support/some_batch.h"
+#include "tests/support/config_error.h"
+#include "tests/support/tiny_model.h"
 
 // b images  H height  W width  C channels
 namespace shoal {
@@ -26,11 +22,11 @@ namespace {
 using testing::build_model;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::image_batch;
 using testing::in_step;
 using testing::kImageNet;
+using testing::kTinyMoe;
+using testing::kTinyNexus;
 using testing::meta_context;
-using testing::some_batch;
 using testing::some_step;
 
 constexpr ImageShape kConvNextImage{1, 8, 4};
@@ -72,32 +68,13 @@ std::string tiny_convnext(const std::string& more = "") {
          more + "}";
 }
 
-const std::string kConvNextMoe =
-    ", moe: {router: {name: top_k, k: 2, noise: none}, experts: {count: 3, hidden: 5}, losses: "
-    "[{name: importance, weight: 0.1}]}";
-
-const std::string kConvNextNexus =
-    ", nexus: {experts: {count: 2, hidden: 5}, memory: {count: 1, keys: 4, k: 2}, slots: 2}";
-
-class TinyConvNext : public ::testing::Test {
+class TinyConvNext : public testing::TinyModel {
  protected:
-  std::shared_ptr<Task> make(const std::string& recipe) {
-    auto task = build_model(recipe, kConvNextImage, 3,
-                            {&grid_, torch::TensorOptions().dtype(torch::kFloat64)});
-    testing::fill_parameters(*task);
-    tensors_.clear();
-    for (const Parameter& parameter : parameters_of(*task)) {
-      tensors_.insert_or_assign(parameter.name, parameter.tensor);
-    }
-    return task;
-  }
-  const torch::Tensor& at(const std::string& name) const { return tensors_.at(name); }
+  TinyConvNext() : TinyModel(kConvNextImage) {}
 
   // Images as [b, C, H, W], norms over C, convolutions as such: how ConvNeXt is written down.
-  torch::Tensor plain_norm(const torch::Tensor& x_bCHW, const std::string& path) const {
-    const torch::Tensor x = x_bCHW.permute({0, 2, 3, 1});
-    return at::layer_norm(x, {x.size(3)}, at(path + ".weight"), at(path + ".bias"), 1e-6)
-        .permute({0, 3, 1, 2});
+  torch::Tensor channel_norm(const torch::Tensor& x_bCHW, const std::string& path) const {
+    return plain_norm(x_bCHW.permute({0, 2, 3, 1}), path).permute({0, 3, 1, 2});
   }
   torch::Tensor plain_patches(const torch::Tensor& x_bCHW, const std::string& path,
                               int64_t patch) const {
@@ -112,9 +89,8 @@ class TinyConvNext : public ::testing::Test {
     const std::string path = "backbone." + name;
     torch::Tensor y = at::conv2d(x_bCHW.contiguous(), at(path + ".conv.weight"),
                                  at(path + ".conv.bias"), 1, 3, 1, x_bCHW.size(1));
-    y = plain_norm(y, path + ".norm").permute({0, 2, 3, 1});
-    y = at::gelu(at::linear(y, at(path + ".mlp.fc1.weight"), at(path + ".mlp.fc1.bias")));
-    y = at::linear(y, at(path + ".mlp.fc2.weight"), at(path + ".mlp.fc2.bias"));
+    y = plain_norm(y.permute({0, 2, 3, 1}), path + ".norm");
+    y = plain_linear(at::gelu(plain_linear(y, path + ".mlp.fc1")), path + ".mlp.fc2");
     const torch::Tensor factor_b111 =
         DropPath(drop_path, name)
             .forward(torch::ones({x_bCHW.size(0), 1, 1, 1}, torch::kFloat64), step);
@@ -124,41 +100,35 @@ class TinyConvNext : public ::testing::Test {
   torch::Tensor plain_logits(const torch::Tensor& image_bCHW, const StepContext& step,
                              double drop_path = 0.0) const {
     torch::Tensor x = plain_patches(image_bCHW, "backbone.stem", 2);
-    x = plain_block(plain_norm(x, "backbone.stem_norm"), "blocks.0", step, 0.0);
-    x = plain_patches(plain_norm(x, "backbone.downsamples.0.norm"), "backbone.downsamples.0.conv",
+    x = plain_block(channel_norm(x, "backbone.stem_norm"), "blocks.0", step, 0.0);
+    x = plain_patches(channel_norm(x, "backbone.downsamples.0.norm"), "backbone.downsamples.0.conv",
                       2);
     x = plain_block(x, "blocks.1", step, drop_path / 2);
     x = plain_block(x, "blocks.2", step, drop_path);
-    const torch::Tensor pooled = x.mean({2, 3});
-    return at::linear(at::layer_norm(pooled, {pooled.size(1)}, at("backbone.norm.weight"),
-                                     at("backbone.norm.bias"), 1e-6),
-                      at("head.weight"), at("head.bias"));
+    return plain_linear(plain_norm(x.mean({2, 3}), "backbone.norm"), "head");
   }
-
-  RankGrid grid_ = testing::self_grid();
-  std::map<std::string, torch::Tensor> tensors_;
 };
 
 TEST_F(TinyConvNext, IsThePapersConvolutions) {
   const torch::NoGradGuard no_grad;
   const auto task = make(tiny_convnext());
-  const Batch batch = some_batch(4, kConvNextImage);
+  const Batch images = batch(4);
   const StepContext step = some_step(4, false);
-  const torch::Tensor expected = plain_logits(batch.image_bCHW(), step);
-  EXPECT_LT((task->outputs(in_step(batch, step)) - expected).abs().max().item<double>(), 1e-13);
+  const torch::Tensor expected = plain_logits(images.image_bCHW(), step);
+  EXPECT_LT((task->outputs(in_step(images, step)) - expected).abs().max().item<double>(), 1e-13);
 }
 
 TEST_F(TinyConvNext, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
   const torch::NoGradGuard no_grad;
   const auto task = make(tiny_convnext(", drop_path: 0.6"));
-  const Batch batch = some_batch(16, kConvNextImage);
+  const Batch images = batch(16);
   const StepContext step = some_step(16, true);
-  const torch::Tensor expected = plain_logits(batch.image_bCHW(), step, 0.6);
-  EXPECT_LT((task->outputs(in_step(batch, step)) - expected).abs().max().item<double>(), 1e-13);
+  const torch::Tensor expected = plain_logits(images.image_bCHW(), step, 0.6);
+  EXPECT_LT((task->outputs(in_step(images, step)) - expected).abs().max().item<double>(), 1e-13);
 }
 
 TEST(ConvNext, ParametersOfTwoDimensionsAndMoreDecay) {
-  const auto task = build_model(tiny_convnext(kConvNextMoe), kConvNextImage, 3, meta_context());
+  const auto task = build_model(tiny_convnext(kTinyMoe), kConvNextImage, 3, meta_context());
   for (const Parameter& parameter : parameters_of(*task)) {
     const bool is_weight =
         parameter.name.ends_with(".weight") && !parameter.name.ends_with("norm.weight");
@@ -168,45 +138,32 @@ TEST(ConvNext, ParametersOfTwoDimensionsAndMoreDecay) {
 
 TEST_F(TinyConvNext, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
   for (const std::string& keys : {std::string(), std::string(", drop_path: 0.5"),
-                                  kConvNextMoe + ", drop_path: 0.5", kConvNextNexus}) {
+                                  kTinyMoe + ", drop_path: 0.5", kTinyNexus}) {
     SCOPED_TRACE(keys);
-    const auto task = make(tiny_convnext(keys));
-    std::vector<torch::Tensor> parameters;
-    for (const auto& [name, tensor] : tensors_) parameters.push_back(tensor);
-    const Batch batch = some_batch(4, kConvNextImage);
-    const StepContext step = some_step(4, true);
-    EXPECT_LT(
-        testing::gradient_error([&] { return task->train(in_step(batch, step)).loss; }, parameters),
-        1e-6);
+    EXPECT_LT(gradient_error_of(tiny_convnext(keys)), 1e-6);
   }
 }
 
 TEST_F(TinyConvNext, StochasticDepthActsInTrainingAlone) {
-  const Batch batch = some_batch(8, kConvNextImage);
-  const auto loss = [&](const std::string& recipe, bool training) {
-    const torch::NoGradGuard no_grad;
-    return make(recipe)->train(in_step(batch, some_step(8, training))).loss.item<double>();
-  };
-  EXPECT_NE(loss(tiny_convnext(", drop_path: 0.5"), true), loss(tiny_convnext(), true));
-  EXPECT_EQ(loss(tiny_convnext(", drop_path: 0.5"), false), loss(tiny_convnext(), false));
+  EXPECT_NE(loss_of(tiny_convnext(", drop_path: 0.5"), true), loss_of(tiny_convnext(), true));
+  EXPECT_EQ(loss_of(tiny_convnext(", drop_path: 0.5"), false), loss_of(tiny_convnext(), false));
 }
 
 TEST_F(TinyConvNext, UnitsKeepTheBranchesGamma) {
   const torch::NoGradGuard no_grad;
-  for (const auto& [keys, layer] :
-       {std::pair{kConvNextMoe, "moe"}, std::pair{kConvNextNexus, "nexus"}}) {
+  for (const auto& [keys, layer] : {std::pair{kTinyMoe, "moe"}, std::pair{kTinyNexus, "nexus"}}) {
     SCOPED_TRACE(layer);
     const auto task = make(tiny_convnext(keys + ", sparse_blocks: {from: 0, every: 1}"));
-    const Batch batch = some_batch(4, kConvNextImage);
-    const torch::Tensor before = task->outputs(in_step(batch, some_step(4, false)));
+    const Batch images = batch(4);
+    const torch::Tensor before = task->outputs(in_step(images, some_step(4, false)));
     for (const char* block : {"0", "1", "2"}) {
       at(std::string("backbone.blocks.") + block + ".gamma").zero_();
     }
-    const torch::Tensor after = task->outputs(in_step(batch, some_step(4, false)));
+    const torch::Tensor after = task->outputs(in_step(images, some_step(4, false)));
     EXPECT_FALSE(after.equal(before));
     // Without branches nothing of the units is left.
     at(std::string("backbone.blocks.1.") + layer + ".experts.*.fc2.weight").fill_(7.0);
-    EXPECT_TRUE(task->outputs(in_step(batch, some_step(4, false))).equal(after));
+    EXPECT_TRUE(task->outputs(in_step(images, some_step(4, false))).equal(after));
   }
 }
 
@@ -220,24 +177,14 @@ TEST_F(TinyConvNext, GammaStartsAtTheLayerScale) {
 }
 
 TEST_F(TinyConvNext, TakesNoImages) {
-  for (const std::string& keys : {std::string(", drop_path: 0.5"), kConvNextMoe, kConvNextNexus}) {
-    const auto task = make(tiny_convnext(keys));
-    StepContext step = some_step(0, true);
-    step.samples_in_step = step.samples_in_micro = 4;
-    const torch::Tensor loss = task->train(in_step(some_batch(0, kConvNextImage), step)).loss;
-    EXPECT_EQ(loss.item<double>(), 0.0);
-    loss.backward();
-    for (const auto& [name, tensor] : tensors_) {
-      ASSERT_TRUE(tensor.grad().defined()) << name;
-      EXPECT_EQ(tensor.grad().abs().max().item<double>(), 0.0) << name;
-    }
+  for (const std::string& keys : {std::string(", drop_path: 0.5"), kTinyMoe, kTinyNexus}) {
+    expect_zeros_without_images(tiny_convnext(keys));
   }
 }
 
 TEST_F(TinyConvNext, NumbersBlocksThroughAllStages) {
-  const TrainOutput output =
-      make(tiny_convnext(kConvNextMoe + ", sparse_blocks: {from: 0}"))
-          ->train(in_step(some_batch(4, kConvNextImage), some_step(4, true)));
+  const TrainOutput output = make(tiny_convnext(kTinyMoe + ", sparse_blocks: {from: 0}"))
+                                 ->train(in_step(batch(4), some_step(4, true)));
   std::vector<std::string> layers;
   for (const MoeStats& stats : output.moe) layers.push_back(stats.layer);
   EXPECT_THAT(layers, ElementsAre("blocks.0.moe", "blocks.2.moe"));
@@ -247,12 +194,9 @@ TEST_F(TinyConvNext, NumbersBlocksThroughAllStages) {
 }
 
 std::string error_of(const std::string& keys) {
-  try {
+  return testing::config_error_of([&] {
     build_model("model: {backbone: convnext" + keys + "}", kImageNet, 3, meta_context());
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 TEST(ConvNext, RefusesKeysThatContradictEachOther) {
@@ -262,7 +206,7 @@ TEST(ConvNext, RefusesKeysThatContradictEachOther) {
               HasSubstr("model.stem_patch: patches of 8 pixels and 3 halvings need sides that are "
                         "multiples of 64, images are 224 x 224 pixels"));
   EXPECT_THAT(error_of(", depths: [], widths: []"), HasSubstr("model.depths: "));
-  EXPECT_THAT(error_of(kConvNextMoe + ", sparse_blocks: {to: 18}"),
+  EXPECT_THAT(error_of(kTinyMoe + ", sparse_blocks: {to: 18}"),
               HasSubstr("the model's blocks are 0 to 17, got 18"));
   EXPECT_THAT(error_of(", depths: [4000, 97], widths: [4, 4]"),
               HasSubstr("model.depths: must name at most 4096 blocks in all, got 4097"));

@@ -2,10 +2,11 @@
 
 #include <string>
 
-#include "runtime/base/error.h"
 #include "tests/support/build_model.h"
+#include "tests/support/config_error.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/model_fill.h"
+#include "tests/support/some_batch.h"
 
 // b images  S tokens  C width
 namespace shoal {
@@ -92,13 +93,10 @@ TEST(Mixer, AnImagesFeaturesDoNotDependOnItsBatch) {
 }
 
 TEST(Mixer, RefusesAPatchThatDoesNotDivideTheImage) {
-  try {
-    build_model("model: {backbone: mixer, patch: 5}", kImageNet, 10, meta_context());
-    FAIL() << "no error";
-  } catch (const ConfigError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "model.patch: 5 does not divide images of 224 x 224 pixels");
-  }
+  EXPECT_EQ(testing::config_error_of([] {
+              build_model("model: {backbone: mixer, patch: 5}", kImageNet, 10, meta_context());
+            }),
+            "model.patch: 5 does not divide images of 224 x 224 pixels");
 }
 
 }  // namespace

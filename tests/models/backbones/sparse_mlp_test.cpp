@@ -1,6 +1,4 @@
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/layer_norm.h>
-#include <ATen/ops/linear.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,23 +6,22 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/error.h"
-#include "tests/support/build_model.h"
-#include "tests/support/gradient_check.h"
-#include "tests/support/model_fill.h"
+#include "tests/support/config_error.h"
+#include "tests/support/tiny_model.h"
 
 // b images  S tokens  C width  P new tokens  W new width  T rows of a MoE stage  U experts
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
 using testing::build_model;
 using testing::count_parameters;
 using ::testing::HasSubstr;
-using testing::image_batch;
 using testing::in_step;
 using testing::kImageNet;
+using testing::kTinyImage;
 using testing::meta_context;
-using testing::some_numbers;
+using testing::some_step;
 
 std::string moe_stage(int64_t count, int64_t hidden, int64_t k) {
   return "{router: {name: top_k, k: " + std::to_string(k) +
@@ -94,35 +91,8 @@ std::string with_drops(std::string recipe) {
   return recipe.replace(recipe.find(router), router.size(), router + ", drop: 0.5");
 }
 
-class TinySparseMlp : public ::testing::Test {
+class TinySparseMlp : public testing::TinyModel {
  protected:
-  std::shared_ptr<Task> make(const std::string& recipe) {
-    BuildContext build{&grid_, torch::TensorOptions().dtype(torch::kFloat64)};
-    auto task = build_model(recipe, {1, 4, 6}, 3, build);
-    testing::fill_parameters(*task);
-    tensors_.clear();
-    for (const Parameter& parameter : parameters_of(*task)) {
-      tensors_.insert_or_assign(parameter.name, parameter.tensor);
-    }
-    return task;
-  }
-  const torch::Tensor& at(const std::string& name) const { return tensors_.at(name); }
-
-  static Batch batch(int64_t images) {
-    std::vector<int64_t> label;
-    for (int64_t i = 0; i < images; ++i) label.push_back(i % 3);
-    return image_batch(some_numbers({images, 1, 4, 6}, 1), torch::tensor(label, torch::kInt64));
-  }
-  static StepContext step(int64_t images, bool training) {
-    StepContext step;
-    step.seed = 5;
-    step.training = training;
-    step.sample_b = torch::arange(images, torch::kInt64);
-    step.samples_per_group = 2;
-    step.samples_in_step = step.samples_in_micro = images;
-    return step;
-  }
-
   // Sparse-MLP eq. 1 and 2 without noise, one row after another.
   torch::Tensor plain_moe(const torch::Tensor& x_TD, const std::string& path, int64_t k) const {
     const torch::Tensor gate_TU = at::softmax(x_TD.mm(at(path + ".router.weight")), 1);
@@ -141,12 +111,6 @@ class TinySparseMlp : public ::testing::Test {
     }
     return y_TD;
   }
-  torch::Tensor plain_norm(const torch::Tensor& x, const std::string& path) const {
-    return at::layer_norm(x, {x.size(-1)}, at(path + ".weight"), at(path + ".bias"), 1e-6);
-  }
-  torch::Tensor plain_linear(const torch::Tensor& x, const std::string& path) const {
-    return at::linear(x, at(path + ".weight"), at(path + ".bias"));
-  }
   torch::Tensor plain_mlp(const torch::Tensor& x, const std::string& path) const {
     return plain_linear(at::gelu(plain_linear(x, path + ".fc1")), path + ".fc2");
   }
@@ -161,7 +125,7 @@ class TinySparseMlp : public ::testing::Test {
     x = x + t(plain_mlp(t(plain_norm(x, dense + "token_norm")), dense + "token_mlp"));  // eq. 8
     x = x + plain_mlp(plain_norm(x, dense + "channel_norm"), dense + "channel_mlp");    // eq. 9
     const torch::Tensor into = x;
-    const bool has_rescale = tensors_.contains(sparse + "channels_in.weight");
+    const bool has_rescale = has(sparse + "channels_in.weight");
     if (has_rescale) {  // eq. 4
       x = plain_linear(x, sparse + "channels_in");
       x = t(plain_linear(t(x), sparse + "tokens_in"));
@@ -169,7 +133,7 @@ class TinySparseMlp : public ::testing::Test {
     const torch::Tensor u = t(plain_norm(x, sparse + "token_norm"));
     x = x + t(plain_moe(u.reshape({-1, u.size(2)}), sparse + "moe_s", 1).view(u.sizes()));  // 5
     const torch::Tensor v = plain_norm(x, sparse + "channel_norm");
-    if (tensors_.contains(sparse + "moe_c.router.weight")) {
+    if (has(sparse + "moe_c.router.weight")) {
       x = x + plain_moe(v.reshape({-1, v.size(2)}), sparse + "moe_c", 2).view(v.sizes());  // eq. 6
     } else {
       x = x + plain_mlp(v, sparse + "channel_mlp");
@@ -181,9 +145,6 @@ class TinySparseMlp : public ::testing::Test {
     if (outer_residual) x = x + into;
     return plain_linear(plain_norm(x, "backbone.norm").mean(1), "head");
   }
-
-  RankGrid grid_ = make_rank_grid(make_self_communicator(), 1);
-  std::map<std::string, torch::Tensor> tensors_;
 };
 
 double cross_entropy(const torch::Tensor& logits_bN, const torch::Tensor& label_b) {
@@ -200,7 +161,7 @@ TEST_F(TinySparseMlp, IsThePapersEquations) {
     const auto task = make(recipe);
     const Batch images = batch(4);
     const torch::NoGradGuard no_grad;
-    EXPECT_NEAR(task->evaluate(in_step(images, step(4, false))).sums[0].sum,
+    EXPECT_NEAR(task->evaluate(in_step(images, some_step(4, false))).sums[0].sum,
                 cross_entropy(plain_logits(images.image_bCHW(), outer_residual), images.label_b),
                 1e-12);
   }
@@ -213,21 +174,18 @@ TEST_F(TinySparseMlp, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
         with_drops(tiny_sparse_mlp()), with_drops(tiny_sparse_mlp(", rescale: false"))}) {
     SCOPED_TRACE(recipe);
     const auto task = make(recipe);
-    std::vector<torch::Tensor> parameters;
-    for (const auto& [name, tensor] : tensors_) parameters.push_back(tensor);
-    const Batch images = batch(4);
-    const StepContext context = step(4, true);
+    const Batch images = in_step(batch(4), some_step(4, true));
     // Norms over four channels bend: a small step.
-    const auto loss = [&] { return task->train(in_step(images, context)).loss; };
-    EXPECT_LT(testing::gradient_error(loss, parameters, 2e-6), 1e-6);
+    const auto loss = [&] { return task->train(images).loss; };
+    EXPECT_LT(testing::gradient_error(loss, parameters(), 2e-6), 1e-6);
     const bool has_drops = recipe.find("drop: 0.5") != std::string::npos;
-    EXPECT_EQ(report(task->train(in_step(images, context)).moe[0]).unrouted, has_drops ? 0.5 : 0.0);
+    EXPECT_EQ(report(task->train(images).moe[0]).unrouted, has_drops ? 0.5 : 0.0);
   }
 }
 
 TEST_F(TinySparseMlp, SumsTheAuxiliaryLossesOfItsStages) {
   const auto task = make(tiny_sparse_mlp());
-  const TrainOutput output = task->train(in_step(batch(4), step(4, true)));
+  const TrainOutput output = task->train(in_step(batch(4), some_step(4, true)));
   ASSERT_EQ(output.moe.size(), 2u);
   EXPECT_EQ(output.moe[0].layer, "blocks.1.moe_s");
   EXPECT_EQ(output.moe[1].layer, "blocks.1.moe_c");
@@ -242,25 +200,14 @@ TEST_F(TinySparseMlp, SumsTheAuxiliaryLossesOfItsStages) {
                                  "{name: importance, weight: 0.1}"}) {
     bare.replace(bare.find(loss), loss.size(), "");
   }
-  const double plain = make(bare)->train(in_step(batch(4), step(4, true))).loss.item<double>();
+  const double plain = make(bare)->train(in_step(batch(4), some_step(4, true))).loss.item<double>();
   EXPECT_NEAR(output.loss.item<double>(), plain + losses, 1e-12);
 }
 
-TEST_F(TinySparseMlp, TakesNoImages) {
-  const auto task = make(tiny_sparse_mlp());
-  StepContext context = step(0, true);
-  context.samples_in_step = context.samples_in_micro = 4;
-  const torch::Tensor loss = task->train(in_step(batch(0), context)).loss;
-  EXPECT_EQ(loss.item<double>(), 0.0);
-  loss.backward();
-  for (const auto& [name, tensor] : tensors_) {
-    ASSERT_TRUE(tensor.grad().defined()) << name;
-    EXPECT_EQ(tensor.grad().abs().max().item<double>(), 0.0) << name;
-  }
-}
+TEST_F(TinySparseMlp, TakesNoImages) { expect_zeros_without_images(tiny_sparse_mlp()); }
 
 TEST_F(TinySparseMlp, PlacesSparseBlocksFirstOrLast) {
-  const auto first = build_model(tiny_sparse_mlp().replace(7, 1, "{positions: first, "), {1, 4, 6},
+  const auto first = build_model(tiny_sparse_mlp().replace(7, 1, "{positions: first, "), kTinyImage,
                                  3, meta_context());
   std::vector<std::string> names;
   for (const Parameter& parameter : parameters_of(*first)) names.push_back(parameter.name);
@@ -270,7 +217,7 @@ TEST_F(TinySparseMlp, PlacesSparseBlocksFirstOrLast) {
 
 TEST_F(TinySparseMlp, WithoutRescaleKeepsTheShape) {
   make(tiny_sparse_mlp(", rescale: false"));
-  EXPECT_EQ(tensors_.count("backbone.blocks.1.channels_in.weight"), 0u);
+  EXPECT_FALSE(has("backbone.blocks.1.channels_in.weight"));
   EXPECT_EQ(at("backbone.blocks.1.moe_s.router.weight").sizes(), (at::IntArrayRef{6, 3}));
   EXPECT_EQ(at("backbone.blocks.1.moe_c.router.weight").sizes(), (at::IntArrayRef{4, 3}));
 }
@@ -282,16 +229,15 @@ TEST_F(TinySparseMlp, TakesADenseMlpInMoeCsPlace) {
       "9}}";
   const auto task = make(recipe);
   EXPECT_EQ(at("backbone.blocks.0.channel_mlp.fc1.weight").sizes(), (at::IntArrayRef{9, 2}));
-  EXPECT_EQ(task->train(in_step(batch(2), step(2, true))).moe.size(), 1u);
+  EXPECT_EQ(task->train(in_step(batch(2), some_step(2, true))).moe.size(), 1u);
+}
+
+std::string error_of_recipe(const std::string& recipe) {
+  return testing::config_error_of([&] { build_model(recipe, kTinyImage, 3, meta_context()); });
 }
 
 std::string sparse_mlp_error(const std::string& sparse_keys) {
-  try {
-    build_model(tiny_sparse_mlp(sparse_keys), {1, 4, 6}, 3, meta_context());
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of_recipe(tiny_sparse_mlp(sparse_keys));
 }
 
 TEST_F(TinySparseMlp, RefusesKeysThatContradictEachOther) {
@@ -305,12 +251,8 @@ TEST_F(TinySparseMlp, RefusesKeysThatContradictEachOther) {
 TEST_F(TinySparseMlp, RefusesNormalisedWeightsOfOneUnitInTheTokenStage) {
   std::string recipe = tiny_sparse_mlp();
   recipe.replace(recipe.find("score, k: 1"), 11, "score, k: 1, weights: {normalise: sum}");
-  try {
-    build_model(recipe, {1, 4, 6}, 3, meta_context());
-    FAIL() << "no error";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("token_moe.router.weights.normalise: sum makes every"));
-  }
+  EXPECT_THAT(error_of_recipe(recipe),
+              HasSubstr("token_moe.router.weights.normalise: sum makes every"));
 }
 
 TEST_F(TinySparseMlp, RefusesSizesNoMachineHas) {
@@ -318,13 +260,8 @@ TEST_F(TinySparseMlp, RefusesSizesNoMachineHas) {
   EXPECT_THAT(sparse_mlp_error(", width: 1000000000000"), HasSubstr("at most 1048576"));
   std::string many = tiny_sparse_mlp();
   many.replace(many.find("count: 3"), 8, "count: 1000000000000");
-  try {
-    build_model(many, {1, 4, 6}, 3, meta_context());
-    FAIL() << "no error";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("token_moe.experts.count: must be at least 1"));
-    EXPECT_THAT(error.what(), HasSubstr("at most 65536"));
-  }
+  EXPECT_THAT(error_of_recipe(many), AllOf(HasSubstr("token_moe.experts.count: must be at least 1"),
+                                           HasSubstr("at most 65536")));
 }
 
 TEST_F(TinySparseMlp, ListsItsMoeStages) {

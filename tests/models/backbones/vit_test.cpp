@@ -1,20 +1,14 @@
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/layer_norm.h>
-#include <ATen/ops/linear.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "models/backbones/vit.h"
 #include "models/blocks/drop_path.h"
-#include "runtime/base/error.h"
-#include "tests/support/build_model.h"
-#include "tests/support/model_fill.h"
-#include "tests/support/ranks.h"
-#include "tests/support/some_batch.h"
+#include "tests/support/config_error.h"
+#include "tests/support/tiny_model.h"
 
 // b images  S tokens  C width  N heads
 namespace shoal {
@@ -26,11 +20,11 @@ using ::testing::HasSubstr;
 using testing::image_batch;
 using testing::in_step;
 using testing::kImageNet;
+using testing::kTinyImage;
+using testing::kTinyMoe;
+using testing::kTinyNexus;
 using testing::meta_context;
-using testing::some_batch;
 using testing::some_step;
-
-constexpr ImageShape kTinyImage{1, 4, 6};
 
 TEST(Vit, HasThePapersParametersExactly) {  // case 14
   const auto count = [](const std::string& keys) {
@@ -58,38 +52,8 @@ std::string tiny_vit(const std::string& more = "") {
   return "model: {backbone: vit, patch: 2, width: 6, depth: 2, heads: 2, hidden: 7" + more + "}";
 }
 
-const std::string kMoe =
-    ", moe: {router: {name: top_k, k: 2, noise: none}, experts: {count: 3, hidden: 5}, losses: "
-    "[{name: importance, weight: 0.1}]}";
-
-const std::string kNexus =
-    ", nexus: {experts: {count: 2, hidden: 5}, memory: {count: 1, keys: 4, k: 2}, slots: 2}";
-
-class TinyVit : public ::testing::Test {
+class TinyVit : public testing::TinyModel {
  protected:
-  std::shared_ptr<Task> make(const std::string& recipe) {
-    auto task =
-        build_model(recipe, kTinyImage, 3, {&grid_, torch::TensorOptions().dtype(torch::kFloat64)});
-    testing::fill_parameters(*task);
-    tensors_.clear();
-    for (const Parameter& parameter : parameters_of(*task)) {
-      tensors_.insert_or_assign(parameter.name, parameter.tensor);
-    }
-    return task;
-  }
-  const torch::Tensor& at(const std::string& name) const { return tensors_.at(name); }
-  std::vector<torch::Tensor> parameters() const {
-    std::vector<torch::Tensor> result;
-    for (const auto& [name, tensor] : tensors_) result.push_back(tensor);
-    return result;
-  }
-
-  torch::Tensor plain_norm(const torch::Tensor& x, const std::string& path) const {
-    return at::layer_norm(x, {x.size(-1)}, at(path + ".weight"), at(path + ".bias"), 1e-6);
-  }
-  torch::Tensor plain_linear(const torch::Tensor& x, const std::string& path) const {
-    return at::linear(x, at(path + ".weight"), at(path + ".bias"));
-  }
   torch::Tensor plain_attention(const torch::Tensor& x_bSC, const std::string& path) const {
     const torch::Tensor qkv = plain_linear(x_bSC, path + ".qkv");
     std::vector<torch::Tensor> heads;
@@ -125,44 +89,36 @@ class TinyVit : public ::testing::Test {
     x = plain_norm(x, "backbone.norm");  // eq. 4
     return plain_linear(has_cls ? x.select(1, 0) : x.mean(1), "head");
   }
-
-  RankGrid grid_ = testing::self_grid();
-  std::map<std::string, torch::Tensor> tensors_;
 };
 
 TEST_F(TinyVit, IsThePapersEquations) {
   const torch::NoGradGuard no_grad;
   for (const bool has_cls : {true, false}) {
     const auto task = make(tiny_vit(has_cls ? "" : ", pool: mean"));
-    const Batch batch = some_batch(4, kTinyImage);
+    const Batch images = batch(4);
     const StepContext step = some_step(4, false);
-    const torch::Tensor expected = plain_logits(batch.image_bCHW(), has_cls, step);
-    EXPECT_LT((task->outputs(in_step(batch, step)) - expected).abs().max().item<double>(), 1e-13);
-    EXPECT_EQ(tensors_.count("backbone.cls"), has_cls ? 1u : 0u);
+    const torch::Tensor expected = plain_logits(images.image_bCHW(), has_cls, step);
+    EXPECT_LT((task->outputs(in_step(images, step)) - expected).abs().max().item<double>(), 1e-13);
+    EXPECT_EQ(has("backbone.cls"), has_cls);
   }
 }
 
 TEST_F(TinyVit, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
   for (const std::string& keys :
        {std::string(), std::string(", pool: mean"), std::string(", drop_path: 0.5"),
-        kMoe + ", drop_path: 0.5", kNexus}) {
+        kTinyMoe + ", drop_path: 0.5", kTinyNexus}) {
     SCOPED_TRACE(keys);
-    const auto task = make(tiny_vit(keys));
-    const Batch batch = some_batch(4, kTinyImage);
-    const StepContext step = some_step(4, true);
-    EXPECT_LT(testing::gradient_error([&] { return task->train(in_step(batch, step)).loss; },
-                                      parameters()),
-              1e-6);
+    EXPECT_LT(gradient_error_of(tiny_vit(keys)), 1e-6);
   }
 }
 
 TEST_F(TinyVit, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
   const torch::NoGradGuard no_grad;
   const auto task = make(tiny_vit(", drop_path: 0.5"));
-  const Batch batch = some_batch(16, kTinyImage);
+  const Batch images = batch(16);
   const StepContext step = some_step(16, true);
-  const torch::Tensor expected = plain_logits(batch.image_bCHW(), true, step, 0.5);
-  EXPECT_LT((task->outputs(in_step(batch, step)) - expected).abs().max().item<double>(), 1e-13);
+  const torch::Tensor expected = plain_logits(images.image_bCHW(), true, step, 0.5);
+  EXPECT_LT((task->outputs(in_step(images, step)) - expected).abs().max().item<double>(), 1e-13);
   const auto draws = [&](const std::string& branch) {
     return DropPath(0.5, branch).forward(torch::ones({16}, torch::kFloat64), step);
   };
@@ -170,62 +126,49 @@ TEST_F(TinyVit, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
 }
 
 TEST_F(TinyVit, StochasticDepthActsInTrainingAlone) {
-  const Batch batch = some_batch(8, kTinyImage);
-  const auto loss = [&](const std::string& recipe, bool training) {
-    const torch::NoGradGuard no_grad;
-    return make(recipe)->train(in_step(batch, some_step(8, training))).loss.item<double>();
-  };
-  EXPECT_NE(loss(tiny_vit(", drop_path: 0.5"), true), loss(tiny_vit(), true));
-  EXPECT_NEAR(loss(tiny_vit(", drop_path: 0.5"), false), loss(tiny_vit(), false), 1e-13);
+  EXPECT_NE(loss_of(tiny_vit(", drop_path: 0.5"), true), loss_of(tiny_vit(), true));
+  EXPECT_NEAR(loss_of(tiny_vit(", drop_path: 0.5"), false), loss_of(tiny_vit(), false), 1e-13);
 }
 
 TEST_F(TinyVit, AnImagesLogitsDoNotDependOnItsBatch) {
   const torch::NoGradGuard no_grad;
-  for (const std::string& keys : {std::string(), kMoe, kNexus}) {
+  for (const std::string& keys : {std::string(), kTinyMoe, kTinyNexus}) {
     const auto task = make(tiny_vit(keys));
-    const Batch batch = some_batch(5, kTinyImage);
-    const torch::Tensor whole = task->outputs(in_step(batch, some_step(5, false)));
+    const Batch images = batch(5);
+    const torch::Tensor whole = task->outputs(in_step(images, some_step(5, false)));
     const Batch last =
-        image_batch(batch.image_bCHW().narrow(0, 4, 1), batch.label_b.narrow(0, 4, 1));
+        image_batch(images.image_bCHW().narrow(0, 4, 1), images.label_b.narrow(0, 4, 1));
     const torch::Tensor alone = task->outputs(in_step(last, some_step(1, false)));
     EXPECT_LT((alone - whole.narrow(0, 4, 1)).abs().max().item<double>(), 1e-13) << keys;
   }
 }
 
 TEST_F(TinyVit, TakesNoImages) {
-  for (const std::string& keys : {std::string(", drop_path: 0.5"), kMoe + ", pool: mean", kNexus}) {
-    const auto task = make(tiny_vit(keys));
-    StepContext step = some_step(0, true);
-    step.samples_in_step = step.samples_in_micro = 4;
-    const torch::Tensor loss = task->train(in_step(some_batch(0, kTinyImage), step)).loss;
-    EXPECT_EQ(loss.item<double>(), 0.0);
-    loss.backward();
-    for (const auto& [name, tensor] : tensors_) {
-      ASSERT_TRUE(tensor.grad().defined()) << name;
-      EXPECT_EQ(tensor.grad().abs().max().item<double>(), 0.0) << name;
-    }
+  for (const std::string& keys :
+       {std::string(", drop_path: 0.5"), kTinyMoe + ", pool: mean", kTinyNexus}) {
+    expect_zeros_without_images(tiny_vit(keys));
   }
 }
 
 TEST_F(TinyVit, CountsTheAuxiliaryLossesOfItsExperts) {
-  const TrainOutput output = make(tiny_vit(kMoe + ", sparse_blocks: {from: 0, every: 1}"))
-                                 ->train(in_step(some_batch(4, kTinyImage), some_step(4, true)));
+  const TrainOutput output = make(tiny_vit(kTinyMoe + ", sparse_blocks: {from: 0, every: 1}"))
+                                 ->train(in_step(batch(4), some_step(4, true)));
   ASSERT_EQ(output.moe.size(), 2u);
   EXPECT_EQ(output.moe[0].layer, "blocks.0.moe");
   EXPECT_EQ(output.moe[1].layer, "blocks.1.moe");
   double losses = 0;
   for (const MoeStats& stats : output.moe) losses += 0.1 * report(stats).losses.at(0).second;
   EXPECT_GT(losses, 0.0);
-  std::string bare = kMoe;
+  std::string bare = kTinyMoe;
   bare.replace(bare.find("{name: importance, weight: 0.1}"), 31, "");
   const double plain = make(tiny_vit(bare + ", sparse_blocks: {from: 0, every: 1}"))
-                           ->train(in_step(some_batch(4, kTinyImage), some_step(4, true)))
+                           ->train(in_step(batch(4), some_step(4, true)))
                            .loss.item<double>();
   EXPECT_NEAR(output.loss.item<double>(), plain + losses, 1e-12);
 }
 
 TEST(Vit, ParametersOfItsOwnStartSmallAndThoseOfTwoDimensionsDecay) {
-  const auto task = build_model(tiny_vit(kMoe), kTinyImage, 3, meta_context());
+  const auto task = build_model(tiny_vit(kTinyMoe), kTinyImage, 3, meta_context());
   int64_t num_own = 0;
   for (const Parameter& parameter : parameters_of(*task)) {
     const bool is_positions = parameter.name == "backbone.positions";
@@ -250,9 +193,9 @@ std::vector<std::string> stages_of(const std::string& keys) {
 }
 
 TEST(Vit, PutsExpertsIntoEverySecondBlockOfTheLastHalfUnlessTold) {
-  const std::string six = ", depth: 6" + kMoe;
+  const std::string six = ", depth: 6" + kTinyMoe;
   EXPECT_THAT(stages_of(six), ElementsAre("blocks.3.moe", "blocks.5.moe"));
-  EXPECT_THAT(stages_of(", depth: 1" + kMoe), ElementsAre("blocks.0.moe"));
+  EXPECT_THAT(stages_of(", depth: 1" + kTinyMoe), ElementsAre("blocks.0.moe"));
   EXPECT_THAT(stages_of(six + ", sparse_blocks: {from: 0}"),
               ElementsAre("blocks.1.moe", "blocks.3.moe", "blocks.5.moe"));
   EXPECT_THAT(stages_of(six + ", sparse_blocks: {to: 4}"), ElementsAre("blocks.4.moe"));
@@ -264,36 +207,34 @@ TEST(Vit, PutsExpertsIntoEverySecondBlockOfTheLastHalfUnlessTold) {
 }
 
 TEST(Vit, PutsNexusLayersIntoTheLastHalfUnlessTold) {
-  const std::string five = ", depth: 5" + kNexus;
+  const std::string five = ", depth: 5" + kTinyNexus;
   EXPECT_THAT(stages_of(five), ElementsAre("blocks.2.nexus", "blocks.3.nexus", "blocks.4.nexus"));
   EXPECT_THAT(stages_of(five + ", sparse_blocks: {from: 1, to: 3, every: 2}"),
               ElementsAre("blocks.1.nexus", "blocks.3.nexus"));
 }
 
 std::string vit_error(const std::string& keys) {
-  try {
+  return testing::config_error_of([&] {
     build_model("model: {backbone: vit, depth: 6" + keys + "}", kImageNet, 3, meta_context());
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 TEST(Vit, RefusesKeysThatContradictEachOther) {
   EXPECT_THAT(vit_error(", heads: 5"), HasSubstr("model.heads: 5 heads do not divide"));
   EXPECT_THAT(vit_error(", sparse_blocks: {to: 3}"),
               HasSubstr("model.sparse_blocks: needs moe or nexus"));
-  EXPECT_THAT(vit_error(kMoe + kNexus), HasSubstr("model.nexus: a block's MLP place takes moe or"));
-  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {to: 6}"),
+  EXPECT_THAT(vit_error(kTinyMoe + kTinyNexus),
+              HasSubstr("model.nexus: a block's MLP place takes moe or"));
+  EXPECT_THAT(vit_error(kTinyMoe + ", sparse_blocks: {to: 6}"),
               HasSubstr("model.sparse_blocks.to: the model's blocks are 0 to 5, got 6"));
   EXPECT_THAT(
-      vit_error(kMoe + ", sparse_blocks: {to: 2}"),
+      vit_error(kTinyMoe + ", sparse_blocks: {to: 2}"),
       HasSubstr("sparse_blocks.to: must be at least sparse_blocks.from: 2 is below 3 (auto)"));
-  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {from: 6}"),
+  EXPECT_THAT(vit_error(kTinyMoe + ", sparse_blocks: {from: 6}"),
               HasSubstr("must be at most sparse_blocks.to: 6 is above 5 (auto)"));
-  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {from: 5, to: 4}"),
+  EXPECT_THAT(vit_error(kTinyMoe + ", sparse_blocks: {from: 5, to: 4}"),
               HasSubstr("must be at most sparse_blocks.to: 5 is above 4"));
-  EXPECT_THAT(vit_error(kMoe + ", sparse_blocks: {at: 4}"), HasSubstr("unknown key"));
+  EXPECT_THAT(vit_error(kTinyMoe + ", sparse_blocks: {at: 4}"), HasSubstr("unknown key"));
   EXPECT_THAT(vit_error(", drop_path: 1"), HasSubstr("model.drop_path: "));
   EXPECT_THAT(vit_error(", patch: 15"), HasSubstr("model.patch: 15 does not divide"));
 }

@@ -4,25 +4,25 @@
 
 #include <cmath>
 
+#include "tests/moe/experts/bank_context.h"
+
 namespace shoal {
 namespace {
 
-std::vector<Parameter> parameters_on(int64_t rank, int64_t num_ranks) {
-  UnitBank::Context context;
-  context.width = 6;
-  context.place = [num_ranks](const std::vector<double>& cost_U) {
-    return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), num_ranks);
-  };
-  context.rank = rank;
-  context.tensor_options = torch::kFloat32;
-  const ExpertBank bank({4, 10, Activation::kGelu, true}, context);
+using testing::bank_context;
+using testing::BankRank;
+
+const torch::TensorOptions kMeta = torch::TensorOptions().device(torch::kMeta);
+
+std::vector<Parameter> parameters_on(const BankRank& on) {
+  const ExpertBank bank({4, 10, Activation::kGelu, true}, bank_context(6, torch::kFloat32, on));
   std::vector<Parameter> parameters = parameters_of(bank, "blocks.2.moe_s.experts");
   initialise(parameters, 5);
   return parameters;
 }
 
 TEST(ExpertBank, NamesItsParametersByUnit) {
-  const std::vector<Parameter> parameters = parameters_on(1, 3);
+  const std::vector<Parameter> parameters = parameters_on({1, 3});
   ASSERT_EQ(parameters.size(), 4u);
   EXPECT_EQ(parameters[0].name, "blocks.2.moe_s.experts.*.fc1.weight");
   EXPECT_EQ(parameters[1].name, "blocks.2.moe_s.experts.*.fc1.bias");
@@ -33,21 +33,11 @@ TEST(ExpertBank, NamesItsParametersByUnit) {
 }
 
 TEST(ExpertBank, FirstWeightsDoNotDependOnWhereAnExpertLives) {
-  const std::vector<Parameter> alone = parameters_on(0, 1);
-  for (const int64_t rank : {0, 1, 2}) {
-    const std::vector<Parameter> shard = parameters_on(rank, 3);
-    for (size_t i = 0; i < shard.size(); ++i) {
-      for (size_t row = 0; row < shard[i].unit_ids.size(); ++row) {
-        EXPECT_TRUE(torch::equal(shard[i].tensor[static_cast<int64_t>(row)],
-                                 alone[i].tensor[shard[i].unit_ids[row]]));
-      }
-    }
-  }
-  EXPECT_FALSE(torch::equal(alone[0].tensor[0], alone[0].tensor[1]));
+  testing::expect_values_by_unit(parameters_on);
 }
 
 TEST(ExpertBank, WeightsAreXavierUniformByTheFansOfOneExpert) {
-  const std::vector<Parameter> parameters = parameters_on(0, 1);
+  const std::vector<Parameter> parameters = parameters_on({});
   const double bound = std::sqrt(6.0 / 16.0);
   for (const size_t i : {0, 2}) {
     EXPECT_LE(parameters[i].tensor.abs().max().item<double>(), bound);
@@ -60,18 +50,12 @@ TEST(ExpertBank, WeightsAreXavierUniformByTheFansOfOneExpert) {
 }
 
 TEST(ExpertBank, HiddenWidthIsFourTimesTheWidthUnlessTold) {
-  UnitBank::Context context;
-  context.width = 6;
-  context.tensor_options = torch::TensorOptions().device(torch::kMeta);
-  const ExpertBank bank({}, context);
+  const ExpertBank bank({}, bank_context(6, kMeta));
   EXPECT_EQ(parameters_of(bank)[0].tensor.sizes(), (at::IntArrayRef{8, 6, 24}));
 }
 
 TEST(ExpertBank, MayDoWithoutBiases) {
-  UnitBank::Context context;
-  context.width = 6;
-  context.tensor_options = torch::TensorOptions().device(torch::kMeta);
-  const ExpertBank bank({4, 10, Activation::kRelu, false}, context);
+  const ExpertBank bank({4, 10, Activation::kRelu, false}, bank_context(6, kMeta));
   EXPECT_EQ(parameters_of(bank).size(), 2u);
 }
 

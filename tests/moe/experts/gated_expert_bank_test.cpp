@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "runtime/recipe/config_reader.h"
+#include "tests/moe/experts/bank_context.h"
 #include "tests/support/gradient_check.h"
 
 // R rows  D width  H hidden width
@@ -24,10 +25,7 @@ struct Section {
 std::shared_ptr<UnitBank> make_bank(const std::string& keys, int64_t width) {
   const auto section =
       config::load_options_text<Section>("experts: {kind: gated" + keys + "}", "test").options;
-  UnitBank::Context context;
-  context.width = width;
-  context.tensor_options = torch::kFloat64;
-  return Registry<UnitBank>::create(section.experts, context);
+  return Registry<UnitBank>::create(section.experts, testing::bank_context(width, torch::kFloat64));
 }
 
 std::vector<std::string> names_of(const std::vector<Parameter>& parameters) {

@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "tests/moe/losses/loss_value.h"
 #include "tests/moe/routing/make_routing.h"
+#include "tests/support/config_error.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/ranks.h"
 #include "tests/support/reference_moe.h"
@@ -233,13 +234,12 @@ struct StageSection {
 
 /// What is wrong with this loss beside this router.
 std::string mistake_of(const std::string& loss, const std::string& router) {
-  try {
+  const std::vector<std::string> mistakes = testing::mistakes_of([&] {
     config::load_options_text<StageSection>(
         "moe: {router: {name: " + router + "}, losses: [{name: " + loss + "}]}", "test");
-  } catch (const ConfigError& error) {
-    return error.lines().size() == 1 ? error.lines()[0] : "not one mistake";
-  }
-  return "";
+  });
+  if (mistakes.empty()) return "";
+  return mistakes.size() == 1 ? mistakes[0] : "not one mistake";
 }
 
 TEST(BalanceLosses, RefuseRoutersThatDoNotDecideByScores) {

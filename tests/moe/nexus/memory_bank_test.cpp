@@ -7,6 +7,8 @@
 
 #include "moe/moe_layer.h"
 #include "runtime/recipe/config_reader.h"
+#include "tests/moe/experts/bank_context.h"
+#include "tests/support/config_error.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/moe_layer_fixture.h"
 
@@ -14,6 +16,8 @@
 namespace shoal {
 namespace {
 
+using testing::bank_context;
+using testing::BankRank;
 using ::testing::ElementsAre;
 using testing::gradient_error;
 using ::testing::HasSubstr;
@@ -21,27 +25,16 @@ using testing::LayerCase;
 using testing::run_layer_on;
 using testing::some_numbers;
 
-UnitBank::Context context_of(int64_t rank, int64_t num_ranks, int64_t width = 6,
-                             torch::TensorOptions options = torch::kFloat32) {
-  UnitBank::Context context;
-  context.width = width;
-  context.rank = rank;
-  context.place = [num_ranks](const std::vector<double>& cost_U) {
-    return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), num_ranks);
-  };
-  context.tensor_options = options;
-  return context;
-}
-
-std::vector<Parameter> parameters_on(int64_t rank, int64_t num_ranks) {
-  const MemoryBank bank({4, 10, 3, NexusVariant::kNormalised}, context_of(rank, num_ranks));
+std::vector<Parameter> parameters_on(const BankRank& on) {
+  const MemoryBank bank({4, 10, 3, NexusVariant::kNormalised},
+                        bank_context(6, torch::kFloat32, on));
   std::vector<Parameter> parameters = parameters_of(bank, "blocks.2.nexus.memory");
   initialise(parameters, 5);
   return parameters;
 }
 
 TEST(MemoryBank, NamesItsParametersByUnit) {
-  const std::vector<Parameter> parameters = parameters_on(1, 3);
+  const std::vector<Parameter> parameters = parameters_on({1, 3});
   ASSERT_EQ(parameters.size(), 3u);
   EXPECT_EQ(parameters[0].name, "blocks.2.nexus.memory.*.keys");
   EXPECT_EQ(parameters[1].name, "blocks.2.nexus.memory.*.values");
@@ -54,22 +47,12 @@ TEST(MemoryBank, NamesItsParametersByUnit) {
 }
 
 TEST(MemoryBank, FirstValuesDoNotDependOnWhereAUnitLives) {
-  const std::vector<Parameter> alone = parameters_on(0, 1);
-  for (const int64_t rank : {0, 1, 2}) {
-    const std::vector<Parameter> shard = parameters_on(rank, 3);
-    for (size_t i = 0; i < shard.size(); ++i) {
-      for (size_t row = 0; row < shard[i].unit_ids.size(); ++row) {
-        EXPECT_TRUE(torch::equal(shard[i].tensor[static_cast<int64_t>(row)],
-                                 alone[i].tensor[shard[i].unit_ids[row]]));
-      }
-    }
-  }
-  EXPECT_FALSE(torch::equal(alone[0].tensor[0], alone[0].tensor[1]));
+  testing::expect_values_by_unit(parameters_on);
 }
 
 TEST(MemoryBank, FirstValuesHaveTheScaleOfTheirVariant) {
   const auto first_values = [](NexusVariant variant) {
-    const MemoryBank bank({2, 500, 4, variant}, context_of(0, 1, 64));
+    const MemoryBank bank({2, 500, 4, variant}, bank_context(64, torch::kFloat32));
     std::vector<Parameter> parameters = parameters_of(bank);
     initialise(parameters, 5);
     std::vector<torch::Tensor> tensors;
@@ -89,7 +72,7 @@ TEST(MemoryBank, FirstValuesHaveTheScaleOfTheirVariant) {
 }
 
 TEST(MemoryBank, LooksUpNormalisedRowsWithTheScaleOfTheUnit) {
-  MemoryBank bank({2, 9, 3, NexusVariant::kNormalised}, context_of(0, 1, 6, torch::kFloat64));
+  MemoryBank bank({2, 9, 3, NexusVariant::kNormalised}, bank_context(6, torch::kFloat64));
   const std::vector<Parameter> parameters = parameters_of(bank);
   initialise(parameters, 5);
   const torch::Tensor keys = parameters[0].tensor.detach(), values = parameters[1].tensor.detach();
@@ -109,7 +92,7 @@ TEST(MemoryBank, LooksUpNormalisedRowsWithTheScaleOfTheUnit) {
 }
 
 TEST(MemoryBank, ThePapersVariantTakesRowsAsTheyAre) {
-  MemoryBank bank({1, 9, 3, NexusVariant::kPaper}, context_of(0, 1, 6, torch::kFloat64));
+  MemoryBank bank({1, 9, 3, NexusVariant::kPaper}, bank_context(6, torch::kFloat64));
   const std::vector<Parameter> parameters = parameters_of(bank);
   initialise(parameters, 5);
   const torch::Tensor rows = some_numbers({4, 6}, 3);
@@ -119,7 +102,7 @@ TEST(MemoryBank, ThePapersVariantTakesRowsAsTheyAre) {
 
 TEST(MemoryBank, GradientsAreThoseOfFiniteDifferences) {
   for (const NexusVariant variant : {NexusVariant::kNormalised, NexusVariant::kPaper}) {
-    MemoryBank bank({2, 7, 3, variant}, context_of(0, 1, 5, torch::kFloat64));
+    MemoryBank bank({2, 7, 3, variant}, bank_context(5, torch::kFloat64));
     const std::vector<Parameter> parameters = parameters_of(bank);
     initialise(parameters, 5);
     torch::Tensor rows = some_numbers({5, 5}, 3).set_requires_grad(true);
@@ -148,12 +131,7 @@ TEST(MemoryBankRanks, ServesAnyMoeLayerAndParallelEqualsSerial) {
 }
 
 std::vector<std::string> bank_mistakes(const std::string& text) {
-  try {
-    config::load_options_text<MoeOptions>(text, "r.yaml");
-  } catch (const ConfigError& error) {
-    return error.lines();
-  }
-  return {};
+  return testing::mistakes_of([&] { config::load_options_text<MoeOptions>(text, "r.yaml"); });
 }
 
 TEST(MemoryBank, MoreKeysARowThanThereAreAndASingleOneAreConfigErrors) {

@@ -10,6 +10,7 @@
 #include "moe/routing/capacity.h"
 #include "runtime/base/error.h"
 #include "tests/moe/routers/router_fixture.h"
+#include "tests/support/config_error.h"
 #include "tests/support/thread_communicator.h"
 
 // T tokens  U units
@@ -214,12 +215,7 @@ TEST(ScoreRouter, ChoicesMadeElsewhereGetItsWeights) {
 }
 
 std::vector<std::string> mistakes(const std::string& recipe) {
-  try {
-    router_choice(recipe);
-  } catch (const ConfigError& error) {
-    return error.lines();
-  }
-  return {};
+  return testing::mistakes_of([&] { router_choice(recipe); });
 }
 
 // R7: in every router with weights of its own. Some normalise unless told otherwise.

@@ -10,10 +10,8 @@
 
 #include "parallel/checkpoint/checkpoint.h"
 #include "runtime/base/error.h"
+#include "tests/parallel/checkpoint/checkpoint_fixture.h"
 #include "tests/support/failing_file_system.h"
-#include "tests/support/scratch_folder.h"
-#include "tests/support/thread_communicator.h"
-#include "tests/support/toy_state.h"
 
 namespace shoal {
 namespace {
@@ -23,29 +21,9 @@ using testing::FailingFileSystem;
 using ::testing::HasSubstr;
 using testing::read_file;
 using testing::run_ranks;
-using testing::ScratchFolder;
 using testing::ToyState;
 
-class CheckpointFaultRanks : public ::testing::Test {
- protected:
-  ScratchFolder scratch_;
-  PosixFileSystem posix_;
-  std::string ckpt_ = scratch_.file("ckpt");
-
-  CheckpointWriter::Options options() {
-    CheckpointWriter::Options options;
-    options.folder = ckpt_;
-    return options;
-  }
-  /// Saves on two ranks.
-  void save(int64_t step) {
-    run_ranks(2, [&](Communicator& world) {
-      ToyState state(world.rank(), 2, 1);
-      CheckpointWriter writer(options(), world, posix_);
-      EXPECT_EQ(writer.save(state, {step, step * 8, std::nullopt}).error, "");
-    });
-  }
-};
+class CheckpointFaultRanks : public testing::CheckpointTest {};
 
 /// One save while call `at` of `failing_rank` fails; then the next save must succeed.
 struct FailedSave {
@@ -83,8 +61,8 @@ TEST_F(CheckpointFaultRanks, AnyFailingCallOnAnyRankCostsOneSaveAtMost) {
     for (int64_t at = 0;; ++at) {
       SCOPED_TRACE(fmt::format("errno {} at call {} of rank {}", error, at, rank));
       std::filesystem::remove_all(ckpt_);
-      save(5);  // which a save that succeeds removes
-      save(10);
+      save(2, 2, 5);  // which a save that succeeds removes
+      save(2, 2, 10);
       const FailedSave result = save_failing(options(), rank, at, error);
       if (!result.outcome.ok) {
         ++failed;
@@ -104,7 +82,7 @@ TEST_F(CheckpointFaultRanks, AnyFailingCallOnAnyRankCostsOneSaveAtMost) {
 }
 
 TEST_F(CheckpointFaultRanks, FailsIfWhatARankWroteReadsBackDifferently) {
-  save(10);
+  save(2, 2);
   for (const int64_t failing : {0, 1}) {
     int64_t wrong = 0;
     for (int64_t at = 0; at < 12; ++at) {

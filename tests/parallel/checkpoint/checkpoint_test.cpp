@@ -13,10 +13,8 @@
 
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "runtime/base/error.h"
+#include "tests/parallel/checkpoint/checkpoint_fixture.h"
 #include "tests/support/failing_file_system.h"
-#include "tests/support/scratch_folder.h"
-#include "tests/support/thread_communicator.h"
-#include "tests/support/toy_state.h"
 
 namespace shoal {
 namespace {
@@ -27,35 +25,11 @@ using testing::FailingFileSystem;
 using ::testing::HasSubstr;
 using testing::read_file;
 using testing::run_ranks;
-using testing::ScratchFolder;
 using testing::ToyState;
 using testing::write_file;
 
-class CheckpointRanks : public ::testing::Test {
+class CheckpointRanks : public testing::CheckpointTest {
  protected:
-  ScratchFolder scratch_;
-  PosixFileSystem posix_;
-  std::string ckpt_ = scratch_.file("ckpt");
-
-  CheckpointWriter::Options options() {
-    CheckpointWriter::Options options;
-    options.folder = ckpt_;
-    options.run_id = "run-a";
-    options.recipe = "train: {batch: 8}\n";
-    return options;
-  }
-  /// Saves a state of `seed` at `step` on ranks = expert_ranks × replicas; returns its path.
-  std::string save(int64_t ranks, int64_t expert_ranks, int64_t step = 10, int64_t seed = 1) {
-    std::string path;
-    run_ranks(ranks, [&](Communicator& world) {
-      ToyState state(world.rank(), expert_ranks, seed);
-      CheckpointWriter writer(options(), world, posix_);
-      const SaveOutcome outcome = writer.save(state, {step, step * 8, std::nullopt});
-      EXPECT_EQ(outcome.error, "");
-      if (world.rank() == 0) path = outcome.path;
-    });
-    return path;
-  }
   static Error load_error(const std::string& path, const std::string& left_out) {
     try {
       run_ranks(2, [&](Communicator& world) {

@@ -10,6 +10,7 @@
 #include "runtime/data/cifar.h"
 #include "runtime/data/shapes.h"
 #include "runtime/recipe/config_reader.h"
+#include "tests/support/config_error.h"
 
 namespace shoal {
 namespace {
@@ -22,12 +23,7 @@ DataOptions read(const std::string& text) {
 }
 
 std::vector<std::string> mistakes(const std::string& text) {
-  try {
-    read(text);
-  } catch (const ConfigError& error) {
-    return error.lines();
-  }
-  return {};
+  return testing::mistakes_of([&] { read(text); });
 }
 
 TEST(DataOptions, HoldTheSourcesKeysBesideTheirOwn) {

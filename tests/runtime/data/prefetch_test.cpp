@@ -11,10 +11,10 @@
 namespace shoal {
 namespace {
 
-/// Waits until `condition` holds, at most 10 s.
+/// Waits until `condition` holds, at most a minute.
 template <class Condition>
 bool eventually(const Condition& condition) {
-  for (int i = 0; i < 10000; ++i) {
+  for (int i = 0; i < 60'000; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

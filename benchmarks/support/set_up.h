@@ -1,0 +1,21 @@
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include <cstdint>
+#include <string>
+
+#include "benchmarks/bench.h"
+#include "runtime/device/tensor_memory.h"
+
+namespace shoal::bench {
+
+/// Sets threads and tensor memory as the trainer does, and notes threads and dtype.
+inline void set_up(int64_t threads, Report& report, const std::string& dtype = "float32") {
+  at::set_num_threads(static_cast<int>(threads));
+  recycle_tensor_memory();
+  report.note("threads", threads);
+  report.note("dtype", dtype);
+}
+
+}  // namespace shoal::bench
