@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace shoal {
 
@@ -9,5 +10,9 @@ namespace shoal {
 struct Bfloat16 {
   uint16_t bits;
 };
+
+/// What is computed with values of a type, and their sums are taken in: float32 of bfloat16.
+template <class Value>
+using SumOf = std::conditional_t<std::is_same_v<Value, Bfloat16>, float, Value>;
 
 }  // namespace shoal

@@ -48,17 +48,8 @@ inline __attribute__((always_inline)) float exp_of(float x) {
 
 inline __attribute__((always_inline)) double exp_of(double x) { return std::exp(x); }
 
-/// What is computed with values of a type: float32 with those of bfloat16.
 template <class Value>
-struct RealOf {
-  using Type = Value;
-};
-template <>
-struct RealOf<Bfloat16> {
-  using Type = float;
-};
-template <class Value>
-using Real = typename RealOf<Value>::Type;
+using Real = SumOf<Value>;
 
 template <class Value>
 inline __attribute__((always_inline)) Real<Value> real_of(Value value) {
