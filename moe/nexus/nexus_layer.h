@@ -13,7 +13,6 @@
 #include "moe/experts/expert_bank.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/moe_stage.h"
-#include "moe/nexus/nexus_variant.h"
 #include "moe/nexus/slot_router.h"
 #include "parallel/comm/build_context.h"
 #include "runtime/base/size_limits.h"
