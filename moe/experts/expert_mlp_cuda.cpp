@@ -165,16 +165,6 @@ std::tuple<Tensor, Tensor, Tensor> forward_cuda(const Tensor& rows, const MaybeT
   return {y, keep ? pre : Tensor(), keep ? gate : Tensor()};
 }
 
-/// What the second bias adds to the gradients of the rows' weights.
-void add_bias_dot(const Groups& groups, const Tensor& grad, const Tensor& fc2_bias,
-                  const Tensor& weight_grad) {
-  for_real_type(grad, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
-    const expert_mlp_cuda::BiasDot<Real> job{const_data<Real>(grad), const_data<Real>(fc2_bias),
-                                             data<Sum>(weight_grad)};
-    expert_mlp_cuda::launch_bias_dot(groups.shape(grad), job, current_stream());
-  });
-}
-
 std::tuple<Tensor, Tensor, std::vector<Tensor>> backward_cuda(
     const Tensor& grad, at::TensorList saved, at::TensorList list, at::TensorList into,
     c10::IntArrayRef rows_u, const MaybeTensor& end_u, int64_t activation, bool needs_rows_grad) {
@@ -199,11 +189,12 @@ std::tuple<Tensor, Tensor, std::vector<Tensor>> backward_cuda(
                                                       data_or_null<Sum>(row_weight_grad)};
     expert_mlp_cuda::launch_activate_backward(
         groups.shape(pre_grad), static_cast<Activation>(activation), job, current_stream());
+    if (!row_weight.defined() || !has_bias) return;
+    const expert_mlp_cuda::BiasDot<Real> dot{
+        const_data<Real>(grad), const_data<Real>(weights.fc2_bias), data<Sum>(row_weight_grad)};
+    expert_mlp_cuda::launch_bias_dot(groups.shape(grad), dot, current_stream());
   });
   ExpertWeights grads;
-  if (row_weight.defined() && has_bias) {
-    add_bias_dot(groups, grad, weights.fc2_bias, row_weight_grad);
-  }
   grads.fc2_weight = groups.outer(hidden, grad);
   if (has_bias) grads.fc2_bias = groups.sum_rows(grad, optional_of(row_weight));
   hidden.reset();

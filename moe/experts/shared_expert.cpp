@@ -3,6 +3,7 @@
 #include "moe/experts/expert_bank.h"
 
 namespace shoal {
+
 SharedExpert::SharedExpert(const Options& options, int64_t width,
                            const torch::TensorOptions& tensor_options)
     : activation_(options.activation) {
