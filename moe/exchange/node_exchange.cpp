@@ -75,7 +75,7 @@ NodeRows assign_to_nodes(const TokenAssignments& assignments, const NodeUnits& u
                          int64_t num_nodes) {
   const torch::Device device = assignments.token_A.device();
   const int64_t num_tokens = std::max<int64_t>(assignments.num_tokens, 1);
-  const int64_t padding_key = num_nodes * num_tokens;  // behind all pairs
+  const int64_t padding_key = num_nodes * num_tokens;  // after all pairs
   const torch::Tensor unit_A = unit_of_rows(assignments);
   const torch::Tensor node_A = send_to(units.node_U, device).index_select(0, unit_A);
   // Choices come sorted by unit, and a stable sort leaves them so within a pair.
@@ -89,7 +89,7 @@ NodeRows assign_to_nodes(const TokenAssignments& assignments, const NodeUnits& u
       count_values(sorted_node_A.masked_fill(begins_A == 0, num_nodes), num_nodes);
   const torch::Tensor first_pair_N = pairs_N.cumsum(0) - pairs_N;
   NodeRows rows;
-  // The choices of a pair write the same token. What lies behind the last pair stays padding.
+  // The choices of a pair write the same token. The places after the last pair stay padding.
   rows.token_P =
       torch::full_like(key_A, -1).scatter_(0, pair_of_all_A, key_A.remainder(num_tokens));
   rows.unit_A = send_to(units.local_U, device).index_select(0, unit_A.index_select(0, order_A));

@@ -44,7 +44,7 @@ __device__ void sum_bag(const Real* table, int64_t width, int64_t count, const R
 template <int kPack, class Real>
 __global__ void sums_kernel(Tables<Real> tables, Sums<Real> job) {
   const int64_t row = device::own_row();
-  if (row >= tables.num_rows) return;  // whole warps or parts of one that do not talk to others
+  if (row >= tables.num_rows) return;  // no lane of this kernel needs the values of another
   const int unit = unit_of(tables, row);
   const int64_t k = tables.k;
   const Real* score = job.score_Rk + row * k;
