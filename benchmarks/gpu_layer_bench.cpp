@@ -57,14 +57,15 @@ void report_over_first(const std::string& part, const std::string& shape,
 
 /// Random choices as rows sorted by unit.
 struct Sorted {
-  torch::Tensor token_A, end_u;
+  torch::Tensor token_A;
+  UnitRows rows_u;
 
   explicit Sorted(const MoeShape& shape) {
     const torch::Tensor unit =
         top_k(normal_on_gpu({shape.tokens, shape.experts}, 9, torch::kFloat32), shape.k).flatten();
     const torch::Tensor order = std::get<1>(unit.sort(/*stable=*/true, 0, /*descending=*/false));
     token_A = order.div(shape.k, "floor");
-    end_u = torch::bincount(unit, {}, shape.experts).cumsum(0).to(torch::kInt32);
+    rows_u = UnitRows(torch::bincount(unit, {}, shape.experts));
   }
 };
 
@@ -144,7 +145,7 @@ void measure_experts(const MoeShape& shape, int64_t rounds, Report& report) {
       normal_on_gpu({shape.rows(), shape.width}, 4, torch::kBFloat16).set_requires_grad(true);
   const torch::Tensor upstream = normal_on_gpu(x.sizes(), 5, torch::kBFloat16);
   const auto experts = [&] {
-    expert_mlp(x, UnitRows::of_ends(sorted.end_u), weights, Activation::kSilu).backward(upstream);
+    expert_mlp(x, sorted.rows_u, weights, Activation::kSilu).backward(upstream);
     for (torch::Tensor tensor : {x, weights.fc1_weight, weights.fc2_weight, weights.gate_weight}) {
       if (tensor.defined()) tensor.mutable_grad().reset();
     }

@@ -162,6 +162,8 @@ std::vector<DispatchPlan> make_plans(const std::vector<Piece>& pieces,
       plan.recv_rows.push_back(std::accumulate(first, first + own_units, int64_t{0}));
       count_Eu.insert(count_Eu.end(), first, first + own_units);
     }
+    plan.send_weights = plan.send_rows;
+    plan.recv_weights = plan.recv_rows;
     set_order(plan, pieces[static_cast<size_t>(piece)], placement);
     set_arrival(plan, count_Eu, counts.device_ECu.select(1, piece));
   }
@@ -172,6 +174,7 @@ DispatchPlan plan_on_one_rank(const TokenAssignments& assignments) {
   DispatchPlan plan;
   plan.index = make_row_index(assignments.token_A, assignments.num_tokens);
   plan.send_rows = plan.recv_rows = {assignments.token_A.size(0)};
+  plan.send_weights = plan.recv_weights = plan.send_rows;
   if (!assignments.rows_U.is_cpu()) {
     plan.rows_u = UnitRows(assignments.rows_U);
     return plan;
@@ -184,7 +187,7 @@ DispatchPlan plan_on_one_rank(const TokenAssignments& assignments) {
 
 torch::Tensor weights_to_send(const torch::Tensor& weight_A, const DispatchPlan& plan) {
   if (plan.order_A.defined()) return weight_A.index_select(0, plan.order_A);
-  const int64_t count = sum(plan.send_weights.empty() ? plan.send_rows : plan.send_weights);
+  const int64_t count = sum(plan.send_weights);
   return weight_A.size(0) == count ? weight_A : weight_A.narrow(0, 0, count);
 }
 

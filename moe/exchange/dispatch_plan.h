@@ -12,7 +12,7 @@
 #include "parallel/comm/communicator.h"
 
 /// Plans of exchanges, made from counts of rows without communication
-/// (moe/exchange/count_exchange.h gets the counts).
+/// (moe/exchange/row_exchange.h gets the counts).
 // A rows this rank sends  R rows it receives  U units  V units in the order of their ranks
 // u units on this rank  E ranks  C pieces
 namespace shoal {
@@ -24,9 +24,8 @@ struct DispatchPlan {
   torch::Tensor order_A;
   /// Rows by rank. In a group of one rank they include trailing padding rows, if any (GPU).
   RowCounts send_rows, recv_rows;
-  /// Combine weights by rank. Empty: one a row.
-  RowCounts send_weights, recv_weights;
-  UnitRows rows_u;             ///< rows of each unit on this rank
+  RowCounts send_weights, recv_weights;  ///< combine weights by rank
+  UnitRows rows_u;                       ///< rows of each unit on this rank
   torch::Tensor to_units_R;    ///< permutation from arrival to unit order; undefined: identity
   torch::Tensor to_arrival_R;  ///< its inverse
 };

@@ -1,9 +1,8 @@
-#include "moe/exchange/node_exchange.h"
-
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
+#include "moe/exchange/row_exchange.h"
 #include "moe/kernels/count_ids.h"
 #include "runtime/device/device_copy.h"
 
@@ -36,24 +35,15 @@ NodeUnits units_of_node(const UnitPlacement& placement, int64_t node, int64_t ra
 }
 
 /// A chunk's choices as they are sent to nodes, sorted by node, then token, then unit, and its
-/// (token, node) pairs, sorted by node, then token. Until `trim` padding follows on a GPU.
+/// (token, node) pairs, sorted by node, then token. On a GPU padding follows until the counts are
+/// on the host.
 struct NodeRows {
   torch::Tensor token_P;   ///< token of each pair
   torch::Tensor unit_A;    ///< unit of each choice, as its node numbers it
   torch::Tensor pair_A;    ///< pair of each choice, counted from the first of its node
   torch::Tensor weight_A;  ///< differentiable
   torch::Tensor count_N2;  ///< pairs and choices of each node
-  RowCounts pairs_N, choices_N;
-
-  /// Sets the counts on the host and drops the padding.
-  void trim(RowCounts pairs, RowCounts choices) {
-    pairs_N = std::move(pairs);
-    choices_N = std::move(choices);
-    token_P = token_P.narrow(0, 0, sum(pairs_N));
-    for (torch::Tensor* tensor : {&unit_A, &pair_A, &weight_A}) {
-      *tensor = tensor->narrow(0, 0, sum(choices_N));
-    }
-  }
+  DispatchPlan plan;       ///< between nodes: its rows are the pairs, its weights the choices'
 };
 
 /// The unit of each row, given that rows are sorted by unit.
@@ -85,7 +75,7 @@ NodeRows assign_to_nodes(const TokenAssignments& assignments, const NodeUnits& u
                          int64_t num_nodes) {
   const torch::Device device = assignments.token_A.device();
   const int64_t num_tokens = std::max<int64_t>(assignments.num_tokens, 1);
-  const int64_t padding_key = num_nodes * num_tokens;  // behind all pairs
+  const int64_t padding_key = num_nodes * num_tokens;  // after all pairs
   const torch::Tensor unit_A = unit_of_rows(assignments);
   const torch::Tensor node_A = send_to(units.node_U, device).index_select(0, unit_A);
   // Choices come sorted by unit, and a stable sort leaves them so within a pair.
@@ -99,7 +89,7 @@ NodeRows assign_to_nodes(const TokenAssignments& assignments, const NodeUnits& u
       count_values(sorted_node_A.masked_fill(begins_A == 0, num_nodes), num_nodes);
   const torch::Tensor first_pair_N = pairs_N.cumsum(0) - pairs_N;
   NodeRows rows;
-  // The choices of a pair write the same token. What lies behind the last pair stays padding.
+  // The choices of a pair write the same token. The places after the last pair stay padding.
   rows.token_P =
       torch::full_like(key_A, -1).scatter_(0, pair_of_all_A, key_A.remainder(num_tokens));
   rows.unit_A = send_to(units.local_U, device).index_select(0, unit_A.index_select(0, order_A));
@@ -110,13 +100,9 @@ NodeRows assign_to_nodes(const TokenAssignments& assignments, const NodeUnits& u
   return rows;
 }
 
-/// What arrives of a chunk from each node.
-struct Arrival {
-  RowCounts pairs_N, choices_N;
-};
-
-/// Collective over `inter_node`: one exchange for all chunks, one wait of the host. Trims the rows.
-std::vector<Arrival> exchange_counts(std::vector<NodeRows>& chunks, Communicator& inter_node) {
+/// Sets the chunks' plans and drops their padding. Collective over `inter_node`: one exchange for
+/// all chunks, one wait of the host.
+void exchange_counts(std::vector<NodeRows>& chunks, Communicator& inter_node) {
   const auto num_chunks = static_cast<int64_t>(chunks.size());
   std::vector<torch::Tensor> count_CN2;
   for (const NodeRows& rows : chunks) count_CN2.push_back(rows.count_N2);
@@ -135,12 +121,18 @@ std::vector<Arrival> exchange_counts(std::vector<NodeRows>& chunks, Communicator
     }
     return by_node;
   };
-  std::vector<Arrival> arrivals;
   for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
-    chunks[static_cast<size_t>(chunk)].trim(column(0, chunk, 0), column(0, chunk, 1));
-    arrivals.push_back({column(1, chunk, 0), column(1, chunk, 1)});
+    NodeRows& rows = chunks[static_cast<size_t>(chunk)];
+    DispatchPlan& plan = rows.plan;
+    plan.send_rows = column(0, chunk, 0);
+    plan.send_weights = column(0, chunk, 1);
+    plan.recv_rows = column(1, chunk, 0);
+    plan.recv_weights = column(1, chunk, 1);
+    rows.token_P = rows.token_P.narrow(0, 0, sum(plan.send_rows));
+    for (torch::Tensor* tensor : {&rows.unit_A, &rows.pair_A, &rows.weight_A}) {
+      *tensor = tensor->narrow(0, 0, sum(plan.send_weights));
+    }
   }
-  return arrivals;
 }
 
 /// The choices that arrive, as assignments of the pairs that arrive to the node's own units.
@@ -150,22 +142,22 @@ struct InnerChoices {
 };
 
 /// Collective over `inter_node`.
-InnerChoices exchange_choices(const NodeRows& rows, const Arrival& arrival, int64_t num_units,
-                              Communicator& inter_node) {
+InnerChoices exchange_choices(const NodeRows& rows, int64_t num_units, Communicator& inter_node) {
   const torch::Device device = rows.unit_A.device();
+  const DispatchPlan& plan = rows.plan;
   const torch::Tensor choice_B2 = all_to_all(torch::stack({rows.unit_A, rows.pair_A}, 1),
-                                             rows.choices_N, arrival.choices_N, inter_node);
-  std::vector<int64_t> first_N(arrival.pairs_N.size(), 0);
-  std::partial_sum(arrival.pairs_N.begin(), arrival.pairs_N.end() - 1, first_N.begin() + 1);
+                                             plan.send_weights, plan.recv_weights, inter_node);
+  std::vector<int64_t> first_N(plan.recv_rows.size(), 0);
+  std::partial_sum(plan.recv_rows.begin(), plan.recv_rows.end() - 1, first_N.begin() + 1);
   const torch::Tensor first_B =
-      torch::repeat_interleave(send_to(first_N, device), send_to(arrival.choices_N, device),
-                               /*dim=*/0, /*output_size=*/sum(arrival.choices_N));
+      torch::repeat_interleave(send_to(first_N, device), send_to(plan.recv_weights, device),
+                               /*dim=*/0, /*output_size=*/sum(plan.recv_weights));
   const torch::Tensor unit_B = choice_B2.select(1, 0).contiguous();
   InnerChoices inner;
   inner.order_B = unit_B.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
   inner.assignments.token_A = (choice_B2.select(1, 1) + first_B).index_select(0, inner.order_B);
   inner.assignments.rows_U = count_values(unit_B, num_units);
-  inner.assignments.num_tokens = sum(arrival.pairs_N);
+  inner.assignments.num_tokens = sum(plan.recv_rows);
   inner.assignments.num_kept = torch::full({}, unit_B.size(0), unit_B.options());
   return inner;
 }
@@ -173,61 +165,27 @@ InnerChoices exchange_choices(const NodeRows& rows, const Arrival& arrival, int6
 /// Pairs are sent by `outer` between nodes, their rows by `inner` inside this one.
 class NodeExchange : public RowExchange {
  public:
-  struct Outer {
-    DispatchPlan plan;
-    torch::Tensor weight_A;  ///< as NodeRows has them
-  };
-  /// The plan inside the node is that of a chunk.
-  struct Inner {
-    std::shared_ptr<PendingPlans> plans;
-    size_t chunk;
-    torch::Tensor order_B;
-  };
-  NodeExchange(Outer outer, Inner inner, const RankGrid& grid, Payload payload)
-      : outer_(std::move(outer)), inner_(std::move(inner)), grid_(grid), payload_(payload) {}
+  /// order_B: as InnerChoices has it.
+  NodeExchange(FlatExchange outer, FlatExchange inner, torch::Tensor order_B)
+      : outer_(std::move(outer)), inner_(std::move(inner)), order_B_(std::move(order_B)) {}
 
-  void start_dispatch(const torch::Tensor& x_TD) override {
-    dispatch_ =
-        shoal::start_dispatch(x_TD, outer_.weight_A, outer_.plan, *grid_.inter_node, payload_);
-  }
+  void start_dispatch(const torch::Tensor& x_TD) override { outer_.start_dispatch(x_TD); }
   ArrivedRows finish_dispatch() override {
-    const auto [x_QD, weight_B] = shoal::finish_dispatch(std::move(dispatch_), outer_.plan);
-    const auto [rows_RD, weight_R] =
-        shoal::finish_dispatch(shoal::start_dispatch(x_QD, weight_B.index_select(0, inner_.order_B),
-                                                     inner_plan(), *grid_.intra_node),
-                               inner_plan());
-    return {rows_RD, inner_plan().rows_u, weight_R};
+    const ArrivedRows pairs = outer_.finish_dispatch();
+    inner_.set_weights(pairs.weight_R.index_select(0, order_B_));
+    inner_.start_dispatch(pairs.rows_RD);
+    return inner_.finish_dispatch();
   }
   void start_combine(const torch::Tensor& rows_RD) override {
-    const torch::Tensor y_QD = shoal::finish_combine(
-        shoal::start_combine(rows_RD, inner_plan(), *grid_.intra_node), inner_plan());
-    combine_ = shoal::start_combine(y_QD, outer_.plan, *grid_.inter_node, payload_);
+    inner_.start_combine(rows_RD);
+    outer_.start_combine(inner_.finish_combine());
   }
-  torch::Tensor finish_combine() override {
-    return shoal::finish_combine(std::move(combine_), outer_.plan);
-  }
+  torch::Tensor finish_combine() override { return outer_.finish_combine(); }
 
  private:
-  const DispatchPlan& inner_plan() const { return inner_.plans->get()[inner_.chunk]; }
-
-  Outer outer_;
-  Inner inner_;
-  const RankGrid& grid_;
-  Payload payload_;
-  StartedDispatch dispatch_;
-  StartedRows combine_;
+  FlatExchange outer_, inner_;
+  torch::Tensor order_B_;
 };
-
-/// The plan between nodes.
-DispatchPlan outer_plan(const NodeRows& rows, const Arrival& arrival, int64_t num_tokens) {
-  DispatchPlan plan;
-  plan.index = make_row_index(rows.token_P, num_tokens);
-  plan.send_rows = rows.pairs_N;
-  plan.recv_rows = arrival.pairs_N;
-  plan.send_weights = rows.choices_N;
-  plan.recv_weights = arrival.choices_N;
-  return plan;
-}
 
 }  // namespace
 
@@ -239,22 +197,26 @@ std::vector<std::unique_ptr<RowExchange>> plan_node_exchange(
   std::vector<NodeRows> rows;
   for (const TokenAssignments& chunk : chunks)
     rows.push_back(assign_to_nodes(chunk, units, inter_node.size()));
-  const std::vector<Arrival> arrivals = exchange_counts(rows, inter_node);
+  exchange_counts(rows, inter_node);
   std::vector<TokenAssignments> inner;
   std::vector<torch::Tensor> order_CB;
-  for (size_t c = 0; c < chunks.size(); ++c) {
-    InnerChoices choices =
-        exchange_choices(rows[c], arrivals[c], units.placement.num_units(), inter_node);
+  for (const NodeRows& chunk : rows) {
+    InnerChoices choices = exchange_choices(chunk, units.placement.num_units(), inter_node);
     inner.push_back(std::move(choices.assignments));
     order_CB.push_back(choices.order_B);
   }
-  const auto inner_plans = std::make_shared<PendingPlans>(inner, units.placement, *grid.intra_node);
+  const PendingPlans inner_plans = start_plans(inner, units.placement, *grid.intra_node);
+  std::vector<DispatchPlan> outer;
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    rows[c].plan.index = make_row_index(rows[c].token_P, chunks[c].num_tokens);
+    outer.push_back(rows[c].plan);
+  }
+  const PendingPlans outer_plans = ready_plans(outer);
   std::vector<std::unique_ptr<RowExchange>> exchanges;
   for (size_t c = 0; c < chunks.size(); ++c) {
     exchanges.push_back(std::make_unique<NodeExchange>(
-        NodeExchange::Outer{outer_plan(rows[c], arrivals[c], chunks[c].num_tokens),
-                            rows[c].weight_A},
-        NodeExchange::Inner{inner_plans, c, order_CB[c]}, grid, payload));
+        FlatExchange({outer_plans, c}, rows[c].weight_A, inter_node, payload),
+        FlatExchange({inner_plans, c}, {}, *grid.intra_node, Payload::kSame), order_CB[c]));
   }
   return exchanges;
 }

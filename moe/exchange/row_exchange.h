@@ -4,16 +4,25 @@
 
 #include <array>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "moe/exchange/dispatch.h"
+#include "moe/exchange/dispatch_plan.h"
+#include "moe/exchange/packed_rows.h"
+#include "parallel/comm/collectives.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/recipe/config.h"
 
 // T tokens of a chunk  D width  R rows at this rank's units  u units on this rank
 namespace shoal {
+
+/// In what dtype rows are sent.
+enum class Payload {
+  kSame,      ///< as they are computed
+  kBfloat16,  ///< rounded to bfloat16, also those that stay, so that ranks change nothing
+};
 
 template <>
 struct EnumNames<Payload> {
@@ -57,8 +66,7 @@ struct ArrivedRows {
 
 /// Dispatch and combine of one chunk's rows. Each step is called once, in this order; every step is
 /// collective over the expert ranks, forward and backward, also without rows, and what runs between
-/// a start and its finish overlaps with the exchange. A flat exchange is one all-to-all each way,
-/// forward and backward: the combine weights and their gradients are sent with the rows.
+/// a start and its finish overlaps with the exchange, in both directions.
 class RowExchange {
  public:
   virtual ~RowExchange() = default;
@@ -69,6 +77,59 @@ class RowExchange {
   virtual void start_combine(const torch::Tensor& rows_RD) = 0;
   /// The sum of each token's outputs: [T, D]. Tokens without a row get zero.
   virtual torch::Tensor finish_combine() = 0;
+};
+
+/// The plans of a layer's exchanges, one for each of cut_into_pieces. The first get() waits for the
+/// counts and throws CommError.
+using PendingPlans = std::shared_future<std::vector<DispatchPlan>>;
+/// Of plans that are known.
+PendingPlans ready_plans(std::vector<DispatchPlan> plans);
+/// Starts the exchange of counts. Collective over `expert`, also with zero rows: one exchange for
+/// all plans, whose result is the layer's only copy to the host. A group of one rank exchanges
+/// nothing and, on a GPU, copies nothing to the host; neither does one where all counts are known
+/// (TokenAssignments::rows_per_unit_E). TORCH_CHECK if `placement` is of other units or ranks.
+/// `expert` must outlive the plans.
+PendingPlans start_plans(const std::vector<TokenAssignments>& chunks,
+                         const UnitPlacement& placement, Communicator& expert,
+                         int64_t num_parts = 1);
+
+/// Every row goes straight to the rank of its unit: one all-to-all each way, forward and backward.
+/// The combine weights are sent with the rows, and their gradients come back with the rows', so
+/// that experts weigh their own outputs and nothing is kept for the weights' gradients.
+/// Source: Shazeer et al. 2017, section 3.1.
+class FlatExchange : public RowExchange {
+ public:
+  /// The plan with this number.
+  struct Planned {
+    PendingPlans plans;
+    size_t number;
+  };
+  /// weight_A: combine weights of the chunk.
+  FlatExchange(Planned planned, torch::Tensor weight_A, Communicator& expert, Payload payload)
+      : planned_(std::move(planned)),
+        weight_A_(std::move(weight_A)),
+        expert_(expert),
+        payload_(payload) {}
+  /// Before start_dispatch, where the constructor was not given them.
+  void set_weights(torch::Tensor weight_A) { weight_A_ = std::move(weight_A); }
+
+  void start_dispatch(const torch::Tensor& x_TD) override;
+  /// Rows are sorted by unit, then by source rank, then as sent.
+  ArrivedRows finish_dispatch() override;
+  void start_combine(const torch::Tensor& rows_RD) override;
+  torch::Tensor finish_combine() override;
+
+ private:
+  const DispatchPlan& plan() const { return planned_.plans.get()[planned_.number]; }
+  torch::Dtype sent_dtype() const;
+
+  Planned planned_;
+  torch::Tensor weight_A_;
+  Communicator& expert_;
+  Payload payload_;
+  StartedExchange started_;
+  torch::Dtype dtype_ = torch::kFloat32;  ///< of the rows before and after
+  PackedType type_ = {};                  ///< what the buffer of rows and weights holds
 };
 
 /// An exchange for each chunk, or for each of `num_parts` parts of the units of the only chunk
@@ -82,5 +143,17 @@ std::vector<std::unique_ptr<RowExchange>> plan_exchange(const std::vector<TokenA
                                                         const RankGrid& grid,
                                                         const ExchangeOptions& options,
                                                         int64_t num_parts = 1);
+
+/// The exchange in two levels, for expert ranks on more than one node.
+///
+/// A token is sent once to each node that holds units it is routed to, with its combine weights: to
+/// the rank at its own rank's place on that node. That rank dispatches the rows inside its node,
+/// sums the weighted outputs and sends one row back; the token's rank sums over nodes. So each
+/// (token, other node) costs one row between nodes in each direction. Padding rows stay at home.
+/// Sums over a token's units go node by node, so they may round differently from the flat exchange;
+/// a node's partial sum is sent as `payload`. Source: DeepSeek-V3, section 3.2.2.
+std::vector<std::unique_ptr<RowExchange>> plan_node_exchange(
+    const std::vector<TokenAssignments>& chunks, const UnitPlacement& placement,
+    const RankGrid& grid, Payload payload);
 
 }  // namespace shoal

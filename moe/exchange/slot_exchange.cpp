@@ -9,6 +9,7 @@
 // b images of this rank  B images of all ranks of the expert group  U units  u units of this rank
 // s slots of a unit  D width
 namespace shoal {
+
 std::vector<int64_t> images_of_ranks(const StepContext& step, const RankGrid& grid) {
   std::vector<int64_t> images;
   const int64_t first = grid.world->rank() - grid.expert->rank();
@@ -34,8 +35,6 @@ SlotExchange::SlotExchange(const UnitPlacement& placement, std::vector<int64_t> 
     from_images_rows_.push_back(units_of_rank[own] * images_of_rank_[rank]);
   }
 }
-
-int64_t SlotExchange::num_images() const { return sum(images_of_rank_); }
 
 torch::Tensor SlotExchange::permute_units(const torch::Tensor& slots_Ubsd, bool to_ranks) const {
   if (placement_.is_contiguous()) return slots_Ubsd.contiguous();
@@ -70,8 +69,8 @@ torch::Tensor SlotExchange::to_units(const torch::Tensor& slots_bUsD) const {
 
 torch::Tensor SlotExchange::to_images(const torch::Tensor& slots_uBsD) const {
   const int64_t num_slots = slots_uBsD.size(2), width = slots_uBsD.size(3);
-  TORCH_CHECK(slots_uBsD.size(1) == num_images(), "slots: ", slots_uBsD.sizes(), " for ",
-              num_images(), " images");
+  TORCH_CHECK(slots_uBsD.size(1) == sum(images_of_rank_), "slots: ", slots_uBsD.sizes(), " for ",
+              sum(images_of_rank_), " images");
   if (expert_->size() == 1) return slots_uBsD.transpose(0, 1).contiguous();
   std::vector<torch::Tensor> parts = slots_uBsD.split_with_sizes(images_of_rank_, 1);
   for (torch::Tensor& part : parts) {

@@ -36,8 +36,6 @@ class SlotExchange {
   /// The inverse: [u, B, s, D] -> [b, U, s, D], contiguous.
   torch::Tensor to_images(const torch::Tensor& slots_uBsD) const;
 
-  int64_t num_images() const;  ///< B
-
  private:
   torch::Tensor permute_units(const torch::Tensor& slots_Ubsd, bool to_ranks) const;
 

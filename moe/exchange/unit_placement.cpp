@@ -91,8 +91,4 @@ PlaceUnits placement_rule(const BuildContext& context, const std::string& path) 
   };
 }
 
-UnitPlacement place_on_one_rank(const std::vector<double>& cost_U) {
-  return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), 1);
-}
-
 }  // namespace shoal

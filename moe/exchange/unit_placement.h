@@ -51,7 +51,5 @@ using PlaceUnits = std::function<UnitPlacement(const std::vector<double>& cost_U
 /// that units without load are spread too. A layer without logged load, or with that of another
 /// number of units, is placed contiguously.
 PlaceUnits placement_rule(const BuildContext& context, const std::string& path);
-/// All units on rank 0 of 1.
-UnitPlacement place_on_one_rank(const std::vector<double>& cost_U);
 
 }  // namespace shoal

@@ -5,6 +5,8 @@ namespace {
 
 const Registration<UnitBank, ExpertBank> registered_expert_bank{"plain",
                                                                 "two-layer MLPs of equal width"};
+const Registration<UnitBank, GatedExpertBank> registered_gated_expert_bank{
+    "gated", "gated MLPs of equal width (SwiGLU)"};
 
 ExpertBank::Inits xavier(int64_t width, int64_t hidden) {
   const Init weights = Init::xavier_uniform(width, hidden);

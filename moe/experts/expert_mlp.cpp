@@ -4,10 +4,8 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
-#include "moe/experts/expert_mlp_tensors.h"
 #include "runtime/device/operator.h"
 #include "runtime/module/saved_value.h"
 
@@ -19,39 +17,58 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using MaybeTensor = std::optional<Tensor>;
 
-/// In the order of the operator's and of the node's arguments.
-std::array<Tensor, 6> tensors_of(const ExpertWeights& weights) {
-  return {weights.fc1_weight, weights.fc1_bias,    weights.fc2_weight,
-          weights.fc2_bias,   weights.gate_weight, weights.gate_bias};
+constexpr auto kMembers = ExpertWeights::members();
+// At least as many as inputs of a graph's node of this file: of more results than inputs autograd
+// ignores those that are undefined.
+constexpr size_t kMostInputs = kMembers.size() + 4;
+
+/// Those of the tensors that there are.
+std::vector<Tensor> defined(const ExpertWeights& weights) {
+  std::vector<Tensor> list = weights.to_list();
+  std::erase_if(list, [](const Tensor& tensor) { return !tensor.defined(); });
+  return list;
 }
 
-/// The weights in the dtype of the rows.
 ExpertWeights cast(ExpertWeights weights, torch::Dtype dtype) {
-  for (Tensor* tensor : {&weights.fc1_weight, &weights.fc1_bias, &weights.fc2_weight,
-                         &weights.fc2_bias, &weights.gate_weight, &weights.gate_bias}) {
-    if (tensor->defined()) *tensor = tensor->to(dtype);
+  for (const auto member : kMembers) {
+    Tensor& tensor = weights.*member;
+    if (tensor.defined()) tensor = tensor.to(dtype);
   }
   return weights;
 }
 
 }  // namespace
 
+std::vector<Tensor> ExpertWeights::to_list() const {
+  std::vector<Tensor> list;
+  for (const auto member : kMembers) list.push_back(this->*member);
+  return list;
+}
+
+ExpertWeights ExpertWeights::of_list(at::TensorList list) {
+  TORCH_CHECK(list.size() == kMembers.size(), "expert_mlp: ", list.size(), " tensors, expected ",
+              kMembers.size());
+  ExpertWeights weights;
+  for (size_t i = 0; i < list.size(); ++i) weights.*kMembers[i] = list[i];
+  return weights;
+}
+
 struct StackGradients {
-  std::array<Tensor, 6> parameters;  ///< as tensors_of
-  std::array<Tensor, 6> whole;       ///< their gradients, allocated when the first part writes
-  std::vector<bool> is_written;      ///< by expert
+  ExpertWeights parameters;
+  ExpertWeights whole;           ///< their gradients, allocated when the first part writes
+  std::vector<bool> is_written;  ///< by expert
 
   /// The gradients of some experts, to be written.
   std::vector<Tensor> part(const UnitRange& range) {
-    std::vector<Tensor> result(whole.size());
-    for (size_t i = 0; i < whole.size(); ++i) {
-      if (!parameters[i].defined()) continue;
-      if (!whole[i].defined()) whole[i] = torch::empty_like(parameters[i]);
-      result[i] = whole[i].narrow(0, range.first, range.count);
+    ExpertWeights result;
+    for (const auto member : kMembers) {
+      if (!(parameters.*member).defined()) continue;
+      if (!(whole.*member).defined()) whole.*member = torch::empty_like(parameters.*member);
+      result.*member = (whole.*member).narrow(0, range.first, range.count);
     }
     const auto first = is_written.begin() + range.first;
     std::fill(first, first + range.count, true);
-    return result;
+    return result.to_list();
   }
 };
 
@@ -63,20 +80,17 @@ struct SplitExperts : torch::autograd::Function<SplitExperts> {
     std::shared_ptr<StackGradients> gradients;
   };
 
-  static variable_list forward(AutogradContext* ctx, const Tensor& fc1_weight,
-                               const MaybeTensor& fc1_bias, const Tensor& fc2_weight,
-                               const MaybeTensor& fc2_bias, const MaybeTensor& gate_weight,
-                               const MaybeTensor& gate_bias, const Parts& parts) {
+  static variable_list forward(AutogradContext* ctx, at::TensorList parameters,
+                               const Parts& parts) {
     // Not autograd's views, so changes in place until the backward pass are not noticed.
     const at::AutoDispatchBelowADInplaceOrView guard;
     ctx->set_materialize_grads(false);
     save_value(ctx, parts.gradients);
     variable_list result;
     for (int64_t part = 0; part < parts.count; ++part) {
-      const UnitRange range = part_of(fc1_weight.size(0), part, parts.count);
-      for (const MaybeTensor& stack : {MaybeTensor(fc1_weight), fc1_bias, MaybeTensor(fc2_weight),
-                                       fc2_bias, gate_weight, gate_bias}) {
-        if (stack) result.push_back(stack->narrow(0, range.first, range.count));
+      const UnitRange range = part_of(parameters[0].size(0), part, parts.count);
+      for (const Tensor& stack : parameters) {
+        result.push_back(stack.narrow(0, range.first, range.count));
       }
     }
     return result;
@@ -92,8 +106,8 @@ struct SplitExperts : torch::autograd::Function<SplitExperts> {
         if (unused.defined()) unused.zero_();
       }
     }
-    variable_list result(gradients.whole.begin(), gradients.whole.end());
-    result.emplace_back();  // of `parts`
+    variable_list result = defined(gradients.whole);
+    result.resize(kMostInputs);
     gradients.whole = {};
     gradients.is_written.assign(gradients.is_written.size(), false);
     return result;
@@ -113,111 +127,76 @@ struct Call {
   }
 };
 
-ExpertMlpOutput call_forward(const Tensor& rows, const MaybeTensor& row_weight,
-                             const ExpertWeights& weights, const Call& call) {
-  static const Operator<std::vector<Tensor>(const Tensor&, const MaybeTensor&, c10::IntArrayRef,
-                                            const MaybeTensor&, const Tensor&, const MaybeTensor&,
-                                            const Tensor&, const MaybeTensor&, const MaybeTensor&,
-                                            const MaybeTensor&, int64_t, bool)>
-      op("shoal::expert_mlp_forward");
-  return from_list<ExpertMlpOutput>(
-      op(rows, row_weight, call.host_rows(), optional_of(call.rows_u.end_u()), weights.fc1_weight,
-         optional_of(weights.fc1_bias), weights.fc2_weight, optional_of(weights.fc2_bias),
-         optional_of(weights.gate_weight), optional_of(weights.gate_bias), call.activation,
-         call.keep));
-}
-
-/// Those of parameters are undefined where they were written into a stack.
-ExpertMlpGradients call_backward(const Tensor& grad, const ExpertMlpSaved& saved,
-                                 const Call& call) {
-  static const Operator<std::vector<Tensor>(const Tensor&, at::TensorList, at::TensorList,
-                                            c10::IntArrayRef, const MaybeTensor&, int64_t, bool)>
-      op("shoal::expert_mlp_backward");
-  std::vector<Tensor> into;
-  if (call.gradients.stack) into = call.gradients.stack->part(call.gradients.range);
-  return from_list<ExpertMlpGradients>(op(grad.contiguous(), to_list(saved), into, call.host_rows(),
-                                          optional_of(call.rows_u.end_u()), call.activation,
-                                          call.keep));
-}
-
-bool needs_gradient(const Tensor& rows, const Tensor& row_weight, const ExpertWeights& weights) {
-  if (!at::GradMode::is_enabled()) return false;
-  if (rows.requires_grad() || (row_weight.defined() && row_weight.requires_grad())) return true;
-  for (const Tensor& tensor : tensors_of(weights)) {
-    if (tensor.defined() && tensor.requires_grad()) return true;
-  }
-  return false;
-}
-
-/// Parameters in the dtype of the rows. Saved are the parameters themselves: their casts would take
-/// memory beside them, and are soon made again.
-void cast_parameters(ExpertMlpSaved& saved) {
-  for (Tensor* tensor :
-       {&saved.fc1_weight, &saved.fc2_weight, &saved.gate_weight, &saved.fc2_bias}) {
-    if (tensor->defined()) *tensor = tensor->to(saved.rows.scalar_type());
-  }
-}
-
-void cast_parameter_gradients(ExpertMlpGradients& gradients, torch::Dtype dtype) {
-  for (const auto member : ExpertMlpGradients::parameters()) {
-    Tensor& gradient = gradients.*member;
-    if (gradient.defined()) gradient = gradient.to(dtype);
-  }
-}
-
 struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
+  using Forward = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const MaybeTensor&,
+                                                     at::TensorList, c10::IntArrayRef,
+                                                     const MaybeTensor&, int64_t, bool);
+  using Backward = std::tuple<Tensor, Tensor, std::vector<Tensor>>(const Tensor&, at::TensorList,
+                                                                   at::TensorList, at::TensorList,
+                                                                   c10::IntArrayRef,
+                                                                   const MaybeTensor&, int64_t,
+                                                                   bool);
+
+  /// `parameters`: the tensors of `weights` once more, as inputs of the node.
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const MaybeTensor& row_weight,
-                        const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
-                        const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
-                        const MaybeTensor& gate_weight, const MaybeTensor& gate_bias,
-                        const Call& call) {
-    const ExpertWeights weights{fc1_weight,
-                                fc1_bias.value_or(Tensor()),
-                                fc2_weight,
-                                fc2_bias.value_or(Tensor()),
-                                gate_weight.value_or(Tensor()),
-                                gate_bias.value_or(Tensor())};
+                        at::TensorList /*parameters*/, ExpertWeights weights, const Call& call) {
+    static const Operator<Forward> op("shoal::expert_mlp_forward");
     const Tensor rows = call.index ? gather_rows(x, *call.index) : x;
-    const ExpertMlpOutput output =
-        call_forward(rows, row_weight, cast(weights, x.scalar_type()), call);
-    const Tensor y = call.index ? sum_rows(output.y, *call.index) : output.y;
+    auto [y, pre, gate] =
+        op(rows, row_weight, cast(weights, x.scalar_type()).to_list(), call.host_rows(),
+           optional_of(call.rows_u.end_u()), call.activation, call.keep);
+    if (call.index) y = sum_rows(y, *call.index);
     if (!call.keep) return y;
-    ExpertMlpSaved saved;
-    saved.rows = x;  // of tokens the tokens, whose rows are gathered again
-    saved.pre = output.pre;
-    saved.gate = output.gate;
-    saved.fc1_weight = weights.fc1_weight;
-    saved.fc2_weight = weights.fc2_weight;
-    saved.gate_weight = weights.gate_weight;
-    saved.fc2_bias = weights.fc2_bias;
-    saved.row_weight = row_weight.value_or(Tensor());
-    ctx->save_for_backward(to_list(saved));
+    // Of tokens the tokens, whose rows are gathered again. The parameters themselves: their casts
+    // would take memory beside them, and are soon made again. First biases are part of `pre` and
+    // `gate`.
+    weights.fc1_bias.reset();
+    weights.gate_bias.reset();
+    variable_list saved = weights.to_list();
+    saved.insert(saved.end(), {x, pre, gate, row_weight.value_or(Tensor())});
+    ctx->save_for_backward(saved);
     save_value(ctx, call);
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
-    auto saved = from_list<ExpertMlpSaved>(ctx->get_saved_variables());
-    Call call = saved_value<Call>(ctx);
-    call.keep = ctx->needs_input_grad(0);
-    const torch::Dtype own_dtype = saved.fc1_weight.scalar_type();
+    static const Operator<Backward> op("shoal::expert_mlp_backward");
+    const variable_list list = ctx->get_saved_variables();
+    const at::TensorList weights = at::TensorList(list).slice(0, kMembers.size());
+    variable_list saved(list.begin() + kMembers.size(), list.end());
+    const Call& call = saved_value<Call>(ctx);
     Tensor grad = grads[0];
     if (call.index) {
-      saved.rows = gather_rows(saved.rows, *call.index);
+      saved[0] = gather_rows(saved[0], *call.index);
       grad = gather_rows(grad, *call.index);
     }
-    cast_parameters(saved);
-    ExpertMlpGradients gradients = call_backward(grad, saved, call);
-    cast_parameter_gradients(gradients, own_dtype);
-    if (call.index && gradients.rows.defined()) {
-      gradients.rows = sum_rows(gradients.rows, *call.index);
+    std::vector<Tensor> into;
+    if (call.gradients.stack) into = call.gradients.stack->part(call.gradients.range);
+    const ExpertWeights cast_weights =
+        cast(ExpertWeights::of_list(weights), saved[0].scalar_type());
+    auto [rows_grad, row_weight_grad, weight_grads] =
+        op(grad.contiguous(), saved, cast_weights.to_list(), into, call.host_rows(),
+           optional_of(call.rows_u.end_u()), call.activation, ctx->needs_input_grad(0));
+    if (call.index && rows_grad.defined()) rows_grad = sum_rows(rows_grad, *call.index);
+    variable_list result{rows_grad, row_weight_grad};
+    // Undefined where they were written into a stack.
+    for (const Tensor& tensor : weight_grads) {
+      if (tensor.defined()) result.push_back(tensor.to(weights[0].scalar_type()));
     }
-    variable_list result = to_list(gradients);
-    result.emplace_back();  // of `call`
+    result.resize(kMostInputs);
     return result;
   }
 };
+
+bool needs_gradient(const Tensor& rows, const Tensor& row_weight, const ExpertWeights& weights) {
+  std::vector<Tensor> inputs = defined(weights);
+  inputs.push_back(rows);
+  if (row_weight.defined()) inputs.push_back(row_weight);
+  return at::GradMode::is_enabled() &&
+         std::any_of(inputs.begin(), inputs.end(),
+                     [](const Tensor& tensor) { return tensor.requires_grad(); });
+}
 
 void check_layers(const ExpertWeights& weights, int64_t num_experts, int64_t width) {
   const Tensor& fc1 = weights.fc1_weight;
@@ -251,8 +230,8 @@ void check_dtypes(const Tensor& rows, const ExpertWeights& weights) {
   TORCH_CHECK(dtype == rows.scalar_type() ||
                   (dtype == torch::kFloat32 && rows.scalar_type() == torch::kBFloat16),
               "expert_mlp: weights are ", dtype, ", rows ", rows.scalar_type());
-  for (const Tensor& tensor : tensors_of(weights)) {
-    TORCH_CHECK(!tensor.defined() || (tensor.scalar_type() == dtype && tensor.is_contiguous()),
+  for (const Tensor& tensor : defined(weights)) {
+    TORCH_CHECK(tensor.scalar_type() == dtype && tensor.is_contiguous(),
                 "expert_mlp: weights must be contiguous and of one dtype");
   }
 }
@@ -298,10 +277,8 @@ Tensor apply(const Tensor& x, int64_t num_rows, const Tensor& row_weight,
       row_weight.defined()
           ? row_weight.to(is_double ? torch::kFloat64 : torch::kFloat32).contiguous()
           : row_weight;
-  return ExpertMlp::apply(x.contiguous(), optional_of(wide), weights.fc1_weight,
-                          optional_of(weights.fc1_bias), weights.fc2_weight,
-                          optional_of(weights.fc2_bias), optional_of(weights.gate_weight),
-                          optional_of(weights.gate_bias), call);
+  return ExpertMlp::apply(x.contiguous(), optional_of(wide), at::TensorList(defined(weights)),
+                          weights, call);
 }
 
 }  // namespace
@@ -309,19 +286,16 @@ Tensor apply(const Tensor& x, int64_t num_rows, const Tensor& row_weight,
 std::vector<ExpertWeights> split_experts(const ExpertWeights& weights, int64_t num_parts) {
   const int64_t num_experts = weights.fc1_weight.size(0);
   const auto gradients = std::make_shared<StackGradients>();
-  gradients->parameters = tensors_of(weights);
+  gradients->parameters = weights;
   gradients->is_written.resize(static_cast<size_t>(num_experts), false);
-  const variable_list stacks = SplitExperts::apply(
-      weights.fc1_weight, optional_of(weights.fc1_bias), weights.fc2_weight,
-      optional_of(weights.fc2_bias), optional_of(weights.gate_weight),
-      optional_of(weights.gate_bias), SplitExperts::Parts{num_parts, gradients});
+  const variable_list stacks = SplitExperts::apply(at::TensorList(defined(weights)),
+                                                   SplitExperts::Parts{num_parts, gradients});
   auto next = stacks.begin();
   std::vector<ExpertWeights> parts;
   for (int64_t p = 0; p < num_parts; ++p) {
     ExpertWeights& part = parts.emplace_back(weights);
-    for (Tensor* tensor : {&part.fc1_weight, &part.fc1_bias, &part.fc2_weight, &part.fc2_bias,
-                           &part.gate_weight, &part.gate_bias}) {
-      if (tensor->defined()) *tensor = *next++;
+    for (const auto member : kMembers) {
+      if ((part.*member).defined()) part.*member = *next++;
     }
     part.gradients = {gradients, part_of(num_experts, p, num_parts)};
   }
@@ -343,12 +317,12 @@ Tensor expert_mlp_of_tokens(const Tensor& x_TD, const TokenRows& rows, const Exp
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def("expert_mlp_reads_counts(Tensor rows, Tensor fc1_weight, Tensor fc2_weight) -> bool");
   m.def(
-      "expert_mlp_forward(Tensor rows, Tensor? row_weight, int[] rows_per_expert, Tensor? end, "
-      "Tensor fc1_weight, Tensor? fc1_bias, Tensor fc2_weight, Tensor? fc2_bias, "
-      "Tensor? gate_weight, Tensor? gate_bias, int activation, bool keep) -> Tensor[]");
+      "expert_mlp_forward(Tensor rows, Tensor? row_weight, Tensor[] weights, "
+      "int[] rows_per_expert, Tensor? end, int activation, bool keep) -> (Tensor, Tensor, Tensor)");
   m.def(
-      "expert_mlp_backward(Tensor grad, Tensor[] saved, Tensor(a!)[] into, int[] rows_per_expert, "
-      "Tensor? end, int activation, bool needs_rows_grad) -> Tensor[]");
+      "expert_mlp_backward(Tensor grad, Tensor[] saved, Tensor[] weights, Tensor(a!)[] into, "
+      "int[] rows_per_expert, Tensor? end, int activation, bool needs_rows_grad) -> "
+      "(Tensor, Tensor, Tensor[])");
 }
 
 }  // namespace shoal

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -29,6 +30,16 @@ struct ExpertWeights {
   torch::Tensor gate_weight = {};  ///< [u, D, H]
   torch::Tensor gate_bias = {};    ///< [u, H]
   GradientsOfPart gradients = {};
+
+  /// Of the layers' tensors. Operators pass lists in this order; undefined tensors keep their
+  /// place.
+  static constexpr std::array<torch::Tensor ExpertWeights::*, 6> members() {
+    using Self = ExpertWeights;
+    return {&Self::fc1_weight, &Self::fc1_bias,    &Self::fc2_weight,
+            &Self::fc2_bias,   &Self::gate_weight, &Self::gate_bias};
+  }
+  std::vector<torch::Tensor> to_list() const;
+  static ExpertWeights of_list(at::TensorList list);
 };
 
 /// The stack in `num_parts` views of part_of the experts each, by one node of the autograd graph:

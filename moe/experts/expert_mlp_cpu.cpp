@@ -10,9 +10,13 @@
 #include <numeric>
 #include <vector>
 
-#include "moe/experts/expert_mlp_tensors.h"
-#include "moe/experts/expert_rows.h"
+#include "moe/experts/expert_mlp.h"
 #include "runtime/device/real_types.h"
+
+// The loops of expert_rows.h are plain so that the compiler vectorises them, once for each
+// instruction set.
+#pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
+#include "moe/experts/expert_rows.h"
 
 // R rows  D width in  H hidden width  O width out  u experts
 namespace shoal {
@@ -115,286 +119,212 @@ void product_out(Tensor y, const Tensor& x, const Tensor& weight) {
   }
 }
 
-/// One layer of all experts.
-struct Layer {
-  Tensor weight, bias;  ///< may be undefined
-
-  Tensor bias_of(int64_t expert) const {
-    return bias.defined() ? bias.select(0, expert) : Tensor();
+/// y += x W.
+void add_product(Tensor y, const Tensor& x, const Tensor& weight) {
+  if (is_small(x, weight)) {
+    const Tensor more = torch::empty_like(y);
+    product_out(more, x, weight);
+    y.add_(more);
+  } else {
+    y.addmm_(x, weight);
   }
-  /// Without the bias.
-  void product(Tensor y, const Tensor& x, int64_t expert) const {
-    product_out(y, x, weight.select(0, expert));
+}
+
+/// y = x W + row_weight bias: x is weighted already. The bias and the row weights may be undefined.
+void second_layer_out(Tensor y, const Tensor& x, const ExpertWeights& weights,
+                      const Tensor& row_weight) {
+  const Tensor &weight = weights.fc2_weight, &bias = weights.fc2_bias;
+  if (!bias.defined()) return product_out(y, x, weight);
+  // Of bfloat16 rows weights are float32.
+  const bool is_wide = !row_weight.defined() || row_weight.scalar_type() == y.scalar_type();
+  if (!is_wide || is_small(x, weight)) {
+    product_out(y, x, weight);
+    y.add_(row_weight.defined() ? row_weight.unsqueeze(1) * bias : bias);
+  } else if (!row_weight.defined()) {
+    at::addmm_out(y, bias, x, weight);
+  } else {
+    at::mul_out(y, row_weight.unsqueeze(1), bias);
+    y.addmm_(x, weight);
   }
-  /// x is weighted already, the bias is not.
-  void out(Tensor y, const Tensor& x, int64_t expert, const Tensor& row_weight) const {
-    const Tensor weight_e = weight.select(0, expert);
-    if (!bias.defined()) return product_out(y, x, weight_e);
-    const Tensor bias_e = bias.select(0, expert);
-    // Of bfloat16 rows weights are float32.
-    const bool is_wide = !row_weight.defined() || row_weight.scalar_type() == y.scalar_type();
-    if (is_wide && !is_small(x, weight_e)) {
-      if (!row_weight.defined()) {
-        at::addmm_out(y, bias_e, x, weight_e);
-      } else {
-        at::mul_out(y, row_weight.unsqueeze(1), bias_e);
-        y.addmm_(x, weight_e);
-      }
-      return;
-    }
-    product_out(y, x, weight_e);
-    y.add_(row_weight.defined() ? row_weight.unsqueeze(1) * bias_e : bias_e);
+}
+
+/// Rows of a tensor that may be undefined.
+Tensor rows_of(const Tensor& all, int64_t first, int64_t count) {
+  return all.defined() ? all.narrow(0, first, count) : all;
+}
+
+/// One expert's layers, [D, H], [H] and so on.
+ExpertWeights select(ExpertWeights stack, int64_t expert) {
+  for (const auto member : ExpertWeights::members()) {
+    Tensor& tensor = stack.*member;
+    if (tensor.defined()) tensor = tensor.select(0, expert);
   }
-};
-
-Layer layer_of(const MaybeTensor& weight, const MaybeTensor& bias) {
-  return {weight.value_or(Tensor()), bias.value_or(Tensor())};
+  return stack;
 }
 
-template <class Value>
-Value* data_or_null(const Tensor& tensor) {
-  return tensor.defined() ? data<Value>(tensor) : nullptr;
-}
-
-template <class Value>
-const Value* const_data_or_null(const Tensor& tensor) {
-  return tensor.defined() ? const_data<Value>(tensor) : nullptr;
-}
-
-/// The first layers' outputs for one expert's rows, [rows, H].
-struct Hidden {
-  Tensor pre, gate;
-};
-
-/// Biases, and what the rows' hidden values are multiplied by; each may be undefined.
-struct Terms {
-  Tensor bias, gate_bias, row_weight;
-};
-
-void activate(const Hidden& before, const Terms& terms, Tensor hidden, Activation activation) {
-  const int64_t width = hidden.size(1);
-  for_real_type(hidden, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
-    const ActivateExpert<Value> job{data<Value>(before.pre),
-                                    const_data_or_null<Value>(terms.bias),
-                                    data_or_null<Value>(before.gate),
-                                    const_data_or_null<Value>(terms.gate_bias),
-                                    const_data_or_null<Sum>(terms.row_weight),
-                                    data<Value>(hidden),
-                                    width,
-                                    activation};
-    at::parallel_for(0, hidden.size(0), rows_per_task(width),
-                     [&](int64_t first, int64_t last) { activate_expert(job, first, last); });
-  });
-}
-
-std::vector<Tensor> forward_cpu(const Tensor& rows, const MaybeTensor& row_weight,
-                                c10::IntArrayRef rows_u, const MaybeTensor& /*end_u*/,
-                                const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
-                                const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
-                                const MaybeTensor& gate_weight, const MaybeTensor& gate_bias,
-                                int64_t activation, bool keep) {
-  const Layer fc1 = layer_of(fc1_weight, fc1_bias), fc2 = layer_of(fc2_weight, fc2_bias);
-  const Layer gate = layer_of(gate_weight, gate_bias);
+std::tuple<Tensor, Tensor, Tensor> forward_cpu(const Tensor& rows, const MaybeTensor& row_weight,
+                                               at::TensorList list, c10::IntArrayRef rows_u,
+                                               const MaybeTensor& /*end_u*/, int64_t activation,
+                                               bool keep) {
+  const auto stack = ExpertWeights::of_list(list);
   const Runs runs = runs_of(rows_u);
-  const int64_t most = most_rows(rows_u), width = fc1_weight.size(2);
+  const int64_t most = most_rows(rows_u), width = stack.fc1_weight.size(2);
   const Tensor hidden = torch::empty({runs.count() * most, width}, rows.options());
-  Hidden all;
-  all.pre = torch::empty({keep ? rows.size(0) : runs.count() * most, width}, rows.options());
-  if (gate_weight) all.gate = torch::empty_like(all.pre);
-  Tensor y = torch::empty({rows.size(0), fc2_weight.size(2)}, rows.options());
+  const Tensor pre =
+      torch::empty({keep ? rows.size(0) : runs.count() * most, width}, rows.options());
+  const Tensor gate = stack.gate_weight.defined() ? torch::empty_like(pre) : Tensor();
+  Tensor y = torch::empty({rows.size(0), stack.fc2_weight.size(2)}, rows.options());
   for_each_expert(runs, rows_u, [&](int64_t expert, int64_t first, int64_t count, int64_t run) {
     if (count == 0) return;
     const int64_t place = keep ? first : run * most;
+    const ExpertWeights own = select(stack, expert);
     const Tensor x = rows.narrow(0, first, count);
-    Hidden own{all.pre.narrow(0, place, count), {}};
-    fc1.product(own.pre, x, expert);
-    if (gate_weight) {
-      own.gate = all.gate.narrow(0, place, count);
-      gate.product(own.gate, x, expert);
-    }
+    const Tensor weight_e = rows_of(row_weight.value_or(Tensor()), first, count);
+    const Tensor pre_e = pre.narrow(0, place, count), gate_e = rows_of(gate, place, count);
     const Tensor hidden_e = hidden.narrow(0, run * most, count);
-    const Tensor weight_e = row_weight ? row_weight->narrow(0, first, count) : Tensor();
-    activate(own, {fc1.bias_of(expert), gate.bias_of(expert), weight_e}, hidden_e,
-             static_cast<Activation>(activation));
-    fc2.out(y.narrow(0, first, count), hidden_e, expert, weight_e);
+    product_out(pre_e, x, own.fc1_weight);
+    if (gate_e.defined()) product_out(gate_e, x, own.gate_weight);
+    for_real_type(hidden, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
+      const expert_rows::Activate<Value> job{data<Value>(pre_e),
+                                             data_or_null<Value>(own.fc1_bias),
+                                             data_or_null<Value>(gate_e),
+                                             data_or_null<Value>(own.gate_bias),
+                                             data_or_null<Sum>(weight_e),
+                                             data<Value>(hidden_e),
+                                             width,
+                                             static_cast<Activation>(activation)};
+      at::parallel_for(0, count, rows_per_task(width),
+                       [&](int64_t begin, int64_t end) { expert_rows::activate(job, begin, end); });
+    });
+    second_layer_out(y.narrow(0, first, count), hidden_e, own, weight_e);
   });
-  return to_list(keep ? ExpertMlpOutput{y, all.pre, all.gate} : ExpertMlpOutput{y, {}, {}});
+  return {y, keep ? pre : Tensor(), keep ? gate : Tensor()};
 }
 
-/// Gradients of one layer of all experts, each written once.
-struct LayerGrads {
-  Tensor weight, bias;  ///< undefined where there is no such parameter
-
-  LayerGrads() = default;
-  /// In new tensors.
-  LayerGrads(const Tensor& weight_of, bool has_bias)
-      : weight(torch::empty(weight_of.sizes(), wide_options(weight_of))),
-        bias(has_bias
-                 ? torch::zeros({weight_of.size(0), weight_of.size(2)}, wide_options(weight_of))
-                 : Tensor()) {}
-  /// In these.
-  LayerGrads(const Tensor& own_weight, const Tensor& own_bias)
-      : weight(own_weight), bias(own_bias) {
+/// Gradients of the weights, to be written once each: in `into`, or in new tensors.
+ExpertWeights gradients_of(const ExpertWeights& weights, at::TensorList into) {
+  ExpertWeights grads;
+  if (!into.empty()) {
+    grads = ExpertWeights::of_list(into);
+  } else {
+    const auto add = [&](const Tensor& weight, Tensor& weight_grad, Tensor& bias_grad) {
+      if (!weight.defined()) return;
+      weight_grad = torch::empty(weight.sizes(), wide_options(weight));
+      if (!weights.fc2_bias.defined()) return;
+      bias_grad = torch::empty({weight.size(0), weight.size(2)}, wide_options(weight));
+    };
+    add(weights.fc1_weight, grads.fc1_weight, grads.fc1_bias);
+    add(weights.fc2_weight, grads.fc2_weight, grads.fc2_bias);
+    add(weights.gate_weight, grads.gate_weight, grads.gate_bias);
+  }
+  for (const Tensor& bias : {grads.fc1_bias, grads.fc2_bias, grads.gate_bias}) {
     if (bias.defined()) bias.zero_();
   }
-
-  void zero(int64_t expert) {
-    if (weight.defined()) weight.select(0, expert).zero_();
-  }
-  // Of bfloat16 a product sums in float32 and is rounded once: LibTorch has none that is not.
-  void write_weight(int64_t expert, const Tensor& x, const Tensor& y_grad) {
-    Tensor weight_e = weight.select(0, expert);
-    if (weight.scalar_type() == x.scalar_type()) {
-      at::mm_out(weight_e, x.t(), y_grad);
-    } else {
-      const bool fills = is_small(x.t(), y_grad);
-      weight_e.copy_(fills ? at::mm(filled_up(x).t(), filled_up(y_grad)) : at::mm(x.t(), y_grad));
-    }
-  }
-  void write_bias(int64_t expert, const Tensor& y_grad) {
-    if (!bias.defined()) return;
-    Tensor bias_e = bias.select(0, expert);
-    at::sum_out(bias_e, y_grad, 0, /*keepdim=*/false, bias.scalar_type());
-  }
-  void write(int64_t expert, const Tensor& x, const Tensor& y_grad) {
-    write_weight(expert, x, y_grad);
-    write_bias(expert, y_grad);
-  }
-};
-
-/// What the rows' outputs are multiplied with; undefined: 1.
-struct RowWeights {
-  Tensor weight_R, grad_R;
-  Tensor fc2_bias;  ///< [u, O]; may be undefined
-};
-
-/// One expert's part of these.
-struct ExpertWeight {
-  Tensor weight, grad, fc2_bias;
-
-  ExpertWeight(const RowWeights& all, int64_t expert, int64_t first, int64_t count) {
-    if (!all.weight_R.defined()) return;
-    weight = all.weight_R.narrow(0, first, count);
-    grad = all.grad_R.narrow(0, first, count);
-    if (all.fc2_bias.defined()) fc2_bias = all.fc2_bias.select(0, expert);
-  }
-};
-
-/// `grad` is that of `hidden`, and becomes that of before.pre.
-void activate_backward(const Hidden& before, Tensor hidden, const Hidden& grad,
-                       const ExpertWeight& weight, Activation activation) {
-  const int64_t width = hidden.size(1);
-  for_real_type(hidden, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
-    const ActivateExpertBackward<Value> job{data<Value>(grad.pre),
-                                            const_data<Value>(before.pre),
-                                            const_data_or_null<Value>(before.gate),
-                                            data<Value>(hidden),
-                                            data_or_null<Value>(grad.gate),
-                                            const_data_or_null<Sum>(weight.weight),
-                                            data_or_null<Sum>(weight.grad),
-                                            width,
-                                            activation};
-    at::parallel_for(0, hidden.size(0), rows_per_task(width), [&](int64_t first, int64_t last) {
-      activate_expert_backward(job, first, last);
-    });
-  });
+  return grads;
 }
 
+// Of bfloat16 a product sums in float32 and is rounded once: LibTorch has none that is not.
+void write_weight(Tensor grad, const Tensor& x, const Tensor& y_grad) {
+  if (grad.scalar_type() == x.scalar_type()) {
+    at::mm_out(grad, x.t(), y_grad);
+  } else {
+    const bool fills = is_small(x.t(), y_grad);
+    grad.copy_(fills ? at::mm(filled_up(x).t(), filled_up(y_grad)) : at::mm(x.t(), y_grad));
+  }
+}
+
+void write_bias(Tensor grad, const Tensor& y_grad) {
+  if (grad.defined()) at::sum_out(grad, y_grad, 0, /*keepdim=*/false, grad.scalar_type());
+}
+
+/// What the rows' outputs are multiplied with, and its gradient; undefined: 1.
+struct RowWeights {
+  Tensor value, grad;
+};
+
 /// The second bias of one expert. float32 sums of many rows are sums of partial ones.
-void second_bias_backward(LayerGrads& fc2, int64_t expert, const Tensor& y_grad,
-                          const ExpertWeight& weight) {
+void second_bias_backward(const Tensor& bias, const Tensor& bias_grad, const Tensor& y_grad,
+                          const RowWeights& weight) {
   constexpr int64_t kRows = 128;
-  if (!weight.weight.defined()) return fc2.write_bias(expert, y_grad);
-  if (!fc2.bias.defined()) return;
-  const Tensor sum = fc2.bias.select(0, expert), partial = torch::empty_like(sum);
+  if (!weight.value.defined()) return write_bias(bias_grad, y_grad);
+  if (!bias.defined()) return;
+  const Tensor partial = torch::empty_like(bias_grad);
   const int64_t num_rows = y_grad.size(0), width = y_grad.size(1);
   for_real_type(y_grad, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
     for (int64_t first = 0; first < num_rows; first += kRows) {
       partial.zero_();
-      const WeightedBias<Value> job{const_data<Value>(y_grad) + first * width,
-                                    const_data<Value>(weight.fc2_bias),
-                                    const_data<Sum>(weight.weight) + first,
-                                    data<Sum>(partial),
-                                    data<Sum>(weight.grad) + first,
-                                    width};
-      add_weighted_bias(job, std::min(kRows, num_rows - first));
-      sum.add_(partial);
+      const expert_rows::WeightedBias<Value> job{const_data<Value>(y_grad) + first * width,
+                                                 const_data<Value>(bias),
+                                                 const_data<Sum>(weight.value) + first,
+                                                 data<Sum>(partial),
+                                                 data<Sum>(weight.grad) + first,
+                                                 width};
+      expert_rows::add_weighted_bias(job, std::min(kRows, num_rows - first));
+      bias_grad.add_(partial);
     }
   });
 }
 
-struct Backward {
-  c10::IntArrayRef rows_u;
-  Activation activation;
-  bool has_bias, needs_rows_grad;
-  at::TensorList into;  ///< the weights' gradients, undefined where there is no weight; empty: new
-};
+/// `job` on all rows of one expert.
+template <class Value>
+void activate_backward(const expert_rows::ActivateBackward<Value>& job, int64_t num_rows) {
+  at::parallel_for(0, num_rows, rows_per_task(job.width), [&](int64_t begin, int64_t end) {
+    expert_rows::activate_backward(job, begin, end);
+  });
+}
 
-ExpertMlpGradients run_backward(const Tensor& grad, const ExpertMlpSaved& saved,
-                                const RowWeights& weights, const Backward& call) {
-  const auto layer = [&](size_t place, const Tensor& weight) {
-    return call.into.empty() ? LayerGrads(weight, call.has_bias)
-                             : LayerGrads(call.into[place], call.into[place + 1]);
-  };
-  LayerGrads fc1 = layer(0, saved.fc1_weight), fc2 = layer(2, saved.fc2_weight), gate;
-  if (saved.has_gate()) gate = layer(4, saved.gate_weight);
-  Tensor rows_grad = call.needs_rows_grad ? torch::empty_like(saved.rows) : Tensor();
-  const Runs runs = runs_of(call.rows_u);
-  const int64_t most = most_rows(call.rows_u), width = saved.pre.size(1);
-  const int64_t num_buffers = saved.has_gate() ? 3 : 2;
-  const Tensor scratch =
-      torch::empty({num_buffers, runs.count() * most, width}, saved.pre.options());
+std::tuple<Tensor, Tensor, std::vector<Tensor>> backward_cpu(
+    const Tensor& grad, at::TensorList saved, at::TensorList list, at::TensorList into,
+    c10::IntArrayRef rows_u, const MaybeTensor& /*end_u*/, int64_t activation,
+    bool needs_rows_grad) {
+  const Tensor &rows = saved[0], &pre = saved[1], &gate = saved[2], &row_weight = saved[3];
+  const auto stack = ExpertWeights::of_list(list);
+  const ExpertWeights grads = gradients_of(stack, into);
+  const Tensor rows_grad = needs_rows_grad ? torch::empty_like(rows) : Tensor();
+  const Tensor row_weight_grad = row_weight.defined() ? torch::empty_like(row_weight) : Tensor();
+  const Runs runs = runs_of(rows_u);
+  const int64_t most = most_rows(rows_u), width = pre.size(1);
+  const int64_t num_buffers = gate.defined() ? 3 : 2;
+  const Tensor scratch = torch::empty({num_buffers, runs.count() * most, width}, pre.options());
   const auto body = [&](int64_t expert, int64_t first, int64_t count, int64_t run) {
+    const ExpertWeights own_grads = select(grads, expert);
     if (count == 0) {
-      for (LayerGrads* layer : {&fc1, &fc2, &gate}) layer->zero(expert);
+      for (const Tensor& unused :
+           {own_grads.fc1_weight, own_grads.fc2_weight, own_grads.gate_weight}) {
+        if (unused.defined()) unused.zero_();
+      }
       return;
     }
-    const auto of = [&](const Tensor& all) {
-      return all.defined() ? all.narrow(0, first, count) : Tensor();
-    };
+    const ExpertWeights own = select(stack, expert);
+    const auto of = [&](const Tensor& all) { return rows_of(all, first, count); };
     const auto buffer = [&](int64_t i) {
       return i < num_buffers ? scratch.select(0, i).narrow(0, run * most, count) : Tensor();
     };
-    const Tensor x = of(saved.rows), y_grad = of(grad), hidden = buffer(0);
-    const Hidden own_grad{buffer(1), buffer(2)};
-    const ExpertWeight weight(weights, expert, first, count);
-    Tensor pre_grad = own_grad.pre;
-    product_out(pre_grad, y_grad, saved.fc2_weight.select(0, expert).t());
-    activate_backward({of(saved.pre), of(saved.gate)}, hidden, own_grad, weight, call.activation);
-    fc2.write_weight(expert, hidden, y_grad);
-    second_bias_backward(fc2, expert, y_grad, weight);
-    fc1.write(expert, x, pre_grad);
-    if (saved.has_gate()) gate.write(expert, x, own_grad.gate);
-    if (!call.needs_rows_grad) return;
-    Tensor rows_grad_e = of(rows_grad);
-    product_out(rows_grad_e, pre_grad, saved.fc1_weight.select(0, expert).t());
-    if (!saved.has_gate()) return;
-    const Tensor gate_weight_t = saved.gate_weight.select(0, expert).t();
-    if (is_small(own_grad.gate, gate_weight_t)) {
-      const Tensor more = torch::empty_like(rows_grad_e);
-      product_out(more, own_grad.gate, gate_weight_t);
-      rows_grad_e.add_(more);
-    } else {
-      rows_grad_e.addmm_(own_grad.gate, gate_weight_t);
+    const Tensor x = of(rows), y_grad = of(grad);
+    const Tensor hidden = buffer(0), pre_grad = buffer(1), gate_grad = buffer(2);
+    const RowWeights weight{of(row_weight), of(row_weight_grad)};
+    product_out(pre_grad, y_grad, own.fc2_weight.t());
+    for_real_type(hidden, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
+      activate_backward<Value>(
+          {data<Value>(pre_grad), data<Value>(of(pre)), data_or_null<Value>(of(gate)),
+           data<Value>(hidden), data_or_null<Value>(gate_grad), data_or_null<Sum>(weight.value),
+           data_or_null<Sum>(weight.grad), width, static_cast<Activation>(activation)},
+          count);
+    });
+    write_weight(own_grads.fc2_weight, hidden, y_grad);
+    second_bias_backward(own.fc2_bias, own_grads.fc2_bias, y_grad, weight);
+    write_weight(own_grads.fc1_weight, x, pre_grad);
+    write_bias(own_grads.fc1_bias, pre_grad);
+    if (gate.defined()) {
+      write_weight(own_grads.gate_weight, x, gate_grad);
+      write_bias(own_grads.gate_bias, gate_grad);
     }
+    if (!needs_rows_grad) return;
+    product_out(of(rows_grad), pre_grad, own.fc1_weight.t());
+    if (gate.defined()) add_product(of(rows_grad), gate_grad, own.gate_weight.t());
   };
-  for_each_expert(runs, call.rows_u, body);
-  if (!call.into.empty()) fc1 = fc2 = gate = {};
-  return {rows_grad,  weights.grad_R, fc1.weight,  fc1.bias,
-          fc2.weight, fc2.bias,       gate.weight, gate.bias};
-}
-
-std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList list, at::TensorList into,
-                                 c10::IntArrayRef rows_u, const MaybeTensor& /*end_u*/,
-                                 int64_t activation, bool needs_rows_grad) {
-  const auto saved = from_list<ExpertMlpSaved>(list);
-  RowWeights weights;
-  if (saved.row_weight.defined()) {
-    weights = {saved.row_weight, torch::empty_like(saved.row_weight), saved.fc2_bias};
-  }
-  return to_list(run_backward(grad, saved, weights,
-                              {rows_u, static_cast<Activation>(activation),
-                               saved.fc2_bias.defined(), needs_rows_grad, into}));
+  for_each_expert(runs, rows_u, body);
+  return {rows_grad, row_weight_grad, into.empty() ? grads.to_list() : ExpertWeights().to_list()};
 }
 
 }  // namespace

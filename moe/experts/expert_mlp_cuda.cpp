@@ -13,8 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "moe/experts/expert_mlp_tensors.h"
-#include "moe/kernels/unit_rows.h"
+#include "moe/experts/expert_mlp.h"
 #include "runtime/device/current_stream_cuda.h"
 #include "runtime/device/operator.h"
 #include "runtime/device/real_types.h"
@@ -73,8 +72,8 @@ class Groups {
     if (fits(x) && fits(y)) {
       Tensor sum = at::_grouped_mm(x.t(), y, end_u_).contiguous();
       for_real_type(sum, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
-        expert_mlp_cuda::launch_zero_unused(shape(x.size(0), y.size(1)), data<Real>(sum),
-                                            x.size(1) * y.size(1), current_stream());
+        expert_mlp_cuda::launch_zero_unused(shape(y), data<Real>(sum), x.size(1) * y.size(1),
+                                            current_stream());
       });
       return sum;
     }
@@ -93,16 +92,18 @@ class Groups {
     for_real_type(rows_RH, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
       Tensor partial = torch::empty({num_experts, expert_mlp_cuda::kSumParts, width},
                                     rows_RH.options().dtype(c10::CppTypeToScalarType<Sum>::value));
-      const expert_mlp_cuda::SumRows<Real, Sum> job{const_data<Real>(rows_RH),
-                                                    data_or_null<Sum>(weight_R), data<Sum>(partial),
-                                                    data<Real>(sum_uH)};
-      expert_mlp_cuda::launch_sum_rows(shape(rows_RH.size(0), width), job, current_stream());
+      const expert_mlp_cuda::SumRows<Real> job{const_data<Real>(rows_RH),
+                                               data_or_null<Sum>(weight_R), data<Sum>(partial),
+                                               data<Real>(sum_uH)};
+      expert_mlp_cuda::launch_sum_rows(shape(rows_RH), job, current_stream());
     });
     return sum_uH;
   }
 
-  expert_mlp_cuda::Shape shape(int64_t num_rows, int64_t width) const {
-    return {end_u_.const_data_ptr<int32_t>(), static_cast<int>(end_u_.size(0)), num_rows, width};
+  /// Of rows of the experts, [R, H].
+  expert_mlp_cuda::Shape shape(const Tensor& rows) const {
+    return {end_u_.const_data_ptr<int32_t>(), static_cast<int>(end_u_.size(0)), rows.size(0),
+            rows.size(1)};
   }
 
  private:
@@ -134,113 +135,86 @@ class Groups {
   bool is_grouped_;
 };
 
-std::vector<Tensor> forward_cuda(const Tensor& rows, const MaybeTensor& row_weight,
-                                 c10::IntArrayRef rows_u, const MaybeTensor& end_u,
-                                 const Tensor& fc1_weight, const MaybeTensor& fc1_bias,
-                                 const Tensor& fc2_weight, const MaybeTensor& fc2_bias,
-                                 const MaybeTensor& gate_weight, const MaybeTensor& gate_bias,
-                                 int64_t activation, bool keep) {
+std::tuple<Tensor, Tensor, Tensor> forward_cuda(const Tensor& rows, const MaybeTensor& row_weight,
+                                                at::TensorList list, c10::IntArrayRef rows_u,
+                                                const MaybeTensor& end_u, int64_t activation,
+                                                bool keep) {
   const c10::cuda::CUDAGuard guard(rows.device());
+  const auto weights = ExpertWeights::of_list(list);
   const Groups groups(rows, rows_u, end_u);
-  Tensor pre = groups.times(rows, fc1_weight);
-  Tensor gate = gate_weight ? groups.times(rows, *gate_weight) : Tensor();
+  Tensor pre = groups.times(rows, weights.fc1_weight);
+  Tensor gate = weights.gate_weight.defined() ? groups.times(rows, weights.gate_weight) : Tensor();
   Tensor hidden = torch::empty_like(pre);
   Tensor y;
   for_real_type(rows, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
-    const expert_mlp_cuda::Activate<Real, Sum> job{data<Real>(pre),
-                                                   data_or_null<Real>(fc1_bias),
-                                                   gate_weight ? data<Real>(gate) : nullptr,
-                                                   data_or_null<Real>(gate_bias),
-                                                   data_or_null<Sum>(row_weight),
-                                                   data<Real>(hidden)};
-    expert_mlp_cuda::launch_activate(groups.shape(rows.size(0), pre.size(1)),
-                                     static_cast<Activation>(activation), job, current_stream());
-    y = groups.times(hidden, fc2_weight);
-    if (!fc2_bias) return;
-    const expert_mlp_cuda::AddBias<Real, Sum> add{const_data<Real>(*fc2_bias),
-                                                  data_or_null<Sum>(row_weight), data<Real>(y)};
-    expert_mlp_cuda::launch_add_bias(groups.shape(rows.size(0), y.size(1)), add, current_stream());
+    const expert_mlp_cuda::Activate<Real> job{data<Real>(pre),
+                                              data_or_null<Real>(weights.fc1_bias),
+                                              data_or_null<Real>(gate),
+                                              data_or_null<Real>(weights.gate_bias),
+                                              data_or_null<Sum>(row_weight),
+                                              data<Real>(hidden)};
+    expert_mlp_cuda::launch_activate(groups.shape(pre), static_cast<Activation>(activation), job,
+                                     current_stream());
+    y = groups.times(hidden, weights.fc2_weight);
+    if (!weights.fc2_bias.defined()) return;
+    const expert_mlp_cuda::AddBias<Real> add{const_data<Real>(weights.fc2_bias),
+                                             data_or_null<Sum>(row_weight), data<Real>(y)};
+    expert_mlp_cuda::launch_add_bias(groups.shape(y), add, current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return to_list(keep ? ExpertMlpOutput{y, pre, gate} : ExpertMlpOutput{y, {}, {}});
+  return {y, keep ? pre : Tensor(), keep ? gate : Tensor()};
 }
 
-/// Gradients of the first layers' outputs and of the rows' weights, and the input of the second
-/// layer once more.
-struct HiddenGradients {
-  Tensor hidden, pre, gate;
-  MaybeTensor weight;  ///< of trailing padding rows zero
-};
-
-HiddenGradients through_activation(const Groups& groups, const ExpertMlpSaved& saved,
-                                   Tensor hidden_grad, Activation activation) {
-  HiddenGradients result{torch::empty_like(hidden_grad), hidden_grad,
-                         saved.has_gate() ? torch::empty_like(hidden_grad) : Tensor(),
-                         std::nullopt};
-  const MaybeTensor row_weight = optional_of(saved.row_weight);
-  if (row_weight) result.weight = torch::zeros_like(*row_weight);
-  for_real_type(hidden_grad, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
-    const expert_mlp_cuda::ActivateBackward<Real, Sum> job{
-        const_data<Real>(hidden_grad),
-        const_data<Real>(saved.pre),
-        saved.has_gate() ? const_data<Real>(saved.gate) : nullptr,
-        data_or_null<Sum>(row_weight),
-        data<Real>(result.hidden),
-        data<Real>(result.pre),
-        saved.has_gate() ? data<Real>(result.gate) : nullptr,
-        result.weight ? data<Sum>(*result.weight) : nullptr};
-    expert_mlp_cuda::launch_activate_backward(
-        groups.shape(hidden_grad.size(0), hidden_grad.size(1)), activation, job, current_stream());
-  });
-  return result;
-}
-
-/// What the second bias adds to the gradients of the rows' weights.
-void add_bias_dot(const Groups& groups, const Tensor& grad, const Tensor& fc2_bias,
-                  const Tensor& weight_grad) {
-  for_real_type(grad, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
-    const expert_mlp_cuda::BiasDot<Real, Sum> job{
-        const_data<Real>(grad), const_data<Real>(fc2_bias), data<Sum>(weight_grad)};
-    expert_mlp_cuda::launch_bias_dot(groups.shape(grad.size(0), grad.size(1)), job,
-                                     current_stream());
-  });
-}
-
-std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList list, at::TensorList into,
-                                  c10::IntArrayRef rows_u, const MaybeTensor& end_u,
-                                  int64_t activation, bool needs_rows_grad) {
+std::tuple<Tensor, Tensor, std::vector<Tensor>> backward_cuda(
+    const Tensor& grad, at::TensorList saved, at::TensorList list, at::TensorList into,
+    c10::IntArrayRef rows_u, const MaybeTensor& end_u, int64_t activation, bool needs_rows_grad) {
   const c10::cuda::CUDAGuard guard(grad.device());
-  const auto saved = from_list<ExpertMlpSaved>(list);
-  const bool has_bias = saved.fc2_bias.defined();
-  const Groups groups(saved.rows, rows_u, end_u);
-  const auto bias_grad = [&](const Tensor& rows) {
-    return has_bias && rows.defined() ? groups.sum_rows(rows) : Tensor();
-  };
-  HiddenGradients grads =
-      through_activation(groups, saved, groups.times(grad, saved.fc2_weight.transpose(1, 2)),
-                         static_cast<Activation>(activation));
-  ExpertMlpGradients result;
-  if (grads.weight) result.row_weight = *grads.weight;
-  if (grads.weight && has_bias) add_bias_dot(groups, grad, saved.fc2_bias, *grads.weight);
-  result.fc2_weight = groups.outer(grads.hidden, grad);
-  if (has_bias) result.fc2_bias = groups.sum_rows(grad, optional_of(saved.row_weight));
-  grads.hidden.reset();
-  result.fc1_weight = groups.outer(saved.rows, grads.pre);
-  result.fc1_bias = bias_grad(grads.pre);
-  if (needs_rows_grad) result.rows = groups.times(grads.pre, saved.fc1_weight.transpose(1, 2));
-  if (saved.has_gate()) {
-    result.gate_weight = groups.outer(saved.rows, grads.gate);
-    result.gate_bias = bias_grad(grads.gate);
+  const Tensor &rows = saved[0], &pre = saved[1], &gate = saved[2], &row_weight = saved[3];
+  const auto weights = ExpertWeights::of_list(list);
+  const bool has_bias = weights.fc2_bias.defined();
+  const Groups groups(rows, rows_u, end_u);
+  const Tensor pre_grad = groups.times(grad, weights.fc2_weight.transpose(1, 2));  // of hidden yet
+  const Tensor gate_grad = gate.defined() ? torch::empty_like(pre_grad) : Tensor();
+  Tensor hidden = torch::empty_like(pre_grad);  // once more
+  // Of trailing padding rows zero.
+  const Tensor row_weight_grad = row_weight.defined() ? torch::zeros_like(row_weight) : Tensor();
+  for_real_type(grad, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
+    const expert_mlp_cuda::ActivateBackward<Real> job{data<Real>(pre_grad),
+                                                      const_data<Real>(pre),
+                                                      data_or_null<Real>(gate),
+                                                      data_or_null<Sum>(row_weight),
+                                                      data<Real>(hidden),
+                                                      data<Real>(pre_grad),
+                                                      data_or_null<Real>(gate_grad),
+                                                      data_or_null<Sum>(row_weight_grad)};
+    expert_mlp_cuda::launch_activate_backward(
+        groups.shape(pre_grad), static_cast<Activation>(activation), job, current_stream());
+    if (!row_weight.defined() || !has_bias) return;
+    const expert_mlp_cuda::BiasDot<Real> dot{
+        const_data<Real>(grad), const_data<Real>(weights.fc2_bias), data<Sum>(row_weight_grad)};
+    expert_mlp_cuda::launch_bias_dot(groups.shape(grad), dot, current_stream());
+  });
+  ExpertWeights grads;
+  grads.fc2_weight = groups.outer(hidden, grad);
+  if (has_bias) grads.fc2_bias = groups.sum_rows(grad, optional_of(row_weight));
+  hidden.reset();
+  grads.fc1_weight = groups.outer(rows, pre_grad);
+  if (has_bias) grads.fc1_bias = groups.sum_rows(pre_grad);
+  Tensor rows_grad;
+  if (needs_rows_grad) rows_grad = groups.times(pre_grad, weights.fc1_weight.transpose(1, 2));
+  if (gate.defined()) {
+    grads.gate_weight = groups.outer(rows, gate_grad);
+    if (has_bias) grads.gate_bias = groups.sum_rows(gate_grad);
     if (needs_rows_grad) {
-      result.rows.add_(groups.times(grads.gate, saved.gate_weight.transpose(1, 2)));
+      rows_grad.add_(groups.times(gate_grad, weights.gate_weight.transpose(1, 2)));
     }
   }
   for (size_t i = 0; i < into.size(); ++i) {
-    Tensor& gradient = result.*ExpertMlpGradients::parameters()[i];
+    Tensor& gradient = grads.*ExpertWeights::members()[i];
     if (into[i].defined()) into[i].copy_(std::exchange(gradient, Tensor()));
   }
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return to_list(result);
+  return {rows_grad, row_weight_grad, grads.to_list()};
 }
 
 }  // namespace

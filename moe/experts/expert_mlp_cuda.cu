@@ -1,7 +1,5 @@
 #include <cuda_runtime.h>
 
-#include <type_traits>
-
 #include "moe/experts/expert_mlp_cuda.h"
 #include "runtime/kernels/activation_kernels.cuh"
 #include "runtime/kernels/row_kernels.cuh"
@@ -75,7 +73,7 @@ __device__ void add_bias(Pack<Real, kPack>& values, const Real* bias_uH, int64_t
 }
 
 template <int kPack, class Real>
-__global__ void add_bias_kernel(Shape shape, AddBias<Real, Sum<Real>> job, int64_t packs) {
+__global__ void add_bias_kernel(Shape shape, AddBias<Real> job, int64_t packs) {
   const Sum<Real> weight = weight_of_row(shape, job.weight_R);
   for_own_packs(shape, packs, [&](int64_t at, int64_t of_expert) {
     auto values = load<kPack>(job.rows_RH, at);
@@ -85,7 +83,7 @@ __global__ void add_bias_kernel(Shape shape, AddBias<Real, Sum<Real>> job, int64
 }
 
 template <Activation kActivation, int kPack, class Real>
-__global__ void activate_kernel(Shape shape, Activate<Real, Sum<Real>> job, int64_t packs) {
+__global__ void activate_kernel(Shape shape, Activate<Real> job, int64_t packs) {
   const Sum<Real> weight = weight_of_row(shape, job.weight_R);
   for_own_packs(shape, packs, [&](int64_t at, int64_t of_expert) {
     auto pre = load<kPack>(job.pre_RH, at);
@@ -111,8 +109,7 @@ __global__ void activate_kernel(Shape shape, Activate<Real, Sum<Real>> job, int6
 }
 
 template <Activation kActivation, int kPack, class Real>
-__global__ void activate_backward_kernel(Shape shape, ActivateBackward<Real, Sum<Real>> job,
-                                         int64_t packs) {
+__global__ void activate_backward_kernel(Shape shape, ActivateBackward<Real> job, int64_t packs) {
   const Sum<Real> weight = weight_of_row(shape, job.weight_R);
   Sum<Real> dot = 0;
   const bool is_used = for_own_packs(shape, packs, [&](int64_t at, int64_t) {
@@ -147,7 +144,7 @@ __global__ void activate_backward_kernel(Shape shape, ActivateBackward<Real, Sum
 }
 
 template <int kPack, class Real>
-__global__ void bias_dot_kernel(Shape shape, BiasDot<Real, Sum<Real>> job, int64_t packs) {
+__global__ void bias_dot_kernel(Shape shape, BiasDot<Real> job, int64_t packs) {
   Sum<Real> dot = 0;
   const bool is_used = for_own_packs(shape, packs, [&](int64_t at, int64_t of_expert) {
     const auto grad = load<kPack>(job.grad_RH, at), bias = load<kPack>(job.bias_uH, of_expert);
@@ -170,7 +167,7 @@ __device__ RowRange rows_of(const Shape& shape, int expert) {
 
 // Each thread sums a column of one of the parts of an expert's rows.
 template <class Real>
-__global__ void sum_parts_kernel(Shape shape, SumRows<Real, Sum<Real>> job) {
+__global__ void sum_parts_kernel(Shape shape, SumRows<Real> job) {
   const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int expert = static_cast<int>(blockIdx.z), part = static_cast<int>(blockIdx.y);
   if (column >= shape.width) return;
@@ -195,7 +192,7 @@ __global__ void sum_parts_kernel(Shape shape, SumRows<Real, Sum<Real>> job) {
 }
 
 template <class Real>
-__global__ void add_parts_kernel(Shape shape, SumRows<Real, Sum<Real>> job) {
+__global__ void add_parts_kernel(Shape shape, SumRows<Real> job) {
   const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t expert = blockIdx.y;
   if (column >= shape.width) return;
@@ -217,75 +214,54 @@ __global__ void zero_unused_kernel(Shape shape, Real* stack, int64_t size) {
   }
 }
 
-/// Calls `body(launch, packs, kPack as a constant)`; packs of 16 bytes where all pointers and the
-/// width allow it.
-template <class Real, class Body, class... Pointers>
-void with_packs(const Shape& shape, const Body& body, const Pointers*... pointers) {
-  if (shape.num_rows == 0 || shape.width == 0 || shape.num_experts == 0) return;
-  const int64_t bytes = shape.width * static_cast<int64_t>(sizeof(Real));
-  if (device::is_aligned(bytes, pointers...)) {
-    const int64_t packs = shape.width / kPackSize<Real>;
-    body(RowLaunch(shape.num_rows, packs), packs, std::integral_constant<int, kPackSize<Real>>{});
-  } else {
-    body(RowLaunch(shape.num_rows, shape.width), shape.width, std::integral_constant<int, 1>{});
-  }
-}
-
 }  // namespace
 
-template <class Real, class SumType>
-void launch_add_bias(const Shape& shape, const AddBias<Real, SumType>& job, CUstream_st* stream) {
-  with_packs<Real>(
-      shape,
-      [&](const RowLaunch& launch, int64_t packs, auto pack) {
-        add_bias_kernel<decltype(pack)::value, Real>
-            <<<launch.grid, launch.block, 0, stream>>>(shape, job, packs);
-      },
-      job.bias_uH, job.rows_RH);
+template <class Real>
+void launch_add_bias(const Shape& shape, const AddBias<Real>& job, CUstream_st* stream) {
+  const auto launch = [&](const RowLaunch& rows, int64_t packs, auto pack) {
+    add_bias_kernel<decltype(pack)::value, Real>
+        <<<rows.grid, rows.block, 0, stream>>>(shape, job, packs);
+  };
+  device::with_packs<Real>(shape.num_rows, shape.width, launch, job.bias_uH, job.rows_RH);
 }
 
-template <class Real, class SumType>
-void launch_bias_dot(const Shape& shape, const BiasDot<Real, SumType>& job, CUstream_st* stream) {
-  with_packs<Real>(
-      shape,
-      [&](const RowLaunch& launch, int64_t packs, auto pack) {
-        bias_dot_kernel<decltype(pack)::value, Real>
-            <<<launch.grid, launch.block, 0, stream>>>(shape, job, packs);
-      },
-      job.grad_RH, job.bias_uH);
+template <class Real>
+void launch_bias_dot(const Shape& shape, const BiasDot<Real>& job, CUstream_st* stream) {
+  const auto launch = [&](const RowLaunch& rows, int64_t packs, auto pack) {
+    bias_dot_kernel<decltype(pack)::value, Real>
+        <<<rows.grid, rows.block, 0, stream>>>(shape, job, packs);
+  };
+  device::with_packs<Real>(shape.num_rows, shape.width, launch, job.grad_RH, job.bias_uH);
 }
 
-template <class Real, class SumType>
-void launch_activate(const Shape& shape, Activation activation, const Activate<Real, SumType>& job,
+template <class Real>
+void launch_activate(const Shape& shape, Activation activation, const Activate<Real>& job,
                      CUstream_st* stream) {
-  with_packs<Real>(
-      shape,
-      [&](const RowLaunch& launch, int64_t packs, auto pack) {
-        device::with_activation(activation, [&](auto act) {
-          activate_kernel<decltype(act)::kActivation, decltype(pack)::value, Real>
-              <<<launch.grid, launch.block, 0, stream>>>(shape, job, packs);
-        });
-      },
-      job.pre_RH, job.bias_uH, job.gate_RH, job.gate_bias_uH, job.hidden_RH);
+  const auto launch = [&](const RowLaunch& rows, int64_t packs, auto pack) {
+    device::with_activation(activation, [&](auto act) {
+      activate_kernel<decltype(act)::kActivation, decltype(pack)::value, Real>
+          <<<rows.grid, rows.block, 0, stream>>>(shape, job, packs);
+    });
+  };
+  device::with_packs<Real>(shape.num_rows, shape.width, launch, job.pre_RH, job.bias_uH,
+                           job.gate_RH, job.gate_bias_uH, job.hidden_RH);
 }
 
-template <class Real, class SumType>
+template <class Real>
 void launch_activate_backward(const Shape& shape, Activation activation,
-                              const ActivateBackward<Real, SumType>& job, CUstream_st* stream) {
-  with_packs<Real>(
-      shape,
-      [&](const RowLaunch& launch, int64_t packs, auto pack) {
-        device::with_activation(activation, [&](auto act) {
-          activate_backward_kernel<decltype(act)::kActivation, decltype(pack)::value, Real>
-              <<<launch.grid, launch.block, 0, stream>>>(shape, job, packs);
-        });
-      },
-      job.hidden_grad_RH, job.pre_RH, job.gate_RH, job.hidden_RH, job.pre_grad_RH,
-      job.gate_grad_RH);
+                              const ActivateBackward<Real>& job, CUstream_st* stream) {
+  const auto launch = [&](const RowLaunch& rows, int64_t packs, auto pack) {
+    device::with_activation(activation, [&](auto act) {
+      activate_backward_kernel<decltype(act)::kActivation, decltype(pack)::value, Real>
+          <<<rows.grid, rows.block, 0, stream>>>(shape, job, packs);
+    });
+  };
+  device::with_packs<Real>(shape.num_rows, shape.width, launch, job.hidden_grad_RH, job.pre_RH,
+                           job.gate_RH, job.hidden_RH, job.pre_grad_RH, job.gate_grad_RH);
 }
 
-template <class Real, class SumType>
-void launch_sum_rows(const Shape& shape, const SumRows<Real, SumType>& job, CUstream_st* stream) {
+template <class Real>
+void launch_sum_rows(const Shape& shape, const SumRows<Real>& job, CUstream_st* stream) {
   if (shape.num_experts == 0 || shape.width == 0) return;
   const auto columns = static_cast<unsigned>((shape.width + kThreads - 1) / kThreads);
   const auto experts = static_cast<unsigned>(shape.num_experts);
@@ -302,18 +278,17 @@ void launch_zero_unused(const Shape& shape, Real* stack, int64_t size, CUstream_
   zero_unused_kernel<<<grid, kThreads, 0, stream>>>(shape, stack, size);
 }
 
-#define SHOAL_EXPERT_KERNELS(Real, SumType)                                                     \
-  template void launch_add_bias(const Shape&, const AddBias<Real, SumType>&, CUstream_st*);     \
-  template void launch_bias_dot(const Shape&, const BiasDot<Real, SumType>&, CUstream_st*);     \
-  template void launch_activate(const Shape&, Activation, const Activate<Real, SumType>&,       \
-                                CUstream_st*);                                                  \
-  template void launch_activate_backward(const Shape&, Activation,                              \
-                                         const ActivateBackward<Real, SumType>&, CUstream_st*); \
-  template void launch_sum_rows(const Shape&, const SumRows<Real, SumType>&, CUstream_st*);     \
+#define SHOAL_EXPERT_KERNELS(Real)                                                                \
+  template void launch_add_bias(const Shape&, const AddBias<Real>&, CUstream_st*);                \
+  template void launch_bias_dot(const Shape&, const BiasDot<Real>&, CUstream_st*);                \
+  template void launch_activate(const Shape&, Activation, const Activate<Real>&, CUstream_st*);   \
+  template void launch_activate_backward(const Shape&, Activation, const ActivateBackward<Real>&, \
+                                         CUstream_st*);                                           \
+  template void launch_sum_rows(const Shape&, const SumRows<Real>&, CUstream_st*);                \
   template void launch_zero_unused(const Shape&, Real*, int64_t, CUstream_st*);
-SHOAL_EXPERT_KERNELS(float, float)
-SHOAL_EXPERT_KERNELS(double, double)
-SHOAL_EXPERT_KERNELS(Bfloat16, float)
+SHOAL_EXPERT_KERNELS(float)
+SHOAL_EXPERT_KERNELS(double)
+SHOAL_EXPERT_KERNELS(Bfloat16)
 #undef SHOAL_EXPERT_KERNELS
 
 }  // namespace shoal::expert_mlp_cuda

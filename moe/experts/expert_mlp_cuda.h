@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "runtime/device/bfloat16.h"
 #include "runtime/kernels/activation.h"
 
 struct CUstream_st;
@@ -19,69 +20,69 @@ struct Shape {
   int64_t num_rows, width;
 };
 
-// `Sum` is float32 for bfloat16, else Real. A row's weight is 1 where weight_R is nullptr.
+// A row's weight is 1 where weight_R is nullptr.
 
 /// rows += weight * bias of the expert.
-template <class Real, class Sum>
+template <class Real>
 struct AddBias {
   const Real* bias_uH;
-  const Sum* weight_R;
+  const Wide<Real>* weight_R;
   Real* rows_RH;
 };
-template <class Real, class Sum>
-void launch_add_bias(const Shape& shape, const AddBias<Real, Sum>& job, CUstream_st* stream);
+template <class Real>
+void launch_add_bias(const Shape& shape, const AddBias<Real>& job, CUstream_st* stream);
 
 /// hidden = weight act(pre + bias), where pre + bias stays in `pre`; with a gate
 /// hidden = weight act(gate + gate_bias) * (pre + bias), where both stay. Biases may be nullptr.
-template <class Real, class Sum>
+template <class Real>
 struct Activate {
   Real* pre_RH;
   const Real* bias_uH;
   Real* gate_RH;  ///< nullptr: no gate
   const Real* gate_bias_uH;
-  const Sum* weight_R;
+  const Wide<Real>* weight_R;
   Real* hidden_RH;
 };
-template <class Real, class Sum>
-void launch_activate(const Shape& shape, Activation activation, const Activate<Real, Sum>& job,
+template <class Real>
+void launch_activate(const Shape& shape, Activation activation, const Activate<Real>& job,
                      CUstream_st* stream);
 
 /// From the gradient of weighted `hidden` those of `pre`, `gate` and weight, and weighted `hidden`
 /// itself once more. pre_grad may be hidden_grad.
-template <class Real, class Sum>
+template <class Real>
 struct ActivateBackward {
   const Real *hidden_grad_RH, *pre_RH;
   const Real* gate_RH;  ///< nullptr: no gate
-  const Sum* weight_R;
+  const Wide<Real>* weight_R;
   Real *hidden_RH, *pre_grad_RH, *gate_grad_RH;
-  Sum* weight_grad_R;  ///< nullptr where weight_R is
+  Wide<Real>* weight_grad_R;  ///< nullptr where weight_R is
 };
-template <class Real, class Sum>
+template <class Real>
 void launch_activate_backward(const Shape& shape, Activation activation,
-                              const ActivateBackward<Real, Sum>& job, CUstream_st* stream);
+                              const ActivateBackward<Real>& job, CUstream_st* stream);
 
 /// weight_grad += <grad, bias of the expert>, what a bias adds to the gradient of a row's weight.
-template <class Real, class Sum>
+template <class Real>
 struct BiasDot {
   const Real *grad_RH, *bias_uH;
-  Sum* weight_grad_R;
+  Wide<Real>* weight_grad_R;
 };
-template <class Real, class Sum>
-void launch_bias_dot(const Shape& shape, const BiasDot<Real, Sum>& job, CUstream_st* stream);
+template <class Real>
+void launch_bias_dot(const Shape& shape, const BiasDot<Real>& job, CUstream_st* stream);
 
 /// Number of parts that an expert's rows are summed in.
 inline constexpr int kSumParts = 16;
 
 /// sum[e] = weighted sum of the expert's rows, in an order that depends on their number alone.
-template <class Real, class Sum>
+template <class Real>
 struct SumRows {
   const Real* rows_RH;
-  const Sum* weight_R;
-  Sum* partial;  ///< [u, kSumParts, H]
+  const Wide<Real>* weight_R;
+  Wide<Real>* partial;  ///< [u, kSumParts, H]
   Real* sum_uH;
 };
-template <class Real, class Sum>
-void launch_sum_rows(const Shape& shape, const SumRows<Real, Sum>& job, CUstream_st* stream);
+template <class Real>
+void launch_sum_rows(const Shape& shape, const SumRows<Real>& job, CUstream_st* stream);
 
 /// Zeroes stack[e], of `size` values, of each expert without rows.
 template <class Real>

@@ -3,13 +3,6 @@
 #include "moe/experts/expert_bank.h"
 
 namespace shoal {
-namespace {
-
-torch::Tensor as_stack_of_one(const torch::Tensor& tensor) {
-  return tensor.defined() ? tensor.unsqueeze(0) : tensor;
-}
-
-}  // namespace
 
 SharedExpert::SharedExpert(const Options& options, int64_t width,
                            const torch::TensorOptions& tensor_options)
@@ -30,10 +23,11 @@ SharedExpert::SharedExpert(const Options& options, int64_t width,
 }
 
 torch::Tensor SharedExpert::forward(const torch::Tensor& x_TD) const {
-  const ExpertWeights stack{
-      as_stack_of_one(weights_.fc1_weight),  as_stack_of_one(weights_.fc1_bias),
-      as_stack_of_one(weights_.fc2_weight),  as_stack_of_one(weights_.fc2_bias),
-      as_stack_of_one(weights_.gate_weight), as_stack_of_one(weights_.gate_bias)};
+  ExpertWeights stack = weights_;
+  for (const auto member : ExpertWeights::members()) {
+    torch::Tensor& tensor = stack.*member;
+    if (tensor.defined()) tensor = tensor.unsqueeze(0);
+  }
   return expert_mlp(x_TD, {x_TD.size(0)}, stack, activation_);
 }
 

@@ -23,8 +23,10 @@ class UnitBank : public ModuleBase {
   struct Context {
     int64_t width = 0;  ///< D, of input and output
     int64_t rank = 0;   ///< this rank, as `place` numbers them
-    PlaceUnits place =
-        place_on_one_rank;                ///< where units are placed; called once, with their costs
+    /// Where units are placed, by default on one rank; called once, with their costs.
+    PlaceUnits place = [](const std::vector<double>& cost_U) {
+      return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), 1);
+    };
     torch::TensorOptions tensor_options;  ///< of the units' parameters
   };
   static constexpr std::string_view kNameKey = "kind";

@@ -120,34 +120,6 @@ SHOAL_INLINE void gather_sum_any(const GatherSum<Value>& job, int64_t begin, int
   }
 }
 
-SHOAL_CPU_CLONES void gather_sum(const GatherSum<float>& job, int64_t begin, int64_t end) {
-  gather_sum_any(job, begin, end);
-}
-SHOAL_CPU_CLONES void gather_sum(const GatherSum<double>& job, int64_t begin, int64_t end) {
-  gather_sum_any(job, begin, end);
-}
-SHOAL_CPU_CLONES void gather_sum(const GatherSum<Bfloat16>& job, int64_t begin, int64_t end) {
-  gather_sum_any(job, begin, end);
-}
-
-torch::Tensor gather_sum_rows_cpu(const torch::Tensor& rows,
-                                  const std::optional<torch::Tensor>& weight,
-                                  const torch::Tensor& first, const torch::Tensor& row) {
-  const int64_t num_tokens = first.size(0) - 1, width = rows.size(1);
-  torch::Tensor out = torch::empty({num_tokens, width}, rows.options());
-  for_real_type(rows, "gather_sum_rows", [&]<class Value, class Sum>(Value, Sum) {
-    const GatherSum<Value> job{const_data<Value>(rows),
-                               weight ? weight->const_data_ptr<Sum>() : nullptr,
-                               first.const_data_ptr<int64_t>(),
-                               row.const_data_ptr<int64_t>(),
-                               data<Value>(out),
-                               width};
-    at::parallel_for(0, num_tokens, rows_per_task(width),
-                     [&](int64_t begin, int64_t end) { gather_sum(job, begin, end); });
-  });
-  return out;
-}
-
 /// grad_rows[a] = weight[a] * grad[token[a]] and grad_weight[a] = <grad[token[a]], rows[a]>.
 template <class Value>
 struct CombineBackward {
@@ -194,17 +166,33 @@ SHOAL_INLINE void combine_backward_any(const CombineBackward<Value>& job, int64_
   }
 }
 
-SHOAL_CPU_CLONES void combine_backward(const CombineBackward<float>& job, int64_t begin,
-                                       int64_t end) {
-  combine_backward_any(job, begin, end);
-}
-SHOAL_CPU_CLONES void combine_backward(const CombineBackward<double>& job, int64_t begin,
-                                       int64_t end) {
-  combine_backward_any(job, begin, end);
-}
-SHOAL_CPU_CLONES void combine_backward(const CombineBackward<Bfloat16>& job, int64_t begin,
-                                       int64_t end) {
-  combine_backward_any(job, begin, end);
+#define SHOAL_ROW_SUMS(Value)                                                                 \
+  SHOAL_CPU_CLONES void gather_sum(const GatherSum<Value>& job, int64_t begin, int64_t end) { \
+    gather_sum_any(job, begin, end);                                                          \
+  }                                                                                           \
+  SHOAL_CPU_CLONES void combine_backward(const CombineBackward<Value>& job, int64_t begin,    \
+                                         int64_t end) {                                       \
+    combine_backward_any(job, begin, end);                                                    \
+  }
+
+SHOAL_ROW_SUMS(float)
+SHOAL_ROW_SUMS(double)
+SHOAL_ROW_SUMS(Bfloat16)
+#undef SHOAL_ROW_SUMS
+
+torch::Tensor gather_sum_rows_cpu(const torch::Tensor& rows,
+                                  const std::optional<torch::Tensor>& weight,
+                                  const torch::Tensor& first, const torch::Tensor& row) {
+  const int64_t num_tokens = first.size(0) - 1, width = rows.size(1);
+  torch::Tensor out = torch::empty({num_tokens, width}, rows.options());
+  for_real_type(rows, "gather_sum_rows", [&]<class Value, class Sum>(Value, Sum) {
+    const GatherSum<Value> job{
+        const_data<Value>(rows),       data_or_null<Sum>(weight), first.const_data_ptr<int64_t>(),
+        row.const_data_ptr<int64_t>(), data<Value>(out),          width};
+    at::parallel_for(0, num_tokens, rows_per_task(width),
+                     [&](int64_t begin, int64_t end) { gather_sum(job, begin, end); });
+  });
+  return out;
 }
 
 std::tuple<torch::Tensor, torch::Tensor> combine_rows_backward_cpu(const torch::Tensor& grad,

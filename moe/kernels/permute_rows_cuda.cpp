@@ -51,14 +51,13 @@ Tensor gather_sum_rows_cuda(const Tensor& rows, const std::optional<Tensor>& wei
   const int64_t num_tokens = first.size(0) - 1;
   Tensor out = torch::empty({num_tokens, rows.size(1)}, rows.options());
   for_real_type(rows, "gather_sum_rows", [&]<class Real, class Weight>(Real, Weight) {
-    const permute_rows_cuda::GatherSum<Real, Weight> job{
-        const_data<Real>(rows),
-        weight ? weight->const_data_ptr<Weight>() : nullptr,
-        first.const_data_ptr<int64_t>(),
-        row.const_data_ptr<int64_t>(),
-        data<Real>(out),
-        num_tokens,
-        rows.size(1)};
+    const permute_rows_cuda::GatherSum<Real> job{const_data<Real>(rows),
+                                                 data_or_null<Weight>(weight),
+                                                 first.const_data_ptr<int64_t>(),
+                                                 row.const_data_ptr<int64_t>(),
+                                                 data<Real>(out),
+                                                 num_tokens,
+                                                 rows.size(1)};
     permute_rows_cuda::launch_gather_sum(job, current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -71,15 +70,15 @@ std::tuple<Tensor, Tensor> combine_rows_backward_cuda(const Tensor& grad, const 
   Tensor grad_rows = torch::empty_like(rows);
   Tensor grad_weight = torch::empty_like(weight);
   for_real_type(rows, "combine_rows_backward", [&]<class Real, class Weight>(Real, Weight) {
-    const permute_rows_cuda::CombineBackward<Real, Weight> job{const_data<Real>(grad),
-                                                               const_data<Real>(rows),
-                                                               weight.const_data_ptr<Weight>(),
-                                                               token.const_data_ptr<int64_t>(),
-                                                               data<Real>(grad_rows),
-                                                               grad_weight.data_ptr<Weight>(),
-                                                               rows.size(0),
-                                                               grad.size(0),
-                                                               rows.size(1)};
+    const permute_rows_cuda::CombineBackward<Real> job{const_data<Real>(grad),
+                                                       const_data<Real>(rows),
+                                                       weight.const_data_ptr<Weight>(),
+                                                       token.const_data_ptr<int64_t>(),
+                                                       data<Real>(grad_rows),
+                                                       grad_weight.data_ptr<Weight>(),
+                                                       rows.size(0),
+                                                       grad.size(0),
+                                                       rows.size(1)};
     permute_rows_cuda::launch_combine_backward(job, current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();

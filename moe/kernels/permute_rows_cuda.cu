@@ -12,6 +12,7 @@ using device::own_row;
 using device::Pack;
 using device::require;
 using device::RowLaunch;
+using device::Sum;
 
 constexpr int kInFlight = 4;  // packs that a lane loads before it stores
 
@@ -87,8 +88,9 @@ void gather_words(const Gather& job, CUstream_st* stream) {
 }
 
 // Each lane holds kInFlight packs of the sum, and passes over the token's rows once for these.
-template <int kPack, class Real, class Weight>
-__global__ void gather_sum_kernel(GatherSum<Real, Weight> job, int64_t packs) {
+template <int kPack, class Real>
+__global__ void gather_sum_kernel(GatherSum<Real> job, int64_t packs) {
+  using Weight = Sum<Real>;
   using Values = Pack<Real, kPack>;
   const int64_t token = own_row();
   if (token >= job.num_tokens) return;
@@ -131,8 +133,9 @@ __global__ void gather_sum_kernel(GatherSum<Real, Weight> job, int64_t packs) {
   }
 }
 
-template <int kPack, class Real, class Weight>
-__global__ void combine_backward_kernel(CombineBackward<Real, Weight> job, int64_t packs) {
+template <int kPack, class Real>
+__global__ void combine_backward_kernel(CombineBackward<Real> job, int64_t packs) {
+  using Weight = Sum<Real>;
   using Values = Pack<Real, kPack>;
   const int64_t row = own_row();
   const bool is_there = row < job.num_rows;  // all lanes take part in the sum
@@ -197,41 +200,28 @@ void launch_gather(const Gather& job, CUstream_st* stream) {
   gather_words<uint8_t>(job, stream);
 }
 
-template <class Real, class Weight>
-void launch_gather_sum(const GatherSum<Real, Weight>& job, CUstream_st* stream) {
-  if (job.num_tokens == 0 || job.width == 0) return;
-  constexpr int kPack = device::kPackSize<Real>;
-  const bool packed =
-      device::is_aligned(job.width * static_cast<int64_t>(sizeof(Real)), job.rows, job.out);
-  const int64_t packs = packed ? job.width / kPack : job.width;
-  const RowLaunch launch(job.num_tokens, packs);
-  if (packed) {
-    gather_sum_kernel<kPack><<<launch.grid, launch.block, 0, stream>>>(job, packs);
-  } else {
-    gather_sum_kernel<1><<<launch.grid, launch.block, 0, stream>>>(job, packs);
-  }
+template <class Real>
+void launch_gather_sum(const GatherSum<Real>& job, CUstream_st* stream) {
+  const auto launch = [&](const RowLaunch& rows, int64_t packs, auto pack) {
+    gather_sum_kernel<decltype(pack)::value><<<rows.grid, rows.block, 0, stream>>>(job, packs);
+  };
+  device::with_packs<Real>(job.num_tokens, job.width, launch, job.rows, job.out);
 }
 
-template <class Real, class Weight>
-void launch_combine_backward(const CombineBackward<Real, Weight>& job, CUstream_st* stream) {
-  if (job.num_rows == 0) return;
-  constexpr int kPack = device::kPackSize<Real>;
-  const bool packed = device::is_aligned(job.width * static_cast<int64_t>(sizeof(Real)), job.grad,
-                                         job.rows, job.grad_rows);
-  const int64_t packs = packed ? job.width / kPack : job.width;
-  const RowLaunch launch(job.num_rows, packs);
-  if (packed) {
-    combine_backward_kernel<kPack><<<launch.grid, launch.block, 0, stream>>>(job, packs);
-  } else {
-    combine_backward_kernel<1><<<launch.grid, launch.block, 0, stream>>>(job, packs);
-  }
+template <class Real>
+void launch_combine_backward(const CombineBackward<Real>& job, CUstream_st* stream) {
+  const auto launch = [&](const RowLaunch& rows, int64_t packs, auto pack) {
+    combine_backward_kernel<decltype(pack)::value>
+        <<<rows.grid, rows.block, 0, stream>>>(job, packs);
+  };
+  device::with_packs<Real>(job.num_rows, job.width, launch, job.grad, job.rows, job.grad_rows);
 }
 
-template void launch_gather_sum(const GatherSum<float, float>&, CUstream_st*);
-template void launch_gather_sum(const GatherSum<double, double>&, CUstream_st*);
-template void launch_gather_sum(const GatherSum<Bfloat16, float>&, CUstream_st*);
-template void launch_combine_backward(const CombineBackward<float, float>&, CUstream_st*);
-template void launch_combine_backward(const CombineBackward<double, double>&, CUstream_st*);
-template void launch_combine_backward(const CombineBackward<Bfloat16, float>&, CUstream_st*);
+template void launch_gather_sum(const GatherSum<float>&, CUstream_st*);
+template void launch_gather_sum(const GatherSum<double>&, CUstream_st*);
+template void launch_gather_sum(const GatherSum<Bfloat16>&, CUstream_st*);
+template void launch_combine_backward(const CombineBackward<float>&, CUstream_st*);
+template void launch_combine_backward(const CombineBackward<double>&, CUstream_st*);
+template void launch_combine_backward(const CombineBackward<Bfloat16>&, CUstream_st*);
 
 }  // namespace shoal::permute_rows_cuda

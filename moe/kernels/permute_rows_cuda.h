@@ -34,30 +34,30 @@ struct Gather {
 void launch_gather(const Gather& job, CUstream_st* stream);
 
 /// out[t] = sum over i in [first[t], first[t + 1]) of weight[row[i]] * rows[row[i]], one by one as
-/// on the CPU. `Weight` is float32 for bfloat16 rows, else Real; nullptr: all 1.
-template <class Real, class Weight>
+/// on the CPU.
+template <class Real>
 struct GatherSum {
   const Real* rows;
-  const Weight* weight;
+  const Wide<Real>* weight;  ///< nullptr: all 1
   const int64_t *first, *row;
   Real* out;
   int64_t num_tokens, width;
 };
-template <class Real, class Weight>
-void launch_gather_sum(const GatherSum<Real, Weight>& job, CUstream_st* stream);
+template <class Real>
+void launch_gather_sum(const GatherSum<Real>& job, CUstream_st* stream);
 
 /// grad_rows[a] = weight[a] * grad[token[a]] and grad_weight[a] = <grad[token[a]], rows[a]>; zero
 /// on padding rows.
-template <class Real, class Weight>
+template <class Real>
 struct CombineBackward {
   const Real *grad, *rows;
-  const Weight* weight;
+  const Wide<Real>* weight;
   const int64_t* token;
   Real* grad_rows;
-  Weight* grad_weight;
+  Wide<Real>* grad_weight;
   int64_t num_rows, num_tokens, width;
 };
-template <class Real, class Weight>
-void launch_combine_backward(const CombineBackward<Real, Weight>& job, CUstream_st* stream);
+template <class Real>
+void launch_combine_backward(const CombineBackward<Real>& job, CUstream_st* stream);
 
 }  // namespace shoal::permute_rows_cuda

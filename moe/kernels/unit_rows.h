@@ -20,12 +20,6 @@ class UnitRows {
   /// Of int64 [u] on a GPU; copies nothing to the host.
   explicit UnitRows(const torch::Tensor& rows_u)
       : end_u_(rows_u.cumsum(0, torch::kInt64).to(torch::kInt32)) {}
-  /// Of end_u() itself.
-  static UnitRows of_ends(torch::Tensor end_u) {
-    UnitRows rows;
-    rows.end_u_ = std::move(end_u);
-    return rows;
-  }
 
   bool is_on_host() const { return !end_u_.defined(); }
   /// TORCH_CHECK unless is_on_host.

@@ -5,7 +5,7 @@
 
 #include "moe/experts/unit_bank.h"
 #include "moe/nexus/memory_lookup.h"
-#include "moe/nexus/nexus_variant.h"
+#include "moe/nexus/slot_router.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/recipe/config.h"
 

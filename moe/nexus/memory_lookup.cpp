@@ -19,8 +19,7 @@ using MaybeTensor = std::optional<Tensor>;
 using LookupForward = std::tuple<Tensor, Tensor, Tensor, Tensor>(const Tensor&, c10::IntArrayRef,
                                                                  const Tensor&, const Tensor&,
                                                                  const MaybeTensor&, int64_t);
-using LookupBackward = std::vector<Tensor>(const Tensor&, at::TensorList, c10::IntArrayRef,
-                                           const MaybeTensor&, bool);
+using LookupBackward = std::vector<Tensor>(const Tensor&, at::TensorList, c10::IntArrayRef, bool);
 
 struct MemoryLookup : torch::autograd::Function<MemoryLookup> {
   static Tensor forward(AutogradContext* ctx, const Tensor& query, const Tensor& keys,
@@ -36,15 +35,11 @@ struct MemoryLookup : torch::autograd::Function<MemoryLookup> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
     static const Operator<LookupBackward> op("shoal::memory_lookup_backward");
-    variable_list saved = ctx->get_saved_variables();
-    const Tensor scale = saved.back();
-    saved.pop_back();
     const std::vector<int64_t> rows_u = ctx->saved_data["rows_u"].toIntVector();
-    const std::vector<Tensor> result =
-        op(grads[0].contiguous(), saved, rows_u,
-           scale.defined() ? MaybeTensor(scale) : std::nullopt, ctx->needs_input_grad(0));
-    // query, keys, values, scale; none for the plain arguments.
-    return {result[0], result[1], result[2], result[3], Tensor(), Tensor()};
+    variable_list result =
+        op(grads[0].contiguous(), ctx->get_saved_variables(), rows_u, ctx->needs_input_grad(0));
+    result.resize(6);  // query, keys, values, scale; none for the plain arguments
+    return result;
   }
 };
 
@@ -75,8 +70,8 @@ void check(const Tensor& query, const std::vector<int64_t>& rows_u, const Memory
 Tensor memory_lookup(const Tensor& query_RD, const std::vector<int64_t>& rows_u,
                      const MemoryTables& tables, int64_t k) {
   check(query_RD, rows_u, tables, k);
-  const MaybeTensor scale = tables.scale_u.defined() ? MaybeTensor(tables.scale_u) : std::nullopt;
-  return MemoryLookup::apply(query_RD.contiguous(), tables.keys, tables.values, scale, rows_u, k);
+  return MemoryLookup::apply(query_RD.contiguous(), tables.keys, tables.values,
+                             optional_of(tables.scale_u), rows_u, k);
 }
 
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
@@ -84,7 +79,7 @@ TORCH_LIBRARY_FRAGMENT(shoal, m) {
       "memory_lookup_forward(Tensor query, int[] rows_per_unit, Tensor keys, Tensor values, "
       "Tensor? scale, int k) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
-      "memory_lookup_backward(Tensor grad, Tensor[] saved, int[] rows_per_unit, Tensor? scale, "
+      "memory_lookup_backward(Tensor grad, Tensor[] saved, int[] rows_per_unit, "
       "bool needs_query_grad) -> Tensor[]");
 }
 

@@ -188,7 +188,7 @@ struct Lookup {
 
 template <class Real>
 Lookup<Real> lookup_of(const Tensor& query, const Tensor& keys, const Tensor& values,
-                       const MaybeTensor& scale, int64_t k) {
+                       const Tensor& scale, int64_t k) {
   return {const_data<Real>(query),
           const_data<Real>(keys),
           const_data<Real>(values),
@@ -251,7 +251,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward_cpu(const Tensor& query, c10:
   Tensor score_Rk = torch::empty({num_rows, k}, query.options());
   Tensor weight_Rk = torch::empty({num_rows, k}, query.options());
   AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "memory_lookup_forward", [&] {
-    const Lookup<scalar_t> lookup = lookup_of<scalar_t>(query, keys, values, scale, k);
+    const Lookup<scalar_t> lookup =
+        lookup_of<scalar_t>(query, keys, values, scale.value_or(Tensor()), k);
     look_up(lookup, rows_u,
             Found<scalar_t>{y.data_ptr<scalar_t>(), chosen_Rk.data_ptr<int64_t>(),
                             score_Rk.data_ptr<scalar_t>(), weight_Rk.data_ptr<scalar_t>()});
@@ -370,26 +371,24 @@ void scale_backward(c10::IntArrayRef rows_u, int64_t k, const Gradients<Real>& g
 }
 
 std::vector<Tensor> backward_cpu(const Tensor& grad, at::TensorList saved, c10::IntArrayRef rows_u,
-                                 const MaybeTensor& scale, bool needs_query_grad) {
+                                 bool needs_query_grad) {
   const Tensor &query = saved[0], &keys = saved[1], &values = saved[2], &chosen_Rk = saved[3],
-               &score_Rk = saved[4], &weight_Rk = saved[5];
+               &score_Rk = saved[4], &weight_Rk = saved[5], &scale = saved[6];
   const int64_t k = chosen_Rk.size(1);
   Tensor query_grad = needs_query_grad ? torch::empty_like(query) : Tensor();
   Tensor keys_grad = torch::empty_like(keys), values_grad = torch::empty_like(values);
-  Tensor scale_grad = scale ? torch::empty_like(*scale) : Tensor();
+  Tensor scale_grad = scale.defined() ? torch::empty_like(scale) : Tensor();
   Tensor score_grad_Rk = torch::empty_like(score_Rk);
   AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "memory_lookup_backward", [&] {
     const Lookup<scalar_t> lookup = lookup_of<scalar_t>(query, keys, values, scale, k);
-    const Gradients<scalar_t> grads{grad.const_data_ptr<scalar_t>(),
-                                    chosen_Rk.const_data_ptr<int64_t>(),
-                                    score_Rk.const_data_ptr<scalar_t>(),
-                                    weight_Rk.const_data_ptr<scalar_t>(),
-                                    score_grad_Rk.data_ptr<scalar_t>(),
-                                    needs_query_grad ? query_grad.data_ptr<scalar_t>() : nullptr};
+    const Gradients<scalar_t> grads{
+        grad.const_data_ptr<scalar_t>(),     chosen_Rk.const_data_ptr<int64_t>(),
+        score_Rk.const_data_ptr<scalar_t>(), weight_Rk.const_data_ptr<scalar_t>(),
+        score_grad_Rk.data_ptr<scalar_t>(),  data_or_null<scalar_t>(query_grad)};
     rows_backward(lookup, rows_u, grads);
     tables_backward(lookup, sort_hits(lookup, rows_u, grads), grads, keys_grad.data_ptr<scalar_t>(),
                     values_grad.data_ptr<scalar_t>());
-    if (scale) scale_backward(rows_u, k, grads, scale_grad.data_ptr<scalar_t>());
+    if (scale.defined()) scale_backward(rows_u, k, grads, scale_grad.data_ptr<scalar_t>());
   });
   return {query_grad, keys_grad, values_grad, scale_grad};
 }

@@ -18,6 +18,7 @@
 #include "moe/kernels/row_top_k_cuda.h"
 #include "moe/kernels/unit_rows.h"
 #include "runtime/device/current_stream_cuda.h"
+#include "runtime/device/real_types.h"
 
 // R rows  D width  K keys of a unit  k keys chosen per row  u units  H = R k hits
 namespace shoal {
@@ -29,15 +30,14 @@ using MaybeTensor = std::optional<Tensor>;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Lookup {
-  Tensor keys, values, end_u;
-  MaybeTensor scale;
+  Tensor keys, values, end_u, scale;
   int64_t num_rows, k;
 
   template <class Real>
   memory_lookup_cuda::Tables<Real> tables() const {
     return {keys.const_data_ptr<Real>(),
             values.const_data_ptr<Real>(),
-            scale ? scale->const_data_ptr<Real>() : nullptr,
+            data_or_null<Real>(scale),
             end_u.const_data_ptr<int32_t>(),
             static_cast<int>(keys.size(0)),
             num_rows,
@@ -105,7 +105,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward_cuda(const Tensor& query,
   Tensor chosen_Rk = torch::empty({num_rows, k}, query.options().dtype(torch::kInt64));
   Tensor score_Rk = torch::empty({num_rows, k}, query.options());
   Tensor weight_Rk = torch::empty({num_rows, k}, query.options());
-  const Lookup lookup{keys, values, ends_of(rows_u, query.device()), scale, num_rows, k};
+  const Lookup lookup{keys,     values, ends_of(rows_u, query.device()), scale.value_or(Tensor()),
+                      num_rows, k};
   AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "memory_lookup_forward", [&] {
     search<scalar_t>(query, rows_u, keys, chosen_Rk, score_Rk);
     const memory_lookup_cuda::Sums<scalar_t> job{
@@ -117,58 +118,52 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward_cuda(const Tensor& query,
   return {y, chosen_Rk, score_Rk, weight_Rk};
 }
 
-struct Gradients {
-  Tensor query, keys, values, scale;
-};
-
 /// Hits sorted by key, in the order of the rows within a key, and where each key's begin.
 std::tuple<Tensor, Tensor> sort_hits(const Tensor& key_H, int64_t num_keys) {
   const auto [sorted_H, hit_H] = key_H.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
   return {hit_H, at::searchsorted(sorted_H, at::arange(num_keys + 1, key_H.options()))};
 }
 
+/// `result`: gradients of query, keys, values and scale, to be written; undefined: not wanted.
 template <class Real>
 void backward_of(const Lookup& lookup, const Tensor& grad, at::TensorList saved,
-                 const Gradients& result) {
+                 const std::vector<Tensor>& result) {
   const Tensor &query = saved[0], &chosen_Rk = saved[3], &score_Rk = saved[4],
                &weight_Rk = saved[5];
   const memory_lookup_cuda::Tables<Real> tables = lookup.tables<Real>();
   const Tensor score_grad_Rk = torch::empty_like(score_Rk);
   const Tensor key_H = torch::empty({chosen_Rk.numel()}, chosen_Rk.options());
   const memory_lookup_cuda::RowsBackward<Real> rows{
-      grad.const_data_ptr<Real>(),
-      chosen_Rk.const_data_ptr<int64_t>(),
-      weight_Rk.const_data_ptr<Real>(),
-      score_grad_Rk.data_ptr<Real>(),
-      result.query.defined() ? result.query.data_ptr<Real>() : nullptr,
-      key_H.data_ptr<int64_t>()};
+      grad.const_data_ptr<Real>(),      chosen_Rk.const_data_ptr<int64_t>(),
+      weight_Rk.const_data_ptr<Real>(), score_grad_Rk.data_ptr<Real>(),
+      data_or_null<Real>(result[0]),    key_H.data_ptr<int64_t>()};
   memory_lookup_cuda::launch_rows_backward(tables, rows, current_stream());
   const auto [hit_H, first_K1] = sort_hits(key_H, lookup.keys.size(0) * lookup.keys.size(1));
   const memory_lookup_cuda::TablesBackward<Real> sums{
       grad.const_data_ptr<Real>(),      query.const_data_ptr<Real>(),
       hit_H.const_data_ptr<int64_t>(),  first_K1.const_data_ptr<int64_t>(),
       weight_Rk.const_data_ptr<Real>(), score_grad_Rk.const_data_ptr<Real>(),
-      result.keys.data_ptr<Real>(),     result.values.data_ptr<Real>()};
+      result[1].data_ptr<Real>(),       result[2].data_ptr<Real>()};
   memory_lookup_cuda::launch_tables_backward(tables, sums, current_stream());
-  if (!result.scale.defined()) return;
+  if (!result[3].defined()) return;
   memory_lookup_cuda::launch_scale_backward(tables, score_grad_Rk.const_data_ptr<Real>(),
                                             score_Rk.const_data_ptr<Real>(),
-                                            result.scale.data_ptr<Real>(), current_stream());
+                                            result[3].data_ptr<Real>(), current_stream());
 }
 
 std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList saved, c10::IntArrayRef rows_u,
-                                  const MaybeTensor& scale, bool needs_query_grad) {
-  const Tensor &query = saved[0], &keys = saved[1], &values = saved[2];
+                                  bool needs_query_grad) {
+  const Tensor &query = saved[0], &keys = saved[1], &values = saved[2], &scale = saved[6];
   const c10::cuda::CUDAGuard guard(query.device());
-  const Gradients result{needs_query_grad ? torch::empty_like(query) : Tensor(),
-                         torch::empty_like(keys), torch::empty_like(values),
-                         scale ? torch::empty_like(*scale) : Tensor()};
+  const std::vector<Tensor> result{needs_query_grad ? torch::empty_like(query) : Tensor(),
+                                   torch::empty_like(keys), torch::empty_like(values),
+                                   scale.defined() ? torch::empty_like(scale) : Tensor()};
   const Lookup lookup{keys,  values,        ends_of(rows_u, query.device()),
                       scale, query.size(0), saved[3].size(1)};
   AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "memory_lookup_backward",
                              [&] { backward_of<scalar_t>(lookup, grad, saved, result); });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return {result.query, result.keys, result.values, result.scale};
+  return result;
 }
 
 }  // namespace

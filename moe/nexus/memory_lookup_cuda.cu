@@ -1,7 +1,5 @@
 #include <cuda_runtime.h>
 
-#include <type_traits>
-
 #include "moe/nexus/memory_lookup_cuda.h"
 #include "runtime/kernels/row_kernels.cuh"
 
@@ -9,9 +7,7 @@
 namespace shoal::memory_lookup_cuda {
 namespace {
 
-using device::kPackSize;
 using device::kThreads;
-using device::kWarp;
 using device::Pack;
 using device::RowLaunch;
 
@@ -48,7 +44,7 @@ __device__ void sum_bag(const Real* table, int64_t width, int64_t count, const R
 template <int kPack, class Real>
 __global__ void sums_kernel(Tables<Real> tables, Sums<Real> job) {
   const int64_t row = device::own_row();
-  if (row >= tables.num_rows) return;  // whole warps or parts of one that do not talk to others
+  if (row >= tables.num_rows) return;  // no lane of this kernel needs the values of another
   const int unit = unit_of(tables, row);
   const int64_t k = tables.k;
   const Real* score = job.score_Rk + row * k;
@@ -148,48 +144,36 @@ __global__ void scale_backward_kernel(Tables<Real> tables, const Real* score_gra
   if (thread == 0) scale_grad_u[unit] = part[0];
 }
 
-/// Calls `body(launch, kPack as a constant)` for so many rows of the tables' width.
-template <class Real, class Body, class... Pointers>
-void with_packs(const Tables<Real>& tables, int64_t num_rows, const Body& body,
-                const Pointers*... pointers) {
-  if (num_rows == 0) return;
-  const int64_t bytes = tables.width * static_cast<int64_t>(sizeof(Real));
-  if (device::is_aligned(bytes, tables.keys, tables.values, pointers...)) {
-    body(RowLaunch(num_rows, tables.width / kPackSize<Real>),
-         std::integral_constant<int, kPackSize<Real>>{});
-  } else {
-    body(RowLaunch(num_rows, tables.width), std::integral_constant<int, 1>{});
-  }
-}
-
 }  // namespace
 
 template <class Real>
 void launch_sums(const Tables<Real>& tables, const Sums<Real>& job, CUstream_st* stream) {
-  const auto launch = [&](const RowLaunch& rows, auto pack) {
+  const auto launch = [&](const RowLaunch& rows, int64_t, auto pack) {
     sums_kernel<decltype(pack)::value><<<rows.grid, rows.block, 0, stream>>>(tables, job);
   };
-  with_packs(tables, tables.num_rows, launch, job.y);
+  device::with_packs<Real>(tables.num_rows, tables.width, launch, tables.keys, tables.values,
+                           job.y);
 }
 
 template <class Real>
 void launch_rows_backward(const Tables<Real>& tables, const RowsBackward<Real>& job,
                           CUstream_st* stream) {
-  const auto launch = [&](const RowLaunch& rows, auto pack) {
+  const auto launch = [&](const RowLaunch& rows, int64_t, auto pack) {
     rows_backward_kernel<decltype(pack)::value><<<rows.grid, rows.block, 0, stream>>>(tables, job);
   };
-  with_packs(tables, tables.num_rows, launch, job.y_grad, job.query_grad);
+  device::with_packs<Real>(tables.num_rows, tables.width, launch, tables.keys, tables.values,
+                           job.y_grad, job.query_grad);
 }
 
 template <class Real>
 void launch_tables_backward(const Tables<Real>& tables, const TablesBackward<Real>& job,
                             CUstream_st* stream) {
-  const auto launch = [&](const RowLaunch& rows, auto pack) {
+  const auto launch = [&](const RowLaunch& rows, int64_t, auto pack) {
     tables_backward_kernel<decltype(pack)::value>
         <<<rows.grid, rows.block, 0, stream>>>(tables, job);
   };
-  with_packs(tables, tables.num_units * tables.num_keys, launch, job.y_grad, job.query,
-             job.keys_grad, job.values_grad);
+  device::with_packs<Real>(tables.num_units * tables.num_keys, tables.width, launch, tables.keys,
+                           tables.values, job.y_grad, job.query, job.keys_grad, job.values_grad);
 }
 
 template <class Real>

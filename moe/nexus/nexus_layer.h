@@ -13,7 +13,6 @@
 #include "moe/experts/expert_bank.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/moe_stage.h"
-#include "moe/nexus/nexus_variant.h"
 #include "moe/nexus/slot_router.h"
 #include "parallel/comm/build_context.h"
 #include "runtime/base/size_limits.h"
@@ -23,7 +22,7 @@
 // B images of this rank  N tokens of an image  D width  U = E + M units  s slots of a unit
 namespace shoal {
 
-/// A Nexus layer of a recipe: experts and memory units behind one router.
+/// A Nexus layer of a recipe: experts and memory units with one router.
 struct NexusOptions {
   using Experts = ExpertOptions<ExpertDefaults{0, 12, Activation::kRelu, false}>;
   struct Memory {

@@ -2,14 +2,28 @@
 
 #include <torch/types.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
-#include "moe/nexus/nexus_variant.h"
 #include "runtime/module/module.h"
+#include "runtime/recipe/config.h"
 
 // B images  N tokens of an image  D width  U units  s slots of a unit  P = U s slots
 namespace shoal {
+
+/// How close to the Nexus paper's pseudo-code parts of a Nexus layer stay.
+enum class NexusVariant {
+  kNormalised,  ///< logits and queries are normalised, first values have the scale of their use
+  kPaper,       ///< to the letter, with standard normal first values: does not train
+};
+
+template <>
+struct EnumNames<NexusVariant> {
+  static constexpr std::array names{std::pair{NexusVariant::kNormalised, "normalised"},
+                                    std::pair{NexusVariant::kPaper, "paper"}};
+};
 
 /// Soft routing: mixes the tokens of an image into slots, and the slots back into tokens.
 ///

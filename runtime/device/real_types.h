@@ -42,4 +42,9 @@ Real* data(const torch::Tensor& tensor) {
   return static_cast<Real*>(tensor.mutable_data_ptr());
 }
 
+template <class Real>
+Real* data_or_null(const torch::Tensor& tensor) {
+  return tensor.defined() ? data<Real>(tensor) : nullptr;
+}
+
 }  // namespace shoal

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "runtime/device/bfloat16.h"
 
@@ -65,6 +66,19 @@ struct RowLaunch {
     grid = dim3(static_cast<unsigned>((num_rows + block.y - 1) / block.y));
   }
 };
+
+/// Calls `body(launch, packs of a row, kPack as a constant)` for rows of `width` values: packs of
+/// 16 bytes where all pointers and the width allow it.
+template <class Real, class Body, class... Pointers>
+void with_packs(int64_t num_rows, int64_t width, const Body& body, const Pointers*... pointers) {
+  constexpr int kPack = kPackSize<Real>;
+  if (num_rows == 0) return;
+  if (is_aligned(width * static_cast<int64_t>(sizeof(Real)), pointers...)) {
+    body(RowLaunch(num_rows, width / kPack), width / kPack, std::integral_constant<int, kPack>{});
+  } else {
+    body(RowLaunch(num_rows, width), width, std::integral_constant<int, 1>{});
+  }
+}
 
 __device__ inline int64_t own_row() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
 

@@ -1,10 +1,10 @@
-#include "moe/exchange/dispatch.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <numeric>
 
+#include "moe/exchange/row_exchange.h"
 #include "parallel/gradients/parameter_group.h"
 #include "runtime/base/error.h"
 #include "tests/moe/routing/make_routing.h"
@@ -22,6 +22,29 @@ using testing::some_numbers;
 using testing::values;
 using Ids = std::vector<int64_t>;
 
+/// A flat exchange after its dispatch.
+struct Dispatched {
+  torch::Tensor rows_RD, weight_R;
+  DispatchPlan plan;
+  std::shared_ptr<FlatExchange> exchange;
+};
+
+Dispatched dispatch(const torch::Tensor& x_TD, const TokenAssignments& assignments,
+                    const UnitPlacement& placement, Communicator& expert) {
+  const PendingPlans plans = start_plans({assignments}, placement, expert);
+  const auto exchange = std::make_shared<FlatExchange>(
+      FlatExchange::Planned{plans, 0}, assignments.weight_A, expert, Payload::kSame);
+  exchange->start_dispatch(x_TD);
+  const ArrivedRows arrived = exchange->finish_dispatch();
+  return {arrived.rows_RD, arrived.weight_R, plans.get().front(), exchange};
+}
+
+/// Weighs the rows first.
+torch::Tensor combine(const torch::Tensor& rows_RD, const Dispatched& sent) {
+  sent.exchange->start_combine(rows_RD * sent.weight_R.unsqueeze(1));
+  return sent.exchange->finish_combine();
+}
+
 TEST(Dispatch, EqualsTheOneHotEinsum) {  // X6
   constexpr int64_t kTokens = 16, kUnits = 4, kWidth = 8;
   const auto self = make_self_communicator();
@@ -33,7 +56,7 @@ TEST(Dispatch, EqualsTheOneHotEinsum) {  // X6
         apply_capacity(routing, {CapacityMode::kPadded, 1.0, 0, 1, {}});
     const int64_t capacity = assignments.rows_U[0].item<int64_t>();
     const Dispatched sent = dispatch(x, assignments, UnitPlacement::contiguous(kUnits, 1), *self);
-    const torch::Tensor y = combine(sent.rows_RD * 3, sent, *self);
+    const torch::Tensor y = combine(sent.rows_RD * 3, sent);
 
     torch::Tensor mask_TUC = torch::zeros({kTokens, kUnits, capacity}, torch::kFloat64);
     for (const auto& [token, unit, place] : testing::places(assignments)) {
@@ -62,7 +85,7 @@ TEST(Dispatch, ExchangesNothingOnOneRank) {
   const Routing routing = make_routing(some_numbers({6, 3}, 1), 2);
   const Dispatched sent = dispatch(some_numbers({6, 2}, 2), apply_capacity(routing, {}),
                                    UnitPlacement::contiguous(3, 1), *self);
-  combine(sent.rows_RD, sent, *self);
+  combine(sent.rows_RD, sent);
   EXPECT_EQ(self->counters().all_to_all, 0);
   EXPECT_EQ(self->counters().all_reduce, 0);
 }
@@ -105,7 +128,7 @@ void expect_identity(const RoundTrip& trip, const UnitPlacement& placement, Comm
   }
   const Ids rows_u = sent.plan.rows_u.to_host();
   EXPECT_EQ(std::accumulate(rows_u.begin(), rows_u.end(), int64_t{0}), sent.rows_RD.size(0));
-  const torch::Tensor y = combine(sent.rows_RD, sent, expert);
+  const torch::Tensor y = combine(sent.rows_RD, sent);
   const torch::Tensor upstream = some_numbers({trip.num_tokens, kWidth}, 30, torch::kFloat32);
   (y * upstream).sum().backward();
   // Sums of k parts of 1 / k: exact for k = 1 and 2, else a float32 rounding in each of 320 values.
@@ -139,7 +162,7 @@ std::pair<torch::Tensor, torch::Tensor> tight_round_trip(const Capacity& capacit
   EXPECT_LT(assignments.num_kept.item<int64_t>(), kTokens * 2);
   const Dispatched sent =
       dispatch(x, assignments, UnitPlacement::contiguous(kUnits, expert.size()), expert);
-  const torch::Tensor y = combine(sent.rows_RD * 2, sent, expert);
+  const torch::Tensor y = combine(sent.rows_RD * 2, sent);
   (y * some_numbers({kTokens, kWidth}, 30, torch::kFloat32)).sum().backward();
   return {y.detach(), x.grad()};
 }
@@ -237,7 +260,7 @@ ScalarUnit train_scalar_unit(Communicator& expert, double num_tokens) {
       torch::full({1}, is_first ? 0.5 : -1.0, torch::kFloat64).set_requires_grad(true);
   const Dispatched sent =
       dispatch(x, apply_capacity(routing, {}), UnitPlacement::contiguous(2, 2), expert);
-  const torch::Tensor y = combine(sent.rows_RD * w, sent, expert);
+  const torch::Tensor y = combine(sent.rows_RD * w, sent);
   const torch::Tensor share = (y.square() / 2).sum() / num_tokens;
   share.backward();
   return {w.grad().item<double>(), share.detach().reshape({1})};
@@ -284,8 +307,7 @@ TEST(DispatchRanks, IgnoresTrailingPaddingRows) {
     const Dispatched found = dispatch(x, padded(assignments), scattered, expert);
     EXPECT_TRUE(torch::equal(expected.rows_RD, found.rows_RD));
     EXPECT_EQ(expected.plan.rows_u.rows_u(), found.plan.rows_u.rows_u());
-    EXPECT_TRUE(torch::equal(combine(expected.rows_RD, expected, expert),
-                             combine(found.rows_RD, found, expert)));
+    EXPECT_TRUE(torch::equal(combine(expected.rows_RD, expected), combine(found.rows_RD, found)));
   });
 }
 
@@ -314,7 +336,7 @@ TEST(DispatchRanks, OneExchangeOfCountsThenOneEachWay) {  // X5
     const Dispatched sent =
         dispatch(x, apply_capacity(routing, {}), UnitPlacement::contiguous(4, 2), expert);
     EXPECT_EQ(expert.counters().all_to_all, 2);
-    const torch::Tensor y = combine(sent.rows_RD, sent, expert);
+    const torch::Tensor y = combine(sent.rows_RD, sent);
     EXPECT_EQ(expert.counters().all_to_all, 3);
     y.sum().backward();
     EXPECT_EQ(expert.counters().all_to_all, 5);

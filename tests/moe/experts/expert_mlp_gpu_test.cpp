@@ -58,11 +58,9 @@ class ExpertMlpGpu : public testing::OnGpu {
         some_numbers({num_rows + num_behind, sizes.width}, 7).to(type).set_requires_grad(true));
     const torch::Tensor upstream =
         on_gpu(some_numbers({num_rows + num_behind, sizes.width}, 8).to(type));
-    const torch::Tensor end_u =
-        on_gpu(torch::tensor(rows_u, torch::kInt64).cumsum(0).to(torch::kInt32));
-    const torch::Tensor y =
-        num_behind > 0 ? expert_mlp(rows, UnitRows::of_ends(end_u), weights, Activation::kGelu)
-                       : expert_mlp(rows, rows_u, weights, Activation::kGelu);
+    const UnitRows counts(on_gpu(torch::tensor(rows_u, torch::kInt64)));
+    const torch::Tensor y = num_behind > 0 ? expert_mlp(rows, counts, weights, Activation::kGelu)
+                                           : expert_mlp(rows, rows_u, weights, Activation::kGelu);
     y.backward(upstream);
 
     const ExpertWeights expected_weights = each(weights, reference);

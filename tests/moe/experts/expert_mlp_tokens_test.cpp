@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "moe/experts/expert_bank.h"
 #include "moe/experts/expert_mlp.h"
-#include "moe/experts/gated_expert_bank.h"
 #include "moe/routing/score_router.h"
 #include "runtime/random/random.h"
 #include "tests/moe/experts/expert_kind.h"

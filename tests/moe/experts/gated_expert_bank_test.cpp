@@ -1,4 +1,4 @@
-#include "moe/experts/gated_expert_bank.h"
+#include "moe/experts/expert_bank.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
