@@ -13,10 +13,12 @@ struct ResumeOptions {
   Log& log;
 };
 
-/// Fills the parameters from model.init_from and returns the checkpoint's path, with what
-/// load_some_weights reports; "" without one.
+/// Fills the parameters from model.init_from and returns a line for the log: the checkpoint's path
+/// and, if it is taken in part, how many weights were taken, which of the model's keep their random
+/// values, and how many of the checkpoint's have no place in the model; "" without one.
 /// Collective. Throws as load_weights, with model.upcycle as load_upcycled, and Error (exit 12) if
-/// other keys of the model than those that put experts into it are not the checkpoint's.
+/// other keys of the model than those that put experts into it are not the checkpoint's, if none of
+/// the weights to be taken is there, or if a pattern matches nothing.
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
 /// Gives a run that is to be resumed its first state: the newest valid checkpoint of its folder if

@@ -31,7 +31,7 @@ std::string describe_start(const Session& session, const Recipe& recipe, const R
 /// Whether the folder holds no summary of a run that ended in order at this step. Collective.
 bool lacks_summary(const RunFolder& folder, int64_t step, Communicator& world);
 
-/// Samples of a run that others stand in for, because they are corrupt.
+/// Samples of a run that others replace, because they are corrupt.
 struct Substituted {
   int64_t train = 0, valid = 0;
 };

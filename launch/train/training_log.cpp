@@ -24,14 +24,6 @@ std::vector<std::string> columns_with(const std::vector<std::string>& metrics) {
   return columns;
 }
 
-std::optional<double> worst(const std::vector<MoeReport>& layers,
-                            double (*value)(const MoeReport&)) {
-  if (layers.empty()) return std::nullopt;
-  double largest = value(layers.front());
-  for (const MoeReport& layer : layers) largest = std::max(largest, value(layer));
-  return largest;
-}
-
 MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
   MetricsRecord record;
   record.add("step", step).add("layer", layer.layer).add("tokens", layer.tokens);
@@ -126,8 +118,11 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
   result.items_per_second =
       steps * static_cast<double>(session.scale().samples_per_step * unit.per_sample) / seconds;
   result.ranks = world_.size();
-  result.dropped_share = worst(report.moe, [](const MoeReport& layer) { return layer.dropped; });
-  result.load_max_over_mean = worst(report.moe, max_over_mean);
+  for (const MoeReport& layer : report.moe) {
+    result.dropped_share = std::max(result.dropped_share.value_or(0.0), layer.dropped);
+    result.load_max_over_mean =
+        std::max(result.load_max_over_mean.value_or(0.0), max_over_mean(layer));
+  }
   if (wait_s) result.all_to_all_ms = 1e3 * (*wait_s - last_wait_s_) / std::max(1.0, steps);
   result.data_wait_share = data_wait_s_ / seconds;
   result.memory_bytes = resident_bytes();

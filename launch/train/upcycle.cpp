@@ -43,9 +43,8 @@ std::vector<std::string> objections(const MoeLayer& layer) {
     lines.emplace_back(
         "model.moe.router: with model.upcycle the weights of a token's experts must sum to 1, so "
         "that experts that are all alike compute what the dense MLP does; use top_k, or another "
-        "router "
-        "whose tokens choose and that drops none, with weights: {normalise: topk_softmax} or "
-        "{normalise: sum}, k of 2 or more and scale 1");
+        "router whose tokens choose and that drops none, with weights: {normalise: topk_softmax} "
+        "or {normalise: sum}, k of 2 or more and scale 1");
   }
   if (options.capacity.mode != CapacityMode::kDropless) {
     lines.emplace_back(

@@ -2,7 +2,6 @@
 
 #include <torch/types.h>
 
-#include "runtime/data/data_order.h"
 #include "runtime/random/step_context.h"
 
 // b samples on this rank  V views  C channels  H height  W width  S tokens  N and M numbers
@@ -17,8 +16,6 @@ struct Batch {
   torch::Tensor label_b;      ///< int64
   torch::Tensor target_bM;    ///< float32, float64 where that is computed in
   StepContext context;        ///< complete but for the step; sample_b holds positions in the stream
-  SampleRange micro;          ///< the micro-step's positions over all ranks
-  bool ends_step = false;     ///< the last micro-step of its optimizer step
   double wait_s = 0.0;        ///< how long the loader's caller waited for it, seconds
 
   /// The images as one view sees them: [b, C, H, W].

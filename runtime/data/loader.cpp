@@ -95,8 +95,6 @@ Batch BatchMaker::allocate(SampleRange micro, SampleRange mine) const {
   const auto integers = torch::TensorOptions(torch::kInt64).pinned_memory(is_pinned);
   const auto reals = integers.dtype(is_double ? torch::kFloat64 : torch::kFloat32);
   Batch batch;
-  batch.micro = micro;
-  batch.ends_step = is_training_ && micro.end() % cut.batch == 0;
   if (shape.image) {
     batch.image_bVCHW = torch::empty(
         {mine.count, views_, shape.image->channels, shape.image->height, shape.image->width},
