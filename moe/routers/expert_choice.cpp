@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "moe/kernels/row_softmax.h"
+#include "moe/kernels/logit_functions.h"
 #include "moe/kernels/row_top_k.h"
 #include "moe/routing/decimal.h"
 #include "moe/routing/score_router.h"

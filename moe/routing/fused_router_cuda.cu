@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "moe/kernels/best_units.cuh"
-#include "moe/kernels/row_softmax.cuh"
 #include "moe/routing/fused_router_cuda.h"
 #include "runtime/kernels/row_kernels.cuh"
 

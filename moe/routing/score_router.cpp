@@ -10,7 +10,6 @@
 
 #include "moe/kernels/count_ids.h"
 #include "moe/kernels/logit_functions.h"
-#include "moe/kernels/row_softmax.h"
 #include "moe/kernels/row_top_k.h"
 #include "runtime/device/operator.h"
 #include "runtime/random/random.h"

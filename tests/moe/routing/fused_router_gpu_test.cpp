@@ -1,7 +1,6 @@
 #include "moe/routing/fused_router.h"
 
 #include "moe/kernels/logit_functions.h"
-#include "moe/kernels/row_softmax.h"
 #include "moe/kernels/row_top_k.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/on_gpu.h"
