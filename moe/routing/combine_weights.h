@@ -6,16 +6,11 @@
 #include <cstdint>
 #include <utility>
 
+#include "moe/routing/score_kinds.h"
 #include "runtime/recipe/config.h"
 
 // T tokens  U units  K choices
 namespace shoal {
-
-enum class Normalise {
-  kNone,         ///< the scores of the chosen units as they are
-  kTopkSoftmax,  ///< softmax over the chosen units' logits
-  kSum,          ///< scores of the chosen units over their sum
-};
 
 template <>
 struct EnumNames<Normalise> {
@@ -38,9 +33,6 @@ struct CombineWeights {
         field("scale", &CombineWeights::scale, "factor of all weights, applied last", above(0))};
   }
 };
-
-/// Added to sums of scores before something is divided by them: all scores may underflow.
-inline constexpr double kLeastScoreSum = 1e-20;
 
 /// [T, K] weights of `unit_TK` before capacity and scale. score_TU: non-negative. logits_TU are
 /// what the scores were made of.
