@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "moe/routing/capacity.h"
+#include "runtime/device/real_types.h"
 
 // T tokens  K choices per token  U units  G routing groups
 namespace shoal {
@@ -18,7 +19,7 @@ template <class Real>
 struct Choices {
   const int64_t* unit_TK;
   const Real* score_TK;
-  const Real* priority_T;  // nullptr: the highest score of the token's choices
+  const Real* priority_T;  // batch priority only
   int64_t k, num_units;
   CapacityOrder order;
 
@@ -26,13 +27,7 @@ struct Choices {
     return std::isnan(value) ? -std::numeric_limits<Real>::infinity() : value;
   }
   Real score(int64_t choice) const { return or_least(score_TK[choice]); }
-  Real priority(int64_t choice) const {
-    if (priority_T != nullptr) return or_least(priority_T[choice / k]);
-    const int64_t first = choice / k * k;
-    Real best = score(first);
-    for (int64_t i = 1; i < k; ++i) best = std::max(best, score(first + i));
-    return best;
-  }
+  Real priority(int64_t choice) const { return or_least(priority_T[choice / k]); }
   /// Whether choice a takes its place in a unit before choice b. `choice` orders by token, then by
   /// rank of the choice, which settles every tie.
   bool goes_before(int64_t a, int64_t b) const {
@@ -95,11 +90,7 @@ struct Width {
 Width width_of(const Capacity& capacity, int64_t num_tokens, int64_t k, int64_t num_units) {
   if (capacity.mode == CapacityMode::kDropless) return {std::numeric_limits<int64_t>::max(), 0};
   const int64_t limit = unit_capacity(num_tokens * k, num_units, capacity);
-  if (capacity.mode == CapacityMode::kCapped) return {limit, 0};
-  constexpr int64_t kSane = int64_t{1} << 40;
-  TORCH_CHECK(limit <= kSane / num_units, "padded capacity asks for ", limit, " rows in each of ",
-              num_units, " units; lower capacity.factor or use mode capped");
-  return {limit, limit};
+  return {limit, capacity.mode == CapacityMode::kPadded ? limit : 0};
 }
 
 template <class Real>
@@ -164,7 +155,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor> assign_ro
   AT_DISPATCH_FLOATING_TYPES(score_TK.scalar_type(), "assign_rows", [&] {
     const Choices<scalar_t> choices{unit_TK.const_data_ptr<int64_t>(),
                                     score_TK.const_data_ptr<scalar_t>(),
-                                    priority_T ? priority_T->const_data_ptr<scalar_t>() : nullptr,
+                                    data_or_null<scalar_t>(priority_T),
                                     k,
                                     num_units,
                                     capacity.order};

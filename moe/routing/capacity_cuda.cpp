@@ -28,7 +28,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Choices {
   Tensor unit_TK, score_TK;
   int64_t num_units;
-  std::optional<Tensor> priority_T = std::nullopt;  ///< none: the highest score of the choices
+  std::optional<Tensor> priority_T = std::nullopt;  ///< batch priority only
 
   int64_t k() const { return unit_TK.size(1); }
   int64_t num_tokens() const { return unit_TK.size(0); }
@@ -81,10 +81,7 @@ Asking asking_order(const Choices& choices, const Chunks& groups, CapacityOrder 
     asking.order.choice = asking.choice.const_data_ptr<int64_t>();
   }
   if (order == CapacityOrder::kBatchPriority) {
-    // A NaN is no token's best score.
-    const Tensor score_TK = choices.score_TK.masked_fill(choices.score_TK.isnan(), -kInfinity);
-    asking.token = descending(choices.priority_T ? *choices.priority_T : score_TK.amax(1),
-                              groups.length / choices.k());
+    asking.token = descending(*choices.priority_T, groups.length / choices.k());
     asking.order.token = asking.token.const_data_ptr<int64_t>();
   }
   return asking;
@@ -93,15 +90,10 @@ Asking asking_order(const Choices& choices, const Chunks& groups, CapacityOrder 
 /// Room for the rows of all units, known on the host.
 int64_t room_for(const Choices& choices, const Chunks& groups, const Capacity& capacity) {
   if (capacity.mode != CapacityMode::kPadded) return choices.unit_TK.numel();
-  constexpr int64_t kSane = int64_t{1} << 40;
   int64_t room = 0;
   for (int64_t first = 0; first < groups.num_choices; first += groups.length) {
     const int64_t num_choices = std::min(groups.length, groups.num_choices - first);
-    const int64_t limit = unit_capacity(num_choices, choices.num_units, capacity);
-    TORCH_CHECK(limit <= kSane / choices.num_units, "padded capacity asks for ", limit,
-                " rows in each of ", choices.num_units,
-                " units; lower capacity.factor or use mode capped");
-    room += limit * choices.num_units;
+    room += unit_capacity(num_choices, choices.num_units, capacity) * choices.num_units;
   }
   return room;
 }
