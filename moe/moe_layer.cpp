@@ -6,7 +6,6 @@
 
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/count_ids.h"
-#include "moe/routing/causality.h"
 #include "runtime/base/error.h"
 #include "runtime/random/random_stream.h"
 #include "runtime/recipe/enum_name.h"

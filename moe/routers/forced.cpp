@@ -119,16 +119,16 @@ class ForcedRouter : public Router {
     }
   };
   ForcedRouter(const Options& options, const Context& context)
-      : options_(options), num_units_(context.num_units), tensor_options_(context.tensor_options) {
+      : Router(options.k, context), options_(options), tensor_options_(context.tensor_options) {
     if (options.load == ForcedLoad::kReplay && !context.layer.empty()) {
-      loads_ = read_loads(options.file, context.layer, num_units_);
+      loads_ = read_loads(options.file, context.layer, num_units());
     }
-    if (options.load == ForcedLoad::kZipf) loads_[0] = zipf(num_units_, options.exponent);
+    if (options.load == ForcedLoad::kZipf) loads_[0] = zipf(num_units(), options.exponent);
   }
 
   Routing route(const torch::Tensor& /*x_TD*/, const TokenContext& context) override {
     Routing routing;
-    routing.num_units = num_units_;
+    routing.num_units = num_units();
     routing.group_offsets = context.group_offsets;
     routing.choice_TK = options_.load == ForcedLoad::kBalanced ? balanced(context) : drawn(context);
     routing.unit_TK = routing.choice_TK;
@@ -138,21 +138,17 @@ class ForcedRouter : public Router {
     return routing;
   }
 
-  int64_t units_per_token() const override { return options_.k; }
   bool takes_balance_losses() const override { return false; }
   bool weights_sum_to_one() const override { return true; }
   std::string note() const override {
     return "forced routing is for measurements only, the router learns nothing";
-  }
-  void check(const std::string& path, Problems& problems) const override {
-    check_choices(options_.k, num_units_, path, problems);
   }
 
  private:
   /// Neighbouring tokens go round the units.
   torch::Tensor balanced(const TokenContext& context) const {
     const torch::Tensor first_T1 = (token_ids(context) * options_.k).unsqueeze(1);
-    return (first_T1 + torch::arange(options_.k, first_T1.options())).remainder(num_units_);
+    return (first_T1 + torch::arange(options_.k, first_T1.options())).remainder(num_units());
   }
 
   /// Systematic sampling: units lie side by side on a line of length k, each as long as its chance
@@ -169,11 +165,10 @@ class ForcedRouter : public Router {
     const torch::Tensor at_TK = at_T1 + torch::arange(options_.k, at_T1.options());
     const torch::Tensor ends = send_to(torch::tensor(end_U, torch::kFloat64), at_TK.device());
     return at::searchsorted(ends, at_TK.contiguous(), /*out_int32=*/false, /*right=*/true)
-        .clamp_max(num_units_ - 1);
+        .clamp_max(num_units() - 1);
   }
 
   Options options_;
-  int64_t num_units_;
   torch::TensorOptions tensor_options_;
   std::map<int64_t, Shares> loads_;
 };

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "moe/routing/capacity.h"
-#include "runtime/device/real_types.h"
 
 // T tokens  K choices per token  U units  G routing groups
 namespace shoal {
@@ -155,7 +154,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor> assign_ro
   AT_DISPATCH_FLOATING_TYPES(score_TK.scalar_type(), "assign_rows", [&] {
     const Choices<scalar_t> choices{unit_TK.const_data_ptr<int64_t>(),
                                     score_TK.const_data_ptr<scalar_t>(),
-                                    data_or_null<scalar_t>(priority_T),
+                                    priority_T ? priority_T->const_data_ptr<scalar_t>() : nullptr,
                                     k,
                                     num_units,
                                     capacity.order};

@@ -107,13 +107,11 @@ class ScoreRouter : public Router {
   /// b += rate * sign(mean - count), where counts are the choices before capacity of all
   /// micro-steps and ranks. Those of a skipped step do not count.
   void after_step(Communicator& world) override;
-  int64_t units_per_token() const override { return options_.k; }
   bool has_noise() const override { return options_.noise != RouterNoise::kNone; }
   bool weights_sum_to_one() const override;
   void check(const std::string& path, Problems& problems) const override;
 
  protected:
-  int64_t num_units() const { return num_units_; }
   /// W_g x.
   torch::Tensor logits(const torch::Tensor& x_TD) const;
   /// Scores of logits, in [0, inf); a whole row may underflow to zeros. Softmax unless overridden.
@@ -136,7 +134,6 @@ class ScoreRouter : public Router {
   void count(const Routing& routing, const TokenContext& context);
 
   ScoreOptions options_;
-  int64_t num_units_;
   torch::Tensor weight_DU_, noise_weight_DU_, bias_U_;
   torch::Tensor count_U_;  ///< int64, choices of counted_step_
   int64_t counted_step_ = -1;
