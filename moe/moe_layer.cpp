@@ -146,8 +146,7 @@ StatSums layer_sums(const Routing& routing, const std::vector<TokenAssignments>&
   sums.choices = routing.unit_TK.numel();
   torch::Tensor kept = chunks.front().num_kept;
   for (size_t c = 1; c < chunks.size(); ++c) kept = kept + chunks[c].num_kept;
-  sums.kept_on_device = kept;
-  if (chooses_per_unit) sums.choices_on_device = kept;
+  if (!chooses_per_unit) sums.kept = kept;  // else a place that no unit took is not a drop
   if (!kept.is_cpu() || kept.item<int64_t>() < sums.choices) {
     sums.unrouted = count_unrouted(chunks.front());
     for (size_t c = 1; c < chunks.size(); ++c) sums.unrouted += count_unrouted(chunks[c]);
@@ -282,14 +281,14 @@ torch::Tensor MoeLayer::run_experts(const torch::Tensor& x_TD,
   }
   if (!exchanges.empty()) exchanges.front()->start_dispatch(x_C.front());
   const torch::Tensor shared_TD = shared_ ? shared_->forward(x_TD) : torch::Tensor();
-  const torch::Tensor y_TD =
-      is_local() ? run_local(x_TD, assignments.front()) : run_exchanged(x_C, exchanges);
+  torch::Tensor y_TD;
+  if (is_local()) {
+    const DispatchPlan plan = plan_on_one_rank(assignments.front());
+    y_TD = bank_->forward_local(x_TD, {plan.index, assignments.front().weight_A, plan.rows_u});
+  } else {
+    y_TD = run_exchanged(x_C, exchanges);
+  }
   return shared_ ? y_TD + shared_TD : y_TD;
-}
-
-torch::Tensor MoeLayer::run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments) {
-  const DispatchPlan plan = plan_on_one_rank(assignments);
-  return bank_->forward_local(x_TD, {plan.index, assignments.weight_A, plan.rows_u});
 }
 
 // At most one dispatch and one combine are in flight: several would share the network, and all

@@ -78,8 +78,6 @@ class MoeLayer : public MoeStage {
                             const Exchanges& exchanges);
   /// Whether nothing is exchanged: this rank has all units, and rows are not rounded.
   bool is_local() const;
-  /// run_experts where is_local.
-  torch::Tensor run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments);
   /// run_experts where rows are exchanged, after the first start_dispatch.
   torch::Tensor run_exchanged(const std::vector<torch::Tensor>& x_C, const Exchanges& exchanges);
   /// Into how many chunks rows are cut, by routing groups of tokens or by units: at least one of

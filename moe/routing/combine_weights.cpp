@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "runtime/recipe/enum_name.h"
+
 namespace shoal {
 
 torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor& logits_TU,
@@ -12,18 +14,15 @@ torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor
   return score_TK / (score_TK.sum(1, /*keepdim=*/true) + kLeastScoreSum);
 }
 
-void check_combine_weights(const CombineWeights& weights, int64_t k, const std::string& path,
-                           Problems& problems) {
+void check_combine_weights(const CombineWeights& weights, int64_t k, Problems& problems) {
   if (k != 1) return;
   const std::string reason = " makes every weight 1 when k is 1, and the router learns nothing; ";
-  if (weights.normalise == Normalise::kTopkSoftmax) {
-    problems.add(path + ".normalise", "topk_softmax" + reason + "use none");
-  }
-  if (weights.normalise == Normalise::kSum) {
-    problems.add(path + ".normalise", "sum" + reason + "use none");
+  if (weights.normalise != Normalise::kNone) {
+    problems.add("weights.normalise",
+                 std::string(enum_name(weights.normalise)) + reason + "use none");
   }
   if (weights.renorm_after_drop) {
-    problems.add(path + ".renorm_after_drop", "true" + reason + "use false");
+    problems.add("weights.renorm_after_drop", "true" + reason + "use false");
   }
 }
 

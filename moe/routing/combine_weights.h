@@ -40,8 +40,7 @@ torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor
                               const torch::Tensor& unit_TK, Normalise normalise);
 
 /// With one unit a token, a normalised weight is 1 whatever the scores are, and the router learns
-/// nothing: reports options that do not fit k = 1. `path` leads to the section.
-void check_combine_weights(const CombineWeights& weights, int64_t k, const std::string& path,
-                           Problems& problems);
+/// nothing: reports options that do not fit k = 1, as those of the section `weights`.
+void check_combine_weights(const CombineWeights& weights, int64_t k, Problems& problems);
 
 }  // namespace shoal

@@ -86,9 +86,7 @@ struct ScoreOptions {
         field("groups", &ScoreOptions::groups, "limits a token to some groups of units"),
         field("bias", &ScoreOptions::bias, "balances without a loss")};
   }
-  void validate(Problems& problems) const {
-    check_combine_weights(weights, k, "weights", problems);
-  }
+  void validate(Problems& problems) const { check_combine_weights(weights, k, problems); }
 };
 
 /// Routing by scores of logits W_g x (+ noise): a token is routed to the k units of the
