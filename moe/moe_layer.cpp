@@ -100,24 +100,19 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
   std::vector<int64_t> tokens;
   for (int64_t c = 0; c < num_chunks; ++c) {
     const int64_t begin = num_groups * c / num_chunks, end = num_groups * (c + 1) / num_chunks;
+    const int64_t first = offsets[static_cast<size_t>(begin)];
+    tokens.push_back(offsets[static_cast<size_t>(end)] - first);
     Routing& chunk = chunks.emplace_back(routing);
-    chunk.count_U = torch::Tensor();
+    chunk.count_U.reset();
     chunk.group_offsets.assign(offsets.begin() + begin, offsets.begin() + end + 1);
-    for (int64_t& offset : chunk.group_offsets) offset -= offsets[static_cast<size_t>(begin)];
-    tokens.push_back(chunk.group_offsets.back());
+    for (int64_t& offset : chunk.group_offsets) offset -= first;
+    for (torch::Tensor* rows : {&chunk.unit_TK, &chunk.score_TK, &chunk.priority_T}) {
+      if (rows->defined()) *rows = rows->narrow(0, first, tokens.back());
+    }
   }
-  const auto unit = routing.unit_TK.split_with_sizes(tokens);
-  const auto score = routing.score_TK.split_with_sizes(tokens);
-  std::vector<torch::Tensor> priority(chunks.size());
-  if (routing.priority_T.defined()) priority = routing.priority_T.split_with_sizes(tokens);
   // One node of the graph for all chunks, whose backward pass is one concatenation.
   const auto weight = routing.weight_TK.split_with_sizes(tokens);
-  for (size_t c = 0; c < chunks.size(); ++c) {
-    chunks[c].unit_TK = unit[c];
-    chunks[c].score_TK = score[c];
-    chunks[c].priority_T = priority[c];
-    chunks[c].weight_TK = weight[c];
-  }
+  for (size_t c = 0; c < chunks.size(); ++c) chunks[c].weight_TK = weight[c];
   return chunks;
 }
 
@@ -229,8 +224,7 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   std::vector<std::string> loss_names;
   if (step.training && !losses_.empty()) {
     loss_names = loss_names_;
-    sums.losses = loss_sums(routing, context);
-    output.auxiliary_loss = auxiliary_loss(sums.losses, context);
+    std::tie(sums.losses, output.auxiliary_loss) = evaluate_losses(routing, context);
   }
   output.stats = make_stats(path(), bank_->placement(), sums, loss_names);
   if (!step.training) output.stats.first_unit_T = first_units(routing, per_unit);
@@ -319,25 +313,18 @@ bool MoeLayer::is_local() const {
   return grid_->expert->size() == 1 && options_.exchange.payload == Payload::kSame;
 }
 
-std::vector<torch::Tensor> MoeLayer::loss_sums(const Routing& routing,
-                                               const TokenContext& context) const {
+std::pair<std::vector<torch::Tensor>, torch::Tensor> MoeLayer::evaluate_losses(
+    const Routing& routing, const TokenContext& context) const {
+  const auto tokens = static_cast<double>(context.step.samples_in_step * context.tokens_per_sample);
   std::vector<torch::Tensor> sums;
+  torch::Tensor total;
   for (const auto& loss : losses_) {
     const Scope scope(loss->scope(), context, grid_->tensor_world());
     sums.push_back(scope.total(loss->value_S(routing, scope)));
-  }
-  return sums;
-}
-
-torch::Tensor MoeLayer::auxiliary_loss(const std::vector<torch::Tensor>& loss_sums,
-                                       const TokenContext& context) const {
-  const auto tokens = static_cast<double>(context.step.samples_in_step * context.tokens_per_sample);
-  torch::Tensor total;
-  for (size_t i = 0; i < losses_.size(); ++i) {
-    const torch::Tensor share = loss_sums[i] * (losses_[i]->weight() / tokens);
+    const torch::Tensor share = sums.back() * (loss->weight() / tokens);
     total = total.defined() ? total + share : share;
   }
-  return total;
+  return {sums, total};
 }
 
 void MoeLayer::after_step() { router_->after_step(grid_->tensor_world()); }

@@ -86,11 +86,9 @@ class MoeLayer : public MoeStage {
     int64_t of_tokens, of_units;
   };
   Cuts cuts() const;
-  /// As StatSums::losses.
-  std::vector<torch::Tensor> loss_sums(const Routing& routing, const TokenContext& context) const;
-  /// This rank's share of the weighted losses.
-  torch::Tensor auxiliary_loss(const std::vector<torch::Tensor>& loss_sums,
-                               const TokenContext& context) const;
+  /// StatSums::losses, and this rank's share of the weighted losses.
+  std::pair<std::vector<torch::Tensor>, torch::Tensor> evaluate_losses(
+      const Routing& routing, const TokenContext& context) const;
 
   MoeOptions options_;
   RankGrid* grid_;

@@ -43,32 +43,24 @@ using Shares = std::vector<double>;
 /// what that cuts off goes to the others in proportion, evenly if none of them has a share.
 Shares inclusion(const Shares& share_U, int64_t k) {
   Shares chance_U(share_U.size(), 0.0);
-  std::vector<bool> is_full(share_U.size(), false);
   for (bool changed = true; changed;) {
     changed = false;
     double left = static_cast<double>(k), others = 0.0, share_of_others = 0.0;
     for (size_t u = 0; u < share_U.size(); ++u) {
-      left -= is_full[u] ? 1.0 : 0.0;
-      others += is_full[u] ? 0.0 : 1.0;
-      share_of_others += is_full[u] ? 0.0 : share_U[u];
+      const bool is_full = chance_U[u] == 1.0;
+      left -= is_full ? 1.0 : 0.0;
+      others += is_full ? 0.0 : 1.0;
+      share_of_others += is_full ? 0.0 : share_U[u];
     }
     for (size_t u = 0; u < share_U.size(); ++u) {
-      if (is_full[u]) continue;
+      if (chance_U[u] == 1.0) continue;
       const double chance =
           share_of_others > 0 ? left * share_U[u] / share_of_others : left / others;
       chance_U[u] = std::min(1.0, chance);
-      if (chance_U[u] == 1.0) is_full[u] = changed = true;
+      if (chance_U[u] == 1.0) changed = true;
     }
   }
   return chance_U;
-}
-
-Shares zipf(int64_t num_units, double exponent) {
-  Shares share_U;
-  for (int64_t u = 1; u <= num_units; ++u) {
-    share_U.push_back(std::pow(static_cast<double>(u), -exponent));
-  }
-  return share_U;
 }
 
 /// The loads of a layer by step, from a run's experts.jsonl.
@@ -123,7 +115,9 @@ class ForcedRouter : public Router {
     if (options.load == ForcedLoad::kReplay && !context.layer.empty()) {
       loads_ = read_loads(options.file, context.layer, num_units());
     }
-    if (options.load == ForcedLoad::kZipf) loads_[0] = zipf(num_units(), options.exponent);
+    for (int64_t u = 1; options.load == ForcedLoad::kZipf && u <= num_units(); ++u) {
+      loads_[0].push_back(std::pow(static_cast<double>(u), -options.exponent));
+    }
   }
 
   Routing route(const torch::Tensor& /*x_TD*/, const TokenContext& context) override {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "moe/routing/combine_weights.h"
+#include "moe/routing/score_kinds.h"
 
 // T tokens  U units  K choices
 namespace shoal {

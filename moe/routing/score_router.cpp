@@ -13,6 +13,7 @@
 #include "moe/kernels/row_top_k.h"
 #include "runtime/device/operator.h"
 #include "runtime/random/random.h"
+#include "runtime/recipe/enum_name.h"
 
 // T tokens  D width  U units  K choices  G groups of units
 namespace shoal {
@@ -54,6 +55,18 @@ struct LogitProduct : torch::autograd::Function<LogitProduct> {
 };
 
 }  // namespace
+
+void check_combine_weights(const CombineWeights& weights, int64_t k, Problems& problems) {
+  if (k != 1) return;
+  const std::string reason = " makes every weight 1 when k is 1, and the router learns nothing; ";
+  if (weights.normalise != Normalise::kNone) {
+    problems.add("weights.normalise",
+                 std::string(enum_name(weights.normalise)) + reason + "use none");
+  }
+  if (weights.renorm_after_drop) {
+    problems.add("weights.renorm_after_drop", "true" + reason + "use false");
+  }
+}
 
 ScoreRouter::ScoreRouter(const ScoreOptions& options, const Context& context)
     : Router(options.k, context), options_(options) {
@@ -199,6 +212,14 @@ void ScoreRouter::after_step(Communicator& world) {
   bias_U_ += change_U;
   count_U_.reset();
   counted_step_ = -1;
+}
+
+torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor& logits_TU,
+                              const torch::Tensor& unit_TK, Normalise normalise) {
+  if (normalise == Normalise::kTopkSoftmax) return logits_TU.gather(1, unit_TK).softmax(1);
+  const torch::Tensor score_TK = score_TU.gather(1, unit_TK);
+  if (normalise == Normalise::kNone) return score_TK;
+  return score_TK / (score_TK.sum(1, /*keepdim=*/true) + kLeastScoreSum);
 }
 
 torch::Tensor limit_to_groups(const torch::Tensor& score_TU, const GroupLimit& groups, int64_t k) {

@@ -2,6 +2,7 @@
 
 #include "moe/kernels/logit_functions.h"
 #include "moe/kernels/row_top_k.h"
+#include "moe/routing/score_router.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/on_gpu.h"
 
