@@ -61,9 +61,7 @@ void check(const Parts& parts, const MoeOptions& options, Problems& problems) {
                   "the {} router decides by other means than each token's scores, a "
                   "balance loss cannot move it; leave losses out",
                   options.router.name());
-    if (!objection.empty()) problems.add("losses[" + std::to_string(i) + "]", objection);
-  }
-  for (size_t i = 0; i < parts.losses.size(); ++i) {
+    if (!objection.empty()) problems.add(fmt::format("losses[{}]", i), objection);
     for (size_t j = 0; j < i; ++j) {
       const BalanceLoss &loss = *parts.losses[i], &other = *parts.losses[j];
       if (loss.name() != other.name() || loss.scope() != other.scope()) continue;

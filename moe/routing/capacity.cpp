@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "moe/routing/capacity_rule.h"
+#include "moe/routing/exact_share.h"
 #include "runtime/device/operator.h"
 
 namespace shoal {
@@ -48,7 +48,7 @@ int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& ca
 }
 
 TokenAssignments apply_capacity(const Routing& routing, const Capacity& capacity) {
-  static const Operator<std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor>(
+  static const Operator<std::vector<torch::Tensor>(
       const torch::Tensor&, const torch::Tensor&, const std::optional<torch::Tensor>&,
       c10::IntArrayRef, int64_t, int64_t, int64_t, double, int64_t, int64_t)>
       op("shoal::assign_rows");
@@ -61,12 +61,11 @@ TokenAssignments apply_capacity(const Routing& routing, const Capacity& capacity
     TORCH_CHECK(priority_T->numel() == routing.num_tokens(), "apply_capacity: priorities ",
                 priority_T->sizes(), " for ", routing.num_tokens(), " tokens");
   }
-  TokenAssignments result;
-  result.num_tokens = routing.num_tokens();
-  std::tie(result.token_A, result.choice_A, result.rows_U, result.num_kept) =
+  const std::vector<torch::Tensor> rows =
       op(routing.unit_TK.contiguous(), routing.score_TK.contiguous(), priority_T,
          routing.group_offsets, routing.num_units, static_cast<int64_t>(capacity.mode),
          static_cast<int64_t>(capacity.order), capacity.factor, capacity.min, capacity.align);
+  TokenAssignments result{rows[0], rows[1], {}, rows[2], routing.num_tokens(), rows[3]};
   torch::Tensor weight_TK = routing.weight_TK;
   if (routing.renorm_after_drop) weight_TK = renormalise(weight_TK, result.choice_A);
   if (routing.weight_scale != 1.0) weight_TK = weight_TK * routing.weight_scale;
@@ -81,8 +80,7 @@ TokenAssignments apply_capacity(const Routing& routing, const Capacity& capacity
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
       "assign_rows(Tensor unit, Tensor score, Tensor? priority, int[] group_offsets, "
-      "int num_units, int mode, int order, float factor, int min, int align) -> (Tensor, Tensor, "
-      "Tensor, Tensor)");
+      "int num_units, int mode, int order, float factor, int min, int align) -> Tensor[]");
 }
 
 }  // namespace shoal

@@ -48,7 +48,7 @@ struct GroupedChoices {
   std::vector<int64_t> first_U1;  // where each unit's run begins
   int64_t num_tokens = 0;         // tokens with a choice left
 
-  void count(const int64_t* unit_TK, int64_t k, int64_t begin, int64_t end, int64_t num_units) {
+  void sort(const int64_t* unit_TK, int64_t k, int64_t begin, int64_t end, int64_t num_units) {
     first_U1.assign(static_cast<size_t>(num_units) + 1, 0);
     num_tokens = 0;
     for (int64_t token = begin; token < end; ++token) {
@@ -62,10 +62,6 @@ struct GroupedChoices {
       num_tokens += has_choice ? 1 : 0;
     }
     std::partial_sum(first_U1.begin(), first_U1.end(), first_U1.begin());
-  }
-
-  void sort(const int64_t* unit_TK, int64_t k, int64_t begin, int64_t end, int64_t num_units) {
-    count(unit_TK, k, begin, end, num_units);
     choice.resize(static_cast<size_t>(first_U1.back()));
     std::vector<int64_t> next(first_U1.begin(), first_U1.end() - 1);
     for (int64_t c = begin * k; c < end * k; ++c) {
@@ -113,8 +109,7 @@ void keep_group(const Choices<Real>& choices, GroupedChoices& group, const Width
   }
 }
 
-std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> as_tensors(const Survivors& survivors,
-                                                                   int64_t k) {
+std::vector<torch::Tensor> as_tensors(const Survivors& survivors, int64_t k) {
   const auto num_units = static_cast<int64_t>(survivors.choice_U.size());
   torch::Tensor rows_U = torch::empty({num_units}, torch::kInt64);
   int64_t total = 0;
@@ -132,7 +127,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> as_tensors(const Survivo
     token = std::transform(kept.begin(), kept.end(), token,
                            [k](int64_t c) { return c < 0 ? -1 : c / k; });
   }
-  return {token_A, choice_A, rows_U};
+  return {token_A, choice_A, rows_U, torch::scalar_tensor(survivors.num_kept, torch::kInt64)};
 }
 
 /// Without a limit all tokens are one group.
@@ -141,10 +136,12 @@ std::vector<int64_t> groups_of(const Capacity& capacity, c10::IntArrayRef offset
   return offsets.vec();
 }
 
-std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor> assign_rows_cpu(
-    const torch::Tensor& unit_TK, const torch::Tensor& score_TK,
-    const std::optional<torch::Tensor>& priority_T, c10::IntArrayRef group_offsets,
-    int64_t num_units, int64_t mode, int64_t order, double factor, int64_t min, int64_t align) {
+std::vector<torch::Tensor> assign_rows_cpu(const torch::Tensor& unit_TK,
+                                           const torch::Tensor& score_TK,
+                                           const std::optional<torch::Tensor>& priority_T,
+                                           c10::IntArrayRef group_offsets, int64_t num_units,
+                                           int64_t mode, int64_t order, double factor, int64_t min,
+                                           int64_t align) {
   const Capacity capacity{static_cast<CapacityMode>(mode), factor, min, align,
                           static_cast<CapacityOrder>(order)};
   const int64_t k = unit_TK.size(1);
@@ -164,8 +161,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor> assign_ro
       keep_group(choices, group, width_of(capacity, group.num_tokens, k, num_units), survivors);
     }
   });
-  auto [token_A, choice_A, rows_U] = as_tensors(survivors, k);
-  return {token_A, choice_A, rows_U, torch::scalar_tensor(survivors.num_kept, torch::kInt64)};
+  return as_tensors(survivors, k);
 }
 
 }  // namespace

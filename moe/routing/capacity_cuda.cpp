@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
+#include <vector>
 
 #include "moe/routing/capacity.h"
 #include "runtime/device/current_stream_cuda.h"
@@ -115,9 +115,8 @@ Tensor keep(const Choices& choices, const Chunks& groups, const Capacity& capaci
   return kept_TK;
 }
 
-using Assigned = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
-Assigned place(const Choices& kept, const Chunks& chunks, const Tensor& count_UC, int64_t room) {
+std::vector<Tensor> place(const Choices& kept, const Chunks& chunks, const Tensor& count_UC,
+                          int64_t room) {
   const Tensor end_UC = count_UC.flatten().cumsum(0);
   Tensor token_A = torch::full({room}, -1, count_UC.options());
   Tensor choice_A = torch::full({room}, -1, count_UC.options());
@@ -129,10 +128,11 @@ Assigned place(const Choices& kept, const Chunks& chunks, const Tensor& count_UC
   return {token_A, choice_A, count_UC.sum(1), kept.unit_TK.ge(0).sum()};
 }
 
-Assigned assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_TK,
-                          const std::optional<Tensor>& priority_T, c10::IntArrayRef group_offsets,
-                          int64_t num_units, int64_t mode, int64_t order, double factor,
-                          int64_t min, int64_t align) {
+std::vector<Tensor> assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_TK,
+                                     const std::optional<Tensor>& priority_T,
+                                     c10::IntArrayRef group_offsets, int64_t num_units,
+                                     int64_t mode, int64_t order, double factor, int64_t min,
+                                     int64_t align) {
   const int64_t choices_per_warp = std::max<int64_t>(512, 4 * num_units);
   const c10::cuda::CUDAGuard guard(unit_TK.device());
   TORCH_CHECK(num_units <= kMostUnitsOnGpu, "limit: ", num_units, " units, at most ",
@@ -152,7 +152,7 @@ Assigned assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_TK,
     capacity_cuda::launch_count(chunks, unit_TK.const_data_ptr<int64_t>(),
                                 count_UC.data_ptr<int64_t>(), current_stream());
   }
-  Assigned assigned =
+  std::vector<Tensor> assigned =
       place({kept_TK, score_TK, num_units}, chunks, count_UC, room_for(choices, chunks, capacity));
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return assigned;
