@@ -122,19 +122,13 @@ torch::Tensor count_unrouted(const TokenAssignments& assignments) {
   return is_missing.narrow(0, 1, num_tokens).sum();
 }
 
-/// float64: choices of each unit, masked ones left out.
-torch::Tensor unit_loads(const Routing& routing) {
-  const bool is_counted = routing.count_U.defined() && routing.unit_TK.is_same(routing.choice_TK);
-  const torch::Tensor count_U =
-      is_counted ? routing.count_U : count_ids(routing.unit_TK, routing.num_units);
-  return count_U.to(torch::kFloat64);
-}
-
 StatSums layer_sums(const Routing& routing, const std::vector<TokenAssignments>& chunks,
                     bool chooses_per_unit) {
   const torch::NoGradGuard no_grad;
   StatSums sums;
-  sums.load_U = unit_loads(routing);
+  const bool is_counted = routing.count_U.defined() && routing.unit_TK.is_same(routing.choice_TK);
+  sums.load_U = (is_counted ? routing.count_U : count_ids(routing.unit_TK, routing.num_units))
+                    .to(torch::kFloat64);
   sums.tokens = routing.num_tokens();
   sums.choices = routing.unit_TK.numel();
   torch::Tensor kept = chunks.front().num_kept;

@@ -21,12 +21,6 @@ namespace {
 
 constexpr double kLeastNoise = 1e-2;
 
-/// Each token's highest score among the units that it may be routed to. Not its first choice's: a
-/// bias or Sinkhorn's scale may put a lower score first.
-torch::Tensor highest_score(const torch::Tensor& score_TU, const torch::Tensor& selection_TU) {
-  return score_TU.masked_fill(selection_TU.isneginf(), 0).amax(1);
-}
-
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -147,8 +141,10 @@ torch::Tensor ScoreRouter::choose(const TokenContext& context, Routing& routing)
   const torch::Tensor score_TU = score(routing.noisy_TU);
   const torch::Tensor selection_TU = selection(routing, score_TU.detach(), context);
   routing.choice_TK = top_k(selection_TU, options_.k);
-  routing.priority_T = options_.groups.count > 1 ? highest_score(score_TU.detach(), selection_TU)
-                                                 : score_TU.detach().amax(1);
+  // Not the first choice's score: a bias or Sinkhorn's scale may put a lower one first.
+  torch::Tensor allowed_TU = score_TU.detach();
+  if (options_.groups.count > 1) allowed_TU = allowed_TU.masked_fill(selection_TU.isneginf(), 0);
+  routing.priority_T = allowed_TU.amax(1);
   routing.weight_TK =
       combine_weights(score_TU, routing.noisy_TU, routing.choice_TK, options_.weights.normalise);
   routing.score_TK = options_.weights.normalise == Normalise::kNone
