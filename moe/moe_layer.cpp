@@ -133,7 +133,7 @@ StatSums layer_sums(const Routing& routing, const std::vector<TokenAssignments>&
   sums.choices = routing.unit_TK.numel();
   torch::Tensor kept = chunks.front().num_kept;
   for (size_t c = 1; c < chunks.size(); ++c) kept = kept + chunks[c].num_kept;
-  if (!chooses_per_unit) sums.kept = kept;  // else a place that no unit took is not a drop
+  if (!chooses_per_unit) sums.kept = kept;  // units that choose tokens drop none
   if (!kept.is_cpu() || kept.item<int64_t>() < sums.choices) {
     sums.unrouted = count_unrouted(chunks.front());
     for (size_t c = 1; c < chunks.size(); ++c) sums.unrouted += count_unrouted(chunks[c]);

@@ -62,7 +62,7 @@ struct RowSoftmax : torch::autograd::Function<RowSoftmax> {
   }
 };
 
-void check_rows(const torch::Tensor& x_RC, const char* what) {
+void check_matrix(const torch::Tensor& x_RC, const char* what) {
   TORCH_CHECK(x_RC.dim() == 2 && x_RC.size(1) > 0, what, ": rows of ", x_RC.sizes());
 }
 
@@ -74,12 +74,12 @@ torch::Tensor logit_softplus(const torch::Tensor& logits) { return LogitSoftplus
 
 torch::Tensor row_logsumexp(const torch::Tensor& x_RC) {
   static const Operator<FunctionOfLogits> op("shoal::row_logsumexp");
-  check_rows(x_RC, "row_logsumexp");
+  check_matrix(x_RC, "row_logsumexp");
   return op(x_RC.contiguous());
 }
 
 torch::Tensor row_softmax(const torch::Tensor& logits_RC) {
-  check_rows(logits_RC, "row_softmax");
+  check_matrix(logits_RC, "row_softmax");
   return RowSoftmax::apply(logits_RC);
 }
 
