@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/count_ids.h"
