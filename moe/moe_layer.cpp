@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/count_ids.h"
-#include "moe/routing/causality.h"
 #include "runtime/base/error.h"
 #include "runtime/random/random_stream.h"
 #include "runtime/recipe/enum_name.h"
@@ -62,9 +62,7 @@ void check(const Parts& parts, const MoeOptions& options, Problems& problems) {
                   "the {} router decides by other means than each token's scores, a "
                   "balance loss cannot move it; leave losses out",
                   options.router.name());
-    if (!objection.empty()) problems.add("losses[" + std::to_string(i) + "]", objection);
-  }
-  for (size_t i = 0; i < parts.losses.size(); ++i) {
+    if (!objection.empty()) problems.add(fmt::format("losses[{}]", i), objection);
     for (size_t j = 0; j < i; ++j) {
       const BalanceLoss &loss = *parts.losses[i], &other = *parts.losses[j];
       if (loss.name() != other.name() || loss.scope() != other.scope()) continue;
@@ -101,24 +99,19 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
   std::vector<int64_t> tokens;
   for (int64_t c = 0; c < num_chunks; ++c) {
     const int64_t begin = num_groups * c / num_chunks, end = num_groups * (c + 1) / num_chunks;
+    const int64_t first = offsets[static_cast<size_t>(begin)];
+    tokens.push_back(offsets[static_cast<size_t>(end)] - first);
     Routing& chunk = chunks.emplace_back(routing);
-    chunk.count_U = torch::Tensor();
+    chunk.count_U.reset();
     chunk.group_offsets.assign(offsets.begin() + begin, offsets.begin() + end + 1);
-    for (int64_t& offset : chunk.group_offsets) offset -= offsets[static_cast<size_t>(begin)];
-    tokens.push_back(chunk.group_offsets.back());
+    for (int64_t& offset : chunk.group_offsets) offset -= first;
+    for (torch::Tensor* rows : {&chunk.unit_TK, &chunk.score_TK, &chunk.priority_T}) {
+      if (rows->defined()) *rows = rows->narrow(0, first, tokens.back());
+    }
   }
-  const auto unit = routing.unit_TK.split_with_sizes(tokens);
-  const auto score = routing.score_TK.split_with_sizes(tokens);
-  std::vector<torch::Tensor> priority(chunks.size());
-  if (routing.priority_T.defined()) priority = routing.priority_T.split_with_sizes(tokens);
   // One node of the graph for all chunks, whose backward pass is one concatenation.
   const auto weight = routing.weight_TK.split_with_sizes(tokens);
-  for (size_t c = 0; c < chunks.size(); ++c) {
-    chunks[c].unit_TK = unit[c];
-    chunks[c].score_TK = score[c];
-    chunks[c].priority_T = priority[c];
-    chunks[c].weight_TK = weight[c];
-  }
+  for (size_t c = 0; c < chunks.size(); ++c) chunks[c].weight_TK = weight[c];
   return chunks;
 }
 
@@ -130,25 +123,18 @@ torch::Tensor count_unrouted(const TokenAssignments& assignments) {
   return is_missing.narrow(0, 1, num_tokens).sum();
 }
 
-/// float64: choices of each unit, masked ones left out.
-torch::Tensor unit_loads(const Routing& routing) {
-  const bool is_counted = routing.count_U.defined() && routing.unit_TK.is_same(routing.choice_TK);
-  const torch::Tensor count_U =
-      is_counted ? routing.count_U : count_ids(routing.unit_TK, routing.num_units);
-  return count_U.to(torch::kFloat64);
-}
-
 StatSums layer_sums(const Routing& routing, const std::vector<TokenAssignments>& chunks,
                     bool chooses_per_unit) {
   const torch::NoGradGuard no_grad;
   StatSums sums;
-  sums.load_U = unit_loads(routing);
+  const bool is_counted = routing.count_U.defined() && routing.unit_TK.is_same(routing.choice_TK);
+  sums.load_U = (is_counted ? routing.count_U : count_ids(routing.unit_TK, routing.num_units))
+                    .to(torch::kFloat64);
   sums.tokens = routing.num_tokens();
   sums.choices = routing.unit_TK.numel();
   torch::Tensor kept = chunks.front().num_kept;
   for (size_t c = 1; c < chunks.size(); ++c) kept = kept + chunks[c].num_kept;
-  sums.kept_on_device = kept;
-  if (chooses_per_unit) sums.choices_on_device = kept;
+  if (!chooses_per_unit) sums.kept = kept;  // units that choose tokens drop none
   if (!kept.is_cpu() || kept.item<int64_t>() < sums.choices) {
     sums.unrouted = count_unrouted(chunks.front());
     for (size_t c = 1; c < chunks.size(); ++c) sums.unrouted += count_unrouted(chunks[c]);
@@ -231,8 +217,7 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   std::vector<std::string> loss_names;
   if (step.training && !losses_.empty()) {
     loss_names = loss_names_;
-    sums.losses = loss_sums(routing, context);
-    output.auxiliary_loss = auxiliary_loss(sums.losses, context);
+    std::tie(sums.losses, output.auxiliary_loss) = evaluate_losses(routing, context);
   }
   output.stats = make_stats(path(), bank_->placement(), sums, loss_names);
   if (!step.training) output.stats.first_unit_T = first_units(routing, per_unit);
@@ -283,14 +268,14 @@ torch::Tensor MoeLayer::run_experts(const torch::Tensor& x_TD,
   }
   if (!exchanges.empty()) exchanges.front()->start_dispatch(x_C.front());
   const torch::Tensor shared_TD = shared_ ? shared_->forward(x_TD) : torch::Tensor();
-  const torch::Tensor y_TD =
-      is_local() ? run_local(x_TD, assignments.front()) : run_exchanged(x_C, exchanges);
+  torch::Tensor y_TD;
+  if (is_local()) {
+    const DispatchPlan plan = plan_on_one_rank(assignments.front());
+    y_TD = bank_->forward_local(x_TD, {plan.index, assignments.front().weight_A, plan.rows_u});
+  } else {
+    y_TD = run_exchanged(x_C, exchanges);
+  }
   return shared_ ? y_TD + shared_TD : y_TD;
-}
-
-torch::Tensor MoeLayer::run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments) {
-  const DispatchPlan plan = plan_on_one_rank(assignments);
-  return bank_->forward_local(x_TD, {plan.index, assignments.weight_A, plan.rows_u});
 }
 
 // At most one dispatch and one combine are in flight: several would share the network, and all
@@ -321,25 +306,18 @@ bool MoeLayer::is_local() const {
   return grid_->expert->size() == 1 && options_.exchange.payload == Payload::kSame;
 }
 
-std::vector<torch::Tensor> MoeLayer::loss_sums(const Routing& routing,
-                                               const TokenContext& context) const {
+std::pair<std::vector<torch::Tensor>, torch::Tensor> MoeLayer::evaluate_losses(
+    const Routing& routing, const TokenContext& context) const {
+  const auto tokens = static_cast<double>(context.step.samples_in_step * context.tokens_per_sample);
   std::vector<torch::Tensor> sums;
+  torch::Tensor total;
   for (const auto& loss : losses_) {
     const Scope scope(loss->scope(), context, grid_->tensor_world());
     sums.push_back(scope.total(loss->value_S(routing, scope)));
-  }
-  return sums;
-}
-
-torch::Tensor MoeLayer::auxiliary_loss(const std::vector<torch::Tensor>& loss_sums,
-                                       const TokenContext& context) const {
-  const auto tokens = static_cast<double>(context.step.samples_in_step * context.tokens_per_sample);
-  torch::Tensor total;
-  for (size_t i = 0; i < losses_.size(); ++i) {
-    const torch::Tensor share = loss_sums[i] * (losses_[i]->weight() / tokens);
+    const torch::Tensor share = sums.back() * (loss->weight() / tokens);
     total = total.defined() ? total + share : share;
   }
-  return total;
+  return {sums, total};
 }
 
 void MoeLayer::after_step() { router_->after_step(grid_->tensor_world()); }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "moe/exchange/row_exchange.h"
@@ -78,8 +79,6 @@ class MoeLayer : public MoeStage {
                             const Exchanges& exchanges);
   /// Whether nothing is exchanged: this rank has all units, and rows are not rounded.
   bool is_local() const;
-  /// run_experts where is_local.
-  torch::Tensor run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments);
   /// run_experts where rows are exchanged, after the first start_dispatch.
   torch::Tensor run_exchanged(const std::vector<torch::Tensor>& x_C, const Exchanges& exchanges);
   /// Into how many chunks rows are cut, by routing groups of tokens or by units: at least one of
@@ -88,11 +87,9 @@ class MoeLayer : public MoeStage {
     int64_t of_tokens, of_units;
   };
   Cuts cuts() const;
-  /// As StatSums::losses.
-  std::vector<torch::Tensor> loss_sums(const Routing& routing, const TokenContext& context) const;
-  /// This rank's share of the weighted losses.
-  torch::Tensor auxiliary_loss(const std::vector<torch::Tensor>& loss_sums,
-                               const TokenContext& context) const;
+  /// StatSums::losses, and this rank's share of the weighted losses.
+  std::pair<std::vector<torch::Tensor>, torch::Tensor> evaluate_losses(
+      const Routing& routing, const TokenContext& context) const;
 
   MoeOptions options_;
   RankGrid* grid_;

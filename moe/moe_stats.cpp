@@ -101,8 +101,8 @@ MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, co
   TORCH_CHECK(sums.losses.size() == loss_names.size(), layer, ": ", sums.losses.size(), " losses, ",
               loss_names.size(), " names");
   std::vector<Number> numbers{{sums.tokens, {}},
-                              {sums.choices, sums.choices_on_device},
-                              {sums.kept, sums.kept_on_device},
+                              {sums.choices, {}},
+                              {sums.choices, sums.kept},
                               {0, sums.unrouted},
                               {0, sums.entropy}};
   for (const torch::Tensor& loss : sums.losses) numbers.push_back({0, loss.detach()});

@@ -15,10 +15,9 @@ namespace shoal {
 struct StatSums {
   torch::Tensor load_U;  ///< float64: choices of each unit before capacity, without masked ones
   int64_t tokens = 0;
-  int64_t choices = 0;  ///< all that tokens, or units, have chosen
-  int64_t kept = 0;     ///< choices that were sent
-  /// int64 scalars that replace `choices` and `kept` where those are only on the device.
-  torch::Tensor choices_on_device, kept_on_device;
+  int64_t choices = 0;
+  /// int64 scalar: choices that were sent; undefined: all.
+  torch::Tensor kept;
   /// int64 scalar: tokens without a row; undefined: none.
   torch::Tensor unrouted;
   /// float64 scalar: entropy of the clean router scores, in nats; undefined without scores.

@@ -6,15 +6,16 @@
 #include "moe/kernels/logit_math.h"
 #include "runtime/device/operator.h"
 
+// R rows  C columns
 namespace shoal {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using Elementwise = torch::Tensor(const torch::Tensor&);
+using FunctionOfLogits = torch::Tensor(const torch::Tensor&);
 
 torch::Tensor sigmoid_of(const torch::Tensor& logits) {
-  static const Operator<Elementwise> op("shoal::logit_sigmoid");
+  static const Operator<FunctionOfLogits> op("shoal::logit_sigmoid");
   return op(logits);
 }
 
@@ -33,7 +34,7 @@ struct LogitSigmoid : torch::autograd::Function<LogitSigmoid> {
 
 struct LogitSoftplus : torch::autograd::Function<LogitSoftplus> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& logits) {
-    static const Operator<Elementwise> op("shoal::logit_softplus");
+    static const Operator<FunctionOfLogits> op("shoal::logit_softplus");
     const torch::Tensor input = logits.contiguous();
     ctx->save_for_backward({input});
     return op(input);
@@ -46,6 +47,25 @@ struct LogitSoftplus : torch::autograd::Function<LogitSoftplus> {
   }
 };
 
+struct RowSoftmax : torch::autograd::Function<RowSoftmax> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& logits_RC) {
+    static const Operator<FunctionOfLogits> op("shoal::row_softmax");
+    torch::Tensor gate_RC = op(logits_RC.contiguous());
+    ctx->save_for_backward({gate_RC});
+    return gate_RC;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&)> op(
+        "shoal::row_softmax_backward");
+    return {op(grads[0].contiguous(), ctx->get_saved_variables()[0])};
+  }
+};
+
+void check_matrix(const torch::Tensor& x_RC, const char* what) {
+  TORCH_CHECK(x_RC.dim() == 2 && x_RC.size(1) > 0, what, ": rows of ", x_RC.sizes());
+}
+
 }  // namespace
 
 torch::Tensor logit_sigmoid(const torch::Tensor& logits) { return LogitSigmoid::apply(logits); }
@@ -53,15 +73,22 @@ torch::Tensor logit_sigmoid(const torch::Tensor& logits) { return LogitSigmoid::
 torch::Tensor logit_softplus(const torch::Tensor& logits) { return LogitSoftplus::apply(logits); }
 
 torch::Tensor row_logsumexp(const torch::Tensor& x_RC) {
-  static const Operator<Elementwise> op("shoal::row_logsumexp");
-  TORCH_CHECK(x_RC.dim() == 2 && x_RC.size(1) > 0, "row_logsumexp: rows of ", x_RC.sizes());
+  static const Operator<FunctionOfLogits> op("shoal::row_logsumexp");
+  check_matrix(x_RC, "row_logsumexp");
   return op(x_RC.contiguous());
+}
+
+torch::Tensor row_softmax(const torch::Tensor& logits_RC) {
+  check_matrix(logits_RC, "row_softmax");
+  return RowSoftmax::apply(logits_RC);
 }
 
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def("logit_sigmoid(Tensor logits) -> Tensor");
   m.def("logit_softplus(Tensor logits) -> Tensor");
   m.def("row_logsumexp(Tensor x) -> Tensor");
+  m.def("row_softmax(Tensor logits) -> Tensor");
+  m.def("row_softmax_backward(Tensor grad, Tensor gate) -> Tensor");
 }
 
 }  // namespace shoal

@@ -4,21 +4,27 @@
 
 struct CUstream_st;
 
+// R rows  C columns
+
 /// Kernels of moe/kernels/logit_functions.h. Pointers are to GPU memory; each call is queued on the
 /// stream.
 namespace shoal::logit_functions_cuda {
 
+enum class Function {
+  kSigmoid,
+  kSoftplus,
+  kLogsumexp,
+  kSoftmax,
+  kSoftmaxBackward,  ///< gate * (in - sum(in * gate))
+};
+
 template <class Real>
-struct Values {
-  const Real* in;
-  Real* out;  ///< as many as in, or one of each row
+struct Rows {
+  const Real *in_RC, *gate_RC;  ///< gate_RC: kSoftmaxBackward only
+  Real* out;                    ///< [R] of kLogsumexp, else [R, C]
   int64_t num_rows, num_columns;
 };
 template <class Real>
-void launch_sigmoid(const Values<Real>& values, CUstream_st* stream);
-template <class Real>
-void launch_softplus(const Values<Real>& values, CUstream_st* stream);
-template <class Real>
-void launch_logsumexp(const Values<Real>& values, CUstream_st* stream);
+void launch(Function function, const Rows<Real>& rows, CUstream_st* stream);
 
 }  // namespace shoal::logit_functions_cuda

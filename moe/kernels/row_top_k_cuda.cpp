@@ -6,6 +6,7 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <limits>
 #include <tuple>
 
@@ -56,7 +57,7 @@ torch::Tensor mark_lowest_cuda(const torch::Tensor& score_T, c10::IntArrayRef of
                                                  mark_T.data_ptr<bool>(),
                                                  offsets[g],
                                                  length_of(g),
-                                                 counts[g],
+                                                 std::min(counts[g], length_of(g)),
                                                  static_cast<int64_t>(end - g)};
       top_k_cuda::launch_mark_lowest(job, current_stream());
     }

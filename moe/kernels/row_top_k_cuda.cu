@@ -104,12 +104,6 @@ __global__ void mark_lowest_kernel(MarkLowest<Real> job) {
   }
 }
 
-template <class Real>
-__global__ void mark_all_kernel(MarkLowest<Real> job) {
-  const int64_t i = int64_t{blockIdx.x} * kBlock + threadIdx.x;
-  if (i < job.length * job.num_runs) job.mark_T[job.first + i] = true;
-}
-
 }  // namespace
 
 template <class Real>
@@ -129,13 +123,8 @@ void launch_top_k(const TopK<Real>& job, CUstream_st* stream) {
 
 template <class Real>
 void launch_mark_lowest(const MarkLowest<Real>& job, CUstream_st* stream) {
-  if (job.num_runs == 0 || job.length == 0 || job.count <= 0) return;
-  if (job.count >= job.length) {
-    const auto blocks = static_cast<unsigned>((job.length * job.num_runs + kBlock - 1) / kBlock);
-    mark_all_kernel<<<blocks, kBlock, 0, stream>>>(job);
-  } else {
-    mark_lowest_kernel<<<static_cast<unsigned>(job.num_runs), kBlock, 0, stream>>>(job);
-  }
+  if (job.num_runs == 0 || job.count <= 0) return;
+  mark_lowest_kernel<<<static_cast<unsigned>(job.num_runs), kBlock, 0, stream>>>(job);
 }
 
 template void launch_top_k(const TopK<float>&, CUstream_st*);

@@ -27,7 +27,7 @@ template <class Real>
 void launch_top_k(const TopK<Real>& job, CUstream_st* stream);
 
 /// Runs of `length` tokens, one after the other, of each of which the `count` lowest scores are
-/// marked; ties mark the higher token. mark_T is false before.
+/// marked; ties mark the higher token. mark_T is false before. count <= length.
 template <class Real>
 struct MarkLowest {
   const Real* score_T;

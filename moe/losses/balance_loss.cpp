@@ -1,8 +1,9 @@
 #include "moe/losses/balance_loss.h"
 
+#include <ATen/Dispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "parallel/comm/collectives.h"
@@ -42,45 +43,96 @@ using torch::autograd::variable_list;
 
 constexpr double kLeastValue = std::numeric_limits<float>::min();
 
-struct SquaredVariation : torch::autograd::Function<SquaredVariation> {
-  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& value_SU) {
-    static const Operator<torch::Tensor(const torch::Tensor&, double)> op(
-        "shoal::squared_variation");
-    const torch::Tensor value = value_SU.contiguous();
-    ctx->save_for_backward({value});
-    return op(value, kLeastValue);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    refuse_second_derivatives();
-    static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&, double)> op(
-        "shoal::squared_variation_backward");
-    return {op(grads[0].contiguous(), ctx->get_saved_variables()[0], kLeastValue)};
-  }
+/// Of a row, its mean and its squared variation.
+struct Moments {
+  double mean = 0, variation = 0;
 };
+
+template <class Real>
+Moments moments_of(const Real* value_U, int64_t num_units) {
+  Moments row;
+  for (int64_t u = 0; u < num_units; ++u) row.mean += std::max<double>(value_U[u], kLeastValue);
+  row.mean /= static_cast<double>(num_units);
+  for (int64_t u = 0; u < num_units; ++u) {
+    const double apart = std::max<double>(value_U[u], kLeastValue) / row.mean - 1;
+    row.variation += apart * apart;
+  }
+  row.variation /= static_cast<double>(num_units);
+  return row;
+}
+
+torch::Tensor variation_on_cpu(const torch::Tensor& value_SU) {
+  const int64_t num_units = value_SU.size(1);
+  torch::Tensor variation_S = torch::empty({value_SU.size(0)}, value_SU.options());
+  AT_DISPATCH_FLOATING_TYPES(value_SU.scalar_type(), "squared_variation", [&] {
+    const scalar_t* value = value_SU.const_data_ptr<scalar_t>();
+    scalar_t* variation = variation_S.data_ptr<scalar_t>();
+    for (int64_t s = 0; s < value_SU.size(0); ++s, value += num_units) {
+      variation[s] = static_cast<scalar_t>(moments_of(value, num_units).variation);
+    }
+  });
+  return variation_S;
+}
+
+// 2 / (U m) (v / m - 1 - variation).
+torch::Tensor variation_backward_on_cpu(const torch::Tensor& grad_S,
+                                        const torch::Tensor& value_SU) {
+  const int64_t num_units = value_SU.size(1);
+  torch::Tensor grad_SU = torch::empty_like(value_SU);
+  AT_DISPATCH_FLOATING_TYPES(value_SU.scalar_type(), "squared_variation_backward", [&] {
+    const scalar_t* grad = grad_S.const_data_ptr<scalar_t>();
+    const scalar_t* value = value_SU.const_data_ptr<scalar_t>();
+    scalar_t* out = grad_SU.data_ptr<scalar_t>();
+    for (int64_t s = 0; s < value_SU.size(0); ++s, value += num_units, out += num_units) {
+      const Moments row = moments_of(value, num_units);
+      const double scale = 2.0 * grad[s] / (static_cast<double>(num_units) * row.mean);
+      for (int64_t u = 0; u < num_units; ++u) {
+        const bool is_clamped = value[u] < kLeastValue;
+        out[u] = static_cast<scalar_t>(
+            is_clamped ? 0.0 : scale * (value[u] / row.mean - 1 - row.variation));
+      }
+    }
+  });
+  return grad_SU;
+}
 
 /// value / mean - 1, and the mean. E[v^2] / mean^2 - 1 without its cancellation is the mean of the
 /// squares.
-std::pair<torch::Tensor, torch::Tensor> from_mean(const torch::Tensor& value_SU, double least) {
-  const torch::Tensor clamped_SU = value_SU.clamp_min(least);
+std::pair<torch::Tensor, torch::Tensor> from_mean(const torch::Tensor& value_SU) {
+  const torch::Tensor clamped_SU = value_SU.clamp_min(kLeastValue);
   const torch::Tensor mean_S1 = clamped_SU.mean(1, /*keepdim=*/true);
   return {(clamped_SU / mean_S1).sub_(1), mean_S1};
 }
 
-torch::Tensor squared_variation_in_steps(const torch::Tensor& value_SU, double least) {
-  return from_mean(value_SU, least).first.square_().mean(1);
+torch::Tensor variation_in_steps(const torch::Tensor& value_SU) {
+  return from_mean(value_SU).first.square_().mean(1);
 }
 
 // 2 / (U m) (v / m - 1 - variation).
-torch::Tensor squared_variation_backward_in_steps(const torch::Tensor& grad_S,
-                                                  const torch::Tensor& value_SU, double least) {
-  const auto [apart_SU, mean_S1] = from_mean(value_SU, least);
+torch::Tensor variation_backward_in_steps(const torch::Tensor& grad_S,
+                                          const torch::Tensor& value_SU) {
+  const auto [apart_SU, mean_S1] = from_mean(value_SU);
   const torch::Tensor variation_S1 = apart_SU.square().mean(1, /*keepdim=*/true);
   const double share = 2.0 / static_cast<double>(value_SU.size(1));
   return (apart_SU - variation_S1)
       .mul_(grad_S.unsqueeze(1) * share)
       .div_(mean_S1)
-      .masked_fill_(value_SU.lt(least), 0);
+      .masked_fill_(value_SU.lt(kLeastValue), 0);
 }
+
+struct SquaredVariation : torch::autograd::Function<SquaredVariation> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& value_SU) {
+    const torch::Tensor value = value_SU.contiguous();
+    ctx->save_for_backward({value});
+    return value.is_cpu() ? variation_on_cpu(value) : variation_in_steps(value);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    const torch::Tensor grad_S = grads[0].contiguous(), value = ctx->get_saved_variables()[0];
+    return {value.is_cpu() ? variation_backward_on_cpu(grad_S, value)
+                           : variation_backward_in_steps(grad_S, value)};
+  }
+};
 
 }  // namespace
 
@@ -125,16 +177,6 @@ torch::Tensor squared_variation(const torch::Tensor& value_SU) {
   TORCH_CHECK(value_SU.dim() == 2 && value_SU.size(1) > 0, "squared_variation: rows of ",
               value_SU.sizes());
   return SquaredVariation::apply(value_SU);
-}
-
-TORCH_LIBRARY_FRAGMENT(shoal, m) {
-  m.def("squared_variation(Tensor value, float least) -> Tensor");
-  m.def("squared_variation_backward(Tensor grad, Tensor value, float least) -> Tensor");
-}
-
-TORCH_LIBRARY_IMPL(shoal, CompositeExplicitAutograd, m) {
-  m.impl("squared_variation", squared_variation_in_steps);
-  m.impl("squared_variation_backward", squared_variation_backward_in_steps);
 }
 
 }  // namespace shoal

@@ -74,18 +74,20 @@ class BalanceLoss {
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "balance loss";
 
-  explicit BalanceLoss(const BalanceLossOptions& options) : options_(options) {}
+  /// `name`: in metrics; what it is registered as, with what tells variants of it apart.
+  BalanceLoss(std::string_view name, const BalanceLossOptions& options)
+      : name_(name), options_(options) {}
   virtual ~BalanceLoss() = default;
   /// The undivided, unweighted value of each instance, [S], differentiable.
   virtual torch::Tensor value_S(const Routing& routing, const Scope& scope) const = 0;
   /// Why this loss cannot go with that router; empty if it can.
   virtual std::string objection(const Router& router) const { return (void)router, ""; }
-  /// The name in metrics: what it is registered as, with what tells variants of it apart.
-  virtual std::string_view name() const = 0;
+  std::string_view name() const { return name_; }
   double weight() const { return options_.weight; }
   ScopeKind scope() const { return options_.scope; }
 
  private:
+  std::string_view name_;
   BalanceLossOptions options_;
 };
 

@@ -9,9 +9,8 @@ namespace {
 class ImportanceLoss : public BalanceLoss {
  public:
   using Options = BalanceLossOptions;
-  explicit ImportanceLoss(const Options& options) : BalanceLoss(options) {}
+  explicit ImportanceLoss(const Options& options) : BalanceLoss("importance", options) {}
 
-  std::string_view name() const override { return "importance"; }
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     return squared_variation(scope.sum(routing.prob_TU));
   }

@@ -11,9 +11,8 @@ namespace {
 class KlUniformLoss : public BalanceLoss {
  public:
   using Options = BalanceLossOptions;
-  explicit KlUniformLoss(const Options& options) : BalanceLoss(options) {}
+  explicit KlUniformLoss(const Options& options) : BalanceLoss("kl_uniform", options) {}
 
-  std::string_view name() const override { return "kl_uniform"; }
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     const torch::Tensor score_SU = scope.sum(routing.prob_TU);
     const torch::Tensor tokens_S1 = scope.tokens_S().to(score_SU.options()).unsqueeze(1);

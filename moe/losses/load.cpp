@@ -49,9 +49,7 @@ struct ChanceAbove : torch::autograd::Function<ChanceAbove> {
 class LoadLoss : public BalanceLoss {
  public:
   using Options = BalanceLossOptions;
-  explicit LoadLoss(const Options& options) : BalanceLoss(options) {}
-
-  std::string_view name() const override { return "load"; }
+  explicit LoadLoss(const Options& options) : BalanceLoss("load", options) {}
 
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     TORCH_CHECK(routing.has_noise(), "the load loss needs a routing with noise");

@@ -32,11 +32,9 @@ class SwitchLoss : public BalanceLoss {
     }
   };
   explicit SwitchLoss(const Options& options)
-      : BalanceLoss(options.common), counts_(options.counts) {}
-
-  std::string_view name() const override {
-    return counts_ == CountedChoices::kSelected ? "switch" : "switch_first_choice";
-  }
+      : BalanceLoss(options.counts == CountedChoices::kSelected ? "switch" : "switch_first_choice",
+                    options.common),
+        counts_(options.counts) {}
 
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     const torch::Tensor counted_TK = counts_ == CountedChoices::kSelected

@@ -10,9 +10,8 @@ namespace {
 class ZLoss : public BalanceLoss {
  public:
   using Options = BalanceLossOptions;
-  explicit ZLoss(const Options& options) : BalanceLoss(options) {}
+  explicit ZLoss(const Options& options) : BalanceLoss("z", options) {}
 
-  std::string_view name() const override { return "z"; }
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     const torch::Tensor z_T1 = routing.logits_TU.logsumexp(1, /*keepdim=*/true);
     const torch::Tensor sum_S = scope.sum(z_T1.square()).squeeze(1);

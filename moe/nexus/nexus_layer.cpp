@@ -171,7 +171,7 @@ MoeStats NexusLayer::stats(const torch::Tensor& combine_BNP, bool training) cons
       combine_BNP.reshape({num_tokens, placement_.num_units(), num_slots_}).sum(2);
   StatSums sums;
   sums.load_U = weight_TU.sum(0, false, torch::kFloat64);
-  sums.tokens = sums.choices = sums.kept = num_tokens;
+  sums.tokens = sums.choices = num_tokens;
   sums.entropy = entropy_sum(weight_TU);
   MoeStats result = make_stats(path(), placement_, sums);
   result.load_is_work = false;

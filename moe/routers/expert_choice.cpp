@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "moe/kernels/row_softmax.h"
+#include "moe/kernels/logit_functions.h"
 #include "moe/kernels/row_top_k.h"
-#include "moe/routing/decimal.h"
+#include "moe/routing/exact_share.h"
 #include "moe/routing/score_router.h"
 
 // T tokens  U units  C tokens that a unit takes from a routing group
@@ -27,9 +27,7 @@ class ExpertChoiceRouter : public ScoreRouter {
     }
   };
   ExpertChoiceRouter(const Options& options, const Context& context)
-      : ScoreRouter({options.k, RouterNoise::kNone}, context),
-        k_(options.k),
-        factor_(options.factor) {}
+      : ScoreRouter({options.k, RouterNoise::kNone}, context), factor_(options.factor) {}
 
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override {
     Routing routing;
@@ -56,7 +54,8 @@ class ExpertChoiceRouter : public ScoreRouter {
     torch::Tensor chosen_TU = torch::full(score_TU.sizes(), -1, integers);
     for (size_t g = 0; g + 1 < offsets.size(); ++g) {
       const int64_t num_tokens = offsets[g + 1] - offsets[g];
-      const int64_t share = ceil_share(num_tokens * k_, decimal_of(factor_), num_units());
+      const int64_t share =
+          ceil_share(num_tokens * units_per_token(), decimal_of(factor_), num_units());
       const torch::Tensor score_UT = score_TU.slice(0, offsets[g], offsets[g + 1]).t().contiguous();
       const torch::Tensor token_CU = top_k(score_UT, std::min(share, num_tokens)).t();
       chosen_TU.slice(0, offsets[g], offsets[g + 1])
@@ -65,7 +64,6 @@ class ExpertChoiceRouter : public ScoreRouter {
     return chosen_TU;
   }
 
-  int64_t k_;
   double factor_;
 };
 

@@ -43,32 +43,24 @@ using Shares = std::vector<double>;
 /// what that cuts off goes to the others in proportion, evenly if none of them has a share.
 Shares inclusion(const Shares& share_U, int64_t k) {
   Shares chance_U(share_U.size(), 0.0);
-  std::vector<bool> is_full(share_U.size(), false);
   for (bool changed = true; changed;) {
     changed = false;
     double left = static_cast<double>(k), others = 0.0, share_of_others = 0.0;
     for (size_t u = 0; u < share_U.size(); ++u) {
-      left -= is_full[u] ? 1.0 : 0.0;
-      others += is_full[u] ? 0.0 : 1.0;
-      share_of_others += is_full[u] ? 0.0 : share_U[u];
+      const bool is_full = chance_U[u] == 1.0;
+      left -= is_full ? 1.0 : 0.0;
+      others += is_full ? 0.0 : 1.0;
+      share_of_others += is_full ? 0.0 : share_U[u];
     }
     for (size_t u = 0; u < share_U.size(); ++u) {
-      if (is_full[u]) continue;
+      if (chance_U[u] == 1.0) continue;
       const double chance =
           share_of_others > 0 ? left * share_U[u] / share_of_others : left / others;
       chance_U[u] = std::min(1.0, chance);
-      if (chance_U[u] == 1.0) is_full[u] = changed = true;
+      if (chance_U[u] == 1.0) changed = true;
     }
   }
   return chance_U;
-}
-
-Shares zipf(int64_t num_units, double exponent) {
-  Shares share_U;
-  for (int64_t u = 1; u <= num_units; ++u) {
-    share_U.push_back(std::pow(static_cast<double>(u), -exponent));
-  }
-  return share_U;
 }
 
 /// The loads of a layer by step, from a run's experts.jsonl.
@@ -119,16 +111,18 @@ class ForcedRouter : public Router {
     }
   };
   ForcedRouter(const Options& options, const Context& context)
-      : options_(options), num_units_(context.num_units), tensor_options_(context.tensor_options) {
+      : Router(options.k, context), options_(options), tensor_options_(context.tensor_options) {
     if (options.load == ForcedLoad::kReplay && !context.layer.empty()) {
-      loads_ = read_loads(options.file, context.layer, num_units_);
+      loads_ = read_loads(options.file, context.layer, num_units());
     }
-    if (options.load == ForcedLoad::kZipf) loads_[0] = zipf(num_units_, options.exponent);
+    for (int64_t u = 1; options.load == ForcedLoad::kZipf && u <= num_units(); ++u) {
+      loads_[0].push_back(std::pow(static_cast<double>(u), -options.exponent));
+    }
   }
 
   Routing route(const torch::Tensor& /*x_TD*/, const TokenContext& context) override {
     Routing routing;
-    routing.num_units = num_units_;
+    routing.num_units = num_units();
     routing.group_offsets = context.group_offsets;
     routing.choice_TK = options_.load == ForcedLoad::kBalanced ? balanced(context) : drawn(context);
     routing.unit_TK = routing.choice_TK;
@@ -138,21 +132,17 @@ class ForcedRouter : public Router {
     return routing;
   }
 
-  int64_t units_per_token() const override { return options_.k; }
   bool takes_balance_losses() const override { return false; }
   bool weights_sum_to_one() const override { return true; }
   std::string note() const override {
     return "forced routing is for measurements only, the router learns nothing";
-  }
-  void check(const std::string& path, Problems& problems) const override {
-    check_choices(options_.k, num_units_, path, problems);
   }
 
  private:
   /// Neighbouring tokens go round the units.
   torch::Tensor balanced(const TokenContext& context) const {
     const torch::Tensor first_T1 = (token_ids(context) * options_.k).unsqueeze(1);
-    return (first_T1 + torch::arange(options_.k, first_T1.options())).remainder(num_units_);
+    return (first_T1 + torch::arange(options_.k, first_T1.options())).remainder(num_units());
   }
 
   /// Systematic sampling: units lie side by side on a line of length k, each as long as its chance
@@ -169,11 +159,10 @@ class ForcedRouter : public Router {
     const torch::Tensor at_TK = at_T1 + torch::arange(options_.k, at_T1.options());
     const torch::Tensor ends = send_to(torch::tensor(end_U, torch::kFloat64), at_TK.device());
     return at::searchsorted(ends, at_TK.contiguous(), /*out_int32=*/false, /*right=*/true)
-        .clamp_max(num_units_ - 1);
+        .clamp_max(num_units() - 1);
   }
 
   Options options_;
-  int64_t num_units_;
   torch::TensorOptions tensor_options_;
   std::map<int64_t, Shares> loads_;
 };

@@ -21,34 +21,29 @@ class HashRouter : public Router {
     }
   };
   HashRouter(const Options& options, const Context& context)
-      : k_(options.k), num_units_(context.num_units), tensor_options_(context.tensor_options) {}
+      : Router(options.k, context), tensor_options_(context.tensor_options) {}
 
   Routing route(const torch::Tensor& /*x_TD*/, const TokenContext& context) override {
     Routing routing;
-    routing.num_units = num_units_;
+    routing.num_units = num_units();
     routing.group_offsets = context.group_offsets;
     const Stream stream{context.step.seed, Purpose::kRouting, context.layer, 0};
     const torch::Tensor position_R =
         torch::arange(context.tokens_per_sample, context.step.sample_b.options());
-    const torch::Tensor draw_RU = uniform_rows(stream, position_R, num_units_, torch::kFloat32);
-    const torch::Tensor choice_RK = top_k(draw_RU, k_);
+    const torch::Tensor draw_RU = uniform_rows(stream, position_R, num_units(), torch::kFloat32);
+    const torch::Tensor choice_RK = top_k(draw_RU, units_per_token());
     routing.choice_TK = choice_RK.repeat({context.step.sample_b.size(0), 1});
     routing.unit_TK = routing.choice_TK;
-    routing.weight_TK =
-        torch::full(routing.choice_TK.sizes(), 1.0 / static_cast<double>(k_), tensor_options_);
+    routing.weight_TK = torch::full(routing.choice_TK.sizes(),
+                                    1.0 / static_cast<double>(units_per_token()), tensor_options_);
     routing.score_TK = routing.weight_TK;
     return routing;
   }
 
-  int64_t units_per_token() const override { return k_; }
   bool takes_balance_losses() const override { return false; }
   bool weights_sum_to_one() const override { return true; }
-  void check(const std::string& path, Problems& problems) const override {
-    check_choices(k_, num_units_, path, problems);
-  }
 
  private:
-  int64_t k_, num_units_;
   torch::TensorOptions tensor_options_;
 };
 

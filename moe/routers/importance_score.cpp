@@ -1,24 +1,10 @@
 #include "moe/routers/importance_score.h"
 
 #include "moe/kernels/row_top_k.h"
-#include "moe/routing/decimal.h"
+#include "moe/routing/exact_share.h"
 
 // T tokens  U units
 namespace shoal {
-namespace {
-
-/// floor(share * M) of each group.
-std::vector<int64_t> tokens_to_drop(double share, const std::vector<int64_t>& group_offsets) {
-  const Decimal exact = decimal_of(share);
-  std::vector<int64_t> counts;
-  for (size_t g = 0; g + 1 < group_offsets.size(); ++g) {
-    counts.push_back(floor_share(group_offsets[g + 1] - group_offsets[g], exact));
-  }
-  return counts;
-}
-
-}  // namespace
-
 ImportanceScoreRouter::ImportanceScoreRouter(const Options& options, const Context& context)
     : TopKRouter(options.top_k, context), drop_(options.drop), eval_drop_(options.eval_drop) {}
 
@@ -26,8 +12,13 @@ Routing ImportanceScoreRouter::route(const torch::Tensor& x_TD, const TokenConte
   Routing routing = TopKRouter::route(x_TD, context);
   const double share = context.step.training ? drop_ : eval_drop_;
   if (share == 0.0) return routing;
-  const torch::Tensor dropped_T = mark_lowest(routing.priority_T, context.group_offsets,
-                                              tokens_to_drop(share, context.group_offsets));
+  const Decimal exact = decimal_of(share);
+  const std::vector<int64_t>& offsets = context.group_offsets;
+  std::vector<int64_t> counts;
+  for (size_t g = 0; g + 1 < offsets.size(); ++g) {
+    counts.push_back(floor_share(offsets[g + 1] - offsets[g], exact));
+  }
+  const torch::Tensor dropped_T = mark_lowest(routing.priority_T, offsets, counts);
   routing.unit_TK = routing.choice_TK.masked_fill(dropped_T.unsqueeze(1), -1);
   return routing;
 }

@@ -1,4 +1,4 @@
-#include "moe/routing/score_router.h"
+#include "moe/routers/top_k.h"
 
 namespace shoal {
 namespace {
@@ -7,18 +7,12 @@ namespace {
 /// deviation softplus(W_noise x) + 0.01, weighted by a softmax over these k. The same as `top_k`
 /// with noise: learned and normalise: topk_softmax, under the name it is known by.
 /// Source: Shazeer et al. 2017, equations 3 to 5.
-class NoisyTopKRouter : public ScoreRouter {
+class NoisyTopKRouter : public TopKRouter {
  public:
-  struct Options {
-    ScoreOptions score{2, RouterNoise::kLearned, {Normalise::kTopkSoftmax}};
-
-    static constexpr auto fields() { return std::tuple{inlined<Options>(&Options::score)}; }
+  struct Options : ScoreOptions {
+    Options() : ScoreOptions{2, RouterNoise::kLearned, {Normalise::kTopkSoftmax}} {}
   };
-  NoisyTopKRouter(const Options& options, const Context& context)
-      : ScoreRouter(options.score, context) {}
-
- protected:
-  std::optional<RouterScore> fused_score() const override { return RouterScore::kSoftmax; }
+  using TopKRouter::TopKRouter;
 };
 
 const Registration<Router, NoisyTopKRouter> registered_noisy_top_k_router{

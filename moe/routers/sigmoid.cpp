@@ -10,13 +10,10 @@ namespace {
 /// Source: DeepSeek-AI 2024 (V3), equations 13 to 15.
 class SigmoidRouter : public ScoreRouter {
  public:
-  struct Options {
-    ScoreOptions score{2, RouterNoise::kNone, {Normalise::kSum}};
-
-    static constexpr auto fields() { return std::tuple{inlined<Options>(&Options::score)}; }
+  struct Options : ScoreOptions {
+    Options() : ScoreOptions{2, RouterNoise::kNone, {Normalise::kSum}} {}
   };
-  SigmoidRouter(const Options& options, const Context& context)
-      : ScoreRouter(options.score, context) {}
+  using ScoreRouter::ScoreRouter;
 
  protected:
   torch::Tensor score(const torch::Tensor& logits_TU) const override {

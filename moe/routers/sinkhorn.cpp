@@ -33,9 +33,7 @@ class SinkhornRouter : public ScoreRouter {
       return std::tuple{field("k", &Options::k, "units a token is routed to", at_least(1)),
                         field("weights", &Options::weights, "how a token's units are weighted")};
     }
-    void validate(Problems& problems) const {
-      check_combine_weights(weights, k, "weights", problems);
-    }
+    void validate(Problems& problems) const { check_combine_weights(weights, k, problems); }
   };
   SinkhornRouter(const Options& options, const Context& context)
       : ScoreRouter({options.k, RouterNoise::kNone, options.weights}, context) {}

@@ -12,13 +12,10 @@ namespace {
 /// Source: Megatron-Core, `topk_routing_with_score_function`.
 class SqrtSoftplusRouter : public ScoreRouter {
  public:
-  struct Options {
-    ScoreOptions score{2, RouterNoise::kNone, {Normalise::kSum}};
-
-    static constexpr auto fields() { return std::tuple{inlined<Options>(&Options::score)}; }
+  struct Options : ScoreOptions {
+    Options() : ScoreOptions{2, RouterNoise::kNone, {Normalise::kSum}} {}
   };
-  SqrtSoftplusRouter(const Options& options, const Context& context)
-      : ScoreRouter(options.score, context) {}
+  using ScoreRouter::ScoreRouter;
 
  protected:
   torch::Tensor score(const torch::Tensor& logits_TU) const override {

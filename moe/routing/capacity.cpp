@@ -2,7 +2,9 @@
 
 #include <torch/library.h>
 
-#include "moe/routing/capacity_rule.h"
+#include <limits>
+
+#include "moe/routing/exact_share.h"
 #include "runtime/device/operator.h"
 
 namespace shoal {
@@ -18,6 +20,13 @@ torch::Tensor renormalise(const torch::Tensor& weight_TK, const torch::Tensor& c
   return survived_TK / torch::where(sum_T1 > 0, sum_T1, torch::ones_like(sum_T1));
 }
 
+/// Each token's highest score. A NaN is no token's best score.
+torch::Tensor priority_of(const Routing& routing) {
+  if (routing.priority_T.defined()) return routing.priority_T;
+  const torch::Tensor& score_TK = routing.score_TK;
+  return score_TK.masked_fill(score_TK.isnan(), -std::numeric_limits<double>::infinity()).amax(1);
+}
+
 }  // namespace
 
 bool is_causal(const Capacity& capacity, int64_t choices_per_token) {
@@ -29,30 +38,34 @@ int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& ca
   TORCH_CHECK(capacity.factor > 0, "capacity factor must be positive, got ", capacity.factor);
   TORCH_CHECK(num_units >= 1 && capacity.align >= 1 && capacity.min >= 0, "capacity: units ",
               num_units, ", align ", capacity.align, ", min ", capacity.min);
-  return CapacityRule{decimal_of(capacity.factor), num_units, capacity.min, capacity.align}
-      .rows_for(num_choices);
+  const CapacityRule rule{decimal_of(capacity.factor), num_units, capacity.min, capacity.align};
+  const int64_t rows = rule.rows_for(num_choices);
+  constexpr int64_t kSane = int64_t{1} << 40;
+  TORCH_CHECK(capacity.mode != CapacityMode::kPadded || rows <= kSane / num_units,
+              "padded capacity asks for ", rows, " rows in each of ", num_units,
+              " units; lower capacity.factor or use mode capped");
+  return rows;
 }
 
 TokenAssignments apply_capacity(const Routing& routing, const Capacity& capacity) {
-  static const Operator<std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor>(
+  static const Operator<std::vector<torch::Tensor>(
       const torch::Tensor&, const torch::Tensor&, const std::optional<torch::Tensor>&,
       c10::IntArrayRef, int64_t, int64_t, int64_t, double, int64_t, int64_t)>
       op("shoal::assign_rows");
   TORCH_CHECK(routing.group_offsets.back() == routing.num_tokens(),
               "apply_capacity: groups end at ", routing.group_offsets.back(), " of ",
               routing.num_tokens(), " tokens");
-  std::optional<torch::Tensor> priority;
-  if (routing.priority_T.defined()) {
-    TORCH_CHECK(routing.priority_T.numel() == routing.num_tokens(), "apply_capacity: priorities ",
-                routing.priority_T.sizes(), " for ", routing.num_tokens(), " tokens");
-    priority = routing.priority_T.contiguous();
+  std::optional<torch::Tensor> priority_T;
+  if (capacity.order == CapacityOrder::kBatchPriority) {
+    priority_T = priority_of(routing).contiguous();
+    TORCH_CHECK(priority_T->numel() == routing.num_tokens(), "apply_capacity: priorities ",
+                priority_T->sizes(), " for ", routing.num_tokens(), " tokens");
   }
-  TokenAssignments result;
-  result.num_tokens = routing.num_tokens();
-  std::tie(result.token_A, result.choice_A, result.rows_U, result.num_kept) =
-      op(routing.unit_TK.contiguous(), routing.score_TK.contiguous(), priority,
+  const std::vector<torch::Tensor> rows =
+      op(routing.unit_TK.contiguous(), routing.score_TK.contiguous(), priority_T,
          routing.group_offsets, routing.num_units, static_cast<int64_t>(capacity.mode),
          static_cast<int64_t>(capacity.order), capacity.factor, capacity.min, capacity.align);
+  TokenAssignments result{rows[0], rows[1], {}, rows[2], routing.num_tokens(), rows[3]};
   torch::Tensor weight_TK = routing.weight_TK;
   if (routing.renorm_after_drop) weight_TK = renormalise(weight_TK, result.choice_A);
   if (routing.weight_scale != 1.0) weight_TK = weight_TK * routing.weight_scale;
@@ -67,8 +80,7 @@ TokenAssignments apply_capacity(const Routing& routing, const Capacity& capacity
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
       "assign_rows(Tensor unit, Tensor score, Tensor? priority, int[] group_offsets, "
-      "int num_units, int mode, int order, float factor, int min, int align) -> (Tensor, Tensor, "
-      "Tensor, Tensor)");
+      "int num_units, int mode, int order, float factor, int min, int align) -> Tensor[]");
 }
 
 }  // namespace shoal

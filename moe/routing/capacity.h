@@ -69,7 +69,8 @@ bool is_causal(const Capacity& capacity, int64_t choices_per_token);
 
 /// C = max(min, align(ceil(num_choices * factor / num_units))) for `num_choices` = tokens times
 /// choices per token of one routing group. Exact: `factor` is the shortest decimal that reads back
-/// as the same double; integer arithmetic, saturating at 2^62. TORCH_CHECK unless factor > 0.
+/// as the same double; integer arithmetic, saturating at 2^62. TORCH_CHECK unless factor > 0, and
+/// on a padded capacity that no memory holds.
 /// Source: Riquelme et al. 2021 (V-MoE), section 2.3, here for each routing group.
 int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& capacity);
 

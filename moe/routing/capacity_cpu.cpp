@@ -18,7 +18,7 @@ template <class Real>
 struct Choices {
   const int64_t* unit_TK;
   const Real* score_TK;
-  const Real* priority_T;  // nullptr: the highest score of the token's choices
+  const Real* priority_T;  // batch priority only
   int64_t k, num_units;
   CapacityOrder order;
 
@@ -26,13 +26,7 @@ struct Choices {
     return std::isnan(value) ? -std::numeric_limits<Real>::infinity() : value;
   }
   Real score(int64_t choice) const { return or_least(score_TK[choice]); }
-  Real priority(int64_t choice) const {
-    if (priority_T != nullptr) return or_least(priority_T[choice / k]);
-    const int64_t first = choice / k * k;
-    Real best = score(first);
-    for (int64_t i = 1; i < k; ++i) best = std::max(best, score(first + i));
-    return best;
-  }
+  Real priority(int64_t choice) const { return or_least(priority_T[choice / k]); }
   /// Whether choice a takes its place in a unit before choice b. `choice` orders by token, then by
   /// rank of the choice, which settles every tie.
   bool goes_before(int64_t a, int64_t b) const {
@@ -54,7 +48,7 @@ struct GroupedChoices {
   std::vector<int64_t> first_U1;  // where each unit's run begins
   int64_t num_tokens = 0;         // tokens with a choice left
 
-  void count(const int64_t* unit_TK, int64_t k, int64_t begin, int64_t end, int64_t num_units) {
+  void sort(const int64_t* unit_TK, int64_t k, int64_t begin, int64_t end, int64_t num_units) {
     first_U1.assign(static_cast<size_t>(num_units) + 1, 0);
     num_tokens = 0;
     for (int64_t token = begin; token < end; ++token) {
@@ -68,10 +62,6 @@ struct GroupedChoices {
       num_tokens += has_choice ? 1 : 0;
     }
     std::partial_sum(first_U1.begin(), first_U1.end(), first_U1.begin());
-  }
-
-  void sort(const int64_t* unit_TK, int64_t k, int64_t begin, int64_t end, int64_t num_units) {
-    count(unit_TK, k, begin, end, num_units);
     choice.resize(static_cast<size_t>(first_U1.back()));
     std::vector<int64_t> next(first_U1.begin(), first_U1.end() - 1);
     for (int64_t c = begin * k; c < end * k; ++c) {
@@ -95,11 +85,7 @@ struct Width {
 Width width_of(const Capacity& capacity, int64_t num_tokens, int64_t k, int64_t num_units) {
   if (capacity.mode == CapacityMode::kDropless) return {std::numeric_limits<int64_t>::max(), 0};
   const int64_t limit = unit_capacity(num_tokens * k, num_units, capacity);
-  if (capacity.mode == CapacityMode::kCapped) return {limit, 0};
-  constexpr int64_t kSane = int64_t{1} << 40;
-  TORCH_CHECK(limit <= kSane / num_units, "padded capacity asks for ", limit, " rows in each of ",
-              num_units, " units; lower capacity.factor or use mode capped");
-  return {limit, limit};
+  return {limit, capacity.mode == CapacityMode::kPadded ? limit : 0};
 }
 
 template <class Real>
@@ -123,8 +109,7 @@ void keep_group(const Choices<Real>& choices, GroupedChoices& group, const Width
   }
 }
 
-std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> as_tensors(const Survivors& survivors,
-                                                                   int64_t k) {
+std::vector<torch::Tensor> as_tensors(const Survivors& survivors, int64_t k) {
   const auto num_units = static_cast<int64_t>(survivors.choice_U.size());
   torch::Tensor rows_U = torch::empty({num_units}, torch::kInt64);
   int64_t total = 0;
@@ -142,7 +127,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> as_tensors(const Survivo
     token = std::transform(kept.begin(), kept.end(), token,
                            [k](int64_t c) { return c < 0 ? -1 : c / k; });
   }
-  return {token_A, choice_A, rows_U};
+  return {token_A, choice_A, rows_U, torch::scalar_tensor(survivors.num_kept, torch::kInt64)};
 }
 
 /// Without a limit all tokens are one group.
@@ -151,10 +136,12 @@ std::vector<int64_t> groups_of(const Capacity& capacity, c10::IntArrayRef offset
   return offsets.vec();
 }
 
-std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor> assign_rows_cpu(
-    const torch::Tensor& unit_TK, const torch::Tensor& score_TK,
-    const std::optional<torch::Tensor>& priority_T, c10::IntArrayRef group_offsets,
-    int64_t num_units, int64_t mode, int64_t order, double factor, int64_t min, int64_t align) {
+std::vector<torch::Tensor> assign_rows_cpu(const torch::Tensor& unit_TK,
+                                           const torch::Tensor& score_TK,
+                                           const std::optional<torch::Tensor>& priority_T,
+                                           c10::IntArrayRef group_offsets, int64_t num_units,
+                                           int64_t mode, int64_t order, double factor, int64_t min,
+                                           int64_t align) {
   const Capacity capacity{static_cast<CapacityMode>(mode), factor, min, align,
                           static_cast<CapacityOrder>(order)};
   const int64_t k = unit_TK.size(1);
@@ -174,8 +161,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor> assign_ro
       keep_group(choices, group, width_of(capacity, group.num_tokens, k, num_units), survivors);
     }
   });
-  auto [token_A, choice_A, rows_U] = as_tensors(survivors, k);
-  return {token_A, choice_A, rows_U, torch::scalar_tensor(survivors.num_kept, torch::kInt64)};
+  return as_tensors(survivors, k);
 }
 
 }  // namespace

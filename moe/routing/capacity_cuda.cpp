@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
+#include <vector>
 
 #include "moe/routing/capacity.h"
 #include "runtime/device/current_stream_cuda.h"
@@ -28,7 +28,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Choices {
   Tensor unit_TK, score_TK;
   int64_t num_units;
-  std::optional<Tensor> priority_T = std::nullopt;  ///< none: the highest score of the choices
+  std::optional<Tensor> priority_T = std::nullopt;  ///< batch priority only
 
   int64_t k() const { return unit_TK.size(1); }
   int64_t num_tokens() const { return unit_TK.size(0); }
@@ -81,10 +81,7 @@ Asking asking_order(const Choices& choices, const Chunks& groups, CapacityOrder 
     asking.order.choice = asking.choice.const_data_ptr<int64_t>();
   }
   if (order == CapacityOrder::kBatchPriority) {
-    // A NaN is no token's best score.
-    const Tensor score_TK = choices.score_TK.masked_fill(choices.score_TK.isnan(), -kInfinity);
-    asking.token = descending(choices.priority_T ? *choices.priority_T : score_TK.amax(1),
-                              groups.length / choices.k());
+    asking.token = descending(*choices.priority_T, groups.length / choices.k());
     asking.order.token = asking.token.const_data_ptr<int64_t>();
   }
   return asking;
@@ -93,15 +90,10 @@ Asking asking_order(const Choices& choices, const Chunks& groups, CapacityOrder 
 /// Room for the rows of all units, known on the host.
 int64_t room_for(const Choices& choices, const Chunks& groups, const Capacity& capacity) {
   if (capacity.mode != CapacityMode::kPadded) return choices.unit_TK.numel();
-  constexpr int64_t kSane = int64_t{1} << 40;
   int64_t room = 0;
   for (int64_t first = 0; first < groups.num_choices; first += groups.length) {
     const int64_t num_choices = std::min(groups.length, groups.num_choices - first);
-    const int64_t limit = unit_capacity(num_choices, choices.num_units, capacity);
-    TORCH_CHECK(limit <= kSane / choices.num_units, "padded capacity asks for ", limit,
-                " rows in each of ", choices.num_units,
-                " units; lower capacity.factor or use mode capped");
-    room += limit * choices.num_units;
+    room += unit_capacity(num_choices, choices.num_units, capacity) * choices.num_units;
   }
   return room;
 }
@@ -123,9 +115,8 @@ Tensor keep(const Choices& choices, const Chunks& groups, const Capacity& capaci
   return kept_TK;
 }
 
-using Assigned = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
-Assigned place(const Choices& kept, const Chunks& chunks, const Tensor& count_UC, int64_t room) {
+std::vector<Tensor> place(const Choices& kept, const Chunks& chunks, const Tensor& count_UC,
+                          int64_t room) {
   const Tensor end_UC = count_UC.flatten().cumsum(0);
   Tensor token_A = torch::full({room}, -1, count_UC.options());
   Tensor choice_A = torch::full({room}, -1, count_UC.options());
@@ -137,10 +128,11 @@ Assigned place(const Choices& kept, const Chunks& chunks, const Tensor& count_UC
   return {token_A, choice_A, count_UC.sum(1), kept.unit_TK.ge(0).sum()};
 }
 
-Assigned assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_TK,
-                          const std::optional<Tensor>& priority_T, c10::IntArrayRef group_offsets,
-                          int64_t num_units, int64_t mode, int64_t order, double factor,
-                          int64_t min, int64_t align) {
+std::vector<Tensor> assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_TK,
+                                     const std::optional<Tensor>& priority_T,
+                                     c10::IntArrayRef group_offsets, int64_t num_units,
+                                     int64_t mode, int64_t order, double factor, int64_t min,
+                                     int64_t align) {
   const int64_t choices_per_warp = std::max<int64_t>(512, 4 * num_units);
   const c10::cuda::CUDAGuard guard(unit_TK.device());
   TORCH_CHECK(num_units <= kMostUnitsOnGpu, "limit: ", num_units, " units, at most ",
@@ -160,7 +152,7 @@ Assigned assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_TK,
     capacity_cuda::launch_count(chunks, unit_TK.const_data_ptr<int64_t>(),
                                 count_UC.data_ptr<int64_t>(), current_stream());
   }
-  Assigned assigned =
+  std::vector<Tensor> assigned =
       place({kept_TK, score_TK, num_units}, chunks, count_UC, room_for(choices, chunks, capacity));
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return assigned;

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "moe/routing/capacity_rule.h"
+#include "moe/routing/exact_share.h"
 
 struct CUstream_st;
 

@@ -3,8 +3,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include <tuple>
-
 #include "runtime/device/operator.h"
 
 // T tokens  U units  K choices
@@ -18,10 +16,7 @@ using MaybeTensor = std::optional<Tensor>;
 
 constexpr int64_t kMostFusedUnits = 256, kMostChoices = 8;
 
-using ChooseForward = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>(const Tensor&,
-                                                                                 const MaybeTensor&,
-                                                                                 int64_t, int64_t,
-                                                                                 int64_t);
+using ChooseForward = variable_list(const Tensor&, const MaybeTensor&, int64_t, int64_t, int64_t);
 using ChooseBackward = Tensor(const MaybeTensor&, const MaybeTensor&, at::TensorList, int64_t,
                               int64_t);
 
@@ -31,14 +26,14 @@ struct FusedRouter : torch::autograd::Function<FusedRouter> {
     static const Operator<ChooseForward> op("shoal::fused_router");
     const auto score = static_cast<int64_t>(options.score);
     const auto normalise = static_cast<int64_t>(options.normalise);
-    auto [score_TU, choice_TK, chosen_TK, weight_TK, count_U, end_U] =
-        op(logits_TU, bias_U, options.k, score, normalise);
-    ctx->save_for_backward({score_TU, choice_TK, weight_TK});
+    // As FusedChoices.
+    variable_list out = op(logits_TU, bias_U, options.k, score, normalise);
+    ctx->save_for_backward({out[0], out[1], out[3]});
     ctx->saved_data["score"] = score;
     ctx->saved_data["normalise"] = normalise;
-    ctx->mark_non_differentiable({choice_TK, chosen_TK, count_U, end_U});
+    ctx->mark_non_differentiable({out[1], out[2], out[4]});
     ctx->set_materialize_grads(false);
-    return {score_TU, choice_TK, chosen_TK, weight_TK, count_U, end_U};
+    return out;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
@@ -72,13 +67,11 @@ FusedChoices fused_router(const Tensor& logits_TU, const Tensor& bias_U,
               "fused_router: a bias ", bias_U.sizes(), " for logits ", logits_TU.sizes());
   const variable_list out =
       FusedRouter::apply(logits_TU.contiguous(), optional_of(bias_U), options);
-  return {out[0], out[1], out[2], out[3], out[4], out[5]};
+  return {out[0], out[1], out[2], out[3], out[4]};
 }
 
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
-  m.def(
-      "fused_router(Tensor logits, Tensor? bias, int k, int score, int normalise) -> "
-      "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
+  m.def("fused_router(Tensor logits, Tensor? bias, int k, int score, int normalise) -> Tensor[]");
   m.def(
       "fused_router_backward(Tensor? score_grad, Tensor? weight_grad, Tensor[] saved, int score, "
       "int normalise) -> Tensor");

@@ -4,13 +4,10 @@
 
 #include <cstdint>
 
-#include "moe/routing/combine_weights.h"
+#include "moe/routing/score_kinds.h"
 
 // T tokens  U units  K choices
 namespace shoal {
-
-/// What a score is made of a logit by.
-enum class RouterScore { kSoftmax, kSigmoid };
 
 struct FusedRouterOptions {
   int64_t k = 1;
@@ -25,7 +22,6 @@ struct FusedChoices {
   torch::Tensor chosen_score_TK;  ///< scores of the choices
   torch::Tensor weight_TK;        ///< as combine_weights; differentiable
   torch::Tensor count_U;          ///< int64: choices of each unit
-  torch::Tensor end_U;            ///< int32: inclusive sums of the counts
 };
 
 /// Whether `fused_router` takes these: on a GPU, float32 or float64, up to 256 units, 8 choices.

@@ -7,10 +7,8 @@
 #include <torch/types.h>
 
 #include <optional>
-#include <tuple>
+#include <vector>
 
-#include "moe/routing/combine_weights.h"
-#include "moe/routing/fused_router.h"
 #include "runtime/device/current_stream_cuda.h"
 #include "runtime/device/real_types.h"
 
@@ -23,24 +21,12 @@ using MaybeTensor = std::optional<Tensor>;
 
 fused_router_cuda::Shape shape_of(const Tensor& score_TU, int64_t k, int64_t score,
                                   int64_t normalise) {
-  using fused_router_cuda::Score;
-  using fused_router_cuda::Weights;
-  const bool is_softmax = static_cast<RouterScore>(score) == RouterScore::kSoftmax;
-  Weights weights = Weights::kScore;
-  if (static_cast<Normalise>(normalise) == Normalise::kTopkSoftmax) weights = Weights::kTopkSoftmax;
-  if (static_cast<Normalise>(normalise) == Normalise::kSum) weights = Weights::kSum;
-  return {score_TU.size(0),
-          static_cast<int>(score_TU.size(1)),
-          static_cast<int>(k),
-          is_softmax ? Score::kSoftmax : Score::kSigmoid,
-          weights,
-          kLeastScoreSum};
+  return {score_TU.size(0), static_cast<int>(score_TU.size(1)), static_cast<int>(k),
+          static_cast<RouterScore>(score), static_cast<Normalise>(normalise)};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_cuda(const Tensor& logits_TU,
-                                                                        const MaybeTensor& bias_U,
-                                                                        int64_t k, int64_t score,
-                                                                        int64_t normalise) {
+std::vector<Tensor> forward_cuda(const Tensor& logits_TU, const MaybeTensor& bias_U, int64_t k,
+                                 int64_t score, int64_t normalise) {
   const c10::cuda::CUDAGuard guard(logits_TU.device());
   const int64_t num_tokens = logits_TU.size(0), num_units = logits_TU.size(1);
   const torch::TensorOptions options = logits_TU.options();
@@ -48,21 +34,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_cuda(const Te
   Tensor choice_TK = torch::empty({num_tokens, k}, options.dtype(torch::kInt64));
   Tensor chosen_TK = torch::empty({num_tokens, k}, options);
   Tensor weight_TK = torch::empty({num_tokens, k}, options);
-  Tensor count_U = torch::empty({num_units}, options.dtype(torch::kInt64));
-  Tensor end_U = torch::empty({num_units}, options.dtype(torch::kInt32));
-  Tensor scratch_U1 = torch::zeros({num_units + 1}, options.dtype(torch::kInt32));
+  Tensor count_U = torch::zeros({num_units}, options.dtype(torch::kInt64));
   AT_DISPATCH_FLOATING_TYPES(logits_TU.scalar_type(), "fused_router", [&] {
     const fused_router_cuda::Forward<scalar_t> job{
         logits_TU.const_data_ptr<scalar_t>(), data_or_null<scalar_t>(bias_U),
         score_TU.data_ptr<scalar_t>(),        choice_TK.data_ptr<int64_t>(),
         chosen_TK.data_ptr<scalar_t>(),       weight_TK.data_ptr<scalar_t>(),
-        count_U.data_ptr<int64_t>(),          end_U.data_ptr<int32_t>(),
-        scratch_U1.data_ptr<int32_t>()};
+        count_U.data_ptr<int64_t>()};
     fused_router_cuda::launch_forward(shape_of(logits_TU, k, score, normalise), job,
                                       current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return {score_TU, choice_TK, chosen_TK, weight_TK, count_U, end_U};
+  return {score_TU, choice_TK, chosen_TK, weight_TK, count_U};
 }
 
 Tensor backward_cuda(const MaybeTensor& score_grad_TU, const MaybeTensor& weight_grad_TK,

@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "moe/kernels/best_units.cuh"
-#include "moe/kernels/row_softmax.cuh"
 #include "moe/routing/fused_router_cuda.h"
 #include "runtime/kernels/row_kernels.cuh"
 
@@ -20,7 +19,6 @@ using device::Scored;
 
 constexpr int kMostUnits = 256;
 constexpr unsigned kMostBlocks = 528;  // four for each multiprocessor of the largest Hopper
-static_assert(kMostUnits == kThreads);
 
 /// One row's units of a lane.
 template <int kPerLane, class Real>
@@ -43,7 +41,7 @@ struct Units {
 template <int kPerLane, class Real>
 __device__ Units<kPerLane, Real> scores(const Shape& shape, const Units<kPerLane, Real>& logits) {
   Units<kPerLane, Real> result;
-  if (shape.score == Score::kSigmoid) {
+  if (shape.score == RouterScore::kSigmoid) {
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       result.value[i] = Real(1) / (Real(1) + exp(-logits.value[i]));
@@ -91,9 +89,9 @@ struct Selection {
 /// The weight of this lane's choice; `score` and `logit` are that choice's.
 template <class Real>
 __device__ Real weight_of(const Shape& shape, Real score, Real logit) {
-  if (shape.weights == Weights::kScore) return score;
+  if (shape.normalise == Normalise::kNone) return score;
   Real part = score, sum = 0;
-  if (shape.weights == Weights::kTopkSoftmax) {
+  if (shape.normalise == Normalise::kTopkSoftmax) {
     Real highest = device::of_lane(logit, 0);  // with a bias not the first choice's
     for (int j = 1; j < shape.k; ++j) {
       const Real other = device::of_lane(logit, j);
@@ -102,39 +100,7 @@ __device__ Real weight_of(const Shape& shape, Real score, Real logit) {
     part = exp(logit - highest);
   }
   for (int j = 0; j < shape.k; ++j) sum += device::of_lane(part, j);
-  return shape.weights == Weights::kSum ? part / (sum + Real(shape.least_sum)) : part / sum;
-}
-
-/// Counts of all rows from those of the blocks: the last block to come adds them up.
-template <class Real>
-__device__ void finish_counts(const Shape& shape, const Forward<Real>& job, const int* count_U) {
-  __shared__ int is_last;
-  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
-  __syncthreads();
-  for (int u = thread; u < shape.num_units; u += kThreads) {
-    if (count_U[u] > 0) atomicAdd(job.scratch_U1 + u, count_U[u]);
-  }
-  __threadfence();
-  __syncthreads();
-  if (thread == 0) {
-    const int done = atomicAdd(job.scratch_U1 + shape.num_units, 1) + 1;
-    is_last = done == static_cast<int>(gridDim.x) ? 1 : 0;
-  }
-  __syncthreads();
-  if (is_last == 0) return;
-  __threadfence();
-  __shared__ int end_U[kThreads];
-  const int count = thread < shape.num_units ? __ldcg(job.scratch_U1 + thread) : 0;
-  int end = count;
-  for (int distance = 1; distance < kThreads; distance *= 2) {
-    end_U[thread] = end;
-    __syncthreads();
-    if (thread >= distance) end += end_U[thread - distance];
-    __syncthreads();
-  }
-  if (thread >= shape.num_units) return;
-  job.count_U[thread] = count;
-  job.end_U[thread] = end;
+  return shape.normalise == Normalise::kSum ? part / (sum + Real(kLeastScoreSum)) : part / sum;
 }
 
 template <int kPerLane, class Real>
@@ -184,7 +150,13 @@ __global__ void forward_kernel(Shape shape, Forward<Real> job) {
     job.weight_TK[choice] = weight;
     atomicAdd(count_U + own_unit, 1);
   }
-  finish_counts(shape, job, count_U);
+  __syncthreads();
+  for (int u = thread; u < shape.num_units; u += kThreads) {
+    if (count_U[u] > 0) {
+      atomicAdd(reinterpret_cast<unsigned long long*>(job.count_U + u),
+                static_cast<unsigned long long>(count_U[u]));
+    }
+  }
 }
 
 /// Gradients by the score and by the logit of this lane's choice, through its weight.
@@ -196,14 +168,14 @@ struct ChoiceGradient {
 template <class Real>
 __device__ ChoiceGradient<Real> choice_gradient(const Shape& shape, Real grad, Real weight,
                                                 Real score) {
-  if (shape.weights == Weights::kScore) return {grad, Real(0)};
+  if (shape.normalise == Normalise::kNone) return {grad, Real(0)};
   Real dot = 0, sum = 0;
   for (int j = 0; j < shape.k; ++j) {
     dot += device::of_lane(grad * weight, j);
     sum += device::of_lane(score, j);
   }
-  if (shape.weights == Weights::kTopkSoftmax) return {Real(0), weight * (grad - dot)};
-  return {(grad - dot) / (sum + Real(shape.least_sum)), Real(0)};
+  if (shape.normalise == Normalise::kTopkSoftmax) return {Real(0), weight * (grad - dot)};
+  return {(grad - dot) / (sum + Real(kLeastScoreSum)), Real(0)};
 }
 
 template <int kPerLane, class Real>
@@ -241,7 +213,7 @@ __global__ void backward_kernel(Shape shape, Backward<Real> job) {
     }
   }
   Real dot = 0;
-  if (shape.score == Score::kSoftmax) {
+  if (shape.score == RouterScore::kSoftmax) {
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) dot += grad.value[i] * score.value[i];
     dot = device::sum_lanes(dot);
@@ -250,7 +222,7 @@ __global__ void backward_kernel(Shape shape, Backward<Real> job) {
   for (int i = 0; i < kPerLane; ++i) {
     const int unit = grad.unit(i);
     if (!is_there || unit >= shape.num_units) continue;
-    const Real slope = shape.score == Score::kSoftmax
+    const Real slope = shape.score == RouterScore::kSoftmax
                            ? score.value[i] * (grad.value[i] - dot)
                            : grad.value[i] * score.value[i] * (Real(1) - score.value[i]);
     job.grad_TU[at + unit] = slope + logit_grad.value[i];
@@ -270,9 +242,8 @@ void with_units_per_lane(int num_units, const Body& body) {
 
 template <class Real>
 void launch_forward(const Shape& shape, const Forward<Real>& job, CUstream_st* stream) {
+  if (shape.num_tokens == 0) return;
   RowLaunch launch(shape.num_tokens, shape.num_units);
-  // At least one block: without tokens it still writes the counts.
-  if (launch.grid.x == 0) launch.grid.x = 1;
   if (launch.grid.x > kMostBlocks) launch.grid.x = kMostBlocks;
   with_units_per_lane(shape.num_units, [&](auto units) {
     forward_kernel<decltype(units)::value, Real>

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "moe/routing/score_kinds.h"
+
 struct CUstream_st;
 
 // T tokens  U units  K choices
@@ -10,15 +12,11 @@ struct CUstream_st;
 /// stream.
 namespace shoal::fused_router_cuda {
 
-enum class Score { kSoftmax, kSigmoid };
-enum class Weights { kScore, kTopkSoftmax, kSum };
-
 struct Shape {
   int64_t num_tokens;
   int num_units, k;
-  Score score;
-  Weights weights;
-  double least_sum;  ///< added to a sum of scores before something is divided by it
+  RouterScore score;
+  Normalise normalise;
 };
 
 template <class Real>
@@ -28,9 +26,7 @@ struct Forward {
   Real* score_TU;
   int64_t* choice_TK;
   Real *chosen_TK, *weight_TK;
-  int64_t* count_U;
-  int32_t* end_U;
-  int32_t* scratch_U1;  ///< zeros: counts, and how many blocks are done
+  int64_t* count_U;  ///< zeros
 };
 template <class Real>
 void launch_forward(const Shape& shape, const Forward<Real>& job, CUstream_st* stream);

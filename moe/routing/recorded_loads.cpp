@@ -14,8 +14,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-bool is_load(const Json& value) { return value.is_number() && value.get<double>() >= 0; }
-
 /// nullopt if the text is no record.
 std::optional<LoadRecord> parse(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -24,7 +22,7 @@ std::optional<LoadRecord> parse(const std::string& text) {
              load = json.value("load", Json());
   if (!step.is_number_integer() || !layer.is_string() || !load.is_array()) return {};
   for (const Json& value : load) {
-    if (!is_load(value)) return {};
+    if (!value.is_number() || value.get<double>() < 0) return {};
   }
   return LoadRecord{step.get<int64_t>(), layer.get<std::string>(), load.get<std::vector<double>>(),
                     text};

@@ -14,6 +14,8 @@
 // T tokens  D width  U units  K choices per token
 namespace shoal {
 
+struct Capacity;
+
 /// Decides which units each token is routed to. Registered under a MoE section's `router`.
 ///
 /// Computes in float32, in float64 under `train.precision: float64`; `route` calls no
@@ -31,13 +33,15 @@ class Router : public ModuleBase {
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "router";
 
+  /// `k`: units per token, at most or, where units choose tokens, on average.
+  Router(int64_t k, const Context& context) : k_(k), num_units_(context.num_units) {}
+
   /// The units of each token, T = context.num_tokens(). Noise only while training.
   virtual Routing route(const torch::Tensor& x_TD, const TokenContext& context) = 0;
   /// After an optimizer step that was taken. Collective.
   virtual void after_step(Communicator& world) { (void)world; }
 
-  /// Units per token: at most or, where units choose tokens, on average.
-  virtual int64_t units_per_token() const = 0;
+  int64_t units_per_token() const { return k_; }
   /// Whether logits have noise while training.
   virtual bool has_noise() const { return false; }
   /// Whether a token's scores decide where it goes, so that a balance loss can move it.
@@ -51,10 +55,18 @@ class Router : public ModuleBase {
   /// A warning for the users of a run, as a sentence without its full stop; default: none.
   virtual std::string note() const { return ""; }
   /// Reports options that do not fit the number of units. `path` leads to the router's section.
-  virtual void check(const std::string& path, Problems& problems) const = 0;
+  virtual void check(const std::string& path, Problems& problems) const;
+
+ protected:
+  int64_t num_units() const { return num_units_; }
+
+ private:
+  int64_t k_, num_units_;
 };
 
-/// Reports a k above the number of units.
-void check_choices(int64_t k, int64_t num_units, const std::string& path, Problems& problems);
+/// Reports a router (under `router.name`) and a capacity (under `capacity.order`) that let a token
+/// depend on later tokens of its sample, for the MoE layers of causal models. `name`: the router's.
+void check_causality(const Router& router, std::string_view name, const Capacity& capacity,
+                     Problems& problems);
 
 }  // namespace shoal

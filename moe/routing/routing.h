@@ -2,9 +2,11 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "runtime/random/row_ids.h"
 #include "runtime/random/step_context.h"
 
 // T tokens on this rank  U units (all ranks)  K choices per token  G routing groups on this rank
@@ -22,11 +24,22 @@ struct TokenContext {
 };
 
 /// Context of this rank's samples: routing groups are runs of step.samples_per_group samples.
-TokenContext make_token_context(const StepContext& step, uint64_t layer, int64_t tokens_per_sample);
+inline TokenContext make_token_context(const StepContext& step, uint64_t layer,
+                                       int64_t tokens_per_sample) {
+  const int64_t group = step.samples_per_group, num_samples = step.sample_b.size(0);
+  TORCH_CHECK(group >= 1, "samples_per_group must be positive, got ", group);
+  TokenContext context{step, layer, tokens_per_sample, {0}};
+  for (int64_t sample = 0; sample < num_samples;) {
+    sample = std::min(num_samples, sample + group);
+    context.group_offsets.push_back(sample * tokens_per_sample);
+  }
+  return context;
+}
 
-/// int64 [T]: which token this is in the whole run, whatever the rank; row_ids of the step. Keys
-/// the noise.
-torch::Tensor token_ids(const TokenContext& context);
+/// int64 [T]: which token this is in the whole run, whatever the rank. Keys the noise.
+inline torch::Tensor token_ids(const TokenContext& context) {
+  return row_ids(context.step, context.tokens_per_sample);
+}
 
 /// A router's choices, before capacity. Losses and `apply_capacity` are functions of it.
 struct Routing {

@@ -10,22 +10,16 @@
 
 #include "moe/kernels/count_ids.h"
 #include "moe/kernels/logit_functions.h"
-#include "moe/kernels/row_softmax.h"
 #include "moe/kernels/row_top_k.h"
 #include "runtime/device/operator.h"
 #include "runtime/random/random.h"
+#include "runtime/recipe/enum_name.h"
 
 // T tokens  D width  U units  K choices  G groups of units
 namespace shoal {
 namespace {
 
 constexpr double kLeastNoise = 1e-2;
-
-/// Each token's highest score among the units that it may be routed to. Not its first choice's: a
-/// bias or Sinkhorn's scale may put a lower score first.
-torch::Tensor highest_score(const torch::Tensor& score_TU, const torch::Tensor& selection_TU) {
-  return score_TU.masked_fill(selection_TU.isneginf(), 0).amax(1);
-}
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -56,32 +50,44 @@ struct LogitProduct : torch::autograd::Function<LogitProduct> {
 
 }  // namespace
 
+void check_combine_weights(const CombineWeights& weights, int64_t k, Problems& problems) {
+  if (k != 1) return;
+  const std::string reason = " makes every weight 1 when k is 1, and the router learns nothing; ";
+  if (weights.normalise != Normalise::kNone) {
+    problems.add("weights.normalise",
+                 std::string(enum_name(weights.normalise)) + reason + "use none");
+  }
+  if (weights.renorm_after_drop) {
+    problems.add("weights.renorm_after_drop", "true" + reason + "use false");
+  }
+}
+
 ScoreRouter::ScoreRouter(const ScoreOptions& options, const Context& context)
-    : options_(options), num_units_(context.num_units) {
+    : Router(options.k, context), options_(options) {
   const double std_dev = 1.0 / std::sqrt(static_cast<double>(context.width));
-  const std::array<int64_t, 2> sizes{context.width, num_units_};
+  const std::array<int64_t, 2> sizes{context.width, num_units()};
   weight_DU_ = add_parameter("weight", sizes, context.tensor_options, Init::normal(std_dev));
   if (options.noise == RouterNoise::kLearned) {
     noise_weight_DU_ = add_parameter("noise_weight", sizes, context.tensor_options, Init::zeros());
   }
   if (options.bias.rate > 0) {
-    bias_U_ = add_buffer("selection_bias", {num_units_}, context.tensor_options, Init::zeros());
+    bias_U_ = add_buffer("selection_bias", {num_units()}, context.tensor_options, Init::zeros());
   }
 }
 
 void ScoreRouter::check(const std::string& path, Problems& problems) const {
   const GroupLimit& groups = options_.groups;
-  check_choices(options_.k, num_units_, path, problems);
+  Router::check(path, problems);
   if (groups.keep > groups.count) {
     problems.add(path + ".groups.keep",
                  fmt::format("a token may be routed to {} groups, but there are only {}",
                              groups.keep, groups.count));
-  } else if (num_units_ % groups.count != 0) {
+  } else if (num_units() % groups.count != 0) {
     problems.add(path + ".groups.count", fmt::format("{} units cannot be cut into {} equal groups",
-                                                     num_units_, groups.count));
+                                                     num_units(), groups.count));
   } else if (groups.count > 1) {
-    const int64_t size = num_units_ / groups.count;
-    if (options_.k <= num_units_ && options_.k > groups.keep * size) {
+    const int64_t size = num_units() / groups.count;
+    if (options_.k <= num_units() && options_.k > groups.keep * size) {
       problems.add(path + ".groups.keep",
                    fmt::format("a token is routed to {} units, but {} of {} groups hold only {}; "
                                "raise keep or lower k",
@@ -120,13 +126,13 @@ void ScoreRouter::add_noise(const torch::Tensor& x_TD, const TokenContext& conte
   const Stream stream{context.step.seed, Purpose::kRouterNoise, context.layer,
                       static_cast<uint64_t>(context.step.step)};
   const torch::Tensor noise_TU =
-      normal_rows(stream, token_ids(context), num_units_, weight_DU_.scalar_type());
+      normal_rows(stream, token_ids(context), num_units(), weight_DU_.scalar_type());
   if (options_.noise == RouterNoise::kLearned) {
     routing.noise_std_TU =
         logit_softplus(LogitProduct::apply(x_TD, noise_weight_DU_)) + kLeastNoise;
     routing.noisy_TU = routing.logits_TU + noise_TU * routing.noise_std_TU;
   } else {
-    routing.noise_std = 1.0 / static_cast<double>(num_units_);
+    routing.noise_std = 1.0 / static_cast<double>(num_units());
     routing.noisy_TU = routing.logits_TU.add(noise_TU, routing.noise_std);
   }
 }
@@ -135,8 +141,10 @@ torch::Tensor ScoreRouter::choose(const TokenContext& context, Routing& routing)
   const torch::Tensor score_TU = score(routing.noisy_TU);
   const torch::Tensor selection_TU = selection(routing, score_TU.detach(), context);
   routing.choice_TK = top_k(selection_TU, options_.k);
-  routing.priority_T = options_.groups.count > 1 ? highest_score(score_TU.detach(), selection_TU)
-                                                 : score_TU.detach().amax(1);
+  // Not the first choice's score: a bias or Sinkhorn's scale may put a lower one first.
+  torch::Tensor allowed_TU = score_TU.detach();
+  if (options_.groups.count > 1) allowed_TU = allowed_TU.masked_fill(selection_TU.isneginf(), 0);
+  routing.priority_T = allowed_TU.amax(1);
   routing.weight_TK =
       combine_weights(score_TU, routing.noisy_TU, routing.choice_TK, options_.weights.normalise);
   routing.score_TK = options_.weights.normalise == Normalise::kNone
@@ -159,7 +167,7 @@ torch::Tensor ScoreRouter::choose_fused(RouterScore kind, Routing& routing) cons
 
 Routing ScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& context) {
   Routing routing;
-  routing.num_units = num_units_;
+  routing.num_units = num_units();
   routing.group_offsets = context.group_offsets;
   routing.logits_TU = logits(x_TD);
   add_noise(x_TD, context, routing);
@@ -181,11 +189,11 @@ Routing ScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& contex
 void ScoreRouter::count(const Routing& routing, const TokenContext& context) {
   if (!bias_U_.defined() || !context.step.training || !at::GradMode::is_enabled()) return;
   if (counted_step_ != context.step.step) {
-    count_U_ = torch::zeros({num_units_}, routing.choice_TK.options());
+    count_U_ = torch::zeros({num_units()}, routing.choice_TK.options());
     counted_step_ = context.step.step;
   }
   count_U_ +=
-      routing.count_U.defined() ? routing.count_U : count_ids(routing.choice_TK, num_units_);
+      routing.count_U.defined() ? routing.count_U : count_ids(routing.choice_TK, num_units());
 }
 
 void ScoreRouter::after_step(Communicator& world) {
@@ -194,12 +202,20 @@ void ScoreRouter::after_step(Communicator& world) {
   const torch::NoGradGuard no_grad;
   all_reduce(world, count_U_);
   // The sign of mean - count, in integers.
-  const torch::Tensor sign_U = (count_U_.sum() - count_U_ * num_units_).sign();
+  const torch::Tensor sign_U = (count_U_.sum() - count_U_ * num_units()).sign();
   torch::Tensor change_U = sign_U.to(bias_U_.scalar_type()) * options_.bias.rate;
   if (options_.bias.centred) change_U -= change_U.mean();
   bias_U_ += change_U;
   count_U_.reset();
   counted_step_ = -1;
+}
+
+torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor& logits_TU,
+                              const torch::Tensor& unit_TK, Normalise normalise) {
+  if (normalise == Normalise::kTopkSoftmax) return logits_TU.gather(1, unit_TK).softmax(1);
+  const torch::Tensor score_TK = score_TU.gather(1, unit_TK);
+  if (normalise == Normalise::kNone) return score_TK;
+  return score_TK / (score_TK.sum(1, /*keepdim=*/true) + kLeastScoreSum);
 }
 
 torch::Tensor limit_to_groups(const torch::Tensor& score_TU, const GroupLimit& groups, int64_t k) {

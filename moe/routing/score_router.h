@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "moe/routing/combine_weights.h"
 #include "moe/routing/fused_router.h"
 #include "moe/routing/router.h"
 
@@ -39,6 +38,32 @@ struct EnumNames<GroupScore> {
                                     std::pair{GroupScore::kMax, "max"},
                                     std::pair{GroupScore::kTopkSum, "topk_sum"}};
 };
+
+template <>
+struct EnumNames<Normalise> {
+  static constexpr std::array names{std::pair{Normalise::kNone, "none"},
+                                    std::pair{Normalise::kTopkSoftmax, "topk_softmax"},
+                                    std::pair{Normalise::kSum, "sum"}};
+};
+
+/// How a token's units are weighted (recipe section `router.weights`).
+struct CombineWeights {
+  Normalise normalise = Normalise::kNone;
+  bool renorm_after_drop = false;
+  double scale = 1.0;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("normalise", &CombineWeights::normalise, "weights over the chosen units"),
+        field("renorm_after_drop", &CombineWeights::renorm_after_drop,
+              "divide the weights that survive capacity by their sum"),
+        field("scale", &CombineWeights::scale, "factor of all weights, applied last", above(0))};
+  }
+};
+
+/// With one unit a token, a normalised weight is 1 whatever the scores are, and the router learns
+/// nothing: reports options that do not fit k = 1, as those of the section `weights`.
+void check_combine_weights(const CombineWeights& weights, int64_t k, Problems& problems);
 
 /// Limits a token to some groups of neighbouring units (recipe section `router.groups`).
 struct GroupLimit {
@@ -86,9 +111,7 @@ struct ScoreOptions {
         field("groups", &ScoreOptions::groups, "limits a token to some groups of units"),
         field("bias", &ScoreOptions::bias, "balances without a loss")};
   }
-  void validate(Problems& problems) const {
-    check_combine_weights(weights, k, "weights", problems);
-  }
+  void validate(Problems& problems) const { check_combine_weights(weights, k, problems); }
 };
 
 /// Routing by scores of logits W_g x (+ noise): a token is routed to the k units of the
@@ -107,13 +130,11 @@ class ScoreRouter : public Router {
   /// b += rate * sign(mean - count), where counts are the choices before capacity of all
   /// micro-steps and ranks. Those of a skipped step do not count.
   void after_step(Communicator& world) override;
-  int64_t units_per_token() const override { return options_.k; }
   bool has_noise() const override { return options_.noise != RouterNoise::kNone; }
   bool weights_sum_to_one() const override;
   void check(const std::string& path, Problems& problems) const override;
 
  protected:
-  int64_t num_units() const { return num_units_; }
   /// W_g x.
   torch::Tensor logits(const torch::Tensor& x_TD) const;
   /// Scores of logits, in [0, inf); a whole row may underflow to zeros. Softmax unless overridden.
@@ -136,11 +157,15 @@ class ScoreRouter : public Router {
   void count(const Routing& routing, const TokenContext& context);
 
   ScoreOptions options_;
-  int64_t num_units_;
   torch::Tensor weight_DU_, noise_weight_DU_, bias_U_;
   torch::Tensor count_U_;  ///< int64, choices of counted_step_
   int64_t counted_step_ = -1;
 };
+
+/// [T, K] weights of `unit_TK` before capacity and scale. score_TU: non-negative. logits_TU are
+/// what the scores were made of.
+torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor& logits_TU,
+                              const torch::Tensor& unit_TK, Normalise normalise);
 
 /// Units outside the `keep` best groups at minus infinity. score_TU: [T, U], count divides U. `k`:
 /// units per token.

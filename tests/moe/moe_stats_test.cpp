@@ -22,7 +22,7 @@ StatSums sums_of(int64_t tokens, int64_t choices, int64_t kept) {
   StatSums sums;
   sums.tokens = tokens;
   sums.choices = choices;
-  sums.kept = kept;
+  sums.kept = torch::tensor(kept);
   return sums;
 }
 

@@ -1,4 +1,4 @@
-#include "moe/kernels/row_softmax.h"
+#include "moe/kernels/logit_functions.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "moe/kernels/row_softmax.h"
+#include "moe/kernels/logit_functions.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/on_gpu.h"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "moe/routing/combine_weights.h"
+#include "moe/routing/score_router.h"
 #include "tests/moe/routing/make_routing.h"
 #include "tests/support/gradient_check.h"
 

@@ -1,10 +1,9 @@
-#include "moe/routing/causality.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "moe/routing/capacity.h"
 #include "runtime/recipe/enum_name.h"
 #include "tests/moe/routers/router_fixture.h"
 

@@ -74,11 +74,6 @@ Value atomicAdd(Value* place, std::type_identity_t<Value> value) {
 }
 
 [[noreturn]] inline void __trap() { emulated_gpu::fail("__trap()"); }
-inline void __threadfence() {}
-template <class Value>
-Value __ldcg(const Value* place) {
-  return *place;
-}
 inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline long long __double_as_longlong(double value) { return std::bit_cast<long long>(value); }

@@ -1,4 +1,4 @@
-#include "moe/routing/decimal.h"
+#include "moe/routing/exact_share.h"
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>

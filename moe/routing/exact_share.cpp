@@ -1,36 +1,23 @@
-#include "moe/routing/decimal.h"
+#include "moe/routing/exact_share.h"
 
 #include <c10/util/Exception.h>
 
 #include <charconv>
 #include <cmath>
-#include <string_view>
+#include <string>
 
 namespace shoal {
 
 Decimal decimal_of(double value) {
   TORCH_CHECK(std::isfinite(value) && value >= 0, "not a share or factor: ", value);
   char text[40];
-  const auto end =
-      std::to_chars(text, text + sizeof(text), value, std::chars_format::scientific).ptr;
-  Decimal result;
-  bool in_fraction = false;
-  for (const char* c = text; c != end; ++c) {
-    if (*c == 'e') {
-      int exponent = 0;
-      const char* first = c[1] == '+' ? c + 2 : c + 1;
-      std::from_chars(first, end, exponent);
-      result.exponent += exponent;
-      break;
-    }
-    if (*c == '.') {
-      in_fraction = true;
-      continue;
-    }
-    result.digits = result.digits * 10 + (*c - '0');
-    if (in_fraction) --result.exponent;
-  }
-  return result;
+  std::string digits(
+      text, std::to_chars(text, text + sizeof(text), value, std::chars_format::scientific).ptr);
+  const size_t end = digits.find('e');  // d.ddde+xx
+  const int exponent = std::stoi(digits.substr(end + 1));
+  digits.resize(end);
+  std::erase(digits, '.');
+  return {std::stoll(digits), exponent - static_cast<int>(digits.size()) + 1};
 }
 
 int64_t ceil_share(int64_t count, const Decimal& factor, int64_t divisor) {

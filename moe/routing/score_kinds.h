@@ -1,0 +1,17 @@
+#pragma once
+
+namespace shoal {
+
+/// What a score is made of a logit by.
+enum class RouterScore { kSoftmax, kSigmoid };
+
+enum class Normalise {
+  kNone,         ///< the scores of the chosen units as they are
+  kTopkSoftmax,  ///< softmax over the chosen units' logits
+  kSum,          ///< scores of the chosen units over their sum
+};
+
+/// Added to sums of scores before something is divided by them: all scores may underflow.
+inline constexpr double kLeastScoreSum = 1e-20;
+
+}  // namespace shoal
