@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/random/row_ids.h"
 #include "runtime/random/step_context.h"
 
 // T tokens on this rank  U units (all ranks)  K choices per token  G routing groups on this rank
