@@ -38,12 +38,11 @@ class WeightsOnly : public Stateful {
 };
 
 std::vector<RecipeDifference> compare(const std::string& checkpoint_recipe, const Recipe& recipe) {
-  const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
   const auto before = config::load_options_text<Recipe>(
       checkpoint_recipe, "the checkpoint's recipe", {}, config::UnsetVariable::kKeep);
   std::vector<RecipeDifference> result;
   for (const config::Difference& difference :
-       config::diff(config::to_node(type, &before.options), config::to_node(type, &recipe))) {
+       config::diff(config::to_node(before.options), config::to_node(recipe))) {
     result.push_back({difference.path, difference.before.value_or("(none)"),
                       difference.after.value_or("(none)")});
   }

@@ -16,7 +16,7 @@
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "runtime/base/error.h"
 #include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/enum_name.h"
+#include "runtime/recipe/config.h"
 
 // D width  H hidden width
 namespace shoal {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/recipe/enum_name.h"
+#include "runtime/recipe/config.h"
 
 namespace shoal {
 

@@ -19,7 +19,7 @@ enum class UnsetVariable {
 /// mistake goes to `diagnostics`: unknown keys (with the nearest known one), missing required keys
 /// (at their section), values of the wrong type or out of range (at the value), and what
 /// validate() finds in structs without such mistakes.
-void read_into(const StructType& type, void* options, const Node& root, UnsetVariable unset,
+void read_into(const Type& type, void* options, const Node& root, UnsetVariable unset,
                Diagnostics& diagnostics);
 
 /// What reading a recipe returns: the options, and where each came from.
@@ -35,8 +35,7 @@ template <class Options>
 Loaded<Options> read_document(Document document, UnsetVariable unset, Diagnostics& diagnostics) {
   if (!document.is_readable) diagnostics.throw_if_any();
   Loaded<Options> loaded{Options{}, std::move(document)};
-  read_into(static_cast<const StructType&>(type_of<Options>()), &loaded.options,
-            loaded.document.root, unset, diagnostics);
+  read_into(type_of<Options>(), &loaded.options, loaded.document.root, unset, diagnostics);
   return loaded;
 }
 
