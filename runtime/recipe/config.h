@@ -44,7 +44,9 @@ constexpr Range in_range(Range lower, Range upper) {
   return {lower.lower, upper.upper, lower.lower_open, upper.upper_open};
 }
 constexpr Range in_range(double lower, Range upper) { return in_range(at_least(lower), upper); }
-constexpr Range in_range(Range lower, double upper) { return in_range(lower, Range{.upper = upper}); }
+constexpr Range in_range(Range lower, double upper) {
+  return in_range(lower, Range{.upper = upper});
+}
 constexpr Range in_range(double lower, double upper) { return in_range(at_least(lower), upper); }
 
 /// What is known of a field beside its name, type and place. Rules of a list hold for each element

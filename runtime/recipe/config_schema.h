@@ -83,7 +83,9 @@ template <class T>
 const Type& type_of();
 
 template <class T>
-concept OptionsStruct = requires { T::fields(); };
+concept OptionsStruct = requires {
+  T::fields();
+};
 
 // describe_type fills in what is particular to a type; registry.h has the one for Choice.
 

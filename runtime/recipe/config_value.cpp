@@ -19,8 +19,8 @@ std::string check_range(double value, const Range& range, const Node& node) {
 }
 
 template <class Value>
-std::string read_parsed(std::optional<Value> (*parse)(std::string_view, std::string&), Value& object,
-                        const Node& node, const Range& range) {
+std::string read_parsed(std::optional<Value> (*parse)(std::string_view, std::string&),
+                        Value& object, const Node& node, const Range& range) {
   std::string problem;
   const std::optional<Value> value = parse(node.text, problem);
   if (!value) return problem;

@@ -162,8 +162,8 @@ class Registration {
   Registration(std::string name, std::string doc) {
     static_assert(std::is_base_of_v<Base, Member>);
     static_assert(!std::is_abstract_v<Member>, "some virtual method of the base is not overridden");
-    members_of<Base>().add({std::move(name), std::move(doc),
-                            &config::type_of<typename Member::Options>, &create});
+    members_of<Base>().add(
+        {std::move(name), std::move(doc), &config::type_of<typename Member::Options>, &create});
   }
 
  private:
