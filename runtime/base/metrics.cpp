@@ -92,28 +92,9 @@ std::string cell_text(const MetricsRecord::Value& value) {
 
 }  // namespace
 
-MetricsRecord& MetricsRecord::add(const std::string& key, int64_t value) {
-  entries_.emplace_back(key, value);
-  return *this;
-}
-
-MetricsRecord& MetricsRecord::add(const std::string& key, double value) {
-  entries_.emplace_back(key, without_sign_if_nan(value));
-  return *this;
-}
-
-MetricsRecord& MetricsRecord::add(const std::string& key, const std::string& value) {
-  entries_.emplace_back(key, value);
-  return *this;
-}
-
-MetricsRecord& MetricsRecord::add(const std::string& key, std::vector<int64_t> values) {
-  entries_.emplace_back(key, std::move(values));
-  return *this;
-}
-
-MetricsRecord& MetricsRecord::add(const std::string& key, std::vector<double> values) {
-  entries_.emplace_back(key, std::move(values));
+MetricsRecord& MetricsRecord::add(const std::string& key, Value value) {
+  if (double* number = std::get_if<double>(&value)) *number = without_sign_if_nan(*number);
+  entries_.emplace_back(key, std::move(value));
   return *this;
 }
 

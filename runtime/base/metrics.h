@@ -17,11 +17,7 @@ class MetricsRecord {
   using Value =
       std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 
-  MetricsRecord& add(const std::string& key, int64_t value);
-  MetricsRecord& add(const std::string& key, double value);
-  MetricsRecord& add(const std::string& key, const std::string& value);
-  MetricsRecord& add(const std::string& key, std::vector<int64_t> values);
-  MetricsRecord& add(const std::string& key, std::vector<double> values);
+  MetricsRecord& add(const std::string& key, Value value);
   /// Adds `key`, and `key_hex` with the exact bits as a C99 hex float.
   MetricsRecord& add_exact(const std::string& key, double value);
 
