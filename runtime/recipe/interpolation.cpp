@@ -1,5 +1,3 @@
-#include "runtime/recipe/interpolation.h"
-
 #include <cctype>
 #include <optional>
 #include <string_view>
@@ -8,6 +6,7 @@
 
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_scalar.h"
+#include "runtime/recipe/recipe_document.h"
 #include "runtime/recipe/yaml_reader.h"
 
 namespace shoal::config {

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "runtime/base/text.h"
-#include "runtime/recipe/interpolation.h"
 #include "runtime/recipe/yaml_reader.h"
 
 namespace shoal::config {

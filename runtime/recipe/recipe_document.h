@@ -38,4 +38,8 @@ Document load_document(const RecipeSource& source, Diagnostics& diagnostics);
 Document load_document_text(const std::string& text, const std::string& name,
                             const RecipeSource& source, Diagnostics& diagnostics);
 
+/// The last step of the two: replaces all references below `root` in place. Cycles, missing keys
+/// and malformed references go to `diagnostics`, at the value that holds them.
+void interpolate(Node& root, const Environment& environment, Diagnostics& diagnostics);
+
 }  // namespace shoal::config
