@@ -63,7 +63,7 @@ class LineFile {
 };
 
 /// Appends records to a file, one JSON object a line.
-class JsonLines {
+class JsonLines : public LineFile {
  public:
   /// Keeps the lines of an existing file whose "step" is at most `last_step`, and drops the rest:
   /// a resumed run writes them again. Throws StorageError, also if `path` is no regular file.
@@ -71,15 +71,11 @@ class JsonLines {
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Throws StorageError as LineFile does.
   void write(const MetricsRecord& record);
-  void finish() { file_.finish(); }
-
- private:
-  LineFile file_;
 };
 
 /// The same records as comma-separated values with fixed columns; keys that are no column are left
 /// out, columns that a record lacks stay empty.
-class CsvTable {
+class CsvTable : public LineFile {
  public:
   /// Column "step" must be among `columns`; lines after `last_step` are dropped. Throws
   /// StorageError.
@@ -87,11 +83,9 @@ class CsvTable {
            SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Throws StorageError as LineFile does.
   void write(const MetricsRecord& record);
-  void finish() { file_.finish(); }
 
  private:
   std::vector<std::string> columns_;
-  LineFile file_;
 };
 
 }  // namespace shoal

@@ -98,10 +98,7 @@ std::string describe(const Node& node) {
 
 void Diagnostics::add(const Position& position, std::string_view path, const std::string& what) {
   touch(path);
-  if (is_full()) {
-    ++num_hidden_;
-    return;
-  }
+  if (mistakes_.size() >= kMaxShown) return add_hidden();
   std::string text = (path.empty() ? "" : std::string(path) + ": ") + what;
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';  // one line, no escape codes

@@ -73,8 +73,8 @@ std::string describe(const Node& node);
 class Diagnostics {
  public:
   void add(const Position& position, std::string_view path, const std::string& what);
-  /// Counts mistakes that are not worth a line.
-  void add_hidden(std::size_t count) { num_hidden_ += count; }
+  /// Counts a mistake that is not worth a line.
+  void add_hidden() { ++num_hidden_; }
   /// Notes that a value cannot be relied on, because of a mistake that has its line elsewhere.
   void touch(std::string_view path);
   /// The top-level keys that a recipe may have.
@@ -83,7 +83,6 @@ class Diagnostics {
   /// an unknown top-level key or a broken override; that one touches all.
   bool has_mistake_in(std::string_view section) const;
   std::size_t size() const { return mistakes_.size(); }
-  bool is_full() const { return mistakes_.size() >= kMaxShown; }
   /// One line a mistake in the order of the files, `FILE:LINE:COL: PATH: what`; 100 at most, then a
   /// line with the number of the others.
   std::vector<std::string> lines() const;

@@ -93,7 +93,6 @@ class Reader {
       diagnostics_.add(unknown.position, join_path(unknown.path, unknown.key),
                        "unknown key" + unknown.note + hint);
     }
-    diagnostics_.add_hidden(num_unlisted_);
   }
 
  private:
@@ -217,10 +216,7 @@ class Reader {
   void note_unknown(const Section& section, const Entry& entry, const std::string& path) {
     ++num_mistakes_;
     diagnostics_.touch(join_path(path, entry.key));
-    if (unknown_.size() >= Diagnostics::kMaxShown) {
-      ++num_unlisted_;
-      return;
-    }
+    if (unknown_.size() >= Diagnostics::kMaxShown) return diagnostics_.add_hidden();
     Unknown unknown{path, entry.key, owners_note(section, entry.key), entry.position,
                     section.name_keys};
     for (const Slot& slot : section.slots) unknown.siblings.emplace_back(slot.name);
@@ -367,7 +363,6 @@ class Reader {
   const UnsetVariable unset_;
   Diagnostics& diagnostics_;
   std::vector<Unknown> unknown_;
-  std::size_t num_unlisted_ = 0;  ///< unknown keys beyond those in unknown_
   std::size_t num_mistakes_ = 0;
 };
 
