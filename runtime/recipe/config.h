@@ -120,7 +120,7 @@ constexpr Field<Owner, Value> required(std::string_view name, Value Owner::*memb
   return result;
 }
 
-/// A nested struct or Choice whose keys stand in the mapping of its owner.
+/// A nested struct or Choice whose keys are in the mapping of its owner.
 template <class Owner, class Value>
 constexpr Field<Owner, Value> inlined(Value Owner::*member) {
   Field<Owner, Value> result{"", member, {}};

@@ -123,12 +123,10 @@ bool Diagnostics::has_mistake_in(std::string_view section) const {
 
 std::vector<std::string> Diagnostics::lines() const {
   std::vector<Mistake> sorted = mistakes_;
-  const auto key = [](const Mistake& mistake) {
+  std::ranges::stable_sort(sorted, {}, [](const Mistake& mistake) {
     const Position& at = mistake.position;
     return std::tuple(at.source ? at.source->order : 0, at.line, at.column);
-  };
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&key](const Mistake& a, const Mistake& b) { return key(a) < key(b); });
+  });
   std::vector<std::string> lines;
   for (const Mistake& mistake : sorted)
     lines.push_back(mistake.position.text() + ": " + mistake.text);

@@ -19,7 +19,7 @@ struct Source {
   bool is_command_line = false;
 };
 
-/// Where a key or a value stands. Lines and columns count from 1, columns in bytes; on the command
+/// Place of a key or a value. Lines and columns count from 1, columns in bytes; on the command
 /// line, `line` is the number of the override.
 struct Position {
   std::shared_ptr<const Source> source;
@@ -59,14 +59,14 @@ struct Entry {
 /// "section.key"; "key" in the root.
 std::string join_path(std::string_view section, std::string_view key);
 
-/// Where the value at a dotted path (`losses[0].weight` too) stands; for one that no file gives,
-/// where the innermost section around it begins.
+/// Place of the value at a dotted path (`losses[0].weight` too); for one that no file gives, where
+/// the innermost section around it begins.
 Position find_position(const Node& root, std::string_view path);
 
 /// The value at a dotted path; nullptr if no file gives it.
 const Node* find_node(const Node& root, std::string_view path);
 
-/// How error messages call a value: `a list`, `'abc'`, `the quoted text "12"`. Long texts are cut.
+/// What error messages call a value: `a list`, `'abc'`, `the quoted text "12"`. Long texts are cut.
 std::string describe(const Node& node);
 
 /// Mistakes found so far; a recipe is read to its end before they are thrown together.

@@ -15,7 +15,7 @@
 namespace shoal::config {
 namespace {
 
-/// Where in the recipe a value stands.
+/// A value's place in the recipe.
 struct Place {
   const Node* node;  ///< nullptr if the recipe does not give it
   Position begin;    ///< of its key; of the section around it, if it is not given
@@ -127,8 +127,6 @@ class Reader {
     const Node& node = *place.node;
     note(node.position, place.path, "expected " + expected + ", found " + describe(node));
   }
-
-  // ---- sections
 
   void collect(const Type& type, void* object, const Place& place, Section& section) {
     if (type.kind == Kind::kChoice) return collect_choice(type, object, place, section);
@@ -266,8 +264,6 @@ class Reader {
     }
   }
 
-  // ---- values
-
   void read_node(const Type& type, void* object, const Place& place, const FieldRules& rules) {
     if (place.node->is_broken) return pass_over(place);
     switch (type.kind) {
@@ -339,8 +335,6 @@ class Reader {
     const std::string problem = read_single(type, object, node, rules);
     if (!problem.empty()) note(node.position, place.path, problem);
   }
-
-  // ---- all keys that the recipe could have as it is
 
   static void collect_paths(const Type& type, const void* object, const std::string& path,
                             std::vector<std::string>& all, int depth) {

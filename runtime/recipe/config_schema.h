@@ -66,7 +66,7 @@ struct Type {
   // Structs.
   std::vector<FieldInfo> fields;
   void (*validate)(const void* object, Problems& problems);
-  std::string_view short_key;  ///< key that a scalar in the struct's place stands for; may be ""
+  std::string_view short_key;  ///< the key that a scalar in the struct's place gives; may be ""
 
   // Choices.
   const MemberSet& (*members)();

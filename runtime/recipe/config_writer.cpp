@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxCommentColumn = 56;
 
-/// Texts that YAML or our reader take for something else when they stand unquoted.
+/// Texts that YAML or our reader take for something else without quotes.
 bool is_safe_plain(std::string_view text) {
   constexpr std::array kReserved{"null", "Null", "NULL", "true", "false"};
   if (text.empty() || std::find(kReserved.begin(), kReserved.end(), text) != kReserved.end()) {

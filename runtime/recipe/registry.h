@@ -14,7 +14,7 @@
 
 /// Open sets of classes: a recipe names a member, and the member brings its own options.
 ///
-/// The base says how the set is called; each member registers itself in its own .cpp file:
+/// The base names the set; each member registers itself in its own .cpp file:
 ///
 ///     class Router {
 ///      public:
