@@ -9,7 +9,6 @@
 namespace shoal::config {
 
 /// Decimal integer; `3e8` and `1.5e3` too, if exact. On failure nothing, and `problem` is why.
-/// reason.
 std::optional<int64_t> parse_integer(std::string_view text, std::string& problem);
 
 /// Finite decimal number that a double holds without becoming zero or infinite.
