@@ -45,7 +45,7 @@ struct FieldInfo {
 };
 
 /// The type of a field. Immutable, one object a type, alive to the end of the program. The objects
-/// that its functions take are of that type.
+/// that its functions take are of that type; what belongs to other kinds is empty.
 struct Type {
   Kind kind;
   std::shared_ptr<void> (*make)();  ///< a default-constructed object
