@@ -9,7 +9,7 @@
 #include "moe/kernels/count_ids.h"
 #include "runtime/base/error.h"
 #include "runtime/random/random_stream.h"
-#include "runtime/recipe/enum_name.h"
+#include "runtime/recipe/config.h"
 
 // B samples  R rows per sample  T = B R tokens  D width  U units  S scope instances
 namespace shoal {

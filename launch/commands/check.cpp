@@ -7,7 +7,7 @@
 #include "launch/train/check_recipe.h"
 #include "runtime/base/text.h"
 #include "runtime/device/device.h"
-#include "runtime/recipe/enum_name.h"
+#include "runtime/recipe/config.h"
 
 namespace shoal {
 namespace {

@@ -5,21 +5,13 @@
 #include "runtime/recipe/config_writer.h"
 
 namespace shoal {
-namespace {
-
-const config::StructType& recipe_type() {
-  return static_cast<const config::StructType&>(config::type_of<Recipe>());
-}
-
-}  // namespace
 
 ExitCode show(const ShowArguments& arguments, std::ostream& out) {
   const LoadedRecipe loaded =
       config::load_options<Recipe>(arguments.source, config::UnsetVariable::kKeep);
-  const Recipe defaults;
-  config::Node tree = arguments.minimal
-                          ? config::to_minimal_node(recipe_type(), &loaded.options, &defaults)
-                          : config::to_node(recipe_type(), &loaded.options);
+  const config::Type& type = config::type_of<Recipe>();
+  config::Node tree = arguments.minimal ? config::to_minimal_node(type, &loaded.options)
+                                        : config::to_node(type, &loaded.options);
   config::keep_unset_variables(tree, loaded.document.root);
   out << config::emit(tree, [&loaded](const std::string& path) {
     return config::origin_of(loaded.document.root, path);
@@ -28,7 +20,7 @@ ExitCode show(const ShowArguments& arguments, std::ostream& out) {
 }
 
 ExitCode keys(const std::string& name, std::ostream& out) {
-  const std::vector<config::KeyInfo> all = config::list_keys(recipe_type());
+  const std::vector<config::KeyInfo> all = config::list_keys(config::type_of<Recipe>());
   if (config::print_keys(all, name, out) > 0) return ExitCode::kOk;
   std::vector<std::string> paths;
   for (const config::KeyInfo& key : all) {

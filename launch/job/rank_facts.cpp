@@ -109,8 +109,7 @@ Facts installation_facts() {
 }
 
 Facts recipe_facts(const Recipe& recipe) {
-  const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
-  config::Node node = config::to_node(type, &recipe);
+  config::Node node = config::to_node(recipe);
   if (config::Entry* data = node.find("data")) remove_data_paths(data->value);
   return {{"recipe", "sha256:" + sha256_hex(config::emit(node)).substr(0, 12)}};
 }

@@ -62,7 +62,7 @@ struct EnumNames<OnExisting> {
 inline constexpr double kMostSamples = 1 << 30;
 
 /// Durations that count optimizer steps.
-inline constexpr AcceptedUnits kCountedUnits =
+inline constexpr auto kCountedUnits =
     accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
 
 /// `run`: where and how.

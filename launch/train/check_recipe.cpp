@@ -323,8 +323,7 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
         "checkpoint.every: evaluations and saves need not fall on one step; each evaluation that "
         "is the best so far is saved as well, for checkpoint.keep_best");
   }
-  const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
-  collect_notes(config::to_node(type, &checked.loaded.options), "", notes);
+  collect_notes(config::to_node(checked.loaded.options), "", notes);
   std::map<std::string, std::vector<std::string>> stages_of_note;
   for (const MoeStageInfo& stage : checked.counts.stages) {
     if (!stage.note.empty()) stages_of_note[stage.note].push_back(stage.name);

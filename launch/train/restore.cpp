@@ -33,10 +33,9 @@ constexpr const char* kOverridden = "overridden";
 
 std::vector<config::Difference> compare(const std::string& checkpoint_recipe,
                                         const Recipe& recipe) {
-  const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
   const auto before = config::load_options_text<Recipe>(
       checkpoint_recipe, "the checkpoint's recipe", {}, config::UnsetVariable::kKeep);
-  return config::diff(config::to_node(type, &before.options), config::to_node(type, &recipe));
+  return config::diff(config::to_node(before.options), config::to_node(recipe));
 }
 
 std::string new_run_id() {

@@ -15,9 +15,9 @@
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "runtime/base/error.h"
+#include "runtime/recipe/config.h"
 #include "runtime/recipe/config_keys.h"
 #include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/enum_name.h"
 
 // D width  H hidden width
 namespace shoal {

@@ -10,7 +10,7 @@ namespace shoal {
 /// Finds accidents, not tampering.
 uint32_t crc32c(std::string_view bytes, uint32_t crc = 0);
 
-/// The same value from tables alone; the reference.
+/// The same value from a table alone; the reference.
 uint32_t crc32c_portable(std::string_view bytes, uint32_t crc = 0);
 
 }  // namespace shoal

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -28,13 +29,8 @@ struct TimeUnit {
 constexpr std::array kTimeUnits{TimeUnit{"d", 86400}, TimeUnit{"h", 3600}, TimeUnit{"min", 60},
                                 TimeUnit{"s", 1}};
 
-struct Multiplier {
-  char letter;
-  int64_t factor;
-};
-constexpr std::array kMultipliers{Multiplier{'T', 1'000'000'000'000},
-                                  Multiplier{'B', 1'000'000'000}, Multiplier{'M', 1'000'000},
-                                  Multiplier{'K', 1'000}};
+/// Letters for the powers of 1000, from the first.
+constexpr std::string_view kMultipliers = "KMBT";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -96,12 +92,10 @@ std::optional<Duration> parse_count(std::string_view text) {
   if (text == "%") return reduced(DurationUnit::kPercent, number->digits, number->scale);
   if (text == "ep") return reduced(DurationUnit::kEpoch, number->digits, number->scale);
   Wide digits = number->digits;
-  for (const Multiplier& multiplier : kMultipliers) {
-    if (!text.empty() && text[0] == multiplier.letter) {
-      digits *= multiplier.factor;
-      text.remove_prefix(1);
-      break;
-    }
+  const std::size_t power = text.empty() ? text.npos : kMultipliers.find(text[0]);
+  if (power != text.npos) {
+    for (std::size_t i = 0; i <= power; ++i) digits *= 1000;
+    text.remove_prefix(1);
   }
   if (text != "step" && text != "tok") return std::nullopt;
   if (digits % number->scale != 0) return std::nullopt;  // half a step
@@ -130,55 +124,49 @@ std::string time_text(const Duration& duration) {
 }
 
 std::string token_text(int64_t count) {
-  for (const Multiplier& multiplier : kMultipliers) {
-    if (count > 0 && count % multiplier.factor == 0) {
-      return std::to_string(count / multiplier.factor) + multiplier.letter + "tok";
-    }
-  }
-  return std::to_string(count) + "tok";
-}
-
-int64_t ceil_divide(Wide numerator, Wide denominator, const Duration& duration) {
-  const Wide steps = (numerator + denominator - 1) / denominator;
-  if (steps > kMaxCount) throw ConfigError(to_text(duration) + " is too many steps");
-  return static_cast<int64_t>(steps);
-}
-
-void require_scale(bool known, const Duration& duration, const char* why) {
-  if (!known) throw ConfigError(to_text(duration) + " cannot be counted in steps: " + why);
+  std::size_t power = 0;
+  for (; count > 0 && count % 1000 == 0 && power < kMultipliers.size(); ++power) count /= 1000;
+  const std::string letter = power == 0 ? "" : std::string(1, kMultipliers[power - 1]);
+  return std::to_string(count) + letter + "tok";
 }
 
 }  // namespace
 
 int64_t to_steps(const Duration& duration, const StepScale& scale) {
-  const Wide count = duration.count;
+  const auto require = [&duration](bool is_known, const char* why) {
+    if (!is_known) throw ConfigError(to_text(duration) + " cannot be counted in steps: " + why);
+  };
+  Wide counted = duration.count, per_step = duration.scale;
   switch (duration.unit) {
     case DurationUnit::kStep:
       return duration.count;
     case DurationUnit::kEpoch:
-      require_scale(scale.samples_per_epoch > 0 && scale.samples_per_step > 0, duration,
-                    "the length of an epoch is not known");
-      return ceil_divide(count * scale.samples_per_epoch,
-                         Wide{duration.scale} * scale.samples_per_step, duration);
-    case DurationUnit::kToken:
-      require_scale(scale.tokens_per_sample > 0 && scale.samples_per_step > 0, duration,
-                    "the data has no tokens");
-      return ceil_divide(count, Wide{scale.tokens_per_sample} * scale.samples_per_step, duration);
-    case DurationUnit::kPercent:
-      require_scale(scale.total_steps > 0, duration, "the length of the run is not known");
-      return ceil_divide(count * scale.total_steps, Wide{100} * duration.scale, duration);
-    case DurationUnit::kSecond:
+      require(scale.samples_per_epoch > 0 && scale.samples_per_step > 0,
+              "the length of an epoch is not known");
+      counted *= scale.samples_per_epoch;
+      per_step *= scale.samples_per_step;
       break;
+    case DurationUnit::kToken:
+      require(scale.tokens_per_sample > 0 && scale.samples_per_step > 0, "the data has no tokens");
+      per_step *= Wide{scale.tokens_per_sample} * scale.samples_per_step;
+      break;
+    case DurationUnit::kPercent:
+      require(scale.total_steps > 0, "the length of the run is not known");
+      counted *= scale.total_steps;
+      per_step *= 100;
+      break;
+    case DurationUnit::kSecond:
+      require(false, "it is a time");
   }
-  throw ConfigError(to_text(duration) + " cannot be counted in steps: it is a time");
+  const Wide steps = (counted + per_step - 1) / per_step;
+  if (steps > kMaxCount) throw ConfigError(to_text(duration) + " is too many steps");
+  return static_cast<int64_t>(steps);
 }
 
-std::optional<Duration> parse_duration(std::string_view text, std::string& problem) {
-  if (std::optional<Duration> count = parse_count(text)) return count;
-  if (std::optional<Duration> time = text.empty() ? std::nullopt : parse_time(text)) return time;
-  problem = "'" + std::string(text) + "' is no duration; write a number and its unit (" +
-            describe_units(kAllDurationUnits) + "), as 1000step or 3h50min";
-  return std::nullopt;
+std::optional<Duration> parse_duration(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  const std::optional<Duration> count = parse_count(text);
+  return count ? count : parse_time(text);
 }
 
 std::string to_text(const Duration& duration) {
@@ -198,21 +186,18 @@ std::string to_text(const Duration& duration) {
 }
 
 std::string describe_units(unsigned units) {
+  constexpr std::array kNames{
+      std::pair{DurationUnit::kStep, "step"},  std::pair{DurationUnit::kEpoch, "ep"},
+      std::pair{DurationUnit::kToken, "tok"},  std::pair{DurationUnit::kSecond, "s"},
+      std::pair{DurationUnit::kSecond, "min"}, std::pair{DurationUnit::kSecond, "h"},
+      std::pair{DurationUnit::kSecond, "d"},   std::pair{DurationUnit::kPercent, "%"}};
   std::vector<std::string> names;
-  const auto accepted = [units](DurationUnit unit) {
-    return (units & static_cast<unsigned>(unit)) != 0;
-  };
-  if (accepted(DurationUnit::kStep)) names.push_back("step");
-  if (accepted(DurationUnit::kEpoch)) names.push_back("ep");
-  if (accepted(DurationUnit::kToken)) names.push_back("tok");
-  if (accepted(DurationUnit::kSecond)) names.insert(names.end(), {"s", "min", "h", "d"});
-  if (accepted(DurationUnit::kPercent)) names.push_back("%");
-  std::string text;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) text += i + 1 == names.size() ? " or " : ", ";
-    text += names[i];
+  for (const auto& [unit, name] : kNames) {
+    if ((units & static_cast<unsigned>(unit)) != 0) names.emplace_back(name);
   }
-  return text;
+  const std::string last = names.back();
+  names.pop_back();
+  return names.empty() ? last : join_words(names) + " or " + last;
 }
 
 }  // namespace shoal

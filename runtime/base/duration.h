@@ -49,13 +49,13 @@ struct Duration {
 int64_t to_steps(const Duration& duration, const StepScale& scale);
 
 /// Reads `1000step`, `1.5ep`, `2Btok`, `3h50min`, `5%`; K, M, B, T multiply steps and tokens.
-/// Returns nothing and sets `problem` to what is wrong, with the units, if the text is no duration.
-std::optional<Duration> parse_duration(std::string_view text, std::string& problem);
+/// Returns nothing if the text is no duration.
+std::optional<Duration> parse_duration(std::string_view text);
 
 /// Canonical text; parse_duration(to_text(d)) == d.
 std::string to_text(const Duration& duration);
 
-/// "step, ep, tok, s, min, h, d or %", only those in `units`.
+/// "step, ep, tok, s, min, h, d or %", only those in `units`, of which there is one.
 std::string describe_units(unsigned units);
 
 }  // namespace shoal

@@ -1,9 +1,11 @@
 #pragma once
 
-#include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "runtime/base/text.h"
 
 namespace shoal {
 
@@ -45,7 +47,8 @@ class Error : public std::runtime_error {
 /// The recipe or its topology is wrong. One line per mistake, `FILE:LINE:COL: PATH: what`.
 class ConfigError : public Error {
  public:
-  explicit ConfigError(std::vector<std::string> lines, ExitCode code = ExitCode::kRecipe);
+  explicit ConfigError(std::vector<std::string> lines, ExitCode code = ExitCode::kRecipe)
+      : Error(code, join_words(lines, "\n")), lines_(std::move(lines)) {}
   explicit ConfigError(const std::string& line, ExitCode code = ExitCode::kRecipe)
       : ConfigError(std::vector<std::string>{line}, code) {}
   const std::vector<std::string>& lines() const { return lines_; }

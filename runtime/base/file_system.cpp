@@ -38,12 +38,9 @@ std::string system_text(int64_t negative_errno) {
   return std::generic_category().message(static_cast<int>(-negative_errno));
 }
 
-[[noreturn]] void fail(const char* call, const std::string& path, int64_t negative_errno) {
-  throw StorageError(fmt::format("{} '{}': {}", call, path, system_text(negative_errno)));
-}
-
 void check(const char* call, const std::string& path, int64_t result) {
-  if (result < 0) fail(call, path, result);
+  if (result >= 0) return;
+  throw StorageError(fmt::format("{} '{}': {}", call, path, system_text(result)));
 }
 
 }  // namespace

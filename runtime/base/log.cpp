@@ -46,16 +46,13 @@ Log::Log(const std::string& path, int64_t rank, Echo echo)
   detail(host_and_zone());
 }
 
-Log::Log(Log&&) noexcept = default;
-Log::~Log() = default;
-
-void Log::say(const std::string& text) {
+void Log::show(const std::string& text) {
   if (rank_ == 0 && echo_) echo_(text);
 }
 
 void Log::info(const std::string& text) {
   if (file_) file_->info("{}", text);
-  say(text);
+  show(text);
 }
 
 void Log::detail(const std::string& text) {
@@ -64,12 +61,12 @@ void Log::detail(const std::string& text) {
 
 void Log::warn(const std::string& text) {
   if (file_) file_->warn("{}", text);
-  say("warning: " + text);
+  show("warning: " + text);
 }
 
 void Log::error(const std::string& text) {
   if (file_) file_->error("{}", text);
-  say("error: " + text);
+  show("error: " + text);
 }
 
 }  // namespace shoal

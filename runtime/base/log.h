@@ -20,8 +20,6 @@ class Log {
   /// `path` may be empty: no file. Lines are appended and flushed one by one.
   /// Throws StorageError if the file cannot be opened.
   Log(const std::string& path, int64_t rank, Echo echo);
-  Log(Log&&) noexcept;
-  ~Log();
 
   /// To the file and the console.
   void info(const std::string& text);
@@ -31,7 +29,7 @@ class Log {
   void error(const std::string& text);
 
  private:
-  void say(const std::string& text);
+  void show(const std::string& text);
 
   std::shared_ptr<spdlog::logger> file_;
   int64_t rank_;

@@ -92,28 +92,9 @@ std::string cell_text(const MetricsRecord::Value& value) {
 
 }  // namespace
 
-MetricsRecord& MetricsRecord::add(const std::string& key, int64_t value) {
-  entries_.emplace_back(key, value);
-  return *this;
-}
-
-MetricsRecord& MetricsRecord::add(const std::string& key, double value) {
-  entries_.emplace_back(key, without_sign_if_nan(value));
-  return *this;
-}
-
-MetricsRecord& MetricsRecord::add(const std::string& key, const std::string& value) {
-  entries_.emplace_back(key, value);
-  return *this;
-}
-
-MetricsRecord& MetricsRecord::add(const std::string& key, std::vector<int64_t> values) {
-  entries_.emplace_back(key, std::move(values));
-  return *this;
-}
-
-MetricsRecord& MetricsRecord::add(const std::string& key, std::vector<double> values) {
-  entries_.emplace_back(key, std::move(values));
+MetricsRecord& MetricsRecord::add(const std::string& key, Value value) {
+  if (double* number = std::get_if<double>(&value)) *number = without_sign_if_nan(*number);
+  entries_.emplace_back(key, std::move(value));
   return *this;
 }
 
@@ -191,16 +172,16 @@ void LineFile::write_waiting() {
 }
 
 JsonLines::JsonLines(const std::string& path, int64_t last_step, SharedFileSystem files)
-    : file_(keep_lines(path, last_step, *files, step_of_json), files) {}
+    : LineFile(keep_lines(path, last_step, *files, step_of_json), files) {}
 
-void JsonLines::write(const MetricsRecord& record) { file_.append(record.to_json()); }
+void JsonLines::write(const MetricsRecord& record) { append(record.to_json()); }
 
 CsvTable::CsvTable(const std::string& path, std::vector<std::string> columns, int64_t last_step,
                    SharedFileSystem files)
-    : columns_(std::move(columns)),
-      file_(keep_lines(path, last_step, *files, step_of_row(columns_)), files) {
+    : LineFile(keep_lines(path, last_step, *files, step_of_row(columns)), files),
+      columns_(std::move(columns)) {
   std::error_code ignored;
-  if (std::filesystem::file_size(path, ignored) == 0) file_.append(header_of(columns_));
+  if (std::filesystem::file_size(path, ignored) == 0) append(header_of(columns_));
 }
 
 void CsvTable::write(const MetricsRecord& record) {
@@ -212,7 +193,7 @@ void CsvTable::write(const MetricsRecord& record) {
     }
     cells.push_back(cell);
   }
-  file_.append(fmt::format("{}", fmt::join(cells, ",")));
+  append(fmt::format("{}", fmt::join(cells, ",")));
 }
 
 }  // namespace shoal

@@ -17,11 +17,7 @@ class MetricsRecord {
   using Value =
       std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 
-  MetricsRecord& add(const std::string& key, int64_t value);
-  MetricsRecord& add(const std::string& key, double value);
-  MetricsRecord& add(const std::string& key, const std::string& value);
-  MetricsRecord& add(const std::string& key, std::vector<int64_t> values);
-  MetricsRecord& add(const std::string& key, std::vector<double> values);
+  MetricsRecord& add(const std::string& key, Value value);
   /// Adds `key`, and `key_hex` with the exact bits as a C99 hex float.
   MetricsRecord& add_exact(const std::string& key, double value);
 
@@ -67,7 +63,7 @@ class LineFile {
 };
 
 /// Appends records to a file, one JSON object a line.
-class JsonLines {
+class JsonLines : public LineFile {
  public:
   /// Keeps the lines of an existing file whose "step" is at most `last_step`, and drops the rest:
   /// a resumed run writes them again. Throws StorageError, also if `path` is no regular file.
@@ -75,15 +71,11 @@ class JsonLines {
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Throws StorageError as LineFile does.
   void write(const MetricsRecord& record);
-  void finish() { file_.finish(); }
-
- private:
-  LineFile file_;
 };
 
 /// The same records as comma-separated values with fixed columns; keys that are no column are left
 /// out, columns that a record lacks stay empty.
-class CsvTable {
+class CsvTable : public LineFile {
  public:
   /// Column "step" must be among `columns`; lines after `last_step` are dropped. Throws
   /// StorageError.
@@ -91,11 +83,9 @@ class CsvTable {
            SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Throws StorageError as LineFile does.
   void write(const MetricsRecord& record);
-  void finish() { file_.finish(); }
 
  private:
   std::vector<std::string> columns_;
-  LineFile file_;
 };
 
 }  // namespace shoal

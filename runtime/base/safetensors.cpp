@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -28,6 +29,7 @@ constexpr std::array<DtypeRow, 8> kDtypes{{{Dtype::kF64, "F64", 8},
                                            {Dtype::kBool, "BOOL", 1}}};
 constexpr size_t kMostDims = 8;
 constexpr uint64_t kLengthBytes = 8;
+static_assert(std::endian::native == std::endian::little, "the length is little-endian");
 
 const DtypeRow& row_of(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
 
@@ -53,20 +55,6 @@ std::string emit_json(const std::vector<SafetensorsEntry>& entries,
     json += emit_entry(entry);
   }
   return json + "}";
-}
-
-uint64_t load_length(const std::string& bytes) {
-  uint64_t length = 0;
-  for (size_t i = 0; i < kLengthBytes; ++i) {
-    length |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  }
-  return length;
-}
-
-std::string store_length(uint64_t length) {
-  std::string bytes;
-  for (size_t i = 0; i < kLengthBytes; ++i) bytes += static_cast<char>((length >> (8 * i)) & 0xFF);
-  return bytes;
 }
 
 }  // namespace
@@ -105,7 +93,8 @@ SafetensorsHeader read_safetensors_header(const UntrustedFile& file) {
     throw CheckpointError(
         fmt::format("'{}': {} bytes are too few for a safetensors file", file.path(), file.size()));
   }
-  const uint64_t length = load_length(file.read(0, kLengthBytes));
+  uint64_t length = 0;
+  file.read(0, reinterpret_cast<char*>(&length), kLengthBytes);
   if (length > kLargestSafetensorsHeader) {
     throw CheckpointError(
         fmt::format("'{}': bytes 0..8 claim a header of {} bytes; at most {} are read", file.path(),
@@ -134,7 +123,8 @@ std::string emit_safetensors_header(std::vector<SafetensorsEntry>& entries,
                 fmt::format("a safetensors header of {} tensors is longer than {} bytes",
                             entries.size(), kLargestSafetensorsHeader));
   }
-  return store_length(json.size()) + json;
+  const uint64_t length = json.size();
+  return std::string(reinterpret_cast<const char*>(&length), kLengthBytes) + json;
 }
 
 uint64_t safetensors_entry_bytes(const SafetensorsEntry& entry) {
@@ -159,30 +149,15 @@ void refuse_pickle(const UntrustedFile& file) {
 }
 
 std::string json_quote(std::string_view text) {
+  constexpr std::string_view kEscaped = "\"\\\n\r\t", kLetters = "\"\\nrt";
   std::string quoted = "\"";
   for (const char byte : text) {
-    switch (byte) {
-      case '"':
-        quoted += "\\\"";
-        break;
-      case '\\':
-        quoted += "\\\\";
-        break;
-      case '\n':
-        quoted += "\\n";
-        break;
-      case '\r':
-        quoted += "\\r";
-        break;
-      case '\t':
-        quoted += "\\t";
-        break;
-      default:
-        if (static_cast<unsigned char>(byte) < 0x20) {
-          quoted += fmt::format("\\u{:04x}", static_cast<int>(byte));
-        } else {
-          quoted += byte;
-        }
+    if (const size_t at = kEscaped.find(byte); at != kEscaped.npos) {
+      quoted += {'\\', kLetters[at]};
+    } else if (static_cast<unsigned char>(byte) < 0x20) {
+      quoted += fmt::format("\\u{:04x}", static_cast<int>(byte));
+    } else {
+      quoted += byte;
     }
   }
   return quoted + "\"";

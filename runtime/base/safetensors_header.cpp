@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -31,56 +33,38 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   std::string problem;
 
   bool start_object(size_t /*elements*/) override {
-    switch (place_) {
-      case Place::kBegin:
-        place_ = Place::kTop;
-        return true;
-      case Place::kMetadata:
-        place_ = Place::kMetadataKeys;
-        return true;
-      case Place::kEntry:
-        place_ = Place::kEntryKeys;
-        has_dtype_ = has_shape_ = false;
-        num_offsets_ = -1;
-        return true;
-      default:
-        return refuse("an object");
-    }
+    if (place_ == Place::kBegin) return go_to(Place::kTop);
+    if (place_ == Place::kMetadata) return go_to(Place::kMetadataKeys);
+    if (place_ != Place::kEntry) return refuse("an object");
+    seen_.clear();
+    num_offsets_ = 0;
+    return go_to(Place::kEntryKeys);
   }
 
   bool end_object() override {
-    if (place_ == Place::kTop) {
-      place_ = Place::kEnd;
-      return true;
+    if (place_ == Place::kTop) return go_to(Place::kEnd);
+    if (place_ == Place::kEntryKeys && seen_.size() != kFields.size()) {
+      return fail_entry(" lacks dtype, shape or data_offsets");
     }
-    if (place_ == Place::kEntryKeys && !(has_dtype_ && has_shape_ && num_offsets_ == 2)) {
-      return fail(fmt::format("tensor '{}' lacks dtype, shape or data_offsets",
-                              shorten(entries.back().name)));
-    }
-    place_ = Place::kTop;
-    return true;
+    return go_to(Place::kTop);
   }
 
   bool key(string_t& name) override {
-    if (place_ == Place::kTop) {
-      if (name == "__metadata__") {
-        if (std::exchange(has_metadata_, true)) return fail("'__metadata__' appears twice");
-        place_ = Place::kMetadata;
-      } else {
-        entries.emplace_back().name = std::move(name);
-        place_ = Place::kEntry;
-      }
-      return true;
-    }
+    if (place_ == Place::kEntryKeys) return entry_key(name);
     if (place_ == Place::kMetadataKeys) {
-      if (metadata.contains(name)) return fail(duplicate(name));
+      if (metadata.contains(name)) return fail_duplicate(name);
       if (metadata.size() == kMostMetadata) {
         return fail(fmt::format("the header has more than {} keys of metadata", kMostMetadata));
       }
       metadata_key_ = std::move(name);
       return true;
     }
-    return entry_key(name);
+    if (name == "__metadata__") {
+      if (std::exchange(has_metadata_, true)) return fail("'__metadata__' appears twice");
+      return go_to(Place::kMetadata);
+    }
+    entries.emplace_back().name = std::move(name);
+    return go_to(Place::kEntry);
   }
 
   bool string(string_t& value) override {
@@ -91,48 +75,37 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     if (place_ != Place::kDtype) return refuse("a string");
     const std::optional<Dtype> dtype = parse_dtype(value);
     if (!dtype.has_value()) {
-      return fail(
-          fmt::format("tensor '{}' has the dtype '{}'; known are F64 F32 BF16 F16 I64 I32 "
-                      "U8 BOOL",
-                      shorten(entries.back().name), shorten(value)));
+      return fail_entry(fmt::format(
+          " has the dtype '{}'; known are F64 F32 BF16 F16 I64 I32 U8 BOOL", shorten(value)));
     }
     entries.back().dtype = *dtype;
-    place_ = Place::kEntryKeys;
-    return true;
+    return go_to(Place::kEntryKeys);
   }
 
   bool start_array(size_t /*elements*/) override {
-    if (place_ == Place::kShape) {
-      place_ = Place::kShapeItems;
-    } else if (place_ == Place::kOffsets) {
-      place_ = Place::kOffsetItems;
-    } else {
-      return refuse("a list");
-    }
-    return true;
+    if (place_ == Place::kShape) return go_to(Place::kShapeItems);
+    if (place_ == Place::kOffsets) return go_to(Place::kOffsetItems);
+    return refuse("a list");
   }
 
   bool end_array() override {
     if (place_ == Place::kOffsetItems && num_offsets_ != 2) {
-      return fail(fmt::format("tensor '{}': data_offsets are not two numbers",
-                              shorten(entries.back().name)));
+      return fail_entry(": data_offsets are not two numbers");
     }
-    place_ = Place::kEntryKeys;
-    return true;
+    return go_to(Place::kEntryKeys);
   }
 
   bool number_unsigned(number_unsigned_t value) override {
-    SafetensorsEntry* entry = entries.empty() ? nullptr : &entries.back();
     if (place_ == Place::kShapeItems) {
-      if (value > static_cast<uint64_t>(INT64_MAX) || entry->shape.size() == 8) {
-        return fail(fmt::format("tensor '{}': a shape has at most 8 sizes below 2^63",
-                                shorten(entry->name)));
+      std::vector<int64_t>& shape = entries.back().shape;
+      if (value > static_cast<uint64_t>(INT64_MAX) || shape.size() == 8) {
+        return fail_entry(": a shape has at most 8 sizes below 2^63");
       }
-      entry->shape.push_back(static_cast<int64_t>(value));
+      shape.push_back(static_cast<int64_t>(value));
       return true;
     }
     if (place_ == Place::kOffsetItems && num_offsets_ < 2) {
-      (num_offsets_++ == 0 ? entry->begin : entry->end) = value;
+      (num_offsets_++ == 0 ? entries.back().begin : entries.back().end) = value;
       return true;
     }
     return refuse("a number");
@@ -165,10 +138,19 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     kOffsetItems,
     kEnd
   };
+  static constexpr std::array kFields{std::pair{"dtype", Place::kDtype},
+                                      std::pair{"shape", Place::kShape},
+                                      std::pair{"data_offsets", Place::kOffsets}};
   Place place_ = Place::kBegin;
-  bool has_metadata_ = false, has_dtype_ = false, has_shape_ = false;
-  int num_offsets_ = -1;
+  std::set<Place> seen_;  ///< keys of the entry
+  bool has_metadata_ = false;
+  int num_offsets_ = 0;
   std::string metadata_key_;
+
+  bool go_to(Place place) {
+    place_ = place;
+    return true;
+  }
 
   bool fail(std::string text) {
     problem = std::move(text);
@@ -179,25 +161,22 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
         fmt::format("{} in the wrong place{}", what,
                     entries.empty() ? "" : ", near tensor '" + shorten(entries.back().name) + "'"));
   }
-  static std::string duplicate(const std::string& name) {
-    return fmt::format("the key '{}' appears twice", shorten(name));
+  /// `text` goes on behind the name of the tensor that is read.
+  bool fail_entry(const std::string& text) {
+    return fail(fmt::format("tensor '{}'{}", shorten(entries.back().name), text));
+  }
+  bool fail_duplicate(const std::string& name) {
+    return fail(fmt::format("the key '{}' appears twice", shorten(name)));
   }
 
   bool entry_key(const std::string& name) {
-    if (name == "dtype") {
-      place_ = Place::kDtype;
-      return !std::exchange(has_dtype_, true) || fail(duplicate(name));
+    for (const auto& [known, place] : kFields) {
+      if (name == known) {
+        place_ = place;
+        return seen_.insert(place).second || fail_duplicate(name);
+      }
     }
-    if (name == "shape") {
-      place_ = Place::kShape;
-      return !std::exchange(has_shape_, true) || fail(duplicate(name));
-    }
-    if (name == "data_offsets") {
-      place_ = Place::kOffsets;
-      return std::exchange(num_offsets_, 0) < 0 || fail(duplicate(name));
-    }
-    return fail(fmt::format("tensor '{}' has an unknown key '{}'", shorten(entries.back().name),
-                            shorten(name)));
+    return fail_entry(fmt::format(" has an unknown key '{}'", shorten(name)));
   }
 };
 

@@ -4,24 +4,23 @@
 #include <string>
 #include <string_view>
 
+struct evp_md_ctx_st;  // of OpenSSL
+
 namespace shoal {
 
 /// SHA-256 of a stream of bytes.
 class Sha256 {
  public:
   Sha256();
-  ~Sha256();
-  Sha256(const Sha256&) = delete;
-  Sha256& operator=(const Sha256&) = delete;
   void update(std::string_view bytes);
   /// 64 lower-case hexadecimal digits; call once, last.
   std::string hex();
 
  private:
-  struct Context;
-  std::unique_ptr<Context> context_;
+  std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
 
+/// The same of all bytes at once.
 std::string sha256_hex(std::string_view bytes);
 
 }  // namespace shoal

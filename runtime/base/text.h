@@ -18,7 +18,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 /// "; did you mean 'X'?" for the nearest candidate, "" without one.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-/// Whether the whole of `text` fits `pattern`, in which * stands for any characters, also none, and
+/// Whether the whole of `text` fits `pattern`, in which * matches any characters, also none, and
 /// ? for any one.
 bool matches_glob(std::string_view text, std::string_view pattern);
 

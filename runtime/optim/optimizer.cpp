@@ -168,8 +168,7 @@ int64_t Optimizer::state_bytes() const {
 const std::vector<ParameterRule>& rules_of(const Choice<Optimizer>& choice) {
   static const std::vector<ParameterRule> none;
   if (choice.is_empty()) return none;
-  const auto& options = static_cast<const config::StructType&>(choice.member()->options_type());
-  for (const config::FieldInfo& field : options.fields()) {
+  for (const config::FieldInfo& field : choice.member()->options_type().fields) {
     if (&field.type() != &config::type_of<std::vector<ParameterRule>>()) continue;
     return *static_cast<const std::vector<ParameterRule>*>(
         field.member_of(choice.erased_options()));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -29,63 +30,27 @@
 /// Default values are those of a default-constructed struct. Torch-free.
 namespace shoal {
 
-/// A limit that the value itself may not reach.
-struct Above {
-  double limit;
-};
-struct Below {
-  double limit;
-};
-constexpr Above above(double limit) { return {limit}; }
-constexpr Below below(double limit) { return {limit}; }
-
 /// Allowed values of a number; of a duration: of its count of units.
 struct Range {
   double lower = -std::numeric_limits<double>::infinity();
   double upper = std::numeric_limits<double>::infinity();
-  bool lower_open = false;
+  bool lower_open = false;  ///< the value may not be `lower` itself
   bool upper_open = false;
 };
 constexpr Range at_least(double lower) { return {.lower = lower}; }
-constexpr Range in_range(double lower, double upper) { return {lower, upper, false, false}; }
-constexpr Range in_range(Above lower, double upper) { return {lower.limit, upper, true, false}; }
-constexpr Range in_range(double lower, Below upper) { return {lower, upper.limit, false, true}; }
-constexpr Range in_range(Above lower, Below upper) {
-  return {lower.limit, upper.limit, true, true};
+constexpr Range above(double lower) { return {.lower = lower, .lower_open = true}; }
+constexpr Range below(double upper) { return {.upper = upper, .upper_open = true}; }
+constexpr Range in_range(Range lower, Range upper) {
+  return {lower.lower, upper.upper, lower.lower_open, upper.upper_open};
 }
-
-/// What a number counts, for `keys`: unit("samples").
-struct Unit {
-  std::string_view name;
-};
-constexpr Unit unit(std::string_view name) { return {name}; }
-
-/// Units a duration may have here: accepts(DurationUnit::kStep, DurationUnit::kEpoch).
-struct AcceptedUnits {
-  unsigned bits;
-};
-template <class... Units>
-constexpr AcceptedUnits accepts(Units... units) {
-  return {(static_cast<unsigned>(units) | ...)};
+constexpr Range in_range(double lower, Range upper) { return in_range(at_least(lower), upper); }
+constexpr Range in_range(Range lower, double upper) {
+  return in_range(lower, Range{.upper = upper});
 }
+constexpr Range in_range(double lower, double upper) { return in_range(at_least(lower), upper); }
 
-/// The word a recipe uses for an optional that holds nothing: unset_word("auto").
-/// Without it the word is `null`.
-struct UnsetWord {
-  std::string_view word;
-};
-constexpr UnsetWord unset_word(std::string_view word) { return {word}; }
-
-/// A text that may not be empty; of a list of texts, none of them.
-struct NotEmpty {};
-constexpr NotEmpty not_empty() { return {}; }
-
-/// A list that must have an element.
-struct AtLeastOne {};
-constexpr AtLeastOne at_least_one() { return {}; }
-
-/// Everything said about a field beside its name, type and place. Rules of a list hold for each
-/// element too, those of an optional for its value.
+/// What is known of a field beside its name, type and place. Rules of a list hold for each element
+/// too, those of an optional for its value.
 struct FieldRules {
   std::string_view doc;
   std::string_view unit;
@@ -97,15 +62,36 @@ struct FieldRules {
   bool may_be_empty = true;   ///< texts
   bool may_have_none = true;  ///< lists
 
-  constexpr void apply(Range rule) { range = rule; }
-  constexpr void apply(Above rule) { range.lower = rule.limit, range.lower_open = true; }
-  constexpr void apply(Below rule) { range.upper = rule.limit, range.upper_open = true; }
-  constexpr void apply(Unit rule) { unit = rule.name; }
-  constexpr void apply(AcceptedUnits rule) { duration_units = rule.bits; }
-  constexpr void apply(UnsetWord rule) { unset_word = rule.word; }
-  constexpr void apply(NotEmpty) { may_be_empty = false; }
-  constexpr void apply(AtLeastOne) { may_have_none = false; }
+  constexpr void apply(const Range& rule) { range = rule; }
+  template <class Rule>
+  constexpr void apply(const Rule& rule) {
+    rule(*this);
+  }
 };
+
+/// What a number counts, for `keys`: unit("samples").
+constexpr auto unit(std::string_view name) {
+  return [name](FieldRules& rules) { rules.unit = name; };
+}
+/// Units a duration may have here: accepts(DurationUnit::kStep, DurationUnit::kEpoch).
+template <class... Units>
+constexpr auto accepts(Units... units) {
+  const unsigned bits = (static_cast<unsigned>(units) | ...);
+  return [bits](FieldRules& rules) { rules.duration_units = bits; };
+}
+/// The word a recipe uses for an optional that holds nothing: unset_word("auto").
+/// Without it the word is `null`.
+constexpr auto unset_word(std::string_view word) {
+  return [word](FieldRules& rules) { rules.unset_word = word; };
+}
+/// A text that may not be empty; of a list of texts, none of them.
+constexpr auto not_empty() {
+  return [](FieldRules& rules) { rules.may_be_empty = false; };
+}
+/// A list that must have an element.
+constexpr auto at_least_one() {
+  return [](FieldRules& rules) { rules.may_have_none = false; };
+}
 
 /// One recipe key of an options struct.
 template <class Owner, class Value>
@@ -134,7 +120,7 @@ constexpr Field<Owner, Value> required(std::string_view name, Value Owner::*memb
   return result;
 }
 
-/// A nested struct or Choice whose keys stand in the mapping of its owner.
+/// A nested struct or Choice whose keys are in the mapping of its owner.
 template <class Owner, class Value>
 constexpr Field<Owner, Value> inlined(Value Owner::*member) {
   Field<Owner, Value> result{"", member, {}};
@@ -151,6 +137,15 @@ constexpr Field<Owner, Value> inlined(Value Owner::*member) {
 ///     };
 template <class Enum>
 struct EnumNames;
+
+/// The word that recipes use for a value, which EnumNames lists.
+template <class Enum>
+std::string_view enum_name(Enum value) {
+  for (const auto& [known, name] : EnumNames<Enum>::names) {
+    if (known == value) return name;
+  }
+  throw std::logic_error("enum_name: a value without a name");
+}
 
 /// Collects what is wrong with an options struct. Paths are recipe keys relative to that struct:
 /// `top_k`, `router.k`, `losses[0].weight`; "" is the struct itself.

@@ -12,31 +12,16 @@
 namespace shoal::config {
 namespace {
 
-/// A default object when there is no owner to find it in.
-std::shared_ptr<void> make_element(const Type& type) {
-  return type.kind() == Kind::kOptional ? static_cast<const OptionalType&>(type).make_element()
-                                        : static_cast<const ListType&>(type).make_element();
-}
-
-const Type& element_of(const Type& type) {
-  return type.kind() == Kind::kOptional ? static_cast<const OptionalType&>(type).element()
-                                        : static_cast<const ListType&>(type).element();
-}
-
 class Lister {
  public:
   /// `doc` describes the choice when `type` is one.
   void list(const Type& type, const void* object, const std::string& path,
             const FieldRules& rules = {}) {
-    if (type.kind() == Kind::kChoice) {
-      list_choice(static_cast<const ChoiceType&>(type), object, path, rules);
-      return;
-    }
-    const auto& as_struct = static_cast<const StructType&>(type);
+    if (type.kind == Kind::kChoice) return list_choice(type, object, path, rules);
     if (std::find(open_.begin(), open_.end(), &type) != open_.end()) return;  // contains itself
     open_.push_back(&type);
-    const Node defaults = to_node(as_struct, object);
-    for (const FieldInfo& field : as_struct.fields()) {
+    const Node defaults = to_node(type, object);
+    for (const FieldInfo& field : type.fields) {
       if (field.rules.is_inlined) {
         list(field.type(), field.member_of(object), path, field.rules);
       } else {
@@ -49,15 +34,11 @@ class Lister {
   std::vector<KeyInfo> take() { return std::move(keys_); }
 
  private:
-  static bool has_keys(const Type& type) {
-    return type.kind() == Kind::kStruct || type.kind() == Kind::kChoice;
-  }
-
   void list_field(const FieldInfo& field, const void* object, const std::string& path,
                   const Node& defaults) {
     const Type& type = field.type();
     const std::string inner = join_path(path, field.name);
-    if (has_keys(type)) {
+    if (type.has_keys()) {
       list(type, field.member_of(object), inner, field.rules);
       return;
     }
@@ -71,10 +52,10 @@ class Lister {
     key.is_required = field.rules.is_required;
     if (!key.is_required) key.default_value = value_text(*defaults.find(field.name));
     keys_.push_back(std::move(key));
-    if (type.kind() == Kind::kOptional || type.kind() == Kind::kList) {
-      const Type& element = element_of(type);
-      const std::string suffix = type.kind() == Kind::kList ? "[]" : "";
-      if (has_keys(element)) list(element, make_element(type).get(), inner + suffix, field.rules);
+    if (type.kind == Kind::kOptional || type.kind == Kind::kList) {
+      const Type& element = type.element();
+      const std::string suffix = type.kind == Kind::kList ? "[]" : "";
+      if (element.has_keys()) list(element, element.make().get(), inner + suffix, field.rules);
     }
   }
 
@@ -87,26 +68,26 @@ class Lister {
     return value[0] == ' ' ? value.substr(1, value.size() - 2) : "see below";
   }
 
-  void list_choice(const ChoiceType& type, const void* object, const std::string& path,
+  void list_choice(const Type& type, const void* object, const std::string& path,
                    const FieldRules& rules) {
-    const MemberSet& set = type.set();
-    const ChoiceValue& value = type.value(object);
+    const MemberSet& set = type.members();
+    const ChoiceValue& value = type.choice(object);
     KeyInfo key;
     key.path = join_path(path, set.name_key());
     key.only_for = only_for_;
-    key.type = std::string(set.noun());
+    key.type = set.noun();
     key.default_value = value.name();
     key.is_required = value.is_empty();
-    key.doc = rules.doc.empty() ? "which " + std::string(set.noun()) : std::string(rules.doc);
+    key.doc = rules.doc.empty() ? "which " + set.noun() : std::string(rules.doc);
     for (const MemberInfo* member : set.members())
       key.choices.emplace_back(member->name, member->doc);
     keys_.push_back(std::move(key));
     const std::string outer = only_for_;
     for (const MemberInfo* member : set.members()) {
+      const Type& options = member->options_type();
+      only_for_ = set.noun() + " '" + member->name + "'";
       const bool is_default = value.member() == member;
-      const std::shared_ptr<void> fresh = is_default ? nullptr : member->make_options();
-      only_for_ = std::string(set.noun()) + " '" + member->name + "'";
-      list(member->options_type(), is_default ? value.erased_options() : fresh.get(), path);
+      list(options, is_default ? value.erased_options() : options.make().get(), path);
     }
     only_for_ = outer;
   }
@@ -144,7 +125,7 @@ bool is_at_or_below(std::string_view path, std::string_view name) {
   return path.size() == name.size() || path[name.size()] == '.' || path[name.size()] == '[';
 }
 
-std::vector<KeyInfo> list_keys(const StructType& type) {
+std::vector<KeyInfo> list_keys(const Type& type) {
   const std::shared_ptr<void> defaults = type.make();
   Lister lister;
   lister.list(type, defaults.get(), "");

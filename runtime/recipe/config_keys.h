@@ -25,7 +25,7 @@ struct KeyInfo {
 
 /// Every key below an options struct, in the order of its fields(); the keys of each member of a
 /// choice follow the key that names the member.
-std::vector<KeyInfo> list_keys(const StructType& type);
+std::vector<KeyInfo> list_keys(const Type& type);
 
 /// Whether a path is `name` or lies below it; every path is at or below "".
 bool is_at_or_below(std::string_view path, std::string_view name);

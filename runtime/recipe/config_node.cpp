@@ -1,40 +1,13 @@
 #include "runtime/recipe/config_node.h"
 
 #include <algorithm>
-#include <optional>
+#include <charconv>
 #include <tuple>
 
 namespace shoal::config {
 namespace {
 
 constexpr std::size_t kMaxQuotedBytes = 60;
-
-/// One step of a dotted path: a key, or an index in brackets.
-struct Segment {
-  std::string_view key;
-  std::optional<std::size_t> index;
-};
-
-std::vector<Segment> split_path(std::string_view path) {
-  std::vector<Segment> segments;
-  while (!path.empty()) {
-    if (path[0] == '.') {
-      path.remove_prefix(1);
-    } else if (path[0] == '[') {
-      std::size_t index = 0, at = 1;
-      for (; at < path.size() && path[at] >= '0' && path[at] <= '9'; ++at) {
-        index = index * 10 + static_cast<std::size_t>(path[at] - '0');
-      }
-      segments.push_back({{}, index});
-      path.remove_prefix(std::min(path.size(), at + 1));
-    } else {
-      const std::string_view key = path.substr(0, path.find_first_of(".["));
-      segments.push_back({key, std::nullopt});
-      path.remove_prefix(key.size());
-    }
-  }
-  return segments;
-}
 
 struct Found {
   const Node* node;      ///< as deep as the tree goes along the path
@@ -44,17 +17,23 @@ struct Found {
 
 Found walk(const Node& root, std::string_view path) {
   Found found{&root, root.position};
-  for (const Segment& segment : split_path(path)) {
-    if (segment.index) {
-      if (*segment.index >= found.node->items.size()) return found.is_whole = false, found;
-      found.node = &found.node->items[*segment.index];
+  while (!path.empty()) {
+    std::string_view step = path.substr(0, path.find_first_of(".[", 1));  // "key", ".key", "[0]"
+    path.remove_prefix(step.size());
+    if (step[0] == '[') {
+      std::size_t index = 0;
+      std::from_chars(step.data() + 1, step.data() + step.size(), index);
+      if (index >= found.node->items.size()) return found.is_whole = false, found;
+      found.node = &found.node->items[index];
       found.section = found.node->position;
-    } else {
-      const Entry* entry = found.node->find(segment.key);
-      if (!entry) return found.is_whole = false, found;
-      found.node = &entry->value;
-      found.section = entry->position;
+      continue;
     }
+    if (step[0] == '.') step.remove_prefix(1);
+    if (step.empty()) continue;
+    const Entry* entry = found.node->find(step);
+    if (!entry) return found.is_whole = false, found;
+    found.node = &entry->value;
+    found.section = entry->position;
   }
   return found;
 }
@@ -119,10 +98,7 @@ std::string describe(const Node& node) {
 
 void Diagnostics::add(const Position& position, std::string_view path, const std::string& what) {
   touch(path);
-  if (is_full()) {
-    ++num_hidden_;
-    return;
-  }
+  if (mistakes_.size() >= kMaxShown) return add_hidden();
   std::string text = (path.empty() ? "" : std::string(path) + ": ") + what;
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';  // one line, no escape codes
@@ -147,12 +123,10 @@ bool Diagnostics::has_mistake_in(std::string_view section) const {
 
 std::vector<std::string> Diagnostics::lines() const {
   std::vector<Mistake> sorted = mistakes_;
-  const auto key = [](const Mistake& mistake) {
+  std::ranges::stable_sort(sorted, {}, [](const Mistake& mistake) {
     const Position& at = mistake.position;
     return std::tuple(at.source ? at.source->order : 0, at.line, at.column);
-  };
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&key](const Mistake& a, const Mistake& b) { return key(a) < key(b); });
+  });
   std::vector<std::string> lines;
   for (const Mistake& mistake : sorted)
     lines.push_back(mistake.position.text() + ": " + mistake.text);

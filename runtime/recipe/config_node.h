@@ -19,7 +19,7 @@ struct Source {
   bool is_command_line = false;
 };
 
-/// Where a key or a value stands. Lines and columns count from 1, columns in bytes; on the command
+/// Place of a key or a value. Lines and columns count from 1, columns in bytes; on the command
 /// line, `line` is the number of the override.
 struct Position {
   std::shared_ptr<const Source> source;
@@ -59,22 +59,22 @@ struct Entry {
 /// "section.key"; "key" in the root.
 std::string join_path(std::string_view section, std::string_view key);
 
-/// Where the value at a dotted path (`losses[0].weight` too) stands; for one that no file gives,
-/// where the innermost section around it begins.
+/// Place of the value at a dotted path (`losses[0].weight` too); for one that no file gives, where
+/// the innermost section around it begins.
 Position find_position(const Node& root, std::string_view path);
 
 /// The value at a dotted path; nullptr if no file gives it.
 const Node* find_node(const Node& root, std::string_view path);
 
-/// How error messages call a value: `a list`, `'abc'`, `the quoted text "12"`. Long texts are cut.
+/// What error messages call a value: `a list`, `'abc'`, `the quoted text "12"`. Long texts are cut.
 std::string describe(const Node& node);
 
 /// Mistakes found so far; a recipe is read to its end before they are thrown together.
 class Diagnostics {
  public:
   void add(const Position& position, std::string_view path, const std::string& what);
-  /// Counts mistakes that are not worth a line.
-  void add_hidden(std::size_t count) { num_hidden_ += count; }
+  /// Counts a mistake that is not worth a line.
+  void add_hidden() { ++num_hidden_; }
   /// Notes that a value cannot be relied on, because of a mistake that has its line elsewhere.
   void touch(std::string_view path);
   /// The top-level keys that a recipe may have.
@@ -83,7 +83,6 @@ class Diagnostics {
   /// an unknown top-level key or a broken override; that one touches all.
   bool has_mistake_in(std::string_view section) const;
   std::size_t size() const { return mistakes_.size(); }
-  bool is_full() const { return mistakes_.size() >= kMaxShown; }
   /// One line a mistake in the order of the files, `FILE:LINE:COL: PATH: what`; 100 at most, then a
   /// line with the number of the others.
   std::vector<std::string> lines() const;

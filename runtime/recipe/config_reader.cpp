@@ -15,7 +15,7 @@
 namespace shoal::config {
 namespace {
 
-/// Where in the recipe a value stands.
+/// A value's place in the recipe.
 struct Place {
   const Node* node;  ///< nullptr if the recipe does not give it
   Position begin;    ///< of its key; of the section around it, if it is not given
@@ -41,7 +41,7 @@ struct Slot {
 /// Everything that shares one mapping: a struct, or a choice, with what they inline.
 struct Section {
   std::vector<Slot> slots;
-  std::vector<std::pair<const StructType*, void*>> structs;  ///< to validate, inner ones last
+  std::vector<std::pair<const Type*, void*>> structs;  ///< to validate, inner ones last
   std::vector<std::pair<const MemberSet*, const MemberInfo*>> choices;
   std::vector<std::string> name_keys;
   bool is_open = false;  ///< a member is not known, so neither are its keys
@@ -56,16 +56,14 @@ class Reader {
   void read_section(const Type& type, void* object, const Place& place) {
     const Node* node = place.node;
     const std::size_t num_before = num_mistakes_;
-    if (node && node->kind == Node::Kind::kScalar && type.kind() == Kind::kStruct) {
-      const auto& as_struct = static_cast<const StructType&>(type);
-      for (const FieldInfo& field : as_struct.fields()) {
-        if (field.name != as_struct.short_key() || field.name.empty()) continue;
+    if (node && node->kind == Node::Kind::kScalar && !type.short_key.empty()) {
+      for (const FieldInfo& field : type.fields) {
+        if (field.name != type.short_key) continue;
         return read_node(field.type(), field.member(object), place, field.rules);
       }
     }
     if (node && node->kind != Node::Kind::kMap) {
-      const bool is_kept = node->has_unset_variable && unset_ == UnsetVariable::kKeep;
-      if (!is_kept) refuse(place, "a mapping of keys");
+      if (!is_kept(*node)) refuse(place, "a mapping of keys");
       return;
     }
     Section section;
@@ -95,7 +93,6 @@ class Reader {
       diagnostics_.add(unknown.position, join_path(unknown.path, unknown.key),
                        "unknown key" + unknown.note + hint);
     }
-    diagnostics_.add_hidden(num_unlisted_);
   }
 
  private:
@@ -116,22 +113,26 @@ class Reader {
     diagnostics_.touch(place.path);
   }
 
+  /// Whether the value needs an unset variable, and so stays as it is.
+  bool is_kept(const Node& node) const {
+    return node.has_unset_variable && unset_ == UnsetVariable::kKeep;
+  }
+
+  void note_unset(const Place& place) {
+    note(place.node->position, place.path,
+         "needs an environment variable that is not set: " + describe(*place.node));
+  }
+
   void refuse(const Place& place, const std::string& expected) {
     const Node& node = *place.node;
     note(node.position, place.path, "expected " + expected + ", found " + describe(node));
   }
 
-  // ---- sections
-
   void collect(const Type& type, void* object, const Place& place, Section& section) {
-    if (type.kind() == Kind::kChoice) {
-      collect_choice(static_cast<const ChoiceType&>(type), object, place, section);
-      return;
-    }
-    if (type.kind() != Kind::kStruct) throw std::logic_error("only structs have keys");
-    const auto& as_struct = static_cast<const StructType&>(type);
-    section.structs.emplace_back(&as_struct, object);
-    for (const FieldInfo& field : as_struct.fields()) {
+    if (type.kind == Kind::kChoice) return collect_choice(type, object, place, section);
+    if (type.kind != Kind::kStruct) throw std::logic_error("only structs have keys");
+    section.structs.emplace_back(&type, object);
+    for (const FieldInfo& field : type.fields) {
       void* member = field.member(object);
       if (field.rules.is_inlined) {
         collect(field.type(), member, place, section);
@@ -141,44 +142,39 @@ class Reader {
     }
   }
 
-  void collect_choice(const ChoiceType& type, void* object, const Place& place, Section& section) {
-    ChoiceValue& value = type.value(object);
-    const MemberSet& set = type.set();
-    section.name_keys.emplace_back(set.name_key());
+  void collect_choice(const Type& type, void* object, const Place& place, Section& section) {
+    auto& value = const_cast<ChoiceValue&>(type.choice(object));
+    const MemberSet& set = type.members();
+    section.name_keys.push_back(set.name_key());
     const Entry* entry = place.node ? place.node->find(set.name_key()) : nullptr;
-    if (entry) {
-      const MemberInfo* member = read_name(set, place.below(*entry));
-      if (!member) {
-        section.is_open = true;
-        return;
-      }
-      value.choose(*member);
-    } else if (value.is_empty()) {
-      section.is_open = true;
+    const MemberInfo* member = entry ? read_name(set, place.below(*entry)) : value.member();
+    if (!entry && !member) {
       note(place.begin, join_path(place.path, set.name_key()),
-           "required key is missing; one of: " + join_words(member_names(set)));
+           "required key is missing; one of: " + join_words(set.names()));
+    }
+    if (!member) {
+      section.is_open = true;
       return;
     }
-    section.choices.emplace_back(&set, value.member());
-    collect(value.member()->options_type(), value.erased_options(), place, section);
+    value.choose(*member);
+    section.choices.emplace_back(&set, member);
+    collect(member->options_type(), value.erased_options(), place, section);
   }
 
   const MemberInfo* read_name(const MemberSet& set, const Place& place) {
     const Node& node = *place.node;
-    const std::string noun(set.noun());
     if (node.is_broken) {
       pass_over(place);
     } else if (node.has_unset_variable) {
-      note(node.position, place.path,
-           "needs an environment variable that is not set: " + describe(node));
+      note_unset(place);
     } else if (node.kind != Node::Kind::kScalar) {
-      refuse(place, "the name of " + with_article(noun));
+      refuse(place, "the name of " + with_article(set.noun()));
     } else if (const MemberInfo* member = set.find(node.text)) {
       return member;
     } else {
-      const std::vector<std::string> names = member_names(set);
+      const std::vector<std::string> names = set.names();
       note(node.position, place.path,
-           "no " + noun + " is called " + describe(node) + "; one of: " + join_words(names) +
+           "no " + set.noun() + " is called " + describe(node) + "; one of: " + join_words(names) +
                did_you_mean(node.text, names));
     }
     return nullptr;
@@ -218,10 +214,7 @@ class Reader {
   void note_unknown(const Section& section, const Entry& entry, const std::string& path) {
     ++num_mistakes_;
     diagnostics_.touch(join_path(path, entry.key));
-    if (unknown_.size() >= Diagnostics::kMaxShown) {
-      ++num_unlisted_;
-      return;
-    }
+    if (unknown_.size() >= Diagnostics::kMaxShown) return diagnostics_.add_hidden();
     Unknown unknown{path, entry.key, owners_note(section, entry.key), entry.position,
                     section.name_keys};
     for (const Slot& slot : section.slots) unknown.siblings.emplace_back(slot.name);
@@ -233,14 +226,12 @@ class Reader {
     for (const auto& [set, chosen] : section.choices) {
       std::vector<std::string> owners;
       for (const MemberInfo* member : set->members()) {
-        const Type& type = member->options_type();
-        if (type.kind() != Kind::kStruct) continue;
-        for (const FieldInfo& field : static_cast<const StructType&>(type).fields()) {
+        for (const FieldInfo& field : member->options_type().fields) {
           if (field.name == key) owners.push_back(member->name);
         }
       }
       if (!owners.empty()) {
-        return " of " + std::string(set->noun()) + " '" + chosen->name + "'; it belongs to " +
+        return " of " + set->noun() + " '" + chosen->name + "'; it belongs to " +
                join_words(owners);
       }
     }
@@ -264,7 +255,7 @@ class Reader {
       if (place.node && place.node->find(slot.name)) continue;
       const Type& type = slot.field->type();
       const FieldRules& rules = slot.field->rules;
-      if (type.kind() == Kind::kStruct || type.kind() == Kind::kChoice) {
+      if (type.has_keys()) {
         read_section(type, slot.object, place.absent(slot.name));
       } else if (rules.is_required && !is_misspelt(section, slot.name, place)) {
         note(place.begin, join_path(place.path, slot.name),
@@ -273,18 +264,16 @@ class Reader {
     }
   }
 
-  // ---- values
-
   void read_node(const Type& type, void* object, const Place& place, const FieldRules& rules) {
     if (place.node->is_broken) return pass_over(place);
-    switch (type.kind()) {
+    switch (type.kind) {
       case Kind::kStruct:
       case Kind::kChoice:
         return read_section(type, object, place);
       case Kind::kOptional:
-        return read_optional(static_cast<const OptionalType&>(type), object, place, rules);
+        return read_optional(type, object, place, rules);
       case Kind::kList:
-        return read_list(static_cast<const ListType&>(type), object, place, rules);
+        return read_list(type, object, place, rules);
       case Kind::kMap:
         return read_map(object, place, rules);
       default:
@@ -292,36 +281,28 @@ class Reader {
     }
   }
 
-  void read_optional(const OptionalType& type, void* object, const Place& place,
-                     const FieldRules& rules) {
+  void read_optional(const Type& type, void* object, const Place& place, const FieldRules& rules) {
     const Node& node = *place.node;
+    const Type& element = type.element();
     const bool is_null = node.kind == Node::Kind::kNull && !node.text.empty();
-    if (is_null || (node.is_plain() && node.text == rules.unset_word)) return type.reset(object);
-    const bool is_text = type.element().kind() == Kind::kText;
-    if (node.has_unset_variable && unset_ == UnsetVariable::kKeep && !is_text) return;
-    void* present = const_cast<void*>(type.get(object));
-    void* value = present ? present : type.emplace(object);
-    const Kind kind = type.element().kind();
-    const bool is_counted =
-        kind == Kind::kInteger || kind == Kind::kNumber || kind == Kind::kDuration;
+    if (is_null || (node.is_plain() && node.text == rules.unset_word)) return type.clear(object);
+    if (is_kept(node) && element.kind != Kind::kText) return;
+    if (type.size(object) == 0) type.append(object);
+    void* value = const_cast<void*>(type.at(object, 0));
     // No value begins with a letter: another word for none, as `none` where the word is `never`.
-    if (is_counted && !node.is_broken && node.is_plain() &&
+    if (is_counted(element.kind) && !node.is_broken && node.is_plain() &&
         std::isalpha(static_cast<unsigned char>(node.text[0])) != 0) {
-      note(node.position, place.path,
-           read_single(type.element(), value, node, rules) + "; or did you mean '" +
-               std::string(rules.unset_word) + "'?");
-      return;
+      return note(node.position, place.path,
+                  read_single(element, value, node, rules) + "; or did you mean '" +
+                      std::string(rules.unset_word) + "'?");
     }
-    read_node(type.element(), value, place, rules);
+    read_node(element, value, place, rules);
   }
 
-  void read_list(const ListType& type, void* object, const Place& place, const FieldRules& rules) {
+  void read_list(const Type& type, void* object, const Place& place, const FieldRules& rules) {
     const Node& node = *place.node;
-    if (node.has_unset_variable && unset_ == UnsetVariable::kKeep) return;
-    if (node.has_unset_variable) {
-      return note(node.position, place.path,
-                  "needs an environment variable that is not set: " + describe(node));
-    }
+    if (is_kept(node)) return;
+    if (node.has_unset_variable) return note_unset(place);
     if (node.kind != Node::Kind::kList) {
       const bool is_single = node.kind == Node::Kind::kScalar;
       return refuse(place, is_single ? "a list, as [" + node.text.substr(0, 40) + "]" : "a list");
@@ -347,27 +328,24 @@ class Reader {
 
   void read_scalar(const Type& type, void* object, const Place& place, const FieldRules& rules) {
     const Node& node = *place.node;
-    if (node.has_unset_variable && unset_ == UnsetVariable::kKeep) {
-      if (type.kind() == Kind::kText) *static_cast<std::string*>(object) = node.text;
+    if (is_kept(node)) {
+      if (type.kind == Kind::kText) *static_cast<std::string*>(object) = node.text;
       return;
     }
     const std::string problem = read_single(type, object, node, rules);
     if (!problem.empty()) note(node.position, place.path, problem);
   }
 
-  // ---- all keys that the recipe could have as it is
-
   static void collect_paths(const Type& type, const void* object, const std::string& path,
                             std::vector<std::string>& all, int depth) {
     if (depth > 16) return;
-    if (type.kind() == Kind::kChoice) {
-      const auto& choice = static_cast<const ChoiceType&>(type);
-      const ChoiceValue& value = choice.value(object);
-      all.push_back(join_path(path, choice.set().name_key()));
+    if (type.kind == Kind::kChoice) {
+      const ChoiceValue& value = type.choice(object);
+      all.push_back(join_path(path, type.members().name_key()));
       if (value.is_empty()) return;
       collect_paths(value.member()->options_type(), value.erased_options(), path, all, depth + 1);
-    } else if (type.kind() == Kind::kStruct) {
-      for (const FieldInfo& field : static_cast<const StructType&>(type).fields()) {
+    } else if (type.kind == Kind::kStruct) {
+      for (const FieldInfo& field : type.fields) {
         const std::string inner = join_path(path, field.name);
         if (!field.rules.is_inlined) all.push_back(inner);
         collect_paths(field.type(), field.member_of(object), inner, all, depth + 1);
@@ -379,16 +357,15 @@ class Reader {
   const UnsetVariable unset_;
   Diagnostics& diagnostics_;
   std::vector<Unknown> unknown_;
-  std::size_t num_unlisted_ = 0;  ///< unknown keys beyond those in unknown_
   std::size_t num_mistakes_ = 0;
 };
 
 }  // namespace
 
-void read_into(const StructType& type, void* options, const Node& root, UnsetVariable unset,
+void read_into(const Type& type, void* options, const Node& root, UnsetVariable unset,
                Diagnostics& diagnostics) {
   std::vector<std::string> sections;
-  for (const FieldInfo& field : type.fields()) sections.emplace_back(field.name);
+  for (const FieldInfo& field : type.fields) sections.emplace_back(field.name);
   diagnostics.set_sections(sections);
   Reader reader(root, unset, diagnostics);
   reader.read_section(type, options, {&root, root.position, ""});

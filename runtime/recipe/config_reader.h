@@ -19,7 +19,7 @@ enum class UnsetVariable {
 /// mistake goes to `diagnostics`: unknown keys (with the nearest known one), missing required keys
 /// (at their section), values of the wrong type or out of range (at the value), and what
 /// validate() finds in structs without such mistakes.
-void read_into(const StructType& type, void* options, const Node& root, UnsetVariable unset,
+void read_into(const Type& type, void* options, const Node& root, UnsetVariable unset,
                Diagnostics& diagnostics);
 
 /// What reading a recipe returns: the options, and where each came from.
@@ -29,25 +29,18 @@ struct Loaded {
   Document document;
 };
 
-/// Reads a document into Options. Mistakes go to `diagnostics`, and what they touch keeps any
-/// value. Throws ConfigError with them only if the document could not be read.
-template <class Options>
-Loaded<Options> read_document(Document document, UnsetVariable unset, Diagnostics& diagnostics) {
-  if (!document.is_readable) diagnostics.throw_if_any();
-  Loaded<Options> loaded{Options{}, std::move(document)};
-  read_into(static_cast<const StructType&>(type_of<Options>()), &loaded.options,
-            loaded.document.root, unset, diagnostics);
-  return loaded;
-}
-
-/// The same from a recipe file and overrides.
+/// Reads a recipe into Options. Mistakes go to `diagnostics`, and what they touch keeps any value.
+/// Throws ConfigError with them only if the recipe could not be read.
 template <class Options>
 Loaded<Options> read_options(const RecipeSource& source, UnsetVariable unset,
                              Diagnostics& diagnostics) {
-  return read_document<Options>(load_document(source, diagnostics), unset, diagnostics);
+  Loaded<Options> loaded{Options{}, load_document(source, diagnostics)};
+  if (!loaded.document.is_readable) diagnostics.throw_if_any();
+  read_into(type_of<Options>(), &loaded.options, loaded.document.root, unset, diagnostics);
+  return loaded;
 }
 
-/// Reads a recipe file and overrides into Options. Throws ConfigError with all mistakes.
+/// Reads a recipe into Options. Throws ConfigError with all mistakes.
 template <class Options>
 Loaded<Options> load_options(const RecipeSource& source,
                              UnsetVariable unset = UnsetVariable::kRefuse) {
@@ -60,13 +53,11 @@ Loaded<Options> load_options(const RecipeSource& source,
 /// The same from a text, named `name` in messages.
 template <class Options>
 Loaded<Options> load_options_text(const std::string& text, const std::string& name,
-                                  const RecipeSource& source = {},
+                                  RecipeSource source = {},
                                   UnsetVariable unset = UnsetVariable::kRefuse) {
-  Diagnostics diagnostics;
-  Loaded<Options> loaded = read_document<Options>(
-      load_document_text(text, name, source, diagnostics), unset, diagnostics);
-  diagnostics.throw_if_any();
-  return loaded;
+  source.path = name;
+  source.text = text;
+  return load_options<Options>(source, unset);
 }
 
 /// A Problems that maps paths, relative to `section`, to their places in a recipe.

@@ -76,13 +76,6 @@ bool is_not_finite_word(std::string_view text) {
   return lower == "nan" || lower == "inf" || lower == "infinity";
 }
 
-/// Adds decimal `digit` to a magnitude below 2^63 + 1; false on overflow.
-bool push_digit(uint64_t& magnitude, int digit, uint64_t limit) {
-  if (magnitude > (limit - static_cast<uint64_t>(digit)) / 10) return false;
-  magnitude = magnitude * 10 + static_cast<uint64_t>(digit);
-  return true;
-}
-
 enum class Exact { kYes, kNotWhole, kTooLarge };
 
 /// The integer that the digits and the exponent spell.
@@ -90,48 +83,39 @@ Exact integer_value(const Spelling& spelling, int64_t& value) {
   std::string digits = std::string(spelling.whole) + std::string(spelling.fraction);
   int64_t shift = spelling.exponent - static_cast<int64_t>(spelling.fraction.size());
   while (shift < 0 && !digits.empty() && digits.back() == '0') digits.pop_back(), ++shift;
-  const std::size_t first = digits.find_first_not_of('0');
-  if (first == std::string::npos) return value = 0, Exact::kYes;
+  if (digits.find_first_not_of('0') == std::string::npos) return value = 0, Exact::kYes;
   if (shift < 0) return Exact::kNotWhole;
-  const uint64_t limit =
-      uint64_t{std::numeric_limits<int64_t>::max()} + (spelling.is_negative ? 1 : 0);
-  uint64_t magnitude = 0;
-  for (const char digit : digits) {
-    if (!push_digit(magnitude, digit - '0', limit)) return Exact::kTooLarge;
-  }
-  for (; shift > 0; --shift) {
-    if (!push_digit(magnitude, 0, limit)) return Exact::kTooLarge;
-  }
-  value = static_cast<int64_t>(spelling.is_negative ? ~magnitude + 1 : magnitude);
-  return Exact::kYes;
+  if (shift > std::numeric_limits<int64_t>::digits10) return Exact::kTooLarge;
+  digits.append(static_cast<std::size_t>(shift), '0');
+  if (spelling.is_negative) digits.insert(0, 1, '-');
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return read.ec == std::errc() ? Exact::kYes : Exact::kTooLarge;
 }
 
-std::string quoted(std::string_view text) {
-  std::string result = "'";
-  result += text;
-  result += "'";
-  return result;
-}
+std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 
 }  // namespace
 
 std::optional<int64_t> parse_integer(std::string_view text, std::string& problem) {
+  problem = "expected an integer, found " + quoted(text);
   const std::optional<Spelling> spelling = spell(text);
-  if (!spelling || (spelling->has_point && !spelling->has_exponent)) {
-    problem = "expected an integer, found " + quoted(text);
-    return std::nullopt;
-  }
+  if (!spelling || (spelling->has_point && !spelling->has_exponent)) return std::nullopt;
   if (has_leading_zero(*spelling)) {
-    problem = "expected an integer, found " + quoted(text) +
-              "; a leading zero could mean octal, leave it out";
+    problem += "; a leading zero could mean octal, leave it out";
     return std::nullopt;
   }
   int64_t value = 0;
-  const Exact exact = integer_value(*spelling, value);
-  if (exact == Exact::kYes) return value;
-  problem = exact == Exact::kNotWhole
-                ? "expected an integer, found " + quoted(text) + ", which is not whole"
-                : "the integer " + quoted(text) + " is out of range (64 bits)";
+  switch (integer_value(*spelling, value)) {
+    case Exact::kYes:
+      problem = "";
+      return value;
+    case Exact::kNotWhole:
+      problem += ", which is not whole";
+      return std::nullopt;
+    case Exact::kTooLarge:
+      break;
+  }
+  problem = "the integer " + quoted(text) + " is out of range (64 bits)";
   return std::nullopt;
 }
 
@@ -139,8 +123,9 @@ std::optional<double> parse_number(std::string_view text, std::string& problem) 
   const std::string found = quoted(text);
   const std::optional<Spelling> spelling = spell(text);
   if (!spelling) {
-    problem = is_not_finite_word(text) ? "expected a finite number, found " + found
-                                       : "expected a number, found " + found;
+    problem = (is_not_finite_word(text) ? "expected a finite number, found "
+                                        : "expected a number, found ") +
+              found;
     return std::nullopt;
   }
   if (has_leading_zero(*spelling)) {
@@ -149,12 +134,10 @@ std::optional<double> parse_number(std::string_view text, std::string& problem) 
   }
   if (text[0] == '+') text.remove_prefix(1);
   double value = 0.0;
-  const std::from_chars_result read =
-      std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_zero_text = spelling->whole.find_first_not_of('0') == std::string_view::npos &&
-                            spelling->fraction.find_first_not_of('0') == std::string_view::npos;
-  if (read.ec == std::errc::result_out_of_range || !std::isfinite(value) ||
-      (value == 0.0 && !is_zero_text)) {
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string digits = std::string(spelling->whole) + std::string(spelling->fraction);
+  const bool is_lost = value == 0.0 && digits.find_first_not_of('0') != std::string::npos;
+  if (read.ec != std::errc() || !std::isfinite(value) || is_lost) {
     problem = "the number " + found + " is out of range (64-bit float)";
     return std::nullopt;
   }
@@ -170,15 +153,13 @@ std::optional<bool> parse_boolean(std::string_view text, std::string& problem) {
 
 std::string number_text(double value) {
   std::array<char, 32> buffer;
-  const std::to_chars_result end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  std::string text(buffer.data(), end.ptr);
-  const std::size_t e = text.find('e');
-  if (e == std::string::npos) return text;
-  std::string exponent = text.substr(e + 1);
-  std::string sign = exponent[0] == '-' ? "-" : "";
-  exponent.erase(0, exponent.find_first_not_of("+-0"));
-  return text.substr(0, e + 1) + sign + exponent;
+  const auto written = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  std::string text(buffer.data(), written.ptr);
+  const std::size_t exponent = text.find('e') + 1;
+  if (exponent == 0) return text;
+  // 1e-06 becomes 1e-6, 3e+20 becomes 3e20.
+  const std::size_t digits = text.find_first_not_of("+-0", exponent);
+  return text.replace(exponent, digits - exponent, text[exponent] == '-' ? "-" : "");
 }
 
 std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
@@ -192,13 +173,14 @@ std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
                                                              : 0;
     if (length == 0 || i + length > text.size()) return i;
     for (std::size_t k = 1; k < length; ++k) {
-      if ((byte(i + k) & 0xc0) != 0x80) return i;
-    }
-    // Second bytes that would spell a code point too long, a surrogate, or one above U+10FFFF.
-    const unsigned char second = length > 1 ? byte(i + 1) : 0;
-    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) ||
-        (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90)) {
-      return i;
+      // Limits of the second byte leave out code points spelled too long, surrogates, and those
+      // above U+10FFFF.
+      const bool is_second = k == 1;
+      const int lowest = is_second && lead == 0xe0 ? 0xa0 : is_second && lead == 0xf0 ? 0x90 : 0x80;
+      const int highest = is_second && lead == 0xed   ? 0x9f
+                          : is_second && lead == 0xf4 ? 0x8f
+                                                      : 0xbf;
+      if (byte(i + k) < lowest || byte(i + k) > highest) return i;
     }
     i += length;
   }

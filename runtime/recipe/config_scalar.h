@@ -8,7 +8,7 @@
 /// The strict reading of single values: no octal, no `yes`, no nan, nothing silently rounded.
 namespace shoal::config {
 
-/// Decimal integer; `3e8` and `1.5e3` too, if exact. On failure nothing, and `problem` says why.
+/// Decimal integer; `3e8` and `1.5e3` too, if exact. On failure nothing, and `problem` is why.
 std::optional<int64_t> parse_integer(std::string_view text, std::string& problem);
 
 /// Finite decimal number that a double holds without becoming zero or infinite.

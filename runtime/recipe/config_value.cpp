@@ -7,38 +7,25 @@
 #include "runtime/base/duration.h"
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_scalar.h"
+#include "runtime/recipe/registry.h"
 
 namespace shoal::config {
 namespace {
 
-std::string check_range(double value, const FieldRules& rules, const Node& node) {
-  const Range& range = rules.range;
+std::string check_range(double value, const Range& range, const Node& node) {
   const bool is_inside = (range.lower_open ? value > range.lower : value >= range.lower) &&
                          (range.upper_open ? value < range.upper : value <= range.upper);
   return is_inside ? "" : "must be " + range_text(range) + ", found " + describe(node);
 }
 
-std::string read_integer(int64_t& object, const Node& node, const FieldRules& rules) {
+template <class Value>
+std::string read_parsed(std::optional<Value> (*parse)(std::string_view, std::string&),
+                        Value& object, const Node& node, const Range& range) {
   std::string problem;
-  const std::optional<int64_t> value = parse_integer(node.text, problem);
+  const std::optional<Value> value = parse(node.text, problem);
   if (!value) return problem;
   object = *value;
-  return check_range(static_cast<double>(*value), rules, node);
-}
-
-std::string read_number(double& object, const Node& node, const FieldRules& rules) {
-  std::string problem;
-  const std::optional<double> value = parse_number(node.text, problem);
-  if (!value) return problem;
-  object = *value;
-  return check_range(*value, rules, node);
-}
-
-std::string read_boolean(bool& object, const Node& node) {
-  std::string problem;
-  const std::optional<bool> value = parse_boolean(node.text, problem);
-  if (value) object = *value;
-  return problem;
+  return check_range(static_cast<double>(*value), range, node);
 }
 
 std::string read_text(std::string& object, const Node& node, const FieldRules& rules) {
@@ -52,8 +39,7 @@ std::string read_text(std::string& object, const Node& node, const FieldRules& r
 
 std::string read_duration(Duration& object, const Node& node, const FieldRules& rules) {
   const std::string units = describe_units(rules.duration_units);
-  std::string problem;
-  const std::optional<Duration> duration = parse_duration(node.text, problem);
+  const std::optional<Duration> duration = parse_duration(node.text);
   if (!duration) {
     return "expected a duration, a number with its unit (" + units + "), found " + describe(node);
   }
@@ -61,59 +47,57 @@ std::string read_duration(Duration& object, const Node& node, const FieldRules& 
     return "expected a duration in " + units + ", found " + describe(node);
   }
   object = *duration;
-  return check_range(duration->value(), rules, node);
+  return check_range(duration->value(), rules.range, node);
 }
 
-std::string read_enum(const EnumType& type, void* object, const Node& node) {
-  const std::vector<std::string> words = enum_words(type);
-  const auto found = std::find(words.begin(), words.end(), node.text);
-  if (found == words.end()) {
-    return "expected one of: " + join_words(words) + ", found " + describe(node) +
-           did_you_mean(node.text, words);
+std::string read_enum(const Type& type, void* object, const Node& node) {
+  const auto found = std::find(type.words.begin(), type.words.end(), node.text);
+  if (found == type.words.end()) {
+    return "expected one of: " + join_words(type.words) + ", found " + describe(node) +
+           did_you_mean(node.text, type.words);
   }
-  type.set(object, static_cast<std::size_t>(found - words.begin()));
+  type.set(object, static_cast<std::size_t>(found - type.words.begin()));
   return "";
 }
 
-std::string expectation(const Type& type, const FieldRules& rules) {
-  const std::string text = type_text(type, rules);
-  const bool is_counted = type.kind() == Kind::kInteger || type.kind() == Kind::kNumber ||
-                          type.kind() == Kind::kDuration;
-  return is_counted ? with_article(text) : text;
-}
-
 }  // namespace
+
+bool is_counted(Kind kind) {
+  return kind == Kind::kInteger || kind == Kind::kNumber || kind == Kind::kDuration;
+}
 
 std::string read_single(const Type& type, void* object, const Node& node, const FieldRules& rules) {
   if (node.has_unset_variable) {
     return "needs an environment variable that is not set: " + describe(node);
   }
-  const Kind kind = type.kind();
+  const Kind kind = type.kind;
   const bool wants_plain =
       kind == Kind::kInteger || kind == Kind::kNumber || kind == Kind::kBoolean;
   if (node.kind != Node::Kind::kScalar || (wants_plain && node.is_quoted)) {
-    return "expected " + expectation(type, rules) + ", found " + describe(node);
+    const std::string expected = type_text(type, rules);
+    return "expected " + (is_counted(kind) ? with_article(expected) : expected) + ", found " +
+           describe(node);
   }
   switch (kind) {
     case Kind::kInteger:
-      return read_integer(*static_cast<int64_t*>(object), node, rules);
+      return read_parsed(parse_integer, *static_cast<int64_t*>(object), node, rules.range);
     case Kind::kNumber:
-      return read_number(*static_cast<double*>(object), node, rules);
+      return read_parsed(parse_number, *static_cast<double*>(object), node, rules.range);
     case Kind::kBoolean:
-      return read_boolean(*static_cast<bool*>(object), node);
+      return read_parsed(parse_boolean, *static_cast<bool*>(object), node, {});
     case Kind::kText:
       return read_text(*static_cast<std::string*>(object), node, rules);
     case Kind::kDuration:
       return read_duration(*static_cast<Duration*>(object), node, rules);
     case Kind::kEnum:
-      return read_enum(static_cast<const EnumType&>(type), object, node);
+      return read_enum(type, object, node);
     default:
       throw std::logic_error("not a single value");
   }
 }
 
 std::string write_single(const Type& type, const void* object) {
-  switch (type.kind()) {
+  switch (type.kind) {
     case Kind::kInteger:
       return std::to_string(*static_cast<const int64_t*>(object));
     case Kind::kNumber:
@@ -124,10 +108,8 @@ std::string write_single(const Type& type, const void* object) {
       return *static_cast<const std::string*>(object);
     case Kind::kDuration:
       return to_text(*static_cast<const Duration*>(object));
-    case Kind::kEnum: {
-      const auto& as_enum = static_cast<const EnumType&>(type);
-      return std::string(as_enum.names().at(as_enum.get(object)));
-    }
+    case Kind::kEnum:
+      return std::string(type.word(object));
     default:
       throw std::logic_error("not a single value");
   }
@@ -149,7 +131,7 @@ std::string range_text(const Range& range) {
 }
 
 std::string type_text(const Type& type, const FieldRules& rules) {
-  switch (type.kind()) {
+  switch (type.kind) {
     case Kind::kInteger:
       return "integer";
     case Kind::kNumber:
@@ -161,12 +143,11 @@ std::string type_text(const Type& type, const FieldRules& rules) {
     case Kind::kDuration:
       return "duration in " + describe_units(rules.duration_units);
     case Kind::kEnum:
-      return "one of: " + join_words(enum_words(static_cast<const EnumType&>(type)));
+      return "one of: " + join_words(type.words);
     case Kind::kOptional:
-      return type_text(static_cast<const OptionalType&>(type).element(), rules) + ", or " +
-             std::string(rules.unset_word);
+      return type_text(type.element(), rules) + ", or " + std::string(rules.unset_word);
     case Kind::kList:
-      return "list of " + type_text(static_cast<const ListType&>(type).element(), rules);
+      return "list of " + type_text(type.element(), rules);
     case Kind::kMap:
       return "mapping of texts";
     case Kind::kStruct:
@@ -174,20 +155,7 @@ std::string type_text(const Type& type, const FieldRules& rules) {
     case Kind::kChoice:
       break;
   }
-  const MemberSet& set = static_cast<const ChoiceType&>(type).set();
-  return std::string(set.noun()) + ": " + join_words(member_names(set));
-}
-
-std::vector<std::string> enum_words(const EnumType& type) {
-  std::vector<std::string> words;
-  for (const std::string_view name : type.names()) words.emplace_back(name);
-  return words;
-}
-
-std::vector<std::string> member_names(const MemberSet& set) {
-  std::vector<std::string> names;
-  for (const MemberInfo* member : set.members()) names.push_back(member->name);
-  return names;
+  return type.members().noun() + ": " + join_words(type.members().names());
 }
 
 }  // namespace shoal::config

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "runtime/recipe/config_node.h"
 #include "runtime/recipe/config_schema.h"
@@ -19,13 +18,13 @@ std::string write_single(const Type& type, const void* object);
 /// "above 0 and at most 1"; "" without limits.
 std::string range_text(const Range& range);
 
+/// Whether the type is an integer, a number or a duration.
+bool is_counted(Kind kind);
+
 /// What messages and `keys` call a type: "integer", "list of text", "one of: slot_major, position".
 std::string type_text(const Type& type, const FieldRules& rules);
 
 /// "an integer", "a number".
 std::string with_article(const std::string& noun);
-
-std::vector<std::string> enum_words(const EnumType& type);
-std::vector<std::string> member_names(const MemberSet& set);
 
 }  // namespace shoal::config

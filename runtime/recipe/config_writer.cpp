@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxCommentColumn = 56;
 
-/// Texts that YAML or our reader take for something else when they stand unquoted.
+/// Texts that YAML or our reader take for something else without quotes.
 bool is_safe_plain(std::string_view text) {
   constexpr std::array kReserved{"null", "Null", "NULL", "true", "false"};
   if (text.empty() || std::find(kReserved.begin(), kReserved.end(), text) != kReserved.end()) {
@@ -53,11 +53,8 @@ class Writer {
 
  private:
   void write_into(Node& node, const Type& type, const void* object, const void* defaults) const {
-    if (type.kind() == Kind::kChoice) {
-      write_choice(node, static_cast<const ChoiceType&>(type), object, defaults);
-      return;
-    }
-    for (const FieldInfo& field : static_cast<const StructType&>(type).fields()) {
+    if (type.kind == Kind::kChoice) return write_choice(node, type, object, defaults);
+    for (const FieldInfo& field : type.fields) {
       const void* member = field.member_of(object);
       const void* other = defaults ? field.member_of(defaults) : nullptr;
       if (field.rules.is_inlined) {
@@ -72,55 +69,58 @@ class Writer {
 
   bool can_leave_out(const FieldInfo& field, const Node& written, const void* other) const {
     if (field.rules.is_required) return false;
-    const Kind kind = field.type().kind();
-    if (kind == Kind::kStruct || kind == Kind::kChoice) return written.entries.empty();
-    if (kind == Kind::kOptional && written.kind == Node::Kind::kMap) {
-      const bool is_set = static_cast<const OptionalType&>(field.type()).get(other) != nullptr;
-      return is_set && written.entries.empty();
+    const Type& type = field.type();
+    if (type.has_keys()) return written.entries.empty();
+    if (type.kind == Kind::kOptional && written.kind == Node::Kind::kMap) {
+      return type.size(other) > 0 && written.entries.empty();
     }
-    return diff(written, value(field.type(), other, nullptr, field.rules)).empty();
+    return diff(written, value(type, other, nullptr, field.rules)).empty();
   }
 
-  void write_choice(Node& node, const ChoiceType& type, const void* object,
-                    const void* defaults) const {
-    const ChoiceValue& choice = type.value(object);
+  void write_choice(Node& node, const Type& type, const void* object, const void* defaults) const {
+    const ChoiceValue& choice = type.choice(object);
     if (choice.is_empty()) return;
-    const ChoiceValue* other = defaults ? &type.value(defaults) : nullptr;
+    const ChoiceValue* other = defaults ? &type.choice(defaults) : nullptr;
     const bool is_default_member = other && other->member() == choice.member();
     if (!is_default_member) {
-      node.entries.push_back({std::string(type.set().name_key()), {}, scalar(choice.name())});
+      node.entries.push_back({type.members().name_key(), {}, scalar(choice.name())});
     }
+    const Type& options = choice.member()->options_type();
     std::shared_ptr<void> fresh;
     const void* baseline = is_default_member ? other->erased_options() : nullptr;
     if (is_minimal_ && !baseline) {
-      fresh = choice.member()->make_options();
+      fresh = options.make();
       baseline = fresh.get();
     }
-    write_into(node, choice.member()->options_type(), choice.erased_options(), baseline);
+    write_into(node, options, choice.erased_options(), baseline);
   }
 
   Node value(const Type& type, const void* object, const void* defaults,
              const FieldRules& rules) const {
-    switch (type.kind()) {
+    switch (type.kind) {
       case Kind::kStruct:
       case Kind::kChoice:
         return in_short(type, section(type, object, defaults));
       case Kind::kMap:
         return map(*static_cast<const TextMap*>(object));
       case Kind::kOptional: {
-        const auto& optional = static_cast<const OptionalType&>(type);
-        const void* element = optional.get(object);
-        if (!element) return unset(rules);
+        if (type.size(object) == 0) return unset(rules);
         std::shared_ptr<void> fresh;
-        const void* baseline = defaults ? optional.get(defaults) : nullptr;
+        const void* baseline = defaults && type.size(defaults) > 0 ? type.at(defaults, 0) : nullptr;
         if (defaults && !baseline) {
-          fresh = optional.make_element();
+          fresh = type.element().make();
           baseline = fresh.get();
         }
-        return value(optional.element(), element, baseline, rules);
+        return value(type.element(), type.at(object, 0), baseline, rules);
       }
-      case Kind::kList:
-        return list(static_cast<const ListType&>(type), object, rules);
+      case Kind::kList: {
+        Node node;
+        node.kind = Node::Kind::kList;
+        for (std::size_t i = 0; i < type.size(object); ++i) {
+          node.items.push_back(value(type.element(), type.at(object, i), nullptr, rules));
+        }
+        return node;
+      }
       default:
         return leaf(type, object, rules);
     }
@@ -128,13 +128,9 @@ class Writer {
 
   /// As the value of its short key, where it holds nothing else.
   static Node in_short(const Type& type, Node section) {
-    if (type.kind() != Kind::kStruct) return section;
-    const auto& as_struct = static_cast<const StructType&>(type);
-    const Entry* only = section.find(as_struct.short_key());
-    if (as_struct.short_key().empty() || only == nullptr) return section;
-    const Writer writer(false);
-    const std::shared_ptr<void> fresh = as_struct.make();
-    Node defaults = writer.section(type, fresh.get(), nullptr);
+    const Entry* only = type.short_key.empty() ? nullptr : section.find(type.short_key);
+    if (only == nullptr) return section;
+    const Node defaults = to_node(type, type.make().get());
     for (const Entry& entry : section.entries) {
       if (&entry == only) continue;
       const Entry* other = defaults.find(entry.key);
@@ -157,18 +153,9 @@ class Writer {
     return node;
   }
 
-  Node list(const ListType& type, const void* object, const FieldRules& rules) const {
-    Node node;
-    node.kind = Node::Kind::kList;
-    for (std::size_t i = 0; i < type.size(object); ++i) {
-      node.items.push_back(value(type.element(), type.at(object, i), nullptr, rules));
-    }
-    return node;
-  }
-
   static Node leaf(const Type& type, const void* object, const FieldRules& rules) {
     Node node = scalar(write_single(type, object));
-    if (type.kind() == Kind::kText) {
+    if (type.kind == Kind::kText) {
       node.is_quoted = !is_safe_plain(node.text) || node.text == rules.unset_word;
     }
     return node;
@@ -301,12 +288,12 @@ void flatten(const Node& node, const std::string& path,
 
 }  // namespace
 
-Node to_node(const StructType& type, const void* options) {
+Node to_node(const Type& type, const void* options) {
   return Writer(false).section(type, options, nullptr);
 }
 
-Node to_minimal_node(const StructType& type, const void* options, const void* defaults) {
-  return Writer(true).section(type, options, defaults);
+Node to_minimal_node(const Type& type, const void* options) {
+  return Writer(true).section(type, options, type.make().get());
 }
 
 void keep_unset_variables(Node& written, const Node& document) {

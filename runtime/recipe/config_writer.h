@@ -11,11 +11,15 @@
 namespace shoal::config {
 
 /// All keys and values of an options struct, defaults included, in the order of its fields().
-Node to_node(const StructType& type, const void* options);
+Node to_node(const Type& type, const void* options);
+template <class Options>
+Node to_node(const Options& options) {
+  return to_node(type_of<Options>(), &options);
+}
 
 /// Only what differs from a default-constructed struct, and the names of choices where something
 /// below them differs; required keys always.
-Node to_minimal_node(const StructType& type, const void* options, const void* defaults);
+Node to_minimal_node(const Type& type, const void* options);
 
 /// Puts the values of `document` that wait for an unset variable back into `written`, a tree that
 /// to_node made from it.
@@ -44,7 +48,7 @@ std::vector<Difference> diff(const Node& before, const Node& after);
 /// The canonical text of options: equal options give equal texts, and reading it gives them back.
 template <class Options>
 std::string canonical_text(const Options& options) {
-  return emit(to_node(static_cast<const StructType&>(type_of<Options>()), &options));
+  return emit(to_node(options));
 }
 
 }  // namespace shoal::config

@@ -1,5 +1,3 @@
-#include "runtime/recipe/interpolation.h"
-
 #include <cctype>
 #include <optional>
 #include <string_view>
@@ -8,6 +6,7 @@
 
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_scalar.h"
+#include "runtime/recipe/recipe_document.h"
 #include "runtime/recipe/yaml_reader.h"
 
 namespace shoal::config {
@@ -18,7 +17,7 @@ constexpr std::size_t kMaxChain = 64;
 constexpr int kMaxReferences = 1000;
 constexpr std::string_view kEnvPrefix = "env:";
 
-/// One piece of a scalar: literal text, or what stands between `${` and `}`.
+/// One piece of a scalar: literal text, or what is between `${` and `}`.
 struct Piece {
   bool is_reference = false;
   std::string text;
@@ -236,7 +235,7 @@ class Interpolator {
       }
       node = &entry->value;
       walked = join_path(walked, key);
-      // A reference on the way must become the mapping it stands for.
+      // A reference on the way must first be replaced by its mapping.
       if (!rest.empty() && node->kind == Node::Kind::kScalar && !resolve(*node, walked)) {
         return nullptr;
       }

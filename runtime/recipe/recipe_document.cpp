@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "runtime/base/text.h"
-#include "runtime/recipe/interpolation.h"
 #include "runtime/recipe/yaml_reader.h"
 
 namespace shoal::config {
@@ -295,45 +294,36 @@ class Overrider {
   Diagnostics& diagnostics_;
 };
 
-Document finish(std::optional<Node> root, const RecipeSource& source, int num_sources,
-                Diagnostics& diagnostics) {
+}  // namespace
+
+Document load_document(const RecipeSource& source, Diagnostics& diagnostics) {
+  FileLoader loader(diagnostics);
+  std::optional<Node> root;
+  if (source.text) {
+    root = loader.read_root(*source.text, loader.start_of(source.path));
+    if (root && root->find("include")) {
+      diagnostics.add(root->find("include")->position, "include", "is not possible here");
+      root.reset();
+    }
+  } else if (source.path.empty()) {
+    root.emplace();
+  } else {
+    root = loader.load(source.path, nullptr);
+  }
   Document document;
   document.is_readable = root.has_value();
   if (root) document.root = std::move(*root);
   document.root.kind = Node::Kind::kMap;
-  Overrider overrider(document.root, diagnostics);
-  Position start{std::make_shared<Source>(Source{"command line", num_sources, true}), 0, 1};
+  Position start{std::make_shared<Source>(Source{"command line", loader.num_sources(), true}), 0,
+                 1};
   if (!document.root.position.source) document.root.position = {start.source, 1, 1};
+  Overrider overrider(document.root, diagnostics);
   for (const std::string& text : source.overrides) {
     ++start.line;
     overrider.apply(text, start);
   }
   if (document.is_readable) interpolate(document.root, source.environment, diagnostics);
   return document;
-}
-
-}  // namespace
-
-Document load_document(const RecipeSource& source, Diagnostics& diagnostics) {
-  FileLoader loader(diagnostics);
-  std::optional<Node> root;
-  if (source.path.empty()) {
-    root.emplace();
-  } else {
-    root = loader.load(source.path, nullptr);
-  }
-  return finish(std::move(root), source, loader.num_sources(), diagnostics);
-}
-
-Document load_document_text(const std::string& text, const std::string& name,
-                            const RecipeSource& source, Diagnostics& diagnostics) {
-  FileLoader loader(diagnostics);
-  std::optional<Node> root = loader.read_root(text, loader.start_of(name));
-  if (root && root->find("include")) {
-    diagnostics.add(root->find("include")->position, "include", "is not possible here");
-    root.reset();
-  }
-  return finish(std::move(root), source, loader.num_sources(), diagnostics);
 }
 
 }  // namespace shoal::config

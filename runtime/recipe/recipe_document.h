@@ -17,6 +17,8 @@ struct RecipeSource {
   std::string path;                    ///< "" for no file: overrides alone
   std::vector<std::string> overrides;  ///< `train.batch=64`, `~model.router.noise`
   Environment environment;             ///< asked for `${env:X}`; none: nothing is set
+  /// Read instead of the file, which `path` then only names in messages. Includes are refused.
+  std::optional<std::string> text = std::nullopt;
 };
 
 /// A recipe with its includes merged, overrides applied and references replaced. A value that needs
@@ -34,8 +36,8 @@ struct Document {
 /// Mistakes go to `diagnostics`; it does not throw ConfigError.
 Document load_document(const RecipeSource& source, Diagnostics& diagnostics);
 
-/// The same from a text instead of a file, named `name` in messages. Includes are refused.
-Document load_document_text(const std::string& text, const std::string& name,
-                            const RecipeSource& source, Diagnostics& diagnostics);
+/// The last step of it: replaces all references below `root` in place. Cycles, missing keys
+/// and malformed references go to `diagnostics`, at the value that holds them.
+void interpolate(Node& root, const Environment& environment, Diagnostics& diagnostics);
 
 }  // namespace shoal::config

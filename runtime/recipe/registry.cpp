@@ -1,14 +1,44 @@
 #include "runtime/recipe/registry.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_value.h"
 
 namespace shoal::config {
 
+const MemberInfo* MemberSet::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &found->second;
+}
+
+const MemberInfo& MemberSet::at(std::string_view name) const {
+  if (const MemberInfo* member = find(name)) return *member;
+  throw ConfigError("no " + noun_ + " is called '" + std::string(name) +
+                    "'; one of: " + join_words(names()));
+}
+
+std::vector<const MemberInfo*> MemberSet::members() const {
+  std::vector<const MemberInfo*> result;
+  for (const auto& [name, member] : by_name_) result.push_back(&member);
+  return result;
+}
+
+std::vector<std::string> MemberSet::names() const {
+  std::vector<std::string> result;
+  for (const auto& [name, member] : by_name_) result.push_back(name);
+  return result;
+}
+
+void MemberSet::add(MemberInfo info) {
+  const std::string name = info.name;
+  if (!by_name_.try_emplace(name, std::move(info)).second) {
+    throw std::logic_error("two members of one set are registered as '" + name + "'");
+  }
+}
+
 ChoiceValue::ChoiceValue(const ChoiceValue& other) : member_(other.member_) {
-  if (member_) options_ = member_->copy_options(other.erased_options());
+  if (member_) options_ = member_->options_type().copy(other.erased_options());
 }
 
 ChoiceValue& ChoiceValue::operator=(const ChoiceValue& other) {
@@ -23,7 +53,7 @@ const std::string& ChoiceValue::name() const {
 
 void ChoiceValue::choose(const MemberInfo& member) {
   if (member_ == &member) return;
-  set_options(member, member.make_options());
+  set_options(member, member.options_type().make());
 }
 
 void ChoiceValue::set_options(const MemberInfo& member, std::shared_ptr<void> options) {
@@ -34,12 +64,6 @@ void ChoiceValue::set_options(const MemberInfo& member, std::shared_ptr<void> op
 const void* ChoiceValue::options_of_type(const Type& wanted) const {
   if (member_ && &member_->options_type() == &wanted) return erased_options();
   throw std::logic_error("these are not the options of '" + name() + "'");
-}
-
-const MemberInfo& find_member(const MemberSet& set, std::string_view name) {
-  if (const MemberInfo* member = set.find(name)) return *member;
-  throw ConfigError("no " + std::string(set.noun()) + " is called '" + std::string(name) +
-                    "'; one of: " + join_words(member_names(set)));
 }
 
 }  // namespace shoal::config

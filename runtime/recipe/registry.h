@@ -1,11 +1,11 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -14,7 +14,7 @@
 
 /// Open sets of classes: a recipe names a member, and the member brings its own options.
 ///
-/// The base says how the set is called; each member registers itself in its own .cpp file:
+/// The base names the set; each member registers itself in its own .cpp file:
 ///
 ///     class Router {
 ///      public:
@@ -35,10 +35,35 @@
 /// Torch-free.
 namespace shoal {
 
-template <class Base>
-class Registry;
-
 namespace config {
+
+/// One registered member of an open set of classes.
+struct MemberInfo {
+  std::string name;
+  std::string doc;
+  const Type& (*options_type)();
+  /// A std::shared_ptr of the base class, from the member's options and the base's Context.
+  std::shared_ptr<void> (*create)(const void* options, const void* context);
+};
+
+/// The members registered for one base class, by name.
+class MemberSet {
+ public:
+  MemberSet(std::string_view noun, std::string_view name_key) : noun_(noun), name_key_(name_key) {}
+  const std::string& noun() const { return noun_; }          ///< "router"
+  const std::string& name_key() const { return name_key_; }  ///< "name"
+  /// nullptr if unknown.
+  const MemberInfo* find(std::string_view name) const;
+  /// Throws ConfigError with the registered names if unknown.
+  const MemberInfo& at(std::string_view name) const;
+  std::vector<const MemberInfo*> members() const;
+  std::vector<std::string> names() const;
+  void add(MemberInfo info);
+
+ private:
+  std::string noun_, name_key_;
+  std::map<std::string, MemberInfo, std::less<>> by_name_;
+};
 
 /// A chosen member and its options, the base class erased. Copies are deep.
 class ChoiceValue {
@@ -71,10 +96,14 @@ class ChoiceValue {
   std::shared_ptr<void> options_;
 };
 
-/// `what` among the members of `set`; throws ConfigError with the registered names if unknown.
-const MemberInfo& find_member(const MemberSet& set, std::string_view name);
-
 }  // namespace config
+
+/// The members registered for Base.
+template <class Base>
+config::MemberSet& members_of() {
+  static config::MemberSet members(Base::kNoun, Base::kNameKey);
+  return members;
+}
 
 /// A recipe's choice among the members registered for Base, with the member's options:
 /// `{name: top_k, k: 2}`.
@@ -84,12 +113,11 @@ class Choice : public config::ChoiceValue {
   /// No default: the recipe must name a member.
   Choice() = default;
   /// A member with its default options. Throws ConfigError if none is registered by that name.
-  Choice(std::string_view name) { choose(find(name)); }
+  Choice(std::string_view name) { choose(members_of<Base>().at(name)); }
   Choice(const char* name) : Choice(std::string_view(name)) {}
-  template <config::detail::OptionsStruct Options>
+  template <config::OptionsStruct Options>
   Choice(std::string_view name, Options options) {
-    const config::MemberInfo& member = find(name);
-    set_options(member, std::make_shared<Options>(std::move(options)));
+    set_options(members_of<Base>().at(name), std::make_shared<Options>(std::move(options)));
     options_of_type(config::type_of<Options>());
   }
 
@@ -100,18 +128,20 @@ class Choice : public config::ChoiceValue {
     return *static_cast<const typename Member::Options*>(options_of_type(wanted));
   }
 
- private:
-  static const config::MemberInfo& find(std::string_view name) {
-    return config::find_member(Registry<Base>::members(), name);
+  friend void describe_type(config::Type& type, Choice*) {
+    type.kind = config::Kind::kChoice;
+    type.members = []() -> const config::MemberSet& { return members_of<Base>(); };
+    type.choice = [](const void* object) -> const config::ChoiceValue& {
+      return *static_cast<const Choice*>(object);
+    };
   }
 };
 
-/// The members registered for Base.
+/// Builds members of Base.
 template <class Base>
 class Registry {
  public:
   using Context = typename Base::Context;
-  using Create = std::shared_ptr<Base> (*)(const void* options, const Context& context);
 
   /// Builds the chosen member. Throws ConfigError if the choice is empty.
   static std::shared_ptr<Base> create(const Choice<Base>& choice, const Context& context) {
@@ -119,46 +149,8 @@ class Registry {
       throw ConfigError("no " + std::string(Base::kNoun) + " is chosen; set '" +
                         std::string(Base::kNameKey) + "'");
     }
-    const auto& member = static_cast<const Member&>(*choice.member());
-    return member.create(choice.erased_options(), context);
-  }
-
-  static const config::MemberSet& members() { return set(); }
-
-  static void add(config::MemberInfo info, Create create) { set().add(std::move(info), create); }
-
- private:
-  struct Member : config::MemberInfo {
-    Create create;
-  };
-
-  class Set final : public config::MemberSet {
-   public:
-    std::string_view noun() const override { return Base::kNoun; }
-    std::string_view name_key() const override { return Base::kNameKey; }
-    const config::MemberInfo* find(std::string_view name) const override {
-      const auto found = by_name_.find(name);
-      return found == by_name_.end() ? nullptr : &found->second;
-    }
-    std::vector<const config::MemberInfo*> members() const override {
-      std::vector<const config::MemberInfo*> result;
-      for (const auto& [name, member] : by_name_) result.push_back(&member);
-      return result;
-    }
-    void add(config::MemberInfo info, Create create) {
-      const std::string name = info.name;
-      if (!by_name_.try_emplace(name, Member{std::move(info), create}).second) {
-        throw std::logic_error("two members of one set are registered as '" + name + "'");
-      }
-    }
-
-   private:
-    std::map<std::string, Member, std::less<>> by_name_;
-  };
-
-  static Set& set() {
-    static Set members;
-    return members;
+    return std::static_pointer_cast<Base>(
+        choice.member()->create(choice.erased_options(), &context));
   }
 };
 
@@ -168,43 +160,24 @@ template <class Base, class Member>
 class Registration {
  public:
   Registration(std::string name, std::string doc) {
-    using Options = typename Member::Options;
     static_assert(std::is_base_of_v<Base, Member>);
     static_assert(!std::is_abstract_v<Member>, "some virtual method of the base is not overridden");
-    config::MemberInfo info{std::move(name), std::move(doc), &config::type_of<Options>,
-                            []() -> std::shared_ptr<void> { return std::make_shared<Options>(); },
-                            [](const void* from) -> std::shared_ptr<void> {
-                              return std::make_shared<Options>(*static_cast<const Options*>(from));
-                            }};
-    Registry<Base>::add(std::move(info), &create);
+    members_of<Base>().add(
+        {std::move(name), std::move(doc), &config::type_of<typename Member::Options>, &create});
   }
 
  private:
-  static std::shared_ptr<Base> create(const void* erased, const typename Base::Context& context) {
+  static std::shared_ptr<void> create(const void* erased, const void* context) {
+    using Context = typename Base::Context;
     const auto& options = *static_cast<const typename Member::Options*>(erased);
-    if constexpr (std::is_constructible_v<Member, const typename Member::Options&,
-                                          const typename Base::Context&>) {
-      return std::make_shared<Member>(options, context);
+    std::shared_ptr<Base> made;
+    if constexpr (std::is_constructible_v<Member, decltype(options), const Context&>) {
+      made = std::make_shared<Member>(options, *static_cast<const Context*>(context));
     } else {
-      return std::make_shared<Member>(options);
+      made = std::make_shared<Member>(options);
     }
+    return made;
   }
 };
-
-namespace config::detail {
-
-template <class Base>
-struct TypeFor<Choice<Base>> {
-  class Concrete final : public ChoiceType {
-    const MemberSet& set() const override { return Registry<Base>::members(); }
-    ChoiceValue& value(void* object) const override { return *static_cast<Choice<Base>*>(object); }
-  };
-  static const Type& get() {
-    static const Concrete type;
-    return type;
-  }
-};
-
-}  // namespace config::detail
 
 }  // namespace shoal

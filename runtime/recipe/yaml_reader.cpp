@@ -247,15 +247,6 @@ Position position_of_byte(const std::string& text, std::size_t offset, Position 
   return start;
 }
 
-/// yaml-cpp takes byte 4 for the end of the text, so control characters cannot pass.
-std::optional<std::size_t> find_control_character(const std::string& text) {
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f) return i;
-  }
-  return std::nullopt;
-}
-
 std::string syntax_hint(const std::string& text, const std::string& message) {
   const bool is_flow = message.find("flow") != std::string::npos;
   const bool has_reference = text.find("${") != std::string::npos;
@@ -287,8 +278,13 @@ bool check_bytes(const std::string& text, const Position& start, Diagnostics& di
     diagnostics.add(position_of_byte(text, *offset, start), "", "this byte is not UTF-8");
     return false;
   }
-  if (const auto offset = find_control_character(text)) {
-    diagnostics.add(position_of_byte(text, *offset, start), "", "control character; text only");
+  // yaml-cpp takes byte 4 for the end of the text, so control characters cannot pass.
+  const auto control = std::find_if(text.begin(), text.end(), [](unsigned char c) {
+    return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
+  });
+  if (control != text.end()) {
+    const auto offset = static_cast<std::size_t>(control - text.begin());
+    diagnostics.add(position_of_byte(text, offset, start), "", "control character; text only");
     return false;
   }
   const std::string excess = find_excess(text);

@@ -17,15 +17,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const config::StructType& recipe_type() {
-  return static_cast<const config::StructType&>(config::type_of<Recipe>());
-}
-
-config::Node tree(const Recipe& recipe) { return config::to_node(recipe_type(), &recipe); }
+config::Node tree(const Recipe& recipe) { return config::to_node(recipe); }
 
 std::string minimal(const Recipe& recipe) {
-  const Recipe defaults;
-  return config::emit(config::to_minimal_node(recipe_type(), &recipe, &defaults));
+  return config::emit(config::to_minimal_node(config::type_of<Recipe>(), &recipe));
 }
 
 TEST(CanonicalText, HoldsEveryKeyInTheOrderOfTheFields) {
@@ -163,9 +158,9 @@ std::string minimal_stages(const std::string& text) {
   const auto read_stages = [](const std::string& from) {
     return config::load_options_text<Stages>(from, "r.yaml").options;
   };
-  const Stages stages = read_stages(text), defaults;
-  const auto& type = static_cast<const config::StructType&>(config::type_of<Stages>());
-  const std::string shown = config::emit(config::to_minimal_node(type, &stages, &defaults));
+  const Stages stages = read_stages(text);
+  const config::Type& type = config::type_of<Stages>();
+  const std::string shown = config::emit(config::to_minimal_node(type, &stages));
   EXPECT_EQ(config::canonical_text(read_stages(shown)), config::canonical_text(stages)) << shown;
   return shown;
 }
@@ -237,7 +232,7 @@ TEST(Diff, NamesKeysThatOnlyOneHas) {
 
 std::string keys(const std::string& prefix) {
   std::ostringstream out;
-  config::print_keys(config::list_keys(recipe_type()), prefix, out);
+  config::print_keys(config::list_keys(config::type_of<Recipe>()), prefix, out);
   return out.str();
 }
 

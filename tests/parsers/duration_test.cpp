@@ -12,9 +12,8 @@ namespace shoal {
 namespace {
 
 Duration parsed(const std::string& text) {
-  std::string problem;
-  const std::optional<Duration> duration = parse_duration(text, problem);
-  EXPECT_TRUE(duration) << problem;
+  const std::optional<Duration> duration = parse_duration(text);
+  EXPECT_TRUE(duration) << text;
   return duration.value_or(Duration{});
 }
 
@@ -64,11 +63,7 @@ TEST(Duration, RefusesWhatIsNone) {
                                      "1.1234567ep",
                                      "99999999999999999999step",
                                      "10000Ttok"};
-  for (const std::string& text : bad) {
-    std::string problem;
-    EXPECT_FALSE(parse_duration(text, problem)) << text;
-    EXPECT_NE(problem.find("step, ep, tok, s, min, h, d or %"), std::string::npos) << problem;
-  }
+  for (const std::string& text : bad) EXPECT_FALSE(parse_duration(text)) << text;
 }
 
 TEST(Duration, WritesTextThatReadsBack) {

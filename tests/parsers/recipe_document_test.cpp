@@ -185,7 +185,7 @@ TEST(Reference, CopiesListsAndMappings) {
       "  inner: {flip: true}\n"
       "files: ${copy.files}\n";
   config::Diagnostics diagnostics;
-  const config::Document document = config::load_document_text(text, "r.yaml", {}, diagnostics);
+  const config::Document document = config::load_document({"r.yaml", {}, {}, text}, diagnostics);
   EXPECT_THAT(diagnostics.lines(), ::testing::IsEmpty());
   const std::string inner = "  files: [a, \"$${x}\"]\n  inner:\n    flip: true\n";
   EXPECT_EQ(config::emit(document.root),

@@ -345,16 +345,14 @@ TEST_F(LookCommands, KeysSuggestTheNearest) {
 }
 
 TEST_F(LookCommands, EveryKeyIsDocumented) {
-  const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
-  for (const config::KeyInfo& key : config::list_keys(type)) {
+  for (const config::KeyInfo& key : config::list_keys(config::type_of<Recipe>())) {
     EXPECT_FALSE(key.doc.empty()) << key.path << " " << key.only_for;
     EXPECT_TRUE(key.is_required || !key.default_value.empty()) << key.path;
   }
 }
 
 TEST_F(LookCommands, DefaultsOfEveryMemberReadBack) {
-  const auto& type = static_cast<const config::StructType&>(config::type_of<Recipe>());
-  for (const config::KeyInfo& key : config::list_keys(type)) {
+  for (const config::KeyInfo& key : config::list_keys(config::type_of<Recipe>())) {
     if (!key.only_for.empty()) continue;
     for (const auto& [member, doc] : key.choices) {
       const std::vector<std::string> overrides{key.path + "=" + member};

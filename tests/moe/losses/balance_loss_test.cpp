@@ -244,7 +244,7 @@ std::string mistake_of(const std::string& loss, const std::string& router) {
 
 TEST(BalanceLosses, RefuseRoutersThatDoNotDecideByScores) {
   int64_t num_losses = 0;
-  for (const config::MemberInfo* loss : Registry<BalanceLoss>::members().members()) {
+  for (const config::MemberInfo* loss : members_of<BalanceLoss>().members()) {
     SCOPED_TRACE(loss->name);
     EXPECT_EQ(mistake_of(loss->name, "top_k"), "");
     for (const char* router : {"hash", "sinkhorn", "expert_choice", "forced"}) {

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "moe/routing/capacity.h"
-#include "runtime/recipe/enum_name.h"
+#include "runtime/recipe/config.h"
 #include "tests/moe/routers/router_fixture.h"
 
 // T tokens  U units
@@ -28,7 +28,7 @@ std::vector<std::string> refusals(const std::string& recipe, const Capacity& cap
 TEST(Causality, EveryRouterIsRefusedOrNamedAsTheWayOut) {
   const std::string refusal = refusals("{name: sinkhorn}").at(0);
   std::set<std::string> refused;
-  for (const config::MemberInfo* router : Registry<Router>::members().members()) {
+  for (const config::MemberInfo* router : members_of<Router>().members()) {
     if (!refusals(fmt::format("{{name: {}}}", router->name)).empty()) {
       refused.insert(std::string(router->name));
     } else {
