@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launch/job/check_precision.h"
+#include "launch/job/rank_devices.h"
 #include "launch/job/recipe.h"
 #include "launch/report/console.h"
 #include "launch/report/json_text.h"
@@ -217,7 +217,7 @@ ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
   drawn.step = manifest.step;
   const Recipe recipe = config::load_options_text<Recipe>(
                             manifest.recipe, drawn.checkpoint + "/manifest.json (its recipe)",
-                            {"", arguments.overrides, recipe_environment(environment)})
+                            {"", arguments.overrides, environment})
                             .options;
   check_precision(recipe.train.precision, torch::kCPU);
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);

@@ -1,4 +1,4 @@
-#include "launch/commands/eval.h"
+#include "launch/commands/commands.h"
 
 #include <fmt/format.h>
 
@@ -60,7 +60,7 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
   const Manifest manifest = read_manifest(path, guard);
   const Recipe recipe =
       config::load_options_text<Recipe>(manifest.recipe, path + "/manifest.json (its recipe)",
-                                        {"", arguments.overrides, recipe_environment(environment)})
+                                        {"", arguments.overrides, environment})
           .options;
   require_equal_ranks(guard, recipe);
   RankDevices devices = bind_ranks(recipe, launch, guard);

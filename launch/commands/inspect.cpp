@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launch/commands/checkpoint_commands.h"
+#include "launch/commands/commands.h"
 #include "launch/commands/tensor_summary.h"
 #include "launch/report/expert_records.h"
 #include "launch/report/heat_map.h"

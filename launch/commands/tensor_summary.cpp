@@ -1,9 +1,11 @@
 #include "launch/commands/tensor_summary.h"
 
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace shoal {
 namespace {
@@ -15,25 +17,6 @@ T load(const char* bytes) {
   return value;
 }
 
-double decode_bfloat16(const char* bytes) {
-  const uint32_t bits = static_cast<uint32_t>(load<uint16_t>(bytes)) << 16;
-  return load<float>(reinterpret_cast<const char*>(&bits));
-}
-
-double decode_float16(const char* bytes) {
-  const auto bits = load<uint16_t>(bytes);
-  const int exponent = (bits >> 10) & 31;
-  const double fraction = bits & 1023;
-  double value = 0.0;
-  if (exponent == 31) {
-    value = fraction == 0 ? std::numeric_limits<double>::infinity()
-                          : std::numeric_limits<double>::quiet_NaN();
-  } else {
-    value = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
-  }
-  return (bits & 0x8000) != 0 ? -value : value;
-}
-
 double decode(Dtype dtype, const char* bytes) {
   switch (dtype) {
     case Dtype::kF64:
@@ -41,9 +24,9 @@ double decode(Dtype dtype, const char* bytes) {
     case Dtype::kF32:
       return load<float>(bytes);
     case Dtype::kBF16:
-      return decode_bfloat16(bytes);
+      return load<c10::BFloat16>(bytes);
     case Dtype::kF16:
-      return decode_float16(bytes);
+      return load<c10::Half>(bytes);
     case Dtype::kI64:
       return static_cast<double>(load<int64_t>(bytes));
     case Dtype::kI32:

@@ -1,4 +1,4 @@
-#include "launch/commands/train.h"
+#include "launch/commands/commands.h"
 
 #include <fmt/format.h>
 

@@ -1,21 +1,19 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "parallel/comm/communicator.h"
+#include "runtime/recipe/recipe_document.h"
 
 namespace shoal {
 
-/// Looks up an environment variable; null if it is not set.
-using Environment = std::function<const char*(const char*)>;
-
-/// The same lookup as recipes use it for `${env:X}`.
-std::function<std::optional<std::string>(const std::string&)> recipe_environment(
-    const Environment& environment);
+/// Looks up an environment variable.
+using config::Environment;
+/// That of this process.
+std::optional<std::string> environment_variable(const std::string& name);
 
 /// What the launcher (Open MPI's mpirun, srun) sets for this process.
 struct LaunchInfo {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "launch/job/check_precision.h"
+#include "launch/job/rank_devices.h"
 #include "launch/train/restore.h"
 #include "models/backbone.h"
 #include "moe/nexus/nexus_layer.h"
@@ -90,7 +90,7 @@ class ActivationMapsCommand : public ::testing::Test {
          .images = images,
          .overrides = overrides,
          .json = json},
-        [](const char*) { return static_cast<const char*>(nullptr); }, out_);
+        [](const std::string&) { return std::nullopt; }, out_);
   }
 
   ScratchFolder scratch_;
