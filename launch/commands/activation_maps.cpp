@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -33,45 +34,19 @@ std::vector<std::shared_ptr<NexusLayer>> nexus_layers(const BuiltModel& model) {
   return layers;
 }
 
-/// Shows each layer's dispatch weights to `see(layer's index, dispatch_BNUs)` while it lives.
-class Observed {
- public:
-  template <class See>
-  Observed(std::vector<std::shared_ptr<NexusLayer>> layers, const See& see)
-      : layers_(std::move(layers)) {
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      layers_[i]->observe([i, see](const torch::Tensor& dispatch_BNUs) { see(i, dispatch_BNUs); });
-    }
-  }
-  ~Observed() {
-    for (const auto& layer : layers_) layer->observe({});
-  }
-  Observed(const Observed&) = delete;
-  Observed& operator=(const Observed&) = delete;
-
- private:
-  std::vector<std::shared_ptr<NexusLayer>> layers_;
-};
-
 /// As it was before it was normalised; one channel is shown grey.
 Picture picture_of(const torch::Tensor& image_CHW, const ChannelStats& stats) {
-  const int64_t channels = image_CHW.size(0);
-  Picture picture{image_CHW.size(2), image_CHW.size(1), {}};
-  const torch::Tensor host = image_CHW.to(torch::kCPU, torch::kFloat64).contiguous();
-  const auto value = host.accessor<double, 3>();
-  for (int64_t y = 0; y < picture.height; ++y) {
-    for (int64_t x = 0; x < picture.width; ++x) {
-      Rgb colour;
-      for (int64_t i = 0; i < 3; ++i) {
-        const int64_t channel = channels == 3 ? i : 0;
-        const auto at = static_cast<size_t>(channel);
-        const double pixel = value[channel][y][x] * stats.std[at] + stats.mean[at];
-        colour[static_cast<size_t>(i)] =
-            static_cast<uint8_t>(std::lround(255 * std::clamp(pixel, 0.0, 1.0)));
-      }
-      picture.pixels.push_back(colour);
-    }
-  }
+  const auto per_channel = [](const std::vector<double>& values) {
+    return torch::tensor(values, torch::kFloat64).view({-1, 1, 1});
+  };
+  torch::Tensor pixel_CHW =
+      image_CHW.to(torch::kCPU, torch::kFloat64) * per_channel(stats.std) + per_channel(stats.mean);
+  if (pixel_CHW.size(0) != 3) pixel_CHW = pixel_CHW.narrow(0, 0, 1).expand({3, -1, -1});
+  const torch::Tensor byte_HWC =
+      (pixel_CHW.clamp(0.0, 1.0) * 255 + 0.5).to(torch::kUInt8).permute({1, 2, 0}).contiguous();
+  Picture picture{byte_HWC.size(1), byte_HWC.size(0), {}};
+  picture.pixels.resize(static_cast<size_t>(picture.width * picture.height));
+  std::memcpy(picture.pixels.data(), byte_HWC.const_data_ptr(), byte_HWC.nbytes());
   return picture;
 }
 
@@ -104,9 +79,11 @@ ActivationMaps collect(const BuiltModel& model, const Recipe& recipe, int64_t nu
   ActivationMaps maps;
   for (const auto& layer : layers) maps.layers.push_back({layer->path(), 0, 0, {}, {}});
   int64_t wanted = 0;  // of the batch at hand
-  const Observed observed(layers, [&](size_t i, const torch::Tensor& dispatch_BNUs) {
-    add_maps(maps.layers[i], *layers[i], dispatch_BNUs.narrow(0, 0, wanted), images.shape);
-  });
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i]->observe([&, i](const torch::Tensor& dispatch_BNUs) {
+      add_maps(maps.layers[i], *layers[i], dispatch_BNUs.narrow(0, 0, wanted), images.shape);
+    });
+  }
   EvalLoader loader(*data.samples, settings);
   while (static_cast<int64_t>(maps.images.size()) < num_images) {
     const std::optional<Batch> batch = loader.next();
@@ -119,6 +96,7 @@ ActivationMaps collect(const BuiltModel& model, const Recipe& recipe, int64_t nu
     }
     model.task->outputs(*batch);
   }
+  for (const auto& layer : layers) layer->observe({});
   return maps;
 }
 

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -20,21 +19,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json value_json(const ManifestValue& value) {
-  return std::visit([](const auto& held) { return Json(held); }, value.value);
-}
-
-int64_t count_numbers(const Manifest& manifest) {
-  uint64_t count = 0;
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    count += tensor.bytes / dtype_bytes(tensor.dtype);
-  }
-  return static_cast<int64_t>(count);
-}
-
 Json overview(const std::string& path, const Manifest& manifest) {
   Json values = Json::object();
-  for (const ManifestValue& value : manifest.values) values[value.name] = value_json(value);
+  for (const ManifestValue& value : manifest.values) {
+    values[value.name] = std::visit([](const auto& held) { return Json(held); }, value.value);
+  }
+  uint64_t numbers = 0;
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    numbers += tensor.bytes / dtype_bytes(tensor.dtype);
+  }
   return Json{{"path", path},
               {"step", manifest.step},
               {"samples", manifest.samples},
@@ -43,23 +36,24 @@ Json overview(const std::string& path, const Manifest& manifest) {
               {"parent", manifest.parent},
               {"written_by", manifest.written_by},
               {"tensors", manifest.tensors.size()},
-              {"numbers", count_numbers(manifest)},
+              {"numbers", numbers},
               {"files", manifest.files.size()},
               {"bytes", manifest.total_bytes()},
               {"values", values}};
 }
 
 void print_overview(const Json& json, std::ostream& out) {
+  const auto text_of = [](const Json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
   for (const auto& [key, value] : json.items()) {
     if (!value.is_object()) {
-      out << fmt::format("{:<12} {}\n", key,
-                         value.is_string() ? value.get<std::string>() : value.dump());
+      out << fmt::format("{:<12} {}\n", key, text_of(value));
       continue;
     }
     out << key << "\n";
     for (const auto& [name, held] : value.items()) {
-      out << fmt::format("  {:<40} {}\n", name,
-                         held.is_string() ? held.get<std::string>() : held.dump());
+      out << fmt::format("  {:<40} {}\n", name, text_of(held));
     }
   }
 }
@@ -130,8 +124,7 @@ void print_differences(const Json& rows, std::ostream& out) {
     } else {
       out << fmt::format("{}: {} apart, by at most {:.4g}; |a - b| / |a| = {:.4g}\n", name,
                          counted(row["different"].get<int64_t>(), "number"),
-                         row["max_abs"].get<double>(),
-                         row["norm_ratio"].is_number() ? row["norm_ratio"].get<double>() : NAN);
+                         row["max_abs"].get<double>(), row["norm_ratio"].get<double>());
     }
   }
   out << (rows.empty() ? std::string("all tensors are equal")
@@ -161,12 +154,12 @@ void draw_heat_map(const CheckpointReader& reader, const std::string& file) {
 
 ExitCode inspect_experts(const InspectArguments& arguments, const CheckpointReader& reader,
                          std::ostream& out) {
-  const ExpertRecords records = read_expert_records(reader.path(), reader.manifest().step);
+  const Json records = read_expert_records(reader.path(), reader.manifest().step);
   if (!arguments.heat_map.empty()) draw_heat_map(reader, arguments.heat_map);
-  out << (arguments.json ? expert_json(records) + "\n" : expert_text(records));
+  out << (arguments.json ? json_text(records) + "\n" : expert_text(records));
   if (!arguments.json && !arguments.heat_map.empty()) {
-    out << fmt::format("\nheat map of the logged steps up to {}: {}\n", records.step,
-                       arguments.heat_map);
+    out << fmt::format("\nheat map of the logged steps up to {}: {}\n",
+                       records["step"].get<int64_t>(), arguments.heat_map);
   }
   return ExitCode::kOk;
 }
