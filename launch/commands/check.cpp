@@ -49,9 +49,7 @@ void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) 
   out << fmt::format(
       "device      {}{}\n", enum_name(recipe.run.device),
       is_auto ? ": decided where training starts; `shoal doctor` examines a machine" : "");
-  for (const std::string& note : recipe_notes(checked)) {
-    out << "note        " << note << "\n";
-  }
+  for (const std::string& note : recipe_notes(checked)) out << "note        " << note << "\n";
   // Only files are looked for: a machine that checks recipes need not have the GPUs that train
   // them.
   const std::string absence = recipe.run.device == DeviceKind::kCuda ? cuda_absence() : "";

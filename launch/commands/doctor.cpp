@@ -26,7 +26,7 @@ namespace shoal {
 NLOHMANN_JSON_SERIALIZE_ENUM(Finding::Verdict, {{Finding::Verdict::kOk, "ok"},
                                                 {Finding::Verdict::kWarn, "warn"},
                                                 {Finding::Verdict::kFail, "fail"}})
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Finding, host, name, verdict, text, fix, code)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Finding, host, name, verdict, text, fix, code);
 
 namespace {
 
