@@ -142,23 +142,21 @@ constexpr const char* kCheckpointPath =
     "a checkpoint's folder, or a run's, which means its newest checkpoint";
 
 /// Options of `inspect` that need the model and its data.
-std::shared_ptr<ActivationMapArguments> add_activation_maps(
-    CLI::App& command, const std::vector<CLI::Option*>& others) {
-  const auto arguments = std::make_shared<ActivationMapArguments>();
+void add_activation_maps(CLI::App& command, InspectArguments& arguments,
+                         const std::vector<CLI::Option*>& others) {
   CLI::Option* maps =
       command
-          .add_option("--activation-maps", arguments->folder,
+          .add_option("--activation-maps", arguments.activation_maps,
                       "draw where the units of Nexus layers look into this new folder")
           ->type_name("FOLDER");
   for (CLI::Option* other : others) maps->excludes(other);
   command
-      .add_option("--images", arguments->images,
+      .add_option("--images", arguments.images,
                   "with --activation-maps: how many of the validation split, from the first on")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()
       ->needs(maps);
-  add_overrides(command, arguments->overrides)->needs(maps);
-  return arguments;
+  add_overrides(command, arguments.overrides)->needs(maps);
 }
 
 void add_inspect(CLI::App& app, ExitCode& code) {
@@ -185,8 +183,7 @@ void add_inspect(CLI::App& app, ExitCode& code) {
           ->type_name("OTHER")
           ->excludes(tensors)
           ->excludes(experts);
-  const std::shared_ptr<ActivationMapArguments> maps =
-      add_activation_maps(*command, {tensors, experts, diff});
+  add_activation_maps(*command, *arguments, {tensors, experts, diff});
   command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
@@ -196,15 +193,10 @@ void add_inspect(CLI::App& app, ExitCode& code) {
       "  shoal inspect runs/tiny_cifar10 --experts --heat-map loads.svg\n"
       "  shoal inspect runs/nexus --activation-maps maps --images 4\n"
       "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
-  command->callback([&code, arguments, maps] {
-    if (maps->folder.empty()) {
-      code = inspect(*arguments, std::cout);
-      return;
-    }
-    maps->path = arguments->path;
-    maps->best = arguments->best;
-    maps->json = arguments->json;
-    code = draw_activation_maps(*maps, environment_variable, std::cout);
+  command->callback([&code, arguments] {
+    code = arguments->activation_maps.empty()
+               ? inspect(*arguments, std::cout)
+               : draw_activation_maps(*arguments, environment_variable, std::cout);
   });
 }
 

@@ -100,54 +100,42 @@ ActivationMaps collect(const BuiltModel& model, const Recipe& recipe, int64_t nu
   return maps;
 }
 
-/// What was drawn, and where.
-struct Drawn {
-  const ActivationMapArguments& arguments;
-  std::string checkpoint;
-  int64_t step = 0;
-  ActivationMaps maps;
-};
-
-Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-
-std::string as_json(const Drawn& drawn) {
-  Json layers = Json::array();
-  for (const LayerMaps& layer : drawn.maps.layers) {
-    Json images = Json::array();
-    for (size_t i = 0; i < layer.memory.size(); ++i) {
-      images.push_back({{"image", i},
-                        {"memory_entropy", number_or_null(mean_entropy({layer.memory[i]}))},
-                        {"expert_entropy", number_or_null(mean_entropy({layer.experts[i]}))}});
-    }
-    layers.push_back({{"layer", layer.layer},
-                      {"rows", layer.rows},
-                      {"columns", layer.columns},
-                      {"memory_entropy", number_or_null(mean_entropy(layer.memory))},
-                      {"expert_entropy", number_or_null(mean_entropy(layer.experts))},
-                      {"images", images}});
-  }
-  return json_text(Json{{"checkpoint", drawn.checkpoint},
-                        {"step", drawn.step},
-                        {"page", drawn.arguments.folder + "/index.html"},
-                        {"images", drawn.maps.images.size()},
-                        {"layers", layers}}) +
-         "\n";
+Json entropy_json(const std::vector<std::optional<ActivationMap>>& maps) {
+  const std::optional<double> entropy = mean_entropy(maps);
+  return entropy ? Json(*entropy) : Json();
 }
 
-std::string as_table(const Drawn& drawn) {
-  const auto cell = [](const std::vector<std::optional<ActivationMap>>& maps) {
-    const std::optional<double> entropy = mean_entropy(maps);
-    return entropy ? fmt::format("{:.4f}", *entropy) : "-";
+Json maps_json(const LayerMaps& layer) {
+  Json images = Json::array();
+  for (size_t i = 0; i < layer.memory.size(); ++i) {
+    images.push_back({{"image", i},
+                      {"memory_entropy", entropy_json({layer.memory[i]})},
+                      {"expert_entropy", entropy_json({layer.experts[i]})}});
+  }
+  return {{"layer", layer.layer},
+          {"rows", layer.rows},
+          {"columns", layer.columns},
+          {"memory_entropy", entropy_json(layer.memory)},
+          {"expert_entropy", entropy_json(layer.experts)},
+          {"images", images}};
+}
+
+std::string maps_table(const Json& drawn) {
+  const auto cell = [](const Json& entropy) {
+    return entropy.is_null() ? "-" : fmt::format("{:.4f}", entropy.get<double>());
   };
   std::vector<std::vector<std::string>> rows{
       {"Nexus layer", "tokens", "H/ln N of memory units", "of expert units"}};
-  for (const LayerMaps& layer : drawn.maps.layers) {
-    rows.push_back({layer.layer, fmt::format("{} x {}", layer.rows, layer.columns),
-                    cell(layer.memory), cell(layer.experts)});
+  for (const Json& layer : drawn["layers"]) {
+    rows.push_back(
+        {layer["layer"].get<std::string>(),
+         fmt::format("{} x {}", layer["rows"].get<int64_t>(), layer["columns"].get<int64_t>()),
+         cell(layer["memory_entropy"]), cell(layer["expert_entropy"])});
   }
-  return fmt::format("{}, step {}, mean over {} validation images\n{}\npictures: {}/index.html\n",
-                     drawn.checkpoint, drawn.step, drawn.maps.images.size(), text_table(rows),
-                     drawn.arguments.folder);
+  return fmt::format("{}, step {}, mean over {} validation images\n{}\npictures: {}\n",
+                     drawn["checkpoint"].get<std::string>(), drawn["step"].get<int64_t>(),
+                     drawn["images"].get<size_t>(), text_table(rows),
+                     drawn["page"].get<std::string>());
 }
 
 void require_free_folder(const std::string& folder) {
@@ -187,16 +175,16 @@ ActivationMap activation_map(const torch::Tensor& unit_BNUs, int64_t image, cons
   return map;
 }
 
-ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
-                              const Environment& environment, std::ostream& out) {
-  require_free_folder(arguments.folder);
-  Drawn drawn{arguments, resolve_checkpoint(arguments.path, arguments.best), 0, {}};
-  const Manifest manifest = CheckpointReader(drawn.checkpoint).manifest();
-  drawn.step = manifest.step;
-  const Recipe recipe = config::load_options_text<Recipe>(
-                            manifest.recipe, drawn.checkpoint + "/manifest.json (its recipe)",
-                            {"", arguments.overrides, environment})
-                            .options;
+ExitCode draw_activation_maps(const InspectArguments& arguments, const Environment& environment,
+                              std::ostream& out) {
+  const std::string& folder = arguments.activation_maps;
+  require_free_folder(folder);
+  const std::string checkpoint = resolve_checkpoint(arguments.path, arguments.best);
+  const Manifest manifest = CheckpointReader(checkpoint).manifest();
+  const Recipe recipe =
+      config::load_options_text<Recipe>(manifest.recipe, checkpoint + "/manifest.json (its recipe)",
+                                        {"", arguments.overrides, environment})
+          .options;
   check_precision(recipe.train.precision, torch::kCPU);
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
   const DataShape shape = make_source(recipe)->shape();
@@ -209,15 +197,22 @@ ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
   if (nexus_layers(model).empty()) {
     throw Error(ExitCode::kUsage,
                 fmt::format("the model of '{}' has no Nexus layers, so no units to draw maps of",
-                            drawn.checkpoint));
+                            checkpoint));
   }
-  load_weights(drawn.checkpoint, model, *grid.world);
-  drawn.maps = collect(model, recipe, arguments.images, grid);
+  load_weights(checkpoint, model, *grid.world);
+  const ActivationMaps maps = collect(model, recipe, arguments.images, grid);
   PosixFileSystem files;
-  if (!fs::exists(arguments.folder)) make_directory(files, arguments.folder);
-  write_activation_page(files, arguments.folder,
-                        fmt::format("Memory and expert units at step {}", drawn.step), drawn.maps);
-  out << (arguments.json ? as_json(drawn) : as_table(drawn));
+  if (!fs::exists(folder)) make_directory(files, folder);
+  write_activation_page(files, folder,
+                        fmt::format("Memory and expert units at step {}", manifest.step), maps);
+  Json layers = Json::array();
+  for (const LayerMaps& layer : maps.layers) layers.push_back(maps_json(layer));
+  const Json drawn{{"checkpoint", checkpoint},
+                   {"step", manifest.step},
+                   {"page", folder + "/index.html"},
+                   {"images", maps.images.size()},
+                   {"layers", layers}};
+  out << (arguments.json ? json_text(drawn) + "\n" : maps_table(drawn));
   return ExitCode::kOk;
 }
 

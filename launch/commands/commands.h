@@ -10,7 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/recipe/recipe_document.h"
 
-/// What each subcommand takes and does; `doctor` and activation maps have headers of their own.
+/// What each subcommand takes and does; `doctor` has a header of its own.
 namespace shoal {
 
 /// `shoal train RECIPE [key=value …]`.
@@ -107,6 +107,10 @@ struct InspectArguments {
   /// With `experts`: draws their loads up to that step into this file, a name in .svg, which is
   /// replaced.
   std::string heat_map = {};
+  // For draw_activation_maps (activation_maps.h):
+  std::string activation_maps = {};         ///< this folder is made or empty
+  int64_t images = 8;                       ///< the first ones of the validation split
+  std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
 };
 
 /// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg]]`: what a

@@ -150,14 +150,12 @@ Finding ring(Communicator& world) {
 Finding ranks(Communicator& world) {
   std::string build;
   for (const auto& [name, value] : installation_facts()) build += " " + name + " " + value;
-  const std::string mine = SortedJson{{"host", host_name()}, {"build", build}}.dump();
   std::map<std::string, int64_t> ranks_of_host;
+  for (const std::string& host : gather_text(world, host_name())) ++ranks_of_host[host];
   std::map<std::string, std::string> ranks_of_build;
-  const std::vector<std::string> all = gather_text(world, mine);
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const SortedJson value = SortedJson::parse(all[rank]);
-    ++ranks_of_host[value.at("host")];
-    ranks_of_build[value.at("build")] += " " + std::to_string(rank);
+  int64_t rank = 0;
+  for (const std::string& other : gather_text(world, build)) {
+    ranks_of_build[other] += fmt::format(" {}", rank++);
   }
   Finding finding{.name = "ranks"};
   for (const auto& [host, count] : ranks_of_host) {

@@ -26,11 +26,8 @@ struct LockOwner {
   static std::optional<LockOwner> parse(const std::string& text);
   std::string text() const;
   std::string describe() const;  ///< "process 123 on host 'a'"
-  bool shares_kernel_with(const LockOwner& other) const;
   /// Both ran on one machine, which was restarted in between.
   bool ran_before_reboot_of(const LockOwner& other) const;
-  /// On this kernel: the process is there and is the same one.
-  bool is_alive() const;
 };
 
 /// Keeps a run folder to one job: a file `.lock` in it that names its owner, held from construction

@@ -86,10 +86,10 @@ class ActivationMapsCommand : public ::testing::Test {
                 const std::vector<std::string>& overrides = {}) {
     return draw_activation_maps(
         {.path = run,
-         .folder = scratch_.file("maps"),
+         .json = json,
+         .activation_maps = scratch_.file("maps"),
          .images = images,
-         .overrides = overrides,
-         .json = json},
+         .overrides = overrides},
         [](const std::string&) { return std::nullopt; }, out_);
   }
 
