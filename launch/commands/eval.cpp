@@ -15,7 +15,6 @@
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
 #include "parallel/checkpoint/checkpoint_load.h"
-#include "runtime/device/tensor_memory.h"
 
 namespace shoal {
 namespace {
@@ -63,10 +62,8 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
                                         {"", arguments.overrides, environment})
           .options;
   require_equal_ranks(guard, recipe);
+  set_up_torch(recipe.run.threads, recipe.run.deterministic, launch);
   RankDevices devices = bind_ranks(recipe, launch, guard);
-  set_threads(choose_threads(recipe.run.threads, launch));
-  if (recipe.run.deterministic) use_deterministic_algorithms();
-  recycle_tensor_memory();
   RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size(), /*ranks_per_node=*/0,
                                  std::move(devices.gpu_world));
   grid.device = devices.own.device;

@@ -23,7 +23,6 @@
 #include "parallel/comm/local_rank.h"
 #include "runtime/base/signals.h"
 #include "runtime/base/text.h"
-#include "runtime/device/tensor_memory.h"
 
 namespace shoal {
 namespace {
@@ -172,9 +171,7 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   const CheckedRecipe checked =
       check_recipe(arguments.source, config::UnsetVariable::kRefuse, launch.world);
   const RunOptions& run = checked.loaded.options.run;
-  set_threads(choose_threads(run.threads, launch));
-  if (run.deterministic) use_deterministic_algorithms();
-  recycle_tensor_memory();
+  set_up_torch(run.threads, run.deterministic, launch);
   const std::unique_ptr<Communicator> world = make_world(launch);
   // A copy for the work: what it owns is gone by the time a failure is reported. So are the signals
   // noted: the launcher ends the other ranks by one.

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/device/tensor_memory.h"
 
 namespace shoal {
 namespace {
@@ -126,9 +127,11 @@ int64_t choose_workers(const LaunchInfo& launch) {
   return std::max<int64_t>(1, cpus_of_rank(launch) - at::get_num_threads());
 }
 
-void set_threads(int64_t threads) {
-  at::set_num_threads(static_cast<int>(threads));
+void set_up_torch(std::optional<int64_t> threads, bool deterministic, const LaunchInfo& launch) {
+  at::set_num_threads(static_cast<int>(choose_threads(threads, launch)));
   at::set_num_interop_threads(1);
+  if (deterministic) use_deterministic_algorithms();
+  recycle_tensor_memory();
 }
 
 void use_deterministic_algorithms() {
