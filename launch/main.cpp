@@ -200,31 +200,6 @@ void add_inspect(CLI::App& app, ExitCode& code) {
   });
 }
 
-/// One subcommand of `shoal ckpt`.
-struct CheckpointCommand {
-  const char* name;
-  const char* doc;
-  ExitCode (*run)(const CheckpointArguments&, std::ostream&);
-  bool takes_best = true;
-  bool takes_other = false;
-};
-
-void add_checkpoint_command(CLI::App& ckpt, ExitCode& code, const CheckpointCommand& which) {
-  CLI::App* command = ckpt.add_subcommand(which.name, which.doc);
-  const auto arguments = std::make_shared<CheckpointArguments>();
-  command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
-  if (which.takes_other) {
-    command->add_option("other", arguments->other, "the checkpoint to compare with")
-        ->type_name("OTHER")
-        ->required();
-  }
-  if (which.takes_best) {
-    command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
-  }
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
-  command->callback([&code, arguments, run = which.run] { code = run(*arguments, std::cout); });
-}
-
 void add_ckpt(CLI::App& app, ExitCode& code) {
   CLI::App* ckpt = app.add_subcommand("ckpt", "Verify, list, compare or digest checkpoints");
   ckpt->require_subcommand(1);
@@ -234,27 +209,39 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
       "  shoal ckpt ls runs/tiny_cifar10 --json\n"
       "  shoal ckpt diff runs/a runs/b\n"
       "  shoal ckpt digest runs/tiny_cifar10/ckpt/step-00000100");
-  for (const CheckpointCommand& command : std::initializer_list<CheckpointCommand>{
+  struct Subcommand {
+    const char *name, *doc;
+    ExitCode (*run)(const CheckpointArguments&, std::ostream&);
+    bool takes_best = true, takes_other = false;
+  };
+  for (const Subcommand& which : std::initializer_list<Subcommand>{
            {"verify", "Check every byte; exit 0 or 20", checkpoint_verify},
            {"ls", "List the checkpoints of a run with step, score and size", checkpoint_list,
             false},
            {"diff", "Compare two checkpoints tensor by tensor", checkpoint_diff, false, true},
            {"digest", "Print sha256:... of tensors, step and data cursor", checkpoint_digest}}) {
-    add_checkpoint_command(*ckpt, code, command);
+    CLI::App* command = ckpt->add_subcommand(which.name, which.doc);
+    const auto arguments = std::make_shared<CheckpointArguments>();
+    command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
+    if (which.takes_other) {
+      command->add_option("other", arguments->other, "the checkpoint to compare with")
+          ->type_name("OTHER")
+          ->required();
+    }
+    if (which.takes_best) {
+      command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+    }
+    command->add_flag("--json", arguments->json, "one JSON object on stdout");
+    command->callback([&code, arguments, run = which.run] { code = run(*arguments, std::cout); });
   }
-}
-
-std::vector<std::string> command_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  return names;
 }
 
 /// Looks at the words that should be commands; CLI11 reports an unknown one only as a missing one.
 void refuse_unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* command = &app;
   for (const std::string& word : words) {
-    const std::vector<std::string> names = command_names(*command);
+    std::vector<std::string> names;
+    for (const CLI::App* known : command->get_subcommands({})) names.push_back(known->get_name());
     if (names.empty() || word.starts_with('-')) return;
     if (std::find(names.begin(), names.end(), word) == names.end()) {
       const std::string guess = did_you_mean(word, names);

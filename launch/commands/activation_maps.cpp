@@ -11,7 +11,6 @@
 #include "launch/job/rank_devices.h"
 #include "launch/job/recipe.h"
 #include "launch/report/console.h"
-#include "launch/report/json_text.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
 #include "moe/nexus/nexus_layer.h"

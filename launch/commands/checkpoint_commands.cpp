@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "launch/report/json_text.h"
+#include "launch/report/console.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/metrics.h"

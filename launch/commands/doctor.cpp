@@ -16,7 +16,7 @@
 
 #include "launch/job/failure.h"
 #include "launch/job/rank_facts.h"
-#include "launch/report/json_text.h"
+#include "launch/report/console.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/text.h"
 #include "runtime/device/device.h"

@@ -10,7 +10,6 @@
 #include "launch/job/rank_facts.h"
 #include "launch/job/recipe.h"
 #include "launch/report/console.h"
-#include "launch/report/json_text.h"
 #include "launch/train/evaluation.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
@@ -18,39 +17,6 @@
 
 namespace shoal {
 namespace {
-
-/// What was evaluated, and how it came out.
-struct Result {
-  std::string checkpoint;
-  int64_t step = 0;
-  Evaluation evaluation;
-  int64_t num_substituted = 0;  ///< corrupt records that others replace
-};
-
-std::string as_json(const Result& result) {
-  nlohmann::ordered_json json = to_json(result.evaluation);
-  json["substituted"] = result.num_substituted;
-  json["step"] = result.step;
-  json["checkpoint"] = result.checkpoint;
-  json["seconds"] = result.evaluation.seconds;
-  return json_text(json) + "\n";
-}
-
-std::string as_table(const Result& result) {
-  std::vector<std::vector<std::string>> rows{{"result", "value"},
-                                             {"checkpoint", result.checkpoint},
-                                             {"step", std::to_string(result.step)}};
-  for (const Metric& metric : result.evaluation.metrics) {
-    rows.push_back({metric.label, to_text(metric)});
-  }
-  rows.push_back({"samples", std::to_string(result.evaluation.samples)});
-  rows.push_back({"time", human_seconds(result.evaluation.seconds)});
-  if (result.num_substituted > 0) {
-    rows.push_back(
-        {"corrupt samples", fmt::format("{}, replaced by others", result.num_substituted)});
-  }
-  return text_table(rows);
-}
 
 /// The text for rank 0 to print.
 std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
@@ -70,10 +36,25 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
   const OpenSplit data = open_split(make_source(recipe), Split::kValid, choose_workers(launch));
   const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
   load_weights(path, model, *grid.world);
-  const Result result{path, manifest.step,
-                      evaluate({*model.task, recipe, data, grid}, manifest.step),
-                      data.samples->num_substituted()};
-  return arguments.json ? as_json(result) : as_table(result);
+  const Evaluation evaluation = evaluate({*model.task, recipe, data, grid}, manifest.step);
+  const int64_t num_substituted = data.samples->num_substituted();
+  if (arguments.json) {
+    nlohmann::ordered_json json = to_json(evaluation);
+    json["substituted"] = num_substituted;
+    json["step"] = manifest.step;
+    json["checkpoint"] = path;
+    json["seconds"] = evaluation.seconds;
+    return json_text(json) + "\n";
+  }
+  std::vector<std::vector<std::string>> rows{
+      {"result", "value"}, {"checkpoint", path}, {"step", std::to_string(manifest.step)}};
+  for (const Metric& metric : evaluation.metrics) rows.push_back({metric.label, to_text(metric)});
+  rows.push_back({"samples", std::to_string(evaluation.samples)});
+  rows.push_back({"time", human_seconds(evaluation.seconds)});
+  if (num_substituted > 0) {
+    rows.push_back({"corrupt samples", fmt::format("{}, replaced by others", num_substituted)});
+  }
+  return text_table(rows);
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 
 #include "launch/commands/commands.h"
 #include "launch/commands/tensor_summary.h"
+#include "launch/report/console.h"
 #include "launch/report/expert_records.h"
 #include "launch/report/heat_map.h"
-#include "launch/report/json_text.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/error.h"
@@ -133,13 +133,6 @@ void print_differences(const Json& rows, std::ostream& out) {
       << "\n";
 }
 
-/// The name of the run that a checkpoint RUN/ckpt/step-XXXXXXXX belongs to, in UTF-8.
-std::string run_name(const std::string& checkpoint_path) {
-  const std::filesystem::path run =
-      std::filesystem::canonical(checkpoint_path).parent_path().parent_path();
-  return Json::parse(json_text(Json(run.filename().string()))).get<std::string>();
-}
-
 void draw_heat_map(const CheckpointReader& reader, const std::string& file) {
   if (!file.ends_with(".svg")) {
     throw Error(ExitCode::kUsage,
@@ -147,9 +140,13 @@ void draw_heat_map(const CheckpointReader& reader, const std::string& file) {
                             std::filesystem::path(file).replace_extension().string()));
   }
   const std::vector<LoadHistory> layers = read_load_history(reader.path(), reader.manifest().step);
+  // The checkpoint is RUN/ckpt/step-XXXXXXXX.
+  const std::filesystem::path run =
+      std::filesystem::canonical(reader.path()).parent_path().parent_path();
+  const Json name_in_utf8 = Json::parse(json_text(Json(run.filename().string())));
   PosixFileSystem files;
   replace_file(files, file,
-               heat_map_svg("Load of the units of " + run_name(reader.path()), layers));
+               heat_map_svg("Load of the units of " + name_in_utf8.get<std::string>(), layers));
 }
 
 ExitCode inspect_experts(const InspectArguments& arguments, const CheckpointReader& reader,

@@ -34,9 +34,7 @@ void warn_of_substitutes(const char* split, const SampleSet& data, Log& log) {
 }
 
 bool has_hierarchical_exchange(const CheckedRecipe& checked) {
-  const std::vector<MoeStageInfo>& stages = checked.counts.stages;
-  return std::any_of(stages.begin(), stages.end(),
-                     [](const MoeStageInfo& stage) { return stage.is_hierarchical; });
+  return std::ranges::any_of(checked.counts.stages, &MoeStageInfo::is_hierarchical);
 }
 
 /// What make_rank_grid takes for a node: 0 unless some stage asks. Collective.

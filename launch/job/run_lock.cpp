@@ -125,11 +125,9 @@ bool LockOwner::ran_before_reboot_of(const LockOwner& other) const {
   return host == other.host && !machine.empty() && machine == other.machine && boot != other.boot;
 }
 
-RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell)
-    : RunLock(folder, files, tell, Options{}) {}
-
-RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell, Options options)
-    : files_(files), path_(folder + "/.lock"), options_(std::move(options)) {
+RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell,
+                 const RunLockOptions& options)
+    : files_(files), path_(folder + "/.lock"), options_(options) {
   for (int attempt = 0; !try_acquire(tell); ++attempt) {
     if (attempt == kMostAttempts) refuse(path_, "jobs that come and go");
   }

@@ -30,6 +30,12 @@ struct LockOwner {
   bool ran_before_reboot_of(const LockOwner& other) const;
 };
 
+struct RunLockOptions {
+  std::chrono::milliseconds lease_interval{10'000};
+  std::chrono::milliseconds lease_timeout{45'000};  ///< how long another host's lock is watched
+  LockOwner (*self)() = LockOwner::self;            ///< who holds it; tests give others
+};
+
 /// Keeps a run folder to one job: a file `.lock` in it that names its owner, held from construction
 /// to destruction.
 ///
@@ -41,17 +47,12 @@ struct LockOwner {
 /// is gone is taken over.
 class RunLock {
  public:
-  struct Options {
-    std::chrono::milliseconds lease_interval{10'000};
-    std::chrono::milliseconds lease_timeout{45'000};  ///< how long another host's lock is watched
-    LockOwner (*self)() = LockOwner::self;            ///< who holds it; tests give others
-  };
   using Tell = std::function<void(const std::string&)>;
   /// Throws Error (exit 15) naming the owner's host and process if the folder is in use,
   /// StorageError if the file cannot be written. `tell` gets a line at once when another host's
   /// lock has to be watched, and one when a lock is taken over.
-  RunLock(const std::string& folder, FileSystem& files, const Tell& tell);
-  RunLock(const std::string& folder, FileSystem& files, const Tell& tell, Options options);
+  RunLock(const std::string& folder, FileSystem& files, const Tell& tell,
+          const RunLockOptions& options = {});
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
   ~RunLock();
@@ -59,7 +60,7 @@ class RunLock {
  private:
   FileSystem& files_;
   std::string path_;
-  Options options_;
+  RunLockOptions options_;
   int file_ = -1;
   std::mutex mutex_;
   std::condition_variable stop_;
