@@ -10,7 +10,6 @@
 #include "launch/report/heat_map.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
-#include "runtime/base/error.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
 
@@ -90,17 +89,16 @@ void print_tensors(const Json& rows, std::ostream& out) {
 /// One row for each tensor of `a` or `b` that is not equal in both.
 Json list_differences(const CheckpointReader& a, const CheckpointReader& b) {
   Json rows = Json::array();
-  const auto only_in = [&rows](const ManifestTensor& tensor, const char* where) {
-    rows.push_back(Json{{"name", tensor.name}, {"difference", where}});
+  const auto add = [&rows](const ManifestTensor& tensor, const std::string& difference) {
+    rows.push_back(Json{{"name", tensor.name}, {"difference", difference}});
   };
   for (const ManifestTensor& tensor : a.manifest().tensors) {
     const ManifestTensor* other = b.manifest().find_tensor(tensor.name);
     if (other == nullptr) {
-      only_in(tensor, "only in the first");
+      add(tensor, "only in the first");
     } else if (other->dtype != tensor.dtype || other->shape != tensor.shape) {
-      rows.push_back(Json{{"name", tensor.name},
-                          {"difference", describe_tensor(tensor.dtype, tensor.shape) + " and " +
-                                             describe_tensor(other->dtype, other->shape)}});
+      add(tensor, describe_tensor(tensor.dtype, tensor.shape) + " and " +
+                      describe_tensor(other->dtype, other->shape));
     } else {
       const TensorDifference found = compare(a, tensor, b, *other);
       if (found.num_different == 0) continue;
@@ -111,7 +109,7 @@ Json list_differences(const CheckpointReader& a, const CheckpointReader& b) {
     }
   }
   for (const ManifestTensor& tensor : b.manifest().tensors) {
-    if (a.manifest().find_tensor(tensor.name) == nullptr) only_in(tensor, "only in the second");
+    if (a.manifest().find_tensor(tensor.name) == nullptr) add(tensor, "only in the second");
   }
   return rows;
 }
@@ -127,10 +125,24 @@ void print_differences(const Json& rows, std::ostream& out) {
                          row["max_abs"].get<double>(), row["norm_ratio"].get<double>());
     }
   }
-  out << (rows.empty() ? std::string("all tensors are equal")
-                       : fmt::format("{} tensor{} differ{}", rows.size(),
-                                     rows.size() == 1 ? "" : "s", rows.size() == 1 ? "s" : ""))
+  out << (rows.empty()       ? "all tensors are equal"
+          : rows.size() == 1 ? "1 tensor differs"
+                             : fmt::format("{} tensors differ", rows.size()))
       << "\n";
+}
+
+ExitCode inspect_differences(const InspectArguments& arguments, const CheckpointReader& reader,
+                             std::ostream& out) {
+  const CheckpointReader other(resolve_checkpoint(arguments.diff, arguments.best));
+  const Json rows = list_differences(reader, other);
+  const Json json{
+      {"a", reader.path()}, {"b", other.path()}, {"equal", rows.empty()}, {"differences", rows}};
+  if (arguments.json) {
+    out << json_text(json) << "\n";
+  } else {
+    print_differences(rows, out);
+  }
+  return rows.empty() ? ExitCode::kOk : kDiffers;
 }
 
 void draw_heat_map(const CheckpointReader& reader, const std::string& file) {
@@ -166,31 +178,17 @@ ExitCode inspect_experts(const InspectArguments& arguments, const CheckpointRead
 ExitCode inspect(const InspectArguments& arguments, std::ostream& out) {
   const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
   if (arguments.experts) return inspect_experts(arguments, reader, out);
+  if (!arguments.diff.empty()) return inspect_differences(arguments, reader, out);
   Json json = overview(reader.path(), reader.manifest());
-  ExitCode code = ExitCode::kOk;
-  if (!arguments.diff.empty()) {
-    const CheckpointReader other(resolve_checkpoint(arguments.diff, arguments.best));
-    const Json rows = list_differences(reader, other);
-    if (!rows.empty()) code = kDiffers;
-    if (!arguments.json) {
-      print_differences(rows, out);
-      return code;
-    }
-    json = Json{
-        {"a", reader.path()}, {"b", other.path()}, {"equal", rows.empty()}, {"differences", rows}};
-  } else if (arguments.tensors) {
-    json["list"] = list_tensors(reader);
-    if (!arguments.json) {
-      print_tensors(json["list"], out);
-      return ExitCode::kOk;
-    }
-  }
+  if (arguments.tensors) json["list"] = list_tensors(reader);
   if (arguments.json) {
     out << json_text(json) << "\n";
+  } else if (arguments.tensors) {
+    print_tensors(json["list"], out);
   } else {
     print_overview(json, out);
   }
-  return code;
+  return ExitCode::kOk;
 }
 
 }  // namespace shoal

@@ -57,9 +57,8 @@ bool wait_for_end_of_job(std::chrono::milliseconds patience) {
   sigaddset(&signals, SIGCONT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  const std::chrono::seconds whole = std::chrono::duration_cast<std::chrono::seconds>(patience);
-  const std::chrono::nanoseconds rest = patience - whole;
-  const timespec timeout{whole.count(), rest.count()};
+  const auto whole = std::chrono::floor<std::chrono::seconds>(patience);
+  const timespec timeout{whole.count(), std::chrono::nanoseconds(patience - whole).count()};
   return sigtimedwait(&signals, nullptr, &timeout) > 0;
 }
 

@@ -10,7 +10,6 @@
 #include <array>
 #include <cstring>
 #include <string_view>
-#include <vector>
 
 #include "runtime/base/build_info.h"
 #include "runtime/base/sha256.h"

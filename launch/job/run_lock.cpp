@@ -13,7 +13,6 @@
 #include <memory>
 #include <sstream>
 #include <system_error>
-#include <utility>
 
 #include "launch/job/launch_info.h"
 #include "runtime/base/error.h"

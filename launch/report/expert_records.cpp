@@ -122,9 +122,7 @@ std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, i
   const std::string file = file_of_run(checkpoint_path, "experts.jsonl");
   std::vector<LoadHistory> layers;
   for_each_record_up_to(step, file, [&](const LoadRecord& record) {
-    auto layer = std::find_if(layers.begin(), layers.end(), [&](const LoadHistory& known) {
-      return known.layer == record.layer;
-    });
+    auto layer = std::ranges::find(layers, record.layer, &LoadHistory::layer);
     if (layer == layers.end()) {
       layer = layers.insert(layers.end(), LoadHistory{record.layer, {}, {}});
     }
