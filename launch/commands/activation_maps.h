@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <ostream>
 
 #include "launch/commands/commands.h"
 #include "launch/report/activation_page.h"

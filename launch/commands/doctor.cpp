@@ -127,11 +127,8 @@ Finding ring(Communicator& world) {
   all_reduce(world, sum);
   const bool is_good = small.is_right && odd.is_right && large.is_right &&
                        sum.item<int64_t>() == world.size() * (world.size() + 1) / 2;
-  std::string bad_ranks;
-  for (const std::string& rank :
-       gather_text(world, is_good ? "" : fmt::format(" {}", world.rank()))) {
-    bad_ranks += rank;
-  }
+  const std::string bad_ranks =
+      join_words(gather_text(world, is_good ? "" : " " + std::to_string(world.rank())), "");
   torch::Tensor slowest = torch::tensor({small.seconds, large.seconds}, torch::kFloat64);
   all_reduce(world, slowest, ReduceOp::kMax);
   finding.text =

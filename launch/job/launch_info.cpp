@@ -34,18 +34,14 @@ std::optional<int64_t> threads_of(const std::string& list) {
   return threads >= 1 && threads <= kMostThreads ? threads : 0;
 }
 
-int64_t usable_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return std::max<int64_t>(1, std::thread::hardware_concurrency());
-}
-
 /// Those it was bound to, else its share of the machine's.
 int64_t cpus_of_rank(const LaunchInfo& launch) {
-  const int64_t usable = usable_cpus();
-  if (launch.bound) return usable;
-  return std::max<int64_t>(1, usable / std::max<int64_t>(1, launch.local_size));
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const bool is_known = sched_getaffinity(0, sizeof(set), &set) == 0;
+  const int64_t usable = is_known ? CPU_COUNT(&set) : std::thread::hardware_concurrency();
+  const int64_t sharers = launch.bound ? 1 : std::max<int64_t>(1, launch.local_size);
+  return std::max<int64_t>(1, usable / sharers);
 }
 
 }  // namespace

@@ -10,12 +10,6 @@
 namespace shoal {
 namespace {
 
-/// "8 or 16": the multiples of `unit` around `value`.
-std::string neighbours(int64_t value, int64_t unit) {
-  const int64_t below = value / unit * unit;
-  return (below > 0 ? fmt::format("{} or ", below) : "") + std::to_string(below + unit);
-}
-
 /// Whether a path stays below the folder it is appended to, and names something there.
 bool stays_below(const std::filesystem::path& path) {
   return path.is_relative() && std::none_of(path.begin(), path.end(), [](const auto& part) {
@@ -35,7 +29,9 @@ void RunOptions::validate(Problems& problems) const {
 
 void TrainOptions::validate(Problems& problems) const {
   const int64_t micro_batch = batch / accumulate;
-  const std::string advice = "try batch " + neighbours(batch, accumulate * group);
+  const int64_t unit = accumulate * group, below = batch / unit * unit;
+  const std::string advice =
+      fmt::format("try batch {}{}", below > 0 ? fmt::format("{} or ", below) : "", below + unit);
   if (batch % accumulate != 0) {
     problems.add("batch",
                  fmt::format("{} cannot be cut into {} equal micro-steps (train.accumulate); {}",

@@ -53,8 +53,6 @@ class RunLock {
   /// lock has to be watched, and one when a lock is taken over.
   RunLock(const std::string& folder, FileSystem& files, const Tell& tell,
           const RunLockOptions& options = {});
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
   ~RunLock();
 
  private:
