@@ -142,7 +142,7 @@ void measure(const Arguments& arguments, bench::Report& out) {
   recycle_tensor_memory();
   const std::unique_ptr<Communicator> guard =
       is_under_mpi() ? make_mpi_communicator() : make_self_communicator();
-  RankDevices devices = bind_ranks(recipe, read_launch_info(std::getenv), *guard);
+  RankDevices devices = bind_ranks(recipe, read_launch_info(environment_variable), *guard);
   const c10::Device device = devices.own.device;
   RankGrid grid =
       make_grid(recipe, guard->split(0, guard->rank()), device, std::move(devices.gpu_world));

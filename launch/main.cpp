@@ -5,20 +5,16 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
-#include <functional>
+#include <initializer_list>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "launch/commands/activation_maps.h"
-#include "launch/commands/checkpoint_commands.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/doctor.h"
-#include "launch/commands/eval.h"
-#include "launch/commands/train.h"
 #include "launch/job/failure.h"
 #include "launch/job/launch_info.h"
 #include "runtime/base/build_info.h"
@@ -28,8 +24,6 @@
 namespace shoal {
 namespace {
 
-using Action = std::function<ExitCode()>;
-
 /// Each step frees tensors and allocates them again. glibc would return their memory to the kernel,
 /// which clears every page anew: some percent of a step.
 void keep_freed_memory() {
@@ -37,7 +31,7 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
-const char* variable(const char* name) { return std::getenv(name); }
+// Each add_… function declares a subcommand, which sets `code` to what it ends with.
 
 CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
   return command
@@ -47,12 +41,12 @@ CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& override
 }
 
 void add_recipe(CLI::App& command, config::RecipeSource& source) {
-  source.environment = recipe_environment(variable);
+  source.environment = environment_variable;
   command.add_option("recipe", source.path, "recipe file, YAML")->type_name("RECIPE")->required();
   add_overrides(command, source.overrides);
 }
 
-void add_check(CLI::App& app, Action& action) {
+void add_check(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "check", "Check a recipe and count its parameters; opens no data, allocates no model");
   const auto arguments = std::make_shared<CheckArguments>();
@@ -65,11 +59,10 @@ void add_check(CLI::App& app, Action& action) {
       "  shoal check configs/quickstart.yaml\n"
       "  shoal check RECIPE.yaml --world 8 parallel.expert_ranks=4\n"
       "  shoal check RECIPE.yaml --json");
-  command->callback(
-      [&action, arguments] { action = [arguments] { return check(*arguments, std::cout); }; });
+  command->callback([&code, arguments] { code = check(*arguments, std::cout); });
 }
 
-void add_show(CLI::App& app, Action& action) {
+void add_show(CLI::App& app, ExitCode& code) {
   CLI::App* command =
       app.add_subcommand("show", "Print a recipe in full, each value with where it came from");
   const auto arguments = std::make_shared<ShowArguments>();
@@ -79,11 +72,10 @@ void add_show(CLI::App& app, Action& action) {
       "Examples:\n"
       "  shoal show configs/quickstart.yaml\n"
       "  shoal show RECIPE.yaml --minimal train.batch=64 '~optimizer.weight_decay'");
-  command->callback(
-      [&action, arguments] { action = [arguments] { return show(*arguments, std::cout); }; });
+  command->callback([&code, arguments] { code = show(*arguments, std::cout); });
 }
 
-void add_keys(CLI::App& app, Action& action) {
+void add_keys(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "keys", "Document the keys of recipes: type, range, unit, default, members of open sets");
   const auto name = std::make_shared<std::string>();
@@ -97,32 +89,30 @@ void add_keys(CLI::App& app, Action& action) {
       "  shoal keys optimizer\n"
       "  shoal keys train.batch\n"
       "  shoal keys exchange.chunks");
-  command->callback([&action, name] { action = [name] { return keys(*name, std::cout); }; });
+  command->callback([&code, name] { code = keys(*name, std::cout); });
 }
 
-void add_recipes(CLI::App& app, Action& action) {
+void add_recipes(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand("recipes", "List the recipes that come with Shoal");
   command->footer("Examples:\n  shoal recipes");
-  command->callback([&action] {
-    action = [] {
-      const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-      return recipes(find_recipes_folder(program), std::cout);
-    };
+  command->callback([&code] {
+    const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+    code = recipes(find_recipes_folder(program), std::cout);
   });
 }
 
-void add_doctor(CLI::App& app, Action& action) {
+void add_doctor(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "doctor", "Examine this machine and job: build, cores, memory, MPI, GPU, a ring of messages");
   const auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "one JSON object on stdout");
   command->footer("Examples:\n  shoal doctor\n  mpirun -np 4 shoal doctor --json");
-  command->callback([&action, as_json] {
-    action = [as_json] { return doctor(*as_json, read_launch_info(variable), std::cout); };
+  command->callback([&code, as_json] {
+    code = doctor(*as_json, read_launch_info(environment_variable), std::cout);
   });
 }
 
-void add_train(CLI::App& app, Action& action, const std::vector<std::string>& command_line) {
+void add_train(CLI::App& app, ExitCode& code, const std::vector<std::string>& command_line) {
   CLI::App* command = app.add_subcommand("train", "Train a recipe, alone or under mpirun or srun");
   const auto arguments = std::make_shared<TrainArguments>();
   arguments->command_line = command_line;
@@ -134,15 +124,13 @@ void add_train(CLI::App& app, Action& action, const std::vector<std::string>& co
       "  shoal train configs/quickstart.yaml parallel.expert_ranks=1\n"
       "  mpirun -np 2 shoal train configs/quickstart.yaml run.name=mine train.duration=2ep\n"
       "  mpirun -np 4 shoal train RECIPE.yaml run.on_existing=resume");
-  command->callback([&action, arguments] {
-    action = [arguments] {
-      std::signal(SIGPIPE, SIG_IGN);  // a console that closes must not end a training
-      return train(*arguments, variable);
-    };
+  command->callback([&code, arguments] {
+    std::signal(SIGPIPE, SIG_IGN);  // a console that closes must not end a training
+    code = train(*arguments, environment_variable);
   });
 }
 
-void add_eval(CLI::App& app, Action& action) {
+void add_eval(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand("eval", "Evaluate a checkpoint on any number of ranks");
   const auto arguments = std::make_shared<EvalArguments>();
   command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
@@ -155,35 +143,32 @@ void add_eval(CLI::App& app, Action& action) {
       "Examples:\n"
       "  shoal eval runs/quickstart\n"
       "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin");
-  command->callback([&action, arguments] {
-    action = [arguments] { return eval(*arguments, variable, std::cout); };
-  });
+  command->callback(
+      [&code, arguments] { code = eval(*arguments, environment_variable, std::cout); });
 }
 
 constexpr const char* kCheckpointPath =
     "a checkpoint's folder, or a run's, which means its newest checkpoint";
 
 /// Options of `inspect` that need the model and its data.
-std::shared_ptr<ActivationMapArguments> add_activation_maps(
-    CLI::App& command, const std::vector<CLI::Option*>& others) {
-  const auto arguments = std::make_shared<ActivationMapArguments>();
+void add_activation_maps(CLI::App& command, InspectArguments& arguments,
+                         const std::vector<CLI::Option*>& others) {
   CLI::Option* maps =
       command
-          .add_option("--activation-maps", arguments->folder,
+          .add_option("--activation-maps", arguments.activation_maps,
                       "draw where the units of Nexus layers look into this new folder")
           ->type_name("FOLDER");
   for (CLI::Option* other : others) maps->excludes(other);
   command
-      .add_option("--images", arguments->images,
+      .add_option("--images", arguments.images,
                   "with --activation-maps: how many of the validation split, from the first on")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()
       ->needs(maps);
-  add_overrides(command, arguments->overrides)->needs(maps);
-  return arguments;
+  add_overrides(command, arguments.overrides)->needs(maps);
 }
 
-void add_inspect(CLI::App& app, Action& action) {
+void add_inspect(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand("inspect", "Tell what a checkpoint holds");
   const auto arguments = std::make_shared<InspectArguments>();
   command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
@@ -207,8 +192,7 @@ void add_inspect(CLI::App& app, Action& action) {
           ->type_name("OTHER")
           ->excludes(tensors)
           ->excludes(experts);
-  const std::shared_ptr<ActivationMapArguments> maps =
-      add_activation_maps(*command, {tensors, experts, diff});
+  add_activation_maps(*command, *arguments, {tensors, experts, diff});
   command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
@@ -218,45 +202,14 @@ void add_inspect(CLI::App& app, Action& action) {
       "  shoal inspect runs/tiny_cifar10 --experts --heat-map loads.svg\n"
       "  shoal inspect runs/nexus --activation-maps maps --images 4\n"
       "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
-  command->callback([&action, arguments, maps] {
-    action = [arguments, maps] {
-      if (maps->folder.empty()) return inspect(*arguments, std::cout);
-      maps->path = arguments->path;
-      maps->best = arguments->best;
-      maps->json = arguments->json;
-      return draw_activation_maps(*maps, variable, std::cout);
-    };
+  command->callback([&code, arguments] {
+    code = arguments->activation_maps.empty()
+               ? inspect(*arguments, std::cout)
+               : draw_activation_maps(*arguments, environment_variable, std::cout);
   });
 }
 
-/// One subcommand of `shoal ckpt`.
-struct CheckpointCommand {
-  const char* name;
-  const char* doc;
-  ExitCode (*run)(const CheckpointArguments&, std::ostream&);
-  bool takes_best = true;
-  bool takes_other = false;
-};
-
-void add_checkpoint_command(CLI::App& ckpt, Action& action, const CheckpointCommand& which) {
-  CLI::App* command = ckpt.add_subcommand(which.name, which.doc);
-  const auto arguments = std::make_shared<CheckpointArguments>();
-  command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
-  if (which.takes_other) {
-    command->add_option("other", arguments->other, "the checkpoint to compare with")
-        ->type_name("OTHER")
-        ->required();
-  }
-  if (which.takes_best) {
-    command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
-  }
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
-  command->callback([&action, arguments, run = which.run] {
-    action = [arguments, run] { return run(*arguments, std::cout); };
-  });
-}
-
-void add_ckpt(CLI::App& app, Action& action) {
+void add_ckpt(CLI::App& app, ExitCode& code) {
   CLI::App* ckpt = app.add_subcommand("ckpt", "Verify, list, compare or digest checkpoints");
   ckpt->require_subcommand(1);
   ckpt->footer(
@@ -265,30 +218,39 @@ void add_ckpt(CLI::App& app, Action& action) {
       "  shoal ckpt ls runs/tiny_cifar10 --json\n"
       "  shoal ckpt diff runs/a runs/b\n"
       "  shoal ckpt digest runs/tiny_cifar10/ckpt/step-00000100");
-  add_checkpoint_command(*ckpt, action,
-                         {"verify", "Check every byte; exit 0 or 20", checkpoint_verify});
-  add_checkpoint_command(
-      *ckpt, action,
-      {"ls", "List the checkpoints of a run with step, score and size", checkpoint_list, false});
-  add_checkpoint_command(
-      *ckpt, action,
-      {"diff", "Compare two checkpoints tensor by tensor", checkpoint_diff, false, true});
-  add_checkpoint_command(
-      *ckpt, action,
-      {"digest", "Print sha256:... of tensors, step and data cursor", checkpoint_digest});
-}
-
-std::vector<std::string> command_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  return names;
+  struct Subcommand {
+    const char *name, *doc;
+    ExitCode (*run)(const CheckpointArguments&, std::ostream&);
+    bool takes_best = true, takes_other = false;
+  };
+  for (const Subcommand& which : std::initializer_list<Subcommand>{
+           {"verify", "Check every byte; exit 0 or 20", checkpoint_verify},
+           {"ls", "List the checkpoints of a run with step, score and size", checkpoint_list,
+            false},
+           {"diff", "Compare two checkpoints tensor by tensor", checkpoint_diff, false, true},
+           {"digest", "Print sha256:... of tensors, step and data cursor", checkpoint_digest}}) {
+    CLI::App* command = ckpt->add_subcommand(which.name, which.doc);
+    const auto arguments = std::make_shared<CheckpointArguments>();
+    command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
+    if (which.takes_other) {
+      command->add_option("other", arguments->other, "the checkpoint to compare with")
+          ->type_name("OTHER")
+          ->required();
+    }
+    if (which.takes_best) {
+      command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+    }
+    command->add_flag("--json", arguments->json, "one JSON object on stdout");
+    command->callback([&code, arguments, run = which.run] { code = run(*arguments, std::cout); });
+  }
 }
 
 /// Looks at the words that should be commands; CLI11 reports an unknown one only as a missing one.
 void refuse_unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* command = &app;
   for (const std::string& word : words) {
-    const std::vector<std::string> names = command_names(*command);
+    std::vector<std::string> names;
+    for (const CLI::App* known : command->get_subcommands({})) names.push_back(known->get_name());
     if (names.empty() || word.starts_with('-')) return;
     if (std::find(names.begin(), names.end(), word) == names.end()) {
       const std::string guess = did_you_mean(word, names);
@@ -329,30 +291,29 @@ ExitCode run(int argc, char** argv) {
   app.footer("`shoal COMMAND --help` explains each.");
   // One at most, so that `keys train` takes the second word for a key.
   app.require_subcommand(1);
-  Action action;
-  add_train(app, action, {argv, argv + argc});
-  add_eval(app, action);
-  add_check(app, action);
-  add_show(app, action);
-  add_keys(app, action);
-  add_recipes(app, action);
-  add_inspect(app, action);
-  add_ckpt(app, action);
-  add_doctor(app, action);
+  ExitCode code = ExitCode::kOk;
+  add_train(app, code, {argv, argv + argc});
+  add_eval(app, code);
+  add_check(app, code);
+  add_show(app, code);
+  add_keys(app, code);
+  add_recipes(app, code);
+  add_inspect(app, code);
+  add_ckpt(app, code);
+  add_doctor(app, code);
   if (argc < 2) {
     std::cout << app.help();
     return ExitCode::kUsage;
   }
   refuse_unknown_command(app, {argv + 1, argv + argc});
   try {
-    app.parse(argc, argv);
+    app.parse(argc, argv);  // runs the subcommand
   } catch (const CLI::Success& help) {
     app.exit(help, std::cout);
     return ExitCode::kOk;
   } catch (const CLI::ParseError& error) {
     refuse(app, error);
   }
-  const ExitCode code = action();
   // What a training found is in its folder.
   const bool is_training = app.got_subcommand("train");
   if (!std::cout.flush() && code == ExitCode::kOk && !is_training) {
@@ -365,7 +326,7 @@ ExitCode run(int argc, char** argv) {
 /// on every rank, so the others leave the message to rank 0.
 ExitCode report(const std::exception_ptr& error) {
   constexpr std::chrono::seconds kPatience{5};
-  const int64_t rank = read_launch_info(variable).rank;
+  const int64_t rank = read_launch_info(environment_variable).rank;
   const Failure failure = describe_failure(error, rank);
   // A signal that came before was the launcher's: rank 0 has printed its message and left.
   const bool is_ended = StopSignals::caught() != 0;

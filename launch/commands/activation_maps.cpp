@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launch/job/check_precision.h"
+#include "launch/job/rank_devices.h"
 #include "launch/job/recipe.h"
 #include "launch/report/console.h"
-#include "launch/report/json_text.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
 #include "moe/nexus/nexus_layer.h"
@@ -33,45 +33,19 @@ std::vector<std::shared_ptr<NexusLayer>> nexus_layers(const BuiltModel& model) {
   return layers;
 }
 
-/// Shows each layer's dispatch weights to `see(layer's index, dispatch_BNUs)` while it lives.
-class Observed {
- public:
-  template <class See>
-  Observed(std::vector<std::shared_ptr<NexusLayer>> layers, const See& see)
-      : layers_(std::move(layers)) {
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      layers_[i]->observe([i, see](const torch::Tensor& dispatch_BNUs) { see(i, dispatch_BNUs); });
-    }
-  }
-  ~Observed() {
-    for (const auto& layer : layers_) layer->observe({});
-  }
-  Observed(const Observed&) = delete;
-  Observed& operator=(const Observed&) = delete;
-
- private:
-  std::vector<std::shared_ptr<NexusLayer>> layers_;
-};
-
 /// As it was before it was normalised; one channel is shown grey.
 Picture picture_of(const torch::Tensor& image_CHW, const ChannelStats& stats) {
-  const int64_t channels = image_CHW.size(0);
-  Picture picture{image_CHW.size(2), image_CHW.size(1), {}};
-  const torch::Tensor host = image_CHW.to(torch::kCPU, torch::kFloat64).contiguous();
-  const auto value = host.accessor<double, 3>();
-  for (int64_t y = 0; y < picture.height; ++y) {
-    for (int64_t x = 0; x < picture.width; ++x) {
-      Rgb colour;
-      for (int64_t i = 0; i < 3; ++i) {
-        const int64_t channel = channels == 3 ? i : 0;
-        const auto at = static_cast<size_t>(channel);
-        const double pixel = value[channel][y][x] * stats.std[at] + stats.mean[at];
-        colour[static_cast<size_t>(i)] =
-            static_cast<uint8_t>(std::lround(255 * std::clamp(pixel, 0.0, 1.0)));
-      }
-      picture.pixels.push_back(colour);
-    }
-  }
+  const auto per_channel = [](const std::vector<double>& values) {
+    return torch::tensor(values, torch::kFloat64).view({-1, 1, 1});
+  };
+  torch::Tensor pixel_CHW =
+      image_CHW.to(torch::kCPU, torch::kFloat64) * per_channel(stats.std) + per_channel(stats.mean);
+  if (pixel_CHW.size(0) != 3) pixel_CHW = pixel_CHW.narrow(0, 0, 1).expand({3, -1, -1});
+  const torch::Tensor byte_HWC =
+      (pixel_CHW.clamp(0.0, 1.0) * 255 + 0.5).to(torch::kUInt8).permute({1, 2, 0}).contiguous();
+  Picture picture{byte_HWC.size(1), byte_HWC.size(0), {}};
+  picture.pixels.resize(static_cast<size_t>(picture.width * picture.height));
+  std::memcpy(picture.pixels.data(), byte_HWC.const_data_ptr(), byte_HWC.nbytes());
   return picture;
 }
 
@@ -104,9 +78,11 @@ ActivationMaps collect(const BuiltModel& model, const Recipe& recipe, int64_t nu
   ActivationMaps maps;
   for (const auto& layer : layers) maps.layers.push_back({layer->path(), 0, 0, {}, {}});
   int64_t wanted = 0;  // of the batch at hand
-  const Observed observed(layers, [&](size_t i, const torch::Tensor& dispatch_BNUs) {
-    add_maps(maps.layers[i], *layers[i], dispatch_BNUs.narrow(0, 0, wanted), images.shape);
-  });
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i]->observe([&, i](const torch::Tensor& dispatch_BNUs) {
+      add_maps(maps.layers[i], *layers[i], dispatch_BNUs.narrow(0, 0, wanted), images.shape);
+    });
+  }
   EvalLoader loader(*data.samples, settings);
   while (static_cast<int64_t>(maps.images.size()) < num_images) {
     const std::optional<Batch> batch = loader.next();
@@ -119,57 +95,46 @@ ActivationMaps collect(const BuiltModel& model, const Recipe& recipe, int64_t nu
     }
     model.task->outputs(*batch);
   }
+  for (const auto& layer : layers) layer->observe({});
   return maps;
 }
 
-/// What was drawn, and where.
-struct Drawn {
-  const ActivationMapArguments& arguments;
-  std::string checkpoint;
-  int64_t step = 0;
-  ActivationMaps maps;
-};
-
-Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-
-std::string as_json(const Drawn& drawn) {
-  Json layers = Json::array();
-  for (const LayerMaps& layer : drawn.maps.layers) {
-    Json images = Json::array();
-    for (size_t i = 0; i < layer.memory.size(); ++i) {
-      images.push_back({{"image", i},
-                        {"memory_entropy", number_or_null(mean_entropy({layer.memory[i]}))},
-                        {"expert_entropy", number_or_null(mean_entropy({layer.experts[i]}))}});
-    }
-    layers.push_back({{"layer", layer.layer},
-                      {"rows", layer.rows},
-                      {"columns", layer.columns},
-                      {"memory_entropy", number_or_null(mean_entropy(layer.memory))},
-                      {"expert_entropy", number_or_null(mean_entropy(layer.experts))},
-                      {"images", images}});
-  }
-  return json_text(Json{{"checkpoint", drawn.checkpoint},
-                        {"step", drawn.step},
-                        {"page", drawn.arguments.folder + "/index.html"},
-                        {"images", drawn.maps.images.size()},
-                        {"layers", layers}}) +
-         "\n";
+Json entropy_json(const std::vector<std::optional<ActivationMap>>& maps) {
+  const std::optional<double> entropy = mean_entropy(maps);
+  return entropy ? Json(*entropy) : Json();
 }
 
-std::string as_table(const Drawn& drawn) {
-  const auto cell = [](const std::vector<std::optional<ActivationMap>>& maps) {
-    const std::optional<double> entropy = mean_entropy(maps);
-    return entropy ? fmt::format("{:.4f}", *entropy) : "-";
+Json maps_json(const LayerMaps& layer) {
+  Json images = Json::array();
+  for (size_t i = 0; i < layer.memory.size(); ++i) {
+    images.push_back({{"image", i},
+                      {"memory_entropy", entropy_json({layer.memory[i]})},
+                      {"expert_entropy", entropy_json({layer.experts[i]})}});
+  }
+  return {{"layer", layer.layer},
+          {"rows", layer.rows},
+          {"columns", layer.columns},
+          {"memory_entropy", entropy_json(layer.memory)},
+          {"expert_entropy", entropy_json(layer.experts)},
+          {"images", images}};
+}
+
+std::string maps_table(const Json& drawn) {
+  const auto cell = [](const Json& entropy) {
+    return entropy.is_null() ? "-" : fmt::format("{:.4f}", entropy.get<double>());
   };
   std::vector<std::vector<std::string>> rows{
       {"Nexus layer", "tokens", "H/ln N of memory units", "of expert units"}};
-  for (const LayerMaps& layer : drawn.maps.layers) {
-    rows.push_back({layer.layer, fmt::format("{} x {}", layer.rows, layer.columns),
-                    cell(layer.memory), cell(layer.experts)});
+  for (const Json& layer : drawn["layers"]) {
+    rows.push_back(
+        {layer["layer"].get<std::string>(),
+         fmt::format("{} x {}", layer["rows"].get<int64_t>(), layer["columns"].get<int64_t>()),
+         cell(layer["memory_entropy"]), cell(layer["expert_entropy"])});
   }
-  return fmt::format("{}, step {}, mean over {} validation images\n{}\npictures: {}/index.html\n",
-                     drawn.checkpoint, drawn.step, drawn.maps.images.size(), text_table(rows),
-                     drawn.arguments.folder);
+  return fmt::format("{}, step {}, mean over {} validation images\n{}\npictures: {}\n",
+                     drawn["checkpoint"].get<std::string>(), drawn["step"].get<int64_t>(),
+                     drawn["images"].get<size_t>(), text_table(rows),
+                     drawn["page"].get<std::string>());
 }
 
 void require_free_folder(const std::string& folder) {
@@ -209,16 +174,16 @@ ActivationMap activation_map(const torch::Tensor& unit_BNUs, int64_t image, cons
   return map;
 }
 
-ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
-                              const Environment& environment, std::ostream& out) {
-  require_free_folder(arguments.folder);
-  Drawn drawn{arguments, resolve_checkpoint(arguments.path, arguments.best), 0, {}};
-  const Manifest manifest = CheckpointReader(drawn.checkpoint).manifest();
-  drawn.step = manifest.step;
-  const Recipe recipe = config::load_options_text<Recipe>(
-                            manifest.recipe, drawn.checkpoint + "/manifest.json (its recipe)",
-                            {"", arguments.overrides, recipe_environment(environment)})
-                            .options;
+ExitCode draw_activation_maps(const InspectArguments& arguments, const Environment& environment,
+                              std::ostream& out) {
+  const std::string& folder = arguments.activation_maps;
+  require_free_folder(folder);
+  const std::string checkpoint = resolve_checkpoint(arguments.path, arguments.best);
+  const Manifest manifest = CheckpointReader(checkpoint).manifest();
+  const Recipe recipe =
+      config::load_options_text<Recipe>(manifest.recipe, checkpoint + "/manifest.json (its recipe)",
+                                        {"", arguments.overrides, environment})
+          .options;
   check_precision(recipe.train.precision, torch::kCPU);
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
   const DataShape shape = make_source(recipe)->shape();
@@ -231,15 +196,22 @@ ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
   if (nexus_layers(model).empty()) {
     throw Error(ExitCode::kUsage,
                 fmt::format("the model of '{}' has no Nexus layers, so no units to draw maps of",
-                            drawn.checkpoint));
+                            checkpoint));
   }
-  load_weights(drawn.checkpoint, model, *grid.world);
-  drawn.maps = collect(model, recipe, arguments.images, grid);
+  load_weights(checkpoint, model, *grid.world);
+  const ActivationMaps maps = collect(model, recipe, arguments.images, grid);
   PosixFileSystem files;
-  if (!fs::exists(arguments.folder)) make_directory(files, arguments.folder);
-  write_activation_page(files, arguments.folder,
-                        fmt::format("Memory and expert units at step {}", drawn.step), drawn.maps);
-  out << (arguments.json ? as_json(drawn) : as_table(drawn));
+  if (!fs::exists(folder)) make_directory(files, folder);
+  write_activation_page(files, folder,
+                        fmt::format("Memory and expert units at step {}", manifest.step), maps);
+  Json layers = Json::array();
+  for (const LayerMaps& layer : maps.layers) layers.push_back(maps_json(layer));
+  const Json drawn{{"checkpoint", checkpoint},
+                   {"step", manifest.step},
+                   {"page", folder + "/index.html"},
+                   {"images", maps.images.size()},
+                   {"layers", layers}};
+  out << (arguments.json ? json_text(drawn) + "\n" : maps_table(drawn));
   return ExitCode::kOk;
 }
 

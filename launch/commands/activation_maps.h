@@ -3,34 +3,21 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <ostream>
-#include <string>
-#include <vector>
 
-#include "launch/job/launch_info.h"
+#include "launch/commands/commands.h"
 #include "launch/report/activation_page.h"
-#include "runtime/base/error.h"
 #include "runtime/data/data_shape.h"
 
 // B images  N tokens of an image  U units  s slots of a unit
 namespace shoal {
 
-/// `shoal inspect PATH --activation-maps FOLDER [--images N] [key=value …]`.
-struct ActivationMapArguments {
-  std::string path;                         ///< a checkpoint, or a run: its newest checkpoint
-  std::string folder;                       ///< made if it does not exist; must be empty
-  int64_t images = 8;                       ///< the first ones of the validation split
-  std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
-  bool best = false;
-  bool json = false;
-};
-
-/// Draws which tokens the memory units and the expert units of a trained model's Nexus layers
-/// attend to, and how evenly: a page with pictures in the folder, a table or one JSON object on
-/// `out`. On this process alone. Throws Error (exit 2) for a model without Nexus layers and for a
-/// folder that is not empty. Source: Nexus layer, appendix, figure A1.
-ExitCode draw_activation_maps(const ActivationMapArguments& arguments,
-                              const Environment& environment, std::ostream& out);
+/// `shoal inspect PATH --activation-maps FOLDER [--images N] [key=value …]`: draws which tokens the
+/// memory units and the expert units of a trained model's Nexus layers attend to, and how evenly: a
+/// page with pictures in the folder, a table or one JSON object on `out`. On this process alone.
+/// Throws Error (exit 2) for a model without Nexus layers and for a folder that is not empty.
+/// Source: Nexus layer, appendix, figure A1.
+ExitCode draw_activation_maps(const InspectArguments& arguments, const Environment& environment,
+                              std::ostream& out);
 
 /// How tokens lie on an image.
 struct TokenGrid {

@@ -1,13 +1,12 @@
-#include "launch/commands/checkpoint_commands.h"
+#include "launch/commands/commands.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
-#include "launch/report/json_text.h"
+#include "launch/report/console.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/metrics.h"
@@ -41,12 +40,6 @@ std::vector<std::string> checkpoints_at(const std::string& path) {
   return {resolve_checkpoint(path)};
 }
 
-std::string value_text(const ManifestValue& value) {
-  if (const auto* real = std::get_if<double>(&value.value)) return hex_float(*real);
-  if (const auto* integer = std::get_if<int64_t>(&value.value)) return std::to_string(*integer);
-  return json_quote(std::get<std::string>(value.value));
-}
-
 /// The names of two sorted lists, once each.
 template <typename Item>
 std::set<std::string> all_names(const std::vector<Item>& a, const std::vector<Item>& b) {
@@ -56,37 +49,38 @@ std::set<std::string> all_names(const std::vector<Item>& a, const std::vector<It
   return names;
 }
 
-/// Lines that name what differs; "a" and "b" are the two checkpoints.
-class DifferenceLines {
- public:
-  DifferenceLines(const CheckpointReader& a, const CheckpointReader& b) {
-    const Manifest &x = a.manifest(), &y = b.manifest();
-    add("step", std::to_string(x.step), std::to_string(y.step));
-    add("samples", std::to_string(x.samples), std::to_string(y.samples));
-    for (const std::string& name : all_names(x.tensors, y.tensors)) {
-      add("tensor " + name, tensor_text(a, name), tensor_text(b, name));
-    }
-    for (const std::string& name : all_names(x.values, y.values)) {
-      const ManifestValue *p = x.find_value(name), *q = y.find_value(name);
-      add("value " + name, p == nullptr ? "none" : value_text(*p),
-          q == nullptr ? "none" : value_text(*q));
-    }
-  }
-  const std::vector<Json>& items() const { return items_; }
+std::string tensor_text(const CheckpointReader& reader, const std::string& name) {
+  const ManifestTensor* tensor = reader.manifest().find_tensor(name);
+  if (tensor == nullptr) return "none";
+  return fmt::format("{} sha256:{:.16}", describe_tensor(tensor->dtype, tensor->shape),
+                     reader.tensor_sha256(*tensor));
+}
 
- private:
-  std::vector<Json> items_;
+std::string value_text(const Manifest& manifest, const std::string& name) {
+  const ManifestValue* found = manifest.find_value(name);
+  if (found == nullptr) return "none";
+  if (const auto* real = std::get_if<double>(&found->value)) return hex_float(*real);
+  if (const auto* integer = std::get_if<int64_t>(&found->value)) return std::to_string(*integer);
+  return json_quote(std::get<std::string>(found->value));
+}
 
-  void add(const std::string& what, const std::string& a, const std::string& b) {
-    if (a != b) items_.push_back(Json{{"what", what}, {"a", a}, {"b", b}});
+/// Objects that name what differs; "a" and "b" are the two checkpoints.
+Json find_differences(const CheckpointReader& a, const CheckpointReader& b) {
+  const Manifest &x = a.manifest(), &y = b.manifest();
+  Json differences = Json::array();
+  const auto add = [&](const std::string& what, const std::string& in_a, const std::string& in_b) {
+    if (in_a != in_b) differences.push_back(Json{{"what", what}, {"a", in_a}, {"b", in_b}});
+  };
+  add("step", std::to_string(x.step), std::to_string(y.step));
+  add("samples", std::to_string(x.samples), std::to_string(y.samples));
+  for (const std::string& name : all_names(x.tensors, y.tensors)) {
+    add("tensor " + name, tensor_text(a, name), tensor_text(b, name));
   }
-  static std::string tensor_text(const CheckpointReader& reader, const std::string& name) {
-    const ManifestTensor* tensor = reader.manifest().find_tensor(name);
-    if (tensor == nullptr) return "none";
-    return fmt::format("{} sha256:{:.16}", describe_tensor(tensor->dtype, tensor->shape),
-                       reader.tensor_sha256(*tensor));
+  for (const std::string& name : all_names(x.values, y.values)) {
+    add("value " + name, value_text(x, name), value_text(y, name));
   }
-};
+  return differences;
+}
 
 }  // namespace
 
@@ -152,25 +146,23 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
 ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out) {
   const CheckpointReader a(resolve_checkpoint(arguments.path, arguments.best));
   const CheckpointReader b(resolve_checkpoint(arguments.other, arguments.best));
-  const DifferenceLines differences(a, b);
-  const ExitCode code = differences.items().empty() ? ExitCode::kOk : kDiffers;
+  const Json differences = find_differences(a, b);
+  const bool are_equal = differences.empty();
   if (arguments.json) {
     out << json_text(Json{{"a", a.path()},
                           {"b", b.path()},
-                          {"equal", differences.items().empty()},
-                          {"differences", differences.items()}})
+                          {"equal", are_equal},
+                          {"differences", differences}})
         << "\n";
-    return code;
+  } else {
+    out << "a: " << a.path() << "\nb: " << b.path() << "\n";
+    for (const Json& item : differences) {
+      out << fmt::format("{}\n  a: {}\n  b: {}\n", item["what"].get<std::string>(),
+                         item["a"].get<std::string>(), item["b"].get<std::string>());
+    }
+    out << (are_equal ? "equal" : fmt::format("{} differences", differences.size())) << "\n";
   }
-  out << "a: " << a.path() << "\nb: " << b.path() << "\n";
-  for (const Json& item : differences.items()) {
-    out << fmt::format("{}\n  a: {}\n  b: {}\n", item["what"].get<std::string>(),
-                       item["a"].get<std::string>(), item["b"].get<std::string>());
-  }
-  out << (differences.items().empty() ? std::string("equal")
-                                      : fmt::format("{} differences", differences.items().size()))
-      << "\n";
-  return code;
+  return are_equal ? ExitCode::kOk : kDiffers;
 }
 
 ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out) {

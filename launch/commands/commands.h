@@ -6,11 +6,37 @@
 #include <string>
 #include <vector>
 
+#include "launch/job/launch_info.h"
 #include "runtime/base/error.h"
 #include "runtime/recipe/recipe_document.h"
 
-/// The subcommands that only look: no data is opened, nothing is written but to `out`.
+/// What each subcommand takes and does; `doctor` has a header of its own.
 namespace shoal {
+
+/// `shoal train RECIPE [key=value …]`.
+struct TrainArguments {
+  config::RecipeSource source;
+  bool override_fixed = false;            ///< --override: resume although the recipe differs
+  std::vector<std::string> command_line;  ///< as typed, for env.json
+};
+
+/// Trains a recipe on all ranks; writes the run folder and prints a summary. Throws Error (exit 10,
+/// 11) before the ranks have met; later failures end the job as by run_on_ranks().
+ExitCode train(const TrainArguments& arguments, const Environment& environment);
+
+/// `shoal eval CKPT|RUN [key=value …] [--best] [--json]`.
+struct EvalArguments {
+  std::string path;                    ///< a checkpoint, or a run: its newest checkpoint
+  std::vector<std::string> overrides;  ///< of the recipe in the checkpoint
+  bool best = false;                   ///< the run's best checkpoint instead
+  bool json = false;
+};
+
+/// Evaluates a checkpoint on the validation split of its recipe, over however many ranks there are:
+/// the recipe's `parallel` is ignored, experts are spread over all ranks. Rank 0 writes to `out`.
+ExitCode eval(const EvalArguments& arguments, const Environment& environment, std::ostream& out);
+
+// The subcommands for recipes open no data and write nothing but to `out`.
 
 /// `shoal check RECIPE [key=value …] [--world N] [--json]`.
 struct CheckArguments {
@@ -44,5 +70,53 @@ ExitCode recipes(const std::string& folder, std::ostream& out);
 /// built in, or `share/shoal/configs` beside the `bin` it was installed to. Throws Error (exit 2)
 /// if there is neither.
 std::string find_recipes_folder(const std::string& program);
+
+// The subcommands for checkpoints work without MPI, GPU or model. PATH is a checkpoint's folder, or
+// a run's folder, which means the newest one committed there. They throw CheckpointError (exit 20)
+// if what they need cannot be read.
+
+/// Two checkpoints differ: the exit code that `diff` and `cmp` have for it.
+constexpr ExitCode kDiffers{1};
+
+struct CheckpointArguments {
+  std::string path;
+  std::string other = {};  ///< the second checkpoint of `diff`
+  bool best = false;       ///< of a run's folder, the checkpoint with the best score
+  bool json = false;       ///< one JSON object on `out`
+};
+
+/// `shoal ckpt verify PATH`: checks every byte. Exit 0 or 20.
+ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out);
+/// `shoal ckpt ls PATH`: the checkpoints of a run, or the one at PATH, with step, score and size;
+/// of those that lack a file or have one of a wrong size, what is wrong (exit 20). Reads no data.
+ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out);
+/// `shoal ckpt diff PATH OTHER`: which tensors and values differ. Exit 0 if none do, else kDiffers;
+/// the JSON has `equal`.
+ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out);
+/// `shoal ckpt digest PATH`: `sha256:…` of tensors, step and data cursor: equal for equal
+/// content, whatever the run, the world and the recipe were.
+ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out);
+
+struct InspectArguments {
+  std::string path;
+  std::string diff = {};  ///< compare with this checkpoint, number by number
+  bool tensors = false;   ///< list every tensor with its range and norm
+  bool best = false;
+  bool json = false;
+  bool experts = false;  ///< how the run's experts were loaded at the checkpoint's step
+  /// With `experts`: draws their loads up to that step into this file, a name in .svg, which is
+  /// replaced.
+  std::string heat_map = {};
+  // For draw_activation_maps (activation_maps.h):
+  std::string activation_maps = {};         ///< this folder is made or empty
+  int64_t images = 8;                       ///< the first ones of the validation split
+  std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
+};
+
+/// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg]]`: what a
+/// checkpoint holds. `--diff` ends as `ckpt diff` does. The experts are in experts.jsonl of its
+/// run; DataError (exit 13) if that has no record up to its step. StorageError (exit 21) if the
+/// heat map cannot be written.
+ExitCode inspect(const InspectArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

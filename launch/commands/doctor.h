@@ -24,6 +24,9 @@ struct Finding {
   std::string text = "";          ///< what was found
   std::string fix = "";           ///< the next step; empty if ok
   ExitCode code = ExitCode::kOk;  ///< what training would end with, if it fails
+
+  void warn(const std::string& next_step);
+  void fail(ExitCode would_end_with, const std::string& next_step);
 };
 
 /// Asks the kernel for it, with a child process.

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <istream>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -29,105 +30,92 @@ using Verdict = Finding::Verdict;
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-/// What follows `key` and a colon at the beginning of a line.
-std::optional<std::string> value_after(const std::string& text, const std::string& key) {
-  std::istringstream lines(text);
+/// What follows `key` and a colon at the beginning of a line of the file; "" if nothing does.
+std::string value_after(const std::string& file, const std::string& key) {
+  std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {
     const size_t colon = line.find(':');
-    if (colon == std::string::npos || line.compare(0, key.size(), key) != 0) continue;
+    if (colon == std::string::npos || !line.starts_with(key)) continue;
     if (line.find_last_not_of(" \t", colon - 1) + 1 != key.size()) continue;
     const size_t begin = line.find_first_not_of(" \t", colon + 1);
     return begin == std::string::npos ? "" : line.substr(begin);
   }
-  return std::nullopt;
+  return "";
 }
 
-std::optional<double> number_in(const std::optional<std::string>& text) {
-  if (!text) return std::nullopt;
-  std::istringstream stream(*text);
+/// The number that a stream, a file's as a rule, begins with.
+std::optional<double> number_in(std::istream&& stream) {
   double value = 0;
   if (stream >> value) return value;
   return std::nullopt;
 }
 
 Finding cpu(const MachinePlaces& places) {
-  const std::string info = read_text(places.proc + "/cpuinfo").value_or("");
-  std::istringstream flags(value_after(info, "flags").value_or(""));
+  const std::string info = places.proc + "/cpuinfo", model = value_after(info, "model name");
+  std::istringstream flags(value_after(info, "flags"));
   const std::set<std::string> known{std::istream_iterator<std::string>(flags), {}};
-  std::string features;
+  std::vector<std::string> features;
   for (const char* feature : {"avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"}) {
-    if (known.contains(feature))
-      features += fmt::format("{}{}", features.empty() ? "" : " ", feature);
+    if (known.contains(feature)) features.emplace_back(feature);
   }
   Finding finding{.name = "cpu"};
-  finding.text = fmt::format("{}; {}; LibTorch uses {}",
-                             value_after(info, "model name").value_or("unknown model"),
-                             features.empty() ? "no AVX2" : features, at::get_cpu_capability());
+  finding.text = fmt::format("{}; {}; LibTorch uses {}", model.empty() ? "unknown model" : model,
+                             features.empty() ? "no AVX2" : join_words(features, " "),
+                             at::get_cpu_capability());
   if (!known.contains("avx2")) {
-    finding.verdict = Verdict::kWarn;
-    finding.fix = "training runs several times slower than on a CPU with AVX2";
+    finding.warn("training runs several times slower than on a CPU with AVX2");
   }
   return finding;
 }
 
 /// CPUs' worth of time that the control group allows; nothing without a limit.
 std::optional<double> cpu_limit(const MachinePlaces& places) {
-  if (const auto text = read_text(places.sys + "/fs/cgroup/cpu.max")) {
-    std::istringstream stream(*text);
+  if (std::ifstream stream(places.sys + "/fs/cgroup/cpu.max"); stream) {
     double quota = 0, period = 0;
     if (stream >> quota >> period && period > 0) return quota / period;
     return std::nullopt;
   }
-  const auto quota = number_in(read_text(places.sys + "/fs/cgroup/cpu/cpu.cfs_quota_us"));
-  const auto period = number_in(read_text(places.sys + "/fs/cgroup/cpu/cpu.cfs_period_us"));
+  const auto quota = number_in(std::ifstream(places.sys + "/fs/cgroup/cpu/cpu.cfs_quota_us"));
+  const auto period = number_in(std::ifstream(places.sys + "/fs/cgroup/cpu/cpu.cfs_period_us"));
   if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
   return *quota / *period;
 }
 
 Finding cores(const LaunchInfo& launch, const MachinePlaces& places) {
-  LaunchInfo alone;
-  const int64_t usable = choose_threads(std::nullopt, alone);
+  const int64_t usable = choose_threads(std::nullopt, LaunchInfo{});
   const int64_t threads = choose_threads(std::nullopt, launch);
   Finding finding{.name = "cores"};
   finding.text = fmt::format("{} usable by this process; {} here, {} each", usable,
                              counted(launch.local_size, "rank"), counted(threads, "thread"));
   const std::optional<double> limit = cpu_limit(places);
   if (!launch.bound && launch.local_size > usable) {
-    finding.verdict = Verdict::kWarn;
-    finding.fix = "ranks take turns on the cores; start fewer, or use launch/run";
+    finding.warn("ranks take turns on the cores; start fewer, or use launch/run");
   } else if (limit && *limit + 0.01 < static_cast<double>(usable)) {
-    finding.verdict = Verdict::kWarn;
     finding.text += fmt::format("; the container may use {:.1f}", *limit);
-    finding.fix =
-        fmt::format("set run.threads={}", std::max<int64_t>(1, static_cast<int64_t>(*limit)));
+    finding.warn(
+        fmt::format("set run.threads={}", std::max<int64_t>(1, static_cast<int64_t>(*limit))));
   }
   return finding;
 }
 
 Finding memory(const MachinePlaces& places) {
   constexpr double kComfortableBytes = 2 * kGiB;
-  const std::string info = read_text(places.proc + "/meminfo").value_or("");
-  const double total = 1024 * number_in(value_after(info, "MemTotal")).value_or(0);
-  double available = 1024 * number_in(value_after(info, "MemAvailable")).value_or(0);
+  const auto bytes_of = [info = places.proc + "/meminfo"](const char* key) {
+    return 1024 * number_in(std::istringstream(value_after(info, key))).value_or(0);
+  };
+  const double total = bytes_of("MemTotal");
+  double available = bytes_of("MemAvailable");
   Finding finding{.name = "memory"};
   finding.text = fmt::format("{} of {} available", human_bytes(available), human_bytes(total));
-  auto limit = number_in(read_text(places.sys + "/fs/cgroup/memory.max"));
-  if (!limit) limit = number_in(read_text(places.sys + "/fs/cgroup/memory/memory.limit_in_bytes"));
+  const std::string groups = places.sys + "/fs/cgroup/";
+  auto limit = number_in(std::ifstream(groups + "memory.max"));
+  if (!limit) limit = number_in(std::ifstream(groups + "memory/memory.limit_in_bytes"));
   if (limit && *limit < total) {
     finding.text += fmt::format("; the container may use {}", human_bytes(*limit));
     available = std::min(available, *limit);
   }
   if (available < kComfortableBytes) {
-    finding.verdict = Verdict::kWarn;
-    finding.fix = "a rank of a small model takes about 0.5 GiB; close other programs";
+    finding.warn("a rank of a small model takes about 0.5 GiB; close other programs");
   }
   return finding;
 }
@@ -145,11 +133,9 @@ Finding space(const std::string& name, const std::string& path, double wanted_by
 }
 
 Finding mpi() {
-  const std::string name = loaded_mpi_version();
-  Finding finding{.name = "mpi", .text = name};
-  if (name.find("Open MPI") == std::string::npos) {
-    finding.verdict = Verdict::kWarn;
-    finding.fix = "shoal is tested with Open MPI; put its libraries first in LD_LIBRARY_PATH";
+  Finding finding{.name = "mpi", .text = loaded_mpi_version()};
+  if (finding.text.find("Open MPI") == std::string::npos) {
+    finding.warn("shoal is tested with Open MPI; put its libraries first in LD_LIBRARY_PATH");
   }
   return finding;
 }
@@ -160,7 +146,7 @@ Finding cma(const MachinePlaces& places) {
     return {.name = "cma",
             .text = "processes may read each other's memory: MPI can copy large messages once"};
   }
-  const auto scope = number_in(read_text(places.proc + "/sys/kernel/yama/ptrace_scope"));
+  const auto scope = number_in(std::ifstream(places.proc + "/sys/kernel/yama/ptrace_scope"));
   return {
       "", "cma", Verdict::kWarn,
       fmt::format("ranks may not read each other's memory ({}); large messages are copied twice",
@@ -195,20 +181,17 @@ int probe_memory_access() {
 
 std::vector<Finding> examine_build() {
   const BuildInfo& build = build_info();
-  Finding program{.name = "shoal"};
-  program.text = fmt::format("{} ({}), {}, {}", build.version, build.git_revision, build.compiler,
-                             build.build_type);
+  Finding program{.name = "shoal",
+                  .text = fmt::format("{} ({}), {}, {}", build.version, build.git_revision,
+                                      build.compiler, build.build_type)};
   if (build.build_type == "Debug") {
-    program.verdict = Verdict::kWarn;
-    program.fix = "built for debugging: build with `cmake --preset release` to train";
+    program.warn("built for debugging: build with `cmake --preset release` to train");
   }
-  Finding torch{.name = "libtorch"};
   const std::string loaded = loaded_torch_version();
-  torch.text = fmt::format("{}, built with {}", loaded, build.torch_version);
+  Finding torch{.name = "libtorch",
+                .text = fmt::format("{}, built with {}", loaded, build.torch_version)};
   if (major_minor(loaded) != major_minor(build.torch_version)) {
-    torch.verdict = Verdict::kFail;
-    torch.code = ExitCode::kVersionSkew;
-    torch.fix = "take that version out of LD_LIBRARY_PATH, or build again";
+    torch.fail(ExitCode::kVersionSkew, "take that version out of LD_LIBRARY_PATH, or build again");
   }
   return {program, torch};
 }

@@ -1,4 +1,4 @@
-#include "launch/commands/eval.h"
+#include "launch/commands/commands.h"
 
 #include <fmt/format.h>
 
@@ -10,48 +10,13 @@
 #include "launch/job/rank_facts.h"
 #include "launch/job/recipe.h"
 #include "launch/report/console.h"
-#include "launch/report/json_text.h"
 #include "launch/train/evaluation.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
 #include "parallel/checkpoint/checkpoint_load.h"
-#include "runtime/device/tensor_memory.h"
 
 namespace shoal {
 namespace {
-
-/// What was evaluated, and how it came out.
-struct Result {
-  std::string checkpoint;
-  int64_t step = 0;
-  Evaluation evaluation;
-  int64_t num_substituted = 0;  ///< corrupt records that others replace
-};
-
-std::string as_json(const Result& result) {
-  nlohmann::ordered_json json = to_json(result.evaluation);
-  json["substituted"] = result.num_substituted;
-  json["step"] = result.step;
-  json["checkpoint"] = result.checkpoint;
-  json["seconds"] = result.evaluation.seconds;
-  return json_text(json) + "\n";
-}
-
-std::string as_table(const Result& result) {
-  std::vector<std::vector<std::string>> rows{{"result", "value"},
-                                             {"checkpoint", result.checkpoint},
-                                             {"step", std::to_string(result.step)}};
-  for (const Metric& metric : result.evaluation.metrics) {
-    rows.push_back({metric.label, to_text(metric)});
-  }
-  rows.push_back({"samples", std::to_string(result.evaluation.samples)});
-  rows.push_back({"time", human_seconds(result.evaluation.seconds)});
-  if (result.num_substituted > 0) {
-    rows.push_back(
-        {"corrupt samples", fmt::format("{}, replaced by others", result.num_substituted)});
-  }
-  return text_table(rows);
-}
 
 /// The text for rank 0 to print.
 std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
@@ -60,23 +25,36 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
   const Manifest manifest = read_manifest(path, guard);
   const Recipe recipe =
       config::load_options_text<Recipe>(manifest.recipe, path + "/manifest.json (its recipe)",
-                                        {"", arguments.overrides, recipe_environment(environment)})
+                                        {"", arguments.overrides, environment})
           .options;
   require_equal_ranks(guard, recipe);
+  set_up_torch(recipe.run.threads, recipe.run.deterministic, launch);
   RankDevices devices = bind_ranks(recipe, launch, guard);
-  set_threads(choose_threads(recipe.run.threads, launch));
-  if (recipe.run.deterministic) use_deterministic_algorithms();
-  recycle_tensor_memory();
   RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size(), /*ranks_per_node=*/0,
                                  std::move(devices.gpu_world));
   grid.device = devices.own.device;
   const OpenSplit data = open_split(make_source(recipe), Split::kValid, choose_workers(launch));
   const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
   load_weights(path, model, *grid.world);
-  const Result result{path, manifest.step,
-                      evaluate({*model.task, recipe, data, grid}, manifest.step),
-                      data.samples->num_substituted()};
-  return arguments.json ? as_json(result) : as_table(result);
+  const Evaluation evaluation = evaluate({*model.task, recipe, data, grid}, manifest.step);
+  const int64_t num_substituted = data.samples->num_substituted();
+  if (arguments.json) {
+    nlohmann::ordered_json json = to_json(evaluation);
+    json["substituted"] = num_substituted;
+    json["step"] = manifest.step;
+    json["checkpoint"] = path;
+    json["seconds"] = evaluation.seconds;
+    return json_text(json) + "\n";
+  }
+  std::vector<std::vector<std::string>> rows{
+      {"result", "value"}, {"checkpoint", path}, {"step", std::to_string(manifest.step)}};
+  for (const Metric& metric : evaluation.metrics) rows.push_back({metric.label, to_text(metric)});
+  rows.push_back({"samples", std::to_string(evaluation.samples)});
+  rows.push_back({"time", human_seconds(evaluation.seconds)});
+  if (num_substituted > 0) {
+    rows.push_back({"corrupt samples", fmt::format("{}, replaced by others", num_substituted)});
+  }
+  return text_table(rows);
 }
 
 }  // namespace

@@ -1,17 +1,15 @@
 #include <fmt/format.h>
 
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launch/commands/checkpoint_commands.h"
+#include "launch/commands/commands.h"
 #include "launch/commands/tensor_summary.h"
+#include "launch/report/console.h"
 #include "launch/report/expert_records.h"
 #include "launch/report/heat_map.h"
-#include "launch/report/json_text.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
-#include "runtime/base/error.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
 
@@ -20,21 +18,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json value_json(const ManifestValue& value) {
-  return std::visit([](const auto& held) { return Json(held); }, value.value);
-}
-
-int64_t count_numbers(const Manifest& manifest) {
-  uint64_t count = 0;
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    count += tensor.bytes / dtype_bytes(tensor.dtype);
-  }
-  return static_cast<int64_t>(count);
-}
-
 Json overview(const std::string& path, const Manifest& manifest) {
   Json values = Json::object();
-  for (const ManifestValue& value : manifest.values) values[value.name] = value_json(value);
+  for (const ManifestValue& value : manifest.values) {
+    values[value.name] = std::visit([](const auto& held) { return Json(held); }, value.value);
+  }
+  uint64_t numbers = 0;
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    numbers += tensor.bytes / dtype_bytes(tensor.dtype);
+  }
   return Json{{"path", path},
               {"step", manifest.step},
               {"samples", manifest.samples},
@@ -43,23 +35,24 @@ Json overview(const std::string& path, const Manifest& manifest) {
               {"parent", manifest.parent},
               {"written_by", manifest.written_by},
               {"tensors", manifest.tensors.size()},
-              {"numbers", count_numbers(manifest)},
+              {"numbers", numbers},
               {"files", manifest.files.size()},
               {"bytes", manifest.total_bytes()},
               {"values", values}};
 }
 
 void print_overview(const Json& json, std::ostream& out) {
+  const auto text_of = [](const Json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
   for (const auto& [key, value] : json.items()) {
     if (!value.is_object()) {
-      out << fmt::format("{:<12} {}\n", key,
-                         value.is_string() ? value.get<std::string>() : value.dump());
+      out << fmt::format("{:<12} {}\n", key, text_of(value));
       continue;
     }
     out << key << "\n";
     for (const auto& [name, held] : value.items()) {
-      out << fmt::format("  {:<40} {}\n", name,
-                         held.is_string() ? held.get<std::string>() : held.dump());
+      out << fmt::format("  {:<40} {}\n", name, text_of(held));
     }
   }
 }
@@ -96,17 +89,16 @@ void print_tensors(const Json& rows, std::ostream& out) {
 /// One row for each tensor of `a` or `b` that is not equal in both.
 Json list_differences(const CheckpointReader& a, const CheckpointReader& b) {
   Json rows = Json::array();
-  const auto only_in = [&rows](const ManifestTensor& tensor, const char* where) {
-    rows.push_back(Json{{"name", tensor.name}, {"difference", where}});
+  const auto add = [&rows](const ManifestTensor& tensor, const std::string& difference) {
+    rows.push_back(Json{{"name", tensor.name}, {"difference", difference}});
   };
   for (const ManifestTensor& tensor : a.manifest().tensors) {
     const ManifestTensor* other = b.manifest().find_tensor(tensor.name);
     if (other == nullptr) {
-      only_in(tensor, "only in the first");
+      add(tensor, "only in the first");
     } else if (other->dtype != tensor.dtype || other->shape != tensor.shape) {
-      rows.push_back(Json{{"name", tensor.name},
-                          {"difference", describe_tensor(tensor.dtype, tensor.shape) + " and " +
-                                             describe_tensor(other->dtype, other->shape)}});
+      add(tensor, describe_tensor(tensor.dtype, tensor.shape) + " and " +
+                      describe_tensor(other->dtype, other->shape));
     } else {
       const TensorDifference found = compare(a, tensor, b, *other);
       if (found.num_different == 0) continue;
@@ -117,7 +109,7 @@ Json list_differences(const CheckpointReader& a, const CheckpointReader& b) {
     }
   }
   for (const ManifestTensor& tensor : b.manifest().tensors) {
-    if (a.manifest().find_tensor(tensor.name) == nullptr) only_in(tensor, "only in the second");
+    if (a.manifest().find_tensor(tensor.name) == nullptr) add(tensor, "only in the second");
   }
   return rows;
 }
@@ -130,21 +122,27 @@ void print_differences(const Json& rows, std::ostream& out) {
     } else {
       out << fmt::format("{}: {} apart, by at most {:.4g}; |a - b| / |a| = {:.4g}\n", name,
                          counted(row["different"].get<int64_t>(), "number"),
-                         row["max_abs"].get<double>(),
-                         row["norm_ratio"].is_number() ? row["norm_ratio"].get<double>() : NAN);
+                         row["max_abs"].get<double>(), row["norm_ratio"].get<double>());
     }
   }
-  out << (rows.empty() ? std::string("all tensors are equal")
-                       : fmt::format("{} tensor{} differ{}", rows.size(),
-                                     rows.size() == 1 ? "" : "s", rows.size() == 1 ? "s" : ""))
+  out << (rows.empty()       ? "all tensors are equal"
+          : rows.size() == 1 ? "1 tensor differs"
+                             : fmt::format("{} tensors differ", rows.size()))
       << "\n";
 }
 
-/// The name of the run that a checkpoint RUN/ckpt/step-XXXXXXXX belongs to, in UTF-8.
-std::string run_name(const std::string& checkpoint_path) {
-  const std::filesystem::path run =
-      std::filesystem::canonical(checkpoint_path).parent_path().parent_path();
-  return Json::parse(json_text(Json(run.filename().string()))).get<std::string>();
+ExitCode inspect_differences(const InspectArguments& arguments, const CheckpointReader& reader,
+                             std::ostream& out) {
+  const CheckpointReader other(resolve_checkpoint(arguments.diff, arguments.best));
+  const Json rows = list_differences(reader, other);
+  const Json json{
+      {"a", reader.path()}, {"b", other.path()}, {"equal", rows.empty()}, {"differences", rows}};
+  if (arguments.json) {
+    out << json_text(json) << "\n";
+  } else {
+    print_differences(rows, out);
+  }
+  return rows.empty() ? ExitCode::kOk : kDiffers;
 }
 
 void draw_heat_map(const CheckpointReader& reader, const std::string& file) {
@@ -154,19 +152,23 @@ void draw_heat_map(const CheckpointReader& reader, const std::string& file) {
                             std::filesystem::path(file).replace_extension().string()));
   }
   const std::vector<LoadHistory> layers = read_load_history(reader.path(), reader.manifest().step);
+  // The checkpoint is RUN/ckpt/step-XXXXXXXX.
+  const std::filesystem::path run =
+      std::filesystem::canonical(reader.path()).parent_path().parent_path();
+  const Json name_in_utf8 = Json::parse(json_text(Json(run.filename().string())));
   PosixFileSystem files;
   replace_file(files, file,
-               heat_map_svg("Load of the units of " + run_name(reader.path()), layers));
+               heat_map_svg("Load of the units of " + name_in_utf8.get<std::string>(), layers));
 }
 
 ExitCode inspect_experts(const InspectArguments& arguments, const CheckpointReader& reader,
                          std::ostream& out) {
-  const ExpertRecords records = read_expert_records(reader.path(), reader.manifest().step);
+  const Json records = read_expert_records(reader.path(), reader.manifest().step);
   if (!arguments.heat_map.empty()) draw_heat_map(reader, arguments.heat_map);
-  out << (arguments.json ? expert_json(records) + "\n" : expert_text(records));
+  out << (arguments.json ? json_text(records) + "\n" : expert_text(records));
   if (!arguments.json && !arguments.heat_map.empty()) {
-    out << fmt::format("\nheat map of the logged steps up to {}: {}\n", records.step,
-                       arguments.heat_map);
+    out << fmt::format("\nheat map of the logged steps up to {}: {}\n",
+                       records["step"].get<int64_t>(), arguments.heat_map);
   }
   return ExitCode::kOk;
 }
@@ -176,31 +178,17 @@ ExitCode inspect_experts(const InspectArguments& arguments, const CheckpointRead
 ExitCode inspect(const InspectArguments& arguments, std::ostream& out) {
   const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
   if (arguments.experts) return inspect_experts(arguments, reader, out);
+  if (!arguments.diff.empty()) return inspect_differences(arguments, reader, out);
   Json json = overview(reader.path(), reader.manifest());
-  ExitCode code = ExitCode::kOk;
-  if (!arguments.diff.empty()) {
-    const CheckpointReader other(resolve_checkpoint(arguments.diff, arguments.best));
-    const Json rows = list_differences(reader, other);
-    if (!rows.empty()) code = kDiffers;
-    if (!arguments.json) {
-      print_differences(rows, out);
-      return code;
-    }
-    json = Json{
-        {"a", reader.path()}, {"b", other.path()}, {"equal", rows.empty()}, {"differences", rows}};
-  } else if (arguments.tensors) {
-    json["list"] = list_tensors(reader);
-    if (!arguments.json) {
-      print_tensors(json["list"], out);
-      return ExitCode::kOk;
-    }
-  }
+  if (arguments.tensors) json["list"] = list_tensors(reader);
   if (arguments.json) {
     out << json_text(json) << "\n";
+  } else if (arguments.tensors) {
+    print_tensors(json["list"], out);
   } else {
     print_overview(json, out);
   }
-  return code;
+  return ExitCode::kOk;
 }
 
 }  // namespace shoal

@@ -1,67 +1,23 @@
 #include "launch/commands/tensor_summary.h"
 
+#include <torch/types.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <limits>
+
+#include "parallel/checkpoint/state_list.h"
 
 namespace shoal {
-namespace {
-
-template <typename T>
-T load(const char* bytes) {
-  T value{};
-  std::memcpy(&value, bytes, sizeof value);
-  return value;
-}
-
-double decode_bfloat16(const char* bytes) {
-  const uint32_t bits = static_cast<uint32_t>(load<uint16_t>(bytes)) << 16;
-  return load<float>(reinterpret_cast<const char*>(&bits));
-}
-
-double decode_float16(const char* bytes) {
-  const auto bits = load<uint16_t>(bytes);
-  const int exponent = (bits >> 10) & 31;
-  const double fraction = bits & 1023;
-  double value = 0.0;
-  if (exponent == 31) {
-    value = fraction == 0 ? std::numeric_limits<double>::infinity()
-                          : std::numeric_limits<double>::quiet_NaN();
-  } else {
-    value = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
-  }
-  return (bits & 0x8000) != 0 ? -value : value;
-}
-
-double decode(Dtype dtype, const char* bytes) {
-  switch (dtype) {
-    case Dtype::kF64:
-      return load<double>(bytes);
-    case Dtype::kF32:
-      return load<float>(bytes);
-    case Dtype::kBF16:
-      return decode_bfloat16(bytes);
-    case Dtype::kF16:
-      return decode_float16(bytes);
-    case Dtype::kI64:
-      return static_cast<double>(load<int64_t>(bytes));
-    case Dtype::kI32:
-      return load<int32_t>(bytes);
-    case Dtype::kU8:
-    case Dtype::kBool:
-      return load<uint8_t>(bytes);
-  }
-  return 0.0;
-}
-
-}  // namespace
 
 std::vector<double> decode_numbers(Dtype dtype, std::string_view bytes) {
-  const size_t size = dtype_bytes(dtype);
-  std::vector<double> numbers(bytes.size() / size);
-  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = decode(dtype, bytes.data() + i * size);
-  return numbers;
+  // Whatever the bytes of a bool are, they are numbers.
+  const torch::ScalarType type = dtype == Dtype::kBool ? torch::kUInt8 : scalar_type(dtype);
+  const auto count = static_cast<int64_t>(bytes.size() / dtype_bytes(dtype));
+  const torch::Tensor packed = torch::empty({count}, type);
+  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(packed.data_ptr()));
+  const torch::Tensor numbers = packed.to(torch::kFloat64);
+  const double* begin = numbers.const_data_ptr<double>();
+  return {begin, begin + count};
 }
 
 TensorSummary summarise(const CheckpointReader& reader, const ManifestTensor& tensor) {

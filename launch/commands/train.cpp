@@ -1,4 +1,4 @@
-#include "launch/commands/train.h"
+#include "launch/commands/commands.h"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,6 @@
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/signals.h"
 #include "runtime/base/text.h"
-#include "runtime/device/tensor_memory.h"
 
 namespace shoal {
 namespace {
@@ -34,9 +33,7 @@ void warn_of_substitutes(const char* split, const SampleSet& data, Log& log) {
 }
 
 bool has_hierarchical_exchange(const CheckedRecipe& checked) {
-  const std::vector<MoeStageInfo>& stages = checked.counts.stages;
-  return std::any_of(stages.begin(), stages.end(),
-                     [](const MoeStageInfo& stage) { return stage.is_hierarchical; });
+  return std::ranges::any_of(checked.counts.stages, &MoeStageInfo::is_hierarchical);
 }
 
 /// What make_rank_grid takes for a node: 0 unless some stage asks. Collective.
@@ -64,27 +61,23 @@ int64_t ranks_per_node(const CheckedRecipe& checked, Communicator& world) {
       ExitCode::kTopology);
 }
 
-std::string describe_nodes(const RankGrid& grid) {
-  return fmt::format("hierarchical exchange: the ranks of an expert group are on {} of {}",
-                     counted(grid.num_nodes(), "node"), counted(grid.intra_node->size(), "rank"));
-}
-
-std::string describe_loads(const UnitLoads& unit_load) {
-  return unit_load.empty()
-             ? "parallel.placement by_load: no load has been logged yet, experts are placed in "
-               "runs; a resume places them by load"
-             : "parallel.placement by_load: experts are placed by the load that was logged last";
-}
-
 /// What the log opens with: devices, notes on the recipe, and where units are.
 void log_layout(const CheckedRecipe& checked, const RankDevices& devices, const RankGrid& grid,
                 const UnitLoads& unit_load, Log& log) {
   log.info(fmt::format("device {}: {}", devices.own.device.str(), devices.own.reason));
   for (const std::string& line : devices.log_lines) log.info(line);
   for (const std::string& note : recipe_notes(checked)) log.info(note);
-  if (has_hierarchical_exchange(checked)) log.info(describe_nodes(grid));
+  if (has_hierarchical_exchange(checked)) {
+    log.info(fmt::format("hierarchical exchange: the ranks of an expert group are on {} of {}",
+                         counted(grid.num_nodes(), "node"),
+                         counted(grid.intra_node->size(), "rank")));
+  }
   if (checked.loaded.options.parallel.placement == PlacementRule::kByLoad) {
-    log.info(describe_loads(unit_load));
+    log.info(unit_load.empty()
+                 ? "parallel.placement by_load: no load has been logged yet, experts are placed in "
+                   "runs; a resume places them by load"
+                 : "parallel.placement by_load: experts are placed by the load that was logged "
+                   "last");
   }
 }
 
@@ -115,9 +108,8 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   require_equal_ranks(*world, recipe);
   if (world->size() != launch.world) check_topology(checked, world->size());
   RankDevices devices = bind_ranks(recipe, launch, guard);
-  const int64_t node = ranks_per_node(checked, *world);
-  RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks, node,
-                                 std::move(devices.gpu_world));
+  RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks,
+                                 ranks_per_node(checked, guard), std::move(devices.gpu_world));
   grid.device = devices.own.device;
   const int64_t workers = choose_workers(launch);
   const OpenSplit train_data = open_split(checked.source, Split::kTrain, workers);
@@ -176,9 +168,7 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   const CheckedRecipe checked =
       check_recipe(arguments.source, config::UnsetVariable::kRefuse, launch.world);
   const RunOptions& run = checked.loaded.options.run;
-  set_threads(choose_threads(run.threads, launch));
-  if (run.deterministic) use_deterministic_algorithms();
-  recycle_tensor_memory();
+  set_up_torch(run.threads, run.deterministic, launch);
   const std::unique_ptr<Communicator> world = make_world(launch);
   // A copy for the work: what it owns is gone by the time a failure is reported. So are the signals
   // noted: the launcher ends the other ranks by one.

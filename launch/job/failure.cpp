@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kLetRankZeroPrint{500};
 
-std::string with_hint(const Error& error) {
-  return error.hint().empty() ? error.what() : fmt::format("{}; {}", error.what(), error.hint());
-}
-
 /// No control characters but ends of lines: names from files may hold escape codes of terminals.
 std::string printable(std::string text) {
   for (char& c : text) {
@@ -42,7 +38,8 @@ Failure describe_failure(const std::exception_ptr& error, int64_t rank) {
     }
     return failure;
   } catch (const Error& known) {
-    return line(known.code(), with_hint(known));
+    const std::string hint = known.hint().empty() ? "" : "; " + known.hint();
+    return line(known.code(), known.what() + hint);
   } catch (const c10::Error& unexpected) {
     return line(ExitCode::kInternal, unexpected.what_without_backtrace());
   } catch (const std::exception& unexpected) {
@@ -60,9 +57,8 @@ bool wait_for_end_of_job(std::chrono::milliseconds patience) {
   sigaddset(&signals, SIGCONT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  const std::chrono::seconds whole = std::chrono::duration_cast<std::chrono::seconds>(patience);
-  const std::chrono::nanoseconds rest = patience - whole;
-  const timespec timeout{whole.count(), rest.count()};
+  const auto whole = std::chrono::floor<std::chrono::seconds>(patience);
+  const timespec timeout{whole.count(), std::chrono::nanoseconds(patience - whole).count()};
   return sigtimedwait(&signals, nullptr, &timeout) > 0;
 }
 

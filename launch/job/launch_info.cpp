@@ -12,15 +12,15 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/device/tensor_memory.h"
 
 namespace shoal {
 namespace {
 
-std::optional<int64_t> integer(const Environment& environment, const char* name) {
-  const char* text = environment(name);
-  if (text == nullptr || *text == '\0') return std::nullopt;
+std::optional<int64_t> integer(const std::optional<std::string>& text) {
+  if (!text || text->empty()) return std::nullopt;
   char* end = nullptr;
-  const long long value = std::strtoll(text, &end, 10);
+  const long long value = std::strtoll(text->c_str(), &end, 10);
   if (*end != '\0') return std::nullopt;
   return value;
 }
@@ -28,67 +28,57 @@ std::optional<int64_t> integer(const Environment& environment, const char* name)
 constexpr int64_t kMostThreads = 4096;  // as run.threads
 
 /// The first of a list, for nested teams, as OpenMP has it; 0 for what is no number of threads.
-std::optional<int64_t> threads_of(const Environment& environment) {
-  const char* text = environment("OMP_NUM_THREADS");
-  if (text == nullptr || *text == '\0') return std::nullopt;
-  char* end = nullptr;
-  const long long threads = std::strtoll(text, &end, 10);
-  const bool is_number = end != text && (*end == '\0' || *end == ',');
-  return is_number && threads >= 1 && threads <= kMostThreads ? threads : 0;
-}
-
-int64_t usable_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return std::max<int64_t>(1, std::thread::hardware_concurrency());
+std::optional<int64_t> threads_of(const std::string& list) {
+  if (list.empty()) return std::nullopt;
+  const int64_t threads = integer(list.substr(0, list.find(','))).value_or(0);
+  return threads >= 1 && threads <= kMostThreads ? threads : 0;
 }
 
 /// Those it was bound to, else its share of the machine's.
 int64_t cpus_of_rank(const LaunchInfo& launch) {
-  const int64_t usable = usable_cpus();
-  if (launch.bound) return usable;
-  return std::max<int64_t>(1, usable / std::max<int64_t>(1, launch.local_size));
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const bool is_known = sched_getaffinity(0, sizeof(set), &set) == 0;
+  const int64_t usable = is_known ? CPU_COUNT(&set) : std::thread::hardware_concurrency();
+  const int64_t sharers = launch.bound ? 1 : std::max<int64_t>(1, launch.local_size);
+  return std::max<int64_t>(1, usable / sharers);
 }
 
 }  // namespace
 
-std::function<std::optional<std::string>(const std::string&)> recipe_environment(
-    const Environment& environment) {
-  return [environment](const std::string& name) -> std::optional<std::string> {
-    const char* value = environment(name.c_str());
-    if (value == nullptr) return std::nullopt;
-    return value;
-  };
+std::optional<std::string> environment_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
 }
 
 LaunchInfo read_launch_info(const Environment& environment) {
   LaunchInfo info;
-  info.threads = threads_of(environment);
-  if (const auto world = integer(environment, "OMPI_COMM_WORLD_SIZE")) {
+  info.threads = threads_of(environment("OMP_NUM_THREADS").value_or(""));
+  if (const auto world = integer(environment("OMPI_COMM_WORLD_SIZE"))) {
     info.launcher = "mpirun";
     info.world = *world;
-    info.rank = integer(environment, "OMPI_COMM_WORLD_RANK").value_or(0);
-    info.local_rank = integer(environment, "OMPI_COMM_WORLD_LOCAL_RANK").value_or(0);
-    info.local_size = integer(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1);
-    info.bound = environment("OMPI_MCA_orte_bound_at_launch") != nullptr;
+    info.rank = integer(environment("OMPI_COMM_WORLD_RANK")).value_or(0);
+    info.local_rank = integer(environment("OMPI_COMM_WORLD_LOCAL_RANK")).value_or(0);
+    info.local_size = integer(environment("OMPI_COMM_WORLD_LOCAL_SIZE")).value_or(1);
+    info.bound = environment("OMPI_MCA_orte_bound_at_launch").has_value();
     return info;
   }
   // A batch script has SLURM_NTASKS too; only a step started by srun has a step id.
-  const auto step_tasks = integer(environment, "SLURM_STEP_NUM_TASKS");
-  if (environment("SLURM_STEP_ID") != nullptr && step_tasks) {
+  const auto step_tasks = integer(environment("SLURM_STEP_NUM_TASKS"));
+  if (environment("SLURM_STEP_ID").has_value() && step_tasks) {
     info.launcher = "srun";
     info.world = *step_tasks;
-    info.rank = integer(environment, "SLURM_PROCID").value_or(0);
-    info.local_rank = integer(environment, "SLURM_LOCALID").value_or(0);
-    const int64_t nodes = integer(environment, "SLURM_STEP_NUM_NODES").value_or(1);
+    info.rank = integer(environment("SLURM_PROCID")).value_or(0);
+    info.local_rank = integer(environment("SLURM_LOCALID")).value_or(0);
+    const int64_t nodes = integer(environment("SLURM_STEP_NUM_NODES")).value_or(1);
     info.local_size = std::max<int64_t>(1, info.world / std::max<int64_t>(1, nodes));
-    info.bound = environment("SLURM_CPUS_PER_TASK") != nullptr;
+    info.bound = environment("SLURM_CPUS_PER_TASK").has_value();
     return info;
   }
   // MPICH, Intel MPI and their kin. A world of one needs no launcher.
-  const auto rank = integer(environment, "PMI_RANK");
-  const auto size = integer(environment, "PMI_SIZE");
+  const auto rank = integer(environment("PMI_RANK"));
+  const auto size = integer(environment("PMI_SIZE"));
   if (size.value_or(1) > 1 || (rank && !size)) {
     info.is_foreign = true;
     info.world = size.value_or(1);
@@ -133,9 +123,11 @@ int64_t choose_workers(const LaunchInfo& launch) {
   return std::max<int64_t>(1, cpus_of_rank(launch) - at::get_num_threads());
 }
 
-void set_threads(int64_t threads) {
-  at::set_num_threads(static_cast<int>(threads));
+void set_up_torch(std::optional<int64_t> threads, bool deterministic, const LaunchInfo& launch) {
+  at::set_num_threads(static_cast<int>(choose_threads(threads, launch)));
   at::set_num_interop_threads(1);
+  if (deterministic) use_deterministic_algorithms();
+  recycle_tensor_memory();
 }
 
 void use_deterministic_algorithms() {

@@ -1,21 +1,19 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "parallel/comm/communicator.h"
+#include "runtime/recipe/recipe_document.h"
 
 namespace shoal {
 
-/// Looks up an environment variable; null if it is not set.
-using Environment = std::function<const char*(const char*)>;
-
-/// The same lookup as recipes use it for `${env:X}`.
-std::function<std::optional<std::string>(const std::string&)> recipe_environment(
-    const Environment& environment);
+/// Looks up an environment variable.
+using config::Environment;
+/// That of this process.
+std::optional<std::string> environment_variable(const std::string& name);
 
 /// What the launcher (Open MPI's mpirun, srun) sets for this process.
 struct LaunchInfo {
@@ -41,11 +39,13 @@ std::unique_ptr<Communicator> make_world(const LaunchInfo& launch);
 int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch);
 
 /// Threads of this rank that read samples: the CPUs it may use that its own threads leave, at least
-/// 1. After set_threads.
+/// 1. After set_up_torch.
 int64_t choose_workers(const LaunchInfo& launch);
 
-/// Sets LibTorch's intra-op threads, and one inter-op thread. Once per process.
-void set_threads(int64_t threads);
+/// What a run wants of LibTorch: so many intra-op threads (as choose_threads), one inter-op thread,
+/// deterministic algorithms or not, and memory of tensors that is used again. Once per process,
+/// before tensors are made.
+void set_up_torch(std::optional<int64_t> threads, bool deterministic, const LaunchInfo& launch);
 
 /// Has LibTorch use only algorithms that give the same bits in every run on the same machines; an
 /// operator that has none throws, by name. Once per process, before a GPU is used.

@@ -21,6 +21,14 @@ struct RankDevices {
   std::unique_ptr<Communicator> gpu_world;
 };
 
+/// Whether this processor has instructions for products of bfloat16: avx512_bf16 or amx_bf16.
+bool cpu_has_bfloat16();
+
+/// Throws Error (exit 11) if train.precision is bfloat16 and the device is a processor without
+/// instructions for it. `has_bfloat16`: of the processor; tests have others.
+void check_precision(Precision precision, const c10::Device& device,
+                     bool has_bfloat16 = cpu_has_bfloat16());
+
 /// Sets up LibTorch's products on GPUs: float32 means float32, as on the CPU, and sums over tokens
 /// are of float32.
 void use_exact_products();

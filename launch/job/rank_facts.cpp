@@ -10,7 +10,6 @@
 #include <array>
 #include <cstring>
 #include <string_view>
-#include <vector>
 
 #include "runtime/base/build_info.h"
 #include "runtime/base/sha256.h"
@@ -39,11 +38,8 @@ std::string build_id_in(const char* notes, size_t size) {
     if (length > size) break;
     if (header.n_type == NT_GNU_BUILD_ID &&
         std::string_view(name, header.n_namesz) == std::string_view("GNU\0", 4)) {
-      std::string hex;
-      for (size_t i = 0; i < header.n_descsz; ++i) {
-        hex += fmt::format("{:02x}", static_cast<unsigned char>(content[i]));
-      }
-      return hex;
+      const auto* id = reinterpret_cast<const unsigned char*>(content);
+      return fmt::format("{:02x}", fmt::join(id, id + header.n_descsz, ""));
     }
     notes += length;
     size -= length;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -37,14 +37,10 @@ bool is_shoals_file(const std::string& name) {
   });
 }
 
+/// rank-00012.log, with five digits or more.
 bool is_rank_log(const std::string& name) {
-  constexpr std::string_view kPrefix = "rank-", kSuffix = ".log";
-  if (name.size() < kPrefix.size() + 5 + kSuffix.size() || !name.starts_with(kPrefix) ||
-      !name.ends_with(kSuffix)) {
-    return false;
-  }
-  return std::all_of(name.begin() + kPrefix.size(), name.end() - kSuffix.size(),
-                     [](char c) { return c >= '0' && c <= '9'; });
+  return matches_glob(name, "rank-?????*.log") &&
+         name.find_first_not_of("0123456789", 5) == name.size() - 4;
 }
 
 /// What lies in the folder, two levels deep, that is none of what a run writes there.
@@ -143,25 +139,16 @@ void require_resumable(const RunFolder& folder) {
 /// Which folder, and whether it is resumed; changes nothing.
 RunFolder choose(const fs::path& wanted, OnExisting policy) {
   RunFolder folder{wanted.string()};
-  if (is_taken(wanted)) {
-    switch (policy) {
-      case OnExisting::kFail:
-        if (is_failed_start(wanted)) break;
-        throw ConfigError(fmt::format(
-            "run.on_existing: '{}' exists already; continue it with run.on_existing=resume, start "
-            "beside it with run.on_existing=new, or replace it with run.on_existing=overwrite",
-            wanted.string()));
-      case OnExisting::kResume:
-        folder.resume = true;
-        break;
-      case OnExisting::kNew:
-        folder.path = first_free(wanted).string();
-        break;
-      case OnExisting::kOverwrite:
-        require_run(wanted);
-        break;
-    }
+  if (!is_taken(wanted)) return folder;
+  if (policy == OnExisting::kFail && !is_failed_start(wanted)) {
+    throw ConfigError(fmt::format(
+        "run.on_existing: '{}' exists already; continue it with run.on_existing=resume, start "
+        "beside it with run.on_existing=new, or replace it with run.on_existing=overwrite",
+        folder.path));
   }
+  folder.resume = policy == OnExisting::kResume;
+  if (policy == OnExisting::kNew) folder.path = first_free(wanted).string();
+  if (policy == OnExisting::kOverwrite) require_run(wanted);
   return folder;
 }
 

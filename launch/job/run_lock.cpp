@@ -13,7 +13,6 @@
 #include <memory>
 #include <sstream>
 #include <system_error>
-#include <utility>
 
 #include "launch/job/launch_info.h"
 #include "runtime/base/error.h"
@@ -120,22 +119,14 @@ std::string LockOwner::describe() const {
   return fmt::format("process {} on host '{}'", pid, host);
 }
 
-bool LockOwner::shares_kernel_with(const LockOwner& other) const {
-  return host == other.host && boot == other.boot;
-}
-
 // Hosts of one name may be two machines, and images of containers may share a machine id.
 bool LockOwner::ran_before_reboot_of(const LockOwner& other) const {
   return host == other.host && !machine.empty() && machine == other.machine && boot != other.boot;
 }
 
-bool LockOwner::is_alive() const { return started >= 0 && start_ticks(pid) == started; }
-
-RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell)
-    : RunLock(folder, files, tell, Options{}) {}
-
-RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell, Options options)
-    : files_(files), path_(folder + "/.lock"), options_(std::move(options)) {
+RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell,
+                 const RunLockOptions& options)
+    : files_(files), path_(folder + "/.lock"), options_(options) {
   for (int attempt = 0; !try_acquire(tell); ++attempt) {
     if (attempt == kMostAttempts) refuse(path_, "jobs that come and go");
   }
@@ -157,7 +148,8 @@ RunLock::~RunLock() {
 /// Whether the owner of a lock that the kernel does not hold still works in the folder.
 bool RunLock::is_there(const LockOwner& owner, const std::string& text, const Tell& tell) const {
   const LockOwner self = options_.self();
-  if (owner.shares_kernel_with(self)) return owner.is_alive();
+  const bool is_on_this_kernel = owner.host == self.host && owner.boot == self.boot;
+  if (is_on_this_kernel) return owner.started >= 0 && start_ticks(owner.pid) == owner.started;
   if (owner.ran_before_reboot_of(self) && is_older_than_boot(path_)) return false;
   tell(fmt::format("waiting up to {} to see whether {} still works in '{}'",
                    std::chrono::ceil<std::chrono::seconds>(options_.lease_timeout),

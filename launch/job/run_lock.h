@@ -26,11 +26,14 @@ struct LockOwner {
   static std::optional<LockOwner> parse(const std::string& text);
   std::string text() const;
   std::string describe() const;  ///< "process 123 on host 'a'"
-  bool shares_kernel_with(const LockOwner& other) const;
   /// Both ran on one machine, which was restarted in between.
   bool ran_before_reboot_of(const LockOwner& other) const;
-  /// On this kernel: the process is there and is the same one.
-  bool is_alive() const;
+};
+
+struct RunLockOptions {
+  std::chrono::milliseconds lease_interval{10'000};
+  std::chrono::milliseconds lease_timeout{45'000};  ///< how long another host's lock is watched
+  LockOwner (*self)() = LockOwner::self;            ///< who holds it; tests give others
 };
 
 /// Keeps a run folder to one job: a file `.lock` in it that names its owner, held from construction
@@ -44,25 +47,18 @@ struct LockOwner {
 /// is gone is taken over.
 class RunLock {
  public:
-  struct Options {
-    std::chrono::milliseconds lease_interval{10'000};
-    std::chrono::milliseconds lease_timeout{45'000};  ///< how long another host's lock is watched
-    LockOwner (*self)() = LockOwner::self;            ///< who holds it; tests give others
-  };
   using Tell = std::function<void(const std::string&)>;
   /// Throws Error (exit 15) naming the owner's host and process if the folder is in use,
   /// StorageError if the file cannot be written. `tell` gets a line at once when another host's
   /// lock has to be watched, and one when a lock is taken over.
-  RunLock(const std::string& folder, FileSystem& files, const Tell& tell);
-  RunLock(const std::string& folder, FileSystem& files, const Tell& tell, Options options);
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
+  RunLock(const std::string& folder, FileSystem& files, const Tell& tell,
+          const RunLockOptions& options = {});
   ~RunLock();
 
  private:
   FileSystem& files_;
   std::string path_;
-  Options options_;
+  RunLockOptions options_;
   int file_ = -1;
   std::mutex mutex_;
   std::condition_variable stop_;

@@ -58,8 +58,6 @@ class Page {
         cell(name + "." + layer.layer + ".experts.png", layer, layer.experts[image], most), most);
   }
 
-  void finish(const std::string& html) { replace_file(files_, folder_ + "/index.html", html); }
-
  private:
   FileSystem& files_;
   const std::string& folder_;
@@ -111,7 +109,7 @@ void write_activation_page(FileSystem& files, const std::string& folder, const s
     for (size_t image = 0; image < maps.images.size(); ++image) html += page.row(layer, image);
     html += "</table>\n";
   }
-  page.finish(html + "</body></html>\n");
+  replace_file(files, folder + "/index.html", html + "</body></html>\n");
 }
 
 }  // namespace shoal

@@ -15,14 +15,12 @@
 namespace shoal {
 namespace {
 
-constexpr int64_t kBarCells = 20;
+constexpr size_t kBarCells = 20;
 
 std::string bar(const Progress& progress) {
-  const double done = progress.total_steps > 0 ? static_cast<double>(progress.step) /
-                                                     static_cast<double>(progress.total_steps)
-                                               : 0.0;
-  const auto full = static_cast<int64_t>(std::lround(done * kBarCells));
-  std::string cells(static_cast<size_t>(std::clamp<int64_t>(full, 0, kBarCells)), '#');
+  const double done = static_cast<double>(progress.step) /
+                      static_cast<double>(std::max<int64_t>(1, progress.total_steps));
+  std::string cells(static_cast<size_t>(std::lround(std::clamp(done, 0.0, 1.0) * kBarCells)), '#');
   cells.resize(kBarCells, '-');
   return "[" + cells + "] ";
 }
@@ -38,12 +36,10 @@ std::string human_seconds(double seconds) {
 }
 
 std::string human_bytes(double bytes) {
-  constexpr double kKibi = 1024.0;
-  if (bytes >= kKibi * kKibi * kKibi) {
-    return fmt::format("{:.1f} GiB", bytes / (kKibi * kKibi * kKibi));
-  }
-  if (bytes >= kKibi * kKibi) return fmt::format("{:.0f} MiB", bytes / (kKibi * kKibi));
-  if (bytes >= kKibi) return fmt::format("{:.0f} KiB", bytes / kKibi);
+  constexpr double kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
+  if (bytes >= kGiB) return fmt::format("{:.1f} GiB", bytes / kGiB);
+  if (bytes >= kMiB) return fmt::format("{:.0f} MiB", bytes / kMiB);
+  if (bytes >= kKiB) return fmt::format("{:.0f} KiB", bytes / kKiB);
   return fmt::format("{:.0f} B", bytes);
 }
 

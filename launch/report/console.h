@@ -37,6 +37,13 @@ std::string human_bytes(double bytes);
 /// Rows of cells as text, columns aligned, the first row underlined.
 std::string text_table(const std::vector<std::vector<std::string>>& rows);
 
+/// A nlohmann::json value as text, on one line or indented by `indent` blanks a level. Bytes that
+/// are not UTF-8, as names of files and texts of libraries may hold, become U+FFFD.
+template <typename Json>
+std::string json_text(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 /// Rank 0's progress on standard error: on a terminal one line that is rewritten in place, with a
 /// bar; elsewhere one line an interval, so that log files stay readable.
 class Console {

@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "launch/report/console.h"
-#include "launch/report/json_text.h"
 #include "moe/routing/recorded_loads.h"
 #include "runtime/base/error.h"
 
@@ -59,28 +58,22 @@ std::vector<double> numbers_of(const Json& record, const char* key) {
   return numbers;
 }
 
-std::string shares_text(const Json& record) {
-  const std::vector<double> loads = numbers_of(record, "load");
+/// A line "layer: 0=… 1=…"; `format` is for the place and the number.
+std::string layer_line(const Json& record, const std::vector<double>& numbers, const char* format) {
+  std::string text = record["layer"].get<std::string>() + ":";
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    text += fmt::format(fmt::runtime(format), i, numbers[i]);
+  }
+  return text + "\n";
+}
+
+std::vector<double> percentages(std::vector<double> loads) {
   const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
-  std::string text = record["layer"].get<std::string>() + ":";
-  for (size_t unit = 0; unit < loads.size(); ++unit) {
-    text += fmt::format(" {}={:.1f}%", unit, sum > 0 ? 100 * loads[unit] / sum : 0.0);
-  }
-  return text + "\n";
+  for (double& load : loads) load = sum > 0 ? 100 * load / sum : 0.0;
+  return loads;
 }
 
-/// Nothing for a layer whose load is not its work.
-std::string overload_text(const Json& record) {
-  if (numbers_of(record, "rank_overload").empty()) return "";
-  std::string text = record["layer"].get<std::string>() + ":";
-  int64_t rank = 0;
-  for (const double overload : numbers_of(record, "rank_overload")) {
-    text += fmt::format(" {}={:.2f}", rank++, overload);
-  }
-  return text + "\n";
-}
-
-/// What ExpertRecords::metrics is, of these steps.
+/// The keys `moe_...` of `logged_step`, and the last agreement up to `last_step`.
 Json read_metrics(const std::string& file, int64_t logged_step, int64_t last_step) {
   Json metrics = Json::object(), agreement;
   std::ifstream stream(file);
@@ -109,27 +102,27 @@ std::string metrics_text(const Json& metrics) {
 
 }  // namespace
 
-ExpertRecords read_expert_records(const std::string& checkpoint_path, int64_t step) {
-  ExpertRecords records;
-  records.file = file_of_run(checkpoint_path, "experts.jsonl");
-  records.step = -1;
-  for_each_record_up_to(step, records.file, [&](const LoadRecord& record) {
-    if (record.step != records.step) records.layers.clear();
-    records.step = record.step;
-    records.layers.push_back(record.text);
+Json read_expert_records(const std::string& checkpoint_path, int64_t step) {
+  const std::string file = file_of_run(checkpoint_path, "experts.jsonl");
+  int64_t logged_step = -1;
+  Json layers;
+  for_each_record_up_to(step, file, [&](const LoadRecord& record) {
+    if (record.step != logged_step) layers = Json::array();
+    logged_step = record.step;
+    layers.push_back(Json::parse(record.text));
   });
-  records.metrics =
-      read_metrics(file_of_run(checkpoint_path, "metrics.jsonl"), records.step, step).dump();
-  return records;
+  return {
+      {"file", file},
+      {"step", logged_step},
+      {"metrics", read_metrics(file_of_run(checkpoint_path, "metrics.jsonl"), logged_step, step)},
+      {"layers", layers}};
 }
 
 std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step) {
   const std::string file = file_of_run(checkpoint_path, "experts.jsonl");
   std::vector<LoadHistory> layers;
   for_each_record_up_to(step, file, [&](const LoadRecord& record) {
-    auto layer = std::find_if(layers.begin(), layers.end(), [&](const LoadHistory& known) {
-      return known.layer == record.layer;
-    });
+    auto layer = std::ranges::find(layers, record.layer, &LoadHistory::layer);
     if (layer == layers.end()) {
       layer = layers.insert(layers.end(), LoadHistory{record.layer, {}, {}});
     }
@@ -139,35 +132,28 @@ std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, i
   return layers;
 }
 
-std::string expert_json(const ExpertRecords& records) {
-  Json layers = Json::array();
-  for (const std::string& layer : records.layers) layers.push_back(Json::parse(layer));
-  return json_text(Json{{"file", records.file},
-                        {"step", records.step},
-                        {"metrics", Json::parse(records.metrics)},
-                        {"layers", layers}});
-}
-
-std::string expert_text(const ExpertRecords& records) {
+std::string expert_text(const Json& records) {
   std::vector<std::vector<std::string>> rows{{"MoE layer", "units", "load min", "mean", "max",
                                               "load CV", "load entropy", "router entropy", "dead",
                                               "dropped"}};
   std::string shares, overloads;
-  for (const std::string& layer : records.layers) {
-    const Json record = Json::parse(layer);
-    rows.push_back(
-        {record["layer"].get<std::string>(), std::to_string(numbers_of(record, "load").size()),
-         number_text(record, "load_min", 1), number_text(record, "load_mean", 1),
-         number_text(record, "load_max", 1), number_text(record, "load_cv", 3),
-         number_text(record, "load_entropy", 3), number_text(record, "router_entropy", 3),
-         number_text(record, "dead_experts", 0), number_text(record, "dropped", 4)});
-    shares += shares_text(record);
-    overloads += overload_text(record);
+  for (const Json& record : records["layers"]) {
+    const std::vector<double> loads = numbers_of(record, "load");
+    rows.push_back({record["layer"].get<std::string>(), std::to_string(loads.size()),
+                    number_text(record, "load_min", 1), number_text(record, "load_mean", 1),
+                    number_text(record, "load_max", 1), number_text(record, "load_cv", 3),
+                    number_text(record, "load_entropy", 3),
+                    number_text(record, "router_entropy", 3),
+                    number_text(record, "dead_experts", 0), number_text(record, "dropped", 4)});
+    shares += layer_line(record, percentages(loads), " {}={:.1f}%");
+    // There is none for a layer whose load is not its work.
+    const std::vector<double> overload = numbers_of(record, "rank_overload");
+    if (!overload.empty()) overloads += layer_line(record, overload, " {}={:.2f}");
   }
   if (!overloads.empty()) overloads = "\nload over the ranks' mean, by expert rank\n" + overloads;
   return fmt::format("{}, step {}\n{}{}\nshare of the load, by expert or memory unit\n{}{}",
-                     records.file, records.step, metrics_text(Json::parse(records.metrics)),
-                     text_table(rows), shares, overloads);
+                     records["file"].get<std::string>(), records["step"].get<int64_t>(),
+                     metrics_text(records["metrics"]), text_table(rows), shares, overloads);
 }
 
 }  // namespace shoal

@@ -13,7 +13,7 @@
 namespace shoal {
 namespace {
 
-constexpr int64_t kMostColumns = 200, kMostRows = 128;
+constexpr size_t kMostColumns = 200, kMostRows = 128;
 constexpr double kLeft = 84, kPlotWidth = 720, kWidth = 840;
 constexpr double kHeader = 106, kPanelTitle = 22, kPanelFooter = 58;
 constexpr double kLabelHeight = 14;
@@ -34,26 +34,26 @@ int64_t level_of(double share_over_even) {
 
 /// Runs of neighbours, [size of result + 1] offsets: as many as there are, or `most` about equally
 /// long ones.
-std::vector<int64_t> cut(int64_t count, int64_t most) {
-  const int64_t num_runs = std::min(count, most);
-  std::vector<int64_t> offsets{0};
-  for (int64_t run = 1; run <= num_runs; ++run) offsets.push_back(run * count / num_runs);
+std::vector<size_t> cut(size_t count, size_t most) {
+  const size_t num_runs = std::min(count, most);
+  std::vector<size_t> offsets{0};
+  for (size_t run = 1; run <= num_runs; ++run) offsets.push_back(run * count / num_runs);
   return offsets;
 }
 
 /// Loads as they are drawn.
 struct Panel {
-  std::vector<int64_t> column_offsets, row_offsets;  ///< in steps, in experts
-  std::vector<std::vector<int64_t>> level;           ///< [rows][columns]
+  std::vector<size_t> column_offsets, row_offsets;  ///< in steps, in experts
+  std::vector<std::vector<int64_t>> level;          ///< [rows][columns]
 
-  int64_t num_columns() const { return static_cast<int64_t>(column_offsets.size()) - 1; }
-  int64_t num_rows() const { return static_cast<int64_t>(row_offsets.size()) - 1; }
+  size_t num_columns() const { return column_offsets.size() - 1; }
+  size_t num_rows() const { return row_offsets.size() - 1; }
   double row_height() const {
-    return std::clamp(200.0 / static_cast<double>(std::max<int64_t>(1, num_rows())), 2.0, 18.0);
+    return std::clamp(200.0 / static_cast<double>(std::max<size_t>(1, num_rows())), 2.0, 18.0);
   }
   double height() const { return row_height() * static_cast<double>(num_rows()); }
   double column_width() const {
-    return kPlotWidth / static_cast<double>(std::max<int64_t>(1, num_columns()));
+    return kPlotWidth / static_cast<double>(std::max<size_t>(1, num_columns()));
   }
 };
 
@@ -71,18 +71,17 @@ Panel make_panel(const LoadHistory& layer) {
   size_t num_experts = 0;
   for (const auto& load : layer.load) num_experts = std::max(num_experts, load.size());
   Panel panel;
-  panel.column_offsets = cut(static_cast<int64_t>(layer.steps.size()), kMostColumns);
-  panel.row_offsets = cut(static_cast<int64_t>(num_experts), kMostRows);
-  const auto rows = static_cast<size_t>(panel.num_rows());
-  const auto columns = static_cast<size_t>(panel.num_columns());
+  panel.column_offsets = cut(layer.steps.size(), kMostColumns);
+  panel.row_offsets = cut(num_experts, kMostRows);
+  const size_t rows = panel.num_rows(), columns = panel.num_columns();
   std::vector<std::vector<double>> sum(rows, std::vector<double>(columns, 0.0));
   std::vector<std::vector<double>> count = sum;
   for (size_t column = 0; column < columns; ++column) {
-    for (int64_t s = panel.column_offsets[column]; s < panel.column_offsets[column + 1]; ++s) {
-      const std::vector<double> shares = shares_over_even(layer.load[static_cast<size_t>(s)]);
+    for (size_t s = panel.column_offsets[column]; s < panel.column_offsets[column + 1]; ++s) {
+      const std::vector<double> shares = shares_over_even(layer.load[s]);
       size_t row = 0;
       for (size_t expert = 0; expert < shares.size(); ++expert) {
-        while (static_cast<int64_t>(expert) >= panel.row_offsets[row + 1]) ++row;
+        while (expert >= panel.row_offsets[row + 1]) ++row;
         sum[row][column] += shares[expert];
         ++count[row][column];
       }
@@ -103,7 +102,6 @@ std::string text_at(double x, double y, const std::string& text, const std::stri
 }
 
 constexpr const char* kMiddle = " text-anchor=\"middle\"";
-constexpr const char* kEnd = " text-anchor=\"end\"";
 
 /// One path a colour, in units of cells; neighbours of one colour in a row are drawn as one.
 std::string cells_of(const Panel& panel, double top) {
@@ -126,16 +124,16 @@ std::string cells_of(const Panel& panel, double top) {
 }
 
 std::string step_axis(const LoadHistory& layer, const Panel& panel, double bottom) {
-  constexpr int64_t kMostLabels = 7;
+  constexpr size_t kMostLabels = 7;
   std::string svg;
-  const int64_t columns = panel.num_columns();
-  const int64_t labels = std::min(columns, kMostLabels);
-  for (int64_t i = 0; i < labels; ++i) {
-    const int64_t column = labels == 1 ? 0 : i * (columns - 1) / (labels - 1);
+  const size_t columns = panel.num_columns();
+  const size_t labels = std::min(columns, kMostLabels);
+  for (size_t i = 0; i < labels; ++i) {
+    const size_t column = labels == 1 ? 0 : i * (columns - 1) / (labels - 1);
     const double x = kLeft + (static_cast<double>(column) + 0.5) * panel.column_width();
-    const int64_t last = panel.column_offsets[static_cast<size_t>(column) + 1] - 1;
+    const int64_t last_step = layer.steps[panel.column_offsets[column + 1] - 1];
     svg += fmt::format("<path stroke=\"#222\" d=\"M{:.1f} {:.1f}v4\"/>\n", x, bottom);
-    svg += text_at(x, bottom + 16, std::to_string(layer.steps[static_cast<size_t>(last)]), kMiddle);
+    svg += text_at(x, bottom + 16, std::to_string(last_step), kMiddle);
   }
   return svg + text_at(kLeft + kPlotWidth / 2, bottom + 33, "logged step", kMiddle);
 }
@@ -143,16 +141,15 @@ std::string step_axis(const LoadHistory& layer, const Panel& panel, double botto
 std::string unit_axis(const Panel& panel, double top) {
   std::string svg;
   const double height = panel.row_height();
-  int64_t stride = 1;
+  size_t stride = 1;
   while (static_cast<double>(stride) * height < kLabelHeight) stride *= 2;
-  for (int64_t row = 0; row < panel.num_rows(); row += stride) {
+  for (size_t row = 0; row < panel.num_rows(); row += stride) {
     svg += text_at(kLeft - 6, top + (static_cast<double>(row) + 0.5) * height + 4,
-                   std::to_string(panel.row_offsets[static_cast<size_t>(row)]), kEnd);
+                   std::to_string(panel.row_offsets[row]), " text-anchor=\"end\"");
   }
   const double middle = top + panel.height() / 2;
   return svg + text_at(30, middle, "unit",
-                       fmt::format(" text-anchor=\"middle\" transform=\"rotate(-90 30 {:.1f})\"",
-                                   middle));
+                       fmt::format("{} transform=\"rotate(-90 30 {:.1f})\"", kMiddle, middle));
 }
 
 /// The colour scale.
@@ -210,24 +207,13 @@ std::string heat_map_svg(const std::string& title, const std::vector<LoadHistory
 }
 
 std::string xml_text(const std::string& text) {
+  static const std::map<char, std::string> kMarkup{
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}};
   std::string result;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
+    const auto markup = kMarkup.find(c);
+    const char shown = static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    result += markup == kMarkup.end() ? std::string(1, shown) : markup->second;
   }
   return result;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace shoal {
 namespace {
@@ -36,8 +35,7 @@ std::vector<LossSum> sum_losses(const std::vector<MoeReport>& layers) {
   std::vector<LossSum> sums;
   for (const MoeReport& layer : layers) {
     for (const auto& [name, value] : layer.losses) {
-      auto found = std::find_if(sums.begin(), sums.end(),
-                                [&name = name](const LossSum& sum) { return sum.name == name; });
+      auto found = std::ranges::find(sums, name, &LossSum::name);
       if (found == sums.end()) found = sums.insert(sums.end(), LossSum{name});
       found->sum += value;
       ++found->count;

@@ -10,16 +10,9 @@
 namespace shoal {
 namespace {
 
-constexpr std::array<Rgb, 10> kViridis{{{0x44, 0x01, 0x54},
-                                        {0x48, 0x28, 0x78},
-                                        {0x3e, 0x49, 0x89},
-                                        {0x31, 0x68, 0x8e},
-                                        {0x26, 0x82, 0x8e},
-                                        {0x1f, 0x9e, 0x89},
-                                        {0x35, 0xb7, 0x79},
-                                        {0x6e, 0xce, 0x58},
-                                        {0xb5, 0xde, 0x2b},
-                                        {0xfd, 0xe7, 0x25}}};
+/// At even distances, 0xRRGGBB.
+constexpr std::array kViridis{0x440154, 0x482878, 0x3e4989, 0x31688e, 0x26828e,
+                              0x1f9e89, 0x35b779, 0x6ece58, 0xb5de2b, 0xfde725};
 
 }  // namespace
 
@@ -28,8 +21,10 @@ Rgb viridis(double place) {
   const auto lower = std::min(static_cast<size_t>(at), kViridis.size() - 2);
   Rgb colour;
   for (size_t channel = 0; channel < 3; ++channel) {
-    const double value = std::lerp(static_cast<double>(kViridis[lower][channel]),
-                                   static_cast<double>(kViridis[lower + 1][channel]),
+    const auto part = [&](int rgb) {
+      return static_cast<double>(rgb >> (16 - 8 * channel) & 0xff);
+    };
+    const double value = std::lerp(part(kViridis[lower]), part(kViridis[lower + 1]),
                                    at - static_cast<double>(lower));
     colour[channel] = static_cast<uint8_t>(std::lround(value));
   }

@@ -13,7 +13,7 @@
 #include "moe/kernels/row_top_k.h"
 #include "runtime/device/operator.h"
 #include "runtime/random/random.h"
-#include "runtime/recipe/enum_name.h"
+#include "runtime/recipe/config.h"
 
 // T tokens  D width  U units  K choices  G groups of units
 namespace shoal {

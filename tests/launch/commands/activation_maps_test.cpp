@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "launch/job/check_precision.h"
+#include "launch/job/rank_devices.h"
 #include "launch/train/restore.h"
 #include "models/backbone.h"
 #include "moe/nexus/nexus_layer.h"
@@ -83,11 +83,11 @@ class ActivationMapsCommand : public ::testing::Test {
                 const std::vector<std::string>& overrides = {}) {
     return draw_activation_maps(
         {.path = run,
-         .folder = scratch_.file("maps"),
+         .json = json,
+         .activation_maps = scratch_.file("maps"),
          .images = images,
-         .overrides = overrides,
-         .json = json},
-        [](const char*) { return static_cast<const char*>(nullptr); }, out_);
+         .overrides = overrides},
+        [](const std::string&) { return std::nullopt; }, out_);
   }
 
   ScratchFolder scratch_;

@@ -1,4 +1,4 @@
-#include "launch/commands/checkpoint_commands.h"
+#include "launch/commands/commands.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "runtime/base/error.h"
@@ -15,9 +16,10 @@ namespace {
 using ::testing::HasSubstr;
 
 LaunchInfo launched(const std::map<std::string, std::string>& variables) {
-  return read_launch_info([&variables](const char* name) -> const char* {
+  return read_launch_info([&variables](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
   });
 }
 

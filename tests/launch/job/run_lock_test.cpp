@@ -29,7 +29,7 @@ class RunLockTest : public ::testing::Test {
   PosixFileSystem files_;
   std::vector<std::string> told_;
   std::string path_ = scratch_.file(".lock");
-  RunLock::Options quick_{std::chrono::milliseconds(5), std::chrono::milliseconds(600)};
+  RunLockOptions quick_{std::chrono::milliseconds(5), std::chrono::milliseconds(600)};
 
   std::unique_ptr<RunLock> acquire() {
     return std::make_unique<RunLock>(

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/job/check_precision.h"
+#include "launch/job/rank_devices.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"

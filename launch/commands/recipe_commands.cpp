@@ -1,0 +1,170 @@
+#include "launch/commands/commands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "launch/job/recipe.h"
+#include "launch/report/console.h"
+#include "launch/train/check_recipe.h"
+#include "runtime/base/text.h"
+#include "runtime/device/device.h"
+#include "runtime/recipe/config.h"
+#include "runtime/recipe/config_keys.h"
+#include "runtime/recipe/config_writer.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// 59111472 as "59,111,472".
+std::string grouped(int64_t number) {
+  std::string digits = std::to_string(number);
+  for (std::size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, 1, ',');
+  return digits;
+}
+
+void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) {
+  const Recipe& recipe = checked.loaded.options;
+  const ModelCounts& counts = checked.counts;
+  const TrainOptions& train = recipe.train;
+  out << fmt::format("model       {}, {} parameters ({} without head, {} active per token)\n",
+                     recipe.model.backbone.name(), grouped(counts.parameters),
+                     grouped(counts.parameters_headless), grouped(counts.active_parameters));
+  for (const MoeStageInfo& stage : counts.stages) {
+    out << fmt::format("            {}: {}, {} per token\n", stage.name,
+                       counted(stage.num_units, "unit"), stage.units_per_token);
+  }
+  out << fmt::format("ranks       {} = {} x {}\n", world,
+                     counted(recipe.parallel.expert_ranks, "expert rank"),
+                     counted(world / recipe.parallel.expert_ranks, "replica"));
+  out << fmt::format("step        {} in {} of {} of {}\n", counted(train.batch, "sample"),
+                     counted(train.accumulate, "micro-step"),
+                     counted(train.batch / train.accumulate / train.group, "routing group"),
+                     train.group);
+  out << fmt::format("training    {} with {}, schedule {}\n", to_text(train.duration),
+                     recipe.optimizer.name(), recipe.schedule.name());
+  const CheckpointSize& checkpoint = counts.checkpoint;
+  out << fmt::format("checkpoint  up to {} in {}, manifest {}, largest header of a shard {}\n",
+                     human_bytes(static_cast<double>(checkpoint.data_bytes)),
+                     counted(static_cast<int64_t>(checkpoint.num_shards), "shard"),
+                     human_bytes(static_cast<double>(checkpoint.manifest_bytes)),
+                     human_bytes(static_cast<double>(checkpoint.largest_header_bytes)));
+  const bool is_auto = recipe.run.device == DeviceKind::kAuto;
+  out << fmt::format(
+      "device      {}{}\n", enum_name(recipe.run.device),
+      is_auto ? ": decided where training starts; `shoal doctor` examines a machine" : "");
+  for (const std::string& note : recipe_notes(checked)) out << "note        " << note << "\n";
+  // Only files are looked for: a machine that checks recipes need not have the GPUs that train
+  // them.
+  const std::string absence = recipe.run.device == DeviceKind::kCuda ? cuda_absence() : "";
+  out << (absence.empty() ? "good\n" : "good, but this machine cannot run it: " + absence + "\n");
+}
+
+/// The first sentence of the comment that the file begins with, without the file's own name, or
+/// its path, and a colon in front; "" if the file does not begin with a comment.
+std::string purpose_of(const fs::path& file) {
+  std::ifstream stream(file);
+  std::string text;
+  for (std::string line; std::getline(stream, line) && line.starts_with('#');) {
+    const std::size_t begin = line.find_first_not_of("# ");
+    if (begin == std::string::npos) break;
+    if (!text.empty()) text += ' ';
+    text += line.substr(begin);
+    const std::size_t stop = text.find(". ");
+    if (stop != std::string::npos) text.erase(stop + 1);
+    if (text.ends_with('.')) break;
+  }
+  const std::string name = text.substr(0, text.find(": "));
+  const bool has_name = name.size() < text.size() && name.find(' ') == std::string::npos &&
+                        fs::path(name).filename() == file.filename();
+  if (has_name) text.erase(0, name.size() + 2);
+  return text;
+}
+
+/// As the user would type it from here.
+std::string shown(const fs::path& file) {
+  std::error_code failed;
+  const fs::path near = fs::proximate(file, failed);
+  const bool is_below = !failed && !near.empty() && *near.begin() != "..";
+  return is_below ? near.string() : file.string();
+}
+
+}  // namespace
+
+ExitCode check(const CheckArguments& arguments, std::ostream& out) {
+  const CheckedRecipe checked =
+      check_recipe(arguments.source, config::UnsetVariable::kKeep, arguments.world);
+  const ModelCounts& counts = checked.counts;
+  const int64_t world = arguments.world.value_or(checked.loaded.options.parallel.expert_ranks);
+  if (arguments.json) {
+    out << nlohmann::ordered_json{{"parameters", counts.parameters},
+                                  {"parameters_headless", counts.parameters_headless},
+                                  {"active_parameters", counts.active_parameters},
+                                  {"world", world}}
+        << "\n";
+  } else {
+    print_text(checked, world, out);
+  }
+  return ExitCode::kOk;
+}
+
+ExitCode show(const ShowArguments& arguments, std::ostream& out) {
+  const LoadedRecipe loaded =
+      config::load_options<Recipe>(arguments.source, config::UnsetVariable::kKeep);
+  const config::Type& type = config::type_of<Recipe>();
+  config::Node tree = arguments.minimal ? config::to_minimal_node(type, &loaded.options)
+                                        : config::to_node(type, &loaded.options);
+  config::keep_unset_variables(tree, loaded.document.root);
+  out << config::emit(tree, [&loaded](const std::string& path) {
+    return config::origin_of(loaded.document.root, path);
+  });
+  return ExitCode::kOk;
+}
+
+ExitCode keys(const std::string& name, std::ostream& out) {
+  const std::vector<config::KeyInfo> all = config::list_keys(config::type_of<Recipe>());
+  if (config::print_keys(all, name, out) > 0) return ExitCode::kOk;
+  std::vector<std::string> paths;
+  for (const config::KeyInfo& key : all) {
+    for (std::size_t dot = key.path.find('.'); dot != std::string::npos;
+         dot = key.path.find('.', dot + 1)) {
+      paths.push_back(key.path.substr(0, dot));
+    }
+    paths.push_back(key.path);
+  }
+  throw Error(ExitCode::kUsage, "no key is called '" + name + "'" + did_you_mean(name, paths));
+}
+
+ExitCode recipes(const std::string& folder, std::ostream& out) {
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    const bool is_part = entry.path().parent_path().filename() == "base";  // to be included only
+    if (entry.path().extension() == ".yaml" && !is_part) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) {
+    const std::string purpose = purpose_of(file);
+    if (!purpose.empty()) out << shown(file) << "\n    " << purpose << "\n";
+  }
+  return ExitCode::kOk;
+}
+
+std::string find_recipes_folder(const std::string& program) {
+  const fs::path here = fs::path(program).parent_path();
+  const fs::path installed = here.parent_path() / "share" / "shoal" / "configs";
+  if (fs::is_directory(installed)) return installed.string();
+  for (fs::path folder = here; folder.has_relative_path(); folder = folder.parent_path()) {
+    const bool is_source = fs::exists(folder / "CMakeLists.txt");
+    if (is_source && fs::is_directory(folder / "configs")) return (folder / "configs").string();
+  }
+  throw Error(ExitCode::kUsage, "no folder of recipes belongs to " + program,
+              "run the program from where it was built or installed");
+}
+
+}  // namespace shoal
