@@ -43,7 +43,7 @@ struct MemoryLookup : torch::autograd::Function<MemoryLookup> {
   }
 };
 
-void check(const Tensor& query, const std::vector<int64_t>& rows_u, const MemoryTables& tables,
+void check_lookup(const Tensor& query, const std::vector<int64_t>& rows_u, const MemoryTables& tables,
            int64_t k) {
   const auto num_units = static_cast<int64_t>(rows_u.size());
   const Tensor& keys = tables.keys;
@@ -69,7 +69,7 @@ void check(const Tensor& query, const std::vector<int64_t>& rows_u, const Memory
 
 Tensor memory_lookup(const Tensor& query_RD, const std::vector<int64_t>& rows_u,
                      const MemoryTables& tables, int64_t k) {
-  check(query_RD, rows_u, tables, k);
+  check_lookup(query_RD, rows_u, tables, k);
   return MemoryLookup::apply(query_RD.contiguous(), tables.keys, tables.values,
                              optional_of(tables.scale_u), rows_u, k);
 }
