@@ -221,8 +221,8 @@ std::string to_lines(const std::vector<Finding>& findings) {
 }
 
 std::string to_json(const std::vector<Finding>& findings) {
-  SortedJson checks = findings;
-  for (SortedJson& check : checks) check.erase("code");
+  SortedJson checks = SortedJson::array();
+  for (const Finding& finding : findings) checks.emplace_back(finding).erase("code");
   const int code = static_cast<int>(exit_code_of(findings));
   return json_text(SortedJson{{"ok", code == 0}, {"exit_code", code}, {"checks", checks}});
 }
