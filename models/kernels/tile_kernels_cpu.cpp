@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <type_traits>
-#include <utility>
 
 #include "models/kernels/layer_norm.h"
 #include "runtime/device/cpu_clones.h"
@@ -71,10 +70,16 @@ SHOAL_INLINE void normalise_row(const NormParameters<Real>& norm, const Real* __
   for (int64_t c = 0; c < norm.columns; ++c) y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
 }
 
-/// Means over a row of g and of g n, where g = grad * weight, n = (x - mean) * rstd.
+/// Means over a row of g and of g n, where g = grad * weight, n = (x - mean) * rstd. No std::pair:
+/// its constructor, which lacks the options above, would be called, not inlined.
 template <class Real>
-SHOAL_INLINE std::pair<Real, Real> gradient_means(const NormParameters<Real>& norm, const Real* x,
-                                                  const Real* grad, Real mean, Real rstd) {
+struct GradientMeans {
+  Real g, gn;
+};
+
+template <class Real>
+SHOAL_INLINE GradientMeans<Real> gradient_means(const NormParameters<Real>& norm, const Real* x,
+                                                const Real* grad, Real mean, Real rstd) {
   Simd<Real> g_sum{}, gn_sum{};
   int64_t c = 0;
   for (; c + kLanes <= norm.columns; c += kLanes) {

@@ -108,7 +108,7 @@ TEST_F(RunLockTest, OfAnotherHostIsRespectedWhileItsLeaseGrows) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     write_file(path_, owner.text() + ".");
   });
-  const RunLock::Options once = quick_;
+  const RunLockOptions once = quick_;
   quick_ = {std::chrono::milliseconds(5), std::chrono::minutes(2)};
   EXPECT_THAT(refusal(), HasSubstr("'elsewhere'"));
   other.join();
