@@ -15,7 +15,7 @@ namespace shoal {
 struct StatSums {
   torch::Tensor load_U;  ///< float64: choices of each unit before capacity, without masked ones
   int64_t tokens = 0;
-  int64_t choices = 0;
+  int64_t choices = 0;  ///< sent or not
   /// int64 scalar: choices that were sent; undefined: all.
   torch::Tensor kept;
   /// int64 scalar: tokens without a row; undefined: none.

@@ -211,7 +211,7 @@ std::vector<std::unique_ptr<RowExchange>> plan_node_exchange(
     rows[c].plan.index = make_row_index(rows[c].token_P, chunks[c].num_tokens);
     outer.push_back(rows[c].plan);
   }
-  const PendingPlans outer_plans = ready_plans(outer);
+  const PendingPlans outer_plans = ready_plans(std::move(outer));
   std::vector<std::unique_ptr<RowExchange>> exchanges;
   for (size_t c = 0; c < chunks.size(); ++c) {
     exchanges.push_back(std::make_unique<NodeExchange>(

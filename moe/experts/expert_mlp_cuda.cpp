@@ -173,10 +173,11 @@ std::tuple<Tensor, Tensor, std::vector<Tensor>> backward_cuda(
   const auto weights = ExpertWeights::of_list(list);
   const bool has_bias = weights.fc2_bias.defined();
   const Groups groups(rows, rows_u, end_u);
-  const Tensor pre_grad = groups.times(grad, weights.fc2_weight.transpose(1, 2));  // of hidden yet
+  // Of the weighted hidden values; overwritten by that of `pre`.
+  const Tensor pre_grad = groups.times(grad, weights.fc2_weight.transpose(1, 2));
   const Tensor gate_grad = gate.defined() ? torch::empty_like(pre_grad) : Tensor();
-  Tensor hidden = torch::empty_like(pre_grad);  // once more
-  // Of trailing padding rows zero.
+  Tensor hidden = torch::empty_like(pre_grad);  // as in the forward pass
+  // Zero for trailing padding rows.
   const Tensor row_weight_grad = row_weight.defined() ? torch::zeros_like(row_weight) : Tensor();
   for_real_type(grad, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
     const expert_mlp_cuda::ActivateBackward<Real> job{data<Real>(pre_grad),

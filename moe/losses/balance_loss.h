@@ -74,7 +74,7 @@ class BalanceLoss {
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "balance loss";
 
-  /// `name`: in metrics; what it is registered as, with what tells variants of it apart.
+  /// `name`, a literal: in metrics; what it is registered as, with what tells variants of it apart.
   BalanceLoss(std::string_view name, const BalanceLossOptions& options)
       : name_(name), options_(options) {}
   virtual ~BalanceLoss() = default;

@@ -115,8 +115,10 @@ class ForcedRouter : public Router {
     if (options.load == ForcedLoad::kReplay && !context.layer.empty()) {
       loads_ = read_loads(options.file, context.layer, num_units());
     }
-    for (int64_t u = 1; options.load == ForcedLoad::kZipf && u <= num_units(); ++u) {
-      loads_[0].push_back(std::pow(static_cast<double>(u), -options.exponent));
+    if (options.load == ForcedLoad::kZipf) {
+      for (int64_t u = 1; u <= num_units(); ++u) {
+        loads_[0].push_back(std::pow(static_cast<double>(u), -options.exponent));
+      }
     }
   }
 

@@ -5,6 +5,7 @@
 
 // T tokens  U units
 namespace shoal {
+
 ImportanceScoreRouter::ImportanceScoreRouter(const Options& options, const Context& context)
     : TopKRouter(options.top_k, context), drop_(options.drop), eval_drop_(options.eval_drop) {}
 

@@ -2,7 +2,7 @@
 
 namespace shoal {
 
-/// What a score is made of a logit by.
+/// The function from logits to scores.
 enum class RouterScore { kSoftmax, kSigmoid };
 
 enum class Normalise {

@@ -7,7 +7,7 @@
 
 #include "runtime/device/operator.h"
 
-// Tensors are contiguous; sums are wanted where there is a bias, else none is defined.
+// Tensors are contiguous. backward: gradients of x and, with `has_bias`, of the bias.
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
       "bias_activation_forward(Tensor(a!) y, Tensor(b!)? derivative, Tensor x, Tensor? bias, "

@@ -33,7 +33,9 @@ std::tuple<torch::Tensor, torch::Tensor> backward_cuda(const torch::Tensor& grad
                                                        const torch::Tensor& derivative,
                                                        bool has_bias) {
   const torch::Tensor x_grad = grad * derivative;
-  return {x_grad, has_bias ? x_grad.sum_to_size({grad.size(-1)}) : torch::Tensor()};
+  if (!has_bias) return {x_grad, torch::Tensor()};
+  // One dimension more, so that the sum of a vector is no view of it.
+  return {x_grad, x_grad.unsqueeze(0).sum_to_size({grad.size(-1)})};
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ class MatrixChunks {
   void for_each(const Group& group, const std::function<void(size_t)>& body) const;
 
  private:
-  /// Elements of the chunks [first, last), not none.
+  /// Elements of the chunks [first, last); first < last.
   int64_t elements_of(size_t first, size_t last) const {
     return chunks_[last - 1].offset + chunks_[last - 1].size - chunks_[first].offset;
   }

@@ -14,14 +14,15 @@ template <class Real>
 void launch_plain(const TensorChunks& tensors, const LambFactors<Real>& factors, Real rate,
                   CUstream_st* stream);
 
-/// Whether a matrix's learning rate times its trust ratio is wanted, or what that is made of.
+/// How launch_measure makes trust ratios, if it does.
 struct Trust {
   bool is_wanted = false;
   double learning_rate = 0.0;
   bool clips = false;
 };
-/// Averages; to `out` [M] the rate of each matrix, or to `out` [M, 2] the squared norms of the
-/// matrix and of its update. part_C2: scratch, two for each chunk.
+/// Averages. `out`: the rate of each matrix, its learning rate times its trust ratio [M]; unless
+/// that is wanted, the squared norms of the matrix and of its update [M, 2]. part_C2: scratch, two
+/// for each chunk.
 template <class Real>
 void launch_measure(const TensorChunks& tensors, const LambFactors<Real>& factors,
                     const Trust& trust, double* part_C2, double* out, CUstream_st* stream);

@@ -90,12 +90,16 @@ void draw_rows(DrawBatch<Real> draw, const StreamKey& key, const at::Tensor& id_
         block = 0;
         ++row;
       }
-      const bool is_whole = total == kBatch * kLanes;
-      draw(key, batch, is_whole ? out : drawn);
-      for (int64_t i = 0; i < size && !is_whole; out += count[i++]) {
-        std::memcpy(out, drawn + i * kLanes, static_cast<size_t>(count[i]) * sizeof(Real));
+      if (total == kBatch * kLanes) {
+        draw(key, batch, out);
+        out += total;
+        continue;
       }
-      if (is_whole) out += total;
+      draw(key, batch, drawn);
+      for (int64_t i = 0; i < size; ++i) {
+        std::memcpy(out, drawn + i * kLanes, static_cast<size_t>(count[i]) * sizeof(Real));
+        out += count[i];
+      }
     }
   };
   at::parallel_for(0, out_NP.size(0) * blocks_per_row, kGrainBlocks, draw_blocks);
