@@ -130,7 +130,7 @@ void CheckpointWriter::require_equal_values(const std::vector<std::string>& hash
   const size_t rank = static_cast<size_t>(other - hashes.begin());
   std::istringstream lines(texts[0]), other_lines(texts[rank]);
   std::string line, other_line;
-  while (line == other_line) {
+  while (line == other_line) {  // ends, since the texts' hashes differ
     std::getline(lines, line);
     std::getline(other_lines, other_line);
   }

@@ -62,6 +62,7 @@ std::optional<int64_t> parse_step_folder(const std::string& name) {
   int64_t step = 0;
   const size_t digits = std::string_view(kStepPrefix).size();
   std::from_chars(name.data() + digits, name.data() + name.size(), step);
+  // Other spellings, and what is no number, are not what step_folder writes.
   if (step < 0 || step_folder(step) != name) return std::nullopt;
   return step;
 }

@@ -350,7 +350,7 @@ std::string emit_manifest(const Manifest& manifest) {
   try {
     check(manifest);
     emit_without_crc(manifest, [&](std::string_view piece) { text += piece; });
-    for_each_line(text, [](std::string_view, size_t) {});
+    for_each_line(text, [](std::string_view, size_t) {});  // refuses a line that is too long
     const std::optional<size_t> bad_byte = config::find_invalid_utf8(text);
     if (bad_byte) refuse(fmt::format("byte {} is not UTF-8", *bad_byte));
   } catch (const std::invalid_argument& problem) {

@@ -70,8 +70,10 @@ class Lister : public StateVisitor {
     entry.shape.erase(entry.shape.begin());
     for (size_t row = 0; row < item.unit_ids.size(); ++row) {
       entry.name = name_of_unit(item.name, item.unit_ids[row]);
-      const bool is_held = !value.is_meta();  // a row each of a large model takes memory
-      list.tensors.push_back({entry, is_held ? value[static_cast<int64_t>(row)] : torch::Tensor()});
+      // A meta row has no values to save, and one for each expert would take memory.
+      const bool has_values = !value.is_meta();
+      list.tensors.push_back(
+          {entry, has_values ? value[static_cast<int64_t>(row)] : torch::Tensor()});
     }
   }
   void integer(const std::string& name, int64_t& value) override {

@@ -11,8 +11,8 @@
 ///
 /// Every rank calls, forward and backward, also with zero rows. So that a backward pass has the
 /// same collectives on all ranks, outputs require gradients whenever the group has more than one
-/// rank and gradients are enabled, even if this rank's input does not. Every rank's loss depends on
-/// every output. A group of one rank returns its input and makes no calls.
+/// rank and gradients are enabled, even if this rank's input does not. Every rank's loss must
+/// depend on every output. A group of one rank returns its input and makes no calls.
 ///
 /// Tensors need not be contiguous. Integers pass without gradients. `comm` must outlive the graph.
 /// No second derivatives (TORCH_CHECK).

@@ -25,7 +25,7 @@ void count_call(Communicator::Counters& counters, Collective kind);
 /// Bytes of one row, also of a tensor without rows.
 int64_t row_bytes(const torch::Tensor& tensor);
 
-/// Each rank's bytes in a buffer; of up to 16 ranks without asking for memory.
+/// Each rank's bytes in a buffer. Up to 16 ranks need no allocation.
 using RowParts = c10::SmallVector<std::span<char>, 16>;
 RowParts parts_of(const torch::Tensor& buffer, const RowCounts& rows);
 

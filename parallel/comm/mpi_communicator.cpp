@@ -105,6 +105,7 @@ int reduced_count(Collective kind, int64_t count) {
 struct InFlight {
   InFlight() = default;
   InFlight(const InFlight&) = delete;
+  InFlight& operator=(const InFlight&) = delete;
   ~InFlight() {
     if (!is_running()) return;
     for (MPI_Datatype& type : types) MPI_Type_free(&type);
@@ -131,7 +132,7 @@ struct InFlight {
           "MPI_Type_contiguous");
     types.push_back(type);
     check(MPI_Type_commit(&types.back()), "MPI_Type_commit");
-    return type;
+    return types.back();
   }
 
   MPI_Request* new_request() { return &requests.emplace_back(MPI_REQUEST_NULL); }

@@ -161,7 +161,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
         fmt::format("{} in the wrong place{}", what,
                     entries.empty() ? "" : ", near tensor '" + shorten(entries.back().name) + "'"));
   }
-  /// `text` goes on behind the name of the tensor that is read.
+  /// Fails with the name of the tensor being read, followed by `text`.
   bool fail_entry(const std::string& text) {
     return fail(fmt::format("tensor '{}'{}", shorten(entries.back().name), text));
   }

@@ -40,7 +40,7 @@ struct Range {
 constexpr Range at_least(double lower) { return {.lower = lower}; }
 constexpr Range above(double lower) { return {.lower = lower, .lower_open = true}; }
 constexpr Range below(double upper) { return {.upper = upper, .upper_open = true}; }
-constexpr Range in_range(Range lower, Range upper) {
+constexpr Range in_range(Range lower, Range upper) {  // as in_range(above(0), below(1))
   return {lower.lower, upper.upper, lower.lower_open, upper.upper_open};
 }
 constexpr Range in_range(double lower, Range upper) { return in_range(at_least(lower), upper); }

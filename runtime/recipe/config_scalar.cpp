@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace shoal::config {
 namespace {
@@ -94,6 +95,18 @@ Exact integer_value(const Spelling& spelling, int64_t& value) {
 
 std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 
+/// The lowest and the highest byte that may follow another of the same UTF-8 character.
+constexpr std::pair<int, int> kFollowing{0x80, 0xbf};
+
+/// Leaves out code points spelled too long, surrogates, and those above U+10FFFF.
+std::pair<int, int> limits_of_second_byte(unsigned char lead) {
+  if (lead == 0xe0) return {0xa0, 0xbf};
+  if (lead == 0xed) return {0x80, 0x9f};
+  if (lead == 0xf0) return {0x90, 0xbf};
+  if (lead == 0xf4) return {0x80, 0x8f};
+  return kFollowing;
+}
+
 }  // namespace
 
 std::optional<int64_t> parse_integer(std::string_view text, std::string& problem) {
@@ -173,13 +186,7 @@ std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
                                                              : 0;
     if (length == 0 || i + length > text.size()) return i;
     for (std::size_t k = 1; k < length; ++k) {
-      // Limits of the second byte leave out code points spelled too long, surrogates, and those
-      // above U+10FFFF.
-      const bool is_second = k == 1;
-      const int lowest = is_second && lead == 0xe0 ? 0xa0 : is_second && lead == 0xf0 ? 0x90 : 0x80;
-      const int highest = is_second && lead == 0xed   ? 0x9f
-                          : is_second && lead == 0xf4 ? 0x8f
-                                                      : 0xbf;
+      const auto [lowest, highest] = k == 1 ? limits_of_second_byte(lead) : kFollowing;
       if (byte(i + k) < lowest || byte(i + k) > highest) return i;
     }
     i += length;

@@ -96,6 +96,11 @@ struct NcclLane {
   GpuStream* stream = nullptr;
 };
 
+/// The counts of calls that only move data are taken for bytes.
+void require_bytes(NcclType type) {
+  TORCH_CHECK(type == NcclType::kUint8, "expected bytes, got type ", static_cast<int>(type));
+}
+
 std::string text_of(size_t number) { return std::to_string(number); }
 
 }  // namespace
@@ -377,8 +382,9 @@ void add_reductions(NcclFunctions& nccl, const Library& library) {
 void add_transfers(NcclFunctions& nccl, const Library& library) {
   nccl.group_start = [library] { return library->group_start(); };
   nccl.group_end = [library] { return library->group_end(); };
-  nccl.all_gather = [library](const void* in, void* out, size_t bytes, NcclType, NcclComm* comm,
-                              GpuStream* stream) {
+  nccl.all_gather = [library](const void* in, void* out, size_t bytes, NcclType type,
+                              NcclComm* comm, GpuStream* stream) {
+    require_bytes(type);
     const auto move = [=](Sides& sides) {
       for (const Side& to : sides) {
         for (size_t from = 0; from < sides.size(); ++from) {
@@ -388,8 +394,9 @@ void add_transfers(NcclFunctions& nccl, const Library& library) {
     };
     return library->collective({comm, stream}, {"ncclAllGather " + text_of(bytes), in, out}, move);
   };
-  nccl.broadcast = [library](const void* in, void* out, size_t bytes, NcclType, int root,
+  nccl.broadcast = [library](const void* in, void* out, size_t bytes, NcclType type, int root,
                              NcclComm* comm, GpuStream* stream) {
+    require_bytes(type);
     const auto move = [=](Sides& sides) {
       for (const Side& to : sides) {
         std::memmove(to.out, sides[static_cast<size_t>(root)].in, bytes);
@@ -398,13 +405,15 @@ void add_transfers(NcclFunctions& nccl, const Library& library) {
     const std::string what = "ncclBroadcast " + std::to_string(root) + " " + text_of(bytes);
     return library->collective({comm, stream}, {what, in, out}, move);
   };
-  nccl.send = [library](const void* in, size_t bytes, NcclType, int peer, NcclComm* comm,
+  nccl.send = [library](const void* in, size_t bytes, NcclType type, int peer, NcclComm* comm,
                         GpuStream* stream) {
+    require_bytes(type);
     const std::string what = "ncclSend " + std::to_string(peer) + " " + text_of(bytes);
     return library->message({comm, stream}, {what, in, nullptr, bytes}, peer, true);
   };
-  nccl.recv = [library](void* out, size_t bytes, NcclType, int peer, NcclComm* comm,
+  nccl.recv = [library](void* out, size_t bytes, NcclType type, int peer, NcclComm* comm,
                         GpuStream* stream) {
+    require_bytes(type);
     const std::string what = "ncclRecv " + std::to_string(peer) + " " + text_of(bytes);
     return library->message({comm, stream}, {what, nullptr, out, bytes}, peer, false);
   };
