@@ -86,7 +86,7 @@ std::vector<Layer> layers(const MixerShape& shape) {
             {"libtorch", [=] { return libtorch_norm(x, norm); }}}},
           {"layer_norm_transposed",
            {x, norm->weight, norm->bias},
-           {{"ours", [=] { return norm->forward_transposed(x); }},
+           {{"ours", [=] { return norm->branch_transposed(x).normed; }},
             {"libtorch", [=] { return libtorch_norm(x, norm).transpose(1, 2).contiguous(); }}}},
           {"token_linear",
            {x, weight, bias},

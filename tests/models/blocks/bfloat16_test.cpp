@@ -63,7 +63,7 @@ std::vector<NarrowCase> cases() {
        [](const Options& o) {
          const LayerNorm norm(C, o);
          return Built{norm.ptr(),
-                      [norm](const torch::Tensor& x) { return norm->forward_transposed(x); }};
+                      [norm](const torch::Tensor& x) { return norm->branch_transposed(x).normed; }};
        }},
       {"Mlp", {B, S, C}, [](const Options& o) { return built(Mlp(C, 32, Gelu::kErf, o)); }},
       {"MlpOverTokens",
