@@ -43,8 +43,8 @@ struct MemoryLookup : torch::autograd::Function<MemoryLookup> {
   }
 };
 
-void check_lookup(const Tensor& query, const std::vector<int64_t>& rows_u, const MemoryTables& tables,
-           int64_t k) {
+void check_lookup(const Tensor& query, const std::vector<int64_t>& rows_u,
+                  const MemoryTables& tables, int64_t k) {
   const auto num_units = static_cast<int64_t>(rows_u.size());
   const Tensor& keys = tables.keys;
   TORCH_CHECK(query.dim() == 2, "memory_lookup: queries must be [R, D], got ", query.sizes());
