@@ -31,8 +31,6 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
-// Each add_… function declares a subcommand, which sets `code` to what it ends with.
-
 CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
   return command
       .add_option("overrides", overrides,
@@ -45,6 +43,8 @@ void add_recipe(CLI::App& command, config::RecipeSource& source) {
   command.add_option("recipe", source.path, "recipe file, YAML")->type_name("RECIPE")->required();
   add_overrides(command, source.overrides);
 }
+
+// Functions that take `code` declare a subcommand, which sets it to its exit code.
 
 void add_check(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(

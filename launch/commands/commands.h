@@ -108,7 +108,7 @@ struct InspectArguments {
   /// replaced.
   std::string heat_map = {};
   // For draw_activation_maps (activation_maps.h):
-  std::string activation_maps = {};         ///< this folder is made or empty
+  std::string activation_maps = {};         ///< a folder that is empty or not there yet
   int64_t images = 8;                       ///< the first ones of the validation split
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
 };

@@ -64,8 +64,11 @@ Finding plugin(const MachinePlaces& places, bool has_gpu) {
     finding.text = "loads, built with CUDA " + build_info().cuda_toolkit;
   } catch (const Error& error) {
     finding.text = error.what();
-    if (has_gpu) finding.fail(ExitCode::kTopology, error.hint());
-    if (!has_gpu) finding.warn(error.hint());
+    if (has_gpu) {
+      finding.fail(ExitCode::kTopology, error.hint());
+    } else {
+      finding.warn(error.hint());
+    }
   }
   return finding;
 }
@@ -85,12 +88,12 @@ Finding nccl(bool has_gpu) {
   return finding;
 }
 
-/// How `bytes` of a pattern went from each rank to the next.
 struct Trip {
   bool is_right = true;  ///< what arrived here is the previous rank's pattern
-  double seconds = 1e9;  ///< the best of some
+  double seconds = 1e9;  ///< the shortest of some rounds
 };
 
+/// Sends `bytes` of this rank's pattern to the next rank, some times over.
 Trip pass_on(Communicator& world, int64_t bytes) {
   const int64_t size = world.size();
   const int64_t previous = (world.rank() + size - 1) % size;
@@ -121,8 +124,9 @@ Finding ring(Communicator& world) {
     finding.text = "one rank; start under mpirun to test messages";
     return finding;
   }
-  const Trip small = pass_on(world, 8), odd = pass_on(world, 100003),
-             large = pass_on(world, kLargeBytes);
+  const Trip small = pass_on(world, 8);
+  const Trip odd = pass_on(world, 100003);
+  const Trip large = pass_on(world, kLargeBytes);
   torch::Tensor sum = torch::full({1}, world.rank() + 1, torch::kInt64);
   all_reduce(world, sum);
   const bool is_good = small.is_right && odd.is_right && large.is_right &&

@@ -22,7 +22,7 @@ Rgb viridis(double place) {
   Rgb colour;
   for (size_t channel = 0; channel < 3; ++channel) {
     const auto part = [&](int rgb) {
-      return static_cast<double>(rgb >> (16 - 8 * channel) & 0xff);
+      return static_cast<double>((rgb >> (16 - 8 * channel)) & 0xff);
     };
     const double value = std::lerp(part(kViridis[lower]), part(kViridis[lower + 1]),
                                    at - static_cast<double>(lower));

@@ -16,7 +16,7 @@ enum class KeyRole {
 
 KeyRole role_of_key(const std::string& path);
 
-/// Differences are those of the resolved recipes of a checkpoint and of the run that resumes it.
+// Differences are those of the resolved recipes of a checkpoint and of the run that resumes it.
 
 /// The differences that deserve a warning. Throws Error (exit 12) with a two-column list if a
 /// fixed key differs, unless `override_fixed`.

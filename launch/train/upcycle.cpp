@@ -32,7 +32,7 @@ constexpr const char* kKeysThatMayDiffer =
 /// A MoE layer and the names of its module and of the dense MLP whose place it takes.
 struct Stage {
   std::string name, dense;
-  std::shared_ptr<MoeLayer> layer;  ///< null: units of another kind
+  std::shared_ptr<MoeLayer> layer;
 };
 
 /// What keeps a layer whose experts are all alike from computing what one of them does.

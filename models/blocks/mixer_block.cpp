@@ -15,7 +15,8 @@ torch::Tensor MixerBlockImpl::forward(const torch::Tensor& x_BSC) const {
   const NormedBranch x = token_norm->branch(x_BSC);  // Sparse-MLP eq. 8
   const NormedBranch y1 =
       channel_norm->branch(token_mlp->forward_over_tokens(x.normed).add_(x.residual));
-  return channel_mlp->forward(y1.normed).add_(y1.residual);  // eq. 9
+  // Not in place: a Linear returns a view, whose gradient autograd would copy four times.
+  return y1.residual + channel_mlp->forward(y1.normed);  // eq. 9
 }
 
 }  // namespace shoal

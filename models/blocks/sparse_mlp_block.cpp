@@ -62,7 +62,7 @@ BlockOutput SparseBlockImpl::forward(const torch::Tensor& x_BSC, const StepConte
     output.moe.push_back(channel_stage.stats);
     y_BPW = y.residual + channel_stage.y_BRD;  // eq. 6
   } else {
-    y_BPW = channel_mlp_->forward(y.normed).add_(y.residual);
+    y_BPW = y.residual + channel_mlp_->forward(y.normed);
   }
   output.y = y_BPW;
   if (tokens_out_) output.y = channels_out_->forward(token_linear(y_BPW, *tokens_out_));  // eq. 7
