@@ -1,5 +1,3 @@
-#include <malloc.h>
-
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -23,13 +21,6 @@
 
 namespace shoal {
 namespace {
-
-/// Each step frees tensors and allocates them again. glibc would return their memory to the kernel,
-/// which clears every page anew: some percent of a step.
-void keep_freed_memory() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc accepts
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-}
 
 CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
   return command
@@ -340,7 +331,6 @@ ExitCode report(const std::exception_ptr& error) {
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails with EFBIG instead
-  shoal::keep_freed_memory();
   try {
     return static_cast<int>(shoal::run(argc, argv));
   } catch (...) {
