@@ -4,7 +4,7 @@
     benchmarks/compare_runs.py RECIPE [--rounds 5] [--steps 60] [--json FILE]
         --case "NAME RANKS [key=value...]" --case ... [-- key=value...]
 
-Of each run the median step counts, the first tenth left out; of each case the median, over the rounds, of its ratio to the first case of that round. What stands behind `--` goes to every run. Needs a built program; launch/run starts the ranks.
+Of each run the median step counts, the first tenth left out; of each case the median, over the rounds, of its ratio to the first case of that round. What follows `--` goes to every run. Needs a built program; launch/run starts the ranks.
 """
 import argparse
 import datetime

@@ -3,7 +3,7 @@
 
     benchmarks/training_table.py [--seeds 1 2] [--ranks 2] [--root FOLDER] RECIPE... [-- key=value...]
 
-Runs that are finished are not trained again, others go on where they stopped. What stands behind `--` goes to every run.
+Runs that are finished are not trained again, others go on where they stopped. What follows `--` goes to every run.
 """
 import argparse
 import json

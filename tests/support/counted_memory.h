@@ -36,7 +36,7 @@ class CountedMemory : public c10::Allocator {
  private:
   static constexpr uint8_t kPriority = 255;
 
-  /// Stands before each tensor's bytes, since a deleter is told no size.
+  /// Precedes each tensor's bytes, since a deleter is told no size.
   struct alignas(64) Header {
     int64_t bytes;
   };
