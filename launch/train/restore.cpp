@@ -90,13 +90,19 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   Communicator& world = *session.grid().world;
   const std::optional<Manifest> manifest = read_newest_manifest(writer.folder, world);
   if (!manifest) return false;
-  const std::vector<config::Difference> differences = compare(manifest->recipe, recipe);
-  const auto warned = check_resume(differences, options.override_fixed);
-  if (!warned.empty()) options.log.warn("the recipe has changed:" + describe(warned));
+  const auto check = [&](const Manifest& checkpoint) {
+    std::vector<config::Difference> differences = compare(checkpoint.recipe, recipe);
+    const auto warned = check_resume(differences, options.override_fixed);
+    if (!warned.empty()) options.log.warn("the recipe has changed:" + describe(warned));
+    return differences;
+  };
+  std::vector<config::Difference> differences = check(*manifest);
   const std::optional<LoadedCheckpoint> loaded =
       load_newest(writer.folder, session, world,
                   [&options](const std::string& line) { options.log.warn(line); });
   if (!loaded) return false;
+  // An older one, since the newest is damaged, may be of another recipe.
+  if (loaded->manifest.step != manifest->step) differences = check(loaded->manifest);
   check_data(loaded->manifest, session, options);
   const Manifest& resumed = loaded->manifest;
   // Of what the ranks now hold, not of the file: it shows a fault in loading too.

@@ -114,6 +114,27 @@ TEST_F(LoadRun, ParameterRulesResumeBitByBitAndMayNotChange) {
   }
 }
 
+TEST_F(LoadRun, AnOlderCheckpointInPlaceOfADamagedOneMustBeOfTheRecipeToo) {
+  TrainingRun first(scratch_.file("run"), {});
+  first.train(2);
+  const std::vector<std::string> rules{"optimizer.rules=[{match: '*.experts.*', lr_scale: 0.5}]"};
+  TrainingRun second(scratch_.file("run"), rules);
+  const std::string newest = second.train(4);
+  for (const auto& file : std::filesystem::directory_iterator(newest)) {
+    if (file.path().extension() != ".safetensors") continue;
+    std::filesystem::resize_file(file.path(), file.file_size() - 1);
+  }
+  TrainingRun third(scratch_.file("run"), rules);
+  third.folder.resume = true;
+  try {
+    third.begin();
+    ADD_FAILURE() << "a checkpoint of other rules was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kMismatch);
+    EXPECT_THAT(error.what(), HasSubstr("optimizer.rules"));
+  }
+}
+
 TEST_F(LoadRun, InitFromTakesWeightsAndStartsAllElseAfresh) {
   TrainingRun trained(scratch_.file("trained"), {});
   trained.train(3);
