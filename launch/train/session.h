@@ -48,8 +48,9 @@ struct StepOutcome {
   /// Of a skipped step: what was not finite, `the loss` or `the gradient of X`.
   std::string not_finite;
   double lr = 0.0;
-  double grad_norm = 0.0;  ///< before clipping, over all ranks, each parameter once
-  torch::Tensor loss;      ///< float64 scalar, this rank's share, where the model is
+  /// L2 whatever train.clip_norm_type; before clipping, over all ranks, each parameter once.
+  double grad_norm = 0.0;
+  torch::Tensor loss;  ///< float64 scalar, this rank's share, where the model is
   std::vector<MoeStats> moe;
   double data_wait_seconds = 0.0;
   StepFlags agreed;
