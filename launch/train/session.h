@@ -25,11 +25,11 @@
 
 namespace shoal {
 
-/// One split of a run's data, opened, and the source that it is of.
+/// One opened split of a run's data, with its source.
 struct OpenSplit {
   std::shared_ptr<const DataSource> source;
   std::unique_ptr<const SampleSet> samples;
-  int64_t workers = 1;           ///< threads that read samples, where the recipe leaves that open
+  int64_t workers = 1;           ///< threads that read samples where data.workers is auto
   std::string fingerprint = {};  ///< of the samples
 };
 
