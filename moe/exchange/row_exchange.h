@@ -128,9 +128,8 @@ class FlatExchange : public RowExchange {
   Communicator& expert_;
   Payload payload_;
   StartedExchange started_;
-  torch::Dtype dtype_ =
-      torch::kFloat32;    ///< of the rows before and after, for dispatch, then for combine
-  PackedType type_ = {};  ///< of the dispatched buffer, from start to finish
+  torch::Dtype dtype_ = torch::kFloat32;  ///< of the rows to dispatch, then of those to combine
+  PackedType type_ = {};                  ///< of the dispatched buffer, from start to finish
 };
 
 /// An exchange for each chunk, or for each of `num_parts` parts of the units of the only chunk
