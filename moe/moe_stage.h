@@ -31,8 +31,8 @@ struct MoeOutput {
   MoeStats stats;
 };
 
-/// A layer whose units are spread over the expert ranks. Backbones register them as modules
-/// anywhere in their tree.
+/// A layer whose units are spread over the expert ranks: a MoeLayer or a NexusLayer, no pipeline
+/// stage. Backbones register them as modules anywhere in their tree.
 class MoeStage : public ModuleBase {
  public:
   /// `path` is the module's place in the model, `blocks.2.moe_s`; it keys the stage's noise.

@@ -7,8 +7,6 @@
 namespace shoal {
 namespace {
 
-constexpr int64_t kBucketBytes = 25'000'000;
-
 StepScale step_scale(const Recipe& recipe, const OpenSplit& data) {
   StepScale scale{.samples_per_epoch = data.samples->size(),
                   .samples_per_step = recipe.train.batch,
@@ -81,7 +79,7 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
       model_(build_model(recipe, train_data.source->shape(), &grid, grid.device, unit_load)),
       loader_(*train_data.samples,
               with_views(loader_settings(recipe, train_data, grid), model_.task->views())),
-      sync_(group_parameters(model_.parameters, grid), *grid.world, kBucketBytes,
+      sync_(group_parameters(model_.parameters, grid), *grid.world, GradientSync::kBucketBytes,
             recipe.parallel.shard_optimizer),
       shards_(recipe.parallel.shard_optimizer ? std::make_unique<OptimizerShards>(sync_) : nullptr),
       optimizer_(Registry<Optimizer>::create(

@@ -25,11 +25,11 @@
 
 namespace shoal {
 
-/// One split of a run's data, opened, and the source that it is of.
+/// One opened split of a run's data, with its source.
 struct OpenSplit {
   std::shared_ptr<const DataSource> source;
   std::unique_ptr<const SampleSet> samples;
-  int64_t workers = 1;           ///< threads that read samples, where the recipe leaves that open
+  int64_t workers = 1;           ///< threads that read samples where data.workers is auto
   std::string fingerprint = {};  ///< of the samples
 };
 
@@ -48,8 +48,9 @@ struct StepOutcome {
   /// Of a skipped step: what was not finite, `the loss` or `the gradient of X`.
   std::string not_finite;
   double lr = 0.0;
-  double grad_norm = 0.0;  ///< before clipping, over all ranks, each parameter once
-  torch::Tensor loss;      ///< float64 scalar, this rank's share, where the model is
+  /// L2 whatever train.clip_norm_type; before clipping, over all ranks, each parameter once.
+  double grad_norm = 0.0;
+  torch::Tensor loss;  ///< float64 scalar, this rank's share, where the model is
   std::vector<MoeStats> moe;
   double data_wait_seconds = 0.0;
   StepFlags agreed;

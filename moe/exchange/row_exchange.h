@@ -124,12 +124,12 @@ class FlatExchange : public RowExchange {
   torch::Dtype sent_dtype() const;
 
   Planned planned_;
-  torch::Tensor weight_A_;
+  torch::Tensor weight_A_;  ///< in a group of one rank, after start_dispatch: in the order sent
   Communicator& expert_;
   Payload payload_;
   StartedExchange started_;
-  torch::Dtype dtype_ = torch::kFloat32;  ///< of the rows before and after
-  PackedType type_ = {};                  ///< what the buffer of rows and weights holds
+  torch::Dtype dtype_ = torch::kFloat32;  ///< of the rows to dispatch, then of those to combine
+  PackedType type_ = {};                  ///< of the dispatched buffer, from start to finish
 };
 
 /// An exchange for each chunk, or for each of `num_parts` parts of the units of the only chunk

@@ -39,6 +39,7 @@ torch::Tensor gather_rows(const torch::Tensor& x_TD, const RowIndex& index);
 /// Row t of the result is the sum over token t's rows of weight_A[a] * rows_AD[a], in the order of
 /// the index; zero for tokens without rows. Padding rows are not read, and get zero gradients.
 /// Differentiable in rows and weights. Weights and sums of bfloat16 rows are float32, rounded once.
+/// Not for MLP experts nor for exchanged rows: the units weight those, and sum_rows adds them up.
 torch::Tensor combine_rows(const torch::Tensor& rows_AD, const torch::Tensor& weight_A,
                            const RowIndex& index);
 

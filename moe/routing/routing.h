@@ -14,8 +14,8 @@ namespace shoal {
 /// Where the tokens are: in samples, in routing groups, in the run. A token is one row of a MoE
 /// layer's input; sample b has the rows [b * tokens_per_sample, (b + 1) * tokens_per_sample).
 struct TokenContext {
-  const StepContext& step;
-  uint64_t layer = 0;  ///< keys the layer's noise: the hash of its path
+  const StepContext& step;  ///< the forward pass; the number of the optimizer step is step.step
+  uint64_t layer = 0;       ///< keys the layer's noise: the hash of its path
   int64_t tokens_per_sample = 0;
   std::vector<int64_t> group_offsets;  ///< [G + 1], in tokens, whole samples; the last may be short
 

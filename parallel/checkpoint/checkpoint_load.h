@@ -40,7 +40,7 @@ std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful&
 Manifest read_manifest(const std::string& path, Communicator& world);
 
 /// The manifest of the newest checkpoint of `folder` whose manifest can be read; for comparing
-/// recipes before a model is built. Nothing if there is no checkpoint. Collective. Throws the
+/// recipes before a state is loaded. Nothing if there is no checkpoint. Collective. Throws the
 /// newest one's CheckpointError if none can be read, since a run must not start anew over
 /// checkpoints, and that of one by a newer Shoal rather than passing over it.
 std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world);

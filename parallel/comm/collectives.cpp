@@ -77,7 +77,7 @@ class Start : public Function<Start> {
     return at::empty({0}, rows.options().requires_grad(std::nullopt));
   }
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& /*token_grad*/) {
+  static variable_list backward(AutogradContext* ctx, const variable_list& /*link_grad*/) {
     ExchangeState& state = *saved_value<std::shared_ptr<ExchangeState>>(ctx);
     state.backward.wait();
     return {std::exchange(state.grad_rows, Tensor()), Tensor(), Tensor()};
@@ -86,7 +86,7 @@ class Start : public Function<Start> {
 
 class Finish : public Function<Finish> {
  public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& /*token*/,
+  static Tensor forward(AutogradContext* ctx, const Tensor& /*link*/,
                         const std::shared_ptr<ExchangeState>& state) {
     save_value(ctx, state);
     return receive(*state);
@@ -141,7 +141,7 @@ StartedExchange start_all_to_all(const Tensor& rows, const RowCounts& send_rows,
   started.state->send_rows = send_rows;
   started.state->recv_rows = recv_rows;
   if (is_in_graph(rows)) {
-    started.token = Start::apply(rows, anchor(rows), started.state);
+    started.link = Start::apply(rows, anchor(rows), started.state);
   } else {
     send(*started.state, rows);
   }
@@ -152,8 +152,8 @@ Tensor finish_all_to_all(StartedExchange started) {
   TORCH_CHECK(started.state != nullptr && !std::exchange(started.state->is_finished, true),
               "finish_all_to_all: this exchange was not started, or is finished already");
   if (started.rows.defined()) return started.rows;
-  if (!started.token.defined()) return receive(*started.state);
-  return Finish::apply(started.token, started.state);
+  if (!started.link.defined()) return receive(*started.state);
+  return Finish::apply(started.link, started.state);
 }
 
 Tensor all_to_all(const Tensor& rows, const RowCounts& send_rows, const RowCounts& recv_rows,

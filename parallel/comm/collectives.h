@@ -22,8 +22,8 @@ struct ExchangeState;
 
 /// An all_to_all in flight: finish_all_to_all returns the rows.
 struct StartedExchange {
-  torch::Tensor token;  ///< joins start and finish in the graph, if there is one
-  torch::Tensor rows;   ///< group of one rank: the result
+  torch::Tensor link;  ///< joins start and finish in the graph, if there is one
+  torch::Tensor rows;  ///< group of one rank: the result
   std::shared_ptr<ExchangeState> state;
 };
 

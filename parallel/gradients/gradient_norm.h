@@ -20,7 +20,7 @@ GradientShare share_of(const std::vector<ParameterGroup>& groups);
 
 /// What this rank found in its share.
 struct GradientStats {
-  double square_sum = 0.0;
+  double square_sum = 0.0;  ///< StepControl::agree adds it up to the square of the L2 norm
   /// Logical name, unit id included, of the first tensor with a NaN or infinity; empty if there is
   /// none.
   std::string nonfinite;

@@ -21,6 +21,8 @@ namespace shoal {
 /// float32 and float64.
 class GradientSync {
  public:
+  static constexpr int64_t kBucketBytes = 25'000'000;
+
   /// One parameter's place in a bucket: its elements from `begin` on.
   struct Slot {
     Parameter parameter;
@@ -43,7 +45,7 @@ class GradientSync {
   /// Collective over `world` and every group's replicas: bucket borders are agreed, as ranks may
   /// hold unequal numbers of units. Throws TORCH_CHECK if a tensor is in the groups twice.
   GradientSync(std::vector<ParameterGroup> groups, Communicator& world,
-               int64_t bucket_bytes = 25'000'000, bool shards = false);
+               int64_t bucket_bytes = kBucketBytes, bool shards = false);
   GradientSync(const GradientSync&) = delete;
   GradientSync& operator=(const GradientSync&) = delete;
   ~GradientSync();
