@@ -27,8 +27,7 @@ struct BuildContext {
   torch::TensorOptions tensor_options = torch::TensorOptions().dtype(torch::kFloat32);
   bool recomputes = false;  ///< whether the backward pass runs blocks again, to save memory
   std::string prefix = {};  ///< before the path of each layer; a task's second model has its own
-  /// Whether a token may not see later ones of its sample; no backbone in models/ sets it.
-  bool is_causal = false;
+  bool is_causal = false;   ///< whether a token may not see later ones of its sample
   PlacementRule placement = PlacementRule::kContiguous;
   /// For kByLoad, equal on all ranks. Layers without an entry are placed contiguously.
   UnitLoads unit_load = {};
