@@ -89,14 +89,25 @@ pass_on() {
 # run_mpirun ARGUMENT...: mpirun, with its exit code as the script's. $command is shoal's command,
 # $local_ranks the number of ranks that this machine will have.
 run_mpirun() {
-  setpriv --pdeathsig TERM setsid mpirun "$@" &
+  local reader='' output=1 errors=2
+  # Open MPI ends the ranks once nobody reads its output, as after `| head`: somebody always does.
+  if [ -p /proc/self/fd/1 ]; then
+    [ ! /proc/self/fd/1 -ef /proc/self/fd/2 ] || errors=same
+    exec {output}> >(trap '' PIPE INT TERM HUP; cat 2>/dev/null || cat >/dev/null)
+    reader=$!
+    [ "$errors" != same ] || errors=$output
+  fi
+  setpriv --pdeathsig TERM setsid mpirun "$@" >&"$output" 2>&"$errors" &
   mpirun_pid=$!
+  [ -z "$reader" ] || exec {output}>&-
   trap pass_on INT TERM HUP USR1 USR2
   local code
   # A trapped signal ends `wait` early.
   while :; do
     interrupted='' code=0
     wait "$mpirun_pid" || code=$?
-    [ -n "$interrupted" ] || exit "$code"
+    [ -z "$interrupted" ] || continue
+    [ -z "$reader" ] || wait "$reader" || true
+    exit "$code"
   done
 }

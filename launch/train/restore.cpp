@@ -117,11 +117,22 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
 
 constexpr size_t kMostListed = 20;
 
-std::string renamed(const std::string& name, const config::TextMap& rename) {
+/// By the first entry of `rename` that fits, which is taken out of `unused`.
+std::string renamed(const std::string& name, const config::TextMap& rename,
+                    std::set<std::string>& unused) {
   for (const auto& [before, after] : rename) {
-    if (name.starts_with(before)) return after + name.substr(before.size());
+    if (!name.starts_with(before)) continue;
+    unused.erase(before);
+    return after + name.substr(before.size());
   }
   return name;
+}
+
+void require_none(const std::set<std::string>& unmatched, const std::string& mistake) {
+  if (unmatched.empty()) return;
+  throw Error(ExitCode::kMismatch,
+              fmt::format("model.init_from.{} '{}'", mistake, *unmatched.begin()),
+              "`shoal inspect CKPT --tensors` lists their names");
 }
 
 /// The checkpoint's names by what the model calls them.
@@ -129,6 +140,8 @@ std::map<std::string, std::string> chosen_names(const Manifest& manifest,
                                                 const InitFrom& init_from) {
   std::map<std::string, std::string> source_of;
   std::set<std::string> unmatched(init_from.take.begin(), init_from.take.end());
+  std::set<std::string> unused;
+  for (const auto& [before, after] : init_from.rename) unused.insert(before);
   for (const ManifestTensor& tensor : manifest.tensors) {
     if (tensor.name.starts_with("optimizer.")) continue;
     bool is_taken = init_from.take.empty();
@@ -139,7 +152,7 @@ std::map<std::string, std::string> chosen_names(const Manifest& manifest,
     }
     if (!is_taken) continue;
     const auto [same, is_new] =
-        source_of.emplace(renamed(tensor.name, init_from.rename), tensor.name);
+        source_of.emplace(renamed(tensor.name, init_from.rename, unused), tensor.name);
     if (is_new) continue;
     throw Error(ExitCode::kMismatch,
                 fmt::format("model.init_from.rename: '{}' and '{}' of the checkpoint would both be "
@@ -147,11 +160,9 @@ std::map<std::string, std::string> chosen_names(const Manifest& manifest,
                             same->second, tensor.name, same->first),
                 "take one of the two only");
   }
-  if (unmatched.empty()) return source_of;
-  throw Error(ExitCode::kMismatch,
-              fmt::format("model.init_from.take: no tensor of the checkpoint is called '{}'",
-                          *unmatched.begin()),
-              "`shoal inspect CKPT --tensors` lists their names");
+  require_none(unmatched, "take: no tensor of the checkpoint is called");
+  require_none(unused, "rename: no tensor taken has a name that begins with");
+  return source_of;
 }
 
 /// This rank's weights, each unit by itself: those that the checkpoint has, by its names, and the
@@ -196,7 +207,7 @@ std::string list_some(std::vector<std::string> names) {
 /// first entry of `rename` that a name begins with replaces that part of it. Returns a line
 /// for the log: how many were taken, which of the model's keep their random values, and how many of
 /// the checkpoint's have no place in the model. Collective. Throws Error (exit 12) if none was
-/// taken, if a pattern matches nothing, or as load_checkpoint.
+/// taken, if an entry of `take` or `rename` matches nothing, or as load_checkpoint.
 std::string load_some_weights(const std::string& checkpoint, const InitFrom& init_from,
                               const BuiltModel& model, Communicator& world) {
   const std::map<std::string, std::string> source_of =

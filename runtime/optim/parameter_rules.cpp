@@ -33,7 +33,7 @@ void check_rules(const std::vector<ParameterRule>& rules,
         [&](const Parameter& parameter) { return matches_glob(parameter.name, rules[i].match); });
     if (matches_one) continue;
     lines.push_back("optimizer.rules[" + std::to_string(i) + "].match: no parameter's name fits '" +
-                    rules[i].match + "'");
+                    rules[i].match + "'; all units of a stack have one, with * for the id");
   }
   if (!lines.empty()) throw ConfigError(lines);
 }

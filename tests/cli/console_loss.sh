@@ -28,5 +28,10 @@ grep -q 'standard output is lost' unseen/log/rank-00000.log || fail "the table's
 expect 75 onto_closed_pipe "$program" "${short[@]}" run.name=stopped run.stop_after=3step
 expect 0 "$program" ckpt verify stopped
 
+# Under launch/run, Open MPI's own output has a reader to the end.
+SHOAL_PROGRAM=$program expect 0 onto_closed_pipe "$root/launch/run" -n 2 "${short[@]}" run.name=ranks parallel.expert_ranks=2
+[ ! -e ranks/.lock ] || fail "the lock was left"
+grep -q '"exit_code": 0' ranks/summary.json || fail "no summary: $(ls ranks)"
+
 # Commands that only print end as other programs do.
 expect 141 onto_closed_pipe "$program" keys

@@ -226,6 +226,14 @@ TEST_F(LoadRun, InitFromRenamesBeforeItLooksForAPlace) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("no tensor of the checkpoint is called 'backbon.*'"));
   }
+  TrainingRun idle(scratch_.file("idle"),
+                   {"model.init_from={" + from + ", rename: {typo.: backbone.}}"});
+  try {
+    load_initial_weights(idle.session, idle.recipe);
+    ADD_FAILURE() << "a rename that matches nothing was accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rename: no tensor taken has a name that begins with 'ty"));
+  }
 }
 
 TEST_F(LoadRun, RefusesToResumeOnOtherDataUnlessToldTo) {

@@ -155,7 +155,7 @@ NamedTensors train(const Layout& layout, int64_t interrupted_at = 0) {
       if (step > 0 && step == interrupted_at) {
         PosixFileSystem files;
         CheckpointWriter::Options options;
-        options.folder = scratch.path();
+        options.folder = scratch.file("ckpt");
         const SaveOutcome saved =
             CheckpointWriter(options, *grid.world, files)
                 .save(*session, {session->steps_done(), session->samples_done(), {}});

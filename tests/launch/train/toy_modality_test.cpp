@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/train/check_recipe.h"
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/module/linear.h"
@@ -22,6 +23,7 @@
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::ScratchFolder;
 
@@ -70,12 +72,16 @@ class WaveBackbone final : public Backbone {
  public:
   struct Options {
     MoeOptions moe;
+    bool causal = false;
     static constexpr auto fields() {
-      return std::tuple{field("moe", &Options::moe, "between the layers")};
+      return std::tuple{
+          field("moe", &Options::moe, "between the layers"),
+          field("causal", &Options::causal, "whether a token may not see later ones")};
     }
   };
   WaveBackbone(const Options& options, const Context& context) {
-    const BuildContext& build = context.build;
+    BuildContext build = context.build;
+    build.is_causal = options.causal;
     in_ = register_module("in", Linear(context.data.values, 8, build.tensor_options));
     moe_ = register_module("moe",
                            std::make_shared<MoeLayer>(options.moe, 8, build.prefix + "moe", build));
@@ -234,6 +240,31 @@ TEST(ToyModality, IsRefusedByATaskForOtherData) {
       ADD_FAILURE() << key;
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), HasSubstr(what));
+    }
+  }
+}
+
+TEST(ToyModality, HasNoKeysOfImages) {
+  try {
+    config::load_options_text<Recipe>(kToyRecipe, "toy", {"", {"data.augment={flip: true}"}, {}});
+    ADD_FAILURE() << "numbers were augmented";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("data.augment: unknown key"));
+  }
+}
+
+TEST(ToyModality, IsCheckedForCausality) {
+  const auto check = [](const std::string& router) {
+    const std::vector<std::string> keys{"model.causal=true", "model.moe.router=" + router};
+    check_recipe({"toy", keys, {}, kToyRecipe}, config::UnsetVariable::kKeep, std::nullopt);
+  };
+  EXPECT_NO_THROW(check("{name: top_k, k: 1}"));
+  for (const std::string name : {"expert_choice", "sinkhorn"}) {
+    try {
+      check("{name: " + name + "}");
+      ADD_FAILURE() << name;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(name), HasSubstr("causal")));
     }
   }
 }
