@@ -110,7 +110,8 @@ const std::vector<Case>& rule_cases() {
       {"ParameterRules",
        {{"1e-3}", "1e-3, rules: [{match: '*', lr_scale: 2}, {match: heat, freeze: true}]}"}},
        {},
-       {"r.yaml:13:79: optimizer.rules[1].match: no parameter's name fits 'heat'"}},
+       {"r.yaml:13:79: optimizer.rules[1].match: no parameter's name fits 'heat'; all units of a "
+        "stack have one, with * for the id"}},
       {"AParameterRuleThatSetsNothing",
        {{"1e-3}", "1e-3, rules: [{match: '*'}]}"}},
        {},
