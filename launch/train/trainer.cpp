@@ -80,8 +80,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
 }
 
 TrainingResult Trainer::run() {
-  const bool is_best_so_far = owes_evaluation_ && evaluate_now(logs_owed_);
-  if (is_best_so_far && logs_owed_) begin_save();  // replaces the checkpoint that lacks a score
+  if (owes_evaluation_) evaluate_now(logs_owed_);
   bool stop = is_interrupted_;
   while (!stop && session_.steps_done() < session_.total_steps()) {
     const StepOutcome outcome = session_.step(requests());

@@ -25,7 +25,7 @@ void check_upcycling(const BuiltModel& model);
 void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world);
 
 /// Throws Error (exit 12) if recipes differ in keys of the model that load_upcycled cannot see: the
-/// number of heads, say, changes a model's outputs, and no shape.
+/// number of heads, for example, changes a model's outputs, and no shape.
 void require_same_model(const std::vector<config::Difference>& differences);
 
 }  // namespace shoal

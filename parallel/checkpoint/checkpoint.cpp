@@ -97,7 +97,7 @@ void CheckpointWriter::begin(Stateful& state, const SaveInfo& info) {
   StateList list = list_state(state);
   update_plan(list);
   pending_ = Pending{info, "", "", false, std::move(list.values)};
-  if (info.step == last_step_ && !info.score) {
+  if (info.step == last_step_) {
     pending_->already_there = true;
     return;
   }
