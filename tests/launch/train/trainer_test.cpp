@@ -102,8 +102,8 @@ TEST(Trainer, AStopDuringAnEvaluationEndsItAndSaves) {
   const auto source = make_source(recipe);
   auto samples = std::make_unique<SignallingSet>(source->open(Split::kValid), 20, 1);
   const SignallingSet& seen = *samples;
-  const RunEnd end = train_alone({open_split(source, Split::kTrain), {source, std::move(samples)}},
-                                 recipe, scratch.file("run"));
+  const RunData data{open_split(source, Split::kTrain), {source, std::move(samples)}};
+  const RunEnd end = train_alone(data, recipe, scratch.file("run"));
   EXPECT_EQ(end.result.code, ExitCode::kPreempted);
   EXPECT_EQ(end.result.last_step, 2);
   EXPECT_FALSE(end.result.evaluation.has_value());
@@ -137,8 +137,8 @@ TEST(Trainer, AStopAgreedOnAtAnEvaluationStepIsNotKeptWaiting) {
       source->open(Split::kTrain), DataOrder(1, 40, /*shuffle=*/true).sample_at(3), 1);
   auto valid = std::make_unique<SignallingSet>(source->open(Split::kValid), -1, 1);
   const SignallingSet& seen = *valid;
-  const RunEnd end = train_alone({{source, std::move(samples)}, {source, std::move(valid)}}, recipe,
-                                 scratch.file("run"));
+  const RunData data{{source, std::move(samples)}, {source, std::move(valid)}};
+  const RunEnd end = train_alone(data, recipe, scratch.file("run"));
   EXPECT_EQ(end.result.code, ExitCode::kPreempted);
   EXPECT_EQ(seen.reads, 0);
   EXPECT_EQ(saved_steps(scratch.file("run")), std::vector<int64_t>{2});

@@ -53,6 +53,11 @@ TEST(LayerNorm, ABranchAddsItsResidualsGradient) {
     for (const bool transposed : {false, true}) {
       LayerNorm norm(18, torch::TensorOptions(torch::kFloat64).requires_grad(true));
       if (dtype == torch::kBFloat16) norm->to(torch::kFloat32);
+      {
+        const torch::NoGradGuard no_grad;
+        norm->weight.copy_(some_numbers({18}, 3));
+        norm->bias.copy_(some_numbers({18}, 4));
+      }
       const auto gradient = [&](bool as_branch) {
         const torch::Tensor x = some_numbers({2, 3, 18}, 1).to(dtype).requires_grad_();
         NormedBranch y{layer_norm(x, norm->weight, norm->bias), x};
