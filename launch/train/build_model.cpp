@@ -12,6 +12,10 @@ torch::Dtype dtype_of(const Recipe& recipe) {
   return recipe.train.precision == Precision::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
 
+torch::Dtype compute_dtype_of(const Recipe& recipe) {
+  return recipe.train.precision == Precision::kBfloat16 ? torch::kBFloat16 : dtype_of(recipe);
+}
+
 std::shared_ptr<const DataSource> make_source(const Recipe& recipe) {
   return Registry<DataSource>::create(recipe.data.source,
                                       {.seed = static_cast<uint64_t>(recipe.run.seed)});
@@ -35,6 +39,7 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
   BuildContext build;
   build.grid = grid;
   build.tensor_options = torch::TensorOptions().dtype(dtype_of(recipe)).device(device);
+  build.compute_dtype = compute_dtype_of(recipe);
   build.recomputes = recipe.train.recompute;
   build.placement = recipe.parallel.placement;
   build.unit_load = unit_load;

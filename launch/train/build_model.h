@@ -48,5 +48,7 @@ int64_t count_elements(const std::vector<Parameter>& parameters);
 
 /// The dtype of weights, gradients and all state, by train.precision: float32 or float64.
 torch::Dtype dtype_of(const Recipe& recipe);
+/// The dtype of activations: that, or bfloat16.
+torch::Dtype compute_dtype_of(const Recipe& recipe);
 
 }  // namespace shoal

@@ -28,10 +28,6 @@ LoaderSettings with_views(LoaderSettings settings, int64_t views) {
   return settings;
 }
 
-torch::Dtype compute_dtype_of(const Recipe& recipe) {
-  return recipe.train.precision == Precision::kBfloat16 ? torch::kBFloat16 : dtype_of(recipe);
-}
-
 }  // namespace
 
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers) {

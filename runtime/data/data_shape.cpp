@@ -15,7 +15,8 @@ std::string DataShape::text() const {
         fmt::format("images of {} x {} x {}", image->channels, image->height, image->width));
   }
   if (sequence > 0) {
-    parts.push_back(fmt::format("{} tokens of a vocabulary of {}", sequence, vocabulary));
+    parts.push_back(fmt::format("{} {}tokens of a vocabulary of {}", sequence,
+                                labels_tokens ? "labelled " : "", vocabulary));
   }
   if (values > 0) parts.push_back(counted(values, "number"));
   if (classes > 0) parts.push_back(fmt::format("labels of {} classes", classes));

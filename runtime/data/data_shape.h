@@ -21,6 +21,7 @@ struct DataShape {
   std::optional<ImageShape> image = {};  ///< of the images in a batch
   int64_t sequence = 0;                  ///< tokens
   int64_t vocabulary = 0;                ///< token ids are below
+  bool labels_tokens = false;            ///< each token has a label, below `vocabulary` too
   int64_t values = 0;                    ///< plain numbers
   int64_t classes = 0;                   ///< labels are below
   int64_t targets = 0;                   ///< numbers to predict

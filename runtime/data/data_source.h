@@ -12,6 +12,7 @@
 
 #include "runtime/data/augment.h"
 #include "runtime/data/data_shape.h"
+#include "runtime/data/text_counts.h"
 #include "runtime/recipe/config.h"
 #include "runtime/recipe/registry.h"
 
@@ -22,6 +23,7 @@ struct Sample {
   ImageShape shape;  ///< of this record's image; the loader refuses another than the source's
   std::vector<uint8_t> pixel_CHW;  ///< one byte a value
   std::vector<int64_t> token_S = {};
+  std::vector<int64_t> token_label_S = {};
   std::vector<double> value_N = {};
   int64_t label = 0;
   std::vector<double> target_M = {};
@@ -52,6 +54,8 @@ class SampleSet {
   /// for both numbers. Evaluation reads pass 0. Safe from several threads at once.
   /// Throws: DataError naming file and record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
+  /// Of text: what bits per byte and perplexity per word are computed from.
+  virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
   /// Names and sizes of files with a hash of parts of them, by which a resumed run compares its
   /// data; empty for data that the recipe alone defines.
   virtual std::string fingerprint() const { return {}; }

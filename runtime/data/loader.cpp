@@ -52,10 +52,11 @@ Batch take(Prefetcher<Batch>& prefetcher, c10::Device device) {
   Batch batch = prefetcher.next();
   batch.wait_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (torch::Tensor* tensor :
-       {&batch.image_bVCHW, &batch.token_bS, &batch.value_bN, &batch.label_b, &batch.target_bM,
-        &batch.context.sample_b, &batch.context.view_b}) {
+       {&batch.image_bVCHW, &batch.token_bS, &batch.token_label_bS, &batch.value_bN, &batch.label_b,
+        &batch.target_bM, &batch.context.sample_b, &batch.context.view_b}) {
     if (tensor->defined()) *tensor = tensor->to(device, /*non_blocking=*/true);
   }
+  batch.context.token_bS = batch.token_bS;
   return batch;
 }
 
@@ -101,9 +102,13 @@ Batch BatchMaker::allocate(SampleRange micro, SampleRange mine) const {
         reals);
   }
   if (shape.sequence > 0) batch.token_bS = torch::empty({mine.count, shape.sequence}, integers);
+  if (shape.labels_tokens) {
+    batch.token_label_bS = torch::empty({mine.count, shape.sequence}, integers);
+  }
   if (shape.values > 0) batch.value_bN = torch::empty({mine.count, shape.values}, reals);
   if (shape.classes > 0) batch.label_b = torch::empty({mine.count}, integers);
   if (shape.targets > 0) batch.target_bM = torch::empty({mine.count, shape.targets}, reals);
+  batch.text = samples_.text_counts().value_or(TextCounts{});
   batch.context.seed = settings_.seed;
   batch.context.training = is_training_;
   batch.context.sample_b = torch::arange(mine.first, mine.end(), torch::kInt64);
@@ -129,6 +134,7 @@ void BatchMaker::check(const Sample& sample, int64_t index) const {
     refuse(fmt::format("has {}, not {}", counted(static_cast<int64_t>(size), noun), expected));
   };
   check_size(sample.token_S.size(), shape.sequence, "token");
+  check_size(sample.token_label_S.size(), shape.labels_tokens ? shape.sequence : 0, "token label");
   check_size(sample.value_N.size(), shape.values, "number");
   check_size(sample.target_M.size(), shape.targets, "target");
 }
@@ -146,6 +152,7 @@ void BatchMaker::fill(Batch& batch, SampleRange mine) const {
         std::copy(from.begin(), from.end(), row_of<decltype(type)>(to, row).begin());
     };
     copy(sample.token_S, batch.token_bS, int64_t{});
+    copy(sample.token_label_S, batch.token_label_bS, int64_t{});
     copy(sample.value_N, batch.value_bN, T{});
     copy(sample.target_M, batch.target_bM, T{});
     copy(std::array{sample.label}, batch.label_b, int64_t{});

@@ -16,6 +16,7 @@ struct StepContext {
   bool training = false;          ///< noise and capacity act only while training
   torch::Tensor sample_b;         ///< int64 [b], position in the data stream, global
   torch::Tensor view_b;           ///< int64 [b], augmentation view, or undefined for view 0
+  torch::Tensor token_bS;         ///< int64 [b, S], vocabulary ids; undefined without tokens
   int64_t samples_per_group = 8;  ///< recipe key train.group
   int64_t samples_in_step = 0;    ///< over all ranks and micro-steps of this optimizer step
   int64_t samples_in_micro = 0;   ///< over all ranks of this micro-step
