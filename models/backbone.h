@@ -57,10 +57,10 @@ struct ModelOutput {
 
 /// Turns samples into features; the task puts a head on top. Registered under `model.backbone`.
 ///
-/// A model computes in the dtype of its images, one that reads tokens in build.compute_dtype: layers cast their parameters, which stay float32
-/// where images are bfloat16, to that of their input. The residual stream, and the rows that travel
-/// between ranks, are then bfloat16; norms, softmaxes, routers, and sums over tokens are computed
-/// in float32 and rounded at the edge.
+/// A model computes in the dtype of its images, one that reads tokens in build.compute_dtype:
+/// layers cast their parameters, which stay float32 where images are bfloat16, to that of their
+/// input. The residual stream, and the rows that travel between ranks, are then bfloat16; norms,
+/// softmaxes, routers, and sums over tokens are computed in float32 and rounded at the edge.
 class Backbone : public ModuleBase {
  public:
   struct Context {

@@ -22,7 +22,7 @@ MAY_INCLUDE = {
 }
 # The rooms of a folder; a file includes its own room and those to its left. "" is the folder itself.
 ROOMS = {
-    "runtime": ["base", "recipe", "device", "random", "kernels", "module", "data", "optim"],
+    "runtime": ["base", "recipe", "device", "random", "kernels", "module", "text", "data", "optim"],
     "parallel": ["comm", "nccl", "gradients", "checkpoint"],
     "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
     "models": ["kernels", "blocks", "", "backbones", "tasks"],
