@@ -1,15 +1,12 @@
 // A MoE layer against the same layer in Python PyTorch and with transformers' experts.
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 #include "benchmarks/device.h"
 #include "benchmarks/moe_layer_call.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
+#include "benchmarks/support/tensor_file.h"
 
 namespace shoal::bench {
 namespace {
@@ -37,36 +34,6 @@ struct Setting {
   /// Of sums of up to some thousand products, in another order, relative to all numbers of a tensor
   /// taken together. Products of bfloat16 are rounded to 8 bits after each step.
   double tolerance() const { return tensors.dtype() == torch::kBFloat16 ? 2e-2 : 1e-5; }
-};
-
-/// Tensors for the peer, in a file that lives as long as this.
-class TensorFile {
- public:
-  TensorFile() : file_(path_, std::ios::binary) {}
-  TensorFile(const TensorFile&) = delete;
-  ~TensorFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-
-  void add(const std::string& name, const torch::Tensor& tensor) {
-    const torch::Tensor flat = tensor.detach().to(torch::kCPU).contiguous();
-    file_.write(static_cast<const char*>(flat.const_data_ptr()),
-                static_cast<std::streamsize>(flat.nbytes()));
-    tensors_.push_back({name, tensor.sizes().vec(), c10::toString(flat.scalar_type())});
-  }
-
-  /// Path, names, sizes and types.
-  nlohmann::json finish() {
-    if (!file_.flush()) throw std::runtime_error("cannot write " + path_.string());
-    return {{"path", path_.string()}, {"tensors", tensors_}};
-  }
-
- private:
-  std::filesystem::path path_ =
-      std::filesystem::temp_directory_path() / fmt::format("shoal_moe_layer_{}", getpid());
-  std::ofstream file_;
-  nlohmann::json tensors_ = nlohmann::json::array();
 };
 
 /// Gives the peer the layer with its output and gradients; what the peer has of it.
