@@ -39,15 +39,33 @@ def mean(values):
     return statistics.fmean(values) if values else None
 
 
+def agreement(folder):
+    """Of the last evaluation: the share of tokens that keep their first expert since the one before."""
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    values = [line["router_agreement"] for line in lines if "router_agreement" in line]
+    return values[-1] if values else None
+
+
+# A column's title, its digits, and how it is found in a run's summary and its folder. Expert
+# statistics are means over the layers at the last step; experts without a token are a sum.
+LAYERS = [("load CV", 2, lambda layers: mean(layer["load_cv"] for layer in layers)),
+          ("load entropy", 3, lambda layers: mean(layer["load_entropy"] for layer in layers)),
+          ("dead", 0, lambda layers: sum(layer["dead_experts"] for layer in layers) if layers else None),
+          ("dropped %", 1, lambda layers: mean(100 * layer["dropped"] for layer in layers))]
+TASKS = {"top1": [("top-1 %", 2, lambda evaluation: 100 * evaluation["top1"])],
+         "bits_per_byte": [("bits per byte", 3, lambda evaluation: evaluation["bits_per_byte"]),
+                           ("perplexity", 2, lambda evaluation: evaluation["perplexity"])]}
+
+
 def results(folder):
-    """What one run's summary says; expert statistics are means over its layers at the last step."""
+    """The columns of one run: title, digits and value."""
     summary = json.loads((folder / "summary.json").read_text())
-    layers = summary.get("moe", [])
-    return {"top1": 100 * summary["evaluation"]["top1"],
-            "load_cv": mean(layer["load_cv"] for layer in layers),
-            "entropy": mean(layer["load_entropy"] for layer in layers),
-            "dropped": mean(100 * layer["dropped"] for layer in layers),
-            "images_per_second": summary["samples_per_second"]}
+    evaluation = summary["evaluation"]
+    kind = next(kind for kind in TASKS if kind in evaluation)
+    columns = [(title, digits, find(evaluation)) for title, digits, find in TASKS[kind]]
+    columns += [(title, digits, find(summary.get("moe", []))) for title, digits, find in LAYERS]
+    return columns + [("agreement", 2, agreement(folder)),
+                      ("samples/s", 0, summary["samples_per_second"])]
 
 
 def cell(values, digits):
@@ -56,9 +74,8 @@ def cell(values, digits):
 
 
 def row(recipe, runs):
-    columns = [("top1", 2), ("load_cv", 2), ("entropy", 3), ("dropped", 1),
-               ("images_per_second", 0)]
-    cells = [cell([run[key] for run in runs], digits) for key, digits in columns]
+    """`runs`: the columns of each run."""
+    cells = [cell([run[i][2] for run in runs], runs[0][i][1]) for i in range(len(runs[0]))]
     return f"| `{recipe.parent.name}/{recipe.name}` | " + " | ".join(cells) + " |"
 
 
@@ -73,10 +90,11 @@ def main():
     arguments = parser.parse_args(words[:split])
     arguments.overrides = words[split + 1:]
     pathlib.Path(arguments.root).mkdir(parents=True, exist_ok=True)
-    print("| recipe | top-1 % | load CV | load entropy | dropped % | images/s |")
-    print("|---|---|---|---|---|---|", flush=True)
+    titles = None
     for recipe in arguments.recipes:
         runs = [results(train(recipe, seed, arguments)) for seed in arguments.seeds]
+        if titles != (titles := [title for title, *_ in runs[0]]):
+            print("| recipe | " + " | ".join(titles) + " |\n|" + "---|" * (len(titles) + 1))
         print(row(recipe, runs), flush=True)
 
 
