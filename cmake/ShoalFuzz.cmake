@@ -17,7 +17,7 @@ function(shoal_fuzz_object source out)
   file(MAKE_DIRECTORY "${folder}")
   add_custom_command(OUTPUT "${object}"
     COMMAND "${SHOAL_CLANGXX}" ${fuzz_flags} -I "${PROJECT_SOURCE_DIR}"
-            -I "${SHOAL_NLOHMANN_INCLUDE}" -MD -MF "${object}.d" -MT "${object}"
+            -I "${SHOAL_NLOHMANN_INCLUDE}" -I "${SHOAL_PCRE2_INCLUDE}" -MD -MF "${object}.d" -MT "${object}"
             -c "${PROJECT_SOURCE_DIR}/${source}" -o "${object}"
     DEPENDS "${PROJECT_SOURCE_DIR}/${source}" DEPFILE "${object}.d" VERBATIM)
   set(${out} "${object}" PARENT_SCOPE)
@@ -36,6 +36,7 @@ foreach(fuzzer IN LISTS fuzzers)
   shoal_fuzz_object("${fuzzer}" object)
   add_custom_command(OUTPUT "${CMAKE_BINARY_DIR}/${name}"
     COMMAND "${SHOAL_CLANGXX}" ${fuzz_flags} "${object}" ${parser_objects} -lyaml-cpp -lfmt -lcrypto
+            "${SHOAL_PCRE2_LIBRARY}"
             -o "${CMAKE_BINARY_DIR}/${name}"
     DEPENDS "${object}" ${parser_objects} VERBATIM)
   add_custom_target(${name}_program ALL DEPENDS "${CMAKE_BINARY_DIR}/${name}")

@@ -24,9 +24,9 @@ if(SHOAL_SANITIZE)
   target_link_options(shoal_base INTERFACE ${sanitize})
 endif()
 target_link_libraries(shoal_base INTERFACE shoal_warnings yaml-cpp fmt::fmt OpenSSL::Crypto
-                      Threads::Threads)
+                      "${SHOAL_PCRE2_LIBRARY}" Threads::Threads)
 target_include_directories(shoal_base SYSTEM INTERFACE
-  ${SHOAL_NLOHMANN_INCLUDE} ${SHOAL_CLI11_INCLUDE})
+  ${SHOAL_PCRE2_INCLUDE} ${SHOAL_NLOHMANN_INCLUDE} ${SHOAL_CLI11_INCLUDE})
 
 # The wheel carries an fmt of its own beside torch's headers, of another version than the library
 # that spdlog and we link: ours has to be found first.

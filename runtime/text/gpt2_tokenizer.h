@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "runtime/text/bpe_merger.h"
+#include "runtime/text/gpt2_splitter.h"
+#include "runtime/text/tokenizer.h"
+
+namespace shoal {
+
+/// Byte-level BPE with GPT-2's words: 50,257 ids with GPT-2's files. Texts must be UTF-8;
+/// "<|endoftext|>" in them is text like any other.
+///
+/// Source: Radford et al. 2019, section 2.2 and encoder.py.
+class Gpt2Tokenizer : public Tokenizer {
+ public:
+  struct Options {
+    std::string vocab;
+    std::string merges;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          required("vocab", &Options::vocab,
+                   "JSON file of tokens and ids: vocab.json, or OpenAI's encoder.json",
+                   not_empty()),
+          required("merges", &Options::merges,
+                   "text file of merges: merges.txt, or OpenAI's vocab.bpe", not_empty())};
+    }
+  };
+
+  /// Reads the files. Throws DataError.
+  explicit Gpt2Tokenizer(const Options& options);
+  explicit Gpt2Tokenizer(BpeVocabulary vocabulary);
+
+  int64_t vocabulary() const override;
+  std::string identity() const override { return identity_; }
+  void encode(std::string_view text, std::vector<int64_t>& ids) const override;
+  size_t complete_prefix(std::string_view text) const override;
+  std::string_view bytes_of(int64_t id) const override;
+  /// The id of "<|endoftext|>" if the vocabulary has it.
+  int64_t end_of_text() const override { return end_of_text_; }
+
+ private:
+  Gpt2Splitter splitter_;
+  BpeMerger merger_;
+  std::string identity_;
+  int64_t end_of_text_ = -1;
+};
+
+}  // namespace shoal
