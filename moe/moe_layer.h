@@ -18,6 +18,7 @@
 #include "moe/routing/capacity.h"
 #include "moe/routing/router.h"
 #include "parallel/comm/build_context.h"
+#include "runtime/module/linear.h"
 #include "runtime/random/step_context.h"
 #include "runtime/recipe/config.h"
 #include "runtime/recipe/registry.h"

@@ -8,6 +8,7 @@
 
 #include "moe/experts/expert_mlp.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/module/linear.h"
 #include "runtime/module/module.h"
 #include "runtime/recipe/config.h"
 
