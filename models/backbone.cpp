@@ -1,10 +1,21 @@
 #include "models/backbone.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "runtime/base/error.h"
 
 namespace shoal {
+namespace {
+
+[[noreturn]] void refuse(const DataShape& data, const std::string& key, std::string_view who,
+                         std::string_view needed) {
+  throw ConfigError(fmt::format("{}: {} needs {}, data.source {} gives {}", key, who, needed,
+                                data.source, data.text()));
+}
+
+}  // namespace
 
 torch::Tensor ModelOutput::take(BlockOutput block) {
   auxiliary_loss = add_loss(auxiliary_loss, block.auxiliary_loss);
@@ -41,9 +52,12 @@ BackboneFactory backbone_factory(const Choice<Backbone>& choice, const BuildCont
 }
 
 ImageShape require_images(const DataShape& data, const std::string& key, std::string_view who) {
-  if (data.image) return *data.image;
-  throw ConfigError(key + ": " + std::string(who) + " needs images, data.source " + data.source +
-                    " gives " + data.text());
+  if (!data.image) refuse(data, key, who, "images");
+  return *data.image;
+}
+
+void require_tokens(const DataShape& data, const std::string& key, std::string_view who) {
+  if (data.sequence == 0 || data.vocabulary == 0) refuse(data, key, who, "tokens");
 }
 
 std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& root) {

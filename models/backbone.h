@@ -86,6 +86,8 @@ BackboneFactory backbone_factory(const Choice<Backbone>& choice, const BuildCont
 
 /// The images' shape. Throws ConfigError at `key`, saying what data.source gives instead.
 ImageShape require_images(const DataShape& data, const std::string& key, std::string_view who);
+/// The same of tokens.
+void require_tokens(const DataShape& data, const std::string& key, std::string_view who);
 
 /// The MoE stages anywhere in a tree of modules, in the order they were registered.
 std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& root);

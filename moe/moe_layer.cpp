@@ -164,10 +164,11 @@ void MoeOptions::validate(Problems& problems) const {
 }
 
 MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
-                   const BuildContext& context)
+                   const BuildContext& context, const std::optional<MlpInits>& inits)
     : MoeStage(path), options_(options), grid_(context.grid) {
   const UnitBank::Context bank_context{width, grid_ == nullptr ? 0 : grid_->expert->rank(),
-                                       placement_rule(context, path), context.tensor_options};
+                                       placement_rule(context, path), context.tensor_options,
+                                       inits};
   // Without ranks nothing is run and no file may be opened, which an empty path tells the router.
   Parts parts = build(options, bank_context, grid_ == nullptr ? "" : path);
   Lines problems(path);
@@ -181,8 +182,8 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
   losses_ = std::move(parts.losses);
   loss_names_ = names_of(losses_);
   if (options.shared.count > 0) {
-    shared_ = register_module(
-        "shared", std::make_shared<SharedExpert>(options.shared, width, context.tensor_options));
+    shared_ = register_module("shared", std::make_shared<SharedExpert>(
+                                            options.shared, width, context.tensor_options, inits));
   }
 }
 

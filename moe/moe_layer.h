@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "moe/routing/capacity.h"
 #include "moe/routing/router.h"
 #include "parallel/comm/build_context.h"
+#include "runtime/module/linear.h"
 #include "runtime/random/step_context.h"
 #include "runtime/recipe/config.h"
 #include "runtime/recipe/registry.h"
@@ -56,9 +58,10 @@ struct MoeOptions {
 /// With one expert rank nothing is exchanged.
 class MoeLayer : public MoeStage {
  public:
-  /// A null context.grid means one expert rank, and a layer that cannot run. Throws ConfigError.
+  /// A null context.grid means one expert rank, and a layer that cannot run. `inits`: of routed and
+  /// shared experts, in place of their own. Throws ConfigError.
   MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
-           const BuildContext& context);
+           const BuildContext& context, const std::optional<MlpInits>& inits = {});
   /// Collective over the grid's expert and world ranks. B may be 0.
   MoeOutput forward(const torch::Tensor& x_BRD, const StepContext& step);
   void after_step() override;

@@ -58,11 +58,11 @@ bool FeedForwardOptions::is_sparse(int64_t block, int64_t depth) const {
 FeedForward::FeedForward(torch::nn::Module& owner, const FeedForwardOptions& options,
                          const Place& place, const BuildContext& build) {
   if (!options.is_sparse(place.block, place.depth)) {
-    mlp_ = owner.register_module("mlp",
-                                 Mlp(place.width, place.hidden, place.gelu, build.tensor_options));
+    add_mlp(owner, place, build.tensor_options);
   } else if (options.moe) {
     moe_ = owner.register_module(
-        "moe", std::make_shared<MoeLayer>(*options.moe, place.width, place.path() + ".moe", build));
+        "moe", std::make_shared<MoeLayer>(*options.moe, place.width, place.path() + ".moe", build,
+                                          place.inits));
   } else {
     nexus_ = owner.register_module("nexus",
                                    std::make_shared<NexusLayer>(options.nexus.value(), place.width,
@@ -70,8 +70,20 @@ FeedForward::FeedForward(torch::nn::Module& owner, const FeedForwardOptions& opt
   }
 }
 
+void FeedForward::add_mlp(torch::nn::Module& owner, const Place& place,
+                          const torch::TensorOptions& options) {
+  const MlpShape shape{place.width, place.hidden, place.has_bias};
+  const MlpInits inits = place.inits.value_or(xavier_inits(place.width, place.hidden));
+  if (place.kind == MlpKind::kSwiglu) {
+    gated_ = owner.register_module("mlp", GatedMlp(shape, inits, options));
+  } else {
+    mlp_ = owner.register_module("mlp", Mlp(shape, place.gelu, inits, options));
+  }
+}
+
 BlockOutput FeedForward::forward(const torch::Tensor& x_BSC, const StepContext& step) const {
   if (mlp_) return {mlp_->forward(x_BSC), {}, {}};
+  if (gated_) return {gated_->forward(x_BSC), {}, {}};
   const MoeOutput output = moe_ ? moe_->forward(x_BSC, step) : nexus_->forward(x_BSC, step);
   return {output.y_BRD, output.auxiliary_loss, {output.stats}};
 }

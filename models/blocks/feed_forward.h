@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "models/blocks/block_output.h"
+#include "models/blocks/gated_mlp.h"
 #include "models/blocks/mlp.h"
 #include "moe/moe_layer.h"
 #include "moe/nexus/nexus_layer.h"
@@ -59,8 +60,16 @@ struct FeedForwardOptions {
   bool is_sparse(int64_t block, int64_t depth) const;
 };
 
-/// A block's MLP: a dense Mlp, a MoeLayer or a NexusLayer. Not a module: it registers one with the
-/// block, as `mlp`, `moe` or `nexus`, the name in checkpoints.
+enum class MlpKind { kGelu, kSwiglu };
+
+template <>
+struct EnumNames<MlpKind> {
+  static constexpr std::array names{std::pair{MlpKind::kGelu, "gelu"},
+                                    std::pair{MlpKind::kSwiglu, "swiglu"}};
+};
+
+/// A block's MLP: a dense Mlp or GatedMlp, a MoeLayer or a NexusLayer. Not a module: it registers
+/// one with the block, as `mlp`, `moe` or `nexus`, the name in checkpoints.
 class FeedForward {
  public:
   struct Place {
@@ -68,6 +77,10 @@ class FeedForward {
     Gelu gelu = Gelu::kErf;         ///< of a dense MLP
     int64_t block = 0, depth = 0;   ///< which block of how many
     std::string prefix = {};        ///< BuildContext's
+    MlpKind kind = MlpKind::kGelu;  ///< of a dense MLP
+    bool has_bias = true;           ///< of a dense MLP
+    /// Of a dense MLP and of experts; default: that of each layer.
+    std::optional<MlpInits> inits = {};
     std::string path() const { return prefix + "blocks." + std::to_string(block); }
   };
   FeedForward(torch::nn::Module& owner, const FeedForwardOptions& options, const Place& place,
@@ -76,7 +89,10 @@ class FeedForward {
   BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
 
  private:
+  void add_mlp(torch::nn::Module& owner, const Place& place, const torch::TensorOptions& options);
+
   Mlp mlp_{nullptr};
+  GatedMlp gated_{nullptr};
   std::shared_ptr<MoeLayer> moe_;
   std::shared_ptr<NexusLayer> nexus_;
 };

@@ -5,19 +5,44 @@
 #include <cstdint>
 #include <vector>
 
-// b sequences  N heads of keys and values  P positions  H head width
+// b sequences  S new tokens of each  N heads of keys and values  P positions  H head width
+// E positions that are in use, new tokens included
 namespace shoal {
 
 /// The keys and values of the tokens that each sequence has so far, a pair a layer, so that a token
 /// is computed once. Sequences of a batch may differ in length.
 struct KeyValueCache {
   struct Layer {
-    torch::Tensor key_bNPH, value_bNPH;  ///< rows from length_b on are unspecified
+    /// Rows from length_b on are finite numbers that are not read.
+    torch::Tensor key_bNPH, value_bNPH;
   };
   std::vector<Layer> layers;
-  std::vector<int64_t>
-      length_b;          ///< tokens held, by sequence; may be lowered to drop the last ones
+  /// Tokens held, by sequence; may be lowered to drop the last ones.
+  std::vector<int64_t> length_b;
   int64_t capacity = 0;  ///< P
+};
+
+/// Where S more tokens of each sequence go: token s of sequence b has position length_b + s.
+class DecodeStep {
+ public:
+  /// TORCH_CHECK if the cache is too small.
+  DecodeStep(const KeyValueCache& cache, int64_t new_tokens, torch::Device device);
+  /// int64 [b, S].
+  const torch::Tensor& position_bS() const { return position_bS_; }
+  /// Whether the cache is empty, so that the new tokens see each other only.
+  bool is_first() const { return is_first_; }
+  /// E.
+  int64_t end() const { return end_; }
+  /// Which of the first E positions a token sees, bool [b, 1, S, E]; undefined: all.
+  const torch::Tensor& mask_b1SE() const { return mask_b1SE_; }
+  /// Writes what the new tokens have into a tensor of the cache.
+  void append(const torch::Tensor& new_bNSH, const torch::Tensor& held_bNPH) const;
+
+ private:
+  std::vector<int64_t> begin_b_;
+  bool is_first_ = false, is_even_ = false;
+  int64_t end_ = 0;
+  torch::Tensor position_bS_, mask_b1SE_;
 };
 
 }  // namespace shoal

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/matmul.h>
 
+#include <optional>
+
 #include "models/kernels/token_linear.h"
 
 // B images  S tokens  C width  H hidden
@@ -12,16 +14,21 @@ Activation activation_of(Gelu gelu) {
 }
 
 MlpImpl::MlpImpl(int64_t width, int64_t hidden, Gelu gelu, const torch::TensorOptions& options)
+    : MlpImpl(MlpShape{width, hidden}, gelu, xavier_inits(width, hidden), options) {}
+
+MlpImpl::MlpImpl(const MlpShape& shape, Gelu gelu, const MlpInits& inits,
+                 const torch::TensorOptions& options)
     : gelu_(gelu) {
-  fc1 = register_module("fc1", Linear(width, hidden, options));
-  fc2 = register_module("fc2", Linear(hidden, width, options));
+  const auto bias = shape.has_bias ? std::optional(inits.bias) : std::nullopt;
+  fc1 = register_module("fc1", Linear(shape.width, shape.hidden, options, inits.fc1_weight, bias));
+  fc2 = register_module("fc2", Linear(shape.hidden, shape.width, options, inits.fc2_weight, bias));
 }
 
 torch::Tensor MlpImpl::forward(const torch::Tensor& x) const {
   torch::Tensor hidden, bias;
   if (const auto dense = fc1->dense()) {  // the activation's kernel adds the bias
     hidden = at::matmul(x, dense->weight.to(x.scalar_type()).t());
-    bias = dense->bias.to(x.scalar_type());
+    if (dense->bias.defined()) bias = dense->bias.to(x.scalar_type());
   } else {
     hidden = fc1->forward(x).contiguous();
   }

@@ -24,10 +24,17 @@ struct EnumNames<Gelu> {
 
 Activation activation_of(Gelu gelu);
 
-/// Linear, GELU, Linear: width -> hidden -> width.
+struct MlpShape {
+  int64_t width = 0, hidden = 0;
+  bool has_bias = true;
+};
+
+/// Linear, GELU, Linear: width -> hidden -> width. First values are Linear's own.
 class MlpImpl : public ModuleBase {
  public:
   MlpImpl(int64_t width, int64_t hidden, Gelu gelu, const torch::TensorOptions& options);
+  MlpImpl(const MlpShape& shape, Gelu gelu, const MlpInits& inits,
+          const torch::TensorOptions& options);
   /// Over the last dimension, [..., width].
   torch::Tensor forward(const torch::Tensor& x) const;
   /// Over the tokens of each channel, [B, S, C] with S = width, contiguous; nothing is transposed.

@@ -1,6 +1,8 @@
 #include "models/kernels/layer_norm.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/_fused_rms_norm.h>
+#include <ATen/ops/_fused_rms_norm_backward.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -14,6 +16,7 @@
 #include "runtime/device/operator.h"
 #include "runtime/device/real_types.h"
 #include "runtime/kernels/bfloat16_rows.h"
+#include "runtime/module/saved_value.h"
 
 // B images  S tokens  C width  N rows
 namespace shoal {
@@ -38,8 +41,18 @@ struct Tiling {
   }
 };
 
+/// What of a norm is no tensor.
+struct NormForm {
+  NormKind kind;
+  double eps;
+  bool transposed;
+
+  bool is_centred() const { return kind == NormKind::kLayer; }
+};
+
 Tensors3 forward_cpu(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                     bool transposed) {
+                     const NormForm& form) {
+  const bool transposed = form.transposed;
   const Tiling tiling(x, transposed);
   const int64_t columns = tiling.columns;
   const torch::Tensor y = transposed ? torch::empty({x.size(0), x.size(2), x.size(1)}, x.options())
@@ -48,7 +61,8 @@ Tensors3 forward_cpu(const torch::Tensor& x, const torch::Tensor& weight, const 
   const torch::Tensor mean_N = torch::empty({tiling.rows}, weight.options());
   const torch::Tensor rstd_N = torch::empty({tiling.rows}, weight.options());
   for_real_type(x, "layer_norm", [&]<class Value, class Sum>(Value, Sum) {
-    const NormParameters<Sum> norm{const_data<Sum>(weight), const_data<Sum>(bias), columns};
+    const NormParameters<Sum> norm{const_data<Sum>(weight), const_data<Sum>(bias), columns,
+                                   static_cast<Sum>(form.eps), form.is_centred()};
     const auto* x_data = const_data<Value>(x);
     auto* y_data = data<Value>(y);
     const RowStatistics<Sum> statistics{data<Sum>(mean_N), data<Sum>(rstd_N)};
@@ -75,14 +89,17 @@ struct BranchGradient {
   torch::Tensor normed, residual;
 };
 
-Tensors3 backward_cpu(const BranchGradient& grad, const variable_list& saved, bool transposed) {
+Tensors3 backward_cpu(const BranchGradient& grad, const variable_list& saved,
+                      const NormForm& form) {
+  const bool transposed = form.transposed;
   const torch::Tensor &x = saved[0], &weight = saved[1];
   const Tiling tiling(x, transposed);
   const int64_t columns = tiling.columns;
   const torch::Tensor dx = torch::empty_like(x);
   PartialSums sums({weight.sizes(), weight.sizes()}, weight.options());
   for_real_type(x, "layer_norm", [&]<class Value, class Sum>(Value, Sum) {
-    const NormParameters<Sum> norm{const_data<Sum>(weight), nullptr, columns};
+    const NormParameters<Sum> norm{const_data<Sum>(weight), nullptr, columns,
+                                   static_cast<Sum>(form.eps), form.is_centred()};
     const auto *x_data = const_data<Value>(x), *grad_data = const_data<Value>(grad.normed);
     const auto* residual = grad.residual.defined() ? const_data<Value>(grad.residual) : nullptr;
     const auto *mean = const_data<Sum>(saved[2]), *rstd = const_data<Sum>(saved[3]);
@@ -116,22 +133,40 @@ Tensors3 backward_cpu(const BranchGradient& grad, const variable_list& saved, bo
 // that bfloat16 costs a float32 copy on the way, and what is kept for the backward pass stays
 // bfloat16.
 
+Tensors3 norm_on_gpu(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                     const NormForm& form) {
+  if (form.is_centred()) return at::native_layer_norm(x, {x.size(-1)}, weight, bias, form.eps);
+  const auto [y, rstd] = at::_fused_rms_norm(x, {x.size(-1)}, weight, form.eps);
+  return {y, torch::Tensor(), rstd};
+}
+
+Tensors3 norm_backward_on_gpu(const torch::Tensor& grad, const torch::Tensor& x,
+                              const variable_list& saved, const NormForm& form) {
+  const torch::Tensor &weight = saved[1], &mean = saved[2], &rstd = saved[3];
+  if (form.is_centred()) {  // the bias is only asked for its dtype
+    return at::native_layer_norm_backward(grad, x, {x.size(-1)}, mean, rstd, weight,
+                                          /*bias=*/weight, {true, true, true});
+  }
+  const auto [x_grad, weight_grad] =
+      at::_fused_rms_norm_backward(grad, x, {x.size(-1)}, rstd, weight, {true, true});
+  return {x_grad, weight_grad, torch::Tensor()};
+}
+
 Tensors3 forward_gpu(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                     bool transposed) {
-  auto [y, mean, rstd] =
-      at::native_layer_norm(x.to(weight.scalar_type()), {x.size(-1)}, weight, bias, kLayerNormEps);
-  if (transposed) y = y.transpose(1, 2).contiguous();
+                     const NormForm& form) {
+  auto [y, mean, rstd] = norm_on_gpu(x.to(weight.scalar_type()), weight, bias, form);
+  if (form.transposed) y = y.transpose(1, 2).contiguous();
   return {y.to(x.scalar_type()), mean, rstd};
 }
 
-Tensors3 backward_gpu(const BranchGradient& grad, const variable_list& saved, bool transposed) {
+Tensors3 backward_gpu(const BranchGradient& grad, const variable_list& saved,
+                      const NormForm& form) {
   const torch::Tensor &x = saved[0], &weight = saved[1];
   const torch::Dtype dtype = weight.scalar_type();
-  const torch::Tensor y_grad = transposed ? grad.normed.transpose(1, 2).contiguous() : grad.normed;
-  // The bias is only asked for its dtype.
+  const torch::Tensor y_grad =
+      form.transposed ? grad.normed.transpose(1, 2).contiguous() : grad.normed;
   auto [x_grad, weight_grad, bias_grad] =
-      at::native_layer_norm_backward(y_grad.to(dtype), x.to(dtype), {x.size(-1)}, saved[2],
-                                     saved[3], weight, /*bias=*/weight, {true, true, true});
+      norm_backward_on_gpu(y_grad.to(dtype), x.to(dtype), saved, form);
   x_grad = x_grad.to(x.scalar_type());
   return {grad.residual.defined() ? x_grad + grad.residual : x_grad, weight_grad, bias_grad};
 }
@@ -139,11 +174,10 @@ Tensors3 backward_gpu(const BranchGradient& grad, const variable_list& saved, bo
 struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   static variable_list forward(AutogradContext* ctx, const torch::Tensor& x,
                                const torch::Tensor& weight, const torch::Tensor& bias,
-                               bool transposed) {
-    const auto [y, mean, rstd] =
-        (x.is_cpu() ? forward_cpu : forward_gpu)(x, weight, bias, transposed);
+                               const NormForm& form) {
+    const auto [y, mean, rstd] = (x.is_cpu() ? forward_cpu : forward_gpu)(x, weight, bias, form);
     ctx->save_for_backward({x, weight, mean, rstd});
-    ctx->saved_data["transposed"] = transposed;
+    save_value(ctx, form);
     ctx->set_materialize_grads(false);  // that of an unused residual stays undefined
     return {y, x};
   }
@@ -153,14 +187,16 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
     const BranchGradient grad{grads[0].contiguous(),
                               grads[1].defined() ? grads[1].contiguous() : torch::Tensor()};
     const auto [x, weight, bias] = (grad.normed.is_cpu() ? backward_cpu : backward_gpu)(
-        grad, ctx->get_saved_variables(), ctx->saved_data["transposed"].toBool());
+        grad, ctx->get_saved_variables(), saved_value<NormForm>(ctx));
     return {x, weight, bias, {}};
   }
 };
 
+/// An undefined bias counts as zeros.
 NormedBranch start_branch(const torch::Tensor& x, const torch::Tensor& weight,
-                          const torch::Tensor& bias, bool transposed) {
-  TORCH_CHECK(!transposed || x.dim() == 3, "layer_norm_transposed expects [B, S, C], got ",
+                          const torch::Tensor& given_bias, const NormForm& form) {
+  const torch::Tensor bias = given_bias.defined() ? given_bias : torch::zeros_like(weight);
+  TORCH_CHECK(!form.transposed || x.dim() == 3, "layer_norm_transposed expects [B, S, C], got ",
               x.sizes());
   TORCH_CHECK(x.dim() >= 1 && x.is_contiguous(), "layer_norm: x must be contiguous, got ",
               x.sizes(), " with strides ", x.strides());
@@ -173,7 +209,7 @@ NormedBranch start_branch(const torch::Tensor& x, const torch::Tensor& weight,
   TORCH_CHECK(weight.scalar_type() == dtype && bias.scalar_type() == dtype, "layer_norm: x is ",
               x.scalar_type(), ", weight and bias must be ", dtype, ", got ", weight.scalar_type(),
               " and ", bias.scalar_type());
-  const variable_list outputs = LayerNormFunction::apply(x, weight, bias, transposed);
+  const variable_list outputs = LayerNormFunction::apply(x, weight, bias, form);
   return {outputs[0], outputs[1]};
 }
 
@@ -181,25 +217,29 @@ NormedBranch start_branch(const torch::Tensor& x, const torch::Tensor& weight,
 
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias) {
-  return start_branch(x, weight, bias, false).normed;
+  return start_branch(x, weight, bias, {NormKind::kLayer, kLayerNormEps, false}).normed;
 }
 
 torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                                     const torch::Tensor& bias) {
-  return start_branch(x_BSC, weight, bias, true).normed;
+  return start_branch(x_BSC, weight, bias, {NormKind::kLayer, kLayerNormEps, true}).normed;
 }
 
-LayerNormImpl::LayerNormImpl(int64_t width, const torch::TensorOptions& options) {
+LayerNormImpl::LayerNormImpl(int64_t width, const torch::TensorOptions& options,
+                             const NormOptions& norm)
+    : norm_(norm) {
   weight = add_parameter("weight", {width}, options, Init::ones());
-  bias = add_parameter("bias", {width}, options, Init::zeros());
+  if (norm.bias && norm.kind == NormKind::kLayer) {
+    bias = add_parameter("bias", {width}, options, Init::zeros());
+  }
 }
 
 NormedBranch LayerNormImpl::branch(const torch::Tensor& x) const {
-  return start_branch(x, weight, bias, false);
+  return start_branch(x, weight, bias, {norm_.kind, norm_.eps, false});
 }
 
 NormedBranch LayerNormImpl::branch_transposed(const torch::Tensor& x_BSC) const {
-  return start_branch(x_BSC, weight, bias, true);
+  return start_branch(x_BSC, weight, bias, {norm_.kind, norm_.eps, true});
 }
 
 }  // namespace shoal

@@ -2,16 +2,36 @@
 
 #include <torch/types.h>
 
+#include <array>
 #include <cstdint>
+#include <utility>
 
 #include "runtime/module/module.h"
+#include "runtime/recipe/config.h"
 
 // B images  S tokens  C width
 namespace shoal {
 
 inline constexpr double kLayerNormEps = 1e-6;  ///< as flax's and timm's Mixer
 
-/// (x - mean) / sqrt(var + 1e-6) * weight + bias over the last dimension, population variance.
+enum class NormKind {
+  kLayer,
+  kRms,  ///< without the mean: x / sqrt(mean of x² + eps); Zhang and Sennrich 2019
+};
+
+template <>
+struct EnumNames<NormKind> {
+  static constexpr std::array names{std::pair{NormKind::kLayer, "layer"},
+                                    std::pair{NormKind::kRms, "rms"}};
+};
+
+struct NormOptions {
+  NormKind kind = NormKind::kLayer;
+  double eps = kLayerNormEps;
+  bool bias = true;  ///< of NormKind::kLayer; an RMS norm has none
+};
+
+/// (x - mean) / sqrt(var + eps) * weight + bias over the last dimension, population variance.
 /// Differentiable. x is contiguous; bfloat16 is computed in float32, of which weight and bias must
 /// then be, else they are of x's dtype.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
@@ -26,15 +46,18 @@ struct NormedBranch {
   torch::Tensor normed, residual;
 };
 
-/// Parameters: weight [width] of ones, bias [width] of zeros.
+/// A norm of either kind. Parameters: weight [width] of ones, bias [width] of zeros if it has one.
 class LayerNormImpl : public ModuleBase {
  public:
-  LayerNormImpl(int64_t width, const torch::TensorOptions& options);
-  torch::Tensor forward(const torch::Tensor& x) const { return layer_norm(x, weight, bias); }
+  LayerNormImpl(int64_t width, const torch::TensorOptions& options, const NormOptions& norm = {});
+  torch::Tensor forward(const torch::Tensor& x) const { return branch(x).normed; }
   NormedBranch branch(const torch::Tensor& x) const;
   NormedBranch branch_transposed(const torch::Tensor& x_BSC) const;
 
   torch::Tensor weight, bias;
+
+ private:
+  NormOptions norm_;
 };
 TORCH_MODULE(LayerNorm);
 

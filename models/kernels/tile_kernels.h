@@ -6,12 +6,14 @@
 // R rows  C columns of a tile
 namespace shoal {
 
-/// Parameters of the layer norm of a row.
+/// Parameters of the norm of a row.
 template <class Real>
 struct NormParameters {
   const Real* weight_C;
   const Real* bias_C;
   int64_t columns;
+  Real eps;
+  bool is_centred;  ///< else the mean counts as zero
 };
 
 /// Mean and 1 / sqrt(variance + eps) of each row of a tile.
@@ -37,7 +39,7 @@ struct NormGradient {
 // Kernels on one tile of contiguous rows, one thread; float32 and float64. Sums over a row are
 // formed in 16 lanes that are then added half to half, whatever the instruction set.
 
-/// y = layer norm of the rows of x. The statistics are written.
+/// y = norm of the rows of x. The statistics are written.
 template <class Real>
 void normalise_rows(const NormParameters<Real>& norm, const Real* x_RC, int64_t rows, Real* y_RC,
                     const RowStatistics<Real>& statistics);

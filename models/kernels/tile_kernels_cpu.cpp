@@ -3,7 +3,6 @@
 #include <cmath>
 #include <type_traits>
 
-#include "models/kernels/layer_norm.h"
 #include "runtime/device/cpu_clones.h"
 
 // The loops below are plain so that the compiler vectorises them, once for each instruction set.
@@ -93,10 +92,12 @@ SHOAL_INLINE GradientMeans<Real> gradient_means(const NormParameters<Real>& norm
     gn_rest += grad[c] * norm.weight_C[c] * (x[c] - mean);
   }
   const Real share = Real(1) / Real(norm.columns);
-  return {(g_sum.total() + g_rest) * share, (gn_sum.total() + gn_rest) * rstd * share};
+  return {norm.is_centred ? (g_sum.total() + g_rest) * share : Real(0),
+          (gn_sum.total() + gn_rest) * rstd * share};
 }
 
-// dx = rstd * (g - mean(g) - n * mean(g n)), and the residual's gradient.
+// dx = rstd * (g - mean(g) - n * mean(g n)), mean(g) where x is centred, and the residual's
+// gradient.
 template <bool kHasResidual, class Real>
 SHOAL_INLINE void normalise_row_backward(const NormParameters<Real>& norm,
                                          const NormGradient<Real>& tile, int64_t r) {
@@ -130,9 +131,9 @@ SHOAL_CPU_CLONES void normalise_rows(const NormParameters<Real>& norm, const Rea
   const Real share = Real(1) / Real(columns);
   for (int64_t r = 0; r < rows; ++r) {
     const Real* x = x_RC + r * columns;
-    const Real mean = sum_of(x, columns) * share;
+    const Real mean = norm.is_centred ? sum_of(x, columns) * share : Real(0);
     const Real variance = square_sum_of(x, mean, columns) * share;
-    const Real rstd = Real(1) / std::sqrt(variance + Real(kLayerNormEps));
+    const Real rstd = Real(1) / std::sqrt(variance + norm.eps);
     statistics.mean_R[r] = mean;
     statistics.rstd_R[r] = rstd;
     normalise_row(norm, x, mean, rstd, y_RC + r * columns);

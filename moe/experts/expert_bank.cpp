@@ -8,22 +8,13 @@ const Registration<UnitBank, ExpertBank> registered_expert_bank{"plain",
 const Registration<UnitBank, GatedExpertBank> registered_gated_expert_bank{
     "gated", "gated MLPs of equal width (SwiGLU)"};
 
-ExpertBank::Inits xavier(int64_t width, int64_t hidden) {
-  const Init weights = Init::xavier_uniform(width, hidden);
-  return {weights, weights, Init::normal(kExpertBiasStdDev)};
-}
-
 }  // namespace
 
 ExpertBank::ExpertBank(const Options& options, const Context& context, bool has_gate)
-    : ExpertBank(options, context, xavier(context.width, options.hidden_at(context.width)),
-                 has_gate) {}
-
-ExpertBank::ExpertBank(const Options& options, const Context& context, const Inits& inits,
-                       bool has_gate)
     : activation_(options.activation),
       placement_(context.place(std::vector<double>(static_cast<size_t>(options.count), 1.0))) {
   const int64_t width = context.width, hidden = options.hidden_at(width);
+  const MlpInits inits = context.inits.value_or(xavier_inits(width, hidden));
   const auto add = [&](const char* name, at::IntArrayRef sizes, const Init& init) {
     return add_stacked_parameter(name, sizes, context.tensor_options, init,
                                  placement_.units_of_rank(context.rank));

@@ -45,26 +45,17 @@ struct ExpertOptions {
   }
 };
 
-/// Standard deviation of an expert's first biases.
-inline constexpr double kExpertBiasStdDev = 1e-6;
-
 /// Experts that are two-layer MLPs: act(x W1 + b1) W2 + b2.
 ///
 /// Parameters, stacked by expert: `fc1.weight` [u, D, H], `fc1.bias` [u, H], `fc2.weight` [u, H,
-/// D], `fc2.bias` [u, D], with a gate also `gate.weight` and `gate.bias` as fc1's. By default
-/// weights are Xavier-uniform by the fans of one expert, biases normal with standard deviation
-/// 1e-6; each expert has draws of its own, keyed by its global id.
+/// D], `fc2.bias` [u, D], with a gate also `gate.weight` and `gate.bias` as fc1's. Unless the
+/// context has others, first weights are Xavier-uniform by the fans of one expert, biases normal
+/// with standard deviation 1e-6; each expert has draws of its own, keyed by its global id.
 class ExpertBank : public UnitBank {
  public:
   using Options = ExpertOptions<ExpertDefaults{1, 8, Activation::kGelu, true}>;
-  /// Initial values; the gate is drawn as fc1.
-  struct Inits {
-    Init fc1_weight, fc2_weight, bias;
-  };
   /// With a gate, as GatedExpertBank.
   ExpertBank(const Options& options, const Context& context, bool has_gate = false);
-  ExpertBank(const Options& options, const Context& context, const Inits& inits,
-             bool has_gate = false);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
   /// All parts write their gradients into those of the whole stack.

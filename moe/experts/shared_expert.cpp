@@ -5,15 +5,16 @@
 namespace shoal {
 
 SharedExpert::SharedExpert(const Options& options, int64_t width,
-                           const torch::TensorOptions& tensor_options)
+                           const torch::TensorOptions& tensor_options,
+                           const std::optional<MlpInits>& inits)
     : activation_(options.activation) {
   const int64_t hidden = options.count * options.hidden;
-  const Init weights = Init::xavier_uniform(width, options.hidden);
-  const Init biases = Init::normal(kExpertBiasStdDev);
+  const MlpInits init = inits.value_or(xavier_inits(width, options.hidden));
   const auto add_layer = [&](const std::string& name, at::IntArrayRef sizes, torch::Tensor& weight,
                              torch::Tensor& bias) {
-    weight = add_parameter(name + ".weight", sizes, tensor_options, weights);
-    if (options.bias) bias = add_parameter(name + ".bias", {sizes[1]}, tensor_options, biases);
+    const Init& first = name == "fc2" ? init.fc2_weight : init.fc1_weight;
+    weight = add_parameter(name + ".weight", sizes, tensor_options, first);
+    if (options.bias) bias = add_parameter(name + ".bias", {sizes[1]}, tensor_options, init.bias);
   };
   if (options.gated) {
     add_layer("gate", {width, hidden}, weights_.gate_weight, weights_.gate_bias);

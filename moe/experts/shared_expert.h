@@ -3,10 +3,12 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <tuple>
 
 #include "moe/experts/expert_mlp.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/module/linear.h"
 #include "runtime/module/module.h"
 #include "runtime/recipe/config.h"
 
@@ -17,7 +19,8 @@ namespace shoal {
 /// are computed as one MLP of `count` times the hidden width, which is the same function.
 ///
 /// Parameters: `fc1.weight` [D, H], `fc1.bias` [H], `fc2.weight` [H, D], `fc2.bias` [D], and with a
-/// gate `gate.weight` [D, H], `gate.bias` [H]; initial values as those of routed experts.
+/// gate `gate.weight` [D, H], `gate.bias` [H]; initial values as those of routed experts
+/// unless `inits` has others.
 /// Source: Dai et al. 2024 (DeepSeekMoE), section 3.2.
 class SharedExpert : public ModuleBase {
  public:
@@ -38,7 +41,8 @@ class SharedExpert : public ModuleBase {
     }
   };
   /// count is at least 1.
-  SharedExpert(const Options& options, int64_t width, const torch::TensorOptions& tensor_options);
+  SharedExpert(const Options& options, int64_t width, const torch::TensorOptions& tensor_options,
+               const std::optional<MlpInits>& inits = {});
   /// [T, D] -> [T, D].
   torch::Tensor forward(const torch::Tensor& x_TD) const;
 

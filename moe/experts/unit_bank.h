@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "moe/exchange/unit_placement.h"
 #include "moe/kernels/permute_rows.h"
 #include "moe/kernels/unit_rows.h"
+#include "runtime/module/linear.h"
 #include "runtime/module/module.h"
 #include "runtime/recipe/registry.h"
 
@@ -28,6 +30,7 @@ class UnitBank : public ModuleBase {
       return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), 1);
     };
     torch::TensorOptions tensor_options;  ///< of the units' parameters
+    std::optional<MlpInits> inits = {};   ///< of units that are MLPs, in place of their own
   };
   static constexpr std::string_view kNameKey = "kind";
   static constexpr std::string_view kNoun = "kind of expert";

@@ -15,7 +15,7 @@ namespace shoal {
 namespace {
 
 /// The scale that a slot needs.
-ExpertBank::Inits expert_inits(const NexusOptions& options, int64_t width) {
+MlpInits expert_inits(const NexusOptions& options, int64_t width) {
   const auto deviation = [&](double gain, int64_t fan_in) {
     const bool is_paper = options.variant == NexusVariant::kPaper;
     return Init::normal(is_paper ? 1.0 : std::sqrt(gain / static_cast<double>(fan_in)));
@@ -107,9 +107,9 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
     return bank;
   };
   if (num_experts_ > 0) {
-    experts_ = register_module(
-        "experts", std::make_shared<ExpertBank>(options.experts, bank_context(0, num_experts_),
-                                                expert_inits(options, width)));
+    UnitBank::Context bank = bank_context(0, num_experts_);
+    bank.inits = expert_inits(options, width);
+    experts_ = register_module("experts", std::make_shared<ExpertBank>(options.experts, bank));
   }
   if (options.memory.count > 0) {
     memory_ = register_module(

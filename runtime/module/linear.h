@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-/// W [out, in] and b [out] of y = x Wᵀ + b.
+/// W [out, in] and b [out] of y = x Wᵀ + b; b may be undefined.
 struct DenseWeights {
   torch::Tensor weight, bias;
 };
@@ -17,12 +17,12 @@ struct DenseWeights {
 /// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. Defaults: W
 /// Glorot-uniform, b N(0, 1e-6). A sparse or permuted layer overrides both methods below.
 ///
-/// Parameters: weight [out, in], bias [out].
+/// Parameters: weight [out, in] and, unless it has no first values, bias [out].
 class LinearImpl : public ModuleBase {
  public:
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options);
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
-             const Init& bias_init);
+             const std::optional<Init>& bias_init);
   virtual torch::Tensor forward(const torch::Tensor& x) const;
   /// What a fused kernel needs to compute the product itself; nothing where the layer is not
   /// x Wᵀ + b, whose forward must then be called. Kernels read the parameters only through this.
@@ -34,5 +34,12 @@ TORCH_MODULE(Linear);
 
 /// First values of a bias: N(0, 1e-6), as timm's Mixer and V-MoE have it.
 Init bias_init();
+
+/// First values of an MLP of two linear layers; a gate is drawn as the first one.
+struct MlpInits {
+  Init fc1_weight, fc2_weight, bias;
+};
+/// Linear's defaults.
+MlpInits xavier_inits(int64_t width, int64_t hidden);
 
 }  // namespace shoal

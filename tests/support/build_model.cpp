@@ -32,15 +32,21 @@ std::shared_ptr<Task> build_model(const std::string& recipe, const ImageShape& i
       options.task, {build, data, backbone_factory(options.model.backbone, build, data)});
 }
 
+std::shared_ptr<Backbone> build_backbone(const std::string& recipe, const DataShape& data,
+                                         const BuildContext& build) {
+  const Recipe options = config::load_options_text<Recipe>(recipe, "recipe").options;
+  return backbone_factory(options.model.backbone, build, data)("backbone", Features::kTokens);
+}
+
 BuildContext meta_context() {
   BuildContext build;
   build.tensor_options = build.tensor_options.device(torch::kMeta);
   return build;
 }
 
-int64_t count_parameters(const Task& task) {
+int64_t count_parameters(const torch::nn::Module& model) {
   int64_t count = 0;
-  for (const Parameter& parameter : parameters_of(task)) count += parameter.tensor.numel();
+  for (const Parameter& parameter : parameters_of(model)) count += parameter.tensor.numel();
   return count;
 }
 

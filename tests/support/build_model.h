@@ -14,6 +14,10 @@ namespace shoal::testing {
 std::shared_ptr<Task> build_model(const std::string& recipe, const ImageShape& image,
                                   int64_t classes, const BuildContext& build);
 
+/// The backbone of a section `model` on its own, with features of tokens.
+std::shared_ptr<Backbone> build_backbone(const std::string& recipe, const DataShape& data,
+                                         const BuildContext& build);
+
 /// What the published sizes of models are counted for.
 inline constexpr ImageShape kImageNet{3, 224, 224};
 
@@ -21,6 +25,6 @@ inline constexpr ImageShape kImageNet{3, 224, 224};
 BuildContext meta_context();
 
 /// Values in all parameters of a model.
-int64_t count_parameters(const Task& task);
+int64_t count_parameters(const torch::nn::Module& model);
 
 }  // namespace shoal::testing

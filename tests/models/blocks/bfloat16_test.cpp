@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "models/blocks/attention.h"
+#include "models/blocks/causal_attention.h"
+#include "models/blocks/gated_mlp.h"
 #include "models/blocks/mlp.h"
 #include "models/blocks/patch_embed.h"
 #include "models/kernels/depthwise_conv.h"
@@ -52,6 +54,30 @@ constexpr int64_t B = 3, S = 16, C = 24;
 template <class Module>
 Built built(const Module& module) {
   return {module.ptr(), [module](const torch::Tensor& x) { return module->forward(x); }};
+}
+
+std::vector<NarrowCase> decoder_cases() {
+  using Options = torch::TensorOptions;
+  return {{"RmsNorm",
+           {B, S, C},
+           [](const Options& o) {
+             return built(LayerNorm(C, o, NormOptions{NormKind::kRms, 1e-5}));
+           }},
+          {"GatedMlp",
+           {B, S, C},
+           [](const Options& o) {
+             return built(GatedMlp(MlpShape{C, 32}, xavier_inits(C, 32), o));
+           }},
+          {"CausalAttention", {B, S, C}, [](const Options& o) {
+             const CausalAttention layer(
+                 CausalAttentionImpl::Sizes{.width = C, .heads = 4, .kv_heads = 2, .scale = 0.4},
+                 o);
+             return Built{layer.ptr(), [layer](const torch::Tensor& x) {
+                            const Rotation turns =
+                                rotation_at(torch::arange(S), C / 4, 1e4, x.scalar_type());
+                            return layer->forward(x, turns, {});
+                          }};
+           }}};
 }
 
 std::vector<NarrowCase> cases() {
@@ -143,6 +169,8 @@ TEST_P(NarrowLayer, IsThatOfFloat64ToRoundingWithFloat32Parameters) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, NarrowLayer, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(DecoderLayers, NarrowLayer, ::testing::ValuesIn(decoder_cases()),
                          [](const auto& info) { return info.param.name; });
 
 // Values near 200 differ by whole numbers in bfloat16; their variance must not suffer from it.

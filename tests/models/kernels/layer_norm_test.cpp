@@ -40,6 +40,44 @@ TEST(LayerNorm, Float32IsWithinRoundingOfFloat64) {
   EXPECT_LT(largest(y.to(torch::kFloat64) - layer_norm(x, weight, bias)), 5e-6);
 }
 
+TEST(LayerNorm, OfEitherKindTakesItsEpsAndMayLackABias) {
+  const torch::NoGradGuard no_grad;
+  for (const int64_t width : {7, 16, 33}) {
+    const torch::Tensor x = some_numbers({3, 5, width}, 1) * 0.01 + 0.02;
+    for (const double eps : {1e-5, 1e-6}) {
+      const auto normed = [&](const NormOptions& options) {
+        LayerNorm norm(width, torch::TensorOptions(torch::kFloat64), options);
+        norm->weight.copy_(some_numbers({width}, 2));
+        if (norm->bias.defined()) norm->bias.copy_(some_numbers({width}, 3));
+        EXPECT_EQ(norm->bias.defined(), options.bias && options.kind == NormKind::kLayer);
+        return norm->forward(x);
+      };
+      const torch::Tensor mean = x.mean(-1, true), weight = some_numbers({width}, 2);
+      const torch::Tensor centred =
+          (x - mean) / ((x - mean).pow(2).mean(-1, true) + eps).sqrt() * weight;
+      EXPECT_LT(largest(normed({NormKind::kLayer, eps, false}) - centred), 1e-12);
+      EXPECT_LT(largest(normed({NormKind::kLayer, eps, true}) - centred - some_numbers({width}, 3)),
+                1e-12);
+      EXPECT_LT(largest(normed({NormKind::kRms, eps, true}) -
+                        x / (x.pow(2).mean(-1, true) + eps).sqrt() * weight),
+                1e-12);
+    }
+  }
+}
+
+TEST(LayerNorm, GradientsOfAnRmsNormAreThoseOfFiniteDifferences) {
+  LayerNorm norm(18, torch::TensorOptions(torch::kFloat64), NormOptions{NormKind::kRms, 1e-5});
+  norm->weight.detach().copy_(some_numbers({18}, 2));
+  const torch::Tensor x = leaf({2, 3, 18}, 1);
+  EXPECT_LT(gradient_error(
+                [&] {
+                  const NormedBranch y = norm->branch(x);
+                  return y.normed + y.residual * 0.3;
+                },
+                {x, norm->weight}),
+            1e-6);
+}
+
 TEST(LayerNorm, GradientsAreThoseOfFiniteDifferences) {
   const torch::Tensor x = leaf({2, 3, 18}, 1), weight = leaf({18}, 2), bias = leaf({18}, 3);
   EXPECT_LT(gradient_error([&] { return layer_norm(x, weight, bias); }, {x, weight, bias}), 1e-6);

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "models/blocks/dropout.h"
+#include "models/blocks/feed_forward.h"
+#include "models/blocks/mlp.h"
+#include "models/blocks/rotary.h"
+#include "models/causal_backbone.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/base/size_limits.h"
+
+// b sequences on this rank  S tokens  C width
+namespace shoal {
+
+/// How a token's position enters.
+enum class PositionKind {
+  kLearned,  ///< a vector for each position is added to the embedding
+  kRope,     ///< queries and keys are turned (rotary.h)
+};
+
+template <>
+struct EnumNames<PositionKind> {
+  static constexpr std::array names{std::pair{PositionKind::kLearned, "learned"},
+                                    std::pair{PositionKind::kRope, "rope"}};
+};
+
+/// Decoder of a language model without its head: token and position embeddings, pre-norm blocks,
+/// norm. Source: Radford et al. 2019 (GPT-2). Defaults are GPT-2 small's. Options lead to later
+/// decoders: `position: rope, norm: rms, mlp: swiglu, bias: false` with kv_heads is Llama's.
+///
+/// First values: weights, tokens and positions N(0, 0.02), the layers that end a residual branch
+/// (attention.proj, mlp.fc2, also of experts) N(0, 0.02 / sqrt(2 depth)), biases 0, norms 1 and 0;
+/// routers keep their own.
+///
+/// Parameters of its own: tokens [V, C], V the vocabulary rounded up to pad_vocabulary rows, and
+/// with learned positions positions [context, C].
+class Gpt2 : public CausalBackbone {
+ public:
+  struct Options {
+    int64_t width = 768;
+    int64_t depth = 12;
+    int64_t heads = 12;
+    std::optional<int64_t> kv_heads, hidden, context;
+    int64_t pad_vocabulary = 1;
+    PositionKind position = PositionKind::kLearned;
+    std::optional<double> rope_base;
+    NormKind norm = NormKind::kLayer;
+    MlpKind mlp = MlpKind::kGelu;
+    Gelu gelu = Gelu::kTanh;
+    bool bias = true;
+    bool scale_attn_by_inverse_layer_idx = false;
+    double dropout = 0.0;
+    FeedForwardOptions feed_forward;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("width", &Options::width, "hidden size C", in_range(1, kMostWidth)),
+          field("depth", &Options::depth, "number of blocks", in_range(0, kMostBlocks)),
+          field("heads", &Options::heads, "attention heads, a divisor of width",
+                in_range(1, kMostWidth)),
+          field("kv_heads", &Options::kv_heads,
+                "heads of keys and values, a divisor of heads (grouped-query attention); auto: "
+                "as many as heads",
+                in_range(1, kMostWidth), unset_word("auto")),
+          field("hidden", &Options::hidden,
+                "hidden width of a dense MLP; auto: 4 times the width, for swiglu 8/3 of it "
+                "rounded up to a multiple of 64",
+                in_range(1, kMostWidth), unset_word("auto")),
+          field("context", &Options::context,
+                "tokens of a sequence at most; auto: those of a sample of data.source",
+                in_range(1, kMostWidth), unset_word("auto"), unit("tokens")),
+          field("pad_vocabulary", &Options::pad_vocabulary,
+                "round the rows of the embedding up to a multiple of this",
+                in_range(1, kMostWidth)),
+          field("position", &Options::position, "learned vectors, or rotary embedding (RoPE)"),
+          field("rope_base", &Options::rope_base, "of the angles of RoPE; auto: 10000", above(0),
+                unset_word("auto")),
+          field("norm", &Options::norm, "layer norm, or RMS norm; eps is 1e-5"),
+          field("mlp", &Options::mlp, "a dense MLP: two layers with a GELU, or SwiGLU"),
+          field("gelu", &Options::gelu, "of a dense MLP with a GELU: exact, or tanh approximation"),
+          field("bias", &Options::bias,
+                "whether attention, dense MLPs and layer norms have biases"),
+          field("scale_attn_by_inverse_layer_idx", &Options::scale_attn_by_inverse_layer_idx,
+                "divide the attention logits of block i, from 0, by i + 1"),
+          field("dropout", &Options::dropout,
+                "rate of dropout, of embeddings, attention and residual branches",
+                in_range(0, below(1))),
+          inlined(&Options::feed_forward)};
+    }
+    void validate(Problems& problems) const;
+    int64_t hidden_width() const;
+  };
+
+  /// Throws ConfigError where the data has no tokens, or more in a sample than `context`.
+  Gpt2(const Options& options, const Context& context);
+  ModelOutput forward(const ModelInput& input, const StepContext& step) override;
+  int64_t feature_width() const override { return options_.width; }
+  int64_t context_length() const override { return context_; }
+  torch::Tensor token_embedding() const override { return tokens_VC_; }
+  KeyValueCache make_cache(int64_t b, int64_t capacity) const override;
+  torch::Tensor decode(const torch::Tensor& token_bS, KeyValueCache& cache,
+                       const StepContext& step) override;
+
+ private:
+  /// The sum of both embeddings in the dtype to compute in; `position`: [S] or [b, S].
+  torch::Tensor embed(const torch::Tensor& token_bS, const torch::Tensor& position) const;
+  /// `position`: [S] or [b, 1, S].
+  Rotation rotation(const torch::Tensor& position) const;
+
+  Options options_;
+  int64_t context_;
+  Features features_;
+  bool recomputes_;
+  torch::Dtype compute_dtype_;
+  torch::Tensor tokens_VC_;
+  torch::Tensor positions_TC_;  ///< undefined with `position: rope`
+  Dropout drop_embedding_;
+  torch::nn::ModuleList blocks_;
+  LayerNorm norm_{nullptr};
+};
+
+}  // namespace shoal

@@ -1,0 +1,100 @@
+#include "models/blocks/causal_attention.h"
+
+#include <ATen/ops/scaled_dot_product_attention.h>
+
+#include <limits>
+#include <optional>
+#include <vector>
+
+// B sequences  S tokens  C width  N heads  M heads of keys and values  P positions
+// H head width = C / N
+namespace shoal {
+namespace {
+
+/// [B, M, P, H] -> [B, N, P, H], each head N / M times.
+torch::Tensor repeat_heads(const torch::Tensor& x_BMPH, int64_t heads) {
+  const int64_t B = x_BMPH.size(0), M = x_BMPH.size(1), P = x_BMPH.size(2), H = x_BMPH.size(3);
+  if (M == heads) return x_BMPH;
+  return x_BMPH.unsqueeze(2).expand({B, M, heads / M, P, H}).reshape({B, heads, P, H});
+}
+
+}  // namespace
+
+CausalAttentionImpl::CausalAttentionImpl(const Sizes& sizes, const torch::TensorOptions& options)
+    : sizes_(sizes), dropout_(sizes.dropout, sizes.path + ".probabilities.dropout") {
+  TORCH_CHECK(sizes.width % sizes.heads == 0, sizes.heads, " heads do not divide a width of ",
+              sizes.width);
+  TORCH_CHECK(sizes.heads % sizes.kv_heads == 0, sizes.kv_heads,
+              " heads of keys and values do not divide ", sizes.heads, " heads");
+  const int64_t kv_width = sizes.width / sizes.heads * sizes.kv_heads;
+  const auto bias = sizes.has_bias ? std::optional(Init::zeros()) : std::nullopt;
+  qkv = register_module("qkv",
+                        Linear(sizes.width, sizes.width + 2 * kv_width, options, sizes.qkv, bias));
+  proj = register_module("proj", Linear(sizes.width, sizes.width, options, sizes.proj, bias));
+}
+
+CausalAttentionImpl::Heads CausalAttentionImpl::heads_of(const torch::Tensor& x_BSC,
+                                                         const Rotation& rotation) const {
+  const int64_t B = x_BSC.size(0), S = x_BSC.size(1), H = sizes_.width / sizes_.heads;
+  const int64_t kv_width = sizes_.kv_heads * H;
+  // Slices of the last dimension: their gradients are joined by one copy.
+  std::vector<torch::Tensor> part =
+      qkv->forward(x_BSC).split_with_sizes({sizes_.width, kv_width, kv_width}, /*dim=*/2);
+  for (torch::Tensor& heads : part) {
+    heads = heads.view({B, S, heads.size(2) / H, H}).transpose(1, 2);
+  }
+  return {rotate(part[0], rotation), rotate(part[1], rotation), part[2]};
+}
+
+torch::Tensor CausalAttentionImpl::attend(const Heads& heads, const torch::Tensor& mask,
+                                          bool is_causal) const {
+  const auto optional_mask = mask.defined() ? std::optional(mask) : std::nullopt;
+  return at::scaled_dot_product_attention(
+      heads.query_BNSH, repeat_heads(heads.key_BMSH, sizes_.heads),
+      repeat_heads(heads.value_BMSH, sizes_.heads), optional_mask, /*dropout_p=*/0.0, is_causal,
+      sizes_.scale);
+}
+
+// LibTorch's own dropout of probabilities draws from its generator.
+torch::Tensor CausalAttentionImpl::attend_with_dropout(const Heads& heads,
+                                                       const StepContext& step) const {
+  const int64_t S = heads.query_BNSH.size(2);
+  const torch::Tensor key = repeat_heads(heads.key_BMSH, sizes_.heads);
+  const torch::Tensor is_later_SS =
+      torch::ones({S, S}, key.options().dtype(torch::kBool)).triu_(/*diagonal=*/1);
+  const torch::Tensor logits_BNSS =
+      at::matmul(heads.query_BNSH * sizes_.scale, key.transpose(2, 3))
+          .masked_fill_(is_later_SS, -std::numeric_limits<double>::infinity());
+  const bool is_narrow = key.scalar_type() == torch::kBFloat16;
+  const torch::Tensor share_BNSS =
+      logits_BNSS.softmax(3, is_narrow ? torch::kFloat32 : key.scalar_type());
+  return at::matmul(dropout_.forward(share_BNSS, step).to(key.scalar_type()),
+                    repeat_heads(heads.value_BMSH, sizes_.heads));
+}
+
+torch::Tensor CausalAttentionImpl::project(const torch::Tensor& y_BNSH) const {
+  return proj->forward(
+      y_BNSH.transpose(1, 2).reshape({y_BNSH.size(0), y_BNSH.size(2), sizes_.width}));
+}
+
+torch::Tensor CausalAttentionImpl::forward(const torch::Tensor& x_BSC, const Rotation& rotation,
+                                           const StepContext& step) const {
+  const Heads heads = heads_of(x_BSC, rotation);
+  return project(dropout_.is_active(step) ? attend_with_dropout(heads, step)
+                                          : attend(heads, {}, /*is_causal=*/true));
+}
+
+torch::Tensor CausalAttentionImpl::decode(const torch::Tensor& x_BSC, const Rotation& rotation,
+                                          KeyValueCache::Layer& cache,
+                                          const DecodeStep& decode) const {
+  const Heads added = heads_of(x_BSC, rotation);
+  decode.append(added.key_BMSH, cache.key_bNPH);
+  decode.append(added.value_BMSH, cache.value_bNPH);
+  if (decode.is_first()) return project(attend(added, {}, /*is_causal=*/true));
+  const int64_t end = decode.end();
+  return project(attend(
+      {added.query_BNSH, cache.key_bNPH.narrow(2, 0, end), cache.value_bNPH.narrow(2, 0, end)},
+      decode.mask_b1SE(), /*is_causal=*/false));
+}
+
+}  // namespace shoal

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include "models/blocks/causal_attention.h"
+#include "models/blocks/dropout.h"
+#include "models/blocks/feed_forward.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/module/module.h"
+
+// B sequences  S tokens  C width
+namespace shoal {
+
+/// A pre-norm decoder block: y1 = x + CausalAttention(norm(x)), y = y1 + FeedForward(norm(y1)),
+/// each branch with dropout. Source: Radford et al. 2019 (GPT-2).
+class DecoderBlockImpl : public ModuleBase {
+ public:
+  struct Sizes {
+    CausalAttentionImpl::Sizes attention;
+    FeedForward::Place place;
+    NormOptions norm;
+    double dropout = 0.0;  ///< rate, of both branches
+  };
+  DecoderBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
+                   const BuildContext& build);
+  /// Collective. x is contiguous, B may be 0.
+  BlockOutput forward(const torch::Tensor& x_BSC, const Rotation& rotation,
+                      const StepContext& step) const;
+  /// As CausalAttention's, for one pass over more tokens.
+  struct Decoding {
+    const DecodeStep& step;
+    KeyValueCache::Layer& cache;
+  };
+  BlockOutput decode(const torch::Tensor& x_BSC, const Rotation& rotation, const StepContext& step,
+                     const Decoding& decoding) const;
+
+ private:
+  BlockOutput add_mlp(const torch::Tensor& y1_BSC, const StepContext& step) const;
+
+  LayerNorm attention_norm_{nullptr};
+  CausalAttention attention_{nullptr};
+  LayerNorm mlp_norm_{nullptr};
+  FeedForward feed_forward_;
+  Dropout drop_attention_, drop_mlp_;
+};
+TORCH_MODULE(DecoderBlock);
+
+}  // namespace shoal

@@ -1,0 +1,51 @@
+#include "models/blocks/dropout.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "runtime/device/operator.h"
+#include "runtime/random/random.h"
+
+// b samples on this rank  R rows of a sample  C numbers of a row
+namespace shoal {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+torch::Tensor drop(const torch::Tensor& x, const torch::Tensor& is_dropped, double scale) {
+  return (x * scale).masked_fill_(is_dropped, 0);
+}
+
+struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
+                               const torch::Tensor& is_dropped, double scale) {
+    ctx->save_for_backward({is_dropped});
+    ctx->saved_data["scale"] = scale;
+    return drop(x, is_dropped, scale);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    return {
+        drop(grads[0], ctx->get_saved_variables()[0], ctx->saved_data["scale"].toDouble()), {}, {}};
+  }
+};
+
+}  // namespace
+
+Dropout::Dropout(double rate, std::string_view path) : rate_(rate), layer_(hash_name(path)) {
+  TORCH_CHECK(rate >= 0.0 && rate < 1.0, path, ": a dropout rate must be in [0, 1), got ", rate);
+}
+
+torch::Tensor Dropout::forward(const torch::Tensor& x, const StepContext& step) const {
+  if (!is_active(step)) return x;
+  const int64_t b = step.sample_b.size(0);
+  TORCH_CHECK(x.dim() >= 2 && x.size(0) == b, "dropout: x is ", x.sizes(), ", the step has ", b,
+              " samples");
+  const Stream stream{step.seed, Purpose::kDropout, layer_, static_cast<uint64_t>(step.step)};
+  const int64_t C = x.size(-1);
+  const int64_t R = c10::multiply_integers(x.sizes().slice(1, static_cast<size_t>(x.dim()) - 2));
+  const torch::Tensor draw = uniform_rows(stream, row_ids(step, R), C, torch::kFloat32);
+  return DropoutFunction::apply(x, (draw < rate_).view(x.sizes()), 1.0 / (1.0 - rate_));
+}
+
+}  // namespace shoal

@@ -1,0 +1,63 @@
+#include "models/blocks/rotary.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+
+#include "runtime/device/operator.h"
+
+// B sequences  N heads  S tokens  H head width
+namespace shoal {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+torch::Tensor turn(const torch::Tensor& x_BNSH, const torch::Tensor& cos,
+                   const torch::Tensor& sin) {
+  const int64_t half = x_BNSH.size(3) / 2;
+  const torch::Tensor x = x_BNSH.to(cos.scalar_type());
+  const torch::Tensor first = x.narrow(3, 0, half), second = x.narrow(3, half, half);
+  torch::Tensor y = torch::empty(x.sizes(), x.options());
+  torch::Tensor y_first = y.narrow(3, 0, half), y_second = y.narrow(3, half, half);
+  at::mul_out(y_first, first, cos).addcmul_(second, sin, -1);
+  at::mul_out(y_second, second, cos).addcmul_(first, sin);
+  return y.to(x_BNSH.scalar_type());
+}
+
+struct RotateFunction : torch::autograd::Function<RotateFunction> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x_BNSH,
+                               const torch::Tensor& cos, const torch::Tensor& sin) {
+    ctx->save_for_backward({cos, sin});
+    return turn(x_BNSH, cos, sin);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivatives();
+    const variable_list saved = ctx->get_saved_variables();
+    return {turn(grads[0], saved[0], saved[1].neg()), {}, {}};
+  }
+};
+
+}  // namespace
+
+Rotation rotation_at(const torch::Tensor& position, int64_t head_width, double base,
+                     torch::Dtype dtype) {
+  TORCH_CHECK(head_width % 2 == 0, "rotary positions need an even head width, got ", head_width);
+  const torch::Dtype angles = dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  const auto double_options = position.options().dtype(torch::kFloat64);
+  const torch::Tensor power =
+      torch::arange(head_width / 2, double_options) * 2.0 / static_cast<double>(head_width);
+  const torch::Tensor frequency = torch::pow(base, power.neg()).to(angles);
+  const torch::Tensor angle = position.to(angles).unsqueeze(-1) * frequency;
+  return {angle.cos(), angle.sin()};
+}
+
+torch::Tensor rotate(const torch::Tensor& x_BNSH, const Rotation& rotation) {
+  if (!rotation.cos.defined()) return x_BNSH;
+  TORCH_CHECK(x_BNSH.dim() == 4 && rotation.cos.size(-1) * 2 == x_BNSH.size(3) &&
+                  rotation.cos.size(-2) == x_BNSH.size(2),
+              "rotate: angles ", rotation.cos.sizes(), " do not fit heads ", x_BNSH.sizes());
+  return RotateFunction::apply(x_BNSH, rotation.cos, rotation.sin);
+}
+
+}  // namespace shoal
