@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -18,6 +20,8 @@
 #include "runtime/base/build_info.h"
 #include "runtime/base/signals.h"
 #include "runtime/base/text.h"
+#include "runtime/recipe/registry.h"
+#include "runtime/text/tokenizer.h"
 
 namespace shoal {
 namespace {
@@ -236,6 +240,62 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
   }
 }
 
+/// One option for each key of each tokenizer.
+void add_tokenizer_keys(CLI::App& command, TokenizeArguments& arguments) {
+  for (const config::MemberInfo* member : members_of<Tokenizer>().members()) {
+    for (const config::FieldInfo& field : member->options_type().fields) {
+      const std::string key(field.name), name = "--" + key;
+      const std::string doc = fmt::format("of {}: {}", member->name, field.rules.doc);
+      if (CLI::Option* known = command.get_option_no_throw(name)) {
+        known->description(known->get_description() + "; " + doc);
+        continue;
+      }
+      command.add_option_function<std::string>(
+          name,
+          [&arguments, key](const std::string& value) {
+            arguments.options.emplace_back(key, value);
+          },
+          doc);
+    }
+  }
+}
+
+void add_tokenize(CLI::App& data, ExitCode& code) {
+  CLI::App* command = data.add_subcommand(
+      "tokenize", "Encode files of text into a token cache, in the format of llm.c");
+  const auto arguments = std::make_shared<TokenizeArguments>();
+  command->add_option("files", arguments->files, "files of text, one after the other")
+      ->type_name("FILES")
+      ->required();
+  command
+      ->add_option("--tokenizer", arguments->tokenizer,
+                   "one of: " + join_words(members_of<Tokenizer>().names()))
+      ->type_name("NAME")
+      ->required();
+  add_tokenizer_keys(*command, *arguments);
+  command
+      ->add_option("--out", arguments->out,
+                   "the cache; a side file X.bin.json names tokenizer and sources. An older cache "
+                   "of that name is replaced once the new one is complete; any other file is left "
+                   "alone")
+      ->type_name("X.bin")
+      ->required();
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Each file is encoded on its own, and nothing is put between them.\n"
+      "Examples:\n"
+      "  shoal data tokenize wiki.train.tokens --tokenizer bytes --out train.bin\n"
+      "  shoal data tokenize a.txt b.txt --tokenizer gpt2 --vocab vocab.json --merges merges.txt "
+      "--out ab.bin");
+  command->callback([&code, arguments] { code = tokenize(*arguments, std::cout); });
+}
+
+void add_data(CLI::App& app, ExitCode& code) {
+  CLI::App* data = app.add_subcommand("data", "Prepare data");
+  data->require_subcommand(1);
+  add_tokenize(*data, code);
+}
+
 /// Looks at the words that should be commands; CLI11 reports an unknown one only as a missing one.
 void refuse_unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* command = &app;
@@ -291,6 +351,7 @@ ExitCode run(int argc, char** argv) {
   add_recipes(app, code);
   add_inspect(app, code);
   add_ckpt(app, code);
+  add_data(app, code);
   add_doctor(app, code);
   if (argc < 2) {
     std::cout << app.help();

@@ -4,6 +4,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/job/launch_info.h"
@@ -118,5 +119,18 @@ struct InspectArguments {
 /// run; DataError (exit 13) if that has no record up to its step. StorageError (exit 21) if the
 /// heat map cannot be written.
 ExitCode inspect(const InspectArguments& arguments, std::ostream& out);
+
+/// `shoal data tokenize FILE… --tokenizer NAME [--KEY VALUE …] --out X.bin`.
+struct TokenizeArguments {
+  std::vector<std::string> files;
+  std::string tokenizer;
+  std::vector<std::pair<std::string, std::string>> options;  ///< the tokenizer's keys
+  std::string out;
+  bool json = false;
+};
+
+/// Encodes files of text into a token cache; an older cache of that name is replaced. Throws Error:
+/// exit 2 for the arguments, 13 for the files, 21 if the cache cannot be written.
+ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

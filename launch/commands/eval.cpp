@@ -33,7 +33,9 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
   RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size(), /*ranks_per_node=*/0,
                                  std::move(devices.gpu_world));
   grid.device = devices.own.device;
-  const OpenSplit data = open_split(make_source(recipe), Split::kValid, choose_workers(launch));
+  const auto source = make_source(recipe, environment);
+  check_stride(recipe, source->shape());
+  const OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
   const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
   load_weights(path, model, *grid.world);
   const Evaluation evaluation = evaluate({*model.task, recipe, data, grid}, manifest.step);

@@ -26,7 +26,8 @@
 namespace shoal {
 namespace {
 
-void warn_of_substitutes(const char* split, const SampleSet& data, Log& log) {
+void log_data(const char* split, const SampleSet& data, Log& log) {
+  for (const std::string& note : data.notes()) log.info(fmt::format("{}: {}", split, note));
   if (data.num_substituted() == 0) return;
   log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones replace them", split,
                        data.num_substituted(), data.size()));
@@ -140,8 +141,8 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   log.info(describe_start(session, recipe, folder));
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
-  warn_of_substitutes("data.train", *train_data.samples, log);
-  warn_of_substitutes("data.valid", *valid_data.samples, log);
+  log_data("data.train", *train_data.samples, log);
+  log_data("data.valid", *valid_data.samples, log);
   const bool is_finished = session.steps_done() == session.total_steps();
   const bool evaluates_first = is_finished && recipe.evaluate.every &&
                                lacks_summary(folder, session.steps_done(), *grid.world);

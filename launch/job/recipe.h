@@ -186,11 +186,16 @@ struct TrainOptions {
 /// `evaluate`: how often the validation split is run through.
 struct EvaluateOptions {
   std::optional<Duration> every = Duration::epochs(1);
+  std::optional<int64_t> stride;
 
   static constexpr auto fields() {
-    return std::tuple{field("every", &EvaluateOptions::every,
-                            "how often; also at the end. never: not at all", above(0),
-                            unset_word("never"))};
+    return std::tuple{
+        field("every", &EvaluateOptions::every, "how often; also at the end. never: not at all",
+              above(0), unset_word("never")),
+        field("stride", &EvaluateOptions::stride,
+              "of text: windows begin this far apart, and of each but the first only as many last "
+              "tokens are scored; none: windows do not overlap",
+              at_least(1), unit("tokens"), unset_word("none"))};
   }
 };
 

@@ -7,6 +7,18 @@
 #include "runtime/base/size_limits.h"
 
 namespace shoal {
+namespace {
+
+/// Where launch/setup keeps what it fetches, too.
+std::string cache_folder(const config::Environment& environment) {
+  if (!environment) return "";
+  const std::string given = environment("XDG_CACHE_HOME").value_or("");
+  if (!given.empty()) return given + "/shoal";
+  const std::string home = environment("HOME").value_or("");
+  return home.empty() ? "" : home + "/.cache/shoal";
+}
+
+}  // namespace
 
 torch::Dtype dtype_of(const Recipe& recipe) {
   return recipe.train.precision == Precision::kFloat64 ? torch::kFloat64 : torch::kFloat32;
@@ -16,9 +28,29 @@ torch::Dtype compute_dtype_of(const Recipe& recipe) {
   return recipe.train.precision == Precision::kBfloat16 ? torch::kBFloat16 : dtype_of(recipe);
 }
 
-std::shared_ptr<const DataSource> make_source(const Recipe& recipe) {
+std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
+                                              const config::Environment& environment) {
   return Registry<DataSource>::create(recipe.data.source,
-                                      {.seed = static_cast<uint64_t>(recipe.run.seed)});
+                                      {.seed = static_cast<uint64_t>(recipe.run.seed),
+                                       .evaluation_stride = recipe.evaluate.stride,
+                                       .cache_folder = cache_folder(environment)});
+}
+
+void check_stride(const Recipe& recipe, const DataShape& data) {
+  const std::optional<int64_t> stride = recipe.evaluate.stride;
+  if (!stride) return;
+  if (!data.labels_tokens) {
+    throw ConfigError(
+        fmt::format("evaluate.stride: data.source {} has no sequences of labelled "
+                    "tokens; leave it out",
+                    data.source));
+  }
+  if (*stride > data.sequence) {
+    throw ConfigError(
+        fmt::format("evaluate.stride: {} would leave tokens out, as windows have {}; "
+                    "at most data.sequence",
+                    *stride, data.sequence));
+  }
 }
 
 void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::Device device) {

@@ -22,8 +22,13 @@ struct BuiltModel {
   std::vector<Parameter> buffers;                 ///< saved with them, and not trained by gradients
 };
 
-/// The recipe's data source, no file of which is open yet.
-std::shared_ptr<const DataSource> make_source(const Recipe& recipe);
+/// The recipe's data source, no file of which is open yet. `environment`: where the user's cache
+/// folder is looked up, XDG_CACHE_HOME or HOME; none: there is no such folder.
+std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
+                                              const config::Environment& environment = {});
+
+/// Throws ConfigError if evaluate.stride does not fit the data.
+void check_stride(const Recipe& recipe, const DataShape& data);
 
 /// Throws ConfigError (exit 11) that names a stage with more units than a device of this kind can
 /// route to.

@@ -164,6 +164,7 @@ void check_data(const LoadedRecipe& loaded, const DataSource& source,
   config::LocatedProblems source_problems(loaded.document.root, "data", diagnostics);
   source.check_training(source_problems);
   apply([&] { source.image_transform(); }, problems);
+  apply([&] { check_stride(loaded.options, source.shape()); }, problems);
 }
 
 /// Names of the stages of each number of units.
@@ -294,7 +295,8 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   // Only what reading found makes a section unfit for further rules, not what they find.
   const config::Diagnostics found = diagnostics;
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
-  if (!found.has_mistake_in("data")) checked.source = make_source(loaded.options);
+  if (!found.has_mistake_in("data"))
+    checked.source = make_source(loaded.options, source.environment);
   const DataSource* data = checked.source.get();
   std::optional<ModelCounts> counts = check_model(
       loaded.options, data, world.value_or(loaded.options.parallel.expert_ranks), found, problems);

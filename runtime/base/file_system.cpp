@@ -46,9 +46,12 @@ void check(const char* call, const std::string& path, int64_t result) {
 }  // namespace
 
 int PosixFileSystem::open(const std::string& path, Mode mode) {
-  const int by_mode = mode == Mode::kCreate ? O_EXCL : mode == Mode::kReplace ? O_TRUNC : O_APPEND;
-  return or_errno(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | by_mode,
-                         kFilePermissions));
+  const int by_mode = mode == Mode::kCreate    ? O_CREAT | O_EXCL
+                      : mode == Mode::kReplace ? O_CREAT | O_TRUNC
+                      : mode == Mode::kAppend  ? O_CREAT | O_APPEND
+                                               : 0;
+  return or_errno(
+      ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | by_mode, kFilePermissions));
 }
 
 int PosixFileSystem::open_directory(const std::string& path) {

@@ -18,6 +18,7 @@ class FileSystem {
     kCreate,   ///< fails with EEXIST if the path exists
     kReplace,  ///< empties a file that exists
     kAppend,   ///< writes after what is there
+    kPatch,    ///< writes over the beginning of a file that exists
   };
   virtual ~FileSystem() = default;
   /// A descriptor for writing; links are not followed.

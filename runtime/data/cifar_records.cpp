@@ -1,25 +1,19 @@
 #include "runtime/data/cifar_records.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 #include <span>
 
+#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
-#include "runtime/base/file_system.h"
-#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string dataset_name(CifarLayout layout) {
   return "CIFAR-" + std::to_string(layout.num_classes);
@@ -32,57 +26,9 @@ std::string download_hint(CifarLayout layout) {
       layout.num_classes == 100 ? "cifar-100-binary" : "cifar-10-batches-bin");
 }
 
-/// "which holds a, b, c and 4 more", in order of name.
-std::string contents_of(const fs::path& folder) {
-  constexpr size_t kMostNames = 12;
-  std::vector<std::string> names;
-  std::error_code failed;
-  for (fs::directory_iterator it(folder, failed), end; !failed && it != end; it.increment(failed)) {
-    names.push_back(it->path().filename().string());
-  }
-  if (failed) return "which cannot be listed: " + failed.message();
-  if (names.empty()) return "which is empty";
-  std::sort(names.begin(), names.end());
-  const size_t shown = std::min(names.size(), kMostNames), more = names.size() - shown;
-  names.resize(shown);
-  return "which holds " + join_words(names) + (more > 0 ? fmt::format(" and {} more", more) : "");
-}
-
-/// Names the first part of the path that is missing and what lies beside it, or the link that leads
-/// nowhere.
-DataError missing_file(const std::string& path, CifarLayout layout) {
-  fs::path missing = fs::absolute(path).lexically_normal();
-  std::error_code ignored;
-  while (missing.has_parent_path() && missing != missing.parent_path() &&
-         !fs::exists(missing.parent_path(), ignored)) {
-    missing = missing.parent_path();
-  }
-  if (const std::optional<std::string> target = link_target(missing.string())) {
-    return DataError(fmt::format("{}: '{}' is a link to '{}' and leads nowhere", path,
-                                 missing.string(), *target),
-                     "put the data back there, or mend the link");
-  }
-  const fs::path parent = missing.parent_path();
-  return DataError(fmt::format("{}: no '{}' in {}, {}", path, missing.filename().string(),
-                               parent.string(), contents_of(parent)),
-                   download_hint(layout));
-}
-
-int open_for_reading(const std::string& path, CifarLayout layout) {
-  // Without O_NONBLOCK, opening a pipe would wait for a writer.
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor >= 0) return descriptor;
-  if (errno == ENOENT || errno == ENOTDIR) throw missing_file(path, layout);
-  throw DataError(path + ": cannot be opened: " + std::strerror(errno));
-}
-
 /// The number of records in a regular file whose size is a positive multiple of theirs.
 int64_t count_records(int descriptor, CifarLayout layout, const std::string& path) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    throw DataError(path + ": is not a regular file", download_hint(layout));
-  }
-  const int64_t bytes = status.st_size, record = layout.record_bytes();
+  const int64_t bytes = ::lseek(descriptor, 0, SEEK_END), record = layout.record_bytes();
   if (bytes > 0 && bytes % record == 0) return bytes / record;
   const std::string rule =
       fmt::format("a {} file is a positive multiple of {} bytes", dataset_name(layout), record);
@@ -139,7 +85,7 @@ std::optional<BadCifarRecord> find_bad_label(std::span<const uint8_t> bytes, Cif
 }  // namespace
 
 CifarFile::CifarFile(const std::string& path, CifarLayout layout, size_t most_bad)
-    : CifarFile(open_for_reading(path, layout), path, layout) {
+    : CifarFile(open_data_file(path, download_hint(layout)), path, layout) {
   constexpr int64_t kRecordsAtOnce = 256;
   size_ = count_records(descriptor_, layout, path);
   const auto record_bytes = static_cast<size_t>(layout.record_bytes());

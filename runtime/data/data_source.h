@@ -56,6 +56,8 @@ class SampleSet {
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
   /// Of text: what bits per byte and perplexity per word are computed from.
   virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
+  /// What opening them did that users should know, for the log: a line each.
+  virtual std::vector<std::string> notes() const { return {}; }
   /// Names and sizes of files with a hash of parts of them, by which a resumed run compares its
   /// data; empty for data that the recipe alone defines.
   virtual std::string fingerprint() const { return {}; }
@@ -67,6 +69,10 @@ class DataSource {
  public:
   struct Context {
     uint64_t seed = 0;  ///< run.seed, for draws of the source's own
+    /// evaluate.stride, 1 <= stride <= the sequence; only for sources whose tokens have labels.
+    std::optional<int64_t> evaluation_stride = {};
+    std::string cache_folder =
+        {};  ///< the user's, for what is made once of files; "": there is none
   };
   static constexpr std::string_view kNameKey = "source";
   static constexpr std::string_view kNoun = "data source";

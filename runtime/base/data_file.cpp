@@ -1,0 +1,98 @@
+#include "runtime/base/data_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// "which holds a, b, c and 4 more", in order of name.
+std::string contents_of(const fs::path& folder) {
+  constexpr size_t kMostNames = 12;
+  std::vector<std::string> names;
+  std::error_code failed;
+  for (fs::directory_iterator it(folder, failed), end; !failed && it != end; it.increment(failed)) {
+    names.push_back(it->path().filename().string());
+  }
+  if (failed) return "which cannot be listed: " + failed.message();
+  if (names.empty()) return "which is empty";
+  std::sort(names.begin(), names.end());
+  const size_t shown = std::min(names.size(), kMostNames), more = names.size() - shown;
+  names.resize(shown);
+  return "which holds " + join_words(names) + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+DataError missing_file(const std::string& path, const std::string& hint) {
+  fs::path missing = fs::absolute(path).lexically_normal();
+  std::error_code ignored;
+  while (missing.has_parent_path() && missing != missing.parent_path() &&
+         !fs::exists(missing.parent_path(), ignored)) {
+    missing = missing.parent_path();
+  }
+  if (const std::optional<std::string> target = link_target(missing.string())) {
+    return DataError(fmt::format("{}: '{}' is a link to '{}' and leads nowhere", path,
+                                 missing.string(), *target),
+                     "put the data back there, or mend the link");
+  }
+  const fs::path parent = missing.parent_path();
+  return DataError(fmt::format("{}: no '{}' in {}, {}", path, missing.filename().string(),
+                               parent.string(), contents_of(parent)),
+                   hint);
+}
+
+}  // namespace
+
+int open_data_file(const std::string& path, const std::string& hint) {
+  // Without O_NONBLOCK, opening a pipe would wait for a writer.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) throw missing_file(path, hint);
+    throw DataError(path + ": cannot be opened: " + std::strerror(errno));
+  }
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
+  ::close(descriptor);
+  throw DataError(path + ": is not a regular file", hint);
+}
+
+MappedFile::MappedFile(const std::string& path, const std::string& hint) : path_(path) {
+  const int descriptor = open_data_file(path, hint);
+  const off_t size = ::lseek(descriptor, 0, SEEK_END);
+  void* start = nullptr;
+  if (size > 0) {
+    start = ::mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_SHARED, descriptor, 0);
+  }
+  const int error = errno;
+  ::close(descriptor);
+  if (size < 0 || start == MAP_FAILED) {
+    throw DataError(path + ": cannot be mapped: " + std::strerror(error));
+  }
+  bytes_ = {static_cast<const std::byte*>(start), static_cast<size_t>(size)};
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      bytes_(std::exchange(other.bytes_, std::span<const std::byte>())) {}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+}  // namespace shoal

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace shoal {
+
+/// A descriptor of a regular file for reading; links are followed. `hint`: the next step where it
+/// is missing or no file. Throws: DataError; of a missing file it names the first part of the path
+/// that is not there and what lies beside it, or the link that leads nowhere.
+int open_data_file(const std::string& path, const std::string& hint);
+
+/// A file mapped for reading, so that ranks of one machine share it in the page cache. Whoever
+/// makes it shorter meanwhile ends the program by SIGBUS; replacing it by rename is harmless.
+class MappedFile {
+ public:
+  /// Throws: DataError, as open_data_file. An empty file is mapped as no bytes.
+  MappedFile(const std::string& path, const std::string& hint);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  const std::string& path() const { return path_; }
+  /// Begins at the border of a page.
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::string path_;
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,281 @@
+#include "runtime/data/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+#include "runtime/data/batch.h"
+#include "runtime/data/file_fingerprint.h"
+#include "runtime/random/random_stream.h"
+#include "runtime/text/token_file.h"
+#include "runtime/text/tokenize.h"
+
+// N tokens of a split  T tokens of a window
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTextHint = "data.path must be the folder of the files that the recipe names";
+
+/// The tokens of files, one after the other, as they lie in memory.
+class TokenStream {
+ public:
+  void add(std::span<const uint16_t> tokens) { add_part({tokens, {}}, tokens.size()); }
+  void add(std::span<const uint8_t> bytes) { add_part({{}, bytes}, bytes.size()); }
+
+  int64_t size() const { return end_of_part_.empty() ? 0 : end_of_part_.back(); }
+
+  /// The tokens [first, first + count), all of which there are.
+  void copy(int64_t first, int64_t count, int64_t* out) const {
+    const auto found = std::upper_bound(end_of_part_.begin(), end_of_part_.end(), first);
+    for (auto part = static_cast<size_t>(found - end_of_part_.begin()); count > 0; ++part) {
+      const int64_t begin = part == 0 ? 0 : end_of_part_[part - 1];
+      const int64_t taken = std::min(count, end_of_part_[part] - first);
+      const auto copy_from = [&](const auto& tokens) {
+        if (!tokens.empty()) std::copy_n(tokens.begin() + (first - begin), taken, out);
+      };
+      copy_from(parts_[part].tokens);
+      copy_from(parts_[part].bytes);
+      first += taken;
+      count -= taken;
+      out += taken;
+    }
+  }
+
+ private:
+  struct Part {  // one of the two
+    std::span<const uint16_t> tokens;
+    std::span<const uint8_t> bytes;
+  };
+  void add_part(Part part, size_t count) {
+    if (count == 0) return;
+    end_of_part_.push_back(size() + static_cast<int64_t>(count));
+    parts_.push_back(part);
+  }
+
+  std::vector<Part> parts_;
+  std::vector<int64_t> end_of_part_;  // tokens up to and with each part
+};
+
+/// The files of a split, mapped and checked.
+class TextFiles {
+ public:
+  TextFiles(const std::vector<std::string>& paths, const Choice<Tokenizer>& choice,
+            const std::string& cache_folder)
+      : paths_(paths), choice_(choice), cache_folder_(cache_folder) {
+    for (const std::string& path : paths) {
+      if (path.ends_with(kTokenFileEnding)) {
+        open_cache(path);
+      } else if (tokenizer().ids_are_bytes()) {
+        open_bytes(path);
+      } else {
+        open_text(path);
+      }
+    }
+    if (!knows_text_) counts_.bytes = counts_.words = 0;
+    counts_.tokens = stream_.size();
+  }
+
+  const TokenStream& stream() const { return stream_; }
+  const TextCounts& counts() const { return counts_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+  const std::vector<std::string>& paths() const { return paths_; }
+
+ private:
+  /// Made where it is needed first: caches without a side file do without its files.
+  const Tokenizer& tokenizer() {
+    if (!made_) made_ = Registry<Tokenizer>::create(choice_, {});
+    return *made_;
+  }
+
+  void open_cache(const std::string& path) {
+    const TokenFile& file = caches_.emplace_back(path);
+    if (file.info() && file.info()->tokenizer != tokenizer().identity()) {
+      throw DataError(fmt::format("{}: a cache of another tokenizer: it was made with '{}', and "
+                                  "data.tokenizer is '{}'",
+                                  path, file.info()->tokenizer, tokenizer().identity()),
+                      "set data.tokenizer to the one of the cache, or make the cache again with "
+                      "`shoal data tokenize`");
+    }
+    add_cache(file);
+  }
+
+  void add_cache(const TokenFile& file) {
+    file.require_below(Registry<Tokenizer>::create(choice_, {.reads_files = false})->vocabulary());
+    stream_.add(file.tokens());
+    knows_text_ = knows_text_ && file.info();
+    if (!file.info()) return;
+    counts_.bytes += file.info()->bytes;
+    counts_.words += file.info()->words;
+  }
+
+  void open_bytes(const std::string& path) {
+    const std::span<const std::byte> bytes = texts_.emplace_back(path, kTextHint).bytes();
+    stream_.add(std::span(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()));
+    WordCounter words;
+    words.add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    counts_.bytes += static_cast<int64_t>(bytes.size());
+    counts_.words += words.words();
+  }
+
+  void open_text(const std::string& path) {
+    if (cache_folder_.empty()) {
+      throw DataError(path +
+                          ": there is no folder to keep its tokens in, as neither "
+                          "XDG_CACHE_HOME nor HOME is set",
+                      "set one of them, or make a cache with `shoal data tokenize` and name it in "
+                      "data.train.files and data.valid.files");
+    }
+    PosixFileSystem files;
+    CachedTokens cached = cached_tokens(path, tokenizer(), files, cache_folder_ + "/tokens");
+    const TokenFile& file = caches_.emplace_back(std::move(cached.file));
+    notes_.push_back(cached.seconds > 0.0
+                         ? fmt::format("tokenised {} ({} bytes, {} tokens) into {} in {:.1f} s",
+                                       path, file.info()->bytes, file.tokens().size(), file.path(),
+                                       cached.seconds)
+                         : fmt::format("{}: {} tokens, from the cache {}", path,
+                                       file.tokens().size(), file.path()));
+    add_cache(file);
+  }
+
+  std::vector<std::string> paths_;
+  Choice<Tokenizer> choice_;
+  std::string cache_folder_;
+  std::shared_ptr<const Tokenizer> made_;
+  std::deque<TokenFile> caches_;
+  std::deque<MappedFile> texts_;
+  TokenStream stream_;
+  TextCounts counts_;
+  bool knows_text_ = true;
+  std::vector<std::string> notes_;
+};
+
+/// Windows of a stream of tokens.
+class TextSet : public SampleSet {
+ public:
+  TextSet(TextFiles files, int64_t sequence) : files_(std::move(files)), sequence_(sequence) {
+    const int64_t num_tokens = files_.stream().size();
+    if (num_tokens > sequence) return;
+    throw DataError(
+        fmt::format("{}: {}, a sample needs {}: data.sequence and one more",
+                    join_words(files_.paths()), counted(num_tokens, "token"), sequence + 1),
+        "lower data.sequence, or name more text");
+  }
+
+  std::optional<TextCounts> text_counts() const override { return files_.counts(); }
+  std::vector<std::string> notes() const override { return files_.notes(); }
+  std::string fingerprint() const override {
+    std::vector<std::string> files;
+    for (const std::string& path : files_.paths()) files.push_back(file_fingerprint(path));
+    return join_words(files);
+  }
+
+ protected:
+  int64_t num_tokens() const { return files_.stream().size(); }
+  int64_t sequence() const { return sequence_; }
+  Sample window(int64_t first) const {
+    Sample sample;
+    sample.token_S.resize(static_cast<size_t>(sequence_));
+    sample.token_label_S.resize(static_cast<size_t>(sequence_));
+    files_.stream().copy(first, sequence_, sample.token_S.data());
+    std::copy(sample.token_S.begin() + 1, sample.token_S.end(), sample.token_label_S.begin());
+    files_.stream().copy(first + sequence_, 1, &sample.token_label_S.back());
+    return sample;
+  }
+
+ private:
+  TextFiles files_;
+  int64_t sequence_;
+};
+
+class TrainingWindows final : public TextSet {
+ public:
+  TrainingWindows(TextFiles files, int64_t sequence, uint64_t seed)
+      : TextSet(std::move(files), sequence), seed_(seed) {}
+
+  int64_t size() const override { return std::max<int64_t>(1, num_tokens() / sequence() - 1); }
+  Sample read(int64_t index, int64_t epoch) const override {
+    // The last window and its last label fit behind any of these offsets.
+    const int64_t offsets = std::min(sequence(), num_tokens() - size() * sequence());
+    const ScalarDraws draws({seed_, Purpose::kTextWindows, 0, static_cast<uint64_t>(epoch)});
+    return window(draws.integer(0, 0, offsets) + index * sequence());
+  }
+
+ private:
+  uint64_t seed_;
+};
+
+class EvaluationWindows final : public TextSet {
+ public:
+  EvaluationWindows(TextFiles files, int64_t sequence, int64_t stride)
+      : TextSet(std::move(files), sequence), stride_(stride) {}
+
+  int64_t size() const override { return (num_tokens() - 1 - sequence()) / stride_ + 1; }
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
+    Sample sample = window(index * stride_);
+    const int64_t scored_before = index == 0 ? 0 : sequence() - stride_;
+    std::fill_n(sample.token_label_S.begin(), scored_before, kNoLabel);
+    return sample;
+  }
+
+ private:
+  int64_t stride_;
+};
+
+const Registration<DataSource, TextSource> registered_text_source{
+    "text", "text, split into tokens; to predict the next one"};
+
+}  // namespace
+
+std::vector<std::string> TextSource::Options::paths(Split split) const {
+  std::vector<std::string> paths;
+  for (const std::string& file : (split == Split::kTrain ? train : valid).files) {
+    paths.push_back((fs::path(path) / file).lexically_normal().string());
+  }
+  return paths;
+}
+
+void TextSource::Options::validate(Problems& problems) const {
+  for (const auto& [split, key] :
+       {std::pair{Split::kTrain, "train.files"}, std::pair{Split::kValid, "valid.files"}}) {
+    std::set<std::string> seen;
+    for (const std::string& file : paths(split)) {
+      if (!seen.insert(file).second) problems.add(key, file + " is named twice");
+    }
+  }
+}
+
+DataShape TextSource::shape() const {
+  const auto tokenizer = Registry<Tokenizer>::create(options_.tokenizer, {.reads_files = false});
+  return {.source = "text",
+          .sequence = options_.sequence,
+          .vocabulary = tokenizer->vocabulary(),
+          .labels_tokens = true};
+}
+
+void TextSource::check_training(Problems& problems) const {
+  const std::vector<std::string> train = options_.paths(Split::kTrain);
+  for (const std::string& file : options_.paths(Split::kValid)) {
+    if (std::find(train.begin(), train.end(), file) == train.end()) continue;
+    problems.add("valid.files", file + " is trained on as well; set train.files without it");
+  }
+}
+
+std::unique_ptr<SampleSet> TextSource::open(Split split) const {
+  TextFiles files(options_.paths(split), options_.tokenizer, context_.cache_folder);
+  if (split == Split::kTrain) {
+    return std::make_unique<TrainingWindows>(std::move(files), options_.sequence, context_.seed);
+  }
+  return std::make_unique<EvaluationWindows>(
+      std::move(files), options_.sequence, context_.evaluation_stride.value_or(options_.sequence));
+}
+
+}  // namespace shoal

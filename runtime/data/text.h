@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/data/data_source.h"
+#include "runtime/text/tokenizer.h"
+
+namespace shoal {
+
+/// Text, split into tokens: files of text, which are encoded once into the user's cache folder, and
+/// token caches (*.bin, `shoal data tokenize`). The files of a split are one stream of tokens, and
+/// a sample is a window of it: `sequence` tokens, each labelled by the next one.
+///
+/// With N tokens and windows of T: in training the N / T - 1 windows of an epoch follow each other
+/// from an offset in [0, T) on, keyed by seed and epoch, so that each token is label of most
+/// epochs; at least one window, from T + 1 tokens on. Evaluation has the (N - 1) / T windows from
+/// token 0 on, and drops the tail; with `evaluate.stride` s windows begin s tokens apart, and of
+/// all but the first only the last s labels count.
+class TextSource : public DataSource {
+ public:
+  struct SplitOptions {
+    std::vector<std::string> files;
+
+    static constexpr auto fields() {
+      return std::tuple{required("files", &SplitOptions::files,
+                                 "files in data.path, one after the other: text, or token caches "
+                                 "(*.bin)",
+                                 not_empty(), at_least_one())};
+    }
+  };
+  struct Options {
+    std::string path = ".";
+    Choice<Tokenizer> tokenizer{"bytes"};
+    int64_t sequence = 1024;
+    SplitOptions train;
+    SplitOptions valid;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("path", &Options::path, "folder of the files, relative to the working directory",
+                not_empty()),
+          field("tokenizer", &Options::tokenizer, "how text becomes tokens"),
+          field("sequence", &Options::sequence, "tokens of a sample", unit("tokens"),
+                in_range(1, 1 << 20)),
+          required("train", &Options::train, "what is trained on"),
+          required("valid", &Options::valid, "what is evaluated on")};
+    }
+    /// Refuses a file named twice in a split.
+    void validate(Problems& problems) const;
+
+    /// The files of a split as they will be opened.
+    std::vector<std::string> paths(Split split) const;
+  };
+
+  TextSource(const Options& options, const Context& context)
+      : options_(options), context_(context) {}
+
+  DataShape shape() const override;
+  /// Refuses a file in both splits.
+  void check_training(Problems& problems) const override;
+  std::unique_ptr<SampleSet> open(Split split) const override;
+
+ private:
+  Options options_;
+  Context context_;
+};
+
+}  // namespace shoal

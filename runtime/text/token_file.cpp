@@ -1,0 +1,254 @@
+#include "runtime/text/token_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr int32_t kMagic = 20240520;
+constexpr int32_t kVersion = 1;
+constexpr int64_t kInfoFormat = 1;
+constexpr size_t kHeaderNumbers = kTokenHeaderBytes / sizeof(int32_t);
+constexpr size_t kTokenBytes = sizeof(uint16_t);
+constexpr size_t kMostInfoBytes = size_t{16} << 20;
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+using Header = std::array<int32_t, kHeaderNumbers>;
+
+constexpr const char* kRemake =
+    "make it again: shoal data tokenize FILES --tokenizer … --out X.bin";
+
+std::string info_path(const std::string& path) { return path + ".json"; }
+
+DataError wrong(const std::string& path, const std::string& what) {
+  return DataError(path + ": " + what, kRemake);
+}
+
+void check_header(const Header& header, const std::string& path) {
+  if (header[0] != kMagic) {
+    throw wrong(
+        path, fmt::format("no token cache: the number at byte 0 is {}, not {}", header[0], kMagic));
+  }
+  if (header[1] != kVersion) {
+    throw wrong(path,
+                fmt::format("version {} at byte 4; version {}, tokens of 16 bits, can be read",
+                            header[1], kVersion));
+  }
+  if (header[2] < 0) throw wrong(path, fmt::format("{} tokens by the header, byte 8", header[2]));
+  const auto* surplus = std::find_if(header.begin() + 3, header.end(), [](int32_t n) { return n; });
+  if (surplus != header.end()) {
+    throw wrong(path, fmt::format("the number at byte {} of the header is {}, not 0",
+                                  4 * (surplus - header.begin()), *surplus));
+  }
+}
+
+int64_t count_of(const nlohmann::json& json, const char* key, const std::string& path) {
+  const auto found = json.find(key);
+  const int64_t count =
+      found != json.end() && found->is_number_integer() ? found->get<int64_t>() : -1;
+  if (count < 0) throw wrong(path, fmt::format("'{}' is no count", key));
+  return count;
+}
+
+std::string text_of(const nlohmann::json& json, const char* key, const std::string& path) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_string()) {
+    throw wrong(path, fmt::format("'{}' is no text", key));
+  }
+  return found->get<std::string>();
+}
+
+std::optional<TokenFileInfo> read_info(const std::string& path, size_t num_tokens) {
+  std::error_code ignored;
+  const std::string side = info_path(path);
+  if (!std::filesystem::exists(side, ignored)) return std::nullopt;
+  const MappedFile file(side, kRemake);
+  const std::span<const std::byte> bytes = file.bytes();
+  if (bytes.size() > kMostInfoBytes) throw wrong(side, "too large for the side file of a cache");
+  TokenFileInfo info =
+      parse_token_info({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, side);
+  if (info.tokens == static_cast<int64_t>(num_tokens)) return info;
+  throw wrong(side, fmt::format("counts {} tokens, but {} holds {}: they are of two caches",
+                                info.tokens, path, num_tokens));
+}
+
+}  // namespace
+
+std::string emit_token_header(int64_t num_tokens) {
+  Header header{kMagic, kVersion, static_cast<int32_t>(num_tokens)};
+  return {reinterpret_cast<const char*>(header.data()), sizeof(header)};
+}
+
+std::span<const uint16_t> parse_token_file(std::span<const std::byte> bytes,
+                                           const std::string& path) {
+  if (bytes.size() < kTokenHeaderBytes) {
+    throw wrong(path, fmt::format("ends at byte {}, within the header of {} bytes that a token "
+                                  "cache begins with",
+                                  bytes.size(), kTokenHeaderBytes));
+  }
+  Header header;
+  std::memcpy(header.data(), bytes.data(), sizeof(header));
+  check_header(header, path);
+  const auto num_tokens = static_cast<size_t>(header[2]);
+  const size_t end = kTokenHeaderBytes + num_tokens * kTokenBytes;
+  if (bytes.size() < end) {
+    throw wrong(path, fmt::format("cut short: it ends at byte {}, its {} tokens at byte {}",
+                                  bytes.size(), num_tokens, end));
+  }
+  if (bytes.size() > end) {
+    throw wrong(path, fmt::format("{} bytes too many, from byte {} on: it has {} tokens",
+                                  bytes.size() - end, end, num_tokens));
+  }
+  const std::byte* first = bytes.data() + kTokenHeaderBytes;
+  return {reinterpret_cast<const uint16_t*>(first), num_tokens};
+}
+
+bool is_token_cache(const std::string& path) {
+  int32_t first = 0;
+  std::ifstream file(path, std::ios::binary);
+  return file.read(reinterpret_cast<char*>(&first), sizeof(first)) && first == kMagic;
+}
+
+std::string emit_token_info(const TokenFileInfo& info) {
+  nlohmann::ordered_json json{
+      {"format", kInfoFormat}, {"tokenizer", info.tokenizer}, {"vocabulary", info.vocabulary},
+      {"tokens", info.tokens}, {"bytes", info.bytes},         {"words", info.words},
+  };
+  json["sources"] = nlohmann::ordered_json::array();
+  for (const TokenFileInfo::Source& source : info.sources) {
+    json["sources"].push_back(
+        {{"name", source.name}, {"size", source.size}, {"sha256", source.sha256}});
+  }
+  // Names of files need not be UTF-8.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+TokenFileInfo parse_token_info(std::string_view text, const std::string& path) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw wrong(path, "is no JSON object");
+  const int64_t format = count_of(json, "format", path);
+  if (format != kInfoFormat) {
+    throw wrong(path, fmt::format("format {}; format {} can be read", format, kInfoFormat));
+  }
+  TokenFileInfo info{.tokenizer = text_of(json, "tokenizer", path),
+                     .vocabulary = count_of(json, "vocabulary", path),
+                     .tokens = count_of(json, "tokens", path),
+                     .bytes = count_of(json, "bytes", path),
+                     .words = count_of(json, "words", path),
+                     .sources = {}};
+  const auto sources = json.find("sources");
+  if (sources == json.end() || !sources->is_array()) throw wrong(path, "'sources' is no list");
+  for (const nlohmann::json& source : *sources) {
+    if (!source.is_object()) throw wrong(path, "'sources' lists something else than files");
+    info.sources.push_back({text_of(source, "name", path), count_of(source, "size", path),
+                            text_of(source, "sha256", path)});
+  }
+  return info;
+}
+
+TokenFile::TokenFile(const std::string& path)
+    : file_(path, kRemake),
+      tokens_(parse_token_file(file_.bytes(), path)),
+      info_(read_info(path, tokens_.size())) {}
+
+void TokenFile::require_below(int64_t vocabulary) const {
+  constexpr size_t kBlock = 4096;  // of a length known when compiled, which is vectorised
+  if (vocabulary > 0xFFFF) return;
+  const auto limit = static_cast<uint16_t>(vocabulary);
+  const auto is_wrong = [limit](uint16_t token) { return token >= limit; };
+  size_t first = 0;
+  for (; first + kBlock <= tokens_.size(); first += kBlock) {
+    uint16_t largest = 0;
+    for (size_t i = 0; i < kBlock; ++i) largest = std::max(largest, tokens_[first + i]);
+    if (is_wrong(largest)) break;
+  }
+  const auto bad =
+      std::find_if(tokens_.begin() + static_cast<int64_t>(first), tokens_.end(), is_wrong);
+  if (bad == tokens_.end()) return;
+  const int64_t index = bad - tokens_.begin();
+  throw DataError(
+      fmt::format("{}: token {} (byte {}) has id {}, must be below the vocabulary of {}", path(),
+                  index, kTokenHeaderBytes + index * static_cast<int64_t>(kTokenBytes), *bad,
+                  vocabulary),
+      "set data.tokenizer to the tokenizer that the cache was made with");
+}
+
+TokenFileWriter::TokenFileWriter(FileSystem& files, std::string path)
+    : files_(files),
+      path_(std::move(path)),
+      partial_path_(path_ + ".tmp"),
+      partial_info_path_(info_path(path_) + ".tmp"),
+      file_(std::make_unique<OutputFile>(files, partial_path_, FileSystem::Mode::kReplace)),
+      buffer_(emit_token_header(0)) {}
+
+TokenFileWriter::~TokenFileWriter() {
+  if (is_finished_) return;
+  file_.reset();
+  files_.remove_file(partial_path_);
+  files_.remove_file(partial_info_path_);
+  if (is_side_file_named_) files_.remove_file(info_path(path_));
+}
+
+void TokenFileWriter::append(const std::vector<int64_t>& ids) {
+  num_tokens_ += static_cast<int64_t>(ids.size());
+  if (num_tokens_ > kMostTokens) {
+    throw DataError(fmt::format("{}: a token cache holds {} tokens at most", path_, kMostTokens),
+                    "split the text into several files and make a cache of each");
+  }
+  uint64_t all = 0;
+  for (const int64_t id : ids) {
+    all |= static_cast<uint64_t>(id);
+    const auto token = static_cast<uint16_t>(id);
+    buffer_.append(reinterpret_cast<const char*>(&token), sizeof(token));
+  }
+  if (all > 0xFFFF) throw std::logic_error("a tokenizer gave an id above 65535");
+  if (buffer_.size() >= kBufferBytes) flush();
+}
+
+void TokenFileWriter::flush() {
+  file_->write(buffer_);
+  buffer_.clear();
+}
+
+TokenFileInfo TokenFileWriter::finish(TokenFileInfo info) {
+  info.tokens = num_tokens_;
+  flush();
+  file_->close();
+  // The count is known only now; the sync is of the whole file.
+  file_ = std::make_unique<OutputFile>(files_, partial_path_, FileSystem::Mode::kPatch);
+  file_->write(emit_token_header(num_tokens_));
+  file_->sync();
+  file_->close();
+  OutputFile side(files_, partial_info_path_, FileSystem::Mode::kReplace);
+  side.write(emit_token_info(info));
+  side.sync();
+  side.close();
+  commit();
+  return info;
+}
+
+void TokenFileWriter::commit() {
+  std::error_code ignored;
+  if (std::filesystem::exists(path_, ignored)) files_.remove_file(path_);
+  rename_path(files_, partial_info_path_, info_path(path_));
+  is_side_file_named_ = true;
+  rename_path(files_, partial_path_, path_);
+  is_finished_ = true;
+  sync_directory(files_, parent_path(path_));
+}
+
+}  // namespace shoal

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/data_file.h"
+#include "runtime/base/file_system.h"
+
+/// Token caches, in the format of llm.c: a header of 256 int32 (magic number, version, number of
+/// tokens, zeros), then the tokens as uint16, all little-endian. Free of torch.
+namespace shoal {
+
+inline constexpr std::string_view kTokenFileEnding = ".bin";
+inline constexpr int64_t kTokenHeaderBytes = 1024;
+inline constexpr int64_t kMostTokens = 0x7FFFFFFF;  ///< of a file: its header counts in int32
+
+/// What the side file of a token cache X.bin, the JSON X.bin.json, tells of it.
+struct TokenFileInfo {
+  struct Source {
+    std::string name;  ///< without folders
+    int64_t size = 0;  ///< bytes
+    std::string sha256;
+    bool operator==(const Source&) const = default;
+  };
+  std::string tokenizer;  ///< Tokenizer::identity()
+  int64_t vocabulary = 0;
+  int64_t tokens = 0;
+  int64_t bytes = 0;  ///< of the sources
+  int64_t words = 0;  ///< runs of bytes between white space
+  std::vector<Source> sources;
+  bool operator==(const TokenFileInfo&) const = default;
+};
+
+/// The header of a cache of so many tokens.
+std::string emit_token_header(int64_t num_tokens);
+/// The tokens of a whole file, which begins at an even address. Throws DataError with `path` and
+/// the offset: no cache, another version, cut short, or bytes too many.
+std::span<const uint16_t> parse_token_file(std::span<const std::byte> bytes,
+                                           const std::string& path);
+
+/// Whether a file begins as a token cache does; false if it cannot be read.
+bool is_token_cache(const std::string& path);
+
+std::string emit_token_info(const TokenFileInfo& info);
+/// Throws DataError with `path`.
+TokenFileInfo parse_token_info(std::string_view text, const std::string& path);
+
+/// A token cache, mapped read-only and checked. Without a side file, as llm.c's scripts leave it,
+/// nothing is known of its tokenizer and text.
+class TokenFile {
+ public:
+  /// Throws: DataError as the parsers, or if cache and side file count different tokens.
+  explicit TokenFile(const std::string& path);
+
+  const std::string& path() const { return file_.path(); }
+  std::span<const uint16_t> tokens() const { return tokens_; }
+  const std::optional<TokenFileInfo>& info() const { return info_; }
+  /// Reads all tokens once. Throws: DataError naming the offset of the first one that is not below.
+  void require_below(int64_t vocabulary) const;
+
+ private:
+  MappedFile file_;
+  std::span<const uint16_t> tokens_;
+  std::optional<TokenFileInfo> info_;
+};
+
+/// Writes a token cache and its side file. They are complete and on the disk before they get their
+/// names, the side file first: a cache that has one lying beside it belongs to it, whenever the
+/// program is killed. An older cache is removed in between. What is not finished is removed.
+/// Throws: StorageError.
+class TokenFileWriter {
+ public:
+  TokenFileWriter(FileSystem& files, std::string path);
+  TokenFileWriter(const TokenFileWriter&) = delete;
+  TokenFileWriter& operator=(const TokenFileWriter&) = delete;
+  ~TokenFileWriter();
+
+  /// Ids are below 65,536. Throws DataError past kMostTokens.
+  void append(const std::vector<int64_t>& ids);
+  int64_t num_tokens() const { return num_tokens_; }
+  /// Sets info.tokens.
+  TokenFileInfo finish(TokenFileInfo info);
+
+ private:
+  void flush();
+  void commit();
+
+  FileSystem& files_;
+  std::string path_, partial_path_, partial_info_path_;
+  std::unique_ptr<OutputFile> file_;
+  std::string buffer_;
+  int64_t num_tokens_ = 0;
+  bool is_side_file_named_ = false;
+  bool is_finished_ = false;
+};
+
+}  // namespace shoal

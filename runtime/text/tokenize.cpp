@@ -1,0 +1,213 @@
+#include "runtime/text/tokenize.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/data_file.h"
+#include "runtime/base/error.h"
+#include "runtime/base/sha256.h"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr const char* kSourceHint = "name the files of text as they lie on this machine";
+
+bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+/// An open file, read from the beginning to the end.
+class TextFile {
+ public:
+  explicit TextFile(const std::string& path)
+      : path_(path), descriptor_(open_data_file(path, kSourceHint)) {}
+  TextFile(const TextFile&) = delete;
+  TextFile& operator=(const TextFile&) = delete;
+  ~TextFile() { ::close(descriptor_); }
+
+  /// Appends up to kPieceBytes, and returns how many; 0 at the end of the file.
+  size_t read_on(std::string& text) const {
+    const size_t before = text.size();
+    text.resize(before + kPieceBytes);
+    ssize_t got = -1;
+    do {
+      got = ::read(descriptor_, text.data() + before, kPieceBytes);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) throw DataError(path_ + ": cannot be read: " + std::strerror(errno));
+    text.resize(before + static_cast<size_t>(got));
+    return static_cast<size_t>(got);
+  }
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
+
+/// Encodes one file into a cache.
+class FileEncoder {
+ public:
+  FileEncoder(const std::string& path, const Tokenizer& tokenizer, TokenFileWriter& writer)
+      : path_(path), tokenizer_(tokenizer), writer_(writer) {}
+
+  void run() {
+    const TextFile file(path_);
+    size_t next_try = 1;
+    while (const size_t got = file.read_on(text_)) {
+      const std::string_view part = std::string_view(text_).substr(text_.size() - got);
+      hash_.update(part);
+      words_.add(part);
+      if (text_.size() < next_try) continue;
+      const size_t length = tokenizer_.complete_prefix(text_);
+      if (length == 0) require_short();
+      encode(length);
+      // Looking again after each piece would take quadratic time.
+      next_try = length == 0 ? 2 * text_.size() : 1;
+    }
+    encode(text_.size());
+  }
+
+  /// Once, after run().
+  TokenFileInfo::Source source() {
+    return {std::filesystem::path(path_).filename().string(), encoded_, hash_.hex()};
+  }
+  int64_t words() const { return words_.words(); }
+
+ private:
+  void encode(size_t length) {
+    ids_.clear();
+    try {
+      tokenizer_.encode(std::string_view(text_).substr(0, length), ids_);
+    } catch (const BadText& bad) {
+      throw DataError(fmt::format("{}: byte {}: {}", path_,
+                                  encoded_ + static_cast<int64_t>(bad.offset()), bad.problem()),
+                      "convert the file, for instance with iconv, or use another tokenizer");
+    }
+    writer_.append(ids_);
+    text_.erase(0, length);
+    encoded_ += static_cast<int64_t>(length);
+  }
+  void require_short() const {
+    if (text_.size() <= kLongestUncutText) return;
+    throw DataError(
+        fmt::format("{}: the tokenizer finds no place to cut the {} bytes from byte {} on", path_,
+                    text_.size(), encoded_),
+        "this does not look like text; break its lines, or use another tokenizer");
+  }
+
+  std::string path_;
+  const Tokenizer& tokenizer_;
+  TokenFileWriter& writer_;
+  Sha256 hash_;
+  WordCounter words_;
+  std::string text_;  // read and not encoded yet
+  std::vector<int64_t> ids_;
+  int64_t encoded_ = 0;
+};
+
+std::string sha256_of_file(const std::string& path) {
+  const MappedFile file(path, kSourceHint);
+  return sha256_hex({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+}
+
+/// Held from construction to destruction by one process of all that name it.
+class FileLock {
+ public:
+  explicit FileLock(const std::string& path) : path_(path) {
+    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int locked = descriptor_ < 0 ? -1 : ::flock(descriptor_, LOCK_EX);
+    while (descriptor_ >= 0 && locked != 0 && errno == EINTR) {
+      locked = ::flock(descriptor_, LOCK_EX);
+    }
+    if (locked == 0) return;
+    const std::string why = std::generic_category().message(errno);
+    if (descriptor_ >= 0) ::close(descriptor_);
+    throw StorageError(fmt::format("lock '{}': {}", path, why), kCacheHint);
+  }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  ~FileLock() { ::close(descriptor_); }
+  /// Once nobody who gets the lock has anything left to do.
+  void remove(FileSystem& files) { files.remove_file(path_); }
+
+  static constexpr const char* kCacheHint =
+      "set XDG_CACHE_HOME to a folder that can be written, or make a cache with `shoal data "
+      "tokenize` and name it in the recipe";
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+/// Whether a cache in the cache folder is there; it is complete then.
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+void make_folders(const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (!failed) return;
+  throw StorageError(fmt::format("mkdir '{}': {}", folder, failed.message()), FileLock::kCacheHint);
+}
+
+}  // namespace
+
+void WordCounter::add(std::string_view text) {
+  if (text.empty()) return;
+  // The end of a word is a blank behind another byte, or the end of the text: count the beginnings.
+  words_ += !is_in_word_ && !is_blank(text[0]);
+  int64_t begun = 0;
+  for (size_t i = 1; i < text.size(); ++i) begun += is_blank(text[i - 1]) && !is_blank(text[i]);
+  words_ += begun;
+  is_in_word_ = !is_blank(text.back());
+}
+
+TokenFileInfo tokenize_files(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+                             FileSystem& files, const std::string& out) {
+  try {
+    TokenFileWriter writer(files, out);
+    TokenFileInfo info{
+        .tokenizer = tokenizer.identity(), .vocabulary = tokenizer.vocabulary(), .sources = {}};
+    for (const std::string& path : paths) {
+      FileEncoder encoder(path, tokenizer, writer);
+      encoder.run();
+      info.sources.push_back(encoder.source());
+      info.bytes += info.sources.back().size;
+      info.words += encoder.words();
+    }
+    return writer.finish(std::move(info));
+  } catch (const StorageError& error) {
+    throw StorageError(error.what(), "free some space on this disk, or write to another one");
+  }
+}
+
+CachedTokens cached_tokens(const std::string& path, const Tokenizer& tokenizer, FileSystem& files,
+                           const std::string& folder) {
+  const std::string key =
+      sha256_hex(sha256_of_file(path) + "\n" + tokenizer.identity()).substr(0, 32);
+  const std::string cache = fmt::format("{}/{}{}", folder, key, kTokenFileEnding);
+  double seconds = 0.0;
+  if (!exists(cache)) {
+    make_folders(folder);
+    FileLock lock(cache + ".lock");
+    if (!exists(cache)) {
+      const auto start = std::chrono::steady_clock::now();
+      tokenize_files({path}, tokenizer, files, cache);
+      seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      lock.remove(files);
+    }
+  }
+  return {TokenFile(cache), seconds};
+}
+
+}  // namespace shoal
