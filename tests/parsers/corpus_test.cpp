@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "runtime/random/philox.h"
+#include "tests/support/draws.h"
 #include "tests/support/scratch_folder.h"
 
 // The fuzzers' entry points, compiled under these names; each aborts where its promise is broken.
 extern "C" {
+int fuzz_bpe_merges(const uint8_t* data, size_t size);
 int fuzz_manifest(const uint8_t* data, size_t size);
 int fuzz_recipe(const uint8_t* data, size_t size);
 int fuzz_safetensors(const uint8_t* data, size_t size);
@@ -20,6 +21,8 @@ int fuzz_safetensors(const uint8_t* data, size_t size);
 
 namespace shoal {
 namespace {
+
+using testing::Draws;
 
 struct Fuzzer {
   const char* name;
@@ -41,19 +44,6 @@ std::vector<std::string> corpus_of(const Fuzzer& fuzzer) {
   for (const std::string& path : paths) inputs.push_back(testing::read_file(path));
   return inputs;
 }
-
-/// Numbers of one mutation, in order.
-class Draws {
- public:
-  explicit Draws(uint64_t mutation)
-      : key_(philox::stream_key(/*seed=*/1, /*purpose=*/0, /*layer=*/0, mutation)) {}
-  /// An integer in [0, count).
-  size_t below(size_t count) { return philox::scale_to(philox::words_at(key_, 0, next_++), count); }
-
- private:
-  philox::StreamKey key_;
-  uint32_t next_ = 0;
-};
 
 /// One to four changes: a byte replaced, a piece cut out, or a piece of `other` put in.
 std::string mutated(std::string text, const std::string& other, Draws& draws) {
@@ -101,7 +91,8 @@ TEST_P(Corpus, KeepsThemUnderMutations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Corpus,
-                         ::testing::Values(Fuzzer{"fuzz_manifest", fuzz_manifest},
+                         ::testing::Values(Fuzzer{"fuzz_bpe_merges", fuzz_bpe_merges},
+                                           Fuzzer{"fuzz_manifest", fuzz_manifest},
                                            Fuzzer{"fuzz_recipe", fuzz_recipe},
                                            Fuzzer{"fuzz_safetensors", fuzz_safetensors}),
                          [](const auto& info) { return std::string(info.param.name); });
