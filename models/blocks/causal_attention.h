@@ -30,8 +30,8 @@ class CausalAttentionImpl : public ModuleBase {
     double scale = 1.0;    ///< of the logits
     double dropout = 0.0;  ///< rate, of the softmax's probabilities
     bool has_bias = true;
-    Init qkv, proj;         ///< first values of the weights; biases start at zero
-    std::string path = {};  ///< `blocks.3.attention`, which keys dropout
+    Init qkv = {}, proj = {};  ///< first values of the weights; biases start at zero
+    std::string path = {};     ///< `blocks.3.attention`, which keys dropout
   };
   /// TORCH_CHECK unless kv_heads divides heads and heads width.
   CausalAttentionImpl(const Sizes& sizes, const torch::TensorOptions& options);

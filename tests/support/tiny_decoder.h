@@ -62,9 +62,15 @@ class TinyDecoder : public ::testing::Test {
     fill_parameters(*model);
     return model;
   }
+  static ModelOutput run(CausalBackbone& model, const torch::Tensor& token_bS,
+                         const StepContext& step) {
+    ModelInput input;
+    input.token_bS = token_bS;
+    return model.forward(input, step);
+  }
   static torch::Tensor features(CausalBackbone& model, const torch::Tensor& token_bS,
                                 bool training = false) {
-    return model.forward({.token_bS = token_bS}, some_step(token_bS.size(0), training)).token_bSD;
+    return run(model, token_bS, some_step(token_bS.size(0), training)).token_bSD;
   }
 
  private:

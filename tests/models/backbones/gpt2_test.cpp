@@ -170,13 +170,13 @@ TEST_F(Gpt2Model, NoTokenSeesALaterOne) {
     const auto model = make(tiny_gpt2(keys));
     const torch::Tensor token = some_tokens(4, 7);
     for (const bool training : {false, true}) {
-      const torch::Tensor before = features(*model, token, training);
+      const torch::Tensor before = features(*model, token, training)[1];
       for (int64_t first = 1; first < 7; ++first) {
         torch::Tensor other = token.clone();
-        other.narrow(1, first, 7 - first).add_(5).remainder_(11);
-        const torch::Tensor after = features(*model, other, training);
-        EXPECT_LT(apart(before.narrow(1, 0, first), after.narrow(1, 0, first)), 1e-13);
-        EXPECT_GT(apart(before.narrow(1, first, 1), after.narrow(1, first, 1)), 1e-6);
+        other[1].narrow(0, first, 7 - first).add_(5).remainder_(11);
+        const torch::Tensor after = features(*model, other, training)[1];
+        EXPECT_LT(apart(before.narrow(0, 0, first), after.narrow(0, 0, first)), 1e-13);
+        EXPECT_GT(apart(before[first], after[first]), 1e-6);
       }
     }
   }
@@ -245,32 +245,37 @@ TEST_F(Gpt2Model, RefusesMoreTokensThanThereIsRoomFor) {
 }
 
 TEST_F(Gpt2Model, GradientsAreThoseOfFiniteDifferences) {
+  const auto error_of = [&](const std::string& keys) {
+    const auto model = make(
+        "model: {backbone: gpt2, width: 4, depth: 2, heads: 2, hidden: 3, "
+        "context: 7" +
+        keys + "}");
+    const torch::Tensor token = some_tokens(2, 3);
+    return testing::gradient_error([&] { return features(*model, token, true); },
+                                   model->parameters());
+  };
+  EXPECT_LT(error_of(""), 1e-6);
   for (const auto& [name, keys] : kTinyDecoders) {
-    for (const std::string dropout : {"", ", dropout: 0.3"}) {
-      SCOPED_TRACE(name + dropout);
-      const auto model = make(tiny_gpt2(keys + dropout));
-      const torch::Tensor token = some_tokens(2, 4);
-      EXPECT_LT(testing::gradient_error([&] { return features(*model, token, true); },
-                                        model->parameters()),
-                1e-6);
-    }
+    EXPECT_LT(error_of(keys + ", dropout: 0.3"), 1e-6) << name;
   }
 }
 
-TEST_F(Gpt2Model, RecomputesTheSameBits) {
+// A product of experts may be rounded otherwise where its rows are elsewhere in memory.
+TEST_F(Gpt2Model, RecomputesTheSame) {
   for (const auto& [name, keys] : kTinyDecoders) {
     SCOPED_TRACE(name);
     std::vector<torch::Tensor> expected;
     for (const bool recomputes : {false, true}) {
-      const auto model = make(tiny_gpt2(keys + ", dropout: 0.3"), torch::kFloat32, recomputes);
-      const ModelOutput output =
-          model->forward({.token_bS = some_tokens(4, 7)}, some_step(4, true));
+      const auto model = make(tiny_gpt2(keys + ", dropout: 0.3"), torch::kFloat64, recomputes);
+      const ModelOutput output = run(*model, some_tokens(4, 7), some_step(4, true));
       torch::Tensor loss = output.token_bSD.square().cumsum(1).sum();
       if (output.auxiliary_loss.defined()) loss = loss + output.auxiliary_loss;
       loss.backward();
       std::vector<torch::Tensor> found{output.token_bSD.detach()};
       for (const torch::Tensor& parameter : model->parameters()) found.push_back(parameter.grad());
-      for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(found[i].equal(expected[i])) << i;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_LT(apart(found[i], expected[i]), name.starts_with("Experts") ? 1e-12 : 1e-300) << i;
+      }
       expected = found;
     }
   }
@@ -286,10 +291,10 @@ TEST_F(Gpt2Model, DropsWhatTheSamplesPlaceInTheStreamSays) {
     EXPECT_GT(apart(whole, features(*model, token, false)), 1e-3);
     StepContext part = some_step(6, true);
     part.sample_b = part.sample_b.narrow(0, 4, 2);
-    const torch::Tensor last = model->forward({.token_bS = token.narrow(0, 4, 2)}, part).token_bSD;
+    const torch::Tensor last = run(*model, token.narrow(0, 4, 2), part).token_bSD;
     EXPECT_LT(apart(last, whole.narrow(0, 4, 2)), 1e-12) << name;
     part.step = 1;
-    const torch::Tensor next = model->forward({.token_bS = token.narrow(0, 4, 2)}, part).token_bSD;
+    const torch::Tensor next = run(*model, token.narrow(0, 4, 2), part).token_bSD;
     EXPECT_GT(apart(next, last), 1e-3);
   }
 }
@@ -313,7 +318,7 @@ TEST_F(Gpt2Model, Bfloat16IsFloat32ToRounding) {
 TEST_F(Gpt2Model, TakesNoSequences) {
   for (const auto& [name, keys] : kTinyDecoders) {
     const auto model = make(tiny_gpt2(keys + ", dropout: 0.5"));
-    const ModelOutput output = model->forward({.token_bS = some_tokens(0, 7)}, some_step(0, true));
+    const ModelOutput output = run(*model, some_tokens(0, 7), some_step(0, true));
     EXPECT_EQ(output.token_bSD.sizes(), (at::IntArrayRef{0, 7, 8})) << name;
     output.token_bSD.sum().backward();
   }
