@@ -65,6 +65,11 @@ class TokenStream {
   std::vector<int64_t> end_of_part_;  // tokens up to and with each part
 };
 
+/// The vocabulary as it is known before a file is opened.
+int64_t vocabulary_of(const Choice<Tokenizer>& tokenizer) {
+  return Registry<Tokenizer>::create(tokenizer, {.reads_files = false})->vocabulary();
+}
+
 /// The files of a split, mapped and checked.
 class TextFiles {
  public:
@@ -88,11 +93,21 @@ class TextFiles {
   const TextCounts& counts() const { return counts_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::vector<std::string>& paths() const { return paths_; }
+  /// "" if no file needed one.
+  std::string tokenizer_identity() const { return made_ ? made_->identity() : ""; }
 
  private:
   /// Made where it is needed first: caches without a side file do without its files.
   const Tokenizer& tokenizer() {
-    if (!made_) made_ = Registry<Tokenizer>::create(choice_, {});
+    if (!made_) {
+      made_ = Registry<Tokenizer>::create(choice_, {});
+      if (made_->vocabulary() != vocabulary_of(choice_)) {
+        throw DataError(
+            fmt::format("data.tokenizer: its files have {} tokens, and the model is made for {}",
+                        made_->vocabulary(), vocabulary_of(choice_)),
+            fmt::format("set data.tokenizer.vocabulary={}", made_->vocabulary()));
+      }
+    }
     return *made_;
   }
 
@@ -109,7 +124,7 @@ class TextFiles {
   }
 
   void add_cache(const TokenFile& file) {
-    file.require_below(Registry<Tokenizer>::create(choice_, {.reads_files = false})->vocabulary());
+    file.require_below(vocabulary_of(choice_));
     stream_.add(file.tokens());
     knows_text_ = knows_text_ && file.info();
     if (!file.info()) return;
@@ -173,9 +188,11 @@ class TextSet : public SampleSet {
   std::optional<TextCounts> text_counts() const override { return files_.counts(); }
   std::vector<std::string> notes() const override { return files_.notes(); }
   std::string fingerprint() const override {
-    std::vector<std::string> files;
-    for (const std::string& path : files_.paths()) files.push_back(file_fingerprint(path));
-    return join_words(files);
+    std::vector<std::string> parts;
+    for (const std::string& path : files_.paths()) parts.push_back(file_fingerprint(path));
+    const std::string tokenizer = files_.tokenizer_identity();
+    if (!tokenizer.empty()) parts.push_back("tokenizer " + tokenizer);
+    return join_words(parts);
   }
 
  protected:
@@ -254,10 +271,9 @@ void TextSource::Options::validate(Problems& problems) const {
 }
 
 DataShape TextSource::shape() const {
-  const auto tokenizer = Registry<Tokenizer>::create(options_.tokenizer, {.reads_files = false});
   return {.source = "text",
           .sequence = options_.sequence,
-          .vocabulary = tokenizer->vocabulary(),
+          .vocabulary = vocabulary_of(options_.tokenizer),
           .labels_tokens = true};
 }
 

@@ -9,19 +9,19 @@
 
 namespace shoal {
 
-Gpt2Tokenizer::Gpt2Tokenizer(const Options& options)
-    : Gpt2Tokenizer(read_bpe_vocabulary(options.vocab, options.merges)) {}
+Gpt2Tokenizer::Gpt2Tokenizer(const Options& options, const Context& context)
+    : Gpt2Tokenizer(context.reads_files ? read_bpe_vocabulary(options.vocab, options.merges)
+                                        : BpeVocabulary{}) {
+  if (!context.reads_files) vocabulary_ = options.vocabulary;
+}
 
 Gpt2Tokenizer::Gpt2Tokenizer(BpeVocabulary vocabulary)
     : merger_(std::move(vocabulary)),
-      identity_("gpt2:" + hash_bpe_vocabulary(merger_.vocabulary())) {
+      identity_("gpt2:" + hash_bpe_vocabulary(merger_.vocabulary())),
+      vocabulary_(static_cast<int64_t>(merger_.vocabulary().tokens.size())) {
   const std::vector<std::string>& tokens = merger_.vocabulary().tokens;
   const auto end = std::find(tokens.begin(), tokens.end(), "<|endoftext|>");
   if (end != tokens.end()) end_of_text_ = end - tokens.begin();
-}
-
-int64_t Gpt2Tokenizer::vocabulary() const {
-  return static_cast<int64_t>(merger_.vocabulary().tokens.size());
 }
 
 void Gpt2Tokenizer::encode(std::string_view text, std::vector<int64_t>& ids) const {

@@ -21,6 +21,7 @@ class Gpt2Tokenizer : public Tokenizer {
   struct Options {
     std::string vocab;
     std::string merges;
+    int64_t vocabulary = 50257;
 
     static constexpr auto fields() {
       return std::tuple{
@@ -28,15 +29,19 @@ class Gpt2Tokenizer : public Tokenizer {
                    "JSON file of tokens and ids: vocab.json, or OpenAI's encoder.json",
                    not_empty()),
           required("merges", &Options::merges,
-                   "text file of merges: merges.txt, or OpenAI's vocab.bpe", not_empty())};
+                   "text file of merges: merges.txt, or OpenAI's vocab.bpe", not_empty()),
+          field("vocabulary", &Options::vocabulary,
+                "number of tokens in the files, for whoever counts before they are opened",
+                unit("tokens"), in_range(256, 65536))};
     }
   };
 
-  /// Reads the files. Throws DataError.
-  explicit Gpt2Tokenizer(const Options& options);
+  /// Reads the files, unless the context forbids it. Throws DataError.
+  Gpt2Tokenizer(const Options& options, const Context& context);
   explicit Gpt2Tokenizer(BpeVocabulary vocabulary);
 
-  int64_t vocabulary() const override;
+  /// As the files have it.
+  int64_t vocabulary() const override { return vocabulary_; }
   std::string identity() const override { return identity_; }
   void encode(std::string_view text, std::vector<int64_t>& ids) const override;
   size_t complete_prefix(std::string_view text) const override;
@@ -48,6 +53,7 @@ class Gpt2Tokenizer : public Tokenizer {
   Gpt2Splitter splitter_;
   BpeMerger merger_;
   std::string identity_;
+  int64_t vocabulary_;
   int64_t end_of_text_ = -1;
 };
 

@@ -70,7 +70,7 @@ class FileEncoder {
       if (length == 0) require_short();
       encode(length);
       // Looking again after each piece would take quadratic time.
-      next_try = length == 0 ? 2 * text_.size() : 1;
+      next_try = length == 0 ? std::min(2 * text_.size(), kLongestUncutText + 1) : 1;
     }
     encode(text_.size());
   }

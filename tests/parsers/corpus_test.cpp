@@ -17,6 +17,7 @@ int fuzz_bpe_merges(const uint8_t* data, size_t size);
 int fuzz_manifest(const uint8_t* data, size_t size);
 int fuzz_recipe(const uint8_t* data, size_t size);
 int fuzz_safetensors(const uint8_t* data, size_t size);
+int fuzz_token_file(const uint8_t* data, size_t size);
 }
 
 namespace shoal {
@@ -94,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(All, Corpus,
                          ::testing::Values(Fuzzer{"fuzz_bpe_merges", fuzz_bpe_merges},
                                            Fuzzer{"fuzz_manifest", fuzz_manifest},
                                            Fuzzer{"fuzz_recipe", fuzz_recipe},
-                                           Fuzzer{"fuzz_safetensors", fuzz_safetensors}),
+                                           Fuzzer{"fuzz_safetensors", fuzz_safetensors},
+                                           Fuzzer{"fuzz_token_file", fuzz_token_file}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

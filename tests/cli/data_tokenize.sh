@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Text becomes a token cache that recipes and llm.c's scripts read; bad arguments and files are named.
+source "$(dirname "$0")/common.sh"
+
+printf 'one two\nthree' >a.txt
+printf ' four\n' >b.txt
+tokenize() { "$program" data tokenize "$@"; }
+
+expect 0 tokenize a.txt b.txt --tokenizer bytes --out ab.bin
+grep -q '^ab.bin: 19 tokens of 19 bytes and 4 words from 2 files, by bytes, in ' output ||
+  fail "$(cat output)"
+[ "$(stat -c %s ab.bin)" -eq $((1024 + 2 * 19)) ] || fail "ab.bin has another size"
+[ "$(od -An -tu4 -N12 ab.bin | xargs)" = "20240520 1 19" ] || fail "another header"
+[ "$(od -An -tu2 -j1024 -N6 ab.bin | xargs)" = "111 110 101" ] || fail "other tokens"
+grep -q "$(sha256sum a.txt | cut -d' ' -f1)" ab.bin.json || fail "$(cat ab.bin.json)"
+
+# An older cache is replaced; text, and what is read, is not.
+expect 0 tokenize a.txt --tokenizer bytes --out ab.bin --json
+grep -q '"tokens":13,"bytes":13,"words":3' output || fail "$(cat output)"
+[ -z "$(ls ./*.tmp 2>/dev/null)" ] || fail "temporary files are left: $(ls)"
+expect 2 tokenize a.txt --tokenizer bytes --out b.txt
+cp a.txt text.bin
+expect 2 tokenize b.txt --tokenizer bytes --out text.bin
+grep -q 'is no token cache' output || fail "$(cat output)"
+cmp a.txt text.bin || fail "a text was replaced"
+expect 2 tokenize ab.bin --tokenizer bytes --out ab.bin
+grep -q 'one of the files to read' output || fail "$(cat output)"
+
+expect 2 tokenize a.txt --tokenizer byte --out c.bin
+grep -q "none is called 'byte'; did you mean 'bytes'" output || fail "$(cat output)"
+expect 2 tokenize a.txt --tokenizer words --out c.bin
+grep -q 'tokenizers: bytes' output || fail "$(cat output)"
+expect 2 tokenize a.txt --tokenizer bytes --vocab v.json --out c.bin
+grep -q 'vocab' output || fail "$(cat output)"
+expect 2 tokenize a.txt --tokenizer gpt2 --vocab v.json --out c.bin
+grep -q 'merges: required key is missing' output || fail "$(cat output)"
+expect 13 tokenize a.txt --tokenizer gpt2 --vocab v.json --merges m.txt --out c.bin
+expect 13 tokenize a.txt none.txt --tokenizer bytes --out c.bin
+grep -q "no 'none.txt' in" output || fail "$(cat output)"
+expect 21 tokenize a.txt --tokenizer bytes --out no_folder/c.bin
+limited() {
+  (
+    ulimit -f 1
+    "$program" data tokenize a.txt b.txt --tokenizer bytes --out c.bin
+  )
+}
+expect 21 limited
+[ -z "$(ls c.bin* 2>/dev/null)" ] || fail "a full disk left $(ls c.bin*)"
+
+# Recipes: evaluate.stride is for text, and no longer than a window.
+expect 10 "$program" check "$tiny" evaluate.stride=4
+grep -q 'evaluate.stride: data.source shapes has no sequences' output || fail "$(cat output)"
+text="data={source: text, sequence: 4, train: {files: [a.txt]}, valid: {files: [ab.bin]}}"
+expect 10 "$program" check "$tiny" "$text" evaluate.stride=5
+grep -q 'command line.*evaluate.stride: 5 would leave tokens out' output || fail "$(cat output)"

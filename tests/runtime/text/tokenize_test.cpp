@@ -1,0 +1,229 @@
+#include "runtime/text/tokenize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/sha256.h"
+#include "tests/support/failing_file_system.h"
+#include "tests/support/line_tokenizer.h"
+#include "tests/support/scratch_folder.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::LineTokenizer;
+using testing::ScratchFolder;
+using testing::write_file;
+
+/// Lines of different lengths, some of them longer than what is read at once.
+std::string some_lines(size_t size) {
+  std::string text;
+  for (size_t line = 0; text.size() < size; ++line) {
+    const size_t length = line % 1000 == 999 ? 1'500'000 : line % 77;
+    text.append(length, static_cast<char>('a' + line % 26)).append(" \n");
+  }
+  return text;
+}
+
+std::vector<int64_t> read_tokens(const std::string& path) {
+  const TokenFile file(path);
+  return {file.tokens().begin(), file.tokens().end()};
+}
+
+class Tokenize : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) const {
+    write_file(scratch_.file(name), text);
+    return scratch_.file(name);
+  }
+  std::string problem_of(const std::vector<std::string>& paths) {
+    try {
+      tokenize_files(paths, tokenizer_, files_, out_);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  ScratchFolder scratch_;
+  std::string out_ = scratch_.file("out.bin");
+  LineTokenizer tokenizer_;
+  PosixFileSystem files_;
+};
+
+TEST_F(Tokenize, EncodesPiecesAsTheWhole) {
+  const std::string text = some_lines(4'000'000);
+  std::vector<int64_t> expected;
+  tokenizer_.encode(text, expected);
+  const TokenFileInfo info = tokenize_files({write("a", text)}, tokenizer_, files_, out_);
+  EXPECT_EQ(read_tokens(out_), expected);
+  EXPECT_EQ(info.bytes, static_cast<int64_t>(text.size()));
+  EXPECT_EQ(info.tokens, info.bytes);
+  EXPECT_EQ(info.sources[0].sha256, sha256_hex(text));
+}
+
+TEST_F(Tokenize, PutsFilesOneAfterTheOther) {
+  const TokenFileInfo info = tokenize_files(
+      {write("b", "xy\nz"), write("empty", ""), write("a", "u v ")}, tokenizer_, files_, out_);
+  EXPECT_THAT(read_tokens(out_),
+              ElementsAre('x' + 256, 'y', '\n', 'z' + 256, 'u' + 256, ' ', 'v', ' '));
+  EXPECT_EQ(info.words, 4);
+  EXPECT_EQ(info.bytes, 8);
+  ASSERT_EQ(info.sources.size(), 3u);
+  EXPECT_EQ(info.sources[0].name, "b");
+  EXPECT_EQ(info.sources[2].size, 4);
+  EXPECT_EQ(TokenFile(out_).info()->tokenizer, "lines");
+  EXPECT_EQ(TokenFile(out_).info()->vocabulary, 512);
+}
+
+TEST_F(Tokenize, NamesTheByteThatTheTokenizerRefuses) {
+  std::string text = some_lines(3'000'000);
+  text[2'500'000] = '\xff';
+  EXPECT_THAT(problem_of({write("good", "a"), write("bad", text)}),
+              AllOf(HasSubstr("/bad: byte 2500000: 0xff")));
+  EXPECT_FALSE(fs::exists(out_));
+  EXPECT_FALSE(fs::exists(out_ + ".tmp"));
+}
+
+TEST_F(Tokenize, BoundsWhatItReadsWithoutAPlaceToCut) {
+  const std::string text = "a line\n" + std::string(kLongestUncutText + (2u << 20), 'x');
+  EXPECT_THAT(problem_of({write("a", text)}),
+              AllOf(HasSubstr("no place to cut"), HasSubstr("from byte 7 on")));
+}
+
+TEST_F(Tokenize, NamesAMissingFile) {
+  EXPECT_THAT(problem_of({scratch_.file("none")}), HasSubstr("no 'none' in"));
+}
+
+TEST_F(Tokenize, LeavesNothingOnAFullDisk) {
+  testing::FailingFileSystem files;
+  files.fail_at = 1;
+  files.error = ENOSPC;
+  const std::string path = write("a", "text");
+  try {
+    tokenize_files({path}, tokenizer_, files, out_);
+    FAIL() << "written";
+  } catch (const StorageError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("No space left"), HasSubstr("bytes needed")));
+  }
+  fs::remove(path);
+  EXPECT_TRUE(fs::is_empty(scratch_.path()));
+}
+
+TEST(WordCounter, CountsRunsBetweenWhiteSpace) {
+  const auto words = [](const std::vector<std::string>& parts) {
+    WordCounter counter;
+    for (const std::string& part : parts) counter.add(part);
+    return counter.words();
+  };
+  EXPECT_EQ(words({""}), 0);
+  EXPECT_EQ(words({" \t\n\r\v\f"}), 0);
+  EXPECT_EQ(words({"a"}), 1);
+  EXPECT_EQ(words({" a b\tc\nd\re\vf\fg "}), 7);
+  EXPECT_EQ(words({"a", "b", "", "c d", " ", "e"}), 3);
+  EXPECT_EQ(words({"caf\xc3\xa9 \x01"}), 2);
+}
+
+class CachedTokensTest : public Tokenize {
+ protected:
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      found.push_back(entry.path().filename().string());
+    }
+    return found;
+  }
+  std::string folder_ = scratch_.file("cache/tokens");
+};
+
+TEST_F(CachedTokensTest, AreMadeOnceForEachTextAndTokenizer) {
+  const std::string path = write("a", "one two\n");
+  const CachedTokens made = cached_tokens(path, tokenizer_, files_, folder_);
+  EXPECT_GT(made.seconds, 0.0);
+  EXPECT_EQ(made.file.tokens().size(), 8u);
+  EXPECT_EQ(cached_tokens(path, tokenizer_, files_, folder_).seconds, 0.0);
+  EXPECT_EQ(cached_tokens(write("copy", "one two\n"), tokenizer_, files_, folder_).seconds, 0.0);
+  EXPECT_EQ(names().size(), 2u);
+  EXPECT_GT(cached_tokens(write("a", "one twO\n"), tokenizer_, files_, folder_).seconds, 0.0);
+  const LineTokenizer other("other lines");
+  EXPECT_GT(cached_tokens(path, other, files_, folder_).seconds, 0.0);
+  EXPECT_EQ(names().size(), 6u);
+}
+
+TEST_F(CachedTokensTest, AreMadeByOneOfSeveralThreads) {
+  const std::string path = write("a", std::string(100, '\n'));
+  tokenizer_.on_encode = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  std::vector<std::thread> threads;
+  std::atomic<int> num_made = 0;
+  for (int i = 0; i < 6; ++i) {
+    threads.emplace_back([&] {
+      const CachedTokens tokens = cached_tokens(path, tokenizer_, files_, folder_);
+      EXPECT_EQ(tokens.file.tokens().size(), 100u);
+      num_made += tokens.seconds > 0.0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_made, 1);
+  EXPECT_EQ(tokenizer_.num_encoded, 100);
+  EXPECT_EQ(names().size(), 2u);  // no lock is left
+}
+
+TEST_F(CachedTokensTest, AreMadeByOneOfSeveralProcesses) {
+  const std::string path = write("a", "text");
+  tokenizer_.on_encode = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  for (int i = 0; i < 3; ++i) {
+    if (::fork() == 0) {
+      const bool is_maker = cached_tokens(path, tokenizer_, files_, folder_).seconds > 0.0;
+      ::_exit(is_maker ? 1 : 0);
+    }
+  }
+  int num_made = 0;
+  for (int i = 0, status = 0; i < 3; ++i) {
+    ::wait(&status);
+    ASSERT_TRUE(WIFEXITED(status));
+    num_made += WEXITSTATUS(status);
+  }
+  EXPECT_EQ(num_made, 1);
+}
+
+TEST_F(CachedTokensTest, AreMadeAnewAfterTheirMakerWasKilled) {
+  const std::string path = write("a", "text");
+  if (::fork() == 0) {
+    tokenizer_.on_encode = [] { ::raise(SIGKILL); };
+    cached_tokens(path, tokenizer_, files_, folder_);
+  }
+  int status = 0;
+  ::wait(&status);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_GT(cached_tokens(path, tokenizer_, files_, folder_).seconds, 0.0);
+  EXPECT_EQ(names().size(), 2u);
+}
+
+TEST_F(CachedTokensTest, NeedAFolderThatCanBeWritten) {
+  write("cache", "a file");
+  try {
+    cached_tokens(write("a", "text"), tokenizer_, files_, folder_);
+    FAIL() << "made";
+  } catch (const StorageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(folder_));
+    EXPECT_THAT(error.hint(), HasSubstr("XDG_CACHE_HOME"));
+  }
+}
+
+}  // namespace
+}  // namespace shoal
