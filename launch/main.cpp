@@ -15,6 +15,7 @@
 #include "launch/commands/activation_maps.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/doctor.h"
+#include "launch/commands/generate.h"
 #include "launch/job/failure.h"
 #include "launch/job/launch_info.h"
 #include "runtime/base/build_info.h"
@@ -140,6 +141,68 @@ void add_eval(CLI::App& app, ExitCode& code) {
       "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin");
   command->callback(
       [&code, arguments] { code = eval(*arguments, environment_variable, std::cout); });
+}
+
+void add_sampling(CLI::App& command, GenerateArguments& arguments) {
+  command.add_option("--tokens", arguments.tokens, "tokens of each text at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  command
+      .add_option("--temperature", arguments.sampling.temperature,
+                  "divides the logits; 0: always the most probable token")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command
+      .add_option("--top-k", arguments.sampling.top_k,
+                  "choose among this many most probable tokens; 0: among all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_option("--top-p", arguments.sampling.top_p,
+                  "choose among the fewest tokens, most probable first, that together have this "
+                  "probability")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
+  command.add_option("--seed", arguments.seed, "of the draws; default: run.seed of the recipe")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--samples", arguments.samples, "texts of each prompt")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  command
+      .add_option("--batch", arguments.batch,
+                  "texts that are generated at once, over all ranks; a text does not depend on it")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+}
+
+void add_generate(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "generate", "Continue texts with a language model, on any number of ranks");
+  const auto arguments = std::make_shared<GenerateArguments>();
+  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  add_overrides(*command, arguments->overrides);
+  command->add_option("--prompt", arguments->prompts, "text to continue; may be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--prompt-file", arguments->prompt_files,
+                   "file whose whole text is continued; may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  add_sampling(*command, *arguments);
+  command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  command->add_flag("--json", arguments->json,
+                    "one JSON object on stdout: prompt, text, tokens (ids), stop; of several texts "
+                    "a list of these, sequences");
+  command->footer(
+      "Examples:\n"
+      "  shoal generate runs/tiny --prompt 'The ' --temperature 0.8 --top-k 40\n"
+      "  shoal generate runs/tiny --best --prompt-file start.txt --tokens 500 --json\n"
+      "  mpirun -np 4 shoal generate runs/moe --prompt 'Once' --samples 8 --seed 7");
+  command->callback(
+      [&code, arguments] { code = generate(*arguments, environment_variable, std::cout); });
 }
 
 constexpr const char* kCheckpointPath =
@@ -345,6 +408,7 @@ ExitCode run(int argc, char** argv) {
   ExitCode code = ExitCode::kOk;
   add_train(app, code, {argv, argv + argc});
   add_eval(app, code);
+  add_generate(app, code);
   add_check(app, code);
   add_show(app, code);
   add_keys(app, code);

@@ -173,6 +173,9 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
   Parts parts = build(options, bank_context, grid_ == nullptr ? "" : path);
   Lines problems(path);
   check(parts, options, problems);
+  if (parts.router->needs_token_ids() && !context.reads_tokens) {
+    problems.add("router.by", "token: the model reads no tokens; use position");
+  }
   if (context.is_causal) {
     check_causality(*parts.router, options.router.name(), options.capacity, problems);
   }

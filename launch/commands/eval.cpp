@@ -5,15 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "launch/commands/open_checkpoint.h"
 #include "launch/job/failure.h"
-#include "launch/job/rank_devices.h"
-#include "launch/job/rank_facts.h"
-#include "launch/job/recipe.h"
 #include "launch/report/console.h"
 #include "launch/train/evaluation.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
-#include "parallel/checkpoint/checkpoint_load.h"
 
 namespace shoal {
 namespace {
@@ -21,18 +18,12 @@ namespace {
 /// The text for rank 0 to print.
 std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
                           const Environment& environment, Communicator& guard) {
-  const std::string path = agree_on_checkpoint(arguments.path, arguments.best, guard);
-  const Manifest manifest = read_manifest(path, guard);
-  const Recipe recipe =
-      config::load_options_text<Recipe>(manifest.recipe, path + "/manifest.json (its recipe)",
-                                        {"", arguments.overrides, environment})
-          .options;
-  require_equal_ranks(guard, recipe);
-  set_up_torch(recipe.run.threads, recipe.run.deterministic, launch);
-  RankDevices devices = bind_ranks(recipe, launch, guard);
-  RankGrid grid = make_rank_grid(guard.split(0, guard.rank()), guard.size(), /*ranks_per_node=*/0,
-                                 std::move(devices.gpu_world));
-  grid.device = devices.own.device;
+  OpenedCheckpoint opened = open_checkpoint({arguments.path, arguments.best, arguments.overrides},
+                                            launch, environment, guard);
+  const std::string& path = opened.path;
+  const Manifest& manifest = opened.manifest;
+  const Recipe& recipe = opened.recipe;
+  RankGrid& grid = opened.grid;
   const auto source = make_source(recipe, environment);
   check_stride(recipe, source->shape());
   const OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));

@@ -25,6 +25,7 @@ int64_t round_up(int64_t value, int64_t multiple) {
 
 BuildContext causal(BuildContext build) {
   build.is_causal = true;
+  build.reads_tokens = true;
   return build;
 }
 
@@ -174,6 +175,7 @@ torch::Tensor Gpt2::decode(const torch::Tensor& token_bS, KeyValueCache& cache,
   own.training = false;
   own.token_bS = token_bS;
   const DecodeStep decode(cache, token_bS.size(1), token_bS.device());
+  own.position_bS = decode.position_bS();
   const Rotation turns = rotation(decode.position_bS().unsqueeze(1));
   torch::Tensor x_bSC = embed(token_bS, decode.position_bS());
   auto layer = cache.layers.begin();

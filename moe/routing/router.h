@@ -52,6 +52,8 @@ class Router : public ModuleBase {
   virtual bool chooses_per_unit() const { return false; }
   /// Whether a token's units and weights are independent of later tokens of its sample.
   virtual bool is_causal() const { return true; }
+  /// Whether it routes by vocabulary ids (StepContext::token_bS).
+  virtual bool needs_token_ids() const { return false; }
   /// A warning for the users of a run, as a sentence without its full stop; default: none.
   virtual std::string note() const { return ""; }
   /// Reports options that do not fit the number of units. `path` leads to the router's section.

@@ -27,9 +27,10 @@ struct BuildContext {
   torch::TensorOptions tensor_options = torch::TensorOptions().dtype(torch::kFloat32);
   /// Of activations where they do not follow from an input's: a model that reads tokens.
   torch::Dtype compute_dtype = torch::kFloat32;
-  bool recomputes = false;  ///< whether the backward pass runs blocks again, to save memory
-  std::string prefix = {};  ///< before the path of each layer; a task's second model has its own
-  bool is_causal = false;   ///< whether a token may not see later ones of its sample
+  bool recomputes = false;    ///< whether the backward pass runs blocks again, to save memory
+  std::string prefix = {};    ///< before the path of each layer; a task's second model has its own
+  bool is_causal = false;     ///< whether a token may not see later ones of its sample
+  bool reads_tokens = false;  ///< whether layers are told vocabulary ids (StepContext::token_bS)
   PlacementRule placement = PlacementRule::kContiguous;
   /// For kByLoad, equal on all ranks. Layers without an entry are placed contiguously.
   UnitLoads unit_load = {};

@@ -15,6 +15,7 @@
 #include "runtime/data/text_counts.h"
 #include "runtime/recipe/config.h"
 #include "runtime/recipe/registry.h"
+#include "runtime/text/tokenizer.h"
 
 namespace shoal {
 
@@ -79,6 +80,8 @@ class DataSource {
 
   virtual ~DataSource() = default;
   virtual DataShape shape() const = 0;
+  /// How its text became tokens; null without text. Throws DataError for files of its own.
+  virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   /// What becomes of its images; nothing without images. Throws ConfigError.
   virtual std::optional<ImageTransform> image_transform() const { return std::nullopt; }
   /// Overlap between the training and validation split, as problems at keys of `data`. Called for

@@ -277,6 +277,10 @@ DataShape TextSource::shape() const {
           .labels_tokens = true};
 }
 
+std::shared_ptr<const Tokenizer> TextSource::tokenizer() const {
+  return Registry<Tokenizer>::create(options_.tokenizer, {});
+}
+
 void TextSource::check_training(Problems& problems) const {
   const std::vector<std::string> train = options_.paths(Split::kTrain);
   for (const std::string& file : options_.paths(Split::kValid)) {

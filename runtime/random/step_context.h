@@ -17,6 +17,7 @@ struct StepContext {
   torch::Tensor sample_b;         ///< int64 [b], position in the data stream, global
   torch::Tensor view_b;           ///< int64 [b], augmentation view, or undefined for view 0
   torch::Tensor token_bS;         ///< int64 [b, S], vocabulary ids; undefined without tokens
+  torch::Tensor position_bS;      ///< int64 [b, S], in their text; undefined: 0, 1, 2, ...
   int64_t samples_per_group = 8;  ///< recipe key train.group
   int64_t samples_in_step = 0;    ///< over all ranks and micro-steps of this optimizer step
   int64_t samples_in_micro = 0;   ///< over all ranks of this micro-step

@@ -1,0 +1,201 @@
+#include "models/text_generation.h"
+
+#include <ATen/TensorIndexing.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "runtime/random/random_stream.h"
+
+// b sequences on this rank  S tokens  D features  V vocabulary
+namespace shoal {
+namespace {
+
+using Prompts = std::vector<std::vector<int64_t>>;
+
+int64_t longest_of(const Prompts& prompts, int64_t first, int64_t last) {
+  int64_t longest = 0;
+  for (int64_t i = first; i < last; ++i) {
+    longest = std::max(longest, static_cast<int64_t>(prompts[static_cast<size_t>(i)].size()));
+  }
+  return longest;
+}
+
+/// Sequences that are decoded side by side on this rank; may be none.
+class Decoding {
+ public:
+  Decoding(TextModel& model, const GenerationOptions& options, const OnToken& on_token,
+           torch::Device device)
+      : model_(model),
+        options_(options),
+        on_token_(on_token),
+        device_(device),
+        draws_({options.seed, Purpose::kGeneration, 0, 0}) {}
+
+  /// Reads the prompts [first, last) of at most `longest` tokens, and chooses a token for each.
+  void prefill(const Prompts& prompts, int64_t first, int64_t last, int64_t longest) {
+    first_ = first;
+    rows_.assign(static_cast<size_t>(last - first), Row{});
+    const torch::Tensor token_bS = torch::zeros({last - first, longest}, torch::kInt64);
+    const torch::Tensor end_b = torch::zeros({last - first}, torch::kInt64);
+    for (int64_t b = 0; b < last - first; ++b) {
+      const std::vector<int64_t>& prompt = prompts[static_cast<size_t>(first + b)];
+      const auto length = static_cast<int64_t>(prompt.size());
+      std::copy(prompt.begin(), prompt.end(), token_bS.mutable_data_ptr<int64_t>() + b * longest);
+      rows_[static_cast<size_t>(b)].length = length;
+      end_b[b] = length - 1;
+    }
+    CausalBackbone& backbone = model_.text_backbone();
+    cache_ = backbone.make_cache(
+        last - first, std::min(backbone.context_length(), longest + options_.max_tokens));
+    const torch::Tensor feature_bSD = decode(token_bS);
+    // What was read beyond a shorter prompt is padding.
+    for (size_t b = 0; b < rows_.size(); ++b) cache_.length_b[b] = rows_[b].length;
+    const torch::Tensor row_b = torch::arange(last - first, torch::kInt64);
+    choose(feature_bSD.index({row_b.to(device_), end_b.to(device_)}));
+  }
+
+  bool is_running() const {
+    return std::any_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.is_running; });
+  }
+
+  /// Reads the last token of each text that goes on, and chooses one more.
+  void step() {
+    const torch::Tensor token_b1 =
+        torch::zeros({static_cast<int64_t>(rows_.size()), 1}, torch::kInt64);
+    for (size_t b = 0; b < rows_.size(); ++b) {
+      if (rows_[b].is_running) {
+        token_b1.mutable_data_ptr<int64_t>()[b] = rows_[b].text.tokens.back();
+      }
+    }
+    const std::vector<int64_t> length_b = cache_.length_b;
+    const torch::Tensor feature_b1D = decode(token_b1);
+    for (size_t b = 0; b < rows_.size(); ++b) {
+      if (!rows_[b].is_running) cache_.length_b[b] = length_b[b];
+    }
+    choose(feature_b1D.select(1, 0));
+  }
+
+  const GeneratedText& text(int64_t b) const { return rows_[static_cast<size_t>(b)].text; }
+
+ private:
+  struct Row {
+    GeneratedText text;
+    int64_t length = 0;  ///< tokens, the prompt's included
+    bool is_running = true;
+  };
+
+  torch::Tensor decode(const torch::Tensor& token_bS) {
+    StepContext step;
+    step.seed = options_.model_seed;
+    step.sample_b = torch::arange(first_, first_ + token_bS.size(0), torch::kInt64).to(device_);
+    step.samples_per_group = 1;
+    return model_.text_backbone().decode(token_bS.to(device_), cache_, step);
+  }
+
+  void choose(const torch::Tensor& last_bD) {
+    const torch::Tensor logit_bV =
+        model_.next_logits(last_bD).to(torch::kCPU, torch::kFloat64).contiguous();
+    const auto vocabulary = static_cast<size_t>(logit_bV.size(1));
+    const double* logits = logit_bV.const_data_ptr<double>();
+    for (size_t b = 0; b < rows_.size(); ++b) {
+      if (rows_[b].is_running) add_token(b, {logits + b * vocabulary, vocabulary});
+    }
+  }
+
+  void add_token(size_t b, std::span<const double> logit_V) {
+    Row& row = rows_[b];
+    const int64_t index = first_ + static_cast<int64_t>(b);
+    const double uniform =
+        draws_.uniform(static_cast<uint64_t>(index), static_cast<uint32_t>(row.length));
+    const int64_t token = choose_token(logit_V, options_.sampling, uniform);
+    const auto end = [&row](StopReason reason) {
+      row.text.stop = reason;
+      row.is_running = false;
+    };
+    if (token == options_.end_of_text) return end(StopReason::kEndOfText);
+    row.text.tokens.push_back(token);
+    ++row.length;
+    if (on_token_) on_token_(index, token);
+    if (static_cast<int64_t>(row.text.tokens.size()) == options_.max_tokens) {
+      end(StopReason::kTokens);
+    } else if (row.length == model_.text_backbone().context_length()) {
+      end(StopReason::kContext);
+    }
+  }
+
+  TextModel& model_;
+  const GenerationOptions& options_;
+  const OnToken& on_token_;
+  torch::Device device_;
+  ScalarDraws draws_;
+  int64_t first_ = 0;
+  std::vector<Row> rows_;
+  KeyValueCache cache_;
+};
+
+/// Whether any rank's sequences go on, so that all ranks call the model equally often.
+bool runs_anywhere(bool runs_here, Communicator& world) {
+  if (world.size() == 1) return runs_here;
+  const torch::Tensor count = torch::full({1}, runs_here ? 1 : 0, torch::kInt64);
+  all_reduce(world, count);
+  return count.item<int64_t>() > 0;
+}
+
+/// The texts of the sequences [first, first + count) of all ranks; this one has [own_first,
+/// own_last).
+std::vector<GeneratedText> gather(const Decoding& own, std::array<int64_t, 4> range,
+                                  int64_t max_tokens, Communicator& world) {
+  const auto [first, count, own_first, own_last] = range;
+  const torch::Tensor all = torch::zeros({count, 2 + max_tokens}, torch::kInt64);
+  for (int64_t i = own_first; i < own_last; ++i) {
+    const GeneratedText& text = own.text(i - own_first);
+    int64_t* row = all.mutable_data_ptr<int64_t>() + (i - first) * all.size(1);
+    row[0] = static_cast<int64_t>(text.stop);
+    row[1] = static_cast<int64_t>(text.tokens.size());
+    std::copy(text.tokens.begin(), text.tokens.end(), row + 2);
+  }
+  all_reduce(world, all);
+  std::vector<GeneratedText> texts;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t* row = all.const_data_ptr<int64_t>() + i * all.size(1);
+    texts.push_back({{row + 2, row + 2 + row[1]}, static_cast<StopReason>(row[0])});
+  }
+  return texts;
+}
+
+}  // namespace
+
+std::vector<GeneratedText> generate_text(TextModel& model, const Prompts& prompts,
+                                         const GenerationOptions& options, RankGrid& grid,
+                                         const OnToken& on_token) {
+  const torch::NoGradGuard no_grad;
+  const int64_t context = model.text_backbone().context_length();
+  for (const std::vector<int64_t>& prompt : prompts) {
+    TORCH_CHECK(!prompt.empty() && static_cast<int64_t>(prompt.size()) < context, "a prompt of ",
+                prompt.size(), " tokens, expected 1 to ", context - 1);
+  }
+  Communicator& world = *grid.world;
+  const auto num_prompts = static_cast<int64_t>(prompts.size());
+  std::vector<GeneratedText> texts;
+  for (int64_t first = 0; first < num_prompts; first += options.batch) {
+    const int64_t count = std::min(options.batch, num_prompts - first);
+    // Rank 0 has the larger share, and of one sequence the whole.
+    const auto begin_of = [&](int64_t rank) {
+      return first + (count * rank + world.size() - 1) / world.size();
+    };
+    const int64_t own_first = begin_of(world.rank()), own_last = begin_of(world.rank() + 1);
+    Decoding own(model, options, on_token, grid.device);
+    own.prefill(prompts, own_first, own_last, longest_of(prompts, first, first + count));
+    while (runs_anywhere(own.is_running(), world)) own.step();
+    grid.throw_if_failed();
+    for (GeneratedText& text : gather(own, {first, count, own_first, own_last},
+                                      std::min(options.max_tokens, context), world)) {
+      texts.push_back(std::move(text));
+    }
+  }
+  return texts;
+}
+
+}  // namespace shoal

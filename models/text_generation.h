@@ -1,0 +1,57 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "models/sampling.h"
+#include "models/text_model.h"
+#include "parallel/comm/rank_grid.h"
+#include "runtime/recipe/config.h"
+
+namespace shoal {
+
+/// Why a text ends.
+enum class StopReason {
+  kTokens,     ///< as many as were asked for
+  kEndOfText,  ///< the model chose the token that ends a text
+  kContext,    ///< prompt and text fill the model's context
+};
+
+template <>
+struct EnumNames<StopReason> {
+  static constexpr std::array names{std::pair{StopReason::kTokens, "tokens"},
+                                    std::pair{StopReason::kEndOfText, "end_of_text"},
+                                    std::pair{StopReason::kContext, "context"}};
+};
+
+struct GenerationOptions {
+  Sampling sampling;
+  int64_t max_tokens = 100;  ///< of each text
+  int64_t batch = 16;        ///< sequences at once, over all ranks
+  int64_t end_of_text = -1;  ///< the id that ends a text; -1: none
+  uint64_t seed = 0;         ///< of the draws
+  uint64_t model_seed = 0;  ///< run.seed of the model's training, which keys layers without weights
+};
+
+struct GeneratedText {
+  std::vector<int64_t> tokens;  ///< after the prompt, without the one that ends it
+  StopReason stop = StopReason::kTokens;
+};
+
+/// Told each token of sequence `index` as it is chosen, on the rank that has the sequence.
+using OnToken = std::function<void(int64_t index, int64_t token)>;
+
+/// Continues each prompt, which has at least one token and fewer than the model's context
+/// (TORCH_CHECK). Draws are keyed by the seed, the prompt's index and the token's position, so that
+/// batch and ranks change a text only as far as they change how the model's products are rounded.
+/// Each batch is spread over the ranks, the first sequences on rank 0. Collective; every rank gives
+/// the same prompts and gets all texts. Throws Error (exit 30) as choose_token.
+std::vector<GeneratedText> generate_text(TextModel& model,
+                                         const std::vector<std::vector<int64_t>>& prompts,
+                                         const GenerationOptions& options, RankGrid& grid,
+                                         const OnToken& on_token = {});
+
+}  // namespace shoal
