@@ -18,6 +18,7 @@ mark_as_advanced(SHOAL_CLANG_FORMAT)
 _shoal_tool("${SHOAL_CLANG_FORMAT}" "lint fails (apt-get install clang-format)" format)
 if(NOT SHOAL_TESTS)
   set(SHOAL_TEST_HOSTS "none: SHOAL_TESTS is off")
+  set(SHOAL_TEST_PEERS "none: SHOAL_TESTS is off")
 endif()
 message(STATUS "Shoal ${PROJECT_VERSION}
    build           ${CMAKE_BUILD_TYPE} in ${CMAKE_BINARY_DIR}, sanitizers ${SHOAL_SANITIZE}
@@ -29,4 +30,5 @@ message(STATUS "Shoal ${PROJECT_VERSION}
    ccache          ${ccache}
    mold            ${mold}
    clang-format    ${format}
-   hosts in tests  ${SHOAL_TEST_HOSTS}")
+   hosts in tests  ${SHOAL_TEST_HOSTS}
+   peers in tests  ${SHOAL_TEST_PEERS}")

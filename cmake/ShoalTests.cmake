@@ -124,6 +124,33 @@ target_link_libraries(save_program PRIVATE shoal_parsers)
 add_library(fault_shim MODULE tests/support/fault_shim.cpp)
 target_link_libraries(fault_shim PRIVATE shoal_base ${CMAKE_DL_LIBS})
 
+# What a checkpoint's model computes, for comparisons with other programs.
+add_executable(model_outputs tests/support/model_outputs_program.cpp)
+shoal_use_torch(model_outputs ALONE)
+shoal_compile_quickly(model_outputs)
+target_link_libraries(model_outputs PRIVATE shoal_lib)
+
+# Exchange of weights with Python's programs, where that Python has them.
+set(SHOAL_PEER_PYTHON python3 CACHE STRING "Python with transformers and timm, for the label peer")
+execute_process(
+  COMMAND "${SHOAL_PEER_PYTHON}" -c
+          "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('torch', 'safetensors', 'transformers', 'timm'))))"
+  RESULT_VARIABLE no_peer OUTPUT_QUIET ERROR_QUIET)
+if(no_peer)
+  set(SHOAL_TEST_PEERS "none: ${SHOAL_PEER_PYTHON} lacks torch, safetensors, transformers or timm "
+      "(-DSHOAL_PEER_PYTHON=/path/to/python)")
+  string(CONCAT SHOAL_TEST_PEERS ${SHOAL_TEST_PEERS})
+else()
+  set(SHOAL_TEST_PEERS "transformers and timm of ${SHOAL_PEER_PYTHON}")
+  foreach(program IN ITEMS hf timm)
+    add_test(NAME peer_weights_${program}
+      COMMAND "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/weights_peer.py"
+              $<TARGET_FILE:shoal> $<TARGET_FILE:model_outputs>
+              "${CMAKE_BINARY_DIR}/scratch/peer_weights_${program}" --only ${program})
+    set_tests_properties(peer_weights_${program} PROPERTIES LABELS peer TIMEOUT 600 PROCESSORS 2)
+  endforeach()
+endif()
+
 # two_hosts.sh makes its hosts of namespaces: what it needs for that is tried here.
 execute_process(COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_namespaces.sh"
                         ip link add name near type veth peer name far

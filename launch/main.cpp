@@ -303,6 +303,54 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
   }
 }
 
+void add_import(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "import", "Turn weights of Hugging Face or timm into a checkpoint to start from");
+  const auto arguments = std::make_shared<ImportArguments>();
+  command
+      ->add_option("path", arguments->path,
+                   "folder with model.safetensors (or its shards) and config.json, or one file")
+      ->type_name("FOLDER|FILE")
+      ->required();
+  command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
+  command->add_option("--as", arguments->format, "what they are: " + join_words(import_formats()))
+      ->type_name("FORMAT")
+      ->required();
+  add_overrides(*command, arguments->overrides);
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal import vit_small_patch16_224 --as timm_vit vit_small\n"
+      "  shoal import mixer.safetensors --as timm_mixer mixer model.gelu=tanh\n"
+      "  shoal train RECIPE.yaml model.init_from=vit_small");
+  command->callback(
+      [&code, arguments] { code = import_weights(*arguments, environment_variable, std::cout); });
+}
+
+void add_export(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "export", "Write a checkpoint's weights as Hugging Face or timm lay them out");
+  const auto arguments = std::make_shared<ExportArguments>();
+  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
+  command->add_option("--to", arguments->program, "for whom: " + join_words(export_programs()))
+      ->type_name("PROGRAM")
+      ->required();
+  command
+      ->add_option("--dtype", arguments->dtype,
+                   "float32, float64, bfloat16 or float16; the checkpoint's if not given")
+      ->type_name("DTYPE");
+  command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal export runs/tiny_cifar10 --to timm mixer\n"
+      "  shoal export runs/gpt2 --best --to hf gpt2 --dtype bfloat16");
+  command->callback([&code, arguments] { code = export_weights(*arguments, std::cout); });
+}
+
 /// One option for each key of each tokenizer.
 void add_tokenizer_keys(CLI::App& command, TokenizeArguments& arguments) {
   for (const config::MemberInfo* member : members_of<Tokenizer>().members()) {
@@ -415,27 +463,31 @@ ExitCode run(int argc, char** argv) {
   add_recipes(app, code);
   add_inspect(app, code);
   add_ckpt(app, code);
-  add_data(app, code);
-  add_doctor(app, code);
-  if (argc < 2) {
-    std::cout << app.help();
-    return ExitCode::kUsage;
-  }
-  refuse_unknown_command(app, {argv + 1, argv + argc});
-  try {
-    app.parse(argc, argv);  // runs the subcommand
-  } catch (const CLI::Success& help) {
-    app.exit(help, std::cout);
-    return ExitCode::kOk;
-  } catch (const CLI::ParseError& error) {
-    refuse(app, error);
-  }
-  // What a training found is in its folder.
-  const bool is_training = app.got_subcommand("train");
-  if (!std::cout.flush() && code == ExitCode::kOk && !is_training) {
-    throw StorageError("standard output could not be written");
-  }
-  return code;
+  add_import(app, code);
+  add_export(app, code);
+}
+
+add_data(app, code);
+add_doctor(app, code);
+if (argc < 2) {
+  std::cout << app.help();
+  return ExitCode::kUsage;
+}
+refuse_unknown_command(app, {argv + 1, argv + argc});
+try {
+  app.parse(argc, argv);  // runs the subcommand
+} catch (const CLI::Success& help) {
+  app.exit(help, std::cout);
+  return ExitCode::kOk;
+} catch (const CLI::ParseError& error) {
+  refuse(app, error);
+}
+// What a training found is in its folder.
+const bool is_training = app.got_subcommand("train");
+if (!std::cout.flush() && code == ExitCode::kOk && !is_training) {
+  throw StorageError("standard output could not be written");
+}
+return code;
 }
 
 /// Prints a failure once for the whole job: what is wrong with a recipe or a command line is wrong

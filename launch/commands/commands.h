@@ -120,6 +120,46 @@ struct InspectArguments {
 /// heat map cannot be written.
 ExitCode inspect(const InspectArguments& arguments, std::ostream& out);
 
+// Exchange of weights with other programs, on this process alone.
+
+/// `shoal import FOLDER|FILE --as FORMAT OUT [key=value …]`.
+struct ImportArguments {
+  std::string path;
+  std::string format;  ///< a registered WeightFormat
+  std::string out;
+  std::vector<std::string> overrides = {};  ///< of the recipe that the weights give
+  bool json = false;
+};
+
+/// Turns weights that another program saved into the folder `out`, which is as a run's: a
+/// checkpoint of step 0 and resolved.yaml, the recipe of the model. Numbers are converted to the
+/// dtype of train.precision, which is float64 where all weights are. Nothing is left at `out` after
+/// an error. Throws Error (exit 2) for an unknown format, Error (exit 12) if the weights are not a
+/// model that Shoal computes or tensors are missing, surplus or of a wrong shape, all named,
+/// ConfigError for the overrides, CheckpointError (exit 20) for files that cannot be read,
+/// StorageError if `out` is there already or cannot be written.
+ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
+                        std::ostream& out);
+
+/// `shoal export CKPT|RUN --to PROGRAM OUT [--dtype DTYPE] [--best]`.
+struct ExportArguments {
+  std::string path;
+  std::string program;  ///< WeightFormat::program of some format
+  std::string out;
+  std::string dtype = {};  ///< float32, float64, bfloat16, float16; empty: the checkpoint's
+  bool best = false;
+  bool json = false;
+};
+
+/// Writes model.safetensors and config.json, as the program has them, into the new folder `out`.
+/// Throws Error (exit 2) for an unknown program or dtype, Error (exit 12) if the program has no
+/// layout for the model, otherwise as import_weights.
+ExitCode export_weights(const ExportArguments& arguments, std::ostream& out);
+
+/// What --as and --to may say.
+std::vector<std::string> import_formats();
+std::vector<std::string> export_programs();
+
 /// `shoal data tokenize FILE… --tokenizer NAME [--KEY VALUE …] --out X.bin`.
 struct TokenizeArguments {
   std::vector<std::string> files;

@@ -144,7 +144,7 @@ void refuse_pickle(const UntrustedFile& file) {
   if (is_zip || is_pickle) {
     throw CheckpointError(
         fmt::format("'{}': pickle checkpoints are not loaded (they can run code)", file.path()),
-        "convert it to safetensors with the tool that wrote it");
+        "turn it into safetensors: launch/pickle_to_safetensors IN OUT");
   }
 }
 

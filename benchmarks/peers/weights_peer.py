@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Exchanges weights with Hugging Face's transformers and with timm, and compares logits.
+
+Usage: weights_peer.py SHOAL MODEL_OUTPUTS SCRATCH [--only hf|timm]
+
+Random models of theirs are saved, imported, and give the same logits; exported, they load again and
+give the same logits; a round trip gives the same bits. Needs torch, safetensors, transformers and
+timm. Downloads nothing.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+import torch
+from safetensors.torch import load_file, save_file
+
+FLOAT32, FLOAT64 = 1e-4, 1e-10
+failures = []
+
+
+class Shoal:
+    def __init__(self, program, outputs, scratch):
+        self.program, self.model_outputs, self.scratch = program, outputs, pathlib.Path(scratch)
+
+    def run(self, *arguments):
+        done = subprocess.run([self.program, *map(str, arguments)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"shoal {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stderr}")
+
+    def outputs(self, checkpoint, **inputs):
+        source, target = self.scratch / "input.safetensors", self.scratch / "output.safetensors"
+        save_file({name: value.contiguous() for name, value in inputs.items()}, source)
+        subprocess.run([self.model_outputs, checkpoint, source, target], check=True)
+        return load_file(target)["outputs"]
+
+
+def randomise(model, std=0.2):
+    """Weights all over, also where models start from zeros and ones."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.copy_(torch.randn(value.shape, generator=generator) * std + (value.dim() == 1) * 0.5)
+    return model.eval()
+
+
+def compare(what, ours, theirs, tolerance):
+    difference = (ours.double() - theirs.double()).abs().max().item()
+    good = ours.shape == theirs.shape and difference <= tolerance
+    print(f"{'ok  ' if good else 'FAIL'} {what}: {difference:.2e}, at most {tolerance:.0e}", flush=True)
+    if not good:
+        failures.append(what)
+
+
+def compare_bits(what, before, after):
+    """Of safetensors files, by tensors; lists what differs."""
+    different = sorted(set(before) ^ set(after))
+    different += [n for n in before if n in after and not (
+        before[n].dtype == after[n].dtype and torch.equal(before[n], after[n]))]
+    print(f"{'FAIL' if different else 'ok  '} {what}: {len(after)} tensors, bit for bit", flush=True)
+    if different:
+        failures.append(f"{what}: {different}")
+
+
+def fresh(path):
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+def saved_tensors(folder):
+    tensors = {}
+    for file in sorted(pathlib.Path(folder).glob("*.safetensors")):
+        tensors.update(load_file(file))
+    return tensors
+
+
+def check_timm(shoal, name, model, config, size):
+    """A model in float32 and float64: import, export, round trip."""
+    import timm
+    for dtype, tolerance in ((torch.float32, FLOAT32), (torch.float64, FLOAT64)):
+        model = randomise(model).to(dtype)
+        case = f"timm {name} {str(dtype).removeprefix('torch.')}"
+        theirs, ours, back = (fresh(shoal.scratch / part) for part in ("theirs", "ours", "back"))
+        theirs.mkdir(parents=True)
+        save_file({n: t.contiguous() for n, t in model.state_dict().items()}, theirs / "model.safetensors")
+        (theirs / "config.json").write_text(json.dumps(config))
+        image = torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(3)).to(dtype)
+        with torch.no_grad():
+            expected = model(image)
+        shoal.run("import", theirs, "--as", "timm_vit" if "vit" in name else "timm_mixer", ours)
+        shoal.run("ckpt", "verify", ours)
+        compare(f"{case}, imported", shoal.outputs(ours, image=image), expected, tolerance)
+        shoal.run("export", ours, "--to", "timm", back)
+        compare_bits(f"{case}, round trip", load_file(theirs / "model.safetensors"),
+                     load_file(back / "model.safetensors"))
+        written = json.loads((back / "config.json").read_text())
+        if written["architecture"] == "MlpMixer":
+            from timm.models.mlp_mixer import MlpMixer
+            loaded = MlpMixer(num_classes=written["num_classes"], **written["model_args"])
+            loaded.load_state_dict(load_file(back / "model.safetensors"))
+        else:
+            loaded = timm.create_model(f"local-dir:{back}", pretrained=True)
+        with torch.no_grad():
+            loaded = loaded.eval().to(dtype)
+            loaded.load_state_dict(load_file(back / "model.safetensors"))
+            compare(f"{case}, exported", loaded(image), expected, tolerance)
+
+
+def run_timm(shoal):
+    import timm
+    from timm.models.mlp_mixer import MlpMixer
+    from timm.models.vision_transformer import VisionTransformer
+    sizes = dict(img_size=32, patch_size=8, embed_dim=48, num_heads=4, depth=3, mlp_ratio=3.0)
+    for extra in ({}, dict(class_token=False, global_pool="avg", fc_norm=False), dict(act_layer="gelu_tanh")):
+        arguments = dict(sizes, **extra)
+        config = dict(architecture="vit_base_patch16_224", num_classes=11, model_args=arguments,
+                      pretrained_cfg=dict(mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5]))
+        check_timm(shoal, "vit " + " ".join(extra), VisionTransformer(num_classes=11, **arguments), config, 32)
+    named = timm.create_model("vit_tiny_patch16_224", num_classes=5)
+    check_timm(shoal, "vit_tiny_patch16_224", named, dict(architecture="vit_tiny_patch16_224"), 224)
+    sizes = dict(img_size=32, patch_size=8, embed_dim=40, num_blocks=2, mlp_ratio=(0.7, 3.0))
+    check_timm(shoal, "mixer", MlpMixer(num_classes=7, **sizes), dict(architecture="MlpMixer"), 32)
+    check_timm(shoal, "mixer_s32_224", timm.create_model("mixer_s32_224", num_classes=6, img_size=64),
+               dict(architecture="mixer_s32_224", model_args=dict(img_size=64)), 64)
+
+
+def make_gpt2(**config):
+    from transformers import GPT2Config, GPT2LMHeadModel
+    sizes = dict(n_embd=48, n_layer=3, n_head=4, n_positions=40, vocab_size=256, bos_token_id=None,
+                 eos_token_id=None, resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
+    return randomise(GPT2LMHeadModel(GPT2Config(**{**sizes, **config})))
+
+
+def check_gpt2(shoal, name, model, dtype, tolerance, save={}, files=()):
+    """`dtype`: of the saved numbers; Shoal computes in float32, float64 for float64."""
+    from transformers import GPT2LMHeadModel
+    case = f"gpt2 {name} {str(dtype).removeprefix('torch.')}"
+    theirs, ours, back = (fresh(shoal.scratch / part) for part in ("theirs", "ours", "back"))
+    model.to(dtype).save_pretrained(theirs, **save)
+    for file in files:
+        shutil.copy(file, theirs)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    model = model.to(wide)
+    token = torch.randint(0, model.config.vocab_size, (3, model.config.n_positions),
+                          generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        expected = model(token).logits
+    shoal.run("import", theirs, "--as", "gpt2", ours)
+    shoal.run("ckpt", "verify", ours)
+    compare(f"{case}, imported", shoal.outputs(ours, token=token), expected, tolerance)
+    shoal.run("export", ours, "--to", "hf", back, "--dtype", str(dtype).removeprefix("torch."))
+    compare_bits(f"{case}, round trip", saved_tensors(theirs), saved_tensors(back))
+    loaded, report = GPT2LMHeadModel.from_pretrained(back, dtype=wide, output_loading_info=True)
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if report[kind]:
+            failures.append(f"{case}: {kind} {report[kind]}")
+    with torch.no_grad():
+        compare(f"{case}, exported", loaded.eval()(token).logits, expected, tolerance)
+
+
+def run_hf(shoal):
+    check_gpt2(shoal, "tiny", make_gpt2(), torch.float32, FLOAT32)
+    check_gpt2(shoal, "tiny", make_gpt2(), torch.float64, FLOAT64)
+    check_gpt2(shoal, "tiny", make_gpt2(), torch.float16, FLOAT32)
+    check_gpt2(shoal, "tiny", make_gpt2(), torch.bfloat16, FLOAT32)
+    check_gpt2(shoal, "sharded", make_gpt2(), torch.float32, FLOAT32, save=dict(max_shard_size="40KB"))
+    check_gpt2(shoal, "scaled by layer", make_gpt2(scale_attn_by_inverse_layer_idx=True), torch.float64, FLOAT64)
+    check_gpt2(shoal, "exact GELU", make_gpt2(activation_function="gelu", n_inner=100), torch.float64, FLOAT64)
+    bpe = os.environ.get("GPT2_BPE")
+    if not bpe:
+        print("left out: the vocabulary of GPT-2, as GPT2_BPE names no folder of its files")
+        return
+    files = [pathlib.Path(bpe) / name for name in ("encoder.json", "vocab.bpe")]
+    check_gpt2(shoal, "GPT-2's vocabulary", make_gpt2(vocab_size=50257), torch.float32, FLOAT32, files=files)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("shoal", "model_outputs", "scratch"):
+        parser.add_argument(name)
+    parser.add_argument("--only", choices=("hf", "timm"))
+    arguments = parser.parse_args()
+    shoal = Shoal(arguments.shoal, arguments.model_outputs, arguments.scratch)
+    shoal.scratch.mkdir(parents=True, exist_ok=True)
+    if arguments.only != "hf":
+        run_timm(shoal)
+    if arguments.only != "timm":
+        run_hf(shoal)
+    print(f"{len(failures)} failures")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "launch/commands/commands.h"
+#include "launch/commands/new_folder.h"
+#include "launch/job/recipe.h"
+#include "launch/report/console.h"
+#include "launch/train/build_model.h"
+#include "models/formats/weight_format.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
+#include "parallel/checkpoint/state_list.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+/// What readers of Hugging Face's and timm's expect of a file's metadata.
+const std::map<std::string, std::string> kMetadata{{"format", "pt"}};
+
+constexpr std::array kExportDtypes{
+    std::pair{"float32", Dtype::kF32}, std::pair{"float64", Dtype::kF64},
+    std::pair{"bfloat16", Dtype::kBF16}, std::pair{"float16", Dtype::kF16}};
+
+/// The dtype to write numbers in; nothing: that of each tensor.
+std::optional<Dtype> dtype_named(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  std::vector<std::string> names;
+  for (const auto& [known, dtype] : kExportDtypes) {
+    if (name == known) return dtype;
+    names.push_back(known);
+  }
+  throw Error(ExitCode::kUsage, fmt::format("--dtype '{}': unknown", name),
+              "dtypes: " + join_words(names));
+}
+
+std::vector<std::shared_ptr<WeightFormat>> all_formats() {
+  std::vector<std::shared_ptr<WeightFormat>> formats;
+  for (const std::string& name : members_of<WeightFormat>().names()) {
+    formats.push_back(Registry<WeightFormat>::create(Choice<WeightFormat>(name), {}));
+  }
+  return formats;
+}
+
+/// The program's format for a backbone. Throws Error: exit 2 for an unknown program, 12 if it has
+/// none.
+std::shared_ptr<WeightFormat> find_format(const std::string& program, const std::string& backbone) {
+  std::vector<std::string> backbones;
+  for (const auto& format : all_formats()) {
+    if (format->program() != program) continue;
+    if (format->backbone() == backbone) return format;
+    backbones.emplace_back(format->backbone());
+  }
+  if (backbones.empty()) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("--to '{}': no program is called so{}", program,
+                            did_you_mean(program, export_programs())),
+                "programs: " + join_words(export_programs()));
+  }
+  throw Error(ExitCode::kMismatch,
+              fmt::format("--to {}: it has no layout for the backbone {}, only for {}", program,
+                          backbone, join_words(backbones)));
+}
+
+std::string name_of(Dtype dtype) {
+  for (const auto& [name, known] : kExportDtypes) {
+    if (known == dtype) return name;
+  }
+  throw Error(ExitCode::kInternal, "a weight of a dtype that is not exported");
+}
+
+/// A weight of the checkpoint and the entry of the file that it becomes.
+struct Export {
+  const WeightName* name;
+  const ManifestTensor* ours;
+  SafetensorsEntry entry;
+};
+
+/// By their names. Throws Error (exit 12) if the checkpoint does not hold the weights of `model`.
+std::vector<Export> plan_export(const std::vector<WeightName>& names, std::string_view prefix,
+                                const StateList& model, const CheckpointReader& reader,
+                                std::optional<Dtype> dtype) {
+  Mistakes mistakes;
+  std::vector<Export> exports;
+  for (const WeightName& name : names) {
+    if (name.is_copy) continue;
+    const ManifestTensor* ours = reader.manifest().find_tensor(name.ours);
+    const std::vector<int64_t>& shape = model.find(name.ours).entry.shape;
+    if (ours == nullptr || ours->shape != shape) {
+      mistakes.add(
+          fmt::format("'{}' is {}, expected [{}]", name.ours,
+                      ours == nullptr ? "missing" : describe_tensor(ours->dtype, ours->shape),
+                      fmt::join(shape, ", ")));
+      continue;
+    }
+    exports.push_back({&name,
+                       ours,
+                       {std::string(prefix) + name.theirs, dtype.value_or(ours->dtype),
+                        name.shape_of_theirs(shape), 0, 0}});
+  }
+  mistakes.throw_if_any(
+      fmt::format("'{}' does not hold the weights of its recipe's model:", reader.path()));
+  std::ranges::sort(exports, {}, [](const Export& item) { return item.entry.name; });
+  return exports;
+}
+
+torch::Tensor read_tensor(const CheckpointReader& reader, const ManifestTensor& tensor) {
+  const torch::Tensor value = torch::empty(tensor.shape, scalar_type(tensor.dtype));
+  reader.read(tensor, static_cast<char*>(value.data_ptr()));
+  return value;
+}
+
+void write_safetensors(const std::vector<Export>& exports, const CheckpointReader& reader,
+                       const std::string& path) {
+  std::vector<SafetensorsEntry> entries;
+  for (const Export& item : exports) entries.push_back(item.entry);
+  PosixFileSystem files;
+  OutputFile file(files, path, FileSystem::Mode::kCreate);
+  file.write(emit_safetensors_header(entries, kMetadata));
+  for (const Export& item : exports) {
+    const torch::Tensor theirs =
+        item.name->to_theirs(read_tensor(reader, *item.ours), scalar_type(item.entry.dtype));
+    file.write({static_cast<const char*>(theirs.const_data_ptr()), theirs.nbytes()});
+  }
+  file.sync();
+  file.close();
+}
+
+}  // namespace
+
+std::vector<std::string> export_programs() {
+  std::set<std::string> programs;
+  for (const auto& format : all_formats()) programs.emplace(format->program());
+  return {programs.begin(), programs.end()};
+}
+
+ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
+  const std::optional<Dtype> dtype = dtype_named(arguments.dtype);
+  const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
+  const Recipe recipe = config::load_options_text<Recipe>(
+                            reader.manifest().recipe, reader.path() + "/manifest.json (its recipe)",
+                            {}, config::UnsetVariable::kKeep)
+                            .options;
+  const auto format = find_format(arguments.program, recipe.model.backbone.name());
+  Mistakes mistakes;
+  format->check(recipe.model.backbone, mistakes);
+  mistakes.throw_if_any(fmt::format("'{}' cannot be exported:", reader.path()));
+  const auto source = make_source(recipe);
+  const DataShape data = source->shape();
+  const std::vector<WeightName> names = format->names(recipe.model.backbone, data);
+  const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
+  ModelWeights listed = weights_of(model);
+  const StateList weights = list_state(listed);
+  require_all_named(names, weights);
+  const std::vector<Export> exports = plan_export(names, format->prefix(), weights, reader, dtype);
+  NewFolder folder(arguments.out);
+  write_safetensors(exports, reader, folder.working_path() + "/model.safetensors");
+  PosixFileSystem files;
+  replace_file(files, folder.working_path() + "/config.json",
+               format->config({recipe.model.backbone, data, source->image_transform(),
+                               name_of(exports.front().entry.dtype)}));
+  folder.commit();
+  if (arguments.json) {
+    out << json_text(nlohmann::ordered_json{{"path", arguments.out},
+                                            {"checkpoint", reader.path()},
+                                            {"program", arguments.program},
+                                            {"tensors", exports.size()}})
+        << "\n";
+  } else {
+    out << fmt::format("{}: {} of {}\n", arguments.out,
+                       counted(static_cast<int64_t>(exports.size()), "tensor"), reader.path());
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace shoal

@@ -1,0 +1,224 @@
+#include <ATen/ops/equal.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "launch/commands/commands.h"
+#include "launch/commands/new_folder.h"
+#include "launch/job/recipe.h"
+#include "launch/report/console.h"
+#include "launch/train/build_model.h"
+#include "models/formats/weight_format.h"
+#include "parallel/checkpoint/checkpoint.h"
+#include "parallel/checkpoint/state_list.h"
+#include "runtime/base/build_info.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/text.h"
+#include "runtime/recipe/config_writer.h"
+
+// V rows of an embedding
+namespace shoal {
+namespace {
+
+std::shared_ptr<WeightFormat> make_format(const std::string& name) {
+  const config::MemberSet& formats = members_of<WeightFormat>();
+  if (formats.find(name) == nullptr) {
+    const std::string guess = did_you_mean(name, formats.names());
+    throw Error(ExitCode::kUsage, fmt::format("--as '{}': no format is called so{}", name, guess),
+                guess.empty() ? "formats: " + join_words(formats.names()) : "");
+  }
+  return Registry<WeightFormat>::create(Choice<WeightFormat>(name), {});
+}
+
+/// Whether an override gives this key, or a section around it.
+bool sets(const std::vector<std::string>& overrides, const std::string& key) {
+  return std::ranges::any_of(overrides, [&](const std::string& override) {
+    const size_t end = override.find('=');
+    const std::string given = override.substr(0, end) + ".";
+    return end != override.npos && (key + ".").starts_with(given);
+  });
+}
+
+bool is_float(Dtype dtype) {
+  return dtype == Dtype::kF64 || dtype == Dtype::kF32 || dtype == Dtype::kF16 ||
+         dtype == Dtype::kBF16;
+}
+
+bool are_all_float64(const ForeignWeights& weights) {
+  return std::ranges::all_of(weights.tensors(), [](const auto& item) {
+    return item.second.dtype == Dtype::kF64 || !is_float(item.second.dtype);
+  });
+}
+
+/// The recipe that the weights give, with the user's overrides.
+Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
+                 const ImportArguments& arguments, const Environment& environment) {
+  const bool has_other_data = sets(arguments.overrides, "data.source");
+  Mistakes untold;
+  for (const auto& [key, why] : model.untold) {
+    if (sets(arguments.overrides, key) || (has_other_data && key.starts_with("data."))) continue;
+    untold.add(fmt::format("{}: {}", key, why));
+  }
+  untold.throw_if_any(
+      fmt::format("'{}' does not tell, and the command line has to:", weights.path()),
+      "append " + (model.untold.empty() ? "" : model.untold.front().key) + "=…");
+  Recipe recipe;
+  recipe.model.backbone = model.backbone;
+  recipe.task = model.task;
+  recipe.data.source = model.data;
+  recipe.train.duration = Duration::epochs(1);
+  recipe.train.batch = recipe.train.group;
+  if (are_all_float64(weights)) recipe.train.precision = Precision::kFloat64;
+  config::Node root = config::to_node(recipe);
+  // Another source has other keys.
+  if (has_other_data) {
+    std::erase_if(root.entries, [](const config::Entry& entry) { return entry.key == "data"; });
+  }
+  return config::load_options_text<Recipe>(config::emit(root),
+                                           fmt::format("{} (its recipe)", weights.path()),
+                                           {"", arguments.overrides, environment})
+      .options;
+}
+
+/// What is read into one weight.
+struct Source {
+  const WeightName* name;
+  const ForeignWeights::Tensor* tensor;
+};
+
+/// Finds the weights of the model among theirs, by our names. Throws Error (exit 12) with all that
+/// do not fit.
+std::map<std::string, Source> match(const WeightFormat& format,
+                                    const std::vector<WeightName>& names, const StateList& model,
+                                    const ForeignWeights& weights) {
+  Mistakes mistakes;
+  std::map<std::string, Source> sources;
+  std::set<std::string, std::less<>> used;
+  for (const WeightName& name : names) {
+    used.insert(name.theirs);
+    const std::vector<int64_t> expected = name.shape_of_theirs(model.find(name.ours).entry.shape);
+    const ForeignWeights::Tensor* tensor = weights.find(name.theirs);
+    if (tensor == nullptr) {
+      if (!name.is_copy) {
+        mistakes.add(
+            fmt::format("'{}' is missing, expected [{}]", name.theirs, fmt::join(expected, ", ")));
+      }
+    } else if (tensor->shape != expected || !is_float(tensor->dtype)) {
+      mistakes.add(fmt::format("'{}' is {}, expected numbers [{}]", tensor->stored_name,
+                               describe_tensor(tensor->dtype, tensor->shape),
+                               fmt::join(expected, ", ")));
+    } else if (!name.is_copy) {
+      sources[name.ours] = {&name, tensor};
+    }
+  }
+  const std::vector<std::string> ignored = format.ignored();
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (used.contains(name)) continue;
+    if (std::ranges::any_of(ignored, [&](const auto& glob) { return matches_glob(name, glob); })) {
+      continue;
+    }
+    mistakes.add(fmt::format("'{}' {} is surplus: the model has no place for it",
+                             tensor.stored_name, describe_tensor(tensor.dtype, tensor.shape)));
+  }
+  mistakes.throw_if_any(
+      fmt::format("'{}' does not hold the weights of the model:", weights.path()));
+  return sources;
+}
+
+ModelWeights read_weights(const std::map<std::string, Source>& sources, const StateList& model,
+                          const ForeignWeights& weights) {
+  ModelWeights read;
+  for (const StateEntry& item : model.tensors) {
+    const Source& source = sources.at(item.entry.name);
+    const torch::Tensor value = source.name->to_ours(weights.read(*source.tensor), item.entry.shape,
+                                                     scalar_type(item.entry.dtype));
+    read.list.push_back({item.entry.name, value, 0, {}, {}});
+  }
+  return read;
+}
+
+/// Throws Error (exit 12) unless the repetitions that are stored equal what they repeat.
+void check_copies(const std::vector<WeightName>& names,
+                  const std::map<std::string, Source>& sources, const ForeignWeights& weights) {
+  Mistakes mistakes;
+  for (const WeightName& name : names) {
+    const ForeignWeights::Tensor* copy = name.is_copy ? weights.find(name.theirs) : nullptr;
+    if (copy == nullptr) continue;
+    const ForeignWeights::Tensor& weight = *sources.at(name.ours).tensor;
+    if (at::equal(weights.read(*copy), weights.read(weight).to(scalar_type(copy->dtype)))) continue;
+    mistakes.add(fmt::format("'{}' differs from '{}', with which the model shares its values",
+                             copy->stored_name, weight.stored_name));
+  }
+  mistakes.throw_if_any(fmt::format("'{}' is not supported:", weights.path()));
+}
+
+void check_model(const WeightFormat& format, const Recipe& recipe) {
+  Mistakes mistakes;
+  if (recipe.model.backbone.name() != format.backbone()) {
+    mistakes.add(fmt::format("model.backbone: {}, the weights are those of {}",
+                             recipe.model.backbone.name(), format.backbone()));
+  } else {
+    format.check(recipe.model.backbone, mistakes);
+  }
+  mistakes.throw_if_any("the weights do not fit the recipe:");
+}
+
+void write_run(const Recipe& recipe, ModelWeights& weights, const std::string& format,
+               const std::string& path) {
+  PosixFileSystem files;
+  const auto world = make_self_communicator();
+  CheckpointWriter::Options options;
+  options.folder = path + "/ckpt";
+  options.run_id = "import-" + format;
+  options.recipe = config::canonical_text(recipe);
+  options.written_by = {{"shoal", build_info().version + " " + build_info().git_revision},
+                        {"imported_as", format}};
+  const SaveOutcome saved = CheckpointWriter(options, *world, files).save(weights, {});
+  if (!saved.ok) throw StorageError(saved.error);
+  replace_file(files, path + "/resolved.yaml", options.recipe);
+}
+
+}  // namespace
+
+std::vector<std::string> import_formats() { return members_of<WeightFormat>().names(); }
+
+ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
+                        std::ostream& out) {
+  const auto format = make_format(arguments.format);
+  NewFolder folder(arguments.out);
+  ForeignWeights weights(arguments.path);
+  if (!format->prefix().empty()) weights.strip(format->prefix());
+  const Recipe recipe = recipe_of(format->recipe(weights), weights, arguments, environment);
+  check_model(*format, recipe);
+  const DataShape data = make_source(recipe)->shape();
+  const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
+  ModelWeights listed = weights_of(model);
+  const StateList wanted = list_state(listed);
+  const std::vector<WeightName> names = format->names(recipe.model.backbone, data);
+  require_all_named(names, wanted);
+  const std::map<std::string, Source> sources = match(*format, names, wanted, weights);
+  check_copies(names, sources, weights);
+  ModelWeights imported = read_weights(sources, wanted, weights);
+  write_run(recipe, imported, arguments.format, folder.working_path());
+  folder.commit();
+  const int64_t parameters = count_elements(model.parameters);
+  if (arguments.json) {
+    out << json_text(nlohmann::ordered_json{{"path", arguments.out},
+                                            {"format", arguments.format},
+                                            {"backbone", recipe.model.backbone.name()},
+                                            {"tensors", names.size()},
+                                            {"parameters", parameters}})
+        << "\n";
+  } else {
+    out << fmt::format("{}: {}, {} parameters, from {}\n", arguments.out,
+                       recipe.model.backbone.name(), parameters, arguments.path);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace shoal

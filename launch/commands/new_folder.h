@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+namespace shoal {
+
+/// A folder that appears whole under its name or not at all: it is filled beside it, and renamed.
+class NewFolder {
+ public:
+  /// Makes it. Throws StorageError if there is something at `path`.
+  explicit NewFolder(std::string path);
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+  /// Removes what was not committed.
+  ~NewFolder();
+  /// Where to write until commit().
+  const std::string& working_path() const { return working_; }
+  void commit();
+
+ private:
+  std::string path_, working_;
+  bool is_committed_ = false;
+};
+
+}  // namespace shoal

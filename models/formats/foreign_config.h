@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shoal {
+
+/// Reasons why weights cannot be taken over, for one error that lists them all.
+class Mistakes {
+ public:
+  void add(std::string what) { lines_.push_back(std::move(what)); }
+  bool is_any() const { return !lines_.empty(); }
+  /// Throws Error (exit 12) of `head` and a line for each mistake, at most kMostShown, if there are
+  /// any.
+  void throw_if_any(const std::string& head, const std::string& hint = "") const;
+
+  static constexpr size_t kMostShown = 50;
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+/// A config.json, or an object in it, that another program wrote; it may be hostile. A key that is
+/// missing or null gives nothing; one of another type throws Error (exit 12) with file and key.
+class ForeignConfig {
+ public:
+  /// No file: every key is missing.
+  ForeignConfig() = default;
+  /// Throws CheckpointError, beginning with `'path': `, if the text is not a JSON object.
+  ForeignConfig(std::string_view json, std::string path);
+
+  bool is_there() const { return json_ != nullptr; }
+  /// "'path': key" of one of its keys.
+  std::string place(std::string_view key) const;
+  std::vector<std::string> keys() const;
+
+  std::optional<int64_t> integer(std::string_view key) const;
+  std::optional<double> number(std::string_view key) const;
+  std::optional<bool> boolean(std::string_view key) const;
+  std::optional<std::string> text(std::string_view key) const;
+  std::optional<std::vector<double>> numbers(std::string_view key) const;
+  /// The value as JSON, cut where it is long; "" without one.
+  std::string written(std::string_view key) const;
+  /// The object below a key; one without keys if it is missing.
+  ForeignConfig section(std::string_view key) const;
+
+ private:
+  std::shared_ptr<const nlohmann::json> json_;
+  std::string path_, prefix_;
+
+  const nlohmann::json* find(std::string_view key) const;
+  [[noreturn]] void refuse(std::string_view key, std::string_view expected) const;
+};
+
+/// Adds a mistake if the object has the key with another value than `json`.
+void require_value(const ForeignConfig& object, const std::string& key, const std::string& json,
+                   Mistakes& mistakes);
+
+}  // namespace shoal

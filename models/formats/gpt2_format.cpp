@@ -1,0 +1,210 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "models/backbones/gpt2.h"
+#include "models/formats/weight_format.h"
+#include "runtime/base/error.h"
+#include "runtime/data/text.h"
+#include "runtime/text/gpt2_tokenizer.h"
+
+// V vocabulary  C width  T positions
+namespace shoal {
+namespace {
+
+constexpr int64_t kBytes = 256;
+constexpr int64_t kGpt2Vocabulary = 50257;
+constexpr int64_t kEndOfText = 50256;
+
+/// activation_function, and which GELU it is.
+constexpr std::array kActivations{
+    std::pair{"gelu_new", Gelu::kTanh}, std::pair{"gelu_pytorch_tanh", Gelu::kTanh},
+    std::pair{"gelu_fast", Gelu::kTanh}, std::pair{"gelu", Gelu::kErf}};
+
+/// Hugging Face's GPT2LMHeadModel: the head is the token embedding, matrices are Conv1D's, [in,
+/// out]. What GPT2Model saves lacks the prefix `transformer.`.
+class Gpt2Format : public WeightFormat {
+ public:
+  explicit Gpt2Format(const Options&) {}
+  std::string_view program() const override { return "hf"; }
+  std::string_view backbone() const override { return "gpt2"; }
+  std::string_view prefix() const override { return "transformer."; }
+  /// Causal masks, which older versions saved.
+  std::vector<std::string> ignored() const override {
+    return {"h.*.attn.bias", "h.*.attn.masked_bias"};
+  }
+
+  ModelRecipe recipe(const ForeignWeights& weights) const override {
+    ModelRecipe recipe;
+    Gpt2::Options gpt2;
+    const std::vector<int64_t>& tokens_VC = weights.shape_of("wte.weight", 2);
+    gpt2.width = tokens_VC[1];
+    gpt2.depth = weights.count_blocks("h.");
+    gpt2.context = weights.shape_of("wpe.weight", 2)[0];
+    if (gpt2.depth > 0) gpt2.hidden = weights.shape_of("h.0.mlp.c_fc.weight", 2)[1];
+    read_config(weights, gpt2, recipe);
+    recipe.backbone = Choice<Backbone>("gpt2", gpt2);
+    recipe.task = Choice<Task>("lm");
+    TextSource::Options text;
+    text.sequence = *gpt2.context;
+    text.train.files = {"train.txt"};
+    text.valid.files = {"valid.txt"};
+    set_tokenizer(weights, tokens_VC[0], text, recipe);
+    recipe.data = Choice<DataSource>("text", text);
+    return recipe;
+  }
+
+  void check(const Choice<Backbone>& backbone, Mistakes& mistakes) const override {
+    const auto& gpt2 = backbone.options<Gpt2>();
+    const auto refuse = [&](bool is_other, const char* what) {
+      if (is_other) mistakes.add(fmt::format("{}: GPT-2 has no layout for it", what));
+    };
+    refuse(gpt2.feed_forward.moe.has_value(), "model.moe");
+    refuse(gpt2.feed_forward.nexus.has_value(), "model.nexus");
+    refuse(gpt2.position != PositionKind::kLearned, "model.position other than learned");
+    refuse(gpt2.norm != NormKind::kLayer, "model.norm other than layer");
+    refuse(gpt2.mlp != MlpKind::kGelu, "model.mlp other than gelu");
+    refuse(!gpt2.bias, "model.bias: false");
+    refuse(gpt2.kv_heads.value_or(gpt2.heads) != gpt2.heads, "model.kv_heads other than heads");
+  }
+
+  std::vector<WeightName> names(const Choice<Backbone>& backbone,
+                                const DataShape& data) const override {
+    const auto& gpt2 = backbone.options<Gpt2>();
+    // Padding of the vocabulary is ours alone.
+    const std::vector<int64_t> tokens_VC{data.vocabulary, gpt2.width};
+    std::vector<WeightName> names{
+        {"backbone.tokens", "wte.weight", tokens_VC},
+        {"backbone.tokens", "lm_head.weight", tokens_VC, false, /*is_copy=*/true},
+        {"backbone.positions", "wpe.weight"}};
+    const auto add_conv1d = [&names](const std::string& ours, const std::string& theirs) {
+      names.push_back({ours + ".weight", theirs + ".weight", {}, /*is_transposed=*/true});
+      names.push_back({ours + ".bias", theirs + ".bias"});
+    };
+    for (int64_t block = 0; block < gpt2.depth; ++block) {
+      const std::string ours = fmt::format("backbone.blocks.{}.", block);
+      const std::string theirs = fmt::format("h.{}.", block);
+      add_layer(names, ours + "attention_norm", theirs + "ln_1");
+      add_conv1d(ours + "attention.qkv", theirs + "attn.c_attn");
+      add_conv1d(ours + "attention.proj", theirs + "attn.c_proj");
+      add_layer(names, ours + "mlp_norm", theirs + "ln_2");
+      add_conv1d(ours + "mlp.fc1", theirs + "mlp.c_fc");
+      add_conv1d(ours + "mlp.fc2", theirs + "mlp.c_proj");
+    }
+    add_layer(names, "backbone.norm", "ln_f");
+    return names;
+  }
+
+  std::string config(const ModelToExport& model) const override {
+    const auto& gpt2 = model.backbone.options<Gpt2>();
+    const int64_t vocabulary = model.data.vocabulary;
+    const nlohmann::ordered_json end_of_text = vocabulary == kGpt2Vocabulary
+                                                   ? nlohmann::ordered_json(kEndOfText)
+                                                   : nlohmann::ordered_json(nullptr);
+    const nlohmann::ordered_json config{
+        {"architectures", {"GPT2LMHeadModel"}},
+        {"model_type", "gpt2"},
+        {"n_embd", gpt2.width},
+        {"n_layer", gpt2.depth},
+        {"n_head", gpt2.heads},
+        {"n_inner", gpt2.hidden_width()},
+        {"n_positions", gpt2.context.value_or(model.data.sequence)},
+        {"vocab_size", vocabulary},
+        {"activation_function", gpt2.gelu == Gelu::kTanh ? "gelu_new" : "gelu"},
+        {"layer_norm_epsilon", 1e-5},
+        {"scale_attn_weights", true},
+        {"scale_attn_by_inverse_layer_idx", gpt2.scale_attn_by_inverse_layer_idx},
+        {"tie_word_embeddings", true},
+        {"embd_pdrop", gpt2.dropout},
+        {"attn_pdrop", gpt2.dropout},
+        {"resid_pdrop", gpt2.dropout},
+        {"bos_token_id", end_of_text},
+        {"eos_token_id", end_of_text},
+        {"torch_dtype", model.dtype}};
+    return config.dump(2) + "\n";
+  }
+
+ private:
+  static void read_config(const ForeignWeights& weights, Gpt2::Options& gpt2, ModelRecipe& recipe) {
+    const ForeignConfig& config = weights.config();
+    Mistakes mistakes;
+    for (const auto& [key, value] :
+         {std::pair{"model_type", "\"gpt2\""}, std::pair{"tie_word_embeddings", "true"},
+          std::pair{"scale_attn_weights", "true"}, std::pair{"add_cross_attention", "false"}}) {
+      require_value(config, key, value, mistakes);
+    }
+    // Sizes that contradict the weights.
+    require_value(config, "n_embd", std::to_string(gpt2.width), mistakes);
+    require_value(config, "n_layer", std::to_string(gpt2.depth), mistakes);
+    require_value(config, "n_positions", std::to_string(*gpt2.context), mistakes);
+    const double eps = config.number("layer_norm_epsilon").value_or(1e-5);
+    if (eps != 1e-5) {
+      mistakes.add(
+          fmt::format("{} is {}, supported is 1e-05", config.place("layer_norm_epsilon"), eps));
+    }
+    gpt2.gelu = read_activation(config, mistakes);
+    gpt2.scale_attn_by_inverse_layer_idx =
+        config.boolean("scale_attn_by_inverse_layer_idx").value_or(false);
+    mistakes.throw_if_any(fmt::format("'{}' is no GPT-2 that Shoal computes:", weights.path()));
+    const std::string no_config =
+        config.is_there() ? "config.json lacks n_head" : "there is no config.json";
+    if (const auto heads = config.integer("n_head")) {
+      gpt2.heads = *heads;
+    } else {
+      gpt2.heads = 1;
+      recipe.untold.push_back({"model.heads", no_config});
+    }
+    read_dropout(config, gpt2, recipe);
+  }
+
+  static Gelu read_activation(const ForeignConfig& config, Mistakes& mistakes) {
+    const std::string name = config.text("activation_function").value_or("gelu_new");
+    std::string known;
+    for (const auto& [word, gelu] : kActivations) {
+      if (name == word) return gelu;
+      known += (known.empty() ? "" : ", ") + std::string(word);
+    }
+    mistakes.add(fmt::format("{} is \"{}\", supported are {}", config.place("activation_function"),
+                             name, known));
+    return Gelu::kTanh;
+  }
+
+  static void read_dropout(const ForeignConfig& config, Gpt2::Options& gpt2, ModelRecipe& recipe) {
+    const auto rate = config.number("resid_pdrop");
+    gpt2.dropout = rate.value_or(0.0);
+    if (config.number("embd_pdrop") == rate && config.number("attn_pdrop") == rate) return;
+    recipe.untold.push_back(
+        {"model.dropout", "embd_pdrop, attn_pdrop and resid_pdrop of config.json differ"});
+  }
+
+  /// Bytes, or GPT-2's with the files beside the weights.
+  static void set_tokenizer(const ForeignWeights& weights, int64_t vocabulary,
+                            TextSource::Options& text, ModelRecipe& recipe) {
+    if (vocabulary == kBytes) {
+      text.tokenizer = Choice<Tokenizer>("bytes");
+      return;
+    }
+    Gpt2Tokenizer::Options tokenizer;
+    const auto find = [&](const std::string& key, const std::array<const char*, 2>& names) {
+      for (const char* name : names) {
+        const std::string path = (std::filesystem::path(weights.folder()) / name).string();
+        if (kind_of(path) != PathKind::kNothing) return path;
+      }
+      recipe.untold.push_back(
+          {"data.tokenizer." + key, fmt::format("there is no {} beside the weights", names[0])});
+      return std::string(names[0]);
+    };
+    // Hugging Face's names, and OpenAI's.
+    tokenizer.vocab = find("vocab", {"vocab.json", "encoder.json"});
+    tokenizer.merges = find("merges", {"merges.txt", "vocab.bpe"});
+    text.tokenizer = Choice<Tokenizer>("gpt2", tokenizer);
+  }
+};
+
+const Registration<WeightFormat, Gpt2Format> registered_gpt2_format{
+    "gpt2", "Hugging Face's GPT2LMHeadModel, into the backbone gpt2"};
+
+}  // namespace
+}  // namespace shoal

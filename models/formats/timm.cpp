@@ -1,0 +1,114 @@
+#include "models/formats/timm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/data/shapes.h"
+
+namespace shoal::timm {
+namespace {
+
+constexpr int64_t kChannels = 3;
+
+/// The root of a square, 0 of other numbers.
+int64_t whole_root(int64_t number) {
+  const auto root = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(number))));
+  return root * root == number ? root : 0;
+}
+
+}  // namespace
+
+Stem read_stem(const ForeignWeights& weights, const std::string& name, int64_t num_patches) {
+  const std::vector<int64_t>& shape = weights.shape_of(name + ".weight", 4);
+  const int64_t side = whole_root(num_patches);
+  Mistakes mistakes;
+  if (shape[2] != shape[3]) {
+    mistakes.add(fmt::format("patches of {} x {} pixels are not square", shape[2], shape[3]));
+  }
+  if (side == 0) mistakes.add(fmt::format("{} patches make no square image", num_patches));
+  if (shape[1] != kChannels) {
+    mistakes.add(
+        fmt::format("images have {} channels, data sources here have {}", shape[1], kChannels));
+  }
+  mistakes.throw_if_any(fmt::format("'{}' is not supported:", weights.path()));
+  return {shape[1], shape[2], shape[0], side * shape[2]};
+}
+
+void set_classify(ModelRecipe& recipe, const ForeignWeights& weights, const Stem& stem) {
+  recipe.task = Choice<Task>("classify");
+  ShapesSource::Options data;
+  data.image_size = stem.image_size;
+  data.classes = weights.shape_of("head.weight", 2)[0];
+  const ForeignConfig pretrained = weights.config().section("pretrained_cfg");
+  data.images.normalise.mean = pretrained.numbers("mean");
+  data.images.normalise.std = pretrained.numbers("std");
+  recipe.data = Choice<DataSource>("shapes", data);
+}
+
+void check_model_args(const ForeignConfig& config, const std::vector<std::string>& known,
+                      Mistakes& mistakes) {
+  const ForeignConfig arguments = config.section("model_args");
+  for (const std::string& key : arguments.keys()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    mistakes.add(
+        fmt::format("{} ({}) is not supported", arguments.place(key), arguments.written(key)));
+  }
+}
+
+Gelu read_gelu(const ForeignConfig& config, Mistakes& mistakes) {
+  const ForeignConfig arguments = config.section("model_args");
+  const std::string name = arguments.text("act_layer").value_or("gelu");
+  if (name == "gelu_tanh") return Gelu::kTanh;
+  if (name != "gelu") {
+    mistakes.add(fmt::format("{} is \"{}\", supported are gelu and gelu_tanh",
+                             arguments.place("act_layer"), name));
+  }
+  return Gelu::kErf;
+}
+
+void add_stem_and_head(std::vector<WeightName>& names, const std::string& stem, const Stem& sizes) {
+  names.push_back({"backbone.stem.weight",
+                   stem + ".weight",
+                   {sizes.width, sizes.channels, sizes.patch, sizes.patch}});
+  names.push_back({"backbone.stem.bias", stem + ".bias"});
+  add_layer(names, "head", "head");
+}
+
+Stem stem_of(const DataShape& data, int64_t patch, int64_t width) {
+  const ImageShape image = data.image.value();
+  return {image.channels, patch, width, image.height};
+}
+
+std::string write_config(const ModelToExport& model, const std::string& architecture,
+                         const nlohmann::ordered_json& model_args, const std::string& stem,
+                         int64_t width) {
+  const ImageShape image = model.data.image.value();
+  nlohmann::ordered_json pretrained{{"input_size", {image.channels, image.height, image.width}},
+                                    {"num_classes", model.data.classes},
+                                    {"fixed_input_size", true},
+                                    {"first_conv", stem},
+                                    {"classifier", "head"}};
+  if (model.images) {
+    pretrained["mean"] = model.images->stats.mean;
+    pretrained["std"] = model.images->stats.std;
+  }
+  const nlohmann::ordered_json config{
+      {"architecture", architecture}, {"num_classes", model.data.classes},
+      {"num_features", width},        {"global_pool", model_args.at("global_pool")},
+      {"model_args", model_args},     {"pretrained_cfg", pretrained}};
+  return config.dump(2) + "\n";
+}
+
+double ratio_of(int64_t hidden, int64_t width) {
+  double ratio = static_cast<double>(hidden) / static_cast<double>(width);
+  while (static_cast<int64_t>(ratio * static_cast<double>(width)) < hidden) {
+    ratio = std::nextafter(ratio, INFINITY);
+  }
+  return ratio;
+}
+
+}  // namespace shoal::timm

@@ -1,0 +1,124 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "models/backbones/mixer.h"
+#include "models/formats/timm.h"
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+constexpr const char* kMixerStem = "stem.proj";
+/// Stands for timm.models.mlp_mixer.MlpMixer with `model_args`: sizes that no name of timm's has.
+constexpr const char* kMixerClass = "MlpMixer";
+
+struct NamedMixer {
+  const char* name;
+  int64_t patch, width, depth;
+};
+constexpr std::array kNamedMixers{
+    NamedMixer{"mixer_s32_224", 32, 512, 8},   NamedMixer{"mixer_s16_224", 16, 512, 8},
+    NamedMixer{"mixer_b32_224", 32, 768, 12},  NamedMixer{"mixer_b16_224", 16, 768, 12},
+    NamedMixer{"mixer_l32_224", 32, 1024, 24}, NamedMixer{"mixer_l16_224", 16, 1024, 24}};
+
+/// The architecture whose sizes the model has, or kMixerClass.
+std::string name_of(const Mixer::Options& mixer) {
+  for (const NamedMixer& named : kNamedMixers) {
+    if (mixer.patch == named.patch && mixer.width == named.width && mixer.depth == named.depth &&
+        2 * mixer.token_hidden == mixer.width && mixer.channel_hidden == 4 * mixer.width) {
+      return named.name;
+    }
+  }
+  return kMixerClass;
+}
+
+/// timm's MlpMixer. Weights from flax were trained with the tanh GELU, which timm replaces by the
+/// exact one: model.gelu=tanh computes what they were trained for.
+class TimmMixer : public WeightFormat {
+ public:
+  explicit TimmMixer(const Options&) {}
+  std::string_view program() const override { return "timm"; }
+  std::string_view backbone() const override { return "mixer"; }
+
+  ModelRecipe recipe(const ForeignWeights& weights) const override {
+    Mistakes mistakes;
+    Mixer::Options mixer;
+    read_config(weights.config(), mixer, mistakes);
+    mistakes.throw_if_any(fmt::format("'{}' is no Mixer that Shoal computes:", weights.path()));
+    const std::vector<int64_t>& tokens = weights.shape_of("blocks.0.mlp_tokens.fc1.weight", 2);
+    const timm::Stem stem = timm::read_stem(weights, kMixerStem, tokens[1]);
+    mixer.patch = stem.patch;
+    mixer.width = stem.width;
+    mixer.depth = weights.count_blocks("blocks.");
+    mixer.token_hidden = tokens[0];
+    mixer.channel_hidden = weights.shape_of("blocks.0.mlp_channels.fc1.weight", 2)[0];
+    ModelRecipe recipe;
+    recipe.backbone = Choice<Backbone>("mixer", mixer);
+    timm::set_classify(recipe, weights, stem);
+    return recipe;
+  }
+
+  void check(const Choice<Backbone>& backbone, Mistakes& mistakes) const override {
+    if (backbone.options<Mixer>().depth == 0)
+      mistakes.add("model.depth: timm's Mixers have blocks");
+  }
+
+  std::vector<WeightName> names(const Choice<Backbone>& backbone,
+                                const DataShape& data) const override {
+    const auto& mixer = backbone.options<Mixer>();
+    std::vector<WeightName> names;
+    timm::add_stem_and_head(names, kMixerStem, timm::stem_of(data, mixer.patch, mixer.width));
+    for (int64_t block = 0; block < mixer.depth; ++block) {
+      const std::string theirs = fmt::format("blocks.{}.", block), ours = "backbone." + theirs;
+      add_layer(names, ours + "token_norm", theirs + "norm1");
+      add_layer(names, ours + "token_mlp.fc1", theirs + "mlp_tokens.fc1");
+      add_layer(names, ours + "token_mlp.fc2", theirs + "mlp_tokens.fc2");
+      add_layer(names, ours + "channel_norm", theirs + "norm2");
+      add_layer(names, ours + "channel_mlp.fc1", theirs + "mlp_channels.fc1");
+      add_layer(names, ours + "channel_mlp.fc2", theirs + "mlp_channels.fc2");
+    }
+    add_layer(names, "backbone.norm", "norm");
+    return names;
+  }
+
+  std::string config(const ModelToExport& model) const override {
+    const auto& mixer = model.backbone.options<Mixer>();
+    const std::string name = name_of(mixer);
+    // timm's named Mixers take no argument twice.
+    nlohmann::ordered_json arguments{{"img_size", model.data.image.value().height},
+                                     {"global_pool", "avg"}};
+    if (name == kMixerClass) {
+      arguments["patch_size"] = mixer.patch;
+      arguments["num_blocks"] = mixer.depth;
+      arguments["mlp_ratio"] = {timm::ratio_of(mixer.token_hidden, mixer.width),
+                                timm::ratio_of(mixer.channel_hidden, mixer.width)};
+      arguments["embed_dim"] = mixer.width;
+    }
+    if (mixer.gelu == Gelu::kTanh) arguments["act_layer"] = "gelu_tanh";
+    return timm::write_config(model, name, arguments, kMixerStem, mixer.width);
+  }
+
+ private:
+  static void read_config(const ForeignConfig& config, Mixer::Options& mixer, Mistakes& mistakes) {
+    timm::check_model_args(config,
+                           {"img_size", "patch_size", "embed_dim", "num_blocks", "mlp_ratio",
+                            "global_pool", "act_layer", "in_chans", "num_classes", "drop_rate",
+                            "proj_drop_rate", "drop_path_rate", "nlhb"},
+                           mistakes);
+    require_value(config, "global_pool", "\"avg\"", mistakes);
+    require_value(config.section("model_args"), "global_pool", "\"avg\"", mistakes);
+    mixer.gelu = timm::read_gelu(config, mistakes);
+    const std::string architecture = config.text("architecture").value_or(kMixerClass);
+    if (architecture == kMixerClass || architecture.starts_with("mixer_")) return;
+    mistakes.add(fmt::format("{} is \"{}\", supported are mixer_*", config.place("architecture"),
+                             architecture));
+  }
+};
+
+const Registration<WeightFormat, TimmMixer> registered_timm_mixer{
+    "timm_mixer", "timm's MlpMixer, into the backbone mixer"};
+
+}  // namespace
+}  // namespace shoal

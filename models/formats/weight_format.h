@@ -1,0 +1,103 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "models/backbone.h"
+#include "models/formats/foreign_weights.h"
+#include "models/task.h"
+#include "parallel/checkpoint/state_list.h"
+#include "runtime/data/data_source.h"
+#include "runtime/recipe/registry.h"
+
+namespace shoal {
+
+/// One weight under its two names. Theirs has the shape of ours, unless it says otherwise; the
+/// elements are the same ones in the same order, but for `is_transposed`.
+struct WeightName {
+  std::string ours, theirs;
+  /// Theirs where it is another one. Fewer rows than ours has: the rest of ours is padding, which
+  /// is zero after an import and left out by an export.
+  std::vector<int64_t> shape = {};
+  bool is_transposed = false;  ///< a matrix, theirs is [in, out], ours [out, in]
+  /// A repetition of a weight that has its own line: not exported; where it is stored, it must be
+  /// equal.
+  bool is_copy = false;
+
+  /// The shape of theirs for one of ours.
+  std::vector<int64_t> shape_of_theirs(std::vector<int64_t> ours) const;
+  /// Ours of this shape and dtype from theirs.
+  torch::Tensor to_ours(torch::Tensor theirs, const std::vector<int64_t>& shape,
+                        torch::Dtype dtype) const;
+  /// Theirs in this dtype, contiguous, from ours.
+  torch::Tensor to_theirs(torch::Tensor ours, torch::Dtype dtype) const;
+};
+
+/// What a recipe says of a model, as far as weights and config.json tell.
+struct ModelRecipe {
+  Choice<Backbone> backbone;
+  Choice<Task> task;
+  Choice<DataSource> data;
+  /// What they do not tell: keys that the user has to give, each with why.
+  struct Untold {
+    std::string key, why;
+  };
+  std::vector<Untold> untold = {};
+};
+
+/// A model to export.
+struct ModelToExport {
+  const Choice<Backbone>& backbone;
+  DataShape data;
+  std::optional<ImageTransform> images = {};  ///< what becomes of its images
+  std::string dtype = "float32";              ///< of the exported numbers
+};
+
+/// How another program names and lays out the weights of a kind of model. Registered under the name
+/// that `shoal import --as` takes. A format lists each weight once, for both directions.
+class WeightFormat {
+ public:
+  struct Context {};
+  struct Options {
+    static constexpr auto fields() { return std::tuple{}; }
+  };
+  static constexpr std::string_view kNameKey = "name";
+  static constexpr std::string_view kNoun = "weight format";
+
+  virtual ~WeightFormat() = default;
+  /// What `shoal export --to` calls the program: hf, timm. Of its formats, one fits a backbone.
+  virtual std::string_view program() const = 0;
+  /// The registered name of the backbone whose weights it lays out.
+  virtual std::string_view backbone() const = 0;
+
+  /// What their tensors' names begin with, and may lack where they are read.
+  virtual std::string_view prefix() const { return ""; }
+  /// Patterns of their tensors that are no weights, such as masks.
+  virtual std::vector<std::string> ignored() const { return {}; }
+  /// The recipe of a model with these weights. Throws Error (exit 12) that lists what of it Shoal
+  /// does not compute, or the first size that cannot be told.
+  virtual ModelRecipe recipe(const ForeignWeights& weights) const = 0;
+
+  /// Adds what of the model's options the format has no place for.
+  virtual void check(const Choice<Backbone>& backbone, Mistakes& mistakes) const = 0;
+  /// The weights of a model that passes check().
+  virtual std::vector<WeightName> names(const Choice<Backbone>& backbone,
+                                        const DataShape& data) const = 0;
+  /// Their config.json for such a model.
+  virtual std::string config(const ModelToExport& model) const = 0;
+};
+
+/// Throws Error (exit 12) that lists the weights of the model that have no name here: those of
+/// options that check() should have refused.
+void require_all_named(const std::vector<WeightName>& names, const StateList& model);
+
+/// The weight and bias of a layer.
+void add_layer(std::vector<WeightName>& names, const std::string& ours, const std::string& theirs);
+
+}  // namespace shoal

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Weights of other programs become checkpoints that every command takes, and go back bit for bit.
+# $1 is the program, the working directory an empty scratch.
+source "$(dirname "$0")/common.sh"
+
+# write FOLDER: a tiny Mixer as timm saves it, made without torch.
+mkdir theirs
+python3 - <<'END'
+import json, struct
+shapes = {"stem.proj.weight": [6, 3, 8, 8], "stem.proj.bias": [6], "norm.weight": [6],
+          "norm.bias": [6], "head.weight": [5, 6], "head.bias": [5]}
+for norm in ("norm1", "norm2"):
+    shapes[f"blocks.0.{norm}.weight"] = shapes[f"blocks.0.{norm}.bias"] = [6]
+for mlp, width, hidden in (("mlp_tokens", 4, 3), ("mlp_channels", 6, 10)):
+    shapes |= {f"blocks.0.{mlp}.fc1.weight": [hidden, width], f"blocks.0.{mlp}.fc1.bias": [hidden],
+               f"blocks.0.{mlp}.fc2.weight": [width, hidden], f"blocks.0.{mlp}.fc2.bias": [width]}
+header, data = {}, b""
+for name in sorted(shapes):
+    count = 1
+    for size in shapes[name]:
+        count *= size
+    begin = len(data)
+    data += struct.pack(f"<{count}f", *(0.01 * (i % 37) - 0.2 for i in range(count)))
+    header[name] = {"dtype": "F32", "shape": shapes[name], "data_offsets": [begin, len(data)]}
+text = json.dumps(header).encode()
+open("theirs/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data)
+END
+
+expect 0 "$program" import theirs --as timm_mixer ours
+expect 0 "$program" ckpt verify ours
+expect 0 "$program" inspect ours --tensors
+expect 0 "$program" eval ours --json data.valid.samples=16
+expect 0 "$program" check ours/resolved.yaml
+expect 0 "$program" train ours/resolved.yaml model.init_from=ours run.root=. run.name=tuned \
+  train.duration=1step data.train.samples=32 data.valid.samples=16
+expect 0 "$program" export tuned --to timm tuned_back --dtype bfloat16
+expect 0 "$program" export ours --to timm back
+grep -q '"architecture": "MlpMixer"' back/config.json || fail "config.json: $(cat back/config.json)"
+python3 - <<'END' || fail 'the round trip changed the weights'
+import json, struct
+def tensors(path):
+    raw = open(path, "rb").read()
+    length = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + length])
+    header.pop("__metadata__", None)
+    return {n: (e["dtype"], e["shape"], raw[8 + length:][slice(*e["data_offsets"])])
+            for n, e in header.items()}
+assert tensors("theirs/model.safetensors") == tensors("back/model.safetensors")
+END
+
+before=$(ls -A)
+expect 21 "$program" import theirs --as timm_mixer ours
+expect 2 "$program" import theirs --as timm_mixr other
+grep -qF "did you mean 'timm_mixer'?" output || fail "no suggestion: $(cat output)"
+expect 2 "$program" import theirs other
+expect 12 "$program" import theirs --as timm_vit other
+expect 12 "$program" export ours --to hf other
+head -c 1000 theirs/model.safetensors >cut.safetensors
+expect 20 "$program" import cut.safetensors --as timm_mixer other
+rm cut.safetensors
+[ "$(ls -A)" = "$before" ] || fail "a refusal left something: $(ls -A)"
