@@ -37,7 +37,7 @@ class Gpt2Tokenizer : public Tokenizer {
   };
 
   /// Reads the files, unless the context forbids it. Throws DataError.
-  Gpt2Tokenizer(const Options& options, const Context& context);
+  explicit Gpt2Tokenizer(const Options& options, const Context& context = {});
   explicit Gpt2Tokenizer(BpeVocabulary vocabulary);
 
   /// As the files have it.

@@ -53,3 +53,21 @@ grep -q 'evaluate.stride: data.source shapes has no sequences' output || fail "$
 text="data={source: text, sequence: 4, train: {files: [a.txt]}, valid: {files: [ab.bin]}}"
 expect 10 "$program" check "$tiny" "$text" evaluate.stride=5
 grep -q 'command line.*evaluate.stride: 5 would leave tokens out' output || fail "$(cat output)"
+
+# Training and evaluation: windows of 8 of 19 tokens, 2 of them; with a stride of 2, 6 of them.
+cat >lm.yaml <<'END'
+run: {root: ., threads: 1}
+data: {source: text, sequence: 8, train: {files: [a.txt]}, valid: {files: [ab.bin]}}
+model: {backbone: gpt2, width: 16, depth: 1, heads: 2}
+task: {name: lm}
+train: {duration: 2step, batch: 2, group: 1}
+END
+expect 0 tokenize a.txt b.txt --tokenizer bytes --out ab.bin
+expect 0 ranks 2 train lm.yaml
+expect 0 "$program" eval run --json
+grep -q '"tokens":16[,}]' output || fail "$(cat output)"
+expect 0 "$program" eval run --json evaluate.stride=2
+grep -q '"tokens":18[,}]' output || fail "$(cat output)"
+expect 10 "$program" eval run evaluate.stride=9
+expect 13 "$program" eval run data.sequence=19
+grep -q 'ab.bin: 19 tokens, a sample needs 20' output || fail "$(cat output)"
