@@ -85,8 +85,8 @@ class Task : public ModuleBase, public Stateful {
   virtual torch::Tensor outputs(const Batch& batch) = 0;
   /// Without gradients. Collective, b may be 0.
   virtual EvalOutput evaluate(const Batch& batch) = 0;
-  /// What is reported of the sums over a whole split. The names are the same without any sums,
-  /// where the columns of tables come from.
+  /// What is reported of the sums over a whole split. Without any sums every name is there, where
+  /// the columns of tables come from; of a split, what its data cannot tell is left out.
   virtual std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const = 0;
   virtual ScoreRule score() const = 0;
   virtual RateUnit unit() const = 0;

@@ -9,7 +9,8 @@ namespace shoal {
 
 /// Sum over tokens of the cross entropy of logits x Wᵀ with the labels; a scalar, float32, or
 /// float64 of float64 features. Tokens labelled kNoLabel count nothing. Labels are below
-/// `vocabulary`; rows of the weight from there on are padding, whose probability and gradient are 0.
+/// `vocabulary`; rows of the weight from there on are padding, whose probability and gradient are
+/// 0.
 ///
 /// Logits are computed in chunks of tokens of 2^23 elements at most, or of 64 tokens where those
 /// have more, never [T, V] at once. Where gradients are needed, the forward pass computes them

@@ -25,9 +25,7 @@ struct Case {
   torch::Tensor x_TD, weight_VD, label_T;
   int64_t vocabulary;
 
-  torch::Tensor loss() const {
-    return linear_cross_entropy(x_TD, weight_VD, label_T, vocabulary);
-  }
+  torch::Tensor loss() const { return linear_cross_entropy(x_TD, weight_VD, label_T, vocabulary); }
   /// All logits at once, by LibTorch.
   torch::Tensor reference() const {
     const torch::Tensor logits_TV =
@@ -129,8 +127,8 @@ TEST(LinearCrossEntropy, DifferentiatesOnlyWhatIsTrained) {
 }
 
 TEST(LinearCrossEntropy, IsNotANumberWhereLogitsAreNotFinite) {
-  for (const double bad : {std::numeric_limits<double>::quiet_NaN(),
-                           std::numeric_limits<double>::infinity()}) {
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     for (const torch::Dtype dtype : {torch::kFloat32, torch::kFloat64}) {
       const Case c = make_case(9, 5, 8, dtype);
       {
@@ -170,10 +168,8 @@ TEST(LinearCrossEntropy, RefusesLabelsOutOfRangeAndOtherShapes) {
   }
   Case c = make_case(9, 5, 8);
   EXPECT_THROW(linear_cross_entropy(c.x_TD, c.weight_VD, c.label_T, 9), c10::Error);
-  EXPECT_THROW(linear_cross_entropy(c.x_TD, c.weight_VD, c.label_T.narrow(0, 0, 8), 5),
-               c10::Error);
-  EXPECT_THROW(linear_cross_entropy(c.x_TD.narrow(1, 0, 5), c.weight_VD, c.label_T, 5),
-               c10::Error);
+  EXPECT_THROW(linear_cross_entropy(c.x_TD, c.weight_VD, c.label_T.narrow(0, 0, 8), 5), c10::Error);
+  EXPECT_THROW(linear_cross_entropy(c.x_TD.narrow(1, 0, 5), c.weight_VD, c.label_T, 5), c10::Error);
 }
 
 }  // namespace

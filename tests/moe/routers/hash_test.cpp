@@ -48,6 +48,37 @@ TEST(Hash, WeighsItsUnitsAlike) {
   EXPECT_TRUE((routing.weight_TK == 0.25).all().item<bool>());
 }
 
+TEST(Hash, AVocabularyIdHasTheSameUnitsAnywhere) {
+  StepContext step = step_of(2, 2);
+  step.token_bS = torch::arange(2 * kNumRows, torch::kInt64).remainder(11).view({2, kNumRows});
+  const torch::Tensor choice = route_hashed("{name: hash, k: 2, by: token}", step).choice_TK;
+  for (int64_t t = 11; t < 2 * kNumRows; ++t) EXPECT_TRUE(choice[t].equal(choice[t - 11])) << t;
+  EXPECT_TRUE(choice.equal(route_hashed("{name: hash, k: 2}", step).choice_TK));
+  // By position the ids change nothing.
+  const torch::Tensor by_position =
+      route_hashed("{name: hash, k: 2, by: position}", step).choice_TK;
+  EXPECT_TRUE(by_position.equal(route_hashed("{name: hash, k: 2}", step_of(2, 2)).choice_TK));
+  EXPECT_FALSE(by_position.equal(choice));
+}
+
+TEST(Hash, APositionIsThatInTheTextWhereItIsKnown) {
+  StepContext step = step_of(2, 2);
+  const torch::Tensor row_R = torch::arange(kNumRows, torch::kInt64);
+  step.position_bS = torch::stack({row_R, row_R + 3});
+  const torch::Tensor choice = route_hashed("{name: hash}", step).choice_TK;
+  EXPECT_TRUE(choice.slice(0, 3, kNumRows).equal(choice.slice(0, kNumRows, 2 * kNumRows - 3)));
+}
+
+TEST(Hash, RowsThatAreNoTokensHaveAPosition) {
+  StepContext step = step_of(1, 1);
+  step.token_bS = torch::zeros({1, kNumRows + 1}, torch::kInt64);
+  EXPECT_TRUE(route_hashed("{name: hash}", step)
+                  .choice_TK.equal(route_hashed("{name: hash}", step_of(1, 1)).choice_TK));
+  EXPECT_THROW(route_hashed("{name: hash, by: token}", step), c10::Error);
+  EXPECT_TRUE(
+      router_of("{name: hash, by: token}", {3, kNumUnits, torch::kFloat64})->needs_token_ids());
+}
+
 TEST(Hash, HasNoParametersAndRefusesMoreUnitsThanThereAre) {
   EXPECT_TRUE(parameters_of(*router_of("{name: hash}", {3, kNumUnits, torch::kFloat64})).empty());
   EXPECT_THAT(problems_of("{name: hash, k: 7}", 6),
