@@ -28,7 +28,7 @@ ROOMS = {
     "models": ["kernels", "blocks", "", "backbones", "tasks", "formats"],
     "launch": ["job", "report", "train", "commands", ""],
 }
-COMMAND_LINES = ("launch/main.cpp", "benchmarks/support/program.cpp")
+COMMAND_LINES = ("launch/main.cpp", "launch/subcommands.cpp", "benchmarks/support/program.cpp")
 TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi"}
 SOURCE = (".h", ".cpp", ".cu", ".cuh")
 MAX_FILE_LINES = 500

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import load_file, save_file
@@ -106,7 +107,8 @@ def check_timm(shoal, name, model, config, size):
             loaded = timm.create_model(f"local-dir:{back}", pretrained=True)
         with torch.no_grad():
             loaded = loaded.eval().to(dtype)
-            loaded.load_state_dict(load_file(back / "model.safetensors"))
+            if dtype == torch.float64:  # it was loaded into a model of float32
+                loaded.load_state_dict(load_file(back / "model.safetensors"))
             compare(f"{case}, exported", loaded(image), expected, tolerance)
 
 

@@ -1,0 +1,425 @@
+#include "launch/subcommands.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include <csignal>
+#include <filesystem>
+#include <initializer_list>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/commands/activation_maps.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/doctor.h"
+#include "launch/commands/generate.h"
+#include "launch/job/launch_info.h"
+#include "runtime/base/text.h"
+#include "runtime/recipe/registry.h"
+#include "runtime/text/tokenizer.h"
+
+namespace shoal {
+namespace {
+
+CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
+  return command
+      .add_option("overrides", overrides,
+                  "key=value sets a key, ~key removes one; the last one wins")
+      ->type_name("KEY=VALUE");
+}
+
+void add_recipe(CLI::App& command, config::RecipeSource& source) {
+  source.environment = environment_variable;
+  command.add_option("recipe", source.path, "recipe file, YAML")->type_name("RECIPE")->required();
+  add_overrides(command, source.overrides);
+}
+
+// Functions that take `code` declare a subcommand, which sets it to its exit code.
+
+void add_check(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "check", "Check a recipe and count its parameters; opens no data, allocates no model");
+  const auto arguments = std::make_shared<CheckArguments>();
+  add_recipe(*command, arguments->source);
+  command->add_option("--world", arguments->world, "ranks to check for (parallel.expert_ranks)")
+      ->check(CLI::Range(1, 1'000'000));
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal check configs/quickstart.yaml\n"
+      "  shoal check RECIPE.yaml --world 8 parallel.expert_ranks=4\n"
+      "  shoal check RECIPE.yaml --json");
+  command->callback([&code, arguments] { code = check(*arguments, std::cout); });
+}
+
+void add_show(CLI::App& app, ExitCode& code) {
+  CLI::App* command =
+      app.add_subcommand("show", "Print a recipe in full, each value with where it came from");
+  const auto arguments = std::make_shared<ShowArguments>();
+  add_recipe(*command, arguments->source);
+  command->add_flag("--minimal", arguments->minimal, "only what differs from the defaults");
+  command->footer(
+      "Examples:\n"
+      "  shoal show configs/quickstart.yaml\n"
+      "  shoal show RECIPE.yaml --minimal train.batch=64 '~optimizer.weight_decay'");
+  command->callback([&code, arguments] { code = show(*arguments, std::cout); });
+}
+
+void add_keys(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "keys", "Document the keys of recipes: type, range, unit, default, members of open sets");
+  const auto name = std::make_shared<std::string>();
+  command
+      ->add_option("name", *name,
+                   "only this key and those below it; its first words may be left out")
+      ->type_name("NAME");
+  command->footer(
+      "Examples:\n"
+      "  shoal keys\n"
+      "  shoal keys optimizer\n"
+      "  shoal keys train.batch\n"
+      "  shoal keys exchange.chunks");
+  command->callback([&code, name] { code = keys(*name, std::cout); });
+}
+
+void add_recipes(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand("recipes", "List the recipes that come with Shoal");
+  command->footer("Examples:\n  shoal recipes");
+  command->callback([&code] {
+    const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+    code = recipes(find_recipes_folder(program), std::cout);
+  });
+}
+
+void add_doctor(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Examine this machine and job: build, cores, memory, MPI, GPU, a ring of messages");
+  const auto as_json = std::make_shared<bool>(false);
+  command->add_flag("--json", *as_json, "one JSON object on stdout");
+  command->footer("Examples:\n  shoal doctor\n  mpirun -np 4 shoal doctor --json");
+  command->callback([&code, as_json] {
+    code = doctor(*as_json, read_launch_info(environment_variable), std::cout);
+  });
+}
+
+void add_train(CLI::App& app, ExitCode& code, const std::vector<std::string>& command_line) {
+  CLI::App* command = app.add_subcommand("train", "Train a recipe, alone or under mpirun or srun");
+  const auto arguments = std::make_shared<TrainArguments>();
+  arguments->command_line = command_line;
+  add_recipe(*command, arguments->source);
+  command->add_flag("--override", arguments->override_fixed,
+                    "resume although the recipe differs from the checkpoint's");
+  command->footer(
+      "Examples:\n"
+      "  shoal train configs/quickstart.yaml parallel.expert_ranks=1\n"
+      "  mpirun -np 2 shoal train configs/quickstart.yaml run.name=mine train.duration=2ep\n"
+      "  mpirun -np 4 shoal train RECIPE.yaml run.on_existing=resume");
+  command->callback([&code, arguments] {
+    std::signal(SIGPIPE, SIG_IGN);  // a console that closes must not end a training
+    code = train(*arguments, environment_variable);
+  });
+}
+
+void add_eval(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand("eval", "Evaluate a checkpoint on any number of ranks");
+  const auto arguments = std::make_shared<EvalArguments>();
+  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  add_overrides(*command, arguments->overrides);
+  command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal eval runs/quickstart\n"
+      "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin");
+  command->callback(
+      [&code, arguments] { code = eval(*arguments, environment_variable, std::cout); });
+}
+
+void add_sampling(CLI::App& command, GenerateArguments& arguments) {
+  command.add_option("--tokens", arguments.tokens, "tokens of each text at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  command
+      .add_option("--temperature", arguments.sampling.temperature,
+                  "divides the logits; 0: always the most probable token")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command
+      .add_option("--top-k", arguments.sampling.top_k,
+                  "choose among this many most probable tokens; 0: among all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_option("--top-p", arguments.sampling.top_p,
+                  "choose among the fewest tokens, most probable first, that together have this "
+                  "probability")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
+  command.add_option("--seed", arguments.seed, "of the draws; default: run.seed of the recipe")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--samples", arguments.samples, "texts of each prompt")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  command
+      .add_option("--batch", arguments.batch,
+                  "texts that are generated at once, over all ranks; a text does not depend on it")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+}
+
+void add_generate(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "generate", "Continue texts with a language model, on any number of ranks");
+  const auto arguments = std::make_shared<GenerateArguments>();
+  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  add_overrides(*command, arguments->overrides);
+  command->add_option("--prompt", arguments->prompts, "text to continue; may be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--prompt-file", arguments->prompt_files,
+                   "file whose whole text is continued; may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  add_sampling(*command, *arguments);
+  command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  command->add_flag("--json", arguments->json,
+                    "one JSON object on stdout: prompt, text, tokens (ids), stop; of several texts "
+                    "a list of these, sequences");
+  command->footer(
+      "Examples:\n"
+      "  shoal generate runs/tiny --prompt 'The ' --temperature 0.8 --top-k 40\n"
+      "  shoal generate runs/tiny --best --prompt-file start.txt --tokens 500 --json\n"
+      "  mpirun -np 4 shoal generate runs/moe --prompt 'Once' --samples 8 --seed 7");
+  command->callback(
+      [&code, arguments] { code = generate(*arguments, environment_variable, std::cout); });
+}
+
+constexpr const char* kCheckpointPath =
+    "a checkpoint's folder, or a run's, which means its newest checkpoint";
+
+/// Options of `inspect` that need the model and its data.
+void add_activation_maps(CLI::App& command, InspectArguments& arguments,
+                         const std::vector<CLI::Option*>& others) {
+  CLI::Option* maps =
+      command
+          .add_option("--activation-maps", arguments.activation_maps,
+                      "draw where the units of Nexus layers look into this new folder")
+          ->type_name("FOLDER");
+  for (CLI::Option* other : others) maps->excludes(other);
+  command
+      .add_option("--images", arguments.images,
+                  "with --activation-maps: how many of the validation split, from the first on")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
+      ->needs(maps);
+  add_overrides(command, arguments.overrides)->needs(maps);
+}
+
+void add_inspect(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand("inspect", "Tell what a checkpoint holds");
+  const auto arguments = std::make_shared<InspectArguments>();
+  command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
+  CLI::Option* tensors =
+      command->add_flag("--tensors", arguments->tensors, "every tensor with its range and norm");
+  CLI::Option* experts =
+      command->add_flag("--experts", arguments->experts,
+                        "how the run's experts were loaded at the checkpoint's step");
+  experts->excludes(tensors);
+  command
+      ->add_option("--heat-map", arguments->heat_map,
+                   "with --experts: draw their loads over time into this file, replacing it")
+      ->type_name("FILE.svg")
+      ->check([](const std::string& file) {
+        return file.empty() ? std::string("must name a file") : std::string();
+      })
+      ->needs(experts);
+  CLI::Option* diff =
+      command
+          ->add_option("--diff", arguments->diff, "compare with this checkpoint, number by number")
+          ->type_name("OTHER")
+          ->excludes(tensors)
+          ->excludes(experts);
+  add_activation_maps(*command, *arguments, {tensors, experts, diff});
+  command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal inspect runs/tiny_cifar10\n"
+      "  shoal inspect runs/tiny_cifar10 --best --tensors\n"
+      "  shoal inspect runs/tiny_cifar10 --experts --heat-map loads.svg\n"
+      "  shoal inspect runs/nexus --activation-maps maps --images 4\n"
+      "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
+  command->callback([&code, arguments] {
+    code = arguments->activation_maps.empty()
+               ? inspect(*arguments, std::cout)
+               : draw_activation_maps(*arguments, environment_variable, std::cout);
+  });
+}
+
+void add_ckpt(CLI::App& app, ExitCode& code) {
+  CLI::App* ckpt = app.add_subcommand("ckpt", "Verify, list, compare or digest checkpoints");
+  ckpt->require_subcommand(1);
+  ckpt->footer(
+      "Examples:\n"
+      "  shoal ckpt verify runs/tiny_cifar10\n"
+      "  shoal ckpt ls runs/tiny_cifar10 --json\n"
+      "  shoal ckpt diff runs/a runs/b\n"
+      "  shoal ckpt digest runs/tiny_cifar10/ckpt/step-00000100");
+  struct Subcommand {
+    const char *name, *doc;
+    ExitCode (*run)(const CheckpointArguments&, std::ostream&);
+    bool takes_best = true, takes_other = false;
+  };
+  for (const Subcommand& which : std::initializer_list<Subcommand>{
+           {"verify", "Check every byte; exit 0 or 20", checkpoint_verify},
+           {"ls", "List the checkpoints of a run with step, score and size", checkpoint_list,
+            false},
+           {"diff", "Compare two checkpoints tensor by tensor", checkpoint_diff, false, true},
+           {"digest", "Print sha256:... of tensors, step and data cursor", checkpoint_digest}}) {
+    CLI::App* command = ckpt->add_subcommand(which.name, which.doc);
+    const auto arguments = std::make_shared<CheckpointArguments>();
+    command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
+    if (which.takes_other) {
+      command->add_option("other", arguments->other, "the checkpoint to compare with")
+          ->type_name("OTHER")
+          ->required();
+    }
+    if (which.takes_best) {
+      command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+    }
+    command->add_flag("--json", arguments->json, "one JSON object on stdout");
+    command->callback([&code, arguments, run = which.run] { code = run(*arguments, std::cout); });
+  }
+}
+
+void add_import(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "import", "Turn weights of Hugging Face or timm into a checkpoint to start from");
+  const auto arguments = std::make_shared<ImportArguments>();
+  command
+      ->add_option("path", arguments->path,
+                   "folder with model.safetensors (or its shards) and config.json, or one file")
+      ->type_name("FOLDER|FILE")
+      ->required();
+  command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
+  command->add_option("--as", arguments->format, "what they are: " + join_words(import_formats()))
+      ->type_name("FORMAT")
+      ->required();
+  add_overrides(*command, arguments->overrides);
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal import vit_small_patch16_224 --as timm_vit vit_small\n"
+      "  shoal import mixer.safetensors --as timm_mixer mixer model.gelu=tanh\n"
+      "  shoal train RECIPE.yaml model.init_from=vit_small");
+  command->callback(
+      [&code, arguments] { code = import_weights(*arguments, environment_variable, std::cout); });
+}
+
+void add_export(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "export", "Write a checkpoint's weights as Hugging Face or timm lay them out");
+  const auto arguments = std::make_shared<ExportArguments>();
+  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
+  command->add_option("--to", arguments->program, "for whom: " + join_words(export_programs()))
+      ->type_name("PROGRAM")
+      ->required();
+  command
+      ->add_option("--dtype", arguments->dtype,
+                   "float32, float64, bfloat16 or float16; the checkpoint's if not given")
+      ->type_name("DTYPE");
+  command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal export runs/tiny_cifar10 --to timm mixer\n"
+      "  shoal export runs/gpt2 --best --to hf gpt2 --dtype bfloat16");
+  command->callback([&code, arguments] { code = export_weights(*arguments, std::cout); });
+}
+
+/// One option for each key of each tokenizer.
+void add_tokenizer_keys(CLI::App& command, TokenizeArguments& arguments) {
+  for (const config::MemberInfo* member : members_of<Tokenizer>().members()) {
+    for (const config::FieldInfo& field : member->options_type().fields) {
+      const std::string key(field.name), name = "--" + key;
+      const std::string doc = fmt::format("of {}: {}", member->name, field.rules.doc);
+      if (CLI::Option* known = command.get_option_no_throw(name)) {
+        known->description(known->get_description() + "; " + doc);
+        continue;
+      }
+      command.add_option_function<std::string>(
+          name,
+          [&arguments, key](const std::string& value) {
+            arguments.options.emplace_back(key, value);
+          },
+          doc);
+    }
+  }
+}
+
+void add_tokenize(CLI::App& data, ExitCode& code) {
+  CLI::App* command = data.add_subcommand(
+      "tokenize", "Encode files of text into a token cache, in the format of llm.c");
+  const auto arguments = std::make_shared<TokenizeArguments>();
+  command->add_option("files", arguments->files, "files of text, one after the other")
+      ->type_name("FILES")
+      ->required();
+  command
+      ->add_option("--tokenizer", arguments->tokenizer,
+                   "one of: " + join_words(members_of<Tokenizer>().names()))
+      ->type_name("NAME")
+      ->required();
+  add_tokenizer_keys(*command, *arguments);
+  command
+      ->add_option("--out", arguments->out,
+                   "the cache; a side file X.bin.json names tokenizer and sources. An older cache "
+                   "of that name is replaced once the new one is complete; any other file is left "
+                   "alone")
+      ->type_name("X.bin")
+      ->required();
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Each file is encoded on its own, and nothing is put between them.\n"
+      "Examples:\n"
+      "  shoal data tokenize wiki.train.tokens --tokenizer bytes --out train.bin\n"
+      "  shoal data tokenize a.txt b.txt --tokenizer gpt2 --vocab vocab.json --merges merges.txt "
+      "--out ab.bin");
+  command->callback([&code, arguments] { code = tokenize(*arguments, std::cout); });
+}
+
+void add_data(CLI::App& app, ExitCode& code) {
+  CLI::App* data = app.add_subcommand("data", "Prepare data");
+  data->require_subcommand(1);
+  add_tokenize(*data, code);
+}
+
+}  // namespace
+
+void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::string>& command_line) {
+  add_train(app, code, command_line);
+  add_eval(app, code);
+  add_generate(app, code);
+  add_check(app, code);
+  add_show(app, code);
+  add_keys(app, code);
+  add_recipes(app, code);
+  add_inspect(app, code);
+  add_ckpt(app, code);
+  add_import(app, code);
+  add_export(app, code);
+  add_data(app, code);
+  add_doctor(app, code);
+}
+
+}  // namespace shoal
