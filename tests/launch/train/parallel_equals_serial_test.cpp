@@ -18,7 +18,7 @@ namespace {
 using ::testing::IsEmpty;
 using Overrides = std::vector<std::string>;
 
-constexpr int64_t kSteps = 5;
+constexpr int64_t kComparedSteps = 5;
 constexpr double kTolerance = 1e-12;
 constexpr const char* kOrders[] = {"slot_major", "batch_priority", "probability", "position"};
 
@@ -36,7 +36,7 @@ Overrides with_ranks(Overrides overrides, int64_t expert_ranks) {
 }
 
 TrainingTrace serial(const Overrides& overrides) {
-  return train_and_trace(kEqualityRecipe, with_ranks(overrides, 1), kSteps,
+  return train_and_trace(kEqualityRecipe, with_ranks(overrides, 1), kComparedSteps,
                          make_self_communicator());
 }
 
@@ -46,7 +46,7 @@ TrainingTrace on_threads(const Overrides& overrides, const Shape& shape) {
   run_owning_ranks(shape.world(), [&](std::unique_ptr<Communicator> world) {
     const bool is_first = world->rank() == 0;
     TrainingTrace own = train_and_trace(kEqualityRecipe, with_ranks(overrides, shape.expert_ranks),
-                                        kSteps, std::move(world));
+                                        kComparedSteps, std::move(world));
     const std::lock_guard lock(mutex);
     if (is_first) trace = std::move(own);
   });

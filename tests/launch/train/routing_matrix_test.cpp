@@ -13,7 +13,7 @@
 namespace shoal::testing {
 namespace {
 
-constexpr int64_t kSteps = 5;
+constexpr int64_t kMatrixSteps = 5;
 constexpr double kTolerance = 1e-12;
 
 TrainingTrace on_threads(std::vector<std::string> overrides, int64_t world, int64_t expert_ranks) {
@@ -22,7 +22,7 @@ TrainingTrace on_threads(std::vector<std::string> overrides, int64_t world, int6
   std::mutex mutex;
   run_owning_ranks(world, [&](std::unique_ptr<Communicator> comm) {
     const bool is_first = comm->rank() == 0;
-    TrainingTrace own = train_and_trace(kEqualityRecipe, overrides, kSteps, std::move(comm));
+    TrainingTrace own = train_and_trace(kEqualityRecipe, overrides, kMatrixSteps, std::move(comm));
     const std::lock_guard lock(mutex);
     if (is_first) trace = std::move(own);
   });

@@ -17,7 +17,7 @@ namespace shoal::testing {
 namespace {
 
 using ::testing::IsEmpty;
-constexpr int64_t kSteps = 5;
+constexpr int64_t kSwitchSteps = 5;
 constexpr double kTolerance = 1e-12;
 
 struct Shape {
@@ -31,8 +31,8 @@ TrainingTrace on_threads(const Overrides& overrides, const Shape& shape) {
     const bool is_first = world->rank() == 0;
     TrainingTrace own = train_and_trace(
         kEqualityRecipe,
-        joined(overrides, {fmt::format("parallel.expert_ranks={}", shape.expert_ranks)}), kSteps,
-        std::move(world));
+        joined(overrides, {fmt::format("parallel.expert_ranks={}", shape.expert_ranks)}),
+        kSwitchSteps, std::move(world));
     const std::lock_guard lock(mutex);
     if (is_first) trace = std::move(own);
   });
@@ -44,7 +44,7 @@ class SpeedSwitchesRanks : public ::testing::TestWithParam<SpeedCase> {};
 TEST_P(SpeedSwitchesRanks, ChangeNoResult) {
   const SpeedCase& test = GetParam();
   const TrainingTrace expected =
-      train_and_trace(kEqualityRecipe, test.what, kSteps, make_self_communicator());
+      train_and_trace(kEqualityRecipe, test.what, kSwitchSteps, make_self_communicator());
   // All of them fit nodes of two ranks.
   for (const Shape& shape : {Shape{4, 1}, Shape{2, 2}, Shape{2, 1}, Shape{1, 2}}) {
     SCOPED_TRACE(fmt::format("{} expert ranks x {} replicas", shape.expert_ranks, shape.replicas));

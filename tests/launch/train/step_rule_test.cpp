@@ -30,7 +30,7 @@ using NamedTensors = std::map<std::string, torch::Tensor>;
 constexpr const char* kDense = "backbone.blocks.0.channel_mlp.fc1.weight";
 constexpr const char* kExperts = "backbone.blocks.1.moe_c.experts.*.fc1.weight";
 constexpr int64_t kPeriod = 3;
-constexpr int64_t kSteps = 8;
+constexpr int64_t kRuleSteps = 8;
 
 /// Half of each matrix is active. Every third step an eighth of its elements moves: the smallest
 /// active weights are pruned, and those with the largest whole gradients grow from zero with fresh
@@ -139,7 +139,7 @@ class WorldState {
   NamedTensors tensors_;
 };
 
-/// After kSteps steps; `interrupted_at`: saved there and resumed by another session.
+/// After kRuleSteps steps; `interrupted_at`: saved there and resumed by another session.
 NamedTensors train(const Layout& layout, int64_t interrupted_at = 0) {
   const Recipe recipe = recipe_on(layout);
   ScratchFolder scratch;
@@ -151,7 +151,7 @@ NamedTensors train(const Layout& layout, int64_t interrupted_at = 0) {
     };
     auto session = start();
     testing::fill_parameters(session->task());
-    for (int64_t step = 0; step < kSteps; ++step) {
+    for (int64_t step = 0; step < kRuleSteps; ++step) {
       if (step > 0 && step == interrupted_at) {
         PosixFileSystem files;
         CheckpointWriter::Options options;
