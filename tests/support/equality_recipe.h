@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/job/recipe.h"
+#include "tests/support/equality_text.h"
 
 namespace shoal::testing {
 
@@ -150,6 +151,10 @@ inline const std::string kBlockExperts =
     "moe: {router: {name: top_k, k: 2, noise: gaussian}, losses: [{name: importance, weight: 0.1, "
     "scope: group}], experts: {count: 5, hidden: 6}}";
 
+/// The same by vocabulary id, where there is one.
+inline const std::string kHashedExperts =
+    "moe: {router: {name: hash, k: 2}, experts: {count: 5, hidden: 6}}";
+
 /// Experts and memory units behind one soft router in place of MLPs, five units in all.
 inline const std::string kBlockNexus =
     "nexus: {experts: {count: 3, hidden: 6}, memory: {count: 2, keys: 7, k: 2}, slots: 2}";
@@ -192,7 +197,14 @@ inline std::vector<EqualityCase> equality_cases() {
       {"ConvNextWithExperts", {convnext(kBlockExperts)}, {}},
       {"VitWithNexus", {vit(kBlockNexus)}, {}},
       {"AccumulationOfVitWithNexus", accumulated({vit(kBlockNexus + ", pool: mean")}), {}},
-      {"ConvNextWithNexus", {convnext(kBlockNexus)}, {}}};
+      {"ConvNextWithNexus", {convnext(kBlockNexus)}, {}},
+      {"Gpt2", gpt2(), {}},
+      {"AccumulationOfGpt2", accumulated(gpt2()), {}},
+      {"Gpt2WithExperts", gpt2(kBlockExperts), {}},
+      {"AccumulationOfGpt2WithExperts", accumulated(gpt2(kBlockExperts)), {}},
+      {"Gpt2WithHashByToken", gpt2(kHashedExperts), {}},
+      {"ModernDecoder", gpt2(kModernDecoder), {}},
+      {"ModernDecoderWithExperts", gpt2(kModernDecoder + ", " + kBlockExperts), {}}};
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"SparseMlpWith_" + name, {optimizer, kClip}, {}});
     cases.push_back({"ParameterRulesWith_" + name, {with_rules(optimizer), kClip}, {}});
@@ -210,6 +222,8 @@ inline std::vector<EqualityCase> equality_cases() {
         name == "sgd" ? std::vector<std::string>{} : std::vector<std::string>{"qkv.bias[2/3]"};
     cases.push_back({"VitWith_" + name, {vit(), optimizer, kClip}, key_bias});
     cases.push_back({"NexusWith_" + name, {vit(kBlockNexus), optimizer, kClip}, key_bias});
+    cases.push_back(
+        {"Gpt2With_" + name, joined(gpt2(kBlockExperts), {optimizer, kClip}), key_bias});
   }
   const std::vector<std::string> rest{equality_optimizers().back().second, kClip};
   cases.push_back(

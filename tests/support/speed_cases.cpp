@@ -45,6 +45,10 @@ std::vector<SpeedCase> speed_cases() {
       {"RecomputeInChunks", noisy(), joined(exchange("chunks: 2"), {"train.recompute=true"})},
       {"RecomputeVit", {vit(kBlockExperts)}, {"train.recompute=true"}},
       {"RecomputeConvNext", {convnext(kBlockNexus)}, {"train.recompute=true"}},
+      {"RecomputeGpt2", gpt2(kBlockExperts), {"train.recompute=true"}},
+      {"HierarchicalInChunksOfGpt2",
+       gpt2(kBlockExperts),
+       {"model.moe.exchange={hierarchical: true, chunks: 2}", two_nodes}},
       {"GradientsAfterTheBackwardPass", accumulated(), {"parallel.overlap_gradients=false"}},
       {"SharedExpertsWhileRowsTravel",
        {"model.sparse.channel_moe.shared={count: 1, hidden: 5}"},
@@ -57,6 +61,9 @@ std::vector<SpeedCase> speed_cases() {
   const std::string sharded = "parallel.shard_optimizer=true";
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"ShardedOptimizer_" + name, {optimizer, kClip}, {sharded}});
+    cases.push_back({"ShardedOptimizerOfGpt2_" + name,
+                     joined(gpt2("bias: false, " + kBlockExperts), {optimizer, kClip}),
+                     {sharded, "train.recompute=true"}});
     cases.push_back({"ShardedOptimizerWithRules_" + name,
                      {with_rules(optimizer), kClip},
                      {sharded, "train.recompute=true"}});
@@ -94,9 +101,10 @@ std::vector<SpeedCase> speed_cases() {
 }
 
 std::vector<SpeedCase> speed_selection() {
-  constexpr std::array<std::string_view, 6> kNames{
+  constexpr std::array<std::string_view, 7> kNames{
       "HierarchicalInChunks",         "Chunks2",       "RecomputeVit",
-      "SharedExpertsWhileRowsTravel", "AllWith_top_k", "AllWith_expert_choice"};
+      "SharedExpertsWhileRowsTravel", "AllWith_top_k", "AllWith_expert_choice",
+      "HierarchicalInChunksOfGpt2"};
   std::vector<SpeedCase> cases = speed_cases();
   std::erase_if(cases, [&](const SpeedCase& test) {
     return std::find(kNames.begin(), kNames.end(), test.name) == kNames.end();

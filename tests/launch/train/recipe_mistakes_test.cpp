@@ -140,7 +140,7 @@ const std::vector<Case>& lone_cases() {
        {{"shapes", "shaeps"}, {"10ep", "2Btok"}, {"patch: 4", "patch: 5"}},
        {},
        {"r.yaml:2:16: data.source: no data source is called 'shaeps'; one of: cifar, shapes, "
-        "waves; did you mean 'shapes'?"}},
+        "text, waves; did you mean 'shapes'?"}},
       {"TypoInTheTopLevel",
        {{"parallel:", "paralel:"}, {"patch: 4", "patch: 5"}, {"10ep", "2Btok"}},
        {},
@@ -410,7 +410,7 @@ TEST_F(BadRecipes, WithATypoInTheKeyOfAMember) {
       {{"Source",
         {{"{source:", "{sorce:"}},
         {},
-        {"r.yaml:2:1: data.source: required key is missing; one of: cifar, shapes, waves",
+        {"r.yaml:2:1: data.source: required key is missing; one of: cifar, shapes, text, waves",
          "r.yaml:2:8: data.sorce: unknown key; did you mean 'source'?"}}});
 }
 

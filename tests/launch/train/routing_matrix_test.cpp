@@ -14,7 +14,7 @@ namespace shoal::testing {
 namespace {
 
 constexpr int64_t kMatrixSteps = 5;
-constexpr double kTolerance = 1e-12;
+constexpr double kMatrixTolerance = 1e-12;
 
 TrainingTrace on_threads(std::vector<std::string> overrides, int64_t world, int64_t expert_ranks) {
   overrides.push_back(fmt::format("parallel.expert_ranks={}", expert_ranks));
@@ -36,9 +36,9 @@ TEST_P(RoutingMatrixRanks, ParallelEqualsSerial) {
   const TrainingTrace expected = on_threads(GetParam().overrides, 1, 1);
   for (const auto& [world, expert_ranks] : {std::pair{2, 2}, {3, 3}, {4, 2}, {4, 4}}) {
     SCOPED_TRACE(fmt::format("{} ranks, {} of them share the units", world, expert_ranks));
-    EXPECT_THAT(
-        differences(expected, on_threads(GetParam().overrides, world, expert_ranks), kTolerance),
-        ::testing::IsEmpty());
+    EXPECT_THAT(differences(expected, on_threads(GetParam().overrides, world, expert_ranks),
+                            kMatrixTolerance),
+                ::testing::IsEmpty());
   }
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::IsEmpty;
 constexpr int64_t kSwitchSteps = 5;
-constexpr double kTolerance = 1e-12;
+constexpr double kSwitchTolerance = 1e-12;
 
 struct Shape {
   int64_t expert_ranks, replicas;
@@ -48,8 +48,9 @@ TEST_P(SpeedSwitchesRanks, ChangeNoResult) {
   // All of them fit nodes of two ranks.
   for (const Shape& shape : {Shape{4, 1}, Shape{2, 2}, Shape{2, 1}, Shape{1, 2}}) {
     SCOPED_TRACE(fmt::format("{} expert ranks x {} replicas", shape.expert_ranks, shape.replicas));
-    EXPECT_THAT(differences(expected, on_threads(joined(test.what, test.how), shape), kTolerance),
-                IsEmpty());
+    EXPECT_THAT(
+        differences(expected, on_threads(joined(test.what, test.how), shape), kSwitchTolerance),
+        IsEmpty());
   }
 }
 
