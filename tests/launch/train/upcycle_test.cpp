@@ -65,6 +65,7 @@ struct Training {
     const torch::NoGradGuard no_grad;
     Batch batch = testing::some_batch(kImages, kImage);
     batch.image_bVCHW = batch.image_bVCHW.to(torch::kFloat32);
+    batch.token_bS = torch::arange(kImages * 8, torch::kInt64).view({kImages, 8});  // of text
     return session.task().outputs(testing::in_step(batch, testing::some_step(kImages, false)));
   }
   torch::Tensor parameter(const std::string& name) const {
@@ -148,6 +149,27 @@ TEST_F(Upcycle, TakesConvNextsToo) {
                                  "upcycle: true, init_from: {}}}",
                                  net, kNormalised, run)},
                     grid);
+  load(training);
+  EXPECT_LT(apart(training.logits(), logits_), kTolerance);
+}
+
+TEST_F(Upcycle, TakesDecodersToo) {
+  Overrides text{"task={name: lm}"};
+  for (const std::string split : {"train", "valid"}) {
+    std::ofstream(scratch_.file(split + ".txt")) << std::string(900, 'a') << split;
+  }
+  text.push_back(
+      fmt::format("data={{source: text, path: '{}', sequence: 8, train: {{files: "
+                  "[train.txt]}}, valid: {{files: [valid.txt]}}}}",
+                  scratch_.file(".")));
+  const std::string gpt2 = "backbone: gpt2, width: 8, depth: 3, heads: 2, hidden: 12";
+  const std::string run = train_dense(joined(text, {"model={" + gpt2 + "}"}));
+  const std::string experts = fmt::format(
+      "model={{{}, moe: {{{}, experts: {{count: 3, hidden: 12, activation: gelu_tanh}}}}, "
+      "upcycle: true, init_from: {}}}",
+      gpt2, kNormalised, run);
+  RankGrid grid = testing::self_grid();
+  Training training(joined(text, {experts}), grid);
   load(training);
   EXPECT_LT(apart(training.logits(), logits_), kTolerance);
 }
