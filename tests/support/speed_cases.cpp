@@ -31,6 +31,19 @@ Overrides router(const std::string& keys, bool takes_losses, const std::string& 
   return overrides;
 }
 
+void add_language_models(std::vector<SpeedCase>& cases) {
+  cases.push_back({"RecomputeGpt2", gpt2(kBlockExperts), {"train.recompute=true"}});
+  cases.push_back(
+      {"HierarchicalInChunksOfGpt2",
+       gpt2(kBlockExperts),
+       {"model.moe.exchange={hierarchical: true, chunks: 2}", "parallel.ranks_per_node=2"}});
+  for (const auto& [name, optimizer] : equality_optimizers()) {
+    cases.push_back({"ShardedOptimizerOfGpt2_" + name,
+                     joined(gpt2("bias: false, " + kBlockExperts), {optimizer, kClip}),
+                     {"parallel.shard_optimizer=true", "train.recompute=true"}});
+  }
+}
+
 }  // namespace
 
 std::vector<SpeedCase> speed_cases() {
@@ -45,10 +58,6 @@ std::vector<SpeedCase> speed_cases() {
       {"RecomputeInChunks", noisy(), joined(exchange("chunks: 2"), {"train.recompute=true"})},
       {"RecomputeVit", {vit(kBlockExperts)}, {"train.recompute=true"}},
       {"RecomputeConvNext", {convnext(kBlockNexus)}, {"train.recompute=true"}},
-      {"RecomputeGpt2", gpt2(kBlockExperts), {"train.recompute=true"}},
-      {"HierarchicalInChunksOfGpt2",
-       gpt2(kBlockExperts),
-       {"model.moe.exchange={hierarchical: true, chunks: 2}", two_nodes}},
       {"GradientsAfterTheBackwardPass", accumulated(), {"parallel.overlap_gradients=false"}},
       {"SharedExpertsWhileRowsTravel",
        {"model.sparse.channel_moe.shared={count: 1, hidden: 5}"},
@@ -61,9 +70,6 @@ std::vector<SpeedCase> speed_cases() {
   const std::string sharded = "parallel.shard_optimizer=true";
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"ShardedOptimizer_" + name, {optimizer, kClip}, {sharded}});
-    cases.push_back({"ShardedOptimizerOfGpt2_" + name,
-                     joined(gpt2("bias: false, " + kBlockExperts), {optimizer, kClip}),
-                     {sharded, "train.recompute=true"}});
     cases.push_back({"ShardedOptimizerWithRules_" + name,
                      {with_rules(optimizer), kClip},
                      {sharded, "train.recompute=true"}});
@@ -97,6 +103,7 @@ std::vector<SpeedCase> speed_cases() {
   family("hash", "name: hash, k: 2", false);
   family("forced", "name: forced, k: 2", false);
   cases.push_back({"AllWith_nexus", {vit(kBlockNexus)}, {"train.recompute=true", sharded}});
+  add_language_models(cases);
   return cases;
 }
 

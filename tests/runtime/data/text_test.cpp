@@ -301,9 +301,11 @@ TEST(TextOptions, ReadRecipesAndPointAtMistakes) {
   EXPECT_THAT(twice, ElementsAre(AllOf(HasSubstr("train.files"), HasSubstr("a is named twice"))));
 }
 
-TEST(TextWikiText2, IsReadAsBytes) {
+TEST(TextWikiText2Data, IsReadAsBytes) {
+  const char* folder = std::getenv("WIKITEXT2");
+  ASSERT_NE(folder, nullptr) << "WIKITEXT2 names the folder of WikiText-2";
   TextSource::Options options;
-  options.path = std::getenv("WIKITEXT2");
+  options.path = folder;
   options.sequence = 256;
   options.train.files = {"wiki.train.tokens"};
   options.valid.files = {"wiki.valid.tokens"};
