@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t kMatrixSteps = 5;
 constexpr double kMatrixTolerance = 1e-12;
 
-TrainingTrace on_threads(std::vector<std::string> overrides, int64_t world, int64_t expert_ranks) {
+TrainingTrace routed_on_threads(std::vector<std::string> overrides, int64_t world,
+                                int64_t expert_ranks) {
   overrides.push_back(fmt::format("parallel.expert_ranks={}", expert_ranks));
   TrainingTrace trace;
   std::mutex mutex;
@@ -33,10 +34,10 @@ class RoutingMatrixRanks : public ::testing::TestWithParam<EqualityCase> {};
 
 // The serial run is one thread rank; six units on four ranks are uneven.
 TEST_P(RoutingMatrixRanks, ParallelEqualsSerial) {
-  const TrainingTrace expected = on_threads(GetParam().overrides, 1, 1);
+  const TrainingTrace expected = routed_on_threads(GetParam().overrides, 1, 1);
   for (const auto& [world, expert_ranks] : {std::pair{2, 2}, {3, 3}, {4, 2}, {4, 4}}) {
     SCOPED_TRACE(fmt::format("{} ranks, {} of them share the units", world, expert_ranks));
-    EXPECT_THAT(differences(expected, on_threads(GetParam().overrides, world, expert_ranks),
+    EXPECT_THAT(differences(expected, routed_on_threads(GetParam().overrides, world, expert_ranks),
                             kMatrixTolerance),
                 ::testing::IsEmpty());
   }
@@ -79,7 +80,7 @@ TEST(RoutingMatrix, CapacityDropsUnlessTheLoadIsEven) {
   std::map<std::string, double> without_capacity;  // routers may drop by themselves
   for (const EqualityCase& test : routing_matrix()) {
     const std::string router = test.name.substr(0, test.name.find('_'));
-    const double dropped = on_threads(test.overrides, 1, 1).dropped;
+    const double dropped = routed_on_threads(test.overrides, 1, 1).dropped;
     if (has(test, "Dropless")) {
       without_capacity[router] = dropped;
     } else if (router != "ForcedBalanced") {
@@ -94,7 +95,7 @@ TEST(RoutingMatrix, SomeCasesLeaveARankWithoutSamples) {
     return has(test, "Accumulated");
   });
   ASSERT_NE(found, cases.end());
-  EXPECT_EQ(on_threads(found->overrides, 4, 4).ranks_without_tokens, 1);
+  EXPECT_EQ(routed_on_threads(found->overrides, 4, 4).ranks_without_tokens, 1);
 }
 
 }  // namespace

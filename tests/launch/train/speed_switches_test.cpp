@@ -24,7 +24,7 @@ struct Shape {
   int64_t expert_ranks, replicas;
 };
 
-TrainingTrace on_threads(const Overrides& overrides, const Shape& shape) {
+TrainingTrace switched_on_threads(const Overrides& overrides, const Shape& shape) {
   TrainingTrace trace;
   std::mutex mutex;
   run_owning_ranks(shape.expert_ranks * shape.replicas, [&](std::unique_ptr<Communicator> world) {
@@ -48,9 +48,9 @@ TEST_P(SpeedSwitchesRanks, ChangeNoResult) {
   // All of them fit nodes of two ranks.
   for (const Shape& shape : {Shape{4, 1}, Shape{2, 2}, Shape{2, 1}, Shape{1, 2}}) {
     SCOPED_TRACE(fmt::format("{} expert ranks x {} replicas", shape.expert_ranks, shape.replicas));
-    EXPECT_THAT(
-        differences(expected, on_threads(joined(test.what, test.how), shape), kSwitchTolerance),
-        IsEmpty());
+    EXPECT_THAT(differences(expected, switched_on_threads(joined(test.what, test.how), shape),
+                            kSwitchTolerance),
+                IsEmpty());
   }
 }
 
@@ -62,8 +62,8 @@ TEST(SpeedSwitchesRanks, OverlapAloneChangesNoBit) {
   for (const Overrides& how :
        {Overrides{"parallel.overlap_gradients=false"}, Overrides{"train.recompute=true"}}) {
     for (const Shape& shape : {Shape{2, 2}, Shape{1, 2}}) {
-      const TrainingTrace plain = on_threads(noisy(), shape);
-      const TrainingTrace other = on_threads(joined(noisy(), how), shape);
+      const TrainingTrace plain = switched_on_threads(noisy(), shape);
+      const TrainingTrace other = switched_on_threads(joined(noisy(), how), shape);
       EXPECT_THAT(differences(plain, other, /*tolerance=*/0.0), IsEmpty()) << how.front();
     }
   }
