@@ -44,6 +44,12 @@ std::string emit_token_header(int64_t num_tokens);
 std::span<const uint16_t> parse_token_file(std::span<const std::byte> bytes,
                                            const std::string& path);
 
+/// Where the side file of a cache lies.
+std::string token_info_path(const std::string& path);
+/// How the temporary files of a cache begin that processes of this machine write; the process and a
+/// number follow, so that no two writers share one.
+std::string temporary_token_prefix(const std::string& path);
+
 /// Whether a file begins as a token cache does; false if it cannot be read.
 bool is_token_cache(const std::string& path);
 
@@ -72,7 +78,7 @@ class TokenFile {
 
 /// Writes a token cache and its side file. They are complete and on the disk before they get their
 /// names, the side file first: a cache that has one lying beside it belongs to it, whenever the
-/// program is killed. An older cache is removed in between. What is not finished is removed.
+/// program is killed. An older cache with another side file is removed in between. What is not finished is removed.
 /// Throws: StorageError.
 class TokenFileWriter {
  public:
@@ -89,7 +95,7 @@ class TokenFileWriter {
 
  private:
   void flush();
-  void commit();
+  void commit(const std::string& info);
 
   FileSystem& files_;
   std::string path_, partial_path_, partial_info_path_;
