@@ -134,9 +134,10 @@ class TextFiles {
                       "`shoal data tokenize`");
     }
     if (!file.info()) {
-      notes_.push_back(fmt::format("{}: no side file {}: its tokenizer is not checked; no bits per "
-                                   "byte, no word perplexity",
-                                   path, token_info_path(path)));
+      notes_.push_back(
+          fmt::format("{}: no side file {}: its tokenizer is not checked; no bits per "
+                      "byte, no word perplexity",
+                      path, token_info_path(path)));
     }
     add_cache(file);
   }
@@ -208,9 +209,7 @@ class TextSet : public SampleSet {
 
   std::optional<TextCounts> text_counts() const override { return files_.counts(); }
   std::vector<std::string> notes() const override { return files_.notes(); }
-  std::string fingerprint() const override {
-    return files_.fingerprint();
-  }
+  std::string fingerprint() const override { return files_.fingerprint(); }
 
  protected:
   int64_t num_tokens() const { return files_.stream().size(); }

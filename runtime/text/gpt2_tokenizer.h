@@ -22,7 +22,7 @@ class Gpt2Tokenizer : public Tokenizer {
   struct Options {
     std::string vocab;
     std::string merges;
-    std::optional<int64_t> vocabulary;  ///< default: 50257, GPT-2's
+    std::optional<int64_t> vocabulary = {};  ///< default: 50257, GPT-2's
 
     static constexpr auto fields() {
       return std::tuple{

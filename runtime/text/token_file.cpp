@@ -40,8 +40,8 @@ DataError wrong(const std::string& path, const std::string& what) {
 
 void check_header(const Header& header, const std::string& path) {
   if (header[0] != kMagic) {
-    throw wrong(
-        path, fmt::format("not a token cache: the number at byte 0 is {}, not {}", header[0], kMagic));
+    throw wrong(path, fmt::format("not a token cache: the number at byte 0 is {}, not {}",
+                                  header[0], kMagic));
   }
   if (header[1] != kVersion) {
     throw wrong(path,

@@ -78,8 +78,8 @@ class TokenFile {
 
 /// Writes a token cache and its side file. They are complete and on the disk before they get their
 /// names, the side file first: a cache that has one lying beside it belongs to it, whenever the
-/// program is killed. An older cache with another side file is removed in between. What is not finished is removed.
-/// Throws: StorageError.
+/// program is killed. An older cache with another side file is removed in between. What is not
+/// finished is removed. Throws: StorageError.
 class TokenFileWriter {
  public:
   TokenFileWriter(FileSystem& files, std::string path);

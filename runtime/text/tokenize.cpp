@@ -201,9 +201,8 @@ TokenFile open_cache(const std::string& cache) {
   try {
     return TokenFile(cache);
   } catch (const DataError& error) {
-    throw DataError(error.what(),
-                    fmt::format("remove {} and {}; it is made again", cache,
-                                token_info_path(cache)));
+    throw DataError(error.what(), fmt::format("remove {} and {}; it is made again", cache,
+                                              token_info_path(cache)));
   }
 }
 
@@ -241,8 +240,8 @@ TokenFileInfo tokenize_files(const std::vector<std::string>& paths, const Tokeni
 CachedTokens cached_tokens(const std::string& path, const Tokenizer& tokenizer, FileSystem& files,
                            const std::string& folder) {
   const std::string sha256 = sha256_of_file(path);
-  const std::string key = sha256_hex(
-      fmt::format("{}\n{}\n{}", sha256, tokenizer.cache_identity(), kTokenizersVersion));
+  const std::string key =
+      sha256_hex(fmt::format("{}\n{}\n{}", sha256, tokenizer.cache_identity(), kTokenizersVersion));
   const std::string cache = fmt::format("{}/{}{}", folder, key.substr(0, 32), kTokenFileEnding);
   double seconds = 0.0;
   if (!is_made(cache)) {

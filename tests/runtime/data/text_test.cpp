@@ -135,12 +135,10 @@ TEST_F(Text, TilesAnEpochFromAKeyedOffsetOn) {
 
 TEST_F(Text, LabelsEachTokenOnceInAnEpoch) {
   Tokens stream(1003);
-  for (size_t i = 0; i < stream.size(); ++i) stream[i] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < stream.size(); ++i) stream[i] = static_cast<int64_t>(i % 512);
   options_.train.files = {"t.bin"};
   options_.sequence = 16;
-  write_cache("t.bin", stream);
   options_.tokenizer = Choice<Tokenizer>("test_lines");  // of 512 ids
-  for (int64_t& id : stream) id %= 512;
   write_cache("t.bin", stream);
   const auto set = open(Split::kTrain);
   ASSERT_EQ(set->size(), 61);  // 1003 / 16 - 1
@@ -226,7 +224,21 @@ TEST_F(Text, IsTokenisedOnceIntoTheCacheFolder) {
   EXPECT_EQ(first->text_counts()->words, 2);
   EXPECT_THAT(open(Split::kValid)->notes(), ElementsAre(HasSubstr("from the cache")));
   EXPECT_THAT(open(Split::kValid)->fingerprint(),
-              AllOf(HasSubstr("v 6 "), HasSubstr(", tokenizer lines")));
+              AllOf(HasSubstr("v 6 "), HasSubstr(", tokens 1036 "), HasSubstr(", vocabulary 512"),
+                    HasSubstr("tokenizer lines")));
+}
+
+TEST_F(Text, NotesACacheWithoutASideFileAndTellsItsVocabulary) {
+  options_.valid.files = {"v.bin"};
+  write_cache("v.bin", ids("0123456789"));
+  EXPECT_THAT(open(Split::kValid)->notes(),
+              ElementsAre(AllOf(HasSubstr("v.bin: no side file"), HasSubstr("is not checked"))));
+  const std::string bytes = open(Split::kValid)->fingerprint();
+  EXPECT_THAT(bytes, HasSubstr(", vocabulary 256"));
+  options_.tokenizer = Choice<Tokenizer>("test_lines");
+  EXPECT_NE(open(Split::kValid)->fingerprint(), bytes);
+  write_cache("v.bin", ids("0123456789"), "lines");
+  EXPECT_THAT(open(Split::kValid)->notes(), ElementsAre());
 }
 
 TEST_F(Text, NeedsNoCacheFolderForBytesAndNamesItOtherwise) {
