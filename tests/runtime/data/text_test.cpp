@@ -15,10 +15,12 @@
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 #include "runtime/recipe/config_reader.h"
+#include "runtime/text/gpt2_tokenizer.h"
 #include "runtime/text/token_file.h"
 #include "tests/support/config_error.h"
 #include "tests/support/line_tokenizer.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/small_bpe.h"
 
 namespace shoal {
 namespace {
@@ -265,6 +267,24 @@ TEST_F(Text, RefusesWhatItCannotReadByName) {
   context_.cache_folder = scratch_.file("cache");
   write("w", "abc\xff");
   EXPECT_THAT(problem(), HasSubstr("/w: byte 3: 0xff"));
+}
+
+TEST_F(Text, RefusesATokenizerOfAnotherSizeThanTheModels) {
+  write("vocab.json", testing::vocab_json({}));
+  write("merges.txt", "");
+  const Gpt2Tokenizer::Options gpt2{scratch_.file("vocab.json"), scratch_.file("merges.txt")};
+  options_.tokenizer = Choice<Tokenizer>("gpt2", gpt2);
+  context_.cache_folder = scratch_.file("cache");
+  write("v", "0123456789");
+  const std::string expected = "its files have 256 tokens, and the model is made for 50257";
+  EXPECT_THAT(problem(), HasSubstr(expected));
+  try {
+    TextSource(options_, context_).tokenizer();
+    FAIL() << "made";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(expected));
+    EXPECT_EQ(error.hint(), "set data.tokenizer.vocabulary=256");
+  }
 }
 
 TEST_F(Text, OpensOnlyTheSplitAskedFor) {
