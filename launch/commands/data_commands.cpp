@@ -93,14 +93,14 @@ ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out) {
     out << json_text(nlohmann::ordered_json{{"path", arguments.out},
                                             {"tokenizer", info.tokenizer},
                                             {"vocabulary", info.vocabulary},
-                                            {"tokens", info.tokens},
-                                            {"bytes", info.bytes},
-                                            {"words", info.words},
+                                            {"tokens", info.num_tokens},
+                                            {"bytes", info.num_bytes},
+                                            {"words", info.num_words},
                                             {"seconds", seconds}})
         << "\n";
   } else {
     out << fmt::format("{}: {} tokens of {} bytes and {} words from {}, by {}, in {:.1f} s\n",
-                       arguments.out, info.tokens, info.bytes, info.words,
+                       arguments.out, info.num_tokens, info.num_bytes, info.num_words,
                        counted(static_cast<int64_t>(info.sources.size()), "file"),
                        arguments.tokenizer, seconds);
   }

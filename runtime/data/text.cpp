@@ -148,8 +148,8 @@ class TextFiles {
     stream_.add(file.tokens());
     knows_text_ = knows_text_ && file.info();
     if (!file.info()) return;
-    counts_.bytes += file.info()->bytes;
-    counts_.words += file.info()->words;
+    counts_.bytes += file.info()->num_bytes;
+    counts_.words += file.info()->num_words;
   }
 
   void open_bytes(const std::string& path) {
@@ -174,8 +174,8 @@ class TextFiles {
     const TokenFile& file = caches_.emplace_back(std::move(cached.file));
     notes_.push_back(cached.seconds > 0.0
                          ? fmt::format("tokenised {} ({} bytes, {} tokens) into {} in {:.1f} s",
-                                       path, file.info()->bytes, file.tokens().size(), file.path(),
-                                       cached.seconds)
+                                       path, file.info()->num_bytes, file.tokens().size(),
+                                       file.path(), cached.seconds)
                          : fmt::format("{}: {} tokens, from the cache {}", path,
                                        file.tokens().size(), file.path()));
     made_caches_.push_back(file.path());

@@ -80,9 +80,9 @@ std::optional<TokenFileInfo> read_info(const std::string& path, size_t num_token
   if (bytes.size() > kMostInfoBytes) throw wrong(side, "too large for the side file of a cache");
   TokenFileInfo info =
       parse_token_info({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, side);
-  if (info.tokens == static_cast<int64_t>(num_tokens)) return info;
+  if (info.num_tokens == static_cast<int64_t>(num_tokens)) return info;
   throw wrong(side, fmt::format("counts {} tokens, but {} holds {}: they are of two caches",
-                                info.tokens, path, num_tokens));
+                                info.num_tokens, path, num_tokens));
 }
 
 /// Whether a side file holds just this text.
@@ -144,8 +144,8 @@ bool is_token_cache(const std::string& path) {
 
 std::string emit_token_info(const TokenFileInfo& info) {
   nlohmann::ordered_json json{
-      {"format", kInfoFormat}, {"tokenizer", info.tokenizer}, {"vocabulary", info.vocabulary},
-      {"tokens", info.tokens}, {"bytes", info.bytes},         {"words", info.words},
+      {"format", kInfoFormat},     {"tokenizer", info.tokenizer}, {"vocabulary", info.vocabulary},
+      {"tokens", info.num_tokens}, {"bytes", info.num_bytes},     {"words", info.num_words},
   };
   json["sources"] = nlohmann::ordered_json::array();
   for (const TokenFileInfo::Source& source : info.sources) {
@@ -165,9 +165,9 @@ TokenFileInfo parse_token_info(std::string_view text, const std::string& path) {
   }
   TokenFileInfo info{.tokenizer = text_of(json, "tokenizer", path),
                      .vocabulary = count_of(json, "vocabulary", path),
-                     .tokens = count_of(json, "tokens", path),
-                     .bytes = count_of(json, "bytes", path),
-                     .words = count_of(json, "words", path),
+                     .num_tokens = count_of(json, "tokens", path),
+                     .num_bytes = count_of(json, "bytes", path),
+                     .num_words = count_of(json, "words", path),
                      .sources = {}};
   const auto sources = json.find("sources");
   if (sources == json.end() || !sources->is_array()) throw wrong(path, "'sources' must be a list");
@@ -244,7 +244,7 @@ void TokenFileWriter::flush() {
 }
 
 TokenFileInfo TokenFileWriter::finish(TokenFileInfo info) {
-  info.tokens = num_tokens_;
+  info.num_tokens = num_tokens_;
   flush();
   file_->close();
   // The count is known only now; the sync is of the whole file.

@@ -30,9 +30,9 @@ struct TokenFileInfo {
   };
   std::string tokenizer;  ///< Tokenizer::identity()
   int64_t vocabulary = 0;
-  int64_t tokens = 0;
-  int64_t bytes = 0;  ///< of the sources
-  int64_t words = 0;  ///< runs of bytes between white space
+  int64_t num_tokens = 0;
+  int64_t num_bytes = 0;  ///< of the sources
+  int64_t num_words = 0;  ///< runs of bytes between white space
   std::vector<Source> sources;
   bool operator==(const TokenFileInfo&) const = default;
 };
@@ -90,7 +90,7 @@ class TokenFileWriter {
   /// Ids are below 65,536. Throws DataError past kMostTokens.
   void append(const std::vector<int64_t>& ids);
   int64_t num_tokens() const { return num_tokens_; }
-  /// Sets info.tokens.
+  /// Sets info.num_tokens.
   TokenFileInfo finish(TokenFileInfo info);
 
  private:

@@ -128,8 +128,8 @@ TokenFileInfo encode_files(const std::vector<std::string>& paths, const Tokenize
     FileEncoder encoder(path, tokenizer, writer);
     encoder.run();
     info.sources.push_back(encoder.source());
-    info.bytes += info.sources.back().size;
-    info.words += encoder.words();
+    info.num_bytes += info.sources.back().size;
+    info.num_words += encoder.words();
   }
   return info;
 }

@@ -46,8 +46,8 @@ TokenFileInfo write_cache(FileSystem& files, const std::string& path,
   writer.append(ids);
   return writer.finish({.tokenizer = tokenizer,
                         .vocabulary = 256,
-                        .bytes = 7,
-                        .words = 2,
+                        .num_bytes = 7,
+                        .num_words = 2,
                         .sources = {{"a.txt", 7, "00ff"}}});
 }
 
@@ -86,7 +86,7 @@ TEST_F(TokenCache, IsWrittenAsLlmCWritesIt) {
 
 TEST_F(TokenCache, IsReadBackWithItsSideFile) {
   const TokenFileInfo written = write_cache(files_, path_, {3, 1, 2});
-  EXPECT_EQ(written.tokens, 3);
+  EXPECT_EQ(written.num_tokens, 3);
   const TokenFile file(path_);
   EXPECT_THAT(file.tokens(), ElementsAre(3, 1, 2));
   EXPECT_EQ(file.info(), written);
@@ -180,7 +180,7 @@ TEST_F(TokenCache, LeavesNothingBehindWhenTheDiskFails) {
       EXPECT_EQ(error.code(), ExitCode::kStorage);
     }
     if (fs::exists(path)) {  // what failed came after its name: it is complete
-      EXPECT_EQ(TokenFile(path).info()->tokens, 3);
+      EXPECT_EQ(TokenFile(path).info()->num_tokens, 3);
     } else {
       EXPECT_TRUE(fs::is_empty(scratch.path())) << "after call " << call;
     }

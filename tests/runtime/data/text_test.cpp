@@ -65,8 +65,11 @@ class Text : public ::testing::Test {
     PosixFileSystem files;
     TokenFileWriter writer(files, scratch_.file(name));
     writer.append(tokens);
-    writer.finish(
-        {.tokenizer = tokenizer, .vocabulary = 256, .bytes = 70, .words = 11, .sources = {}});
+    writer.finish({.tokenizer = tokenizer,
+                   .vocabulary = 256,
+                   .num_bytes = 70,
+                   .num_words = 11,
+                   .sources = {}});
     if (tokenizer.empty()) fs::remove(scratch_.file(name) + ".json");
   }
   std::unique_ptr<SampleSet> open(Split split) const {

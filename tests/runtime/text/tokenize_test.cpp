@@ -75,8 +75,8 @@ TEST_F(Tokenize, EncodesPiecesAsTheWhole) {
   tokenizer_.encode(text, expected);
   const TokenFileInfo info = tokenize_files({write("a", text)}, tokenizer_, files_, out_);
   EXPECT_EQ(read_tokens(out_), expected);
-  EXPECT_EQ(info.bytes, static_cast<int64_t>(text.size()));
-  EXPECT_EQ(info.tokens, info.bytes);
+  EXPECT_EQ(info.num_bytes, static_cast<int64_t>(text.size()));
+  EXPECT_EQ(info.num_tokens, info.num_bytes);
   EXPECT_EQ(info.sources[0].sha256, sha256_hex(text));
 }
 
@@ -85,8 +85,8 @@ TEST_F(Tokenize, PutsFilesOneAfterTheOther) {
       {write("b", "xy\nz"), write("empty", ""), write("a", "u v ")}, tokenizer_, files_, out_);
   EXPECT_THAT(read_tokens(out_),
               ElementsAre('x' + 256, 'y', '\n', 'z' + 256, 'u' + 256, ' ', 'v', ' '));
-  EXPECT_EQ(info.words, 4);
-  EXPECT_EQ(info.bytes, 8);
+  EXPECT_EQ(info.num_words, 4);
+  EXPECT_EQ(info.num_bytes, 8);
   ASSERT_EQ(info.sources.size(), 3u);
   EXPECT_EQ(info.sources[0].name, "b");
   EXPECT_EQ(info.sources[2].size, 4);
