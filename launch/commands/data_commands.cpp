@@ -8,6 +8,7 @@
 
 #include "launch/commands/commands.h"
 #include "launch/report/console.h"
+#include "runtime/base/data_file.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_reader.h"
@@ -61,17 +62,21 @@ void check_out(const std::string& out, const std::vector<std::string>& files) {
     throw Error(ExitCode::kUsage, "--out: '" + out + "' does not end in .bin",
                 "recipes tell token caches from text by this ending");
   }
-  std::error_code is_missing;
-  if (!fs::exists(out, is_missing)) return;
-  for (const std::string& file : files) {
-    if (fs::equivalent(file, out, is_missing)) {
-      throw Error(ExitCode::kUsage, "--out: '" + out + "' is one of the files to read",
+  const std::string side = token_info_path(out);
+  for (const std::string& written : {out, side}) {
+    for (const std::string& file : files) {
+      std::error_code is_missing;
+      if (!fs::equivalent(file, written, is_missing)) continue;
+      throw Error(ExitCode::kUsage, "--out: '" + written + "' is one of the files to read",
                   "choose another name");
     }
   }
   if (is_token_cache(out)) return;
-  throw Error(ExitCode::kUsage, "--out: '" + out + "' exists and is no token cache",
-              "choose another name, or remove it");
+  for (const std::string& written : {out, side}) {
+    if (!data_file_exists(written)) continue;
+    throw Error(ExitCode::kUsage, "--out: '" + written + "' exists and is not of a token cache",
+                "choose another name, or remove it");
+  }
 }
 
 }  // namespace
@@ -88,14 +93,14 @@ ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out) {
     out << json_text(nlohmann::ordered_json{{"path", arguments.out},
                                             {"tokenizer", info.tokenizer},
                                             {"vocabulary", info.vocabulary},
-                                            {"tokens", info.tokens},
-                                            {"bytes", info.bytes},
-                                            {"words", info.words},
+                                            {"tokens", info.num_tokens},
+                                            {"bytes", info.num_bytes},
+                                            {"words", info.num_words},
                                             {"seconds", seconds}})
         << "\n";
   } else {
     out << fmt::format("{}: {} tokens of {} bytes and {} words from {}, by {}, in {:.1f} s\n",
-                       arguments.out, info.tokens, info.bytes, info.words,
+                       arguments.out, info.num_tokens, info.num_bytes, info.num_words,
                        counted(static_cast<int64_t>(info.sources.size()), "file"),
                        arguments.tokenizer, seconds);
   }

@@ -21,6 +21,7 @@ struct Rule {
 constexpr std::array kRules{
     Rule{"run.seed", KeyRole::kFixed},
     Rule{"run", KeyRole::kFree},
+    Rule{"evaluate.stride", KeyRole::kWarned},  // scores of two strides do not compare
     Rule{"evaluate", KeyRole::kFree},
     Rule{"checkpoint", KeyRole::kFree},
     Rule{"parallel", KeyRole::kFree},

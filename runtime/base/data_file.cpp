@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -70,6 +71,13 @@ int open_data_file(const std::string& path, const std::string& hint) {
   if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
   ::close(descriptor);
   throw DataError(path + ": is not a regular file", hint);
+}
+
+bool data_file_exists(const std::string& path) {
+  std::error_code failed;
+  const bool is_there = fs::exists(path, failed);
+  if (failed) throw DataError(path + ": cannot be looked up: " + failed.message());
+  return is_there;
 }
 
 MappedFile::MappedFile(const std::string& path, const std::string& hint) : path_(path) {

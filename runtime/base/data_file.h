@@ -12,6 +12,9 @@ namespace shoal {
 /// that is not there and what lies beside it, or the link that leads nowhere.
 int open_data_file(const std::string& path, const std::string& hint);
 
+/// Whether something lies at `path`, links followed. Throws DataError where the system cannot tell.
+bool data_file_exists(const std::string& path);
+
 /// A file mapped for reading, so that ranks of one machine share it in the page cache. Whoever
 /// makes it shorter meanwhile ends the program by SIGBUS; replacing it by rename is harmless.
 class MappedFile {

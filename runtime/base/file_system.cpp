@@ -133,6 +133,11 @@ void rename_path(FileSystem& files, const std::string& from, const std::string& 
   }
 }
 
+void remove_path(FileSystem& files, const std::string& path) {
+  const int result = files.remove_file(path);
+  if (result != -ENOENT) check("remove", path, result);
+}
+
 void make_directory(FileSystem& files, const std::string& path) {
   check("mkdir", path, repeat_interrupted([&] { return files.make_directory(path); }));
 }

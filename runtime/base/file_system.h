@@ -76,6 +76,8 @@ class OutputFile {
 // The calls on paths. All throw StorageError.
 void rename_path(FileSystem& files, const std::string& from, const std::string& to);
 void make_directory(FileSystem& files, const std::string& path);
+/// A file that is not there is no error.
+void remove_path(FileSystem& files, const std::string& path);
 /// Makes the directory's entries (files created, renamed, removed) durable.
 void sync_directory(FileSystem& files, const std::string& path);
 /// Puts `bytes` at `path` so that a crash leaves the old file or the new one: temporary file beside

@@ -17,7 +17,7 @@
 #include "runtime/text/token_file.h"
 #include "runtime/text/tokenize.h"
 
-// N tokens of a split  T tokens of a window
+// S tokens of a window
 namespace shoal {
 namespace {
 
@@ -70,6 +70,16 @@ int64_t vocabulary_of(const Choice<Tokenizer>& tokenizer) {
   return Registry<Tokenizer>::create(tokenizer, {.reads_files = false})->vocabulary();
 }
 
+std::shared_ptr<const Tokenizer> make_tokenizer(const Choice<Tokenizer>& choice) {
+  std::shared_ptr<const Tokenizer> made = Registry<Tokenizer>::create(choice, {});
+  const int64_t expected = vocabulary_of(choice);
+  if (made->vocabulary() == expected) return made;
+  throw DataError(fmt::format("data.tokenizer: its files have {} tokens, and the model is made for "
+                              "{}",
+                              made->vocabulary(), expected),
+                  fmt::format("set data.tokenizer.vocabulary={}", made->vocabulary()));
+}
+
 /// The files of a split, mapped and checked.
 class TextFiles {
  public:
@@ -93,21 +103,24 @@ class TextFiles {
   const TextCounts& counts() const { return counts_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::vector<std::string>& paths() const { return paths_; }
-  /// "" if no file needed one.
-  std::string tokenizer_identity() const { return made_ ? made_->identity() : ""; }
+  /// Files, tokens, vocabulary, and the tokenizer where a file needed it.
+  std::string fingerprint() const {
+    std::vector<std::string> parts;
+    for (const std::string& path : paths_) parts.push_back(file_fingerprint(path));
+    for (const std::string& cache : made_caches_) {
+      // Without its name, which depends on the version of a library.
+      const std::string found = file_fingerprint(cache);
+      parts.push_back("tokens" + found.substr(found.find(' ')));
+    }
+    parts.push_back(fmt::format("vocabulary {}", vocabulary_of(choice_)));
+    if (made_) parts.push_back("tokenizer " + made_->identity());
+    return join_words(parts);
+  }
 
  private:
   /// Made where it is needed first: caches without a side file do without its files.
   const Tokenizer& tokenizer() {
-    if (!made_) {
-      made_ = Registry<Tokenizer>::create(choice_, {});
-      if (made_->vocabulary() != vocabulary_of(choice_)) {
-        throw DataError(
-            fmt::format("data.tokenizer: its files have {} tokens, and the model is made for {}",
-                        made_->vocabulary(), vocabulary_of(choice_)),
-            fmt::format("set data.tokenizer.vocabulary={}", made_->vocabulary()));
-      }
-    }
+    if (!made_) made_ = make_tokenizer(choice_);
     return *made_;
   }
 
@@ -120,16 +133,23 @@ class TextFiles {
                       "set data.tokenizer to the one of the cache, or make the cache again with "
                       "`shoal data tokenize`");
     }
+    if (!file.info()) {
+      notes_.push_back(
+          fmt::format("{}: no side file {}: its tokenizer is not checked; no bits per "
+                      "byte, no word perplexity",
+                      path, token_info_path(path)));
+    }
     add_cache(file);
   }
 
   void add_cache(const TokenFile& file) {
-    file.require_below(vocabulary_of(choice_));
+    const int64_t vocabulary = vocabulary_of(choice_);
+    if (!file.info() || file.info()->vocabulary > vocabulary) file.require_below(vocabulary);
     stream_.add(file.tokens());
     knows_text_ = knows_text_ && file.info();
     if (!file.info()) return;
-    counts_.bytes += file.info()->bytes;
-    counts_.words += file.info()->words;
+    counts_.bytes += file.info()->num_bytes;
+    counts_.words += file.info()->num_words;
   }
 
   void open_bytes(const std::string& path) {
@@ -154,14 +174,16 @@ class TextFiles {
     const TokenFile& file = caches_.emplace_back(std::move(cached.file));
     notes_.push_back(cached.seconds > 0.0
                          ? fmt::format("tokenised {} ({} bytes, {} tokens) into {} in {:.1f} s",
-                                       path, file.info()->bytes, file.tokens().size(), file.path(),
-                                       cached.seconds)
+                                       path, file.info()->num_bytes, file.tokens().size(),
+                                       file.path(), cached.seconds)
                          : fmt::format("{}: {} tokens, from the cache {}", path,
                                        file.tokens().size(), file.path()));
+    made_caches_.push_back(file.path());
     add_cache(file);
   }
 
   std::vector<std::string> paths_;
+  std::vector<std::string> made_caches_;  // in the cache folder
   Choice<Tokenizer> choice_;
   std::string cache_folder_;
   std::shared_ptr<const Tokenizer> made_;
@@ -187,13 +209,7 @@ class TextSet : public SampleSet {
 
   std::optional<TextCounts> text_counts() const override { return files_.counts(); }
   std::vector<std::string> notes() const override { return files_.notes(); }
-  std::string fingerprint() const override {
-    std::vector<std::string> parts;
-    for (const std::string& path : files_.paths()) parts.push_back(file_fingerprint(path));
-    const std::string tokenizer = files_.tokenizer_identity();
-    if (!tokenizer.empty()) parts.push_back("tokenizer " + tokenizer);
-    return join_words(parts);
-  }
+  std::string fingerprint() const override { return files_.fingerprint(); }
 
  protected:
   int64_t num_tokens() const { return files_.stream().size(); }
@@ -221,9 +237,9 @@ class TrainingWindows final : public TextSet {
   int64_t size() const override { return std::max<int64_t>(1, num_tokens() / sequence() - 1); }
   Sample read(int64_t index, int64_t epoch) const override {
     // The last window and its last label fit behind any of these offsets.
-    const int64_t offsets = std::min(sequence(), num_tokens() - size() * sequence());
+    const int64_t num_offsets = std::min(sequence(), num_tokens() - size() * sequence());
     const ScalarDraws draws({seed_, Purpose::kTextWindows, 0, static_cast<uint64_t>(epoch)});
-    return window(draws.integer(0, 0, offsets) + index * sequence());
+    return window(draws.integer(0, 0, num_offsets) + index * sequence());
   }
 
  private:
@@ -238,8 +254,8 @@ class EvaluationWindows final : public TextSet {
   int64_t size() const override { return (num_tokens() - 1 - sequence()) / stride_ + 1; }
   Sample read(int64_t index, int64_t /*epoch*/) const override {
     Sample sample = window(index * stride_);
-    const int64_t scored_before = index == 0 ? 0 : sequence() - stride_;
-    std::fill_n(sample.token_label_S.begin(), scored_before, kNoLabel);
+    const int64_t num_scored_before = index == 0 ? 0 : sequence() - stride_;
+    std::fill_n(sample.token_label_S.begin(), num_scored_before, kNoLabel);
     return sample;
   }
 
@@ -278,7 +294,7 @@ DataShape TextSource::shape() const {
 }
 
 std::shared_ptr<const Tokenizer> TextSource::tokenizer() const {
-  return Registry<Tokenizer>::create(options_.tokenizer, {});
+  return make_tokenizer(options_.tokenizer);
 }
 
 void TextSource::check_training(Problems& problems) const {

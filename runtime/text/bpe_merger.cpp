@@ -104,6 +104,7 @@ void BpeMerger::merge(std::string_view word, std::vector<int64_t>& ids, Scratch&
   };
   nodes.clear();
   heap.clear();
+  nodes.reserve(word.size());
   for (size_t i = 0; i < word.size(); ++i) {
     nodes.push_back({byte_id_[static_cast<uint8_t>(word[i])], kNone, i == 0 ? kNowhere : i - 1,
                      i + 1 == word.size() ? kNowhere : i + 1});

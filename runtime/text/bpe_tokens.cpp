@@ -141,19 +141,20 @@ std::vector<std::string> order_by_id(const std::vector<Entry>& entries, std::str
   std::vector<std::string> tokens(entries.size());
   std::unordered_map<std::string_view, uint64_t> seen;
   for (const Entry& entry : entries) {
-    const std::string name =
-        fmt::format("byte {}: token '{}'", entry.offset, shorten_symbols(entry.symbols));
+    const auto name = [&entry] {
+      return fmt::format("byte {}: token '{}'", entry.offset, shorten_symbols(entry.symbols));
+    };
     std::optional<std::string> bytes = bytes_of_symbols(entry.symbols);
     if (!bytes.has_value()) {
-      problem =
-          name + (entry.symbols.empty() ? " is empty" : " has a character that stands for no byte");
+      problem = name() +
+                (entry.symbols.empty() ? " is empty" : " has a character that stands for no byte");
     } else if (!seen.emplace(entry.symbols, entry.id).second) {
-      problem = name + " appears twice";
+      problem = name() + " appears twice";
     } else if (entry.id >= entries.size()) {
-      problem = fmt::format("{} has id {}; ids of {} tokens are 0 to {}", name, entry.id,
+      problem = fmt::format("{} has id {}; ids of {} tokens are 0 to {}", name(), entry.id,
                             entries.size(), entries.size() - 1);
     } else if (!tokens[entry.id].empty()) {
-      problem = fmt::format("{} has id {}, as a token before it", name, entry.id);
+      problem = fmt::format("{} has id {}, as a token before it", name(), entry.id);
     }
     if (!problem.empty()) return {};
     tokens[entry.id] = std::move(*bytes);

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <set>
-#include <system_error>
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/sha256.h"
 #include "runtime/text/utf8.h"
@@ -20,6 +18,9 @@ namespace shoal {
 namespace {
 
 constexpr std::string_view kVersion = "#version";
+constexpr const char* kFilesHint =
+    "tokenizer.vocab and tokenizer.merges are paths of vocab.json and merges.txt, or of "
+    "encoder.json and vocab.bpe";
 
 class MergesReader {
  public:
@@ -74,25 +75,8 @@ class MergesReader {
   std::set<std::pair<int32_t, int32_t>> pairs_;
 };
 
-std::string read_whole(const std::string& path) {
-  std::error_code failed;
-  const std::filesystem::file_status status = std::filesystem::status(path, failed);
-  if (status.type() == std::filesystem::file_type::not_found) {
-    throw DataError(fmt::format("{}: no such file", path),
-                    "tokenizer.vocab and tokenizer.merges are paths of vocab.json and merges.txt, "
-                    "or of encoder.json and vocab.bpe");
-  }
-  if (failed) throw DataError(fmt::format("{}: {}", path, failed.message()));
-  if (!std::filesystem::is_regular_file(status)) {
-    throw DataError(fmt::format("{}: is not a regular file", path));
-  }
-  std::ifstream file(path, std::ios::binary);
-  // One byte more than is read tells that there are more.
-  std::string bytes(kLargestBpeFile + 1, '\0');
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!file.is_open() || file.bad()) throw DataError(fmt::format("{}: cannot be read", path));
-  bytes.resize(static_cast<size_t>(file.gcount()));
-  return bytes;
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 void append_number(std::string& bytes, uint64_t number) {
@@ -120,8 +104,9 @@ std::vector<BpeMerge> parse_bpe_merges(std::string_view text,
 
 BpeVocabulary read_bpe_vocabulary(const std::string& tokens_path, const std::string& merges_path) {
   BpeVocabulary vocabulary;
-  vocabulary.tokens = parse_bpe_tokens(read_whole(tokens_path), tokens_path);
-  vocabulary.merges = parse_bpe_merges(read_whole(merges_path), vocabulary.tokens, merges_path);
+  const MappedFile tokens(tokens_path, kFilesHint), merges(merges_path, kFilesHint);
+  vocabulary.tokens = parse_bpe_tokens(text_of(tokens), tokens_path);
+  vocabulary.merges = parse_bpe_merges(text_of(merges), vocabulary.tokens, merges_path);
   return vocabulary;
 }
 

@@ -73,6 +73,15 @@ size_t find_end(const pcre2_code* code, std::string_view text, size_t at, pcre2_
 
 }  // namespace
 
+std::string unicode_version() {
+  const int size = pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, nullptr);
+  if (size <= 0) fail("pcre2_config", size);
+  std::string version(static_cast<size_t>(size), '\0');
+  pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version.data());
+  version.pop_back();  // the zero at the end
+  return version;
+}
+
 Gpt2Splitter::Gpt2Splitter()
     : words_(compile(std::string(kWords))), cuts_(compile(std::string(kCuts))) {}
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <string_view>
 
 struct pcre2_real_code_8;  // of PCRE2
@@ -44,5 +45,8 @@ class Gpt2Splitter {
  private:
   Code words_, cuts_;
 };
+
+/// The version of Unicode by which PCRE2 tells letters and numbers.
+std::string unicode_version();
 
 }  // namespace shoal

@@ -3,16 +3,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "runtime/text/utf8.h"
 
 namespace shoal {
+namespace {
+constexpr int64_t kGpt2Vocabulary = 50257;
+}  // namespace
 
 Gpt2Tokenizer::Gpt2Tokenizer(const Options& options, const Context& context)
     : Gpt2Tokenizer(context.reads_files ? read_bpe_vocabulary(options.vocab, options.merges)
                                         : BpeVocabulary{}) {
-  if (!context.reads_files) vocabulary_ = options.vocabulary;
+  if (!context.reads_files) {
+    vocabulary_ = options.vocabulary.value_or(kGpt2Vocabulary);
+  } else if (options.vocabulary.value_or(vocabulary_) != vocabulary_) {
+    throw DataError(fmt::format("{}: its vocabulary has {} tokens, and tokenizer.vocabulary is {}",
+                                options.vocab, vocabulary_, *options.vocabulary),
+                    fmt::format("set vocabulary to {}", vocabulary_));
+  }
 }
 
 Gpt2Tokenizer::Gpt2Tokenizer(BpeVocabulary vocabulary)
@@ -25,6 +35,9 @@ Gpt2Tokenizer::Gpt2Tokenizer(BpeVocabulary vocabulary)
 }
 
 void Gpt2Tokenizer::encode(std::string_view text, std::vector<int64_t>& ids) const {
+  if (merger_.vocabulary().tokens.empty()) {
+    throw std::logic_error("a tokenizer that was made without its files cannot encode");
+  }
   const Utf8Check check = check_utf8(text);
   if (check.valid < text.size()) {
     throw BadText(check.valid,

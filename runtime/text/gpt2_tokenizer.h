@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -21,7 +22,7 @@ class Gpt2Tokenizer : public Tokenizer {
   struct Options {
     std::string vocab;
     std::string merges;
-    int64_t vocabulary = 50257;
+    std::optional<int64_t> vocabulary = {};  ///< default: 50257, GPT-2's
 
     static constexpr auto fields() {
       return std::tuple{
@@ -31,18 +32,23 @@ class Gpt2Tokenizer : public Tokenizer {
           required("merges", &Options::merges,
                    "text file of merges: merges.txt, or OpenAI's vocab.bpe", not_empty()),
           field("vocabulary", &Options::vocabulary,
-                "number of tokens in the files, for whoever counts before they are opened",
+                "size of the vocabulary, needed before the files are opened; must equal theirs; "
+                "default: 50257",
                 unit("tokens"), in_range(256, 65536))};
     }
   };
 
-  /// Reads the files, unless the context forbids it. Throws DataError.
+  /// Reads the files, unless the context forbids it. Throws DataError, also if their vocabulary has
+  /// not the size that the options name.
   explicit Gpt2Tokenizer(const Options& options, const Context& context = {});
   explicit Gpt2Tokenizer(BpeVocabulary vocabulary);
 
   /// As the files have it.
   int64_t vocabulary() const override { return vocabulary_; }
   std::string identity() const override { return identity_; }
+  std::string cache_identity() const override {
+    return identity_ + " unicode " + unicode_version();
+  }
   void encode(std::string_view text, std::vector<int64_t>& ids) const override;
   size_t complete_prefix(std::string_view text) const override;
   std::string_view bytes_of(int64_t id) const override;

@@ -1,13 +1,15 @@
 #include "runtime/text/token_file.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
@@ -32,16 +34,14 @@ using Header = std::array<int32_t, kHeaderNumbers>;
 constexpr const char* kRemake =
     "make it again: shoal data tokenize FILES --tokenizer … --out X.bin";
 
-std::string info_path(const std::string& path) { return path + ".json"; }
-
 DataError wrong(const std::string& path, const std::string& what) {
   return DataError(path + ": " + what, kRemake);
 }
 
 void check_header(const Header& header, const std::string& path) {
   if (header[0] != kMagic) {
-    throw wrong(
-        path, fmt::format("no token cache: the number at byte 0 is {}, not {}", header[0], kMagic));
+    throw wrong(path, fmt::format("not a token cache: the number at byte 0 is {}, not {}",
+                                  header[0], kMagic));
   }
   if (header[1] != kVersion) {
     throw wrong(path,
@@ -60,33 +60,52 @@ int64_t count_of(const nlohmann::json& json, const char* key, const std::string&
   const auto found = json.find(key);
   const int64_t count =
       found != json.end() && found->is_number_integer() ? found->get<int64_t>() : -1;
-  if (count < 0) throw wrong(path, fmt::format("'{}' is no count", key));
+  if (count < 0) throw wrong(path, fmt::format("'{}' must be an integer >= 0", key));
   return count;
 }
 
 std::string text_of(const nlohmann::json& json, const char* key, const std::string& path) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_string()) {
-    throw wrong(path, fmt::format("'{}' is no text", key));
+    throw wrong(path, fmt::format("'{}' must be a string", key));
   }
   return found->get<std::string>();
 }
 
 std::optional<TokenFileInfo> read_info(const std::string& path, size_t num_tokens) {
-  std::error_code ignored;
-  const std::string side = info_path(path);
-  if (!std::filesystem::exists(side, ignored)) return std::nullopt;
+  const std::string side = token_info_path(path);
+  if (!data_file_exists(side)) return std::nullopt;
   const MappedFile file(side, kRemake);
   const std::span<const std::byte> bytes = file.bytes();
   if (bytes.size() > kMostInfoBytes) throw wrong(side, "too large for the side file of a cache");
   TokenFileInfo info =
       parse_token_info({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, side);
-  if (info.tokens == static_cast<int64_t>(num_tokens)) return info;
+  if (info.num_tokens == static_cast<int64_t>(num_tokens)) return info;
   throw wrong(side, fmt::format("counts {} tokens, but {} holds {}: they are of two caches",
-                                info.tokens, path, num_tokens));
+                                info.num_tokens, path, num_tokens));
+}
+
+/// Whether a side file holds just this text.
+bool holds(const std::string& side, const std::string& text) {
+  std::ifstream file(side, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  return file && bytes == text;
+}
+
+std::string temporary_path(const std::string& path) {
+  static std::atomic<int64_t> num_made = 0;
+  return fmt::format("{}{}.{}", temporary_token_prefix(path), ::getpid(), num_made++);
 }
 
 }  // namespace
+
+std::string token_info_path(const std::string& path) { return path + ".json"; }
+
+std::string temporary_token_prefix(const std::string& path) {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host = {"unknown"};
+  return fmt::format("{}.{}.", path, host.data());
+}
 
 std::string emit_token_header(int64_t num_tokens) {
   Header header{kMagic, kVersion, static_cast<int32_t>(num_tokens)};
@@ -125,8 +144,8 @@ bool is_token_cache(const std::string& path) {
 
 std::string emit_token_info(const TokenFileInfo& info) {
   nlohmann::ordered_json json{
-      {"format", kInfoFormat}, {"tokenizer", info.tokenizer}, {"vocabulary", info.vocabulary},
-      {"tokens", info.tokens}, {"bytes", info.bytes},         {"words", info.words},
+      {"format", kInfoFormat},     {"tokenizer", info.tokenizer}, {"vocabulary", info.vocabulary},
+      {"tokens", info.num_tokens}, {"bytes", info.num_bytes},     {"words", info.num_words},
   };
   json["sources"] = nlohmann::ordered_json::array();
   for (const TokenFileInfo::Source& source : info.sources) {
@@ -139,21 +158,21 @@ std::string emit_token_info(const TokenFileInfo& info) {
 
 TokenFileInfo parse_token_info(std::string_view text, const std::string& path) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw wrong(path, "is no JSON object");
+  if (!json.is_object()) throw wrong(path, "not a JSON object");
   const int64_t format = count_of(json, "format", path);
   if (format != kInfoFormat) {
     throw wrong(path, fmt::format("format {}; format {} can be read", format, kInfoFormat));
   }
   TokenFileInfo info{.tokenizer = text_of(json, "tokenizer", path),
                      .vocabulary = count_of(json, "vocabulary", path),
-                     .tokens = count_of(json, "tokens", path),
-                     .bytes = count_of(json, "bytes", path),
-                     .words = count_of(json, "words", path),
+                     .num_tokens = count_of(json, "tokens", path),
+                     .num_bytes = count_of(json, "bytes", path),
+                     .num_words = count_of(json, "words", path),
                      .sources = {}};
   const auto sources = json.find("sources");
-  if (sources == json.end() || !sources->is_array()) throw wrong(path, "'sources' is no list");
+  if (sources == json.end() || !sources->is_array()) throw wrong(path, "'sources' must be a list");
   for (const nlohmann::json& source : *sources) {
-    if (!source.is_object()) throw wrong(path, "'sources' lists something else than files");
+    if (!source.is_object()) throw wrong(path, "'sources' must be a list of objects");
     info.sources.push_back({text_of(source, "name", path), count_of(source, "size", path),
                             text_of(source, "sha256", path)});
   }
@@ -190,8 +209,8 @@ void TokenFile::require_below(int64_t vocabulary) const {
 TokenFileWriter::TokenFileWriter(FileSystem& files, std::string path)
     : files_(files),
       path_(std::move(path)),
-      partial_path_(path_ + ".tmp"),
-      partial_info_path_(info_path(path_) + ".tmp"),
+      partial_path_(temporary_path(path_) + ".tmp"),
+      partial_info_path_(temporary_path(path_) + ".json.tmp"),
       file_(std::make_unique<OutputFile>(files, partial_path_, FileSystem::Mode::kReplace)),
       buffer_(emit_token_header(0)) {}
 
@@ -200,7 +219,7 @@ TokenFileWriter::~TokenFileWriter() {
   file_.reset();
   files_.remove_file(partial_path_);
   files_.remove_file(partial_info_path_);
-  if (is_side_file_named_) files_.remove_file(info_path(path_));
+  if (is_side_file_named_) files_.remove_file(token_info_path(path_));
 }
 
 void TokenFileWriter::append(const std::vector<int64_t>& ids) {
@@ -225,7 +244,7 @@ void TokenFileWriter::flush() {
 }
 
 TokenFileInfo TokenFileWriter::finish(TokenFileInfo info) {
-  info.tokens = num_tokens_;
+  info.num_tokens = num_tokens_;
   flush();
   file_->close();
   // The count is known only now; the sync is of the whole file.
@@ -234,18 +253,20 @@ TokenFileInfo TokenFileWriter::finish(TokenFileInfo info) {
   file_->sync();
   file_->close();
   OutputFile side(files_, partial_info_path_, FileSystem::Mode::kReplace);
-  side.write(emit_token_info(info));
+  const std::string text = emit_token_info(info);
+  side.write(text);
   side.sync();
   side.close();
-  commit();
+  commit(text);
   return info;
 }
 
-void TokenFileWriter::commit() {
-  std::error_code ignored;
-  if (std::filesystem::exists(path_, ignored)) files_.remove_file(path_);
-  rename_path(files_, partial_info_path_, info_path(path_));
-  is_side_file_named_ = true;
+void TokenFileWriter::commit(const std::string& info) {
+  // Another machine may have made the same cache and read it already: it stays in place then.
+  const bool is_same = holds(token_info_path(path_), info);
+  if (!is_same) remove_path(files_, path_);
+  rename_path(files_, partial_info_path_, token_info_path(path_));
+  is_side_file_named_ = !is_same;
   rename_path(files_, partial_path_, path_);
   is_finished_ = true;
   sync_directory(files_, parent_path(path_));

@@ -30,9 +30,9 @@ struct TokenFileInfo {
   };
   std::string tokenizer;  ///< Tokenizer::identity()
   int64_t vocabulary = 0;
-  int64_t tokens = 0;
-  int64_t bytes = 0;  ///< of the sources
-  int64_t words = 0;  ///< runs of bytes between white space
+  int64_t num_tokens = 0;
+  int64_t num_bytes = 0;  ///< of the sources
+  int64_t num_words = 0;  ///< runs of bytes between white space
   std::vector<Source> sources;
   bool operator==(const TokenFileInfo&) const = default;
 };
@@ -43,6 +43,12 @@ std::string emit_token_header(int64_t num_tokens);
 /// the offset: no cache, another version, cut short, or bytes too many.
 std::span<const uint16_t> parse_token_file(std::span<const std::byte> bytes,
                                            const std::string& path);
+
+/// Where the side file of a cache lies.
+std::string token_info_path(const std::string& path);
+/// How the temporary files of a cache begin that processes of this machine write; the process and a
+/// number follow, so that no two writers share one.
+std::string temporary_token_prefix(const std::string& path);
 
 /// Whether a file begins as a token cache does; false if it cannot be read.
 bool is_token_cache(const std::string& path);
@@ -72,8 +78,8 @@ class TokenFile {
 
 /// Writes a token cache and its side file. They are complete and on the disk before they get their
 /// names, the side file first: a cache that has one lying beside it belongs to it, whenever the
-/// program is killed. An older cache is removed in between. What is not finished is removed.
-/// Throws: StorageError.
+/// program is killed. An older cache with another side file is removed in between. What is not
+/// finished is removed. Throws: StorageError.
 class TokenFileWriter {
  public:
   TokenFileWriter(FileSystem& files, std::string path);
@@ -84,12 +90,12 @@ class TokenFileWriter {
   /// Ids are below 65,536. Throws DataError past kMostTokens.
   void append(const std::vector<int64_t>& ids);
   int64_t num_tokens() const { return num_tokens_; }
-  /// Sets info.tokens.
+  /// Sets info.num_tokens.
   TokenFileInfo finish(TokenFileInfo info);
 
  private:
   void flush();
-  void commit();
+  void commit(const std::string& info);
 
   FileSystem& files_;
   std::string path_, partial_path_, partial_info_path_;

@@ -21,7 +21,8 @@ namespace shoal {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
-constexpr const char* kSourceHint = "name the files of text as they lie on this machine";
+constexpr const char* kSourceHint = "check the path of the text file";
+constexpr int kTokenizersVersion = 1;  // to be raised when a tokenizer's ids change
 
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
@@ -118,6 +119,21 @@ std::string sha256_of_file(const std::string& path) {
   return sha256_hex({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
 }
 
+/// Encodes the files one after the other; the rest is for TokenFileWriter::finish.
+TokenFileInfo encode_files(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+                           TokenFileWriter& writer) {
+  TokenFileInfo info{
+      .tokenizer = tokenizer.identity(), .vocabulary = tokenizer.vocabulary(), .sources = {}};
+  for (const std::string& path : paths) {
+    FileEncoder encoder(path, tokenizer, writer);
+    encoder.run();
+    info.sources.push_back(encoder.source());
+    info.num_bytes += info.sources.back().size;
+    info.num_words += encoder.words();
+  }
+  return info;
+}
+
 /// Held from construction to destruction by one process of all that name it.
 class FileLock {
  public:
@@ -135,7 +151,7 @@ class FileLock {
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
   ~FileLock() { ::close(descriptor_); }
-  /// Once nobody who gets the lock has anything left to do.
+  /// Call it when whoever gets the lock later has nothing left to do.
   void remove(FileSystem& files) { files.remove_file(path_); }
 
   static constexpr const char* kCacheHint =
@@ -147,10 +163,47 @@ class FileLock {
   int descriptor_ = -1;
 };
 
-/// Whether a cache in the cache folder is there; it is complete then.
-bool exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
+/// Whether a cache in the cache folder exists; it is complete then.
+bool is_made(const std::string& cache) {
+  return data_file_exists(cache) && data_file_exists(token_info_path(cache));
+}
+
+/// What processes of this machine left that were killed. Only for the holder of the lock.
+void remove_temporaries(const std::string& cache, FileSystem& files) {
+  const std::string prefix = temporary_token_prefix(cache);
+  std::error_code failed;
+  std::vector<std::string> left;
+  const std::filesystem::path folder = std::filesystem::path(cache).parent_path();
+  for (std::filesystem::directory_iterator it(folder, failed), end; !failed && it != end;
+       it.increment(failed)) {
+    if (it->path().string().starts_with(prefix)) left.push_back(it->path().string());
+  }
+  for (const std::string& path : left) files.remove_file(path);
+}
+
+void make_cache(const std::string& path, const std::string& sha256, const Tokenizer& tokenizer,
+                FileSystem& files, const std::string& cache) {
+  try {
+    remove_temporaries(cache, files);
+    TokenFileWriter writer(files, cache);
+    TokenFileInfo info = encode_files({path}, tokenizer, writer);
+    if (info.sources[0].sha256 != sha256) {
+      throw DataError(path + ": changed while it was read",
+                      "start again once nothing writes to the file");
+    }
+    writer.finish(std::move(info));
+  } catch (const StorageError& error) {
+    throw StorageError(error.what(), FileLock::kCacheHint);
+  }
+}
+
+TokenFile open_cache(const std::string& cache) {
+  try {
+    return TokenFile(cache);
+  } catch (const DataError& error) {
+    throw DataError(error.what(), fmt::format("remove {} and {}; it is made again", cache,
+                                              token_info_path(cache)));
+  }
 }
 
 void make_folders(const std::string& folder) {
@@ -176,38 +229,32 @@ TokenFileInfo tokenize_files(const std::vector<std::string>& paths, const Tokeni
                              FileSystem& files, const std::string& out) {
   try {
     TokenFileWriter writer(files, out);
-    TokenFileInfo info{
-        .tokenizer = tokenizer.identity(), .vocabulary = tokenizer.vocabulary(), .sources = {}};
-    for (const std::string& path : paths) {
-      FileEncoder encoder(path, tokenizer, writer);
-      encoder.run();
-      info.sources.push_back(encoder.source());
-      info.bytes += info.sources.back().size;
-      info.words += encoder.words();
-    }
-    return writer.finish(std::move(info));
+    return writer.finish(encode_files(paths, tokenizer, writer));
   } catch (const StorageError& error) {
-    throw StorageError(error.what(), "free some space on this disk, or write to another one");
+    throw StorageError(error.what(),
+                       "check that the folder exists, can be written and has space left, or write "
+                       "to another one");
   }
 }
 
 CachedTokens cached_tokens(const std::string& path, const Tokenizer& tokenizer, FileSystem& files,
                            const std::string& folder) {
+  const std::string sha256 = sha256_of_file(path);
   const std::string key =
-      sha256_hex(sha256_of_file(path) + "\n" + tokenizer.identity()).substr(0, 32);
-  const std::string cache = fmt::format("{}/{}{}", folder, key, kTokenFileEnding);
+      sha256_hex(fmt::format("{}\n{}\n{}", sha256, tokenizer.cache_identity(), kTokenizersVersion));
+  const std::string cache = fmt::format("{}/{}{}", folder, key.substr(0, 32), kTokenFileEnding);
   double seconds = 0.0;
-  if (!exists(cache)) {
+  if (!is_made(cache)) {
     make_folders(folder);
     FileLock lock(cache + ".lock");
-    if (!exists(cache)) {
+    if (!is_made(cache)) {
       const auto start = std::chrono::steady_clock::now();
-      tokenize_files({path}, tokenizer, files, cache);
+      make_cache(path, sha256, tokenizer, files, cache);
       seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      lock.remove(files);
     }
+    lock.remove(files);
   }
-  return {TokenFile(cache), seconds};
+  return {open_cache(cache), seconds};
 }
 
 }  // namespace shoal

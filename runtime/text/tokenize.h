@@ -11,8 +11,9 @@
 
 namespace shoal {
 
-/// Longest stretch of a text that a tokenizer may leave uncut: what it takes of memory is bounded.
-inline constexpr size_t kLongestUncutText = size_t{64} << 20;
+/// Longest stretch of a text that a tokenizer may leave uncut. It bounds the memory: BPE takes
+/// about 100 bytes for each byte of one word, 0.4 GB for a text without a place to cut.
+inline constexpr size_t kLongestUncutText = size_t{4} << 20;
 
 /// Counts runs of bytes other than blank, tab, newline, carriage return, vertical tab and form
 /// feed.
@@ -35,13 +36,14 @@ TokenFileInfo tokenize_files(const std::vector<std::string>& paths, const Tokeni
                              FileSystem& files, const std::string& out);
 
 /// A token cache of `path` in `folder`, made if there is none: its name is a hash of the file's
-/// bytes and the tokenizer's identity. Of several processes of a machine the first one makes it
-/// under a lock, which ends with the process; the others wait for it.
+/// bytes and of Tokenizer::cache_identity. Of several processes of a machine the first one makes it
+/// under a lock, which ends with the process; the others wait for it. Several machines that share
+/// the folder may each make it, with equal bytes.
 struct CachedTokens {
   TokenFile file;
   double seconds = 0.0;  ///< that this process took to make it; 0: it was there
 };
-/// Throws: as tokenize_files, and as TokenFile.
+/// Throws: as tokenize_files, and as TokenFile; DataError if the file changes meanwhile.
 CachedTokens cached_tokens(const std::string& path, const Tokenizer& tokenizer, FileSystem& files,
                            const std::string& folder);
 

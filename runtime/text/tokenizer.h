@@ -44,6 +44,9 @@ class Tokenizer {
   /// The name in recipes and, for tokenizers with files, the SHA-256 of what they hold: two
   /// tokenizers of one identity give equal ids.
   virtual std::string identity() const = 0;
+  /// identity(), and whatever else the ids depend on, such as the version of a library: the token
+  /// caches that are made without being asked for are named after it.
+  virtual std::string cache_identity() const { return identity(); }
   /// Appends the ids of a text. Safe from several threads at once. Throws BadText, with `ids` as
   /// they were.
   virtual void encode(std::string_view text, std::vector<int64_t>& ids) const = 0;

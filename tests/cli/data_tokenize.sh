@@ -21,17 +21,30 @@ grep -q '"tokens":13,"bytes":13,"words":3' output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer bytes --out b.txt
 cp a.txt text.bin
 expect 2 tokenize b.txt --tokenizer bytes --out text.bin
-grep -q 'is no token cache' output || fail "$(cat output)"
+grep -q "'text.bin' exists and is not of a token cache" output || fail "$(cat output)"
 cmp a.txt text.bin || fail "a text was replaced"
+cp a.txt new.bin.json
+expect 2 tokenize b.txt --tokenizer bytes --out new.bin
+grep -q "'new.bin.json' exists and is not of a token cache" output || fail "$(cat output)"
+expect 2 tokenize new.bin.json --tokenizer bytes --out new.bin
+grep -q "'new.bin.json' is one of the files to read" output || fail "$(cat output)"
+cmp a.txt new.bin.json || fail "a text was replaced"
+cp a.txt tmp.bin.tmp
+expect 0 tokenize tmp.bin.tmp --tokenizer bytes --out tmp.bin
+cmp a.txt tmp.bin.tmp || fail "a text was replaced"
+rm tmp.bin.tmp
+expect 2 tokenize ab.bin.json --tokenizer bytes --out ab.bin
+grep -q "'ab.bin.json' is one of the files to read" output || fail "$(cat output)"
 expect 2 tokenize ab.bin --tokenizer bytes --out ab.bin
 grep -q 'one of the files to read' output || fail "$(cat output)"
 
 expect 2 tokenize a.txt --tokenizer byte --out c.bin
 grep -q "none is called 'byte'; did you mean 'bytes'" output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer words --out c.bin
+grep -q "none is called 'words'" output || fail "$(cat output)"
 grep -q 'tokenizers: bytes' output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer bytes --vocab v.json --out c.bin
-grep -q 'vocab' output || fail "$(cat output)"
+grep -q 'vocab: unknown key' output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer gpt2 --vocab v.json --out c.bin
 grep -q 'merges: required key is missing' output || fail "$(cat output)"
 expect 13 tokenize a.txt --tokenizer gpt2 --vocab v.json --merges m.txt --out c.bin
@@ -71,3 +84,16 @@ grep -q '"tokens":18[,}]' output || fail "$(cat output)"
 expect 10 "$program" eval run evaluate.stride=9
 expect 13 "$program" eval run data.sequence=19
 grep -q 'ab.bin: 19 tokens, a sample needs 20' output || fail "$(cat output)"
+
+# Another vocabulary is refused, even where both are padded to the same weights.
+rm ab.bin.json
+gpt2='{name: gpt2, vocab: none.json, merges: none.txt, vocabulary: '
+sed -i 's/files: \[ab.bin\]/files: [valid.bin]/; s/files: \[a.txt\]/files: [ab.bin]/' lm.yaml
+cp ab.bin valid.bin
+cut=(run.name=cut model.pad_vocabulary=64)
+expect 75 ranks 2 train lm.yaml "${cut[@]}" "data.tokenizer=${gpt2}300}" run.stop_after=1step
+grep -rq 'ab.bin: no side file .*ab.bin.json: its tokenizer is not checked' cut/log ||
+  fail "no note of a missing side file: $(cat output)"
+expect 12 ranks 2 train lm.yaml "${cut[@]}" "data.tokenizer=${gpt2}301}" run.on_existing=resume
+grep -q 'vocabulary 301' output || fail "$(cat output)"
+expect 0 ranks 2 train lm.yaml "${cut[@]}" "data.tokenizer=${gpt2}300}" run.on_existing=resume

@@ -5,8 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -43,8 +46,8 @@ TokenFileInfo write_cache(FileSystem& files, const std::string& path,
   writer.append(ids);
   return writer.finish({.tokenizer = tokenizer,
                         .vocabulary = 256,
-                        .bytes = 7,
-                        .words = 2,
+                        .num_bytes = 7,
+                        .num_words = 2,
                         .sources = {{"a.txt", 7, "00ff"}}});
 }
 
@@ -65,6 +68,10 @@ class TokenCache : public ::testing::Test {
     return data_error_of([&] { TokenFile file(path_); });
   }
 
+  int64_t num_files() const {
+    return std::distance(fs::directory_iterator(scratch_.path()), fs::directory_iterator());
+  }
+
   ScratchFolder scratch_;
   std::string path_ = scratch_.file("x.bin");
   PosixFileSystem files_;
@@ -73,13 +80,13 @@ class TokenCache : public ::testing::Test {
 TEST_F(TokenCache, IsWrittenAsLlmCWritesIt) {
   write_cache(files_, path_, {1, 65535, 300});
   EXPECT_EQ(read_file(path_), cache_bytes({1, 65535, 300}));
-  EXPECT_EQ(fs::file_size(scratch_.file("x.bin.json")), read_file(path_ + ".json").size());
-  EXPECT_FALSE(fs::exists(path_ + ".tmp"));
+  EXPECT_THAT(read_file(path_ + ".json"), HasSubstr("\"tokens\": 3"));
+  EXPECT_EQ(num_files(), 2);
 }
 
 TEST_F(TokenCache, IsReadBackWithItsSideFile) {
   const TokenFileInfo written = write_cache(files_, path_, {3, 1, 2});
-  EXPECT_EQ(written.tokens, 3);
+  EXPECT_EQ(written.num_tokens, 3);
   const TokenFile file(path_);
   EXPECT_THAT(file.tokens(), ElementsAre(3, 1, 2));
   EXPECT_EQ(file.info(), written);
@@ -140,14 +147,15 @@ TEST_F(TokenCache, RefusesASideFileThatIsNotItsOwn) {
     write_file(path_ + ".json", changed);
     return problem_of(cache_bytes({1, 2, 3}));
   };
-  EXPECT_THAT(with("{", "["), HasSubstr("x.bin.json: is no JSON object"));
+  EXPECT_THAT(with("{", "["), HasSubstr("x.bin.json: not a JSON object"));
   EXPECT_THAT(with("\"format\": 1", "\"format\": 2"), HasSubstr("format 2"));
-  EXPECT_THAT(with("\"tokens\": 3", "\"tokens\": -3"), HasSubstr("'tokens' is no count"));
+  EXPECT_THAT(with("\"tokens\": 3", "\"tokens\": -3"),
+              HasSubstr("'tokens' must be an integer >= 0"));
   EXPECT_THAT(with("\"words\": 2", "\"words\": 18446744073709551615"), HasSubstr("'words'"));
-  EXPECT_THAT(with("\"bytes\":", "\"octets\":"), HasSubstr("'bytes' is no count"));
-  EXPECT_THAT(with("\"bytes\",", "5,"), HasSubstr("'tokenizer' is no text"));
-  EXPECT_THAT(with("\"sources\"", "\"source\""), HasSubstr("'sources' is no list"));
-  EXPECT_THAT(with("\"00ff\"", "null"), HasSubstr("'sha256' is no text"));
+  EXPECT_THAT(with("\"bytes\":", "\"octets\":"), HasSubstr("'bytes' must be an integer >= 0"));
+  EXPECT_THAT(with("\"bytes\",", "5,"), HasSubstr("'tokenizer' must be a string"));
+  EXPECT_THAT(with("\"sources\"", "\"source\""), HasSubstr("'sources' must be a list"));
+  EXPECT_THAT(with("\"00ff\"", "null"), HasSubstr("'sha256' must be a string"));
 }
 
 TEST_F(TokenCache, HoldsTheNamesOfSourcesThatAreNotUtf8) {
@@ -172,11 +180,48 @@ TEST_F(TokenCache, LeavesNothingBehindWhenTheDiskFails) {
       EXPECT_EQ(error.code(), ExitCode::kStorage);
     }
     if (fs::exists(path)) {  // what failed came after its name: it is complete
-      EXPECT_EQ(TokenFile(path).info()->tokens, 3);
+      EXPECT_EQ(TokenFile(path).info()->num_tokens, 3);
     } else {
       EXPECT_TRUE(fs::is_empty(scratch.path())) << "after call " << call;
     }
   }
+}
+
+TEST_F(TokenCache, ReplacesAnOlderOneOnlyIfItCanBeRemoved) {
+  write_cache(files_, path_, {1, 2, 3}, "old");
+  FailingFileSystem counting;
+  const std::string other = scratch_.file("y.bin");
+  write_cache(counting, other, {4}, "old");
+  FailingFileSystem files;
+  const auto& log = counting.log();
+  files.fail_at = std::find(log.begin(), log.end(), "remove_file " + other) - log.begin();
+  ASSERT_LT(files.fail_at, counting.calls());
+  try {
+    write_cache(files, path_, {4, 5}, "new");
+    FAIL() << "written";
+  } catch (const StorageError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("remove"), HasSubstr("x.bin")));
+  }
+  EXPECT_EQ(TokenFile(path_).info()->tokenizer, "old");
+  EXPECT_EQ(num_files(), 4);
+}
+
+TEST_F(TokenCache, IsLeftInPlaceByAnotherWriterOfTheSame) {
+  write_cache(files_, path_, {1, 2, 3});
+  FailingFileSystem counting;
+  write_cache(counting, path_, {1, 2, 3});
+  for (const std::string& call : counting.log()) EXPECT_FALSE(call.starts_with("remove")) << call;
+  EXPECT_EQ(TokenFile(path_).tokens().size(), 3u);
+}
+
+TEST_F(TokenCache, IsWrittenByTwoAtOnce) {
+  TokenFileWriter first(files_, path_), second(files_, path_);
+  first.append({1, 2});
+  second.append({3});
+  first.finish({.tokenizer = "first", .sources = {}});
+  second.finish({.tokenizer = "second", .sources = {}});
+  EXPECT_THAT(TokenFile(path_).tokens(), ElementsAre(3));
+  EXPECT_EQ(num_files(), 2);
 }
 
 TEST_F(TokenCache, IsRemovedUnlessItIsFinished) {
@@ -198,11 +243,16 @@ TEST_F(TokenCache, NeverLiesBesideAnothersSideFileWhenTheWriterIsKilled) {
       FailingFileSystem dying;
       dying.fail_at = call;
       dying.kill = true;
-      write_cache(dying, path_, {4, 5, 6}, "new");
-      ::_exit(0);
+      try {
+        write_cache(dying, path_, {4, 5, 6}, "new");
+      } catch (const std::exception&) {
+        ::_exit(99);
+      }
+      ::_exit(42);
     }
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 42) << call;
     if (!fs::exists(path_)) continue;
     const TokenFile file(path_);
     EXPECT_EQ(file.info()->tokenizer, file.tokens()[0] == 1 ? "old" : "new") << call;

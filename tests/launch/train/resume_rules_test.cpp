@@ -35,6 +35,10 @@ TEST(ResumeRules, LearningRateMayChangeWithAWarning) {
   EXPECT_EQ(warned[0].path, "optimizer.lr");
 }
 
+TEST(ResumeRules, TheEvaluationStrideMayChangeWithAWarning) {
+  EXPECT_EQ(role_of_key("evaluate.stride"), KeyRole::kWarned);
+}
+
 TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
   try {
     check_resume({{"model.width", "96", "128"}, {"optimizer.lr", "1", "2"}}, false);

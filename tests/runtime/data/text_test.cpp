@@ -15,10 +15,12 @@
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 #include "runtime/recipe/config_reader.h"
+#include "runtime/text/gpt2_tokenizer.h"
 #include "runtime/text/token_file.h"
 #include "tests/support/config_error.h"
 #include "tests/support/line_tokenizer.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/small_bpe.h"
 
 namespace shoal {
 namespace {
@@ -63,8 +65,11 @@ class Text : public ::testing::Test {
     PosixFileSystem files;
     TokenFileWriter writer(files, scratch_.file(name));
     writer.append(tokens);
-    writer.finish(
-        {.tokenizer = tokenizer, .vocabulary = 256, .bytes = 70, .words = 11, .sources = {}});
+    writer.finish({.tokenizer = tokenizer,
+                   .vocabulary = 256,
+                   .num_bytes = 70,
+                   .num_words = 11,
+                   .sources = {}});
     if (tokenizer.empty()) fs::remove(scratch_.file(name) + ".json");
   }
   std::unique_ptr<SampleSet> open(Split split) const {
@@ -135,12 +140,10 @@ TEST_F(Text, TilesAnEpochFromAKeyedOffsetOn) {
 
 TEST_F(Text, LabelsEachTokenOnceInAnEpoch) {
   Tokens stream(1003);
-  for (size_t i = 0; i < stream.size(); ++i) stream[i] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < stream.size(); ++i) stream[i] = static_cast<int64_t>(i % 512);
   options_.train.files = {"t.bin"};
   options_.sequence = 16;
-  write_cache("t.bin", stream);
   options_.tokenizer = Choice<Tokenizer>("test_lines");  // of 512 ids
-  for (int64_t& id : stream) id %= 512;
   write_cache("t.bin", stream);
   const auto set = open(Split::kTrain);
   ASSERT_EQ(set->size(), 61);  // 1003 / 16 - 1
@@ -226,7 +229,21 @@ TEST_F(Text, IsTokenisedOnceIntoTheCacheFolder) {
   EXPECT_EQ(first->text_counts()->words, 2);
   EXPECT_THAT(open(Split::kValid)->notes(), ElementsAre(HasSubstr("from the cache")));
   EXPECT_THAT(open(Split::kValid)->fingerprint(),
-              AllOf(HasSubstr("v 6 "), HasSubstr(", tokenizer lines")));
+              AllOf(HasSubstr("v 6 "), HasSubstr(", tokens 1036 "), HasSubstr(", vocabulary 512"),
+                    HasSubstr("tokenizer lines")));
+}
+
+TEST_F(Text, NotesACacheWithoutASideFileAndTellsItsVocabulary) {
+  options_.valid.files = {"v.bin"};
+  write_cache("v.bin", ids("0123456789"));
+  EXPECT_THAT(open(Split::kValid)->notes(),
+              ElementsAre(AllOf(HasSubstr("v.bin: no side file"), HasSubstr("is not checked"))));
+  const std::string bytes = open(Split::kValid)->fingerprint();
+  EXPECT_THAT(bytes, HasSubstr(", vocabulary 256"));
+  options_.tokenizer = Choice<Tokenizer>("test_lines");
+  EXPECT_NE(open(Split::kValid)->fingerprint(), bytes);
+  write_cache("v.bin", ids("0123456789"), "lines");
+  EXPECT_THAT(open(Split::kValid)->notes(), ElementsAre());
 }
 
 TEST_F(Text, NeedsNoCacheFolderForBytesAndNamesItOtherwise) {
@@ -253,6 +270,24 @@ TEST_F(Text, RefusesWhatItCannotReadByName) {
   context_.cache_folder = scratch_.file("cache");
   write("w", "abc\xff");
   EXPECT_THAT(problem(), HasSubstr("/w: byte 3: 0xff"));
+}
+
+TEST_F(Text, RefusesATokenizerOfAnotherSizeThanTheModels) {
+  write("vocab.json", testing::vocab_json({}));
+  write("merges.txt", "");
+  const Gpt2Tokenizer::Options gpt2{scratch_.file("vocab.json"), scratch_.file("merges.txt")};
+  options_.tokenizer = Choice<Tokenizer>("gpt2", gpt2);
+  context_.cache_folder = scratch_.file("cache");
+  write("v", "0123456789");
+  const std::string expected = "its files have 256 tokens, and the model is made for 50257";
+  EXPECT_THAT(problem(), HasSubstr(expected));
+  try {
+    TextSource(options_, context_).tokenizer();
+    FAIL() << "made";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(expected));
+    EXPECT_EQ(error.hint(), "set data.tokenizer.vocabulary=256");
+  }
 }
 
 TEST_F(Text, OpensOnlyTheSplitAskedFor) {

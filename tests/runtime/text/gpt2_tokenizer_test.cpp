@@ -247,5 +247,28 @@ TEST(Gpt2Tokenizer, IsKnownByItsFilesContents) {
   EXPECT_THROW(openai->bytes_of(-1), std::out_of_range);
 }
 
+TEST(Gpt2Tokenizer, HasTheVocabularyThatTheRecipeNames) {
+  const testing::ScratchFolder folder;
+  testing::write_file(folder.file("vocab"), vocab_json({"ab"}));
+  testing::write_file(folder.file("merges"), "a b\n");
+  Gpt2Tokenizer::Options options{folder.file("vocab"), folder.file("merges")};
+  EXPECT_EQ(Gpt2Tokenizer(options).vocabulary(), 257);
+  const Gpt2Tokenizer unread(options, {.reads_files = false});
+  EXPECT_EQ(unread.vocabulary(), 50257);
+  std::vector<int64_t> ids;
+  EXPECT_THROW(unread.encode("a", ids), std::logic_error);
+  options.vocabulary = 257;
+  EXPECT_EQ(Gpt2Tokenizer(options).vocabulary(), 257);
+  options.vocabulary = 300;
+  EXPECT_THROW(Gpt2Tokenizer{options}, DataError);
+  EXPECT_EQ(Gpt2Tokenizer(options, {.reads_files = false}).vocabulary(), 300);
+}
+
+TEST(Gpt2Tokenizer, NamesItsCachesAfterTheVersionOfUnicode) {
+  const Gpt2Tokenizer tokenizer(vocabulary_of({}));
+  EXPECT_EQ(tokenizer.cache_identity(), tokenizer.identity() + " unicode " + unicode_version());
+  EXPECT_GE(std::stod(unicode_version()), 10.0);
+}
+
 }  // namespace
 }  // namespace shoal

@@ -7,10 +7,12 @@
 
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -24,6 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::LineTokenizer;
@@ -72,8 +75,8 @@ TEST_F(Tokenize, EncodesPiecesAsTheWhole) {
   tokenizer_.encode(text, expected);
   const TokenFileInfo info = tokenize_files({write("a", text)}, tokenizer_, files_, out_);
   EXPECT_EQ(read_tokens(out_), expected);
-  EXPECT_EQ(info.bytes, static_cast<int64_t>(text.size()));
-  EXPECT_EQ(info.tokens, info.bytes);
+  EXPECT_EQ(info.num_bytes, static_cast<int64_t>(text.size()));
+  EXPECT_EQ(info.num_tokens, info.num_bytes);
   EXPECT_EQ(info.sources[0].sha256, sha256_hex(text));
 }
 
@@ -82,8 +85,8 @@ TEST_F(Tokenize, PutsFilesOneAfterTheOther) {
       {write("b", "xy\nz"), write("empty", ""), write("a", "u v ")}, tokenizer_, files_, out_);
   EXPECT_THAT(read_tokens(out_),
               ElementsAre('x' + 256, 'y', '\n', 'z' + 256, 'u' + 256, ' ', 'v', ' '));
-  EXPECT_EQ(info.words, 4);
-  EXPECT_EQ(info.bytes, 8);
+  EXPECT_EQ(info.num_words, 4);
+  EXPECT_EQ(info.num_bytes, 8);
   ASSERT_EQ(info.sources.size(), 3u);
   EXPECT_EQ(info.sources[0].name, "b");
   EXPECT_EQ(info.sources[2].size, 4);
@@ -96,8 +99,8 @@ TEST_F(Tokenize, NamesTheByteThatTheTokenizerRefuses) {
   text[2'500'000] = '\xff';
   EXPECT_THAT(problem_of({write("good", "a"), write("bad", text)}),
               AllOf(HasSubstr("/bad: byte 2500000: 0xff")));
-  EXPECT_FALSE(fs::exists(out_));
-  EXPECT_FALSE(fs::exists(out_ + ".tmp"));
+  for (const char* source : {"good", "bad"}) fs::remove(scratch_.file(source));
+  EXPECT_TRUE(fs::is_empty(scratch_.path()));
 }
 
 TEST_F(Tokenize, BoundsWhatItReadsWithoutAPlaceToCut) {
@@ -148,6 +151,15 @@ class CachedTokensTest : public Tokenize {
     }
     return found;
   }
+  static constexpr int kFound = 41, kMade = 42, kThrew = 99;
+  int exit_code_of_making(const std::string& path) {
+    try {
+      return cached_tokens(path, tokenizer_, files_, folder_).seconds > 0.0 ? kMade : kFound;
+    } catch (const std::exception&) {
+      return kThrew;
+    }
+  }
+
   std::string folder_ = scratch_.file("cache/tokens");
 };
 
@@ -187,16 +199,14 @@ TEST_F(CachedTokensTest, AreMadeByOneOfSeveralProcesses) {
   const std::string path = write("a", "text");
   tokenizer_.on_encode = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
   for (int i = 0; i < 3; ++i) {
-    if (::fork() == 0) {
-      const bool is_maker = cached_tokens(path, tokenizer_, files_, folder_).seconds > 0.0;
-      ::_exit(is_maker ? 1 : 0);
-    }
+    if (::fork() == 0) ::_exit(exit_code_of_making(path));
   }
   int num_made = 0;
   for (int i = 0, status = 0; i < 3; ++i) {
     ::wait(&status);
     ASSERT_TRUE(WIFEXITED(status));
-    num_made += WEXITSTATUS(status);
+    ASSERT_THAT(WEXITSTATUS(status), AnyOf(kMade, kFound));
+    num_made += WEXITSTATUS(status) == kMade;
   }
   EXPECT_EQ(num_made, 1);
 }
@@ -205,13 +215,45 @@ TEST_F(CachedTokensTest, AreMadeAnewAfterTheirMakerWasKilled) {
   const std::string path = write("a", "text");
   if (::fork() == 0) {
     tokenizer_.on_encode = [] { ::raise(SIGKILL); };
-    cached_tokens(path, tokenizer_, files_, folder_);
+    ::_exit(exit_code_of_making(path));
   }
   int status = 0;
   ::wait(&status);
   ASSERT_TRUE(WIFSIGNALED(status));
+  ASSERT_EQ(names().size(), 2u);  // a lock and a temporary file
   EXPECT_GT(cached_tokens(path, tokenizer_, files_, folder_).seconds, 0.0);
   EXPECT_EQ(names().size(), 2u);
+}
+
+TEST_F(CachedTokensTest, AreNotMadeOfATextThatChangesWhileItIsRead) {
+  const std::string path = write("a", "one\n");
+  bool is_changed = false;
+  tokenizer_.on_encode = [&] {
+    if (!std::exchange(is_changed, true)) write("a", "one\ntwo\n");
+  };
+  try {
+    cached_tokens(path, tokenizer_, files_, folder_);
+    FAIL() << "made";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("/a: changed while it was read"));
+  }
+  EXPECT_EQ(cached_tokens(path, tokenizer_, files_, folder_).file.tokens().size(), 8u);
+}
+
+TEST_F(CachedTokensTest, AreMadeAnewWithoutASideFileAndNamedWhereTheyAreDamaged) {
+  const std::string path = write("a", "one\n");
+  const std::string cache = cached_tokens(path, tokenizer_, files_, folder_).file.path();
+  fs::remove(token_info_path(cache));
+  EXPECT_GT(cached_tokens(path, tokenizer_, files_, folder_).seconds, 0.0);
+  EXPECT_EQ(names().size(), 2u);
+  fs::resize_file(cache, 1026);
+  try {
+    cached_tokens(path, tokenizer_, files_, folder_);
+    FAIL() << "read";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cut short"));
+    EXPECT_EQ(error.hint(), "remove " + cache + " and " + cache + ".json; it is made again");
+  }
 }
 
 TEST_F(CachedTokensTest, NeedAFolderThatCanBeWritten) {

@@ -1,0 +1,74 @@
+#include "runtime/base/data_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "tests/support/scratch_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::ScratchFolder;
+using testing::write_file;
+
+class DataFile : public ::testing::Test {
+ protected:
+  std::string problem_of(const std::string& name) const {
+    try {
+      MappedFile file(scratch_.file(name), "the next step");
+    } catch (const DataError& error) {
+      hint_ = error.hint();
+      return error.what();
+    }
+    return "no error";
+  }
+
+  ScratchFolder scratch_;
+  mutable std::string hint_;
+};
+
+TEST_F(DataFile, IsMappedAndMoved) {
+  write_file(scratch_.file("a"), "bytes");
+  MappedFile file(scratch_.file("a"), "");
+  const MappedFile moved(std::move(file));
+  ASSERT_EQ(moved.bytes().size(), 5u);
+  EXPECT_EQ(static_cast<char>(moved.bytes()[4]), 's');
+  write_file(scratch_.file("empty"), "");
+  EXPECT_TRUE(MappedFile(scratch_.file("empty"), "").bytes().empty());
+}
+
+TEST_F(DataFile, NamesWhatIsMissingAndWhatLiesThere) {
+  write_file(scratch_.file("a"), "");
+  EXPECT_THAT(problem_of("b"), AllOf(HasSubstr("no 'b' in"), HasSubstr("which holds a")));
+  EXPECT_EQ(hint_, "the next step");
+  EXPECT_THAT(problem_of("folder/deep/b"), HasSubstr("no 'folder' in"));
+  std::filesystem::create_symlink("nowhere", scratch_.file("link"));
+  EXPECT_THAT(problem_of("link"), HasSubstr("is a link to 'nowhere' and leads nowhere"));
+}
+
+TEST_F(DataFile, IsRegular) {
+  EXPECT_THAT(problem_of(""), HasSubstr("is not a regular file"));
+  ASSERT_EQ(::mkfifo(scratch_.file("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(problem_of("pipe"), HasSubstr("is not a regular file"));  // nobody writes to it
+}
+
+TEST_F(DataFile, IsFoundOrNotOrAnError) {
+  write_file(scratch_.file("a"), "");
+  EXPECT_TRUE(data_file_exists(scratch_.file("a")));
+  EXPECT_FALSE(data_file_exists(scratch_.file("b")));
+  EXPECT_FALSE(data_file_exists(scratch_.file("a/b")));
+  std::filesystem::create_symlink("loop", scratch_.file("loop"));
+  EXPECT_THROW(data_file_exists(scratch_.file("loop")), DataError);
+}
+
+}  // namespace
+}  // namespace shoal
