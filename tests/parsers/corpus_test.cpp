@@ -14,6 +14,7 @@
 // The fuzzers' entry points, compiled under these names; each aborts where its promise is broken.
 extern "C" {
 int fuzz_bpe_merges(const uint8_t* data, size_t size);
+int fuzz_foreign_config(const uint8_t* data, size_t size);
 int fuzz_manifest(const uint8_t* data, size_t size);
 int fuzz_recipe(const uint8_t* data, size_t size);
 int fuzz_safetensors(const uint8_t* data, size_t size);

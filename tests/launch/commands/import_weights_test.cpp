@@ -30,10 +30,11 @@ using testing::write_file;
 constexpr const char* kVitConfig =
     R"({"architecture": "vit_tiny_patch16_224", "model_args": {"num_heads": 2},
         "pretrained_cfg": {"mean": [0.5, 0.5, 0.25], "std": [0.5, 0.5, 0.5]}})";
+constexpr const char* kMixerConfig = R"({"architecture": "MlpMixer"})";
 constexpr const char* kGptConfig = R"({"model_type": "gpt2", "n_head": 2, "resid_pdrop": 0.1,
                                        "embd_pdrop": 0.1, "attn_pdrop": 0.1})";
 
-class Exchange : public ::testing::Test {
+class WeightsBothWays : public ::testing::Test {
  protected:
   ScratchFolder folder_;
   std::ostringstream out_;
@@ -95,12 +96,12 @@ class Exchange : public ::testing::Test {
   }
 };
 
-TEST_F(Exchange, RoundTripsAreBitEqual) {
+TEST_F(WeightsBothWays, RoundTripsAreBitEqual) {
   save(timm_vit(), kVitConfig);
   import("timm_vit");
   export_back("timm");
   expect_equal(timm_vit(), tensors_at(folder_.file("back")));
-  save(timm_mixer());
+  save(timm_mixer(), kMixerConfig);
   import("timm_mixer");
   export_back("timm");
   expect_equal(timm_mixer(), tensors_at(folder_.file("back")));
@@ -110,7 +111,7 @@ TEST_F(Exchange, RoundTripsAreBitEqual) {
   expect_equal(hf_gpt2(), tensors_at(folder_.file("back")));
 }
 
-TEST_F(Exchange, ExportsImportAgainWithTheConfigTheyWrote) {
+TEST_F(WeightsBothWays, ExportsImportAgainWithTheConfigTheyWrote) {
   save(timm_vit(), kVitConfig);
   import("timm_vit", {"model.gelu=tanh"});
   export_back("timm");
@@ -122,7 +123,7 @@ TEST_F(Exchange, ExportsImportAgainWithTheConfigTheyWrote) {
   EXPECT_THAT(first, AllOf(HasSubstr("heads: 2"), HasSubstr("gelu: tanh")));
 }
 
-TEST_F(Exchange, RecipeSaysWhatTheWeightsTell) {
+TEST_F(WeightsBothWays, RecipeSaysWhatTheWeightsTell) {
   save(timm_vit(), kVitConfig);
   import("timm_vit");
   EXPECT_THAT(recipe(), AllOf(HasSubstr("backbone: vit"), HasSubstr("patch: 8"),
@@ -137,7 +138,7 @@ TEST_F(Exchange, RecipeSaysWhatTheWeightsTell) {
                     HasSubstr("dropout: 0.1"), HasSubstr("gelu: tanh"), HasSubstr("a.txt")));
 }
 
-TEST_F(Exchange, MatricesOfConv1dAreTransposed) {
+TEST_F(WeightsBothWays, MatricesOfConv1dAreTransposed) {
   save(hf_gpt2(), kGptConfig);
   import("gpt2");
   EXPECT_TRUE(at::equal(ours("backbone.blocks.0.attention.qkv.weight"),
@@ -145,7 +146,7 @@ TEST_F(Exchange, MatricesOfConv1dAreTransposed) {
   EXPECT_TRUE(at::equal(ours("backbone.tokens"), hf_gpt2().at("transformer.wte.weight")));
 }
 
-TEST_F(Exchange, PaddingOfTheVocabularyIsOursAlone) {
+TEST_F(WeightsBothWays, PaddingOfTheVocabularyIsOursAlone) {
   save(hf_gpt2(), kGptConfig);
   import("gpt2", {"model.pad_vocabulary=96"});
   EXPECT_EQ(ours("backbone.tokens").size(0), 288);
@@ -154,11 +155,11 @@ TEST_F(Exchange, PaddingOfTheVocabularyIsOursAlone) {
   expect_equal(hf_gpt2(), tensors_at(folder_.file("back")));
 }
 
-TEST_F(Exchange, NumbersBecomeThoseOfThePrecision) {
+TEST_F(WeightsBothWays, NumbersBecomeThoseOfThePrecision) {
   for (const torch::Dtype dtype : {torch::kBFloat16, torch::kFloat16, torch::kFloat64}) {
     Tensors tensors = timm_mixer();
     for (auto& [name, tensor] : tensors) tensor = tensor.to(dtype);
-    save(tensors);
+    save(tensors, kMixerConfig);
     import("timm_mixer");
     const torch::Tensor bias = ours("head.bias");
     EXPECT_EQ(bias.scalar_type(), dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32);
@@ -168,12 +169,12 @@ TEST_F(Exchange, NumbersBecomeThoseOfThePrecision) {
                                                    : "");
     expect_equal(tensors, tensors_at(folder_.file("back")));
   }
-  save(timm_mixer());
+  save(timm_mixer(), kMixerConfig);
   import("timm_mixer", {"train.precision=float64"});
   EXPECT_EQ(ours("head.bias").scalar_type(), torch::kFloat64);
 }
 
-TEST_F(Exchange, EveryTensorThatDoesNotFitIsNamed) {
+TEST_F(WeightsBothWays, EveryTensorThatDoesNotFitIsNamed) {
   Tensors tensors = timm_vit();
   tensors.erase("blocks.0.norm1.bias");
   tensors.erase("norm.weight");
@@ -189,7 +190,7 @@ TEST_F(Exchange, EveryTensorThatDoesNotFitIsNamed) {
                     HasSubstr("'cls_token' is U8 [1, 1, 6]")));
 }
 
-TEST_F(Exchange, MasksAndARepeatedHeadAreNoSurplus) {
+TEST_F(WeightsBothWays, MasksAndARepeatedHeadAreNoSurplus) {
   Tensors tensors;
   for (const auto& [name, tensor] : hf_gpt2()) tensors[name.substr(12)] = tensor;  // as GPT2Model
   tensors["h.0.attn.bias"] = torch::ones({1, 1, 8, 8}, torch::kUInt8);
@@ -202,7 +203,7 @@ TEST_F(Exchange, MasksAndARepeatedHeadAreNoSurplus) {
   EXPECT_THAT(refusal("gpt2"), HasSubstr("'lm_head.weight' differs from 'wte.weight'"));
 }
 
-TEST_F(Exchange, ConfigsOfOtherModelsAreRefusedByName) {
+TEST_F(WeightsBothWays, ConfigsOfOtherModelsAreRefusedByName) {
   save(hf_gpt2(), R"({"n_head": 2, "activation_function": "relu", "layer_norm_epsilon": 1e-6,
                       "n_layer": 2, "tie_word_embeddings": false})");
   EXPECT_THAT(
@@ -225,19 +226,23 @@ TEST_F(Exchange, ConfigsOfOtherModelsAreRefusedByName) {
   EXPECT_THAT(refusal("timm_mixer"), HasSubstr("architecture is \"gmixer_24_224\""));
 }
 
-TEST_F(Exchange, WhatWeightsDoNotTellIsAskedFor) {
+TEST_F(WeightsBothWays, WhatWeightsDoNotTellIsAskedFor) {
   save(timm_vit());
   EXPECT_THAT(refusal("timm_vit"), AllOf(HasSubstr("model.heads: there is no config.json"),
                                          HasSubstr("append model.heads=")));
-  import("timm_vit", {"model.heads=3"});
+  import("timm_vit", {"model.heads=3", "model.gelu=erf"});
   EXPECT_THAT(recipe(), HasSubstr("heads: 3"));
   save(timm_vit(), R"({"architecture": "vit_huge_patch14_clip_quickgelu_224"})");
   EXPECT_THAT(refusal("timm_vit"), AllOf(HasSubstr("model.heads"), HasSubstr("model.gelu")));
+  save(timm_vit(), R"({"architecture": "vit_tiny_patch16_gap_224"})");
+  EXPECT_THAT(refusal("timm_vit"), AllOf(HasSubstr("model.heads"), HasSubstr("model.gelu")));
+  save(timm_mixer());
+  EXPECT_THAT(refusal("timm_mixer"), HasSubstr("model.gelu: there is no config.json"));
   save(hf_gpt2());
-  EXPECT_THAT(refusal("gpt2"), HasSubstr("model.heads"));
+  EXPECT_THAT(refusal("gpt2"), AllOf(HasSubstr("model.heads"), HasSubstr("model.gelu")));
 }
 
-TEST_F(Exchange, AnotherDataSourceTakesThePlaceOfTheFormats) {
+TEST_F(WeightsBothWays, AnotherDataSourceTakesThePlaceOfTheFormats) {
   save(timm_vit(), kVitConfig);
   EXPECT_THAT(refusal("timm_vit", ExitCode::kMismatch, {"data.source=cifar"}),
               AllOf(HasSubstr("'head.weight' is F32 [5, 6], expected numbers [10, 6]"),
@@ -249,7 +254,7 @@ TEST_F(Exchange, AnotherDataSourceTakesThePlaceOfTheFormats) {
               HasSubstr("model.moe: timm has no layout"));
 }
 
-TEST_F(Exchange, NamesAndFoldersAreChecked) {
+TEST_F(WeightsBothWays, NamesAndFoldersAreChecked) {
   save(timm_vit(), kVitConfig);
   EXPECT_THAT(refusal("timm_vti", ExitCode::kUsage), HasSubstr("did you mean 'timm_vit'?"));
   import("timm_vit");
@@ -269,6 +274,97 @@ TEST_F(Exchange, NamesAndFoldersAreChecked) {
   EXPECT_EQ(code_of({folder_.file("ours"), "hf", folder_.file("x")}), ExitCode::kMismatch);
   EXPECT_EQ(code_of({folder_.file("ours"), "timm", folder_.file("x"), "int8"}), ExitCode::kUsage);
   EXPECT_FALSE(std::filesystem::exists(folder_.file("x")));
+}
+
+TEST_F(WeightsBothWays, AnotherImageSourceKeepsTheNormalisation) {
+  Tensors tensors = timm_vit();
+  tensors["pos_embed"] = torch::ones({1, 17, 6});
+  tensors["head.weight"] = torch::ones({10, 6});
+  tensors["head.bias"] = torch::ones({10});
+  save(tensors, kVitConfig);
+  import("timm_vit", {"data.source=cifar"});
+  EXPECT_THAT(recipe(), AllOf(HasSubstr("source: cifar"), HasSubstr("0.25")));
+}
+
+TEST_F(WeightsBothWays, VocabularyIsThatOfTheWeights) {
+  Tensors tensors = hf_gpt2();
+  tensors["transformer.wte.weight"] = torch::ones({300, 6});
+  save(tensors, kGptConfig);
+  EXPECT_THAT(refusal("gpt2"),
+              AllOf(HasSubstr("data.tokenizer.vocab"), HasSubstr("data.tokenizer.merges")));
+  import("gpt2", {"data.tokenizer.vocab=v.json", "data.tokenizer.merges=m.txt"});
+  EXPECT_THAT(recipe(), HasSubstr("vocabulary: 300"));
+  EXPECT_EQ(ours("backbone.tokens").size(0), 300);
+  save(hf_gpt2(), kGptConfig);
+  write_file(folder_.file("theirs/vocab.json"), "{}");
+  write_file(folder_.file("theirs/merges.txt"), "");
+  import("gpt2");
+  EXPECT_THAT(recipe(), AllOf(HasSubstr("vocabulary: 256"), HasSubstr("vocab.json")));
+}
+
+TEST_F(WeightsBothWays, SizesAndRatesOfTheConfigAreNotDropped) {
+  save(timm_vit(), R"({"architecture": "vit_tiny_patch16_224", "model_args": {
+      "num_heads": 2, "depth": 2, "embed_dim": 7, "patch_size": 16, "img_size": [16, 16]}})");
+  EXPECT_THAT(refusal("timm_vit"),
+              AllOf(HasSubstr("depth is 2"), HasSubstr("embed_dim is 7"),
+                    HasSubstr("patch_size is 16"), Not(HasSubstr("img_size"))));
+  save(timm_vit(), R"({"architecture": "vit_tiny_patch16_224", "model_args": {
+      "drop_rate": 0.1, "attn_drop_rate": 0.2, "proj_drop_rate": 0.0}})");
+  EXPECT_THAT(refusal("timm_vit"),
+              AllOf(HasSubstr("model_args.drop_rate is 0.1"), HasSubstr("attn_drop_rate is 0.2"),
+                    Not(HasSubstr("proj_drop_rate"))));
+  save(timm_vit(), R"({"architecture": "vit_tiny_patch16_224",
+                       "model_args": {"num_heads": 2, "drop_path_rate": 0.25}})");
+  import("timm_vit");
+  EXPECT_THAT(recipe(), HasSubstr("drop_path: 0.25"));
+  export_back("timm");
+  EXPECT_THAT(testing::read_file(folder_.file("back/config.json")),
+              HasSubstr("\"drop_path_rate\": 0.25"));
+  save(hf_gpt2(), R"({"model_type": "gpt2", "n_head": 2, "vocab_size": 255})");
+  EXPECT_THAT(refusal("gpt2"), HasSubstr("vocab_size is 255"));
+  save(hf_gpt2(), R"({"model_type": "gpt2", "n_head": 2})");
+  import("gpt2");
+  EXPECT_THAT(recipe(), HasSubstr("dropout: 0.1"));
+}
+
+TEST_F(WeightsBothWays, MixersOfTheTanhGeluAreNotExported) {
+  save(timm_mixer(), R"({"architecture": "MlpMixer", "model_args": {"act_layer": "gelu_tanh"}})");
+  EXPECT_THAT(refusal("timm_mixer"), HasSubstr("act_layer is \"gelu_tanh\""));
+  save(timm_mixer(), kMixerConfig);
+  import("timm_mixer", {"model.gelu=tanh"});
+  try {
+    export_back("timm");
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("takes no activation by name"));
+  }
+}
+
+TEST_F(WeightsBothWays, NumbersThatTheDtypeCannotHoldAreRefusedByName) {
+  Tensors tensors = timm_mixer();
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(torch::kFloat64);
+  tensors["head.bias"] = tensors["head.bias"] + 1e39;
+  save(tensors, kMixerConfig);
+  import("timm_mixer");  // into float64
+  try {
+    export_back("timm", "float16");
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'head.bias' holds numbers that are too large for Half"));
+  }
+  EXPECT_THAT(refusal("timm_mixer", ExitCode::kMismatch, {"train.precision=float32"}),
+              HasSubstr("'head.bias' holds numbers that are too large for Float"));
+}
+
+TEST_F(WeightsBothWays, JsonCountsTheTensorsOfTheCheckpoint) {
+  save(hf_gpt2(), kGptConfig);
+  ImportArguments arguments{folder_.file("theirs"), "gpt2", folder_.file("ours")};
+  arguments.json = true;
+  import_weights(arguments, {}, out_);
+  const auto printed = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(printed.at("tensors"), hf_gpt2().size());
+  EXPECT_EQ(printed.at("format"), "gpt2");
+  EXPECT_EQ(printed.at("backbone"), "gpt2");
 }
 
 }  // namespace
