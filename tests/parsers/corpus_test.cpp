@@ -94,6 +94,7 @@ TEST_P(Corpus, KeepsThemUnderMutations) {
 
 INSTANTIATE_TEST_SUITE_P(All, Corpus,
                          ::testing::Values(Fuzzer{"fuzz_bpe_merges", fuzz_bpe_merges},
+                                           Fuzzer{"fuzz_foreign_config", fuzz_foreign_config},
                                            Fuzzer{"fuzz_manifest", fuzz_manifest},
                                            Fuzzer{"fuzz_recipe", fuzz_recipe},
                                            Fuzzer{"fuzz_safetensors", fuzz_safetensors},
