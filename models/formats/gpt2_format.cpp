@@ -7,6 +7,7 @@
 #include "models/backbones/gpt2.h"
 #include "models/formats/weight_format.h"
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "runtime/data/text.h"
 #include "runtime/text/gpt2_tokenizer.h"
 
@@ -175,13 +176,13 @@ class Gpt2Format : public WeightFormat {
           {"model.gelu", "there is no config.json with activation_function or model_type"});
     }
     const std::string name = config.text("activation_function").value_or("gelu_new");
-    std::string known;
+    std::vector<std::string> known;
     for (const auto& [word, gelu] : kActivations) {
       if (name == word) return gelu;
-      known += (known.empty() ? "" : ", ") + std::string(word);
+      known.emplace_back(word);
     }
     mistakes.add(fmt::format("{} is \"{}\", supported are {}", config.place("activation_function"),
-                             name, known));
+                             name, join_words(known)));
     return Gelu::kTanh;
   }
 

@@ -105,7 +105,7 @@ void add_stem_and_head(std::vector<WeightName>& names, const std::string& stem, 
 
 Stem stem_of(const DataShape& data, int64_t patch, int64_t width) {
   const ImageShape image = data.image.value();
-  return {image.channels, patch, width, image.height};
+  return {image.channels, patch, width};
 }
 
 std::string write_config(const ModelToExport& model, const std::string& architecture,

@@ -23,11 +23,10 @@ constexpr std::array kNamedMixers{
     NamedMixer{"mixer_b32_224", 32, 768, 12},  NamedMixer{"mixer_b16_224", 16, 768, 12},
     NamedMixer{"mixer_l32_224", 32, 1024, 24}, NamedMixer{"mixer_l16_224", 16, 1024, 24}};
 
-/// The architecture whose sizes the model has, or kMixerClass.
+/// The architecture whose patches, width and depth the model has, or kMixerClass.
 std::string name_of(const Mixer::Options& mixer) {
   for (const NamedMixer& named : kNamedMixers) {
-    if (mixer.patch == named.patch && mixer.width == named.width && mixer.depth == named.depth &&
-        2 * mixer.token_hidden == mixer.width && mixer.channel_hidden == 4 * mixer.width) {
+    if (mixer.patch == named.patch && mixer.width == named.width && mixer.depth == named.depth) {
       return named.name;
     }
   }
@@ -92,12 +91,13 @@ class TimmMixer : public WeightFormat {
     const std::string name = name_of(mixer);
     // timm's named Mixers take no argument twice.
     nlohmann::ordered_json arguments{{"img_size", model.data.image.value().height},
+                                     {"mlp_ratio",
+                                      {timm::ratio_of(mixer.token_hidden, mixer.width),
+                                       timm::ratio_of(mixer.channel_hidden, mixer.width)}},
                                      {"global_pool", "avg"}};
     if (name == kMixerClass) {
       arguments["patch_size"] = mixer.patch;
       arguments["num_blocks"] = mixer.depth;
-      arguments["mlp_ratio"] = {timm::ratio_of(mixer.token_hidden, mixer.width),
-                                timm::ratio_of(mixer.channel_hidden, mixer.width)};
       arguments["embed_dim"] = mixer.width;
     }
     return timm::write_config(model, name, arguments, kMixerStem, mixer.width);
