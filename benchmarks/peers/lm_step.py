@@ -3,9 +3,10 @@
 starts it.
 
 An object describes the model and names a file with its weights and a batch of tokens; the answer is
-the loss of that batch. {"form": FORM} chooses how experts are computed, `loop` (over unbound weights)
-or `grouped_mm`, and answers the loss anew. A number is a number of training steps; the answer is the
-microseconds of one. `peak` asks for the most memory that the process has held, in bytes.
+the loss of that batch. `step` trains one step, and answers the loss anew. {"form": FORM} chooses how
+experts are computed, `loop` (over unbound weights) or `grouped_mm`, and answers the loss anew. A number
+is a number of training steps; the answer is the microseconds of one. `peak` asks for the most memory
+that the process has held, in bytes.
 """
 import math
 import resource
@@ -131,11 +132,14 @@ class Training:
         tensors = read(o["file"])
         self.token, self.label, self.clip_norm = tensors["token"], tensors["label"], o["clip_norm"]
         self.model = Gpt2(o, tensors)
-        parameters = list(self.model.parameters())
+        # Of a stack of experts, biases have two dimensions too.
+        matrices, others = [], []
+        for name, parameter in self.model.named_parameters():
+            is_matrix = parameter.dim() >= 2 and not name.endswith((".b1", ".b2"))
+            (matrices if is_matrix else others).append(parameter)
         self.optimizer = torch.optim.AdamW(
-            [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": o["weight_decay"]},
-             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}],
-            lr=o["lr"], betas=(0.9, 0.95), fused=True)
+            [{"params": matrices, "weight_decay": o["weight_decay"]}, {"params": others, "weight_decay": 0.0}],
+            lr=o["lr"], betas=tuple(o["betas"]), eps=o["eps"], fused=True)
 
     def loss(self):
         with torch.no_grad():
@@ -168,6 +172,9 @@ def main():
         nonlocal training
         if question == "peak":
             return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if question == "step":
+            training.step()
+            return training.loss()
         if not isinstance(question, dict):
             return training.time_us(question)
         if "form" in question:

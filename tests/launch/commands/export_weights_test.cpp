@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "launch/commands/commands.h"
 #include "tests/support/foreign_models.h"
@@ -152,6 +153,36 @@ TEST_F(ExportWeights, NumbersThatTheDtypeCannotHoldAreRefusedByName) {
   }
   EXPECT_THAT(refusal("timm_mixer", ExitCode::kMismatch, {"train.precision=float32"}),
               HasSubstr("'head.bias' holds numbers that are too large for Float"));
+}
+
+TEST_F(ExportWeights, ConfigsAreWhatTheOtherProgramReads) {
+  const auto written = [this] {
+    return nlohmann::json::parse(testing::read_file(folder_.file("back/config.json")));
+  };
+  save(timm_vit(), kVitConfig);
+  import("timm_vit");
+  export_back("timm");
+  auto config = written();
+  EXPECT_NEAR(config["model_args"].at("mlp_ratio").get<double>(), 10.0 / 6.0, 1e-12);
+  config["model_args"].erase("mlp_ratio");
+  EXPECT_EQ(config, nlohmann::json::parse(R"({
+      "architecture": "vit_base_patch16_224", "num_classes": 5, "num_features": 6,
+      "global_pool": "token",
+      "model_args": {"img_size": 16, "patch_size": 8, "embed_dim": 6, "depth": 1, "num_heads": 2,
+                     "class_token": true, "global_pool": "token", "fc_norm": false},
+      "pretrained_cfg": {"input_size": [3, 16, 16], "num_classes": 5, "fixed_input_size": true,
+                         "first_conv": "patch_embed.proj", "classifier": "head",
+                         "mean": [0.5, 0.5, 0.25], "std": [0.5, 0.5, 0.5]}})"));
+  save(hf_gpt2(), kGptConfig);
+  import("gpt2");
+  export_back("hf");
+  EXPECT_EQ(written(), nlohmann::json::parse(R"({
+      "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 6, "n_layer": 1,
+      "n_head": 2, "n_inner": 10, "n_positions": 8, "vocab_size": 256,
+      "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "scale_attn_weights": true,
+      "scale_attn_by_inverse_layer_idx": false, "tie_word_embeddings": true, "embd_pdrop": 0.1,
+      "attn_pdrop": 0.1, "resid_pdrop": 0.1, "bos_token_id": null, "eos_token_id": null,
+      "torch_dtype": "float32"})"));
 }
 
 }  // namespace
