@@ -96,6 +96,9 @@ Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
     std::erase_if(data->value.entries, [keeps](const config::Entry& entry) {
       return !keeps || entry.key != "normalise";
     });
+    if (data->value.entries.empty()) {
+      std::erase_if(root.entries, [](const config::Entry& entry) { return entry.key == "data"; });
+    }
   }
   return config::load_options_text<Recipe>(config::emit(root),
                                            fmt::format("{} (its recipe)", weights.path()),
