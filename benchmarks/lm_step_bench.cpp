@@ -16,7 +16,9 @@
 #include "benchmarks/support/tensor_file.h"
 #include "launch/train/session.h"
 #include "models/backbones/gpt2.h"
+#include "moe/losses/balance_loss.h"
 #include "runtime/data/loader.h"
+#include "runtime/optim/adamw.h"
 #include "runtime/recipe/config_reader.h"
 
 // S tokens of a sample  V vocabulary
@@ -59,10 +61,25 @@ int64_t peak_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
+/// The factor of Switch's balance loss, the one that the peer has; 0 without experts.
+double balance_weight(const Gpt2::Options& model) {
+  if (!model.feed_forward.moe) return 0.0;
+  const auto& losses = model.feed_forward.moe->losses;
+  if (losses.size() != 1 || losses.front().name() != "switch") {
+    throw std::runtime_error("the peer's experts have one balance loss, switch");
+  }
+  return Registry<BalanceLoss>::create(losses.front(), {})->weight();
+}
+
 /// What the peer needs of the recipe, with the weights and the batch in `file`.
 nlohmann::json describe(const Recipe& recipe, const Session& session, const OpenSplit& data,
                         const RankGrid& grid, TensorFile& file) {
   const auto& model = recipe.model.backbone.options<Gpt2>();
+  if (recipe.optimizer.name() != "adamw") {
+    throw std::runtime_error(
+        fmt::format("optimizer: {}, the peer's is adamw", recipe.optimizer.name()));
+  }
+  const auto& adamw = recipe.optimizer.options<AdamW>();
   const BatchMaker maker(*data.samples, loader_settings(recipe, data, grid), false);
   const Batch batch = maker.make({0, recipe.train.batch});
   file.add("token", batch.token_bS);
@@ -73,9 +90,10 @@ nlohmann::json describe(const Recipe& recipe, const Session& session, const Open
   return {{"file", file.finish()},
           {"depth", model.depth},
           {"heads", model.heads},
-          {"balance_weight", 0.01},
-          {"lr", 1e-3},
-          {"weight_decay", 0.1},
+          {"balance_weight", balance_weight(model)},
+          {"betas", adamw.betas},
+          {"eps", adamw.eps},
+          {"weight_decay", adamw.weight_decay},
           {"clip_norm", recipe.train.clip_norm}};
 }
 
@@ -107,16 +125,21 @@ void measure(const Arguments& arguments, Report& out) {
   Session session(recipe, data, grid);
   const bool is_sparse = recipe.model.backbone.options<Gpt2>().feed_forward.moe.has_value();
   TensorFile file;
-  const nlohmann::json question = describe(recipe, session, data, grid, file);
+  nlohmann::json question = describe(recipe, session, data, grid, file);
   std::vector<TimedContender> contenders{
       {"shoal", [&session] {
          return 1e6 / kStepsPerTurn * seconds_of([&] { session.step({}); }, kStepsPerTurn);
        }}};
   const auto peer = PeerProcess::start(arguments.python, "lm_step.py");
-  const double own_loss = session.step({}).loss.item<double>();
+  const StepOutcome first = session.step({});
+  const double own_loss = first.loss.item<double>();
+  const double loss_after_step = session.step({}).loss.item<double>();
+  question["lr"] = first.lr;  // of the schedule
   if (peer != nullptr) {
     peer->ask({{"threads", arguments.threads}});
     require_equal("model", peer->ask(question).get<double>(), own_loss);
+    require_equal("model after one step", peer->ask("step").get<double>(), loss_after_step);
+    peer->ask(question);  // anew, so that its forms are compared before a step
     const std::vector<std::string> forms = is_sparse
                                                ? std::vector<std::string>{"loop", "grouped_mm"}
                                                : std::vector<std::string>{"loop"};

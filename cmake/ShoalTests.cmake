@@ -150,6 +150,17 @@ else()
     set_tests_properties(peer_weights_${program} PROPERTIES LABELS peer TIMEOUT 600 PROCESSORS 2)
   endforeach()
 endif()
+execute_process(
+  COMMAND "${SHOAL_PEER_PYTHON}" -c
+          "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('torch', 'safetensors'))))"
+  RESULT_VARIABLE no_torch OUTPUT_QUIET ERROR_QUIET)
+if(NOT no_torch)
+  add_test(NAME peer_pickle_to_safetensors
+    COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh"
+            "${CMAKE_BINARY_DIR}/scratch/peer_pickle_to_safetensors"
+            "${PROJECT_SOURCE_DIR}/tests/cli/pickle_to_safetensors.sh" "${SHOAL_PEER_PYTHON}")
+  set_tests_properties(peer_pickle_to_safetensors PROPERTIES LABELS peer TIMEOUT 300)
+endif()
 
 # two_hosts.sh makes its hosts of namespaces: what it needs for that is tried here.
 execute_process(COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_namespaces.sh"
@@ -166,7 +177,8 @@ endif()
 # Scripts in tests/cli but common.sh, which they source: one entry each, the program as $1, a scratch
 # folder as cwd. A name that ends in _data.sh: label data, and only where CIFAR10 names a folder.
 file(GLOB scripts CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/cli/*.sh")
-list(REMOVE_ITEM scripts "${PROJECT_SOURCE_DIR}/tests/cli/common.sh")
+list(REMOVE_ITEM scripts "${PROJECT_SOURCE_DIR}/tests/cli/common.sh"
+     "${PROJECT_SOURCE_DIR}/tests/cli/pickle_to_safetensors.sh")
 set(text "")
 foreach(script IN LISTS scripts)
   execute_process(COMMAND test -x "${script}" RESULT_VARIABLE not_executable)

@@ -337,13 +337,13 @@ void add_export(CLI::App& app, ExitCode& code) {
       ->required();
   command
       ->add_option("--dtype", arguments->dtype,
-                   "float32, float64, bfloat16 or float16; the checkpoint's if not given")
+                   "float32, float64, bfloat16 or float16; default: each tensor's own")
       ->type_name("DTYPE");
   command->add_flag("--best", arguments->best, "the run's best checkpoint");
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
       "Examples:\n"
-      "  shoal export runs/tiny_cifar10 --to timm mixer\n"
+      "  shoal export runs/mixer_tiny_cifar10 --to timm mixer\n"
       "  shoal export runs/gpt2 --best --to hf gpt2 --dtype bfloat16");
   command->callback([&code, arguments] { code = export_weights(*arguments, std::cout); });
 }

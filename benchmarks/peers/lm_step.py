@@ -3,9 +3,10 @@
 starts it.
 
 An object describes the model and names a file with its weights and a batch of tokens; the answer is
-the loss of that batch. {"form": FORM} chooses how experts are computed, `loop` (over unbound weights)
-or `grouped_mm`, and answers the loss anew. A number is a number of training steps; the answer is the
-microseconds of one. `peak` asks for the most memory that the process has held, in bytes.
+the loss of that batch. `step` trains one step, and answers the loss anew. {"form": FORM} chooses how
+experts are computed, `loop` (over unbound weights) or `grouped_mm`, and answers the loss anew. A number
+is a number of training steps; the answer is the microseconds of one. `peak` asks for the most memory
+that the process has held, in bytes.
 """
 import math
 import resource
@@ -27,15 +28,20 @@ def read(file):
                 for name, sizes, dtype in file["tensors"]}
 
 
+def below(prefix, tensors):
+    """Those whose names begin with the prefix, by the rest of them."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
 class Experts(nn.Module):
     """Top-1 experts behind a softmax router, dropless, with Switch's balance loss by sample."""
 
     def __init__(self, given, weight):
         super().__init__()
         self.weight, self.form = weight, "loop"
-        self.router = nn.Parameter(given("router.weight"))
-        self.w1, self.b1 = (nn.Parameter(given(f"experts.*.fc1.{part}")) for part in ("weight", "bias"))
-        self.w2, self.b2 = (nn.Parameter(given(f"experts.*.fc2.{part}")) for part in ("weight", "bias"))
+        self.router = nn.Parameter(given["router.weight"])
+        self.w1, self.b1 = (nn.Parameter(given[f"experts.*.fc1.{part}"]) for part in ("weight", "bias"))
+        self.w2, self.b2 = (nn.Parameter(given[f"experts.*.fc2.{part}"]) for part in ("weight", "bias"))
 
     def loop(self, rows, counts):
         return torch.cat([
@@ -69,22 +75,22 @@ class Block(nn.Module):
         self.heads = heads
 
         def linear(name):
-            weight = given(f"{name}.weight")
+            weight = given[f"{name}.weight"]
             layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-            layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(given(f"{name}.bias"))
+            layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(given[f"{name}.bias"])
             return layer
 
         def norm(name):
-            layer = nn.LayerNorm(given(f"{name}.weight").shape[0], EPS, device="meta")
-            layer.weight = nn.Parameter(given(f"{name}.weight"))
-            layer.bias = nn.Parameter(given(f"{name}.bias"))
+            layer = nn.LayerNorm(given[f"{name}.weight"].shape[0], EPS, device="meta")
+            layer.weight = nn.Parameter(given[f"{name}.weight"])
+            layer.bias = nn.Parameter(given[f"{name}.bias"])
             return layer
 
         self.attention_norm, self.mlp_norm = norm("attention_norm"), norm("mlp_norm")
         self.qkv, self.proj = linear("attention.qkv"), linear("attention.proj")
-        self.is_sparse = given("moe.router.weight", None) is not None
+        self.is_sparse = "moe.router.weight" in given
         if self.is_sparse:
-            self.experts = Experts(lambda name: given(f"moe.{name}"), balance_weight)
+            self.experts = Experts(below("moe.", given), balance_weight)
         else:
             self.fc1, self.fc2 = linear("mlp.fc1"), linear("mlp.fc2")
 
@@ -104,23 +110,12 @@ class Block(nn.Module):
 class Gpt2(nn.Module):
     def __init__(self, o, tensors):
         super().__init__()
-        weights = {name.removeprefix("backbone."): tensor for name, tensor in tensors.items()}
-        missing = object()
-
-        def given(prefix):
-            def find(name, default=missing):
-                tensor = weights.get(prefix + name, default)
-                if tensor is missing:
-                    raise KeyError(prefix + name)
-                return tensor
-            return find
-
-        top = given("")
-        self.tokens, self.positions = nn.Parameter(top("tokens")), nn.Parameter(top("positions"))
-        self.blocks = nn.ModuleList(Block(given(f"blocks.{i}."), o["heads"], o["balance_weight"])
+        top = below("backbone.", tensors)
+        self.tokens, self.positions = nn.Parameter(top["tokens"]), nn.Parameter(top["positions"])
+        self.blocks = nn.ModuleList(Block(below(f"blocks.{i}.", top), o["heads"], o["balance_weight"])
                                     for i in range(o["depth"]))
         self.norm = nn.LayerNorm(self.tokens.shape[1], EPS)
-        self.norm.weight, self.norm.bias = nn.Parameter(top("norm.weight")), nn.Parameter(top("norm.bias"))
+        self.norm.weight, self.norm.bias = nn.Parameter(top["norm.weight"]), nn.Parameter(top["norm.bias"])
 
     def forward(self, token, label):
         x = F.embedding(token, self.tokens) + self.positions[:token.shape[1]]
@@ -137,11 +132,14 @@ class Training:
         tensors = read(o["file"])
         self.token, self.label, self.clip_norm = tensors["token"], tensors["label"], o["clip_norm"]
         self.model = Gpt2(o, tensors)
-        parameters = list(self.model.parameters())
+        # Of a stack of experts, biases have two dimensions too.
+        matrices, others = [], []
+        for name, parameter in self.model.named_parameters():
+            is_matrix = parameter.dim() >= 2 and not name.endswith((".b1", ".b2"))
+            (matrices if is_matrix else others).append(parameter)
         self.optimizer = torch.optim.AdamW(
-            [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": o["weight_decay"]},
-             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}],
-            lr=o["lr"], betas=(0.9, 0.95), fused=True)
+            [{"params": matrices, "weight_decay": o["weight_decay"]}, {"params": others, "weight_decay": 0.0}],
+            lr=o["lr"], betas=tuple(o["betas"]), eps=o["eps"], fused=True)
 
     def loss(self):
         with torch.no_grad():
@@ -174,6 +172,9 @@ def main():
         nonlocal training
         if question == "peak":
             return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if question == "step":
+            training.step()
+            return training.loss()
         if not isinstance(question, dict):
             return training.time_us(question)
         if "form" in question:

@@ -26,7 +26,8 @@ try:
     import tiktoken.load
     import tokenizers
 except ModuleNotFoundError as error:
-    sys.exit(print(f"no {error.name}: pip install tiktoken tokenizers", file=sys.stderr) or 69)
+    print(f"no {error.name}: pip install tiktoken tokenizers", file=sys.stderr)
+    sys.exit(69)
 
 PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 LETTERS = "".join(chr(97 + (i * i * 31 + i * 7) % 26) for i in range(10_240))

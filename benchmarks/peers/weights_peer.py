@@ -85,10 +85,8 @@ def check_timm(shoal, name, model, config, size):
     for dtype, tolerance in ((torch.float32, FLOAT32), (torch.float64, FLOAT64)):
         model = randomise(model).to(dtype)
         case = f"timm {name} {str(dtype).removeprefix('torch.')}"
-        theirs, ours, back = (fresh(shoal.scratch / part) for part in ("theirs", "ours", "back"))
-        theirs.mkdir(parents=True)
-        save_file({n: t.contiguous() for n, t in model.state_dict().items()}, theirs / "model.safetensors")
-        (theirs / "config.json").write_text(json.dumps(config))
+        ours, back = (fresh(shoal.scratch / part) for part in ("ours", "back"))
+        theirs = save_timm(shoal, model, config)
         image = torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(3)).to(dtype)
         with torch.no_grad():
             expected = model(image)
@@ -112,6 +110,25 @@ def check_timm(shoal, name, model, config, size):
             compare(f"{case}, exported", loaded(image), expected, tolerance)
 
 
+def save_timm(shoal, model, config):
+    """In a folder as timm's models are."""
+    theirs = fresh(shoal.scratch / "theirs")
+    theirs.mkdir(parents=True)
+    save_file({n: t.contiguous() for n, t in model.state_dict().items()}, theirs / "model.safetensors")
+    (theirs / "config.json").write_text(json.dumps(config))
+    return theirs
+
+
+def refuse(shoal, case, model, config, format, reason):
+    """An import that names its reason."""
+    try:
+        shoal.run("import", save_timm(shoal, model, config), "--as", format, fresh(shoal.scratch / "ours"))
+        failures.append(f"{case}: not refused")
+    except RuntimeError as error:
+        if reason not in str(error):
+            failures.append(f"{case}: {error}")
+
+
 def run_timm(shoal):
     import timm
     from timm.models.mlp_mixer import MlpMixer
@@ -122,9 +139,13 @@ def run_timm(shoal):
         config = dict(architecture="vit_base_patch16_224", num_classes=11, model_args=arguments,
                       pretrained_cfg=dict(mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5]))
         check_timm(shoal, "vit " + " ".join(extra), VisionTransformer(num_classes=11, **arguments), config, 32)
+    refuse(shoal, "vit gap without heads", VisionTransformer(num_classes=11, **arguments),
+           dict(architecture="vit_base_patch16_gap_224"), "timm_vit", "model.heads")
     named = timm.create_model("vit_tiny_patch16_224", num_classes=5)
     check_timm(shoal, "vit_tiny_patch16_224", named, dict(architecture="vit_tiny_patch16_224"), 224)
     sizes = dict(img_size=32, patch_size=8, embed_dim=40, num_blocks=2, mlp_ratio=(0.7, 3.0))
+    refuse(shoal, "mixer of the tanh GELU", MlpMixer(num_classes=7, **sizes),
+           dict(architecture="MlpMixer", model_args=dict(act_layer="gelu_tanh")), "timm_mixer", "act_layer")
     check_timm(shoal, "mixer", MlpMixer(num_classes=7, **sizes), dict(architecture="MlpMixer"), 32)
     check_timm(shoal, "mixer_s32_224", timm.create_model("mixer_s32_224", num_classes=6, img_size=64),
                dict(architecture="mixer_s32_224", model_args=dict(img_size=64)), 64)

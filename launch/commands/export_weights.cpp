@@ -61,7 +61,7 @@ std::shared_ptr<WeightFormat> find_format(const std::string& program, const std:
   }
   if (backbones.empty()) {
     throw Error(ExitCode::kUsage,
-                fmt::format("--to '{}': no program is called so{}", program,
+                fmt::format("--to '{}': unknown program{}", program,
                             did_you_mean(program, export_programs())),
                 "programs: " + join_words(export_programs()));
   }

@@ -29,7 +29,7 @@ std::shared_ptr<WeightFormat> make_format(const std::string& name) {
   const config::MemberSet& formats = members_of<WeightFormat>();
   if (formats.find(name) == nullptr) {
     const std::string guess = did_you_mean(name, formats.names());
-    throw Error(ExitCode::kUsage, fmt::format("--as '{}': no format is called so{}", name, guess),
+    throw Error(ExitCode::kUsage, fmt::format("--as '{}': unknown format{}", name, guess),
                 guess.empty() ? "formats: " + join_words(formats.names()) : "");
   }
   return Registry<WeightFormat>::create(Choice<WeightFormat>(name), {});
@@ -55,18 +55,33 @@ bool are_all_float64(const ForeignWeights& weights) {
   });
 }
 
+/// Whether the source that the overrides choose normalises images.
+bool has_images(const std::vector<std::string>& overrides) {
+  constexpr std::string_view kSource = "data.source=";
+  bool has = false;
+  for (const std::string& given : overrides) {
+    if (!given.starts_with(kSource)) continue;
+    const config::MemberInfo* member =
+        members_of<DataSource>().find(std::string_view(given).substr(kSource.size()));
+    has = member != nullptr &&
+          std::ranges::any_of(member->options_type().fields,
+                              [](const auto& field) { return field.name == "normalise"; });
+  }
+  return has;
+}
+
 /// The recipe that the weights give, with the user's overrides.
 Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
                  const ImportArguments& arguments, const Environment& environment) {
   const bool has_other_data = sets(arguments.overrides, "data.source");
-  Mistakes untold;
-  for (const auto& [key, why] : model.untold) {
+  Mistakes missing;
+  for (const auto& [key, why] : model.required_keys) {
     if (sets(arguments.overrides, key) || (has_other_data && key.starts_with("data."))) continue;
-    untold.add(fmt::format("{}: {}", key, why));
+    missing.add(fmt::format("{}: {}", key, why));
   }
-  untold.throw_if_any(
+  missing.throw_if_any(
       fmt::format("'{}' does not tell, and the command line has to:", weights.path()),
-      "append " + (model.untold.empty() ? "" : model.untold.front().key) + "=…");
+      "append " + (model.required_keys.empty() ? "" : model.required_keys.front().key) + "=…");
   Recipe recipe;
   recipe.model.backbone = model.backbone;
   recipe.task = model.task;
@@ -75,9 +90,15 @@ Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
   recipe.train.batch = recipe.train.group;
   if (are_all_float64(weights)) recipe.train.precision = Precision::kFloat64;
   config::Node root = config::to_node(recipe);
-  // Another source has other keys.
-  if (has_other_data) {
-    std::erase_if(root.entries, [](const config::Entry& entry) { return entry.key == "data"; });
+  // Another source has other keys; the normalisation is that of the weights.
+  if (config::Entry* data = root.find("data"); data != nullptr && has_other_data) {
+    const bool keeps = has_images(arguments.overrides);
+    std::erase_if(data->value.entries, [keeps](const config::Entry& entry) {
+      return !keeps || entry.key != "normalise";
+    });
+    if (data->value.entries.empty()) {
+      std::erase_if(root.entries, [](const config::Entry& entry) { return entry.key == "data"; });
+    }
   }
   return config::load_options_text<Recipe>(config::emit(root),
                                            fmt::format("{} (its recipe)", weights.path()),
@@ -211,7 +232,7 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
     out << json_text(nlohmann::ordered_json{{"path", arguments.out},
                                             {"format", arguments.format},
                                             {"backbone", recipe.model.backbone.name()},
-                                            {"tensors", names.size()},
+                                            {"tensors", sources.size()},
                                             {"parameters", parameters}})
         << "\n";
   } else {

@@ -1,8 +1,14 @@
 #include "launch/commands/new_folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -18,17 +24,23 @@ std::string without_slash(std::string path) {
   return path;
 }
 
+[[noreturn]] void refuse_existing(const std::string& path) {
+  throw StorageError(fmt::format("'{}' is there already", path),
+                     "name a folder that is not there yet, or remove it");
+}
+
 }  // namespace
 
 NewFolder::NewFolder(std::string path)
-    : path_(without_slash(std::move(path))),
-      working_(fmt::format("{}.partial-{}", path_, getpid())) {
-  if (kind_of(path_) != PathKind::kNothing || link_target(path_)) {
-    throw StorageError(fmt::format("'{}' is there already", path_),
-                       "name a folder that is not there yet, or remove it");
+    : path_(without_slash(std::move(path))), working_(path_ + ".partial-XXXXXX") {
+  if (kind_of(path_) != PathKind::kNothing || link_target(path_)) refuse_existing(path_);
+  if (mkdtemp(working_.data()) == nullptr) {
+    throw StorageError(fmt::format("'{}': {}", working_, std::strerror(errno)));
   }
-  PosixFileSystem files;
-  make_directory(files, working_);
+  // mkdtemp lets nobody else in, a folder made the usual way does.
+  const mode_t mask = umask(0);
+  umask(mask);
+  chmod(working_.c_str(), 0777 & ~mask);
 }
 
 NewFolder::~NewFolder() {
@@ -39,7 +51,12 @@ NewFolder::~NewFolder() {
 void NewFolder::commit() {
   PosixFileSystem files;
   sync_directory(files, working_);
-  rename_path(files, working_, path_);
+  if (renameat2(AT_FDCWD, working_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
+    if (errno == EEXIST) refuse_existing(path_);
+    // File systems without the flag, such as NFS: there a rename replaces an empty folder alone.
+    if (errno != EINVAL) throw StorageError(fmt::format("'{}': {}", path_, std::strerror(errno)));
+    rename_path(files, working_, path_);
+  }
   is_committed_ = true;
   sync_directory(files, parent_path(path_));
 }

@@ -4,7 +4,8 @@
 
 namespace shoal {
 
-/// A folder that appears whole under its name or not at all: it is filled beside it, and renamed.
+/// A folder that appears whole under its name or not at all: it is filled beside it, as
+/// PATH.partial-XXXXXX, and renamed. A signal that ends the program leaves the partial folder.
 class NewFolder {
  public:
   /// Makes it. Throws StorageError if there is something at `path`.
@@ -15,6 +16,7 @@ class NewFolder {
   ~NewFolder();
   /// Where to write until commit().
   const std::string& working_path() const { return working_; }
+  /// Throws StorageError if something came to be at `path` meanwhile.
   void commit();
 
  private:

@@ -12,6 +12,10 @@ namespace shoal {
 namespace {
 
 constexpr size_t kLongestValue = 60;
+/// Values are written, and freed, one level a call.
+constexpr int kDeepest = 32;
+/// A weight_map has two for each tensor.
+constexpr size_t kMostEvents = size_t{1} << 19;
 
 }  // namespace
 
@@ -26,7 +30,18 @@ void Mistakes::throw_if_any(const std::string& head, const std::string& hint) co
 }
 
 ForeignConfig::ForeignConfig(std::string_view json, std::string path) : path_(std::move(path)) {
-  nlohmann::json parsed = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  size_t num_events = 0;
+  const auto bound = [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+    if (depth > kDeepest) {
+      throw CheckpointError(
+          fmt::format("'{}': has more than {} levels of brackets", path_, kDeepest));
+    }
+    if (++num_events > kMostEvents) {
+      throw CheckpointError(fmt::format("'{}': has more than {} values", path_, kMostEvents / 2));
+    }
+    return true;
+  };
+  nlohmann::json parsed = nlohmann::json::parse(json, bound, /*allow_exceptions=*/false);
   if (!parsed.is_object()) {
     throw CheckpointError(fmt::format("'{}': is not a JSON object", path_));
   }
@@ -84,7 +99,7 @@ std::optional<bool> ForeignConfig::boolean(std::string_view key) const {
 std::optional<std::string> ForeignConfig::text(std::string_view key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) refuse(key, "a text");
+  if (!value->is_string()) refuse(key, "a string");
   return value->get<std::string>();
 }
 

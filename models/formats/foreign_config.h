@@ -14,7 +14,6 @@ namespace shoal {
 class Mistakes {
  public:
   void add(std::string what) { lines_.push_back(std::move(what)); }
-  bool is_any() const { return !lines_.empty(); }
   /// Throws Error (exit 12) of `head` and a line for each mistake, at most kMostShown, if there are
   /// any.
   void throw_if_any(const std::string& head, const std::string& hint = "") const;
@@ -31,7 +30,8 @@ class ForeignConfig {
  public:
   /// No file: every key is missing.
   ForeignConfig() = default;
-  /// Throws CheckpointError, beginning with `'path': `, if the text is not a JSON object.
+  /// Throws CheckpointError, beginning with `'path': `, if the text is not a JSON object, or one
+  /// that is nested deeper or longer than any model's.
   ForeignConfig(std::string_view json, std::string path);
 
   bool is_there() const { return json_ != nullptr; }

@@ -19,16 +19,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The product of two sizes below fits 64 bits.
+constexpr int64_t kSizesEnd = int64_t{1} << 31;
 constexpr uint64_t kLargestConfig = uint64_t{1} << 20;
-constexpr uint64_t kLargestIndex = uint64_t{64} << 20;
+constexpr uint64_t kLargestIndex = uint64_t{16} << 20;
 
-bool is_there(const std::string& path) { return kind_of(path) != PathKind::kNothing; }
+/// A link that leads nowhere is there: opening it says what it lacks.
+bool is_there(const std::string& path) {
+  return kind_of(path) != PathKind::kNothing || link_target(path);
+}
 
 /// Follows links, then opens what is there.
 UntrustedFile open_followed(const std::string& path) {
   std::error_code failure;
   const fs::path target = fs::canonical(path, failure);
-  if (failure) throw CheckpointError(fmt::format("'{}': {}", path, failure.message()));
+  if (failure) {
+    throw CheckpointError(
+        fmt::format("'{}': {}{}", path, link_target(path) ? "a link: " : "", failure.message()));
+  }
   return UntrustedFolder(target.parent_path().string()).open(target.filename().string());
 }
 
@@ -50,11 +58,37 @@ std::optional<int64_t> leading_number(std::string_view text) {
   return is_number ? std::optional(number) : std::nullopt;
 }
 
+/// An index's shard of each tensor.
+std::map<std::string, std::string> read_weight_map(const std::string& path) try {
+  const ForeignConfig map = read_json(path, kLargestIndex).section("weight_map");
+  if (!map.is_there()) throw CheckpointError(fmt::format("'{}': has no weight_map", path));
+  std::map<std::string, std::string> shard_of;
+  for (const std::string& name : map.keys()) {
+    const std::string shard = map.text(name).value();
+    if (shard.empty() || shard == "." || shard == ".." || shard.find('/') != shard.npos ||
+        shard.find('\0') != shard.npos) {
+      throw CheckpointError(
+          fmt::format("{} is {}, expected the name of a file", map.place(name), map.written(name)));
+    }
+    shard_of.emplace(name, shard);
+  }
+  return shard_of;
+} catch (const CheckpointError&) {
+  throw;
+} catch (const Error& error) {  // a value of another type: the index is broken, no other model's
+  throw CheckpointError(error.what());
+}
+
 }  // namespace
 
 ForeignWeights::ForeignWeights(const std::string& path) : path_(path) {
   const PathKind kind = kind_of(path);
-  if (kind == PathKind::kNothing) throw CheckpointError(fmt::format("'{}' is not there", path));
+  if (kind == PathKind::kNothing) {
+    const std::optional<std::string> target = link_target(path);
+    throw CheckpointError(
+        target ? fmt::format("'{}' is a link to '{}', which is not there", path, *target)
+               : fmt::format("'{}' is not there", path));
+  }
   folder_ = kind == PathKind::kFolder ? path : parent_path(path);
   if (is_there(folder_ + "/config.json")) {
     config_ = read_json(folder_ + "/config.json", kLargestConfig);
@@ -91,35 +125,23 @@ void ForeignWeights::add_file(const std::string& path) {
 }
 
 void ForeignWeights::add_shards(const std::string& index_path) {
-  const ForeignConfig map = read_json(index_path, kLargestIndex).section("weight_map");
-  if (!map.is_there()) throw CheckpointError(fmt::format("'{}': has no weight_map", index_path));
-  std::map<std::string, std::string> shard_of;
-  std::set<std::string> shards;
-  for (const std::string& name : map.keys()) {
-    const std::string shard = map.text(name).value();
-    if (shard.empty() || shard == "." || shard == ".." || shard.find('/') != shard.npos ||
-        shard.find('\0') != shard.npos) {
-      throw CheckpointError(
-          fmt::format("{} is {}, expected the name of a file", map.place(name), map.written(name)));
-    }
-    shards.insert(shard);
-    shard_of.emplace(name, shard);
-  }
-  std::vector<std::string> names;  // of the files
-  for (const std::string& shard : shards) {
+  const std::map<std::string, std::string> shard_of = read_weight_map(index_path);
+  std::map<std::string, size_t> files;  // where each shard is in files_
+  for (const auto& [name, shard] : shard_of) files.emplace(shard, 0);
+  for (auto& [shard, file] : files) {
+    file = files_.size();
     add_file(folder_ + "/" + shard);
-    names.push_back(shard);
   }
   for (const auto& [name, shard] : shard_of) {
     const Tensor* tensor = find(name);
-    if (tensor != nullptr && names[tensor->file] == shard) continue;
+    if (tensor != nullptr && tensor->file == files.at(shard)) continue;
     throw CheckpointError(fmt::format("'{}': lists the tensor '{}' in {}, which does not hold it",
                                       index_path, name, shard));
   }
   for (const auto& [name, tensor] : tensors_) {
     if (shard_of.contains(name)) continue;
-    throw CheckpointError(fmt::format("'{}': does not list the tensor '{}' of {}", index_path, name,
-                                      names[tensor.file]));
+    throw CheckpointError(fmt::format("'{}': does not list the tensor '{}' of '{}'", index_path,
+                                      name, files_[tensor.file].path()));
   }
 }
 
@@ -137,6 +159,12 @@ const std::vector<int64_t>& ForeignWeights::shape_of(std::string_view name, size
     throw Error(ExitCode::kMismatch,
                 fmt::format("'{}': the tensor '{}' has the shape [{}], expected {} dimensions",
                             path_, name, fmt::join(tensor->shape, ", "), num_dims));
+  }
+  for (const int64_t size : tensor->shape) {
+    if (size >= 1 && size < kSizesEnd) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("'{}': the tensor '{}' has the shape [{}], expected sizes from 1 to {}",
+                            path_, name, fmt::join(tensor->shape, ", "), kSizesEnd - 1));
   }
   return tensor->shape;
 }

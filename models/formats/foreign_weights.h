@@ -39,8 +39,9 @@ class ForeignWeights {
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
   /// Null if there is none of this name.
   const Tensor* find(std::string_view name) const;
-  /// Throws Error (exit 12) that names the tensor if it is missing or has another number of
-  /// dimensions: for reading a model's sizes off its weights.
+  /// Throws Error (exit 12) that names the tensor if it is missing, has another number of
+  /// dimensions, or a size that is none from 1 to 2^31 - 1: for reading a model's sizes off its
+  /// weights.
   const std::vector<int64_t>& shape_of(std::string_view name, size_t num_dims) const;
   /// How many blocks there are: names that begin with `prefix` and a number, from 0 on.
   int64_t count_blocks(std::string_view prefix) const;

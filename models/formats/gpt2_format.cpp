@@ -7,6 +7,7 @@
 #include "models/backbones/gpt2.h"
 #include "models/formats/weight_format.h"
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "runtime/data/text.h"
 #include "runtime/text/gpt2_tokenizer.h"
 
@@ -17,6 +18,12 @@ namespace {
 constexpr int64_t kBytes = 256;
 constexpr int64_t kGpt2Vocabulary = 50257;
 constexpr int64_t kEndOfText = 50256;
+/// What GPT2Config takes for a rate that is not given.
+constexpr double kDropout = 0.1;
+
+// Hugging Face's names, and OpenAI's.
+constexpr std::array kVocabularyFiles{"vocab.json", "encoder.json"};
+constexpr std::array kMergesFiles{"merges.txt", "vocab.bpe"};
 
 /// activation_function, and which GELU it is.
 constexpr std::array kActivations{
@@ -44,7 +51,7 @@ class Gpt2Format : public WeightFormat {
     gpt2.depth = weights.count_blocks("h.");
     gpt2.context = weights.shape_of("wpe.weight", 2)[0];
     if (gpt2.depth > 0) gpt2.hidden = weights.shape_of("h.0.mlp.c_fc.weight", 2)[1];
-    read_config(weights, gpt2, recipe);
+    read_config(weights, gpt2, tokens_VC[0], recipe);
     recipe.backbone = Choice<Backbone>("gpt2", gpt2);
     recipe.task = Choice<Task>("lm");
     TextSource::Options text;
@@ -127,7 +134,8 @@ class Gpt2Format : public WeightFormat {
   }
 
  private:
-  static void read_config(const ForeignWeights& weights, Gpt2::Options& gpt2, ModelRecipe& recipe) {
+  static void read_config(const ForeignWeights& weights, Gpt2::Options& gpt2, int64_t vocabulary,
+                          ModelRecipe& recipe) {
     const ForeignConfig& config = weights.config();
     Mistakes mistakes;
     for (const auto& [key, value] :
@@ -139,66 +147,79 @@ class Gpt2Format : public WeightFormat {
     require_value(config, "n_embd", std::to_string(gpt2.width), mistakes);
     require_value(config, "n_layer", std::to_string(gpt2.depth), mistakes);
     require_value(config, "n_positions", std::to_string(*gpt2.context), mistakes);
+    require_value(config, "vocab_size", std::to_string(vocabulary), mistakes);
     const double eps = config.number("layer_norm_epsilon").value_or(1e-5);
     if (eps != 1e-5) {
       mistakes.add(
           fmt::format("{} is {}, supported is 1e-05", config.place("layer_norm_epsilon"), eps));
     }
-    gpt2.gelu = read_activation(config, mistakes);
+    gpt2.gelu = read_activation(config, recipe, mistakes);
     gpt2.scale_attn_by_inverse_layer_idx =
         config.boolean("scale_attn_by_inverse_layer_idx").value_or(false);
-    mistakes.throw_if_any(fmt::format("'{}' is no GPT-2 that Shoal computes:", weights.path()));
+    mistakes.throw_if_any(fmt::format("'{}' is an unsupported GPT-2:", weights.path()));
     const std::string no_config =
         config.is_there() ? "config.json lacks n_head" : "there is no config.json";
     if (const auto heads = config.integer("n_head")) {
       gpt2.heads = *heads;
     } else {
       gpt2.heads = 1;
-      recipe.untold.push_back({"model.heads", no_config});
+      recipe.required_keys.push_back({"model.heads", no_config});
     }
     read_dropout(config, gpt2, recipe);
   }
 
-  static Gelu read_activation(const ForeignConfig& config, Mistakes& mistakes) {
+  /// Without a name, that of GPT2Config, if config.json is one.
+  static Gelu read_activation(const ForeignConfig& config, ModelRecipe& recipe,
+                              Mistakes& mistakes) {
+    if (!config.text("activation_function").has_value() && !config.text("model_type").has_value()) {
+      recipe.required_keys.push_back(
+          {"model.gelu", "there is no config.json with activation_function or model_type"});
+    }
     const std::string name = config.text("activation_function").value_or("gelu_new");
-    std::string known;
+    std::vector<std::string> known;
     for (const auto& [word, gelu] : kActivations) {
       if (name == word) return gelu;
-      known += (known.empty() ? "" : ", ") + std::string(word);
+      known.emplace_back(word);
     }
     mistakes.add(fmt::format("{} is \"{}\", supported are {}", config.place("activation_function"),
-                             name, known));
+                             name, join_words(known)));
     return Gelu::kTanh;
   }
 
   static void read_dropout(const ForeignConfig& config, Gpt2::Options& gpt2, ModelRecipe& recipe) {
-    const auto rate = config.number("resid_pdrop");
-    gpt2.dropout = rate.value_or(0.0);
-    if (config.number("embd_pdrop") == rate && config.number("attn_pdrop") == rate) return;
-    recipe.untold.push_back(
+    if (!config.is_there()) return;
+    const auto rate_of = [&](const char* key) { return config.number(key).value_or(kDropout); };
+    gpt2.dropout = rate_of("resid_pdrop");
+    if (rate_of("embd_pdrop") == gpt2.dropout && rate_of("attn_pdrop") == gpt2.dropout) return;
+    recipe.required_keys.push_back(
         {"model.dropout", "embd_pdrop, attn_pdrop and resid_pdrop of config.json differ"});
   }
 
   /// Bytes, or GPT-2's with the files beside the weights.
   static void set_tokenizer(const ForeignWeights& weights, int64_t vocabulary,
                             TextSource::Options& text, ModelRecipe& recipe) {
-    if (vocabulary == kBytes) {
-      text.tokenizer = Choice<Tokenizer>("bytes");
-      return;
-    }
-    Gpt2Tokenizer::Options tokenizer;
-    const auto find = [&](const std::string& key, const std::array<const char*, 2>& names) {
+    const auto find_beside = [&weights](const std::array<const char*, 2>& names) {
       for (const char* name : names) {
         const std::string path = (std::filesystem::path(weights.folder()) / name).string();
         if (kind_of(path) != PathKind::kNothing) return path;
       }
-      recipe.untold.push_back(
+      return std::string();
+    };
+    if (vocabulary == kBytes && find_beside(kVocabularyFiles).empty()) {
+      text.tokenizer = Choice<Tokenizer>("bytes");
+      return;
+    }
+    Gpt2Tokenizer::Options tokenizer;
+    tokenizer.vocabulary = vocabulary;
+    const auto find = [&](const std::string& key, const std::array<const char*, 2>& names) {
+      const std::string path = find_beside(names);
+      if (!path.empty()) return path;
+      recipe.required_keys.push_back(
           {"data.tokenizer." + key, fmt::format("there is no {} beside the weights", names[0])});
       return std::string(names[0]);
     };
-    // Hugging Face's names, and OpenAI's.
-    tokenizer.vocab = find("vocab", {"vocab.json", "encoder.json"});
-    tokenizer.merges = find("merges", {"merges.txt", "vocab.bpe"});
+    tokenizer.vocab = find("vocab", kVocabularyFiles);
+    tokenizer.merges = find("merges", kMergesFiles);
     text.tokenizer = Choice<Tokenizer>("gpt2", tokenizer);
   }
 };

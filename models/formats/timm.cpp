@@ -59,13 +59,38 @@ void check_model_args(const ForeignConfig& config, const std::vector<std::string
   }
 }
 
-Gelu read_gelu(const ForeignConfig& config, Mistakes& mistakes) {
+void refuse_rates(const ForeignConfig& config, const std::vector<std::string>& keys,
+                  Mistakes& mistakes) {
   const ForeignConfig arguments = config.section("model_args");
-  const std::string name = arguments.text("act_layer").value_or("gelu");
-  if (name == "gelu_tanh") return Gelu::kTanh;
-  if (name != "gelu") {
+  for (const std::string& key : keys) {
+    if (arguments.number(key).value_or(0.0) == 0.0) continue;
+    mistakes.add(
+        fmt::format("{} is {}, supported is 0", arguments.place(key), arguments.written(key)));
+  }
+}
+
+void check_sizes(const ForeignWeights& weights, const Stem& stem,
+                 const std::pair<std::string, int64_t>& depth) {
+  const ForeignConfig arguments = weights.config().section("model_args");
+  Mistakes mistakes;
+  require_value(arguments, depth.first, std::to_string(depth.second), mistakes);
+  require_value(arguments, "embed_dim", std::to_string(stem.width), mistakes);
+  for (const auto& [key, size] :
+       {std::pair{"patch_size", stem.patch}, std::pair{"img_size", stem.image_size}}) {
+    if (arguments.written(key) == fmt::format("[{0},{0}]", size)) continue;
+    require_value(arguments, key, std::to_string(size), mistakes);
+  }
+  mistakes.throw_if_any(fmt::format("'{}': config.json does not fit the weights:", weights.path()));
+}
+
+std::optional<Gelu> read_gelu(const ForeignConfig& config, Mistakes& mistakes) {
+  const ForeignConfig arguments = config.section("model_args");
+  const std::optional<std::string> name = arguments.text("act_layer");
+  if (!name.has_value()) return std::nullopt;
+  if (*name == "gelu_tanh") return Gelu::kTanh;
+  if (*name != "gelu") {
     mistakes.add(fmt::format("{} is \"{}\", supported are gelu and gelu_tanh",
-                             arguments.place("act_layer"), name));
+                             arguments.place("act_layer"), *name));
   }
   return Gelu::kErf;
 }
@@ -80,7 +105,7 @@ void add_stem_and_head(std::vector<WeightName>& names, const std::string& stem, 
 
 Stem stem_of(const DataShape& data, int64_t patch, int64_t width) {
   const ImageShape image = data.image.value();
-  return {image.channels, patch, width, image.height};
+  return {image.channels, patch, width};
 }
 
 std::string write_config(const ModelToExport& model, const std::string& architecture,

@@ -3,6 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/blocks/mlp.h"
@@ -29,8 +30,15 @@ void set_classify(ModelRecipe& recipe, const ForeignWeights& weights, const Stem
 /// Refuses the keys of `model_args` that are not `known`: they may change what a model computes.
 void check_model_args(const ForeignConfig& config, const std::vector<std::string>& known,
                       Mistakes& mistakes);
-/// The activation of `model_args.act_layer`; erf without one.
-Gelu read_gelu(const ForeignConfig& config, Mistakes& mistakes);
+/// Refuses rates of `model_args` that are not zero: dropout that Shoal does not have.
+void refuse_rates(const ForeignConfig& config, const std::vector<std::string>& keys,
+                  Mistakes& mistakes);
+/// Throws Error (exit 12) unless the sizes in `model_args` are those of the weights; `depth` is
+/// what the number of blocks is called, and that number.
+void check_sizes(const ForeignWeights& weights, const Stem& stem,
+                 const std::pair<std::string, int64_t>& depth);
+/// The activation of `model_args.act_layer`; nothing without one.
+std::optional<Gelu> read_gelu(const ForeignConfig& config, Mistakes& mistakes);
 
 /// Stem and head: `stem` is what timm calls the stem's convolution.
 void add_stem_and_head(std::vector<WeightName>& names, const std::string& stem, const Stem& sizes);

@@ -23,11 +23,10 @@ constexpr std::array kNamedMixers{
     NamedMixer{"mixer_b32_224", 32, 768, 12},  NamedMixer{"mixer_b16_224", 16, 768, 12},
     NamedMixer{"mixer_l32_224", 32, 1024, 24}, NamedMixer{"mixer_l16_224", 16, 1024, 24}};
 
-/// The architecture whose sizes the model has, or kMixerClass.
+/// The architecture whose patches, width and depth the model has, or kMixerClass.
 std::string name_of(const Mixer::Options& mixer) {
   for (const NamedMixer& named : kNamedMixers) {
-    if (mixer.patch == named.patch && mixer.width == named.width && mixer.depth == named.depth &&
-        2 * mixer.token_hidden == mixer.width && mixer.channel_hidden == 4 * mixer.width) {
+    if (mixer.patch == named.patch && mixer.width == named.width && mixer.depth == named.depth) {
       return named.name;
     }
   }
@@ -45,8 +44,9 @@ class TimmMixer : public WeightFormat {
   ModelRecipe recipe(const ForeignWeights& weights) const override {
     Mistakes mistakes;
     Mixer::Options mixer;
-    read_config(weights.config(), mixer, mistakes);
-    mistakes.throw_if_any(fmt::format("'{}' is no Mixer that Shoal computes:", weights.path()));
+    ModelRecipe recipe;
+    read_config(weights.config(), recipe, mistakes);
+    mistakes.throw_if_any(fmt::format("'{}' is an unsupported Mixer:", weights.path()));
     const std::vector<int64_t>& tokens = weights.shape_of("blocks.0.mlp_tokens.fc1.weight", 2);
     const timm::Stem stem = timm::read_stem(weights, kMixerStem, tokens[1]);
     mixer.patch = stem.patch;
@@ -54,15 +54,18 @@ class TimmMixer : public WeightFormat {
     mixer.depth = weights.count_blocks("blocks.");
     mixer.token_hidden = tokens[0];
     mixer.channel_hidden = weights.shape_of("blocks.0.mlp_channels.fc1.weight", 2)[0];
-    ModelRecipe recipe;
+    timm::check_sizes(weights, stem, {"num_blocks", mixer.depth});
     recipe.backbone = Choice<Backbone>("mixer", mixer);
     timm::set_classify(recipe, weights, stem);
     return recipe;
   }
 
   void check(const Choice<Backbone>& backbone, Mistakes& mistakes) const override {
-    if (backbone.options<Mixer>().depth == 0)
-      mistakes.add("model.depth: timm's Mixers have blocks");
+    const auto& mixer = backbone.options<Mixer>();
+    if (mixer.depth == 0) mistakes.add("model.depth: timm's Mixers have blocks");
+    if (mixer.gelu == Gelu::kTanh) {
+      mistakes.add("model.gelu: tanh: timm's MlpMixer takes no activation by name");
+    }
   }
 
   std::vector<WeightName> names(const Choice<Backbone>& backbone,
@@ -88,20 +91,20 @@ class TimmMixer : public WeightFormat {
     const std::string name = name_of(mixer);
     // timm's named Mixers take no argument twice.
     nlohmann::ordered_json arguments{{"img_size", model.data.image.value().height},
+                                     {"mlp_ratio",
+                                      {timm::ratio_of(mixer.token_hidden, mixer.width),
+                                       timm::ratio_of(mixer.channel_hidden, mixer.width)}},
                                      {"global_pool", "avg"}};
     if (name == kMixerClass) {
       arguments["patch_size"] = mixer.patch;
       arguments["num_blocks"] = mixer.depth;
-      arguments["mlp_ratio"] = {timm::ratio_of(mixer.token_hidden, mixer.width),
-                                timm::ratio_of(mixer.channel_hidden, mixer.width)};
       arguments["embed_dim"] = mixer.width;
     }
-    if (mixer.gelu == Gelu::kTanh) arguments["act_layer"] = "gelu_tanh";
     return timm::write_config(model, name, arguments, kMixerStem, mixer.width);
   }
 
  private:
-  static void read_config(const ForeignConfig& config, Mixer::Options& mixer, Mistakes& mistakes) {
+  static void read_config(const ForeignConfig& config, ModelRecipe& recipe, Mistakes& mistakes) {
     timm::check_model_args(config,
                            {"img_size", "patch_size", "embed_dim", "num_blocks", "mlp_ratio",
                             "global_pool", "act_layer", "in_chans", "num_classes", "drop_rate",
@@ -109,11 +112,18 @@ class TimmMixer : public WeightFormat {
                            mistakes);
     require_value(config, "global_pool", "\"avg\"", mistakes);
     require_value(config.section("model_args"), "global_pool", "\"avg\"", mistakes);
-    mixer.gelu = timm::read_gelu(config, mistakes);
-    const std::string architecture = config.text("architecture").value_or(kMixerClass);
-    if (architecture == kMixerClass || architecture.starts_with("mixer_")) return;
-    mistakes.add(fmt::format("{} is \"{}\", supported are mixer_*", config.place("architecture"),
-                             architecture));
+    const ForeignConfig arguments = config.section("model_args");
+    require_value(arguments, "act_layer", "\"gelu\"", mistakes);
+    timm::refuse_rates(config, {"drop_rate", "proj_drop_rate", "drop_path_rate"}, mistakes);
+    const std::string architecture = config.text("architecture").value_or("");
+    if (architecture.empty()) {
+      if (arguments.text("act_layer").has_value()) return;
+      recipe.required_keys.push_back(
+          {"model.gelu", "there is no config.json with an architecture"});
+    } else if (architecture != kMixerClass && !architecture.starts_with("mixer_")) {
+      mistakes.add(fmt::format("{} is \"{}\", supported are mixer_*", config.place("architecture"),
+                               architecture));
+    }
   }
 };
 

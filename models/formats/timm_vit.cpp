@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 
 #include "models/backbones/vit.h"
@@ -14,14 +16,15 @@ namespace {
 
 constexpr const char* kVitStem = "patch_embed.proj";
 
-/// Heads of timm's plain ViTs, whose names are vit_SIZE_patchP_IMAGE.
+/// Heads of timm's plain ViTs, whose names are vit_SIZE_patchP_IMAGE. Others, such as
+/// vit_base_patch16_gap_224, may have other heads.
 constexpr std::array kHeadsOfSize{
     std::pair{"tiny", 3},  std::pair{"small", 6},  std::pair{"base", 12},    std::pair{"large", 16},
     std::pair{"huge", 16}, std::pair{"giant", 16}, std::pair{"gigantic", 16}};
 
 /// 0 for any other architecture, whose layers may be others as well.
 int64_t heads_of(const std::string& architecture) {
-  static const std::regex kPlain("vit_([a-z]+)_patch[0-9]+_(gap_)?[0-9]+");
+  static const std::regex kPlain("vit_([a-z]+)_patch[0-9]+_[0-9]+");
   std::smatch parts;
   if (!std::regex_match(architecture, parts, kPlain)) return 0;
   for (const auto& [size, heads] : kHeadsOfSize) {
@@ -46,13 +49,14 @@ class TimmVit : public WeightFormat {
     vit.pool = has_cls ? Pooling::kCls : Pooling::kMean;
     ModelRecipe recipe;
     read_config(weights.config(), vit, recipe, mistakes);
-    mistakes.throw_if_any(fmt::format("'{}' is no ViT that Shoal computes:", weights.path()));
+    mistakes.throw_if_any(fmt::format("'{}' is an unsupported ViT:", weights.path()));
     const int64_t tokens = weights.shape_of("pos_embed", 3)[1];
     const timm::Stem stem = timm::read_stem(weights, kVitStem, tokens - (has_cls ? 1 : 0));
     vit.patch = stem.patch;
     vit.width = stem.width;
     vit.depth = weights.count_blocks("blocks.");
     if (vit.depth > 0) vit.hidden = weights.shape_of("blocks.0.mlp.fc1.weight", 2)[0];
+    timm::check_sizes(weights, stem, {"depth", vit.depth});
     recipe.backbone = Choice<Backbone>("vit", vit);
     timm::set_classify(recipe, weights, stem);
     return recipe;
@@ -100,6 +104,7 @@ class TimmVit : public WeightFormat {
                                      {"global_pool", has_cls ? "token" : "avg"},
                                      {"fc_norm", false}};
     if (vit.gelu == Gelu::kTanh) arguments["act_layer"] = "gelu_tanh";
+    if (vit.drop_path > 0) arguments["drop_path_rate"] = vit.drop_path;
     // Its arguments replace all that the name stands for.
     return timm::write_config(model, "vit_base_patch16_224", arguments, kVitStem, vit.width);
   }
@@ -133,19 +138,21 @@ class TimmVit : public WeightFormat {
     const std::string pool = vit.pool == Pooling::kCls ? "\"token\"" : "\"avg\"";
     require_value(config, "global_pool", pool, mistakes);
     require_value(arguments, "global_pool", pool, mistakes);
-    vit.gelu = timm::read_gelu(config, mistakes);
+    timm::refuse_rates(config, {"drop_rate", "proj_drop_rate", "attn_drop_rate"}, mistakes);
+    vit.drop_path = arguments.number("drop_path_rate").value_or(0.0);
+    const std::optional<Gelu> gelu = timm::read_gelu(config, mistakes);
+    vit.gelu = gelu.value_or(Gelu::kErf);
     const std::string architecture = config.text("architecture").value_or("");
     const int64_t named_heads = heads_of(architecture);
-    vit.heads = arguments.integer("num_heads").value_or(named_heads);
+    const std::optional<int64_t> heads = arguments.integer("num_heads");
+    vit.heads = heads.value_or(std::max(named_heads, int64_t{1}));
     const std::string unknown =
         architecture.empty()
             ? "there is no config.json with an architecture"
             : fmt::format("{} \"{}\" is not known", config.place("architecture"), architecture);
-    if (vit.heads == 0) {
-      vit.heads = 1;
-      recipe.untold.push_back({"model.heads", unknown});
-    }
-    if (named_heads == 0 && !architecture.empty()) recipe.untold.push_back({"model.gelu", unknown});
+    if (named_heads > 0) return;
+    if (!heads.has_value()) recipe.required_keys.push_back({"model.heads", unknown});
+    if (!gelu.has_value()) recipe.required_keys.push_back({"model.gelu", unknown});
   }
 };
 

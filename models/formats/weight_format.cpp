@@ -1,33 +1,54 @@
 #include "models/formats/weight_format.h"
 
+#include <ATen/ops/equal.h>
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
+#include "runtime/base/error.h"
+
 namespace shoal {
 
-std::vector<int64_t> WeightName::shape_of_theirs(std::vector<int64_t> ours) const {
-  if (!shape.empty()) return shape;
-  if (is_transposed) std::reverse(ours.begin(), ours.end());
-  return ours;
+namespace {
+
+torch::Tensor cast(const torch::Tensor& value, torch::Dtype dtype, const std::string& name) {
+  const torch::Tensor result = value.to(dtype);
+  if (at::equal(result.isinf(), value.isinf())) return result;
+  throw Error(
+      ExitCode::kMismatch,
+      fmt::format("'{}' holds numbers that are too large for {}", name, c10::toString(dtype)),
+      "choose a wider dtype");
 }
 
-torch::Tensor WeightName::to_ours(torch::Tensor tensor, const std::vector<int64_t>& ours,
+}  // namespace
+
+std::vector<int64_t> WeightName::shape_of_theirs(std::vector<int64_t> shape_of_ours) const {
+  if (!shape.empty()) return shape;
+  if (is_transposed) std::reverse(shape_of_ours.begin(), shape_of_ours.end());
+  return shape_of_ours;
+}
+
+torch::Tensor WeightName::to_ours(torch::Tensor value, const std::vector<int64_t>& shape_of_ours,
                                   torch::Dtype dtype) const {
-  if (is_transposed) tensor = tensor.t();
-  const torch::Tensor result = torch::zeros(ours, dtype);
-  if (tensor.numel() < result.numel()) {
-    result.narrow(0, 0, tensor.size(0)).copy_(tensor);
+  value = cast(value, dtype, theirs);
+  if (is_transposed) value = value.t();
+  const torch::Tensor result = torch::zeros(shape_of_ours, dtype);
+  if (value.numel() < result.numel()) {
+    result.narrow(0, 0, value.size(0)).copy_(value);
   } else {
-    result.copy_(tensor.reshape(ours));
+    result.copy_(value.reshape(shape_of_ours));
   }
   return result;
 }
 
-torch::Tensor WeightName::to_theirs(torch::Tensor ours, torch::Dtype dtype) const {
-  const std::vector<int64_t> theirs = shape_of_theirs(ours.sizes().vec());
-  if (is_transposed) ours = ours.t();
-  if (c10::multiply_integers(theirs) < ours.numel()) ours = ours.narrow(0, 0, theirs.front());
-  return ours.to(dtype).contiguous().reshape(theirs);
+torch::Tensor WeightName::to_theirs(torch::Tensor value, torch::Dtype dtype) const {
+  const std::vector<int64_t> shape_of_result = shape_of_theirs(value.sizes().vec());
+  if (is_transposed) value = value.t();
+  if (c10::multiply_integers(shape_of_result) < value.numel()) {
+    value = value.narrow(0, 0, shape_of_result.front());
+  }
+  return cast(value, dtype, ours).contiguous().reshape(shape_of_result);
 }
 
 void require_all_named(const std::vector<WeightName>& names, const StateList& model) {

@@ -31,12 +31,13 @@ struct WeightName {
   bool is_copy = false;
 
   /// The shape of theirs for one of ours.
-  std::vector<int64_t> shape_of_theirs(std::vector<int64_t> ours) const;
-  /// Ours of this shape and dtype from theirs.
-  torch::Tensor to_ours(torch::Tensor theirs, const std::vector<int64_t>& shape,
+  std::vector<int64_t> shape_of_theirs(std::vector<int64_t> shape_of_ours) const;
+  /// Ours of this shape and dtype from theirs. Throws Error (exit 12) that names the tensor where
+  /// a number is too large for the dtype; so does to_theirs().
+  torch::Tensor to_ours(torch::Tensor value, const std::vector<int64_t>& shape_of_ours,
                         torch::Dtype dtype) const;
   /// Theirs in this dtype, contiguous, from ours.
-  torch::Tensor to_theirs(torch::Tensor ours, torch::Dtype dtype) const;
+  torch::Tensor to_theirs(torch::Tensor value, torch::Dtype dtype) const;
 };
 
 /// What a recipe says of a model, as far as weights and config.json tell.
@@ -44,11 +45,11 @@ struct ModelRecipe {
   Choice<Backbone> backbone;
   Choice<Task> task;
   Choice<DataSource> data;
-  /// What they do not tell: keys that the user has to give, each with why.
-  struct Untold {
+  /// Keys that the user has to give, as the weights do not tell them, each with why.
+  struct RequiredKey {
     std::string key, why;
   };
-  std::vector<Untold> untold = {};
+  std::vector<RequiredKey> required_keys = {};
 };
 
 /// A model to export.

@@ -3,7 +3,7 @@
 # $1 is the program, the working directory an empty scratch.
 source "$(dirname "$0")/common.sh"
 
-# write FOLDER: a tiny Mixer as timm saves it, made without torch.
+# A tiny Mixer as timm saves it, made without torch.
 mkdir theirs
 python3 - <<'END'
 import json, struct
@@ -26,7 +26,9 @@ text = json.dumps(header).encode()
 open("theirs/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data)
 END
 
-expect 0 "$program" import theirs --as timm_mixer ours
+expect 12 "$program" import theirs --as timm_mixer ours
+grep -qF "append model.gelu=" output || fail "model.gelu is not asked for: $(cat output)"
+expect 0 "$program" import theirs --as timm_mixer ours model.gelu=erf
 expect 0 "$program" ckpt verify ours
 expect 0 "$program" inspect ours --tensors
 expect 0 "$program" eval ours --json data.valid.samples=16

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/formats/foreign_config.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/manifest.h"
 #include "runtime/base/crc32c.h"
@@ -162,6 +163,20 @@ TEST_F(HostileMemory, OfAHeaderOfMetadataIsBounded) {
     json += fmt::format("{}\"{}{}\":\"\"", i == 0 ? "" : ",", short_name(i), i / 456976);
   }
   EXPECT_LT(bytes_beside_header(json + "}}"), kAllowedBytes);
+}
+
+TEST_F(HostileMemory, OfAForeignConfigIsBounded) {
+  const std::string deep = std::string(kTextBytes, '[');
+  std::string names = "{\"x\":1", numbers = "{\"x\":[1";
+  for (int64_t i = 0; names.size() + 100 < kTextBytes; ++i) {
+    names += fmt::format(",\"{}{}\":\"\"", short_name(i), i / 456976);
+  }
+  while (numbers.size() + 100 < kTextBytes) numbers += ",1";
+  for (const std::string& text : {deep, names + "}", numbers + "]}"}) {
+    EXPECT_LT(
+        peak_bytes_of([&] { EXPECT_THROW(ForeignConfig(text, "config.json"), CheckpointError); }),
+        kAllowedBytes);
+  }
 }
 
 TEST_F(HostileMemory, IsMeasuredAtAll) {

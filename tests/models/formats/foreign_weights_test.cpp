@@ -12,6 +12,7 @@
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::save_tensors;
 using testing::ScratchFolder;
@@ -76,7 +77,9 @@ TEST_F(ForeignWeightsFiles, IndexThatDoesNotFitItsShardsIsRefused) {
   save_shards(R"({"weight_map": {"a": "../one.safetensors"}})");
   EXPECT_THAT(refusal(folder_.path()), HasSubstr("expected the name of a file"));
   save_shards(R"({"weight_map": {"a": 1}})");
-  EXPECT_THROW(ForeignWeights(folder_.path()), Error);
+  EXPECT_THAT(refusal(folder_.path()), HasSubstr("weight_map.a is 1, expected a string"));
+  save_shards(R"({"weight_map": [1]})");
+  EXPECT_THAT(refusal(folder_.path()), HasSubstr("weight_map is [1], expected an object"));
   save_shards("[]");
   EXPECT_THAT(refusal(folder_.path()), HasSubstr("index.json': is not a JSON object"));
   save_shards("{}");
@@ -86,7 +89,7 @@ TEST_F(ForeignWeightsFiles, IndexThatDoesNotFitItsShardsIsRefused) {
   save_shards(R"({"weight_map": {"a": "one.safetensors"}})");
   save_tensors(folder_.file("one.safetensors"), both);
   EXPECT_THAT(refusal(folder_.path()),
-              HasSubstr("does not list the tensor 'b' of one.safetensors"));
+              AllOf(HasSubstr("does not list the tensor 'b' of '"), HasSubstr("one.safetensors'")));
 }
 
 TEST_F(ForeignWeightsFiles, WhatIsNotSafetensorsIsRefusedByName) {
@@ -102,6 +105,34 @@ TEST_F(ForeignWeightsFiles, WhatIsNotSafetensorsIsRefusedByName) {
   save_tensors(folder_.file("model.safetensors"), a_);
   write_file(folder_.file("config.json"), "{");
   EXPECT_THAT(refusal(folder_.path()), HasSubstr("config.json': is not a JSON object"));
+}
+
+TEST_F(ForeignWeightsFiles, LinksThatLeadNowhereAreNamed) {
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    save_tensors(folder_.file("model.safetensors"), a_);
+    std::filesystem::remove(folder_.file(name));
+    std::filesystem::create_symlink("gone", folder_.file(name));
+    EXPECT_THAT(refusal(folder_.path()), HasSubstr(std::string(name) + "': a link: No such file"));
+    std::filesystem::remove(folder_.file(name));
+  }
+  std::filesystem::create_symlink("gone", folder_.file("link"));
+  EXPECT_THAT(refusal(folder_.file("link")), HasSubstr("link' is a link to 'gone', which is not"));
+}
+
+TEST_F(ForeignWeightsFiles, SizesOfHostileShapesAreRefused) {
+  // Nothing is stored: another size is zero.
+  for (const int64_t size : {int64_t{0}, int64_t{1} << 31, int64_t{1} << 62}) {
+    std::vector<SafetensorsEntry> entries{{"a", Dtype::kF32, {size, 0}, 0, 0}};
+    write_file(folder_.file("model.safetensors"), emit_safetensors_header(entries, {}));
+    const ForeignWeights weights(folder_.path());
+    try {
+      weights.shape_of("a", 2);
+      FAIL() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kMismatch);
+      EXPECT_THAT(error.what(), HasSubstr("expected sizes from 1 to 2147483647"));
+    }
+  }
 }
 
 TEST_F(ForeignWeightsFiles, NamesAreKnownWithoutTheirPrefix) {
