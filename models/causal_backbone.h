@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "models/backbone.h"
-#include "models/blocks/key_value_cache.h"
+#include "models/decoder/key_value_cache.h"
 
 // b sequences on this rank  S tokens  D features  V rows of the embedding
 namespace shoal {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -65,16 +64,16 @@ size_t index_at(const std::vector<double>& weights, double share) {
 
 int64_t choose_token(std::span<const double> logit_V, const Sampling& sampling, double uniform) {
   TORCH_CHECK(!logit_V.empty(), "no logits to choose a token from");
-  for (const double logit : logit_V) {
-    if (std::isnan(logit) || logit == std::numeric_limits<double>::infinity()) {
-      throw Error(ExitCode::kNumeric, "the model's logits are not finite",
-                  "`shoal inspect CKPT --tensors` shows which weights are not; take an earlier "
-                  "checkpoint");
-    }
-  }
   const int64_t best = highest_of(logit_V);
-  if (sampling.temperature == 0.0) return best;
   const double highest = logit_V[static_cast<size_t>(best)];
+  const bool has_nan =
+      std::any_of(logit_V.begin(), logit_V.end(), [](double logit) { return std::isnan(logit); });
+  if (has_nan || !std::isfinite(highest)) {
+    throw Error(ExitCode::kNumeric, "the model's logits are not finite",
+                "`shoal inspect CKPT --tensors` shows which weights are not; take an earlier "
+                "checkpoint");
+  }
+  if (sampling.temperature == 0.0) return best;
   const auto weight_of = [&](double logit) {
     return std::exp((logit - highest) / sampling.temperature);
   };

@@ -14,7 +14,8 @@ struct Sampling {
 };
 
 /// The id of a token, drawn with `uniform` in (0, 1). Computed in float64; of equal logits the
-/// lower id comes first. Throws Error (exit 30) if a logit is NaN or plus infinity.
+/// lower id comes first. Throws Error (exit 30) if a logit is NaN or the highest is not
+/// finite.
 /// Source: Fan et al. 2018 (top-k); Holtzman et al. 2020 (nucleus, top-p).
 int64_t choose_token(std::span<const double> logit_V, const Sampling& sampling, double uniform);
 

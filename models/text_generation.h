@@ -41,7 +41,7 @@ struct GeneratedText {
   StopReason stop = StopReason::kTokens;
 };
 
-/// Told each token of sequence `index` as it is chosen, on the rank that has the sequence.
+/// Called with each token of sequence `index` as it is chosen, on the rank that has the sequence.
 using OnToken = std::function<void(int64_t index, int64_t token)>;
 
 /// Continues each prompt, which has at least one token and fewer than the model's context

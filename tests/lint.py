@@ -25,7 +25,7 @@ ROOMS = {
     "runtime": ["base", "recipe", "device", "random", "kernels", "module", "text", "data", "optim"],
     "parallel": ["comm", "nccl", "gradients", "checkpoint"],
     "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
-    "models": ["kernels", "blocks", "", "backbones", "tasks", "formats"],
+    "models": ["kernels", "blocks", "decoder", "", "backbones", "tasks", "formats"],
     "launch": ["job", "report", "train", "commands", ""],
 }
 COMMAND_LINES = ("launch/main.cpp", "launch/subcommands.cpp", "benchmarks/support/program.cpp")

@@ -156,7 +156,7 @@ struct ExportArguments {
 /// layout for the model, otherwise as import_weights.
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out);
 
-/// What --as and --to may say.
+/// The values of --as and of --to.
 std::vector<std::string> import_formats();
 std::vector<std::string> export_programs();
 

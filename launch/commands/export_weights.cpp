@@ -152,6 +152,7 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   const auto format = find_format(arguments.program, recipe.model.backbone.name());
   Mistakes mistakes;
   format->check(recipe.model.backbone, mistakes);
+  format->check_export(recipe.model.backbone, mistakes);
   mistakes.throw_if_any(fmt::format("'{}' cannot be exported:", reader.path()));
   const auto source = make_source(recipe);
   const DataShape data = source->shape();

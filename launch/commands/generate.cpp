@@ -42,21 +42,35 @@ std::vector<std::string> read_prompts(const GenerateArguments& arguments) {
   return texts;
 }
 
-Tokens encode_prompt(const std::string& text, const Tokenizer& tokenizer, int64_t context) {
+/// "--prompt 2", "--prompt-file FILE".
+std::string name_of_prompt(const GenerateArguments& arguments, size_t index) {
+  const size_t given = arguments.prompts.size();
+  return index < given ? fmt::format("--prompt {}", index + 1)
+                       : "--prompt-file " + arguments.prompt_files[index - given];
+}
+
+/// `name`: for messages.
+Tokens encode_prompt(const std::string& name, const std::string& text, const Tokenizer& tokenizer,
+                     int64_t context) {
   Tokens tokens;
-  tokenizer.encode(text, tokens);
+  try {
+    tokenizer.encode(text, tokens);
+  } catch (const BadText& error) {
+    throw DataError(name + ": " + error.what());
+  }
   if (tokens.empty() && tokenizer.end_of_text() >= 0) tokens.push_back(tokenizer.end_of_text());
   if (tokens.empty()) {
     throw Error(ExitCode::kUsage,
-                "the prompt is empty, and its tokenizer has no token that ends a text, to start "
-                "from",
-                "give --prompt some text");
+                name +
+                    ": the prompt is empty, and its tokenizer has no token that ends a text, to "
+                    "start from",
+                "give it some text");
   }
   if (static_cast<int64_t>(tokens.size()) >= context) {
     throw Error(ExitCode::kUsage,
-                fmt::format("the prompt has {} tokens, which leaves no room in the model's context "
-                            "of {}",
-                            tokens.size(), context),
+                fmt::format("{}: the prompt has {} tokens, which leaves no room in the model's "
+                            "context of {}",
+                            name, tokens.size(), context),
                 "shorten it");
   }
   return tokens;
@@ -83,8 +97,9 @@ Input read_input(const GenerateArguments& arguments, const DataSource& source, i
     }
     input.texts = read_prompts(arguments);
     Json json{{"end_of_text", input.tokenizer->end_of_text()}, {"prompts", Json::array()}};
-    for (const std::string& text : input.texts) {
-      json["prompts"].push_back(encode_prompt(text, *input.tokenizer, context));
+    for (size_t i = 0; i < input.texts.size(); ++i) {
+      json["prompts"].push_back(
+          encode_prompt(name_of_prompt(arguments, i), input.texts[i], *input.tokenizer, context));
     }
     return json.dump();
   });

@@ -19,6 +19,7 @@
 #include "runtime/base/build_info.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
+#include "runtime/recipe/config_keys.h"
 #include "runtime/recipe/config_writer.h"
 
 // V rows of an embedding
@@ -64,8 +65,9 @@ bool has_images(const std::vector<std::string>& overrides) {
     const config::MemberInfo* member =
         members_of<DataSource>().find(std::string_view(given).substr(kSource.size()));
     has = member != nullptr &&
-          std::ranges::any_of(member->options_type().fields,
-                              [](const auto& field) { return field.name == "normalise"; });
+          std::ranges::any_of(config::list_keys(member->options_type()), [](const auto& key) {
+            return config::is_at_or_below(key.path, "normalise");
+          });
   }
   return has;
 }

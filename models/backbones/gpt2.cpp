@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/blocks/decoder_block.h"
 #include "models/blocks/recompute.h"
+#include "models/decoder/decoder_block.h"
 #include "runtime/base/error.h"
 
 // b sequences on this rank  S tokens  C width  H head width
@@ -45,7 +45,7 @@ DecoderBlockImpl::Sizes block_sizes(const Gpt2::Options& options, const std::str
   DecoderBlockImpl::Sizes sizes;
   sizes.place = {.width = options.width,
                  .hidden = options.hidden_width(),
-                 .gelu = options.gelu,
+                 .gelu = options.gelu.value_or(Gelu::kTanh),
                  .block = block,
                  .depth = options.depth,
                  .prefix = prefix,
@@ -90,6 +90,7 @@ void Gpt2::Options::validate(Problems& problems) const {
   if (rope_base && position != PositionKind::kRope) {
     problems.add("rope_base", "needs position: rope");
   }
+  if (gelu && mlp != MlpKind::kGelu) problems.add("gelu", "needs mlp: gelu");
   feed_forward.check(depth, problems);
 }
 
@@ -136,14 +137,14 @@ ModelOutput Gpt2::forward(const ModelInput& input, const StepContext& step) {
   StepContext own = step;
   own.token_bS = token_bS;
   const torch::Tensor position_S = torch::arange(token_bS.size(1), token_bS.options());
-  const Rotation turns = rotation(position_S);
+  const Rotation turn = rotation(position_S);
   ModelOutput output;
   torch::Tensor x_bSC = drop_embedding_.forward(embed(token_bS, position_S), step);
   for (const auto& module : *blocks_) {
     auto* block = module->as<DecoderBlockImpl>();
     x_bSC = output.take(run_block(
         recomputes_, *block, x_bSC,
-        [block, own, turns](const torch::Tensor& x) { return block->forward(x, turns, own); }));
+        [block, own, turn](const torch::Tensor& x) { return block->forward(x, turn, own); }));
   }
   output.set_tokens(norm_->forward(x_bSC), features_);
   return output;
@@ -176,11 +177,11 @@ torch::Tensor Gpt2::decode(const torch::Tensor& token_bS, KeyValueCache& cache,
   own.token_bS = token_bS;
   const DecodeStep decode(cache, token_bS.size(1), token_bS.device());
   own.position_bS = decode.position_bS();
-  const Rotation turns = rotation(decode.position_bS().unsqueeze(1));
+  const Rotation turn = rotation(decode.position_bS().unsqueeze(1));
   torch::Tensor x_bSC = embed(token_bS, decode.position_bS());
   auto layer = cache.layers.begin();
   for (const auto& module : *blocks_) {
-    x_bSC = module->as<DecoderBlockImpl>()->decode(x_bSC, turns, own, {decode, *layer++}).y;
+    x_bSC = module->as<DecoderBlockImpl>()->decode(x_bSC, turn, own, {decode, *layer++}).y;
   }
   for (int64_t& length : cache.length_b) length += token_bS.size(1);
   return norm_->forward(x_bSC);

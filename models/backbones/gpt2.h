@@ -11,8 +11,8 @@
 #include "models/blocks/dropout.h"
 #include "models/blocks/feed_forward.h"
 #include "models/blocks/mlp.h"
-#include "models/blocks/rotary.h"
 #include "models/causal_backbone.h"
+#include "models/decoder/rotary.h"
 #include "models/kernels/layer_norm.h"
 #include "runtime/base/size_limits.h"
 
@@ -53,7 +53,7 @@ class Gpt2 : public CausalBackbone {
     std::optional<double> rope_base;
     NormKind norm = NormKind::kLayer;
     MlpKind mlp = MlpKind::kGelu;
-    Gelu gelu = Gelu::kTanh;
+    std::optional<Gelu> gelu;
     bool bias = true;
     bool scale_attn_by_inverse_layer_idx = false;
     double dropout = 0.0;
@@ -84,7 +84,9 @@ class Gpt2 : public CausalBackbone {
                 unset_word("auto")),
           field("norm", &Options::norm, "layer norm, or RMS norm; eps is 1e-5"),
           field("mlp", &Options::mlp, "a dense MLP: two layers with a GELU, or SwiGLU"),
-          field("gelu", &Options::gelu, "of a dense MLP with a GELU: exact, or tanh approximation"),
+          field("gelu", &Options::gelu,
+                "of a dense MLP with a GELU: exact, or the tanh approximation; auto: tanh",
+                unset_word("auto")),
           field("bias", &Options::bias,
                 "whether attention, dense MLPs and layer norms have biases"),
           field("scale_attn_by_inverse_layer_idx", &Options::scale_attn_by_inverse_layer_idx,

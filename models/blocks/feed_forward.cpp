@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-// B images  S tokens  C width
+// B samples  S tokens  C width
 namespace shoal {
 namespace {
 

@@ -18,7 +18,7 @@
 #include "runtime/random/step_context.h"
 #include "runtime/recipe/config.h"
 
-// B images  S tokens  C width
+// B samples  S tokens  C width
 namespace shoal {
 
 /// Blocks, counted from 0, that have units in place of their MLP: from `to` down to `from` in steps

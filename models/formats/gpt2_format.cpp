@@ -119,7 +119,7 @@ class Gpt2Format : public WeightFormat {
         {"n_inner", gpt2.hidden_width()},
         {"n_positions", gpt2.context.value_or(model.data.sequence)},
         {"vocab_size", vocabulary},
-        {"activation_function", gpt2.gelu == Gelu::kTanh ? "gelu_new" : "gelu"},
+        {"activation_function", gpt2.gelu == Gelu::kErf ? "gelu" : "gelu_new"},
         {"layer_norm_epsilon", 1e-5},
         {"scale_attn_weights", true},
         {"scale_attn_by_inverse_layer_idx", gpt2.scale_attn_by_inverse_layer_idx},

@@ -63,7 +63,10 @@ class TimmMixer : public WeightFormat {
   void check(const Choice<Backbone>& backbone, Mistakes& mistakes) const override {
     const auto& mixer = backbone.options<Mixer>();
     if (mixer.depth == 0) mistakes.add("model.depth: timm's Mixers have blocks");
-    if (mixer.gelu == Gelu::kTanh) {
+  }
+
+  void check_export(const Choice<Backbone>& backbone, Mistakes& mistakes) const override {
+    if (backbone.options<Mixer>().gelu == Gelu::kTanh) {
       mistakes.add("model.gelu: tanh: timm's MlpMixer takes no activation by name");
     }
   }

@@ -18,12 +18,12 @@
 
 namespace shoal {
 
-/// One weight under its two names. Theirs has the shape of ours, unless it says otherwise; the
-/// elements are the same ones in the same order, but for `is_transposed`.
+/// One weight under its two names, in Shoal and in the other program's files. Both have the same
+/// elements in the same order, unless `is_transposed`.
 struct WeightName {
   std::string ours, theirs;
-  /// Theirs where it is another one. Fewer rows than ours has: the rest of ours is padding, which
-  /// is zero after an import and left out by an export.
+  /// The shape in the other program's file, if it differs from ours. With fewer rows than ours, our
+  /// other rows are padding: zero after an import, left out by an export.
   std::vector<int64_t> shape = {};
   bool is_transposed = false;  ///< a matrix, theirs is [in, out], ours [out, in]
   /// A repetition of a weight that has its own line: not exported; where it is stored, it must be
@@ -40,12 +40,12 @@ struct WeightName {
   torch::Tensor to_theirs(torch::Tensor value, torch::Dtype dtype) const;
 };
 
-/// What a recipe says of a model, as far as weights and config.json tell.
+/// The sections of a recipe that follow from weights and config.json.
 struct ModelRecipe {
   Choice<Backbone> backbone;
   Choice<Task> task;
   Choice<DataSource> data;
-  /// Keys that the user has to give, as the weights do not tell them, each with why.
+  /// Keys that the weights do not determine and the user has to set, each with the reason.
   struct RequiredKey {
     std::string key, why;
   };
@@ -87,6 +87,8 @@ class WeightFormat {
 
   /// Adds what of the model's options the format has no place for.
   virtual void check(const Choice<Backbone>& backbone, Mistakes& mistakes) const = 0;
+  /// Adds what of the options of a model that passes check() their program cannot be told.
+  virtual void check_export(const Choice<Backbone>&, Mistakes&) const {}
   /// The weights of a model that passes check().
   virtual std::vector<WeightName> names(const Choice<Backbone>& backbone,
                                         const DataShape& data) const = 0;

@@ -41,7 +41,7 @@ struct Tiling {
   }
 };
 
-/// What of a norm is no tensor.
+/// Kind, eps and layout of a norm.
 struct NormForm {
   NormKind kind;
   double eps;

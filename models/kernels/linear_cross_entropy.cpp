@@ -24,12 +24,12 @@ using torch::autograd::variable_list;
 constexpr int64_t kChunkElements = int64_t{1} << 23;
 constexpr int64_t kLeastTokens = 64;
 
-/// The sum of the losses, and what of the gradients was asked for.
+/// The sum of the losses, and the requested gradients.
 struct Result {
   torch::Tensor loss, x_TD, weight_VD;
 };
 
-/// What of a call is the same for all chunks.
+/// Arguments shared by all chunks.
 struct Call {
   torch::Tensor x_TD, weight_VD;  ///< in the dtype of the products
   torch::Tensor label_T;

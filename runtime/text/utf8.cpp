@@ -6,11 +6,10 @@
 namespace shoal {
 namespace {
 
-/// What a first byte says of its character: bytes in all (0: it begins none) and the range of the
-/// second one.
+/// The bytes of a character, by the first of them.
 struct FirstByte {
-  size_t length;
-  uint8_t least = 0x80, most = 0xBF;
+  size_t length;                      ///< of the character; 0: no character begins so
+  uint8_t least = 0x80, most = 0xBF;  ///< range of the second byte
 };
 
 FirstByte read_first_byte(uint8_t byte) {

@@ -55,6 +55,11 @@ for count in 2 3; do
     fail "$count ranks change the texts: $(cat messages.txt)"
 done
 
+# Another seed than the model's would send hashed tokens to other experts.
+expect 10 "$program" eval run run.seed=2
+grep -q 'run.seed: the model was trained with seed 1, got 2' output || fail "$(cat output)"
+expect 10 "$program" generate run --prompt 'the' run.seed=2
+
 # The context ends a text, which is said.
 [ "$(json 'j["stop"], len(j["tokens"])' "$program" generate run --prompt 'the cat' --tokens 1000 --json)" = "('context', 33)" ] ||
   fail 'the context does not end a text'

@@ -85,6 +85,8 @@ TEST(Sampling, RefusesLogitsThatAreNotFinite) {
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     EXPECT_THROW(choose_token(std::vector<double>{0.0, bad}, {.temperature = 0.0}, 0.5), Error);
   }
+  constexpr double kNever = -std::numeric_limits<double>::infinity();
+  EXPECT_THROW(choose_token(std::vector<double>{kNever, kNever}, {}, 0.5), Error);
 }
 
 }  // namespace

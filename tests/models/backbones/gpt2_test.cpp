@@ -321,6 +321,11 @@ TEST_F(Gpt2Model, TakesNoSequences) {
     const ModelOutput output = run(*model, some_tokens(0, 7), some_step(0, true));
     EXPECT_EQ(output.token_bSD.sizes(), (at::IntArrayRef{0, 7, 8})) << name;
     output.token_bSD.sum().backward();
+    // Ranks without sequences take part in the sums of gradients with zeros.
+    for (const Parameter& parameter : parameters_of(*model)) {
+      ASSERT_TRUE(parameter.tensor.grad().defined()) << name << ": " << parameter.name;
+      EXPECT_EQ(parameter.tensor.grad().count_nonzero().item<int64_t>(), 0) << parameter.name;
+    }
   }
 }
 
@@ -334,6 +339,7 @@ TEST(Gpt2, RefusesKeysThatContradictEachOther) {
   EXPECT_THAT(gpt2_error(", position: rope, heads: 256"),
               HasSubstr("model.position: rope turns pairs of numbers, but heads are 3 wide"));
   EXPECT_THAT(gpt2_error(", rope_base: 100"), HasSubstr("model.rope_base: needs position: rope"));
+  EXPECT_THAT(gpt2_error(", mlp: swiglu, gelu: erf"), HasSubstr("model.gelu: needs mlp: gelu"));
   EXPECT_THAT(gpt2_error(", context: 1000"),
               HasSubstr("model.context: 1000 is below the 1024 tokens of a sample"));
   EXPECT_THAT(gpt2_error(", dropout: 1"), HasSubstr("model.dropout: "));

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "models/blocks/attention.h"
-#include "models/blocks/causal_attention.h"
 #include "models/blocks/gated_mlp.h"
 #include "models/blocks/mlp.h"
 #include "models/blocks/patch_embed.h"
+#include "models/decoder/causal_attention.h"
 #include "models/kernels/depthwise_conv.h"
 #include "models/kernels/layer_norm.h"
 #include "models/kernels/token_linear.h"

@@ -11,9 +11,9 @@ namespace {
 
 using testing::some_numbers;
 
-constexpr double kRate = 0.3;
+constexpr double kDropoutRate = 0.3;
 
-StepContext step_of(int64_t first, int64_t samples, bool training = true) {
+StepContext dropout_step(int64_t first, int64_t samples, bool training = true) {
   StepContext step;
   step.seed = 5;
   step.step = 2;
@@ -22,69 +22,73 @@ StepContext step_of(int64_t first, int64_t samples, bool training = true) {
   return step;
 }
 
-torch::Tensor factors(const Dropout& dropout, const StepContext& step,
-                      torch::Dtype dtype = torch::kFloat64) {
+torch::Tensor dropout_factors(const Dropout& dropout, const StepContext& step,
+                              torch::Dtype dtype = torch::kFloat64) {
   return dropout.forward(torch::ones({step.sample_b.size(0), 6, 10}, dtype), step);
 }
 
 TEST(Dropout, ZeroesTheShareItWasToldAndDividesTheRest) {
   constexpr int64_t kSamples = 1000;
-  const torch::Tensor factor = factors(Dropout(kRate, "a"), step_of(0, kSamples));
+  const torch::Tensor factor =
+      dropout_factors(Dropout(kDropoutRate, "a"), dropout_step(0, kSamples));
   const torch::Tensor kept = factor.masked_select(factor != 0);
-  EXPECT_TRUE((kept == 1.0 / (1.0 - kRate)).all().item<bool>());
+  EXPECT_TRUE((kept == 1.0 / (1.0 - kDropoutRate)).all().item<bool>());
   const auto deviation = [](int64_t draws) {
-    return std::sqrt(kRate * (1 - kRate) / static_cast<double>(draws));
+    return std::sqrt(kDropoutRate * (1 - kDropoutRate) / static_cast<double>(draws));
   };
   const auto share = (factor == 0).to(torch::kFloat64);
-  EXPECT_NEAR(share.mean().item<double>(), kRate, 5 * deviation(factor.numel()));
+  EXPECT_NEAR(share.mean().item<double>(), kDropoutRate, 5 * deviation(factor.numel()));
   // Each place of a sample by itself, and neighbours independently.
-  EXPECT_LT((share.mean(0) - kRate).abs().max().item<double>(), 5 * deviation(kSamples));
+  EXPECT_LT((share.mean(0) - kDropoutRate).abs().max().item<double>(), 5 * deviation(kSamples));
   const torch::Tensor both = share.narrow(2, 0, 9) * share.narrow(2, 1, 9);
-  EXPECT_NEAR(both.mean().item<double>(), kRate * kRate, 0.01);
+  EXPECT_NEAR(both.mean().item<double>(), kDropoutRate * kDropoutRate, 0.01);
 }
 
 TEST(Dropout, IsKeyedBySampleNotByRankOrBatch) {
-  const Dropout dropout(kRate, "a");
-  const torch::Tensor whole = factors(dropout, step_of(0, 64));
+  const Dropout dropout(kDropoutRate, "a");
+  const torch::Tensor whole = dropout_factors(dropout, dropout_step(0, 64));
   for (const auto& [first, count] : {std::pair{0, 24}, std::pair{24, 40}, std::pair{63, 1}}) {
-    EXPECT_TRUE(factors(dropout, step_of(first, count)).equal(whole.narrow(0, first, count)));
+    EXPECT_TRUE(
+        dropout_factors(dropout, dropout_step(first, count)).equal(whole.narrow(0, first, count)));
   }
 }
 
 TEST(Dropout, ZeroesTheSameInEveryPrecision) {
-  const Dropout dropout(kRate, "a");
-  const torch::Tensor expected = factors(dropout, step_of(0, 16)) == 0;
+  const Dropout dropout(kDropoutRate, "a");
+  const torch::Tensor expected = dropout_factors(dropout, dropout_step(0, 16)) == 0;
   for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
-    EXPECT_TRUE((factors(dropout, step_of(0, 16), dtype) == 0).equal(expected));
+    EXPECT_TRUE((dropout_factors(dropout, dropout_step(0, 16), dtype) == 0).equal(expected));
   }
 }
 
 TEST(Dropout, DrawsAnewForEachPlaceStepAndSeed) {
-  const torch::Tensor first = factors(Dropout(kRate, "a"), step_of(0, 16));
-  EXPECT_FALSE(factors(Dropout(kRate, "b"), step_of(0, 16)).equal(first));
-  StepContext other = step_of(0, 16);
+  const torch::Tensor first = dropout_factors(Dropout(kDropoutRate, "a"), dropout_step(0, 16));
+  EXPECT_FALSE(dropout_factors(Dropout(kDropoutRate, "b"), dropout_step(0, 16)).equal(first));
+  StepContext other = dropout_step(0, 16);
   ++other.step;
-  EXPECT_FALSE(factors(Dropout(kRate, "a"), other).equal(first));
-  other = step_of(0, 16);
+  EXPECT_FALSE(dropout_factors(Dropout(kDropoutRate, "a"), other).equal(first));
+  other = dropout_step(0, 16);
   ++other.seed;
-  EXPECT_FALSE(factors(Dropout(kRate, "a"), other).equal(first));
+  EXPECT_FALSE(dropout_factors(Dropout(kDropoutRate, "a"), other).equal(first));
 }
 
 TEST(Dropout, ActsInTrainingAlone) {
   const torch::Tensor x = some_numbers({3, 4, 5}, 1);
-  EXPECT_TRUE(Dropout(kRate, "a").forward(x, step_of(0, 3, false)).is_same(x));
-  EXPECT_TRUE(Dropout(0.0, "a").forward(x, step_of(0, 3)).is_same(x));
+  EXPECT_TRUE(Dropout(kDropoutRate, "a").forward(x, dropout_step(0, 3, false)).is_same(x));
+  EXPECT_TRUE(Dropout(0.0, "a").forward(x, dropout_step(0, 3)).is_same(x));
 }
 
 TEST(Dropout, GradientIsThatOfFiniteDifferences) {
   const torch::Tensor x = some_numbers({3, 4, 5}, 1).requires_grad_();
-  const Dropout dropout(kRate, "a");
-  EXPECT_LT(testing::gradient_error([&] { return dropout.forward(x, step_of(0, 3)); }, {x}), 1e-6);
+  const Dropout dropout(kDropoutRate, "a");
+  EXPECT_LT(testing::gradient_error([&] { return dropout.forward(x, dropout_step(0, 3)); }, {x}),
+            1e-6);
 }
 
 TEST(Dropout, RefusesWhatIsNoRateAndOtherSamples) {
   EXPECT_THROW(Dropout(1.0, "a"), c10::Error);
-  EXPECT_THROW(Dropout(kRate, "a").forward(some_numbers({3, 4}, 1), step_of(0, 2)), c10::Error);
+  EXPECT_THROW(Dropout(kDropoutRate, "a").forward(some_numbers({3, 4}, 1), dropout_step(0, 2)),
+               c10::Error);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "models/blocks/causal_attention.h"
+#include "models/decoder/causal_attention.h"
 
 #include <ATen/ops/scaled_dot_product_attention.h>
 
@@ -20,6 +20,11 @@ torch::Tensor repeat_heads(const torch::Tensor& x_BMPH, int64_t heads) {
 
 }  // namespace
 
+torch::Tensor split_heads(const torch::Tensor& x_BSC, int64_t head_width) {
+  return x_BSC.view({x_BSC.size(0), x_BSC.size(1), x_BSC.size(2) / head_width, head_width})
+      .transpose(1, 2);
+}
+
 CausalAttentionImpl::CausalAttentionImpl(const Sizes& sizes, const torch::TensorOptions& options)
     : sizes_(sizes), dropout_(sizes.dropout, sizes.path + ".probabilities.dropout") {
   TORCH_CHECK(sizes.width % sizes.heads == 0, sizes.heads, " heads do not divide a width of ",
@@ -35,14 +40,11 @@ CausalAttentionImpl::CausalAttentionImpl(const Sizes& sizes, const torch::Tensor
 
 CausalAttentionImpl::Heads CausalAttentionImpl::heads_of(const torch::Tensor& x_BSC,
                                                          const Rotation& rotation) const {
-  const int64_t B = x_BSC.size(0), S = x_BSC.size(1), H = sizes_.width / sizes_.heads;
-  const int64_t kv_width = sizes_.kv_heads * H;
+  const int64_t H = sizes_.width / sizes_.heads, kv_width = sizes_.kv_heads * H;
   // Slices of the last dimension: their gradients are joined by one copy.
   std::vector<torch::Tensor> part =
       qkv->forward(x_BSC).split_with_sizes({sizes_.width, kv_width, kv_width}, /*dim=*/2);
-  for (torch::Tensor& heads : part) {
-    heads = heads.view({B, S, heads.size(2) / H, H}).transpose(1, 2);
-  }
+  for (torch::Tensor& heads : part) heads = split_heads(heads, H);
   return {rotate(part[0], rotation), rotate(part[1], rotation), part[2]};
 }
 

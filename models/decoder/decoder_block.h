@@ -2,9 +2,9 @@
 
 #include <torch/types.h>
 
-#include "models/blocks/causal_attention.h"
 #include "models/blocks/dropout.h"
 #include "models/blocks/feed_forward.h"
+#include "models/decoder/causal_attention.h"
 #include "models/kernels/layer_norm.h"
 #include "runtime/module/module.h"
 

@@ -1,4 +1,4 @@
-#include "models/blocks/key_value_cache.h"
+#include "models/decoder/key_value_cache.h"
 
 #include <algorithm>
 

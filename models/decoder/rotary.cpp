@@ -1,4 +1,4 @@
-#include "models/blocks/rotary.h"
+#include "models/decoder/rotary.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 

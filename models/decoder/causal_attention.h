@@ -6,14 +6,17 @@
 #include <string>
 
 #include "models/blocks/dropout.h"
-#include "models/blocks/key_value_cache.h"
-#include "models/blocks/rotary.h"
+#include "models/decoder/key_value_cache.h"
+#include "models/decoder/rotary.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
 
 // B sequences  S tokens  C width  N heads  M heads of keys and values  P positions
 // H head width = C / N
 namespace shoal {
+
+/// [B, S, N H] -> [B, N, S, H], a view, as LibTorch's fused kernels take it.
+torch::Tensor split_heads(const torch::Tensor& x_BSC, int64_t head_width);
 
 /// Multi-head self-attention over a token and those before it: proj(softmax(scale q kᵀ) v), with
 /// M < N heads of keys and values grouped-query attention: query head n reads head n M / N.

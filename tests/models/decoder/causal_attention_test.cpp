@@ -1,4 +1,4 @@
-#include "models/blocks/causal_attention.h"
+#include "models/decoder/causal_attention.h"
 
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <gtest/gtest.h>
@@ -109,7 +109,7 @@ TEST(CausalAttention, LaysItsHeadsOutForTheFusedKernelOfTheCpu) {
   for (const auto dtype : {torch::kFloat32, torch::kFloat64, torch::kBFloat16}) {
     const torch::Tensor qkv = torch::zeros({B, S, 3 * N * H}, dtype).requires_grad_();
     std::vector<torch::Tensor> part = qkv.split_with_sizes({N * H, N * H, N * H}, 2);
-    for (torch::Tensor& heads : part) heads = heads.view({B, S, N, H}).transpose(1, 2);
+    for (torch::Tensor& heads : part) heads = split_heads(heads, H);
     EXPECT_EQ(at::_fused_sdp_choice(part[0], part[1], part[2], {}, 0.0, true), kFlash) << dtype;
   }
 }

@@ -1,4 +1,4 @@
-#include "models/blocks/decoder_block.h"
+#include "models/decoder/decoder_block.h"
 
 // B sequences  S tokens  C width
 namespace shoal {
