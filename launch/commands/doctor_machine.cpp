@@ -22,6 +22,7 @@
 #include "launch/report/console.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/text.h"
+#include "runtime/kernels/sgemm.h"
 
 namespace shoal {
 namespace {
@@ -59,11 +60,15 @@ Finding cpu(const MachinePlaces& places) {
     if (known.contains(feature)) features.emplace_back(feature);
   }
   Finding finding{.name = "cpu"};
-  finding.text = fmt::format("{}; {}; LibTorch uses {}", model.empty() ? "unknown model" : model,
+  finding.text = fmt::format("{}; {}; LibTorch uses {}, float32 products by {}",
+                             model.empty() ? "unknown model" : model,
                              features.empty() ? "no AVX2" : join_words(features, " "),
-                             at::get_cpu_capability());
+                             at::get_cpu_capability(), sgemm_library());
   if (!known.contains("avx2")) {
     finding.warn("training runs several times slower than on a CPU with AVX2");
+  }
+  if (misses_onednn()) {
+    finding.warn("oneDNN's float32 products are about twice as fast here: install libdnnl-dev");
   }
   return finding;
 }

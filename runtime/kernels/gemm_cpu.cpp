@@ -8,16 +8,14 @@
 #include <algorithm>
 #include <climits>
 
-// The BLAS inside LibTorch, where its build exports it; weak, since not every build does. A call
-// through ATen costs a few microseconds more, which small tiles feel.
-extern "C" {
-__attribute__((weak)) void sgemm_(const char*, const char*, const int*, const int*, const int*,
-                                  const float*, const float*, const int*, const float*, const int*,
-                                  const float*, float*, const int*);
-__attribute__((weak)) void dgemm_(const char*, const char*, const int*, const int*, const int*,
-                                  const double*, const double*, const int*, const double*,
-                                  const int*, const double*, double*, const int*);
-}
+#include "runtime/kernels/sgemm.h"
+
+// LibTorch's BLAS, where its build exports it; weak, since not every build does. A call through
+// ATen costs a few microseconds more, which small tiles feel.
+extern "C" __attribute__((weak)) void dgemm_(const char*, const char*, const int*, const int*,
+                                             const int*, const double*, const double*, const int*,
+                                             const double*, const int*, const double*, double*,
+                                             const int*);
 
 namespace shoal {
 namespace {

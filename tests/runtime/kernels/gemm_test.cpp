@@ -1,9 +1,11 @@
 #include "runtime/kernels/gemm.h"
 
 #include <ATen/ops/matmul.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "runtime/kernels/sgemm.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal {
@@ -12,9 +14,8 @@ namespace {
 using testing::some_numbers;
 
 template <class Real>
-void expect_products(double tolerance) {
+void expect_products(int64_t m, int64_t n, int64_t k, double tolerance) {
   const auto options = torch::TensorOptions().dtype(c10::CppTypeToScalarType<Real>::value);
-  const int64_t m = 5, n = 7, k = 4;
   for (const bool a_transposed : {false, true}) {
     for (const bool b_transposed : {false, true}) {
       for (const Real beta : {Real(0), Real(1)}) {
@@ -27,7 +28,8 @@ void expect_products(double tolerance) {
         const torch::Tensor left = a_transposed ? a.narrow(1, 0, m).t() : a.narrow(1, 0, k);
         const torch::Tensor right = b_transposed ? b.narrow(1, 0, k).t() : b.narrow(1, 0, n);
         torch::Tensor expected = c.clone();
-        expected.narrow(1, 0, n).mul_(beta).add_(at::matmul(left, right));
+        expected.narrow(1, 0, n).mul_(beta).add_(
+            at::matmul(left.to(torch::kFloat64), right.to(torch::kFloat64)));
         gemm(m, n, k, {a.data_ptr<Real>(), a.size(1), a_transposed},
              {b.data_ptr<Real>(), b.size(1), b_transposed}, beta, c.data_ptr<Real>(), n + 3);
         EXPECT_LT((c - expected).abs().max().template item<double>(), tolerance);
@@ -37,8 +39,16 @@ void expect_products(double tolerance) {
 }
 
 TEST(Gemm, MultipliesEveryLayoutOfItsFactors) {
-  expect_products<float>(1e-6);
-  expect_products<double>(1e-14);
+  expect_products<float>(5, 7, 4, 1e-6);
+  expect_products<double>(5, 7, 4, 1e-14);
+  expect_products<float>(130, 70, 300, 1e-4);
+  expect_products<float>(1, 300, 70, 1e-5);
+}
+
+TEST(Sgemm, IsTheProductOfLibTorchsOperators) {
+  EXPECT_EQ(dlsym(RTLD_DEFAULT, "sgemm_"), reinterpret_cast<void*>(&sgemm_));
+  EXPECT_FALSE(misses_onednn());
+  EXPECT_FALSE(sgemm_library().empty());
 }
 
 TEST(Gemm, AnEmptySumIsZeroOrLeavesTheResult) {
