@@ -36,16 +36,19 @@ Dropout::Dropout(double rate, std::string_view path) : rate_(rate), layer_(hash_
   TORCH_CHECK(rate >= 0.0 && rate < 1.0, path, ": a dropout rate must be in [0, 1), got ", rate);
 }
 
-torch::Tensor Dropout::forward(const torch::Tensor& x, const StepContext& step) const {
-  if (!is_active(step)) return x;
+torch::Tensor Dropout::is_dropped(at::IntArrayRef sizes, const StepContext& step) const {
   const int64_t b = step.sample_b.size(0);
-  TORCH_CHECK(x.dim() >= 2 && x.size(0) == b, "dropout: x is ", x.sizes(), ", the step has ", b,
+  TORCH_CHECK(sizes.size() >= 2 && sizes[0] == b, "dropout: x is ", sizes, ", the step has ", b,
               " samples");
   const Stream stream{step.seed, Purpose::kDropout, layer_, static_cast<uint64_t>(step.step)};
-  const int64_t C = x.size(-1);
-  const int64_t R = c10::multiply_integers(x.sizes().slice(1, static_cast<size_t>(x.dim()) - 2));
-  const torch::Tensor draw = uniform_rows(stream, row_ids(step, R), C, torch::kFloat32);
-  return DropoutFunction::apply(x, (draw < rate_).view(x.sizes()), 1.0 / (1.0 - rate_));
+  const int64_t R = c10::multiply_integers(sizes.slice(1, sizes.size() - 2));
+  const torch::Tensor draw = uniform_rows(stream, row_ids(step, R), sizes.back(), torch::kFloat32);
+  return (draw < rate_).view(sizes);
+}
+
+torch::Tensor Dropout::forward(const torch::Tensor& x, const StepContext& step) const {
+  if (!is_active(step)) return x;
+  return DropoutFunction::apply(x, is_dropped(x.sizes(), step), 1.0 / (1.0 - rate_));
 }
 
 }  // namespace shoal

@@ -21,8 +21,11 @@ class Dropout {
   /// `path` is the place in the model, `blocks.3.mlp.dropout`. 0 <= rate < 1.
   Dropout(double rate, std::string_view path);
   bool is_active(const StepContext& step) const { return step.training && rate_ > 0.0; }
+  double rate() const { return rate_; }
   /// [b, ..., C] -> the same, b = samples of the step; x itself where it is not active.
   torch::Tensor forward(const torch::Tensor& x, const StepContext& step) const;
+  /// bool [b, ..., C]: which numbers of such a tensor it zeroes.
+  torch::Tensor is_dropped(at::IntArrayRef sizes, const StepContext& step) const;
 
  private:
   double rate_;

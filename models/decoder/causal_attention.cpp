@@ -2,9 +2,10 @@
 
 #include <ATen/ops/scaled_dot_product_attention.h>
 
-#include <limits>
 #include <optional>
 #include <vector>
+
+#include "models/decoder/dropout_attention.h"
 
 // B sequences  S tokens  C width  N heads  M heads of keys and values  P positions
 // H head width = C / N
@@ -57,23 +58,6 @@ torch::Tensor CausalAttentionImpl::attend(const Heads& heads, const torch::Tenso
       sizes_.scale);
 }
 
-// LibTorch's own dropout of probabilities draws from its generator.
-torch::Tensor CausalAttentionImpl::attend_with_dropout(const Heads& heads,
-                                                       const StepContext& step) const {
-  const int64_t S = heads.query_BNSH.size(2);
-  const torch::Tensor key = repeat_heads(heads.key_BMSH, sizes_.heads);
-  const torch::Tensor is_later_SS =
-      torch::ones({S, S}, key.options().dtype(torch::kBool)).triu_(/*diagonal=*/1);
-  const torch::Tensor logits_BNSS =
-      at::matmul(heads.query_BNSH * sizes_.scale, key.transpose(2, 3))
-          .masked_fill_(is_later_SS, -std::numeric_limits<double>::infinity());
-  const bool is_narrow = key.scalar_type() == torch::kBFloat16;
-  const torch::Tensor share_BNSS =
-      logits_BNSS.softmax(3, is_narrow ? torch::kFloat32 : key.scalar_type());
-  return at::matmul(dropout_.forward(share_BNSS, step).to(key.scalar_type()),
-                    repeat_heads(heads.value_BMSH, sizes_.heads));
-}
-
 torch::Tensor CausalAttentionImpl::project(const torch::Tensor& y_BNSH) const {
   return proj->forward(
       y_BNSH.transpose(1, 2).reshape({y_BNSH.size(0), y_BNSH.size(2), sizes_.width}));
@@ -82,8 +66,10 @@ torch::Tensor CausalAttentionImpl::project(const torch::Tensor& y_BNSH) const {
 torch::Tensor CausalAttentionImpl::forward(const torch::Tensor& x_BSC, const Rotation& rotation,
                                            const StepContext& step) const {
   const Heads heads = heads_of(x_BSC, rotation);
-  return project(dropout_.is_active(step) ? attend_with_dropout(heads, step)
-                                          : attend(heads, {}, /*is_causal=*/true));
+  if (!dropout_.is_active(step)) return project(attend(heads, {}, /*is_causal=*/true));
+  return project(attend_with_dropout(heads.query_BNSH, repeat_heads(heads.key_BMSH, sizes_.heads),
+                                     repeat_heads(heads.value_BMSH, sizes_.heads),
+                                     {sizes_.scale, dropout_, step}));
 }
 
 torch::Tensor CausalAttentionImpl::decode(const torch::Tensor& x_BSC, const Rotation& rotation,

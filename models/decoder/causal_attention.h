@@ -55,7 +55,6 @@ class CausalAttentionImpl : public ModuleBase {
   Heads heads_of(const torch::Tensor& x_BSC, const Rotation& rotation) const;
   /// softmax(scale q kᵀ) v by LibTorch's fused kernel; an undefined mask is none.
   torch::Tensor attend(const Heads& heads, const torch::Tensor& mask, bool is_causal) const;
-  torch::Tensor attend_with_dropout(const Heads& heads, const StepContext& step) const;
   torch::Tensor project(const torch::Tensor& y_BNSH) const;
 
   Sizes sizes_;

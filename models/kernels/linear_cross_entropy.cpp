@@ -21,7 +21,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kChunkElements = int64_t{1} << 23;
+constexpr int64_t kChunkElements = int64_t{1} << 24;
 constexpr int64_t kLeastTokens = 64;
 
 /// The sum of the losses, and the requested gradients.

@@ -12,11 +12,11 @@ namespace shoal {
 /// `vocabulary`; rows of the weight from there on are padding, whose probability and gradient are
 /// 0.
 ///
-/// Logits are computed in chunks of tokens of 2^23 elements at most, or of 64 tokens where those
+/// Logits are computed in chunks of tokens of 2^24 elements at most, or of 64 tokens where those
 /// have more, never [T, V] at once. Where gradients are needed, the forward pass computes them
 /// chunk by chunk, and the backward pass scales them. The weight is cast to x's dtype, in which
 /// products are computed; softmax and the sum of the weight's gradient are float32 at least. On the
-/// CPU the result is the same for any number of threads.
+/// CPU losses are summed in the order of the tokens.
 ///
 /// Shapes: x [T, D], weight [V, D], label int64 [T]. Differentiable; T may be 0.
 /// Throws: TORCH_CHECK on shapes, and on the CPU on a label out of range.

@@ -23,6 +23,16 @@ struct StepContext {
   int64_t samples_in_micro = 0;   ///< over all ranks of this micro-step
 };
 
+/// The place of `count` of its samples.
+inline StepContext narrow_samples(const StepContext& step, int64_t first, int64_t count) {
+  StepContext part = step;
+  for (torch::Tensor StepContext::*tensor : {&StepContext::sample_b, &StepContext::view_b,
+                                             &StepContext::token_bS, &StepContext::position_bS}) {
+    if ((step.*tensor).defined()) part.*tensor = (step.*tensor).narrow(0, first, count);
+  }
+  return part;
+}
+
 /// int64 [b R]: which row this is in the whole run, whatever the rank: the sample's view in the top
 /// byte, below it its position in the stream times R plus the row. Keys what is drawn for the row.
 inline torch::Tensor row_ids(const StepContext& step, int64_t rows_per_sample) {

@@ -86,7 +86,9 @@ std::vector<std::pair<std::string, Overrides>> models() {
           {"SparseMlpCapped", capped("batch_priority")},
           {"SparseMlpPaddedAccumulated", joined(padded(), accumulated())},
           {"Vit", {vit(kBlockExperts)}},
-          {"ConvNextNexus", {convnext(kBlockNexus)}}};
+          {"ConvNextNexus", {convnext(kBlockNexus)}},
+          {"Gpt2WithExperts", gpt2(kBlockExperts)},
+          {"ModernDecoder", gpt2(kModernDecoder)}};
 }
 
 class TrainingGpu : public OnGpu {};

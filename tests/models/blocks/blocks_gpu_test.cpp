@@ -2,11 +2,15 @@
 #include <vector>
 
 #include "models/blocks/mlp.h"
+#include "models/decoder/dropout_attention.h"
 #include "models/kernels/layer_norm.h"
+#include "models/kernels/linear_cross_entropy.h"
 #include "models/kernels/token_linear.h"
 #include "models/kernels/transpose_add.h"
+#include "runtime/data/batch.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/on_gpu.h"
+#include "tests/support/some_batch.h"
 
 // B images  S tokens  P new tokens  C width  H hidden
 namespace shoal {
@@ -111,6 +115,26 @@ TEST_F(BlocksGpu, TransposeAddEqualsTheCpu) {
     expect_cpu({{images, 12, 20}, {images, 20, 12}},
                [](const Tensors& all) { return transpose_add(all[0], all[1]); });
   }
+}
+
+TEST_F(BlocksGpu, LinearCrossEntropyEqualsTheCpu) {
+  constexpr int64_t kVocabulary = 13;
+  for (const int64_t tokens : {0, 1, 12}) {
+    expect_cpu({{tokens, 20}, {16, 20}}, [&](const Tensors& all) {
+      const torch::Tensor label = torch::arange(tokens, all[0].options().dtype(torch::kInt64));
+      return linear_cross_entropy(all[0], all[1], at::where(label == 3, kNoLabel, label),
+                                  kVocabulary);
+    });
+  }
+}
+
+TEST_F(BlocksGpu, AttentionWithDropoutEqualsTheCpu) {
+  const std::vector<int64_t> sizes{3, 2, 5, 4};
+  expect_cpu({sizes, sizes, sizes}, [&](const Tensors& all) {
+    StepContext step = testing::some_step(3, true);
+    step.sample_b = step.sample_b.to(all[0].device());
+    return attend_with_dropout(all[0], all[1], all[2], {0.5, Dropout(0.3, "attention"), step});
+  });
 }
 
 }  // namespace
