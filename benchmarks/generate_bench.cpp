@@ -24,7 +24,7 @@ namespace shoal::bench {
 namespace {
 
 constexpr int64_t kWarmUpTurns = 2;
-/// How far below the highest logit the peer may find one of our tokens, of logits of about 1.
+/// How far below the highest logit the peer may find one of our tokens; logits are some tenths.
 constexpr double kMostGap = 1e-3;
 
 using Texts = std::vector<std::vector<int64_t>>;
