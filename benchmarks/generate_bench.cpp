@@ -115,6 +115,7 @@ void report(const std::vector<Timing>& timings, const nlohmann::json& facts, Rep
                 {"over_shoal", ratio}});
     out.add(row);
   }
+  std::fflush(stdout);
 }
 
 /// The peer with its versions noted; nullptr without a Python that has PyTorch and transformers.
