@@ -170,7 +170,7 @@ std::vector<GeneratedText> gather(const Decoding& own, std::array<int64_t, 4> ra
 std::vector<GeneratedText> generate_text(TextModel& model, const Prompts& prompts,
                                          const GenerationOptions& options, RankGrid& grid,
                                          const OnToken& on_token) {
-  const torch::NoGradGuard no_grad;
+  const c10::InferenceMode inference;
   const int64_t context = model.text_backbone().context_length();
   for (const std::vector<int64_t>& prompt : prompts) {
     TORCH_CHECK(!prompt.empty() && static_cast<int64_t>(prompt.size()) < context, "a prompt of ",

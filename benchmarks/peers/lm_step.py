@@ -8,24 +8,14 @@ experts are computed, `loop` (over unbound weights) or `grouped_mm`, and answers
 is a number of training steps; the answer is the microseconds of one. `peak` asks for the most memory
 that the process has held, in bytes.
 """
-import math
 import resource
 import time
 
-from serve import serve, torch
+from serve import read_tensors, serve, torch
 import torch.nn.functional as F
 from torch import nn
 
 EPS = 1e-5
-
-
-def read(file):
-    """The tensors by name."""
-    dtypes = {"Float": torch.float32, "Long": torch.int64}
-    with open(file["path"], "rb") as stream:
-        return {name: torch.frombuffer(bytearray(stream.read(math.prod(sizes) * dtypes[dtype].itemsize)),
-                                       dtype=dtypes[dtype]).view(sizes)
-                for name, sizes, dtype in file["tensors"]}
 
 
 def below(prefix, tensors):
@@ -129,7 +119,7 @@ class Gpt2(nn.Module):
 
 class Training:
     def __init__(self, o):
-        tensors = read(o["file"])
+        tensors = read_tensors(o["file"])
         self.token, self.label, self.clip_norm = tensors["token"], tensors["label"], o["clip_norm"]
         self.model = Gpt2(o, tensors)
         # Of a stack of experts, biases have two dimensions too.

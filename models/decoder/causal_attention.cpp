@@ -51,11 +51,21 @@ CausalAttentionImpl::Heads CausalAttentionImpl::heads_of(const torch::Tensor& x_
 
 torch::Tensor CausalAttentionImpl::attend(const Heads& heads, const torch::Tensor& mask,
                                           bool is_causal) const {
-  const auto optional_mask = mask.defined() ? std::optional(mask) : std::nullopt;
-  return at::scaled_dot_product_attention(
-      heads.query_BNSH, repeat_heads(heads.key_BMSH, sizes_.heads),
-      repeat_heads(heads.value_BMSH, sizes_.heads), optional_mask, /*dropout_p=*/0.0, is_causal,
-      sizes_.scale);
+  const torch::Tensor& query = heads.query_BNSH;
+  const int64_t B = query.size(0), N = query.size(1), S = query.size(2), H = query.size(3);
+  const auto product = [&](const Heads& h, bool hides_later) {
+    return at::scaled_dot_product_attention(h.query_BNSH, h.key_BMSH, h.value_BMSH,
+                                            mask.defined() ? std::optional(mask) : std::nullopt,
+                                            /*dropout_p=*/0.0, hides_later, sizes_.scale);
+  };
+  if (S != 1) {
+    return product({query, repeat_heads(heads.key_BMSH, N), repeat_heads(heads.value_BMSH, N)},
+                   is_causal);
+  }
+  // Of one token, the query heads that share keys are rows of one product, and no key is copied.
+  const torch::Tensor rows = query.reshape({B, sizes_.kv_heads, N / sizes_.kv_heads, H});
+  return product({rows, heads.key_BMSH, heads.value_BMSH}, /*hides_later=*/false)
+      .reshape({B, N, S, H});
 }
 
 torch::Tensor CausalAttentionImpl::project(const torch::Tensor& y_BNSH) const {

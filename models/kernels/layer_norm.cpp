@@ -171,11 +171,16 @@ Tensors3 backward_gpu(const BranchGradient& grad, const variable_list& saved,
   return {grad.residual.defined() ? x_grad + grad.residual : x_grad, weight_grad, bias_grad};
 }
 
+Tensors3 norm_forward(const torch::Tensor& x, const torch::Tensor& weight,
+                      const torch::Tensor& bias, const NormForm& form) {
+  return (x.is_cpu() ? forward_cpu : forward_gpu)(x, weight, bias, form);
+}
+
 struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   static variable_list forward(AutogradContext* ctx, const torch::Tensor& x,
                                const torch::Tensor& weight, const torch::Tensor& bias,
                                const NormForm& form) {
-    const auto [y, mean, rstd] = (x.is_cpu() ? forward_cpu : forward_gpu)(x, weight, bias, form);
+    const auto [y, mean, rstd] = norm_forward(x, weight, bias, form);
     ctx->save_for_backward({x, weight, mean, rstd});
     save_value(ctx, form);
     ctx->set_materialize_grads(false);  // that of an unused residual stays undefined
@@ -209,6 +214,7 @@ NormedBranch start_branch(const torch::Tensor& x, const torch::Tensor& weight,
   TORCH_CHECK(weight.scalar_type() == dtype && bias.scalar_type() == dtype, "layer_norm: x is ",
               x.scalar_type(), ", weight and bias must be ", dtype, ", got ", weight.scalar_type(),
               " and ", bias.scalar_type());
+  if (!at::GradMode::is_enabled()) return {std::get<0>(norm_forward(x, weight, bias, form)), x};
   const variable_list outputs = LayerNormFunction::apply(x, weight, bias, form);
   return {outputs[0], outputs[1]};
 }

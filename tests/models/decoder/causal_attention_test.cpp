@@ -69,6 +69,25 @@ TEST(CausalAttention, IsTheSoftmaxOverATokenAndThoseBeforeIt) {
   }
 }
 
+TEST(CausalAttention, DecodesTokenByToken) {
+  const torch::NoGradGuard no_grad;
+  constexpr int64_t B = 3, S = 5, H = kWidth / kHeads;
+  const torch::Tensor x = some_numbers({B, S, kWidth}, 1);
+  for (const int64_t kv_heads : {1, 2, 3, 6}) {
+    const CausalAttention layer = causal_attention(kv_heads);
+    const torch::Tensor expected = plain_causal_attention(layer, x, kv_heads);
+    const auto held = [&] { return torch::zeros({B, kv_heads, S, H}, x.options()); };
+    KeyValueCache cache{{{held(), held()}}, std::vector<int64_t>(B, 0), S};
+    for (int64_t s = 0; s < S; ++s) {
+      const DecodeStep step(cache, 1, x.device());
+      const torch::Tensor y = layer->decode(x.narrow(1, s, 1), {}, cache.layers[0], step);
+      EXPECT_LT((y - expected.narrow(1, s, 1)).abs().max().item<double>(), 1e-13)
+          << kv_heads << " " << s;
+      for (int64_t& length : cache.length_b) ++length;
+    }
+  }
+}
+
 TEST(CausalAttention, GradientsAreThoseOfFiniteDifferences) {
   const torch::Tensor x = some_numbers({2, 4, kWidth}, 1).requires_grad_();
   const Rotation rotation = rotation_at(torch::arange(4), kWidth / kHeads, 10.0, torch::kFloat64);
