@@ -24,7 +24,7 @@ struct Sample {
   ImageShape shape;  ///< of this record's image; the loader refuses another than the source's
   std::vector<uint8_t> pixel_CHW;  ///< one byte a value
   std::vector<int64_t> token_S = {};
-  std::vector<int64_t> token_label_S = {};
+  std::vector<int64_t> token_label_S = {};  ///< kNoLabel (batch.h) in evaluation only
   std::vector<double> value_N = {};
   int64_t label = 0;
   std::vector<double> target_M = {};

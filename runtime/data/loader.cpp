@@ -136,6 +136,9 @@ void BatchMaker::check(const Sample& sample, int64_t index) const {
   check_size(sample.token_S.size(), shape.sequence, "token");
   check_size(sample.token_label_S.size(), shape.labels_tokens ? shape.sequence : 0, "token label");
   check_size(sample.value_N.size(), shape.values, "number");
+  TORCH_CHECK(!is_training_ ||
+                  std::ranges::find(sample.token_label_S, kNoLabel) == sample.token_label_S.end(),
+              "training sample ", index, " has a token without a label");
   check_size(sample.target_M.size(), shape.targets, "target");
 }
 
