@@ -22,7 +22,7 @@ struct Batch {
   torch::Tensor label_b;         ///< int64
   torch::Tensor target_bM;       ///< float32, float64 where that is computed in
   StepContext context;  ///< complete but for the step; sample_b holds positions in the stream
-  TextCounts text;      ///< of the whole split, where it is text
+  TextCounts text;      ///< in evaluation: of the whole split, where it is text
   double wait_s = 0.0;  ///< how long the loader's caller waited for it, seconds
 
   /// The images as one view sees them: [b, C, H, W].

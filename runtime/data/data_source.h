@@ -55,7 +55,7 @@ class SampleSet {
   /// for both numbers. Evaluation reads pass 0. Safe from several threads at once.
   /// Throws: DataError naming file and record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
-  /// Of text: what bits per byte and perplexity per word are computed from.
+  /// Of text: what bits per byte and perplexity per word are computed from. May read all of it.
   virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
   /// What opening them did that users should know, for the log: a line each.
   virtual std::vector<std::string> notes() const { return {}; }

@@ -133,6 +133,16 @@ LoaderSettings text_settings() {
   return result;
 }
 
+TEST(EvalLoader, CountsATextOnceAndTrainingNever) {
+  const CountedText text;
+  TrainLoader training(text, text_settings());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(training.next().text.words, 0);
+  EXPECT_EQ(text.num_counted, 0);
+  EvalLoader evaluation(text, text_settings());
+  while (const std::optional<Batch> batch = evaluation.next()) EXPECT_EQ(batch->text.words, 4);
+  EXPECT_EQ(text.num_counted, 1);
+}
+
 TEST(TrainLoader, EveryTokenHasALabel) {
   const CountedText text(/*unlabelled=*/3);
   TrainLoader training(text, text_settings());
