@@ -25,7 +25,7 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
   const Recipe& recipe = opened.recipe;
   RankGrid& grid = opened.grid;
   const auto source = make_source(recipe, environment);
-  check_stride(recipe, source->shape());
+  check_stride(recipe, *source);
   const OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
   const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
   load_weights(path, model, *grid.world);

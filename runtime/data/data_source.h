@@ -70,7 +70,7 @@ class DataSource {
  public:
   struct Context {
     uint64_t seed = 0;  ///< run.seed, for draws of the source's own
-    /// evaluate.stride, 1 <= stride <= the sequence; only for sources whose tokens have labels.
+    /// evaluate.stride, 1 <= stride <= the sequence; only for sources that have windows.
     std::optional<int64_t> evaluation_stride = {};
     std::string cache_folder =
         {};  ///< the user's, for what is made once of files; "": there is none
@@ -83,6 +83,9 @@ class DataSource {
   /// How its text became tokens; null without text. Throws DataError for files of its own.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   /// What becomes of its images; nothing without images. Throws ConfigError.
+  /// Whether its samples are windows of a stream, whose distance in evaluation is
+  /// Context::evaluation_stride.
+  virtual bool has_windows() const { return false; }
   virtual std::optional<ImageTransform> image_transform() const { return std::nullopt; }
   /// Overlap between the training and validation split, as problems at keys of `data`. Called for
   /// training only; evaluating on training data is legitimate.
