@@ -62,6 +62,9 @@ class SampleSet {
   /// Names and sizes of files with a hash of parts of them, by which a resumed run compares its
   /// data; empty for data that the recipe alone defines.
   virtual std::string fingerprint() const { return {}; }
+  /// Tokenizer::identity() of what made their token ids; empty where it is not known, or there are
+  /// none.
+  virtual std::string tokenizer_identity() const { return {}; }
 };
 
 /// Where samples come from; registered under `data.source`, its keys are in `data` itself.
@@ -80,12 +83,12 @@ class DataSource {
 
   virtual ~DataSource() = default;
   virtual DataShape shape() const = 0;
-  /// How its text became tokens; null without text. Throws DataError for files of its own.
-  virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
-  /// What becomes of its images; nothing without images. Throws ConfigError.
   /// Whether its samples are windows of a stream, whose distance in evaluation is
   /// Context::evaluation_stride.
   virtual bool has_windows() const { return false; }
+  /// How its text became tokens; null without text. Throws DataError for files of its own.
+  virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
+  /// What becomes of its images; nothing without images. Throws ConfigError.
   virtual std::optional<ImageTransform> image_transform() const { return std::nullopt; }
   /// Overlap between the training and validation split, as problems at keys of `data`. Called for
   /// training only; evaluating on training data is legitimate.

@@ -129,6 +129,8 @@ class TextFiles {
     if (made_) parts.push_back("tokenizer " + made_->identity());
     return join_words(parts);
   }
+  /// Of the tokenizer where a file needed it.
+  std::string tokenizer_identity() const { return made_ ? made_->identity() : ""; }
 
  private:
   /// Made where it is needed first: caches without a side file do without its files.
@@ -213,6 +215,7 @@ class TextSet : public SampleSet {
   std::optional<TextCounts> text_counts() const override { return files_.counts(); }
   std::vector<std::string> notes() const override { return files_.notes(); }
   std::string fingerprint() const override { return files_.fingerprint(); }
+  std::string tokenizer_identity() const override { return files_.tokenizer_identity(); }
 
  protected:
   int64_t num_tokens() const { return files_.stream().size(); }

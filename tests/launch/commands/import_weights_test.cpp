@@ -165,6 +165,23 @@ TEST_F(ImportWeights, ALinkToATokenizersFileThatIsNotThereIsNamed) {
   EXPECT_THAT(recipe(), HasSubstr("vocab: v.json"));
 }
 
+TEST_F(ImportWeights, TheCheckpointNamesTheTokenizerWhoseFilesAreAtHand) {
+  const auto tokenizer = [this] {
+    const CheckpointReader reader(resolve_checkpoint(folder_.file("ours")));
+    const ManifestValue* value = reader.manifest().find_value("data.tokenizer");
+    return value == nullptr ? "none" : std::get<std::string>(value->value);
+  };
+  save(hf_gpt2(), kGptConfig);
+  import("gpt2");
+  EXPECT_EQ(tokenizer(), "bytes");
+  write_file(folder_.file("theirs/vocab.json"), testing::vocab_json({}));
+  write_file(folder_.file("theirs/merges.txt"), testing::merges_text({}));
+  import("gpt2");
+  EXPECT_THAT(tokenizer(), ::testing::StartsWith("gpt2:"));
+  import("gpt2", {"data.tokenizer.vocab=v.json"});
+  EXPECT_EQ(tokenizer(), "none");
+}
+
 TEST_F(ImportWeights, JsonCountsTheTensorsOfTheCheckpoint) {
   save(hf_gpt2(), kGptConfig);
   ImportArguments arguments{folder_.file("theirs"), "gpt2", folder_.file("ours")};

@@ -273,6 +273,22 @@ TEST_F(LoadRun, RefusesToResumeOnOtherDataUnlessToldTo) {
   }
 }
 
+TEST_F(LoadRun, ACheckpointNamesItsTokenizerAndIsRefusedWithAnother) {
+  TrainingRun first(scratch_.file("run"), testing::gpt2());
+  const Manifest saved = CheckpointReader(first.train(1)).manifest();
+  EXPECT_NO_THROW(require_own_tokenizer(saved, first.data.tokenizer));
+  EXPECT_NO_THROW(require_own_tokenizer(saved, ""));
+  EXPECT_NO_THROW(require_own_tokenizer(Manifest{}, "bytes"));
+  try {
+    require_own_tokenizer(saved, "gpt2:12ab");
+    ADD_FAILURE() << "another tokenizer was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kMismatch);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("checkpoint: bytes"), HasSubstr("now:        gpt2:12ab")));
+  }
+}
+
 TEST_F(LoadRun, ARunToBeResumedThatHasNoCheckpointTakesTheWeights) {
   TrainingRun trained(scratch_.file("trained"), {});
   trained.train(2);
