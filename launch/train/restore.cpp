@@ -16,6 +16,7 @@
 #include "launch/job/launch_info.h"
 #include "launch/train/resume_rules.h"
 #include "launch/train/upcycle.h"
+#include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"
@@ -238,6 +239,35 @@ std::string list_some(std::vector<std::string> names) {
   return join_words(names) + (left_out > 0 ? fmt::format(" and {} more", left_out) : "");
 }
 
+/// Paths of the MoE layers whose routers draw.
+std::set<std::string> drawn_layers(const BuiltModel& model) {
+  std::set<std::string> paths;
+  for (const auto& stage : model.stages) {
+    const auto layer = std::dynamic_pointer_cast<MoeLayer>(stage);
+    if (layer != nullptr && layer->router().is_drawn()) paths.insert(layer->path());
+  }
+  return paths;
+}
+
+/// Experts behind a router that draws have only seen the tokens that their run's seed gave them.
+/// Behind one that did not draw in the checkpoint they get others whatever the seed.
+void require_own_draw(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model) {
+  const std::set<std::string> drawn = drawn_layers(model);
+  if (drawn.empty()) return;
+  const Recipe own = recipe_in_text(manifest.recipe);
+  if (own.run.seed == recipe.run.seed) return;
+  const std::set<std::string> drawn_before =
+      drawn_layers(build_model(own, make_source(own)->shape(), nullptr, torch::kMeta));
+  for (const std::string& path : drawn) {
+    if (!drawn_before.contains(path)) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("model.init_from: the router of {} draws each expert's tokens by "
+                            "run.seed, and the experts are trained on those of seed {}, not of {}",
+                            path, own.run.seed, recipe.run.seed),
+                fmt::format("set run.seed={}", own.run.seed));
+  }
+}
+
 /// Fills the weights whose names `source_of` has, and returns a line for the log: how many were
 /// taken, which of the model's keep their random values, and how many of the checkpoint's have no
 /// place in the model. Collective. Throws Error (exit 12) if none was taken, or as load_checkpoint.
@@ -295,6 +325,10 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
   const Manifest manifest = read_manifest(path, world);
   if (init_from.is_partial()) {
     const std::map<std::string, std::string> source_of = chosen_names(manifest, init_from);
+    const bool has_experts = std::ranges::any_of(source_of, [](const auto& item) {
+      return item.first.find(".experts.") != std::string::npos;
+    });
+    if (has_experts) require_own_draw(manifest, recipe, session.model());
     return path + load_some_weights(path, source_of, session.model(), world);
   }
   require_own_tokenizer(manifest, session.tokenizer_identity());
@@ -302,6 +336,7 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
     load_upcycled(path, session.model(), world);
     require_same_model(compare(manifest.recipe, recipe));
   } else {
+    require_own_draw(manifest, recipe, session.model());
     load_weights(path, session.model(), world);
   }
   return path;

@@ -19,7 +19,8 @@ struct ResumeOptions {
 /// Collective. Throws as load_weights, with model.upcycle as load_upcycled, and Error (exit 12) if
 /// other keys of the model than those that put experts into it are not the checkpoint's, if none of
 /// the weights to be taken is there, if a pattern matches nothing, or, unless it is taken in part,
-/// if its tokens are another tokenizer's.
+/// if its tokens are another tokenizer's; also if experts are taken that a router which draws
+/// (Router::is_drawn) gave their tokens by another run.seed.
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
 /// Gives a run that is to be resumed its first state: the newest valid checkpoint of its folder if
