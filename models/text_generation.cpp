@@ -3,7 +3,6 @@
 #include <ATen/TensorIndexing.h>
 
 #include <algorithm>
-#include <array>
 #include <span>
 
 #include "runtime/random/random_stream.h"
@@ -143,15 +142,28 @@ bool runs_anywhere(bool runs_here, Communicator& world) {
   return count.item<int64_t>() > 0;
 }
 
-/// The texts of the sequences [first, first + count) of all ranks; this one has [own_first,
-/// own_last).
-std::vector<GeneratedText> gather(const Decoding& own, std::array<int64_t, 4> range,
-                                  int64_t max_tokens, Communicator& world) {
-  const auto [first, count, own_first, own_last] = range;
+/// The sequences [first, end) of all ranks, of which this one has [own_first, own_end).
+struct BatchShare {
+  int64_t first, end, own_first, own_end;
+
+  /// Rank 0 has the larger share, and of one sequence the whole.
+  BatchShare(int64_t first, int64_t end, const Communicator& world) : first(first), end(end) {
+    const auto begin_of = [&](int64_t rank) {
+      return first + ((end - first) * rank + world.size() - 1) / world.size();
+    };
+    own_first = begin_of(world.rank());
+    own_end = begin_of(world.rank() + 1);
+  }
+};
+
+/// The texts of all ranks.
+std::vector<GeneratedText> gather(const Decoding& own, const BatchShare& batch, int64_t max_tokens,
+                                  Communicator& world) {
+  const int64_t count = batch.end - batch.first;
   const torch::Tensor all = torch::zeros({count, 2 + max_tokens}, torch::kInt64);
-  for (int64_t i = own_first; i < own_last; ++i) {
-    const GeneratedText& text = own.text(i - own_first);
-    int64_t* row = all.mutable_data_ptr<int64_t>() + (i - first) * all.size(1);
+  for (int64_t i = batch.own_first; i < batch.own_end; ++i) {
+    const GeneratedText& text = own.text(i - batch.own_first);
+    int64_t* row = all.mutable_data_ptr<int64_t>() + (i - batch.first) * all.size(1);
     row[0] = static_cast<int64_t>(text.stop);
     row[1] = static_cast<int64_t>(text.tokens.size());
     std::copy(text.tokens.begin(), text.tokens.end(), row + 2);
@@ -180,18 +192,12 @@ std::vector<GeneratedText> generate_text(TextModel& model, const Prompts& prompt
   const auto num_prompts = static_cast<int64_t>(prompts.size());
   std::vector<GeneratedText> texts;
   for (int64_t first = 0; first < num_prompts; first += options.batch) {
-    const int64_t count = std::min(options.batch, num_prompts - first);
-    // Rank 0 has the larger share, and of one sequence the whole.
-    const auto begin_of = [&](int64_t rank) {
-      return first + (count * rank + world.size() - 1) / world.size();
-    };
-    const int64_t own_first = begin_of(world.rank()), own_last = begin_of(world.rank() + 1);
+    const BatchShare batch(first, std::min(first + options.batch, num_prompts), world);
     Decoding own(model, options, on_token, grid.device);
-    own.prefill(prompts, own_first, own_last, longest_of(prompts, first, first + count));
+    own.prefill(prompts, batch.own_first, batch.own_end, longest_of(prompts, first, batch.end));
     while (runs_anywhere(own.is_running(), world)) own.step();
     grid.throw_if_failed();
-    for (GeneratedText& text : gather(own, {first, count, own_first, own_last},
-                                      std::min(options.max_tokens, context), world)) {
+    for (GeneratedText& text : gather(own, batch, std::min(options.max_tokens, context), world)) {
       texts.push_back(std::move(text));
     }
   }

@@ -25,8 +25,9 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
   const Recipe& recipe = opened.recipe;
   RankGrid& grid = opened.grid;
   const auto source = make_source(recipe, environment);
-  check_stride(recipe, source->shape());
+  check_stride(recipe, *source);
   const OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
+  require_own_tokenizer(manifest, data.tokenizer);
   const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
   load_weights(path, model, *grid.world);
   const Evaluation evaluation = evaluate({*model.task, recipe, data, grid}, manifest.step);

@@ -85,8 +85,9 @@ struct Input {
 };
 
 /// Collective.
-Input read_input(const GenerateArguments& arguments, const DataSource& source, int64_t context,
-                 Communicator& world) {
+Input read_input(const GenerateArguments& arguments, const OpenedCheckpoint& opened,
+                 const DataSource& source, int64_t context) {
+  Communicator& world = *opened.grid.world;
   Input input;
   const std::string encoded = on_rank_zero(world, [&] {
     input.tokenizer = source.tokenizer();
@@ -95,6 +96,7 @@ Input read_input(const GenerateArguments& arguments, const DataSource& source, i
       throw ConfigError("data.source: generate needs text, " + shape.source + " gives " +
                         shape.text());
     }
+    require_own_tokenizer(opened.manifest, input.tokenizer->identity());
     input.texts = read_prompts(arguments);
     Json json{{"end_of_text", input.tokenizer->end_of_text()}, {"prompts", Json::array()}};
     for (size_t i = 0; i < input.texts.size(); ++i) {
@@ -194,7 +196,7 @@ void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& lau
   const BuiltModel built = build_model(recipe, source->shape(), &opened.grid, opened.grid.device);
   TextModel& model = text_model_of(built, recipe);
   const int64_t context = model.text_backbone().context_length();
-  const Input input = read_input(arguments, *source, context, world);
+  const Input input = read_input(arguments, opened, *source, context);
   load_weights(opened.path, built, world);
   const auto model_seed = static_cast<uint64_t>(recipe.run.seed);
   const GenerationOptions options{

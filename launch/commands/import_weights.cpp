@@ -13,6 +13,7 @@
 #include "launch/job/recipe.h"
 #include "launch/report/console.h"
 #include "launch/train/build_model.h"
+#include "launch/train/session.h"
 #include "models/formats/weight_format.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/state_list.h"
@@ -191,7 +192,27 @@ void check_model(const WeightFormat& format, const Recipe& recipe) {
   mistakes.throw_if_any("the weights do not fit the recipe:");
 }
 
-void write_run(const Recipe& recipe, ModelWeights& weights, const std::string& format,
+/// What is saved of an import.
+struct Imported : Stateful {
+  ModelWeights weights;
+  std::string tokenizer;  ///< Tokenizer::identity(), where its files are at hand
+
+  void visit_state(StateVisitor& visitor) override {
+    weights.visit_state(visitor);
+    if (!tokenizer.empty()) visitor.text(kDataTokenizer, tokenizer);
+  }
+};
+
+std::string tokenizer_identity(const DataSource& source) {
+  try {
+    const auto tokenizer = source.tokenizer();
+    return tokenizer ? tokenizer->identity() : "";
+  } catch (const DataError&) {
+    return "";  // weights can be imported before the tokenizer's files are there
+  }
+}
+
+void write_run(const Recipe& recipe, Imported& imported, const std::string& format,
                const std::string& path) {
   PosixFileSystem files;
   const auto world = make_self_communicator();
@@ -201,7 +222,7 @@ void write_run(const Recipe& recipe, ModelWeights& weights, const std::string& f
   options.recipe = config::canonical_text(recipe);
   options.written_by = {{"shoal", build_info().version + " " + build_info().git_revision},
                         {"imported_as", format}};
-  const SaveOutcome saved = CheckpointWriter(options, *world, files).save(weights, {});
+  const SaveOutcome saved = CheckpointWriter(options, *world, files).save(imported, {});
   if (!saved.ok) throw StorageError(saved.error);
   replace_file(files, path + "/resolved.yaml", options.recipe);
 }
@@ -218,7 +239,8 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   if (!format->prefix().empty()) weights.strip(format->prefix());
   const Recipe recipe = recipe_of(format->recipe(weights), weights, arguments, environment);
   check_model(*format, recipe);
-  const DataShape data = make_source(recipe)->shape();
+  const auto source = make_source(recipe);
+  const DataShape data = source->shape();
   const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
   ModelWeights listed = weights_of(model);
   const StateList wanted = list_state(listed);
@@ -226,7 +248,9 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   require_all_named(names, wanted);
   const std::map<std::string, Source> sources = match(*format, names, wanted, weights);
   check_copies(names, sources, weights);
-  ModelWeights imported = read_weights(sources, wanted, weights);
+  Imported imported;
+  imported.weights = read_weights(sources, wanted, weights);
+  imported.tokenizer = tokenizer_identity(*source);
   write_run(recipe, imported, arguments.format, folder.working_path());
   folder.commit();
   const int64_t parameters = count_elements(model.parameters);

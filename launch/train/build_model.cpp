@@ -36,14 +36,14 @@ std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
                                        .cache_folder = cache_folder(environment)});
 }
 
-void check_stride(const Recipe& recipe, const DataShape& data) {
+void check_stride(const Recipe& recipe, const DataSource& source) {
   const std::optional<int64_t> stride = recipe.evaluate.stride;
   if (!stride) return;
-  if (!data.labels_tokens) {
-    throw ConfigError(
-        fmt::format("evaluate.stride: data.source {} has no sequences of labelled "
-                    "tokens; leave it out",
-                    data.source));
+  const DataShape data = source.shape();
+  if (!source.has_windows()) {
+    throw ConfigError(fmt::format(
+        "evaluate.stride: the samples of data.source {} are no windows of a text; leave it out",
+        data.source));
   }
   if (*stride > data.sequence) {
     throw ConfigError(

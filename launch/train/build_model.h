@@ -28,7 +28,7 @@ std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
                                               const config::Environment& environment = {});
 
 /// Throws ConfigError if evaluate.stride does not fit the data.
-void check_stride(const Recipe& recipe, const DataShape& data);
+void check_stride(const Recipe& recipe, const DataSource& source);
 
 /// Throws ConfigError (exit 11) that names a stage with more units than a device of this kind can
 /// route to.

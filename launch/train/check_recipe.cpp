@@ -164,7 +164,7 @@ void check_data(const LoadedRecipe& loaded, const DataSource& source,
   config::LocatedProblems source_problems(loaded.document.root, "data", diagnostics);
   source.check_training(source_problems);
   apply([&] { source.image_transform(); }, problems);
-  apply([&] { check_stride(loaded.options, source.shape()); }, problems);
+  apply([&] { check_stride(loaded.options, source); }, problems);
 }
 
 /// Names of the stages of each number of units.

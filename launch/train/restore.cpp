@@ -16,6 +16,7 @@
 #include "launch/job/launch_info.h"
 #include "launch/train/resume_rules.h"
 #include "launch/train/upcycle.h"
+#include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"
@@ -30,12 +31,19 @@ namespace {
 
 // In a manifest's written_by: blank-separated recipe keys.
 constexpr const char* kOverridden = "overridden";
+constexpr const char* kTokenizerHint =
+    "its name, and the SHA-256 of what its files hold; set data.tokenizer to the one that the "
+    "model was trained with, or put its files back";
+
+Recipe recipe_in_text(const std::string& checkpoint_recipe) {
+  return config::load_options_text<Recipe>(checkpoint_recipe, "the checkpoint's recipe", {},
+                                           config::UnsetVariable::kKeep)
+      .options;
+}
 
 std::vector<config::Difference> compare(const std::string& checkpoint_recipe,
                                         const Recipe& recipe) {
-  const auto before = config::load_options_text<Recipe>(
-      checkpoint_recipe, "the checkpoint's recipe", {}, config::UnsetVariable::kKeep);
-  return config::diff(config::to_node(before.options), config::to_node(recipe));
+  return config::diff(config::to_node(recipe_in_text(checkpoint_recipe)), config::to_node(recipe));
 }
 
 std::string new_run_id() {
@@ -68,10 +76,35 @@ std::string overridden_keys(const Manifest& manifest,
   return fmt::format("{}", fmt::join(keys, " "));
 }
 
+const std::string* find_text(const Manifest& manifest, const char* name) {
+  const ManifestValue* found = manifest.find_value(name);
+  return found == nullptr ? nullptr : std::get_if<std::string>(&found->value);
+}
+
+/// "" if they agree, or one of the two is not known.
+std::string tokenizer_mismatch(const Manifest& manifest, const std::string& identity) {
+  const std::string* own = find_text(manifest, kDataTokenizer);
+  if (own == nullptr || identity.empty() || *own == identity) return "";
+  return fmt::format(
+      "data.tokenizer: the checkpoint's token ids are those of another tokenizer:\n"
+      "  checkpoint: {}\n  now:        {}",
+      *own, identity);
+}
+
+void check_tokenizer(const Manifest& manifest, const Session& session,
+                     const ResumeOptions& options) {
+  const std::string what = tokenizer_mismatch(manifest, session.tokenizer_identity());
+  if (what.empty()) return;
+  if (!options.override_fixed) {
+    throw Error(ExitCode::kMismatch, what,
+                std::string(kTokenizerHint) + ", or accept the difference with --override");
+  }
+  options.log.warn(what);
+}
+
 // The data that the checkpoint was trained on are those at hand, or --override allows others.
 void check_data(const Manifest& manifest, const Session& session, const ResumeOptions& options) {
-  const ManifestValue* found = manifest.find_value(kDataFingerprint);
-  const auto* trained_on = found == nullptr ? nullptr : std::get_if<std::string>(&found->value);
+  const std::string* trained_on = find_text(manifest, kDataFingerprint);
   if (trained_on == nullptr || *trained_on == session.data_fingerprint()) return;
   const std::string what = fmt::format(
       "the training data are not those of the checkpoint:\n  checkpoint: {}\n  now:        {}",
@@ -103,6 +136,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   if (!loaded) return false;
   // An older one, since the newest is damaged, may be of another recipe.
   if (loaded->manifest.step != manifest->step) differences = check(loaded->manifest);
+  check_tokenizer(loaded->manifest, session, options);
   check_data(loaded->manifest, session, options);
   const Manifest& resumed = loaded->manifest;
   // Of what the ranks now hold, not of the file: it shows a fault in loading too.
@@ -135,7 +169,9 @@ void require_none(const std::set<std::string>& unmatched, const std::string& mis
               "`shoal inspect CKPT --tensors` lists their names");
 }
 
-/// The checkpoint's names by what the model calls them.
+/// The checkpoint's names, of what `init_from` takes, by what the model calls them: the first entry
+/// of `rename` that a name begins with replaces that part of it. Throws Error (exit 12) if an entry
+/// of `take` or `rename` matches nothing.
 std::map<std::string, std::string> chosen_names(const Manifest& manifest,
                                                 const InitFrom& init_from) {
   std::map<std::string, std::string> source_of;
@@ -203,15 +239,41 @@ std::string list_some(std::vector<std::string> names) {
   return join_words(names) + (left_out > 0 ? fmt::format(" and {} more", left_out) : "");
 }
 
-/// Fills those of the model's weights that `init_from` takes of the checkpoint, after renaming: the
-/// first entry of `rename` that a name begins with replaces that part of it. Returns a line
-/// for the log: how many were taken, which of the model's keep their random values, and how many of
-/// the checkpoint's have no place in the model. Collective. Throws Error (exit 12) if none was
-/// taken, if an entry of `take` or `rename` matches nothing, or as load_checkpoint.
-std::string load_some_weights(const std::string& checkpoint, const InitFrom& init_from,
+/// Paths of the MoE layers whose routers draw.
+std::set<std::string> drawn_layers(const BuiltModel& model) {
+  std::set<std::string> paths;
+  for (const auto& stage : model.stages) {
+    const auto layer = std::dynamic_pointer_cast<MoeLayer>(stage);
+    if (layer != nullptr && layer->router().is_drawn()) paths.insert(layer->path());
+  }
+  return paths;
+}
+
+/// Experts behind a router that draws have only seen the tokens that their run's seed gave them.
+/// Behind one that did not draw in the checkpoint they get others whatever the seed.
+void require_own_draw(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model) {
+  const std::set<std::string> drawn = drawn_layers(model);
+  if (drawn.empty()) return;
+  const Recipe own = recipe_in_text(manifest.recipe);
+  if (own.run.seed == recipe.run.seed) return;
+  const std::set<std::string> drawn_before =
+      drawn_layers(build_model(own, make_source(own)->shape(), nullptr, torch::kMeta));
+  for (const std::string& path : drawn) {
+    if (!drawn_before.contains(path)) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("model.init_from: the router of {} draws each expert's tokens by "
+                            "run.seed, and the experts are trained on those of seed {}, not of {}",
+                            path, own.run.seed, recipe.run.seed),
+                fmt::format("set run.seed={}", own.run.seed));
+  }
+}
+
+/// Fills the weights whose names `source_of` has, and returns a line for the log: how many were
+/// taken, which of the model's keep their random values, and how many of the checkpoint's have no
+/// place in the model. Collective. Throws Error (exit 12) if none was taken, or as load_checkpoint.
+std::string load_some_weights(const std::string& checkpoint,
+                              const std::map<std::string, std::string>& source_of,
                               const BuiltModel& model, Communicator& world) {
-  const std::map<std::string, std::string> source_of =
-      chosen_names(read_manifest(checkpoint, world), init_from);
   Found found = find_weights(model, source_of);
   const std::vector<std::string> taken = gather_names(found.taken_names, world);
   const std::vector<std::string> random = gather_names(found.missing, world);
@@ -244,6 +306,12 @@ std::string agree_on_checkpoint(const std::string& path, bool best, Communicator
   return on_rank_zero(world, [&] { return resolve_checkpoint(path, best); });
 }
 
+void require_own_tokenizer(const Manifest& manifest, const std::string& identity) {
+  const std::string what = tokenizer_mismatch(manifest, identity);
+  if (what.empty()) return;
+  throw Error(ExitCode::kMismatch, what, kTokenizerHint);
+}
+
 void load_weights(const std::string& checkpoint, const BuiltModel& model, Communicator& world) {
   ModelWeights weights = weights_of(model);
   load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
@@ -254,12 +322,21 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
   Communicator& world = *session.grid().world;
   const InitFrom& init_from = *recipe.model.init_from;
   const std::string path = agree_on_checkpoint(init_from.from, false, world);
-  if (init_from.is_partial())
-    return path + load_some_weights(path, init_from, session.model(), world);
+  const Manifest manifest = read_manifest(path, world);
+  if (init_from.is_partial()) {
+    const std::map<std::string, std::string> source_of = chosen_names(manifest, init_from);
+    const bool has_experts = std::ranges::any_of(source_of, [](const auto& item) {
+      return item.first.find(".experts.") != std::string::npos;
+    });
+    if (has_experts) require_own_draw(manifest, recipe, session.model());
+    return path + load_some_weights(path, source_of, session.model(), world);
+  }
+  require_own_tokenizer(manifest, session.tokenizer_identity());
   if (recipe.model.upcycle) {
     load_upcycled(path, session.model(), world);
-    require_same_model(compare(read_manifest(path, world).recipe, recipe));
+    require_same_model(compare(manifest.recipe, recipe));
   } else {
+    require_own_draw(manifest, recipe, session.model());
     load_weights(path, session.model(), world);
   }
   return path;

@@ -18,19 +18,25 @@ struct ResumeOptions {
 /// values, and how many of the checkpoint's have no place in the model; "" without one.
 /// Collective. Throws as load_weights, with model.upcycle as load_upcycled, and Error (exit 12) if
 /// other keys of the model than those that put experts into it are not the checkpoint's, if none of
-/// the weights to be taken is there, or if a pattern matches nothing.
+/// the weights to be taken is there, if a pattern matches nothing, or, unless it is taken in part,
+/// if its tokens are another tokenizer's; also if experts are taken that a router which draws
+/// (Router::is_drawn) gave their tokens by another run.seed.
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
 /// Gives a run that is to be resumed its first state: the newest valid checkpoint of its folder if
 /// there is any, else the weights of model.init_from. Returns how checkpoints are to be written
-/// from here. Collective. Throws Error (exit 12) if the recipe differs from the checkpoint's,
-/// CheckpointError if none is valid.
+/// from here. Collective. Throws Error (exit 12) if the recipe, the data or the tokenizer differs
+/// from the checkpoint's, CheckpointError if none is valid.
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
                                           const RunFolder& folder, const ResumeOptions& options);
 
 /// The checkpoint that PATH means (resolve_checkpoint), as rank 0 sees it: a run that is being
 /// trained may commit another one meanwhile. Collective. Throws CheckpointError if there is none.
 std::string agree_on_checkpoint(const std::string& path, bool best, Communicator& world);
+
+/// Throws Error (exit 12) if the checkpoint names another tokenizer than this one
+/// (Tokenizer::identity). Checkpoints that name none, and an empty identity, are accepted.
+void require_own_tokenizer(const Manifest& manifest, const std::string& identity);
 
 /// Fills a model from a checkpoint, and takes nothing else of it. Collective. Throws Error
 /// (exit 12) if names or shapes differ, CheckpointError if it is corrupt.

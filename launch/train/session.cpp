@@ -32,8 +32,10 @@ LoaderSettings with_views(LoaderSettings settings, int64_t views) {
 
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers) {
   std::unique_ptr<const SampleSet> samples = source->open(split);
-  std::string fingerprint = samples->fingerprint();
-  return {std::move(source), std::move(samples), workers, std::move(fingerprint)};
+  OpenSplit opened{std::move(source), std::move(samples), workers};
+  opened.fingerprint = opened.samples->fingerprint();
+  opened.tokenizer = opened.samples->tokenizer_identity();
+  return opened;
 }
 
 LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid) {
@@ -85,7 +87,8 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
       scale_(step_scale(recipe, train_data)),
       schedule_(Registry<Schedule>::create(recipe.schedule, scale_)),
       control_(grid, sync_.communicators()),
-      data_fingerprint_(train_data.fingerprint) {
+      data_fingerprint_(train_data.fingerprint),
+      tokenizer_identity_(train_data.tokenizer) {
   if (make_rules) rules_ = make_rules(model_);
 }
 
@@ -170,8 +173,9 @@ void Session::visit_state(StateVisitor& visitor) {
   model_.task->visit_state(visitor);
   loader_.visit_state(visitor);
   // Saved is what is trained on now, whatever was loaded.
-  std::string fingerprint = data_fingerprint_;
+  std::string fingerprint = data_fingerprint_, tokenizer = tokenizer_identity_;
   if (!fingerprint.empty()) visitor.text(kDataFingerprint, fingerprint);
+  if (!tokenizer.empty()) visitor.text(kDataTokenizer, tokenizer);
   for (const auto& rule : rules_) rule->visit_state(visitor);
   visitor.integer("trainer.step", step_);
   visitor.integer("trainer.nonfinite_in_row", nonfinite_in_row_);

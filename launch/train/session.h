@@ -31,10 +31,13 @@ struct OpenSplit {
   std::unique_ptr<const SampleSet> samples;
   int64_t workers = 1;           ///< threads that read samples where data.workers is auto
   std::string fingerprint = {};  ///< of the samples
+  std::string tokenizer = {};    ///< SampleSet::tokenizer_identity
 };
 
 /// Name of OpenSplit::fingerprint in a checkpoint.
 inline constexpr const char* kDataFingerprint = "data.fingerprint";
+/// Name of OpenSplit::tokenizer in a checkpoint.
+inline constexpr const char* kDataTokenizer = "data.tokenizer";
 
 /// Throws DataError.
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers = 1);
@@ -108,6 +111,8 @@ class Session : public Stateful {
   void tensors_loaded() override;
   /// The training data's, SampleSet::fingerprint.
   const std::string& data_fingerprint() const { return data_fingerprint_; }
+  /// The training data's, SampleSet::tokenizer_identity.
+  const std::string& tokenizer_identity() const { return tokenizer_identity_; }
   const Optimizer& optimizer() const { return *optimizer_; }
   /// Null unless parallel.shard_optimizer.
   const OptimizerShards* shards() const { return shards_.get(); }
@@ -130,7 +135,7 @@ class Session : public Stateful {
   StepScale scale_;
   std::shared_ptr<Schedule> schedule_;
   StepControl control_;
-  std::string data_fingerprint_;
+  std::string data_fingerprint_, tokenizer_identity_;
   int64_t step_ = 0;
   int64_t nonfinite_in_row_ = 0;
   int64_t skipped_steps_ = 0;

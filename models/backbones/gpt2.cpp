@@ -161,7 +161,6 @@ KeyValueCache Gpt2::make_cache(int64_t b, int64_t capacity) const {
     cache.layers.push_back({torch::zeros(sizes, tensor), torch::zeros(sizes, tensor)});
   }
   cache.length_b.assign(static_cast<size_t>(b), 0);
-  cache.capacity = capacity;
   return cache;
 }
 

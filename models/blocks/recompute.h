@@ -13,8 +13,9 @@ using BlockFunction = std::function<BlockOutput(const torch::Tensor& x)>;
 
 /// run(x), the forward pass of `block`. If it `recomputes`, the graph keeps x alone, and the
 /// backward pass runs the block once more; whatever `run` refers to must live until then. Same
-/// values and gradients, bit for bit, as draws are keyed by what they are for and a router's counts
-/// are taken in the second run only. Collectives are made in both runs, in one order on all ranks.
+/// values and gradients, on the CPU bit for bit, as draws are keyed by what they are for and
+/// a router's counts are taken in the second run only. Collectives are made in both runs, in one
+/// order on all ranks.
 ///
 /// A block may run several times in one step: the backward pass adds to each of its parameters'
 /// gradients once, at its end, as it does without recomputing.

@@ -14,8 +14,8 @@ DecodeStep::DecodeStep(const KeyValueCache& cache, int64_t new_tokens, torch::De
   is_first_ = longest == 0;
   is_even_ = !has_sequences || *least == longest;
   end_ = longest + new_tokens;
-  TORCH_CHECK(end_ <= cache.capacity, "decode: the longest sequence has ", longest, " tokens, ",
-              new_tokens, " more do not fit a cache of ", cache.capacity);
+  TORCH_CHECK(end_ <= cache.capacity(), "decode: the longest sequence has ", longest, " tokens, ",
+              new_tokens, " more do not fit a cache of ", cache.capacity());
   const torch::Tensor begin_b1 = torch::tensor(begin_b_, torch::kInt64).unsqueeze(1).to(device);
   position_bS_ = begin_b1 + torch::arange(new_tokens, begin_b1.options());
   if (is_first_ || (is_even_ && new_tokens == 1)) return;

@@ -19,7 +19,8 @@ struct KeyValueCache {
   std::vector<Layer> layers;
   /// Tokens held, by sequence; may be lowered to drop the last ones.
   std::vector<int64_t> length_b;
-  int64_t capacity = 0;  ///< P
+  /// P.
+  int64_t capacity() const { return layers.front().key_bNPH.size(2); }
 };
 
 /// Where S more tokens of each sequence go: token s of sequence b has position length_b + s.

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -46,10 +47,12 @@ struct NormForm {
   NormKind kind;
   double eps;
   bool transposed;
+  bool has_bias;
 
   bool is_centred() const { return kind == NormKind::kLayer; }
 };
 
+/// `bias`: undefined, there is none.
 Tensors3 forward_cpu(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                      const NormForm& form) {
   const bool transposed = form.transposed;
@@ -61,7 +64,8 @@ Tensors3 forward_cpu(const torch::Tensor& x, const torch::Tensor& weight, const 
   const torch::Tensor mean_N = torch::empty({tiling.rows}, weight.options());
   const torch::Tensor rstd_N = torch::empty({tiling.rows}, weight.options());
   for_real_type(x, "layer_norm", [&]<class Value, class Sum>(Value, Sum) {
-    const NormParameters<Sum> norm{const_data<Sum>(weight), const_data<Sum>(bias), columns,
+    const NormParameters<Sum> norm{const_data<Sum>(weight),
+                                   form.has_bias ? const_data<Sum>(bias) : nullptr, columns,
                                    static_cast<Sum>(form.eps), form.is_centred()};
     const auto* x_data = const_data<Value>(x);
     auto* y_data = data<Value>(y);
@@ -178,9 +182,9 @@ Tensors3 norm_forward(const torch::Tensor& x, const torch::Tensor& weight,
 
 struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   static variable_list forward(AutogradContext* ctx, const torch::Tensor& x,
-                               const torch::Tensor& weight, const torch::Tensor& bias,
-                               const NormForm& form) {
-    const auto [y, mean, rstd] = norm_forward(x, weight, bias, form);
+                               const torch::Tensor& weight,
+                               const std::optional<torch::Tensor>& bias, const NormForm& form) {
+    const auto [y, mean, rstd] = norm_forward(x, weight, bias.value_or(torch::Tensor()), form);
     ctx->save_for_backward({x, weight, mean, rstd});
     save_value(ctx, form);
     ctx->set_materialize_grads(false);  // that of an unused residual stays undefined
@@ -191,31 +195,33 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
     if (!grads[0].defined()) return {grads[1], {}, {}, {}};
     const BranchGradient grad{grads[0].contiguous(),
                               grads[1].defined() ? grads[1].contiguous() : torch::Tensor()};
+    const auto form = saved_value<NormForm>(ctx);
     const auto [x, weight, bias] = (grad.normed.is_cpu() ? backward_cpu : backward_gpu)(
-        grad, ctx->get_saved_variables(), saved_value<NormForm>(ctx));
-    return {x, weight, bias, {}};
+        grad, ctx->get_saved_variables(), form);
+    return {x, weight, form.has_bias ? bias : torch::Tensor(), {}};
   }
 };
 
-/// An undefined bias counts as zeros.
+/// `bias`: undefined, there is none.
 NormedBranch start_branch(const torch::Tensor& x, const torch::Tensor& weight,
-                          const torch::Tensor& given_bias, const NormForm& form) {
-  const torch::Tensor bias = given_bias.defined() ? given_bias : torch::zeros_like(weight);
+                          const torch::Tensor& bias, const NormForm& form) {
   TORCH_CHECK(!form.transposed || x.dim() == 3, "layer_norm_transposed expects [B, S, C], got ",
               x.sizes());
   TORCH_CHECK(x.dim() >= 1 && x.is_contiguous(), "layer_norm: x must be contiguous, got ",
               x.sizes(), " with strides ", x.strides());
   const int64_t width = x.size(-1);
-  TORCH_CHECK(weight.sizes() == at::IntArrayRef{width} && bias.sizes() == weight.sizes(),
-              "layer_norm: weight ", weight.sizes(), " and bias ", bias.sizes(),
-              " do not fit the last dimension of x ", x.sizes());
+  TORCH_CHECK(weight.sizes() == at::IntArrayRef{width} &&
+                  (!form.has_bias || bias.sizes() == weight.sizes()),
+              "layer_norm: weight ", weight.sizes(),
+              " or bias does not fit the last dimension of x ", x.sizes());
   const bool is_narrow = x.scalar_type() == torch::kBFloat16;
   const torch::Dtype dtype = is_narrow ? torch::kFloat32 : x.scalar_type();
-  TORCH_CHECK(weight.scalar_type() == dtype && bias.scalar_type() == dtype, "layer_norm: x is ",
-              x.scalar_type(), ", weight and bias must be ", dtype, ", got ", weight.scalar_type(),
-              " and ", bias.scalar_type());
+  TORCH_CHECK(weight.scalar_type() == dtype && (!form.has_bias || bias.scalar_type() == dtype),
+              "layer_norm: x is ", x.scalar_type(), ", weight and bias must be ", dtype,
+              ", weight is ", weight.scalar_type());
   if (!at::GradMode::is_enabled()) return {std::get<0>(norm_forward(x, weight, bias, form)), x};
-  const variable_list outputs = LayerNormFunction::apply(x, weight, bias, form);
+  const variable_list outputs =
+      LayerNormFunction::apply(x, weight, std::optional<torch::Tensor>(bias), form);
   return {outputs[0], outputs[1]};
 }
 
@@ -223,12 +229,14 @@ NormedBranch start_branch(const torch::Tensor& x, const torch::Tensor& weight,
 
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias) {
-  return start_branch(x, weight, bias, {NormKind::kLayer, kLayerNormEps, false}).normed;
+  return start_branch(x, weight, bias, {NormKind::kLayer, kLayerNormEps, false, bias.defined()})
+      .normed;
 }
 
 torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                                     const torch::Tensor& bias) {
-  return start_branch(x_BSC, weight, bias, {NormKind::kLayer, kLayerNormEps, true}).normed;
+  return start_branch(x_BSC, weight, bias, {NormKind::kLayer, kLayerNormEps, true, bias.defined()})
+      .normed;
 }
 
 LayerNormImpl::LayerNormImpl(int64_t width, const torch::TensorOptions& options,
@@ -241,11 +249,11 @@ LayerNormImpl::LayerNormImpl(int64_t width, const torch::TensorOptions& options,
 }
 
 NormedBranch LayerNormImpl::branch(const torch::Tensor& x) const {
-  return start_branch(x, weight, bias, {norm_.kind, norm_.eps, false});
+  return start_branch(x, weight, bias, {norm_.kind, norm_.eps, false, bias.defined()});
 }
 
 NormedBranch LayerNormImpl::branch_transposed(const torch::Tensor& x_BSC) const {
-  return start_branch(x_BSC, weight, bias, {norm_.kind, norm_.eps, true});
+  return start_branch(x_BSC, weight, bias, {norm_.kind, norm_.eps, true, bias.defined()});
 }
 
 }  // namespace shoal

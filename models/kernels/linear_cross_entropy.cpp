@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "models/kernels/cross_entropy_rows.h"

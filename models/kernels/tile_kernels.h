@@ -10,7 +10,7 @@ namespace shoal {
 template <class Real>
 struct NormParameters {
   const Real* weight_C;
-  const Real* bias_C;
+  const Real* bias_C;  ///< null: none
   int64_t columns;
   Real eps;
   bool is_centred;  ///< else the mean counts as zero

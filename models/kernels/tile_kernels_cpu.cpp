@@ -66,7 +66,11 @@ SHOAL_INLINE void normalise_row(const NormParameters<Real>& norm, const Real* __
                                 Real mean, Real rstd, Real* __restrict__ y) {
   const Real* __restrict__ weight = norm.weight_C;
   const Real* __restrict__ bias = norm.bias_C;
-  for (int64_t c = 0; c < norm.columns; ++c) y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
+  if (bias == nullptr) {
+    for (int64_t c = 0; c < norm.columns; ++c) y[c] = (x[c] - mean) * rstd * weight[c];
+  } else {
+    for (int64_t c = 0; c < norm.columns; ++c) y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
+  }
 }
 
 /// Means over a row of g and of g n, where g = grad * weight, n = (x - mean) * rstd. No std::pair:

@@ -38,7 +38,7 @@ double weight_of(const std::vector<NamedSum>& totals, std::string_view name) {
 }
 
 /// Language modelling: each token's features predict the next token. While training every token
-/// has a label; in evaluation those without one are not scored.
+/// has a label, which loaders check; in evaluation those without one are not scored.
 class LanguageModel : public Task, public TextModel {
  public:
   struct Options {
@@ -76,6 +76,7 @@ class LanguageModel : public Task, public TextModel {
     const StepContext& step = batch.context;
     TORCH_CHECK(step.samples_in_step > 0, "train needs StepContext::samples_in_step");
     ModelOutput output = backbone_->forward(input_of(batch), step);
+    // Each of them is labelled.
     const int64_t tokens_in_step = step.samples_in_step * batch.token_bS.size(1);
     const torch::Tensor loss =
         summed_loss(output.token_bSD, batch.token_label_bS) / static_cast<double>(tokens_in_step);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "moe/experts/expert_mlp.h"
@@ -162,6 +163,33 @@ ExpertWeights select(ExpertWeights stack, int64_t expert) {
   return stack;
 }
 
+/// Memory for the rows of a first layer: of all experts, or, if they are not kept, of the largest
+/// one of each run. An expert's rows begin at the same place of a cache line in both: MKL may round
+/// a product otherwise where its result is aligned otherwise.
+class FirstLayerRows {
+ public:
+  FirstLayerRows(const Tensor& rows, int64_t width, int64_t most, std::optional<int64_t> num_runs)
+      : width_(width),
+        kept_rows_(num_runs ? 0 : rows.size(0)),
+        run_size_((most * width / kLine + 2) * kLine),
+        all_(torch::empty({num_runs ? *num_runs * run_size_ : kept_rows_ * width}, rows.options())),
+        is_kept_(!num_runs) {}
+
+  Tensor of_expert(int64_t first, int64_t count, int64_t run) const {
+    const int64_t begin = first * width_;
+    return all_.narrow(0, is_kept_ ? begin : run * run_size_ + begin % kLine, count * width_)
+        .view({count, width_});
+  }
+  /// Undefined if they are not kept.
+  Tensor kept() const { return is_kept_ ? all_.view({kept_rows_, width_}) : Tensor(); }
+
+ private:
+  static constexpr int64_t kLine = 64;  // elements: of any dtype a whole number of lines
+  int64_t width_, kept_rows_, run_size_;
+  Tensor all_;
+  bool is_kept_;
+};
+
 std::tuple<Tensor, Tensor, Tensor> forward_cpu(const Tensor& rows, const MaybeTensor& row_weight,
                                                at::TensorList list, c10::IntArrayRef rows_u,
                                                const MaybeTensor& /*end_u*/, int64_t activation,
@@ -170,17 +198,19 @@ std::tuple<Tensor, Tensor, Tensor> forward_cpu(const Tensor& rows, const MaybeTe
   const Runs runs = runs_of(rows_u);
   const int64_t most = most_rows(rows_u), width = stack.fc1_weight.size(2);
   const Tensor hidden = torch::empty({runs.count() * most, width}, rows.options());
-  const Tensor pre =
-      torch::empty({keep ? rows.size(0) : runs.count() * most, width}, rows.options());
-  const Tensor gate = stack.gate_weight.defined() ? torch::empty_like(pre) : Tensor();
+  const auto num_runs = keep ? std::nullopt : std::optional(runs.count());
+  const FirstLayerRows pre(rows, width, most, num_runs);
+  const std::optional<FirstLayerRows> gate =
+      stack.gate_weight.defined() ? std::optional(FirstLayerRows(rows, width, most, num_runs))
+                                  : std::nullopt;
   Tensor y = torch::empty({rows.size(0), stack.fc2_weight.size(2)}, rows.options());
   for_each_expert(runs, rows_u, [&](int64_t expert, int64_t first, int64_t count, int64_t run) {
     if (count == 0) return;
-    const int64_t place = keep ? first : run * most;
     const ExpertWeights own = select(stack, expert);
     const Tensor x = rows.narrow(0, first, count);
     const Tensor weight_e = rows_of(row_weight.value_or(Tensor()), first, count);
-    const Tensor pre_e = pre.narrow(0, place, count), gate_e = rows_of(gate, place, count);
+    const Tensor pre_e = pre.of_expert(first, count, run);
+    const Tensor gate_e = gate ? gate->of_expert(first, count, run) : Tensor();
     const Tensor hidden_e = hidden.narrow(0, run * most, count);
     product_out(pre_e, x, own.fc1_weight);
     if (gate_e.defined()) product_out(gate_e, x, own.gate_weight);
@@ -198,7 +228,7 @@ std::tuple<Tensor, Tensor, Tensor> forward_cpu(const Tensor& rows, const MaybeTe
     });
     second_layer_out(y.narrow(0, first, count), hidden_e, own, weight_e);
   });
-  return {y, keep ? pre : Tensor(), keep ? gate : Tensor()};
+  return {y, pre.kept(), gate ? gate->kept() : Tensor()};
 }
 
 /// Gradients of the weights, to be written once each: in `into`, or in new tensors.

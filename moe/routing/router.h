@@ -54,6 +54,9 @@ class Router : public ModuleBase {
   virtual bool is_causal() const { return true; }
   /// Whether it routes by vocabulary ids (StepContext::token_bS).
   virtual bool needs_token_ids() const { return false; }
+  /// Whether the run's seed decides, for good, which tokens a unit gets: units that were trained
+  /// with one seed are not to be used with another.
+  virtual bool is_drawn() const { return false; }
   /// A warning for the users of a run, as a sentence without its full stop; default: none.
   virtual std::string note() const { return ""; }
   /// Reports options that do not fit the number of units. `path` leads to the router's section.

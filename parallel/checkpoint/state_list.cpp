@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -27,11 +28,15 @@ constexpr std::pair<torch::ScalarType, Dtype> kScalarTypes[] = {
     {torch::kByte, Dtype::kU8},    {torch::kBool, Dtype::kBool},
 };
 constexpr size_t kMostDifferences = 6;
-/// A value that checkpoints of older versions lack: the state keeps its own.
-constexpr std::string_view kLaterValue = "data.fingerprint";
+/// Values that a checkpoint or a state may lack: what is not in both keeps its own.
+constexpr std::array<std::string_view, 2> kOptionalValues{"data.fingerprint", "data.tokenizer"};
 constexpr auto kNameOfEntry = [](const StateEntry& item) -> const std::string& {
   return item.entry.name;
 };
+
+bool is_optional(const std::string& name) {
+  return std::ranges::find(kOptionalValues, name) != kOptionalValues.end();
+}
 
 Dtype dtype_of(const std::string& name, const torch::Tensor& value) {
   for (const auto& [scalar, dtype] : kScalarTypes) {
@@ -101,7 +106,7 @@ class Restorer : public StateVisitor {
   template <typename T>
   void restore(const std::string& name, T& value) {
     const ManifestValue* found = manifest_.find_value(name);
-    if (found == nullptr && name == kLaterValue) return;
+    if (found == nullptr && is_optional(name)) return;
     if (found == nullptr || !std::holds_alternative<T>(found->value)) {
       throw Error(ExitCode::kMismatch, fmt::format("the checkpoint has no value '{}'", name));
     }
@@ -127,7 +132,7 @@ void compare_values(const StateList& here, const Manifest& manifest,
                     std::vector<std::string>& differences) {
   for (const ManifestValue& item : here.values) {
     const ManifestValue* there = manifest.find_value(item.name);
-    if (there == nullptr && item.name == kLaterValue) continue;
+    if (there == nullptr && is_optional(item.name)) continue;
     if (there == nullptr || there->value.index() != item.value.index()) {
       differences.push_back(fmt::format("value '{}' is missing in it", item.name));
     }
@@ -176,8 +181,9 @@ void require_fit(const StateList& here, const std::vector<std::string>& everywhe
       }
     }
     for (const ManifestValue& value : manifest.values) {
-      const bool is_known = std::any_of(here.values.begin(), here.values.end(),
-                                        [&](const auto& own) { return own.name == value.name; });
+      const bool is_known =
+          is_optional(value.name) ||
+          std::ranges::find(here.values, value.name, &ManifestValue::name) != here.values.end();
       if (!is_known) differences.push_back(fmt::format("value '{}' is only in it", value.name));
     }
   }

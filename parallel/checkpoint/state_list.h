@@ -33,12 +33,13 @@ struct StateList {
 StateList list_state(Stateful& state);
 
 /// Sets the integers, reals and texts of the state. Throws Error (exit 12) at the first that the
-/// manifest lacks; after require_fit there is none. Values that later versions have added
-/// (`data.fingerprint`) keep what they are where the manifest lacks them.
+/// manifest lacks; after require_fit there is none. Values that not every checkpoint has
+/// (`data.fingerprint`, `data.tokenizer`) keep what they are where the manifest lacks them.
 void restore_values(Stateful& state, const Manifest& manifest);
 
 /// Throws Error (exit 12) that lists what of `here` is missing or different in the manifest, and,
-/// unless `ignore_extra`, what the manifest holds beyond `everywhere`, the names of all ranks.
+/// unless `ignore_extra`, what the manifest holds beyond `everywhere`, the names of all ranks, and
+/// the values that not every checkpoint has.
 void require_fit(const StateList& here, const std::vector<std::string>& everywhere,
                  const Manifest& manifest, const std::string& path, bool ignore_extra);
 

@@ -24,7 +24,7 @@ struct Sample {
   ImageShape shape;  ///< of this record's image; the loader refuses another than the source's
   std::vector<uint8_t> pixel_CHW;  ///< one byte a value
   std::vector<int64_t> token_S = {};
-  std::vector<int64_t> token_label_S = {};
+  std::vector<int64_t> token_label_S = {};  ///< kNoLabel (batch.h) in evaluation only
   std::vector<double> value_N = {};
   int64_t label = 0;
   std::vector<double> target_M = {};
@@ -55,13 +55,16 @@ class SampleSet {
   /// for both numbers. Evaluation reads pass 0. Safe from several threads at once.
   /// Throws: DataError naming file and record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
-  /// Of text: what bits per byte and perplexity per word are computed from.
+  /// Of text: what bits per byte and perplexity per word are computed from. May read all of it.
   virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
   /// What opening them did that users should know, for the log: a line each.
   virtual std::vector<std::string> notes() const { return {}; }
   /// Names and sizes of files with a hash of parts of them, by which a resumed run compares its
   /// data; empty for data that the recipe alone defines.
   virtual std::string fingerprint() const { return {}; }
+  /// Tokenizer::identity() of what made their token ids; empty where it is not known, or there are
+  /// none.
+  virtual std::string tokenizer_identity() const { return {}; }
 };
 
 /// Where samples come from; registered under `data.source`, its keys are in `data` itself.
@@ -70,7 +73,7 @@ class DataSource {
  public:
   struct Context {
     uint64_t seed = 0;  ///< run.seed, for draws of the source's own
-    /// evaluate.stride, 1 <= stride <= the sequence; only for sources whose tokens have labels.
+    /// evaluate.stride, 1 <= stride <= the sequence; only for sources that have windows.
     std::optional<int64_t> evaluation_stride = {};
     std::string cache_folder =
         {};  ///< the user's, for what is made once of files; "": there is none
@@ -80,6 +83,9 @@ class DataSource {
 
   virtual ~DataSource() = default;
   virtual DataShape shape() const = 0;
+  /// Whether its samples are windows of a stream, whose distance in evaluation is
+  /// Context::evaluation_stride.
+  virtual bool has_windows() const { return false; }
   /// How its text became tokens; null without text. Throws DataError for files of its own.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   /// What becomes of its images; nothing without images. Throws ConfigError.

@@ -69,6 +69,7 @@ BatchMaker::BatchMaker(const SampleSet& samples, const LoaderSettings& settings,
       views_(is_training ? settings.views : 1),
       order_(settings.seed, samples.size(), is_training),
       workers_(std::make_unique<WorkerPool>(settings.workers)) {
+  if (!is_training_) text_ = samples_.text_counts().value_or(TextCounts{});
   if (settings.images) writer_.emplace(settings.images->shape, settings.images->stats);
 }
 
@@ -108,7 +109,7 @@ Batch BatchMaker::allocate(SampleRange micro, SampleRange mine) const {
   if (shape.values > 0) batch.value_bN = torch::empty({mine.count, shape.values}, reals);
   if (shape.classes > 0) batch.label_b = torch::empty({mine.count}, integers);
   if (shape.targets > 0) batch.target_bM = torch::empty({mine.count, shape.targets}, reals);
-  batch.text = samples_.text_counts().value_or(TextCounts{});
+  batch.text = text_;
   batch.context.seed = settings_.seed;
   batch.context.training = is_training_;
   batch.context.sample_b = torch::arange(mine.first, mine.end(), torch::kInt64);
@@ -135,6 +136,9 @@ void BatchMaker::check(const Sample& sample, int64_t index) const {
   };
   check_size(sample.token_S.size(), shape.sequence, "token");
   check_size(sample.token_label_S.size(), shape.labels_tokens ? shape.sequence : 0, "token label");
+  TORCH_CHECK(!is_training_ ||
+                  std::ranges::find(sample.token_label_S, kNoLabel) == sample.token_label_S.end(),
+              "training sample ", index, " has a token without a label");
   check_size(sample.value_N.size(), shape.values, "number");
   check_size(sample.target_M.size(), shape.targets, "target");
 }

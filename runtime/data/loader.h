@@ -54,6 +54,7 @@ class BatchMaker {
   LoaderSettings settings_;
   bool is_training_;
   int64_t views_;
+  TextCounts text_;
   DataOrder order_;
   std::optional<PixelWriter> writer_;
   std::unique_ptr<WorkerPool> workers_;

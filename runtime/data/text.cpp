@@ -95,12 +95,25 @@ class TextFiles {
         open_text(path);
       }
     }
-    if (!knows_text_) counts_.bytes = counts_.words = 0;
-    counts_.tokens = stream_.size();
   }
 
   const TokenStream& stream() const { return stream_; }
-  const TextCounts& counts() const { return counts_; }
+  TextCounts counts() const {
+    TextCounts counts{.tokens = stream_.size()};
+    for (const MappedFile& text : texts_) {
+      const std::span<const std::byte> bytes = text.bytes();
+      WordCounter words;
+      words.add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      counts.bytes += static_cast<int64_t>(bytes.size());
+      counts.words += words.words();
+    }
+    for (const TokenFile& cache : caches_) {
+      if (!cache.info()) return {.tokens = counts.tokens};
+      counts.bytes += cache.info()->num_bytes;
+      counts.words += cache.info()->num_words;
+    }
+    return counts;
+  }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::vector<std::string>& paths() const { return paths_; }
   /// Files, tokens, vocabulary, and the tokenizer where a file needed it.
@@ -116,6 +129,8 @@ class TextFiles {
     if (made_) parts.push_back("tokenizer " + made_->identity());
     return join_words(parts);
   }
+  /// Of the tokenizer where a file needed it.
+  std::string tokenizer_identity() const { return made_ ? made_->identity() : ""; }
 
  private:
   /// Made where it is needed first: caches without a side file do without its files.
@@ -146,19 +161,11 @@ class TextFiles {
     const int64_t vocabulary = vocabulary_of(choice_);
     if (!file.info() || file.info()->vocabulary > vocabulary) file.require_below(vocabulary);
     stream_.add(file.tokens());
-    knows_text_ = knows_text_ && file.info();
-    if (!file.info()) return;
-    counts_.bytes += file.info()->num_bytes;
-    counts_.words += file.info()->num_words;
   }
 
   void open_bytes(const std::string& path) {
     const std::span<const std::byte> bytes = texts_.emplace_back(path, kTextHint).bytes();
     stream_.add(std::span(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()));
-    WordCounter words;
-    words.add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    counts_.bytes += static_cast<int64_t>(bytes.size());
-    counts_.words += words.words();
   }
 
   void open_text(const std::string& path) {
@@ -190,8 +197,6 @@ class TextFiles {
   std::deque<TokenFile> caches_;
   std::deque<MappedFile> texts_;
   TokenStream stream_;
-  TextCounts counts_;
-  bool knows_text_ = true;
   std::vector<std::string> notes_;
 };
 
@@ -210,6 +215,7 @@ class TextSet : public SampleSet {
   std::optional<TextCounts> text_counts() const override { return files_.counts(); }
   std::vector<std::string> notes() const override { return files_.notes(); }
   std::string fingerprint() const override { return files_.fingerprint(); }
+  std::string tokenizer_identity() const override { return files_.tokenizer_identity(); }
 
  protected:
   int64_t num_tokens() const { return files_.stream().size(); }

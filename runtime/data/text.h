@@ -61,6 +61,7 @@ class TextSource : public DataSource {
       : options_(options), context_(context) {}
 
   DataShape shape() const override;
+  bool has_windows() const override { return true; }
   std::shared_ptr<const Tokenizer> tokenizer() const override;
   /// Refuses a file in both splits.
   void check_training(Problems& problems) const override;

@@ -60,9 +60,9 @@ limited() {
 expect 21 limited
 [ -z "$(ls c.bin* 2>/dev/null)" ] || fail "a full disk left $(ls c.bin*)"
 
-# Recipes: evaluate.stride is for text, and no longer than a window.
+# Recipes: evaluate.stride is for windows of a text, and no longer than a window.
 expect 10 "$program" check "$tiny" evaluate.stride=4
-grep -q 'evaluate.stride: data.source shapes has no sequences' output || fail "$(cat output)"
+grep -q 'evaluate.stride: the samples of data.source shapes are no windows' output || fail "$(cat output)"
 text="data={source: text, sequence: 4, train: {files: [a.txt]}, valid: {files: [ab.bin]}}"
 expect 10 "$program" check "$tiny" "$text" evaluate.stride=5
 grep -q 'command line.*evaluate.stride: 5 would leave tokens out' output || fail "$(cat output)"

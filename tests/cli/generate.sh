@@ -75,3 +75,37 @@ expect 0 "$program" train "$tiny" run.root=. run.name=images train.duration=1ste
   parallel.expert_ranks=1
 expect 10 "$program" generate images --prompt x
 grep -q 'task lm' output || fail "$(cat output)"
+
+# Ids of another tokenizer are refused: that of the checkpoint is known by what its files hold.
+python3 - <<'END'
+import json
+own = [b for b in range(256) if 32 < b < 127 or 160 < b != 173]
+rest = [b for b in range(256) if b not in own]
+symbols = {b: chr(b) for b in own} | {b: chr(256 + i) for i, b in enumerate(rest)}
+for name, pair in (("a", "th"), ("b", "at")):
+    tokens = [symbols[b] for b in range(256)] + [pair]
+    json.dump({token: i for i, token in enumerate(tokens)}, open(f"{name}.json", "w"))
+    open(f"{name}.txt", "w").write(f"#version: 0.2\n{pair[0]} {pair[1]}\n")
+END
+export XDG_CACHE_HOME=$PWD/cache
+cp a.json vocab.json
+cp a.txt merges.txt
+bpe=(train text.yaml run.name=bpe train.duration=2step
+  'data.tokenizer={name: gpt2, vocab: vocab.json, merges: merges.txt, vocabulary: 257}')
+expect 0 "$program" "${bpe[@]}"
+expect 0 "$program" eval bpe
+cp b.json vocab.json
+cp b.txt merges.txt
+refused() {
+  expect 12 "$@"
+  grep -q 'data.tokenizer: the checkpoint.s token ids are those of another tokenizer' output ||
+    fail "$(cat output)"
+}
+refused "$program" eval bpe
+refused ranks 2 generate bpe --prompt 'the'
+refused "$program" "${bpe[@]}" train.duration=3step run.on_existing=resume
+refused "$program" "${bpe[@]}" run.name=tuned model.init_from=bpe
+a=(data.tokenizer.vocab=a.json data.tokenizer.merges=a.txt)
+expect 0 "$program" eval bpe "${a[@]}"
+expect 0 "$program" generate bpe --prompt 'the' --tokens 2 "${a[@]}"
+expect 0 "$program" "${bpe[@]}" train.duration=3step run.on_existing=resume --override

@@ -134,7 +134,10 @@ TEST(ShippedRecipes, SayWhatWasMeasuredAndWhichTableTheyAre) {
           << name << named->str();
     }
     // These compare routers of many papers, or nothing.
-    if (name.starts_with("routing/") || name == "quickstart.yaml") continue;
+    if (name.starts_with("routing/") || name.starts_with("gpt2/tiny_") ||
+        name == "quickstart.yaml") {
+      continue;
+    }
     EXPECT_THAT(header, ContainsRegex("tables? [0-9]")) << name;
   }
 }

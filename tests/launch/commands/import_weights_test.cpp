@@ -7,6 +7,7 @@
 
 #include "launch/commands/commands.h"
 #include "tests/support/foreign_models.h"
+#include "tests/support/small_bpe.h"
 
 namespace shoal {
 namespace {
@@ -150,6 +151,35 @@ TEST_F(ImportWeights, VocabularyIsThatOfTheWeights) {
   write_file(folder_.file("theirs/merges.txt"), "");
   import("gpt2");
   EXPECT_THAT(recipe(), AllOf(HasSubstr("vocabulary: 256"), HasSubstr("vocab.json")));
+}
+
+TEST_F(ImportWeights, ALinkToATokenizersFileThatIsNotThereIsNamed) {
+  save(hf_gpt2(), kGptConfig);
+  const std::string vocab = folder_.file("theirs/vocab.json");
+  std::filesystem::create_symlink("blobs/none", vocab);
+  write_file(folder_.file("theirs/merges.txt"), "");
+  EXPECT_THAT(refusal("gpt2"), HasSubstr("data.tokenizer.vocab: '" + vocab +
+                                         "' is a link to a file that is not "
+                                         "there"));
+  import("gpt2", {"data.tokenizer.vocab=v.json"});
+  EXPECT_THAT(recipe(), HasSubstr("vocab: v.json"));
+}
+
+TEST_F(ImportWeights, TheCheckpointNamesTheTokenizerWhoseFilesAreAtHand) {
+  const auto tokenizer = [this] {
+    const CheckpointReader reader(resolve_checkpoint(folder_.file("ours")));
+    const ManifestValue* value = reader.manifest().find_value("data.tokenizer");
+    return value == nullptr ? "none" : std::get<std::string>(value->value);
+  };
+  save(hf_gpt2(), kGptConfig);
+  import("gpt2");
+  EXPECT_EQ(tokenizer(), "bytes");
+  write_file(folder_.file("theirs/vocab.json"), testing::vocab_json({}));
+  write_file(folder_.file("theirs/merges.txt"), testing::merges_text({}));
+  import("gpt2");
+  EXPECT_THAT(tokenizer(), ::testing::StartsWith("gpt2:"));
+  import("gpt2", {"data.tokenizer.vocab=v.json"});
+  EXPECT_EQ(tokenizer(), "none");
 }
 
 TEST_F(ImportWeights, JsonCountsTheTensorsOfTheCheckpoint) {

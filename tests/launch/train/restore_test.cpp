@@ -273,6 +273,48 @@ TEST_F(LoadRun, RefusesToResumeOnOtherDataUnlessToldTo) {
   }
 }
 
+TEST_F(LoadRun, ACheckpointNamesItsTokenizerAndIsRefusedWithAnother) {
+  TrainingRun first(scratch_.file("run"), testing::gpt2());
+  const Manifest saved = CheckpointReader(first.train(1)).manifest();
+  EXPECT_NO_THROW(require_own_tokenizer(saved, first.data.tokenizer));
+  EXPECT_NO_THROW(require_own_tokenizer(saved, ""));
+  EXPECT_NO_THROW(require_own_tokenizer(Manifest{}, "bytes"));
+  try {
+    require_own_tokenizer(saved, "gpt2:12ab");
+    ADD_FAILURE() << "another tokenizer was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kMismatch);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("checkpoint: bytes"), HasSubstr("now:        gpt2:12ab")));
+  }
+}
+
+TEST_F(LoadRun, ExpertsOfHashedTokensStartWithTheirOwnSeedOnly) {
+  const std::string hash = testing::channel_moe("name: hash, k: 1");
+  TrainingRun trained(scratch_.file("trained"), {hash});
+  trained.train(1);
+  const auto start = [&](const std::vector<std::string>& overrides, const std::string& take = "") {
+    TrainingRun run(scratch_.file("started"),
+                    testing::joined({"run.seed=2",
+                                     "model.init_from={from: " + trained.folder.path + take + "}"},
+                                    overrides));
+    run.load_weights();
+  };
+  for (const std::string take : {"", ", take: [\"*.moe_c.*\"]"}) {
+    try {
+      start({hash}, take);
+      ADD_FAILURE() << "experts were given the tokens of other experts";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kMismatch);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("moe_c"), HasSubstr("seed 1, not of 2")));
+      EXPECT_EQ(error.hint(), "set run.seed=1");
+    }
+  }
+  EXPECT_NO_THROW(start({hash, "run.seed=1"}));
+  EXPECT_NO_THROW(start({hash}, ", take: [backbone.norm.weight]"));
+  EXPECT_NO_THROW(start({testing::channel_moe("name: top_k, k: 1")}, ", take: [\"*.experts.*\"]"));
+}
+
 TEST_F(LoadRun, ARunToBeResumedThatHasNoCheckpointTakesTheWeights) {
   TrainingRun trained(scratch_.file("trained"), {});
   trained.train(2);

@@ -65,17 +65,19 @@ TEST(LayerNorm, OfEitherKindTakesItsEpsAndMayLackABias) {
   }
 }
 
-TEST(LayerNorm, GradientsOfAnRmsNormAreThoseOfFiniteDifferences) {
-  LayerNorm norm(18, torch::TensorOptions(torch::kFloat64), NormOptions{NormKind::kRms, 1e-5});
-  norm->weight.detach().copy_(some_numbers({18}, 2));
-  const torch::Tensor x = leaf({2, 3, 18}, 1);
-  EXPECT_LT(gradient_error(
-                [&] {
-                  const NormedBranch y = norm->branch(x);
-                  return y.normed + y.residual * 0.3;
-                },
-                {x, norm->weight}),
-            1e-6);
+TEST(LayerNorm, GradientsWithoutABiasAreThoseOfFiniteDifferences) {
+  for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+    LayerNorm norm(18, torch::TensorOptions(torch::kFloat64), NormOptions{kind, 1e-5, false});
+    norm->weight.detach().copy_(some_numbers({18}, 2));
+    const torch::Tensor x = leaf({2, 3, 18}, 1);
+    EXPECT_LT(gradient_error(
+                  [&] {
+                    const NormedBranch y = norm->branch(x);
+                    return y.normed + y.residual * 0.3;
+                  },
+                  {x, norm->weight}),
+              1e-6);
+  }
 }
 
 TEST(LayerNorm, GradientsAreThoseOfFiniteDifferences) {

@@ -42,6 +42,28 @@ class Numbered : public SampleSet {
   int64_t broken_;
 };
 
+/// A text whose sizes are counted when asked for; the second token of sample `unlabelled` has no
+/// label.
+class CountedText : public SampleSet {
+ public:
+  explicit CountedText(int64_t unlabelled = -1) : unlabelled_(unlabelled) {}
+  int64_t size() const override { return 6; }
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
+    return {.shape = {},
+            .pixel_CHW = {},
+            .token_S = {1, 2},
+            .token_label_S = {2, index == unlabelled_ ? kNoLabel : 3}};
+  }
+  std::optional<TextCounts> text_counts() const override {
+    ++num_counted;
+    return TextCounts{.tokens = 12, .bytes = 12, .words = 4};
+  }
+  mutable int64_t num_counted = 0;
+
+ private:
+  int64_t unlabelled_;
+};
+
 LoaderSettings settings(int64_t batch, int64_t accumulate = 1, int64_t group = 4) {
   LoaderSettings result;
   result.cut = {batch, accumulate, group};
@@ -101,6 +123,36 @@ TEST(TrainLoader, GivesAllRanksTogetherTheSerialStream) {
       }
       EXPECT_TRUE(seen.equals(expected)) << "world " << world << ", accumulate " << accumulate;
     }
+  }
+}
+
+LoaderSettings text_settings() {
+  LoaderSettings result = settings(2, 1, 1);
+  result.shape = {.source = "text", .sequence = 2, .vocabulary = 4, .labels_tokens = true};
+  result.images.reset();
+  return result;
+}
+
+TEST(EvalLoader, CountsATextOnceAndTrainingNever) {
+  const CountedText text;
+  TrainLoader training(text, text_settings());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(training.next().text.words, 0);
+  EXPECT_EQ(text.num_counted, 0);
+  EvalLoader evaluation(text, text_settings());
+  while (const std::optional<Batch> batch = evaluation.next()) EXPECT_EQ(batch->text.words, 4);
+  EXPECT_EQ(text.num_counted, 1);
+}
+
+TEST(TrainLoader, EveryTokenHasALabel) {
+  const CountedText text(/*unlabelled=*/3);
+  TrainLoader training(text, text_settings());
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < 3; ++i) training.next();
+      },
+      c10::Error);
+  EvalLoader evaluation(text, text_settings());
+  while (evaluation.next()) {
   }
 }
 
