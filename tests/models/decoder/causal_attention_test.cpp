@@ -77,7 +77,7 @@ TEST(CausalAttention, DecodesTokenByToken) {
     const CausalAttention layer = causal_attention(kv_heads);
     const torch::Tensor expected = plain_causal_attention(layer, x, kv_heads);
     const auto held = [&] { return torch::zeros({B, kv_heads, S, H}, x.options()); };
-    KeyValueCache cache{{{held(), held()}}, std::vector<int64_t>(B, 0), S};
+    KeyValueCache cache{{{held(), held()}}, std::vector<int64_t>(B, 0)};
     for (int64_t s = 0; s < S; ++s) {
       const DecodeStep step(cache, 1, x.device());
       const torch::Tensor y = layer->decode(x.narrow(1, s, 1), {}, cache.layers[0], step);
