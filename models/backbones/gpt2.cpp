@@ -14,7 +14,6 @@
 namespace shoal {
 namespace {
 
-constexpr double kStdDev = 0.02;
 constexpr double kEps = 1e-5;
 constexpr double kRopeBase = 10000.0;
 constexpr int64_t kSwigluMultiple = 64;
@@ -40,8 +39,9 @@ int64_t checked_context(const Gpt2::Options& options, const DataShape& data) {
 
 DecoderBlockImpl::Sizes block_sizes(const Gpt2::Options& options, const std::string& prefix,
                                     int64_t block) {
-  const Init weight = Init::normal(kStdDev);
-  const Init residual = Init::normal(kStdDev / std::sqrt(2.0 * static_cast<double>(options.depth)));
+  const Init weight = Init::normal(options.init_std);
+  const Init residual =
+      Init::normal(options.init_std / std::sqrt(2.0 * static_cast<double>(options.depth)));
   DecoderBlockImpl::Sizes sizes;
   sizes.place = {.width = options.width,
                  .hidden = options.hidden_width(),
@@ -103,7 +103,7 @@ Gpt2::Gpt2(const Options& options, const Context& context)
       drop_embedding_(options.dropout, context.build.prefix + "embedding.dropout") {
   const BuildContext build = causal(context.build);
   const torch::TensorOptions& tensor = build.tensor_options;
-  const Init init = Init::normal(kStdDev);
+  const Init init = Init::normal(options.init_std);
   const int64_t rows = round_up(context.data.vocabulary, options.pad_vocabulary);
   tokens_VC_ = add_parameter("tokens", {rows, options.width}, tensor, init);
   if (options.position == PositionKind::kLearned) {

@@ -35,9 +35,9 @@ struct EnumNames<PositionKind> {
 /// norm. Source: Radford et al. 2019 (GPT-2). Defaults are GPT-2 small's. Options lead to later
 /// decoders: `position: rope, norm: rms, mlp: swiglu, bias: false` with kv_heads is Llama's.
 ///
-/// First values: weights, tokens and positions N(0, 0.02), the layers that end a residual branch
-/// (attention.proj, mlp.fc2, also of experts) N(0, 0.02 / sqrt(2 depth)), biases 0, norms 1 and 0;
-/// routers keep their own.
+/// First values: weights, tokens and positions N(0, s), s = init_std, the layers that end a
+/// residual branch (attention.proj, mlp.fc2, also of experts) N(0, s / sqrt(2 depth)), biases 0,
+/// norms 1 and 0; routers keep their own.
 ///
 /// Parameters of its own: tokens [V, C], V the vocabulary rounded up to pad_vocabulary rows, and
 /// with learned positions positions [context, C].
@@ -57,6 +57,7 @@ class Gpt2 : public CausalBackbone {
     bool bias = true;
     bool scale_attn_by_inverse_layer_idx = false;
     double dropout = 0.0;
+    double init_std = 0.02;
     FeedForwardOptions feed_forward;
 
     static constexpr auto fields() {
@@ -94,6 +95,10 @@ class Gpt2 : public CausalBackbone {
           field("dropout", &Options::dropout,
                 "rate of dropout, of embeddings, attention and residual branches",
                 in_range(0, below(1))),
+          field("init_std", &Options::init_std,
+                "standard deviation of the first weights, which suits a width of 1,000 or so; "
+                "narrow models start faster with more",
+                above(0)),
           inlined(&Options::feed_forward)};
     }
     void validate(Problems& problems) const;

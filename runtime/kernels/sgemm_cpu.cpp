@@ -4,6 +4,11 @@
 #include <dlfcn.h>
 #include <dnnl.h>  // of LibTorch or of the system: both declare these functions alike
 #include <fmt/format.h>
+#include <omp.h>
+
+#include <cstdint>
+#include <optional>
+#include <utility>
 
 namespace shoal {
 namespace {
@@ -42,6 +47,20 @@ const OneDnn& onednn() {
   return loaded;
 }
 
+/// Multiply-adds below which threads cost more than they give; oneDNN takes all it may.
+constexpr int64_t kLeastSharedWork = int64_t{1} << 21;
+
+class OneThread {
+ public:
+  OneThread() { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(threads_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int threads_ = omp_get_max_threads();
+};
+
 /// The one that ours hides.
 Sgemm libtorch_sgemm() {
   static const auto found = reinterpret_cast<Sgemm>(dlsym(RTLD_NEXT, "sgemm_"));
@@ -69,6 +88,9 @@ void sgemm_(const char* a_op, const char* b_op, const int* m, const int* n, cons
     libtorch_sgemm()(a_op, b_op, m, n, k, alpha, a, a_stride, b, b_stride, beta, c, c_stride);
     return;
   }
+  const int64_t work = int64_t{*m} * *n * *k;
+  const std::optional<OneThread> alone =
+      work < kLeastSharedWork ? std::optional<OneThread>(std::in_place) : std::nullopt;
   // oneDNN reads row-major memory: cᵀ = bᵀ aᵀ.
   const dnnl_status_t status = onednn().sgemm(*b_op, *a_op, *n, *m, *k, *alpha, b, *b_stride, a,
                                               *a_stride, *beta, c, *c_stride);

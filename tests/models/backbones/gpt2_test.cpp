@@ -76,11 +76,11 @@ TEST(Gpt2, PutsAutoInPlace) {
   EXPECT_EQ(shape_of(", kv_heads: 4", "blocks.0.attention.qkv.weight"), (Shape{1280, 768}));
 }
 
-TEST(Gpt2, StartsFromTheFirstValuesOfGpt2) {
+void expect_first_values(const std::string& keys, double std) {
   const std::string experts =
       ", moe: {router: {name: top_k, k: 1}, experts: {kind: gated, bias: true}, shared: {count: "
       "1}}";
-  for (const Parameter& parameter : parameters_of(*on_meta(experts))) {
+  for (const Parameter& parameter : parameters_of(*on_meta(keys + experts))) {
     const std::string& name = parameter.name;
     if (name.find("router") != std::string::npos) continue;
     const bool ends_branch = name.ends_with("proj.weight") || name.ends_with("fc2.weight");
@@ -92,10 +92,14 @@ TEST(Gpt2, StartsFromTheFirstValuesOfGpt2) {
       EXPECT_EQ(parameter.init.scale, 1.0) << name;
     } else {
       EXPECT_EQ(parameter.init.kind, Init::Kind::kNormal) << name;
-      EXPECT_DOUBLE_EQ(parameter.init.scale, ends_branch ? 0.02 / std::sqrt(24.0) : 0.02) << name;
+      EXPECT_DOUBLE_EQ(parameter.init.scale, ends_branch ? std / std::sqrt(24.0) : std) << name;
     }
   }
 }
+
+TEST(Gpt2, StartsFromTheFirstValuesOfGpt2) { expect_first_values("", 0.02); }
+
+TEST(Gpt2, StartsFromWiderFirstValues) { expect_first_values(", init_std: 0.06", 0.06); }
 
 class Gpt2Model : public testing::TinyDecoder {};
 
