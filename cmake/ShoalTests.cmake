@@ -162,6 +162,21 @@ if(NOT no_torch)
   set_tests_properties(peer_pickle_to_safetensors PROPERTIES LABELS peer TIMEOUT 300)
 endif()
 
+execute_process(
+  COMMAND "${SHOAL_PEER_PYTHON}" -c
+          "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('tiktoken', 'tokenizers'))))"
+  RESULT_VARIABLE no_tokenizers OUTPUT_QUIET ERROR_QUIET)
+if(SHOAL_BENCHMARKS AND NOT no_tokenizers)  # skipped where the data's variables are not set
+  add_test(NAME peer_tokenizer
+    COMMAND bash -c [=[
+      [ -n "$GPT2_BPE" ] && [ -n "$WIKITEXT2" ] || exit 69
+      exec "$0" "$1" --program "$2" --rounds 1 --vocab "$GPT2_BPE/encoder.json" \
+        --merges "$GPT2_BPE/vocab.bpe" "$WIKITEXT2/wiki.train.tokens" "$WIKITEXT2/wiki.valid.tokens"]=]
+      "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/tokenizer_peer.py"
+      $<TARGET_FILE:tokenizer_bench>)
+  set_tests_properties(peer_tokenizer PROPERTIES LABELS peer TIMEOUT 300 SKIP_RETURN_CODE 69)
+endif()
+
 # two_hosts.sh makes its hosts of namespaces: what it needs for that is tried here.
 execute_process(COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_namespaces.sh"
                         ip link add name near type veth peer name far
