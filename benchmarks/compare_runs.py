@@ -44,6 +44,13 @@ def processor():
     return platform.machine()
 
 
+def origin(benchmark):
+    """What the JSON of a result begins with."""
+    return {"benchmark": benchmark, "command": shlex.join(sys.argv),
+            "hardware": {"cores": os.cpu_count(), "cpu": processor()},
+            "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipe", type=pathlib.Path)
@@ -72,10 +79,7 @@ def main():
         print(f"{name:<24} {rows[-1]['median_ms']:8.2f} ms a step   {rows[-1]['ratio']:.3f} x")
     if arguments.json:
         arguments.json.write_text(json.dumps(
-            {"benchmark": "compare_runs", "command": shlex.join(sys.argv),
-             "hardware": {"cores": os.cpu_count(), "cpu": processor()},
-             "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
-             "rounds": arguments.rounds, "rows": rows}, indent=1) + "\n")
+            {**origin("compare_runs"), "rounds": arguments.rounds, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -41,12 +41,12 @@ struct Arguments {
 };
 
 /// Untrained weights repeat the last token: those of the blocks made so large that texts vary.
-void enlarge(const BuiltModel& model, int64_t width) {
+void enlarge(const BuiltModel& model, int64_t width, double init_std) {
   const torch::NoGradGuard no_grad;
   for (const Parameter& parameter : model.parameters) {
     const bool is_of_block = parameter.name.find(".blocks.") != std::string::npos;
     if (!is_of_block || parameter.tensor.dim() < 2) continue;
-    parameter.tensor.mul_(2.0 / (0.02 * std::sqrt(static_cast<double>(width))));
+    parameter.tensor.mul_(2.0 / (init_std * std::sqrt(static_cast<double>(width))));
   }
 }
 
@@ -125,8 +125,9 @@ std::unique_ptr<PeerProcess> start_peer(const Arguments& arguments, Report& out)
   peer->ask({{"threads", arguments.threads}});
   const nlohmann::json versions = peer->ask("versions");
   if (versions.contains("absent")) {
-    std::printf("peers/generate.py: absent, since '%s' says: %s (pip install transformers)\n",
-                arguments.python.c_str(), versions["absent"].get<std::string>().c_str());
+    std::printf(
+        "peers/generate.py: not run, '%s' has no transformers: %s (pip install transformers)\n",
+        arguments.python.c_str(), versions["absent"].get<std::string>().c_str());
     return nullptr;
   }
   out.note("python", versions);
@@ -161,7 +162,8 @@ void measure(const Arguments& arguments, Report& out) {
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
   const DataShape shape = make_source(recipe)->shape();
   const BuiltModel built = build_model(recipe, shape, &grid, grid.device);
-  enlarge(built, recipe.model.backbone.options<Gpt2>().width);
+  const auto& gpt2 = recipe.model.backbone.options<Gpt2>();
+  enlarge(built, gpt2.width, gpt2.init_std);
   auto& model = dynamic_cast<TextModel&>(*built.task);
   const int64_t room = model.text_backbone().context_length() - arguments.prompt;
   if (room <= 0) throw std::runtime_error("--prompt: as long as the model's context");

@@ -30,7 +30,10 @@ const std::vector<Product>& products() {
                                         {"tiny_gpt2_logits", 256, 256, 32, 'N', 'T'},
                                         {"tiny_gpt2_expert", 512, 512, 128, 'N', 'N'},
                                         {"gpt2_s_fc1", 1024, 3072, 768, 'N', 'T'},
-                                        {"decode_8", 8, 512, 128, 'N', 'T'}};
+                                        {"decode_8", 8, 512, 128, 'N', 'T'},
+                                        {"gpt2_s_decode_1", 1, 2304, 768, 'N', 'T'},
+                                        {"gpt2_s_decode_8", 8, 2304, 768, 'N', 'T'},
+                                        {"gpt2_s_head_1", 1, 50257, 768, 'N', 'T'}};
   return all;
 }
 
@@ -83,7 +86,6 @@ int run(int argc, char** argv) {
   program.add("--threads", threads, "threads");
   return program.run(argc, argv, [&](Report& report) {
     set_up(threads, report);
-    report.note("library", sgemm_library());
     for (const Product& product : products()) measure(product, program.rounds(), report);
   });
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Trains recipes, each with several seeds, and prints the table that configs/README.md shows.
 
-    benchmarks/training_table.py [--seeds 1 2] [--ranks 2] [--root FOLDER] RECIPE... [-- key=value...]
+    benchmarks/training_table.py [--seeds 1 2] [--ranks 2] [--root FOLDER] [--json FILE] RECIPE... [-- key=value...]
 
-Runs that are finished are not trained again, others go on where they stopped. What follows `--` goes to every run.
+Runs that are finished are not trained again, others go on where they stopped. --json keeps the summary of each run. What follows `--` goes to every run.
 """
 import argparse
 import json
@@ -11,6 +11,8 @@ import pathlib
 import statistics
 import subprocess
 import sys
+
+from compare_runs import origin
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 
@@ -32,6 +34,12 @@ def train(recipe, seed, arguments):
         with open(f"{folder}.txt", "w") as log:
             subprocess.run([str(word) for word in command], check=True, stdout=log, stderr=log)
     return folder
+
+
+def read_summary(folder):
+    """Without its checkpoint's path, which is of no use elsewhere."""
+    summary = json.loads((folder / "summary.json").read_text())
+    return {key: value for key, value in summary.items() if key != "checkpoint"}
 
 
 def mean(values):
@@ -59,7 +67,7 @@ TASKS = {"top1": [("top-1 %", 2, lambda evaluation: 100 * evaluation["top1"])],
 
 def results(folder):
     """The columns of one run: title, digits and value."""
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_summary(folder)
     evaluation = summary["evaluation"]
     kind = next(kind for kind in TASKS if kind in evaluation)
     columns = [(title, digits, find(evaluation)) for title, digits, find in TASKS[kind]]
@@ -85,17 +93,23 @@ def main():
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--root", default="runs/table")
+    parser.add_argument("--json", type=pathlib.Path)
     words = sys.argv[1:]
     split = words.index("--") if "--" in words else len(words)
     arguments = parser.parse_args(words[:split])
     arguments.overrides = words[split + 1:]
     pathlib.Path(arguments.root).mkdir(parents=True, exist_ok=True)
-    titles = None
+    titles, summaries = None, {}
     for recipe in arguments.recipes:
-        runs = [results(train(recipe, seed, arguments)) for seed in arguments.seeds]
+        folders = [train(recipe, seed, arguments) for seed in arguments.seeds]
+        summaries |= {f.name: read_summary(f) for f in folders}
+        runs = [results(folder) for folder in folders]
         if titles != (titles := [title for title, *_ in runs[0]]):
             print("| recipe | " + " | ".join(titles) + " |\n|" + "---|" * (len(titles) + 1))
         print(row(recipe, runs), flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(
+            {**origin("training_table"), "runs": summaries}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "launch/commands/commands.h"
@@ -56,6 +57,17 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TokenizeArguments& argumen
   return Registry<Tokenizer>::create(choice, {});
 }
 
+bool is_token_info(const std::string& path) {
+  try {
+    const MappedFile file(path, "");
+    const std::span<const std::byte> bytes = file.bytes();
+    parse_token_info({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+    return true;
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
 /// Nothing but a cache is replaced, and no file that is read.
 void check_out(const std::string& out, const std::vector<std::string>& files) {
   if (!out.ends_with(kTokenFileEnding)) {
@@ -71,10 +83,11 @@ void check_out(const std::string& out, const std::vector<std::string>& files) {
                   "choose another name");
     }
   }
-  if (is_token_cache(out)) return;
   for (const std::string& written : {out, side}) {
-    if (!data_file_exists(written)) continue;
-    throw Error(ExitCode::kUsage, "--out: '" + written + "' exists and is not of a token cache",
+    const bool is_ours = written == out ? is_token_cache(out) : is_token_info(side);
+    if (is_ours || !data_file_exists(written)) continue;
+    throw Error(ExitCode::kUsage,
+                "--out: '" + written + "' exists and is not a token cache or its side file",
                 "choose another name, or remove it");
   }
 }

@@ -197,6 +197,7 @@ void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& lau
   TextModel& model = text_model_of(built, recipe);
   const int64_t context = model.text_backbone().context_length();
   const Input input = read_input(arguments, opened, *source, context);
+  require_own_seed(opened.manifest, recipe, built);
   load_weights(opened.path, built, world);
   const auto model_seed = static_cast<uint64_t>(recipe.run.seed);
   const GenerationOptions options{

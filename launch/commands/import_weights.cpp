@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -195,7 +196,7 @@ void check_model(const WeightFormat& format, const Recipe& recipe) {
 /// What is saved of an import.
 struct Imported : Stateful {
   ModelWeights weights;
-  std::string tokenizer;  ///< Tokenizer::identity(), where its files are at hand
+  std::string tokenizer;  ///< Tokenizer::identity(); empty where its files cannot be read
 
   void visit_state(StateVisitor& visitor) override {
     weights.visit_state(visitor);
@@ -203,12 +204,14 @@ struct Imported : Stateful {
   }
 };
 
-std::string tokenizer_identity(const DataSource& source) {
+/// Fills `imported.tokenizer`, and returns why it has none where the data has one: weights can be
+/// imported before the tokenizer's files are there.
+std::string name_tokenizer(const DataSource& source, Imported& imported) {
   try {
-    const auto tokenizer = source.tokenizer();
-    return tokenizer ? tokenizer->identity() : "";
-  } catch (const DataError&) {
-    return "";  // weights can be imported before the tokenizer's files are there
+    if (const auto tokenizer = source.tokenizer()) imported.tokenizer = tokenizer->identity();
+    return "";
+  } catch (const DataError& error) {
+    return fmt::format("the checkpoint names no tokenizer, none will be refused: {}", error.what());
   }
 }
 
@@ -250,7 +253,7 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   check_copies(names, sources, weights);
   Imported imported;
   imported.weights = read_weights(sources, wanted, weights);
-  imported.tokenizer = tokenizer_identity(*source);
+  const std::string note = name_tokenizer(*source, imported);
   write_run(recipe, imported, arguments.format, folder.working_path());
   folder.commit();
   const int64_t parameters = count_elements(model.parameters);
@@ -265,6 +268,7 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
     out << fmt::format("{}: {}, {} parameters, from {}\n", arguments.out,
                        recipe.model.backbone.name(), parameters, arguments.path);
   }
+  if (!note.empty()) std::cerr << "note: " << note << "\n";
   return ExitCode::kOk;
 }
 

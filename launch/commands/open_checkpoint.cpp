@@ -11,36 +11,16 @@
 #include "runtime/base/error.h"
 
 namespace shoal {
-namespace {
-
-Recipe recipe_of(const OpenedCheckpoint& opened, const std::vector<std::string>& overrides,
-                 const Environment& environment) {
-  return config::load_options_text<Recipe>(opened.manifest.recipe,
-                                           opened.path + "/manifest.json (its recipe)",
-                                           {"", overrides, environment})
-      .options;
-}
-
-/// The seed also decides the experts of hashed tokens: with another one they would be experts that
-/// were never trained on these tokens.
-void require_own_seed(const OpenedCheckpoint& opened, const Environment& environment) {
-  const int64_t own = recipe_of(opened, {}, environment).run.seed;
-  if (opened.recipe.run.seed == own) return;
-  throw ConfigError(
-      fmt::format("run.seed: the model was trained with seed {}, got {}; leave it out", own,
-                  opened.recipe.run.seed));
-}
-
-}  // namespace
-
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard) {
   OpenedCheckpoint opened;
   opened.path = agree_on_checkpoint(choice.path, choice.best, guard);
   opened.manifest = read_manifest(opened.path, guard);
-  opened.recipe = recipe_of(opened, choice.overrides, environment);
+  opened.recipe = config::load_options_text<Recipe>(opened.manifest.recipe,
+                                                    opened.path + "/manifest.json (its recipe)",
+                                                    {"", choice.overrides, environment})
+                      .options;
   const Recipe& recipe = opened.recipe;
-  require_own_seed(opened, environment);
   require_equal_ranks(guard, recipe);
   set_up_torch(recipe.run.threads, recipe.run.deterministic, launch);
   RankDevices devices = bind_ranks(recipe, launch, guard);

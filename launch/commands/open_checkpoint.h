@@ -27,8 +27,7 @@ struct OpenedCheckpoint {
 
 /// Reads the recipe and binds this job's ranks to it, for commands that use a model and do not
 /// train it: the recipe's `parallel` is ignored, experts are spread over all ranks. Collective.
-/// Throws as agree_on_checkpoint, ConfigError (also for another run.seed than the model's), and
-/// Error where ranks differ.
+/// Throws as agree_on_checkpoint, ConfigError, and Error where ranks differ.
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard);
 

@@ -239,32 +239,49 @@ std::string list_some(std::vector<std::string> names) {
   return join_words(names) + (left_out > 0 ? fmt::format(" and {} more", left_out) : "");
 }
 
-/// Paths of the MoE layers whose routers draw.
-std::set<std::string> drawn_layers(const BuiltModel& model) {
+/// Paths of the MoE layers whose routers assign tokens by run.seed.
+std::set<std::string> seeded_layers(const BuiltModel& model) {
   std::set<std::string> paths;
   for (const auto& stage : model.stages) {
     const auto layer = std::dynamic_pointer_cast<MoeLayer>(stage);
-    if (layer != nullptr && layer->router().is_drawn()) paths.insert(layer->path());
+    if (layer != nullptr && layer->router().assigns_by_seed()) paths.insert(layer->path());
   }
   return paths;
 }
 
-/// Experts behind a router that draws have only seen the tokens that their run's seed gave them.
-/// Behind one that did not draw in the checkpoint they get others whatever the seed.
-void require_own_draw(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model) {
-  const std::set<std::string> drawn = drawn_layers(model);
-  if (drawn.empty()) return;
+std::set<std::string> seeded_layers(const Recipe& recipe) {
+  return seeded_layers(build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta));
+}
+
+/// The path (MoeStage::path) of the layer to which an expert's tensor belongs; "" for other
+/// tensors.
+std::string layer_of_expert(std::string_view name) {
+  constexpr std::string_view kBackbone = "backbone.";
+  const size_t end = name.find(".experts.");
+  if (end == name.npos) return "";
+  const size_t begin = name.starts_with(kBackbone) ? kBackbone.size() : 0;
+  return std::string(name.substr(begin, end - begin));
+}
+
+/// Throws Error (exit 12) if experts are taken from a hash router's layer into one that assigns
+/// them other tokens than those they were trained on.
+void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model,
+                        const std::map<std::string, std::string>& source_of) {
+  const std::set<std::string> layers = seeded_layers(model);
+  if (layers.empty()) return;
   const Recipe own = recipe_in_text(manifest.recipe);
-  if (own.run.seed == recipe.run.seed) return;
-  const std::set<std::string> drawn_before =
-      drawn_layers(build_model(own, make_source(own)->shape(), nullptr, torch::kMeta));
-  for (const std::string& path : drawn) {
-    if (!drawn_before.contains(path)) continue;
+  const std::set<std::string> layers_before = seeded_layers(own);
+  const bool is_other_seed = own.run.seed != recipe.run.seed;
+  for (const auto& [name, name_before] : source_of) {
+    const std::string layer = layer_of_expert(name), source = layer_of_expert(name_before);
+    if (!layers.contains(layer) || !layers_before.contains(source)) continue;
+    if (!is_other_seed && source == layer) continue;
     throw Error(ExitCode::kMismatch,
-                fmt::format("model.init_from: the router of {} draws each expert's tokens by "
-                            "run.seed, and the experts are trained on those of seed {}, not of {}",
-                            path, own.run.seed, recipe.run.seed),
-                fmt::format("set run.seed={}", own.run.seed));
+                fmt::format("model.init_from: {} assigns tokens to its experts by run.seed {} and "
+                            "its name; they were trained with seed {} as those of {}",
+                            layer, recipe.run.seed, own.run.seed, source),
+                is_other_seed ? fmt::format("set run.seed={}", own.run.seed)
+                              : "take experts of hash routers without renaming them");
   }
 }
 
@@ -312,6 +329,18 @@ void require_own_tokenizer(const Manifest& manifest, const std::string& identity
   throw Error(ExitCode::kMismatch, what, kTokenizerHint);
 }
 
+void require_own_seed(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model) {
+  const std::set<std::string> layers = seeded_layers(model);
+  if (layers.empty()) return;
+  const int64_t own = recipe_in_text(manifest.recipe).run.seed;
+  if (own == recipe.run.seed) return;
+  throw Error(ExitCode::kMismatch,
+              fmt::format("run.seed: {} assigns tokens to its experts by it, and the model was "
+                          "trained with seed {}, not {}",
+                          *layers.begin(), own, recipe.run.seed),
+              "leave run.seed out");
+}
+
 void load_weights(const std::string& checkpoint, const BuiltModel& model, Communicator& world) {
   ModelWeights weights = weights_of(model);
   load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
@@ -323,22 +352,19 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
   const InitFrom& init_from = *recipe.model.init_from;
   const std::string path = agree_on_checkpoint(init_from.from, false, world);
   const Manifest manifest = read_manifest(path, world);
+  if (recipe.model.upcycle) {
+    require_own_tokenizer(manifest, session.tokenizer_identity());
+    load_upcycled(path, session.model(), world);
+    require_same_model(compare(manifest.recipe, recipe));
+    return path;
+  }
+  const std::map<std::string, std::string> source_of = chosen_names(manifest, init_from);
+  require_own_tokens(manifest, recipe, session.model(), source_of);
   if (init_from.is_partial()) {
-    const std::map<std::string, std::string> source_of = chosen_names(manifest, init_from);
-    const bool has_experts = std::ranges::any_of(source_of, [](const auto& item) {
-      return item.first.find(".experts.") != std::string::npos;
-    });
-    if (has_experts) require_own_draw(manifest, recipe, session.model());
     return path + load_some_weights(path, source_of, session.model(), world);
   }
   require_own_tokenizer(manifest, session.tokenizer_identity());
-  if (recipe.model.upcycle) {
-    load_upcycled(path, session.model(), world);
-    require_same_model(compare(manifest.recipe, recipe));
-  } else {
-    require_own_draw(manifest, recipe, session.model());
-    load_weights(path, session.model(), world);
-  }
+  load_weights(path, session.model(), world);
   return path;
 }
 

@@ -19,8 +19,8 @@ struct ResumeOptions {
 /// Collective. Throws as load_weights, with model.upcycle as load_upcycled, and Error (exit 12) if
 /// other keys of the model than those that put experts into it are not the checkpoint's, if none of
 /// the weights to be taken is there, if a pattern matches nothing, or, unless it is taken in part,
-/// if its tokens are another tokenizer's; also if experts are taken that a router which draws
-/// (Router::is_drawn) gave their tokens by another run.seed.
+/// if its tokens are another tokenizer's; also if experts of a hash router are taken into a layer
+/// with another run.seed or name, which decide their tokens (Router::assigns_by_seed).
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
 /// Gives a run that is to be resumed its first state: the newest valid checkpoint of its folder if
@@ -37,6 +37,10 @@ std::string agree_on_checkpoint(const std::string& path, bool best, Communicator
 /// Throws Error (exit 12) if the checkpoint names another tokenizer than this one
 /// (Tokenizer::identity). Checkpoints that name none, and an empty identity, are accepted.
 void require_own_tokenizer(const Manifest& manifest, const std::string& identity);
+
+/// Throws Error (exit 12) if a router of the model assigns tokens by run.seed
+/// (Router::assigns_by_seed) and the checkpoint's was another.
+void require_own_seed(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model);
 
 /// Fills a model from a checkpoint, and takes nothing else of it. Collective. Throws Error
 /// (exit 12) if names or shapes differ, CheckpointError if it is corrupt.

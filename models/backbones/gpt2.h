@@ -96,8 +96,7 @@ class Gpt2 : public CausalBackbone {
                 "rate of dropout, of embeddings, attention and residual branches",
                 in_range(0, below(1))),
           field("init_std", &Options::init_std,
-                "standard deviation of the first weights, which suits a width of 1,000 or so; "
-                "narrow models start faster with more",
+                "standard deviation of the first weights; GPT-2's, made for widths around 1,000",
                 above(0)),
           inlined(&Options::feed_forward)};
     }

@@ -18,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Probabilities of a part, but for those of one long sequence.
+/// Probabilities of a part at most, unless one sequence has more.
 constexpr int64_t kPartElements = int64_t{1} << 22;
 
 struct Part {

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 // b sequences  S new tokens of each  N heads of keys and values  P positions  H head width
@@ -19,8 +20,10 @@ struct KeyValueCache {
   std::vector<Layer> layers;
   /// Tokens held, by sequence; may be lowered to drop the last ones.
   std::vector<int64_t> length_b;
-  /// P.
-  int64_t capacity() const { return layers.front().key_bNPH.size(2); }
+  /// P; without layers nothing is held, and any number of tokens fits.
+  int64_t capacity() const {
+    return layers.empty() ? std::numeric_limits<int64_t>::max() : layers[0].key_bNPH.size(2);
+  }
 };
 
 /// Where S more tokens of each sequence go: token s of sequence b has position length_b + s.

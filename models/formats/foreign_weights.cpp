@@ -24,11 +24,6 @@ constexpr int64_t kSizesEnd = int64_t{1} << 31;
 constexpr uint64_t kLargestConfig = uint64_t{1} << 20;
 constexpr uint64_t kLargestIndex = uint64_t{16} << 20;
 
-/// A link that leads nowhere is there: opening it says what it lacks.
-bool is_there(const std::string& path) {
-  return kind_of(path) != PathKind::kNothing || link_target(path);
-}
-
 /// Follows links, then opens what is there.
 UntrustedFile open_followed(const std::string& path) {
   std::error_code failure;
@@ -90,7 +85,7 @@ ForeignWeights::ForeignWeights(const std::string& path) : path_(path) {
                : fmt::format("'{}' is not there", path));
   }
   folder_ = kind == PathKind::kFolder ? path : parent_path(path);
-  if (is_there(folder_ + "/config.json")) {
+  if (is_taken(folder_ + "/config.json")) {
     config_ = read_json(folder_ + "/config.json", kLargestConfig);
   }
   const std::string single = path + "/model.safetensors", index = single + ".index.json";
@@ -98,9 +93,9 @@ ForeignWeights::ForeignWeights(const std::string& path) : path_(path) {
     add_shards(path);
   } else if (kind == PathKind::kOther) {
     add_file(path);
-  } else if (is_there(single)) {
+  } else if (is_taken(single)) {
     add_file(single);
-  } else if (is_there(index)) {
+  } else if (is_taken(index)) {
     add_shards(index);
   } else {
     throw CheckpointError(

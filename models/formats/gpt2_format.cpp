@@ -3,7 +3,6 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "models/backbones/gpt2.h"
 #include "models/formats/weight_format.h"
@@ -17,7 +16,6 @@ namespace shoal {
 namespace {
 
 constexpr int64_t kBytes = 256;
-constexpr int64_t kGpt2Vocabulary = 50257;
 constexpr int64_t kEndOfText = 50256;
 /// What GPT2Config takes for a rate that is not given.
 constexpr double kDropout = 0.1;
@@ -30,11 +28,6 @@ constexpr std::array kMergesFiles{"merges.txt", "vocab.bpe"};
 constexpr std::array kActivations{
     std::pair{"gelu_new", Gelu::kTanh}, std::pair{"gelu_pytorch_tanh", Gelu::kTanh},
     std::pair{"gelu_fast", Gelu::kTanh}, std::pair{"gelu", Gelu::kErf}};
-
-bool leads_nowhere(const std::string& link) {
-  std::error_code failed;
-  return std::filesystem::is_symlink(link, failed) && kind_of(link) == PathKind::kNothing;
-}
 
 /// Hugging Face's GPT2LMHeadModel: the head is the token embedding, matrices are Conv1D's, [in,
 /// out]. What GPT2Model saves lacks the prefix `transformer.`.
@@ -207,7 +200,7 @@ class Gpt2Format : public WeightFormat {
     const auto find_beside = [&weights](const std::array<const char*, 2>& names) {
       for (const char* name : names) {
         const std::string path = (std::filesystem::path(weights.folder()) / name).string();
-        if (kind_of(path) != PathKind::kNothing || leads_nowhere(path)) return path;
+        if (is_taken(path)) return path;
       }
       return std::string();
     };
@@ -219,7 +212,7 @@ class Gpt2Format : public WeightFormat {
     tokenizer.vocabulary = vocabulary;
     const auto find = [&](const std::string& key, const std::array<const char*, 2>& names) {
       const std::string path = find_beside(names);
-      if (!path.empty() && !leads_nowhere(path)) return path;
+      if (!path.empty() && kind_of(path) != PathKind::kNothing) return path;
       recipe.required_keys.push_back(
           {"data.tokenizer." + key,
            path.empty() ? fmt::format("there is no {} beside the weights", names[0])

@@ -85,9 +85,9 @@ class WeightFormat {
   /// does not compute, or the first size that cannot be told.
   virtual ModelRecipe recipe(const ForeignWeights& weights) const = 0;
 
-  /// Adds what of the model's options the format has no place for.
+  /// Adds the model's options that the format cannot represent.
   virtual void check(const Choice<Backbone>& backbone, Mistakes& mistakes) const = 0;
-  /// Adds what of the options of a model that passes check() their program cannot be told.
+  /// Adds the options of a model that passes check() that their config.json cannot represent.
   virtual void check_export(const Choice<Backbone>&, Mistakes&) const {}
   /// The weights of a model that passes check().
   virtual std::vector<WeightName> names(const Choice<Backbone>& backbone,

@@ -210,15 +210,16 @@ NormedBranch start_branch(const torch::Tensor& x, const torch::Tensor& weight,
   TORCH_CHECK(x.dim() >= 1 && x.is_contiguous(), "layer_norm: x must be contiguous, got ",
               x.sizes(), " with strides ", x.strides());
   const int64_t width = x.size(-1);
-  TORCH_CHECK(weight.sizes() == at::IntArrayRef{width} &&
-                  (!form.has_bias || bias.sizes() == weight.sizes()),
-              "layer_norm: weight ", weight.sizes(),
-              " or bias does not fit the last dimension of x ", x.sizes());
   const bool is_narrow = x.scalar_type() == torch::kBFloat16;
   const torch::Dtype dtype = is_narrow ? torch::kFloat32 : x.scalar_type();
-  TORCH_CHECK(weight.scalar_type() == dtype && (!form.has_bias || bias.scalar_type() == dtype),
-              "layer_norm: x is ", x.scalar_type(), ", weight and bias must be ", dtype,
-              ", weight is ", weight.scalar_type());
+  const auto fits = [&](const char* name, const torch::Tensor& parameter) {
+    TORCH_CHECK(parameter.sizes() == at::IntArrayRef{width}, "layer_norm: x is ", x.sizes(), ", ",
+                name, " must be [", width, "], is ", parameter.sizes());
+    TORCH_CHECK(parameter.scalar_type() == dtype, "layer_norm: x is ", x.scalar_type(), ", ", name,
+                " must be ", dtype, ", is ", parameter.scalar_type());
+  };
+  fits("weight", weight);
+  if (form.has_bias) fits("bias", bias);
   if (!at::GradMode::is_enabled()) return {std::get<0>(norm_forward(x, weight, bias, form)), x};
   const variable_list outputs =
       LayerNormFunction::apply(x, weight, std::optional<torch::Tensor>(bias), form);

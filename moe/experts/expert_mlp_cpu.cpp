@@ -164,8 +164,8 @@ ExpertWeights select(ExpertWeights stack, int64_t expert) {
 }
 
 /// Memory for the rows of a first layer: of all experts, or, if they are not kept, of the largest
-/// one of each run. An expert's rows begin at the same place of a cache line in both: MKL may round
-/// a product otherwise where its result is aligned otherwise.
+/// one of each run. An expert's rows begin at the same place of a cache line in both: a BLAS may
+/// round a product otherwise where its result is aligned otherwise.
 class FirstLayerRows {
  public:
   FirstLayerRows(const Tensor& rows, int64_t width, int64_t most, std::optional<int64_t> num_runs)

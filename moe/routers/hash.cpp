@@ -62,7 +62,7 @@ class HashRouter : public Router {
   bool takes_balance_losses() const override { return false; }
   bool weights_sum_to_one() const override { return true; }
   bool needs_token_ids() const override { return by_ == HashBy::kToken; }
-  bool is_drawn() const override { return true; }
+  bool assigns_by_seed() const override { return true; }
 
  private:
   /// [b, R], or [R] for all samples alike.

@@ -54,9 +54,9 @@ class Router : public ModuleBase {
   virtual bool is_causal() const { return true; }
   /// Whether it routes by vocabulary ids (StepContext::token_bS).
   virtual bool needs_token_ids() const { return false; }
-  /// Whether the run's seed decides, for good, which tokens a unit gets: units that were trained
-  /// with one seed are not to be used with another.
-  virtual bool is_drawn() const { return false; }
+  /// Whether run.seed and the layer's path decide, for good, which tokens a unit gets: units that
+  /// were trained with one seed and path are not to be used with others.
+  virtual bool assigns_by_seed() const { return false; }
   /// A warning for the users of a run, as a sentence without its full stop; default: none.
   virtual std::string note() const { return ""; }
   /// Reports options that do not fit the number of units. `path` leads to the router's section.

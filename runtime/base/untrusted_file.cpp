@@ -33,6 +33,10 @@ PathKind kind_of(const std::string& path) {
   throw CheckpointError(fmt::format("'{}': {}", path, system_text(errno)));
 }
 
+bool is_taken(const std::string& path) {
+  return kind_of(path) != PathKind::kNothing || link_target(path);
+}
+
 UntrustedFile::UntrustedFile(UntrustedFile&& other) noexcept
     : file_(std::exchange(other.file_, -1)), path_(std::move(other.path_)), size_(other.size_) {}
 

@@ -13,6 +13,8 @@ enum class PathKind { kNothing, kFolder, kOther };
 /// What is at `path`, links followed. Throws CheckpointError where the system cannot tell, so
 /// that a folder out of reach is never taken for one that is not there.
 PathKind kind_of(const std::string& path);
+/// Whether something has this name, be it a link to a file that does not exist.
+bool is_taken(const std::string& path);
 
 /// A regular file opened for reading inside an UntrustedFolder. Throws CheckpointError with the
 /// path and the byte range.

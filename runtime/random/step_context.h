@@ -23,7 +23,8 @@ struct StepContext {
   int64_t samples_in_micro = 0;   ///< over all ranks of this micro-step
 };
 
-/// The place of `count` of its samples.
+/// The context of the samples [first, first + count) of a micro-batch; samples_in_… remain those of
+/// the whole.
 inline StepContext narrow_samples(const StepContext& step, int64_t first, int64_t count) {
   StepContext part = step;
   for (torch::Tensor StepContext::*tensor : {&StepContext::sample_b, &StepContext::view_b,

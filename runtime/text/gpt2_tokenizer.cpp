@@ -9,9 +9,6 @@
 #include "runtime/text/utf8.h"
 
 namespace shoal {
-namespace {
-constexpr int64_t kGpt2Vocabulary = 50257;
-}  // namespace
 
 Gpt2Tokenizer::Gpt2Tokenizer(const Options& options, const Context& context)
     : Gpt2Tokenizer(context.reads_files ? read_bpe_vocabulary(options.vocab, options.merges)

@@ -13,6 +13,8 @@
 
 namespace shoal {
 
+inline constexpr int64_t kGpt2Vocabulary = 50257;
+
 /// Byte-level BPE with GPT-2's words: 50,257 ids with GPT-2's files. Texts must be UTF-8;
 /// "<|endoftext|>" in them is text like any other.
 ///

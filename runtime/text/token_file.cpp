@@ -104,7 +104,7 @@ std::string token_info_path(const std::string& path) { return path + ".json"; }
 std::string temporary_token_prefix(const std::string& path) {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host = {"unknown"};
-  return fmt::format("{}.{}.", path, host.data());
+  return fmt::format("{}.{}@", path, host.data());  // '@': no host's name begins with another's
 }
 
 std::string emit_token_header(int64_t num_tokens) {

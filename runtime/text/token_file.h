@@ -67,7 +67,7 @@ class TokenFile {
   const std::string& path() const { return file_.path(); }
   std::span<const uint16_t> tokens() const { return tokens_; }
   const std::optional<TokenFileInfo>& info() const { return info_; }
-  /// Reads all tokens once. Throws: DataError naming the offset of the first one that is not below.
+  /// Reads all tokens. Throws: DataError naming the offset of the first one that is not below.
   void require_below(int64_t vocabulary) const;
 
  private:

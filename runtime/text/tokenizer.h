@@ -45,7 +45,7 @@ class Tokenizer {
   /// tokenizers of one identity give equal ids.
   virtual std::string identity() const = 0;
   /// identity(), and whatever else the ids depend on, such as the version of a library: the token
-  /// caches that are made without being asked for are named after it.
+  /// caches in the user's cache folder are named after it.
   virtual std::string cache_identity() const { return identity(); }
   /// Appends the ids of a text. Safe from several threads at once. Throws BadText, with `ids` as
   /// they were.

@@ -56,9 +56,9 @@ for count in 2 3; do
 done
 
 # Another seed than the model's would send hashed tokens to other experts.
-expect 10 "$program" eval run run.seed=2
-grep -q 'run.seed: the model was trained with seed 1, got 2' output || fail "$(cat output)"
-expect 10 "$program" generate run --prompt 'the' run.seed=2
+expect 12 "$program" eval run run.seed=2
+grep -q 'by it, and the model was trained with seed 1, not 2' output || fail "$(cat output)"
+expect 12 "$program" generate run --prompt 'the' run.seed=2
 
 # The context ends a text, which is said.
 [ "$(json 'j["stop"], len(j["tokens"])' "$program" generate run --prompt 'the cat' --tokens 1000 --json)" = "('context', 33)" ] ||

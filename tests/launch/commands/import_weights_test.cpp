@@ -149,7 +149,10 @@ TEST_F(ImportWeights, VocabularyIsThatOfTheWeights) {
   save(hf_gpt2(), kGptConfig);
   write_file(folder_.file("theirs/vocab.json"), "{}");
   write_file(folder_.file("theirs/merges.txt"), "");
+  ::testing::internal::CaptureStderr();
   import("gpt2");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("note: the checkpoint names no tokenizer"), HasSubstr("vocab.json")));
   EXPECT_THAT(recipe(), AllOf(HasSubstr("vocabulary: 256"), HasSubstr("vocab.json")));
 }
 

@@ -306,13 +306,27 @@ TEST_F(LoadRun, ExpertsOfHashedTokensStartWithTheirOwnSeedOnly) {
       ADD_FAILURE() << "experts were given the tokens of other experts";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kMismatch);
-      EXPECT_THAT(error.what(), AllOf(HasSubstr("moe_c"), HasSubstr("seed 1, not of 2")));
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("moe_c"), HasSubstr("by run.seed 2"),
+                                      HasSubstr("trained with seed 1")));
       EXPECT_EQ(error.hint(), "set run.seed=1");
     }
   }
   EXPECT_NO_THROW(start({hash, "run.seed=1"}));
   EXPECT_NO_THROW(start({hash}, ", take: [backbone.norm.weight]"));
   EXPECT_NO_THROW(start({testing::channel_moe("name: top_k, k: 1")}, ", take: [\"*.experts.*\"]"));
+  // The layer's name keys the draws as well.
+  const std::vector<std::string> in_front{hash, "run.seed=1", "model.positions=first"};
+  try {
+    start(in_front,
+          ", take: [\"backbone.blocks.1.moe_c.experts.*\"], rename: "
+          "{backbone.blocks.1.: backbone.blocks.0.}");
+    ADD_FAILURE() << "experts were given the tokens of other experts";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kMismatch);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("blocks.0.moe_c assigns"),
+                                    HasSubstr("those of blocks.1.moe_c")));
+    EXPECT_EQ(error.hint(), "take experts of hash routers without renaming them");
+  }
 }
 
 TEST_F(LoadRun, ARunToBeResumedThatHasNoCheckpointTakesTheWeights) {

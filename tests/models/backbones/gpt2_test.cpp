@@ -240,6 +240,16 @@ TEST_F(Gpt2Model, DecodesNoSequences) {
   EXPECT_EQ(y.sizes(), (at::IntArrayRef{0, 3, 8}));
 }
 
+TEST_F(Gpt2Model, DecodesWithoutBlocks) {
+  std::string recipe = tiny_gpt2();
+  recipe.replace(recipe.find("depth: 2"), 8, "depth: 0");
+  const auto model = make(recipe);
+  KeyValueCache cache = model->make_cache(2, 8);
+  const torch::Tensor tokens = some_tokens(2, 4);
+  const torch::Tensor y = model->decode(tokens, cache, some_step(2, false));
+  EXPECT_TRUE(y.equal(features(*model, tokens)));
+}
+
 TEST_F(Gpt2Model, RefusesMoreTokensThanThereIsRoomFor) {
   const auto model = make(tiny_gpt2());
   EXPECT_THROW(features(*model, some_tokens(1, 10)), c10::Error);

@@ -51,5 +51,33 @@ TEST(DropoutAttention, PartsAreThoseOfTheWhole) {
   }
 }
 
+TEST(DropoutAttention, OtherTypesAreWithinTheirRoundingOfFloat64) {
+  const Dropout dropout(0.25, "blocks.0.attention.probabilities.dropout");
+  const StepContext step = some_step(3, true);
+  // Sums of eight tokens; bfloat16 also rounds the logits, which are about 1.
+  for (const auto& [dtype, tolerance] :
+       {std::pair{torch::kFloat32, 1e-5}, {torch::kBFloat16, 3e-2}}) {
+    variable_list heads, exact;
+    for (const uint64_t seed : {1, 2, 3}) {
+      heads.push_back(some_numbers({3, 2, 8, 4}, seed).to(dtype).requires_grad_());
+      exact.push_back(heads.back().detach().to(torch::kFloat64).requires_grad_());
+    }
+    const torch::Tensor y =
+        attend_with_dropout(heads[0], heads[1], heads[2], {kScale, dropout, step});
+    const torch::Tensor expected = plain_attention(exact, dropout, step);
+    EXPECT_EQ(y.scalar_type(), dtype);
+    EXPECT_TRUE(at::allclose(y.to(torch::kFloat64), expected, tolerance, tolerance)) << dtype;
+    const torch::Tensor grad = some_numbers(y.sizes(), 4).to(dtype);
+    const variable_list grads = torch::autograd::grad({y}, heads, {grad});
+    const variable_list expected_grads =
+        torch::autograd::grad({expected}, exact, {grad.to(torch::kFloat64)});
+    for (size_t i = 0; i < heads.size(); ++i) {
+      EXPECT_TRUE(
+          at::allclose(grads[i].to(torch::kFloat64), expected_grads[i], tolerance, tolerance))
+          << dtype << " " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shoal

@@ -262,6 +262,9 @@ TEST_F(Text, RefusesWhatItCannotReadByName) {
   options_.valid.files = {"v.bin"};
   write_cache("v.bin", {1, 2, 3, 4, 5, 300});
   EXPECT_THAT(problem(), HasSubstr("v.bin: token 5 (byte 1034) has id 300, must be below"));
+  // Damaged, beside a side file that is not.
+  write_cache("v.bin", {1, 2, 3, 4, 5, 300}, "bytes");
+  EXPECT_THAT(problem(), HasSubstr("v.bin: token 5 (byte 1034) has id 300, must be below"));
   write_cache("v.bin", {1, 2, 3, 4, 5, 6}, "gpt2 of elsewhere");
   EXPECT_THAT(problem(), AllOf(HasSubstr("v.bin: a cache of another tokenizer"),
                                HasSubstr("'gpt2 of elsewhere'"), HasSubstr("'bytes'")));
