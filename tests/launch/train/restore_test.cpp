@@ -323,8 +323,8 @@ TEST_F(LoadRun, ExpertsOfHashedTokensStartWithTheirOwnSeedOnly) {
     ADD_FAILURE() << "experts were given the tokens of other experts";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kMismatch);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("blocks.0.moe_c assigns"),
-                                    HasSubstr("those of blocks.1.moe_c")));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("blocks.0.moe_c assigns"), HasSubstr("those of blocks.1.moe_c")));
     EXPECT_EQ(error.hint(), "take experts of hash routers without renaming them");
   }
 }

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -25,10 +26,10 @@ constexpr float kOne = 1, kZero = 0;
 /// a [M, K] b [K, N] by the function of BLAS: column-major, cᵀ = bᵀ aᵀ.
 torch::Tensor blas_product(const torch::Tensor& a, const torch::Tensor& b) {
   const int m = static_cast<int>(a.size(0)), k = static_cast<int>(a.size(1));
-  const int n = static_cast<int>(b.size(1));
+  const int n = static_cast<int>(b.size(1)), a_stride = std::max(1, k);
   torch::Tensor c = at::full({m, n}, std::numeric_limits<double>::quiet_NaN(), a.options());
-  sgemm_("n", "n", &n, &m, &k, &kOne, b.data_ptr<float>(), &n, a.data_ptr<float>(), &k, &kZero,
-         c.data_ptr<float>(), &n);
+  sgemm_("n", "n", &n, &m, &k, &kOne, b.data_ptr<float>(), &n, a.data_ptr<float>(), &a_stride,
+         &kZero, c.data_ptr<float>(), &n);
   return c;
 }
 
