@@ -6,7 +6,8 @@
 /// too, since the dynamic linker finds libshoal before libtorch_cpu (programs link it first). Their
 /// batched and matrix-vector products are other functions of BLAS and remain LibTorch's. On x86
 /// CPUs with AVX-512 that are not Intel's it is oneDNN's, since the MKL inside LibTorch leaves
-/// AVX-512 unused there; elsewhere, and where there is no oneDNN, it is LibTorch's own.
+/// AVX-512 unused there, or, for few rows, multiply_few_rows; elsewhere, and where there is no
+/// oneDNN, it is LibTorch's own.
 ///
 /// Column-major, arguments as in BLAS. Threads: OpenMP's, inside a parallel region one.
 extern "C" void sgemm_(const char* a_op, const char* b_op, const int* m, const int* n, const int* k,

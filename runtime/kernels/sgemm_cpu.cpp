@@ -10,6 +10,8 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/kernels/few_rows_product.h"
+
 namespace shoal {
 namespace {
 
@@ -89,8 +91,10 @@ bool is_programs_sgemm() {
   return library_of(dlsym(RTLD_DEFAULT, "sgemm_")) == library_of(&here);
 }
 
+bool is_transposed(char op) { return op != 'N' && op != 'n'; }
+
 /// As oneDNN knows it: of real numbers the conjugate transpose is the transpose.
-char op_of(char op) { return op == 'C' || op == 'c' ? 'T' : op; }
+char op_of(char op) { return is_transposed(op) ? 'T' : 'N'; }
 
 }  // namespace
 
@@ -111,6 +115,10 @@ void sgemm_(const char* a_op, const char* b_op, const int* m, const int* n, cons
   // Of an empty sum, whose result is beta c, oneDNN leaves c as it was.
   if (onednn().sgemm == nullptr || *k == 0) {
     libtorch_sgemm()(a_op, b_op, m, n, k, alpha, a, a_stride, b, b_stride, beta, c, c_stride);
+    return;
+  }
+  if (*n <= kFewRows && *k >= kManySummed && is_transposed(*a_op) && !is_transposed(*b_op)) {
+    multiply_few_rows({*n, *m, *k, *alpha, b, *b_stride, a, *a_stride, *beta, c, *c_stride});
     return;
   }
   const int64_t work = int64_t{*m} * *n * *k;

@@ -13,6 +13,7 @@
 #include <limits>
 #include <string>
 
+#include "runtime/kernels/few_rows_product.h"
 #include "tests/support/gradient_check.h"
 
 // M rows  N columns  K summed
@@ -72,6 +73,16 @@ TEST(Sgemm, TheConjugateTransposeIsTheTranspose) {
   };
   EXPECT_TRUE(at::equal(product("C"), product("T")));
   EXPECT_FALSE(at::equal(product("C"), product("N")));
+}
+
+TEST(Sgemm, ARowOfAFewHasTheBitsOfTheRowAlone) {
+  if (sgemm_library() == "LibTorch") return;  // whose bits are not ours to promise
+  const torch::Tensor x = some_numbers({kFewRows, 301}, 1, torch::kFloat32);
+  const torch::Tensor weight = some_numbers({53, 301}, 2, torch::kFloat32);
+  const torch::Tensor y = at::mm(x, weight.t());
+  for (int64_t rows = 1; rows <= kFewRows; ++rows) {
+    EXPECT_TRUE(at::equal(at::mm(x.narrow(0, 0, rows), weight.t()), y.narrow(0, 0, rows))) << rows;
+  }
 }
 
 TEST(Sgemm, LeavesTheNumberOfThreads) {
