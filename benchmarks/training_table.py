@@ -102,7 +102,7 @@ def main():
     titles, summaries = None, {}
     for recipe in arguments.recipes:
         folders = [train(recipe, seed, arguments) for seed in arguments.seeds]
-        summaries |= {f.name: read_summary(f) for f in folders}
+        summaries |= {f.name: {**read_summary(f), "agreement": agreement(f)} for f in folders}
         runs = [results(folder) for folder in folders]
         if titles != (titles := [title for title, *_ in runs[0]]):
             print("| recipe | " + " | ".join(titles) + " |\n|" + "---|" * (len(titles) + 1))

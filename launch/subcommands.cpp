@@ -158,7 +158,7 @@ void add_sampling(CLI::App& command, GenerateArguments& arguments) {
       .add_option("--top-p", arguments.sampling.top_p,
                   "choose among the fewest tokens, most probable first, that together have this "
                   "probability")
-      ->check(CLI::Range(1e-9, 1.0))
+      ->check(CLI::Range(1e-9, 1.0, "above 0, at most 1"))
       ->capture_default_str();
   command.add_option("--seed", arguments.seed, "of the draws; default: run.seed of the recipe")
       ->check(CLI::NonNegativeNumber);
@@ -166,8 +166,9 @@ void add_sampling(CLI::App& command, GenerateArguments& arguments) {
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   command
-      .add_option("--batch", arguments.batch,
-                  "texts that are generated at once, over all ranks; a text does not depend on it")
+      .add_option(
+          "--batch", arguments.batch,
+          "texts that are generated at once, over all ranks; changes a text by rounding only")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
 }

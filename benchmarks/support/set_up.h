@@ -11,8 +11,8 @@
 
 namespace shoal::bench {
 
-/// Sets threads and tensor memory as the trainer does, and notes them, dtype and what multiplies
-/// float32 matrices.
+/// Sets threads and tensor memory as the trainer does, and notes threads, dtype and the library of
+/// float32 products.
 inline void set_up(int64_t threads, Report& report, const std::string& dtype = "float32") {
   at::set_num_threads(static_cast<int>(threads));
   recycle_tensor_memory();

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <utility>
 
 #include "launch/commands/commands.h"
@@ -57,14 +56,12 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TokenizeArguments& argumen
   return Registry<Tokenizer>::create(choice, {});
 }
 
-bool is_token_info(const std::string& path) {
-  try {
-    const MappedFile file(path, "");
-    const std::span<const std::byte> bytes = file.bytes();
-    parse_token_info({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
-    return true;
-  } catch (const DataError&) {
-    return false;
+/// Token caches have no text to encode.
+void check_files(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    if (!is_token_cache(file)) continue;
+    throw Error(ExitCode::kUsage, "'" + file + "' is a token cache, not text",
+                "name it in data.train.files or data.valid.files as it is");
   }
 }
 
@@ -83,19 +80,20 @@ void check_out(const std::string& out, const std::vector<std::string>& files) {
                   "choose another name");
     }
   }
-  for (const std::string& written : {out, side}) {
-    const bool is_ours = written == out ? is_token_cache(out) : is_token_info(side);
-    if (is_ours || !data_file_exists(written)) continue;
-    throw Error(ExitCode::kUsage,
-                "--out: '" + written + "' exists and is not a token cache or its side file",
+  const auto refuse_other = [](const std::string& written, bool is_ours, const char* what) {
+    if (is_ours || !data_file_exists(written)) return;
+    throw Error(ExitCode::kUsage, "--out: '" + written + "' exists and is not " + what,
                 "choose another name, or remove it");
-  }
+  };
+  refuse_other(out, is_token_cache(out), "a token cache");
+  refuse_other(side, is_token_info(side), "a token cache's side file");
 }
 
 }  // namespace
 
 ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out) {
   check_out(arguments.out, arguments.files);
+  check_files(arguments.files);
   const auto tokenizer = make_tokenizer(arguments);
   const auto start = std::chrono::steady_clock::now();
   PosixFileSystem files;

@@ -68,7 +68,9 @@ Finding cpu(const MachinePlaces& places) {
     finding.warn("training runs several times slower than on a CPU with AVX2");
   }
   if (misses_onednn()) {
-    finding.warn("oneDNN's float32 products are about twice as fast here: install libdnnl-dev");
+    finding.warn(
+        "oneDNN's float32 products are about twice as fast here: install libdnnl-dev "
+        "(of oneDNN's builds the one that uses OpenMP)");
   }
   return finding;
 }

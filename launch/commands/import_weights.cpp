@@ -204,14 +204,17 @@ struct Imported : Stateful {
   }
 };
 
-/// Fills `imported.tokenizer`, and returns why it has none where the data has one: weights can be
-/// imported before the tokenizer's files are there.
-std::string name_tokenizer(const DataSource& source, Imported& imported) {
+struct TokenizerName {
+  std::string identity;     ///< Tokenizer::identity(); empty where there is none, or it is unknown
+  std::string why_unknown;  ///< weights can be imported before the tokenizer's files are there
+};
+
+TokenizerName name_tokenizer(const DataSource& source) {
   try {
-    if (const auto tokenizer = source.tokenizer()) imported.tokenizer = tokenizer->identity();
-    return "";
+    const auto tokenizer = source.tokenizer();
+    return {tokenizer ? tokenizer->identity() : "", ""};
   } catch (const DataError& error) {
-    return fmt::format("the checkpoint names no tokenizer, none will be refused: {}", error.what());
+    return {"", error.what()};
   }
 }
 
@@ -253,7 +256,8 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   check_copies(names, sources, weights);
   Imported imported;
   imported.weights = read_weights(sources, wanted, weights);
-  const std::string note = name_tokenizer(*source, imported);
+  const TokenizerName tokenizer = name_tokenizer(*source);
+  imported.tokenizer = tokenizer.identity;
   write_run(recipe, imported, arguments.format, folder.working_path());
   folder.commit();
   const int64_t parameters = count_elements(model.parameters);
@@ -268,7 +272,12 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
     out << fmt::format("{}: {}, {} parameters, from {}\n", arguments.out,
                        recipe.model.backbone.name(), parameters, arguments.path);
   }
-  if (!note.empty()) std::cerr << "note: " << note << "\n";
+  if (!tokenizer.why_unknown.empty()) {
+    std::cerr << fmt::format(
+        "note: the checkpoint does not record its tokenizer, so that no command can check its "
+        "own: {}\n",
+        tokenizer.why_unknown);
+  }
   return ExitCode::kOk;
 }
 

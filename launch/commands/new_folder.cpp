@@ -33,16 +33,14 @@ std::string without_slash(std::string path) {
 
 NewFolder::NewFolder(std::string path)
     : path_(without_slash(std::move(path))), working_(path_ + ".partial-XXXXXX") {
-  if (is_taken(path_)) refuse_existing(path_);
+  if (name_exists(path_)) refuse_existing(path_);
   if (mkdtemp(working_.data()) == nullptr) {
     throw StorageError(fmt::format("'{}': {}", working_, std::strerror(errno)));
   }
   // mkdtemp lets nobody else in, a folder made the usual way does.
   const mode_t mask = umask(0);
   umask(mask);
-  if (chmod(working_.c_str(), 0777 & ~mask) != 0) {
-    throw StorageError(fmt::format("chmod '{}': {}", working_, std::strerror(errno)));
-  }
+  chmod(working_.c_str(), 0777 & ~mask);  // where it is refused, the folder stays private
 }
 
 NewFolder::~NewFolder() {
@@ -56,8 +54,9 @@ void NewFolder::commit() {
   if (renameat2(AT_FDCWD, working_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
     if (errno == EEXIST) refuse_existing(path_);
     // File systems without the flag, such as NFS: there a rename replaces an empty folder alone.
-    if (errno != EINVAL && errno != ENOSYS)
+    if (errno != EINVAL && errno != ENOSYS) {
       throw StorageError(fmt::format("'{}': {}", path_, std::strerror(errno)));
+    }
     rename_path(files, working_, path_);
   }
   is_committed_ = true;

@@ -1,16 +1,14 @@
 #include "launch/commands/open_checkpoint.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/train/restore.h"
 #include "parallel/checkpoint/checkpoint_load.h"
-#include "runtime/base/error.h"
 
 namespace shoal {
+
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard) {
   OpenedCheckpoint opened;

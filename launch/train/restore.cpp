@@ -127,6 +127,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
     std::vector<config::Difference> differences = compare(checkpoint.recipe, recipe);
     const auto warned = check_resume(differences, options.override_fixed);
     if (!warned.empty()) options.log.warn("the recipe has changed:" + describe(warned));
+    check_tokenizer(checkpoint, session, options);
     return differences;
   };
   std::vector<config::Difference> differences = check(*manifest);
@@ -136,7 +137,6 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   if (!loaded) return false;
   // An older one, since the newest is damaged, may be of another recipe.
   if (loaded->manifest.step != manifest->step) differences = check(loaded->manifest);
-  check_tokenizer(loaded->manifest, session, options);
   check_data(loaded->manifest, session, options);
   const Manifest& resumed = loaded->manifest;
   // Of what the ranks now hold, not of the file: it shows a fault in loading too.
@@ -263,8 +263,8 @@ std::string layer_of_expert(std::string_view name) {
   return std::string(name.substr(begin, end - begin));
 }
 
-/// Throws Error (exit 12) if experts are taken from a hash router's layer into one that assigns
-/// them other tokens than those they were trained on.
+/// Throws Error (exit 12) if experts are taken from a hash router's layer into one with another
+/// run.seed or path, from which it draws their tokens.
 void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model,
                         const std::map<std::string, std::string>& source_of) {
   const std::set<std::string> layers = seeded_layers(model);
@@ -276,12 +276,18 @@ void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const Bu
     const std::string layer = layer_of_expert(name), source = layer_of_expert(name_before);
     if (!layers.contains(layer) || !layers_before.contains(source)) continue;
     if (!is_other_seed && source == layer) continue;
+    if (is_other_seed) {
+      throw Error(ExitCode::kMismatch,
+                  fmt::format("model.init_from: the experts of {} were trained with run.seed {}; "
+                              "with {} the hash router would give them other tokens",
+                              source, own.run.seed, recipe.run.seed),
+                  fmt::format("set run.seed={}", own.run.seed));
+    }
     throw Error(ExitCode::kMismatch,
-                fmt::format("model.init_from: {} assigns tokens to its experts by run.seed {} and "
-                            "its name; they were trained with seed {} as those of {}",
-                            layer, recipe.run.seed, own.run.seed, source),
-                is_other_seed ? fmt::format("set run.seed={}", own.run.seed)
-                              : "take experts of hash routers without renaming them");
+                fmt::format("model.init_from: the experts of {} cannot become those of {}: the "
+                            "hash router assigns tokens by the layer's name",
+                            source, layer),
+                "take experts of hash routers without renaming them");
   }
 }
 
@@ -335,8 +341,8 @@ void require_own_seed(const Manifest& manifest, const Recipe& recipe, const Buil
   const int64_t own = recipe_in_text(manifest.recipe).run.seed;
   if (own == recipe.run.seed) return;
   throw Error(ExitCode::kMismatch,
-              fmt::format("run.seed: {} assigns tokens to its experts by it, and the model was "
-                          "trained with seed {}, not {}",
+              fmt::format("run.seed: the experts of {} were trained with run.seed {}; with {} the "
+                          "hash router would give them other tokens",
                           *layers.begin(), own, recipe.run.seed),
               "leave run.seed out");
 }

@@ -96,7 +96,9 @@ class Gpt2 : public CausalBackbone {
                 "rate of dropout, of embeddings, attention and residual branches",
                 in_range(0, below(1))),
           field("init_std", &Options::init_std,
-                "standard deviation of the first weights; GPT-2's, made for widths around 1,000",
+                "standard deviation of the initial weights; the default is GPT-2's, chosen for "
+                "widths "
+                "around 1,000",
                 above(0)),
           inlined(&Options::feed_forward)};
     }

@@ -14,7 +14,7 @@ namespace shoal {
 /// is computed once. Sequences of a batch may differ in length.
 struct KeyValueCache {
   struct Layer {
-    /// Rows from length_b on are finite numbers that are not read.
+    /// Rows from length_b on are masked out; they must be finite.
     torch::Tensor key_bNPH, value_bNPH;
   };
   std::vector<Layer> layers;

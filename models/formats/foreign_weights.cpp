@@ -85,7 +85,7 @@ ForeignWeights::ForeignWeights(const std::string& path) : path_(path) {
                : fmt::format("'{}' is not there", path));
   }
   folder_ = kind == PathKind::kFolder ? path : parent_path(path);
-  if (is_taken(folder_ + "/config.json")) {
+  if (name_exists(folder_ + "/config.json")) {
     config_ = read_json(folder_ + "/config.json", kLargestConfig);
   }
   const std::string single = path + "/model.safetensors", index = single + ".index.json";
@@ -93,9 +93,9 @@ ForeignWeights::ForeignWeights(const std::string& path) : path_(path) {
     add_shards(path);
   } else if (kind == PathKind::kOther) {
     add_file(path);
-  } else if (is_taken(single)) {
+  } else if (name_exists(single)) {
     add_file(single);
-  } else if (is_taken(index)) {
+  } else if (name_exists(index)) {
     add_shards(index);
   } else {
     throw CheckpointError(

@@ -200,7 +200,7 @@ class Gpt2Format : public WeightFormat {
     const auto find_beside = [&weights](const std::array<const char*, 2>& names) {
       for (const char* name : names) {
         const std::string path = (std::filesystem::path(weights.folder()) / name).string();
-        if (is_taken(path)) return path;
+        if (name_exists(path)) return path;
       }
       return std::string();
     };

@@ -14,7 +14,7 @@
 namespace shoal {
 namespace {
 
-/// A head of its own, without bias: N(0, 0.02) as GPT-2's embedding.
+/// A head of its own, without bias: N(0, 0.02), whatever the backbone's init_std.
 class HeadImpl : public ModuleBase {
  public:
   HeadImpl(at::IntArrayRef sizes, const torch::TensorOptions& options) {

@@ -33,7 +33,7 @@ PathKind kind_of(const std::string& path) {
   throw CheckpointError(fmt::format("'{}': {}", path, system_text(errno)));
 }
 
-bool is_taken(const std::string& path) {
+bool name_exists(const std::string& path) {
   return kind_of(path) != PathKind::kNothing || link_target(path);
 }
 

@@ -14,7 +14,7 @@ enum class PathKind { kNothing, kFolder, kOther };
 /// that a folder out of reach is never taken for one that is not there.
 PathKind kind_of(const std::string& path);
 /// Whether something has this name, be it a link to a file that does not exist.
-bool is_taken(const std::string& path);
+bool name_exists(const std::string& path);
 
 /// A regular file opened for reading inside an UntrustedFolder. Throws CheckpointError with the
 /// path and the byte range.

@@ -16,8 +16,8 @@ inline constexpr int64_t kNoLabel = -100;
 struct Batch {
   torch::Tensor image_bVCHW;  ///< normalised, in the dtype to compute in; views differ by augment
   torch::Tensor token_bS;     ///< int64
-  torch::Tensor token_label_bS;  ///< int64: for text the next token; kNoLabel: is not
-                                 ///< scored, in evaluation only
+  torch::Tensor token_label_bS;  ///< int64: for text the next token; kNoLabel, in
+                                 ///< evaluation only, is not scored
   torch::Tensor value_bN;        ///< in the dtype to compute in
   torch::Tensor label_b;         ///< int64
   torch::Tensor target_bM;       ///< float32, float64 where that is computed in

@@ -16,12 +16,11 @@ namespace shoal {
 /// token caches (*.bin, `shoal data tokenize`). The files of a split are one stream of tokens, and
 /// a sample is a window of it: `sequence` tokens, each labelled by the next one.
 ///
-/// With N tokens and windows of T: in training the N / T - 1 windows of an epoch follow each other
-/// from an offset in [0, T) on, keyed by seed and epoch, so that every token but the
-/// first and the last N mod T is a label in some epochs; at least one window, from T + 1 tokens
-/// on. Evaluation has the
-/// (N - 1) / T windows from token 0 on, and drops the tail; with `evaluate.stride` s windows begin
-/// s tokens apart, and of all but the first only the last s labels count.
+/// With N tokens and windows of T: in training the N / T - 1 windows of an epoch, at least one,
+/// follow each other from an offset in [0, T) on, keyed by seed and epoch, so that every token but
+/// the first and, from 2 T tokens on, the last N mod T is a label in some epochs. Evaluation has
+/// the (N - 1) / T windows from token 0 on, and drops the tail; with `evaluate.stride` s windows
+/// begin s tokens apart, and of all but the first only the last s labels count.
 class TextSource : public DataSource {
  public:
   struct SplitOptions {

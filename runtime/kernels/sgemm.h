@@ -9,7 +9,8 @@
 /// AVX-512 unused there, or, for few rows, multiply_few_rows; elsewhere, and where there is no
 /// oneDNN, it is LibTorch's own.
 ///
-/// Column-major, arguments as in BLAS. Threads: OpenMP's, inside a parallel region one.
+/// Column-major, arguments as in BLAS. Uses OpenMP's threads; only the caller's inside a parallel
+/// region, or if the product is small.
 extern "C" void sgemm_(const char* a_op, const char* b_op, const int* m, const int* n, const int* k,
                        const float* alpha, const float* a, const int* a_stride, const float* b,
                        const int* b_stride, const float* beta, float* c, const int* c_stride);

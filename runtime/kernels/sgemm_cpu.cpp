@@ -34,8 +34,8 @@ bool prefers_onednn() {
 /// None where LibTorch's product is better or the library is missing.
 OneDnn load_onednn() {
   if (!prefers_onednn()) return {};
-  // LibTorch exports weak functions of the oneDNN inside it, to which those of Debian's would be
-  // bound; with RTLD_DEEPBIND it uses its own.
+  // LibTorch exports weak symbols of the oneDNN inside it. RTLD_DEEPBIND makes libdnnl prefer its
+  // own definitions.
   for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"}) {
     void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     if (library == nullptr) continue;

@@ -72,14 +72,17 @@ std::string text_of(const nlohmann::json& json, const char* key, const std::stri
   return found->get<std::string>();
 }
 
-std::optional<TokenFileInfo> read_info(const std::string& path, size_t num_tokens) {
-  const std::string side = token_info_path(path);
-  if (!data_file_exists(side)) return std::nullopt;
+TokenFileInfo read_info_file(const std::string& side) {
   const MappedFile file(side, kRemake);
   const std::span<const std::byte> bytes = file.bytes();
   if (bytes.size() > kMostInfoBytes) throw wrong(side, "too large for the side file of a cache");
-  TokenFileInfo info =
-      parse_token_info({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, side);
+  return parse_token_info({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, side);
+}
+
+std::optional<TokenFileInfo> read_info(const std::string& path, size_t num_tokens) {
+  const std::string side = token_info_path(path);
+  if (!data_file_exists(side)) return std::nullopt;
+  TokenFileInfo info = read_info_file(side);
   if (info.num_tokens == static_cast<int64_t>(num_tokens)) return info;
   throw wrong(side, fmt::format("counts {} tokens, but {} holds {}: they are of two caches",
                                 info.num_tokens, path, num_tokens));
@@ -104,7 +107,8 @@ std::string token_info_path(const std::string& path) { return path + ".json"; }
 std::string temporary_token_prefix(const std::string& path) {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host = {"unknown"};
-  return fmt::format("{}.{}@", path, host.data());  // '@': no host's name begins with another's
+  // '@' ends the host's name, so that those of web1 are not those of web10.
+  return fmt::format("{}.{}@", path, host.data());
 }
 
 std::string emit_token_header(int64_t num_tokens) {
@@ -140,6 +144,15 @@ bool is_token_cache(const std::string& path) {
   int32_t first = 0;
   std::ifstream file(path, std::ios::binary);
   return file.read(reinterpret_cast<char*>(&first), sizeof(first)) && first == kMagic;
+}
+
+bool is_token_info(const std::string& path) {
+  try {
+    read_info_file(path);
+    return true;
+  } catch (const DataError&) {
+    return false;
+  }
 }
 
 std::string emit_token_info(const TokenFileInfo& info) {
@@ -203,7 +216,9 @@ void TokenFile::require_below(int64_t vocabulary) const {
       fmt::format("{}: token {} (byte {}) has id {}, must be below the vocabulary of {}", path(),
                   index, kTokenHeaderBytes + index * static_cast<int64_t>(kTokenBytes), *bad,
                   vocabulary),
-      "set data.tokenizer to the tokenizer that the cache was made with");
+      info_ && info_->vocabulary <= vocabulary
+          ? kRemake
+          : "set data.tokenizer to the tokenizer that the cache was made with");
 }
 
 TokenFileWriter::TokenFileWriter(FileSystem& files, std::string path)

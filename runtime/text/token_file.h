@@ -52,6 +52,8 @@ std::string temporary_token_prefix(const std::string& path);
 
 /// Whether a file begins as a token cache does; false if it cannot be read.
 bool is_token_cache(const std::string& path);
+/// Whether a file is the side file of a token cache.
+bool is_token_info(const std::string& path);
 
 std::string emit_token_info(const TokenFileInfo& info);
 /// Throws DataError with `path`.

@@ -42,7 +42,7 @@ class Tokenizer {
   /// Ids are below; at most 65,536.
   virtual int64_t vocabulary() const = 0;
   /// The name in recipes and, for tokenizers with files, the SHA-256 of what they hold: two
-  /// tokenizers of one identity give equal ids.
+  /// tokenizers of one identity give equal ids, up to what cache_identity adds.
   virtual std::string identity() const = 0;
   /// identity(), and whatever else the ids depend on, such as the version of a library: the token
   /// caches in the user's cache folder are named after it.

@@ -21,14 +21,14 @@ grep -q '"tokens":13,"bytes":13,"words":3' output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer bytes --out b.txt
 cp a.txt text.bin
 expect 2 tokenize b.txt --tokenizer bytes --out text.bin
-grep -q "'text.bin' exists and is not a token cache or its side file" output || fail "$(cat output)"
+grep -q "'text.bin' exists and is not a token cache" output || fail "$(cat output)"
 cmp a.txt text.bin || fail "a text was replaced"
 cp a.txt new.bin.json
 expect 2 tokenize b.txt --tokenizer bytes --out new.bin
-grep -q "'new.bin.json' exists and is not a token cache or its side file" output || fail "$(cat output)"
+grep -q "'new.bin.json' exists and is not a token cache's side file" output || fail "$(cat output)"
 cp ab.bin new.bin
 expect 2 tokenize b.txt --tokenizer bytes --out new.bin
-grep -q "'new.bin.json' exists and is not a token cache or its side file" output || fail "$(cat output)"
+grep -q "'new.bin.json' exists and is not a token cache's side file" output || fail "$(cat output)"
 rm new.bin
 expect 2 tokenize new.bin.json --tokenizer bytes --out new.bin
 grep -q "'new.bin.json' is one of the files to read" output || fail "$(cat output)"
@@ -42,6 +42,8 @@ grep -q "'ab.bin.json' is one of the files to read" output || fail "$(cat output
 expect 2 tokenize ab.bin --tokenizer bytes --out ab.bin
 grep -q 'one of the files to read' output || fail "$(cat output)"
 
+expect 2 tokenize ab.bin --tokenizer bytes --out c.bin
+grep -q "'ab.bin' is a token cache, not text" output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer byte --out c.bin
 grep -q "none is called 'byte'; did you mean 'bytes'" output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer words --out c.bin

@@ -32,12 +32,20 @@ Overrides router(const std::string& keys, bool takes_losses, const std::string& 
 }
 
 void add_language_models(std::vector<SpeedCase>& cases) {
+  cases.push_back({"RecomputeDenseGpt2", gpt2(), {"train.recompute=true"}});
   cases.push_back({"RecomputeGpt2", gpt2(kBlockExperts), {"train.recompute=true"}});
+  cases.push_back({"ChunksOfGpt2", gpt2(kBlockExperts), {"model.moe.exchange={chunks: 2}"}});
+  cases.push_back({"HierarchicalGpt2",
+                   gpt2(kBlockExperts),
+                   {"model.moe.exchange={hierarchical: true}", "parallel.ranks_per_node=2"}});
   cases.push_back(
       {"HierarchicalInChunksOfGpt2",
        gpt2(kBlockExperts),
        {"model.moe.exchange={hierarchical: true, chunks: 2}", "parallel.ranks_per_node=2"}});
   for (const auto& [name, optimizer] : equality_optimizers()) {
+    cases.push_back({"ShardedOptimizerOfDenseGpt2_" + name,
+                     joined(gpt2("bias: false"), {optimizer, kClip}),
+                     {"parallel.shard_optimizer=true"}});
     cases.push_back({"ShardedOptimizerOfGpt2_" + name,
                      joined(gpt2("bias: false, " + kBlockExperts), {optimizer, kClip}),
                      {"parallel.shard_optimizer=true", "train.recompute=true"}});

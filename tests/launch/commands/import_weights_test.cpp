@@ -152,7 +152,8 @@ TEST_F(ImportWeights, VocabularyIsThatOfTheWeights) {
   ::testing::internal::CaptureStderr();
   import("gpt2");
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("note: the checkpoint names no tokenizer"), HasSubstr("vocab.json")));
+              AllOf(HasSubstr("note: the checkpoint does not record its tokenizer"),
+                    HasSubstr("vocab.json")));
   EXPECT_THAT(recipe(), AllOf(HasSubstr("vocabulary: 256"), HasSubstr("vocab.json")));
 }
 
