@@ -54,11 +54,17 @@ template <int kRows, int kColumns>
 SHOAL_INLINE void multiply_tile(const FewRowsProduct& p, int64_t r, int64_t n) {
   const float* x = p.x_RK + r * p.x_stride;
   const float* weight = p.weight_NK + n * p.weight_stride;
+  // Of the next tile, fetched meanwhile: with many rows the processor alone looks not far enough
+  // ahead.
+  const float* next = weight + (n + 2 * kColumns <= p.columns ? kColumns * p.weight_stride : 0);
   Simd<float> sum[kRows * kColumns] = {};
   int64_t k = 0;
   for (; k + kLanes <= p.summed; k += kLanes) {
     Simd<float> w[kColumns];
-    for (int j = 0; j < kColumns; ++j) w[j] = Simd<float>::load(weight + j * p.weight_stride + k);
+    for (int j = 0; j < kColumns; ++j) {
+      w[j] = Simd<float>::load(weight + j * p.weight_stride + k);
+      if (kRows >= 4) __builtin_prefetch(next + j * p.weight_stride + k);
+    }
     for (int i = 0; i < kRows; ++i) {
       const auto row = Simd<float>::load(x + i * p.x_stride + k);
       for (int j = 0; j < kColumns; ++j) sum[i * kColumns + j].lanes += row.lanes * w[j].lanes;
