@@ -128,6 +128,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
     const auto warned = check_resume(differences, options.override_fixed);
     if (!warned.empty()) options.log.warn("the recipe has changed:" + describe(warned));
     check_tokenizer(checkpoint, session, options);
+    check_data(checkpoint, session, options);
     return differences;
   };
   std::vector<config::Difference> differences = check(*manifest);
@@ -137,7 +138,6 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   if (!loaded) return false;
   // An older one, since the newest is damaged, may be of another recipe.
   if (loaded->manifest.step != manifest->step) differences = check(loaded->manifest);
-  check_data(loaded->manifest, session, options);
   const Manifest& resumed = loaded->manifest;
   // Of what the ranks now hold, not of the file: it shows a fault in loading too.
   options.log.info(fmt::format("resumed {} at step {}, digest {}", loaded->path, resumed.step,

@@ -159,7 +159,8 @@ class TextFiles {
 
   void add_cache(const TokenFile& file) {
     const int64_t vocabulary = vocabulary_of(choice_);
-    file.require_below(vocabulary);  // whatever the side file says: the cache may be damaged
+    // Even if the side file names this tokenizer: the cache may be damaged.
+    file.require_below(vocabulary);
     stream_.add(file.tokens());
   }
 

@@ -54,8 +54,8 @@ template <int kRows, int kColumns>
 SHOAL_INLINE void multiply_tile(const FewRowsProduct& p, int64_t r, int64_t n) {
   const float* x = p.x_RK + r * p.x_stride;
   const float* weight = p.weight_NK + n * p.weight_stride;
-  // Of the next tile, fetched meanwhile: with many rows the processor alone looks not far enough
-  // ahead.
+  // The next tile's weights are prefetched: with many rows a tile takes too long for the processor
+  // to do it by itself.
   const float* next = weight + (n + 2 * kColumns <= p.columns ? kColumns * p.weight_stride : 0);
   Simd<float> sum[kRows * kColumns] = {};
   int64_t k = 0;

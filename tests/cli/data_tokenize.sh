@@ -102,4 +102,8 @@ grep -rq 'ab.bin: no side file .*ab.bin.json: its tokenizer is not checked' cut/
   fail "no note of a missing side file: $(cat output)"
 expect 12 ranks 2 train lm.yaml "${cut[@]}" "data.tokenizer=${gpt2}301}" run.on_existing=resume
 grep -q 'vocabulary 301' output || fail "$(cat output)"
+# Where weights differ as well, the data are named, not the weights' shapes.
+expect 75 ranks 2 train lm.yaml run.name=plain "data.tokenizer=${gpt2}300}" run.stop_after=1step
+expect 12 ranks 2 train lm.yaml run.name=plain "data.tokenizer=${gpt2}301}" run.on_existing=resume
+grep -q 'vocabulary 301' output || fail "$(cat output)"
 expect 0 ranks 2 train lm.yaml "${cut[@]}" "data.tokenizer=${gpt2}300}" run.on_existing=resume
