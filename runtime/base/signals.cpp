@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 namespace shoal {
@@ -18,14 +19,25 @@ extern "C" void note_signal(int number) {
   if (!first_signal.compare_exchange_strong(none, number)) _exit(128 + number);
 }
 
+/// Bytes of a stack for handlers: _SC_SIGSTKSZ counts the registers of this CPU.
+size_t signal_stack_size() {
+  constexpr long kPlenty = 1 << 16;
+  return static_cast<size_t>(std::max(kPlenty, sysconf(_SC_SIGSTKSZ)));
+}
+
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals() : stack_(signal_stack_size()) {
   TORCH_CHECK(!is_installed.exchange(true), "StopSignals exists already");
   first_signal = 0;
+  stack_t stack = {};
+  stack.ss_sp = stack_.data();
+  stack.ss_size = stack_.size();
+  TORCH_CHECK(sigaltstack(&stack, &former_stack_) == 0, "sigaltstack refused a stack of ",
+              stack_.size(), " bytes");
   struct sigaction action = {};
   action.sa_handler = note_signal;
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], &action, &former_[i]);
@@ -34,6 +46,7 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &former_[i], nullptr);
+  sigaltstack(&former_stack_, nullptr);
   is_installed = false;
 }
 

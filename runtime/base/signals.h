@@ -2,14 +2,19 @@
 
 #include <array>
 #include <csignal>
+#include <cstddef>
+#include <vector>
 
 namespace shoal {
 
 /// Notes INT, TERM, USR1 and USR2 instead of dying of them, while it lives.
 ///
 /// The first signal is kept for the step that looks; a second one leaves the process at once with
-/// exit code 128 + n, by _exit. At most one at a time (TORCH_CHECK). The destructor puts the former
-/// handlers back.
+/// exit code 128 + n, by _exit. At most one at a time (TORCH_CHECK). The destructor, on the thread
+/// of the constructor, puts the former handlers back.
+///
+/// On this thread, the main one, handlers have a stack of their own: matrix products of oneDNN keep
+/// their stack pointer in the heap, which the frame of a signal would overwrite.
 class StopSignals {
  public:
   StopSignals();
@@ -23,6 +28,8 @@ class StopSignals {
  private:
   static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
   std::array<struct sigaction, kSignals.size()> former_;
+  std::vector<std::byte> stack_;
+  stack_t former_stack_;
 };
 
 }  // namespace shoal

@@ -10,7 +10,9 @@
 /// oneDNN, it is LibTorch's own.
 ///
 /// Column-major, arguments as in BLAS. Uses OpenMP's threads; only the caller's inside a parallel
-/// region, or if the product is small.
+/// region, or if the product is small. oneDNN moves the stack pointer into the heap, below which a
+/// signal's frame would overwrite it: handlers need a stack of their own (SA_ONSTACK), as
+/// StopSignals has.
 extern "C" void sgemm_(const char* a_op, const char* b_op, const int* m, const int* n, const int* k,
                        const float* alpha, const float* a, const int* a_stride, const float* b,
                        const int* b_stride, const float* beta, float* c, const int* c_stride);

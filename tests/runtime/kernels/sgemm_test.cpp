@@ -7,12 +7,16 @@
 #include <ATen/ops/mm.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "runtime/base/signals.h"
 #include "runtime/kernels/few_rows_product.h"
 #include "tests/support/gradient_check.h"
 
@@ -46,6 +50,26 @@ TEST(Sgemm, IsTheProductOfLibTorchsOperators) {
   const torch::Tensor a = some_numbers({300, 200}, 1, torch::kFloat32);
   const torch::Tensor b = some_numbers({200, 150}, 2, torch::kFloat32);
   EXPECT_TRUE(at::equal(at::mm(a, b), blas_product(a, b)));
+}
+
+TEST(Sgemm, ASignalDuringAProductOverwritesNoMemory) {
+  // The product's buffers take the place of every other block; the frame would lie below them.
+  constexpr size_t kBlock = 1 << 15;
+  const torch::Tensor a = some_numbers({64, 512}, 1, torch::kFloat32);
+  const torch::Tensor b = some_numbers({512, 64}, 2, torch::kFloat32);
+  torch::Tensor product = torch::empty({64, 64});
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::vector<char>> blocks;
+    for (int i = 0; i < 100; ++i) blocks.emplace_back(kBlock, 'x');
+    for (size_t i = 1; i < blocks.size(); i += 2) std::vector<char>().swap(blocks[i]);
+    const StopSignals signals;
+    std::thread sender([main = pthread_self()] { pthread_kill(main, SIGUSR1); });
+    while (StopSignals::caught() == 0) at::mm_out(product, a, b);
+    sender.join();
+    for (const std::vector<char>& block : blocks) {
+      ASSERT_EQ(static_cast<size_t>(std::ranges::count(block, 'x')), block.size());
+    }
+  }
 }
 
 TEST(Sgemm, ResultsNeedNotBeInitialisedWhereBetaIsZero) {
