@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/device/real_types.h"
 
 namespace shoal {
 namespace {
@@ -15,25 +16,45 @@ namespace {
                                 data.source, data.text()));
 }
 
+torch::Tensor last_token(const torch::Tensor& x_bSD, const torch::Tensor& length_b) {
+  if (!length_b.defined()) return x_bSD.select(1, x_bSD.size(1) - 1);
+  const torch::Tensor last_b1D =
+      (length_b - 1).view({-1, 1, 1}).expand({x_bSD.size(0), 1, x_bSD.size(2)});
+  return x_bSD.gather(1, last_b1D).squeeze(1);
+}
+
+/// The mean over the first length_b tokens.
+torch::Tensor mean_of_first(const torch::Tensor& x_bSD, const torch::Tensor& length_b) {
+  const torch::Tensor place_S = torch::arange(x_bSD.size(1), length_b.options());
+  const torch::Tensor is_padding_bS = place_S >= length_b.unsqueeze(1);
+  // Filled, not multiplied: padding that is no number must not reach the sum.
+  return at_least_float32(x_bSD).masked_fill(is_padding_bS.unsqueeze(2), 0).sum(1) /
+         length_b.unsqueeze(1);
+}
+
 }  // namespace
 
 torch::Tensor ModelOutput::take(BlockOutput block) {
   auxiliary_loss = add_loss(auxiliary_loss, block.auxiliary_loss);
   for (MoeStats& stats : block.moe) moe.push_back(std::move(stats));
+  if (block.is_open_bS.defined()) is_open_bS.push_back(std::move(block.is_open_bS));
   return block.y;
 }
 
-void ModelOutput::set_tokens(const torch::Tensor& x_bSD, Features features) {
+void ModelOutput::set_tokens(const torch::Tensor& x_bSD, Features features,
+                             const torch::Tensor& length_b) {
   if (features == Features::kTokens) {
     token_bSD = x_bSD;
+  } else if (features == Features::kLast) {
+    pooled_bD = at_least_float32(last_token(x_bSD, length_b));
   } else {
-    pooled_bD = mean_over(x_bSD, {1});
+    pooled_bD = length_b.defined() ? mean_of_first(x_bSD, length_b) : mean_over(x_bSD, {1});
   }
 }
 
 ModelInput input_of(const Batch& batch, int64_t view) {
   return {batch.image_bVCHW.defined() ? batch.image_bCHW(view) : torch::Tensor(), batch.token_bS,
-          batch.value_bN};
+          batch.length_b, batch.value_bN};
 }
 
 StepContext context_of(const Batch& batch, int64_t view) {
@@ -66,10 +87,6 @@ std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& ro
     if (auto stage = std::dynamic_pointer_cast<MoeStage>(module)) stages.push_back(stage);
   }
   return stages;
-}
-
-torch::Tensor at_least_float32(const torch::Tensor& x) {
-  return x.scalar_type() == torch::kBFloat16 ? x.to(torch::kFloat32) : x;
 }
 
 torch::Tensor mean_over(const torch::Tensor& x, at::IntArrayRef dims) {

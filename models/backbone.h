@@ -26,6 +26,8 @@ namespace shoal {
 struct ModelInput {
   torch::Tensor image_bCHW;  ///< in the dtype to compute in
   torch::Tensor token_bS;    ///< int64
+  torch::Tensor length_b;    ///< int64: tokens of each sample, the rest of its S is padding;
+                             ///< undefined where all have S
   torch::Tensor value_bN;    ///< in the dtype to compute in
 };
 
@@ -38,21 +40,26 @@ StepContext context_of(const Batch& batch, int64_t view);
 enum class Features {
   kPooled,  ///< one vector a sample
   kTokens,  ///< one vector a token
+  kLast,    ///< that of each sample's last token
 };
 
 struct ModelOutput {
-  /// Features::kPooled: float32, float64 of a float64 model; the head computes in it.
+  /// Features::kPooled and kLast: float32, float64 of a float64 model; the head computes in it.
   torch::Tensor pooled_bD = {};
   torch::Tensor token_bSD = {};  ///< Features::kTokens: normed, in the model's dtype
   /// Sum of the MoE layers' weighted balance losses, as this rank's share of the step:
   /// ready to be added to the task's loss. Undefined without balance losses.
   torch::Tensor auxiliary_loss = {};
   std::vector<MoeStats> moe = {};  ///< one entry a MoE layer, in forward order
+  /// In evaluation, one entry a token gate: bool [b, S], whether a token attends.
+  std::vector<torch::Tensor> is_open_bS = {};
 
   /// Adds a block's losses and statistics; returns its activations.
   torch::Tensor take(BlockOutput block);
-  /// Keeps the normed tokens, or their mean.
-  void set_tokens(const torch::Tensor& x_bSD, Features features);
+  /// Keeps the normed tokens, their mean over each sample's length, or the last of them. length_b
+  /// as in ModelInput, each at least 1.
+  void set_tokens(const torch::Tensor& x_bSD, Features features,
+                  const torch::Tensor& length_b = {});
 };
 
 /// Turns samples into features; the task puts a head on top. Registered under `model.backbone`.
@@ -92,8 +99,6 @@ void require_tokens(const DataShape& data, const std::string& key, std::string_v
 /// The MoE stages anywhere in a tree of modules, in the order they were registered.
 std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& root);
 
-/// x, or float32 of what has fewer bits.
-torch::Tensor at_least_float32(const torch::Tensor& x);
 /// The mean over these dimensions, at least in float32.
 torch::Tensor mean_over(const torch::Tensor& x, at::IntArrayRef dims);
 

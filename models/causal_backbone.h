@@ -14,6 +14,8 @@ namespace shoal {
 /// A backbone in which a token sees no later one of its sample: what language models are made of.
 class CausalBackbone : public Backbone {
  public:
+  /// False where the recipe lets tokens see later ones, which a language model must not.
+  virtual bool is_causal() const { return true; }
   /// Tokens of a sequence at most.
   virtual int64_t context_length() const = 0;
   /// [V, D], V at least the data's vocabulary: the rows that token ids select. A tied head
@@ -21,9 +23,10 @@ class CausalBackbone : public Backbone {
   virtual torch::Tensor token_embedding() const = 0;
   /// For `b` sequences of up to `capacity` tokens, none of which is there yet.
   virtual KeyValueCache make_cache(int64_t b, int64_t capacity) const = 0;
-  /// The normed features [b, S, D] of S more tokens of each sequence, which follow those that the
-  /// cache holds and are then in the cache too. Without dropout. Collective, b may be 0.
-  virtual torch::Tensor decode(const torch::Tensor& token_bS, KeyValueCache& cache,
+  /// The normed features [b, S, D] of more tokens of each sequence, which follow those that the
+  /// cache holds and are then in the cache too; those of padding are of no use. Without dropout.
+  /// Collective, b may be 0.
+  virtual torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                                const StepContext& step) = 0;
 };
 

@@ -48,9 +48,9 @@ class Decoding {
     CausalBackbone& backbone = model_.text_backbone();
     cache_ = backbone.make_cache(
         last - first, std::min(backbone.context_length(), longest + options_.max_tokens));
-    const torch::Tensor feature_bSD = decode(token_bS);
-    // What was read beyond a shorter prompt is padding.
-    for (size_t b = 0; b < rows_.size(); ++b) cache_.length_b[b] = rows_[b].length;
+    std::vector<int64_t> count_b;
+    for (const Row& row : rows_) count_b.push_back(row.length);
+    const torch::Tensor feature_bSD = decode({token_bS, count_b});
     const torch::Tensor row_b = torch::arange(last - first, torch::kInt64);
     choose(feature_bSD.index({row_b.to(device_), end_b.to(device_)}));
   }
@@ -68,11 +68,9 @@ class Decoding {
         token_b1.mutable_data_ptr<int64_t>()[b] = rows_[b].text.tokens.back();
       }
     }
-    const std::vector<int64_t> length_b = cache_.length_b;
-    const torch::Tensor feature_b1D = decode(token_b1);
-    for (size_t b = 0; b < rows_.size(); ++b) {
-      if (!rows_[b].is_running) cache_.length_b[b] = length_b[b];
-    }
+    std::vector<int64_t> count_b;
+    for (const Row& row : rows_) count_b.push_back(row.is_running ? 1 : 0);
+    const torch::Tensor feature_b1D = decode({token_b1, count_b});
     choose(feature_b1D.select(1, 0));
   }
 
@@ -85,12 +83,14 @@ class Decoding {
     bool is_running = true;
   };
 
-  torch::Tensor decode(const torch::Tensor& token_bS) {
+  torch::Tensor decode(NewTokens tokens) {
     StepContext step;
     step.seed = options_.model_seed;
-    step.sample_b = torch::arange(first_, first_ + token_bS.size(0), torch::kInt64).to(device_);
+    step.sample_b =
+        torch::arange(first_, first_ + tokens.token_bS.size(0), torch::kInt64).to(device_);
     step.samples_per_group = 1;
-    return model_.text_backbone().decode(token_bS.to(device_), cache_, step);
+    tokens.token_bS = tokens.token_bS.to(device_);
+    return model_.text_backbone().decode(tokens, cache_, step);
   }
 
   void choose(const torch::Tensor& last_bD) {

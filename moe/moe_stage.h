@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "moe/moe_stats.h"
+#include "runtime/module/after_step.h"
 #include "runtime/module/module.h"
 
 // B samples on this rank  R rows per sample  D width
@@ -33,14 +34,13 @@ struct MoeOutput {
 
 /// A layer whose units are spread over the expert ranks: a MoeLayer or a NexusLayer, no pipeline
 /// stage. Backbones register them as modules anywhere in their tree.
-class MoeStage : public ModuleBase {
+class MoeStage : public ModuleBase, public AfterStep {
  public:
   /// `path` is the module's place in the model, `blocks.2.moe_s`; it keys the stage's noise.
   explicit MoeStage(std::string path) : path_(std::move(path)) {}
   const std::string& path() const { return path_; }
   virtual MoeStageInfo info() const = 0;
-  /// Called after each optimizer step that was not skipped. Collective.
-  virtual void after_step() {}
+  void after_step() override {}
 
  private:
   std::string path_;

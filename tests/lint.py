@@ -22,10 +22,11 @@ MAY_INCLUDE = {
 }
 # The rooms of a folder; a file includes its own room and those to its left. "" is the folder itself.
 ROOMS = {
-    "runtime": ["base", "recipe", "device", "random", "kernels", "module", "text", "data", "optim"],
+    "runtime": ["base", "recipe", "device", "random", "kernels", "module", "text", "data",
+                "data/sequences", "optim"],
     "parallel": ["comm", "nccl", "gradients", "checkpoint"],
     "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
-    "models": ["kernels", "blocks", "decoder", "", "backbones", "tasks", "formats"],
+    "models": ["kernels", "blocks", "decoder", "hspmn", "", "backbones", "tasks", "formats"],
     "launch": ["job", "report", "train", "commands", ""],
 }
 COMMAND_LINES = ("launch/main.cpp", "launch/subcommands.cpp", "benchmarks/support/program.cpp")

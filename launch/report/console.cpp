@@ -52,6 +52,7 @@ std::string progress_line(const Progress& p) {
     line += fmt::format(" ({:.0f}/rank)", p.items_per_second / static_cast<double>(p.ranks));
   }
   if (p.dropped_share) line += fmt::format("  drop {:.1f}%", 100 * *p.dropped_share);
+  if (p.gate_rate) line += fmt::format("  attend {:.1f}%", 100 * *p.gate_rate);
   if (p.load_max_over_mean) line += fmt::format("  load {:.2f}", *p.load_max_over_mean);
   if (p.ranks > 1 && p.all_to_all_ms) line += fmt::format("  a2a {:.1f}ms", *p.all_to_all_ms);
   line +=

@@ -79,6 +79,14 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
   model.task = Registry<Task>::create(
       recipe.task, {build, data, backbone_factory(recipe.model.backbone, build, data)});
   model.stages = moe_stages_of(*model.task);
+  for (const auto& module : model.task->modules()) {
+    if (auto* follower = dynamic_cast<AfterStep*>(module.get())) {
+      model.after_step.push_back(follower);
+    }
+    if (const auto* gate = dynamic_cast<const TokenGateImpl*>(module.get())) {
+      model.gates.push_back(gate);
+    }
+  }
   check_units(model.stages, device);
   model.parameters = parameters_of(*model.task);
   model.buffers = buffers_of(*model.task);

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "launch/job/recipe.h"
+#include "models/hspmn/token_gate.h"
 #include "models/task.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/data/data_source.h"
+#include "runtime/module/after_step.h"
 #include "runtime/module/state.h"
 
 namespace shoal {
@@ -18,6 +20,8 @@ namespace shoal {
 struct BuiltModel {
   std::shared_ptr<Task> task;                     ///< owns all modules
   std::vector<std::shared_ptr<MoeStage>> stages;  ///< of all its backbones
+  std::vector<AfterStep*> after_step;             ///< modules of the task, MoE stages included
+  std::vector<const TokenGateImpl*> gates;        ///< of all its backbones, in forward order
   std::vector<Parameter> parameters;              ///< of the task, in registration order
   std::vector<Parameter> buffers;                 ///< saved with them, and not trained by gradients
 };

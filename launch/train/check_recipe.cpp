@@ -158,8 +158,8 @@ void check_durations(const Recipe& recipe, const DataSource* source, Problems& p
   }
 }
 
-void check_data(const LoadedRecipe& loaded, const DataSource& source,
-                config::Diagnostics& diagnostics) {
+void check_data_rules(const LoadedRecipe& loaded, const DataSource& source,
+                      config::Diagnostics& diagnostics) {
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
   config::LocatedProblems source_problems(loaded.document.root, "data", diagnostics);
   source.check_training(source_problems);
@@ -301,7 +301,7 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   std::optional<ModelCounts> counts = check_model(
       loaded.options, data, world.value_or(loaded.options.parallel.expert_ranks), found, problems);
   check_durations(loaded.options, data, problems);
-  if (data != nullptr) check_data(loaded, *data, diagnostics);
+  if (data != nullptr) check_data_rules(loaded, *data, diagnostics);
   const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;
   if (!found.has_mistake_in("parallel")) {
     check_ranks(loaded, counts ? &counts->stages : nullptr, world, !found.has_mistake_in("train"),

@@ -26,7 +26,8 @@ constexpr std::array kRules{
     Rule{"checkpoint", KeyRole::kFree},
     Rule{"parallel", KeyRole::kFree},
     Rule{"data.path", KeyRole::kFree},
-    Rule{"data.tokenizer", KeyRole::kFree},  // its identity is in the data's fingerprint
+    Rule{"data.images.path", KeyRole::kFree},  // of a source inside another
+    Rule{"data.tokenizer", KeyRole::kFree},    // its identity is in the data's fingerprint
     Rule{"data.prefetch", KeyRole::kFree},
     Rule{"data.workers", KeyRole::kFree},
     Rule{"model.init_from", KeyRole::kFree},

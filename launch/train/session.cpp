@@ -141,7 +141,7 @@ void Session::update(const StepOutcome& outcome, StepTensors& tensors) {
   optimizer_->step(outcome.lr);
   if (shards_) shards_->gather_weights();
   for (const auto& rule : rules_) rule->after_update(step_, tensors);
-  for (const auto& stage : model_.stages) stage->after_step();
+  for (AfterStep* module : model_.after_step) module->after_step();
 }
 
 std::string Session::find_nonfinite(const StepOutcome& outcome, const GradientStats& stats) const {

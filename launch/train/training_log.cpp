@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "launch/report/gate_metrics.h"
 #include "launch/report/moe_metrics.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
@@ -38,6 +39,14 @@ MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
   return record;
 }
 
+std::vector<GateReport> gate_reports(const Session& session) {
+  std::vector<GateReport> reports;
+  for (const TokenGateImpl* gate : session.model().gates) {
+    if (std::optional<GateReport> report = gate->report()) reports.push_back(std::move(*report));
+  }
+  return reports;
+}
+
 }  // namespace
 
 double max_over_mean(const MoeReport& layer) {
@@ -68,7 +77,9 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
   files_.emplace(
       Files{{folder.file("metrics.jsonl"), start.first_step},
             {folder.file("experts.jsonl"), start.first_step},
+            {},
             {folder.file("metrics.csv"), columns_with(start.metrics), start.first_step}});
+  if (start.has_gates) files_->gates.emplace(folder.file("gates.jsonl"), start.first_step);
 }
 
 template <class File>
@@ -95,6 +106,7 @@ void TrainingLog::finish() {
   };
   finish_file(files_->metrics);
   finish_file(files_->experts);
+  if (files_->gates) finish_file(*files_->gates);
   finish_file(files_->table);
   if (!lost.empty()) throw StorageError(lost, "free some space on this disk");
 }
@@ -137,7 +149,9 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
 void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
                        const Session& session) {
   if (!files_) return;
-  const Progress shown = progress(outcome, report, session);
+  const std::vector<GateReport> gates = gate_reports(session);
+  Progress shown = progress(outcome, report, session);
+  if (!gates.empty()) shown.gate_rate = mean_gate_rate(gates);
   const auto per_sample = static_cast<double>(session.task().unit().per_sample);
   MetricsRecord record;
   record.add("step", outcome.step);
@@ -150,11 +164,14 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   if (shown.all_to_all_ms) record.add("all_to_all_ms", *shown.all_to_all_ms);
   record.add("memory_bytes", shown.memory_bytes);
   add_moe_metrics(report.moe, record);
+  add_gate_metrics(gates, record);
   write(files_->metrics, record);
   write(files_->table, record);
   for (const MoeReport& layer : report.moe) {
     write(files_->experts, experts_record(layer, outcome.step));
   }
+  for (const GateReport& gate : gates)
+    write(files_->gates.value(), gate_record(gate, outcome.step));
   console_.show(shown);
 }
 

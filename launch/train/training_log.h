@@ -16,9 +16,9 @@
 
 namespace shoal {
 
-/// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, the console. A
-/// key whose number is not known is left out, such as all_to_all_ms on GPUs.
-/// On other ranks every call does nothing.
+/// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, gates.jsonl,
+/// the console. A key whose number is not known is left out, such as all_to_all_ms on GPUs. On
+/// other ranks every call does nothing.
 class TrainingLog {
  public:
   struct Start {
@@ -26,6 +26,7 @@ class TrainingLog {
     Communicator& world;
     int64_t first_step = 0;            ///< steps done
     std::vector<std::string> metrics;  ///< names of the task's, for the columns of metrics.csv
+    bool has_gates = false;            ///< whether the model has token gates, for gates.jsonl
   };
   /// Drops what the files hold of steps after the first one. Lines that a full disk
   /// refuses later wait for space, with one warning a file. Throws StorageError if a file cannot be
@@ -46,6 +47,7 @@ class TrainingLog {
  private:
   struct Files {
     JsonLines metrics, experts;
+    std::optional<JsonLines> gates;
     CsvTable table;
   };
   Progress progress(const StepOutcome& outcome, const StepReport& report, const Session& session);

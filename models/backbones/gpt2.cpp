@@ -8,34 +8,14 @@
 
 #include "models/blocks/recompute.h"
 #include "models/decoder/decoder_block.h"
-#include "runtime/base/error.h"
+#include "models/decoder_shape.h"
 
 // b sequences on this rank  S tokens  C width  H head width
 namespace shoal {
 namespace {
 
-constexpr double kEps = 1e-5;
 constexpr double kRopeBase = 10000.0;
 constexpr int64_t kSwigluMultiple = 64;
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-BuildContext causal(BuildContext build) {
-  build.is_causal = true;
-  build.reads_tokens = true;
-  return build;
-}
-
-int64_t checked_context(const Gpt2::Options& options, const DataShape& data) {
-  require_tokens(data, "model.backbone", "gpt2");
-  const int64_t context = options.context.value_or(data.sequence);
-  if (context >= data.sequence) return context;
-  throw ConfigError(fmt::format(
-      "model.context: {} is below the {} tokens of a sample; use {} or more, or shorter samples",
-      context, data.sequence, data.sequence));
-}
 
 DecoderBlockImpl::Sizes block_sizes(const Gpt2::Options& options, const std::string& prefix,
                                     int64_t block) {
@@ -52,7 +32,7 @@ DecoderBlockImpl::Sizes block_sizes(const Gpt2::Options& options, const std::str
                  .kind = options.mlp,
                  .has_bias = options.bias,
                  .inits = MlpInits{weight, residual, Init::zeros()}};
-  sizes.norm = {options.norm, kEps, options.bias};
+  sizes.norm = {options.norm, kDecoderEps, options.bias};
   sizes.dropout = options.dropout;
   double scale = 1.0 / std::sqrt(static_cast<double>(options.width / options.heads));
   if (options.scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(block + 1);
@@ -96,12 +76,12 @@ void Gpt2::Options::validate(Problems& problems) const {
 
 Gpt2::Gpt2(const Options& options, const Context& context)
     : options_(options),
-      context_(checked_context(options, context.data)),
+      context_(decoder_context(options.context, context.data, "gpt2")),
       features_(context.features),
       recomputes_(context.build.recomputes),
       compute_dtype_(context.build.compute_dtype),
       drop_embedding_(options.dropout, context.build.prefix + "embedding.dropout") {
-  const BuildContext build = causal(context.build);
+  const BuildContext build = decoder_build(context.build);
   const torch::TensorOptions& tensor = build.tensor_options;
   const Init init = Init::normal(options.init_std);
   const int64_t rows = round_up(context.data.vocabulary, options.pad_vocabulary);
@@ -114,8 +94,8 @@ Gpt2::Gpt2(const Options& options, const Context& context)
         DecoderBlock(block_sizes(options, build.prefix, i), options.feed_forward, build));
   }
   register_module("blocks", blocks_);
-  norm_ = register_module(
-      "norm", LayerNorm(options.width, tensor, NormOptions{options.norm, kEps, options.bias}));
+  norm_ = register_module("norm", LayerNorm(options.width, tensor,
+                                            NormOptions{options.norm, kDecoderEps, options.bias}));
 }
 
 torch::Tensor Gpt2::embed(const torch::Tensor& token_bS, const torch::Tensor& position) const {
@@ -146,7 +126,7 @@ ModelOutput Gpt2::forward(const ModelInput& input, const StepContext& step) {
         recomputes_, *block, x_bSC,
         [block, own, turn](const torch::Tensor& x) { return block->forward(x, turn, own); }));
   }
-  output.set_tokens(norm_->forward(x_bSC), features_);
+  output.set_tokens(norm_->forward(x_bSC), features_, input.length_b);
   return output;
 }
 
@@ -164,17 +144,13 @@ KeyValueCache Gpt2::make_cache(int64_t b, int64_t capacity) const {
   return cache;
 }
 
-torch::Tensor Gpt2::decode(const torch::Tensor& token_bS, KeyValueCache& cache,
-                           const StepContext& step) {
-  TORCH_CHECK(
-      token_bS.dim() == 2 && token_bS.size(0) == static_cast<int64_t>(cache.length_b.size()),
-      "gpt2: tokens are ", token_bS.sizes(), ", the cache has ", cache.length_b.size(),
-      " sequences");
+torch::Tensor Gpt2::decode(const NewTokens& tokens, KeyValueCache& cache, const StepContext& step) {
   const torch::NoGradGuard no_grad;
+  const torch::Tensor& token_bS = tokens.token_bS;
   StepContext own = step;
   own.training = false;
   own.token_bS = token_bS;
-  const DecodeStep decode(cache, token_bS.size(1), token_bS.device());
+  const DecodeStep decode(cache, tokens);
   own.position_bS = decode.position_bS();
   const Rotation turn = rotation(decode.position_bS().unsqueeze(1));
   torch::Tensor x_bSC = embed(token_bS, decode.position_bS());
@@ -182,7 +158,7 @@ torch::Tensor Gpt2::decode(const torch::Tensor& token_bS, KeyValueCache& cache,
   for (const auto& module : *blocks_) {
     x_bSC = module->as<DecoderBlockImpl>()->decode(x_bSC, turn, own, {decode, *layer++}).y;
   }
-  for (int64_t& length : cache.length_b) length += token_bS.size(1);
+  decode.advance(cache);
   return norm_->forward(x_bSC);
 }
 

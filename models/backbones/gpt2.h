@@ -113,7 +113,7 @@ class Gpt2 : public CausalBackbone {
   int64_t context_length() const override { return context_; }
   torch::Tensor token_embedding() const override { return tokens_VC_; }
   KeyValueCache make_cache(int64_t b, int64_t capacity) const override;
-  torch::Tensor decode(const torch::Tensor& token_bS, KeyValueCache& cache,
+  torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                        const StepContext& step) override;
 
  private:

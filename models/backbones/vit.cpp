@@ -4,6 +4,7 @@
 
 #include "models/blocks/recompute.h"
 #include "models/blocks/vit_block.h"
+#include "runtime/device/real_types.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {

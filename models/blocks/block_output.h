@@ -13,6 +13,8 @@ struct BlockOutput {
   torch::Tensor y;               ///< of the input's shape
   torch::Tensor auxiliary_loss;  ///< as ModelOutput's
   std::vector<MoeStats> moe;     ///< as ModelOutput's
+  /// In evaluation, of a block with a token gate: bool [b, S], whether a token attends.
+  torch::Tensor is_open_bS = {};
 };
 
 /// The sum of two losses either of which may be undefined, which counts as zero.

@@ -87,6 +87,8 @@ class FeedForward {
               const BuildContext& build);
   /// Collective. B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
+  /// Whether it is a dense MLP, which computes each token by itself.
+  bool is_dense() const { return moe_ == nullptr && nexus_ == nullptr; }
 
  private:
   void add_mlp(torch::nn::Module& owner, const Place& place, const torch::TensorOptions& options);

@@ -1,14 +1,30 @@
 #include <ATen/ops/cross_entropy_loss.h>
 
-#include <limits>
+#include <algorithm>
+#include <array>
+#include <iterator>
 #include <memory>
+#include <utility>
 
 #include "models/task.h"
+#include "models/tasks/gate_scores.h"
+#include "models/tasks/label_rank.h"
 #include "runtime/base/error.h"
+#include "runtime/device/real_types.h"
 #include "runtime/module/linear.h"
 
-// b images on this rank  D features  N classes
+// b samples on this rank  D features  N classes
 namespace shoal {
+
+/// How a sequence's tokens become the vector that is classified.
+enum class TokenPool { kMean, kLast };
+
+template <>
+struct EnumNames<TokenPool> {
+  static constexpr std::array names{std::pair{TokenPool::kMean, "mean"},
+                                    std::pair{TokenPool::kLast, "last"}};
+};
+
 namespace {
 
 torch::Tensor summed_cross_entropy(const torch::Tensor& logits_bN, const torch::Tensor& label_b,
@@ -17,28 +33,21 @@ torch::Tensor summed_cross_entropy(const torch::Tensor& logits_bN, const torch::
                                 /*ignore_index=*/-100, label_smoothing);
 }
 
-/// How many classes rank above the label: those of a higher logit, and among equals those of a
-/// lower id. A label whose logit is not a number ranks below every class.
-torch::Tensor rank_of_label(const torch::Tensor& logits_bN, const torch::Tensor& label_b) {
-  const torch::Tensor own_b1 = logits_bN.gather(1, label_b.unsqueeze(1));
-  const torch::Tensor class_N = torch::arange(logits_bN.size(1), label_b.options());
-  const torch::Tensor before_bN =
-      (logits_bN > own_b1) | ((logits_bN == own_b1) & (class_N < label_b.unsqueeze(1)));
-  return before_bN.sum(1).masked_fill(own_b1.squeeze(1).isnan(),
-                                      std::numeric_limits<int64_t>::max());
-}
-
 /// Classification: a linear head, zero at the start, and cross entropy with label smoothing.
 /// Evaluation reports the cross entropy without smoothing.
 class Classify : public Task {
  public:
   struct Options {
     double label_smoothing = 0.0;
+    TokenPool pool = TokenPool::kMean;
 
     static constexpr auto fields() {
-      return std::tuple{field("label_smoothing", &Options::label_smoothing,
-                              "share of the target spread evenly over all classes",
-                              in_range(0, below(1)))};
+      return std::tuple{
+          field("label_smoothing", &Options::label_smoothing,
+                "share of the target spread evenly over all classes", in_range(0, below(1))),
+          field("pool", &Options::pool,
+                "of sequences: classify the mean of a sample's tokens, or its last "
+                "one")};
     }
   };
 
@@ -48,7 +57,15 @@ class Classify : public Task {
       throw ConfigError("task.name: classify needs labels, data.source " + context.data.source +
                         " gives " + context.data.text());
     }
-    backbone_ = register_module("backbone", context.make_backbone("backbone", Features::kPooled));
+    const bool reads_last = options.pool == TokenPool::kLast;
+    if (reads_last && context.data.sequence == 0) {
+      throw ConfigError("task.pool: last needs sequences of tokens, data.source " +
+                        context.data.source + " gives " + context.data.text());
+    }
+    backbone_ = register_module(
+        "backbone",
+        context.make_backbone("backbone", reads_last ? Features::kLast : Features::kPooled));
+    has_gates_ = GateScores::apply_to(*backbone_);
     head_ =
         register_module("head", Linear(backbone_->feature_width(), context.data.classes,
                                        context.build.tensor_options, Init::zeros(), Init::zeros()));
@@ -83,14 +100,24 @@ class Classify : public Task {
             .to(torch::kCPU);  // one wait for all
     const double* value = host.const_data_ptr<double>();
     const auto samples = static_cast<double>(batch.label_b.size(0));
-    return {{{"loss", value[0], samples}, {"top1", value[1], samples}, {"top5", value[2], samples}},
-            std::move(output.moe)};
+    EvalOutput result{
+        {{"loss", value[0], samples}, {"top1", value[1], samples}, {"top5", value[2], samples}},
+        std::move(output.moe)};
+    if (has_gates_) {
+      std::ranges::move(GateScores::sums(output.is_open_bS, {}), std::back_inserter(result.sums));
+    }
+    return result;
   }
 
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
-    return {{"loss", mean_of(totals, "loss")},
-            {"top1", mean_of(totals, "top1"), Metric::Kind::kShare, "top-1"},
-            {"top5", mean_of(totals, "top5"), Metric::Kind::kShare, "top-5"}};
+    std::vector<Metric> metrics{{"loss", mean_of(totals, "loss")},
+                                {"top1", mean_of(totals, "top1"), Metric::Kind::kShare, "top-1"},
+                                {"top5", mean_of(totals, "top5"), Metric::Kind::kShare, "top-5"}};
+    if (has_gates_) {
+      std::ranges::move(GateScores::metrics(totals, /*has_recall=*/false),
+                        std::back_inserter(metrics));
+    }
+    return metrics;
   }
 
   ScoreRule score() const override { return {"top1", /*higher_is_better=*/true}; }
@@ -100,12 +127,14 @@ class Classify : public Task {
 
  private:
   double label_smoothing_;
+  bool has_gates_ = false;
   std::shared_ptr<Backbone> backbone_;
   Linear head_{nullptr};
   RateUnit unit_{"img"};
 };
 
-const Registration<Task, Classify> registered_classify{"classify", "image classification"};
+const Registration<Task, Classify> registered_classify{"classify",
+                                                       "classification of images and sequences"};
 
 }  // namespace
 }  // namespace shoal

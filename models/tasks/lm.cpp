@@ -1,16 +1,26 @@
 #include <ATen/ops/linear.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/nonzero_static.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <numbers>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "models/kernels/linear_cross_entropy.h"
 #include "models/task.h"
+#include "models/tasks/gate_scores.h"
+#include "models/tasks/label_rank.h"
 #include "models/text_model.h"
 #include "runtime/base/error.h"
+#include "runtime/device/real_types.h"
 
-// b sequences on this rank  S tokens  D features  V vocabulary
+// b sequences on this rank  S tokens  D features  V vocabulary  L labelled tokens
 namespace shoal {
 namespace {
 
@@ -37,8 +47,13 @@ double weight_of(const std::vector<NamedSum>& totals, std::string_view name) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-/// Language modelling: each token's features predict the next token. While training every token
-/// has a label, which loaders check; in evaluation those without one are not scored.
+/// Features and labels of some tokens.
+struct LabelledRows {
+  torch::Tensor feature_LD, label_L;
+};
+
+/// Language modelling: each token's features predict its label, the next token of a text. Where
+/// only some tokens have labels (answers), the head multiplies their features alone.
 class LanguageModel : public Task, public TextModel {
  public:
   struct Options {
@@ -53,8 +68,11 @@ class LanguageModel : public Task, public TextModel {
   };
 
   LanguageModel(const Options& options, const Context& context)
-      : vocabulary_(context.data.vocabulary), unit_{"tok", context.data.sequence} {
-    if (!context.data.labels_tokens || vocabulary_ == 0) {
+      : vocabulary_(context.data.vocabulary),
+        labels_per_sample_(context.data.token_labels),
+        has_answers_(context.data.token_labels < context.data.sequence),
+        unit_{"tok", context.data.sequence} {
+    if (labels_per_sample_ == 0 || vocabulary_ == 0) {
       throw ConfigError("task.name: lm needs tokens with labels, data.source " +
                         context.data.source + " gives " + context.data.text());
     }
@@ -65,7 +83,12 @@ class LanguageModel : public Task, public TextModel {
           "task.name: lm needs a causal backbone, such as model.backbone gpt2; this one's tokens "
           "see later ones");
     }
+    if (!backbone_->is_causal()) {
+      throw ConfigError(
+          "model.causal: false lets a token see the next one, which lm predicts; use true");
+    }
     register_module("backbone", backbone_);
+    has_gates_ = GateScores::apply_to(*backbone_);
     if (!options.tied) {
       head_ = register_module(
           "head", Head(backbone_->token_embedding().sizes(), context.build.tensor_options));
@@ -76,10 +99,10 @@ class LanguageModel : public Task, public TextModel {
     const StepContext& step = batch.context;
     TORCH_CHECK(step.samples_in_step > 0, "train needs StepContext::samples_in_step");
     ModelOutput output = backbone_->forward(input_of(batch), step);
-    // Each of them is labelled.
-    const int64_t tokens_in_step = step.samples_in_step * batch.token_bS.size(1);
+    const int64_t labels = batch.token_bS.size(0) * labels_per_sample_;  // loaders check it
     const torch::Tensor loss =
-        summed_loss(output.token_bSD, batch.token_label_bS) / static_cast<double>(tokens_in_step);
+        summed_loss(rows_of(output.token_bSD, batch.token_label_bS, labels)) /
+        static_cast<double>(step.samples_in_step * labels_per_sample_);
     return {add_loss(loss, output.auxiliary_loss), std::move(output.moe)};
   }
 
@@ -92,10 +115,11 @@ class LanguageModel : public Task, public TextModel {
     const torch::NoGradGuard no_grad;
     ModelOutput output = backbone_->forward(input_of(batch), batch.context);
     const torch::Tensor& label_bS = batch.token_label_bS;
-    const torch::Tensor host =
-        torch::stack({summed_loss(output.token_bSD, label_bS).to(torch::kFloat64),
-                      (label_bS != kNoLabel).sum().to(torch::kFloat64)})
-            .to(torch::kCPU);  // one wait for both
+    const LabelledRows rows = rows_of(output.token_bSD, label_bS, std::nullopt);
+    std::vector<torch::Tensor> sums{summed_loss(rows), (label_bS != kNoLabel).sum()};
+    if (has_answers_) sums.push_back(count_hits(rows));
+    for (torch::Tensor& sum : sums) sum = sum.to(torch::kFloat64);
+    const torch::Tensor host = torch::stack(sums).to(torch::kCPU);  // one wait for all
     const double* value = host.const_data_ptr<double>();
     // The same ratios from every batch, so also for all.
     const auto samples = static_cast<double>(label_bS.size(0));
@@ -103,17 +127,27 @@ class LanguageModel : public Task, public TextModel {
     const auto times_samples = [samples](int64_t count) {
       return static_cast<double>(count) * samples;
     };
-    return {{{"loss", value[0], value[1]},
-             {"bytes_per_token", times_samples(text.bytes), times_samples(text.tokens)},
-             {"tokens_per_word", times_samples(text.words > 1 ? text.tokens - 1 : 0),
-              times_samples(text.words > 1 ? text.words - 1 : 0)}},
-            std::move(output.moe)};
+    EvalOutput result{{{"loss", value[0], value[1]},
+                       {"bytes_per_token", times_samples(text.bytes), times_samples(text.tokens)},
+                       {"tokens_per_word", times_samples(text.words > 1 ? text.tokens - 1 : 0),
+                        times_samples(text.words > 1 ? text.words - 1 : 0)}},
+                      std::move(output.moe)};
+    if (has_answers_) result.sums.push_back({"accuracy", value[2], value[1]});
+    if (has_gates_) {
+      const torch::Tensor answer_bS = has_answers_ ? label_bS : torch::Tensor();
+      std::ranges::move(GateScores::sums(output.is_open_bS, answer_bS),
+                        std::back_inserter(result.sums));
+    }
+    return result;
   }
 
   /// Those of bytes and words are left out where a text's are not known.
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
     const double loss = mean_of(totals, "loss");
     std::vector<Metric> metrics{{"loss", loss}, {"perplexity", std::exp(loss)}};
+    if (has_answers_) {
+      metrics.push_back({"accuracy", mean_of(totals, "accuracy"), Metric::Kind::kShare});
+    }
     const double bytes_per_token = ratio_of(totals, "bytes_per_token");
     if (totals.empty() || bytes_per_token > 0) {
       metrics.push_back({"bits_per_byte", loss / std::numbers::ln2 / bytes_per_token,
@@ -125,11 +159,17 @@ class LanguageModel : public Task, public TextModel {
       metrics.push_back({"word_perplexity", std::exp(loss * tokens_per_word), Metric::Kind::kNumber,
                          "perplexity per word"});
     }
+    if (has_gates_) {
+      std::ranges::move(GateScores::metrics(totals, has_answers_), std::back_inserter(metrics));
+    }
     metrics.push_back({"tokens", weight_of(totals, "loss"), Metric::Kind::kCount});
     return metrics;
   }
 
-  ScoreRule score() const override { return {"perplexity", /*higher_is_better=*/false}; }
+  ScoreRule score() const override {
+    return has_answers_ ? ScoreRule{"accuracy", /*higher_is_better=*/true}
+                        : ScoreRule{"perplexity", /*higher_is_better=*/false};
+  }
   RateUnit unit() const override { return unit_; }
   int64_t head_parameters() const override { return head_ ? head_->weight.numel() : 0; }
 
@@ -141,15 +181,40 @@ class LanguageModel : public Task, public TextModel {
  private:
   /// [V or more, D].
   torch::Tensor head_weight() const { return head_ ? head_->weight : backbone_->token_embedding(); }
-  torch::Tensor summed_loss(const torch::Tensor& token_bSD, const torch::Tensor& label_bS) const {
-    return linear_cross_entropy(token_bSD.flatten(0, 1), head_weight(), label_bS.flatten(),
-                                vocabulary_);
+  /// All tokens, or of answers only those with a label: `labels` of them, if known without waiting
+  /// for a GPU.
+  LabelledRows rows_of(const torch::Tensor& token_bSD, const torch::Tensor& label_bS,
+                       std::optional<int64_t> labels) const {
+    const LabelledRows all{token_bSD.flatten(0, 1), label_bS.flatten()};
+    if (!has_answers_) return all;
+    const torch::Tensor has_label = all.label_L != kNoLabel;
+    const torch::Tensor row_L =
+        (labels ? at::nonzero_static(has_label, *labels) : at::nonzero(has_label)).squeeze(1);
+    return {all.feature_LD.index_select(0, row_L), all.label_L.index_select(0, row_L)};
+  }
+  torch::Tensor summed_loss(const LabelledRows& rows) const {
+    return linear_cross_entropy(rows.feature_LD, head_weight(), rows.label_L, vocabulary_);
+  }
+  /// How many labels have the highest logit; of equal logits the lowest id counts.
+  torch::Tensor count_hits(const LabelledRows& rows) const {
+    constexpr int64_t kMostLogits = int64_t{1} << 24;
+    const int64_t chunk = std::max<int64_t>(1, kMostLogits / vocabulary_);
+    torch::Tensor hits = torch::zeros({}, rows.label_L.options());
+    for (int64_t first = 0; first < rows.label_L.size(0); first += chunk) {
+      const int64_t count = std::min(chunk, rows.label_L.size(0) - first);
+      const torch::Tensor logits = logits_of(rows.feature_LD.narrow(0, first, count));
+      hits += (rank_of_label(logits, rows.label_L.narrow(0, first, count)) == 0).sum();
+    }
+    return hits;
   }
   torch::Tensor logits_of(const torch::Tensor& features) const {
     return at::linear(features, head_weight().narrow(0, 0, vocabulary_).to(features.scalar_type()));
   }
 
   int64_t vocabulary_;
+  int64_t labels_per_sample_;
+  bool has_answers_;
+  bool has_gates_ = false;
   std::shared_ptr<CausalBackbone> backbone_;
   Head head_{nullptr};
   RateUnit unit_;

@@ -15,9 +15,9 @@ inline constexpr int64_t kNoLabel = -100;
 /// order, whole routing groups; b may be 0. What the source's DataShape lacks is undefined.
 struct Batch {
   torch::Tensor image_bVCHW;  ///< normalised, in the dtype to compute in; views differ by augment
-  torch::Tensor token_bS;     ///< int64
-  torch::Tensor token_label_bS;  ///< int64: for text the next token; kNoLabel, in
-                                 ///< evaluation only, is not scored
+  torch::Tensor token_bS;     ///< int64; 0 from the sample's length on
+  torch::Tensor length_b;     ///< int64, tokens of each sample; undefined where all have S
+  torch::Tensor token_label_bS;  ///< int64: for text the next token; kNoLabel: not scored
   torch::Tensor value_bN;        ///< in the dtype to compute in
   torch::Tensor label_b;         ///< int64
   torch::Tensor target_bM;       ///< float32, float64 where that is computed in

@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <deque>
-#include <filesystem>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/data/cifar_records.h"
-#include "runtime/data/file_fingerprint.h"
+#include "runtime/data/split_files.h"
 
 namespace shoal {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr ImageShape kShape{CifarLayout::kChannels, CifarLayout::kSide, CifarLayout::kSide};
 
@@ -46,11 +42,9 @@ class CifarSet final : public SampleSet {
   int64_t num_substituted() const override { return static_cast<int64_t>(substitutes_.size()); }
 
   std::string fingerprint() const override {
-    std::string text;
-    for (const CifarFile& file : files_) {
-      text += (text.empty() ? "" : ", ") + file_fingerprint(file.path());
-    }
-    return text;
+    std::vector<std::string> paths;
+    for (const CifarFile& file : files_) paths.push_back(file.path());
+    return fingerprint_of(paths);
   }
 
   Sample read(int64_t index, int64_t /*epoch*/) const override {
@@ -99,24 +93,14 @@ const Registration<DataSource, CifarSource> registered_cifar_source{
 
 std::vector<std::string> CifarSource::Options::paths(Split split) const {
   const SplitOptions& chosen = split == Split::kTrain ? train : valid;
-  const fs::path folder =
-      path.value_or(classes == 100 ? "cifar-100-binary" : "cifar-10-batches-bin");
-  std::vector<std::string> paths;
-  for (const std::string& file : chosen.files.value_or(official_files(classes, split))) {
-    paths.push_back((folder / file).lexically_normal().string());
-  }
-  return paths;
+  return paths_in(path.value_or(classes == 100 ? "cifar-100-binary" : "cifar-10-batches-bin"),
+                  chosen.files.value_or(official_files(classes, split)));
 }
 
 void CifarSource::Options::validate(Problems& problems) const {
   if (classes != 10 && classes != 100) problems.add("classes", "must be 10 or 100");
-  for (const auto& [split, key] :
-       {std::pair{Split::kTrain, "train.files"}, std::pair{Split::kValid, "valid.files"}}) {
-    std::set<std::string> seen;
-    for (const std::string& file : paths(split)) {
-      if (!seen.insert(file).second) problems.add(key, file + " is named twice");
-    }
-  }
+  refuse_repeated(paths(Split::kTrain), "train.files", problems);
+  refuse_repeated(paths(Split::kValid), "valid.files", problems);
 }
 
 DataShape CifarSource::shape() const {
@@ -132,11 +116,7 @@ std::optional<ImageTransform> CifarSource::image_transform() const {
 }
 
 void CifarSource::check_training(Problems& problems) const {
-  const std::vector<std::string> train = options_.paths(Split::kTrain);
-  for (const std::string& file : options_.paths(Split::kValid)) {
-    if (std::find(train.begin(), train.end(), file) == train.end()) continue;
-    problems.add("valid.files", file + " is trained on as well; set train.files without it");
-  }
+  refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
 }
 
 std::unique_ptr<SampleSet> CifarSource::open(Split split) const {

@@ -19,12 +19,15 @@ struct ImageShape {
 struct DataShape {
   std::string source;                    ///< the source's name in recipes, for messages
   std::optional<ImageShape> image = {};  ///< of the images in a batch
-  int64_t sequence = 0;                  ///< tokens
+  int64_t sequence = 0;                  ///< tokens of a sample, or its most
   int64_t vocabulary = 0;                ///< token ids are below
-  bool labels_tokens = false;            ///< each token has a label, below `vocabulary` too
-  int64_t values = 0;                    ///< plain numbers
-  int64_t classes = 0;                   ///< labels are below
-  int64_t targets = 0;                   ///< numbers to predict
+  /// Labelled tokens of a training sample, exactly; their labels are below `vocabulary` too. Of
+  /// text: `sequence`.
+  int64_t token_labels = 0;
+  bool has_lengths = false;  ///< whether samples may have fewer tokens than `sequence`
+  int64_t values = 0;        ///< plain numbers
+  int64_t classes = 0;       ///< labels are below
+  int64_t targets = 0;       ///< numbers to predict
 
   /// "images of 3 x 32 x 32 and labels of 10 classes".
   std::string text() const;

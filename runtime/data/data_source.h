@@ -22,9 +22,9 @@ namespace shoal {
 /// One record of a data set: what its source's DataShape lists.
 struct Sample {
   ImageShape shape;  ///< of this record's image; the loader refuses another than the source's
-  std::vector<uint8_t> pixel_CHW;  ///< one byte a value
-  std::vector<int64_t> token_S = {};
-  std::vector<int64_t> token_label_S = {};  ///< kNoLabel (batch.h) in evaluation only
+  std::vector<uint8_t> pixel_CHW;           ///< one byte a value
+  std::vector<int64_t> token_S = {};        ///< may be fewer than `sequence` if has_lengths
+  std::vector<int64_t> token_label_S = {};  ///< one a token; kNoLabel (batch.h): not scored
   std::vector<double> value_N = {};
   int64_t label = 0;
   std::vector<double> target_M = {};

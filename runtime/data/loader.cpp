@@ -39,6 +39,10 @@ std::span<T> row_of(const torch::Tensor& tensor, int64_t row) {
   return {tensor.mutable_data_ptr<T>() + row * size, static_cast<size_t>(size)};
 }
 
+[[noreturn]] void refuse_sample(int64_t index, const std::string& what) {
+  throw DataError(fmt::format("sample {} {}", index, what));
+}
+
 torch::Tensor rounded_to_bfloat16(const torch::Tensor& wide) {
   if (!wide.defined()) return wide;
   const torch::Tensor narrow = torch::empty(
@@ -51,9 +55,9 @@ Batch take(Prefetcher<Batch>& prefetcher, c10::Device device) {
   const auto start = std::chrono::steady_clock::now();
   Batch batch = prefetcher.next();
   batch.wait_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (torch::Tensor* tensor :
-       {&batch.image_bVCHW, &batch.token_bS, &batch.token_label_bS, &batch.value_bN, &batch.label_b,
-        &batch.target_bM, &batch.context.sample_b, &batch.context.view_b}) {
+  for (torch::Tensor* tensor : {&batch.image_bVCHW, &batch.token_bS, &batch.length_b,
+                                &batch.token_label_bS, &batch.value_bN, &batch.label_b,
+                                &batch.target_bM, &batch.context.sample_b, &batch.context.view_b}) {
     if (tensor->defined()) *tensor = tensor->to(device, /*non_blocking=*/true);
   }
   batch.context.token_bS = batch.token_bS;
@@ -103,7 +107,8 @@ Batch BatchMaker::allocate(SampleRange micro, SampleRange mine) const {
         reals);
   }
   if (shape.sequence > 0) batch.token_bS = torch::empty({mine.count, shape.sequence}, integers);
-  if (shape.labels_tokens) {
+  if (shape.has_lengths) batch.length_b = torch::empty({mine.count}, integers);
+  if (shape.token_labels > 0) {
     batch.token_label_bS = torch::empty({mine.count, shape.sequence}, integers);
   }
   if (shape.values > 0) batch.value_bN = torch::empty({mine.count, shape.values}, reals);
@@ -122,9 +127,7 @@ Batch BatchMaker::allocate(SampleRange micro, SampleRange mine) const {
 
 void BatchMaker::check(const Sample& sample, int64_t index) const {
   const DataShape& shape = settings_.shape;
-  const auto refuse = [&](const std::string& what) {
-    throw DataError(fmt::format("sample {} {}", index, what));
-  };
+  const auto refuse = [&](const std::string& what) { refuse_sample(index, what); };
   if (shape.image && (sample.shape != *shape.image ||
                       static_cast<int64_t>(sample.pixel_CHW.size()) != shape.image->bytes())) {
     refuse(
@@ -134,13 +137,41 @@ void BatchMaker::check(const Sample& sample, int64_t index) const {
     if (static_cast<int64_t>(size) == expected) return;
     refuse(fmt::format("has {}, not {}", counted(static_cast<int64_t>(size), noun), expected));
   };
-  check_size(sample.token_S.size(), shape.sequence, "token");
-  check_size(sample.token_label_S.size(), shape.labels_tokens ? shape.sequence : 0, "token label");
-  TORCH_CHECK(!is_training_ ||
-                  std::ranges::find(sample.token_label_S, kNoLabel) == sample.token_label_S.end(),
-              "training sample ", index, " has a token without a label");
+  if (!shape.has_lengths) check_size(sample.token_S.size(), shape.sequence, "token");
+  check_tokens(sample, index);
   check_size(sample.value_N.size(), shape.values, "number");
   check_size(sample.target_M.size(), shape.targets, "target");
+  if (shape.classes > 0 && (sample.label < 0 || sample.label >= shape.classes)) {
+    refuse(fmt::format("has the label {}, of {} classes", sample.label, shape.classes));
+  }
+}
+
+void BatchMaker::check_tokens(const Sample& sample, int64_t index) const {
+  const DataShape& shape = settings_.shape;
+  const auto refuse = [&](const std::string& what) { refuse_sample(index, what); };
+  const auto length = static_cast<int64_t>(sample.token_S.size());
+  if (shape.has_lengths && (length == 0 || length > shape.sequence)) {
+    refuse(fmt::format("has {}, not 1 to {}", counted(length, "token"), shape.sequence));
+  }
+  const auto is_id = [&](int64_t id) { return id >= 0 && id < shape.vocabulary; };
+  for (const int64_t id : sample.token_S) {
+    if (!is_id(id)) refuse(fmt::format("has the token {}, of {}", id, shape.vocabulary));
+  }
+  const auto labels = static_cast<int64_t>(sample.token_label_S.size());
+  if (labels != (shape.token_labels > 0 ? length : 0)) {
+    refuse(fmt::format("has {} for {}", counted(labels, "token label"), counted(length, "token")));
+  }
+  int64_t labelled = 0;
+  for (const int64_t label : sample.token_label_S) {
+    if (label == kNoLabel) continue;
+    if (!is_id(label))
+      refuse(fmt::format("has the token label {}, of {}", label, shape.vocabulary));
+    ++labelled;
+  }
+  // Losses are divided by the number of labels, which is known before the samples are.
+  if (is_training_ && labelled != shape.token_labels) {
+    refuse(fmt::format("has {}, not {}", counted(labelled, "labelled token"), shape.token_labels));
+  }
 }
 
 template <class T>
@@ -151,12 +182,14 @@ void BatchMaker::fill(Batch& batch, SampleRange mine) const {
     const Sample sample = samples_.read(index, is_training_ ? order_.epoch_of(position) : 0);
     check(sample, index);
     if (writer_) write_images<T>(batch, row, position, sample);
-    const auto copy = [row](const auto& from, const torch::Tensor& to, auto type) {
-      if (to.defined())
-        std::copy(from.begin(), from.end(), row_of<decltype(type)>(to, row).begin());
+    const auto copy = [row](const auto& from, const torch::Tensor& to, auto rest) {
+      if (!to.defined()) return;
+      const auto out = row_of<decltype(rest)>(to, row);
+      std::fill(std::copy(from.begin(), from.end(), out.begin()), out.end(), rest);
     };
     copy(sample.token_S, batch.token_bS, int64_t{});
-    copy(sample.token_label_S, batch.token_label_bS, int64_t{});
+    copy(std::array{sample.token_S.size()}, batch.length_b, int64_t{});
+    copy(sample.token_label_S, batch.token_label_bS, kNoLabel);
     copy(sample.value_N, batch.value_bN, T{});
     copy(sample.target_M, batch.target_bM, T{});
     copy(std::array{sample.label}, batch.label_b, int64_t{});

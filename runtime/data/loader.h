@@ -38,7 +38,7 @@ class BatchMaker {
   /// `samples` must outlive the maker.
   BatchMaker(const SampleSet& samples, const LoaderSettings& settings, bool is_training);
   /// This rank's part of `micro`, in host memory, pinned if it goes to a GPU. Throws: DataError
-  /// from the samples, or for a sample of another shape than the settings'.
+  /// from the samples, or for a sample that is not as the settings' shape says.
   Batch make(SampleRange micro) const;
   const LoaderSettings& settings() const { return settings_; }
 
@@ -49,6 +49,7 @@ class BatchMaker {
   template <class T>
   void write_images(Batch& batch, int64_t row, int64_t position, const Sample& sample) const;
   void check(const Sample& sample, int64_t index) const;
+  void check_tokens(const Sample& sample, int64_t index) const;
 
   const SampleSet& samples_;
   LoaderSettings settings_;

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <filesystem>
-#include <set>
 #include <span>
 #include <utility>
 
@@ -13,6 +11,7 @@
 #include "runtime/base/text.h"
 #include "runtime/data/batch.h"
 #include "runtime/data/file_fingerprint.h"
+#include "runtime/data/split_files.h"
 #include "runtime/random/random_stream.h"
 #include "runtime/text/token_file.h"
 #include "runtime/text/tokenize.h"
@@ -20,8 +19,6 @@
 // S tokens of a window
 namespace shoal {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kTextHint = "data.path must be the folder of the files that the recipe names";
 
@@ -276,28 +273,19 @@ const Registration<DataSource, TextSource> registered_text_source{
 }  // namespace
 
 std::vector<std::string> TextSource::Options::paths(Split split) const {
-  std::vector<std::string> paths;
-  for (const std::string& file : (split == Split::kTrain ? train : valid).files) {
-    paths.push_back((fs::path(path) / file).lexically_normal().string());
-  }
-  return paths;
+  return paths_in(path, (split == Split::kTrain ? train : valid).files);
 }
 
 void TextSource::Options::validate(Problems& problems) const {
-  for (const auto& [split, key] :
-       {std::pair{Split::kTrain, "train.files"}, std::pair{Split::kValid, "valid.files"}}) {
-    std::set<std::string> seen;
-    for (const std::string& file : paths(split)) {
-      if (!seen.insert(file).second) problems.add(key, file + " is named twice");
-    }
-  }
+  refuse_repeated(paths(Split::kTrain), "train.files", problems);
+  refuse_repeated(paths(Split::kValid), "valid.files", problems);
 }
 
 DataShape TextSource::shape() const {
   return {.source = "text",
           .sequence = options_.sequence,
           .vocabulary = vocabulary_of(options_.tokenizer),
-          .labels_tokens = true};
+          .token_labels = options_.sequence};
 }
 
 std::shared_ptr<const Tokenizer> TextSource::tokenizer() const {
@@ -305,11 +293,7 @@ std::shared_ptr<const Tokenizer> TextSource::tokenizer() const {
 }
 
 void TextSource::check_training(Problems& problems) const {
-  const std::vector<std::string> train = options_.paths(Split::kTrain);
-  for (const std::string& file : options_.paths(Split::kValid)) {
-    if (std::find(train.begin(), train.end(), file) == train.end()) continue;
-    problems.add("valid.files", file + " is trained on as well; set train.files without it");
-  }
+  refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
 }
 
 std::unique_ptr<SampleSet> TextSource::open(Split split) const {

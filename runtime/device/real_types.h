@@ -47,4 +47,9 @@ Real* data_or_null(const torch::Tensor& tensor) {
   return tensor.defined() ? data<Real>(tensor) : nullptr;
 }
 
+/// x, or float32 of what has fewer bits.
+inline torch::Tensor at_least_float32(const torch::Tensor& x) {
+  return x.scalar_type() == torch::kBFloat16 ? x.to(torch::kFloat32) : x;
+}
+
 }  // namespace shoal

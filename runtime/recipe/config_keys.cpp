@@ -82,6 +82,9 @@ class Lister {
     for (const MemberInfo* member : set.members())
       key.choices.emplace_back(member->name, member->doc);
     keys_.push_back(std::move(key));
+    // A member that holds a choice of its own kind: the keys are those listed already.
+    if (std::find(open_sets_.begin(), open_sets_.end(), &set) != open_sets_.end()) return;
+    open_sets_.push_back(&set);
     const std::string outer = only_for_;
     for (const MemberInfo* member : set.members()) {
       const Type& options = member->options_type();
@@ -90,10 +93,12 @@ class Lister {
       list(options, is_default ? value.erased_options() : options.make().get(), path);
     }
     only_for_ = outer;
+    open_sets_.pop_back();
   }
 
   std::vector<KeyInfo> keys_;
   std::vector<const Type*> open_;
+  std::vector<const MemberSet*> open_sets_;
   std::string only_for_;
 };
 

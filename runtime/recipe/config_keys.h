@@ -24,7 +24,8 @@ struct KeyInfo {
 };
 
 /// Every key below an options struct, in the order of its fields(); the keys of each member of a
-/// choice follow the key that names the member.
+/// choice follow the key that names the member, but for a choice among the same members inside one
+/// of them, whose keys are the same.
 std::vector<KeyInfo> list_keys(const Type& type);
 
 /// Whether a path is `name` or lies below it; every path is at or below "".

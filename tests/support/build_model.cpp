@@ -26,16 +26,20 @@ struct Recipe {
 
 std::shared_ptr<Task> build_model(const std::string& recipe, const ImageShape& image,
                                   int64_t classes, const BuildContext& build) {
+  return build_task(recipe, {.source = "test", .image = image, .classes = classes}, build);
+}
+
+std::shared_ptr<Task> build_task(const std::string& recipe, const DataShape& data,
+                                 const BuildContext& build) {
   const Recipe options = config::load_options_text<Recipe>(recipe, "recipe").options;
-  const DataShape data{.source = "test", .image = image, .classes = classes};
   return Registry<Task>::create(
       options.task, {build, data, backbone_factory(options.model.backbone, build, data)});
 }
 
 std::shared_ptr<Backbone> build_backbone(const std::string& recipe, const DataShape& data,
-                                         const BuildContext& build) {
+                                         const BuildContext& build, Features features) {
   const Recipe options = config::load_options_text<Recipe>(recipe, "recipe").options;
-  return backbone_factory(options.model.backbone, build, data)("backbone", Features::kTokens);
+  return backbone_factory(options.model.backbone, build, data)("backbone", features);
 }
 
 BuildContext meta_context() {

@@ -14,9 +14,14 @@ namespace shoal::testing {
 std::shared_ptr<Task> build_model(const std::string& recipe, const ImageShape& image,
                                   int64_t classes, const BuildContext& build);
 
-/// The backbone of a section `model` on its own, with features of tokens.
+/// The same on other data.
+std::shared_ptr<Task> build_task(const std::string& recipe, const DataShape& data,
+                                 const BuildContext& build);
+
+/// The backbone of a section `model` on its own.
 std::shared_ptr<Backbone> build_backbone(const std::string& recipe, const DataShape& data,
-                                         const BuildContext& build);
+                                         const BuildContext& build,
+                                         Features features = Features::kTokens);
 
 /// What the published sizes of models are counted for.
 inline constexpr ImageShape kImageNet{3, 224, 224};

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -175,6 +177,37 @@ inline std::string convnext(const std::string& keys) {
       keys);
 }
 
+/// Models of tokens.
+inline std::vector<EqualityCase> sequence_cases() {
+  return {
+      {"Gpt2", gpt2(), {}},
+      {"AccumulationOfGpt2", accumulated(gpt2()), {}},
+      {"Gpt2WithExperts", gpt2(kBlockExperts), {}},
+      {"AccumulationOfGpt2WithExperts", accumulated(gpt2(kBlockExperts)), {}},
+      {"Gpt2WithHashByToken", gpt2(kHashedExperts), {}},
+      {"Answers", answers(), {}},
+      {"AccumulationOfAnswersWithExperts", accumulated(answers(kBlockExperts)), {}},
+      {"ExpressionsByTheirMean", expressions("mean"), {}},
+      {"AccumulationOfExpressionsWithExperts", accumulated(expressions("last", kBlockExperts)), {}},
+      {"ModernDecoder", gpt2(kModernDecoder), {}},
+      {"ModernDecoderWithExperts", gpt2(kModernDecoder + ", " + kBlockExperts), {}},
+      {"Hspmn", with_hspmn(text_data()), {}},
+      {"HspmnWithExperts", with_hspmn(text_data(), "rate: 0.4", kBlockExperts), {}},
+      {"AccumulationOfHspmnWithExperts",
+       accumulated(with_hspmn(answers(), "rate: 0.4, temperature: learned", kBlockExperts)),
+       {}},
+      {"HspmnInBlocksWithCapacity",
+       with_hspmn(answers(), "rate: 0.4, capacity: 1.0, block: 2, noise: gumbel"),
+       {}},
+      {"HspmnByPredictor", with_hspmn(text_data(), "rate: 0.4, select: topk_predictor"), {}},
+      {"HspmnOfExpressionsByTopK",
+       with_hspmn(expressions("mean"), "rate: 0.4, select: topk", "causal: false"),
+       {}},
+      {"HspmnWithDenseBlocks",
+       with_hspmn(expressions("last"), "rate: 0.4, select: random", "dense_blocks: [1]"),
+       {}}};
+}
+
 inline std::vector<EqualityCase> equality_cases() {
   std::vector<EqualityCase> cases{
       {"DefaultRouting", {}, {}},
@@ -197,14 +230,8 @@ inline std::vector<EqualityCase> equality_cases() {
       {"ConvNextWithExperts", {convnext(kBlockExperts)}, {}},
       {"VitWithNexus", {vit(kBlockNexus)}, {}},
       {"AccumulationOfVitWithNexus", accumulated({vit(kBlockNexus + ", pool: mean")}), {}},
-      {"ConvNextWithNexus", {convnext(kBlockNexus)}, {}},
-      {"Gpt2", gpt2(), {}},
-      {"AccumulationOfGpt2", accumulated(gpt2()), {}},
-      {"Gpt2WithExperts", gpt2(kBlockExperts), {}},
-      {"AccumulationOfGpt2WithExperts", accumulated(gpt2(kBlockExperts)), {}},
-      {"Gpt2WithHashByToken", gpt2(kHashedExperts), {}},
-      {"ModernDecoder", gpt2(kModernDecoder), {}},
-      {"ModernDecoderWithExperts", gpt2(kModernDecoder + ", " + kBlockExperts), {}}};
+      {"ConvNextWithNexus", {convnext(kBlockNexus)}, {}}};
+  std::ranges::move(sequence_cases(), std::back_inserter(cases));
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"SparseMlpWith_" + name, {optimizer, kClip}, {}});
     cases.push_back({"ParameterRulesWith_" + name, {with_rules(optimizer), kClip}, {}});

@@ -31,6 +31,11 @@ inline double relative_error(const torch::Tensor& value, const torch::Tensor& ex
   return apart.item<double>() / std::max(wide.abs().max().item<double>(), 1e-30);
 }
 
+/// The largest difference; 0 of tensors without elements.
+inline double apart(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.numel() == 0 ? 0.0 : (a - b).abs().max().item<double>();
+}
+
 /// Values in (-1, 1) without pattern or repetition, float64 unless options say otherwise: enough
 /// for tests that need no more than "some numbers". Different seeds give different values.
 torch::Tensor some_numbers(at::IntArrayRef sizes, int64_t seed,

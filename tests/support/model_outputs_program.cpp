@@ -12,6 +12,7 @@
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/file_system.h"
+#include "runtime/device/real_types.h"
 
 namespace shoal {
 namespace {

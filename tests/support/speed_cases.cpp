@@ -42,7 +42,17 @@ void add_language_models(std::vector<SpeedCase>& cases) {
       {"HierarchicalInChunksOfGpt2",
        gpt2(kBlockExperts),
        {"model.moe.exchange={hierarchical: true, chunks: 2}", "parallel.ranks_per_node=2"}});
+  cases.push_back({"RecomputeHspmn",
+                   with_hspmn(answers(), "rate: 0.4", kBlockExperts),
+                   {"train.recompute=true"}});
+  cases.push_back({"ChunksOfHspmn",
+                   with_hspmn(text_data(), "rate: 0.4", kBlockExperts),
+                   {"model.moe.exchange={chunks: 2}"}});
   for (const auto& [name, optimizer] : equality_optimizers()) {
+    cases.push_back(
+        {"ShardedOptimizerOfHspmn_" + name,
+         joined(with_hspmn(text_data(), "rate: 0.4", kBlockExperts), {optimizer, kClip}),
+         {"parallel.shard_optimizer=true"}});
     cases.push_back({"ShardedOptimizerOfDenseGpt2_" + name,
                      joined(gpt2("bias: false"), {optimizer, kClip}),
                      {"parallel.shard_optimizer=true"}});

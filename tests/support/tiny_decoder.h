@@ -18,7 +18,7 @@
 namespace shoal::testing {
 
 inline const DataShape kTinyText{
-    .source = "test", .sequence = 7, .vocabulary = 11, .labels_tokens = true};
+    .source = "test", .sequence = 7, .vocabulary = 11, .token_labels = 7};
 /// Of kTinyText.
 inline constexpr int64_t kTinyContext = 9;
 
@@ -52,13 +52,14 @@ class TinyDecoder : public ::testing::Test {
  protected:
   std::shared_ptr<CausalBackbone> make(const std::string& recipe,
                                        torch::Dtype compute = torch::kFloat64,
-                                       bool recomputes = false) {
+                                       bool recomputes = false,
+                                       Features features = Features::kTokens) {
     BuildContext build{&grid_, torch::TensorOptions().dtype(
                                    compute == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32)};
     build.compute_dtype = compute;
     build.recomputes = recomputes;
-    auto model =
-        std::dynamic_pointer_cast<CausalBackbone>(build_backbone(recipe, kTinyText, build));
+    auto model = std::dynamic_pointer_cast<CausalBackbone>(
+        build_backbone(recipe, kTinyText, build, features));
     fill_parameters(*model);
     return model;
   }

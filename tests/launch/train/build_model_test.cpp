@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 class Sentences : public DataSource {
  public:
   DataShape shape() const override {
-    return {.source = "sentences", .sequence = 6, .vocabulary = 9, .labels_tokens = true};
+    return {.source = "sentences", .sequence = 6, .vocabulary = 9, .token_labels = 6};
   }
   std::unique_ptr<SampleSet> open(Split) const override { return nullptr; }
 };

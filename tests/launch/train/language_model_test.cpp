@@ -52,17 +52,32 @@ TEST(LanguageModelRanks, ResumesToTheBit) {
   }
 }
 
-TEST(LanguageModelRanks, GoesOnOnFewerAndFewerRanks) {
-  const LanguageRun serial, moved;
-  serial.train(1, 1);
-  const std::map<int64_t, double> expected = serial.perplexities();
-  ASSERT_EQ(expected.size(), 4u);
-  for (const auto& [ranks, end] : std::map<int64_t, std::string, std::greater<>>{
-           {4, "2step"}, {3, "2step"}, {2, "2step"}, {1, "2step"}}) {
-    moved.train(ranks, 1, {"run.stop_after=" + end});
+TEST(LanguageModelRanks, ResumesSequenceTasksToTheBit) {
+  for (const Overrides& task :
+       {testing::answers(testing::kBlockExperts),
+        testing::expressions("last", testing::kBlockExperts),
+        testing::with_hspmn(testing::answers(), "rate: 0.4", testing::kBlockExperts)}) {
+    const LanguageRun whole, resumed;
+    const testing::RunEnd expected = whole.train(2, 1, task);
+    EXPECT_EQ(resumed.train(2, 1, testing::joined(task, {"run.stop_after=3step"})).result.last_step,
+              3);
+    EXPECT_EQ(resumed.train(2, 1, task).digest, expected.digest);
   }
-  for (const auto& [step, perplexity] : expected) {
-    EXPECT_NEAR(moved.perplexities().at(step), perplexity, 1e-12 * perplexity) << step;
+}
+
+TEST(LanguageModelRanks, GoesOnOnFewerAndFewerRanks) {
+  for (const Overrides& model :
+       {Overrides{}, testing::with_hspmn({}, "rate: 0.4", testing::kBlockExperts)}) {
+    const LanguageRun serial, moved;
+    serial.train(1, 1, model);
+    const std::map<int64_t, double> expected = serial.perplexities();
+    ASSERT_EQ(expected.size(), 4u);
+    for (int64_t ranks = 4; ranks >= 1; --ranks) {
+      moved.train(ranks, 1, testing::joined(model, {"run.stop_after=2step"}));
+    }
+    for (const auto& [step, perplexity] : expected) {
+      EXPECT_NEAR(moved.perplexities().at(step), perplexity, 1e-12 * perplexity) << step;
+    }
   }
 }
 

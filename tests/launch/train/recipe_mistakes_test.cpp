@@ -121,6 +121,11 @@ const std::vector<Case>& rule_cases() {
   return cases;
 }
 
+/// What a missing or wrong data.source is told.
+const std::string kSources =
+    "one of: cifar, listops, lra_retrieval, lra_text, mixed_complexity, mqar, pathfinder, pixels, "
+    "shapes, text, waves";
+
 /// Each must come alone: what it spoils would be refused for reasons that are none.
 const std::vector<Case>& lone_cases() {
   static const std::vector<Case> cases{
@@ -139,8 +144,8 @@ const std::vector<Case>& lone_cases() {
       {"UnknownSource",
        {{"shapes", "shaeps"}, {"10ep", "2Btok"}, {"patch: 4", "patch: 5"}},
        {},
-       {"r.yaml:2:16: data.source: no data source is called 'shaeps'; one of: cifar, shapes, "
-        "text, waves; did you mean 'shapes'?"}},
+       {"r.yaml:2:16: data.source: no data source is called 'shaeps'; " + kSources +
+        "; did you mean 'shapes'?"}},
       {"TypoInTheTopLevel",
        {{"parallel:", "paralel:"}, {"patch: 4", "patch: 5"}, {"10ep", "2Btok"}},
        {},
@@ -406,12 +411,11 @@ TEST_F(BadRecipes, AreRefusedForExchangesThatRanksOrTokensDoNotAllow) {
 }
 
 TEST_F(BadRecipes, WithATypoInTheKeyOfAMember) {
-  expect_refused(
-      {{"Source",
-        {{"{source:", "{sorce:"}},
-        {},
-        {"r.yaml:2:1: data.source: required key is missing; one of: cifar, shapes, text, waves",
-         "r.yaml:2:8: data.sorce: unknown key; did you mean 'source'?"}}});
+  expect_refused({{"Source",
+                   {{"{source:", "{sorce:"}},
+                   {},
+                   {"r.yaml:2:1: data.source: required key is missing; " + kSources,
+                    "r.yaml:2:8: data.sorce: unknown key; did you mean 'source'?"}}});
 }
 
 TEST_F(BadRecipes, WithAWrongDurationAndAScheduleInPercentOfIt) {

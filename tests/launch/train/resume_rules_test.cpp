@@ -13,8 +13,8 @@ using ::testing::HasSubstr;
 TEST(ResumeRules, WhereAndHowToRunIsFree) {
   for (const char* path :
        {"run.name", "run.threads", "evaluate.every", "checkpoint.keep_last",
-        "parallel.expert_ranks", "parallel.shard_optimizer", "data.path", "data.tokenizer.vocab",
-        "train.duration", "train.recompute", "model.moe.exchange.chunks",
+        "parallel.expert_ranks", "parallel.shard_optimizer", "data.path", "data.images.path",
+        "data.tokenizer.vocab", "train.duration", "train.recompute", "model.moe.exchange.chunks",
         "model.sparse.token_moe.exchange.hierarchical"}) {
     EXPECT_EQ(role_of_key(path), KeyRole::kFree) << path;
   }

@@ -19,6 +19,7 @@
 namespace shoal {
 namespace {
 
+using testing::apart;
 using testing::build_backbone;
 using ::testing::HasSubstr;
 using testing::kTinyDecoders;
@@ -29,15 +30,11 @@ using testing::some_tokens;
 using testing::tiny_gpt2;
 
 const DataShape kText{
-    .source = "text", .sequence = 1024, .vocabulary = 50257, .labels_tokens = true};
+    .source = "text", .sequence = 1024, .vocabulary = 50257, .token_labels = 1024};
 const std::string kMedium = ", width: 1024, depth: 24, heads: 16";
 
 std::shared_ptr<Backbone> on_meta(const std::string& keys, const DataShape& data = kText) {
   return build_backbone("model: {backbone: gpt2" + keys + "}", data, meta_context());
-}
-
-double apart(const torch::Tensor& a, const torch::Tensor& b) {
-  return a.numel() == 0 ? 0.0 : (a - b).abs().max().item<double>();
 }
 
 TEST(Gpt2, HasThePublishedParametersExactly) {
@@ -186,6 +183,41 @@ TEST_F(Gpt2Model, NoTokenSeesALaterOne) {
   }
 }
 
+/// Features of a sample each; tokens behind its length are padding.
+torch::Tensor pooled_features(Backbone& model, const torch::Tensor& token_bS,
+                              const std::vector<int64_t>& length) {
+  const torch::NoGradGuard no_grad;
+  ModelInput input;
+  input.token_bS = token_bS;
+  input.length_b = torch::tensor(length, torch::kInt64);
+  return model.forward(input, some_step(token_bS.size(0), false)).pooled_bD;
+}
+
+TEST_F(Gpt2Model, PaddingChangesNoSample) {
+  const std::vector<int64_t> length{3, 7, 5};
+  for (const auto& [name, keys] : kTinyDecoders) {
+    SCOPED_TRACE(name);
+    for (const Features features : {Features::kPooled, Features::kLast}) {
+      for (const torch::Dtype dtype : {torch::kFloat64, torch::kFloat32, torch::kBFloat16}) {
+        const auto model = make(tiny_gpt2(keys), dtype, false, features);
+        const torch::Tensor token = some_tokens(3, 7);
+        torch::Tensor other = token.clone();
+        other[0].narrow(0, 3, 4).fill_(0);
+        other[2].narrow(0, 5, 2).fill_(10);
+        const torch::Tensor y = pooled_features(*model, token, length);
+        EXPECT_TRUE(y.equal(pooled_features(*model, other, length)));
+        if (dtype != torch::kFloat64) continue;
+        for (int64_t b = 0; b < 3; ++b) {  // alone; products of other shapes may round otherwise
+          const int64_t own = length[static_cast<size_t>(b)];
+          const torch::Tensor alone =
+              pooled_features(*model, token.narrow(0, b, 1).narrow(1, 0, own), {own});
+          EXPECT_LT(apart(y[b], alone[0]), 1e-13);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(Gpt2Model, DecodesWhatItComputesAtOnce) {
   for (const auto& [name, keys] : kTinyDecoders) {
     SCOPED_TRACE(name);
@@ -198,7 +230,7 @@ TEST_F(Gpt2Model, DecodesWhatItComputesAtOnce) {
       int64_t first = 0;
       for (const int64_t count : cuts) {
         const torch::Tensor y =
-            model->decode(token.narrow(1, first, count), cache, some_step(3, true));
+            model->decode({token.narrow(1, first, count)}, cache, some_step(3, true));
         EXPECT_LT(apart(y, expected.narrow(1, first, count)), 1e-12);
         EXPECT_FALSE(y.requires_grad());
         first += count;
@@ -208,7 +240,7 @@ TEST_F(Gpt2Model, DecodesWhatItComputesAtOnce) {
   }
 }
 
-// Prompts are padded on the right for the prefill, then the padding is dropped.
+// Prompts are padded on the right for the prefill.
 TEST_F(Gpt2Model, DecodesSequencesOfSeveralLengths) {
   for (const auto& [name, keys] : kTinyDecoders) {
     SCOPED_TRACE(name);
@@ -216,15 +248,14 @@ TEST_F(Gpt2Model, DecodesSequencesOfSeveralLengths) {
     const torch::Tensor token = some_tokens(3, 9);
     const torch::Tensor expected = features(*model, token).detach();
     KeyValueCache cache = model->make_cache(3, 9);
-    model->decode(token.narrow(1, 0, 5), cache, some_step(3, false));
-    cache.length_b = {2, 5, 3};
+    model->decode({token.narrow(1, 0, 5), {2, 5, 3}}, cache, some_step(3, false));
     for (int64_t i = 0; i < 2; ++i) {
       torch::Tensor next = torch::empty({3, 2}, torch::kInt64);
       const std::vector<int64_t> begin = cache.length_b;
       for (int64_t b = 0; b < 3; ++b) {
         next[b].copy_(token[b].narrow(0, begin[static_cast<size_t>(b)], 2));
       }
-      const torch::Tensor y = model->decode(next, cache, some_step(3, false));
+      const torch::Tensor y = model->decode({next}, cache, some_step(3, false));
       for (int64_t b = 0; b < 3; ++b) {
         EXPECT_LT(apart(y[b], expected[b].narrow(0, begin[static_cast<size_t>(b)], 2)), 1e-12);
       }
@@ -236,7 +267,7 @@ TEST_F(Gpt2Model, DecodesSequencesOfSeveralLengths) {
 TEST_F(Gpt2Model, DecodesNoSequences) {
   const auto model = make(tiny_gpt2(kTinyDecoders.at("Experts")));
   KeyValueCache cache = model->make_cache(0, 8);
-  const torch::Tensor y = model->decode(some_tokens(0, 3), cache, some_step(0, false));
+  const torch::Tensor y = model->decode({some_tokens(0, 3)}, cache, some_step(0, false));
   EXPECT_EQ(y.sizes(), (at::IntArrayRef{0, 3, 8}));
 }
 
@@ -246,7 +277,7 @@ TEST_F(Gpt2Model, DecodesWithoutBlocks) {
   const auto model = make(recipe);
   KeyValueCache cache = model->make_cache(2, 8);
   const torch::Tensor tokens = some_tokens(2, 4);
-  const torch::Tensor y = model->decode(tokens, cache, some_step(2, false));
+  const torch::Tensor y = model->decode({tokens}, cache, some_step(2, false));
   EXPECT_TRUE(y.equal(features(*model, tokens)));
 }
 
@@ -255,7 +286,7 @@ TEST_F(Gpt2Model, RefusesMoreTokensThanThereIsRoomFor) {
   EXPECT_THROW(features(*model, some_tokens(1, 10)), c10::Error);
   EXPECT_THROW(model->make_cache(1, 10), c10::Error);
   KeyValueCache cache = model->make_cache(1, 4);
-  EXPECT_THROW(model->decode(some_tokens(1, 5), cache, some_step(1, false)), c10::Error);
+  EXPECT_THROW(model->decode({some_tokens(1, 5)}, cache, some_step(1, false)), c10::Error);
 }
 
 TEST_F(Gpt2Model, GradientsAreThoseOfFiniteDifferences) {

@@ -9,6 +9,7 @@
 #include "tests/support/build_model.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/model_fill.h"
+#include "tests/support/some_batch.h"
 #include "tests/support/thread_communicator.h"
 
 // Parallel equals serial for a whole model: loss, every gradient, and evaluation sums.
@@ -85,7 +86,7 @@ void add_rank(const Task& task, double loss, const EvalOutput& eval, Result& res
   }
 }
 
-Result run(int64_t expert_ranks, int64_t replicas, const std::string& scope) {
+Result run_model(int64_t expert_ranks, int64_t replicas, const std::string& scope) {
   Result result;
   testing::run_owning_ranks(expert_ranks * replicas, [&](std::unique_ptr<Communicator> world) {
     const auto [first, count] = share(world->rank(), world->size());
@@ -121,12 +122,12 @@ void expect_equal(const Result& found, const Result& serial) {
 
 TEST(SparseMlpRanks, ParallelEqualsSerial) {
   for (const std::string scope : {"group", "sequence", "global"}) {
-    const Result serial = run(1, 1, scope);
+    const Result serial = run_model(1, 1, scope);
     EXPECT_GT(serial.loss, 0.5);
     for (const auto& [expert_ranks, replicas] :
          {std::pair{2, 1}, std::pair{1, 2}, std::pair{3, 1}, std::pair{2, 2}, std::pair{4, 1}}) {
       SCOPED_TRACE(scope + ", " + std::to_string(expert_ranks) + " x " + std::to_string(replicas));
-      expect_equal(run(expert_ranks, replicas, scope), serial);
+      expect_equal(run_model(expert_ranks, replicas, scope), serial);
     }
   }
 }

@@ -79,11 +79,11 @@ TEST(CausalAttention, DecodesTokenByToken) {
     const auto held = [&] { return torch::zeros({B, kv_heads, S, H}, x.options()); };
     KeyValueCache cache{{{held(), held()}}, std::vector<int64_t>(B, 0)};
     for (int64_t s = 0; s < S; ++s) {
-      const DecodeStep step(cache, 1, x.device());
+      const DecodeStep step(cache, {torch::zeros({B, 1}, torch::kInt64)});
       const torch::Tensor y = layer->decode(x.narrow(1, s, 1), {}, cache.layers[0], step);
       EXPECT_LT((y - expected.narrow(1, s, 1)).abs().max().item<double>(), 1e-13)
           << kv_heads << " " << s;
-      for (int64_t& length : cache.length_b) ++length;
+      step.advance(cache);
     }
   }
 }

@@ -105,7 +105,7 @@ TEST(WeightFormat, NamesOfImageModelsAreThoseOfTimm) {
 }
 
 TEST(WeightFormat, NamesOfGpt2AreThoseOfHuggingFace) {
-  const DataShape text{.source = "test", .sequence = 8, .vocabulary = 256, .labels_tokens = true};
+  const DataShape text{.source = "test", .sequence = 8, .vocabulary = 256, .token_labels = 8};
   EXPECT_EQ(names_of("gpt2", Gpt2::Options{}, text),
             (NameMap{{"h.0.attn.c_attn.bias", "backbone.blocks.0.attention.qkv.bias"},
                      {"h.0.attn.c_attn.weight", "backbone.blocks.0.attention.qkv.weight"},
@@ -138,7 +138,7 @@ TEST(WeightName, NumbersThatTheDtypeCannotHoldAreRefused) {
 
 TEST(WeightFormat, EachNameIsListedOnceInBothDirections) {
   const DataShape images{.source = "test", .image = ImageShape{3, 32, 32}, .classes = 10};
-  const DataShape text{.source = "test", .sequence = 8, .vocabulary = 256, .labels_tokens = true};
+  const DataShape text{.source = "test", .sequence = 8, .vocabulary = 256, .token_labels = 8};
   for (const std::string& name : members_of<WeightFormat>().names()) {
     const auto format = Registry<WeightFormat>::create(Choice<WeightFormat>(name), {});
     const Choice<Backbone> backbone{std::string_view(format->backbone())};

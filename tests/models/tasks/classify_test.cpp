@@ -8,10 +8,13 @@
 #include <memory>
 
 #include "models/task.h"
+#include "runtime/recipe/config_reader.h"
 #include "runtime/recipe/registry.h"
 #include "tests/support/build_model.h"
+#include "tests/support/config_error.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/model_fill.h"
+#include "tests/support/ranks.h"
 #include "tests/support/some_batch.h"
 
 // b images  D features  N classes
@@ -193,6 +196,74 @@ TEST_F(ClassifyTest, EvaluationSumsTheLossOfSamples) {
   const EvalOutput sums = task->evaluate(
       in_step(batch_of(torch::zeros({3, 6}, torch::kFloat64), {0, 1, 2}), classify_step(3, false)));
   EXPECT_NEAR(sum_of(sums, "loss"), 3 * std::log(6.0), 1e-14);
+}
+
+const DataShape kSequences{
+    .source = "listops", .sequence = 6, .vocabulary = 11, .has_lengths = true, .classes = 4};
+
+TEST_F(ClassifyTest, ReadsTheMeanOrTheLastTokenOfASequence) {
+  BuildContext build;
+  build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
+  const auto features_of = [&](const std::string& keys) {
+    Features asked = Features::kTokens;
+    const auto make_backbone = [&](const std::string&, Features features) {
+      asked = features;
+      return backbone_;
+    };
+    struct Holder {
+      Choice<Task> task;
+      static constexpr auto fields() { return std::tuple{required("task", &Holder::task, "it")}; }
+    };
+    const auto choice = config::load_options_text<Holder>("task: {name: classify" + keys + "}",
+                                                          "test", {"", {}, nullptr})
+                            .options.task;
+    const auto task = Registry<Task>::create(choice, {build, kSequences, make_backbone});
+    EXPECT_EQ(task->unit().name, "tok");
+    EXPECT_EQ(task->unit().per_sample, 6);
+    return asked;
+  };
+  EXPECT_EQ(features_of(""), Features::kPooled);
+  EXPECT_EQ(features_of(", pool: mean"), Features::kPooled);
+  EXPECT_EQ(features_of(", pool: last"), Features::kLast);
+}
+
+TEST_F(ClassifyTest, ClassifiesSequencesOfSeveralLengths) {
+  RankGrid grid = testing::self_grid();
+  BuildContext build{&grid, torch::TensorOptions().dtype(torch::kFloat64)};
+  build.compute_dtype = torch::kFloat64;
+  for (const char* pool : {"mean", "last"}) {
+    const auto task = testing::build_task(
+        "model: {backbone: gpt2, width: 8, depth: 1, heads: 2}\n"
+        "task: {name: classify, pool: " +
+            std::string(pool) + "}",
+        kSequences, build);
+    testing::fill_parameters(*task);
+    Batch batch;
+    batch.token_bS = torch::tensor({{1, 2, 3, 0, 0, 0}, {4, 5, 6, 7, 8, 9}}, torch::kInt64);
+    batch.length_b = torch::tensor({3, 6}, torch::kInt64);
+    batch.label_b = torch::tensor({2, 0}, torch::kInt64);
+    batch.context = testing::some_step(2, false);
+    const torch::Tensor logits_bN = task->outputs(batch);
+    EXPECT_EQ(logits_bN.sizes(), (at::IntArrayRef{2, 4}));
+    Batch padded = batch;
+    padded.token_bS = torch::tensor({{1, 2, 3, 9, 9, 9}, {4, 5, 6, 7, 8, 9}}, torch::kInt64);
+    EXPECT_TRUE(task->outputs(padded).equal(logits_bN));
+    padded.length_b = torch::tensor({4, 6}, torch::kInt64);
+    EXPECT_FALSE(task->outputs(padded).equal(logits_bN));
+    EXPECT_EQ(task->evaluate(batch).sums[0].weight, 2.0);
+  }
+}
+
+TEST_F(ClassifyTest, RefusesTheLastTokenOfAnImage) {
+  const auto error = testing::config_error_of([] {
+    testing::build_model(
+        "model: {backbone: mixer, patch: 1, width: 2, depth: 0}\n"
+        "task: {name: classify, pool: last}",
+        {1, 2, 2}, 4, BuildContext{});
+  });
+  EXPECT_EQ(error,
+            "task.pool: last needs sequences of tokens, data.source test gives images of 1 x 2 x 2 "
+            "and labels of 4 classes");
 }
 
 TEST_F(ClassifyTest, HeadStartsAtZeroAndIsLeftOutOfTheHeadlessCount) {

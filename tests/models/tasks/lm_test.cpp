@@ -34,7 +34,7 @@ using testing::some_numbers;
 constexpr int64_t kWindow = 4, kWidth = 3;
 constexpr const char* kStream = "ab ba\nab c";  // 10 bytes, 4 words
 const DataShape kBytes{
-    .source = "text", .sequence = kWindow, .vocabulary = 256, .labels_tokens = true};
+    .source = "text", .sequence = kWindow, .vocabulary = 256, .token_labels = kWindow};
 
 /// The features of a token are its embedding and that of its place in the window.
 class PlaceBackbone : public CausalBackbone {
@@ -52,9 +52,7 @@ class PlaceBackbone : public CausalBackbone {
   int64_t context_length() const override { return kWindow; }
   torch::Tensor token_embedding() const override { return tokens_; }
   KeyValueCache make_cache(int64_t, int64_t) const override { return {}; }
-  torch::Tensor decode(const torch::Tensor&, KeyValueCache&, const StepContext&) override {
-    return {};
-  }
+  torch::Tensor decode(const NewTokens&, KeyValueCache&, const StepContext&) override { return {}; }
 
   torch::Tensor auxiliary_loss;
 
@@ -270,6 +268,84 @@ TEST_F(LmTest, GivesTheLogitsOfTheVocabularyWithoutItsPadding) {
   EXPECT_EQ(&model->text_backbone(), backbone_.get());
   const torch::Tensor feature_bD = some_numbers({2, kWidth}, 3);
   EXPECT_EQ(model->next_logits(feature_bD).sizes(), (std::vector<int64_t>{2, 256}));
+}
+
+/// Two of four tokens have labels.
+const DataShape kAnswers{
+    .source = "answers", .sequence = kWindow, .vocabulary = 256, .token_labels = 2};
+
+/// Two samples of them.
+Batch answers_batch() {
+  Batch batch;
+  const int64_t no = kNoLabel;
+  batch.token_bS = torch::tensor({{3, 1, 4, 1}, {5, 9, 2, 6}}, torch::kInt64);
+  batch.token_label_bS = torch::tensor({{no, 7L, no, 2L}, {8L, no, 1L, no}}, torch::kInt64);
+  batch.context.training = true;
+  batch.context.samples_in_step = 5;
+  return batch;
+}
+
+TEST_F(LmTest, LossOfAnswersIsThatOfTheLabelledTokens) {
+  const auto task = make("{name: lm}", kAnswers);
+  const Batch batch = answers_batch();
+  const torch::Tensor log_prob = task->outputs(batch).log_softmax(2);
+  double sum = 0.0;
+  for (const auto& [b, s] : {std::pair{0, 1}, {0, 3}, {1, 0}, {1, 2}}) {
+    sum -= log_prob[b][s][batch.token_label_bS[b][s].item<int64_t>()].item<double>();
+  }
+  EXPECT_NEAR(task->train(batch).loss.item<double>(), sum / 10, 1e-12);
+  std::vector<torch::Tensor> inputs;
+  for (const Parameter& found : parameters_of(*task)) inputs.push_back(found.tensor);
+  EXPECT_LE(gradient_error([&] { return task->train(batch).loss; }, inputs), 1e-6);
+  const auto metrics = task->metrics(task->evaluate(batch).sums);
+  EXPECT_NEAR(value_of(metrics, "loss"), sum / 4, 1e-12);
+  EXPECT_EQ(value_of(metrics, "tokens"), 4.0);
+}
+
+TEST_F(LmTest, AnswersAreScoredByAccuracy) {
+  const auto task = make("{name: lm, tied: false}", kAnswers);
+  EXPECT_EQ(task->score().metric, "accuracy");
+  EXPECT_TRUE(task->score().higher_is_better);
+  const torch::NoGradGuard no_grad;
+  // All logits are equal: the lowest id counts. Then those of 1 and 2 lead.
+  parameter(*task, "head.weight").zero_();
+  Batch batch = answers_batch();
+  batch.token_label_bS[0][1] = 0;
+  const auto accuracy = [&] {
+    return value_of(task->metrics(task->evaluate(batch).sums), "accuracy");
+  };
+  EXPECT_EQ(accuracy(), 0.25);
+  parameter(*task, "backbone.tokens").fill_(1.0);
+  parameter(*task, "head.weight").narrow(0, 1, 2).fill_(1.0);
+  EXPECT_EQ(accuracy(), 0.25);
+  parameter(*task, "head.weight")[2].fill_(2.0);
+  batch.token_label_bS[1][0] = 2;
+  EXPECT_EQ(accuracy(), 0.5);
+  batch.token_label_bS[1][2] = kNoLabel;  // legal in evaluation
+  EXPECT_NEAR(accuracy(), 2.0 / 3.0, 1e-15);
+  parameter(*task, "head.weight").fill_(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(accuracy(), 0.0);
+}
+
+TEST_F(LmTest, NamesAccuracyOfAnswersOnly) {
+  const auto task = make("{name: lm}", kAnswers);
+  EXPECT_THAT(
+      names_of(task->metrics({})),
+      ElementsAre("loss", "perplexity", "accuracy", "bits_per_byte", "word_perplexity", "tokens"));
+  EXPECT_THAT(names_of(task->metrics(task->evaluate(answers_batch()).sums)),
+              ElementsAre("loss", "perplexity", "accuracy", "tokens"));
+}
+
+TEST_F(LmTest, ABatchWithoutAnswersAddsNothing) {
+  const auto task = make("{name: lm}", kAnswers);
+  Batch batch = answers_batch();
+  batch.token_bS = batch.token_bS.narrow(0, 0, 0);
+  batch.token_label_bS = batch.token_label_bS.narrow(0, 0, 0);
+  const torch::Tensor loss = task->train(batch).loss;
+  EXPECT_EQ(loss.item<double>(), 0.0);
+  loss.backward();
+  EXPECT_EQ(parameter(*task, "backbone.tokens").grad().abs().max().item<double>(), 0.0);
+  for (const NamedSum& sum : task->evaluate(batch).sums) EXPECT_EQ(sum.weight, 0.0) << sum.name;
 }
 
 TEST_F(LmTest, CountsTokensAndWantsALowPerplexity) {

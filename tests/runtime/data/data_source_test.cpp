@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/data/cifar.h"
 #include "runtime/data/shapes.h"
+#include "runtime/recipe/config_keys.h"
 #include "runtime/recipe/config_reader.h"
 #include "tests/support/config_error.h"
 
@@ -49,6 +50,14 @@ TEST(DataOptions, BuildTheSourceTheyName) {
   const auto source = Registry<DataSource>::create(options.source, {});
   EXPECT_EQ(source->shape().image, (ImageShape{3, 16, 16}));
   EXPECT_EQ(source->shape().classes, 3);
+}
+
+TEST(DataOptions, ListTheKeysOfASourceInsideASourceOnce) {
+  std::vector<std::string> below_images;
+  for (const config::KeyInfo& key : config::list_keys(config::type_of<DataOptions>())) {
+    if (key.path.starts_with("images.")) below_images.push_back(key.path);
+  }
+  EXPECT_THAT(below_images, ElementsAre("images.source"));
 }
 
 TEST(DataOptions, PointAtAFileNamedTwice) {

@@ -128,7 +128,7 @@ TEST(TrainLoader, GivesAllRanksTogetherTheSerialStream) {
 
 LoaderSettings text_settings() {
   LoaderSettings result = settings(2, 1, 1);
-  result.shape = {.source = "text", .sequence = 2, .vocabulary = 4, .labels_tokens = true};
+  result.shape = {.source = "text", .sequence = 2, .vocabulary = 4, .token_labels = 2};
   result.images.reset();
   return result;
 }
@@ -150,7 +150,7 @@ TEST(TrainLoader, EveryTokenHasALabel) {
       {
         for (int i = 0; i < 3; ++i) training.next();
       },
-      c10::Error);
+      DataError);
   EvalLoader evaluation(text, text_settings());
   while (evaluation.next()) {
   }

@@ -305,7 +305,8 @@ TEST_F(Text, TellsItsShapeWithoutOpeningAnything) {
   const DataShape shape = TextSource(options_, context_).shape();
   EXPECT_EQ(shape.sequence, 4);
   EXPECT_EQ(shape.vocabulary, 256);
-  EXPECT_TRUE(shape.labels_tokens);
+  EXPECT_EQ(shape.token_labels, 4);
+  EXPECT_FALSE(shape.has_lengths);
   EXPECT_EQ(shape.text(), "4 labelled tokens of a vocabulary of 256");
 }
 

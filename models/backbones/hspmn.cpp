@@ -1,0 +1,179 @@
+#include "models/backbones/hspmn.h"
+
+#include <ATen/ops/embedding.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "models/blocks/recompute.h"
+#include "models/decoder_shape.h"
+#include "runtime/base/error.h"
+
+// b sequences on this rank  S tokens  C width
+namespace shoal {
+namespace {
+
+HspmnBlockImpl::Sizes hspmn_block_sizes(const Hspmn::Options& options, const std::string& prefix,
+                                        int64_t block) {
+  const Init weight = Init::normal(options.init_std);
+  const Init residual =
+      Init::normal(options.init_std / std::sqrt(2.0 * static_cast<double>(options.depth)));
+  HspmnBlockImpl::Sizes sizes;
+  sizes.place = {.width = options.width,
+                 .hidden = options.hidden.value_or(4 * options.width),
+                 .block = block,
+                 .depth = options.depth,
+                 .prefix = prefix,
+                 .kind = MlpKind::kSwiglu,
+                 .has_bias = false,
+                 .inits = MlpInits{weight, residual, Init::zeros()}};
+  sizes.norm = {NormKind::kRms, kDecoderEps, /*bias=*/false};
+  sizes.attention = {options.width, options.heads, options.kv_heads, weight, residual};
+  sizes.is_causal = options.causal;
+  return sizes;
+}
+
+/// Throws the first problem.
+class Refusal : public Problems {
+ public:
+  void add(std::string_view path, std::string_view what) override {
+    throw ConfigError(fmt::format("model.{}: {}", path, what));
+  }
+};
+
+}  // namespace
+
+ContextualStream Hspmn::Options::stream_of(int64_t block) const {
+  const bool is_dense = std::ranges::find(dense_blocks, block) != dense_blocks.end();
+  return is_dense ? ContextualStream::kDense : contextual;
+}
+
+void Hspmn::Options::validate(Problems& problems) const {
+  if (width % heads != 0) {
+    problems.add("heads", fmt::format("{} heads do not divide a width of {}", heads, width));
+  } else if (width / heads % 2 != 0) {
+    problems.add("heads", fmt::format("rotary embedding turns pairs of numbers, but heads are {} "
+                                      "wide; use an even width of heads",
+                                      width / heads));
+  }
+  if (heads % kv_heads != 0) {
+    problems.add("kv_heads", fmt::format("{} do not divide {} heads", kv_heads, heads));
+  }
+  for (const int64_t block : dense_blocks) {
+    if (block < 0 || block >= depth) {
+      problems.add("dense_blocks",
+                   fmt::format("the model's blocks are 0 to {}, got {}", depth - 1, block));
+    }
+  }
+  const bool has_dense = contextual == ContextualStream::kDense || !dense_blocks.empty();
+  if (!causal && has_dense) {
+    problems.add("causal",
+                 "dense blocks are causal; leave them out, or use contextual: sparse "
+                 "with gate.rate: 1");
+  }
+  feed_forward.check(depth, problems);
+}
+
+Hspmn::Hspmn(const Options& options, const Context& context)
+    : options_(options),
+      context_(decoder_context(options.context, context.data, "hspmn")),
+      features_(context.features),
+      recomputes_(context.build.recomputes),
+      compute_dtype_(context.build.compute_dtype) {
+  if (options.contextual == ContextualStream::kSparse) {
+    Refusal refusal;
+    options.gate.check("gate", context_, options.causal, refusal);
+  }
+  const BuildContext build = decoder_build(context.build, options.causal);
+  const torch::TensorOptions& tensor = build.tensor_options;
+  const int64_t rows = round_up(context.data.vocabulary, options.pad_vocabulary);
+  tokens_VC_ =
+      add_parameter("tokens", {rows, options.width}, tensor, Init::normal(options.init_std));
+  for (int64_t i = 0; i < options.depth; ++i) {
+    HspmnBlockImpl::Sizes sizes = hspmn_block_sizes(options, build.prefix, i);
+    sizes.context = context_;
+    blocks_->push_back(
+        HspmnBlock(sizes, options.stream_of(i), options.gate, options.feed_forward, build));
+  }
+  register_module("blocks", blocks_);
+  norm_ = register_module(
+      "norm", LayerNorm(options.width, tensor, NormOptions{NormKind::kRms, kDecoderEps, false}));
+}
+
+torch::Tensor Hspmn::embed(const torch::Tensor& token_bS) const {
+  return at::embedding(tokens_VC_, token_bS).to(compute_dtype_);
+}
+
+Rotation Hspmn::rotation(const torch::Tensor& position) const {
+  return rotation_at(position, options_.width / options_.heads, options_.rope_base, compute_dtype_);
+}
+
+ModelOutput Hspmn::forward(const ModelInput& input, const StepContext& step) {
+  const torch::Tensor& token_bS = input.token_bS;
+  TORCH_CHECK(token_bS.dim() == 2 && token_bS.size(1) <= context_, "hspmn: tokens are ",
+              token_bS.sizes(), ", expected [b, S] with S of at most ", context_);
+  StepContext own = step;
+  own.token_bS = token_bS;
+  const torch::Tensor position_S = torch::arange(token_bS.size(1), token_bS.options());
+  const torch::Tensor position_bS = position_S.expand_as(token_bS);
+  const torch::Tensor is_token_bS =
+      input.length_b.defined() ? position_bS < input.length_b.unsqueeze(1) : torch::Tensor();
+  const Rotation turn = rotation(position_S);
+  ModelOutput output;
+  torch::Tensor x_bSC = embed(token_bS);
+  for (const auto& module : *blocks_) {
+    auto* block = module->as<HspmnBlockImpl>();
+    x_bSC = output.take(run_block(recomputes_, *block, x_bSC, [=](const torch::Tensor& x) {
+      return block->forward(x, {own, turn, position_bS, is_token_bS});
+    }));
+  }
+  output.set_tokens(norm_->forward(x_bSC), features_, input.length_b);
+  return output;
+}
+
+KeyValueCache Hspmn::make_cache(int64_t b, int64_t capacity) const {
+  TORCH_CHECK(capacity <= context_, "hspmn: a cache of ", capacity,
+              " tokens, the model has a context of ", context_);
+  const auto tensor = tokens_VC_.options().dtype(compute_dtype_).requires_grad(false);
+  KeyValueCache cache;
+  for (const auto& module : *blocks_) {
+    cache.layers.push_back(module->as<HspmnBlockImpl>()->make_cache(b, capacity, tensor));
+  }
+  cache.length_b.assign(static_cast<size_t>(b), 0);
+  return cache;
+}
+
+torch::Tensor Hspmn::decode(const NewTokens& tokens, KeyValueCache& cache,
+                            const StepContext& step) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor& token_bS = tokens.token_bS;
+  StepContext own = step;
+  own.training = false;
+  own.token_bS = token_bS;
+  const DecodeStep decode(cache, tokens);
+  own.position_bS = decode.position_bS();
+  HspmnBlockImpl::Pass pass{own, rotation(decode.position_bS().unsqueeze(1)), own.position_bS};
+  pass.decode = &decode;
+  if (!tokens.count_b.empty()) {
+    const torch::Tensor count_b1 =
+        torch::tensor(tokens.count_b, torch::kInt64).to(token_bS.device()).unsqueeze(1);
+    pass.is_token_bS = torch::arange(token_bS.size(1), token_bS.options()) < count_b1;
+  }
+  torch::Tensor x_bSC = embed(token_bS);
+  auto layer = cache.layers.begin();
+  for (const auto& module : *blocks_) {
+    pass.cache = &*layer++;
+    x_bSC = module->as<HspmnBlockImpl>()->forward(x_bSC, pass).y;
+  }
+  decode.advance(cache);
+  return norm_->forward(x_bSC);
+}
+
+namespace {
+const Registration<Backbone, Hspmn> registered_hspmn{
+    "hspmn", "decoder whose tokens attend only where a learned gate says so"};
+}
+
+}  // namespace shoal

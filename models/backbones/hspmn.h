@@ -1,0 +1,104 @@
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "models/blocks/feed_forward.h"
+#include "models/causal_backbone.h"
+#include "models/hspmn/hspmn_block.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/base/size_limits.h"
+
+// b sequences on this rank  S tokens  C width
+namespace shoal {
+
+/// HSPMN v2.1: a decoder whose tokens all pass a convolution and an MLP, or experts, and attend
+/// only where a learned gate says so. Token embedding, blocks (hspmn_block.h), RMS norm; positions
+/// enter by rotary embedding. Defaults are those of the paper's block of width 2048.
+///
+/// First values: weights and tokens N(0, s), s = init_std, the layers that end a stream N(0, s /
+/// sqrt(2 depth)), norms 1; convolution, gate and routers keep their own.
+///
+/// Parameters of its own: tokens [V, C], V the vocabulary rounded up to pad_vocabulary rows.
+class Hspmn : public CausalBackbone {
+ public:
+  struct Options {
+    int64_t width = 2048;
+    int64_t depth = 16;
+    int64_t heads = 16;
+    int64_t kv_heads = 4;
+    std::optional<int64_t> hidden, context;
+    int64_t pad_vocabulary = 1;
+    double rope_base = 10000.0;
+    ContextualStream contextual = ContextualStream::kSparse;
+    std::vector<int64_t> dense_blocks;
+    GateOptions gate;
+    bool causal = true;
+    double init_std = 0.02;
+    FeedForwardOptions feed_forward;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("width", &Options::width, "hidden size C", in_range(1, kMostWidth)),
+          field("depth", &Options::depth, "number of blocks", in_range(0, kMostBlocks)),
+          field("heads", &Options::heads, "attention heads, a divisor of width",
+                in_range(1, kMostWidth)),
+          field("kv_heads", &Options::kv_heads,
+                "heads of keys and values, a divisor of heads (grouped-query attention)",
+                in_range(1, kMostWidth)),
+          field("hidden", &Options::hidden, "hidden width of a dense MLP; auto: 4 times the width",
+                in_range(1, kMostWidth), unset_word("auto")),
+          field("context", &Options::context,
+                "tokens of a sequence at most; auto: those of a sample of data.source",
+                in_range(1, kMostWidth), unset_word("auto"), unit("tokens")),
+          field("pad_vocabulary", &Options::pad_vocabulary,
+                "round the rows of the embedding up to a multiple of this",
+                in_range(1, kMostWidth)),
+          field("rope_base", &Options::rope_base, "of the angles of RoPE", above(0)),
+          field("contextual", &Options::contextual,
+                "which tokens attend: those that a gate opens (sparse), all (dense), none"),
+          field("dense_blocks", &Options::dense_blocks,
+                "blocks, counted from 0, in which every token attends all the same"),
+          field("gate", &Options::gate, "which tokens attend"),
+          field("causal", &Options::causal,
+                "whether a token attends to earlier ones only; false: to all, for classification"),
+          field("init_std", &Options::init_std, "standard deviation of the initial weights",
+                above(0)),
+          inlined(&Options::feed_forward)};
+    }
+    void validate(Problems& problems) const;
+    ContextualStream stream_of(int64_t block) const;
+  };
+
+  /// Throws ConfigError where the data has no tokens, or more in a sample than `context`, and where
+  /// the gate does not fit them.
+  Hspmn(const Options& options, const Context& context);
+  ModelOutput forward(const ModelInput& input, const StepContext& step) override;
+  int64_t feature_width() const override { return options_.width; }
+  bool is_causal() const override { return options_.causal; }
+  int64_t context_length() const override { return context_; }
+  torch::Tensor token_embedding() const override { return tokens_VC_; }
+  KeyValueCache make_cache(int64_t b, int64_t capacity) const override;
+  torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
+                       const StepContext& step) override;
+
+ private:
+  torch::Tensor embed(const torch::Tensor& token_bS) const;
+  /// `position`: [S] or [b, 1, S].
+  Rotation rotation(const torch::Tensor& position) const;
+
+  Options options_;
+  int64_t context_;
+  Features features_;
+  bool recomputes_;
+  torch::Dtype compute_dtype_;
+  torch::Tensor tokens_VC_;
+  torch::nn::ModuleList blocks_;
+  LayerNorm norm_{nullptr};
+};
+
+}  // namespace shoal

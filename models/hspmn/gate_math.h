@@ -1,0 +1,41 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+// n logits
+namespace shoal {
+
+/// sigma((logits + noise) / temperature) of a binary gate with noise, as the backward pass sees
+/// it. Source: HSPMN, equation 2, with the bias that `noise` may have.
+torch::Tensor soft_gate(const torch::Tensor& logits, const torch::Tensor& noise,
+                        const torch::Tensor& temperature);
+
+/// Forward: 1 where `is_open`, else 0, exactly; backward: the gradient of `soft` (straight-through
+/// estimator). Source: HSPMN, equation 3.
+torch::Tensor straight_through(const torch::Tensor& soft, const torch::Tensor& is_open);
+
+/// -p log p - (1 - p) log(1 - p) of p = sigma(logit), in nats, without rounding p to 0 or 1.
+torch::Tensor binary_entropy(const torch::Tensor& logits);
+
+struct GateLossWeights {
+  double rate = 0.1;      ///< lambda_1
+  double entropy = 0.01;  ///< lambda_2
+};
+
+/// This rank's share of lambda_1 (mean probability - target)² + lambda_2 (mean entropy), the means
+/// over the tokens of all ranks: the shares of all ranks add up to it, in value and gradient.
+/// `all_2`: float64, the sum of sigma(logit) and the number of logits, over all ranks.
+/// Source: HSPMN, equation 1.
+torch::Tensor gate_loss(const torch::Tensor& logit_n, const torch::Tensor& all_2, double target,
+                        const GateLossWeights& weights);
+
+/// The active rate to reach at a step: from `first` to `last` in equal steps, then `last`.
+struct RateAnnealing {
+  double first = 0.8, last = 0.2;
+  int64_t steps = 100;
+  double at(int64_t step) const;
+};
+
+}  // namespace shoal

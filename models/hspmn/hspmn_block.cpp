@@ -1,0 +1,145 @@
+#include "models/hspmn/hspmn_block.h"
+
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+#include <cmath>
+
+// b sequences  S tokens  C width  M heads of keys and values  H head width
+namespace shoal {
+namespace {
+
+/// Tokens of all sequences that a dense MLP takes at a time without gradients.
+constexpr int64_t kMlpTokens = 8192;
+
+}  // namespace
+
+HspmnBlockImpl::HspmnBlockImpl(const Sizes& sizes, ContextualStream stream, const GateOptions& gate,
+                               const FeedForwardOptions& feed_forward, const BuildContext& build)
+    : sizes_(sizes),
+      stream_(stream),
+      mlp_norm_(register_module("mlp_norm",
+                                LayerNorm(sizes.place.width, build.tensor_options, sizes.norm))),
+      conv_(register_module("conv", CausalConv(sizes.place.width, build.tensor_options))),
+      feed_forward_(*this, feed_forward, sizes.place, build) {
+  if (stream == ContextualStream::kNone) return;
+  const torch::TensorOptions& tensor = build.tensor_options;
+  attention_norm_ =
+      register_module("attention_norm", LayerNorm(sizes.place.width, tensor, sizes.norm));
+  if (stream == ContextualStream::kSparse) {
+    gate_ = register_module("gate", TokenGate(gate, sizes.place.width, sizes.context,
+                                              sizes.place.path() + ".gate", build));
+    attention_ = register_module("attention", SparseAttention(sizes.attention, tensor));
+    return;
+  }
+  const SparseAttentionImpl::Sizes& heads = sizes.attention;
+  CausalAttentionImpl::Sizes dense{.width = heads.width, .heads = heads.heads};
+  dense.kv_heads = heads.kv_heads;
+  dense.scale = 1.0 / std::sqrt(static_cast<double>(heads.width / heads.heads));
+  dense.has_bias = false;
+  dense.qkv = heads.weight;
+  dense.proj = heads.proj;
+  dense.path = sizes.place.path() + ".attention";
+  dense_attention_ = register_module("attention", CausalAttention(dense, tensor));
+}
+
+torch::Tensor HspmnBlockImpl::convolve(const torch::Tensor& u_bSC, const Pass& pass) const {
+  if (pass.decode == nullptr) return conv_->forward(u_bSC);
+  torch::Tensor& recent = pass.cache->recent_b2D;
+  const torch::Tensor convolved = conv_->forward(u_bSC, recent);
+  // The last two before the padding, of the former two and the new ones.
+  const torch::Tensor all = at::cat({recent, u_bSC}, /*dim=*/1);
+  const torch::Tensor count_b1 =
+      torch::tensor(pass.decode->count_b(), torch::kInt64).to(u_bSC.device()).unsqueeze(1);
+  const torch::Tensor place_b2 = count_b1 + torch::arange(2, count_b1.options());
+  recent = all.gather(1, place_b2.unsqueeze(2).expand({-1, -1, all.size(2)}));
+  return convolved;
+}
+
+torch::Tensor HspmnBlockImpl::reflexive_in_parts(const torch::Tensor& x_bSC, const Pass& pass) {
+  const int64_t S = x_bSC.size(1), part = std::max<int64_t>(1, kMlpTokens / x_bSC.size(0));
+  torch::Tensor y = torch::empty_like(x_bSC), before;
+  for (int64_t first = 0; first < S; first += part) {
+    const int64_t count = std::min(part, S - first);
+    const torch::Tensor x = x_bSC.narrow(1, first, count).contiguous();
+    const torch::Tensor u = mlp_norm_->forward(x);
+    torch::Tensor target = y.narrow(1, first, count);
+    at::add_out(target, x, feed_forward_.forward(conv_->forward(u, before), pass.step).y);
+    // A part has at least two tokens, but for the last.
+    before = u.narrow(1, std::max<int64_t>(0, count - 2), std::min<int64_t>(2, count)).clone();
+  }
+  return y;
+}
+
+BlockOutput HspmnBlockImpl::reflexive(const torch::Tensor& x_bSC, const Pass& pass) {
+  const int64_t tokens = x_bSC.size(0) * x_bSC.size(1);
+  const bool is_long = tokens > kMlpTokens && x_bSC.size(0) <= kMlpTokens / 2;
+  if (!at::GradMode::is_enabled() && pass.decode == nullptr && feed_forward_.is_dense() &&
+      is_long) {
+    return {reflexive_in_parts(x_bSC, pass), {}, {}};
+  }
+  const NormedBranch x = mlp_norm_->branch(x_bSC);
+  BlockOutput output = feed_forward_.forward(convolve(x.normed, pass), pass.step);
+  output.y = x.residual + output.y;
+  return output;
+}
+
+torch::Tensor HspmnBlockImpl::attend_densely(const torch::Tensor& u_bSC, const Pass& pass) const {
+  if (pass.decode == nullptr) return dense_attention_->forward(u_bSC, pass.rotation, pass.step);
+  return dense_attention_->decode(u_bSC, pass.rotation, *pass.cache, *pass.decode);
+}
+
+torch::Tensor HspmnBlockImpl::limits(const Pass& pass) const {
+  if (sizes_.is_causal) return pass.position_bS;
+  if (!pass.is_token_bS.defined())
+    return torch::full_like(pass.position_bS, pass.position_bS.size(1) - 1);
+  return (pass.is_token_bS.sum(1, /*keepdim=*/true) - 1).clamp_min(0).expand_as(pass.position_bS);
+}
+
+void HspmnBlockImpl::attend_sparsely(const torch::Tensor& u_bSC, const Pass& pass,
+                                     BlockOutput& output) {
+  const GateState state = pass.cache != nullptr ? pass.cache->gate_b2 : GateState();
+  const OpenTokens open =
+      gate_->open({u_bSC, pass.position_bS, pass.is_token_bS, pass.step, state});
+  SparseAttentionImpl::KeyValue keys = attention_->keys_of(u_bSC, pass.rotation);
+  if (pass.decode != nullptr) {
+    pass.decode->append(keys.key_bMSH, pass.cache->key_bNPH);
+    pass.decode->append(keys.value_bMSH, pass.cache->value_bNPH);
+    const int64_t end = pass.decode->end();
+    keys = {pass.cache->key_bNPH.narrow(2, 0, end), pass.cache->value_bNPH.narrow(2, 0, end)};
+  }
+  torch::Tensor attended_RC = attention_->forward(u_bSC, keys, open, limits(pass), pass.rotation);
+  if (open.weight_R.defined()) {
+    attended_RC = attended_RC * open.weight_R.unsqueeze(1).to(attended_RC.scalar_type());
+  }
+  output.y = output.y.flatten(0, 1).index_add(0, open.row_R, attended_RC).view_as(output.y);
+  output.auxiliary_loss = add_loss(output.auxiliary_loss, open.auxiliary_loss);
+  if (!pass.step.training) output.is_open_bS = open.is_open_bS;
+}
+
+BlockOutput HspmnBlockImpl::forward(const torch::Tensor& x_bSC, const Pass& pass) {
+  if (stream_ == ContextualStream::kNone) return reflexive(x_bSC, pass);
+  const NormedBranch x = attention_norm_->branch(x_bSC);
+  BlockOutput output = reflexive(x.residual, pass);
+  if (stream_ == ContextualStream::kDense) {
+    output.y = output.y + attend_densely(x.normed, pass);
+  } else {
+    attend_sparsely(x.normed, pass, output);
+  }
+  return output;
+}
+
+KeyValueCache::Layer HspmnBlockImpl::make_cache(int64_t b, int64_t capacity,
+                                                const torch::TensorOptions& options) const {
+  const SparseAttentionImpl::Sizes& heads = sizes_.attention;
+  KeyValueCache::Layer layer;
+  const int64_t kept = stream_ == ContextualStream::kNone ? 0 : heads.kv_heads;
+  const std::vector<int64_t> sizes{b, kept, capacity, heads.width / heads.heads};
+  layer.key_bNPH = torch::zeros(sizes, options);
+  layer.value_bNPH = torch::zeros(sizes, options);
+  layer.recent_b2D = torch::zeros({b, 2, heads.width}, options);
+  if (gate_) layer.gate_b2 = gate_->make_state(b);
+  return layer;
+}
+
+}  // namespace shoal

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "models/blocks/feed_forward.h"
+#include "models/decoder/causal_attention.h"
+#include "models/hspmn/sparse_attention.h"
+#include "models/hspmn/token_gate.h"
+#include "models/kernels/causal_conv.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/module/module.h"
+
+// b sequences  S tokens  C width
+namespace shoal {
+
+/// What the contextual stream of a block is.
+enum class ContextualStream {
+  kSparse,  ///< tokens that a gate opens attend
+  kDense,   ///< every token attends
+  kNone,    ///< no attention
+};
+
+template <>
+struct EnumNames<ContextualStream> {
+  static constexpr std::array names{std::pair{ContextualStream::kSparse, "sparse"},
+                                    std::pair{ContextualStream::kDense, "dense"},
+                                    std::pair{ContextualStream::kNone, "none"}};
+};
+
+/// Two streams beside each other: y = x + MLP(conv(norm(x))) + open * Attention(norm(x)).
+///
+/// The reflexive stream, a causal convolution over three tokens and a SwiGLU MLP or experts, runs
+/// for every token; the contextual one for the tokens that its gate opens.
+/// Source: HSPMN v2.1, section 3; the two norms are its code's.
+class HspmnBlockImpl : public ModuleBase {
+ public:
+  struct Sizes {
+    FeedForward::Place place;
+    NormOptions norm;
+    SparseAttentionImpl::Sizes attention;
+    int64_t context = 0;    ///< tokens of a sequence at most
+    bool is_causal = true;  ///< else an open token attends to later tokens too
+  };
+  HspmnBlockImpl(const Sizes& sizes, ContextualStream stream, const GateOptions& gate,
+                 const FeedForwardOptions& feed_forward, const BuildContext& build);
+
+  /// A pass over tokens of all sequences.
+  struct Pass {
+    const StepContext& step;
+    Rotation rotation;
+    torch::Tensor position_bS;       ///< int64
+    torch::Tensor is_token_bS = {};  ///< bool, false: padding; undefined: none is
+    /// While decoding: the tokens follow those of the cache. Both or neither.
+    const DecodeStep* decode = nullptr;
+    KeyValueCache::Layer* cache = nullptr;
+  };
+  /// Collective. x is contiguous, b may be 0.
+  BlockOutput forward(const torch::Tensor& x_bSC, const Pass& pass);
+
+  /// Empty, for `b` sequences of up to `capacity` tokens.
+  KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
+                                  const torch::TensorOptions& options) const;
+  /// Undefined unless the stream is sparse.
+  const TokenGate& gate() const { return gate_; }
+
+ private:
+  /// x + MLP(conv(norm(x))).
+  BlockOutput reflexive(const torch::Tensor& x_bSC, const Pass& pass);
+  /// The same of a dense MLP without gradients, some tokens at a time.
+  torch::Tensor reflexive_in_parts(const torch::Tensor& x_bSC, const Pass& pass);
+  torch::Tensor convolve(const torch::Tensor& u_bSC, const Pass& pass) const;
+  torch::Tensor attend_densely(const torch::Tensor& u_bSC, const Pass& pass) const;
+  /// Adds the open tokens' attention to y.
+  void attend_sparsely(const torch::Tensor& u_bSC, const Pass& pass, BlockOutput& output);
+  torch::Tensor limits(const Pass& pass) const;
+
+  Sizes sizes_;
+  ContextualStream stream_;
+  LayerNorm mlp_norm_{nullptr};
+  CausalConv conv_{nullptr};
+  FeedForward feed_forward_;
+  LayerNorm attention_norm_{nullptr};
+  TokenGate gate_{nullptr};
+  SparseAttention attention_{nullptr};
+  CausalAttention dense_attention_{nullptr};
+};
+TORCH_MODULE(HspmnBlock);
+
+}  // namespace shoal

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+/// The inner loops of attention, one thread, float32 and float64. Logits and probabilities lie
+/// transposed: a row holds one key's, for all queries of the tile, so that maxima and sums over
+/// keys are those of whole vectors. The bits of a query's results are independent of the others.
+// Q queries of a tile, rounded up to whole vectors  K keys of a tile
+namespace shoal::attention_tiles {
+
+/// Values of a vector; numbers of columns are its multiples.
+template <class Real>
+inline constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(Real));
+
+/// As wide as the values they are compared in place of.
+template <class Real>
+using Integer = std::conditional_t<sizeof(Real) == 4, int32_t, int64_t>;
+
+/// Rows in memory that are read soon.
+struct Ahead {
+  const void* data = nullptr;  ///< null: none
+  int64_t stride_bytes = 0, row_bytes = 0;
+};
+
+/// c [rows, columns] = a [rows, summed] b [summed, columns] + keep c, row-major, rows `…_stride`
+/// apart. Each sum is formed in order of the summed index.
+template <class Real>
+struct TileProduct {
+  int64_t rows, columns, summed;
+  const Real* a;
+  int64_t a_stride;
+  bool a_transposed = false;  ///< a is in memory as [summed, rows]
+  const Real* b;
+  int64_t b_stride;
+  Real* c;
+  int64_t c_stride;
+  Real keep = 0;                   ///< 0: c need not be initialised
+  const Real* keep_row = nullptr;  ///< a factor for each row of c instead; null: none
+  Ahead ahead[2] = {};             ///< as many rows as c has, fetched into the cache meanwhile
+};
+
+template <class Real>
+void multiply(const TileProduct<Real>& product);
+
+/// A tile of logits.
+template <class Real>
+struct LogitTile {
+  Real* logit_KQ;
+  int64_t keys, queries;
+  int64_t first_key;             ///< the first row's
+  const Integer<Real>* limit_Q;  ///< the last key that a query attends to
+  bool is_masked;                ///< whether some limit is below the last key
+};
+
+/// The softmax of the keys so far.
+template <class Real>
+struct RunningSoftmax {
+  Real* highest_Q;  ///< -inf at first
+  Real* sum_Q;      ///< of exp(logit - highest), 0 at first
+  Real* keep_Q;     ///< written: what results of earlier tiles are multiplied by
+};
+
+/// Replaces logits by exp(logit - highest), 0 beyond limits.
+template <class Real>
+void add_keys(const LogitTile<Real>& tile, const RunningSoftmax<Real>& softmax);
+
+/// Of a query.
+template <class Real>
+struct SavedSoftmax {
+  const Real* log_sum_Q;  ///< logarithm of the sum of exp(logit)
+  const Real* delta_Q;    ///< inner product of the output and its gradient
+};
+
+/// Replaces logits by probabilities p, and their gradients g by p (g - delta).
+template <class Real>
+void differentiate_logits(const LogitTile<Real>& tile, const SavedSoftmax<Real>& saved,
+                          Real* grad_KQ);
+
+}  // namespace shoal::attention_tiles

@@ -1,0 +1,246 @@
+#include "models/kernels/attention_tiles.h"
+
+#include <limits>
+
+#include "runtime/device/cpu_clones.h"
+
+#pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
+#pragma GCC diagnostic ignored "-Wpsabi"  // vectors are passed to inlined functions only
+
+// Q queries of a tile, rounded up to whole vectors  K keys of a tile
+namespace shoal::attention_tiles {
+namespace {
+
+template <class Real>
+struct Vector {
+  typedef Real Lanes __attribute__((vector_size(64)));
+  typedef Integer<Real> Index __attribute__((vector_size(64)));
+};
+template <class Real>
+using Lanes = typename Vector<Real>::Lanes;
+template <class Real>
+using Index = typename Vector<Real>::Index;
+
+template <class To, class From>
+SHOAL_INLINE To load(const From* from) {
+  To lanes;
+  __builtin_memcpy(&lanes, from, sizeof lanes);
+  return lanes;
+}
+
+template <class Real>
+SHOAL_INLINE void store(Real* to, const Lanes<Real>& lanes) {
+  __builtin_memcpy(to, &lanes, sizeof lanes);
+}
+
+template <class Real>
+constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
+
+template <class Real>
+struct ExpConstants;
+template <>
+struct ExpConstants<float> {
+  static constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  static constexpr float kLog2 = 0.693359375f, kLog2Rest = -2.12194440e-4f;
+  static constexpr float kLowest = -87.0f;
+  static constexpr int kBias = 127, kFraction = 23;
+  static constexpr float kTerm[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                                    4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+};
+template <>
+struct ExpConstants<double> {
+  static constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52
+  static constexpr double kLog2 = 6.93147180369123816490e-01,
+                          kLog2Rest = 1.90821492927058770002e-10;
+  static constexpr double kLowest = -708.0;
+  static constexpr int kBias = 1023, kFraction = 52;
+  // 1 / 13! to 1 / 2!: the rest of the series is below 2^-57 for |r| <= log(2) / 2.
+  static constexpr double kTerm[] = {
+      1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
+      1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      1.0 / 2};
+};
+
+/// exp within two roundings for arguments up to 88, 0 below -87 (float64: -708); NaN of NaN.
+template <class Real>
+SHOAL_INLINE Lanes<Real> exp_of(const Lanes<Real>& x) {
+  using C = ExpConstants<Real>;
+  const Lanes<Real> shifted = x * Real(1.44269504088896340736) + C::kShift;
+  const Lanes<Real> n = shifted - C::kShift;
+  const Lanes<Real> r = (x - n * C::kLog2) - n * C::kLog2Rest;
+  Lanes<Real> p = r * C::kTerm[0] + C::kTerm[1];
+  for (size_t i = 2; i < sizeof(C::kTerm) / sizeof(Real); ++i) p = p * r + C::kTerm[i];
+  p = p * (r * r) + r + Real(1);
+  // The shift's own exponent and leading bit leave the low bits, which hold n.
+  const Index<Real> power = (reinterpret_cast<Index<Real>>(shifted) + C::kBias) << C::kFraction;
+  return x < C::kLowest ? Lanes<Real>{} : p * reinterpret_cast<Lanes<Real>>(power);
+}
+
+template <class Real>
+SHOAL_INLINE void fetch_ahead(const TileProduct<Real>& p, int64_t r, int64_t rows) {
+  for (const Ahead& ahead : p.ahead) {
+    if (ahead.data == nullptr) continue;
+    for (int64_t i = r; i < r + rows; ++i) {
+      const char* row = static_cast<const char*>(ahead.data) + i * ahead.stride_bytes;
+      for (int64_t at = 0; at < ahead.row_bytes; at += 64) __builtin_prefetch(row + at);
+    }
+  }
+}
+
+template <int kRows, int kVectors, bool kTransposed, class Real>
+SHOAL_INLINE void multiply_block(const TileProduct<Real>& p, int64_t r, int64_t n) {
+  const Real* a = p.a + (kTransposed ? r : r * p.a_stride);
+  const Real* b = p.b + n;
+  if (n == 0) fetch_ahead(p, r, kRows);
+  Lanes<Real> sum[kRows][kVectors] = {};
+  for (int64_t k = 0; k < p.summed; ++k) {
+    Lanes<Real> row[kVectors];
+    for (int j = 0; j < kVectors; ++j) {
+      row[j] = load<Lanes<Real>>(b + k * p.b_stride + j * kLanes<Real>);
+    }
+    for (int i = 0; i < kRows; ++i) {
+      const Real factor = kTransposed ? a[k * p.a_stride + i] : a[i * p.a_stride + k];
+      for (int j = 0; j < kVectors; ++j) sum[i][j] += factor * row[j];
+    }
+  }
+  const bool is_kept = p.keep_row != nullptr || p.keep != 0;
+  for (int i = 0; i < kRows; ++i) {
+    Real* c = p.c + (r + i) * p.c_stride + n;
+    const Real keep = p.keep_row != nullptr ? p.keep_row[r + i] : p.keep;
+    for (int j = 0; j < kVectors; ++j) {
+      Real* to = c + j * kLanes<Real>;
+      store<Real>(to, is_kept ? load<Lanes<Real>>(to) * keep + sum[i][j] : sum[i][j]);
+    }
+  }
+}
+
+template <int kRows, int kVectors, bool kTransposed, class Real>
+SHOAL_INLINE void multiply_columns(const TileProduct<Real>& p, int64_t n) {
+  int64_t r = 0;
+  for (; r + kRows <= p.rows; r += kRows) multiply_block<kRows, kVectors, kTransposed>(p, r, n);
+  for (; r + 4 <= p.rows; r += 4) multiply_block<4, kVectors, kTransposed>(p, r, n);
+  for (; r < p.rows; ++r) multiply_block<1, kVectors, kTransposed>(p, r, n);
+}
+
+// As many sums at once as there are registers for: 32 of 64 bytes, else 16 of 32.
+template <bool kTransposed, class Real>
+SHOAL_INLINE void multiply_any(const TileProduct<Real>& p, bool has_wide_registers) {
+  int64_t n = 0;
+  while (n < p.columns) {
+    const int64_t left = (p.columns - n) / kLanes<Real>;
+    if (!has_wide_registers) {
+      multiply_columns<6, 1, kTransposed>(p, n);
+      n += kLanes<Real>;
+    } else if (left == 3 || left == 5 || left == 6 || left == 9) {
+      multiply_columns<8, 3, kTransposed>(p, n);
+      n += 3 * kLanes<Real>;
+    } else if (left >= 4) {
+      multiply_columns<6, 4, kTransposed>(p, n);
+      n += 4 * kLanes<Real>;
+    } else if (left == 2) {
+      multiply_columns<12, 2, kTransposed>(p, n);
+      n += 2 * kLanes<Real>;
+    } else {
+      multiply_columns<8, 1, kTransposed>(p, n);
+      n += kLanes<Real>;
+    }
+  }
+}
+
+template <bool kTransposed, class Real>
+SHOAL_CPU_CLONES void multiply_oriented(const TileProduct<Real>& p, bool has_wide_registers) {
+  multiply_any<kTransposed>(p, has_wide_registers);
+}
+
+bool has_wide_registers() {
+#if defined(__x86_64__)
+  static const bool result = __builtin_cpu_supports("avx512f");
+  return result;
+#else
+  return true;
+#endif
+}
+
+/// Whether a query attends to a key.
+template <class Real>
+SHOAL_INLINE Index<Real> sees(const LogitTile<Real>& tile, const Index<Real>& limit, int64_t k) {
+  return static_cast<Integer<Real>>(tile.first_key + k) <= limit;
+}
+
+template <bool kMasked, class Real>
+SHOAL_INLINE void add_keys_any(const LogitTile<Real>& tile, const RunningSoftmax<Real>& softmax) {
+  for (int64_t q = 0; q < tile.queries; q += kLanes<Real>) {
+    Real* logit = tile.logit_KQ + q;
+    const auto limit = load<Index<Real>>(tile.limit_Q + q);
+    const auto before = load<Lanes<Real>>(softmax.highest_Q + q);
+    Lanes<Real> highest = before;
+    for (int64_t k = 0; k < tile.keys; ++k) {
+      auto x = load<Lanes<Real>>(logit + k * tile.queries);
+      if constexpr (kMasked) {
+        x = sees(tile, limit, k) ? x : Lanes<Real>{} - kInfinity<Real>;
+        store<Real>(logit + k * tile.queries, x);
+      }
+      highest = x > highest ? x : highest;
+    }
+    const Lanes<Real> keep = exp_of<Real>(before - highest);
+    Lanes<Real> sum = load<Lanes<Real>>(softmax.sum_Q + q) * keep;
+    for (int64_t k = 0; k < tile.keys; ++k) {
+      Real* at = logit + k * tile.queries;
+      const Lanes<Real> share = exp_of<Real>(load<Lanes<Real>>(at) - highest);
+      store<Real>(at, share);
+      sum += share;
+    }
+    store<Real>(softmax.highest_Q + q, highest);
+    store<Real>(softmax.sum_Q + q, sum);
+    store<Real>(softmax.keep_Q + q, keep);
+  }
+}
+
+template <bool kMasked, class Real>
+SHOAL_INLINE void differentiate_any(const LogitTile<Real>& tile, const SavedSoftmax<Real>& saved,
+                                    Real* grad_KQ) {
+  for (int64_t q = 0; q < tile.queries; q += kLanes<Real>) {
+    const auto limit = load<Index<Real>>(tile.limit_Q + q);
+    const auto log_sum = load<Lanes<Real>>(saved.log_sum_Q + q);
+    const auto delta = load<Lanes<Real>>(saved.delta_Q + q);
+    for (int64_t k = 0; k < tile.keys; ++k) {
+      Real* logit = tile.logit_KQ + k * tile.queries + q;
+      Real* grad = grad_KQ + k * tile.queries + q;
+      Lanes<Real> share = exp_of<Real>(load<Lanes<Real>>(logit) - log_sum);
+      if constexpr (kMasked) share = sees(tile, limit, k) ? share : Lanes<Real>{};
+      store<Real>(logit, share);
+      store<Real>(grad, share * (load<Lanes<Real>>(grad) - delta));
+    }
+  }
+}
+
+}  // namespace
+
+template <class Real>
+void multiply(const TileProduct<Real>& product) {
+  (product.a_transposed ? multiply_oriented<true, Real>
+                        : multiply_oriented<false, Real>)(product, has_wide_registers());
+}
+
+template <class Real>
+SHOAL_CPU_CLONES void add_keys(const LogitTile<Real>& tile, const RunningSoftmax<Real>& softmax) {
+  tile.is_masked ? add_keys_any<true>(tile, softmax) : add_keys_any<false>(tile, softmax);
+}
+
+template <class Real>
+SHOAL_CPU_CLONES void differentiate_logits(const LogitTile<Real>& tile,
+                                           const SavedSoftmax<Real>& saved, Real* grad_KQ) {
+  tile.is_masked ? differentiate_any<true>(tile, saved, grad_KQ)
+                 : differentiate_any<false>(tile, saved, grad_KQ);
+}
+
+#define SHOAL_ATTENTION_TILES(Real)                                            \
+  template void multiply(const TileProduct<Real>&);                            \
+  template void add_keys(const LogitTile<Real>&, const RunningSoftmax<Real>&); \
+  template void differentiate_logits(const LogitTile<Real>&, const SavedSoftmax<Real>&, Real*);
+
+SHOAL_ATTENTION_TILES(float)
+SHOAL_ATTENTION_TILES(double)
+
+#undef SHOAL_ATTENTION_TILES
+
+}  // namespace shoal::attention_tiles

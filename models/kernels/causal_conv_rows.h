@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+// S tokens of a sequence  C channels
+namespace shoal {
+
+/// A sequence, its taps [3, C], and where the result goes.
+template <class Real>
+struct ConvRows {
+  const Real* from_SC;
+  const Real* tap_3C;
+  Real* to_SC;
+  int64_t tokens, channels;
+};
+
+/// The gradient of the taps, which is added to.
+template <class Real>
+struct TapGradient {
+  const Real* grad_SC;
+  const Real* x_SC;
+  Real* grad_3C;
+  int64_t tokens, channels;
+};
+
+// Loops of causal_conv over the tokens [first, last) of a sequence; one thread.
+
+template <class Real>
+void convolve_rows(const ConvRows<Real>& rows, int64_t first, int64_t last);
+/// dx[t] = w[2] dy[t] + w[1] dy[t + 1] + w[0] dy[t + 2].
+template <class Real>
+void convolve_rows_backward(const ConvRows<Real>& rows, int64_t first, int64_t last);
+template <class Real>
+void add_tap_gradients(const TapGradient<Real>& gradient, int64_t first, int64_t last);
+
+}  // namespace shoal

@@ -1,0 +1,250 @@
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+#include "models/kernels/attention_tiles.h"
+#include "runtime/device/real_types.h"
+#include "runtime/kernels/bfloat16_rows.h"
+
+/// What the forward and backward passes of sparse queries on dense keys share on the CPU.
+// B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  H head width
+// W head width rounded up to whole vectors  R queries of all sequences
+// Q rows of a tile: the G heads of some queries  K keys of a tile
+namespace shoal::sparse_query_tiles {
+
+using attention_tiles::Integer;
+using attention_tiles::kLanes;
+
+/// Rows and keys of a tile, for which the caches have room.
+inline constexpr int64_t kRows = 96, kKeys = 96;
+inline int64_t round_up(int64_t count, int64_t multiple) {
+  return (count + multiple - 1) / multiple * multiple;
+}
+
+/// Aligned memory that only grows.
+template <class Real>
+class TileMemory {
+ public:
+  Real* get(int64_t count) {
+    const auto lines = static_cast<size_t>((count + kLanes<Real> - 1) / kLanes<Real>);
+    if (lines_.size() < lines) lines_.resize(lines);
+    return lines_.empty() ? nullptr : lines_[0].value;
+  }
+
+ private:
+  struct alignas(64) Line {
+    Real value[kLanes<Real>];
+  };
+  std::vector<Line> lines_;
+};
+
+/// Calls body(item, scratch) for each item, costly ones first, each on the thread that is free.
+template <class Scratch, class Body>
+void for_each_by_cost(const std::vector<int64_t>& costs, const Body& body) {
+  std::vector<size_t> order(costs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t i, size_t j) { return costs[i] > costs[j]; });
+  std::atomic<size_t> next{0};
+  const int64_t threads =
+      std::min<int64_t>(at::get_num_threads(), static_cast<int64_t>(order.size()));
+  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+    Scratch scratch;
+    for (size_t i = next++; i < order.size(); i = next++) body(order[i], scratch);
+  });
+}
+
+/// A tile's queries [first, last) of sequence b with head m of keys and values.
+struct QueryTile {
+  int64_t b, m, first, last;
+};
+
+/// Some rows of a sequence's keys or values.
+template <class Value>
+struct RowsAt {
+  const Value* data;
+  int64_t stride, count, width;
+};
+
+/// Keys or values, const, or their gradients.
+template <class Value>
+struct HeadRows {
+  Value* data;
+  int64_t sequence_stride, head_stride, row_stride, width;
+
+  explicit HeadRows(const torch::Tensor& x_BMSH)
+      : data(data_of(x_BMSH)),
+        sequence_stride(x_BMSH.stride(0)),
+        head_stride(x_BMSH.stride(1)),
+        row_stride(x_BMSH.stride(2)),
+        width(x_BMSH.size(3)) {}
+  Value* row(int64_t b, int64_t m, int64_t s) const {
+    return data + b * sequence_stride + m * head_stride + s * row_stride;
+  }
+  RowsAt<std::remove_const_t<Value>> rows(const QueryTile& tile, int64_t s, int64_t count) const {
+    return {row(tile.b, tile.m, s), row_stride, count, width};
+  }
+  /// Rows from s on, to be fetched early; they may lie behind the last one.
+  attention_tiles::Ahead ahead(const QueryTile& tile, int64_t s) const {
+    constexpr auto kBytes = static_cast<int64_t>(sizeof(Value));
+    return {row(tile.b, tile.m, s), row_stride * kBytes, width * kBytes};
+  }
+
+ private:
+  static Value* data_of(const torch::Tensor& x) {
+    if constexpr (std::is_const_v<Value>) {
+      return const_data<std::remove_const_t<Value>>(x);
+    } else {
+      return shoal::data<Value>(x);
+    }
+  }
+};
+
+template <class Value>
+struct SparseShape {
+  using Real = vector_math::Real<Value>;
+  int64_t B, M, S, H, N, G, W, positions;
+  const int64_t* limit_R;
+  at::IntArrayRef offset_b1;
+  Real scale;
+
+  SparseShape(const torch::Tensor& query_RNH, const torch::Tensor& key_BMSH,
+              const torch::Tensor& limit, at::IntArrayRef offset, double scale)
+      : B(key_BMSH.size(0)),
+        M(key_BMSH.size(1)),
+        S(key_BMSH.size(2)),
+        H(key_BMSH.size(3)),
+        N(query_RNH.size(1)),
+        G(N / M),
+        W(round_up(H, kLanes<Real>)),
+        positions(std::max<int64_t>(1, kRows / std::max<int64_t>(1, G))),
+        limit_R(limit.const_data_ptr<int64_t>()),
+        offset_b1(offset),
+        scale(static_cast<Real>(scale)) {}
+  /// Rows of a tile, and rounded up to whole vectors.
+  int64_t rows_of(const QueryTile& tile) const { return (tile.last - tile.first) * G; }
+  int64_t padded_rows_of(const QueryTile& tile) const {
+    return round_up(rows_of(tile), kLanes<Real>);
+  }
+  /// Row q of a tile in [R, N].
+  int64_t row_of(const QueryTile& tile, int64_t q) const {
+    return (tile.first + q / G) * N + tile.m * G + q % G;
+  }
+  int64_t most_rows() const { return round_up(positions * G, kLanes<Real>); }
+};
+
+/// Rows to compute with.
+template <class Real>
+struct RealRows {
+  const Real* data;
+  int64_t stride;
+};
+
+/// Rows of keys or values as wide numbers; where they are if that is possible. `width` is at least
+/// H, and zeros fill the rest.
+template <class Value>
+RealRows<vector_math::Real<Value>> rows_of_width(const RowsAt<Value>& from, int64_t width,
+                                                 TileMemory<vector_math::Real<Value>>& to) {
+  using Real = vector_math::Real<Value>;
+  if constexpr (!kIsNarrow<Value>) {
+    if (from.width == width) return {from.data, from.stride};
+  }
+  Real* rows = to.get(from.count * width);
+  for (int64_t i = 0; i < from.count; ++i) {
+    Real* row = rows + i * width;
+    if constexpr (kIsNarrow<Value>) {
+      widen(from.data + i * from.stride, from.width, row);
+    } else {
+      std::copy_n(from.data + i * from.stride, from.width, row);
+    }
+    std::fill(row + from.width, row + width, Real(0));
+  }
+  return {rows, width};
+}
+
+/// For products that read single numbers of them.
+template <class Value>
+RealRows<vector_math::Real<Value>> factor_rows(const RowsAt<Value>& from,
+                                               TileMemory<vector_math::Real<Value>>& to) {
+  return rows_of_width(from, from.width, to);
+}
+
+/// For products that read whole vectors of them.
+template <class Value>
+RealRows<vector_math::Real<Value>> vector_rows(const RowsAt<Value>& from,
+                                               TileMemory<vector_math::Real<Value>>& to) {
+  return rows_of_width(from, round_up(from.width, kLanes<vector_math::Real<Value>>), to);
+}
+
+/// Where the rows of a tile go: as they are, zeros behind each, and transposed.
+template <class Real>
+struct GatheredRows {
+  Real* rows_QW;  ///< null: not needed
+  Real* rows_HQ;
+};
+
+/// Copies the rows of a tile from [R, N, H], times a factor; rows of padding are zeros.
+template <class Value>
+void gather_rows(const SparseShape<Value>& shape, const QueryTile& tile, const Value* from_RNH,
+                 vector_math::Real<Value> factor,
+                 const GatheredRows<vector_math::Real<Value>>& to) {
+  using Real = vector_math::Real<Value>;
+  const int64_t H = shape.H, W = shape.W, rows = shape.rows_of(tile);
+  const int64_t Q = shape.padded_rows_of(tile);
+  for (int64_t q = 0; q < rows; ++q) {
+    const Value* from = from_RNH + shape.row_of(tile, q) * H;
+    for (int64_t h = 0; h < H; ++h) to.rows_HQ[h * Q + q] = vector_math::real_of(from[h]) * factor;
+    if (to.rows_QW == nullptr) continue;
+    Real* row = to.rows_QW + q * W;
+    for (int64_t h = 0; h < H; ++h) row[h] = vector_math::real_of(from[h]) * factor;
+    std::fill(row + H, row + W, Real(0));
+  }
+  for (int64_t h = 0; h < H; ++h)
+    std::fill(to.rows_HQ + h * Q + rows, to.rows_HQ + h * Q + Q, Real(0));
+}
+
+/// The reverse: rows [Q, W], each times its factor, to [R, N, H].
+template <class Value, class Factor>
+void scatter_rows(const SparseShape<Value>& shape, const QueryTile& tile,
+                  const vector_math::Real<Value>* from_QW, const Factor& factor, Value* to_RNH) {
+  for (int64_t q = 0; q < shape.rows_of(tile); ++q) {
+    Value* to = to_RNH + shape.row_of(tile, q) * shape.H;
+    const auto* row = from_QW + q * shape.W;
+    const auto scale = factor(q);
+    for (int64_t h = 0; h < shape.H; ++h) vector_math::put(to[h], row[h] * scale);
+  }
+}
+
+/// The limits of a tile's rows; those of padding are the last one's.
+template <class Value, class Index>
+void gather_limits(const SparseShape<Value>& shape, const QueryTile& tile, int64_t padded_rows,
+                   Index* limit_Q) {
+  for (int64_t q = 0; q < padded_rows; ++q) {
+    const int64_t r = std::min(tile.last - 1, tile.first + q / shape.G);
+    limit_Q[q] = static_cast<Index>(shape.limit_R[r]);
+  }
+}
+
+/// All tiles of queries, those of one sequence and head in order.
+template <class Value>
+std::vector<QueryTile> query_tiles(const SparseShape<Value>& shape) {
+  std::vector<QueryTile> tiles;
+  for (int64_t b = 0; b < shape.B; ++b) {
+    for (int64_t m = 0; m < shape.M; ++m) {
+      for (int64_t r = shape.offset_b1[b]; r < shape.offset_b1[b + 1]; r += shape.positions) {
+        tiles.push_back({b, m, r, std::min(shape.offset_b1[b + 1], r + shape.positions)});
+      }
+    }
+  }
+  return tiles;
+}
+
+}  // namespace shoal::sparse_query_tiles

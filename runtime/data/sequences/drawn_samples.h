@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "runtime/data/data_source.h"
+#include "runtime/random/random_stream.h"
+
+/// What sources share that draw their samples: a sample is a function of (seed, split, index).
+namespace shoal {
+
+/// The recipe's section `data.train` or `data.valid`.
+template <int64_t kSamples>
+struct DrawnSplit {
+  int64_t samples = kSamples;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("samples", &DrawnSplit::samples, "samples that are drawn", in_range(1, 1e12))};
+  }
+};
+
+/// The numbers of one split, shared with no other. `use` tells those apart that one source draws;
+/// `step` is for what is drawn again until it fits.
+inline Stream drawn_stream(int64_t seed, std::string_view use, Split split, uint64_t step = 0) {
+  const std::string name = std::string(use) + (split == Split::kTrain ? ".train" : ".valid");
+  return {static_cast<uint64_t>(seed), Purpose::kSynthetic, hash_name(name), step};
+}
+
+}  // namespace shoal

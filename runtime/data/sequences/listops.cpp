@@ -1,0 +1,139 @@
+#include "runtime/data/sequences/listops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+#include "runtime/data/sequences/tabbed_files.h"
+#include "runtime/data/split_files.h"
+
+namespace shoal {
+namespace {
+
+constexpr int64_t kListOpsValues = 10;
+
+class DrawnListOps final : public SampleSet {
+ public:
+  DrawnListOps(const ListOpsSource::Options& options, Split split)
+      : rule_(options.rule),
+        split_(split),
+        size_(split == Split::kTrain ? options.train.drawn.samples : options.valid.drawn.samples),
+        stream_(drawn_stream(options.seed, "listops", split)) {}
+
+  int64_t size() const override { return size_; }
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
+    ListOpsExpression expression =
+        draw_expression(rule_, split_, stream_, static_cast<uint64_t>(index), "data");
+    Sample sample;
+    sample.token_S = std::move(expression.tokens);
+    sample.label = expression.value;
+    return sample;
+  }
+
+ private:
+  ListOpsRule rule_;
+  Split split_;
+  int64_t size_;
+  Stream stream_;
+};
+
+/// The id of a word of LRA's files; 0 for a parenthesis, -1 for an unknown one.
+int64_t id_of_word(std::string_view word) {
+  if (word.size() == 1 && word[0] >= '0' && word[0] <= '9') return kListOpsDigit + (word[0] - '0');
+  constexpr std::array<std::pair<std::string_view, int64_t>, 7> kWords{{{"(", 0},
+                                                                        {")", 0},
+                                                                        {"[MIN", kListOpsMin},
+                                                                        {"[MAX", kListOpsMax},
+                                                                        {"[MED", kListOpsMed},
+                                                                        {"[SM", kListOpsSumMod},
+                                                                        {"]", kListOpsClose}}};
+  for (const auto& [known, id] : kWords) {
+    if (known == word) return id;
+  }
+  return -1;
+}
+
+class ListOpsFiles final : public SampleSet {
+ public:
+  ListOpsFiles(const std::vector<std::string>& paths, int64_t max_length)
+      : paths_(paths),
+        files_(paths, {.columns = {"Source", "Target"},
+                       .label_column = 1,
+                       .classes = kListOpsValues,
+                       .has_header = true}),
+        max_length_(max_length) {}
+
+  int64_t size() const override { return files_.size(); }
+  std::string fingerprint() const override { return fingerprint_of(paths_); }
+
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
+    const TabbedFiles::Record record = files_.read(index);
+    Sample sample;
+    sample.label = record.label;
+    std::string_view rest = record.columns[0];
+    while (!rest.empty()) {
+      const std::string_view word = rest.substr(0, rest.find(' '));
+      rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+      if (word.empty()) continue;
+      const int64_t id = id_of_word(word);
+      if (id < 0) {
+        throw DataError(fmt::format("{}: no operator, bracket or digit at byte {} of the line",
+                                    files_.where(index), word.data() - record.columns[0].data()),
+                        "the file is damaged or is not LRA's");
+      }
+      if (id > 0) sample.token_S.push_back(id);
+    }
+    const auto length = static_cast<int64_t>(sample.token_S.size());
+    if (length == 0 || length > max_length_) {
+      throw DataError(fmt::format("{}: {}, expected 1 to {}", files_.where(index),
+                                  counted(length, "token"), max_length_),
+                      "raise data.max_length");
+    }
+    return sample;
+  }
+
+ private:
+  std::vector<std::string> paths_;
+  TabbedFiles files_;
+  int64_t max_length_;
+};
+
+const Registration<DataSource, ListOpsSource> registered_listops_source{
+    "listops", "nested operators on lists of digits, to classify by their value; needs no files"};
+
+}  // namespace
+
+std::vector<std::string> ListOpsSource::Options::paths(Split split) const {
+  const auto& files = split == Split::kTrain ? train.files : valid.files;
+  return files ? paths_in(path, *files) : std::vector<std::string>{};
+}
+
+void ListOpsSource::Options::validate(Problems& problems) const {
+  refuse_repeated(paths(Split::kTrain), "train.files", problems);
+  refuse_repeated(paths(Split::kValid), "valid.files", problems);
+}
+
+DataShape ListOpsSource::shape() const {
+  return {.source = "listops",
+          .sequence = options_.rule.max_length,
+          .vocabulary = kListOpsVocabulary,
+          .has_lengths = true,
+          .classes = kListOpsValues};
+}
+
+void ListOpsSource::check_training(Problems& problems) const {
+  refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
+}
+
+std::unique_ptr<SampleSet> ListOpsSource::open(Split split) const {
+  const std::vector<std::string> paths = options_.paths(split);
+  if (paths.empty()) return std::make_unique<DrawnListOps>(options_, split);
+  return std::make_unique<ListOpsFiles>(paths, options_.rule.max_length);
+}
+
+}  // namespace shoal

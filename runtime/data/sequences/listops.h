@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/data/data_source.h"
+#include "runtime/data/sequences/drawn_samples.h"
+#include "runtime/data/sequences/listops_expression.h"
+
+namespace shoal {
+
+/// ListOps of the Long Range Arena: nested MIN, MAX, MED (median) and SM (sum modulo 10) of digits;
+/// the label is the value. Expressions are drawn, or read from the files that LRA's generator
+/// writes, `Source<TAB>Target`. Tokens: listops_expression.h; parentheses are left out, the
+/// brackets that close are kept.
+class ListOpsSource : public DataSource {
+ public:
+  template <Split kSplit>
+  struct SplitOptions {
+    DrawnSplit<kSplit == Split::kTrain ? 96000 : 2000> drawn;
+    std::optional<std::vector<std::string>> files;
+
+    static constexpr auto fields() {
+      return std::tuple{inlined(&SplitOptions::drawn),
+                        field("files", &SplitOptions::files,
+                              "LRA's files (basic_train.tsv) in data.path, read whole instead of "
+                              "drawing samples",
+                              unset_word("none"), not_empty(), at_least_one())};
+    }
+  };
+  struct Options {
+    ListOpsRule rule;
+    int64_t seed = 0;
+    std::string path = ".";
+    SplitOptions<Split::kTrain> train;
+    SplitOptions<Split::kValid> valid;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          inlined(&Options::rule),
+          field("seed", &Options::seed, "of the expressions; run.seed leaves them alone",
+                at_least(0)),
+          field("path", &Options::path, "folder of the files, relative to the working directory",
+                not_empty()),
+          field("train", &Options::train, "what is trained on"),
+          field("valid", &Options::valid,
+                "what is evaluated on; drawn, never an expression of the training")};
+    }
+    /// Refuses a file named twice.
+    void validate(Problems& problems) const;
+
+    /// The files of a split as they will be opened; none if it is drawn.
+    std::vector<std::string> paths(Split split) const;
+  };
+
+  explicit ListOpsSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override;
+  /// Refuses a file in both splits.
+  void check_training(Problems& problems) const override;
+  std::unique_ptr<SampleSet> open(Split split) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace shoal

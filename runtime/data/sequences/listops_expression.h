@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "runtime/data/data_source.h"
+#include "runtime/random/random_stream.h"
+
+namespace shoal {
+
+/// Token ids of ListOps: 0 is padding, digit d is kListOpsDigit + d, then the operators, each with
+/// the bracket that opens it, and the bracket that closes one.
+inline constexpr int64_t kListOpsDigit = 1, kListOpsMin = 11, kListOpsMax = 12, kListOpsMed = 13,
+                         kListOpsSumMod = 14, kListOpsClose = 15, kListOpsVocabulary = 16;
+
+/// Which expressions are drawn. A node above the deepest level is an operator with probability 1/4,
+/// else a digit; an operator has 2 to max_args arguments. Lengths between the bounds are accepted.
+/// Source: Nangia and Bowman 2018; Tay et al. 2021 (Long Range Arena), data/listops.py.
+struct ListOpsRule {
+  int64_t min_length = 500;
+  int64_t max_length = 2000;
+  int64_t max_depth = 10;
+  int64_t max_args = 10;
+
+  static constexpr auto fields() {
+    return std::tuple{field("min_length", &ListOpsRule::min_length, "an expression has more tokens",
+                            unit("tokens"), in_range(0, 1 << 20)),
+                      field("max_length", &ListOpsRule::max_length,
+                            "an expression has fewer tokens", unit("tokens"), in_range(2, 1 << 20)),
+                      field("max_depth", &ListOpsRule::max_depth,
+                            "levels; the deepest has digits only", in_range(1, 64)),
+                      field("max_args", &ListOpsRule::max_args, "most arguments of an operator",
+                            in_range(2, 1000))};
+  }
+  /// Refuses lengths that no expression has, or too few of those drawn.
+  void validate(Problems& problems) const;
+};
+
+struct ListOpsExpression {
+  std::vector<int64_t> tokens;
+  int64_t value = 0;  ///< 0 to 9
+};
+
+/// Expression `id` of the stream, whose steps are the tries. Whether an expression is for training
+/// or for validation (one in eight) is a hash of its tokens, so that the splits share none; within
+/// a split short ones repeat. Nothing after `most_tokens` tokens of expressions that do not fit.
+std::optional<ListOpsExpression> try_expression(const ListOpsRule& rule, Split split,
+                                                const Stream& stream, uint64_t id,
+                                                int64_t most_tokens);
+/// The same; throws DataError after 2^30 tokens. `key`: the section of the rule's keys.
+ListOpsExpression draw_expression(const ListOpsRule& rule, Split split, const Stream& stream,
+                                  uint64_t id, const char* key);
+
+}  // namespace shoal

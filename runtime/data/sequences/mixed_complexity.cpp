@@ -1,0 +1,153 @@
+#include "runtime/data/sequences/mixed_complexity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/text.h"
+#include "runtime/data/batch.h"
+
+namespace shoal {
+namespace {
+
+/// A chain of order 1 over states 0, 1, ...
+class MarkovChain {
+ public:
+  MarkovChain(const MixedComplexitySource::FillerOptions& options, int64_t seed)
+      : states_(options.tokens) {
+    const ScalarDraws draws(
+        {static_cast<uint64_t>(seed), Purpose::kSynthetic, hash_name("mixed_complexity.chain"), 0});
+    std::vector<int64_t> all(static_cast<size_t>(states_));
+    for (int64_t state = 0; state < states_; ++state) {
+      uint32_t used = 0;
+      const auto id = static_cast<uint64_t>(state);
+      std::iota(all.begin(), all.end(), 0);
+      std::vector<Successor>& successors = successors_.emplace_back();
+      double sum = 0.0;
+      for (int64_t i = 0; i < options.successors; ++i) {
+        const int64_t other = i + draws.integer(id, used++, states_ - i);
+        std::swap(all[static_cast<size_t>(i)], all[static_cast<size_t>(other)]);
+        sum += draws.uniform(id, used++);
+        successors.push_back({all[static_cast<size_t>(i)], sum});
+      }
+    }
+  }
+
+  int64_t first(double uniform) const {
+    return std::min(states_ - 1, static_cast<int64_t>(uniform * static_cast<double>(states_)));
+  }
+  int64_t next(int64_t state, double uniform) const {
+    const std::vector<Successor>& successors = successors_[static_cast<size_t>(state)];
+    const double point = uniform * successors.back().weight_up_to;
+    for (const Successor& successor : successors) {
+      if (point < successor.weight_up_to) return successor.state;
+    }
+    return successors.back().state;
+  }
+
+ private:
+  struct Successor {
+    int64_t state;
+    double weight_up_to;  // with those before it
+  };
+  int64_t states_;
+  std::vector<std::vector<Successor>> successors_;
+};
+
+class MixedComplexitySet final : public SampleSet {
+ public:
+  MixedComplexitySet(const MixedComplexitySource::Options& options, Split split)
+      : options_(options),
+        split_(split),
+        size_(split == Split::kTrain ? options.train.samples : options.valid.samples),
+        chain_(options.filler, options.seed),
+        islands_(drawn_stream(options.seed, "mixed_complexity.islands", split)),
+        places_(drawn_stream(options.seed, "mixed_complexity.places", split)),
+        filler_(drawn_stream(options.seed, "mixed_complexity.filler", split)) {}
+
+  int64_t size() const override { return size_; }
+
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
+    const auto id = static_cast<uint64_t>(index);
+    std::vector<ListOpsExpression> islands;
+    int64_t num_filler = options_.sequence;
+    for (int64_t i = 0; i < options_.islands; ++i) {
+      islands.push_back(draw_expression(options_.expression, split_, islands_,
+                                        static_cast<uint64_t>(index * options_.islands + i),
+                                        "data.expression"));
+      num_filler -= static_cast<int64_t>(islands.back().tokens.size()) + 1;
+    }
+    std::vector<int64_t> place;  // tokens of filler before each island
+    for (int64_t i = 0; i < options_.islands; ++i) {
+      place.push_back(places_.integer(id, static_cast<uint32_t>(i), num_filler + 1));
+    }
+    std::sort(place.begin(), place.end());
+    Sample sample;
+    int64_t state = 0;
+    auto island = islands.begin();
+    for (int64_t i = 0; i <= num_filler; ++i) {
+      for (; island != islands.end() && place[static_cast<size_t>(island - islands.begin())] == i;
+           ++island) {
+        write(*island, sample);
+      }
+      if (i == num_filler) break;
+      const double uniform = filler_.uniform(id, static_cast<uint32_t>(i));
+      state = i == 0 ? chain_.first(uniform) : chain_.next(state, uniform);
+      sample.token_S.push_back(MixedComplexitySource::kFiller + state);
+      sample.token_label_S.push_back(kNoLabel);
+    }
+    return sample;
+  }
+
+ private:
+  static void write(const ListOpsExpression& island, Sample& sample) {
+    sample.token_S.insert(sample.token_S.end(), island.tokens.begin(), island.tokens.end());
+    sample.token_label_S.resize(sample.token_S.size(), kNoLabel);
+    sample.token_S.push_back(MixedComplexitySource::kEquals);
+    sample.token_label_S.push_back(kListOpsDigit + island.value);
+  }
+
+  MixedComplexitySource::Options options_;
+  Split split_;
+  int64_t size_;
+  MarkovChain chain_;
+  Stream islands_;
+  ScalarDraws places_, filler_;
+};
+
+const Registration<DataSource, MixedComplexitySource> registered_mixed_complexity_source{
+    "mixed_complexity", "ListOps expressions to answer, in filler; needs no files"};
+
+}  // namespace
+
+void MixedComplexitySource::FillerOptions::validate(Problems& problems) const {
+  if (successors <= tokens) return;
+  problems.add("successors",
+               fmt::format("{} different tokens, and there are {}", successors, tokens));
+}
+
+void MixedComplexitySource::Options::validate(Problems& problems) const {
+  // The longest island has max_length - 1 tokens and the `=`.
+  const int64_t most = islands * expression.max_length;
+  if (most <= sequence) return;
+  problems.add("sequence",
+               fmt::format("{} have no room for {}, which take up to {}; raise it, or "
+                           "lower islands or expression.max_length",
+                           counted(sequence, "token"), counted(islands, "island"), most));
+}
+
+DataShape MixedComplexitySource::shape() const {
+  return {.source = "mixed_complexity",
+          .sequence = options_.sequence,
+          .vocabulary = kFiller + options_.filler.tokens,
+          .token_labels = options_.islands};
+}
+
+std::unique_ptr<SampleSet> MixedComplexitySource::open(Split split) const {
+  return std::make_unique<MixedComplexitySet>(options_, split);
+}
+
+}  // namespace shoal

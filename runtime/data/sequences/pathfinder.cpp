@@ -1,0 +1,278 @@
+#include "runtime/data/sequences/pathfinder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+/// A place, or a way from one to another; pixels, y down.
+struct Point {
+  double x = 0.0, y = 0.0;
+};
+Point operator+(Point a, Point b) { return {a.x + b.x, a.y + b.y}; }
+Point operator*(double factor, Point a) { return {factor * a.x, factor * a.y}; }
+double square_of(Point a) { return a.x * a.x + a.y * a.y; }
+double square_distance(Point a, Point b) { return square_of(a + -1.0 * b); }
+
+struct Dash {
+  Point begin, end;
+};
+using Curve = std::vector<Dash>;
+
+struct CurveScene {
+  std::vector<Curve> curves;
+  Point dot[2];
+};
+
+/// One try to lay out a scene. Angles are turned by +, × and / alone, so that all machines draw
+/// the same images.
+class CurveLayout {
+ public:
+  CurveLayout(const PathfinderSource::Options& options, const Stream& stream, uint64_t id)
+      : options_(options),
+        draws_(stream),
+        id_(id),
+        half_turn_(std::tan(options.turn * std::numbers::pi / 360.0)) {}
+
+  /// Nothing if the curves did not find room.
+  std::optional<CurveScene> draw(bool is_connected) {
+    const std::optional<Curve> way = draw_anywhere(options_.length);
+    if (!way) return std::nullopt;
+    const Point first = way->front().begin, last = way->back().end;
+    scene_.dot[0] = first;
+    scene_.dot[1] = last;
+    // Unconnected dots, too, lie at the ends of a curve: that of `way`, which is not drawn then.
+    bool fits = true;
+    if (is_connected) {
+      scene_.curves.push_back(*way);
+      fits = add(draw_anywhere(options_.length));
+    } else {
+      kept_clear_ = {last};
+      fits = add(draw_from(first, options_.length));
+      kept_clear_ = {};
+      fits = fits && add(draw_from(last, options_.length));
+    }
+    for (int64_t i = 0; fits && i < options_.distractors; ++i) {
+      fits = add(draw_anywhere(options_.distractor_length));
+    }
+    if (!fits) return std::nullopt;
+    return std::move(scene_);
+  }
+
+ private:
+  static constexpr int kTries = 40;
+
+  double uniform(double from, double to) {
+    return from + (to - from) * draws_.uniform(id_, used_++);
+  }
+
+  bool add(const std::optional<Curve>& curve) {
+    if (curve) scene_.curves.push_back(*curve);
+    return curve.has_value();
+  }
+
+  std::optional<Curve> draw_anywhere(int64_t dashes) {
+    for (int i = 0; i < kTries; ++i) {
+      const auto side = static_cast<double>(options_.image_size);
+      const double x = uniform(margin(), side - margin());
+      const Point begin{x, uniform(margin(), side - margin())};
+      if (auto curve = draw_once(begin, dashes)) return curve;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Curve> draw_from(Point begin, int64_t dashes) {
+    for (int i = 0; i < kTries; ++i) {
+      if (auto curve = draw_once(begin, dashes)) return curve;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Curve> draw_once(Point begin, int64_t dashes) {
+    Point direction = draw_direction();
+    Curve curve;
+    while (static_cast<int64_t>(curve.size()) < dashes) {
+      const Dash dash{begin, begin + options_.dash * direction};
+      if (!has_room(dash.begin, curve) || !has_room(dash.end, curve)) return std::nullopt;
+      curve.push_back(dash);
+      begin = dash.end + options_.gap * direction;
+      direction = turned(direction, uniform(-half_turn_, half_turn_));
+    }
+    return curve;
+  }
+
+  Point draw_direction() {
+    while (true) {
+      const double x = uniform(-1.0, 1.0);
+      const Point way{x, uniform(-1.0, 1.0)};
+      const double square = square_of(way);
+      if (square > 0.01 && square < 1.0) return (1.0 / std::sqrt(square)) * way;
+    }
+  }
+
+  /// By twice the angle whose tangent is given.
+  static Point turned(Point way, double tangent) {
+    const double scale = 1.0 / (1.0 + tangent * tangent);
+    const double cos = (1.0 - tangent * tangent) * scale, sin = 2.0 * tangent * scale;
+    return {way.x * cos - way.y * sin, way.x * sin + way.y * cos};
+  }
+
+  double margin() const { return 0.75 * options_.dash; }  // a dot's radius
+
+  /// Whether a point lies inside the image, clear of other curves and of its own but for the last
+  /// two dashes.
+  bool has_room(Point point, const Curve& own) const {
+    const double side = static_cast<double>(options_.image_size),
+                 period = options_.dash + options_.gap;
+    const double clear = 1.25 * 1.25 * period * period;
+    if (std::min(point.x, point.y) < margin() || std::max(point.x, point.y) > side - margin()) {
+      return false;
+    }
+    const auto is_near = [&](const Dash& dash) {
+      return square_distance(point, dash.begin) < clear || square_distance(point, dash.end) < clear;
+    };
+    const auto is_near_curve = [&](const Curve& curve) {
+      return std::any_of(curve.begin(), curve.end(), is_near);
+    };
+    const auto is_near_point = [&](Point other) { return square_distance(point, other) < clear; };
+    const size_t far = own.size() < 2 ? 0 : own.size() - 2;
+    return std::none_of(scene_.curves.begin(), scene_.curves.end(), is_near_curve) &&
+           std::none_of(kept_clear_.begin(), kept_clear_.end(), is_near_point) &&
+           std::none_of(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(far), is_near);
+  }
+
+  const PathfinderSource::Options& options_;
+  const ScalarDraws draws_;
+  uint64_t id_;
+  double half_turn_;
+  uint32_t used_ = 0;
+  CurveScene scene_;
+  std::vector<Point> kept_clear_;
+};
+
+/// Nothing if none of the tries fits.
+std::optional<CurveScene> draw_curves(const PathfinderSource::Options& options, Split split,
+                                      int64_t index, uint64_t tries) {
+  for (uint64_t attempt = 0; attempt < tries; ++attempt) {
+    CurveLayout layout(options, drawn_stream(options.seed, "pathfinder", split, attempt),
+                       static_cast<uint64_t>(index));
+    if (std::optional<CurveScene> scene = layout.draw(index % 2 == 1)) return scene;
+  }
+  return std::nullopt;
+}
+
+/// White on black, edges smoothed over a pixel.
+class GreyCanvas {
+ public:
+  explicit GreyCanvas(int64_t side) : side_(side), pixel_(static_cast<size_t>(side * side)) {}
+
+  /// All within `radius` of the line from a to b.
+  void line(Point a, Point b, double radius) {
+    const double reach = radius + 1.0;
+    const auto [left, right] = range(std::min(a.x, b.x) - reach, std::max(a.x, b.x) + reach);
+    const auto [top, bottom] = range(std::min(a.y, b.y) - reach, std::max(a.y, b.y) + reach);
+    const Point way = b + -1.0 * a;
+    const double square = square_of(way);
+    for (int64_t row = top; row < bottom; ++row) {
+      for (int64_t column = left; column < right; ++column) {
+        const Point point{static_cast<double>(column) + 0.5, static_cast<double>(row) + 0.5};
+        const Point to = point + -1.0 * a;
+        const double along =
+            square > 0.0 ? std::clamp((to.x * way.x + to.y * way.y) / square, 0.0, 1.0) : 0.0;
+        const double distance = std::sqrt(square_of(to + -along * way));
+        const double covered = std::clamp(radius + 0.5 - distance, 0.0, 1.0);
+        uint8_t& value = pixel_[static_cast<size_t>(row * side_ + column)];
+        value = std::max(value, static_cast<uint8_t>(covered * 255.0 + 0.5));
+      }
+    }
+  }
+  std::vector<uint8_t> take() { return std::move(pixel_); }
+
+ private:
+  std::pair<int64_t, int64_t> range(double from, double to) const {
+    const auto side = static_cast<double>(side_);
+    return {static_cast<int64_t>(std::clamp(from, 0.0, side)),
+            static_cast<int64_t>(std::clamp(std::ceil(to), 0.0, side))};
+  }
+
+  int64_t side_;
+  std::vector<uint8_t> pixel_;
+};
+
+class PathfinderSet final : public SampleSet {
+ public:
+  PathfinderSet(const PathfinderSource::Options& options, Split split)
+      : options_(options),
+        split_(split),
+        size_(split == Split::kTrain ? options.train.samples : options.valid.samples) {}
+
+  int64_t size() const override { return size_; }
+
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
+    constexpr uint64_t kTries = 100000;
+    const std::optional<CurveScene> scene = draw_curves(options_, split_, index, kTries);
+    if (!scene) {
+      throw DataError("data: an image's curves found no room",
+                      "raise data.image_size, or lower data.length or data.distractors");
+    }
+    GreyCanvas canvas(options_.image_size);
+    for (const Curve& curve : scene->curves) {
+      for (const Dash& dash : curve) {
+        // A quarter of a dash at either end is its round cap.
+        const Point quarter = 0.25 * (dash.end + -1.0 * dash.begin);
+        canvas.line(dash.begin + quarter, dash.end + -1.0 * quarter, 0.25 * options_.dash);
+      }
+    }
+    for (const Point& dot : scene->dot) canvas.line(dot, dot, 0.75 * options_.dash);
+    Sample sample;
+    sample.label = index % 2;
+    sample.shape = {1, options_.image_size, options_.image_size};
+    sample.pixel_CHW = canvas.take();
+    return sample;
+  }
+
+ private:
+  PathfinderSource::Options options_;
+  Split split_;
+  int64_t size_;
+};
+
+const Registration<DataSource, PathfinderSource> registered_pathfinder_source{
+    "pathfinder", "Pathfinder-like images: are two dots the ends of one curve? Needs no files"};
+
+}  // namespace
+
+void PathfinderSource::Options::validate(Problems& problems) const {
+  constexpr uint64_t kTries = 200;
+  for (const int64_t index : {0, 1}) {
+    if (draw_curves(*this, Split::kTrain, index, kTries)) continue;
+    problems.add(
+        "image_size",
+        "the curves hardly find room; raise it, or lower length, distractors, dash or gap");
+    return;
+  }
+}
+
+DataShape PathfinderSource::shape() const {
+  return {.source = "pathfinder",
+          .image = ImageShape{1, options_.image_size, options_.image_size},
+          .classes = 2};
+}
+
+std::optional<ImageTransform> PathfinderSource::image_transform() const {
+  // Measured with the default options.
+  const ChannelStats measured{{0.047}, {0.168}};
+  return shoal::image_transform(*shape().image, options_.images, measured);
+}
+
+std::unique_ptr<SampleSet> PathfinderSource::open(Split split) const {
+  return std::make_unique<PathfinderSet>(options_, split);
+}
+
+}  // namespace shoal

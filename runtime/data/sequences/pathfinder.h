@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include "runtime/data/data_source.h"
+#include "runtime/data/sequences/drawn_samples.h"
+
+namespace shoal {
+
+/// Pathfinder-like images, one grey channel: two long dashed curves, two dots and shorter curves
+/// that distract. Label 1: the dots are the ends of one long curve; 0: each is an end of another.
+/// Both labels are equally frequent, with the same curves in number and length, and with dots whose
+/// places are drawn alike. The curves are not those of Linsley et al. 2018, nor of the Long Range
+/// Arena's files: accuracies do not compare with theirs.
+class PathfinderSource : public DataSource {
+ public:
+  struct Options {
+    int64_t image_size = 32;
+    int64_t length = 6;
+    int64_t distractors = 2;
+    int64_t distractor_length = 3;
+    double dash = 2.0;
+    double gap = 1.0;
+    double turn = 40.0;
+    int64_t seed = 0;
+    DrawnSplit<160000> train;
+    DrawnSplit<20000> valid;
+    ImageOptions images;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("image_size", &Options::image_size, "height and width", unit("pixels"),
+                in_range(8, 1024)),
+          field("length", &Options::length, "dashes of the long curves", in_range(2, 1000)),
+          field("distractors", &Options::distractors, "short curves", in_range(0, 1000)),
+          field("distractor_length", &Options::distractor_length, "dashes of the short curves",
+                in_range(1, 1000)),
+          field("dash", &Options::dash, "length of a dash; half of it is its width", unit("pixels"),
+                in_range(1, 100)),
+          field("gap", &Options::gap, "between dashes", unit("pixels"), in_range(above(0), 100)),
+          field("turn", &Options::turn, "largest angle between a dash and the next",
+                unit("degrees"), in_range(0, 90)),
+          field("seed", &Options::seed, "of the images; run.seed leaves them alone", at_least(0)),
+          field("train", &Options::train, "what is trained on"),
+          field("valid", &Options::valid, "what is evaluated on; never the training images"),
+          inlined(&Options::images)};
+    }
+    /// Refuses curves that do not fit into the image.
+    void validate(Problems& problems) const;
+  };
+
+  explicit PathfinderSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override;
+  std::optional<ImageTransform> image_transform() const override;
+  std::unique_ptr<SampleSet> open(Split split) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,109 @@
+#include "runtime/data/sequences/pixels.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+namespace shoal {
+namespace {
+
+/// 0.2989 red + 0.5870 green + 0.1140 blue in units of 1/255, scaled to 255.5 and rounded down, as
+/// TensorFlow converts numbers in [0, 1] to bytes; in whole numbers.
+int64_t grey_of(int64_t red, int64_t green, int64_t blue) {
+  const int64_t sum = 2989 * red + 5870 * green + 1140 * blue;
+  return sum * 511 / (510 * 10000);
+}
+
+class PixelsSet final : public SampleSet {
+ public:
+  explicit PixelsSet(std::unique_ptr<SampleSet> images) : images_(std::move(images)) {}
+
+  int64_t size() const override { return images_->size(); }
+  int64_t num_substituted() const override { return images_->num_substituted(); }
+  std::vector<std::string> notes() const override { return images_->notes(); }
+  std::string fingerprint() const override { return images_->fingerprint(); }
+
+  Sample read(int64_t index, int64_t epoch) const override {
+    const Sample image = images_->read(index, epoch);
+    const std::vector<uint8_t>& pixel = image.pixel_CHW;
+    Sample sample;
+    sample.label = image.label;
+    if (image.shape.channels == 1) {
+      sample.token_S.assign(pixel.begin(), pixel.end());
+      return sample;
+    }
+    const size_t plane = pixel.size() / 3;
+    for (size_t i = 0; i < plane; ++i) {
+      sample.token_S.push_back(grey_of(pixel[i], pixel[plane + i], pixel[2 * plane + i]));
+    }
+    return sample;
+  }
+
+ private:
+  std::unique_ptr<SampleSet> images_;
+};
+
+/// Problems of the section `images`.
+class ImageProblems : public Problems {
+ public:
+  explicit ImageProblems(Problems& problems) : problems_(problems) {}
+  void add(std::string_view path, std::string_view what) override {
+    problems_.add(fmt::format("images.{}", path), what);
+  }
+
+ private:
+  Problems& problems_;
+};
+
+const Registration<DataSource, PixelsSource> registered_pixels_source{
+    "pixels", "the pixels of another source's images, one after the other"};
+
+}  // namespace
+
+void PixelsSource::Options::validate(Problems& problems) const {
+  if (images.is_empty() || images.name() == "pixels") {
+    if (!images.is_empty()) problems.add("images", "pixels needs a source of images");
+    return;
+  }
+  const auto source = Registry<DataSource>::create(images, {});
+  const std::optional<ImageShape> image = source->shape().image;
+  if (!image || (image->channels != 1 && image->channels != 3)) {
+    problems.add("images", fmt::format("pixels needs images of 1 or 3 channels, {} gives {}",
+                                       images.name(), source->shape().text()));
+    return;
+  }
+  try {
+    const AugmentOptions augment = source->image_transform().value().augment;
+    if (augment.flip || augment.crop_padding > 0) {
+      problems.add("images.augment", "pixels reads images as they are; leave it out");
+    }
+  } catch (const ConfigError&) {
+    problems.add("images.normalise", "pixels reads images as they are; leave it out");
+  }
+}
+
+PixelsSource::PixelsSource(const Options& options, const Context& context)
+    : images_(Registry<DataSource>::create(options.images, context)) {}
+
+DataShape PixelsSource::shape() const {
+  const DataShape images = images_->shape();
+  return {.source = "pixels",
+          .sequence = images.image.value_or(ImageShape{}).pixels(),
+          .vocabulary = 256,
+          .classes = images.classes};
+}
+
+void PixelsSource::check_training(Problems& problems) const {
+  ImageProblems image_problems(problems);
+  images_->check_training(image_problems);
+}
+
+std::unique_ptr<SampleSet> PixelsSource::open(Split split) const {
+  return std::make_unique<PixelsSet>(images_->open(split));
+}
+
+}  // namespace shoal

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <tuple>
+
+#include "runtime/data/data_source.h"
+
+namespace shoal {
+
+/// The images of another source as sequences: a token a pixel, its grey value from 0 to 255, rows
+/// one after the other. Colours become grey as in the Long Range Arena (tf.image.rgb_to_grayscale):
+/// 0.2989 red + 0.5870 green + 0.1140 blue. Labels are the images'. Images are read as they are:
+/// not augmented, and normalisation does not act.
+class PixelsSource : public DataSource {
+ public:
+  struct Options {
+    Choice<DataSource> images;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          required("images", &Options::images,
+                   "the source of the images, with its keys: {source: cifar, path: ...}")};
+    }
+    /// Refuses sources without images of 1 or 3 channels, and augmentation.
+    void validate(Problems& problems) const;
+  };
+
+  PixelsSource(const Options& options, const Context& context);
+
+  DataShape shape() const override;
+  /// What the images' source refuses.
+  void check_training(Problems& problems) const override;
+  std::unique_ptr<SampleSet> open(Split split) const override;
+
+ private:
+  std::shared_ptr<const DataSource> images_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,43 @@
+#include "runtime/data/split_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "runtime/base/text.h"
+#include "runtime/data/file_fingerprint.h"
+
+namespace shoal {
+
+std::vector<std::string> paths_in(const std::string& folder,
+                                  const std::vector<std::string>& files) {
+  std::vector<std::string> paths;
+  for (const std::string& file : files) {
+    paths.push_back((std::filesystem::path(folder) / file).lexically_normal().string());
+  }
+  return paths;
+}
+
+void refuse_repeated(const std::vector<std::string>& paths, std::string_view key,
+                     Problems& problems) {
+  std::set<std::string> seen;
+  for (const std::string& path : paths) {
+    if (!seen.insert(path).second) problems.add(key, path + " is named twice");
+  }
+}
+
+void refuse_shared(const std::vector<std::string>& train, const std::vector<std::string>& valid,
+                   Problems& problems) {
+  for (const std::string& path : valid) {
+    if (std::find(train.begin(), train.end(), path) == train.end()) continue;
+    problems.add("valid.files", path + " is trained on as well; set train.files without it");
+  }
+}
+
+std::string fingerprint_of(const std::vector<std::string>& paths) {
+  std::vector<std::string> parts;
+  for (const std::string& path : paths) parts.push_back(file_fingerprint(path));
+  return join_words(parts);
+}
+
+}  // namespace shoal

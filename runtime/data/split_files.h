@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/recipe/config.h"
+
+/// What sources share whose splits are files: `path`, `train.files`, `valid.files`.
+namespace shoal {
+
+/// The files of a folder as they will be opened.
+std::vector<std::string> paths_in(const std::string& folder, const std::vector<std::string>& files);
+
+/// Refuses a file named twice, at `key`.
+void refuse_repeated(const std::vector<std::string>& paths, std::string_view key,
+                     Problems& problems);
+
+/// Refuses a file that both splits name.
+void refuse_shared(const std::vector<std::string>& train, const std::vector<std::string>& valid,
+                   Problems& problems);
+
+/// The fingerprints of the files.
+std::string fingerprint_of(const std::vector<std::string>& paths);
+
+}  // namespace shoal

@@ -1,0 +1,106 @@
+#include "runtime/data/sequences/lra_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/data/sequences/lra_retrieval.h"
+#include "runtime/recipe/config_reader.h"
+#include "tests/support/config_error.h"
+#include "tests/support/scratch_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::ScratchFolder;
+using testing::write_file;
+
+class LraTexts : public ::testing::Test {
+ protected:
+  template <class Source>
+  std::unique_ptr<SampleSet> open(const std::string& text, int64_t max_length) {
+    write_file(folder_.file("train.tsv"), text);
+    typename Source::Options options;
+    options.files.path = folder_.path();
+    options.files.train.files = {"train.tsv"};
+    options.files.valid.files = {"valid.tsv"};
+    options.max_length = max_length;
+    return Source(options).open(Split::kTrain);
+  }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(LraTexts, AreTheBytesAfterTheLabel) {
+  const auto set = open<LraTextSource>("1\tab\t\xFFz\n0\tlong enough\r\n", 5);
+  ASSERT_EQ(set->size(), 2);
+  const Sample first = set->read(0, 0), second = set->read(1, 0);
+  EXPECT_EQ(first.label, 1);
+  EXPECT_EQ(first.token_S, (std::vector<int64_t>{'a' + 1, 'b' + 1, '\t' + 1, 256, 'z' + 1}));
+  EXPECT_EQ(second.label, 0);
+  EXPECT_EQ(second.token_S, (std::vector<int64_t>{'l' + 1, 'o' + 1, 'n' + 1, 'g' + 1, ' ' + 1}));
+  EXPECT_THAT(set->fingerprint(), HasSubstr("train.tsv 23 "));
+}
+
+TEST_F(LraTexts, RefuseAnEmptyTextByItsLine) {
+  const auto set = open<LraTextSource>("1\ta\n0\t\n", 5);
+  try {
+    set->read(1, 0);
+    ADD_FAILURE() << "accepted";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kData);
+    EXPECT_THAT(error.what(), HasSubstr("train.tsv: line 2: the text is empty"));
+  }
+}
+
+TEST_F(LraTexts, TellTheirShapes) {
+  LraTextSource::Options text;
+  text.classes = 5;
+  EXPECT_EQ(LraTextSource(text).shape().text(),
+            "up to 4096 tokens of a vocabulary of 257 and labels of 5 classes");
+  EXPECT_EQ(LraRetrievalSource(LraRetrievalSource::Options{}).shape().text(),
+            "up to 8001 tokens of a vocabulary of 258 and labels of 2 classes");
+}
+
+TEST_F(LraTexts, RetrievalJoinsTwoTexts) {
+  const auto set = open<LraRetrievalSource>("1.0\tP1\tP2\tabcd\txy\n0.0\tP1\tP3\ta\t\n", 3);
+  const Sample pair = set->read(0, 0);
+  EXPECT_EQ(pair.label, 1);
+  EXPECT_EQ(pair.token_S, (std::vector<int64_t>{'a' + 1, 'b' + 1, 'c' + 1, 257, 'x' + 1, 'y' + 1}));
+  EXPECT_EQ(set->read(1, 0).token_S, (std::vector<int64_t>{'a' + 1, 257}));
+}
+
+TEST_F(LraTexts, RetrievalNamesFileAndLineOfALineCutShort) {
+  try {
+    open<LraRetrievalSource>("1\ta\tb\tc\td\n1\ta\tb\tc\n", 3);
+    ADD_FAILURE() << "accepted";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("train.tsv: line 2: 4 columns, expected "
+                                        "label<TAB>id1<TAB>id2<TAB>text1<TAB>text2"));
+  }
+}
+
+TEST_F(LraTexts, AreReadFromRecipes) {
+  const auto read = [](const std::string& source, const std::string& keys) {
+    return testing::mistakes_of([&] {
+      config::load_options_text<DataOptions>("{source: " + source + keys + "}", "r.yaml");
+    });
+  };
+  const std::string files = ", path: f, train: {files: [a]}, valid: {files: [b]}";
+  for (const char* source : {"lra_text", "lra_retrieval"}) {
+    EXPECT_THAT(read(source, files + ", max_length: 100"), ElementsAre());
+    EXPECT_THAT(read(source, ", train: {files: [a]}"),
+                ElementsAre(HasSubstr("valid.files: required key is missing")));
+    EXPECT_THAT(read(source, ", train: {files: [a, a]}, valid: {files: [b]}"),
+                ElementsAre(HasSubstr("train.files: a is named twice")));
+  }
+  EXPECT_THAT(read("lra_text", files + ", classes: 1"), ElementsAre(HasSubstr("classes")));
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,173 @@
+#include "runtime/data/sequences/mixed_complexity.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/data/batch.h"
+#include "runtime/recipe/config_reader.h"
+#include "tests/support/config_error.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+MixedComplexitySource::Options small_mixed() {
+  MixedComplexitySource::Options options;
+  options.sequence = 96;
+  options.islands = 3;
+  options.filler = {.tokens = 10, .successors = 3};
+  options.train.samples = 300;
+  options.valid.samples = 300;
+  return options;
+}
+
+/// A sample taken apart again.
+struct IslandParts {
+  std::vector<std::vector<int64_t>> islands;  ///< without `=`
+  std::vector<int64_t> answers;               ///< digits
+  std::vector<int64_t> filler;                ///< states of the chain
+};
+
+IslandParts take_apart(const Sample& sample) {
+  IslandParts parts;
+  std::vector<int64_t> open;
+  for (size_t i = 0; i < sample.token_S.size(); ++i) {
+    const int64_t token = sample.token_S[i], label = sample.token_label_S[i];
+    EXPECT_EQ(label != kNoLabel, token == MixedComplexitySource::kEquals);
+    if (token == MixedComplexitySource::kEquals) {
+      parts.islands.push_back(std::exchange(open, {}));
+      parts.answers.push_back(label - kListOpsDigit);
+    } else if (token < MixedComplexitySource::kEquals) {
+      open.push_back(token);
+    } else {
+      EXPECT_TRUE(open.empty()) << "filler inside an island";
+      parts.filler.push_back(token - MixedComplexitySource::kFiller);
+    }
+  }
+  EXPECT_TRUE(open.empty());
+  return parts;
+}
+
+/// Of a bracketed expression; `at` ends behind it.
+int64_t island_value(const std::vector<int64_t>& tokens, size_t& at) {
+  const int64_t token = tokens.at(at++);
+  if (token < kListOpsMin) return token - kListOpsDigit;
+  std::vector<int64_t> args;
+  while (tokens.at(at) != kListOpsClose) args.push_back(island_value(tokens, at));
+  ++at;
+  std::sort(args.begin(), args.end());
+  const size_t n = args.size();
+  int64_t sum = 0;
+  for (const int64_t arg : args) sum += arg;
+  if (token == kListOpsMin) return args[0];
+  if (token == kListOpsMax) return args[n - 1];
+  if (token == kListOpsMed) return (args[(n - 1) / 2] + args[n / 2]) / 2;
+  return sum % 10;
+}
+
+TEST(MixedComplexity, LabelsTheEndOfEachIslandWithItsValue) {
+  const auto set = MixedComplexitySource(small_mixed()).open(Split::kTrain);
+  for (int64_t index = 0; index < set->size(); ++index) {
+    const Sample sample = set->read(index, 0);
+    ASSERT_EQ(sample.token_S.size(), 96u);
+    ASSERT_EQ(sample.token_label_S.size(), 96u);
+    const IslandParts parts = take_apart(sample);
+    ASSERT_EQ(parts.islands.size(), 3u);
+    for (size_t i = 0; i < 3; ++i) {
+      size_t at = 0;
+      EXPECT_EQ(island_value(parts.islands[i], at), parts.answers[i]);
+      EXPECT_EQ(at, parts.islands[i].size());
+      EXPECT_GT(parts.islands[i].size(), 3u);
+      EXPECT_LT(parts.islands[i].size(), 24u);
+    }
+  }
+}
+
+TEST(MixedComplexity, FillerIsOneChainOfOrderOneInBothSplits) {
+  std::map<int64_t, std::map<int64_t, int64_t>> successors;
+  for (const Split split : {Split::kTrain, Split::kValid}) {
+    const auto set = MixedComplexitySource(small_mixed()).open(split);
+    for (int64_t index = 0; index < set->size(); ++index) {
+      const std::vector<int64_t> filler = take_apart(set->read(index, 0)).filler;
+      for (size_t i = 1; i < filler.size(); ++i) ++successors[filler[i - 1]][filler[i]];
+    }
+  }
+  EXPECT_EQ(successors.size(), 10u);
+  for (const auto& [state, next] : successors) EXPECT_LE(next.size(), 3u) << state;
+  MixedComplexitySource::Options other = small_mixed();
+  other.seed = 1;
+  const std::vector<int64_t> filler =
+      take_apart(MixedComplexitySource(other).open(Split::kTrain)->read(0, 0)).filler;
+  int64_t unknown = 0;
+  for (size_t i = 1; i < filler.size(); ++i) {
+    unknown += successors[filler[i - 1]].contains(filler[i]) ? 0 : 1;
+  }
+  EXPECT_GT(unknown, 0);
+}
+
+TEST(MixedComplexity, IslandsLieAnywhereAndAreNotShared) {
+  const MixedComplexitySource source(small_mixed());
+  std::set<std::vector<int64_t>> trained;
+  std::set<size_t> first;
+  const auto train = source.open(Split::kTrain), valid = source.open(Split::kValid);
+  for (int64_t index = 0; index < 300; ++index) {
+    const Sample sample = train->read(index, 0);
+    for (const auto& island : take_apart(sample).islands) trained.insert(island);
+    size_t at = 0;
+    while (sample.token_S[at] > MixedComplexitySource::kEquals) ++at;
+    first.insert(at);
+  }
+  EXPECT_GT(trained.size(), 400u);
+  EXPECT_GT(first.size(), 25u);
+  for (int64_t index = 0; index < 300; ++index) {
+    for (const auto& island : take_apart(valid->read(index, 0)).islands) {
+      EXPECT_FALSE(trained.contains(island));
+    }
+  }
+}
+
+TEST(MixedComplexity, AreAFunctionOfSeedSplitAndIndex) {
+  MixedComplexitySource::Options options = small_mixed();
+  const auto tokens = [&](Split split, int64_t index) {
+    return MixedComplexitySource(options).open(split)->read(index, 0).token_S;
+  };
+  const std::vector<int64_t> sample = tokens(Split::kTrain, 7);
+  EXPECT_EQ(sample, tokens(Split::kTrain, 7));
+  EXPECT_NE(sample, tokens(Split::kTrain, 8));
+  EXPECT_NE(sample, tokens(Split::kValid, 7));
+  options.train.samples = 8;
+  EXPECT_EQ(sample, tokens(Split::kTrain, 7));
+}
+
+TEST(MixedComplexity, TellsItsShape) {
+  EXPECT_EQ(MixedComplexitySource(small_mixed()).shape().text(),
+            "96 tokens of a vocabulary of 27, 3 labelled");
+}
+
+TEST(MixedComplexity, RefusesWhatHasNoRoom) {
+  const auto mistakes = [](const std::string& keys) {
+    return testing::mistakes_of([&] {
+      config::load_options_text<DataOptions>("{source: mixed_complexity" + keys + "}", "r.yaml");
+    });
+  };
+  EXPECT_THAT(mistakes(", sequence: 95"),
+              ElementsAre(HasSubstr("sequence: 95 tokens have no room for 4 islands, which take up "
+                                    "to 96")));
+  EXPECT_THAT(mistakes(", filler: {tokens: 3}"),
+              ElementsAre(HasSubstr("filler.successors: 4 different tokens, and there are 3")));
+  EXPECT_THAT(mistakes(", expression: {min_length: 23}"),
+              ElementsAre(HasSubstr("expression.min_length: ")));
+  EXPECT_THAT(mistakes(", sequence: 96"), ElementsAre());
+}
+
+}  // namespace
+}  // namespace shoal
