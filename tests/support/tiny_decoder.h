@@ -61,6 +61,7 @@ class TinyDecoder : public ::testing::Test {
     auto model = std::dynamic_pointer_cast<CausalBackbone>(
         build_backbone(recipe, kTinyText, build, features));
     fill_parameters(*model);
+    initialise(buffers_of(*model), /*seed=*/1);
     return model;
   }
   static ModelOutput run(CausalBackbone& model, const torch::Tensor& token_bS,
