@@ -24,7 +24,7 @@ class CausalBackbone : public Backbone {
   /// For `b` sequences of up to `capacity` tokens, none of which is there yet.
   virtual KeyValueCache make_cache(int64_t b, int64_t capacity) const = 0;
   /// The normed features [b, S, D] of more tokens of each sequence, which follow those that the
-  /// cache holds and are then in the cache too; those of padding are of no use. Without dropout.
+  /// cache holds and are then in the cache too; those of padding are unspecified. Without dropout.
   /// Collective, b may be 0.
   virtual torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                                const StepContext& step) = 0;

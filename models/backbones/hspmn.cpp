@@ -173,7 +173,7 @@ torch::Tensor Hspmn::decode(const NewTokens& tokens, KeyValueCache& cache,
 
 namespace {
 const Registration<Backbone, Hspmn> registered_hspmn{
-    "hspmn", "decoder whose tokens attend only where a learned gate says so"};
+    "hspmn", "decoder whose tokens attend only where a learned gate is open"};
 }
 
 }  // namespace shoal

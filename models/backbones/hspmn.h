@@ -17,7 +17,7 @@
 namespace shoal {
 
 /// HSPMN v2.1: a decoder whose tokens all pass a convolution and an MLP, or experts, and attend
-/// only where a learned gate says so. Token embedding, blocks (hspmn_block.h), RMS norm; positions
+/// only where a learned gate is open. Token embedding, blocks (hspmn_block.h), RMS norm; positions
 /// enter by rotary embedding. Defaults are those of the paper's block of width 2048.
 ///
 /// First values: weights and tokens N(0, s), s = init_std, the layers that end a stream N(0, s /

@@ -104,7 +104,8 @@ class Classify : public Task {
         {{"loss", value[0], samples}, {"top1", value[1], samples}, {"top5", value[2], samples}},
         std::move(output.moe)};
     if (has_gates_) {
-      std::ranges::move(GateScores::sums(output.is_open_bS, {}), std::back_inserter(result.sums));
+      std::ranges::move(GateScores::sums(output.is_open_bS, batch.length_b, {}),
+                        std::back_inserter(result.sums));
     }
     return result;
   }

@@ -135,7 +135,7 @@ class LanguageModel : public Task, public TextModel {
     if (has_answers_) result.sums.push_back({"accuracy", value[2], value[1]});
     if (has_gates_) {
       const torch::Tensor answer_bS = has_answers_ ? label_bS : torch::Tensor();
-      std::ranges::move(GateScores::sums(output.is_open_bS, answer_bS),
+      std::ranges::move(GateScores::sums(output.is_open_bS, batch.length_b, answer_bS),
                         std::back_inserter(result.sums));
     }
     return result;

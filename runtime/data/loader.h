@@ -38,7 +38,7 @@ class BatchMaker {
   /// `samples` must outlive the maker.
   BatchMaker(const SampleSet& samples, const LoaderSettings& settings, bool is_training);
   /// This rank's part of `micro`, in host memory, pinned if it goes to a GPU. Throws: DataError
-  /// from the samples, or for a sample that is not as the settings' shape says.
+  /// from the samples, or for a sample that differs from the settings' shape.
   Batch make(SampleRange micro) const;
   const LoaderSettings& settings() const { return settings_; }
 
