@@ -2,7 +2,6 @@
 // turns.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <cmath>
 #include <cstdio>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/support/machine.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
@@ -54,12 +54,6 @@ class StoredTokens final : public SampleSet {
   DataShape shape_;
   int64_t size_;
 };
-
-int64_t peak_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
-}
 
 /// The factor of Switch's balance loss, the one that the peer has; 0 without experts.
 double balance_weight(const Gpt2::Options& model) {

@@ -1,8 +1,8 @@
 // Attention of sparse queries on dense keys beside LibTorch's attention of all queries.
-#include <ATen/ops/mm.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <stdexcept>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "benchmarks/moe_shapes.h"
+#include "benchmarks/support/machine.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
 #include "models/kernels/sparse_query_attention.h"
@@ -23,9 +24,11 @@ struct Arguments {
   int64_t tokens = 4096, heads = 8, key_heads = 2, width = 64, percent = 20;
   int64_t context = 32768, decode_batch = 16, active = 3;
   int64_t threads = 2, rounds = 0;
+  std::vector<std::string> cases = {"core", "decode"};
   std::vector<int64_t> batches = {1, 4};
 
   int64_t queries() const { return tokens * percent / 100; }
+  bool has(const char* name) const { return std::ranges::find(cases, name) != cases.end(); }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(width)); }
 };
 
@@ -46,16 +49,6 @@ SparseQueries queries_at(const std::vector<int64_t>& positions, int64_t sequence
     offset.push_back(static_cast<int64_t>(limits.size()));
   }
   return {torch::tensor(limits, torch::kInt64), offset};
-}
-
-/// Float32 products of a large square on the same threads: the rate that products can have.
-double product_flops_per_us() {
-  const int64_t size = 2048;
-  const torch::Tensor a = normal({size, size}, 1), b = normal({size, size}, 2);
-  torch::Tensor c = torch::empty({size, size});
-  const std::vector<Timing> timings =
-      time_interleaved({{"mm", [&] { at::mm_out(c, a, b); }}}, {10, 2, 1});
-  return 2.0 * size * size * size / timings[0].median_us;
 }
 
 /// Heads of a causal attention and the compact rows of its sparse one.
@@ -247,26 +240,23 @@ int run(int argc, char** argv) {
                   "grouped-query attention; and a step of decoding. float32.",
                   15);
   Arguments arguments;
-  program.add("--batch", arguments.batches, "sequences at once; 0: decoding only");
+  program.add_choices("--case", arguments.cases, "what to measure; all if left out");
+  program.add("--batch", arguments.batches, "sequences at once");
   program.add("--tokens", arguments.tokens, "of a sequence");
   program.add("--heads", arguments.heads, "of queries");
   program.add("--key-heads", arguments.key_heads, "of keys and values");
   program.add("--width", arguments.width, "of a head");
   program.add("--percent", arguments.percent, "of the tokens that attend");
   program.add("--context", arguments.context, "keys of a sequence while decoding");
-  program.add("--decode-batch", arguments.decode_batch, "sequences that are decoded; 0: none");
+  program.add("--decode-batch", arguments.decode_batch, "sequences that are decoded");
   program.add("--active", arguments.active, "of those, how many attend in a step");
   program.add("--threads", arguments.threads, "threads");
   return program.run(argc, argv, [&](Report& report) {
     arguments.rounds = program.rounds();
     set_up(arguments.threads, report);
-    const double flops_per_us = product_flops_per_us();
-    report.note("product_gflops", flops_per_us * 1e-3);
-    std::printf("products: %.0f Gflop/s\n", flops_per_us * 1e-3);
-    if (arguments.batches != std::vector<int64_t>{0}) {
-      measure_core(arguments, flops_per_us, report);
-    }
-    if (arguments.decode_batch > 0) measure_decode(arguments, report);
+    const double flops_per_us = measure_product_rate(report);
+    if (arguments.has("core")) measure_core(arguments, flops_per_us, report);
+    if (arguments.has("decode")) measure_decode(arguments, report);
   });
 }
 

@@ -3,7 +3,7 @@
 
     benchmarks/training_table.py [--seeds 1 2] [--ranks 2] [--root FOLDER] [--json FILE] RECIPE... [-- key=value...]
 
-Runs that are finished are not trained again, others go on where they stopped. --json keeps the summary of each run. What follows `--` goes to every run.
+Runs that are finished are not trained again, others go on where they stopped. --json keeps the summary of each run. What follows `--` goes to every run. Of models with token gates the first 256 validation samples are looked at, too.
 """
 import argparse
 import json
@@ -42,6 +42,10 @@ def read_summary(folder):
     return {key: value for key, value in summary.items() if key != "checkpoint"}
 
 
+def percent(evaluation, key):
+    return 100 * evaluation[key] if key in evaluation else None
+
+
 def mean(values):
     values = list(values)
     return statistics.fmean(values) if values else None
@@ -54,26 +58,49 @@ def agreement(folder):
     return values[-1] if values else None
 
 
+def gates(folder):
+    """Means over the layers: what the gates do in validation, and their entropy at the last step."""
+    if not (folder / "gates.jsonl").exists():
+        return None
+    seen = subprocess.run([HERE / "launch/run", "-n", "1", "inspect", folder, "--gates",
+                           folder / "gates.html", "--samples", "256", "--json"],
+                          check=True, stdout=subprocess.PIPE, text=True)
+    layers = json.loads(seen.stdout)["layers"]
+    logged = [json.loads(line) for line in (folder / "gates.jsonl").read_text().splitlines()]
+    entropy = [line["entropy"] for line in logged if line["step"] == logged[-1]["step"]]
+    return {"rate": mean(layer["rate"] for layer in layers), "entropy": mean(entropy),
+            "token_information": mean(layer["token_information"] for layer in layers),
+            "label_information": mean(layer["label_information"] for layer in layers
+                                      if layer["label_information"] is not None)}
+
+
 # A column's title, its digits, and how it is found in a run's summary and its folder. Expert
 # statistics are means over the layers at the last step; experts without a token are a sum.
 LAYERS = [("load CV", 2, lambda layers: mean(layer["load_cv"] for layer in layers)),
           ("load entropy", 3, lambda layers: mean(layer["load_entropy"] for layer in layers)),
           ("dead", 0, lambda layers: sum(layer["dead_experts"] for layer in layers) if layers else None),
           ("dropped %", 1, lambda layers: mean(100 * layer["dropped"] for layer in layers))]
+GATES = [("attending %", 1, lambda gates: 100 * gates["rate"]),
+         ("gate entropy", 3, lambda gates: gates["entropy"]),
+         ("I(gate; token)", 3, lambda gates: gates["token_information"]),
+         ("I(gate; labelled)", 3, lambda gates: gates["label_information"])]
 TASKS = {"top1": [("top-1 %", 2, lambda evaluation: 100 * evaluation["top1"])],
          "bits_per_byte": [("bits per byte", 3, lambda evaluation: evaluation["bits_per_byte"]),
-                           ("perplexity", 2, lambda evaluation: evaluation["perplexity"])]}
+                           ("perplexity", 2, lambda evaluation: evaluation["perplexity"])],
+         "accuracy": [("answers right %", 2, lambda evaluation: 100 * evaluation["accuracy"]),
+                      ("answers attending %", 1, lambda evaluation: percent(evaluation, "gate_recall"))]}
 
 
-def results(folder):
+def results(summary):
     """The columns of one run: title, digits and value."""
-    summary = read_summary(folder)
     evaluation = summary["evaluation"]
     kind = next(kind for kind in TASKS if kind in evaluation)
     columns = [(title, digits, find(evaluation)) for title, digits, find in TASKS[kind]]
     columns += [(title, digits, find(summary.get("moe", []))) for title, digits, find in LAYERS]
-    return columns + [("agreement", 2, agreement(folder)),
-                      ("samples/s", 0, summary["samples_per_second"])]
+    columns.append(("agreement", 2, summary["agreement"]))
+    seen = summary["gates"]
+    columns += [(title, digits, seen and find(seen)) for title, digits, find in GATES]
+    return columns + [("samples/s", 0, summary["samples_per_second"])]
 
 
 def cell(values, digits):
@@ -81,10 +108,15 @@ def cell(values, digits):
     return ", ".join(f"{value:.{digits}f}" for value in values) if values else "–"
 
 
-def row(recipe, runs):
-    """`runs`: the columns of each run."""
-    cells = [cell([run[i][2] for run in runs], runs[0][i][1]) for i in range(len(runs[0]))]
-    return f"| `{recipe.parent.name}/{recipe.name}` | " + " | ".join(cells) + " |"
+def table(runs_of):
+    """`runs_of`: by recipe the columns of each run. Columns that are empty everywhere are left out."""
+    digits = {title: digits for runs in runs_of.values() for run in runs
+              for title, digits, value in run if value is not None}
+    yield "| recipe | " + " | ".join(digits) + " |\n|" + "---|" * (len(digits) + 1)
+    for recipe, runs in runs_of.items():
+        values = [{title: value for title, _, value in run} for run in runs]
+        cells = [cell([own.get(title) for own in values], digits[title]) for title in digits]
+        yield f"| `{recipe.parent.name}/{recipe.name}` | " + " | ".join(cells) + " |"
 
 
 def main():
@@ -99,14 +131,13 @@ def main():
     arguments = parser.parse_args(words[:split])
     arguments.overrides = words[split + 1:]
     pathlib.Path(arguments.root).mkdir(parents=True, exist_ok=True)
-    titles, summaries = None, {}
+    runs_of, summaries = {}, {}
     for recipe in arguments.recipes:
         folders = [train(recipe, seed, arguments) for seed in arguments.seeds]
-        summaries |= {f.name: {**read_summary(f), "agreement": agreement(f)} for f in folders}
-        runs = [results(folder) for folder in folders]
-        if titles != (titles := [title for title, *_ in runs[0]]):
-            print("| recipe | " + " | ".join(titles) + " |\n|" + "---|" * (len(titles) + 1))
-        print(row(recipe, runs), flush=True)
+        own = {f.name: {**read_summary(f), "agreement": agreement(f), "gates": gates(f)} for f in folders}
+        runs_of[recipe] = [results(own[folder.name]) for folder in folders]
+        summaries |= own
+    print("\n".join(table(runs_of)))
     if arguments.json:
         arguments.json.write_text(json.dumps(
             {**origin("training_table"), "runs": summaries}, indent=1) + "\n")

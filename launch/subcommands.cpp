@@ -15,6 +15,7 @@
 #include "launch/commands/activation_maps.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/doctor.h"
+#include "launch/commands/gate_maps.h"
 #include "launch/commands/generate.h"
 #include "launch/job/launch_info.h"
 #include "runtime/base/text.h"
@@ -206,9 +207,8 @@ void add_generate(CLI::App& app, ExitCode& code) {
 constexpr const char* kCheckpointPath =
     "a checkpoint's folder, or a run's, which means its newest checkpoint";
 
-/// Options of `inspect` that need the model and its data.
-void add_activation_maps(CLI::App& command, InspectArguments& arguments,
-                         const std::vector<CLI::Option*>& others) {
+CLI::Option* add_activation_maps(CLI::App& command, InspectArguments& arguments,
+                                 const std::vector<CLI::Option*>& others) {
   CLI::Option* maps =
       command
           .add_option("--activation-maps", arguments.activation_maps,
@@ -221,7 +221,54 @@ void add_activation_maps(CLI::App& command, InspectArguments& arguments,
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()
       ->needs(maps);
-  add_overrides(command, arguments.overrides)->needs(maps);
+  return maps;
+}
+
+CLI::Option* add_gate_maps(CLI::App& command, InspectArguments& arguments,
+                           const std::vector<CLI::Option*>& others) {
+  CLI::Option* gates =
+      command
+          .add_option("--gates", arguments.gates,
+                      "draw which tokens attend in which layer into this page, replacing it")
+          ->type_name("FILE.html")
+          ->check([](const std::string& file) {
+            return file.ends_with(".html") ? std::string()
+                                           : std::string("must name a file in .html");
+          });
+  for (CLI::Option* other : others) gates->excludes(other);
+  CLI::Option* samples =
+      command
+          .add_option("--samples", arguments.samples,
+                      "with --gates: how many of the validation split, from the first on")
+          ->check(CLI::Range(1, 1000))
+          ->capture_default_str()
+          ->needs(gates);
+  command
+      .add_option("--prompt", arguments.prompt,
+                  "with --gates: this text, in one pass, in place of validation samples")
+      ->type_name("TEXT")
+      ->needs(gates)
+      ->excludes(samples);
+  return gates;
+}
+
+/// Options of `inspect` that need the model and its data.
+void add_model_pictures(CLI::App& command, InspectArguments& arguments,
+                        std::vector<CLI::Option*> others) {
+  others.push_back(add_activation_maps(command, arguments, others));
+  add_gate_maps(command, arguments, others);
+  add_overrides(command, arguments.overrides);
+}
+
+ExitCode run_inspect(const InspectArguments& arguments) {
+  if (!arguments.gates.empty()) return draw_gate_maps(arguments, environment_variable, std::cout);
+  if (!arguments.activation_maps.empty()) {
+    return draw_activation_maps(arguments, environment_variable, std::cout);
+  }
+  if (!arguments.overrides.empty()) {
+    throw CLI::RequiresError("overrides", "--activation-maps or --gates");
+  }
+  return inspect(arguments, std::cout);
 }
 
 void add_inspect(CLI::App& app, ExitCode& code) {
@@ -248,7 +295,7 @@ void add_inspect(CLI::App& app, ExitCode& code) {
           ->type_name("OTHER")
           ->excludes(tensors)
           ->excludes(experts);
-  add_activation_maps(*command, *arguments, {tensors, experts, diff});
+  add_model_pictures(*command, *arguments, {tensors, experts, diff});
   command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
@@ -257,12 +304,9 @@ void add_inspect(CLI::App& app, ExitCode& code) {
       "  shoal inspect runs/tiny_cifar10 --best --tensors\n"
       "  shoal inspect runs/tiny_cifar10 --experts --heat-map loads.svg\n"
       "  shoal inspect runs/nexus --activation-maps maps --images 4\n"
+      "  shoal inspect runs/hspmn --gates gates.html --samples 4\n"
       "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
-  command->callback([&code, arguments] {
-    code = arguments->activation_maps.empty()
-               ? inspect(*arguments, std::cout)
-               : draw_activation_maps(*arguments, environment_variable, std::cout);
-  });
+  command->callback([&code, arguments] { code = run_inspect(*arguments); });
 }
 
 void add_ckpt(CLI::App& app, ExitCode& code) {

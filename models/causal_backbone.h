@@ -11,7 +11,8 @@
 // b sequences on this rank  S tokens  D features  V rows of the embedding
 namespace shoal {
 
-/// A backbone in which a token sees no later one of its sample: what language models are made of.
+/// A decoder, with a cache of keys and values. A token sees no later one of its sample, unless
+/// is_causal() is false, which language models refuse.
 class CausalBackbone : public Backbone {
  public:
   /// False where the recipe lets tokens see later ones, which a language model must not.

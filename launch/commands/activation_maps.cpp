@@ -8,14 +8,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launch/job/rank_devices.h"
-#include "launch/job/recipe.h"
+#include "launch/commands/open_checkpoint.h"
 #include "launch/report/console.h"
-#include "launch/train/restore.h"
 #include "launch/train/session.h"
 #include "moe/nexus/nexus_layer.h"
-#include "parallel/checkpoint/checkpoint_folder.h"
-#include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/data/loader.h"
 
 // B images of a batch  C channels  N tokens of an image  U units  s slots of a unit
@@ -178,36 +174,31 @@ ExitCode draw_activation_maps(const InspectArguments& arguments, const Environme
                               std::ostream& out) {
   const std::string& folder = arguments.activation_maps;
   require_free_folder(folder);
-  const std::string checkpoint = resolve_checkpoint(arguments.path, arguments.best);
-  const Manifest manifest = CheckpointReader(checkpoint).manifest();
-  const Recipe recipe =
-      config::load_options_text<Recipe>(manifest.recipe, checkpoint + "/manifest.json (its recipe)",
-                                        {"", arguments.overrides, environment})
-          .options;
-  check_precision(recipe.train.precision, torch::kCPU);
-  RankGrid grid = make_rank_grid(make_self_communicator(), 1);
+  OpenedCheckpoint opened =
+      open_checkpoint_alone({arguments.path, arguments.best, arguments.overrides}, environment);
+  const Recipe& recipe = opened.recipe;
   const DataShape shape = make_source(recipe)->shape();
   if (!shape.image) {
     throw Error(ExitCode::kUsage, fmt::format("activation maps are drawn on images, data.source {} "
                                               "gives {}",
                                               shape.source, shape.text()));
   }
-  const BuiltModel model = build_model(recipe, shape, &grid, torch::kCPU);
+  const BuiltModel model = build_model(recipe, shape, &opened.grid, torch::kCPU);
   if (nexus_layers(model).empty()) {
     throw Error(ExitCode::kUsage,
                 fmt::format("the model of '{}' has no Nexus layers, so no units to draw maps of",
-                            checkpoint));
+                            opened.path));
   }
-  load_weights(checkpoint, model, *grid.world);
-  const ActivationMaps maps = collect(model, recipe, arguments.images, grid);
+  load_model(opened, model);
+  const ActivationMaps maps = collect(model, recipe, arguments.images, opened.grid);
   PosixFileSystem files;
   if (!fs::exists(folder)) make_directory(files, folder);
-  write_activation_page(files, folder,
-                        fmt::format("Memory and expert units at step {}", manifest.step), maps);
+  write_activation_page(
+      files, folder, fmt::format("Memory and expert units at step {}", opened.manifest.step), maps);
   Json layers = Json::array();
   for (const LayerMaps& layer : maps.layers) layers.push_back(maps_json(layer));
-  const Json drawn{{"checkpoint", checkpoint},
-                   {"step", manifest.step},
+  const Json drawn{{"checkpoint", opened.path},
+                   {"step", opened.manifest.step},
                    {"page", folder + "/index.html"},
                    {"images", maps.images.size()},
                    {"layers", layers}};

@@ -109,8 +109,12 @@ struct InspectArguments {
   /// replaced.
   std::string heat_map = {};
   // For draw_activation_maps (activation_maps.h):
-  std::string activation_maps = {};         ///< a folder that is empty or not there yet
-  int64_t images = 8;                       ///< the first ones of the validation split
+  std::string activation_maps = {};  ///< a folder that is empty or not there yet
+  int64_t images = 8;                ///< the first ones of the validation split
+  // For draw_gate_maps (gate_maps.h):
+  std::string gates = {};                   ///< a file, a name in .html
+  int64_t samples = 8;                      ///< the first ones of the validation split
+  std::optional<std::string> prompt = {};   ///< this text in their place
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
 };
 

@@ -29,8 +29,7 @@ std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& laun
   const OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
   require_own_tokenizer(manifest, data.tokenizer);
   const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
-  require_own_seed(manifest, recipe, model);
-  load_weights(path, model, *grid.world);
+  load_model(opened, model);
   const Evaluation evaluation = evaluate({*model.task, recipe, data, grid}, manifest.step);
   const int64_t num_substituted = data.samples->num_substituted();
   if (arguments.json) {

@@ -12,7 +12,6 @@
 #include "launch/commands/open_checkpoint.h"
 #include "launch/job/failure.h"
 #include "launch/report/console.h"
-#include "launch/train/build_model.h"
 #include "launch/train/restore.h"
 #include "models/text_generation.h"
 #include "parallel/comm/on_rank_zero.h"
@@ -49,33 +48,6 @@ std::string name_of_prompt(const GenerateArguments& arguments, size_t index) {
                        : "--prompt-file " + arguments.prompt_files[index - given];
 }
 
-/// `name`: for messages.
-Tokens encode_prompt(const std::string& name, const std::string& text, const Tokenizer& tokenizer,
-                     int64_t context) {
-  Tokens tokens;
-  try {
-    tokenizer.encode(text, tokens);
-  } catch (const BadText& error) {
-    throw DataError(name + ": " + error.what());
-  }
-  if (tokens.empty() && tokenizer.end_of_text() >= 0) tokens.push_back(tokenizer.end_of_text());
-  if (tokens.empty()) {
-    throw Error(ExitCode::kUsage,
-                name +
-                    ": the prompt is empty, and its tokenizer has no token that ends a text, to "
-                    "start from",
-                "give it some text");
-  }
-  if (static_cast<int64_t>(tokens.size()) >= context) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("{}: the prompt has {} tokens, which leaves no room in the model's "
-                            "context of {}",
-                            name, tokens.size(), context),
-                "shorten it");
-  }
-  return tokens;
-}
-
 /// What rank 0 reads for all ranks.
 struct Input {
   std::vector<std::string> texts;              ///< on rank 0 only
@@ -100,8 +72,8 @@ Input read_input(const GenerateArguments& arguments, const OpenedCheckpoint& ope
     input.texts = read_prompts(arguments);
     Json json{{"end_of_text", input.tokenizer->end_of_text()}, {"prompts", Json::array()}};
     for (size_t i = 0; i < input.texts.size(); ++i) {
-      json["prompts"].push_back(
-          encode_prompt(name_of_prompt(arguments, i), input.texts[i], *input.tokenizer, context));
+      json["prompts"].push_back(encode_prompt(name_of_prompt(arguments, i), input.texts[i],
+                                              *input.tokenizer, /*most=*/context - 1));
     }
     return json.dump();
   });
@@ -197,8 +169,7 @@ void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& lau
   TextModel& model = text_model_of(built, recipe);
   const int64_t context = model.text_backbone().context_length();
   const Input input = read_input(arguments, opened, *source, context);
-  require_own_seed(opened.manifest, recipe, built);
-  load_weights(opened.path, built, world);
+  load_model(opened, built);
   const auto model_seed = static_cast<uint64_t>(recipe.run.seed);
   const GenerationOptions options{
       arguments.sampling,

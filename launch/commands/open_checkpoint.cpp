@@ -1,5 +1,7 @@
 #include "launch/commands/open_checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "launch/job/rank_devices.h"
@@ -8,9 +10,11 @@
 #include "parallel/checkpoint/checkpoint_load.h"
 
 namespace shoal {
+namespace {
 
-OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
-                                 const Environment& environment, Communicator& guard) {
+/// All but the grid. Collective.
+OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& environment,
+                             Communicator& guard) {
   OpenedCheckpoint opened;
   opened.path = agree_on_checkpoint(choice.path, choice.best, guard);
   opened.manifest = read_manifest(opened.path, guard);
@@ -18,6 +22,14 @@ OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInf
                                                     opened.path + "/manifest.json (its recipe)",
                                                     {"", choice.overrides, environment})
                       .options;
+  return opened;
+}
+
+}  // namespace
+
+OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
+                                 const Environment& environment, Communicator& guard) {
+  OpenedCheckpoint opened = open_recipe(choice, environment, guard);
   const Recipe& recipe = opened.recipe;
   require_equal_ranks(guard, recipe);
   set_up_torch(recipe.run.threads, recipe.run.deterministic, launch);
@@ -26,6 +38,45 @@ OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInf
                                std::move(devices.gpu_world));
   opened.grid.device = devices.own.device;
   return opened;
+}
+
+OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
+                                       const Environment& environment) {
+  std::unique_ptr<Communicator> self = make_self_communicator();
+  OpenedCheckpoint opened = open_recipe(choice, environment, *self);
+  check_precision(opened.recipe.train.precision, torch::kCPU);
+  opened.grid = make_rank_grid(std::move(self), 1);
+  return opened;
+}
+
+void load_model(const OpenedCheckpoint& opened, const BuiltModel& model) {
+  require_own_seed(opened.manifest, opened.recipe, model);
+  load_weights(opened.path, model, *opened.grid.world);
+}
+
+std::vector<int64_t> encode_prompt(const std::string& name, const std::string& text,
+                                   const Tokenizer& tokenizer, int64_t most) {
+  std::vector<int64_t> tokens;
+  try {
+    tokenizer.encode(text, tokens);
+  } catch (const BadText& error) {
+    throw DataError(name + ": " + error.what());
+  }
+  if (tokens.empty() && tokenizer.end_of_text() >= 0) tokens.push_back(tokenizer.end_of_text());
+  if (tokens.empty()) {
+    throw Error(ExitCode::kUsage,
+                name +
+                    ": the prompt is empty, and its tokenizer has no token that ends a text, to "
+                    "start from",
+                "give it some text");
+  }
+  if (std::ssize(tokens) > most) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("{}: the prompt has {} tokens, the model's context has room for {}",
+                            name, tokens.size(), most),
+                "shorten it");
+  }
+  return tokens;
 }
 
 }  // namespace shoal

@@ -5,8 +5,10 @@
 
 #include "launch/job/launch_info.h"
 #include "launch/job/recipe.h"
+#include "launch/train/build_model.h"
 #include "parallel/checkpoint/manifest.h"
 #include "parallel/comm/rank_grid.h"
+#include "runtime/text/tokenizer.h"
 
 namespace shoal {
 
@@ -30,5 +32,19 @@ struct OpenedCheckpoint {
 /// Throws as agree_on_checkpoint, ConfigError, and Error where ranks differ.
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard);
+
+/// The same for this process alone, on its processor, whatever run.device says. Throws
+/// CheckpointError, ConfigError, and Error as check_precision.
+OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
+                                       const Environment& environment);
+
+/// Fills the model of the recipe. Collective. Throws as require_own_seed and load_weights.
+void load_model(const OpenedCheckpoint& opened, const BuiltModel& model);
+
+/// The ids of a prompt, called `name` in messages; of an empty one the token that ends a text.
+/// Throws DataError for what the tokenizer cannot read, and Error (exit 2) if the prompt is empty
+/// without such a token or has more than `most` tokens.
+std::vector<int64_t> encode_prompt(const std::string& name, const std::string& text,
+                                   const Tokenizer& tokenizer, int64_t most);
 
 }  // namespace shoal

@@ -20,7 +20,9 @@ struct Progress {
   int64_t ranks = 1;
   std::optional<double> dropped_share;  ///< of the routed choices; unset without MoE layers
   std::optional<double> load_max_over_mean;
-  std::optional<double> gate_rate;      ///< share of the tokens that attended; unset without gates
+  /// Share of the tokens beside the anchors that attended; unset without gates and in skipped
+  /// steps.
+  std::optional<double> gate_rate;
   std::optional<double> all_to_all_ms;  ///< per step, waiting for exchanges, this rank; not on GPUs
   double data_wait_share = 0;           ///< of the interval's time
   int64_t memory_bytes = 0;             ///< resident set of this rank

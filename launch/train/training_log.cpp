@@ -39,8 +39,9 @@ MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
   return record;
 }
 
-std::vector<GateReport> gate_reports(const Session& session) {
+std::vector<GateReport> gate_reports(const StepOutcome& outcome, const Session& session) {
   std::vector<GateReport> reports;
+  if (!outcome.applied) return reports;  // the gates hold those of an earlier step
   for (const TokenGateImpl* gate : session.model().gates) {
     if (std::optional<GateReport> report = gate->report()) reports.push_back(std::move(*report));
   }
@@ -149,7 +150,7 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
 void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
                        const Session& session) {
   if (!files_) return;
-  const std::vector<GateReport> gates = gate_reports(session);
+  const std::vector<GateReport> gates = gate_reports(outcome, session);
   Progress shown = progress(outcome, report, session);
   if (!gates.empty()) shown.gate_rate = mean_gate_rate(gates);
   const auto per_sample = static_cast<double>(session.task().unit().per_sample);

@@ -33,7 +33,8 @@ class TrainingLog {
   /// opened.
   TrainingLog(const Start& start, Console& console, Log& log);
 
-  /// A logged step; rates are over the time since the last call.
+  /// A logged step; rates are over the time since the last call. Of gates nothing if it was
+  /// skipped.
   void step(const StepOutcome& outcome, const StepReport& report, const Session& session);
   void evaluation(const Evaluation& evaluation, int64_t step);
   /// At the end of a training, on rank 0: throws StorageError if lines are lost, since the disk

@@ -157,9 +157,7 @@ torch::Tensor Hspmn::decode(const NewTokens& tokens, KeyValueCache& cache,
   HspmnBlockImpl::Pass pass{own, rotation(decode.position_bS().unsqueeze(1)), own.position_bS};
   pass.decode = &decode;
   if (!tokens.count_b.empty()) {
-    const torch::Tensor count_b1 =
-        torch::tensor(tokens.count_b, torch::kInt64).to(token_bS.device()).unsqueeze(1);
-    pass.is_token_bS = torch::arange(token_bS.size(1), token_bS.options()) < count_b1;
+    pass.is_token_bS = torch::arange(token_bS.size(1), token_bS.options()) < decode.count_b1();
   }
   torch::Tensor x_bSC = embed(token_bS);
   auto layer = cache.layers.begin();

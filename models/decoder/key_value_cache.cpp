@@ -28,9 +28,12 @@ DecodeStep::DecodeStep(const KeyValueCache& cache, const NewTokens& tokens)
   const auto is_whole = [&](int64_t count) { return count == new_tokens; };
   is_first_ = longest == 0;
   is_even_ = (!has_sequences || *least == longest) && std::ranges::all_of(count_b_, is_whole);
-  const torch::Tensor begin_b1 =
-      torch::tensor(begin_b_, torch::kInt64).unsqueeze(1).to(tokens.token_bS.device());
-  // Those of padding are positions too.
+  const auto to_column = [&](const std::vector<int64_t>& values) {
+    return torch::tensor(values, torch::kInt64).unsqueeze(1).to(tokens.token_bS.device());
+  };
+  count_b1_ = to_column(count_b_);
+  const torch::Tensor begin_b1 = to_column(begin_b_);
+  // Padding's positions are clamped, so that they are of the cache, too.
   position_bS_ = (begin_b1 + torch::arange(new_tokens, begin_b1.options()))
                      .clamp_max(std::max<int64_t>(end_ - 1, 0));
   if (is_first_ || (is_even_ && new_tokens == 1)) return;

@@ -44,6 +44,8 @@ class DecodeStep {
   DecodeStep(const KeyValueCache& cache, const NewTokens& tokens);
   /// [b], on the host.
   const std::vector<int64_t>& count_b() const { return count_b_; }
+  /// The same where the model is, int64 [b, 1].
+  const torch::Tensor& count_b1() const { return count_b1_; }
   /// int64 [b, S].
   const torch::Tensor& position_bS() const { return position_bS_; }
   /// Whether the cache is empty, so that the new tokens see each other only.
@@ -61,7 +63,7 @@ class DecodeStep {
   std::vector<int64_t> begin_b_, count_b_;
   bool is_first_ = false, is_even_ = false;
   int64_t end_ = 0;
-  torch::Tensor position_bS_, mask_b1SE_;
+  torch::Tensor count_b1_, position_bS_, mask_b1SE_;
 };
 
 }  // namespace shoal

@@ -3,7 +3,6 @@
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/sigmoid.h>
 
-// n logits
 namespace shoal {
 
 torch::Tensor soft_gate(const torch::Tensor& logits, const torch::Tensor& noise,
@@ -22,7 +21,14 @@ torch::Tensor binary_entropy(const torch::Tensor& logits) {
   return -at::log_sigmoid(-logits) - at::sigmoid(logits) * logits;
 }
 
-torch::Tensor gate_loss(const torch::Tensor& logit_n, const torch::Tensor& all_2, double target,
+GateSums sum_gates(const torch::Tensor& logits, const torch::Tensor& is_counted) {
+  const torch::Tensor logit = logits.masked_fill(~is_counted, 0.0);
+  const torch::Tensor mask = is_counted.to(logit.scalar_type());
+  return {(at::sigmoid(logit) * mask).sum(torch::kFloat64),
+          (binary_entropy(logit) * mask).sum(torch::kFloat64), mask.sum(torch::kFloat64)};
+}
+
+torch::Tensor gate_loss(const GateSums& own, const torch::Tensor& all_2, double target,
                         const GateLossWeights& weights) {
   const torch::Tensor tokens = all_2[1].clamp_min(1.0);
   const torch::Tensor mean = all_2[0] / tokens;
@@ -31,10 +37,7 @@ torch::Tensor gate_loss(const torch::Tensor& logit_n, const torch::Tensor& all_2
   // tokens, and the constant that makes the parts' sum the square.
   const torch::Tensor slope = 2.0 * weights.rate * excess;
   const torch::Tensor rest = weights.rate * excess * excess - slope * mean;
-  const torch::Tensor own = at::sigmoid(logit_n).sum() * slope +
-                            binary_entropy(logit_n).sum() * weights.entropy +
-                            rest * static_cast<double>(logit_n.numel());
-  return (own / tokens).to(logit_n.scalar_type());
+  return (own.probability * slope + own.entropy * weights.entropy + rest * own.count) / tokens;
 }
 
 double RateAnnealing::at(int64_t step) const {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-// n logits
 namespace shoal {
 
 /// sigma((logits + noise) / temperature) of a binary gate with noise, as the backward pass sees
@@ -24,11 +23,19 @@ struct GateLossWeights {
   double entropy = 0.01;  ///< lambda_2
 };
 
+/// Over the logits of this rank that count, float64 scalars; the first two are differentiable.
+struct GateSums {
+  torch::Tensor probability;  ///< of sigma(logit)
+  torch::Tensor entropy;      ///< of binary_entropy(logit)
+  torch::Tensor count;
+};
+
+GateSums sum_gates(const torch::Tensor& logits, const torch::Tensor& is_counted);
+
 /// This rank's share of lambda_1 (mean probability - target)² + lambda_2 (mean entropy), the means
 /// over the tokens of all ranks: the shares of all ranks add up to it, in value and gradient.
-/// `all_2`: float64, the sum of sigma(logit) and the number of logits, over all ranks.
-/// Source: HSPMN, equation 1.
-torch::Tensor gate_loss(const torch::Tensor& logit_n, const torch::Tensor& all_2, double target,
+/// `all_2`: probability and count summed over all ranks. Source: HSPMN, equation 1.
+torch::Tensor gate_loss(const GateSums& own, const torch::Tensor& all_2, double target,
                         const GateLossWeights& weights);
 
 /// The active rate to reach at a step: from `first` to `last` in equal steps, then `last`.

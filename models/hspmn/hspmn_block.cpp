@@ -49,8 +49,7 @@ torch::Tensor HspmnBlockImpl::convolve(const torch::Tensor& u_bSC, const Pass& p
   const torch::Tensor convolved = conv_->forward(u_bSC, recent);
   // The last two before the padding, of the former two and the new ones.
   const torch::Tensor all = at::cat({recent, u_bSC}, /*dim=*/1);
-  const torch::Tensor count_b1 =
-      torch::tensor(pass.decode->count_b(), torch::kInt64).to(u_bSC.device()).unsqueeze(1);
+  const torch::Tensor& count_b1 = pass.decode->count_b1();
   const torch::Tensor place_b2 = count_b1 + torch::arange(2, count_b1.options());
   recent = all.gather(1, place_b2.unsqueeze(2).expand({-1, -1, all.size(2)}));
   return convolved;
@@ -74,8 +73,9 @@ torch::Tensor HspmnBlockImpl::reflexive_in_parts(const torch::Tensor& x_bSC, con
 BlockOutput HspmnBlockImpl::reflexive(const torch::Tensor& x_bSC, const Pass& pass) {
   const int64_t tokens = x_bSC.size(0) * x_bSC.size(1);
   const bool is_long = tokens > kMlpTokens && x_bSC.size(0) <= kMlpTokens / 2;
-  if (!at::GradMode::is_enabled() && pass.decode == nullptr && feed_forward_.is_dense() &&
-      is_long) {
+  // Not while training, whose run before a recomputation has the bits of the second one.
+  if (!at::GradMode::is_enabled() && !pass.step.training && pass.decode == nullptr &&
+      feed_forward_.is_dense() && is_long) {
     return {reflexive_in_parts(x_bSC, pass), {}, {}};
   }
   const NormedBranch x = mlp_norm_->branch(x_bSC);
@@ -96,11 +96,10 @@ torch::Tensor HspmnBlockImpl::limits(const Pass& pass) const {
   return (pass.is_token_bS.sum(1, /*keepdim=*/true) - 1).clamp_min(0).expand_as(pass.position_bS);
 }
 
-void HspmnBlockImpl::attend_sparsely(const torch::Tensor& u_bSC, const Pass& pass,
-                                     BlockOutput& output) {
+HspmnBlockImpl::SparseRows HspmnBlockImpl::attend_sparsely(const torch::Tensor& u_bSC,
+                                                           const Pass& pass) {
   const GateState state = pass.cache != nullptr ? pass.cache->gate_b2 : GateState();
-  const OpenTokens open =
-      gate_->open({u_bSC, pass.position_bS, pass.is_token_bS, pass.step, state});
+  OpenTokens open = gate_->open({u_bSC, pass.position_bS, pass.is_token_bS, pass.step, state});
   SparseAttentionImpl::KeyValue keys = attention_->keys_of(u_bSC, pass.rotation);
   if (pass.decode != nullptr) {
     pass.decode->append(keys.key_bMSH, pass.cache->key_bNPH);
@@ -108,24 +107,33 @@ void HspmnBlockImpl::attend_sparsely(const torch::Tensor& u_bSC, const Pass& pas
     const int64_t end = pass.decode->end();
     keys = {pass.cache->key_bNPH.narrow(2, 0, end), pass.cache->value_bNPH.narrow(2, 0, end)};
   }
-  torch::Tensor attended_RC = attention_->forward(u_bSC, keys, open, limits(pass), pass.rotation);
+  torch::Tensor y_RC = attention_->forward(u_bSC, keys, open, limits(pass), pass.rotation);
   if (open.weight_R.defined()) {
-    attended_RC = attended_RC * open.weight_R.unsqueeze(1).to(attended_RC.scalar_type());
+    y_RC = y_RC * open.weight_R.unsqueeze(1).to(y_RC.scalar_type());
   }
-  output.y = output.y.flatten(0, 1).index_add(0, open.row_R, attended_RC).view_as(output.y);
-  output.auxiliary_loss = add_loss(output.auxiliary_loss, open.auxiliary_loss);
-  if (!pass.step.training) output.is_open_bS = open.is_open_bS;
+  return {std::move(open), std::move(y_RC)};
 }
 
 BlockOutput HspmnBlockImpl::forward(const torch::Tensor& x_bSC, const Pass& pass) {
   if (stream_ == ContextualStream::kNone) return reflexive(x_bSC, pass);
-  const NormedBranch x = attention_norm_->branch(x_bSC);
-  BlockOutput output = reflexive(x.residual, pass);
+  // The contextual stream first, so that without gradients its tensors are freed before the other.
+  NormedBranch x = attention_norm_->branch(x_bSC);
   if (stream_ == ContextualStream::kDense) {
-    output.y = output.y + attend_densely(x.normed, pass);
-  } else {
-    attend_sparsely(x.normed, pass, output);
+    const torch::Tensor attended_bSC = attend_densely(x.normed, pass);
+    x.normed.reset();
+    BlockOutput output = reflexive(x.residual, pass);
+    output.y = output.y + attended_bSC;
+    return output;
   }
+  const SparseRows attended = attend_sparsely(x.normed, pass);
+  x.normed.reset();
+  BlockOutput output = reflexive(x.residual, pass);
+  torch::Tensor y = output.y.flatten(0, 1);
+  y = at::GradMode::is_enabled() ? y.index_add(0, attended.open.row_R, attended.y_RC)
+                                 : y.index_add_(0, attended.open.row_R, attended.y_RC);
+  output.y = y.view_as(output.y);
+  output.auxiliary_loss = add_loss(output.auxiliary_loss, attended.open.auxiliary_loss);
+  if (!pass.step.training) output.is_open_bS = attended.open.is_open_bS;
   return output;
 }
 

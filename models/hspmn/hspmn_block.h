@@ -74,8 +74,12 @@ class HspmnBlockImpl : public ModuleBase {
   torch::Tensor reflexive_in_parts(const torch::Tensor& x_bSC, const Pass& pass);
   torch::Tensor convolve(const torch::Tensor& u_bSC, const Pass& pass) const;
   torch::Tensor attend_densely(const torch::Tensor& u_bSC, const Pass& pass) const;
-  /// Adds the open tokens' attention to y.
-  void attend_sparsely(const torch::Tensor& u_bSC, const Pass& pass, BlockOutput& output);
+  /// Attention of the tokens that the gate opens.
+  struct SparseRows {
+    OpenTokens open;
+    torch::Tensor y_RC;
+  };
+  SparseRows attend_sparsely(const torch::Tensor& u_bSC, const Pass& pass);
   torch::Tensor limits(const Pass& pass) const;
 
   Sizes sizes_;

@@ -58,10 +58,7 @@ torch::Tensor SparseAttentionImpl::forward(const torch::Tensor& u_bSC, const Key
   const SparseQueries queries{limit_bS.flatten().index_select(0, open.row_R), open.offset_b1};
   const double scale = 1.0 / std::sqrt(static_cast<double>(H));
   const torch::Tensor y_RNH =
-      u_bSC.is_cpu()
-          ? sparse_query_attention(turned_RNH, keys.key_bMSH, keys.value_bMSH, queries, scale)
-          : sparse_query_attention_portable(turned_RNH, keys.key_bMSH, keys.value_bMSH, queries,
-                                            {.scale = scale});
+      sparse_query_attention(turned_RNH, keys.key_bMSH, keys.value_bMSH, queries, scale);
   return proj->forward(y_RNH.reshape({R, sizes_.width}));
 }
 

@@ -27,7 +27,7 @@ class SparseAttentionImpl : public ModuleBase {
   };
   SparseAttentionImpl(const Sizes& sizes, const torch::TensorOptions& options);
 
-  /// [b, M, S, H] each, views of one product; `rotation` turns keys.
+  /// [b, M, S, H] each; `rotation` turns keys.
   struct KeyValue {
     torch::Tensor key_bMSH, value_bMSH;
   };

@@ -1,15 +1,15 @@
 #include "models/hspmn/token_gate.h"
 
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
-#include <ATen/ops/bincount.h>
 #include <ATen/ops/linear.h>
-#include <fmt/format.h>
+#include <ATen/ops/nonzero_static.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "models/hspmn/gate_threshold.h"
+#include "models/hspmn/logit_histogram.h"
 #include "parallel/comm/collectives.h"
+#include "runtime/device/device_copy.h"
 #include "runtime/device/real_types.h"
 #include "runtime/random/random.h"
 
@@ -18,6 +18,7 @@ namespace shoal {
 namespace {
 
 constexpr double kLeastTemperature = 0.1, kMostTemperature = 2.0;
+constexpr double kSureLogit = 30.0;  // whose sigma is 1 but for 1e-13
 constexpr int64_t kParts = TokenGateImpl::kPositionBins;
 
 /// Places in the counts, after the histograms.
@@ -32,9 +33,10 @@ enum Count : int64_t {
 
 int64_t histogram_size(bool has_threshold) { return has_threshold ? 2 * LogitHistogram::kBins : 0; }
 
-torch::Tensor sum_of(const torch::Tensor& values) {
-  return values.sum().to(torch::kFloat64).view(1);
-}
+/// Columns of a GateState.
+enum StateColumn : int64_t { kBlockIsOpen, kNumAttended };
+
+torch::Tensor sum_of(const torch::Tensor& mask) { return mask.sum(torch::kFloat64).view(1); }
 
 /// The mask of tokens that are no padding, all true where there is no padding.
 torch::Tensor tokens_of(const GateInput& input) {
@@ -42,53 +44,25 @@ torch::Tensor tokens_of(const GateInput& input) {
                                      : torch::ones_like(input.position_bS, torch::kBool);
 }
 
+/// Where the first token of each token's block is, below 0: in a former call.
+torch::Tensor first_of_block(const torch::Tensor& position_bS, int64_t block) {
+  return torch::arange(position_bS.size(1), position_bS.options()) - position_bS.remainder(block);
+}
+
 }  // namespace
-
-void GateOptions::validate(Problems& problems) const {
-  if (first_rate < rate) {
-    problems.add("first_rate", fmt::format("{} is below gate.rate: {}", first_rate, rate));
-  }
-  if (capacity && select != GateSelection::kThreshold) {
-    problems.add("capacity", "needs select: threshold; the others choose by number");
-  }
-}
-
-void GateOptions::check(const std::string& path, int64_t context, bool is_causal,
-                        Problems& problems) const {
-  if (select == GateSelection::kTopK && is_causal) {
-    problems.add(path + ".select",
-                 "topk compares a token with later ones, which a causal model must not see; use "
-                 "threshold or topk_predictor, or model.causal=false for classification");
-  }
-  if (!capacity) return;
-  const auto most =
-      static_cast<int64_t>(std::ceil(*capacity * rate * static_cast<double>(context)));
-  const int64_t anchors = anchors_in(context);
-  if (most < anchors) {
-    problems.add(
-        path + ".capacity",
-        fmt::format("{} of {} tokens may attend, but one every {} is an anchor, {} in all; "
-                    "raise capacity or anchor_every",
-                    most, context, anchor_every, anchors));
-  }
-}
-
-std::optional<int64_t> GateOptions::most_in(int64_t context) const {
-  if (!capacity) return std::nullopt;
-  return static_cast<int64_t>(std::ceil(*capacity * rate * static_cast<double>(context))) -
-         anchors_in(context);
-}
 
 /// All of [b, S].
 struct TokenGateImpl::Decision {
   torch::Tensor logits;        ///< differentiable
   torch::Tensor noisy_logits;  ///< what is compared with the threshold; differentiable
   torch::Tensor is_token, is_anchor;
+  torch::Tensor is_counted;       ///< tokens beside the anchors
   torch::Tensor is_open;          ///< with the anchors
-  torch::Tensor soft;             ///< of the block's first token; undefined unless training
+  torch::Tensor num_attended;     ///< of a sequence up to each token, anchors left out
+  torch::Tensor block_is_open;    ///< before anchors and capacity
+  torch::Tensor soft = {};        ///< undefined unless training, and at random
   torch::Tensor is_dropped = {};  ///< open, and without room; undefined: none
   torch::Tensor is_best = {};     ///< among the top k; undefined unless it was asked for
-  torch::Tensor is_counted() const { return is_token & ~is_anchor; }
 };
 
 TokenGateImpl::TokenGateImpl(const GateOptions& options, int64_t width, int64_t context,
@@ -97,7 +71,9 @@ TokenGateImpl::TokenGateImpl(const GateOptions& options, int64_t width, int64_t 
       annealing_{options.first_rate, options.rate, options.anneal_steps},
       context_(context),
       path_(path),
-      grid_(build.grid) {
+      grid_(build.grid),
+      device_(build.tensor_options.device()) {
+  if (is_random()) return;
   const torch::TensorOptions& tensor = build.tensor_options;
   const Init weight = Init::normal(1.0 / std::sqrt(static_cast<double>(width)));
   weight_D_ = add_parameter("weight", {width}, tensor, weight);
@@ -120,9 +96,29 @@ double TokenGateImpl::rate_at(const StepContext& step) const {
   return step.training ? annealing_.at(step.step) : options_.rate;
 }
 
+torch::Tensor TokenGateImpl::of_block(const torch::Tensor& value_bS, const GateInput& input) const {
+  if (options_.block == 1) return value_bS;
+  return value_bS.gather(1, first_of_block(input.position_bS, options_.block).clamp_min(0));
+}
+
+torch::Tensor TokenGateImpl::logits_of(const GateInput& input) const {
+  if (!is_random()) {
+    return of_block(at::linear(at_least_float32(input.u_bSD), weight_D_) + bias_, input);
+  }
+  // What the draws amount to, for the report.
+  const double rate = rate_at(input.step);
+  const double logit = std::min(std::log(rate / (1.0 - rate)), kSureLogit);
+  return torch::full_like(input.position_bS, logit, torch::kFloat32);
+}
+
+torch::Tensor TokenGateImpl::predictor_logits(const GateInput& input) const {
+  const torch::Tensor u_bSD = at_least_float32(input.u_bSD.detach());
+  return of_block(at::linear(u_bSD, predictor_weight_D_) + predictor_bias_, input);
+}
+
 torch::Tensor TokenGateImpl::noise_of(const GateInput& input) const {
   const StepContext& step = input.step;
-  if (!step.training || options_.noise == GateNoise::kNone) return {};
+  if (!step.training || is_random() || options_.noise == GateNoise::kNone) return {};
   const Stream stream{step.seed, Purpose::kRouterNoise, hash_name(path_),
                       static_cast<uint64_t>(step.step)};
   const at::IntArrayRef sizes = input.position_bS.sizes();
@@ -131,105 +127,109 @@ torch::Tensor TokenGateImpl::noise_of(const GateInput& input) const {
   const torch::Tensor noise = options_.noise == GateNoise::kGumbel
                                   ? draw.select(1, 0)
                                   : draw.select(1, 0) - draw.select(1, 1);
-  return noise.view(sizes);
+  return of_block(noise.view(sizes), input);
 }
 
-torch::Tensor TokenGateImpl::top_k(const Decision& decision, double rate) const {
-  // Padding comes last; of equals the earlier token first.
-  const torch::Tensor score =
-      decision.noisy_logits.detach().masked_fill(~decision.is_token, -INFINITY);
+torch::Tensor TokenGateImpl::soft_gates(const Decision& decision,
+                                        const torch::Tensor& noise) const {
+  torch::Tensor shifted = decision.logits, temperature;
+  if (has_threshold()) shifted = shifted - noisy_threshold_;
+  if (log_temperature_.defined()) {
+    temperature = log_temperature_.exp().clamp(kLeastTemperature, kMostTemperature);
+  }
+  return soft_gate(shifted, noise, temperature);
+}
+
+torch::Tensor TokenGateImpl::top_k(const Decision& decision, const GateInput& input) const {
+  // First tokens of blocks by their logits; of equals the earlier, the other tokens last.
+  const torch::Tensor is_ranked =
+      decision.is_token & (input.position_bS.remainder(options_.block) == 0);
+  const torch::Tensor score = decision.noisy_logits.detach().masked_fill(~is_ranked, -INFINITY);
   const torch::Tensor order =
       std::get<1>(score.sort(/*stable=*/true, /*dim=*/1, /*descending=*/true));
   const torch::Tensor place = torch::empty_like(order).scatter_(
       1, order, torch::arange(order.size(1), order.options()).expand_as(order));
-  const torch::Tensor tokens_b1 = decision.is_token.sum(1, /*keepdim=*/true);
-  const torch::Tensor k_b1 = (tokens_b1.to(torch::kFloat64) * rate).floor().clamp_min(1.0);
-  return (place < k_b1) & decision.is_token;
+  const torch::Tensor ranked_b1 = is_ranked.sum(1, /*keepdim=*/true);
+  // Products such as 0.29 x 100 are rounded a little below their whole number.
+  const torch::Tensor k_b1 =
+      (ranked_b1.to(torch::kFloat64) * rate_at(input.step) + 1e-9).floor().clamp_min(1.0);
+  return of_block((place < k_b1) & is_ranked, input);
 }
 
-torch::Tensor TokenGateImpl::draw_random(const GateInput& input, double rate) const {
+torch::Tensor TokenGateImpl::draw_random(const GateInput& input) const {
   // By what the token itself is, so that it is drawn alike in a batch and while decoding.
   constexpr int64_t kMostTokens = int64_t{1} << 32;
   TORCH_CHECK(input.step.token_bS.defined(), "a random gate needs token ids");
   const torch::Tensor id = input.position_bS * kMostTokens + input.step.token_bS;
   const Stream stream{input.step.seed, Purpose::kRouting, hash_name(path_), 0};
-  return (uniform_rows(stream, id.flatten(), 1, torch::kFloat64) < rate).view_as(id);
-}
-
-torch::Tensor TokenGateImpl::predictor_logits(const GateInput& input) const {
-  return at::linear(at_least_float32(input.u_bSD.detach()), predictor_weight_D_) + predictor_bias_;
+  const torch::Tensor draw = uniform_rows(stream, id.flatten(), 1, torch::kFloat64);
+  return of_block((draw < rate_at(input.step)).view_as(id), input);
 }
 
 torch::Tensor TokenGateImpl::choose(const Decision& decision, const GateInput& input) const {
-  const StepContext& step = input.step;
+  const bool training = input.step.training;
   switch (options_.select) {
     case GateSelection::kThreshold:
-      return decision.noisy_logits > (step.training ? noisy_threshold_ : threshold_);
+      return decision.noisy_logits > (training ? noisy_threshold_ : threshold_);
     case GateSelection::kTopK:
-      return top_k(decision, rate_at(step));
+      return top_k(decision, input);
     case GateSelection::kPredictor:
-      return step.training ? decision.is_best : predictor_logits(input) > 0;
-    default:
-      return draw_random(input, rate_at(step));
+      return training ? decision.is_best : predictor_logits(input) > 0;
+    case GateSelection::kRandom:
+      return draw_random(input);
   }
-}
-
-torch::Tensor TokenGateImpl::of_block(const torch::Tensor& value_bS, const GateInput& input) const {
-  if (options_.block == 1) return value_bS;
-  const torch::Tensor s = torch::arange(value_bS.size(1), input.position_bS.options());
-  const torch::Tensor first_bS = s - input.position_bS.remainder(options_.block);
-  const torch::Tensor value = value_bS.gather(1, first_bS.clamp_min(0));
-  if (!input.state.defined()) return value;
-  const torch::Tensor held_b1 = input.state.narrow(1, 0, 1).to(value.scalar_type());
-  return torch::where(first_bS < 0, held_b1, value);
+  TORCH_CHECK(false, "no such selection of tokens");
 }
 
 TokenGateImpl::Decision TokenGateImpl::decide(const GateInput& input) const {
   const StepContext& step = input.step;
   Decision decision;
-  decision.logits = at::linear(at_least_float32(input.u_bSD), weight_D_) + bias_;
+  decision.logits = logits_of(input);
   const torch::Tensor noise = noise_of(input);
   decision.noisy_logits = noise.defined() ? decision.logits + noise : decision.logits;
   decision.is_token = tokens_of(input);
   const int64_t every = options_.anchor_every;
   decision.is_anchor = every > 0 ? (input.position_bS.remainder(every) == 0) & decision.is_token
                                  : torch::zeros_like(decision.is_token);
+  decision.is_counted = decision.is_token & ~decision.is_anchor;
   if (options_.select == GateSelection::kPredictor && step.training) {
-    decision.is_best = top_k(decision, rate_at(step));
+    decision.is_best = top_k(decision, input);
   }
-  decision.is_open = of_block(choose(decision, input), input);
-  if (step.training) {
-    torch::Tensor shifted = decision.logits;
-    if (has_threshold()) shifted = shifted - noisy_threshold_;
-    const torch::Tensor temperature =
-        log_temperature_.defined()
-            ? log_temperature_.exp().clamp(kLeastTemperature, kMostTemperature)
-            : torch::Tensor();
-    decision.soft = of_block(soft_gate(shifted, noise, temperature), input);
+  decision.block_is_open = choose(decision, input);
+  if (input.state.defined()) {
+    const torch::Tensor held_b1 = input.state.narrow(1, kBlockIsOpen, 1).to(torch::kBool);
+    const torch::Tensor is_held = first_of_block(input.position_bS, options_.block) < 0;
+    decision.block_is_open = torch::where(is_held, held_b1, decision.block_is_open);
   }
-  limit(decision, input);
+  if (step.training && !is_random()) decision.soft = soft_gates(decision, noise);
+  apply_capacity(decision, input);
   return decision;
 }
 
-void TokenGateImpl::limit(Decision& decision, const GateInput& input) const {
-  const torch::Tensor chosen = decision.is_open & decision.is_token;
-  const torch::Tensor counted = chosen & ~decision.is_anchor;
-  torch::Tensor kept = counted;
-  torch::Tensor until = counted.to(torch::kInt64).cumsum(1);
-  if (input.state.defined()) until = until + input.state.narrow(1, 1, 1);
-  if (const std::optional<int64_t> most = options_.most_in(context_)) {
-    kept = counted & (until <= *most);
-    decision.is_dropped = counted & ~kept;
+void TokenGateImpl::apply_capacity(Decision& decision, const GateInput& input) const {
+  const torch::Tensor chosen = decision.block_is_open & decision.is_counted;
+  decision.num_attended = chosen.to(torch::kInt64).cumsum(1);
+  if (input.state.defined()) {
+    decision.num_attended = decision.num_attended + input.state.narrow(1, kNumAttended, 1);
   }
-  if (input.state.defined() && until.size(1) > 0) {
-    // Of the last token: padding behind it changes neither.
-    const torch::Tensor last_b1 = (decision.is_token.sum(1, /*keepdim=*/true) - 1).clamp_min(0);
-    const torch::Tensor has_tokens = decision.is_token.any(1);
-    const torch::Tensor next = torch::stack(
-        {decision.is_open.gather(1, last_b1).squeeze(1).to(torch::kInt64), until.select(1, -1)}, 1);
-    input.state.copy_(torch::where(has_tokens.unsqueeze(1), next, input.state));
+  torch::Tensor kept = chosen;
+  if (const std::optional<int64_t> most = options_.most_in(context_, rate_at(input.step))) {
+    kept = chosen & (decision.num_attended <= *most);
+    decision.is_dropped = chosen & ~kept;
   }
   decision.is_open = kept | decision.is_anchor;
+}
+
+void TokenGateImpl::remember(const Decision& decision, const GateState& state) const {
+  if (decision.is_token.size(1) == 0) return;
+  // Of the last token: padding behind it changes neither.
+  const torch::Tensor last_b1 = (decision.is_token.sum(1, /*keepdim=*/true) - 1).clamp_min(0);
+  const torch::Tensor next_b2 =
+      torch::cat({decision.block_is_open.gather(1, last_b1).to(torch::kInt64),
+                  decision.num_attended.narrow(1, -1, 1)},
+                 /*dim=*/1);
+  const torch::Tensor has_tokens_b1 = decision.is_token.any(1, /*keepdim=*/true);
+  state.copy_(torch::where(has_tokens_b1, next_b2, state));
 }
 
 torch::Tensor TokenGateImpl::explored(const Decision& decision, const GateInput& input) const {
@@ -242,49 +242,46 @@ torch::Tensor TokenGateImpl::explored(const Decision& decision, const GateInput&
          decision.is_token;
 }
 
-torch::Tensor TokenGateImpl::losses(const Decision& decision, const GateInput& input) const {
+torch::Tensor TokenGateImpl::losses(const Decision& decision, const GateSums& sums,
+                                    const GateInput& input) const {
   const StepContext& step = input.step;
   TORCH_CHECK(step.samples_in_step > 0, "a gate's losses need StepContext::samples_in_step");
-  const torch::Tensor is_counted = decision.is_counted();
-  const torch::Tensor logit_n = decision.logits.masked_select(is_counted);
-  const torch::Tensor all_2 =
-      torch::cat({sum_of(at::sigmoid(logit_n.detach())), sum_of(is_counted)});
-  all_reduce(*grid_->world, all_2);
+  const torch::Tensor all_2 = torch::stack({sums.probability.detach(), sums.count});
+  all_reduce(grid_->tensor_world(), all_2);
   torch::Tensor loss =
-      gate_loss(logit_n, all_2, rate_at(step), {options_.rate_weight, options_.entropy_weight});
+      gate_loss(sums, all_2, rate_at(step), {options_.rate_weight, options_.entropy_weight});
   if (options_.select == GateSelection::kPredictor) {
+    const torch::Tensor logits = predictor_logits(input);
     const torch::Tensor miss = at::binary_cross_entropy_with_logits(
-        predictor_logits(input).masked_select(is_counted),
-        decision.is_best.masked_select(is_counted).to(loss.scalar_type()), {}, {},
-        at::Reduction::Sum);
-    loss =
-        loss + (miss * options_.predictor_weight / all_2[1].clamp_min(1.0)).to(loss.scalar_type());
+        logits, decision.is_best.to(logits.scalar_type()),
+        decision.is_counted.to(logits.scalar_type()), {}, at::Reduction::Sum);
+    loss = loss + miss * options_.predictor_weight / all_2[1].clamp_min(1.0);
   }
-  return loss *
-         (static_cast<double>(step.samples_in_micro) / static_cast<double>(step.samples_in_step));
+  return (loss *
+          (static_cast<double>(step.samples_in_micro) / static_cast<double>(step.samples_in_step)))
+      .to(decision.logits.scalar_type());
 }
 
-void TokenGateImpl::count(const Decision& decision, const GateInput& input) {
-  // With train.recompute in the second of both runs, which has gradients.
+void TokenGateImpl::count(const Decision& decision, const GateSums& sums, const GateInput& input) {
+  // With train.recompute in the second of the two runs, which has gradients.
   if (!at::GradMode::is_enabled()) return;
   const torch::NoGradGuard no_grad;
-  const torch::Tensor is_counted = decision.is_counted();
-  const torch::Tensor is_open = decision.is_open & is_counted;
+  const torch::Tensor is_open = decision.is_open & decision.is_counted;
   std::vector<torch::Tensor> parts;
-  const torch::Tensor logit_n = decision.logits.masked_select(is_counted);
   if (has_threshold()) {
-    parts.push_back(LogitHistogram::count(logit_n));
-    parts.push_back(LogitHistogram::count(decision.noisy_logits.masked_select(is_counted)));
+    parts.push_back(LogitHistogram::count(decision.logits, decision.is_counted));
+    parts.push_back(LogitHistogram::count(decision.noisy_logits, decision.is_counted));
   }
-  const torch::Tensor none = torch::zeros({1}, logit_n.options().dtype(torch::kFloat64));
-  parts.push_back(sum_of(is_counted));
+  parts.push_back(sums.count.view(1));
   parts.push_back(sum_of(is_open));
-  parts.push_back(decision.is_dropped.defined() ? sum_of(decision.is_dropped) : none);
-  parts.push_back(sum_of(at::sigmoid(logit_n)));
-  parts.push_back(sum_of(binary_entropy(logit_n)));
-  const torch::Tensor part_bS = (input.position_bS * kParts).floor_divide(context_);
-  for (const torch::Tensor& mask : {is_counted, is_open}) {
-    parts.push_back(at::bincount(part_bS.masked_select(mask), {}, kParts).to(torch::kFloat64));
+  parts.push_back(decision.is_dropped.defined() ? sum_of(decision.is_dropped)
+                                                : torch::zeros_like(parts.back()));
+  parts.push_back(sums.probability.detach().view(1));
+  parts.push_back(sums.entropy.detach().view(1));
+  const torch::Tensor part_n = (input.position_bS * kParts).floor_divide(context_).flatten();
+  for (const torch::Tensor& mask : {decision.is_counted, is_open}) {
+    const torch::Tensor one_n = mask.flatten().to(torch::kFloat64);
+    parts.push_back(torch::zeros({kParts}, one_n.options()).scatter_add_(0, part_n, one_n));
   }
   const torch::Tensor counts = torch::cat(parts);
   if (counted_step_ != input.step.step) {
@@ -294,38 +291,44 @@ void TokenGateImpl::count(const Decision& decision, const GateInput& input) {
   counts_ += counts;
 }
 
+torch::Tensor TokenGateImpl::weights(const Decision& decision, const torch::Tensor& row_R) const {
+  if (is_random()) return {};
+  const torch::Tensor weight = torch::where(decision.is_anchor, torch::ones_like(decision.soft),
+                                            straight_through(decision.soft, decision.is_open));
+  return weight.flatten().index_select(0, row_R);
+}
+
 OpenTokens TokenGateImpl::open(const GateInput& input) {
-  const bool training = input.step.training;
+  TORCH_CHECK(input.position_bS.size(1) <= context_, path_, ": ", input.position_bS.size(1),
+              " tokens, expected at most ", context_);
   const Decision decision = decide(input);
+  if (input.state.defined()) remember(decision, input.state);
   OpenTokens open;
   open.is_open_bS = decision.is_open;
   torch::Tensor is_computed = decision.is_open;
-  if (training) {
-    open.auxiliary_loss = losses(decision, input);
-    count(decision, input);
-    if (options_.explore_fraction > 0) is_computed = is_computed | explored(decision, input);
+  if (input.step.training) {
+    const GateSums sums = sum_gates(decision.logits, decision.is_counted);
+    count(decision, sums, input);
+    if (!is_random()) {
+      open.auxiliary_loss = losses(decision, sums, input);
+      if (options_.explore_fraction > 0) is_computed = is_computed | explored(decision, input);
+    }
   }
-  open.row_R = is_computed.flatten().nonzero().squeeze(1);
-  const torch::Tensor end_b = is_computed.sum(1).cumsum(0).to(torch::kCPU);
+  // The one wait for a GPU: with the number of rows at hand, listing them needs none.
+  const torch::Tensor end_b = HostCopy(is_computed.sum(1).cumsum(0)).wait();
   const int64_t* end = end_b.const_data_ptr<int64_t>();
   open.offset_b1.assign(1, 0);
   open.offset_b1.insert(open.offset_b1.end(), end, end + end_b.numel());
-  if (training && options_.select != GateSelection::kRandom) {
-    const torch::Tensor weight = torch::where(decision.is_anchor, torch::ones_like(decision.soft),
-                                              straight_through(decision.soft, decision.is_open));
-    open.weight_R = weight.flatten().index_select(0, open.row_R);
-  } else if (training) {
-    open.weight_R =
-        decision.is_open.flatten().index_select(0, open.row_R).to(weight_D_.scalar_type());
-  }
+  open.row_R = at::nonzero_static(is_computed.flatten(), open.offset_b1.back()).squeeze(1);
+  if (input.step.training) open.weight_R = weights(decision, open.row_R);
   return open;
 }
 
 GateState TokenGateImpl::make_state(int64_t b) const {
-  return torch::zeros({b, 2}, weight_D_.options().dtype(torch::kInt64).requires_grad(false));
+  return torch::zeros({b, 2}, torch::TensorOptions().dtype(torch::kInt64).device(device_));
 }
 
-void TokenGateImpl::update(const torch::Tensor& threshold, const torch::Tensor& counts) const {
+void TokenGateImpl::update_threshold(torch::Tensor& threshold, const torch::Tensor& counts) const {
   const torch::Tensor quantile =
       LogitHistogram::quantile(counts, 1.0 - annealing_.at(counted_step_));
   const torch::Tensor decay = (num_updates_ > 0).to(torch::kFloat64) * options_.threshold_decay;
@@ -336,10 +339,11 @@ void TokenGateImpl::update(const torch::Tensor& threshold, const torch::Tensor& 
 void TokenGateImpl::after_step() {
   TORCH_CHECK(counts_.defined(), path_, ": after_step without a training step");
   const torch::NoGradGuard no_grad;
-  all_reduce(*grid_->world, counts_);
+  all_reduce(grid_->tensor_world(), counts_);
   if (has_threshold()) {
-    update(threshold_, counts_.narrow(0, 0, LogitHistogram::kBins));
-    update(noisy_threshold_, counts_.narrow(0, LogitHistogram::kBins, LogitHistogram::kBins));
+    update_threshold(threshold_, counts_.narrow(0, 0, LogitHistogram::kBins));
+    update_threshold(noisy_threshold_,
+                     counts_.narrow(0, LogitHistogram::kBins, LogitHistogram::kBins));
     num_updates_ += 1;
   }
   reported_ = counts_.narrow(0, histogram_size(has_threshold()), kNumCounts + 2 * kParts);

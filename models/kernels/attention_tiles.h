@@ -9,11 +9,11 @@
 // Q queries of a tile, rounded up to whole vectors  K keys of a tile
 namespace shoal::attention_tiles {
 
-/// Values of a vector; numbers of columns are its multiples.
+/// Values of a vector; a matrix has a multiple of it as columns.
 template <class Real>
 inline constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(Real));
 
-/// As wide as the values they are compared in place of.
+/// An integer of Real's width, so that comparisons give masks of whole lanes.
 template <class Real>
 using Integer = std::conditional_t<sizeof(Real) == 4, int32_t, int64_t>;
 

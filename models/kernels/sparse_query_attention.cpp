@@ -1,4 +1,5 @@
 #include "models/kernels/sparse_query_attention.h"
+#include "models/kernels/sparse_query_attention_cuda.h"
 
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -30,7 +31,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What is no tensor to differentiate.
+/// Arguments without gradients.
 struct SparseCall {
   SparseQueries queries;
   double scale;
@@ -139,6 +140,9 @@ torch::Tensor sparse_query_attention(const torch::Tensor& query_RNH, const torch
                                      const torch::Tensor& value_BMSH, const SparseQueries& queries,
                                      double scale) {
   check_call({query_RNH, key_BMSH, value_BMSH}, queries);
+  if (query_RNH.is_cuda() && query_RNH.size(2) > sparse_query_cuda::kMostWidth) {
+    return sparse_query_attention_portable(query_RNH, key_BMSH, value_BMSH, queries, {scale});
+  }
   const torch::Tensor query = query_RNH.contiguous();
   const SparseCall call{{queries.limit_R.contiguous(), queries.offset_b1}, scale};
   const bool needs_grad =

@@ -28,8 +28,7 @@ struct SparseQueries {
 /// Differentiable in all three. The log-sum-exp of each row is kept for the backward pass; no
 /// tensor of R x S exists. Gradients of keys and values after the last query are zeros.
 /// On the CPU the bits of a query's result are independent of other queries, sequences and the
-/// number of threads, but where the queries of a sequence are so few that long rows of keys are cut
-/// into parts; those of gradients are independent of other sequences and the number of threads.
+/// number of threads; those of gradients of other sequences and the number of threads.
 /// Source: HSPMN v2.1, section 2.
 torch::Tensor sparse_query_attention(const torch::Tensor& query_RNH, const torch::Tensor& key_BMSH,
                                      const torch::Tensor& value_BMSH, const SparseQueries& queries,

@@ -276,11 +276,11 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> backward_cpu(const torch
                                    .part_elements = query.numel(),
                                    .key_grad = HeadRows<Value>(key_grad),
                                    .value_grad = HeadRows<Value>(value_grad)};
-    const std::vector<KeyPart> key_parts_ = key_parts(call.shape);
+    const std::vector<KeyPart> parts = key_parts(call.shape);
     std::vector<int64_t> costs;
-    for (const KeyPart& part : key_parts_) costs.push_back(cost_of(call.shape, part));
+    for (const KeyPart& part : parts) costs.push_back(cost_of(call.shape, part));
     for_each_by_cost<BackwardScratch<Real>>(
-        costs, [&](size_t i, auto& scratch) { differentiate_part(call, key_parts_[i], scratch); });
+        costs, [&](size_t i, auto& scratch) { differentiate_part(call, parts[i], scratch); });
     if (query.numel() > 0)
       sum_query_grads<Value, Real>(call, query.size(0), data<Value>(query_grad));
   });

@@ -52,7 +52,7 @@ int64_t num_parts(const SparseShape<Value>& shape, const QueryTile& tile) {
   return shape.limit_R[tile.last - 1] / kPartKeys + 1;
 }
 
-/// Numbers of a PartResult, and its place in memory of as many.
+/// Numbers in a PartResult.
 template <class Value>
 int64_t part_size(const SparseShape<Value>& shape) {
   return shape.most_rows() * (shape.W + 2);
@@ -73,7 +73,8 @@ void load_queries(const ForwardCall<Value>& call, const QueryTile& tile,
   gather_limits(call.shape, tile, Q, scratch.limit.get(Q));
 }
 
-/// Attention to the keys of a part, those below `end`. Of rows that see none nothing is meant.
+/// Attention to the keys of a part, those below `end`. Results of rows that see none
+/// of them are unspecified.
 template <class Value, class Real>
 void attend_part(const ForwardCall<Value>& call, const QueryTile& tile, int64_t part,
                  ForwardScratch<Real>& scratch, const PartResult<Real>& result) {

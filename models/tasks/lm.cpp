@@ -121,7 +121,7 @@ class LanguageModel : public Task, public TextModel {
     for (torch::Tensor& sum : sums) sum = sum.to(torch::kFloat64);
     const torch::Tensor host = torch::stack(sums).to(torch::kCPU);  // one wait for all
     const double* value = host.const_data_ptr<double>();
-    // The same ratios from every batch, so also for all.
+    // Of the whole split: each batch has the same ratios, and so has the sum over all of them.
     const auto samples = static_cast<double>(label_bS.size(0));
     const TextCounts& text = batch.text;
     const auto times_samples = [samples](int64_t count) {

@@ -99,8 +99,7 @@ std::vector<std::string> CifarSource::Options::paths(Split split) const {
 
 void CifarSource::Options::validate(Problems& problems) const {
   if (classes != 10 && classes != 100) problems.add("classes", "must be 10 or 100");
-  refuse_repeated(paths(Split::kTrain), "train.files", problems);
-  refuse_repeated(paths(Split::kValid), "valid.files", problems);
+  refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
 }
 
 DataShape CifarSource::shape() const {

@@ -142,7 +142,7 @@ void BatchMaker::check(const Sample& sample, int64_t index) const {
   check_size(sample.value_N.size(), shape.values, "number");
   check_size(sample.target_M.size(), shape.targets, "target");
   if (shape.classes > 0 && (sample.label < 0 || sample.label >= shape.classes)) {
-    refuse(fmt::format("has the label {}, of {} classes", sample.label, shape.classes));
+    refuse(fmt::format("has the label {}, expected 0 to {}", sample.label, shape.classes - 1));
   }
 }
 
@@ -155,7 +155,8 @@ void BatchMaker::check_tokens(const Sample& sample, int64_t index) const {
   }
   const auto is_id = [&](int64_t id) { return id >= 0 && id < shape.vocabulary; };
   for (const int64_t id : sample.token_S) {
-    if (!is_id(id)) refuse(fmt::format("has the token {}, of {}", id, shape.vocabulary));
+    if (!is_id(id))
+      refuse(fmt::format("has the token {}, expected 0 to {}", id, shape.vocabulary - 1));
   }
   const auto labels = static_cast<int64_t>(sample.token_label_S.size());
   if (labels != (shape.token_labels > 0 ? length : 0)) {
@@ -165,7 +166,7 @@ void BatchMaker::check_tokens(const Sample& sample, int64_t index) const {
   for (const int64_t label : sample.token_label_S) {
     if (label == kNoLabel) continue;
     if (!is_id(label))
-      refuse(fmt::format("has the token label {}, of {}", label, shape.vocabulary));
+      refuse(fmt::format("has the token label {}, expected 0 to {}", label, shape.vocabulary - 1));
     ++labelled;
   }
   // Losses are divided by the number of labels, which is known before the samples are.

@@ -18,11 +18,14 @@ std::vector<std::string> paths_in(const std::string& folder,
   return paths;
 }
 
-void refuse_repeated(const std::vector<std::string>& paths, std::string_view key,
+void refuse_repeated(const std::vector<std::string>& train, const std::vector<std::string>& valid,
                      Problems& problems) {
-  std::set<std::string> seen;
-  for (const std::string& path : paths) {
-    if (!seen.insert(path).second) problems.add(key, path + " is named twice");
+  for (const auto* paths : {&train, &valid}) {
+    std::set<std::string> seen;
+    for (const std::string& path : *paths) {
+      if (seen.insert(path).second) continue;
+      problems.add(paths == &train ? "train.files" : "valid.files", path + " is named twice");
+    }
   }
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "runtime/recipe/config.h"
@@ -12,8 +11,8 @@ namespace shoal {
 /// The files of a folder as they will be opened.
 std::vector<std::string> paths_in(const std::string& folder, const std::vector<std::string>& files);
 
-/// Refuses a file named twice, at `key`.
-void refuse_repeated(const std::vector<std::string>& paths, std::string_view key,
+/// Refuses a file that a split names twice.
+void refuse_repeated(const std::vector<std::string>& train, const std::vector<std::string>& valid,
                      Problems& problems);
 
 /// Refuses a file that both splits name.

@@ -277,8 +277,7 @@ std::vector<std::string> TextSource::Options::paths(Split split) const {
 }
 
 void TextSource::Options::validate(Problems& problems) const {
-  refuse_repeated(paths(Split::kTrain), "train.files", problems);
-  refuse_repeated(paths(Split::kValid), "valid.files", problems);
+  refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
 }
 
 DataShape TextSource::shape() const {

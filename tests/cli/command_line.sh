@@ -28,6 +28,13 @@ expect 2 "did you mean '--json'?" ckpt verify run --jsn
 expect 2 "did you mean 'train.batch'?" keys train.bach
 expect 2 "commands: train" zebra
 
+# What pictures of gates need and exclude.
+expect 2 "must name a file in .html" inspect run --gates gates.txt
+expect 2 "--tensors excludes --gates" inspect run --gates gates.html --tensors
+expect 2 "--samples excludes --prompt" inspect run --gates gates.html --prompt x --samples 3
+expect 2 "--prompt requires --gates" inspect run --prompt x
+expect 2 "overrides requires --activation-maps or --gates" inspect run data.path=x
+
 # A key may be called as a command is.
 "$program" keys train | grep -q '^train.batch$' || fail "keys train does not document the section"
 expect 2 "no key is called 'check'" keys check

@@ -22,8 +22,14 @@ struct DrawnSplit {
   }
 };
 
-/// The numbers of one split, shared with no other. `use` tells those apart that one source draws;
-/// `step` is for what is drawn again until it fits.
+/// How many samples a split of these options has.
+template <class Options>
+int64_t samples_of(const Options& options, Split split) {
+  return split == Split::kTrain ? options.train.samples : options.valid.samples;
+}
+
+/// The numbers of one split, shared with no other. `use` and `step` tell those apart that one
+/// source draws: of another kind, or of another try where what does not fit is drawn again.
 inline Stream drawn_stream(int64_t seed, std::string_view use, Split split, uint64_t step = 0) {
   const std::string name = std::string(use) + (split == Split::kTrain ? ".train" : ".valid");
   return {static_cast<uint64_t>(seed), Purpose::kSynthetic, hash_name(name), step};

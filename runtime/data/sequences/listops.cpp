@@ -9,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
+#include "runtime/data/sequences/drawn_samples.h"
 #include "runtime/data/sequences/tabbed_files.h"
 #include "runtime/data/split_files.h"
 
@@ -22,7 +23,8 @@ class DrawnListOps final : public SampleSet {
   DrawnListOps(const ListOpsSource::Options& options, Split split)
       : rule_(options.rule),
         split_(split),
-        size_(split == Split::kTrain ? options.train.drawn.samples : options.valid.drawn.samples),
+        size_(split == Split::kTrain ? options.train.samples.value_or(96000)
+                                     : options.valid.samples.value_or(2000)),
         stream_(drawn_stream(options.seed, "listops", split)) {}
 
   int64_t size() const override { return size_; }
@@ -66,7 +68,9 @@ class ListOpsFiles final : public SampleSet {
                        .label_column = 1,
                        .classes = kListOpsValues,
                        .has_header = true}),
-        max_length_(max_length) {}
+        max_length_(max_length) {
+    for (int64_t i = 0; i < size(); ++i) read(i, 0);  // refuses a bad record now, not in training
+  }
 
   int64_t size() const override { return files_.size(); }
   std::string fingerprint() const override { return fingerprint_of(paths_); }
@@ -113,9 +117,15 @@ std::vector<std::string> ListOpsSource::Options::paths(Split split) const {
   return files ? paths_in(path, *files) : std::vector<std::string>{};
 }
 
+void ListOpsSource::SplitOptions::validate(Problems& problems) const {
+  if (!samples || !files) return;
+  problems.add("samples",
+               "counts what is drawn, and files are read whole; set it to auto, or files to none");
+}
+
 void ListOpsSource::Options::validate(Problems& problems) const {
-  refuse_repeated(paths(Split::kTrain), "train.files", problems);
-  refuse_repeated(paths(Split::kValid), "valid.files", problems);
+  if (!train.files || !valid.files) rule.check_drawing(problems, "");
+  refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
 }
 
 DataShape ListOpsSource::shape() const {
@@ -127,6 +137,11 @@ DataShape ListOpsSource::shape() const {
 }
 
 void ListOpsSource::check_training(Problems& problems) const {
+  if (options_.train.files.has_value() != options_.valid.files.has_value()) {
+    problems.add(
+        options_.train.files ? "valid.files" : "train.files",
+        "the other split's files may hold what is drawn here; name files of both, or none");
+  }
   refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
 }
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "runtime/data/data_source.h"
-#include "runtime/data/sequences/drawn_samples.h"
 #include "runtime/data/sequences/listops_expression.h"
 
 namespace shoal {
@@ -19,25 +18,28 @@ namespace shoal {
 /// brackets that close are kept.
 class ListOpsSource : public DataSource {
  public:
-  template <Split kSplit>
   struct SplitOptions {
-    DrawnSplit<kSplit == Split::kTrain ? 96000 : 2000> drawn;
+    std::optional<int64_t> samples;
     std::optional<std::vector<std::string>> files;
 
     static constexpr auto fields() {
-      return std::tuple{inlined(&SplitOptions::drawn),
-                        field("files", &SplitOptions::files,
-                              "LRA's files (basic_train.tsv) in data.path, read whole instead of "
-                              "drawing samples",
-                              unset_word("none"), not_empty(), at_least_one())};
+      return std::tuple{
+          field("samples", &SplitOptions::samples,
+                "samples that are drawn; auto = LRA's 96000 to train on, 2000 to evaluate on",
+                unset_word("auto"), in_range(1, 1e12)),
+          field("files", &SplitOptions::files,
+                "LRA's files (basic_train.tsv) in data.path, read whole instead of drawing samples",
+                unset_word("none"), not_empty(), at_least_one())};
     }
+    /// Refuses a number of samples beside files.
+    void validate(Problems& problems) const;
   };
   struct Options {
     ListOpsRule rule;
     int64_t seed = 0;
     std::string path = ".";
-    SplitOptions<Split::kTrain> train;
-    SplitOptions<Split::kValid> valid;
+    SplitOptions train;
+    SplitOptions valid;
 
     static constexpr auto fields() {
       return std::tuple{
@@ -48,9 +50,9 @@ class ListOpsSource : public DataSource {
                 not_empty()),
           field("train", &Options::train, "what is trained on"),
           field("valid", &Options::valid,
-                "what is evaluated on; drawn, never an expression of the training")};
+                "what is evaluated on; if drawn, never an expression of the training")};
     }
-    /// Refuses a file named twice.
+    /// Refuses a file named twice and, where a split is drawn, a rule that hardly draws any.
     void validate(Problems& problems) const;
 
     /// The files of a split as they will be opened; none if it is drawn.
@@ -60,7 +62,8 @@ class ListOpsSource : public DataSource {
   explicit ListOpsSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override;
-  /// Refuses a file in both splits.
+  /// Refuses a file in both splits, and files in one of them alone: they may hold any expression
+  /// that is drawn.
   void check_training(Problems& problems) const override;
   std::unique_ptr<SampleSet> open(Split split) const override;
 

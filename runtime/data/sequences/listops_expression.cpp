@@ -92,10 +92,11 @@ Split split_of(const std::vector<int64_t>& tokens) {
 
 }  // namespace
 
-void ListOpsRule::validate(Problems& problems) const {
+void ListOpsRule::check_drawing(Problems& problems, const std::string& section) const {
   if (max_length - min_length < 2) {
-    problems.add("min_length", fmt::format("no length is above {} and below max_length {}",
-                                           min_length, max_length));
+    problems.add(
+        section + "min_length",
+        fmt::format("no length is above {} and below max_length {}", min_length, max_length));
     return;
   }
   int64_t longest = 1;
@@ -103,7 +104,7 @@ void ListOpsRule::validate(Problems& problems) const {
     longest = 2 + max_args * longest;
   }
   if (longest <= min_length) {
-    problems.add("max_depth",
+    problems.add(section + "max_depth",
                  fmt::format("expressions of depth {} with {} arguments have {} tokens at most, "
                              "min_length asks for more than {}",
                              max_depth, max_args, longest, min_length));
@@ -112,7 +113,7 @@ void ListOpsRule::validate(Problems& problems) const {
   constexpr int64_t kMostTokens = int64_t{1} << 22;  // a fifth of a second
   for (const Split split : {Split::kTrain, Split::kValid}) {
     if (try_expression(*this, split, {0, Purpose::kSynthetic, 0, 0}, 0, kMostTokens)) continue;
-    problems.add("min_length",
+    problems.add(section + "min_length",
                  fmt::format("hardly any expression has more than {} and fewer than {} tokens; "
                              "lower it, or raise max_length, max_depth or max_args",
                              min_length, max_length));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -34,8 +35,9 @@ struct ListOpsRule {
                       field("max_args", &ListOpsRule::max_args, "most arguments of an operator",
                             in_range(2, 1000))};
   }
-  /// Refuses lengths that no expression has, or too few of those drawn.
-  void validate(Problems& problems) const;
+  /// Refuses lengths that no expression has, or too few of those drawn; for sources that draw.
+  /// `section`: where the rule's keys are, "" or with a point at its end.
+  void check_drawing(Problems& problems, const std::string& section) const;
 };
 
 struct ListOpsExpression {

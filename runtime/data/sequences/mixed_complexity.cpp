@@ -20,18 +20,22 @@ class MarkovChain {
       : states_(options.tokens) {
     const ScalarDraws draws(
         {static_cast<uint64_t>(seed), Purpose::kSynthetic, hash_name("mixed_complexity.chain"), 0});
-    std::vector<int64_t> all(static_cast<size_t>(states_));
+    std::vector<int64_t> all(static_cast<size_t>(states_)), swapped;
+    std::iota(all.begin(), all.end(), 0);
     for (int64_t state = 0; state < states_; ++state) {
       uint32_t used = 0;
       const auto id = static_cast<uint64_t>(state);
-      std::iota(all.begin(), all.end(), 0);
       std::vector<Successor>& successors = successors_.emplace_back();
       double sum = 0.0;
       for (int64_t i = 0; i < options.successors; ++i) {
         const int64_t other = i + draws.integer(id, used++, states_ - i);
         std::swap(all[static_cast<size_t>(i)], all[static_cast<size_t>(other)]);
+        swapped.push_back(other);
         sum += draws.uniform(id, used++);
         successors.push_back({all[static_cast<size_t>(i)], sum});
+      }
+      for (; !swapped.empty(); swapped.pop_back()) {  // back to 0, 1, ...
+        std::swap(all[swapped.size() - 1], all[static_cast<size_t>(swapped.back())]);
       }
     }
   }
@@ -62,7 +66,7 @@ class MixedComplexitySet final : public SampleSet {
   MixedComplexitySet(const MixedComplexitySource::Options& options, Split split)
       : options_(options),
         split_(split),
-        size_(split == Split::kTrain ? options.train.samples : options.valid.samples),
+        size_(samples_of(options, split)),
         chain_(options.filler, options.seed),
         islands_(drawn_stream(options.seed, "mixed_complexity.islands", split)),
         places_(drawn_stream(options.seed, "mixed_complexity.places", split)),
@@ -130,6 +134,7 @@ void MixedComplexitySource::FillerOptions::validate(Problems& problems) const {
 }
 
 void MixedComplexitySource::Options::validate(Problems& problems) const {
+  expression.check_drawing(problems, "expression.");
   // The longest island has max_length - 1 tokens and the `=`.
   const int64_t most = islands * expression.max_length;
   if (most <= sequence) return;

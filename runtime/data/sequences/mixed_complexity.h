@@ -54,7 +54,7 @@ class MixedComplexitySource : public DataSource {
           field("valid", &Options::valid,
                 "what is evaluated on; never an expression of the training")};
     }
-    /// Refuses a sequence that is too short for the longest islands.
+    /// Refuses expressions that are hardly drawn, and a sequence too short for the longest islands.
     void validate(Problems& problems) const;
   };
 

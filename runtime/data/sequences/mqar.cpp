@@ -20,7 +20,7 @@ class MqarSet final : public SampleSet {
  public:
   MqarSet(const MqarSource::Options& options, Split split)
       : options_(options),
-        size_(split == Split::kTrain ? options.train.samples : options.valid.samples),
+        size_(samples_of(options, split)),
         keys_(stream(split, MqarDraw::kKeys)),
         values_(stream(split, MqarDraw::kValues)),
         places_(stream(split, MqarDraw::kPlaces).key()),

@@ -51,7 +51,7 @@ class MqarSource : public DataSource {
           field("filler", &Options::filler, "what lies between the queries"),
           field("seed", &Options::seed, "of the samples; run.seed leaves them alone", at_least(0)),
           field("train", &Options::train, "what is trained on"),
-          field("valid", &Options::valid, "what is evaluated on")};
+          field("valid", &Options::valid, "what is evaluated on, from a stream of its own")};
     }
     /// Refuses sequences and vocabularies that are too small for the pairs.
     void validate(Problems& problems) const;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/random/philox.h"
 
 namespace shoal {
 namespace {
@@ -30,27 +30,39 @@ struct CurveScene {
   Point dot[2];
 };
 
-/// One try to lay out a scene. Angles are turned by +, × and / alone, so that all machines draw
-/// the same images.
+/// One try to lay out a scene. All numbers come from +, ×, /, fma and square roots, so that all
+/// machines draw the same images.
 class CurveLayout {
  public:
-  CurveLayout(const PathfinderSource::Options& options, const Stream& stream, uint64_t id)
-      : options_(options),
-        draws_(stream),
-        id_(id),
-        half_turn_(std::tan(options.turn * std::numbers::pi / 360.0)) {}
+  /// `budget`: comparisons of places left, counted down; below 0 nothing finds room.
+  CurveLayout(const PathfinderSource::Options& options, const Stream& stream, uint64_t id,
+              int64_t& budget)
+      : options_(options), draws_(stream), id_(id), budget_(budget) {
+    const auto half = philox::sincos_of_quarters(0, options.turn / 180.0);
+    half_turn_ = half.sin / half.cos;
+  }
 
   /// Nothing if the curves did not find room.
   std::optional<CurveScene> draw(bool is_connected) {
     const std::optional<Curve> way = draw_anywhere(options_.length);
     if (!way) return std::nullopt;
-    const Point first = way->front().begin, last = way->back().end;
-    scene_.dot[0] = first;
-    scene_.dot[1] = last;
-    // Unconnected dots, too, lie at the ends of a curve: that of `way`, which is not drawn then.
+    // Both labels' curves have to find room, or where the dots lie would hint at the label.
+    const std::optional<CurveScene> apart = complete(*way, false);
+    if (!apart) return std::nullopt;
+    const std::optional<CurveScene> connected = complete(*way, true);
+    return !connected || is_connected ? connected : apart;
+  }
+
+ private:
+  static constexpr int kTries = 40;
+
+  /// A scene whose dots lie at the ends of `way`, which is itself drawn if it connects them.
+  std::optional<CurveScene> complete(const Curve& way, bool is_connected) {
+    const Point first = way.front().begin, last = way.back().end;
+    scene_ = {{}, {first, last}};
     bool fits = true;
     if (is_connected) {
-      scene_.curves.push_back(*way);
+      scene_.curves.push_back(way);
       fits = add(draw_anywhere(options_.length));
     } else {
       kept_clear_ = {last};
@@ -64,9 +76,6 @@ class CurveLayout {
     if (!fits) return std::nullopt;
     return std::move(scene_);
   }
-
- private:
-  static constexpr int kTries = 40;
 
   double uniform(double from, double to) {
     return from + (to - from) * draws_.uniform(id_, used_++);
@@ -127,7 +136,8 @@ class CurveLayout {
 
   /// Whether a point lies inside the image, clear of other curves and of its own but for the last
   /// two dashes.
-  bool has_room(Point point, const Curve& own) const {
+  bool has_room(Point point, const Curve& own) {
+    if (--budget_ < 0) return false;
     const double side = static_cast<double>(options_.image_size),
                  period = options_.dash + options_.gap;
     const double clear = 1.25 * 1.25 * period * period;
@@ -135,6 +145,7 @@ class CurveLayout {
       return false;
     }
     const auto is_near = [&](const Dash& dash) {
+      --budget_;
       return square_distance(point, dash.begin) < clear || square_distance(point, dash.end) < clear;
     };
     const auto is_near_curve = [&](const Curve& curve) {
@@ -150,18 +161,23 @@ class CurveLayout {
   const PathfinderSource::Options& options_;
   const ScalarDraws draws_;
   uint64_t id_;
-  double half_turn_;
+  int64_t& budget_;
+  double half_turn_ = 0.0;
   uint32_t used_ = 0;
   CurveScene scene_;
   std::vector<Point> kept_clear_;
 };
 
-/// Nothing if none of the tries fits.
+/// Comparisons of places: what recipes may ask for an image, some milliseconds, and a limit far
+/// above it.
+constexpr int64_t kUsualBudget = int64_t{1} << 20, kLargestBudget = int64_t{1} << 30;
+
+/// Nothing if no scene was found within the budget.
 std::optional<CurveScene> draw_curves(const PathfinderSource::Options& options, Split split,
-                                      int64_t index, uint64_t tries) {
-  for (uint64_t attempt = 0; attempt < tries; ++attempt) {
+                                      int64_t index, int64_t budget) {
+  for (uint64_t attempt = 0; budget > 0; ++attempt) {
     CurveLayout layout(options, drawn_stream(options.seed, "pathfinder", split, attempt),
-                       static_cast<uint64_t>(index));
+                       static_cast<uint64_t>(index), budget);
     if (std::optional<CurveScene> scene = layout.draw(index % 2 == 1)) return scene;
   }
   return std::nullopt;
@@ -208,15 +224,12 @@ class GreyCanvas {
 class PathfinderSet final : public SampleSet {
  public:
   PathfinderSet(const PathfinderSource::Options& options, Split split)
-      : options_(options),
-        split_(split),
-        size_(split == Split::kTrain ? options.train.samples : options.valid.samples) {}
+      : options_(options), split_(split), size_(samples_of(options, split)) {}
 
   int64_t size() const override { return size_; }
 
   Sample read(int64_t index, int64_t /*epoch*/) const override {
-    constexpr uint64_t kTries = 100000;
-    const std::optional<CurveScene> scene = draw_curves(options_, split_, index, kTries);
+    const std::optional<CurveScene> scene = draw_curves(options_, split_, index, kLargestBudget);
     if (!scene) {
       throw DataError("data: an image's curves found no room",
                       "raise data.image_size, or lower data.length or data.distractors");
@@ -249,14 +262,10 @@ const Registration<DataSource, PathfinderSource> registered_pathfinder_source{
 }  // namespace
 
 void PathfinderSource::Options::validate(Problems& problems) const {
-  constexpr uint64_t kTries = 200;
-  for (const int64_t index : {0, 1}) {
-    if (draw_curves(*this, Split::kTrain, index, kTries)) continue;
-    problems.add(
-        "image_size",
-        "the curves hardly find room; raise it, or lower length, distractors, dash or gap");
-    return;
-  }
+  if (draw_curves(*this, Split::kTrain, 0, kUsualBudget)) return;
+  problems.add("image_size",
+               "the curves hardly find room, or are too many; raise it, or lower length, "
+               "distractors, distractor_length, dash or gap");
 }
 
 DataShape PathfinderSource::shape() const {

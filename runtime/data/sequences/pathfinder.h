@@ -13,8 +13,8 @@ namespace shoal {
 /// Pathfinder-like images, one grey channel: two long dashed curves, two dots and shorter curves
 /// that distract. Label 1: the dots are the ends of one long curve; 0: each is an end of another.
 /// Both labels are equally frequent, with the same curves in number and length, and with dots whose
-/// places are drawn alike. The curves are not those of Linsley et al. 2018, nor of the Long Range
-/// Arena's files: accuracies do not compare with theirs.
+/// places have the same distribution. The curves are not those of Linsley et al. 2018, nor of the
+/// Long Range Arena's files: accuracies do not compare with theirs.
 class PathfinderSource : public DataSource {
  public:
   struct Options {
@@ -45,10 +45,10 @@ class PathfinderSource : public DataSource {
                 unit("degrees"), in_range(0, 90)),
           field("seed", &Options::seed, "of the images; run.seed leaves them alone", at_least(0)),
           field("train", &Options::train, "what is trained on"),
-          field("valid", &Options::valid, "what is evaluated on; never the training images"),
+          field("valid", &Options::valid, "what is evaluated on, from a stream of its own"),
           inlined(&Options::images)};
     }
-    /// Refuses curves that do not fit into the image.
+    /// Refuses curves that hardly find room in the image, or are too many to try.
     void validate(Problems& problems) const;
   };
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/error.h"
+#include "runtime/recipe/config_writer.h"
 
 namespace shoal {
 namespace {
@@ -76,13 +76,11 @@ void PixelsSource::Options::validate(Problems& problems) const {
                                        images.name(), source->shape().text()));
     return;
   }
-  try {
-    const AugmentOptions augment = source->image_transform().value().augment;
-    if (augment.flip || augment.crop_padding > 0) {
-      problems.add("images.augment", "pixels reads images as they are; leave it out");
-    }
-  } catch (const ConfigError&) {
-    problems.add("images.normalise", "pixels reads images as they are; leave it out");
+  const config::Node given =
+      config::to_minimal_node(images.member()->options_type(), images.erased_options());
+  for (const char* key : {"augment", "normalise"}) {
+    if (!given.find(key)) continue;
+    problems.add(fmt::format("images.{}", key), "pixels reads images as they are; leave it out");
   }
 }
 

@@ -10,7 +10,7 @@ namespace shoal {
 /// The images of another source as sequences: a token a pixel, its grey value from 0 to 255, rows
 /// one after the other. Colours become grey as in the Long Range Arena (tf.image.rgb_to_grayscale):
 /// 0.2989 red + 0.5870 green + 0.1140 blue. Labels are the images'. Images are read as they are:
-/// not augmented, and normalisation does not act.
+/// neither augmented nor normalised.
 class PixelsSource : public DataSource {
  public:
   struct Options {
@@ -21,7 +21,7 @@ class PixelsSource : public DataSource {
           required("images", &Options::images,
                    "the source of the images, with its keys: {source: cifar, path: ...}")};
     }
-    /// Refuses sources without images of 1 or 3 channels, and augmentation.
+    /// Refuses sources without images of 1 or 3 channels, augmentation and normalisation.
     void validate(Problems& problems) const;
   };
 

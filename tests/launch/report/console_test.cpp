@@ -54,6 +54,13 @@ TEST(Console, ShowsExpertFiguresOnlyWhereThereAreExperts) {
   EXPECT_THAT(progress_line(progress), HasSubstr("load 1.50"));
 }
 
+TEST(Console, ShowsAttendingTokensOnlyWhereThereAreGates) {
+  Progress progress;
+  EXPECT_THAT(progress_line(progress), Not(HasSubstr("attend")));
+  progress.gate_rate = 0.123;
+  EXPECT_THAT(progress_line(progress), HasSubstr("attend 12.3%"));
+}
+
 TEST(Console, ShowsNotANumberWithoutASign) {
   Progress progress;
   progress.loss = -std::nan("");

@@ -45,8 +45,8 @@ TEST(NcclTrainingRanks, EqualsOneRank) {
                                "parallel.ranks_per_node=2"};
   const Overrides sharded{"parallel.shard_optimizer=true",
                           "optimizer={name: lamb, lr: 1e-2, weight_decay: 0.1}"};
-  for (const Overrides& what :
-       {noisy(), padded(), Overrides{global}, Overrides{vit(kBlockNexus)}}) {
+  for (const Overrides& what : {noisy(), padded(), Overrides{global}, Overrides{vit(kBlockNexus)},
+                                with_hspmn(text_data(), "rate: 0.4", kBlockExperts)}) {
     const TrainingTrace expected =
         train_and_trace(kEqualityRecipe, what, kStepsOverNccl, make_self_communicator());
     for (const char* ranks : {"4", "2"}) {

@@ -88,7 +88,8 @@ std::vector<std::pair<std::string, Overrides>> models() {
           {"Vit", {vit(kBlockExperts)}},
           {"ConvNextNexus", {convnext(kBlockNexus)}},
           {"Gpt2WithExperts", gpt2(kBlockExperts)},
-          {"ModernDecoder", gpt2(kModernDecoder)}};
+          {"ModernDecoder", gpt2(kModernDecoder)},
+          {"Hspmn", with_hspmn(text_data(), "rate: 0.4, temperature: learned", kBlockExperts)}};
 }
 
 class TrainingGpu : public OnGpu {};
@@ -154,8 +155,8 @@ TEST_F(TrainingGpu, CheckpointsLoadOnTheCpuAndBack) {
   EXPECT_EQ(again.digest(), on_cpu.digest());
 }
 
-// Numbers of rows, which experts wait for that have no grouped product, are copied by HostCopy:
-// LibTorch does not count that wait.
+// Numbers of rows, which gates wait for and experts that have no grouped product, are copied by
+// HostCopy: LibTorch does not count that wait.
 TEST_F(TrainingGpu, MakesTheHostWaitNowhereButForCounts) {
   const GpuProbe probe;
   for (const auto& [name, overrides] : models()) {
@@ -175,8 +176,9 @@ Overrides widths_of_eight() {
           "model.sparse.channel_moe.experts.hidden=8"};
 }
 
-// One for the gradients' norm, one for what is logged, and one in each MoE layer whose experts
-// LibTorch has no grouped product for, as it has on GPUs of compute capability 9 and 10.
+// One for the gradients' norm, one for what is logged, one for the open tokens of each gate, and
+// one in each MoE layer whose experts LibTorch has no grouped product for, as it has on GPUs of
+// compute capability 9 and 10.
 TEST_F(TrainingGpu, WaitsOnceAStepAndALayerAtMost) {
   const GpuProbe probe;
   auto cases = models();
@@ -196,7 +198,8 @@ TEST_F(TrainingGpu, WaitsOnceAStepAndALayerAtMost) {
       // Slots of a Nexus layer are as many for every unit.
       const bool knows_rows =
           name == "ConvNextNexus" || (name == "SparseMlpOfEights" && precision == "bfloat16");
-      EXPECT_EQ(in_step, 1 + (knows_rows ? 0 : layers));
+      const int64_t gates = name == "Hspmn" ? 2 : 0;
+      EXPECT_EQ(in_step, 1 + gates + (knows_rows ? 0 : layers));
       EXPECT_EQ(in_log, 1);
     }
   }

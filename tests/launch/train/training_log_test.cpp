@@ -5,12 +5,14 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/train_run.h"
 
 namespace shoal {
 namespace {
@@ -82,6 +84,15 @@ TEST(TrainingLog, EndsWithAnErrorIfLinesAreLost) {
   }
 }
 
+std::vector<nlohmann::ordered_json> lines_of(const std::string& file) {
+  std::istringstream text(read_file(file));
+  std::vector<nlohmann::ordered_json> lines;
+  for (std::string line; std::getline(text, line);) {
+    lines.push_back(nlohmann::ordered_json::parse(line));
+  }
+  return lines;
+}
+
 /// Keys of a record and their values, as experts.jsonl is to hold them.
 nlohmann::ordered_json expected_record(const MoeReport& layer, int64_t step) {
   nlohmann::ordered_json record{{"step", step},
@@ -126,16 +137,10 @@ TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
   EXPECT_EQ(expected[0]["rank_overload"], std::vector<double>{1.0});
   EXPECT_TRUE(expected[0].contains("loss_importance"));
   EXPECT_TRUE(expected[1].contains("loss_load"));
-  std::istringstream lines(read_file(folder.file("experts.jsonl")));
-  std::vector<nlohmann::ordered_json> written;
-  for (std::string line; std::getline(lines, line);) {
-    written.push_back(nlohmann::ordered_json::parse(line));
-  }
-  EXPECT_EQ(written, expected);
-  std::istringstream metrics(read_file(folder.file("metrics.jsonl")));
-  int64_t num_records = 0;
-  for (std::string line; std::getline(metrics, line); ++num_records) {
-    const auto record = nlohmann::json::parse(line);
+  EXPECT_EQ(lines_of(folder.file("experts.jsonl")), expected);
+  const auto metrics = lines_of(folder.file("metrics.jsonl"));
+  EXPECT_EQ(metrics.size(), 2u);
+  for (const auto& record : metrics) {
     EXPECT_GE(record["moe_load_max"], record["moe_load_p95"]);
     EXPECT_GE(record["moe_load_p95"], record["moe_load_p50"]);
     for (const char* key : {"moe_dead_units", "moe_load_entropy", "moe_router_entropy",
@@ -143,7 +148,56 @@ TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
       EXPECT_TRUE(record.contains(key)) << key;
     }
   }
-  EXPECT_EQ(num_records, 2);
+}
+
+TEST(TrainingLog, HasNoGatesInASkippedStep) {
+  // The first step leaves weights that are not finite.
+  const Recipe recipe = testing::equality_recipe(testing::joined(
+      testing::with_hspmn(testing::answers()), {"optimizer={name: sgd, lr: 1e300}"}));
+  RankGrid grid = testing::self_grid();
+  const auto data = open_split(make_source(recipe), Split::kTrain);
+  Session session(recipe, data, grid);
+  const ScratchFolder scratch;
+  const RunFolder folder{scratch.path()};
+  Console console(std::tmpfile(), false, 80);
+  Log log("", 0, [](const std::string&) {});
+  TrainingLog training_log({folder, *grid.world, 0, {"loss"}, /*has_gates=*/true}, console, log);
+  for (const bool is_applied : {true, false}) {
+    const StepOutcome outcome = session.step({});
+    ASSERT_EQ(outcome.applied, is_applied);
+    training_log.step(outcome, reduce(outcome, *grid.world), session);
+  }
+  const auto metrics = lines_of(folder.file("metrics.jsonl"));
+  ASSERT_EQ(metrics.size(), 2u);
+  EXPECT_TRUE(metrics[0].contains("gate_rate"));
+  EXPECT_TRUE(metrics[1].contains("skipped"));
+  EXPECT_FALSE(metrics[1].contains("gate_rate"));
+  const auto gates = lines_of(folder.file("gates.jsonl"));
+  ASSERT_EQ(gates.size(), 2u);
+  for (const auto& gate : gates) EXPECT_EQ(gate["step"], 1);
+}
+
+TEST(TrainingLog, HasEachGateOnceAStepAfterAResumeToo) {
+  const ScratchFolder scratch;
+  const std::string folder = scratch.file("run"), gates = folder + "/gates.jsonl";
+  const auto train = [&folder] {
+    const Recipe recipe = testing::equality_recipe(
+        testing::joined(testing::with_hspmn(testing::answers()),
+                        {"train.log_every=1step", "checkpoint.every=3step"}));
+    RankGrid grid = testing::self_grid();
+    testing::train_run(recipe, folder, grid, StopSignals());
+  };
+  train();
+  const auto whole = lines_of(gates);
+  ASSERT_EQ(whole.size(), 5u * 2u);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(whole[i]["step"], i / 2 + 1);
+    EXPECT_EQ(whole[i]["layer"], i % 2 == 0 ? "blocks.0.gate" : "blocks.1.gate");
+  }
+  // From step 3 on again, whose lines and those before stay.
+  std::filesystem::remove_all(folder + "/ckpt/step-00000005");
+  train();
+  EXPECT_EQ(lines_of(gates), whole);
 }
 
 // Its host waits for no exchange, and would say 0.
@@ -162,13 +216,11 @@ TEST(TrainingLog, TellsNoTimeOfExchangesOnAGpu) {
   training_log.step(outcome, report, session);
   grid.device = c10::Device(c10::DeviceType::CUDA, 0);
   training_log.step(outcome, report, session);
-  std::istringstream metrics(read_file(folder.file("metrics.jsonl")));
-  std::string on_cpu, on_gpu;
-  std::getline(metrics, on_cpu);
-  std::getline(metrics, on_gpu);
-  EXPECT_THAT(on_cpu, HasSubstr("\"all_to_all_ms\":"));
-  EXPECT_THAT(on_gpu, ::testing::Not(HasSubstr("all_to_all_ms")));
-  EXPECT_THAT(on_gpu, HasSubstr("\"data_wait\":"));
+  const auto metrics = lines_of(folder.file("metrics.jsonl"));
+  ASSERT_EQ(metrics.size(), 2u);
+  EXPECT_TRUE(metrics[0].contains("all_to_all_ms"));
+  EXPECT_FALSE(metrics[1].contains("all_to_all_ms"));
+  EXPECT_TRUE(metrics[1].contains("data_wait"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -73,7 +74,13 @@ class PlainHspmn {
       tensors_.insert_or_assign(parameter.name, parameter.tensor);
     }
   }
-  torch::Tensor features(const torch::Tensor& token_bS, double threshold) const {
+  /// How a token's attention is weighted, from whether it is open and its logit.
+  using Weight = std::function<torch::Tensor(const torch::Tensor& is_open, const torch::Tensor& l)>;
+  torch::Tensor features(
+      const torch::Tensor& token_bS, double threshold,
+      const Weight& weight = [](const torch::Tensor& is_open, const torch::Tensor&) {
+        return is_open.to(torch::kFloat64);
+      }) const {
     torch::Tensor x = at("tokens").index({token_bS});
     for (const std::string block : {"blocks.0.", "blocks.1."}) {
       const torch::Tensor convolved =
@@ -83,9 +90,11 @@ class PlainHspmn {
       const torch::Tensor u = norm(x, block + "attention_norm");
       const torch::Tensor logit = u.matmul(at(block + "gate.weight")) + at(block + "gate.bias");
       const torch::Tensor position = torch::arange(x.size(1), torch::kInt64);
-      const torch::Tensor is_open = (logit > threshold) | (position.remainder(4) == 0);
+      const torch::Tensor is_anchor = (position.remainder(4) == 0).expand_as(logit);
+      const torch::Tensor weights = torch::where(is_anchor, torch::ones_like(logit),
+                                                 weight(logit > threshold, logit - threshold));
       x = x + linear(hidden, block + "mlp.fc2") +
-          is_open.unsqueeze(2) * attention(u, block + "attention");
+          weights.unsqueeze(2) * attention(u, block + "attention");
     }
     return norm(x, "norm");
   }
@@ -142,8 +151,8 @@ TEST_F(HspmnModel, IsTheSpecificationsEquations) {
   EXPECT_LT(open, 21);
 }
 
-/// Equal bits, but with experts: BLAS rounds a row by how many rows are multiplied, and later
-/// tokens change how many go to the same expert.
+/// Equal bits, but with tiny experts: BLAS rounds a row of small matrices by how many rows are
+/// multiplied, and later tokens change how many go to the same expert.
 void expect_same(const std::string& model, const torch::Tensor& after,
                  const torch::Tensor& before) {
   if (model == "Experts") {
@@ -167,6 +176,34 @@ TEST_F(HspmnModel, NoTokenSeesALaterOne) {
       expect_same(name, after[1].narrow(0, 0, first), before[1].narrow(0, 0, first));
       EXPECT_GT(apart(before[1][first], after[1][first]), 1e-6);
       expect_same(name, after[0], before[0]);
+    }
+  }
+}
+
+// As wide as to be multiplied in the libraries' own way for large matrices, with experts too.
+TEST_F(HspmnModel, NoTokenSeesALaterOneInLargerShapes) {
+  const torch::NoGradGuard no_grad;
+  const std::string sizes =
+      "model: {backbone: hspmn, width: 64, depth: 2, heads: 4, kv_heads: 1, hidden: 160, context: "
+      "300";
+  const std::string experts =
+      ", sparse_blocks: {from: 0, every: 1}, moe: {router: {name: top_k, k: 1, noise: none}, "
+      "experts: {kind: gated, count: 4, hidden: 160}}";
+  for (const torch::Dtype dtype : {torch::kFloat64, torch::kFloat32}) {
+    for (const auto& [name, more] :
+         std::map<std::string, std::string>{{"Dense", ""}, {"Experts", experts}}) {
+      SCOPED_TRACE(name);
+      const auto model = make(sizes + more + "}", dtype);
+      const torch::Tensor token = some_tokens(3, 300);
+      const torch::Tensor before = features(*model, token)[1];
+      for (const int64_t first : {1, 100, 293, 299}) {
+        torch::Tensor other = token.clone();
+        other[1].narrow(0, first, 300 - first).add_(5).remainder_(11);
+        const torch::Tensor after = features(*model, other)[1];
+        const torch::Tensor same = before.narrow(0, 0, first);
+        EXPECT_TRUE(after.narrow(0, 0, first).equal(same)) << "from token " << first;
+        EXPECT_FALSE(after[first].equal(before[first]));
+      }
     }
   }
 }
@@ -290,16 +327,62 @@ TEST_F(HspmnModel, RecomputesTheSameGradients) {
   }
 }
 
-// The task's gradient reaches the gate, by the attention's output where the gate is open.
-TEST_F(HspmnModel, TheTaskTrainsTheGate) {
-  const auto model = make(tiny_hspmn("", ", rate_weight: 0, entropy_weight: 0"));
-  features(*model, some_tokens(3, 7), /*training=*/true).square().sum().backward();
-  for (const Parameter& parameter : parameters_of(*model)) {
-    if (!parameter.name.ends_with("gate.weight") ||
-        parameter.name.find("mlp") != std::string::npos) {
-      continue;
+// The task's gradient reaches the gate through the attention of the tokens that are computed: the
+// open ones, or with exploration of all tokens the closed ones, too, whose weight is 0.
+TEST_F(HspmnModel, TheTaskTrainsTheGateAsSpecified) {
+  for (const bool explores : {false, true}) {
+    SCOPED_TRACE(explores);
+    const auto model = make(tiny_hspmn(
+        "", std::string(", rate_weight: 0, entropy_weight: 0, noise: none, explore_fraction: ") +
+                (explores ? "1" : "0")));
+    for (const Parameter& buffer : buffers_of(*model)) buffer.tensor.fill_(0.1);
+    const torch::Tensor token = some_tokens(3, 7);
+    features(*model, token, /*training=*/true).square().sum().backward();
+    std::map<std::string, torch::Tensor> gradients;
+    for (const Parameter& parameter : parameters_of(*model)) {
+      gradients[parameter.name] = parameter.tensor.grad().clone();
+      parameter.tensor.mutable_grad().reset();
     }
-    EXPECT_GT(parameter.tensor.grad().abs().max().item<double>(), 1e-6) << parameter.name;
+    const auto straight_through_soft = [&](const torch::Tensor& is_open, const torch::Tensor& l) {
+      const torch::Tensor open = is_open.to(torch::kFloat64), soft = l.sigmoid();
+      const torch::Tensor change = soft - soft.detach();
+      return open + (explores ? change : open * change);
+    };
+    PlainHspmn(*model).features(token, 0.1, straight_through_soft).square().sum().backward();
+    for (const Parameter& parameter : parameters_of(*model)) {
+      EXPECT_LT(apart(gradients.at(parameter.name), parameter.tensor.grad()), 1e-12)
+          << parameter.name;
+    }
+    EXPECT_GT(gradients.at("blocks.1.gate.weight").abs().max().item<double>(), 1e-6);
+  }
+}
+
+// Not only near: what attends while decoding is what attends in the whole pass.
+TEST_F(HspmnModel, DecodesWithTheSameTokensAttending) {
+  for (const torch::Dtype dtype : {torch::kFloat64, torch::kFloat32, torch::kBFloat16}) {
+    for (const std::string name : {"Threshold", "Predictor", "Random", "Capacity"}) {
+      SCOPED_TRACE(name);
+      const auto model = make(kModels.at(name), dtype);
+      const torch::Tensor token = some_tokens(3, 9);
+      const ModelOutput whole = run(*model, token, some_step(3, false));
+      KeyValueCache cache = model->make_cache(3, 9);
+      for (int64_t i = 0; i < 9; ++i) {
+        const torch::Tensor y = model->decode({token.narrow(1, i, 1)}, cache, some_step(3, false));
+        const double most = dtype == torch::kBFloat16 ? 0.05 : 1e-5;
+        EXPECT_LT(apart(y[0][0], whole.token_bSD[0][i]), most);
+        const torch::Tensor beside = torch::arange(i + 1, torch::kInt64).remainder(4) != 0;
+        for (size_t layer = 0; layer < 2; ++layer) {
+          const torch::Tensor expected =
+              (whole.is_open_bS[layer].narrow(1, 0, i + 1) & beside).sum(1);
+          const torch::Tensor attended = cache.layers[layer].gate_b2.select(1, 1);
+          if (name == "Capacity") {  // counts those without room, too
+            EXPECT_TRUE((attended >= expected).all().item<bool>());
+          } else {
+            EXPECT_TRUE(attended.equal(expected)) << attended << expected;
+          }
+        }
+      }
+    }
   }
 }
 

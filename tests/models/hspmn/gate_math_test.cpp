@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "models/hspmn/gate_threshold.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal {
@@ -18,9 +17,13 @@ torch::Tensor row(std::initializer_list<double> values) {
   return torch::tensor(std::vector<double>(values), torch::kFloat64);
 }
 
+GateSums sum_all(const torch::Tensor& logit) {
+  return sum_gates(logit, torch::ones_like(logit, torch::kBool));
+}
+
 torch::Tensor sums_of(const torch::Tensor& logit) {
-  return torch::stack({logit.detach().sigmoid().sum(),
-                       torch::full({}, static_cast<double>(logit.numel()), torch::kFloat64)});
+  const GateSums sums = sum_all(logit.detach());
+  return torch::stack({sums.probability, sums.count});
 }
 
 // Figures of the specification: one Gumbel draw, temperature 0.7.
@@ -38,7 +41,7 @@ TEST(GateMath, OpensWithThePublishedNoise) {
 TEST(GateMath, LossesAreTheSpecifications) {
   const torch::Tensor logit = row({-2, -1, 0, 1, 2}).requires_grad_();
   EXPECT_NEAR(binary_entropy(logit).mean().item<double>(), 0.5176442217, 5e-11);
-  const torch::Tensor loss = gate_loss(logit, sums_of(logit), 0.2, {0.1, 0.01});
+  const torch::Tensor loss = gate_loss(sum_all(logit), sums_of(logit), 0.2, {0.1, 0.01});
   EXPECT_NEAR(loss.item<double>(), 0.0141764422, 5e-11);
   loss.backward();
   EXPECT_LT(
@@ -58,11 +61,24 @@ TEST(GateMath, RanksSharesAddUpToTheLossOfAllTokens) {
   torch::Tensor parts = all.clone().requires_grad_();
   torch::Tensor sum = torch::zeros({}, torch::kFloat64);
   for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 4}, {4, 0}, {4, 7}}) {
-    sum = sum + gate_loss(parts.narrow(0, first, count), sums_of(all), 0.3, {0.1, 0.01});
+    sum = sum + gate_loss(sum_all(parts.narrow(0, first, count)), sums_of(all), 0.3, {0.1, 0.01});
   }
   sum.backward();
   EXPECT_NEAR(sum.item<double>(), of_all(all).item<double>(), 1e-16);
   EXPECT_LT(apart(parts.grad(), whole.grad()), 1e-17);
+}
+
+TEST(GateMath, LeavesOutWhatDoesNotCount) {
+  const torch::Tensor logit = row({-2, std::nan(""), 1, 900}).requires_grad_();
+  const torch::Tensor is_counted = torch::tensor({true, false, true, false});
+  const GateSums sums = sum_gates(logit, is_counted);
+  const GateSums expected = sum_all(row({-2, 1}));
+  EXPECT_EQ(sums.probability.item<double>(), expected.probability.item<double>());
+  EXPECT_EQ(sums.entropy.item<double>(), expected.entropy.item<double>());
+  EXPECT_EQ(sums.count.item<double>(), 2);
+  (sums.probability + sums.entropy).backward();
+  EXPECT_TRUE(logit.grad().isfinite().all().item<bool>());
+  EXPECT_EQ(logit.grad()[3].item<double>(), 0);
 }
 
 TEST(GateMath, EntropyIsFiniteForSureGates) {
@@ -84,46 +100,6 @@ TEST(GateMath, RateFallsInEqualSteps) {
   EXPECT_DOUBLE_EQ(rate.at(100), 0.2);
   EXPECT_DOUBLE_EQ(rate.at(500), 0.2);
   EXPECT_DOUBLE_EQ((RateAnnealing{0.8, 0.2, 0}.at(0)), 0.2);
-}
-
-TEST(LogitHistogram, FindsQuantilesWithinABin) {
-  const torch::Tensor logits = 5 * some_numbers({5000}, 1);
-  const torch::Tensor sorted = std::get<0>(logits.sort());
-  const torch::Tensor counts = LogitHistogram::count(logits);
-  for (const double share : {0.01, 0.2, 0.5, 0.8, 0.999}) {
-    const double exact = sorted[static_cast<int64_t>(share * 5000)].item<double>();
-    EXPECT_NEAR(LogitHistogram::quantile(counts, share).item<double>(), exact, 0.05) << share;
-  }
-}
-
-TEST(LogitHistogram, CountsOfRanksAddUp) {
-  const torch::Tensor logits = 5 * some_numbers({100}, 1);
-  const torch::Tensor parts = LogitHistogram::count(logits.narrow(0, 0, 30)) +
-                              LogitHistogram::count(logits.narrow(0, 30, 70));
-  EXPECT_TRUE(parts.equal(LogitHistogram::count(logits)));
-}
-
-TEST(LogitHistogram, TakesLogitsOutsideItsRange) {
-  const torch::Tensor counts = LogitHistogram::count(row({-1e30, -20, 0, 20, 1e30}));
-  EXPECT_EQ(counts.sum().item<double>(), 5);
-  EXPECT_NEAR(LogitHistogram::quantile(counts, 0.3).item<double>(), -20, 0.2);
-  EXPECT_GT(LogitHistogram::quantile(counts, 0.9).item<double>(), 1e5);
-  EXPECT_LT(LogitHistogram::quantile(counts, 0.0).item<double>(), -1e5);
-}
-
-// Tokens of equal context have equal logits: no more than the wanted rate is above the threshold.
-TEST(LogitHistogram, OfEqualLogitsAllAreBelowTheQuantile) {
-  const torch::Tensor logits = torch::cat({torch::full({70}, 3.0), torch::full({30}, 5.0)});
-  const torch::Tensor counts = LogitHistogram::count(logits);
-  const double wide = LogitHistogram::quantile(counts, 0.5).item<double>();
-  EXPECT_GT(wide, 3.0);
-  EXPECT_LT(wide, 3.1);
-  EXPECT_GT(LogitHistogram::quantile(counts, 0.75).item<double>(), 5.0);
-}
-
-TEST(LogitHistogram, KnowsNoQuantileOfNothing) {
-  EXPECT_TRUE(std::isnan(
-      LogitHistogram::quantile(LogitHistogram::count(torch::empty({0})), 0.5).item<double>()));
 }
 
 }  // namespace

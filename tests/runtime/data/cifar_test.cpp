@@ -12,6 +12,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/cifar_records.h"
+#include "tests/runtime/data/collected_problems.h"
 
 namespace shoal {
 namespace {
@@ -22,16 +23,8 @@ using ::testing::HasSubstr;
 
 using Files = std::vector<std::string>;
 
-class CollectedProblems : public Problems {
- public:
-  void add(std::string_view path, std::string_view what) override {
-    lines.push_back(std::string(path) + ": " + std::string(what));
-  }
-  std::vector<std::string> lines;
-};
-
 std::vector<std::string> problems_of(const CifarSource::Options& options) {
-  CollectedProblems problems;
+  testing::CollectedProblems problems;
   options.validate(problems);
   return problems.lines;
 }
@@ -157,9 +150,7 @@ TEST(CifarOptions, DefaultToTheArchivesFolder) {
 TEST(CifarOptions, AllowAFileInBothSplitsButForTraining) {
   const auto training_problems = [](const CifarSource::Options& options) {
     EXPECT_THAT(problems_of(options), ElementsAre());
-    CollectedProblems problems;
-    CifarSource(options).check_training(problems);
-    return problems.lines;
+    return testing::training_mistakes_of(CifarSource(options));
   };
   CifarSource::Options options;
   EXPECT_THAT(training_problems(options), ElementsAre());

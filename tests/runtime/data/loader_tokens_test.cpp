@@ -107,15 +107,15 @@ TEST(TokenLoader, RefusesSamplesThatAreNotAsTheShapeSays) {
   EXPECT_EQ(refusal([](Sample& sample) { sample.token_S.clear(); }),
             "sample 2 has 0 tokens, not 1 to 5");
   EXPECT_EQ(refusal([](Sample& sample) { sample.token_S[1] = 10; }),
-            "sample 2 has the token 10, of 10");
+            "sample 2 has the token 10, expected 0 to 9");
   EXPECT_EQ(refusal([](Sample& sample) { sample.token_S[1] = -1; }),
-            "sample 2 has the token -1, of 10");
+            "sample 2 has the token -1, expected 0 to 9");
   EXPECT_EQ(refusal([](Sample& sample) { sample.token_label_S[0] = 10; }),
-            "sample 2 has the token label 10, of 10");
+            "sample 2 has the token label 10, expected 0 to 9");
   EXPECT_EQ(refusal([](Sample& sample) { sample.token_label_S.pop_back(); }),
             "sample 2 has 3 token labels for 4 tokens");
   EXPECT_EQ(refusal([](Sample& sample) { sample.label = 4; }),
-            "sample 2 has the label 4, of 4 classes");
+            "sample 2 has the label 4, expected 0 to 3");
 }
 
 TEST(TokenLoader, CountsLabelsInTrainingOnly) {

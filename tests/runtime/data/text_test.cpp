@@ -17,6 +17,7 @@
 #include "runtime/recipe/config_reader.h"
 #include "runtime/text/gpt2_tokenizer.h"
 #include "runtime/text/token_file.h"
+#include "tests/runtime/data/collected_problems.h"
 #include "tests/support/config_error.h"
 #include "tests/support/line_tokenizer.h"
 #include "tests/support/scratch_folder.h"
@@ -358,16 +359,9 @@ TEST(TextWikiText2Data, IsReadAsBytes) {
 }
 
 TEST_F(Text, RefusesToTrainAndEvaluateOnOneFile) {
-  class Collected : public Problems {
-   public:
-    void add(std::string_view path, std::string_view what) override {
-      lines.push_back(std::string(path) + ": " + std::string(what));
-    }
-    std::vector<std::string> lines;
-  } problems;
   options_.valid.files = {"v", "./t"};
-  TextSource(options_, context_).check_training(problems);
-  EXPECT_THAT(problems.lines, ElementsAre(AllOf(HasSubstr("valid.files: "), HasSubstr("/t is"))));
+  EXPECT_THAT(testing::training_mistakes_of(TextSource(options_, context_)),
+              ElementsAre(AllOf(HasSubstr("valid.files: "), HasSubstr("/t is"))));
 }
 
 TEST_F(Text, IsTheSameForAnyNumberOfWorkersAndRanks) {

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/recipe/config_reader.h"
+#include "tests/runtime/data/collected_problems.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 
@@ -74,8 +76,8 @@ ParsedNode parse_all(const std::vector<int64_t>& tokens) {
 ListOpsSource::Options tiny_listops(int64_t samples = 300) {
   ListOpsSource::Options options;
   options.rule = {.min_length = 3, .max_length = 40, .max_depth = 4, .max_args = 5};
-  options.train.drawn.samples = samples;
-  options.valid.drawn.samples = samples;
+  options.train.samples = samples;
+  options.valid.samples = samples;
   return options;
 }
 
@@ -272,15 +274,14 @@ std::string listops_file_error(const std::string& text, int64_t max_length = 40)
   options.path = folder.path();
   options.train.files = {"f.tsv"};
   try {
-    const auto set = ListOpsSource(options).open(Split::kTrain);
-    for (int64_t i = 0; i < set->size(); ++i) set->read(i, 0);
+    ListOpsSource(options).open(Split::kTrain);
   } catch (const DataError& error) {
     return error.what();
   }
   return "no error";
 }
 
-TEST(ListOps, NamesFileAndLineOfWhatItCannotRead) {
+TEST(ListOps, NamesFileAndLineOfWhatItCannotReadWhenItIsOpened) {
   EXPECT_THAT(listops_file_error("7\t7\n"), HasSubstr("f.tsv: line 1: begins with '7?7'"));
   EXPECT_THAT(listops_file_error("Source\tTarget\n7\t7\n[FIRST 1 2 ]\t1\n"),
               HasSubstr("f.tsv: line 3: no operator, bracket or digit at byte 0 of the line"));
@@ -290,6 +291,33 @@ TEST(ListOps, NamesFileAndLineOfWhatItCannotRead) {
               HasSubstr("f.tsv: line 2: 4 tokens, expected 1 to 3"));
   EXPECT_THAT(listops_file_error("Source\tTarget\n ( )\t1\n"),
               HasSubstr("f.tsv: line 2: 0 tokens, expected 1 to 40"));
+}
+
+TEST(ListOps, ChecksTheRuleOfExpressionsThatAreDrawnAlone) {
+  const std::string keys = ", max_length: 128, train: {files: [a]}";
+  EXPECT_THAT(listops_mistakes(keys), ElementsAre(HasSubstr("min_length: no length is above 500")));
+  EXPECT_THAT(listops_mistakes(keys + ", valid: {files: [b]}"), ElementsAre());
+}
+
+TEST(ListOps, RefusesANumberOfSamplesBesideFiles) {
+  EXPECT_THAT(listops_mistakes(", train: {files: [a], samples: 1000}"),
+              ElementsAre(HasSubstr("train.samples: counts what is drawn, and files are read")));
+}
+
+TEST(ListOps, RefusesToTrainWhereSplitsMayShareExpressions) {
+  const auto refused = [](const std::optional<std::vector<std::string>>& train,
+                          const std::optional<std::vector<std::string>>& valid) {
+    ListOpsSource::Options options;
+    options.train.files = train;
+    options.valid.files = valid;
+    return testing::training_mistakes_of(ListOpsSource(options));
+  };
+  const std::vector<std::string> a{"a"}, b{"b"};
+  EXPECT_THAT(refused({}, {}), ElementsAre());
+  EXPECT_THAT(refused(a, b), ElementsAre());
+  EXPECT_THAT(refused(a, a), ElementsAre(HasSubstr("valid.files: a is trained on as well")));
+  EXPECT_THAT(refused(a, {}), ElementsAre(HasSubstr("valid.files: the other split's files may")));
+  EXPECT_THAT(refused({}, b), ElementsAre(HasSubstr("train.files: the other split's files may")));
 }
 
 TEST(ListOps, RefusesAFileTwice) {

@@ -148,6 +148,14 @@ TEST(MixedComplexity, AreAFunctionOfSeedSplitAndIndex) {
   EXPECT_EQ(sample, tokens(Split::kTrain, 7));
 }
 
+TEST(MixedComplexity, KeepsTheSamplesThatResultsWereMeasuredWith) {
+  const auto set = MixedComplexitySource(small_mixed()).open(Split::kTrain);
+  std::vector<int64_t> filler = take_apart(set->read(0, 0)).filler;
+  filler.resize(32);
+  EXPECT_THAT(filler, ElementsAre(7, 4, 5, 9, 0, 0, 0, 0, 0, 0, 0, 5, 7, 4, 7, 6, 5, 9, 0, 0, 6, 1,
+                                  1, 2, 1, 1, 8, 7, 6, 5, 7, 0));
+}
+
 TEST(MixedComplexity, TellsItsShape) {
   EXPECT_EQ(MixedComplexitySource(small_mixed()).shape().text(),
             "96 tokens of a vocabulary of 27, 3 labelled");

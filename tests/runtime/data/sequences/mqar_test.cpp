@@ -33,7 +33,7 @@ Sample mqar_sample(const MqarSource::Options& options, Split split, int64_t inde
   return MqarSource(options).open(split)->read(index, 0);
 }
 
-TEST(Mqar, LabelsEachKeysSecondComingWithItsValue) {
+TEST(Mqar, LabelsEachKeysSecondOccurrenceWithItsValue) {
   const MqarSource::Options options = small_mqar();
   for (const MqarFiller filler : {MqarFiller::kRandom, MqarFiller::kZero}) {
     MqarSource::Options own = options;

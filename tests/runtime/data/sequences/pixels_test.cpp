@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/data/cifar_records.h"
 #include "runtime/recipe/config_reader.h"
+#include "tests/runtime/data/collected_problems.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 
@@ -80,22 +81,14 @@ TEST(Pixels, OfOneChannelAreItsValues) {
 }
 
 TEST(Pixels, RefuseWhatTheImagesSourceRefuses) {
-  class Collected : public Problems {
-   public:
-    void add(std::string_view path, std::string_view what) override {
-      lines.push_back(std::string(path) + ": " + std::string(what));
-    }
-    std::vector<std::string> lines;
-  };
-  Collected problems;
-  pixel_source("{source: cifar, path: p, train: {files: [a]}, valid: {files: [a]}}")
-      ->check_training(problems);
-  EXPECT_THAT(problems.lines, ElementsAre(HasSubstr("images.valid.files: p/a is trained on as")));
+  EXPECT_THAT(testing::training_mistakes_of(*pixel_source(
+                  "{source: cifar, path: p, train: {files: [a]}, valid: {files: [a]}}")),
+              ElementsAre(HasSubstr("images.valid.files: p/a is trained on as")));
   EXPECT_THAT(pixel_mistakes(", images: {source: shapes, classes: 1}"),
               ElementsAre(HasSubstr("images.classes: ")));
 }
 
-TEST(Pixels, RefuseSourcesWithoutImagesAndAugmentation) {
+TEST(Pixels, RefuseSourcesWithoutImagesAndWhatChangesImages) {
   EXPECT_THAT(pixel_mistakes(""), ElementsAre(HasSubstr("images.source: required key is missing")));
   EXPECT_THAT(pixel_mistakes(", images: {source: mqar}"),
               ElementsAre(HasSubstr("images: pixels needs images of 1 or 3 channels, mqar gives 64 "
@@ -104,6 +97,12 @@ TEST(Pixels, RefuseSourcesWithoutImagesAndAugmentation) {
               ElementsAre(HasSubstr("images: pixels needs a source of images")));
   EXPECT_THAT(pixel_mistakes(", images: {source: shapes, augment: {flip: true}}"),
               ElementsAre(HasSubstr("images.augment: pixels reads images as they are")));
+  for (const char* mean : {"[0.5, 0.5, 0.5]", "[0.5]"}) {
+    EXPECT_THAT(pixel_mistakes(std::string(", images: {source: shapes, normalise: {mean: ") + mean +
+                               ", std: auto}}"),
+                ElementsAre(HasSubstr("images.normalise: pixels reads images as they are")));
+  }
+  EXPECT_THAT(pixel_mistakes(", images: {source: shapes, augment: {flip: false}}"), ElementsAre());
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
-#include "models/hspmn/gate_threshold.h"
-
-#include <ATen/ops/bincount.h>
+#include "models/hspmn/logit_histogram.h"
 
 #include <cmath>
 
@@ -14,11 +12,15 @@ constexpr double kPerBin = 2 * kEnd / static_cast<double>(LogitHistogram::kBins)
 
 }  // namespace
 
-torch::Tensor LogitHistogram::count(const torch::Tensor& logits) {
-  const torch::Tensor place = (logits.detach().flatten().to(torch::kFloat64) * kScale).asinh();
+torch::Tensor LogitHistogram::count(const torch::Tensor& logits, const torch::Tensor& is_counted) {
+  const torch::Tensor place = (logits.detach().to(torch::kFloat64) * kScale).asinh();
+  const torch::Tensor in_range = ((place + kEnd) / kPerBin).floor().clamp(0, kBins - 1);
+  // One more bin takes the others, which are not selected: that would wait for a GPU.
   const torch::Tensor bin =
-      ((place + kEnd) / kPerBin).floor().clamp(0, kBins - 1).to(torch::kInt64);
-  return at::bincount(bin, {}, kBins).to(torch::kFloat64);
+      in_range.masked_fill(~is_counted | in_range.isnan(), kBins).to(torch::kInt64).flatten();
+  const torch::Tensor counts = torch::zeros({kBins + 1}, place.options());
+  counts.scatter_add_(0, bin, torch::ones({1}, place.options()).expand_as(bin));
+  return counts.narrow(0, 0, kBins);
 }
 
 torch::Tensor LogitHistogram::quantile(const torch::Tensor& counts, double share) {

@@ -1,14 +1,16 @@
-#include "runtime/data/sequences/lra_text.h"
+#include "runtime/data/sequences/lra_texts.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/data/sequences/lra_retrieval.h"
 #include "runtime/recipe/config_reader.h"
+#include "tests/runtime/data/collected_problems.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 
@@ -26,9 +28,9 @@ class LraTexts : public ::testing::Test {
   std::unique_ptr<SampleSet> open(const std::string& text, int64_t max_length) {
     write_file(folder_.file("train.tsv"), text);
     typename Source::Options options;
-    options.files.path = folder_.path();
-    options.files.train.files = {"train.tsv"};
-    options.files.valid.files = {"valid.tsv"};
+    options.path = folder_.path();
+    options.train.files = {"train.tsv"};
+    options.valid.files = {"valid.tsv"};
     options.max_length = max_length;
     return Source(options).open(Split::kTrain);
   }
@@ -47,14 +49,29 @@ TEST_F(LraTexts, AreTheBytesAfterTheLabel) {
   EXPECT_THAT(set->fingerprint(), HasSubstr("train.tsv 23 "));
 }
 
-TEST_F(LraTexts, RefuseAnEmptyTextByItsLine) {
-  const auto set = open<LraTextSource>("1\ta\n0\t\n", 5);
-  try {
-    set->read(1, 0);
-    ADD_FAILURE() << "accepted";
-  } catch (const DataError& error) {
-    EXPECT_EQ(error.code(), ExitCode::kData);
-    EXPECT_THAT(error.what(), HasSubstr("train.tsv: line 2: the text is empty"));
+TEST_F(LraTexts, RefuseALineWithoutTextWhenTheyAreOpened) {
+  const auto refusal = [](const std::function<void()>& open) -> std::string {
+    try {
+      open();
+    } catch (const DataError& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData);
+      return error.what();
+    }
+    return "none";
+  };
+  EXPECT_THAT(refusal([&] { open<LraTextSource>("1\ta\n0\t\n", 5); }),
+              HasSubstr("train.tsv: line 2: the text is empty"));
+  EXPECT_THAT(refusal([&] { open<LraRetrievalSource>("1\tP\tQ\t\tb\n1\tP\tQ\t\t\r\n", 5); }),
+              HasSubstr("train.tsv: line 2: the text is empty"));
+}
+
+TEST_F(LraTexts, RefuseToTrainAndEvaluateOnOneFile) {
+  for (const char* source : {"lra_text", "lra_retrieval"}) {
+    const std::string text =
+        fmt::format("{{source: {}, train: {{files: [a, b]}}, valid: {{files: [./b]}}}}", source);
+    const auto options = config::load_options_text<DataOptions>(text, "r.yaml").options;
+    EXPECT_THAT(testing::training_mistakes_of(*Registry<DataSource>::create(options.source, {})),
+                ElementsAre(HasSubstr("valid.files: b is trained on as well")));
   }
 }
 
@@ -68,11 +85,13 @@ TEST_F(LraTexts, TellTheirShapes) {
 }
 
 TEST_F(LraTexts, RetrievalJoinsTwoTexts) {
-  const auto set = open<LraRetrievalSource>("1.0\tP1\tP2\tabcd\txy\n0.0\tP1\tP3\ta\t\n", 3);
+  const auto set =
+      open<LraRetrievalSource>("1.0\tP1\tP2\tabcd\txy\n0.0\tP1\tP3\ta\t\n0.0\tP1\tP3\t\tb\n", 3);
   const Sample pair = set->read(0, 0);
   EXPECT_EQ(pair.label, 1);
   EXPECT_EQ(pair.token_S, (std::vector<int64_t>{'a' + 1, 'b' + 1, 'c' + 1, 257, 'x' + 1, 'y' + 1}));
   EXPECT_EQ(set->read(1, 0).token_S, (std::vector<int64_t>{'a' + 1, 257}));
+  EXPECT_EQ(set->read(2, 0).token_S, (std::vector<int64_t>{257, 'b' + 1}));
 }
 
 TEST_F(LraTexts, RetrievalNamesFileAndLineOfALineCutShort) {

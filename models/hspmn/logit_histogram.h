@@ -14,8 +14,8 @@ class LogitHistogram {
  public:
   static constexpr int64_t kBins = 4096;
 
-  /// float64 [kBins], on the logits' device.
-  static torch::Tensor count(const torch::Tensor& logits);
+  /// float64 [kBins], on the logits' device, of those where `is_counted` that are numbers.
+  static torch::Tensor count(const torch::Tensor& logits, const torch::Tensor& is_counted);
   /// The end of the first bin up to which at least this share of the counted logits lies, a float64
   /// scalar: where many logits are equal, as of equal tokens, more than the share lie below it, not
   /// fewer. Not a number without logits. share < 1; from 0 down the least there is.

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "launch/commands/commands.h"
+
+namespace shoal {
+
+/// `shoal inspect PATH --gates FILE.html [--samples N | --prompt TEXT] [key=value …]`: draws which
+/// tokens attend in which layer of a trained model with token gates, of the validation split's
+/// first samples or of a prompt, into a page (gate_page.h), which is replaced; the gates' numbers
+/// (gate_numbers.h) over all samples as a table or one JSON object on `out`. On this process alone.
+/// Throws Error (exit 2) for a model without gates and prompts that the model cannot read;
+/// StorageError if the page cannot be written.
+ExitCode draw_gate_maps(const InspectArguments& arguments, const Environment& environment,
+                        std::ostream& out);
+
+}  // namespace shoal

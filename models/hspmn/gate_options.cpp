@@ -1,0 +1,51 @@
+#include "models/hspmn/gate_options.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace shoal {
+namespace {
+
+/// Tokens of a context that may attend. Products such as 1.1 x 0.1 x 100 are rounded a little above
+/// their whole number.
+int64_t capacity_of(double capacity, double rate, int64_t context) {
+  return static_cast<int64_t>(std::ceil(capacity * rate * static_cast<double>(context) - 1e-9));
+}
+
+}  // namespace
+
+void GateOptions::validate(Problems& problems) const {
+  if (first_rate < rate) {
+    problems.add("first_rate", fmt::format("{} is below gate.rate: {}", first_rate, rate));
+  }
+  if (capacity && select != GateSelection::kThreshold) {
+    problems.add("capacity", "needs select: threshold; the others choose by number");
+  }
+}
+
+void GateOptions::check(const std::string& path, int64_t context, bool is_causal,
+                        Problems& problems) const {
+  if (select == GateSelection::kTopK && is_causal) {
+    problems.add(path + ".select",
+                 "topk compares a token with later ones, which a causal model must not see; use "
+                 "threshold or topk_predictor, or model.causal=false for classification");
+  }
+  if (!capacity) return;
+  const int64_t most = capacity_of(*capacity, rate, context);
+  const int64_t anchors = anchors_in(context);
+  if (most < anchors) {
+    problems.add(
+        path + ".capacity",
+        fmt::format("{} of {} tokens may attend, but one every {} is an anchor, {} in all; "
+                    "raise capacity or anchor_every",
+                    most, context, anchor_every, anchors));
+  }
+}
+
+std::optional<int64_t> GateOptions::most_in(int64_t context, double at_rate) const {
+  if (!capacity) return std::nullopt;
+  return capacity_of(*capacity, at_rate, context) - anchors_in(context);
+}
+
+}  // namespace shoal

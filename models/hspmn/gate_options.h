@@ -1,0 +1,112 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "runtime/recipe/config.h"
+
+namespace shoal {
+
+/// Noise on the logits while training.
+enum class GateNoise {
+  kLogistic,  ///< at a threshold of 0 a gate is open with probability sigma(logit)
+  kGumbel,    ///< one Gumbel draw, as in the paper: 1 - exp(-exp(logit)), 0.63 at logit 0
+  kNone,
+};
+
+template <>
+struct EnumNames<GateNoise> {
+  static constexpr std::array names{std::pair{GateNoise::kLogistic, "logistic"},
+                                    std::pair{GateNoise::kGumbel, "gumbel"},
+                                    std::pair{GateNoise::kNone, "none"}};
+};
+
+/// Which tokens attend.
+enum class GateSelection {
+  kThreshold,  ///< those above a threshold that follows the logits' quantile; causal
+  kTopK,       ///< the highest of a sequence, which depend on its later tokens
+  kPredictor,  ///< while training top_k; else those that a predictor of top_k's choice accepts
+  kRandom,     ///< by a draw for token id and position: what a learned gate is compared with
+};
+
+template <>
+struct EnumNames<GateSelection> {
+  static constexpr std::array names{std::pair{GateSelection::kThreshold, "threshold"},
+                                    std::pair{GateSelection::kTopK, "topk"},
+                                    std::pair{GateSelection::kPredictor, "topk_predictor"},
+                                    std::pair{GateSelection::kRandom, "random"}};
+};
+
+enum class GateTemperature { kFixed, kLearned };
+
+template <>
+struct EnumNames<GateTemperature> {
+  static constexpr std::array names{std::pair{GateTemperature::kFixed, "fixed"},
+                                    std::pair{GateTemperature::kLearned, "learned"}};
+};
+
+/// Keys of a token gate (recipe section `model.gate`).
+struct GateOptions {
+  double rate = 0.2;
+  double first_rate = 0.8;
+  int64_t anneal_steps = 100;
+  GateSelection select = GateSelection::kThreshold;
+  GateNoise noise = GateNoise::kLogistic;
+  GateTemperature temperature = GateTemperature::kFixed;
+  double rate_weight = 0.1;
+  double entropy_weight = 0.01;
+  double predictor_weight = 0.1;
+  double explore_fraction = 0.02;
+  int64_t anchor_every = 64;
+  int64_t block = 1;
+  std::optional<double> capacity;
+  double threshold_decay = 0.95;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("rate", &GateOptions::rate, "share of the tokens that attend", in_range(above(0), 1)),
+        field("first_rate", &GateOptions::first_rate, "that share at the first step",
+              in_range(above(0), 1)),
+        field("anneal_steps", &GateOptions::anneal_steps,
+              "optimizer steps over which the share goes from first_rate to rate", at_least(0)),
+        field("select", &GateOptions::select, "which tokens attend"),
+        field("noise", &GateOptions::noise, "noise on the logits while training"),
+        field("temperature", &GateOptions::temperature,
+              "of the gate's gradient: 1, or learned within [0.1, 2]"),
+        field("rate_weight", &GateOptions::rate_weight,
+              "factor of the squared distance of the mean probability to the rate", at_least(0)),
+        field("entropy_weight", &GateOptions::entropy_weight,
+              "factor of the gate's mean entropy, in nats", at_least(0)),
+        field("predictor_weight", &GateOptions::predictor_weight,
+              "factor of the predictor's loss with select: topk_predictor", at_least(0)),
+        field("explore_fraction", &GateOptions::explore_fraction,
+              "share of the other tokens whose attention is computed while training, with weight "
+              "0, so that their gates get gradients",
+              in_range(0, 1)),
+        field("anchor_every", &GateOptions::anchor_every,
+              "every so many tokens one attends whatever its gate; 0: none", at_least(0)),
+        field("block", &GateOptions::block,
+              "tokens in a row that share the gate of their first one", at_least(1)),
+        field("capacity", &GateOptions::capacity,
+              "tokens of a context that may attend, as a multiple of rate times the context; the "
+              "first ones do; auto: no limit",
+              above(0), unset_word("auto")),
+        field("threshold_decay", &GateOptions::threshold_decay,
+              "of the moving average of the threshold with select: threshold",
+              in_range(0, below(1)))};
+  }
+  void validate(Problems& problems) const;
+  /// Rules that need the tokens of a context; `path` leads to the section.
+  void check(const std::string& path, int64_t context, bool is_causal, Problems& problems) const;
+  int64_t anchors_in(int64_t context) const {
+    return anchor_every == 0 ? 0 : (context + anchor_every - 1) / anchor_every;
+  }
+  /// Tokens beside the anchors that may attend at a rate; none: no limit.
+  std::optional<int64_t> most_in(int64_t context, double at_rate) const;
+};
+
+}  // namespace shoal

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/device/bfloat16.h"
+
+struct CUstream_st;
+
+// B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  W head width
+// R queries of all sequences  P parts of the keys
+
+/// Kernels of models/kernels/sparse_query_attention.h. Pointers are to GPU memory; each call is
+/// queued on the stream. Sums are float64 for float64, else float32.
+namespace shoal::sparse_query_cuda {
+
+/// Widest heads that the kernels take.
+inline constexpr int64_t kMostWidth = 128;
+/// Keys that a block holds at once.
+inline constexpr int kKeys = 32;
+
+/// Packed rows of a block's tile: the G query heads that share keys are rows of one tile.
+template <class Value>
+inline constexpr int kRows = sizeof(Value) == 8 ? 4 : 16;
+
+/// [B, M, S, W] with dense rows.
+template <class Value>
+struct StridedRows {
+  const Value* data;
+  int64_t sequence, head, token;  ///< strides
+};
+
+template <class Value>
+struct Inputs {
+  const Value* query_RNW;
+  StridedRows<Value> key, value;
+  const int64_t* limit_R;
+  const int64_t* offset_b1;
+  int64_t B, S, N, M, W, R;
+  int64_t most_queries;  ///< of a sequence
+  double scale;
+};
+
+/// Output and log-sum-exp. With more than one part, each part of `part_keys` keys (a multiple of
+/// kKeys) leaves its own in the last two, which are merged.
+template <class Value>
+struct Forward {
+  Value* out_RNW;
+  Wide<Value>* log_sum_RN;
+  int64_t parts, part_keys;
+  Wide<Value>* out_PRNW;
+  Wide<Value>* log_sum_PRN;
+};
+template <class Value>
+void launch_forward(const Inputs<Value>& inputs, const Forward<Value>& job, CUstream_st* stream);
+
+/// `dot_RN` is <grad, output>. Gradients of keys and values are contiguous [B, M, S, W]; all of
+/// them are written, in an order that does not vary.
+template <class Value>
+struct Backward {
+  const Value* grad_RNW;
+  const Wide<Value>* log_sum_RN;
+  const Wide<Value>* dot_RN;
+  Value* query_RNW;
+  Value* key_BMSW;
+  Value* value_BMSW;
+};
+template <class Value>
+void launch_backward(const Inputs<Value>& inputs, const Backward<Value>& job, CUstream_st* stream);
+
+}  // namespace shoal::sparse_query_cuda

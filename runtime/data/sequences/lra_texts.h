@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/data/data_source.h"
+
+namespace shoal {
+
+/// The Long Range Arena's texts to classify by their bytes, from local files of a sample a line,
+/// columns between tabs, without a header:
+///
+/// - Text, one text: `label, text`. LRA reads movie reviews.
+/// - Retrieval, two: `label, id1, id2, text1, text2`, with label 1 where they belong together, 0
+///   where they do not, as in LRA's files of the ACL Anthology Network. LRA encodes the two apart
+///   and compares their features; here the model sees both at once.
+///
+/// Labels are 0 to classes - 1. A sample is the first max_length bytes of each text, with a
+/// separator between two. Token ids: 0 is padding, byte b is b + 1, the separator 257.
+template <int64_t kTexts>
+class LraTextsSource : public DataSource {
+ public:
+  struct SplitOptions {
+    std::vector<std::string> files;
+
+    static constexpr auto fields() {
+      return std::tuple{required("files", &SplitOptions::files,
+                                 "files in data.path, one after the other", not_empty(),
+                                 at_least_one())};
+    }
+  };
+  struct Options {
+    std::string path = ".";
+    int64_t max_length = kTexts == 1 ? 4096 : 4000;
+    int64_t classes = 2;
+    SplitOptions train;
+    SplitOptions valid;
+
+    static constexpr auto fields() {
+      const std::tuple shared{
+          field("path", &Options::path, "folder of the files, relative to the working directory",
+                not_empty()),
+          field("max_length", &Options::max_length, "bytes that are read of each text",
+                unit("tokens"), in_range(1, (1 << 20) / kTexts)),
+          required("train", &Options::train, "what is trained on"),
+          required("valid", &Options::valid, "what is evaluated on")};
+      if constexpr (kTexts > 1) {
+        return shared;
+      } else {
+        return std::tuple_cat(shared,
+                              std::tuple{field("classes", &Options::classes,
+                                               "number of classes; labels are 0 to classes - 1",
+                                               in_range(2, 10000))});
+      }
+    }
+    /// Refuses a file named twice in a split.
+    void validate(Problems& problems) const;
+
+    /// The files of a split as they will be opened.
+    std::vector<std::string> paths(Split split) const;
+  };
+
+  explicit LraTextsSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override;
+  /// Refuses a file in both splits.
+  void check_training(Problems& problems) const override;
+  /// Reads all lines once and refuses bad ones, those without a byte of text too.
+  std::unique_ptr<SampleSet> open(Split split) const override;
+
+ private:
+  Options options_;
+};
+
+using LraTextSource = LraTextsSource<1>;
+using LraRetrievalSource = LraTextsSource<2>;
+
+}  // namespace shoal

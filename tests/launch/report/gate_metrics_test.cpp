@@ -1,0 +1,54 @@
+#include "launch/report/gate_metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace shoal {
+namespace {
+
+/// One gate that opened for some tokens, and one that opened for none.
+std::vector<GateReport> two_gates() {
+  return {{.layer = "blocks.0.gate",
+           .rate = 0.5,
+           .target = 0.25,
+           .probability = 0.75,
+           .entropy = 0.5,
+           .threshold = 1.5,
+           .dropped = 0.125,
+           .rate_by_position = {1.0, 0.0}},
+          {.layer = "blocks.1.gate", .probability = 0.25, .entropy = 0.25}};
+}
+
+TEST(GateMetrics, AreMeansOverLayersAndTheNumberOfDeadOnes) {
+  MetricsRecord record;
+  add_gate_metrics(two_gates(), record);
+  EXPECT_EQ(nlohmann::json::parse(record.to_json()), nlohmann::json({{"gate_rate", 0.25},
+                                                                     {"gate_probability", 0.5},
+                                                                     {"gate_entropy", 0.375},
+                                                                     {"gate_dropped", 0.0625},
+                                                                     {"gate_dead", 1}}));
+  EXPECT_EQ(mean_gate_rate(two_gates()), 0.25);
+}
+
+TEST(GateMetrics, AreNoneWithoutGates) {
+  MetricsRecord record;
+  add_gate_metrics({}, record);
+  EXPECT_TRUE(record.entries().empty());
+}
+
+TEST(GateRecord, HoldsAllOfOneGate) {
+  EXPECT_EQ(nlohmann::json::parse(gate_record(two_gates()[0], 7).to_json()),
+            nlohmann::json({{"step", 7},
+                            {"layer", "blocks.0.gate"},
+                            {"rate", 0.5},
+                            {"target", 0.25},
+                            {"probability", 0.75},
+                            {"entropy", 0.5},
+                            {"threshold", 1.5},
+                            {"dropped", 0.125},
+                            {"rate_by_position", {1.0, 0.0}}}));
+}
+
+}  // namespace
+}  // namespace shoal
