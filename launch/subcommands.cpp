@@ -261,6 +261,10 @@ void add_model_pictures(CLI::App& command, InspectArguments& arguments,
 }
 
 ExitCode run_inspect(const InspectArguments& arguments) {
+  if (const int64_t world = read_launch_info(environment_variable).world; world > 1) {
+    throw Error(ExitCode::kUsage, fmt::format("inspect runs in one process, not in {}", world),
+                "start it without mpirun");
+  }
   if (!arguments.gates.empty()) return draw_gate_maps(arguments, environment_variable, std::cout);
   if (!arguments.activation_maps.empty()) {
     return draw_activation_maps(arguments, environment_variable, std::cout);

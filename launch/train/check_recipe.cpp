@@ -84,6 +84,7 @@ void apply(const Rule& rule, Problems& problems) {
 ModelCounts count(const BuiltModel& model) {
   ModelCounts counts;
   for (const auto& stage : model.stages) counts.stages.push_back(stage->info());
+  counts.has_learned_gates = std::ranges::any_of(model.gates, &TokenGateImpl::is_learned);
   for (const Parameter& parameter : model.parameters) {
     counts.parameters += parameter.tensor.numel();
     counts.active_parameters += parameter.tensor.numel() - idle_elements(parameter, counts.stages);
@@ -326,6 +327,11 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
         "is the best so far is saved as well, for checkpoint.keep_best");
   }
   collect_notes(config::to_node(checked.loaded.options), "", notes);
+  if (checked.counts.has_learned_gates && checked.loaded.options.train.accumulate > 1) {
+    notes.emplace_back(
+        "model.gate.rate_weight: the loss of the gates' rate is of each micro-step, so its value "
+        "depends on train.accumulate");
+  }
   std::map<std::string, std::vector<std::string>> stages_of_note;
   for (const MoeStageInfo& stage : checked.counts.stages) {
     if (!stage.note.empty()) stages_of_note[stage.note].push_back(stage.name);

@@ -20,7 +20,8 @@ struct ModelCounts {
   int64_t parameters_headless = 0;  ///< without the classifier's weight and bias
   int64_t active_parameters = 0;  ///< of each MoE stage only the units that one token is routed to
   std::vector<MoeStageInfo> stages;
-  CheckpointSize checkpoint;  ///< upper bounds
+  bool has_learned_gates = false;  ///< token gates that are trained
+  CheckpointSize checkpoint;       ///< upper bounds
 };
 
 /// A recipe in which nothing is wrong, as far as can be told before data is opened.

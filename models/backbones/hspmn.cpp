@@ -35,14 +35,6 @@ HspmnBlockImpl::Sizes hspmn_block_sizes(const Hspmn::Options& options, const std
   return sizes;
 }
 
-/// Throws the first problem.
-class Refusal : public Problems {
- public:
-  void add(std::string_view path, std::string_view what) override {
-    throw ConfigError(fmt::format("model.{}: {}", path, what));
-  }
-};
-
 }  // namespace
 
 ContextualStream Hspmn::Options::stream_of(int64_t block) const {
@@ -73,6 +65,11 @@ void Hspmn::Options::validate(Problems& problems) const {
                  "dense blocks are causal; leave them out, or use contextual: sparse "
                  "with gate.rate: 1");
   }
+  if (causal && contextual == ContextualStream::kSparse && gate.select == GateSelection::kTopK) {
+    problems.add("gate.select",
+                 "topk compares a token with later ones, which a causal model must not see; use "
+                 "threshold or topk_predictor, or model.causal=false for classification");
+  }
   feed_forward.check(depth, problems);
 }
 
@@ -82,10 +79,7 @@ Hspmn::Hspmn(const Options& options, const Context& context)
       features_(context.features),
       recomputes_(context.build.recomputes),
       compute_dtype_(context.build.compute_dtype) {
-  if (options.contextual == ContextualStream::kSparse) {
-    Refusal refusal;
-    options.gate.check("gate", context_, options.causal, refusal);
-  }
+  if (options.contextual == ContextualStream::kSparse) options.gate.check_context(context_);
   const BuildContext build = decoder_build(context.build, options.causal);
   const torch::TensorOptions& tensor = build.tensor_options;
   const int64_t rows = round_up(context.data.vocabulary, options.pad_vocabulary);

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "runtime/base/error.h"
+
 namespace shoal {
 namespace {
 
@@ -20,27 +22,19 @@ void GateOptions::validate(Problems& problems) const {
     problems.add("first_rate", fmt::format("{} is below gate.rate: {}", first_rate, rate));
   }
   if (capacity && select != GateSelection::kThreshold) {
-    problems.add("capacity", "needs select: threshold; the others choose by number");
+    problems.add("capacity",
+                 "limits how many tokens a threshold lets attend; needs select: threshold");
   }
 }
 
-void GateOptions::check(const std::string& path, int64_t context, bool is_causal,
-                        Problems& problems) const {
-  if (select == GateSelection::kTopK && is_causal) {
-    problems.add(path + ".select",
-                 "topk compares a token with later ones, which a causal model must not see; use "
-                 "threshold or topk_predictor, or model.causal=false for classification");
-  }
+void GateOptions::check_context(int64_t context) const {
   if (!capacity) return;
-  const int64_t most = capacity_of(*capacity, rate, context);
-  const int64_t anchors = anchors_in(context);
-  if (most < anchors) {
-    problems.add(
-        path + ".capacity",
-        fmt::format("{} of {} tokens may attend, but one every {} is an anchor, {} in all; "
-                    "raise capacity or anchor_every",
-                    most, context, anchor_every, anchors));
-  }
+  const int64_t most = capacity_of(*capacity, rate, context), anchors = anchors_in(context);
+  if (most >= anchors) return;
+  throw ConfigError(
+      fmt::format("model.gate.capacity: {} of {} tokens may attend, but one every {} is an anchor, "
+                  "{} in all; raise capacity or anchor_every",
+                  most, context, anchor_every, anchors));
 }
 
 std::optional<int64_t> GateOptions::most_in(int64_t context, double at_rate) const {

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <tuple>
 #include <utility>
 
@@ -91,17 +90,19 @@ struct GateOptions {
               "every so many tokens one attends whatever its gate; 0: none", at_least(0)),
         field("block", &GateOptions::block,
               "tokens in a row that share the gate of their first one", at_least(1)),
-        field("capacity", &GateOptions::capacity,
-              "tokens of a context that may attend, as a multiple of rate times the context; the "
-              "first ones do; auto: no limit",
-              above(0), unset_word("auto")),
+        field(
+            "capacity", &GateOptions::capacity,
+            "tokens of a context that may attend, as a multiple of rate (while training of the "
+            "one of the step) times the context; the first ones do; with select: threshold; auto: "
+            "no limit",
+            above(0), unset_word("auto")),
         field("threshold_decay", &GateOptions::threshold_decay,
               "of the moving average of the threshold with select: threshold",
               in_range(0, below(1)))};
   }
   void validate(Problems& problems) const;
-  /// Rules that need the tokens of a context; `path` leads to the section.
-  void check(const std::string& path, int64_t context, bool is_causal, Problems& problems) const;
+  /// Throws ConfigError where a context of so many tokens has more anchors than may attend.
+  void check_context(int64_t context) const;
   int64_t anchors_in(int64_t context) const {
     return anchor_every == 0 ? 0 : (context + anchor_every - 1) / anchor_every;
   }

@@ -82,6 +82,7 @@ class TokenGateImpl : public ModuleBase, public AfterStep {
   void after_step() override;
   GateState make_state(int64_t b) const;
   const std::string& path() const { return path_; }
+  bool is_learned() const { return !is_random(); }
   /// Of the last optimizer step that was not skipped; nothing before it.
   std::optional<GateReport> report() const;
 

@@ -34,6 +34,8 @@ expect 2 "--tensors excludes --gates" inspect run --gates gates.html --tensors
 expect 2 "--samples excludes --prompt" inspect run --gates gates.html --prompt x --samples 3
 expect 2 "--prompt requires --gates" inspect run --prompt x
 expect 2 "overrides requires --activation-maps or --gates" inspect run data.path=x
+OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 \
+  expect 2 "inspect runs in one process, not in 2" inspect run --gates gates.html
 
 # A key may be called as a command is.
 "$program" keys train | grep -q '^train.batch$' || fail "keys train does not document the section"

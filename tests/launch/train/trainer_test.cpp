@@ -299,13 +299,26 @@ TEST(Trainer, SavesAfterAnEvaluationThatIsTheBestSoFar) {
   EXPECT_EQ(CheckpointReader(expected).manifest().score, scores.at(best));
 }
 
-TEST(Trainer, NotesThatEvaluationsAndSavesMissEachOther) {
-  const auto notes = [](const std::vector<std::string>& overrides) {
-    const ScratchFolder scratch;
-    testing::write_file(scratch.file("r.yaml"), testing::kEqualityRecipe);
-    return recipe_notes(check_recipe({scratch.file("r.yaml"), overrides, {}},
-                                     config::UnsetVariable::kRefuse, std::nullopt));
+std::vector<std::string> notes(const std::vector<std::string>& overrides) {
+  const ScratchFolder scratch;
+  testing::write_file(scratch.file("r.yaml"), testing::kEqualityRecipe);
+  return recipe_notes(check_recipe({scratch.file("r.yaml"), overrides, {}},
+                                   config::UnsetVariable::kRefuse, std::nullopt));
+}
+
+TEST(Trainer, NotesWhatDependsOnMicroSteps) {
+  const auto depends = Contains(HasSubstr("depends on train.accumulate"));
+  const auto of_gates = [](const std::string& gate, const std::string& accumulate) {
+    std::vector<std::string> overrides = testing::with_hspmn(testing::answers(), gate);
+    overrides.insert(overrides.end(), {"train.batch=16", "train.accumulate=" + accumulate});
+    return notes(overrides);
   };
+  EXPECT_THAT(of_gates("rate: 0.4", "2"), depends);
+  EXPECT_THAT(of_gates("rate: 0.4", "1"), ::testing::Not(depends));
+  EXPECT_THAT(of_gates("rate: 0.4, select: random", "2"), ::testing::Not(depends));
+}
+
+TEST(Trainer, NotesThatEvaluationsAndSavesMissEachOther) {
   const auto misses = Contains(HasSubstr("evaluations and saves need not fall on one step"));
   EXPECT_THAT(notes({"evaluate.every=2step", "checkpoint.every=5step"}), misses);
   EXPECT_THAT(notes({"evaluate.every=1ep", "checkpoint.every=100step"}), misses);

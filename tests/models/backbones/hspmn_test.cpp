@@ -408,7 +408,9 @@ TEST(Hspmn, RefusesByName) {
   for (const std::string rate : {"0", "1.5", "-0.1"}) {
     EXPECT_THAT(mistake(", gate: {rate: " + rate + "}"), HasSubstr("model.gate.rate"));
   }
-  EXPECT_THAT(mistake(", gate: {select: topk}"), HasSubstr("model.gate.select: topk compares"));
+  const std::string top_k = mistake(", gate: {select: topk, capacity: 2}");
+  EXPECT_THAT(top_k, HasSubstr("model.gate.select: topk compares"));
+  EXPECT_THAT(top_k, HasSubstr("model.gate.capacity: limits how many"));
   EXPECT_THAT(mistake(", gate: {capacity: 0.05}"), HasSubstr("model.gate.capacity: 41 of 4096"));
   EXPECT_THAT(mistake(", gate: {rate: 0.9}"), HasSubstr("model.gate.first_rate"));
   EXPECT_THAT(mistake(", context: 512"), HasSubstr("model.context: 512 is below the 4096 tokens"));
