@@ -10,11 +10,6 @@ namespace shoal {
 
 inline constexpr double kDecoderEps = 1e-5;  ///< of decoders' norms
 
-/// The least multiple that is not below the value.
-inline int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 /// model.context, or the tokens of a sample. Throws ConfigError where the data has no tokens, or
 /// more in a sample. `who`: the backbone's name.
 int64_t decoder_context(const std::optional<int64_t>& context, const DataShape& data,

@@ -33,7 +33,7 @@ struct OpenedCheckpoint {
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard);
 
-/// The same for this process alone, on its processor, whatever run.device says. Throws
+/// The same for one process without other ranks, on the CPU even where run.device is cuda. Throws
 /// CheckpointError, ConfigError, and Error as check_precision.
 OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
                                        const Environment& environment);

@@ -18,8 +18,8 @@ namespace shoal {
 
 /// HSPMN v2.1: a decoder whose tokens all pass a convolution and an MLP, or experts, and attend
 /// only where a learned gate is open. Token embedding, blocks (hspmn_block.h), RMS norm; positions
-/// enter by rotary embedding. Defaults are those of the block of width 2048 in the paper's
-/// published code, which has 4 heads of keys and values where the paper says 2.
+/// enter by rotary embedding. Defaults are those of the published code's
+/// block: width 2048, 16 heads on 4 of keys and values. The paper's text has 8 heads on each.
 ///
 /// First values: weights and tokens N(0, s), s = init_std, the layers that end a stream N(0, s /
 /// sqrt(2 depth)), norms 1; convolution, gate and routers keep their own.

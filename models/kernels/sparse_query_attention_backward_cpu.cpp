@@ -84,53 +84,43 @@ template <class Value, class Real>
 void differentiate_tile(const BackwardCall<Value>& call, const Step& step,
                         BackwardScratch<Real>& scratch) {
   const SparseShape<Value>& shape = call.shape;
-  const auto [tile, rows, Q, chunk, first, last] = step;
-  const int64_t H = shape.H, W = shape.W, count = last - first, at = (first - chunk) * W;
+  const QueryTile& tile = step.tile;
+  const int64_t rows = step.rows, Q = step.Q, first = step.first, last = step.last;
+  const int64_t H = shape.H, W = shape.W, count = last - first, at = (first - step.chunk) * W;
   const RealRows<Real> key = vector_rows(call.keys.rows(tile, first, count), scratch.key);
   const RealRows<Real> value = factor_rows(call.values.rows(tile, first, count), scratch.value);
   Real *share = scratch.logit_KQ.get(0), *grad = scratch.logit_grad_KQ.get(0);
-  multiply<Real>({.rows = count,
-                  .columns = Q,
-                  .summed = H,
-                  .a = key.data,
-                  .a_stride = key.stride,
-                  .b = scratch.query_HQ.get(0),
-                  .b_stride = Q,
-                  .c = share,
-                  .c_stride = Q});
-  multiply<Real>({.rows = count,
-                  .columns = Q,
-                  .summed = H,
-                  .a = value.data,
-                  .a_stride = value.stride,
-                  .b = scratch.grad_HQ.get(0),
-                  .b_stride = Q,
-                  .c = grad,
-                  .c_stride = Q});
+  const auto multiply_queries = [&](const RealRows<Real>& from, const Real* with_HQ, Real* to_KQ) {
+    multiply<Real>({.rows = count,
+                    .columns = Q,
+                    .summed = H,
+                    .a = from.data,
+                    .a_stride = from.stride,
+                    .b = with_HQ,
+                    .b_stride = Q,
+                    .c = to_KQ,
+                    .c_stride = Q});
+  };
+  const auto add_to_keys = [&](const Real* from_KQ, const Real* with_QW, Real* to_KW) {
+    multiply<Real>({.rows = count,
+                    .columns = W,
+                    .summed = rows,
+                    .a = from_KQ,
+                    .a_stride = Q,
+                    .b = with_QW,
+                    .b_stride = W,
+                    .c = to_KW,
+                    .c_stride = W,
+                    .keep = 1});
+  };
+  multiply_queries(key, scratch.query_HQ.get(0), share);
+  multiply_queries(value, scratch.grad_HQ.get(0), grad);
   const bool is_masked = last - 1 > shape.limit_R[tile.first];
   attention_tiles::differentiate_logits<Real>(
       {share, count, Q, first, scratch.limit.get(0), is_masked},
       {scratch.log_sum.get(0), scratch.delta.get(0)}, grad);
-  multiply<Real>({.rows = count,
-                  .columns = W,
-                  .summed = rows,
-                  .a = share,
-                  .a_stride = Q,
-                  .b = scratch.grad_QW.get(0),
-                  .b_stride = W,
-                  .c = scratch.value_grad.get(0) + at,
-                  .c_stride = W,
-                  .keep = 1});
-  multiply<Real>({.rows = count,
-                  .columns = W,
-                  .summed = rows,
-                  .a = grad,
-                  .a_stride = Q,
-                  .b = scratch.query_QW.get(0),
-                  .b_stride = W,
-                  .c = scratch.key_grad.get(0) + at,
-                  .c_stride = W,
-                  .keep = 1});
+  add_to_keys(share, scratch.grad_QW.get(0), scratch.value_grad.get(0) + at);
+  add_to_keys(grad, scratch.query_QW.get(0), scratch.key_grad.get(0) + at);
   multiply<Real>({.rows = rows,
                   .columns = W,
                   .summed = count,

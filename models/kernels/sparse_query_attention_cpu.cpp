@@ -73,8 +73,7 @@ void load_queries(const ForwardCall<Value>& call, const QueryTile& tile,
   gather_limits(call.shape, tile, Q, scratch.limit.get(Q));
 }
 
-/// Attention to the keys of a part, those below `end`. Results of rows that see none
-/// of them are unspecified.
+/// Attention to the keys of a part. Results of rows that see none of them are unspecified.
 template <class Value, class Real>
 void attend_part(const ForwardCall<Value>& call, const QueryTile& tile, int64_t part,
                  ForwardScratch<Real>& scratch, const PartResult<Real>& result) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/kernels/attention_tiles.h"
+#include "runtime/base/round_up.h"
 #include "runtime/device/real_types.h"
 #include "runtime/kernels/bfloat16_rows.h"
 
@@ -25,9 +26,6 @@ using attention_tiles::kLanes;
 
 /// Rows and keys of a tile, for which the caches have room.
 inline constexpr int64_t kRows = 96, kKeys = 96;
-inline int64_t round_up(int64_t count, int64_t multiple) {
-  return (count + multiple - 1) / multiple * multiple;
-}
 
 /// Aligned memory that only grows.
 template <class Real>

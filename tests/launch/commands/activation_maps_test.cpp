@@ -14,7 +14,7 @@
 #include "moe/nexus/nexus_layer.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/gradient_check.h"
-#include "tests/support/ranks.h"
+#include "tests/support/run_of_one_step.h"
 #include "tests/support/scratch_folder.h"
 
 // B images  N tokens of an image  U units  s slots of a unit
@@ -64,19 +64,7 @@ class ActivationMapsCommand : public ::testing::Test {
   std::string train(const std::string& model, const std::string& precision = "float64") {
     const Recipe recipe = testing::equality_recipe(
         {"model=" + model, "data.image_size=16", "train.precision=" + precision});
-    RankGrid grid = testing::self_grid();
-    const auto data = open_split(make_source(recipe), Split::kTrain);
-    Session session(recipe, data, grid);
-    session.step({});
-    const RunFolder folder{scratch_.file("run")};
-    std::filesystem::create_directories(folder.checkpoints());
-    Log log(scratch_.file("log"), 0, nullptr);
-    PosixFileSystem files;
-    CheckpointWriter writer(
-        begin_or_resume(session, recipe, folder, {.override_fixed = false, .log = log}),
-        *grid.world, files);
-    writer.save(session, {session.steps_done(), session.samples_done(), std::nullopt});
-    return folder.path;
+    return testing::run_of_one_step(recipe, scratch_);
   }
 
   ExitCode draw(const std::string& run, int64_t images, bool json,

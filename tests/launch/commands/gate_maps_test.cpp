@@ -11,7 +11,7 @@
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
 #include "tests/support/equality_recipe.h"
-#include "tests/support/ranks.h"
+#include "tests/support/run_of_one_step.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
@@ -26,20 +26,7 @@ class GateMapsCommand : public ::testing::Test {
  protected:
   /// A run after one step; its folder.
   std::string train(const std::vector<std::string>& overrides) {
-    const Recipe recipe = testing::equality_recipe(overrides);
-    RankGrid grid = testing::self_grid();
-    const auto data = open_split(make_source(recipe), Split::kTrain);
-    Session session(recipe, data, grid);
-    session.step({});
-    const RunFolder folder{scratch_.file("run")};
-    std::filesystem::create_directories(folder.checkpoints());
-    Log log(scratch_.file("log"), 0, nullptr);
-    PosixFileSystem files;
-    CheckpointWriter writer(
-        begin_or_resume(session, recipe, folder, {.override_fixed = false, .log = log}),
-        *grid.world, files);
-    writer.save(session, {session.steps_done(), session.samples_done(), std::nullopt});
-    return folder.path;
+    return testing::run_of_one_step(testing::equality_recipe(overrides), scratch_);
   }
 
   nlohmann::json draw(const InspectArguments& arguments) {

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "launch/train/restore.h"
+#include "launch/train/session.h"
+#include "tests/support/ranks.h"
+#include "tests/support/scratch_folder.h"
+
+namespace shoal::testing {
+
+/// Trains a recipe for one step on one rank and saves; the run's folder.
+inline std::string run_of_one_step(const Recipe& recipe, const ScratchFolder& scratch) {
+  RankGrid grid = self_grid();
+  const auto data = open_split(make_source(recipe), Split::kTrain);
+  Session session(recipe, data, grid);
+  session.step({});
+  const RunFolder folder{scratch.file("run")};
+  std::filesystem::create_directories(folder.checkpoints());
+  Log log(scratch.file("log"), 0, nullptr);
+  PosixFileSystem files;
+  CheckpointWriter writer(
+      begin_or_resume(session, recipe, folder, {.override_fixed = false, .log = log}), *grid.world,
+      files);
+  writer.save(session, {session.steps_done(), session.samples_done(), std::nullopt});
+  return folder.path;
+}
+
+}  // namespace shoal::testing
