@@ -76,7 +76,8 @@ function(shoal_sources folder out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}"
        "${PROJECT_SOURCE_DIR}/${folder}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
-  list(REMOVE_ITEM sources launch/main.cpp launch/subcommands.cpp ${SHOAL_PARSER_SOURCES})
+  list(REMOVE_ITEM sources launch/main.cpp launch/subcommands.cpp launch/subcommand_options.cpp
+       ${SHOAL_PARSER_SOURCES})
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
@@ -121,7 +122,7 @@ endfunction()
 
 function(shoal_add_program)
   if(EXISTS "${PROJECT_SOURCE_DIR}/launch/main.cpp")
-    add_executable(shoal launch/main.cpp launch/subcommands.cpp)
+    add_executable(shoal launch/main.cpp launch/subcommands.cpp launch/subcommand_options.cpp)
     shoal_use_torch(shoal)
     shoal_compile_quickly(shoal)
     target_link_libraries(shoal PRIVATE shoal_lib)

@@ -12,25 +12,17 @@
 #include <string>
 #include <vector>
 
-#include "launch/commands/activation_maps.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/doctor.h"
-#include "launch/commands/gate_maps.h"
 #include "launch/commands/generate.h"
 #include "launch/job/launch_info.h"
+#include "launch/subcommand_options.h"
 #include "runtime/base/text.h"
 #include "runtime/recipe/registry.h"
 #include "runtime/text/tokenizer.h"
 
 namespace shoal {
 namespace {
-
-CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
-  return command
-      .add_option("overrides", overrides,
-                  "key=value sets a key, ~key removes one; the last one wins")
-      ->type_name("KEY=VALUE");
-}
 
 void add_recipe(CLI::App& command, config::RecipeSource& source) {
   source.environment = environment_variable;
@@ -132,10 +124,24 @@ void add_eval(CLI::App& app, ExitCode& code) {
       ->required();
   add_overrides(*command, arguments->overrides);
   command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  add_raw_weights(*command, arguments->raw_weights);
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  auto* images =
+      command
+          ->add_option("--images", arguments->images.folder,
+                       "draw the first samples, as far as the task has pictures of them, into this "
+                       "folder, which is empty or not there yet: PNG files and contact_sheet.png")
+          ->type_name("FOLDER");
+  command->add_option("--count", arguments->images.count, "samples that --images draws")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
+      ->needs(images);
+  command->add_flag("!--no-baselines", arguments->baselines,
+                    "without the baselines of the task, which are fitted on the training split");
   command->footer(
       "Examples:\n"
       "  shoal eval runs/quickstart\n"
+      "  shoal eval runs/denoise --images pictures\n"
       "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin");
   command->callback(
       [&code, arguments] { code = eval(*arguments, environment_variable, std::cout); });
@@ -192,6 +198,7 @@ void add_generate(CLI::App& app, ExitCode& code) {
       ->allow_extra_args(false);
   add_sampling(*command, *arguments);
   command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  add_raw_weights(*command, arguments->raw_weights);
   command->add_flag("--json", arguments->json,
                     "one JSON object on stdout: prompt, text, tokens (ids), stop; of several texts "
                     "a list of these, sequences");
@@ -206,112 +213,6 @@ void add_generate(CLI::App& app, ExitCode& code) {
 
 constexpr const char* kCheckpointPath =
     "a checkpoint's folder, or a run's, which means its newest checkpoint";
-
-CLI::Option* add_activation_maps(CLI::App& command, InspectArguments& arguments,
-                                 const std::vector<CLI::Option*>& others) {
-  CLI::Option* maps =
-      command
-          .add_option("--activation-maps", arguments.activation_maps,
-                      "draw where the units of Nexus layers look into this new folder")
-          ->type_name("FOLDER");
-  for (CLI::Option* other : others) maps->excludes(other);
-  command
-      .add_option("--images", arguments.images,
-                  "with --activation-maps: how many of the validation split, from the first on")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str()
-      ->needs(maps);
-  return maps;
-}
-
-CLI::Option* add_gate_maps(CLI::App& command, InspectArguments& arguments,
-                           const std::vector<CLI::Option*>& others) {
-  CLI::Option* gates =
-      command
-          .add_option("--gates", arguments.gates,
-                      "draw which tokens attend in which layer into this page, replacing it")
-          ->type_name("FILE.html")
-          ->check([](const std::string& file) {
-            return file.ends_with(".html") ? std::string()
-                                           : std::string("must name a file in .html");
-          });
-  for (CLI::Option* other : others) gates->excludes(other);
-  CLI::Option* samples =
-      command
-          .add_option("--samples", arguments.samples,
-                      "with --gates: how many of the validation split, from the first on")
-          ->check(CLI::Range(1, 1000))
-          ->capture_default_str()
-          ->needs(gates);
-  command
-      .add_option("--prompt", arguments.prompt,
-                  "with --gates: this text, in one pass, in place of validation samples")
-      ->type_name("TEXT")
-      ->needs(gates)
-      ->excludes(samples);
-  return gates;
-}
-
-/// Options of `inspect` that need the model and its data.
-void add_model_pictures(CLI::App& command, InspectArguments& arguments,
-                        std::vector<CLI::Option*> others) {
-  others.push_back(add_activation_maps(command, arguments, others));
-  add_gate_maps(command, arguments, others);
-  add_overrides(command, arguments.overrides);
-}
-
-ExitCode run_inspect(const InspectArguments& arguments) {
-  if (const int64_t world = read_launch_info(environment_variable).world; world > 1) {
-    throw Error(ExitCode::kUsage, fmt::format("inspect runs in one process, not in {}", world),
-                "start it without mpirun");
-  }
-  if (!arguments.gates.empty()) return draw_gate_maps(arguments, environment_variable, std::cout);
-  if (!arguments.activation_maps.empty()) {
-    return draw_activation_maps(arguments, environment_variable, std::cout);
-  }
-  if (!arguments.overrides.empty()) {
-    throw CLI::RequiresError("overrides", "--activation-maps or --gates");
-  }
-  return inspect(arguments, std::cout);
-}
-
-void add_inspect(CLI::App& app, ExitCode& code) {
-  CLI::App* command = app.add_subcommand("inspect", "Tell what a checkpoint holds");
-  const auto arguments = std::make_shared<InspectArguments>();
-  command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
-  CLI::Option* tensors =
-      command->add_flag("--tensors", arguments->tensors, "every tensor with its range and norm");
-  CLI::Option* experts =
-      command->add_flag("--experts", arguments->experts,
-                        "how the run's experts were loaded at the checkpoint's step");
-  experts->excludes(tensors);
-  command
-      ->add_option("--heat-map", arguments->heat_map,
-                   "with --experts: draw their loads over time into this file, replacing it")
-      ->type_name("FILE.svg")
-      ->check([](const std::string& file) {
-        return file.empty() ? std::string("must name a file") : std::string();
-      })
-      ->needs(experts);
-  CLI::Option* diff =
-      command
-          ->add_option("--diff", arguments->diff, "compare with this checkpoint, number by number")
-          ->type_name("OTHER")
-          ->excludes(tensors)
-          ->excludes(experts);
-  add_model_pictures(*command, *arguments, {tensors, experts, diff});
-  command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
-  command->footer(
-      "Examples:\n"
-      "  shoal inspect runs/tiny_cifar10\n"
-      "  shoal inspect runs/tiny_cifar10 --best --tensors\n"
-      "  shoal inspect runs/tiny_cifar10 --experts --heat-map loads.svg\n"
-      "  shoal inspect runs/nexus --activation-maps maps --images 4\n"
-      "  shoal inspect runs/hspmn --gates gates.html --samples 4\n"
-      "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
-  command->callback([&code, arguments] { code = run_inspect(*arguments); });
-}
 
 void add_ckpt(CLI::App& app, ExitCode& code) {
   CLI::App* ckpt = app.add_subcommand("ckpt", "Verify, list, compare or digest checkpoints");
@@ -389,6 +290,7 @@ void add_export(CLI::App& app, ExitCode& code) {
                    "float32, float64, bfloat16 or float16; default: each tensor's own")
       ->type_name("DTYPE");
   command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  add_raw_weights(*command, arguments->raw_weights);
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
       "Examples:\n"

@@ -81,6 +81,9 @@ class Backbone : public ModuleBase {
   /// b may be 0. Collective over context.build.grid.
   virtual ModelOutput forward(const ModelInput& input, const StepContext& step) = 0;
   virtual int64_t feature_width() const = 0;
+  /// With Features::kTokens: side of the patch that each token stands for, row by row; 0 where
+  /// tokens are no patches.
+  virtual int64_t patch() const { return 0; }
 };
 
 /// Makes the recipe's backbone for a task, which registers it under `name`. Paths of layers, which

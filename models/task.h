@@ -66,6 +66,14 @@ struct RateUnit {
   int64_t per_sample = 1;
 };
 
+/// One of the pictures that are shown of each sample of a batch.
+struct PictureColumn {
+  std::string name;          ///< for people
+  torch::Tensor image_bCHW;  ///< in [0, 1]
+};
+
+class Baselines;
+
 /// What is trained for: owns backbone, head and criterion. Registered under `task`.
 /// Parameters: those of a single backbone under `backbone.`, the head's under `head.`.
 class Task : public ModuleBase, public Stateful {
@@ -88,6 +96,14 @@ class Task : public ModuleBase, public Stateful {
   /// What is reported of the sums over a whole split. Without any sums every name is there, where
   /// the columns of tables come from; of a split, what its data cannot tell is left out.
   virtual std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const = 0;
+  /// What an evaluation compares the model with; by default null: nothing.
+  virtual std::shared_ptr<Baselines> baselines() const { return nullptr; }
+  /// Pictures of what is evaluated, by which people judge the model, side by side for each sample;
+  /// by default the task draws none. Collective, b may be 0.
+  virtual std::vector<PictureColumn> pictures(const Batch& batch) {
+    (void)batch;
+    return {};
+  }
   virtual ScoreRule score() const = 0;
   virtual RateUnit unit() const = 0;
   /// Views of each training image that a batch has to hold.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/count_ids.h"
@@ -31,12 +30,13 @@ class Lines : public Problems {
 struct Parts {
   std::shared_ptr<UnitBank> bank;
   std::shared_ptr<Router> router;
-  std::vector<std::shared_ptr<BalanceLoss>> losses;
+  BalanceLosses losses;
 };
 
 Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
             const std::string& layer) {
   Parts parts;
+  parts.losses = BalanceLosses(options.losses);
   parts.bank = Registry<UnitBank>::create(options.experts, bank_context);
   const torch::TensorOptions& tensors = bank_context.tensor_options;
   const bool is_double = torch::typeMetaToScalarType(tensors.dtype()) == torch::kFloat64;
@@ -44,9 +44,6 @@ Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
                                        tensors.dtype(is_double ? torch::kFloat64 : torch::kFloat32),
                                        layer};
   parts.router = Registry<Router>::create(options.router, router_context);
-  for (const auto& loss : options.losses) {
-    parts.losses.push_back(Registry<BalanceLoss>::create(loss, {}));
-  }
   return parts;
 }
 
@@ -54,40 +51,13 @@ Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
 void check(const Parts& parts, const MoeOptions& options, Problems& problems) {
   const Router& router = *parts.router;
   router.check("router", problems);
-  for (size_t i = 0; i < parts.losses.size(); ++i) {
-    const std::string objection =
-        router.takes_balance_losses()
-            ? parts.losses[i]->objection(router)
-            : fmt::format(
-                  "the {} router decides by other means than each token's scores, a "
-                  "balance loss cannot move it; leave losses out",
-                  options.router.name());
-    if (!objection.empty()) problems.add(fmt::format("losses[{}]", i), objection);
-    for (size_t j = 0; j < i; ++j) {
-      const BalanceLoss &loss = *parts.losses[i], &other = *parts.losses[j];
-      if (loss.name() != other.name() || loss.scope() != other.scope()) continue;
-      problems.add(fmt::format("losses[{}]", i),
-                   fmt::format("is losses[{}] again; give that one the sum of both weights", j));
-    }
-  }
+  parts.losses.check(router, options.router.name(), problems);
   if (router.chooses_per_unit() && options.capacity.mode != CapacityMode::kDropless) {
     problems.add("capacity.mode",
                  fmt::format("with the {} router every unit takes a fixed number of tokens, see "
                              "router.factor; leave capacity out",
                              options.router.name()));
   }
-}
-
-std::vector<std::string> names_of(const std::vector<std::shared_ptr<BalanceLoss>>& losses) {
-  std::vector<std::string> names;
-  for (const auto& loss : losses) {
-    const auto same = [&](const auto& other) { return other->name() == loss->name(); };
-    names.emplace_back(loss->name());
-    if (std::count_if(losses.begin(), losses.end(), same) > 1) {
-      names.back() += fmt::format("_{}", enum_name(loss->scope()));
-    }
-  }
-  return names;
 }
 
 /// The routing in `num_chunks` parts of whole routing groups, as equal as can be.
@@ -139,16 +109,11 @@ StatSums layer_sums(const Routing& routing, const std::vector<TokenAssignments>&
     sums.unrouted = count_unrouted(chunks.front());
     for (size_t c = 1; c < chunks.size(); ++c) sums.unrouted += count_unrouted(chunks[c]);
   }
-  if (routing.prob_TU.defined()) sums.entropy = entropy_sum(routing.prob_TU);
+  if (routing.prob_TU.defined()) {
+    sums.entropy = entropy_sum(routing.prob_TU);
+    sums.score_U = routing.prob_TU.sum(0, /*keepdim=*/false, torch::kFloat64);
+  }
   return sums;
-}
-
-/// Each token's best choice, -1 if it has none.
-torch::Tensor first_units(const Routing& routing, bool chooses_per_unit) {
-  if (!chooses_per_unit) return routing.choice_TK.select(1, 0);
-  const torch::Tensor best_T1 =
-      routing.score_TK.masked_fill(routing.choice_TK < 0, -1).argmax(1, /*keepdim=*/true);
-  return routing.choice_TK.gather(1, best_T1).squeeze(1);
 }
 
 }  // namespace
@@ -183,7 +148,6 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
   router_ = register_module("router", parts.router);
   bank_ = register_module("experts", parts.bank);
   losses_ = std::move(parts.losses);
-  loss_names_ = names_of(losses_);
   if (options.shared.count > 0) {
     shared_ = register_module("shared", std::make_shared<SharedExpert>(
                                             options.shared, width, context.tensor_options, inits));
@@ -218,13 +182,15 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   StatSums sums = layer_sums(routing, chunks, per_unit);
   const torch::Tensor y_TD = run_experts(x_TD, chunks, exchanges);
   output.y_BRD = y_TD.reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
-  std::vector<std::string> loss_names;
-  if (step.training && !losses_.empty()) {
-    loss_names = loss_names_;
-    std::tie(sums.losses, output.auxiliary_loss) = evaluate_losses(routing, context);
+  const bool has_losses = step.training && !losses_.names().empty();
+  if (has_losses) {
+    BalanceLosses::Sums losses = losses_.evaluate(routing, context, grid_->tensor_world());
+    sums.losses = std::move(losses.values);
+    output.auxiliary_loss = losses.auxiliary_loss;
   }
-  output.stats = make_stats(path(), bank_->placement(), sums, loss_names);
-  if (!step.training) output.stats.first_unit_T = first_units(routing, per_unit);
+  output.stats = make_stats(path(), bank_->placement(), sums,
+                            has_losses ? losses_.names() : std::vector<std::string>());
+  if (!step.training) output.stats.first_unit_T = router_->first_units(routing);
   return output;
 }
 
@@ -308,20 +274,6 @@ torch::Tensor MoeLayer::run_exchanged(const std::vector<torch::Tensor>& x_C,
 
 bool MoeLayer::is_local() const {
   return grid_->expert->size() == 1 && options_.exchange.payload == Payload::kSame;
-}
-
-std::pair<std::vector<torch::Tensor>, torch::Tensor> MoeLayer::evaluate_losses(
-    const Routing& routing, const TokenContext& context) const {
-  const auto tokens = static_cast<double>(context.step.samples_in_step * context.tokens_per_sample);
-  std::vector<torch::Tensor> sums;
-  torch::Tensor total;
-  for (const auto& loss : losses_) {
-    const Scope scope(loss->scope(), context, grid_->tensor_world());
-    sums.push_back(scope.total(loss->value_S(routing, scope)));
-    const torch::Tensor share = sums.back() * (loss->weight() / tokens);
-    total = total.defined() ? total + share : share;
-  }
-  return {sums, total};
 }
 
 void MoeLayer::after_step() { router_->after_step(grid_->tensor_world()); }

@@ -12,7 +12,7 @@
 #include "moe/exchange/row_exchange.h"
 #include "moe/experts/shared_expert.h"
 #include "moe/experts/unit_bank.h"
-#include "moe/losses/balance_loss.h"
+#include "moe/losses/balance_losses.h"
 #include "moe/moe_stage.h"
 #include "moe/moe_stats.h"
 #include "moe/routing/capacity.h"
@@ -90,17 +90,13 @@ class MoeLayer : public MoeStage {
     int64_t of_tokens, of_units;
   };
   Cuts cuts() const;
-  /// StatSums::losses, and this rank's share of the weighted losses.
-  std::pair<std::vector<torch::Tensor>, torch::Tensor> evaluate_losses(
-      const Routing& routing, const TokenContext& context) const;
 
   MoeOptions options_;
   RankGrid* grid_;
   std::shared_ptr<UnitBank> bank_;
   std::shared_ptr<Router> router_;
   std::shared_ptr<SharedExpert> shared_;  ///< null if there is none
-  std::vector<std::shared_ptr<BalanceLoss>> losses_;
-  std::vector<std::string> loss_names_;  ///< in metrics; a repeated name is followed by its scope
+  BalanceLosses losses_;
 };
 
 }  // namespace shoal

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 // U units  E expert ranks  L balance losses
 namespace shoal {
 namespace {
 
-// `sums`: the load of each unit, then these, then a value for each loss.
-constexpr int64_t kTokens = 0, kChoices = 1, kKept = 2, kUnrouted = 3, kEntropy = 4, kFixed = 5;
+// `sums`: the load of each unit, then these, a value for each loss, and maybe the score of each
+// unit.
+constexpr int64_t kTokens = 0, kChoices = 1, kKept = 2, kUnrouted = 3, kEntropy = 4,
+                  kMultiplyAdds = 5, kFixed = 6;
 
 /// Entropy of shares v / sum(v) over ln(number of values); 0 if the total is 0 or there is one
 /// value.
@@ -61,31 +64,47 @@ std::vector<double> rank_overload(const std::vector<int64_t>& load_U,
   return load_E;
 }
 
+/// By the scores' sums and the sum of their entropies.
+void set_scores(MoeReport& report, const double* score, double entropy) {
+  const size_t num_units = report.load_U.size();
+  // The number of tokens, but for rounding and tokens whose scores all underflow.
+  const double mass = std::accumulate(score, score + num_units, 0.0);
+  report.mean_score_U.assign(num_units, 0.0);
+  if (mass == 0) return;
+  double entropy_of_mean = 0.0;
+  for (size_t u = 0; u < num_units; ++u) {
+    const double mean = report.mean_score_U[u] = score[u] / mass;
+    if (mean > 0) entropy_of_mean -= mean * std::log(mean);
+  }
+  const double information = entropy_of_mean - entropy / mass;
+  report.mutual_information = information < 0 ? 0.0 : information;  // rounding; NaN stays
+}
+
 struct Number {
-  int64_t count;
+  double count;
   torch::Tensor scalar;  ///< replaces `count` where defined
 };
 
-/// The load followed by the numbers, float64.
-torch::Tensor join(const torch::Tensor& load_U, const std::vector<Number>& numbers) {
-  if (!load_U.is_cpu()) {
-    std::vector<torch::Tensor> parts{load_U};
+/// The loads, the numbers, and the scores if they are defined; float64.
+torch::Tensor join(const torch::Tensor& load_U, const std::vector<Number>& numbers,
+                   const torch::Tensor& score_U) {
+  const torch::TensorOptions options = load_U.options();
+  std::vector<torch::Tensor> parts{load_U};
+  if (load_U.is_cpu()) {
+    torch::Tensor last = torch::empty({static_cast<int64_t>(numbers.size())}, options);
+    double* next = last.data_ptr<double>();
     for (const auto& [count, scalar] : numbers) {
-      parts.push_back(scalar.defined()
-                          ? scalar.to(torch::kFloat64).reshape({1})
-                          : torch::full({1}, static_cast<double>(count), load_U.options()));
+      *next++ = scalar.defined() ? scalar.item<double>() : count;
     }
-    return torch::cat(parts);
+    parts.push_back(last);
+  } else {
+    for (const auto& [count, scalar] : numbers) {
+      parts.push_back(scalar.defined() ? scalar.to(torch::kFloat64).reshape({1})
+                                       : torch::full({1}, count, options));
+    }
   }
-  const torch::Tensor load = load_U.contiguous();
-  const auto num_units = load.numel(), num_numbers = static_cast<int64_t>(numbers.size());
-  torch::Tensor sums = torch::empty({num_units + num_numbers}, load.options());
-  const double* first = load.const_data_ptr<double>();
-  double* next = std::copy(first, first + num_units, sums.data_ptr<double>());
-  for (const auto& [count, scalar] : numbers) {
-    *next++ = scalar.defined() ? scalar.item<double>() : static_cast<double>(count);
-  }
-  return sums;
+  if (score_U.defined()) parts.push_back(score_U);
+  return torch::cat(parts);
 }
 
 }  // namespace
@@ -100,26 +119,31 @@ MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, co
                     const std::vector<std::string>& loss_names) {
   TORCH_CHECK(sums.losses.size() == loss_names.size(), layer, ": ", sums.losses.size(), " losses, ",
               loss_names.size(), " names");
-  std::vector<Number> numbers{{sums.tokens, {}},
-                              {sums.choices, {}},
-                              {sums.choices, sums.kept},
+  const auto choices = static_cast<double>(sums.choices);
+  std::vector<Number> numbers{{static_cast<double>(sums.tokens), {}},
+                              {choices, {}},
+                              {choices, sums.kept},
                               {0, sums.unrouted},
-                              {0, sums.entropy}};
+                              {0, sums.entropy},
+                              {sums.multiply_adds, {}}};
   for (const torch::Tensor& loss : sums.losses) numbers.push_back({0, loss.detach()});
-  return {layer, placement, loss_names, join(sums.load_U, numbers)};
+  return {layer, placement, loss_names, join(sums.load_U, numbers, sums.score_U),
+          sums.score_U.defined()};
 }
 
 void MoeStats::add(const MoeStats& other) {
-  TORCH_CHECK(layer == other.layer && loss_names == other.loss_names, "statistics of ", other.layer,
-              " added to those of ", layer);
+  TORCH_CHECK(
+      layer == other.layer && loss_names == other.loss_names && has_scores == other.has_scores,
+      "statistics of ", other.layer, " added to those of ", layer);
   sums = sums + other.sums;
 }
 
 MoeReport report(const MoeStats& stats) {
   const torch::Tensor host = stats.sums.to(torch::kCPU).contiguous();
   const int64_t num_units = stats.placement.num_units();
-  TORCH_CHECK(host.numel() == num_units + kFixed + static_cast<int64_t>(stats.loss_names.size()),
-              stats.layer, ": ", host.numel(), " sums for ", num_units, " units");
+  const int64_t before_scores = num_units + kFixed + static_cast<int64_t>(stats.loss_names.size());
+  TORCH_CHECK(host.numel() == before_scores + (stats.has_scores ? num_units : 0), stats.layer, ": ",
+              host.numel(), " sums for ", num_units, " units");
   const double* sums = host.const_data_ptr<double>();
   const double* fixed = sums + num_units;
   MoeReport result;
@@ -133,11 +157,41 @@ MoeReport report(const MoeStats& stats) {
   const double tokens = std::max(fixed[kTokens], 1.0);
   const double most_entropy = std::log(static_cast<double>(std::max<int64_t>(2, num_units)));
   result.router_entropy = fixed[kEntropy] / tokens / most_entropy;
+  if (stats.has_scores) set_scores(result, sums + before_scores, fixed[kEntropy]);
+  if (fixed[kMultiplyAdds] > 0) result.multiply_adds = fixed[kMultiplyAdds] / tokens;
   result.dropped = fixed[kChoices] > 0 ? 1.0 - fixed[kKept] / fixed[kChoices] : 0.0;
   result.unrouted = fixed[kUnrouted] / tokens;
   for (size_t i = 0; i < stats.loss_names.size(); ++i) {
     result.losses.emplace_back(stats.loss_names[i],
                                fixed[kFixed + static_cast<int64_t>(i)] / tokens);
+  }
+  return result;
+}
+
+void add(std::vector<MoeStats>& total, const std::vector<MoeStats>& pass) {
+  if (total.empty()) {
+    total = pass;
+    for (MoeStats& stats : total) stats.first_unit_T = torch::Tensor();  // of one pass alone
+    return;
+  }
+  TORCH_CHECK(total.size() == pass.size(), "statistics of ", pass.size(),
+              " layers added to those of ", total.size());
+  for (size_t layer = 0; layer < total.size(); ++layer) total[layer].add(pass[layer]);
+}
+
+ReducedStats reduce(const torch::Tensor& numbers, const std::vector<MoeStats>& layers,
+                    Communicator& world) {
+  std::vector<torch::Tensor> parts{layers.empty() ? numbers : numbers.to(layers[0].sums.device())};
+  for (const MoeStats& stats : layers) parts.push_back(stats.sums);
+  torch::Tensor sums = torch::cat(parts).to(torch::kCPU);
+  all_reduce(world, sums);
+  int64_t offset = numbers.numel();
+  ReducedStats result{sums.narrow(0, 0, offset), {}};
+  for (MoeStats stats : layers) {
+    const int64_t length = stats.sums.numel();
+    stats.sums = sums.narrow(0, offset, length);
+    offset += length;
+    result.layers.push_back(report(stats));
   }
   return result;
 }

@@ -3,10 +3,13 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "moe/exchange/unit_placement.h"
+#include "parallel/comm/communicator.h"
 
 // U units  E expert ranks  L balance losses
 namespace shoal {
@@ -22,6 +25,9 @@ struct StatSums {
   torch::Tensor unrouted;
   /// float64 scalar: entropy of the clean router scores, in nats; undefined without scores.
   torch::Tensor entropy;
+  /// float64 [U]: the clean router scores of each unit; undefined without scores.
+  torch::Tensor score_U;
+  double multiply_adds = 0;  ///< of the units' work for these tokens; 0: not counted
   /// Scalars: each balance loss, unweighted, summed over its instances times their tokens on this
   /// rank.
   std::vector<torch::Tensor> losses;
@@ -32,7 +38,10 @@ struct MoeStats {
   std::string layer;  ///< path of the layer
   UnitPlacement placement = UnitPlacement::contiguous(0, 1);
   std::vector<std::string> loss_names;  ///< [L]
-  torch::Tensor sums;                   ///< float64 [U + 5 + L], laid out by make_stats
+  torch::Tensor sums;                   ///< float64, laid out by make_stats
+  bool has_scores = false;              ///< whether the router makes scores; equal on all ranks
+  /// Whether row t is token t of the samples; else, say, one of their channels.
+  bool rows_are_tokens = true;
   /// Whether a unit's work is proportional to its load; else MoeReport::rank_overload_E is empty.
   bool load_is_work = true;
   /// In evaluation: int64 [T], the first choice of each token, -1: none.
@@ -46,7 +55,8 @@ struct MoeStats {
 torch::Tensor entropy_sum(const torch::Tensor& prob_TU);
 
 /// `sums` of the result are the load of each unit, then tokens, choices, kept choices, unrouted
-/// tokens, entropy, and a value for each loss.
+/// tokens, entropy, multiply-adds, a value for each loss, and where there are scores the score of
+/// each unit.
 MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, const StatSums& sums,
                     const std::vector<std::string>& loss_names = {});
 
@@ -58,10 +68,16 @@ struct MoeReport {
   double load_cv = 0;                                ///< standard deviation over mean
   double load_entropy = 0;                           ///< H(load share) / ln U, 1 = even
   double router_entropy = 0;                         ///< mean over tokens of H(scores) / ln U
-  int64_t dead_units = 0;                            ///< units no token chose
-  double dropped = 0;                                ///< share of choices that were dropped, [0, 1]
-  double unrouted = 0;                               ///< share of tokens without a row, [0, 1]
+  std::vector<double> mean_score_U;                  ///< mean over tokens; empty without scores
+  /// I(token; unit) = H(mean score) - mean over tokens of H(scores), in nats: 0 if all tokens have
+  /// the same scores, ln U if each is sure of its unit and all units get as many. Unset without
+  /// scores and without tokens.
+  std::optional<double> mutual_information;
+  int64_t dead_units = 0;  ///< units no token chose
+  double dropped = 0;      ///< share of choices that were dropped, [0, 1]
+  double unrouted = 0;     ///< share of tokens without a row, [0, 1]
   int64_t tokens = 0;
+  std::optional<double> multiply_adds;  ///< of the units' work, per token; unset: not counted
   /// Choices of a rank's units over the mean of the ranks. Empty for a Nexus layer: its load is
   /// combine weights, and every slot costs its unit the same.
   std::vector<double> rank_overload_E;
@@ -70,5 +86,18 @@ struct MoeReport {
 
 /// The report of `sums` that are all-reduced. Zero tokens give zeros.
 MoeReport report(const MoeStats& stats);
+
+/// Adds the sums of one forward pass through a model's layers to `total`, which begins empty.
+void add(std::vector<MoeStats>& total, const std::vector<MoeStats>& pass);
+
+/// Sums over ranks.
+struct ReducedStats {
+  torch::Tensor numbers;  ///< [N], on the CPU
+  std::vector<MoeReport> layers;
+};
+/// Sums `numbers` [N] (float64) and the statistics of layers in one all-reduce. Collective. Waits
+/// for the GPU.
+ReducedStats reduce(const torch::Tensor& numbers, const std::vector<MoeStats>& layers,
+                    Communicator& world);
 
 }  // namespace shoal

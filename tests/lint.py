@@ -26,10 +26,11 @@ ROOMS = {
                 "data/sequences", "optim"],
     "parallel": ["comm", "nccl", "gradients", "checkpoint"],
     "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
-    "models": ["kernels", "blocks", "decoder", "hspmn", "", "backbones", "tasks", "formats"],
+    "models": ["kernels", "blocks", "decoder", "hspmn", "attention_experts", "", "backbones", "tasks", "formats"],
     "launch": ["job", "report", "train", "commands", ""],
 }
-COMMAND_LINES = ("launch/main.cpp", "launch/subcommands.cpp", "benchmarks/support/program.cpp")
+COMMAND_LINES = ("launch/main.cpp", "launch/subcommands.cpp", "launch/subcommand_options.cpp",
+                 "benchmarks/support/program.cpp")
 TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi"}
 SOURCE = (".h", ".cpp", ".cu", ".cuh")
 MAX_FILE_LINES = 500

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "launch/commands/commands.h"
+#include "launch/commands/image_maps.h"
 #include "launch/report/activation_page.h"
-#include "runtime/data/data_shape.h"
 
 // B images  N tokens of an image  U units  s slots of a unit
 namespace shoal {
@@ -18,16 +18,6 @@ namespace shoal {
 /// Source: Nexus layer, appendix, figure A1.
 ExitCode draw_activation_maps(const InspectArguments& arguments, const Environment& environment,
                               std::ostream& out);
-
-/// How tokens lie on an image.
-struct TokenGrid {
-  int64_t rows = 0, columns = 0;
-  int64_t first = 0;  ///< token of the top left corner: 1 behind a class token
-};
-
-/// Patches of equal side p fill the image from the top left: rows = height / p, columns = width /
-/// p. TORCH_CHECK if there is no such p, with or without a class token.
-TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image);
 
 /// Of image `image` in dispatch weights [B, N, U, s]: the units [first, first + count).
 ActivationMap activation_map(const torch::Tensor& unit_BNUs, int64_t image, const TokenGrid& grid);

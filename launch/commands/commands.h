@@ -25,16 +25,28 @@ struct TrainArguments {
 /// 11) before the ranks have met; later failures end the job as by run_on_ranks().
 ExitCode train(const TrainArguments& arguments, const Environment& environment);
 
-/// `shoal eval CKPT|RUN [key=value …] [--best] [--json]`.
+/// The first samples of what is evaluated, drawn by the task.
+struct ImagesRequest {
+  std::string folder;  ///< empty, or not there yet; "": nothing is drawn
+  int64_t count = 16;
+};
+
+/// `shoal eval CKPT|RUN [key=value …] [--best] [--json] [--images FOLDER [--count N]]
+/// [--no-baselines]`.
 struct EvalArguments {
-  std::string path;                    ///< a checkpoint, or a run: its newest checkpoint
-  std::vector<std::string> overrides;  ///< of the recipe in the checkpoint
-  bool best = false;                   ///< the run's best checkpoint instead
+  std::string path = {};                    ///< a checkpoint, or a run: its newest checkpoint
+  std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
+  bool best = false;                        ///< the run's best checkpoint instead
+  bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
   bool json = false;
+  ImagesRequest images = {};
+  bool baselines = true;  ///< compares with those of the task
 };
 
 /// Evaluates a checkpoint on the validation split of its recipe, over however many ranks there are:
-/// the recipe's `parallel` is ignored, experts are spread over all ranks. Rank 0 writes to `out`.
+/// the recipe's `parallel` is ignored, experts are spread over all ranks. Opens the training split
+/// only for baselines that are fitted on it, which are left out with a warning if it cannot be
+/// opened. Rank 0 writes to `out`, and pictures as draw_evaluation_images.
 ExitCode eval(const EvalArguments& arguments, const Environment& environment, std::ostream& out);
 
 // The subcommands for recipes open no data and write nothing but to `out`.
@@ -108,14 +120,15 @@ struct InspectArguments {
   /// With `experts`: draws their loads up to that step into this file, a name in .svg, which is
   /// replaced.
   std::string heat_map = {};
-  // For draw_activation_maps (activation_maps.h):
-  std::string activation_maps = {};  ///< a folder that is empty or not there yet
-  int64_t images = 8;                ///< the first ones of the validation split
+  // For draw_activation_maps and draw_expert_maps, each a folder that is empty or not there yet:
+  std::string activation_maps = {}, expert_maps = {};
+  int64_t images = 8;  ///< the first ones of the validation split
   // For draw_gate_maps (gate_maps.h):
   std::string gates = {};                   ///< a file, a name in .html
   int64_t samples = 8;                      ///< the first ones of the validation split
   std::optional<std::string> prompt = {};   ///< this text in their place
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
+  bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
 };
 
 /// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg]]`: what a
@@ -152,6 +165,7 @@ struct ExportArguments {
   std::string out;
   std::string dtype = {};  ///< float32, float64, bfloat16, float16; empty: the checkpoint's
   bool best = false;
+  bool raw_weights = false;  ///< not their averages, where the checkpoint has both
   bool json = false;
 };
 

@@ -2,53 +2,135 @@
 
 #include <fmt/format.h>
 
+#include <iostream>
 #include <nlohmann/json.hpp>
-#include <utility>
+#include <optional>
 
+#include "launch/commands/evaluation_images.h"
 #include "launch/commands/open_checkpoint.h"
 #include "launch/job/failure.h"
 #include "launch/report/console.h"
+#include "launch/train/baseline_evaluation.h"
 #include "launch/train/evaluation.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
+#include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
 
-/// The text for rank 0 to print.
-std::string eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
-                          const Environment& environment, Communicator& guard) {
-  OpenedCheckpoint opened = open_checkpoint({arguments.path, arguments.best, arguments.overrides},
-                                            launch, environment, guard);
-  const std::string& path = opened.path;
-  const Manifest& manifest = opened.manifest;
+/// What one call finds out.
+struct EvalResult {
+  std::string checkpoint;
+  int64_t step = 0;
+  bool is_averaged = false;  ///< whether the weights are averages
+  Evaluation evaluation;
+  int64_t num_substituted = 0;
+  std::optional<std::vector<BaselineScore>> baselines;
+  std::optional<DrawnImages> images;
+};
+
+/// Nothing, with a warning, if the training split cannot be opened. Collective.
+std::optional<OpenSplit> open_to_fit(const EvaluationParts& parts) {
+  std::optional<OpenSplit> train;
+  Communicator& world = *parts.grid.world;
+  try {
+    on_every_rank(world, [&] {
+      train = open_split(parts.data.source, Split::kTrain, parts.data.workers);
+      if (train->samples->size() == 0) throw DataError("the training split has no samples");
+    });
+  } catch (const DataError& error) {
+    train.reset();
+    if (world.rank() == 0) {
+      std::cerr << fmt::format(
+          "warning: baselines that are fitted on training samples are left out, since data.train "
+          "cannot be opened: {}\n  next: name its files by data.train.…=…, or give "
+          "--no-baselines\n",
+          error.what());
+    }
+  }
+  return train;
+}
+
+/// Nothing if the task has none. Collective.
+std::optional<std::vector<BaselineScore>> find_baselines(const EvaluationParts& parts) {
+  const std::shared_ptr<Baselines> baselines = parts.task.baselines();
+  if (!baselines) return std::nullopt;
+  if (parts.grid.world->rank() == 0) {
+    for (const std::string& note : baselines->notes()) std::cerr << "note: " << note << "\n";
+  }
+  const std::optional<OpenSplit> train = open_to_fit(parts);
+  return evaluate_baselines(*baselines, train ? &*train : nullptr, parts);
+}
+
+EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
+                         const Environment& environment, Communicator& guard) {
+  OpenedCheckpoint opened =
+      open_checkpoint({arguments.path, arguments.best, arguments.overrides, arguments.raw_weights},
+                      launch, environment, guard);
   const Recipe& recipe = opened.recipe;
   RankGrid& grid = opened.grid;
   const auto source = make_source(recipe, environment);
   check_stride(recipe, *source);
   const OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
-  require_own_tokenizer(manifest, data.tokenizer);
+  require_own_tokenizer(opened.manifest, data.tokenizer);
   const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
   load_model(opened, model);
-  const Evaluation evaluation = evaluate({*model.task, recipe, data, grid}, manifest.step);
-  const int64_t num_substituted = data.samples->num_substituted();
-  if (arguments.json) {
-    nlohmann::ordered_json json = to_json(evaluation);
-    json["substituted"] = num_substituted;
-    json["step"] = manifest.step;
-    json["checkpoint"] = path;
-    json["seconds"] = evaluation.seconds;
-    return json_text(json) + "\n";
+  const EvaluationParts parts{*model.task, recipe, data, grid};
+  EvalResult result;
+  result.checkpoint = opened.path;
+  result.step = opened.manifest.step;
+  result.is_averaged = has_averages(opened.manifest) && !arguments.raw_weights;
+  if (!arguments.images.folder.empty()) {
+    PosixFileSystem files;
+    result.images = draw_evaluation_images(arguments.images, parts, result.step, files);
   }
-  std::vector<std::vector<std::string>> rows{
-      {"result", "value"}, {"checkpoint", path}, {"step", std::to_string(manifest.step)}};
+  result.evaluation = evaluate(parts, result.step);
+  result.num_substituted = data.samples->num_substituted();
+  if (arguments.baselines) result.baselines = find_baselines(parts);
+  return result;
+}
+
+std::string eval_json(const EvalResult& result, const EvalArguments& arguments) {
+  nlohmann::ordered_json json = to_json(result.evaluation);
+  if (!result.evaluation.moe.empty()) json["moe"] = routing_json(result.evaluation.moe);
+  if (result.baselines) json["baselines"] = to_json(*result.baselines);
+  if (result.images) {
+    json["images"] = {{"folder", arguments.images.folder},
+                      {"count", result.images->count},
+                      {"columns", result.images->columns}};
+  }
+  json["substituted"] = result.num_substituted;
+  json["step"] = result.step;
+  json["checkpoint"] = result.checkpoint;
+  json["averaged"] = result.is_averaged;
+  json["seconds"] = result.evaluation.seconds;
+  return json_text(json) + "\n";
+}
+
+std::string eval_text(const EvalResult& result, const EvalArguments& arguments) {
+  const Evaluation& evaluation = result.evaluation;
+  std::vector<std::vector<std::string>> rows{{"result", "value"},
+                                             {"checkpoint", result.checkpoint},
+                                             {"step", std::to_string(result.step)}};
+  if (result.is_averaged) rows.push_back({"weights", "averaged"});
   for (const Metric& metric : evaluation.metrics) rows.push_back({metric.label, to_text(metric)});
   rows.push_back({"samples", std::to_string(evaluation.samples)});
   rows.push_back({"time", human_seconds(evaluation.seconds)});
-  if (num_substituted > 0) {
-    rows.push_back({"corrupt samples", fmt::format("{}, replaced by others", num_substituted)});
+  if (result.num_substituted > 0) {
+    rows.push_back(
+        {"corrupt samples", fmt::format("{}, replaced by others", result.num_substituted)});
   }
-  return text_table(rows);
+  std::string text = text_table(rows);
+  if (!evaluation.moe.empty()) text += "\n" + routing_text(evaluation.moe);
+  if (result.baselines) text += "\n" + to_text(*result.baselines);
+  if (result.images) {
+    text += fmt::format("\npictures of {}: {}/contact_sheet.png, from the left: {}\n",
+                        counted(result.images->count, "sample"), arguments.images.folder,
+                        join_words(result.images->columns, ", "));
+  }
+  return text;
 }
 
 }  // namespace
@@ -57,8 +139,11 @@ ExitCode eval(const EvalArguments& arguments, const Environment& environment, st
   const LaunchInfo launch = read_launch_info(environment);
   const std::unique_ptr<Communicator> world = make_world(launch);
   return run_on_ranks(*world, [&] {
-    const std::string text = eval_on_ranks(arguments, launch, environment, *world);
-    if (world->rank() == 0) out << text << std::flush;
+    const EvalResult result = eval_on_ranks(arguments, launch, environment, *world);
+    if (world->rank() == 0) {
+      out << (arguments.json ? eval_json(result, arguments) : eval_text(result, arguments))
+          << std::flush;
+    }
     return ExitCode::kOk;
   });
 }

@@ -13,6 +13,7 @@
 #include "launch/job/recipe.h"
 #include "launch/report/console.h"
 #include "launch/train/build_model.h"
+#include "launch/train/restore.h"
 #include "models/formats/weight_format.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
@@ -87,12 +88,15 @@ struct Export {
 /// By their names. Throws Error (exit 12) if the checkpoint does not hold the weights of `model`.
 std::vector<Export> plan_export(const std::vector<WeightName>& names, std::string_view prefix,
                                 const StateList& model, const CheckpointReader& reader,
-                                std::optional<Dtype> dtype) {
+                                const ExportArguments& arguments) {
+  const std::optional<Dtype> dtype = dtype_named(arguments.dtype);
+  const Manifest& manifest = reader.manifest();
   Mistakes mistakes;
   std::vector<Export> exports;
   for (const WeightName& name : names) {
     if (name.is_copy) continue;
-    const ManifestTensor* ours = reader.manifest().find_tensor(name.ours);
+    const ManifestTensor* ours = manifest.find_tensor(
+        arguments.raw_weights ? name.ours : averaged_name(manifest, name.ours));
     const std::vector<int64_t>& shape = model.find(name.ours).entry.shape;
     if (ours == nullptr || ours->shape != shape) {
       mistakes.add(
@@ -143,7 +147,6 @@ std::vector<std::string> export_programs() {
 }
 
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
-  const std::optional<Dtype> dtype = dtype_named(arguments.dtype);
   const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
   const Recipe recipe = config::load_options_text<Recipe>(
                             reader.manifest().recipe, reader.path() + "/manifest.json (its recipe)",
@@ -161,7 +164,8 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   ModelWeights listed = weights_of(model);
   const StateList weights = list_state(listed);
   require_all_named(names, weights);
-  const std::vector<Export> exports = plan_export(names, format->prefix(), weights, reader, dtype);
+  const std::vector<Export> exports =
+      plan_export(names, format->prefix(), weights, reader, arguments);
   NewFolder folder(arguments.out);
   write_safetensors(exports, reader, folder.working_path() + "/model.safetensors");
   PosixFileSystem files;

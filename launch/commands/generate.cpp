@@ -160,8 +160,9 @@ void note_full_context(const std::vector<GeneratedText>& texts, int64_t context)
 
 void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& launch,
                        const Environment& environment, Communicator& guard, std::ostream& out) {
-  OpenedCheckpoint opened = open_checkpoint({arguments.path, arguments.best, arguments.overrides},
-                                            launch, environment, guard);
+  OpenedCheckpoint opened =
+      open_checkpoint({arguments.path, arguments.best, arguments.overrides, arguments.raw_weights},
+                      launch, environment, guard);
   const Recipe& recipe = opened.recipe;
   Communicator& world = *opened.grid.world;
   const auto source = make_source(recipe, environment);

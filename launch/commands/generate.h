@@ -18,6 +18,7 @@ struct GenerateArguments {
   std::string path;                       ///< a checkpoint, or a run: its newest checkpoint
   std::vector<std::string> overrides;     ///< of the recipe in the checkpoint
   bool best = false;                      ///< the run's best checkpoint instead
+  bool raw_weights = false;               ///< not their averages, where the checkpoint has both
   std::vector<std::string> prompts;       ///< texts
   std::vector<std::string> prompt_files;  ///< the whole text of each is a prompt
   Sampling sampling;

@@ -63,4 +63,14 @@ void NewFolder::commit() {
   sync_directory(files, parent_path(path_));
 }
 
+void require_free_folder(const std::string& option, const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const bool is_free =
+      fs::is_directory(folder, error) ? fs::is_empty(folder, error) : !fs::exists(folder, error);
+  if (is_free && !error) return;
+  throw Error(ExitCode::kUsage, fmt::format("{} '{}': is not an empty folder", option, folder),
+              "name a folder that does not exist yet");
+}
+
 }  // namespace shoal

@@ -24,4 +24,7 @@ class NewFolder {
   bool is_committed_ = false;
 };
 
+/// Throws Error (exit 2) that names the command's option unless `folder` is empty or not there.
+void require_free_folder(const std::string& option, const std::string& folder);
+
 }  // namespace shoal

@@ -22,6 +22,7 @@ OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& 
                                                     opened.path + "/manifest.json (its recipe)",
                                                     {"", choice.overrides, environment})
                       .options;
+  opened.raw_weights = choice.raw_weights;
   return opened;
 }
 
@@ -51,7 +52,7 @@ OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
 
 void load_model(const OpenedCheckpoint& opened, const BuiltModel& model) {
   require_own_seed(opened.manifest, opened.recipe, model);
-  load_weights(opened.path, model, *opened.grid.world);
+  load_weights(opened.path, weights_of(model), *opened.grid.world, opened.raw_weights);
 }
 
 std::vector<int64_t> encode_prompt(const std::string& name, const std::string& text,

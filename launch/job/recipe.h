@@ -11,6 +11,7 @@
 #include "launch/job/run_folder.h"
 #include "models/backbone.h"
 #include "models/task.h"
+#include "parallel/gradients/weight_average.h"
 #include "runtime/data/data_source.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/schedule.h"
@@ -100,6 +101,7 @@ struct InitFrom {
   std::string from;
   std::vector<std::string> take;
   config::TextMap rename;
+  bool raw_weights = false;
 
   static constexpr std::string_view kShortKey = "from";
   static constexpr auto fields() {
@@ -109,7 +111,10 @@ struct InitFrom {
               "weights of the checkpoint to take, by names with * for any text; none given: all, "
               "and the model may have no other"),
         field("rename", &InitFrom::rename,
-              "first parts of the checkpoint's names and what they become")};
+              "first parts of the checkpoint's names and what they become"),
+        field("raw_weights", &InitFrom::raw_weights,
+              "take the weights themselves, not their averages (train.average), where the "
+              "checkpoint has both")};
   }
   /// Whether weights of the model may keep their random values.
   bool is_partial() const { return !take.empty() || !rename.empty(); }
@@ -147,6 +152,7 @@ struct TrainOptions {
   double clip_norm = 0.0;
   NormType clip_norm_type = NormType::kL2;
   Precision precision = Precision::kFloat32;
+  std::optional<WeightAverage::Options> average;
   bool recompute = false;
   Duration log_every = Duration::steps(50);
   int64_t max_nonfinite_steps = 3;
@@ -169,6 +175,10 @@ struct TrainOptions {
         field("precision", &TrainOptions::precision,
               "numbers of activations, weights and all state; bfloat16: of activations alone, the "
               "rest is float32"),
+        field("average", &TrainOptions::average,
+              "exponential moving average of the weights, which evaluations and all readers of "
+              "checkpoints but a resume use; training goes on with the weights themselves",
+              unset_word("none")),
         field("recompute", &TrainOptions::recompute,
               "run each block again in the backward pass instead of keeping its activations"),
         field("log_every", &TrainOptions::log_every, "steps between lines of metrics", above(0),

@@ -5,16 +5,10 @@
 #include <algorithm>
 
 #include "launch/report/heat_map.h"
+#include "launch/report/page.h"
 
 namespace shoal {
 namespace {
-
-constexpr int64_t kLeastSide = 128;  ///< of a picture, in pixels
-
-Picture enlarge_small(const Picture& picture) {
-  const int64_t side = std::max<int64_t>(1, std::max(picture.width, picture.height));
-  return enlarge(picture, std::max<int64_t>(1, kLeastSide / side));
-}
 
 /// Brightest where a weight is `most`.
 Picture embedded_picture(const ActivationMap& map, const LayerMaps& layer, double most) {
@@ -31,8 +25,7 @@ class Page {
   Page(FileSystem& files, const std::string& folder) : files_(files), folder_(folder) {}
 
   std::string picture(const std::string& name, const Picture& picture) {
-    replace_file(files_, folder_ + "/" + name, png_bytes(enlarge_small(picture)));
-    return fmt::format("<img src=\"{0}\" alt=\"{0}\">", xml_text(name));
+    return page_picture(files_, folder_, name, picture);
   }
 
   std::string cell(const std::string& name, const LayerMaps& layer,
@@ -68,14 +61,12 @@ std::string entropy_text(const std::vector<std::optional<ActivationMap>>& maps) 
   return entropy ? fmt::format("{:.3f}", *entropy) : "none";
 }
 
-constexpr const char* kHead = R"(<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{0}</title><style>
-body {{ font: 14px sans-serif; color: #222; margin: 24px; }}
-table {{ border-collapse: collapse; margin-bottom: 24px; }}
-td, th {{ padding: 6px 12px; text-align: center; }}
-img {{ width: 160px; image-rendering: pixelated; }}
-</style></head><body>
-<h1>{0}</h1>
+constexpr const char* kActivationStyle =
+    R"(td, th, th:first-child { padding: 6px 12px; text-align: center; }
+img { width: 160px; image-rendering: pixelated; }
+)";
+
+constexpr const char* kActivationText = R"(
 <p>Which tokens the slots of memory units and of expert units are made of: the mean over units and
 slots of their dispatch weights, on one colour scale for both maps of a row, from 0 (dark) to the
 highest weight (bright, last column). H/ln N is the mean entropy of a slot's weights over the N
@@ -100,16 +91,17 @@ void write_activation_page(FileSystem& files, const std::string& folder, const s
   for (size_t image = 0; image < maps.images.size(); ++image) {
     page.picture(fmt::format("image-{:03}.png", image), maps.images[image]);
   }
-  std::string html = fmt::format(fmt::runtime(kHead), xml_text(title));
+  std::string html = page_head(title, kActivationStyle) + kActivationText;
   for (const LayerMaps& layer : maps.layers) {
     html += fmt::format(
-        "<h2>{}</h2>\n<p>Mean H/ln N: memory units {}, expert units {}</p>\n<table>\n"
+        "<h2>{}</h2>\n<p>Mean H/ln N: memory units {}, expert units {}</p>\n"
+        "<div class=\"scroll\">\n<table>\n"
         "<tr><th>input</th><th>memory units</th><th>expert units</th><th>brightest</th></tr>\n",
         xml_text(layer.layer), entropy_text(layer.memory), entropy_text(layer.experts));
     for (size_t image = 0; image < maps.images.size(); ++image) html += page.row(layer, image);
-    html += "</table>\n";
+    html += "</table></div>\n";
   }
-  replace_file(files, folder + "/index.html", html + "</body></html>\n");
+  replace_file(files, folder + "/index.html", html + kPageEnd);
 }
 
 }  // namespace shoal

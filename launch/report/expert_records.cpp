@@ -134,8 +134,8 @@ std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, i
 
 std::string expert_text(const Json& records) {
   std::vector<std::vector<std::string>> rows{{"MoE layer", "units", "load min", "mean", "max",
-                                              "load CV", "load entropy", "router entropy", "dead",
-                                              "dropped"}};
+                                              "load CV", "load entropy", "router entropy",
+                                              "I(token; unit)", "dead", "dropped"}};
   std::string shares, overloads;
   for (const Json& record : records["layers"]) {
     const std::vector<double> loads = numbers_of(record, "load");
@@ -144,6 +144,7 @@ std::string expert_text(const Json& records) {
                     number_text(record, "load_max", 1), number_text(record, "load_cv", 3),
                     number_text(record, "load_entropy", 3),
                     number_text(record, "router_entropy", 3),
+                    number_text(record, "mutual_information", 4),
                     number_text(record, "dead_experts", 0), number_text(record, "dropped", 4)});
     shares += layer_line(record, percentages(loads), " {}={:.1f}%");
     // There is none for a layer whose load is not its work.

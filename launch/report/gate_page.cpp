@@ -6,46 +6,35 @@
 #include <ranges>
 
 #include "launch/report/heat_map.h"
+#include "launch/report/page.h"
 #include "runtime/text/utf8.h"
 
 namespace shoal {
 namespace {
 
-// Tokens flow like words, so that the page fits any width; tables scroll in boxes of their own.
-constexpr std::string_view kHead = R"(<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>{0}</title><style>
-:root {{ color-scheme: light dark; --text: #1c1c1c; --page: #fff; --line: #767676;
-  --open: #14507f; --on-open: #fff; --label: #8a3b00; }}
-@media (prefers-color-scheme: dark) {{ :root {{ --text: #ececec; --page: #161616;
-  --line: #8f8f8f; --open: #8cc8ff; --on-open: #10202e; --label: #ffb070; }} }}
-body {{ font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page);
-  margin: 0 auto; padding: 16px; max-width: 90rem; }}
-h1, h2 {{ line-height: 1.2; overflow-wrap: anywhere; }}
-p {{ max-width: 46rem; }}
-.scroll {{ overflow-x: auto; margin-bottom: 16px; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-caption {{ text-align: left; font-weight: bold; padding: 4px 0; }}
-th, td {{ padding: 3px 10px; text-align: right; border-bottom: 1px solid var(--line);
-  white-space: nowrap; }}
-th:first-child {{ text-align: left; }}
-.tokens {{ list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: 6px 2px; }}
-.tokens li {{ border: 1px solid transparent; padding: 0 1px; text-align: center; min-width: 1.3em;
-  max-width: 100%; position: relative; }}
-.tokens li.l {{ border-color: var(--label); border-radius: 3px; }}
-.tokens code {{ display: block; font: 14px/1.4 ui-monospace, monospace;
-  overflow-wrap: anywhere; }}
-.l > code {{ color: var(--label); font-weight: bold; text-decoration: underline; }}
-i {{ display: block; font: 10px/14px ui-monospace, monospace; height: 14px; margin-top: 1px;
-  border: 1px solid var(--line); border-radius: 2px; }}
-i.o {{ background: var(--open); color: var(--on-open); border-color: var(--open); }}
-.s {{ position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);
-  white-space: nowrap; }}
-@media (forced-colors: active) {{ i.o {{ outline: 2px solid; }} }}
-</style></head><body><main>
-<h1>{0}</h1>
+// Tokens flow like words, so that the page fits any width.
+constexpr std::string_view kGateStyle =
+    R"(:root { --open: #14507f; --on-open: #fff; --label: #8a3b00; }
+@media (prefers-color-scheme: dark) {
+  :root { --open: #8cc8ff; --on-open: #10202e; --label: #ffb070; } }
+.tokens { list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: 6px 2px; }
+.tokens li { border: 1px solid transparent; padding: 0 1px; text-align: center; min-width: 1.3em;
+  max-width: 100%; position: relative; }
+.tokens li.l { border-color: var(--label); border-radius: 3px; }
+.tokens code { display: block; font: 14px/1.4 ui-monospace, monospace;
+  overflow-wrap: anywhere; }
+.l > code { color: var(--label); font-weight: bold; text-decoration: underline; }
+i { display: block; font: 10px/14px ui-monospace, monospace; height: 14px; margin-top: 1px;
+  border: 1px solid var(--line); border-radius: 2px; }
+i.o { background: var(--open); color: var(--on-open); border-color: var(--open); }
+.s { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);
+  white-space: nowrap; }
+@media (forced-colors: active) { i.o { outline: 2px solid; } }
+)";
+
+constexpr std::string_view kIntroduction = R"(
 <p>Under each token stands one box for each layer, in forward order from the top: a filled box with
-the layer's number where the token attends, an empty one where it does not. {1}Padding is left
+the layer's number where the token attends, an empty one where it does not. {}Padding is left
 out.</p>
 )";
 
@@ -59,39 +48,20 @@ std::string nats_text(const std::optional<double>& nats) {
   return nats ? fmt::format("{:.4f}", *nats) : "-";
 }
 
-/// A table that scrolls by itself.
-std::string table(const std::string& caption, const std::vector<std::string>& columns,
-                  const std::string& rows) {
-  std::string head;
-  for (const std::string& column : columns) {
-    head += fmt::format("<th scope=\"col\">{}</th>", xml_text(column));
-  }
-  return fmt::format(
-      "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{0}\">\n<table>"
-      "<caption>{0}</caption>\n<thead><tr>{1}</tr></thead>\n<tbody>\n{2}</tbody></table></div>\n",
-      xml_text(caption), head, rows);
-}
-
-std::string row(const std::string& layer, const std::vector<std::string>& cells) {
-  std::string html = fmt::format("<tr><th scope=\"row\">{}</th>", xml_text(layer));
-  for (const std::string& cell : cells) html += fmt::format("<td>{}</td>", cell);
-  return html + "</tr>\n";
-}
-
 std::string number_tables(const GateMaps& maps, bool has_labels) {
   std::string rows, bins;
   for (size_t i = 0; i < maps.layers.size(); ++i) {
     const GateNumbers& numbers = maps.numbers[i];
-    const std::string name = fmt::format("{}: {}", i + 1, maps.layers[i]);
+    const std::string name = xml_text(fmt::format("{}: {}", i + 1, maps.layers[i]));
     std::vector<std::string> cells{share_text(numbers.rate), nats_text(numbers.token_information)};
     if (has_labels) {
       cells.push_back(share_text(numbers.recall));
       cells.push_back(nats_text(numbers.label_information));
     }
-    rows += row(name, cells);
+    rows += page_row(name, cells);
     cells.clear();
     for (const auto& share : numbers.rate_by_position) cells.push_back(share_text(share));
-    bins += row(name, cells);
+    bins += page_row(name, cells);
   }
   std::vector<std::string> parts{"layer"};
   for (int64_t bin = 1; bin <= GateNumbers::kPositionBins; ++bin) {
@@ -101,8 +71,8 @@ std::string number_tables(const GateMaps& maps, bool has_labels) {
   if (has_labels) {
     columns.insert(columns.end(), {"attending of the labelled", "I(gate; labelled), nats"});
   }
-  return table("Layers", columns, rows) +
-         table("Share attending in each sixteenth of the context", parts, bins);
+  return page_table("Layers", columns, rows) +
+         page_table("Share attending in each sixteenth of the context", parts, bins);
 }
 
 /// One item of the list of tokens.
@@ -169,8 +139,8 @@ SampleExtent first_tokens(const std::vector<GatedSample>& samples, int64_t most)
 std::string gate_page(const GateMaps& maps) {
   const bool has_labels = std::ranges::any_of(
       maps.samples, [](const GatedSample& sample) { return !sample.is_labelled.empty(); });
-  std::string html = fmt::format(fmt::runtime(kHead), xml_text(maps.title),
-                                 has_labels ? kLabelled : std::string_view());
+  std::string html = page_head(maps.title, kGateStyle) +
+                     fmt::format(kIntroduction, has_labels ? kLabelled : std::string_view());
   html += number_tables(maps, has_labels);
   const SampleExtent all = first_tokens(maps.samples);
   const SampleExtent drawn = first_tokens(maps.samples, kMostDrawnTokens);
@@ -188,7 +158,7 @@ std::string gate_page(const GateMaps& maps) {
     html += "</ol>\n</section>\n";
     left -= shown;
   }
-  return html + "</main></body></html>\n";
+  return html + kPageEnd;
 }
 
 }  // namespace shoal

@@ -24,6 +24,22 @@ double mean(const std::vector<MoeReport>& layers, double MoeReport::*value) {
   return sum / static_cast<double>(layers.size());
 }
 
+struct Total {
+  double sum = 0.0;
+  int64_t count = 0;
+};
+
+/// Of the layers that have the value.
+Total total_of(const std::vector<MoeReport>& layers, std::optional<double> MoeReport::*value) {
+  Total total;
+  for (const MoeReport& layer : layers) {
+    if (!(layer.*value)) continue;
+    total.sum += *(layer.*value);
+    ++total.count;
+  }
+  return total;
+}
+
 struct LossSum {
   std::string name;
   double sum = 0.0;
@@ -55,6 +71,12 @@ double percentile(std::vector<double> values, double share) {
   return std::lerp(values[lower], values[upper], place - std::floor(place));
 }
 
+std::optional<double> mean_mutual_information(const std::vector<MoeReport>& layers) {
+  const Total total = total_of(layers, &MoeReport::mutual_information);
+  if (total.count == 0) return std::nullopt;
+  return total.sum / static_cast<double>(total.count);
+}
+
 void add_moe_metrics(const std::vector<MoeReport>& layers, MetricsRecord& record) {
   if (layers.empty()) return;
   const std::vector<double> loads = loads_over_mean(layers);
@@ -67,6 +89,11 @@ void add_moe_metrics(const std::vector<MoeReport>& layers, MetricsRecord& record
   record.add("moe_load_entropy", mean(layers, &MoeReport::load_entropy));
   record.add("moe_router_entropy", mean(layers, &MoeReport::router_entropy));
   record.add("moe_dropped", mean(layers, &MoeReport::dropped));
+  if (const auto information = mean_mutual_information(layers)) {
+    record.add("moe_mutual_information", *information);
+  }
+  const Total work = total_of(layers, &MoeReport::multiply_adds);
+  if (work.count > 0) record.add("moe_multiply_adds", work.sum);
   for (const LossSum& loss : sum_losses(layers)) {
     record.add("moe_loss_" + loss.name, loss.sum / static_cast<double>(loss.count));
   }

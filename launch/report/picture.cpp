@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <iterator>
 #include <stdexcept>
 
+// C channels  H height  W width
 namespace shoal {
 namespace {
 
@@ -45,6 +48,42 @@ Picture enlarge(const Picture& picture, int64_t factor) {
     }
   }
   return result;
+}
+
+Picture enlarge_small(const Picture& picture, int64_t side) {
+  const int64_t longer = std::max<int64_t>(1, std::max(picture.width, picture.height));
+  return enlarge(picture, std::max<int64_t>(1, side / longer));
+}
+
+Picture picture_of(const torch::Tensor& pixel_CHW) {
+  torch::Tensor pixels = pixel_CHW.to(torch::kCPU, torch::kFloat64);
+  if (pixels.size(0) != 3) pixels = pixels.narrow(0, 0, 1).expand({3, -1, -1});
+  const torch::Tensor byte_HWC =
+      (pixels.clamp(0.0, 1.0) * 255 + 0.5).to(torch::kUInt8).permute({1, 2, 0}).contiguous();
+  Picture picture{byte_HWC.size(1), byte_HWC.size(0), {}};
+  picture.pixels.resize(static_cast<size_t>(picture.width * picture.height));
+  std::memcpy(picture.pixels.data(), byte_HWC.const_data_ptr(), byte_HWC.nbytes());
+  return picture;
+}
+
+Picture tile(const std::vector<Picture>& pictures, int64_t columns, int64_t gap) {
+  int64_t width = 0, height = 0;
+  for (const Picture& picture : pictures) {
+    width = std::max(width, picture.width);
+    height = std::max(height, picture.height);
+  }
+  const int64_t rows = (std::ssize(pictures) + columns - 1) / columns;
+  Picture sheet{columns * (width + gap) - gap, rows * (height + gap) - gap, {}};
+  sheet.pixels.assign(static_cast<size_t>(sheet.width * sheet.height), Rgb{255, 255, 255});
+  for (int64_t i = 0; i < std::ssize(pictures); ++i) {
+    const Picture& picture = pictures[static_cast<size_t>(i)];
+    const int64_t left = i % columns * (width + gap), top = i / columns * (height + gap);
+    for (int64_t y = 0; y < picture.height; ++y) {
+      std::copy_n(picture.pixels.begin() + y * picture.width, picture.width,
+                  sheet.pixels.begin() + (top + y) * sheet.width + left);
+    }
+  }
+  return sheet;
 }
 
 std::string png_bytes(const Picture& picture) {

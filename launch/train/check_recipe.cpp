@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -93,12 +94,19 @@ ModelCounts count(const BuiltModel& model) {
   return counts;
 }
 
-/// Weights and optimizer state, which is nearly all of a checkpoint.
-CheckpointSize estimate(const BuiltModel& model, Optimizer& optimizer, int64_t ranks) {
+/// Weights, their averages and optimizer state, which is nearly all of a checkpoint.
+CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, int64_t ranks) {
+  std::vector<SafetensorsEntry> entries;
+  const auto add = [&entries](Stateful& state) {
+    std::ranges::move(list_state(state).entries(), std::back_inserter(entries));
+  };
   ModelWeights weights = weights_of(model);
-  std::vector<SafetensorsEntry> entries = list_state(weights).entries();
-  const std::vector<SafetensorsEntry> state = list_state(optimizer).entries();
-  entries.insert(entries.end(), state.begin(), state.end());
+  add(weights);
+  add(*Registry<Optimizer>::create(recipe.optimizer, {model.parameters}));
+  if (recipe.train.average) {
+    WeightAverage average(*recipe.train.average, model.parameters);
+    add(average);
+  }
   return estimate_checkpoint(entries, ranks);
 }
 
@@ -123,8 +131,7 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* s
     counts = count(model);
     if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
     if (!found.has_mistake_in("optimizer")) {
-      const auto optimizer = Registry<Optimizer>::create(recipe.optimizer, {model.parameters});
-      counts->checkpoint = estimate(model, *optimizer, ranks);
+      counts->checkpoint = estimate(model, recipe, ranks);
       check_checkpoint(counts->checkpoint, problems);
     }
   };
@@ -325,6 +332,11 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
     notes.emplace_back(
         "checkpoint.every: evaluations and saves need not fall on one step; each evaluation that "
         "is the best so far is saved as well, for checkpoint.keep_best");
+  }
+  if (checked.loaded.options.train.average) {
+    notes.emplace_back(
+        "train.average: evaluations use the averages, which are a second copy of the trained "
+        "weights on each rank");
   }
   collect_notes(config::to_node(checked.loaded.options), "", notes);
   if (checked.counts.has_learned_gates && checked.loaded.options.train.accumulate > 1) {

@@ -2,39 +2,44 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
+#include "launch/report/console.h"
+#include "launch/report/moe_metrics.h"
+#include "launch/train/split_sums.h"
 #include "runtime/base/metrics.h"
 #include "runtime/data/loader.h"
 
 namespace shoal {
 namespace {
 
-void add(const std::vector<NamedSum>& batch, std::vector<NamedSum>& totals) {
-  if (totals.empty()) totals.resize(batch.size());
-  TORCH_CHECK(totals.size() == batch.size(), "a task's evaluation gave ", totals.size(),
-              " sums, then ", batch.size());
-  for (size_t i = 0; i < totals.size(); ++i) {
-    totals[i].name = batch[i].name;
-    totals[i].sum += batch[i].sum;
-    totals[i].weight += batch[i].weight;
-  }
-}
-
-/// One all-reduce.
-void sum_over_ranks(std::vector<NamedSum>& totals, Communicator& world) {
+/// One all-reduce; the layers' reports.
+std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
+                                      const std::vector<MoeStats>& layers, Communicator& world) {
   std::vector<double> values;
   for (const NamedSum& total : totals) values.insert(values.end(), {total.sum, total.weight});
-  const torch::Tensor sums = torch::tensor(values, torch::kFloat64);
-  all_reduce(world, sums);
-  const double* value = sums.const_data_ptr<double>();
+  const ReducedStats sums = reduce(torch::tensor(values, torch::kFloat64), layers, world);
+  const double* value = sums.numbers.const_data_ptr<double>();
   for (NamedSum& total : totals) {
     total.sum = *value++;
     total.weight = *value++;
   }
+  return sums.layers;
+}
+
+std::vector<double> load_shares(const MoeReport& layer) {
+  const auto total =
+      static_cast<double>(std::accumulate(layer.load_U.begin(), layer.load_U.end(), int64_t{0}));
+  std::vector<double> shares;
+  for (const int64_t load : layer.load_U) {
+    shares.push_back(total > 0 ? static_cast<double>(load) / total : 0.0);
+  }
+  return shares;
 }
 
 }  // namespace
@@ -58,17 +63,61 @@ std::string to_text(const Metric& metric) {
   }
 }
 
-nlohmann::ordered_json to_json(const Evaluation& evaluation) {
-  nlohmann::ordered_json json;
-  for (const Metric& metric : evaluation.metrics) {
+void add_metrics(const std::vector<Metric>& metrics, nlohmann::ordered_json& json) {
+  for (const Metric& metric : metrics) {
     if (metric.kind == Metric::Kind::kCount) {
       json[metric.name] = std::llround(metric.value);
     } else {
       json[metric.name] = metric.value;
     }
   }
+}
+
+nlohmann::ordered_json to_json(const Evaluation& evaluation) {
+  nlohmann::ordered_json json;
+  add_metrics(evaluation.metrics, json);
   json["samples"] = evaluation.samples;
+  if (const auto information = mean_mutual_information(evaluation.moe)) {
+    json["moe_mutual_information"] = *information;
+  }
   return json;
+}
+
+nlohmann::ordered_json routing_json(const std::vector<MoeReport>& layers) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const MoeReport& layer : layers) {
+    auto& item = json.emplace_back(nlohmann::ordered_json{{"layer", layer.layer}});
+    if (layer.mutual_information) item["mutual_information"] = *layer.mutual_information;
+    if (!layer.mean_score_U.empty()) item["mean_score"] = layer.mean_score_U;
+    item["load_share"] = load_shares(layer);
+    item["dead_units"] = layer.dead_units;
+    if (layer.multiply_adds) item["multiply_adds_per_token"] = *layer.multiply_adds;
+  }
+  return json;
+}
+
+std::string routing_text(const std::vector<MoeReport>& layers) {
+  const auto number = [](const std::optional<double>& value, const char* format) {
+    return value ? fmt::format(fmt::runtime(format), *value) : std::string("-");
+  };
+  const bool is_counted = std::ranges::any_of(
+      layers, [](const MoeReport& layer) { return layer.multiply_adds.has_value(); });
+  std::vector<std::vector<std::string>> rows{{"MoE layer", "I(token; unit), nats", "dead"}};
+  if (is_counted) rows[0].push_back("multiply-adds a token");
+  std::string shares;
+  for (const MoeReport& layer : layers) {
+    rows.push_back({layer.layer, number(layer.mutual_information, "{:.4f}"),
+                    std::to_string(layer.dead_units)});
+    if (is_counted) rows.back().push_back(number(layer.multiply_adds, "{:.0f}"));
+    shares += layer.layer + ":";
+    const std::vector<double> share_U = load_shares(layer);
+    for (size_t u = 0; u < share_U.size(); ++u) {
+      shares += fmt::format(" {}={:.1f}%", u, 100 * share_U[u]);
+    }
+    shares += "\n";
+  }
+  return fmt::format("{}\nshare of the load, by expert or memory unit\n{}", text_table(rows),
+                     shares);
 }
 
 std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
@@ -77,13 +126,15 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   const torch::NoGradGuard no_grad;
   EvalLoader loader(*parts.data.samples, loader_settings(parts.recipe, parts.data, parts.grid));
   std::vector<NamedSum> totals;
+  std::vector<MoeStats> layers;
   int64_t samples = 0;
   if (agreement != nullptr) agreement->begin_evaluation();
   while (std::optional<Batch> batch = loader.next()) {
     if (interrupted && interrupted()) return std::nullopt;
     batch->context.step = step;
     const EvalOutput output = parts.task.evaluate(*batch);
-    add(output.sums, totals);
+    add_sums(output.sums, totals);
+    add(layers, output.moe);
     samples += batch->context.sample_b.size(0);
     if (agreement != nullptr) agreement->add(output.moe);
   }
@@ -93,12 +144,13 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   // Summed along with the task's, then taken off again.
   totals.push_back({"samples", static_cast<double>(samples)});
   totals.push_back({"agreement", static_cast<double>(own.same), static_cast<double>(own.compared)});
-  sum_over_ranks(totals, *parts.grid.world);
+  std::vector<MoeReport> routing = sum_over_ranks(totals, layers, *parts.grid.world);
   const NamedSum same = totals.back();
   totals.pop_back();
   samples = std::llround(totals.back().sum);
   totals.pop_back();
   Evaluation result{parts.task.metrics(totals), samples};
+  result.moe = std::move(routing);
   if (same.weight > 0) result.router_agreement = same.sum / same.weight;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

@@ -24,6 +24,7 @@ struct Evaluation {
   /// before; unset where there is nothing to compare.
   std::optional<double> router_agreement = {};
   double seconds = 0.0;
+  std::vector<MoeReport> moe = {};  ///< how the split was routed, one entry a MoE layer
 
   /// Of the metric of this name; TORCH_CHECK that there is one.
   double value(std::string_view name) const;
@@ -50,7 +51,15 @@ Evaluation evaluate(const EvaluationParts& parts, int64_t step);
 
 /// "96.39%", "0.2234", "1024".
 std::string to_text(const Metric& metric);
-/// The metrics by name, and `samples`.
+/// Adds the metrics by name.
+void add_metrics(const std::vector<Metric>& metrics, nlohmann::ordered_json& json);
+/// The metrics by name, `samples`, and of models with MoE layers `moe_mutual_information`.
 nlohmann::ordered_json to_json(const Evaluation& evaluation);
+/// How each MoE layer routed the split, a list: `layer`, `mutual_information` (nats) and
+/// `mean_score` where the router makes scores, `load_share` and `dead_units`, and where it is
+/// counted `multiply_adds_per_token`.
+nlohmann::ordered_json routing_json(const std::vector<MoeReport>& layers);
+/// The same as a table, and a line with the shares of each layer.
+std::string routing_text(const std::vector<MoeReport>& layers);
 
 }  // namespace shoal

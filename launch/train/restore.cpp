@@ -179,21 +179,21 @@ std::map<std::string, std::string> chosen_names(const Manifest& manifest,
   std::set<std::string> unused;
   for (const auto& [before, after] : init_from.rename) unused.insert(before);
   for (const ManifestTensor& tensor : manifest.tensors) {
-    if (tensor.name.starts_with("optimizer.")) continue;
+    const std::string& name = tensor.name;
+    if (name.starts_with("optimizer.") || name.starts_with(WeightAverage::kPrefix)) continue;
     bool is_taken = init_from.take.empty();
     for (const std::string& pattern : init_from.take) {
-      if (!matches_glob(tensor.name, pattern)) continue;
+      if (!matches_glob(name, pattern)) continue;
       is_taken = true;
       unmatched.erase(pattern);
     }
     if (!is_taken) continue;
-    const auto [same, is_new] =
-        source_of.emplace(renamed(tensor.name, init_from.rename, unused), tensor.name);
+    const auto [same, is_new] = source_of.emplace(renamed(name, init_from.rename, unused), name);
     if (is_new) continue;
     throw Error(ExitCode::kMismatch,
                 fmt::format("model.init_from.rename: '{}' and '{}' of the checkpoint would both be "
                             "'{}'",
-                            same->second, tensor.name, same->first),
+                            same->second, name, same->first),
                 "take one of the two only");
   }
   require_none(unmatched, "take: no tensor of the checkpoint is called");
@@ -296,7 +296,7 @@ void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const Bu
 /// place in the model. Collective. Throws Error (exit 12) if none was taken, or as load_checkpoint.
 std::string load_some_weights(const std::string& checkpoint,
                               const std::map<std::string, std::string>& source_of,
-                              const BuiltModel& model, Communicator& world) {
+                              const BuiltModel& model, Communicator& world, bool raw_weights) {
   Found found = find_weights(model, source_of);
   const std::vector<std::string> taken = gather_names(found.taken_names, world);
   const std::vector<std::string> random = gather_names(found.missing, world);
@@ -307,7 +307,7 @@ std::string load_some_weights(const std::string& checkpoint,
                             checkpoint, list_some(random)),
                 "look at the names of both and at model.init_from.rename");
   }
-  load_checkpoint(checkpoint, found.taken, world, {.ignore_extra = true});
+  load_weights(checkpoint, std::move(found.taken), world, raw_weights);
   std::string report =
       fmt::format(": {} taken", counted(static_cast<int64_t>(taken.size()), "weight"));
   if (!random.empty()) {
@@ -347,8 +347,28 @@ void require_own_seed(const Manifest& manifest, const Recipe& recipe, const Buil
               "leave run.seed out");
 }
 
-void load_weights(const std::string& checkpoint, const BuiltModel& model, Communicator& world) {
-  ModelWeights weights = weights_of(model);
+bool has_averages(const Manifest& checkpoint) {
+  const ManifestValue* updates = checkpoint.find_value(WeightAverage::kUpdates);
+  const auto* count = updates == nullptr ? nullptr : std::get_if<int64_t>(&updates->value);
+  return count != nullptr && *count > 0;
+}
+
+std::string averaged_name(const Manifest& checkpoint, const std::string& weight) {
+  const std::string average = WeightAverage::kPrefix + weight;
+  const bool is_there = has_averages(checkpoint) && checkpoint.find_tensor(average) != nullptr;
+  return is_there ? average : weight;
+}
+
+void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,
+                  bool raw_weights) {
+  const Manifest manifest = read_manifest(checkpoint, world);
+  for (Parameter& weight : weights.list) {
+    // Of a stack all units have averages, or none has.
+    const std::string name =
+        weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
+    const bool is_averaged = averaged_name(manifest, name) != name;
+    if (is_averaged && !raw_weights) weight.name = WeightAverage::kPrefix + weight.name;
+  }
   load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
 }
 
@@ -358,20 +378,23 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
   const InitFrom& init_from = *recipe.model.init_from;
   const std::string path = agree_on_checkpoint(init_from.from, false, world);
   const Manifest manifest = read_manifest(path, world);
+  const bool is_averaged = has_averages(manifest) && !init_from.raw_weights;
+  const std::string source = path + (is_averaged ? " (averaged weights)" : "");
   if (recipe.model.upcycle) {
     require_own_tokenizer(manifest, session.tokenizer_identity());
-    load_upcycled(path, session.model(), world);
+    load_upcycled(path, session.model(), world, init_from.raw_weights);
     require_same_model(compare(manifest.recipe, recipe));
-    return path;
+    return source;
   }
   const std::map<std::string, std::string> source_of = chosen_names(manifest, init_from);
   require_own_tokens(manifest, recipe, session.model(), source_of);
   if (init_from.is_partial()) {
-    return path + load_some_weights(path, source_of, session.model(), world);
+    return source +
+           load_some_weights(path, source_of, session.model(), world, init_from.raw_weights);
   }
   require_own_tokenizer(manifest, session.tokenizer_identity());
-  load_weights(path, session.model(), world);
-  return path;
+  load_weights(path, weights_of(session.model()), world, init_from.raw_weights);
+  return source;
 }
 
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,

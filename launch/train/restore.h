@@ -13,14 +13,15 @@ struct ResumeOptions {
   Log& log;
 };
 
-/// Fills the parameters from model.init_from and returns a line for the log: the checkpoint's path
-/// and, if it is taken in part, how many weights were taken, which of the model's keep their random
-/// values, and how many of the checkpoint's have no place in the model; "" without one.
-/// Collective. Throws as load_weights, with model.upcycle as load_upcycled, and Error (exit 12) if
-/// other keys of the model than those that put experts into it are not the checkpoint's, if none of
-/// the weights to be taken is there, if a pattern matches nothing, or, unless it is taken in part,
-/// if its tokens are another tokenizer's; also if experts of a hash router are taken into a layer
-/// with another run.seed or name, which decide their tokens (Router::assigns_by_seed).
+/// Fills the parameters from model.init_from and returns a line for the log: the checkpoint's path,
+/// whether its averaged weights were taken, and, if it is taken in part, how many weights were
+/// taken, which of the model's keep their random values, and how many of the checkpoint's have no
+/// place in the model; "" without one. Collective. Throws as load_weights, with model.upcycle as
+/// load_upcycled, and Error (exit 12) if other keys of the model than those that put experts into
+/// it are not the checkpoint's, if none of the weights to be taken is there, if a pattern matches
+/// nothing, or, unless it is taken in part, if its tokens are another tokenizer's; also if experts
+/// of a hash router are taken into a layer with another run.seed or name, which decide their tokens
+/// (Router::assigns_by_seed).
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
 /// Gives a run that is to be resumed its first state: the newest valid checkpoint of its folder if
@@ -42,8 +43,17 @@ void require_own_tokenizer(const Manifest& manifest, const std::string& identity
 /// (Router::assigns_by_seed) and the checkpoint's was another.
 void require_own_seed(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model);
 
-/// Fills a model from a checkpoint, and takes nothing else of it. Collective. Throws Error
-/// (exit 12) if names or shapes differ, CheckpointError if it is corrupt.
-void load_weights(const std::string& checkpoint, const BuiltModel& model, Communicator& world);
+/// Whether the checkpoint has averages of its weights (train.average).
+bool has_averages(const Manifest& checkpoint);
+
+/// The name of a weight's average, if the checkpoint has one; else the weight's own. Of a stacked
+/// weight, of one of its units.
+std::string averaged_name(const Manifest& checkpoint, const std::string& weight);
+
+/// Fills weights, listed by the checkpoint's names, and takes nothing else of it: their averages
+/// where it has some, unless `raw_weights`. Collective. Throws Error (exit 12) if names or shapes
+/// differ, CheckpointError if it is corrupt.
+void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,
+                  bool raw_weights = false);
 
 }  // namespace shoal

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 namespace shoal {
 namespace {
@@ -13,14 +14,6 @@ StepScale step_scale(const Recipe& recipe, const OpenSplit& data) {
                   .tokens_per_sample = data.source->shape().sequence};
   scale.total_steps = to_steps(recipe.train.duration, scale);
   return scale;
-}
-
-void add(std::vector<MoeStats>& total, const std::vector<MoeStats>& micro) {
-  if (total.empty()) {
-    total = micro;
-    return;
-  }
-  for (size_t layer = 0; layer < total.size(); ++layer) total[layer].add(micro[layer]);
 }
 
 LoaderSettings with_views(LoaderSettings settings, int64_t views) {
@@ -54,20 +47,8 @@ LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, cons
 }
 
 StepReport reduce(const StepOutcome& outcome, Communicator& world) {
-  std::vector<torch::Tensor> parts{outcome.loss.reshape({1})};
-  for (const MoeStats& stats : outcome.moe) parts.push_back(stats.sums);
-  torch::Tensor sums = torch::cat(parts).to(torch::kCPU);
-  all_reduce(world, sums);
-  StepReport result;
-  result.loss = sums[0].item<double>();
-  int64_t offset = 1;
-  for (MoeStats stats : outcome.moe) {
-    const int64_t length = stats.sums.numel();
-    stats.sums = sums.narrow(0, offset, length);
-    offset += length;
-    result.moe.push_back(report(stats));
-  }
-  return result;
+  ReducedStats sums = reduce(outcome.loss.reshape({1}), outcome.moe, world);
+  return {sums.numbers.item<double>(), std::move(sums.layers)};
 }
 
 Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& grid,
@@ -90,6 +71,10 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
       data_fingerprint_(train_data.fingerprint),
       tokenizer_identity_(train_data.tokenizer) {
   if (make_rules) rules_ = make_rules(model_);
+  if (!recipe.train.average) return;
+  auto average = std::make_unique<WeightAverage>(*recipe.train.average, model_.parameters);
+  average_ = average.get();
+  rules_.push_back(std::move(average));
 }
 
 StepOutcome Session::step(StepFlags own) {

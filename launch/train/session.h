@@ -18,6 +18,7 @@
 #include "parallel/gradients/optimizer_shards.h"
 #include "parallel/gradients/step_control.h"
 #include "parallel/gradients/step_rule.h"
+#include "parallel/gradients/weight_average.h"
 #include "runtime/data/loader.h"
 #include "runtime/module/state.h"
 #include "runtime/optim/optimizer.h"
@@ -116,6 +117,8 @@ class Session : public Stateful {
   const Optimizer& optimizer() const { return *optimizer_; }
   /// Null unless parallel.shard_optimizer.
   const OptimizerShards* shards() const { return shards_.get(); }
+  /// Of the weights, for AveragedWeights. Null unless train.average.
+  const WeightAverage* average() const { return average_; }
 
  private:
   void run_micro_steps(StepOutcome& outcome);
@@ -132,6 +135,7 @@ class Session : public Stateful {
   std::shared_ptr<Optimizer> optimizer_;
   GradientShare share_;  ///< of the gradients: what this rank measures
   std::vector<std::unique_ptr<StepRule>> rules_;
+  const WeightAverage* average_ = nullptr;  ///< the last of the rules; null unless train.average
   StepScale scale_;
   std::shared_ptr<Schedule> schedule_;
   StepControl control_;

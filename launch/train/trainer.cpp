@@ -176,6 +176,7 @@ bool Trainer::evaluate_now(bool is_logged) {
     is_interrupted_ = session_.agree(stop_requests()).wants_stop();
     return is_interrupted_;
   };
+  const AveragedWeights averaged(session_.average());
   const std::optional<Evaluation> evaluation =
       evaluate({session_.task(), recipe_, valid_data_, session_.grid()}, session_.steps_done(),
                &agreement_, interrupted);

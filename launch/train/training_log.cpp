@@ -32,6 +32,9 @@ MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
   record.add("load_min", layer.load_min).add("load_max", layer.load_max);
   record.add("load_mean", layer.load_mean).add("load_cv", layer.load_cv);
   record.add("load_entropy", layer.load_entropy).add("router_entropy", layer.router_entropy);
+  if (!layer.mean_score_U.empty()) record.add("mean_score", layer.mean_score_U);
+  if (layer.mutual_information) record.add("mutual_information", *layer.mutual_information);
+  if (layer.multiply_adds) record.add("multiply_adds_per_token", *layer.multiply_adds);
   record.add("dead_experts", layer.dead_units).add("dropped", layer.dropped);
   record.add("unrouted", layer.unrouted);
   record.add("rank_overload", layer.rank_overload_E);
@@ -190,6 +193,9 @@ void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {
   }
   record.add("samples", evaluation.samples);
   if (evaluation.router_agreement) record.add("router_agreement", *evaluation.router_agreement);
+  if (const auto information = mean_mutual_information(evaluation.moe)) {
+    record.add("moe_mutual_information", *information);
+  }
   record.add("seconds", evaluation.seconds);
   write(files_->metrics, record);
   write(files_->table, record);

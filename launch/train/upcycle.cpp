@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/job/recipe.h"
+#include "launch/train/restore.h"
 #include "models/blocks/mlp.h"
 #include "moe/experts/expert_bank.h"
 #include "moe/moe_layer.h"
@@ -224,7 +225,8 @@ void check_all_used(const ModelWeights& taken, const BuiltModel& twin,
 
 void check_upcycling(const BuiltModel& model) { stages_of(*model.task); }
 
-void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world) {
+void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world,
+                   bool raw_weights) {
   const std::vector<Stage> stages = stages_of(*model.task);
   Taken taken = taken_by(model, stages);
   const Manifest manifest = read_manifest(checkpoint, world);
@@ -232,7 +234,7 @@ void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Commu
   const BuiltModel twin = dense_twin(manifest);
   check_activations(stages, *twin.task);
   check_all_used(taken.weights, twin, checkpoint);
-  load_checkpoint(checkpoint, taken.weights, world, {.ignore_extra = true});
+  load_weights(checkpoint, std::move(taken.weights), world, raw_weights);
   const torch::NoGradGuard no_grad;
   for (const Copied& copy : taken.copied) {
     const torch::Tensor &experts = copy.experts.tensor, &dense = copy.dense.tensor;

@@ -19,10 +19,13 @@ void check_upcycling(const BuiltModel& model);
 /// `X.mlp`, its router keeps its own first values, everything else is taken as it is. With combine
 /// weights that sum to 1 the new model's outputs are at the start those of the dense one.
 ///
+/// Averages and `raw_weights` as load_weights has them.
+///
 /// Collective. Throws as check_upcycling; Error (exit 12) if an MLP's shapes or activation are not
 /// its experts', naming both, if names or shapes differ otherwise, or if a weight of the checkpoint
 /// has no place in the model; CheckpointError if the checkpoint is corrupt.
-void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world);
+void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world,
+                   bool raw_weights = false);
 
 /// Throws Error (exit 12) if recipes differ in keys of the model that load_upcycled cannot see: the
 /// number of heads, for example, changes a model's outputs, and no shape.

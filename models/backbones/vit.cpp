@@ -23,7 +23,10 @@ void Vit::Options::validate(Problems& problems) const {
 }
 
 Vit::Vit(const Options& options, const Context& context)
-    : width_(options.width), features_(context.features), recomputes_(context.build.recomputes) {
+    : width_(options.width),
+      patch_(options.patch),
+      features_(context.features),
+      recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
   const ImageShape image = require_images(context.data, "model.backbone", "vit");
   const int64_t patches = num_patches(image, options.patch);

@@ -66,9 +66,10 @@ class Vit : public Backbone {
   Vit(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
+  int64_t patch() const override { return cls_C_.defined() ? 0 : patch_; }
 
  private:
-  int64_t width_;
+  int64_t width_, patch_;
   Features features_;
   bool recomputes_;
   PatchEmbed stem_{nullptr};

@@ -6,13 +6,28 @@
 
 // B images  S tokens  C width  N heads  H head width = C / N
 namespace shoal {
+namespace {
+
+void check_image_heads(int64_t width, int64_t heads) {
+  TORCH_CHECK(width % heads == 0, heads, " heads do not divide a width of ", width);
+}
+
+}  // namespace
 
 AttentionImpl::AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options)
     : heads_(heads) {
-  TORCH_CHECK(width % heads == 0, heads, " heads do not divide a width of ", width);
+  check_image_heads(width, heads);
   qkv = register_module(
       "qkv", Linear(width, 3 * width, options, Init::xavier_uniform(width, width), bias_init()));
   proj = register_module("proj", Linear(width, width, options));
+}
+
+AttentionImpl::AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options,
+                             const Init& init)
+    : heads_(heads) {
+  check_image_heads(width, heads);
+  qkv = register_module("qkv", Linear(width, 3 * width, options, init, init));
+  proj = register_module("proj", Linear(width, width, options, init, init));
 }
 
 torch::Tensor AttentionImpl::forward(const torch::Tensor& x_BSC) const {

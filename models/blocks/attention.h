@@ -21,6 +21,9 @@ class AttentionImpl : public ModuleBase {
  public:
   /// TORCH_CHECK unless `heads` divides `width`.
   AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options);
+  /// All weights and biases from `init`.
+  AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options,
+                const Init& init);
   /// [B, S, C] -> [B, S, C]. B may be 0. An image's result does not depend on its batch,
   /// but for rounding.
   torch::Tensor forward(const torch::Tensor& x_BSC) const;

@@ -24,6 +24,14 @@ PatchEmbedImpl::PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
   bias = add_parameter("bias", {width}, options, bias_init());
 }
 
+PatchEmbedImpl::PatchEmbedImpl(const Sizes& sizes, const torch::TensorOptions& options,
+                               const Init& init)
+    : channels_(sizes.channels), patch_(sizes.patch) {
+  const int64_t pixels = channels_ * patch_ * patch_;
+  weight = add_parameter("weight", {sizes.width, pixels}, options, init);
+  bias = add_parameter("bias", {sizes.width}, options, init);
+}
+
 torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& image_BCHW) const {
   TORCH_CHECK(image_BCHW.dim() == 4 && image_BCHW.size(1) == channels_ &&
                   image_BCHW.size(2) % patch_ == 0 && image_BCHW.size(3) % patch_ == 0,

@@ -21,6 +21,11 @@ class PatchEmbedImpl : public ModuleBase {
  public:
   PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
                  const torch::TensorOptions& options);
+  struct Sizes {
+    int64_t channels, patch, width;
+  };
+  /// Weights and bias from `init`.
+  PatchEmbedImpl(const Sizes& sizes, const torch::TensorOptions& options, const Init& init);
   /// [B, channels, H, W] -> [B, S, C], patches row by row. TORCH_CHECK unless patch divides H, W.
   torch::Tensor forward(const torch::Tensor& image_BCHW) const;
 

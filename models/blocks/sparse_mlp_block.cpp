@@ -50,14 +50,16 @@ BlockOutput SparseBlockImpl::forward(const torch::Tensor& x_BSC, const StepConte
   torch::Tensor h_BPW = x_BSC;
   if (tokens_in_) h_BPW = token_linear(channels_in_->forward(x_BSC), *tokens_in_);  // eq. 4
   const NormedBranch h = token_norm_->branch_transposed(h_BPW);
-  const MoeOutput token_stage = moe_s_->forward(h.normed, step);
+  MoeOutput token_stage = moe_s_->forward(h.normed, step);
+  token_stage.stats.rows_are_tokens = false;  // but channels
   output.auxiliary_loss = token_stage.auxiliary_loss;
   output.moe.push_back(token_stage.stats);
   const NormedBranch y =
       channel_norm_->branch(transpose_add(h.residual, token_stage.y_BRD));  // eq. 5
   torch::Tensor y_BPW;
   if (moe_c_) {
-    const MoeOutput channel_stage = moe_c_->forward(y.normed, step);
+    MoeOutput channel_stage = moe_c_->forward(y.normed, step);
+    channel_stage.stats.rows_are_tokens = !tokens_in_;  // but mixtures of tokens
     output.auxiliary_loss = add_loss(output.auxiliary_loss, channel_stage.auxiliary_loss);
     output.moe.push_back(channel_stage.stats);
     y_BPW = y.residual + channel_stage.y_BRD;  // eq. 6

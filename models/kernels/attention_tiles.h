@@ -77,4 +77,21 @@ template <class Real>
 void differentiate_logits(const LogitTile<Real>& tile, const SavedSoftmax<Real>& saved,
                           Real* grad_KQ);
 
+/// All logits of a tile of queries; -inf where a query may not attend to a key.
+template <class Real>
+struct WholeLogits {
+  Real* logit_KQ;
+  int64_t keys, queries;
+};
+
+/// Replaces logits by the softmax of each query's `k` highest, 0 elsewhere. Of equal logits the
+/// lower key is taken. A query with a NaN among its logits gets NaN. rank_KQ is overwritten where k
+/// is below the number of keys.
+template <class Real>
+void softmax_of_highest(const WholeLogits<Real>& tile, int64_t k, Integer<Real>* rank_KQ);
+
+/// Replaces the gradients g of probabilities p by those of their logits, p (g - sum of p g).
+template <class Real>
+void differentiate_softmax(const WholeLogits<Real>& probability, Real* grad_KQ);
+
 }  // namespace shoal::attention_tiles

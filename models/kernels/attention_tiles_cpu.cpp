@@ -1,6 +1,7 @@
 #include "models/kernels/attention_tiles.h"
 
 #include <limits>
+#include <type_traits>
 
 #include "runtime/device/cpu_clones.h"
 
@@ -213,7 +214,108 @@ SHOAL_INLINE void differentiate_any(const LogitTile<Real>& tile, const SavedSoft
   }
 }
 
+/// Integers in the order of the numbers; those of 0 and -0 are equal.
+template <class Real>
+SHOAL_INLINE Index<Real> rank_of(const Lanes<Real>& x) {
+  const auto bits = reinterpret_cast<Index<Real>>(x + Real(0));
+  return bits ^ ((bits >> (8 * sizeof(Real) - 1)) & std::numeric_limits<Integer<Real>>::max());
+}
+
+/// The k-th highest rank of each query, found bit by bit from the sign on.
+template <class Real>
+SHOAL_INLINE Index<Real> kth_rank(const Integer<Real>* rank, const WholeLogits<Real>& tile,
+                                  int64_t k) {
+  constexpr Integer<Real> kLeast = std::numeric_limits<Integer<Real>>::min();
+  Index<Real> found = Index<Real>{} + kLeast;
+  for (int bit = 8 * sizeof(Real) - 1; bit >= 0; --bit) {
+    const auto step = static_cast<Integer<Real>>(std::make_unsigned_t<Integer<Real>>(1) << bit);
+    const Index<Real> tried = found ^ step;  // the sign's bit is set at first, the others are not
+    Index<Real> fewer = Index<Real>{};       // minus the number of ranks that are as high
+    for (int64_t key = 0; key < tile.keys; ++key) {
+      fewer += load<Index<Real>>(rank + key * tile.queries) >= tried;
+    }
+    found = -fewer >= static_cast<Integer<Real>>(k) ? tried : found;
+  }
+  return found;
+}
+
+/// Sets logits that are not among their query's k highest to -inf.
+template <class Real>
+SHOAL_INLINE void keep_highest(const WholeLogits<Real>& tile, int64_t k, Integer<Real>* rank) {
+  Real* logit = tile.logit_KQ;
+  for (int64_t key = 0; key < tile.keys; ++key) {
+    const auto x = load<Lanes<Real>>(logit + key * tile.queries);
+    const Index<Real> order = rank_of<Real>(x);
+    __builtin_memcpy(rank + key * tile.queries, &order, sizeof order);
+  }
+  const Index<Real> last = kth_rank<Real>(rank, tile, k);
+  Index<Real> room = Index<Real>{} + static_cast<Integer<Real>>(k);  // for ranks that equal it
+  for (int64_t key = 0; key < tile.keys; ++key) {
+    room += load<Index<Real>>(rank + key * tile.queries) > last;
+  }
+  for (int64_t key = 0; key < tile.keys; ++key) {
+    Real* at = logit + key * tile.queries;
+    const auto order = load<Index<Real>>(rank + key * tile.queries);
+    const Index<Real> is_last = (order == last) & (room > 0);
+    room += is_last;
+    const auto x = load<Lanes<Real>>(at);
+    store<Real>(at, ((order > last) | is_last) != 0 ? x : Lanes<Real>{} - kInfinity<Real>);
+  }
+}
+
+template <class Real>
+SHOAL_INLINE void softmax_lanes(const WholeLogits<Real>& tile, const Lanes<Real>& poison) {
+  Lanes<Real> highest = Lanes<Real>{} - kInfinity<Real>, sum = poison;
+  for (int64_t key = 0; key < tile.keys; ++key) {
+    const auto x = load<Lanes<Real>>(tile.logit_KQ + key * tile.queries);
+    highest = x > highest ? x : highest;
+  }
+  for (int64_t key = 0; key < tile.keys; ++key) {
+    Real* at = tile.logit_KQ + key * tile.queries;
+    const Lanes<Real> share = exp_of<Real>(load<Lanes<Real>>(at) - highest);
+    store<Real>(at, share);
+    sum += share;
+  }
+  const Lanes<Real> scale = Real(1) / sum;
+  for (int64_t key = 0; key < tile.keys; ++key) {
+    Real* at = tile.logit_KQ + key * tile.queries;
+    store<Real>(at, load<Lanes<Real>>(at) * scale);
+  }
+}
+
 }  // namespace
+
+template <class Real>
+SHOAL_CPU_CLONES void softmax_of_highest(const WholeLogits<Real>& tile, int64_t k,
+                                         Integer<Real>* rank_KQ) {
+  for (int64_t q = 0; q < tile.queries; q += kLanes<Real>) {
+    const WholeLogits<Real> lanes{tile.logit_KQ + q, tile.keys, tile.queries};
+    Lanes<Real> poison = Lanes<Real>{};  // NaN where a logit is
+    for (int64_t key = 0; key < tile.keys; ++key) {
+      const auto x = load<Lanes<Real>>(lanes.logit_KQ + key * tile.queries);
+      poison = x != x ? x : poison;
+    }
+    if (k < tile.keys) keep_highest<Real>(lanes, k, rank_KQ + q);
+    softmax_lanes<Real>(lanes, poison);
+  }
+}
+
+template <class Real>
+SHOAL_CPU_CLONES void differentiate_softmax(const WholeLogits<Real>& probability, Real* grad_KQ) {
+  const int64_t queries = probability.queries;
+  for (int64_t q = 0; q < queries; q += kLanes<Real>) {
+    Lanes<Real> mean = Lanes<Real>{};
+    for (int64_t key = 0; key < probability.keys; ++key) {
+      const int64_t at = key * queries + q;
+      mean += load<Lanes<Real>>(probability.logit_KQ + at) * load<Lanes<Real>>(grad_KQ + at);
+    }
+    for (int64_t key = 0; key < probability.keys; ++key) {
+      const int64_t at = key * queries + q;
+      store<Real>(grad_KQ + at, load<Lanes<Real>>(probability.logit_KQ + at) *
+                                    (load<Lanes<Real>>(grad_KQ + at) - mean));
+    }
+  }
+}
 
 template <class Real>
 void multiply(const TileProduct<Real>& product) {
@@ -233,10 +335,12 @@ SHOAL_CPU_CLONES void differentiate_logits(const LogitTile<Real>& tile,
                  : differentiate_any<false>(tile, saved, grad_KQ);
 }
 
-#define SHOAL_ATTENTION_TILES(Real)                                            \
-  template void multiply(const TileProduct<Real>&);                            \
-  template void add_keys(const LogitTile<Real>&, const RunningSoftmax<Real>&); \
-  template void differentiate_logits(const LogitTile<Real>&, const SavedSoftmax<Real>&, Real*);
+#define SHOAL_ATTENTION_TILES(Real)                                                             \
+  template void multiply(const TileProduct<Real>&);                                             \
+  template void add_keys(const LogitTile<Real>&, const RunningSoftmax<Real>&);                  \
+  template void differentiate_logits(const LogitTile<Real>&, const SavedSoftmax<Real>&, Real*); \
+  template void softmax_of_highest(const WholeLogits<Real>&, int64_t, Integer<Real>*);          \
+  template void differentiate_softmax(const WholeLogits<Real>&, Real*);
 
 SHOAL_ATTENTION_TILES(float)
 SHOAL_ATTENTION_TILES(double)

@@ -1,19 +1,16 @@
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <torch/types.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <numeric>
 #include <type_traits>
 #include <vector>
 
+#include "models/kernels/attention_rows.h"
 #include "models/kernels/attention_tiles.h"
 #include "runtime/base/round_up.h"
 #include "runtime/device/real_types.h"
-#include "runtime/kernels/bfloat16_rows.h"
 
 /// What the forward and backward passes of sparse queries on dense keys share on the CPU.
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  H head width
@@ -21,55 +18,21 @@
 // Q rows of a tile: the G heads of some queries  K keys of a tile
 namespace shoal::sparse_query_tiles {
 
+using attention_tiles::factor_rows;
+using attention_tiles::for_each_by_cost;
 using attention_tiles::Integer;
 using attention_tiles::kLanes;
+using attention_tiles::RealRows;
+using attention_tiles::RowsAt;
+using attention_tiles::TileMemory;
+using attention_tiles::vector_rows;
 
 /// Rows and keys of a tile, for which the caches have room.
 inline constexpr int64_t kRows = 96, kKeys = 96;
 
-/// Aligned memory that only grows.
-template <class Real>
-class TileMemory {
- public:
-  Real* get(int64_t count) {
-    const auto lines = static_cast<size_t>((count + kLanes<Real> - 1) / kLanes<Real>);
-    if (lines_.size() < lines) lines_.resize(lines);
-    return lines_.empty() ? nullptr : lines_[0].value;
-  }
-
- private:
-  struct alignas(64) Line {
-    Real value[kLanes<Real>];
-  };
-  std::vector<Line> lines_;
-};
-
-/// Calls body(item, scratch) for each item, costly ones first, each on the thread that is free.
-template <class Scratch, class Body>
-void for_each_by_cost(const std::vector<int64_t>& costs, const Body& body) {
-  std::vector<size_t> order(costs.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t i, size_t j) { return costs[i] > costs[j]; });
-  std::atomic<size_t> next{0};
-  const int64_t threads =
-      std::min<int64_t>(at::get_num_threads(), static_cast<int64_t>(order.size()));
-  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
-    Scratch scratch;
-    for (size_t i = next++; i < order.size(); i = next++) body(order[i], scratch);
-  });
-}
-
 /// A tile's queries [first, last) of sequence b with head m of keys and values.
 struct QueryTile {
   int64_t b, m, first, last;
-};
-
-/// Some rows of a sequence's keys or values.
-template <class Value>
-struct RowsAt {
-  const Value* data;
-  int64_t stride, count, width;
 };
 
 /// Keys or values, const, or their gradients.
@@ -138,49 +101,6 @@ struct SparseShape {
   }
   int64_t most_rows() const { return round_up(positions * G, kLanes<Real>); }
 };
-
-/// Rows to compute with.
-template <class Real>
-struct RealRows {
-  const Real* data;
-  int64_t stride;
-};
-
-/// Rows of keys or values as wide numbers; where they are if that is possible. `width` is at least
-/// H, and zeros fill the rest.
-template <class Value>
-RealRows<vector_math::Real<Value>> rows_of_width(const RowsAt<Value>& from, int64_t width,
-                                                 TileMemory<vector_math::Real<Value>>& to) {
-  using Real = vector_math::Real<Value>;
-  if constexpr (!kIsNarrow<Value>) {
-    if (from.width == width) return {from.data, from.stride};
-  }
-  Real* rows = to.get(from.count * width);
-  for (int64_t i = 0; i < from.count; ++i) {
-    Real* row = rows + i * width;
-    if constexpr (kIsNarrow<Value>) {
-      widen(from.data + i * from.stride, from.width, row);
-    } else {
-      std::copy_n(from.data + i * from.stride, from.width, row);
-    }
-    std::fill(row + from.width, row + width, Real(0));
-  }
-  return {rows, width};
-}
-
-/// For products that read single numbers of them.
-template <class Value>
-RealRows<vector_math::Real<Value>> factor_rows(const RowsAt<Value>& from,
-                                               TileMemory<vector_math::Real<Value>>& to) {
-  return rows_of_width(from, from.width, to);
-}
-
-/// For products that read whole vectors of them.
-template <class Value>
-RealRows<vector_math::Real<Value>> vector_rows(const RowsAt<Value>& from,
-                                               TileMemory<vector_math::Real<Value>>& to) {
-  return rows_of_width(from, round_up(from.width, kLanes<vector_math::Real<Value>>), to);
-}
 
 /// Where the rows of a tile go: as they are, zeros behind each, and transposed.
 template <class Real>

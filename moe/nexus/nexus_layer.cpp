@@ -29,7 +29,7 @@ MemoryBank::Options memory_options(const NexusOptions& options) {
 }
 
 /// Multiply-adds of a slot in each unit.
-std::vector<double> costs(const NexusOptions& options, int64_t width) {
+std::vector<double> unit_costs(const NexusOptions& options, int64_t width) {
   const int64_t hidden = options.experts.hidden_at(width);
   std::vector<double> cost_U(static_cast<size_t>(options.experts.count),
                              2.0 * static_cast<double>(width) * static_cast<double>(hidden));
@@ -81,7 +81,7 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
       grid_(context.grid),
       num_experts_(options.experts.count),
       num_slots_(options.slots),
-      placement_(placement_rule(without_loads(context), path)(costs(options, width))) {
+      placement_(placement_rule(without_loads(context), path)(unit_costs(options, width))) {
   if (context.is_causal) {
     throw ConfigError(path +
                       ": a slot sees all tokens of its sample, so a causal model cannot use a "
@@ -170,7 +170,7 @@ MoeStats NexusLayer::stats(const torch::Tensor& combine_BNP, bool training) cons
   const torch::Tensor weight_TU =
       combine_BNP.reshape({num_tokens, placement_.num_units(), num_slots_}).sum(2);
   StatSums sums;
-  sums.load_U = weight_TU.sum(0, false, torch::kFloat64);
+  sums.load_U = sums.score_U = weight_TU.sum(0, false, torch::kFloat64);
   sums.tokens = sums.choices = num_tokens;
   sums.entropy = entropy_sum(weight_TU);
   MoeStats result = make_stats(path(), placement_, sums);

@@ -24,15 +24,16 @@ enum class ForcedLoad {
   kBalanced,  ///< the same number of tokens to each unit
   kZipf,      ///< unit u gets a share in proportion to 1 / (u + 1)^exponent
   kReplay,    ///< the shares that a run has recorded
+  kOne,       ///< all tokens to one unit
 };
 
 }  // namespace
 
 template <>
 struct EnumNames<ForcedLoad> {
-  static constexpr std::array names{std::pair{ForcedLoad::kBalanced, "balanced"},
-                                    std::pair{ForcedLoad::kZipf, "zipf"},
-                                    std::pair{ForcedLoad::kReplay, "replay"}};
+  static constexpr std::array names{
+      std::pair{ForcedLoad::kBalanced, "balanced"}, std::pair{ForcedLoad::kZipf, "zipf"},
+      std::pair{ForcedLoad::kReplay, "replay"}, std::pair{ForcedLoad::kOne, "one"}};
 };
 
 namespace {
@@ -92,6 +93,7 @@ class ForcedRouter : public Router {
     ForcedLoad load = ForcedLoad::kBalanced;
     double exponent = 1.0;
     std::string file;
+    int64_t unit = 0;
 
     static constexpr auto fields() {
       return std::tuple{field("k", &Options::k, "units a token is routed to", at_least(1)),
@@ -100,7 +102,8 @@ class ForcedRouter : public Router {
                               "zipf: 0 is even, higher is more skewed", at_least(0)),
                         field("file", &Options::file,
                               "replay: the experts.jsonl of a run whose loads are drawn "
-                              "again")};
+                              "again"),
+                        field("unit", &Options::unit, "one: the unit of all tokens", at_least(0))};
     }
     void validate(Problems& problems) const {
       if ((load == ForcedLoad::kReplay) == file.empty()) {
@@ -108,12 +111,17 @@ class ForcedRouter : public Router {
                                             "replay"
                                           : "needs load: replay");
       }
+      if (load == ForcedLoad::kOne && k != 1) problems.add("k", "must be 1 where load is one");
     }
   };
   ForcedRouter(const Options& options, const Context& context)
       : Router(options.k, context), options_(options), tensor_options_(context.tensor_options) {
     if (options.load == ForcedLoad::kReplay && !context.layer.empty()) {
       loads_ = read_loads(options.file, context.layer, num_units());
+    }
+    if (options.load == ForcedLoad::kOne) {
+      loads_[0].resize(static_cast<size_t>(num_units()));
+      if (options.unit < num_units()) loads_[0][static_cast<size_t>(options.unit)] = 1.0;
     }
     if (options.load == ForcedLoad::kZipf) {
       for (int64_t u = 1; u <= num_units(); ++u) {
@@ -134,6 +142,13 @@ class ForcedRouter : public Router {
     return routing;
   }
 
+  void check(const std::string& path, Problems& problems) const override {
+    Router::check(path, problems);
+    if (options_.load == ForcedLoad::kOne && options_.unit >= num_units()) {
+      problems.add(path + ".unit",
+                   fmt::format("units are 0 to {}, got {}", num_units() - 1, options_.unit));
+    }
+  }
   bool takes_balance_losses() const override { return false; }
   bool weights_sum_to_one() const override { return true; }
   std::string note() const override {

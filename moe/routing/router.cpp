@@ -7,6 +7,13 @@
 
 namespace shoal {
 
+torch::Tensor Router::first_units(const Routing& routing) const {
+  if (!chooses_per_unit()) return routing.choice_TK.select(1, 0);
+  const torch::Tensor best_T1 =
+      routing.score_TK.masked_fill(routing.choice_TK < 0, -1).argmax(1, /*keepdim=*/true);
+  return routing.choice_TK.gather(1, best_T1).squeeze(1);
+}
+
 void Router::check(const std::string& path, Problems& problems) const {
   if (k_ <= num_units_) return;
   problems.add(path + ".k", fmt::format("{} units a token, but there are only {}", k_, num_units_));
@@ -15,11 +22,12 @@ void Router::check(const std::string& path, Problems& problems) const {
 void check_causality(const Router& router, std::string_view name, const Capacity& capacity,
                      Problems& problems) {
   if (!router.is_causal()) {
-    problems.add("router.name",
-                 fmt::format("a causal model cannot use {}, which routes a token by later tokens "
-                             "too; use top_k, noisy_top_k, sigmoid, sqrt_softplus, hash, forced, "
-                             "or importance_score with drop and eval_drop 0",
-                             name));
+    problems.add(
+        "router.name",
+        fmt::format("a causal model cannot use {}, which routes a token by later tokens "
+                    "too; use top_k, noisy_top_k, mlp, sigmoid, sqrt_softplus, hash, forced, "
+                    "or importance_score with drop and eval_drop 0",
+                    name));
   }
   if (!is_causal(capacity, router.units_per_token())) {
     problems.add("capacity.order",

@@ -42,6 +42,8 @@ class Router : public ModuleBase {
   virtual void after_step(Communicator& world) { (void)world; }
 
   int64_t units_per_token() const { return k_; }
+  /// int64 [T]: the unit of each token's best choice, -1 where it has none.
+  torch::Tensor first_units(const Routing& routing) const;
   /// Whether logits have noise while training.
   virtual bool has_noise() const { return false; }
   /// Whether a token's scores decide where it goes, so that a balance loss can move it.

@@ -62,11 +62,13 @@ void check_combine_weights(const CombineWeights& weights, int64_t k, Problems& p
   }
 }
 
-ScoreRouter::ScoreRouter(const ScoreOptions& options, const Context& context)
+ScoreRouter::ScoreRouter(const ScoreOptions& options, const Context& context, bool has_weight)
     : Router(options.k, context), options_(options) {
   const double std_dev = 1.0 / std::sqrt(static_cast<double>(context.width));
   const std::array<int64_t, 2> sizes{context.width, num_units()};
-  weight_DU_ = add_parameter("weight", sizes, context.tensor_options, Init::normal(std_dev));
+  if (has_weight) {
+    weight_DU_ = add_parameter("weight", sizes, context.tensor_options, Init::normal(std_dev));
+  }
   if (options.noise == RouterNoise::kLearned) {
     noise_weight_DU_ = add_parameter("noise_weight", sizes, context.tensor_options, Init::zeros());
   }
@@ -126,7 +128,7 @@ void ScoreRouter::add_noise(const torch::Tensor& x_TD, const TokenContext& conte
   const Stream stream{context.step.seed, Purpose::kRouterNoise, context.layer,
                       static_cast<uint64_t>(context.step.step)};
   const torch::Tensor noise_TU =
-      normal_rows(stream, token_ids(context), num_units(), weight_DU_.scalar_type());
+      normal_rows(stream, token_ids(context), num_units(), routing.logits_TU.scalar_type());
   if (options_.noise == RouterNoise::kLearned) {
     routing.noise_std_TU =
         logit_softplus(LogitProduct::apply(x_TD, noise_weight_DU_)) + kLeastNoise;

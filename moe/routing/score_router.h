@@ -124,7 +124,8 @@ struct ScoreOptions {
 /// `routing.py` (fixed noise); DeepSeek-AI 2024 (V3), section 2.1.2 (groups, bias).
 class ScoreRouter : public Router {
  public:
-  ScoreRouter(const ScoreOptions& options, const Context& context);
+  ScoreRouter(const ScoreOptions& options, const Context& context)
+      : ScoreRouter(options, context, /*has_weight=*/true) {}
 
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
   /// b += rate * sign(mean - count), where counts are the choices before capacity of all
@@ -135,8 +136,10 @@ class ScoreRouter : public Router {
   void check(const std::string& path, Problems& problems) const override;
 
  protected:
-  /// W_g x.
-  torch::Tensor logits(const torch::Tensor& x_TD) const;
+  /// Without `has_weight` there is no W_g, and a class overrides logits().
+  ScoreRouter(const ScoreOptions& options, const Context& context, bool has_weight);
+  /// W_g x unless overridden.
+  virtual torch::Tensor logits(const torch::Tensor& x_TD) const;
   /// Scores of logits, in [0, inf); a whole row may underflow to zeros. Softmax unless overridden.
   virtual torch::Tensor score(const torch::Tensor& logits_TU) const;
   /// Whether a token's scores sum to 1.

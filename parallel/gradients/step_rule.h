@@ -10,8 +10,9 @@
 namespace shoal {
 
 /// Something that a training step does beside the optimizer's update: masks that are pruned and
-/// grown, projections, averages of weights. No recipe key makes one: the program that builds a
-/// Session hands in a StepRuleFactory. Entries of `optimizer.rules` are ParameterRules, not these.
+/// grown, projections, averages of weights. `train.average` makes a WeightAverage; others come from
+/// the StepRuleFactory that the program hands to a Session. Entries of `optimizer.rules` are
+/// ParameterRules, not these.
 ///
 /// Session calls every rule on all ranks, in the order of its list, and saves its state with the
 /// rest. A rule's tensors of a parameter's shape are listed with state_like, so that those of an

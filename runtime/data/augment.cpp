@@ -34,6 +34,13 @@ ImageTransform image_transform(ImageShape shape, const ImageOptions& options,
            pick(normalise.std, source.std, shape.channels, "std")}};
 }
 
+bool keeps_unit_pixels(const ImageOptions& options) {
+  const auto is_all = [](const std::optional<std::vector<double>>& values, double wanted) {
+    return values && std::ranges::all_of(*values, [&](double value) { return value == wanted; });
+  };
+  return is_all(options.normalise.mean, 0.0) && is_all(options.normalise.std, 1.0);
+}
+
 AugmentDraw draw_augment(const AugmentOptions& options, uint64_t seed, int64_t position,
                          int64_t view) {
   const ScalarDraws draws({seed, Purpose::kAugment, 0, static_cast<uint64_t>(view)});

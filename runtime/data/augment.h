@@ -57,6 +57,9 @@ struct ImageOptions {
   }
 };
 
+/// Whether pixels stay in [0, 1]: a mean of 0 and a std of 1 for every channel.
+bool keeps_unit_pixels(const ImageOptions& options);
+
 /// What becomes of a source's images on their way into a batch.
 struct ImageTransform {
   ImageShape shape;

@@ -103,7 +103,10 @@ void CifarSource::Options::validate(Problems& problems) const {
 }
 
 DataShape CifarSource::shape() const {
-  return {.source = "cifar", .image = kShape, .classes = options_.classes};
+  return {.source = "cifar",
+          .image = kShape,
+          .has_unit_pixels = keeps_unit_pixels(options_.images),
+          .classes = options_.classes};
 }
 
 std::optional<ImageTransform> CifarSource::image_transform() const {

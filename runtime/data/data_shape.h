@@ -19,6 +19,7 @@ struct ImageShape {
 struct DataShape {
   std::string source;                    ///< the source's name in recipes, for messages
   std::optional<ImageShape> image = {};  ///< of the images in a batch
+  bool has_unit_pixels = false;          ///< pixels in [0, 1] as stored, not normalised
   int64_t sequence = 0;                  ///< tokens of a sample, or its most
   int64_t vocabulary = 0;                ///< token ids are below
   /// Labelled tokens of a training sample, exactly; their labels are below `vocabulary` too. Of

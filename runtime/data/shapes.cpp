@@ -176,6 +176,7 @@ const Registration<DataSource, ShapesSource> registered_shapes_source{
 DataShape ShapesSource::shape() const {
   return {.source = "shapes",
           .image = ImageShape{kChannels, options_.image_size, options_.image_size},
+          .has_unit_pixels = keeps_unit_pixels(options_.images),
           .classes = options_.classes};
 }
 

@@ -21,6 +21,7 @@ enum class Purpose : uint32_t {
   kRouting = 9,        ///< routers that draw their choices; layer = hash_name(the layer)
   kTextWindows = 10,   ///< where the windows of a text begin; step = epoch
   kGeneration = 11,    ///< choices of tokens; id = sequence, index = position
+  kImageNoise = 12,    ///< noise that images are to lose; id = position in the data stream
 };
 
 /// Names the random numbers of one draw: for what, and when. Rows and values within it differ

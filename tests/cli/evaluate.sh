@@ -16,6 +16,16 @@ done
 expect 0 "$program" eval run --best --json
 python3 -c 'import json, sys; json.load(sys.stdin)' <output || fail "stdout is not one JSON object"
 
+# Averaged weights are what training and `eval` evaluate, unless the trained ones are asked for.
+expect 0 ranks 2 train "$tiny" run.root=. run.name=averaged train.average=0.9
+logged=$(grep '"event":"eval"' averaged/metrics.jsonl | tail -n 1)
+ranks 2 eval averaged --json >evaluation.json || fail "eval of averaged weights"
+[ "$(field loss <evaluation.json)" = "$(field loss <<<"$logged")" ] || fail "not the averages"
+ranks 2 eval averaged --json --raw-weights >evaluation.json || fail "eval --raw-weights"
+[ "$(field loss <evaluation.json)" != "$(field loss <<<"$logged")" ] || fail "not the raw weights"
+expect 12 ranks 2 train "$tiny" run.root=. run.name=averaged run.on_existing=resume
+grep -q 'train.average' output || fail "the key is not named: $(cat output)"
+
 # A processor without bfloat16 evaluates what one with it has trained.
 narrow() { "$program" train "$tiny" run.root=. run.name=narrow train.duration=2step \
   parallel.expert_ranks=1 train.precision=bfloat16; }

@@ -16,6 +16,16 @@ expect 2 "$program" inspect run --heat-map loads.svg
 expect 2 "$program" inspect run key=value
 expect 2 "$program" inspect run --activation-maps maps
 grep -q 'no Nexus layers' output || fail "no word of what is missing: $(cat output)"
+expect 2 "$program" inspect run --expert-maps maps
+grep -q 'no MoE layers over patches of images (blocks.1.moe_s: ' output ||
+  fail "the layers are not named: $(cat output)"
+[ ! -e maps ] || fail "a refusal left a folder"
+expect 0 "$program" eval run
+grep -q 'I(token; unit)' output || fail "eval shows no routing: $(cat output)"
+"$program" eval run --json | python3 -c '
+import json, sys
+for layer in json.load(sys.stdin)["moe"]:
+  assert abs(sum(layer["load_share"]) - 1) < 1e-9 and layer["mutual_information"] >= 0, layer'
 python3 -c 'import json; [json.load(open("run/" + n)) for n in ("env.json", "summary.json")]'
 
 expect 10 "$program" "${short[@]}"

@@ -281,6 +281,24 @@ TEST(MoeLayer, EntropyOfCertainTokensIsZero) {
   }
 }
 
+TEST(MoeLayer, TellsTheInformationBetweenTokensAndUnits) {
+  const auto information = [](const Choice<Router>& router, const torch::Tensor& x_RD) {
+    RankGrid grid = self_grid();
+    MoeLayer layer(layer_options(router, {}, {}), 4, kPath, {&grid, torch::kFloat64});
+    initialise(parameters_of(layer, kPath), 9);
+    if (const torch::Tensor weight = parameter_of(layer, "router.weight"); weight.defined()) {
+      const torch::NoGradGuard no_grad;
+      weight.copy_(torch::eye(4));
+    }
+    const torch::Tensor x_BRD = x_RD.to(torch::kFloat64).unsqueeze(0);
+    return report(layer.forward(x_BRD, step_of(1, x_RD.size(0))).stats).mutual_information;
+  };
+  const Choice<Router> top_k{"top_k", ScoreOptions{1, RouterNoise::kNone, {}}};
+  EXPECT_NEAR(information(top_k, 800 * torch::eye(4)).value(), std::log(4.0), 1e-12);
+  EXPECT_NEAR(information(top_k, torch::ones({4, 4})).value(), 0.0, 1e-12);
+  EXPECT_FALSE(information(router_choice("{name: hash, k: 1}"), torch::ones({4, 4})));
+}
+
 TEST(MoeLayer, ATokenThatIsNoNumberSpoilsNoOther) {
   RankGrid grid = self_grid();
   MoeLayer layer(layer_options({"top_k", ScoreOptions{2, RouterNoise::kGaussian, {}}}, {}, {}), 6,

@@ -177,6 +177,34 @@ inline std::string convnext(const std::string& keys) {
       keys);
 }
 
+/// Overrides: a denoiser with three attention experts, more than two ranks divide, and these keys
+/// of `attention`.
+inline std::vector<std::string> denoiser(const std::string& attention) {
+  return {
+      "data.normalise={mean: [0, 0, 0], std: [1, 1, 1]}", "task={name: denoise, sigma: 0.2}",
+      fmt::format("model={{backbone: adaptive_attention, patch: 2, width: 8, depth: 2, heads: 2, "
+                  "attention: {{experts: [{{k: 3}}, {{share: 0.5}}, {{candidates: {{from: window, "
+                  "window: 3}}}}], {}}}}}",
+                  attention)};
+}
+
+/// Denoisers; in hard mixing few tokens of an image are routed to an expert, and some to none.
+inline std::vector<EqualityCase> denoiser_cases() {
+  const std::string losses =
+      "losses: [{name: kl_uniform, weight: 0.1, scope: global}, {name: switch, weight: 0.1}, "
+      "{name: z, weight: 0.1, scope: sequence}, {name: entropy, weight: 0.1}]";
+  return {{"DenoiserSoft", denoiser(losses), {}},
+          {"DenoiserHard", denoiser("mixing: hard, " + losses), {}},
+          {"DenoiserHardWithSharedKeys", denoiser("mixing: hard_shared_kv, " + losses), {}},
+          {"AccumulationOfDenoiserHardAfterSoftSteps",
+           accumulated(denoiser("mixing: hard, soft_steps: 2, " + losses)),
+           {}},
+          {"DenoiserHardByCost",
+           joined(denoiser("mixing: hard, router: {name: mlp, k: 2, noise: gaussian}"),
+                  {"parallel.placement=by_cost", "task.most_sigma=0.4", "task.residual=true"}),
+           {}}};
+}
+
 /// Models of tokens.
 inline std::vector<EqualityCase> sequence_cases() {
   return {
@@ -232,6 +260,7 @@ inline std::vector<EqualityCase> equality_cases() {
       {"AccumulationOfVitWithNexus", accumulated({vit(kBlockNexus + ", pool: mean")}), {}},
       {"ConvNextWithNexus", {convnext(kBlockNexus)}, {}}};
   std::ranges::move(sequence_cases(), std::back_inserter(cases));
+  std::ranges::move(denoiser_cases(), std::back_inserter(cases));
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"SparseMlpWith_" + name, {optimizer, kClip}, {}});
     cases.push_back({"ParameterRulesWith_" + name, {with_rules(optimizer), kClip}, {}});

@@ -48,7 +48,13 @@ void add_language_models(std::vector<SpeedCase>& cases) {
   cases.push_back({"ChunksOfHspmn",
                    with_hspmn(text_data(), "rate: 0.4", kBlockExperts),
                    {"model.moe.exchange={chunks: 2}"}});
+  cases.push_back({"RecomputeDenoiser",
+                   denoiser("mixing: hard, losses: [{name: switch, weight: 0.1}]"),
+                   {"train.recompute=true"}});
   for (const auto& [name, optimizer] : equality_optimizers()) {
+    cases.push_back({"ShardedOptimizerOfDenoiser_" + name,
+                     joined(denoiser("mixing: hard"), {optimizer, kClip}),
+                     {"parallel.shard_optimizer=true"}});
     cases.push_back(
         {"ShardedOptimizerOfHspmn_" + name,
          joined(with_hspmn(text_data(), "rate: 0.4", kBlockExperts), {optimizer, kClip}),

@@ -59,6 +59,18 @@ TEST(MoeMetrics, HaveAsManyKeysWhateverTheModelsSize) {
   EXPECT_THAT(metrics_of(large), SizeIs(8));
 }
 
+TEST(MoeMetrics, InformationAndWorkAreOfTheLayersThatHaveThem) {
+  std::vector<MoeReport> layers(3, layer_of({1, 1}, 0.5, {}));
+  EXPECT_FALSE(metrics_of(layers).contains("moe_mutual_information"));
+  EXPECT_FALSE(metrics_of(layers).contains("moe_multiply_adds"));
+  layers[0].mutual_information = 0.25;
+  layers[2].mutual_information = 0.75;
+  layers[1].multiply_adds = 100;
+  layers[2].multiply_adds = 20;
+  EXPECT_DOUBLE_EQ(metrics_of(layers)["moe_mutual_information"], 0.5);
+  EXPECT_DOUBLE_EQ(metrics_of(layers)["moe_multiply_adds"], 120);
+}
+
 TEST(MoeMetrics, OfModelsWithoutLayersAreNone) { EXPECT_TRUE(metrics_of({}).empty()); }
 
 TEST(MoeMetrics, LayersWithoutTokensCountAsDeadAndSpoilNothing) {

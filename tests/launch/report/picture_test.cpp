@@ -47,6 +47,30 @@ TEST(Picture, IsEnlargedPixelByPixel) {
   EXPECT_EQ(large.pixels, (std::vector<Rgb>{one, one, two, two, one, one, two, two}));
 }
 
+TEST(Picture, IsEnlargedByWholePixelsUpToASide) {
+  EXPECT_EQ(enlarge_small({32, 20, std::vector<Rgb>(640)}).width, 128);
+  EXPECT_EQ(enlarge_small({50, 50, std::vector<Rgb>(2500)}).width, 100);
+  EXPECT_EQ(enlarge_small({1, 200, std::vector<Rgb>(200)}).height, 200);
+}
+
+TEST(Picture, RoundsValuesAndShowsOneChannelGrey) {
+  const torch::Tensor colour =
+      torch::tensor({0.0, 1.0, 0.5, 0.2, -1.0, 2.0}, torch::kFloat64).view({3, 1, 2});
+  EXPECT_EQ(picture_of(colour).pixels, (std::vector<Rgb>{{0, 128, 0}, {255, 51, 255}}));
+  const Picture grey = picture_of(torch::tensor({0.0f, 0.2f}).view({1, 2, 1}));
+  EXPECT_EQ(grey.width, 1);
+  EXPECT_EQ(grey.pixels, (std::vector<Rgb>{{0, 0, 0}, {51, 51, 51}}));
+}
+
+TEST(Picture, AreTiledWithGaps) {
+  const Rgb a{1, 1, 1}, b{2, 2, 2}, c{3, 3, 3}, white{255, 255, 255};
+  const Picture sheet = tile({{1, 1, {a}}, {1, 2, {b, b}}, {1, 1, {c}}}, 2, 1);
+  EXPECT_EQ(sheet.width, 3);
+  EXPECT_EQ(sheet.height, 5);
+  EXPECT_EQ(sheet.pixels, (std::vector<Rgb>{a, white, b, white, white, b, white, white, white, c,
+                                            white, white, white, white, white}));
+}
+
 TEST(Viridis, GetsBrighterFromEndToEnd) {
   EXPECT_EQ(hex_colour(viridis(0)), "#440154");
   EXPECT_EQ(hex_colour(viridis(1)), "#fde725");

@@ -89,7 +89,9 @@ std::vector<std::pair<std::string, Overrides>> models() {
           {"ConvNextNexus", {convnext(kBlockNexus)}},
           {"Gpt2WithExperts", gpt2(kBlockExperts)},
           {"ModernDecoder", gpt2(kModernDecoder)},
-          {"Hspmn", with_hspmn(text_data(), "rate: 0.4, temperature: learned", kBlockExperts)}};
+          {"Hspmn", with_hspmn(text_data(), "rate: 0.4, temperature: learned", kBlockExperts)},
+          {"DenoiserSoft", denoiser("losses: [{name: kl_uniform, weight: 0.1}]")},
+          {"DenoiserHard", denoiser("mixing: hard")}};
 }
 
 class TrainingGpu : public OnGpu {};
@@ -195,9 +197,9 @@ TEST_F(TrainingGpu, WaitsOnceAStepAndALayerAtMost) {
           static_cast<int64_t>(outcome.moe.size()) * training.recipe.train.accumulate;
       std::cout << fmt::format("{} {}: {} waits a step of {} MoE layers, {} a log entry\n", name,
                                precision, in_step, layers, in_log);
-      // Slots of a Nexus layer are as many for every unit.
-      const bool knows_rows =
-          name == "ConvNextNexus" || (name == "SparseMlpOfEights" && precision == "bfloat16");
+      // Slots of a Nexus layer are as many for every unit; in soft mixing all tokens go to all.
+      const bool knows_rows = name == "ConvNextNexus" || name == "DenoiserSoft" ||
+                              (name == "SparseMlpOfEights" && precision == "bfloat16");
       const int64_t gates = name == "Hspmn" ? 2 : 0;
       EXPECT_EQ(in_step, 1 + gates + (knows_rows ? 0 : layers));
       EXPECT_EQ(in_log, 1);

@@ -105,6 +105,8 @@ nlohmann::ordered_json expected_record(const MoeReport& layer, int64_t step) {
                                 {"load_cv", layer.load_cv},
                                 {"load_entropy", layer.load_entropy},
                                 {"router_entropy", layer.router_entropy},
+                                {"mean_score", layer.mean_score_U},
+                                {"mutual_information", layer.mutual_information.value()},
                                 {"dead_experts", layer.dead_units},
                                 {"dropped", layer.dropped},
                                 {"unrouted", layer.unrouted},
@@ -143,8 +145,9 @@ TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
   for (const auto& record : metrics) {
     EXPECT_GE(record["moe_load_max"], record["moe_load_p95"]);
     EXPECT_GE(record["moe_load_p95"], record["moe_load_p50"]);
-    for (const char* key : {"moe_dead_units", "moe_load_entropy", "moe_router_entropy",
-                            "moe_dropped", "moe_loss_importance", "moe_loss_load"}) {
+    for (const char* key :
+         {"moe_dead_units", "moe_load_entropy", "moe_router_entropy", "moe_dropped",
+          "moe_mutual_information", "moe_loss_importance", "moe_loss_load"}) {
       EXPECT_TRUE(record.contains(key)) << key;
     }
   }

@@ -366,6 +366,9 @@ TEST(NexusLayer, CountsAHandWorkedCase) {
   EXPECT_NEAR(stats.sums[1].item<double>(), 1.25, 1e-15);
   const auto entropy = [](double p) { return -p * std::log2(p) - (1 - p) * std::log2(1 - p); };
   EXPECT_NEAR(report(stats).router_entropy, (entropy(5.0 / 8) + entropy(1.0 / 8)) / 2, 1e-15);
+  EXPECT_NEAR(report(stats).mutual_information.value(),
+              (entropy(3.0 / 8) - (entropy(5.0 / 8) + entropy(1.0 / 8)) / 2) * std::log(2.0),
+              1e-15);
   EXPECT_TRUE(torch::equal(stats.first_unit_T, torch::tensor({0, 1}, torch::kInt64)));
 }
 

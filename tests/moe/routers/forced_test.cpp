@@ -51,6 +51,13 @@ TEST(Forced, BalancedDoesNotDependOnTheSamplesBeside) {
                            route_forced(*router, last, 7).choice_TK));
 }
 
+TEST(Forced, OneGivesAllTokensToItsUnit) {
+  auto router = router_of("{name: forced, k: 1, load: one, unit: 2}", {3, 4, torch::kFloat64});
+  const Routing routing = route_forced(*router, step_of(500, 10), 100);
+  EXPECT_THAT(shares(routing), ElementsAre(0, 0, 1, 0));
+  EXPECT_TRUE((routing.weight_TK == 1).all().item<bool>());
+}
+
 // Shares 1 : 1/2 : 1/3 : 1/4 over 25/12: 0.48, 0.24, 0.16, 0.12.
 TEST(Forced, ZipfFollowsItsExponent) {
   auto router = router_of("{name: forced, k: 1, load: zipf}", {3, 4, torch::kFloat64});

@@ -1,0 +1,98 @@
+#include "launch/commands/evaluation_images.h"
+
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "launch/commands/new_folder.h"
+#include "launch/report/picture.h"
+#include "parallel/comm/on_rank_zero.h"
+#include "runtime/data/loader.h"
+
+// b samples on this rank  B samples on all ranks  C channels  H height  W width
+namespace shoal {
+namespace {
+
+constexpr int64_t kGap = 4;  ///< between the images of a sample, pixels
+
+/// The first `count` of the micro-batch on every rank, where b of them are, from `first` on.
+torch::Tensor gather_images(const torch::Tensor& image_bCHW, const torch::Tensor& place_b,
+                            int64_t count, Communicator& world) {
+  std::vector<int64_t> sizes = image_bCHW.sizes().vec();
+  sizes[0] = count;
+  torch::Tensor image_BCHW = at::zeros(sizes, torch::kFloat32);
+  const torch::Tensor host_bCHW = image_bCHW.to(torch::kCPU, torch::kFloat32);
+  for (int64_t i = 0; i < place_b.size(0); ++i) {
+    const auto place = place_b[i].item<int64_t>();
+    if (place < count) image_BCHW[place].copy_(host_bCHW[i]);
+  }
+  all_reduce(world, image_BCHW);
+  return image_BCHW;
+}
+
+/// The strips in as many columns as make the sheet about square.
+Picture contact_sheet(const std::vector<Picture>& strips) {
+  const Picture& strip = strips.front();
+  const double square = std::sqrt(static_cast<double>(std::ssize(strips) * strip.height) /
+                                  static_cast<double>(strip.width));
+  return tile(strips, std::clamp<int64_t>(std::llround(square), 1, std::ssize(strips)), 4 * kGap);
+}
+
+void write_images(FileSystem& files, const std::string& folder,
+                  const std::vector<Picture>& strips) {
+  if (!std::filesystem::exists(folder)) make_directory(files, folder);
+  for (size_t i = 0; i < strips.size(); ++i) {
+    replace_file(files, fmt::format("{}/image-{:03}.png", folder, i), png_bytes(strips[i]));
+  }
+  if (strips.empty()) return;
+  replace_file(files, folder + "/contact_sheet.png", png_bytes(contact_sheet(strips)));
+}
+
+}  // namespace
+
+DrawnImages draw_evaluation_images(const ImagesRequest& request, const EvaluationParts& parts,
+                                   int64_t step, FileSystem& files) {
+  Communicator& world = *parts.grid.world;
+  const auto on_first_rank = [&](const auto& work) {
+    on_rank_zero(world, [&] {
+      work();
+      return std::string();
+    });
+  };
+  on_first_rank([&] { require_free_folder("--images", request.folder); });
+  EvalLoader loader(*parts.data.samples, loader_settings(parts.recipe, parts.data, parts.grid));
+  DrawnImages drawn;
+  std::vector<Picture> strips;
+  while (drawn.count < request.count) {
+    std::optional<Batch> batch = loader.next();
+    if (!batch) break;
+    batch->context.step = step;
+    const std::vector<PictureColumn> columns = parts.task.pictures(*batch);
+    if (columns.empty()) {
+      throw Error(ExitCode::kUsage,
+                  fmt::format("--images: task {} draws no pictures", parts.recipe.task.name()),
+                  "leave --images out");
+    }
+    const int64_t count = std::min(batch->context.samples_in_micro, request.count - drawn.count);
+    const torch::Tensor place_b = batch->context.sample_b.to(torch::kCPU) - drawn.count;
+    drawn.columns.clear();
+    std::vector<std::vector<Picture>> images(static_cast<size_t>(count));
+    for (const PictureColumn& column : columns) {
+      drawn.columns.push_back(column.name);
+      const torch::Tensor image_BCHW = gather_images(column.image_bCHW, place_b, count, world);
+      for (int64_t i = 0; i < count; ++i) {
+        images[static_cast<size_t>(i)].push_back(enlarge_small(picture_of(image_BCHW[i])));
+      }
+    }
+    for (const auto& row : images) strips.push_back(tile(row, std::ssize(row), kGap));
+    drawn.count += count;
+  }
+  parts.grid.throw_if_failed();
+  on_first_rank([&] { write_images(files, request.folder, strips); });
+  return drawn;
+}
+
+}  // namespace shoal

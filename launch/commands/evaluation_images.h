@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launch/commands/commands.h"
+#include "launch/train/evaluation.h"
+#include "runtime/base/file_system.h"
+
+namespace shoal {
+
+struct DrawnImages {
+  int64_t count = 0;
+  std::vector<std::string> columns;  ///< of each picture, from the left
+};
+
+/// Draws the first samples of what is evaluated: image-000.png and so on, each with the task's
+/// pictures of one sample side by side, and all of them on contact_sheet.png. Small images are
+/// magnified by whole pixels. Collective; rank 0 writes. Throws Error (exit 2) if the task draws no
+/// pictures or the folder is not empty, StorageError, DataError.
+DrawnImages draw_evaluation_images(const ImagesRequest& request, const EvaluationParts& parts,
+                                   int64_t step, FileSystem& files);
+
+}  // namespace shoal

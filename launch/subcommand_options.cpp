@@ -1,0 +1,153 @@
+#include "launch/subcommand_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include <iostream>
+#include <memory>
+
+#include "launch/commands/activation_maps.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/expert_maps.h"
+#include "launch/commands/gate_maps.h"
+#include "launch/job/launch_info.h"
+
+namespace shoal {
+
+CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
+  return command
+      .add_option("overrides", overrides,
+                  "key=value sets a key, ~key removes one; the last one wins")
+      ->type_name("KEY=VALUE");
+}
+
+void add_raw_weights(CLI::App& command, bool& raw_weights) {
+  command.add_flag("--raw-weights", raw_weights,
+                   "the weights themselves, not their averages, where the checkpoint has both "
+                   "(train.average)");
+}
+
+namespace {
+
+/// Options that draw on images into a folder, which are added to `others`.
+void add_image_maps(CLI::App& command, InspectArguments& arguments,
+                    std::vector<CLI::Option*>& others) {
+  const auto add = [&](const char* name, std::string& folder, const char* doc) {
+    CLI::Option* maps = command.add_option(name, folder, doc)->type_name("FOLDER");
+    for (CLI::Option* other : others) maps->excludes(other);
+    others.push_back(maps);
+  };
+  add("--activation-maps", arguments.activation_maps,
+      "draw where the units of Nexus layers look into this new folder");
+  add("--expert-maps", arguments.expert_maps,
+      "draw which expert each patch of an image is routed to into this new folder, and tell which "
+      "regions choose which expert");
+  command
+      .add_option("--images", arguments.images,
+                  "with --activation-maps or --expert-maps: how many of the validation split, from "
+                  "the first on")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+}
+
+CLI::Option* add_gate_maps(CLI::App& command, InspectArguments& arguments,
+                           const std::vector<CLI::Option*>& others) {
+  CLI::Option* gates =
+      command
+          .add_option("--gates", arguments.gates,
+                      "draw which tokens attend in which layer into this page, replacing it")
+          ->type_name("FILE.html")
+          ->check([](const std::string& file) {
+            return file.ends_with(".html") ? std::string()
+                                           : std::string("must name a file in .html");
+          });
+  for (CLI::Option* other : others) gates->excludes(other);
+  CLI::Option* samples =
+      command
+          .add_option("--samples", arguments.samples,
+                      "with --gates: how many of the validation split, from the first on")
+          ->check(CLI::Range(1, 1000))
+          ->capture_default_str()
+          ->needs(gates);
+  command
+      .add_option("--prompt", arguments.prompt,
+                  "with --gates: this text, in one pass, in place of validation samples")
+      ->type_name("TEXT")
+      ->needs(gates)
+      ->excludes(samples);
+  return gates;
+}
+
+/// Options of `inspect` that need the model and its data.
+void add_model_pictures(CLI::App& command, InspectArguments& arguments,
+                        std::vector<CLI::Option*> others) {
+  add_image_maps(command, arguments, others);
+  add_gate_maps(command, arguments, others);
+  add_raw_weights(command, arguments.raw_weights);
+  add_overrides(command, arguments.overrides);
+}
+
+ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments) {
+  if (command.count("--images") > 0 &&
+      command.count("--activation-maps") + command.count("--expert-maps") == 0) {
+    throw CLI::RequiresError("--images", "--activation-maps or --expert-maps");
+  }
+  if (const int64_t world = read_launch_info(environment_variable).world; world > 1) {
+    throw Error(ExitCode::kUsage, fmt::format("inspect runs in one process, not in {}", world),
+                "start it without mpirun");
+  }
+  if (!arguments.gates.empty()) return draw_gate_maps(arguments, environment_variable, std::cout);
+  if (!arguments.activation_maps.empty()) {
+    return draw_activation_maps(arguments, environment_variable, std::cout);
+  }
+  if (!arguments.expert_maps.empty()) {
+    return draw_expert_maps(arguments, environment_variable, std::cout);
+  }
+  if (!arguments.overrides.empty() || arguments.raw_weights) {
+    throw CLI::RequiresError(arguments.raw_weights ? "--raw-weights" : "overrides",
+                             "--activation-maps, --expert-maps or --gates");
+  }
+  return inspect(arguments, std::cout);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand("inspect", "Tell what a checkpoint holds");
+  const auto arguments = std::make_shared<InspectArguments>();
+  command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
+  CLI::Option* tensors =
+      command->add_flag("--tensors", arguments->tensors, "every tensor with its range and norm");
+  CLI::Option* experts =
+      command->add_flag("--experts", arguments->experts,
+                        "how the run's experts were loaded at the checkpoint's step");
+  experts->excludes(tensors);
+  command
+      ->add_option("--heat-map", arguments->heat_map,
+                   "with --experts: draw their loads over time into this file, replacing it")
+      ->type_name("FILE.svg")
+      ->check([](const std::string& file) {
+        return file.empty() ? std::string("must name a file") : std::string();
+      })
+      ->needs(experts);
+  CLI::Option* diff =
+      command
+          ->add_option("--diff", arguments->diff, "compare with this checkpoint, number by number")
+          ->type_name("OTHER")
+          ->excludes(tensors)
+          ->excludes(experts);
+  add_model_pictures(*command, *arguments, {tensors, experts, diff});
+  command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal inspect runs/tiny_cifar10\n"
+      "  shoal inspect runs/tiny_cifar10 --best --tensors\n"
+      "  shoal inspect runs/tiny_cifar10 --experts --heat-map loads.svg\n"
+      "  shoal inspect runs/nexus --activation-maps maps --images 4\n"
+      "  shoal inspect runs/denoiser --expert-maps maps --images 4\n"
+      "  shoal inspect runs/hspmn --gates gates.html --samples 4\n"
+      "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
+  command->callback([&code, command, arguments] { code = run_inspect(*command, *arguments); });
+}
+
+}  // namespace shoal

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+/// Parts of launch/subcommands.h.
+namespace shoal {
+
+/// Changes of a recipe's keys: `key=value …`.
+CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides);
+/// `--raw-weights`, of commands that use the weights of a checkpoint.
+void add_raw_weights(CLI::App& command, bool& raw_weights);
+/// Declares `inspect`, which sets `code`.
+void add_inspect(CLI::App& app, ExitCode& code);
+
+}  // namespace shoal

@@ -1,0 +1,76 @@
+#include "launch/train/baseline_evaluation.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "launch/report/console.h"
+#include "launch/train/split_sums.h"
+#include "runtime/data/loader.h"
+
+namespace shoal {
+namespace {
+
+class SpreadSamples : public SampleSet {
+ public:
+  SpreadSamples(const SampleSet& all, int64_t most)
+      : all_(all), size_(std::min(most, all.size())) {}
+  int64_t size() const override { return size_; }
+  Sample read(int64_t index, int64_t epoch) const override {
+    return all_.read(static_cast<int64_t>(static_cast<__int128>(index) * all_.size() / size_),
+                     epoch);
+  }
+
+ private:
+  const SampleSet& all_;
+  int64_t size_;
+};
+
+}  // namespace
+
+std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most) {
+  return std::make_unique<SpreadSamples>(all, most);
+}
+
+std::vector<BaselineScore> evaluate_baselines(Baselines& baselines, const OpenSplit* train,
+                                              const EvaluationParts& parts) {
+  const torch::NoGradGuard no_grad;
+  if (train != nullptr && train->samples->size() > 0) {
+    const auto samples = spread_samples(*train->samples, baselines.most_samples());
+    EvalLoader loader(*samples, loader_settings(parts.recipe, *train, parts.grid));
+    while (const std::optional<Batch> batch = loader.next()) baselines.add(*batch);
+    parts.grid.throw_if_failed();
+    baselines.fit(*parts.grid.world);
+  }
+  std::vector<NamedSum> totals;
+  EvalLoader loader(*parts.data.samples, loader_settings(parts.recipe, parts.data, parts.grid));
+  while (const std::optional<Batch> batch = loader.next()) {
+    add_sums(baselines.evaluate(*batch), totals);
+  }
+  parts.grid.throw_if_failed();
+  sum_over_ranks(totals, *parts.grid.world);
+  return baselines.scores(totals);
+}
+
+nlohmann::ordered_json to_json(const std::vector<BaselineScore>& scores) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const BaselineScore& score : scores) {
+    nlohmann::ordered_json& entry = json[score.name];
+    add_metrics(score.settings, entry);
+    add_metrics(score.metrics, entry);
+  }
+  return json;
+}
+
+std::string to_text(const std::vector<BaselineScore>& scores) {
+  std::vector<std::vector<std::string>> rows{{"baseline"}};
+  if (!scores.empty()) {
+    for (const Metric& metric : scores.front().metrics) rows.front().push_back(metric.label);
+  }
+  for (const BaselineScore& score : scores) {
+    auto& row = rows.emplace_back(std::vector{score.label});
+    for (const Metric& metric : score.metrics) row.push_back(to_text(metric));
+  }
+  return text_table(rows);
+}
+
+}  // namespace shoal

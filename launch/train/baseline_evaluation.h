@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/train/evaluation.h"
+#include "models/baselines.h"
+
+namespace shoal {
+
+/// Evenly spaced samples of a set, `most` at most, in their order. `all` must outlive them.
+std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most);
+
+/// Evaluates what a task compares its model with on the parts' data, fitted on samples of `train`
+/// as evaluation reads them, without augmentation; null: what is fitted is left out. Collective;
+/// every rank gets the same numbers. Throws DataError.
+std::vector<BaselineScore> evaluate_baselines(Baselines& baselines, const OpenSplit* train,
+                                              const EvaluationParts& parts);
+
+/// Each baseline's settings and metrics by its name.
+nlohmann::ordered_json to_json(const std::vector<BaselineScore>& scores);
+/// A row a baseline, a column a metric.
+std::string to_text(const std::vector<BaselineScore>& scores);
+
+}  // namespace shoal

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "models/attention_experts/attention_experts.h"
+#include "models/blocks/attention.h"
+#include "models/blocks/block_output.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/module/linear.h"
+#include "runtime/module/module.h"
+#include "runtime/recipe/config.h"
+
+// B images  N tokens  D width
+namespace shoal {
+
+/// A pre-norm block: y = x + merge(experts(norm(x))), out = y + fc2(gelu(fc1(norm(y)))); without
+/// experts y = x + attention(norm(x)), standard attention and no merge. Norms have an eps of 1e-5,
+/// as torch.nn's; linear layers start uniform in +-1 / sqrt(their inputs).
+/// Source: the adaptive sparse-attention denoiser, component 5.
+class AdaptiveBlockImpl : public ModuleBase {
+ public:
+  struct Sizes {
+    AttentionExperts::Sizes attention;
+    int64_t hidden = 0;
+    std::string path = {};  ///< `blocks.1`
+  };
+  /// `experts`: nothing for standard attention.
+  AdaptiveBlockImpl(const Sizes& sizes, const std::optional<AttentionExpertsOptions>& experts,
+                    const BuildContext& build);
+  /// Collective. B may be 0.
+  BlockOutput forward(const torch::Tensor& x_BND, const StepContext& step) const;
+
+ private:
+  LayerNorm attention_norm_{nullptr}, mlp_norm_{nullptr};
+  std::shared_ptr<AttentionExperts> experts_;
+  Linear merge_{nullptr};         ///< with experts
+  Attention attention_{nullptr};  ///< without
+  Linear fc1_{nullptr}, fc2_{nullptr};
+};
+TORCH_MODULE(AdaptiveBlock);
+
+}  // namespace shoal

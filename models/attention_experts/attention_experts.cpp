@@ -1,0 +1,310 @@
+#include "models/attention_experts/attention_experts.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/linear.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "moe/exchange/slot_exchange.h"
+#include "moe/kernels/permute_rows.h"
+#include "runtime/base/error.h"
+#include "runtime/device/device_copy.h"
+#include "runtime/module/fan_in_init.h"
+#include "runtime/random/random_stream.h"
+
+// B images on this rank  N tokens of an image  D width  T = B N tokens  U experts
+// u experts of this rank  I images that have a token for one of them  J those of one expert
+// R tokens of one expert  A tokens of this rank in all experts
+namespace shoal {
+
+void AttentionExpertOptions::validate(Problems& problems) const {
+  if (k && share) problems.add("share", "k is set as well; use one of them");
+}
+
+int64_t AttentionExpertOptions::keys_of(const PatchGrid& grid) const {
+  const int64_t all = num_candidates(candidates, grid);
+  if (share) {
+    return std::min(all,
+                    static_cast<int64_t>(std::ceil(*share * static_cast<double>(grid.tokens()))));
+  }
+  return std::min(all, k.value_or(all));
+}
+
+void AttentionExpertsOptions::validate(Problems& problems) const {
+  if (experts.empty()) {
+    problems.add("experts", "is empty; give each expert an entry, as - {k: 32}");
+    return;
+  }
+  if (mixing == Mixing::kSoft && soft_steps > 0) {
+    problems.add("soft_steps", "mixing is soft all along; use mixing: hard, or leave this out");
+  }
+  for (const auto& loss : losses) {
+    if (loss.is_empty()) return;  // an unset environment variable
+  }
+  Router::Context context;
+  context.width = 1;
+  context.num_units = static_cast<int64_t>(experts.size());
+  context.tensor_options = torch::TensorOptions().device(torch::kMeta);
+  const auto made = Registry<Router>::create(router, context);
+  made->check("router", problems);
+  BalanceLosses(losses).check(*made, router.name(), problems);
+  const bool is_ever_soft = mixing == Mixing::kSoft || soft_steps > 0;
+  if (is_ever_soft && !made->takes_balance_losses()) {
+    problems.add("router.name",
+                 fmt::format("{} makes no scores, by which soft mixing weights the experts; use "
+                             "mixing: hard without soft_steps, or another router",
+                             router.name()));
+  }
+}
+
+/// The weights of this rank's experts, stacked.
+struct AttentionExperts::Bank : ModuleBase {
+  struct Layer {
+    torch::Tensor weight_uDD, bias_uD;
+  };
+  Layer query, key, value, out;  ///< key and value are undefined where they are shared
+
+  Bank(const Sizes& sizes, bool has_keys, const torch::TensorOptions& options,
+       const std::vector<int64_t>& ids) {
+    const auto add = [&](const std::string& name) {
+      const Init init = fan_in_uniform(sizes.width);
+      return Layer{
+          add_stacked_parameter(name + ".weight", {sizes.width, sizes.width}, options, init, ids),
+          add_stacked_parameter(name + ".bias", {sizes.width}, options, init, ids)};
+    };
+    query = add("query");
+    if (has_keys) key = add("key");
+    if (has_keys) value = add("value");
+    out = add("out");
+  }
+};
+
+namespace {
+
+/// One expert's part of a stacked layer, in the dtype of its input.
+struct ExpertLinear {
+  torch::Tensor weight_DO, bias_O;
+  torch::Tensor forward(const torch::Tensor& x) const {
+    return at::linear(x, weight_DO.t(), bias_O);
+  }
+};
+
+/// The experts' parts of a stacked layer: one node of the graph.
+template <class Layer>
+std::vector<ExpertLinear> unstack(const Layer& layer, torch::Dtype dtype) {
+  std::vector<ExpertLinear> parts;
+  if (!layer.weight_uDD.defined() || layer.weight_uDD.size(0) == 0) return parts;
+  const std::vector<torch::Tensor> weight = layer.weight_uDD.to(dtype).unbind(0);
+  const std::vector<torch::Tensor> bias = layer.bias_uD.to(dtype).unbind(0);
+  for (size_t u = 0; u < weight.size(); ++u) parts.push_back({weight[u], bias[u]});
+  return parts;
+}
+
+/// Several layers of one input as one product.
+ExpertLinear join(const std::vector<ExpertLinear>& layers) {
+  std::vector<torch::Tensor> weight, bias;
+  for (const ExpertLinear& layer : layers) {
+    weight.push_back(layer.weight_DO);
+    bias.push_back(layer.bias_O);
+  }
+  return {at::cat(weight, 1), at::cat(bias)};
+}
+
+/// The J images of an expert.
+torch::Tensor images_of(const torch::Tensor& x_IND, const UnitTokens& tokens) {
+  const bool has_every_image = tokens.has_all() || tokens.image_J.size(0) == x_IND.size(0);
+  return has_every_image ? x_IND : x_IND.index_select(0, tokens.image_J);
+}
+
+torch::Dtype router_dtype(torch::Dtype dtype) {
+  return dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+}  // namespace
+
+AttentionExperts::AttentionExperts(const AttentionExpertsOptions& options, const Sizes& sizes,
+                                   const std::string& path, const BuildContext& context)
+    : MoeStage(path), options_(options), sizes_(sizes), grid_(context.grid) {
+  const auto num_experts = static_cast<int64_t>(options.experts.size());
+  std::vector<double> cost_U;
+  for (int64_t e = 0; e < num_experts; ++e) {
+    if (options.experts[static_cast<size_t>(e)].keys_of(sizes.grid) < 1) {
+      throw ConfigError(fmt::format("{}.experts[{}]: a query has no candidates", path, e));
+    }
+    cost_U.push_back(multiply_adds_of_query(e) +
+                     static_cast<double>(attention_of(e).k * sizes.width));
+  }
+  placement_ = placement_rule(context, path)(cost_U);
+  Router::Context router;
+  router.width = sizes.width;
+  router.num_units = num_experts;
+  router.tensor_options = context.tensor_options.dtype(
+      router_dtype(torch::typeMetaToScalarType(context.tensor_options.dtype())));
+  router.layer = grid_ == nullptr ? "" : path;
+  router_ = register_module("router", Registry<Router>::create(options.router, router));
+  const bool shares_keys = options.mixing == Mixing::kHardSharedKv;
+  const int64_t rank = grid_ == nullptr ? 0 : grid_->expert->rank();
+  bank_ =
+      register_module("experts", std::make_shared<Bank>(sizes, !shares_keys, context.tensor_options,
+                                                        placement_.units_of_rank(rank)));
+  if (shares_keys) {
+    const Init init = fan_in_uniform(sizes.width);
+    key_value_ = register_module(
+        "key_value", Linear(sizes.width, 2 * sizes.width, context.tensor_options, init, init));
+  }
+  losses_ = BalanceLosses(options.losses);
+}
+
+MoeStageInfo AttentionExperts::info() const {
+  const bool is_soft = options_.mixing == Mixing::kSoft;
+  return {path(), placement_.num_units(),
+          is_soft ? placement_.num_units() : router_->units_per_token(), router_->note()};
+}
+
+void AttentionExperts::after_step() { router_->after_step(grid_->tensor_world()); }
+
+bool AttentionExperts::is_soft(const StepContext& step) const {
+  return options_.mixing == Mixing::kSoft || (step.training && step.step < options_.soft_steps);
+}
+
+AttentionExperts::Weights AttentionExperts::weights_of(const Routing& routing, bool is_soft) const {
+  if (is_soft) return {routing.prob_TU, torch::Tensor()};
+  const int64_t T = routing.num_tokens(), U = routing.num_units;
+  // Choices that are masked go to a column of their own.
+  const torch::Tensor column_TK = routing.unit_TK.where(routing.unit_TK >= 0, U);
+  const auto spread = [&](const torch::Tensor& value_TK) {
+    return torch::zeros({T, U + 1}, value_TK.options())
+        .scatter(1, column_TK, value_TK)
+        .narrow(1, 0, U);
+  };
+  return {spread(routing.weight_TK * routing.weight_scale),
+          spread(torch::ones(column_TK.sizes(), column_TK.options().dtype(torch::kBool)))};
+}
+
+MoeOutput AttentionExperts::forward(const torch::Tensor& x_BND, const StepContext& step) {
+  TORCH_CHECK(grid_ != nullptr, path(), ": built without ranks, cannot run");
+  const int64_t B = x_BND.size(0), N = sizes_.grid.tokens(), U = placement_.num_units();
+  TORCH_CHECK(x_BND.sizes() == at::IntArrayRef({step.sample_b.size(0), N, sizes_.width}), path(),
+              ": x is ", x_BND.sizes(), ", expected ",
+              at::IntArrayRef({step.sample_b.size(0), N, sizes_.width}));
+  const TokenContext context = make_token_context(step, hash_name(path()), N);
+  const Routing routing = router_->route(x_BND.reshape({B * N, sizes_.width}), context);
+  const bool is_soft = this->is_soft(step);
+  const Weights weights = weights_of(routing, is_soft);
+
+  const ImageExchange exchange = exchange_of(x_BND, weights.is_routed_TU, step);
+  const torch::Tensor rows_AD = exchange.to_images(run_experts(exchange.to_units(x_BND), exchange));
+  const torch::Tensor weight_A =
+      weights.weight_TU.reshape({-1}).index_select(0, exchange.token_A() * U + exchange.unit_A());
+  MoeOutput output;
+  output.y_BRD = combine_rows(rows_AD, weight_A, make_row_index(exchange.token_A(), B * N))
+                     .view({B, N, sizes_.width});
+  BalanceLosses::Sums losses;
+  const bool has_losses = step.training && !losses_.names().empty();
+  if (has_losses) losses = losses_.evaluate(routing, context, grid_->tensor_world());
+  output.auxiliary_loss = losses.auxiliary_loss;
+  output.stats = stats(routing, exchange.counts(), is_soft, losses);
+  if (!step.training) output.stats.first_unit_T = router_->first_units(routing);
+  return output;
+}
+
+ImageExchange AttentionExperts::exchange_of(const torch::Tensor& x_BND,
+                                            const torch::Tensor& is_routed_TU,
+                                            const StepContext& step) const {
+  const int64_t B = x_BND.size(0), N = x_BND.size(1);
+  Communicator& expert = *grid_->expert;
+  const ImageExchange::Layout layout{
+      placement_, expert.size() == 1 ? std::vector<int64_t>{B} : images_of_ranks(step, *grid_),
+      expert};
+  if (!is_routed_TU.defined()) return {N, x_BND.device(), layout};
+  return {is_routed_TU.view({B, N, placement_.num_units()}).transpose(1, 2), layout};
+}
+
+torch::Tensor AttentionExperts::run_experts(const torch::Tensor& x_IND,
+                                            const ImageExchange& exchange) const {
+  const torch::Dtype dtype = x_IND.scalar_type();
+  const int64_t I = x_IND.size(0), N = x_IND.size(1), D = x_IND.size(2);
+  const std::vector<int64_t>& ids = placement_.units_of_rank(grid_->expert->rank());
+  const std::vector<ExpertLinear> query = unstack(bank_->query, dtype),
+                                  key = unstack(bank_->key, dtype),
+                                  value = unstack(bank_->value, dtype),
+                                  out = unstack(bank_->out, dtype);
+  torch::Tensor shared_IN2D;
+  if (key_value_) shared_IN2D = key_value_->forward(x_IND);
+  std::vector<torch::Tensor> outputs;
+  for (size_t u = 0; u < ids.size(); ++u) {
+    const UnitTokens& tokens = exchange.tokens_u()[u];
+    std::vector<torch::Tensor> part;  // queries, keys, values
+    if (tokens.has_all() && !key_value_) {
+      part = join({query[u], key[u], value[u]}).forward(x_IND).chunk(3, 2);
+      part[0] = part[0].flatten(0, 1);
+    } else {
+      const torch::Tensor x_JND = images_of(key_value_ ? shared_IN2D : x_IND, tokens);
+      part = (key_value_ ? x_JND : join({key[u], value[u]}).forward(x_JND)).chunk(2, 2);
+      const torch::Tensor rows_ID = x_IND.reshape({I * N, D});
+      part.insert(
+          part.begin(),
+          query[u].forward(tokens.has_all() ? rows_ID : rows_ID.index_select(0, tokens.row_R)));
+    }
+    outputs.push_back(out[u].forward(
+        top_k_attention(part[0], part[1], part[2], tokens.queries, attention_of(ids[u]))));
+  }
+  if (outputs.empty()) {
+    // No rows, but every rank has gradients of what all share.
+    const torch::Tensor none = key_value_ ? shared_IN2D.narrow(2, 0, D) : x_IND;
+    return none.reshape({I * N, D}).narrow(0, 0, 0);
+  }
+  return outputs.size() == 1 ? outputs[0] : at::cat(outputs);
+}
+
+TopKOptions AttentionExperts::attention_of(int64_t expert) const {
+  const AttentionExpertOptions& options = options_.experts[static_cast<size_t>(expert)];
+  const int64_t keys = options.keys_of(sizes_.grid);
+  const bool has_all = keys == num_candidates(options.candidates, sizes_.grid);
+  return {sizes_.heads, has_all ? sizes_.grid.tokens() : keys, options.candidates, sizes_.grid};
+}
+
+double AttentionExperts::multiply_adds_of_query(int64_t expert) const {
+  const auto width = static_cast<double>(sizes_.width);
+  const AttentionExpertOptions& options = options_.experts[static_cast<size_t>(expert)];
+  return 2 * width * (width + static_cast<double>(num_candidates(options.candidates, sizes_.grid)));
+}
+
+double AttentionExperts::multiply_adds(const RoutedCounts& counts) const {
+  double sum = 0.0;
+  int64_t images = 0;  // whose keys and values are computed, once for each expert or for all
+  for (size_t e = 0; e < counts.tokens_U.size(); ++e) {
+    sum +=
+        static_cast<double>(counts.tokens_U[e]) * multiply_adds_of_query(static_cast<int64_t>(e));
+    images += counts.images_U[e];
+  }
+  if (key_value_) images = counts.images;
+  const auto width = static_cast<double>(sizes_.width);
+  return sum + static_cast<double>(images * sizes_.grid.tokens()) * 2 * width * width;
+}
+
+MoeStats AttentionExperts::stats(const Routing& routing, const RoutedCounts& counts, bool is_soft,
+                                 const BalanceLosses::Sums& losses) const {
+  const torch::NoGradGuard no_grad;
+  StatSums sums;
+  sums.tokens = routing.num_tokens();
+  sums.choices = is_soft ? sums.tokens : routing.unit_TK.numel();
+  sums.load_U = is_soft ? routing.prob_TU.sum(0, /*keepdim=*/false, torch::kFloat64)
+                        : send_to(counts.tokens_U, routing.unit_TK.device()).to(torch::kFloat64);
+  if (routing.prob_TU.defined()) {
+    sums.entropy = entropy_sum(routing.prob_TU);
+    sums.score_U = routing.prob_TU.sum(0, /*keepdim=*/false, torch::kFloat64);
+  }
+  sums.multiply_adds = multiply_adds(counts);
+  sums.losses = losses.values;
+  MoeStats result =
+      make_stats(path(), placement_, sums,
+                 losses.values.empty() ? std::vector<std::string>() : losses_.names());
+  result.load_is_work = !is_soft;
+  return result;
+}
+
+}  // namespace shoal

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "models/attention_experts/key_candidates.h"
+
+// I images  N tokens of an image  D width  R queries of all images
+namespace shoal {
+
+/// The tokens that attend: those of image i are the rows [offset_i1[i], offset_i1[i + 1]).
+struct ImageQueries {
+  /// int64 [R]: each query's token in its image; undefined: every token of every image, in order.
+  torch::Tensor token_R;
+  std::vector<int64_t> offset_i1;  ///< [I + 1], first 0, last R; an image may have no query
+};
+
+/// What a query attends to.
+struct TopKOptions {
+  int64_t heads = 1;
+  int64_t k = 1;  ///< of the candidates; all where k is their number or more
+  KeyCandidates candidates = {};
+  PatchGrid grid = {};  ///< read by candidates other than `all`
+};
+
+/// Multi-head attention of some tokens to the tokens of their image: for each query and head the
+/// softmax over the k highest logits q kᵀ / sqrt(D / heads) alone, times their values. Of equal
+/// logits the earlier token is taken. A query is independent of the others.
+///
+/// Shapes: query [R, D]; key, value [I, N, D] -> [R, D]. float32, float64 or bfloat16, all alike;
+/// bfloat16 is computed in float32. Rows may be parts of wider ones.
+/// Differentiable in all three, the choice held constant. Nothing of R x N is kept for the backward
+/// pass on the CPU, which computes logits and choice once more, to the same bits.
+/// Source: the adaptive sparse-attention denoiser, component 4.
+torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
+                              const torch::Tensor& value_IND, const ImageQueries& queries,
+                              const TopKOptions& options);
+
+/// The same by LibTorch's operators, on any device: the reference.
+torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
+                                       const torch::Tensor& value_IND, const ImageQueries& queries,
+                                       const TopKOptions& options);
+
+/// Keys that a query may choose among, at most.
+int64_t num_candidates(const KeyCandidates& candidates, const PatchGrid& grid);
+
+}  // namespace shoal

@@ -1,0 +1,352 @@
+#include "models/attention_experts/top_k_attention_cpu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "models/kernels/attention_rows.h"
+
+// I images  N tokens of an image  D width  H head width  W the same rounded up to whole vectors
+// R queries of all images  Q queries of a tile, rounded up to whole vectors  K keys of a tile
+namespace shoal {
+namespace {
+
+using attention_tiles::factor_rows;
+using attention_tiles::Integer;
+using attention_tiles::kLanes;
+using attention_tiles::multiply;
+using attention_tiles::RealRows;
+using attention_tiles::RowsAt;
+using attention_tiles::TileMemory;
+using attention_tiles::vector_rows;
+
+/// Queries of a tile, for whose logits the caches have room.
+constexpr int64_t kTileQueries = 64;
+
+/// One head of an image.
+struct HeadTask {
+  int64_t image, head;
+};
+
+/// Queries [first, last) of a task over its keys [key, key + keys).
+struct TopKTile {
+  HeadTask task;
+  int64_t first, last, key = 0, keys = 0;
+  int64_t rows() const { return last - first; }
+};
+
+template <class Real>
+struct TopKShape {
+  int64_t N, H, W;
+  const TopKOptions& options;
+  const int64_t* token_R;  ///< null: every token of every image
+  const std::vector<int64_t>& offset_i1;
+  Real scale;
+
+  TopKShape(const TopKTensors& tensors, const ImageQueries& queries, const TopKOptions& options)
+      : N(tensors.key_IND.size(1)),
+        H(tensors.key_IND.size(2) / options.heads),
+        W(round_up(H, kLanes<Real>)),
+        options(options),
+        token_R(queries.token_R.defined() ? queries.token_R.const_data_ptr<int64_t>() : nullptr),
+        offset_i1(queries.offset_i1),
+        scale(static_cast<Real>(1.0 / std::sqrt(static_cast<double>(H)))) {}
+
+  int64_t token_of(int64_t image, int64_t row) const {
+    return token_R == nullptr ? row - offset_i1[image] : token_R[row];
+  }
+  bool has_window() const { return options.candidates.from == CandidateKind::kWindow; }
+  int64_t radius() const { return options.candidates.window / 2; }
+  int64_t padded(const TopKTile& tile) const { return round_up(tile.rows(), kLanes<Real>); }
+};
+
+/// A tile with the keys of the patch rows that its queries see.
+template <class Real>
+TopKTile tile_of(const TopKShape<Real>& shape, const HeadTask& task, int64_t first, int64_t last) {
+  TopKTile tile{task, first, last, 0, shape.N};
+  if (!shape.has_window()) return tile;
+  const PatchGrid& grid = shape.options.grid;
+  int64_t top = grid.rows - 1, bottom = 0;
+  for (int64_t r = first; r < last; ++r) {
+    const int64_t row = shape.token_of(task.image, r) / grid.columns;
+    top = std::min(top, row);
+    bottom = std::max(bottom, row);
+  }
+  top = std::max<int64_t>(0, top - shape.radius());
+  bottom = std::min(grid.rows - 1, bottom + shape.radius());
+  tile.key = top * grid.columns;
+  tile.keys = (bottom - top + 1) * grid.columns;
+  return tile;
+}
+
+/// body(tile, scratch) for all tiles of each task, in order, then end(task, scratch).
+template <class Real, class Scratch, class Body, class End>
+void for_each_tile(const TopKShape<Real>& shape, const Body& body, const End& end) {
+  std::vector<HeadTask> tasks;
+  std::vector<int64_t> costs;
+  for (int64_t i = 0; i + 1 < static_cast<int64_t>(shape.offset_i1.size()); ++i) {
+    for (int64_t head = 0; head < shape.options.heads; ++head) {
+      tasks.push_back({i, head});
+      costs.push_back(shape.offset_i1[i + 1] - shape.offset_i1[i]);
+    }
+  }
+  attention_tiles::for_each_by_cost<Scratch>(costs, [&](size_t t, Scratch& scratch) {
+    const HeadTask& task = tasks[t];
+    const int64_t last = shape.offset_i1[task.image + 1];
+    for (int64_t r = shape.offset_i1[task.image]; r < last; r += kTileQueries) {
+      body(tile_of(shape, task, r, std::min(last, r + kTileQueries)), scratch);
+    }
+    end(task, scratch);
+  });
+}
+
+/// Where the heads of a tensor's rows are: of queries [R, D], or of keys [I, N, D].
+template <class Real>
+struct HeadsOf {
+  Real* data;
+  int64_t image_stride, row_stride, width;
+
+  HeadsOf(const torch::Tensor& x, int64_t width)
+      : data(static_cast<Real*>(x.mutable_data_ptr())),
+        image_stride(x.dim() == 3 ? x.stride(0) : 0),
+        row_stride(x.stride(x.dim() - 2)),
+        width(width) {}
+  Real* queries(const TopKTile& tile) const {
+    return data + tile.first * row_stride + tile.task.head * width;
+  }
+  Real* keys(const HeadTask& task, int64_t first) const {
+    return data + task.image * image_stride + first * row_stride + task.head * width;
+  }
+  RowsAt<Real> keys(const TopKTile& tile) const {
+    return {keys(tile.task, tile.key), row_stride, tile.keys, width};
+  }
+};
+
+template <class Real>
+struct SharesScratch {
+  TileMemory<Real> query_HQ, share_KQ, key;
+  TileMemory<Integer<Real>> rank_KQ;
+};
+
+/// A tile's rows times `factor`, transposed, with zeros as rows of padding.
+template <class Real>
+const Real* transpose_rows(const TopKShape<Real>& shape, const TopKTile& tile,
+                           const HeadsOf<Real>& from, Real factor, TileMemory<Real>& to) {
+  const int64_t Q = shape.padded(tile);
+  Real* to_HQ = to.get(shape.H * Q);
+  const Real* rows = from.queries(tile);
+  for (int64_t h = 0; h < shape.H; ++h) {
+    Real* row = to_HQ + h * Q;
+    for (int64_t q = 0; q < tile.rows(); ++q) row[q] = rows[q * from.row_stride + h] * factor;
+    std::fill(row + tile.rows(), row + Q, Real(0));
+  }
+  return to_HQ;
+}
+
+/// Sets the logits of keys outside a query's window to -inf.
+template <class Real>
+void mask_window(const TopKShape<Real>& shape, const TopKTile& tile, Real* logit_KQ) {
+  const int64_t columns = shape.options.grid.columns, radius = shape.radius();
+  const int64_t Q = shape.padded(tile);
+  for (int64_t q = 0; q < tile.rows(); ++q) {
+    const int64_t token = shape.token_of(tile.task.image, tile.first + q);
+    for (int64_t key = tile.key; key < tile.key + tile.keys; ++key) {
+      const bool is_seen = std::abs(key / columns - token / columns) <= radius &&
+                           std::abs(key % columns - token % columns) <= radius;
+      if (!is_seen) logit_KQ[(key - tile.key) * Q + q] = -std::numeric_limits<Real>::infinity();
+    }
+  }
+}
+
+/// The share of each key in each query's output, [K, Q].
+template <class Real>
+Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const HeadsOf<Real>& queries,
+                const HeadsOf<Real>& keys, SharesScratch<Real>& scratch) {
+  const int64_t Q = shape.padded(tile);
+  const Real* query_HQ = transpose_rows(shape, tile, queries, shape.scale, scratch.query_HQ);
+  const RealRows<Real> key = factor_rows(keys.keys(tile), scratch.key);
+  Real* share_KQ = scratch.share_KQ.get(tile.keys * Q);
+  multiply<Real>({.rows = tile.keys,
+                  .columns = Q,
+                  .summed = shape.H,
+                  .a = key.data,
+                  .a_stride = key.stride,
+                  .b = query_HQ,
+                  .b_stride = Q,
+                  .c = share_KQ,
+                  .c_stride = Q});
+  if (shape.has_window()) mask_window(shape, tile, share_KQ);
+  attention_tiles::softmax_of_highest<Real>({share_KQ, tile.keys, Q}, shape.options.k,
+                                            scratch.rank_KQ.get(tile.keys * Q));
+  return share_KQ;
+}
+
+/// y [Q, W] = aᵀ b of a [K, Q] and rows b [K, W], whose first H columns times `factor` go to rows.
+template <class Real>
+void write_rows(const TopKShape<Real>& shape, const TopKTile& tile, const Real* a_KQ,
+                const RealRows<Real>& b, Real factor, const HeadsOf<Real>& to,
+                TileMemory<Real>& memory) {
+  const int64_t W = shape.W;
+  Real* y_QW = memory.get(tile.rows() * W);
+  multiply<Real>({.rows = tile.rows(),
+                  .columns = W,
+                  .summed = tile.keys,
+                  .a = a_KQ,
+                  .a_stride = shape.padded(tile),
+                  .a_transposed = true,
+                  .b = b.data,
+                  .b_stride = b.stride,
+                  .c = y_QW,
+                  .c_stride = W});
+  Real* rows = to.queries(tile);
+  for (int64_t q = 0; q < tile.rows(); ++q) {
+    for (int64_t h = 0; h < shape.H; ++h) rows[q * to.row_stride + h] = y_QW[q * W + h] * factor;
+  }
+}
+
+template <class Real>
+struct TopKForwardScratch {
+  SharesScratch<Real> shares;
+  TileMemory<Real> value, out_QW;
+};
+
+template <class Real>
+void attend(const TopKTensors& tensors, const TopKShape<Real>& shape, const torch::Tensor& out) {
+  using Scratch = TopKForwardScratch<Real>;
+  const HeadsOf<Real> queries(tensors.query_RD, shape.H), keys(tensors.key_IND, shape.H),
+      values(tensors.value_IND, shape.H), outputs(out, shape.H);
+  for_each_tile<Real, Scratch>(
+      shape,
+      [&](const TopKTile& tile, Scratch& scratch) {
+        const Real* share_KQ = shares_of(shape, tile, queries, keys, scratch.shares);
+        write_rows(shape, tile, share_KQ, vector_rows(values.keys(tile), scratch.value), Real(1),
+                   outputs, scratch.out_QW);
+      },
+      [](const HeadTask&, Scratch&) {});
+}
+
+template <class Real>
+struct TopKBackwardScratch {
+  SharesScratch<Real> shares;
+  TileMemory<Real> key, value, grad_HQ, share_grad_KQ, query_QW, grad_QW, query_grad_QW;
+  TileMemory<Real> key_grad_NW, value_grad_NW;
+  int64_t added = 0;  ///< tiles of the task so far
+};
+
+/// Rows of a tile behind each other, as products read whole vectors of them.
+template <class Real>
+RealRows<Real> rows_of(const TopKTile& tile, const HeadsOf<Real>& from, TileMemory<Real>& to) {
+  return vector_rows(RowsAt<Real>{from.queries(tile), from.row_stride, tile.rows(), from.width},
+                     to);
+}
+
+/// sum [K, W] += a [K, Q] b [Q, W] at the tile's keys.
+template <class Real>
+void add_to_keys(const TopKShape<Real>& shape, const TopKTile& tile, const Real* a_KQ,
+                 const RealRows<Real>& b, Real* sum_NW) {
+  multiply<Real>({.rows = tile.keys,
+                  .columns = shape.W,
+                  .summed = tile.rows(),
+                  .a = a_KQ,
+                  .a_stride = shape.padded(tile),
+                  .b = b.data,
+                  .b_stride = b.stride,
+                  .c = sum_NW + tile.key * shape.W,
+                  .c_stride = shape.W,
+                  .keep = 1});
+}
+
+/// The gradients of a call, and what they are made of.
+template <class Real>
+struct TopKGradients {
+  HeadsOf<Real> queries, keys, values, grads, query_grads, key_grads, value_grads;
+};
+
+template <class Real>
+void differentiate_tile(const TopKShape<Real>& shape, const TopKTile& tile,
+                        const TopKGradients<Real>& call, TopKBackwardScratch<Real>& scratch) {
+  const int64_t Q = shape.padded(tile), size = shape.N * shape.W;
+  Real* key_grad_NW = scratch.key_grad_NW.get(size);
+  Real* value_grad_NW = scratch.value_grad_NW.get(size);
+  if (scratch.added++ == 0) {
+    std::fill_n(key_grad_NW, size, Real(0));
+    std::fill_n(value_grad_NW, size, Real(0));
+  }
+  Real* share_KQ = shares_of(shape, tile, call.queries, call.keys, scratch.shares);
+  add_to_keys(shape, tile, share_KQ, rows_of(tile, call.grads, scratch.grad_QW), value_grad_NW);
+
+  const Real* grad_HQ = transpose_rows(shape, tile, call.grads, Real(1), scratch.grad_HQ);
+  const RealRows<Real> value = factor_rows(call.values.keys(tile), scratch.value);
+  Real* logit_grad_KQ = scratch.share_grad_KQ.get(tile.keys * Q);
+  multiply<Real>({.rows = tile.keys,
+                  .columns = Q,
+                  .summed = shape.H,
+                  .a = value.data,
+                  .a_stride = value.stride,
+                  .b = grad_HQ,
+                  .b_stride = Q,
+                  .c = logit_grad_KQ,
+                  .c_stride = Q});
+  attention_tiles::differentiate_softmax<Real>({share_KQ, tile.keys, Q}, logit_grad_KQ);
+  write_rows<Real>(shape, tile, logit_grad_KQ, vector_rows(call.keys.keys(tile), scratch.key),
+                   shape.scale, call.query_grads, scratch.query_grad_QW);
+  add_to_keys(shape, tile, logit_grad_KQ, rows_of(tile, call.queries, scratch.query_QW),
+              key_grad_NW);
+}
+
+/// The task's sums over its tiles, to memory; zeros without any.
+template <class Real>
+void write_key_grads(const TopKShape<Real>& shape, const HeadTask& task,
+                     const TopKGradients<Real>& call, TopKBackwardScratch<Real>& scratch) {
+  if (scratch.added == 0) return;  // the tensors are zeros
+  scratch.added = 0;
+  const Real* key_NW = scratch.key_grad_NW.get(0);
+  const Real* value_NW = scratch.value_grad_NW.get(0);
+  for (int64_t n = 0; n < shape.N; ++n) {
+    Real *key = call.key_grads.keys(task, n), *value = call.value_grads.keys(task, n);
+    for (int64_t h = 0; h < shape.H; ++h) {
+      key[h] = key_NW[n * shape.W + h] * shape.scale;
+      value[h] = value_NW[n * shape.W + h];
+    }
+  }
+}
+
+template <class Body>
+void for_top_k_type(const TopKTensors& tensors, const ImageQueries& queries,
+                    const TopKOptions& options, const Body& body) {
+  if (tensors.query_RD.scalar_type() == torch::kFloat64) {
+    body(TopKShape<double>(tensors, queries, options));
+  } else {
+    body(TopKShape<float>(tensors, queries, options));
+  }
+}
+
+}  // namespace
+
+torch::Tensor attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
+                               const TopKOptions& options) {
+  const torch::Tensor out = torch::empty(tensors.query_RD.sizes(), tensors.query_RD.options());
+  for_top_k_type(tensors, queries, options,
+                 [&](const auto& shape) { attend(tensors, shape, out); });
+  return out;
+}
+
+TopKTensors differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& tensors,
+                                    const ImageQueries& queries, const TopKOptions& options) {
+  const auto like = [](const torch::Tensor& x) { return torch::zeros(x.sizes(), x.options()); };
+  const TopKTensors grads{like(tensors.query_RD), like(tensors.key_IND), like(tensors.value_IND)};
+  for_top_k_type(tensors, queries, options, [&]<class Real>(const TopKShape<Real>& shape) {
+    using Scratch = TopKBackwardScratch<Real>;
+    const auto heads = [&](const torch::Tensor& x) { return HeadsOf<Real>(x, shape.H); };
+    const TopKGradients<Real> call{
+        heads(tensors.query_RD), heads(tensors.key_IND), heads(tensors.value_IND), heads(grad_RD),
+        heads(grads.query_RD),   heads(grads.key_IND),   heads(grads.value_IND)};
+    for_each_tile<Real, Scratch>(
+        shape, [&](const TopKTile& tile, Scratch& s) { differentiate_tile(shape, tile, call, s); },
+        [&](const HeadTask& task, Scratch& s) { write_key_grads(shape, task, call, s); });
+  });
+  return grads;
+}
+
+}  // namespace shoal

@@ -1,0 +1,67 @@
+#include "models/backbones/adaptive_attention.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "models/blocks/recompute.h"
+#include "runtime/base/error.h"
+#include "runtime/module/fan_in_init.h"
+
+// b images on this rank  N tokens  D width
+namespace shoal {
+namespace {
+
+constexpr double kPositionStdDev = 0.02;
+
+}  // namespace
+
+void AdaptiveAttention::Options::validate(Problems& problems) const {
+  if (width % heads != 0) {
+    problems.add("heads", fmt::format("{} heads do not divide a width of {}", heads, width));
+  }
+}
+
+AdaptiveAttention::AdaptiveAttention(const Options& options, const Context& context)
+    : options_(options), features_(context.features), recomputes_(context.build.recomputes) {
+  const torch::TensorOptions& tensor = context.build.tensor_options;
+  const ImageShape image = require_images(context.data, "model.backbone", "adaptive_attention");
+  const int64_t num_tokens = num_patches(image, options.patch);
+  const PatchEmbedImpl::Sizes stem{image.channels, options.patch, options.width};
+  const int64_t pixels = image.channels * options.patch * options.patch;
+  stem_ = register_module("stem", PatchEmbed(stem, tensor, fan_in_uniform(pixels)));
+  positions_ND_ = add_parameter("positions", {num_tokens, options.width}, tensor,
+                                Init::normal(kPositionStdDev));
+  AdaptiveBlockImpl::Sizes sizes;
+  sizes.attention = {
+      options.width, options.heads, {image.height / options.patch, image.width / options.patch}};
+  sizes.hidden = options.hidden.value_or(2 * options.width);
+  for (int64_t i = 0; i < options.depth; ++i) {
+    sizes.path = context.build.prefix + "blocks." + std::to_string(i);
+    blocks_->push_back(AdaptiveBlock(sizes, options.attention, context.build));
+  }
+  register_module("blocks", blocks_);
+  if (options.final_norm) norm_ = register_module("norm", LayerNorm(options.width, tensor));
+}
+
+ModelOutput AdaptiveAttention::forward(const ModelInput& input, const StepContext& step) {
+  ModelOutput output;
+  torch::Tensor x_bND = stem_->forward(input.image_bCHW);
+  x_bND = x_bND + positions_ND_.to(x_bND.scalar_type());
+  for (const auto& module : *blocks_) {
+    auto* block = module->as<AdaptiveBlockImpl>();
+    x_bND =
+        output.take(run_block(recomputes_, *block, x_bND, [block, step](const torch::Tensor& x) {
+          return block->forward(x, step);
+        }));
+  }
+  output.set_tokens(norm_ ? norm_->forward(x_bND) : x_bND, features_);
+  return output;
+}
+
+namespace {
+const Registration<Backbone, AdaptiveAttention> registered_adaptive_attention{
+    "adaptive_attention", "Transformer whose attention is a mixture of top-k attention experts"};
+}
+
+}  // namespace shoal

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include "models/attention_experts/adaptive_block.h"
+#include "models/backbone.h"
+#include "models/blocks/patch_embed.h"
+#include "models/kernels/layer_norm.h"
+#include "runtime/base/size_limits.h"
+
+// b images on this rank  N tokens  D width
+namespace shoal {
+
+/// The adaptive sparse-attention denoiser without its un-embedding: patch embedding, positions, and
+/// blocks whose attention is a mixture of top-k attention experts. Defaults are the published
+/// model's: 599,689 parameters with the task `denoise` on images of 3 x 32 x 32.
+///
+/// Parameters of its own: positions [N, D], N(0, 0.02). All others start as torch.nn's.
+class AdaptiveAttention : public Backbone {
+ public:
+  struct Options {
+    int64_t patch = 4;
+    int64_t width = 128;
+    int64_t depth = 2;
+    int64_t heads = 4;
+    std::optional<int64_t> hidden;
+    std::optional<AttentionExpertsOptions> attention = AttentionExpertsOptions{};
+    bool final_norm = false;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("patch", &Options::patch, "side of a patch", in_range(1, kMostWidth),
+                unit("pixels")),
+          field("width", &Options::width, "hidden size D", in_range(1, kMostWidth)),
+          field("depth", &Options::depth, "number of blocks", in_range(0, kMostBlocks)),
+          field("heads", &Options::heads, "heads of each expert, a divisor of width",
+                in_range(1, kMostWidth)),
+          field("hidden", &Options::hidden, "hidden width of a block's MLP, auto: twice the width",
+                in_range(1, kMostWidth), unset_word("auto")),
+          field("attention", &Options::attention,
+                "the attention experts; null: standard attention, without merge"),
+          field("final_norm", &Options::final_norm, "layer norm after the last block")};
+    }
+    void validate(Problems& problems) const;
+  };
+
+  AdaptiveAttention(const Options& options, const Context& context);
+  ModelOutput forward(const ModelInput& input, const StepContext& step) override;
+  int64_t feature_width() const override { return options_.width; }
+  int64_t patch() const override { return options_.patch; }
+
+ private:
+  Options options_;
+  Features features_;
+  bool recomputes_;
+  PatchEmbed stem_{nullptr};
+  torch::Tensor positions_ND_;
+  torch::nn::ModuleList blocks_;
+  LayerNorm norm_{nullptr};  ///< null without final_norm
+};
+
+}  // namespace shoal

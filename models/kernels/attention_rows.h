@@ -1,0 +1,103 @@
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "models/kernels/attention_tiles.h"
+#include "runtime/base/round_up.h"
+#include "runtime/device/real_types.h"
+#include "runtime/kernels/bfloat16_rows.h"
+
+/// What attention kernels on the CPU share around their tiles: scratch memory, rows of keys and
+/// values as a tile reads them, and threads.
+namespace shoal::attention_tiles {
+
+/// Aligned memory that only grows.
+template <class Real>
+class TileMemory {
+ public:
+  Real* get(int64_t count) {
+    const auto lines = static_cast<size_t>((count + kLanes<Real> - 1) / kLanes<Real>);
+    if (lines_.size() < lines) lines_.resize(lines);
+    return lines_.empty() ? nullptr : lines_[0].value;
+  }
+
+ private:
+  struct alignas(64) Line {
+    Real value[kLanes<Real>];
+  };
+  std::vector<Line> lines_;
+};
+
+/// Calls body(item, scratch) for each item, costly ones first, each on the thread that is free.
+template <class Scratch, class Body>
+void for_each_by_cost(const std::vector<int64_t>& costs, const Body& body) {
+  std::vector<size_t> order(costs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t i, size_t j) { return costs[i] > costs[j]; });
+  std::atomic<size_t> next{0};
+  const int64_t threads =
+      std::min<int64_t>(at::get_num_threads(), static_cast<int64_t>(order.size()));
+  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+    Scratch scratch;
+    for (size_t i = next++; i < order.size(); i = next++) body(order[i], scratch);
+  });
+}
+
+/// Some rows of a sequence's or an image's keys or values.
+template <class Value>
+struct RowsAt {
+  const Value* data;
+  int64_t stride, count, width;
+};
+
+/// Rows to compute with.
+template <class Real>
+struct RealRows {
+  const Real* data;
+  int64_t stride;
+};
+
+/// Rows of keys or values as wide numbers; where they are if that is possible. `width` is at least
+/// H, and zeros fill the rest.
+template <class Value>
+RealRows<vector_math::Real<Value>> rows_of_width(const RowsAt<Value>& from, int64_t width,
+                                                 TileMemory<vector_math::Real<Value>>& to) {
+  using Real = vector_math::Real<Value>;
+  if constexpr (!kIsNarrow<Value>) {
+    if (from.width == width) return {from.data, from.stride};
+  }
+  Real* rows = to.get(from.count * width);
+  for (int64_t i = 0; i < from.count; ++i) {
+    Real* row = rows + i * width;
+    if constexpr (kIsNarrow<Value>) {
+      widen(from.data + i * from.stride, from.width, row);
+    } else {
+      std::copy_n(from.data + i * from.stride, from.width, row);
+    }
+    std::fill(row + from.width, row + width, Real(0));
+  }
+  return {rows, width};
+}
+
+/// For products that read single numbers of them.
+template <class Value>
+RealRows<vector_math::Real<Value>> factor_rows(const RowsAt<Value>& from,
+                                               TileMemory<vector_math::Real<Value>>& to) {
+  return rows_of_width(from, from.width, to);
+}
+
+/// For products that read whole vectors of them.
+template <class Value>
+RealRows<vector_math::Real<Value>> vector_rows(const RowsAt<Value>& from,
+                                               TileMemory<vector_math::Real<Value>>& to) {
+  return rows_of_width(from, round_up(from.width, kLanes<vector_math::Real<Value>>), to);
+}
+
+}  // namespace shoal::attention_tiles

@@ -1,0 +1,177 @@
+#include <ATen/ops/mse_loss.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "models/task.h"
+#include "models/tasks/denoise_baselines.h"
+#include "models/tasks/image_noise.h"
+#include "models/tasks/image_quality.h"
+#include "runtime/base/error.h"
+#include "runtime/device/real_types.h"
+
+// b samples on this rank  C channels  H height  W width  S tokens  D features  P patch
+namespace shoal {
+namespace {
+
+/// Denoising: images in [0, 1] with Gaussian noise, restored by a transposed convolution of the
+/// backbone's tokens. Noise is keyed by the sample's place in the data stream, so that it is fresh
+/// in every epoch and the same in every evaluation.
+///
+/// Parameters: head.weight [D, C P P], the transposed convolution's [D, C, P, P] flattened, and
+/// head.bias [C]. Source: the adaptive sparse-attention denoiser, section 4.
+class Denoise : public Task {
+ public:
+  struct Options {
+    double sigma = 0.2;
+    std::optional<double> most_sigma;
+    bool clamp_noisy = true;
+    bool clamp_loss = true;
+    bool residual = false;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("sigma", &Options::sigma, "standard deviation of the noise", at_least(0)),
+          field("most_sigma", &Options::most_sigma,
+                "draw each image's standard deviation from sigma to this; auto: sigma for all",
+                at_least(0), unset_word("auto")),
+          field("clamp_noisy", &Options::clamp_noisy, "clamp noisy images to [0, 1]"),
+          field("clamp_loss", &Options::clamp_loss,
+                "compare restored images once they are clamped to [0, 1], which leaves pixels "
+                "outside without a gradient; evaluations clamp always"),
+          field("residual", &Options::residual,
+                "the model's output is subtracted from the noisy image, not the image itself")};
+    }
+    void validate(Problems& problems) const {
+      if (most_sigma && *most_sigma < sigma) {
+        problems.add("most_sigma", fmt::format("{} is below sigma: {}", *most_sigma, sigma));
+      }
+    }
+  };
+
+  Denoise(const Options& options, const Context& context)
+      : options_(options),
+        noise_{options.sigma, options.most_sigma, options.clamp_noisy},
+        shape_(require_images(context.data, "task.name", "denoise")) {
+    if (!context.data.has_unit_pixels) {
+      throw ConfigError(
+          "data.normalise: task denoise needs pixels in [0, 1]; set mean to 0 and std to 1 for "
+          "each channel");
+    }
+    backbone_ = register_module("backbone", context.make_backbone("backbone", Features::kTokens));
+    patch_ = backbone_->patch();
+    if (patch_ == 0) {
+      throw ConfigError("model.backbone: task denoise needs tokens that are patches of the image");
+    }
+    head_ =
+        register_module("head", std::make_shared<Head>(backbone_->feature_width(), shape_.channels,
+                                                       patch_, context.build.tensor_options));
+  }
+
+  TrainOutput train(const Batch& batch) override {
+    const StepContext& step = batch.context;
+    TORCH_CHECK(step.samples_in_step > 0, "train needs StepContext::samples_in_step");
+    const torch::Tensor clean = batch.image_bCHW();
+    ModelOutput output;
+    torch::Tensor restored = restore(noisy_of(batch), batch, output);
+    if (options_.clamp_loss) restored = restored.clamp(0.0, 1.0);
+    const torch::Tensor loss =
+        at::mse_loss(at_least_float32(restored), at_least_float32(clean), at::Reduction::Sum) /
+        static_cast<double>(step.samples_in_step * shape_.bytes());
+    return {add_loss(loss, output.auxiliary_loss), std::move(output.moe)};
+  }
+
+  torch::Tensor outputs(const Batch& batch) override {
+    ModelOutput output;
+    return restore(noisy_of(batch), batch, output).flatten(1);
+  }
+
+  EvalOutput evaluate(const Batch& batch) override {
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor clean = batch.image_bCHW();
+    ModelOutput output;
+    const torch::Tensor restored = restore(noisy_of(batch), batch, output).clamp(0.0, 1.0);
+    const torch::Tensor error_b = (restored - clean).to(torch::kFloat64).square().mean({1, 2, 3});
+    const torch::Tensor host =
+        torch::stack({error_b.sum(), psnr(restored, clean).sum(), ssim(restored, clean).sum()})
+            .to(torch::kCPU);  // one wait for all
+    const double* value = host.const_data_ptr<double>();
+    const auto samples = static_cast<double>(clean.size(0));
+    return {{{"loss", value[0], samples}, {"psnr", value[1], samples}, {"ssim", value[2], samples}},
+            std::move(output.moe)};
+  }
+
+  std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
+    const double error = mean_of(totals, "loss");
+    return {{"loss", error},
+            {"psnr", mean_of(totals, "psnr"), Metric::Kind::kNumber, "PSNR (dB)"},
+            {"psnr_of_mean", -10.0 * std::log10(error), Metric::Kind::kNumber,
+             "PSNR of the mean error (dB)"},
+            {"ssim", mean_of(totals, "ssim"), Metric::Kind::kNumber, "SSIM"}};
+  }
+
+  std::shared_ptr<Baselines> baselines() const override {
+    return std::make_shared<DenoiseBaselines>(noise_, shape_, patch_, head_->weight.device());
+  }
+
+  std::vector<PictureColumn> pictures(const Batch& batch) override {
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor clean = batch.image_bCHW(), noisy = noisy_of(batch);
+    ModelOutput output;
+    const torch::Tensor restored = restore(noisy, batch, output).clamp(0.0, 1.0);
+    return {{"clean", clean},
+            {"noisy", noisy.clamp(0.0, 1.0)},
+            {"restored", restored},
+            {fmt::format("absolute difference of clean and restored x {}", kDifferenceScale),
+             ((restored - clean).abs() * kDifferenceScale).clamp(0.0, 1.0)}};
+  }
+
+  ScoreRule score() const override { return {"psnr", /*higher_is_better=*/true}; }
+  RateUnit unit() const override { return {"img"}; }
+
+ private:
+  static constexpr int64_t kDifferenceScale = 4;
+
+  struct Head : ModuleBase {
+    Head(int64_t width, int64_t channels, int64_t patch, const torch::TensorOptions& options) {
+      const int64_t pixels = channels * patch * patch;
+      const Init init = Init::uniform(1.0 / std::sqrt(static_cast<double>(pixels)));
+      weight = add_parameter("weight", {width, pixels}, options, init);
+      bias = add_parameter("bias", {channels}, options, init);
+    }
+    torch::Tensor weight, bias;
+  };
+
+  torch::Tensor noisy_of(const Batch& batch) const {
+    return noise_.add_to(batch.image_bCHW(), batch.context,
+                         batch.context.training ? kTrainingNoise : kEvaluationNoise);
+  }
+
+  torch::Tensor restore(const torch::Tensor& noisy_bCHW, const Batch& batch, ModelOutput& output) {
+    ModelInput input = input_of(batch);
+    input.image_bCHW = noisy_bCHW;
+    output = backbone_->forward(input, batch.context);
+    const torch::Tensor token_bSD = output.token_bSD;
+    const int64_t rows = shape_.height / patch_, columns = shape_.width / patch_;
+    const torch::Tensor image = token_bSD.matmul(head_->weight.to(token_bSD.scalar_type()))
+                                    .view({-1, rows, columns, shape_.channels, patch_, patch_})
+                                    .permute({0, 3, 1, 4, 2, 5})
+                                    .reshape(noisy_bCHW.sizes()) +
+                                head_->bias.to(token_bSD.scalar_type()).view({1, -1, 1, 1});
+    return options_.residual ? noisy_bCHW - image : image;
+  }
+
+  Options options_;
+  ImageNoise noise_;
+  ImageShape shape_;
+  int64_t patch_ = 0;
+  std::shared_ptr<Backbone> backbone_;
+  std::shared_ptr<Head> head_;
+};
+
+const Registration<Task, Denoise> registered_denoise{"denoise", "restoring images from noise"};
+
+}  // namespace
+}  // namespace shoal

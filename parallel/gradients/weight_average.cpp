@@ -1,0 +1,54 @@
+#include "parallel/gradients/weight_average.h"
+
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_lerp.h>
+
+#include <algorithm>
+
+namespace shoal {
+
+WeightAverage::WeightAverage(const Options& options, const std::vector<Parameter>& parameters)
+    : options_(options) {
+  for (const Parameter& parameter : parameters) {
+    if (!parameter.tensor.requires_grad()) continue;
+    parameters_.push_back(parameter);
+    averages_.push_back(torch::zeros_like(parameter.tensor.detach()));
+  }
+}
+
+void WeightAverage::after_update(int64_t step, StepTensors& /*tensors*/) {
+  if ((step + 1) % options_.every != 0) return;
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> weights;
+  for (const Parameter& parameter : parameters_) weights.push_back(parameter.tensor.detach());
+  if (num_updates_ == 0) {
+    at::_foreach_copy_(averages_, weights);
+  } else {
+    const auto t = static_cast<double>(num_updates_);
+    const double warm = options_.warmup ? (1 + t) / (10 + t) : 1.0;
+    at::_foreach_lerp_(averages_, weights, 1.0 - std::min(options_.decay, warm));
+  }
+  ++num_updates_;
+}
+
+void WeightAverage::visit_state(StateVisitor& visitor) {
+  visitor.integer(kUpdates, num_updates_);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    visitor.tensor(state_like(kPrefix, parameters_[i], averages_[i]));
+  }
+}
+
+AveragedWeights::AveragedWeights(const WeightAverage* average) {
+  if (average == nullptr || average->num_updates() == 0) return;
+  for (size_t i = 0; i < average->parameters_.size(); ++i) {
+    torch::Tensor parameter = average->parameters_[i].tensor;
+    replaced_.emplace_back(parameter, parameter.detach());
+    parameter.set_data(average->averages_[i]);
+  }
+}
+
+AveragedWeights::~AveragedWeights() {
+  for (auto& [parameter, weight] : replaced_) parameter.set_data(weight);
+}
+
+}  // namespace shoal

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "parallel/gradients/step_rule.h"
+#include "runtime/recipe/config.h"
+
+namespace shoal {
+
+/// Exponential moving average (EMA) of the weights. Training goes on with the weights themselves.
+///
+/// The first update copies them. Update t = 1, 2, ... after it is
+///     average = d * average + (1 - d) * weight,
+///     d = decay, or with warm-up min(decay, (1 + t) / (10 + t)) as in TensorFlow and diffusers.
+/// An update follows every `every`-th step; a skipped step makes none. Until the first one there is
+/// no average. Averages have the dtype of the weights, float32 or float64. Each rank averages what
+/// it holds, of a stack its own units: no collective.
+///
+/// Buffers (a router's selection bias, thresholds) and frozen parameters are not averaged. Beside
+/// averages stand the model's own, as in torch.optim.swa_utils: gradients do not move them, so they
+/// have no noise of gradients to average out.
+class WeightAverage : public StepRule {
+ public:
+  /// `train.average`.
+  struct Options {
+    double decay = 0.9999;
+    int64_t every = 1;
+    bool warmup = true;
+
+    static constexpr std::string_view kShortKey = "decay";
+    static constexpr auto fields() {
+      return std::tuple{
+          field("decay", &Options::decay, "share of the average that an update keeps",
+                in_range(0.0, below(1.0))),
+          field("every", &Options::every, "steps from one update to the next", at_least(1),
+                unit("steps")),
+          field("warmup", &Options::warmup,
+                "smaller decays at first: update t has min(decay, (1 + t) / (10 + t))")};
+    }
+  };
+  /// A checkpoint has the average of weight X as `average.X`, and how many updates it has seen.
+  static constexpr const char* kPrefix = "average.";
+  static constexpr const char* kUpdates = "average.updates";
+
+  /// Of those parameters that require gradients.
+  WeightAverage(const Options& options, const std::vector<Parameter>& parameters);
+
+  int64_t num_updates() const { return num_updates_; }
+  void after_update(int64_t step, StepTensors& tensors) override;
+  void visit_state(StateVisitor& visitor) override;
+
+ private:
+  friend class AveragedWeights;
+
+  Options options_;
+  std::vector<Parameter> parameters_;
+  std::vector<torch::Tensor> averages_;
+  int64_t num_updates_ = 0;
+};
+
+/// While it lives, a model computes with the averages of its weights. Only pointers are exchanged.
+class AveragedWeights {
+ public:
+  /// Changes nothing where `average` is null or has seen no update.
+  explicit AveragedWeights(const WeightAverage* average);
+  AveragedWeights(const AveragedWeights&) = delete;
+  AveragedWeights& operator=(const AveragedWeights&) = delete;
+  ~AveragedWeights();
+
+ private:
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> replaced_;  ///< parameters; their weights
+};
+
+}  // namespace shoal

@@ -1,0 +1,81 @@
+#include "launch/train/evaluation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models/backbone.h"
+#include "tests/support/equality_recipe.h"
+#include "tests/support/model_fill.h"
+#include "tests/support/ranks.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Of 11 images in two batches, on this grid.
+Evaluation evaluate_on(RankGrid& grid, const std::vector<std::string>& overrides) {
+  const Recipe recipe = testing::equality_recipe(overrides);
+  const auto source = make_source(recipe);
+  const auto data = open_split(source, Split::kTrain), valid = open_split(source, Split::kValid);
+  Session session(recipe, data, grid);
+  testing::fill_parameters(session.task());
+  return evaluate({session.task(), recipe, valid, grid}, 0);
+}
+
+TEST(Evaluation, TellsHowTheWholeSplitWasRouted) {
+  RankGrid grid = testing::self_grid();
+  const Evaluation evaluation = evaluate_on(grid, {testing::vit(testing::kBlockExperts)});
+  ASSERT_EQ(evaluation.moe.size(), 1u);  // every second block has experts
+  EXPECT_EQ(evaluation.moe[0].tokens, 11 * 5);
+  const auto json = to_json(evaluation);
+  EXPECT_DOUBLE_EQ(json["moe_mutual_information"], evaluation.moe[0].mutual_information.value());
+  const auto layers = routing_json(evaluation.moe);
+  ASSERT_EQ(layers.size(), 1u);
+  EXPECT_EQ(layers[0]["layer"], "blocks.1.moe");
+  EXPECT_EQ(layers[0]["mutual_information"], json["moe_mutual_information"]);
+  double share = 0.0;
+  for (const auto& own : layers[0]["load_share"]) share += own.get<double>();
+  EXPECT_NEAR(share, 1.0, 1e-12);
+  EXPECT_EQ(layers[0]["mean_score"].size(), 5u);
+  EXPECT_FALSE(layers[0].contains("multiply_adds_per_token"));
+  EXPECT_THAT(routing_text(evaluation.moe), HasSubstr("blocks.1.moe: 0="));
+}
+
+TEST(Evaluation, LeavesOutWhatRoutersDoNotScore) {
+  RankGrid grid = testing::self_grid();
+  const Evaluation evaluation = evaluate_on(grid, {testing::vit(testing::kHashedExperts)});
+  EXPECT_FALSE(to_json(evaluation).contains("moe_mutual_information"));
+  EXPECT_FALSE(routing_json(evaluation.moe)[0].contains("mutual_information"));
+  EXPECT_EQ(routing_json(evaluation.moe)[0]["load_share"].size(), 5u);
+  const Evaluation dense = evaluate_on(grid, {testing::vit()});
+  EXPECT_TRUE(dense.moe.empty());
+  EXPECT_FALSE(to_json(dense).contains("moe_mutual_information"));
+}
+
+TEST(EvaluationRanks, RouteTheSplitAsOneRankDoes) {
+  for (const std::string& model : {testing::kBlockExperts, testing::kBlockNexus}) {
+    RankGrid alone = testing::self_grid();
+    const Evaluation serial = evaluate_on(alone, {testing::vit(model)});
+    for (const auto& [expert_ranks, replicas] : {std::pair{2, 1}, {1, 2}, {2, 2}}) {
+      testing::run_grid(expert_ranks, replicas, [&](RankGrid& grid) {
+        const Evaluation parallel = evaluate_on(grid, {testing::vit(model)});
+        ASSERT_EQ(parallel.moe.size(), serial.moe.size());
+        for (size_t layer = 0; layer < serial.moe.size(); ++layer) {
+          const MoeReport &own = parallel.moe[layer], &expected = serial.moe[layer];
+          EXPECT_EQ(own.tokens, expected.tokens);
+          EXPECT_EQ(own.load_U, expected.load_U);
+          EXPECT_NEAR(own.mutual_information.value(), expected.mutual_information.value(), 1e-12);
+          for (size_t u = 0; u < own.mean_score_U.size(); ++u) {
+            EXPECT_NEAR(own.mean_score_U[u], expected.mean_score_U[u], 1e-12);
+          }
+        }
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal

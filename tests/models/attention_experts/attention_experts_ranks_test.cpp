@@ -1,0 +1,147 @@
+#include <gtest/gtest.h>
+
+#include "runtime/data/data_order.h"
+#include "runtime/recipe/config_reader.h"
+#include "tests/models/attention_experts/attention_case.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/moe_layer_fixture.h"
+#include "tests/support/ranks.h"
+
+// D width
+namespace shoal {
+namespace {
+
+using testing::attention_options;
+using testing::attention_step;
+using testing::difference;
+using testing::kAttentionPath;
+using testing::kAttentionSizes;
+using testing::LayerResult;
+using testing::run_grid;
+using testing::some_numbers;
+
+/// A layer with a loss around it, to be run in many layouts.
+struct AttentionCase {
+  AttentionExpertsOptions options;
+  int64_t num_images = 7, samples_per_group = 2;
+  PlacementRule placement = PlacementRule::kContiguous;
+  double bias = 0.0;  ///< of the second expert's logits
+};
+
+void add(LayerResult& result, const std::string& name, const torch::Tensor& tensor) {
+  const auto [place, is_new] = result.tensors.try_emplace(name, tensor.clone());
+  if (!is_new) place->second += tensor;
+}
+
+void collect_grads(const std::vector<Parameter>& parameters, LayerResult& result) {
+  for (const Parameter& parameter : parameters) {
+    const torch::Tensor grad = parameter.tensor.grad();
+    if (!parameter.is_stacked()) result.tensors[parameter.name] = grad;
+    for (size_t row = 0; row < parameter.unit_ids.size(); ++row) {
+      result.tensors[name_of_unit(parameter.name, parameter.unit_ids[row])] =
+          grad[static_cast<int64_t>(row)];
+    }
+  }
+}
+
+/// What this rank adds to the result of all.
+LayerResult run_attention(const AttentionCase& test, RankGrid& grid) {
+  AttentionExperts layer(
+      test.options, kAttentionSizes, kAttentionPath,
+      {.grid = &grid, .tensor_options = torch::kFloat64, .placement = test.placement});
+  const std::vector<Parameter> parameters = parameters_of(layer, kAttentionPath);
+  initialise(parameters, 9);
+  for (const Parameter& parameter : parameters) {
+    const torch::NoGradGuard no_grad;
+    if (parameter.name.ends_with("router.fc1.weight")) parameter.tensor.mul_(4);
+    if (parameter.name.ends_with("router.fc2.weight")) parameter.tensor.mul_(8);
+    if (parameter.name.ends_with("router.fc2.bias")) parameter.tensor[1] += test.bias;
+  }
+  const SampleRange mine = samples_of_rank({0, test.num_images}, test.samples_per_group,
+                                           grid.world->rank(), grid.world->size());
+  const std::vector<int64_t> all_sizes{test.num_images, 6, 4};
+  const auto own = [&](const torch::Tensor& all) {
+    return all.narrow(0, mine.first, mine.count).clone();
+  };
+  torch::Tensor x = own(some_numbers(all_sizes, 31)).set_requires_grad(true);
+  const MoeOutput output = layer.forward(
+      x, attention_step(mine.first, mine.count, test.num_images, test.samples_per_group));
+  torch::Tensor loss = (output.y_BRD * own(some_numbers(all_sizes, 32))).sum();
+  if (output.auxiliary_loss.defined()) loss = loss + output.auxiliary_loss;
+  loss.backward();
+  LayerResult result;
+  result.loss = loss.item<double>();
+  result.stats = output.stats.sums;
+  for (const auto& [name, tensor] : {std::pair{"y", output.y_BRD.detach()}, {"x.grad", x.grad()}}) {
+    result.tensors[name] = torch::zeros(all_sizes, torch::kFloat64);
+    result.tensors[name].narrow(0, mine.first, mine.count).copy_(tensor);
+  }
+  collect_grads(parameters, result);
+  return result;
+}
+
+LayerResult run_attention_on(const AttentionCase& test, int64_t expert_ranks, int64_t replicas) {
+  std::vector<LayerResult> parts(static_cast<size_t>(expert_ranks * replicas));
+  run_grid(expert_ranks, replicas, [&](RankGrid& grid) {
+    parts[static_cast<size_t>(grid.world->rank())] = run_attention(test, grid);
+  });
+  LayerResult all = parts[0];
+  for (size_t rank = 1; rank < parts.size(); ++rank) {
+    for (const auto& [name, tensor] : parts[rank].tensors) add(all, name, tensor);
+    all.stats = all.stats + parts[rank].stats;
+    all.loss += parts[rank].loss;
+  }
+  return all;
+}
+
+void expect_equal_on_all_layouts(const AttentionCase& test) {
+  const LayerResult serial = run_attention_on(test, 1, 1);
+  for (const auto& [ranks, replicas] :
+       {std::pair{2, 1}, std::pair{3, 1}, std::pair{1, 2}, std::pair{2, 2}, std::pair{4, 1}}) {
+    const LayerResult parallel = run_attention_on(test, ranks, replicas);
+    const testing::Difference worst = difference(parallel, serial);
+    EXPECT_LT(worst.value, 1e-12) << ranks << " x " << replicas << ": " << worst.where;
+    EXPECT_TRUE(torch::allclose(parallel.stats, serial.stats, 1e-12, 1e-12));
+  }
+}
+
+AttentionExpertsOptions with_losses(Mixing mixing) {
+  AttentionExpertsOptions options = attention_options(mixing);
+  for (const char* name : {"kl_uniform", "switch", "z", "entropy"}) {
+    for (const char* scope : {"global", "sequence"}) {
+      options.losses.push_back(
+          config::load_options_text<AttentionExpertsOptions>(
+              std::string("{losses: [{name: ") + name + ", weight: 0.1, scope: " + scope + "}]}",
+              "test", {"", {}, nullptr})
+              .options.losses[0]);
+    }
+  }
+  return options;
+}
+
+TEST(AttentionExpertsRanks, ParallelEqualsSerial) {
+  for (const Mixing mixing : {Mixing::kSoft, Mixing::kHard, Mixing::kHardSharedKv}) {
+    for (const PlacementRule rule : {PlacementRule::kContiguous, PlacementRule::kByCost}) {
+      expect_equal_on_all_layouts({with_losses(mixing), 7, 2, rule});
+    }
+  }
+}
+
+TEST(AttentionExpertsRanks, AnExpertWithoutTokensAndRanksWithoutImagesTakePart) {
+  for (const Mixing mixing : {Mixing::kHard, Mixing::kHardSharedKv}) {
+    expect_equal_on_all_layouts({attention_options(mixing), 7, 2, {}, -1e3});
+    expect_equal_on_all_layouts({attention_options(mixing), 2, 1, {}, 0.0});
+  }
+}
+
+TEST(AttentionExpertsRanks, RoutersWithTwoExpertsATokenAndMaskedTokens) {
+  AttentionExpertsOptions two = attention_options(Mixing::kHard);
+  two.router =
+      config::load_options_text<AttentionExpertsOptions>(
+          "{mixing: hard, router: {name: mlp, k: 2, noise: gaussian}}", "test", {"", {}, nullptr})
+          .options.router;
+  expect_equal_on_all_layouts({two});
+}
+
+}  // namespace
+}  // namespace shoal
