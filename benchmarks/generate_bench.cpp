@@ -67,7 +67,7 @@ nlohmann::json describe(const Recipe& recipe, const DataShape& shape, const Buil
              name.to_theirs(own->tensor.detach(), torch::kFloat32));
   }
   return {{"file", file.finish()},
-          {"config", nlohmann::json::parse(format->config({backbone, shape}))}};
+          {"config", nlohmann::json::parse(format->config({backbone, recipe.task, shape}))}};
 }
 
 Texts make_prompts(int64_t batch, int64_t length, int64_t vocabulary) {

@@ -51,10 +51,9 @@ def mean(values):
     return statistics.fmean(values) if values else None
 
 
-def agreement(folder):
-    """Of the last evaluation: the share of tokens that keep their first expert since the one before."""
+def last_logged(folder, key):
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    values = [line["router_agreement"] for line in lines if "router_agreement" in line]
+    values = [line[key] for line in lines if key in line]
     return values[-1] if values else None
 
 
@@ -75,7 +74,8 @@ def gates(folder):
 
 
 # A column's title, its digits, and how it is found in a run's summary and its folder. Expert
-# statistics are means over the layers at the last step; experts without a token are a sum.
+# statistics are means over the layers at the last step; experts without a token and multiply-adds are
+# sums. What tokens tell about experts is a mean over the layers in the last evaluation.
 LAYERS = [("load CV", 2, lambda layers: mean(layer["load_cv"] for layer in layers)),
           ("load entropy", 3, lambda layers: mean(layer["load_entropy"] for layer in layers)),
           ("dead", 0, lambda layers: sum(layer["dead_experts"] for layer in layers) if layers else None),
@@ -88,7 +88,10 @@ TASKS = {"top1": [("top-1 %", 2, lambda evaluation: 100 * evaluation["top1"])],
          "bits_per_byte": [("bits per byte", 3, lambda evaluation: evaluation["bits_per_byte"]),
                            ("perplexity", 2, lambda evaluation: evaluation["perplexity"])],
          "accuracy": [("answers right %", 2, lambda evaluation: 100 * evaluation["accuracy"]),
-                      ("answers attending %", 1, lambda evaluation: percent(evaluation, "gate_recall"))]}
+                      ("answers attending %", 1, lambda evaluation: percent(evaluation, "gate_recall"))],
+         "psnr": [("PSNR dB", 2, lambda evaluation: evaluation["psnr"]),
+                  ("SSIM", 4, lambda evaluation: evaluation["ssim"]),
+                  ("I(token; expert)", 3, lambda evaluation: evaluation.get("moe_mutual_information"))]}
 
 
 def results(summary):
@@ -98,6 +101,8 @@ def results(summary):
     columns = [(title, digits, find(evaluation)) for title, digits, find in TASKS[kind]]
     columns += [(title, digits, find(summary.get("moe", []))) for title, digits, find in LAYERS]
     columns.append(("agreement", 2, summary["agreement"]))
+    work = summary["multiply_adds"]
+    columns.append(("thousand multiply-adds a token", 1, work and work / 1000))
     seen = summary["gates"]
     columns += [(title, digits, seen and find(seen)) for title, digits, find in GATES]
     return columns + [("samples/s", 0, summary["samples_per_second"])]
@@ -134,7 +139,9 @@ def main():
     runs_of, summaries = {}, {}
     for recipe in arguments.recipes:
         folders = [train(recipe, seed, arguments) for seed in arguments.seeds]
-        own = {f.name: {**read_summary(f), "agreement": agreement(f), "gates": gates(f)} for f in folders}
+        own = {f.name: {**read_summary(f), "agreement": last_logged(f, "router_agreement"),
+                        "multiply_adds": last_logged(f, "moe_multiply_adds"), "gates": gates(f)}
+               for f in folders}
         runs_of[recipe] = [results(own[folder.name]) for folder in folders]
         summaries |= own
     print("\n".join(table(runs_of)))

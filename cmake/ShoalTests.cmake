@@ -159,7 +159,12 @@ if(NOT no_torch)
     COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh"
             "${CMAKE_BINARY_DIR}/scratch/peer_pickle_to_safetensors"
             "${PROJECT_SOURCE_DIR}/tests/cli/pickle_to_safetensors.sh" "${SHOAL_PEER_PYTHON}")
-  set_tests_properties(peer_pickle_to_safetensors PROPERTIES LABELS peer TIMEOUT 300)
+  add_test(NAME peer_weights_adaptive_attention
+    COMMAND "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/weights_peer.py"
+            $<TARGET_FILE:shoal> $<TARGET_FILE:model_outputs>
+            "${CMAKE_BINARY_DIR}/scratch/peer_weights_adaptive_attention" --only adaptive_attention)
+  set_tests_properties(peer_pickle_to_safetensors peer_weights_adaptive_attention
+    PROPERTIES LABELS peer TIMEOUT 300)
 endif()
 
 execute_process(

@@ -1,7 +1,8 @@
 #include "launch/subcommand_options.h"
 
-#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
@@ -12,6 +13,14 @@
 #include "launch/job/launch_info.h"
 
 namespace shoal {
+
+void add_checkpoint_path(CLI::App& command, std::string& path) {
+  command
+      .add_option("path", path,
+                  "a checkpoint's folder, or a run's, which means its newest checkpoint")
+      ->type_name("PATH")
+      ->required();
+}
 
 CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
   return command
@@ -39,8 +48,8 @@ void add_image_maps(CLI::App& command, InspectArguments& arguments,
   add("--activation-maps", arguments.activation_maps,
       "draw where the units of Nexus layers look into this new folder");
   add("--expert-maps", arguments.expert_maps,
-      "draw which expert each patch of an image is routed to into this new folder, and tell which "
-      "regions choose which expert");
+      "draw which expert each patch of an image is routed to into this new folder, and print what "
+      "the regions of each expert look like");
   command
       .add_option("--images", arguments.images,
                   "with --activation-maps or --expert-maps: how many of the validation split, from "
@@ -112,9 +121,9 @@ ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments)
 }  // namespace
 
 void add_inspect(CLI::App& app, ExitCode& code) {
-  CLI::App* command = app.add_subcommand("inspect", "Tell what a checkpoint holds");
+  CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds");
   const auto arguments = std::make_shared<InspectArguments>();
-  command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
+  add_checkpoint_path(*command, arguments->path);
   CLI::Option* tensors =
       command->add_flag("--tensors", arguments->tensors, "every tensor with its range and norm");
   CLI::Option* experts =

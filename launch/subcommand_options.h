@@ -13,6 +13,8 @@ class Option;
 /// Parts of launch/subcommands.h.
 namespace shoal {
 
+/// The checkpoint that a command reads, by its folder or its run's.
+void add_checkpoint_path(CLI::App& command, std::string& path);
 /// Changes of a recipe's keys: `key=value …`.
 CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides);
 /// `--raw-weights`, of commands that use the weights of a checkpoint.

@@ -211,9 +211,6 @@ void add_generate(CLI::App& app, ExitCode& code) {
       [&code, arguments] { code = generate(*arguments, environment_variable, std::cout); });
 }
 
-constexpr const char* kCheckpointPath =
-    "a checkpoint's folder, or a run's, which means its newest checkpoint";
-
 void add_ckpt(CLI::App& app, ExitCode& code) {
   CLI::App* ckpt = app.add_subcommand("ckpt", "Verify, list, compare or digest checkpoints");
   ckpt->require_subcommand(1);
@@ -236,7 +233,7 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
            {"digest", "Print sha256:... of tensors, step and data cursor", checkpoint_digest}}) {
     CLI::App* command = ckpt->add_subcommand(which.name, which.doc);
     const auto arguments = std::make_shared<CheckpointArguments>();
-    command->add_option("path", arguments->path, kCheckpointPath)->type_name("PATH")->required();
+    add_checkpoint_path(*command, arguments->path);
     if (which.takes_other) {
       command->add_option("other", arguments->other, "the checkpoint to compare with")
           ->type_name("OTHER")
@@ -252,7 +249,7 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
 
 void add_import(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
-      "import", "Turn weights of Hugging Face or timm into a checkpoint to start from");
+      "import", "Turn weights of another program into a checkpoint to start from");
   const auto arguments = std::make_shared<ImportArguments>();
   command
       ->add_option("path", arguments->path,
@@ -275,8 +272,8 @@ void add_import(CLI::App& app, ExitCode& code) {
 }
 
 void add_export(CLI::App& app, ExitCode& code) {
-  CLI::App* command = app.add_subcommand(
-      "export", "Write a checkpoint's weights as Hugging Face or timm lay them out");
+  CLI::App* command =
+      app.add_subcommand("export", "Write a checkpoint's weights as another program lays them out");
   const auto arguments = std::make_shared<ExportArguments>();
   command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
       ->type_name("CKPT|RUN")

@@ -40,7 +40,8 @@ struct MoeStats {
   std::vector<std::string> loss_names;  ///< [L]
   torch::Tensor sums;                   ///< float64, laid out by make_stats
   bool has_scores = false;              ///< whether the router makes scores; equal on all ranks
-  /// Whether row t is token t of the samples; else, say, one of their channels.
+  /// Whether the layer's rows are the samples' tokens, in order; false of rows that are channels
+  /// or mixtures of tokens.
   bool rows_are_tokens = true;
   /// Whether a unit's work is proportional to its load; else MoeReport::rank_overload_E is empty.
   bool load_is_work = true;

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Exchanges weights with Hugging Face's transformers and with timm, and compares logits.
+"""Exchanges weights with Hugging Face's transformers, with timm and with the public denoiser, and
+compares outputs.
 
-Usage: weights_peer.py SHOAL MODEL_OUTPUTS SCRATCH [--only hf|timm]
+Usage: weights_peer.py SHOAL MODEL_OUTPUTS SCRATCH [--only hf|timm|adaptive_attention]
 
-Random models of theirs are saved, imported, and give the same logits; exported, they load again and
-give the same logits; a round trip gives the same bits. Needs torch, safetensors, transformers and
-timm. Downloads nothing.
+Random models of theirs are saved, imported, and give the same outputs; exported, they load again and
+give the same outputs; a round trip gives the same bits. Needs torch and safetensors, for hf
+transformers, for timm timm. Downloads nothing.
 """
 import argparse
 import json
@@ -21,6 +22,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 FLOAT32, FLOAT64 = 1e-4, 1e-10
+PICKLE = pathlib.Path(__file__).parents[2] / "launch" / "pickle_to_safetensors"
 failures = []
 
 
@@ -201,18 +203,55 @@ def run_hf(shoal):
     check_gpt2(shoal, "GPT-2's vocabulary", make_gpt2(vocab_size=50257), torch.float32, FLOAT32, files=files)
 
 
+def check_denoiser(shoal, name, sizes, keys, dtype, tolerance):
+    """From a pickle as the public program saves it, without a config.json."""
+    from denoiser import Denoiser
+    case = f"denoiser {name} {str(dtype).removeprefix('torch.')}"
+    theirs, ours, back = (fresh(shoal.scratch / part) for part in ("theirs", "ours", "back"))
+    theirs.mkdir(parents=True)
+    model = randomise(Denoiser(**sizes), std=0.1).to(dtype)
+    torch.save(model.state_dict(), theirs / "model.pt")
+    subprocess.run([sys.executable, PICKLE, theirs / "model.pt", theirs / "model.safetensors"], check=True,
+                   stdout=subprocess.DEVNULL)
+    shoal.run("import", theirs / "model.safetensors", "--as", "adaptive_attention", ours, "task.sigma=0", *keys)
+    shoal.run("ckpt", "verify", ours)
+    size = sizes.get("image_size", 32)
+    image = torch.rand(3, 3, size, size, generator=torch.Generator().manual_seed(3)).to(dtype)
+    with torch.no_grad():
+        expected = model(image).flatten(1)
+    tolerance *= expected.abs().max().item()
+    compare(f"{case}, imported", shoal.outputs(ours, image=image), expected, tolerance)
+    shoal.run("export", ours, "--to", "adaptive_attention", back)
+    written = load_file(back / "model.safetensors")
+    compare_bits(f"{case}, round trip", model.state_dict(), written)
+    config = json.loads((back / "config.json").read_text())
+    if (config.pop("architecture"), config.pop("num_experts")) != ("SmallViT", len(config["k_budgets"])):
+        failures.append(f"{case}: config.json")
+    loaded = Denoiser(**config).to(dtype)
+    loaded.load_state_dict(written)
+    with torch.no_grad():
+        compare(f"{case}, exported", loaded(image).flatten(1), expected, tolerance)
+
+
+def run_denoiser(shoal):
+    tiny = dict(image_size=24, patch_size=4, embed_dim=24, depth=3, num_heads=3, k_budgets=[2, 30, 100, 7])
+    keys = ["model.heads=3", "model.attention.experts=[{k: 2}, {k: 30}, {k: 100}, {k: 7}]"]
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        check_denoiser(shoal, "published sizes", {}, [], dtype, tolerance)
+        check_denoiser(shoal, "tiny", tiny, keys, dtype, tolerance)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("shoal", "model_outputs", "scratch"):
         parser.add_argument(name)
-    parser.add_argument("--only", choices=("hf", "timm"))
+    parser.add_argument("--only", choices=("hf", "timm", "adaptive_attention"))
     arguments = parser.parse_args()
     shoal = Shoal(arguments.shoal, arguments.model_outputs, arguments.scratch)
     shoal.scratch.mkdir(parents=True, exist_ok=True)
-    if arguments.only != "hf":
-        run_timm(shoal)
-    if arguments.only != "timm":
-        run_hf(shoal)
+    for name, run in (("timm", run_timm), ("hf", run_hf), ("adaptive_attention", run_denoiser)):
+        if arguments.only in (None, name):
+            run(shoal)
     print(f"{len(failures)} failures")
     sys.exit(1 if failures else 0)
 

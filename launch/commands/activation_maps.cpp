@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "launch/commands/new_folder.h"
@@ -133,10 +132,9 @@ ExitCode draw_activation_maps(const InspectArguments& arguments, const Environme
   load_model(checkpoint, opened.model);
   const ActivationMaps maps = collect(opened, arguments.images);
   PosixFileSystem files;
-  if (!std::filesystem::exists(folder)) make_directory(files, folder);
-  write_activation_page(files, folder,
-                        fmt::format("Memory and expert units at step {}", checkpoint.manifest.step),
-                        maps);
+  const std::string title =
+      fmt::format("Memory and expert units at step {}", checkpoint.manifest.step);
+  fill_folder(files, folder, [&] { write_activation_page(files, folder, title, maps); });
   Json layers = Json::array();
   for (const LayerMaps& layer : maps.layers) layers.push_back(maps_json(layer));
   const Json drawn{{"checkpoint", checkpoint.path},

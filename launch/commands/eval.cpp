@@ -14,7 +14,6 @@
 #include "launch/train/evaluation.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
-#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
@@ -31,28 +30,6 @@ struct EvalResult {
   std::optional<DrawnImages> images;
 };
 
-/// Nothing, with a warning, if the training split cannot be opened. Collective.
-std::optional<OpenSplit> open_to_fit(const EvaluationParts& parts) {
-  std::optional<OpenSplit> train;
-  Communicator& world = *parts.grid.world;
-  try {
-    on_every_rank(world, [&] {
-      train = open_split(parts.data.source, Split::kTrain, parts.data.workers);
-      if (train->samples->size() == 0) throw DataError("the training split has no samples");
-    });
-  } catch (const DataError& error) {
-    train.reset();
-    if (world.rank() == 0) {
-      std::cerr << fmt::format(
-          "warning: baselines that are fitted on training samples are left out, since data.train "
-          "cannot be opened: {}\n  next: name its files by data.train.…=…, or give "
-          "--no-baselines\n",
-          error.what());
-    }
-  }
-  return train;
-}
-
 /// Nothing if the task has none. Collective.
 std::optional<std::vector<BaselineScore>> find_baselines(const EvaluationParts& parts) {
   const std::shared_ptr<Baselines> baselines = parts.task.baselines();
@@ -60,8 +37,18 @@ std::optional<std::vector<BaselineScore>> find_baselines(const EvaluationParts& 
   if (parts.grid.world->rank() == 0) {
     for (const std::string& note : baselines->notes()) std::cerr << "note: " << note << "\n";
   }
-  const std::optional<OpenSplit> train = open_to_fit(parts);
-  return evaluate_baselines(*baselines, train ? &*train : nullptr, parts);
+  try {
+    fit_baselines(*baselines, parts);
+  } catch (const DataError& error) {
+    if (parts.grid.world->rank() == 0) {
+      std::cerr << fmt::format(
+          "warning: baselines that are fitted on training samples are left out, since data.train "
+          "cannot be read: {}\n  next: name its files by data.train.…=…, or give "
+          "--no-baselines\n",
+          error.what());
+    }
+  }
+  return evaluate_baselines(*baselines, parts);
 }
 
 EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "launch/commands/new_folder.h"
 #include "launch/report/picture.h"
@@ -43,7 +42,6 @@ Picture contact_sheet(const std::vector<Picture>& strips) {
 
 void write_images(FileSystem& files, const std::string& folder,
                   const std::vector<Picture>& strips) {
-  if (!std::filesystem::exists(folder)) make_directory(files, folder);
   for (size_t i = 0; i < strips.size(); ++i) {
     replace_file(files, fmt::format("{}/image-{:03}.png", folder, i), png_bytes(strips[i]));
   }
@@ -91,7 +89,9 @@ DrawnImages draw_evaluation_images(const ImagesRequest& request, const Evaluatio
     drawn.count += count;
   }
   parts.grid.throw_if_failed();
-  on_first_rank([&] { write_images(files, request.folder, strips); });
+  on_first_rank([&] {
+    fill_folder(files, request.folder, [&] { write_images(files, request.folder, strips); });
+  });
   return drawn;
 }
 

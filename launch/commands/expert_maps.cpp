@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -207,10 +206,9 @@ ExitCode draw_expert_maps(const InspectArguments& arguments, const Environment& 
   const ExpertMaps maps = collector.maps();
   require_layers(maps, left_out, checkpoint.path);
   PosixFileSystem files;
-  if (!std::filesystem::exists(folder)) make_directory(files, folder);
-  write_expert_page(files, folder,
-                    fmt::format("Experts of image patches at step {}", checkpoint.manifest.step),
-                    maps);
+  const std::string title =
+      fmt::format("Experts of image patches at step {}", checkpoint.manifest.step);
+  fill_folder(files, folder, [&] { write_expert_page(files, folder, title, maps); });
   Json layers = Json::array(), missing = Json::array();
   for (const ExpertMap& layer : maps.layers) layers.push_back(layer_regions(layer));
   for (const auto& [layer, reason] : left_out) {

@@ -51,16 +51,21 @@ std::vector<std::shared_ptr<WeightFormat>> all_formats() {
   return formats;
 }
 
-/// The program's format for a backbone. Throws Error: exit 2 for an unknown program, 12 if it has
-/// none.
-std::shared_ptr<WeightFormat> find_format(const std::string& program, const std::string& backbone) {
-  std::vector<std::string> backbones;
+std::string kind_of_model(std::string_view backbone, std::string_view task) {
+  return fmt::format("{} with the task {}", backbone, task);
+}
+
+/// The program's format for a backbone with a task. Throws Error: exit 2 for an unknown program, 12
+/// if it has none.
+std::shared_ptr<WeightFormat> find_format(const std::string& program, const Recipe& recipe) {
+  const std::string wanted = kind_of_model(recipe.model.backbone.name(), recipe.task.name());
+  std::vector<std::string> known;
   for (const auto& format : all_formats()) {
     if (format->program() != program) continue;
-    if (format->backbone() == backbone) return format;
-    backbones.emplace_back(format->backbone());
+    known.push_back(kind_of_model(format->backbone(), format->task()));
+    if (known.back() == wanted) return format;
   }
-  if (backbones.empty()) {
+  if (known.empty()) {
     throw Error(ExitCode::kUsage,
                 fmt::format("--to '{}': unknown program{}", program,
                             did_you_mean(program, export_programs())),
@@ -68,7 +73,7 @@ std::shared_ptr<WeightFormat> find_format(const std::string& program, const std:
   }
   throw Error(ExitCode::kMismatch,
               fmt::format("--to {}: it has no layout for the backbone {}, only for {}", program,
-                          backbone, join_words(backbones)));
+                          wanted, join_words(known)));
 }
 
 std::string name_of(Dtype dtype) {
@@ -76,6 +81,16 @@ std::string name_of(Dtype dtype) {
     if (known == dtype) return name;
   }
   throw Error(ExitCode::kInternal, "a weight of a dtype that is not exported");
+}
+
+void check_exportable(const WeightFormat& format, const ModelToExport& model,
+                      const std::string& path) {
+  const std::string head = fmt::format("'{}' cannot be exported:", path);
+  Mistakes mistakes;
+  format.check(model.backbone, mistakes);
+  mistakes.throw_if_any(head);
+  format.check_export(model, mistakes);
+  mistakes.throw_if_any(head);
 }
 
 /// A weight of the checkpoint and the entry of the file that it becomes.
@@ -152,13 +167,11 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
                             reader.manifest().recipe, reader.path() + "/manifest.json (its recipe)",
                             {}, config::UnsetVariable::kKeep)
                             .options;
-  const auto format = find_format(arguments.program, recipe.model.backbone.name());
-  Mistakes mistakes;
-  format->check(recipe.model.backbone, mistakes);
-  format->check_export(recipe.model.backbone, mistakes);
-  mistakes.throw_if_any(fmt::format("'{}' cannot be exported:", reader.path()));
+  const auto format = find_format(arguments.program, recipe);
   const auto source = make_source(recipe);
   const DataShape data = source->shape();
+  ModelToExport exported{recipe.model.backbone, recipe.task, data, source->image_transform()};
+  check_exportable(*format, exported, reader.path());
   const std::vector<WeightName> names = format->names(recipe.model.backbone, data);
   const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
   ModelWeights listed = weights_of(model);
@@ -166,12 +179,11 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   require_all_named(names, weights);
   const std::vector<Export> exports =
       plan_export(names, format->prefix(), weights, reader, arguments);
+  exported.dtype = name_of(exports.front().entry.dtype);
   NewFolder folder(arguments.out);
   write_safetensors(exports, reader, folder.working_path() + "/model.safetensors");
   PosixFileSystem files;
-  replace_file(files, folder.working_path() + "/config.json",
-               format->config({recipe.model.backbone, data, source->image_transform(),
-                               name_of(exports.front().entry.dtype)}));
+  replace_file(files, folder.working_path() + "/config.json", format->config(exported));
   folder.commit();
   if (arguments.json) {
     out << json_text(nlohmann::ordered_json{{"path", arguments.out},

@@ -54,8 +54,9 @@ void for_first_images(const ImageModel& opened, int64_t num_images,
   const LoaderSettings settings = loader_settings(recipe, data, opened.checkpoint.grid);
   EvalLoader loader(*data.samples, settings);
   while (num_images > 0) {
-    const std::optional<Batch> batch = loader.next();
+    std::optional<Batch> batch = loader.next();
     if (!batch) break;
+    batch->context.step = opened.checkpoint.manifest.step;
     const int64_t count = std::min(batch->context.sample_b.size(0), num_images);
     num_images -= count;
     use(*batch, count, settings.images.value());

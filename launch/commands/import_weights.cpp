@@ -190,6 +190,10 @@ void check_model(const WeightFormat& format, const Recipe& recipe) {
   } else {
     format.check(recipe.model.backbone, mistakes);
   }
+  if (recipe.task.name() != format.task()) {
+    mistakes.add(fmt::format("task.name: {}, the weights are those of {}", recipe.task.name(),
+                             format.task()));
+  }
   mistakes.throw_if_any("the weights do not fit the recipe:");
 }
 
@@ -243,7 +247,8 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   NewFolder folder(arguments.out);
   ForeignWeights weights(arguments.path);
   if (!format->prefix().empty()) weights.strip(format->prefix());
-  const Recipe recipe = recipe_of(format->recipe(weights), weights, arguments, environment);
+  const ModelRecipe told = format->recipe(weights);
+  const Recipe recipe = recipe_of(told, weights, arguments, environment);
   check_model(*format, recipe);
   const auto source = make_source(recipe);
   const DataShape data = source->shape();
@@ -271,6 +276,9 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   } else {
     out << fmt::format("{}: {}, {} parameters, from {}\n", arguments.out,
                        recipe.model.backbone.name(), parameters, arguments.path);
+  }
+  for (const auto& [key, why] : told.assumed_keys) {
+    if (!sets(arguments.overrides, key)) std::cerr << fmt::format("note: {}: {}\n", key, why);
   }
   if (!tokenizer.why_unknown.empty()) {
     std::cerr << fmt::format(

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/base/file_system.h"
 #include "runtime/base/untrusted_file.h"
 
 namespace shoal {
@@ -71,6 +70,22 @@ void require_free_folder(const std::string& option, const std::string& folder) {
   if (is_free && !error) return;
   throw Error(ExitCode::kUsage, fmt::format("{} '{}': is not an empty folder", option, folder),
               "name a folder that does not exist yet");
+}
+
+void fill_folder(FileSystem& files, const std::string& folder, const std::function<void()>& write) {
+  namespace fs = std::filesystem;
+  const bool is_new = !fs::exists(folder);
+  if (is_new) make_directory(files, folder);
+  try {
+    write();
+  } catch (...) {
+    std::error_code ignored;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+      fs::remove_all(entry.path(), ignored);
+    }
+    if (is_new) fs::remove(folder, ignored);
+    throw;
+  }
 }
 
 }  // namespace shoal

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <string>
+
+#include "runtime/base/file_system.h"
 
 namespace shoal {
 
@@ -26,5 +29,9 @@ class NewFolder {
 
 /// Throws Error (exit 2) that names the command's option unless `folder` is empty or not there.
 void require_free_folder(const std::string& option, const std::string& folder);
+
+/// Calls `write`, which fills a folder that is empty or made here; where it throws, what is in the
+/// folder is removed, and the folder if it was made. Throws StorageError.
+void fill_folder(FileSystem& files, const std::string& folder, const std::function<void()>& write);
 
 }  // namespace shoal

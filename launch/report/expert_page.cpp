@@ -46,7 +46,7 @@ figcaption { font-size: 13px; }
 
 constexpr const char* kExpertText = R"(
 <p>Left the image without noise, right the same in grey, each patch in the colour of the unit that
-its token was routed to first. The tables tell which regions choose which unit, over the first {}
+its token was routed to first. The tables show what the patches of each unit look like, over the first {}
 images of the validation split (the first {} are drawn): the mean over the unit's patches of
 brightness, contrast (standard deviation within the patch), edges (mean gradient a pixel), all of
 the mean of the channels in [0, 1], and of the vertical position (0 = top, 1 = bottom); in brackets

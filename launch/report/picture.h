@@ -31,7 +31,7 @@ Picture enlarge(const Picture& picture, int64_t factor);
 /// Enlarged as often as keeps its longer side within `side`, at least once.
 Picture enlarge_small(const Picture& picture, int64_t side = 128);
 
-/// Values in [0, 1]; of other than three channels the first one is shown grey.
+/// Values in [0, 1]; of other than three channels the first one is shown grey. NaN is black.
 Picture picture_of(const torch::Tensor& pixel_CHW);
 
 /// Pictures in rows of `columns`, each in a cell as large as the largest, with white gaps.

@@ -5,6 +5,8 @@
 
 #include "launch/report/console.h"
 #include "launch/train/split_sums.h"
+#include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 
 namespace shoal {
@@ -31,16 +33,22 @@ std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t mo
   return std::make_unique<SpreadSamples>(all, most);
 }
 
-std::vector<BaselineScore> evaluate_baselines(Baselines& baselines, const OpenSplit* train,
+void fit_baselines(Baselines& baselines, const EvaluationParts& parts) {
+  on_every_rank(*parts.grid.world, [&] {
+    const torch::NoGradGuard no_grad;
+    const OpenSplit train = open_split(parts.data.source, Split::kTrain, parts.data.workers);
+    if (train.samples->size() == 0) throw DataError("the training split has no samples");
+    const auto samples = spread_samples(*train.samples, baselines.most_samples());
+    EvalLoader loader(*samples, loader_settings(parts.recipe, train, parts.grid));
+    while (const std::optional<Batch> batch = loader.next()) baselines.add(*batch);
+  });
+  parts.grid.throw_if_failed();
+  baselines.fit(*parts.grid.world);
+}
+
+std::vector<BaselineScore> evaluate_baselines(const Baselines& baselines,
                                               const EvaluationParts& parts) {
   const torch::NoGradGuard no_grad;
-  if (train != nullptr && train->samples->size() > 0) {
-    const auto samples = spread_samples(*train->samples, baselines.most_samples());
-    EvalLoader loader(*samples, loader_settings(parts.recipe, *train, parts.grid));
-    while (const std::optional<Batch> batch = loader.next()) baselines.add(*batch);
-    parts.grid.throw_if_failed();
-    baselines.fit(*parts.grid.world);
-  }
   std::vector<NamedSum> totals;
   EvalLoader loader(*parts.data.samples, loader_settings(parts.recipe, parts.data, parts.grid));
   while (const std::optional<Batch> batch = loader.next()) {

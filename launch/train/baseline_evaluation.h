@@ -14,10 +14,13 @@ namespace shoal {
 /// Evenly spaced samples of a set, `most` at most, in their order. `all` must outlive them.
 std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most);
 
-/// Evaluates what a task compares its model with on the parts' data, fitted on samples of `train`
-/// as evaluation reads them, without augmentation; null: what is fitted is left out. Collective;
-/// every rank gets the same numbers. Throws DataError.
-std::vector<BaselineScore> evaluate_baselines(Baselines& baselines, const OpenSplit* train,
+/// Fits what a task compares its model with on samples of data.train as evaluation reads them,
+/// without augmentation. Collective. Throws DataError on every rank, and nothing is fitted.
+void fit_baselines(Baselines& baselines, const EvaluationParts& parts);
+
+/// Evaluates them on the parts' data; what is not fitted is left out. Collective; every rank gets
+/// the same numbers.
+std::vector<BaselineScore> evaluate_baselines(const Baselines& baselines,
                                               const EvaluationParts& parts);
 
 /// Each baseline's settings and metrics by its name.

@@ -42,7 +42,7 @@ struct EvaluationParts {
 using Interrupted = std::function<bool()>;
 
 /// Runs the task over all of the data: dropless, without noise or augmentation. Collective; every
-/// rank gets the same numbers; nothing if it was interrupted. `step` is only told to the layers;
+/// rank gets the same numbers; nothing if it was interrupted. `step` is only passed to the layers;
 /// `agreement` keeps what the next evaluation is compared with, on all ranks or on none.
 std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted);

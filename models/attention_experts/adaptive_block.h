@@ -12,6 +12,7 @@
 #include "models/attention_experts/attention_experts.h"
 #include "models/blocks/attention.h"
 #include "models/blocks/block_output.h"
+#include "models/blocks/mlp.h"
 #include "models/kernels/layer_norm.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
@@ -20,9 +21,12 @@
 // B images  N tokens  D width
 namespace shoal {
 
-/// A pre-norm block: y = x + merge(experts(norm(x))), out = y + fc2(gelu(fc1(norm(y)))); without
-/// experts y = x + attention(norm(x)), standard attention and no merge. Norms have an eps of 1e-5,
-/// as torch.nn's; linear layers start uniform in +-1 / sqrt(their inputs).
+/// Of the denoiser's norms, as torch.nn's.
+inline constexpr double kAdaptiveNormEps = 1e-5;
+
+/// A pre-norm block: y = x + merge(experts(norm(x))), out = y + mlp(norm(y)); without experts
+/// y = x + attention(norm(x)), standard attention and no merge. Linear layers start uniform in
+/// +-1 / sqrt(their inputs).
 /// Source: the adaptive sparse-attention denoiser, component 5.
 class AdaptiveBlockImpl : public ModuleBase {
  public:
@@ -42,7 +46,7 @@ class AdaptiveBlockImpl : public ModuleBase {
   std::shared_ptr<AttentionExperts> experts_;
   Linear merge_{nullptr};         ///< with experts
   Attention attention_{nullptr};  ///< without
-  Linear fc1_{nullptr}, fc2_{nullptr};
+  Mlp mlp_{nullptr};
 };
 TORCH_MODULE(AdaptiveBlock);
 

@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/permute_rows.h"
+#include "moe/routing/exact_share.h"
 #include "runtime/base/error.h"
 #include "runtime/device/device_copy.h"
 #include "runtime/module/fan_in_init.h"
@@ -26,10 +29,7 @@ void AttentionExpertOptions::validate(Problems& problems) const {
 
 int64_t AttentionExpertOptions::keys_of(const PatchGrid& grid) const {
   const int64_t all = num_candidates(candidates, grid);
-  if (share) {
-    return std::min(all,
-                    static_cast<int64_t>(std::ceil(*share * static_cast<double>(grid.tokens()))));
-  }
+  if (share) return std::min(all, ceil_share(grid.tokens(), decimal_of(*share), 1));
   return std::min(all, k.value_or(all));
 }
 
@@ -51,11 +51,20 @@ void AttentionExpertsOptions::validate(Problems& problems) const {
   const auto made = Registry<Router>::create(router, context);
   made->check("router", problems);
   BalanceLosses(losses).check(*made, router.name(), problems);
+  if (made->needs_token_ids()) {
+    problems.add("router.by", "patches of images have no vocabulary ids; use position");
+  }
+  if (mixing == Mixing::kSoft) {
+    made->check_scores_only("router", problems);
+  } else {
+    made->check_without_capacity("router", problems);
+  }
   const bool is_ever_soft = mixing == Mixing::kSoft || soft_steps > 0;
   if (is_ever_soft && !made->takes_balance_losses()) {
     problems.add("router.name",
-                 fmt::format("{} makes no scores, by which soft mixing weights the experts; use "
-                             "mixing: hard without soft_steps, or another router",
+                 fmt::format("{} does not route a token by its own scores, by which soft mixing "
+                             "weights the experts; use mixing: hard without soft_steps, or another "
+                             "router",
                              router.name()));
   }
 }
@@ -113,10 +122,16 @@ ExpertLinear join(const std::vector<ExpertLinear>& layers) {
   return {at::cat(weight, 1), at::cat(bias)};
 }
 
-/// The J images of an expert.
-torch::Tensor images_of(const torch::Tensor& x_IND, const UnitTokens& tokens) {
-  const bool has_every_image = tokens.has_all() || tokens.image_J.size(0) == x_IND.size(0);
-  return has_every_image ? x_IND : x_IND.index_select(0, tokens.image_J);
+/// Whether an expert has a token of each of the I images.
+bool has_every_image(const UnitTokens& tokens, int64_t I) {
+  return tokens.has_all() || tokens.image_J.size(0) == I;
+}
+
+/// The J images of an expert, one after another.
+torch::Tensor rows_of_images(const torch::Tensor& x_IND, const UnitTokens& tokens) {
+  return has_every_image(tokens, x_IND.size(0))
+             ? x_IND.flatten(0, 1)
+             : x_IND.index_select(0, tokens.image_J).flatten(0, 1);
 }
 
 torch::Dtype router_dtype(torch::Dtype dtype) {
@@ -134,6 +149,7 @@ AttentionExperts::AttentionExperts(const AttentionExpertsOptions& options, const
     if (options.experts[static_cast<size_t>(e)].keys_of(sizes.grid) < 1) {
       throw ConfigError(fmt::format("{}.experts[{}]: a query has no candidates", path, e));
     }
+    // Values are summed over the chosen keys alone, so that k decides among equal candidates.
     cost_U.push_back(multiply_adds_of_query(e) +
                      static_cast<double>(attention_of(e).k * sizes.width));
   }
@@ -206,7 +222,7 @@ MoeOutput AttentionExperts::forward(const torch::Tensor& x_BND, const StepContex
   const bool has_losses = step.training && !losses_.names().empty();
   if (has_losses) losses = losses_.evaluate(routing, context, grid_->tensor_world());
   output.auxiliary_loss = losses.auxiliary_loss;
-  output.stats = stats(routing, exchange.counts(), is_soft, losses);
+  output.stats = stats(routing, exchange.counts(), weights.is_routed_TU, losses);
   if (!step.training) output.stats.first_unit_T = router_->first_units(routing);
   return output;
 }
@@ -226,7 +242,7 @@ ImageExchange AttentionExperts::exchange_of(const torch::Tensor& x_BND,
 torch::Tensor AttentionExperts::run_experts(const torch::Tensor& x_IND,
                                             const ImageExchange& exchange) const {
   const torch::Dtype dtype = x_IND.scalar_type();
-  const int64_t I = x_IND.size(0), N = x_IND.size(1), D = x_IND.size(2);
+  const int64_t I = x_IND.size(0), D = x_IND.size(2);
   const std::vector<int64_t>& ids = placement_.units_of_rank(grid_->expert->rank());
   const std::vector<ExpertLinear> query = unstack(bank_->query, dtype),
                                   key = unstack(bank_->key, dtype),
@@ -234,29 +250,47 @@ torch::Tensor AttentionExperts::run_experts(const torch::Tensor& x_IND,
                                   out = unstack(bank_->out, dtype);
   torch::Tensor shared_IN2D;
   if (key_value_) shared_IN2D = key_value_->forward(x_IND);
-  std::vector<torch::Tensor> outputs;
-  for (size_t u = 0; u < ids.size(); ++u) {
-    const UnitTokens& tokens = exchange.tokens_u()[u];
-    std::vector<torch::Tensor> part;  // queries, keys, values
-    if (tokens.has_all() && !key_value_) {
-      part = join({query[u], key[u], value[u]}).forward(x_IND).chunk(3, 2);
-      part[0] = part[0].flatten(0, 1);
-    } else {
-      const torch::Tensor x_JND = images_of(key_value_ ? shared_IN2D : x_IND, tokens);
-      part = (key_value_ ? x_JND : join({key[u], value[u]}).forward(x_JND)).chunk(2, 2);
-      const torch::Tensor rows_ID = x_IND.reshape({I * N, D});
-      part.insert(
-          part.begin(),
-          query[u].forward(tokens.has_all() ? rows_ID : rows_ID.index_select(0, tokens.row_R)));
-    }
-    outputs.push_back(out[u].forward(
-        top_k_attention(part[0], part[1], part[2], tokens.queries, attention_of(ids[u]))));
-  }
-  if (outputs.empty()) {
+  if (ids.empty()) {
     // No rows, but every rank has gradients of what all share.
     const torch::Tensor none = key_value_ ? shared_IN2D.narrow(2, 0, D) : x_IND;
-    return none.reshape({I * N, D}).narrow(0, 0, 0);
+    return none.flatten(0, 1).narrow(0, 0, 0);
   }
+  const torch::Tensor x_TD = x_IND.flatten(0, 1);
+  std::vector<torch::Tensor> rows;
+  const auto add = [&](const torch::Tensor& of_expert) {
+    rows.push_back(of_expert);
+    return rows.size() - 1;
+  };
+  std::optional<size_t> shared_of_all;
+  std::vector<TopKPart> parts;
+  for (size_t u = 0; u < ids.size(); ++u) {
+    const UnitTokens& tokens = exchange.tokens_u()[u];
+    TopKPart& part = parts.emplace_back();
+    part.queries = tokens.queries;
+    part.options = attention_of(ids[u]);
+    if (tokens.has_all() && !key_value_) {
+      const size_t all = add(join({query[u], key[u], value[u]}).forward(x_TD));
+      part.query = {all, 0};
+      part.key = {all, D};
+      part.value = {all, 2 * D};
+      continue;
+    }
+    part.query = {
+        add(query[u].forward(tokens.has_all() ? x_TD : x_TD.index_select(0, tokens.row_R))), 0};
+    const bool takes_shared = key_value_ && has_every_image(tokens, I);
+    if (!takes_shared || !shared_of_all) {
+      const size_t keys =
+          add(key_value_ ? rows_of_images(shared_IN2D, tokens)
+                         : join({key[u], value[u]}).forward(rows_of_images(x_IND, tokens)));
+      part.key = {keys, 0};
+      if (takes_shared) shared_of_all = keys;
+    } else {
+      part.key = {*shared_of_all, 0};
+    }
+    part.value = {part.key.tensor, D};
+  }
+  std::vector<torch::Tensor> outputs = top_k_attention_of(rows, parts, D);
+  for (size_t u = 0; u < ids.size(); ++u) outputs[u] = out[u].forward(outputs[u]);
   return outputs.size() == 1 ? outputs[0] : at::cat(outputs);
 }
 
@@ -269,8 +303,12 @@ TopKOptions AttentionExperts::attention_of(int64_t expert) const {
 
 double AttentionExperts::multiply_adds_of_query(int64_t expert) const {
   const auto width = static_cast<double>(sizes_.width);
-  const AttentionExpertOptions& options = options_.experts[static_cast<size_t>(expert)];
-  return 2 * width * (width + static_cast<double>(num_candidates(options.candidates, sizes_.grid)));
+  const KeyCandidates& candidates = options_.experts[static_cast<size_t>(expert)].candidates;
+  // Blocks are a mask over the logits of all keys.
+  const int64_t keys = candidates.from == CandidateKind::kPooled
+                           ? sizes_.grid.tokens()
+                           : num_candidates(candidates, sizes_.grid);
+  return 2 * width * (width + static_cast<double>(keys));
 }
 
 double AttentionExperts::multiply_adds(const RoutedCounts& counts) const {
@@ -286,12 +324,20 @@ double AttentionExperts::multiply_adds(const RoutedCounts& counts) const {
   return sum + static_cast<double>(images * sizes_.grid.tokens()) * 2 * width * width;
 }
 
-MoeStats AttentionExperts::stats(const Routing& routing, const RoutedCounts& counts, bool is_soft,
+MoeStats AttentionExperts::stats(const Routing& routing, const RoutedCounts& counts,
+                                 const torch::Tensor& is_routed_TU,
                                  const BalanceLosses::Sums& losses) const {
   const torch::NoGradGuard no_grad;
+  const bool is_soft = !is_routed_TU.defined();
   StatSums sums;
   sums.tokens = routing.num_tokens();
   sums.choices = is_soft ? sums.tokens : routing.unit_TK.numel();
+  const int64_t routed = is_soft ? sums.choices : sum(counts.tokens_U);
+  if (routed < sums.choices) {
+    if (!router_->chooses_per_unit())
+      sums.kept = torch::full({}, routed, routing.unit_TK.options());
+    sums.unrouted = is_routed_TU.any(1).logical_not_().sum();
+  }
   sums.load_U = is_soft ? routing.prob_TU.sum(0, /*keepdim=*/false, torch::kFloat64)
                         : send_to(counts.tokens_U, routing.unit_TK.device()).to(torch::kFloat64);
   if (routing.prob_TU.defined()) {

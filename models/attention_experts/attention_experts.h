@@ -91,7 +91,7 @@ struct AttentionExpertsOptions {
 /// `<path>.experts.*`, `query.weight`, `key.weight`, `value.weight`, `out.weight` [D, D], input
 /// first, and their biases [D]; with shared keys and values `<path>.key_value.*`, a linear layer to
 /// 2 D. All uniform in +-1 / sqrt(D). Statistics: load is the number of tokens of an expert, in
-/// soft mixing the sum of its weights. There is no capacity: no token is dropped.
+/// soft mixing the sum of its weights. There is no capacity: only routers leave tokens out.
 /// Source: the adaptive sparse-attention denoiser, components 3 to 6.
 class AttentionExperts : public MoeStage {
  public:
@@ -126,8 +126,9 @@ class AttentionExperts : public MoeStage {
   double multiply_adds_of_query(int64_t expert) const;
   /// Of all tokens, keys and values included.
   double multiply_adds(const RoutedCounts& counts) const;
-  MoeStats stats(const Routing& routing, const RoutedCounts& counts, bool is_soft,
-                 const BalanceLosses::Sums& losses) const;
+  /// is_routed_TU as in Weights.
+  MoeStats stats(const Routing& routing, const RoutedCounts& counts,
+                 const torch::Tensor& is_routed_TU, const BalanceLosses::Sums& losses) const;
 
   AttentionExpertsOptions options_;
   Sizes sizes_;

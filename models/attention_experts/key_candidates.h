@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -26,25 +27,33 @@ struct EnumNames<CandidateKind> {
 };
 
 /// The candidates of an attention expert (recipe section `candidates`). Blocks as in NSA (Yuan et
-/// al. 2025, section 3.3), here square.
+/// al. 2025, section 3.3), here square. The sizes of each kind are set with it alone.
 struct KeyCandidates {
   CandidateKind from = CandidateKind::kAll;
-  int64_t window = 7;
-  int64_t block = 4;
-  int64_t keep = 4;
+  std::optional<int64_t> window, block, keep;
 
   static constexpr auto fields() {
     return std::tuple{
         field("from", &KeyCandidates::from, "which keys a query chooses among"),
-        field("window", &KeyCandidates::window, "side of the window, odd", in_range(1, kMostWidth),
+        field("window", &KeyCandidates::window, "window: its side, odd", in_range(1, kMostWidth),
               unit("patches")),
-        field("block", &KeyCandidates::block, "side of a block of pooled keys",
-              in_range(1, kMostWidth), unit("patches")),
-        field("keep", &KeyCandidates::keep, "blocks of the highest logits that a query sees",
-              in_range(1, kMostWidth))};
+        field("block", &KeyCandidates::block, "pooled: side of a block", in_range(1, kMostWidth),
+              unit("patches")),
+        field("keep", &KeyCandidates::keep,
+              "pooled: blocks of the highest logits that a query sees", in_range(1, kMostWidth))};
   }
   void validate(Problems& problems) const {
-    if (window % 2 == 0) {
+    const auto check = [&](const char* key, const std::optional<int64_t>& value,
+                           CandidateKind kind) {
+      const std::string name(enum_name(kind));
+      if (from == kind && !value)
+        problems.add(key, "is missing; candidates from " + name + " need it");
+      if (from != kind && value) problems.add(key, "needs from: " + name);
+    };
+    check("window", window, CandidateKind::kWindow);
+    check("block", block, CandidateKind::kPooled);
+    check("keep", keep, CandidateKind::kPooled);
+    if (window && *window % 2 == 0) {
       problems.add("window", "is even, so that no patch is in the middle; use an odd side");
     }
   }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
+#include <utility>
 
 #include "models/attention_experts/top_k_attention_cpu.h"
 #include "moe/kernels/row_top_k.h"
@@ -23,25 +25,52 @@ using torch::autograd::variable_list;
 
 /// Arguments without gradients.
 struct TopKCall {
-  ImageQueries queries;
-  TopKOptions options;
+  std::vector<TopKPart> parts;
+  int64_t width;
 };
 
+/// A part's columns of the call's tensors, or of their gradients.
+TopKTensors tensors_of(const variable_list& rows, const TopKPart& part, int64_t width) {
+  const int64_t images = std::ssize(part.queries.offset_i1) - 1;
+  const auto columns = [&](const Columns& of) {
+    return rows[of.tensor].narrow(1, of.first, width);
+  };
+  const auto images_of = [&](const Columns& of) {
+    const torch::Tensor& all = rows[of.tensor];
+    const int64_t tokens = images == 0 ? part.options.grid.tokens() : all.size(0) / images;
+    return columns(of).unflatten(0, {images, tokens});
+  };
+  return {columns(part.query), images_of(part.key), images_of(part.value)};
+}
+
 struct TopKAttentionFunction : torch::autograd::Function<TopKAttentionFunction> {
-  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& query_RD,
-                               const torch::Tensor& key_IND, const torch::Tensor& value_IND,
-                               const TopKCall& call) {
-    ctx->save_for_backward({query_RD, key_IND, value_IND});
+  static variable_list forward(AutogradContext* ctx, at::TensorList rows, const TopKCall& call) {
+    const variable_list own = rows.vec();
+    ctx->save_for_backward(own);
     save_value(ctx, call);
-    return attend_top_k_cpu({query_RD, key_IND, value_IND}, call.queries, call.options);
+    variable_list outputs;
+    for (const TopKPart& part : call.parts) {
+      outputs.push_back(
+          attend_top_k_cpu(tensors_of(own, part, call.width), part.queries, part.options));
+    }
+    return outputs;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
     const variable_list saved = ctx->get_saved_variables();
-    const auto& [queries, options] = saved_value<TopKCall>(ctx);
-    const TopKTensors result = differentiate_top_k_cpu(
-        grads[0].contiguous(), {saved[0], saved[1], saved[2]}, queries, options);
-    return {result.query_RD, result.key_IND, result.value_IND, torch::Tensor()};
+    const auto& [parts, width] = saved_value<TopKCall>(ctx);
+    variable_list result;
+    for (const torch::Tensor& rows : saved) result.push_back(at::empty_like(rows));
+    std::set<std::pair<size_t, int64_t>> written;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const Columns& key = parts[p].key;
+      const bool adds = !written.insert({key.tensor, key.first}).second;
+      differentiate_top_k_cpu(grads[p].contiguous(), tensors_of(saved, parts[p], width),
+                              {tensors_of(result, parts[p], width), adds}, parts[p].queries,
+                              parts[p].options);
+    }
+    result.emplace_back();  // of the call
+    return result;
   }
 };
 
@@ -128,17 +157,17 @@ torch::Tensor are_highest(const torch::Tensor& logits, int64_t k) {
 torch::Tensor in_best_blocks(const torch::Tensor& query_IAMH, const torch::Tensor& key_IANH,
                              const TopKOptions& options) {
   const torch::Tensor block_N =
-      blocks_of(options.grid, options.candidates.block,
+      blocks_of(options.grid, *options.candidates.block,
                 torch::TensorOptions().dtype(torch::kInt64).device(key_IANH.device()));
   const PatchGrid& grid = options.grid;
   const auto across = [&](int64_t side) {
-    return (side + options.candidates.block - 1) / options.candidates.block;
+    return (side + *options.candidates.block - 1) / *options.candidates.block;
   };
   const int64_t num_blocks = across(grid.rows) * across(grid.columns);
   const torch::Tensor is_in_NP = at::one_hot(block_N, num_blocks).to(key_IANH.scalar_type());
   const torch::Tensor mean_IAPH = (is_in_NP / is_in_NP.sum(0)).t().matmul(key_IANH.detach());
   const torch::Tensor is_best_IAMP =
-      are_highest(query_IAMH.detach().matmul(mean_IAPH.transpose(2, 3)), options.candidates.keep);
+      are_highest(query_IAMH.detach().matmul(mean_IAPH.transpose(2, 3)), *options.candidates.keep);
   return is_best_IAMP.index_select(3, block_N);
 }
 
@@ -174,12 +203,12 @@ torch::Tensor split_image_heads(const torch::Tensor& x_IKD, int64_t heads) {
 
 int64_t num_candidates(const KeyCandidates& candidates, const PatchGrid& grid) {
   if (candidates.from == CandidateKind::kWindow) {
-    return std::min(candidates.window, grid.rows) * std::min(candidates.window, grid.columns);
+    return std::min(*candidates.window, grid.rows) * std::min(*candidates.window, grid.columns);
   }
   if (candidates.from == CandidateKind::kPooled) {
-    const int64_t rows = std::min(candidates.block, grid.rows);
+    const int64_t rows = std::min(*candidates.block, grid.rows);
     return std::min(grid.tokens(),
-                    candidates.keep * rows * std::min(candidates.block, grid.columns));
+                    *candidates.keep * rows * std::min(*candidates.block, grid.columns));
   }
   return grid.tokens();
 }
@@ -187,17 +216,37 @@ int64_t num_candidates(const KeyCandidates& candidates, const PatchGrid& grid) {
 torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                               const torch::Tensor& value_IND, const ImageQueries& queries,
                               const TopKOptions& options) {
-  if (!query_RD.is_cpu() || !has_top_k_kernel(options)) {
-    return top_k_attention_portable(query_RD, key_IND, value_IND, queries, options);
-  }
   check({query_RD, key_IND, value_IND}, queries, options);
-  const auto wide = [](const torch::Tensor& x) {
+  return top_k_attention_of({query_RD, key_IND.flatten(0, 1), value_IND.flatten(0, 1)},
+                            {{{0, 0}, {1, 0}, {2, 0}, queries, options}}, query_RD.size(1))[0];
+}
+
+std::vector<torch::Tensor> top_k_attention_of(const std::vector<torch::Tensor>& rows,
+                                              const std::vector<TopKPart>& parts, int64_t width) {
+  const bool has_kernel =
+      std::ranges::all_of(rows, [](const torch::Tensor& x) { return x.is_cpu(); }) &&
+      std::ranges::all_of(parts, [](const auto& part) { return has_top_k_kernel(part.options); });
+  if (!has_kernel) {
+    std::vector<torch::Tensor> outputs;
+    for (const TopKPart& part : parts) {
+      const auto [query_RD, key_IND, value_IND] = tensors_of(rows, part, width);
+      outputs.push_back(
+          top_k_attention_portable(query_RD, key_IND, value_IND, part.queries, part.options));
+    }
+    return outputs;
+  }
+  variable_list wide;
+  for (const torch::Tensor& x : rows) {
     const torch::Tensor y = at_least_float32(x);
-    return y.stride(-1) == 1 ? y : y.contiguous();
-  };
-  return TopKAttentionFunction::apply(wide(query_RD), wide(key_IND), wide(value_IND),
-                                      TopKCall{queries, options})
-      .to(query_RD.scalar_type());
+    wide.push_back(y.stride(-1) == 1 ? y : y.contiguous());
+  }
+  for (const TopKPart& part : parts) {
+    check(tensors_of(wide, part, width), part.queries, part.options);
+  }
+  variable_list outputs =
+      TopKAttentionFunction::apply(at::TensorList(wide), TopKCall{parts, width});
+  for (torch::Tensor& output : outputs) output = output.to(rows[0].scalar_type());
+  return outputs;
 }
 
 torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
@@ -222,7 +271,7 @@ torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torc
   };
   if (options.candidates.from == CandidateKind::kWindow) {
     const torch::Tensor is_seen_RN =
-        in_window(tokens_of(queries, key_IND), options.grid, options.candidates.window);
+        in_window(tokens_of(queries, key_IND), options.grid, *options.candidates.window);
     // Rows of padding see all keys, so that their softmax is defined.
     keep((to_images((~is_seen_RN).to(torch::kUInt8)) == 0).unsqueeze(1));
   }

@@ -38,7 +38,27 @@ torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor
                               const torch::Tensor& value_IND, const ImageQueries& queries,
                               const TopKOptions& options);
 
-/// The same by LibTorch's operators, on any device: the reference.
+/// Some columns of one of a call's tensors.
+struct Columns {
+  size_t tensor = 0;
+  int64_t first = 0;
+};
+
+/// One expert in a call of several.
+struct TopKPart {
+  Columns query;       ///< of rows that are its queries
+  Columns key, value;  ///< of rows that are the tokens of its images
+  ImageQueries queries;
+  TopKOptions options;
+};
+
+/// top_k_attention of several experts of one width D, [R, D] each, in one node of the graph: their
+/// queries, keys and values are columns of `rows`, [rows, columns], so that experts can share one
+/// product, and keys and values too. Each column is some part's.
+std::vector<torch::Tensor> top_k_attention_of(const std::vector<torch::Tensor>& rows,
+                                              const std::vector<TopKPart>& parts, int64_t width);
+
+/// top_k_attention by LibTorch's operators, on any device: the reference.
 torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                                        const torch::Tensor& value_IND, const ImageQueries& queries,
                                        const TopKOptions& options);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "models/kernels/attention_rows.h"
@@ -57,7 +58,7 @@ struct TopKShape {
     return token_R == nullptr ? row - offset_i1[image] : token_R[row];
   }
   bool has_window() const { return options.candidates.from == CandidateKind::kWindow; }
-  int64_t radius() const { return options.candidates.window / 2; }
+  int64_t radius() const { return *options.candidates.window / 2; }
   int64_t padded(const TopKTile& tile) const { return round_up(tile.rows(), kLanes<Real>); }
 };
 
@@ -129,18 +130,15 @@ struct SharesScratch {
   TileMemory<Integer<Real>> rank_KQ;
 };
 
-/// A tile's rows times `factor`, transposed, with zeros as rows of padding.
+/// A tile's rows times `factor`, transposed. Rows of padding repeat the last one, so that their
+/// softmax is as quick as its.
 template <class Real>
-const Real* transpose_rows(const TopKShape<Real>& shape, const TopKTile& tile,
-                           const HeadsOf<Real>& from, Real factor, TileMemory<Real>& to) {
+const Real* transposed(const TopKShape<Real>& shape, const TopKTile& tile,
+                       const HeadsOf<Real>& from, Real factor, TileMemory<Real>& to) {
   const int64_t Q = shape.padded(tile);
   Real* to_HQ = to.get(shape.H * Q);
-  const Real* rows = from.queries(tile);
-  for (int64_t h = 0; h < shape.H; ++h) {
-    Real* row = to_HQ + h * Q;
-    for (int64_t q = 0; q < tile.rows(); ++q) row[q] = rows[q * from.row_stride + h] * factor;
-    std::fill(row + tile.rows(), row + Q, Real(0));
-  }
+  attention_tiles::transpose_rows<Real>(
+      {from.queries(tile), from.row_stride, tile.rows(), shape.H, factor, to_HQ, Q});
   return to_HQ;
 }
 
@@ -164,7 +162,7 @@ template <class Real>
 Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const HeadsOf<Real>& queries,
                 const HeadsOf<Real>& keys, SharesScratch<Real>& scratch) {
   const int64_t Q = shape.padded(tile);
-  const Real* query_HQ = transpose_rows(shape, tile, queries, shape.scale, scratch.query_HQ);
+  const Real* query_HQ = transposed(shape, tile, queries, shape.scale, scratch.query_HQ);
   const RealRows<Real> key = factor_rows(keys.keys(tile), scratch.key);
   Real* share_KQ = scratch.share_KQ.get(tile.keys * Q);
   multiply<Real>({.rows = tile.keys,
@@ -182,13 +180,14 @@ Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const HeadsO
   return share_KQ;
 }
 
-/// y [Q, W] = aᵀ b of a [K, Q] and rows b [K, W], whose first H columns times `factor` go to rows.
+/// The tile's rows = aᵀ b of a [K, Q] and rows b [K, W], whose first H columns they take.
 template <class Real>
 void write_rows(const TopKShape<Real>& shape, const TopKTile& tile, const Real* a_KQ,
-                const RealRows<Real>& b, Real factor, const HeadsOf<Real>& to,
-                TileMemory<Real>& memory) {
+                const RealRows<Real>& b, const HeadsOf<Real>& to, TileMemory<Real>& memory) {
   const int64_t W = shape.W;
-  Real* y_QW = memory.get(tile.rows() * W);
+  const bool fits = W == shape.H;
+  Real* rows = to.queries(tile);
+  Real* y_QW = fits ? rows : memory.get(tile.rows() * W);
   multiply<Real>({.rows = tile.rows(),
                   .columns = W,
                   .summed = tile.keys,
@@ -198,10 +197,9 @@ void write_rows(const TopKShape<Real>& shape, const TopKTile& tile, const Real* 
                   .b = b.data,
                   .b_stride = b.stride,
                   .c = y_QW,
-                  .c_stride = W});
-  Real* rows = to.queries(tile);
-  for (int64_t q = 0; q < tile.rows(); ++q) {
-    for (int64_t h = 0; h < shape.H; ++h) rows[q * to.row_stride + h] = y_QW[q * W + h] * factor;
+                  .c_stride = fits ? to.row_stride : W});
+  for (int64_t q = 0; !fits && q < tile.rows(); ++q) {
+    std::copy_n(y_QW + q * W, shape.H, rows + q * to.row_stride);
   }
 }
 
@@ -220,8 +218,8 @@ void attend(const TopKTensors& tensors, const TopKShape<Real>& shape, const torc
       shape,
       [&](const TopKTile& tile, Scratch& scratch) {
         const Real* share_KQ = shares_of(shape, tile, queries, keys, scratch.shares);
-        write_rows(shape, tile, share_KQ, vector_rows(values.keys(tile), scratch.value), Real(1),
-                   outputs, scratch.out_QW);
+        write_rows(shape, tile, share_KQ, vector_rows(values.keys(tile), scratch.value), outputs,
+                   scratch.out_QW);
       },
       [](const HeadTask&, Scratch&) {});
 }
@@ -261,6 +259,7 @@ void add_to_keys(const TopKShape<Real>& shape, const TopKTile& tile, const Real*
 template <class Real>
 struct TopKGradients {
   HeadsOf<Real> queries, keys, values, grads, query_grads, key_grads, value_grads;
+  bool adds_to_keys;
 };
 
 template <class Real>
@@ -276,7 +275,7 @@ void differentiate_tile(const TopKShape<Real>& shape, const TopKTile& tile,
   Real* share_KQ = shares_of(shape, tile, call.queries, call.keys, scratch.shares);
   add_to_keys(shape, tile, share_KQ, rows_of(tile, call.grads, scratch.grad_QW), value_grad_NW);
 
-  const Real* grad_HQ = transpose_rows(shape, tile, call.grads, Real(1), scratch.grad_HQ);
+  const Real* grad_HQ = transposed(shape, tile, call.grads, Real(1), scratch.grad_HQ);
   const RealRows<Real> value = factor_rows(call.values.keys(tile), scratch.value);
   Real* logit_grad_KQ = scratch.share_grad_KQ.get(tile.keys * Q);
   multiply<Real>({.rows = tile.keys,
@@ -288,26 +287,26 @@ void differentiate_tile(const TopKShape<Real>& shape, const TopKTile& tile,
                   .b_stride = Q,
                   .c = logit_grad_KQ,
                   .c_stride = Q});
-  attention_tiles::differentiate_softmax<Real>({share_KQ, tile.keys, Q}, logit_grad_KQ);
+  attention_tiles::differentiate_softmax<Real>({share_KQ, tile.keys, Q}, shape.scale,
+                                               logit_grad_KQ);
   write_rows<Real>(shape, tile, logit_grad_KQ, vector_rows(call.keys.keys(tile), scratch.key),
-                   shape.scale, call.query_grads, scratch.query_grad_QW);
+                   call.query_grads, scratch.query_grad_QW);
   add_to_keys(shape, tile, logit_grad_KQ, rows_of(tile, call.queries, scratch.query_QW),
               key_grad_NW);
 }
 
-/// The task's sums over its tiles, to memory; zeros without any.
+/// A task's sums over its tiles, to memory; zeros without any.
 template <class Real>
-void write_key_grads(const TopKShape<Real>& shape, const HeadTask& task,
-                     const TopKGradients<Real>& call, TopKBackwardScratch<Real>& scratch) {
-  if (scratch.added == 0) return;  // the tensors are zeros
-  scratch.added = 0;
-  const Real* key_NW = scratch.key_grad_NW.get(0);
-  const Real* value_NW = scratch.value_grad_NW.get(0);
+void write_key_sums(const TopKShape<Real>& shape, const HeadTask& task, const HeadsOf<Real>& to,
+                    bool adds, const Real* sum_NW) {
   for (int64_t n = 0; n < shape.N; ++n) {
-    Real *key = call.key_grads.keys(task, n), *value = call.value_grads.keys(task, n);
-    for (int64_t h = 0; h < shape.H; ++h) {
-      key[h] = key_NW[n * shape.W + h] * shape.scale;
-      value[h] = value_NW[n * shape.W + h];
+    Real* row = to.keys(task, n);
+    if (sum_NW == nullptr) {
+      if (!adds) std::fill_n(row, shape.H, Real(0));
+    } else if (adds) {
+      for (int64_t h = 0; h < shape.H; ++h) row[h] += sum_NW[n * shape.W + h];
+    } else {
+      std::copy_n(sum_NW + n * shape.W, shape.H, row);
     }
   }
 }
@@ -332,21 +331,25 @@ torch::Tensor attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& q
   return out;
 }
 
-TopKTensors differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& tensors,
-                                    const ImageQueries& queries, const TopKOptions& options) {
-  const auto like = [](const torch::Tensor& x) { return torch::zeros(x.sizes(), x.options()); };
-  const TopKTensors grads{like(tensors.query_RD), like(tensors.key_IND), like(tensors.value_IND)};
+void differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& tensors,
+                             const TopKGrads& to, const ImageQueries& queries,
+                             const TopKOptions& options) {
+  const TopKTensors& grads = to.tensors;
   for_top_k_type(tensors, queries, options, [&]<class Real>(const TopKShape<Real>& shape) {
     using Scratch = TopKBackwardScratch<Real>;
     const auto heads = [&](const torch::Tensor& x) { return HeadsOf<Real>(x, shape.H); };
     const TopKGradients<Real> call{
         heads(tensors.query_RD), heads(tensors.key_IND), heads(tensors.value_IND), heads(grad_RD),
-        heads(grads.query_RD),   heads(grads.key_IND),   heads(grads.value_IND)};
+        heads(grads.query_RD),   heads(grads.key_IND),   heads(grads.value_IND),   to.adds_to_keys};
     for_each_tile<Real, Scratch>(
         shape, [&](const TopKTile& tile, Scratch& s) { differentiate_tile(shape, tile, call, s); },
-        [&](const HeadTask& task, Scratch& s) { write_key_grads(shape, task, call, s); });
+        [&](const HeadTask& task, Scratch& s) {
+          const bool has_tiles = std::exchange(s.added, 0) > 0;
+          const auto sums = [&](TileMemory<Real>& x) { return has_tiles ? x.get(0) : nullptr; };
+          write_key_sums(shape, task, call.key_grads, call.adds_to_keys, sums(s.key_grad_NW));
+          write_key_sums(shape, task, call.value_grads, call.adds_to_keys, sums(s.value_grad_NW));
+        });
   });
-  return grads;
 }
 
 }  // namespace shoal

@@ -20,8 +20,14 @@ struct TopKTensors {
 /// top_k_attention without its gradient.
 torch::Tensor attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
                                const TopKOptions& options);
-/// The gradients of queries, keys and values, contiguous.
-TopKTensors differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& tensors,
-                                    const ImageQueries& queries, const TopKOptions& options);
+
+/// Where gradients go, laid out as TopKTensors.
+struct TopKGrads {
+  TopKTensors tensors;
+  bool adds_to_keys = false;  ///< those of keys and values are added to what is there
+};
+void differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& tensors,
+                             const TopKGrads& to, const ImageQueries& queries,
+                             const TopKOptions& options);
 
 }  // namespace shoal

@@ -41,7 +41,10 @@ AdaptiveAttention::AdaptiveAttention(const Options& options, const Context& cont
     blocks_->push_back(AdaptiveBlock(sizes, options.attention, context.build));
   }
   register_module("blocks", blocks_);
-  if (options.final_norm) norm_ = register_module("norm", LayerNorm(options.width, tensor));
+  if (options.final_norm) {
+    const NormOptions norm{.eps = kAdaptiveNormEps};
+    norm_ = register_module("norm", LayerNorm(options.width, tensor, norm));
+  }
 }
 
 ModelOutput AdaptiveAttention::forward(const ModelInput& input, const StepContext& step) {

@@ -3,11 +3,19 @@
 #include <ATen/ops/matmul.h>
 
 #include <optional>
+#include <utility>
 
 #include "models/kernels/token_linear.h"
 
 // B images  S tokens  C width  H hidden
 namespace shoal {
+namespace {
+
+std::optional<Init> bias_of(const MlpShape& shape, const MlpInits& inits) {
+  return shape.has_bias ? std::optional(inits.bias) : std::nullopt;
+}
+
+}  // namespace
 
 Activation activation_of(Gelu gelu) {
   return gelu == Gelu::kErf ? Activation::kGelu : Activation::kGeluTanh;
@@ -18,10 +26,13 @@ MlpImpl::MlpImpl(int64_t width, int64_t hidden, Gelu gelu, const torch::TensorOp
 
 MlpImpl::MlpImpl(const MlpShape& shape, Gelu gelu, const MlpInits& inits,
                  const torch::TensorOptions& options)
-    : gelu_(gelu) {
-  const auto bias = shape.has_bias ? std::optional(inits.bias) : std::nullopt;
-  fc1 = register_module("fc1", Linear(shape.width, shape.hidden, options, inits.fc1_weight, bias));
-  fc2 = register_module("fc2", Linear(shape.hidden, shape.width, options, inits.fc2_weight, bias));
+    : MlpImpl(Linear(shape.width, shape.hidden, options, inits.fc1_weight, bias_of(shape, inits)),
+              Linear(shape.hidden, shape.width, options, inits.fc2_weight, bias_of(shape, inits)),
+              gelu) {}
+
+MlpImpl::MlpImpl(Linear first, Linear second, Gelu gelu) : gelu_(gelu) {
+  fc1 = register_module("fc1", std::move(first));
+  fc2 = register_module("fc2", std::move(second));
 }
 
 torch::Tensor MlpImpl::forward(const torch::Tensor& x) const {

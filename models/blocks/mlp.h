@@ -35,6 +35,8 @@ class MlpImpl : public ModuleBase {
   MlpImpl(int64_t width, int64_t hidden, Gelu gelu, const torch::TensorOptions& options);
   MlpImpl(const MlpShape& shape, Gelu gelu, const MlpInits& inits,
           const torch::TensorOptions& options);
+  /// Of layers with first values of their own.
+  MlpImpl(Linear first, Linear second, Gelu gelu);
   /// Over the last dimension, [..., width].
   torch::Tensor forward(const torch::Tensor& x) const;
   /// Over the tokens of each channel, [B, S, C] with S = width, contiguous; nothing is transposed.

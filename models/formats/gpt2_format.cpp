@@ -36,6 +36,7 @@ class Gpt2Format : public WeightFormat {
   explicit Gpt2Format(const Options&) {}
   std::string_view program() const override { return "hf"; }
   std::string_view backbone() const override { return "gpt2"; }
+  std::string_view task() const override { return "lm"; }
   std::string_view prefix() const override { return "transformer."; }
   /// Causal masks, which older versions saved.
   std::vector<std::string> ignored() const override {

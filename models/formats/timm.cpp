@@ -10,35 +10,8 @@
 #include "runtime/data/shapes.h"
 
 namespace shoal::timm {
-namespace {
 
-constexpr int64_t kChannels = 3;
-
-/// The root of a square, 0 of other numbers.
-int64_t whole_root(int64_t number) {
-  const auto root = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(number))));
-  return root * root == number ? root : 0;
-}
-
-}  // namespace
-
-Stem read_stem(const ForeignWeights& weights, const std::string& name, int64_t num_patches) {
-  const std::vector<int64_t>& shape = weights.shape_of(name + ".weight", 4);
-  const int64_t side = whole_root(num_patches);
-  Mistakes mistakes;
-  if (shape[2] != shape[3]) {
-    mistakes.add(fmt::format("patches of {} x {} pixels are not square", shape[2], shape[3]));
-  }
-  if (side == 0) mistakes.add(fmt::format("{} patches make no square image", num_patches));
-  if (shape[1] != kChannels) {
-    mistakes.add(
-        fmt::format("images have {} channels, data sources here have {}", shape[1], kChannels));
-  }
-  mistakes.throw_if_any(fmt::format("'{}' is not supported:", weights.path()));
-  return {shape[1], shape[2], shape[0], side * shape[2]};
-}
-
-void set_classify(ModelRecipe& recipe, const ForeignWeights& weights, const Stem& stem) {
+void set_classify(ModelRecipe& recipe, const ForeignWeights& weights, const ImageStem& stem) {
   recipe.task = Choice<Task>("classify");
   ShapesSource::Options data;
   data.image_size = stem.image_size;
@@ -69,7 +42,7 @@ void refuse_rates(const ForeignConfig& config, const std::vector<std::string>& k
   }
 }
 
-void check_sizes(const ForeignWeights& weights, const Stem& stem,
+void check_sizes(const ForeignWeights& weights, const ImageStem& stem,
                  const std::pair<std::string, int64_t>& depth) {
   const ForeignConfig arguments = weights.config().section("model_args");
   Mistakes mistakes;
@@ -95,7 +68,8 @@ std::optional<Gelu> read_gelu(const ForeignConfig& config, Mistakes& mistakes) {
   return Gelu::kErf;
 }
 
-void add_stem_and_head(std::vector<WeightName>& names, const std::string& stem, const Stem& sizes) {
+void add_stem_and_head(std::vector<WeightName>& names, const std::string& stem,
+                       const ImageStem& sizes) {
   names.push_back({"backbone.stem.weight",
                    stem + ".weight",
                    {sizes.width, sizes.channels, sizes.patch, sizes.patch}});
@@ -103,7 +77,7 @@ void add_stem_and_head(std::vector<WeightName>& names, const std::string& stem, 
   add_layer(names, "head", "head");
 }
 
-Stem stem_of(const DataShape& data, int64_t patch, int64_t width) {
+ImageStem stem_of(const DataShape& data, int64_t patch, int64_t width) {
   const ImageShape image = data.image.value();
   return {image.channels, patch, width};
 }

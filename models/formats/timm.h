@@ -7,25 +7,17 @@
 #include <vector>
 
 #include "models/blocks/mlp.h"
+#include "models/formats/image_stem.h"
 #include "models/formats/weight_format.h"
 
 /// What timm's image classifiers have in common: the config.json of its models on Hugging Face's
 /// hub (`architecture`, `num_classes`, `model_args`, `pretrained_cfg`), stem and head.
 namespace shoal::timm {
 
-/// A model's images as its weights show them: square, cut into square patches.
-struct Stem {
-  int64_t channels = 0, patch = 0, width = 0, image_size = 0;
-};
-
-/// From the convolution `name` [C, channels, p, p] and the number of patches. Throws Error
-/// (exit 12).
-Stem read_stem(const ForeignWeights& weights, const std::string& name, int64_t num_patches);
-
 /// The task and, for data, drawn shapes of the size, with as many classes and, where config.json
 /// has them, its mean and standard deviation: to be replaced by data.source=….
 /// Throws Error (exit 12) for images of other than three channels.
-void set_classify(ModelRecipe& recipe, const ForeignWeights& weights, const Stem& stem);
+void set_classify(ModelRecipe& recipe, const ForeignWeights& weights, const ImageStem& stem);
 
 /// Refuses the keys of `model_args` that are not `known`: they may change what a model computes.
 void check_model_args(const ForeignConfig& config, const std::vector<std::string>& known,
@@ -35,14 +27,15 @@ void refuse_rates(const ForeignConfig& config, const std::vector<std::string>& k
                   Mistakes& mistakes);
 /// Throws Error (exit 12) unless the sizes in `model_args` are those of the weights; `depth` is
 /// what the number of blocks is called, and that number.
-void check_sizes(const ForeignWeights& weights, const Stem& stem,
+void check_sizes(const ForeignWeights& weights, const ImageStem& stem,
                  const std::pair<std::string, int64_t>& depth);
 /// The activation of `model_args.act_layer`; nothing without one.
 std::optional<Gelu> read_gelu(const ForeignConfig& config, Mistakes& mistakes);
 
 /// Stem and head: `stem` is what timm calls the stem's convolution.
-void add_stem_and_head(std::vector<WeightName>& names, const std::string& stem, const Stem& sizes);
-Stem stem_of(const DataShape& data, int64_t patch, int64_t width);
+void add_stem_and_head(std::vector<WeightName>& names, const std::string& stem,
+                       const ImageStem& sizes);
+ImageStem stem_of(const DataShape& data, int64_t patch, int64_t width);
 
 /// config.json of a model with this stem's name and width, built by `architecture` with these
 /// arguments.

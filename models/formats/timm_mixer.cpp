@@ -40,6 +40,7 @@ class TimmMixer : public WeightFormat {
   explicit TimmMixer(const Options&) {}
   std::string_view program() const override { return "timm"; }
   std::string_view backbone() const override { return "mixer"; }
+  std::string_view task() const override { return "classify"; }
 
   ModelRecipe recipe(const ForeignWeights& weights) const override {
     Mistakes mistakes;
@@ -48,7 +49,7 @@ class TimmMixer : public WeightFormat {
     read_config(weights.config(), recipe, mistakes);
     mistakes.throw_if_any(fmt::format("'{}' is an unsupported Mixer:", weights.path()));
     const std::vector<int64_t>& tokens = weights.shape_of("blocks.0.mlp_tokens.fc1.weight", 2);
-    const timm::Stem stem = timm::read_stem(weights, kMixerStem, tokens[1]);
+    const ImageStem stem = read_image_stem(weights, kMixerStem, tokens[1]);
     mixer.patch = stem.patch;
     mixer.width = stem.width;
     mixer.depth = weights.count_blocks("blocks.");
@@ -65,8 +66,8 @@ class TimmMixer : public WeightFormat {
     if (mixer.depth == 0) mistakes.add("model.depth: timm's Mixers have blocks");
   }
 
-  void check_export(const Choice<Backbone>& backbone, Mistakes& mistakes) const override {
-    if (backbone.options<Mixer>().gelu == Gelu::kTanh) {
+  void check_export(const ModelToExport& model, Mistakes& mistakes) const override {
+    if (model.backbone.options<Mixer>().gelu == Gelu::kTanh) {
       mistakes.add("model.gelu: tanh: timm's MlpMixer takes no activation by name");
     }
   }

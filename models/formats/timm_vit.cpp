@@ -40,6 +40,7 @@ class TimmVit : public WeightFormat {
   explicit TimmVit(const Options&) {}
   std::string_view program() const override { return "timm"; }
   std::string_view backbone() const override { return "vit"; }
+  std::string_view task() const override { return "classify"; }
 
   ModelRecipe recipe(const ForeignWeights& weights) const override {
     Mistakes mistakes;
@@ -51,7 +52,7 @@ class TimmVit : public WeightFormat {
     read_config(weights.config(), vit, recipe, mistakes);
     mistakes.throw_if_any(fmt::format("'{}' is an unsupported ViT:", weights.path()));
     const int64_t tokens = weights.shape_of("pos_embed", 3)[1];
-    const timm::Stem stem = timm::read_stem(weights, kVitStem, tokens - (has_cls ? 1 : 0));
+    const ImageStem stem = read_image_stem(weights, kVitStem, tokens - (has_cls ? 1 : 0));
     vit.patch = stem.patch;
     vit.width = stem.width;
     vit.depth = weights.count_blocks("blocks.");
@@ -71,7 +72,7 @@ class TimmVit : public WeightFormat {
   std::vector<WeightName> names(const Choice<Backbone>& backbone,
                                 const DataShape& data) const override {
     const auto& vit = backbone.options<Vit>();
-    const timm::Stem stem = timm::stem_of(data, vit.patch, vit.width);
+    const ImageStem stem = timm::stem_of(data, vit.patch, vit.width);
     const bool has_cls = vit.pool == Pooling::kCls;
     const int64_t tokens = num_patches(data.image.value(), vit.patch) + (has_cls ? 1 : 0);
     std::vector<WeightName> names;

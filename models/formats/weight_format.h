@@ -25,7 +25,7 @@ struct WeightName {
   /// The shape in the other program's file, if it differs from ours. With fewer rows than ours, our
   /// other rows are padding: zero after an import, left out by an export.
   std::vector<int64_t> shape = {};
-  bool is_transposed = false;  ///< a matrix, theirs is [in, out], ours [out, in]
+  bool is_transposed = false;  ///< a matrix, theirs is the transpose of ours
   /// A repetition of a weight that has its own line: not exported; where it is stored, it must be
   /// equal.
   bool is_copy = false;
@@ -42,19 +42,23 @@ struct WeightName {
 
 /// The sections of a recipe that follow from weights and config.json.
 struct ModelRecipe {
+  /// A key that neither determines.
+  struct Key {
+    std::string key, why;
+  };
+
   Choice<Backbone> backbone;
   Choice<Task> task;
   Choice<DataSource> data;
-  /// Keys that the weights do not determine and the user has to set, each with the reason.
-  struct RequiredKey {
-    std::string key, why;
-  };
-  std::vector<RequiredKey> required_keys = {};
+  std::vector<Key> required_keys = {};  ///< which the user has to set, each with the reason
+  /// Which are set here, as in the one published model of these sizes; each with its value.
+  std::vector<Key> assumed_keys = {};
 };
 
 /// A model to export.
 struct ModelToExport {
   const Choice<Backbone>& backbone;
+  const Choice<Task>& task;
   DataShape data;
   std::optional<ImageTransform> images = {};  ///< what becomes of its images
   std::string dtype = "float32";              ///< of the exported numbers
@@ -72,10 +76,13 @@ class WeightFormat {
   static constexpr std::string_view kNoun = "weight format";
 
   virtual ~WeightFormat() = default;
-  /// What `shoal export --to` calls the program: hf, timm. Of its formats, one fits a backbone.
+  /// What `shoal export --to` calls the program: hf, timm. Of its formats, one fits a backbone with
+  /// a task.
   virtual std::string_view program() const = 0;
   /// The registered name of the backbone whose weights it lays out.
   virtual std::string_view backbone() const = 0;
+  /// That of the task whose head it lays out.
+  virtual std::string_view task() const = 0;
 
   /// What their tensors' names begin with, and may lack where they are read.
   virtual std::string_view prefix() const { return ""; }
@@ -87,8 +94,9 @@ class WeightFormat {
 
   /// Adds the model's options that the format cannot represent.
   virtual void check(const Choice<Backbone>& backbone, Mistakes& mistakes) const = 0;
-  /// Adds the options of a model that passes check() that their config.json cannot represent.
-  virtual void check_export(const Choice<Backbone>&, Mistakes&) const {}
+  /// Adds the options of a model that passes check() with which the program, as their config.json
+  /// sets it up, would not compute what the model computes.
+  virtual void check_export(const ModelToExport&, Mistakes&) const {}
   /// The weights of a model that passes check().
   virtual std::vector<WeightName> names(const Choice<Backbone>& backbone,
                                         const DataShape& data) const = 0;

@@ -90,8 +90,23 @@ struct WholeLogits {
 template <class Real>
 void softmax_of_highest(const WholeLogits<Real>& tile, int64_t k, Integer<Real>* rank_KQ);
 
-/// Replaces the gradients g of probabilities p by those of their logits, p (g - sum of p g).
+/// Replaces the gradients g of probabilities p by those of their logits, p (g - sum of p g), times
+/// `factor`.
 template <class Real>
-void differentiate_softmax(const WholeLogits<Real>& probability, Real* grad_KQ);
+void differentiate_softmax(const WholeLogits<Real>& probability, Real factor, Real* grad_KQ);
+
+/// to [width, columns] = the transpose of `count` rows times `factor`, `count` at least 1 and
+/// `columns` a multiple of kLanes; further columns repeat the last row's.
+template <class Real>
+struct RowTransposition {
+  const Real* rows;
+  int64_t stride, count, width;
+  Real factor;
+  Real* to;
+  int64_t columns;
+};
+
+template <class Real>
+void transpose_rows(const RowTransposition<Real>& x);
 
 }  // namespace shoal::attention_tiles

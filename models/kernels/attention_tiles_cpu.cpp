@@ -161,6 +161,47 @@ bool has_wide_registers() {
 #endif
 }
 
+/// A square of kLanes rows, those behind the last one equal to it, from column h on.
+template <class Real>
+SHOAL_INLINE void transpose_square(const RowTransposition<Real>& x, int64_t r, int64_t h) {
+  constexpr int64_t kSide = kLanes<Real>;
+  Lanes<Real> row[kSide];
+  for (int64_t i = 0; i < kSide; ++i) {
+    const int64_t from = r + i < x.count ? r + i : x.count - 1;
+    row[i] = load<Lanes<Real>>(x.rows + from * x.stride + h) * x.factor;
+  }
+  // Halves of growing pairs of rows change places.
+  for (int64_t half = 1; half < kSide; half *= 2) {
+    Index<Real> upper, lower;
+    for (int64_t j = 0; j < kSide; ++j) {
+      const bool is_second = (j & half) != 0;
+      upper[j] = static_cast<Integer<Real>>(is_second ? kSide + j - half : j);
+      lower[j] = static_cast<Integer<Real>>(is_second ? kSide + j : j + half);
+    }
+    for (int64_t i = 0; i < kSide; ++i) {
+      if ((i & half) != 0) continue;
+      const Lanes<Real> a = row[i], b = row[i + half];
+      row[i] = __builtin_shuffle(a, b, upper);
+      row[i + half] = __builtin_shuffle(a, b, lower);
+    }
+  }
+  for (int64_t i = 0; i < kSide; ++i) store<Real>(x.to + (h + i) * x.columns + r, row[i]);
+}
+
+template <class Real>
+SHOAL_CPU_CLONES void transpose_with(const RowTransposition<Real>& x, bool has_wide_registers) {
+  int64_t h = 0;
+  for (; has_wide_registers && h + kLanes<Real> <= x.width; h += kLanes<Real>) {
+    for (int64_t r = 0; r < x.columns; r += kLanes<Real>) transpose_square(x, r, h);
+  }
+  for (; h < x.width; ++h) {
+    Real* to = x.to + h * x.columns;
+    for (int64_t r = 0; r < x.columns; ++r) {
+      to[r] = x.rows[(r < x.count ? r : x.count - 1) * x.stride + h] * x.factor;
+    }
+  }
+}
+
 /// Whether a query attends to a key.
 template <class Real>
 SHOAL_INLINE Index<Real> sees(const LogitTile<Real>& tile, const Index<Real>& limit, int64_t k) {
@@ -239,10 +280,59 @@ SHOAL_INLINE Index<Real> kth_rank(const Integer<Real>* rank, const WholeLogits<R
   return found;
 }
 
+template <class Real>
+SHOAL_INLINE bool are_all(const Index<Real>& mask) {
+  Integer<Real> all = -1;
+  for (int64_t lane = 0; lane < kLanes<Real>; ++lane) all &= mask[lane];
+  return all != 0;
+}
+
+/// Finds a number that exactly k logits of each query reach. False after a few tries: equal logits
+/// around the k-th and infinite ones have none.
+template <class Real>
+SHOAL_INLINE bool find_threshold(const WholeLogits<Real>& tile, int64_t k, Lanes<Real>& threshold) {
+  constexpr int kTries = 14;
+  Lanes<Real> low = Lanes<Real>{} + kInfinity<Real>, high = -low;
+  for (int64_t key = 0; key < tile.keys; ++key) {
+    const auto x = load<Lanes<Real>>(tile.logit_KQ + key * tile.queries);
+    low = x < low ? x : low;
+    high = x > high ? x : high;
+  }
+  if (!are_all<Real>((high > low) & (high - low < kInfinity<Real>))) return false;
+  // Below `low` more than k are reached, from `high` on fewer: by interpolation, and by halves.
+  const auto wanted = static_cast<Integer<Real>>(k);
+  Lanes<Real> above_low = Lanes<Real>{} + static_cast<Real>(tile.keys), above_high = Lanes<Real>{};
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    const Lanes<Real> share = attempt % 3 == 2
+                                  ? Lanes<Real>{} + Real(0.5)
+                                  : (above_low - static_cast<Real>(k)) / (above_low - above_high);
+    threshold = low + (high - low) * share;
+    Index<Real> reached = Index<Real>{};
+    for (int64_t key = 0; key < tile.keys; ++key) {
+      reached -= load<Lanes<Real>>(tile.logit_KQ + key * tile.queries) >= threshold;
+    }
+    const auto count = __builtin_convertvector(reached, Lanes<Real>);
+    if (are_all<Real>(reached == wanted)) return true;
+    low = reached >= wanted ? threshold : low;  // both where it is found
+    high = reached <= wanted ? threshold : high;
+    above_low = reached > wanted ? count : above_low;
+    above_high = reached < wanted ? count : above_high;
+  }
+  return false;
+}
+
 /// Sets logits that are not among their query's k highest to -inf.
 template <class Real>
 SHOAL_INLINE void keep_highest(const WholeLogits<Real>& tile, int64_t k, Integer<Real>* rank) {
   Real* logit = tile.logit_KQ;
+  if (Lanes<Real> threshold; find_threshold<Real>(tile, k, threshold)) {
+    for (int64_t key = 0; key < tile.keys; ++key) {
+      Real* at = logit + key * tile.queries;
+      const auto x = load<Lanes<Real>>(at);
+      store<Real>(at, x >= threshold ? x : Lanes<Real>{} - kInfinity<Real>);
+    }
+    return;
+  }
   for (int64_t key = 0; key < tile.keys; ++key) {
     const auto x = load<Lanes<Real>>(logit + key * tile.queries);
     const Index<Real> order = rank_of<Real>(x);
@@ -301,7 +391,8 @@ SHOAL_CPU_CLONES void softmax_of_highest(const WholeLogits<Real>& tile, int64_t 
 }
 
 template <class Real>
-SHOAL_CPU_CLONES void differentiate_softmax(const WholeLogits<Real>& probability, Real* grad_KQ) {
+SHOAL_CPU_CLONES void differentiate_softmax(const WholeLogits<Real>& probability, Real factor,
+                                            Real* grad_KQ) {
   const int64_t queries = probability.queries;
   for (int64_t q = 0; q < queries; q += kLanes<Real>) {
     Lanes<Real> mean = Lanes<Real>{};
@@ -311,10 +402,15 @@ SHOAL_CPU_CLONES void differentiate_softmax(const WholeLogits<Real>& probability
     }
     for (int64_t key = 0; key < probability.keys; ++key) {
       const int64_t at = key * queries + q;
-      store<Real>(grad_KQ + at, load<Lanes<Real>>(probability.logit_KQ + at) *
-                                    (load<Lanes<Real>>(grad_KQ + at) - mean));
+      const Lanes<Real> share = load<Lanes<Real>>(probability.logit_KQ + at) * factor;
+      store<Real>(grad_KQ + at, share * (load<Lanes<Real>>(grad_KQ + at) - mean));
     }
   }
+}
+
+template <class Real>
+void transpose_rows(const RowTransposition<Real>& x) {
+  transpose_with(x, has_wide_registers());
 }
 
 template <class Real>
@@ -340,7 +436,8 @@ SHOAL_CPU_CLONES void differentiate_logits(const LogitTile<Real>& tile,
   template void add_keys(const LogitTile<Real>&, const RunningSoftmax<Real>&);                  \
   template void differentiate_logits(const LogitTile<Real>&, const SavedSoftmax<Real>&, Real*); \
   template void softmax_of_highest(const WholeLogits<Real>&, int64_t, Integer<Real>*);          \
-  template void differentiate_softmax(const WholeLogits<Real>&, Real*);
+  template void differentiate_softmax(const WholeLogits<Real>&, Real, Real*);                   \
+  template void transpose_rows(const RowTransposition<Real>&);
 
 SHOAL_ATTENTION_TILES(float)
 SHOAL_ATTENTION_TILES(double)

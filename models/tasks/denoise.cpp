@@ -1,11 +1,13 @@
+#include "models/tasks/denoise.h"
+
 #include <ATen/ops/mse_loss.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>
 
-#include "models/task.h"
 #include "models/tasks/denoise_baselines.h"
 #include "models/tasks/image_noise.h"
 #include "models/tasks/image_quality.h"
@@ -24,32 +26,7 @@ namespace {
 /// head.bias [C]. Source: the adaptive sparse-attention denoiser, section 4.
 class Denoise : public Task {
  public:
-  struct Options {
-    double sigma = 0.2;
-    std::optional<double> most_sigma;
-    bool clamp_noisy = true;
-    bool clamp_loss = true;
-    bool residual = false;
-
-    static constexpr auto fields() {
-      return std::tuple{
-          field("sigma", &Options::sigma, "standard deviation of the noise", at_least(0)),
-          field("most_sigma", &Options::most_sigma,
-                "draw each image's standard deviation from sigma to this; auto: sigma for all",
-                at_least(0), unset_word("auto")),
-          field("clamp_noisy", &Options::clamp_noisy, "clamp noisy images to [0, 1]"),
-          field("clamp_loss", &Options::clamp_loss,
-                "compare restored images once they are clamped to [0, 1], which leaves pixels "
-                "outside without a gradient; evaluations clamp always"),
-          field("residual", &Options::residual,
-                "the model's output is subtracted from the noisy image, not the image itself")};
-    }
-    void validate(Problems& problems) const {
-      if (most_sigma && *most_sigma < sigma) {
-        problems.add("most_sigma", fmt::format("{} is below sigma: {}", *most_sigma, sigma));
-      }
-    }
-  };
+  using Options = DenoiseOptions;
 
   Denoise(const Options& options, const Context& context)
       : options_(options),
@@ -60,10 +37,17 @@ class Denoise : public Task {
           "data.normalise: task denoise needs pixels in [0, 1]; set mean to 0 and std to 1 for "
           "each channel");
     }
+    if (std::min(shape_.height, shape_.width) < kSsimWindow) {
+      throw ConfigError(fmt::format(
+          "task.name: denoise measures SSIM over windows of {0} x {0} pixels, images are {1} x {2}",
+          kSsimWindow, shape_.height, shape_.width));
+    }
     backbone_ = register_module("backbone", context.make_backbone("backbone", Features::kTokens));
     patch_ = backbone_->patch();
     if (patch_ == 0) {
-      throw ConfigError("model.backbone: task denoise needs tokens that are patches of the image");
+      throw ConfigError(
+          "model.backbone: task denoise needs a token for each patch of the image and no others; "
+          "use adaptive_attention, or vit with pool: mean");
     }
     head_ =
         register_module("head", std::make_shared<Head>(backbone_->feature_width(), shape_.channels,
@@ -107,8 +91,7 @@ class Denoise : public Task {
     const double error = mean_of(totals, "loss");
     return {{"loss", error},
             {"psnr", mean_of(totals, "psnr"), Metric::Kind::kNumber, "PSNR (dB)"},
-            {"psnr_of_mean", -10.0 * std::log10(error), Metric::Kind::kNumber,
-             "PSNR of the mean error (dB)"},
+            {"psnr_of_mean", psnr_of(error), Metric::Kind::kNumber, "PSNR of the mean error (dB)"},
             {"ssim", mean_of(totals, "ssim"), Metric::Kind::kNumber, "SSIM"}};
   }
 
@@ -174,4 +157,7 @@ class Denoise : public Task {
 const Registration<Task, Denoise> registered_denoise{"denoise", "restoring images from noise"};
 
 }  // namespace
+
+const DenoiseOptions& denoise_options(const Choice<Task>& task) { return task.options<Denoise>(); }
+
 }  // namespace shoal

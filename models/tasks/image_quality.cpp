@@ -2,17 +2,21 @@
 
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
+#include <cmath>
+
 // B images  C channels  H height  W width
 namespace shoal {
 namespace {
 
-constexpr int64_t kWindow = 7;
+constexpr double kLeastError = 1e-10;  // 100 dB
 
 torch::Tensor mean_of_image(const torch::Tensor& x_BCHW) { return x_BCHW.mean({1, 2, 3}); }
 
-/// [size - kWindow + 1, size]: row i takes the mean of the values i to i + kWindow - 1.
+/// [size - kSsimWindow + 1, size]: row i takes the mean of the values i to i + kSsimWindow - 1.
 torch::Tensor window_matrix(int64_t size, const torch::TensorOptions& options) {
-  return at::ones({size - kWindow + 1, size}, options).triu().tril(kWindow - 1) / kWindow;
+  return at::ones({size - kSsimWindow + 1, size}, options).triu().tril(kSsimWindow - 1) /
+         kSsimWindow;
 }
 
 /// As avg_pool2d with stride 1, in a third of its time on CPUs.
@@ -24,17 +28,20 @@ torch::Tensor mean_of_windows(const torch::Tensor& x_BCHW) {
 
 }  // namespace
 
+double psnr_of(double error) { return -10.0 * std::log10(std::max(error, kLeastError)); }
+
 torch::Tensor psnr(const torch::Tensor& image_BCHW, const torch::Tensor& clean_BCHW) {
   const torch::Tensor error =
       (image_BCHW.to(torch::kFloat64) - clean_BCHW.to(torch::kFloat64)).square();
-  return mean_of_image(error).log10() * -10.0;
+  return mean_of_image(error).clamp_min(kLeastError).log10() * -10.0;
 }
 
 torch::Tensor ssim(const torch::Tensor& image_BCHW, const torch::Tensor& clean_BCHW) {
-  TORCH_CHECK(image_BCHW.size(2) >= kWindow && image_BCHW.size(3) >= kWindow, "ssim: images are ",
-              image_BCHW.sizes(), ", expected sides of at least ", kWindow);
+  TORCH_CHECK(image_BCHW.size(2) >= kSsimWindow && image_BCHW.size(3) >= kSsimWindow,
+              "ssim: images are ", image_BCHW.sizes(), ", expected sides of at least ",
+              kSsimWindow);
   constexpr double kC1 = 0.01 * 0.01, kC2 = 0.03 * 0.03;
-  constexpr double kSample = kWindow * kWindow / (kWindow * kWindow - 1.0);
+  constexpr double kSample = kSsimWindow * kSsimWindow / (kSsimWindow * kSsimWindow - 1.0);
   const torch::Tensor x = image_BCHW.to(torch::kFloat64), y = clean_BCHW.to(torch::kFloat64);
   const torch::Tensor mean_x = mean_of_windows(x), mean_y = mean_of_windows(y);
   const auto covariance = [&](const torch::Tensor& a, const torch::Tensor& b,

@@ -2,13 +2,21 @@
 
 #include <torch/types.h>
 
+#include <cstdint>
+
 // B images  C channels  H height  W width
 namespace shoal {
 
 /// How near images are to clean ones, values in [0, 1]; float64 [B], on their device.
 
-/// Peak signal-to-noise ratio in decibels: 10 log10(1 / mean squared error); infinite of equal
-/// images.
+/// Side of SSIM's windows, and so the least of an image.
+inline constexpr int64_t kSsimWindow = 7;
+
+/// Decibels of a mean squared error of values in [0, 1]: 10 log10(1 / error), 100 at most, so that
+/// means over images stay finite where one is restored exactly.
+double psnr_of(double error);
+
+/// Peak signal-to-noise ratio, psnr_of the mean squared error.
 torch::Tensor psnr(const torch::Tensor& image_BCHW, const torch::Tensor& clean_BCHW);
 
 /// Structural similarity as scikit-image computes it by default: even windows of 7 x 7 pixels that

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -93,7 +94,7 @@ class ForcedRouter : public Router {
     ForcedLoad load = ForcedLoad::kBalanced;
     double exponent = 1.0;
     std::string file;
-    int64_t unit = 0;
+    std::optional<int64_t> unit;
 
     static constexpr auto fields() {
       return std::tuple{field("k", &Options::k, "units a token is routed to", at_least(1)),
@@ -103,7 +104,8 @@ class ForcedRouter : public Router {
                         field("file", &Options::file,
                               "replay: the experts.jsonl of a run whose loads are drawn "
                               "again"),
-                        field("unit", &Options::unit, "one: the unit of all tokens", at_least(0))};
+                        field("unit", &Options::unit, "one: the unit of all tokens, auto: 0",
+                              at_least(0), unset_word("auto"))};
     }
     void validate(Problems& problems) const {
       if ((load == ForcedLoad::kReplay) == file.empty()) {
@@ -111,6 +113,7 @@ class ForcedRouter : public Router {
                                             "replay"
                                           : "needs load: replay");
       }
+      if (unit && load != ForcedLoad::kOne) problems.add("unit", "needs load: one");
       if (load == ForcedLoad::kOne && k != 1) problems.add("k", "must be 1 where load is one");
     }
   };
@@ -121,7 +124,8 @@ class ForcedRouter : public Router {
     }
     if (options.load == ForcedLoad::kOne) {
       loads_[0].resize(static_cast<size_t>(num_units()));
-      if (options.unit < num_units()) loads_[0][static_cast<size_t>(options.unit)] = 1.0;
+      const int64_t unit = options.unit.value_or(0);
+      if (unit < num_units()) loads_[0][static_cast<size_t>(unit)] = 1.0;
     }
     if (options.load == ForcedLoad::kZipf) {
       for (int64_t u = 1; u <= num_units(); ++u) {
@@ -144,9 +148,9 @@ class ForcedRouter : public Router {
 
   void check(const std::string& path, Problems& problems) const override {
     Router::check(path, problems);
-    if (options_.load == ForcedLoad::kOne && options_.unit >= num_units()) {
+    if (options_.unit && *options_.unit >= num_units()) {
       problems.add(path + ".unit",
-                   fmt::format("units are 0 to {}, got {}", num_units() - 1, options_.unit));
+                   fmt::format("units are 0 to {}, got {}", num_units() - 1, *options_.unit));
     }
   }
   bool takes_balance_losses() const override { return false; }

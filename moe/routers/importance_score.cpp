@@ -24,6 +24,14 @@ Routing ImportanceScoreRouter::route(const torch::Tensor& x_TD, const TokenConte
   return routing;
 }
 
+void ImportanceScoreRouter::check_scores_only(const std::string& path, Problems& problems) const {
+  TopKRouter::check_scores_only(path, problems);
+  if (drop_ == 0 && eval_drop_ == 0) return;
+  problems.add(path + ".drop",
+               "has no effect where all units compute every token, weighted by its scores; set "
+               "drop and eval_drop to 0");
+}
+
 namespace {
 const Registration<Router, ImportanceScoreRouter> registered_importance_score_router{
     "importance_score", "top-k routing that leaves out the least important tokens"};

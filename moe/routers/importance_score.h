@@ -37,6 +37,7 @@ class ImportanceScoreRouter : public TopKRouter {
   bool weights_sum_to_one() const override {
     return drop_ == 0 && eval_drop_ == 0 && TopKRouter::weights_sum_to_one();
   }
+  void check_scores_only(const std::string& path, Problems& problems) const override;
 
  private:
   double drop_, eval_drop_;

@@ -19,6 +19,14 @@ void Router::check(const std::string& path, Problems& problems) const {
   problems.add(path + ".k", fmt::format("{} units a token, but there are only {}", k_, num_units_));
 }
 
+void Router::check_scores_only(const std::string& path, Problems& problems) const {
+  if (k_ != 1) {
+    problems.add(path + ".k", fmt::format("{}, but every token is computed by all units, whose "
+                                          "outputs its scores weight; use 1",
+                                          k_));
+  }
+}
+
 void check_causality(const Router& router, std::string_view name, const Capacity& capacity,
                      Problems& problems) {
   if (!router.is_causal()) {

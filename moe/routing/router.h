@@ -63,6 +63,11 @@ class Router : public ModuleBase {
   virtual std::string note() const { return ""; }
   /// Reports options that do not fit the number of units. `path` leads to the router's section.
   virtual void check(const std::string& path, Problems& problems) const;
+  /// Reports options that a layer would ignore which weights all units by a token's scores,
+  /// Routing::prob_TU, and reads no choices.
+  virtual void check_scores_only(const std::string& path, Problems& problems) const;
+  /// The same of a layer without capacity, which drops nothing.
+  virtual void check_without_capacity(const std::string&, Problems&) const {}
 
  protected:
   int64_t num_units() const { return num_units_; }

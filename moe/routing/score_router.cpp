@@ -101,6 +101,27 @@ void ScoreRouter::check(const std::string& path, Problems& problems) const {
   }
 }
 
+void ScoreRouter::check_scores_only(const std::string& path, Problems& problems) const {
+  Router::check_scores_only(path, problems);
+  const auto refuse = [&](bool is_set, const char* key, const char* instead) {
+    if (!is_set) return;
+    problems.add(path + key, std::string("has no effect where all units compute every token, "
+                                         "weighted by its scores; use ") +
+                                 instead);
+  };
+  refuse(has_noise(), ".noise", "none");
+  refuse(options_.weights.normalise != Normalise::kNone, ".weights.normalise", "none");
+  refuse(options_.weights.scale != 1.0, ".weights.scale", "1");
+  refuse(options_.groups.count > 1, ".groups.count", "1");
+  refuse(options_.bias.rate > 0, ".bias.rate", "0");
+}
+
+void ScoreRouter::check_without_capacity(const std::string& path, Problems& problems) const {
+  if (!options_.weights.renorm_after_drop) return;
+  problems.add(path + ".weights.renorm_after_drop",
+               "has no effect in a layer without capacity, which drops nothing; use false");
+}
+
 bool ScoreRouter::weights_sum_to_one() const {
   return options_.weights.normalise != Normalise::kNone && options_.weights.scale == 1.0;
 }

@@ -134,6 +134,8 @@ class ScoreRouter : public Router {
   bool has_noise() const override { return options_.noise != RouterNoise::kNone; }
   bool weights_sum_to_one() const override;
   void check(const std::string& path, Problems& problems) const override;
+  void check_scores_only(const std::string& path, Problems& problems) const override;
+  void check_without_capacity(const std::string& path, Problems& problems) const override;
 
  protected:
   /// Without `has_weight` there is no W_g, and a class overrides logits().

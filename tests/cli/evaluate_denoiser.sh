@@ -50,7 +50,7 @@ expect 0 "$program" eval run --no-baselines
 # What is fitted needs the training images.
 rm train.bin
 "$program" eval run --json >without.json 2>messages.txt || fail "$(cat messages.txt)"
-grep -q 'warning: .*data.train cannot be opened: .*train.bin' messages.txt ||
+grep -q 'warning: .*data.train cannot be read: .*train.bin' messages.txt ||
   fail "$(cat messages.txt)"
 python3 -c 'import json; assert list(json.load(open("without.json"))["baselines"]) == ["noisy"]' ||
   fail "$(cat without.json)"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checkpoints move between one, two, three (uneven) and four ranks with equal digests: those of
-# experts in both stages of a Sparse-MLP, and of the experts and memory units of a Nexus layer, the
-# latter from placement to placement as well. Every second step the optimizer's state is shared out
-# among the replicas.
+# experts in both stages of a Sparse-MLP, of a denoiser's attention experts with averaged weights,
+# and of the experts and memory units of a Nexus layer, the last from placement to placement as
+# well. Every second step the optimizer's state is shared out among the replicas.
 source "$(dirname "$0")/common.sh"
 
 # moves NAME [OVERRIDE...]: a run goes from grid to grid, a step on each, and what is loaded is what
@@ -30,5 +30,8 @@ expect 0 "$program" ckpt diff four copy
 expect 0 "$program" inspect four --diff copy
 expect 1 "$program" ckpt diff four four/ckpt/"$(ls four/ckpt | head -n 1)"
 expect 1 "$program" inspect four --diff four/ckpt/"$(ls four/ckpt | head -n 1)"
+moves denoiser train.average=0.9 'data.normalise={mean: [0, 0, 0], std: [1, 1, 1]}' 'task={name: denoise}' \
+  'model={backbone: adaptive_attention, patch: 4, width: 16, depth: 1, heads: 2, attention: {mixing: hard,
+  soft_steps: 8, experts: [{k: 3}, {share: 0.5}, {candidates: {from: window, window: 3}}, {}]}}'
 moves nexus parallel.placement=by_cost 'model={backbone: vit, patch: 4, width: 16, depth: 2, heads: 2, hidden: 32, nexus:
   {experts: {count: 3}, memory: {count: 2, keys: 8, k: 2}, slots: 2}}'

@@ -9,6 +9,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/commands/commands.h"
@@ -99,6 +100,24 @@ TEST(ShippedRecipes, HaveThePapersParametersExactly) {  // case 14
     EXPECT_EQ(counts.parameters_headless, count.headless) << count.name;
     EXPECT_THAT(header_of(count.name), HasSubstr(with_commas(count.headless) + " parameters"))
         << count.name;
+  }
+}
+
+TEST(ShippedRecipes, OfDenoisersHaveTheirPublishedParameters) {
+  for (const auto& [name, parameters] :
+       std::vector<std::pair<std::string, int64_t>>{{"cifar10", 599689},
+                                                    {"cifar10_hard", 599689},
+                                                    {"cifar10_improved", 691084},
+                                                    {"cifar10_standard", 285571},
+                                                    {"cifar10_single_expert", 582787},
+                                                    {"cifar10_hard_shared_kv", 467593},
+                                                    {"shapes_64", 624265}}) {
+    const std::string file = "denoise/" + name + ".yaml";
+    const std::string path = (recipes_folder() / file).string();
+    const ModelCounts counts =
+        check_recipe({path, {}, {}}, config::UnsetVariable::kKeep, std::nullopt).counts;
+    EXPECT_EQ(counts.parameters, parameters) << name;
+    EXPECT_THAT(header_of(file), HasSubstr(with_commas(parameters) + " parameters")) << name;
   }
 }
 

@@ -11,8 +11,9 @@ using Overrides = std::vector<std::string>;
 /// How a training is run, which must not show in what it computes.
 struct SpeedCase {
   std::string name;
-  Overrides what;  ///< what is trained, on top of kEqualityRecipe
-  Overrides how;   ///< fits two ranks and more, in nodes of two
+  Overrides what;                               ///< what is trained, on top of kEqualityRecipe
+  Overrides how;                                ///< fits two ranks and more, in nodes of two
+  std::vector<std::string> noise_weights = {};  ///< as EqualityCase's
 
   friend std::ostream& operator<<(std::ostream& out, const SpeedCase& test) {
     return out << test.name;

@@ -151,8 +151,9 @@ TEST(BaselineEvaluationRanks, EqualsThatOfOneRank) {
   const Recipe recipe = denoise_recipe();
   const auto evaluated = [&](RankGrid& grid) {
     Evaluated model(recipe, grid);
-    const OpenSplit train = open_split(make_source(recipe), Split::kTrain);
-    return evaluate_baselines(*model.parts().task.baselines(), &train, model.parts());
+    const std::shared_ptr<Baselines> baselines = model.parts().task.baselines();
+    fit_baselines(*baselines, model.parts());
+    return evaluate_baselines(*baselines, model.parts());
   };
   RankGrid self = testing::self_grid();
   const std::vector<BaselineScore> expected = evaluated(self);

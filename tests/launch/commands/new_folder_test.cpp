@@ -63,5 +63,20 @@ TEST_F(NewFolders, TakeNoOthersPlace) {
   EXPECT_THROW(NewFolder{scratch_.file("gone/out")}, StorageError);
 }
 
+TEST_F(NewFolders, AreFilledWholeOrNotAtAll) {
+  PosixFileSystem files;
+  const auto write_then_fail = [&] {
+    write_file(path_ + "/a", "text");
+    throw StorageError("full");
+  };
+  EXPECT_THROW(fill_folder(files, path_, write_then_fail), StorageError);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  std::filesystem::create_directory(path_);
+  EXPECT_THROW(fill_folder(files, path_, write_then_fail), StorageError);
+  EXPECT_TRUE(std::filesystem::is_empty(path_));
+  fill_folder(files, path_, [&] { write_file(path_ + "/a", "text"); });
+  EXPECT_EQ(read_file(path_ + "/a"), "text");
+}
+
 }  // namespace
 }  // namespace shoal

@@ -62,6 +62,11 @@ TEST(Picture, RoundsValuesAndShowsOneChannelGrey) {
   EXPECT_EQ(grey.pixels, (std::vector<Rgb>{{0, 0, 0}, {51, 51, 51}}));
 }
 
+TEST(Picture, ShowsWhatIsNoNumberBlack) {
+  const torch::Tensor nan = torch::full({3, 1, 1}, std::nan(""), torch::kFloat64);
+  EXPECT_EQ(picture_of(nan).pixels, (std::vector<Rgb>{{0, 0, 0}}));
+}
+
 TEST(Picture, AreTiledWithGaps) {
   const Rgb a{1, 1, 1}, b{2, 2, 2}, c{3, 3, 3}, white{255, 255, 255};
   const Picture sheet = tile({{1, 1, {a}}, {1, 2, {b, b}}, {1, 1, {c}}}, 2, 1);

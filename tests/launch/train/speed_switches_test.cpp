@@ -51,7 +51,7 @@ TEST_P(SpeedSwitchesRanks, ChangeNoResult) {
     if (has_nodes_of_two && shape.expert_ranks == 3) continue;
     SCOPED_TRACE(fmt::format("{} expert ranks x {} replicas", shape.expert_ranks, shape.replicas));
     EXPECT_THAT(differences(expected, switched_on_threads(joined(test.what, test.how), shape),
-                            kSwitchTolerance),
+                            kSwitchTolerance, test.noise_weights),
                 IsEmpty());
   }
 }

@@ -115,7 +115,8 @@ TEST(WeightAverage, FollowsTheFormula) {
   expect_average("decay: 0.6, warmup: false", {0.6, 0.6, 0.6});
   expect_average("decay: 0.9999", {2.0 / 11, 3.0 / 12, 4.0 / 13});
   expect_average("decay: 0.2", {2.0 / 11, 0.2, 0.2});
-  expect_average("decay: 0.6, warmup: false, every: 2", {0.6}, 2);
+  expect_average("decay: 0.6, warmup: false, every: 2", {0.6, 0.6}, 2);
+  expect_average("decay: 0.9999, every: 3", {2.0 / 11, 3.0 / 12}, 3);
 }
 
 TEST(WeightAverage, IsWrittenShortAsItsDecay) {
@@ -221,38 +222,59 @@ RunEnd run_alone(const std::string& folder, const Recipe& recipe) {
   return testing::train_run(recipe, folder, grid, signals);
 }
 
+/// Stopped after `stop` of six steps, and gone on with.
+void expect_resumes_bit_by_bit(const Overrides& overrides, int64_t stop) {
+  const ScratchFolder scratch;
+  const Recipe recipe = equality_recipe(overrides);
+  const Recipe stopped =
+      equality_recipe(joined(overrides, {fmt::format("run.stop_after={}step", stop)}));
+  const StopSignals signals;
+  testing::run_grid(2, 1, [&](RankGrid& grid) {
+    const auto train = [&](const std::string& name, const Recipe& own) {
+      return testing::train_run(own, scratch.file(name), grid, signals);
+    };
+    const std::string straight = train("straight", recipe).digest;
+    EXPECT_EQ(train("run", stopped).result.last_step, stop);
+    EXPECT_EQ(train("run", recipe).digest, straight);
+  });
+  EXPECT_EQ(content_digest(CheckpointReader(resolve_checkpoint(scratch.file("run")))),
+            content_digest(CheckpointReader(resolve_checkpoint(scratch.file("straight")))));
+  const auto losses = [&](const char* run) {
+    return testing::evaluations(scratch.file(run), "loss");
+  };
+  EXPECT_EQ(losses("run"), losses("straight"));
+  EXPECT_EQ(losses("run").size(), 6u);
+}
+
 TEST(WeightAverageRanks, ResumesBitByBit) {
   // Before the first update, at one, and between two.
   for (const int64_t stop : {1, 2, 3}) {
     for (const char* shards : {"false", "true"}) {
-      const ScratchFolder scratch;
-      const Overrides overrides =
+      expect_resumes_bit_by_bit(
           run_of(6, {"train.average={decay: 0.6, every: 2}", "evaluate.every=1step",
-                     std::string("parallel.shard_optimizer=") + shards});
-      const Recipe recipe = equality_recipe(overrides);
-      const Recipe stopped =
-          equality_recipe(joined(overrides, {fmt::format("run.stop_after={}step", stop)}));
-      const StopSignals signals;
-      testing::run_grid(2, 1, [&](RankGrid& grid) {
-        const auto train = [&](const std::string& name, const Recipe& own) {
-          return testing::train_run(own, scratch.file(name), grid, signals);
-        };
-        const std::string straight = train("straight", recipe).digest;
-        EXPECT_EQ(train("run", stopped).result.last_step, stop);
-        EXPECT_EQ(train("run", recipe).digest, straight);
-      });
-      EXPECT_EQ(content_digest(CheckpointReader(resolve_checkpoint(scratch.file("run")))),
-                content_digest(CheckpointReader(resolve_checkpoint(scratch.file("straight")))));
+                     std::string("parallel.shard_optimizer=") + shards}),
+          stop);
     }
   }
 }
 
+// Steps 0 to 3 mix softly: a stop among them, at their end and behind it. Noise is that of a
+// sample's place, in training and in evaluations.
+TEST(WeightAverageRanks, OfADenoiserResumesBitByBit) {
+  const Overrides overrides =
+      run_of(6, joined(testing::denoiser("mixing: hard, soft_steps: 4, losses: [{name: switch, "
+                                         "weight: 0.1}]"),
+                       {"train.average={decay: 0.6, every: 2}", "evaluate.every=1step",
+                        "task.most_sigma=0.4", "train.accumulate=2"}));
+  for (const int64_t stop : {3, 4, 5}) expect_resumes_bit_by_bit(overrides, stop);
+}
+
 /// Averages and weights of all ranks by name after a few steps.
 Tensors trained_on(int64_t expert_ranks, int64_t replicas, const std::string& shards,
-                   const std::string& ckpt = "") {
-  const Recipe recipe =
-      equality_recipe(run_of(5, {"parallel.shard_optimizer=" + shards,
-                                 fmt::format("parallel.expert_ranks={}", expert_ranks)}));
+                   const std::string& ckpt = "", const Overrides& model = {}) {
+  const Recipe recipe = equality_recipe(
+      run_of(5, joined(model, {"parallel.shard_optimizer=" + shards,
+                               fmt::format("parallel.expert_ranks={}", expert_ranks)})));
   Tensors all;
   std::mutex mutex;
   testing::run_grid(expert_ranks, replicas, [&](RankGrid& grid) {
@@ -296,11 +318,12 @@ TEST(WeightAverageRanks, IsThatOfOneRankOnEveryRankGrid) {
   EXPECT_GT(num_averages, 100);
 }
 
-TEST(WeightAverageRanks, MovesFromFourRanksToOne) {
+/// A checkpoint of this many ranks is the same state on one.
+void expect_moves_to_one_rank(int64_t expert_ranks, int64_t replicas, const Overrides& model) {
   const ScratchFolder scratch;
   std::filesystem::create_directories(scratch.file("ckpt"));
-  const Tensors saved = trained_on(2, 2, "true", scratch.file("ckpt"));
-  AveragedTraining alone({"optimizer={name: adamw, lr: 1e-2}"});
+  const Tensors saved = trained_on(expert_ranks, replicas, "true", scratch.file("ckpt"), model);
+  AveragedTraining alone(joined(model, {"optimizer={name: adamw, lr: 1e-2}"}));
   const LoadedCheckpoint loaded =
       load_checkpoint(resolve_checkpoint(scratch.file("ckpt")), alone.session, *alone.grid.world);
   EXPECT_EQ(
@@ -310,6 +333,16 @@ TEST(WeightAverageRanks, MovesFromFourRanksToOne) {
   for (const auto& [name, value] : tensors_of(alone.session)) {
     EXPECT_TRUE(value.equal(saved.at(name))) << name;
   }
+}
+
+TEST(WeightAverageRanks, MovesFromFourRanksToOne) { expect_moves_to_one_rank(2, 2, {}); }
+
+// The three attention experts of a layer are each on a rank of its own, or two of them share one.
+TEST(WeightAverageRanks, OfADenoiserMovesToOneRank) {
+  for (const int64_t expert_ranks : {2, 3}) {
+    expect_moves_to_one_rank(expert_ranks, 1, testing::denoiser("mixing: hard"));
+  }
+  expect_moves_to_one_rank(3, 1, testing::denoiser("mixing: hard_shared_kv"));
 }
 
 double loss_of(const std::string& checkpoint, const Recipe& recipe, bool raw_weights) {

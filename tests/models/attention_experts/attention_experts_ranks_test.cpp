@@ -44,6 +44,22 @@ void collect_grads(const std::vector<Parameter>& parameters, LayerResult& result
   }
 }
 
+/// float64 [B, U]: how many tokens of each image the router sends to each expert first, of the
+/// images of this rank, without noise.
+torch::Tensor routed_of(AttentionExperts& layer, const torch::Tensor& x_bND,
+                        const SampleRange& mine, const AttentionCase& test) {
+  const torch::NoGradGuard no_grad;
+  StepContext step =
+      attention_step(mine.first, mine.count, test.num_images, test.samples_per_group);
+  step.training = false;
+  const torch::Tensor unit_T = layer.forward(x_bND, step).stats.first_unit_T;
+  const torch::Tensor routed_BU = torch::zeros({test.num_images, 3}, torch::kFloat64);
+  const torch::Tensor is_chosen_TU = unit_T.unsqueeze(1) == torch::arange(3);
+  routed_BU.narrow(0, mine.first, mine.count)
+      .copy_(is_chosen_TU.view({mine.count, x_bND.size(1), 3}).sum(1));
+  return routed_BU;
+}
+
 /// What this rank adds to the result of all.
 LayerResult run_attention(const AttentionCase& test, RankGrid& grid) {
   AttentionExperts layer(
@@ -70,6 +86,7 @@ LayerResult run_attention(const AttentionCase& test, RankGrid& grid) {
   if (output.auxiliary_loss.defined()) loss = loss + output.auxiliary_loss;
   loss.backward();
   LayerResult result;
+  result.tensors["routed"] = routed_of(layer, x.detach(), mine, test);
   result.loss = loss.item<double>();
   result.stats = output.stats.sums;
   for (const auto& [name, tensor] : {std::pair{"y", output.y_BRD.detach()}, {"x.grad", x.grad()}}) {
@@ -94,7 +111,8 @@ LayerResult run_attention_on(const AttentionCase& test, int64_t expert_ranks, in
   return all;
 }
 
-void expect_equal_on_all_layouts(const AttentionCase& test) {
+/// The result of one rank.
+LayerResult expect_equal_on_all_layouts(const AttentionCase& test) {
   const LayerResult serial = run_attention_on(test, 1, 1);
   for (const auto& [ranks, replicas] :
        {std::pair{2, 1}, std::pair{3, 1}, std::pair{1, 2}, std::pair{2, 2}, std::pair{4, 1}}) {
@@ -103,6 +121,7 @@ void expect_equal_on_all_layouts(const AttentionCase& test) {
     EXPECT_LT(worst.value, 1e-12) << ranks << " x " << replicas << ": " << worst.where;
     EXPECT_TRUE(torch::allclose(parallel.stats, serial.stats, 1e-12, 1e-12));
   }
+  return serial;
 }
 
 AttentionExpertsOptions with_losses(Mixing mixing) {
@@ -127,20 +146,53 @@ TEST(AttentionExpertsRanks, ParallelEqualsSerial) {
   }
 }
 
+TEST(AttentionExpertsRanks, AnImageWithoutTokensForAnExpertTakesPart) {
+  for (const Mixing mixing : {Mixing::kHard, Mixing::kHardSharedKv}) {
+    const LayerResult serial = expect_equal_on_all_layouts({attention_options(mixing)});
+    const torch::Tensor routed_BU = serial.tensors.at("routed");
+    EXPECT_GT(routed_BU.sum(0).min().item<double>(), 0);
+    // One is on the rank of its expert where there are three, the other on another rank.
+    for (const auto& [image, expert] : {std::pair{0, 0}, std::pair{2, 1}}) {
+      EXPECT_EQ(routed_BU[image][expert].item<double>(), 0) << routed_BU;
+    }
+  }
+}
+
 TEST(AttentionExpertsRanks, AnExpertWithoutTokensAndRanksWithoutImagesTakePart) {
   for (const Mixing mixing : {Mixing::kHard, Mixing::kHardSharedKv}) {
-    expect_equal_on_all_layouts({attention_options(mixing), 7, 2, {}, -1e3});
+    const LayerResult serial =
+        expect_equal_on_all_layouts({attention_options(mixing), 7, 2, {}, -1e3});
+    EXPECT_EQ(serial.tensors.at("routed").select(1, 1).sum().item<double>(), 0);
+    for (const char* weight : {"query.weight", "out.bias"}) {
+      const std::string name = std::string(kAttentionPath) + ".experts.1." + weight;
+      EXPECT_EQ(serial.tensors.at(name).abs().max().item<double>(), 0) << name;
+    }
     expect_equal_on_all_layouts({attention_options(mixing), 2, 1, {}, 0.0});
   }
 }
 
-TEST(AttentionExpertsRanks, RoutersWithTwoExpertsATokenAndMaskedTokens) {
+TEST(AttentionExpertsRanks, RoutersWithTwoExpertsAToken) {
   AttentionExpertsOptions two = attention_options(Mixing::kHard);
-  two.router =
-      config::load_options_text<AttentionExpertsOptions>(
-          "{mixing: hard, router: {name: mlp, k: 2, noise: gaussian}}", "test", {"", {}, nullptr})
-          .options.router;
+  two.router = testing::router_choice("{name: mlp, k: 2, noise: gaussian}");
   expect_equal_on_all_layouts({two});
+}
+
+/// Of the options on one rank, equal on all: tokens whose output is zero.
+int64_t tokens_left_out(const AttentionExpertsOptions& options) {
+  const LayerResult serial = expect_equal_on_all_layouts({options});
+  return (serial.tensors.at("y").abs().amax(2) == 0).sum().item<int64_t>();
+}
+
+TEST(AttentionExpertsRanks, TokensMayBeLeftOut) {
+  for (const Mixing mixing : {Mixing::kHard, Mixing::kHardSharedKv}) {
+    AttentionExpertsOptions options = attention_options(mixing);
+    options.router = testing::router_choice("{name: importance_score, k: 1, drop: 0.3}");
+    // Three of the twelve tokens of each of three groups, one of the six of the last.
+    EXPECT_EQ(tokens_left_out(options), 10);
+    // Each expert takes four of twelve tokens: some have two experts, others none.
+    options.router = testing::router_choice("{name: expert_choice, k: 1}");
+    EXPECT_GT(tokens_left_out(options), 0);
+  }
 }
 
 }  // namespace

@@ -116,7 +116,6 @@ TEST(AttentionExperts, HardMixingHasTheRowsOfTheFullComputationForwardAndBackwar
   for (const Mixing mixing : {Mixing::kHard, Mixing::kHardSharedKv}) {
     const AttentionExpertsOptions options = attention_options(mixing);
     Layer test(options);
-    // Seven images, so that some have no token for an expert.
     const torch::Tensor x = some_numbers({7, 6, 4}, 3).requires_grad_();
     const Tensors expected =
         differentiate(by_equations(test.parameters, options, true, x), x, test.parameters);
@@ -125,7 +124,37 @@ TEST(AttentionExperts, HardMixingHasTheRowsOfTheFullComputationForwardAndBackwar
     const MoeReport loads = report(output.stats);
     EXPECT_EQ(loads.load_U[0] + loads.load_U[1] + loads.load_U[2], 42);
     EXPECT_GT(loads.load_min, 0);
+    // Some images have no token for an expert.
+    StepContext step = attention_step(0, 7, 7);
+    step.training = false;
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor unit_BN = test.layer.forward(x, step).stats.first_unit_T.view({7, 6, 1});
+    EXPECT_GT(((unit_BN == torch::arange(3)).sum(1) == 0).sum().item<int64_t>(), 0);
   }
+}
+
+// Routed like any other model's: a token that is left out has no output, and is counted.
+TEST(AttentionExperts, CountsTokensThatTheRouterLeavesOut) {
+  AttentionExpertsOptions options = attention_options(Mixing::kHard);
+  const auto run = [&](const std::string& router) {
+    options.router = testing::router_choice(router);
+    RankGrid grid = self_grid();
+    AttentionExperts layer(options, kAttentionSizes, "",
+                           {.grid = &grid, .tensor_options = torch::kFloat64});
+    initialise(parameters_of(layer), 7);
+    const MoeOutput output =
+        layer.forward(some_numbers({6, 6, 4}, 3), attention_step(0, 6, 6, /*group=*/3));
+    return std::pair{report(output.stats), (output.y_BRD.abs().amax(2) == 0).sum().item<int64_t>()};
+  };
+  const auto [dropped, num_zeros] = run("{name: importance_score, k: 1, drop: 0.5}");
+  EXPECT_EQ(num_zeros, 18);
+  EXPECT_EQ(dropped.unrouted, 0.5);
+  EXPECT_EQ(dropped.dropped, 0.5);
+  const auto [chosen, num_unchosen] = run("{name: expert_choice, k: 1}");
+  EXPECT_GT(num_unchosen, 0);
+  EXPECT_EQ(chosen.unrouted, static_cast<double>(num_unchosen) / 36);
+  EXPECT_EQ(chosen.dropped, 0.0);
+  EXPECT_EQ(run("{name: mlp}").first.unrouted, 0.0);
 }
 
 TEST(AttentionExperts, AnExpertWithoutTokensGetsZeroGradients) {
@@ -207,9 +236,35 @@ TEST(AttentionExperts, RefusesByName) {
   EXPECT_THAT(mistake("experts: []"), HasSubstr("experts: is empty"));
   EXPECT_THAT(mistake("soft_steps: 5"), HasSubstr("soft all along"));
   EXPECT_THAT(mistake("router: {name: hash, k: 1}"),
-              HasSubstr("router.name: hash makes no scores"));
+              HasSubstr("router.name: hash does not route a token by its own scores"));
   EXPECT_THAT(mistake("router: {name: mlp, k: 4}, mixing: hard"), HasSubstr("router.k"));
+  EXPECT_THAT(mistake("router: {name: expert_choice}, mixing: hard, soft_steps: 1"),
+              HasSubstr("router.name: expert_choice"));
+  EXPECT_EQ(mistake("router: {name: expert_choice, k: 1}, mixing: hard"), "no error");
   EXPECT_EQ(mistake("router: {name: top_k, k: 2}, mixing: hard"), "no error");
+  EXPECT_THAT(mistake("experts: [{candidates: {window: 3}}]"), HasSubstr("needs from: window"));
+  EXPECT_THAT(mistake("experts: [{candidates: {from: window}}]"), HasSubstr("is missing"));
+  EXPECT_THAT(mistake("router: {name: hash, k: 1, by: token}, mixing: hard"),
+              HasSubstr("router.by"));
+}
+
+TEST(AttentionExperts, RefusesRouterOptionsWithoutEffect) {
+  const auto mistake = [](const std::string& keys) {
+    return testing::config_error_of([&] {
+      (void)config::load_options_text<AttentionExpertsOptions>("{" + keys + "}", "test",
+                                                               {"", {}, nullptr});
+    });
+  };
+  EXPECT_THAT(mistake("router: {name: mlp, k: 2}"), HasSubstr("router.k: 2, but every token"));
+  EXPECT_THAT(mistake("router: {name: top_k, k: 1}"), HasSubstr("router.noise"));
+  EXPECT_THAT(mistake("router: {name: mlp, weights: {scale: 2}}"), HasSubstr("weights.scale"));
+  EXPECT_THAT(mistake("router: {name: mlp, bias: {rate: 0.1}}"), HasSubstr("bias.rate"));
+  EXPECT_THAT(mistake("router: {name: mlp, groups: {count: 3, score: max}}"),
+              HasSubstr("groups.count"));
+  EXPECT_THAT(mistake("router: {name: importance_score, noise: none}"), HasSubstr("router.drop"));
+  EXPECT_EQ(mistake("router: {name: importance_score, noise: none, drop: 0}"), "no error");
+  const std::string renorm = "router: {name: mlp, k: 2, weights: {renorm_after_drop: true}}";
+  EXPECT_THAT(mistake(renorm + ", mixing: hard"), HasSubstr("renorm_after_drop"));
 }
 
 }  // namespace

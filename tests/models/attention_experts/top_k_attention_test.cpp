@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -16,6 +17,7 @@ namespace {
 
 using testing::apart;
 using testing::gradient_error;
+using testing::relative_error;
 using testing::some_numbers;
 
 struct Heads {
@@ -42,36 +44,6 @@ double weighted(const std::vector<double>& logits, const std::vector<double>& va
   return sum / all;
 }
 
-/// Rows of one head in memory.
-struct Rows {
-  const double* data;
-  int64_t stride, width;
-};
-
-/// Of one query of one head among the candidates, by sorting.
-std::vector<double> by_hand(const double* query, const Rows& keys, const Rows& values,
-                            const std::vector<int64_t>& candidates, int64_t k) {
-  std::vector<double> logit(candidates.size());
-  for (size_t c = 0; c < candidates.size(); ++c) {
-    const double* key = keys.data + candidates[c] * keys.stride;
-    for (int64_t h = 0; h < keys.width; ++h) logit[c] += query[h] * key[h];
-    logit[c] /= std::sqrt(static_cast<double>(keys.width));
-  }
-  std::vector<size_t> order(candidates.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return logit[a] > logit[b]; });
-  order.resize(std::min(order.size(), static_cast<size_t>(k)));
-  std::vector<double> out(static_cast<size_t>(keys.width));
-  double all = 0;
-  for (const size_t c : order) all += std::exp(logit[c]);
-  for (const size_t c : order) {
-    const double* value = values.data + candidates[c] * values.stride;
-    for (size_t h = 0; h < out.size(); ++h) out[h] += std::exp(logit[c]) / all * value[h];
-  }
-  return out;
-}
-
 /// The tokens of a window on the grid.
 std::vector<int64_t> window_of(int64_t token, const PatchGrid& grid, int64_t window) {
   std::vector<int64_t> tokens;
@@ -81,6 +53,80 @@ std::vector<int64_t> window_of(int64_t token, const PatchGrid& grid, int64_t win
     if (std::max(std::abs(down), std::abs(right)) <= window / 2) tokens.push_back(key);
   }
   return tokens;
+}
+
+/// The tokens of the blocks whose mean key has the highest logits, of equal ones the first blocks.
+std::vector<int64_t> in_best_blocks(const torch::Tensor& query_H, const torch::Tensor& key_NH,
+                                    const TopKOptions& options) {
+  const PatchGrid& grid = options.grid;
+  const int64_t side = *options.candidates.block;
+  std::vector<std::vector<int64_t>> blocks;
+  for (int64_t top = 0; top < grid.rows; top += side) {
+    for (int64_t left = 0; left < grid.columns; left += side) {
+      blocks.emplace_back();
+      for (int64_t row = top; row < std::min(top + side, grid.rows); ++row) {
+        for (int64_t column = left; column < std::min(left + side, grid.columns); ++column) {
+          blocks.back().push_back(row * grid.columns + column);
+        }
+      }
+    }
+  }
+  std::vector<double> score;
+  for (const std::vector<int64_t>& block : blocks) {
+    score.push_back(
+        key_NH.index_select(0, torch::tensor(block)).mean(0).dot(query_H).item<double>());
+  }
+  std::vector<size_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return score[a] > score[b]; });
+  std::vector<int64_t> tokens;
+  for (size_t i = 0; i < std::min(order.size(), static_cast<size_t>(*options.candidates.keep));
+       ++i) {
+    tokens.insert(tokens.end(), blocks[order[i]].begin(), blocks[order[i]].end());
+  }
+  std::sort(tokens.begin(), tokens.end());
+  return tokens;
+}
+
+std::vector<int64_t> candidates_of(int64_t token, const torch::Tensor& query_H,
+                                   const torch::Tensor& key_NH, const TopKOptions& options) {
+  if (options.candidates.from == CandidateKind::kPooled) {
+    return in_best_blocks(query_H.detach(), key_NH.detach(), options);
+  }
+  const bool has_window = options.candidates.from == CandidateKind::kWindow;
+  return window_of(token, options.grid, has_window ? *options.candidates.window : 99);
+}
+
+/// By sorting the candidates of one query and head after another.
+torch::Tensor attend_one_by_one(const Heads& x, const ImageQueries& queries,
+                                const TopKOptions& options) {
+  const int64_t H = x.query_RD.size(1) / options.heads;
+  std::vector<torch::Tensor> heads;
+  for (int64_t head = 0; head < options.heads; ++head) {
+    std::vector<torch::Tensor> rows;
+    for (size_t i = 0; i + 1 < queries.offset_i1.size(); ++i) {
+      const auto of_image = [&](const torch::Tensor& x_IND) {
+        return x_IND[static_cast<int64_t>(i)].narrow(1, head * H, H);
+      };
+      const torch::Tensor key_NH = of_image(x.key_IND), value_NH = of_image(x.value_IND);
+      for (int64_t r = queries.offset_i1[i]; r < queries.offset_i1[i + 1]; ++r) {
+        const torch::Tensor query_H = x.query_RD[r].narrow(0, head * H, H);
+        const int64_t token = queries.token_R[r].item<int64_t>();
+        const torch::Tensor seen_C =
+            torch::tensor(candidates_of(token, query_H, key_NH, options), torch::kInt64);
+        const torch::Tensor logit_C =
+            key_NH.index_select(0, seen_C).matmul(query_H) / std::sqrt(static_cast<double>(H));
+        const torch::Tensor best_K = logit_C.detach()
+                                         .argsort(/*stable=*/true, 0, /*descending=*/true)
+                                         .slice(0, 0, options.k);
+        rows.push_back(logit_C.index_select(0, best_K).softmax(0).matmul(
+            value_NH.index_select(0, seen_C.index_select(0, best_K))));
+      }
+    }
+    heads.push_back(torch::stack(rows));
+  }
+  return torch::cat(heads, 1);
 }
 
 constexpr PatchGrid kGrid{4, 6};
@@ -149,50 +195,100 @@ TEST(TopKAttention, IsTheSortedReferenceInEveryShape) {
   for (const int64_t width : {2, 10, 32, 40}) {
     const Heads x = some_heads(width);
     for (const int64_t k : {1, 3, 7, 23, 24, 60}) {
-      for (const TopKOptions& options : {TopKOptions{2, k, {}, kGrid}, window_options(k)}) {
-        const torch::Tensor y = attend(x, queries, options);
-        double worst = 0;
-        for (int64_t r = 0; r < 9; ++r) {
-          const int64_t image = r < 5 ? 0 : 2, token = queries.token_R[r].item<int64_t>();
-          const bool has_window = options.candidates.from == CandidateKind::kWindow;
-          const std::vector<int64_t> seen = window_of(token, kGrid, has_window ? 3 : 99);
-          for (int64_t head = 0; head < 2; ++head) {
-            const int64_t at = head * width / 2;
-            const auto heads_of = [&](const torch::Tensor& x) {
-              return Rows{x.const_data_ptr<double>() + at, width, width / 2};
-            };
-            const auto row =
-                by_hand(x.query_RD.const_data_ptr<double>() + r * width + at,
-                        heads_of(x.key_IND[image]), heads_of(x.value_IND[image]), seen, k);
-            for (int64_t h = 0; h < width / 2; ++h) {
-              worst = testing::worst_of(
-                  worst, std::abs(y[r][at + h].item<double>() - row[static_cast<size_t>(h)]));
-            }
-          }
-        }
-        EXPECT_LT(worst, 1e-13) << "width " << width << ", k " << k;
+      for (const TopKOptions& options :
+           {TopKOptions{2, k, {}, kGrid}, window_options(k), pooled_options(k)}) {
+        const torch::Tensor expected = attend_one_by_one(x, queries, options);
+        EXPECT_LT(apart(attend(x, queries, options), expected), 1e-13)
+            << "width " << width << ", k " << k;
       }
     }
   }
 }
 
-TEST(TopKAttention, KernelAndPortablePathAgreeForwardAndBackward) {
-  for (const auto type : {torch::kFloat64, torch::kFloat32}) {
-    const double tolerance = type == torch::kFloat64 ? 1e-13 : 2e-5;
-    for (const TopKOptions& options : {TopKOptions{2, 5, {}, kGrid}, TopKOptions{2, 99, {}, kGrid},
-                                       window_options(4), window_options(99)}) {
-      std::vector<std::vector<torch::Tensor>> results;
+using Attention =
+    std::function<torch::Tensor(const Heads&, const ImageQueries&, const TopKOptions&)>;
+
+/// The output and the gradients of queries, keys and values under one loss.
+std::vector<torch::Tensor> output_and_gradients(const Attention& function, const Heads& x,
+                                                const ImageQueries& queries,
+                                                const TopKOptions& options) {
+  const auto leaf = [](const torch::Tensor& input) {
+    return input.detach().clone().set_requires_grad(true);
+  };
+  const Heads leaves{leaf(x.query_RD), leaf(x.key_IND), leaf(x.value_IND)};
+  const torch::Tensor y = function(leaves, queries, options);
+  // Weights that all dtypes have: eighths.
+  (y * (some_numbers(y.sizes(), 4) * 8).round().div(8).to(y.scalar_type())).sum().backward();
+  return {y.detach(), leaves.query_RD.grad(), leaves.key_IND.grad(), leaves.value_IND.grad()};
+}
+
+/// Images of 12 x 12 patches, so that 64 queries of a tile are some of them. Of the first only
+/// tokens of the rows 2 to 11 are queries, of the second none, of the third all, from the last on.
+constexpr PatchGrid kTiles{12, 12};
+ImageQueries queries_of_tiles() {
+  std::vector<int64_t> token_R;
+  for (int64_t token = 30; token < 144; ++token) {
+    if (token % 7 != 3) token_R.push_back(token);
+  }
+  const auto first = static_cast<int64_t>(token_R.size());
+  for (int64_t token = 143; token >= 0; --token) token_R.push_back(token);
+  return {torch::tensor(token_R, torch::kInt64), {0, first, first, first + 144}};
+}
+Heads heads_of_tiles(torch::ScalarType type) {
+  const int64_t R = queries_of_tiles().offset_i1.back();
+  // Rounded to bfloat16, so that all dtypes have the same numbers.
+  const auto numbers_of = [&](at::IntArrayRef sizes, int64_t seed, double scale) {
+    return (some_numbers(sizes, seed) * scale).to(torch::kBFloat16).to(type);
+  };
+  return {numbers_of({R, 20}, 1, 3), numbers_of({3, 144, 20}, 2, 3),
+          numbers_of({3, 144, 20}, 3, 1)};
+}
+
+std::vector<TopKOptions> options_of_tiles() {
+  const KeyCandidates window{CandidateKind::kWindow, 5, 4, 4},
+      pooled{CandidateKind::kPooled, 7, 5, 3};
+  return {{2, 20, {}, kTiles},     {2, 144, {}, kTiles},   {2, 7, window, kTiles},
+          {2, 25, window, kTiles}, {2, 9, pooled, kTiles}, {2, 75, pooled, kTiles}};
+}
+
+// An output is a sum of at most 144 products, a gradient one of 144 queries: rounding of 144
+// epsilons at most beside the largest number.
+TEST(TopKAttention, IsTheSortedReferenceOverSeveralTilesForwardAndBackward) {
+  const ImageQueries queries = queries_of_tiles();
+  for (const TopKOptions& options : options_of_tiles()) {
+    const auto expected =
+        output_and_gradients(attend_one_by_one, heads_of_tiles(torch::kFloat64), queries, options);
+    for (const auto type : {torch::kFloat64, torch::kFloat32}) {
+      const double epsilon = type == torch::kFloat64 ? std::numeric_limits<double>::epsilon()
+                                                     : std::numeric_limits<float>::epsilon();
       for (const auto& function : {attend, attend_portable}) {
-        Heads x = some_heads(20, type);
-        for (torch::Tensor* input : {&x.query_RD, &x.key_IND, &x.value_IND})
-          input->requires_grad_();
-        const torch::Tensor y = function(x, some_queries(), options);
-        (y * some_numbers({9, 20}, 4).to(type)).sum().backward();
-        results.push_back({y, x.query_RD.grad(), x.key_IND.grad(), x.value_IND.grad()});
+        const auto result = output_and_gradients(function, heads_of_tiles(type), queries, options);
+        for (size_t i = 0; i < expected.size(); ++i) {
+          EXPECT_LT(relative_error(result[i], expected[i]), 144 * epsilon)
+              << enum_name(options.candidates.from) << ", k " << options.k << ": " << i;
+        }
       }
-      for (size_t i = 0; i < results[0].size(); ++i) {
-        EXPECT_LT(apart(results[0][i], results[1][i]), tolerance) << i;
-      }
+    }
+  }
+}
+
+// Computed in float32 and rounded once, to half an epsilon: the gradients too, as none is added to
+// another in bfloat16.
+TEST(TopKAttention, Bfloat16IsFloat32RoundedForwardAndBackward) {
+  const ImageQueries queries = queries_of_tiles();
+  for (const TopKOptions& options : options_of_tiles()) {
+    const auto wide =
+        output_and_gradients(attend, heads_of_tiles(torch::kFloat32), queries, options);
+    const auto portable =
+        output_and_gradients(attend_portable, heads_of_tiles(torch::kBFloat16), queries, options);
+    const auto result =
+        output_and_gradients(attend, heads_of_tiles(torch::kBFloat16), queries, options);
+    for (size_t i = 0; i < wide.size(); ++i) {
+      EXPECT_EQ(result[i].scalar_type(), torch::kBFloat16);
+      EXPECT_TRUE(result[i].equal(wide[i].to(torch::kBFloat16))) << i;
+      EXPECT_LT(relative_error(portable[i], wide[i]),
+                0.51 * std::numeric_limits<c10::BFloat16>::epsilon())
+          << i;
     }
   }
 }

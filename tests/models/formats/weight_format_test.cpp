@@ -144,12 +144,12 @@ TEST(WeightFormat, EachNameIsListedOnceInBothDirections) {
     const Choice<Backbone> backbone{std::string_view(format->backbone())};
     std::set<std::string> ours, theirs;
     for (const WeightName& weight :
-         format->names(backbone, format->program() == "timm" ? images : text)) {
+         format->names(backbone, format->task() == "lm" ? text : images)) {
       EXPECT_TRUE(theirs.insert(weight.theirs).second) << weight.theirs;
       const bool is_new = ours.insert(weight.ours).second;
       EXPECT_TRUE(is_new || weight.is_copy) << weight.ours;
     }
-    EXPECT_GT(ours.size(), 100u) << name;
+    EXPECT_GT(ours.size(), 80u) << name;
   }
 }
 

@@ -18,6 +18,7 @@
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
 using testing::apart;
 using testing::config_error_of;
 using ::testing::HasSubstr;
@@ -247,22 +248,23 @@ TEST(Denoise, RefusesWhatItCannotDenoise) {
               HasSubstr("task.most_sigma: 0.1 is below sigma: 0.2"));
   EXPECT_THAT(error("", {.has_unit_pixels = false}), HasSubstr("data.normalise"));
   EXPECT_THAT(error("", {.has_patches = false}), HasSubstr("model.backbone"));
+  EXPECT_THAT(error(", sigma: .inf"), HasSubstr("task.sigma"));
+  for (const ImageShape& small : {ImageShape{3, 4, 8}, ImageShape{3, 8, 4}}) {
+    EXPECT_THAT(error("", {.image = small}), AllOf(HasSubstr("task.name"), HasSubstr("7 x 7")));
+  }
   EXPECT_EQ(error(", sigma: 0"), "no error");
 }
 
-/// Runs where CIFAR10 names the folder of the real files.
-TEST(DenoiseData, NoiseOfCifarHasThePublishedQuality) {
-  const char* folder = std::getenv("CIFAR10");
-  ASSERT_NE(folder, nullptr) << "set CIFAR10 to the folder of the binary version";
+/// PSNR and SSIM of noisy images, means of a file of CIFAR-10.
+std::pair<double, double> quality_of_noise(const std::string& folder, const std::string& file) {
   CifarSource::Options options;
   options.path = folder;
   options.train.files = std::vector<std::string>{"data_batch_1.bin"};
-  const bool has_test = std::filesystem::exists(std::string(folder) + "/test_batch.bin");
-  options.valid.files = std::vector<std::string>{has_test ? "test_batch.bin" : "data_batch_5.bin"};
+  options.valid.files = std::vector<std::string>{file};
   options.images.normalise.mean = {0.0, 0.0, 0.0};
   options.images.normalise.std = {1.0, 1.0, 1.0};
   const CifarSource source(options);
-  ASSERT_TRUE(source.shape().has_unit_pixels);
+  EXPECT_TRUE(source.shape().has_unit_pixels);
   const auto set = source.open(Split::kValid);
   LoaderSettings settings;
   settings.cut = {250, 1, 1};
@@ -271,15 +273,29 @@ TEST(DenoiseData, NoiseOfCifarHasThePublishedQuality) {
   settings.images = source.image_transform();
   EvalLoader loader(*set, settings);
   const auto task = make_denoise("", {.image = {3, 32, 32}, .dtype = torch::kFloat32});
-  double psnr = 0.0, ssim = 0.0;
+  double psnr = 0.0, ssim = 0.0, images = 0.0;
   while (const std::optional<Batch> batch = loader.next()) {
     const EvalOutput output = task->evaluate(*batch);
     psnr += sum_of(output, "psnr");
     ssim += sum_of(output, "ssim");
+    images += static_cast<double>(batch->image_bCHW().size(0));
   }
-  EXPECT_NEAR(psnr / 10000, 14.79, 0.02);
-  // Published of the test images; the last training batch has .4277.
-  EXPECT_NEAR(ssim / 10000, has_test ? 0.430 : 0.4277, 0.002);
+  EXPECT_EQ(images, 10000);
+  return {psnr / images, ssim / images};
+}
+
+/// Runs where CIFAR10 names the folder of the real files. Published, of the test images, are 14.79
+/// dB and .430; the last training batch, on which recipes evaluate, is a little harder: .4277.
+TEST(DenoiseData, NoiseOfCifarHasThePublishedQuality) {
+  const char* folder = std::getenv("CIFAR10");
+  ASSERT_NE(folder, nullptr) << "set CIFAR10 to the folder of the binary version";
+  const auto [psnr, ssim] = quality_of_noise(folder, "data_batch_5.bin");
+  EXPECT_NEAR(psnr, 14.79, 0.02);
+  EXPECT_NEAR(ssim, 0.4277, 0.002);
+  if (!std::filesystem::exists(std::string(folder) + "/test_batch.bin")) return;
+  const auto [test_psnr, test_ssim] = quality_of_noise(folder, "test_batch.bin");
+  EXPECT_NEAR(test_psnr, 14.79, 0.02);
+  EXPECT_NEAR(test_ssim, 0.430, 0.002);
 }
 
 }  // namespace

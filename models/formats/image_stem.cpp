@@ -1,0 +1,38 @@
+#include "models/formats/image_stem.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <vector>
+
+namespace shoal {
+namespace {
+
+constexpr int64_t kChannels = 3;
+
+/// The root of a square, 0 of other numbers.
+int64_t whole_root(int64_t number) {
+  const auto root = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(number))));
+  return root * root == number ? root : 0;
+}
+
+}  // namespace
+
+ImageStem read_image_stem(const ForeignWeights& weights, const std::string& name,
+                          int64_t num_patches) {
+  const std::vector<int64_t>& shape = weights.shape_of(name + ".weight", 4);
+  const int64_t side = whole_root(num_patches);
+  Mistakes mistakes;
+  if (shape[2] != shape[3]) {
+    mistakes.add(fmt::format("patches of {} x {} pixels are not square", shape[2], shape[3]));
+  }
+  if (side == 0) mistakes.add(fmt::format("{} patches make no square image", num_patches));
+  if (shape[1] != kChannels) {
+    mistakes.add(
+        fmt::format("images have {} channels, data sources here have {}", shape[1], kChannels));
+  }
+  mistakes.throw_if_any(fmt::format("'{}' is not supported:", weights.path()));
+  return {shape[1], shape[2], shape[0], side * shape[2]};
+}
+
+}  // namespace shoal

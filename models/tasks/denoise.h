@@ -1,0 +1,44 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <tuple>
+
+#include "models/task.h"
+#include "runtime/recipe/config.h"
+
+namespace shoal {
+
+/// The task `denoise` in a recipe. Defaults are those of the published denoiser.
+struct DenoiseOptions {
+  double sigma = 0.2;
+  std::optional<double> most_sigma;
+  bool clamp_noisy = true;
+  bool clamp_loss = true;
+  bool residual = false;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("sigma", &DenoiseOptions::sigma, "standard deviation of the noise", at_least(0)),
+        field("most_sigma", &DenoiseOptions::most_sigma,
+              "draw each image's standard deviation from sigma to this; auto: sigma for all",
+              at_least(0), unset_word("auto")),
+        field("clamp_noisy", &DenoiseOptions::clamp_noisy, "clamp noisy images to [0, 1]"),
+        field("clamp_loss", &DenoiseOptions::clamp_loss,
+              "compare restored images once they are clamped to [0, 1], which leaves pixels "
+              "outside without a gradient; evaluations clamp always"),
+        field("residual", &DenoiseOptions::residual,
+              "the model's output is subtracted from the noisy image, not the image itself")};
+  }
+  void validate(Problems& problems) const {
+    if (most_sigma && *most_sigma < sigma) {
+      problems.add("most_sigma", fmt::format("{} is below sigma: {}", *most_sigma, sigma));
+    }
+  }
+};
+
+/// Those of a recipe's task, which is `denoise`.
+const DenoiseOptions& denoise_options(const Choice<Task>& task);
+
+}  // namespace shoal

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include "moe/routing/score_router.h"
+#include "runtime/base/size_limits.h"
+#include "runtime/module/linear.h"
+
+// T tokens  D width  U units
+namespace shoal {
+
+/// Top-k routing by the softmax of an MLP's logits, fc2(relu(fc1(x))). With k = 1 and no noise, the
+/// defaults, the router of the adaptive sparse-attention denoiser, component 3.
+///
+/// Parameters: those of the linear layers fc1 and fc2, each uniform in +-1 / sqrt(its inputs).
+class MlpRouter : public ScoreRouter {
+ public:
+  struct Options {
+    std::optional<int64_t> hidden;
+    ScoreOptions scores = {.k = 1, .noise = RouterNoise::kNone};
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("hidden", &Options::hidden, "hidden width, auto: half the width of the tokens",
+                in_range(1, kMostWidth), unset_word("auto")),
+          inlined(&Options::scores)};
+    }
+    /// Of tokens of this width.
+    int64_t hidden_width(int64_t width) const;
+  };
+
+  MlpRouter(const Options& options, const Context& context);
+
+ protected:
+  torch::Tensor logits(const torch::Tensor& x_TD) const override;
+  std::optional<RouterScore> fused_score() const override { return RouterScore::kSoftmax; }
+
+ private:
+  Linear fc1_{nullptr}, fc2_{nullptr};
+};
+
+}  // namespace shoal
