@@ -21,7 +21,7 @@
 // B images  N tokens  D width
 namespace shoal {
 
-/// Of the denoiser's norms, as torch.nn's.
+/// Epsilon of the denoiser's layer norms, that of torch.nn.LayerNorm.
 inline constexpr double kAdaptiveNormEps = 1e-5;
 
 /// A pre-norm block: y = x + merge(experts(norm(x))), out = y + mlp(norm(y)); without experts

@@ -149,7 +149,7 @@ AttentionExperts::AttentionExperts(const AttentionExpertsOptions& options, const
     if (options.experts[static_cast<size_t>(e)].keys_of(sizes.grid) < 1) {
       throw ConfigError(fmt::format("{}.experts[{}]: a query has no candidates", path, e));
     }
-    // Values are summed over the chosen keys alone, so that k decides among equal candidates.
+    // k orders experts that have equally many candidates.
     cost_U.push_back(multiply_adds_of_query(e) +
                      static_cast<double>(attention_of(e).k * sizes.width));
   }

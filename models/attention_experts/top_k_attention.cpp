@@ -59,8 +59,19 @@ struct TopKAttentionFunction : torch::autograd::Function<TopKAttentionFunction> 
     refuse_second_derivatives();
     const variable_list saved = ctx->get_saved_variables();
     const auto& [parts, width] = saved_value<TopKCall>(ctx);
+    std::set<std::pair<size_t, int64_t>> blocks;  // of columns that are written
+    for (const TopKPart& part : parts) {
+      for (const Columns& of : {part.query, part.key, part.value}) {
+        blocks.insert({of.tensor, of.first});
+      }
+    }
     variable_list result;
-    for (const torch::Tensor& rows : saved) result.push_back(at::empty_like(rows));
+    for (size_t t = 0; t < saved.size(); ++t) {
+      const auto of_tensor =
+          std::ranges::count_if(blocks, [t](const auto& block) { return block.first == t; });
+      const bool is_covered = of_tensor * width == saved[t].size(1);
+      result.push_back(is_covered ? at::empty_like(saved[t]) : at::zeros_like(saved[t]));
+    }
     std::set<std::pair<size_t, int64_t>> written;
     for (size_t p = 0; p < parts.size(); ++p) {
       const Columns& key = parts[p].key;
@@ -223,29 +234,31 @@ torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor
 
 std::vector<torch::Tensor> top_k_attention_of(const std::vector<torch::Tensor>& rows,
                                               const std::vector<TopKPart>& parts, int64_t width) {
-  const bool has_kernel =
-      std::ranges::all_of(rows, [](const torch::Tensor& x) { return x.is_cpu(); }) &&
-      std::ranges::all_of(parts, [](const auto& part) { return has_top_k_kernel(part.options); });
-  if (!has_kernel) {
-    std::vector<torch::Tensor> outputs;
-    for (const TopKPart& part : parts) {
-      const auto [query_RD, key_IND, value_IND] = tensors_of(rows, part, width);
-      outputs.push_back(
-          top_k_attention_portable(query_RD, key_IND, value_IND, part.queries, part.options));
+  const bool is_cpu = std::ranges::all_of(rows, [](const auto& x) { return x.is_cpu(); });
+  std::vector<torch::Tensor> outputs(parts.size());
+  TopKCall call{{}, width};
+  std::vector<size_t> places;  // of the call's parts
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const auto [query_RD, key_IND, value_IND] = tensors_of(rows, parts[p], width);
+    check({query_RD, key_IND, value_IND}, parts[p].queries, parts[p].options);
+    if (is_cpu && has_top_k_kernel(parts[p].options)) {
+      call.parts.push_back(parts[p]);
+      places.push_back(p);
+    } else {
+      outputs[p] = top_k_attention_portable(query_RD, key_IND, value_IND, parts[p].queries,
+                                            parts[p].options);
     }
-    return outputs;
   }
+  if (places.empty()) return outputs;
   variable_list wide;
   for (const torch::Tensor& x : rows) {
     const torch::Tensor y = at_least_float32(x);
     wide.push_back(y.stride(-1) == 1 ? y : y.contiguous());
   }
-  for (const TopKPart& part : parts) {
-    check(tensors_of(wide, part, width), part.queries, part.options);
+  const variable_list attended = TopKAttentionFunction::apply(at::TensorList(wide), call);
+  for (size_t i = 0; i < places.size(); ++i) {
+    outputs[places[i]] = attended[i].to(rows[0].scalar_type());
   }
-  variable_list outputs =
-      TopKAttentionFunction::apply(at::TensorList(wide), TopKCall{parts, width});
-  for (torch::Tensor& output : outputs) output = output.to(rows[0].scalar_type());
   return outputs;
 }
 

@@ -54,7 +54,8 @@ struct TopKPart {
 
 /// top_k_attention of several experts of one width D, [R, D] each, in one node of the graph: their
 /// queries, keys and values are columns of `rows`, [rows, columns], so that experts can share one
-/// product, and keys and values too. Each column is some part's.
+/// product, and both keys and values: parts that share one share the other. Each runs the CPU's
+/// kernel or the reference as it would alone.
 std::vector<torch::Tensor> top_k_attention_of(const std::vector<torch::Tensor>& rows,
                                               const std::vector<TopKPart>& parts, int64_t width);
 

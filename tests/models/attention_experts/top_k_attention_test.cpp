@@ -1,6 +1,7 @@
 #include "models/attention_experts/top_k_attention.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -330,6 +331,39 @@ TEST(TopKAttention, PooledBlocksAreThoseOfTheHighestMeanKeys) {
       attend(numbers({1}, key, value), first_tokens(1), {1, 3, candidates, {2, 6}});
   EXPECT_NEAR(y.item<double>(), weighted({4, 4, 3}, {5, 6, 11}), 1e-12);
   EXPECT_EQ(num_candidates(candidates, {2, 6}), 8);
+}
+
+// The second part has no kernel; it shares keys and values with the first, as columns of one
+// tensor.
+TEST(TopKAttention, OfSeveralPartsIsThatOfEach) {
+  const Heads x = some_heads(20);
+  KeyCandidates pooled;
+  pooled.from = CandidateKind::kPooled;
+  pooled.block = 2;
+  pooled.keep = 2;
+  const std::vector<TopKOptions> options{{2, 3, {}, kGrid}, {2, 5, pooled, kGrid}};
+  const torch::Tensor query_RD = x.query_RD.detach().clone().requires_grad_();
+  const torch::Tensor both_TD =
+      at::cat({x.key_IND, x.value_IND}, 2).flatten(0, 1).detach().clone().requires_grad_();
+  const auto heads = [&](int64_t first) {
+    return both_TD.narrow(1, first, 20).unflatten(0, x.key_IND.sizes().slice(0, 2));
+  };
+  const auto gradients = [&](const std::vector<torch::Tensor>& y) {
+    return torch::autograd::grad({(y[0] + 2 * y[1]).square().sum()}, {query_RD, both_TD});
+  };
+  std::vector<torch::Tensor> each;
+  std::vector<TopKPart> parts;
+  for (const TopKOptions& own : options) {
+    each.push_back(top_k_attention(query_RD, heads(0), heads(20), some_queries(), own));
+    parts.push_back({{parts.size(), 0}, {2, 0}, {2, 20}, some_queries(), own});
+  }
+  const std::vector<torch::Tensor> together =
+      top_k_attention_of({query_RD, query_RD, both_TD}, parts, 20);
+  const auto expected = gradients(each), found = gradients(together);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(torch::equal(together[i], each[i]));
+    EXPECT_TRUE(torch::allclose(found[i], expected[i], 1e-12, 1e-12));
+  }
 }
 
 TEST(TopKAttention, ANaNReachesItsQueriesAndNoOthers) {

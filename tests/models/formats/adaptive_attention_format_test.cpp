@@ -22,7 +22,7 @@ std::shared_ptr<WeightFormat> make_format() {
   return Registry<WeightFormat>::create(Choice<WeightFormat>("adaptive_attention"), {});
 }
 
-/// What checks say of a model; "" if it can be exported.
+/// The mistakes that keep a model from being exported, "" if there are none.
 std::string refused(const AdaptiveAttention::Options& model, const DenoiseOptions& task = {}) {
   const Choice<Backbone> backbone{"adaptive_attention", model};
   const Choice<Task> choice{"denoise", task};
