@@ -1,5 +1,6 @@
 #include "models/attention_experts/attention_experts.h"
 
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linear.h>
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "models/attention_experts/stacked_linear.h"
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/permute_rows.h"
 #include "moe/routing/exact_share.h"
@@ -112,26 +114,49 @@ std::vector<ExpertLinear> unstack(const Layer& layer, torch::Dtype dtype) {
   return parts;
 }
 
-/// Several layers of one input as one product.
-ExpertLinear join(const std::vector<ExpertLinear>& layers) {
-  std::vector<torch::Tensor> weight, bias;
-  for (const ExpertLinear& layer : layers) {
-    weight.push_back(layer.weight_DO);
-    bias.push_back(layer.bias_O);
+/// Layers of one input as one product, whose columns are theirs one after another.
+class JoinedLayers {
+ public:
+  /// Returns the first column of its output.
+  int64_t add(const ExpertLinear& layer) {
+    const int64_t first = columns_;
+    weight_.push_back(layer.weight_DO);
+    bias_.push_back(layer.bias_O);
+    columns_ += layer.bias_O.size(0);
+    return first;
   }
-  return {at::cat(weight, 1), at::cat(bias)};
-}
+  int64_t columns() const { return columns_; }
+  torch::Tensor forward(const torch::Tensor& x) const {
+    return ExpertLinear{at::cat(weight_, 1), at::cat(bias_)}.forward(x);
+  }
+
+ private:
+  std::vector<torch::Tensor> weight_, bias_;
+  int64_t columns_ = 0;
+};
 
 /// Whether an expert has a token of each of the I images.
 bool has_every_image(const UnitTokens& tokens, int64_t I) {
   return tokens.has_all() || tokens.image_J.size(0) == I;
 }
 
-/// The J images of an expert, one after another.
+/// All rows of the images that an expert has a token of, [J N, D].
 torch::Tensor rows_of_images(const torch::Tensor& x_IND, const UnitTokens& tokens) {
-  return has_every_image(tokens, x_IND.size(0))
-             ? x_IND.flatten(0, 1)
-             : x_IND.index_select(0, tokens.image_J).flatten(0, 1);
+  return x_IND.index_select(0, tokens.image_J).flatten(0, 1);
+}
+
+/// Rows of each expert through its part of a stacked layer.
+template <class Layer>
+torch::Tensor apply_stacked(const Layer& layer, const torch::Tensor& x_RD,
+                            const std::vector<int64_t>& rows_u) {
+  const torch::Dtype dtype = x_RD.scalar_type();
+  return stacked_linear(x_RD, rows_u, layer.weight_uDD.to(dtype), layer.bias_uD.to(dtype));
+}
+
+std::vector<int64_t> rows_of_experts(const std::vector<TopKPart>& experts) {
+  std::vector<int64_t> rows;
+  for (const TopKPart& expert : experts) rows.push_back(expert.queries.offset_i1.back());
+  return rows;
 }
 
 torch::Dtype router_dtype(torch::Dtype dtype) {
@@ -202,7 +227,7 @@ AttentionExperts::Weights AttentionExperts::weights_of(const Routing& routing, b
 
 MoeOutput AttentionExperts::forward(const torch::Tensor& x_BND, const StepContext& step) {
   TORCH_CHECK(grid_ != nullptr, path(), ": built without ranks, cannot run");
-  const int64_t B = x_BND.size(0), N = sizes_.grid.tokens(), U = placement_.num_units();
+  const int64_t B = x_BND.size(0), N = sizes_.grid.tokens();
   TORCH_CHECK(x_BND.sizes() == at::IntArrayRef({step.sample_b.size(0), N, sizes_.width}), path(),
               ": x is ", x_BND.sizes(), ", expected ",
               at::IntArrayRef({step.sample_b.size(0), N, sizes_.width}));
@@ -212,12 +237,10 @@ MoeOutput AttentionExperts::forward(const torch::Tensor& x_BND, const StepContex
   const Weights weights = weights_of(routing, is_soft);
 
   const ImageExchange exchange = exchange_of(x_BND, weights.is_routed_TU, step);
-  const torch::Tensor rows_AD = exchange.to_images(run_experts(exchange.to_units(x_BND), exchange));
-  const torch::Tensor weight_A =
-      weights.weight_TU.reshape({-1}).index_select(0, exchange.token_A() * U + exchange.unit_A());
   MoeOutput output;
-  output.y_BRD = combine_rows(rows_AD, weight_A, make_row_index(exchange.token_A(), B * N))
-                     .view({B, N, sizes_.width});
+  output.y_BRD = is_soft && grid_->expert->size() == 1
+                     ? mix_all(x_BND, weights.weight_TU, exchange)
+                     : exchange_and_mix(x_BND, weights.weight_TU, exchange);
   BalanceLosses::Sums losses;
   const bool has_losses = step.training && !losses_.names().empty();
   if (has_losses) losses = losses_.evaluate(routing, context, grid_->tensor_world());
@@ -239,59 +262,123 @@ ImageExchange AttentionExperts::exchange_of(const torch::Tensor& x_BND,
   return {is_routed_TU.view({B, N, placement_.num_units()}).transpose(1, 2), layout};
 }
 
+torch::Tensor AttentionExperts::exchange_and_mix(const torch::Tensor& x_BND,
+                                                 const torch::Tensor& weight_TU,
+                                                 const ImageExchange& exchange) const {
+  const torch::Tensor rows_AD = exchange.to_images(run_experts(exchange.to_units(x_BND), exchange));
+  const torch::Tensor weight_A = weight_TU.reshape({-1}).index_select(
+      0, exchange.token_A() * weight_TU.size(1) + exchange.unit_A());
+  return combine_rows(rows_AD, weight_A, make_row_index(exchange.token_A(), weight_TU.size(0)))
+      .view_as(x_BND);
+}
+
+torch::Tensor AttentionExperts::mix_all(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
+                                        const ImageExchange& exchange) const {
+  const torch::Dtype dtype = x_BND.scalar_type();
+  Projections projections = project(x_BND, exchange);
+  const size_t weights = projections.rows.size();
+  projections.rows.push_back(weight_TU);
+  for (size_t u = 0; u < projections.experts.size(); ++u) {
+    projections.experts[u].weight = {weights, static_cast<int64_t>(u)};
+  }
+  const torch::Tensor attended =
+      top_k_attention_of(projections.rows, projections.experts, sizes_.width, /*dim=*/1);
+  const Bank::Layer& out = bank_->out;
+  const torch::Tensor bias_TD = weight_TU.to(dtype).mm(out.bias_uD.to(dtype));
+  return at::addmm(bias_TD, attended, out.weight_uDD.to(dtype).flatten(0, 1)).view_as(x_BND);
+}
+
 torch::Tensor AttentionExperts::run_experts(const torch::Tensor& x_IND,
                                             const ImageExchange& exchange) const {
-  const torch::Dtype dtype = x_IND.scalar_type();
-  const int64_t I = x_IND.size(0), D = x_IND.size(2);
+  const Projections projections = project(x_IND, exchange);
+  if (projections.experts.empty()) {
+    // No rows, but every rank has gradients of what all share.
+    const torch::Tensor& all = key_value_ ? projections.rows[0] : x_IND.flatten(0, 1);
+    return all.narrow(0, 0, 0).narrow(1, 0, sizes_.width);
+  }
+  const torch::Tensor attended_RD =
+      top_k_attention_of(projections.rows, projections.experts, sizes_.width, /*dim=*/0);
+  return apply_stacked(bank_->out, attended_RD, rows_of_experts(projections.experts));
+}
+
+AttentionExperts::Projections AttentionExperts::project(const torch::Tensor& x_IND,
+                                                        const ImageExchange& exchange) const {
+  Projections result;
   const std::vector<int64_t>& ids = placement_.units_of_rank(grid_->expert->rank());
+  for (size_t u = 0; u < ids.size(); ++u) {
+    TopKPart& expert = result.experts.emplace_back();
+    expert.queries = exchange.tokens_u()[u].queries;
+    expert.options = attention_of(ids[u]);
+  }
+  if (key_value_) result.add(key_value_->forward(x_IND).flatten(0, 1));
+  project_all_rows(x_IND, exchange.tokens_u(), result);
+  project_chosen_queries(x_IND.flatten(0, 1), exchange.tokens_u(), result);
+  project_keys_of_some_images(x_IND, exchange.tokens_u(), result);
+  return result;
+}
+
+void AttentionExperts::project_all_rows(const torch::Tensor& x_IND,
+                                        const std::vector<UnitTokens>& tokens_u,
+                                        Projections& to) const {
+  const torch::Dtype dtype = x_IND.scalar_type();
   const std::vector<ExpertLinear> query = unstack(bank_->query, dtype),
                                   key = unstack(bank_->key, dtype),
-                                  value = unstack(bank_->value, dtype),
-                                  out = unstack(bank_->out, dtype);
-  torch::Tensor shared_IN2D;
-  if (key_value_) shared_IN2D = key_value_->forward(x_IND);
-  if (ids.empty()) {
-    // No rows, but every rank has gradients of what all share.
-    const torch::Tensor none = key_value_ ? shared_IN2D.narrow(2, 0, D) : x_IND;
-    return none.flatten(0, 1).narrow(0, 0, 0);
+                                  value = unstack(bank_->value, dtype);
+  const size_t joined = to.rows.size();
+  JoinedLayers layers;
+  for (size_t u = 0; u < tokens_u.size(); ++u) {
+    TopKPart& expert = to.experts[u];
+    if (tokens_u[u].has_all()) expert.query = {joined, layers.add(query[u])};
+    if (!has_every_image(tokens_u[u], x_IND.size(0))) continue;
+    expert.key = key_value_ ? Columns{0, 0} : Columns{joined, layers.add(key[u])};
+    expert.value = key_value_ ? Columns{0, sizes_.width} : Columns{joined, layers.add(value[u])};
   }
-  const torch::Tensor x_TD = x_IND.flatten(0, 1);
-  std::vector<torch::Tensor> rows;
-  const auto add = [&](const torch::Tensor& of_expert) {
-    rows.push_back(of_expert);
-    return rows.size() - 1;
-  };
-  std::optional<size_t> shared_of_all;
-  std::vector<TopKPart> parts;
-  for (size_t u = 0; u < ids.size(); ++u) {
-    const UnitTokens& tokens = exchange.tokens_u()[u];
-    TopKPart& part = parts.emplace_back();
-    part.queries = tokens.queries;
-    part.options = attention_of(ids[u]);
-    if (tokens.has_all() && !key_value_) {
-      const size_t all = add(join({query[u], key[u], value[u]}).forward(x_TD));
-      part.query = {all, 0};
-      part.key = {all, D};
-      part.value = {all, 2 * D};
-      continue;
-    }
-    part.query = {
-        add(query[u].forward(tokens.has_all() ? x_TD : x_TD.index_select(0, tokens.row_R))), 0};
-    const bool takes_shared = key_value_ && has_every_image(tokens, I);
-    if (!takes_shared || !shared_of_all) {
-      const size_t keys =
-          add(key_value_ ? rows_of_images(shared_IN2D, tokens)
-                         : join({key[u], value[u]}).forward(rows_of_images(x_IND, tokens)));
-      part.key = {keys, 0};
-      if (takes_shared) shared_of_all = keys;
+  if (layers.columns() > 0) to.add(layers.forward(x_IND.flatten(0, 1)));
+}
+
+void AttentionExperts::project_chosen_queries(const torch::Tensor& x_TD,
+                                              const std::vector<UnitTokens>& tokens_u,
+                                              Projections& to) const {
+  std::vector<torch::Tensor> chosen;
+  std::vector<int64_t> count_u;
+  for (const UnitTokens& tokens : tokens_u) {
+    count_u.push_back(tokens.has_all() ? 0 : tokens.row_R.size(0));
+    if (!tokens.has_all()) chosen.push_back(tokens.row_R);
+  }
+  if (chosen.empty()) return;
+  const size_t queries =
+      to.add(apply_stacked(bank_->query, x_TD.index_select(0, at::cat(chosen)), count_u));
+  int64_t first = 0;
+  for (size_t u = 0; u < tokens_u.size(); ++u) {
+    if (tokens_u[u].has_all()) continue;
+    to.experts[u].query = {queries, 0};
+    to.experts[u].first_query = std::exchange(first, first + count_u[u]);
+  }
+}
+
+void AttentionExperts::project_keys_of_some_images(const torch::Tensor& x_IND,
+                                                   const std::vector<UnitTokens>& tokens_u,
+                                                   Projections& to) const {
+  const int64_t I = x_IND.size(0), D = sizes_.width;
+  const auto has_every = [I](const UnitTokens& tokens) { return has_every_image(tokens, I); };
+  if (std::ranges::all_of(tokens_u, has_every)) return;
+  const std::vector<ExpertLinear> key = unstack(bank_->key, x_IND.scalar_type()),
+                                  value = unstack(bank_->value, x_IND.scalar_type());
+  for (size_t u = 0; u < tokens_u.size(); ++u) {
+    if (has_every(tokens_u[u])) continue;
+    torch::Tensor keys;
+    if (key_value_) {
+      keys = rows_of_images(to.rows[0].view({I, -1, 2 * D}), tokens_u[u]);
     } else {
-      part.key = {*shared_of_all, 0};
+      JoinedLayers layers;
+      layers.add(key[u]);
+      layers.add(value[u]);
+      keys = layers.forward(rows_of_images(x_IND, tokens_u[u]));
     }
-    part.value = {part.key.tensor, D};
+    const size_t place = to.add(keys);
+    to.experts[u].key = {place, 0};
+    to.experts[u].value = {place, D};
   }
-  std::vector<torch::Tensor> outputs = top_k_attention_of(rows, parts, D);
-  for (size_t u = 0; u < ids.size(); ++u) outputs[u] = out[u].forward(outputs[u]);
-  return outputs.size() == 1 ? outputs[0] : at::cat(outputs);
 }
 
 TopKOptions AttentionExperts::attention_of(int64_t expert) const {
@@ -304,10 +391,12 @@ TopKOptions AttentionExperts::attention_of(int64_t expert) const {
 double AttentionExperts::multiply_adds_of_query(int64_t expert) const {
   const auto width = static_cast<double>(sizes_.width);
   const KeyCandidates& candidates = options_.experts[static_cast<size_t>(expert)].candidates;
-  // Blocks are a mask over the logits of all keys.
-  const int64_t keys = candidates.from == CandidateKind::kPooled
-                           ? sizes_.grid.tokens()
-                           : num_candidates(candidates, sizes_.grid);
+  if (candidates.from == CandidateKind::kPooled) {
+    // Blocks, chosen by logits of their own, are a mask over those of all keys.
+    const int64_t keys = sizes_.grid.tokens(), blocks = num_blocks(candidates, sizes_.grid);
+    return width * (2 * width + static_cast<double>(2 * keys + blocks));
+  }
+  const int64_t keys = num_candidates(candidates, sizes_.grid);
   return 2 * width * (width + static_cast<double>(keys));
 }
 

@@ -119,6 +119,33 @@ class AttentionExperts : public MoeStage {
   Weights weights_of(const Routing& routing, bool is_soft) const;
   ImageExchange exchange_of(const torch::Tensor& x_BND, const torch::Tensor& is_routed_TU,
                             const StepContext& step) const;
+  /// Queries, keys and values of this rank's experts, as top_k_attention_of takes them.
+  struct Projections {
+    std::vector<torch::Tensor> rows;  ///< the shared keys and values first
+    std::vector<TopKPart> experts;
+    size_t add(const torch::Tensor& of_experts) {
+      rows.push_back(of_experts);
+      return rows.size() - 1;
+    }
+  };
+  Projections project(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
+  /// What reads the rows of all images, in one product.
+  void project_all_rows(const torch::Tensor& x_IND, const std::vector<UnitTokens>& tokens_u,
+                        Projections& to) const;
+  /// Queries of the experts that have not all tokens.
+  void project_chosen_queries(const torch::Tensor& x_TD, const std::vector<UnitTokens>& tokens_u,
+                              Projections& to) const;
+  /// Keys and values of the experts that have no token of some image.
+  void project_keys_of_some_images(const torch::Tensor& x_IND,
+                                   const std::vector<UnitTokens>& tokens_u, Projections& to) const;
+  /// The weighted sum of all experts' outputs, [B, N, D], where this rank has them all and each
+  /// computes every token: the weights are factors of what is attended to, and the experts' last
+  /// layers one product.
+  torch::Tensor mix_all(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
+                        const ImageExchange& exchange) const;
+  /// The same of experts on any ranks, of the tokens that are routed to them.
+  torch::Tensor exchange_and_mix(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
+                                 const ImageExchange& exchange) const;
   /// The outputs of this rank's experts, unweighted, one expert's after another.
   torch::Tensor run_experts(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
   TopKOptions attention_of(int64_t expert) const;

@@ -26,27 +26,29 @@ RowCounts counts_of(const torch::Tensor& count_E) {
   return {first, first + dense.numel()};
 }
 
-/// Offsets of runs of these lengths.
-std::vector<int64_t> offsets_of(const torch::Tensor& count_J) {
-  std::vector<int64_t> offsets{0};
-  for (const int64_t count : counts_of(count_J)) offsets.push_back(offsets.back() + count);
-  return offsets;
-}
-
-/// The tokens of a unit among the I images, [I, N].
+/// The tokens of a unit among the I images, uint8 [I, N] on the host.
 UnitTokens tokens_of_unit(const torch::Tensor& is_routed_IN) {
   const int64_t I = is_routed_IN.size(0), N = is_routed_IN.size(1);
-  const torch::Tensor count_I = is_routed_IN.sum(1, /*keepdim=*/false, torch::kInt64);
-  UnitTokens tokens;
-  if (count_I.sum().item<int64_t>() == I * N) {
-    for (int64_t i = 0; i <= I; ++i) tokens.queries.offset_i1.push_back(i * N);
-    return tokens;
+  const torch::Tensor dense_IN = is_routed_IN.contiguous();
+  const auto* is_routed = dense_IN.const_data_ptr<uint8_t>();
+  std::vector<int64_t> images, rows, tokens, offsets{0};
+  for (int64_t i = 0; i < I; ++i) {
+    for (int64_t n = 0; n < N; ++n) {
+      if (is_routed[i * N + n] == 0) continue;
+      rows.push_back(i * N + n);
+      tokens.push_back(n);
+    }
+    if (std::ssize(rows) == offsets.back()) continue;  // none of this image
+    images.push_back(i);
+    offsets.push_back(std::ssize(rows));
   }
-  tokens.image_J = places(count_I);
-  tokens.row_R = places(is_routed_IN);
-  tokens.queries.token_R = tokens.row_R.remainder(N);
-  tokens.queries.offset_i1 = offsets_of(count_I.index_select(0, tokens.image_J));
-  return tokens;
+  UnitTokens result;
+  result.queries.offset_i1 = std::move(offsets);
+  if (std::ssize(rows) == I * N) return result;
+  result.image_J = id_tensor(images);
+  result.row_R = id_tensor(rows);
+  result.queries.token_R = id_tensor(tokens);
+  return result;
 }
 
 /// Rows in `order`, which may be undefined.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -26,12 +27,13 @@ using torch::autograd::variable_list;
 /// Arguments without gradients.
 struct TopKCall {
   std::vector<TopKPart> parts;
-  int64_t width;
+  int64_t width, dim;
 };
 
 /// A part's columns of the call's tensors, or of their gradients.
 TopKTensors tensors_of(const variable_list& rows, const TopKPart& part, int64_t width) {
   const int64_t images = std::ssize(part.queries.offset_i1) - 1;
+  const int64_t num_queries = part.queries.offset_i1.back();
   const auto columns = [&](const Columns& of) {
     return rows[of.tensor].narrow(1, of.first, width);
   };
@@ -40,45 +42,75 @@ TopKTensors tensors_of(const variable_list& rows, const TopKPart& part, int64_t 
     const int64_t tokens = images == 0 ? part.options.grid.tokens() : all.size(0) / images;
     return columns(of).unflatten(0, {images, tokens});
   };
-  return {columns(part.query), images_of(part.key), images_of(part.value)};
+  torch::Tensor weight_R;
+  if (part.weight) weight_R = rows[part.weight->tensor].select(1, part.weight->first);
+  return {columns(part.query).narrow(0, part.first_query, num_queries), images_of(part.key),
+          images_of(part.value), weight_R};
+}
+
+/// The part's outputs, or their gradients, in a call's.
+torch::Tensor of_part(const torch::Tensor& outputs, const TopKCall& call, size_t part) {
+  if (call.dim == 1) {
+    return outputs.narrow(1, static_cast<int64_t>(part) * call.width, call.width);
+  }
+  int64_t first = 0;
+  for (size_t p = 0; p < part; ++p) first += call.parts[p].queries.offset_i1.back();
+  return outputs.narrow(0, first, call.parts[part].queries.offset_i1.back());
+}
+
+torch::Tensor empty_outputs(const TopKCall& call, const torch::TensorOptions& options) {
+  if (call.dim == 1) {
+    return at::empty({call.parts[0].queries.offset_i1.back(), std::ssize(call.parts) * call.width},
+                     options);
+  }
+  int64_t queries = 0;
+  for (const TopKPart& part : call.parts) queries += part.queries.offset_i1.back();
+  return at::empty({queries, call.width}, options);
+}
+
+/// Empty where the parts overwrite all gradients of a call's tensor.
+torch::Tensor make_grad(const torch::Tensor& rows, size_t tensor, const TopKCall& call) {
+  std::map<std::pair<int64_t, int64_t>, int64_t> blocks;  // rows written, by first column and row
+  for (const TopKPart& part : call.parts) {
+    if (part.query.tensor == tensor) {
+      blocks[{part.query.first, part.first_query}] = part.queries.offset_i1.back();
+    }
+    for (const Columns& of : {part.key, part.value}) {
+      if (of.tensor == tensor) blocks[{of.first, 0}] = rows.size(0);
+    }
+  }
+  int64_t written = 0;
+  for (const auto& [place, count] : blocks) written += count * call.width;
+  return written == rows.numel() ? at::empty_like(rows) : at::zeros_like(rows);
 }
 
 struct TopKAttentionFunction : torch::autograd::Function<TopKAttentionFunction> {
-  static variable_list forward(AutogradContext* ctx, at::TensorList rows, const TopKCall& call) {
+  static torch::Tensor forward(AutogradContext* ctx, at::TensorList rows, const TopKCall& call) {
     const variable_list own = rows.vec();
     ctx->save_for_backward(own);
     save_value(ctx, call);
-    variable_list outputs;
-    for (const TopKPart& part : call.parts) {
-      outputs.push_back(
-          attend_top_k_cpu(tensors_of(own, part, call.width), part.queries, part.options));
+    const torch::Tensor outputs = empty_outputs(call, own[call.parts[0].query.tensor].options());
+    for (size_t p = 0; p < call.parts.size(); ++p) {
+      const TopKPart& part = call.parts[p];
+      attend_top_k_cpu(tensors_of(own, part, call.width), part.queries, part.options,
+                       of_part(outputs, call, p));
     }
     return outputs;
   }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_second_derivatives();
     const variable_list saved = ctx->get_saved_variables();
-    const auto& [parts, width] = saved_value<TopKCall>(ctx);
-    std::set<std::pair<size_t, int64_t>> blocks;  // of columns that are written
-    for (const TopKPart& part : parts) {
-      for (const Columns& of : {part.query, part.key, part.value}) {
-        blocks.insert({of.tensor, of.first});
-      }
-    }
+    const TopKCall& call = saved_value<TopKCall>(ctx);
+    const torch::Tensor grad = grads[0].contiguous();
     variable_list result;
-    for (size_t t = 0; t < saved.size(); ++t) {
-      const auto of_tensor =
-          std::ranges::count_if(blocks, [t](const auto& block) { return block.first == t; });
-      const bool is_covered = of_tensor * width == saved[t].size(1);
-      result.push_back(is_covered ? at::empty_like(saved[t]) : at::zeros_like(saved[t]));
-    }
-    std::set<std::pair<size_t, int64_t>> written;
-    for (size_t p = 0; p < parts.size(); ++p) {
-      const Columns& key = parts[p].key;
-      const bool adds = !written.insert({key.tensor, key.first}).second;
-      differentiate_top_k_cpu(grads[p].contiguous(), tensors_of(saved, parts[p], width),
-                              {tensors_of(result, parts[p], width), adds}, parts[p].queries,
-                              parts[p].options);
+    for (size_t t = 0; t < saved.size(); ++t) result.push_back(make_grad(saved[t], t, call));
+    std::set<std::pair<size_t, int64_t>> written;  // keys
+    for (size_t p = 0; p < call.parts.size(); ++p) {
+      const TopKPart& part = call.parts[p];
+      const bool adds = !written.insert({part.key.tensor, part.key.first}).second;
+      differentiate_top_k_cpu(of_part(grad, call, p), tensors_of(saved, part, call.width),
+                              {tensors_of(result, part, call.width), adds}, part.queries,
+                              part.options);
     }
     result.emplace_back();  // of the call
     return result;
@@ -170,12 +202,8 @@ torch::Tensor in_best_blocks(const torch::Tensor& query_IAMH, const torch::Tenso
   const torch::Tensor block_N =
       blocks_of(options.grid, *options.candidates.block,
                 torch::TensorOptions().dtype(torch::kInt64).device(key_IANH.device()));
-  const PatchGrid& grid = options.grid;
-  const auto across = [&](int64_t side) {
-    return (side + *options.candidates.block - 1) / *options.candidates.block;
-  };
-  const int64_t num_blocks = across(grid.rows) * across(grid.columns);
-  const torch::Tensor is_in_NP = at::one_hot(block_N, num_blocks).to(key_IANH.scalar_type());
+  const torch::Tensor is_in_NP =
+      at::one_hot(block_N, num_blocks(options.candidates, options.grid)).to(key_IANH.scalar_type());
   const torch::Tensor mean_IAPH = (is_in_NP / is_in_NP.sum(0)).t().matmul(key_IANH.detach());
   const torch::Tensor is_best_IAMP =
       are_highest(query_IAMH.detach().matmul(mean_IAPH.transpose(2, 3)), *options.candidates.keep);
@@ -212,6 +240,13 @@ torch::Tensor split_image_heads(const torch::Tensor& x_IKD, int64_t heads) {
 
 }  // namespace
 
+int64_t num_blocks(const KeyCandidates& candidates, const PatchGrid& grid) {
+  const auto across = [&](int64_t side) {
+    return (side + *candidates.block - 1) / *candidates.block;
+  };
+  return across(grid.rows) * across(grid.columns);
+}
+
 int64_t num_candidates(const KeyCandidates& candidates, const PatchGrid& grid) {
   if (candidates.from == CandidateKind::kWindow) {
     return std::min(*candidates.window, grid.rows) * std::min(*candidates.window, grid.columns);
@@ -229,37 +264,71 @@ torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor
                               const TopKOptions& options) {
   check({query_RD, key_IND, value_IND}, queries, options);
   return top_k_attention_of({query_RD, key_IND.flatten(0, 1), value_IND.flatten(0, 1)},
-                            {{{0, 0}, {1, 0}, {2, 0}, queries, options}}, query_RD.size(1))[0];
+                            {{{0, 0}, 0, {1, 0}, {2, 0}, queries, options}}, query_RD.size(1),
+                            /*dim=*/0);
 }
 
-std::vector<torch::Tensor> top_k_attention_of(const std::vector<torch::Tensor>& rows,
-                                              const std::vector<TopKPart>& parts, int64_t width) {
-  const bool is_cpu = std::ranges::all_of(rows, [](const auto& x) { return x.is_cpu(); });
-  std::vector<torch::Tensor> outputs(parts.size());
-  TopKCall call{{}, width};
-  std::vector<size_t> places;  // of the call's parts
-  for (size_t p = 0; p < parts.size(); ++p) {
-    const auto [query_RD, key_IND, value_IND] = tensors_of(rows, parts[p], width);
-    check({query_RD, key_IND, value_IND}, parts[p].queries, parts[p].options);
-    if (is_cpu && has_top_k_kernel(parts[p].options)) {
-      call.parts.push_back(parts[p]);
-      places.push_back(p);
-    } else {
-      outputs[p] = top_k_attention_portable(query_RD, key_IND, value_IND, parts[p].queries,
-                                            parts[p].options);
-    }
+namespace {
+
+void check_part(const std::vector<torch::Tensor>& rows, const TopKPart& part, int64_t width) {
+  const TopKTensors x = tensors_of(rows, part, width);
+  check(x, part.queries, part.options);
+  TORCH_CHECK(!part.weight || x.weight_R.size(0) == x.query_RD.size(0),
+              "top_k_attention: ", x.query_RD.size(0), " queries, ", x.weight_R.size(0),
+              " weights");
+}
+
+/// Gradients of keys that parts share are added in the parts' order.
+void check_shared_keys(const std::vector<TopKPart>& parts) {
+  const auto place = [](const Columns& of) { return std::pair{of.tensor, of.first}; };
+  std::map<std::pair<size_t, int64_t>, const TopKPart*> first_with;
+  for (const TopKPart& part : parts) {
+    const TopKPart& first = *first_with.try_emplace(place(part.key), &part).first->second;
+    TORCH_CHECK(place(first.value) == place(part.value) &&
+                    first.queries.offset_i1.size() == part.queries.offset_i1.size(),
+                "top_k_attention: parts with the same keys have other values or images");
   }
-  if (places.empty()) return outputs;
+}
+
+bool has_kernel(const std::vector<torch::Tensor>& rows, const TopKPart& part) {
+  return rows[part.query.tensor].is_cpu() && has_top_k_kernel(part.options);
+}
+
+/// One part by the reference.
+torch::Tensor attend_portable(const std::vector<torch::Tensor>& rows, const TopKPart& part,
+                              int64_t width) {
+  const TopKTensors x = tensors_of(rows, part, width);
+  const torch::Tensor y_RD =
+      top_k_attention_portable(x.query_RD, x.key_IND, x.value_IND, part.queries, part.options);
+  return part.weight ? (y_RD * x.weight_R.unsqueeze(1)).to(y_RD.scalar_type()) : y_RD;
+}
+
+/// Parts that have a kernel, in one node of the graph.
+torch::Tensor attend_by_kernel(const std::vector<torch::Tensor>& rows, const TopKCall& call) {
   variable_list wide;
   for (const torch::Tensor& x : rows) {
     const torch::Tensor y = at_least_float32(x);
     wide.push_back(y.stride(-1) == 1 ? y : y.contiguous());
   }
-  const variable_list attended = TopKAttentionFunction::apply(at::TensorList(wide), call);
-  for (size_t i = 0; i < places.size(); ++i) {
-    outputs[places[i]] = attended[i].to(rows[0].scalar_type());
+  return TopKAttentionFunction::apply(at::TensorList(wide), call)
+      .to(rows[call.parts[0].query.tensor].scalar_type());
+}
+
+}  // namespace
+
+torch::Tensor top_k_attention_of(const std::vector<torch::Tensor>& rows,
+                                 const std::vector<TopKPart>& parts, int64_t width, int64_t dim) {
+  for (const TopKPart& part : parts) check_part(rows, part, width);
+  check_shared_keys(parts);
+  const auto is_by_kernel = [&](const TopKPart& part) { return has_kernel(rows, part); };
+  if (std::ranges::all_of(parts, is_by_kernel)) return attend_by_kernel(rows, {parts, width, dim});
+  // Parts on their own, so that each runs as it would alone.
+  std::vector<torch::Tensor> outputs;
+  for (const TopKPart& part : parts) {
+    outputs.push_back(is_by_kernel(part) ? attend_by_kernel(rows, {{part}, width, dim})
+                                         : attend_portable(rows, part, width));
   }
-  return outputs;
+  return at::cat(outputs, dim);
 }
 
 torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torch::Tensor& key_IND,

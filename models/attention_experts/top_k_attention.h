@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "models/attention_experts/key_candidates.h"
@@ -46,23 +47,32 @@ struct Columns {
 
 /// One expert in a call of several.
 struct TopKPart {
-  Columns query;       ///< of rows that are its queries
-  Columns key, value;  ///< of rows that are the tokens of its images
+  Columns query;
+  int64_t first_query = 0;  ///< the row of its tensor from which on its R queries are
+  Columns key, value;       ///< of rows that are the tokens of its images
   ImageQueries queries;
   TopKOptions options;
+  std::optional<Columns> weight = {};  ///< a column [R], factors of the outputs; none: 1
 };
 
-/// top_k_attention of several experts of one width D, [R, D] each, in one node of the graph: their
-/// queries, keys and values are columns of `rows`, [rows, columns], so that experts can share one
-/// product, and both keys and values: parts that share one share the other. Each runs the CPU's
-/// kernel or the reference as it would alone.
-std::vector<torch::Tensor> top_k_attention_of(const std::vector<torch::Tensor>& rows,
-                                              const std::vector<TopKPart>& parts, int64_t width);
+/// top_k_attention of several experts of one width D in one node of the graph. Queries, keys and
+/// values are columns of `rows`, [rows, columns], so that experts can share one product, and keys
+/// with their values: parts with the same keys have the same values and images. Other columns are
+/// one part's, and columns that none reads get zero gradients. Each part runs the CPU's kernel or
+/// the reference as it would alone.
+///
+/// Returns the outputs one after another (dim 0: [R of all, D]), or side by side, of parts with
+/// equally many queries (dim 1: [R, parts D]).
+torch::Tensor top_k_attention_of(const std::vector<torch::Tensor>& rows,
+                                 const std::vector<TopKPart>& parts, int64_t width, int64_t dim);
 
 /// top_k_attention by LibTorch's operators, on any device: the reference.
 torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                                        const torch::Tensor& value_IND, const ImageQueries& queries,
                                        const TopKOptions& options);
+
+/// Blocks of pooled keys.
+int64_t num_blocks(const KeyCandidates& candidates, const PatchGrid& grid);
 
 /// Keys that a query may choose among, at most.
 int64_t num_candidates(const KeyCandidates& candidates, const PatchGrid& grid);

@@ -13,6 +13,7 @@
 namespace shoal {
 namespace {
 
+using attention_tiles::Ahead;
 using attention_tiles::factor_rows;
 using attention_tiles::Integer;
 using attention_tiles::kLanes;
@@ -44,6 +45,8 @@ struct TopKShape {
   const int64_t* token_R;  ///< null: every token of every image
   const std::vector<int64_t>& offset_i1;
   Real scale;
+  const Real* weight_R;  ///< null: 1
+  int64_t weight_stride;
 
   TopKShape(const TopKTensors& tensors, const ImageQueries& queries, const TopKOptions& options)
       : N(tensors.key_IND.size(1)),
@@ -52,14 +55,22 @@ struct TopKShape {
         options(options),
         token_R(queries.token_R.defined() ? queries.token_R.const_data_ptr<int64_t>() : nullptr),
         offset_i1(queries.offset_i1),
-        scale(static_cast<Real>(1.0 / std::sqrt(static_cast<double>(H)))) {}
+        scale(static_cast<Real>(1.0 / std::sqrt(static_cast<double>(H)))),
+        weight_R(tensors.weight_R.defined() ? tensors.weight_R.const_data_ptr<Real>() : nullptr),
+        weight_stride(tensors.weight_R.defined() ? tensors.weight_R.stride(0) : 0) {}
 
   int64_t token_of(int64_t image, int64_t row) const {
     return token_R == nullptr ? row - offset_i1[image] : token_R[row];
   }
+  Real weight_of(int64_t row) const { return weight_R[row * weight_stride]; }
   bool has_window() const { return options.candidates.from == CandidateKind::kWindow; }
   int64_t radius() const { return *options.candidates.window / 2; }
   int64_t padded(const TopKTile& tile) const { return round_up(tile.rows(), kLanes<Real>); }
+  /// Whether a tile is all of its task, and gradients of keys need no room to be summed in.
+  bool is_whole(const TopKTile& tile) const {
+    return W == H && tile.keys == N && tile.first == offset_i1[tile.task.image] &&
+           tile.last == offset_i1[tile.task.image + 1];
+  }
 };
 
 /// A tile with the keys of the patch rows that its queries see.
@@ -81,24 +92,29 @@ TopKTile tile_of(const TopKShape<Real>& shape, const HeadTask& task, int64_t fir
   return tile;
 }
 
-/// body(tile, scratch) for all tiles of each task, in order, then end(task, scratch).
+/// body(tile, scratch) for all tiles of each task, in order, then end(task, scratch). The heads of
+/// an image, whose rows lie side by side, stay on one thread where that leaves all of them work.
 template <class Real, class Scratch, class Body, class End>
 void for_each_tile(const TopKShape<Real>& shape, const Body& body, const End& end) {
-  std::vector<HeadTask> tasks;
+  const int64_t images = std::ssize(shape.offset_i1) - 1, heads = shape.options.heads;
+  const int64_t together = images >= 8 * at::get_num_threads() ? heads : 1;
+  std::vector<HeadTask> firsts;
   std::vector<int64_t> costs;
-  for (int64_t i = 0; i + 1 < static_cast<int64_t>(shape.offset_i1.size()); ++i) {
-    for (int64_t head = 0; head < shape.options.heads; ++head) {
-      tasks.push_back({i, head});
+  for (int64_t i = 0; i < images; ++i) {
+    for (int64_t head = 0; head < heads; head += together) {
+      firsts.push_back({i, head});
       costs.push_back(shape.offset_i1[i + 1] - shape.offset_i1[i]);
     }
   }
   attention_tiles::for_each_by_cost<Scratch>(costs, [&](size_t t, Scratch& scratch) {
-    const HeadTask& task = tasks[t];
-    const int64_t last = shape.offset_i1[task.image + 1];
-    for (int64_t r = shape.offset_i1[task.image]; r < last; r += kTileQueries) {
-      body(tile_of(shape, task, r, std::min(last, r + kTileQueries)), scratch);
+    HeadTask task = firsts[t];
+    const int64_t first = shape.offset_i1[task.image], last = shape.offset_i1[task.image + 1];
+    for (int64_t end_head = task.head + together; task.head < end_head; ++task.head) {
+      for (int64_t r = first; r < last; r += kTileQueries) {
+        body(tile_of(shape, task, r, std::min(last, r + kTileQueries)), scratch);
+      }
+      end(task, scratch);
     }
-    end(task, scratch);
   });
 }
 
@@ -121,6 +137,13 @@ struct HeadsOf {
   }
   RowsAt<Real> keys(const TopKTile& tile) const {
     return {keys(tile.task, tile.key), row_stride, tile.keys, width};
+  }
+  /// The same rows of the next head, to be fetched; none after the last. The hardware does not see
+  /// that they follow.
+  Ahead next(const Real* rows, const HeadTask& task, int64_t heads) const {
+    if (task.head + 1 == heads) return {};
+    const auto bytes = static_cast<int64_t>(sizeof(Real));
+    return {rows + width, row_stride * bytes, width * bytes};
   }
 };
 
@@ -157,14 +180,18 @@ void mask_window(const TopKShape<Real>& shape, const TopKTile& tile, Real* logit
   }
 }
 
-/// The share of each key in each query's output, [K, Q].
+/// The share of each key in each query's output, [K, Q]. Fetches keys and values of the next head.
 template <class Real>
 Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const HeadsOf<Real>& queries,
-                const HeadsOf<Real>& keys, SharesScratch<Real>& scratch) {
+                const HeadsOf<Real>& keys, const HeadsOf<Real>& values,
+                SharesScratch<Real>& scratch) {
   const int64_t Q = shape.padded(tile);
   const Real* query_HQ = transposed(shape, tile, queries, shape.scale, scratch.query_HQ);
   const RealRows<Real> key = factor_rows(keys.keys(tile), scratch.key);
   Real* share_KQ = scratch.share_KQ.get(tile.keys * Q);
+  const auto next_of = [&](const HeadsOf<Real>& x) {
+    return x.next(x.keys(tile).data, tile.task, shape.options.heads);
+  };
   multiply<Real>({.rows = tile.keys,
                   .columns = Q,
                   .summed = shape.H,
@@ -173,17 +200,31 @@ Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const HeadsO
                   .b = query_HQ,
                   .b_stride = Q,
                   .c = share_KQ,
-                  .c_stride = Q});
+                  .c_stride = Q,
+                  .ahead = {next_of(keys), next_of(values)}});
   if (shape.has_window()) mask_window(shape, tile, share_KQ);
   attention_tiles::softmax_of_highest<Real>({share_KQ, tile.keys, Q}, shape.options.k,
                                             scratch.rank_KQ.get(tile.keys * Q));
   return share_KQ;
 }
 
-/// The tile's rows = aᵀ b of a [K, Q] and rows b [K, W], whose first H columns they take.
+/// Times the weights of the tile's queries.
+template <class Real>
+void weight_rows(const TopKShape<Real>& shape, const TopKTile& tile, const HeadsOf<Real>& outputs) {
+  if (shape.weight_R == nullptr) return;
+  Real* row = outputs.queries(tile);
+  for (int64_t r = tile.first; r < tile.last; ++r, row += outputs.row_stride) {
+    const Real weight = shape.weight_of(r);
+    for (int64_t h = 0; h < shape.H; ++h) row[h] *= weight;
+  }
+}
+
+/// The tile's rows = aᵀ b of a [K, Q] and rows b [K, W], whose first H columns they take. Fetches
+/// queries of the next head.
 template <class Real>
 void write_rows(const TopKShape<Real>& shape, const TopKTile& tile, const Real* a_KQ,
-                const RealRows<Real>& b, const HeadsOf<Real>& to, TileMemory<Real>& memory) {
+                const RealRows<Real>& b, const HeadsOf<Real>& to, const HeadsOf<Real>& queries,
+                TileMemory<Real>& memory) {
   const int64_t W = shape.W;
   const bool fits = W == shape.H;
   Real* rows = to.queries(tile);
@@ -197,7 +238,8 @@ void write_rows(const TopKShape<Real>& shape, const TopKTile& tile, const Real* 
                   .b = b.data,
                   .b_stride = b.stride,
                   .c = y_QW,
-                  .c_stride = fits ? to.row_stride : W});
+                  .c_stride = fits ? to.row_stride : W,
+                  .ahead = {queries.next(queries.queries(tile), tile.task, shape.options.heads)}});
   for (int64_t q = 0; !fits && q < tile.rows(); ++q) {
     std::copy_n(y_QW + q * W, shape.H, rows + q * to.row_stride);
   }
@@ -217,9 +259,10 @@ void attend(const TopKTensors& tensors, const TopKShape<Real>& shape, const torc
   for_each_tile<Real, Scratch>(
       shape,
       [&](const TopKTile& tile, Scratch& scratch) {
-        const Real* share_KQ = shares_of(shape, tile, queries, keys, scratch.shares);
+        const Real* share_KQ = shares_of(shape, tile, queries, keys, values, scratch.shares);
         write_rows(shape, tile, share_KQ, vector_rows(values.keys(tile), scratch.value), outputs,
-                   scratch.out_QW);
+                   queries, scratch.out_QW);
+        weight_rows(shape, tile, outputs);
       },
       [](const HeadTask&, Scratch&) {});
 }
@@ -228,8 +271,9 @@ template <class Real>
 struct TopKBackwardScratch {
   SharesScratch<Real> shares;
   TileMemory<Real> key, value, grad_HQ, share_grad_KQ, query_QW, grad_QW, query_grad_QW;
-  TileMemory<Real> key_grad_NW, value_grad_NW;
-  int64_t added = 0;  ///< tiles of the task so far
+  TileMemory<Real> key_grad_NW, value_grad_NW, weight_Q, weight_grad_Q;
+  int64_t added = 0;        ///< tiles of the task so far
+  bool is_written = false;  ///< the task's gradients of keys and values are in place
 };
 
 /// Rows of a tile behind each other, as products read whole vectors of them.
@@ -239,10 +283,18 @@ RealRows<Real> rows_of(const TopKTile& tile, const HeadsOf<Real>& from, TileMemo
                      to);
 }
 
-/// sum [K, W] += a [K, Q] b [Q, W] at the tile's keys.
+/// Rows [N, W] to which the gradients of a task's keys or values are added.
+template <class Real>
+struct KeySums {
+  Real* data;
+  int64_t stride;
+  Real keep = 1;  ///< 0: not initialised
+};
+
+/// sum = sum * keep + a [K, Q] b [Q, W] at the tile's keys.
 template <class Real>
 void add_to_keys(const TopKShape<Real>& shape, const TopKTile& tile, const Real* a_KQ,
-                 const RealRows<Real>& b, Real* sum_NW) {
+                 const RealRows<Real>& b, const KeySums<Real>& sum) {
   multiply<Real>({.rows = tile.keys,
                   .columns = shape.W,
                   .summed = tile.rows(),
@@ -250,9 +302,9 @@ void add_to_keys(const TopKShape<Real>& shape, const TopKTile& tile, const Real*
                   .a_stride = shape.padded(tile),
                   .b = b.data,
                   .b_stride = b.stride,
-                  .c = sum_NW + tile.key * shape.W,
-                  .c_stride = shape.W,
-                  .keep = 1});
+                  .c = sum.data + tile.key * sum.stride,
+                  .c_stride = sum.stride,
+                  .keep = sum.keep});
 }
 
 /// The gradients of a call, and what they are made of.
@@ -260,21 +312,49 @@ template <class Real>
 struct TopKGradients {
   HeadsOf<Real> queries, keys, values, grads, query_grads, key_grads, value_grads;
   bool adds_to_keys;
+  Real* weight_grad_AR;  ///< of each head; null: there are no weights
 };
+
+/// Gradients of a tile's logits in place of those of its shares, and its shares times the weights.
+template <class Real>
+void differentiate_shares(const TopKShape<Real>& shape, const TopKTile& tile,
+                          const TopKGradients<Real>& call, Real* share_KQ, Real* grad_KQ,
+                          TopKBackwardScratch<Real>& scratch) {
+  const int64_t Q = shape.padded(tile);
+  const attention_tiles::WholeLogits<Real> share{share_KQ, tile.keys, Q};
+  if (call.weight_grad_AR == nullptr) {
+    attention_tiles::differentiate_softmax<Real>(share, shape.scale, grad_KQ);
+    return;
+  }
+  Real* weight_Q = scratch.weight_Q.get(Q);
+  Real* weight_grad_Q = scratch.weight_grad_Q.get(Q);
+  for (int64_t q = 0; q < Q; ++q) {
+    weight_Q[q] = q < tile.rows() ? shape.weight_of(tile.first + q) : Real(0);
+  }
+  const attention_tiles::OutputWeights<Real> weights{weight_Q, weight_grad_Q};
+  attention_tiles::differentiate_softmax<Real>(share, shape.scale, grad_KQ, &weights);
+  std::copy_n(weight_grad_Q, tile.rows(),
+              call.weight_grad_AR + tile.task.head * shape.offset_i1.back() + tile.first);
+}
 
 template <class Real>
 void differentiate_tile(const TopKShape<Real>& shape, const TopKTile& tile,
                         const TopKGradients<Real>& call, TopKBackwardScratch<Real>& scratch) {
-  const int64_t Q = shape.padded(tile), size = shape.N * shape.W;
-  Real* key_grad_NW = scratch.key_grad_NW.get(size);
-  Real* value_grad_NW = scratch.value_grad_NW.get(size);
-  if (scratch.added++ == 0) {
-    std::fill_n(key_grad_NW, size, Real(0));
-    std::fill_n(value_grad_NW, size, Real(0));
-  }
-  Real* share_KQ = shares_of(shape, tile, call.queries, call.keys, scratch.shares);
-  add_to_keys(shape, tile, share_KQ, rows_of(tile, call.grads, scratch.grad_QW), value_grad_NW);
-
+  const int64_t Q = shape.padded(tile);
+  scratch.is_written = shape.is_whole(tile);
+  const auto sums = [&](const HeadsOf<Real>& to, TileMemory<Real>& memory) {
+    if (scratch.is_written) {
+      return KeySums<Real>{to.keys(tile.task, 0), to.row_stride, Real(call.adds_to_keys ? 1 : 0)};
+    }
+    const int64_t size = shape.N * shape.W;
+    Real* sum_NW = memory.get(size);
+    if (scratch.added == 0) std::fill_n(sum_NW, size, Real(0));
+    return KeySums<Real>{sum_NW, shape.W};
+  };
+  const KeySums<Real> key_grad = sums(call.key_grads, scratch.key_grad_NW);
+  const KeySums<Real> value_grad = sums(call.value_grads, scratch.value_grad_NW);
+  ++scratch.added;
+  Real* share_KQ = shares_of(shape, tile, call.queries, call.keys, call.values, scratch.shares);
   const Real* grad_HQ = transposed(shape, tile, call.grads, Real(1), scratch.grad_HQ);
   const RealRows<Real> value = factor_rows(call.values.keys(tile), scratch.value);
   Real* logit_grad_KQ = scratch.share_grad_KQ.get(tile.keys * Q);
@@ -287,12 +367,11 @@ void differentiate_tile(const TopKShape<Real>& shape, const TopKTile& tile,
                   .b_stride = Q,
                   .c = logit_grad_KQ,
                   .c_stride = Q});
-  attention_tiles::differentiate_softmax<Real>({share_KQ, tile.keys, Q}, shape.scale,
-                                               logit_grad_KQ);
+  differentiate_shares(shape, tile, call, share_KQ, logit_grad_KQ, scratch);
+  add_to_keys(shape, tile, share_KQ, rows_of(tile, call.grads, scratch.grad_QW), value_grad);
   write_rows<Real>(shape, tile, logit_grad_KQ, vector_rows(call.keys.keys(tile), scratch.key),
-                   call.query_grads, scratch.query_grad_QW);
-  add_to_keys(shape, tile, logit_grad_KQ, rows_of(tile, call.queries, scratch.query_QW),
-              key_grad_NW);
+                   call.query_grads, call.queries, scratch.query_grad_QW);
+  add_to_keys(shape, tile, logit_grad_KQ, rows_of(tile, call.queries, scratch.query_QW), key_grad);
 }
 
 /// A task's sums over its tiles, to memory; zeros without any.
@@ -323,33 +402,45 @@ void for_top_k_type(const TopKTensors& tensors, const ImageQueries& queries,
 
 }  // namespace
 
-torch::Tensor attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
-                               const TopKOptions& options) {
-  const torch::Tensor out = torch::empty(tensors.query_RD.sizes(), tensors.query_RD.options());
+void attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
+                      const TopKOptions& options, const torch::Tensor& out_RD) {
   for_top_k_type(tensors, queries, options,
-                 [&](const auto& shape) { attend(tensors, shape, out); });
-  return out;
+                 [&](const auto& shape) { attend(tensors, shape, out_RD); });
 }
 
 void differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& tensors,
                              const TopKGrads& to, const ImageQueries& queries,
                              const TopKOptions& options) {
   const TopKTensors& grads = to.tensors;
+  torch::Tensor weight_grad_AR;
+  if (grads.weight_R.defined()) {
+    weight_grad_AR = torch::empty({options.heads, grad_RD.size(0)}, grads.weight_R.options());
+  }
   for_top_k_type(tensors, queries, options, [&]<class Real>(const TopKShape<Real>& shape) {
     using Scratch = TopKBackwardScratch<Real>;
     const auto heads = [&](const torch::Tensor& x) { return HeadsOf<Real>(x, shape.H); };
     const TopKGradients<Real> call{
-        heads(tensors.query_RD), heads(tensors.key_IND), heads(tensors.value_IND), heads(grad_RD),
-        heads(grads.query_RD),   heads(grads.key_IND),   heads(grads.value_IND),   to.adds_to_keys};
+        heads(tensors.query_RD),
+        heads(tensors.key_IND),
+        heads(tensors.value_IND),
+        heads(grad_RD),
+        heads(grads.query_RD),
+        heads(grads.key_IND),
+        heads(grads.value_IND),
+        to.adds_to_keys,
+        weight_grad_AR.defined() ? weight_grad_AR.mutable_data_ptr<Real>() : nullptr};
     for_each_tile<Real, Scratch>(
         shape, [&](const TopKTile& tile, Scratch& s) { differentiate_tile(shape, tile, call, s); },
         [&](const HeadTask& task, Scratch& s) {
           const bool has_tiles = std::exchange(s.added, 0) > 0;
+          if (std::exchange(s.is_written, false)) return;
           const auto sums = [&](TileMemory<Real>& x) { return has_tiles ? x.get(0) : nullptr; };
           write_key_sums(shape, task, call.key_grads, call.adds_to_keys, sums(s.key_grad_NW));
           write_key_sums(shape, task, call.value_grads, call.adds_to_keys, sums(s.value_grad_NW));
         });
   });
+  if (weight_grad_AR.defined())
+    torch::sum_out(const_cast<torch::Tensor&>(grads.weight_R), weight_grad_AR, 0);
 }
 
 }  // namespace shoal

@@ -12,20 +12,23 @@ inline bool has_top_k_kernel(const TopKOptions& options) {
   return options.candidates.from != CandidateKind::kPooled;
 }
 
-/// Tensors of one call, float32 or float64. The last dimension is dense.
+/// Tensors of one call, all float32 or all float64. The last dimension of queries, keys and values
+/// is dense.
 struct TopKTensors {
   torch::Tensor query_RD, key_IND, value_IND;
+  torch::Tensor weight_R = {};  ///< factors of the outputs; undefined: 1
 };
 
-/// top_k_attention without its gradient.
-torch::Tensor attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
-                               const TopKOptions& options);
+/// top_k_attention without its gradient: writes out_RD, whose rows are dense.
+void attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
+                      const TopKOptions& options, const torch::Tensor& out_RD);
 
-/// Where gradients go, laid out as TopKTensors.
+/// Where gradients go, laid out as TopKTensors; all are overwritten.
 struct TopKGrads {
   TopKTensors tensors;
-  bool adds_to_keys = false;  ///< those of keys and values are added to what is there
+  bool adds_to_keys = false;  ///< those of keys and values are added to what is there instead
 };
+/// grad_RD has dense rows.
 void differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& tensors,
                              const TopKGrads& to, const ImageQueries& queries,
                              const TopKOptions& options);

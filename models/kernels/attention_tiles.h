@@ -90,10 +90,19 @@ struct WholeLogits {
 template <class Real>
 void softmax_of_highest(const WholeLogits<Real>& tile, int64_t k, Integer<Real>* rank_KQ);
 
-/// Replaces the gradients g of probabilities p by those of their logits, p (g - sum of p g), times
-/// `factor`.
+/// Factors of the queries' outputs.
 template <class Real>
-void differentiate_softmax(const WholeLogits<Real>& probability, Real factor, Real* grad_KQ);
+struct OutputWeights {
+  const Real* weight_Q;
+  Real* grad_Q;  ///< written: their gradients
+};
+
+/// Of outputs that are sums of values by probabilities p: replaces the gradients g of p by those of
+/// the logits, p (g - sum of p g), times `factor`. With `weights`, g is of the weighted output, and
+/// p is replaced by weight times p.
+template <class Real>
+void differentiate_softmax(const WholeLogits<Real>& probability, Real factor, Real* grad_KQ,
+                           const OutputWeights<Real>* weights = nullptr);
 
 /// to [width, columns] = the transpose of `count` rows times `factor`, `count` at least 1 and
 /// `columns` a multiple of kLanes; further columns repeat the last row's.

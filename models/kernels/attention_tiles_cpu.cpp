@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "runtime/device/cpu_clones.h"
 
@@ -161,7 +162,34 @@ bool has_wide_registers() {
 #endif
 }
 
-/// A square of kLanes rows, those behind the last one equal to it, from column h on.
+/// Of each pair of rows, the numbers of `a` at places with the bit kHalf and those of `b` without
+/// it change places.
+template <class Real, int kHalf, size_t... kPlace>
+SHOAL_INLINE void exchange_halves(Lanes<Real>& a, Lanes<Real>& b, std::index_sequence<kPlace...>) {
+  constexpr int kSide = sizeof...(kPlace);
+  const Lanes<Real> first = a, second = b;
+  a = __builtin_shufflevector(first, second,
+                              ((kPlace & kHalf) != 0 ? kSide + static_cast<int>(kPlace) - kHalf
+                                                     : static_cast<int>(kPlace))...);
+  b = __builtin_shufflevector(first, second,
+                              ((kPlace & kHalf) != 0 ? kSide + static_cast<int>(kPlace)
+                                                     : static_cast<int>(kPlace) + kHalf)...);
+}
+
+/// Transposes a square of kLanes rows: halves of growing pairs of rows change places.
+template <class Real, int kHalf = 1>
+SHOAL_INLINE void exchange_rows(Lanes<Real>* row) {
+  constexpr int kSide = kLanes<Real>;
+  if constexpr (kHalf < kSide) {
+    for (int i = 0; i < kSide; ++i) {
+      if ((i & kHalf) != 0) continue;
+      exchange_halves<Real, kHalf>(row[i], row[i + kHalf], std::make_index_sequence<kSide>());
+    }
+    exchange_rows<Real, 2 * kHalf>(row);
+  }
+}
+
+/// Transposes a kLanes x kLanes square from row r, column h; past the last row it repeats that row.
 template <class Real>
 SHOAL_INLINE void transpose_square(const RowTransposition<Real>& x, int64_t r, int64_t h) {
   constexpr int64_t kSide = kLanes<Real>;
@@ -170,21 +198,7 @@ SHOAL_INLINE void transpose_square(const RowTransposition<Real>& x, int64_t r, i
     const int64_t from = r + i < x.count ? r + i : x.count - 1;
     row[i] = load<Lanes<Real>>(x.rows + from * x.stride + h) * x.factor;
   }
-  // Halves of growing pairs of rows change places.
-  for (int64_t half = 1; half < kSide; half *= 2) {
-    Index<Real> upper, lower;
-    for (int64_t j = 0; j < kSide; ++j) {
-      const bool is_second = (j & half) != 0;
-      upper[j] = static_cast<Integer<Real>>(is_second ? kSide + j - half : j);
-      lower[j] = static_cast<Integer<Real>>(is_second ? kSide + j : j + half);
-    }
-    for (int64_t i = 0; i < kSide; ++i) {
-      if ((i & half) != 0) continue;
-      const Lanes<Real> a = row[i], b = row[i + half];
-      row[i] = __builtin_shuffle(a, b, upper);
-      row[i + half] = __builtin_shuffle(a, b, lower);
-    }
-  }
+  exchange_rows<Real>(row);
   for (int64_t i = 0; i < kSide; ++i) store<Real>(x.to + (h + i) * x.columns + r, row[i]);
 }
 
@@ -287,8 +301,8 @@ SHOAL_INLINE bool are_all(const Index<Real>& mask) {
   return all != 0;
 }
 
-/// Finds a number that exactly k logits of each query reach. False after a few tries: equal logits
-/// around the k-th and infinite ones have none.
+/// Finds a number that exactly k logits of each query reach. False where it has not after a few
+/// tries, as for equal logits around the k-th, and for infinite ones.
 template <class Real>
 SHOAL_INLINE bool find_threshold(const WholeLogits<Real>& tile, int64_t k, Lanes<Real>& threshold) {
   constexpr int kTries = 14;
@@ -299,7 +313,8 @@ SHOAL_INLINE bool find_threshold(const WholeLogits<Real>& tile, int64_t k, Lanes
     high = x > high ? x : high;
   }
   if (!are_all<Real>((high > low) & (high - low < kInfinity<Real>))) return false;
-  // Below `low` more than k are reached, from `high` on fewer: by interpolation, and by halves.
+  // At least k logits reach `low`, at most k reach `high`; the next try lies between, where a line
+  // through both counts has k, and each third time in the middle.
   const auto wanted = static_cast<Integer<Real>>(k);
   Lanes<Real> above_low = Lanes<Real>{} + static_cast<Real>(tile.keys), above_high = Lanes<Real>{};
   for (int attempt = 0; attempt < kTries; ++attempt) {
@@ -392,7 +407,7 @@ SHOAL_CPU_CLONES void softmax_of_highest(const WholeLogits<Real>& tile, int64_t 
 
 template <class Real>
 SHOAL_CPU_CLONES void differentiate_softmax(const WholeLogits<Real>& probability, Real factor,
-                                            Real* grad_KQ) {
+                                            Real* grad_KQ, const OutputWeights<Real>* weights) {
   const int64_t queries = probability.queries;
   for (int64_t q = 0; q < queries; q += kLanes<Real>) {
     Lanes<Real> mean = Lanes<Real>{};
@@ -400,10 +415,16 @@ SHOAL_CPU_CLONES void differentiate_softmax(const WholeLogits<Real>& probability
       const int64_t at = key * queries + q;
       mean += load<Lanes<Real>>(probability.logit_KQ + at) * load<Lanes<Real>>(grad_KQ + at);
     }
+    Lanes<Real> weight = Lanes<Real>{} + Real(1);
+    if (weights != nullptr) {
+      weight = load<Lanes<Real>>(weights->weight_Q + q);
+      store<Real>(weights->grad_Q + q, mean);
+    }
     for (int64_t key = 0; key < probability.keys; ++key) {
       const int64_t at = key * queries + q;
-      const Lanes<Real> share = load<Lanes<Real>>(probability.logit_KQ + at) * factor;
-      store<Real>(grad_KQ + at, share * (load<Lanes<Real>>(grad_KQ + at) - mean));
+      const Lanes<Real> share = load<Lanes<Real>>(probability.logit_KQ + at) * weight;
+      store<Real>(probability.logit_KQ + at, share);
+      store<Real>(grad_KQ + at, share * factor * (load<Lanes<Real>>(grad_KQ + at) - mean));
     }
   }
 }
@@ -436,7 +457,8 @@ SHOAL_CPU_CLONES void differentiate_logits(const LogitTile<Real>& tile,
   template void add_keys(const LogitTile<Real>&, const RunningSoftmax<Real>&);                  \
   template void differentiate_logits(const LogitTile<Real>&, const SavedSoftmax<Real>&, Real*); \
   template void softmax_of_highest(const WholeLogits<Real>&, int64_t, Integer<Real>*);          \
-  template void differentiate_softmax(const WholeLogits<Real>&, Real, Real*);                   \
+  template void differentiate_softmax(const WholeLogits<Real>&, Real, Real*,                    \
+                                      const OutputWeights<Real>*);                              \
   template void transpose_rows(const RowTransposition<Real>&);
 
 SHOAL_ATTENTION_TILES(float)

@@ -3,6 +3,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -162,7 +163,14 @@ constexpr uint8_t kPriority = 1;
 
 }  // namespace
 
-void recycle_tensor_memory() { c10::SetCPUAllocator(&recycling_allocator(), kPriority); }
+void recycle_tensor_memory() {
+  c10::SetCPUAllocator(&recycling_allocator(), kPriority);
+#ifdef __GLIBC__
+  // Kernels' scratch memory is malloc's: it keeps this much of what they free.
+  mallopt(M_MMAP_THRESHOLD, 64 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+#endif
+}
 
 TensorMemory tensor_memory() { return recycling_allocator().report(); }
 

@@ -333,36 +333,49 @@ TEST(TopKAttention, PooledBlocksAreThoseOfTheHighestMeanKeys) {
   EXPECT_EQ(num_candidates(candidates, {2, 6}), 8);
 }
 
-// The second part has no kernel; it shares keys and values with the first, as columns of one
-// tensor.
-TEST(TopKAttention, OfSeveralPartsIsThatOfEach) {
+/// Two parts that share keys and values, as columns of one tensor; their queries are rows of
+/// another, their weights columns of a third.
+void expect_parts_are_those_of_each(const std::vector<TopKOptions>& options, int64_t dim) {
   const Heads x = some_heads(20);
+  const int64_t R = x.query_RD.size(0);
+  const torch::Tensor query =
+      at::cat({x.query_RD, 2 * x.query_RD}).detach().clone().requires_grad_();
+  const torch::Tensor both_TD =
+      at::cat({x.key_IND, x.value_IND}, 2).flatten(0, 1).detach().clone().requires_grad_();
+  const torch::Tensor weight = some_numbers({R, 2}, 31).requires_grad_();
+  const auto heads = [&](int64_t first) {
+    return both_TD.narrow(1, first, 20).unflatten(0, x.key_IND.sizes().slice(0, 2));
+  };
+  std::vector<torch::Tensor> each;
+  std::vector<TopKPart> parts;
+  for (int64_t p = 0; p < 2; ++p) {
+    const TopKOptions& own = options[static_cast<size_t>(p)];
+    each.push_back(
+        top_k_attention(query.narrow(0, p * R, R), heads(0), heads(20), some_queries(), own) *
+        weight.select(1, p).unsqueeze(1));
+    parts.push_back({{0, 0}, p * R, {1, 0}, {1, 20}, some_queries(), own, Columns{2, p}});
+  }
+  const torch::Tensor together = top_k_attention_of({query, both_TD, weight}, parts, 20, dim);
+  const torch::Tensor expected = at::cat(each, dim);
+  EXPECT_TRUE(torch::allclose(together, expected, 1e-14, 1e-14));
+  const torch::Tensor factor = some_numbers(expected.sizes(), 32);
+  const auto gradients = [&](const torch::Tensor& y) {
+    return torch::autograd::grad({(y * factor).square().sum()}, {query, both_TD, weight});
+  };
+  const auto wanted = gradients(expected), found = gradients(together);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(found[i], wanted[i], 1e-12, 1e-12)) << "input " << i;
+  }
+}
+
+TEST(TopKAttention, OfSeveralPartsIsThatOfEach) {
   KeyCandidates pooled;
   pooled.from = CandidateKind::kPooled;
   pooled.block = 2;
   pooled.keep = 2;
-  const std::vector<TopKOptions> options{{2, 3, {}, kGrid}, {2, 5, pooled, kGrid}};
-  const torch::Tensor query_RD = x.query_RD.detach().clone().requires_grad_();
-  const torch::Tensor both_TD =
-      at::cat({x.key_IND, x.value_IND}, 2).flatten(0, 1).detach().clone().requires_grad_();
-  const auto heads = [&](int64_t first) {
-    return both_TD.narrow(1, first, 20).unflatten(0, x.key_IND.sizes().slice(0, 2));
-  };
-  const auto gradients = [&](const std::vector<torch::Tensor>& y) {
-    return torch::autograd::grad({(y[0] + 2 * y[1]).square().sum()}, {query_RD, both_TD});
-  };
-  std::vector<torch::Tensor> each;
-  std::vector<TopKPart> parts;
-  for (const TopKOptions& own : options) {
-    each.push_back(top_k_attention(query_RD, heads(0), heads(20), some_queries(), own));
-    parts.push_back({{parts.size(), 0}, {2, 0}, {2, 20}, some_queries(), own});
-  }
-  const std::vector<torch::Tensor> together =
-      top_k_attention_of({query_RD, query_RD, both_TD}, parts, 20);
-  const auto expected = gradients(each), found = gradients(together);
-  for (size_t i = 0; i < 2; ++i) {
-    EXPECT_TRUE(torch::equal(together[i], each[i]));
-    EXPECT_TRUE(torch::allclose(found[i], expected[i], 1e-12, 1e-12));
+  for (const int64_t dim : {0, 1}) {
+    expect_parts_are_those_of_each({{2, 3, {}, kGrid}, {2, 99, {}, kGrid}}, dim);
+    expect_parts_are_those_of_each({{2, 3, {}, kGrid}, {2, 5, pooled, kGrid}}, dim);  // no kernel
   }
 }
 
