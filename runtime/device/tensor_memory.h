@@ -21,9 +21,9 @@ struct TensorMemory {
 /// stay below twice that: beyond, the longest kept go back to the system, and all of them before an
 /// allocation fails. Blocks of 2 MiB and more lie on huge pages where the kernel has them: ranks of
 /// one machine exchange such rows in half the time. Tensors made before, or by another allocator,
-/// go back where they came from. Contents of new tensors stay undefined, as ever. malloc, too, keeps
-/// up to 256 MiB of what is freed to it. Once, at the start of a program that trains, before threads
-/// make tensors; idempotent.
+/// go back where they came from. Contents of new tensors stay undefined, as ever. malloc, too,
+/// keeps up to 256 MiB of what is freed to it. Once, at the start of a program that trains, before
+/// threads make tensors; idempotent.
 void recycle_tensor_memory();
 
 /// All zero unless recycle_tensor_memory was called.
