@@ -131,7 +131,10 @@ void add_eval(CLI::App& app, ExitCode& code) {
           ->add_option("--images", arguments->images.folder,
                        "draw the first samples, as far as the task has pictures of them, into this "
                        "folder, which is empty or not there yet: PNG files and contact_sheet.png")
-          ->type_name("FOLDER");
+          ->type_name("FOLDER")
+          ->check([](const std::string& folder) {
+            return folder.empty() ? std::string("must name a folder") : std::string();
+          });
   command->add_option("--count", arguments->images.count, "samples that --images draws")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()

@@ -30,7 +30,7 @@ struct EvalResult {
   std::optional<DrawnImages> images;
 };
 
-/// Nothing if the task has none. Collective.
+/// Unset if the task has none. Collective.
 std::optional<std::vector<BaselineScore>> find_baselines(const EvaluationParts& parts) {
   const std::shared_ptr<Baselines> baselines = parts.task.baselines();
   if (!baselines) return std::nullopt;

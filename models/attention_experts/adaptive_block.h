@@ -35,7 +35,7 @@ class AdaptiveBlockImpl : public ModuleBase {
     int64_t hidden = 0;
     std::string path = {};  ///< `blocks.1`
   };
-  /// `experts`: nothing for standard attention.
+  /// `experts` unset: standard attention.
   AdaptiveBlockImpl(const Sizes& sizes, const std::optional<AttentionExpertsOptions>& experts,
                     const BuildContext& build);
   /// Collective. B may be 0.

@@ -346,8 +346,8 @@ void AttentionExperts::project_chosen_queries(const torch::Tensor& x_TD,
     if (!tokens.has_all()) chosen.push_back(tokens.row_R);
   }
   if (chosen.empty()) return;
-  const size_t queries =
-      to.add(apply_stacked(bank_->query, x_TD.index_select(0, at::cat(chosen)), count_u));
+  const size_t queries = to.add(apply_stacked(
+      bank_->query, gather_rows(x_TD, make_row_index(at::cat(chosen), x_TD.size(0))), count_u));
   int64_t first = 0;
   for (size_t u = 0; u < tokens_u.size(); ++u) {
     if (tokens_u[u].has_all()) continue;
@@ -391,13 +391,10 @@ TopKOptions AttentionExperts::attention_of(int64_t expert) const {
 double AttentionExperts::multiply_adds_of_query(int64_t expert) const {
   const auto width = static_cast<double>(sizes_.width);
   const KeyCandidates& candidates = options_.experts[static_cast<size_t>(expert)].candidates;
-  if (candidates.from == CandidateKind::kPooled) {
-    // Blocks, chosen by logits of their own, are a mask over those of all keys.
-    const int64_t keys = sizes_.grid.tokens(), blocks = num_blocks(candidates, sizes_.grid);
-    return width * (2 * width + static_cast<double>(2 * keys + blocks));
-  }
-  const int64_t keys = num_candidates(candidates, sizes_.grid);
-  return 2 * width * (width + static_cast<double>(keys));
+  // Candidates are a mask over the logits of all keys; blocks are chosen by logits of their own.
+  const bool has_blocks = candidates.from == CandidateKind::kPooled;
+  const int64_t blocks = has_blocks ? num_blocks(candidates, sizes_.grid) : 0;
+  return width * (2 * width + static_cast<double>(2 * sizes_.grid.tokens() + blocks));
 }
 
 double AttentionExperts::multiply_adds(const RoutedCounts& counts) const {

@@ -129,27 +129,27 @@ class AttentionExperts : public MoeStage {
     }
   };
   Projections project(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
-  /// What reads the rows of all images, in one product.
+  /// The layers that read all rows, as one product.
   void project_all_rows(const torch::Tensor& x_IND, const std::vector<UnitTokens>& tokens_u,
                         Projections& to) const;
-  /// Queries of the experts that have not all tokens.
+  /// Queries of the experts that do not have all tokens.
   void project_chosen_queries(const torch::Tensor& x_TD, const std::vector<UnitTokens>& tokens_u,
                               Projections& to) const;
   /// Keys and values of the experts that have no token of some image.
   void project_keys_of_some_images(const torch::Tensor& x_IND,
                                    const std::vector<UnitTokens>& tokens_u, Projections& to) const;
-  /// The weighted sum of all experts' outputs, [B, N, D], where this rank has them all and each
-  /// computes every token: the weights are factors of what is attended to, and the experts' last
-  /// layers one product.
+  /// The weighted sum of the experts' outputs, [B, N, D], where this rank has all experts and each
+  /// computes every token: the weights scale the attention's outputs, so that the experts' last
+  /// layers are one product.
   torch::Tensor mix_all(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
                         const ImageExchange& exchange) const;
-  /// The same of experts on any ranks, of the tokens that are routed to them.
+  /// The same where experts are on several ranks or compute only the tokens routed to them.
   torch::Tensor exchange_and_mix(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
                                  const ImageExchange& exchange) const;
   /// The outputs of this rank's experts, unweighted, one expert's after another.
   torch::Tensor run_experts(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
   TopKOptions attention_of(int64_t expert) const;
-  /// Of one token in this expert: its query, its logits and sums over the candidates, its output.
+  /// Of one token in this expert: its query, its logits and sums over all keys, its output.
   double multiply_adds_of_query(int64_t expert) const;
   /// Of all tokens, keys and values included.
   double multiply_adds(const RoutedCounts& counts) const;

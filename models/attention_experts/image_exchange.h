@@ -16,8 +16,8 @@ namespace shoal {
 
 /// The tokens of one unit.
 struct UnitTokens {
-  torch::Tensor
-      image_J;           ///< int64: which of the I images have any; undefined: all, with all tokens
+  /// int64: which of the I images have any; undefined: all, with all tokens, and where I is 0.
+  torch::Tensor image_J;
   torch::Tensor row_R;   ///< int64: the tokens' rows in [I N]; undefined with image_J
   ImageQueries queries;  ///< of those images
   bool has_all() const { return !image_J.defined(); }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -140,6 +141,10 @@ void check_tokens(const ImageQueries& queries, int64_t num_queries, int64_t num_
 
 void check(const TopKTensors& x, const ImageQueries& queries, const TopKOptions& options) {
   const torch::Tensor &query = x.query_RD, &key = x.key_IND;
+  TORCH_CHECK(key.scalar_type() == query.scalar_type() &&
+                  x.value_IND.scalar_type() == query.scalar_type() &&
+                  key.device() == query.device() && x.value_IND.device() == query.device(),
+              "top_k_attention: query, key and value differ in dtype or device");
   TORCH_CHECK(query.dim() == 2 && key.dim() == 3 && x.value_IND.sizes() == key.sizes() &&
                   query.size(1) == key.size(2),
               "top_k_attention: expected query [R, D] and key and value [I, N, D], got ",
@@ -270,7 +275,22 @@ torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor
 
 namespace {
 
+/// Whether a part's columns and rows are those of `rows`; check() looks at what they hold.
 void check_part(const std::vector<torch::Tensor>& rows, const TopKPart& part, int64_t width) {
+  const int64_t images = std::ssize(part.queries.offset_i1) - 1;
+  TORCH_CHECK(images >= 0, "top_k_attention: no offsets of queries");
+  for (const Columns& of : {part.query, part.key, part.value}) {
+    const torch::Tensor& x = rows.at(of.tensor);
+    TORCH_CHECK(x.dim() == 2 && of.first >= 0 && of.first + width <= x.size(1) &&
+                    x.scalar_type() == rows[part.query.tensor].scalar_type() &&
+                    x.device() == rows[part.query.tensor].device(),
+                "top_k_attention: columns ", of.first, " to ", of.first + width, " of ", x.sizes(),
+                " ", x.scalar_type());
+  }
+  for (const Columns& of : {part.key, part.value}) {
+    TORCH_CHECK(images == 0 || rows[of.tensor].size(0) % images == 0, "top_k_attention: ", images,
+                " images, ", rows[of.tensor].size(0), " rows of keys or values");
+  }
   const TopKTensors x = tensors_of(rows, part, width);
   check(x, part.queries, part.options);
   TORCH_CHECK(!part.weight || x.weight_R.size(0) == x.query_RD.size(0),
@@ -318,14 +338,24 @@ torch::Tensor attend_by_kernel(const std::vector<torch::Tensor>& rows, const Top
 
 torch::Tensor top_k_attention_of(const std::vector<torch::Tensor>& rows,
                                  const std::vector<TopKPart>& parts, int64_t width, int64_t dim) {
-  for (const TopKPart& part : parts) check_part(rows, part, width);
+  TORCH_CHECK(!parts.empty() && (dim == 0 || dim == 1), "top_k_attention: ", parts.size(),
+              " parts along dimension ", dim);
+  for (const TopKPart& part : parts) {
+    check_part(rows, part, width);
+    TORCH_CHECK(dim == 0 || part.queries.offset_i1.back() == parts[0].queries.offset_i1.back(),
+                "top_k_attention: parts side by side have unequal numbers of queries");
+  }
   check_shared_keys(parts);
   const auto is_by_kernel = [&](const TopKPart& part) { return has_kernel(rows, part); };
   if (std::ranges::all_of(parts, is_by_kernel)) return attend_by_kernel(rows, {parts, width, dim});
-  // Parts on their own, so that each runs as it would alone.
+  TopKCall call{{}, width, dim};
+  std::ranges::copy_if(parts, std::back_inserter(call.parts), is_by_kernel);
+  torch::Tensor by_kernel;
+  if (!call.parts.empty()) by_kernel = attend_by_kernel(rows, call);
   std::vector<torch::Tensor> outputs;
+  size_t place = 0;  // in the call
   for (const TopKPart& part : parts) {
-    outputs.push_back(is_by_kernel(part) ? attend_by_kernel(rows, {{part}, width, dim})
+    outputs.push_back(is_by_kernel(part) ? of_part(by_kernel, call, place++)
                                          : attend_portable(rows, part, width));
   }
   return at::cat(outputs, dim);

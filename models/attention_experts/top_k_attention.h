@@ -32,9 +32,10 @@ struct TopKOptions {
 ///
 /// Shapes: query [R, D]; key, value [I, N, D] -> [R, D]. float32, float64 or bfloat16, all alike;
 /// bfloat16 is computed in float32. Rows may be parts of wider ones.
-/// Differentiable in all three, the choice held constant. Nothing of R x N is kept for the backward
-/// pass on the CPU, which computes logits and choice once more, to the same bits.
-/// Source: the adaptive sparse-attention denoiser, component 4.
+/// Differentiable in all three, the choice held constant. The CPU's kernel, which has all
+/// candidates but pooled blocks, keeps nothing of R x N for the backward pass, which computes
+/// logits and choice once more, to the same bits. Source: the adaptive sparse-attention denoiser,
+/// component 4.
 torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                               const torch::Tensor& value_IND, const ImageQueries& queries,
                               const TopKOptions& options);
@@ -52,14 +53,14 @@ struct TopKPart {
   Columns key, value;       ///< of rows that are the tokens of its images
   ImageQueries queries;
   TopKOptions options;
-  std::optional<Columns> weight = {};  ///< a column [R], factors of the outputs; none: 1
+  std::optional<Columns> weight = {};  ///< a column [R], factors of the outputs; unset: 1
 };
 
 /// top_k_attention of several experts of one width D in one node of the graph. Queries, keys and
-/// values are columns of `rows`, [rows, columns], so that experts can share one product, and keys
-/// with their values: parts with the same keys have the same values and images. Other columns are
-/// one part's, and columns that none reads get zero gradients. Each part runs the CPU's kernel or
-/// the reference as it would alone.
+/// values are columns of `rows`, [rows, columns], so that experts can share one product. Parts that
+/// name the same key columns name the same value columns and images, and their gradients are added;
+/// other columns are read by one part (not checked), and those that no part reads get zero
+/// gradients. Each part runs the CPU's kernel or the reference as it would alone.
 ///
 /// Returns the outputs one after another (dim 0: [R of all, D]), or side by side, of parts with
 /// equally many queries (dim 1: [R, parts D]).

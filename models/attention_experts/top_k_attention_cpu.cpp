@@ -147,6 +147,17 @@ struct HeadsOf {
   }
 };
 
+/// Queries, keys and values of a call.
+template <class Real>
+struct InputHeads {
+  HeadsOf<Real> queries, keys, values;
+
+  InputHeads(const TopKTensors& tensors, int64_t width)
+      : queries(tensors.query_RD, width),
+        keys(tensors.key_IND, width),
+        values(tensors.value_IND, width) {}
+};
+
 template <class Real>
 struct SharesScratch {
   TileMemory<Real> query_HQ, share_KQ, key;
@@ -182,12 +193,11 @@ void mask_window(const TopKShape<Real>& shape, const TopKTile& tile, Real* logit
 
 /// The share of each key in each query's output, [K, Q]. Fetches keys and values of the next head.
 template <class Real>
-Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const HeadsOf<Real>& queries,
-                const HeadsOf<Real>& keys, const HeadsOf<Real>& values,
+Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const InputHeads<Real>& of,
                 SharesScratch<Real>& scratch) {
   const int64_t Q = shape.padded(tile);
-  const Real* query_HQ = transposed(shape, tile, queries, shape.scale, scratch.query_HQ);
-  const RealRows<Real> key = factor_rows(keys.keys(tile), scratch.key);
+  const Real* query_HQ = transposed(shape, tile, of.queries, shape.scale, scratch.query_HQ);
+  const RealRows<Real> key = factor_rows(of.keys.keys(tile), scratch.key);
   Real* share_KQ = scratch.share_KQ.get(tile.keys * Q);
   const auto next_of = [&](const HeadsOf<Real>& x) {
     return x.next(x.keys(tile).data, tile.task, shape.options.heads);
@@ -201,7 +211,7 @@ Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const HeadsO
                   .b_stride = Q,
                   .c = share_KQ,
                   .c_stride = Q,
-                  .ahead = {next_of(keys), next_of(values)}});
+                  .ahead = {next_of(of.keys), next_of(of.values)}});
   if (shape.has_window()) mask_window(shape, tile, share_KQ);
   attention_tiles::softmax_of_highest<Real>({share_KQ, tile.keys, Q}, shape.options.k,
                                             scratch.rank_KQ.get(tile.keys * Q));
@@ -219,12 +229,19 @@ void weight_rows(const TopKShape<Real>& shape, const TopKTile& tile, const Heads
   }
 }
 
-/// The tile's rows = aᵀ b of a [K, Q] and rows b [K, W], whose first H columns they take. Fetches
-/// queries of the next head.
+/// a [K, Q] and rows b [K, W], whose product is one of queries' rows.
 template <class Real>
-void write_rows(const TopKShape<Real>& shape, const TopKTile& tile, const Real* a_KQ,
-                const RealRows<Real>& b, const HeadsOf<Real>& to, const HeadsOf<Real>& queries,
-                TileMemory<Real>& memory) {
+struct RowProduct {
+  const Real* a_KQ;
+  RealRows<Real> b;
+  HeadsOf<Real> to;
+};
+
+/// The tile's rows = aᵀ b, of which they take the first H columns. Fetches the next head's queries.
+template <class Real>
+void write_rows(const TopKShape<Real>& shape, const TopKTile& tile, const RowProduct<Real>& product,
+                const HeadsOf<Real>& queries, TileMemory<Real>& memory) {
+  const auto& [a_KQ, b, to] = product;
   const int64_t W = shape.W;
   const bool fits = W == shape.H;
   Real* rows = to.queries(tile);
@@ -254,14 +271,14 @@ struct TopKForwardScratch {
 template <class Real>
 void attend(const TopKTensors& tensors, const TopKShape<Real>& shape, const torch::Tensor& out) {
   using Scratch = TopKForwardScratch<Real>;
-  const HeadsOf<Real> queries(tensors.query_RD, shape.H), keys(tensors.key_IND, shape.H),
-      values(tensors.value_IND, shape.H), outputs(out, shape.H);
+  const InputHeads<Real> of(tensors, shape.H);
+  const HeadsOf<Real> outputs(out, shape.H);
   for_each_tile<Real, Scratch>(
       shape,
       [&](const TopKTile& tile, Scratch& scratch) {
-        const Real* share_KQ = shares_of(shape, tile, queries, keys, values, scratch.shares);
-        write_rows(shape, tile, share_KQ, vector_rows(values.keys(tile), scratch.value), outputs,
-                   queries, scratch.out_QW);
+        const Real* share_KQ = shares_of(shape, tile, of, scratch.shares);
+        const RealRows<Real> value = vector_rows(of.values.keys(tile), scratch.value);
+        write_rows<Real>(shape, tile, {share_KQ, value, outputs}, of.queries, scratch.out_QW);
         weight_rows(shape, tile, outputs);
       },
       [](const HeadTask&, Scratch&) {});
@@ -307,19 +324,28 @@ void add_to_keys(const TopKShape<Real>& shape, const TopKTile& tile, const Real*
                   .keep = sum.keep});
 }
 
-/// The gradients of a call, and what they are made of.
+/// What a backward pass reads and writes.
 template <class Real>
-struct TopKGradients {
-  HeadsOf<Real> queries, keys, values, grads, query_grads, key_grads, value_grads;
-  bool adds_to_keys;
+struct BackwardCall {
+  InputHeads<Real> of;
+  HeadsOf<Real> grads;   ///< of the outputs
+  InputHeads<Real> to;   ///< gradients of the inputs
+  bool adds_to_keys;     ///< gradients of keys and values are added to what is there
   Real* weight_grad_AR;  ///< of each head; null: there are no weights
+};
+
+/// A tile's shares, and the gradients of them or of their logits.
+template <class Real>
+struct ShareGrads {
+  Real *share_KQ, *grad_KQ;
 };
 
 /// Gradients of a tile's logits in place of those of its shares, and its shares times the weights.
 template <class Real>
 void differentiate_shares(const TopKShape<Real>& shape, const TopKTile& tile,
-                          const TopKGradients<Real>& call, Real* share_KQ, Real* grad_KQ,
+                          const BackwardCall<Real>& call, const ShareGrads<Real>& shares,
                           TopKBackwardScratch<Real>& scratch) {
+  const auto [share_KQ, grad_KQ] = shares;
   const int64_t Q = shape.padded(tile);
   const attention_tiles::WholeLogits<Real> share{share_KQ, tile.keys, Q};
   if (call.weight_grad_AR == nullptr) {
@@ -339,7 +365,7 @@ void differentiate_shares(const TopKShape<Real>& shape, const TopKTile& tile,
 
 template <class Real>
 void differentiate_tile(const TopKShape<Real>& shape, const TopKTile& tile,
-                        const TopKGradients<Real>& call, TopKBackwardScratch<Real>& scratch) {
+                        const BackwardCall<Real>& call, TopKBackwardScratch<Real>& scratch) {
   const int64_t Q = shape.padded(tile);
   scratch.is_written = shape.is_whole(tile);
   const auto sums = [&](const HeadsOf<Real>& to, TileMemory<Real>& memory) {
@@ -351,12 +377,12 @@ void differentiate_tile(const TopKShape<Real>& shape, const TopKTile& tile,
     if (scratch.added == 0) std::fill_n(sum_NW, size, Real(0));
     return KeySums<Real>{sum_NW, shape.W};
   };
-  const KeySums<Real> key_grad = sums(call.key_grads, scratch.key_grad_NW);
-  const KeySums<Real> value_grad = sums(call.value_grads, scratch.value_grad_NW);
+  const KeySums<Real> key_grad = sums(call.to.keys, scratch.key_grad_NW);
+  const KeySums<Real> value_grad = sums(call.to.values, scratch.value_grad_NW);
   ++scratch.added;
-  Real* share_KQ = shares_of(shape, tile, call.queries, call.keys, call.values, scratch.shares);
+  Real* share_KQ = shares_of(shape, tile, call.of, scratch.shares);
   const Real* grad_HQ = transposed(shape, tile, call.grads, Real(1), scratch.grad_HQ);
-  const RealRows<Real> value = factor_rows(call.values.keys(tile), scratch.value);
+  const RealRows<Real> value = factor_rows(call.of.values.keys(tile), scratch.value);
   Real* logit_grad_KQ = scratch.share_grad_KQ.get(tile.keys * Q);
   multiply<Real>({.rows = tile.keys,
                   .columns = Q,
@@ -367,11 +393,13 @@ void differentiate_tile(const TopKShape<Real>& shape, const TopKTile& tile,
                   .b_stride = Q,
                   .c = logit_grad_KQ,
                   .c_stride = Q});
-  differentiate_shares(shape, tile, call, share_KQ, logit_grad_KQ, scratch);
+  differentiate_shares<Real>(shape, tile, call, {share_KQ, logit_grad_KQ}, scratch);
   add_to_keys(shape, tile, share_KQ, rows_of(tile, call.grads, scratch.grad_QW), value_grad);
-  write_rows<Real>(shape, tile, logit_grad_KQ, vector_rows(call.keys.keys(tile), scratch.key),
-                   call.query_grads, call.queries, scratch.query_grad_QW);
-  add_to_keys(shape, tile, logit_grad_KQ, rows_of(tile, call.queries, scratch.query_QW), key_grad);
+  const RealRows<Real> key = vector_rows(call.of.keys.keys(tile), scratch.key);
+  write_rows<Real>(shape, tile, {logit_grad_KQ, key, call.to.queries}, call.of.queries,
+                   scratch.query_grad_QW);
+  add_to_keys(shape, tile, logit_grad_KQ, rows_of(tile, call.of.queries, scratch.query_QW),
+              key_grad);
 }
 
 /// A task's sums over its tiles, to memory; zeros without any.
@@ -409,7 +437,7 @@ void attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
 }
 
 void differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& tensors,
-                             const TopKGrads& to, const ImageQueries& queries,
+                             const GradTensors& to, const ImageQueries& queries,
                              const TopKOptions& options) {
   const TopKTensors& grads = to.tensors;
   torch::Tensor weight_grad_AR;
@@ -418,16 +446,9 @@ void differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& te
   }
   for_top_k_type(tensors, queries, options, [&]<class Real>(const TopKShape<Real>& shape) {
     using Scratch = TopKBackwardScratch<Real>;
-    const auto heads = [&](const torch::Tensor& x) { return HeadsOf<Real>(x, shape.H); };
-    const TopKGradients<Real> call{
-        heads(tensors.query_RD),
-        heads(tensors.key_IND),
-        heads(tensors.value_IND),
-        heads(grad_RD),
-        heads(grads.query_RD),
-        heads(grads.key_IND),
-        heads(grads.value_IND),
-        to.adds_to_keys,
+    const BackwardCall<Real> call{
+        InputHeads<Real>(tensors, shape.H), HeadsOf<Real>(grad_RD, shape.H),
+        InputHeads<Real>(grads, shape.H), to.adds_to_keys,
         weight_grad_AR.defined() ? weight_grad_AR.mutable_data_ptr<Real>() : nullptr};
     for_each_tile<Real, Scratch>(
         shape, [&](const TopKTile& tile, Scratch& s) { differentiate_tile(shape, tile, call, s); },
@@ -435,12 +456,11 @@ void differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& te
           const bool has_tiles = std::exchange(s.added, 0) > 0;
           if (std::exchange(s.is_written, false)) return;
           const auto sums = [&](TileMemory<Real>& x) { return has_tiles ? x.get(0) : nullptr; };
-          write_key_sums(shape, task, call.key_grads, call.adds_to_keys, sums(s.key_grad_NW));
-          write_key_sums(shape, task, call.value_grads, call.adds_to_keys, sums(s.value_grad_NW));
+          write_key_sums(shape, task, call.to.keys, call.adds_to_keys, sums(s.key_grad_NW));
+          write_key_sums(shape, task, call.to.values, call.adds_to_keys, sums(s.value_grad_NW));
         });
   });
-  if (weight_grad_AR.defined())
-    torch::sum_out(const_cast<torch::Tensor&>(grads.weight_R), weight_grad_AR, 0);
+  if (weight_grad_AR.defined()) grads.weight_R.copy_(weight_grad_AR.sum(0));
 }
 
 }  // namespace shoal

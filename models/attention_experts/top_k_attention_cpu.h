@@ -23,14 +23,15 @@ struct TopKTensors {
 void attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
                       const TopKOptions& options, const torch::Tensor& out_RD);
 
-/// Where gradients go, laid out as TopKTensors; all are overwritten.
-struct TopKGrads {
+/// Where gradients go, laid out as the inputs. Those of queries and weights are overwritten.
+struct GradTensors {
   TopKTensors tensors;
-  bool adds_to_keys = false;  ///< those of keys and values are added to what is there instead
+  bool adds_to_keys = false;  ///< those of keys and values are added, else overwritten
 };
-/// grad_RD has dense rows.
+
+/// The gradients of top_k_attention by that of its output, whose rows are dense.
 void differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& tensors,
-                             const TopKGrads& to, const ImageQueries& queries,
+                             const GradTensors& to, const ImageQueries& queries,
                              const TopKOptions& options);
 
 }  // namespace shoal

@@ -89,6 +89,13 @@ class AdaptiveAttentionFormat : public WeightFormat {
                       "program choose among all keys",
                       e));
     }
+    const ImageShape image = model.data.image.value();
+    if (image.height != image.width) {
+      mistakes.add(
+          fmt::format("data: images of {} x {} pixels, those of the published program are "
+                      "square",
+                      image.height, image.width));
+    }
     const int64_t hidden = hidden_width(options), router = router_width(options);
     if (hidden != 2 * options.width) {
       mistakes.add(fmt::format("model.hidden: {}, the published program builds {}, twice the width",

@@ -309,7 +309,7 @@ SHOAL_INLINE bool find_threshold(const WholeLogits<Real>& tile, int64_t k, Lanes
   Lanes<Real> low = Lanes<Real>{} + kInfinity<Real>, high = -low;
   for (int64_t key = 0; key < tile.keys; ++key) {
     const auto x = load<Lanes<Real>>(tile.logit_KQ + key * tile.queries);
-    low = x < low ? x : low;
+    low = (x < low) & (x > -kInfinity<Real>) ? x : low;  // of the keys that a query may attend to
     high = x > high ? x : high;
   }
   if (!are_all<Real>((high > low) & (high - low < kInfinity<Real>))) return false;

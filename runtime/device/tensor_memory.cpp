@@ -166,8 +166,9 @@ constexpr uint8_t kPriority = 1;
 void recycle_tensor_memory() {
   c10::SetCPUAllocator(&recycling_allocator(), kPriority);
 #ifdef __GLIBC__
-  // Kernels' scratch memory is malloc's: it keeps this much of what they free.
-  mallopt(M_MMAP_THRESHOLD, 64 << 20);
+  // Kernels' scratch memory is malloc's: it keeps this much of what they free, in blocks of up to
+  // what all versions of glibc allow.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
 #endif
 }

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "runtime/module/module.h"
 #include "runtime/recipe/config_reader.h"
@@ -183,8 +186,9 @@ TEST(AttentionExperts, TakesNoImages) {
     const MoeOutput output = test.layer.forward(x, attention_step(0, 0, 4));
     EXPECT_EQ(output.y_BRD.sizes(), at::IntArrayRef({0, 6, 4}));
     const Tensors result = differentiate(output.y_BRD, x, test.parameters);
-    EXPECT_EQ(result.at("experts.*.key.weight").abs().max().item<double>(), 0) << "key";
-    if (mixing != Mixing::kHard) break;
+    const std::string key =
+        mixing == Mixing::kHardSharedKv ? "key_value.weight" : "experts.*.key.weight";
+    EXPECT_EQ(result.at(key).abs().max().item<double>(), 0) << key;
   }
 }
 
@@ -206,17 +210,26 @@ TEST(AttentionExperts, SoftStepsAreSoftInTrainingAlone) {
   EXPECT_LT(apart(test.layer.forward(x, step).y_BRD, hard), 1e-14);
 }
 
-TEST(AttentionExperts, ComputesInBfloat16) {
-  Layer test(attention_options(Mixing::kHard));
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor x = some_numbers({4, 6, 4}, 3).to(torch::kBFloat16);
-  AttentionExperts layer(attention_options(Mixing::kHard), kAttentionSizes, "",
-                         {.grid = &test.grid});
-  initialise(parameters_of(layer), 7);
-  const torch::Tensor y = layer.forward(x, attention_step(0, 4, 4)).y_BRD;
-  const torch::Tensor wide = layer.forward(x.to(torch::kFloat32), attention_step(0, 4, 4)).y_BRD;
-  EXPECT_EQ(y.scalar_type(), torch::kBFloat16);
-  EXPECT_LT(testing::relative_error(y, wide), 0.03);
+// Projections, attention, last layer and mixing round once each, gradients as often again.
+TEST(AttentionExperts, ComputesInBfloat16ForwardAndBackward) {
+  const double epsilon = std::numeric_limits<c10::BFloat16>::epsilon();
+  for (const Mixing mixing : {Mixing::kSoft, Mixing::kHard, Mixing::kHardSharedKv}) {
+    Layer test(attention_options(mixing));
+    AttentionExperts layer(attention_options(mixing), kAttentionSizes, "", {.grid = &test.grid});
+    initialise(parameters_of(layer), 7);
+    const auto output_and_gradient = [&](torch::Dtype type) {
+      const torch::Tensor x =
+          some_numbers({4, 6, 4}, 3).to(torch::kBFloat16).to(type).requires_grad_();
+      const torch::Tensor y = layer.forward(x, attention_step(0, 4, 4)).y_BRD;
+      EXPECT_EQ(y.scalar_type(), type);
+      (y * some_numbers(y.sizes(), 5).to(type)).sum().backward();
+      return std::vector<torch::Tensor>{y.detach(), x.grad()};
+    };
+    const auto narrow = output_and_gradient(torch::kBFloat16);
+    const auto wide = output_and_gradient(torch::kFloat32);
+    EXPECT_LT(testing::relative_error(narrow[0], wide[0]), 4 * epsilon) << enum_name(mixing);
+    EXPECT_LT(testing::relative_error(narrow[1], wide[1]), 8 * epsilon) << enum_name(mixing);
+  }
 }
 
 TEST(AttentionExperts, RefusesByName) {

@@ -35,6 +35,14 @@ TEST(StackedLinear, IsEachUnitsLinearLayerForwardAndBackward) {
   for (size_t i = 0; i < wanted.size(); ++i) {
     EXPECT_TRUE(torch::allclose(got[i], wanted[i], 1e-12, 1e-12)) << "input " << i;
   }
+  // Of some inputs alone, and without rows.
+  const torch::Tensor of_weight = torch::autograd::grad(
+      {stacked_linear(x_RD.detach(), rows_u, weight_uDO, bias_uO.detach()).pow(3).sum()},
+      {weight_uDO})[0];
+  EXPECT_TRUE(of_weight.equal(got[1]));
+  const torch::Tensor none = stacked_linear(x_RD.narrow(0, 0, 0), {0, 0, 0}, weight_uDO, bias_uO);
+  EXPECT_EQ(none.sizes(), at::IntArrayRef({0, 4}));
+  EXPECT_EQ(gradients(none)[1].abs().max().item<double>(), 0);
   EXPECT_THROW(stacked_linear(x_RD, {2, 0, 4}, weight_uDO, bias_uO), c10::Error);
 }
 

@@ -1,5 +1,6 @@
 #include "models/attention_experts/top_k_attention.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -273,6 +274,42 @@ TEST(TopKAttention, IsTheSortedReferenceOverSeveralTilesForwardAndBackward) {
   }
 }
 
+// Heads of whole vectors, whose rows the kernel reads and writes in place; so many images that a
+// thread computes all heads of one; from none to all tokens of an image as queries.
+TEST(TopKAttention, IsTheSortedReferenceOfWholeVectorsAndManyImages) {
+  const int64_t images = 8 * std::min(at::get_num_threads(), 2) + 1;
+  std::vector<int64_t> token_R;
+  ImageQueries queries{{}, {0}};
+  for (int64_t i = 0; i < images; ++i) {
+    for (int64_t token = 0; token < 24; ++token) {
+      if (i % 3 == 0 || (i % 3 == 1 && token % 5 == 2)) token_R.push_back(token);
+    }
+    queries.offset_i1.push_back(std::ssize(token_R));
+  }
+  queries.token_R = torch::tensor(token_R, torch::kInt64);
+  const auto heads_of = [&](torch::ScalarType type) {
+    const auto numbers_of = [&](at::IntArrayRef sizes, int64_t seed) {
+      return (some_numbers(sizes, seed) * 3).to(torch::kFloat32).to(type);
+    };
+    return Heads{numbers_of({std::ssize(token_R), 64}, 1), numbers_of({images, 24, 64}, 2),
+                 numbers_of({images, 24, 64}, 3)};
+  };
+  for (const TopKOptions& options :
+       {TopKOptions{2, 7, {}, kGrid}, TopKOptions{2, 24, {}, kGrid}, window_options(4)}) {
+    const auto expected =
+        output_and_gradients(attend_one_by_one, heads_of(torch::kFloat64), queries, options);
+    for (const auto type : {torch::kFloat64, torch::kFloat32}) {
+      const double epsilon = type == torch::kFloat64 ? std::numeric_limits<double>::epsilon()
+                                                     : std::numeric_limits<float>::epsilon();
+      const auto result = output_and_gradients(attend, heads_of(type), queries, options);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_LT(relative_error(result[i], expected[i]), 144 * epsilon)
+            << enum_name(options.candidates.from) << ", k " << options.k << ": " << i;
+      }
+    }
+  }
+}
+
 // Computed in float32 and rounded once, to half an epsilon: the gradients too, as none is added to
 // another in bfloat16.
 TEST(TopKAttention, Bfloat16IsFloat32RoundedForwardAndBackward) {
@@ -335,8 +372,9 @@ TEST(TopKAttention, PooledBlocksAreThoseOfTheHighestMeanKeys) {
 
 /// Two parts that share keys and values, as columns of one tensor; their queries are rows of
 /// another, their weights columns of a third.
-void expect_parts_are_those_of_each(const std::vector<TopKOptions>& options, int64_t dim) {
-  const Heads x = some_heads(20);
+void expect_parts_are_those_of_each(const std::vector<TopKOptions>& options, int64_t dim,
+                                    int64_t width) {
+  const Heads x = some_heads(width);
   const int64_t R = x.query_RD.size(0);
   const torch::Tensor query =
       at::cat({x.query_RD, 2 * x.query_RD}).detach().clone().requires_grad_();
@@ -344,18 +382,18 @@ void expect_parts_are_those_of_each(const std::vector<TopKOptions>& options, int
       at::cat({x.key_IND, x.value_IND}, 2).flatten(0, 1).detach().clone().requires_grad_();
   const torch::Tensor weight = some_numbers({R, 2}, 31).requires_grad_();
   const auto heads = [&](int64_t first) {
-    return both_TD.narrow(1, first, 20).unflatten(0, x.key_IND.sizes().slice(0, 2));
+    return both_TD.narrow(1, first, width).unflatten(0, x.key_IND.sizes().slice(0, 2));
   };
   std::vector<torch::Tensor> each;
   std::vector<TopKPart> parts;
   for (int64_t p = 0; p < 2; ++p) {
     const TopKOptions& own = options[static_cast<size_t>(p)];
     each.push_back(
-        top_k_attention(query.narrow(0, p * R, R), heads(0), heads(20), some_queries(), own) *
+        top_k_attention(query.narrow(0, p * R, R), heads(0), heads(width), some_queries(), own) *
         weight.select(1, p).unsqueeze(1));
-    parts.push_back({{0, 0}, p * R, {1, 0}, {1, 20}, some_queries(), own, Columns{2, p}});
+    parts.push_back({{0, 0}, p * R, {1, 0}, {1, width}, some_queries(), own, Columns{2, p}});
   }
-  const torch::Tensor together = top_k_attention_of({query, both_TD, weight}, parts, 20, dim);
+  const torch::Tensor together = top_k_attention_of({query, both_TD, weight}, parts, width, dim);
   const torch::Tensor expected = at::cat(each, dim);
   EXPECT_TRUE(torch::allclose(together, expected, 1e-14, 1e-14));
   const torch::Tensor factor = some_numbers(expected.sizes(), 32);
@@ -374,9 +412,35 @@ TEST(TopKAttention, OfSeveralPartsIsThatOfEach) {
   pooled.block = 2;
   pooled.keep = 2;
   for (const int64_t dim : {0, 1}) {
-    expect_parts_are_those_of_each({{2, 3, {}, kGrid}, {2, 99, {}, kGrid}}, dim);
-    expect_parts_are_those_of_each({{2, 3, {}, kGrid}, {2, 5, pooled, kGrid}}, dim);  // no kernel
+    for (const int64_t width : {20, 32}) {
+      expect_parts_are_those_of_each({{2, 3, {}, kGrid}, {2, 99, {}, kGrid}}, dim, width);
+      // The second has no kernel.
+      expect_parts_are_those_of_each({{2, 3, {}, kGrid}, {2, 5, pooled, kGrid}}, dim, width);
+    }
   }
+}
+
+TEST(TopKAttention, RefusesPartsThatDoNotFit) {
+  const Heads x = some_heads(20);
+  const torch::Tensor both_TD = at::cat({x.key_IND, x.value_IND}, 2).flatten(0, 1);
+  const TopKOptions all{2, 3, {}, kGrid};
+  const TopKPart part{{0, 0}, 0, {1, 0}, {1, 20}, some_queries(), all};
+  const auto refuses = [&](const std::vector<TopKPart>& parts, int64_t dim,
+                           const torch::Tensor& keys) {
+    EXPECT_THROW(top_k_attention_of({x.query_RD, keys}, parts, 20, dim), c10::Error);
+  };
+  EXPECT_NO_THROW(top_k_attention_of({x.query_RD, both_TD}, {part, part}, 20, 1));
+  refuses({}, 0, both_TD);
+  refuses({part}, 2, both_TD);
+  refuses({part}, 0, both_TD.to(torch::kFloat32));
+  refuses({part}, 0, both_TD.narrow(0, 0, 70));
+  TopKPart other = part;
+  other.value = {1, 0};
+  refuses({part, other}, 0, both_TD);
+  other = part;
+  other.queries = {torch::tensor({5, 7}, torch::kInt64), {0, 1, 1, 2}};
+  EXPECT_NO_THROW(top_k_attention_of({x.query_RD, both_TD}, {part, other}, 20, 0));
+  refuses({part, other}, 1, both_TD);
 }
 
 TEST(TopKAttention, ANaNReachesItsQueriesAndNoOthers) {
