@@ -64,12 +64,19 @@ void NewFolder::commit() {
 
 void require_free_folder(const std::string& option, const std::string& folder) {
   namespace fs = std::filesystem;
-  std::error_code error;
+  std::error_code error, ignored;
   const bool is_free =
       fs::is_directory(folder, error) ? fs::is_empty(folder, error) : !fs::exists(folder, error);
-  if (is_free && !error) return;
-  throw Error(ExitCode::kUsage, fmt::format("{} '{}': is not an empty folder", option, folder),
-              "name a folder that does not exist yet");
+  if (error || !is_free) {
+    throw Error(ExitCode::kUsage, fmt::format("{} '{}': is not an empty folder", option, folder),
+                "name a folder that does not exist yet");
+  }
+  const std::string parent = parent_path(without_slash(folder));
+  if (!fs::is_directory(parent, ignored)) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("{} '{}': there is no folder '{}'", option, folder, parent),
+                "make it first, or name another folder");
+  }
 }
 
 void fill_folder(FileSystem& files, const std::string& folder, const std::function<void()>& write) {

@@ -27,7 +27,8 @@ class NewFolder {
   bool is_committed_ = false;
 };
 
-/// Throws Error (exit 2) that names the command's option unless `folder` is empty or not there.
+/// Throws Error (exit 2) that names the command's option unless `folder` is empty, or not there in
+/// a folder that is.
 void require_free_folder(const std::string& option, const std::string& folder);
 
 /// Calls `write`, which fills a folder that is empty or made here; where it throws, what is in the

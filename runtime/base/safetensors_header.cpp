@@ -201,6 +201,9 @@ std::string check_layout(std::vector<SafetensorsEntry>& entries, uint64_t data_b
     }
     place = entry.end;
   }
+  if (place > data_bytes) {
+    return fmt::format("the file is cut off: {} of {} bytes of data are there", data_bytes, place);
+  }
   if (place != data_bytes) {
     return fmt::format("the tensors cover {} bytes of data, the file has {}", place, data_bytes);
   }

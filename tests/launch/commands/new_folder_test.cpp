@@ -1,5 +1,6 @@
 #include "launch/commands/new_folder.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -76,6 +77,20 @@ TEST_F(NewFolders, AreFilledWholeOrNotAtAll) {
   EXPECT_TRUE(std::filesystem::is_empty(path_));
   fill_folder(files, path_, [&] { write_file(path_ + "/a", "text"); });
   EXPECT_EQ(read_file(path_ + "/a"), "text");
+}
+
+TEST(RequireFreeFolder, TakesAFolderThatIsEmptyOrCanBeMade) {
+  const ScratchFolder scratch;
+  require_free_folder("--images", scratch.file("new"));
+  require_free_folder("--images", scratch.file("new/"));
+  require_free_folder("--images", scratch.path());
+  try {
+    require_free_folder("--images", scratch.file("none/new"));
+    FAIL() << "took a folder in one that is not there";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("there is no folder '" + scratch.file("none")));
+  }
 }
 
 }  // namespace
