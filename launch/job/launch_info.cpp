@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/device/flush_denormals.h"
 #include "runtime/device/tensor_memory.h"
 
 namespace shoal {
@@ -126,6 +127,7 @@ int64_t choose_workers(const LaunchInfo& launch) {
 void set_up_torch(std::optional<int64_t> threads, bool deterministic, const LaunchInfo& launch) {
   at::set_num_threads(static_cast<int>(choose_threads(threads, launch)));
   at::set_num_interop_threads(1);
+  flush_denormals();
   if (deterministic) use_deterministic_algorithms();
   recycle_tensor_memory();
 }
