@@ -27,8 +27,8 @@ class NewFolder {
   bool is_committed_ = false;
 };
 
-/// Throws Error (exit 2) that names the command's option unless `folder` is empty, or not there in
-/// a folder that is.
+/// Throws Error (exit 2) that names the command's option unless `folder` is an empty folder, or
+/// does not exist and its parent folder does.
 void require_free_folder(const std::string& option, const std::string& folder);
 
 /// Calls `write`, which fills a folder that is empty or made here; where it throws, what is in the

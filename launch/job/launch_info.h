@@ -43,8 +43,8 @@ int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch);
 int64_t choose_workers(const LaunchInfo& launch);
 
 /// What a run wants of LibTorch: so many intra-op threads (as choose_threads), one inter-op thread,
-/// deterministic algorithms or not, and memory of tensors that is used again. Once per process,
-/// before tensors are made.
+/// deterministic algorithms or not, denormal numbers treated as zero, and memory of tensors that is
+/// used again. Once per process, before tensors are made.
 void set_up_torch(std::optional<int64_t> threads, bool deterministic, const LaunchInfo& launch);
 
 /// Has LibTorch use only algorithms that give the same bits in every run on the same machines; an

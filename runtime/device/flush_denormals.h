@@ -2,13 +2,13 @@
 
 namespace shoal {
 
-/// Makes CPUs take denormal numbers, those too small for a full exponent (below 1.2e-38 in
-/// float32), for zero, as GPUs' fast paths do: in this thread, in LibTorch's pool, and in threads
-/// that these start later. A processor that has no such mode computes on as before.
+/// Makes this thread, LibTorch's pool, and threads that they start later treat denormal numbers
+/// (below 1.2e-38 in float32) as zero, in operands and in results. No effect on processors without
+/// such a mode. Call it once, after the number of threads is set; `on = false` restores the
+/// default.
 ///
-/// Arithmetic with denormals takes many times as long, and a router that is sure of its choices
-/// fills gradients with them: such a training took 1.45 times as long. Once, at the start of a
-/// program that trains, when the number of threads is set. `on`: false takes it back.
+/// Arithmetic with denormals is many times slower, and the gradients of a router whose scores are
+/// nearly one-hot are full of them.
 void flush_denormals(bool on = true);
 
 }  // namespace shoal

@@ -141,6 +141,10 @@ TEST(Safetensors, RefusesEveryTruncation) {
   }
 }
 
+TEST(Safetensors, SaysHowMuchOfTheDataIsMissing) {
+  EXPECT_NE(error_of(std::string(kGood), 9).find("cut off: 9 of 10 bytes"), std::string::npos);
+}
+
 /// Everything that a header tells, as text.
 std::string told_by(const std::string& json) {
   SafetensorsHeader header = parse_safetensors_header(json, 8 + json.size() + 10, "x");

@@ -84,13 +84,28 @@ TEST(RequireFreeFolder, TakesAFolderThatIsEmptyOrCanBeMade) {
   require_free_folder("--images", scratch.file("new"));
   require_free_folder("--images", scratch.file("new/"));
   require_free_folder("--images", scratch.path());
-  try {
-    require_free_folder("--images", scratch.file("none/new"));
-    FAIL() << "took a folder in one that is not there";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kUsage);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("there is no folder '" + scratch.file("none")));
-  }
+  require_free_folder("--images", "no_folder_of_this_name");
+}
+
+TEST(RequireFreeFolder, RefusesOthersByName) {
+  const ScratchFolder scratch;
+  const auto error = [&](const std::string& name) -> std::string {
+    try {
+      require_free_folder("--images", scratch.file(name));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      return error.what();
+    }
+    return "no error";
+  };
+  const std::string missing = "there is no folder '" + scratch.file("none") + "'";
+  EXPECT_THAT(error("none/new"), ::testing::HasSubstr(missing));
+  EXPECT_THAT(error("none/new/"), ::testing::HasSubstr(missing));
+  write_file(scratch.file("file"), "text");
+  EXPECT_THAT(error("file"), ::testing::HasSubstr("is not an empty folder"));
+  EXPECT_THAT(error("file/new"),
+              ::testing::HasSubstr("there is no folder '" + scratch.file("file") + "'"));
+  EXPECT_THAT(error(""), ::testing::HasSubstr("is not an empty folder"));
 }
 
 }  // namespace
