@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -110,8 +111,9 @@ torch::Tensor join(const torch::Tensor& load_U, const std::vector<Number>& numbe
 }  // namespace
 
 torch::Tensor entropy_sum(const torch::Tensor& prob_TU) {
-  // Below this the log of a float64 score is wrong, but the product is below 1e-35.
-  constexpr double kTiny = 1e-38;
+  // Below this the log of a float64 score is wrong, but the product is below 1e-35. No denormal,
+  // which a processor may take for zero.
+  constexpr double kTiny = std::numeric_limits<float>::min();
   return -prob_TU.clamp_min(kTiny).log_().mul_(prob_TU).sum(torch::kFloat64);
 }
 

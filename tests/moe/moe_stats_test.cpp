@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "runtime/device/flush_denormals.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/thread_communicator.h"
 
@@ -119,6 +120,16 @@ TEST(MoeStats, MutualInformationIsZeroOfEqualTokensAndLnUOfCertainOnes) {
   EXPECT_NEAR(of(row({0.7, 0.2, 0.1}).expand({9, 3})), 0.0, 1e-15);
   EXPECT_NEAR(of(torch::eye(4, torch::kFloat64).repeat({3, 1})), std::log(4.0), 1e-15);
   EXPECT_EQ(of(torch::ones({3, 1}, torch::kFloat64)), 0.0);
+}
+
+// As `shoal` computes on CPUs: no bound may be a denormal itself.
+TEST(MoeStats, EntropyOfCertainTokensIsZeroWithDenormalsFlushed) {
+  flush_denormals();
+  const double float32 = entropy_sum(torch::eye(64)).item<double>();
+  const double float64 = entropy_sum(torch::eye(64, torch::kFloat64)).item<double>();
+  flush_denormals(false);
+  EXPECT_EQ(float32, 0.0);
+  EXPECT_EQ(float64, 0.0);
 }
 
 TEST(MoeStats, MutualInformationOfAHandWorkedCase) {
