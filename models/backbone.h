@@ -84,6 +84,8 @@ class Backbone : public ModuleBase {
   /// With Features::kTokens: side of the patch that each token stands for, row by row; 0 where
   /// tokens are no patches.
   virtual int64_t patch() const { return 0; }
+  /// What `sparsity` makes sparse unless told otherwise, as entries of sparsity.layers.
+  virtual std::vector<std::string> sparse_layers() const { return {"mlp", "experts"}; }
 };
 
 /// Makes the recipe's backbone for a task, which registers it under `name`. Paths of layers, which

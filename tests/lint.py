@@ -26,6 +26,7 @@ ROOMS = {
                 "data/sequences", "optim"],
     "parallel": ["comm", "nccl", "gradients", "checkpoint"],
     "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
+    "sparse": ["patterns", "grow_rules", "permutations", "kernels", ""],
     "models": ["kernels", "blocks", "decoder", "hspmn", "attention_experts", "", "backbones", "tasks", "formats"],
     "launch": ["job", "report", "train", "commands", ""],
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -29,6 +30,48 @@ std::string grouped(int64_t number) {
   return digits;
 }
 
+/// The name with `*` for numbers: layers of all blocks in one line.
+std::string without_numbers(const std::string& name) {
+  std::string result;
+  for (const char c : name) {
+    const bool is_digit = c >= '0' && c <= '9';
+    const bool begins_part = result.empty() || result.back() == '.';
+    if (is_digit && (begins_part || result.back() == '*')) {
+      if (begins_part) result += '*';
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+/// Layers of equal names but for numbers, sizes and densities in one line.
+void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& layers,
+                  std::ostream& out) {
+  if (layers.empty()) return;
+  int64_t on = 0, all = 0;
+  std::vector<std::string> lines;
+  std::map<std::string, int64_t> count_of_line;
+  for (const SparseLayerInfo& layer : layers) {
+    const int64_t weights = layer.rows * layer.columns;
+    on += layer.weights * layer.copies;
+    all += weights * layer.copies;
+    const std::string line = fmt::format(
+        "{}: {} x {}{}, {} of {} weights on, density {:.4g} for {:.4g}",
+        without_numbers(layer.name), layer.rows, layer.columns,
+        layer.copies > 1 ? " of " + counted(layer.copies, "expert") : "", grouped(layer.weights),
+        grouped(weights), static_cast<double>(layer.weights) / static_cast<double>(weights),
+        layer.density);
+    if (++count_of_line[line] == 1) lines.push_back(line);
+  }
+  out << fmt::format("sparse      {} of {} weights on in {}, pattern {}, rule {}\n", grouped(on),
+                     grouped(all), counted(std::ssize(layers), "layer"),
+                     recipe.sparsity->pattern.name(), recipe.sparsity->rule.name());
+  for (const std::string& line : lines) {
+    out << fmt::format("            {} times {}\n", count_of_line[line], line);
+  }
+}
+
 void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) {
   const Recipe& recipe = checked.loaded.options;
   const ModelCounts& counts = checked.counts;
@@ -40,6 +83,7 @@ void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) 
     out << fmt::format("            {}: {}, {} per token\n", stage.name,
                        counted(stage.num_units, "unit"), stage.units_per_token);
   }
+  print_sparse(recipe, counts.sparse, out);
   out << fmt::format("ranks       {} = {} x {}\n", world,
                      counted(recipe.parallel.expert_ranks, "expert rank"),
                      counted(world / recipe.parallel.expert_ranks, "replica"));

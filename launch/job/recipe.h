@@ -18,6 +18,7 @@
 #include "runtime/recipe/config.h"
 #include "runtime/recipe/config_reader.h"
 #include "runtime/recipe/registry.h"
+#include "sparse/sparsity_options.h"
 
 namespace shoal {
 
@@ -274,6 +275,7 @@ struct Recipe {
   Choice<Optimizer> optimizer{"adamw"};
   Choice<Schedule> schedule{"cosine"};
   TrainOptions train;
+  std::optional<SparsityOptions> sparsity;
   EvaluateOptions evaluate;
   CheckpointOptions checkpoint;
   ParallelOptions parallel;
@@ -286,6 +288,8 @@ struct Recipe {
                       field("optimizer", &Recipe::optimizer, "how weights are updated"),
                       field("schedule", &Recipe::schedule, "how the learning rate changes"),
                       required("train", &Recipe::train, "how long, and what a step is"),
+                      field("sparsity", &Recipe::sparsity,
+                            "which layers are trained sparse, and how", unset_word("none")),
                       field("evaluate", &Recipe::evaluate, "when to evaluate"),
                       field("checkpoint", &Recipe::checkpoint, "when to save, and what stays"),
                       field("parallel", &Recipe::parallel, "how the ranks are used")};

@@ -130,6 +130,8 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* s
     const BuiltModel model = build_model(recipe, source->shape(), nullptr, torch::kMeta);
     counts = count(model);
     if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
+    const bool knows_sparsity = recipe.sparsity && !found.has_mistake_in("sparsity");
+    if (knows_sparsity) apply([&] { counts->sparse = describe_sparse(recipe, model); }, problems);
     if (!found.has_mistake_in("optimizer")) {
       counts->checkpoint = estimate(model, recipe, ranks);
       check_checkpoint(counts->checkpoint, problems);
@@ -163,6 +165,12 @@ void check_durations(const Recipe& recipe, const DataSource* source, Problems& p
     Registry<Schedule>::create(recipe.schedule, scale);
   } catch (const ConfigError& error) {
     problems.add("schedule", error.what());
+  }
+  if (!recipe.sparsity) return;
+  try {
+    Registry<GrowRule>::create(recipe.sparsity->rule, {scale});
+  } catch (const ConfigError& error) {
+    problems.add("sparsity.rule", error.what());
   }
 }
 

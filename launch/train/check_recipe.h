@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launch/job/recipe.h"
+#include "launch/train/sparse_layers.h"
 #include "models/backbone.h"
 #include "parallel/checkpoint/manifest.h"
 #include "runtime/recipe/recipe_document.h"
@@ -20,6 +21,7 @@ struct ModelCounts {
   int64_t parameters_headless = 0;  ///< without the classifier's weight and bias
   int64_t active_parameters = 0;  ///< of each MoE stage only the units that one token is routed to
   std::vector<MoeStageInfo> stages;
+  std::vector<SparseLayerInfo> sparse;
   bool has_learned_gates = false;  ///< token gates that are trained
   CheckpointSize checkpoint;       ///< upper bounds
 };

@@ -372,8 +372,10 @@ void load_weights(const std::string& checkpoint, ModelWeights weights, Communica
   load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
 }
 
-std::string load_initial_weights(Session& session, const Recipe& recipe) {
-  if (!recipe.model.init_from) return "";
+namespace {
+
+/// load_initial_weights, of a recipe with init_from, without what rules make of the weights.
+std::string load_start_weights(Session& session, const Recipe& recipe) {
   Communicator& world = *session.grid().world;
   const InitFrom& init_from = *recipe.model.init_from;
   const std::string path = agree_on_checkpoint(init_from.from, false, world);
@@ -394,6 +396,15 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
   }
   require_own_tokenizer(manifest, session.tokenizer_identity());
   load_weights(path, weights_of(session.model()), world, init_from.raw_weights);
+  return source;
+}
+
+}  // namespace
+
+std::string load_initial_weights(Session& session, const Recipe& recipe) {
+  if (!recipe.model.init_from) return "";
+  std::string source = load_start_weights(session, recipe);
+  session.weights_loaded();
   return source;
 }
 

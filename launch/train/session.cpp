@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include "launch/train/sparse_layers.h"
 
 namespace shoal {
 namespace {
@@ -71,10 +74,16 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
       data_fingerprint_(train_data.fingerprint),
       tokenizer_identity_(train_data.tokenizer) {
   if (make_rules) rules_ = make_rules(model_);
-  if (!recipe.train.average) return;
-  auto average = std::make_unique<WeightAverage>(*recipe.train.average, model_.parameters);
+  std::unique_ptr<PruneGrow> prune_grow = make_prune_grow(recipe, model_, scale_);
+  std::unique_ptr<WeightAverage> average;
+  if (recipe.train.average) {
+    average = std::make_unique<WeightAverage>(*recipe.train.average, model_.parameters);
+  }
+  if (prune_grow && average) prune_grow->keep_sparse(*average);
+  prune_grow_ = prune_grow.get();
   average_ = average.get();
-  rules_.push_back(std::move(average));
+  if (prune_grow) rules_.push_back(std::move(prune_grow));
+  if (average) rules_.push_back(std::move(average));
 }
 
 StepOutcome Session::step(StepFlags own) {
@@ -122,9 +131,12 @@ void Session::run_micro_steps(StepOutcome& outcome) {
 
 void Session::update(const StepOutcome& outcome, StepTensors& tensors) {
   nonfinite_in_row_ = 0;
-  clip(outcome.grad_norm);
-  optimizer_->step(outcome.lr);
-  if (shards_) shards_->gather_weights();
+  const auto replaces = [&](const auto& rule) { return rule->replaces_update(step_); };
+  if (!std::ranges::any_of(rules_, replaces)) {
+    clip(outcome.grad_norm);
+    optimizer_->step(outcome.lr);
+    if (shards_) shards_->gather_weights();
+  }
   for (const auto& rule : rules_) rule->after_update(step_, tensors);
   for (AfterStep* module : model_.after_step) module->after_step();
 }
@@ -169,6 +181,10 @@ void Session::visit_state(StateVisitor& visitor) {
 
 void Session::tensors_loaded() {
   optimizer_->tensors_loaded();
+  weights_loaded();
+}
+
+void Session::weights_loaded() {
   for (const auto& rule : rules_) rule->tensors_loaded();
 }
 

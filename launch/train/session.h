@@ -23,6 +23,7 @@
 #include "runtime/module/state.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/schedule.h"
+#include "sparse/prune_grow.h"
 
 namespace shoal {
 
@@ -110,6 +111,8 @@ class Session : public Stateful {
 
   void visit_state(StateVisitor& visitor) override;
   void tensors_loaded() override;
+  /// After weights alone were loaded: rules that keep them within masks do so.
+  void weights_loaded();
   /// The training data's, SampleSet::fingerprint.
   const std::string& data_fingerprint() const { return data_fingerprint_; }
   /// The training data's, SampleSet::tokenizer_identity.
@@ -119,6 +122,8 @@ class Session : public Stateful {
   const OptimizerShards* shards() const { return shards_.get(); }
   /// Of the weights, for AveragedWeights. Null unless train.average.
   const WeightAverage* average() const { return average_; }
+  /// The sparse layers and their masks. Null unless sparsity.
+  const PruneGrow* prune_grow() const { return prune_grow_; }
 
  private:
   void run_micro_steps(StepOutcome& outcome);
@@ -134,9 +139,10 @@ class Session : public Stateful {
   std::unique_ptr<OptimizerShards> shards_;  ///< null unless parallel.shard_optimizer
   std::shared_ptr<Optimizer> optimizer_;
   GradientShare share_;  ///< of the gradients: what this rank measures
-  std::vector<std::unique_ptr<StepRule>> rules_;
-  const WeightAverage* average_ = nullptr;  ///< the last of the rules; null unless train.average
   StepScale scale_;
+  std::vector<std::unique_ptr<StepRule>> rules_;
+  const PruneGrow* prune_grow_ = nullptr;   ///< one of the rules; null unless sparsity
+  const WeightAverage* average_ = nullptr;  ///< the last of the rules; null unless train.average
   std::shared_ptr<Schedule> schedule_;
   StepControl control_;
   std::string data_fingerprint_, tokenizer_identity_;

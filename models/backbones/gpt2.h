@@ -110,6 +110,10 @@ class Gpt2 : public CausalBackbone {
   Gpt2(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
+  /// Those of the paper's appendix C.5 (PA-DST).
+  std::vector<std::string> sparse_layers() const override {
+    return {"attention", "mlp", "experts"};
+  }
   int64_t context_length() const override { return context_; }
   torch::Tensor token_embedding() const override { return tokens_VC_; }
   KeyValueCache make_cache(int64_t b, int64_t capacity) const override;

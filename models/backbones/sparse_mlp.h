@@ -71,6 +71,9 @@ class SparseMlp : public Backbone {
   SparseMlp(const Options& options, const Context& context, std::string_view name = "sparse_mlp");
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
+  std::vector<std::string> sparse_layers() const override {
+    return {"token_mlp", "channel_mlp", "experts"};
+  }
 
  private:
   int64_t width_;

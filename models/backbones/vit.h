@@ -66,6 +66,10 @@ class Vit : public Backbone {
   Vit(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
+  /// Those of the paper's appendix C.5 (PA-DST).
+  std::vector<std::string> sparse_layers() const override {
+    return {"stem", "attention.proj", "mlp", "experts"};
+  }
   int64_t patch() const override { return cls_C_.defined() ? 0 : patch_; }
 
  private:

@@ -2,8 +2,8 @@
 
 #include "moe/kernels/logit_functions.h"
 #include "moe/kernels/row_top_k.h"
-#include "moe/routing/exact_share.h"
 #include "moe/routing/score_router.h"
+#include "runtime/base/exact_share.h"
 
 // T tokens  U units  C tokens that a unit takes from a routing group
 namespace shoal {

@@ -1,7 +1,7 @@
 #include "moe/routers/importance_score.h"
 
 #include "moe/kernels/row_top_k.h"
-#include "moe/routing/exact_share.h"
+#include "runtime/base/exact_share.h"
 
 // T tokens  U units
 namespace shoal {

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "moe/routing/exact_share.h"
+#include "runtime/base/exact_share.h"
 #include "runtime/device/operator.h"
 
 namespace shoal {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "moe/routing/exact_share.h"
+#include "runtime/base/exact_share.h"
 
 struct CUstream_st;
 

@@ -29,6 +29,12 @@ class StepRule : public Stateful {
   /// is not known yet whether the gradients are finite, and if not the step is skipped: the rule
   /// may not change its own state here, and masks gradients by multiplying, which keeps a NaN.
   virtual void before_norm(int64_t step, StepTensors& tensors) { (void)step, (void)tensors; }
+  /// Whether the rule's own change of the weights takes the place of the optimizer's update in this
+  /// step: equal on all ranks.
+  virtual bool replaces_update(int64_t step) {
+    (void)step;
+    return false;
+  }
   /// Weights are updated and whole on every rank. Not called for a skipped step.
   virtual void after_update(int64_t step, StepTensors& tensors) { (void)step, (void)tensors; }
 };

@@ -6,13 +6,22 @@ StepTensors::StepTensors(const GradientSync& sync, const OptimizerShards* shards
                          const Optimizer& optimizer)
     : sync_(sync), shards_(shards), optimizer_(optimizer) {}
 
-const Parameter& StepTensors::parameter(const std::string& name) const {
+std::pair<const ParameterGroup*, const Parameter*> StepTensors::find(
+    const std::string& name) const {
   for (const ParameterGroup& group : sync_.groups()) {
     for (const Parameter& parameter : group.parameters) {
-      if (parameter.name == name) return parameter;
+      if (parameter.name == name) return {&group, &parameter};
     }
   }
   TORCH_CHECK(false, name, " is not trained");
+}
+
+const Parameter& StepTensors::parameter(const std::string& name) const {
+  return *find(name).second;
+}
+
+Communicator& StepTensors::replicas(const std::string& name) const {
+  return *find(name).first->replicas;
 }
 
 OptimizerShards::Range StepTensors::gradient(const std::string& name) const {

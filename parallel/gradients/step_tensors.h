@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/gradients/gradient_sync.h"
@@ -32,12 +33,19 @@ class StepTensors {
   /// A copy of the summed gradient, neither masked nor clipped. TORCH_CHECK unless gathered.
   const torch::Tensor& whole_gradient(const std::string& name) const;
 
+  /// The ranks that hold copies of the parameter.
+  Communicator& replicas(const std::string& name) const;
+
+  /// The kinds of optimizer state there are: "m", "v".
+  std::vector<std::string> state_kinds() const { return optimizer_.state_kinds(); }
   /// A copy of one kind of optimizer state ("m", "v"). Collective over the parameter's replicas.
   torch::Tensor read_state(const std::string& kind, const std::string& name) const;
   /// Each replica gives the same values; local.
   void write_state(const std::string& kind, const std::string& name, const torch::Tensor& whole);
 
  private:
+  std::pair<const ParameterGroup*, const Parameter*> find(const std::string& name) const;
+
   const GradientSync& sync_;
   const OptimizerShards* shards_;
   const Optimizer& optimizer_;

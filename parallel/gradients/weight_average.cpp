@@ -16,6 +16,12 @@ WeightAverage::WeightAverage(const Options& options, const std::vector<Parameter
   }
 }
 
+const torch::Tensor& WeightAverage::average_of(const std::string& parameter) const {
+  const auto found = std::ranges::find(parameters_, parameter, &Parameter::name);
+  TORCH_CHECK(found != parameters_.end(), parameter, " has no average");
+  return averages_[static_cast<size_t>(found - parameters_.begin())];
+}
+
 void WeightAverage::after_update(int64_t step, StepTensors& /*tensors*/) {
   if ((step + 1) % options_.every != 0) return;
   const torch::NoGradGuard no_grad;

@@ -52,6 +52,8 @@ class WeightAverage : public StepRule {
   WeightAverage(const Options& options, const std::vector<Parameter>& parameters);
 
   int64_t num_updates() const { return num_updates_; }
+  /// That of a parameter, to be changed in place. TORCH_CHECK if it is not averaged.
+  const torch::Tensor& average_of(const std::string& parameter) const;
   void after_update(int64_t step, StepTensors& tensors) override;
   void visit_state(StateVisitor& visitor) override;
 

@@ -145,6 +145,12 @@ void Optimizer::tensors_loaded() {
   }
 }
 
+std::vector<std::string> Optimizer::state_kinds() const {
+  std::vector<std::string> kinds;
+  for (const auto& [kind, tensors] : states_) kinds.push_back(kind);
+  return kinds;
+}
+
 std::vector<torch::Tensor> Optimizer::state_of(const std::string& kind,
                                                const std::string& parameter) const {
   const auto state = std::find_if(states_.begin(), states_.end(),

@@ -90,6 +90,8 @@ class Optimizer : public Stateful {
   /// shards: a cut matrix is listed whole, by the rank that has its first element.
   void visit_state(StateVisitor& visitor) override;
   void tensors_loaded() override;
+  /// The kinds of state: "m", "v".
+  std::vector<std::string> state_kinds() const;
   /// What this rank holds of one kind of state ("m", "v") of a parameter: the tensor, or those of
   /// its pieces here in the order of their elements. Throws TORCH_CHECK if there is no such kind.
   std::vector<torch::Tensor> state_of(const std::string& kind, const std::string& parameter) const;

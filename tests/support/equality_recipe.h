@@ -236,6 +236,43 @@ inline std::vector<EqualityCase> sequence_cases() {
        {}}};
 }
 
+/// An override: sparse layers with masks of this pattern, `unstructured` or `block, size: 2`, that
+/// are updated in steps 2 and 4 of 5.
+inline std::string sparse(const std::string& pattern, const std::string& rule = "rigl",
+                          const std::string& keys = "density: 0.5") {
+  return fmt::format(
+      "sparsity={{{}, pattern: {{name: {}}}, rule: {{name: {}, every: 2step, fraction: 0.5, until: "
+      "100%}}}}",
+      keys, pattern, rule);
+}
+
+/// Each pattern once and each rule, dense layers and experts, with every way to share the work.
+inline std::vector<EqualityCase> sparse_cases() {
+  const std::string adamw = equality_optimizers()[1].second;
+  const std::string mest = "{name: mest, every: 2step, extra: 0.1, half_from: 50%, until: 100%}";
+  return {{"SparseByRigL", {sparse("unstructured"), adamw}, {}},
+          {"SparseBySet", {sparse("unstructured", "set"), adamw}, {}},
+          {"SparseByMest", {"sparsity={density: 0.5, rule: " + mest + "}", adamw}, {}},
+          {"SparseInBlocks", {sparse("block, size: 2"), adamw}, {}},
+          {"SparseNOfM", {sparse("n_m, of: 4", "set"), adamw}, {}},
+          {"SparseWithConstantFanIn", {sparse("constant_fan_in, ablate_below: 0.3"), adamw}, {}},
+          {"SparseInDiagonals", {sparse("diagonal", "rigl", "density: 0.4"), adamw}, {}},
+          {"SparseInShuffledBlocks", {sparse("shuffled_block, size: 2"), adamw}, {}},
+          {"SparseBand", {sparse("banded"), adamw}, {}},
+          {"SparseButterfly",
+           {sparse("butterfly, grid: 4", "set",
+                   "density: 0.75, layers: [channel_mlp.fc1, moe_c.experts]"),
+            adamw, "model.sparse.channel_moe.experts.hidden=4"},
+           {}},
+          {"SparseWithShardedOptimizer",
+           accumulated({sparse("unstructured", "rigl", "density: 0.5, distribution: erk"), adamw,
+                        kClip, "parallel.shard_optimizer=true", "train.average={decay: 0.6}"}),
+           {}},
+          {"SparseDenoiser",
+           joined(denoiser("mixing: hard"), {sparse("unstructured"), adamw}),
+           {"qkv.bias[2/3]", "key.bias"}}};
+}
+
 inline std::vector<EqualityCase> equality_cases() {
   std::vector<EqualityCase> cases{
       {"DefaultRouting", {}, {}},
@@ -261,6 +298,7 @@ inline std::vector<EqualityCase> equality_cases() {
       {"ConvNextWithNexus", {convnext(kBlockNexus)}, {}}};
   std::ranges::move(sequence_cases(), std::back_inserter(cases));
   std::ranges::move(denoiser_cases(), std::back_inserter(cases));
+  std::ranges::move(sparse_cases(), std::back_inserter(cases));
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"SparseMlpWith_" + name, {optimizer, kClip}, {}});
     cases.push_back({"ParameterRulesWith_" + name, {with_rules(optimizer), kClip}, {}});

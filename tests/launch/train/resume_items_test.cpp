@@ -248,6 +248,20 @@ TEST_F(ResumeItemsOfDenoiser, EachAloneIsMissed) {
   expect_each_item_is_missed(grid, "average.backbone.", ".key.bias");
 }
 
+/// Dense layers and experts with masks that are updated before the save and behind it.
+class ResumeItemsOfSparse : public ResumeItems {
+ protected:
+  ResumeItemsOfSparse()
+      : ResumeItems({sparse("unstructured", "set"), "train.average={decay: 0.6}"}) {}
+};
+
+TEST_F(ResumeItemsOfSparse, AllTogetherGiveTheUninterruptedRun) { expect_all_are_the_run(); }
+
+TEST_F(ResumeItemsOfSparse, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, "sparsity.mask.backbone.");
+}
+
 using ResumeItemsRanks = ResumeItems;
 
 TEST_F(ResumeItemsRanks, EachAloneIsMissedBySomeRank) {

@@ -1,4 +1,4 @@
-#include "moe/routing/exact_share.h"
+#include "runtime/base/exact_share.h"
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/train/build_model.h"
+#include "sparse/prune_grow.h"
+#include "sparse/sparsity_options.h"
+
+namespace shoal {
+
+/// What `check` says of the sparse layers of one kind.
+struct SparseLayerInfo {
+  std::string name;       ///< of the parameter
+  int64_t rows, columns;  ///< outputs, inputs
+  int64_t copies;         ///< experts of a stack, over all ranks
+  double density;         ///< asked for
+  int64_t weights;        ///< that are on, of one matrix
+};
+
+/// The layers that a recipe's `sparsity` makes sparse: linear layers, patch embeddings and experts,
+/// never heads, embeddings, norms or routers. Needs no tensors: the model may be on `meta`.
+/// Throws ConfigError with every mistake: entries that name no such layer, frozen ones, densities
+/// and patterns that do not fit a layer.
+std::vector<SparseLayer> make_sparse_layers(const SparsityOptions& options,
+                                            const BuiltModel& model);
+
+/// The sparse layers of a recipe that has some. Throws as make_sparse_layers.
+std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltModel& model);
+
+/// Draws the first masks and keeps them; see PruneGrow. Null without `sparsity`. Throws as
+/// make_sparse_layers, and ConfigError for a rule whose times `scale` cannot count.
+std::unique_ptr<PruneGrow> make_prune_grow(const Recipe& recipe, const BuiltModel& model,
+                                           const StepScale& scale);
+
+}  // namespace shoal

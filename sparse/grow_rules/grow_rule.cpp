@@ -1,0 +1,30 @@
+#include "sparse/grow_rules/grow_rule.h"
+
+#include <ATen/ops/empty_like.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "runtime/random/random.h"
+
+namespace shoal {
+
+double ReplaceRule::fraction(int64_t step) const {
+  if (step >= until_) return 0.0;
+  if (options_.decay == FractionDecay::kConstant) return options_.fraction;
+  const double done = static_cast<double>(step) / static_cast<double>(until_);
+  return options_.fraction / 2.0 * (1.0 + std::cos(std::numbers::pi * done));
+}
+
+CellCounts ReplaceRule::counts(int64_t step, const CellTotals& cells) const {
+  const auto count = static_cast<int64_t>(fraction(step) * static_cast<double>(cells.on));
+  return {count, count};
+}
+
+torch::Tensor random_scores(const CellState& cells) {
+  const torch::Tensor score_C = at::empty_like(cells.weight_C);
+  fill_uniform(score_C, cells.stream);
+  return score_C;
+}
+
+}  // namespace shoal

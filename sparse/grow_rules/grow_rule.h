@@ -1,0 +1,125 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <array>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+
+#include "runtime/base/duration.h"
+#include "runtime/random/random_stream.h"
+#include "runtime/recipe/config.h"
+#include "runtime/recipe/registry.h"
+
+// C cells
+namespace shoal {
+
+/// What a rule knows of a matrix whose mask is to be updated.
+struct CellState {
+  torch::Tensor is_on_C = {};   ///< bool
+  torch::Tensor weight_C = {};  ///< Pattern::pool of the weights
+  torch::Tensor gradient_C =
+      {};              ///< of the summed gradient of all weights, if the rule asks for it
+  Stream stream = {};  ///< of this matrix and step
+};
+
+/// Cells of a matrix: those that are on, those of the density asked for, and all.
+struct CellTotals {
+  int64_t on = 0, target = 0, all = 0;
+};
+
+/// How many cells an update drops and grows.
+struct CellCounts {
+  int64_t drop = 0, grow = 0;
+};
+
+/// Which cells dynamic sparse training drops and grows, how many of them, and when.
+///
+/// Registered under `rule`. Scores are >= 0, and finite where weights and gradients are. All
+/// randomness comes from the stream of the matrix and step.
+class GrowRule {
+ public:
+  struct Context {
+    StepScale scale;  ///< of the training
+  };
+  static constexpr std::string_view kNameKey = "name";
+  static constexpr std::string_view kNoun = "grow rule";
+  virtual ~GrowRule() = default;
+
+  /// Whether masks are updated in this step, counted from 0.
+  virtual bool is_due(int64_t step) const = 0;
+  /// Whether scores read the gradients of all weights, also of those that are off.
+  virtual bool needs_gradient() const { return false; }
+  /// Whether an update takes the place of the optimizer's step.
+  virtual bool replaces_step() const { return false; }
+  /// Of cells that are on, the lowest are dropped. Default: the size of the weights.
+  virtual torch::Tensor keep_score(const CellState& cells) const { return cells.weight_C.abs(); }
+  /// Of cells that are not kept, the highest are grown.
+  virtual torch::Tensor grow_score(const CellState& cells) const = 0;
+  virtual CellCounts counts(int64_t step, const CellTotals& cells) const = 0;
+};
+
+/// How the share of cells that an update replaces changes until the last one.
+enum class FractionDecay { kCosine, kConstant };
+
+template <>
+struct EnumNames<FractionDecay> {
+  static constexpr std::array names{std::pair{FractionDecay::kCosine, "cosine"},
+                                    std::pair{FractionDecay::kConstant, "constant"}};
+};
+
+/// Steps between updates.
+inline constexpr auto kUpdateUnits =
+    accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
+/// A place in the training.
+inline constexpr auto kPlaceUnits = accepts(DurationUnit::kStep, DurationUnit::kEpoch,
+                                            DurationUnit::kToken, DurationUnit::kPercent);
+
+/// Options of the rules that replace a share of the cells that are on.
+struct ReplaceOptions {
+  Duration every = Duration::steps(100);
+  double fraction = 0.3;
+  Duration until = Duration::percent(75);
+  FractionDecay decay = FractionDecay::kCosine;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("every", &ReplaceOptions::every, "from one update of the masks to the next", above(0),
+              kUpdateUnits),
+        field("fraction", &ReplaceOptions::fraction,
+              "share of the cells that are on which an update replaces, at first",
+              in_range(0.0, 1.0)),
+        field("until", &ReplaceOptions::until, "from here on masks stay", above(0), kPlaceUnits),
+        field("decay", &ReplaceOptions::decay,
+              "cosine: the share falls to 0 until then; constant: it stays")};
+  }
+};
+
+/// A rule that every so many steps replaces a share f of the cells that are on, with cosine decay
+/// f = fraction / 2 (1 + cos(pi step / until)). Source: Evci et al. 2020 (RigL), section 3.
+class ReplaceRule : public GrowRule {
+ public:
+  using Options = ReplaceOptions;
+  ReplaceRule(const Options& options, const Context& context)
+      : options_(options),
+        every_(to_steps(options.every, context.scale)),
+        until_(to_steps(options.until, context.scale)) {}
+
+  bool is_due(int64_t step) const override {
+    return step > 0 && step % every_ == 0 && step < until_;
+  }
+  /// f.
+  double fraction(int64_t step) const;
+  /// floor(f · those that are on), dropped and grown.
+  CellCounts counts(int64_t step, const CellTotals& cells) const override;
+
+ private:
+  Options options_;
+  int64_t every_, until_;
+};
+
+/// Uniform random scores of the cells.
+torch::Tensor random_scores(const CellState& cells);
+
+}  // namespace shoal

@@ -1,0 +1,89 @@
+#include <algorithm>
+
+#include "runtime/base/exact_share.h"
+#include "sparse/grow_rules/grow_rule.h"
+
+namespace shoal {
+
+/// What an update of MEST does to the density before it is back at the one asked for.
+enum class MestMode {
+  kElastic,  ///< EM: drops below it and grows back
+  kSoft,     ///< EM&S: the mask has more cells than asked for, fewer and fewer
+};
+
+template <>
+struct EnumNames<MestMode> {
+  static constexpr std::array names{std::pair{MestMode::kElastic, "em"},
+                                    std::pair{MestMode::kSoft, "em_s"}};
+};
+
+namespace {
+
+/// Drops the lowest |w| + lambda |g| and grows at random. An update replaces a share of all cells
+/// that falls in steps: `extra` at first, half of it from `half_from` on, nothing from `until` on.
+/// Source: Yuan et al. 2021 (MEST), section 3. Differs: thresholds are ranks, so that ties do not
+/// drop more.
+class Mest : public GrowRule {
+ public:
+  struct Options {
+    Duration every = Duration::epochs(5);
+    MestMode mode = MestMode::kElastic;
+    double lambda = 0.01;
+    double extra = 0.02;
+    Duration half_from{DurationUnit::kPercent, 5625, 100};  // epochs 90 and 120 of 160
+    Duration until = Duration::percent(75);
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("every", &Options::every, "from one update of the masks to the next", above(0),
+                kUpdateUnits),
+          field("mode", &Options::mode,
+                "em: drop below the density and grow back; em_s: stay above it until the end"),
+          field("lambda", &Options::lambda, "weight of the gradient in the score", at_least(0.0)),
+          field("extra", &Options::extra, "share of all cells that an update replaces, at first",
+                in_range(0.0, 1.0)),
+          field("half_from", &Options::half_from, "from here on it is half of that", above(0),
+                kPlaceUnits),
+          field("until", &Options::until, "from here on masks stay", above(0), kPlaceUnits)};
+    }
+  };
+  Mest(const Options& options, const Context& context)
+      : options_(options),
+        every_(to_steps(options.every, context.scale)),
+        half_from_(to_steps(options.half_from, context.scale)),
+        until_(to_steps(options.until, context.scale)) {}
+
+  /// em_s: the update at the end brings the density down to the one asked for.
+  bool is_due(int64_t step) const override {
+    if (step == until_) return options_.mode == MestMode::kSoft;
+    return step > 0 && step % every_ == 0 && step < until_;
+  }
+  bool needs_gradient() const override { return options_.lambda > 0.0; }
+  torch::Tensor keep_score(const CellState& cells) const override {
+    const torch::Tensor size_C = cells.weight_C.abs();
+    return needs_gradient() ? size_C + options_.lambda * cells.gradient_C.abs() : size_C;
+  }
+  torch::Tensor grow_score(const CellState& cells) const override { return random_scores(cells); }
+  CellCounts counts(int64_t step, const CellTotals& cells) const override {
+    const int64_t extra = extra_cells(step, cells.all);
+    const bool is_elastic = options_.mode == MestMode::kElastic;
+    const int64_t kept = is_elastic ? std::max<int64_t>(0, cells.target - extra) : cells.target;
+    return {std::max<int64_t>(0, cells.on - kept), is_elastic ? cells.target - kept : extra};
+  }
+
+ private:
+  int64_t extra_cells(int64_t step, int64_t all) const {
+    if (step >= until_) return 0;
+    const double share = step < half_from_ ? options_.extra : options_.extra / 2.0;
+    return floor_share(all, decimal_of(share));
+  }
+
+  Options options_;
+  int64_t every_, half_from_, until_;
+};
+
+const Registration<GrowRule, Mest> registered_mest{
+    "mest", "drops the lowest |w| + lambda |g|, grows at random, less and less"};
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,23 @@
+#include "sparse/grow_rules/grow_rule.h"
+
+namespace shoal {
+namespace {
+
+/// Keeps the first masks.
+class Static : public GrowRule {
+ public:
+  struct Options {
+    static constexpr auto fields() { return std::tuple{}; }
+  };
+  Static(const Options& /*options*/, const Context& /*context*/) {}
+  bool is_due(int64_t /*step*/) const override { return false; }
+  torch::Tensor grow_score(const CellState& cells) const override {
+    return torch::zeros_like(cells.weight_C);
+  }
+  CellCounts counts(int64_t /*step*/, const CellTotals& /*cells*/) const override { return {}; }
+};
+
+const Registration<GrowRule, Static> registered_static{"static", "keeps the first masks"};
+
+}  // namespace
+}  // namespace shoal

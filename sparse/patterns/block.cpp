@@ -1,0 +1,48 @@
+#include <ATen/ops/linalg_vector_norm.h>
+#include <fmt/format.h>
+
+#include "sparse/patterns/pattern.h"
+
+namespace shoal {
+namespace {
+
+/// Square blocks of a grid: a cell is B x B weights.
+class Block : public Pattern {
+ public:
+  struct Options {
+    int64_t size = 32;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("size", &Options::size, "side of a block", in_range(1, 1 << 16), unit("weights"))};
+    }
+  };
+  Block(const Options& options, const Context& context) : Pattern(context), size_(options.size) {
+    if (rows() % size_ != 0 || columns() % size_ != 0) {
+      refuse(fmt::format("blocks of {0} x {0} do not divide {1} x {2} weights", size_, rows(),
+                         columns()));
+    }
+    num_on_ = share_of(num_cells());
+  }
+  int64_t num_cells() const override { return rows() / size_ * (columns() / size_); }
+  int64_t num_on() const override { return num_on_; }
+  int64_t num_weights() const override { return num_on_ * size_ * size_; }
+  torch::Tensor pool(const torch::Tensor& x_mn) const override {
+    return at::linalg_vector_norm(x_mn.reshape({rows() / size_, size_, columns() / size_, size_}),
+                                  2, at::IntArrayRef{1, 3})
+        .reshape({-1});
+  }
+  torch::Tensor expand(const torch::Tensor& is_on_C) const override {
+    return is_on_C.view({rows() / size_, 1, columns() / size_, 1})
+        .expand({-1, size_, -1, size_})
+        .reshape({rows(), columns()});
+  }
+
+ private:
+  int64_t size_, num_on_ = 0;
+};
+
+const Registration<Pattern, Block> registered_block{"block", "square blocks of a grid"};
+
+}  // namespace
+}  // namespace shoal

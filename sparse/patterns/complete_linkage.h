@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+// m points
+namespace shoal {
+
+/// Agglomerative clustering with complete linkage: starting from clusters of one point, the two
+/// whose farthest points are nearest are joined until `num_clusters` are left. O(m²) time and
+/// memory. `distance_mm` is symmetric, row by row. Of equal distances those of lower points first.
+///
+/// Returns each point's cluster; clusters are numbered by their lowest point.
+std::vector<int64_t> complete_linkage(std::vector<float> distance_mm, int64_t num_points,
+                                      int64_t num_clusters);
+
+}  // namespace shoal

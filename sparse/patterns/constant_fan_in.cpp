@@ -1,0 +1,101 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "sparse/patterns/best_cells.h"
+#include "sparse/patterns/pattern.h"
+
+// m neurons (rows)  n inputs
+namespace shoal {
+
+/// What `ablate_below` is a share of.
+enum class AblationFanIn { kSparse, kDense };
+
+template <>
+struct EnumNames<AblationFanIn> {
+  static constexpr std::array names{std::pair{AblationFanIn::kSparse, "sparse"},
+                                    std::pair{AblationFanIn::kDense, "dense"}};
+};
+
+namespace {
+
+constexpr double kFirst = std::numeric_limits<double>::infinity();
+
+/// Equally many weights of each neuron that is not ablated.
+///
+/// An update ablates the neurons with too few salient weights: those kept, and as many of the
+/// highest grow scores as were dropped. The others share all weights evenly: from each the weights
+/// of the lowest keep scores are dropped, or those of the highest grow scores grown.
+/// Source: Lasby et al. 2024 (SRigL), section 3. Differs: where the public code leaves it open
+/// which weights of a neuron with too many are dropped, it is those of the lowest scores.
+class ConstantFanIn : public Pattern {
+ public:
+  struct Options {
+    double ablate_below = 0.0;
+    AblationFanIn ablation_fan_in = AblationFanIn::kSparse;
+
+    static constexpr auto fields() {
+      return std::tuple{field("ablate_below", &Options::ablate_below,
+                              "ablate neurons with fewer salient weights than this share of the "
+                              "fan-in, or from 1 on than so many; 0: none",
+                              at_least(0.0)),
+                        field("ablation_fan_in", &Options::ablation_fan_in,
+                              "the fan-in of which ablate_below is a share: that of the mask or "
+                              "that of the whole matrix")};
+    }
+  };
+  ConstantFanIn(const Options& options, const Context& context)
+      : Pattern(context), options_(options), fan_in_(share_of(num_cells()) / rows()) {
+    if (fan_in_ < 1) {
+      refuse(fmt::format("a density of {} leaves none of a neuron's {} weights; at least {:.2g}",
+                         context.density, columns(), 1.0 / static_cast<double>(columns())));
+    }
+  }
+  int64_t num_on() const override { return rows() * fan_in_; }
+  torch::Tensor choose(const torch::Tensor& score_C) const override {
+    return best_of_rows(score_C.view({rows(), columns()}), fan_in_).view({-1});
+  }
+
+  torch::Tensor update(const CellUpdate& update) const override {
+    const torch::Tensor kept = prune(update);
+    const torch::Tensor grow = grow_scores(update, kept);
+    const torch::Tensor salient_mn =
+        (kept | best_cells(grow, update.num_grow, ~kept)).view({rows(), columns()});
+    const torch::Tensor is_active_m = active_neurons(salient_mn.sum(1));
+    const int64_t active = is_active_m.sum().item<int64_t>();
+    const int64_t fan_in = std::min(columns(), num_on() / active);
+    // Of each neuron first what is kept, by keep score, then what grows: each in its own order.
+    const torch::Tensor kept_mn = kept.view({rows(), columns()});
+    const torch::Tensor best_kept_mn = best_of_rows(
+        update.keep_score_C.view({rows(), columns()}).masked_fill(~kept_mn, -1.0), fan_in);
+    const torch::Tensor stays_mn = best_kept_mn & kept_mn;
+    const torch::Tensor mask_mn =
+        best_of_rows(grow.view({rows(), columns()}).masked_fill(stays_mn, kFirst), fan_in);
+    return (mask_mn & is_active_m.unsqueeze(1)).view({-1});
+  }
+
+ private:
+  /// bool [m]: those with enough salient weights; at least as many as whole rows would need.
+  torch::Tensor active_neurons(const torch::Tensor& salient_m) const {
+    double least = options_.ablate_below;
+    if (least < 1.0) {
+      const bool is_sparse = options_.ablation_fan_in == AblationFanIn::kSparse;
+      least = std::floor(least * static_cast<double>(is_sparse ? fan_in_ : columns()));
+    }
+    const torch::Tensor is_active_m = salient_m >= least;
+    const int64_t fewest = std::max<int64_t>(1, (num_on() + columns() - 1) / columns());
+    if (is_active_m.sum().item<int64_t>() >= fewest) return is_active_m;
+    return best_cells(salient_m.to(torch::kFloat64), fewest);
+  }
+
+  Options options_;
+  int64_t fan_in_;  ///< where no neuron is ablated
+};
+
+const Registration<Pattern, ConstantFanIn> registered_constant_fan_in{
+    "constant_fan_in", "equally many weights of each neuron (SRigL)"};
+
+}  // namespace
+}  // namespace shoal

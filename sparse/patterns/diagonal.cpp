@@ -1,0 +1,56 @@
+#include "sparse/patterns/diagonal.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/linalg_vector_norm.h>
+
+#include <algorithm>
+
+#include "sparse/patterns/pattern.h"
+
+namespace shoal {
+
+torch::Tensor Diagonals::places(const torch::Device& device) const {
+  const auto options = torch::TensorOptions().dtype(torch::kInt64).device(device);
+  const torch::Tensor offset_P1 = at::arange(count(), options).unsqueeze(1);
+  const torch::Tensor along_D = at::arange(length(), options);
+  if (rows >= columns) return (along_D + offset_P1).remainder(rows) * columns + along_D;
+  return along_D * columns + (along_D + offset_P1).remainder(columns);
+}
+
+namespace {
+
+/// Whole diagonals that wrap around.
+class Diagonal : public Pattern {
+ public:
+  struct Options {
+    static constexpr auto fields() { return std::tuple{}; }
+  };
+  Diagonal(const Options& /*options*/, const Context& context)
+      : Pattern(context), diagonals_{rows(), columns()} {
+    const int64_t weights = share_of(rows() * columns());
+    num_on_ = (weights + diagonals_.length() - 1) / diagonals_.length();
+  }
+  int64_t num_cells() const override { return diagonals_.count(); }
+  int64_t num_on() const override { return num_on_; }
+  int64_t num_weights() const override { return num_on_ * diagonals_.length(); }
+  torch::Tensor pool(const torch::Tensor& x_mn) const override {
+    const torch::Tensor x_PD = x_mn.reshape({-1}).take(diagonals_.places(x_mn.device()));
+    return at::linalg_vector_norm(x_PD, 2, at::IntArrayRef{1});
+  }
+  torch::Tensor expand(const torch::Tensor& is_on_C) const override {
+    const torch::Tensor place_PD = diagonals_.places(is_on_C.device());
+    return torch::zeros({rows() * columns()}, is_on_C.options())
+        .scatter_(0, place_PD.view({-1}), is_on_C.unsqueeze(1).expand_as(place_PD).reshape({-1}))
+        .view({rows(), columns()});
+  }
+
+ private:
+  Diagonals diagonals_;
+  int64_t num_on_;
+};
+
+const Registration<Pattern, Diagonal> registered_diagonal{"diagonal",
+                                                          "whole diagonals that wrap around"};
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,58 @@
+#include <ATen/ops/constant_pad_nd.h>
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "sparse/patterns/best_cells.h"
+#include "sparse/patterns/pattern.h"
+
+// G groups  M weights of a group
+namespace shoal {
+namespace {
+
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+/// N of each M neighbouring weights of a row. The last group of a row may be shorter.
+///
+/// An update drops the weights of the lowest scores of the whole matrix and fills each group up to
+/// N again.
+class NOfM : public Pattern {
+ public:
+  struct Options {
+    int64_t of = 4;
+
+    static constexpr auto fields() {
+      return std::tuple{field("of", &Options::of, "weights of a group (M)", in_range(2, 1 << 16),
+                              unit("weights"))};
+    }
+  };
+  NOfM(const Options& options, const Context& context)
+      : Pattern(context), of_(options.of), keep_(share_of(options.of)) {}
+  int64_t num_on() const override {
+    return rows() * (columns() / of_ * keep_ + std::min(keep_, columns() % of_));
+  }
+  torch::Tensor choose(const torch::Tensor& score_C) const override {
+    const torch::Tensor is_best_GM = best_of_rows(groups(score_C), keep_);
+    return is_best_GM.view({rows(), -1}).narrow(1, 0, columns()).reshape({-1});
+  }
+  torch::Tensor update(const CellUpdate& update) const override {
+    // In each group what is kept comes first, then what grows.
+    const torch::Tensor kept = prune(update);
+    return choose(grow_scores(update, kept).masked_fill(kept, -kNever));
+  }
+
+ private:
+  /// [G, M]; what pads the rows is never chosen.
+  torch::Tensor groups(const torch::Tensor& score_C) const {
+    const int64_t padding = (of_ - columns() % of_) % of_;
+    return at::constant_pad_nd(score_C.view({rows(), columns()}), {0, padding}, kNever)
+        .view({-1, of_});
+  }
+
+  int64_t of_, keep_;
+};
+
+const Registration<Pattern, NOfM> registered_n_of_m{"n_m", "N of each M neighbours of a row"};
+
+}  // namespace
+}  // namespace shoal

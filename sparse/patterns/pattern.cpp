@@ -1,0 +1,48 @@
+#include "sparse/patterns/pattern.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+#include "runtime/base/exact_share.h"
+#include "sparse/patterns/best_cells.h"
+
+namespace shoal {
+
+torch::Tensor Pattern::choose(const torch::Tensor& score_C) const {
+  return best_cells(score_C, num_on());
+}
+
+torch::Tensor Pattern::update(const CellUpdate& update) const {
+  const torch::Tensor kept = prune(update);
+  return kept | best_cells(grow_scores(update, kept), update.num_grow, ~kept);
+}
+
+int64_t Pattern::share_of(int64_t cells) const {
+  const int64_t share = floor_share(cells, decimal_of(context_.density));
+  if (share < 1) {
+    refuse(fmt::format("a density of {} leaves none of {} cells; at least {:.2g}", context_.density,
+                       cells, 1.0 / static_cast<double>(cells)));
+  }
+  return share;
+}
+
+void Pattern::refuse(const std::string& what) const {
+  throw ConfigError(fmt::format("{}: {}", context_.layer, what));
+}
+
+torch::Tensor prune(const CellUpdate& update) {
+  const int64_t on = update.is_on_C.sum().item<int64_t>();
+  return best_cells(update.keep_score_C, std::max<int64_t>(0, on - update.num_drop),
+                    update.is_on_C);
+}
+
+torch::Tensor grow_scores(const CellUpdate& update, const torch::Tensor& is_kept_C) {
+  const torch::Tensor& score_C = update.grow_score_C;
+  if (!update.excludes_dropped) return score_C;
+  const torch::Tensor is_dropped_C = update.is_on_C & ~is_kept_C;
+  return score_C.where(~is_dropped_C, score_C - score_C.max() - 1.0);
+}
+
+}  // namespace shoal

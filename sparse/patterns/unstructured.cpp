@@ -1,0 +1,23 @@
+#include "sparse/patterns/pattern.h"
+
+namespace shoal {
+namespace {
+
+/// Any weights: a cell is one weight. SET, RigL, MEST, CHT and CHTs train such masks.
+class Unstructured : public Pattern {
+ public:
+  struct Options {
+    static constexpr auto fields() { return std::tuple{}; }
+  };
+  Unstructured(const Options& /*options*/, const Context& context)
+      : Pattern(context), num_on_(share_of(num_cells())) {}
+  int64_t num_on() const override { return num_on_; }
+
+ private:
+  int64_t num_on_;
+};
+
+const Registration<Pattern, Unstructured> registered_unstructured{"unstructured", "any weights"};
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "runtime/recipe/config.h"
+#include "sparse/grow_rules/grow_rule.h"
+#include "sparse/patterns/pattern.h"
+
+namespace shoal {
+
+/// How the density of all sparse layers is shared out among them.
+enum class DensityDistribution {
+  kUniform,  ///< all have it
+  kErk,      ///< erk_densities
+};
+
+template <>
+struct EnumNames<DensityDistribution> {
+  static constexpr std::array names{std::pair{DensityDistribution::kUniform, "uniform"},
+                                    std::pair{DensityDistribution::kErk, "erk"}};
+};
+
+/// A density of its own for some layers.
+struct LayerDensity {
+  std::string match;
+  double density = 1.0;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        required("match", &LayerDensity::match, "layers, as sparsity.layers names them",
+                 not_empty()),
+        required("density", &LayerDensity::density,
+                 "share of their weights that are nonzero; 1: dense", in_range(above(0.0), 1.0))};
+  }
+};
+
+/// The recipe's `sparsity`: which layers are trained sparse, and how.
+struct SparsityOptions {
+  double density = 0.1;
+  DensityDistribution distribution = DensityDistribution::kUniform;
+  std::vector<std::string> layers;
+  std::vector<LayerDensity> densities;
+  Choice<Pattern> pattern{"unstructured"};
+  Choice<GrowRule> rule{"rigl"};
+  bool rescale = true;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("density", &SparsityOptions::density, "share of the weights that are nonzero",
+              in_range(above(0.0), 1.0)),
+        field("distribution", &SparsityOptions::distribution,
+              "how it is shared out among the layers: all alike, or small ones denser (erk)"),
+        field("layers", &SparsityOptions::layers,
+              "layers by a part of their names, * for any characters: mlp, attention.proj, "
+              "blocks.0.*; none given: those of the backbone that the paper makes sparse"),
+        field("densities", &SparsityOptions::densities, "layers that have a density of their own"),
+        field("pattern", &SparsityOptions::pattern, "which weights are on or off together"),
+        field("rule", &SparsityOptions::rule, "which of them are dropped and grown, and when"),
+        field("rescale", &SparsityOptions::rescale,
+              "multiply the first weights by sqrt(inputs / inputs that are on), so that outputs "
+              "keep their variance")};
+  }
+};
+
+}  // namespace shoal

@@ -1,0 +1,115 @@
+#include "sparse/grow_rules/grow_rule.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "runtime/recipe/config_reader.h"
+#include "tests/sparse/patterns/pattern_fixture.h"
+
+namespace shoal {
+namespace {
+
+using testing::bools;
+using testing::make_pattern;
+
+/// A rule as a recipe names it, of a training of 1,000 steps, ten an epoch.
+std::shared_ptr<const GrowRule> make_rule(const std::string& recipe) {
+  struct Section {
+    Choice<GrowRule> rule;
+    static constexpr auto fields() { return std::tuple{field("rule", &Section::rule, "a rule")}; }
+  };
+  const StepScale scale{.samples_per_epoch = 10, .samples_per_step = 1, .total_steps = 1000};
+  return Registry<GrowRule>::create(
+      config::load_options_text<Section>("rule: " + recipe, "recipe").options.rule, {scale});
+}
+
+std::vector<double> cosine_fractions(const std::vector<int64_t>& steps) {
+  const ReplaceRule& rule =
+      dynamic_cast<const ReplaceRule&>(*make_rule("{name: rigl, until: 1000step}"));
+  std::vector<double> fractions;
+  for (const int64_t step : steps) fractions.push_back(rule.fraction(step));
+  return fractions;
+}
+
+TEST(GrowRules, ReplaceLessAndLessByACosine) {
+  const std::vector<double> found = cosine_fractions({0, 250, 500, 750, 1000});
+  const std::vector<double> expected{.3, .256066, .15, .043934, 0};
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-6) << i;
+  const auto rule = make_rule("{name: rigl, until: 1000step}");
+  const CellTotals cells{.on = 37, .target = 37, .all = 100};
+  const std::vector<int64_t> steps{0, 250, 500, 750}, counts{11, 9, 5, 1};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(rule->counts(steps[i], cells).drop, counts[i]);
+    EXPECT_EQ(rule->counts(steps[i], cells).grow, counts[i]);
+  }
+}
+
+TEST(GrowRules, AreDueUntilTheirEnd) {
+  const auto rule = make_rule("{name: rigl, every: 100step, until: 75%}");
+  EXPECT_FALSE(rule->is_due(0));
+  EXPECT_FALSE(rule->is_due(99));
+  EXPECT_TRUE(rule->is_due(100));
+  EXPECT_TRUE(rule->is_due(700));
+  EXPECT_FALSE(make_rule("{name: rigl, every: 100step, until: 700step}")->is_due(700));
+  EXPECT_FALSE(rule->is_due(800));
+  EXPECT_FALSE(make_rule("{name: static}")->is_due(100));
+}
+
+// w = (.10, .11, .5), g = (3, .5, 0): of the first two the gradient decides.
+TEST(Mest, DropsByWeightAndGradient) {
+  const CellState cells{.is_on_C = bools({1, 1, 1}),
+                        .weight_C = torch::tensor({.10, -.11, .5}),
+                        .gradient_C = torch::tensor({3.0, -.5, 0.0})};
+  const auto dropped = [&](const std::string& recipe) {
+    const auto rule = make_rule(recipe);
+    const auto pattern = make_pattern("{name: unstructured}", 1, 3, 1.0);
+    const torch::Tensor score = rule->keep_score(cells);
+    return prune({cells.is_on_C, score, score, 1, 0})
+        .logical_not()
+        .to(torch::kInt64)
+        .argmax()
+        .item<int64_t>();
+  };
+  EXPECT_EQ(dropped("{name: mest, lambda: 0.01}"), 1);
+  EXPECT_EQ(dropped("{name: mest, lambda: 0}"), 0);
+}
+
+// Of 100 weights at density .1: 10 -> 8 -> 10, then 10 -> 9 -> 10, then nothing.
+TEST(Mest, ElasticGoesBelowTheDensityAndBack) {
+  const auto rule = make_rule("{name: mest, every: 50step}");
+  const CellTotals cells{.on = 10, .target = 10, .all = 100};
+  EXPECT_EQ(rule->counts(100, cells).drop, 2);
+  EXPECT_EQ(rule->counts(100, cells).grow, 2);
+  EXPECT_EQ(rule->counts(563, cells).drop, 1);
+  EXPECT_TRUE(rule->is_due(700));
+  EXPECT_FALSE(rule->is_due(750));
+}
+
+// 10 -> 12, 12 -> 10 -> 12, from 56.25 % on 12 -> 10 -> 11, at 75 % 11 -> 10.
+TEST(Mest, SoftIsAboveTheDensityUntilItsEnd) {
+  const auto rule = make_rule("{name: mest, mode: em_s, every: 50step}");
+  const auto counts = [&](int64_t step, int64_t on) {
+    const CellCounts found = rule->counts(step, {.on = on, .target = 10, .all = 100});
+    return std::pair{found.drop, found.grow};
+  };
+  EXPECT_EQ(counts(50, 10), std::pair(int64_t{0}, int64_t{2}));
+  EXPECT_EQ(counts(100, 12), std::pair(int64_t{2}, int64_t{2}));
+  EXPECT_EQ(counts(600, 12), std::pair(int64_t{2}, int64_t{1}));
+  EXPECT_TRUE(rule->is_due(750));
+  EXPECT_EQ(counts(750, 11), std::pair(int64_t{1}, int64_t{0}));
+}
+
+TEST(GrowRules, DrawFromTheStreamOfTheMatrixAndStep) {
+  CellState cells{.is_on_C = bools({1, 0, 0}), .weight_C = torch::tensor({1.0, 0.0, 0.0})};
+  const auto rule = make_rule("{name: set}");
+  cells.stream = {1, Purpose::kSparsePattern, 7, 100};
+  const torch::Tensor score = rule->grow_score(cells);
+  EXPECT_TRUE(torch::equal(score, rule->grow_score(cells)));
+  cells.stream.step = 200;
+  EXPECT_FALSE(torch::equal(score, rule->grow_score(cells)));
+}
+
+}  // namespace
+}  // namespace shoal
