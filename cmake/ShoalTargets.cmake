@@ -24,7 +24,7 @@ if(SHOAL_SANITIZE)
   target_link_options(shoal_base INTERFACE ${sanitize})
 endif()
 target_link_libraries(shoal_base INTERFACE shoal_warnings yaml-cpp fmt::fmt OpenSSL::Crypto
-                      "${SHOAL_PCRE2_LIBRARY}" Threads::Threads)
+                      JPEG::JPEG PNG::PNG "${SHOAL_PCRE2_LIBRARY}" Threads::Threads)
 target_include_directories(shoal_base SYSTEM INTERFACE
   ${SHOAL_PCRE2_INCLUDE} ${SHOAL_NLOHMANN_INCLUDE} ${SHOAL_CLI11_INCLUDE})
 
@@ -41,7 +41,7 @@ add_library(shoal_torch INTERFACE)
 target_compile_options(shoal_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 target_compile_definitions(shoal_torch INTERFACE OMPI_SKIP_MPICXX=1 MPICH_SKIP_MPICXX=1)
 target_link_libraries(shoal_torch INTERFACE shoal_base LibTorch::cpu LibTorch::c10 MPI::MPI_C
-                      spdlog::spdlog PNG::PNG)
+                      spdlog::spdlog)
 
 # The one precompiled header: narrow, because torch/torch.h would triple the time of every file.
 file(WRITE "${CMAKE_BINARY_DIR}/pch_owner.cpp" "")

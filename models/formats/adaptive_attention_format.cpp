@@ -13,7 +13,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/base/text.h"
-#include "runtime/data/shapes.h"
+#include "runtime/data/images/shapes.h"
 
 // D width  N tokens  P patch
 namespace shoal {

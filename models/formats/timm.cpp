@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
-#include "runtime/data/shapes.h"
+#include "runtime/data/images/shapes.h"
 
 namespace shoal::timm {
 

@@ -31,7 +31,9 @@ ImageTransform image_transform(ImageShape shape, const ImageOptions& options,
   return {shape,
           options.augment,
           {pick(normalise.mean, source.mean, shape.channels, "mean"),
-           pick(normalise.std, source.std, shape.channels, "std")}};
+           pick(normalise.std, source.std, shape.channels, "std")},
+          nullptr,
+          nullptr};
 }
 
 bool keeps_unit_pixels(const ImageOptions& options) {

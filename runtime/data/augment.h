@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
 
+#include "runtime/data/crop.h"
 #include "runtime/data/data_shape.h"
 #include "runtime/recipe/config.h"
 
@@ -65,6 +67,9 @@ struct ImageTransform {
   ImageShape shape;
   AugmentOptions augment;  ///< training only
   ChannelStats stats;      ///< one mean and std a channel
+  /// For images of any size; null where all have `shape` already.
+  std::shared_ptr<const Crop> train_crop = nullptr;
+  std::shared_ptr<const Crop> valid_crop = nullptr;
 };
 
 /// The recipe's normalisation, by default the source's. Throws ConfigError at `data.normalise`

@@ -21,7 +21,7 @@ namespace shoal {
 
 /// One record of a data set: what its source's DataShape lists.
 struct Sample {
-  ImageShape shape;  ///< of this record's image; the loader refuses another than the source's
+  ImageShape shape;  ///< of this record's image: the source's, or any where a crop follows
   std::vector<uint8_t> pixel_CHW;           ///< one byte a value
   std::vector<int64_t> token_S = {};        ///< may be fewer than `sequence` if has_lengths
   std::vector<int64_t> token_label_S = {};  ///< one a token; kNoLabel (batch.h): not scored

@@ -74,7 +74,10 @@ BatchMaker::BatchMaker(const SampleSet& samples, const LoaderSettings& settings,
       order_(settings.seed, samples.size(), is_training),
       workers_(std::make_unique<WorkerPool>(settings.workers)) {
   if (!is_training_) text_ = samples_.text_counts().value_or(TextCounts{});
-  if (settings.images) writer_.emplace(settings.images->shape, settings.images->stats);
+  if (settings.images) {
+    crop_ = is_training_ ? settings.images->train_crop : settings.images->valid_crop;
+    writer_.emplace(settings.images->shape, settings.images->stats);
+  }
 }
 
 Batch BatchMaker::make(SampleRange micro) const {
@@ -128,11 +131,7 @@ Batch BatchMaker::allocate(SampleRange micro, SampleRange mine) const {
 void BatchMaker::check(const Sample& sample, int64_t index) const {
   const DataShape& shape = settings_.shape;
   const auto refuse = [&](const std::string& what) { refuse_sample(index, what); };
-  if (shape.image && (sample.shape != *shape.image ||
-                      static_cast<int64_t>(sample.pixel_CHW.size()) != shape.image->bytes())) {
-    refuse(
-        fmt::format("is an image of {}, not of {}", text_of(sample.shape), text_of(*shape.image)));
-  }
+  if (shape.image) check_image(sample, index);
   const auto check_size = [&](size_t size, int64_t expected, const char* noun) {
     if (static_cast<int64_t>(size) == expected) return;
     refuse(fmt::format("has {}, not {}", counted(static_cast<int64_t>(size), noun), expected));
@@ -144,6 +143,15 @@ void BatchMaker::check(const Sample& sample, int64_t index) const {
   if (shape.classes > 0 && (sample.label < 0 || sample.label >= shape.classes)) {
     refuse(fmt::format("has the label {}, expected 0 to {}", sample.label, shape.classes - 1));
   }
+}
+
+void BatchMaker::check_image(const Sample& sample, int64_t index) const {
+  const ImageShape wanted = *settings_.shape.image, found = sample.shape;
+  const bool fits =
+      crop_ ? found.channels == wanted.channels && found.pixels() > 0 : found == wanted;
+  if (fits && static_cast<int64_t>(sample.pixel_CHW.size()) == found.bytes()) return;
+  refuse_sample(index,
+                fmt::format("is an image of {}, not of {}", text_of(found), text_of(wanted)));
 }
 
 void BatchMaker::check_tokens(const Sample& sample, int64_t index) const {
@@ -206,8 +214,15 @@ void BatchMaker::write_images(Batch& batch, int64_t row, int64_t position,
     const AugmentDraw draw =
         is_training_ ? draw_augment(settings_.images->augment, settings_.seed, position, view)
                      : AugmentDraw{};
-    writer_->write<T>(sample.pixel_CHW, draw,
-                      views.subspan(static_cast<size_t>(view) * size, size));
+    const std::span<T> out = views.subspan(static_cast<size_t>(view) * size, size);
+    if (!crop_) {
+      writer_->write<T>(sample.pixel_CHW, draw, out);
+      continue;
+    }
+    const ScalarDraws draws({settings_.seed, Purpose::kCrop, 0, static_cast<uint64_t>(view)});
+    const CropPlan plan = crop_->plan(sample.shape, draws, static_cast<uint64_t>(position));
+    writer_->write<T>(cropped(sample.pixel_CHW, sample.shape, plan, settings_.images->shape.height),
+                      draw, out);
   }
 }
 

@@ -49,6 +49,7 @@ class BatchMaker {
   template <class T>
   void write_images(Batch& batch, int64_t row, int64_t position, const Sample& sample) const;
   void check(const Sample& sample, int64_t index) const;
+  void check_image(const Sample& sample, int64_t index) const;
   void check_tokens(const Sample& sample, int64_t index) const;
 
   const SampleSet& samples_;
@@ -57,6 +58,7 @@ class BatchMaker {
   int64_t views_;
   TextCounts text_;
   DataOrder order_;
+  std::shared_ptr<const Crop> crop_;  // null: images have the shape already
   std::optional<PixelWriter> writer_;
   std::unique_ptr<WorkerPool> workers_;
 };

@@ -22,6 +22,7 @@ enum class Purpose : uint32_t {
   kTextWindows = 10,   ///< where the windows of a text begin; step = epoch
   kGeneration = 11,    ///< choices of tokens; id = sequence, index = position
   kImageNoise = 12,    ///< noise that images are to lose; id = position in the data stream
+  kCrop = 13,          ///< which part of an image is taken; step = view, id = as kAugment
 };
 
 /// Names the random numbers of one draw: for what, and when. Rows and values within it differ

@@ -111,7 +111,8 @@ TEST(ShippedRecipes, OfDenoisersHaveTheirPublishedParameters) {
                                                     {"cifar10_standard", 285571},
                                                     {"cifar10_single_expert", 582787},
                                                     {"cifar10_hard_shared_kv", 467593},
-                                                    {"shapes_64", 624265}}) {
+                                                    {"shapes_64", 624265},
+                                                    {"imagenet_64", 624265}}) {
     const std::string file = "denoise/" + name + ".yaml";
     const std::string path = (recipes_folder() / file).string();
     const ModelCounts counts =

@@ -81,6 +81,11 @@ void PixelsSource::Options::validate(Problems& problems) const {
   for (const char* key : {"augment", "normalise"}) {
     if (!given.find(key)) continue;
     problems.add(fmt::format("images.{}", key), "pixels reads images as they are; leave it out");
+    return;
+  }
+  if (const auto transform = source->image_transform(); transform && transform->train_crop) {
+    problems.add("images",
+                 fmt::format("pixels needs images of one size, {} crops its own", images.name()));
   }
 }
 

@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "models/task.h"
-#include "runtime/data/cifar.h"
+#include "runtime/data/images/cifar.h"
 #include "runtime/data/loader.h"
 #include "runtime/recipe/config_reader.h"
 #include "tests/support/config_error.h"

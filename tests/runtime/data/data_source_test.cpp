@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/data/cifar.h"
-#include "runtime/data/shapes.h"
+#include "runtime/data/images/cifar.h"
+#include "runtime/data/images/shapes.h"
 #include "runtime/recipe/config_keys.h"
 #include "runtime/recipe/config_reader.h"
 #include "tests/support/config_error.h"

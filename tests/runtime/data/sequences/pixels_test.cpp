@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/data/cifar_records.h"
+#include "runtime/data/images/cifar_records.h"
 #include "runtime/recipe/config_reader.h"
 #include "tests/runtime/data/collected_problems.h"
 #include "tests/support/config_error.h"

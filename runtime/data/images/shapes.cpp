@@ -1,4 +1,4 @@
-#include "runtime/data/shapes.h"
+#include "runtime/data/images/shapes.h"
 
 #include <algorithm>
 #include <array>

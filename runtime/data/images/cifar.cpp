@@ -1,4 +1,4 @@
-#include "runtime/data/cifar.h"
+#include "runtime/data/images/cifar.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/data/cifar_records.h"
+#include "runtime/data/images/cifar_records.h"
 #include "runtime/data/split_files.h"
 
 namespace shoal {

@@ -1,4 +1,4 @@
-#include "runtime/data/cifar.h"
+#include "runtime/data/images/cifar.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/data/cifar_records.h"
+#include "runtime/data/images/cifar_records.h"
 #include "tests/runtime/data/collected_problems.h"
 
 namespace shoal {

@@ -1,4 +1,4 @@
-#include "runtime/data/cifar_records.h"
+#include "runtime/data/images/cifar_records.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

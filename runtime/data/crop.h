@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "runtime/data/data_shape.h"
+#include "runtime/random/random_stream.h"
+
+namespace shoal {
+
+/// What a crop takes of an image: a rectangle of it, resized, and of that a square.
+struct CropPlan {
+  int64_t top = 0, left = 0;                      ///< corner of the rectangle in the image, pixels
+  int64_t height = 0, width = 0;                  ///< of the rectangle
+  int64_t resized_height = 0, resized_width = 0;  ///< the rectangle is resized to this
+  int64_t square_top = 0, square_left = 0;        ///< corner of the square in the resized rectangle
+};
+
+/// Turns images of any size into squares of one size; registered under `crop`.
+class Crop {
+ public:
+  struct Context {
+    int64_t image_size = 0;  ///< side of the square, pixels
+  };
+  static constexpr std::string_view kNameKey = "name";
+  static constexpr std::string_view kNoun = "crop";
+
+  virtual ~Crop() = default;
+  /// For one view of one image, its draws in the row `id` of `draws`.
+  virtual CropPlan plan(ImageShape image, const ScalarDraws& draws, uint64_t id) const = 0;
+};
+
+/// The square of side `size` that the plan takes of `pixel_CHW`, resized with the rounding of
+/// Pillow's bilinear filter, which averages where it shrinks: [channels, size, size].
+std::vector<uint8_t> cropped(const std::vector<uint8_t>& pixel_CHW, ImageShape image,
+                             const CropPlan& plan, int64_t size);
+
+}  // namespace shoal

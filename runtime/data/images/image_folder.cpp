@@ -1,0 +1,116 @@
+#include "runtime/data/images/image_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/data_file.h"
+#include "runtime/base/sha256.h"
+#include "runtime/data/file_fingerprint.h"
+#include "runtime/data/images/image_file.h"
+#include "runtime/data/images/image_list.h"
+#include "runtime/data/split_files.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Where a split's images are, whichever split it is.
+struct SplitPlace {
+  std::string folder;
+  std::optional<std::string> list;
+
+  bool operator==(const SplitPlace&) const = default;
+};
+
+SplitPlace place_of(const ImageFolderSource::Options& options, Split split) {
+  const auto place = [&](const auto& chosen) {
+    const fs::path folder = paths_in(options.path, {chosen.folder}).front();
+    SplitPlace found{(folder.has_filename() ? folder : folder.parent_path()).string(), {}};
+    if (chosen.list) found.list = paths_in(options.path, {*chosen.list}).front();
+    return found;
+  };
+  return split == Split::kTrain ? place(options.train) : place(options.valid);
+}
+
+class ImageFolderSet final : public SampleSet {
+ public:
+  ImageFolderSet(SplitPlace place, std::optional<int64_t> num_classes)
+      : folder_(std::move(place.folder)),
+        images_(place.list ? images_of_list(*place.list, num_classes)
+                           : images_of_folder(folder_, num_classes)) {}
+
+  int64_t size() const override { return static_cast<int64_t>(images_.size()); }
+
+  /// All names and labels, and the bytes of some files: a data set of a million is known in a
+  /// moment.
+  std::string fingerprint() const override {
+    constexpr int64_t kMostFilesRead = 16;
+    std::string names;
+    for (const ImageEntry& image : images_) {
+      names += fmt::format("{} {}\n", image.path, image.label);
+    }
+    const int64_t num_read = std::min(kMostFilesRead, size());
+    std::string text = fmt::format("{} images {}", size(), sha256_hex(names).substr(0, 16));
+    for (int64_t i = 0; i < num_read; ++i) {
+      text += ", " + file_fingerprint(path_of(size() * i / num_read));
+    }
+    return text;
+  }
+
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
+    const std::string path = path_of(index);
+    const MappedFile file(path, "was it removed after the run began?");
+    DecodedImage image = decode_image(file.bytes(), path);
+    return {.shape = image.shape,
+            .pixel_CHW = std::move(image.pixel_CHW),
+            .label = images_[static_cast<size_t>(index)].label};
+  }
+
+ private:
+  std::string path_of(int64_t index) const {
+    return (fs::path(folder_) / images_[static_cast<size_t>(index)].path).string();
+  }
+
+  std::string folder_;
+  std::vector<ImageEntry> images_;
+};
+
+const Registration<DataSource, ImageFolderSource> registered_image_folder_source{
+    "image_folder", "JPEG and PNG files in class folders, or named in a list"};
+
+}  // namespace
+
+DataShape ImageFolderSource::shape() const {
+  return {.source = "image_folder",
+          .image = ImageShape{3, options_.image_size, options_.image_size},
+          .has_unit_pixels = keeps_unit_pixels(options_.images),
+          .classes = options_.classes.value_or(0)};
+}
+
+std::optional<ImageTransform> ImageFolderSource::image_transform() const {
+  // Over ImageNet's training images.
+  const ChannelStats imagenet{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+  const ImageShape image{3, options_.image_size, options_.image_size};
+  ImageTransform transform = shoal::image_transform(image, options_.images, imagenet);
+  const Crop::Context context{options_.image_size};
+  transform.train_crop = Registry<Crop>::create(options_.train.crop, context);
+  transform.valid_crop = Registry<Crop>::create(options_.valid.crop, context);
+  return transform;
+}
+
+void ImageFolderSource::check_training(Problems& problems) const {
+  if (place_of(options_, Split::kTrain) != place_of(options_, Split::kValid)) return;
+  problems.add(options_.valid.list ? "valid.list" : "valid.folder",
+               "these images are trained on as well; name others");
+}
+
+std::unique_ptr<SampleSet> ImageFolderSource::open(Split split) const {
+  return std::make_unique<ImageFolderSet>(place_of(options_, split), options_.classes);
+}
+
+}  // namespace shoal

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "runtime/data/crop.h"
+#include "runtime/data/data_source.h"
+
+namespace shoal {
+
+/// JPEG and PNG files in folders, as ImageNet's users have them: data.path/train/CLASS/NAME.JPEG.
+/// A crop turns images of any size into squares; the loader applies it, because training draws
+/// another one for each view.
+class ImageFolderSource : public DataSource {
+ public:
+  template <Split kSplit>
+  struct SplitOptions {
+    static constexpr bool kTrains = kSplit == Split::kTrain;
+    std::string folder = kTrains ? "train" : "val";
+    std::optional<std::string> list;
+    Choice<Crop> crop{kTrains ? "random_resized" : "center"};
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("folder", &SplitOptions::folder, "folder of the images, in data.path", not_empty()),
+          field("list", &SplitOptions::list,
+                "text file in data.path, a line an image: its path in the folder and, unless "
+                "data.classes is none, a space and its label; none = all images of the folder",
+                unset_word("none"), not_empty()),
+          field("crop", &SplitOptions::crop, "what becomes of images of any size")};
+    }
+  };
+  struct Options {
+    std::string path;
+    int64_t image_size = 224;
+    std::optional<int64_t> classes;
+    SplitOptions<Split::kTrain> train;
+    SplitOptions<Split::kValid> valid;
+    ImageOptions images;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          required("path", &Options::path,
+                   "folder of the data set, relative to the working directory", not_empty()),
+          field("image_size", &Options::image_size, "height and width after the crop",
+                unit("pixels"), in_range(1, 4096)),
+          field("classes", &Options::classes,
+                "number of class folders, labelled in order of name; none = images without labels",
+                unset_word("none"), in_range(1, 1e6)),
+          field("train", &Options::train, "what is trained on"),
+          field("valid", &Options::valid, "what is evaluated on"),
+          inlined(&Options::images)};
+    }
+  };
+
+  explicit ImageFolderSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override;
+  std::optional<ImageTransform> image_transform() const override;
+  /// Refuses the same folder, or the same list of a folder, in both splits.
+  void check_training(Problems& problems) const override;
+  /// Lists the images, and opens none.
+  std::unique_ptr<SampleSet> open(Split split) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,173 @@
+#include "runtime/data/images/image_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include "runtime/base/data_file.h"
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostFolders = 16;
+
+struct FolderNames {
+  std::vector<std::string> folders, images;
+};
+
+bool is_named_as_image(const fs::path& path) {
+  constexpr std::array kExtensions{".jpg", ".jpeg", ".png"};
+  std::string extension = path.extension().string();
+  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
+}
+
+/// The names in a folder, in order; links are followed.
+FolderNames names_in(const fs::path& folder) {
+  FolderNames names;
+  std::error_code failed;
+  fs::directory_iterator entry(folder, failed);
+  for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with('.')) continue;
+    std::error_code unknown;  // such as a link that leads nowhere
+    if (entry->is_directory(unknown)) {
+      names.folders.push_back(name);
+    } else if (is_named_as_image(entry->path())) {
+      names.images.push_back(name);
+    }
+  }
+  if (failed) {
+    throw DataError(folder.string() + ": cannot be listed: " + failed.message(),
+                    "data.path and folder must name a folder of images");
+  }
+  std::sort(names.folders.begin(), names.folders.end());
+  std::sort(names.images.begin(), names.images.end());
+  return names;
+}
+
+/// Collects the images of folders below one root.
+class ImageFinder {
+ public:
+  explicit ImageFinder(fs::path root) : root_(std::move(root)) {}
+
+  /// Adds those of the folder root/below and of its subfolders.
+  void add(const fs::path& below, int64_t label, int depth) {
+    if (depth > kMostFolders) {
+      throw DataError(fmt::format("{}: more than {} folders inside each other",
+                                  (root_ / below).string(), kMostFolders),
+                      "is there a link that leads back?");
+    }
+    const FolderNames names = names_in(root_ / below);
+    for (const std::string& name : names.images) {
+      entries.push_back({(below / name).string(), label});
+    }
+    for (const std::string& name : names.folders) add(below / name, label, depth + 1);
+  }
+
+  std::vector<ImageEntry> entries;
+
+ private:
+  fs::path root_;
+};
+
+std::vector<ImageEntry> images_of_classes(const fs::path& root, int64_t num_classes) {
+  const FolderNames names = names_in(root);
+  if (!names.images.empty()) {
+    throw DataError(
+        fmt::format("{}: {} lies beside the class folders", root.string(), names.images.front()),
+        "move it into one, or set data.classes: none");
+  }
+  if (std::ssize(names.folders) != num_classes) {
+    throw DataError(fmt::format("{}: {}, and data.classes is {}", root.string(),
+                                counted(std::ssize(names.folders), "class folder"), num_classes),
+                    "set data.classes to the number of folders, or to none if they are no classes");
+  }
+  ImageFinder finder(root);
+  for (int64_t label = 0; label < num_classes; ++label) {
+    const std::string& name = names.folders[static_cast<size_t>(label)];
+    const size_t before = finder.entries.size();
+    finder.add(name, label, 1);
+    if (finder.entries.size() == before) {
+      throw DataError(fmt::format("{}: a class folder without an image (.jpg, .jpeg, .png)",
+                                  (root / name).string()),
+                      "fetch its images, or take the folder away and set data.classes one lower");
+    }
+  }
+  return std::move(finder.entries);
+}
+
+/// Reads "CLASS/NAME.jpg 7", or "NAME.jpg" without classes; hands `refuse` what is wrong.
+template <class Refuse>
+ImageEntry parse_line(std::string_view line, std::optional<int64_t> num_classes,
+                      const Refuse& refuse) {
+  ImageEntry entry;
+  if (num_classes) {
+    const size_t space = std::min(line.find_last_of(" \t"), line.size() - 1);
+    const std::string_view label = line.substr(space + 1);
+    const auto [end, error] =
+        std::from_chars(label.data(), label.data() + label.size(), entry.label);
+    if (label.empty() || error != std::errc() || end != label.data() + label.size() ||
+        entry.label < 0 || entry.label >= *num_classes) {
+      refuse(fmt::format("expected a path, a space and a label, 0 to {}", *num_classes - 1));
+    }
+    line = line.substr(0, line.find_last_not_of(" \t", space) + 1);
+  }
+  const fs::path path = fs::path(line).lexically_normal();
+  if (path.empty() || path.is_absolute() || *path.begin() == "..") {
+    refuse("the path must lie in the folder");
+  }
+  entry.path = path.string();
+  return entry;
+}
+
+}  // namespace
+
+std::vector<ImageEntry> images_of_folder(const std::string& folder,
+                                         std::optional<int64_t> num_classes) {
+  if (num_classes) return images_of_classes(folder, *num_classes);
+  ImageFinder finder(folder);
+  finder.add({}, 0, 0);
+  if (finder.entries.empty()) {
+    throw DataError(folder + ": no image (.jpg, .jpeg, .png) in it or its subfolders",
+                    "data.path and folder must name a folder of images");
+  }
+  return std::move(finder.entries);
+}
+
+std::vector<ImageEntry> images_of_list(const std::string& list,
+                                       std::optional<int64_t> num_classes) {
+  const MappedFile file(list, "data.path must be the folder of the list that the recipe names");
+  const std::string_view text{reinterpret_cast<const char*>(file.bytes().data()),
+                              file.bytes().size()};
+  std::vector<ImageEntry> entries;
+  std::set<std::string> seen;
+  int64_t number = 0;
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    std::string_view line = text.substr(begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    ++number;
+    if (line.empty()) continue;
+    const auto refuse = [&](const std::string& what) {
+      throw DataError(fmt::format("{}:{}: {}", list, number, what), "mend the line");
+    };
+    ImageEntry entry = parse_line(line, num_classes, refuse);
+    if (!seen.insert(entry.path).second) refuse(entry.path + " is named twice");
+    entries.push_back(std::move(entry));
+  }
+  if (entries.empty()) throw DataError(list + ": names no image");
+  return entries;
+}
+
+}  // namespace shoal

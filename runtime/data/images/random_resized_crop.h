@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include "runtime/data/crop.h"
+#include "runtime/recipe/config.h"
+
+namespace shoal {
+
+/// A rectangle of random area, shape and place, resized to the square: Szegedy et al. 2015's
+/// augmentation, in torchvision's form. Where ten draws do not fit into the image, the largest
+/// rectangle in its middle whose shape is allowed.
+class RandomResizedCrop : public Crop {
+ public:
+  struct Options {
+    std::vector<double> scale{0.08, 1.0};
+    std::vector<double> ratio{3.0 / 4.0, 4.0 / 3.0};
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("scale", &Options::scale, "least and most share of the image's area",
+                in_range(above(0), 1)),
+          field("ratio", &Options::ratio, "least and most width over height", in_range(0.01, 100))};
+    }
+    /// Refuses what is no pair in order.
+    void validate(Problems& problems) const;
+  };
+
+  RandomResizedCrop(const Options& options, const Context& context)
+      : options_(options), image_size_(context.image_size) {}
+  CropPlan plan(ImageShape image, const ScalarDraws& draws, uint64_t id) const override;
+
+ private:
+  Options options_;
+  int64_t image_size_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include "runtime/data/crop.h"
+#include "runtime/recipe/config.h"
+
+namespace shoal {
+
+struct ResizedCropOptions {
+  std::optional<int64_t> resize;
+
+  static constexpr auto fields() {
+    return std::tuple{field("resize", &ResizedCropOptions::resize,
+                            "length that the shorter side is resized to first; none = as it is, "
+                            "or data.image_size where it is shorter",
+                            unit("pixels"), unset_word("none"), in_range(1, 1 << 16))};
+  }
+};
+
+/// A square of the image, whose shorter side is resized first: in the middle, as for evaluation, or
+/// anywhere.
+template <bool kIsRandom>
+class ResizedCrop : public Crop {
+ public:
+  using Options = ResizedCropOptions;
+
+  /// Throws: ConfigError if `resize` is below the size of images.
+  ResizedCrop(const Options& options, const Context& context);
+  CropPlan plan(ImageShape image, const ScalarDraws& draws, uint64_t id) const override;
+
+ private:
+  Options options_;
+  int64_t image_size_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,214 @@
+#include "runtime/data/images/image_folder.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/data/loader.h"
+#include "tests/parsers/image_fixture.h"
+#include "tests/runtime/data/collected_problems.h"
+#include "tests/support/scratch_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int64_t kSide = 8;
+
+/// Image i is (9 + i) x 14, its red all i; green grows downwards, blue to the right.
+std::vector<uint8_t> pixels(int64_t i) {
+  std::vector<uint8_t> pixel_HWC;
+  for (int64_t y = 0; y < 9 + i; ++y) {
+    for (int64_t x = 0; x < 14; ++x) {
+      for (const int64_t value : {i, 10 * y, 10 * x}) {
+        pixel_HWC.push_back(static_cast<uint8_t>(value));
+      }
+    }
+  }
+  return pixel_HWC;
+}
+
+class ImageFolder : public ::testing::Test {
+ protected:
+  ImageFolder() {
+    for (int64_t i = 0; i < 6; ++i) {
+      const std::string name =
+          (i % 2 == 0 ? "train/cat/" : "train/dog/") + std::to_string(i) + ".png";
+      std::filesystem::create_directories(std::filesystem::path(scratch_.file(name)).parent_path());
+      testing::write_file(scratch_.file(name),
+                          testing::png_of(pixels(i), 9 + i, 14, PNG_FORMAT_RGB));
+    }
+    std::filesystem::create_directories(scratch_.file("val"));
+    testing::write_file(scratch_.file("val/a.jpg"),
+                        testing::jpeg_of(testing::plain({200, 100, 50}, 20 * 20), {20, 20}));
+    options_.path = scratch_.file("");
+    options_.image_size = kSide;
+    options_.classes = 2;
+    options_.train.crop = Choice<Crop>("random");
+    options_.images.normalise = {.mean = {{0, 0, 0}}, .std = {{1, 1, 1}}};
+  }
+
+  LoaderSettings settings(int64_t batch) const {
+    const ImageFolderSource source(options_);
+    LoaderSettings result;
+    result.cut = {batch, 1, 1};
+    result.seed = 5;
+    result.shape = source.shape();
+    result.images = source.image_transform();
+    result.views = 2;
+    return result;
+  }
+
+  testing::ScratchFolder scratch_;
+  ImageFolderSource::Options options_;
+};
+
+/// A value of [C, H, W] as a byte.
+int64_t byte_at(const torch::Tensor& image_CHW, int64_t c, int64_t y, int64_t x) {
+  return std::lround(255.0 * image_CHW[c][y][x].item<double>());
+}
+
+TEST_F(ImageFolder, CropsEachViewAtAPlaceOfItsOwn) {
+  const auto set = ImageFolderSource(options_).open(Split::kTrain);
+  ASSERT_EQ(set->size(), 6);
+  TrainLoader loader(*set, settings(6));
+  std::set<std::pair<int64_t, int64_t>> corners;
+  for (int epoch = 0; epoch < 20; ++epoch) {
+    const Batch batch = loader.next();
+    std::set<int64_t> images;
+    for (int64_t row = 0; row < 6; ++row) {
+      for (int64_t view = 0; view < 2; ++view) {
+        const torch::Tensor image = batch.image_bVCHW[row][view];
+        const int64_t i = byte_at(image, 0, 0, 0);
+        images.insert(i);
+        EXPECT_EQ(batch.label_b[row].item<int64_t>(), i % 2);
+        const int64_t top = byte_at(image, 1, 0, 0), left = byte_at(image, 2, 0, 0);
+        EXPECT_EQ(byte_at(image, 1, kSide - 1, 0), top + 10 * (kSide - 1));
+        EXPECT_EQ(byte_at(image, 2, 0, kSide - 1), left + 10 * (kSide - 1));
+        corners.emplace(top, left);
+      }
+    }
+    EXPECT_EQ(images.size(), 6);
+  }
+  EXPECT_GT(corners.size(), 30);  // of 7 x 7
+}
+
+TEST_F(ImageFolder, GivesTheSameStreamToAnyRanksWorkersAndAfterASeek) {
+  const auto set = ImageFolderSource(options_).open(Split::kTrain);
+  const auto stream = [&](int64_t world, int64_t workers, int64_t first) {
+    std::vector<torch::Tensor> images;
+    std::vector<std::unique_ptr<TrainLoader>> ranks;
+    for (int64_t rank = 0; rank < world; ++rank) {
+      LoaderSettings mine = settings(4);
+      mine.rank = rank;
+      mine.world = world;
+      mine.workers = workers;
+      ranks.push_back(std::make_unique<TrainLoader>(*set, mine));
+      ranks.back()->seek(first);
+    }
+    for (int64_t step = first / 4; step < 5; ++step) {
+      for (const auto& rank : ranks) images.push_back(rank->next().image_bVCHW);
+    }
+    return at::cat(images);
+  };
+  const torch::Tensor expected = stream(1, 1, 0);
+  EXPECT_TRUE(at::equal(stream(3, 1, 0), expected));
+  EXPECT_TRUE(at::equal(stream(2, 3, 0), expected));
+  EXPECT_TRUE(at::equal(stream(1, 2, 8), expected.narrow(0, 8, 12)));
+}
+
+TEST_F(ImageFolder, EvaluatesTheMiddleOfImages) {
+  options_.classes = {};
+  options_.valid.crop = Choice<Crop>("center", ResizedCropOptions{.resize = 16});
+  const ImageFolderSource source(options_);
+  EXPECT_EQ(source.shape().text(), "images of 3 x 8 x 8");
+  const auto set = source.open(Split::kValid);
+  EvalLoader loader(*set, settings(1));
+  const torch::Tensor image = loader.next()->image_bCHW()[0];
+  for (int64_t x = 0; x < kSide; ++x) {
+    EXPECT_NEAR(byte_at(image, 0, 3, x), 200, 2);
+    EXPECT_NEAR(byte_at(image, 2, x, 5), 50, 2);
+  }
+}
+
+TEST_F(ImageFolder, KnowsItsFilesAgain) {
+  const std::string before = ImageFolderSource(options_).open(Split::kTrain)->fingerprint();
+  EXPECT_EQ(ImageFolderSource(options_).open(Split::kTrain)->fingerprint(), before);
+  EXPECT_THAT(before, HasSubstr("6 images"));
+  testing::write_file(scratch_.file("train/dog/1.png"),
+                      testing::png_of(pixels(0), 9, 14, PNG_FORMAT_RGB));
+  EXPECT_NE(ImageFolderSource(options_).open(Split::kTrain)->fingerprint(), before);
+}
+
+TEST_F(ImageFolder, RefusesToTrainOnWhatItJudgesBy) {
+  EXPECT_THAT(testing::training_mistakes_of(ImageFolderSource(options_)), IsEmpty());
+  options_.valid.folder = "./train/";
+  EXPECT_THAT(testing::training_mistakes_of(ImageFolderSource(options_)),
+              ElementsAre(HasSubstr("valid.folder: these images are trained on as well")));
+  options_.train.list = "train.txt";
+  EXPECT_THAT(testing::training_mistakes_of(ImageFolderSource(options_)), IsEmpty());
+}
+
+TEST_F(ImageFolder, NamesTheFileThatCannotBeRead) {
+  testing::write_file(scratch_.file("train/dog/1.png"), "no image");
+  testing::write_file(scratch_.file("list.txt"), "dog/1.png 0\ngone.png 1\n");
+  options_.train.list = "list.txt";
+  const auto set = ImageFolderSource(options_).open(Split::kTrain);
+  const auto refusal = [&](int64_t index) -> std::string {
+    try {
+      set->read(index, 0);
+    } catch (const DataError& error) {
+      return std::string(error.what()) + "; " + error.hint();
+    }
+    return "taken";
+  };
+  EXPECT_THAT(refusal(0), AllOf(HasSubstr("dog/1.png: neither a JPEG nor a PNG"),
+                                HasSubstr("take the file out")));
+  EXPECT_THAT(refusal(1), HasSubstr("no 'gone.png'"));
+}
+
+TEST_F(ImageFolder, RefusesACropSmallerThanImages) {
+  options_.valid.crop = Choice<Crop>("center", ResizedCropOptions{.resize = 7});
+  EXPECT_THROW(ImageFolderSource(options_).image_transform(), ConfigError);
+}
+
+/// Runs where IMAGENET_SAMPLE names a folder of class folders with photographs.
+TEST(ImageFolderImageNetData, DecodesEveryPhotograph) {
+  const char* folder = std::getenv("IMAGENET_SAMPLE");
+  ASSERT_NE(folder, nullptr) << "IMAGENET_SAMPLE names a folder of class folders with photographs";
+  ImageFolderSource::Options options;
+  options.path = folder;
+  options.valid.folder = ".";
+  const ImageFolderSource source(options);
+  const auto set = source.open(Split::kValid);
+  EXPECT_GE(set->size(), 90);
+  LoaderSettings settings;
+  settings.cut = {16, 1, 1};
+  settings.shape = source.shape();
+  settings.images = source.image_transform();
+  EvalLoader loader(*set, settings);
+  int64_t images = 0;
+  while (const std::optional<Batch> batch = loader.next()) {
+    const torch::Tensor image = batch->image_bCHW();
+    images += image.size(0);
+    EXPECT_TRUE((image.flatten(1).std(1) > 0.05).all().item<bool>());  // no plain picture
+  }
+  EXPECT_EQ(images, set->size());
+}
+
+}  // namespace
+}  // namespace shoal
