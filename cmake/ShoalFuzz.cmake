@@ -36,6 +36,7 @@ foreach(fuzzer IN LISTS fuzzers)
   shoal_fuzz_object("${fuzzer}" object)
   add_custom_command(OUTPUT "${CMAKE_BINARY_DIR}/${name}"
     COMMAND "${SHOAL_CLANGXX}" ${fuzz_flags} "${object}" ${parser_objects} -lyaml-cpp -lfmt -lcrypto
+            -ljpeg -lpng
             "${SHOAL_PCRE2_LIBRARY}"
             -o "${CMAKE_BINARY_DIR}/${name}"
     DEPENDS "${object}" ${parser_objects} VERBATIM)

@@ -5,19 +5,10 @@
 
 #include "runtime/base/error.h"
 #include "runtime/random/random.h"
+#include "sparse/replica_check.h"
 
 // m outputs  n inputs  C cells
 namespace shoal {
-namespace {
-
-/// FNV-1a over the bytes of a mask.
-uint64_t hash_of(const torch::Tensor& mask) {
-  const torch::Tensor host = mask.to(torch::kCPU).contiguous();
-  return hash_name({reinterpret_cast<const char*>(host.const_data_ptr<bool>()),
-                    static_cast<size_t>(host.numel())});
-}
-
-}  // namespace
 
 torch::Tensor SparseLayer::matrix(const torch::Tensor& like_parameter, int64_t index) const {
   const torch::Tensor one = parameter.is_stacked() ? like_parameter[index] : like_parameter;
@@ -98,7 +89,7 @@ torch::Tensor PruneGrow::updated_cells(const Pattern& pattern, int64_t step,
   const CellCounts counts = rule_->counts(step, totals);
   if (counts.drop == 0 && counts.grow == 0) return cells.is_on_C;
   return pattern.update({cells.is_on_C, rule_->keep_score(cells), rule_->grow_score(cells),
-                         counts.drop, counts.grow});
+                         counts.drop, counts.grow, rule_->excludes_dropped()});
 }
 
 void PruneGrow::update(size_t layer_index, int64_t step, StepTensors& tensors) {
@@ -130,14 +121,9 @@ void PruneGrow::check_replicas(int64_t step, StepTensors& tensors) const {
   for (size_t l = 0; l < layers_.size(); ++l) {
     if (!is_due(step, layers_[l])) continue;
     const std::string& name = layers_[l].parameter.name;
-    Communicator& replicas = tensors.replicas(name);
-    if (replicas.size() == 1) continue;
-    const auto hash = static_cast<int64_t>(hash_of(masks_[l]) >> 1);
-    const torch::Tensor most = torch::tensor({hash, -hash}, torch::kInt64);
-    all_reduce(replicas, most, ReduceOp::kMax);
-    if (most[0].item<int64_t>() == -most[1].item<int64_t>()) continue;
-    throw CommError(name + ": its replicas have different masks after step " +
-                    std::to_string(step + 1));
+    require_equal_replicas(
+        masks_[l], tensors.replicas(name),
+        name + ": its replicas have different masks after step " + std::to_string(step + 1));
   }
 }
 
@@ -155,5 +141,20 @@ void PruneGrow::visit_state(StateVisitor& visitor) {
 }
 
 void PruneGrow::tensors_loaded() { apply_masks(); }
+
+void PruneGrow::require_masks_fit() const {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const Pattern& pattern = *layers_[l].pattern;
+    for (int64_t i = 0; i < layers_[l].num_matrices(); ++i) {
+      const torch::Tensor mask_mn = layers_[l].matrix(masks_[l], i);
+      const torch::Tensor is_on_C = pattern.pool(mask_mn.to(torch::kFloat32)) != 0;
+      const bool is_whole = pattern.expand(is_on_C).equal(mask_mn);
+      if (is_whole && is_on_C.sum().item<int64_t>() == pattern.num_on()) continue;
+      throw Error(ExitCode::kMismatch,
+                  layers_[l].name_of(i) + ": its mask does not fit sparsity.pattern and density",
+                  "use the sparsity of the checkpoint's recipe");
+    }
+  }
+}
 
 }  // namespace shoal

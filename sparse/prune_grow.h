@@ -57,6 +57,9 @@ class PruneGrow : public StepRule {
   void visit_state(StateVisitor& visitor) override;
   /// Weights that were loaded are masked as well.
   void tensors_loaded() override;
+  /// Throws Error (exit 12) unless the masks are such as the patterns have: where they were loaded
+  /// from a checkpoint of another recipe.
+  void require_masks_fit() const;
 
   const std::vector<SparseLayer>& layers() const { return layers_; }
   /// bool, shaped like the layer's parameter.

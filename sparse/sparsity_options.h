@@ -10,6 +10,7 @@
 #include "runtime/recipe/config.h"
 #include "sparse/grow_rules/grow_rule.h"
 #include "sparse/patterns/pattern.h"
+#include "sparse/permutations/permutation_method.h"
 
 namespace shoal {
 
@@ -47,11 +48,13 @@ struct SparsityOptions {
   std::vector<LayerDensity> densities;
   Choice<Pattern> pattern{"unstructured"};
   Choice<GrowRule> rule{"rigl"};
+  Choice<PermutationMethod> permutation{"none"};
   bool rescale = true;
 
   static constexpr auto fields() {
     return std::tuple{
-        field("density", &SparsityOptions::density, "share of the weights that are nonzero",
+        field("density", &SparsityOptions::density,
+              "share of the weights that are nonzero, in all layers that densities does not name",
               in_range(above(0.0), 1.0)),
         field("distribution", &SparsityOptions::distribution,
               "how it is shared out among the layers: all alike, or small ones denser (erk)"),
@@ -61,6 +64,8 @@ struct SparsityOptions {
         field("densities", &SparsityOptions::densities, "layers that have a density of their own"),
         field("pattern", &SparsityOptions::pattern, "which weights are on or off together"),
         field("rule", &SparsityOptions::rule, "which of them are dropped and grown, and when"),
+        field("permutation", &SparsityOptions::permutation,
+              "another order of the layers' inputs or outputs, drawn or learned"),
         field("rescale", &SparsityOptions::rescale,
               "multiply the first weights by sqrt(inputs / inputs that are on), so that outputs "
               "keep their variance")};

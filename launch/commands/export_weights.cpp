@@ -174,6 +174,12 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   check_exportable(*format, exported, reader.path());
   const std::vector<WeightName> names = format->names(recipe.model.backbone, data);
   const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
+  if (!model.permutations.empty()) {
+    throw Error(ExitCode::kMismatch,
+                fmt::format("'{}' cannot be exported: {} is permuted (sparsity.permutation), which "
+                            "{} has no place for",
+                            reader.path(), model.permutations.front()->name(), arguments.program));
+  }
   ModelWeights listed = weights_of(model);
   const StateList weights = list_state(listed);
   require_all_named(names, weights);

@@ -49,13 +49,14 @@ std::string without_numbers(const std::string& name) {
 void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& layers,
                   std::ostream& out) {
   if (layers.empty()) return;
-  int64_t on = 0, all = 0;
+  int64_t on = 0, all = 0, soft_bytes = 0;
   std::vector<std::string> lines;
   std::map<std::string, int64_t> count_of_line;
   for (const SparseLayerInfo& layer : layers) {
     const int64_t weights = layer.rows * layer.columns;
     on += layer.weights * layer.copies;
     all += weights * layer.copies;
+    soft_bytes += layer.soft_bytes * layer.copies;
     const std::string line = fmt::format(
         "{}: {} x {}{}, {} of {} weights on, density {:.4g} for {:.4g}",
         without_numbers(layer.name), layer.rows, layer.columns,
@@ -69,6 +70,12 @@ void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& laye
                      recipe.sparsity->pattern.name(), recipe.sparsity->rule.name());
   for (const std::string& line : lines) {
     out << fmt::format("            {} times {}\n", count_of_line[line], line);
+  }
+  if (soft_bytes > 0) {
+    out << fmt::format(
+        "            soft permutations, with gradients and Adam's state: {:.1f} MiB "
+        "over all experts, until they are hard\n",
+        static_cast<double>(soft_bytes) / (1 << 20));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "launch/train/sparse_layers.h"
 #include "moe/moe_layer.h"
 #include "runtime/base/error.h"
 #include "runtime/base/size_limits.h"
@@ -95,6 +96,7 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
     initialise(model.parameters, static_cast<uint64_t>(recipe.run.seed));
     initialise(model.buffers, static_cast<uint64_t>(recipe.run.seed));
   }
+  if (recipe.sparsity) model.permutations = permute_layers(recipe, model);
   return model;
 }
 
@@ -103,12 +105,22 @@ void ModelWeights::visit_state(StateVisitor& visitor) {
     torch::Tensor value = weight.tensor.detach();
     visitor.tensor({weight.name, value, weight.is_stacked(), weight.unit_ids});
   }
+  for (const auto& permutation : permutations) permutation->visit_state(visitor);
+}
+
+void ModelWeights::fit_to(const SavedNames& saved) {
+  for (const auto& permutation : permutations) permutation->fit_to(saved);
+}
+
+void ModelWeights::tensors_loaded() {
+  for (const auto& permutation : permutations) permutation->tensors_loaded();
 }
 
 ModelWeights weights_of(const BuiltModel& model) {
   ModelWeights weights;
   weights.list = model.parameters;
   weights.list.insert(weights.list.end(), model.buffers.begin(), model.buffers.end());
+  weights.permutations = model.permutations;
   return weights;
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/data/data_source.h"
 #include "runtime/module/after_step.h"
 #include "runtime/module/state.h"
+#include "sparse/permutations/permutation.h"
 
 namespace shoal {
 
@@ -24,6 +25,7 @@ struct BuiltModel {
   std::vector<const TokenGateImpl*> gates;        ///< of all its backbones, in forward order
   std::vector<Parameter> parameters;              ///< of the task, in registration order
   std::vector<Parameter> buffers;                 ///< saved with them, and not trained by gradients
+  std::vector<std::shared_ptr<Permutation>> permutations;  ///< of sparse layers; saved as well
 };
 
 /// The recipe's data source, no file of which is open yet. `environment`: where the user's cache
@@ -48,10 +50,13 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
 /// Weights that are saved or loaded in place, by the names that a checkpoint has for them.
 struct ModelWeights : Stateful {
   std::vector<Parameter> list;
+  std::vector<std::shared_ptr<Permutation>> permutations;
   void visit_state(StateVisitor& visitor) override;
+  void fit_to(const SavedNames& saved) override;
+  void tensors_loaded() override;
 };
 
-/// Every parameter, then every buffer.
+/// Every parameter, then every buffer and every permutation.
 ModelWeights weights_of(const BuiltModel& model);
 int64_t count_elements(const std::vector<Parameter>& parameters);
 

@@ -94,7 +94,7 @@ ModelCounts count(const BuiltModel& model) {
   return counts;
 }
 
-/// Weights, their averages and optimizer state, which is nearly all of a checkpoint.
+/// Weights, their averages, masks and optimizer state, which is nearly all of a checkpoint.
 CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, int64_t ranks) {
   std::vector<SafetensorsEntry> entries;
   const auto add = [&entries](Stateful& state) {
@@ -106,6 +106,10 @@ CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, int64_t r
   if (recipe.train.average) {
     WeightAverage average(*recipe.train.average, model.parameters);
     add(average);
+  }
+  if (recipe.sparsity) {
+    PruneGrow prune_grow(make_sparse_layers(*recipe.sparsity, model), nullptr, 0, false);
+    add(prune_grow);
   }
   return estimate_checkpoint(entries, ranks);
 }
@@ -127,13 +131,15 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* s
     return counts;
   }
   const auto rule = [&] {
-    const BuiltModel model = build_model(recipe, source->shape(), nullptr, torch::kMeta);
+    Recipe known = recipe;
+    if (found.has_mistake_in("sparsity")) known.sparsity.reset();
+    const BuiltModel model = build_model(known, source->shape(), nullptr, torch::kMeta);
     counts = count(model);
     if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
-    const bool knows_sparsity = recipe.sparsity && !found.has_mistake_in("sparsity");
-    if (knows_sparsity) apply([&] { counts->sparse = describe_sparse(recipe, model); }, problems);
+    if (known.sparsity) apply([&] { counts->sparse = describe_sparse(recipe, model); }, problems);
+    if (counts->sparse.empty()) known.sparsity.reset();
     if (!found.has_mistake_in("optimizer")) {
-      counts->checkpoint = estimate(model, recipe, ranks);
+      counts->checkpoint = estimate(model, known, ranks);
       check_checkpoint(counts->checkpoint, problems);
     }
   };
@@ -171,6 +177,12 @@ void check_durations(const Recipe& recipe, const DataSource* source, Problems& p
     Registry<GrowRule>::create(recipe.sparsity->rule, {scale});
   } catch (const ConfigError& error) {
     problems.add("sparsity.rule", error.what());
+  }
+  try {
+    const auto method = Registry<PermutationMethod>::create(recipe.sparsity->permutation, {});
+    if (method->learning() != nullptr) LearningSteps(*method->learning(), scale);
+  } catch (const ConfigError& error) {
+    problems.add("sparsity.permutation", error.what());
   }
 }
 

@@ -359,9 +359,36 @@ std::string averaged_name(const Manifest& checkpoint, const std::string& weight)
   return is_there ? average : weight;
 }
 
+namespace {
+
+/// Leaves permutations as they are where the checkpoint has none. Throws Error (exit 12) if a
+/// permuted weight of the checkpoint would be taken without its permutation.
+void fit_permutations(ModelWeights& weights, const Manifest& manifest, const std::string& path) {
+  const auto permutation_of = [&](const std::string& weight) -> const ManifestTensor* {
+    const ManifestTensor* index = manifest.find_tensor(Permutation::kIndexPrefix + weight);
+    return index ? index : manifest.find_tensor(Permutation::kSoftPrefix + weight);
+  };
+  std::erase_if(weights.permutations, [&](const auto& permutation) {
+    return permutation_of(permutation->name_of_first()) == nullptr;
+  });
+  for (const Parameter& weight : weights.list) {
+    const std::string name =
+        weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
+    const bool is_permuted = std::ranges::any_of(
+        weights.permutations, [&](const auto& one) { return one->name() == weight.name; });
+    if (is_permuted || permutation_of(name) == nullptr) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("{}: {} is permuted, the recipe's is not", path, name),
+                "use the checkpoint's sparsity.permutation and sparsity.layers");
+  }
+}
+
+}  // namespace
+
 void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,
                   bool raw_weights) {
   const Manifest manifest = read_manifest(checkpoint, world);
+  fit_permutations(weights, manifest, checkpoint);
   for (Parameter& weight : weights.list) {
     // Of a stack all units have averages, or none has.
     const std::string name =
@@ -373,6 +400,17 @@ void load_weights(const std::string& checkpoint, ModelWeights weights, Communica
 }
 
 namespace {
+
+/// Those of a sparse checkpoint go with its weights; without any, the first masks stay. Collective.
+void load_masks(const std::string& path, const Manifest& manifest, Session& session) {
+  PruneGrow* prune_grow = session.prune_grow();
+  const auto is_mask = [](const ManifestTensor& tensor) {
+    return tensor.name.starts_with(PruneGrow::kPrefix);
+  };
+  if (prune_grow == nullptr || std::ranges::none_of(manifest.tensors, is_mask)) return;
+  load_checkpoint(path, *prune_grow, *session.grid().world, {.ignore_extra = true});
+  on_every_rank(*session.grid().world, [&] { prune_grow->require_masks_fit(); });
+}
 
 /// load_initial_weights, of a recipe with init_from, without what rules make of the weights.
 std::string load_start_weights(Session& session, const Recipe& recipe) {
@@ -396,6 +434,7 @@ std::string load_start_weights(Session& session, const Recipe& recipe) {
   }
   require_own_tokenizer(manifest, session.tokenizer_identity());
   load_weights(path, weights_of(session.model()), world, init_from.raw_weights);
+  load_masks(path, manifest, session);
   return source;
 }
 

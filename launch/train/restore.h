@@ -51,8 +51,9 @@ bool has_averages(const Manifest& checkpoint);
 std::string averaged_name(const Manifest& checkpoint, const std::string& weight);
 
 /// Fills weights, listed by the checkpoint's names, and takes nothing else of it: their averages
-/// where it has some, unless `raw_weights`. Collective. Throws Error (exit 12) if names or shapes
-/// differ, CheckpointError if it is corrupt.
+/// where it has some, unless `raw_weights`, and its permutations where it has some. Collective.
+/// Throws Error (exit 12) if names or shapes differ or only the checkpoint's layers are permuted,
+/// CheckpointError if it is corrupt.
 void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,
                   bool raw_weights = false);
 

@@ -74,6 +74,8 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
       data_fingerprint_(train_data.fingerprint),
       tokenizer_identity_(train_data.tokenizer) {
   if (make_rules) rules_ = make_rules(model_);
+  if (auto rule = make_learn_permutations(recipe, model_, scale_))
+    rules_.push_back(std::move(rule));
   std::unique_ptr<PruneGrow> prune_grow = make_prune_grow(recipe, model_, scale_);
   std::unique_ptr<WeightAverage> average;
   if (recipe.train.average) {
@@ -179,7 +181,13 @@ void Session::visit_state(StateVisitor& visitor) {
   visitor.integer("trainer.skipped_steps", skipped_steps_);
 }
 
+void Session::fit_to(const SavedNames& saved) {
+  weights_of(model_).fit_to(saved);
+  for (const auto& rule : rules_) rule->fit_to(saved);
+}
+
 void Session::tensors_loaded() {
+  weights_of(model_).tensors_loaded();
   optimizer_->tensors_loaded();
   weights_loaded();
 }

@@ -110,6 +110,7 @@ class Session : public Stateful {
   std::optional<double> exchange_wait_seconds() const;
 
   void visit_state(StateVisitor& visitor) override;
+  void fit_to(const SavedNames& saved) override;
   void tensors_loaded() override;
   /// After weights alone were loaded: rules that keep them within masks do so.
   void weights_loaded();
@@ -123,7 +124,7 @@ class Session : public Stateful {
   /// Of the weights, for AveragedWeights. Null unless train.average.
   const WeightAverage* average() const { return average_; }
   /// The sparse layers and their masks. Null unless sparsity.
-  const PruneGrow* prune_grow() const { return prune_grow_; }
+  PruneGrow* prune_grow() const { return prune_grow_; }
 
  private:
   void run_micro_steps(StepOutcome& outcome);
@@ -141,7 +142,7 @@ class Session : public Stateful {
   GradientShare share_;  ///< of the gradients: what this rank measures
   StepScale scale_;
   std::vector<std::unique_ptr<StepRule>> rules_;
-  const PruneGrow* prune_grow_ = nullptr;   ///< one of the rules; null unless sparsity
+  PruneGrow* prune_grow_ = nullptr;         ///< one of the rules; null unless sparsity
   const WeightAverage* average_ = nullptr;  ///< the last of the rules; null unless train.average
   std::shared_ptr<Schedule> schedule_;
   StepControl control_;

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "models/blocks/patch_embed.h"
+#include "moe/experts/unit_bank.h"
+#include "moe/routing/router.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/module/linear.h"
@@ -18,6 +20,31 @@ namespace shoal {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
+const std::string kRuleKey = "sparsity.rule: ";
+
+/// Calls it, and adds the lines of a ConfigError to the mistakes.
+template <class Call>
+void collect_mistakes(const Call& call, std::vector<std::string>& mistakes) {
+  try {
+    call();
+  } catch (const ConfigError& error) {
+    for (const std::string& line : error.lines()) mistakes.push_back(line);
+  }
+}
+
+/// The recipe's rule, for what it says of patterns; null if it has mistakes of its own, which are
+/// found elsewhere.
+std::shared_ptr<const GrowRule> rule_of_any_length(const Recipe& recipe) {
+  try {
+    constexpr int64_t kSteps = int64_t{1} << 40;
+    return Registry<GrowRule>::create(recipe.sparsity->rule, {{.samples_per_epoch = 1,
+                                                               .samples_per_step = 1,
+                                                               .tokens_per_sample = 1,
+                                                               .total_steps = kSteps}});
+  } catch (const ConfigError&) {
+    return nullptr;
+  }
+}
 
 /// A parameter that may be sparse, with its matrices as [outputs, inputs].
 struct Place {
@@ -51,6 +78,13 @@ bool names_layer(const std::string& entry, const std::string& layer) {
 /// Units over all ranks of the stack.
 int64_t copies_of(const Parameter& parameter, const BuiltModel& model) {
   if (!parameter.is_stacked()) return 1;
+  for (const auto& module : model.task->modules()) {
+    const auto* bank = dynamic_cast<const UnitBank*>(module.get());
+    if (bank == nullptr) continue;
+    for (const torch::Tensor& own : bank->parameters(/*recurse=*/false)) {
+      if (own.is_same(parameter.tensor)) return bank->placement().num_units();
+    }
+  }
   for (const auto& stage : model.stages) {
     const std::string path = stage->path() + ".";
     if (parameter.name.starts_with(path) || parameter.name.starts_with("backbone." + path)) {
@@ -60,11 +94,24 @@ int64_t copies_of(const Parameter& parameter, const BuiltModel& model) {
   return parameter.tensor.size(0);
 }
 
-/// Weights of linear layers and patch embeddings, but for the task's head.
+/// Modules inside routers and token gates, which stay dense.
+std::set<const torch::nn::Module*> modules_of_routers(Task& task) {
+  std::set<const torch::nn::Module*> inside;
+  for (const auto& module : task.modules()) {
+    const bool is_router = dynamic_cast<const Router*>(module.get()) != nullptr ||
+                           dynamic_cast<const TokenGateImpl*>(module.get()) != nullptr;
+    if (!is_router) continue;
+    for (const auto& part : module->modules()) inside.insert(part.get());
+  }
+  return inside;
+}
+
+/// Weights of linear layers and patch embeddings, but for the task's head and routers.
 std::set<const void*> linear_weights(Task& task) {
+  const std::set<const torch::nn::Module*> routers = modules_of_routers(task);
   std::set<const void*> weights;
   for (const auto& item : task.named_modules()) {
-    if (item.key() == "head") continue;
+    if (item.key() == "head" || routers.contains(item.value().get())) continue;
     if (const auto* linear = dynamic_cast<const LinearImpl*>(item.value().get())) {
       weights.insert(linear->weight.unsafeGetTensorImpl());
     } else if (const auto* stem = dynamic_cast<const PatchEmbedImpl*>(item.value().get())) {
@@ -192,23 +239,32 @@ class Planner {
   void add(const Place& place, double density, std::vector<SparseLayer>& layers) {
     if (!place.parameter.tensor.requires_grad()) {
       mistakes_.push_back("sparsity.layers: " + place.layer +
-                          " is frozen by optimizer.rules; leave it out");
+                          " is frozen by optimizer.rules; name the layers without it");
       return;
     }
-    try {
+    const auto make = [&] {
       layers.push_back({place.parameter, place.is_transposed, density,
                         Registry<Pattern>::create(options_.pattern,
                                                   {place.size.rows, place.size.columns, density,
                                                    "sparsity.pattern: " + place.layer})});
-    } catch (const ConfigError& error) {
-      for (const std::string& line : error.lines()) mistakes_.push_back(line);
-    }
+    };
+    collect_mistakes(make, mistakes_);
   }
 
   const SparsityOptions& options_;
   std::vector<Place> places_, chosen_;
   std::vector<std::string> mistakes_;
 };
+
+void set_form(Task& task, const Parameter& parameter,
+              const std::shared_ptr<const WeightForm>& form) {
+  for (const auto& module : task.modules()) {
+    auto* owner = dynamic_cast<HasWeightForms*>(module.get());
+    if (owner != nullptr && owner->set_form(parameter.tensor, form)) return;
+  }
+  throw ConfigError("sparsity.permutation: " + parameter.name + " cannot be permuted",
+                    ExitCode::kMismatch);
+}
 
 }  // namespace
 
@@ -218,22 +274,70 @@ std::vector<SparseLayer> make_sparse_layers(const SparsityOptions& options,
 }
 
 std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltModel& model) {
+  const std::shared_ptr<const GrowRule> rule = rule_of_any_length(recipe);
   std::vector<SparseLayerInfo> infos;
+  std::vector<std::string> mistakes;
   for (const SparseLayer& layer : make_sparse_layers(*recipe.sparsity, model)) {
     const Pattern& pattern = *layer.pattern;
+    collect_mistakes(
+        [&] {
+          if (rule) rule->check(pattern, kRuleKey + layer.parameter.name);
+        },
+        mistakes);
     infos.push_back({layer.parameter.name, pattern.rows(), pattern.columns(),
-                     copies_of(layer.parameter, model), layer.density, pattern.num_weights()});
+                     copies_of(layer.parameter, model), layer.density, pattern.num_weights(), 0});
   }
+  for (const auto& permutation : model.permutations) {
+    const auto info = std::ranges::find(infos, permutation->name(), &SparseLayerInfo::name);
+    if (permutation->is_soft() && info != infos.end()) {
+      info->soft_bytes = LearnPermutations::kCopiesOfSoft * permutation->soft_bytes();
+    }
+  }
+  if (!mistakes.empty()) throw ConfigError(mistakes);
   return infos;
+}
+
+std::vector<std::shared_ptr<Permutation>> permute_layers(const Recipe& recipe,
+                                                         const BuiltModel& model) {
+  const auto method = Registry<PermutationMethod>::create(recipe.sparsity->permutation, {});
+  const std::optional<PermutationAxis> axis = method->axis();
+  std::vector<std::shared_ptr<Permutation>> permutations;
+  if (!axis) return permutations;
+  std::vector<std::string> mistakes;
+  for (const SparseLayer& layer : make_sparse_layers(*recipe.sparsity, model)) {
+    const Permutation::Place place{layer.parameter, layer.is_transposed, *axis};
+    const size_t before = mistakes.size();
+    collect_mistakes(
+        [&] { method->check("sparsity.permutation: " + layer.parameter.name, place.size()); },
+        mistakes);
+    if (mistakes.size() > before) continue;
+    permutations.push_back(std::make_shared<Permutation>(place));
+    method->begin(*permutations.back(), static_cast<uint64_t>(recipe.run.seed));
+    set_form(*model.task, layer.parameter, permutations.back());
+  }
+  if (!mistakes.empty()) throw ConfigError(mistakes);
+  return permutations;
+}
+
+std::unique_ptr<LearnPermutations> make_learn_permutations(const Recipe& recipe,
+                                                           const BuiltModel& model,
+                                                           const StepScale& scale) {
+  if (!recipe.sparsity) return nullptr;
+  const auto method = Registry<PermutationMethod>::create(recipe.sparsity->permutation, {});
+  if (method->learning() == nullptr) return nullptr;
+  return std::make_unique<LearnPermutations>(model.permutations, *method->learning(), scale);
 }
 
 std::unique_ptr<PruneGrow> make_prune_grow(const Recipe& recipe, const BuiltModel& model,
                                            const StepScale& scale) {
   if (!recipe.sparsity) return nullptr;
-  return std::make_unique<PruneGrow>(make_sparse_layers(*recipe.sparsity, model),
-                                     Registry<GrowRule>::create(recipe.sparsity->rule, {scale}),
-                                     static_cast<uint64_t>(recipe.run.seed),
-                                     recipe.sparsity->rescale);
+  auto layers = make_sparse_layers(*recipe.sparsity, model);
+  const auto rule = Registry<GrowRule>::create(recipe.sparsity->rule, {scale});
+  for (const SparseLayer& layer : layers) {
+    rule->check(*layer.pattern, kRuleKey + layer.parameter.name);
+  }
+  return std::make_unique<PruneGrow>(
+      std::move(layers), rule, static_cast<uint64_t>(recipe.run.seed), recipe.sparsity->rescale);
 }
 
 }  // namespace shoal

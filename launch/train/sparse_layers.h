@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launch/train/build_model.h"
+#include "sparse/learn_permutations.h"
 #include "sparse/prune_grow.h"
 #include "sparse/sparsity_options.h"
 
@@ -18,6 +19,7 @@ struct SparseLayerInfo {
   int64_t copies;         ///< experts of a stack, over all ranks
   double density;         ///< asked for
   int64_t weights;        ///< that are on, of one matrix
+  int64_t soft_bytes;  ///< of one matrix's soft permutation with gradient and Adam's state; 0: none
 };
 
 /// The layers that a recipe's `sparsity` makes sparse: linear layers, patch embeddings and experts,
@@ -29,6 +31,17 @@ std::vector<SparseLayer> make_sparse_layers(const SparsityOptions& options,
 
 /// The sparse layers of a recipe that has some. Throws as make_sparse_layers.
 std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltModel& model);
+
+/// Gives the sparse layers of the model their permutations, in their first state. Throws as
+/// make_sparse_layers, and ConfigError for sizes that cannot be permuted.
+std::vector<std::shared_ptr<Permutation>> permute_layers(const Recipe& recipe,
+                                                         const BuiltModel& model);
+
+/// What trains the model's permutations; null if they are not trained. Throws ConfigError for
+/// durations that `scale` cannot count.
+std::unique_ptr<LearnPermutations> make_learn_permutations(const Recipe& recipe,
+                                                           const BuiltModel& model,
+                                                           const StepScale& scale);
 
 /// Draws the first masks and keeps them; see PruneGrow. Null without `sparsity`. Throws as
 /// make_sparse_layers, and ConfigError for a rule whose times `scale` cannot count.

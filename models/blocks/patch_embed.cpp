@@ -3,6 +3,8 @@
 #include <ATen/ops/linear.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "runtime/base/error.h"
 #include "runtime/module/linear.h"
 
@@ -43,7 +45,14 @@ torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& image_BCHW) const {
           .permute({0, 2, 4, 1, 3, 5})
           .reshape({image_BCHW.size(0), rows * columns, channels_ * patch_ * patch_});
   const torch::Dtype dtype = image_BCHW.scalar_type();
-  return at::linear(patches_BSP, weight.to(dtype), bias.to(dtype));
+  return at::linear(patches_BSP, formed(weight, form_.get()).to(dtype), bias.to(dtype));
+}
+
+bool PatchEmbedImpl::set_form(const torch::Tensor& parameter,
+                              std::shared_ptr<const WeightForm> form) {
+  if (!parameter.is_same(weight)) return false;
+  form_ = std::move(form);
+  return true;
 }
 
 }  // namespace shoal

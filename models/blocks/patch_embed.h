@@ -3,9 +3,11 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "runtime/data/data_shape.h"
 #include "runtime/module/module.h"
+#include "runtime/module/weight_form.h"
 
 // B images  S patches  C width
 namespace shoal {
@@ -17,7 +19,7 @@ int64_t num_patches(const ImageShape& image, int64_t patch);
 ///
 /// Parameters: weight [C, channels * patch * patch], the convolution's [C, channels, patch, patch]
 /// flattened, and bias [C].
-class PatchEmbedImpl : public ModuleBase {
+class PatchEmbedImpl : public ModuleBase, public HasWeightForms {
  public:
   PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
                  const torch::TensorOptions& options);
@@ -29,9 +31,12 @@ class PatchEmbedImpl : public ModuleBase {
   /// [B, channels, H, W] -> [B, S, C], patches row by row. TORCH_CHECK unless patch divides H, W.
   torch::Tensor forward(const torch::Tensor& image_BCHW) const;
 
+  bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
+
   torch::Tensor weight, bias;
 
  private:
+  std::shared_ptr<const WeightForm> form_;
   int64_t channels_, patch_;
 };
 TORCH_MODULE(PatchEmbed);

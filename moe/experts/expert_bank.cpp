@@ -1,5 +1,7 @@
 #include "moe/experts/expert_bank.h"
 
+#include <utility>
+
 namespace shoal {
 namespace {
 
@@ -27,18 +29,37 @@ ExpertBank::ExpertBank(const Options& options, const Context& context, bool has_
   if (options.bias) weights_.fc2_bias = add("fc2.bias", {width}, inits.bias);
 }
 
+ExpertWeights ExpertBank::formed_weights() const {
+  ExpertWeights weights = weights_;
+  for (size_t i = 0; i < forms_.size(); ++i) {
+    if (!forms_[i]) continue;
+    torch::Tensor& weight = weights.*ExpertWeights::members()[i];
+    weight = forms_[i]->apply(weight);
+  }
+  return weights;
+}
+
+bool ExpertBank::set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) {
+  for (size_t i = 0; i < forms_.size(); ++i) {
+    if (!parameter.is_same(weights_.*ExpertWeights::members()[i])) continue;
+    forms_[i] = std::move(form);
+    return true;
+  }
+  return false;
+}
+
 torch::Tensor ExpertBank::forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) {
   return forward_weighted(rows_RD, rows_u, {});
 }
 
 torch::Tensor ExpertBank::forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                                            const torch::Tensor& weight_R) {
-  return expert_mlp(rows_RD, rows_u, weights_, activation_, weight_R);
+  return expert_mlp(rows_RD, rows_u, formed_weights(), activation_, weight_R);
 }
 
 std::vector<UnitBank::ForwardWeighted> ExpertBank::split(int64_t num_parts) {
   const auto num_experts = weights_.fc1_weight.size(0);
-  const std::vector<ExpertWeights> stacks = split_experts(weights_, num_parts);
+  const std::vector<ExpertWeights> stacks = split_experts(formed_weights(), num_parts);
   std::vector<ForwardWeighted> parts;
   for (int64_t part = 0; part < num_parts; ++part) {
     const UnitRange range = part_of(num_experts, part, num_parts);
@@ -54,7 +75,7 @@ std::vector<UnitBank::ForwardWeighted> ExpertBank::split(int64_t num_parts) {
 }
 
 torch::Tensor ExpertBank::forward_local(const torch::Tensor& x_TD, const TokenRows& rows) {
-  return expert_mlp_of_tokens(x_TD, rows, weights_, activation_);
+  return expert_mlp_of_tokens(x_TD, rows, formed_weights(), activation_);
 }
 
 }  // namespace shoal

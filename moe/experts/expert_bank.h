@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "moe/experts/unit_bank.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/kernels/bias_activation.h"
+#include "runtime/module/weight_form.h"
 
 // R rows on this rank  D width  H hidden width  u experts on this rank
 namespace shoal {
@@ -51,7 +54,7 @@ struct ExpertOptions {
 /// D], `fc2.bias` [u, D], with a gate also `gate.weight` and `gate.bias` as fc1's. Unless the
 /// context has others, first weights are Xavier-uniform by the fans of one expert, biases normal
 /// with standard deviation 1e-6; each expert has draws of its own, keyed by its global id.
-class ExpertBank : public UnitBank {
+class ExpertBank : public UnitBank, public HasWeightForms {
  public:
   using Options = ExpertOptions<ExpertDefaults{1, 8, Activation::kGelu, true}>;
   /// With a gate, as GatedExpertBank.
@@ -65,11 +68,16 @@ class ExpertBank : public UnitBank {
                                  const torch::Tensor& weight_R) override;
   torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows) override;
   const UnitPlacement& placement() const override { return placement_; }
+  bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
 
  private:
+  /// The parameters, or what their forms make of them.
+  ExpertWeights formed_weights() const;
+
   Activation activation_;
   UnitPlacement placement_;
   ExpertWeights weights_;
+  std::array<std::shared_ptr<const WeightForm>, ExpertWeights::members().size()> forms_;
 };
 
 /// Experts that are gated MLPs: (act(x Wg + bg) * (x W1 + b1)) W2 + b2; with silu, SwiGLU.

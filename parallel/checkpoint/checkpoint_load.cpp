@@ -54,10 +54,14 @@ Manifest read_manifest(const std::string& path, Communicator& world) {
 
 LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Communicator& world,
                                  const LoadOptions& options) {
-  const StateList list = list_state(state);
-  const std::vector<std::string> everywhere = names_everywhere(list, world);
   const std::string text = on_rank_zero(world, [&] { return read_manifest_text(path); });
   refuse_newer_format(text, path + "/" + kManifestName);
+  on_every_rank(world, [&] {
+    const Manifest manifest = parse_manifest(text, path + "/" + kManifestName);
+    state.fit_to([&](const std::string& name) { return manifest.find_tensor(name) != nullptr; });
+  });
+  const StateList list = list_state(state);
+  const std::vector<std::string> everywhere = names_everywhere(list, world);
   LoadedCheckpoint loaded{path, {}};
   on_every_rank(world, [&] {
     CheckpointReader reader(path, text);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,7 @@ class Crop {
  public:
   struct Context {
     int64_t image_size = 0;  ///< side of the square, pixels
+    std::string key = {};    ///< in the recipe, for errors: data.train.crop
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "crop";

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/linear.h>
 
+#include <utility>
+
 namespace shoal {
 
 Init bias_init() { return Init::normal(1e-6); }
@@ -22,7 +24,14 @@ LinearImpl::LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& opti
 
 torch::Tensor LinearImpl::forward(const torch::Tensor& x) const {
   const torch::Dtype dtype = x.scalar_type();
-  return at::linear(x, weight.to(dtype), bias.defined() ? bias.to(dtype) : bias);
+  return at::linear(x, formed(weight, form_.get()).to(dtype),
+                    bias.defined() ? bias.to(dtype) : bias);
+}
+
+bool LinearImpl::set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) {
+  if (!parameter.is_same(weight)) return false;
+  form_ = std::move(form);
+  return true;
 }
 
 }  // namespace shoal

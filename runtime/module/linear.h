@@ -3,9 +3,11 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "runtime/module/module.h"
+#include "runtime/module/weight_form.h"
 
 namespace shoal {
 
@@ -15,10 +17,10 @@ struct DenseWeights {
 };
 
 /// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. Defaults: W
-/// Glorot-uniform, b N(0, 1e-6). A sparse or permuted layer overrides both methods below.
+/// Glorot-uniform, b N(0, 1e-6). W may have a form (weight_form.h).
 ///
 /// Parameters: weight [out, in] and, unless it has no first values, bias [out].
-class LinearImpl : public ModuleBase {
+class LinearImpl : public ModuleBase, public HasWeightForms {
  public:
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options);
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
@@ -26,9 +28,15 @@ class LinearImpl : public ModuleBase {
   virtual torch::Tensor forward(const torch::Tensor& x) const;
   /// What a fused kernel needs to compute the product itself; nothing where the layer is not
   /// x Wᵀ + b, whose forward must then be called. Kernels read the parameters only through this.
-  virtual std::optional<DenseWeights> dense() const { return DenseWeights{weight, bias}; }
+  virtual std::optional<DenseWeights> dense() const {
+    return DenseWeights{formed(weight, form_.get()), bias};
+  }
+  bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
 
   torch::Tensor weight, bias;
+
+ private:
+  std::shared_ptr<const WeightForm> form_;
 };
 TORCH_MODULE(Linear);
 

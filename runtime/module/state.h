@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,12 +37,18 @@ class StateVisitor {
   virtual void text(const std::string& name, std::string& value) = 0;
 };
 
+/// Whether a checkpoint has a tensor of this name.
+using SavedNames = std::function<bool(const std::string& tensor)>;
+
 /// Something whose state a checkpoint holds. One list of fields both saves and loads.
 /// Names are logical and equal on all ranks; a rank lists its own units only.
 class Stateful {
  public:
   virtual ~Stateful() = default;
   virtual void visit_state(StateVisitor& visitor) = 0;
+  /// Before a checkpoint is read: a state whose tensors change while it is trained takes the form
+  /// of the one that was saved.
+  virtual void fit_to(const SavedNames& saved) { (void)saved; }
   /// After a checkpoint was read into the tensors that the last visit listed. Collective like
   /// loading.
   virtual void tensors_loaded() {}

@@ -11,6 +11,7 @@
 #include "runtime/random/random_stream.h"
 #include "runtime/recipe/config.h"
 #include "runtime/recipe/registry.h"
+#include "sparse/patterns/pattern.h"
 
 // C cells
 namespace shoal {
@@ -49,6 +50,13 @@ class GrowRule {
 
   /// Whether masks are updated in this step, counted from 0.
   virtual bool is_due(int64_t step) const = 0;
+  /// Throws ConfigError, beginning with `layer`, where masks of this pattern cannot follow the
+  /// rule.
+  virtual void check(const Pattern& pattern, const std::string& layer) const {
+    (void)pattern, (void)layer;
+  }
+  /// Whether a cell that was just dropped may not grow again at once, unless too few are left.
+  virtual bool excludes_dropped() const { return false; }
   /// Whether scores read the gradients of all weights, also of those that are off.
   virtual bool needs_gradient() const { return false; }
   /// Whether an update takes the place of the optimizer's step.
@@ -82,6 +90,7 @@ struct ReplaceOptions {
   double fraction = 0.3;
   Duration until = Duration::percent(75);
   FractionDecay decay = FractionDecay::kCosine;
+  bool exclude_dropped = false;
 
   static constexpr auto fields() {
     return std::tuple{
@@ -92,7 +101,9 @@ struct ReplaceOptions {
               in_range(0.0, 1.0)),
         field("until", &ReplaceOptions::until, "from here on masks stay", above(0), kPlaceUnits),
         field("decay", &ReplaceOptions::decay,
-              "cosine: the share falls to 0 until then; constant: it stays")};
+              "cosine: the share falls to 0 until then; constant: it stays"),
+        field("exclude_dropped", &ReplaceOptions::exclude_dropped,
+              "whether a weight that an update drops may not grow again in it")};
   }
 };
 
@@ -109,6 +120,7 @@ class ReplaceRule : public GrowRule {
   bool is_due(int64_t step) const override {
     return step > 0 && step % every_ == 0 && step < until_;
   }
+  bool excludes_dropped() const override { return options_.exclude_dropped; }
   /// f.
   double fraction(int64_t step) const;
   /// floor(f · those that are on), dropped and grown.

@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "runtime/base/error.h"
 #include "runtime/base/exact_share.h"
 #include "sparse/grow_rules/grow_rule.h"
 
@@ -51,12 +54,34 @@ class Mest : public GrowRule {
       : options_(options),
         every_(to_steps(options.every, context.scale)),
         half_from_(to_steps(options.half_from, context.scale)),
-        until_(to_steps(options.until, context.scale)) {}
+        until_(to_steps(options.until, context.scale)) {
+    if (options.mode == MestMode::kSoft && until_ >= context.scale.total_steps) {
+      throw ConfigError(
+          "until: masks of mode em_s come down to the density asked for here, so it "
+          "must be before the end of the training");
+    }
+  }
 
-  /// em_s: the update at the end brings the density down to the one asked for.
+  /// em_s: the update at the end brings the density down to the one asked for; those behind it find
+  /// nothing to do, unless that step was skipped.
   bool is_due(int64_t step) const override {
-    if (step == until_) return options_.mode == MestMode::kSoft;
-    return step > 0 && step % every_ == 0 && step < until_;
+    const bool is_regular = step > 0 && step % every_ == 0;
+    if (options_.mode == MestMode::kSoft) return is_regular || step == until_;
+    return is_regular && step < until_;
+  }
+  void check(const Pattern& pattern, const std::string& layer) const override {
+    if (options_.mode == MestMode::kSoft && !pattern.can_exceed_density()) {
+      throw ConfigError(layer +
+                        ": masks of this pattern cannot have more weights than asked for, as "
+                        "mode em_s lets them; set mode: em");
+    }
+    const int64_t extra = extra_cells(0, pattern.num_cells());
+    if (options_.mode == MestMode::kElastic && extra >= pattern.num_on()) {
+      throw ConfigError(
+          fmt::format("{}: an update would drop all of its {} cells that are on; set "
+                      "rule.extra below its density",
+                      layer, pattern.num_on()));
+    }
   }
   bool needs_gradient() const override { return options_.lambda > 0.0; }
   torch::Tensor keep_score(const CellState& cells) const override {

@@ -28,8 +28,11 @@ constexpr double kFirst = std::numeric_limits<double>::infinity();
 /// An update ablates the neurons with too few salient weights: those kept, and as many of the
 /// highest grow scores as were dropped. The others share all weights evenly: from each the weights
 /// of the lowest keep scores are dropped, or those of the highest grow scores grown.
-/// Source: Lasby et al. 2024 (SRigL), section 3. Differs: where the public code leaves it open
-/// which weights of a neuron with too many are dropped, it is those of the lowest scores.
+/// Source: Lasby et al. 2024 (SRigL), section 3. As there, ablate_below is by default a share of
+/// the mask's fan-in, rounded down. Differs: where the public code leaves it open which weights of
+/// a neuron with too many are dropped, it is those of the lowest scores; the weights that are
+/// shared out are those of the first mask, m times a whole fan-in; and so many neurons stay that
+/// none needs more than n.
 class ConstantFanIn : public Pattern {
  public:
   struct Options {
@@ -53,6 +56,7 @@ class ConstantFanIn : public Pattern {
                          context.density, columns(), 1.0 / static_cast<double>(columns())));
     }
   }
+  bool can_exceed_density() const override { return false; }
   int64_t num_on() const override { return rows() * fan_in_; }
   torch::Tensor choose(const torch::Tensor& score_C) const override {
     return best_of_rows(score_C.view({rows(), columns()}), fan_in_).view({-1});

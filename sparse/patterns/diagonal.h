@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdint>
 
 // m rows  n columns  P = max(m, n) diagonals  D = min(m, n) weights of each

@@ -24,7 +24,7 @@ struct CellUpdate {
 /// into cells that are on or off as a whole; its mask is the bool [C] of those that are on.
 ///
 /// Registered under `pattern`. A method of dynamic sparse training is a pattern times a rule that
-/// scores cells (sparse/rules). Scores are in the dtype of the weights.
+/// scores cells (sparse/grow_rules). Scores are in the dtype of the weights.
 class Pattern {
  public:
   struct Context {
@@ -42,6 +42,8 @@ class Pattern {
   int64_t columns() const { return context_.columns; }
   /// Whether rules may change the mask; else the first one stays.
   virtual bool can_change() const { return true; }
+  /// Whether a mask may have more cells than num_on() for a while.
+  virtual bool can_exceed_density() const { return true; }
   /// C.
   virtual int64_t num_cells() const { return rows() * columns(); }
   /// Cells that are on, at most.

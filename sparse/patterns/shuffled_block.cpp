@@ -39,6 +39,7 @@ class ShuffledBlock : public Pattern {
     const int64_t area = size_ * size_;
     num_blocks_ = (share_of(num_cells()) + area - 1) / area;
   }
+  bool can_exceed_density() const override { return false; }
   int64_t num_on() const override { return num_blocks_ * size_ * size_; }
 
   torch::Tensor choose(const torch::Tensor& score_C) const override {
@@ -47,11 +48,14 @@ class ShuffledBlock : public Pattern {
   }
   torch::Tensor update(const CellUpdate& update) const override {
     const torch::Tensor dropped = honoured(update.is_on_C & ~prune(update));
+    if (!dropped.any().item<bool>()) return update.is_on_C;
     const torch::Tensor kept = update.is_on_C & ~dropped;
     const torch::Tensor grown =
         best_cells(grow_scores(update, kept), dropped.sum().item<int64_t>(), ~kept);
     const torch::Tensor size_C = update.keep_score_C * kept;
-    const torch::Tensor mean = size_C.sum() / kept.sum().clamp_min(1);
+    // Row by row: the sum of a long tensor depends on the number of threads.
+    const torch::Tensor sum = size_C.view({rows(), columns()}).sum(1, false, torch::kFloat64).sum();
+    const torch::Tensor mean = (sum / kept.sum().clamp_min(1)).to(size_C.scalar_type());
     return extract(kept | grown, size_C.where(~(grown & ~kept), mean));
   }
 

@@ -82,6 +82,36 @@ inline std::string png_of(const std::vector<uint8_t>& value_HWC, int64_t height,
   return bytes;
 }
 
+/// A PNG file of 16 bits a channel without gAMA, every pixel the same.
+inline std::string sixteen_bit_png(const std::vector<uint16_t>& colour, int64_t height,
+                                   int64_t width) {
+  std::string bytes;
+  png_structp writer = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(writer);
+  png_set_write_fn(
+      writer, &bytes,
+      [](png_structp png, png_bytep data, size_t size) {
+        static_cast<std::string*>(png_get_io_ptr(png))
+            ->append(reinterpret_cast<const char*>(data), size);
+      },
+      [](png_structp) {});
+  png_set_IHDR(writer, info, static_cast<png_uint_32>(width), static_cast<png_uint_32>(height), 16,
+               PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+               PNG_FILTER_TYPE_DEFAULT);
+  png_write_info(writer, info);
+  std::vector<png_byte> row;
+  for (int64_t x = 0; x < width; ++x) {
+    for (const uint16_t value : colour) {
+      row.push_back(static_cast<png_byte>(value >> 8));
+      row.push_back(static_cast<png_byte>(value & 255));
+    }
+  }
+  for (int64_t y = 0; y < height; ++y) png_write_row(writer, row.data());
+  png_write_end(writer, info);
+  png_destroy_write_struct(&writer, &info);
+  return bytes;
+}
+
 inline std::span<const std::byte> bytes_of(const std::string& file) {
   return std::as_bytes(std::span(file));
 }

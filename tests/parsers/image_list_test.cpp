@@ -106,7 +106,7 @@ TEST_F(ImageList, RefusesWrongLinesByTheirNumber) {
        {"a.jpg", "a.jpg 2", "a.jpg -1", "a.jpg x", "a.jpg 1x", "a.jpg 99999999999999999999"}) {
     EXPECT_THAT(refusal([&] { in_list("b.jpg 0\n" + std::string(line) + "\n", 2); }),
                 AllOf(HasSubstr("list.txt:2: expected a path, a space and a label, 0 to 1"),
-                      HasSubstr("mend the line")))
+                      HasSubstr("correct the line")))
         << line;
   }
   for (const char* line : {"/etc/a.jpg", "../a.jpg", "a/../../b.jpg", ".."}) {

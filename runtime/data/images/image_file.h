@@ -18,9 +18,9 @@ struct DecodedImage {
 /// Decodes a JPEG or PNG file, told apart by its first bytes, not by its name. Grey values become
 /// three equal ones, CMYK becomes red, green and blue; transparency and EXIF rotation are ignored.
 ///
-/// Files may be hostile: more than 64 million pixels, more than 100 scans and decoders that want
-/// more than 512 MiB are refused before the work is done, and what libjpeg only warns of (a file
-/// cut short, wrong codes) is refused too. `path`: for messages. Throws: DataError.
+/// Files may be hostile: more than 64 million pixels, more than 100 scans and JPEG decoders that
+/// want more than 512 MiB are refused before the work is done, and what libjpeg only warns of (a
+/// file cut short, wrong codes) is refused too. `path`: for messages. Throws: DataError.
 DecodedImage decode_image(std::span<const std::byte> file, const std::string& path);
 
 }  // namespace shoal

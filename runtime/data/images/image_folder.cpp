@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/data_file.h"
+#include "runtime/base/error.h"
 #include "runtime/base/sha256.h"
 #include "runtime/data/file_fingerprint.h"
 #include "runtime/data/images/image_file.h"
@@ -35,6 +36,24 @@ SplitPlace place_of(const ImageFolderSource::Options& options, Split split) {
     return found;
   };
   return split == Split::kTrain ? place(options.train) : place(options.valid);
+}
+
+/// Whether all images of a folder are a split, and the other split's folder is it or inside it.
+bool holds(const SplitPlace& all, const SplitPlace& other) {
+  return !all.list &&
+         (fs::path(other.folder) / "").string().starts_with((fs::path(all.folder) / "").string());
+}
+
+/// Labels are the numbers of the folders, so the splits must have the same. A split that is not
+/// there is not looked at.
+void require_equal_classes(const std::string& train, const std::string& valid) {
+  if (!fs::is_directory(train) || !fs::is_directory(valid)) return;
+  const std::vector<std::string> trained = class_folders(train), judged = class_folders(valid);
+  const auto [a, b] = std::ranges::mismatch(trained, judged);
+  if (a == trained.end() || b == judged.end()) return;  // their number is checked for each
+  throw DataError(fmt::format("{} and {} have other class folders, the first being {} and {}",
+                              train, valid, *a, *b),
+                  "labels are their places in order of name, and must mean the same in both");
 }
 
 class ImageFolderSet final : public SampleSet {
@@ -97,20 +116,28 @@ std::optional<ImageTransform> ImageFolderSource::image_transform() const {
   const ChannelStats imagenet{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
   const ImageShape image{3, options_.image_size, options_.image_size};
   ImageTransform transform = shoal::image_transform(image, options_.images, imagenet);
-  const Crop::Context context{options_.image_size};
-  transform.train_crop = Registry<Crop>::create(options_.train.crop, context);
-  transform.valid_crop = Registry<Crop>::create(options_.valid.crop, context);
+  const int64_t size = options_.image_size;
+  transform.train_crop = Registry<Crop>::create(options_.train.crop, {size, "data.train.crop"});
+  transform.valid_crop = Registry<Crop>::create(options_.valid.crop, {size, "data.valid.crop"});
   return transform;
 }
 
 void ImageFolderSource::check_training(Problems& problems) const {
-  if (place_of(options_, Split::kTrain) != place_of(options_, Split::kValid)) return;
+  const SplitPlace train = place_of(options_, Split::kTrain);
+  const SplitPlace valid = place_of(options_, Split::kValid);
+  const bool is_same_list = train.folder == valid.folder && train.list == valid.list;
+  if (!is_same_list && !holds(train, valid) && !holds(valid, train)) return;
   problems.add(options_.valid.list ? "valid.list" : "valid.folder",
                "these images are trained on as well; name others");
 }
 
 std::unique_ptr<SampleSet> ImageFolderSource::open(Split split) const {
-  return std::make_unique<ImageFolderSet>(place_of(options_, split), options_.classes);
+  const SplitPlace train = place_of(options_, Split::kTrain);
+  const SplitPlace valid = place_of(options_, Split::kValid);
+  if (options_.classes && !train.list && !valid.list) {
+    require_equal_classes(train.folder, valid.folder);
+  }
+  return std::make_unique<ImageFolderSet>(split == Split::kTrain ? train : valid, options_.classes);
 }
 
 }  // namespace shoal

@@ -34,7 +34,7 @@ class ImageFolderSource : public DataSource {
     }
   };
   struct Options {
-    std::string path;
+    std::string path = ".";
     int64_t image_size = 224;
     std::optional<int64_t> classes;
     SplitOptions<Split::kTrain> train;
@@ -43,8 +43,8 @@ class ImageFolderSource : public DataSource {
 
     static constexpr auto fields() {
       return std::tuple{
-          required("path", &Options::path,
-                   "folder of the data set, relative to the working directory", not_empty()),
+          field("path", &Options::path, "folder of the data set, relative to the working directory",
+                not_empty()),
           field("image_size", &Options::image_size, "height and width after the crop",
                 unit("pixels"), in_range(1, 4096)),
           field("classes", &Options::classes,

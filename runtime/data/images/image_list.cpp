@@ -133,6 +133,10 @@ ImageEntry parse_line(std::string_view line, std::optional<int64_t> num_classes,
 
 }  // namespace
 
+std::vector<std::string> class_folders(const std::string& folder) {
+  return names_in(folder).folders;
+}
+
 std::vector<ImageEntry> images_of_folder(const std::string& folder,
                                          std::optional<int64_t> num_classes) {
   if (num_classes) return images_of_classes(folder, *num_classes);
@@ -160,7 +164,7 @@ std::vector<ImageEntry> images_of_list(const std::string& list,
     ++number;
     if (line.empty()) continue;
     const auto refuse = [&](const std::string& what) {
-      throw DataError(fmt::format("{}:{}: {}", list, number, what), "mend the line");
+      throw DataError(fmt::format("{}:{}: {}", list, number, what), "correct the line");
     };
     ImageEntry entry = parse_line(line, num_classes, refuse);
     if (!seen.insert(entry.path).second) refuse(entry.path + " is named twice");

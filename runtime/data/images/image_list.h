@@ -14,13 +14,17 @@ struct ImageEntry {
 };
 
 /// The images of a folder and its subfolders by their names (.jpg, .jpeg, .png, also in capitals),
-/// in order of path; names that begin with a point are passed over. With `num_classes`, the
-/// folder's own subfolders are the classes, in order of name.
+/// a folder's own before those of its subfolders, each in order of name; names that begin with a
+/// point are passed over. With `num_classes`, the folder's own subfolders are the classes, in order
+/// of name.
 /// Throws: DataError if the folder is missing or has no image, if it has another number of class
 /// folders, for a class folder without an image, an image beside them, and for more than 16 folders
 /// inside each other, as links make them that lead back.
 std::vector<ImageEntry> images_of_folder(const std::string& folder,
                                          std::optional<int64_t> num_classes);
+
+/// The names of a folder's subfolders, in order. Throws DataError where it cannot be listed.
+std::vector<std::string> class_folders(const std::string& folder);
 
 /// The images that a text file names, one a line, in its order: a path and, with `num_classes`, a
 /// space and the label, 0 to num_classes - 1. Empty lines are passed over.

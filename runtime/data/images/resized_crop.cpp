@@ -22,10 +22,8 @@ template <bool kIsRandom>
 ResizedCrop<kIsRandom>::ResizedCrop(const Options& options, const Context& context)
     : options_(options), image_size_(context.image_size) {
   if (options.resize && *options.resize < image_size_) {
-    throw ConfigError(
-        fmt::format("data: a crop resizes images to {} pixels and takes {} of them; "
-                    "set resize to at least data.image_size",
-                    *options.resize, image_size_));
+    throw ConfigError(fmt::format("{}.resize: {} is below data.image_size, {}; raise it",
+                                  context.key, *options.resize, image_size_));
   }
 }
 

@@ -123,7 +123,8 @@ const std::vector<Case>& rule_cases() {
 
 /// What a missing or wrong data.source is told.
 const std::string kSources =
-    "one of: cifar, listops, lra_retrieval, lra_text, mixed_complexity, mqar, pathfinder, pixels, "
+    "one of: cifar, image_folder, listops, lra_retrieval, lra_text, mixed_complexity, mqar, "
+    "pathfinder, pixels, "
     "shapes, text, waves";
 
 /// Each must come alone: what it spoils would be refused for reasons that are none.

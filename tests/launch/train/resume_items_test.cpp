@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "launch/train/session.h"
+#include "runtime/base/text.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"
 
@@ -54,6 +56,13 @@ class Restorer : public StateVisitor {
     if (found != saved_.end()) value = std::get<T>(found->second);
   }
 };
+
+/// Stacks are saved whole here, under a name with `*`.
+bool has_tensor(const SavedState& saved, const std::string& name) {
+  return std::ranges::any_of(saved, [&](const auto& item) {
+    return item.first == name || matches_glob(name, item.first);
+  });
+}
 
 SavedState save(Session& session) {
   Saver saver;
@@ -133,8 +142,10 @@ class ResumeItems : public ::testing::Test {
   /// New processes would do this: a fresh session, what is saved, and on.
   std::unique_ptr<Session> resume(const SavedState& saved, RankGrid& grid) const {
     std::unique_ptr<Session> session = make_session(grid);
+    session->fit_to([&](const std::string& name) { return has_tensor(saved, name); });
     Restorer restorer(saved);
     session->visit_state(restorer);
+    session->tensors_loaded();
     return session;
   }
 
@@ -260,6 +271,42 @@ TEST_F(ResumeItemsOfSparse, AllTogetherGiveTheUninterruptedRun) { expect_all_are
 TEST_F(ResumeItemsOfSparse, EachAloneIsMissed) {
   RankGrid grid = self_grid();
   expect_each_item_is_missed(grid, "sparsity.mask.backbone.");
+}
+
+/// Permutations that are soft at the save and hard soon after, of dense layers and experts.
+class ResumeItemsOfSoftPermutations : public ResumeItems {
+ protected:
+  ResumeItemsOfSoftPermutations()
+      : ResumeItems(
+            {sparse("unstructured", "set",
+                    "density: 0.5, permutation: {name: learned, lr: 0.05, until: 7step}")}) {}
+};
+
+TEST_F(ResumeItemsOfSoftPermutations, AllTogetherGiveTheUninterruptedRun) {
+  expect_all_are_the_run();
+}
+
+TEST_F(ResumeItemsOfSoftPermutations, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, "sparsity.soft.m.backbone.");
+}
+
+/// The same, hard at the save.
+class ResumeItemsOfHardPermutations : public ResumeItems {
+ protected:
+  ResumeItemsOfHardPermutations()
+      : ResumeItems(
+            {sparse("unstructured", "set",
+                    "density: 0.5, permutation: {name: learned, lr: 0.05, until: 2step}")}) {}
+};
+
+TEST_F(ResumeItemsOfHardPermutations, AllTogetherGiveTheUninterruptedRun) {
+  expect_all_are_the_run();
+}
+
+TEST_F(ResumeItemsOfHardPermutations, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, "sparsity.index.backbone.");
 }
 
 using ResumeItemsRanks = ResumeItems;

@@ -56,6 +56,15 @@ struct SparseTraining {
 
 const std::string kTinyVit = testing::vit();
 
+/// A checkpoint of the run in the folder.
+std::string save(SparseTraining& run, const std::string& folder) {
+  PosixFileSystem files;
+  CheckpointWriter::Options options;
+  options.folder = folder;
+  options.recipe = config::canonical_text(run.recipe);
+  return CheckpointWriter(options, *run.grid.world, files).save(run.session, {0, 0, {}}).path;
+}
+
 TEST(SparseLayers, AreThoseOfThePaperUnlessNamed) {
   EXPECT_THAT(names({kTinyVit, "sparsity={density: 0.5}"}),
               ElementsAre("backbone.stem.weight", "backbone.blocks.0.attention.proj.weight",
@@ -119,6 +128,46 @@ TEST(SparseLayers, RefuseWhatDoesNotFitByName) {
   EXPECT_THAT(mistakes("density: 0.5, rule: {name: rigl, every: 1000tok}"),
               Contains(HasSubstr("sparsity.rule: ")));
   EXPECT_THAT(mistakes("density: 0"), Contains(HasSubstr("sparsity.density")));
+  EXPECT_THAT(mistakes("density: 0.5, layers: [mlp.fc1], permutation: {name: learned, groups: 3}"),
+              Contains(HasSubstr("blocks.0.mlp.fc1.weight: 3 groups do not divide 8 inputs")));
+  EXPECT_THAT(mistakes("density: 0.5, permutation: {name: learned, until: 1000tok}"),
+              Contains(HasSubstr("sparsity.permutation: ")));
+  EXPECT_THAT(
+      mistakes("density: 0.1, layers: [mlp.fc1], rule: {name: mest, extra: 0.2}"),
+      Contains(HasSubstr("blocks.0.mlp.fc1.weight: an update would drop all of its 9 cells")));
+  EXPECT_THAT(mistakes("density: 0.5, layers: [mlp.fc1], pattern: {name: n_m}, rule: {name: mest, "
+                       "mode: em_s}"),
+              Contains(HasSubstr("masks of this pattern cannot have more weights than asked for")));
+  EXPECT_THAT(mistakes("density: 0.5, rule: {name: mest, mode: em_s, until: 100%}"),
+              Contains(HasSubstr("before the end of the training")));
+}
+
+TEST(SparseLayers, RoutersStayDense) {
+  const std::string vit =
+      testing::vit("moe: {router: {name: mlp}, experts: {count: 4, hidden: 6}}");
+  EXPECT_THAT(mistakes_of([&] {
+                sparse_layers({vit, "sparsity={density: 0.5, layers: [router.fc1]}"});
+              }),
+              ElementsAre(HasSubstr("no layer that can be sparse is named 'router.fc1'")));
+}
+
+TEST(SparseLayers, CountTheExpertsOfNexusAlone) {
+  const std::vector<SparseLayerInfo> layers = sparse_layers(
+      {testing::vit(testing::kBlockNexus), "sparsity={density: 0.5, layers: [experts]}"});
+  ASSERT_FALSE(layers.empty());
+  for (const SparseLayerInfo& layer : layers) EXPECT_EQ(layer.copies, 3) << layer.name;
+}
+
+TEST(SparseLayers, TellTheMemoryOfSoftPermutations) {
+  const auto bytes = [](const std::string& groups) {
+    return sparse_layers({kTinyVit,
+                          "sparsity={density: 0.5, layers: [mlp.fc2], permutation: {name: "
+                          "learned, groups: " +
+                              groups + "}}"})[0]
+        .soft_bytes;
+  };
+  EXPECT_EQ(bytes("1"), 4 * 12 * 12 * 8);  // with gradient and Adam's two, in float64
+  EXPECT_EQ(bytes("3"), 4 * 12 * 12 * 8 / 3);
 }
 
 /// Weights outside the masks, their optimizer state, averages and those of the masks that changed.
@@ -200,12 +249,7 @@ TEST(SparseTraining, FirstWeightsAreRescaled) {
 TEST(SparseTraining, WeightsThatAreLoadedAreMasked) {
   const testing::ScratchFolder scratch;
   SparseTraining dense({kTinyVit});
-  PosixFileSystem files;
-  CheckpointWriter::Options options;
-  options.folder = scratch.path();
-  options.recipe = config::canonical_text(dense.recipe);
-  const std::string path =
-      CheckpointWriter(options, *dense.grid.world, files).save(dense.session, {0, 0, {}}).path;
+  const std::string path = save(dense, scratch.path());
   SparseTraining run({kTinyVit, "sparsity={density: 0.3}", "model.init_from=" + path});
   load_initial_weights(run.session, run.recipe);
   const PruneGrow& sparse = *run.session.prune_grow();
@@ -215,6 +259,76 @@ TEST(SparseTraining, WeightsThatAreLoadedAreMasked) {
     const auto same = std::ranges::find(all, parameter.name, &Parameter::name);
     EXPECT_TRUE(torch::equal(parameter.tensor.detach(), same->tensor.detach() * sparse.mask(l)));
   }
+}
+
+/// Why the weights of model.init_from are not taken.
+std::string loading_error(SparseTraining& run) {
+  try {
+    load_initial_weights(run.session, run.recipe);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "taken";
+}
+
+TEST(SparseTraining, SparseWeightsAreLoadedWithTheirMasks) {
+  const testing::ScratchFolder scratch;
+  SparseTraining trained(joined({kTinyVit}, kRigl));
+  for (int step = 0; step < 3; ++step) trained.session.step({});
+  const std::string path = save(trained, scratch.path());
+  const Overrides init{kTinyVit, "run.seed=7",
+                       "model.init_from={from: " + path + ", raw_weights: true}"};
+  SparseTraining run(joined(init, kRigl));
+  load_initial_weights(run.session, run.recipe);
+  const PruneGrow &mine = *run.session.prune_grow(), &theirs = *trained.session.prune_grow();
+  for (size_t l = 0; l < mine.layers().size(); ++l) {
+    EXPECT_TRUE(mine.mask(l).equal(theirs.mask(l)));
+    EXPECT_TRUE(mine.layers()[l].parameter.tensor.equal(theirs.layers()[l].parameter.tensor));
+  }
+  SparseTraining other(joined(init, {testing::sparse("unstructured", "set", "density: 0.3")}));
+  EXPECT_THAT(loading_error(other),
+              HasSubstr("its mask does not fit sparsity.pattern and density"));
+}
+
+TEST(SparseTraining, LearnedPermutationsAreHardInTimeAndTheirMemoryIsGone) {
+  SparseTraining run({kTinyVit,
+                      "sparsity={density: 0.5, rule: {name: static}, permutation: {name: "
+                      "learned, until: 60%}}"});
+  const auto& permutations = run.session.model().permutations;
+  EXPECT_EQ(permutations.size(), 7u);
+  for (int step = 0; step < 5; ++step) {
+    for (const auto& permutation : permutations) {
+      EXPECT_EQ(permutation->is_soft(), step < 3) << permutation->name();
+    }
+    EXPECT_TRUE(run.session.step({}).applied);
+  }
+}
+
+TEST(SparseTraining, LearnedPermutationsAreHardOnceTheirPenaltyIsSmall) {
+  SparseTraining run({kTinyVit,
+                      "sparsity={density: 0.5, rule: {name: static}, permutation: {name: "
+                      "learned, check_every: 2step, threshold: 1, until: 100%}}"});
+  const auto& permutations = run.session.model().permutations;
+  run.session.step({});
+  EXPECT_TRUE(permutations[0]->is_soft());
+  run.session.step({});
+  EXPECT_FALSE(permutations[0]->is_soft());
+}
+
+TEST(SparseTraining, ACheckpointOfAPermutedLayerIsNotTakenWithoutItsOrder) {
+  const testing::ScratchFolder scratch;
+  SparseTraining trained(
+      {kTinyVit, "sparsity={density: 0.5, layers: [mlp], permutation: {name: random}}"});
+  const std::string path = save(trained, scratch.path());
+  const Overrides init{kTinyVit, "run.seed=7", "model.init_from=" + path};
+  SparseTraining plain(joined(init, {"sparsity={density: 0.5, layers: [mlp]}"}));
+  EXPECT_THAT(loading_error(plain),
+              HasSubstr("blocks.0.mlp.fc1.weight is permuted, the recipe's is not"));
+  SparseTraining same(
+      joined(init, {"sparsity={density: 0.5, layers: [mlp], permutation: {name: random}}"}));
+  load_initial_weights(same.session, same.recipe);
+  EXPECT_TRUE(same.session.model().permutations[0]->index().equal(
+      trained.session.model().permutations[0]->index()));
 }
 
 TEST(SparseTraining, ANonFiniteGradientChangesNoMask) {

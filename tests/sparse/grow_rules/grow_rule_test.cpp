@@ -64,7 +64,6 @@ TEST(Mest, DropsByWeightAndGradient) {
                         .gradient_C = torch::tensor({3.0, -.5, 0.0})};
   const auto dropped = [&](const std::string& recipe) {
     const auto rule = make_rule(recipe);
-    const auto pattern = make_pattern("{name: unstructured}", 1, 3, 1.0);
     const torch::Tensor score = rule->keep_score(cells);
     return prune({cells.is_on_C, score, score, 1, 0})
         .logical_not()

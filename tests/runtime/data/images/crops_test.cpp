@@ -55,10 +55,11 @@ TEST(RandomCrop, ReachesEveryPlaceAndNoOther) {
 
 TEST(ResizedCrop, RefusesToResizeBelowTheSquare) {
   try {
-    ResizedCrop<true>({.resize = 200}, {.image_size = 224});
+    ResizedCrop<true>({.resize = 200}, {.image_size = 224, .key = "data.train.crop"});
     FAIL() << "taken";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("resizes images to 200 pixels and takes 224"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("data.train.crop.resize: 200 is below data.image_size, 224"));
   }
 }
 

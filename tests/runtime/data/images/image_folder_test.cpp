@@ -87,6 +87,7 @@ TEST_F(ImageFolder, CropsEachViewAtAPlaceOfItsOwn) {
   ASSERT_EQ(set->size(), 6);
   TrainLoader loader(*set, settings(6));
   std::set<std::pair<int64_t, int64_t>> corners;
+  int64_t unequal_views = 0;
   for (int epoch = 0; epoch < 20; ++epoch) {
     const Batch batch = loader.next();
     std::set<int64_t> images;
@@ -101,10 +102,12 @@ TEST_F(ImageFolder, CropsEachViewAtAPlaceOfItsOwn) {
         EXPECT_EQ(byte_at(image, 2, 0, kSide - 1), left + 10 * (kSide - 1));
         corners.emplace(top, left);
       }
+      unequal_views += at::equal(batch.image_bVCHW[row][0], batch.image_bVCHW[row][1]) ? 0 : 1;
     }
     EXPECT_EQ(images.size(), 6);
   }
   EXPECT_GT(corners.size(), 30);  // of 7 x 7
+  EXPECT_GT(unequal_views, 100);  // of 120
 }
 
 TEST_F(ImageFolder, GivesTheSameStreamToAnyRanksWorkersAndAfterASeek) {
@@ -154,13 +157,42 @@ TEST_F(ImageFolder, KnowsItsFilesAgain) {
   EXPECT_NE(ImageFolderSource(options_).open(Split::kTrain)->fingerprint(), before);
 }
 
-TEST_F(ImageFolder, RefusesToTrainOnWhatItJudgesBy) {
-  EXPECT_THAT(testing::training_mistakes_of(ImageFolderSource(options_)), IsEmpty());
-  options_.valid.folder = "./train/";
-  EXPECT_THAT(testing::training_mistakes_of(ImageFolderSource(options_)),
-              ElementsAre(HasSubstr("valid.folder: these images are trained on as well")));
+TEST_F(ImageFolder, RefusesOverlapOfTrainingAndValidationSplit) {
+  const auto mistakes = [&] { return testing::training_mistakes_of(ImageFolderSource(options_)); };
+  EXPECT_THAT(mistakes(), IsEmpty());
+  for (const char* folder : {"./train/", ".", "train/cat"}) {
+    options_.valid.folder = folder;
+    EXPECT_THAT(mistakes(),
+                ElementsAre(HasSubstr("valid.folder: these images are trained on as well")))
+        << folder;
+  }
+  options_.valid.folder = "train2";
+  EXPECT_THAT(mistakes(), IsEmpty());
+  options_.valid.folder = "train";
   options_.train.list = "train.txt";
-  EXPECT_THAT(testing::training_mistakes_of(ImageFolderSource(options_)), IsEmpty());
+  EXPECT_THAT(mistakes(), ::testing::SizeIs(1));
+  options_.valid.list = "train.txt";
+  EXPECT_THAT(mistakes(), ::testing::SizeIs(1));
+  options_.valid.list = "valid.txt";
+  EXPECT_THAT(mistakes(), IsEmpty());
+}
+
+TEST_F(ImageFolder, RefusesSplitsOfOtherClasses) {
+  const auto refusal = [&]() -> std::string {
+    try {
+      ImageFolderSource(options_).open(Split::kTrain);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "taken";
+  };
+  for (const char* name : {"other/bird", "other/cat"}) {
+    std::filesystem::create_directories(scratch_.file(name));
+  }
+  options_.valid.folder = "other";
+  EXPECT_THAT(refusal(), HasSubstr("have other class folders, the first being cat and bird"));
+  options_.valid.folder = "missing";
+  EXPECT_EQ(refusal(), "taken");
 }
 
 TEST_F(ImageFolder, NamesTheFileThatCannotBeRead) {

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+
+namespace shoal {
+
+/// What products use in place of a parameter, made from it in every forward pass: its rows or
+/// columns in another order. Differentiable.
+class WeightForm {
+ public:
+  virtual ~WeightForm() = default;
+  /// Of the parameter's shape.
+  virtual torch::Tensor apply(const torch::Tensor& parameter) const = 0;
+};
+
+/// A module some of whose parameters may have a form.
+class HasWeightForms {
+ public:
+  virtual ~HasWeightForms() = default;
+  /// From now on products use `form` of this parameter. False if the module has no such parameter,
+  /// or none that may have a form.
+  virtual bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) = 0;
+};
+
+/// The parameter, or what its form makes of it; `form` may be null.
+inline torch::Tensor formed(const torch::Tensor& parameter, const WeightForm* form) {
+  return form == nullptr ? parameter : form->apply(parameter);
+}
+
+}  // namespace shoal

@@ -1,0 +1,115 @@
+#include "sparse/learn_permutations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sparse/permutations/soft_permutation.h"
+#include "sparse/replica_check.h"
+
+namespace shoal {
+namespace {
+
+constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8;
+
+}  // namespace
+
+LearnPermutations::LearnPermutations(std::vector<std::shared_ptr<Permutation>> permutations,
+                                     const LearningOptions& options, const StepScale& scale)
+    : options_(options), steps_(options, scale) {
+  for (auto& permutation : permutations) {
+    learned_.push_back({std::move(permutation), {}, {}});
+  }
+  follow_permutations();
+}
+
+void LearnPermutations::before_norm(int64_t /*step*/, StepTensors& tensors) {
+  for (Learned& learned : learned_) {
+    if (!learned.permutation->is_soft()) continue;
+    const torch::Tensor& soft = learned.permutation->soft();
+    // A rank whose experts got no rows has none.
+    learned.gradient = soft.grad().defined() ? soft.grad() : torch::zeros_like(soft);
+    soft.mutable_grad() = torch::Tensor();
+    all_reduce(tensors.replicas(learned.permutation->name()), learned.gradient);
+  }
+}
+
+void LearnPermutations::after_update(int64_t step, StepTensors& tensors) {
+  const torch::NoGradGuard no_grad;
+  ++num_updates_;
+  for (Learned& learned : learned_) {
+    if (!learned.permutation->is_soft()) continue;
+    update(learned, step);
+    if (is_hard_enough(learned, step)) harden(learned, step, tensors);
+  }
+}
+
+void LearnPermutations::update(Learned& learned, int64_t step) {
+  const torch::Tensor soft = learned.permutation->soft().detach();
+  const auto ramp_steps = static_cast<double>(std::max<int64_t>(steps_.ramp, 1));
+  const double ramp = std::min(1.0, static_cast<double>(step + 1) / ramp_steps);
+  const double weight = options_.penalty * ramp / static_cast<double>(soft.size(1));
+  const torch::Tensor gradient =
+      learned.gradient + soft_permutation_penalty_gradient(soft) * weight;
+  learned.gradient = torch::Tensor();
+  learned.m.mul_(kBeta1).add_(gradient, 1.0 - kBeta1);
+  learned.v.mul_(kBeta2).addcmul_(gradient, gradient, 1.0 - kBeta2);
+  const auto updates = static_cast<double>(num_updates_);
+  const double rate = options_.lr / (1.0 - std::pow(kBeta1, updates));
+  const double square_scale = 1.0 / (1.0 - std::pow(kBeta2, updates));
+  soft.addcdiv_(learned.m, (learned.v * square_scale).sqrt().add_(kEps), -rate);
+  project_soft_permutation(soft);
+}
+
+bool LearnPermutations::is_hard_enough(const Learned& learned, int64_t step) const {
+  if (step + 1 >= steps_.until) return true;
+  const Permutation& permutation = *learned.permutation;
+  if (permutation.place().parameter.is_stacked() || (step + 1) % steps_.check_every != 0)
+    return false;
+  return soft_permutation_penalty(permutation.soft().detach()).mean().item<double>() <
+         options_.threshold;
+}
+
+void LearnPermutations::harden(Learned& learned, int64_t step, StepTensors& tensors) {
+  learned.permutation->harden();
+  forget(learned);
+  const std::string& name = learned.permutation->name();
+  require_equal_replicas(
+      learned.permutation->index(), tensors.replicas(name),
+      name + ": its replicas have different permutations after step " + std::to_string(step + 1));
+}
+
+void LearnPermutations::forget(Learned& learned) {
+  learned.m = learned.v = learned.gradient = torch::Tensor();
+}
+
+void LearnPermutations::visit_state(StateVisitor& visitor) {
+  const auto is_soft = [](const Learned& learned) { return learned.permutation->is_soft(); };
+  if (std::ranges::any_of(learned_, is_soft)) visitor.integer(kUpdates, num_updates_);
+  for (Learned& learned : learned_) {
+    if (!learned.permutation->is_soft()) continue;
+    const Parameter& weight = learned.permutation->place().parameter;
+    for (const auto& [prefix, state] :
+         {std::pair{kMomentPrefix, &learned.m}, {kSquarePrefix, &learned.v}}) {
+      torch::Tensor value = weight.is_stacked() ? *state : (*state)[0];
+      visitor.tensor(state_like(prefix, weight, value));
+    }
+  }
+}
+
+void LearnPermutations::fit_to(const SavedNames& /*saved*/) { follow_permutations(); }
+
+void LearnPermutations::tensors_loaded() { follow_permutations(); }
+
+void LearnPermutations::follow_permutations() {
+  for (Learned& learned : learned_) {
+    if (!learned.permutation->is_soft()) {
+      forget(learned);
+    } else if (!learned.m.defined()) {
+      learned.m = torch::zeros_like(learned.permutation->soft().detach());
+      learned.v = torch::zeros_like(learned.m);
+    }
+  }
+}
+
+}  // namespace shoal

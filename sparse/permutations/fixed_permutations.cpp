@@ -1,0 +1,40 @@
+#include "sparse/permutations/permutation_method.h"
+
+namespace shoal {
+namespace {
+
+class NoPermutation : public PermutationMethod {
+ public:
+  struct Options {
+    static constexpr auto fields() { return std::tuple{}; }
+  };
+  NoPermutation(const Options& /*options*/, const Context& /*context*/) {}
+  std::optional<PermutationAxis> axis() const override { return std::nullopt; }
+  void begin(Permutation& /*permutation*/, uint64_t /*seed*/) const override {}
+};
+
+/// Drawn once, as the paper's baseline.
+class RandomPermutation : public PermutationMethod {
+ public:
+  struct Options {
+    PermutationAxis axis = PermutationAxis::kInputs;
+
+    static constexpr auto fields() {
+      return std::tuple{field("axis", &Options::axis, "what is reordered: inputs or outputs")};
+    }
+  };
+  RandomPermutation(const Options& options, const Context& /*context*/) : options_(options) {}
+  std::optional<PermutationAxis> axis() const override { return options_.axis; }
+  void begin(Permutation& permutation, uint64_t seed) const override { permutation.shuffle(seed); }
+
+ private:
+  Options options_;
+};
+
+const Registration<PermutationMethod, NoPermutation> registered_no_permutation{
+    "none", "layers keep their order"};
+const Registration<PermutationMethod, RandomPermutation> registered_random_permutation{
+    "random", "an order drawn once"};
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,191 @@
+#include "sparse/permutations/permutation.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/eye.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+
+#include "runtime/base/error.h"
+#include "runtime/random/random.h"
+#include "sparse/permutations/assignment.h"
+#include "sparse/permutations/soft_permutation.h"
+
+// u matrices of a stack  n permuted rows or columns  a, b a matrix as it is stored  G groups  s
+// side
+namespace shoal {
+namespace {
+
+/// x with its dimension `dim` read in the order of each matrix's index.
+torch::Tensor reordered(const torch::Tensor& x_uab, int64_t dim, const torch::Tensor& index_un) {
+  if (x_uab.size(0) == 1) return x_uab.index_select(dim, index_un[0]);
+  std::vector<int64_t> sizes = x_uab.sizes().vec();
+  return x_uab.gather(dim, index_un.unsqueeze(dim == 1 ? 2 : 1).expand(sizes));
+}
+
+/// That, whose gradient is read in the inverse order: no addition, so no atomics on a GPU.
+struct Reorder : torch::autograd::Function<Reorder> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x_uab,
+                               int64_t dim, const torch::Tensor& index_un,
+                               const torch::Tensor& inverse_un) {
+    ctx->saved_data["dim"] = dim;
+    ctx->save_for_backward({inverse_un});
+    return reordered(x_uab, dim, index_un);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    const torch::Tensor inverse_un = ctx->get_saved_variables()[0];
+    return {reordered(grads[0], ctx->saved_data["dim"].toInt(), inverse_un), {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+int64_t Permutation::Place::dim() const {
+  return (axis == PermutationAxis::kInputs) == is_transposed ? -2 : -1;
+}
+
+int64_t Permutation::Place::size() const { return parameter.tensor.size(dim()); }
+
+Permutation::Permutation(const Place& place)
+    : place_(place),
+      num_matrices_(place.parameter.is_stacked() ? place.parameter.tensor.size(0) : 1) {
+  set_index(at::arange(place_.size(), place_.parameter.tensor.options().dtype(torch::kInt64))
+                .repeat({num_matrices_, 1}));
+}
+
+Stream Permutation::stream(int64_t matrix, uint64_t seed) const {
+  const Parameter& weight = place_.parameter;
+  const std::string name =
+      weight.is_stacked() ? name_of_unit(weight.name, weight.unit_ids[static_cast<size_t>(matrix)])
+                          : weight.name;
+  return {seed, Purpose::kSparsePattern, hash_name(kIndexPrefix + name), /*step=*/0};
+}
+
+void Permutation::shuffle(uint64_t seed) {
+  const torch::Tensor& weight = place_.parameter.tensor;
+  if (weight.is_meta()) return;
+  const torch::Tensor score_un = torch::empty({num_matrices_, place_.size()}, weight.options());
+  for (int64_t i = 0; i < num_matrices_; ++i) fill_uniform(score_un[i], stream(i, seed));
+  set_index(score_un.argsort(/*stable=*/true, 1, /*descending=*/false));
+}
+
+torch::Tensor Permutation::allocate_soft(int64_t groups) const {
+  const int64_t side = place_.size() / groups;
+  TORCH_CHECK(side * groups == place_.size(), name(), ": ", groups, " groups of ", place_.size());
+  return torch::empty({num_matrices_, groups, side, side},
+                      place_.parameter.tensor.detach().options());
+}
+
+void Permutation::soften(int64_t groups, double mix, uint64_t seed) {
+  groups_ = groups;
+  soft_ = allocate_soft(groups);
+  if (!soft_.is_meta()) {
+    for (int64_t i = 0; i < num_matrices_; ++i) {
+      fill_soft_permutation(soft_[i], mix, stream(i, seed));
+    }
+  }
+  soft_.requires_grad_();
+  index_un_ = inverse_un_ = torch::Tensor();
+}
+
+int64_t Permutation::soft_bytes() const {
+  if (!is_soft()) return 0;
+  return groups_ * soft_.size(-1) * soft_.size(-1) * static_cast<int64_t>(soft_.element_size());
+}
+
+torch::Tensor Permutation::index() const {
+  if (!is_soft()) return index_un_;
+  const torch::Tensor score_uGss = soft_.detach().to(torch::kCPU);
+  const int64_t side = score_uGss.size(-1);
+  const torch::Tensor index_un = torch::empty({num_matrices_, place_.size()}, torch::kInt64);
+  auto* out = index_un.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < num_matrices_; ++i) {
+    for (int64_t group = 0; group < groups_; ++group) {
+      for (const int64_t column : best_assignment(score_uGss[i][group])) {
+        *out++ = group * side + column;
+      }
+    }
+  }
+  return index_un.to(soft_.device());
+}
+
+void Permutation::harden() { set_index(index()); }
+
+void Permutation::set_index(const torch::Tensor& index_un) {
+  index_un_ = index_un;
+  inverse_un_ = index_un.argsort(/*stable=*/true, 1, /*descending=*/false);
+  soft_ = torch::Tensor();
+}
+
+torch::Tensor Permutation::distance() const {
+  const auto n = static_cast<double>(place_.size());
+  if (!is_soft()) {
+    const torch::Tensor identity_n = at::arange(place_.size(), index_un_.options());
+    const torch::Tensor moved_u = (index_un_ != identity_n).sum(1).to(torch::kFloat64);
+    return (moved_u / n).sqrt();
+  }
+  const torch::Tensor m_uGss = soft_.detach().to(torch::kFloat64);
+  const torch::Tensor identity_ss = at::eye(m_uGss.size(-1), m_uGss.options());
+  return ((m_uGss - identity_ss).square().sum({1, 2, 3}) / (2.0 * n)).sqrt();
+}
+
+torch::Tensor Permutation::permuted(const torch::Tensor& x_uab) const {
+  const bool is_left = place_.dim() == -2;  // P from the left of a stored matrix
+  const bool are_inputs = place_.axis == PermutationAxis::kInputs;
+  if (!is_soft()) {
+    // S P reads column j of S at the place of the one in P's column j.
+    const torch::Tensor& order = are_inputs ? inverse_un_ : index_un_;
+    const torch::Tensor& back = are_inputs ? index_un_ : inverse_un_;
+    return Reorder::apply(x_uab, is_left ? 1 : 2, order, back);
+  }
+  const int64_t u = x_uab.size(0), a = x_uab.size(1), b = x_uab.size(2), side = soft_.size(-1);
+  // Stored transposed, (S P)ᵀ = Pᵀ Sᵀ and (P S)ᵀ = Sᵀ Pᵀ.
+  const torch::Tensor m_uGss = place_.is_transposed ? soft_.transpose(-1, -2) : soft_;
+  if (is_left) {
+    return m_uGss.matmul(x_uab.view({u, groups_, side, b})).view({u, a, b});
+  }
+  const torch::Tensor x_uGas = x_uab.view({u, a, groups_, side}).transpose(1, 2);
+  return x_uGas.matmul(m_uGss).transpose(1, 2).reshape({u, a, b});
+}
+
+torch::Tensor Permutation::apply(const torch::Tensor& parameter) const {
+  if (place_.parameter.is_stacked()) return permuted(parameter);
+  return permuted(parameter.unsqueeze(0)).squeeze(0);
+}
+
+void Permutation::visit_state(StateVisitor& visitor) {
+  const bool is_stacked = place_.parameter.is_stacked();
+  const torch::Tensor whole = is_soft() ? soft_.detach() : index_un_;
+  torch::Tensor value = is_stacked ? whole : whole[0];
+  visitor.tensor(state_like(is_soft() ? kSoftPrefix : kIndexPrefix, place_.parameter, value));
+}
+
+std::string Permutation::name_of_first() const {
+  const Parameter& weight = place_.parameter;
+  return weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
+}
+
+void Permutation::fit_to(const SavedNames& saved) {
+  const Parameter& weight = place_.parameter;
+  const std::string name = name_of_first();
+  if (is_soft() && saved(kIndexPrefix + name)) {
+    set_index(
+        torch::empty({num_matrices_, place_.size()}, weight.tensor.options().dtype(torch::kInt64))
+            .zero_());
+  } else if (!is_soft() && saved(kSoftPrefix + name)) {
+    soft_ = allocate_soft(groups_).requires_grad_();
+    index_un_ = inverse_un_ = torch::Tensor();
+  }
+}
+
+void Permutation::tensors_loaded() {
+  if (is_soft()) return;
+  set_index(index_un_);
+  const torch::Tensor sorted_un = index_un_.gather(1, inverse_un_);
+  if (!(sorted_un == at::arange(place_.size(), index_un_.options())).all().item<bool>()) {
+    throw CheckpointError(kIndexPrefix + name() + ": no permutation");
+  }
+}
+
+}  // namespace shoal

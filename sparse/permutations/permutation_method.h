@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "runtime/base/duration.h"
+#include "runtime/recipe/config.h"
+#include "runtime/recipe/registry.h"
+#include "sparse/permutations/permutation.h"
+
+namespace shoal {
+
+/// How soft permutations are trained. `threshold` and `until` end it for a layer.
+struct LearningOptions {
+  PermutationAxis axis = PermutationAxis::kInputs;
+  int64_t groups = 1;
+  double mix = 0.5;
+  double lr = 1e-3;
+  double penalty = 0.01;
+  Duration ramp = Duration::percent(10);
+  double threshold = 0.02;
+  Duration check_every = Duration::steps(100);
+  Duration until = Duration::percent(60);
+
+  static constexpr auto fields() {
+    constexpr auto kPlace = accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken,
+                                    DurationUnit::kPercent);
+    return std::tuple{
+        field("axis", &LearningOptions::axis, "what is reordered: the layer's inputs or outputs"),
+        field(
+            "groups", &LearningOptions::groups,
+            "equal parts whose members are reordered among themselves; memory falls as 1 / groups",
+            in_range(1, 1 << 16)),
+        field("mix", &LearningOptions::mix,
+              "share of the identity in the first matrix, the rest is random",
+              in_range(above(0.0), below(1.0))),
+        field("lr", &LearningOptions::lr, "learning rate, constant; Adam without weight decay",
+              in_range(above(0.0), 10.0)),
+        field("penalty", &LearningOptions::penalty,
+              "weight in the loss of each layer's distance from a permutation, which is in [0, 1]",
+              in_range(0.0, 1e6)),
+        field("ramp", &LearningOptions::ramp, "while the weight of the penalty grows from 0",
+              kPlace),
+        field("threshold", &LearningOptions::threshold,
+              "a layer becomes hard when its penalty, in [0, 1], is below; experts only at `until`",
+              in_range(0.0, 1.0)),
+        field("check_every", &LearningOptions::check_every, "from one look at it to the next",
+              above(0), accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken)),
+        field("until", &LearningOptions::until, "every layer is hard from here on", above(0),
+              kPlace)};
+  }
+};
+
+/// Those options' places in a training, in steps. Throws ConfigError for what `scale` cannot count.
+struct LearningSteps {
+  LearningSteps(const LearningOptions& options, const StepScale& scale)
+      : ramp(to_steps(options.ramp, scale)),
+        check_every(to_steps(options.check_every, scale)),
+        until(to_steps(options.until, scale)) {}
+
+  int64_t ramp, check_every, until;
+};
+
+/// What becomes of the order of sparse layers' inputs or outputs; registered under `permutation`.
+class PermutationMethod {
+ public:
+  struct Context {};
+  static constexpr std::string_view kNameKey = "name";
+  static constexpr std::string_view kNoun = "permutation";
+  virtual ~PermutationMethod() = default;
+
+  /// Nothing: layers keep their order.
+  virtual std::optional<PermutationAxis> axis() const = 0;
+  /// Throws ConfigError, beginning with `layer`, where `size` inputs or outputs cannot be permuted.
+  virtual void check(const std::string& layer, int64_t size) const { (void)layer, (void)size; }
+  /// Gives a permutation its first state.
+  virtual void begin(Permutation& permutation, uint64_t seed) const = 0;
+  /// How it is trained; null if it is not.
+  virtual const LearningOptions* learning() const { return nullptr; }
+};
+
+}  // namespace shoal
