@@ -39,6 +39,9 @@ void add_check(CLI::App& app, ExitCode& code) {
   add_recipe(*command, arguments->source);
   command->add_option("--world", arguments->world, "ranks to check for (parallel.expert_ranks)")
       ->check(CLI::Range(1, 1'000'000));
+  command->add_flag(
+      "--expressivity", arguments->expressivity,
+      "how many linear regions the sparse MLPs can have, with and without permutations");
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
       "Examples:\n"

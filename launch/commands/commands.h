@@ -56,6 +56,7 @@ struct CheckArguments {
   config::RecipeSource source;
   std::optional<int64_t> world;  ///< ranks to check for; parallel.expert_ranks if not given
   bool json = false;
+  bool expressivity = false;  ///< bounds of the linear regions of sparse MLPs
 };
 
 /// Reads a recipe, builds its model without allocating and checks it against the number of ranks.

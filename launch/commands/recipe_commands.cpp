@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "launch/commands/expressivity.h"
 #include "launch/job/recipe.h"
 #include "launch/report/console.h"
 #include "launch/train/check_recipe.h"
@@ -153,14 +154,20 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
       check_recipe(arguments.source, config::UnsetVariable::kKeep, arguments.world);
   const ModelCounts& counts = checked.counts;
   const int64_t world = arguments.world.value_or(checked.loaded.options.parallel.expert_ranks);
+  std::vector<Expressivity> expressivity;
+  if (arguments.expressivity) expressivity = expressivity_of(counts.sparse);
   if (arguments.json) {
-    out << nlohmann::ordered_json{{"parameters", counts.parameters},
-                                  {"parameters_headless", counts.parameters_headless},
-                                  {"active_parameters", counts.active_parameters},
-                                  {"world", world}}
-        << "\n";
+    nlohmann::ordered_json json{{"parameters", counts.parameters},
+                                {"parameters_headless", counts.parameters_headless},
+                                {"active_parameters", counts.active_parameters},
+                                {"world", world}};
+    for (const Expressivity& one : expressivity) {
+      json["log10_linear_regions"][one.setting] = one.bound.log10_regions;
+    }
+    out << json << "\n";
   } else {
     print_text(checked, world, out);
+    if (!expressivity.empty()) print_expressivity(expressivity, out);
   }
   return ExitCode::kOk;
 }

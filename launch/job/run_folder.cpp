@@ -20,9 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kFiles{"resolved.yaml", "env.json",    "summary.json",
-                            "metrics.jsonl", "metrics.csv", "experts.jsonl",
-                            "gates.jsonl",   "LATEST",      ".lock"};
+constexpr std::array kFiles{"resolved.yaml", "env.json",      "summary.json", "metrics.jsonl",
+                            "metrics.csv",   "experts.jsonl", "gates.jsonl",  "permutations.jsonl",
+                            "LATEST",        ".lock"};
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::vector<fs::directory_entry> entries;
@@ -123,8 +123,8 @@ void remove_run(const fs::path& path) {
 void require_resumable(const RunFolder& folder) {
   if (!list_checkpoints(folder.checkpoints()).empty()) return;
   std::vector<std::string> records;
-  for (const char* name :
-       {"LATEST", "metrics.jsonl", "experts.jsonl", "gates.jsonl", "summary.json"}) {
+  for (const char* name : {"LATEST", "metrics.jsonl", "experts.jsonl", "gates.jsonl",
+                           "permutations.jsonl", "summary.json"}) {
     std::error_code not_there;
     const std::uintmax_t bytes = fs::file_size(folder.file(name), not_there);
     if (!not_there && bytes > 0) records.emplace_back(name);

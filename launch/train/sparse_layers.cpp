@@ -256,6 +256,11 @@ class Planner {
   std::vector<std::string> mistakes_;
 };
 
+std::optional<int64_t> span_of(const Pattern& pattern) {
+  if (!pattern.limits_span()) return std::nullopt;
+  return (pattern.num_weights() + pattern.rows() - 1) / pattern.rows();
+}
+
 void set_form(Task& task, const Parameter& parameter,
               const std::shared_ptr<const WeightForm>& form) {
   for (const auto& module : task.modules()) {
@@ -285,7 +290,8 @@ std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltMo
         },
         mistakes);
     infos.push_back({layer.parameter.name, pattern.rows(), pattern.columns(),
-                     copies_of(layer.parameter, model), layer.density, pattern.num_weights(), 0});
+                     copies_of(layer.parameter, model), layer.density, pattern.num_weights(),
+                     span_of(pattern), 0});
   }
   for (const auto& permutation : model.permutations) {
     const auto info = std::ranges::find(infos, permutation->name(), &SparseLayerInfo::name);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct SparseLayerInfo {
   int64_t copies;         ///< experts of a stack, over all ranks
   double density;         ///< asked for
   int64_t weights;        ///< that are on, of one matrix
+  /// Directions that the rows of a mask span: its weights a row, rounded up; nothing if they are
+  /// free (Pattern::limits_span).
+  std::optional<int64_t> span;
   int64_t soft_bytes;  ///< of one matrix's soft permutation with gradient and Adam's state; 0: none
 };
 

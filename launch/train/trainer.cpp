@@ -60,9 +60,10 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       log_(parts.log),
       signals_(parts.signals),
       writer_(std::move(checkpoints), world_, files_),
-      training_log_({parts.folder, world_, parts.session.steps_done(),
-                     metric_names(parts.session.task()), !parts.session.model().gates.empty()},
-                    parts.console, log_),
+      training_log_(
+          {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
+           !parts.session.model().gates.empty(), !parts.session.model().permutations.empty()},
+          parts.console, log_),
       start_(Clock::now()),
       evaluations_(recipe_.evaluate.every, session_.scale(), start_),
       saves_(recipe_.checkpoint.every, session_.scale(), start_) {

@@ -7,6 +7,7 @@
 
 #include "launch/report/gate_metrics.h"
 #include "launch/report/moe_metrics.h"
+#include "launch/report/permutation_metrics.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 
@@ -82,8 +83,12 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
       Files{{folder.file("metrics.jsonl"), start.first_step},
             {folder.file("experts.jsonl"), start.first_step},
             {},
+            {},
             {folder.file("metrics.csv"), columns_with(start.metrics), start.first_step}});
   if (start.has_gates) files_->gates.emplace(folder.file("gates.jsonl"), start.first_step);
+  if (start.has_permutations) {
+    files_->permutations.emplace(folder.file("permutations.jsonl"), start.first_step);
+  }
 }
 
 template <class File>
@@ -111,6 +116,7 @@ void TrainingLog::finish() {
   finish_file(files_->metrics);
   finish_file(files_->experts);
   if (files_->gates) finish_file(*files_->gates);
+  if (files_->permutations) finish_file(*files_->permutations);
   finish_file(files_->table);
   if (!lost.empty()) throw StorageError(lost, "free some space on this disk");
 }
@@ -169,6 +175,8 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   record.add("memory_bytes", shown.memory_bytes);
   add_moe_metrics(report.moe, record);
   add_gate_metrics(gates, record);
+  const auto permutations = permutation_reports(session.model().permutations);
+  add_permutation_metrics(permutations, record);
   write(files_->metrics, record);
   write(files_->table, record);
   for (const MoeReport& layer : report.moe) {
@@ -176,6 +184,9 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   }
   for (const GateReport& gate : gates)
     write(files_->gates.value(), gate_record(gate, outcome.step));
+  for (const PermutationReport& permutation : permutations) {
+    write(files_->permutations.value(), permutation_record(permutation, outcome.step));
+  }
   console_.show(shown);
 }
 

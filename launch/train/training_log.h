@@ -17,8 +17,8 @@
 namespace shoal {
 
 /// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, gates.jsonl,
-/// the console. A key whose number is not known is left out, such as all_to_all_ms on GPUs. On
-/// other ranks every call does nothing.
+/// permutations.jsonl, the console. A key whose number is not known is left out, such as
+/// all_to_all_ms on GPUs. On other ranks every call does nothing.
 class TrainingLog {
  public:
   struct Start {
@@ -27,6 +27,7 @@ class TrainingLog {
     int64_t first_step = 0;            ///< steps done
     std::vector<std::string> metrics;  ///< names of the task's, for the columns of metrics.csv
     bool has_gates = false;            ///< whether the model has token gates, for gates.jsonl
+    bool has_permutations = false;     ///< of sparse layers, for permutations.jsonl
   };
   /// Drops what the files hold of steps after the first one. Lines that a full disk
   /// refuses later wait for space, with one warning a file. Throws StorageError if a file cannot be
@@ -48,7 +49,7 @@ class TrainingLog {
  private:
   struct Files {
     JsonLines metrics, experts;
-    std::optional<JsonLines> gates;
+    std::optional<JsonLines> gates, permutations;
     CsvTable table;
   };
   Progress progress(const StepOutcome& outcome, const StepReport& report, const Session& session);

@@ -17,6 +17,7 @@ class Banded : public Pattern {
   /// The narrowest band of odd width 2 b + 1 >= density n.
   Banded(const Options& /*options*/, const Context& context)
       : Pattern(context), half_width_(ceil_share(columns(), decimal_of(context.density), 1) / 2) {}
+  bool limits_span() const override { return true; }
   bool can_change() const override { return false; }
   int64_t num_on() const override { return mask(torch::kCPU).sum().item<int64_t>(); }
   torch::Tensor choose(const torch::Tensor& score_C) const override {

@@ -24,6 +24,7 @@ class Block : public Pattern {
     }
     num_on_ = share_of(num_cells());
   }
+  bool limits_span() const override { return true; }
   int64_t num_cells() const override { return rows() / size_ * (columns() / size_); }
   int64_t num_on() const override { return num_on_; }
   int64_t num_weights() const override { return num_on_ * size_ * size_; }

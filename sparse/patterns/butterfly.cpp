@@ -54,6 +54,7 @@ class Butterfly : public Pattern {
                       context.density, k, 2.0 / static_cast<double>(k)));
     }
   }
+  bool limits_span() const override { return true; }
   bool can_change() const override { return false; }
   int64_t num_on() const override { return mask().sum().item<int64_t>(); }
   torch::Tensor choose(const torch::Tensor& score_C) const override {

@@ -44,6 +44,9 @@ class Pattern {
   virtual bool can_change() const { return true; }
   /// Whether a mask may have more cells than num_on() for a while.
   virtual bool can_exceed_density() const { return true; }
+  /// Whether PA-DST's theory of linear regions takes the directions that its rows span as limited
+  /// by their weights (section 3.4), or as free.
+  virtual bool limits_span() const { return false; }
   /// C.
   virtual int64_t num_cells() const { return rows() * columns(); }
   /// Cells that are on, at most.

@@ -98,9 +98,10 @@ TEST_F(RunFolders, WithAllThatARunWritesAreOverwritten) {
   fs::create_directories(path + "/ckpt/step-00000001");
   fs::create_directories(path + "/ckpt/.tmp-step-00000002-0");
   fs::create_directories(path + "/ckpt/.old-step-00000000");
-  for (const char* name : {"env.json", "summary.json", "summary.json.tmp", "metrics.jsonl",
-                           "metrics.csv", "experts.jsonl", "gates.jsonl", ".lock",
-                           "log/rank-00000.log", "log/rank-123456.log", "LATEST", "LATEST.tmp"}) {
+  for (const char* name :
+       {"env.json", "summary.json", "summary.json.tmp", "metrics.jsonl", "metrics.csv",
+        "experts.jsonl", "gates.jsonl", "permutations.jsonl", ".lock", "log/rank-00000.log",
+        "log/rank-123456.log", "LATEST", "LATEST.tmp"}) {
     write_file(path + "/" + name, "");
   }
   EXPECT_FALSE(open(OnExisting::kOverwrite).resume);

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "launch/train/sparse_layers.h"
+#include "sparse/linear_regions.h"
+
+namespace shoal {
+
+/// One way to train the MLPs of a model.
+struct Expressivity {
+  std::string setting;
+  RegionBound bound;
+};
+
+/// The sparse MLPs of the model, taken as one ReLU MLP of all their layers in order (PA-DST,
+/// appendix C): dense or with free masks, with their masks, and with permutations in front of them.
+/// Throws ConfigError if no layer of an MLP is sparse.
+std::vector<Expressivity> expressivity_of(const std::vector<SparseLayerInfo>& layers);
+
+/// The table of appendix C.1 for them.
+void print_expressivity(const std::vector<Expressivity>& settings, std::ostream& out);
+
+}  // namespace shoal

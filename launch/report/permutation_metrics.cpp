@@ -1,0 +1,46 @@
+#include "launch/report/permutation_metrics.h"
+
+#include <algorithm>
+
+#include "sparse/permutations/soft_permutation.h"
+
+namespace shoal {
+
+std::vector<PermutationReport> permutation_reports(
+    const std::vector<std::shared_ptr<Permutation>>& permutations) {
+  std::vector<PermutationReport> reports;
+  for (const auto& permutation : permutations) {
+    const torch::Tensor distance_u = permutation->distance();
+    if (distance_u.numel() == 0) continue;  // a rank without experts of this stack
+    PermutationReport report{permutation->name(), permutation->is_soft(),
+                             distance_u.mean().item<double>()};
+    if (report.is_soft) {
+      report.penalty = soft_permutation_penalty(permutation->soft().detach()).mean().item<double>();
+    }
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+void add_permutation_metrics(const std::vector<PermutationReport>& reports, MetricsRecord& record) {
+  if (reports.empty()) return;
+  const auto mean_of = [&](double PermutationReport::*value) {
+    double sum = 0.0;
+    for (const PermutationReport& report : reports) sum += report.*value;
+    return sum / static_cast<double>(reports.size());
+  };
+  record.add("permutation_soft",
+             static_cast<int64_t>(std::ranges::count(reports, true, &PermutationReport::is_soft)));
+  record.add("permutation_distance", mean_of(&PermutationReport::distance));
+  record.add("permutation_penalty", mean_of(&PermutationReport::penalty));
+}
+
+MetricsRecord permutation_record(const PermutationReport& report, int64_t step) {
+  MetricsRecord record;
+  record.add("step", step).add("layer", report.layer);
+  record.add("soft", int64_t{report.is_soft ? 1 : 0});
+  record.add("distance", report.distance).add("penalty", report.penalty);
+  return record;
+}
+
+}  // namespace shoal

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/base/metrics.h"
+#include "sparse/permutations/permutation.h"
+
+namespace shoal {
+
+/// The order of one sparse layer's inputs or outputs in one step; of a stack of experts the mean
+/// of those on this rank.
+struct PermutationReport {
+  std::string layer;
+  bool is_soft = false;
+  double distance = 0.0;  ///< Permutation::distance
+  double penalty = 0.0;   ///< soft_permutation_penalty; 0 when hard
+};
+
+std::vector<PermutationReport> permutation_reports(
+    const std::vector<std::shared_ptr<Permutation>>& permutations);
+
+/// `permutation_soft`, the number of soft layers, `permutation_distance` and `permutation_penalty`,
+/// means over the layers; none without permutations.
+void add_permutation_metrics(const std::vector<PermutationReport>& reports, MetricsRecord& record);
+
+/// A line of permutations.jsonl: one layer in one step.
+MetricsRecord permutation_record(const PermutationReport& report, int64_t step);
+
+}  // namespace shoal
