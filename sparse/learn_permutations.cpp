@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "runtime/base/error.h"
 #include "sparse/permutations/soft_permutation.h"
 #include "sparse/replica_check.h"
 
@@ -17,6 +18,11 @@ constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8;
 LearnPermutations::LearnPermutations(std::vector<std::shared_ptr<Permutation>> permutations,
                                      const LearningOptions& options, const StepScale& scale)
     : options_(options), steps_(options, scale) {
+  if (steps_.until > scale.total_steps) {
+    throw ConfigError("sparsity.permutation.until: step " + std::to_string(steps_.until) +
+                      " is behind the end of the training, step " +
+                      std::to_string(scale.total_steps) + ", which would leave layers soft");
+  }
   for (auto& permutation : permutations) {
     learned_.push_back({std::move(permutation), {}, {}});
   }

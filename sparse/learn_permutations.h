@@ -24,6 +24,7 @@ namespace shoal {
 /// with the weights'.
 class LearnPermutations : public StepRule {
  public:
+  /// Throws ConfigError for durations that `scale` cannot count, and if `until` is behind the end.
   LearnPermutations(std::vector<std::shared_ptr<Permutation>> permutations,
                     const LearningOptions& options, const StepScale& scale);
 

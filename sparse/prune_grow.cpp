@@ -148,8 +148,7 @@ void PruneGrow::require_masks_fit() const {
     for (int64_t i = 0; i < layers_[l].num_matrices(); ++i) {
       const torch::Tensor mask_mn = layers_[l].matrix(masks_[l], i);
       const torch::Tensor is_on_C = pattern.pool(mask_mn.to(torch::kFloat32)) != 0;
-      const bool is_whole = pattern.expand(is_on_C).equal(mask_mn);
-      if (is_whole && is_on_C.sum().item<int64_t>() == pattern.num_on()) continue;
+      if (pattern.expand(is_on_C).equal(mask_mn) && pattern.holds(is_on_C)) continue;
       throw Error(ExitCode::kMismatch,
                   layers_[l].name_of(i) + ": its mask does not fit sparsity.pattern and density",
                   "use the sparsity of the checkpoint's recipe");

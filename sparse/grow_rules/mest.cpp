@@ -54,13 +54,8 @@ class Mest : public GrowRule {
       : options_(options),
         every_(to_steps(options.every, context.scale)),
         half_from_(to_steps(options.half_from, context.scale)),
-        until_(to_steps(options.until, context.scale)) {
-    if (options.mode == MestMode::kSoft && until_ >= context.scale.total_steps) {
-      throw ConfigError(
-          "until: masks of mode em_s come down to the density asked for here, so it "
-          "must be before the end of the training");
-    }
-  }
+        until_(to_steps(options.until, context.scale)),
+        total_(context.scale.total_steps) {}
 
   /// em_s: the update at the end brings the density down to the one asked for; those behind it find
   /// nothing to do, unless that step was skipped.
@@ -70,6 +65,11 @@ class Mest : public GrowRule {
     return is_regular && step < until_;
   }
   void check(const Pattern& pattern, const std::string& layer) const override {
+    if (options_.mode == MestMode::kSoft && until_ >= total_) {
+      throw ConfigError(layer +
+                        ": masks of mode em_s come down to the density asked for at `until`, "
+                        "so it must be before the end of the training");
+    }
     if (options_.mode == MestMode::kSoft && !pattern.can_exceed_density()) {
       throw ConfigError(layer +
                         ": masks of this pattern cannot have more weights than asked for, as "
@@ -104,7 +104,7 @@ class Mest : public GrowRule {
   }
 
   Options options_;
-  int64_t every_, half_from_, until_;
+  int64_t every_, half_from_, until_, total_;
 };
 
 const Registration<GrowRule, Mest> registered_mest{

@@ -62,6 +62,13 @@ class ConstantFanIn : public Pattern {
     return best_of_rows(score_C.view({rows(), columns()}), fan_in_).view({-1});
   }
 
+  bool holds(const torch::Tensor& is_on_C) const override {
+    const torch::Tensor fan_in_m = is_on_C.view({rows(), columns()}).sum(1);
+    const int64_t active = (fan_in_m > 0).sum().item<int64_t>();
+    if (active == 0) return false;
+    const int64_t wanted = std::min(columns(), num_on() / active);
+    return ((fan_in_m == 0) | (fan_in_m == wanted)).all().item<bool>();
+  }
   torch::Tensor update(const CellUpdate& update) const override {
     const torch::Tensor kept = prune(update);
     const torch::Tensor grow = grow_scores(update, kept);

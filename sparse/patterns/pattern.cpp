@@ -10,6 +10,10 @@
 
 namespace shoal {
 
+bool Pattern::holds(const torch::Tensor& is_on_C) const {
+  return is_on_C.sum().item<int64_t>() == num_on();
+}
+
 torch::Tensor Pattern::choose(const torch::Tensor& score_C) const {
   return best_cells(score_C, num_on());
 }

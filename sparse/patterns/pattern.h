@@ -61,6 +61,9 @@ class Pattern {
   virtual torch::Tensor expand(const torch::Tensor& is_on_C) const {
     return is_on_C.view({rows(), columns()});
   }
+  /// Whether a mask of cells is one that choose() or update() may give at this density. Default: it
+  /// has num_on() of them.
+  virtual bool holds(const torch::Tensor& is_on_C) const;
   /// A mask of the highest scores: the first one, from random scores.
   virtual torch::Tensor choose(const torch::Tensor& score_C) const;
   /// The mask after pruning and growing. As many cells as before are on where num_drop is num_grow.

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "runtime/base/duration.h"
+#include "runtime/base/error.h"
 #include "runtime/recipe/config.h"
 #include "runtime/recipe/registry.h"
 #include "sparse/permutations/permutation.h"
@@ -58,11 +59,21 @@ struct LearningOptions {
 /// Those options' places in a training, in steps. Throws ConfigError for what `scale` cannot count.
 struct LearningSteps {
   LearningSteps(const LearningOptions& options, const StepScale& scale)
-      : ramp(to_steps(options.ramp, scale)),
-        check_every(to_steps(options.check_every, scale)),
-        until(to_steps(options.until, scale)) {}
+      : ramp(steps_of("ramp", options.ramp, scale)),
+        check_every(steps_of("check_every", options.check_every, scale)),
+        until(steps_of("until", options.until, scale)) {}
 
   int64_t ramp, check_every, until;
+
+ private:
+  static int64_t steps_of(const std::string& key, const Duration& duration,
+                          const StepScale& scale) {
+    try {
+      return to_steps(duration, scale);
+    } catch (const ConfigError& error) {
+      throw ConfigError(key + ": " + error.what());
+    }
+  }
 };
 
 /// What becomes of the order of sparse layers' inputs or outputs; registered under `permutation`.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,18 @@ SplitPlace place_of(const ImageFolderSource::Options& options, Split split) {
   return split == Split::kTrain ? place(options.train) : place(options.valid);
 }
 
+/// The same place by the names of the files themselves, absolute, as far as they are there.
+SplitPlace without_links(SplitPlace place) {
+  const auto resolve = [](std::string& path) {
+    std::error_code failed;
+    const fs::path found = fs::weakly_canonical(path, failed);
+    if (!failed) path = found.string();
+  };
+  resolve(place.folder);
+  if (place.list) resolve(*place.list);
+  return place;
+}
+
 /// Whether all images of a folder are a split, and the other split's folder is it or inside it.
 bool holds(const SplitPlace& all, const SplitPlace& other) {
   return !all.list &&
@@ -59,7 +72,9 @@ void require_equal_classes(const std::string& train, const std::string& valid) {
 class ImageFolderSet final : public SampleSet {
  public:
   ImageFolderSet(SplitPlace place, std::optional<int64_t> num_classes)
-      : folder_(std::move(place.folder)),
+      : hint_(place.list ? "the list " + *place.list + " names it; correct the list"
+                         : "was it removed after the run began?"),
+        folder_(std::move(place.folder)),
         images_(place.list ? images_of_list(*place.list, num_classes)
                            : images_of_folder(folder_, num_classes)) {}
 
@@ -76,14 +91,16 @@ class ImageFolderSet final : public SampleSet {
     const int64_t num_read = std::min(kMostFilesRead, size());
     std::string text = fmt::format("{} images {}", size(), sha256_hex(names).substr(0, 16));
     for (int64_t i = 0; i < num_read; ++i) {
-      text += ", " + file_fingerprint(path_of(size() * i / num_read));
+      const std::string path = path_of(size() * i / num_read);
+      MappedFile(path, hint_);  // says better what is wrong
+      text += ", " + file_fingerprint(path);
     }
     return text;
   }
 
   Sample read(int64_t index, int64_t /*epoch*/) const override {
     const std::string path = path_of(index);
-    const MappedFile file(path, "was it removed after the run began?");
+    const MappedFile file(path, hint_);
     DecodedImage image = decode_image(file.bytes(), path);
     return {.shape = image.shape,
             .pixel_CHW = std::move(image.pixel_CHW),
@@ -95,6 +112,7 @@ class ImageFolderSet final : public SampleSet {
     return (fs::path(folder_) / images_[static_cast<size_t>(index)].path).string();
   }
 
+  std::string hint_;  ///< the next step where a file is missing
   std::string folder_;
   std::vector<ImageEntry> images_;
 };
@@ -123,8 +141,8 @@ std::optional<ImageTransform> ImageFolderSource::image_transform() const {
 }
 
 void ImageFolderSource::check_training(Problems& problems) const {
-  const SplitPlace train = place_of(options_, Split::kTrain);
-  const SplitPlace valid = place_of(options_, Split::kValid);
+  const SplitPlace train = without_links(place_of(options_, Split::kTrain));
+  const SplitPlace valid = without_links(place_of(options_, Split::kValid));
   const bool is_same_list = train.folder == valid.folder && train.list == valid.list;
   if (!is_same_list && !holds(train, valid) && !holds(valid, train)) return;
   problems.add(options_.valid.list ? "valid.list" : "valid.folder",

@@ -48,8 +48,9 @@ FolderNames names_in(const fs::path& folder) {
     }
   }
   if (failed) {
-    throw DataError(folder.string() + ": cannot be listed: " + failed.message(),
-                    "data.path and folder must name a folder of images");
+    throw DataError(
+        folder.string() + ": cannot be listed: " + failed.message(),
+        "data.path with data.train.folder and data.valid.folder must name folders of images");
   }
   std::sort(names.folders.begin(), names.folders.end());
   std::sort(names.images.begin(), names.images.end());
@@ -143,8 +144,9 @@ std::vector<ImageEntry> images_of_folder(const std::string& folder,
   ImageFinder finder(folder);
   finder.add({}, 0, 0);
   if (finder.entries.empty()) {
-    throw DataError(folder + ": no image (.jpg, .jpeg, .png) in it or its subfolders",
-                    "data.path and folder must name a folder of images");
+    throw DataError(
+        folder + ": no image (.jpg, .jpeg, .png) in it or its subfolders",
+        "data.path with data.train.folder and data.valid.folder must name folders of images");
   }
   return std::move(finder.entries);
 }
@@ -170,7 +172,8 @@ std::vector<ImageEntry> images_of_list(const std::string& list,
     if (!seen.insert(entry.path).second) refuse(entry.path + " is named twice");
     entries.push_back(std::move(entry));
   }
-  if (entries.empty()) throw DataError(list + ": names no image");
+  if (entries.empty())
+    throw DataError(list + ": names no image", "a line an image: its path in the folder");
   return entries;
 }
 

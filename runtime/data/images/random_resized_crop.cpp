@@ -37,7 +37,7 @@ CropPlan middle_rectangle(ImageShape image, const std::vector<double>& ratio) {
 void RandomResizedCrop::Options::validate(Problems& problems) const {
   const auto check = [&](const char* key, const std::vector<double>& pair) {
     if (pair.size() == 2 && pair[0] <= pair[1]) return;
-    problems.add(key, "must be two numbers, the least and the most");
+    problems.add(key, "must be two numbers, the least first");
   };
   check("scale", scale);
   check("ratio", ratio);

@@ -290,6 +290,29 @@ TEST(SparseTraining, SparseWeightsAreLoadedWithTheirMasks) {
               HasSubstr("its mask does not fit sparsity.pattern and density"));
 }
 
+TEST(SparseTraining, MasksOfAnotherPatternAreNotTaken) {
+  const testing::ScratchFolder scratch;
+  SparseTraining trained(
+      {kTinyVit, testing::sparse("unstructured", "set", "density: 0.5, layers: [mlp]")});
+  const std::string path = save(trained, scratch.path());
+  for (const char* pattern : {"n_m, of: 4", "constant_fan_in", "block, size: 2", "diagonal"}) {
+    SparseTraining other({kTinyVit, testing::sparse(pattern, "set", "density: 0.5, layers: [mlp]"),
+                          "model.init_from=" + path});
+    EXPECT_THAT(loading_error(other), HasSubstr("its mask does not fit sparsity.pattern"))
+        << pattern;
+  }
+}
+
+TEST(SparseTraining, PermutationsMayNotStaySoft) {
+  EXPECT_THAT(mistakes_of([] {
+                SparseTraining({kTinyVit,
+                                "sparsity={density: 0.5, permutation: {name: learned, "
+                                "until: 6step}}"});
+              }),
+              ElementsAre(HasSubstr("sparsity.permutation.until: step 6 is behind the end of the "
+                                    "training, step 5")));
+}
+
 TEST(SparseTraining, LearnedPermutationsAreHardInTimeAndTheirMemoryIsGone) {
   SparseTraining run({kTinyVit,
                       "sparsity={density: 0.5, rule: {name: static}, permutation: {name: "

@@ -43,6 +43,7 @@ class PatternProperties : public ::testing::TestWithParam<PatternCase> {
   void expect_is_of_the_pattern(const torch::Tensor& is_on_C) const {
     const PatternCase& one = GetParam();
     ASSERT_EQ(is_on_C.sum().item<int64_t>(), pattern_->num_on());
+    ASSERT_TRUE(pattern_->holds(is_on_C));
     const torch::Tensor mask_mn = pattern_->expand(is_on_C);
     ASSERT_EQ(mask_mn.sum().item<int64_t>(), pattern_->num_weights());
     ASSERT_TRUE((pattern_->pool(mask_mn.to(torch::kFloat32)) != 0).equal(is_on_C));

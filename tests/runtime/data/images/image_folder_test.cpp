@@ -166,6 +166,11 @@ TEST_F(ImageFolder, RefusesOverlapOfTrainingAndValidationSplit) {
                 ElementsAre(HasSubstr("valid.folder: these images are trained on as well")))
         << folder;
   }
+  options_.valid.folder = scratch_.file("train");  // absolute
+  EXPECT_THAT(mistakes(), ::testing::SizeIs(1));
+  std::filesystem::create_directory_symlink("train", scratch_.file("link"));
+  options_.valid.folder = "link";
+  EXPECT_THAT(mistakes(), ::testing::SizeIs(1));
   options_.valid.folder = "train2";
   EXPECT_THAT(mistakes(), IsEmpty());
   options_.valid.folder = "train";
