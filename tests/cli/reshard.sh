@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Checkpoints move between one, two, three (uneven) and four ranks with equal digests: those of
 # experts in both stages of a Sparse-MLP, of a denoiser's attention experts with averaged weights,
-# and of the experts and memory units of a Nexus layer, the last from placement to placement as
-# well. Every second step the optimizer's state is shared out among the replicas.
+# of the experts and memory units of a Nexus layer, from placement to placement as well, and of
+# sparse experts with masks that change and permutations that become hard on the way. Every second
+# step the optimizer's state is shared out among the replicas.
 source "$(dirname "$0")/common.sh"
 
 # moves NAME [OVERRIDE...]: a run goes from grid to grid, a step on each, and what is loaded is what
@@ -35,3 +36,5 @@ moves denoiser train.average=0.9 'data.normalise={mean: [0, 0, 0], std: [1, 1, 1
   soft_steps: 8, experts: [{k: 3}, {share: 0.5}, {candidates: {from: window, window: 3}}, {}]}}'
 moves nexus parallel.placement=by_cost 'model={backbone: vit, patch: 4, width: 16, depth: 2, heads: 2, hidden: 32, nexus:
   {experts: {count: 3}, memory: {count: 2, keys: 8, k: 2}, slots: 2}}'
+moves sparse 'sparsity={density: 0.4, rule: {name: set, every: 2step, until: 100%},
+  permutation: {name: learned, until: 12step}}'
