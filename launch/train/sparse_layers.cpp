@@ -322,6 +322,11 @@ std::vector<std::shared_ptr<Permutation>> permute_layers(const Recipe& recipe,
     set_form(*model.task, layer.parameter, permutations.back());
   }
   if (!mistakes.empty()) throw ConfigError(mistakes);
+  if (permutations.empty()) {
+    throw ConfigError(
+        "sparsity.permutation: every layer has a density of 1, and only sparse layers "
+        "are permuted; set permutation: {name: none}");
+  }
   return permutations;
 }
 

@@ -130,6 +130,8 @@ TEST(SparseLayers, RefuseWhatDoesNotFitByName) {
   EXPECT_THAT(mistakes("density: 0"), Contains(HasSubstr("sparsity.density")));
   EXPECT_THAT(mistakes("density: 0.5, layers: [mlp.fc1], permutation: {name: learned, groups: 3}"),
               Contains(HasSubstr("blocks.0.mlp.fc1.weight: 3 groups do not divide 8 inputs")));
+  EXPECT_THAT(mistakes("density: 1, permutation: {name: random}"),
+              ElementsAre(HasSubstr("sparsity.permutation: every layer has a density of 1")));
   EXPECT_THAT(mistakes("density: 0.5, permutation: {name: learned, until: 1000tok}"),
               Contains(HasSubstr("sparsity.permutation: ")));
   EXPECT_THAT(
