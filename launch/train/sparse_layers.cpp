@@ -32,8 +32,8 @@ void collect_mistakes(const Call& call, std::vector<std::string>& mistakes) {
   }
 }
 
-/// The recipe's rule, for what it says of patterns; null if it has mistakes of its own, which are
-/// found elsewhere.
+/// The recipe's rule, to check patterns against it, for a training of unknown length; null if its
+/// own options are wrong, which is reported with the durations.
 std::shared_ptr<const GrowRule> rule_of_any_length(const Recipe& recipe) {
   try {
     constexpr int64_t kSteps = int64_t{1} << 40;

@@ -13,7 +13,7 @@
 
 namespace shoal {
 
-/// What `check` says of the sparse layers of one kind.
+/// A sparse layer as `check` reports it.
 struct SparseLayerInfo {
   std::string name;       ///< of the parameter
   int64_t rows, columns;  ///< outputs, inputs

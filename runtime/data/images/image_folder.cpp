@@ -92,7 +92,7 @@ class ImageFolderSet final : public SampleSet {
     std::string text = fmt::format("{} images {}", size(), sha256_hex(names).substr(0, 16));
     for (int64_t i = 0; i < num_read; ++i) {
       const std::string path = path_of(size() * i / num_read);
-      MappedFile(path, hint_);  // says better what is wrong
+      MappedFile(path, hint_);  // its error names the missing part of the path
       text += ", " + file_fingerprint(path);
     }
     return text;

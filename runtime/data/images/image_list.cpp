@@ -64,12 +64,13 @@ class ImageFinder {
 
   /// Adds those of the folder root/below and of its subfolders.
   void add(const fs::path& below, int64_t label, int depth) {
+    const fs::path here = below.empty() ? root_ : root_ / below;
     if (depth > kMostFolders) {
-      throw DataError(fmt::format("{}: more than {} folders inside each other",
-                                  (root_ / below).string(), kMostFolders),
-                      "is there a link that leads back?");
+      throw DataError(
+          fmt::format("{}: more than {} folders inside each other", here.string(), kMostFolders),
+          "is there a link that leads back?");
     }
-    const FolderNames names = names_in(root_ / below);
+    const FolderNames names = names_in(here);
     for (const std::string& name : names.images) {
       entries.push_back({(below / name).string(), label});
     }
