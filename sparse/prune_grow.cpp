@@ -7,41 +7,49 @@
 #include "runtime/random/random.h"
 #include "sparse/replica_check.h"
 
-// m outputs  n inputs  C cells
+// m outputs  n inputs  u matrices of a stack  C cells
 namespace shoal {
+namespace {
 
-torch::Tensor SparseLayer::matrix(const torch::Tensor& like_parameter, int64_t index) const {
-  const torch::Tensor one = parameter.is_stacked() ? like_parameter[index] : like_parameter;
-  const torch::Tensor matrix = one.view({one.size(0), -1});
-  return is_transposed ? matrix.t() : matrix;
+/// Multiplies the weights by sqrt(n / weights of their row that are on); where all are on, because
+/// cells are chosen softly, by that of the mask to come.
+void rescale(const SparseLayer& layer, const torch::Tensor& mask) {
+  const torch::Tensor weight = layer.parameter.tensor.detach();
+  const Pattern& pattern = *layer.pattern;
+  const auto columns = static_cast<double>(pattern.columns());
+  const double most = static_cast<double>(pattern.num_weights()) / static_cast<double>(pattern.rows());
+  for (int64_t i = 0; i < layer.num_matrices(); ++i) {
+    const torch::Tensor mask_mn = layer.matrix(mask, i);
+    torch::Tensor on_m1 = mask_mn.sum(1, /*keepdim=*/true).clamp_min(1).to(weight.scalar_type());
+    if (mask_mn.all().item<bool>()) on_m1.fill_(most);
+    layer.matrix(weight, i).mul_((columns / on_m1).sqrt());
+  }
 }
 
-std::string SparseLayer::name_of(int64_t index) const {
-  if (!parameter.is_stacked()) return parameter.name;
-  return name_of_unit(parameter.name, parameter.unit_ids[static_cast<size_t>(index)]);
-}
+}  // namespace
 
 PruneGrow::PruneGrow(std::vector<SparseLayer> layers, std::shared_ptr<const GrowRule> rule,
                      uint64_t seed, bool rescales)
     : layers_(std::move(layers)), rule_(std::move(rule)), seed_(seed) {
   const torch::NoGradGuard no_grad;
+  const bool is_drawn = rule_ == nullptr || rule_->soft_choice() == nullptr;
   for (const SparseLayer& layer : layers_) {
     const torch::Tensor weight = layer.parameter.tensor.detach();
-    const torch::Tensor mask = torch::ones_like(weight, torch::kBool);
-    masks_.push_back(mask);
+    masks_.push_back(torch::ones_like(weight, torch::kBool));
     if (weight.is_meta()) continue;
-    for (int64_t i = 0; i < layer.num_matrices(); ++i) {
-      const torch::Tensor score_C = torch::empty({layer.pattern->num_cells()}, weight.options());
-      fill_uniform(score_C, stream(layer, i, /*step=*/0));
-      const torch::Tensor is_on_mn = layer.pattern->expand(layer.pattern->choose(score_C));
-      layer.matrix(mask, i).copy_(is_on_mn);
-      if (!rescales) continue;
-      const double columns = static_cast<double>(layer.pattern->columns());
-      const torch::Tensor on_m1 = is_on_mn.sum(1, /*keepdim=*/true).clamp_min(1);
-      layer.matrix(weight, i).mul_((columns / on_m1.to(weight.scalar_type())).sqrt());
-    }
+    if (is_drawn) draw_mask(layer, masks_.back());
+    if (rescales) rescale(layer, masks_.back());
   }
   apply_masks();
+}
+
+void PruneGrow::draw_mask(const SparseLayer& layer, const torch::Tensor& mask) const {
+  for (int64_t i = 0; i < layer.num_matrices(); ++i) {
+    const torch::Tensor score_C =
+        torch::empty({layer.pattern->num_cells()}, layer.parameter.tensor.options());
+    fill_uniform(score_C, stream(layer, i, /*step=*/0));
+    layer.matrix(mask, i).copy_(layer.pattern->expand(layer.pattern->choose(score_C)));
+  }
 }
 
 bool PruneGrow::is_due(int64_t step, const SparseLayer& layer) const {
@@ -79,7 +87,9 @@ void PruneGrow::after_update(int64_t step, StepTensors& tensors) {
     if (is_due(step, layers_[l])) update(l, step, tensors);
   }
   apply_masks();
-  check_replicas(step, tensors);
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    if (is_due(step, layers_[l])) check_replicas(l, step, tensors);
+  }
 }
 
 torch::Tensor PruneGrow::updated_cells(const Pattern& pattern, int64_t step,
@@ -107,24 +117,36 @@ void PruneGrow::update(size_t layer_index, int64_t step, StepTensors& tensors) {
     cells.stream = stream(layer, i, step);
     layer.matrix(updated, i).copy_(pattern.expand(updated_cells(pattern, step, cells)));
   }
-  const torch::Tensor stays = mask & updated;
-  weight.mul_(stays);
-  if (average_ != nullptr) average_->average_of(layer.parameter.name).mul_(stays);
-  for (const std::string& kind : tensors.state_kinds()) {
-    const std::string& name = layer.parameter.name;
-    tensors.write_state(kind, name, tensors.read_state(kind, name) * stays);
-  }
-  masks_[layer_index] = updated;
+  replace_mask(layer_index, updated, tensors);
 }
 
-void PruneGrow::check_replicas(int64_t step, StepTensors& tensors) const {
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    if (!is_due(step, layers_[l])) continue;
-    const std::string& name = layers_[l].parameter.name;
-    require_equal_replicas(
-        masks_[l], tensors.replicas(name),
-        name + ": its replicas have different masks after step " + std::to_string(step + 1));
+void PruneGrow::replace_mask(size_t layer_index, const torch::Tensor& mask, StepTensors& tensors) {
+  const std::string& name = layers_[layer_index].parameter.name;
+  const torch::Tensor stays = masks_[layer_index] & mask;
+  layers_[layer_index].parameter.tensor.detach().mul_(stays);
+  if (average_ != nullptr) average_->average_of(name).mul_(stays);
+  for (const std::string& kind : tensors.state_kinds()) {
+    tensors.write_state(kind, name, tensors.read_state(kind, name) * stays);
   }
+  masks_[layer_index] = mask;
+}
+
+void PruneGrow::keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step,
+                           StepTensors& tensors) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor mask = torch::empty_like(masks_[layer]);
+  for (int64_t i = 0; i < layers_[layer].num_matrices(); ++i) {
+    layers_[layer].matrix(mask, i).copy_(layers_[layer].pattern->expand(is_on_uC[i]));
+  }
+  replace_mask(layer, mask, tensors);
+  check_replicas(layer, step, tensors);
+}
+
+void PruneGrow::check_replicas(size_t layer_index, int64_t step, StepTensors& tensors) const {
+  const std::string& name = layers_[layer_index].parameter.name;
+  require_equal_replicas(
+      masks_[layer_index], tensors.replicas(name),
+      name + ": its replicas have different masks after step " + std::to_string(step + 1));
 }
 
 void PruneGrow::apply_masks() {
@@ -147,6 +169,7 @@ void PruneGrow::require_masks_fit() const {
     const Pattern& pattern = *layers_[l].pattern;
     for (int64_t i = 0; i < layers_[l].num_matrices(); ++i) {
       const torch::Tensor mask_mn = layers_[l].matrix(masks_[l], i);
+      if (rule_->soft_choice() != nullptr && mask_mn.all().item<bool>()) continue;
       const torch::Tensor is_on_C = pattern.pool(mask_mn.to(torch::kFloat32)) != 0;
       if (pattern.expand(is_on_C).equal(mask_mn) && pattern.holds(is_on_C)) continue;
       throw Error(ExitCode::kMismatch,

@@ -10,25 +10,9 @@
 #include "parallel/gradients/step_rule.h"
 #include "parallel/gradients/weight_average.h"
 #include "sparse/grow_rules/grow_rule.h"
-#include "sparse/patterns/pattern.h"
+#include "sparse/sparse_layer.h"
 
 namespace shoal {
-
-/// A weight that is trained sparse: a matrix, or a stack of them with one mask each.
-struct SparseLayer {
-  Parameter parameter;
-  /// Whether a matrix is stored as [inputs, outputs], as experts have it; else [outputs,
-  /// inputs...].
-  bool is_transposed = false;
-  double density = 1.0;  ///< asked for
-  std::shared_ptr<const Pattern> pattern;
-
-  int64_t num_matrices() const { return parameter.is_stacked() ? parameter.tensor.size(0) : 1; }
-  /// A view [m, n] of one matrix of a tensor shaped like the parameter.
-  torch::Tensor matrix(const torch::Tensor& like_parameter, int64_t index) const;
-  /// The logical name of one matrix.
-  std::string name_of(int64_t index) const;
-};
 
 /// Dynamic sparse training: keeps the weights of sparse layers within masks, which a rule prunes
 /// and grows. Weights that are off are zero, get no gradient and have no optimizer state.
@@ -36,7 +20,8 @@ struct SparseLayer {
 /// First masks and every draw are keyed by (seed, matrix, step); an update reads weights and summed
 /// gradients, so that all replicas of a matrix, and any rank grid, have the same masks. Of an
 /// expert stack each rank prunes and grows its own units. A weight that is regrown in the update
-/// that dropped it keeps its value and state; any other starts from zero.
+/// that dropped it keeps its value and state; any other starts from zero. With a rule that chooses
+/// cells softly every cell is on until keep_cells.
 class PruneGrow : public StepRule {
  public:
   /// Draws the first masks and zeroes the weights outside them. `rescales`: the rest is multiplied
@@ -46,6 +31,10 @@ class PruneGrow : public StepRule {
 
   /// Averages of weights that are dropped become zero as well. `average` outlives this.
   void keep_sparse(const WeightAverage& average) { average_ = &average; }
+
+  /// The mask of this layer becomes those cells, bool [u, C], for good. Collective over the replicas
+  /// of the weight; throws CommError where they differ.
+  void keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step, StepTensors& tensors);
 
   /// Saved beside the weights: `sparsity.mask.` + name.
   static constexpr const char* kPrefix = "sparsity.mask.";
@@ -57,8 +46,8 @@ class PruneGrow : public StepRule {
   void visit_state(StateVisitor& visitor) override;
   /// Weights that were loaded are masked as well.
   void tensors_loaded() override;
-  /// Throws Error (exit 12) unless the masks are such as the patterns have: where they were loaded
-  /// from a checkpoint of another recipe.
+  /// Throws Error (exit 12) unless the masks are such as the patterns have, or whole where cells are
+  /// chosen softly: where they were loaded from a checkpoint of another recipe.
   void require_masks_fit() const;
 
   const std::vector<SparseLayer>& layers() const { return layers_; }
@@ -69,9 +58,12 @@ class PruneGrow : public StepRule {
   bool is_due(int64_t step, const SparseLayer& layer) const;
   Stream stream(const SparseLayer& layer, int64_t index, int64_t step) const;
   torch::Tensor updated_cells(const Pattern& pattern, int64_t step, const CellState& cells) const;
+  void draw_mask(const SparseLayer& layer, const torch::Tensor& mask) const;
   void update(size_t layer_index, int64_t step, StepTensors& tensors);
+  /// Zeroes weights, averages and optimizer state that were off or are off from now on.
+  void replace_mask(size_t layer_index, const torch::Tensor& mask, StepTensors& tensors);
   /// Throws CommError where replicas of a matrix have different masks. Collective.
-  void check_replicas(int64_t step, StepTensors& tensors) const;
+  void check_replicas(size_t layer_index, int64_t step, StepTensors& tensors) const;
   void apply_masks();
 
   std::vector<SparseLayer> layers_;

@@ -180,7 +180,16 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
                             "{} has no place for",
                             reader.path(), model.permutations.front()->name(), arguments.program));
   }
+  for (const auto& cells : model.soft_cells) {
+    if (reader.manifest().find_tensor(SoftCells::kScorePrefix + cells->layer().name_of(0)) == nullptr)
+      continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("'{}' cannot be exported: the cells of {} are not chosen yet",
+                            reader.path(), cells->name()),
+                "export a later checkpoint");
+  }
   ModelWeights listed = weights_of(model);
+  listed.soft_cells.clear();
   const StateList weights = list_state(listed);
   require_all_named(names, weights);
   const std::vector<Export> exports =

@@ -59,10 +59,12 @@ void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& laye
     all += weights * layer.copies;
     soft_bytes += layer.soft_bytes * layer.copies;
     const std::string line = fmt::format(
-        "{}: {} x {}{}, {} of {} weights on, density {:.4g} for {:.4g}",
+        "{}: {} x {}{}, {} of {} weights on{}, density {:.4g} for {:.4g}",
         without_numbers(layer.name), layer.rows, layer.columns,
         layer.copies > 1 ? " of " + counted(layer.copies, "expert") : "", grouped(layer.weights),
-        grouped(weights), static_cast<double>(layer.weights) / static_cast<double>(weights),
+        grouped(weights),
+        layer.low_rank > 0 ? fmt::format(" and in a product of rank {}", layer.low_rank) : "",
+        static_cast<double>(layer.weights) / static_cast<double>(weights),
         layer.density);
     if (++count_of_line[line] == 1) lines.push_back(line);
   }

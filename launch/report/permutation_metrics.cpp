@@ -35,6 +35,20 @@ void add_permutation_metrics(const std::vector<PermutationReport>& reports, Metr
   record.add("permutation_penalty", mean_of(&PermutationReport::penalty));
 }
 
+void add_cell_metrics(const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
+                      MetricsRecord& record) {
+  int64_t soft = 0, matrices = 0;
+  double distance = 0.0;
+  for (const auto& cells : soft_cells) {
+    soft += cells->is_soft() ? 1 : 0;
+    matrices += cells->layer().num_matrices();
+    distance += cells->distance().sum().item<double>();
+  }
+  if (matrices == 0) return;
+  record.add("cells_soft", soft);
+  record.add("cells_distance", distance / static_cast<double>(matrices));
+}
+
 MetricsRecord permutation_record(const PermutationReport& report, int64_t step) {
   MetricsRecord record;
   record.add("step", step).add("layer", report.layer);

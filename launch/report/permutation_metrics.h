@@ -6,6 +6,7 @@
 
 #include "runtime/base/metrics.h"
 #include "sparse/permutations/permutation.h"
+#include "sparse/soft_cells.h"
 
 namespace shoal {
 
@@ -24,6 +25,11 @@ std::vector<PermutationReport> permutation_reports(
 /// `permutation_soft`, the number of soft layers, `permutation_distance` and `permutation_penalty`,
 /// means over the layers; none without permutations.
 void add_permutation_metrics(const std::vector<PermutationReport>& reports, MetricsRecord& record);
+
+/// `cells_soft`, the number of layers whose cells are not chosen yet, and `cells_distance`, the mean
+/// of SoftCells::distance over all layers on this rank; none without soft cells.
+void add_cell_metrics(const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
+                      MetricsRecord& record);
 
 /// A line of permutations.jsonl: one layer in one step.
 MetricsRecord permutation_record(const PermutationReport& report, int64_t step);

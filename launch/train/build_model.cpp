@@ -90,13 +90,14 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
   }
   check_units(model.stages, device);
   model.parameters = parameters_of(*model.task);
+  if (recipe.sparsity) add_low_rank_branches(recipe, model);
   model.buffers = buffers_of(*model.task);
   freeze_parameters(rules_of(recipe.optimizer), model.parameters);
   if (!device.is_meta()) {
     initialise(model.parameters, static_cast<uint64_t>(recipe.run.seed));
     initialise(model.buffers, static_cast<uint64_t>(recipe.run.seed));
   }
-  if (recipe.sparsity) model.permutations = permute_layers(recipe, model);
+  if (recipe.sparsity) form_layers(recipe, model);
   return model;
 }
 
@@ -106,10 +107,12 @@ void ModelWeights::visit_state(StateVisitor& visitor) {
     visitor.tensor({weight.name, value, weight.is_stacked(), weight.unit_ids});
   }
   for (const auto& permutation : permutations) permutation->visit_state(visitor);
+  for (const auto& cells : soft_cells) cells->visit_state(visitor);
 }
 
 void ModelWeights::fit_to(const SavedNames& saved) {
   for (const auto& permutation : permutations) permutation->fit_to(saved);
+  for (const auto& cells : soft_cells) cells->fit_to(saved);
 }
 
 void ModelWeights::tensors_loaded() {
@@ -121,6 +124,7 @@ ModelWeights weights_of(const BuiltModel& model) {
   weights.list = model.parameters;
   weights.list.insert(weights.list.end(), model.buffers.begin(), model.buffers.end());
   weights.permutations = model.permutations;
+  weights.soft_cells = model.soft_cells;
   return weights;
 }
 

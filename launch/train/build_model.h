@@ -14,6 +14,7 @@
 #include "runtime/module/after_step.h"
 #include "runtime/module/state.h"
 #include "sparse/permutations/permutation.h"
+#include "sparse/soft_cells.h"
 
 namespace shoal {
 
@@ -26,6 +27,7 @@ struct BuiltModel {
   std::vector<Parameter> parameters;              ///< of the task, in registration order
   std::vector<Parameter> buffers;                 ///< saved with them, and not trained by gradients
   std::vector<std::shared_ptr<Permutation>> permutations;  ///< of sparse layers; saved as well
+  std::vector<std::shared_ptr<SoftCells>> soft_cells;      ///< likewise
 };
 
 /// The recipe's data source, no file of which is open yet. `environment`: where the user's cache
@@ -51,12 +53,13 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
 struct ModelWeights : Stateful {
   std::vector<Parameter> list;
   std::vector<std::shared_ptr<Permutation>> permutations;
+  std::vector<std::shared_ptr<SoftCells>> soft_cells;
   void visit_state(StateVisitor& visitor) override;
   void fit_to(const SavedNames& saved) override;
   void tensors_loaded() override;
 };
 
-/// Every parameter, then every buffer and every permutation.
+/// Every parameter, then every buffer, every permutation and all soft cells.
 ModelWeights weights_of(const BuiltModel& model);
 int64_t count_elements(const std::vector<Parameter>& parameters);
 

@@ -81,6 +81,9 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
   if (recipe.train.average) {
     average = std::make_unique<WeightAverage>(*recipe.train.average, model_.parameters);
   }
+  if (auto rule = make_choose_cells(recipe, model_, scale_, prune_grow.get())) {
+    rules_.push_back(std::move(rule));
+  }
   if (prune_grow && average) prune_grow->keep_sparse(*average);
   prune_grow_ = prune_grow.get();
   average_ = average.get();

@@ -15,6 +15,7 @@
 #include "runtime/base/text.h"
 #include "runtime/module/linear.h"
 #include "sparse/layer_density.h"
+#include "sparse/low_rank_branch.h"
 
 namespace shoal {
 namespace {
@@ -258,17 +259,61 @@ class Planner {
 
 std::optional<int64_t> span_of(const Pattern& pattern) {
   if (!pattern.limits_span()) return std::nullopt;
-  return (pattern.num_weights() + pattern.rows() - 1) / pattern.rows();
+  return (pattern.num_weights() + pattern.rows() - 1) / pattern.rows() + pattern.low_rank();
+}
+
+int64_t nonzero_weights(const Pattern& pattern) {
+  return pattern.num_weights() + pattern.low_rank() * (pattern.rows() + pattern.columns());
+}
+
+bool set_branch(Task& task, const SparseLayer& layer) {
+  const torch::Tensor& weight = layer.parameter.tensor;
+  const Pattern& pattern = *layer.pattern;
+  const auto branch = std::make_shared<LowRankBranch>(
+      pattern.rows(), pattern.columns(), pattern.low_rank(), weight.detach().options());
+  return std::ranges::any_of(task.modules(), [&](const auto& module) {
+    auto* owner = dynamic_cast<HasLinearBranch*>(module.get());
+    return owner != nullptr && owner->set_branch(weight, "low_rank", branch);
+  });
 }
 
 void set_form(Task& task, const Parameter& parameter,
-              const std::shared_ptr<const WeightForm>& form) {
+              const std::vector<std::shared_ptr<const WeightForm>>& forms) {
+  const auto form = std::make_shared<WeightForms>(forms);
   for (const auto& module : task.modules()) {
     auto* owner = dynamic_cast<HasWeightForms*>(module.get());
     if (owner != nullptr && owner->set_form(parameter.tensor, form)) return;
   }
-  throw ConfigError("sparsity.permutation: " + parameter.name + " cannot be permuted",
+  throw ConfigError("sparsity: " + parameter.name +
+                        " can have neither a permutation nor cells that are chosen softly",
                     ExitCode::kMismatch);
+}
+
+/// One a layer, in its first state; none if the recipe has no permutation.
+std::vector<std::shared_ptr<Permutation>> permutations_of(const Recipe& recipe,
+                                                          const std::vector<SparseLayer>& layers) {
+  const auto method = Registry<PermutationMethod>::create(recipe.sparsity->permutation, {});
+  const std::optional<PermutationAxis> axis = method->axis();
+  std::vector<std::shared_ptr<Permutation>> permutations;
+  if (!axis) return permutations;
+  std::vector<std::string> mistakes;
+  for (const SparseLayer& layer : layers) {
+    const Permutation::Place place{layer.parameter, layer.is_transposed, *axis};
+    const size_t before = mistakes.size();
+    collect_mistakes(
+        [&] { method->check("sparsity.permutation: " + layer.parameter.name, place.size()); },
+        mistakes);
+    if (mistakes.size() > before) continue;
+    permutations.push_back(std::make_shared<Permutation>(place));
+    method->begin(*permutations.back(), static_cast<uint64_t>(recipe.run.seed));
+  }
+  if (!mistakes.empty()) throw ConfigError(mistakes);
+  if (permutations.empty()) {
+    throw ConfigError(
+        "sparsity.permutation: every layer has a density of 1, and only sparse layers "
+        "are permuted; set permutation: {name: none}");
+  }
+  return permutations;
 }
 
 }  // namespace
@@ -290,8 +335,8 @@ std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltMo
         },
         mistakes);
     infos.push_back({layer.parameter.name, pattern.rows(), pattern.columns(),
-                     copies_of(layer.parameter, model), layer.density, pattern.num_weights(),
-                     span_of(pattern), 0});
+                     copies_of(layer.parameter, model), layer.density, nonzero_weights(pattern),
+                     pattern.low_rank(), span_of(pattern), 0});
   }
   for (const auto& permutation : model.permutations) {
     const auto info = std::ranges::find(infos, permutation->name(), &SparseLayerInfo::name);
@@ -303,31 +348,42 @@ std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltMo
   return infos;
 }
 
-std::vector<std::shared_ptr<Permutation>> permute_layers(const Recipe& recipe,
-                                                         const BuiltModel& model) {
-  const auto method = Registry<PermutationMethod>::create(recipe.sparsity->permutation, {});
-  const std::optional<PermutationAxis> axis = method->axis();
-  std::vector<std::shared_ptr<Permutation>> permutations;
-  if (!axis) return permutations;
+void add_low_rank_branches(const Recipe& recipe, BuiltModel& model) {
   std::vector<std::string> mistakes;
   for (const SparseLayer& layer : make_sparse_layers(*recipe.sparsity, model)) {
-    const Permutation::Place place{layer.parameter, layer.is_transposed, *axis};
-    const size_t before = mistakes.size();
-    collect_mistakes(
-        [&] { method->check("sparsity.permutation: " + layer.parameter.name, place.size()); },
-        mistakes);
-    if (mistakes.size() > before) continue;
-    permutations.push_back(std::make_shared<Permutation>(place));
-    method->begin(*permutations.back(), static_cast<uint64_t>(recipe.run.seed));
-    set_form(*model.task, layer.parameter, permutations.back());
+    if (layer.pattern->low_rank() == 0) continue;
+    if (layer.parameter.is_stacked()) {
+      mistakes.push_back("sparsity.pattern: " + layer.parameter.name +
+                         ": experts have no product of low rank; set low_rank: 0, or name the "
+                         "layers without them");
+    } else if (!set_branch(*model.task, layer)) {
+      mistakes.push_back("sparsity.pattern: " + layer.parameter.name +
+                         " can have no product of low rank; set low_rank: 0");
+    }
   }
   if (!mistakes.empty()) throw ConfigError(mistakes);
-  if (permutations.empty()) {
-    throw ConfigError(
-        "sparsity.permutation: every layer has a density of 1, and only sparse layers "
-        "are permuted; set permutation: {name: none}");
+  model.parameters = parameters_of(*model.task);
+}
+
+void form_layers(const Recipe& recipe, BuiltModel& model) {
+  const auto layers = make_sparse_layers(*recipe.sparsity, model);
+  const std::vector<std::shared_ptr<Permutation>> permutation_of_layer =
+      permutations_of(recipe, layers);
+  const std::shared_ptr<const GrowRule> rule = rule_of_any_length(recipe);
+  const SoftChoice* choice = rule ? rule->soft_choice() : nullptr;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    std::vector<std::shared_ptr<const WeightForm>> forms;
+    if (choice != nullptr) {
+      model.soft_cells.push_back(
+          std::make_shared<SoftCells>(layers[l], choice->first_temperature));
+      forms.push_back(model.soft_cells.back());
+    }
+    if (!permutation_of_layer.empty()) {
+      model.permutations.push_back(permutation_of_layer[l]);
+      forms.push_back(permutation_of_layer[l]);
+    }
+    if (!forms.empty()) set_form(*model.task, layers[l].parameter, forms);
   }
-  return permutations;
 }
 
 std::unique_ptr<LearnPermutations> make_learn_permutations(const Recipe& recipe,
@@ -349,6 +405,15 @@ std::unique_ptr<PruneGrow> make_prune_grow(const Recipe& recipe, const BuiltMode
   }
   return std::make_unique<PruneGrow>(
       std::move(layers), rule, static_cast<uint64_t>(recipe.run.seed), recipe.sparsity->rescale);
+}
+
+
+std::unique_ptr<ChooseCells> make_choose_cells(const Recipe& recipe, const BuiltModel& model,
+                                               const StepScale& scale, PruneGrow* prune_grow) {
+  if (model.soft_cells.empty() || prune_grow == nullptr) return nullptr;
+  const auto rule = Registry<GrowRule>::create(recipe.sparsity->rule, {scale});
+  return std::make_unique<ChooseCells>(model.soft_cells, *rule->soft_choice(), scale.total_steps,
+                                       *prune_grow);
 }
 
 }  // namespace shoal

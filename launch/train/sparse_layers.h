@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launch/train/build_model.h"
+#include "sparse/choose_cells.h"
 #include "sparse/learn_permutations.h"
 #include "sparse/prune_grow.h"
 #include "sparse/sparsity_options.h"
@@ -19,9 +20,10 @@ struct SparseLayerInfo {
   int64_t rows, columns;  ///< outputs, inputs
   int64_t copies;         ///< experts of a stack, over all ranks
   double density;         ///< asked for
-  int64_t weights;        ///< that are on, of one matrix
-  /// Directions that the rows of a mask span: its weights a row, rounded up; nothing if they are
-  /// free (Pattern::limits_span).
+  int64_t weights;        ///< that are on, of one matrix, those of a product of low rank included
+  int64_t low_rank;       ///< Pattern::low_rank
+  /// Directions that the rows of a mask span: its weights a row, rounded up, and the rank of a
+  /// product beside it; nothing if they are free (Pattern::limits_span).
   std::optional<int64_t> span;
   int64_t soft_bytes;  ///< of one matrix's soft permutation with gradient and Adam's state; 0: none
 };
@@ -36,10 +38,14 @@ std::vector<SparseLayer> make_sparse_layers(const SparsityOptions& options,
 /// The sparse layers of a recipe that has some. Throws as make_sparse_layers.
 std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltModel& model);
 
-/// Gives the sparse layers of the model their permutations, in their first state. Throws as
-/// make_sparse_layers, and ConfigError for sizes that cannot be permuted.
-std::vector<std::shared_ptr<Permutation>> permute_layers(const Recipe& recipe,
-                                                         const BuiltModel& model);
+/// Adds the products of low rank that patterns want beside their masks to the model's layers, as
+/// modules `low_rank` of these, and their parameters to model.parameters. Throws as
+/// make_sparse_layers, and ConfigError for stacks of experts.
+void add_low_rank_branches(const Recipe& recipe, BuiltModel& model);
+
+/// Gives the sparse layers of the model their permutations and soft cells, in their first state.
+/// Throws as make_sparse_layers, and ConfigError for sizes that cannot be permuted.
+void form_layers(const Recipe& recipe, BuiltModel& model);
 
 /// What trains the model's permutations; null if they are not trained. Throws ConfigError for
 /// durations that `scale` cannot count.
@@ -51,5 +57,10 @@ std::unique_ptr<LearnPermutations> make_learn_permutations(const Recipe& recipe,
 /// make_sparse_layers, and ConfigError for a rule whose times `scale` cannot count.
 std::unique_ptr<PruneGrow> make_prune_grow(const Recipe& recipe, const BuiltModel& model,
                                            const StepScale& scale);
+
+/// What chooses the model's soft cells; null if it has none. Throws ConfigError for a choice behind
+/// the end of the training.
+std::unique_ptr<ChooseCells> make_choose_cells(const Recipe& recipe, const BuiltModel& model,
+                                               const StepScale& scale, PruneGrow* prune_grow);
 
 }  // namespace shoal

@@ -177,6 +177,7 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   add_gate_metrics(gates, record);
   const auto permutations = permutation_reports(session.model().permutations);
   add_permutation_metrics(permutations, record);
+  add_cell_metrics(session.model().soft_cells, record);
   write(files_->metrics, record);
   write(files_->table, record);
   for (const MoeReport& layer : report.moe) {

@@ -1,6 +1,5 @@
 #include "models/blocks/patch_embed.h"
 
-#include <ATen/ops/linear.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -44,8 +43,14 @@ torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& image_BCHW) const {
       image_BCHW.reshape({image_BCHW.size(0), channels_, rows, patch_, columns, patch_})
           .permute({0, 2, 4, 1, 3, 5})
           .reshape({image_BCHW.size(0), rows * columns, channels_ * patch_ * patch_});
-  const torch::Dtype dtype = image_BCHW.scalar_type();
-  return at::linear(patches_BSP, formed(weight, form_.get()).to(dtype), bias.to(dtype));
+  return linear(patches_BSP, {formed(weight, form_.get()), bias}, branch_.get());
+}
+
+bool PatchEmbedImpl::set_branch(const torch::Tensor& parameter, const std::string& name,
+                                std::shared_ptr<LinearBranch> branch) {
+  if (!parameter.is_same(weight)) return false;
+  branch_ = register_module(name, std::move(branch));
+  return true;
 }
 
 bool PatchEmbedImpl::set_form(const torch::Tensor& parameter,

@@ -22,10 +22,25 @@ LinearImpl::LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& opti
   if (bias_init) bias = add_parameter("bias", {out}, options, *bias_init);
 }
 
-torch::Tensor LinearImpl::forward(const torch::Tensor& x) const {
+torch::Tensor linear(const torch::Tensor& x, const DenseWeights& weights,
+                     const LinearBranch* branch) {
   const torch::Dtype dtype = x.scalar_type();
-  return at::linear(x, formed(weight, form_.get()).to(dtype),
-                    bias.defined() ? bias.to(dtype) : bias);
+  const torch::Tensor weight = weights.weight.to(dtype);
+  const torch::Tensor bias = weights.bias.defined() ? weights.bias.to(dtype) : weights.bias;
+  if (branch == nullptr) return at::linear(x, weight, bias);
+  const torch::Tensor joined = branch->join(x, at::linear(x, weight));
+  return bias.defined() ? joined + bias : joined;
+}
+
+torch::Tensor LinearImpl::forward(const torch::Tensor& x) const {
+  return linear(x, {formed(weight, form_.get()), bias}, branch_.get());
+}
+
+bool LinearImpl::set_branch(const torch::Tensor& parameter, const std::string& name,
+                            std::shared_ptr<LinearBranch> branch) {
+  if (!parameter.is_same(weight)) return false;
+  branch_ = register_module(name, std::move(branch));
+  return true;
 }
 
 bool LinearImpl::set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) {

@@ -3,16 +3,33 @@
 #include <torch/types.h>
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace shoal {
 
 /// What products use in place of a parameter, made from it in every forward pass: its rows or
-/// columns in another order. Differentiable.
+/// columns in another order, its cells weighed. Differentiable.
 class WeightForm {
  public:
   virtual ~WeightForm() = default;
   /// Of the parameter's shape.
   virtual torch::Tensor apply(const torch::Tensor& parameter) const = 0;
+};
+
+/// Several forms, each of what the one before made.
+class WeightForms : public WeightForm {
+ public:
+  explicit WeightForms(std::vector<std::shared_ptr<const WeightForm>> forms)
+      : forms_(std::move(forms)) {}
+  torch::Tensor apply(const torch::Tensor& parameter) const override {
+    torch::Tensor formed = parameter;
+    for (const auto& form : forms_) formed = form->apply(formed);
+    return formed;
+  }
+
+ private:
+  std::vector<std::shared_ptr<const WeightForm>> forms_;
 };
 
 /// A module some of whose parameters may have a form.

@@ -2,12 +2,19 @@
 
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "runtime/random/random.h"
 
 namespace shoal {
+
+double SoftChoice::temperature(int64_t step) const {
+  const double done = std::min(1.0, static_cast<double>(step) / static_cast<double>(until));
+  const double share = (1.0 + std::cos(std::numbers::pi * done)) / 2.0;
+  return last_temperature + (first_temperature - last_temperature) * share;
+}
 
 double ReplaceRule::fraction(int64_t step) const {
   if (step >= until_) return 0.0;

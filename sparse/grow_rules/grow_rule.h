@@ -35,6 +35,18 @@ struct CellCounts {
   int64_t drop = 0, grow = 0;
 };
 
+/// How the cells of a matrix are chosen while all of them are still trained (soft_cells.h).
+struct SoftChoice {
+  double first_temperature = 0.0, last_temperature = 0.0;
+  double lr = 0.0;              ///< of the cells' scores
+  double threshold = 0.0;       ///< the choice is made once it is this near to being hard
+  int64_t check_every = 0;      ///< steps from one look at that to the next
+  int64_t until = 0;            ///< every layer's choice is made from this step on
+
+  /// Falls by a cosine from the first to the last at `until`.
+  double temperature(int64_t step) const;
+};
+
 /// Which cells dynamic sparse training drops and grows, how many of them, and when.
 ///
 /// Registered under `rule`. Scores are >= 0, and finite where weights and gradients are. All
@@ -66,6 +78,8 @@ class GrowRule {
   /// Of cells that are not kept, the highest are grown.
   virtual torch::Tensor grow_score(const CellState& cells) const = 0;
   virtual CellCounts counts(int64_t step, const CellTotals& cells) const = 0;
+  /// How the first masks are learned; null if they are drawn.
+  virtual const SoftChoice* soft_choice() const { return nullptr; }
 };
 
 /// How the share of cells that an update replaces changes until the last one.

@@ -29,17 +29,22 @@ class Block : public Pattern {
   int64_t num_on() const override { return num_on_; }
   int64_t num_weights() const override { return num_on_ * size_ * size_; }
   torch::Tensor pool(const torch::Tensor& x_mn) const override {
-    return at::linalg_vector_norm(x_mn.reshape({rows() / size_, size_, columns() / size_, size_}),
-                                  2, at::IntArrayRef{1, 3})
-        .reshape({-1});
+    return at::linalg_vector_norm(in_blocks(x_mn), 2, at::IntArrayRef{1, 3}).reshape({-1});
   }
-  torch::Tensor expand(const torch::Tensor& is_on_C) const override {
-    return is_on_C.view({rows() / size_, 1, columns() / size_, 1})
+  torch::Tensor sum(const torch::Tensor& x_mn) const override {
+    return in_blocks(x_mn).sum({1, 3}).reshape({-1});
+  }
+  torch::Tensor expand(const torch::Tensor& value_C) const override {
+    return value_C.view({rows() / size_, 1, columns() / size_, 1})
         .expand({-1, size_, -1, size_})
         .reshape({rows(), columns()});
   }
 
  private:
+  torch::Tensor in_blocks(const torch::Tensor& x_mn) const {
+    return x_mn.reshape({rows() / size_, size_, columns() / size_, size_});
+  }
+
   int64_t size_, num_on_ = 0;
 };
 

@@ -1,7 +1,9 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "runtime/base/exact_share.h"
 #include "sparse/patterns/pattern.h"
@@ -11,49 +13,57 @@ namespace shoal {
 namespace {
 
 /// Flat block butterfly: on a grid of k x k blocks, k a power of two, block (i, j) is on where
-/// i xor j is 0, 1, 2, 4, ... or 2^(f - 1). Does not change.
-/// Source: Chen et al. 2022 (Pixelated Butterfly), section 3.
+/// i xor j is 0, 1, 2, 4, ... or 2^(f - 1). Does not change. A dense product of low rank may take a
+/// share of the density. Source: Chen et al. 2022 (Pixelated Butterfly), section 3.
 class Butterfly : public Pattern {
  public:
   struct Options {
-    int64_t grid = 16;
+    std::optional<int64_t> grid;
     int64_t size = 1;
+    double low_rank = 0.0;
 
     static constexpr auto fields() {
       return std::tuple{
-          field("grid", &Options::grid, "blocks across and down (k), a power of two",
-                in_range(2, 1 << 16)),
+          field("grid", &Options::grid,
+                "blocks across and down (k), a power of two; auto: the one whose density comes "
+                "nearest to what is asked for from below, of those equally near the largest",
+                in_range(2, 1 << 16), unset_word("auto")),
           field("size", &Options::size,
                 "side of the squares of weights that hardware takes at once: one that the "
                 "butterfly touches is on as a whole",
-                in_range(1, 1 << 16), unit("weights"))};
+                in_range(1, 1 << 16), unit("weights")),
+          field("low_rank", &Options::low_rank,
+                "share of the density that a dense product U V of low rank takes; tokens weigh both "
+                "parts by a gate",
+                in_range(0.0, below(1.0)))};
     }
     void validate(Problems& problems) const {
-      if (!std::has_single_bit(static_cast<uint64_t>(grid))) {
-        problems.add("grid", fmt::format("{} is no power of two", grid));
+      if (grid && !std::has_single_bit(static_cast<uint64_t>(*grid))) {
+        problems.add("grid", fmt::format("{} is no power of two", *grid));
       }
     }
   };
-  /// The most factors of a density (f + 1) / k up to the one asked for.
+  /// The most factors of a density (f + 1) / k up to what low_rank leaves of the one asked for.
   Butterfly(const Options& options, const Context& context) : Pattern(context), options_(options) {
-    const int64_t k = options.grid;
-    if (rows() % k != 0 || columns() % k != 0) {
-      refuse(fmt::format("a grid of {0} x {0} does not divide {1} x {2} weights", k, rows(),
-                         columns()));
-    }
+    if (options.grid) check_grid(*options.grid);
     if (rows() % options.size != 0 || columns() % options.size != 0) {
       refuse(fmt::format("squares of {0} x {0} do not divide {1} x {2} weights", options.size,
                          rows(), columns()));
     }
-    const int64_t most = std::bit_width(static_cast<uint64_t>(k)) - 1;
-    factors_ = std::min(most, floor_share(k, decimal_of(context.density)) - 1);
+    const int64_t weights = share_of(rows() * columns());
+    rank_ = chosen_rank(weights);
+    const int64_t left = weights - rank_ * (rows() + columns());
+    grid_ = options.grid ? *options.grid : nearest_grid(left);
+    factors_ = most_factors(grid_, left);
     if (factors_ < 1) {
-      refuse(
-          fmt::format("a density of {} is less than one factor of a butterfly of {} blocks, {}; "
-                      "use a larger grid",
-                      context.density, k, 2.0 / static_cast<double>(k)));
+      refuse(fmt::format("a density of {}{} is less than one factor of a butterfly of {} blocks, "
+                         "{}; use a larger grid",
+                         context.density,
+                         rank_ > 0 ? fmt::format(" less a product of rank {}", rank_) : "", grid_,
+                         2.0 / static_cast<double>(grid_)));
     }
   }
+  int64_t low_rank() const override { return rank_; }
   bool limits_span() const override { return true; }
   bool can_change() const override { return false; }
   int64_t num_on() const override { return mask().sum().item<int64_t>(); }
@@ -62,8 +72,45 @@ class Butterfly : public Pattern {
   }
 
  private:
+  void check_grid(int64_t grid) const {
+    if (rows() % grid == 0 && columns() % grid == 0) return;
+    refuse(fmt::format("a grid of {0} x {0} does not divide {1} x {2} weights", grid, rows(),
+                       columns()));
+  }
+  /// f of a grid within this many weights; less than 1 if there is none.
+  int64_t most_factors(int64_t grid, int64_t weights) const {
+    const int64_t all = std::bit_width(static_cast<uint64_t>(grid)) - 1;
+    return std::min(all, weights / (rows() * columns() / grid) - 1);
+  }
+  /// The powers of two that divide both sides, and of them the best; the largest where none fits.
+  int64_t nearest_grid(int64_t weights) const {
+    const uint64_t sides = static_cast<uint64_t>(rows() | columns());
+    const auto largest = static_cast<int64_t>(sides & (~sides + 1));
+    if (largest < 2) {
+      refuse(fmt::format("no power of two divides {} x {} weights into a grid", rows(), columns()));
+    }
+    int64_t best = largest, most = 0;
+    for (int64_t grid = largest; grid >= 2; grid /= 2) {
+      const int64_t factors = most_factors(grid, weights);
+      const int64_t on = factors < 1 ? 0 : (factors + 1) * (rows() * columns() / grid);
+      if (on > most) best = grid, most = on;
+    }
+    return best;
+  }
+  int64_t chosen_rank(int64_t weights) const {
+    if (options_.low_rank == 0.0) return 0;
+    const int64_t share = floor_share(weights, decimal_of(options_.low_rank));
+    const int64_t rank = share / (rows() + columns());
+    if (rank < 1) {
+      refuse(fmt::format("low_rank: {} of a density of {} is {} weights, and a product of rank 1 "
+                         "has {}; set low_rank: 0 or more of it",
+                         options_.low_rank, context().density, share, rows() + columns()));
+    }
+    return rank;
+  }
+
   torch::Tensor mask() const {
-    const int64_t k = options_.grid, size = options_.size;
+    const int64_t k = grid_, size = options_.size;
     torch::Tensor is_on_kk = at::zeros({k, k}, torch::kBool);
     auto* is_on = is_on_kk.mutable_data_ptr<bool>();
     for (int64_t i = 0; i < k; ++i) {
@@ -81,7 +128,7 @@ class Butterfly : public Pattern {
   }
 
   Options options_;
-  int64_t factors_ = 0;
+  int64_t rank_ = 0, grid_ = 0, factors_ = 0;
 };
 
 const Registration<Pattern, Butterfly> registered_butterfly{

@@ -35,17 +35,21 @@ class Diagonal : public Pattern {
   int64_t num_on() const override { return num_on_; }
   int64_t num_weights() const override { return num_on_ * diagonals_.length(); }
   torch::Tensor pool(const torch::Tensor& x_mn) const override {
-    const torch::Tensor x_PD = x_mn.reshape({-1}).take(diagonals_.places(x_mn.device()));
-    return at::linalg_vector_norm(x_PD, 2, at::IntArrayRef{1});
+    return at::linalg_vector_norm(by_diagonal(x_mn), 2, at::IntArrayRef{1});
   }
-  torch::Tensor expand(const torch::Tensor& is_on_C) const override {
-    const torch::Tensor place_PD = diagonals_.places(is_on_C.device());
-    return torch::zeros({rows() * columns()}, is_on_C.options())
-        .scatter_(0, place_PD.view({-1}), is_on_C.unsqueeze(1).expand_as(place_PD).reshape({-1}))
+  torch::Tensor sum(const torch::Tensor& x_mn) const override { return by_diagonal(x_mn).sum(1); }
+  torch::Tensor expand(const torch::Tensor& value_C) const override {
+    const torch::Tensor place_PD = diagonals_.places(value_C.device());
+    return torch::zeros({rows() * columns()}, value_C.options())
+        .scatter_(0, place_PD.view({-1}), value_C.unsqueeze(1).expand_as(place_PD).reshape({-1}))
         .view({rows(), columns()});
   }
 
  private:
+  torch::Tensor by_diagonal(const torch::Tensor& x_mn) const {
+    return x_mn.reshape({-1}).take(diagonals_.places(x_mn.device()));
+  }
+
   Diagonals diagonals_;
   int64_t num_on_;
 };

@@ -53,13 +53,18 @@ class Pattern {
   virtual int64_t num_on() const = 0;
   /// Weights of these.
   virtual int64_t num_weights() const { return num_on(); }
+  /// The rank of a dense product beside the mask's (low_rank_branch.h), whose (m + n) rank weights
+  /// count as nonzero ones of the density asked for; 0: none.
+  virtual int64_t low_rank() const { return 0; }
 
   /// A score of each cell from numbers of the weights [m, n]: the L2 norm of the cell's; of cells
   /// of one weight the number with its sign.
   virtual torch::Tensor pool(const torch::Tensor& x_mn) const { return x_mn.reshape({-1}); }
-  /// Whether each weight's cell is on: bool [m, n].
-  virtual torch::Tensor expand(const torch::Tensor& is_on_C) const {
-    return is_on_C.view({rows(), columns()});
+  /// The sum over each cell of numbers of the weights: [m, n] -> [C].
+  virtual torch::Tensor sum(const torch::Tensor& x_mn) const { return x_mn.reshape({-1}); }
+  /// What each weight's cell has: whether it is on, or any number. [C] -> [m, n].
+  virtual torch::Tensor expand(const torch::Tensor& value_C) const {
+    return value_C.view({rows(), columns()});
   }
   /// Whether a mask of cells is one that choose() or update() may give at this density. Default: it
   /// has num_on() of them.

@@ -246,6 +246,16 @@ inline std::string sparse(const std::string& pattern, const std::string& rule = 
       keys, pattern, rule);
 }
 
+/// An override: sparse layers whose cells are chosen softly in the first three of five steps.
+inline std::string sparse_by_choice(const std::string& pattern,
+                                    const std::string& keys = "permutation: {name: none}",
+                                    const std::string& until = "60%") {
+  return fmt::format(
+      "sparsity={{density: 0.4, {}, pattern: {{name: {}}}, rule: {{name: soft_top_k, lr: 0.05, "
+      "temperature: 1.0, until: {}}}}}",
+      keys, pattern, until);
+}
+
 /// Each pattern once and each rule, dense layers and experts, with every way to share the work.
 inline std::vector<EqualityCase> sparse_cases() {
   const std::string adamw = equality_optimizers()[1].second;
@@ -264,9 +274,20 @@ inline std::vector<EqualityCase> sparse_cases() {
                    "density: 0.75, layers: [channel_mlp.fc1, moe_c.experts]"),
             adamw, "model.sparse.channel_moe.experts.hidden=4"},
            {}},
+          {"SparseButterflyAndLowRank",
+           {sparse("butterfly, grid: 4, low_rank: 0.3", "set",
+                   "density: 0.75, layers: [channel_mlp.fc1]"),
+            adamw},
+           {}},
           {"SparseWithShardedOptimizer",
            accumulated({sparse("unstructured", "rigl", "density: 0.5, distribution: erk"), adamw,
                         kClip, "parallel.shard_optimizer=true", "train.average={decay: 0.6}"}),
+           {}},
+          {"SparseInSoftDiagonals", {sparse_by_choice("diagonal"), adamw}, {}},
+          {"SparseInSoftBlocksInALearnedOrder",
+           accumulated({sparse_by_choice("block, size: 2",
+                                         "permutation: {name: learned, lr: 0.05, until: 80%}"),
+                        adamw, "parallel.shard_optimizer=true", "train.average={decay: 0.6}"}),
            {}},
           {"SparseInARandomOrder",
            {sparse("diagonal", "rigl", "density: 0.4, permutation: {name: random}"), adamw},

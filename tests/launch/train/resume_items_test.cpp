@@ -273,6 +273,34 @@ TEST_F(ResumeItemsOfSparse, EachAloneIsMissed) {
   expect_each_item_is_missed(grid, "sparsity.mask.backbone.");
 }
 
+/// Cells that are soft at the save and chosen soon after, of dense layers and experts.
+class ResumeItemsOfSoftCells : public ResumeItems {
+ protected:
+  ResumeItemsOfSoftCells()
+      : ResumeItems({sparse_by_choice("diagonal", "permutation: {name: none}", "7step")}) {}
+};
+
+TEST_F(ResumeItemsOfSoftCells, AllTogetherGiveTheUninterruptedRun) { expect_all_are_the_run(); }
+
+TEST_F(ResumeItemsOfSoftCells, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, "sparsity.cells.m.backbone.");
+}
+
+/// Cells that were chosen before the save.
+class ResumeItemsOfChosenCells : public ResumeItems {
+ protected:
+  ResumeItemsOfChosenCells()
+      : ResumeItems({sparse_by_choice("diagonal", "permutation: {name: none}", "2step")}) {}
+};
+
+TEST_F(ResumeItemsOfChosenCells, AllTogetherGiveTheUninterruptedRun) { expect_all_are_the_run(); }
+
+TEST_F(ResumeItemsOfChosenCells, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, "sparsity.mask.backbone.");
+}
+
 /// Permutations that are soft at the save and hard soon after, of dense layers and experts.
 class ResumeItemsOfSoftPermutations : public ResumeItems {
  protected:

@@ -340,6 +340,93 @@ TEST(SparseTraining, LearnedPermutationsAreHardOnceTheirPenaltyIsSmall) {
   EXPECT_FALSE(permutations[0]->is_soft());
 }
 
+TEST(SparseTraining, SoftCellsAreChosenInTimeAndTheirScoresAreGone) {
+  SparseTraining run(
+      {kTinyVit, testing::sparse_by_choice("diagonal", "layers: [mlp]"), "optimizer.name=adamw"});
+  const auto& cells = run.session.model().soft_cells;
+  const PruneGrow& prune_grow = *run.session.prune_grow();
+  ASSERT_EQ(cells.size(), 4u);
+  for (int step = 0; step < 5; ++step) {
+    for (size_t l = 0; l < cells.size(); ++l) {
+      const torch::Tensor& mask = prune_grow.mask(l);
+      const int64_t on = cells[l]->layer().pattern->num_weights();
+      EXPECT_EQ(cells[l]->is_soft(), step < 3);
+      EXPECT_EQ(mask.sum().item<int64_t>(), step < 3 ? mask.numel() : on);
+      EXPECT_EQ(cells[l]->layer().parameter.tensor.count_nonzero().item<int64_t>(),
+                mask.sum().item<int64_t>());
+    }
+    EXPECT_TRUE(run.session.step({}).applied);
+  }
+  EXPECT_NO_THROW(prune_grow.require_masks_fit());
+}
+
+TEST(SparseTraining, SoftCellsAreChosenOnceTheOthersHaveNextToNothing) {
+  SparseTraining run({kTinyVit,
+                      "sparsity={density: 0.4, pattern: {name: diagonal}, rule: {name: soft_top_k, "
+                      "check_every: 2step, threshold: 2, until: 100%}}"});
+  run.session.step({});
+  EXPECT_TRUE(run.session.model().soft_cells[0]->is_soft());
+  run.session.step({});
+  EXPECT_FALSE(run.session.model().soft_cells[0]->is_soft());
+}
+
+TEST(SparseTraining, CellsMayNotStaySoft) {
+  EXPECT_THAT(mistakes_of([] {
+                SparseTraining({kTinyVit, testing::sparse_by_choice("diagonal", "layers: [mlp]",
+                                                                    "6step")});
+              }),
+              ElementsAre(HasSubstr("sparsity.rule.until: step 6 is behind the end of the "
+                                    "training, step 5")));
+}
+
+TEST(SparseTraining, SoftWeightsAreTakenWithTheirScoresOrNotAtAll) {
+  const testing::ScratchFolder scratch;
+  const std::string soft = testing::sparse_by_choice("diagonal", "layers: [mlp]");
+  SparseTraining trained({kTinyVit, soft});
+  trained.session.step({});
+  const std::string path = save(trained, scratch.path());
+  SparseTraining same({kTinyVit, soft, "model.init_from=" + path});
+  load_initial_weights(same.session, same.recipe);
+  EXPECT_TRUE(same.session.model().soft_cells[0]->score().equal(
+      trained.session.model().soft_cells[0]->score()));
+  SparseTraining other({kTinyVit, testing::sparse("diagonal", "set", "density: 0.4, layers: [mlp]"),
+                        "model.init_from=" + path});
+  EXPECT_THAT(loading_error(other), HasSubstr("are not chosen yet"));
+}
+
+TEST(SparseTraining, AMaskThatWasChosenStays) {
+  const testing::ScratchFolder scratch;
+  const std::string soft = testing::sparse_by_choice("diagonal", "layers: [mlp]");
+  SparseTraining trained({kTinyVit, soft});
+  for (int step = 0; step < 4; ++step) trained.session.step({});
+  const std::string path = save(trained, scratch.path());
+  SparseTraining next({kTinyVit, soft, "model.init_from=" + path});
+  load_initial_weights(next.session, next.recipe);
+  EXPECT_FALSE(next.session.model().soft_cells[0]->is_soft());
+  EXPECT_TRUE(next.session.prune_grow()->mask(0).equal(trained.session.prune_grow()->mask(0)));
+  EXPECT_TRUE(next.session.step({}).applied);
+}
+
+TEST(SparseLayers, HaveProductsOfLowRankBesideAButterfly) {
+  const Overrides butterfly{kTinyVit,
+                            "sparsity={density: 0.75, layers: [mlp], pattern: {name: butterfly, "
+                            "grid: 4, low_rank: 0.3}, rule: {name: static}}"};
+  const std::vector<SparseLayerInfo> layers = sparse_layers(butterfly);
+  ASSERT_EQ(layers.size(), 4u);
+  // 72 of 12 x 8 weights; 21 of them are one rank of 20, and 2 of 4 blocks in a row are on.
+  EXPECT_EQ(layers[0].low_rank, 1);
+  EXPECT_EQ(layers[0].weights, 48 + 20);
+  SparseTraining run(butterfly);
+  EXPECT_THAT(run.session.parameters(),
+              Contains(::testing::Field(&Parameter::name, "backbone.blocks.0.mlp.fc1.low_rank.u")));
+  EXPECT_TRUE(run.session.step({}).applied);
+  EXPECT_THAT(mistakes_of([] {
+                sparse_layers({"sparsity={density: 0.9, layers: [moe_c.experts], pattern: {name: "
+                               "butterfly, grid: 2, low_rank: 0.5}}"});
+              }),
+              Contains(HasSubstr("experts have no product of low rank")));
+}
+
 TEST(SparseTraining, ACheckpointOfAPermutedLayerIsNotTakenWithoutItsOrder) {
   const testing::ScratchFolder scratch;
   SparseTraining trained(

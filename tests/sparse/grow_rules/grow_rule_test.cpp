@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "runtime/base/error.h"
 #include "runtime/recipe/config_reader.h"
 #include "tests/sparse/patterns/pattern_fixture.h"
 
@@ -43,6 +44,28 @@ TEST(GrowRules, ReplaceLessAndLessByACosine) {
   for (size_t i = 0; i < steps.size(); ++i) {
     EXPECT_EQ(rule->counts(steps[i], cells).drop, counts[i]);
     EXPECT_EQ(rule->counts(steps[i], cells).grow, counts[i]);
+  }
+}
+
+TEST(GrowRules, TheTemperatureOfSoftTopKFallsByACosine) {
+  const auto rule = make_rule(
+      "{name: soft_top_k, temperature: 5, last_temperature: 0.05, until: 400step}");
+  const SoftChoice& choice = *rule->soft_choice();
+  EXPECT_DOUBLE_EQ(choice.temperature(0), 5.0);
+  EXPECT_DOUBLE_EQ(choice.temperature(200), 2.525);
+  EXPECT_DOUBLE_EQ(choice.temperature(400), 0.05);
+  EXPECT_DOUBLE_EQ(choice.temperature(1000), 0.05);
+  EXPECT_EQ(make_rule("{name: rigl}")->soft_choice(), nullptr);
+}
+
+TEST(GrowRules, SoftTopKIsForCellsOfSeveralWeights) {
+  const auto rule = make_rule("{name: soft_top_k}");
+  for (const char* pattern : {"{name: diagonal}", "{name: block, size: 2}"}) {
+    EXPECT_NO_THROW(rule->check(*make_pattern(pattern, 8, 8, 0.5), "fc")) << pattern;
+  }
+  for (const char* pattern : {"{name: unstructured}", "{name: n_m}", "{name: constant_fan_in}",
+                              "{name: shuffled_block, size: 2}", "{name: banded}"}) {
+    EXPECT_THROW(rule->check(*make_pattern(pattern, 8, 8, 0.5), "fc"), ConfigError) << pattern;
   }
 }
 

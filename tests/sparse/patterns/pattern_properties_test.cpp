@@ -57,6 +57,14 @@ class PatternProperties : public ::testing::TestWithParam<PatternCase> {
   std::shared_ptr<const Pattern> pattern_;
 };
 
+TEST_P(PatternProperties, CellsSumUpAndShareTheirNumbers) {
+  const torch::Tensor number_C = uniform_numbers(pattern_->num_cells(), 3);
+  const torch::Tensor sizes_C =
+      pattern_->sum(torch::ones({pattern_->rows(), pattern_->columns()}));
+  ASSERT_TRUE(pattern_->sum(pattern_->expand(number_C)).allclose(number_C * sizes_C));
+  ASSERT_EQ(sizes_C.sum().item<int64_t>(), pattern_->rows() * pattern_->columns());
+}
+
 TEST_P(PatternProperties, HoldOverAThousandUpdates) {
   torch::Tensor is_on_C = pattern_->choose(uniform_numbers(pattern_->num_cells(), 1));
   for (int64_t number = 0; number < 1000; ++number) {

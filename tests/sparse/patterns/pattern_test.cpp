@@ -149,6 +149,28 @@ TEST(Butterfly, ConnectsBlocksWhoseNumbersDifferInOneBit) {
 }
 
 // Blocks of one weight would be 1 x 1; squares of 4 that one touches are on.
+TEST(Butterfly, LeavesAShareOfTheDensityToAProductOfLowRank) {
+  // 1,024 of 64 x 64 weights; half of them are 512 = 4 x (64 + 64).
+  const auto pattern = make_pattern("{name: butterfly, grid: 32, low_rank: 0.5}", 64, 64, 0.25);
+  EXPECT_EQ(pattern->low_rank(), 4);
+  EXPECT_EQ(pattern->num_on(), 512);  // four of 32 blocks in a row
+  EXPECT_EQ(make_pattern("{name: butterfly, grid: 32}", 64, 64, 0.25)->low_rank(), 0);
+}
+
+TEST(Butterfly, TakesTheGridOfTheNearestDensity) {
+  const auto weights = [](double density, int64_t rows, int64_t columns) {
+    return make_pattern("{name: butterfly}", rows, columns, density)->num_on();
+  };
+  EXPECT_EQ(weights(0.1, 64, 64), 384);      // 3 / 32; a grid of 64 has 6 / 64 with more factors
+  EXPECT_EQ(weights(0.25, 64, 64), 1024);    // 2 / 8 or 4 / 16
+  EXPECT_EQ(weights(0.4, 64, 64), 1536);     // 3 / 8
+  EXPECT_EQ(weights(0.13, 64, 48), 384);     // 16 divides both: 2 / 16
+  const torch::Tensor is_on = make_pattern("{name: butterfly}", 64, 64, 0.25)
+                                  ->choose(torch::zeros({64 * 64}))
+                                  .view({64, 64});
+  EXPECT_EQ(is_on[0].nonzero().max().item<int64_t>(), 19);  // block 4 of 16
+}
+
 TEST(Butterfly, TouchedSquaresAreOnAsAWhole) {
   const auto pattern = make_pattern("{name: butterfly, grid: 8, size: 4}", 8, 8, 0.25);
   EXPECT_EQ(pattern->num_on(), 32);  // of neighbours alone: two squares
@@ -215,6 +237,13 @@ TEST(Patterns, RefuseWhatDoesNotFitByLayer) {
   EXPECT_THAT(error("{name: butterfly, grid: 8}", 12, 8, 0.5), HasSubstr("a grid of 8 x 8"));
   EXPECT_THAT(error("{name: butterfly, grid: 6}", 12, 12, 0.5), HasSubstr("no power of two"));
   EXPECT_THAT(error("{name: butterfly, grid: 8}", 8, 8, 0.2), HasSubstr("use a larger grid"));
+  EXPECT_THAT(error("{name: butterfly}", 9, 8, 0.5), HasSubstr("no power of two divides 9 x 8"));
+  EXPECT_THAT(error("{name: butterfly}", 64, 48, 0.1), HasSubstr("a butterfly of 16 blocks"));
+  EXPECT_THAT(error("{name: butterfly, grid: 8, low_rank: 0.2}", 16, 16, 0.5),
+              HasSubstr("low_rank: 0.2 of a density of 0.5 is 25 weights, and a product of rank 1 "
+                        "has 32"));
+  EXPECT_THAT(error("{name: butterfly, grid: 16, low_rank: 0.75}", 64, 64, 0.25),
+              HasSubstr("less a product of rank 6"));
 }
 
 }  // namespace

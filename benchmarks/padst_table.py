@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Trains a small model dense and by each method of PA-DST, each with several seeds, and prints what a method or an order of the inputs changes.
+
+    benchmarks/padst_table.py [--model vit] [--seeds 1 2 3 4 5] [--ranks 2] [--root FOLDER] [--json FILE] [--only NAME...] [-- key=value...]
+
+Runs of one seed have the same data order and first weights, so that differences are taken seed by seed; their mean has a 95 % interval by Student's t. A direction of the paper holds if the interval is on its side of zero, fails if it is on the other, and is open if it holds zero. Finished runs are not trained again. What follows `--` goes to every run.
+"""
+import argparse
+import json
+import math
+import pathlib
+import statistics
+import sys
+
+from compare_runs import origin
+from training_table import HERE, read_summary, train
+
+RECIPES = HERE / "configs/padst"
+STRUCTURES = ["srigl", "dsb", "pbfly", "dynadiag"]
+ORDERS = ["random", "learned"]
+# Metric, factor and whether more of it is better; where the recipes are.
+MODELS = {"vit": ("top1", 100, True, "tiny_cifar10_vit"),
+          "gpt2": ("bits_per_byte", 1, False, "tiny_wikitext2_bytes_gpt2")}
+# 97.5 % quantiles of Student's t, by degrees of freedom.
+QUANTILES = [None, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
+
+
+def variants(stem):
+    """By name a recipe and the overrides of its order."""
+    names = ["dense", "rigl", "set", *STRUCTURES]
+    found = {name: (RECIPES / f"{stem}_{name}.yaml", []) for name in names}
+    for structure in STRUCTURES:
+        for order in ORDERS:
+            found[f"{structure} {order}"] = (found[structure][0],
+                                             [f"sparsity.permutation.name={order}"])
+    return found
+
+
+def comparisons():
+    """Pairs (a, b) and what the paper finds of a beside b: better, or no difference."""
+    yield "rigl", "set", "better"
+    for structure in STRUCTURES:
+        yield "rigl", structure, "better"
+        yield f"{structure} learned", structure, "better"
+        yield f"{structure} learned", f"{structure} random", "better"
+        yield f"{structure} random", structure, "no better"
+
+
+def interval(differences):
+    """The mean of two differences or more and the half width of its 95 % interval."""
+    count = len(differences)
+    return (statistics.fmean(differences),
+            QUANTILES[count - 1] * statistics.stdev(differences) / math.sqrt(count))
+
+
+def verdict(mean, half, is_more_better, expected):
+    gain = mean if is_more_better else -mean
+    if expected == "no better":
+        return "fails" if gain - half > 0 else "holds"
+    return "holds" if gain - half > 0 else "fails" if gain + half < 0 else "open"
+
+
+def table(scores, seeds, unit):
+    yield f"| method | {unit} by seed | mean |\n|---|---|---|"
+    for name, values in scores.items():
+        cells = ", ".join(f"{values[seed]:.2f}" for seed in seeds)
+        yield f"| {name} | {cells} | {statistics.fmean(values.values()):.2f} |"
+
+
+def compare(scores, seeds, is_more_better):
+    """Rows of the comparisons whose runs are there."""
+    for first, second, expected in comparisons():
+        if first not in scores or second not in scores:
+            continue
+        mean, half = interval([scores[first][seed] - scores[second][seed] for seed in seeds])
+        yield {"method": first, "beside": second, "difference": mean, "half_width": half,
+               "paper": expected, "direction": verdict(mean, half, is_more_better, expected)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=MODELS, default="vit")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--root", default="runs/padst_table")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--only", nargs="+", help="methods, all by default")
+    words = sys.argv[1:]
+    split = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_args(words[:split])
+    if not 2 <= len(arguments.seeds) <= len(QUANTILES):
+        parser.error(f"--seeds: an interval takes 2 to {len(QUANTILES)} seeds")
+    given, root = words[split + 1:], pathlib.Path(arguments.root)
+    metric, factor, is_more_better, stem = MODELS[arguments.model]
+    chosen = {name: what for name, what in variants(stem).items()
+              if not arguments.only or name in arguments.only}
+    scores, summaries = {name: {} for name in chosen}, {}
+    for seed in arguments.seeds:  # all methods of a seed first, so that a part is a fair table
+        for name, (recipe, overrides) in chosen.items():
+            arguments.root = root / name.replace(" ", "_")
+            arguments.root.mkdir(parents=True, exist_ok=True)
+            arguments.overrides = overrides + given
+            summary = read_summary(train(recipe, seed, arguments))
+            scores[name][seed] = factor * summary["evaluation"][metric]
+            summaries[f"{name} seed {seed}"] = summary
+    rows = list(compare(scores, arguments.seeds, is_more_better))
+    print("\n".join(table(scores, arguments.seeds, metric)))
+    print("\n| method | beside | difference, 95 % interval | the paper's direction |\n|---|---|---|---|")
+    for row in rows:
+        print(f"| {row['method']} | {row['beside']} | {row['difference']:+.2f} ± "
+              f"{row['half_width']:.2f} | {row['paper']}: {row['direction']} |")
+    if arguments.json:
+        result = {**origin("padst_table"), "metric": metric, "scores": scores,
+                  "comparisons": rows, "runs": summaries}
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

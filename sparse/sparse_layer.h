@@ -1,0 +1,30 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/module/parameter.h"
+#include "sparse/patterns/pattern.h"
+
+namespace shoal {
+
+/// A weight that is trained sparse: a matrix, or a stack of them with one mask each.
+struct SparseLayer {
+  Parameter parameter;
+  /// Whether a matrix is stored as [inputs, outputs], as experts have it; else [outputs,
+  /// inputs...].
+  bool is_transposed = false;
+  double density = 1.0;  ///< asked for
+  std::shared_ptr<const Pattern> pattern;
+
+  int64_t num_matrices() const { return parameter.is_stacked() ? parameter.tensor.size(0) : 1; }
+  /// A view [m, n] of one matrix of a tensor shaped like the parameter.
+  torch::Tensor matrix(const torch::Tensor& like_parameter, int64_t index) const;
+  /// The logical name of one matrix.
+  std::string name_of(int64_t index) const;
+};
+
+}  // namespace shoal
