@@ -6,10 +6,10 @@
 #include <iostream>
 #include <memory>
 
-#include "launch/commands/activation_maps.h"
 #include "launch/commands/commands.h"
-#include "launch/commands/expert_maps.h"
-#include "launch/commands/gate_maps.h"
+#include "launch/inspect/activation_maps.h"
+#include "launch/inspect/expert_maps.h"
+#include "launch/inspect/gate_maps.h"
 #include "launch/job/launch_info.h"
 
 namespace shoal {

@@ -1,4 +1,4 @@
-#include "launch/report/gate_page.h"
+#include "launch/inspect/gate_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
