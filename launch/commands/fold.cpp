@@ -24,7 +24,7 @@
 namespace shoal {
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kWeightEnd = ".weight";
 
 /// The masks of a sparse layer's matrices.
 struct FoldedMasks {
@@ -47,7 +47,7 @@ struct FoldedModel : Stateful {
   }
 };
 
-Recipe recipe_of(const CheckpointReader& reader) {
+Recipe stored_recipe(const CheckpointReader& reader) {
   return config::load_options_text<Recipe>(reader.manifest().recipe,
                                            reader.path() + "/manifest.json (its recipe)", {},
                                            config::UnsetVariable::kKeep)
@@ -55,8 +55,8 @@ Recipe recipe_of(const CheckpointReader& reader) {
 }
 
 /// Weights and buffers, of several versions their averages unless `raw_weights`.
-void read_weights(const FoldedWeights& folded, const CheckpointReader& reader,
-                  const BuiltModel& model, bool raw_weights, ModelWeights& out) {
+void read_folded_weights(const FoldedWeights& folded, const CheckpointReader& reader,
+                         const BuiltModel& model, bool raw_weights, ModelWeights& out) {
   const Manifest& manifest = reader.manifest();
   ModelWeights listed = weights_of(model);
   listed.permutations.clear();
@@ -108,7 +108,7 @@ double density_of(int64_t on, int64_t cells) {
 /// The number of weights in each mask of a layer, exactly.
 LayerDensity exact_density(const FoldedMasks& masks) {
   std::string name = masks.layer.parameter.name;
-  name.resize(name.size() - kWeight.size());
+  name.resize(name.size() - kWeightEnd.size());
   std::optional<int64_t> on;
   for (const torch::Tensor& mask : masks.mask_mn) {
     const auto own = mask.sum().item<int64_t>();
@@ -182,13 +182,13 @@ void require_permuted(const Recipe& recipe, const BuiltModel& model, const std::
 ExitCode fold(const FoldArguments& arguments, std::ostream& out) {
   const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
   const Manifest& manifest = reader.manifest();
-  Recipe recipe = recipe_of(reader);
+  Recipe recipe = stored_recipe(reader);
   const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
   require_permuted(recipe, model, reader.path());
   const FoldedWeights folded(recipe, model, reader);
   NewFolder folder(arguments.out);
   FoldedModel result;
-  read_weights(folded, reader, model, arguments.raw_weights, result.tensors);
+  read_folded_weights(folded, reader, model, arguments.raw_weights, result.tensors);
   const std::vector<FoldedMasks> masks =
       read_masks(folded, reader, make_sparse_layers(*recipe.sparsity, model), result.tensors);
   if (const ManifestValue* tokenizer = manifest.find_value(kDataTokenizer)) {

@@ -88,7 +88,7 @@ std::string number_or_dash(const std::optional<double>& number) {
 
 std::string percent(double share) { return fmt::format("{:.2f} %", 100 * share); }
 
-std::vector<std::string> cells_of(const SparseMoment& moment, const std::string& kind) {
+std::vector<std::string> number_cells(const SparseMoment& moment, const std::string& kind) {
   const MaskNumbers& mask = moment.mask;
   std::vector<std::string> cells{
       std::to_string(mask.weights),
@@ -103,7 +103,7 @@ std::vector<std::string> cells_of(const SparseMoment& moment, const std::string&
   return cells;
 }
 
-/// A table with these columns before those of cells_of.
+/// A table with these columns before those of number_cells.
 std::string moments_table(const std::string& caption, std::vector<std::string> columns,
                           const std::string& rows) {
   for (const char* column : {"weights", "density", "changed", "empty rows", "fan-out",
@@ -131,8 +131,8 @@ std::string table_of(const SparseLayerHistory& layer, const std::string& kind) {
   for (size_t i = 0; i < num_drawn(layer); ++i) {
     for (const SparseMoment& moment : layer.matrices[i].moments) {
       const std::string step = fmt::format("step {}", moment.step);
-      rows +=
-          page_row(is_stack ? short_name(layer, i) + ", " + step : step, cells_of(moment, kind));
+      rows += page_row(is_stack ? short_name(layer, i) + ", " + step : step,
+                       number_cells(moment, kind));
     }
   }
   return moments_table("Numbers of " + layer.layer, {"checkpoint"}, rows);
@@ -227,7 +227,7 @@ std::string summary_of(const SparsityHistory& history) {
   std::string rows;
   for (const SparseLayerHistory& layer : history.layers) {
     const SparseMatrixHistory& first = layer.matrices.front();
-    std::vector<std::string> cells = cells_of(first.moments.back(), history.permutation);
+    std::vector<std::string> cells = number_cells(first.moments.back(), history.permutation);
     cells.insert(cells.begin(), shape_text(layer));
     rows += page_row(xml_text(first.name), cells);
   }

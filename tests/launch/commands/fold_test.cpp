@@ -142,8 +142,8 @@ TEST_P(FoldOf, GivesTheSameBitsWithoutPermutations) {
 }
 
 // The default recipe is a Sparse-MLP: Mixer blocks, then a block of experts.
-const std::string kMixer = "layers: [blocks.0], density: 0.5, ";
-const std::string kExperts = "layers: [experts], density: 0.5, ";
+const std::string kMixerLayers = "layers: [blocks.0], density: 0.5, ";
+const std::string kExpertLayers = "layers: [experts], density: 0.5, ";
 INSTANTIATE_TEST_SUITE_P(
     , FoldOf,
     ::testing::Values(
@@ -152,11 +152,11 @@ INSTANTIATE_TEST_SUITE_P(
         FoldCase{"VitLearned", {testing::vit(), sparsity(kDiagonal + kLearned)}},
         FoldCase{"Gpt2ByInputs", joined(testing::gpt2(), {sparsity(kDiagonal + kRandom)})},
         FoldCase{"Gpt2ByOutputs", joined(testing::gpt2(), {sparsity(kDiagonal + kRandomOutputs)})},
-        FoldCase{"MixerByInputs", {sparsity(kMixer + kRandom)}},
-        FoldCase{"MixerByOutputs", {sparsity(kMixer + kRandomOutputs)}},
-        FoldCase{"ExpertsByInputs", {sparsity(kExperts + kRandom)}},
-        FoldCase{"ExpertsByOutputs", {sparsity(kExperts + kRandomOutputs)}},
-        FoldCase{"ExpertsLearned", {sparsity(kExperts + kLearned)}}),
+        FoldCase{"MixerByInputs", {sparsity(kMixerLayers + kRandom)}},
+        FoldCase{"MixerByOutputs", {sparsity(kMixerLayers + kRandomOutputs)}},
+        FoldCase{"ExpertsByInputs", {sparsity(kExpertLayers + kRandom)}},
+        FoldCase{"ExpertsByOutputs", {sparsity(kExpertLayers + kRandomOutputs)}},
+        FoldCase{"ExpertsLearned", {sparsity(kExpertLayers + kLearned)}}),
     [](const auto& info) { return info.param.name; });
 
 TEST_F(Fold, KeepsAPatternThatHasTheFoldedMasksToo) {
