@@ -79,8 +79,8 @@ struct SparseLayerHistory {
   std::string layer;
   int64_t rows = 0, columns = 0;
   double density = 0.0;  ///< asked for
-  std::vector<SparseMatrixHistory> matrices;
-  PermutationCurve curve;
+  std::vector<SparseMatrixHistory> matrices = {};
+  PermutationCurve curve = {};
 };
 
 /// The sparse layers of a run's checkpoints.
