@@ -6,10 +6,11 @@
 #include <iostream>
 #include <memory>
 
-#include "launch/commands/activation_maps.h"
 #include "launch/commands/commands.h"
-#include "launch/commands/expert_maps.h"
-#include "launch/commands/gate_maps.h"
+#include "launch/inspect/activation_maps.h"
+#include "launch/inspect/expert_maps.h"
+#include "launch/inspect/gate_maps.h"
+#include "launch/inspect/sparsity_maps.h"
 #include "launch/job/launch_info.h"
 
 namespace shoal {
@@ -58,6 +59,26 @@ void add_image_maps(CLI::App& command, InspectArguments& arguments,
       ->capture_default_str();
 }
 
+std::string must_be_html(const std::string& file) {
+  return file.ends_with(".html") ? std::string() : std::string("must name a file in .html");
+}
+
+/// Options that show masks and permutations, which are added to `others`.
+void add_sparsity(CLI::App& command, InspectArguments& arguments,
+                  std::vector<CLI::Option*>& others) {
+  CLI::Option* sparsity = command.add_flag(
+      "--sparsity", arguments.sparsity,
+      "masks and permutations of the sparse layers, over all checkpoints of a run, or in one");
+  for (CLI::Option* other : others) sparsity->excludes(other);
+  others.push_back(sparsity);
+  command
+      .add_option("-o,--output", arguments.page,
+                  "with --sparsity: draw them into this page, replacing it")
+      ->type_name("FILE.html")
+      ->check(must_be_html)
+      ->needs(sparsity);
+}
+
 CLI::Option* add_gate_maps(CLI::App& command, InspectArguments& arguments,
                            const std::vector<CLI::Option*>& others) {
   CLI::Option* gates =
@@ -65,10 +86,7 @@ CLI::Option* add_gate_maps(CLI::App& command, InspectArguments& arguments,
           .add_option("--gates", arguments.gates,
                       "draw which tokens attend in which layer into this page, replacing it")
           ->type_name("FILE.html")
-          ->check([](const std::string& file) {
-            return file.ends_with(".html") ? std::string()
-                                           : std::string("must name a file in .html");
-          });
+          ->check(must_be_html);
   for (CLI::Option* other : others) gates->excludes(other);
   CLI::Option* samples =
       command
@@ -115,6 +133,7 @@ ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments)
     throw CLI::RequiresError(arguments.raw_weights ? "--raw-weights" : "overrides",
                              "--activation-maps, --expert-maps or --gates");
   }
+  if (arguments.sparsity) return draw_sparsity(arguments, std::cout);
   return inspect(arguments, std::cout);
 }
 
@@ -144,7 +163,9 @@ void add_inspect(CLI::App& app, ExitCode& code) {
           ->type_name("OTHER")
           ->excludes(tensors)
           ->excludes(experts);
-  add_model_pictures(*command, *arguments, {tensors, experts, diff});
+  std::vector<CLI::Option*> kinds{tensors, experts, diff};
+  add_sparsity(*command, *arguments, kinds);
+  add_model_pictures(*command, *arguments, kinds);
   command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
@@ -155,6 +176,7 @@ void add_inspect(CLI::App& app, ExitCode& code) {
       "  shoal inspect runs/nexus --activation-maps maps --images 4\n"
       "  shoal inspect runs/denoiser --expert-maps maps --images 4\n"
       "  shoal inspect runs/hspmn --gates gates.html --samples 4\n"
+      "  shoal inspect runs/padst --sparsity -o sparsity.html\n"
       "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
   command->callback([&code, command, arguments] { code = run_inspect(*command, *arguments); });
 }

@@ -302,6 +302,32 @@ void add_export(CLI::App& app, ExitCode& code) {
   command->callback([&code, arguments] { code = export_weights(*arguments, std::cout); });
 }
 
+void add_fold(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "fold", "Write a sparse model without its permutations, which become part of its weights");
+  const auto arguments = std::make_shared<FoldArguments>();
+  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
+  command->add_flag("--best", arguments->best, "the run's best checkpoint");
+  add_raw_weights(*command, arguments->raw_weights);
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "A layer multiplies by S P, the sparse weight S with its columns or rows in the order of "
+      "the\n"
+      "permutation P. OUT has S P as its weight, so that all outputs are the same bits, without\n"
+      "moving any input. Layers before and after stay as they are: what a kernel for the "
+      "structure\n"
+      "of S would have to move for P is within the weight. OUT is as a run's folder, without the\n"
+      "state of the optimizer.\n"
+      "Examples:\n"
+      "  shoal fold runs/padst folded\n"
+      "  shoal eval folded\n"
+      "  shoal train folded/resolved.yaml model.init_from=folded run.name=tuned");
+  command->callback([&code, arguments] { code = fold(*arguments, std::cout); });
+}
+
 /// One option for each key of each tokenizer.
 void add_tokenizer_keys(CLI::App& command, TokenizeArguments& arguments) {
   for (const config::MemberInfo* member : members_of<Tokenizer>().members()) {
@@ -372,6 +398,7 @@ void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::strin
   add_ckpt(app, code);
   add_import(app, code);
   add_export(app, code);
+  add_fold(app, code);
   add_data(app, code);
   add_doctor(app, code);
 }

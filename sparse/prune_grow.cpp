@@ -170,8 +170,7 @@ void PruneGrow::require_masks_fit() const {
     for (int64_t i = 0; i < layers_[l].num_matrices(); ++i) {
       const torch::Tensor mask_mn = layers_[l].matrix(masks_[l], i);
       if (rule_->soft_choice() != nullptr && mask_mn.all().item<bool>()) continue;
-      const torch::Tensor is_on_C = pattern.pool(mask_mn.to(torch::kFloat32)) != 0;
-      if (pattern.expand(is_on_C).equal(mask_mn) && pattern.holds(is_on_C)) continue;
+      if (pattern.fits(mask_mn)) continue;
       throw Error(ExitCode::kMismatch,
                   layers_[l].name_of(i) + ": its mask does not fit sparsity.pattern and density",
                   "use the sparsity of the checkpoint's recipe");

@@ -28,18 +28,6 @@ Json describe(const std::string& path, const Manifest& manifest) {
           {"bytes", manifest.total_bytes()}};
 }
 
-/// The folders that PATH lists: all of a run, or the one it is.
-std::vector<std::string> checkpoints_at(const std::string& path) {
-  for (const std::string& folder : {path + "/ckpt", path}) {
-    std::vector<std::string> paths;
-    for (const int64_t step : list_checkpoints(folder)) {
-      paths.push_back(folder + "/" + step_folder(step));
-    }
-    if (!paths.empty()) return paths;
-  }
-  return {resolve_checkpoint(path)};
-}
-
 /// The names of two sorted lists, once each.
 template <typename Item>
 std::set<std::string> all_names(const std::vector<Item>& a, const std::vector<Item>& b) {
@@ -112,7 +100,7 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
 ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out) {
   Json rows = Json::array();
   ExitCode code = ExitCode::kOk;
-  for (const std::string& path : checkpoints_at(arguments.path)) {
+  for (const std::string& path : list_checkpoint_paths(arguments.path)) {
     try {
       rows.push_back(describe(path, CheckpointReader(path).manifest()));
     } catch (const CheckpointError& error) {

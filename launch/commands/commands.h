@@ -124,6 +124,9 @@ struct InspectArguments {
   // For draw_activation_maps and draw_expert_maps, each a folder that is empty or not there yet:
   std::string activation_maps = {}, expert_maps = {};
   int64_t images = 8;  ///< the first ones of the validation split
+  // For draw_sparsity (sparsity_maps.h):
+  bool sparsity = false;
+  std::string page = {};  ///< a file, a name in .html; none: numbers only
   // For draw_gate_maps (gate_maps.h):
   std::string gates = {};                   ///< a file, a name in .html
   int64_t samples = 8;                      ///< the first ones of the validation split
@@ -171,9 +174,27 @@ struct ExportArguments {
 };
 
 /// Writes model.safetensors and config.json, as the program has them, into the new folder `out`.
-/// Throws Error (exit 2) for an unknown program or dtype, Error (exit 12) if the program has no
-/// layout for the model, otherwise as import_weights.
+/// Permutations of sparse layers are folded in (FoldedWeights). Throws Error (exit 2) for an
+/// unknown program or dtype, Error (exit 12) if the program has no layout for the model or a
+/// permutation is still soft, otherwise as import_weights.
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out);
+
+/// `shoal fold CKPT|RUN OUT [--best] [--raw-weights] [--json]`.
+struct FoldArguments {
+  std::string path;
+  std::string out;
+  bool best = false;
+  bool raw_weights = false;  ///< not their averages, where the checkpoint has both
+  bool json = false;
+};
+
+/// Writes the model of a checkpoint without its permutations: its weights and masks in the order
+/// that they stand for (FoldedWeights), with which it computes the same. `out` is as a run's
+/// folder: a checkpoint of the same step without the state of training, and resolved.yaml. Where
+/// folded masks are not such as sparsity.pattern has, its recipe has unstructured, static ones.
+/// Throws Error (exit 2) if nothing is permuted, Error (exit 12) if a permutation is still soft,
+/// CheckpointError, and StorageError as import_weights.
+ExitCode fold(const FoldArguments& arguments, std::ostream& out);
 
 /// The values of --as and of --to.
 std::vector<std::string> import_formats();

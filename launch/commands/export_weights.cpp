@@ -9,6 +9,7 @@
 #include <set>
 
 #include "launch/commands/commands.h"
+#include "launch/commands/folded_weights.h"
 #include "launch/commands/new_folder.h"
 #include "launch/job/recipe.h"
 #include "launch/report/console.h"
@@ -131,13 +132,7 @@ std::vector<Export> plan_export(const std::vector<WeightName>& names, std::strin
   return exports;
 }
 
-torch::Tensor read_tensor(const CheckpointReader& reader, const ManifestTensor& tensor) {
-  const torch::Tensor value = torch::empty(tensor.shape, scalar_type(tensor.dtype));
-  reader.read(tensor, static_cast<char*>(value.data_ptr()));
-  return value;
-}
-
-void write_safetensors(const std::vector<Export>& exports, const CheckpointReader& reader,
+void write_safetensors(const std::vector<Export>& exports, const FoldedWeights& weights,
                        const std::string& path) {
   std::vector<SafetensorsEntry> entries;
   for (const Export& item : exports) entries.push_back(item.entry);
@@ -145,8 +140,8 @@ void write_safetensors(const std::vector<Export>& exports, const CheckpointReade
   OutputFile file(files, path, FileSystem::Mode::kCreate);
   file.write(emit_safetensors_header(entries, kMetadata));
   for (const Export& item : exports) {
-    const torch::Tensor theirs =
-        item.name->to_theirs(read_tensor(reader, *item.ours), scalar_type(item.entry.dtype));
+    const torch::Tensor theirs = item.name->to_theirs(weights.read(*item.ours, item.name->ours),
+                                                      scalar_type(item.entry.dtype));
     file.write({static_cast<const char*>(theirs.const_data_ptr()), theirs.nbytes()});
   }
   file.sync();
@@ -174,21 +169,9 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   check_exportable(*format, exported, reader.path());
   const std::vector<WeightName> names = format->names(recipe.model.backbone, data);
   const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
-  if (!model.permutations.empty()) {
-    throw Error(ExitCode::kMismatch,
-                fmt::format("'{}' cannot be exported: {} is permuted (sparsity.permutation), which "
-                            "{} has no place for",
-                            reader.path(), model.permutations.front()->name(), arguments.program));
-  }
-  for (const auto& cells : model.soft_cells) {
-    if (reader.manifest().find_tensor(SoftCells::kScorePrefix + cells->layer().name_of(0)) == nullptr)
-      continue;
-    throw Error(ExitCode::kMismatch,
-                fmt::format("'{}' cannot be exported: the cells of {} are not chosen yet",
-                            reader.path(), cells->name()),
-                "export a later checkpoint");
-  }
+  const FoldedWeights folded(recipe, model, reader);
   ModelWeights listed = weights_of(model);
+  listed.permutations.clear();
   listed.soft_cells.clear();
   const StateList weights = list_state(listed);
   require_all_named(names, weights);
@@ -196,7 +179,7 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
       plan_export(names, format->prefix(), weights, reader, arguments);
   exported.dtype = name_of(exports.front().entry.dtype);
   NewFolder folder(arguments.out);
-  write_safetensors(exports, reader, folder.working_path() + "/model.safetensors");
+  write_safetensors(exports, folded, folder.working_path() + "/model.safetensors");
   PosixFileSystem files;
   replace_file(files, folder.working_path() + "/config.json", format->config(exported));
   folder.commit();

@@ -106,6 +106,17 @@ std::string resolve_checkpoint(const std::string& given, bool best) {
   return path;
 }
 
+std::vector<std::string> list_checkpoint_paths(const std::string& path) {
+  for (const std::string& folder : {path + "/ckpt", path}) {
+    std::vector<std::string> paths;
+    for (const int64_t step : list_checkpoints(folder)) {
+      paths.push_back(folder + "/" + step_folder(step));
+    }
+    if (!paths.empty()) return paths;
+  }
+  return {resolve_checkpoint(path)};
+}
+
 void remove_old_checkpoints(FileSystem& files, const std::string& folder,
                             const Retention& retention) {
   std::vector<int64_t> steps = list_checkpoints(folder);

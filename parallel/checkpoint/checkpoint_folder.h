@@ -33,6 +33,10 @@ std::optional<std::string> find_best(const std::string& folder);
 /// newest (or best) committed there. Throws CheckpointError if there is none.
 std::string resolve_checkpoint(const std::string& path, bool best = false);
 
+/// Those that PATH means, in the order of their steps: itself, or all of a run's folder or of that
+/// folder's `ckpt`. Throws CheckpointError as resolve_checkpoint.
+std::vector<std::string> list_checkpoint_paths(const std::string& path);
+
 /// What stays when old checkpoints go.
 struct Retention {
   int64_t newest = 0;  ///< the step just committed and verified

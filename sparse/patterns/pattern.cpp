@@ -14,6 +14,11 @@ bool Pattern::holds(const torch::Tensor& is_on_C) const {
   return is_on_C.sum().item<int64_t>() == num_on();
 }
 
+bool Pattern::fits(const torch::Tensor& mask_mn) const {
+  const torch::Tensor is_on_C = pool(mask_mn.to(torch::kFloat32)) != 0;
+  return expand(is_on_C).equal(mask_mn) && holds(is_on_C);
+}
+
 torch::Tensor Pattern::choose(const torch::Tensor& score_C) const {
   return best_cells(score_C, num_on());
 }

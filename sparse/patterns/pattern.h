@@ -69,6 +69,8 @@ class Pattern {
   /// Whether a mask of cells is one that choose() or update() may give at this density. Default: it
   /// has num_on() of them.
   virtual bool holds(const torch::Tensor& is_on_C) const;
+  /// The same for a mask of weights [m, n], whose cells are each on or off as a whole.
+  bool fits(const torch::Tensor& mask_mn) const;
   /// A mask of the highest scores: the first one, from random scores.
   virtual torch::Tensor choose(const torch::Tensor& score_C) const;
   /// The mask after pruning and growing. As many cells as before are on where num_drop is num_grow.

@@ -36,6 +36,11 @@ expect 2 "--prompt requires --gates" inspect run --prompt x
 expect 2 "overrides requires --activation-maps, --expert-maps or --gates" inspect run data.path=x
 expect 2 "--images requires --activation-maps or --expert-maps" inspect run --images 3
 expect 2 "--activation-maps excludes --expert-maps" inspect run --expert-maps a --activation-maps b
+expect 2 "must name a file in .html" inspect run --sparsity -o page.txt
+expect 2 "--output requires --sparsity" inspect run -o page.html
+expect 2 "--tensors excludes --sparsity" inspect run --sparsity --tensors
+expect 2 "overrides requires --activation-maps" inspect run --sparsity data.path=x
+expect 2 "out is required" fold run
 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 \
   expect 2 "inspect runs in one process, not in 2" inspect run --gates gates.html
 
@@ -45,7 +50,7 @@ expect 2 "no key is called 'check'" keys check
 expect 10 "'show'" check show
 
 "$program" --help | grep -q 'Subcommands' || fail "--help prints no subcommands"
-for command in train eval check show keys recipes inspect ckpt import export doctor; do
+for command in train eval check show keys recipes inspect ckpt import export fold doctor; do
   "$program" "$command" --help >help || fail "$command --help"
 done
 "$program" check --help | grep -q 'Examples' || fail "check --help has no examples"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "launch/commands/tensor_summary.h"
+#include "launch/inspect/tensor_summary.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "tests/support/sample_checkpoint.h"
 #include "tests/support/scratch_folder.h"

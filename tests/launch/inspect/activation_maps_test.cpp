@@ -1,4 +1,4 @@
-#include "launch/commands/activation_maps.h"
+#include "launch/inspect/activation_maps.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

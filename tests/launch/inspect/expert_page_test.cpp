@@ -1,4 +1,4 @@
-#include "launch/report/expert_page.h"
+#include "launch/inspect/expert_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launch/report/page.h"
+#include "launch/inspect/page.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/commands/commands.h"
-#include "launch/commands/tensor_summary.h"
+#include "launch/inspect/tensor_summary.h"
 #include "launch/report/console.h"
 #include "launch/report/expert_records.h"
 #include "launch/report/heat_map.h"

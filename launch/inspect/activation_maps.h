@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "launch/commands/commands.h"
-#include "launch/commands/image_maps.h"
-#include "launch/report/activation_page.h"
+#include "launch/inspect/activation_page.h"
+#include "launch/inspect/image_maps.h"
 
 // B images  N tokens of an image  U units  s slots of a unit
 namespace shoal {

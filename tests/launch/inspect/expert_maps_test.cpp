@@ -1,4 +1,4 @@
-#include "launch/commands/expert_maps.h"
+#include "launch/inspect/expert_maps.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launch/commands/gate_maps.h"
+#include "launch/inspect/gate_maps.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "launch/commands/open_checkpoint.h"
+#include "launch/inspect/gate_page.h"
 #include "launch/report/console.h"
-#include "launch/report/gate_page.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
 #include "models/causal_backbone.h"

@@ -1,12 +1,12 @@
-#include "launch/report/expert_page.h"
+#include "launch/inspect/expert_page.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "launch/inspect/page.h"
 #include "launch/report/heat_map.h"
-#include "launch/report/page.h"
 
 // N patches of an image
 namespace shoal {

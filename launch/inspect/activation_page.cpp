@@ -1,11 +1,11 @@
-#include "launch/report/activation_page.h"
+#include "launch/inspect/activation_page.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "launch/inspect/page.h"
 #include "launch/report/heat_map.h"
-#include "launch/report/page.h"
 
 namespace shoal {
 namespace {

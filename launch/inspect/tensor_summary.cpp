@@ -1,4 +1,4 @@
-#include "launch/commands/tensor_summary.h"
+#include "launch/inspect/tensor_summary.h"
 
 #include <torch/types.h>
 

@@ -1,4 +1,4 @@
-#include "launch/commands/gate_maps.h"
+#include "launch/inspect/gate_maps.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

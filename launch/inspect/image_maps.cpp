@@ -1,4 +1,4 @@
-#include "launch/commands/image_maps.h"
+#include "launch/inspect/image_maps.h"
 
 #include <fmt/format.h>
 

@@ -1,12 +1,12 @@
-#include "launch/report/gate_page.h"
+#include "launch/inspect/gate_page.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <ranges>
 
+#include "launch/inspect/page.h"
 #include "launch/report/heat_map.h"
-#include "launch/report/page.h"
 #include "runtime/text/utf8.h"
 
 namespace shoal {

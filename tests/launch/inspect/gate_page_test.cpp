@@ -1,4 +1,4 @@
-#include "launch/report/gate_page.h"
+#include "launch/inspect/gate_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ GateMaps some_maps() {
   return maps;
 }
 
-int64_t count_of(const std::string& text, const std::string& part) {
+int64_t appearances(const std::string& text, const std::string& part) {
   int64_t count = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;
@@ -39,11 +39,11 @@ int64_t count_of(const std::string& text, const std::string& part) {
 
 TEST(GatePage, HasOneItemATokenAndOneBoxALayer) {
   const std::string page = gate_page(some_maps());
-  EXPECT_EQ(count_of(page, "<li"), 3);
-  EXPECT_EQ(count_of(page, "<i>") + count_of(page, "<i class"), 6);
-  EXPECT_EQ(count_of(page, "<i class=\"o\">1</i>"), 2);
-  EXPECT_EQ(count_of(page, "<i class=\"o\">2</i>"), 1);
-  EXPECT_EQ(count_of(page, "<li class=\"l\">"), 1);
+  EXPECT_EQ(appearances(page, "<li"), 3);
+  EXPECT_EQ(appearances(page, "<i>") + appearances(page, "<i class"), 6);
+  EXPECT_EQ(appearances(page, "<i class=\"o\">1</i>"), 2);
+  EXPECT_EQ(appearances(page, "<i class=\"o\">2</i>"), 1);
+  EXPECT_EQ(appearances(page, "<li class=\"l\">"), 1);
   EXPECT_THAT(page, HasSubstr("attends in layer 1, 2"));
   EXPECT_THAT(page, HasSubstr("labelled, does not attend"));
   EXPECT_THAT(page, HasSubstr("<code>2</code>"));
@@ -77,8 +77,8 @@ GateMaps long_maps(const std::vector<int64_t>& sizes) {
 TEST(GatePage, DrawsTheFirstTokensAndTellsNumbersOfAll) {
   const GateMaps maps = long_maps({kMostDrawnTokens - 2, 5, 19'997});
   const std::string page = gate_page(maps);
-  EXPECT_EQ(count_of(page, "<li"), kMostDrawnTokens);
-  EXPECT_EQ(count_of(page, "<section>"), 2);
+  EXPECT_EQ(appearances(page, "<li"), kMostDrawnTokens);
+  EXPECT_EQ(appearances(page, "<section>"), 2);
   EXPECT_THAT(page, HasSubstr("Sample: 19998 tokens</h2>"));
   EXPECT_THAT(page, HasSubstr("Sample: 5 tokens, the first 2 drawn</h2>"));
   EXPECT_THAT(page, HasSubstr("the first 20000 of 40000 tokens, 2 of 3 samples"));

@@ -1,0 +1,245 @@
+#include "launch/inspect/sparsity_history.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "launch/job/recipe.h"
+#include "launch/train/build_model.h"
+#include "launch/train/sparse_layers.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
+#include "parallel/checkpoint/state_list.h"
+#include "runtime/base/error.h"
+#include "sparse/permutations/soft_permutation.h"
+
+// m outputs  n inputs  G groups  s side of a group
+namespace shoal {
+namespace {
+
+torch::Tensor read_values(const CheckpointReader& reader, const ManifestTensor& tensor) {
+  const torch::Tensor value = at::empty(tensor.shape, scalar_type(tensor.dtype));
+  reader.read(tensor, static_cast<char*>(value.data_ptr()));
+  return value;
+}
+
+/// The mask of one matrix, bool [m, n]. Throws Error (exit 12).
+torch::Tensor read_mask(const CheckpointReader& reader, const SparseLayer& layer,
+                        const std::string& weight) {
+  const int64_t m = layer.pattern->rows(), n = layer.pattern->columns();
+  const std::vector<int64_t> stored =
+      layer.is_transposed ? std::vector<int64_t>{n, m} : std::vector<int64_t>{m, n};
+  const ManifestTensor* tensor = reader.manifest().find_tensor(PruneGrow::kPrefix + weight);
+  if (tensor == nullptr || tensor->dtype != Dtype::kBool || tensor->shape != stored) {
+    throw Error(ExitCode::kMismatch,
+                fmt::format("'{}': the mask of {} is {}, expected {}", reader.path(), weight,
+                            tensor ? describe_tensor(tensor->dtype, tensor->shape) : "missing",
+                            describe_tensor(Dtype::kBool, stored)),
+                "name one checkpoint instead of the run, if its recipe has changed");
+  }
+  const torch::Tensor mask = read_values(reader, *tensor);
+  return layer.is_transposed ? mask.t().contiguous() : mask;
+}
+
+ShrunkMatrix draw_mask(const torch::Tensor& mask_mn) {
+  MatrixShrinker shrinker(mask_mn.size(0), mask_mn.size(1), kMostDrawnSide);
+  const bool* is_on = mask_mn.const_data_ptr<bool>();
+  for (int64_t row = 0; row < mask_mn.size(0); ++row) {
+    for (int64_t column = 0; column < mask_mn.size(1); ++column) {
+      if (*is_on++) shrinker.add(row, column, 1.0);
+    }
+  }
+  return shrinker.shrunk();
+}
+
+/// Of p [n], a permutation.
+void read_hard(const torch::Tensor& index_n, bool with_picture, SparseMoment& moment) {
+  const int64_t n = index_n.size(0);
+  MatrixShrinker shrinker(n, n, kMostDrawnSide);
+  const int64_t* column = index_n.const_data_ptr<int64_t>();
+  int64_t moved = 0;
+  for (int64_t row = 0; row < n; ++row, ++column) {
+    moved += *column == row ? 0 : 1;
+    shrinker.add(row, *column, 1.0);
+  }
+  moment.permutation = {false, std::sqrt(static_cast<double>(moved) / static_cast<double>(n)), {}};
+  if (with_picture) moment.permutation_picture = shrinker.shrunk();
+}
+
+/// Of M [G, s, s].
+void read_soft(const torch::Tensor& m_Gss, bool with_picture, SparseMoment& moment) {
+  const int64_t groups = m_Gss.size(0), side = m_Gss.size(1), n = groups * side;
+  const double square = m_Gss.square().sum().item<double>();
+  const double trace = m_Gss.diagonal(0, 1, 2).sum().item<double>();
+  const auto size = static_cast<double>(n);
+  moment.permutation = {true, std::sqrt(std::max(0.0, square - 2 * trace + size) / (2 * size)),
+                        soft_permutation_penalty(m_Gss).mean().item<double>()};
+  if (!with_picture) return;
+  MatrixShrinker shrinker(n, n, kMostDrawnSide);
+  const torch::Tensor values = m_Gss.contiguous();
+  const double* value = values.const_data_ptr<double>();
+  for (int64_t row = 0; row < n; ++row) {
+    const int64_t first = row / side * side;
+    for (int64_t column = first; column < first + side; ++column) {
+      shrinker.add(row, column, *value++);
+    }
+  }
+  moment.permutation_picture = shrinker.shrunk();
+}
+
+/// What the checkpoint has of the permutation of `weight`. A soft one of another form than square
+/// matrices is soft, and no more is known of it.
+void read_permutation(const CheckpointReader& reader, const std::string& weight, bool with_picture,
+                      SparseMoment& moment) {
+  const Manifest& manifest = reader.manifest();
+  if (const ManifestTensor* index = manifest.find_tensor(Permutation::kIndexPrefix + weight)) {
+    const bool is_index = index->dtype == Dtype::kI64 && index->shape.size() == 1;
+    const torch::Tensor index_n = is_index ? read_values(reader, *index) : torch::Tensor();
+    if (!is_index || !std::get<0>(index_n.sort()).equal(at::arange(index_n.size(0)))) {
+      throw CheckpointError(fmt::format("'{}': {} is no permutation", reader.path(), index->name));
+    }
+    return read_hard(index_n, with_picture, moment);
+  }
+  const ManifestTensor* soft = manifest.find_tensor(Permutation::kSoftPrefix + weight);
+  if (soft == nullptr) return;
+  moment.permutation = {true, {}, {}};
+  if (soft->shape.size() == 3 && soft->shape[1] == soft->shape[2]) {
+    read_soft(read_values(reader, *soft).to(torch::kFloat64), with_picture, moment);
+  }
+}
+
+SparseMatrixHistory read_matrix(const std::deque<CheckpointReader>& readers,
+                                const SparseLayer& layer, int64_t index, bool with_pictures) {
+  SparseMatrixHistory history{layer.name_of(index), {}};
+  torch::Tensor before_mn;
+  for (size_t i = 0; i < readers.size(); ++i) {
+    const bool is_drawn = with_pictures && is_checkpoint_drawn(i, readers.size());
+    const torch::Tensor mask_mn = read_mask(readers[i], layer, history.name);
+    SparseMoment moment;
+    moment.step = readers[i].manifest().step;
+    moment.mask = mask_numbers(mask_mn, before_mn);
+    if (is_drawn) moment.mask_picture = draw_mask(mask_mn);
+    read_permutation(readers[i], history.name, is_drawn, moment);
+    history.moments.push_back(std::move(moment));
+    before_mn = mask_mn;
+  }
+  return history;
+}
+
+Recipe sparse_recipe_of(const CheckpointReader& reader) {
+  Recipe recipe = config::load_options_text<Recipe>(reader.manifest().recipe,
+                                                    reader.path() + "/manifest.json (its recipe)",
+                                                    {}, config::UnsetVariable::kKeep)
+                      .options;
+  if (recipe.sparsity) return recipe;
+  throw Error(ExitCode::kUsage,
+              fmt::format("'{}' has no sparse layers: its recipe has no sparsity", reader.path()),
+              "name a checkpoint of a recipe with sparsity, as those of configs/padst have");
+}
+
+}  // namespace
+
+double ShrunkMatrix::largest() const { return *std::ranges::max_element(mean); }
+
+MatrixShrinker::MatrixShrinker(int64_t rows, int64_t columns, int64_t most)
+    : rows_(rows),
+      columns_(columns),
+      side_((std::max(rows, columns) + most - 1) / most),
+      width_((columns + side_ - 1) / side_),
+      sum_(static_cast<size_t>((rows + side_ - 1) / side_ * width_), 0.0) {}
+
+ShrunkMatrix MatrixShrinker::shrunk() const {
+  ShrunkMatrix shrunk{std::ssize(sum_) / width_, width_, sum_};
+  for (int64_t i = 0; i < std::ssize(sum_); ++i) {
+    const int64_t height = std::min(side_, rows_ - i / width_ * side_);
+    const int64_t width = std::min(side_, columns_ - i % width_ * side_);
+    shrunk.mean[static_cast<size_t>(i)] /= static_cast<double>(height * width);
+  }
+  return shrunk;
+}
+
+MaskNumbers mask_numbers(const torch::Tensor& mask_mn, const torch::Tensor& before_mn) {
+  MaskNumbers numbers;
+  numbers.weights = mask_mn.sum().item<int64_t>();
+  numbers.density = static_cast<double>(numbers.weights) / static_cast<double>(mask_mn.numel());
+  if (before_mn.defined() && numbers.weights > 0) {
+    numbers.changed = static_cast<double>((mask_mn & ~before_mn).sum().item<int64_t>()) /
+                      static_cast<double>(numbers.weights);
+  }
+  numbers.empty_rows = (mask_mn.sum(1) == 0).sum().item<int64_t>();
+  const auto [sorted_n, order_n] = mask_mn.sum(0).sort();
+  const int64_t* fan_out = sorted_n.const_data_ptr<int64_t>();
+  const int64_t n = mask_mn.size(1);
+  numbers.least_fan_out = fan_out[0];
+  numbers.most_fan_out = fan_out[n - 1];
+  numbers.median_fan_out = 0.5 * static_cast<double>(fan_out[(n - 1) / 2] + fan_out[n / 2]);
+  return numbers;
+}
+
+bool is_checkpoint_drawn(size_t i, size_t count) {
+  if (count <= kMostDrawnCheckpoints) return true;
+  for (size_t k = 0; k < kMostDrawnCheckpoints; ++k) {
+    if (i == k * (count - 1) / (kMostDrawnCheckpoints - 1)) return true;
+  }
+  return false;
+}
+
+SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoints,
+                                      bool with_pictures) {
+  const torch::NoGradGuard no_grad;
+  std::deque<CheckpointReader> readers;
+  for (const std::string& path : checkpoints) readers.emplace_back(path);
+  const Recipe recipe = sparse_recipe_of(readers.back());
+  const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
+  SparsityHistory history{std::string(recipe.sparsity->pattern.name()),
+                          std::string(recipe.sparsity->permutation.name()),
+                          {},
+                          {}};
+  for (const CheckpointReader& reader : readers) history.steps.push_back(reader.manifest().step);
+  for (const SparseLayer& layer : make_sparse_layers(*recipe.sparsity, model)) {
+    SparseLayerHistory read{layer.parameter.name,
+                            layer.pattern->rows(),
+                            layer.pattern->columns(),
+                            layer.density,
+                            {},
+                            {}};
+    for (int64_t i = 0; i < layer.num_matrices(); ++i) {
+      const bool is_drawn = with_pictures && static_cast<size_t>(i) < kMostDrawnMatrices;
+      read.matrices.push_back(read_matrix(readers, layer, i, is_drawn));
+    }
+    history.layers.push_back(std::move(read));
+  }
+  return history;
+}
+
+void add_permutation_curves(const std::string& file, SparsityHistory& history) {
+  std::ifstream stream(file);
+  std::string text;
+  for (int64_t line = 1; std::getline(stream, text) && !stream.eof(); ++line) {
+    const auto record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const auto number = [&](const char* key) { return record.at(key).get<double>(); };
+    try {
+      const auto step = record.at("step").get<int64_t>();
+      if (step > history.steps.back()) break;
+      const auto layer = std::ranges::find(history.layers, record.at("layer").get<std::string>(),
+                                           &SparseLayerHistory::layer);
+      if (layer == history.layers.end()) continue;
+      PermutationCurve& curve = layer->curve;
+      curve.steps.push_back(step);
+      curve.distance.push_back(number("distance"));
+      curve.penalty.push_back(number("penalty"));
+      const bool is_hard = number("soft") == 0;
+      if (is_hard && !curve.hard_from) curve.hard_from = step;
+    } catch (const nlohmann::json::exception&) {
+      throw DataError(fmt::format("{}:{}: not a record of a permutation", file, line));
+    }
+  }
+}
+
+}  // namespace shoal

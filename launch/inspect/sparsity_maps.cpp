@@ -1,0 +1,122 @@
+#include "launch/inspect/sparsity_maps.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "launch/inspect/sparsity_history.h"
+#include "launch/inspect/sparsity_page.h"
+#include "launch/report/console.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json or_nothing(const std::optional<double>& number) { return number ? Json(*number) : Json(); }
+
+Json moment_json(const SparseMoment& moment) {
+  const MaskNumbers& mask = moment.mask;
+  Json json{
+      {"step", moment.step},
+      {"weights", mask.weights},
+      {"density", mask.density},
+      {"changed", or_nothing(mask.changed)},
+      {"empty_rows", mask.empty_rows},
+      {"fan_out",
+       {{"min", mask.least_fan_out}, {"median", mask.median_fan_out}, {"max", mask.most_fan_out}}},
+      {"permutation", nullptr}};
+  if (moment.permutation) {
+    json["permutation"] = Json{{"soft", moment.permutation->is_soft},
+                               {"distance", or_nothing(moment.permutation->distance)},
+                               {"penalty", or_nothing(moment.permutation->penalty)}};
+  }
+  return json;
+}
+
+Json history_json(const SparsityHistory& history) {
+  Json layers = Json::array();
+  for (const SparseLayerHistory& layer : history.layers) {
+    Json matrices = Json::array();
+    for (const SparseMatrixHistory& matrix : layer.matrices) {
+      Json moments = Json::array();
+      for (const SparseMoment& moment : matrix.moments) moments.push_back(moment_json(moment));
+      matrices.push_back(Json{{"name", matrix.name}, {"checkpoints", moments}});
+    }
+    layers.push_back(Json{{"layer", layer.layer},
+                          {"rows", layer.rows},
+                          {"columns", layer.columns},
+                          {"density", layer.density},
+                          {"matrices", matrices}});
+  }
+  return {{"pattern", history.pattern},
+          {"permutation", history.permutation},
+          {"steps", history.steps},
+          {"layers", layers}};
+}
+
+/// A row for each matrix in the last checkpoint.
+std::string sparsity_text(const SparsityHistory& history) {
+  std::vector<std::vector<std::string>> rows{{"sparse layer", "outputs x inputs", "density",
+                                              "changed", "empty rows", "fan-out", "permutation",
+                                              "distance"}};
+  const auto percent = [](double share) { return fmt::format("{:.2f} %", 100 * share); };
+  for (const SparseLayerHistory& layer : history.layers) {
+    for (const SparseMatrixHistory& matrix : layer.matrices) {
+      const SparseMoment& last = matrix.moments.back();
+      const MaskNumbers& mask = last.mask;
+      const bool has_distance = last.permutation && last.permutation->distance;
+      rows.push_back({matrix.name, shape_text(layer), percent(mask.density),
+                      mask.changed ? percent(*mask.changed) : "-", std::to_string(mask.empty_rows),
+                      fmt::format("{} / {:g} / {}", mask.least_fan_out, mask.median_fan_out,
+                                  mask.most_fan_out),
+                      order_text(last, history.permutation),
+                      has_distance ? fmt::format("{:.3f}", *last.permutation->distance) : "-"});
+    }
+  }
+  return text_table(rows);
+}
+
+/// A checkpoint's folder, or a run's for all of its checkpoints.
+std::vector<std::string> chosen_checkpoints(const InspectArguments& arguments) {
+  if (arguments.best) return {resolve_checkpoint(arguments.path, true)};
+  return list_checkpoint_paths(arguments.path);
+}
+
+}  // namespace
+
+ExitCode draw_sparsity(const InspectArguments& arguments, std::ostream& out) {
+  const std::vector<std::string> checkpoints = chosen_checkpoints(arguments);
+  const bool has_page = !arguments.page.empty();
+  SparsityHistory history = read_sparsity_history(checkpoints, has_page);
+  // The last one is RUN/ckpt/step-XXXXXXXX.
+  const std::filesystem::path run =
+      std::filesystem::canonical(checkpoints.back()).parent_path().parent_path();
+  add_permutation_curves((run / "permutations.jsonl").string(), history);
+  if (has_page) {
+    const Json name_in_utf8 = Json::parse(json_text(Json(run.filename().string())));
+    PosixFileSystem files;
+    replace_file(files, arguments.page,
+                 sparsity_page("Sparse layers of " + name_in_utf8.get<std::string>(), history));
+  }
+  if (arguments.json) {
+    Json json = history_json(history);
+    json["path"] = arguments.path;
+    json["page"] = has_page ? Json(arguments.page) : Json();
+    out << json_text(json) << "\n";
+    return ExitCode::kOk;
+  }
+  out << fmt::format("{}, step {}, pattern {}\n{}", checkpoints.back(), history.steps.back(),
+                     history.pattern, sparsity_text(history));
+  if (has_page) {
+    out << fmt::format("page: {}, {}\n", arguments.page,
+                       counted(static_cast<int64_t>(checkpoints.size()), "checkpoint"));
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace shoal

@@ -1,0 +1,119 @@
+#include "launch/inspect/sparsity_history.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/error.h"
+#include "tests/support/scratch_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+torch::Tensor mask(std::initializer_list<int> values, int64_t rows) {
+  return torch::tensor(std::vector<int64_t>(values.begin(), values.end())).view({rows, -1}) != 0;
+}
+
+TEST(MaskNumbers, CountRowsInputsAndChanges) {
+  const torch::Tensor before = mask({1, 0, 0, 0,  //
+                                     1, 1, 0, 0,  //
+                                     0, 0, 0, 0},
+                                    3);
+  const torch::Tensor now = mask({1, 0, 0, 1,  //
+                                  1, 0, 0, 1,  //
+                                  0, 0, 0, 0},
+                                 3);
+  const MaskNumbers first = mask_numbers(before, {});
+  EXPECT_EQ(first.weights, 3);
+  EXPECT_EQ(first.density, 0.25);
+  EXPECT_FALSE(first.changed);
+  EXPECT_EQ(first.empty_rows, 1);
+  EXPECT_EQ(first.least_fan_out, 0);
+  EXPECT_EQ(first.median_fan_out, 0.5);  // of 0, 0, 1 and 2
+  EXPECT_EQ(first.most_fan_out, 2);
+  EXPECT_EQ(mask_numbers(now, before).changed, 0.5);  // 2 of 4 are new
+  EXPECT_EQ(mask_numbers(now, now).changed, 0.0);
+  EXPECT_FALSE(mask_numbers(torch::zeros_like(now), before).changed);
+}
+
+TEST(MatrixShrinker, KeepsSmallMatricesAndAveragesLargeOnes) {
+  MatrixShrinker small(2, 3, 3);
+  small.add(1, 2, 0.5);
+  EXPECT_THAT(small.shrunk().mean, ElementsAre(0, 0, 0, 0, 0, 0.5));
+  // 5 x 10 by squares of 3 x 3, which are cut at the end.
+  MatrixShrinker large(5, 10, 4);
+  for (int64_t row = 0; row < 5; ++row) large.add(row, 0, 1.0);
+  large.add(4, 9, 1.0);
+  const ShrunkMatrix shrunk = large.shrunk();
+  EXPECT_EQ(shrunk.height, 2);
+  EXPECT_EQ(shrunk.width, 4);
+  EXPECT_THAT(shrunk.mean, ElementsAre(3.0 / 9, 0, 0, 0, 2.0 / 6, 0, 0, 1.0 / 2));
+  EXPECT_EQ(shrunk.largest(), 0.5);
+  MatrixShrinker thin(1, 1000, 10);
+  thin.add(0, 999, 1.0);
+  EXPECT_EQ(thin.shrunk().height, 1);
+  EXPECT_EQ(thin.shrunk().mean.back(), 0.01);
+}
+
+TEST(SparsityHistory, DrawsTheFirstTheLastAndSomeBetween) {
+  std::vector<size_t> drawn;
+  for (size_t i = 0; i < 21; ++i) {
+    if (is_checkpoint_drawn(i, 21)) drawn.push_back(i);
+  }
+  EXPECT_THAT(drawn, ElementsAre(0, 4, 8, 12, 16, 20));
+  for (size_t i = 0; i < kMostDrawnCheckpoints; ++i) {
+    EXPECT_TRUE(is_checkpoint_drawn(i, kMostDrawnCheckpoints));
+  }
+}
+
+class PermutationCurves : public ::testing::Test {
+ protected:
+  const PermutationCurve& curve(const std::string& text) {
+    testing::write_file(file_, text);
+    history_ = {"diagonal", "learned", {1, 20}, {{"a.weight"}, {"b.weight"}}};
+    add_permutation_curves(file_, history_);
+    return history_.layers[1].curve;
+  }
+  testing::ScratchFolder scratch_;
+  std::string file_ = scratch_.file("permutations.jsonl");
+  SparsityHistory history_;
+};
+
+std::string line(int step, const std::string& layer, int soft, double distance, double penalty) {
+  return fmt::format(
+      "{{\"step\":{},\"layer\":\"{}\",\"soft\":{},\"distance\":{},\"penalty\":{}}}\n", step, layer,
+      soft, distance, penalty);
+}
+
+TEST_F(PermutationCurves, AreThoseOfTheLayerUpToTheLastCheckpoint) {
+  const PermutationCurve& read =
+      curve(line(10, "a.weight", 1, 0.1, 0.9) + line(10, "b.weight", 1, 0.5, 0.5) +
+            line(20, "b.weight", 0, 0.75, 0) + line(30, "b.weight", 0, 0.75, 0) + "{\"step\": 4");
+  EXPECT_THAT(read.steps, ElementsAre(10, 20));
+  EXPECT_THAT(read.distance, ElementsAre(0.5, 0.75));
+  EXPECT_THAT(read.penalty, ElementsAre(0.5, 0.0));
+  EXPECT_EQ(read.hard_from, 20);
+  EXPECT_FALSE(history_.layers[0].curve.hard_from);
+}
+
+TEST_F(PermutationCurves, ALineThatIsNoRecordIsNamed) {
+  for (const char* bad : {"nonsense\n", "{\"step\": 1, \"layer\": 3}\n",
+                          "{\"step\": 1, \"layer\": \"b.weight\", \"distance\": null}\n"}) {
+    try {
+      curve(line(1, "b.weight", 1, 0.5, 0.5) + bad);
+      ADD_FAILURE() << bad;
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("permutations.jsonl:2: not a record"));
+    }
+  }
+  SparsityHistory history = history_;
+  history.layers[1].curve = {};
+  add_permutation_curves(scratch_.file("none"), history);
+  EXPECT_TRUE(history.layers[1].curve.steps.empty());
+}
+
+}  // namespace
+}  // namespace shoal
