@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "sparse/permutations/soft_permutation.h"
 #include "sparse/replica_check.h"
 
 namespace shoal {
@@ -51,12 +50,12 @@ void LearnPermutations::after_update(int64_t step, StepTensors& tensors) {
 }
 
 void LearnPermutations::update(Learned& learned, int64_t step) {
+  const SoftFamily& family = learned.permutation->family();
   const torch::Tensor soft = learned.permutation->soft().detach();
   const auto ramp_steps = static_cast<double>(std::max<int64_t>(steps_.ramp, 1));
   const double ramp = std::min(1.0, static_cast<double>(step + 1) / ramp_steps);
   const double weight = options_.penalty * ramp / static_cast<double>(soft.size(1));
-  const torch::Tensor gradient =
-      learned.gradient + soft_permutation_penalty_gradient(soft) * weight;
+  const torch::Tensor gradient = learned.gradient + family.penalty_gradient(soft) * weight;
   learned.gradient = torch::Tensor();
   learned.m.mul_(kBeta1).add_(gradient, 1.0 - kBeta1);
   learned.v.mul_(kBeta2).addcmul_(gradient, gradient, 1.0 - kBeta2);
@@ -64,7 +63,7 @@ void LearnPermutations::update(Learned& learned, int64_t step) {
   const double rate = options_.lr / (1.0 - std::pow(kBeta1, updates));
   const double square_scale = 1.0 / (1.0 - std::pow(kBeta2, updates));
   soft.addcdiv_(learned.m, (learned.v * square_scale).sqrt().add_(kEps), -rate);
-  project_soft_permutation(soft);
+  family.project(soft);
 }
 
 bool LearnPermutations::is_hard_enough(const Learned& learned, int64_t step) const {
@@ -72,8 +71,7 @@ bool LearnPermutations::is_hard_enough(const Learned& learned, int64_t step) con
   const Permutation& permutation = *learned.permutation;
   if (permutation.place().parameter.is_stacked() || (step + 1) % steps_.check_every != 0)
     return false;
-  return soft_permutation_penalty(permutation.soft().detach()).mean().item<double>() <
-         options_.threshold;
+  return permutation.penalty().mean().item<double>() < options_.threshold;
 }
 
 void LearnPermutations::harden(Learned& learned, int64_t step, StepTensors& tensors) {

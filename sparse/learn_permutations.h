@@ -17,8 +17,8 @@ namespace shoal {
 /// Trains the soft permutations of sparse layers, and makes them hard.
 ///
 /// Each step their gradients, summed over the replicas of the weight, and that of the penalty go
-/// into Adam, whose state is here and not the optimizer's: it goes with the matrix when a layer
-/// becomes hard. Then matrices are projected. A layer becomes hard when its penalty is below the
+/// into Adam, whose state is here and not the optimizer's: it goes with the parameter when a layer
+/// becomes hard. Then parameters are projected. A layer becomes hard when its penalty is below the
 /// threshold, all layers at `until`. A stack of experts waits for `until`, because its ranks do not
 /// tell each other how near they are. Gradients of permutations are neither measured nor clipped
 /// with the weights'.
@@ -34,7 +34,7 @@ class LearnPermutations : public StepRule {
   void fit_to(const SavedNames& saved) override;
   void tensors_loaded() override;
 
-  /// M, its gradient and Adam's state.
+  /// The parameter, its gradient and Adam's state.
   static constexpr int64_t kCopiesOfSoft = 4;
   /// Adam's state of the permutation of weight X: `sparsity.soft.m.X`, `sparsity.soft.v.X`.
   static constexpr const char* kMomentPrefix = "sparsity.soft.m.";

@@ -76,9 +76,9 @@ void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& laye
   }
   if (soft_bytes > 0) {
     out << fmt::format(
-        "            soft permutations, with gradients and Adam's state: {:.1f} MiB "
+        "            soft permutations, with gradients and Adam's state: {} ({} bytes) "
         "over all experts, until they are hard\n",
-        static_cast<double>(soft_bytes) / (1 << 20));
+        human_bytes(static_cast<double>(soft_bytes)), grouped(soft_bytes));
   }
 }
 

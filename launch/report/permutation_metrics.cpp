@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "sparse/permutations/soft_permutation.h"
-
 namespace shoal {
 
 std::vector<PermutationReport> permutation_reports(
@@ -14,9 +12,7 @@ std::vector<PermutationReport> permutation_reports(
     if (distance_u.numel() == 0) continue;  // a rank without experts of this stack
     PermutationReport report{permutation->name(), permutation->is_soft(),
                              distance_u.mean().item<double>()};
-    if (report.is_soft) {
-      report.penalty = soft_permutation_penalty(permutation->soft().detach()).mean().item<double>();
-    }
+    if (report.is_soft) report.penalty = permutation->penalty().mean().item<double>();
     reports.push_back(std::move(report));
   }
   return reports;

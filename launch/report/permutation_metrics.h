@@ -16,7 +16,7 @@ struct PermutationReport {
   std::string layer;
   bool is_soft = false;
   double distance = 0.0;  ///< Permutation::distance
-  double penalty = 0.0;   ///< soft_permutation_penalty; 0 when hard
+  double penalty = 0.0;   ///< the mean of Permutation::penalty; 0 when hard
 };
 
 std::vector<PermutationReport> permutation_reports(

@@ -15,6 +15,7 @@
 
 #include "launch/job/launch_info.h"
 #include "launch/train/resume_rules.h"
+#include "launch/train/taken_permutations.h"
 #include "launch/train/upcycle.h"
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
@@ -31,6 +32,8 @@ namespace {
 
 // In a manifest's written_by: blank-separated recipe keys.
 constexpr const char* kOverridden = "overridden";
+// What names of the state of sparse training begin with.
+constexpr const char* kSparsity = "sparsity.";
 constexpr const char* kTokenizerHint =
     "its name, and the SHA-256 of what its files hold; set data.tokenizer to the one that the "
     "model was trained with, or put its files back";
@@ -181,6 +184,7 @@ std::map<std::string, std::string> chosen_names(const Manifest& manifest,
   for (const ManifestTensor& tensor : manifest.tensors) {
     const std::string& name = tensor.name;
     if (name.starts_with("optimizer.") || name.starts_with(WeightAverage::kPrefix)) continue;
+    if (name.starts_with(kSparsity)) continue;  // permutations go with their weights
     bool is_taken = init_from.take.empty();
     for (const std::string& pattern : init_from.take) {
       if (!matches_glob(name, pattern)) continue;
@@ -205,12 +209,14 @@ std::map<std::string, std::string> chosen_names(const Manifest& manifest,
 /// model's names of the rest.
 struct Found {
   ModelWeights taken;
+  std::map<std::string, std::string> source_of;  ///< of those taken
   std::vector<std::string> taken_names, missing;
 };
 
 Found find_weights(const BuiltModel& model, const std::map<std::string, std::string>& source_of) {
   Found found;
   ModelWeights all = weights_of(model);
+  all.permutations.clear();
   for (const auto& [entry, value] : list_state(all).tensors) {
     const auto source = source_of.find(entry.name);
     if (source == source_of.end()) {
@@ -218,6 +224,7 @@ Found find_weights(const BuiltModel& model, const std::map<std::string, std::str
     } else {
       found.taken.list.push_back({source->second, value, 0, {}, {}});
       found.taken_names.push_back(source->second);
+      found.source_of.insert(*source);
     }
   }
   return found;
@@ -291,9 +298,24 @@ void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const Bu
   }
 }
 
+/// Fills the weights, each from its average where the checkpoint has one, unless `raw_weights`.
+/// Collective.
+void load_tensors(const std::string& checkpoint, const Manifest& manifest, ModelWeights weights,
+                  Communicator& world, bool raw_weights) {
+  for (Parameter& weight : weights.list) {
+    // Of a stack all units have averages, or none has.
+    const std::string name =
+        weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
+    const bool is_averaged = averaged_name(manifest, name) != name;
+    if (is_averaged && !raw_weights) weight.name = WeightAverage::kPrefix + weight.name;
+  }
+  load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
+}
+
 /// Fills the weights whose names `source_of` has, and returns a line for the log: how many were
 /// taken, which of the model's keep their random values, and how many of the checkpoint's have no
-/// place in the model. Collective. Throws Error (exit 12) if none was taken, or as load_checkpoint.
+/// place in the model. Permutations go with their weights. Collective. Throws Error (exit 12) if
+/// none was taken, or as TakenPermutations and load_checkpoint.
 std::string load_some_weights(const std::string& checkpoint,
                               const std::map<std::string, std::string>& source_of,
                               const BuiltModel& model, Communicator& world, bool raw_weights) {
@@ -307,7 +329,14 @@ std::string load_some_weights(const std::string& checkpoint,
                             checkpoint, list_some(random)),
                 "look at the names of both and at model.init_from.rename");
   }
-  load_weights(checkpoint, std::move(found.taken), world, raw_weights);
+  const Manifest manifest = read_manifest(checkpoint, world);
+  std::optional<TakenPermutations> permutations;
+  on_every_rank(world, [&] {
+    permutations.emplace(model.permutations, found.source_of, manifest, checkpoint);
+    permutations->require_whole(random);
+  });
+  load_tensors(checkpoint, manifest, std::move(found.taken), world, raw_weights);
+  load_checkpoint(checkpoint, *permutations, world, {.ignore_extra = true});
   std::string report =
       fmt::format(": {} taken", counted(static_cast<int64_t>(taken.size()), "weight"));
   if (!random.empty()) {
@@ -364,22 +393,15 @@ namespace {
 /// Leaves permutations as they are where the checkpoint has none. Throws Error (exit 12) if a
 /// permuted weight of the checkpoint would be taken without its permutation.
 void fit_permutations(ModelWeights& weights, const Manifest& manifest, const std::string& path) {
-  const auto permutation_of = [&](const std::string& weight) -> const ManifestTensor* {
-    const ManifestTensor* index = manifest.find_tensor(Permutation::kIndexPrefix + weight);
-    return index ? index : manifest.find_tensor(Permutation::kSoftPrefix + weight);
-  };
   std::erase_if(weights.permutations, [&](const auto& permutation) {
-    return permutation_of(permutation->name_of_first()) == nullptr;
+    return !is_permuted(manifest, permutation->name_of_first());
   });
   for (const Parameter& weight : weights.list) {
     const std::string name =
         weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
-    const bool is_permuted = std::ranges::any_of(
+    const bool is_taken = std::ranges::any_of(
         weights.permutations, [&](const auto& one) { return one->name() == weight.name; });
-    if (is_permuted || permutation_of(name) == nullptr) continue;
-    throw Error(ExitCode::kMismatch,
-                fmt::format("{}: {} is permuted, the recipe's is not", path, name),
-                "use the checkpoint's sparsity.permutation and sparsity.layers");
+    if (!is_taken && is_permuted(manifest, name)) refuse_permuted(path, name);
   }
 }
 
@@ -415,14 +437,7 @@ void load_weights(const std::string& checkpoint, ModelWeights weights, Communica
   const Manifest manifest = read_manifest(checkpoint, world);
   fit_permutations(weights, manifest, checkpoint);
   fit_soft_cells(weights, manifest, checkpoint);
-  for (Parameter& weight : weights.list) {
-    // Of a stack all units have averages, or none has.
-    const std::string name =
-        weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
-    const bool is_averaged = averaged_name(manifest, name) != name;
-    if (is_averaged && !raw_weights) weight.name = WeightAverage::kPrefix + weight.name;
-  }
-  load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});
+  load_tensors(checkpoint, manifest, std::move(weights), world, raw_weights);
 }
 
 namespace {

@@ -1,18 +1,17 @@
 #include "sparse/permutations/permutation.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/eye.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/random/random.h"
-#include "sparse/permutations/assignment.h"
-#include "sparse/permutations/soft_permutation.h"
 
-// u matrices of a stack  n permuted rows or columns  a, b a matrix as it is stored  G groups  s
-// side
+// u matrices of a stack  n permuted rows or columns  a, b a matrix as it is stored  G groups
+// s members of a group
 namespace shoal {
 namespace {
 
@@ -70,44 +69,42 @@ void Permutation::shuffle(uint64_t seed) {
   set_index(score_un.argsort(/*stable=*/true, 1, /*descending=*/false));
 }
 
-torch::Tensor Permutation::allocate_soft(int64_t groups) const {
-  const int64_t side = place_.size() / groups;
-  TORCH_CHECK(side * groups == place_.size(), name(), ": ", groups, " groups of ", place_.size());
-  return torch::empty({num_matrices_, groups, side, side},
-                      place_.parameter.tensor.detach().options());
+torch::Tensor Permutation::allocate_soft() const {
+  TORCH_CHECK(side() * groups_ == place_.size(), name(), ": ", groups_, " groups of ",
+              place_.size());
+  std::vector<int64_t> sizes = family_->shape(side());
+  sizes.insert(sizes.begin(), {num_matrices_, groups_});
+  return torch::empty(sizes, place_.parameter.tensor.detach().options());
 }
 
-void Permutation::soften(int64_t groups, double mix, uint64_t seed) {
+void Permutation::soften(int64_t groups, double mix, uint64_t seed,
+                         std::shared_ptr<const SoftFamily> family) {
   groups_ = groups;
-  soft_ = allocate_soft(groups);
+  family_ = std::move(family);
+  soft_ = allocate_soft();
   if (!soft_.is_meta()) {
-    for (int64_t i = 0; i < num_matrices_; ++i) {
-      fill_soft_permutation(soft_[i], mix, stream(i, seed));
-    }
+    for (int64_t i = 0; i < num_matrices_; ++i) family_->fill(soft_[i], mix, stream(i, seed));
   }
   soft_.requires_grad_();
   index_un_ = inverse_un_ = torch::Tensor();
 }
 
+torch::Tensor Permutation::penalty() const {
+  if (is_soft()) return family_->penalty(soft_.detach());
+  return at::zeros({num_matrices_, groups_}, place_.parameter.tensor.detach().options());
+}
+
 int64_t Permutation::soft_bytes() const {
   if (!is_soft()) return 0;
-  return groups_ * soft_.size(-1) * soft_.size(-1) * static_cast<int64_t>(soft_.element_size());
+  return groups_ * c10::multiply_integers(family_->shape(side())) *
+         static_cast<int64_t>(soft_.element_size());
 }
 
 torch::Tensor Permutation::index() const {
   if (!is_soft()) return index_un_;
-  const torch::Tensor score_uGss = soft_.detach().to(torch::kCPU);
-  const int64_t side = score_uGss.size(-1);
-  const torch::Tensor index_un = torch::empty({num_matrices_, place_.size()}, torch::kInt64);
-  auto* out = index_un.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < num_matrices_; ++i) {
-    for (int64_t group = 0; group < groups_; ++group) {
-      for (const int64_t column : best_assignment(score_uGss[i][group])) {
-        *out++ = group * side + column;
-      }
-    }
-  }
-  return index_un.to(soft_.device());
+  const torch::Tensor index_uGs = family_->index(soft_.detach());
+  const torch::Tensor begin_G1 = at::arange(groups_, index_uGs.options()).mul(side()).unsqueeze(1);
+  return (index_uGs + begin_G1).flatten(1);
 }
 
 void Permutation::harden() { set_index(index()); }
@@ -125,9 +122,7 @@ torch::Tensor Permutation::distance() const {
     const torch::Tensor moved_u = (index_un_ != identity_n).sum(1).to(torch::kFloat64);
     return (moved_u / n).sqrt();
   }
-  const torch::Tensor m_uGss = soft_.detach().to(torch::kFloat64);
-  const torch::Tensor identity_ss = at::eye(m_uGss.size(-1), m_uGss.options());
-  return ((m_uGss - identity_ss).square().sum({1, 2, 3}) / (2.0 * n)).sqrt();
+  return (family_->squared_distance(soft_.detach()) / (2.0 * n)).sqrt();
 }
 
 torch::Tensor Permutation::permuted(const torch::Tensor& x_uab) const {
@@ -139,14 +134,14 @@ torch::Tensor Permutation::permuted(const torch::Tensor& x_uab) const {
     const torch::Tensor& back = are_inputs ? index_un_ : inverse_un_;
     return Reorder::apply(x_uab, is_left ? 1 : 2, order, back);
   }
-  const int64_t u = x_uab.size(0), a = x_uab.size(1), b = x_uab.size(2), side = soft_.size(-1);
+  const int64_t u = x_uab.size(0), a = x_uab.size(1), b = x_uab.size(2);
   // Stored transposed, (S P)ᵀ = Pᵀ Sᵀ and (P S)ᵀ = Sᵀ Pᵀ.
-  const torch::Tensor m_uGss = place_.is_transposed ? soft_.transpose(-1, -2) : soft_;
+  const SoftFamily::Factor factor{is_left, place_.is_transposed};
   if (is_left) {
-    return m_uGss.matmul(x_uab.view({u, groups_, side, b})).view({u, a, b});
+    return family_->product(soft_, x_uab.view({u, groups_, side(), b}), factor).view({u, a, b});
   }
-  const torch::Tensor x_uGas = x_uab.view({u, a, groups_, side}).transpose(1, 2);
-  return x_uGas.matmul(m_uGss).transpose(1, 2).reshape({u, a, b});
+  const torch::Tensor x_uGas = x_uab.view({u, a, groups_, side()}).transpose(1, 2);
+  return family_->product(soft_, x_uGas, factor).transpose(1, 2).reshape({u, a, b});
 }
 
 torch::Tensor Permutation::apply(const torch::Tensor& parameter) const {
@@ -174,7 +169,12 @@ void Permutation::fit_to(const SavedNames& saved) {
         torch::empty({num_matrices_, place_.size()}, weight.tensor.options().dtype(torch::kInt64))
             .zero_());
   } else if (!is_soft() && saved(kSoftPrefix + name)) {
-    soft_ = allocate_soft(groups_).requires_grad_();
+    if (family_ == nullptr) {
+      throw Error(ExitCode::kMismatch,
+                  name + ": the checkpoint's permutation is soft, the recipe's never is",
+                  "use the checkpoint's sparsity.permutation");
+    }
+    soft_ = allocate_soft().requires_grad_();
     index_un_ = inverse_un_ = torch::Tensor();
   }
 }

@@ -2,8 +2,8 @@
 # Checkpoints move between one, two, three (uneven) and four ranks with equal digests: those of
 # experts in both stages of a Sparse-MLP, of a denoiser's attention experts with averaged weights,
 # of the experts and memory units of a Nexus layer, from placement to placement as well, and of
-# sparse experts with masks that change and permutations that become hard on the way. Every second
-# step the optimizer's state is shared out among the replicas.
+# sparse experts with masks that change and permutations that become hard on the way, matrices or
+# switches. Every second step the optimizer's state is shared out among the replicas.
 source "$(dirname "$0")/common.sh"
 
 # moves NAME [OVERRIDE...]: a run goes from grid to grid, a step on each, and what is loaded is what
@@ -38,3 +38,5 @@ moves nexus parallel.placement=by_cost 'model={backbone: vit, patch: 4, width: 1
   {experts: {count: 3}, memory: {count: 2, keys: 8, k: 2}, slots: 2}}'
 moves sparse 'sparsity={density: 0.4, rule: {name: set, every: 2step, until: 100%},
   permutation: {name: learned, until: 12step}}'
+moves switches 'sparsity={density: 0.4, layers: [experts], rule: {name: set, every: 2step, until: 100%},
+  permutation: {name: benes, near: random, until: 12step}}'

@@ -256,6 +256,18 @@ inline std::string sparse_by_choice(const std::string& pattern,
       keys, pattern, until);
 }
 
+/// An override: experts whose inputs and outputs are powers of 2.
+inline const std::string kSmallExperts = "model.sparse.channel_moe.experts.hidden=4";
+
+/// Keys of `sparsity` for permutations of switches, which become hard at the fourth step of 5, in
+/// experts as kSmallExperts has them and in a dense layer.
+inline std::string powers_of_two(const std::string& permutation, const std::string& dense,
+                                 const std::string& keys = "") {
+  return fmt::format(
+      "density: 0.5, layers: [{}, moe_c.experts], permutation: {{name: {}, lr: 0.2, until: 80%{}}}",
+      dense, permutation, keys);
+}
+
 /// Each pattern once and each rule, dense layers and experts, with every way to share the work.
 inline std::vector<EqualityCase> sparse_cases() {
   const std::string adamw = equality_optimizers()[1].second;
@@ -272,7 +284,7 @@ inline std::vector<EqualityCase> sparse_cases() {
           {"SparseButterfly",
            {sparse("butterfly, grid: 4", "set",
                    "density: 0.75, layers: [channel_mlp.fc1, moe_c.experts]"),
-            adamw, "model.sparse.channel_moe.experts.hidden=4"},
+            adamw, kSmallExperts},
            {}},
           {"SparseButterflyAndLowRank",
            {sparse("butterfly, grid: 4, low_rank: 0.3", "set",
@@ -302,6 +314,16 @@ inline std::vector<EqualityCase> sparse_cases() {
                                "density: 0.5, permutation: {name: learned, lr: 0.05, axis: "
                                "outputs, until: 60%}"),
                         adamw, "parallel.shard_optimizer=true"}),
+           {}},
+          {"SparseInAKaleidoscopesOrder",
+           {sparse("diagonal", "rigl", powers_of_two("kaleidoscope", "channel_mlp.fc1")), adamw,
+            kSmallExperts},
+           {}},
+          {"SparseInABenesNetworksOrderOfOutputs",
+           accumulated({sparse("unstructured", "set",
+                               powers_of_two("benes", "channel_mlp.fc2",
+                                             ", axis: outputs, groups: 2, near: random")),
+                        adamw, kSmallExperts, "parallel.shard_optimizer=true"}),
            {}},
           {"SparseDenoiser",
            joined(denoiser("mixing: hard"), {sparse("unstructured"), adamw}),

@@ -337,6 +337,38 @@ TEST_F(ResumeItemsOfHardPermutations, EachAloneIsMissed) {
   expect_each_item_is_missed(grid, "sparsity.index.backbone.");
 }
 
+/// Permutations of switches that are soft at the save and hard soon after.
+std::vector<std::string> switches(const std::string& permutation) {
+  return {sparse("unstructured", "set",
+                 "density: 0.5, layers: [channel_mlp.fc1, moe_c.experts], permutation: {name: " +
+                     permutation + ", lr: 0.2, until: 7step}"),
+          kSmallExperts};
+}
+
+class ResumeItemsOfKaleidoscopes : public ResumeItems {
+ protected:
+  ResumeItemsOfKaleidoscopes() : ResumeItems(switches("kaleidoscope")) {}
+};
+
+TEST_F(ResumeItemsOfKaleidoscopes, AllTogetherGiveTheUninterruptedRun) { expect_all_are_the_run(); }
+
+TEST_F(ResumeItemsOfKaleidoscopes, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, "sparsity.soft.m.backbone.");
+}
+
+class ResumeItemsOfBenesNetworks : public ResumeItems {
+ protected:
+  ResumeItemsOfBenesNetworks() : ResumeItems(switches("benes")) {}
+};
+
+TEST_F(ResumeItemsOfBenesNetworks, AllTogetherGiveTheUninterruptedRun) { expect_all_are_the_run(); }
+
+TEST_F(ResumeItemsOfBenesNetworks, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, "sparsity.soft.v.backbone.");
+}
+
 using ResumeItemsRanks = ResumeItems;
 
 TEST_F(ResumeItemsRanks, EachAloneIsMissedBySomeRank) {

@@ -27,6 +27,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::joined;
 using testing::mistakes_of;
+using ::testing::Not;
 using Overrides = std::vector<std::string>;
 
 std::vector<SparseLayerInfo> sparse_layers(const Overrides& overrides) {
@@ -130,6 +131,15 @@ TEST(SparseLayers, RefuseWhatDoesNotFitByName) {
   EXPECT_THAT(mistakes("density: 0"), Contains(HasSubstr("sparsity.density")));
   EXPECT_THAT(mistakes("density: 0.5, layers: [mlp.fc1], permutation: {name: learned, groups: 3}"),
               Contains(HasSubstr("blocks.0.mlp.fc1.weight: 3 groups do not divide 8 inputs")));
+  EXPECT_THAT(
+      mistakes("density: 0.5, layers: [mlp.fc2], permutation: {name: benes}"),
+      Contains(HasSubstr("blocks.0.mlp.fc2.weight: 12 inputs in 1 group: benes needs groups "
+                         "whose size is a power of 2, at least 2; set groups: 3 (3 groups "
+                         "of 4)")));
+  EXPECT_THAT(
+      mistakes("density: 0.5, layers: [mlp.fc2], permutation: {name: kaleidoscope, groups: 6}"),
+      Contains(HasSubstr("12 inputs in 6 groups: kaleidoscope needs groups whose size is a power "
+                         "of 2, at least 4; set groups: 3 (3 groups of 4)")));
   EXPECT_THAT(mistakes("density: 1, permutation: {name: random}"),
               ElementsAre(HasSubstr("sparsity.permutation: every layer has a density of 1")));
   EXPECT_THAT(mistakes("density: 0.5, permutation: {name: learned, until: 1000tok}"),
@@ -170,6 +180,18 @@ TEST(SparseLayers, TellTheMemoryOfSoftPermutations) {
   };
   EXPECT_EQ(bytes("1"), 4 * 12 * 12 * 8);  // with gradient and Adam's two, in float64
   EXPECT_EQ(bytes("3"), 4 * 12 * 12 * 8 / 3);
+}
+
+TEST(SparseLayers, TellTheMemoryOfSwitches) {
+  const auto bytes = [](const std::string& permutation) {
+    return sparse_layers(
+               {kTinyVit, "sparsity={density: 0.5, layers: [mlp.fc2], permutation: {name: " +
+                              permutation + "}}"})[0]
+        .soft_bytes;
+  };
+  // 12 inputs: three groups of 4, of one level of 3 switches or three stages of 2.
+  EXPECT_EQ(bytes("kaleidoscope, groups: 3"), 4 * 3 * 3 * 8);
+  EXPECT_EQ(bytes("benes, groups: 3"), 4 * 3 * 6 * 8);
 }
 
 /// Weights outside the masks, their optimizer state, averages and those of the masks that changed.
@@ -326,6 +348,23 @@ TEST(SparseTraining, LearnedPermutationsAreHardInTimeAndTheirMemoryIsGone) {
       EXPECT_EQ(permutation->is_soft(), step < 3) << permutation->name();
     }
     EXPECT_TRUE(run.session.step({}).applied);
+  }
+}
+
+TEST(SparseTraining, SwitchesMoveAndAreHardInTime) {
+  for (const std::string name : {"kaleidoscope", "benes"}) {
+    SparseTraining run({testing::kSmallExperts,
+                        "sparsity={density: 0.5, rule: {name: static}, layers: [moe_c.experts], "
+                        "permutation: {name: " +
+                            name + ", until: 60%}}"});
+    const Permutation& stack = *run.session.model().permutations[0];
+    const torch::Tensor before = stack.soft().detach().clone();
+    EXPECT_TRUE(run.session.step({}).applied);
+    EXPECT_TRUE((stack.soft() != before).all().item<bool>()) << name;
+    for (int step = 1; step < 5; ++step) {
+      EXPECT_EQ(stack.is_soft(), step < 3) << name;
+      EXPECT_TRUE(run.session.step({}).applied);
+    }
   }
 }
 

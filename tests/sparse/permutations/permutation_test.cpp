@@ -210,6 +210,11 @@ TEST(Permutation, BecomesWhatWasSaved) {
   other.harden();
   EXPECT_TRUE(other.index().equal(saved.index()));
 
+  Permutation never_soft(where);
+  load(never_soft, hard);
+  EXPECT_TRUE(never_soft.index().equal(saved.index()));
+  EXPECT_THROW(load(never_soft, soft), Error);
+
   hard.saved["sparsity.index.fc.weight"].fill_(1);
   EXPECT_THROW(load(other, hard), CheckpointError);
 }

@@ -1,0 +1,107 @@
+#include "launch/train/taken_permutations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+/// A name of permutations' state with that of its weight replaced.
+std::string source_name(const std::string& name, const TakenPermutations::SourceOf& source_of) {
+  for (const std::string_view prefix : {Permutation::kIndexPrefix, Permutation::kSoftPrefix}) {
+    if (!name.starts_with(prefix)) continue;
+    const auto source = source_of.find(name.substr(prefix.size()));
+    if (source != source_of.end()) return std::string(prefix) + source->second;
+  }
+  return name;
+}
+
+/// Hands on each unit's tensor by its name in the checkpoint.
+class Renamer : public StateVisitor {
+ public:
+  Renamer(StateVisitor& visitor, const TakenPermutations::SourceOf& source_of)
+      : visitor_(visitor), source_of_(source_of) {}
+
+  void tensor(const StateTensor& entry) override {
+    if (!entry.is_stacked) {
+      visitor_.tensor({source_name(entry.name, source_of_), entry.value});
+      return;
+    }
+    for (size_t i = 0; i < entry.unit_ids.size(); ++i) {
+      torch::Tensor row = entry.value[static_cast<int64_t>(i)];
+      const std::string name = name_of_unit(entry.name, entry.unit_ids[i]);
+      visitor_.tensor({source_name(name, source_of_), row});
+    }
+  }
+  void integer(const std::string& name, int64_t& value) override { visitor_.integer(name, value); }
+  void real(const std::string& name, double& value) override { visitor_.real(name, value); }
+  void text(const std::string& name, std::string& value) override { visitor_.text(name, value); }
+
+ private:
+  StateVisitor& visitor_;
+  const TakenPermutations::SourceOf& source_of_;
+};
+
+}  // namespace
+
+bool is_permuted(const Manifest& checkpoint, const std::string& weight) {
+  return checkpoint.find_tensor(Permutation::kIndexPrefix + weight) != nullptr ||
+         checkpoint.find_tensor(Permutation::kSoftPrefix + weight) != nullptr;
+}
+
+void refuse_permuted(const std::string& path, const std::string& weight) {
+  throw Error(ExitCode::kMismatch,
+              fmt::format("{}: {} is permuted, the recipe's is not", path, weight),
+              "use the checkpoint's sparsity.permutation and sparsity.layers");
+}
+
+TakenPermutations::TakenPermutations(const std::vector<std::shared_ptr<Permutation>>& all,
+                                     SourceOf source_of, const Manifest& checkpoint,
+                                     const std::string& path)
+    : source_of_(std::move(source_of)) {
+  for (const auto& [weight, source] : source_of_) {
+    if (!is_permuted(checkpoint, source)) continue;
+    const auto own = std::ranges::find_if(
+        all, [&](const auto& permutation) { return matches_glob(weight, permutation->name()); });
+    if (own == all.end()) refuse_permuted(path, source);
+    if (std::ranges::find(taken_, *own) == taken_.end()) taken_.push_back(*own);
+  }
+}
+
+void TakenPermutations::require_whole(const std::vector<std::string>& missing) const {
+  for (const auto& permutation : taken_) {
+    if (!permutation->place().parameter.is_stacked()) continue;
+    const auto lost = std::ranges::find_if(
+        missing, [&](const std::string& name) { return matches_glob(name, permutation->name()); });
+    if (lost == missing.end()) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("model.init_from: {} would keep its random values and its order, while "
+                            "others of its stack are taken with theirs",
+                            *lost),
+                "take all experts of a permuted layer, or none");
+  }
+}
+
+void TakenPermutations::visit_state(StateVisitor& visitor) {
+  Renamer renamer(visitor, source_of_);
+  for (const auto& permutation : taken_) permutation->visit_state(renamer);
+}
+
+void TakenPermutations::fit_to(const SavedNames& saved) {
+  const auto saved_here = [&](const std::string& name) {
+    return saved(source_name(name, source_of_));
+  };
+  for (const auto& permutation : taken_) permutation->fit_to(saved_here);
+}
+
+void TakenPermutations::tensors_loaded() {
+  for (const auto& permutation : taken_) permutation->tensors_loaded();
+}
+
+}  // namespace shoal

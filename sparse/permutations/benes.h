@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sparse/permutations/switch_family.h"
+
+namespace shoal {
+
+/// Beneš networks: 2 log2(s) - 1 stages of s / 2 switches, each of which exchanges two members or
+/// lets them pass. Every permutation is one, most in several ways. The members of a switch are
+/// apart by s / 2, s / 4, … 1, … s / 4, s / 2, stage by stage.
+///
+/// Parameters [u, G, 2 log2(s) - 1, s / 2]: the switches of a stage in the order of their first
+/// members.
+/// Source: Beneš 1965, "Mathematical theory of connecting networks and telephone traffic".
+class Benes : public SwitchFamily {
+ public:
+  using SwitchFamily::SwitchFamily;
+  std::vector<int64_t> shape(int64_t side) const override {
+    return {2 * log2_of(side) - 1, side / 2};
+  }
+
+ protected:
+  std::string_view name() const override { return "benes"; }
+  int64_t least_side() const override { return 2; }
+  int64_t side_of(const torch::Tensor& logit_uG) const override { return 2 * logit_uG.size(-1); }
+  int64_t num_passed(int64_t side) const override { return 2 * log2_of(side) - 1; }
+  torch::Tensor switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
+                         bool is_transposed) const override;
+  torch::Tensor random_switches(const torch::Tensor& logit_G, const Stream& stream) const override;
+};
+
+/// Which switches of a Beneš network are on for (P x)_i = x_{p(i)}, stage by stage
+/// [2 log2(s) - 1][s / 2], by the looping algorithm in O(s log s). `index`: a permutation of 0 to
+/// s - 1, s a power of 2, at least 2.
+/// Source: Opferman and Tsao-Wu 1971, "On a class of rearrangeable switching networks".
+std::vector<std::vector<bool>> benes_switches(const std::vector<int64_t>& index);
+
+}  // namespace shoal

@@ -1,0 +1,76 @@
+#include "sparse/permutations/doubly_stochastic.h"
+
+#include <ATen/ops/eye.h>
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "sparse/permutations/assignment.h"
+#include "sparse/permutations/soft_method.h"
+#include "sparse/permutations/soft_permutation.h"
+
+namespace shoal {
+
+std::string DoublyStochastic::misfit(const Grouping& grouping) const {
+  const auto& [size, groups, noun] = grouping;
+  if (size % groups == 0 && size / groups >= 2) return "";
+  return fmt::format("{} groups do not divide {} {} into groups of at least 2", groups, size, noun);
+}
+
+void DoublyStochastic::fill(const torch::Tensor& m_Gss, double mix, const Stream& stream) const {
+  fill_soft_permutation(m_Gss, mix, stream);
+}
+
+torch::Tensor DoublyStochastic::product(const torch::Tensor& m_uGss, const torch::Tensor& x_uG,
+                                        Factor factor) const {
+  const torch::Tensor p_uGss = factor.is_transposed ? m_uGss.transpose(-1, -2) : m_uGss;
+  return factor.is_left ? p_uGss.matmul(x_uG) : x_uG.matmul(p_uGss);
+}
+
+void DoublyStochastic::project(const torch::Tensor& m_uGss) const {
+  project_soft_permutation(m_uGss);
+}
+
+torch::Tensor DoublyStochastic::penalty(const torch::Tensor& m_uGss) const {
+  return soft_permutation_penalty(m_uGss);
+}
+
+torch::Tensor DoublyStochastic::penalty_gradient(const torch::Tensor& m_uGss) const {
+  return soft_permutation_penalty_gradient(m_uGss);
+}
+
+torch::Tensor DoublyStochastic::index(const torch::Tensor& m_uGss) const {
+  const torch::Tensor score_Nss = m_uGss.to(torch::kCPU).flatten(0, 1);
+  const torch::Tensor index_Ns =
+      torch::empty({score_Nss.size(0), score_Nss.size(1)}, torch::kInt64);
+  auto* out = index_Ns.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < score_Nss.size(0); ++i) {
+    for (const int64_t column : best_assignment(score_Nss[i])) *out++ = column;
+  }
+  return index_Ns.view({m_uGss.size(0), m_uGss.size(1), m_uGss.size(2)}).to(m_uGss.device());
+}
+
+torch::Tensor DoublyStochastic::squared_distance(const torch::Tensor& m_uGss) const {
+  const torch::Tensor wide_uGss = m_uGss.to(torch::kFloat64);
+  const torch::Tensor identity_ss = at::eye(wide_uGss.size(-1), wide_uGss.options());
+  return (wide_uGss - identity_ss).square().sum({1, 2, 3});
+}
+
+namespace {
+
+/// Doubly stochastic matrices, trained towards permutations by a penalty, then replaced by them.
+/// Source: PA-DST, section 4; Lyu et al. 2020 (AutoShuffleNet). Differs: the penalty is divided by
+/// its largest value, first values are mixed, and the nearest permutation is an assignment, because
+/// the largest entries of the rows need not be one.
+class LearnedPermutation : public SoftMethod {
+ public:
+  using Options = LearningOptions;
+  LearnedPermutation(const Options& options, const Context& /*context*/)
+      : SoftMethod(options, std::make_shared<DoublyStochastic>()) {}
+};
+
+const Registration<PermutationMethod, LearnedPermutation> registered_learned_permutation{
+    "learned", "soft at first and trained, hard later; a matrix for each layer"};
+
+}  // namespace
+}  // namespace shoal

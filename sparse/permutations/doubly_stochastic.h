@@ -1,0 +1,24 @@
+#pragma once
+
+#include "sparse/permutations/soft_family.h"
+
+namespace shoal {
+
+/// P itself is the parameter, a doubly stochastic matrix (soft_permutation.h): every permutation is
+/// one, for s² numbers.
+class DoublyStochastic : public SoftFamily {
+ public:
+  std::string misfit(const Grouping& grouping) const override;
+  std::vector<int64_t> shape(int64_t side) const override { return {side, side}; }
+  void fill(const torch::Tensor& m_Gss, double mix, const Stream& stream) const override;
+  torch::Tensor product(const torch::Tensor& m_uGss, const torch::Tensor& x_uG,
+                        Factor factor) const override;
+  void project(const torch::Tensor& m_uGss) const override;
+  torch::Tensor penalty(const torch::Tensor& m_uGss) const override;
+  torch::Tensor penalty_gradient(const torch::Tensor& m_uGss) const override;
+  /// Of the largest sum of P's entries.
+  torch::Tensor index(const torch::Tensor& m_uGss) const override;
+  torch::Tensor squared_distance(const torch::Tensor& m_uGss) const override;
+};
+
+}  // namespace shoal

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "sparse/permutations/switch_family.h"
+
+namespace shoal {
+
+/// The permutations of kaleidoscope layers. In turn for blocks of s, s / 2, … 4 members, three
+/// switches for all blocks of a size: the even members before the odd ones, the first half
+/// reversed, the second half reversed. There are at most 2^(3 (log2(s) - 1)) of them, among them
+/// the identity and bit reversal, for as few numbers: a small part of all s!.
+///
+/// Parameters [u, G, log2(s) - 1, 3].
+/// Source: Dao et al. 2019, "Learning fast algorithms for linear transforms using butterfly
+/// factorizations", and HazyResearch/butterfly, where blocks of 2 have no switches either, as
+/// nothing would change in them.
+class Kaleidoscope : public SwitchFamily {
+ public:
+  using SwitchFamily::SwitchFamily;
+  std::vector<int64_t> shape(int64_t side) const override { return {log2_of(side) - 1, 3}; }
+
+ protected:
+  std::string_view name() const override { return "kaleidoscope"; }
+  int64_t least_side() const override { return 4; }
+  int64_t side_of(const torch::Tensor& logit_uG) const override {
+    return int64_t{1} << (logit_uG.size(-2) + 1);
+  }
+  int64_t num_passed(int64_t side) const override { return 2 * (log2_of(side) - 1); }
+  torch::Tensor switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
+                         bool is_transposed) const override;
+  torch::Tensor random_switches(const torch::Tensor& logit_G, const Stream& stream) const override;
+};
+
+}  // namespace shoal

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "sparse/permutations/permutation_method.h"
+#include "sparse/permutations/soft_family.h"
+
+namespace shoal {
+
+/// Soft permutations of one family, trained and made hard on the way.
+class SoftMethod : public PermutationMethod {
+ public:
+  SoftMethod(const LearningOptions& options, std::shared_ptr<const SoftFamily> family)
+      : options_(options), family_(std::move(family)) {}
+
+  std::optional<PermutationAxis> axis() const override { return options_.axis; }
+  void check(const std::string& layer, int64_t size) const override {
+    const std::string misfit = family_->misfit({size, options_.groups, enum_name(options_.axis)});
+    if (!misfit.empty()) throw ConfigError(layer + ": " + misfit);
+  }
+  void begin(Permutation& permutation, uint64_t seed) const override {
+    permutation.soften(options_.groups, options_.mix, seed, family_);
+  }
+  const LearningOptions* learning() const override { return &options_; }
+
+ private:
+  LearningOptions options_;
+  std::shared_ptr<const SoftFamily> family_;
+};
+
+}  // namespace shoal
