@@ -73,7 +73,7 @@ void run(const Case& which, int64_t rounds, Report& report) {
   const std::vector<Parameter> parameters = make_parameters(which);
   int64_t elements = 0;
   for (const Parameter& p : parameters) elements += p.tensor.numel();
-  AdamOptions adam;
+  AdamW::Options adam;
   adam.weight_decay = 0.1;
   Lamb::Options lamb_options;
   lamb_options.weight_decay = 0.1;

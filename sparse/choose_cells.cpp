@@ -60,12 +60,8 @@ void ChooseCells::visit_state(StateVisitor& visitor) {
   if (std::ranges::any_of(soft_, is_soft)) visitor.integer(kUpdates, num_updates_);
   for (Soft& soft : soft_) {
     if (!soft.cells->is_soft()) continue;
-    const Parameter& weight = soft.cells->layer().parameter;
-    for (const auto& [prefix, state] :
-         {std::pair{kMomentPrefix, &soft.adam.m}, {kSquarePrefix, &soft.adam.v}}) {
-      torch::Tensor value = weight.is_stacked() ? *state : (*state)[0];
-      visitor.tensor(state_like(prefix, weight, value));
-    }
+    soft.adam.visit_state(visitor, soft.cells->layer().parameter,
+                          {kMomentPrefix, kSquarePrefix});
   }
 }
 

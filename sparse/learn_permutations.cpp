@@ -1,18 +1,12 @@
 #include "sparse/learn_permutations.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "sparse/replica_check.h"
 
 namespace shoal {
-namespace {
-
-constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8;
-
-}  // namespace
 
 LearnPermutations::LearnPermutations(std::vector<std::shared_ptr<Permutation>> permutations,
                                      const LearningOptions& options, const StepScale& scale)
@@ -23,7 +17,7 @@ LearnPermutations::LearnPermutations(std::vector<std::shared_ptr<Permutation>> p
                       std::to_string(scale.total_steps) + ", which would leave layers soft");
   }
   for (auto& permutation : permutations) {
-    learned_.push_back({std::move(permutation), {}, {}});
+    learned_.push_back({std::move(permutation)});
   }
   follow_permutations();
 }
@@ -57,12 +51,7 @@ void LearnPermutations::update(Learned& learned, int64_t step) {
   const double weight = options_.penalty * ramp / static_cast<double>(soft.size(1));
   const torch::Tensor gradient = learned.gradient + family.penalty_gradient(soft) * weight;
   learned.gradient = torch::Tensor();
-  learned.m.mul_(kBeta1).add_(gradient, 1.0 - kBeta1);
-  learned.v.mul_(kBeta2).addcmul_(gradient, gradient, 1.0 - kBeta2);
-  const auto updates = static_cast<double>(num_updates_);
-  const double rate = options_.lr / (1.0 - std::pow(kBeta1, updates));
-  const double square_scale = 1.0 / (1.0 - std::pow(kBeta2, updates));
-  soft.addcdiv_(learned.m, (learned.v * square_scale).sqrt().add_(kEps), -rate);
+  learned.adam.update(soft, gradient, options_.lr, num_updates_);
   family.project(soft);
 }
 
@@ -84,7 +73,8 @@ void LearnPermutations::harden(Learned& learned, int64_t step, StepTensors& tens
 }
 
 void LearnPermutations::forget(Learned& learned) {
-  learned.m = learned.v = learned.gradient = torch::Tensor();
+  learned.adam.end();
+  learned.gradient = torch::Tensor();
 }
 
 void LearnPermutations::visit_state(StateVisitor& visitor) {
@@ -92,12 +82,8 @@ void LearnPermutations::visit_state(StateVisitor& visitor) {
   if (std::ranges::any_of(learned_, is_soft)) visitor.integer(kUpdates, num_updates_);
   for (Learned& learned : learned_) {
     if (!learned.permutation->is_soft()) continue;
-    const Parameter& weight = learned.permutation->place().parameter;
-    for (const auto& [prefix, state] :
-         {std::pair{kMomentPrefix, &learned.m}, {kSquarePrefix, &learned.v}}) {
-      torch::Tensor value = weight.is_stacked() ? *state : (*state)[0];
-      visitor.tensor(state_like(prefix, weight, value));
-    }
+    learned.adam.visit_state(visitor, learned.permutation->place().parameter,
+                             {kMomentPrefix, kSquarePrefix});
   }
 }
 
@@ -109,9 +95,8 @@ void LearnPermutations::follow_permutations() {
   for (Learned& learned : learned_) {
     if (!learned.permutation->is_soft()) {
       forget(learned);
-    } else if (!learned.m.defined()) {
-      learned.m = torch::zeros_like(learned.permutation->soft().detach());
-      learned.v = torch::zeros_like(learned.m);
+    } else if (!learned.adam.m.defined()) {
+      learned.adam.begin(learned.permutation->soft().detach());
     }
   }
 }

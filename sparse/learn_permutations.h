@@ -11,6 +11,7 @@
 #include "runtime/base/duration.h"
 #include "sparse/permutations/permutation.h"
 #include "sparse/permutations/permutation_method.h"
+#include "sparse/soft_adam.h"
 
 namespace shoal {
 
@@ -45,7 +46,7 @@ class LearnPermutations : public StepRule {
   /// A permutation that may still be soft; without Adam's state when hard.
   struct Learned {
     std::shared_ptr<Permutation> permutation;
-    torch::Tensor m, v;           ///< Adam's, as soft()
+    SoftAdam adam = {};
     torch::Tensor gradient = {};  ///< of this step, summed over replicas
   };
 

@@ -36,6 +36,9 @@ PruneGrow::PruneGrow(std::vector<SparseLayer> layers, std::shared_ptr<const Grow
   for (const SparseLayer& layer : layers_) {
     const torch::Tensor weight = layer.parameter.tensor.detach();
     masks_.push_back(torch::ones_like(weight, torch::kBool));
+    if (rule_ && rule_->stop_overlap()) {
+      stopped_.push_back(torch::zeros({layer.num_matrices(), 1}, masks_.back().options()));
+    }
     if (weight.is_meta()) continue;
     if (is_drawn) draw_mask(layer, masks_.back());
     if (rescales) rescale(layer, masks_.back());
@@ -83,8 +86,10 @@ void PruneGrow::before_norm(int64_t /*step*/, StepTensors& tensors) {
 
 void PruneGrow::after_update(int64_t step, StepTensors& tensors) {
   const torch::NoGradGuard no_grad;
+  const std::vector<torch::Tensor> kept = kept_masks(step);
   for (size_t l = 0; l < layers_.size(); ++l) {
-    if (is_due(step, layers_[l])) update(l, step, tensors);
+    if (!is_due(step, layers_[l])) continue;
+    update(l, step, tensors, kept.empty() ? torch::Tensor() : kept[l]);
   }
   apply_masks();
   for (size_t l = 0; l < layers_.size(); ++l) {
@@ -92,30 +97,108 @@ void PruneGrow::after_update(int64_t step, StepTensors& tensors) {
   }
 }
 
-torch::Tensor PruneGrow::updated_cells(const Pattern& pattern, int64_t step,
-                                       const CellState& cells) const {
-  const CellTotals totals{cells.is_on_C.sum().item<int64_t>(), pattern.num_on(),
-                          pattern.num_cells()};
-  const CellCounts counts = rule_->counts(step, totals);
-  if (counts.drop == 0 && counts.grow == 0) return cells.is_on_C;
-  return pattern.update({cells.is_on_C, rule_->keep_score(cells), rule_->grow_score(cells),
-                         counts.drop, counts.grow, rule_->excludes_dropped()});
+bool PruneGrow::is_stopped(size_t layer, int64_t index) const {
+  return !stopped_.empty() && stopped_[layer][index].item<bool>();
 }
 
-void PruneGrow::update(size_t layer_index, int64_t step, StepTensors& tensors) {
+CellState PruneGrow::cells_of(size_t layer_index, int64_t index, int64_t step) const {
+  const SparseLayer& layer = layers_[layer_index];
+  const Pattern& pattern = *layer.pattern;
+  const torch::Tensor weight = layer.parameter.tensor.detach();
+  CellState cells;
+  cells.weight_C = pattern.pool(layer.matrix(weight, index));
+  cells.is_on_C =
+      pattern.pool(layer.matrix(masks_[layer_index], index).to(weight.scalar_type())) != 0;
+  cells.stream = stream(layer, index, step);
+  cells.rows = pattern.rows();
+  cells.columns = pattern.columns();
+  return cells;
+}
+
+CellCounts PruneGrow::counts(const Pattern& pattern, int64_t step, const CellState& cells) const {
+  return rule_->counts(
+      step, {cells.is_on_C.sum().item<int64_t>(), pattern.num_on(), pattern.num_cells()});
+}
+
+std::vector<torch::Tensor> PruneGrow::kept_masks(int64_t step) const {
+  if (!rule_->reads_kept() || !rule_->is_due(step)) return {};
+  std::vector<torch::Tensor> kept;
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const SparseLayer& layer = layers_[l];
+    kept.push_back(masks_[l].clone());
+    for (int64_t i = 0; i < layer.num_matrices(); ++i) {
+      if (is_stopped(l, i)) continue;
+      const CellState cells = cells_of(l, i, step);
+      const int64_t drop = counts(*layer.pattern, step, cells).drop;
+      const torch::Tensor kept_C = prune({cells.is_on_C, rule_->keep_score(cells), {}, drop, 0});
+      layer.matrix(kept[l], i).copy_(layer.pattern->expand(kept_C));
+    }
+  }
+  if (!rule_->removes_chains()) return kept;
+  for (const LayerChain& chain : chains_) remove_chain(chain, step, kept);
+  return kept;
+}
+
+void PruneGrow::remove_chain(const LayerChain& chain, int64_t step,
+                             std::vector<torch::Tensor>& kept) const {
+  if (chain.is_soft()) return;
+  const int64_t num_matrices = layers_[chain.sides.front().layer].num_matrices();
+  for (int64_t i = 0; i < num_matrices; ++i) {
+    std::vector<NeuronLinks> links;
+    for (const LayerChain::Side& side : chain.sides) {
+      const SparseLayer& layer = layers_[side.layer];
+      const torch::Tensor kept_mn = layer.matrix(kept[side.layer], i);
+      const CellCounts changes = counts(*layer.pattern, step, cells_of(side.layer, i, step));
+      links.push_back({side.takes_in ? kept_mn.t() : kept_mn, row_of_neurons(side, i),
+                       !is_stopped(side.layer, i) && changes.grow > 0});
+    }
+    remove_chains(links);
+  }
+}
+
+torch::Tensor PruneGrow::updated_cells(const Pattern& pattern, int64_t step,
+                                       const CellState& cells) const {
+  CellCounts counts = this->counts(pattern, step, cells);
+  if (counts.drop == 0 && counts.grow == 0) return cells.is_on_C;
+  torch::Tensor keep_score_C;
+  if (cells.is_kept_C.defined()) {
+    // Removed chains are dropped beside what the rule drops, and as many more grow.
+    const int64_t removed = (cells.is_on_C & ~cells.is_kept_C).sum().item<int64_t>() - counts.drop;
+    counts = {counts.drop + removed, counts.grow + removed};
+    keep_score_C = cells.is_kept_C.to(cells.weight_C.scalar_type());
+  } else {
+    keep_score_C = rule_->keep_score(cells);
+  }
+  return pattern.update({cells.is_on_C, keep_score_C, rule_->grow_score(cells), counts.drop,
+                         counts.grow, rule_->excludes_dropped()});
+}
+
+void PruneGrow::stop_if_settled(const torch::Tensor& stopped, const CellState& cells,
+                                const torch::Tensor& updated_C) const {
+  const torch::Tensor is_grown_C = updated_C & ~cells.is_kept_C;
+  const auto grown = static_cast<double>(is_grown_C.sum().item<int64_t>());
+  const auto again = static_cast<double>((is_grown_C & cells.is_on_C).sum().item<int64_t>());
+  if (grown > 0 && again >= *rule_->stop_overlap() * grown) stopped.fill_(true);
+}
+
+void PruneGrow::update(size_t layer_index, int64_t step, StepTensors& tensors,
+                       const torch::Tensor& kept) {
   const SparseLayer& layer = layers_[layer_index];
   const Pattern& pattern = *layer.pattern;
   const torch::Tensor weight = layer.parameter.tensor.detach(), mask = masks_[layer_index];
   torch::Tensor gradient;
   if (rule_->needs_gradient()) gradient = tensors.whole_gradient(layer.parameter.name);
-  const torch::Tensor updated = torch::empty_like(mask);
+  const torch::Tensor updated = mask.clone();
   for (int64_t i = 0; i < layer.num_matrices(); ++i) {
-    CellState cells;
-    cells.weight_C = pattern.pool(layer.matrix(weight, i));
-    cells.is_on_C = pattern.pool(layer.matrix(mask, i).to(weight.scalar_type())) != 0;
+    if (is_stopped(layer_index, i)) continue;
+    CellState cells = cells_of(layer_index, i, step);
     if (gradient.defined()) cells.gradient_C = pattern.pool(layer.matrix(gradient, i));
-    cells.stream = stream(layer, i, step);
-    layer.matrix(updated, i).copy_(pattern.expand(updated_cells(pattern, step, cells)));
+    if (kept.defined()) {
+      cells.is_kept_C = pattern.pool(layer.matrix(kept, i).to(weight.scalar_type())) != 0;
+    }
+    const torch::Tensor updated_C = updated_cells(pattern, step, cells);
+    if (!stopped_.empty()) stop_if_settled(stopped_[layer_index][i], cells, updated_C);
+    layer.matrix(updated, i).copy_(pattern.expand(updated_C));
   }
   replace_mask(layer_index, updated, tensors);
 }
@@ -156,9 +239,18 @@ void PruneGrow::apply_masks() {
   }
 }
 
-void PruneGrow::visit_state(StateVisitor& visitor) {
+void PruneGrow::visit_masks(StateVisitor& visitor) {
   for (size_t l = 0; l < layers_.size(); ++l) {
     visitor.tensor(state_like(kPrefix, layers_[l].parameter, masks_[l]));
+  }
+}
+
+void PruneGrow::visit_state(StateVisitor& visitor) {
+  visit_masks(visitor);
+  for (size_t l = 0; l < stopped_.size(); ++l) {
+    const Parameter& parameter = layers_[l].parameter;
+    torch::Tensor stopped = parameter.is_stacked() ? stopped_[l] : stopped_[l][0];
+    visitor.tensor(state_like(kStoppedPrefix, parameter, stopped));
   }
 }
 

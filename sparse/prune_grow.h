@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/gradients/step_rule.h"
 #include "parallel/gradients/weight_average.h"
+#include "sparse/chain_removal.h"
 #include "sparse/grow_rules/grow_rule.h"
 #include "sparse/sparse_layer.h"
 
@@ -36,14 +38,21 @@ class PruneGrow : public StepRule {
   /// of the weight; throws CommError where they differ.
   void keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step, StepTensors& tensors);
 
-  /// Saved beside the weights: `sparsity.mask.` + name.
+  /// Layers between whose neurons chains are removed, if the rule does so.
+  void remove_chains_of(std::vector<LayerChain> chains) { chains_ = std::move(chains); }
+
+  /// Saved beside the weights: `sparsity.mask.` + name, and of rules that stop matrices one by one
+  /// whether they have, `sparsity.stopped.` + name.
   static constexpr const char* kPrefix = "sparsity.mask.";
+  static constexpr const char* kStoppedPrefix = "sparsity.stopped.";
 
   std::vector<std::string> needs_whole_gradients(int64_t step) override;
   bool replaces_update(int64_t step) override;
   void before_norm(int64_t step, StepTensors& tensors) override;
   void after_update(int64_t step, StepTensors& tensors) override;
   void visit_state(StateVisitor& visitor) override;
+  /// The masks alone.
+  void visit_masks(StateVisitor& visitor);
   /// Weights that were loaded are masked as well.
   void tensors_loaded() override;
   /// Throws Error (exit 12) unless the masks are such as the patterns have, or whole where cells are
@@ -57,9 +66,19 @@ class PruneGrow : public StepRule {
  private:
   bool is_due(int64_t step, const SparseLayer& layer) const;
   Stream stream(const SparseLayer& layer, int64_t index, int64_t step) const;
+  bool is_stopped(size_t layer, int64_t index) const;
+  CellState cells_of(size_t layer, int64_t index, int64_t step) const;
+  CellCounts counts(const Pattern& pattern, int64_t step, const CellState& cells) const;
+  /// Of rules that read them: what stays of each mask in this step's updates; else none.
+  std::vector<torch::Tensor> kept_masks(int64_t step) const;
+  void remove_chain(const LayerChain& chain, int64_t step, std::vector<torch::Tensor>& kept) const;
   torch::Tensor updated_cells(const Pattern& pattern, int64_t step, const CellState& cells) const;
   void draw_mask(const SparseLayer& layer, const torch::Tensor& mask) const;
-  void update(size_t layer_index, int64_t step, StepTensors& tensors);
+  /// Stops the matrix if most of what has grown was just dropped.
+  void stop_if_settled(const torch::Tensor& stopped, const CellState& cells,
+                       const torch::Tensor& updated_C) const;
+  /// `kept`: kept_masks' for the layer, or undefined.
+  void update(size_t layer_index, int64_t step, StepTensors& tensors, const torch::Tensor& kept);
   /// Zeroes weights, averages and optimizer state that were off or are off from now on.
   void replace_mask(size_t layer_index, const torch::Tensor& mask, StepTensors& tensors);
   /// Throws CommError where replicas of a matrix have different masks. Collective.
@@ -70,7 +89,9 @@ class PruneGrow : public StepRule {
   std::shared_ptr<const GrowRule> rule_;
   uint64_t seed_;
   const WeightAverage* average_ = nullptr;
+  std::vector<LayerChain> chains_;
   std::vector<torch::Tensor> masks_;
+  std::vector<torch::Tensor> stopped_;  ///< bool [matrices, 1] each; none if the rule stops none
 };
 
 }  // namespace shoal

@@ -5,15 +5,20 @@
 #include <cmath>
 #include <cstdint>
 
+#include "runtime/module/state.h"
+
 namespace shoal {
 
-/// Adam of a tensor that is trained for a part of the training: its state is not the optimizer's,
-/// and goes with it. Betas 0.9 and 0.999, epsilon 1e-8, no weight decay.
+/// Adam of a tensor that belongs to a weight and is trained for a part of the training only: its
+/// state is not the optimizer's, and goes with it. Betas 0.9 and 0.999, epsilon 1e-8, no decay.
 struct SoftAdam {
-  torch::Tensor m, v;  ///< as the tensor; undefined without one
+  torch::Tensor m, v;  ///< as the tensor, [u, ...]; undefined without one
 
   /// Has a state from now on, all zeros.
-  void begin(const torch::Tensor& like) { m = torch::zeros_like(like), v = torch::zeros_like(like); }
+  void begin(const torch::Tensor& like) {
+    m = torch::zeros_like(like);
+    v = torch::zeros_like(like);
+  }
   void end() { m = v = torch::Tensor(); }
   /// One update of x, the `updates`th, counted from 1.
   void update(const torch::Tensor& x, const torch::Tensor& gradient, double lr, int64_t updates) {
@@ -23,6 +28,17 @@ struct SoftAdam {
     const double rate = lr / (1.0 - std::pow(kBeta1, count));
     const double square_scale = 1.0 / (1.0 - std::pow(kBeta2, count));
     x.addcdiv_(m, (v * square_scale).sqrt().add_(kEps), -rate);
+  }
+
+  struct Prefixes {
+    const char *m, *v;
+  };
+  /// Saved beside the weight, of a stack unit by unit.
+  void visit_state(StateVisitor& visitor, const Parameter& weight, const Prefixes& prefixes) {
+    torch::Tensor m_of_weight = weight.is_stacked() ? m : m[0];
+    torch::Tensor v_of_weight = weight.is_stacked() ? v : v[0];
+    visitor.tensor(state_like(prefixes.m, weight, m_of_weight));
+    visitor.tensor(state_like(prefixes.v, weight, v_of_weight));
   }
 
  private:

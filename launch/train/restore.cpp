@@ -442,6 +442,17 @@ void load_weights(const std::string& checkpoint, ModelWeights weights, Communica
 
 namespace {
 
+/// The masks of a training, without what else its rule has.
+class MasksAlone : public Stateful {
+ public:
+  explicit MasksAlone(PruneGrow& prune_grow) : prune_grow_(prune_grow) {}
+  void visit_state(StateVisitor& visitor) override { prune_grow_.visit_masks(visitor); }
+  void tensors_loaded() override { prune_grow_.tensors_loaded(); }
+
+ private:
+  PruneGrow& prune_grow_;
+};
+
 /// Those of a sparse checkpoint go with its weights; without any, the first masks stay. Collective.
 void load_masks(const std::string& path, const Manifest& manifest, Session& session) {
   PruneGrow* prune_grow = session.prune_grow();
@@ -449,7 +460,8 @@ void load_masks(const std::string& path, const Manifest& manifest, Session& sess
     return tensor.name.starts_with(PruneGrow::kPrefix);
   };
   if (prune_grow == nullptr || std::ranges::none_of(manifest.tensors, is_mask)) return;
-  load_checkpoint(path, *prune_grow, *session.grid().world, {.ignore_extra = true});
+  MasksAlone masks(*prune_grow);
+  load_checkpoint(path, masks, *session.grid().world, {.ignore_extra = true});
   on_every_rank(*session.grid().world, [&] { prune_grow->require_masks_fit(); });
 }
 

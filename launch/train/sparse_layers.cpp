@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "launch/train/layer_chains.h"
 #include "models/blocks/patch_embed.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/routing/router.h"
@@ -403,8 +404,11 @@ std::unique_ptr<PruneGrow> make_prune_grow(const Recipe& recipe, const BuiltMode
   for (const SparseLayer& layer : layers) {
     rule->check(*layer.pattern, kRuleKey + layer.parameter.name);
   }
-  return std::make_unique<PruneGrow>(
+  std::vector<LayerChain> chains = chain_layers(layers, model.permutations);
+  auto prune_grow = std::make_unique<PruneGrow>(
       std::move(layers), rule, static_cast<uint64_t>(recipe.run.seed), recipe.sparsity->rescale);
+  prune_grow->remove_chains_of(std::move(chains));
+  return prune_grow;
 }
 
 

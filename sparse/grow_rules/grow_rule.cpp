@@ -19,8 +19,7 @@ double SoftChoice::temperature(int64_t step) const {
 double ReplaceRule::fraction(int64_t step) const {
   if (step >= until_) return 0.0;
   if (options_.decay == FractionDecay::kConstant) return options_.fraction;
-  const double done = static_cast<double>(step) / static_cast<double>(until_);
-  return options_.fraction / 2.0 * (1.0 + std::cos(std::numbers::pi * done));
+  return options_.fraction / 2.0 * (1.0 + std::cos(std::numbers::pi * progress(step)));
 }
 
 CellCounts ReplaceRule::counts(int64_t step, const CellTotals& cells) const {

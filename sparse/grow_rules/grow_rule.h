@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -23,6 +24,9 @@ struct CellState {
   torch::Tensor gradient_C =
       {};              ///< of the summed gradient of all weights, if the rule asks for it
   Stream stream = {};  ///< of this matrix and step
+  int64_t rows = 0, columns = 0;  ///< outputs and inputs of the matrix
+  /// bool: those that stay in this update, if the rule asks for them to score what grows.
+  torch::Tensor is_kept_C = {};
 };
 
 /// Cells of a matrix: those that are on, those of the density asked for, and all.
@@ -71,6 +75,14 @@ class GrowRule {
   virtual bool excludes_dropped() const { return false; }
   /// Whether scores read the gradients of all weights, also of those that are off.
   virtual bool needs_gradient() const { return false; }
+  /// Whether grow scores read CellState::is_kept_C.
+  virtual bool reads_kept() const { return false; }
+  /// Whether neurons without incoming or without outgoing links lose the others as well before
+  /// cells grow, which as many more do (chain_removal.h). Of rules that read kept cells.
+  virtual bool removes_chains() const { return false; }
+  /// The share of an update's grown cells that it had just dropped from which on a matrix keeps its
+  /// mask for good; nullopt: no share. Of rules that read kept cells.
+  virtual std::optional<double> stop_overlap() const { return std::nullopt; }
   /// Whether an update takes the place of the optimizer's step.
   virtual bool replaces_step() const { return false; }
   /// Of cells that are on, the lowest are dropped. Default: the size of the weights.
@@ -139,6 +151,12 @@ class ReplaceRule : public GrowRule {
   double fraction(int64_t step) const;
   /// floor(f · those that are on), dropped and grown.
   CellCounts counts(int64_t step, const CellTotals& cells) const override;
+
+ protected:
+  /// How much of the time in which masks change has passed: 0 at first, 1 at `until`.
+  double progress(int64_t step) const {
+    return static_cast<double>(step) / static_cast<double>(until_);
+  }
 
  private:
   Options options_;

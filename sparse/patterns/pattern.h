@@ -42,6 +42,8 @@ class Pattern {
   int64_t columns() const { return context_.columns; }
   /// Whether rules may change the mask; else the first one stays.
   virtual bool can_change() const { return true; }
+  /// Whether cells are single weights, and any num_on() of them make a mask.
+  virtual bool takes_any_weights() const { return false; }
   /// Whether a mask may have more cells than num_on() for a while.
   virtual bool can_exceed_density() const { return true; }
   /// Whether PA-DST's theory of linear regions takes the directions that its rows span as limited

@@ -11,6 +11,7 @@ class Unstructured : public Pattern {
   };
   Unstructured(const Options& /*options*/, const Context& context)
       : Pattern(context), num_on_(share_of(num_cells())) {}
+  bool takes_any_weights() const override { return true; }
   int64_t num_on() const override { return num_on_; }
 
  private:

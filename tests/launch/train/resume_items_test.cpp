@@ -211,13 +211,12 @@ class ResumeItems : public ::testing::Test {
                    "bias: {rate: 0.05}}"});
   }
 
-  static Recipe load(std::vector<std::string> overrides) {
-    for (const char* override : {"optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}",
-                                 "schedule={name: cosine, warmup: 2step}", "train.duration=12step",
-                                 "train.accumulate=2", "train.clip_norm=0.05"}) {
-      overrides.emplace_back(override);
-    }
-    return testing::equality_recipe(overrides);
+  static Recipe load(const std::vector<std::string>& overrides) {
+    const std::vector<std::string> all{"optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}",
+                                       "schedule={name: cosine, warmup: 2step}",
+                                       "train.duration=12step", "train.accumulate=2",
+                                       "train.clip_norm=0.05"};
+    return testing::equality_recipe(joined(all, overrides));
   }
 
   Recipe recipe_;
@@ -299,6 +298,36 @@ TEST_F(ResumeItemsOfChosenCells, AllTogetherGiveTheUninterruptedRun) { expect_al
 TEST_F(ResumeItemsOfChosenCells, EachAloneIsMissed) {
   RankGrid grid = self_grid();
   expect_each_item_is_missed(grid, "sparsity.mask.backbone.");
+}
+
+/// Masks grown by topology, every one of which stays once it was updated; steps of each weight.
+class ResumeItemsOfCht : public ResumeItems {
+ protected:
+  ResumeItemsOfCht()
+      : ResumeItems({sparse("unstructured", "cht, stop_overlap: 0"),
+                     "optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1, entry_steps: true}"}) {}
+};
+
+TEST_F(ResumeItemsOfCht, AllTogetherGiveTheUninterruptedRun) { expect_all_are_the_run(); }
+
+TEST_F(ResumeItemsOfCht, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, "sparsity.stopped.backbone.");
+}
+
+/// The same with masks that are drawn, and go on changing.
+class ResumeItemsOfChtS : public ResumeItems {
+ protected:
+  ResumeItemsOfChtS()
+      : ResumeItems({sparse("unstructured", "cht_s, chain_removal: true"),
+                     "optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1, entry_steps: true}"}) {}
+};
+
+TEST_F(ResumeItemsOfChtS, AllTogetherGiveTheUninterruptedRun) { expect_all_are_the_run(); }
+
+TEST_F(ResumeItemsOfChtS, EachAloneIsMissed) {
+  RankGrid grid = self_grid();
+  expect_each_item_is_missed(grid, "optimizer.t.backbone.");
 }
 
 /// Permutations that are soft at the save and hard soon after, of dense layers and experts.

@@ -72,21 +72,21 @@ std::vector<Case> cases() {
   nesterov.nesterov = true;
   nesterov.weight_decay = 0.01;
   nesterov.no_decay = {"tau"};
-  AdamOptions adamw;
+  AdamW::Options adamw;
   adamw.lr = 0.01;
   adamw.weight_decay = 0.1;
   adamw.no_decay = {"tau"};
+  AdamW::Options by_age = adamw;
+  by_age.entry_steps = true;
   Lamb::Options lamb, adapting;
   lamb.lr = adapting.lr = 0.01;
   lamb.weight_decay = 0.1;
   lamb.no_decay = {"tau"};
   adapting.always_adapt = adapting.trust_clip = true;
   adapting.betas = {0.8, 0.95};
-  return {{"sgd", {"sgd", sgd}},
-          {"nesterov", {"sgd", nesterov}},
-          {"adamw", {"adamw", adamw}},
-          {"lamb", {"lamb", lamb}},
-          {"lamb_adapting", {"lamb", adapting}}};
+  return {{"sgd", {"sgd", sgd}},       {"nesterov", {"sgd", nesterov}},
+          {"adamw", {"adamw", adamw}}, {"adamw_by_age", {"adamw", by_age}},
+          {"lamb", {"lamb", lamb}},    {"lamb_adapting", {"lamb", adapting}}};
 }
 
 /// The formulas of the headers, one matrix after the other, in plain tensor operations.
@@ -108,7 +108,8 @@ class Reference {
     }
     const bool is_lamb = which_.choice.name() == "lamb";
     const AdamOptions& options =
-        is_lamb ? which_.choice.options<Lamb>() : which_.choice.options<AdamW>();
+        is_lamb ? static_cast<const AdamOptions&>(which_.choice.options<Lamb>())
+                : which_.choice.options<AdamW>();
     m = options.betas[0] * m + (1 - options.betas[0]) * g;
     v = options.betas[1] * v + (1 - options.betas[1]) * g * g;
     const double decay = decays ? options.weight_decay : 0.0;
@@ -262,7 +263,8 @@ TEST_P(EachOptimizer, ListsItsStateUnderLogicalNames) {
   optimizer->visit_state(state);
   EXPECT_EQ(state.integers.count("optimizer.steps"), 1u);
   const bool is_adam = GetParam().choice.name() != "sgd";
-  const size_t kinds = is_adam ? 2 : (GetParam().name == "nesterov" ? 1 : 0);
+  const size_t adam_kinds = GetParam().name == "adamw_by_age" ? 3 : 2;
+  const size_t kinds = is_adam ? adam_kinds : (GetParam().name == "nesterov" ? 1 : 0);
   EXPECT_EQ(state.entries.size(), kinds * parameters.size());
   if (!is_adam) return;
   const StateTensor& entry = state.entries.at("optimizer.v.experts.*.weight");
@@ -298,8 +300,74 @@ TEST_P(EachOptimizer, NamesAParameterWithoutGradient) {
   EXPECT_EQ(optimizer->steps(), 0);
 }
 
+/// How far the next steps of a weight go whose gradient is always 0.5, in units of the learning
+/// rate, when all of its state but the optimizer's count of steps, 10^6, is zero.
+std::vector<double> steps_of_a_regrown_weight(bool entry_steps) {
+  AdamW::Options options;
+  options.eps = 0;
+  options.entry_steps = entry_steps;
+  const torch::Tensor weight = torch::zeros({1}, torch::kFloat64).requires_grad_();
+  AdamW optimizer(options, std::vector<Parameter>{{"w", weight, 0, {}, {}}});
+  Collector state;
+  optimizer.visit_state(state);
+  *state.integers.at("optimizer.steps") = 999'999;
+  std::vector<double> steps;
+  for (int i = 0; i < 5; ++i) {
+    weight.mutable_grad() = torch::full({1}, 0.5, torch::kFloat64);
+    const double before = weight.item<double>();
+    optimizer.step(1.0);
+    steps.push_back(before - weight.item<double>());
+  }
+  return steps;
+}
+
+// With one count the averages of gradient and square are not corrected: after i steps they are
+// (1 - .9^i) g and (1 - .999^i) g², so that the first step is .1 / sqrt(.001) = 3.162278.
+TEST(AdamW, AWeightThatRegrowsTakesLongFirstStepsUnlessItsStepsAreItsOwn) {
+  const std::vector<double> shared{3.162278, 4.249592, 4.950235, 5.441616, 5.797140};
+  const std::vector<double> found = steps_of_a_regrown_weight(/*entry_steps=*/false);
+  const std::vector<double> own = steps_of_a_regrown_weight(/*entry_steps=*/true);
+  for (size_t i = 0; i < shared.size(); ++i) {
+    EXPECT_NEAR(found[i], shared[i], 1e-6) << i;
+    EXPECT_NEAR(own[i], 1.0, 1e-12) << i;
+  }
+}
+
+// Of two weights one is reset after two steps, as sparse training does: it takes the steps of a
+// new one, the other those of the fused kernel.
+TEST(AdamW, CountsTheStepsOfEachWeightAlone) {
+  const auto make = [](bool entry_steps, const torch::Tensor& weight) {
+    AdamW::Options options;
+    options.entry_steps = entry_steps;
+    return AdamW(options, std::vector<Parameter>{{"w", weight, 0, {}, {}}});
+  };
+  const auto numbers = [](double a, double b) {
+    return torch::tensor({a, b}, torch::kFloat64).requires_grad_();
+  };
+  const torch::Tensor aged = numbers(0.3, 0.3), fused = numbers(0.3, 0.3), young = numbers(0, 0);
+  AdamW by_age = make(true, aged), plain = make(false, fused), later = make(true, young);
+  const auto step = [](AdamW& optimizer, const torch::Tensor& weight, double gradient) {
+    weight.mutable_grad() = torch::full({2}, gradient, torch::kFloat64);
+    optimizer.step(0.01);
+  };
+  for (int i = 0; i < 5; ++i) {
+    if (i == 2) {
+      for (const char* kind : {"m", "v", "t"}) by_age.state_of(kind, "w")[0][0] = 0;
+      torch::NoGradGuard no_grad;
+      aged[0] = 0;
+    }
+    const double gradient = 0.1 * (i + 1) * (i % 2 == 0 ? 1 : -1);
+    step(by_age, aged, gradient);
+    step(plain, fused, gradient);
+    if (i >= 2) step(later, young, gradient);
+  }
+  EXPECT_NEAR(aged[0].item<double>(), young[0].item<double>(), 1e-15);
+  EXPECT_NEAR(aged[1].item<double>(), fused[1].item<double>(), 1e-15);
+  EXPECT_GT(std::abs(aged[0].item<double>() - fused[0].item<double>()), 1e-3);
+}
+
 TEST(Optimizer, RefusesANoDecayEntryThatFitsNothing) {
-  AdamOptions options;
+  AdamW::Options options;
   options.no_decay = {"temperature"};
   EXPECT_THROW(AdamW(options, make_parameters(at::kFloat)), ConfigError);
 }

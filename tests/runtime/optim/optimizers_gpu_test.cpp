@@ -63,6 +63,8 @@ TEST_F(OptimizersGpu, AdamWEqualsTheCpu) {
   AdamW::Options options;
   options.weight_decay = 0.1;
   expect_cpu<AdamW>(options);
+  options.entry_steps = true;
+  expect_cpu<AdamW>(options);
 }
 
 TEST_F(OptimizersGpu, SgdEqualsTheCpu) {

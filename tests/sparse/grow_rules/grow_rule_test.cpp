@@ -6,25 +6,14 @@
 #include <string>
 
 #include "runtime/base/error.h"
-#include "runtime/recipe/config_reader.h"
+#include "tests/sparse/grow_rules/rule_fixture.h"
 #include "tests/sparse/patterns/pattern_fixture.h"
 
 namespace shoal {
 namespace {
 
 using testing::bools;
-using testing::make_pattern;
-
-/// A rule as a recipe names it, of a training of 1,000 steps, ten an epoch.
-std::shared_ptr<const GrowRule> make_rule(const std::string& recipe) {
-  struct Section {
-    Choice<GrowRule> rule;
-    static constexpr auto fields() { return std::tuple{field("rule", &Section::rule, "a rule")}; }
-  };
-  const StepScale scale{.samples_per_epoch = 10, .samples_per_step = 1, .total_steps = 1000};
-  return Registry<GrowRule>::create(
-      config::load_options_text<Section>("rule: " + recipe, "recipe").options.rule, {scale});
-}
+using testing::make_rule;
 
 std::vector<double> cosine_fractions(const std::vector<int64_t>& steps) {
   const ReplaceRule& rule =

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "sparse/chain_removal.h"
+#include "sparse/permutations/permutation.h"
+#include "sparse/prune_grow.h"
+
+namespace shoal {
+
+/// The sparse layers that follow each other in MLPs and experts, by their names: `X.fc1` and with a
+/// gate `X.gate` before `X.fc2`. No chain where one of the two sides is dense.
+std::vector<LayerChain> chain_layers(const std::vector<SparseLayer>& layers,
+                                     const std::vector<std::shared_ptr<Permutation>>& permutations);
+
+}  // namespace shoal
