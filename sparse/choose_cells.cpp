@@ -60,8 +60,7 @@ void ChooseCells::visit_state(StateVisitor& visitor) {
   if (std::ranges::any_of(soft_, is_soft)) visitor.integer(kUpdates, num_updates_);
   for (Soft& soft : soft_) {
     if (!soft.cells->is_soft()) continue;
-    soft.adam.visit_state(visitor, soft.cells->layer().parameter,
-                          {kMomentPrefix, kSquarePrefix});
+    soft.adam.visit_state(visitor, soft.cells->layer().parameter, {kMomentPrefix, kSquarePrefix});
   }
 }
 

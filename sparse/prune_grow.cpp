@@ -17,7 +17,8 @@ void rescale(const SparseLayer& layer, const torch::Tensor& mask) {
   const torch::Tensor weight = layer.parameter.tensor.detach();
   const Pattern& pattern = *layer.pattern;
   const auto columns = static_cast<double>(pattern.columns());
-  const double most = static_cast<double>(pattern.num_weights()) / static_cast<double>(pattern.rows());
+  const double most =
+      static_cast<double>(pattern.num_weights()) / static_cast<double>(pattern.rows());
   for (int64_t i = 0; i < layer.num_matrices(); ++i) {
     const torch::Tensor mask_mn = layer.matrix(mask, i);
     torch::Tensor on_m1 = mask_mn.sum(1, /*keepdim=*/true).clamp_min(1).to(weight.scalar_type());

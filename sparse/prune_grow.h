@@ -34,8 +34,8 @@ class PruneGrow : public StepRule {
   /// Averages of weights that are dropped become zero as well. `average` outlives this.
   void keep_sparse(const WeightAverage& average) { average_ = &average; }
 
-  /// The mask of this layer becomes those cells, bool [u, C], for good. Collective over the replicas
-  /// of the weight; throws CommError where they differ.
+  /// The mask of this layer becomes those cells, bool [u, C], for good. Collective over the
+  /// replicas of the weight; throws CommError where they differ.
   void keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step, StepTensors& tensors);
 
   /// Layers between whose neurons chains are removed, if the rule does so.
@@ -55,8 +55,8 @@ class PruneGrow : public StepRule {
   void visit_masks(StateVisitor& visitor);
   /// Weights that were loaded are masked as well.
   void tensors_loaded() override;
-  /// Throws Error (exit 12) unless the masks are such as the patterns have, or whole where cells are
-  /// chosen softly: where they were loaded from a checkpoint of another recipe.
+  /// Throws Error (exit 12) unless the masks are such as the patterns have, or whole where cells
+  /// are chosen softly: where they were loaded from a checkpoint of another recipe.
   void require_masks_fit() const;
 
   const std::vector<SparseLayer>& layers() const { return layers_; }

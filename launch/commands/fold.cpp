@@ -135,8 +135,9 @@ SparsityOptions folded_sparsity(const Recipe& recipe, const BuiltModel& model,
   for (const FoldedMasks& one : masks) {
     if (one.layer.pattern->low_rank() == 0) continue;
     throw Error(ExitCode::kMismatch,
-                one.layer.parameter.name + " has a product of low rank beside its mask, which no "
-                                           "pattern has that its permuted mask would fit",
+                one.layer.parameter.name +
+                    " has a product of low rank beside its mask, which no "
+                    "pattern has that its permuted mask would fit",
                 "use the checkpoint as it is");
   }
   options.pattern = Choice<Pattern>("unstructured");

@@ -35,7 +35,8 @@ FoldedWeights::FoldedWeights(const Recipe& recipe, const BuiltModel& model,
     : reader_(reader) {
   const Manifest& manifest = reader.manifest();
   for (const auto& cells : model.soft_cells) {
-    if (manifest.find_tensor(SoftCells::kScorePrefix + cells->layer().name_of(0)) == nullptr) continue;
+    if (manifest.find_tensor(SoftCells::kScorePrefix + cells->layer().name_of(0)) == nullptr)
+      continue;
     throw Error(ExitCode::kMismatch,
                 fmt::format("'{}': the cells of {} are not chosen yet at step {}", reader.path(),
                             cells->name(), manifest.step),

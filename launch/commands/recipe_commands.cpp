@@ -64,8 +64,7 @@ void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& laye
         layer.copies > 1 ? " of " + counted(layer.copies, "expert") : "", grouped(layer.weights),
         grouped(weights),
         layer.low_rank > 0 ? fmt::format(" and in a product of rank {}", layer.low_rank) : "",
-        static_cast<double>(layer.weights) / static_cast<double>(weights),
-        layer.density);
+        static_cast<double>(layer.weights) / static_cast<double>(weights), layer.density);
     if (++count_of_line[line] == 1) lines.push_back(line);
   }
   out << fmt::format("sparse      {} of {} weights on in {}, pattern {}, rule {}\n", grouped(on),

@@ -26,8 +26,8 @@ std::vector<PermutationReport> permutation_reports(
 /// means over the layers; none without permutations.
 void add_permutation_metrics(const std::vector<PermutationReport>& reports, MetricsRecord& record);
 
-/// `cells_soft`, the number of layers whose cells are not chosen yet, and `cells_distance`, the mean
-/// of SoftCells::distance over all layers on this rank; none without soft cells.
+/// `cells_soft`, the number of layers whose cells are not chosen yet, and `cells_distance`, the
+/// mean of SoftCells::distance over all layers on this rank; none without soft cells.
 void add_cell_metrics(const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
                       MetricsRecord& record);
 

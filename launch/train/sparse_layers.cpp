@@ -375,8 +375,7 @@ void form_layers(const Recipe& recipe, BuiltModel& model) {
   for (size_t l = 0; l < layers.size(); ++l) {
     std::vector<std::shared_ptr<const WeightForm>> forms;
     if (choice != nullptr) {
-      model.soft_cells.push_back(
-          std::make_shared<SoftCells>(layers[l], choice->first_temperature));
+      model.soft_cells.push_back(std::make_shared<SoftCells>(layers[l], choice->first_temperature));
       forms.push_back(model.soft_cells.back());
     }
     if (!permutation_of_layer.empty()) {
@@ -410,7 +409,6 @@ std::unique_ptr<PruneGrow> make_prune_grow(const Recipe& recipe, const BuiltMode
   prune_grow->remove_chains_of(std::move(chains));
   return prune_grow;
 }
-
 
 std::unique_ptr<ChooseCells> make_choose_cells(const Recipe& recipe, const BuiltModel& model,
                                                const StepScale& scale, PruneGrow* prune_grow) {

@@ -42,10 +42,10 @@ struct CellCounts {
 /// How the cells of a matrix are chosen while all of them are still trained (soft_cells.h).
 struct SoftChoice {
   double first_temperature = 0.0, last_temperature = 0.0;
-  double lr = 0.0;              ///< of the cells' scores
-  double threshold = 0.0;       ///< the choice is made once it is this near to being hard
-  int64_t check_every = 0;      ///< steps from one look at that to the next
-  int64_t until = 0;            ///< every layer's choice is made from this step on
+  double lr = 0.0;          ///< of the cells' scores
+  double threshold = 0.0;   ///< the choice is made once it is this near to being hard
+  int64_t check_every = 0;  ///< steps from one look at that to the next
+  int64_t until = 0;        ///< every layer's choice is made from this step on
 
   /// Falls by a cosine from the first to the last at `until`.
   double temperature(int64_t step) const;

@@ -32,10 +32,11 @@ class Butterfly : public Pattern {
                 "side of the squares of weights that hardware takes at once: one that the "
                 "butterfly touches is on as a whole",
                 in_range(1, 1 << 16), unit("weights")),
-          field("low_rank", &Options::low_rank,
-                "share of the density that a dense product U V of low rank takes; tokens weigh both "
-                "parts by a gate",
-                in_range(0.0, below(1.0)))};
+          field(
+              "low_rank", &Options::low_rank,
+              "share of the density that a dense product U V of low rank takes; tokens weigh both "
+              "parts by a gate",
+              in_range(0.0, below(1.0)))};
     }
     void validate(Problems& problems) const {
       if (grid && !std::has_single_bit(static_cast<uint64_t>(*grid))) {
@@ -56,11 +57,11 @@ class Butterfly : public Pattern {
     grid_ = options.grid ? *options.grid : nearest_grid(left);
     factors_ = most_factors(grid_, left);
     if (factors_ < 1) {
-      refuse(fmt::format("a density of {}{} is less than one factor of a butterfly of {} blocks, "
-                         "{}; use a larger grid",
-                         context.density,
-                         rank_ > 0 ? fmt::format(" less a product of rank {}", rank_) : "", grid_,
-                         2.0 / static_cast<double>(grid_)));
+      refuse(fmt::format(
+          "a density of {}{} is less than one factor of a butterfly of {} blocks, "
+          "{}; use a larger grid",
+          context.density, rank_ > 0 ? fmt::format(" less a product of rank {}", rank_) : "", grid_,
+          2.0 / static_cast<double>(grid_)));
     }
   }
   int64_t low_rank() const override { return rank_; }
@@ -102,9 +103,10 @@ class Butterfly : public Pattern {
     const int64_t share = floor_share(weights, decimal_of(options_.low_rank));
     const int64_t rank = share / (rows() + columns());
     if (rank < 1) {
-      refuse(fmt::format("low_rank: {} of a density of {} is {} weights, and a product of rank 1 "
-                         "has {}; set low_rank: 0 or more of it",
-                         options_.low_rank, context().density, share, rows() + columns()));
+      refuse(
+          fmt::format("low_rank: {} of a density of {} is {} weights, and a product of rank 1 "
+                      "has {}; set low_rank: 0 or more of it",
+                      options_.low_rank, context().density, share, rows() + columns()));
     }
     return rank;
   }

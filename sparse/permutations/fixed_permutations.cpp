@@ -20,7 +20,8 @@ class RandomPermutation : public PermutationMethod {
     PermutationAxis axis = PermutationAxis::kInputs;
 
     static constexpr auto fields() {
-      return std::tuple{field("axis", &Options::axis, "what is reordered: inputs or outputs")};
+      return std::tuple{field("axis", &Options::axis,
+                              "column: the inputs are reordered, S P; row: the outputs, P S")};
     }
   };
   RandomPermutation(const Options& options, const Context& /*context*/) : options_(options) {}

@@ -27,8 +27,8 @@ enum class PermutationAxis {
 
 template <>
 struct EnumNames<PermutationAxis> {
-  static constexpr std::array names{std::pair{PermutationAxis::kInputs, "inputs"},
-                                    std::pair{PermutationAxis::kOutputs, "outputs"}};
+  static constexpr std::array names{std::pair{PermutationAxis::kInputs, "column"},
+                                    std::pair{PermutationAxis::kOutputs, "row"}};
 };
 
 /// The permutations of a sparse weight S, one for each matrix of a stack: products use S P in place

@@ -31,7 +31,8 @@ struct LearningOptions {
     constexpr auto kPlace = accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken,
                                     DurationUnit::kPercent);
     return std::tuple{
-        field("axis", &LearningOptions::axis, "what is reordered: the layer's inputs or outputs"),
+        field("axis", &LearningOptions::axis,
+              "column: the layer's inputs are reordered, S P; row: its outputs, P S"),
         field(
             "groups", &LearningOptions::groups,
             "equal parts whose members are reordered among themselves; memory falls as 1 / groups",

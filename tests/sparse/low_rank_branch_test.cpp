@@ -56,7 +56,8 @@ TEST(LowRankBranch, HasTheGradientsOfFiniteDifferences) {
   const Layer layer;
   const torch::Tensor x = some_numbers({4, 5}, 4).requires_grad_();
   std::vector<torch::Tensor> inputs{x};
-  for (const Parameter& parameter : parameters_of(*layer.linear)) inputs.push_back(parameter.tensor);
+  for (const Parameter& parameter : parameters_of(*layer.linear))
+    inputs.push_back(parameter.tensor);
   EXPECT_LT(gradient_error([&] { return layer.linear->forward(x); }, inputs), 1e-6);
 }
 

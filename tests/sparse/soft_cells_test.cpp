@@ -90,12 +90,20 @@ TEST_P(SoftCellsGradient, IsThatOfFiniteDifferences) {
   EXPECT_LT(gradient_error(product, {weight, cells.score()}), 1e-6);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, SoftCellsGradient,
-    ::testing::Values([] { return some_layer("{name: diagonal}", {6, 4}, 0.4); },
-                      [] { return some_layer("{name: diagonal}", {4, 6}, 0.4); },
-                      [] { return some_layer("{name: block, size: 2}", {4, 6}, 0.4); },
-                      [] { return some_layer("{name: diagonal}", {3, 4, 6}, 0.4); }));
+INSTANTIATE_TEST_SUITE_P(All, SoftCellsGradient,
+                         ::testing::Values(
+                             [] {
+                               return some_layer("{name: diagonal}", {6, 4}, 0.4);
+                             },
+                             [] {
+                               return some_layer("{name: diagonal}", {4, 6}, 0.4);
+                             },
+                             [] {
+                               return some_layer("{name: block, size: 2}", {4, 6}, 0.4);
+                             },
+                             [] {
+                               return some_layer("{name: diagonal}", {3, 4, 6}, 0.4);
+                             }));
 
 TEST(SoftCells, AreNamedUnitByUnit) {
   SoftCells cells(some_layer("{name: diagonal}", {3, 4, 6}, 0.4), 1.0);

@@ -312,7 +312,15 @@ inline std::vector<EqualityCase> sparse_cases() {
                                          "permutation: {name: learned, lr: 0.05, until: 80%}"),
                         adamw, "parallel.shard_optimizer=true", "train.average={decay: 0.6}"}),
            {}},
-          {"SparseInARandomOrder",
+          {"SparseDenoiser",
+           joined(denoiser("mixing: hard"), {sparse("unstructured"), adamw}),
+           {"qkv.bias[2/3]", "key.bias"}}};
+}
+
+/// Each kind of permutation of sparse layers.
+inline std::vector<EqualityCase> permuted_cases() {
+  const std::string adamw = equality_optimizers()[1].second;
+  return {{"SparseInARandomOrder",
            {sparse("diagonal", "rigl", "density: 0.4, permutation: {name: random}"), adamw},
            {}},
           {"SparseInALearnedOrder",
@@ -323,7 +331,7 @@ inline std::vector<EqualityCase> sparse_cases() {
           {"SparseInALearnedOrderOfOutputs",
            accumulated({sparse("banded", "rigl",
                                "density: 0.5, permutation: {name: learned, lr: 0.05, axis: "
-                               "outputs, until: 60%}"),
+                               "row, until: 60%}"),
                         adamw, "parallel.shard_optimizer=true"}),
            {}},
           {"SparseInAKaleidoscopesOrder",
@@ -333,12 +341,9 @@ inline std::vector<EqualityCase> sparse_cases() {
           {"SparseInABenesNetworksOrderOfOutputs",
            accumulated({sparse("unstructured", "set",
                                powers_of_two("benes", "channel_mlp.fc2",
-                                             ", axis: outputs, groups: 2, near: random")),
+                                             ", axis: row, groups: 2, near: random")),
                         adamw, kSmallExperts, "parallel.shard_optimizer=true"}),
-           {}},
-          {"SparseDenoiser",
-           joined(denoiser("mixing: hard"), {sparse("unstructured"), adamw}),
-           {"qkv.bias[2/3]", "key.bias"}}};
+           {}}};
 }
 
 inline std::vector<EqualityCase> equality_cases() {
@@ -367,6 +372,7 @@ inline std::vector<EqualityCase> equality_cases() {
   std::ranges::move(sequence_cases(), std::back_inserter(cases));
   std::ranges::move(denoiser_cases(), std::back_inserter(cases));
   std::ranges::move(sparse_cases(), std::back_inserter(cases));
+  std::ranges::move(permuted_cases(), std::back_inserter(cases));
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"SparseMlpWith_" + name, {optimizer, kClip}, {}});
     cases.push_back({"ParameterRulesWith_" + name, {with_rules(optimizer), kClip}, {}});

@@ -26,7 +26,7 @@ using Overrides = std::vector<std::string>;
 
 const std::string kDiagonal = "density: 0.4, pattern: {name: diagonal}, ";
 const std::string kRandom = "permutation: {name: random}";
-const std::string kRandomOutputs = "permutation: {name: random, axis: outputs}";
+const std::string kRandomOutputs = "permutation: {name: random, axis: row}";
 // Hard after the first of five steps.
 const std::string kLearned = "permutation: {name: learned, until: 1step}";
 

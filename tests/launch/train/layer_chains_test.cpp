@@ -84,8 +84,8 @@ TEST(ChainLayers, KnowsThePermutationsThatReorderTheNeurons) {
     EXPECT_TRUE(found.chains()[0].is_soft());
     return std::pair{sides[0].permutation != nullptr, sides[1].permutation != nullptr};
   };
-  EXPECT_EQ(permuted("inputs"), std::pair(false, true));
-  EXPECT_EQ(permuted("outputs"), std::pair(true, false));
+  EXPECT_EQ(permuted("column"), std::pair(false, true));
+  EXPECT_EQ(permuted("row"), std::pair(true, false));
 }
 
 }  // namespace

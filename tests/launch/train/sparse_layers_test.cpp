@@ -410,12 +410,12 @@ TEST(SparseTraining, SoftCellsAreChosenOnceTheOthersHaveNextToNothing) {
 }
 
 TEST(SparseTraining, CellsMayNotStaySoft) {
-  EXPECT_THAT(mistakes_of([] {
-                SparseTraining({kTinyVit, testing::sparse_by_choice("diagonal", "layers: [mlp]",
-                                                                    "6step")});
-              }),
-              ElementsAre(HasSubstr("sparsity.rule.until: step 6 is behind the end of the "
-                                    "training, step 5")));
+  EXPECT_THAT(
+      mistakes_of([] {
+        SparseTraining({kTinyVit, testing::sparse_by_choice("diagonal", "layers: [mlp]", "6step")});
+      }),
+      ElementsAre(HasSubstr("sparsity.rule.until: step 6 is behind the end of the "
+                            "training, step 5")));
 }
 
 TEST(SparseTraining, SoftWeightsAreTakenWithTheirScoresOrNotAtAll) {
@@ -460,8 +460,9 @@ TEST(SparseLayers, HaveProductsOfLowRankBesideAButterfly) {
               Contains(::testing::Field(&Parameter::name, "backbone.blocks.0.mlp.fc1.low_rank.u")));
   EXPECT_TRUE(run.session.step({}).applied);
   EXPECT_THAT(mistakes_of([] {
-                sparse_layers({"sparsity={density: 0.9, layers: [moe_c.experts], pattern: {name: "
-                               "butterfly, grid: 2, low_rank: 0.5}}"});
+                sparse_layers(
+                    {"sparsity={density: 0.9, layers: [moe_c.experts], pattern: {name: "
+                     "butterfly, grid: 2, low_rank: 0.5}}"});
               }),
               Contains(HasSubstr("experts have no product of low rank")));
 }

@@ -37,8 +37,8 @@ TEST(GrowRules, ReplaceLessAndLessByACosine) {
 }
 
 TEST(GrowRules, TheTemperatureOfSoftTopKFallsByACosine) {
-  const auto rule = make_rule(
-      "{name: soft_top_k, temperature: 5, last_temperature: 0.05, until: 400step}");
+  const auto rule =
+      make_rule("{name: soft_top_k, temperature: 5, last_temperature: 0.05, until: 400step}");
   const SoftChoice& choice = *rule->soft_choice();
   EXPECT_DOUBLE_EQ(choice.temperature(0), 5.0);
   EXPECT_DOUBLE_EQ(choice.temperature(200), 2.525);

@@ -59,8 +59,7 @@ class PatternProperties : public ::testing::TestWithParam<PatternCase> {
 
 TEST_P(PatternProperties, CellsSumUpAndShareTheirNumbers) {
   const torch::Tensor number_C = uniform_numbers(pattern_->num_cells(), 3);
-  const torch::Tensor sizes_C =
-      pattern_->sum(torch::ones({pattern_->rows(), pattern_->columns()}));
+  const torch::Tensor sizes_C = pattern_->sum(torch::ones({pattern_->rows(), pattern_->columns()}));
   ASSERT_TRUE(pattern_->sum(pattern_->expand(number_C)).allclose(number_C * sizes_C));
   ASSERT_EQ(sizes_C.sum().item<int64_t>(), pattern_->rows() * pattern_->columns());
 }

@@ -1,0 +1,61 @@
+#include "launch/train/fit_sparse_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launch/train/taken_permutations.h"
+#include "runtime/base/error.h"
+#include "sparse/prune_grow.h"
+
+namespace shoal {
+namespace {
+
+/// Leaves permutations as they are where the checkpoint has none. Throws Error (exit 12) if a
+/// permuted weight of the checkpoint would be taken without its permutation.
+void fit_permutations(ModelWeights& weights, const Manifest& manifest, const std::string& path) {
+  std::erase_if(weights.permutations, [&](const auto& permutation) {
+    return !is_permuted(manifest, permutation->name_of_first());
+  });
+  for (const Parameter& weight : weights.list) {
+    const std::string name =
+        weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
+    const bool is_taken = std::ranges::any_of(
+        weights.permutations, [&](const auto& one) { return one->name() == weight.name; });
+    if (!is_taken && is_permuted(manifest, name)) refuse_permuted(path, name);
+  }
+}
+
+/// Leaves cells soft as they are where the checkpoint is dense. Throws Error (exit 12) if a weight
+/// whose cells are not chosen yet would be taken without their scores.
+void fit_soft_cells(ModelWeights& weights, const Manifest& manifest, const std::string& path) {
+  const auto has = [&](const std::string& prefix, const SoftCells& cells) {
+    return manifest.find_tensor(prefix + cells.layer().name_of(0)) != nullptr;
+  };
+  const auto is_dense = [&](const auto& cells) {
+    return cells->layer().num_matrices() > 0 && !has(SoftCells::kScorePrefix, *cells) &&
+           !has(PruneGrow::kPrefix, *cells);
+  };
+  std::erase_if(weights.soft_cells, is_dense);
+  for (const Parameter& weight : weights.list) {
+    const std::string name =
+        weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
+    const bool is_soft = std::ranges::any_of(
+        weights.soft_cells, [&](const auto& cells) { return cells->name() == weight.name; });
+    if (is_soft || manifest.find_tensor(SoftCells::kScorePrefix + name) == nullptr) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("{}: the cells of {} are not chosen yet, and the recipe has no rule "
+                            "soft_top_k for it",
+                            path, name),
+                "use the checkpoint's sparsity, or a later checkpoint");
+  }
+}
+
+}  // namespace
+
+void fit_sparse_state(ModelWeights& weights, const Manifest& manifest, const std::string& path) {
+  fit_permutations(weights, manifest, path);
+  fit_soft_cells(weights, manifest, path);
+}
+
+}  // namespace shoal
