@@ -31,9 +31,9 @@ torch::Tensor exchanged(const torch::Tensor& x, const torch::Tensor& p_uGh, int6
 }
 
 /// Sets the switches of one network, from the outer stages to the inner ones.
-class Routing {
+class SwitchRouting {
  public:
-  explicit Routing(const std::vector<int64_t>& index)
+  explicit SwitchRouting(const std::vector<int64_t>& index)
       : switches_(static_cast<size_t>(2 * log2_of(std::ssize(index)) - 1),
                   std::vector<bool>(index.size() / 2)) {
     set(index, /*stage=*/0, /*begin=*/0);
@@ -120,7 +120,7 @@ torch::Tensor Benes::random_switches(const torch::Tensor& logit_G, const Stream&
 std::vector<std::vector<bool>> benes_switches(const std::vector<int64_t>& index) {
   TORCH_CHECK(index.size() >= 2 && std::has_single_bit(index.size()),
               "a Benes network has a power of 2 of members, not ", index.size());
-  return Routing(index).take_switches();
+  return SwitchRouting(index).take_switches();
 }
 
 namespace {

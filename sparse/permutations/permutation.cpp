@@ -138,7 +138,7 @@ torch::Tensor Permutation::permuted(const torch::Tensor& x_uab) const {
   // Stored transposed, (S P)ᵀ = Pᵀ Sᵀ and (P S)ᵀ = Sᵀ Pᵀ.
   const SoftFamily::Factor factor{is_left, place_.is_transposed};
   if (is_left) {
-    return family_->product(soft_, x_uab.view({u, groups_, side(), b}), factor).view({u, a, b});
+    return family_->product(soft_, x_uab.view({u, groups_, side(), b}), factor).reshape({u, a, b});
   }
   const torch::Tensor x_uGas = x_uab.view({u, a, groups_, side()}).transpose(1, 2);
   return family_->product(soft_, x_uGas, factor).transpose(1, 2).reshape({u, a, b});

@@ -63,25 +63,25 @@ Overrides permuted(const std::string& permutation, const Overrides& more = {}) {
                 more);
 }
 
-const std::string kDense = "backbone.blocks.0.channel_mlp.fc1.weight",
-                  kStack = "backbone.blocks.1.moe_c.experts.*.fc1.weight";
+const std::string kPermutedLayer = "backbone.blocks.0.channel_mlp.fc1.weight",
+                  kPermutedStack = "backbone.blocks.1.moe_c.experts.*.fc1.weight";
 
 TEST(TakenPermutations, GoWithTheirWeights) {
-  const testing::ScratchFolder scratch;
   for (const std::string name : {"random", "learned, until: 20%", "benes, near: random"}) {
+    const testing::ScratchFolder scratch;
     PermutedTraining trained(permuted(name));
     for (int step = 0; step < 2; ++step) trained.session.step({});
-    const std::string path = trained.save(scratch.file(name.substr(0, 5)));
+    const std::string path = trained.save(scratch.path());
     const auto with = [&](const std::string& take) {
       return permuted(name, {"run.seed=7", "model.init_from={from: " + path + ", " + take + "}"});
     };
     PermutedTraining all(with("take: ['backbone.*']"));
     if (name == "random") {
-      EXPECT_FALSE(all.order_of(kStack).equal(trained.order_of(kStack)));
+      EXPECT_FALSE(all.order_of(kPermutedStack).equal(trained.order_of(kPermutedStack)));
     }
     const std::string report = all.load();
     EXPECT_THAT(report, Not(HasSubstr("sparsity."))) << "no weights";
-    for (const std::string& weight : {kDense, kStack}) {
+    for (const std::string& weight : {kPermutedLayer, kPermutedStack}) {
       const Permutation &mine = all.permutation_of(weight),
                         &theirs = trained.permutation_of(weight);
       ASSERT_EQ(mine.is_soft(), theirs.is_soft()) << name << " of " << weight;
@@ -91,10 +91,10 @@ TEST(TakenPermutations, GoWithTheirWeights) {
     EXPECT_TRUE(all.session.step({}).applied);
 
     PermutedTraining some(with("take: ['*.moe_c.*']"));
-    const torch::Tensor before = some.order_of(kDense);
+    const torch::Tensor before = some.order_of(kPermutedLayer);
     some.load();
-    EXPECT_TRUE(some.order_of(kDense).equal(before)) << "its weight is not taken";
-    EXPECT_TRUE(some.order_of(kStack).equal(trained.order_of(kStack))) << name;
+    EXPECT_TRUE(some.order_of(kPermutedLayer).equal(before)) << "its weight is not taken";
+    EXPECT_TRUE(some.order_of(kPermutedStack).equal(trained.order_of(kPermutedStack))) << name;
   }
 }
 

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <functional>
+#include <memory>
 #include <ostream>
+#include <utility>
 
 #include "sparse/permutations/benes.h"
 #include "sparse/permutations/doubly_stochastic.h"
