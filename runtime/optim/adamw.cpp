@@ -49,11 +49,12 @@ void AdamW::update_by_age(const Batch& batch, double learning_rate) const {
     const torch::Tensor &weight = batch.weights[i], &gradient = batch.gradients[i];
     const torch::Tensor &m = batch.states[0][i], &v = batch.states[1][i], &t = batch.states[2][i];
     t.add_(1);
-    m.mul_(beta1).add_(gradient, 1.0 - beta1);
-    v.mul_(beta2).addcmul_(gradient, gradient, 1.0 - beta2);
-    const torch::Tensor mean = m / bias_correction(t, beta1);
+    // One operation each: fused ones may round differently at the end of a thread's range.
+    m.mul_(beta1).add_(gradient * (1.0 - beta1));
+    v.mul_(beta2).add_((gradient * gradient).mul_(1.0 - beta2));
     const torch::Tensor root = (v / bias_correction(t, beta2)).sqrt_().add_(options_.eps);
-    weight.mul_(1.0 - learning_rate * batch.weight_decay).addcdiv_(mean, root, -learning_rate);
+    const torch::Tensor step = (m / bias_correction(t, beta1)).div_(root).mul_(learning_rate);
+    weight.mul_(1.0 - learning_rate * batch.weight_decay).sub_(step);
   }
 }
 

@@ -60,11 +60,11 @@ TEST(ChainLayers, FindsMlpsAndExperts) {
 TEST(ChainLayers, PutsAGateBesideFc1) {
   const std::string gated =
       "moe: {router: {name: top_k, k: 2}, experts: {kind: gated, count: 4, hidden: 6}}";
-  EXPECT_THAT(Chains({testing::vit(gated), "sparsity={density: 0.5, layers: [blocks.0.*.experts]}"})
-                  .names(),
-              ElementsAre("backbone.blocks.0.moe.experts.*.fc1.weight "
-                          "backbone.blocks.0.moe.experts.*.gate.weight -> "
-                          "backbone.blocks.0.moe.experts.*.fc2.weight"));
+  EXPECT_THAT(
+      Chains({testing::vit(gated), "sparsity={density: 0.5, layers: [moe.experts]}"}).names(),
+      ElementsAre("backbone.blocks.1.moe.experts.*.fc1.weight "
+                  "backbone.blocks.1.moe.experts.*.gate.weight -> "
+                  "backbone.blocks.1.moe.experts.*.fc2.weight"));
 }
 
 TEST(ChainLayers, FindsNoneWhereOneSideIsDense) {

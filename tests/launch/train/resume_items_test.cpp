@@ -300,11 +300,12 @@ TEST_F(ResumeItemsOfChosenCells, EachAloneIsMissed) {
   expect_each_item_is_missed(grid, "sparsity.mask.backbone.");
 }
 
-/// Masks grown by topology, every one of which stays once it was updated; steps of each weight.
+/// Masks grown by topology, every one of which changes in its first update and then stays; steps of
+/// each weight.
 class ResumeItemsOfCht : public ResumeItems {
  protected:
   ResumeItemsOfCht()
-      : ResumeItems({sparse("unstructured", "cht, stop_overlap: 0"),
+      : ResumeItems({sparse("unstructured", "cht, stop_overlap: 0, exclude_dropped: true"),
                      "optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1, entry_steps: true}"}) {}
 };
 

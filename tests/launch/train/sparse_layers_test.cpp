@@ -150,6 +150,8 @@ TEST(SparseLayers, RefuseWhatDoesNotFitByName) {
   EXPECT_THAT(mistakes("density: 0.5, layers: [mlp.fc1], pattern: {name: n_m}, rule: {name: mest, "
                        "mode: em_s}"),
               Contains(HasSubstr("masks of this pattern cannot have more weights than asked for")));
+  EXPECT_THAT(mistakes("density: 0.5, layers: [mlp.fc1], pattern: {name: n_m}, rule: {name: cht}"),
+              Contains(HasSubstr("blocks.0.mlp.fc1.weight: cht and cht_s grow single weights")));
   EXPECT_THAT(mistakes("density: 0.5, rule: {name: mest, mode: em_s, until: 100%}"),
               Contains(HasSubstr("before the end of the training")));
 }
@@ -312,6 +314,23 @@ TEST(SparseTraining, SparseWeightsAreLoadedWithTheirMasks) {
   SparseTraining other(joined(init, {testing::sparse("unstructured", "set", "density: 0.3")}));
   EXPECT_THAT(loading_error(other),
               HasSubstr("its mask does not fit sparsity.pattern and density"));
+}
+
+// Masks are taken from a run of another rule, and of a run whose masks stay only the masks: in the
+// new one they change.
+TEST(SparseTraining, MasksAreTakenWithoutWhatElseARuleSaves) {
+  for (const char* rule : {"set", "cht, stop_overlap: 0"}) {
+    const testing::ScratchFolder scratch;
+    SparseTraining trained({kTinyVit, testing::sparse("unstructured", rule)});
+    for (int step = 0; step < 3; ++step) trained.session.step({});
+    SparseTraining run({kTinyVit, testing::sparse("unstructured", "cht, stop_overlap: 1"),
+                        "model.init_from=" + save(trained, scratch.path())});
+    load_initial_weights(run.session, run.recipe);
+    const torch::Tensor taken = run.session.prune_grow()->mask(0).clone();
+    EXPECT_TRUE(taken.equal(trained.session.prune_grow()->mask(0)));
+    for (int step = 0; step < 3; ++step) run.session.step({});
+    EXPECT_FALSE(run.session.prune_grow()->mask(0).equal(taken)) << rule;
+  }
 }
 
 TEST(SparseTraining, MasksOfAnotherPatternAreNotTaken) {
