@@ -8,15 +8,9 @@
 #include <vector>
 
 #include "launch/train/check_recipe.h"
-#include "launch/train/restore.h"
-#include "launch/train/session.h"
-#include "parallel/checkpoint/checkpoint.h"
-#include "runtime/base/file_system.h"
-#include "runtime/recipe/config_writer.h"
 #include "tests/support/config_error.h"
-#include "tests/support/equality_recipe.h"
-#include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/session_in_training.h"
 
 namespace shoal {
 namespace {
@@ -26,8 +20,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::joined;
+using testing::loading_error;
 using testing::mistakes_of;
 using ::testing::Not;
+using testing::save;
+using testing::SessionInTraining;
 using Overrides = std::vector<std::string>;
 
 std::vector<SparseLayerInfo> sparse_layers(const Overrides& overrides) {
@@ -42,29 +39,7 @@ std::vector<std::string> names(const Overrides& overrides) {
   return result;
 }
 
-/// A session of one rank in training.
-struct SparseTraining {
-  explicit SparseTraining(const Overrides& overrides)
-      : recipe(testing::equality_recipe(overrides)),
-        data(open_split(make_source(recipe), Split::kTrain)),
-        session(recipe, data, grid) {}
-
-  Recipe recipe;
-  RankGrid grid = testing::self_grid();
-  OpenSplit data;
-  Session session;
-};
-
 const std::string kTinyVit = testing::vit();
-
-/// A checkpoint of the run in the folder.
-std::string save(SparseTraining& run, const std::string& folder) {
-  PosixFileSystem files;
-  CheckpointWriter::Options options;
-  options.folder = folder;
-  options.recipe = config::canonical_text(run.recipe);
-  return CheckpointWriter(options, *run.grid.world, files).save(run.session, {0, 0, {}}).path;
-}
 
 TEST(SparseLayers, AreThoseOfThePaperUnlessNamed) {
   EXPECT_THAT(names({kTinyVit, "sparsity={density: 0.5}"}),
@@ -216,7 +191,7 @@ const Overrides kRigl{"optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}",
                       "train.average={decay: 0.6}", testing::sparse("unstructured")};
 
 TEST(SparseTraining, KeepsWeightsStateAndAveragesWithinTheMasks) {
-  SparseTraining run(kRigl);
+  SessionInTraining run(kRigl);
   std::vector<torch::Tensor> before;
   const PruneGrow& sparse = *run.session.prune_grow();
   for (size_t l = 0; l < sparse.layers().size(); ++l) before.push_back(sparse.mask(l).clone());
@@ -232,7 +207,7 @@ TEST(SparseTraining, KeepsWeightsStateAndAveragesWithinTheMasks) {
 
 // The third step updates masks in place of weights: what stays keeps its value.
 TEST(SparseTraining, AnUpdateOfRigLTakesThePlaceOfTheStep) {
-  SparseTraining run(kRigl);
+  SessionInTraining run(kRigl);
   run.session.step({});
   run.session.step({});
   const PruneGrow& sparse = *run.session.prune_grow();
@@ -250,7 +225,7 @@ TEST(SparseTraining, AnUpdateOfRigLTakesThePlaceOfTheStep) {
 
 // Every expert has a mask of its own, with one weight of each of its outputs.
 TEST(SparseTraining, ExpertsHaveMasksOfTheirOwn) {
-  SparseTraining run(
+  SessionInTraining run(
       {"sparsity={density: 0.25, layers: [moe_c.experts.*.fc1], pattern: "
        "{name: constant_fan_in}, rule: {name: static}}"});
   const torch::Tensor& mask = run.session.prune_grow()->mask(0);
@@ -264,8 +239,8 @@ TEST(SparseTraining, FirstWeightsAreRescaled) {
   const std::string keys =
       "sparsity={density: 0.25, layers: [moe_c.experts.*.fc1], pattern: {name: constant_fan_in}, "
       "rule: {name: static}, rescale: ";
-  SparseTraining scaled({keys + "true}"}), plain({keys + "false}"});
-  const auto weight = [](const SparseTraining& run) {
+  SessionInTraining scaled({keys + "true}"}), plain({keys + "false}"});
+  const auto weight = [](const SessionInTraining& run) {
     return run.session.prune_grow()->layers()[0].parameter.tensor.detach();
   };
   EXPECT_TRUE(torch::allclose(weight(scaled), 2 * weight(plain)));
@@ -274,9 +249,9 @@ TEST(SparseTraining, FirstWeightsAreRescaled) {
 // A dense checkpoint's weights outside the first masks are zero before the first step.
 TEST(SparseTraining, WeightsThatAreLoadedAreMasked) {
   const testing::ScratchFolder scratch;
-  SparseTraining dense({kTinyVit});
+  SessionInTraining dense({kTinyVit});
   const std::string path = save(dense, scratch.path());
-  SparseTraining run({kTinyVit, "sparsity={density: 0.3}", "model.init_from=" + path});
+  SessionInTraining run({kTinyVit, "sparsity={density: 0.3}", "model.init_from=" + path});
   load_initial_weights(run.session, run.recipe);
   const PruneGrow& sparse = *run.session.prune_grow();
   for (size_t l = 0; l < sparse.layers().size(); ++l) {
@@ -287,31 +262,21 @@ TEST(SparseTraining, WeightsThatAreLoadedAreMasked) {
   }
 }
 
-/// Why the weights of model.init_from are not taken.
-std::string loading_error(SparseTraining& run) {
-  try {
-    load_initial_weights(run.session, run.recipe);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "taken";
-}
-
 TEST(SparseTraining, SparseWeightsAreLoadedWithTheirMasks) {
   const testing::ScratchFolder scratch;
-  SparseTraining trained(joined({kTinyVit}, kRigl));
+  SessionInTraining trained(joined({kTinyVit}, kRigl));
   for (int step = 0; step < 3; ++step) trained.session.step({});
   const std::string path = save(trained, scratch.path());
   const Overrides init{kTinyVit, "run.seed=7",
                        "model.init_from={from: " + path + ", raw_weights: true}"};
-  SparseTraining run(joined(init, kRigl));
+  SessionInTraining run(joined(init, kRigl));
   load_initial_weights(run.session, run.recipe);
   const PruneGrow &mine = *run.session.prune_grow(), &theirs = *trained.session.prune_grow();
   for (size_t l = 0; l < mine.layers().size(); ++l) {
     EXPECT_TRUE(mine.mask(l).equal(theirs.mask(l)));
     EXPECT_TRUE(mine.layers()[l].parameter.tensor.equal(theirs.layers()[l].parameter.tensor));
   }
-  SparseTraining other(joined(init, {testing::sparse("unstructured", "set", "density: 0.3")}));
+  SessionInTraining other(joined(init, {testing::sparse("unstructured", "set", "density: 0.3")}));
   EXPECT_THAT(loading_error(other),
               HasSubstr("its mask does not fit sparsity.pattern and density"));
 }
@@ -321,10 +286,10 @@ TEST(SparseTraining, SparseWeightsAreLoadedWithTheirMasks) {
 TEST(SparseTraining, MasksAreTakenWithoutWhatElseARuleSaves) {
   for (const char* rule : {"set", "cht, stop_overlap: 0"}) {
     const testing::ScratchFolder scratch;
-    SparseTraining trained({kTinyVit, testing::sparse("unstructured", rule)});
+    SessionInTraining trained({kTinyVit, testing::sparse("unstructured", rule)});
     for (int step = 0; step < 3; ++step) trained.session.step({});
-    SparseTraining run({kTinyVit, testing::sparse("unstructured", "cht, stop_overlap: 1"),
-                        "model.init_from=" + save(trained, scratch.path())});
+    SessionInTraining run({kTinyVit, testing::sparse("unstructured", "cht, stop_overlap: 1"),
+                           "model.init_from=" + save(trained, scratch.path())});
     load_initial_weights(run.session, run.recipe);
     const torch::Tensor taken = run.session.prune_grow()->mask(0).clone();
     EXPECT_TRUE(taken.equal(trained.session.prune_grow()->mask(0)));
@@ -335,12 +300,13 @@ TEST(SparseTraining, MasksAreTakenWithoutWhatElseARuleSaves) {
 
 TEST(SparseTraining, MasksOfAnotherPatternAreNotTaken) {
   const testing::ScratchFolder scratch;
-  SparseTraining trained(
+  SessionInTraining trained(
       {kTinyVit, testing::sparse("unstructured", "set", "density: 0.5, layers: [mlp]")});
   const std::string path = save(trained, scratch.path());
   for (const char* pattern : {"n_m, of: 4", "constant_fan_in", "block, size: 2", "diagonal"}) {
-    SparseTraining other({kTinyVit, testing::sparse(pattern, "set", "density: 0.5, layers: [mlp]"),
-                          "model.init_from=" + path});
+    SessionInTraining other({kTinyVit,
+                             testing::sparse(pattern, "set", "density: 0.5, layers: [mlp]"),
+                             "model.init_from=" + path});
     EXPECT_THAT(loading_error(other), HasSubstr("its mask does not fit sparsity.pattern"))
         << pattern;
   }
@@ -348,18 +314,18 @@ TEST(SparseTraining, MasksOfAnotherPatternAreNotTaken) {
 
 TEST(SparseTraining, PermutationsMayNotStaySoft) {
   EXPECT_THAT(mistakes_of([] {
-                SparseTraining({kTinyVit,
-                                "sparsity={density: 0.5, permutation: {name: learned, "
-                                "until: 6step}}"});
+                SessionInTraining({kTinyVit,
+                                   "sparsity={density: 0.5, permutation: {name: learned, "
+                                   "until: 6step}}"});
               }),
               ElementsAre(HasSubstr("sparsity.permutation.until: step 6 is behind the end of the "
                                     "training, step 5")));
 }
 
 TEST(SparseTraining, LearnedPermutationsAreHardInTimeAndTheirMemoryIsGone) {
-  SparseTraining run({kTinyVit,
-                      "sparsity={density: 0.5, rule: {name: static}, permutation: {name: "
-                      "learned, until: 60%}}"});
+  SessionInTraining run({kTinyVit,
+                         "sparsity={density: 0.5, rule: {name: static}, permutation: {name: "
+                         "learned, until: 60%}}"});
   const auto& permutations = run.session.model().permutations;
   EXPECT_EQ(permutations.size(), 7u);
   for (int step = 0; step < 5; ++step) {
@@ -372,10 +338,10 @@ TEST(SparseTraining, LearnedPermutationsAreHardInTimeAndTheirMemoryIsGone) {
 
 TEST(SparseTraining, SwitchesMoveAndAreHardInTime) {
   for (const std::string name : {"kaleidoscope", "benes"}) {
-    SparseTraining run({testing::kSmallExperts,
-                        "sparsity={density: 0.5, rule: {name: static}, layers: [moe_c.experts], "
-                        "permutation: {name: " +
-                            name + ", until: 60%}}"});
+    SessionInTraining run({testing::kSmallExperts,
+                           "sparsity={density: 0.5, rule: {name: static}, layers: [moe_c.experts], "
+                           "permutation: {name: " +
+                               name + ", until: 60%}}"});
     const Permutation& stack = *run.session.model().permutations[0];
     const torch::Tensor before = stack.soft().detach().clone();
     EXPECT_TRUE(run.session.step({}).applied);
@@ -388,81 +354,14 @@ TEST(SparseTraining, SwitchesMoveAndAreHardInTime) {
 }
 
 TEST(SparseTraining, LearnedPermutationsAreHardOnceTheirPenaltyIsSmall) {
-  SparseTraining run({kTinyVit,
-                      "sparsity={density: 0.5, rule: {name: static}, permutation: {name: "
-                      "learned, check_every: 2step, threshold: 1, until: 100%}}"});
+  SessionInTraining run({kTinyVit,
+                         "sparsity={density: 0.5, rule: {name: static}, permutation: {name: "
+                         "learned, check_every: 2step, threshold: 1, until: 100%}}"});
   const auto& permutations = run.session.model().permutations;
   run.session.step({});
   EXPECT_TRUE(permutations[0]->is_soft());
   run.session.step({});
   EXPECT_FALSE(permutations[0]->is_soft());
-}
-
-TEST(SparseTraining, SoftCellsAreChosenInTimeAndTheirScoresAreGone) {
-  SparseTraining run(
-      {kTinyVit, testing::sparse_by_choice("diagonal", "layers: [mlp]"), "optimizer.name=adamw"});
-  const auto& cells = run.session.model().soft_cells;
-  const PruneGrow& prune_grow = *run.session.prune_grow();
-  ASSERT_EQ(cells.size(), 4u);
-  for (int step = 0; step < 5; ++step) {
-    for (size_t l = 0; l < cells.size(); ++l) {
-      const torch::Tensor& mask = prune_grow.mask(l);
-      const int64_t on = cells[l]->layer().pattern->num_weights();
-      EXPECT_EQ(cells[l]->is_soft(), step < 3);
-      EXPECT_EQ(mask.sum().item<int64_t>(), step < 3 ? mask.numel() : on);
-      EXPECT_EQ(cells[l]->layer().parameter.tensor.count_nonzero().item<int64_t>(),
-                mask.sum().item<int64_t>());
-    }
-    EXPECT_TRUE(run.session.step({}).applied);
-  }
-  EXPECT_NO_THROW(prune_grow.require_masks_fit());
-}
-
-TEST(SparseTraining, SoftCellsAreChosenOnceTheOthersHaveNextToNothing) {
-  SparseTraining run({kTinyVit,
-                      "sparsity={density: 0.4, pattern: {name: diagonal}, rule: {name: soft_top_k, "
-                      "check_every: 2step, threshold: 2, until: 100%}}"});
-  run.session.step({});
-  EXPECT_TRUE(run.session.model().soft_cells[0]->is_soft());
-  run.session.step({});
-  EXPECT_FALSE(run.session.model().soft_cells[0]->is_soft());
-}
-
-TEST(SparseTraining, CellsMayNotStaySoft) {
-  EXPECT_THAT(
-      mistakes_of([] {
-        SparseTraining({kTinyVit, testing::sparse_by_choice("diagonal", "layers: [mlp]", "6step")});
-      }),
-      ElementsAre(HasSubstr("sparsity.rule.until: step 6 is behind the end of the "
-                            "training, step 5")));
-}
-
-TEST(SparseTraining, SoftWeightsAreTakenWithTheirScoresOrNotAtAll) {
-  const testing::ScratchFolder scratch;
-  const std::string soft = testing::sparse_by_choice("diagonal", "layers: [mlp]");
-  SparseTraining trained({kTinyVit, soft});
-  trained.session.step({});
-  const std::string path = save(trained, scratch.path());
-  SparseTraining same({kTinyVit, soft, "model.init_from=" + path});
-  load_initial_weights(same.session, same.recipe);
-  EXPECT_TRUE(same.session.model().soft_cells[0]->score().equal(
-      trained.session.model().soft_cells[0]->score()));
-  SparseTraining other({kTinyVit, testing::sparse("diagonal", "set", "density: 0.4, layers: [mlp]"),
-                        "model.init_from=" + path});
-  EXPECT_THAT(loading_error(other), HasSubstr("are not chosen yet"));
-}
-
-TEST(SparseTraining, AMaskThatWasChosenStays) {
-  const testing::ScratchFolder scratch;
-  const std::string soft = testing::sparse_by_choice("diagonal", "layers: [mlp]");
-  SparseTraining trained({kTinyVit, soft});
-  for (int step = 0; step < 4; ++step) trained.session.step({});
-  const std::string path = save(trained, scratch.path());
-  SparseTraining next({kTinyVit, soft, "model.init_from=" + path});
-  load_initial_weights(next.session, next.recipe);
-  EXPECT_FALSE(next.session.model().soft_cells[0]->is_soft());
-  EXPECT_TRUE(next.session.prune_grow()->mask(0).equal(trained.session.prune_grow()->mask(0)));
-  EXPECT_TRUE(next.session.step({}).applied);
 }
 
 TEST(SparseLayers, HaveProductsOfLowRankBesideAButterfly) {
@@ -474,7 +373,7 @@ TEST(SparseLayers, HaveProductsOfLowRankBesideAButterfly) {
   // 72 of 12 x 8 weights; 21 of them are one rank of 20, and 2 of 4 blocks in a row are on.
   EXPECT_EQ(layers[0].low_rank, 1);
   EXPECT_EQ(layers[0].weights, 48 + 20);
-  SparseTraining run(butterfly);
+  SessionInTraining run(butterfly);
   EXPECT_THAT(run.session.parameters(),
               Contains(::testing::Field(&Parameter::name, "backbone.blocks.0.mlp.fc1.low_rank.u")));
   EXPECT_TRUE(run.session.step({}).applied);
@@ -488,14 +387,14 @@ TEST(SparseLayers, HaveProductsOfLowRankBesideAButterfly) {
 
 TEST(SparseTraining, ACheckpointOfAPermutedLayerIsNotTakenWithoutItsOrder) {
   const testing::ScratchFolder scratch;
-  SparseTraining trained(
+  SessionInTraining trained(
       {kTinyVit, "sparsity={density: 0.5, layers: [mlp], permutation: {name: random}}"});
   const std::string path = save(trained, scratch.path());
   const Overrides init{kTinyVit, "run.seed=7", "model.init_from=" + path};
-  SparseTraining plain(joined(init, {"sparsity={density: 0.5, layers: [mlp]}"}));
+  SessionInTraining plain(joined(init, {"sparsity={density: 0.5, layers: [mlp]}"}));
   EXPECT_THAT(loading_error(plain),
               HasSubstr("blocks.0.mlp.fc1.weight is permuted, the recipe's is not"));
-  SparseTraining same(
+  SessionInTraining same(
       joined(init, {"sparsity={density: 0.5, layers: [mlp], permutation: {name: random}}"}));
   load_initial_weights(same.session, same.recipe);
   EXPECT_TRUE(same.session.model().permutations[0]->index().equal(
@@ -503,7 +402,7 @@ TEST(SparseTraining, ACheckpointOfAPermutedLayerIsNotTakenWithoutItsOrder) {
 }
 
 TEST(SparseTraining, ANonFiniteGradientChangesNoMask) {
-  SparseTraining run(kRigl);
+  SessionInTraining run(kRigl);
   run.session.step({});
   run.session.step({});
   const torch::Tensor mask = run.session.prune_grow()->mask(0).clone();

@@ -7,14 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/restore.h"
-#include "launch/train/session.h"
-#include "parallel/checkpoint/checkpoint.h"
-#include "runtime/base/file_system.h"
-#include "runtime/recipe/config_writer.h"
-#include "tests/support/equality_recipe.h"
-#include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/session_in_training.h"
 
 namespace shoal {
 namespace {
@@ -24,21 +18,12 @@ using testing::joined;
 using ::testing::Not;
 using Overrides = std::vector<std::string>;
 
-/// A session of one rank in training.
-struct PermutedTraining {
-  explicit PermutedTraining(const Overrides& overrides)
-      : recipe(testing::equality_recipe(overrides)),
-        data(open_split(make_source(recipe), Split::kTrain)),
-        session(recipe, data, grid) {}
+/// With what it has of permutations.
+struct PermutedTraining : testing::SessionInTraining {
+  using SessionInTraining::SessionInTraining;
 
   /// Returns the checkpoint's path.
-  std::string save(const std::string& folder) {
-    PosixFileSystem files;
-    CheckpointWriter::Options options;
-    options.folder = folder;
-    options.recipe = config::canonical_text(recipe);
-    return CheckpointWriter(options, *grid.world, files).save(session, {0, 0, {}}).path;
-  }
+  std::string save(const std::string& folder) { return testing::save(*this, folder); }
   std::string load() { return load_initial_weights(session, recipe); }
 
   const Permutation& permutation_of(const std::string& weight) const {
@@ -47,11 +32,6 @@ struct PermutedTraining {
   }
   /// The order of a weight's inputs, of a stack of experts those of all.
   torch::Tensor order_of(const std::string& weight) const { return permutation_of(weight).index(); }
-
-  Recipe recipe;
-  RankGrid grid = testing::self_grid();
-  OpenSplit data;
-  Session session;
 };
 
 /// A dense layer and experts whose inputs are in another order.

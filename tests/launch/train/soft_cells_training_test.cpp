@@ -1,0 +1,93 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "sparse/soft_cells.h"
+#include "tests/support/config_error.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/session_in_training.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::loading_error;
+using testing::mistakes_of;
+using testing::save;
+using testing::SessionInTraining;
+
+const std::string kSmallVit = testing::vit();
+
+TEST(SoftCellsInTraining, SoftCellsAreChosenInTimeAndTheirScoresAreGone) {
+  SessionInTraining run(
+      {kSmallVit, testing::sparse_by_choice("diagonal", "layers: [mlp]"), "optimizer.name=adamw"});
+  const auto& cells = run.session.model().soft_cells;
+  const PruneGrow& prune_grow = *run.session.prune_grow();
+  ASSERT_EQ(cells.size(), 4u);
+  for (int step = 0; step < 5; ++step) {
+    for (size_t l = 0; l < cells.size(); ++l) {
+      const torch::Tensor& mask = prune_grow.mask(l);
+      const int64_t on = cells[l]->layer().pattern->num_weights();
+      EXPECT_EQ(cells[l]->is_soft(), step < 3);
+      EXPECT_EQ(mask.sum().item<int64_t>(), step < 3 ? mask.numel() : on);
+      EXPECT_EQ(cells[l]->layer().parameter.tensor.count_nonzero().item<int64_t>(),
+                mask.sum().item<int64_t>());
+    }
+    EXPECT_TRUE(run.session.step({}).applied);
+  }
+  EXPECT_NO_THROW(prune_grow.require_masks_fit());
+}
+
+TEST(SoftCellsInTraining, SoftCellsAreChosenOnceTheOthersHaveNextToNothing) {
+  SessionInTraining run(
+      {kSmallVit,
+       "sparsity={density: 0.4, pattern: {name: diagonal}, rule: {name: soft_top_k, "
+       "check_every: 2step, threshold: 2, until: 100%}}"});
+  run.session.step({});
+  EXPECT_TRUE(run.session.model().soft_cells[0]->is_soft());
+  run.session.step({});
+  EXPECT_FALSE(run.session.model().soft_cells[0]->is_soft());
+}
+
+TEST(SoftCellsInTraining, CellsMayNotStaySoft) {
+  EXPECT_THAT(mistakes_of([] {
+                SessionInTraining(
+                    {kSmallVit, testing::sparse_by_choice("diagonal", "layers: [mlp]", "6step")});
+              }),
+              ElementsAre(HasSubstr("sparsity.rule.until: step 6 is behind the end of the "
+                                    "training, step 5")));
+}
+
+TEST(SoftCellsInTraining, SoftWeightsAreTakenWithTheirScoresOrNotAtAll) {
+  const testing::ScratchFolder scratch;
+  const std::string soft = testing::sparse_by_choice("diagonal", "layers: [mlp]");
+  SessionInTraining trained({kSmallVit, soft});
+  trained.session.step({});
+  const std::string path = save(trained, scratch.path());
+  SessionInTraining same({kSmallVit, soft, "model.init_from=" + path});
+  load_initial_weights(same.session, same.recipe);
+  EXPECT_TRUE(same.session.model().soft_cells[0]->score().equal(
+      trained.session.model().soft_cells[0]->score()));
+  SessionInTraining other({kSmallVit,
+                           testing::sparse("diagonal", "set", "density: 0.4, layers: [mlp]"),
+                           "model.init_from=" + path});
+  EXPECT_THAT(loading_error(other), HasSubstr("are not chosen yet"));
+}
+
+TEST(SoftCellsInTraining, AMaskThatWasChosenStays) {
+  const testing::ScratchFolder scratch;
+  const std::string soft = testing::sparse_by_choice("diagonal", "layers: [mlp]");
+  SessionInTraining trained({kSmallVit, soft});
+  for (int step = 0; step < 4; ++step) trained.session.step({});
+  const std::string path = save(trained, scratch.path());
+  SessionInTraining next({kSmallVit, soft, "model.init_from=" + path});
+  load_initial_weights(next.session, next.recipe);
+  EXPECT_FALSE(next.session.model().soft_cells[0]->is_soft());
+  EXPECT_TRUE(next.session.prune_grow()->mask(0).equal(trained.session.prune_grow()->mask(0)));
+  EXPECT_TRUE(next.session.step({}).applied);
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/train/restore.h"
+#include "launch/train/session.h"
+#include "parallel/checkpoint/checkpoint.h"
+#include "runtime/base/error.h"
+#include "runtime/base/file_system.h"
+#include "runtime/recipe/config_writer.h"
+#include "tests/support/equality_recipe.h"
+#include "tests/support/ranks.h"
+
+namespace shoal::testing {
+
+/// A session of one rank of the equality recipe with these overrides.
+struct SessionInTraining {
+  explicit SessionInTraining(const std::vector<std::string>& overrides)
+      : recipe(equality_recipe(overrides)),
+        data(open_split(make_source(recipe), Split::kTrain)),
+        session(recipe, data, grid) {}
+
+  Recipe recipe;
+  RankGrid grid = self_grid();
+  OpenSplit data;
+  Session session;
+};
+
+/// A checkpoint of it in the folder.
+inline std::string save(SessionInTraining& run, const std::string& folder) {
+  PosixFileSystem files;
+  CheckpointWriter::Options options;
+  options.folder = folder;
+  options.recipe = config::canonical_text(run.recipe);
+  return CheckpointWriter(options, *run.grid.world, files).save(run.session, {0, 0, {}}).path;
+}
+
+/// Why the weights of model.init_from are not taken.
+inline std::string loading_error(SessionInTraining& run) {
+  try {
+    load_initial_weights(run.session, run.recipe);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "taken";
+}
+
+}  // namespace shoal::testing
