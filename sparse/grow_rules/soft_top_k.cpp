@@ -14,7 +14,7 @@ class SoftTopK : public GrowRule {
   struct Options {
     double temperature = 5.0;
     double last_temperature = 0.05;
-    double lr = 1e-3;
+    double lr = 1e-2;
     double threshold = 0.05;
     Duration check_every = Duration::steps(100);
     Duration until = Duration::percent(30);
