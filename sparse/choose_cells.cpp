@@ -14,7 +14,7 @@ ChooseCells::ChooseCells(std::vector<std::shared_ptr<SoftCells>> cells, const So
   if (choice.until > total_steps) {
     throw ConfigError("sparsity.rule.until: step " + std::to_string(choice.until) +
                       " is behind the end of the training, step " + std::to_string(total_steps) +
-                      ", which would leave cells unchosen");
+                      ", which would leave cells unchosen; set it to 100% or less");
   }
   TORCH_CHECK(cells.size() == prune_grow.layers().size(), "ChooseCells: ", cells.size(),
               " soft layers of ", prune_grow.layers().size());
@@ -43,7 +43,7 @@ void ChooseCells::after_update(int64_t step, StepTensors& tensors) {
     soft.cells->set_temperature(choice_.temperature(step + 1));
     if (!is_ready(*soft.cells, step)) continue;
     const torch::Tensor is_best_uC = soft.cells->best();
-    soft.cells->settle();
+    prune_grow_.scale_average(l, soft.cells->harden());
     prune_grow_.keep_cells(l, is_best_uC, step, tensors);
   }
   follow_cells();

@@ -11,8 +11,9 @@
 namespace shoal {
 namespace {
 
-/// Multiplies the weights by sqrt(n / weights of their row that are on); where all are on, because
-/// cells are chosen softly, by that of the mask to come.
+/// Multiplies the weights by sqrt(n / weights of their row that are on). Where all are on, because
+/// cells are chosen softly, by that of the mask to come: at first each weight counts with the
+/// density, so that outputs begin smaller and keep their variance once cells are chosen.
 void rescale(const SparseLayer& layer, const torch::Tensor& mask) {
   const torch::Tensor weight = layer.parameter.tensor.detach();
   const Pattern& pattern = *layer.pattern;
@@ -37,6 +38,7 @@ PruneGrow::PruneGrow(std::vector<SparseLayer> layers, std::shared_ptr<const Grow
   for (const SparseLayer& layer : layers_) {
     const torch::Tensor weight = layer.parameter.tensor.detach();
     masks_.push_back(torch::ones_like(weight, torch::kBool));
+    is_masked_.push_back(is_drawn);
     if (rule_ && rule_->stop_overlap()) {
       stopped_.push_back(torch::zeros({layer.num_matrices(), 1}, masks_.back().options()));
     }
@@ -215,6 +217,11 @@ void PruneGrow::replace_mask(size_t layer_index, const torch::Tensor& mask, Step
   masks_[layer_index] = mask;
 }
 
+void PruneGrow::scale_average(size_t layer, const torch::Tensor& factor) const {
+  if (average_ == nullptr) return;
+  average_->average_of(layers_[layer].parameter.name).mul_(factor);
+}
+
 void PruneGrow::keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step,
                            StepTensors& tensors) {
   const torch::NoGradGuard no_grad;
@@ -223,6 +230,7 @@ void PruneGrow::keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t 
     layers_[layer].matrix(mask, i).copy_(layers_[layer].pattern->expand(is_on_uC[i]));
   }
   replace_mask(layer, mask, tensors);
+  is_masked_[layer] = true;
   check_replicas(layer, step, tensors);
 }
 
@@ -240,14 +248,13 @@ void PruneGrow::apply_masks() {
   }
 }
 
-void PruneGrow::visit_masks(StateVisitor& visitor) {
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    visitor.tensor(state_like(kPrefix, layers_[l].parameter, masks_[l]));
-  }
+void PruneGrow::visit_mask(size_t layer, StateVisitor& visitor) {
+  if (!is_masked_[layer]) return;
+  visitor.tensor(state_like(kPrefix, layers_[layer].parameter, masks_[layer]));
 }
 
 void PruneGrow::visit_state(StateVisitor& visitor) {
-  visit_masks(visitor);
+  for (size_t l = 0; l < layers_.size(); ++l) visit_mask(l, visitor);
   for (size_t l = 0; l < stopped_.size(); ++l) {
     const Parameter& parameter = layers_[l].parameter;
     torch::Tensor stopped = parameter.is_stacked() ? stopped_[l] : stopped_[l][0];
@@ -255,15 +262,23 @@ void PruneGrow::visit_state(StateVisitor& visitor) {
   }
 }
 
+void PruneGrow::fit_to(const SavedNames& saved) {
+  for (size_t l = 0; l < layers_.size(); ++l) fit_to(l, saved);
+}
+
+void PruneGrow::fit_to(size_t layer, const SavedNames& saved) {
+  if (rule_->soft_choice() == nullptr || layers_[layer].num_matrices() == 0) return;
+  is_masked_[layer] = saved(kPrefix + layers_[layer].name_of(0));
+}
+
 void PruneGrow::tensors_loaded() { apply_masks(); }
 
 void PruneGrow::require_masks_fit() const {
   for (size_t l = 0; l < layers_.size(); ++l) {
+    if (!is_masked_[l]) continue;
     const Pattern& pattern = *layers_[l].pattern;
     for (int64_t i = 0; i < layers_[l].num_matrices(); ++i) {
-      const torch::Tensor mask_mn = layers_[l].matrix(masks_[l], i);
-      if (rule_->soft_choice() != nullptr && mask_mn.all().item<bool>()) continue;
-      if (pattern.fits(mask_mn)) continue;
+      if (pattern.fits(layers_[l].matrix(masks_[l], i))) continue;
       throw Error(ExitCode::kMismatch,
                   layers_[l].name_of(i) + ": its mask does not fit sparsity.pattern and density",
                   "use the sparsity of the checkpoint's recipe");

@@ -34,6 +34,8 @@ class PruneGrow : public StepRule {
   /// Averages of weights that are dropped become zero as well. `average` outlives this.
   void keep_sparse(const WeightAverage& average) { average_ = &average; }
 
+  /// Multiplies the average of this layer's weight, if there is one, as the weight was.
+  void scale_average(size_t layer, const torch::Tensor& factor) const;
   /// The mask of this layer becomes those cells, bool [u, C], for good. Collective over the
   /// replicas of the weight; throws CommError where they differ.
   void keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step, StepTensors& tensors);
@@ -51,12 +53,15 @@ class PruneGrow : public StepRule {
   void before_norm(int64_t step, StepTensors& tensors) override;
   void after_update(int64_t step, StepTensors& tensors) override;
   void visit_state(StateVisitor& visitor) override;
-  /// The masks alone.
-  void visit_masks(StateVisitor& visitor);
+  /// Layers whose cells are chosen softly have a mask where the checkpoint has one.
+  void fit_to(const SavedNames& saved) override;
+  void fit_to(size_t layer, const SavedNames& saved);
+  /// The mask of one layer alone; nothing while its cells are chosen softly.
+  void visit_mask(size_t layer, StateVisitor& visitor);
   /// Weights that were loaded are masked as well.
   void tensors_loaded() override;
-  /// Throws Error (exit 12) unless the masks are such as the patterns have, or whole where cells
-  /// are chosen softly: where they were loaded from a checkpoint of another recipe.
+  /// Throws Error (exit 12) unless the masks are such as the patterns have: where they were loaded
+  /// from a checkpoint of another recipe.
   void require_masks_fit() const;
 
   const std::vector<SparseLayer>& layers() const { return layers_; }
@@ -91,6 +96,7 @@ class PruneGrow : public StepRule {
   const WeightAverage* average_ = nullptr;
   std::vector<LayerChain> chains_;
   std::vector<torch::Tensor> masks_;
+  std::vector<bool> is_masked_;         ///< of each layer; not while its cells are chosen softly
   std::vector<torch::Tensor> stopped_;  ///< bool [matrices, 1] each; none if the rule stops none
 };
 

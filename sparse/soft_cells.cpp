@@ -95,11 +95,18 @@ torch::Tensor SoftCells::distance() const {
          static_cast<double>(layer_.pattern->num_on());
 }
 
-void SoftCells::settle() {
+torch::Tensor SoftCells::harden() {
   const torch::NoGradGuard no_grad;
   const torch::Tensor weight = layer_.parameter.tensor.detach();
-  weight.mul_(expanded(layer_, weight, cell_weights()));
+  torch::Tensor factor = expanded(layer_, weight, cell_weights());
+  weight.mul_(factor);
   score_uC_ = torch::Tensor();
+  return factor;
+}
+
+std::vector<torch::Tensor> SoftCells::leaves() const {
+  if (!is_soft()) return {};
+  return {score_uC_};
 }
 
 torch::Tensor SoftCells::apply(const torch::Tensor& parameter) const {

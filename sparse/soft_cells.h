@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <string>
+#include <vector>
 
 #include "runtime/module/state.h"
 #include "runtime/module/weight_form.h"
@@ -40,10 +41,12 @@ class SoftCells : public WeightForm, public Stateful {
   /// How far the weights are from a choice, of each matrix: sum over the cells of
   /// |a - (1 if among the K best)| / K. [u]; 0 when it is made.
   torch::Tensor distance() const;
-  /// Multiplies V by the cells' weights and forgets the scores. What is not best() must be masked.
-  void settle();
+  /// Multiplies V by the cells' weights and frees the scores. What is not best() must be masked.
+  /// Returns what V's elements were multiplied by.
+  torch::Tensor harden();
 
   torch::Tensor apply(const torch::Tensor& parameter) const override;
+  std::vector<torch::Tensor> leaves() const override;
 
   /// Saved beside the weight while soft: `sparsity.cells.` + name, `sparsity.temperature.` + name.
   static constexpr const char* kScorePrefix = "sparsity.cells.";

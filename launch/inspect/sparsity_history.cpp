@@ -29,12 +29,16 @@ torch::Tensor read_values(const CheckpointReader& reader, const ManifestTensor& 
   return value;
 }
 
-/// The mask of one matrix, bool [m, n]. Throws Error (exit 12).
+/// The mask of one matrix, bool [m, n]; all on while its cells are not chosen yet. Throws Error
+/// (exit 12).
 torch::Tensor read_mask(const CheckpointReader& reader, const SparseLayer& layer,
                         const std::string& weight) {
   const int64_t m = layer.pattern->rows(), n = layer.pattern->columns();
   const std::vector<int64_t> stored =
       layer.is_transposed ? std::vector<int64_t>{n, m} : std::vector<int64_t>{m, n};
+  if (reader.manifest().find_tensor(SoftCells::kScorePrefix + weight) != nullptr) {
+    return torch::ones({m, n}, torch::kBool);
+  }
   const ManifestTensor* tensor = reader.manifest().find_tensor(PruneGrow::kPrefix + weight);
   if (tensor == nullptr || tensor->dtype != Dtype::kBool || tensor->shape != stored) {
     throw Error(ExitCode::kMismatch,
@@ -93,9 +97,15 @@ void read_soft(const torch::Tensor& m_Gss, bool with_picture, SparseMoment& mome
   moment.permutation_picture = shrinker.shrunk();
 }
 
-/// What the checkpoint has of the permutation of `weight`. A soft one of another form than square
-/// matrices is soft, and no more is known of it.
-void read_permutation(const CheckpointReader& reader, const std::string& weight, bool with_picture,
+/// What of a run's matrices is read.
+struct Reading {
+  bool with_pictures;
+  bool soft_ones_are_matrices;  ///< whether soft permutations are saved as matrices
+};
+
+/// What the checkpoint has of the permutation of `weight`. A soft one that is no matrix is soft,
+/// and no more is known of it.
+void read_permutation(const CheckpointReader& reader, const std::string& weight, Reading reading,
                       SparseMoment& moment) {
   const Manifest& manifest = reader.manifest();
   if (const ManifestTensor* index = manifest.find_tensor(Permutation::kIndexPrefix + weight)) {
@@ -104,28 +114,30 @@ void read_permutation(const CheckpointReader& reader, const std::string& weight,
     if (!is_index || !std::get<0>(index_n.sort()).equal(at::arange(index_n.size(0)))) {
       throw CheckpointError(fmt::format("'{}': {} is no permutation", reader.path(), index->name));
     }
-    return read_hard(index_n, with_picture, moment);
+    return read_hard(index_n, reading.with_pictures, moment);
   }
   const ManifestTensor* soft = manifest.find_tensor(Permutation::kSoftPrefix + weight);
   if (soft == nullptr) return;
   moment.permutation = {true, {}, {}};
-  if (soft->shape.size() == 3 && soft->shape[1] == soft->shape[2]) {
-    read_soft(read_values(reader, *soft).to(torch::kFloat64), with_picture, moment);
+  if (reading.soft_ones_are_matrices) {
+    read_soft(read_values(reader, *soft).to(torch::kFloat64), reading.with_pictures, moment);
   }
 }
 
 SparseMatrixHistory read_matrix(const std::deque<CheckpointReader>& readers,
-                                const SparseLayer& layer, int64_t index, bool with_pictures) {
+                                const SparseLayer& layer, int64_t index, Reading reading) {
   SparseMatrixHistory history{layer.name_of(index), {}};
   torch::Tensor before_mn;
   for (size_t i = 0; i < readers.size(); ++i) {
-    const bool is_drawn = with_pictures && is_checkpoint_drawn(i, readers.size());
+    const bool is_drawn = reading.with_pictures && is_checkpoint_drawn(i, readers.size());
     const torch::Tensor mask_mn = read_mask(readers[i], layer, history.name);
     SparseMoment moment;
     moment.step = readers[i].manifest().step;
     moment.mask = mask_numbers(mask_mn, before_mn);
+    moment.mask.is_chosen =
+        readers[i].manifest().find_tensor(SoftCells::kScorePrefix + history.name) == nullptr;
     if (is_drawn) moment.mask_picture = draw_mask(mask_mn);
-    read_permutation(readers[i], history.name, is_drawn, moment);
+    read_permutation(readers[i], history.name, {is_drawn, reading.soft_ones_are_matrices}, moment);
     history.moments.push_back(std::move(moment));
     before_mn = mask_mn;
   }
@@ -211,7 +223,8 @@ SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoint
                             {}};
     for (int64_t i = 0; i < layer.num_matrices(); ++i) {
       const bool is_drawn = with_pictures && static_cast<size_t>(i) < kMostDrawnMatrices;
-      read.matrices.push_back(read_matrix(readers, layer, i, is_drawn));
+      read.matrices.push_back(
+          read_matrix(readers, layer, i, {is_drawn, history.permutation == "learned"}));
     }
     history.layers.push_back(std::move(read));
   }

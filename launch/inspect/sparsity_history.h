@@ -36,6 +36,7 @@ class MatrixShrinker {
 
 /// The mask of one matrix in one checkpoint.
 struct MaskNumbers {
+  bool is_chosen = true;          ///< false while soft cells are being chosen: all weights are on
   int64_t weights = 0;            ///< that are on
   double density = 0.0;           ///< their share
   std::optional<double> changed;  ///< share of them that were off in the checkpoint before

@@ -23,6 +23,7 @@ Json moment_json(const SparseMoment& moment) {
   const MaskNumbers& mask = moment.mask;
   Json json{
       {"step", moment.step},
+      {"chosen", mask.is_chosen},
       {"weights", mask.weights},
       {"density", mask.density},
       {"changed", or_nothing(mask.changed)},
@@ -70,7 +71,8 @@ std::string sparsity_text(const SparsityHistory& history) {
       const SparseMoment& last = matrix.moments.back();
       const MaskNumbers& mask = last.mask;
       const bool has_distance = last.permutation && last.permutation->distance;
-      rows.push_back({matrix.name, shape_text(layer), percent(mask.density),
+      rows.push_back({matrix.name, shape_text(layer),
+                      percent(mask.density) + (mask.is_chosen ? "" : ", not chosen yet"),
                       mask.changed ? percent(*mask.changed) : "-", std::to_string(mask.empty_rows),
                       fmt::format("{} / {:g} / {}", mask.least_fan_out, mask.median_fan_out,
                                   mask.most_fan_out),

@@ -92,7 +92,7 @@ std::vector<std::string> number_cells(const SparseMoment& moment, const std::str
   const MaskNumbers& mask = moment.mask;
   std::vector<std::string> cells{
       std::to_string(mask.weights),
-      percent(mask.density),
+      percent(mask.density) + (mask.is_chosen ? "" : ", not chosen yet"),
       mask.changed ? percent(*mask.changed) : "-",
       std::to_string(mask.empty_rows),
       fmt::format("{} / {:g} / {}", mask.least_fan_out, mask.median_fan_out, mask.most_fan_out),

@@ -44,8 +44,8 @@ void fit_soft_cells(ModelWeights& weights, const Manifest& manifest, const std::
         weights.soft_cells, [&](const auto& cells) { return cells->name() == weight.name; });
     if (is_soft || manifest.find_tensor(SoftCells::kScorePrefix + name) == nullptr) continue;
     throw Error(ExitCode::kMismatch,
-                fmt::format("{}: the cells of {} are not chosen yet, and the recipe has no rule "
-                            "soft_top_k for it",
+                fmt::format("{}: the cells of {} are not chosen yet, and it would be taken "
+                            "without their scores",
                             path, name),
                 "use the checkpoint's sparsity, or a later checkpoint");
   }

@@ -16,6 +16,7 @@
 #include "launch/job/launch_info.h"
 #include "launch/train/fit_sparse_state.h"
 #include "launch/train/resume_rules.h"
+#include "launch/train/taken_masks.h"
 #include "launch/train/taken_permutations.h"
 #include "launch/train/upcycle.h"
 #include "moe/moe_layer.h"
@@ -315,11 +316,12 @@ void load_tensors(const std::string& checkpoint, const Manifest& manifest, Model
 
 /// Fills the weights whose names `source_of` has, and returns a line for the log: how many were
 /// taken, which of the model's keep their random values, and how many of the checkpoint's have no
-/// place in the model. Permutations go with their weights. Collective. Throws Error (exit 12) if
-/// none was taken, or as TakenPermutations and load_checkpoint.
-std::string load_some_weights(const std::string& checkpoint,
-                              const std::map<std::string, std::string>& source_of,
-                              const BuiltModel& model, Communicator& world, bool raw_weights) {
+/// place in the model. Permutations and masks go with their weights. Collective. Throws Error (exit
+/// 12) if none was taken, or as TakenPermutations, TakenMasks and load_checkpoint.
+std::string load_some_weights(const std::string& checkpoint, const SourceOf& source_of,
+                              Session& session, bool raw_weights) {
+  const BuiltModel& model = session.model();
+  Communicator& world = *session.grid().world;
   Found found = find_weights(model, source_of);
   const std::vector<std::string> taken = gather_names(found.taken_names, world);
   const std::vector<std::string> random = gather_names(found.missing, world);
@@ -332,12 +334,19 @@ std::string load_some_weights(const std::string& checkpoint,
   }
   const Manifest manifest = read_manifest(checkpoint, world);
   std::optional<TakenPermutations> permutations;
+  std::optional<TakenMasks> masks;
   on_every_rank(world, [&] {
     permutations.emplace(model.permutations, found.source_of, manifest, checkpoint);
     permutations->require_whole(random);
+    masks.emplace(session.prune_grow(), model.soft_cells, found.source_of, manifest, checkpoint);
+    masks->require_whole(random);
   });
   load_tensors(checkpoint, manifest, std::move(found.taken), world, raw_weights);
   load_checkpoint(checkpoint, *permutations, world, {.ignore_extra = true});
+  load_checkpoint(checkpoint, *masks, world, {.ignore_extra = true});
+  if (PruneGrow* prune_grow = session.prune_grow()) {
+    on_every_rank(world, [&] { prune_grow->require_masks_fit(); });
+  }
   std::string report =
       fmt::format(": {} taken", counted(static_cast<int64_t>(taken.size()), "weight"));
   if (!random.empty()) {
@@ -402,7 +411,10 @@ namespace {
 class MasksAlone : public Stateful {
  public:
   explicit MasksAlone(PruneGrow& prune_grow) : prune_grow_(prune_grow) {}
-  void visit_state(StateVisitor& visitor) override { prune_grow_.visit_masks(visitor); }
+  void visit_state(StateVisitor& visitor) override {
+    for (size_t l = 0; l < prune_grow_.layers().size(); ++l) prune_grow_.visit_mask(l, visitor);
+  }
+  void fit_to(const SavedNames& saved) override { prune_grow_.fit_to(saved); }
   void tensors_loaded() override { prune_grow_.tensors_loaded(); }
 
  private:
@@ -438,8 +450,7 @@ std::string load_start_weights(Session& session, const Recipe& recipe) {
   const std::map<std::string, std::string> source_of = chosen_names(manifest, init_from);
   require_own_tokens(manifest, recipe, session.model(), source_of);
   if (init_from.is_partial()) {
-    return source +
-           load_some_weights(path, source_of, session.model(), world, init_from.raw_weights);
+    return source + load_some_weights(path, source_of, session, init_from.raw_weights);
   }
   require_own_tokenizer(manifest, session.tokenizer_identity());
   load_weights(path, weights_of(session.model()), world, init_from.raw_weights);

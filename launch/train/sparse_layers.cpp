@@ -286,7 +286,8 @@ void set_form(Task& task, const Parameter& parameter,
     if (owner != nullptr && owner->set_form(parameter.tensor, form)) return;
   }
   throw ConfigError("sparsity: " + parameter.name +
-                        " can have neither a permutation nor cells that are chosen softly",
+                        " can have neither a permutation nor cells that are chosen softly; leave "
+                        "it out of sparsity.layers",
                     ExitCode::kMismatch);
 }
 

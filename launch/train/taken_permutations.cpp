@@ -3,53 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
-namespace {
-
-/// A name of permutations' state with that of its weight replaced.
-std::string source_name(const std::string& name, const TakenPermutations::SourceOf& source_of) {
-  for (const std::string_view prefix : {Permutation::kIndexPrefix, Permutation::kSoftPrefix}) {
-    if (!name.starts_with(prefix)) continue;
-    const auto source = source_of.find(name.substr(prefix.size()));
-    if (source != source_of.end()) return std::string(prefix) + source->second;
-  }
-  return name;
-}
-
-/// Hands on each unit's tensor by its name in the checkpoint.
-class Renamer : public StateVisitor {
- public:
-  Renamer(StateVisitor& visitor, const TakenPermutations::SourceOf& source_of)
-      : visitor_(visitor), source_of_(source_of) {}
-
-  void tensor(const StateTensor& entry) override {
-    if (!entry.is_stacked) {
-      visitor_.tensor({source_name(entry.name, source_of_), entry.value});
-      return;
-    }
-    for (size_t i = 0; i < entry.unit_ids.size(); ++i) {
-      torch::Tensor row = entry.value[static_cast<int64_t>(i)];
-      const std::string name = name_of_unit(entry.name, entry.unit_ids[i]);
-      visitor_.tensor({source_name(name, source_of_), row});
-    }
-  }
-  void integer(const std::string& name, int64_t& value) override { visitor_.integer(name, value); }
-  void real(const std::string& name, double& value) override { visitor_.real(name, value); }
-  void text(const std::string& name, std::string& value) override { visitor_.text(name, value); }
-
- private:
-  StateVisitor& visitor_;
-  const TakenPermutations::SourceOf& source_of_;
-};
-
-}  // namespace
-
 bool is_permuted(const Manifest& checkpoint, const std::string& weight) {
   return checkpoint.find_tensor(Permutation::kIndexPrefix + weight) != nullptr ||
          checkpoint.find_tensor(Permutation::kSoftPrefix + weight) != nullptr;
@@ -89,7 +48,7 @@ void TakenPermutations::require_whole(const std::vector<std::string>& missing) c
 }
 
 void TakenPermutations::visit_state(StateVisitor& visitor) {
-  Renamer renamer(visitor, source_of_);
+  RenamingVisitor renamer(visitor, source_of_);
   for (const auto& permutation : taken_) permutation->visit_state(renamer);
 }
 

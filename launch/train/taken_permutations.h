@@ -1,10 +1,10 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "launch/train/renamed_state.h"
 #include "parallel/checkpoint/manifest.h"
 #include "runtime/module/state.h"
 #include "sparse/permutations/permutation.h"
@@ -22,7 +22,6 @@ bool is_permuted(const Manifest& checkpoint, const std::string& weight);
 /// weight, of a stack of each unit's, by the model's.
 class TakenPermutations : public Stateful {
  public:
-  using SourceOf = std::map<std::string, std::string>;
   /// Of `all`, those of weights in `source_of` that are permuted in the checkpoint at `path`;
   /// others stay as they are. Throws as refuse_permuted where `all` has none.
   TakenPermutations(const std::vector<std::shared_ptr<Permutation>>& all, SourceOf source_of,

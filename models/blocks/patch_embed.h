@@ -34,6 +34,9 @@ class PatchEmbedImpl : public ModuleBase, public HasWeightForms, public HasLinea
   torch::Tensor forward(const torch::Tensor& image_BCHW) const;
 
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
+  std::vector<torch::Tensor> form_leaves() const override {
+    return form_ ? form_->leaves() : std::vector<torch::Tensor>{};
+  }
   bool set_branch(const torch::Tensor& parameter, const std::string& name,
                   std::shared_ptr<LinearBranch> branch) override;
 

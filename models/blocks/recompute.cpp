@@ -33,6 +33,11 @@ variable_list trained_parameters(const torch::nn::Module& block) {
   for (const torch::Tensor& parameter : block.parameters()) {
     if (parameter.requires_grad()) trained.push_back(parameter);
   }
+  for (const auto& module : block.modules()) {
+    const auto* formed = dynamic_cast<const HasWeightForms*>(module.get());
+    if (formed == nullptr) continue;
+    for (const torch::Tensor& leaf : formed->form_leaves()) trained.push_back(leaf);
+  }
   return trained;
 }
 

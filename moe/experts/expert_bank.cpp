@@ -39,6 +39,15 @@ ExpertWeights ExpertBank::formed_weights() const {
   return weights;
 }
 
+std::vector<torch::Tensor> ExpertBank::form_leaves() const {
+  std::vector<torch::Tensor> all;
+  for (const auto& form : forms_) {
+    if (!form) continue;
+    for (const torch::Tensor& leaf : form->leaves()) all.push_back(leaf);
+  }
+  return all;
+}
+
 bool ExpertBank::set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) {
   for (size_t i = 0; i < forms_.size(); ++i) {
     if (!parameter.is_same(weights_.*ExpertWeights::members()[i])) continue;

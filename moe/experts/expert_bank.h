@@ -69,6 +69,7 @@ class ExpertBank : public UnitBank, public HasWeightForms {
   torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows) override;
   const UnitPlacement& placement() const override { return placement_; }
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
+  std::vector<torch::Tensor> form_leaves() const override;
 
  private:
   /// The parameters, or what their forms make of them.

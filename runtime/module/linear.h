@@ -35,6 +35,9 @@ class LinearImpl : public ModuleBase, public HasWeightForms, public HasLinearBra
     return DenseWeights{formed(weight, form_.get()), bias};
   }
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
+  std::vector<torch::Tensor> form_leaves() const override {
+    return form_ ? form_->leaves() : std::vector<torch::Tensor>{};
+  }
   bool set_branch(const torch::Tensor& parameter, const std::string& name,
                   std::shared_ptr<LinearBranch> branch) override;
 

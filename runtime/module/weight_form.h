@@ -15,6 +15,8 @@ class WeightForm {
   virtual ~WeightForm() = default;
   /// Of the parameter's shape.
   virtual torch::Tensor apply(const torch::Tensor& parameter) const = 0;
+  /// What is trained of the form itself, beside the parameter.
+  virtual std::vector<torch::Tensor> leaves() const { return {}; }
 };
 
 /// Several forms, each of what the one before made.
@@ -26,6 +28,13 @@ class WeightForms : public WeightForm {
     torch::Tensor formed = parameter;
     for (const auto& form : forms_) formed = form->apply(formed);
     return formed;
+  }
+  std::vector<torch::Tensor> leaves() const override {
+    std::vector<torch::Tensor> all;
+    for (const auto& form : forms_) {
+      for (const torch::Tensor& leaf : form->leaves()) all.push_back(leaf);
+    }
+    return all;
   }
 
  private:
@@ -39,6 +48,8 @@ class HasWeightForms {
   /// From now on products use `form` of this parameter. False if the module has no such parameter,
   /// or none that may have a form.
   virtual bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) = 0;
+  /// The leaves of its forms.
+  virtual std::vector<torch::Tensor> form_leaves() const = 0;
 };
 
 /// The parameter, or what its form makes of it; `form` may be null.

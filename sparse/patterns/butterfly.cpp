@@ -68,6 +68,9 @@ class Butterfly : public Pattern {
   bool limits_span() const override { return true; }
   bool can_change() const override { return false; }
   int64_t num_on() const override { return mask().sum().item<int64_t>(); }
+  bool holds(const torch::Tensor& is_on_C) const override {
+    return is_on_C.equal(choose(is_on_C.to(torch::kFloat32)));
+  }
   torch::Tensor choose(const torch::Tensor& score_C) const override {
     return mask().view({-1}).to(score_C.device());
   }
@@ -78,15 +81,18 @@ class Butterfly : public Pattern {
     refuse(fmt::format("a grid of {0} x {0} does not divide {1} x {2} weights", grid, rows(),
                        columns()));
   }
-  /// f of a grid within this many weights; less than 1 if there is none.
+  /// f of a grid within this many weights, before squares are made whole; less than 1 if there is
+  /// none.
   int64_t most_factors(int64_t grid, int64_t weights) const {
     const int64_t all = std::bit_width(static_cast<uint64_t>(grid)) - 1;
     return std::min(all, weights / (rows() * columns() / grid) - 1);
   }
-  /// The powers of two that divide both sides, and of them the best; the largest where none fits.
+  /// Of the powers of two that divide both sides into blocks of at least a square the best one; the
+  /// largest where none fits.
   int64_t nearest_grid(int64_t weights) const {
     const uint64_t sides = static_cast<uint64_t>(rows() | columns());
-    const auto largest = static_cast<int64_t>(sides & (~sides + 1));
+    auto largest = static_cast<int64_t>(sides & (~sides + 1));
+    while (largest > 2 && std::min(rows(), columns()) / largest < options_.size) largest /= 2;
     if (largest < 2) {
       refuse(fmt::format("no power of two divides {} x {} weights into a grid", rows(), columns()));
     }
@@ -105,8 +111,9 @@ class Butterfly : public Pattern {
     if (rank < 1) {
       refuse(
           fmt::format("low_rank: {} of a density of {} is {} weights, and a product of rank 1 "
-                      "has {}; set low_rank: 0 or more of it",
-                      options_.low_rank, context().density, share, rows() + columns()));
+                      "has {}; set low_rank: 0, or at least {:.2g}",
+                      options_.low_rank, context().density, share, rows() + columns(),
+                      static_cast<double>(rows() + columns()) / static_cast<double>(weights)));
     }
     return rank;
   }

@@ -149,6 +149,11 @@ torch::Tensor Permutation::apply(const torch::Tensor& parameter) const {
   return permuted(parameter.unsqueeze(0)).squeeze(0);
 }
 
+std::vector<torch::Tensor> Permutation::leaves() const {
+  if (!is_soft()) return {};
+  return {soft_};
+}
+
 void Permutation::visit_state(StateVisitor& visitor) {
   const bool is_stacked = place_.parameter.is_stacked();
   const torch::Tensor whole = is_soft() ? soft_.detach() : index_un_;

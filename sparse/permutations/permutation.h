@@ -87,6 +87,7 @@ class Permutation : public WeightForm, public Stateful {
   torch::Tensor distance() const;
 
   torch::Tensor apply(const torch::Tensor& parameter) const override;
+  std::vector<torch::Tensor> leaves() const override;
 
   /// Saved beside the weight: `sparsity.soft.` + name while soft, `sparsity.index.` + name after.
   static constexpr const char* kSoftPrefix = "sparsity.soft.";

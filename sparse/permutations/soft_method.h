@@ -17,7 +17,8 @@ class SoftMethod : public PermutationMethod {
 
   std::optional<PermutationAxis> axis() const override { return options_.axis; }
   void check(const std::string& layer, int64_t size) const override {
-    const std::string misfit = family_->misfit({size, options_.groups, enum_name(options_.axis)});
+    const char* noun = options_.axis == PermutationAxis::kInputs ? "inputs" : "outputs";
+    const std::string misfit = family_->misfit({size, options_.groups, noun});
     if (!misfit.empty()) throw ConfigError(layer + ": " + misfit);
   }
   void begin(Permutation& permutation, uint64_t seed) const override {

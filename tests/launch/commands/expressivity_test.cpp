@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 SparseLayerInfo layer(const std::string& name, std::optional<int64_t> span) {
-  return {name, 8, 4, 1, 0.5, 16, span, 0};
+  return {name, 8, 4, 1, 0.5, 16, 0, span, 0};
 }
 
 // The example of the paper's appendix C.1.

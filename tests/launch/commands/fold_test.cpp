@@ -28,7 +28,7 @@ const std::string kDiagonal = "density: 0.4, pattern: {name: diagonal}, ";
 const std::string kRandom = "permutation: {name: random}";
 const std::string kRandomOutputs = "permutation: {name: random, axis: row}";
 // Hard after the first of five steps.
-const std::string kLearned = "permutation: {name: learned, until: 1step}";
+const std::string kLearned = "permutation: {name: learned, mix: 0.02, until: 1step}";
 
 std::string sparsity(const std::string& keys) { return "sparsity={" + keys + "}"; }
 
@@ -203,7 +203,8 @@ TEST_F(Fold, ItsRecipeLoadsItToTrainOn) {
 }
 
 TEST_F(Fold, TakesAveragesUnlessRawWeightsAreAskedFor) {
-  train({testing::vit(), sparsity(kDiagonal + kRandom), "train.average={decay: 0.6}"});
+  train(
+      {testing::vit(), sparsity(kDiagonal + kRandom), "train.average={decay: 0.6, warmup: false}"});
   fold_run();
   expect_same_results();
   std::filesystem::remove_all(out_);

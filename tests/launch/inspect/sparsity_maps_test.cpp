@@ -68,7 +68,8 @@ class SparsityMaps : public ::testing::Test {
 Overrides learned_diagonals() {
   return {testing::vit(),
           "sparsity={density: 0.4, layers: [mlp], pattern: {name: diagonal}, rule: {name: set, "
-          "every: 2step, fraction: 0.5, until: 100%}, permutation: {name: learned, until: 3step}}"};
+          "every: 2step, fraction: 0.5, until: 100%, exclude_dropped: true}, permutation: {name: "
+          "learned, until: 3step}}"};
 }
 
 TEST_F(SparsityMaps, TellsMasksAndPermutationsOfAllCheckpoints) {

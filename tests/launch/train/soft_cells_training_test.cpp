@@ -51,6 +51,19 @@ TEST(SoftCellsInTraining, SoftCellsAreChosenOnceTheOthersHaveNextToNothing) {
   EXPECT_FALSE(run.session.model().soft_cells[0]->is_soft());
 }
 
+TEST(SoftCellsInTraining, TheChoiceChangesAveragesAsTheWeights) {
+  SessionInTraining run({kSmallVit, testing::sparse_by_choice("diagonal", "layers: [mlp]"),
+                         "train.average={decay: 0.999, warmup: false}",
+                         "optimizer={name: sgd, lr: "
+                         "1e-30}"});
+  for (int step = 0; step < 3; ++step) run.session.step({});
+  const SparseLayer& layer = run.session.model().soft_cells[0]->layer();
+  ASSERT_FALSE(run.session.model().soft_cells[0]->is_soft());
+  const torch::Tensor weight = layer.parameter.tensor.detach(),
+                      average = run.session.average()->average_of(layer.parameter.name);
+  EXPECT_TRUE(average.allclose(weight, 1e-9, 1e-12)) << "weights did not move but by the choice";
+}
+
 TEST(SoftCellsInTraining, CellsMayNotStaySoft) {
   EXPECT_THAT(mistakes_of([] {
                 SessionInTraining(
@@ -74,6 +87,26 @@ TEST(SoftCellsInTraining, SoftWeightsAreTakenWithTheirScoresOrNotAtAll) {
                            testing::sparse("diagonal", "set", "density: 0.4, layers: [mlp]"),
                            "model.init_from=" + path});
   EXPECT_THAT(loading_error(other), HasSubstr("are not chosen yet"));
+}
+
+TEST(SoftCellsInTraining, ScoresAndMasksGoWithWeightsThatAreTakenInPart) {
+  const testing::ScratchFolder scratch;
+  const std::string soft = testing::sparse_by_choice("diagonal", "layers: [mlp]");
+  SessionInTraining trained({kSmallVit, soft});
+  for (const bool is_chosen : {false, true}) {
+    for (int step = 0; step < (is_chosen ? 3 : 1); ++step) trained.session.step({});
+    const std::string path = save(trained, scratch.path());
+    SessionInTraining next({kSmallVit, soft, "run.seed=7",
+                            "model.init_from={from: " + path + ", take: ['backbone.*']}"});
+    load_initial_weights(next.session, next.recipe);
+    const auto &mine = next.session.model().soft_cells,
+               &theirs = trained.session.model().soft_cells;
+    ASSERT_EQ(mine[0]->is_soft(), !is_chosen);
+    EXPECT_TRUE(is_chosen || mine[0]->score().equal(theirs[0]->score()));
+    EXPECT_TRUE(next.session.prune_grow()->mask(0).equal(trained.session.prune_grow()->mask(0)));
+    EXPECT_TRUE(mine[0]->layer().parameter.tensor.equal(theirs[0]->layer().parameter.tensor));
+    EXPECT_TRUE(next.session.step({}).applied);
+  }
 }
 
 TEST(SoftCellsInTraining, AMaskThatWasChosenStays) {

@@ -92,6 +92,14 @@ TEST(TakenPermutations, AreFoundUnderOtherNames) {
                             "backbone.blocks.1.}}"});
   const torch::Tensor before = run.order_of(first);
   run.load();
+  const auto mask = [](PermutedTraining& of, const std::string& weight) {
+    const PruneGrow& sparse = *of.session.prune_grow();
+    const auto found = std::ranges::find(sparse.layers(), weight,
+                                         [](const auto& layer) { return layer.parameter.name; });
+    return sparse.mask(static_cast<size_t>(found - sparse.layers().begin()));
+  };
+  EXPECT_TRUE(mask(run, second).equal(mask(trained, first)));
+  EXPECT_FALSE(mask(run, first).equal(mask(trained, first)));
   EXPECT_TRUE(run.order_of(second).equal(trained.order_of(first)));
   EXPECT_FALSE(run.order_of(second).equal(trained.order_of(second)));
   EXPECT_TRUE(run.order_of(first).equal(before));

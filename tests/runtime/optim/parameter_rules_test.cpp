@@ -85,7 +85,7 @@ TEST(ParameterRules, LaterRulesOverrideEarlierOnesKeyByKey) {
 }
 
 TEST(ParameterRules, NamesEachRuleThatMatchesNothing) {
-  AdamOptions options;
+  AdamW::Options options;
   options.rules = {rule("head.*"), rule("*.bias"), rule("experts.1.weight")};
   EXPECT_THAT(testing::mistakes_of([&] { AdamW(options, small_model()); }),
               ElementsAre(HasSubstr("optimizer.rules[0].match: no parameter's name fits 'head.*'"),
@@ -93,7 +93,7 @@ TEST(ParameterRules, NamesEachRuleThatMatchesNothing) {
 }
 
 TEST(ParameterRules, RefusesToFreezeEverything) {
-  AdamOptions options;
+  AdamW::Options options;
   options.rules = {rule("*")};
   options.rules[0].freeze = true;
   const auto model = small_model();
@@ -106,7 +106,7 @@ std::vector<Choice<Optimizer>> choices(const std::vector<ParameterRule>& rules,
                                        double weight_decay = 0.1) {
   Sgd::Options sgd;
   sgd.momentum = 0.9;
-  AdamOptions adamw;
+  AdamW::Options adamw;
   Lamb::Options lamb;
   for (OptimizerOptions* options :
        {static_cast<OptimizerOptions*>(&sgd), static_cast<OptimizerOptions*>(&adamw),

@@ -13,6 +13,7 @@ namespace shoal {
 namespace {
 
 using testing::bools;
+using testing::make_pattern;
 using testing::make_rule;
 
 std::vector<double> cosine_fractions(const std::vector<int64_t>& steps) {

@@ -164,7 +164,8 @@ TEST(Butterfly, TakesTheGridOfTheNearestDensity) {
   EXPECT_EQ(weights(0.1, 64, 64), 384);    // 3 / 32; a grid of 64 has 6 / 64 with more factors
   EXPECT_EQ(weights(0.25, 64, 64), 1024);  // 2 / 8 or 4 / 16
   EXPECT_EQ(weights(0.4, 64, 64), 1536);   // 3 / 8
-  EXPECT_EQ(weights(0.13, 64, 48), 384);   // 16 divides both: 2 / 16
+  EXPECT_EQ(make_pattern("{name: butterfly, size: 16}", 64, 64, 0.6)->num_on(), 2048);  // 2 / 4
+  EXPECT_EQ(weights(0.13, 64, 48), 384);  // 16 divides both: 2 / 16
   const torch::Tensor is_on = make_pattern("{name: butterfly}", 64, 64, 0.25)
                                   ->choose(torch::zeros({64 * 64}))
                                   .view({64, 64});

@@ -1,0 +1,84 @@
+#include "launch/train/taken_masks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+/// Whether the checkpoint has a mask or scores of this weight.
+bool has_cells(const Manifest& checkpoint, const std::string& weight) {
+  return checkpoint.find_tensor(PruneGrow::kPrefix + weight) != nullptr ||
+         checkpoint.find_tensor(SoftCells::kScorePrefix + weight) != nullptr;
+}
+
+void refuse_scores(const SourceOf& source_of, const Manifest& checkpoint, const std::string& path) {
+  for (const auto& [weight, source] : source_of) {
+    if (checkpoint.find_tensor(SoftCells::kScorePrefix + source) == nullptr) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("{}: the cells of {} are not chosen yet, and {} has no rule soft_top_k",
+                            path, source, weight),
+                "use the checkpoint's sparsity, or a later checkpoint");
+  }
+}
+
+}  // namespace
+
+TakenMasks::TakenMasks(PruneGrow* prune_grow,
+                       const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
+                       SourceOf source_of, const Manifest& checkpoint, const std::string& path)
+    : prune_grow_(prune_grow), source_of_(std::move(source_of)) {
+  if (soft_cells.empty()) refuse_scores(source_of_, checkpoint, path);
+  if (prune_grow == nullptr) return;
+  for (size_t l = 0; l < prune_grow->layers().size(); ++l) {
+    const SparseLayer& layer = prune_grow->layers()[l];
+    bool is_taken = false;
+    for (int64_t i = 0; i < layer.num_matrices(); ++i) {
+      const auto source = source_of_.find(layer.name_of(i));
+      is_taken = is_taken || (source != source_of_.end() && has_cells(checkpoint, source->second));
+    }
+    if (!is_taken) continue;
+    layers_.push_back(l);
+    if (!soft_cells.empty()) soft_cells_.push_back(soft_cells[l]);
+  }
+}
+
+void TakenMasks::require_whole(const std::vector<std::string>& missing) const {
+  for (const size_t l : layers_) {
+    const Parameter& weight = prune_grow_->layers()[l].parameter;
+    if (!weight.is_stacked()) continue;
+    const auto lost = std::ranges::find_if(
+        missing, [&](const std::string& name) { return matches_glob(name, weight.name); });
+    if (lost == missing.end()) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("model.init_from: {} would keep its random values and its mask, while "
+                            "others of its stack are taken with theirs",
+                            *lost),
+                "take all experts of a sparse layer, or none");
+  }
+}
+
+void TakenMasks::visit_state(StateVisitor& visitor) {
+  RenamingVisitor renamer(visitor, source_of_);
+  for (const auto& cells : soft_cells_) cells->visit_state(renamer);
+  for (const size_t l : layers_) prune_grow_->visit_mask(l, renamer);
+}
+
+void TakenMasks::fit_to(const SavedNames& saved) {
+  const auto saved_here = [&](const std::string& name) {
+    return saved(source_name(name, source_of_));
+  };
+  for (const auto& cells : soft_cells_) cells->fit_to(saved_here);
+  for (const size_t l : layers_) prune_grow_->fit_to(l, saved_here);
+}
+
+void TakenMasks::tensors_loaded() {
+  if (prune_grow_ != nullptr) prune_grow_->tensors_loaded();
+}
+
+}  // namespace shoal
