@@ -23,7 +23,7 @@ std::string SparseLayer::name_of(int64_t index) const {
 
 PruneGrow::PruneGrow(std::vector<SparseLayer> layers, std::shared_ptr<const GrowRule> rule,
                      uint64_t seed, bool rescales)
-    : layers_(std::move(layers)), rule_(std::move(rule)), seed_(seed) {
+    : layers_(std::move(layers)), rule_(std::move(rule)), seed_(seed), products_(layers_.size()) {
   const torch::NoGradGuard no_grad;
   for (const SparseLayer& layer : layers_) {
     const torch::Tensor weight = layer.parameter.tensor.detach();
@@ -53,10 +53,14 @@ Stream PruneGrow::stream(const SparseLayer& layer, int64_t index, int64_t step) 
           static_cast<uint64_t>(step)};
 }
 
+bool PruneGrow::needs_whole_gradient(int64_t step, const SparseLayer& layer) const {
+  return rule_->needs_gradient() && is_due(step, layer);
+}
+
 std::vector<std::string> PruneGrow::needs_whole_gradients(int64_t step) {
   std::vector<std::string> names;
   for (const SparseLayer& layer : layers_) {
-    if (rule_->needs_gradient() && is_due(step, layer)) names.push_back(layer.parameter.name);
+    if (needs_whole_gradient(step, layer)) names.push_back(layer.parameter.name);
   }
   return names;
 }
@@ -64,6 +68,12 @@ std::vector<std::string> PruneGrow::needs_whole_gradients(int64_t step) {
 bool PruneGrow::replaces_update(int64_t step) {
   return rule_->replaces_step() &&
          std::ranges::any_of(layers_, [&](const auto& layer) { return is_due(step, layer); });
+}
+
+void PruneGrow::before_forward(int64_t step) {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    if (products_[l]) products_[l]->set_dense(needs_whole_gradient(step, layers_[l]));
+  }
 }
 
 void PruneGrow::before_norm(int64_t /*step*/, StepTensors& tensors) {
@@ -115,6 +125,7 @@ void PruneGrow::update(size_t layer_index, int64_t step, StepTensors& tensors) {
     tensors.write_state(kind, name, tensors.read_state(kind, name) * stays);
   }
   masks_[layer_index] = updated;
+  if (products_[layer_index]) products_[layer_index]->set_mask(updated);
 }
 
 void PruneGrow::check_replicas(int64_t step, StepTensors& tensors) const {
@@ -131,6 +142,7 @@ void PruneGrow::apply_masks() {
   const torch::NoGradGuard no_grad;
   for (size_t l = 0; l < layers_.size(); ++l) {
     layers_[l].parameter.tensor.detach().mul_(masks_[l]);
+    if (products_[l]) products_[l]->weights_changed();
   }
 }
 
@@ -140,7 +152,26 @@ void PruneGrow::visit_state(StateVisitor& visitor) {
   }
 }
 
-void PruneGrow::tensors_loaded() { apply_masks(); }
+void PruneGrow::tensors_loaded() {
+  apply_masks();
+  masks_changed();
+}
+
+void PruneGrow::masks_changed() {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    if (products_[l]) products_[l]->set_mask(masks_[l]);
+  }
+}
+
+int64_t PruneGrow::run_by_kernels() const {
+  return std::ranges::count_if(
+      products_, [](const auto& product) { return product && product->is_ever_faster(); });
+}
+
+void PruneGrow::run_by(size_t layer, std::shared_ptr<SparseProduct> product) {
+  product->set_mask(masks_[layer]);
+  products_[layer] = std::move(product);
+}
 
 void PruneGrow::require_masks_fit() const {
   for (size_t l = 0; l < layers_.size(); ++l) {

@@ -11,6 +11,7 @@
 #include "parallel/gradients/weight_average.h"
 #include "sparse/grow_rules/grow_rule.h"
 #include "sparse/patterns/pattern.h"
+#include "sparse/sparse_product.h"
 
 namespace shoal {
 
@@ -47,11 +48,18 @@ class PruneGrow : public StepRule {
   /// Averages of weights that are dropped become zero as well. `average` outlives this.
   void keep_sparse(const WeightAverage& average) { average_ = &average; }
 
+  /// From now on `product`, which computes the products of a layer, follows its mask and weights.
+  /// It leaves them to a dense W in steps whose rule reads gradients of weights that are off.
+  void run_by(size_t layer, std::shared_ptr<SparseProduct> product);
+  /// Layers that sparse kernels run in training: for some number of tokens at least.
+  int64_t run_by_kernels() const;
+
   /// Saved beside the weights: `sparsity.mask.` + name.
   static constexpr const char* kPrefix = "sparsity.mask.";
 
   std::vector<std::string> needs_whole_gradients(int64_t step) override;
   bool replaces_update(int64_t step) override;
+  void before_forward(int64_t step) override;
   void before_norm(int64_t step, StepTensors& tensors) override;
   void after_update(int64_t step, StepTensors& tensors) override;
   void visit_state(StateVisitor& visitor) override;
@@ -72,13 +80,16 @@ class PruneGrow : public StepRule {
   void update(size_t layer_index, int64_t step, StepTensors& tensors);
   /// Throws CommError where replicas of a matrix have different masks. Collective.
   void check_replicas(int64_t step, StepTensors& tensors) const;
+  bool needs_whole_gradient(int64_t step, const SparseLayer& layer) const;
   void apply_masks();
+  void masks_changed();
 
   std::vector<SparseLayer> layers_;
   std::shared_ptr<const GrowRule> rule_;
   uint64_t seed_;
   const WeightAverage* average_ = nullptr;
   std::vector<torch::Tensor> masks_;
+  std::vector<std::shared_ptr<SparseProduct>> products_;  ///< null where a dense W is used
 };
 
 }  // namespace shoal

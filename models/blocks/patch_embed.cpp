@@ -44,6 +44,9 @@ torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& image_BCHW) const {
       image_BCHW.reshape({image_BCHW.size(0), channels_, rows, patch_, columns, patch_})
           .permute({0, 2, 4, 1, 3, 5})
           .reshape({image_BCHW.size(0), rows * columns, channels_ * patch_ * patch_});
+  if (product_ != nullptr && product_->is_on()) {
+    return product_->multiply(patches_BSP, weight, bias);
+  }
   const torch::Dtype dtype = image_BCHW.scalar_type();
   return at::linear(patches_BSP, formed(weight, form_.get()).to(dtype), bias.to(dtype));
 }
@@ -52,6 +55,13 @@ bool PatchEmbedImpl::set_form(const torch::Tensor& parameter,
                               std::shared_ptr<const WeightForm> form) {
   if (!parameter.is_same(weight)) return false;
   form_ = std::move(form);
+  return true;
+}
+
+bool PatchEmbedImpl::set_product(const torch::Tensor& parameter,
+                                 std::shared_ptr<const LinearProduct> product) {
+  if (!parameter.is_same(weight)) return false;
+  product_ = std::move(product);
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "runtime/data/data_shape.h"
+#include "runtime/module/linear_product.h"
 #include "runtime/module/module.h"
 #include "runtime/module/weight_form.h"
 
@@ -19,7 +20,7 @@ int64_t num_patches(const ImageShape& image, int64_t patch);
 ///
 /// Parameters: weight [C, channels * patch * patch], the convolution's [C, channels, patch, patch]
 /// flattened, and bias [C].
-class PatchEmbedImpl : public ModuleBase, public HasWeightForms {
+class PatchEmbedImpl : public ModuleBase, public HasWeightForms, public HasLinearProduct {
  public:
   PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
                  const torch::TensorOptions& options);
@@ -32,11 +33,14 @@ class PatchEmbedImpl : public ModuleBase, public HasWeightForms {
   torch::Tensor forward(const torch::Tensor& image_BCHW) const;
 
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
+  bool set_product(const torch::Tensor& weight,
+                   std::shared_ptr<const LinearProduct> product) override;
 
   torch::Tensor weight, bias;
 
  private:
   std::shared_ptr<const WeightForm> form_;
+  std::shared_ptr<const LinearProduct> product_;
   int64_t channels_, patch_;
 };
 TORCH_MODULE(PatchEmbed);

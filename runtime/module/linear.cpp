@@ -23,6 +23,7 @@ LinearImpl::LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& opti
 }
 
 torch::Tensor LinearImpl::forward(const torch::Tensor& x) const {
+  if (product_ != nullptr && product_->is_on()) return product_->multiply(x, weight, bias);
   const torch::Dtype dtype = x.scalar_type();
   return at::linear(x, formed(weight, form_.get()).to(dtype),
                     bias.defined() ? bias.to(dtype) : bias);
@@ -31,6 +32,13 @@ torch::Tensor LinearImpl::forward(const torch::Tensor& x) const {
 bool LinearImpl::set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) {
   if (!parameter.is_same(weight)) return false;
   form_ = std::move(form);
+  return true;
+}
+
+bool LinearImpl::set_product(const torch::Tensor& parameter,
+                             std::shared_ptr<const LinearProduct> product) {
+  if (!parameter.is_same(weight)) return false;
+  product_ = std::move(product);
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/module/linear_product.h"
 #include "runtime/module/module.h"
 #include "runtime/module/weight_form.h"
 
@@ -17,10 +18,11 @@ struct DenseWeights {
 };
 
 /// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. Defaults: W
-/// Glorot-uniform, b N(0, 1e-6). W may have a form (weight_form.h).
+/// Glorot-uniform, b N(0, 1e-6). W may have a form (weight_form.h), and the product may be computed
+/// by something else (linear_product.h).
 ///
 /// Parameters: weight [out, in] and, unless it has no first values, bias [out].
-class LinearImpl : public ModuleBase, public HasWeightForms {
+class LinearImpl : public ModuleBase, public HasWeightForms, public HasLinearProduct {
  public:
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options);
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
@@ -29,14 +31,18 @@ class LinearImpl : public ModuleBase, public HasWeightForms {
   /// What a fused kernel needs to compute the product itself; nothing where the layer is not
   /// x Wᵀ + b, whose forward must then be called. Kernels read the parameters only through this.
   virtual std::optional<DenseWeights> dense() const {
+    if (product_ != nullptr && product_->is_on()) return std::nullopt;
     return DenseWeights{formed(weight, form_.get()), bias};
   }
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
+  bool set_product(const torch::Tensor& weight,
+                   std::shared_ptr<const LinearProduct> product) override;
 
   torch::Tensor weight, bias;
 
  private:
   std::shared_ptr<const WeightForm> form_;
+  std::shared_ptr<const LinearProduct> product_;
 };
 TORCH_MODULE(Linear);
 

@@ -55,6 +55,12 @@ class Butterfly : public Pattern {
     }
   }
   bool limits_span() const override { return true; }
+  MaskStorage storage() const override {
+    return options_.size > 1 || rows() == columns() ? MaskStorage::kBlocks : MaskStorage::kRows;
+  }
+  int64_t block_size() const override {
+    return options_.size > 1 ? options_.size : rows() / options_.grid;
+  }
   bool can_change() const override { return false; }
   int64_t num_on() const override { return mask().sum().item<int64_t>(); }
   torch::Tensor choose(const torch::Tensor& score_C) const override {

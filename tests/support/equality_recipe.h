@@ -246,6 +246,14 @@ inline std::string sparse(const std::string& pattern, const std::string& rule = 
       keys, pattern, rule);
 }
 
+/// An override: the linear layers that are no experts sparse, their products by sparse kernels, in
+/// a learned order that is hard after three of five steps.
+inline std::string sparse_by_kernels(const std::string& pattern, const std::string& rule) {
+  return sparse(pattern, rule,
+                "density: 0.4, layers: [stem, blocks.0], execution: sparse, permutation: {name: "
+                "learned, lr: 0.05, until: 60%}");
+}
+
 /// Each pattern once and each rule, dense layers and experts, with every way to share the work.
 inline std::vector<EqualityCase> sparse_cases() {
   const std::string adamw = equality_optimizers()[1].second;
@@ -282,6 +290,7 @@ inline std::vector<EqualityCase> sparse_cases() {
                                "outputs, until: 60%}"),
                         adamw, "parallel.shard_optimizer=true"}),
            {}},
+          {"SparseByKernels", {sparse_by_kernels("diagonal", "rigl"), adamw}, {}},
           {"SparseDenoiser",
            joined(denoiser("mixing: hard"), {sparse("unstructured"), adamw}),
            {"qkv.bias[2/3]", "key.bias"}}};
