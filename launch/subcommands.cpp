@@ -95,8 +95,16 @@ void add_doctor(CLI::App& app, ExitCode& code) {
       "doctor", "Examine this machine and job: build, cores, memory, MPI, GPU, a ring of messages");
   const auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "one JSON object on stdout");
+  const auto calibrates = std::make_shared<bool>(false);
+  command->add_flag("--calibrate", *calibrates,
+                    "instead, measure which sparse layers dense products are faster for, and keep "
+                    "it in the user's cache folder for trainings with sparsity.execution: auto");
   command->footer("Examples:\n  shoal doctor\n  mpirun -np 4 shoal doctor --json");
-  command->callback([&code, as_json] {
+  command->callback([&code, as_json, calibrates] {
+    if (*calibrates) {
+      code = calibrate(read_launch_info(environment_variable), std::cout);
+      return;
+    }
     code = doctor(*as_json, read_launch_info(environment_variable), std::cout);
   });
 }

@@ -32,7 +32,7 @@ void rescale(const SparseLayer& layer, const torch::Tensor& mask) {
 
 PruneGrow::PruneGrow(std::vector<SparseLayer> layers, std::shared_ptr<const GrowRule> rule,
                      uint64_t seed, bool rescales)
-    : layers_(std::move(layers)), rule_(std::move(rule)), seed_(seed) {
+    : layers_(std::move(layers)), rule_(std::move(rule)), seed_(seed), products_(layers_.size()) {
   const torch::NoGradGuard no_grad;
   const bool is_drawn = rule_ == nullptr || rule_->soft_choice() == nullptr;
   for (const SparseLayer& layer : layers_) {
@@ -67,10 +67,14 @@ Stream PruneGrow::stream(const SparseLayer& layer, int64_t index, int64_t step) 
           static_cast<uint64_t>(step)};
 }
 
+bool PruneGrow::needs_whole_gradient(int64_t step, const SparseLayer& layer) const {
+  return rule_->needs_gradient() && is_due(step, layer);
+}
+
 std::vector<std::string> PruneGrow::needs_whole_gradients(int64_t step) {
   std::vector<std::string> names;
   for (const SparseLayer& layer : layers_) {
-    if (rule_->needs_gradient() && is_due(step, layer)) names.push_back(layer.parameter.name);
+    if (needs_whole_gradient(step, layer)) names.push_back(layer.parameter.name);
   }
   return names;
 }
@@ -78,6 +82,12 @@ std::vector<std::string> PruneGrow::needs_whole_gradients(int64_t step) {
 bool PruneGrow::replaces_update(int64_t step) {
   return rule_->replaces_step() &&
          std::ranges::any_of(layers_, [&](const auto& layer) { return is_due(step, layer); });
+}
+
+void PruneGrow::before_forward(int64_t step) {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    if (products_[l]) products_[l]->set_dense(needs_whole_gradient(step, layers_[l]));
+  }
 }
 
 void PruneGrow::before_norm(int64_t /*step*/, StepTensors& tensors) {
@@ -215,6 +225,7 @@ void PruneGrow::replace_mask(size_t layer_index, const torch::Tensor& mask, Step
     tensors.write_state(kind, name, tensors.read_state(kind, name) * stays);
   }
   masks_[layer_index] = mask;
+  if (products_[layer_index]) products_[layer_index]->set_mask(mask);
 }
 
 void PruneGrow::scale_average(size_t layer, const torch::Tensor& factor) const {
@@ -245,6 +256,7 @@ void PruneGrow::apply_masks() {
   const torch::NoGradGuard no_grad;
   for (size_t l = 0; l < layers_.size(); ++l) {
     layers_[l].parameter.tensor.detach().mul_(masks_[l]);
+    if (products_[l]) products_[l]->weights_changed();
   }
 }
 
@@ -271,7 +283,26 @@ void PruneGrow::fit_to(size_t layer, const SavedNames& saved) {
   is_masked_[layer] = saved(kPrefix + layers_[layer].name_of(0));
 }
 
-void PruneGrow::tensors_loaded() { apply_masks(); }
+void PruneGrow::tensors_loaded() {
+  apply_masks();
+  masks_changed();
+}
+
+void PruneGrow::masks_changed() {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    if (products_[l] && is_masked_[l]) products_[l]->set_mask(masks_[l]);
+  }
+}
+
+int64_t PruneGrow::run_by_kernels() const {
+  return std::ranges::count_if(
+      products_, [](const auto& product) { return product && product->is_ever_faster(); });
+}
+
+void PruneGrow::run_by(size_t layer, std::shared_ptr<SparseProduct> product) {
+  if (is_masked_[layer]) product->set_mask(masks_[layer]);
+  products_[layer] = std::move(product);
+}
 
 void PruneGrow::require_masks_fit() const {
   for (size_t l = 0; l < layers_.size(); ++l) {

@@ -13,6 +13,7 @@
 #include "sparse/chain_removal.h"
 #include "sparse/grow_rules/grow_rule.h"
 #include "sparse/sparse_layer.h"
+#include "sparse/sparse_product.h"
 
 namespace shoal {
 
@@ -34,6 +35,12 @@ class PruneGrow : public StepRule {
   /// Averages of weights that are dropped become zero as well. `average` outlives this.
   void keep_sparse(const WeightAverage& average) { average_ = &average; }
 
+  /// From now on `product`, which computes the products of a layer, follows its mask and weights.
+  /// It leaves them to a dense W in steps whose rule reads gradients of weights that are off.
+  void run_by(size_t layer, std::shared_ptr<SparseProduct> product);
+  /// Layers that sparse kernels run in training: for some number of tokens at least.
+  int64_t run_by_kernels() const;
+
   /// Multiplies the average of this layer's weight, if there is one, as the weight was.
   void scale_average(size_t layer, const torch::Tensor& factor) const;
   /// The mask of this layer becomes those cells, bool [u, C], for good. Collective over the
@@ -50,6 +57,7 @@ class PruneGrow : public StepRule {
 
   std::vector<std::string> needs_whole_gradients(int64_t step) override;
   bool replaces_update(int64_t step) override;
+  void before_forward(int64_t step) override;
   void before_norm(int64_t step, StepTensors& tensors) override;
   void after_update(int64_t step, StepTensors& tensors) override;
   void visit_state(StateVisitor& visitor) override;
@@ -88,7 +96,9 @@ class PruneGrow : public StepRule {
   void replace_mask(size_t layer_index, const torch::Tensor& mask, StepTensors& tensors);
   /// Throws CommError where replicas of a matrix have different masks. Collective.
   void check_replicas(size_t layer_index, int64_t step, StepTensors& tensors) const;
+  bool needs_whole_gradient(int64_t step, const SparseLayer& layer) const;
   void apply_masks();
+  void masks_changed();
 
   std::vector<SparseLayer> layers_;
   std::shared_ptr<const GrowRule> rule_;
@@ -98,6 +108,7 @@ class PruneGrow : public StepRule {
   std::vector<torch::Tensor> masks_;
   std::vector<bool> is_masked_;         ///< of each layer; not while its cells are chosen softly
   std::vector<torch::Tensor> stopped_;  ///< bool [matrices, 1] each; none if the rule stops none
+  std::vector<std::shared_ptr<SparseProduct>> products_;  ///< null where a dense W is used
 };
 
 }  // namespace shoal

@@ -26,6 +26,20 @@ struct EnumNames<DensityDistribution> {
                                     std::pair{DensityDistribution::kErk, "erk"}};
 };
 
+/// How the products of sparse layers are computed.
+enum class SparseExecution {
+  kAuto,         ///< by sparse kernels where these are faster
+  kMaskedDense,  ///< with a dense matrix that has zeros
+  kSparse,       ///< by sparse kernels
+};
+
+template <>
+struct EnumNames<SparseExecution> {
+  static constexpr std::array names{std::pair{SparseExecution::kAuto, "auto"},
+                                    std::pair{SparseExecution::kMaskedDense, "masked_dense"},
+                                    std::pair{SparseExecution::kSparse, "sparse"}};
+};
+
 /// A density of its own for some layers.
 struct LayerDensity {
   std::string match;
@@ -50,6 +64,7 @@ struct SparsityOptions {
   Choice<GrowRule> rule{"rigl"};
   Choice<PermutationMethod> permutation{"none"};
   bool rescale = true;
+  SparseExecution execution = SparseExecution::kAuto;
 
   static constexpr auto fields() {
     return std::tuple{
@@ -68,7 +83,12 @@ struct SparsityOptions {
               "another order of the layers' inputs or outputs, drawn or learned"),
         field("rescale", &SparsityOptions::rescale,
               "multiply the first weights by sqrt(inputs / inputs that are on), so that outputs "
-              "keep their variance")};
+              "keep their variance"),
+        field("execution", &SparsityOptions::execution,
+              "products of the layers by sparse kernels, on the CPU in float32 or float64; with a "
+              "dense matrix that has zeros; or by whichever is faster. The pattern n_m, stacks of "
+              "experts, soft permutations and updates that read gradients of weights that are off "
+              "always take a dense one")};
   }
 };
 

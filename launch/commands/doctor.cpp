@@ -13,12 +13,14 @@
 #include <set>
 #include <utility>
 
+#include "launch/job/break_even_file.h"
 #include "launch/job/failure.h"
 #include "launch/job/rank_facts.h"
 #include "launch/report/console.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/text.h"
 #include "runtime/device/device.h"
+#include "sparse/kernels/measure_break_evens.h"
 
 namespace shoal {
 
@@ -247,6 +249,24 @@ ExitCode doctor(bool as_json, const LaunchInfo& launch, std::ostream& out) {
     }
     return exit_code_of(findings);
   });
+}
+
+ExitCode calibrate(const LaunchInfo& launch, std::ostream& out) {
+  if (launch.cache_folder.empty()) {
+    throw DataError("there is no cache folder for what is measured", "set XDG_CACHE_HOME or HOME");
+  }
+  set_up_torch(std::nullopt, /*deterministic=*/false, launch);
+  const BreakEvens measured = measure_break_evens();
+  const std::string path = break_even_path(launch.cache_folder);
+  write_break_evens(path, processor_model(), measured);
+  out << "sparse kernels are faster below these densities, with 1 token, some and many:\n";
+  for (const auto& [name, even] :
+       {std::pair{"rows", measured.rows}, std::pair{"diagonals", measured.diagonals},
+        std::pair{"blocks", measured.blocks}}) {
+    out << fmt::format("  {:<9} {:.2f} {:.2f} {:.2f}\n", name, even.one, even.few, even.many);
+  }
+  out << "kept in " << path << '\n' << std::flush;
+  return ExitCode::kOk;
 }
 
 }  // namespace shoal

@@ -72,4 +72,9 @@ ExitCode exit_code_of(const std::vector<Finding>& findings);
 /// or under mpirun or srun.
 ExitCode doctor(bool as_json, const LaunchInfo& launch, std::ostream& out);
 
+/// `shoal doctor --calibrate`: measures from which densities on dense products are faster than
+/// sparse kernels, with the threads that a training would have, and keeps it in the user's cache
+/// folder, where trainings on such a processor find it. Throws DataError without such a folder.
+ExitCode calibrate(const LaunchInfo& launch, std::ostream& out);
+
 }  // namespace shoal

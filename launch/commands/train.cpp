@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "launch/job/break_even_file.h"
 #include "launch/job/failure.h"
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
@@ -17,6 +18,7 @@
 #include "launch/train/evaluation.h"
 #include "launch/train/restore.h"
 #include "launch/train/run_records.h"
+#include "launch/train/sparse_execution.h"
 #include "launch/train/trainer.h"
 #include "launch/train/unit_loads.h"
 #include "parallel/comm/on_rank_zero.h"
@@ -101,6 +103,23 @@ TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, int64_t 
   }
 }
 
+/// By what was measured on this machine, if it was; not of a deterministic run, whose results must
+/// not change with a measurement. Collective.
+void choose_execution(const Recipe& recipe, const LaunchInfo& launch, Session& session, Log& log) {
+  PruneGrow* sparse = session.prune_grow();
+  if (sparse == nullptr) return;
+  const bool is_auto = recipe.sparsity->execution == SparseExecution::kAuto;
+  if (is_auto && !recipe.run.deterministic && !launch.cache_folder.empty()) {
+    const std::string path = break_even_path(launch.cache_folder);
+    if (const auto measured = agree_on_break_evens(path, *session.grid().world)) {
+      run_sparse_layers(recipe, session.model(), *measured, *sparse);
+      log.info("sparse kernels are chosen by what was measured, " + path);
+    }
+  }
+  log.info(fmt::format("{} of {} sparse layers run by sparse kernels", sparse->run_by_kernels(),
+                       sparse->layers().size()));
+}
+
 ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launch,
                         const CheckedRecipe& checked, std::unique_ptr<const StopSignals> signals,
                         Communicator& guard) {
@@ -139,6 +158,7 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
       begin_or_resume(session, recipe, folder, {arguments.override_fixed, log});
   write_run_records(folder, recipe, {launch, arguments.command_line, devices.own}, *grid.world);
   log.info(describe_start(session, recipe, folder));
+  choose_execution(recipe, launch, session, log);
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
   log_data("data.train", *train_data.samples, log);

@@ -53,8 +53,17 @@ std::optional<std::string> environment_variable(const std::string& name) {
   return value;
 }
 
+std::string cache_folder(const Environment& environment) {
+  if (!environment) return "";
+  const std::string given = environment("XDG_CACHE_HOME").value_or("");
+  if (!given.empty()) return given + "/shoal";
+  const std::string home = environment("HOME").value_or("");
+  return home.empty() ? "" : home + "/.cache/shoal";
+}
+
 LaunchInfo read_launch_info(const Environment& environment) {
   LaunchInfo info;
+  info.cache_folder = cache_folder(environment);
   info.threads = threads_of(environment("OMP_NUM_THREADS").value_or(""));
   if (const auto world = integer(environment("OMPI_COMM_WORLD_SIZE"))) {
     info.launcher = "mpirun";

@@ -14,8 +14,11 @@ namespace shoal {
 using config::Environment;
 /// That of this process.
 std::optional<std::string> environment_variable(const std::string& name);
+/// The folder of what Shoal keeps for this user, below XDG_CACHE_HOME or HOME, where launch/setup
+/// keeps what it fetches, too; empty without either.
+std::string cache_folder(const Environment& environment);
 
-/// What the launcher (Open MPI's mpirun, srun) sets for this process.
+/// What the launcher (Open MPI's mpirun, srun) and the user set for this process.
 struct LaunchInfo {
   std::string launcher;  ///< "mpirun", "srun", or empty for a process that runs alone
   int64_t world = 1;
@@ -25,6 +28,7 @@ struct LaunchInfo {
   std::optional<int64_t> threads;  ///< OMP_NUM_THREADS
   bool bound = false;              ///< the launcher gave this process CPUs of its own
   bool is_foreign = false;         ///< a launcher of another MPI: its ranks cannot find each other
+  std::string cache_folder;        ///< of the user; may be empty
 };
 
 LaunchInfo read_launch_info(const Environment& environment);

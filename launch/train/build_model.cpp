@@ -2,24 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "launch/job/launch_info.h"
 #include "launch/train/sparse_layers.h"
 #include "moe/moe_layer.h"
 #include "runtime/base/error.h"
 #include "runtime/base/size_limits.h"
 
 namespace shoal {
-namespace {
-
-/// Where launch/setup keeps what it fetches, too.
-std::string cache_folder(const config::Environment& environment) {
-  if (!environment) return "";
-  const std::string given = environment("XDG_CACHE_HOME").value_or("");
-  if (!given.empty()) return given + "/shoal";
-  const std::string home = environment("HOME").value_or("");
-  return home.empty() ? "" : home + "/.cache/shoal";
-}
-
-}  // namespace
 
 torch::Dtype dtype_of(const Recipe& recipe) {
   return recipe.train.precision == Precision::kFloat64 ? torch::kFloat64 : torch::kFloat32;

@@ -95,6 +95,7 @@ StepOutcome Session::step(StepFlags own) {
   StepOutcome outcome;
   outcome.lr = optimizer_->peak_learning_rate() * schedule_->factor(step_);
   sync_.zero_grad();
+  for (const auto& rule : rules_) rule->before_forward(step_);
   run_micro_steps(outcome);
   sync_.reduce();
   StepTensors tensors(sync_, shards_.get(), *optimizer_);

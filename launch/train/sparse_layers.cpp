@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launch/train/layer_chains.h"
+#include "launch/train/sparse_execution.h"
 #include "models/blocks/patch_embed.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/routing/router.h"
@@ -329,7 +330,9 @@ std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltMo
   const std::shared_ptr<const GrowRule> rule = rule_of_any_length(recipe);
   std::vector<SparseLayerInfo> infos;
   std::vector<std::string> mistakes;
-  for (const SparseLayer& layer : make_sparse_layers(*recipe.sparsity, model)) {
+  const std::vector<SparseLayer> layers = make_sparse_layers(*recipe.sparsity, model);
+  collect_mistakes([&] { check_execution(recipe, layers); }, mistakes);
+  for (const SparseLayer& layer : layers) {
     const Pattern& pattern = *layer.pattern;
     collect_mistakes(
         [&] {
@@ -408,6 +411,7 @@ std::unique_ptr<PruneGrow> make_prune_grow(const Recipe& recipe, const BuiltMode
   auto prune_grow = std::make_unique<PruneGrow>(
       std::move(layers), rule, static_cast<uint64_t>(recipe.run.seed), recipe.sparsity->rescale);
   prune_grow->remove_chains_of(std::move(chains));
+  run_sparse_layers(recipe, model, {}, *prune_grow);
   return prune_grow;
 }
 

@@ -43,20 +43,27 @@ torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& image_BCHW) const {
       image_BCHW.reshape({image_BCHW.size(0), channels_, rows, patch_, columns, patch_})
           .permute({0, 2, 4, 1, 3, 5})
           .reshape({image_BCHW.size(0), rows * columns, channels_ * patch_ * patch_});
-  return linear(patches_BSP, {formed(weight, form_.get()), bias}, branch_.get());
+  return extras_.apply(patches_BSP, weight, bias);
 }
 
 bool PatchEmbedImpl::set_branch(const torch::Tensor& parameter, const std::string& name,
                                 std::shared_ptr<LinearBranch> branch) {
   if (!parameter.is_same(weight)) return false;
-  branch_ = register_module(name, std::move(branch));
+  extras_.branch = register_module(name, std::move(branch));
   return true;
 }
 
 bool PatchEmbedImpl::set_form(const torch::Tensor& parameter,
                               std::shared_ptr<const WeightForm> form) {
   if (!parameter.is_same(weight)) return false;
-  form_ = std::move(form);
+  extras_.form = std::move(form);
+  return true;
+}
+
+bool PatchEmbedImpl::set_product(const torch::Tensor& parameter,
+                                 std::shared_ptr<const LinearProduct> product) {
+  if (!parameter.is_same(weight)) return false;
+  extras_.product = std::move(product);
   return true;
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runtime/data/data_shape.h"
-#include "runtime/module/linear_branch.h"
+#include "runtime/module/linear_extras.h"
 #include "runtime/module/module.h"
 #include "runtime/module/weight_form.h"
 
@@ -21,7 +21,10 @@ int64_t num_patches(const ImageShape& image, int64_t patch);
 ///
 /// Parameters: weight [C, channels * patch * patch], the convolution's [C, channels, patch, patch]
 /// flattened, and bias [C].
-class PatchEmbedImpl : public ModuleBase, public HasWeightForms, public HasLinearBranch {
+class PatchEmbedImpl : public ModuleBase,
+                       public HasWeightForms,
+                       public HasLinearBranch,
+                       public HasLinearProduct {
  public:
   PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
                  const torch::TensorOptions& options);
@@ -34,17 +37,16 @@ class PatchEmbedImpl : public ModuleBase, public HasWeightForms, public HasLinea
   torch::Tensor forward(const torch::Tensor& image_BCHW) const;
 
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
-  std::vector<torch::Tensor> form_leaves() const override {
-    return form_ ? form_->leaves() : std::vector<torch::Tensor>{};
-  }
+  std::vector<torch::Tensor> form_leaves() const override { return extras_.form_leaves(); }
   bool set_branch(const torch::Tensor& parameter, const std::string& name,
                   std::shared_ptr<LinearBranch> branch) override;
+  bool set_product(const torch::Tensor& weight,
+                   std::shared_ptr<const LinearProduct> product) override;
 
   torch::Tensor weight, bias;
 
  private:
-  std::shared_ptr<const WeightForm> form_;
-  std::shared_ptr<LinearBranch> branch_;
+  LinearExtras extras_;
   int64_t channels_, patch_;
 };
 TORCH_MODULE(PatchEmbed);

@@ -25,6 +25,8 @@ class StepRule : public Stateful {
     (void)step;
     return {};
   }
+  /// Called before the forward passes of a step.
+  virtual void before_forward(int64_t step) { (void)step; }
   /// Gradients are summed, and neither measured nor clipped; weights are those of the last step. It
   /// is not known yet whether the gradients are finite, and if not the step is skipped: the rule
   /// may not change its own state here, and masks gradients by multiplying, which keeps a NaN.

@@ -19,35 +19,6 @@ constexpr int64_t kLanes = Simd<float>::kLanes;
 /// Weights that a thread reads at least.
 constexpr int64_t kThreadWeights = int64_t{1} << 18;
 
-using Lanes = Simd<float>::Lanes;
-using Index = Simd<float>::Index;
-
-/// What eight calls of total() give, bit for bit: each step folds two vectors into one.
-SHOAL_INLINE void total_eight(const Simd<float>* sums, float* out) {
-  Lanes halves[4], quarters[2];
-  for (int i = 0; i < 4; ++i) {
-    const Lanes a = sums[2 * i].lanes, b = sums[2 * i + 1].lanes;
-    halves[i] =
-        __builtin_shuffle(a, b, Index{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23}) +
-        __builtin_shuffle(a, b,
-                          Index{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31});
-  }
-  for (int i = 0; i < 2; ++i) {
-    const Lanes a = halves[2 * i], b = halves[2 * i + 1];
-    quarters[i] =
-        __builtin_shuffle(a, b, Index{0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27}) +
-        __builtin_shuffle(a, b, Index{4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31});
-  }
-  const Lanes a = quarters[0], b = quarters[1];
-  const Lanes pairs =
-      __builtin_shuffle(a, b, Index{0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29}) +
-      __builtin_shuffle(a, b, Index{2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31});
-  const Lanes totals =
-      __builtin_shuffle(pairs, Index{0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14}) +
-      __builtin_shuffle(pairs, Index{1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5, 7, 9, 11, 13, 15});
-  __builtin_memcpy(out, &totals, 8 * sizeof(float));
-}
-
 /// A tile of y, of the rows and columns from (r, n) on. Each of its sums is formed in 16 lanes of
 /// its own, whatever the size of the tile.
 template <int kRows, int kColumns>

@@ -1,7 +1,5 @@
 #include "runtime/module/linear.h"
 
-#include <ATen/ops/linear.h>
-
 #include <utility>
 
 namespace shoal {
@@ -22,30 +20,27 @@ LinearImpl::LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& opti
   if (bias_init) bias = add_parameter("bias", {out}, options, *bias_init);
 }
 
-torch::Tensor linear(const torch::Tensor& x, const DenseWeights& weights,
-                     const LinearBranch* branch) {
-  const torch::Dtype dtype = x.scalar_type();
-  const torch::Tensor weight = weights.weight.to(dtype);
-  const torch::Tensor bias = weights.bias.defined() ? weights.bias.to(dtype) : weights.bias;
-  if (branch == nullptr) return at::linear(x, weight, bias);
-  const torch::Tensor joined = branch->join(x, at::linear(x, weight));
-  return bias.defined() ? joined + bias : joined;
-}
-
 torch::Tensor LinearImpl::forward(const torch::Tensor& x) const {
-  return linear(x, {formed(weight, form_.get()), bias}, branch_.get());
+  return extras_.apply(x, weight, bias);
 }
 
 bool LinearImpl::set_branch(const torch::Tensor& parameter, const std::string& name,
                             std::shared_ptr<LinearBranch> branch) {
   if (!parameter.is_same(weight)) return false;
-  branch_ = register_module(name, std::move(branch));
+  extras_.branch = register_module(name, std::move(branch));
   return true;
 }
 
 bool LinearImpl::set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) {
   if (!parameter.is_same(weight)) return false;
-  form_ = std::move(form);
+  extras_.form = std::move(form);
+  return true;
+}
+
+bool LinearImpl::set_product(const torch::Tensor& parameter,
+                             std::shared_ptr<const LinearProduct> product) {
+  if (!parameter.is_same(weight)) return false;
+  extras_.product = std::move(product);
   return true;
 }
 

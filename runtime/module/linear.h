@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "runtime/module/linear_branch.h"
+#include "runtime/module/linear_extras.h"
 #include "runtime/module/module.h"
 #include "runtime/module/weight_form.h"
 
@@ -18,11 +18,14 @@ struct DenseWeights {
 };
 
 /// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. Defaults: W
-/// Glorot-uniform, b N(0, 1e-6). W may have a form (weight_form.h), and the product a branch beside
-/// it (linear_branch.h).
+/// Glorot-uniform, b N(0, 1e-6). W may have a form, the product may be computed by something else,
+/// and have a branch beside it (linear_extras.h).
 ///
 /// Parameters: weight [out, in] and, unless it has no first values, bias [out].
-class LinearImpl : public ModuleBase, public HasWeightForms, public HasLinearBranch {
+class LinearImpl : public ModuleBase,
+                   public HasWeightForms,
+                   public HasLinearBranch,
+                   public HasLinearProduct {
  public:
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options);
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
@@ -31,27 +34,22 @@ class LinearImpl : public ModuleBase, public HasWeightForms, public HasLinearBra
   /// What a fused kernel needs to compute the product itself; nothing where the layer is not
   /// x Wᵀ + b, whose forward must then be called. Kernels read the parameters only through this.
   virtual std::optional<DenseWeights> dense() const {
-    if (branch_) return std::nullopt;
-    return DenseWeights{formed(weight, form_.get()), bias};
+    if (!extras_.is_dense()) return std::nullopt;
+    return DenseWeights{extras_.formed(weight), bias};
   }
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
-  std::vector<torch::Tensor> form_leaves() const override {
-    return form_ ? form_->leaves() : std::vector<torch::Tensor>{};
-  }
+  std::vector<torch::Tensor> form_leaves() const override { return extras_.form_leaves(); }
   bool set_branch(const torch::Tensor& parameter, const std::string& name,
                   std::shared_ptr<LinearBranch> branch) override;
+  bool set_product(const torch::Tensor& weight,
+                   std::shared_ptr<const LinearProduct> product) override;
 
   torch::Tensor weight, bias;
 
  private:
-  std::shared_ptr<const WeightForm> form_;
-  std::shared_ptr<LinearBranch> branch_;
+  LinearExtras extras_;
 };
 TORCH_MODULE(Linear);
-
-/// x Wᵀ + b, or branch.join(x, x Wᵀ) + b unless `branch` is null, in x's dtype. b may be undefined.
-torch::Tensor linear(const torch::Tensor& x, const DenseWeights& weights,
-                     const LinearBranch* branch);
 
 /// First values of a bias: N(0, 1e-6), as timm's Mixer and V-MoE have it.
 Init bias_init();

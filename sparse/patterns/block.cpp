@@ -25,6 +25,8 @@ class Block : public Pattern {
     num_on_ = share_of(num_cells());
   }
   bool limits_span() const override { return true; }
+  MaskStorage storage() const override { return MaskStorage::kBlocks; }
+  int64_t block_size() const override { return size_; }
   int64_t num_cells() const override { return rows() / size_ * (columns() / size_); }
   int64_t num_on() const override { return num_on_; }
   int64_t num_weights() const override { return num_on_ * size_ * size_; }

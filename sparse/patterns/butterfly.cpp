@@ -66,6 +66,12 @@ class Butterfly : public Pattern {
   }
   int64_t low_rank() const override { return rank_; }
   bool limits_span() const override { return true; }
+  MaskStorage storage() const override {
+    return options_.size > 1 || rows() == columns() ? MaskStorage::kBlocks : MaskStorage::kRows;
+  }
+  int64_t block_size() const override {
+    return options_.size > 1 ? options_.size : rows() / options_.grid;
+  }
   bool can_change() const override { return false; }
   int64_t num_on() const override { return mask().sum().item<int64_t>(); }
   bool holds(const torch::Tensor& is_on_C) const override {

@@ -31,6 +31,7 @@ class Diagonal : public Pattern {
     num_on_ = (weights + diagonals_.length() - 1) / diagonals_.length();
   }
   bool limits_span() const override { return true; }
+  MaskStorage storage() const override { return MaskStorage::kDiagonals; }
   int64_t num_cells() const override { return diagonals_.count(); }
   int64_t num_on() const override { return num_on_; }
   int64_t num_weights() const override { return num_on_ * diagonals_.length(); }

@@ -28,6 +28,7 @@ class NOfM : public Pattern {
   };
   NOfM(const Options& options, const Context& context)
       : Pattern(context), of_(options.of), keep_(share_of(options.of)) {}
+  MaskStorage storage() const override { return MaskStorage::kNone; }
   bool can_exceed_density() const override { return false; }
   int64_t num_on() const override {
     return rows() * (columns() / of_ * keep_ + std::min(keep_, columns() % of_));

@@ -20,6 +20,14 @@ struct CellUpdate {
   bool excludes_dropped = false;
 };
 
+/// What sparse kernels know of the masks of a pattern.
+enum class MaskStorage {
+  kNone,       ///< there is no kernel that is worth it
+  kRows,       ///< any weights
+  kDiagonals,  ///< whole diagonals
+  kBlocks,     ///< whole squares of a grid
+};
+
 /// Which weights of a matrix [m, n], outputs by inputs, may be nonzero. A pattern cuts the matrix
 /// into cells that are on or off as a whole; its mask is the bool [C] of those that are on.
 ///
@@ -49,6 +57,9 @@ class Pattern {
   /// Whether PA-DST's theory of linear regions takes the directions that its rows span as limited
   /// by their weights (section 3.4), or as free.
   virtual bool limits_span() const { return false; }
+  virtual MaskStorage storage() const { return MaskStorage::kRows; }
+  /// Side of the squares of MaskStorage::kBlocks.
+  virtual int64_t block_size() const { return 1; }
   /// C.
   virtual int64_t num_cells() const { return rows() * columns(); }
   /// Cells that are on, at most.

@@ -268,6 +268,14 @@ inline std::string powers_of_two(const std::string& permutation, const std::stri
       dense, permutation, keys);
 }
 
+/// An override: the linear layers that are no experts sparse, their products by sparse kernels, in
+/// a learned order that is hard after three of five steps.
+inline std::string sparse_by_kernels(const std::string& pattern, const std::string& rule) {
+  return sparse(pattern, rule,
+                "density: 0.4, layers: [stem, blocks.0], execution: sparse, permutation: {name: "
+                "learned, lr: 0.05, until: 60%}");
+}
+
 /// Each pattern once and each rule, dense layers and experts, with every way to share the work.
 inline std::vector<EqualityCase> sparse_cases() {
   const std::string adamw = equality_optimizers()[1].second;
@@ -343,7 +351,8 @@ inline std::vector<EqualityCase> permuted_cases() {
                                powers_of_two("benes", "channel_mlp.fc2",
                                              ", axis: row, groups: 2, near: random")),
                         adamw, kSmallExperts, "parallel.shard_optimizer=true"}),
-           {}}};
+           {}},
+          {"SparseByKernels", {sparse_by_kernels("diagonal", "rigl"), adamw}, {}}};
 }
 
 inline std::vector<EqualityCase> equality_cases() {

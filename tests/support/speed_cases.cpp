@@ -70,6 +70,22 @@ void add_language_models(std::vector<SpeedCase>& cases) {
   }
 }
 
+/// The override of LAMB with more keys.
+std::string lamb_with(const std::string& more) {
+  const std::string lamb = equality_optimizers().back().second;
+  return lamb.substr(0, lamb.size() - 1) + ", " + more + "}";
+}
+
+void add_sparse_kernels(std::vector<SpeedCase>& cases) {
+  for (const auto& [name, pattern] :
+       {std::pair{"Rows", "unstructured"}, std::pair{"Diagonals", "diagonal"},
+        std::pair{"Blocks", "block, size: 2"}}) {
+    cases.push_back({std::string("SparseKernelsOf") + name,
+                     {sparse_by_kernels(pattern, "rigl"), "sparsity.execution=masked_dense"},
+                     {"sparsity.execution=sparse"}});
+  }
+}
+
 }  // namespace
 
 std::vector<SpeedCase> speed_cases() {
@@ -106,9 +122,6 @@ std::vector<SpeedCase> speed_cases() {
   }
   const std::string lamb = equality_optimizers().back().second;
   cases.push_back({"ChunksWithRules", {with_rules(lamb)}, exchange("chunks: 2")});
-  const auto lamb_with = [&](const std::string& more) {
-    return lamb.substr(0, lamb.size() - 1) + ", " + more + "}";
-  };
   cases.push_back(
       {"ShardedOptimizerClippedByTheLargest", joined(clipped_by_largest(), {lamb}), {sharded}});
   cases.push_back({"ShardedOptimizerWithTrustForAll",
@@ -132,6 +145,7 @@ std::vector<SpeedCase> speed_cases() {
   family("expert_choice", "name: expert_choice, k: 2", false, "");
   family("hash", "name: hash, k: 2", false);
   family("forced", "name: forced, k: 2", false);
+  add_sparse_kernels(cases);
   cases.push_back({"AllWith_nexus", {vit(kBlockNexus)}, {"train.recompute=true", sharded}});
   add_language_models(cases);
   return cases;

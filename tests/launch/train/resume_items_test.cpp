@@ -402,6 +402,14 @@ TEST_F(ResumeItemsOfBenesNetworks, EachAloneIsMissed) {
   expect_each_item_is_missed(grid, "sparsity.soft.v.backbone.");
 }
 
+/// Sparse kernels, with masks that are updated behind the save.
+class ResumeItemsOfSparseKernels : public ResumeItems {
+ protected:
+  ResumeItemsOfSparseKernels() : ResumeItems({sparse_by_kernels("diagonal", "set")}) {}
+};
+
+TEST_F(ResumeItemsOfSparseKernels, AllTogetherGiveTheUninterruptedRun) { expect_all_are_the_run(); }
+
 using ResumeItemsRanks = ResumeItems;
 
 TEST_F(ResumeItemsRanks, EachAloneIsMissedBySomeRank) {

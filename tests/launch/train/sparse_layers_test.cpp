@@ -131,6 +131,31 @@ TEST(SparseLayers, RefuseWhatDoesNotFitByName) {
               Contains(HasSubstr("before the end of the training")));
 }
 
+TEST(SparseLayers, ThatSparseKernelsCannotRunAreRefusedByName) {
+  const auto mistakes = [](const std::string& sparsity, const Overrides& more = {}) {
+    return mistakes_of([&] {
+      sparse_layers(joined(
+          {kTinyVit, "sparsity={density: 0.5, layers: [blocks.0.mlp.fc1], " + sparsity + "}"},
+          more));
+    });
+  };
+  EXPECT_THAT(mistakes("execution: sparse, pattern: {name: n_m}"),
+              ElementsAre(HasSubstr("sparse kernels cannot run backbone.blocks.0.mlp.fc1.weight: "
+                                    "there are none for the pattern n_m")));
+  EXPECT_THAT(mistakes("execution: sparse", {"train.precision=bfloat16"}),
+              ElementsAre(HasSubstr("they do not compute in bfloat16")));
+  EXPECT_THAT(mistakes("execution: sparse", {"run.device=cuda"}),
+              ElementsAre(HasSubstr("there are none on GPUs")));
+  EXPECT_THAT(mistakes_of([] {
+                sparse_layers(
+                    {"sparsity={density: 0.5, layers: [moe_c.experts.*.fc1], execution: "
+                     "sparse}"});
+              }),
+              ElementsAre(HasSubstr("it is a stack of experts")));
+  EXPECT_TRUE(mistakes("execution: auto, pattern: {name: n_m}").empty());
+  EXPECT_TRUE(mistakes("execution: sparse").empty());
+}
+
 TEST(SparseLayers, RoutersStayDense) {
   const std::string vit =
       testing::vit("moe: {router: {name: mlp}, experts: {count: 4, hidden: 6}}");
@@ -321,6 +346,20 @@ TEST(SparseTraining, PermutationsMayNotStaySoft) {
               }),
               ElementsAre(HasSubstr("sparsity.permutation.until: step 6 is behind the end of the "
                                     "training, step 5")));
+}
+
+// Small layers are left to dense products unless sparse kernels are asked for.
+TEST(SparseTraining, SparseKernelsRunWhatTheyAreAskedFor) {
+  const auto count = [](const std::string& execution) {
+    const SparseTraining run({kTinyVit, testing::sparse("unstructured", "set",
+                                                        "density: 0.1, layers: [mlp, stem], "
+                                                        "execution: " +
+                                                            execution)});
+    return run.session.prune_grow()->run_by_kernels();
+  };
+  EXPECT_EQ(count("sparse"), 5);
+  EXPECT_EQ(count("auto"), 0);
+  EXPECT_EQ(count("masked_dense"), 0);
 }
 
 TEST(SparseTraining, LearnedPermutationsAreHardInTimeAndTheirMemoryIsGone) {

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "runtime/module/linear_branch.h"
+#include "runtime/module/linear_product.h"
+#include "runtime/module/weight_form.h"
+
+namespace shoal {
+
+/// What a linear layer may have beside W and b; each may be null.
+struct LinearExtras {
+  std::shared_ptr<const WeightForm> form;        ///< W is used in this form
+  std::shared_ptr<const LinearProduct> product;  ///< computes x Wᵀ while it is on
+  std::shared_ptr<const LinearBranch> branch;    ///< is joined with x Wᵀ
+
+  /// Whether the layer is x Wᵀ + b with formed(W).
+  bool is_dense() const { return branch == nullptr && !has_product(); }
+  torch::Tensor formed(const torch::Tensor& weight) const {
+    return shoal::formed(weight, form.get());
+  }
+  std::vector<torch::Tensor> form_leaves() const;
+  /// The layer's output, in x's dtype; the bias may be undefined.
+  torch::Tensor apply(const torch::Tensor& x, const torch::Tensor& weight,
+                      const torch::Tensor& bias) const;
+
+ private:
+  bool has_product() const { return product != nullptr && product->is_on(); }
+  torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
+                         const torch::Tensor& bias) const;
+};
+
+}  // namespace shoal

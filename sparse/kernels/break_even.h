@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+
+#include "sparse/patterns/pattern.h"
+
+namespace shoal {
+
+/// Densities below which products by a sparse kernel are faster than with a dense matrix, by the
+/// number of their tokens: of one forward, of more forward and backward.
+struct BreakEven {
+  double one = 0.0;   ///< 1 token
+  double few = 0.0;   ///< up to kFewTokens
+  double many = 0.0;  ///< more
+
+  static constexpr int64_t kFewTokens = 64;
+
+  double at(int64_t tokens) const { return tokens <= 1 ? one : tokens <= kFewTokens ? few : many; }
+  bool is_faster(double density, int64_t tokens) const { return density < at(tokens); }
+};
+
+/// Of all kernels. Smaller matrices than kLeastSide on a side are left to dense products.
+struct BreakEvens {
+  // Below what benchmarks/sparse_linear_bench found on an AMD EPYC with AVX-512, one thread.
+  BreakEven rows{0.3, 0.1, 0.25};
+  BreakEven diagonals{0.4, 0.08, 0.25};
+  BreakEven blocks{0.5, 0.25, 0.5};
+
+  static constexpr int64_t kLeastSide = 128;
+
+  BreakEven of(MaskStorage storage) const {
+    switch (storage) {
+      case MaskStorage::kRows:
+        return rows;
+      case MaskStorage::kDiagonals:
+        return diagonals;
+      case MaskStorage::kBlocks:
+        return blocks;
+      case MaskStorage::kNone:
+        break;
+    }
+    return {};
+  }
+};
+
+}  // namespace shoal

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "sparse/kernels/break_even.h"
+
+namespace shoal {
+
+/// Measures on this machine, with the threads that are set, from which densities on dense products
+/// are faster than each kernel: layers of 768 x 768 weights, in float32, about ten seconds. A
+/// kernel has to be a tenth faster, and is never said to be faster above 0.9.
+BreakEvens measure_break_evens();
+
+}  // namespace shoal

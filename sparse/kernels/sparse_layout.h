@@ -1,0 +1,67 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+
+// T tokens  m outputs  n inputs
+namespace shoal {
+
+/// Orders of inputs and outputs beside those of a sparse matrix S, as a Permutation has them; an
+/// undefined one leaves them as they are. The product is then with P S Q, where (Q x)_i =
+/// x_{inputs(i)} and (P z)_j = z_{outputs(j)}.
+struct SparseOrder {
+  torch::Tensor inputs;   ///< int64 [n]
+  torch::Tensor outputs;  ///< int64 [m]
+};
+
+/// Where the weights of a sparse matrix [m, n] are, and how its products with tokens are computed
+/// on the CPU, in float32 or float64. Values are the weights in the layout's own order, taken from
+/// the dense matrix S, in which they are trained.
+///
+/// Products use the threads of at::parallel_for; their results are independent of the number of
+/// threads.
+class SparseLayout {
+ public:
+  SparseLayout(int64_t rows, int64_t columns, int64_t num_weights)
+      : rows_(rows), columns_(columns), num_weights_(num_weights) {}
+  virtual ~SparseLayout() = default;
+
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+  int64_t num_weights() const { return num_weights_; }
+
+  /// The values of a contiguous S [m, n].
+  virtual torch::Tensor pack(const torch::Tensor& weight_mn) const = 0;
+  /// The dense matrix [m, n] of these values, zero elsewhere.
+  virtual torch::Tensor unpack(const torch::Tensor& values) const = 0;
+
+  /// x (P S Q)ᵀ + b: contiguous x [T, n] and b [m], or undefined, to [T, m].
+  virtual torch::Tensor multiply(const torch::Tensor& x_Tn, const torch::Tensor& values,
+                                 const torch::Tensor& bias_m) const = 0;
+  /// dy P S Q: contiguous dy [T, m] to [T, n].
+  virtual torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm,
+                                            const torch::Tensor& values) const = 0;
+  /// The gradient of the values.
+  virtual torch::Tensor value_gradient(const torch::Tensor& x_Tn,
+                                       const torch::Tensor& dy_Tm) const = 0;
+
+ private:
+  int64_t rows_, columns_, num_weights_;
+};
+
+using SparseLayoutPtr = std::shared_ptr<const SparseLayout>;
+
+/// Any mask, bool [m, n] on the CPU: compressed sparse rows. Permuted at no cost.
+SparseLayoutPtr make_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
+/// A mask of whole diagonals (sparse/patterns/diagonal.h), else TORCH_CHECK. No index of a weight
+/// is stored; inputs and outputs are copied in their order.
+SparseLayoutPtr make_diagonal_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
+/// A mask of whole blocks of size x size weights, else TORCH_CHECK.
+SparseLayoutPtr make_block_layout(const torch::Tensor& mask_mn, int64_t size,
+                                  const SparseOrder& order);
+/// Sides of blocks that it can have: whole vectors.
+inline bool is_block_size(int64_t size) { return size > 0 && size % 16 == 0; }
+
+}  // namespace shoal

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "sparse/kernels/sparse_layout.h"
+
+// T tokens
+namespace shoal {
+
+/// What the products of all layouts share: how they are cut into pieces of work for threads.
+
+struct IndexRange {
+  int64_t begin, end;
+};
+
+/// Piece i of [0, total), cut into `pieces` of whole `unit`s, but for the last.
+inline IndexRange piece_of(int64_t total, int64_t pieces, int64_t i, int64_t unit) {
+  const int64_t units = (total + unit - 1) / unit;
+  return {std::min(total, units * i / pieces * unit),
+          std::min(total, units * (i + 1) / pieces * unit)};
+}
+
+inline int64_t divide_up(int64_t total, int64_t part) { return (total + part - 1) / part; }
+
+/// Into how many ranges of at least `least` the outputs of each of `parts` pieces of work are cut,
+/// so that all threads have work. Their number changes no result.
+inline int64_t ranges_beside(int64_t parts, int64_t outputs, int64_t least) {
+  const int64_t wanted = divide_up(at::get_num_threads(), std::max<int64_t>(1, parts));
+  return std::clamp<int64_t>(outputs / least, 1, wanted);
+}
+
+/// Parts of the tokens that are summed by themselves in a gradient of values: by their number
+/// alone, since the order of a sum is part of its result.
+inline int64_t gradient_parts(int64_t tokens) {
+  constexpr int64_t kPartTokens = 2048, kMostParts = 8;
+  return std::clamp<int64_t>(tokens / kPartTokens, 1, kMostParts);
+}
+
+/// Indices as the loops read them.
+inline std::vector<int32_t> index_values(const torch::Tensor& index) {
+  std::vector<int32_t> result(static_cast<size_t>(index.numel()));
+  const torch::Tensor whole = index.contiguous();
+  const auto* from = whole.const_data_ptr<int64_t>();
+  std::transform(from, from + index.numel(), result.begin(),
+                 [](int64_t i) { return static_cast<int32_t>(i); });
+  return result;
+}
+
+inline const int32_t* index_data(const std::vector<int32_t>& index) {
+  return index.empty() ? nullptr : index.data();
+}
+
+/// Places of inputs in x and of outputs in y, by those of S; empty: the same.
+struct SparsePlaces {
+  explicit SparsePlaces(const SparseOrder& order) {
+    if (order.inputs.defined()) input_at = index_values(order.inputs);
+    if (order.outputs.defined()) output_at = index_values(order.outputs.argsort());
+  }
+
+  std::vector<int32_t> input_at, output_at;
+};
+
+}  // namespace shoal
