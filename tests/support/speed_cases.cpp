@@ -42,6 +42,11 @@ void add_language_models(std::vector<SpeedCase>& cases) {
       {"HierarchicalInChunksOfGpt2",
        gpt2(kBlockExperts),
        {"model.moe.exchange={hierarchical: true, chunks: 2}", "parallel.ranks_per_node=2"}});
+  cases.push_back(
+      {"RecomputeSoftlySparseVit",
+       {vit(kBlockExperts),
+        sparse_by_choice("diagonal", "permutation: {name: learned, lr: 0.05, until: 80%}")},
+       {"train.recompute=true"}});
   cases.push_back({"RecomputeHspmn",
                    with_hspmn(answers(), "rate: 0.4", kBlockExperts),
                    {"train.recompute=true"}});
@@ -99,10 +104,6 @@ std::vector<SpeedCase> speed_cases() {
       {"Recompute", noisy(), {"train.recompute=true"}},
       {"RecomputeInChunks", noisy(), joined(exchange("chunks: 2"), {"train.recompute=true"})},
       {"RecomputeVit", {vit(kBlockExperts)}, {"train.recompute=true"}},
-      {"RecomputeSoftlySparseVit",
-       {vit(kBlockExperts),
-        sparse_by_choice("diagonal", "permutation: {name: learned, lr: 0.05, until: 80%}")},
-       {"train.recompute=true"}},
       {"RecomputeConvNext", {convnext(kBlockNexus)}, {"train.recompute=true"}},
       {"GradientsAfterTheBackwardPass", accumulated(), {"parallel.overlap_gradients=false"}},
       {"SharedExpertsWhileRowsTravel",
