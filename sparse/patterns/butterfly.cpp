@@ -57,11 +57,12 @@ class Butterfly : public Pattern {
     grid_ = options.grid ? *options.grid : nearest_grid(left);
     factors_ = most_factors(grid_, left);
     if (factors_ < 1) {
+      const std::string less = rank_ > 0 ? fmt::format(" less a product of rank {}", rank_) : "";
       refuse(fmt::format(
-          "a density of {}{} is less than one factor of a butterfly of {} blocks, "
-          "{}; use a larger grid",
-          context.density, rank_ > 0 ? fmt::format(" less a product of rank {}", rank_) : "", grid_,
-          2.0 / static_cast<double>(grid_)));
+          "a density of {}{} is less than one factor of a butterfly of {} blocks, {}; {}",
+          context.density, less, grid_, 2.0 / static_cast<double>(grid_),
+          options.grid ? "use a larger grid"
+                       : "raise it, or leave the layer out of sparsity.layers"));
     }
   }
   int64_t low_rank() const override { return rank_; }
@@ -69,9 +70,7 @@ class Butterfly : public Pattern {
   MaskStorage storage() const override {
     return options_.size > 1 || rows() == columns() ? MaskStorage::kBlocks : MaskStorage::kRows;
   }
-  int64_t block_size() const override {
-    return options_.size > 1 ? options_.size : rows() / options_.grid;
-  }
+  int64_t block_size() const override { return options_.size > 1 ? options_.size : rows() / grid_; }
   bool can_change() const override { return false; }
   int64_t num_on() const override { return mask().sum().item<int64_t>(); }
   bool holds(const torch::Tensor& is_on_C) const override {

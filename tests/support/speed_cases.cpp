@@ -31,7 +31,7 @@ Overrides router(const std::string& keys, bool takes_losses, const std::string& 
   return overrides;
 }
 
-void add_language_models(std::vector<SpeedCase>& cases) {
+void add_cases_of_models(std::vector<SpeedCase>& cases) {
   cases.push_back({"RecomputeDenseGpt2", gpt2(), {"train.recompute=true"}});
   cases.push_back({"RecomputeGpt2", gpt2(kBlockExperts), {"train.recompute=true"}});
   cases.push_back({"ChunksOfGpt2", gpt2(kBlockExperts), {"model.moe.exchange={chunks: 2}"}});
@@ -148,7 +148,7 @@ std::vector<SpeedCase> speed_cases() {
   family("forced", "name: forced, k: 2", false);
   add_sparse_kernels(cases);
   cases.push_back({"AllWith_nexus", {vit(kBlockNexus)}, {"train.recompute=true", sharded}});
-  add_language_models(cases);
+  add_cases_of_models(cases);
   return cases;
 }
 
