@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Trains a small model dense and by each method of PA-DST, each with several seeds, and prints what a method or an order of the inputs changes.
+"""Trains a small model dense and by each method of PA-DST, each with several seeds, and prints what a method or a permutation of the inputs changes.
 
     benchmarks/padst_table.py [--model vit] [--seeds 1 2 3 4 5] [--ranks 2] [--root FOLDER] [--json FILE] [--only NAME...] [-- key=value...]
 
-Runs of one seed have the same data order and first weights, so that differences are taken seed by seed; their mean has a 95 % interval by Student's t. A direction of the paper holds if the interval is on its side of zero, fails if it is on the other, and is open if it holds zero. Finished runs are not trained again. What follows `--` goes to every run.
+Runs of one seed have the same data order and first weights, so that differences are taken seed by seed; their mean has a 95 % interval by Student's t. It is compared with the paper's table 11 (vit) or 12 (gpt2). Where the paper finds a method better, this holds if the interval of the gain is above zero, fails if it is below, and is open if it contains zero; "no better" holds unless the interval is above zero. A gain in bits per byte is a negative difference. Pairs with a method that the paper has no row of have no verdict. Finished runs are not trained again. What follows `--` goes to every run.
 """
 import argparse
 import json
@@ -17,23 +17,22 @@ from training_table import HERE, read_summary, train
 
 RECIPES = HERE / "configs/padst"
 STRUCTURES = ["srigl", "dsb", "pbfly", "dynadiag"]
-ORDERS = ["random", "learned"]
-# Metric, factor and whether more of it is better; where the recipes are.
-MODELS = {"vit": ("top1", 100, True, "tiny_cifar10_vit"),
-          "gpt2": ("bits_per_byte", 1, False, "tiny_wikitext2_bytes_gpt2")}
+METHODS = ["dense", "rigl", "set", *STRUCTURES,
+           *(f"{structure} {permutation}" for structure in STRUCTURES
+             for permutation in ("random", "learned"))]
+# Metric, factor and whether more of it is better; what the recipes' names begin with; methods without
+# a row in the paper's table.
+MODELS = {"vit": ("top1", 100, True, "tiny_cifar10_vit", []),
+          "gpt2": ("bits_per_byte", 1, False, "tiny_wikitext2_bytes_gpt2", ["set", "dsb"])}
 # 97.5 % quantiles of Student's t, by degrees of freedom.
 QUANTILES = [None, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
 
 
-def variants(stem):
-    """By name a recipe and the overrides of its order."""
-    names = ["dense", "rigl", "set", *STRUCTURES]
-    found = {name: (RECIPES / f"{stem}_{name}.yaml", []) for name in names}
-    for structure in STRUCTURES:
-        for order in ORDERS:
-            found[f"{structure} {order}"] = (found[structure][0],
-                                             [f"sparsity.permutation.name={order}"])
-    return found
+def variant(stem, name):
+    """A method's recipe, and the overrides for its permutation."""
+    method, *permutation = name.split()
+    return (RECIPES / f"{stem}_{method}.yaml",
+            [f"sparsity.permutation.name={one}" for one in permutation])
 
 
 def comparisons():
@@ -67,14 +66,24 @@ def table(scores, seeds, unit):
         yield f"| {name} | {cells} | {statistics.fmean(values.values()):.2f} |"
 
 
-def compare(scores, seeds, is_more_better):
-    """Rows of the comparisons whose runs are there."""
+def compare(scores, seeds, is_more_better, without_row):
+    """The comparisons whose runs are there; `paper` and `direction` are None where it has no row."""
     for first, second, expected in comparisons():
         if first not in scores or second not in scores:
             continue
         mean, half = interval([scores[first][seed] - scores[second][seed] for seed in seeds])
+        has_rows = not {first.split()[0], second.split()[0]} & set(without_row)
         yield {"method": first, "beside": second, "difference": mean, "half_width": half,
-               "paper": expected, "direction": verdict(mean, half, is_more_better, expected)}
+               "paper": expected if has_rows else None,
+               "direction": verdict(mean, half, is_more_better, expected) if has_rows else None}
+
+
+def comparison_table(rows):
+    yield "| method | beside | difference, 95 % interval | the paper's direction |\n|---|---|---|---|"
+    for row in rows:
+        paper = f"{row['paper']}: {row['direction']}" if row["paper"] else "no row"
+        yield (f"| {row['method']} | {row['beside']} | {row['difference']:+.2f} ± "
+               f"{row['half_width']:.2f} | {paper} |")
 
 
 def main():
@@ -84,16 +93,16 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--root", default="runs/padst_table")
     parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--only", nargs="+", help="methods, all by default")
+    parser.add_argument("--only", nargs="+", choices=METHODS, metavar="NAME", default=METHODS,
+                        help=f"default: all of {', '.join(METHODS)}; quote those of two words")
     words = sys.argv[1:]
     split = words.index("--") if "--" in words else len(words)
     arguments = parser.parse_args(words[:split])
     if not 2 <= len(arguments.seeds) <= len(QUANTILES):
         parser.error(f"--seeds: an interval takes 2 to {len(QUANTILES)} seeds")
     given, root = words[split + 1:], pathlib.Path(arguments.root)
-    metric, factor, is_more_better, stem = MODELS[arguments.model]
-    chosen = {name: what for name, what in variants(stem).items()
-              if not arguments.only or name in arguments.only}
+    metric, factor, is_more_better, stem, without_row = MODELS[arguments.model]
+    chosen = {name: variant(stem, name) for name in METHODS if name in arguments.only}
     scores, summaries = {name: {} for name in chosen}, {}
     for seed in arguments.seeds:  # all methods of a seed first, so that a part is a fair table
         for name, (recipe, overrides) in chosen.items():
@@ -103,12 +112,8 @@ def main():
             summary = read_summary(train(recipe, seed, arguments))
             scores[name][seed] = factor * summary["evaluation"][metric]
             summaries[f"{name} seed {seed}"] = summary
-    rows = list(compare(scores, arguments.seeds, is_more_better))
-    print("\n".join(table(scores, arguments.seeds, metric)))
-    print("\n| method | beside | difference, 95 % interval | the paper's direction |\n|---|---|---|---|")
-    for row in rows:
-        print(f"| {row['method']} | {row['beside']} | {row['difference']:+.2f} ± "
-              f"{row['half_width']:.2f} | {row['paper']}: {row['direction']} |")
+    rows = list(compare(scores, arguments.seeds, is_more_better, without_row))
+    print("\n".join([*table(scores, arguments.seeds, metric), "", *comparison_table(rows)]))
     if arguments.json:
         result = {**origin("padst_table"), "metric": metric, "scores": scores,
                   "comparisons": rows, "runs": summaries}
