@@ -247,11 +247,12 @@ inline std::string sparse(const std::string& pattern, const std::string& rule = 
 }
 
 /// An override: the linear layers that are no experts sparse, their products by sparse kernels, in
-/// a learned order that is hard after three of five steps.
-inline std::string sparse_by_kernels(const std::string& pattern, const std::string& rule) {
-  return sparse(pattern, rule,
-                "density: 0.4, layers: [stem, blocks.0], execution: sparse, permutation: {name: "
-                "learned, lr: 0.05, until: 60%}");
+/// an order of this kind.
+inline std::string sparse_by_kernels(const std::string& pattern, const std::string& rule,
+                                     const std::string& order = "name: random") {
+  return sparse(
+      pattern, rule,
+      "density: 0.4, layers: [stem, blocks.0], execution: sparse, permutation: {" + order + "}");
 }
 
 /// Each pattern once and each rule, dense layers and experts, with every way to share the work.
@@ -291,6 +292,9 @@ inline std::vector<EqualityCase> sparse_cases() {
                         adamw, "parallel.shard_optimizer=true"}),
            {}},
           {"SparseByKernels", {sparse_by_kernels("diagonal", "rigl"), adamw}, {}},
+          {"SparseByKernelsInALearnedOrder",
+           {sparse_by_kernels("unstructured", "set", "name: learned, lr: 0.05, until: 40%"), adamw},
+           {}},
           {"SparseDenoiser",
            joined(denoiser("mixing: hard"), {sparse("unstructured"), adamw}),
            {"qkv.bias[2/3]", "key.bias"}}};
