@@ -15,6 +15,7 @@
 #include "benchmarks/peer_model.h"
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
+#include "benchmarks/support/stored_images.h"
 #include "launch/job/launch_info.h"
 #include "launch/job/rank_devices.h"
 #include "launch/train/session.h"
@@ -35,29 +36,6 @@ struct Arguments {
   std::vector<int64_t> peer_threads = {1, 2};
   std::vector<std::string> overrides;
   int64_t rounds = 0;
-};
-
-/// Images in memory, so that steps are timed and not the drawing of images.
-class StoredImages final : public SampleSet {
- public:
-  StoredImages(const ImageShape& shape, int64_t classes) {
-    for (int64_t i = 0; i < 1024; ++i) {
-      Sample sample;
-      sample.shape = shape;
-      sample.label = i % classes;
-      for (int64_t j = 0; j < shape.bytes(); ++j) {
-        sample.pixel_CHW.push_back(static_cast<uint8_t>((i * 7919 + j * 104729) >> 3));
-      }
-      samples_.push_back(std::move(sample));
-    }
-  }
-  int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
-  Sample read(int64_t index, int64_t /*epoch*/) const override {
-    return samples_[static_cast<size_t>(index)];
-  }
-
- private:
-  std::vector<Sample> samples_;
 };
 
 bool is_under_mpi() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
@@ -150,7 +128,7 @@ void measure(const Arguments& arguments, bench::Report& out) {
   const std::shared_ptr<const DataSource> source = make_source(recipe);
   const DataShape shape = source->shape();
   const OpenSplit images{source,
-                         std::make_unique<StoredImages>(shape.image.value(), shape.classes)};
+                         std::make_unique<bench::StoredImages>(shape.image.value(), shape.classes)};
   Session ranks(recipe, images, grid);
   std::vector<bench::TimedContender> contenders = {{"shoal", [&ranks] {
                                                       sleep_until_all_arrive();

@@ -26,7 +26,7 @@ struct BreakEvens {
   BreakEven diagonals{0.4, 0.08, 0.25};
   BreakEven blocks{0.5, 0.25, 0.5};
 
-  static constexpr int64_t kLeastSide = 128;
+  static constexpr int64_t kLeastSide = 64;
 
   BreakEven of(MaskStorage storage) const {
     switch (storage) {

@@ -269,11 +269,12 @@ inline std::string powers_of_two(const std::string& permutation, const std::stri
 }
 
 /// An override: the linear layers that are no experts sparse, their products by sparse kernels, in
-/// a learned order that is hard after three of five steps.
-inline std::string sparse_by_kernels(const std::string& pattern, const std::string& rule) {
-  return sparse(pattern, rule,
-                "density: 0.4, layers: [stem, blocks.0], execution: sparse, permutation: {name: "
-                "learned, lr: 0.05, until: 60%}");
+/// an order of this kind.
+inline std::string sparse_by_kernels(const std::string& pattern, const std::string& rule,
+                                     const std::string& order = "name: random") {
+  return sparse(
+      pattern, rule,
+      "density: 0.4, layers: [stem, blocks.0], execution: sparse, permutation: {" + order + "}");
 }
 
 /// Each pattern once and each rule, dense layers and experts, with every way to share the work.
@@ -352,7 +353,10 @@ inline std::vector<EqualityCase> permuted_cases() {
                                              ", axis: row, groups: 2, near: random")),
                         adamw, kSmallExperts, "parallel.shard_optimizer=true"}),
            {}},
-          {"SparseByKernels", {sparse_by_kernels("diagonal", "rigl"), adamw}, {}}};
+          {"SparseByKernels", {sparse_by_kernels("diagonal", "rigl"), adamw}, {}},
+          {"SparseByKernelsInALearnedOrder",
+           {sparse_by_kernels("unstructured", "set", "name: learned, lr: 0.05, until: 40%"), adamw},
+           {}}};
 }
 
 inline std::vector<EqualityCase> equality_cases() {

@@ -205,6 +205,8 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
   Session session(recipe, train_data, grid);
   TrainingTrace trace;
   fill_parameters(session.task());
+  // The weights are those of a dense model so far.
+  if (PruneGrow* sparse = session.prune_grow()) sparse->tensors_loaded();
   for (int64_t step = 0; step < steps; ++step) {
     const StepOutcome outcome = session.step({});
     const StepReport report = reduce(outcome, *grid.world);
