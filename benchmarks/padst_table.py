@@ -20,10 +20,10 @@ STRUCTURES = ["srigl", "dsb", "pbfly", "dynadiag"]
 METHODS = ["dense", "rigl", "set", *STRUCTURES,
            *(f"{structure} {permutation}" for structure in STRUCTURES
              for permutation in ("random", "learned"))]
-# Metric, factor and whether more of it is better; what the recipes' names begin with; methods without
+# Metric, factor, digits shown and whether more of it is better; what the recipes' names begin with; methods without
 # a row in the paper's table.
-MODELS = {"vit": ("top1", 100, True, "tiny_cifar10_vit", []),
-          "gpt2": ("bits_per_byte", 1, False, "tiny_wikitext2_bytes_gpt2", ["set", "dsb"])}
+MODELS = {"vit": ("top1", 100, 2, True, "tiny_cifar10_vit", []),
+          "gpt2": ("bits_per_byte", 1, 4, False, "tiny_wikitext2_bytes_gpt2", ["set", "dsb"])}
 # 97.5 % quantiles of Student's t, by degrees of freedom.
 QUANTILES = [None, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
 
@@ -59,11 +59,11 @@ def verdict(mean, half, is_more_better, expected):
     return "holds" if gain - half > 0 else "fails" if gain + half < 0 else "open"
 
 
-def table(scores, seeds, unit):
+def table(scores, seeds, unit, digits):
     yield f"| method | {unit} by seed | mean |\n|---|---|---|"
     for name, values in scores.items():
-        cells = ", ".join(f"{values[seed]:.2f}" for seed in seeds)
-        yield f"| {name} | {cells} | {statistics.fmean(values.values()):.2f} |"
+        cells = ", ".join(f"{values[seed]:.{digits}f}" for seed in seeds)
+        yield f"| {name} | {cells} | {statistics.fmean(values.values()):.{digits}f} |"
 
 
 def compare(scores, seeds, is_more_better, without_row):
@@ -78,12 +78,12 @@ def compare(scores, seeds, is_more_better, without_row):
                "direction": verdict(mean, half, is_more_better, expected) if has_rows else None}
 
 
-def comparison_table(rows):
+def comparison_table(rows, digits):
     yield "| method | beside | difference, 95 % interval | the paper's direction |\n|---|---|---|---|"
     for row in rows:
         paper = f"{row['paper']}: {row['direction']}" if row["paper"] else "no row"
-        yield (f"| {row['method']} | {row['beside']} | {row['difference']:+.2f} ± "
-               f"{row['half_width']:.2f} | {paper} |")
+        yield (f"| {row['method']} | {row['beside']} | {row['difference']:+.{digits}f} ± "
+               f"{row['half_width']:.{digits}f} | {paper} |")
 
 
 def main():
@@ -113,7 +113,7 @@ def main():
             scores[name][seed] = factor * summary["evaluation"][metric]
             summaries[f"{name} seed {seed}"] = summary
     rows = list(compare(scores, arguments.seeds, is_more_better, without_row))
-    print("\n".join([*table(scores, arguments.seeds, metric), "", *comparison_table(rows)]))
+    print("\n".join([*table(scores, arguments.seeds, metric, digits), "", *comparison_table(rows, digits)]))
     if arguments.json:
         result = {**origin("padst_table"), "metric": metric, "scores": scores,
                   "comparisons": rows, "runs": summaries}
