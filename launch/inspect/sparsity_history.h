@@ -36,7 +36,6 @@ class MatrixShrinker {
 
 /// The mask of one matrix in one checkpoint.
 struct MaskNumbers {
-  bool is_chosen = true;          ///< false while soft cells are being chosen: all weights are on
   int64_t weights = 0;            ///< that are on
   double density = 0.0;           ///< their share
   std::optional<double> changed;  ///< share of them that were off in the checkpoint before
@@ -44,6 +43,7 @@ struct MaskNumbers {
   /// Weights of an input.
   int64_t least_fan_out = 0, most_fan_out = 0;
   double median_fan_out = 0.0;
+  bool is_chosen = true;  ///< false while soft cells are being chosen: all weights are on
 };
 
 /// mask_mn, `before_mn`: bool; `before_mn` may be undefined.

@@ -72,7 +72,7 @@ TEST(SoftCells, TheChoiceKeepsTheWeightsOfTheBestCells) {
   const torch::Tensor weight = cells.layer().parameter.tensor;
   const torch::Tensor soft = cells.apply(weight).detach(), best_C = cells.best()[0];
   EXPECT_TRUE(best_C.equal(torch::tensor({false, true, true, false})));
-  cells.settle();
+  cells.harden();
   EXPECT_FALSE(cells.is_soft());
   const torch::Tensor mask = cells.layer().pattern->expand(best_C);
   EXPECT_TRUE((cells.apply(weight) * mask).equal(soft * mask));

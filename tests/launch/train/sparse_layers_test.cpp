@@ -351,10 +351,10 @@ TEST(SparseTraining, PermutationsMayNotStaySoft) {
 // Small layers are left to dense products unless sparse kernels are asked for.
 TEST(SparseTraining, SparseKernelsRunWhatTheyAreAskedFor) {
   const auto count = [](const std::string& execution) {
-    const SparseTraining run({kTinyVit, testing::sparse("unstructured", "set",
-                                                        "density: 0.1, layers: [mlp, stem], "
-                                                        "execution: " +
-                                                            execution)});
+    const SessionInTraining run({kTinyVit, testing::sparse("unstructured", "set",
+                                                           "density: 0.1, layers: [mlp, stem], "
+                                                           "execution: " +
+                                                               execution)});
     return run.session.prune_grow()->run_by_kernels();
   };
   EXPECT_EQ(count("sparse"), 5);

@@ -44,7 +44,7 @@ struct Case {
   }
 };
 
-torch::Tensor random_mask(int64_t m, int64_t n, double density, int64_t seed) {
+torch::Tensor mask_of_density(int64_t m, int64_t n, double density, int64_t seed) {
   return some_numbers({m, n}, seed) * 0.5 + 0.5 < density;
 }
 
@@ -60,7 +60,7 @@ torch::Tensor block_mask(const torch::Tensor& is_on, int64_t size) {
 }
 
 std::vector<Case> unpermuted_cases() {
-  torch::Tensor empty_rows = random_mask(37, 53, 0.3, 1);
+  torch::Tensor empty_rows = mask_of_density(37, 53, 0.3, 1);
   empty_rows.narrow(0, 5, 20).fill_(false);
   const auto blocks_of = [](int64_t size) {
     return [size](const torch::Tensor& mask, const SparseOrder& order) {
@@ -69,10 +69,10 @@ std::vector<Case> unpermuted_cases() {
   };
   return {
       {"csr wide, rows without weights", empty_rows, {}, make_csr_layout},
-      {"csr tall", random_mask(53, 37, 0.4, 2), {}, make_csr_layout},
-      {"csr one row", random_mask(1, 19, 0.5, 3), {}, make_csr_layout},
-      {"csr dense", random_mask(20, 33, 2.0, 4), {}, make_csr_layout},
-      {"csr without weights", random_mask(6, 7, -1.0, 4), {}, make_csr_layout},
+      {"csr tall", mask_of_density(53, 37, 0.4, 2), {}, make_csr_layout},
+      {"csr one row", mask_of_density(1, 19, 0.5, 3), {}, make_csr_layout},
+      {"csr dense", mask_of_density(20, 33, 2.0, 4), {}, make_csr_layout},
+      {"csr without weights", mask_of_density(6, 7, -1.0, 4), {}, make_csr_layout},
       {"diagonals square", diagonal_mask(40, 40, {0, 3, 4, 21, 39}), {}, make_diagonal_layout},
       {"diagonals wide", diagonal_mask(21, 50, {1, 30, 31, 49}), {}, make_diagonal_layout},
       {"diagonals tall", diagonal_mask(50, 21, {0, 25, 33, 49}), {}, make_diagonal_layout},
@@ -83,9 +83,9 @@ std::vector<Case> unpermuted_cases() {
        diagonal_mask(18, 1100, {5, 500, 600, 1099}),
        {},
        make_diagonal_layout},
-      {"blocks of 16 wide", block_mask(random_mask(3, 5, 0.5, 5), 16), {}, blocks_of(16)},
-      {"blocks of 32 tall", block_mask(random_mask(4, 2, 0.6, 6), 32), {}, blocks_of(32)},
-      {"blocks of 48 dense", block_mask(random_mask(1, 2, 2.0, 7), 48), {}, blocks_of(48)},
+      {"blocks of 16 wide", block_mask(mask_of_density(3, 5, 0.5, 5), 16), {}, blocks_of(16)},
+      {"blocks of 32 tall", block_mask(mask_of_density(4, 2, 0.6, 6), 32), {}, blocks_of(32)},
+      {"blocks of 48 dense", block_mask(mask_of_density(1, 2, 2.0, 7), 48), {}, blocks_of(48)},
       {"blocks, rows without weights",
        block_mask(torch::tensor({{0, 1}, {0, 0}, {1, 1}}) == 1, 16),
        {},
@@ -226,7 +226,7 @@ TEST(SparseLinear, PackedValuesGiveTheSame) {
 }
 
 TEST(SparseLinear, RefusesWhatDoesNotFit) {
-  const SparseLayoutPtr layout = make_csr_layout(random_mask(4, 6, 0.5, 1), {});
+  const SparseLayoutPtr layout = make_csr_layout(mask_of_density(4, 6, 0.5, 1), {});
   const torch::Tensor x = torch::zeros({2, 6}), weight = torch::zeros({4, 6}),
                       bias = torch::zeros({4});
   EXPECT_NO_THROW(sparse_linear(x, weight, bias, layout));
@@ -238,7 +238,7 @@ TEST(SparseLinear, RefusesWhatDoesNotFit) {
 }
 
 TEST(SparseLayouts, RefuseMasksOfAnotherPattern) {
-  const torch::Tensor mask = random_mask(32, 32, 0.5, 1);
+  const torch::Tensor mask = mask_of_density(32, 32, 0.5, 1);
   EXPECT_THROW(make_diagonal_layout(mask, {}), c10::Error);
   EXPECT_THROW(make_block_layout(mask, 16, {}), c10::Error);
   EXPECT_THROW(make_block_layout(torch::ones({32, 24}, torch::kBool), 16, {}), c10::Error);
