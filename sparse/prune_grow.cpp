@@ -91,6 +91,10 @@ void PruneGrow::before_forward(int64_t step) {
 }
 
 void PruneGrow::before_norm(int64_t /*step*/, StepTensors& tensors) {
+  // An evaluation after this step takes what one after a resume would.
+  for (const auto& product : products_) {
+    if (product) product->set_dense(false);
+  }
   for (size_t l = 0; l < layers_.size(); ++l) {
     const OptimizerShards::Range range = tensors.gradient(layers_[l].parameter.name);
     range.gradient.mul_(masks_[l].view({-1}).narrow(0, range.begin, range.gradient.numel()));
@@ -290,7 +294,12 @@ void PruneGrow::tensors_loaded() {
 
 void PruneGrow::masks_changed() {
   for (size_t l = 0; l < layers_.size(); ++l) {
-    if (products_[l] && is_masked_[l]) products_[l]->set_mask(masks_[l]);
+    if (!products_[l]) continue;
+    if (is_masked_[l]) {
+      products_[l]->set_mask(masks_[l]);
+    } else {
+      products_[l]->clear_mask();
+    }
   }
 }
 

@@ -43,7 +43,7 @@ const SparseLayoutPtr& SparseProduct::layout() const {
   const torch::Tensor mask_mn = mask_mn_.contiguous();
   if (layer_.storage == MaskStorage::kDiagonals) {
     layout_ = make_diagonal_layout(mask_mn, order());
-  } else if (layer_.storage == MaskStorage::kBlocks && is_block_size(layer_.block_size)) {
+  } else if (layer_.storage == MaskStorage::kBlocks) {
     layout_ = make_block_layout(mask_mn, layer_.block_size, order());
   } else {
     layout_ = make_csr_layout(mask_mn, order());
@@ -52,11 +52,14 @@ const SparseLayoutPtr& SparseProduct::layout() const {
 }
 
 torch::Tensor SparseProduct::packed(const torch::Tensor& weight_mn) const {
+  // Averages take the place of a weight by its data, which is no new version.
   const bool is_kept = kept_values_.defined() && kept_of_.is_same(weight_mn) &&
+                       kept_data_ == weight_mn.const_data_ptr() &&
                        kept_version_ == weight_mn._version();
   if (!is_kept) {
     kept_values_ = layout_->pack(weight_mn.contiguous());
     kept_of_ = weight_mn;
+    kept_data_ = weight_mn.const_data_ptr();
     kept_version_ = weight_mn._version();
   }
   return kept_values_;

@@ -33,6 +33,8 @@ class SparseProduct : public LinearProduct {
 
   /// bool [m, n, ...]: the weights that are on from now on.
   void set_mask(const torch::Tensor& mask);
+  /// Without a mask the layer is left to a dense product.
+  void clear_mask() { is_ever_faster_ = false; }
   /// Values that were kept of the weights are taken anew.
   void weights_changed() { kept_values_ = torch::Tensor(); }
   /// Whether the layer is left to a dense product for now.
@@ -59,6 +61,7 @@ class SparseProduct : public LinearProduct {
   mutable SparseLayoutPtr layout_;
   mutable torch::Tensor index_of_layout_;  ///< the permutation's
   mutable torch::Tensor kept_values_, kept_of_;
+  mutable const void* kept_data_ = nullptr;
   mutable uint32_t kept_version_ = 0;
 };
 

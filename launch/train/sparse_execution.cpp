@@ -27,9 +27,16 @@ std::optional<std::string> obstacle(const Recipe& recipe, const SparseLayer& lay
   return std::nullopt;
 }
 
+/// How the masks are stored: blocks whose size has no kernel as rows.
+MaskStorage storage_of(const Pattern& pattern) {
+  const bool are_blocks = pattern.storage() == MaskStorage::kBlocks;
+  return are_blocks && !is_block_size(pattern.block_size()) ? MaskStorage::kRows
+                                                            : pattern.storage();
+}
+
 std::shared_ptr<SparseProduct> make_product(const SparseLayer& layer, const BuiltModel& model,
                                             const BreakEven& break_even) {
-  SparseProduct::Layer own{layer.pattern->storage(), layer.pattern->block_size(), nullptr,
+  SparseProduct::Layer own{storage_of(*layer.pattern), layer.pattern->block_size(), nullptr,
                            break_even};
   const auto found = std::ranges::find(model.permutations, layer.parameter.name,
                                        [](const auto& permutation) { return permutation->name(); });
@@ -75,7 +82,7 @@ void run_sparse_layers(const Recipe& recipe, const BuiltModel& model, const Brea
     const Pattern& pattern = *layers[l].pattern;
     if (obstacle(recipe, layers[l]) || !(always || is_large(pattern))) continue;
     auto product = make_product(
-        layers[l], model, always ? SparseProduct::kAlways : break_evens.of(pattern.storage()));
+        layers[l], model, always ? SparseProduct::kAlways : break_evens.of(storage_of(pattern)));
     if (set_product(*model.task, layers[l].parameter, product)) {
       prune_grow.run_by(l, std::move(product));
     }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/device/operator.h"
+#include "runtime/module/weight_form.h"
 
 namespace shoal {
 namespace {
@@ -33,11 +34,13 @@ variable_list trained_parameters(const torch::nn::Module& block) {
   for (const torch::Tensor& parameter : block.parameters()) {
     if (parameter.requires_grad()) trained.push_back(parameter);
   }
-  for (const auto& module : block.modules()) {
-    const auto* formed = dynamic_cast<const HasWeightForms*>(module.get());
-    if (formed == nullptr) continue;
+  const auto add_leaves = [&trained](const torch::nn::Module& module) {
+    const auto* formed = dynamic_cast<const HasWeightForms*>(&module);
+    if (formed == nullptr) return;
     for (const torch::Tensor& leaf : formed->form_leaves()) trained.push_back(leaf);
-  }
+  };
+  add_leaves(block);
+  for (const auto& module : block.modules(/*include_self=*/false)) add_leaves(*module);
   return trained;
 }
 

@@ -149,7 +149,7 @@ class BlockLayout : public SparseLayout {
         }
       });
     });
-    return parts == 1 ? sums[0] : sums.sum(0);
+    return sum_of_parts(sums);
   }
 
  private:

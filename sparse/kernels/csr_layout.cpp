@@ -8,6 +8,8 @@
 #include "sparse/kernels/work_split.h"
 
 // T tokens  m outputs  n inputs  z weights
+#include <limits>
+
 namespace shoal {
 namespace {
 
@@ -104,6 +106,8 @@ class CsrLayout : public SparseLayout {
  public:
   CsrLayout(const torch::Tensor& mask_mn, const SparseOrder& order)
       : SparseLayout(mask_mn.size(0), mask_mn.size(1), mask_mn.sum().item<int64_t>()) {
+    TORCH_CHECK(mask_mn.numel() <= std::numeric_limits<int32_t>::max(),
+                "sparse rows: ", mask_mn.sizes(), " weights are too many to be counted in 32 bits");
     add_rows(mask_mn, order);
     transpose_rows();
   }
@@ -147,7 +151,7 @@ class CsrLayout : public SparseLayout {
         }
       });
     });
-    return parts == 1 ? sums[0] : sums.sum(0);
+    return sum_of_parts(sums);
   }
 
  private:

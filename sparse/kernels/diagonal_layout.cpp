@@ -221,7 +221,7 @@ class DiagonalLayout : public SparseLayout {
         }
       });
     });
-    return parts == 1 ? sums[0] : sums.sum(0);
+    return sum_of_parts(sums);
   }
 
  private:

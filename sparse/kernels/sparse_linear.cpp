@@ -41,6 +41,7 @@ struct SparseLinearFunction : torch::autograd::Function<SparseLinearFunction> {
     const torch::Tensor values = layout->pack(weight_mn.contiguous());
     ctx->save_for_backward({x_Tn, values});
     save_value(ctx, layout);
+    ctx->saved_data["has_bias"] = bias_m.has_value();
     return layout->multiply(x_Tn, values, bias_m ? bias_m->contiguous() : torch::Tensor());
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
@@ -52,7 +53,8 @@ struct SparseLinearFunction : torch::autograd::Function<SparseLinearFunction> {
     torch::Tensor dx, weight, bias;
     if (ctx->needs_input_grad(0)) dx = layout.multiply_transposed(dy_Tm, values);
     if (ctx->needs_input_grad(1)) weight = layout.unpack(layout.value_gradient(x_Tn, dy_Tm));
-    if (ctx->needs_input_grad(2)) bias = sum_of_tokens(dy_Tm);
+    const bool has_bias = ctx->saved_data["has_bias"].toBool();
+    if (has_bias && ctx->needs_input_grad(2)) bias = sum_of_tokens(dy_Tm);
     return {dx, weight, bias, {}};
   }
 };

@@ -41,6 +41,14 @@ inline int64_t gradient_parts(int64_t tokens) {
   return std::clamp<int64_t>(tokens / kPartTokens, 1, kMostParts);
 }
 
+/// The sum over dimension 0, part by part: that of LibTorch may add in an order that depends on the
+/// number of threads. Changes its input.
+inline torch::Tensor sum_of_parts(const torch::Tensor& sums) {
+  const torch::Tensor total = sums[0];
+  for (int64_t part = 1; part < sums.size(0); ++part) total.add_(sums[part]);
+  return total;
+}
+
 /// Indices as the loops read them.
 inline std::vector<int32_t> index_values(const torch::Tensor& index) {
   std::vector<int32_t> result(static_cast<size_t>(index.numel()));

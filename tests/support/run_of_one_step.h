@@ -11,12 +11,12 @@
 
 namespace shoal::testing {
 
-/// Trains a recipe for one step on one rank and saves; the run's folder.
-inline std::string run_of_one_step(const Recipe& recipe, const ScratchFolder& scratch) {
+/// Trains a recipe for some steps on one rank and saves; the run's folder.
+inline std::string run_of_steps(const Recipe& recipe, const ScratchFolder& scratch, int64_t steps) {
   RankGrid grid = self_grid();
   const auto data = open_split(make_source(recipe), Split::kTrain);
   Session session(recipe, data, grid);
-  session.step({});
+  for (int64_t step = 0; step < steps; ++step) session.step({});
   const RunFolder folder{scratch.file("run")};
   std::filesystem::create_directories(folder.checkpoints());
   Log log(scratch.file("log"), 0, nullptr);
@@ -26,6 +26,10 @@ inline std::string run_of_one_step(const Recipe& recipe, const ScratchFolder& sc
       files);
   writer.save(session, {session.steps_done(), session.samples_done(), std::nullopt});
   return folder.path;
+}
+
+inline std::string run_of_one_step(const Recipe& recipe, const ScratchFolder& scratch) {
+  return run_of_steps(recipe, scratch, 1);
 }
 
 }  // namespace shoal::testing

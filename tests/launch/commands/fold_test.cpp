@@ -58,11 +58,10 @@ Computed compute(const std::string& path, bool raw_weights = false) {
 
 class Fold : public ::testing::Test {
  protected:
-  /// A run after one step.
-  void train(const Overrides& overrides) {
+  void train(const Overrides& overrides, int64_t steps = 1) {
     std::filesystem::remove_all(scratch_.file("run"));
     std::filesystem::remove_all(out_);
-    run_ = testing::run_of_one_step(testing::equality_recipe(overrides), scratch_);
+    run_ = testing::run_of_steps(testing::equality_recipe(overrides), scratch_, steps);
   }
   nlohmann::json fold_run(bool raw_weights = false) {
     std::ostringstream out;
@@ -203,8 +202,8 @@ TEST_F(Fold, ItsRecipeLoadsItToTrainOn) {
 }
 
 TEST_F(Fold, TakesAveragesUnlessRawWeightsAreAskedFor) {
-  train(
-      {testing::vit(), sparsity(kDiagonal + kRandom), "train.average={decay: 0.6, warmup: false}"});
+  train({testing::vit(), sparsity(kDiagonal + kRandom), "train.average={decay: 0.6}"},
+        /*steps=*/2);
   fold_run();
   expect_same_results();
   std::filesystem::remove_all(out_);
