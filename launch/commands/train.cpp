@@ -116,8 +116,11 @@ void choose_execution(const Recipe& recipe, const LaunchInfo& launch, Session& s
       log.info("sparse kernels are chosen by what was measured, " + path);
     }
   }
-  log.info(fmt::format("{} of {} sparse layers run by sparse kernels", sparse->run_by_kernels(),
-                       sparse->layers().size()));
+  const bool is_choosing = std::ranges::any_of(session.model().soft_cells,
+                                               [](const auto& cells) { return cells->is_soft(); });
+  log.info(fmt::format("{} of {} sparse layers run by sparse kernels{}", sparse->run_by_kernels(),
+                       sparse->layers().size(),
+                       is_choosing ? ", others may once their cells are chosen" : ""));
 }
 
 ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launch,
