@@ -101,7 +101,7 @@ def main():
     if not 2 <= len(arguments.seeds) <= len(QUANTILES):
         parser.error(f"--seeds: an interval takes 2 to {len(QUANTILES)} seeds")
     given, root = words[split + 1:], pathlib.Path(arguments.root)
-    metric, factor, is_more_better, stem, without_row = MODELS[arguments.model]
+    metric, factor, digits, is_more_better, stem, without_row = MODELS[arguments.model]
     chosen = {name: variant(stem, name) for name in METHODS if name in arguments.only}
     scores, summaries = {name: {} for name in chosen}, {}
     for seed in arguments.seeds:  # all methods of a seed first, so that a part is a fair table
