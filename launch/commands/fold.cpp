@@ -149,7 +149,7 @@ SparsityOptions folded_sparsity(const Recipe& recipe, const BuiltModel& model,
     options.densities.push_back(exact_density(one));
     options.layers.push_back(options.densities.back().match);
   }
-  // What the recipe says now is what it will be read as.
+  // Such masks are what a reader of the checkpoint will expect.
   for (const SparseLayer& layer : make_sparse_layers(options, model)) {
     const auto same = std::ranges::find(masks, layer.parameter.name, [](const FoldedMasks& one) {
       return one.layer.parameter.name;

@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-/// From which densities on dense products are faster than sparse kernels, as measured on a machine
+/// Densities above which dense products are faster than sparse kernels, as measured on a machine
 /// by `shoal doctor --calibrate`: a file in the user's cache folder.
 std::string break_even_path(const std::string& cache_folder);
 

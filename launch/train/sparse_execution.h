@@ -12,7 +12,7 @@ namespace shoal {
 /// and which these cannot run. Needs no tensors: the model may be on `meta`.
 void check_execution(const Recipe& recipe, const std::vector<SparseLayer>& layers);
 
-/// Lets sparse kernels compute the products of the sparse layers as sparsity.execution says; by
+/// Lets sparse kernels compute the products of the sparse layers by sparsity.execution; by
 /// default where they are faster by `break_evens`. Throws as check_execution.
 void run_sparse_layers(const Recipe& recipe, const BuiltModel& model, const BreakEvens& break_evens,
                        PruneGrow& prune_grow);

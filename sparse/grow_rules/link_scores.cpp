@@ -31,7 +31,7 @@ torch::Tensor parts(const torch::Tensor& links_mn, bool counts_internal) {
   return part_mm.masked_fill(common_mm == 0, 0);
 }
 
-/// Of a path u - c - r - v the part of c hangs on v, and the part of r on u: so the sum over the
+/// Of a path u - c - r - v the part of c depends on v, and the part of r on u: so the sum over the
 /// paths through one column is a matrix product.
 torch::Tensor path_scores(const torch::Tensor& links_mn, bool counts_internal) {
   const int64_t rows = links_mn.size(0), columns = links_mn.size(1);

@@ -57,7 +57,7 @@ template <class Real>
 void multiply_rows_once(const RowProduct<Real>& product, const Real* x, int64_t first, int64_t last,
                         Real* y);
 
-/// What gradients of values are made of: the tiles of x and of dy, [last - first, groups * 16].
+/// The inputs of the gradient of values: the tiles of x and of dy, [last - first, groups * 16].
 template <class Real>
 struct RowDots {
   const RowProgram& program;

@@ -28,7 +28,7 @@ inline IndexRange piece_of(int64_t total, int64_t pieces, int64_t i, int64_t uni
 inline int64_t divide_up(int64_t total, int64_t part) { return (total + part - 1) / part; }
 
 /// Into how many ranges of at least `least` the outputs of each of `parts` pieces of work are cut,
-/// so that all threads have work. Their number changes no result.
+/// so that all threads have work. Results are independent of their number.
 inline int64_t ranges_beside(int64_t parts, int64_t outputs, int64_t least) {
   const int64_t wanted = divide_up(at::get_num_threads(), std::max<int64_t>(1, parts));
   return std::clamp<int64_t>(outputs / least, 1, wanted);
