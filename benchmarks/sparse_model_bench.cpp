@@ -12,8 +12,8 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
 #include "benchmarks/support/stored_images.h"
+#include "launch/model/sparse_layers.h"
 #include "launch/train/session.h"
-#include "launch/train/sparse_layers.h"
 #include "models/backbone.h"
 #include "parallel/comm/communicator.h"
 

@@ -28,7 +28,7 @@ ROOMS = {
     "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
     "sparse": ["patterns", "grow_rules", "permutations", "kernels", ""],
     "models": ["kernels", "blocks", "decoder", "hspmn", "attention_experts", "", "backbones", "tasks", "formats"],
-    "launch": ["job", "report", "train", "commands", "inspect", ""],
+    "launch": ["job", "report", "model", "evaluate", "train", "commands", "inspect", ""],
 }
 COMMAND_LINES = ("launch/main.cpp", "launch/subcommands.cpp", "launch/subcommand_options.cpp",
                  "benchmarks/support/program.cpp")

@@ -255,11 +255,20 @@ ExitCode calibrate(const LaunchInfo& launch, std::ostream& out) {
   if (launch.cache_folder.empty()) {
     throw DataError("there is no cache folder for what is measured", "set XDG_CACHE_HOME or HOME");
   }
+  if (launch.world > 1) {
+    throw Error(ExitCode::kUsage,
+                "doctor --calibrate measures one process, and was started as several",
+                fmt::format("start it without a launcher, with the threads of a rank: "
+                            "OMP_NUM_THREADS={} shoal doctor --calibrate",
+                            choose_threads(std::nullopt, launch)));
+  }
   set_up_torch(std::nullopt, /*deterministic=*/false, launch);
   const BreakEvens measured = measure_break_evens();
   const std::string path = break_even_path(launch.cache_folder);
   write_break_evens(path, processor_model(), measured);
-  out << "sparse kernels are faster below these densities, with 1 token, some and many:\n";
+  out << fmt::format(
+      "{}: sparse kernels are faster below these densities, with 1 token, some and many:\n",
+      counted(choose_threads(std::nullopt, launch), "thread"));
   for (const auto& [name, even] :
        {std::pair{"rows", measured.rows}, std::pair{"diagonals", measured.diagonals},
         std::pair{"blocks", measured.blocks}}) {

@@ -8,10 +8,10 @@
 
 #include "launch/commands/evaluation_images.h"
 #include "launch/commands/open_checkpoint.h"
+#include "launch/evaluate/baseline_evaluation.h"
+#include "launch/evaluate/evaluation.h"
 #include "launch/job/failure.h"
 #include "launch/report/console.h"
-#include "launch/train/baseline_evaluation.h"
-#include "launch/train/evaluation.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
 #include "runtime/base/text.h"
@@ -23,7 +23,8 @@ namespace {
 struct EvalResult {
   std::string checkpoint;
   int64_t step = 0;
-  bool is_averaged = false;  ///< whether the weights are averages
+  bool is_averaged = false;    ///< whether the weights are averages
+  int64_t num_by_kernels = 0;  ///< layers that sparse kernels run
   Evaluation evaluation;
   int64_t num_substituted = 0;
   std::optional<std::vector<BaselineScore>> baselines;
@@ -63,10 +64,11 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   const OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
   require_own_tokenizer(opened.manifest, data.tokenizer);
   const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
-  load_model(opened, model);
+  const int64_t num_by_kernels = load_model(opened, model);
   const EvaluationParts parts{*model.task, recipe, data, grid};
   EvalResult result;
   result.checkpoint = opened.path;
+  result.num_by_kernels = num_by_kernels;
   result.step = opened.manifest.step;
   result.is_averaged = has_averages(opened.manifest) && !arguments.raw_weights;
   if (!arguments.images.folder.empty()) {
@@ -92,6 +94,7 @@ std::string eval_json(const EvalResult& result, const EvalArguments& arguments) 
   json["step"] = result.step;
   json["checkpoint"] = result.checkpoint;
   json["averaged"] = result.is_averaged;
+  json["sparse_kernels"] = result.num_by_kernels;
   json["seconds"] = result.evaluation.seconds;
   return json_text(json) + "\n";
 }
@@ -102,6 +105,9 @@ std::string eval_text(const EvalResult& result, const EvalArguments& arguments) 
                                              {"checkpoint", result.checkpoint},
                                              {"step", std::to_string(result.step)}};
   if (result.is_averaged) rows.push_back({"weights", "averaged"});
+  if (result.num_by_kernels > 0) {
+    rows.push_back({"by sparse kernels", counted(result.num_by_kernels, "layer")});
+  }
   for (const Metric& metric : evaluation.metrics) rows.push_back({metric.label, to_text(metric)});
   rows.push_back({"samples", std::to_string(evaluation.samples)});
   rows.push_back({"time", human_seconds(evaluation.seconds)});

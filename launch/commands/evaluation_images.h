@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launch/commands/commands.h"
-#include "launch/train/evaluation.h"
+#include "launch/evaluate/evaluation.h"
 #include "runtime/base/file_system.h"
 
 namespace shoal {

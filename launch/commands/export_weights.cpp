@@ -12,8 +12,8 @@
 #include "launch/commands/folded_weights.h"
 #include "launch/commands/new_folder.h"
 #include "launch/job/recipe.h"
+#include "launch/model/build_model.h"
 #include "launch/report/console.h"
-#include "launch/train/build_model.h"
 #include "launch/train/restore.h"
 #include "models/formats/weight_format.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
@@ -158,10 +158,7 @@ std::vector<std::string> export_programs() {
 
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
-  const Recipe recipe = config::load_options_text<Recipe>(
-                            reader.manifest().recipe, reader.path() + "/manifest.json (its recipe)",
-                            {}, config::UnsetVariable::kKeep)
-                            .options;
+  const Recipe recipe = stored_recipe(reader.manifest(), reader.path());
   const auto format = find_format(arguments.program, recipe);
   const auto source = make_source(recipe);
   const DataShape data = source->shape();

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/sparse_layers.h"
+#include "launch/model/sparse_layers.h"
 #include "sparse/linear_regions.h"
 
 namespace shoal {

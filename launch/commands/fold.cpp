@@ -8,10 +8,10 @@
 #include "launch/commands/commands.h"
 #include "launch/commands/folded_weights.h"
 #include "launch/commands/new_folder.h"
+#include "launch/model/sparse_layers.h"
 #include "launch/report/console.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
-#include "launch/train/sparse_layers.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"
@@ -46,13 +46,6 @@ struct FoldedModel : Stateful {
     if (!tokenizer.empty()) visitor.text(kDataTokenizer, tokenizer);
   }
 };
-
-Recipe stored_recipe(const CheckpointReader& reader) {
-  return config::load_options_text<Recipe>(reader.manifest().recipe,
-                                           reader.path() + "/manifest.json (its recipe)", {},
-                                           config::UnsetVariable::kKeep)
-      .options;
-}
 
 /// Weights and buffers, of several versions their averages unless `raw_weights`.
 void read_folded_weights(const FoldedWeights& folded, const CheckpointReader& reader,
@@ -191,7 +184,7 @@ void require_permuted(const Recipe& recipe, const BuiltModel& model, const std::
 ExitCode fold(const FoldArguments& arguments, std::ostream& out) {
   const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
   const Manifest& manifest = reader.manifest();
-  Recipe recipe = stored_recipe(reader);
+  Recipe recipe = stored_recipe(manifest, reader.path());
   const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
   require_permuted(recipe, model, reader.path());
   const FoldedWeights folded(recipe, model, reader);

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "launch/job/recipe.h"
-#include "launch/train/build_model.h"
+#include "launch/model/build_model.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 
 namespace shoal {

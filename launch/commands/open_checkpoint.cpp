@@ -4,8 +4,10 @@
 
 #include <utility>
 
+#include "launch/job/break_even_file.h"
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
+#include "launch/model/sparse_execution.h"
 #include "launch/train/restore.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 
@@ -23,6 +25,10 @@ OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& 
                                                     {"", choice.overrides, environment})
                       .options;
   opened.raw_weights = choice.raw_weights;
+  if (opened.recipe.sparsity) {
+    const std::string folder = opened.recipe.run.deterministic ? "" : cache_folder(environment);
+    opened.break_evens = choose_break_evens(opened.manifest.written_by, folder, guard).values;
+  }
   return opened;
 }
 
@@ -50,9 +56,12 @@ OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
   return opened;
 }
 
-void load_model(const OpenedCheckpoint& opened, const BuiltModel& model) {
+int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model) {
   require_own_seed(opened.manifest, opened.recipe, model);
-  load_weights(opened.path, weights_of(model), *opened.grid.world, opened.raw_weights);
+  Communicator& world = *opened.grid.world;
+  load_weights(opened.path, weights_of(model), world, opened.raw_weights);
+  return run_saved_sparse_layers(opened.recipe, model, opened.break_evens,
+                                 {opened.path, opened.manifest}, world);
 }
 
 std::vector<int64_t> encode_prompt(const std::string& name, const std::string& text,

@@ -5,10 +5,11 @@
 
 #include "launch/job/launch_info.h"
 #include "launch/job/recipe.h"
-#include "launch/train/build_model.h"
+#include "launch/model/build_model.h"
 #include "parallel/checkpoint/manifest.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/text/tokenizer.h"
+#include "sparse/kernels/break_even.h"
 
 namespace shoal {
 
@@ -27,6 +28,7 @@ struct OpenedCheckpoint {
   Recipe recipe;
   bool raw_weights = false;
   RankGrid grid;
+  BreakEvens break_evens = {};  ///< those of its training, else those of this machine
 };
 
 /// Reads the recipe and binds this job's ranks to it, for commands that use a model and do not
@@ -40,8 +42,10 @@ OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInf
 OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
                                        const Environment& environment);
 
-/// Fills the model of the recipe. Collective. Throws as require_own_seed and load_weights.
-void load_model(const OpenedCheckpoint& opened, const BuiltModel& model);
+/// Fills the model of the recipe, and has sparse kernels compute the products of its sparse layers
+/// as sparsity.execution wants; returns how many. Collective. Throws as require_own_seed,
+/// load_weights and run_saved_sparse_layers.
+int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model);
 
 /// The ids of a prompt, called `name` in messages; of an empty one the token that ends a text.
 /// Throws DataError for what the tokenizer cannot read, and Error (exit 2) if the prompt is empty

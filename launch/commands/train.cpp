@@ -5,20 +5,21 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <utility>
 
+#include "launch/evaluate/evaluation.h"
 #include "launch/job/break_even_file.h"
 #include "launch/job/failure.h"
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/job/recipe.h"
 #include "launch/job/run_folder.h"
+#include "launch/model/sparse_execution.h"
 #include "launch/train/check_recipe.h"
-#include "launch/train/evaluation.h"
 #include "launch/train/restore.h"
 #include "launch/train/run_records.h"
-#include "launch/train/sparse_execution.h"
 #include "launch/train/trainer.h"
 #include "launch/train/unit_loads.h"
 #include "parallel/comm/on_rank_zero.h"
@@ -103,24 +104,26 @@ TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, int64_t 
   }
 }
 
-/// By what was measured on this machine, if it was; not of a deterministic run, whose results must
-/// not change with a measurement. Collective.
-void choose_execution(const Recipe& recipe, const LaunchInfo& launch, Session& session, Log& log) {
+/// The kernels of a run's sparse layers, by break-even densities that its checkpoints keep; a
+/// deterministic run takes those built in, since its results must not change with a measurement.
+/// Collective.
+void choose_execution(const Recipe& recipe, const LaunchInfo& launch, Session& session,
+                      std::map<std::string, std::string>& written_by, Log& log) {
   PruneGrow* sparse = session.prune_grow();
   if (sparse == nullptr) return;
-  const bool is_auto = recipe.sparsity->execution == SparseExecution::kAuto;
-  if (is_auto && !recipe.run.deterministic && !launch.cache_folder.empty()) {
-    const std::string path = break_even_path(launch.cache_folder);
-    if (const auto measured = agree_on_break_evens(path, *session.grid().world)) {
-      run_sparse_layers(recipe, session.model(), *measured, *sparse);
-      log.info("sparse kernels are chosen by what was measured, " + path);
-    }
+  std::string source;
+  if (recipe.sparsity->execution == SparseExecution::kAuto) {
+    const std::string folder = recipe.run.deterministic ? "" : launch.cache_folder;
+    const ChosenBreakEvens chosen = choose_break_evens(written_by, folder, *session.grid().world);
+    run_sparse_layers(recipe, session.model(), chosen.values, *sparse);
+    written_by[kWrittenBreakEvens] = to_text(chosen.values);
+    source = ", by " + chosen.source;
   }
   const bool is_choosing = std::ranges::any_of(session.model().soft_cells,
                                                [](const auto& cells) { return cells->is_soft(); });
-  log.info(fmt::format("{} of {} sparse layers run by sparse kernels{}", sparse->run_by_kernels(),
-                       sparse->layers().size(),
-                       is_choosing ? ", others may once their cells are chosen" : ""));
+  log.info(fmt::format("{} of {} sparse layers run by sparse kernels{}{}", sparse->run_by_kernels(),
+                       sparse->layers().size(), source,
+                       is_choosing ? "; others may once their cells are chosen" : ""));
 }
 
 ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launch,
@@ -161,7 +164,7 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
       begin_or_resume(session, recipe, folder, {arguments.override_fixed, log});
   write_run_records(folder, recipe, {launch, arguments.command_line, devices.own}, *grid.world);
   log.info(describe_start(session, recipe, folder));
-  choose_execution(recipe, launch, session, log);
+  choose_execution(recipe, launch, session, checkpoints.written_by, log);
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
   log_data("data.train", *train_data.samples, log);

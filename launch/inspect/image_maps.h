@@ -9,8 +9,8 @@
 
 #include "launch/commands/commands.h"
 #include "launch/commands/open_checkpoint.h"
+#include "launch/model/build_model.h"
 #include "launch/report/picture.h"
-#include "launch/train/build_model.h"
 #include "runtime/data/augment.h"
 #include "runtime/data/batch.h"
 #include "runtime/data/data_shape.h"

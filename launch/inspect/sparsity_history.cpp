@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/job/recipe.h"
-#include "launch/train/build_model.h"
-#include "launch/train/sparse_layers.h"
+#include "launch/model/build_model.h"
+#include "launch/model/sparse_layers.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/error.h"
@@ -145,10 +145,7 @@ SparseMatrixHistory read_matrix(const std::deque<CheckpointReader>& readers,
 }
 
 Recipe sparse_recipe_of(const CheckpointReader& reader) {
-  Recipe recipe = config::load_options_text<Recipe>(reader.manifest().recipe,
-                                                    reader.path() + "/manifest.json (its recipe)",
-                                                    {}, config::UnsetVariable::kKeep)
-                      .options;
+  Recipe recipe = stored_recipe(reader.manifest(), reader.path());
   if (recipe.sparsity) return recipe;
   throw Error(ExitCode::kUsage,
               fmt::format("'{}' has no sparse layers: its recipe has no sparsity", reader.path()),

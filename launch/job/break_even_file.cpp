@@ -1,5 +1,7 @@
 #include "launch/job/break_even_file.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -13,30 +15,45 @@ namespace shoal {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BreakEven, one, few, many);
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BreakEvens, rows, diagonals, blocks);
 
+namespace {
+constexpr const char* kRemedy = "remove it, or measure again with shoal doctor --calibrate";
+}
+
 std::string break_even_path(const std::string& cache_folder) {
   return cache_folder + "/sparse_break_even.json";
 }
 
+namespace {
+
+/// Throws DataError, naming the source, for what are no densities.
+BreakEvens break_evens_in(const nlohmann::json& json, const std::string& source) {
+  BreakEvens found;
+  try {
+    json.get_to(found);
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(source + ": no break-even densities: " + error.what(), kRemedy);
+  }
+  for (const BreakEven& one : {found.rows, found.diagonals, found.blocks}) {
+    for (const double density : {one.one, one.few, one.many}) {
+      if (density >= 0.0 && density <= 1.0) continue;
+      throw DataError(fmt::format("{}: {} is no density, which is in [0, 1]", source, density),
+                      kRemedy);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
 std::optional<BreakEvens> read_break_evens(const std::string& path, const std::string& processor) {
   std::ifstream file(path);
   if (!file) return std::nullopt;
-  try {
-    const nlohmann::json json = nlohmann::json::parse(file);
-    if (json.at("processor") != processor) return std::nullopt;
-    return json.at("break_even").get<BreakEvens>();
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(path + ": no break-even densities: " + error.what(),
-                    "remove it, or measure again with shoal doctor --calibrate");
+  const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("processor") || !json.contains("break_even")) {
+    throw DataError(path + ": is not what shoal doctor --calibrate writes", kRemedy);
   }
-}
-
-std::optional<BreakEvens> agree_on_break_evens(const std::string& path, Communicator& world) {
-  const std::string text = on_rank_zero(world, [&] {
-    const auto found = read_break_evens(path, processor_model());
-    return found ? nlohmann::json(*found).dump() : "";
-  });
-  if (text.empty()) return std::nullopt;
-  return nlohmann::json::parse(text).get<BreakEvens>();
+  if (json["processor"] != processor) return std::nullopt;
+  return break_evens_in(json["break_even"], path);
 }
 
 void write_break_evens(const std::string& path, const std::string& processor,
@@ -61,5 +78,24 @@ std::string processor_model() {
   }
   return "unknown";
 }
+
+ChosenBreakEvens choose_break_evens(const std::map<std::string, std::string>& written_by,
+                                    const std::string& cache_folder, Communicator& world) {
+  const auto written = written_by.find(kWrittenBreakEvens);
+  if (written != written_by.end()) {
+    const std::string source = "the checkpoint";
+    return {break_evens_in(nlohmann::json::parse(written->second, nullptr, false), source), source};
+  }
+  const std::string path = break_even_path(cache_folder);
+  const std::string measured = on_rank_zero(world, [&] {
+    const auto found =
+        cache_folder.empty() ? std::nullopt : read_break_evens(path, processor_model());
+    return found ? to_text(*found) : "";
+  });
+  if (measured.empty()) return {{}, "the densities built in"};
+  return {break_evens_in(nlohmann::json::parse(measured), path), path};
+}
+
+std::string to_text(const BreakEvens& break_evens) { return nlohmann::json(break_evens).dump(); }
 
 }  // namespace shoal

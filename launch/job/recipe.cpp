@@ -44,4 +44,10 @@ void TrainOptions::validate(Problems& problems) const {
   }
 }
 
+Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint) {
+  return config::load_options_text<Recipe>(manifest.recipe, checkpoint + "'s recipe", {},
+                                           config::UnsetVariable::kKeep)
+      .options;
+}
+
 }  // namespace shoal

@@ -11,6 +11,7 @@
 #include "launch/job/run_folder.h"
 #include "models/backbone.h"
 #include "models/task.h"
+#include "parallel/checkpoint/manifest.h"
 #include "parallel/gradients/weight_average.h"
 #include "runtime/data/data_source.h"
 #include "runtime/optim/optimizer.h"
@@ -297,5 +298,9 @@ struct Recipe {
 };
 
 using LoadedRecipe = config::Loaded<Recipe>;
+
+/// The recipe that a checkpoint's manifest holds, with its environment variables as they stand.
+/// `checkpoint`: what messages call it. Throws ConfigError.
+Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint = "the checkpoint");
 
 }  // namespace shoal

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launch/job/recipe.h"
-#include "launch/train/sparse_layers.h"
+#include "launch/model/sparse_layers.h"
 #include "models/backbone.h"
 #include "parallel/checkpoint/manifest.h"
 #include "runtime/recipe/recipe_document.h"

@@ -13,11 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "launch/job/break_even_file.h"
 #include "launch/job/launch_info.h"
-#include "launch/train/fit_sparse_state.h"
+#include "launch/model/fit_sparse_state.h"
+#include "launch/model/taken_masks.h"
+#include "launch/model/taken_permutations.h"
 #include "launch/train/resume_rules.h"
-#include "launch/train/taken_masks.h"
-#include "launch/train/taken_permutations.h"
 #include "launch/train/upcycle.h"
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
@@ -40,15 +41,8 @@ constexpr const char* kTokenizerHint =
     "its name, and the SHA-256 of what its files hold; set data.tokenizer to the one that the "
     "model was trained with, or put its files back";
 
-Recipe recipe_in_text(const std::string& checkpoint_recipe) {
-  return config::load_options_text<Recipe>(checkpoint_recipe, "the checkpoint's recipe", {},
-                                           config::UnsetVariable::kKeep)
-      .options;
-}
-
-std::vector<config::Difference> compare(const std::string& checkpoint_recipe,
-                                        const Recipe& recipe) {
-  return config::diff(config::to_node(recipe_in_text(checkpoint_recipe)), config::to_node(recipe));
+std::vector<config::Difference> compare(const Manifest& checkpoint, const Recipe& recipe) {
+  return config::diff(config::to_node(stored_recipe(checkpoint)), config::to_node(recipe));
 }
 
 std::string new_run_id() {
@@ -129,7 +123,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   const std::optional<Manifest> manifest = read_newest_manifest(writer.folder, world);
   if (!manifest) return false;
   const auto check = [&](const Manifest& checkpoint) {
-    std::vector<config::Difference> differences = compare(checkpoint.recipe, recipe);
+    std::vector<config::Difference> differences = compare(checkpoint, recipe);
     const auto warned = check_resume(differences, options.override_fixed);
     if (!warned.empty()) options.log.warn("the recipe has changed:" + describe(warned));
     check_tokenizer(checkpoint, session, options);
@@ -151,6 +145,8 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   writer.resumed_step = resumed.step;
   const std::string overridden = overridden_keys(resumed, differences);
   if (!overridden.empty()) writer.written_by[kOverridden] = overridden;
+  const auto break_evens = resumed.written_by.find(kWrittenBreakEvens);
+  if (break_evens != resumed.written_by.end()) writer.written_by.insert(*break_evens);
   return true;
 }
 
@@ -278,7 +274,7 @@ void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const Bu
                         const std::map<std::string, std::string>& source_of) {
   const std::set<std::string> layers = seeded_layers(model);
   if (layers.empty()) return;
-  const Recipe own = recipe_in_text(manifest.recipe);
+  const Recipe own = stored_recipe(manifest);
   const std::set<std::string> layers_before = seeded_layers(own);
   const bool is_other_seed = own.run.seed != recipe.run.seed;
   for (const auto& [name, name_before] : source_of) {
@@ -377,7 +373,7 @@ void require_own_tokenizer(const Manifest& manifest, const std::string& identity
 void require_own_seed(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model) {
   const std::set<std::string> layers = seeded_layers(model);
   if (layers.empty()) return;
-  const int64_t own = recipe_in_text(manifest.recipe).run.seed;
+  const int64_t own = stored_recipe(manifest).run.seed;
   if (own == recipe.run.seed) return;
   throw Error(ExitCode::kMismatch,
               fmt::format("run.seed: the experts of {} were trained with run.seed {}; with {} the "
@@ -444,7 +440,7 @@ std::string load_start_weights(Session& session, const Recipe& recipe) {
   if (recipe.model.upcycle) {
     require_own_tokenizer(manifest, session.tokenizer_identity());
     load_upcycled(path, session.model(), world, init_from.raw_weights);
-    require_same_model(compare(manifest.recipe, recipe));
+    require_same_model(compare(manifest, recipe));
     return source;
   }
   const std::map<std::string, std::string> source_of = chosen_names(manifest, init_from);

@@ -41,6 +41,7 @@ constexpr std::array kRules{
     Rule{"optimizer.lr", KeyRole::kWarned},
     Rule{"optimizer.weight_decay", KeyRole::kWarned},
     Rule{"schedule", KeyRole::kWarned},
+    Rule{"sparsity.execution", KeyRole::kWarned},  // sums in another order
 };
 
 /// Keys at any depth of the model that change speed only. An exchange's payload changes values.

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "launch/train/sparse_layers.h"
+#include "launch/model/sparse_layers.h"
 
 namespace shoal {
 namespace {
@@ -25,29 +25,6 @@ LoaderSettings with_views(LoaderSettings settings, int64_t views) {
 }
 
 }  // namespace
-
-OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers) {
-  std::unique_ptr<const SampleSet> samples = source->open(split);
-  OpenSplit opened{std::move(source), std::move(samples), workers};
-  opened.fingerprint = opened.samples->fingerprint();
-  opened.tokenizer = opened.samples->tokenizer_identity();
-  return opened;
-}
-
-LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid) {
-  LoaderSettings settings;
-  settings.cut = {recipe.train.batch, recipe.train.accumulate, recipe.train.group};
-  settings.rank = grid.world->rank();
-  settings.world = grid.world->size();
-  settings.seed = static_cast<uint64_t>(recipe.run.seed);
-  settings.dtype = compute_dtype_of(recipe);
-  settings.shape = data.source->shape();
-  settings.images = data.source->image_transform();
-  settings.prefetch = recipe.data.prefetch;
-  settings.workers = recipe.data.workers.value_or(data.workers);
-  settings.device = grid.device;
-  return settings;
-}
 
 StepReport reduce(const StepOutcome& outcome, Communicator& world) {
   ReducedStats sums = reduce(outcome.loss.reshape({1}), outcome.moe, world);

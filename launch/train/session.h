@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "launch/job/recipe.h"
-#include "launch/train/build_model.h"
+#include "launch/model/build_model.h"
+#include "launch/model/open_split.h"
 #include "models/task.h"
 #include "parallel/comm/rank_grid.h"
 #include "parallel/gradients/gradient_norm.h"
@@ -26,25 +27,6 @@
 #include "sparse/prune_grow.h"
 
 namespace shoal {
-
-/// One opened split of a run's data, with its source.
-struct OpenSplit {
-  std::shared_ptr<const DataSource> source;
-  std::unique_ptr<const SampleSet> samples;
-  int64_t workers = 1;           ///< threads that read samples where data.workers is auto
-  std::string fingerprint = {};  ///< of the samples
-  std::string tokenizer = {};    ///< SampleSet::tokenizer_identity
-};
-
-/// Name of OpenSplit::fingerprint in a checkpoint.
-inline constexpr const char* kDataFingerprint = "data.fingerprint";
-/// Name of OpenSplit::tokenizer in a checkpoint.
-inline constexpr const char* kDataTokenizer = "data.tokenizer";
-
-/// Throws DataError.
-OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers = 1);
-
-LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid);
 
 /// What one optimizer step did. Values of this rank; reduce() adds up what ranks share.
 struct StepOutcome {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "launch/evaluate/evaluation.h"
 #include "launch/job/recipe.h"
 #include "launch/job/run_folder.h"
 #include "launch/report/console.h"
-#include "launch/train/evaluation.h"
 #include "launch/train/recurrence.h"
 #include "launch/train/session.h"
 #include "launch/train/training_log.h"

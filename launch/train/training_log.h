@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "launch/evaluate/evaluation.h"
 #include "launch/job/run_folder.h"
 #include "launch/report/console.h"
-#include "launch/train/evaluation.h"
 #include "launch/train/session.h"
 #include "runtime/base/log.h"
 #include "runtime/base/metrics.h"

@@ -189,9 +189,8 @@ void check_shapes(const std::vector<Copied>& copied, const std::string& checkpoi
 
 /// The checkpoint's own model, without memory for it.
 BuiltModel dense_twin(const Manifest& manifest) {
-  const auto recipe = config::load_options_text<Recipe>(manifest.recipe, "the checkpoint's recipe",
-                                                        {}, config::UnsetVariable::kKeep);
-  return build_model(recipe.options, make_source(recipe.options)->shape(), nullptr, torch::kMeta);
+  const Recipe recipe = stored_recipe(manifest);
+  return build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
 }
 
 void check_activations(const std::vector<Stage>& stages, const Task& twin) {

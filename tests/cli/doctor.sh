@@ -26,3 +26,7 @@ assert "ring" in [c["name"] for c in report["checks"]], report
 "$root/tests/support/mpi.sh" 2 "$program" doctor >output || fail "two ranks: exit code $?"
 [ "$(grep -cE 'ring +2 ranks; slowest trip' output)" -eq 1 ] || fail "two ranks: ring"
 [ "$(grep -c 'libtorch' output)" -eq 1 ] || fail "two ranks print one copy"
+
+! "$root/tests/support/mpi.sh" 2 "$program" doctor --calibrate >output 2>&1 ||
+  fail "two ranks measure break-even densities"
+grep -q 'start it without a launcher' output || fail "two ranks: what to do instead"

@@ -6,7 +6,7 @@
 
 #include <iostream>
 
-#include "launch/train/build_model.h"
+#include "launch/model/build_model.h"
 #include "launch/train/restore.h"
 #include "models/formats/foreign_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"

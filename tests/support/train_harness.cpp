@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "launch/evaluate/evaluation.h"
 #include "launch/job/recipe.h"
-#include "launch/train/evaluation.h"
 #include "tests/support/model_fill.h"
 
 namespace shoal::testing {

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launch/train/build_model.h"
+#include "launch/model/build_model.h"
 #include "launch/train/restore.h"
 #include "tests/support/foreign_denoiser.h"
 #include "tests/support/foreign_models.h"

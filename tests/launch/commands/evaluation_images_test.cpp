@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "launch/train/baseline_evaluation.h"
+#include "launch/evaluate/baseline_evaluation.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/failing_file_system.h"
 #include "tests/support/ranks.h"

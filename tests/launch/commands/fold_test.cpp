@@ -6,10 +6,9 @@
 #include <sstream>
 
 #include "launch/commands/commands.h"
-#include "launch/commands/open_checkpoint.h"
-#include "launch/train/evaluation.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
+#include "tests/support/checkpoint_outputs.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/run_of_one_step.h"
 #include "tests/support/scratch_folder.h"
@@ -31,30 +30,6 @@ const std::string kRandomOutputs = "permutation: {name: random, axis: row}";
 const std::string kLearned = "permutation: {name: learned, mix: 0.02, until: 1step}";
 
 std::string sparsity(const std::string& keys) { return "sparsity={" + keys + "}"; }
-
-/// What a checkpoint computes over the validation split.
-struct Computed {
-  torch::Tensor outputs;
-  std::string evaluation;  ///< all metrics
-};
-
-Computed compute(const std::string& path, bool raw_weights = false) {
-  const torch::NoGradGuard no_grad;
-  OpenedCheckpoint opened = open_checkpoint_alone({path, false, {}, raw_weights},
-                                                  [](const std::string&) { return std::nullopt; });
-  const OpenSplit data = open_split(make_source(opened.recipe), Split::kValid);
-  const BuiltModel model =
-      build_model(opened.recipe, data.source->shape(), &opened.grid, torch::kCPU);
-  load_model(opened, model);
-  std::vector<torch::Tensor> outputs;
-  EvalLoader loader(*data.samples, loader_settings(opened.recipe, data, opened.grid));
-  while (const std::optional<Batch> batch = loader.next()) {
-    outputs.push_back(model.task->outputs(*batch).flatten());
-  }
-  const Evaluation evaluation =
-      evaluate({*model.task, opened.recipe, data, opened.grid}, opened.manifest.step);
-  return {torch::cat(outputs), to_json(evaluation).dump()};
-}
 
 class Fold : public ::testing::Test {
  protected:
@@ -101,7 +76,8 @@ class Fold : public ::testing::Test {
 };
 
 void Fold::expect_same_results() {
-  const Computed before = compute(run_), after = compute(out_);
+  const testing::CheckpointOutputs before = testing::checkpoint_outputs({run_}),
+                                   after = testing::checkpoint_outputs({out_});
   EXPECT_TRUE(before.outputs.equal(after.outputs));
   EXPECT_TRUE(before.outputs.isfinite().all().item<bool>());
   EXPECT_EQ(before.evaluation, after.evaluation);
@@ -208,8 +184,10 @@ TEST_F(Fold, TakesAveragesUnlessRawWeightsAreAskedFor) {
   expect_same_results();
   std::filesystem::remove_all(out_);
   fold_run(/*raw_weights=*/true);
-  EXPECT_FALSE(compute(out_).outputs.equal(compute(run_).outputs));
-  EXPECT_TRUE(compute(out_).outputs.equal(compute(run_, /*raw_weights=*/true).outputs));
+  EXPECT_FALSE(testing::checkpoint_outputs({out_}).outputs.equal(
+      testing::checkpoint_outputs({run_}).outputs));
+  EXPECT_TRUE(testing::checkpoint_outputs({out_}).outputs.equal(
+      testing::checkpoint_outputs({run_, false, {}, true}).outputs));
 }
 
 TEST_F(Fold, SoftPermutationsAreRefusedWithTheTimeTheyHarden) {

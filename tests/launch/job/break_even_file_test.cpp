@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "parallel/comm/communicator.h"
 #include "runtime/base/error.h"
 #include "tests/support/scratch_folder.h"
@@ -26,24 +29,40 @@ TEST(BreakEvenFile, GivesBackWhatWasMeasuredOnSuchAProcessor) {
   EXPECT_FALSE(read_break_evens(path, "another CPU").has_value());
 }
 
-TEST(BreakEvenFile, IsReadByRankZeroForAll) {
+TEST(BreakEvenFile, IsChosenUnlessTheCheckpointTellsWhatItsRunBeganWith) {
   const testing::ScratchFolder scratch;
-  const std::string path = break_even_path(scratch.path());
   const auto world = make_self_communicator();
-  EXPECT_FALSE(agree_on_break_evens(path, *world).has_value());
+  const std::string cache = scratch.path(), path = break_even_path(cache);
+  const auto choose = [&](const std::map<std::string, std::string>& written_by) {
+    return choose_break_evens(written_by, cache, *world);
+  };
+  const ChosenBreakEvens built_in = choose({});
+  EXPECT_EQ(built_in.values.rows.many, BreakEvens{}.rows.many);
+  EXPECT_EQ(built_in.source, "the densities built in");
   write_break_evens(path, processor_model(), kMeasured);
-  EXPECT_EQ(agree_on_break_evens(path, *world)->diagonals.few, 0.5);
+  EXPECT_EQ(choose({}).values.diagonals.few, 0.5);
+  EXPECT_EQ(choose({}).source, path);
+  const ChosenBreakEvens kept = choose({{kWrittenBreakEvens, to_text(BreakEvens{})}});
+  EXPECT_EQ(kept.values.diagonals.few, BreakEvens{}.diagonals.few);
+  EXPECT_EQ(kept.source, "the checkpoint");
 }
 
 TEST(BreakEvenFile, ThatIsDamagedIsNamed) {
   const testing::ScratchFolder scratch;
   const std::string path = break_even_path(scratch.path());
-  testing::write_file(path, "{");
-  try {
-    read_break_evens(path, "Toy CPU");
-    FAIL() << "it was read";
-  } catch (const DataError& error) {
-    EXPECT_NE(std::string(error.what()).find(path), std::string::npos);
+  const std::string densities = to_text(kMeasured);
+  const std::string wrong = std::string(densities).replace(densities.find("0.5"), 3, "1.5");
+  for (const std::string& text :
+       {std::string("{"), std::string("[]"), std::string(R"({"processor": "Toy CPU"})"),
+        std::string(R"({"processor": "Toy CPU", "break_even": {"rows": 1}})"),
+        R"({"processor": "Toy CPU", "break_even": )" + wrong + "}"}) {
+    testing::write_file(path, text);
+    try {
+      read_break_evens(path, "Toy CPU");
+      FAIL() << "it was read: " << text;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find(path), std::string::npos);
+    }
   }
 }
 

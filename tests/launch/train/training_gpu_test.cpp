@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/train/evaluation.h"
+#include "launch/evaluate/evaluation.h"
 #include "launch/train/session.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/checkpoint_load.h"

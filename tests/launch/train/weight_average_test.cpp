@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "launch/commands/commands.h"
+#include "launch/evaluate/evaluation.h"
 #include "launch/train/check_recipe.h"
-#include "launch/train/evaluation.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
 #include "models/formats/foreign_weights.h"

@@ -1,4 +1,4 @@
-#include "launch/train/layer_chains.h"
+#include "launch/model/layer_chains.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

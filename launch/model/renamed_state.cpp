@@ -1,4 +1,4 @@
-#include "launch/train/renamed_state.h"
+#include "launch/model/renamed_state.h"
 
 #include <string_view>
 

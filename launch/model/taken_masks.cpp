@@ -1,4 +1,4 @@
-#include "launch/train/taken_masks.h"
+#include "launch/model/taken_masks.h"
 
 #include <fmt/format.h>
 

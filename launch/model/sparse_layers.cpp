@@ -1,4 +1,4 @@
-#include "launch/train/sparse_layers.h"
+#include "launch/model/sparse_layers.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "launch/train/layer_chains.h"
-#include "launch/train/sparse_execution.h"
+#include "launch/model/layer_chains.h"
+#include "launch/model/sparse_execution.h"
 #include "models/blocks/patch_embed.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/routing/router.h"

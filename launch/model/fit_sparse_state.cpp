@@ -1,10 +1,10 @@
-#include "launch/train/fit_sparse_state.h"
+#include "launch/model/fit_sparse_state.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "launch/train/taken_permutations.h"
+#include "launch/model/taken_permutations.h"
 #include "runtime/base/error.h"
 #include "sparse/prune_grow.h"
 

@@ -1,4 +1,4 @@
-#include "launch/train/taken_permutations.h"
+#include "launch/model/taken_permutations.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "launch/train/split_sums.h"
+#include "launch/evaluate/split_sums.h"
 
 namespace shoal {
 

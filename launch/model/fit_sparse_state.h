@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "launch/train/build_model.h"
+#include "launch/model/build_model.h"
 #include "parallel/checkpoint/manifest.h"
 
 namespace shoal {

@@ -1,4 +1,4 @@
-#include "launch/train/evaluation.h"
+#include "launch/evaluate/evaluation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

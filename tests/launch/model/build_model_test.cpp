@@ -1,4 +1,4 @@
-#include "launch/train/build_model.h"
+#include "launch/model/build_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "launch/train/sparse_layers.h"
+#include "launch/model/sparse_layers.h"
 #include "tests/support/counted_memory.h"
 #include "tests/support/session_in_training.h"
 

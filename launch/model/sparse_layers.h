@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/build_model.h"
+#include "launch/model/build_model.h"
 #include "sparse/choose_cells.h"
 #include "sparse/learn_permutations.h"
 #include "sparse/prune_grow.h"

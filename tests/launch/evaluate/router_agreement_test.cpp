@@ -1,4 +1,4 @@
-#include "launch/train/router_agreement.h"
+#include "launch/evaluate/router_agreement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

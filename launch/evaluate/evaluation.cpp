@@ -1,4 +1,4 @@
-#include "launch/train/evaluation.h"
+#include "launch/evaluate/evaluation.h"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,9 @@
 #include <numeric>
 #include <utility>
 
+#include "launch/evaluate/split_sums.h"
 #include "launch/report/console.h"
 #include "launch/report/moe_metrics.h"
-#include "launch/train/split_sums.h"
 #include "runtime/base/metrics.h"
 #include "runtime/data/loader.h"
 

@@ -1,10 +1,10 @@
-#include "launch/train/baseline_evaluation.h"
+#include "launch/evaluate/baseline_evaluation.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "launch/evaluate/split_sums.h"
 #include "launch/report/console.h"
-#include "launch/train/split_sums.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"

@@ -1,9 +1,9 @@
-#include "launch/train/build_model.h"
+#include "launch/model/build_model.h"
 
 #include <fmt/format.h>
 
 #include "launch/job/launch_info.h"
-#include "launch/train/sparse_layers.h"
+#include "launch/model/sparse_layers.h"
 #include "moe/moe_layer.h"
 #include "runtime/base/error.h"
 #include "runtime/base/size_limits.h"

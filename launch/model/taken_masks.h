@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/renamed_state.h"
+#include "launch/model/renamed_state.h"
 #include "parallel/checkpoint/manifest.h"
 #include "runtime/module/state.h"
 #include "sparse/prune_grow.h"

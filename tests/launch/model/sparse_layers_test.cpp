@@ -1,4 +1,4 @@
-#include "launch/train/sparse_layers.h"
+#include "launch/model/sparse_layers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/evaluation.h"
+#include "launch/evaluate/evaluation.h"
 #include "models/baselines.h"
 
 namespace shoal {
