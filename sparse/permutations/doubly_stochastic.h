@@ -11,6 +11,9 @@ class DoublyStochastic : public SoftFamily {
   std::string misfit(const Grouping& grouping) const override;
   std::vector<int64_t> shape(int64_t side) const override { return {side, side}; }
   void fill(const torch::Tensor& m_Gss, double mix, const Stream& stream) const override;
+  /// As much as the others of a row have on average: a larger share makes the identity the nearest
+  /// permutation, to which the penalty then leads.
+  double usual_mix(int64_t side) const override { return 1.0 / static_cast<double>(side); }
   torch::Tensor product(const torch::Tensor& m_uGss, const torch::Tensor& x_uG,
                         Factor factor) const override;
   void project(const torch::Tensor& m_uGss) const override;

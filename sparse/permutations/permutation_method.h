@@ -19,13 +19,13 @@ namespace shoal {
 struct LearningOptions {
   PermutationAxis axis = PermutationAxis::kInputs;
   int64_t groups = 1;
-  double mix = 0.5;
-  double lr = 1e-3;
-  double penalty = 0.01;
+  std::optional<double> mix;
+  double lr = 3e-3;
+  double penalty = 1.0;
   Duration ramp = Duration::percent(10);
   double threshold = 0.02;
   Duration check_every = Duration::steps(100);
-  Duration until = Duration::percent(60);
+  Duration until = Duration::percent(30);
 
   static constexpr auto fields() {
     constexpr auto kPlace = accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken,
@@ -38,8 +38,9 @@ struct LearningOptions {
             "equal parts whose members are reordered among themselves; memory falls as 1 / groups",
             in_range(1, 1 << 16)),
         field("mix", &LearningOptions::mix,
-              "share of the identity in the first matrix, the rest is random",
-              in_range(above(0.0), below(1.0))),
+              "share of the identity in the first matrix, the rest is random; auto: 1 / size of a "
+              "group, of switches 0.5",
+              unset_word("auto"), in_range(above(0.0), below(1.0))),
         field("lr", &LearningOptions::lr, "learning rate, constant; Adam without weight decay",
               in_range(above(0.0), 10.0)),
         field("penalty", &LearningOptions::penalty,

@@ -35,6 +35,8 @@ class SoftFamily {
   /// First values of one matrix's parameter [G, shape...], in place. `mix`: the share of the
   /// identity in P, the rest is random.
   virtual void fill(const torch::Tensor& parameter_G, double mix, const Stream& stream) const = 0;
+  /// The share that is taken unless the recipe has another.
+  virtual double usual_mix(int64_t side) const = 0;
 
   /// X [u, G, s, b] from the right of P, X [u, G, a, s] from its left. Differentiable.
   virtual torch::Tensor product(const torch::Tensor& parameter_uG, const torch::Tensor& x_uG,

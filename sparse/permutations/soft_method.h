@@ -22,7 +22,9 @@ class SoftMethod : public PermutationMethod {
     if (!misfit.empty()) throw ConfigError(layer + ": " + misfit);
   }
   void begin(Permutation& permutation, uint64_t seed) const override {
-    permutation.soften(options_.groups, options_.mix, seed, family_);
+    const double mix =
+        options_.mix.value_or(family_->usual_mix(permutation.place().size() / options_.groups));
+    permutation.soften(options_.groups, mix, seed, family_);
   }
   const LearningOptions* learning() const override { return &options_; }
 

@@ -55,6 +55,7 @@ class SwitchFamily : public SoftFamily {
 
   std::string misfit(const Grouping& grouping) const override;
   void fill(const torch::Tensor& logit_G, double mix, const Stream& stream) const override;
+  double usual_mix(int64_t /*side*/) const override { return 0.5; }
   torch::Tensor product(const torch::Tensor& logit_uG, const torch::Tensor& x_uG,
                         Factor factor) const override;
   torch::Tensor penalty(const torch::Tensor& logit_uG) const override;
