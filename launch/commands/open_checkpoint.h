@@ -15,10 +15,10 @@ namespace shoal {
 
 /// Which checkpoint, and how its recipe is changed.
 struct CheckpointChoice {
-  std::string path;                    ///< a checkpoint, or a run: its newest checkpoint
-  bool best = false;                   ///< the run's best checkpoint instead
-  std::vector<std::string> overrides;  ///< of the recipe in the checkpoint
-  bool raw_weights = false;            ///< not their averages, where the checkpoint has both
+  std::string path;                         ///< a checkpoint, or a run: its newest checkpoint
+  bool best = false;                        ///< the run's best checkpoint instead
+  std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
+  bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
 };
 
 /// A checkpoint's recipe, and the ranks that its model is to run on.
