@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/device.h"
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
@@ -83,7 +84,8 @@ Sgemm libtorch_sgemm() {
   return reinterpret_cast<Sgemm>(found);
 }
 
-/// The dense layer's three products, without its bias, by one of the libraries.
+/// The dense layer's three products, without its bias, by one of the libraries; null: by LibTorch's
+/// operators, as on a GPU.
 struct Dense {
   torch::Tensor x, weight, dy;
   torch::Tensor y = torch::empty_like(dy), dx = torch::empty_like(x),
@@ -96,6 +98,10 @@ struct Dense {
   };
   /// c [m, n] = a [m, k] b [k, n].
   static void multiply(Sgemm sgemm, const Factor& a, const Factor& b, torch::Tensor& c) {
+    if (sgemm == nullptr) {
+      at::mm_out(c, a.op == 'N' ? a.memory : a.memory.t(), b.op == 'N' ? b.memory : b.memory.t());
+      return;
+    }
     const auto m = static_cast<int>(c.size(0)), n = static_cast<int>(c.size(1));
     const auto k = static_cast<int>(a.memory.size(a.op == 'N' ? 1 : 0));
     const auto a_stride = static_cast<int>(a.memory.size(1));
@@ -118,6 +124,7 @@ void evict() {
 struct Options {
   int64_t rounds;
   bool is_cold;  ///< of each call the weights come from memory
+  c10::Device device;
 };
 
 /// Times of all contenders, which take turns, by their names.
@@ -127,7 +134,8 @@ std::map<std::string, double> times(const std::vector<Contender>& contenders,
   for (const Contender& contender : contenders) {
     timed.push_back({contender.name, [&contender, &options] {
                        if (options.is_cold) evict();
-                       return us_of(contender.call);
+                       return us_of_calls(contender.call, calls_per_turn(options.device),
+                                          options.device);
                      }});
   }
   std::map<std::string, double> result;
@@ -146,8 +154,9 @@ struct Sparse {
 
   Sparse(const std::string& name, const Shape& shape, double density, const torch::Tensor& dense)
       : density(density) {
-    const torch::Tensor mask = make_mask(name, shape, density);
-    layout_us = us_of([&] { layout = make_layout(name, mask); });
+    const c10::Device device = dense.device();
+    const torch::Tensor mask = make_mask(name, shape, density).to(device);
+    layout_us = us_of_calls([&] { layout = make_layout(name, mask); }, 1, device);
     permuted = make_layout(name, mask, {normal({shape.inputs}, 14).argsort(), {}});
     weight = dense * mask;
     values = layout->pack(weight);
@@ -176,8 +185,9 @@ class Case {
         shape_(shape),
         tokens_(tokens),
         options_(options),
-        dense_{normal({tokens, shape.inputs}, 1), normal({shape.outputs, shape.inputs}, 2),
-               normal({tokens, shape.outputs}, 3)},
+        dense_{normal({tokens, shape.inputs}, 1).to(options.device),
+               normal({shape.outputs, shape.inputs}, 2).to(options.device),
+               normal({tokens, shape.outputs}, 3).to(options.device)},
         x_transposed_(dense_.x.t().contiguous()) {
     for (const double density : kDensities) {
       sparse_.emplace_back(layout_, shape, density, dense_.weight);
@@ -189,7 +199,8 @@ class Case {
     const std::map<std::string, double> us = times(contenders(), options_);
     const auto dense = [&](const char* what) {
       const std::string name = what;
-      return std::min(us.at("ours " + name), us.at("libtorch " + name));
+      const double libtorch = us.at("libtorch " + name);
+      return is_cpu() ? std::min(us.at("ours " + name), libtorch) : libtorch;
     };
     const double dense_forward = dense("forward"),
                  dense_backward = dense("backward_x") + dense("backward_weight");
@@ -244,14 +255,20 @@ class Case {
   }
 
  private:
+  bool is_cpu() const { return options_.device.is_cpu(); }
   std::vector<Contender> contenders() {
-    static const Sgemm libtorch = libtorch_sgemm();
+    std::vector<std::pair<std::string, Sgemm>> libraries;
+    if (is_cpu()) {
+      libraries = {{"ours ", &sgemm_}, {"libtorch ", libtorch_sgemm()}};
+    } else {
+      libraries = {{"libtorch ", nullptr}};
+    }
     std::vector<Contender> all;
-    for (const auto& [name, sgemm] : {std::pair{std::string("ours "), &sgemm_},
-                                      std::pair{std::string("libtorch "), libtorch}}) {
-      all.push_back({name + "forward", [this, sgemm] { dense_.forward(sgemm); }});
-      all.push_back({name + "backward_x", [this, sgemm] { dense_.backward_x(sgemm); }});
-      all.push_back({name + "backward_weight", [this, sgemm] { dense_.backward_weight(sgemm); }});
+    for (const auto& [name, sgemm] : libraries) {
+      const Sgemm own = sgemm;
+      all.push_back({name + "forward", [this, own] { dense_.forward(own); }});
+      all.push_back({name + "backward_x", [this, own] { dense_.backward_x(own); }});
+      all.push_back({name + "backward_weight", [this, own] { dense_.backward_weight(own); }});
     }
     for (const Sparse& s : sparse_) {
       const auto add = [&](const char* what, const std::function<void()>& call) {
@@ -276,7 +293,7 @@ class Case {
   Options options_;
   Dense dense_;
   torch::Tensor x_transposed_;
-  torch::Tensor order_ = normal({shape_.inputs}, 14).argsort();
+  torch::Tensor order_ = normal({shape_.inputs}, 14).argsort().to(options_.device);
   std::vector<Sparse> sparse_;
 };
 
@@ -291,9 +308,13 @@ int run(int argc, char** argv) {
   program.add_choices("--layouts", layouts, "layouts");
   std::vector<int64_t> tokens{1, 197, 8192};
   program.add("--tokens", tokens, "numbers of tokens");
+  std::string device_name = "cpu";
+  program.add("--device", device_name, "cpu or cuda, whose weights are in its caches");
   return program.run(argc, argv, [&](Report& report) {
     const torch::NoGradGuard no_grad;
     set_up(threads, report);
+    const c10::Device device = use_device(device_name);
+    report.note("device", device.str());
     std::string densities = "ratios at densities";
     for (const double density : kDensities) densities += fmt::format(" {}", density);
     std::printf("%s\n", densities.c_str());
@@ -302,7 +323,8 @@ int run(int argc, char** argv) {
         for (const int64_t count : tokens) {
           const int64_t rounds =
               count > 1000 ? std::max<int64_t>(3, program.rounds() / 4) : program.rounds();
-          Case(layout, shape, count, {rounds, /*is_cold=*/count == 1}).run(report);
+          const bool is_cold = count == 1 && device.is_cpu();
+          Case(layout, shape, count, {rounds, is_cold, device}).run(report);
         }
       }
     }

@@ -33,7 +33,7 @@ endif()
 target_include_directories(shoal_cuda SYSTEM PRIVATE ${SHOAL_NCCL_INCLUDE}
                            ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(shoal_cuda PRIVATE shoal_lib LibTorch::cuda LibTorch::c10_cuda
-                      CUDA::cudart "${SHOAL_NCCL_LIBRARY}")
+                      CUDA::cudart CUDA::cusparse "${SHOAL_NCCL_LIBRARY}")
 # NCCL's folder first: one file for the plug-in and libtorch_cuda.
 get_filename_component(nccl_dir "${SHOAL_NCCL_LIBRARY}" DIRECTORY)
 set_target_properties(shoal_cuda PROPERTIES

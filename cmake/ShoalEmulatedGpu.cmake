@@ -42,7 +42,8 @@ if(NOT SHOAL_SANITIZE)
 endif()
 
 add_executable(tests_gpu_emulated ${gpu_tests} ${host_code} "${emulated}/check.cpp"
-               "${emulated}/check_ranks.cpp" "${emulated}/device.cpp" "${emulated}/operators.cpp"
+               "${emulated}/check_ranks.cpp" "${emulated}/cusparse_cpu.cpp" "${emulated}/device.cpp"
+               "${emulated}/operators.cpp"
                $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:tests_support>)
 shoal_use_torch(tests_gpu_emulated ALONE)
 shoal_compile_quickly(tests_gpu_emulated)

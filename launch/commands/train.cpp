@@ -112,7 +112,8 @@ void choose_execution(const Recipe& recipe, const LaunchInfo& launch, Session& s
   PruneGrow* sparse = session.prune_grow();
   if (sparse == nullptr) return;
   std::string source;
-  if (recipe.sparsity->execution == SparseExecution::kAuto) {
+  const bool is_on_gpu = session.grid().device.is_cuda();
+  if (recipe.sparsity->execution == SparseExecution::kAuto && !is_on_gpu) {
     const std::string folder = recipe.run.deterministic ? "" : launch.cache_folder;
     const ChosenBreakEvens chosen = choose_break_evens(written_by, folder, *session.grid().world);
     run_sparse_layers(recipe, session.model(), chosen.values, *sparse);

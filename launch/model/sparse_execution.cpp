@@ -22,9 +22,6 @@ std::optional<std::string> obstacle(const Recipe& recipe, const SparseLayer& lay
     return fmt::format("there are none for the pattern {}", recipe.sparsity->pattern.name());
   }
   if (compute_dtype_of(recipe) == torch::kBFloat16) return "they do not compute in bfloat16";
-  if (recipe.run.device == DeviceKind::kCuda || layer.parameter.tensor.is_cuda()) {
-    return "there are none on GPUs";
-  }
   return std::nullopt;
 }
 
@@ -53,8 +50,12 @@ bool set_product(Task& task, const Parameter& parameter,
   });
 }
 
-bool is_large(const Pattern& pattern) {
-  return std::min(pattern.rows(), pattern.columns()) >= BreakEvens::kLeastSide;
+/// Whether a layer is left to dense products under `auto` whatever its density: a small one, and on
+/// GPUs, for which no break-even densities were measured.
+bool stays_dense(const SparseLayer& layer) {
+  const Pattern& pattern = *layer.pattern;
+  return layer.parameter.tensor.is_cuda() ||
+         std::min(pattern.rows(), pattern.columns()) < BreakEvens::kLeastSide;
 }
 
 /// One for each layer; null where dense products are used.
@@ -69,7 +70,7 @@ SparseProducts set_products(const Recipe& recipe, const BuiltModel& model,
   const bool always = execution == SparseExecution::kSparse;
   for (size_t l = 0; l < layers.size(); ++l) {
     const Pattern& pattern = *layers[l].pattern;
-    if (obstacle(recipe, layers[l]) || !(always || is_large(pattern))) continue;
+    if (obstacle(recipe, layers[l]) || (!always && stays_dense(layers[l]))) continue;
     auto product = make_product(
         layers[l], model, always ? SparseProduct::kAlways : break_evens.of(storage_of(pattern)));
     if (set_product(*model.task, layers[l].parameter, product)) products[l] = std::move(product);

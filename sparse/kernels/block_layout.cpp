@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "sparse/kernels/block_program.h"
+#include "sparse/kernels/gpu_layout.h"
+#include "sparse/kernels/mask_cells.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/kernels/work_split.h"
 
@@ -28,17 +30,6 @@ struct BlockMatrix {
     }
   }
 };
-
-torch::Tensor blocks_that_are_on(const torch::Tensor& mask_mn, int64_t size) {
-  TORCH_CHECK(is_block_size(size) && mask_mn.size(0) % size == 0 && mask_mn.size(1) % size == 0,
-              "sparse layout: blocks of ", size, " do not fit ", mask_mn.sizes(), " weights");
-  const torch::Tensor grid =
-      mask_mn.view({mask_mn.size(0) / size, size, mask_mn.size(1) / size, size});
-  const torch::Tensor is_on = grid.any(3).any(1);
-  TORCH_CHECK(is_on.equal(grid.all(3).all(1)), "sparse layout: a mask of ", mask_mn.sizes(),
-              " weights is not made of whole blocks of ", size);
-  return is_on;
-}
 
 template <class Real>
 TokenRows<Real> tile_rows(Real* data, int64_t width, const IndexRange& tokens) {
@@ -73,7 +64,7 @@ torch::Tensor multiply_by_blocks(const BlockProgram& program, const torch::Tenso
 class BlockLayout : public SparseLayout {
  public:
   BlockLayout(const torch::Tensor& mask_mn, int64_t size, const SparseOrder& order)
-      : SparseLayout(mask_mn.size(0), mask_mn.size(1), mask_mn.sum().item<int64_t>()),
+      : SparseLayout(mask_mn),
         size_(size),
         places_(order),
         by_output_(blocks_that_are_on(mask_mn, size)),
@@ -204,6 +195,7 @@ class BlockLayout : public SparseLayout {
 
 SparseLayoutPtr make_block_layout(const torch::Tensor& mask_mn, int64_t size,
                                   const SparseOrder& order) {
+  if (mask_mn.is_cuda()) return make_gpu_block_layout(mask_mn.contiguous(), size, order);
   return std::make_shared<BlockLayout>(mask_mn.contiguous(), size, order);
 }
 

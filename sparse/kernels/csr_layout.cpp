@@ -1,15 +1,15 @@
 #include <ATen/Dispatch.h>
 
+#include <limits>
 #include <numeric>
 #include <vector>
 
+#include "sparse/kernels/gpu_layout.h"
 #include "sparse/kernels/row_program.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/kernels/work_split.h"
 
 // T tokens  m outputs  n inputs  z weights
-#include <limits>
-
 namespace shoal {
 namespace {
 
@@ -104,8 +104,7 @@ void add_dots(const RowProgram& program, const TokenRows<const Real>& x,
 /// Any mask by rows and, for the gradient of x, by columns.
 class CsrLayout : public SparseLayout {
  public:
-  CsrLayout(const torch::Tensor& mask_mn, const SparseOrder& order)
-      : SparseLayout(mask_mn.size(0), mask_mn.size(1), mask_mn.sum().item<int64_t>()) {
+  CsrLayout(const torch::Tensor& mask_mn, const SparseOrder& order) : SparseLayout(mask_mn) {
     TORCH_CHECK(mask_mn.numel() <= std::numeric_limits<int32_t>::max(),
                 "sparse rows: ", mask_mn.sizes(), " weights are too many to be counted in 32 bits");
     add_rows(mask_mn, order);
@@ -211,6 +210,7 @@ class CsrLayout : public SparseLayout {
 }  // namespace
 
 SparseLayoutPtr make_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order) {
+  if (mask_mn.is_cuda()) return make_gpu_csr_layout(mask_mn, order);
   return std::make_shared<CsrLayout>(mask_mn, order);
 }
 

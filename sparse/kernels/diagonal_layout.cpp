@@ -4,9 +4,10 @@
 #include <vector>
 
 #include "sparse/kernels/diagonal_program.h"
+#include "sparse/kernels/gpu_layout.h"
+#include "sparse/kernels/mask_cells.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/kernels/work_split.h"
-#include "sparse/patterns/diagonal.h"
 
 // T tokens  m outputs  n inputs  D the shorter side  P the longer side  K diagonals
 namespace shoal {
@@ -149,18 +150,9 @@ void to_longer(const DiagonalProduct<Real>& product, const Side<const Real>& sho
 class DiagonalLayout : public SparseLayout {
  public:
   DiagonalLayout(const torch::Tensor& mask_mn, const SparseOrder& order)
-      : SparseLayout(mask_mn.size(0), mask_mn.size(1), mask_mn.sum().item<int64_t>()),
-        is_tall_(rows() >= columns()),
-        places_(order) {
-    const Diagonals diagonals{rows(), columns()};
-    const torch::Tensor on_PD = mask_mn.reshape({-1})
-                                    .index_select(0, diagonals.places(mask_mn.device()).view({-1}))
-                                    .view({diagonals.count(), diagonals.length()});
-    const torch::Tensor is_on_P = on_PD.any(1);
-    TORCH_CHECK(is_on_P.equal(on_PD.all(1)), "sparse layout: a mask of ", mask_mn.sizes(),
-                " weights is not made of whole diagonals");
-    offsets_ = index_values(is_on_P.nonzero().view({-1}));
-    stride_ = whole_vectors(diagonals.length()) + 2 * kDiagonalPad;
+      : SparseLayout(mask_mn), is_tall_(rows() >= columns()), places_(order) {
+    offsets_ = index_values(offsets_that_are_on(mask_mn));
+    stride_ = whole_vectors(std::min(rows(), columns())) + 2 * kDiagonalPad;
   }
 
   torch::Tensor pack(const torch::Tensor& weight_mn) const override {
@@ -289,6 +281,7 @@ class DiagonalLayout : public SparseLayout {
 }  // namespace
 
 SparseLayoutPtr make_diagonal_layout(const torch::Tensor& mask_mn, const SparseOrder& order) {
+  if (mask_mn.is_cuda()) return make_gpu_diagonal_layout(mask_mn, order);
   return std::make_shared<DiagonalLayout>(mask_mn, order);
 }
 

@@ -16,21 +16,27 @@ struct SparseOrder {
   torch::Tensor outputs;  ///< int64 [m]
 };
 
-/// Where the weights of a sparse matrix [m, n] are, and how its products with tokens are computed
-/// on the CPU, in float32 or float64. Values are the weights in the layout's own order, taken from
-/// the dense matrix S, in which they are trained.
+/// Where the weights of a sparse matrix [m, n] are, and how its products with tokens are computed,
+/// in float32 or float64, on the device of its mask. Values are the weights in the layout's own
+/// order, taken from the dense matrix S, in which they are trained.
 ///
-/// Products use the threads of at::parallel_for; their results are independent of the number of
-/// threads.
+/// On the CPU products use the threads of at::parallel_for; their results are independent of the
+/// number of threads. On a GPU they are queued on the current stream (gpu_layout.h), and their
+/// results are the same in each run.
 class SparseLayout {
  public:
-  SparseLayout(int64_t rows, int64_t columns, int64_t num_weights)
-      : rows_(rows), columns_(columns), num_weights_(num_weights) {}
+  explicit SparseLayout(const torch::Tensor& mask_mn)
+      : rows_(mask_mn.size(0)),
+        columns_(mask_mn.size(1)),
+        num_weights_(mask_mn.sum().item<int64_t>()),
+        device_(mask_mn.device()) {}
   virtual ~SparseLayout() = default;
 
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
   int64_t num_weights() const { return num_weights_; }
+  /// Where its products' tensors are.
+  const torch::Device& device() const { return device_; }
 
   /// The values of a contiguous S [m, n].
   virtual torch::Tensor pack(const torch::Tensor& weight_mn) const = 0;
@@ -49,14 +55,15 @@ class SparseLayout {
 
  private:
   int64_t rows_, columns_, num_weights_;
+  torch::Device device_;
 };
 
 using SparseLayoutPtr = std::shared_ptr<const SparseLayout>;
 
-/// Any mask, bool [m, n] on the CPU: compressed sparse rows. Permuted at no cost.
+/// Any mask, bool [m, n]: compressed sparse rows. Permuted at no cost.
 SparseLayoutPtr make_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
-/// A mask of whole diagonals (sparse/patterns/diagonal.h), else TORCH_CHECK. No index of a weight
-/// is stored; inputs and outputs are copied in their order.
+/// A mask of whole diagonals (sparse/patterns/diagonal.h), else TORCH_CHECK. Products read no index
+/// of a weight; inputs and outputs are copied in their order.
 SparseLayoutPtr make_diagonal_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
 /// A mask of whole blocks of size x size weights, else TORCH_CHECK.
 SparseLayoutPtr make_block_layout(const torch::Tensor& mask_mn, int64_t size,

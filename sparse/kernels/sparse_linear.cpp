@@ -17,8 +17,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// As LibTorch's sum, but with the same result for any number of threads.
+/// As LibTorch's sum, but on the CPU with the same result for any number of threads.
 torch::Tensor sum_of_tokens(const torch::Tensor& dy_Tm) {
+  if (!dy_Tm.is_cpu()) return dy_Tm.sum(0);
   const int64_t T = dy_Tm.size(0), m = dy_Tm.size(1);
   torch::Tensor sum = torch::zeros({m}, dy_Tm.options());
   AT_DISPATCH_FLOATING_TYPES(dy_Tm.scalar_type(), "sparse_linear", [&] {
@@ -74,13 +75,17 @@ torch::Tensor like_tokens(const torch::Tensor& y_Tm, const torch::Tensor& x) {
 void check_input(const torch::Tensor& x, const torch::Tensor& values, const torch::Tensor& bias,
                  const SparseLayout& layout) {
   const torch::Dtype dtype = x.scalar_type();
-  TORCH_CHECK(x.is_cpu() && (dtype == torch::kFloat32 || dtype == torch::kFloat64),
-              "sparse_linear: x is ", dtype, " on ", x.device(),
-              ", expected float32 or float64 on the CPU");
+  TORCH_CHECK(
+      x.device() == layout.device() && (dtype == torch::kFloat32 || dtype == torch::kFloat64),
+      "sparse_linear: x is ", dtype, " on ", x.device(), ", expected float32 or float64 on ",
+      layout.device(), ", where the mask is");
   TORCH_CHECK(x.dim() >= 1 && x.size(-1) == layout.columns(), "sparse_linear: x is ", x.sizes(),
               ", expected [..., ", layout.columns(), "]");
-  TORCH_CHECK(values.scalar_type() == dtype && (!bias.defined() || bias.scalar_type() == dtype),
-              "sparse_linear: weight and bias must be ", dtype, " as x is");
+  for (const torch::Tensor& tensor : {values, bias}) {
+    TORCH_CHECK(
+        !tensor.defined() || (tensor.scalar_type() == dtype && tensor.device() == x.device()),
+        "sparse_linear: weight and bias must be ", dtype, " on ", x.device(), " as x is");
+  }
   TORCH_CHECK(!bias.defined() || bias.sizes() == at::IntArrayRef{layout.rows()},
               "sparse_linear: bias is ", bias.sizes(), ", expected [", layout.rows(), "]");
 }

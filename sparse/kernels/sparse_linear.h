@@ -11,8 +11,8 @@ namespace shoal {
 /// orders P and Q; others are taken as zero. Differentiable in x, S and b: the gradient of S is a
 /// dense [m, n], zero outside the layout.
 ///
-/// Shapes: x [..., n], S [m, n], b [m] or undefined -> [..., m]. On the CPU, all float32 or all
-/// float64, else TORCH_CHECK. Values are taken from S in every call.
+/// Shapes: x [..., n], S [m, n], b [m] or undefined -> [..., m]. All float32 or all float64, on the
+/// layout's device, else TORCH_CHECK. Values are taken from S in every call.
 torch::Tensor sparse_linear(const torch::Tensor& x, const torch::Tensor& weight_mn,
                             const torch::Tensor& bias_m, const SparseLayoutPtr& layout);
 

@@ -144,8 +144,6 @@ TEST(SparseLayers, ThatSparseKernelsCannotRunAreRefusedByName) {
                                     "there are none for the pattern n_m")));
   EXPECT_THAT(mistakes("execution: sparse", {"train.precision=bfloat16"}),
               ElementsAre(HasSubstr("they do not compute in bfloat16")));
-  EXPECT_THAT(mistakes("execution: sparse", {"run.device=cuda"}),
-              ElementsAre(HasSubstr("there are none on GPUs")));
   EXPECT_THAT(mistakes_of([] {
                 sparse_layers(
                     {"sparsity={density: 0.5, layers: [moe_c.experts.*.fc1], execution: "

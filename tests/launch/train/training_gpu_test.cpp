@@ -91,7 +91,9 @@ std::vector<std::pair<std::string, Overrides>> models() {
           {"ModernDecoder", gpt2(kModernDecoder)},
           {"Hspmn", with_hspmn(text_data(), "rate: 0.4, temperature: learned", kBlockExperts)},
           {"DenoiserSoft", denoiser("losses: [{name: kl_uniform, weight: 0.1}]")},
-          {"DenoiserHard", denoiser("mixing: hard")}};
+          {"DenoiserHard", denoiser("mixing: hard")},
+          {"SparseRowsByKernels", {sparse_by_kernels("unstructured", "set")}},
+          {"SparseDiagonalsByKernels", {sparse_by_kernels("diagonal", "set")}}};
 }
 
 class TrainingGpu : public OnGpu {};

@@ -153,7 +153,13 @@ TEST_F(Device, PluginLoadsWithoutGpuAndRegistersItsOperators) {
                            "shoal::expert_mlp_forward",
                            "shoal::expert_mlp_backward",
                            "shoal::memory_lookup_forward",
-                           "shoal::memory_lookup_backward"}) {
+                           "shoal::memory_lookup_backward",
+                           "shoal::sparse_csr_multiply",
+                           "shoal::sparse_csr_dots",
+                           "shoal::sparse_diagonal_multiply",
+                           "shoal::sparse_diagonal_dots",
+                           "shoal::sparse_block_multiply",
+                           "shoal::sparse_block_dots"}) {
     const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
     ASSERT_TRUE(op.has_value()) << name;
     EXPECT_TRUE(op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) << name;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -44,6 +45,36 @@ struct Allocation {
   std::byte* memory;  ///< guard, bytes, guard
 };
 
+/// Where memory is that has not been freed.
+class LiveMemory {
+ public:
+  void add(const std::byte* first, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    bytes_[first] = bytes;
+  }
+  void remove(const std::byte* first) {
+    const std::lock_guard lock(mutex_);
+    bytes_.erase(first);
+  }
+  bool has(const std::byte* first, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    auto found = bytes_.upper_bound(first);
+    if (found == bytes_.begin()) return false;
+    --found;
+    const auto offset = static_cast<size_t>(first - found->first);
+    return offset <= found->second && bytes <= found->second - offset;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const std::byte*, size_t> bytes_;  ///< by their first
+};
+
+LiveMemory& live_memory() {
+  static auto* instance = new LiveMemory;  // tensors may outlive static objects
+  return *instance;
+}
+
 void write_guard(std::byte* to) {
   for (size_t i = 0; i < kGuardBytes; i += sizeof(kGuard)) {
     std::memcpy(to + i, &kGuard, sizeof(kGuard));
@@ -58,6 +89,7 @@ bool is_guard(const std::byte* from) {
 
 void release(void* context) {
   const auto* allocation = static_cast<Allocation*>(context);
+  live_memory().remove(allocation->memory + kGuardBytes);
   if (!is_guard(allocation->memory) ||
       !is_guard(allocation->memory + kGuardBytes + allocation->bytes)) {
     ADD_FAILURE() << "GPU memory of " << allocation->bytes << " bytes was written outside of it";
@@ -74,6 +106,7 @@ class Memory final : public c10::Allocator {
     write_guard(memory);
     std::memset(memory + kGuardBytes, kPoison, bytes);
     write_guard(memory + kGuardBytes + bytes);
+    live_memory().add(memory + kGuardBytes, bytes);
     return {memory + kGuardBytes, new Allocation{bytes, memory}, &release, kDevice};
   }
   void copy_data(void* to, const void* from, size_t bytes) const override {
@@ -141,6 +174,10 @@ C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 c10::Allocator& memory() {
   static Memory instance;
   return instance;
+}
+
+bool is_device_memory(const void* first, size_t bytes) {
+  return live_memory().has(static_cast<const std::byte*>(first), bytes);
 }
 
 void host_waits(const std::string& name) {

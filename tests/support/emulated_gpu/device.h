@@ -3,15 +3,18 @@
 #include <c10/core/Allocator.h>
 #include <torch/types.h>
 
+#include <cstddef>
 #include <string>
 
-/// What operators.cpp needs of device.cpp.
+/// What operators.cpp and cusparse_cpu.cpp need of device.cpp.
 namespace emulated_gpu {
 
 inline const c10::Device kDevice(c10::kCUDA, 0);
 inline const c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
 
 c10::Allocator& memory();
+/// Whether all of these bytes are of one piece of it.
+bool is_device_memory(const void* first, size_t bytes);
 
 /// Called where an operator makes the host wait, which LibTorch can be told to refuse; events are
 /// waited for without.

@@ -20,6 +20,7 @@ struct CUstream_st;
 /// - Device: device.cpp takes the place of LibTorch's CUDA device, which a process that loads
 ///   libtorch_cpu alone leaves empty; operators.cpp runs LibTorch's operators on the CPU, on CPU
 ///   tensors in the same memory.
+/// - cuSPARSE: cusparse_cpu.cpp has the functions that our host code calls.
 ///
 /// It is stricter than a GPU where that is cheap:
 /// - A launch fails, and names kernel, block and thread, where threads of a block wait at different
@@ -33,6 +34,9 @@ struct CUstream_st;
 ///   guards, NaN too; a test fails when memory is freed whose guards are not whole.
 /// - Copies to the host that do not make it wait arrive when it waits, and are -1 until then.
 /// - No operator takes tensors of the CPU and of the GPU, but for the CPU's scalars and indices.
+/// - cuSPARSE refuses sizes, strides, types and memory that do not fit, and workspaces that were
+/// not
+///   prepared with the same arguments.
 ///
 /// What it cannot show:
 /// - Timing, occupancy, registers.
@@ -40,7 +44,7 @@ struct CUstream_st;
 ///   NCCL, no pinned memory that the host overwrites too early.
 /// - The memory model: a thread is only ever interrupted at a barrier. A missing fence, a sum
 ///   without atomicAdd, and other races between barriers go unseen.
-/// - LibTorch's own kernels, and the last bits of exp and erf: both are the CPU's.
+/// - LibTorch's own kernels and cuSPARSE's, and the last bits of exp and erf: all are the CPU's.
 namespace emulated_gpu {
 
 using Place = std::source_location;

@@ -1,0 +1,31 @@
+#include "sparse/kernels/mask_cells.h"
+
+#include "sparse/kernels/sparse_layout.h"
+#include "sparse/patterns/diagonal.h"
+
+// m outputs  n inputs  P diagonals  D weights of each
+namespace shoal {
+
+torch::Tensor offsets_that_are_on(const torch::Tensor& mask_mn) {
+  const Diagonals diagonals{mask_mn.size(0), mask_mn.size(1)};
+  const torch::Tensor on_PD = mask_mn.reshape({-1})
+                                  .index_select(0, diagonals.places(mask_mn.device()).view({-1}))
+                                  .view({diagonals.count(), diagonals.length()});
+  const torch::Tensor is_on_P = on_PD.any(1);
+  TORCH_CHECK(is_on_P.equal(on_PD.all(1)), "sparse layout: a mask of ", mask_mn.sizes(),
+              " weights is not made of whole diagonals");
+  return is_on_P.nonzero().view({-1});
+}
+
+torch::Tensor blocks_that_are_on(const torch::Tensor& mask_mn, int64_t size) {
+  TORCH_CHECK(is_block_size(size) && mask_mn.size(0) % size == 0 && mask_mn.size(1) % size == 0,
+              "sparse layout: blocks of ", size, " do not fit ", mask_mn.sizes(), " weights");
+  const torch::Tensor grid =
+      mask_mn.view({mask_mn.size(0) / size, size, mask_mn.size(1) / size, size});
+  const torch::Tensor is_on = grid.any(3).any(1);
+  TORCH_CHECK(is_on.equal(grid.all(3).all(1)), "sparse layout: a mask of ", mask_mn.sizes(),
+              " weights is not made of whole blocks of ", size);
+  return is_on;
+}
+
+}  // namespace shoal
