@@ -64,10 +64,13 @@ INSTANTIATE_TEST_SUITE_P(
         SavedCase{"ButterflyAndLowRank",
                   {kVit,
                    "sparsity={density: 0.5, layers: [mlp], rule: {name: static}, pattern: {name: "
-                   "butterfly, low_rank: 0.3}}"},
+                   "butterfly, low_rank: 0.45}}"},
                   4},
-        // No mask yet: cells are chosen after the third of five steps.
-        SavedCase{"CellsNotChosen", {kVit, testing::sparse_by_choice("diagonal")}, 0}),
+        // No mask yet: cells are chosen in the last of five steps.
+        SavedCase{
+            "CellsNotChosen",
+            {kVit, testing::sparse_by_choice("diagonal", "permutation: {name: none}", "100%")},
+            0}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
