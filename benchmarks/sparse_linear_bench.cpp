@@ -156,6 +156,7 @@ struct Sparse {
       : density(density) {
     const c10::Device device = dense.device();
     const torch::Tensor mask = make_mask(name, shape, density).to(device);
+    make_layout(name, mask);  // what is loaded at first use
     layout_us = us_of_calls([&] { layout = make_layout(name, mask); }, 1, device);
     permuted = make_layout(name, mask, {normal({shape.inputs}, 14).argsort(), {}});
     weight = dense * mask;

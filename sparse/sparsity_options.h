@@ -84,11 +84,12 @@ struct SparsityOptions {
         field("rescale", &SparsityOptions::rescale,
               "multiply the first weights by sqrt(inputs / inputs that are on), so that outputs "
               "keep their variance"),
-        field("execution", &SparsityOptions::execution,
-              "products of the layers by sparse kernels, on the CPU in float32 or float64; with a "
-              "dense matrix that has zeros; or by whichever is faster. The pattern n_m, stacks of "
-              "experts, soft permutations and updates that read gradients of weights that are off "
-              "always take a dense one")};
+        field(
+            "execution", &SparsityOptions::execution,
+            "products of the layers by sparse kernels, in float32 or float64; with a dense matrix "
+            "that has zeros; or by whichever is faster, on GPUs dense. The pattern n_m, stacks of "
+            "experts, soft permutations and updates that read gradients of weights that are off "
+            "always take a dense one")};
   }
 };
 

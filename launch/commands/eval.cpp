@@ -94,7 +94,7 @@ std::string eval_json(const EvalResult& result, const EvalArguments& arguments) 
   json["step"] = result.step;
   json["checkpoint"] = result.checkpoint;
   json["averaged"] = result.is_averaged;
-  json["sparse_kernels"] = result.num_by_kernels;
+  json["num_sparse_kernel_layers"] = result.num_by_kernels;
   json["seconds"] = result.evaluation.seconds;
   return json_text(json) + "\n";
 }

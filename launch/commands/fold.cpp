@@ -8,6 +8,7 @@
 #include "launch/commands/commands.h"
 #include "launch/commands/folded_weights.h"
 #include "launch/commands/new_folder.h"
+#include "launch/job/break_even_file.h"
 #include "launch/model/sparse_layers.h"
 #include "launch/report/console.h"
 #include "launch/train/restore.h"
@@ -164,6 +165,8 @@ void write_folded(const Recipe& recipe, FoldedModel& folded, const Manifest& sou
   options.recipe = config::canonical_text(recipe);
   options.written_by = {{"shoal", build_info().version + " " + build_info().git_revision},
                         {"folded_from", source.run_id}};
+  const auto break_evens = source.written_by.find(kWrittenBreakEvens);
+  if (break_evens != source.written_by.end()) options.written_by.insert(*break_evens);
   const SaveOutcome saved = CheckpointWriter(options, *world, files)
                                 .save(folded, {source.step, source.samples, source.score});
   if (!saved.ok) throw StorageError(saved.error);

@@ -25,11 +25,16 @@ OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& 
                                                     {"", choice.overrides, environment})
                       .options;
   opened.raw_weights = choice.raw_weights;
-  if (opened.recipe.sparsity) {
-    const std::string folder = opened.recipe.run.deterministic ? "" : cache_folder(environment);
-    opened.break_evens = choose_break_evens(opened.manifest.written_by, folder, guard).values;
-  }
   return opened;
+}
+
+/// For a recipe that lets them decide; ranks have equal recipes. Collective.
+BreakEvens break_evens_of(const OpenedCheckpoint& opened, const Environment& environment,
+                          Communicator& world) {
+  const Recipe& recipe = opened.recipe;
+  if (!recipe.sparsity || recipe.sparsity->execution != SparseExecution::kAuto) return {};
+  const std::string folder = recipe.run.deterministic ? "" : cache_folder(environment);
+  return choose_break_evens(opened.manifest.written_by, folder, world).values;
 }
 
 }  // namespace
@@ -44,6 +49,7 @@ OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInf
   opened.grid = make_rank_grid(guard.split(0, guard.rank()), guard.size(), /*ranks_per_node=*/0,
                                std::move(devices.gpu_world));
   opened.grid.device = devices.own.device;
+  opened.break_evens = break_evens_of(opened, environment, *opened.grid.world);
   return opened;
 }
 
@@ -52,6 +58,7 @@ OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
   std::unique_ptr<Communicator> self = make_self_communicator();
   OpenedCheckpoint opened = open_recipe(choice, environment, *self);
   check_precision(opened.recipe.train.precision, torch::kCPU);
+  opened.break_evens = break_evens_of(opened, environment, *self);
   opened.grid = make_rank_grid(std::move(self), 1);
   return opened;
 }

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "launch/evaluate/evaluation.h"
@@ -104,27 +105,29 @@ TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, int64_t 
   }
 }
 
-/// The kernels of a run's sparse layers, by break-even densities that its checkpoints keep; a
-/// deterministic run takes those built in, since its results must not change with a measurement.
-/// Collective.
-void choose_execution(const Recipe& recipe, const LaunchInfo& launch, Session& session,
-                      std::map<std::string, std::string>& written_by, Log& log) {
+/// Chooses the kernels of a run's sparse layers and logs how many run by them. Returns the
+/// break-even densities, as checkpoints keep them, where these decide. A deterministic run takes
+/// those built in, since its results must not change with a measurement. Collective.
+std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchInfo& launch,
+                                            Session& session,
+                                            const std::map<std::string, std::string>& written_by,
+                                            Log& log) {
   PruneGrow* sparse = session.prune_grow();
-  if (sparse == nullptr) return;
-  std::string source;
+  if (sparse == nullptr) return std::nullopt;
+  std::optional<ChosenBreakEvens> chosen;
   const bool is_on_gpu = session.grid().device.is_cuda();
   if (recipe.sparsity->execution == SparseExecution::kAuto && !is_on_gpu) {
     const std::string folder = recipe.run.deterministic ? "" : launch.cache_folder;
-    const ChosenBreakEvens chosen = choose_break_evens(written_by, folder, *session.grid().world);
-    run_sparse_layers(recipe, session.model(), chosen.values, *sparse);
-    written_by[kWrittenBreakEvens] = to_text(chosen.values);
-    source = ", by " + chosen.source;
+    chosen = choose_break_evens(written_by, folder, *session.grid().world);
+    run_sparse_layers(recipe, session.model(), chosen->values, *sparse);
   }
   const bool is_choosing = std::ranges::any_of(session.model().soft_cells,
                                                [](const auto& cells) { return cells->is_soft(); });
   log.info(fmt::format("{} of {} sparse layers run by sparse kernels{}{}", sparse->run_by_kernels(),
-                       sparse->layers().size(), source,
+                       sparse->layers().size(),
+                       chosen ? "; break-even densities: " + chosen->source : "",
                        is_choosing ? "; others may once their cells are chosen" : ""));
+  return chosen ? std::optional(to_text(chosen->values)) : std::nullopt;
 }
 
 ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launch,
@@ -165,7 +168,9 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
       begin_or_resume(session, recipe, folder, {arguments.override_fixed, log});
   write_run_records(folder, recipe, {launch, arguments.command_line, devices.own}, *grid.world);
   log.info(describe_start(session, recipe, folder));
-  choose_execution(recipe, launch, session, checkpoints.written_by, log);
+  if (const auto text = choose_execution(recipe, launch, session, checkpoints.written_by, log)) {
+    checkpoints.written_by[kWrittenBreakEvens] = *text;
+  }
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
   log_data("data.train", *train_data.samples, log);

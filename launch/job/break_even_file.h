@@ -30,14 +30,14 @@ struct ChosenBreakEvens {
   std::string source;
 };
 
-/// Those that a run began with, if its checkpoint tells them (`written_by` of its manifest), so
+/// Those that a run began with, if its checkpoint has them (`written_by` of its manifest), so
 /// that a resumed run has the same kernels and thus the same bits; else, where there is a cache
 /// folder, those that rank 0 finds measured there; else the ones built in. Collective. Throws as
 /// read_break_evens.
 ChosenBreakEvens choose_break_evens(const std::map<std::string, std::string>& written_by,
                                     const std::string& cache_folder, Communicator& world);
 
-/// As a checkpoint tells them, in `written_by` by this name.
+/// The entry of a checkpoint's `written_by` that holds them, as text.
 inline constexpr const char* kWrittenBreakEvens = "sparse_break_even";
 std::string to_text(const BreakEvens& break_evens);
 

@@ -151,7 +151,7 @@ int64_t run_saved_sparse_layers(const Recipe& recipe, const BuiltModel& model,
   SavedMasks masks(layers, products, checkpoint.manifest);
   load_checkpoint(checkpoint.path, masks, world, {.ignore_extra = true});
   return std::ranges::count_if(
-      products, [](const auto& product) { return product && product->is_ever_faster(); });
+      products, [](const auto& product) { return product != nullptr && product->is_on(); });
 }
 
 }  // namespace shoal

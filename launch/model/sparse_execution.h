@@ -21,10 +21,10 @@ void check_execution(const Recipe& recipe, const std::vector<SparseLayer>& layer
 void run_sparse_layers(const Recipe& recipe, const BuiltModel& model, const BreakEvens& break_evens,
                        PruneGrow& prune_grow);
 
-/// The same of a model that is not trained, with the masks of the checkpoint that its weights were
-/// loaded from; layers of which that has no mask are left to dense products. Returns how many
-/// layers sparse kernels run, for some number of tokens at least. Collective. Throws as
-/// check_execution and load_checkpoint.
+/// Lets sparse kernels compute the products of a model in use, not in training, with the masks of
+/// the checkpoint that its weights are from. A layer without a mask there, and one whose
+/// permutation is soft, takes dense products. Returns how many layers sparse kernels run, for some
+/// number of tokens at least. Collective. Throws as check_execution and load_checkpoint.
 int64_t run_saved_sparse_layers(const Recipe& recipe, const BuiltModel& model,
                                 const BreakEvens& break_evens, const LoadedCheckpoint& checkpoint,
                                 Communicator& world);

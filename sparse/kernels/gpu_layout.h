@@ -11,7 +11,7 @@ namespace shoal {
 
 /// A layout whose mask is on a GPU. Its indices are tensors there, made once by LibTorch's
 /// operators; orders may be on any device. Values are contiguous [num_weights()]. Products are
-/// operators of the CUDA plug-in, which is not asked where there are no tokens or no weights.
+/// operators of the CUDA plug-in, and are not called where there are no tokens or no weights.
 class GpuLayout : public SparseLayout {
  public:
   using SparseLayout::SparseLayout;
@@ -48,7 +48,7 @@ torch::Tensor in_order(const torch::Tensor& x, const torch::Tensor& at);
 /// Where each of `count` numbers begins among ascending ones, and their end: int32 [count + 1].
 torch::Tensor starts_of(const torch::Tensor& ascending, int64_t count);
 
-// What the functions of sparse_layout.h make of masks on GPUs.
+// The layouts that the functions of sparse_layout.h make for a mask on a GPU.
 SparseLayoutPtr make_gpu_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
 SparseLayoutPtr make_gpu_diagonal_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
 SparseLayoutPtr make_gpu_block_layout(const torch::Tensor& mask_mn, int64_t size,

@@ -35,7 +35,7 @@ class SparseLayout {
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
   int64_t num_weights() const { return num_weights_; }
-  /// Where its products' tensors are.
+  /// The device of the mask, and of all tensors of products.
   const torch::Device& device() const { return device_; }
 
   /// The values of a contiguous S [m, n].
@@ -68,7 +68,8 @@ SparseLayoutPtr make_diagonal_layout(const torch::Tensor& mask_mn, const SparseO
 /// A mask of whole blocks of size x size weights, else TORCH_CHECK.
 SparseLayoutPtr make_block_layout(const torch::Tensor& mask_mn, int64_t size,
                                   const SparseOrder& order);
-/// Sides of blocks that it can have: whole vectors.
-inline bool is_block_size(int64_t size) { return size > 0 && size % 16 == 0; }
+/// Sides of blocks that it can have: whole vectors, at most so large that a GPU's grid has its
+/// tiles.
+inline bool is_block_size(int64_t size) { return size > 0 && size % 16 == 0 && size <= 2048; }
 
 }  // namespace shoal

@@ -60,12 +60,17 @@ INSTANTIATE_TEST_SUITE_P(
                   {kVit, testing::sparse("diagonal", "rigl",
                                          "density: 0.4, permutation: {name: random}")},
                   7},
-        SavedCase{"BlocksInRowsOfOddSize", {kVit, testing::sparse("block, size: 2")}, 7},
+        SavedCase{"BlocksOfASizeWithoutKernel", {kVit, testing::sparse("block, size: 2")}, 7},
         SavedCase{"ButterflyAndLowRank",
                   {kVit,
                    "sparsity={density: 0.5, layers: [mlp], rule: {name: static}, pattern: {name: "
                    "butterfly, low_rank: 0.45}}"},
                   4},
+        SavedCase{
+            "PermutationsStillSoft",
+            {kVit, testing::sparse("unstructured", "set",
+                                   "density: 0.5, permutation: {name: learned, until: 100%}")},
+            0},
         // No mask yet: cells are chosen in the last of five steps.
         SavedCase{
             "CellsNotChosen",

@@ -39,6 +39,12 @@ TEST(ResumeRules, TheEvaluationStrideMayChangeWithAWarning) {
   EXPECT_EQ(role_of_key("evaluate.stride"), KeyRole::kWarned);
 }
 
+// Sums of products in another order.
+TEST(ResumeRules, HowSparseLayersAreComputedMayChangeWithAWarning) {
+  EXPECT_EQ(role_of_key("sparsity.execution"), KeyRole::kWarned);
+  EXPECT_EQ(role_of_key("sparsity.pattern.name"), KeyRole::kFixed);
+}
+
 TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
   try {
     check_resume({{"model.width", "96", "128"}, {"optimizer.lr", "1", "2"}}, false);

@@ -34,9 +34,8 @@ struct CUstream_st;
 ///   guards, NaN too; a test fails when memory is freed whose guards are not whole.
 /// - Copies to the host that do not make it wait arrive when it waits, and are -1 until then.
 /// - No operator takes tensors of the CPU and of the GPU, but for the CPU's scalars and indices.
-/// - cuSPARSE refuses sizes, strides, types and memory that do not fit, and workspaces that were
-/// not
-///   prepared with the same arguments.
+/// - cuSPARSE refuses sizes, strides, types and memory that do not fit, and workspaces that
+///   were not prepared with the same arguments.
 ///
 /// What it cannot show:
 /// - Timing, occupancy, registers.
