@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
 # sparsity.execution: auto takes what was measured, and a resume, and eval, what its run began with.
-set -euo pipefail
-program=$1
-root=$(cd "$(dirname "$0")/../.." && pwd)
-source "$root/tests/cli/common.sh"
+# $1 is the program, the working directory an empty scratch.
+source "$(dirname "$0")/common.sh"
 
 export XDG_CACHE_HOME=$PWD/cache
 # measured DENSITY: kernels are faster below it, whatever the layer and the tokens
@@ -26,7 +24,7 @@ sparsity: {density: 0.2, layers: [mlp], rule: {name: set, every: 2step}}
 optimizer: {name: adamw, lr: 1e-3}
 train: {duration: 6step, batch: 8, log_every: 1step}
 YAML
-train() { "$program" train recipe.yaml "$@" >output 2>&1 || fail "train $*: exit code $?"; }
+train() { expect 0 "$program" train recipe.yaml "$@"; }
 digest() { "$program" ckpt digest "runs/$1"; }
 
 measured 0.9
@@ -34,9 +32,7 @@ train run.name=whole
 grep -q "2 of 2 sparse layers run by sparse kernels; break-even densities: $PWD/cache" output ||
   fail "auto takes what was measured"
 
-status=0
-"$program" train recipe.yaml run.name=parts run.stop_after=3step >output 2>&1 || status=$?
-[ $status -eq 75 ] || fail "stopped: exit code $status"
+expect 75 "$program" train recipe.yaml run.name=parts run.stop_after=3step
 measured 0.0
 train run.name=none
 grep -q "0 of 2 sparse layers run by sparse kernels" output || fail "no kernel is fast enough"
