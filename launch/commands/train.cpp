@@ -168,9 +168,8 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
       begin_or_resume(session, recipe, folder, {arguments.override_fixed, log});
   write_run_records(folder, recipe, {launch, arguments.command_line, devices.own}, *grid.world);
   log.info(describe_start(session, recipe, folder));
-  if (const auto text = choose_execution(recipe, launch, session, checkpoints.written_by, log)) {
-    checkpoints.written_by[kWrittenBreakEvens] = *text;
-  }
+  const auto break_evens = choose_execution(recipe, launch, session, checkpoints.written_by, log);
+  if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
   log_data("data.train", *train_data.samples, log);
