@@ -63,8 +63,8 @@ INSTANTIATE_TEST_SUITE_P(
         SavedCase{"BlocksOfASizeWithoutKernel", {kVit, testing::sparse("block, size: 2")}, 7},
         SavedCase{"ButterflyAndLowRank",
                   {kVit,
-                   "sparsity={density: 0.5, layers: [mlp], rule: {name: static}, pattern: {name: "
-                   "butterfly, low_rank: 0.45}}"},
+                   "sparsity={density: 0.75, layers: [mlp], rule: {name: static}, pattern: {name: "
+                   "butterfly, grid: 4, low_rank: 0.3}}"},
                   4},
         SavedCase{
             "PermutationsStillSoft",

@@ -160,7 +160,7 @@ TEST(ImageTransform, RefusesAnotherNumberOfChannels) {
 
 TEST(ImageTransform, RefusesTransformsOfColoursWithoutColours) {
   ImageOptions options;
-  options.augment.transforms = {{"solarise"}, {"grey"}};
+  options.augment.transforms = {{{"solarise"}, {}}, {{"grey"}, {}}};
   EXPECT_NO_THROW(image_transform({3, 4, 4}, options, {{0, 0, 0}, {1, 1, 1}}));
   try {
     image_transform({1, 4, 4}, options, {{0}, {1}});

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "models/blocks/sync_batch_norm.h"
+#include "runtime/module/linear.h"
+#include "runtime/module/module.h"
+
+// b samples on this rank  D features
+namespace shoal {
+
+struct ProjectionShape {
+  int64_t in = 0, hidden = 0, out = 0;
+  int64_t layers = 3;  ///< linear ones, at least 1
+};
+
+/// MoCo v3's projector and predictor: linear layers without bias, each followed by a SyncBatchNorm,
+/// with a ReLU between; the last norm has no weight and bias. First values of the layers:
+/// U(±1/sqrt(in)), PyTorch's.
+///
+/// Parameters: fc1.weight, norm1.weight, norm1.bias, fc2.weight, …
+/// Source: Chen, Xie and He 2021 (MoCo v3), builder.py of its published code.
+class ProjectionHeadImpl : public ModuleBase {
+ public:
+  /// `world`: SyncBatchNorm's.
+  ProjectionHeadImpl(const ProjectionShape& shape, const torch::TensorOptions& options,
+                     Communicator* world);
+  /// [b, in] -> [b, out], as SyncBatchNorm::forward.
+  torch::Tensor forward(const torch::Tensor& x_bD, bool is_training);
+
+ private:
+  std::vector<Linear> linears_;
+  std::vector<SyncBatchNorm> norms_;
+};
+TORCH_MODULE(ProjectionHead);
+
+}  // namespace shoal

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "parallel/comm/communicator.h"
+#include "runtime/module/module.h"
+
+// b rows on this rank  D features
+namespace shoal {
+
+/// Batch normalisation with the statistics of all ranks' rows (SyncBN):
+///     y = (x - mean) / sqrt(variance + 1e-5) · weight + bias
+/// While training, mean and biased variance are those of the whole batch, however it is spread over
+/// ranks, and running ones move a tenth of the way towards them (the variance unbiased); an
+/// evaluation uses the running ones. A batch that is not finite leaves them as they are.
+///
+/// Parameters, if it is affine: weight [D] = 1, bias [D] = 0; buffers: running_mean, running_var.
+/// Source: Ioffe and Szegedy 2015; over ranks as torch.nn.SyncBatchNorm.
+class SyncBatchNormImpl : public ModuleBase {
+ public:
+  /// `world`: all ranks, for tensors where the model's are; outlives the module. Null on meta.
+  SyncBatchNormImpl(int64_t features, bool is_affine, const torch::TensorOptions& options,
+                    Communicator* world);
+
+  /// [b, D] -> [b, D] in float32, float64 of float64; b may be 0. In training collective, forward
+  /// and backward.
+  torch::Tensor forward(const torch::Tensor& x_bD, bool is_training);
+
+  torch::Tensor weight, bias, running_mean, running_var;
+
+ private:
+  void move_running(const torch::Tensor& mean_D, const torch::Tensor& variance_D,
+                    const torch::Tensor& count);
+
+  Communicator* world_;
+};
+TORCH_MODULE(SyncBatchNorm);
+
+}  // namespace shoal

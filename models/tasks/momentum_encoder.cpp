@@ -1,0 +1,35 @@
+#include "models/tasks/momentum_encoder.h"
+
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+namespace shoal {
+
+double MomentumOptions::at(int64_t step, int64_t total_steps) const {
+  if (schedule == MomentumSchedule::kConstant) return momentum;
+  const double progress = static_cast<double>(step) / static_cast<double>(total_steps);
+  return 1.0 - 0.5 * (1.0 + std::cos(std::numbers::pi * progress)) * (1.0 - momentum);
+}
+
+MomentumEncoder::MomentumEncoder(std::vector<Pair> weights, std::vector<Pair> buffers,
+                                 const MomentumOptions& options, int64_t total_steps)
+    : weights_(std::move(weights)),
+      buffers_(std::move(buffers)),
+      options_(options),
+      total_steps_(total_steps) {}
+
+void MomentumEncoder::before_forward(int64_t step) {
+  const torch::NoGradGuard no_grad;
+  const double momentum = step == 0 ? 0.0 : options_.at(step, total_steps_);
+  for (const auto& [key, query] : weights_) {
+    if (momentum == 0.0) {
+      key.copy_(query);
+    } else {
+      key.mul_(momentum).add_(query, 1.0 - momentum);
+    }
+  }
+  for (const auto& [key, query] : buffers_) key.copy_(query);
+}
+
+}  // namespace shoal

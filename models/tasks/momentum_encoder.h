@@ -1,0 +1,44 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "parallel/gradients/step_rule.h"
+
+namespace shoal {
+
+/// How the momentum of a key encoder changes over a training.
+enum class MomentumSchedule { kConstant, kCosine };
+
+struct MomentumOptions {
+  double momentum = 0.99;
+  MomentumSchedule schedule = MomentumSchedule::kConstant;
+
+  /// Of a step from 0: constant, or 1 - (1 + cos(pi step / total)) / 2 · (1 - momentum), which
+  /// rises to 1. Source: MoCo v3's main_moco.py.
+  double at(int64_t step, int64_t total_steps) const;
+};
+
+/// Before each step k becomes m k + (1 - m) q, for the weights k of a key encoder and those of the
+/// query encoder q; at the first step k becomes q. What is no weight, such as a router's bias, is
+/// copied. Each rank moves what it holds: no collective.
+class MomentumEncoder : public StepRule {
+ public:
+  struct Pair {
+    torch::Tensor key, query;
+  };
+  MomentumEncoder(std::vector<Pair> weights, std::vector<Pair> buffers,
+                  const MomentumOptions& options, int64_t total_steps);
+
+  void before_forward(int64_t step) override;
+  void visit_state(StateVisitor& /*visitor*/) override {}
+
+ private:
+  std::vector<Pair> weights_, buffers_;
+  MomentumOptions options_;
+  int64_t total_steps_;
+};
+
+}  // namespace shoal
