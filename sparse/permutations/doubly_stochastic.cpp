@@ -40,7 +40,11 @@ torch::Tensor DoublyStochastic::penalty_gradient(const torch::Tensor& m_uGss) co
 }
 
 torch::Tensor DoublyStochastic::index(const torch::Tensor& m_uGss) const {
-  const torch::Tensor score_Nss = m_uGss.to(torch::kCPU).flatten(0, 1);
+  // In whole steps: once entries are 0 many permutations have equal sums, and which of them is the
+  // nearest must not depend on how other entries were rounded.
+  constexpr double kSteps = 1 << 20;
+  const torch::Tensor score_Nss =
+      m_uGss.to(torch::kCPU, torch::kFloat64).mul(kSteps).round().flatten(0, 1);
   const torch::Tensor index_Ns =
       torch::empty({score_Nss.size(0), score_Nss.size(1)}, torch::kInt64);
   auto* out = index_Ns.mutable_data_ptr<int64_t>();
