@@ -130,8 +130,14 @@ shoal_use_torch(model_outputs ALONE)
 shoal_compile_quickly(model_outputs)
 target_link_libraries(model_outputs PRIVATE shoal_lib)
 
+# Operations of image transforms, for comparisons with Pillow.
+add_executable(image_operations tests/support/image_operations_program.cpp)
+shoal_use_torch(image_operations ALONE)
+shoal_compile_quickly(image_operations)
+target_link_libraries(image_operations PRIVATE shoal_lib)
+
 # Exchange of weights with Python's programs, where that Python has them.
-set(SHOAL_PEER_PYTHON python3 CACHE STRING "Python with transformers and timm, for the label peer")
+set(SHOAL_PEER_PYTHON python3 CACHE STRING "Python with transformers, timm or Pillow, for the label peer")
 execute_process(
   COMMAND "${SHOAL_PEER_PYTHON}" -c
           "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('torch', 'safetensors', 'transformers', 'timm'))))"
@@ -165,6 +171,17 @@ if(NOT no_torch)
             "${CMAKE_BINARY_DIR}/scratch/peer_weights_adaptive_attention" --only adaptive_attention)
   set_tests_properties(peer_pickle_to_safetensors peer_weights_adaptive_attention
     PROPERTIES LABELS peer TIMEOUT 300)
+endif()
+
+execute_process(
+  COMMAND "${SHOAL_PEER_PYTHON}" -c
+          "import importlib.util as u, sys; sys.exit(not u.find_spec('PIL'))"
+  RESULT_VARIABLE no_pillow OUTPUT_QUIET ERROR_QUIET)
+if(NOT no_pillow)
+  add_test(NAME peer_image_operations
+    COMMAND "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/pillow_operations.py"
+            --program $<TARGET_FILE:image_operations>)
+  set_tests_properties(peer_image_operations PROPERTIES LABELS peer TIMEOUT 300)
 endif()
 
 execute_process(

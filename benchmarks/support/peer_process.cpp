@@ -16,8 +16,8 @@
 namespace shoal::bench {
 namespace {
 
-constexpr int kNotFound = 127;  // by execlp, and by shells
-constexpr int kNoPyTorch = 69;  // serve.py
+constexpr int kNotFound = 127;     // by execlp, and by shells
+constexpr int kLacksPackage = 69;  // as serve.py
 
 std::string describe_end(int status) {
   return WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
@@ -40,17 +40,17 @@ std::string script_path(const std::string& script) {
 }  // namespace
 
 std::unique_ptr<PeerProcess> PeerProcess::start(const std::string& python,
-                                                const std::string& script) {
+                                                const std::string& script,
+                                                const std::string& needs) {
   std::unique_ptr<PeerProcess> peer(new PeerProcess(python, script));
   const std::string line = peer->read_line();
   if (line == "ready") return peer;
   const int status = peer->end();
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  if (line.empty() && (code == kNotFound || code == kNoPyTorch)) {
+  if (line.empty() && (code == kNotFound || code == kLacksPackage)) {
     std::printf("peers/%s: absent, since %s\n", script.c_str(),
-                code == kNotFound
-                    ? ("there is no '" + python + "'").c_str()
-                    : ("'" + python + "' has no PyTorch (pip install torch)").c_str());
+                code == kNotFound ? ("there is no '" + python + "'").c_str()
+                                  : ("'" + python + "' has no " + needs).c_str());
     return nullptr;
   }
   throw std::runtime_error("peers/" + script + ": '" + python + "' " +

@@ -14,10 +14,12 @@ namespace shoal::bench {
 /// answers each with a JSON line on its standard output.
 class PeerProcess {
  public:
-  /// Starts `script` with the interpreter `python`. If there is none, or it has no PyTorch: prints
-  /// a line with that reason and returns nullptr. Throws std::runtime_error with the exit code if
-  /// the process does anything but answer `ready`.
-  static std::unique_ptr<PeerProcess> start(const std::string& python, const std::string& script);
+  /// Starts `script` with the interpreter `python`. If there is none, or it lacks what `needs`
+  /// names (exit code 69): prints a line with that reason and returns nullptr. Throws
+  /// std::runtime_error with the exit code if the process does anything but answer `ready`.
+  static std::unique_ptr<PeerProcess> start(
+      const std::string& python, const std::string& script,
+      const std::string& needs = "PyTorch (pip install torch)");
   PeerProcess(const PeerProcess&) = delete;
   /// Closes its input, which ends it, and waits.
   ~PeerProcess();

@@ -91,6 +91,7 @@ ModelCounts count(const BuiltModel& model) {
     counts.active_parameters += parameter.tensor.numel() - idle_elements(parameter, counts.stages);
   }
   counts.parameters_headless = counts.parameters - model.task->head_parameters();
+  counts.views = model.task->views();
   return counts;
 }
 
@@ -186,12 +187,17 @@ void check_durations(const Recipe& recipe, const DataSource* source, Problems& p
   }
 }
 
+/// `num_views`: nothing if the model has mistakes.
 void check_data_rules(const LoadedRecipe& loaded, const DataSource& source,
-                      config::Diagnostics& diagnostics) {
+                      std::optional<int64_t> num_views, config::Diagnostics& diagnostics) {
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
   config::LocatedProblems source_problems(loaded.document.root, "data", diagnostics);
   source.check_training(source_problems);
-  apply([&] { source.image_transform(); }, problems);
+  const auto transforms_fit = [&] {
+    const std::optional<ImageTransform> images = source.image_transform();
+    if (images && num_views) require_views(images->augment.transforms, *num_views);
+  };
+  apply(transforms_fit, problems);
   apply([&] { check_stride(loaded.options, source); }, problems);
 }
 
@@ -329,7 +335,10 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   std::optional<ModelCounts> counts = check_model(
       loaded.options, data, world.value_or(loaded.options.parallel.expert_ranks), found, problems);
   check_durations(loaded.options, data, problems);
-  if (data != nullptr) check_data_rules(loaded, *data, diagnostics);
+  if (data != nullptr) {
+    const auto num_views = counts ? std::optional(counts->views) : std::nullopt;
+    check_data_rules(loaded, *data, num_views, diagnostics);
+  }
   const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;
   if (!found.has_mistake_in("parallel")) {
     check_ranks(loaded, counts ? &counts->stages : nullptr, world, !found.has_mistake_in("train"),

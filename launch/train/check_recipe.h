@@ -23,6 +23,7 @@ struct ModelCounts {
   std::vector<MoeStageInfo> stages;
   std::vector<SparseLayerInfo> sparse;
   bool has_learned_gates = false;  ///< token gates that are trained
+  int64_t views = 1;               ///< of each training image
   CheckpointSize checkpoint;       ///< upper bounds
 };
 

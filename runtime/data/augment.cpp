@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
@@ -28,12 +29,15 @@ const std::vector<double>& pick(const std::optional<std::vector<double>>& set,
 ImageTransform image_transform(ImageShape shape, const ImageOptions& options,
                                const ChannelStats& source) {
   const NormaliseOptions& normalise = options.normalise;
-  return {shape,
-          options.augment,
-          {pick(normalise.mean, source.mean, shape.channels, "mean"),
-           pick(normalise.std, source.std, shape.channels, "std")},
-          nullptr,
-          nullptr};
+  ImageTransform transform{shape,
+                           options.augment,
+                           {pick(normalise.mean, source.mean, shape.channels, "mean"),
+                            pick(normalise.std, source.std, shape.channels, "std")},
+                           nullptr,
+                           nullptr};
+  // A loader makes its own; what is wrong with them is known here already.
+  TransformChain(options.augment.transforms, shape.channels, {transform.stats.mean});
+  return transform;
 }
 
 bool keeps_unit_pixels(const ImageOptions& options) {
@@ -53,6 +57,24 @@ AugmentDraw draw_augment(const AugmentOptions& options, uint64_t seed, int64_t p
   draw.down = draws.integer(id, 1, 2 * padding + 1) - padding;
   draw.right = draws.integer(id, 2, 2 * padding + 1) - padding;
   return draw;
+}
+
+void shift(EditedImage& image, AugmentDraw& draw) {
+  const int64_t down = std::exchange(draw.down, 0), right = std::exchange(draw.right, 0);
+  if (down == 0 && right == 0) return;
+  const ImageShape shape = image.shape;
+  uint8_t* shifted = image.second_image();
+  std::fill(image.scratch.begin(), image.scratch.end(), uint8_t{0});
+  const int64_t from = std::clamp<int64_t>(-right, 0, shape.width);
+  const int64_t to = std::clamp<int64_t>(shape.width - right, from, shape.width);
+  for (int64_t channel = 0; channel < shape.channels; ++channel) {
+    for (int64_t y = std::max<int64_t>(0, -down); y < std::min(shape.height, shape.height - down);
+         ++y) {
+      const uint8_t* row = image.plane(channel) + (y + down) * shape.width + right;
+      std::copy(row + from, row + to, shifted + (channel * shape.height + y) * shape.width + from);
+    }
+  }
+  image.take_scratch();
 }
 
 PixelWriter::PixelWriter(ImageShape shape, const ChannelStats& stats) : shape_(shape) {

@@ -9,6 +9,7 @@
 
 #include "runtime/data/crop.h"
 #include "runtime/data/data_shape.h"
+#include "runtime/data/transform_chain.h"
 #include "runtime/recipe/config.h"
 
 namespace shoal {
@@ -17,6 +18,7 @@ namespace shoal {
 struct AugmentOptions {
   int64_t crop_padding = 0;
   bool flip = false;
+  std::vector<TransformOptions> transforms = {};
 
   static constexpr auto fields() {
     return std::tuple{
@@ -24,7 +26,10 @@ struct AugmentOptions {
               "black border from which a crop of the image's "
               "size is cut at a random place",
               unit("pixels"), in_range(0, 1024)),
-        field("flip", &AugmentOptions::flip, "mirror left and right with probability 1/2")};
+        field("flip", &AugmentOptions::flip, "mirror left and right with probability 1/2"),
+        field("transforms", &AugmentOptions::transforms,
+              "random changes of the pixels, done in this order after the crops and before the "
+              "flip")};
   }
 };
 
@@ -73,7 +78,7 @@ struct ImageTransform {
 };
 
 /// The recipe's normalisation, by default the source's. Throws ConfigError at `data.normalise`
-/// unless there is one value a channel.
+/// unless there is one value a channel, and at transforms that need other channels.
 ImageTransform image_transform(ImageShape shape, const ImageOptions& options,
                                const ChannelStats& source);
 
@@ -88,6 +93,9 @@ struct AugmentDraw {
 /// Keyed by (seed, position in the stream, view), so neither by rank nor by world size.
 AugmentDraw draw_augment(const AugmentOptions& options, uint64_t seed, int64_t position,
                          int64_t view);
+
+/// Does the draw's shift, which is none from then on, for transforms that come after it.
+void shift(EditedImage& image, AugmentDraw& draw);
 
 /// Turns bytes into normalised values, flipping and shifting on the way; one pass an image. Order
 /// as usual: crop from the black-bordered image, then flip, then normalise.

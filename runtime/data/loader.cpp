@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
@@ -77,6 +78,12 @@ BatchMaker::BatchMaker(const SampleSet& samples, const LoaderSettings& settings,
   if (settings.images) {
     crop_ = is_training_ ? settings.images->train_crop : settings.images->valid_crop;
     writer_.emplace(settings.images->shape, settings.images->stats);
+    const std::vector<TransformOptions>& transforms = settings.images->augment.transforms;
+    if (is_training_ && !transforms.empty()) {
+      require_views(transforms, views_);
+      chain_.emplace(transforms, settings.images->shape.channels,
+                     PixelTransform::Context{settings.images->stats.mean});
+    }
   }
 }
 
@@ -211,19 +218,30 @@ void BatchMaker::write_images(Batch& batch, int64_t row, int64_t position,
   const std::span<T> views = row_of<T>(batch.image_bVCHW, row);
   const auto size = static_cast<size_t>(settings_.images->shape.bytes());
   for (int64_t view = 0; view < views_; ++view) {
-    const AugmentDraw draw =
-        is_training_ ? draw_augment(settings_.images->augment, settings_.seed, position, view)
-                     : AugmentDraw{};
+    AugmentDraw draw = is_training_
+                           ? draw_augment(settings_.images->augment, settings_.seed, position, view)
+                           : AugmentDraw{};
     const std::span<T> out = views.subspan(static_cast<size_t>(view) * size, size);
-    if (!crop_) {
+    if (!crop_ && !chain_) {
       writer_->write<T>(sample.pixel_CHW, draw, out);
       continue;
     }
-    const ScalarDraws draws({settings_.seed, Purpose::kCrop, 0, static_cast<uint64_t>(view)});
-    const CropPlan plan = crop_->plan(sample.shape, draws, static_cast<uint64_t>(position));
-    writer_->write<T>(cropped(sample.pixel_CHW, sample.shape, plan, settings_.images->shape.height),
-                      draw, out);
+    const SampleView place{settings_.seed, position, view};
+    EditedImage image = cropped_view(sample, place);
+    if (chain_) {
+      shift(image, draw);
+      chain_->apply(image, place);
+    }
+    writer_->write<T>(image.pixel_CHW, draw, out);
   }
+}
+
+EditedImage BatchMaker::cropped_view(const Sample& sample, const SampleView& view) const {
+  const ImageShape shape = settings_.images->shape;
+  if (!crop_) return {shape, sample.pixel_CHW};
+  const ScalarDraws draws({view.seed, Purpose::kCrop, 0, static_cast<uint64_t>(view.view)});
+  const CropPlan plan = crop_->plan(sample.shape, draws, static_cast<uint64_t>(view.position));
+  return {shape, cropped(sample.pixel_CHW, sample.shape, plan, shape.height)};
 }
 
 TrainLoader::TrainLoader(const SampleSet& samples, const LoaderSettings& settings)

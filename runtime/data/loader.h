@@ -48,6 +48,8 @@ class BatchMaker {
   void fill(Batch& batch, SampleRange mine) const;
   template <class T>
   void write_images(Batch& batch, int64_t row, int64_t position, const Sample& sample) const;
+  /// What a view shows of the sample, before transforms.
+  EditedImage cropped_view(const Sample& sample, const SampleView& view) const;
   void check(const Sample& sample, int64_t index) const;
   void check_image(const Sample& sample, int64_t index) const;
   void check_tokens(const Sample& sample, int64_t index) const;
@@ -58,7 +60,8 @@ class BatchMaker {
   int64_t views_;
   TextCounts text_;
   DataOrder order_;
-  std::shared_ptr<const Crop> crop_;  // null: images have the shape already
+  std::shared_ptr<const Crop> crop_;     // null: images have the shape already
+  std::optional<TransformChain> chain_;  // nothing: no transforms
   std::optional<PixelWriter> writer_;
   std::unique_ptr<WorkerPool> workers_;
 };

@@ -419,6 +419,16 @@ TEST_F(BadRecipes, WithATypoInTheKeyOfAMember) {
                     "r.yaml:2:8: data.sorce: unknown key; did you mean 'source'?"}}});
 }
 
+TEST_F(BadRecipes, WithProbabilitiesOfViewsThatTheTaskHasNot) {
+  expect_refused({{"Views",
+                   {{"classes: 3",
+                     "classes: 3, augment: {transforms: [{name: blur, probability: {views: [1, "
+                     "0.1]}}]}"}},
+                   {},
+                   {"r.yaml:2:108: data.augment.transforms[0].probability.views: 2 numbers for 1 "
+                    "view of a training image"}}});
+}
+
 TEST_F(BadRecipes, WithAWrongDurationAndAScheduleInPercentOfIt) {
   expect_refused({{"Duration",
                    {{"10ep", "10steps"}, {"cosine", "cosine, warmup: 5%"}},

@@ -65,6 +65,22 @@ TEST(PixelWriter, EqualsThePlainDefinitionForEveryShiftAndFlip) {
   }
 }
 
+TEST(Shift, DoesWhatTheWriterDoes) {
+  for (int64_t down = -5; down <= 5; ++down) {
+    for (int64_t right = -6; right <= 6; ++right) {
+      AugmentDraw draw{true, down, right};
+      const std::vector<double> expected = write<double>(draw, kIdentity);
+      EditedImage image{kSmall, counting_pixels()};
+      shift(image, draw);
+      EXPECT_EQ(draw.down, 0);
+      EXPECT_EQ(draw.right, 0);
+      std::vector<double> values(image.pixel_CHW.size());
+      PixelWriter(kSmall, kIdentity).write<double>(image.pixel_CHW, draw, values);
+      EXPECT_EQ(values, expected) << down << ", " << right;
+    }
+  }
+}
+
 TEST(PixelWriter, RoundsTheSameValuesToFloat) {
   const ChannelStats stats{{0.3, 0.5}, {0.2, 0.25}};
   const AugmentDraw draw{true, 1, -1};
@@ -139,6 +155,18 @@ TEST(ImageTransform, RefusesAnotherNumberOfChannels) {
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("data.normalise.std: 2 values for images of 3 channels"));
+  }
+}
+
+TEST(ImageTransform, RefusesTransformsOfColoursWithoutColours) {
+  ImageOptions options;
+  options.augment.transforms = {{"solarise", {}}, {"grey", {}}};
+  EXPECT_NO_THROW(image_transform({3, 4, 4}, options, {{0, 0, 0}, {1, 1, 1}}));
+  try {
+    image_transform({1, 4, 4}, options, {{0}, {1}});
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("data.augment.transforms[1]: grey needs images of 3"));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/data/images/cifar.h"
 
+#include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/cifar_records.h"
+#include "runtime/data/loader.h"
 #include "tests/runtime/data/collected_problems.h"
 
 namespace shoal {
@@ -98,6 +100,32 @@ TEST_F(Cifar, TellsShapeAndClassesWithoutOpeningAnything) {
   EXPECT_EQ(source.shape().image, (ImageShape{3, 32, 32}));
   EXPECT_EQ(source.shape().classes, 100);
   EXPECT_EQ(source.image_transform()->stats.mean.size(), 3u);
+}
+
+TEST_F(Cifar, GivesViewsWithTransformsOfTheirOwn) {
+  std::ofstream file(folder_ / "colours.bin", std::ios::binary);
+  for (int64_t i = 0; i < 8 * CifarLayout{10}.record_bytes(); ++i) {
+    const bool is_label = i % CifarLayout{10}.record_bytes() == 0;
+    file.put(static_cast<char>(is_label ? 3 : i * i * 7 % 251));
+  }
+  file.close();
+  options_.train.files = Files{"colours.bin"};
+  options_.images.augment = {.crop_padding = 4,
+                             .flip = true,
+                             .transforms = {{"grey", {.views = {1.0, 0.0}}}, {"blur", {}}}};
+  options_.images.normalise = {.mean = {{0, 0, 0}}, .std = {{1, 1, 1}}};
+  const CifarSource source(options_);
+  LoaderSettings settings{
+      .cut = {8, 1, 1}, .shape = source.shape(), .images = source.image_transform(), .views = 2};
+  const auto set = source.open(Split::kTrain);
+  const torch::Tensor image_bVCHW = TrainLoader(*set, settings).next().image_bVCHW;
+  ASSERT_EQ(image_bVCHW.sizes(), (at::IntArrayRef{8, 2, 3, 32, 32}));
+  const auto channel = [&](int64_t view, int64_t c) {
+    return image_bVCHW.select(1, view).select(1, c);
+  };
+  EXPECT_TRUE(at::equal(channel(0, 0), channel(0, 1)));
+  EXPECT_TRUE(at::equal(channel(0, 0), channel(0, 2)));
+  EXPECT_FALSE(at::equal(channel(1, 0), channel(1, 2)));
 }
 
 TEST_F(Cifar, NamesTheMissingFile) {

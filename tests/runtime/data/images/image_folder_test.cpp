@@ -132,6 +132,14 @@ TEST_F(ImageFolder, GivesTheSameStreamToAnyRanksWorkersAndAfterASeek) {
   EXPECT_TRUE(at::equal(stream(3, 1, 0), expected));
   EXPECT_TRUE(at::equal(stream(2, 3, 0), expected));
   EXPECT_TRUE(at::equal(stream(1, 2, 8), expected.narrow(0, 8, 12)));
+  options_.images.augment = {
+      .crop_padding = 1,
+      .flip = true,
+      .transforms = {{"rand_augment", {}}, {"blur", {.views = {1.0, 0.1}}}, {"solarise", {0.2}}}};
+  const torch::Tensor transformed = stream(1, 1, 0);
+  EXPECT_FALSE(at::equal(transformed, expected));
+  EXPECT_TRUE(at::equal(stream(3, 2, 0), transformed));
+  EXPECT_TRUE(at::equal(stream(1, 3, 8), transformed.narrow(0, 8, 12)));
 }
 
 TEST_F(ImageFolder, EvaluatesTheMiddleOfImages) {

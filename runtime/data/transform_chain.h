@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "runtime/data/pixel_transform.h"
+#include "runtime/recipe/config.h"
+#include "runtime/recipe/registry.h"
+
+namespace shoal {
+
+/// The probability with which a transform acts: one for all views, `0.5`, or one for each,
+/// `{views: [1, 0.1]}`.
+struct ViewProbability {
+  static constexpr std::string_view kShortKey = "all";
+  double all = 1.0;
+  std::vector<double> views = {};
+
+  static constexpr auto fields() {
+    return std::tuple{field("all", &ViewProbability::all,
+                            "with which the transform acts, whichever the view", in_range(0, 1)),
+                      field("views", &ViewProbability::views,
+                            "one for each view, instead of all; [] = all", in_range(0, 1))};
+  }
+  /// Refuses both.
+  void validate(Problems& problems) const;
+  double of(int64_t view) const {
+    return views.empty() ? all : views.at(static_cast<size_t>(view));
+  }
+};
+
+/// An entry of the recipe's list `data.augment.transforms`.
+struct TransformOptions {
+  Choice<PixelTransform> transform;
+  ViewProbability probability;
+
+  static constexpr auto fields() {
+    return std::tuple{inlined(&TransformOptions::transform),
+                      field("probability", &TransformOptions::probability,
+                            "with which it acts: a number, or {views: [one a view]}")};
+  }
+};
+
+/// The transforms of a recipe, one after the other.
+class TransformChain {
+ public:
+  /// Throws: ConfigError at `data.augment.transforms[i]` for images of `channels` that a transform
+  /// cannot take.
+  TransformChain(const std::vector<TransformOptions>& options, int64_t channels,
+                 const PixelTransform::Context& context);
+
+  /// Each transform draws by its name and its place among those of the same name, so that another
+  /// entry in the list leaves its draws alone.
+  void apply(EditedImage& image, const SampleView& view) const;
+
+ private:
+  struct Link {
+    std::shared_ptr<const PixelTransform> transform;
+    ViewProbability probability;
+    uint64_t key;
+  };
+  std::vector<Link> links_;
+};
+
+/// Throws: ConfigError at `data.augment.transforms[i].probability.views` unless there is one for
+/// each of the `num_views` of a training image.
+void require_views(const std::vector<TransformOptions>& options, int64_t num_views);
+
+}  // namespace shoal

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "runtime/data/transforms/pixel_operation.h"
+
+namespace shoal {
+
+/// How warped images of a policy are read.
+enum class WarpInterpolation { kNearest, kBilinear, kBicubic, kRandom };
+
+template <>
+struct EnumNames<WarpInterpolation> {
+  static constexpr std::array names{std::pair{WarpInterpolation::kNearest, "nearest"},
+                                    std::pair{WarpInterpolation::kBilinear, "bilinear"},
+                                    std::pair{WarpInterpolation::kBicubic, "bicubic"},
+                                    std::pair{WarpInterpolation::kRandom, "random"}};
+};
+
+/// What levels mean for an operation, where there are several habits.
+enum class LevelScale {
+  kPlain,       ///< RandAugment: from one extreme (black, grey, inverted) to the other
+  kIncreasing,  ///< timm's `inc1`: the effect grows with the level
+  kPaper,       ///< AutoAugment: posterise keeps 4 to 8 bits
+};
+
+/// One step of RandAugment or AutoAugment.
+struct LevelledOperation {
+  PixelOperation operation;
+  double probability = 0.5;
+  double level = 10.0;  ///< of 10; timm's magnitude
+};
+
+/// The operation's argument at a level. `is_negative`: to the left instead of to the right, or, of
+/// increasing scales, below a factor of 1.
+/// Source: timm, data/auto_augment.py.
+double argument_at(const LevelledOperation& step, LevelScale scale, bool is_negative);
+
+/// How a policy does its operations.
+struct PolicyStyle {
+  LevelScale scale = LevelScale::kPlain;
+  WarpInterpolation interpolation = WarpInterpolation::kBilinear;
+};
+
+/// Does the operation or, by chance, nothing. Takes the draws from `first` on, kDrawsPerStep.
+void apply(const LevelledOperation& step, const PolicyStyle& style, const TransformDraws& draws,
+           uint32_t first, EditedImage& image);
+
+inline constexpr uint32_t kDrawsPerStep = 8;
+
+}  // namespace shoal
