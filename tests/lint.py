@@ -26,8 +26,8 @@ ROOMS = {
                 "data/transforms", "data/images", "data/sequences", "optim"],
     "parallel": ["comm", "nccl", "gradients", "checkpoint"],
     "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
-    "sparse": ["patterns", "grow_rules", "permutations", "kernels", ""],
-    "models": ["kernels", "blocks", "decoder", "hspmn", "attention_experts", "", "backbones", "tasks", "formats"],
+    "sparse": ["patterns", "grow_rules", "permutations", "loops", "kernels", ""],
+    "models": ["kernels", "blocks", "decoder", "hspmn", "attention_experts", "moco", "", "backbones", "tasks", "formats"],
     "launch": ["job", "report", "model", "evaluate", "train", "commands", "inspect", ""],
 }
 COMMAND_LINES = ("launch/main.cpp", "launch/subcommands.cpp", "launch/subcommand_options.cpp",

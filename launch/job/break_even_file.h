@@ -24,7 +24,7 @@ void write_break_evens(const std::string& path, const std::string& processor,
 /// The processor's name as the system gives it.
 std::string processor_model();
 
-/// Break-even densities and where they are from, as a log says it.
+/// Break-even densities and their source, for the log.
 struct ChosenBreakEvens {
   BreakEvens values;
   std::string source;

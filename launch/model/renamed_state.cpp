@@ -1,7 +1,11 @@
 #include "launch/model/renamed_state.h"
 
-#include <string_view>
+#include <fmt/format.h>
 
+#include <algorithm>
+
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "sparse/permutations/permutation.h"
 #include "sparse/prune_grow.h"
 #include "sparse/soft_cells.h"
@@ -17,6 +21,23 @@ std::string source_name(const std::string& name, const SourceOf& source_of) {
     if (source != source_of.end()) return std::string(prefix) + source->second;
   }
   return name;
+}
+
+SavedNames by_source_names(const SavedNames& saved, const SourceOf& source_of) {
+  return [&](const std::string& name) { return saved(source_name(name, source_of)); };
+}
+
+void require_whole_stack(const Parameter& weight, const std::vector<std::string>& missing,
+                         std::string_view what) {
+  if (!weight.is_stacked()) return;
+  const auto lost = std::ranges::find_if(
+      missing, [&](const std::string& name) { return matches_glob(name, weight.name); });
+  if (lost == missing.end()) return;
+  throw Error(ExitCode::kMismatch,
+              fmt::format("model.init_from: {} would keep its random values and its {}, while "
+                          "others of its stack are taken with theirs",
+                          *lost, what),
+              "take all experts of the layer, or none");
 }
 
 void RenamingVisitor::tensor(const StateTensor& entry) {

@@ -2,7 +2,10 @@
 
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "runtime/module/parameter.h"
 #include "runtime/module/state.h"
 
 namespace shoal {
@@ -13,6 +16,14 @@ using SourceOf = std::map<std::string, std::string>;
 /// The name of a sparse weight's state, such as `sparsity.mask.X`, with the checkpoint's name of X;
 /// other names, and those of weights that are not in `source_of`, stay.
 std::string source_name(const std::string& name, const SourceOf& source_of);
+
+/// Asks `saved` for names of the model's state by the checkpoint's names. Both outlive the result.
+SavedNames by_source_names(const SavedNames& saved, const SourceOf& source_of);
+
+/// Throws Error (exit 12) if units of this stack are among `missing`, the model's names of weights
+/// that no rank takes: they would keep `what` of their own, while others get the checkpoint's.
+void require_whole_stack(const Parameter& weight, const std::vector<std::string>& missing,
+                         std::string_view what);
 
 /// Hands on the state of sparse weights unit by unit, by its names in the checkpoint.
 class RenamingVisitor : public StateVisitor {

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -50,16 +48,7 @@ TakenMasks::TakenMasks(PruneGrow* prune_grow,
 
 void TakenMasks::require_whole(const std::vector<std::string>& missing) const {
   for (const size_t l : layers_) {
-    const Parameter& weight = prune_grow_->layers()[l].parameter;
-    if (!weight.is_stacked()) continue;
-    const auto lost = std::ranges::find_if(
-        missing, [&](const std::string& name) { return matches_glob(name, weight.name); });
-    if (lost == missing.end()) continue;
-    throw Error(ExitCode::kMismatch,
-                fmt::format("model.init_from: {} would keep its random values and its mask, while "
-                            "others of its stack are taken with theirs",
-                            *lost),
-                "take all experts of a sparse layer, or none");
+    require_whole_stack(prune_grow_->layers()[l].parameter, missing, "mask");
   }
 }
 
@@ -70,9 +59,7 @@ void TakenMasks::visit_state(StateVisitor& visitor) {
 }
 
 void TakenMasks::fit_to(const SavedNames& saved) {
-  const auto saved_here = [&](const std::string& name) {
-    return saved(source_name(name, source_of_));
-  };
+  const SavedNames saved_here = by_source_names(saved, source_of_);
   for (const auto& cells : soft_cells_) cells->fit_to(saved_here);
   for (const size_t l : layers_) prune_grow_->fit_to(l, saved_here);
 }

@@ -35,15 +35,7 @@ TakenPermutations::TakenPermutations(const std::vector<std::shared_ptr<Permutati
 
 void TakenPermutations::require_whole(const std::vector<std::string>& missing) const {
   for (const auto& permutation : taken_) {
-    if (!permutation->place().parameter.is_stacked()) continue;
-    const auto lost = std::ranges::find_if(
-        missing, [&](const std::string& name) { return matches_glob(name, permutation->name()); });
-    if (lost == missing.end()) continue;
-    throw Error(ExitCode::kMismatch,
-                fmt::format("model.init_from: {} would keep its random values and its order, while "
-                            "others of its stack are taken with theirs",
-                            *lost),
-                "take all experts of a permuted layer, or none");
+    require_whole_stack(permutation->place().parameter, missing, "order");
   }
 }
 
@@ -53,9 +45,7 @@ void TakenPermutations::visit_state(StateVisitor& visitor) {
 }
 
 void TakenPermutations::fit_to(const SavedNames& saved) {
-  const auto saved_here = [&](const std::string& name) {
-    return saved(source_name(name, source_of_));
-  };
+  const SavedNames saved_here = by_source_names(saved, source_of_);
   for (const auto& permutation : taken_) permutation->fit_to(saved_here);
 }
 

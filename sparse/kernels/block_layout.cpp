@@ -3,11 +3,11 @@
 
 #include <vector>
 
-#include "sparse/kernels/block_program.h"
 #include "sparse/kernels/gpu_layout.h"
 #include "sparse/kernels/mask_cells.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/kernels/work_split.h"
+#include "sparse/loops/block_program.h"
 
 // T tokens  m outputs  n inputs  b side of a block  z blocks
 namespace shoal {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "runtime/device/current_stream_cuda.h"
+#include "runtime/device/real_types.h"
 #include "sparse/kernels/token_parts.h"
 
 // T tokens  b side of a block  z blocks
@@ -17,10 +18,6 @@ namespace {
 
 using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
-
-const int32_t* places_or_null(const MaybeTensor& at) {
-  return at ? at->const_data_ptr<int32_t>() : nullptr;
-}
 
 Tensor multiply_cuda(const Tensor& from, const Tensor& values, at::TensorList blocks,
                      const MaybeTensor& from_at, const MaybeTensor& to_at, bool is_transposed) {
@@ -35,8 +32,8 @@ Tensor multiply_cuda(const Tensor& from, const Tensor& values, at::TensorList bl
         column.const_data_ptr<int32_t>(),
         block.const_data_ptr<int32_t>(),
         values.const_data_ptr<scalar_t>(),
-        {from.const_data_ptr<scalar_t>(), from.size(1), places_or_null(from_at)},
-        {to.data_ptr<scalar_t>(), to_width, places_or_null(to_at)},
+        {from.const_data_ptr<scalar_t>(), from.size(1), data_or_null<int32_t>(from_at)},
+        {to.data_ptr<scalar_t>(), to_width, data_or_null<int32_t>(to_at)},
         T,
         is_transposed};
     block_cuda::launch_product(job, current_stream());

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "sparse/kernels/gpu_layout.h"
-#include "sparse/kernels/row_program.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/kernels/work_split.h"
+#include "sparse/loops/row_program.h"
 
 // T tokens  m outputs  n inputs  z weights
 namespace shoal {

@@ -231,7 +231,7 @@ Tensor multiply_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& values, const 
 Tensor dots_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& dy, const Tensor& x) {
   const c10::cuda::CUDAGuard guard(x.device());
   const std::lock_guard lock(matrix->mutex);
-  // Zeros: the documentation does not say that it leaves them unread where beta is 0.
+  // Zeros: cuSPARSE does not document that SDDMM ignores its output's old values where beta is 0.
   Tensor gradient = torch::zeros({matrix->num_weights()}, x.options());
   const ProductKey key = key_of(/*is_dots=*/true, x);
   Prepared& prepared = prepared_for(key, *matrix, gradient);

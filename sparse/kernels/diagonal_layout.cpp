@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "sparse/kernels/diagonal_program.h"
 #include "sparse/kernels/gpu_layout.h"
 #include "sparse/kernels/mask_cells.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/kernels/work_split.h"
+#include "sparse/loops/diagonal_program.h"
 
 // T tokens  m outputs  n inputs  D the shorter side  P the longer side  K diagonals
 namespace shoal {

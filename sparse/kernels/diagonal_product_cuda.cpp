@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "runtime/device/current_stream_cuda.h"
+#include "runtime/device/real_types.h"
 #include "sparse/kernels/token_parts.h"
 
 // T tokens  D weights of a diagonal  P the longer side  K diagonals
@@ -18,10 +19,6 @@ namespace {
 
 using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
-
-const int32_t* places_or_null(const MaybeTensor& at) {
-  return at ? at->const_data_ptr<int32_t>() : nullptr;
-}
 
 diagonal_cuda::Diagonals diagonals_of(const Tensor& offset_K, int64_t shorter, int64_t longer) {
   TORCH_CHECK(longer <= std::numeric_limits<int32_t>::max(), "sparse diagonals: a side of ", longer,
@@ -44,8 +41,8 @@ Tensor multiply_cuda(const Tensor& from, const Tensor& values, const Tensor& off
         diagonals,
         values.const_data_ptr<scalar_t>(),
         {from.const_data_ptr<scalar_t>(), static_cast<int32_t>(from_width),
-         places_or_null(from_at)},
-        {to.data_ptr<scalar_t>(), static_cast<int32_t>(to_width), places_or_null(to_at)},
+         data_or_null<int32_t>(from_at)},
+        {to.data_ptr<scalar_t>(), static_cast<int32_t>(to_width), data_or_null<int32_t>(to_at)},
         T,
         to_longer};
     diagonal_cuda::launch_product(job, current_stream());

@@ -12,7 +12,7 @@
 // multiply: from one side of the matrix to the other, of `to_width` places, with values [K, D];
 // `at` are the places of either side in memory (null: the same). dots: for each weight sums over
 // tokens of shorter [T, D] and longer [T, P], in parts of the tokens, [parts, K, D].
-// sparse/kernels/diagonal_program.h says what weights join.
+// sparse/loops/diagonal_program.h has the places that a weight connects.
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
       "sparse_diagonal_multiply(Tensor from, Tensor values, Tensor offset, Tensor? from_at, "

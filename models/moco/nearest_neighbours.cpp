@@ -1,8 +1,8 @@
-#include "models/tasks/nearest_neighbours.h"
+#include "models/moco/nearest_neighbours.h"
 
 #include <algorithm>
 
-#include "models/tasks/info_nce.h"
+#include "models/moco/info_nce.h"
 
 // b samples on this rank  N references  k neighbours  C classes  D features
 namespace shoal {

@@ -1,4 +1,4 @@
-#include "models/blocks/projection_head.h"
+#include "models/moco/projection_head.h"
 
 #include <cmath>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "models/blocks/sync_batch_norm.h"
+#include "models/moco/sync_batch_norm.h"
 
 #include <ATen/ops/batch_norm.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using testing::run_ranks;
 using testing::some_numbers;
 using torch::Tensor;
 
-constexpr double kRounding = 1e-12;
+constexpr double kStatisticsRounding = 1e-12;
 constexpr int64_t kRows = 7, kFeatures = 3;
 
 SyncBatchNorm make_norm(Communicator& world, bool is_affine = true) {
@@ -74,11 +74,11 @@ TEST(SyncBatchNormRanks, IsThatOfAllRowsForwardAndBackward) {
       EXPECT_LE(apart(grads[0], expected[1].narrow(0, first, count)), 1e-9);
       weight_grads[rank] = grads[1];
       bias_grads[rank] = grads[2];
-      EXPECT_LE(apart(norm->running_mean, expected[4]), kRounding);
-      EXPECT_LE(apart(norm->running_var, expected[5]), kRounding);
+      EXPECT_LE(apart(norm->running_mean, expected[4]), kStatisticsRounding);
+      EXPECT_LE(apart(norm->running_var, expected[5]), kStatisticsRounding);
     });
     EXPECT_LE(apart(torch::stack(weight_grads).sum(0), expected[2]), 1e-9);
-    EXPECT_LE(apart(torch::stack(bias_grads).sum(0), expected[3]), kRounding);
+    EXPECT_LE(apart(torch::stack(bias_grads).sum(0), expected[3]), kStatisticsRounding);
   }
 }
 
@@ -97,7 +97,7 @@ TEST(SyncBatchNorm, EvaluatesByTheRunningStatistics) {
   norm->running_mean.fill_(2);
   norm->running_var.fill_(4);
   const Tensor y = norm->forward(torch::full({1, kFeatures}, 6.0, torch::kFloat64), false);
-  EXPECT_NEAR(y[0][0].item<double>(), 4 / std::sqrt(4 + 1e-5), kRounding);
+  EXPECT_NEAR(y[0][0].item<double>(), 4 / std::sqrt(4 + 1e-5), kStatisticsRounding);
 }
 
 TEST(SyncBatchNorm, KeepsItsStatisticsWhereABatchIsNotFinite) {

@@ -1,4 +1,4 @@
-#include "models/blocks/sync_batch_norm.h"
+#include "models/moco/sync_batch_norm.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 

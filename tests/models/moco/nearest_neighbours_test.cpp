@@ -1,4 +1,4 @@
-#include "models/tasks/nearest_neighbours.h"
+#include "models/moco/nearest_neighbours.h"
 
 #include <gtest/gtest.h>
 

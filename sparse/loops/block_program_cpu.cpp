@@ -1,4 +1,4 @@
-#include "sparse/kernels/block_program.h"
+#include "sparse/loops/block_program.h"
 
 #include <algorithm>
 

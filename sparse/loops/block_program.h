@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "sparse/kernels/row_program.h"
+#include "sparse/loops/row_program.h"
 
 // T tokens  m outputs  n inputs  b side of a block
 namespace shoal {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/blocks/sync_batch_norm.h"
+#include "models/moco/sync_batch_norm.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
 

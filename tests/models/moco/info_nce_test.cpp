@@ -1,4 +1,4 @@
-#include "models/tasks/info_nce.h"
+#include "models/moco/info_nce.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -1,4 +1,4 @@
-#include "sparse/kernels/row_program.h"
+#include "sparse/loops/row_program.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "models/tasks/info_nce.h"
+#include "models/moco/info_nce.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
 

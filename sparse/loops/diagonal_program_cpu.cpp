@@ -1,9 +1,9 @@
-#include "sparse/kernels/diagonal_program.h"
+#include "sparse/loops/diagonal_program.h"
 
 #include <algorithm>
 
 #include "runtime/device/cpu_clones.h"
-#include "sparse/kernels/wide_registers.h"
+#include "sparse/loops/wide_registers.h"
 
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
 

@@ -1,4 +1,4 @@
-#include "models/tasks/momentum_encoder.h"
+#include "models/moco/momentum_encoder.h"
 
 #include <gtest/gtest.h>
 
