@@ -67,7 +67,11 @@ BackboneFactory backbone_factory(const Choice<Backbone>& choice, const BuildCont
                                  const DataShape& data) {
   return [choice, build, data](const std::string& name, Features features) {
     BuildContext own = build;
-    if (name != "backbone") own.prefix += name + ".";
+    if (name != "backbone") {
+      own.prefix += name + ".";
+      // Its units are placed as those of the first backbone.
+      for (const auto& [path, load_U] : build.unit_load) own.unit_load[own.prefix + path] = load_U;
+    }
     return Registry<Backbone>::create(choice, {own, data, features});
   };
 }

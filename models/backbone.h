@@ -90,7 +90,8 @@ class Backbone : public ModuleBase {
 
 /// Makes the recipe's backbone for a task, which registers it under `name`. Paths of layers, which
 /// key noise, metrics and loads, begin with `name.`, except for the backbone named `backbone`,
-/// whose paths have no prefix: no two backbones of a task share a path.
+/// whose paths have no prefix: no two backbones of a task share a path. All of them place their
+/// units alike.
 using BackboneFactory =
     std::function<std::shared_ptr<Backbone>(const std::string& name, Features features)>;
 BackboneFactory backbone_factory(const Choice<Backbone>& choice, const BuildContext& build,

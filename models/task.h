@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/backbone.h"
+#include "parallel/gradients/step_rule.h"
 #include "runtime/module/state.h"
 
 namespace shoal {
@@ -73,6 +74,7 @@ struct PictureColumn {
 };
 
 class Baselines;
+class References;
 
 /// What is trained for: owns backbone, head and criterion. Registered under `task`.
 /// Parameters: those of a single backbone under `backbone.`, the head's under `head.`.
@@ -108,6 +110,19 @@ class Task : public ModuleBase, public Stateful {
   virtual RateUnit unit() const = 0;
   /// Views of each training image that a batch has to hold.
   virtual int64_t views() const { return 1; }
+  /// Whether the loss compares the samples of a micro-step with each other, so that its value would
+  /// depend on `train.accumulate`.
+  virtual bool compares_samples() const { return false; }
+  /// Modules that gradients do not train, such as a momentum encoder. They stay dense, and are not
+  /// told of the end of a step (AfterStep).
+  virtual std::vector<std::shared_ptr<torch::nn::Module>> untrained() const { return {}; }
+  /// What changes the model beside the optimizer in a training of so many steps; default: null.
+  virtual std::unique_ptr<StepRule> make_step_rule(int64_t total_steps) {
+    (void)total_steps;
+    return nullptr;
+  }
+  /// Training samples that an evaluation shows the task first; default: null, none.
+  virtual References* references() { return nullptr; }
   /// Parameters that `parameters_headless` leaves out: the classifier's weight and bias.
   virtual int64_t head_parameters() const { return 0; }
   /// State beside the parameters; none by default.

@@ -1,8 +1,8 @@
 #include "launch/evaluate/baseline_evaluation.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "launch/evaluate/reference_samples.h"
 #include "launch/evaluate/split_sums.h"
 #include "launch/report/console.h"
 #include "parallel/comm/on_rank_zero.h"
@@ -10,28 +10,6 @@
 #include "runtime/data/loader.h"
 
 namespace shoal {
-namespace {
-
-class SpreadSamples : public SampleSet {
- public:
-  SpreadSamples(const SampleSet& all, int64_t most)
-      : all_(all), size_(std::min(most, all.size())) {}
-  int64_t size() const override { return size_; }
-  Sample read(int64_t index, int64_t epoch) const override {
-    return all_.read(static_cast<int64_t>(static_cast<__int128>(index) * all_.size() / size_),
-                     epoch);
-  }
-
- private:
-  const SampleSet& all_;
-  int64_t size_;
-};
-
-}  // namespace
-
-std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most) {
-  return std::make_unique<SpreadSamples>(all, most);
-}
 
 void fit_baselines(Baselines& baselines, const EvaluationParts& parts) {
   on_every_rank(*parts.grid.world, [&] {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -10,9 +9,6 @@
 #include "models/baselines.h"
 
 namespace shoal {
-
-/// Evenly spaced samples of a set, `most` at most, in their order. `all` must outlive them.
-std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most);
 
 /// Fits what a task compares its model with on samples of data.train as evaluation reads them,
 /// without augmentation. Collective. Throws DataError on every rank, and nothing is fitted.

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "launch/evaluate/reference_samples.h"
 #include "launch/evaluate/split_sums.h"
 #include "launch/report/console.h"
 #include "launch/report/moe_metrics.h"
@@ -124,6 +125,9 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted) {
   const auto start = std::chrono::steady_clock::now();
   const torch::NoGradGuard no_grad;
+  if (References* references = parts.task.references()) {
+    if (!add_references(*references, parts, interrupted)) return std::nullopt;
+  }
   EvalLoader loader(*parts.data.samples, loader_settings(parts.recipe, parts.data, parts.grid));
   std::vector<NamedSum> totals;
   std::vector<MoeStats> layers;

@@ -41,8 +41,9 @@ struct EvaluationParts {
 /// Asked before each batch, on all ranks at once: whether to end without a result.
 using Interrupted = std::function<bool()>;
 
-/// Runs the task over all of the data: dropless, without noise or augmentation. Collective; every
-/// rank gets the same numbers; nothing if it was interrupted. `step` is only passed to the layers;
+/// Runs the task over all of the data: dropless, without noise or augmentation. A task with
+/// Task::references is shown those of data.train first. Collective; every rank gets the same
+/// numbers; nothing if it was interrupted. `step` is only passed to the layers;
 /// `agreement` keeps what the next evaluation is compared with, on all ranks or on none.
 std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted);

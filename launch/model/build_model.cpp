@@ -69,8 +69,10 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
   model.task = Registry<Task>::create(
       recipe.task, {build, data, backbone_factory(recipe.model.backbone, build, data)});
   model.stages = moe_stages_of(*model.task);
+  const std::set<const torch::nn::Module*> untrained = untrained_modules(*model.task);
   for (const auto& module : model.task->modules()) {
-    if (auto* follower = dynamic_cast<AfterStep*>(module.get())) {
+    auto* follower = dynamic_cast<AfterStep*>(module.get());
+    if (follower != nullptr && !untrained.contains(module.get())) {
       model.after_step.push_back(follower);
     }
     if (const auto* gate = dynamic_cast<const TokenGateImpl*>(module.get())) {
@@ -88,6 +90,14 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
   }
   if (recipe.sparsity) form_layers(recipe, model);
   return model;
+}
+
+std::set<const torch::nn::Module*> untrained_modules(const Task& task) {
+  std::set<const torch::nn::Module*> inside;
+  for (const auto& root : task.untrained()) {
+    for (const auto& module : root->modules()) inside.insert(module.get());
+  }
+  return inside;
 }
 
 void ModelWeights::visit_state(StateVisitor& visitor) {

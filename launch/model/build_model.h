@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "launch/job/recipe.h"
@@ -22,7 +23,7 @@ namespace shoal {
 struct BuiltModel {
   std::shared_ptr<Task> task;                     ///< owns all modules
   std::vector<std::shared_ptr<MoeStage>> stages;  ///< of all its backbones
-  std::vector<AfterStep*> after_step;             ///< modules of the task, MoE stages included
+  std::vector<AfterStep*> after_step;             ///< trained modules, MoE stages included
   std::vector<const TokenGateImpl*> gates;        ///< of all its backbones, in forward order
   std::vector<Parameter> parameters;              ///< of the task, in registration order
   std::vector<Parameter> buffers;                 ///< saved with them, and not trained by gradients
@@ -48,6 +49,9 @@ void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::De
 /// ConfigError, also as check_units.
 BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* grid,
                        torch::Device device, const UnitLoads& unit_load = {});
+
+/// All modules inside Task::untrained.
+std::set<const torch::nn::Module*> untrained_modules(const Task& task);
 
 /// Weights that are saved or loaded in place, by the names that a checkpoint has for them.
 struct ModelWeights : Stateful {

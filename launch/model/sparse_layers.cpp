@@ -109,6 +109,15 @@ std::set<const torch::nn::Module*> modules_of_routers(Task& task) {
   return inside;
 }
 
+/// Parameters of modules that stay dense, as no gradient trains them.
+std::set<const void*> untrained_parameters(const Task& task) {
+  std::set<const void*> inside;
+  for (const auto& root : task.untrained()) {
+    for (const torch::Tensor& own : root->parameters()) inside.insert(own.unsafeGetTensorImpl());
+  }
+  return inside;
+}
+
 /// Weights of linear layers and patch embeddings, but for the task's head and routers.
 std::set<const void*> linear_weights(Task& task) {
   const std::set<const torch::nn::Module*> routers = modules_of_routers(task);
@@ -126,8 +135,10 @@ std::set<const void*> linear_weights(Task& task) {
 
 std::vector<Place> places_of(const BuiltModel& model) {
   const std::set<const void*> linear = linear_weights(*model.task);
+  const std::set<const void*> untrained = untrained_parameters(*model.task);
   std::vector<Place> places;
   for (const Parameter& parameter : model.parameters) {
+    if (untrained.contains(parameter.tensor.unsafeGetTensorImpl())) continue;
     const bool is_expert =
         parameter.is_stacked() && parameter.matrix_dims() == 2 && parameter.name.ends_with(kWeight);
     if (!is_expert && !linear.contains(parameter.tensor.unsafeGetTensorImpl())) continue;
@@ -319,6 +330,15 @@ std::vector<std::shared_ptr<Permutation>> permutations_of(const Recipe& recipe,
   return permutations;
 }
 
+/// A momentum encoder follows the weights as they are: it would lack what layers compute from them.
+void refuse_beside_momentum_encoder(const Recipe& recipe, const BuiltModel& model,
+                                    const std::string& what) {
+  if (model.task->untrained().empty()) return;
+  throw ConfigError(
+      fmt::format("sparsity.{}, but the momentum encoder of task {} follows only weights and masks",
+                  what, recipe.task.name()));
+}
+
 }  // namespace
 
 std::vector<SparseLayer> make_sparse_layers(const SparsityOptions& options,
@@ -357,6 +377,9 @@ void add_low_rank_branches(const Recipe& recipe, BuiltModel& model) {
   std::vector<std::string> mistakes;
   for (const SparseLayer& layer : make_sparse_layers(*recipe.sparsity, model)) {
     if (layer.pattern->low_rank() == 0) continue;
+    refuse_beside_momentum_encoder(
+        recipe, model,
+        "pattern: has a product of low rank beside the masks (low_rank: 0 has none)");
     if (layer.parameter.is_stacked()) {
       mistakes.push_back("sparsity.pattern: " + layer.parameter.name +
                          ": experts have no product of low rank; set low_rank: 0, or name the "
@@ -376,6 +399,13 @@ void form_layers(const Recipe& recipe, BuiltModel& model) {
       permutations_of(recipe, layers);
   const std::shared_ptr<const GrowRule> rule = rule_of_any_length(recipe);
   const SoftChoice* choice = rule ? rule->soft_choice() : nullptr;
+  if (choice != nullptr) {
+    refuse_beside_momentum_encoder(recipe, model, "rule: chooses cells softly");
+  }
+  if (!permutation_of_layer.empty()) {
+    refuse_beside_momentum_encoder(recipe, model,
+                                   "permutation: permutes layers (name: none does not)");
+  }
   for (size_t l = 0; l < layers.size(); ++l) {
     std::vector<std::shared_ptr<const WeightForm>> forms;
     if (choice != nullptr) {

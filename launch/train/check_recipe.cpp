@@ -92,6 +92,7 @@ ModelCounts count(const BuiltModel& model) {
   }
   counts.parameters_headless = counts.parameters - model.task->head_parameters();
   counts.views = model.task->views();
+  counts.compares_samples = model.task->compares_samples();
   return counts;
 }
 
@@ -199,6 +200,14 @@ void check_data_rules(const LoadedRecipe& loaded, const DataSource& source,
   };
   apply(transforms_fit, problems);
   apply([&] { check_stride(loaded.options, source); }, problems);
+}
+
+void check_accumulation(const Recipe& recipe, const ModelCounts& counts, Problems& problems) {
+  if (!counts.compares_samples || recipe.train.accumulate == 1) return;
+  problems.add("train.accumulate",
+               fmt::format("the loss of task {} compares all samples of a step with each other, "
+                           "those of {} micro-steps would not be; set 1",
+                           recipe.task.name(), recipe.train.accumulate));
 }
 
 /// Names of the stages of each number of units.
@@ -338,6 +347,9 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   if (data != nullptr) {
     const auto num_views = counts ? std::optional(counts->views) : std::nullopt;
     check_data_rules(loaded, *data, num_views, diagnostics);
+  }
+  if (counts && !found.has_mistake_in("train")) {
+    check_accumulation(loaded.options, *counts, problems);
   }
   const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;
   if (!found.has_mistake_in("parallel")) {

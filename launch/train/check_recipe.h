@@ -24,6 +24,7 @@ struct ModelCounts {
   std::vector<SparseLayerInfo> sparse;
   bool has_learned_gates = false;  ///< token gates that are trained
   int64_t views = 1;               ///< of each training image
+  bool compares_samples = false;   ///< Task::compares_samples
   CheckpointSize checkpoint;       ///< upper bounds
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "launch/model/sparse_layers.h"
@@ -50,7 +51,10 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
       control_(grid, sync_.communicators()),
       data_fingerprint_(train_data.fingerprint),
       tokenizer_identity_(train_data.tokenizer) {
-  if (make_rules) rules_ = make_rules(model_);
+  if (auto rule = model_.task->make_step_rule(scale_.total_steps)) {
+    rules_.push_back(std::move(rule));
+  }
+  if (make_rules) std::ranges::move(make_rules(model_), std::back_inserter(rules_));
   if (auto rule = make_learn_permutations(recipe, model_, scale_))
     rules_.push_back(std::move(rule));
   std::unique_ptr<PruneGrow> prune_grow = make_prune_grow(recipe, model_, scale_);

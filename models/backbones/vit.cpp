@@ -3,6 +3,7 @@
 #include <string>
 
 #include "models/blocks/recompute.h"
+#include "models/blocks/sin_cos_positions.h"
 #include "models/blocks/vit_block.h"
 #include "runtime/device/real_types.h"
 
@@ -19,6 +20,9 @@ void Vit::Options::validate(Problems& problems) const {
     problems.add("heads", std::to_string(heads) + " heads do not divide a width of " +
                               std::to_string(width));
   }
+  if (positions == TokenPositions::kSinCos && width % 4 != 0) {
+    problems.add("width", "sin_cos positions need a multiple of 4, not " + std::to_string(width));
+  }
   feed_forward.check(depth, problems);
 }
 
@@ -34,8 +38,16 @@ Vit::Vit(const Options& options, const Context& context)
   const bool has_cls = options.pool == Pooling::kCls;
   const Init tokens = Init::normal(kTokenStdDev);
   if (has_cls) cls_C_ = add_parameter("cls", {options.width}, tensor, tokens);
-  positions_SC_ =
-      add_parameter("positions", {patches + (has_cls ? 1 : 0), options.width}, tensor, tokens);
+  if (options.positions == TokenPositions::kLearned) {
+    positions_SC_ =
+        add_parameter("positions", {patches + (has_cls ? 1 : 0), options.width}, tensor, tokens);
+  } else {
+    positions_SC_ = sin_cos_positions(image.height / options.patch, image.width / options.patch,
+                                      options.width, tensor);
+    if (has_cls) {
+      positions_SC_ = torch::cat({torch::zeros({1, options.width}, tensor), positions_SC_});
+    }
+  }
   for (int64_t i = 0; i < options.depth; ++i) {
     const FeedForward::Place place{options.width, options.hidden,      options.gelu, i,
                                    options.depth, context.build.prefix};

@@ -26,11 +26,21 @@ struct EnumNames<Pooling> {
                                     std::pair{Pooling::kMean, "mean"}};
 };
 
+/// Where patches get their positions from: parameters, or a fixed pattern of sines and cosines.
+enum class TokenPositions { kLearned, kSinCos };
+
+template <>
+struct EnumNames<TokenPositions> {
+  static constexpr std::array names{std::pair{TokenPositions::kLearned, "learned"},
+                                    std::pair{TokenPositions::kSinCos, "sin_cos"}};
+};
+
 /// Vision Transformer without its classifier: stem, positions, blocks, norm, pooling.
 /// Source: Dosovitskiy et al. 2021. Defaults are ViT-B/16's. Experts: Riquelme et al. 2021 (V-MoE).
 ///
 /// Parameters of its own: cls [C] (with `pool: cls`) and positions [S, C], learned, N(0, 0.02);
-/// with `pool: mean` there is no class token. Positions count as a matrix for weight decay.
+/// with `pool: mean` there is no class token. Positions count as a matrix for weight decay; those
+/// of `positions: sin_cos` are no parameter, and zero for the class token, as MoCo v3 has them.
 class Vit : public Backbone {
  public:
   struct Options {
@@ -40,6 +50,7 @@ class Vit : public Backbone {
     int64_t heads = 12;
     int64_t hidden = 3072;
     Pooling pool = Pooling::kCls;
+    TokenPositions positions = TokenPositions::kLearned;
     Gelu gelu = Gelu::kErf;
     double drop_path = 0.0;
     FeedForwardOptions feed_forward;
@@ -54,6 +65,8 @@ class Vit : public Backbone {
                 in_range(1, kMostWidth)),
           field("hidden", &Options::hidden, "hidden width of a dense MLP", in_range(1, kMostWidth)),
           field("pool", &Options::pool, "features: the class token, or the mean over patches"),
+          field("positions", &Options::positions,
+                "learned, or the fixed sines and cosines of MoCo v3"),
           field("gelu", &Options::gelu, "exact, or the tanh approximation"),
           field("drop_path", &Options::drop_path,
                 "rate of stochastic depth of the last block; rises evenly from 0",
@@ -77,8 +90,8 @@ class Vit : public Backbone {
   Features features_;
   bool recomputes_;
   PatchEmbed stem_{nullptr};
-  torch::Tensor cls_C_;  ///< undefined with `pool: mean`
-  torch::Tensor positions_SC_;
+  torch::Tensor cls_C_;         ///< undefined with `pool: mean`
+  torch::Tensor positions_SC_;  ///< learned or fixed
   torch::nn::ModuleList blocks_;
   LayerNorm norm_{nullptr};
 };

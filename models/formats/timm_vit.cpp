@@ -66,6 +66,9 @@ class TimmVit : public WeightFormat {
   void check(const Choice<Backbone>& backbone, Mistakes& mistakes) const override {
     const auto& vit = backbone.options<Vit>();
     if (vit.feed_forward.moe) mistakes.add("model.moe: timm has no layout for experts");
+    if (vit.positions == TokenPositions::kSinCos) {
+      mistakes.add("model.positions: timm's positions are learned, not sin_cos");
+    }
     if (vit.feed_forward.nexus) mistakes.add("model.nexus: timm has no layout for Nexus layers");
   }
 

@@ -42,12 +42,16 @@ torch::Tensor contrast(const torch::Tensor& query_bD, const GatheredRows& key_BD
   return unit_rows(query_bD).mm(key_BD.rows.t()) / temperature;
 }
 
+torch::Tensor own_keys(const torch::Tensor& query_bD, const GatheredRows& key_BD) {
+  return torch::arange(key_BD.first, key_BD.first + query_bD.size(0),
+                       query_bD.options().dtype(torch::kInt64));
+}
+
 torch::Tensor info_nce_sum(const torch::Tensor& query_bD, const GatheredRows& key_BD,
                            double temperature) {
-  const torch::Tensor logits_bB = contrast(query_bD, key_BD, temperature);
-  const torch::Tensor own_b = torch::arange(key_BD.first, key_BD.first + query_bD.size(0),
-                                            logits_bB.options().dtype(torch::kInt64));
-  return 2 * temperature * at::cross_entropy_loss(logits_bB, own_b, {}, at::Reduction::Sum);
+  return 2 * temperature *
+         at::cross_entropy_loss(contrast(query_bD, key_BD, temperature), own_keys(query_bD, key_BD),
+                                {}, at::Reduction::Sum);
 }
 
 }  // namespace shoal

@@ -26,6 +26,9 @@ torch::Tensor unit_rows(const torch::Tensor& x_bD);
 torch::Tensor contrast(const torch::Tensor& query_bD, const GatheredRows& key_BD,
                        double temperature);
 
+/// Which key is each query's own: first, first + 1, … [b], int64.
+torch::Tensor own_keys(const torch::Tensor& query_bD, const GatheredRows& key_BD);
+
 /// 2 T times the cross entropy of each of this rank's queries with its own key among all keys,
 /// summed: the published loss of one direction is its sum over ranks divided by B.
 /// Source: Chen, Xie and He 2021 (MoCo v3), equation 1 and its published code.

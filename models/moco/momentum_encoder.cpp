@@ -26,7 +26,7 @@ void MomentumEncoder::before_forward(int64_t step) {
     if (momentum == 0.0) {
       key.copy_(query);
     } else {
-      key.mul_(momentum).add_(query, 1.0 - momentum);
+      key.lerp_(query, 1.0 - momentum);  // leaves a key that equals its query as it is
     }
   }
   for (const auto& [key, query] : buffers_) key.copy_(query);

@@ -2,15 +2,24 @@
 
 #include <torch/types.h>
 
+#include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "parallel/gradients/step_rule.h"
+#include "runtime/recipe/config.h"
 
 namespace shoal {
 
 /// How the momentum of a key encoder changes over a training.
 enum class MomentumSchedule { kConstant, kCosine };
+
+template <>
+struct EnumNames<MomentumSchedule> {
+  static constexpr std::array names{std::pair{MomentumSchedule::kConstant, "constant"},
+                                    std::pair{MomentumSchedule::kCosine, "cosine"}};
+};
 
 struct MomentumOptions {
   double momentum = 0.99;

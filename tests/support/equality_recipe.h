@@ -359,6 +359,35 @@ inline std::vector<EqualityCase> permuted_cases() {
            {}}};
 }
 
+/// Overrides: MoCo v3 with narrow heads, two views of each image that differ.
+inline std::vector<std::string> moco(const std::vector<std::string>& more = {}) {
+  return joined({"task={name: moco_v3, hidden: 12, out: 6, temperature: 0.5, momentum: 0.9}",
+                 "data.augment.transforms=[{name: solarise, probability: {views: [0, 0.5]}}]"},
+                more);
+}
+
+/// Pretraining. Norms of the projector take away what the last norm's bias adds to all samples.
+inline std::vector<EqualityCase> moco_cases() {
+  const std::string adamw = equality_optimizers()[1].second;
+  const std::string frozen_stem =
+      "optimizer={name: adamw, lr: 1e-2, rules: [{match: 'backbone.stem.*', freeze: true}]}";
+  const std::vector<std::string> constant{"backbone.norm.bias", "token_mlp.fc2.bias"};
+  return {{"Moco", moco(), {}},
+          {"MocoByAdamW", moco({adamw, kClip}), constant},
+          {"MocoWithNoiseAndImportanceDrops", moco(noisy()), {}},
+          {"MocoWithGlobalLossesAndABias",
+           moco({losses("global"),
+                 "model.sparse.token_moe.router={name: sigmoid, k: 1, bias: "
+                 "{rate: 0.05}}"}),
+           {}},
+          {"MocoOfVitWithFrozenStem",
+           moco({vit(kBlockExperts + ", pool: cls, positions: sin_cos"), frozen_stem}),
+           joined(constant, {"qkv.bias[2/3]"})},
+          {"MocoOfVitWithNexus", moco({vit(kBlockNexus + ", pool: mean")}), {}},
+          {"MocoSparse", moco({sparse("unstructured"), "parallel.shard_optimizer=true"}), {}},
+          {"LinearProbe", joined(noisy(), {"task={name: linear_probe}"}), {}}};
+}
+
 inline std::vector<EqualityCase> equality_cases() {
   std::vector<EqualityCase> cases{
       {"DefaultRouting", {}, {}},
@@ -386,6 +415,7 @@ inline std::vector<EqualityCase> equality_cases() {
   std::ranges::move(denoiser_cases(), std::back_inserter(cases));
   std::ranges::move(sparse_cases(), std::back_inserter(cases));
   std::ranges::move(permuted_cases(), std::back_inserter(cases));
+  std::ranges::move(moco_cases(), std::back_inserter(cases));
   for (const auto& [name, optimizer] : equality_optimizers()) {
     cases.push_back({"SparseMlpWith_" + name, {optimizer, kClip}, {}});
     cases.push_back({"ParameterRulesWith_" + name, {with_rules(optimizer), kClip}, {}});

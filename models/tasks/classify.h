@@ -1,0 +1,77 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "models/task.h"
+#include "runtime/module/linear.h"
+
+// b samples on this rank  D features  N classes
+namespace shoal {
+
+/// How a sequence's tokens become the vector that is classified.
+enum class TokenPool { kMean, kLast };
+
+template <>
+struct EnumNames<TokenPool> {
+  static constexpr std::array names{std::pair{TokenPool::kMean, "mean"},
+                                    std::pair{TokenPool::kLast, "last"}};
+};
+
+/// Classification: a linear head, zero at the start, and cross entropy with label smoothing.
+/// Evaluation reports the cross entropy without smoothing.
+class Classify : public Task {
+ public:
+  struct Options {
+    double label_smoothing = 0.0;
+    TokenPool pool = TokenPool::kMean;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("label_smoothing", &Options::label_smoothing,
+                "share of the target spread evenly over all classes", in_range(0, below(1))),
+          field("pool", &Options::pool,
+                "of sequences: classify the mean of a sample's tokens, or its last "
+                "one")};
+    }
+  };
+
+  Classify(const Options& options, const Context& context)
+      : Classify(options, context, {"classify", Init::zeros()}) {}
+
+  TrainOutput train(const Batch& batch) override;
+  torch::Tensor outputs(const Batch& batch) override;
+  EvalOutput evaluate(const Batch& batch) override;
+  std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override;
+  ScoreRule score() const override { return {"top1", /*higher_is_better=*/true}; }
+  RateUnit unit() const override { return unit_; }
+  int64_t head_parameters() const override { return head_->weight.numel() + head_->bias.numel(); }
+
+ protected:
+  struct Kind {
+    std::string_view name;  ///< of the task, for errors
+    Init head;              ///< of its weight; its bias is zero
+  };
+  Classify(const Options& options, const Context& context, const Kind& kind);
+  /// What the head classifies.
+  virtual ModelOutput features_of(const Batch& batch) {
+    return backbone_->forward(input_of(batch), batch.context);
+  }
+  const std::shared_ptr<Backbone>& backbone() const { return backbone_; }
+
+ private:
+  double label_smoothing_;
+  bool has_gates_ = false;
+  std::shared_ptr<Backbone> backbone_;
+  Linear head_{nullptr};
+  RateUnit unit_{"img"};
+};
+
+}  // namespace shoal

@@ -1,0 +1,124 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "launch/evaluate/evaluation.h"
+#include "parallel/checkpoint/save_plan.h"
+#include "tests/support/config_error.h"
+#include "tests/support/session_in_training.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::moco;
+using testing::SessionInTraining;
+
+using Tensors = std::map<std::string, torch::Tensor>;
+
+Tensors copies_of(const SessionInTraining& run) {
+  Tensors copies;
+  for (const auto* list : {&run.session.model().parameters, &run.session.model().buffers}) {
+    for (const Parameter& parameter : *list) {
+      copies[parameter.name] = parameter.tensor.detach().clone();
+    }
+  }
+  return copies;
+}
+
+TEST(MocoInTraining, TheMomentumEncoderFollowsBeforeItMakesKeys) {
+  SessionInTraining run(moco({"optimizer={name: adamw, lr: 1e-2}"}));
+  for (int step = 0; step < 4; ++step) {
+    const Tensors before = copies_of(run);
+    ASSERT_TRUE(run.session.step({}).applied);
+    const Tensors after = copies_of(run);
+    for (const auto& [name, value] : after) {
+      if (!name.starts_with("key_") || name.find("running_") != std::string::npos) continue;
+      const torch::Tensor& query = before.at(name.substr(4));
+      // Of a cosine over 5 steps from 0.9.
+      const double momentum = 1 - 0.05 * (1 + std::cos(std::numbers::pi * step / 5));
+      const torch::Tensor expected =
+          step == 0 ? query : momentum * before.at(name) + (1 - momentum) * query;
+      EXPECT_TRUE(torch::allclose(value, expected, 1e-13, 1e-15)) << name << ", step " << step;
+    }
+  }
+}
+
+TEST(MocoInTraining, FrozenStemsStayAsTheyAreToTheLastBit) {
+  SessionInTraining run(moco({testing::vit("pool: cls, positions: sin_cos"),
+                              "optimizer={name: lamb, lr: 1e-2, weight_decay: 0.1, rules: [{match: "
+                              "'backbone.stem.*', freeze: true}]}"}));
+  const Tensors before = copies_of(run);
+  for (int step = 0; step < 5; ++step) run.session.step({});
+  const Tensors after = copies_of(run);
+  for (const char* name : {"stem.weight", "stem.bias"}) {
+    const torch::Tensor& stem = before.at(std::string("backbone.") + name);
+    EXPECT_TRUE(after.at(std::string("backbone.") + name).equal(stem));
+    EXPECT_TRUE(after.at(std::string("key_backbone.") + name).equal(stem));
+  }
+  EXPECT_FALSE(after.at("backbone.norm.weight").equal(before.at("backbone.norm.weight")));
+}
+
+TEST(MocoInTraining, TheMomentumEncoderHasNoOptimizerState) {
+  SessionInTraining run(moco({"optimizer={name: adamw, lr: 1e-2}"}));
+  run.session.step({});
+  int64_t keys = 0;
+  for (const SafetensorsEntry& entry : list_state(run.session).entries()) {
+    EXPECT_THAT(entry.name, ::testing::Not(HasSubstr("optimizer.m.key_")));
+    EXPECT_THAT(entry.name, ::testing::Not(HasSubstr("optimizer.v.key_")));
+    keys += entry.name.starts_with("key_") ? 1 : 0;
+  }
+  EXPECT_GT(keys, 20);
+}
+
+TEST(MocoInTraining, SparsityOfTheQueryEncoderIsWhatTheKeyEncoderFollows) {
+  SessionInTraining run(moco({testing::sparse("unstructured")}));
+  for (const SparseLayer& layer : run.session.prune_grow()->layers()) {
+    EXPECT_TRUE(layer.parameter.name.starts_with("backbone.")) << layer.parameter.name;
+  }
+}
+
+TEST(MocoInTraining, WhatLayersComputeOfTheirWeightsIsRefused) {
+  const auto error_of = [](const std::string& sparsity) {
+    return testing::config_error_of([&] { SessionInTraining run(moco({sparsity})); });
+  };
+  EXPECT_THAT(
+      error_of(testing::sparse("diagonal", "rigl", "density: 0.4, permutation: {name: random}")),
+      HasSubstr("sparsity.permutation: "));
+  EXPECT_THAT(error_of(testing::sparse_by_choice("diagonal")), HasSubstr("sparsity.rule: "));
+  EXPECT_THAT(error_of(testing::sparse("butterfly, grid: 4, low_rank: 0.3", "set",
+                                       "density: 0.75, layers: [channel_mlp.fc1]")),
+              HasSubstr("sparsity.pattern: "));
+}
+
+TEST(MocoInTraining, EvaluationLooksForNeighboursAmongTrainingSamples) {
+  SessionInTraining run(moco({"task.references=15", "task.neighbours=5"}));
+  run.session.step({});
+  const OpenSplit valid = open_split(make_source(run.recipe), Split::kValid);
+  const Evaluation evaluation = evaluate({run.session.task(), run.recipe, valid, run.grid}, 1);
+  EXPECT_EQ(evaluation.samples, 11);
+  EXPECT_GE(evaluation.value("knn_top1"), 0.0);
+  EXPECT_GT(evaluation.value("feature_std"), 0.0);
+  EXPECT_EQ(run.session.task().score().metric, "knn_top1");
+  SessionInTraining without(moco({"task.references=0"}));
+  EXPECT_EQ(without.session.task().score().metric, "loss");
+}
+
+TEST(LinearProbeInTraining, TheBackboneStaysAsItIsToTheLastBit) {
+  SessionInTraining run(
+      {"task={name: linear_probe}", "optimizer={name: sgd, lr: 0.1, weight_decay: 0.1}",
+       "model.sparse.channel_moe.router={name: sigmoid, k: 2, bias: {rate: 0.05}}"});
+  const Tensors before = copies_of(run);
+  for (int step = 0; step < 3; ++step) ASSERT_TRUE(run.session.step({}).applied);
+  for (const auto& [name, value] : copies_of(run)) {
+    EXPECT_EQ(value.equal(before.at(name)), !name.starts_with("head.")) << name;
+  }
+}
+
+}  // namespace
+}  // namespace shoal
