@@ -9,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/cifar_records.h"
+#include "runtime/data/images/resized_crop.h"
 #include "runtime/data/split_files.h"
 
 namespace shoal {
@@ -104,7 +105,7 @@ void CifarSource::Options::validate(Problems& problems) const {
 
 DataShape CifarSource::shape() const {
   return {.source = "cifar",
-          .image = kShape,
+          .image = image(),
           .has_unit_pixels = keeps_unit_pixels(options_.images),
           .classes = options_.classes};
 }
@@ -113,8 +114,20 @@ std::optional<ImageTransform> CifarSource::image_transform() const {
   // Over the training images of each set.
   const ChannelStats cifar10{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
   const ChannelStats cifar100{{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
-  return shoal::image_transform(kShape, options_.images,
-                                options_.classes == 100 ? cifar100 : cifar10);
+  ImageTransform transform = shoal::image_transform(
+      image(), options_.images, options_.classes == 100 ? cifar100 : cifar10);
+  transform.train_crop = crop_of(options_.train, "data.train.crop");
+  transform.valid_crop = crop_of(options_.valid, "data.valid.crop");
+  return transform;
+}
+
+std::shared_ptr<const Crop> CifarSource::crop_of(const SplitOptions& split,
+                                                 const std::string& key) const {
+  using Center = ResizedCrop</*kIsRandom=*/false>;
+  const bool takes_whole = options_.image_size == kSide && split.crop.name() == "center" &&
+                           split.crop.options<Center>().resize.value_or(kSide) == kSide;
+  if (takes_whole) return nullptr;
+  return Registry<Crop>::create(split.crop, {options_.image_size, key});
 }
 
 void CifarSource::check_training(Problems& problems) const {

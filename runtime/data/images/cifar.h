@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "runtime/data/crop.h"
 #include "runtime/data/data_source.h"
 
 namespace shoal {
@@ -14,18 +15,23 @@ namespace shoal {
 /// CIFAR-10 or CIFAR-100 in the official binary layout.
 class CifarSource : public DataSource {
  public:
+  static constexpr int64_t kSide = 32;  ///< of the files' images, pixels
   struct SplitOptions {
     std::optional<std::vector<std::string>> files;
+    Choice<Crop> crop{"center"};
 
     static constexpr auto fields() {
       return std::tuple{field("files", &SplitOptions::files,
                               "files in data.path; auto = those of the official split",
-                              unset_word("auto"), not_empty(), at_least_one())};
+                              unset_word("auto"), not_empty(), at_least_one()),
+                        field("crop", &SplitOptions::crop,
+                              "what of an image is taken and resized to data.image_size")};
     }
   };
   struct Options {
     std::optional<std::string> path;
     int64_t classes = 10;
+    int64_t image_size = kSide;
     OnCorrupt on_corrupt = OnCorrupt::kFail;
     SplitOptions train;
     SplitOptions valid;
@@ -38,6 +44,8 @@ class CifarSource : public DataSource {
                 "name, cifar-10-batches-bin or cifar-100-binary",
                 unset_word("auto"), not_empty()),
           field("classes", &Options::classes, "10 = CIFAR-10, 100 = CIFAR-100 by fine labels"),
+          field("image_size", &Options::image_size, "height and width after the crop",
+                unit("pixels"), in_range(1, 4096)),
           field("on_corrupt", &Options::on_corrupt,
                 "a record with a wrong label: fail, or skip = take the next good one, for at most "
                 "1e-4 of the records"),
@@ -61,6 +69,10 @@ class CifarSource : public DataSource {
   std::unique_ptr<SampleSet> open(Split split) const override;
 
  private:
+  ImageShape image() const { return {3, options_.image_size, options_.image_size}; }
+  /// Null where images are taken as they are.
+  std::shared_ptr<const Crop> crop_of(const SplitOptions& split, const std::string& key) const;
+
   Options options_;
 };
 

@@ -128,6 +128,29 @@ TEST_F(Cifar, GivesViewsWithTransformsOfTheirOwn) {
   EXPECT_FALSE(at::equal(channel(1, 0), channel(1, 2)));
 }
 
+TEST_F(Cifar, CropsAndResizesWhereToldTo) {
+  write("a.bin", 4, 1);
+  options_.train.files = options_.valid.files = Files{"a.bin"};
+  EXPECT_EQ(CifarSource(options_).image_transform()->train_crop, nullptr) << "taken as they are";
+  options_.train.crop = "random_resized";
+  EXPECT_NE(CifarSource(options_).image_transform()->train_crop, nullptr);
+  EXPECT_EQ(CifarSource(options_).image_transform()->valid_crop, nullptr);
+  options_.image_size = 48;
+  options_.images.normalise = {.mean = {{0, 0, 0}}, .std = {{1, 1, 1}}};
+  const CifarSource source(options_);
+  EXPECT_EQ(source.shape().image, (ImageShape{3, 48, 48}));
+  LoaderSettings settings{
+      .cut = {4, 1, 1}, .shape = source.shape(), .images = source.image_transform(), .views = 2};
+  const auto set = source.open(Split::kTrain);
+  const Batch batch = TrainLoader(*set, settings).next();
+  ASSERT_EQ(batch.image_bVCHW.sizes(), (at::IntArrayRef{4, 2, 3, 48, 48}));
+  const auto valid = source.open(Split::kValid);
+  const torch::Tensor image = EvalLoader(*valid, settings).next()->image_bCHW();
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(at::equal(image[i], torch::full({3, 48, 48}, (i + 1) / 255.0))) << i;
+  }
+}
+
 TEST_F(Cifar, NamesTheMissingFile) {
   write("data_batch_1.bin", 1, 0);
   try {
