@@ -9,7 +9,7 @@ namespace shoal {
 /// A layer of a ReLU MLP.
 struct RegionLayer {
   int64_t width = 0;  ///< neurons
-  /// Input directions that the rows of its mask can span; nothing: all, as those of free masks.
+  /// Input directions that the rows of its mask can span; nullopt: all, as those of free masks.
   std::optional<int64_t> span = std::nullopt;
 };
 
@@ -23,7 +23,7 @@ enum class RegionMixing {
 struct RegionBound {
   std::vector<int64_t> directions;  ///< k of each layer
   double log10_regions = 0.0;
-  /// Layers until none is limited by its mask; nothing: some always is.
+  /// Layers until none is limited by its mask; nullopt: some always is.
   std::optional<int64_t> layers_to_catch_up;
 };
 

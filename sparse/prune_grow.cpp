@@ -80,8 +80,12 @@ std::vector<std::string> PruneGrow::needs_whole_gradients(int64_t step) {
 }
 
 bool PruneGrow::replaces_update(int64_t step) {
-  return rule_->replaces_step() &&
-         std::ranges::any_of(layers_, [&](const auto& layer) { return is_due(step, layer); });
+  const auto replaces_cells = [&](const SparseLayer& layer) {
+    const int64_t on = layer.pattern->num_on();
+    return is_due(step, layer) &&
+           rule_->counts(step, {on, on, layer.pattern->num_cells()}).grow > 0;
+  };
+  return rule_->replaces_step() && std::ranges::any_of(layers_, replaces_cells);
 }
 
 void PruneGrow::before_forward(int64_t step) {
@@ -318,7 +322,7 @@ void PruneGrow::require_masks_fit() const {
     if (!is_masked_[l]) continue;
     const Pattern& pattern = *layers_[l].pattern;
     for (int64_t i = 0; i < layers_[l].num_matrices(); ++i) {
-      if (pattern.fits(layers_[l].matrix(masks_[l], i))) continue;
+      if (pattern.fits(layers_[l].matrix(masks_[l], i), rule_->may_exceed_density())) continue;
       throw Error(ExitCode::kMismatch,
                   layers_[l].name_of(i) + ": its mask does not fit sparsity.pattern and density",
                   "use the sparsity of the checkpoint's recipe");

@@ -18,8 +18,7 @@ void fit_permutations(ModelWeights& weights, const Manifest& manifest, const std
     return !is_permuted(manifest, permutation->name_of_first());
   });
   for (const Parameter& weight : weights.list) {
-    const std::string name =
-        weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
+    const std::string name = name_of_first_unit(weight);
     const bool is_taken = std::ranges::any_of(
         weights.permutations, [&](const auto& one) { return one->name() == weight.name; });
     if (!is_taken && is_permuted(manifest, name)) refuse_permuted(path, name);
@@ -38,8 +37,7 @@ void fit_soft_cells(ModelWeights& weights, const Manifest& manifest, const std::
   };
   std::erase_if(weights.soft_cells, is_dense);
   for (const Parameter& weight : weights.list) {
-    const std::string name =
-        weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
+    const std::string name = name_of_first_unit(weight);
     const bool is_soft = std::ranges::any_of(
         weights.soft_cells, [&](const auto& cells) { return cells->name() == weight.name; });
     if (is_soft || manifest.find_tensor(SoftCells::kScorePrefix + name) == nullptr) continue;
@@ -51,11 +49,35 @@ void fit_soft_cells(ModelWeights& weights, const Manifest& manifest, const std::
   }
 }
 
+/// The first factor of the product beside a layer's weight.
+std::string branch_of(const std::string& weight) {
+  constexpr std::string_view kWeight = ".weight";
+  if (!weight.ends_with(kWeight)) return "";
+  return weight.substr(0, weight.size() - kWeight.size()) + ".low_rank.u";
+}
+
 }  // namespace
 
 void fit_sparse_state(ModelWeights& weights, const Manifest& manifest, const std::string& path) {
   fit_permutations(weights, manifest, path);
   fit_soft_cells(weights, manifest, path);
+  SourceOf same_names;
+  for (const Parameter& weight : weights.list) same_names.emplace(weight.name, weight.name);
+  require_branches(same_names, manifest, path);
+}
+
+void require_branches(const SourceOf& source_of, const Manifest& manifest,
+                      const std::string& path) {
+  for (const auto& [weight, source] : source_of) {
+    const std::string branch = branch_of(source);
+    if (branch.empty() || manifest.find_tensor(branch) == nullptr) continue;
+    if (source_of.contains(branch_of(weight))) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("{}: {} has a product of low rank beside it, and would be taken "
+                            "without it",
+                            path, source),
+                "use the sparsity of the checkpoint's recipe");
+  }
 }
 
 }  // namespace shoal

@@ -12,6 +12,11 @@
 
 namespace shoal {
 
+std::string name_of_first_unit(const Parameter& parameter) {
+  return parameter.unit_ids.empty() ? parameter.name
+                                    : name_of_unit(parameter.name, parameter.unit_ids[0]);
+}
+
 std::string source_name(const std::string& name, const SourceOf& source_of) {
   for (const std::string_view prefix :
        {Permutation::kIndexPrefix, Permutation::kSoftPrefix, PruneGrow::kPrefix,

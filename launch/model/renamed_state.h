@@ -13,6 +13,9 @@ namespace shoal {
 /// Names of a model's weights, and the names that a checkpoint has for them.
 using SourceOf = std::map<std::string, std::string>;
 
+/// A parameter's name; of a stack its first unit's on this rank.
+std::string name_of_first_unit(const Parameter& parameter);
+
 /// The name of a sparse weight's state, such as `sparsity.mask.X`, with the checkpoint's name of X;
 /// other names, and those of weights that are not in `source_of`, stay.
 std::string source_name(const std::string& name, const SourceOf& source_of);

@@ -23,7 +23,7 @@ struct SparseLayerInfo {
   int64_t weights;        ///< that are on, of one matrix, those of a product of low rank included
   int64_t low_rank;       ///< Pattern::low_rank
   /// Directions that the rows of a mask span: its weights a row, rounded up, and the rank of a
-  /// product beside it; nothing if they are free (Pattern::limits_span).
+  /// product beside it; nullopt if they are free (Pattern::limits_span).
   std::optional<int64_t> span;
   int64_t soft_bytes;  ///< of one matrix's soft permutation with gradient and Adam's state; 0: none
 };

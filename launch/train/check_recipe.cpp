@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/base/text.h"
+#include "runtime/optim/adamw.h"
 #include "runtime/recipe/config_writer.h"
 
 namespace shoal {
@@ -96,6 +98,18 @@ ModelCounts count(const BuiltModel& model) {
   return counts;
 }
 
+/// Adds both moments, named alike, of the tensors whose names begin with `prefix`.
+void add_moments(const std::string& moment_prefix, const std::string& prefix,
+                 std::vector<SafetensorsEntry>& entries) {
+  const size_t count = entries.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (!entries[i].name.starts_with(prefix)) continue;
+    SafetensorsEntry moment = entries[i];
+    moment.name = moment_prefix + moment.name.substr(prefix.size());
+    entries.insert(entries.end(), 2, moment);
+  }
+}
+
 /// Weights, their averages, masks and optimizer state, which is nearly all of a checkpoint.
 CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, int64_t ranks) {
   std::vector<SafetensorsEntry> entries;
@@ -104,6 +118,8 @@ CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, int64_t r
   };
   ModelWeights weights = weights_of(model);
   add(weights);
+  add_moments(LearnPermutations::kMomentPrefix, Permutation::kSoftPrefix, entries);
+  add_moments(ChooseCells::kMomentPrefix, SoftCells::kScorePrefix, entries);
   add(*Registry<Optimizer>::create(recipe.optimizer, {model.parameters}));
   if (recipe.train.average) {
     WeightAverage average(*recipe.train.average, model.parameters);
@@ -149,6 +165,37 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* s
   return counts;
 }
 
+/// Whether a place in the training lies behind its end however long an epoch is: what a recipe
+/// tells without its data. `place`: in steps.
+bool is_behind_end(const Recipe& recipe, StepScale scale,
+                   const std::function<int64_t(const StepScale&)>& place) {
+  scale.samples_per_step = recipe.train.batch;
+  for (const int64_t samples_per_epoch : {int64_t{1}, int64_t{1} << 32}) {
+    scale.samples_per_epoch = samples_per_epoch;
+    scale.total_steps = 0;
+    scale.total_steps = to_steps(recipe.train.duration, scale);
+    if (place(scale) <= scale.total_steps) return false;
+  }
+  return true;
+}
+
+/// Layers that are soft until then would stay so.
+void check_ends(const Recipe& recipe, const StepScale& scale, Problems& problems) {
+  constexpr const char* kBehind = "lies behind the end of the training, layers would stay soft";
+  const auto choice_ends = [&](const StepScale& known) {
+    const auto rule = Registry<GrowRule>::create(recipe.sparsity->rule, {known});
+    return rule->soft_choice() != nullptr ? rule->soft_choice()->until : 0;
+  };
+  if (is_behind_end(recipe, scale, choice_ends)) problems.add("sparsity.rule.until", kBehind);
+  const auto learning_ends = [&](const StepScale& known) {
+    const auto method = Registry<PermutationMethod>::create(recipe.sparsity->permutation, {});
+    return method->learning() != nullptr ? LearningSteps(*method->learning(), known).until : 0;
+  };
+  if (is_behind_end(recipe, scale, learning_ends)) {
+    problems.add("sparsity.permutation.until", kBehind);
+  }
+}
+
 /// `source`: null if it has mistakes, then durations in tokens are taken to be right.
 void check_durations(const Recipe& recipe, const DataSource* source, Problems& problems) {
   // Whether a duration can be counted is independent of how long an epoch or the training is. One
@@ -186,6 +233,11 @@ void check_durations(const Recipe& recipe, const DataSource* source, Problems& p
   } catch (const ConfigError& error) {
     problems.add("sparsity.permutation", error.what());
   }
+  try {
+    check_ends(recipe, scale, problems);
+  } catch (const ConfigError&) {
+    // A duration that cannot be counted is reported above.
+  }
 }
 
 /// `num_views`: nothing if the model has mistakes.
@@ -200,6 +252,12 @@ void check_data_rules(const LoadedRecipe& loaded, const DataSource& source,
   };
   apply(transforms_fit, problems);
   apply([&] { check_stride(loaded.options, source); }, problems);
+}
+
+/// Whether the optimizer counts the steps of each weight where none regrows.
+bool counts_entry_steps(const Recipe& recipe) {
+  return !recipe.sparsity && recipe.optimizer.name() == "adamw" &&
+         recipe.optimizer.options<AdamW>().entry_steps;
 }
 
 void check_accumulation(const Recipe& recipe, const ModelCounts& counts, Problems& problems) {
@@ -378,6 +436,11 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
     notes.emplace_back(
         "train.average: evaluations use the averages, which are a second copy of the trained "
         "weights on each rank");
+  }
+  if (counts_entry_steps(checked.loaded.options)) {
+    notes.emplace_back(
+        "optimizer.entry_steps: without sparsity all weights have the same age; it costs a third "
+        "state and changes nothing");
   }
   collect_notes(config::to_node(checked.loaded.options), "", notes);
   if (checked.counts.has_learned_gates && checked.loaded.options.train.accumulate > 1) {

@@ -215,6 +215,7 @@ Found find_weights(const BuiltModel& model, const std::map<std::string, std::str
   Found found;
   ModelWeights all = weights_of(model);
   all.permutations.clear();
+  all.soft_cells.clear();
   for (const auto& [entry, value] : list_state(all).tensors) {
     const auto source = source_of.find(entry.name);
     if (source == source_of.end()) {
@@ -302,8 +303,7 @@ void load_tensors(const std::string& checkpoint, const Manifest& manifest, Model
                   Communicator& world, bool raw_weights) {
   for (Parameter& weight : weights.list) {
     // Of a stack all units have averages, or none has.
-    const std::string name =
-        weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
+    const std::string name = name_of_first_unit(weight);
     const bool is_averaged = averaged_name(manifest, name) != name;
     if (is_averaged && !raw_weights) weight.name = WeightAverage::kPrefix + weight.name;
   }
@@ -336,6 +336,7 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
     permutations->require_whole(random);
     masks.emplace(session.prune_grow(), model.soft_cells, found.source_of, manifest, checkpoint);
     masks->require_whole(random);
+    require_branches(found.source_of, manifest, checkpoint);
   });
   load_tensors(checkpoint, manifest, std::move(found.taken), world, raw_weights);
   load_checkpoint(checkpoint, *permutations, world, {.ignore_extra = true});
@@ -403,28 +404,12 @@ void load_weights(const std::string& checkpoint, ModelWeights weights, Communica
 
 namespace {
 
-/// The masks of a training, without what else its rule has.
-class MasksAlone : public Stateful {
- public:
-  explicit MasksAlone(PruneGrow& prune_grow) : prune_grow_(prune_grow) {}
-  void visit_state(StateVisitor& visitor) override {
-    for (size_t l = 0; l < prune_grow_.layers().size(); ++l) prune_grow_.visit_mask(l, visitor);
-  }
-  void fit_to(const SavedNames& saved) override { prune_grow_.fit_to(saved); }
-  void tensors_loaded() override { prune_grow_.tensors_loaded(); }
-
- private:
-  PruneGrow& prune_grow_;
-};
-
-/// Those of a sparse checkpoint go with its weights; without any, the first masks stay. Collective.
+/// Those of a sparse checkpoint go with its weights; layers that are dense in it keep their first
+/// masks. Collective.
 void load_masks(const std::string& path, const Manifest& manifest, Session& session) {
   PruneGrow* prune_grow = session.prune_grow();
-  const auto is_mask = [](const ManifestTensor& tensor) {
-    return tensor.name.starts_with(PruneGrow::kPrefix);
-  };
-  if (prune_grow == nullptr || std::ranges::none_of(manifest.tensors, is_mask)) return;
-  MasksAlone masks(*prune_grow);
+  if (prune_grow == nullptr || !has_masks(manifest)) return;
+  MasksByName masks(*prune_grow, manifest);
   load_checkpoint(path, masks, *session.grid().world, {.ignore_extra = true});
   on_every_rank(*session.grid().world, [&] { prune_grow->require_masks_fit(); });
 }
@@ -438,6 +423,11 @@ std::string load_start_weights(Session& session, const Recipe& recipe) {
   const bool is_averaged = has_averages(manifest) && !init_from.raw_weights;
   const std::string source = path + (is_averaged ? " (averaged weights)" : "");
   if (recipe.model.upcycle) {
+    if (session.prune_grow() != nullptr && has_masks(manifest)) {
+      throw Error(ExitCode::kMismatch,
+                  path + " is sparse, and model.upcycle makes no experts' masks of an MLP's",
+                  "upcycle a dense checkpoint, or leave out sparsity");
+    }
     require_own_tokenizer(manifest, session.tokenizer_identity());
     load_upcycled(path, session.model(), world, init_from.raw_weights);
     require_same_model(compare(manifest, recipe));

@@ -53,7 +53,8 @@ Vit::Vit(const Options& options, const Context& context)
                                    options.depth, context.build.prefix};
     blocks_->push_back(
         VitBlock(VitBlockImpl::Sizes{options.heads, place,
-                                     drop_path_rate(options.drop_path, i, options.depth)},
+                                     drop_path_rate(options.drop_path, i, options.depth),
+                                     options.layer_scale},
                  options.feed_forward, context.build));
   }
   register_module("blocks", blocks_);

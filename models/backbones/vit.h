@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -53,6 +54,7 @@ class Vit : public Backbone {
     TokenPositions positions = TokenPositions::kLearned;
     Gelu gelu = Gelu::kErf;
     double drop_path = 0.0;
+    std::optional<double> layer_scale;
     FeedForwardOptions feed_forward;
 
     static constexpr auto fields() {
@@ -71,6 +73,9 @@ class Vit : public Backbone {
           field("drop_path", &Options::drop_path,
                 "rate of stochastic depth of the last block; rises evenly from 0",
                 in_range(0, below(1))),
+          field("layer_scale", &Options::layer_scale,
+                "first value of a learned scale of each branch's channels; none = no scales",
+                unset_word("none"), at_least(0)),
           inlined(&Options::feed_forward)};
     }
     void validate(Problems& problems) const;

@@ -2,6 +2,8 @@
 
 #include <torch/types.h>
 
+#include <optional>
+
 #include "models/blocks/attention.h"
 #include "models/blocks/drop_path.h"
 #include "models/blocks/feed_forward.h"
@@ -12,13 +14,18 @@
 namespace shoal {
 
 /// A pre-norm transformer block: y1 = x + Attention(norm(x)), y = y1 + FeedForward(norm(y1)), each
-/// branch with stochastic depth. Source: Dosovitskiy et al. 2021, eq. 2 and 3.
+/// branch with stochastic depth and, with `layer_scale`, times a learned scale of each channel.
+/// Source: Dosovitskiy et al. 2021, eq. 2 and 3; LayerScale: Touvron et al. 2021b.
+///
+/// Parameters of its own, with `layer_scale`: attention_scale [C] and mlp_scale [C], which begin
+/// with its value.
 class VitBlockImpl : public ModuleBase {
  public:
   struct Sizes {
     int64_t heads = 0;
     FeedForward::Place place;
     double drop_path = 0.0;
+    std::optional<double> layer_scale = {};
   };
   VitBlockImpl(const Sizes& sizes, const FeedForwardOptions& options, const BuildContext& build);
   /// Collective. x is contiguous, B may be 0.
@@ -30,6 +37,7 @@ class VitBlockImpl : public ModuleBase {
   LayerNorm mlp_norm_{nullptr};
   FeedForward feed_forward_;
   DropPath drop_attention_, drop_mlp_;
+  torch::Tensor attention_scale_C_, mlp_scale_C_;  ///< undefined without layer_scale
 };
 TORCH_MODULE(VitBlock);
 

@@ -66,6 +66,7 @@ class TimmVit : public WeightFormat {
   void check(const Choice<Backbone>& backbone, Mistakes& mistakes) const override {
     const auto& vit = backbone.options<Vit>();
     if (vit.feed_forward.moe) mistakes.add("model.moe: timm has no layout for experts");
+    if (vit.layer_scale) mistakes.add("model.layer_scale: scales cannot be exported to timm");
     if (vit.positions == TokenPositions::kSinCos) {
       mistakes.add("model.positions: timm's positions are learned, not sin_cos");
     }

@@ -1,5 +1,6 @@
 #include "models/tasks/classify.h"
 
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <fmt/format.h>
 
@@ -7,6 +8,7 @@
 #include <array>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "models/tasks/gate_scores.h"
@@ -28,7 +30,7 @@ torch::Tensor summed_cross_entropy(const torch::Tensor& logits_bN, const torch::
 }  // namespace
 
 Classify::Classify(const Options& options, const Context& context, const Kind& kind)
-    : label_smoothing_(options.label_smoothing) {
+    : options_(options) {
   if (context.data.classes == 0) {
     throw ConfigError(fmt::format("task.name: {} needs labels, data.source {} gives {}", kind.name,
                                   context.data.source, context.data.text()));
@@ -37,6 +39,11 @@ Classify::Classify(const Options& options, const Context& context, const Kind& k
   if (reads_last && context.data.sequence == 0) {
     throw ConfigError("task.pool: last needs sequences of tokens, data.source " +
                       context.data.source + " gives " + context.data.text());
+  }
+  const bool mixes = options.mix.mixup > 0 || options.mix.cutmix > 0;
+  if (mixes && !context.data.image) {
+    throw ConfigError(fmt::format("task.mix: Mixup and CutMix need images, data.source {} gives {}",
+                                  context.data.source, context.data.text()));
   }
   backbone_ = register_module(
       "backbone",
@@ -52,20 +59,47 @@ Classify::Classify(const Options& options, const Context& context, const Kind& k
 TrainOutput Classify::train(const Batch& batch) {
   const StepContext& step = batch.context;
   TORCH_CHECK(step.samples_in_step > 0, "train needs StepContext::samples_in_step");
-  ModelOutput output = features_of(batch);
-  const torch::Tensor loss =
-      summed_cross_entropy(head_->forward(output.pooled_bD), batch.label_b, label_smoothing_) /
-      static_cast<double>(step.samples_in_step);
-  return {add_loss(loss, output.auxiliary_loss), std::move(output.moe)};
+  ModelInput input = input_of(batch);
+  std::optional<ImageMix> mix;
+  if (input.image_bCHW.defined()) {
+    mix = draw_image_mix(options_.mix, step.seed, step.step, input.image_bCHW.size(2),
+                         input.image_bCHW.size(3));
+  }
+  if (mix) input.image_bCHW = mixed(input.image_bCHW, *mix, step.samples_per_group);
+  ModelOutput output = features_of(input, step);
+  const torch::Tensor logits_bN = at_least_float32(head_->forward(output.pooled_bD));
+  torch::Tensor sum = summed_loss(logits_bN, batch.label_b);
+  if (mix) {
+    const torch::Tensor other_b = partners(batch.label_b, step.samples_per_group);
+    sum = mix->own_share * sum + (1.0 - mix->own_share) * summed_loss(logits_bN, other_b);
+  }
+  return {add_loss(sum / static_cast<double>(step.samples_in_step), output.auxiliary_loss),
+          std::move(output.moe)};
+}
+
+// Both losses are linear in the target, so that of a mixed one is the mix of both.
+torch::Tensor Classify::summed_loss(const torch::Tensor& logits_bN,
+                                    const torch::Tensor& label_b) const {
+  if (options_.loss == ClassLoss::kCrossEntropy) {
+    return summed_cross_entropy(logits_bN, label_b, options_.label_smoothing);
+  }
+  const auto classes = static_cast<double>(logits_bN.size(1));
+  const torch::Tensor target_bN =
+      torch::full_like(logits_bN, options_.label_smoothing / classes)
+          .scatter_add_(1, label_b.unsqueeze(1),
+                        logits_bN.new_full({1, 1}, 1.0 - options_.label_smoothing)
+                            .expand({label_b.size(0), 1}));
+  return at::binary_cross_entropy_with_logits(logits_bN, target_bN, {}, {}, at::Reduction::Sum) /
+         classes;
 }
 
 torch::Tensor Classify::outputs(const Batch& batch) {
-  return head_->forward(features_of(batch).pooled_bD);
+  return head_->forward(features_of(input_of(batch), batch.context).pooled_bD);
 }
 
 EvalOutput Classify::evaluate(const Batch& batch) {
   const torch::NoGradGuard no_grad;
-  ModelOutput output = features_of(batch);
+  ModelOutput output = features_of(input_of(batch), batch.context);
   const torch::Tensor logits_bN = head_->forward(output.pooled_bD);
   const torch::Tensor rank_b = rank_of_label(logits_bN, batch.label_b);
   const auto number = [](const torch::Tensor& sum) { return sum.to(torch::kFloat64); };

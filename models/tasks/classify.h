@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/task.h"
+#include "models/tasks/image_mix.h"
 #include "runtime/module/linear.h"
 
 // b samples on this rank  D features  N classes
@@ -25,18 +26,33 @@ struct EnumNames<TokenPool> {
                                     std::pair{TokenPool::kLast, "last"}};
 };
 
-/// Classification: a linear head, zero at the start, and cross entropy with label smoothing.
-/// Evaluation reports the cross entropy without smoothing.
+/// Cross entropy over all classes, or binary cross entropy of each class by itself.
+enum class ClassLoss { kCrossEntropy, kBinary };
+
+template <>
+struct EnumNames<ClassLoss> {
+  static constexpr std::array names{std::pair{ClassLoss::kCrossEntropy, "cross_entropy"},
+                                    std::pair{ClassLoss::kBinary, "binary_cross_entropy"}};
+};
+
+/// Classification by a linear head, zero at the start. Labels may be smoothed, and images mixed
+/// with their labels. Evaluation reports the cross entropy without either.
 class Classify : public Task {
  public:
   struct Options {
     double label_smoothing = 0.0;
+    ClassLoss loss = ClassLoss::kCrossEntropy;
+    ImageMixOptions mix;
     TokenPool pool = TokenPool::kMean;
 
     static constexpr auto fields() {
       return std::tuple{
           field("label_smoothing", &Options::label_smoothing,
                 "share of the target spread evenly over all classes", in_range(0, below(1))),
+          field("loss", &Options::loss,
+                "cross_entropy, or binary_cross_entropy = the mean over the classes of each one's "
+                "own (DeiT III)"),
+          field("mix", &Options::mix, "of images: Mixup and CutMix"),
           field("pool", &Options::pool,
                 "of sequences: classify the mean of a sample's tokens, or its last "
                 "one")};
@@ -61,13 +77,16 @@ class Classify : public Task {
   };
   Classify(const Options& options, const Context& context, const Kind& kind);
   /// What the head classifies.
-  virtual ModelOutput features_of(const Batch& batch) {
-    return backbone_->forward(input_of(batch), batch.context);
+  virtual ModelOutput features_of(const ModelInput& input, const StepContext& step) {
+    return backbone_->forward(input, step);
   }
   const std::shared_ptr<Backbone>& backbone() const { return backbone_; }
 
  private:
-  double label_smoothing_;
+  /// Of this rank's samples, summed, with smoothed labels.
+  torch::Tensor summed_loss(const torch::Tensor& logits_bN, const torch::Tensor& label_b) const;
+
+  Options options_;
   bool has_gates_ = false;
   std::shared_ptr<Backbone> backbone_;
   Linear head_{nullptr};

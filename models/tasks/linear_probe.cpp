@@ -23,11 +23,11 @@ class LinearProbe : public Classify {
   }
 
  protected:
-  ModelOutput features_of(const Batch& batch) override {
+  ModelOutput features_of(const ModelInput& input, const StepContext& step) override {
     const torch::NoGradGuard no_grad;
-    StepContext step = batch.context;
-    step.training = false;
-    return backbone()->forward(input_of(batch), step);
+    StepContext frozen = step;
+    frozen.training = false;
+    return backbone()->forward(input, frozen);
   }
 };
 

@@ -19,6 +19,7 @@ struct AugmentOptions {
   int64_t crop_padding = 0;
   bool flip = false;
   std::vector<TransformOptions> transforms = {};
+  int64_t repeats = 1;
 
   static constexpr auto fields() {
     return std::tuple{
@@ -29,7 +30,11 @@ struct AugmentOptions {
         field("flip", &AugmentOptions::flip, "mirror left and right with probability 1/2"),
         field("transforms", &AugmentOptions::transforms,
               "random changes of the pixels, done in this order after the crops and before the "
-              "flip")};
+              "flip"),
+        field("repeats", &AugmentOptions::repeats,
+              "times that each sample follows itself, augmented anew (repeated augmentation): an "
+              "epoch has as many samples, fewer of them different",
+              in_range(1, 64))};
   }
 };
 

@@ -72,6 +72,7 @@ BatchMaker::BatchMaker(const SampleSet& samples, const LoaderSettings& settings,
       settings_(checked(settings)),
       is_training_(is_training),
       views_(is_training ? settings.views : 1),
+      repeats_(is_training && settings.images ? settings.images->augment.repeats : 1),
       order_(settings.seed, samples.size(), is_training),
       workers_(std::make_unique<WorkerPool>(settings.workers)) {
   if (!is_training_) text_ = samples_.text_counts().value_or(TextCounts{});
@@ -194,8 +195,9 @@ template <class T>
 void BatchMaker::fill(Batch& batch, SampleRange mine) const {
   workers_->for_each(mine.count, [&](int64_t row) {
     const int64_t position = mine.first + row;
-    const int64_t index = order_.sample_at(position);
-    const Sample sample = samples_.read(index, is_training_ ? order_.epoch_of(position) : 0);
+    const int64_t place = position / repeats_;
+    const int64_t index = order_.sample_at(place);
+    const Sample sample = samples_.read(index, is_training_ ? order_.epoch_of(place) : 0);
     check(sample, index);
     if (writer_) write_images<T>(batch, row, position, sample);
     const auto copy = [row](const auto& from, const torch::Tensor& to, auto rest) {

@@ -58,6 +58,7 @@ class BatchMaker {
   LoaderSettings settings_;
   bool is_training_;
   int64_t views_;
+  int64_t repeats_;  // of each sample, one after the other
   TextCounts text_;
   DataOrder order_;
   std::shared_ptr<const Crop> crop_;     // null: images have the shape already

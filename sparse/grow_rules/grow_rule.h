@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/base/duration.h"
+#include "runtime/base/keyed_steps.h"
 #include "runtime/random/random_stream.h"
 #include "runtime/recipe/config.h"
 #include "runtime/recipe/registry.h"
@@ -83,6 +84,8 @@ class GrowRule {
   /// The share of an update's grown cells that it had just dropped from which on a matrix keeps its
   /// mask for good; nullopt: no share. Of rules that read kept cells.
   virtual std::optional<double> stop_overlap() const { return std::nullopt; }
+  /// Whether masks may have more cells than asked for until the last update.
+  virtual bool may_exceed_density() const { return false; }
   /// Whether an update takes the place of the optimizer's step.
   virtual bool replaces_step() const { return false; }
   /// Of cells that are on, the lowest are dropped. Default: the size of the weights.
@@ -140,8 +143,8 @@ class ReplaceRule : public GrowRule {
   using Options = ReplaceOptions;
   ReplaceRule(const Options& options, const Context& context)
       : options_(options),
-        every_(to_steps(options.every, context.scale)),
-        until_(to_steps(options.until, context.scale)) {}
+        every_(steps_of("every", options.every, context.scale)),
+        until_(steps_of("until", options.until, context.scale)) {}
 
   bool is_due(int64_t step) const override {
     return step > 0 && step % every_ == 0 && step < until_;

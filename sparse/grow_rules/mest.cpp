@@ -52,9 +52,9 @@ class Mest : public GrowRule {
   };
   Mest(const Options& options, const Context& context)
       : options_(options),
-        every_(to_steps(options.every, context.scale)),
-        half_from_(to_steps(options.half_from, context.scale)),
-        until_(to_steps(options.until, context.scale)),
+        every_(steps_of("every", options.every, context.scale)),
+        half_from_(steps_of("half_from", options.half_from, context.scale)),
+        until_(steps_of("until", options.until, context.scale)),
         total_(context.scale.total_steps) {}
 
   /// em_s: the update at the end brings the density down to the one asked for; those behind it find
@@ -84,6 +84,7 @@ class Mest : public GrowRule {
     }
   }
   bool needs_gradient() const override { return options_.lambda > 0.0; }
+  bool may_exceed_density() const override { return options_.mode == MestMode::kSoft; }
   torch::Tensor keep_score(const CellState& cells) const override {
     const torch::Tensor size_C = cells.weight_C.abs();
     return needs_gradient() ? size_C + options_.lambda * cells.gradient_C.abs() : size_C;

@@ -28,7 +28,7 @@ class SoftTopK : public GrowRule {
           field("lr", &Options::lr, "learning rate of the scores, constant; Adam",
                 in_range(above(0.0), 10.0)),
           field("threshold", &Options::threshold,
-                "a layer keeps its best cells once the others' share is below; experts only at "
+                "a layer keeps its best cells once cells_distance is below; experts only at "
                 "`until`",
                 in_range(0.0, 2.0)),
           field("check_every", &Options::check_every, "from one look at it to the next", above(0),
@@ -47,8 +47,8 @@ class SoftTopK : public GrowRule {
                 options.last_temperature,
                 options.lr,
                 options.threshold,
-                to_steps(options.check_every, context.scale),
-                to_steps(options.until, context.scale)} {}
+                steps_of("check_every", options.check_every, context.scale),
+                steps_of("until", options.until, context.scale)} {}
 
   bool is_due(int64_t /*step*/) const override { return false; }
   void check(const Pattern& pattern, const std::string& layer) const override {

@@ -14,9 +14,12 @@ bool Pattern::holds(const torch::Tensor& is_on_C) const {
   return is_on_C.sum().item<int64_t>() == num_on();
 }
 
-bool Pattern::fits(const torch::Tensor& mask_mn) const {
+bool Pattern::fits(const torch::Tensor& mask_mn, bool may_exceed) const {
   const torch::Tensor is_on_C = pool(mask_mn.to(torch::kFloat32)) != 0;
-  return expand(is_on_C).equal(mask_mn) && holds(is_on_C);
+  if (!expand(is_on_C).equal(mask_mn)) return false;
+  const bool exceeds = may_exceed && can_exceed_density() && can_change() &&
+                       is_on_C.sum().item<int64_t>() > num_on();
+  return exceeds || holds(is_on_C);
 }
 
 torch::Tensor Pattern::choose(const torch::Tensor& score_C) const {

@@ -83,7 +83,8 @@ class Pattern {
   /// has num_on() of them.
   virtual bool holds(const torch::Tensor& is_on_C) const;
   /// The same for a mask of weights [m, n], whose cells are each on or off as a whole.
-  bool fits(const torch::Tensor& mask_mn) const;
+  /// `may_exceed`: where can_exceed_density(), also one of more cells.
+  bool fits(const torch::Tensor& mask_mn, bool may_exceed = false) const;
   /// A mask of the highest scores: the first one, from random scores.
   virtual torch::Tensor choose(const torch::Tensor& score_C) const;
   /// The mask after pruning and growing. As many cells as before are on where num_drop is num_grow.

@@ -9,6 +9,7 @@
 
 #include "runtime/base/duration.h"
 #include "runtime/base/error.h"
+#include "runtime/base/keyed_steps.h"
 #include "runtime/recipe/config.h"
 #include "runtime/recipe/registry.h"
 #include "sparse/permutations/permutation.h"
@@ -66,16 +67,6 @@ struct LearningSteps {
         until(steps_of("until", options.until, scale)) {}
 
   int64_t ramp, check_every, until;
-
- private:
-  static int64_t steps_of(const std::string& key, const Duration& duration,
-                          const StepScale& scale) {
-    try {
-      return to_steps(duration, scale);
-    } catch (const ConfigError& error) {
-      throw ConfigError(key + ": " + error.what());
-    }
-  }
 };
 
 /// What becomes of the order of sparse layers' inputs or outputs; registered under `permutation`.
@@ -86,7 +77,7 @@ class PermutationMethod {
   static constexpr std::string_view kNoun = "permutation";
   virtual ~PermutationMethod() = default;
 
-  /// Nothing: layers keep their order.
+  /// nullopt: layers keep their order.
   virtual std::optional<PermutationAxis> axis() const = 0;
   /// Throws ConfigError, beginning with `layer`, where `size` inputs or outputs cannot be permuted.
   virtual void check(const std::string& layer, int64_t size) const { (void)layer, (void)size; }

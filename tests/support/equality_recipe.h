@@ -284,6 +284,11 @@ inline std::vector<EqualityCase> sparse_cases() {
   return {{"SparseByRigL", {sparse("unstructured"), adamw}, {}},
           {"SparseBySet", {sparse("unstructured", "set"), adamw}, {}},
           {"SparseByMest", {"sparsity={density: 0.5, rule: " + mest + "}", adamw}, {}},
+          {"SparseByMestAboveTheDensity",
+           {"sparsity={density: 0.5, rule: {name: mest, mode: em_s, every: 2step, extra: 0.1, "
+            "half_from: 50%, until: 80%}}",
+            adamw},
+           {}},
           {"SparseByCht", {sparse("unstructured", "cht"), adamw}, {}},
           {"SparseByChtS",
            {sparse("unstructured", "cht_s, chain_removal: true",
@@ -410,7 +415,11 @@ inline std::vector<EqualityCase> equality_cases() {
       {"ConvNextWithExperts", {convnext(kBlockExperts)}, {}},
       {"VitWithNexus", {vit(kBlockNexus)}, {}},
       {"AccumulationOfVitWithNexus", accumulated({vit(kBlockNexus + ", pool: mean")}), {}},
-      {"ConvNextWithNexus", {convnext(kBlockNexus)}, {}}};
+      {"ConvNextWithNexus", {convnext(kBlockNexus)}, {}},
+      {"MixedImages",
+       accumulated({vit(kBlockExperts + ", layer_scale: 0.3"), "task.loss=binary_cross_entropy",
+                    "task.mix={mixup: 0.8, cutmix: 1}"}),
+       {}}};
   std::ranges::move(sequence_cases(), std::back_inserter(cases));
   std::ranges::move(denoiser_cases(), std::back_inserter(cases));
   std::ranges::move(sparse_cases(), std::back_inserter(cases));

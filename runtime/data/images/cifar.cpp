@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "runtime/data/images/cifar_records.h"
 #include "runtime/data/images/resized_crop.h"
 #include "runtime/data/split_files.h"
@@ -30,16 +31,25 @@ std::vector<std::string> official_files(int64_t classes, Split split) {
 /// Files one after the other.
 class CifarSet final : public SampleSet {
  public:
-  CifarSet(const std::vector<std::string>& paths, CifarLayout layout, OnCorrupt on_corrupt) {
+  /// The first `most` records.
+  CifarSet(const std::vector<std::string>& paths, CifarLayout layout, OnCorrupt on_corrupt,
+           std::optional<int64_t> most) {
     constexpr size_t kMostBad = 1000;  // of a file; far above the share allowed
     for (const std::string& path : paths) {
       files_.emplace_back(path, layout, on_corrupt == OnCorrupt::kSkip ? kMostBad : 0);
-      end_of_file_.push_back(size() + files_.back().size());
+      size_ += files_.back().size();
+      end_of_file_.push_back(size_);
     }
+    if (most && *most > size()) {
+      throw DataError(fmt::format("{} and the files beside it have {}, data asks for {} of them",
+                                  paths.front(), counted(size(), "record"), *most),
+                      "lower samples, or name more files");
+    }
+    if (most) size_ = *most;
     substitute_bad_records();
   }
 
-  int64_t size() const override { return end_of_file_.empty() ? 0 : end_of_file_.back(); }
+  int64_t size() const override { return size_; }
   int64_t num_substituted() const override { return static_cast<int64_t>(substitutes_.size()); }
 
   std::string fingerprint() const override {
@@ -66,8 +76,10 @@ class CifarSet final : public SampleSet {
     std::string first_bad;
     for (size_t file = 0; file < files_.size(); ++file) {
       for (const BadCifarRecord& bad : files_[file].bad_records()) {
+        const int64_t index = first_of(file) + bad.index;
+        if (index >= size()) continue;
         if (first_bad.empty()) first_bad = files_[file].path() + ": " + bad.what;
-        substitutes_[first_of(file) + bad.index] = 0;
+        substitutes_[index] = 0;
       }
     }
     if (num_substituted() > size() / kRecordsPerBad) {
@@ -82,6 +94,7 @@ class CifarSet final : public SampleSet {
     }
   }
 
+  int64_t size_ = 0;
   std::deque<CifarFile> files_;
   std::vector<int64_t> end_of_file_;  // records up to and with each file
   std::map<int64_t, int64_t> substitutes_;
@@ -114,8 +127,8 @@ std::optional<ImageTransform> CifarSource::image_transform() const {
   // Over the training images of each set.
   const ChannelStats cifar10{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
   const ChannelStats cifar100{{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
-  ImageTransform transform = shoal::image_transform(
-      image(), options_.images, options_.classes == 100 ? cifar100 : cifar10);
+  ImageTransform transform = shoal::image_transform(image(), options_.images,
+                                                    options_.classes == 100 ? cifar100 : cifar10);
   transform.train_crop = crop_of(options_.train, "data.train.crop");
   transform.valid_crop = crop_of(options_.valid, "data.valid.crop");
   return transform;
@@ -135,8 +148,9 @@ void CifarSource::check_training(Problems& problems) const {
 }
 
 std::unique_ptr<SampleSet> CifarSource::open(Split split) const {
+  const SplitOptions& chosen = split == Split::kTrain ? options_.train : options_.valid;
   return std::make_unique<CifarSet>(options_.paths(split), CifarLayout{options_.classes},
-                                    options_.on_corrupt);
+                                    options_.on_corrupt, chosen.samples);
 }
 
 }  // namespace shoal

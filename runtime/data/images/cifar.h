@@ -18,12 +18,16 @@ class CifarSource : public DataSource {
   static constexpr int64_t kSide = 32;  ///< of the files' images, pixels
   struct SplitOptions {
     std::optional<std::vector<std::string>> files;
+    std::optional<int64_t> samples;
     Choice<Crop> crop{"center"};
 
     static constexpr auto fields() {
       return std::tuple{field("files", &SplitOptions::files,
                               "files in data.path; auto = those of the official split",
                               unset_word("auto"), not_empty(), at_least_one()),
+                        field("samples", &SplitOptions::samples,
+                              "the first so many of the files' records; auto = all",
+                              unset_word("auto"), at_least(1)),
                         field("crop", &SplitOptions::crop,
                               "what of an image is taken and resized to data.image_size")};
     }

@@ -402,6 +402,16 @@ TEST(SparseTraining, LearnedPermutationsAreHardOnceTheirPenaltyIsSmall) {
   EXPECT_FALSE(permutations[0]->is_soft());
 }
 
+TEST(SparseTraining, LearnedPermutationsStaySoftWhileTheirPenaltyIsLarge) {
+  SessionInTraining run({kTinyVit,
+                         "sparsity={density: 0.5, rule: {name: static}, permutation: {name: "
+                         "learned, check_every: 1step, threshold: 0, until: 80%}}"});
+  for (int step = 0; step < 5; ++step) {
+    EXPECT_EQ(run.session.model().permutations[0]->is_soft(), step < 4) << step;
+    run.session.step({});
+  }
+}
+
 TEST(SparseLayers, HaveProductsOfLowRankBesideAButterfly) {
   const Overrides butterfly{kTinyVit,
                             "sparsity={density: 0.75, layers: [mlp], pattern: {name: butterfly, "

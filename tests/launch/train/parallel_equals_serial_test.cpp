@@ -170,7 +170,8 @@ TEST(EqualityCases, AccumulationChangesNothingButRounding) {
                                {channel_moe("name: sigmoid, k: 2, bias: {rate: 0.05}")},
                                {channel_moe("name: sinkhorn, k: 2")},
                                {channel_moe("name: expert_choice, k: 2")},
-                               {vit(kBlockNexus)}};
+                               {vit(kBlockNexus)},
+                               {"task.mix={mixup: 0.8, cutmix: 1}"}};
   for (const char* order : kOrders) {
     cases.push_back(capped(order));
     cases.push_back(joined(capped(order), noisy()));

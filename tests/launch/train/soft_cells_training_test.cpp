@@ -51,6 +51,17 @@ TEST(SoftCellsInTraining, SoftCellsAreChosenOnceTheOthersHaveNextToNothing) {
   EXPECT_FALSE(run.session.model().soft_cells[0]->is_soft());
 }
 
+TEST(SoftCellsInTraining, SoftCellsStaySoftWhileTheOthersHaveMuch) {
+  SessionInTraining run(
+      {kSmallVit,
+       "sparsity={density: 0.4, pattern: {name: diagonal}, rule: {name: soft_top_k, "
+       "check_every: 1step, threshold: 0, until: 80%}}"});
+  for (int step = 0; step < 5; ++step) {
+    EXPECT_EQ(run.session.model().soft_cells[0]->is_soft(), step < 4) << step;
+    run.session.step({});
+  }
+}
+
 TEST(SoftCellsInTraining, TheChoiceChangesAveragesAsTheWeights) {
   SessionInTraining run({kSmallVit, testing::sparse_by_choice("diagonal", "layers: [mlp]"),
                          "train.average={decay: 0.999, warmup: false}",

@@ -7,6 +7,7 @@
 
 #include "models/backbones/vit.h"
 #include "models/blocks/drop_path.h"
+#include "models/blocks/sin_cos_positions.h"
 #include "tests/support/config_error.h"
 #include "tests/support/tiny_model.h"
 
@@ -51,6 +52,9 @@ TEST(Vit, HasTheParametersOfItsExperts) {
 std::string tiny_vit(const std::string& more = "") {
   return "model: {backbone: vit, patch: 2, width: 6, depth: 2, heads: 2, hidden: 7" + more + "}";
 }
+/// The same four wide, which the fixed positions divide.
+const std::string kFixed =
+    "model: {backbone: vit, patch: 2, width: 4, depth: 2, heads: 2, hidden: 7, positions: sin_cos}";
 
 class TinyVit : public testing::TinyModel {
  protected:
@@ -77,14 +81,19 @@ class TinyVit : public testing::TinyModel {
         image_bCHW.view({b, 1, 2, 2, 3, 2}).permute({0, 2, 4, 1, 3, 5}).reshape({b, 6, 4});
     torch::Tensor x = plain_linear(patches, "backbone.stem");
     if (has_cls) x = torch::cat({at("backbone.cls").view({1, 1, 6}).repeat({b, 1, 1}), x}, 1);
-    x = x + at("backbone.positions");  // eq. 1
+    x = x + at("backbone.positions");                  // eq. 1
+    const auto scale = [&](const std::string& name) {  // LayerScale
+      return has(name) ? at(name) : torch::ones({6}, torch::kFloat64);
+    };
     for (const std::string name : {"blocks.0.", "blocks.1."}) {
       const std::string block = "backbone." + name;
       const torch::Tensor normed = plain_norm(x, block + "attention_norm");
-      x = x + factor_b11(name + "attention") * plain_attention(normed, block + "attention");
+      x = x + factor_b11(name + "attention") * scale(block + "attention_scale") *
+                  plain_attention(normed, block + "attention");
       const torch::Tensor hidden =
           at::gelu(plain_linear(plain_norm(x, block + "mlp_norm"), block + "mlp.fc1"));
-      x = x + factor_b11(name + "mlp") * plain_linear(hidden, block + "mlp.fc2");  // eq. 3
+      x = x + factor_b11(name + "mlp") * scale(block + "mlp_scale") *
+                  plain_linear(hidden, block + "mlp.fc2");  // eq. 3
     }
     x = plain_norm(x, "backbone.norm");  // eq. 4
     return plain_linear(has_cls ? x.select(1, 0) : x.mean(1), "head");
@@ -93,8 +102,9 @@ class TinyVit : public testing::TinyModel {
 
 TEST_F(TinyVit, IsThePapersEquations) {
   const torch::NoGradGuard no_grad;
-  for (const bool has_cls : {true, false}) {
-    const auto task = make(tiny_vit(has_cls ? "" : ", pool: mean"));
+  for (const std::string keys : {"", ", pool: mean", ", layer_scale: 0.1"}) {
+    const bool has_cls = keys != ", pool: mean";
+    const auto task = make(tiny_vit(keys));
     const Batch images = batch(4);
     const StepContext step = some_step(4, false);
     const torch::Tensor expected = plain_logits(images.image_bCHW(), has_cls, step);
@@ -106,10 +116,29 @@ TEST_F(TinyVit, IsThePapersEquations) {
 TEST_F(TinyVit, GradientsOfATrainingStepAreThoseOfFiniteDifferences) {
   for (const std::string& keys :
        {std::string(), std::string(", pool: mean"), std::string(", drop_path: 0.5"),
-        kTinyMoe + ", drop_path: 0.5", kTinyNexus}) {
+        kTinyMoe + ", drop_path: 0.5", kTinyNexus, kTinyMoe + ", layer_scale: 0.1"}) {
     SCOPED_TRACE(keys);
     EXPECT_LT(gradient_error_of(tiny_vit(keys)), 1e-6);
   }
+  EXPECT_LT(gradient_error_of(kFixed), 1e-6);
+}
+
+TEST_F(TinyVit, FixedPositionsAreAddedToPatchesAndNothingToTheClassToken) {
+  const torch::NoGradGuard no_grad;
+  const auto fixed = make(kFixed);
+  EXPECT_FALSE(has("backbone.positions"));
+  const torch::Tensor logits = fixed->outputs(in_step(batch(4), some_step(4, false)));
+  std::string learned_recipe = kFixed;
+  learned_recipe.replace(learned_recipe.find("sin_cos"), 7, "learned");
+  const auto learned = make(learned_recipe);
+  at("backbone.positions")
+      .copy_(torch::cat({torch::zeros({1, 4}, torch::kFloat64),
+                         sin_cos_positions(2, 3, 4, torch::TensorOptions(torch::kFloat64))}));
+  EXPECT_LT((learned->outputs(in_step(batch(4), some_step(4, false))) - logits)
+                .abs()
+                .max()
+                .item<double>(),
+            1e-13);
 }
 
 TEST_F(TinyVit, StochasticDepthScalesEachBranchByDrawsOfItsOwn) {
@@ -220,6 +249,8 @@ std::string vit_error(const std::string& keys) {
 }
 
 TEST(Vit, RefusesKeysThatContradictEachOther) {
+  EXPECT_THAT(vit_error(", positions: sin_cos, width: 6, heads: 2"),
+              HasSubstr("model.width: sin_cos positions need a multiple of 4, not 6"));
   EXPECT_THAT(vit_error(", heads: 5"), HasSubstr("model.heads: 5 heads do not divide"));
   EXPECT_THAT(vit_error(", sparse_blocks: {to: 3}"),
               HasSubstr("model.sparse_blocks: needs moe or nexus"));

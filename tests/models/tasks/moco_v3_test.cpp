@@ -228,7 +228,9 @@ TEST(LinearProbe, HeadBeginsWithSmallWeights) {
       EXPECT_EQ(parameter.init.kind, Init::Kind::kNormal);
       EXPECT_EQ(parameter.init.scale, 0.01);
     }
-    if (parameter.name == "head.bias") EXPECT_EQ(parameter.init.scale, 0.0);
+    if (parameter.name == "head.bias") {
+      EXPECT_EQ(parameter.init.scale, 0.0);
+    }
   }
 }
 

@@ -42,6 +42,19 @@ LoaderSettings settings_with_transforms() {
   return settings;
 }
 
+TEST(TrainLoader, RepeatsEachSampleAugmentedAnew) {
+  const ColouredSet samples;
+  LoaderSettings how = settings_with_transforms();
+  TrainLoader once(samples, how);
+  const torch::Tensor label_b = at::cat({once.next().label_b, once.next().label_b}).slice(0, 0, 8);
+  how.images->augment.repeats = 3;
+  TrainLoader repeated(samples, how);
+  const Batch first = repeated.next(), second = repeated.next(), third = repeated.next();
+  EXPECT_TRUE(at::equal(at::cat({first.label_b, second.label_b, third.label_b}),
+                        label_b.repeat_interleave(3)));
+  EXPECT_FALSE(at::equal(first.image_bVCHW[0], first.image_bVCHW[1]));
+}
+
 TEST(TrainLoader, TransformsTheSameForAnyNumberOfWorkersAndRanks) {
   const ColouredSet samples;
   LoaderSettings how = settings_with_transforms();

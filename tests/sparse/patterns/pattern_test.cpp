@@ -148,7 +148,6 @@ TEST(Butterfly, ConnectsBlocksWhoseNumbersDifferInOneBit) {
                            mask.repeat_interleave(2, 0)));
 }
 
-// Blocks of one weight would be 1 x 1; squares of 4 that one touches are on.
 TEST(Butterfly, LeavesAShareOfTheDensityToAProductOfLowRank) {
   // 1,024 of 64 x 64 weights; half of them are 512 = 4 x (64 + 64).
   const auto pattern = make_pattern("{name: butterfly, grid: 32, low_rank: 0.5}", 64, 64, 0.25);
@@ -172,6 +171,7 @@ TEST(Butterfly, TakesTheGridOfTheNearestDensity) {
   EXPECT_EQ(is_on[0].nonzero().max().item<int64_t>(), 19);  // block 4 of 16
 }
 
+// Blocks of one weight would be 1 x 1; squares of 4 that one touches are on.
 TEST(Butterfly, TouchedSquaresAreOnAsAWhole) {
   const auto pattern = make_pattern("{name: butterfly, grid: 8, size: 4}", 8, 8, 0.25);
   EXPECT_EQ(pattern->num_on(), 32);  // of neighbours alone: two squares

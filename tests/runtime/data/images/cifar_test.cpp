@@ -71,6 +71,18 @@ TEST_F(Cifar, JoinsTheFilesInTheOrderGiven) {
   EXPECT_THAT(labels, ElementsAre(0, 1, 2, 5, 6));
 }
 
+TEST_F(Cifar, TakesTheFirstRecordsWhereToldTo) {
+  write("a.bin", 3, 0);
+  write("b.bin", 3, 5);
+  options_.train.files = Files{"a.bin", "b.bin"};
+  options_.train.samples = 5;
+  const auto set = CifarSource(options_).open(Split::kTrain);
+  ASSERT_EQ(set->size(), 5);
+  EXPECT_EQ(set->read(4, 0).label, 6);
+  options_.train.samples = 7;
+  EXPECT_THROW(CifarSource(options_).open(Split::kTrain), DataError);
+}
+
 TEST_F(Cifar, OpensOnlyTheSplitAskedFor) {
   write("v.bin", 2, 0);
   options_.train.files = Files{"missing.bin"};

@@ -1,0 +1,38 @@
+#include <tuple>
+
+#include "models/backbone.h"
+#include "runtime/base/error.h"
+#include "runtime/device/real_types.h"
+
+// b images on this rank  C channels  H height  W width
+namespace shoal {
+namespace {
+
+/// An image's normalised pixels as its features, without parameters: what probes and nearest
+/// neighbours are compared with.
+class Pixels : public Backbone {
+ public:
+  struct Options {
+    static constexpr auto fields() { return std::tuple{}; }
+  };
+
+  Pixels(const Options& /*options*/, const Context& context)
+      : width_(require_images(context.data, "model.backbone", "pixels").bytes()) {
+    if (context.features == Features::kPooled) return;
+    throw ConfigError("model.backbone: pixels are one vector an image; the task needs tokens");
+  }
+
+  ModelOutput forward(const ModelInput& input, const StepContext& /*step*/) override {
+    return {.pooled_bD = at_least_float32(input.image_bCHW).flatten(1)};
+  }
+  int64_t feature_width() const override { return width_; }
+
+ private:
+  int64_t width_;
+};
+
+const Registration<Backbone, Pixels> registered_pixels{
+    "pixels", "no model: the image itself, to compare with"};
+
+}  // namespace
+}  // namespace shoal
