@@ -20,27 +20,34 @@ namespace {
 
 constexpr int64_t kViews = 2;
 
-/// Both views of a batch as one: [2b, ...], all samples' first views before their second ones.
+/// Both views of a batch as one of 2b: of each routing group all samples' first views, then their
+/// second ones. A group then has both views of its samples, so that ranks have whole groups still.
 struct BothViews {
   ModelInput input;
   StepContext step;
 };
 
 BothViews both_views(const Batch& batch) {
-  const int64_t b = batch.image_bVCHW.size(0);
+  const int64_t group = batch.context.samples_per_group;
+  const auto by_group = [group](const torch::Tensor& value_bV) {
+    return value_bV.unflatten(0, {-1, group}).transpose(1, 2).flatten(0, 2);
+  };
   BothViews both{{}, batch.context};
-  both.input.image_bCHW = batch.image_bVCHW.transpose(0, 1).flatten(0, 1);
+  both.input.image_bCHW = by_group(batch.image_bVCHW);
   StepContext& step = both.step;
-  step.sample_b = torch::cat({step.sample_b, step.sample_b});
-  step.view_b = torch::cat({step.sample_b.new_zeros({b}), step.sample_b.new_ones({b})});
+  step.sample_b = by_group(batch.context.sample_b.unsqueeze(1).expand({-1, kViews}));
+  step.view_b = by_group(
+      torch::arange(kViews, step.sample_b.options()).expand({batch.image_bVCHW.size(0), kViews}));
+  step.samples_per_group *= kViews;
   step.samples_in_step *= kViews;
   step.samples_in_micro *= kViews;
   return both;
 }
 
-torch::Tensor of_view(const torch::Tensor& both_2bD, int64_t view) {
-  const int64_t b = both_2bD.size(0) / kViews;
-  return both_2bD.narrow(0, view * b, b);
+/// Of such 2b rows those of one view.
+torch::Tensor of_view(const torch::Tensor& both_2bD, const BothViews& both, int64_t view) {
+  const int64_t group = both.step.samples_per_group / kViews;
+  return both_2bD.unflatten(0, {-1, kViews, group}).select(1, view).flatten(0, 1);
 }
 
 /// MoCo v3: the encoder learns to find a view of an image among those of all images of the batch.
@@ -115,7 +122,7 @@ class MocoV3 : public Task, public References {
     ModelOutput output = backbone_->forward(both.input, both.step);
     torch::Tensor sum;
     for (int64_t view = 0; view < kViews; ++view) {
-      const torch::Tensor query_bD = query_of(of_view(output.pooled_bD, view), true);
+      const torch::Tensor query_bD = query_of(of_view(output.pooled_bD, both, view), true);
       const GatheredRows others{keys.rows.select(1, 1 - view), keys.first};
       sum = add_loss(sum, info_nce_sum(query_bD, others, options_.temperature));
     }
@@ -237,7 +244,7 @@ class MocoV3 : public Task, public References {
     const torch::Tensor feature_2bD = key_backbone_->forward(both.input, step).pooled_bD;
     std::vector<torch::Tensor> keys;
     for (int64_t view = 0; view < kViews; ++view) {
-      keys.push_back(unit_rows(key_projector_->forward(of_view(feature_2bD, view), true)));
+      keys.push_back(unit_rows(key_projector_->forward(of_view(feature_2bD, both, view), true)));
     }
     return gather_rows(torch::stack(keys, 1), *world_);
   }

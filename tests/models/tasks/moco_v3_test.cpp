@@ -35,7 +35,7 @@ constexpr double kTemperature = 0.5;
 const std::string kVit =
     "model: {backbone: vit, patch: 4, width: 8, depth: 2, heads: 2, hidden: 12, drop_path: 0.3, "
     "pool: mean, moe: {router: {name: top_k, k: 1, noise: gaussian}, losses: [{name: importance, "
-    "weight: 0.1, scope: group}], experts: {count: 3, hidden: 6}}}\n";
+    "weight: 0.1, scope: sequence}], experts: {count: 3, hidden: 6}}}\n";
 const std::string kTask =
     "task: {name: moco_v3, hidden: 12, out: 6, temperature: 0.5, neighbours: 3}\n";
 
