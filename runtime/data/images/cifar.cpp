@@ -40,7 +40,11 @@ class CifarSet final : public SampleSet {
   }
 
   int64_t size() const override { return end_of_file_.empty() ? 0 : end_of_file_.back(); }
-  int64_t num_substituted() const override { return static_cast<int64_t>(substitutes_.size()); }
+  std::vector<int64_t> substituted() const override {
+    std::vector<int64_t> indices;
+    for (const auto& [index, substitute] : substitutes_) indices.push_back(index);
+    return indices;
+  }
 
   std::string fingerprint() const override {
     std::vector<std::string> paths;
@@ -62,7 +66,6 @@ class CifarSet final : public SampleSet {
 
   /// Gives each bad record the next good one, the first after the last.
   void substitute_bad_records() {
-    constexpr int64_t kRecordsPerBad = 10000;
     std::string first_bad;
     for (size_t file = 0; file < files_.size(); ++file) {
       for (const BadCifarRecord& bad : files_[file].bad_records()) {
@@ -70,10 +73,11 @@ class CifarSet final : public SampleSet {
         substitutes_[first_of(file) + bad.index] = 0;
       }
     }
-    if (num_substituted() > size() / kRecordsPerBad) {
+    const int64_t num_bad = std::ssize(substitutes_), allowed = most_corrupt(size());
+    if (num_bad > allowed || num_bad == size()) {
       throw DataError(
           fmt::format("{}; {} of {} records are corrupt, and on_corrupt: skip allows {}", first_bad,
-                      num_substituted(), size(), size() / kRecordsPerBad),
+                      num_bad, size(), allowed),
           "fetch the files again");
     }
     for (auto& [index, substitute] : substitutes_) {
@@ -114,8 +118,8 @@ std::optional<ImageTransform> CifarSource::image_transform() const {
   // Over the training images of each set.
   const ChannelStats cifar10{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
   const ChannelStats cifar100{{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
-  ImageTransform transform = shoal::image_transform(
-      image(), options_.images, options_.classes == 100 ? cifar100 : cifar10);
+  ImageTransform transform = shoal::image_transform(image(), options_.images,
+                                                    options_.classes == 100 ? cifar100 : cifar10);
   transform.train_crop = crop_of(options_.train, "data.train.crop");
   transform.valid_crop = crop_of(options_.valid, "data.valid.crop");
   return transform;
