@@ -113,7 +113,9 @@ TEST_F(ShardWriting, LeavesLabelsOutWithoutClasses) {
   EXPECT_EQ(files_out().at("shard-000000.tar").find(".cls"), std::string::npos);
   plan_.folder += "/dog";
   plan_.has_classes = true;
-  EXPECT_THROW(pack_images(plan_, files_), DataError);
+  EXPECT_THROW(pack_images(plan_, files_), DataError) << "no class folders";
+  plan_.folder += "/none";
+  EXPECT_THROW(pack_images(plan_, files_), DataError) << "no folder";
 }
 
 TEST_F(ShardWriting, GivesNoShardItsNameBeforeAllAreOnTheDisk) {
