@@ -386,10 +386,60 @@ void add_tokenize(CLI::App& data, ExitCode& code) {
   command->callback([&code, arguments] { code = tokenize(*arguments, std::cout); });
 }
 
+void add_pack(CLI::App& data, ExitCode& code) {
+  CLI::App* command = data.add_subcommand(
+      "pack", "Pack a folder of images into shards for data.source: tar_shards");
+  const auto arguments = std::make_shared<PackArguments>();
+  command
+      ->add_option("folder", arguments->plan.folder,
+                   "JPEG and PNG files in it and its subfolders, as image_folder finds them")
+      ->type_name("FOLDER")
+      ->required();
+  command
+      ->add_option("--out", arguments->plan.out,
+                   "folder of the shards, which is empty or not there yet")
+      ->type_name("DIR")
+      ->required();
+  command
+      ->add_option("--shard-size", arguments->plan.shard_bytes, "most bytes of a shard, as 256MB")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->check(CLI::Range(int64_t{1024}, int64_t{1} << 40))
+      ->default_str("256MB");
+  command->add_flag("--classes", arguments->plan.has_classes,
+                    "subfolders are classes, numbered in order of name, and samples have labels");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Samples keep the order of the folder; training shuffles them. The same images give the "
+      "same\n"
+      "bytes. If packing is killed, DIR has no file that ends in .tar.\n"
+      "Examples:\n"
+      "  shoal data pack imagenet/train --classes --out shards/train\n"
+      "  shoal data pack photographs --out shards/train --shard-size 1GB");
+  command->callback([&code, arguments] { code = pack(*arguments, std::cout); });
+}
+
+void add_verify(CLI::App& data, ExitCode& code) {
+  CLI::App* command =
+      data.add_subcommand("verify", "Check shards, their labels and indices; exit 0 or 13");
+  const auto arguments = std::make_shared<VerifyArguments>();
+  command->add_option("paths", arguments->paths, "shards, and folders of them")
+      ->type_name("DIR|FILE.tar")
+      ->required();
+  command->add_flag("--decode", arguments->decodes, "decode every image, too");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal data verify shards/train shards/val\n"
+      "  shoal data verify shards/train/shard-000000.tar --decode");
+  command->callback([&code, arguments] { code = verify_data(*arguments, std::cout); });
+}
+
 void add_data(CLI::App& app, ExitCode& code) {
-  CLI::App* data = app.add_subcommand("data", "Prepare data");
+  CLI::App* data = app.add_subcommand("data", "Prepare and check data");
   data->require_subcommand(1);
   add_tokenize(*data, code);
+  add_pack(*data, code);
+  add_verify(*data, code);
 }
 
 }  // namespace

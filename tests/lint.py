@@ -23,7 +23,8 @@ MAY_INCLUDE = {
 # The rooms of a folder; a file includes its own room and those to its left. "" is the folder itself.
 ROOMS = {
     "runtime": ["base", "recipe", "device", "random", "kernels", "module", "text", "data",
-                "data/transforms", "data/images", "data/sequences", "optim"],
+                "data/transforms", "data/images", "data/shards", "data/sequences",
+                "optim"],
     "parallel": ["comm", "nccl", "gradients", "checkpoint"],
     "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
     "sparse": ["patterns", "grow_rules", "permutations", "loops", "kernels", ""],

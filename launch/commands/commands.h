@@ -9,6 +9,7 @@
 
 #include "launch/job/launch_info.h"
 #include "runtime/base/error.h"
+#include "runtime/data/shards/shard_writer.h"
 #include "runtime/recipe/recipe_document.h"
 
 /// What each subcommand takes and does; `doctor` has a header of its own.
@@ -212,5 +213,27 @@ struct TokenizeArguments {
 /// Encodes files of text into a token cache; an older cache of that name is replaced. Throws Error:
 /// exit 2 for the arguments, 13 for the files, 21 if the cache cannot be written.
 ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out);
+
+/// `shoal data pack FOLDER --out DIR [--shard-size BYTES] [--classes]`.
+struct PackArguments {
+  PackPlan plan;
+  bool json = false;
+};
+
+/// Packs a folder of images into shards (shard_writer.h). Nothing is left of them after an error.
+/// Throws Error: exit 2 unless DIR is an empty folder or none, 13 for the images, 21 if a shard
+/// cannot be written.
+ExitCode pack(const PackArguments& arguments, std::ostream& out);
+
+/// `shoal data verify DIR|FILE.tar… [--decode]`.
+struct VerifyArguments {
+  std::vector<std::string> paths;  ///< shards, and folders of them
+  bool decodes = false;
+  bool json = false;
+};
+
+/// Checks shards (verify_shards.h) and writes what is in them and every finding. Throws DataError
+/// (exit 13) with the first one.
+ExitCode verify_data(const VerifyArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

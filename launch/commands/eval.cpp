@@ -76,7 +76,7 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
     result.images = draw_evaluation_images(arguments.images, parts, result.step, files);
   }
   result.evaluation = evaluate(parts, result.step);
-  result.num_substituted = data.samples->num_substituted();
+  result.num_substituted = count_substituted(*data.samples, *grid.world);
   if (arguments.baselines) result.baselines = find_baselines(parts);
   return result;
 }

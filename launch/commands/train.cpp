@@ -32,9 +32,10 @@ namespace {
 
 void log_data(const char* split, const SampleSet& data, Log& log) {
   for (const std::string& note : data.notes()) log.info(fmt::format("{}: {}", split, note));
-  if (data.num_substituted() == 0) return;
+  const auto num_corrupt = std::ssize(data.substituted());
+  if (num_corrupt == 0) return;
   log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones replace them", split,
-                       data.num_substituted(), data.size()));
+                       num_corrupt, data.size()));
 }
 
 bool has_hierarchical_exchange(const CheckedRecipe& checked) {
@@ -181,11 +182,11 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
                   std::move(checkpoints));
   TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
   console.finish();
+  const Substituted substituted{count_substituted(*train_data.samples, *grid.world),
+                                count_substituted(*valid_data.samples, *grid.world)};
   if (grid.world->rank() == 0) {
     std::vector<std::string> notes = recipe_notes(checked);
     notes.insert(notes.end(), result.notes.begin(), result.notes.end());
-    const Substituted substituted{train_data.samples->num_substituted(),
-                                  valid_data.samples->num_substituted()};
     print_summary(write_summary(folder, result, substituted, notes), log);
   }
   return result.code;

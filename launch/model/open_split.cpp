@@ -1,5 +1,7 @@
 #include "launch/model/open_split.h"
 
+#include <set>
+#include <string>
 #include <utility>
 
 #include "launch/model/build_model.h"
@@ -12,6 +14,20 @@ OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int6
   opened.fingerprint = opened.samples->fingerprint();
   opened.tokenizer = opened.samples->tokenizer_identity();
   return opened;
+}
+
+int64_t count_substituted(const SampleSet& samples, Communicator& world) {
+  std::string own;
+  for (const int64_t index : samples.substituted()) {
+    own.append(reinterpret_cast<const char*>(&index), sizeof(index));
+  }
+  std::set<std::string> all;
+  for (const std::string& indices : gather_text(world, own)) {
+    for (size_t at = 0; at < indices.size(); at += sizeof(int64_t)) {
+      all.insert(indices.substr(at, sizeof(int64_t)));
+    }
+  }
+  return std::ssize(all);
 }
 
 LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid) {

@@ -28,6 +28,9 @@ inline constexpr const char* kDataTokenizer = "data.tokenizer";
 /// Throws DataError.
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers = 1);
 
+/// How many samples others replace, as far as any rank has met them. Collective.
+int64_t count_substituted(const SampleSet& samples, Communicator& world);
+
 LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid);
 
 }  // namespace shoal

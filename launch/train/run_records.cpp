@@ -140,6 +140,10 @@ std::string write_summary(const RunFolder& folder, const TrainingResult& result,
       rows.push_back({(is_loss ? "validation " : "") + metric.label, to_text(metric)});
     }
   }
+  if (substituted.train + substituted.valid > 0) {
+    rows.push_back({"corrupt samples", fmt::format("{} of training, {} of validation, replaced",
+                                                   substituted.train, substituted.valid)});
+  }
   write_file(folder.file("summary.json"), lines_of(json));
   std::string text = fmt::format("\n{}\n", text_table(rows));
   if (result.report && !result.report->moe.empty()) {

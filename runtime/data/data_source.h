@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -35,8 +36,11 @@ enum class Split { kTrain, kValid };
 /// What to do with a record that cannot be used (recipe key `on_corrupt` of sources with files).
 enum class OnCorrupt {
   kFail,  ///< end with an error that names file and record
-  kSkip,  ///< take the next good record instead, as long as at most 1e-4 of all are corrupt
+  kSkip,  ///< take the next good record instead, as long as at most most_corrupt() are corrupt
 };
+
+/// How many of `size` records `skip` passes over: 1e-4 of them, of a small set one.
+constexpr int64_t most_corrupt(int64_t size) { return std::max<int64_t>(1, size / 10'000); }
 
 template <>
 struct EnumNames<OnCorrupt> {
@@ -49,8 +53,9 @@ class SampleSet {
  public:
   virtual ~SampleSet() = default;
   virtual int64_t size() const = 0;
-  /// How many records are replaced by others because they are corrupt; for the log.
-  virtual int64_t num_substituted() const { return 0; }
+  /// Records that others replace because they are corrupt, in order, as far as this process has met
+  /// them; for the log.
+  virtual std::vector<int64_t> substituted() const { return {}; }
   /// Record `index`, 0 <= index < size(), of a pass over the data, counted from 0: always the same
   /// for both numbers. Evaluation reads pass 0. Safe from several threads at once.
   /// Throws: DataError naming file and record.

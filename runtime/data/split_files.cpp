@@ -1,5 +1,7 @@
 #include "runtime/data/split_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -19,21 +21,23 @@ std::vector<std::string> paths_in(const std::string& folder,
 }
 
 void refuse_repeated(const std::vector<std::string>& train, const std::vector<std::string>& valid,
-                     Problems& problems) {
+                     Problems& problems, std::string_view key) {
   for (const auto* paths : {&train, &valid}) {
     std::set<std::string> seen;
     for (const std::string& path : *paths) {
       if (seen.insert(path).second) continue;
-      problems.add(paths == &train ? "train.files" : "valid.files", path + " is named twice");
+      problems.add(fmt::format("{}.{}", paths == &train ? "train" : "valid", key),
+                   path + " is named twice");
     }
   }
 }
 
 void refuse_shared(const std::vector<std::string>& train, const std::vector<std::string>& valid,
-                   Problems& problems) {
+                   Problems& problems, std::string_view key) {
   for (const std::string& path : valid) {
     if (std::find(train.begin(), train.end(), path) == train.end()) continue;
-    problems.add("valid.files", path + " is trained on as well; set train.files without it");
+    problems.add(fmt::format("valid.{}", key),
+                 fmt::format("{} is trained on as well; set train.{} without it", path, key));
   }
 }
 

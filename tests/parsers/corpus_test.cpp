@@ -18,6 +18,7 @@ int fuzz_foreign_config(const uint8_t* data, size_t size);
 int fuzz_manifest(const uint8_t* data, size_t size);
 int fuzz_recipe(const uint8_t* data, size_t size);
 int fuzz_safetensors(const uint8_t* data, size_t size);
+int fuzz_tar(const uint8_t* data, size_t size);
 int fuzz_token_file(const uint8_t* data, size_t size);
 }
 
@@ -98,6 +99,7 @@ INSTANTIATE_TEST_SUITE_P(All, Corpus,
                                            Fuzzer{"fuzz_manifest", fuzz_manifest},
                                            Fuzzer{"fuzz_recipe", fuzz_recipe},
                                            Fuzzer{"fuzz_safetensors", fuzz_safetensors},
+                                           Fuzzer{"fuzz_tar", fuzz_tar},
                                            Fuzzer{"fuzz_token_file", fuzz_token_file}),
                          [](const auto& info) { return std::string(info.param.name); });
 

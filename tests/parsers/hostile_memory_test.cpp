@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "parallel/checkpoint/manifest.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/data/shards/tar_reader.h"
+#include "tests/parsers/tar_fixture.h"
 #include "tests/support/peak_memory.h"
 #include "tests/support/scratch_folder.h"
 
@@ -176,6 +179,19 @@ TEST_F(HostileMemory, OfAForeignConfigIsBounded) {
     EXPECT_LT(
         peak_bytes_of([&] { EXPECT_THROW(ForeignConfig(text, "config.json"), CheckpointError); }),
         kAllowedBytes);
+  }
+}
+
+TEST_F(HostileMemory, OfATarArchiveIsBounded) {
+  const std::string member = testing::TarHeader{.name = "a.jpg"}.block();
+  std::string members;
+  while (members.size() < kTextBytes) members += member;
+  const std::string name =
+      testing::tar_member({.name = "L", .type = 'L'}, std::string(kTextBytes, 'n')) + member;
+  for (const std::string& archive :
+       {members + testing::tar_trailer(), name + testing::tar_trailer()}) {
+    EXPECT_LT(peak_bytes_of([&] { list_tar(std::as_bytes(std::span(archive)), "a.tar"); }),
+              int64_t{8} << 20);
   }
 }
 

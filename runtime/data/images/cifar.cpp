@@ -50,7 +50,11 @@ class CifarSet final : public SampleSet {
   }
 
   int64_t size() const override { return size_; }
-  int64_t num_substituted() const override { return static_cast<int64_t>(substitutes_.size()); }
+  std::vector<int64_t> substituted() const override {
+    std::vector<int64_t> indices;
+    for (const auto& [index, substitute] : substitutes_) indices.push_back(index);
+    return indices;
+  }
 
   std::string fingerprint() const override {
     std::vector<std::string> paths;
@@ -72,7 +76,6 @@ class CifarSet final : public SampleSet {
 
   /// Gives each bad record the next good one, the first after the last.
   void substitute_bad_records() {
-    constexpr int64_t kRecordsPerBad = 10000;
     std::string first_bad;
     for (size_t file = 0; file < files_.size(); ++file) {
       for (const BadCifarRecord& bad : files_[file].bad_records()) {
@@ -82,10 +85,11 @@ class CifarSet final : public SampleSet {
         substitutes_[index] = 0;
       }
     }
-    if (num_substituted() > size() / kRecordsPerBad) {
+    const int64_t num_bad = std::ssize(substitutes_), allowed = most_corrupt(size());
+    if (num_bad > allowed || (num_bad > 0 && num_bad == size())) {
       throw DataError(
           fmt::format("{}; {} of {} records are corrupt, and on_corrupt: skip allows {}", first_bad,
-                      num_substituted(), size(), size() / kRecordsPerBad),
+                      num_bad, size(), allowed),
           "fetch the files again");
     }
     for (auto& [index, substitute] : substitutes_) {

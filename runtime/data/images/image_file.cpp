@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 
-#include "runtime/base/error.h"
 #include "runtime/data/images/jpeg_decoder.h"
 #include "runtime/data/images/png_decoder.h"
 
@@ -50,13 +49,14 @@ DecodedImage decode_image(std::span<const std::byte> file, const std::string& pa
     format = "PNG";
     image = decode_png(file);
   } else {
-    throw DataError(fmt::format("{}: neither a JPEG nor a PNG file, by its first bytes{}", path,
-                                file.empty() ? "; it is empty" : ""),
-                    "take the file out of the folder or list");
+    throw CorruptImage(fmt::format("{}: neither a JPEG nor a PNG file, by its first bytes{}", path,
+                                   file.empty() ? "; it is empty" : ""),
+                       "take the file out of the data set, or set data.on_corrupt: skip");
   }
   if (!image.problem.empty()) {
-    throw DataError(fmt::format("{}: corrupt {}: {}", path, format, image.problem),
-                    "fetch the file again, or take it out of the folder or list");
+    throw CorruptImage(
+        fmt::format("{}: corrupt {}: {}", path, format, image.problem),
+        "fetch the file again, take it out of the data set, or set data.on_corrupt: skip");
   }
   return {{3, image.height, image.width}, planes_of(image.pixel_HWC)};
 }

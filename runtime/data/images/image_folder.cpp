@@ -14,6 +14,7 @@
 #include "runtime/data/file_fingerprint.h"
 #include "runtime/data/images/image_file.h"
 #include "runtime/data/images/image_list.h"
+#include "runtime/data/images/photographs.h"
 #include "runtime/data/split_files.h"
 
 namespace shoal {
@@ -71,14 +72,16 @@ void require_equal_classes(const std::string& train, const std::string& valid) {
 
 class ImageFolderSet final : public SampleSet {
  public:
-  ImageFolderSet(SplitPlace place, std::optional<int64_t> num_classes)
+  ImageFolderSet(SplitPlace place, std::optional<int64_t> num_classes, OnCorrupt on_corrupt)
       : hint_(place.list ? "the list " + *place.list + " names it; correct the list"
                          : "was it removed after the run began?"),
         folder_(std::move(place.folder)),
         images_(place.list ? images_of_list(*place.list, num_classes)
-                           : images_of_folder(folder_, num_classes)) {}
+                           : images_of_folder(folder_, num_classes)),
+        corrupt_(std::ssize(images_), on_corrupt) {}
 
-  int64_t size() const override { return static_cast<int64_t>(images_.size()); }
+  int64_t size() const override { return std::ssize(images_); }
+  std::vector<int64_t> substituted() const override { return corrupt_.met(); }
 
   /// All names and labels, and the bytes of some files: a data set of a million is known in a
   /// moment.
@@ -99,6 +102,11 @@ class ImageFolderSet final : public SampleSet {
   }
 
   Sample read(int64_t index, int64_t /*epoch*/) const override {
+    return corrupt_.read(index, [this](int64_t image) { return decode(image); });
+  }
+
+ private:
+  Sample decode(int64_t index) const {
     const std::string path = path_of(index);
     const MappedFile file(path, hint_);
     DecodedImage image = decode_image(file.bytes(), path);
@@ -107,7 +115,6 @@ class ImageFolderSet final : public SampleSet {
             .label = images_[static_cast<size_t>(index)].label};
   }
 
- private:
   std::string path_of(int64_t index) const {
     return (fs::path(folder_) / images_[static_cast<size_t>(index)].path).string();
   }
@@ -115,6 +122,7 @@ class ImageFolderSet final : public SampleSet {
   std::string hint_;  ///< the next step where a file is missing
   std::string folder_;
   std::vector<ImageEntry> images_;
+  CorruptImages corrupt_;
 };
 
 const Registration<DataSource, ImageFolderSource> registered_image_folder_source{
@@ -130,14 +138,8 @@ DataShape ImageFolderSource::shape() const {
 }
 
 std::optional<ImageTransform> ImageFolderSource::image_transform() const {
-  // Over ImageNet's training images.
-  const ChannelStats imagenet{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
-  const ImageShape image{3, options_.image_size, options_.image_size};
-  ImageTransform transform = shoal::image_transform(image, options_.images, imagenet);
-  const int64_t size = options_.image_size;
-  transform.train_crop = Registry<Crop>::create(options_.train.crop, {size, "data.train.crop"});
-  transform.valid_crop = Registry<Crop>::create(options_.valid.crop, {size, "data.valid.crop"});
-  return transform;
+  return photograph_transform(options_.image_size, options_.images, options_.train.crop,
+                              options_.valid.crop);
 }
 
 void ImageFolderSource::check_training(Problems& problems) const {
@@ -155,7 +157,8 @@ std::unique_ptr<SampleSet> ImageFolderSource::open(Split split) const {
   if (options_.classes && !train.list && !valid.list) {
     require_equal_classes(train.folder, valid.folder);
   }
-  return std::make_unique<ImageFolderSet>(split == Split::kTrain ? train : valid, options_.classes);
+  return std::make_unique<ImageFolderSet>(split == Split::kTrain ? train : valid, options_.classes,
+                                          options_.on_corrupt);
 }
 
 }  // namespace shoal

@@ -37,6 +37,7 @@ class ImageFolderSource : public DataSource {
     std::string path = ".";
     int64_t image_size = 224;
     std::optional<int64_t> classes;
+    OnCorrupt on_corrupt = OnCorrupt::kFail;
     SplitOptions<Split::kTrain> train;
     SplitOptions<Split::kValid> valid;
     ImageOptions images;
@@ -50,6 +51,9 @@ class ImageFolderSource : public DataSource {
           field("classes", &Options::classes,
                 "number of class folders, labelled in order of name; none = images without labels",
                 unset_word("none"), in_range(1, 1e6)),
+          field("on_corrupt", &Options::on_corrupt,
+                "an image that cannot be decoded: fail, or skip = take the next good one, for at "
+                "most 1e-4 of the images, or one"),
           field("train", &Options::train, "what is trained on"),
           field("valid", &Options::valid, "what is evaluated on"),
           inlined(&Options::images)};

@@ -23,7 +23,7 @@ class PixelsSet final : public SampleSet {
   explicit PixelsSet(std::unique_ptr<SampleSet> images) : images_(std::move(images)) {}
 
   int64_t size() const override { return images_->size(); }
-  int64_t num_substituted() const override { return images_->num_substituted(); }
+  std::vector<int64_t> substituted() const override { return images_->substituted(); }
   std::vector<std::string> notes() const override { return images_->notes(); }
   std::string fingerprint() const override { return images_->fingerprint(); }
 

@@ -125,7 +125,7 @@ const std::vector<Case>& rule_cases() {
 const std::string kSources =
     "one of: cifar, image_folder, listops, lra_retrieval, lra_text, mixed_complexity, mqar, "
     "pathfinder, pixels, "
-    "shapes, text, waves";
+    "shapes, tar_shards, text, waves";
 
 /// Each must come alone: what it spoils would be refused for reasons that are none.
 const std::vector<Case>& lone_cases() {

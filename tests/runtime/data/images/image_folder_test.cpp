@@ -226,6 +226,20 @@ TEST_F(ImageFolder, NamesTheFileThatCannotBeRead) {
   EXPECT_THAT(refusal(1), HasSubstr("no 'gone.png'"));
 }
 
+TEST_F(ImageFolder, ReplacesACorruptImageByTheNextWhenTold) {
+  testing::write_file(scratch_.file("train/dog/5.png"), "no image");
+  testing::write_file(scratch_.file("list.txt"), "dog/5.png 1\ndog/3.png 1\ngone.png 1\n");
+  options_.on_corrupt = OnCorrupt::kSkip;
+  const auto set = ImageFolderSource(options_).open(Split::kTrain);
+  EXPECT_EQ(set->read(5, 0).shape.height, 9) << "image 0, of the other class, behind the last";
+  EXPECT_EQ(set->read(5, 0).label, 0);
+  EXPECT_THAT(set->substituted(), ElementsAre(5));
+  options_.train.list = "list.txt";
+  const auto listed = ImageFolderSource(options_).open(Split::kTrain);
+  EXPECT_EQ(listed->read(0, 0).shape.height, 12);
+  EXPECT_THROW(listed->read(2, 0), DataError) << "a file that is missing is no corrupt image";
+}
+
 TEST_F(ImageFolder, RefusesACropSmallerThanImages) {
   options_.valid.crop = Choice<Crop>("center", ResizedCropOptions{.resize = 7});
   EXPECT_THROW(ImageFolderSource(options_).image_transform(), ConfigError);

@@ -1,0 +1,56 @@
+#include "runtime/data/images/photographs.h"
+
+#include <fmt/format.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+#include "runtime/data/images/image_file.h"
+
+namespace shoal {
+
+ImageTransform photograph_transform(int64_t image_size, const ImageOptions& images,
+                                    const Choice<Crop>& train_crop,
+                                    const Choice<Crop>& valid_crop) {
+  // Over ImageNet's training images.
+  const ChannelStats imagenet{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+  ImageTransform transform = image_transform({3, image_size, image_size}, images, imagenet);
+  transform.train_crop = Registry<Crop>::create(train_crop, {image_size, "data.train.crop"});
+  transform.valid_crop = Registry<Crop>::create(valid_crop, {image_size, "data.valid.crop"});
+  return transform;
+}
+
+Sample CorruptImages::read(int64_t index, const Decode& decode) const {
+  if (on_corrupt_ == OnCorrupt::kFail) return decode(index);
+  for (int64_t tried = 0; tried < size_; ++tried) {
+    const int64_t candidate = (index + tried) % size_;
+    if (is_met(candidate)) continue;
+    try {
+      return decode(candidate);
+    } catch (const CorruptImage& corrupt) {
+      note(candidate, corrupt.what());
+    }
+  }
+  throw DataError("none of the images can be decoded");
+}
+
+std::vector<int64_t> CorruptImages::met() const {
+  const std::lock_guard lock(mutex_);
+  return {met_.begin(), met_.end()};
+}
+
+bool CorruptImages::is_met(int64_t index) const {
+  const std::lock_guard lock(mutex_);
+  return met_.contains(index);
+}
+
+void CorruptImages::note(int64_t index, const std::string& what) const {
+  const std::lock_guard lock(mutex_);
+  met_.insert(index);
+  const int64_t allowed = most_corrupt(size_);
+  if (std::ssize(met_) <= allowed) return;
+  throw DataError(fmt::format("{}; {} of {} met so far are corrupt, and on_corrupt: skip allows {}",
+                              what, met_.size(), counted(size_, "image"), allowed),
+                  "fetch the files again, or take them out of the data set");
+}
+
+}  // namespace shoal

@@ -1,0 +1,130 @@
+#include "runtime/data/shards/shard_writer.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "runtime/base/data_file.h"
+#include "runtime/base/error.h"
+#include "runtime/data/images/image_list.h"
+#include "runtime/data/shards/shard_index.h"
+#include "runtime/data/shards/tar_reader.h"
+#include "runtime/data/shards/tar_writer.h"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr const char* kTemporary = ".tmp";
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Of a member in an archive, its header included.
+int64_t member_bytes(size_t size) {
+  const auto blocks = (static_cast<int64_t>(size) + kTarBlockBytes - 1) / kTarBlockBytes;
+  return (1 + blocks) * kTarBlockBytes;
+}
+
+std::vector<ImageEntry> images_to_pack(const PackPlan& plan) {
+  if (!std::filesystem::is_directory(plan.folder)) {
+    throw DataError(plan.folder + ": is no folder", "name a folder of JPEG and PNG files");
+  }
+  if (!plan.has_classes) return images_of_folder(plan.folder, std::nullopt);
+  const std::vector<std::string> classes = class_folders(plan.folder);
+  if (classes.empty()) {
+    throw DataError(plan.folder + ": no class folders in it", "leave --classes out");
+  }
+  return images_of_folder(plan.folder, std::ssize(classes));
+}
+
+/// The ending of the member that an image file becomes.
+std::string_view member_ending(const std::string& path) {
+  return path.ends_with(".png") || path.ends_with(".PNG") ? "png" : "jpg";
+}
+
+}  // namespace
+
+ShardWriter::ShardWriter(FileSystem& files, std::string folder, int64_t shard_bytes)
+    : files_(files), folder_(std::move(folder)), shard_bytes_(shard_bytes) {}
+
+void ShardWriter::add(std::span<const std::byte> image, std::string_view ending,
+                      std::optional<int64_t> label) {
+  const std::string name = fmt::format("{:09}", packed_.num_samples);
+  const std::string label_text = label ? std::to_string(*label) : "";
+  const int64_t bytes = member_bytes(image.size()) + (label ? member_bytes(label_text.size()) : 0);
+  const auto end_bytes = std::ssize(tar_end());
+  if (file_ && file_bytes_ + bytes + end_bytes > shard_bytes_) close_shard();
+  if (!file_) {
+    file_ = std::make_unique<OutputFile>(files_, shard_path(packed_.num_shards) + kTemporary,
+                                         FileSystem::Mode::kCreate);
+  }
+  append(fmt::format("{}.{}", name, ending), as_text(image));
+  if (label) append(name + ".cls", label_text);
+  ++packed_.num_samples;
+}
+
+void ShardWriter::append(const std::string& name, std::string_view bytes) {
+  const auto size = std::ssize(bytes);
+  buffer_ += tar_header(name, size);
+  buffer_ += bytes;
+  buffer_ += tar_padding(size);
+  file_bytes_ += member_bytes(bytes.size());
+  if (buffer_.size() >= kBufferBytes) flush();
+}
+
+void ShardWriter::flush() {
+  file_->write(buffer_);
+  buffer_.clear();
+}
+
+void ShardWriter::close_shard() {
+  buffer_ += tar_end();
+  flush();
+  file_->sync();
+  file_->close();
+  const std::string path = file_->path();
+  file_.reset();
+  const MappedFile shard(path, "");
+  OutputFile index(files_, shard_index_path(shard_path(packed_.num_shards)) + kTemporary,
+                   FileSystem::Mode::kCreate);
+  index.write(
+      emit_shard_index(samples_of_tar(shard.bytes(), path, Labels::kOptional), shard.bytes()));
+  index.sync();
+  index.close();
+  ++packed_.num_shards;
+  packed_.bytes += std::ssize(shard.bytes());
+  file_bytes_ = 0;
+}
+
+PackedShards ShardWriter::finish() {
+  if (file_) close_shard();
+  for (int64_t shard = 0; shard < packed_.num_shards; ++shard) {
+    const std::string path = shard_path(shard);
+    for (const std::string& name : {shard_index_path(path), path}) {
+      rename_path(files_, name + kTemporary, name);
+    }
+  }
+  sync_directory(files_, folder_);
+  return packed_;
+}
+
+std::string ShardWriter::shard_path(int64_t shard) const {
+  return fmt::format("{}/shard-{:06}{}", folder_, shard, kShardEnding);
+}
+
+PackedShards pack_images(const PackPlan& plan, FileSystem& files) {
+  const std::vector<ImageEntry> images = images_to_pack(plan);
+  ShardWriter writer(files, plan.out, plan.shard_bytes);
+  for (const ImageEntry& image : images) {
+    const MappedFile file((std::filesystem::path(plan.folder) / image.path).string(),
+                          "was it removed meanwhile?");
+    writer.add(file.bytes(), member_ending(image.path),
+               plan.has_classes ? std::optional(image.label) : std::nullopt);
+  }
+  return writer.finish();
+}
+
+}  // namespace shoal

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/data/crop.h"
+#include "runtime/data/data_source.h"
+
+namespace shoal {
+
+/// JPEG and PNG files in tar archives, as WebDataset and `shoal data pack` write them
+/// (shard_index.h): samples in the order of the shards and, within one, of their members. What
+/// image_folder reads file by file, from few large files.
+class TarShardsSource : public DataSource {
+ public:
+  template <Split kSplit>
+  struct SplitOptions {
+    static constexpr bool kTrains = kSplit == Split::kTrain;
+    static constexpr const char* kFolder = kTrains ? "train" : "val";
+    std::optional<std::vector<std::string>> shards;
+    Choice<Crop> crop{kTrains ? "random_resized" : "center"};
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("shards", &SplitOptions::shards,
+                kTrains
+                    ? "files in data.path; auto = all *.tar in its folder train, in order of "
+                      "name"
+                    : "files in data.path; auto = all *.tar in its folder val, in order of name",
+                unset_word("auto"), not_empty(), at_least_one()),
+          field("crop", &SplitOptions::crop, "what becomes of images of any size")};
+    }
+  };
+  struct Options {
+    std::string path = ".";
+    int64_t image_size = 224;
+    std::optional<int64_t> classes;
+    OnCorrupt on_corrupt = OnCorrupt::kFail;
+    SplitOptions<Split::kTrain> train;
+    SplitOptions<Split::kValid> valid;
+    ImageOptions images;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          field("path", &Options::path, "folder of the shards, relative to the working directory",
+                not_empty()),
+          field("image_size", &Options::image_size, "height and width after the crop",
+                unit("pixels"), in_range(1, 4096)),
+          field("classes", &Options::classes,
+                "number of classes, which cls members name from 0 on; none = images without labels",
+                unset_word("none"), in_range(1, 1e6)),
+          field("on_corrupt", &Options::on_corrupt,
+                "an image that cannot be decoded: fail, or skip = take the next good one, for at "
+                "most 1e-4 of the images, or one"),
+          field("train", &Options::train, "what is trained on"),
+          field("valid", &Options::valid, "what is evaluated on"),
+          inlined(&Options::images)};
+    }
+    /// Refuses a shard named twice.
+    void validate(Problems& problems) const;
+  };
+
+  explicit TarShardsSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override;
+  std::optional<ImageTransform> image_transform() const override;
+  /// Refuses a shard in both splits.
+  void check_training(Problems& problems) const override;
+  /// Reads the shards' indices or, where there is none, all headers; decodes no image.
+  std::unique_ptr<SampleSet> open(Split split) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace shoal

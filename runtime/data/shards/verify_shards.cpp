@@ -1,0 +1,83 @@
+#include "runtime/data/shards/verify_shards.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+#include "runtime/base/data_file.h"
+#include "runtime/base/error.h"
+#include "runtime/data/images/image_file.h"
+#include "runtime/data/shards/shard_index.h"
+
+namespace shoal {
+namespace {
+
+/// Of several shards; goes on behind each finding.
+class ShardVerifier {
+ public:
+  explicit ShardVerifier(bool decodes) : decodes_(decodes) {}
+
+  void verify(const std::string& path) {
+    if (is_full()) return;
+    ++verified.num_shards;
+    note_error([&] {
+      const MappedFile shard(path, "name shards, or a folder of them");
+      verified.bytes += std::ssize(shard.bytes());
+      const std::vector<ShardSample> samples =
+          samples_of_tar(shard.bytes(), path, Labels::kOptional);
+      verified.num_samples += std::ssize(samples);
+      note_error([&] { require_labels_of_all(samples, path); });
+      note_error([&] { compare_index(samples, shard); });
+      if (decodes_) decode(samples, shard);
+    });
+  }
+
+  VerifiedShards verified;
+
+ private:
+  bool is_full() const { return std::ssize(verified.findings) >= kMostFindings; }
+
+  void note_error(const std::function<void()>& work) {
+    if (is_full()) return;
+    try {
+      work();
+    } catch (const DataError& error) {
+      verified.findings.emplace_back(error.what());
+    }
+  }
+
+  static void require_labels_of_all(const std::vector<ShardSample>& samples,
+                                    const std::string& path) {
+    const auto has_label = [](const ShardSample& sample) { return sample.label.has_value(); };
+    const auto without = std::ranges::find_if_not(samples, has_label);
+    if (without == samples.end() || std::ranges::none_of(samples, has_label)) return;
+    throw DataError(member_place(path, without->name) +
+                    " has no class beside it, and other samples have one");
+  }
+
+  static void compare_index(const std::vector<ShardSample>& samples, const MappedFile& shard) {
+    const std::optional<std::vector<ShardSample>> indexed = indexed_samples(shard);
+    if (!indexed || *indexed == samples) return;
+    throw DataError(shard_index_path(shard.path()) + ": lists other samples than the shard has");
+  }
+
+  void decode(const std::vector<ShardSample>& samples, const MappedFile& shard) {
+    for (const ShardSample& sample : samples) {
+      note_error([&] {
+        decode_image(image_in(shard.bytes(), sample), member_place(shard.path(), sample.name));
+      });
+    }
+  }
+
+  bool decodes_;
+};
+
+}  // namespace
+
+VerifiedShards verify_shards(const std::vector<std::string>& paths, bool decodes) {
+  ShardVerifier verifier(decodes);
+  for (const std::string& path : paths) verifier.verify(path);
+  return std::move(verifier.verified);
+}
+
+}  // namespace shoal
