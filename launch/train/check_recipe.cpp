@@ -165,12 +165,12 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* s
   return counts;
 }
 
-/// Whether a place in the training lies behind its end however long an epoch is: what a recipe
-/// tells without its data. `place`: in steps.
+/// Whether a place in the training lies behind its end however long an epoch is, from one step
+/// on: what a recipe tells without its data. `place`: in steps.
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place) {
   scale.samples_per_step = recipe.train.batch;
-  for (const int64_t samples_per_epoch : {int64_t{1}, int64_t{1} << 32}) {
+  for (const int64_t samples_per_epoch : {recipe.train.batch, int64_t{1} << 32}) {
     scale.samples_per_epoch = samples_per_epoch;
     scale.total_steps = 0;
     scale.total_steps = to_steps(recipe.train.duration, scale);
