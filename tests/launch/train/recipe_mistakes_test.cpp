@@ -157,18 +157,6 @@ const std::vector<Case>& lone_cases() {
        {"parallel.expert_ranks"},
        {"command line:1:1: 'parallel.expert_ranks' is no override; write key=value or ~key"},
        3},
-      {"MicroStepsOfALossThatComparesSamples",
-       {{"classify}", "moco_v3}"}, {"batch: 16", "batch: 16, accumulate: 2"}},
-       {},
-       {"r.yaml:15:48: train.accumulate: the loss of task moco_v3 compares all samples of a step "
-        "with each other, those of 2 micro-steps would not be; set 1"}},
-      {"SoftUntilBehindTheEnd",
-       {{"parallel:",
-         "sparsity: {pattern: {name: diagonal}, density: 0.5, layers: [channel_mlp], rule: "
-         "{name: soft_top_k, until: 11ep}}\nparallel:"}},
-       {},
-       {"r.yaml:18:108: sparsity.rule.until: lies behind the end of the training, layers would "
-        "stay soft"}},
       {"NoRanks",
        {{"expert_ranks: 2", "expert_ranks: 0"}},
        {},
@@ -197,6 +185,24 @@ const std::vector<Case>& lone_cases() {
        {},
        {"r.yaml:2:29: data.path: needs an environment variable that is not set: "
         "'${env:NOWHERE}'"}},
+  };
+  return cases;
+}
+
+const std::vector<Case>& training_cases() {
+  static const std::vector<Case> cases{
+      {"MicroStepsOfALossThatComparesSamples",
+       {{"classify}", "moco_v3}"}, {"batch: 16", "batch: 16, accumulate: 2"}},
+       {},
+       {"r.yaml:15:48: train.accumulate: the loss of task moco_v3 compares all samples of a step "
+        "with each other, those of 2 micro-steps would not be; set 1"}},
+      {"SoftUntilBehindTheEnd",
+       {{"parallel:",
+         "sparsity: {pattern: {name: diagonal}, density: 0.5, layers: [channel_mlp], rule: "
+         "{name: soft_top_k, until: 11ep}}\nparallel:"}},
+       {},
+       {"r.yaml:18:108: sparsity.rule.until: lies behind the end of the training, layers would "
+        "stay soft"}},
   };
   return cases;
 }
@@ -409,6 +415,8 @@ TEST_F(BadRecipes, AreRefusedWithAllMistakesAtOnceInTheOrderOfTheFile) {
 TEST_F(BadRecipes, NameTheParameterRuleThatMatchesOrSetsNothing) { expect_refused(rule_cases()); }
 
 TEST_F(BadRecipes, AreNotRefusedForWhatAMistakeOnlySeemsToCause) { expect_refused(lone_cases()); }
+
+TEST_F(BadRecipes, AreRefusedForWhatTrainingCouldNotDo) { expect_refused(training_cases()); }
 
 TEST_F(BadRecipes, ExitWithTheCodeOfTheTopologyIfNothingElseIsWrong) {
   expect_refused(topology_cases());
