@@ -220,6 +220,20 @@ TEST(LinearProbe, FeaturesAreThoseOfAnEvaluationWithoutGradients) {
   }
 }
 
+TEST(LinearProbe, OfPixelsIsALinearMapOfTheImage) {
+  BuildContext build;
+  build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
+  const auto task =
+      build_model("model: {backbone: flat_pixels}\ntask: {name: linear_probe}", kImage, 3, build);
+  testing::fill_parameters(*task);
+  const auto tensors = parameters_of(*task);
+  ASSERT_EQ(tensors.size(), 2u) << "the head's";
+  const Batch batch = in_step(testing::some_batch(kImages, kImage), some_step(kImages, false));
+  const torch::Tensor expected =
+      batch.image_bCHW().flatten(1).mm(tensors[0].tensor.t()) + tensors[1].tensor;
+  EXPECT_TRUE(torch::allclose(task->outputs(batch), expected));
+}
+
 TEST(LinearProbe, HeadBeginsWithSmallWeights) {
   const auto task =
       build_model(kVit + "task: {name: linear_probe}", kImage, 3, testing::meta_context());

@@ -74,7 +74,7 @@ TEST(DataOptions, RefuseASplitOfNoFiles) {
 
 TEST(DataOptions, RefuseWhatNoSourceOrAnotherSourceHas) {
   EXPECT_THAT(mistakes("{source: cifa}"), ElementsAre(HasSubstr("did you mean 'cifar'?")));
-  EXPECT_THAT(mistakes("{source: cifar, image_size: 16}"), ElementsAre(HasSubstr("image_size")));
+  EXPECT_THAT(mistakes("{source: cifar, noise: 2}"), ElementsAre(HasSubstr("noise")));
   EXPECT_THAT(mistakes("{source: shapes, classes: 1, noise: 2, train: {samples: 0}}").size(), 3u);
   EXPECT_THAT(mistakes("{source: shapes, augment: {crop_padding: -1}, normalise: {std: [0]}}"),
               ElementsAre(HasSubstr("augment.crop_padding"), HasSubstr("normalise.std")));

@@ -10,16 +10,16 @@ namespace {
 
 /// An image's normalised pixels as its features, without parameters: what probes and nearest
 /// neighbours are compared with.
-class Pixels : public Backbone {
+class FlatPixels : public Backbone {
  public:
   struct Options {
     static constexpr auto fields() { return std::tuple{}; }
   };
 
-  Pixels(const Options& /*options*/, const Context& context)
-      : width_(require_images(context.data, "model.backbone", "pixels").bytes()) {
+  FlatPixels(const Options& /*options*/, const Context& context)
+      : width_(require_images(context.data, "model.backbone", "flat_pixels").bytes()) {
     if (context.features == Features::kPooled) return;
-    throw ConfigError("model.backbone: pixels are one vector an image; the task needs tokens");
+    throw ConfigError("model.backbone: flat_pixels is one vector an image; the task needs tokens");
   }
 
   ModelOutput forward(const ModelInput& input, const StepContext& /*step*/) override {
@@ -31,8 +31,8 @@ class Pixels : public Backbone {
   int64_t width_;
 };
 
-const Registration<Backbone, Pixels> registered_pixels{
-    "pixels", "no model: the image itself, to compare with"};
+const Registration<Backbone, FlatPixels> registered_flat_pixels{
+    "flat_pixels", "no model: the image itself, to compare with"};
 
 }  // namespace
 }  // namespace shoal
