@@ -19,7 +19,7 @@ MODELS = {"sparse_mlp": "", "mixer": "_mixer"}  # how their probe's and fine-tun
 # One step that changes nothing: an evaluation of the first weights.
 UNTRAINED = ["train.duration=1step", "optimizer.lr=1e-12", "schedule.warmup=0step", "evaluate.every=1step",
              "checkpoint.every=never"]
-PIXELS = ["~model", "model.backbone=flat_pixels", "~parallel"]
+PIXELS = ["~model", "model.backbone=flat_pixels", "parallel.expert_ranks=1"]
 
 
 def run(recipe, seed, arguments, variant, overrides):

@@ -42,10 +42,10 @@ struct ImageMix {
   struct Rectangle {
     int64_t top = 0, bottom = 0, left = 0, right = 0;
   };
-  std::optional<Rectangle> rectangle = {};  ///< nothing: Mixup
+  std::optional<Rectangle> rectangle = {};  ///< nullopt: Mixup
 };
 
-/// Drawn by seed and step alone, so equal on all ranks and in all micro-steps; nothing in a step
+/// Drawn by seed and step alone, so equal on all ranks and in all micro-steps; nullopt in a step
 /// that does not mix. CutMix's share is that of the pixels that its rectangle leaves.
 /// Source: Zhang et al. 2018 and Yun et al. 2019, in the form of timm's Mixup with `mode: batch`.
 std::optional<ImageMix> draw_image_mix(const ImageMixOptions& options, uint64_t seed, int64_t step,

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -214,8 +215,9 @@ class MocoV3 : public Task, public References {
     TORCH_CHECK(keys.size() == queries.size(), "the key encoder has ", keys.size(),
                 " tensors, the query encoder ", queries.size());
     for (size_t i = 0; i < keys.size(); ++i) {
-      TORCH_CHECK(keys[i].name == queries[i].name, keys[i].name, " is paired with ",
-                  queries[i].name);
+      TORCH_CHECK(keys[i].name == queries[i].name && keys[i].unit_ids == queries[i].unit_ids,
+                  "the key encoder's ", keys[i].name, " is paired with ", queries[i].name,
+                  ", or with other experts");
       pairs.push_back({keys[i].tensor, queries[i].tensor});
     }
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -36,11 +35,8 @@ enum class Split { kTrain, kValid };
 /// What to do with a record that cannot be used (recipe key `on_corrupt` of sources with files).
 enum class OnCorrupt {
   kFail,  ///< end with an error that names file and record
-  kSkip,  ///< take the next good record instead, as long as at most most_corrupt() are corrupt
+  kSkip,  ///< take the next good record instead, as long as at most 1e-4 of all are corrupt
 };
-
-/// How many of `size` records `skip` passes over: 1e-4 of them, of a small set one.
-constexpr int64_t most_corrupt(int64_t size) { return std::max<int64_t>(1, size / 10'000); }
 
 template <>
 struct EnumNames<OnCorrupt> {

@@ -14,7 +14,6 @@
 #include "runtime/data/file_fingerprint.h"
 #include "runtime/data/images/image_file.h"
 #include "runtime/data/images/image_list.h"
-#include "runtime/data/images/photographs.h"
 #include "runtime/data/split_files.h"
 
 namespace shoal {
@@ -132,14 +131,13 @@ const Registration<DataSource, ImageFolderSource> registered_image_folder_source
 
 DataShape ImageFolderSource::shape() const {
   return {.source = "image_folder",
-          .image = ImageShape{3, options_.image_size, options_.image_size},
-          .has_unit_pixels = keeps_unit_pixels(options_.images),
+          .image = options_.photographs.shape(),
+          .has_unit_pixels = keeps_unit_pixels(options_.photographs.images),
           .classes = options_.classes.value_or(0)};
 }
 
 std::optional<ImageTransform> ImageFolderSource::image_transform() const {
-  return photograph_transform(options_.image_size, options_.images, options_.train.crop,
-                              options_.valid.crop);
+  return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
 }
 
 void ImageFolderSource::check_training(Problems& problems) const {
@@ -158,7 +156,7 @@ std::unique_ptr<SampleSet> ImageFolderSource::open(Split split) const {
     require_equal_classes(train.folder, valid.folder);
   }
   return std::make_unique<ImageFolderSet>(split == Split::kTrain ? train : valid, options_.classes,
-                                          options_.on_corrupt);
+                                          options_.photographs.on_corrupt);
 }
 
 }  // namespace shoal

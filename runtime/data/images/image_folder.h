@@ -8,6 +8,7 @@
 
 #include "runtime/data/crop.h"
 #include "runtime/data/data_source.h"
+#include "runtime/data/images/photographs.h"
 
 namespace shoal {
 
@@ -35,28 +36,20 @@ class ImageFolderSource : public DataSource {
   };
   struct Options {
     std::string path = ".";
-    int64_t image_size = 224;
     std::optional<int64_t> classes;
-    OnCorrupt on_corrupt = OnCorrupt::kFail;
     SplitOptions<Split::kTrain> train;
     SplitOptions<Split::kValid> valid;
-    ImageOptions images;
+    PhotographOptions photographs;
 
     static constexpr auto fields() {
       return std::tuple{
           field("path", &Options::path, "folder of the data set, relative to the working directory",
                 not_empty()),
-          field("image_size", &Options::image_size, "height and width after the crop",
-                unit("pixels"), in_range(1, 4096)),
           field("classes", &Options::classes,
                 "number of class folders, labelled in order of name; none = images without labels",
                 unset_word("none"), in_range(1, 1e6)),
-          field("on_corrupt", &Options::on_corrupt,
-                "an image that cannot be decoded: fail, or skip = take the next good one, for at "
-                "most 1e-4 of the images, or one"),
           field("train", &Options::train, "what is trained on"),
-          field("valid", &Options::valid, "what is evaluated on"),
-          inlined(&Options::images)};
+          field("valid", &Options::valid, "what is evaluated on"), inlined(&Options::photographs)};
     }
   };
 

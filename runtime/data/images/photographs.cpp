@@ -2,20 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/data/images/image_file.h"
 
 namespace shoal {
+namespace {
 
-ImageTransform photograph_transform(int64_t image_size, const ImageOptions& images,
+constexpr int64_t kImagesPerCorrupt = 10'000;
+
+}  // namespace
+
+ImageTransform photograph_transform(const PhotographOptions& options,
                                     const Choice<Crop>& train_crop,
                                     const Choice<Crop>& valid_crop) {
   // Over ImageNet's training images.
   const ChannelStats imagenet{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
-  ImageTransform transform = image_transform({3, image_size, image_size}, images, imagenet);
-  transform.train_crop = Registry<Crop>::create(train_crop, {image_size, "data.train.crop"});
-  transform.valid_crop = Registry<Crop>::create(valid_crop, {image_size, "data.valid.crop"});
+  ImageTransform transform = image_transform(options.shape(), options.images, imagenet);
+  const int64_t size = options.image_size;
+  transform.train_crop = Registry<Crop>::create(train_crop, {size, "data.train.crop"});
+  transform.valid_crop = Registry<Crop>::create(valid_crop, {size, "data.valid.crop"});
   return transform;
 }
 
@@ -46,7 +54,7 @@ bool CorruptImages::is_met(int64_t index) const {
 void CorruptImages::note(int64_t index, const std::string& what) const {
   const std::lock_guard lock(mutex_);
   met_.insert(index);
-  const int64_t allowed = most_corrupt(size_);
+  const int64_t allowed = std::max<int64_t>(1, size_ / kImagesPerCorrupt);
   if (std::ssize(met_) <= allowed) return;
   throw DataError(fmt::format("{}; {} of {} met so far are corrupt, and on_corrupt: skip allows {}",
                               what, met_.size(), counted(size_, "image"), allowed),

@@ -4,6 +4,8 @@
 #include <functional>
 #include <mutex>
 #include <set>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "runtime/data/crop.h"
@@ -12,8 +14,28 @@
 /// What sources share that decode images of any size.
 namespace shoal {
 
-/// Crops to squares of `image_size`, normalised as ImageNet unless the recipe says otherwise.
-ImageTransform photograph_transform(int64_t image_size, const ImageOptions& images,
+/// Keys of `data` that these sources have, inlined in their own options.
+struct PhotographOptions {
+  int64_t image_size = 224;
+  OnCorrupt on_corrupt = OnCorrupt::kFail;
+  ImageOptions images;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("image_size", &PhotographOptions::image_size, "height and width after the crop",
+              unit("pixels"), in_range(1, 4096)),
+        field("on_corrupt", &PhotographOptions::on_corrupt,
+              "an image that cannot be decoded: fail, or skip = take the next good one, for at "
+              "most 1e-4 of the images, or one"),
+        inlined(&PhotographOptions::images)};
+  }
+  /// [3, image_size, image_size].
+  ImageShape shape() const { return {3, image_size, image_size}; }
+};
+
+/// Crops to squares of `image_size`, normalised by ImageNet's mean and deviation unless
+/// data.normalise sets others.
+ImageTransform photograph_transform(const PhotographOptions& options,
                                     const Choice<Crop>& train_crop, const Choice<Crop>& valid_crop);
 
 /// What `on_corrupt` makes of images that cannot be decoded. Skipped ones are replaced by the next
@@ -24,12 +46,11 @@ class CorruptImages {
  public:
   using Decode = std::function<Sample(int64_t index)>;
 
-  /// Of `size` images.
+  /// Of `size` images. At most size / 10,000 of them are skipped, of a smaller set one.
   CorruptImages(int64_t size, OnCorrupt on_corrupt) : size_(size), on_corrupt_(on_corrupt) {}
 
   /// The image at `index`, or the one that replaces it. Safe from several threads at once. Throws:
-  /// what `decode` throws, but for a CorruptImage that is skipped; DataError once more than
-  /// most_corrupt(size) are.
+  /// what `decode` throws, but for a CorruptImage that is skipped; DataError once too many are.
   Sample read(int64_t index, const Decode& decode) const;
   /// The indices met so far, in order.
   std::vector<int64_t> met() const;

@@ -131,7 +131,7 @@ class TarLister {
   }
 
  private:
-  /// What headers of their own say of the member that follows them.
+  /// Name and size that pax or GNU headers give to the next member.
   struct Extension {
     std::optional<std::string_view> name;
     std::optional<int64_t> size;

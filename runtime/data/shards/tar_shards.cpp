@@ -10,7 +10,6 @@
 #include "runtime/base/error.h"
 #include "runtime/base/sha256.h"
 #include "runtime/data/images/image_file.h"
-#include "runtime/data/images/photographs.h"
 #include "runtime/data/shards/shard_index.h"
 #include "runtime/data/split_files.h"
 
@@ -153,14 +152,13 @@ void TarShardsSource::Options::validate(Problems& problems) const {
 
 DataShape TarShardsSource::shape() const {
   return {.source = "tar_shards",
-          .image = ImageShape{3, options_.image_size, options_.image_size},
-          .has_unit_pixels = keeps_unit_pixels(options_.images),
+          .image = options_.photographs.shape(),
+          .has_unit_pixels = keeps_unit_pixels(options_.photographs.images),
           .classes = options_.classes.value_or(0)};
 }
 
 std::optional<ImageTransform> TarShardsSource::image_transform() const {
-  return photograph_transform(options_.image_size, options_.images, options_.train.crop,
-                              options_.valid.crop);
+  return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
 }
 
 void TarShardsSource::check_training(Problems& problems) const {
@@ -170,7 +168,7 @@ void TarShardsSource::check_training(Problems& problems) const {
 
 std::unique_ptr<SampleSet> TarShardsSource::open(Split split) const {
   return std::make_unique<TarShardsSet>(shard_paths(options_, split), options_.classes,
-                                        options_.on_corrupt);
+                                        options_.photographs.on_corrupt);
 }
 
 }  // namespace shoal

@@ -49,6 +49,23 @@ TEST(MocoInTraining, TheMomentumEncoderFollowsBeforeItMakesKeys) {
   }
 }
 
+TEST(MocoInTraining, BothEncodersPlaceTheirExpertsAlike) {
+  testing::run_grid(2, 1, [](RankGrid& grid) {
+    const Recipe recipe =
+        testing::equality_recipe(moco({"parallel.expert_ranks=2", "parallel.placement=by_load"}));
+    const OpenSplit data = open_split(make_source(recipe), Split::kTrain);
+    // All the load is the first expert's, which is then alone on a rank.
+    const Session session(recipe, data, grid, {{"blocks.1.moe_c", {100, 1, 1, 1, 1}}});
+    std::map<std::string, std::vector<int64_t>> units;
+    for (const Parameter& parameter : session.parameters()) {
+      units[parameter.name] = parameter.unit_ids;
+    }
+    const std::string experts = "backbone.blocks.1.moe_c.experts.*.fc1.weight";
+    EXPECT_EQ(units.at(experts).size(), grid.world->rank() == 0 ? 1u : 4u);
+    EXPECT_EQ(units.at("key_" + experts), units.at(experts));
+  });
+}
+
 TEST(MocoInTraining, FrozenStemsStayAsTheyAreToTheLastBit) {
   SessionInTraining run(moco({testing::vit("pool: cls, positions: sin_cos"),
                               "optimizer={name: lamb, lr: 1e-2, weight_decay: 0.1, rules: [{match: "

@@ -56,10 +56,10 @@ class ImageFolder : public ::testing::Test {
     testing::write_file(scratch_.file("val/a.jpg"),
                         testing::jpeg_of(testing::plain({200, 100, 50}, 20 * 20), {20, 20}));
     options_.path = scratch_.file("");
-    options_.image_size = kSide;
+    options_.photographs.image_size = kSide;
     options_.classes = 2;
     options_.train.crop = Choice<Crop>("random");
-    options_.images.normalise = {.mean = {{0, 0, 0}}, .std = {{1, 1, 1}}};
+    options_.photographs.images.normalise = {.mean = {{0, 0, 0}}, .std = {{1, 1, 1}}};
   }
 
   LoaderSettings settings(int64_t batch) const {
@@ -132,7 +132,7 @@ TEST_F(ImageFolder, GivesTheSameStreamToAnyRanksWorkersAndAfterASeek) {
   EXPECT_TRUE(at::equal(stream(3, 1, 0), expected));
   EXPECT_TRUE(at::equal(stream(2, 3, 0), expected));
   EXPECT_TRUE(at::equal(stream(1, 2, 8), expected.narrow(0, 8, 12)));
-  options_.images.augment = {
+  options_.photographs.images.augment = {
       .crop_padding = 1,
       .flip = true,
       .transforms = {{"rand_augment", {}}, {"blur", {.views = {1.0, 0.1}}}, {"solarise", {0.2}}}};
@@ -229,7 +229,7 @@ TEST_F(ImageFolder, NamesTheFileThatCannotBeRead) {
 TEST_F(ImageFolder, ReplacesACorruptImageByTheNextWhenTold) {
   testing::write_file(scratch_.file("train/dog/5.png"), "no image");
   testing::write_file(scratch_.file("list.txt"), "dog/5.png 1\ndog/3.png 1\ngone.png 1\n");
-  options_.on_corrupt = OnCorrupt::kSkip;
+  options_.photographs.on_corrupt = OnCorrupt::kSkip;
   const auto set = ImageFolderSource(options_).open(Split::kTrain);
   EXPECT_EQ(set->read(5, 0).shape.height, 9) << "image 0, of the other class, behind the last";
   EXPECT_EQ(set->read(5, 0).label, 0);

@@ -67,7 +67,7 @@ class TarShards : public ::testing::Test {
     write_file(scratch_.file("shards/val/v.tar"),
                testing::tar_of({{"v.png", photograph(4)}, {"v.cls", "1"}}));
     options_.path = scratch_.file("shards");
-    options_.image_size = 8;
+    options_.photographs.image_size = 8;
     options_.classes = 2;
   }
 
@@ -105,7 +105,7 @@ class TarShards : public ::testing::Test {
 TEST_F(TarShards, GiveTheBatchesOfTheirFolderBitForBit) {
   ImageFolderSource::Options folder_options;
   folder_options.path = scratch_.file("folder");
-  folder_options.image_size = 8;
+  folder_options.photographs.image_size = 8;
   folder_options.classes = 2;
   const ImageFolderSource folder(folder_options);
   const TarShardsSource shards(options_);
@@ -224,7 +224,7 @@ TEST_F(TarShards, FailWithShardAndMemberOfACorruptImage) {
 }
 
 TEST_F(TarShards, ReplaceACorruptImageByTheNextWhenTold) {
-  options_.on_corrupt = OnCorrupt::kSkip;
+  options_.photographs.on_corrupt = OnCorrupt::kSkip;
   write_shard(5, {4});
   const auto set = opened();
   EXPECT_THAT(set->substituted(), IsEmpty()) << "no image is decoded yet";
