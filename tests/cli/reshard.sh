@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Checkpoints move between one, two, three (uneven) and four ranks with equal digests: those of
 # experts in both stages of a Sparse-MLP, of a denoiser's attention experts with averaged weights,
-# of the experts and memory units of a Nexus layer, from placement to placement as well, and of
-# sparse experts with masks that change and permutations that become hard on the way, matrices or
-# switches. Every second step the optimizer's state is shared out among the replicas.
+# of the experts and memory units of a Nexus layer, from placement to placement as well, of sparse
+# experts with masks that change and permutations that become hard on the way, matrices or switches,
+# and of MoCo's two encoders with the optimizer's state of one. Every second step the optimizer's
+# state is shared out among the replicas.
 source "$(dirname "$0")/common.sh"
 
 # moves NAME [OVERRIDE...]: a run goes from grid to grid, a step on each, and what is loaded is what
@@ -40,3 +41,4 @@ moves sparse 'sparsity={density: 0.4, rule: {name: set, every: 2step, until: 100
   permutation: {name: learned, until: 12step}}'
 moves switches 'sparsity={density: 0.4, layers: [experts], rule: {name: set, every: 2step, until: 100%},
   permutation: {name: benes, near: random, until: 12step}}'
+moves moco train.accumulate=1 'task={name: moco_v3, hidden: 32, out: 16}'

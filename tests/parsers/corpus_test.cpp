@@ -15,6 +15,7 @@
 extern "C" {
 int fuzz_bpe_merges(const uint8_t* data, size_t size);
 int fuzz_foreign_config(const uint8_t* data, size_t size);
+int fuzz_image(const uint8_t* data, size_t size);
 int fuzz_manifest(const uint8_t* data, size_t size);
 int fuzz_recipe(const uint8_t* data, size_t size);
 int fuzz_safetensors(const uint8_t* data, size_t size);
@@ -96,6 +97,7 @@ TEST_P(Corpus, KeepsThemUnderMutations) {
 INSTANTIATE_TEST_SUITE_P(All, Corpus,
                          ::testing::Values(Fuzzer{"fuzz_bpe_merges", fuzz_bpe_merges},
                                            Fuzzer{"fuzz_foreign_config", fuzz_foreign_config},
+                                           Fuzzer{"fuzz_image", fuzz_image},
                                            Fuzzer{"fuzz_manifest", fuzz_manifest},
                                            Fuzzer{"fuzz_recipe", fuzz_recipe},
                                            Fuzzer{"fuzz_safetensors", fuzz_safetensors},

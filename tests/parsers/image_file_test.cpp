@@ -88,6 +88,37 @@ TEST(ImageFile, KeepsPngValuesWithGammaAndOfSixteenBits) {
                {64, 128, 200}, 0);
 }
 
+/// A ramp to the right, so that a pixel of a smaller image is the mean of those it stands for.
+std::vector<uint8_t> ramp(int64_t height, int64_t width) {
+  std::vector<uint8_t> value;
+  for (int64_t i = 0; i < height * width; ++i) {
+    value.push_back(static_cast<uint8_t>(40 + i % width));
+  }
+  return value;
+}
+
+TEST(ImageFile, DecodesJpegAtTheLeastSizeThatIsAllowed) {
+  constexpr int64_t kTall = 50, kWide = 101;
+  const std::string jpeg =
+      jpeg_of(ramp(kTall, kWide), {.height = kTall, .width = kWide, .stored = JCS_GRAYSCALE});
+  const auto expect_scale = [&](int64_t least_side, int64_t scale) {
+    const DecodedImage image = decode_image(bytes_of(jpeg), "a.jpg", least_side);
+    const int64_t height = (kTall + scale - 1) / scale, width = (kWide + scale - 1) / scale;
+    ASSERT_EQ(image.shape, (ImageShape{3, height, width})) << least_side;
+    for (int64_t x = 0; x < kWide / scale; ++x) {
+      const double mean = 40.0 + static_cast<double>(x * scale) + (scale - 1) / 2.0;
+      EXPECT_NEAR(image.pixel_CHW[static_cast<size_t>(x)], mean, 1.6) << least_side << " " << x;
+    }
+  };
+  expect_scale(51, 1);
+  expect_scale(26, 1);
+  expect_scale(25, 2);
+  expect_scale(14, 2);
+  expect_scale(13, 4);
+  expect_scale(7, 8);
+  expect_scale(1, 8);
+}
+
 TEST(ImageFile, KeepsPlacesOfPixelsApart) {
   std::vector<uint8_t> pixel_HWC;
   for (int64_t i = 0; i < 2 * 3 * 3; ++i) pixel_HWC.push_back(static_cast<uint8_t>(10 * i));
@@ -123,6 +154,8 @@ TEST(ImageFile, RefusesTooManyPixelsBeforeDecodingThem) {
   EXPECT_THAT(refusal_of(with_size(jpeg({1, 2, 3}, {.is_progressive = true}), 8001, 8000, '\xC2')),
               HasSubstr("8001 x 8000 pixels"));
   EXPECT_THAT(refusal_of(with_size(jpeg({1, 2, 3}, {}), 8000, 8000)), HasSubstr("corrupt JPEG"));
+  EXPECT_THROW(decode_image(bytes_of(with_size(jpeg({1, 2, 3}, {}), 20000, 20000)), "a.jpg", 1),
+               CorruptImage);  // its own size counts, not that of what would be decoded
 }
 
 TEST(ImageFile, RefusesMoreThanAHundredScans) {

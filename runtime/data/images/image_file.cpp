@@ -37,14 +37,15 @@ std::vector<uint8_t> planes_of(const std::vector<uint8_t>& pixel_HWC) {
 
 }  // namespace
 
-DecodedImage decode_image(std::span<const std::byte> file, const std::string& path) {
+DecodedImage decode_image(std::span<const std::byte> file, const std::string& path,
+                          std::optional<int64_t> least_side) {
   constexpr std::array<uint8_t, 3> kJpeg{0xFF, 0xD8, 0xFF};
   constexpr std::array<uint8_t, 8> kPng{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
   InterleavedImage image;
   std::string format;
   if (begins_with(file, kJpeg)) {
     format = "JPEG";
-    image = decode_jpeg(file);
+    image = decode_jpeg(file, least_side);
   } else if (begins_with(file, kPng)) {
     format = "PNG";
     image = decode_png(file);

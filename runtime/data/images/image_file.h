@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,7 +28,9 @@ class CorruptImage : public DataError {
 ///
 /// Files may be hostile: more than 64 million pixels, more than 100 scans and JPEG decoders that
 /// want more than 512 MiB are refused before the work is done, and what libjpeg only warns of (a
-/// file cut short, wrong codes) is refused too. `path`: for messages. Throws: CorruptImage.
-DecodedImage decode_image(std::span<const std::byte> file, const std::string& path);
+/// file cut short, wrong codes) is refused too. `path`: for messages. `least_side`: as in
+/// decode_jpeg; PNG files are decoded whole. Throws: CorruptImage.
+DecodedImage decode_image(std::span<const std::byte> file, const std::string& path,
+                          std::optional<int64_t> least_side = {});
 
 }  // namespace shoal

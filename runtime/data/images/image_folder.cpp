@@ -71,13 +71,15 @@ void require_equal_classes(const std::string& train, const std::string& valid) {
 
 class ImageFolderSet final : public SampleSet {
  public:
-  ImageFolderSet(SplitPlace place, std::optional<int64_t> num_classes, OnCorrupt on_corrupt)
+  ImageFolderSet(SplitPlace place, std::optional<int64_t> num_classes,
+                 const PhotographOptions& photographs)
       : hint_(place.list ? "the list " + *place.list + " names it; correct the list"
                          : "was it removed after the run began?"),
         folder_(std::move(place.folder)),
         images_(place.list ? images_of_list(*place.list, num_classes)
                            : images_of_folder(folder_, num_classes)),
-        corrupt_(std::ssize(images_), on_corrupt) {}
+        decode_side_(photographs.decode_side),
+        corrupt_(std::ssize(images_), photographs.on_corrupt) {}
 
   int64_t size() const override { return std::ssize(images_); }
   std::vector<int64_t> substituted() const override { return corrupt_.met(); }
@@ -108,7 +110,7 @@ class ImageFolderSet final : public SampleSet {
   Sample decode(int64_t index) const {
     const std::string path = path_of(index);
     const MappedFile file(path, hint_);
-    DecodedImage image = decode_image(file.bytes(), path);
+    DecodedImage image = decode_image(file.bytes(), path, decode_side_);
     return {.shape = image.shape,
             .pixel_CHW = std::move(image.pixel_CHW),
             .label = images_[static_cast<size_t>(index)].label};
@@ -121,6 +123,7 @@ class ImageFolderSet final : public SampleSet {
   std::string hint_;  ///< the next step where a file is missing
   std::string folder_;
   std::vector<ImageEntry> images_;
+  std::optional<int64_t> decode_side_;
   CorruptImages corrupt_;
 };
 
@@ -156,7 +159,7 @@ std::unique_ptr<SampleSet> ImageFolderSource::open(Split split) const {
     require_equal_classes(train.folder, valid.folder);
   }
   return std::make_unique<ImageFolderSet>(split == Split::kTrain ? train : valid, options_.classes,
-                                          options_.photographs.on_corrupt);
+                                          options_.photographs);
 }
 
 }  // namespace shoal

@@ -5,6 +5,7 @@
 
 #include <jpeglib.h>
 
+#include <algorithm>
 #include <array>
 
 namespace shoal {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr long kMostDecoderBytes = 512L << 20;
 constexpr int kMostScans = 100;
+constexpr unsigned kMostScale = 8;
 
 /// libjpeg's error handler with the place it jumps to. Jumps never cross a C++ destructor: between
 /// setjmp and the calls that jump there are plain values only.
@@ -61,8 +63,17 @@ struct JpegDecoder {
   jpeg_progress_mgr progress{};
 };
 
+/// What the file's height and width are divided by.
+unsigned scale_of(const jpeg_decompress_struct& state, int64_t least_side) {
+  const int64_t shorter = std::min(state.image_height, state.image_width);
+  unsigned scale = kMostScale;
+  while (scale > 1 && (shorter + scale - 1) / scale < least_side) scale /= 2;
+  return scale;
+}
+
 /// Reads the header and chooses the output; false after an error.
-bool read_header(JpegDecoder& decoder, std::span<const std::byte> file) {
+bool read_header(JpegDecoder& decoder, std::span<const std::byte> file,
+                 std::optional<int64_t> least_side) {
   if (setjmp(decoder.errors.jump) != 0) return false;
   jpeg_create_decompress(&decoder.state);
   decoder.state.mem->max_memory_to_use = kMostDecoderBytes;
@@ -73,6 +84,8 @@ bool read_header(JpegDecoder& decoder, std::span<const std::byte> file) {
       decoder.state.jpeg_color_space == JCS_CMYK || decoder.state.jpeg_color_space == JCS_YCCK;
   decoder.state.out_color_space = has_inks ? JCS_CMYK : JCS_RGB;
   decoder.state.dct_method = JDCT_ISLOW;
+  if (least_side) decoder.state.scale_denom = scale_of(decoder.state, *least_side);
+  jpeg_calc_output_dimensions(&decoder.state);
   return true;
 }
 
@@ -107,17 +120,17 @@ std::vector<uint8_t> without_inks(const std::vector<uint8_t>& inverted_ink) {
 
 }  // namespace
 
-InterleavedImage decode_jpeg(std::span<const std::byte> file) {
+InterleavedImage decode_jpeg(std::span<const std::byte> file, std::optional<int64_t> least_side) {
   JpegDecoder decoder;
   const auto failed = [&] {
     return InterleavedImage{.pixel_HWC = {}, .problem = decoder.errors.message.data()};
   };
-  if (!read_header(decoder, file)) return failed();
-  InterleavedImage image{.height = decoder.state.image_height,
-                         .width = decoder.state.image_width,
-                         .pixel_HWC = {},
-                         .problem = {}};
-  image.problem = size_problem(image.height, image.width);
+  if (!read_header(decoder, file, least_side)) return failed();
+  InterleavedImage image{
+      .height = decoder.state.output_height,
+      .width = decoder.state.output_width,
+      .pixel_HWC = {},
+      .problem = size_problem(decoder.state.image_height, decoder.state.image_width)};
   if (!image.problem.empty()) return image;
   const bool has_inks = decoder.state.out_color_space == JCS_CMYK;
   image.pixel_HWC.resize(static_cast<size_t>(image.height * image.width * (has_inks ? 4 : 3)));

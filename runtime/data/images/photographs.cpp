@@ -15,6 +15,12 @@ constexpr int64_t kImagesPerCorrupt = 10'000;
 
 }  // namespace
 
+void PhotographOptions::validate(Problems& problems) const {
+  if (!decode_side || *decode_side >= image_size) return;
+  problems.add("decode_side",
+               fmt::format("{} is below image_size, {}; raise it", *decode_side, image_size));
+}
+
 ImageTransform photograph_transform(const PhotographOptions& options,
                                     const Choice<Crop>& train_crop,
                                     const Choice<Crop>& valid_crop) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -17,6 +18,7 @@ namespace shoal {
 /// Keys of `data` that these sources have, inlined in their own options.
 struct PhotographOptions {
   int64_t image_size = 224;
+  std::optional<int64_t> decode_side;
   OnCorrupt on_corrupt = OnCorrupt::kFail;
   ImageOptions images;
 
@@ -24,11 +26,17 @@ struct PhotographOptions {
     return std::tuple{
         field("image_size", &PhotographOptions::image_size, "height and width after the crop",
               unit("pixels"), in_range(1, 4096)),
+        field("decode_side", &PhotographOptions::decode_side,
+              "decode JPEG images at 1/2, 1/4 or 1/8 of their size, the least whose shorter side "
+              "is not below this: much less work for large ones; none = at full size",
+              unit("pixels"), unset_word("none"), in_range(1, 1 << 16)),
         field("on_corrupt", &PhotographOptions::on_corrupt,
               "an image that cannot be decoded: fail, or skip = take the next good one, for at "
               "most 1e-4 of the images, or one"),
         inlined(&PhotographOptions::images)};
   }
+  /// Refuses a `decode_side` below `image_size`.
+  void validate(Problems& problems) const;
   /// [3, image_size, image_size].
   ImageShape shape() const { return {3, image_size, image_size}; }
 };

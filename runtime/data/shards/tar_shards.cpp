@@ -68,11 +68,12 @@ std::vector<Shard> open_shards(const std::vector<std::string>& paths,
 class TarShardsSet final : public SampleSet {
  public:
   TarShardsSet(const std::vector<std::string>& paths, std::optional<int64_t> num_classes,
-               OnCorrupt on_corrupt)
+               const PhotographOptions& photographs)
       : shards_(open_shards(paths, num_classes)),
         end_of_shard_(ends_of(shards_)),
         has_classes_(num_classes.has_value()),
-        corrupt_(size(), on_corrupt) {}
+        decode_side_(photographs.decode_side),
+        corrupt_(size(), photographs.on_corrupt) {}
 
   int64_t size() const override { return end_of_shard_.empty() ? 0 : end_of_shard_.back(); }
   std::vector<int64_t> substituted() const override { return corrupt_.met(); }
@@ -127,7 +128,8 @@ class TarShardsSet final : public SampleSet {
 
   Sample decode(int64_t index) const {
     const auto [shard, sample] = find(index);
-    DecodedImage image = decode_image(shard.image(sample), member_place(shard.path(), sample.name));
+    DecodedImage image =
+        decode_image(shard.image(sample), member_place(shard.path(), sample.name), decode_side_);
     return {
         .shape = image.shape, .pixel_CHW = std::move(image.pixel_CHW), .label = label_of(sample)};
   }
@@ -135,6 +137,7 @@ class TarShardsSet final : public SampleSet {
   std::vector<Shard> shards_;
   std::vector<int64_t> end_of_shard_;  ///< samples up to and with each shard
   bool has_classes_;
+  std::optional<int64_t> decode_side_;
   CorruptImages corrupt_;
 };
 
@@ -168,7 +171,7 @@ void TarShardsSource::check_training(Problems& problems) const {
 
 std::unique_ptr<SampleSet> TarShardsSource::open(Split split) const {
   return std::make_unique<TarShardsSet>(shard_paths(options_, split), options_.classes,
-                                        options_.photographs.on_corrupt);
+                                        options_.photographs);
 }
 
 }  // namespace shoal

@@ -240,6 +240,19 @@ TEST_F(ImageFolder, ReplacesACorruptImageByTheNextWhenTold) {
   EXPECT_THROW(listed->read(2, 0), DataError) << "a file that is missing is no corrupt image";
 }
 
+TEST_F(ImageFolder, DecodesAtAReducedSizeWhenTold) {
+  const auto shape_of = [&] {
+    return ImageFolderSource(options_).open(Split::kValid)->read(0, 0).shape;
+  };
+  EXPECT_EQ(shape_of(), (ImageShape{3, 20, 20}));
+  options_.photographs.decode_side = 10;
+  EXPECT_EQ(shape_of(), (ImageShape{3, 10, 10}));
+  testing::CollectedProblems problems;
+  options_.photographs.decode_side = kSide - 1;
+  options_.photographs.validate(problems);
+  EXPECT_THAT(problems.lines, ElementsAre("decode_side: 7 is below image_size, 8; raise it"));
+}
+
 TEST_F(ImageFolder, RefusesACropSmallerThanImages) {
   options_.valid.crop = Choice<Crop>("center", ResizedCropOptions{.resize = 7});
   EXPECT_THROW(ImageFolderSource(options_).image_transform(), ConfigError);

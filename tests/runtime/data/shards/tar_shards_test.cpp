@@ -159,6 +159,12 @@ TEST_F(TarShards, AreReadInTheOrderOfTheirNamesOrOfTheRecipe) {
   EXPECT_EQ(values.back() + 1, values[1]) << "the first shard ends before the second begins";
 }
 
+TEST_F(TarShards, DecodeAtAReducedSizeWhenTold) {
+  options_.photographs.decode_side = 5;
+  EXPECT_EQ(opened()->read(0, 0).shape, (ImageShape{3, 9, 14})) << "a PNG file, whole";
+  EXPECT_EQ(opened()->read(1, 0).shape, (ImageShape{3, 5, 7}));
+}
+
 TEST_F(TarShards, OpenWithoutIndicesToo) {
   const std::string before = opened()->fingerprint();
   for (const std::string& path : shards_in(scratch_.file("shards/train"), "")) {
