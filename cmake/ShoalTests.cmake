@@ -212,7 +212,8 @@ if(no_hosts)
 endif()
 
 # Scripts in tests/cli but common.sh, which they source: one entry each, the program as $1, a scratch
-# folder as cwd. A name that ends in _data.sh: label data, and only where CIFAR10 names a folder.
+# folder as cwd. A name that ends in _imagenet_data.sh: label data, and only where IMAGENET_SAMPLE
+# names a folder.
 file(GLOB scripts CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/cli/*.sh")
 list(REMOVE_ITEM scripts "${PROJECT_SOURCE_DIR}/tests/cli/common.sh"
      "${PROJECT_SOURCE_DIR}/tests/cli/pickle_to_safetensors.sh")
@@ -229,10 +230,10 @@ foreach(script IN LISTS scripts)
   endif()
   set(label cli)
   set(timeout 300)
-  if(name MATCHES "_data$")
+  if(name MATCHES "_imagenet_data$")
     set(label data)
     set(timeout 600)
-    string(APPEND text "if(NOT \"\$ENV{CIFAR10}\" STREQUAL \"\")\n")
+    string(APPEND text "if(NOT \"\$ENV{IMAGENET_SAMPLE}\" STREQUAL \"\")\n")
   endif()
   string(APPEND text
     "add_test(cli_${name} \"${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh\" "
