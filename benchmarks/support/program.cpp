@@ -39,6 +39,10 @@ void Program::add(const std::string& name, std::vector<int64_t>& targets, const 
   options_->add_option(name, targets, what)->delimiter(',')->capture_default_str();
 }
 
+void Program::require(const std::string& name, std::string& target, const std::string& what) {
+  options_->add_option(name, target, what)->required();
+}
+
 void Program::add_choices(const std::string& name, std::vector<std::string>& choices,
                           const std::string& what) {
   options_->add_option(name, choices, what)->check(CLI::IsMember(choices));

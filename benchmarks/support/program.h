@@ -26,6 +26,8 @@ class Program {
   void add(const std::string& name, int64_t& target, const std::string& what);
   void add(const std::string& name, std::vector<std::string>& targets, const std::string& what);
   void add(const std::string& name, std::vector<int64_t>& targets, const std::string& what);
+  /// A positional that the command line must have.
+  void require(const std::string& name, std::string& target, const std::string& what);
   /// Some of the `choices` that are there, all by default; run() refuses any other.
   void add_choices(const std::string& name, std::vector<std::string>& choices,
                    const std::string& what);

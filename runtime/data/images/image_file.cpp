@@ -8,6 +8,7 @@
 
 #include "runtime/data/images/jpeg_decoder.h"
 #include "runtime/data/images/png_decoder.h"
+#include "runtime/device/cpu_clones.h"
 
 namespace shoal {
 namespace {
@@ -19,19 +20,22 @@ bool begins_with(std::span<const std::byte> file, const std::array<uint8_t, kByt
                     [](uint8_t wanted, std::byte found) { return std::byte{wanted} == found; });
 }
 
-/// Three bytes a pixel as planes of red, green and blue.
-std::vector<uint8_t> planes_of(const std::vector<uint8_t>& pixel_HWC) {
-  const size_t plane = pixel_HWC.size() / 3;
-  std::vector<uint8_t> pixel_CHW(pixel_HWC.size());
-  uint8_t* red = pixel_CHW.data();
-  uint8_t* green = red + plane;
-  uint8_t* blue = green + plane;
-  const uint8_t* pixel = pixel_HWC.data();
-  for (size_t i = 0; i < plane; ++i, pixel += 3) {
-    red[i] = pixel[0];
-    green[i] = pixel[1];
-    blue[i] = pixel[2];
+/// [pixels, 3] -> [3, pixels].
+SHOAL_CPU_CLONES void separate_colours(const uint8_t* __restrict__ pixel, int64_t num_pixels,
+                                       uint8_t* __restrict__ red) {
+  uint8_t* green = red + num_pixels;
+  uint8_t* blue = green + num_pixels;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < num_pixels; ++i) {
+    red[i] = pixel[3 * i];
+    green[i] = pixel[3 * i + 1];
+    blue[i] = pixel[3 * i + 2];
   }
+}
+
+std::vector<uint8_t> planes_of(const std::vector<uint8_t>& pixel_HWC) {
+  std::vector<uint8_t> pixel_CHW(pixel_HWC.size());
+  separate_colours(pixel_HWC.data(), std::ssize(pixel_HWC) / 3, pixel_CHW.data());
   return pixel_CHW;
 }
 

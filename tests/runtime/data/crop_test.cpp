@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/base/sha256.h"
+
 namespace shoal {
 namespace {
 
@@ -52,6 +54,14 @@ TEST(Crop, GivesPillowsValues) {
   EXPECT_THAT(resized(pattern(12, 5), 12, 5, 5),
               ElementsAreArray({34,  50,  87, 147, 167, 115, 141, 168, 174, 110, 162, 114, 88,
                                 129, 106, 58, 87,  146, 84,  114, 117, 178, 67,  111, 152}));
+}
+
+TEST(Crop, GivesPillowsBytesOfMoreRowsAndColumnsThanAreFilteredAtOnce) {
+  const auto hash = [](const std::vector<uint8_t>& pixel) {
+    return sha256_hex({reinterpret_cast<const char*>(pixel.data()), pixel.size()}).substr(0, 16);
+  };
+  EXPECT_EQ(hash(resized(pattern(100, 75), 100, 75, 45)), "b5c8106acbb6489a");
+  EXPECT_EQ(hash(resized(pattern(40, 33), 40, 33, 70)), "a26114c5a6673c5c");
 }
 
 TEST(Crop, TakesARectangleFirstAndASquareLast) {
