@@ -47,7 +47,7 @@ class ImageFolderSource : public DataSource {
                 not_empty()),
           field("classes", &Options::classes,
                 "number of class folders, labelled in order of name; none = images without labels",
-                unset_word("none"), in_range(1, 1e6)),
+                unset_word("none"), in_range(2, 1e6)),
           field("train", &Options::train, "what is trained on"),
           field("valid", &Options::valid, "what is evaluated on"), inlined(&Options::photographs)};
     }
