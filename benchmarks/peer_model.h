@@ -5,6 +5,7 @@
 #include <string>
 
 #include "launch/train/session.h"
+#include "models/backbones/mixer.h"
 #include "models/backbones/sparse_mlp.h"
 #include "models/backbones/vit.h"
 #include "models/blocks/patch_embed.h"
@@ -12,11 +13,12 @@
 #include "moe/routers/importance_score.h"
 #include "moe/routers/top_k.h"
 #include "runtime/base/error.h"
+#include "runtime/recipe/config_writer.h"
 
 namespace shoal::bench {
 
 inline void require_peer(bool has, const std::string& key, const std::string& what) {
-  if (!has) throw ConfigError(key + ": benchmarks/peers/train_step.py knows " + what + " only");
+  if (!has) throw ConfigError(key + ": the Python peer knows " + what + " only");
 }
 
 inline nlohmann::json describe_moe(const MoeOptions& moe) {
@@ -40,6 +42,17 @@ inline nlohmann::json describe_moe(const MoeOptions& moe) {
           {"k", top_k.k},
           {"drop", by_importance ? moe.router.options<ImportanceScoreRouter>().drop : 0.0},
           {"weight", 0.005}};
+}
+
+inline nlohmann::json describe(const Mixer::Options& model) {
+  return {{"backbone", "sparse_mlp"},
+          {"patch", model.patch},
+          {"width", model.width},
+          {"token_hidden", model.token_hidden},
+          {"channel_hidden", model.channel_hidden},
+          {"dense_blocks", model.depth},
+          {"sparse_blocks", 0},
+          {"sparse", nullptr}};
 }
 
 inline nlohmann::json describe(const SparseMlp::Options& model, const ImageShape& image) {
@@ -77,18 +90,36 @@ inline nlohmann::json describe(const Vit::Options& model) {
           {"moe", moe}};
 }
 
-/// A recipe's model as benchmarks/peers/train_step.py reads it. Throws ConfigError about what it
-/// has nothing for.
+inline nlohmann::json describe(const Choice<Backbone>& backbone, const ImageShape& image) {
+  if (backbone.name() == "vit") return describe(backbone.options<Vit>());
+  if (backbone.name() == "mixer") return describe(backbone.options<Mixer>());
+  require_peer(backbone.name() == "sparse_mlp", "model.backbone", "mixer, sparse_mlp and vit");
+  return describe(backbone.options<SparseMlp>(), image);
+}
+
+inline bool trains_moco(const Recipe& recipe) { return recipe.task.name() == "moco_v3"; }
+
+/// Heads, loss and momentum of MoCo v3, whose options are known by their keys alone.
+inline nlohmann::json describe_moco(const Recipe& recipe) {
+  const config::Node root = config::to_node(recipe);
+  nlohmann::json task;
+  for (const std::string key : {"hidden", "out", "temperature", "momentum"}) {
+    task[key] = nlohmann::json::parse(config::find_node(root, "task." + key)->text);
+  }
+  return task;
+}
+
+/// A recipe's model as its peer reads it, benchmarks/peers/train_step.py or moco_step.py. Throws
+/// ConfigError about what that has nothing for.
 inline nlohmann::json peer_model(const Recipe& recipe) {
-  const Choice<Backbone>& backbone = recipe.model.backbone;
   const DataShape data = make_source(recipe)->shape();
   const ImageShape image = data.image.value();
-  const bool is_vit = backbone.name() == "vit";
-  require_peer(is_vit || backbone.name() == "sparse_mlp", "model.backbone", "sparse_mlp and vit");
+  const std::string& task = recipe.task.name();
+  require_peer(trains_moco(recipe) || task == "classify", "task.name", "classify and moco_v3");
   require_peer(recipe.train.precision == Precision::kFloat32, "train.precision", "float32");
   require_peer(recipe.optimizer.name() == "adamw", "optimizer.name", "adamw");
-  nlohmann::json model =
-      is_vit ? describe(backbone.options<Vit>()) : describe(backbone.options<SparseMlp>(), image);
+  nlohmann::json model = describe(recipe.model.backbone, image);
+  if (trains_moco(recipe)) model.update(describe_moco(recipe));
   model.update({{"batch", recipe.train.batch},
                 {"group", recipe.train.group},
                 {"clip_norm", recipe.train.clip_norm},

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +19,7 @@
 #include "benchmarks/support/peer_process.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/stored_images.h"
+#include "benchmarks/support/tensor_file.h"
 #include "launch/job/launch_info.h"
 #include "launch/job/rank_devices.h"
 #include "launch/train/session.h"
@@ -63,26 +67,78 @@ double us_a_step(Session& session) {
 
 using Peers = std::vector<std::unique_ptr<bench::PeerProcess>>;
 
-/// One peer for each number of threads. Throws unless its model has as many parameters.
-void add_peers(const Arguments& arguments, const Recipe& recipe, const Session& own, Peers& peers,
-               std::vector<bench::TimedContender>& contenders) {
-  const c10::Device device = own.grid().device;
-  nlohmann::json model = bench::peer_model(recipe);
-  model["device"] = device.str();
+nlohmann::json num_parameters(const Session& session) {
+  int64_t trained = 0;
+  for (const Parameter& parameter : session.parameters()) {
+    if (parameter.tensor.requires_grad()) trained += parameter.tensor.numel();
+  }
+  return {{"trained", trained}, {"others", count_elements(session.parameters()) - trained}};
+}
+
+bool freezes_stem(const Session& session) {
+  return std::ranges::any_of(session.parameters(), [](const Parameter& parameter) {
+    return parameter.name == "backbone.stem.weight" && !parameter.tensor.requires_grad();
+  });
+}
+
+/// The first batch and the weights that its loss is made of.
+nlohmann::json write_batch(const LoaderSettings& settings, const SampleSet& images,
+                           const Session& session, bench::TensorFile& file) {
+  file.add("image", BatchMaker(images, settings, true).make({0, settings.cut.batch}).image_bVCHW);
+  for (const Parameter& parameter : session.parameters()) {
+    if (!parameter.name.starts_with("key_")) file.add(parameter.name, parameter.tensor);
+  }
+  return file.finish();
+}
+
+/// What the session's peers are asked first and have to answer.
+struct PeerQuestions {
+  std::string script = "train_step.py";
+  nlohmann::json model, num_parameters;
+  std::optional<double> loss = {};  ///< of the first batch; nothing where it has noise
+};
+
+/// Of MoCo v3 the loss as well, which takes a step of the session.
+PeerQuestions questions_about(const Recipe& recipe, const OpenSplit& images, Session& session,
+                              bench::TensorFile& file) {
+  PeerQuestions questions{.model = bench::peer_model(recipe),
+                          .num_parameters = num_parameters(session)};
+  questions.model["device"] = session.grid().device.str();
+  questions.model["freezes_stem"] = freezes_stem(session);
+  if (!bench::trains_moco(recipe)) return questions;
+  questions.script = "moco_step.py";
+  LoaderSettings settings = loader_settings(recipe, images, session.grid());
+  settings.views = session.task().views();
+  questions.model["file"] = write_batch(settings, *images.samples, session, file);
+  const double loss = session.step({}).loss.item<double>();
+  if (session.model().stages.empty()) questions.loss = loss;
+  return questions;
+}
+
+/// Throws unless the peer has as many parameters and makes the same of the first batch.
+void check_peer(bench::PeerProcess& peer, const PeerQuestions& questions) {
+  const nlohmann::json found = peer.ask(questions.model);
+  if (found != questions.num_parameters) {
+    throw std::runtime_error(fmt::format("parameters of the Python model: {}, the recipe's: {}",
+                                         found.dump(), questions.num_parameters.dump()));
+  }
+  if (!questions.loss) return;
+  const auto loss = peer.ask("loss").get<double>();
+  if (std::abs(loss - *questions.loss) < 1e-5 * *questions.loss) return;
+  throw std::runtime_error(
+      fmt::format("the loss of the Python model is {}, the recipe's {}", loss, *questions.loss));
+}
+
+/// One peer for each number of threads.
+void add_peers(const Arguments& arguments, const PeerQuestions& questions, int64_t steps,
+               Peers& peers, std::vector<bench::TimedContender>& contenders) {
   for (const int64_t threads : arguments.peer_threads) {
-    auto peer = bench::PeerProcess::start(arguments.python, "train_step.py");
+    auto peer = bench::PeerProcess::start(arguments.python, questions.script);
     if (peer == nullptr) return;
     peer->ask({{"threads", threads}});
-    const int64_t peer_count = peer->ask(model).get<int64_t>();
-    const int64_t own_count = count_elements(own.parameters());
-    if (peer_count != own_count) {
-      throw std::runtime_error(fmt::format("the Python model has {} parameters, the recipe's {}",
-                                           peer_count, own_count));
-    }
+    check_peer(*peer, questions);
     contenders.push_back({fmt::format("python_{}_threads", threads),
-                          [peer = peer.get(), steps = steps_per_turn(device)] {
-                            return peer->ask(steps).get<double>();
-                          }});
+                          [peer = peer.get(), steps] { return peer->ask(steps).get<double>(); }});
     peers.push_back(std::move(peer));
   }
 }
@@ -125,24 +181,24 @@ void measure(const Arguments& arguments, bench::Report& out) {
   RankGrid grid =
       make_grid(recipe, guard->split(0, guard->rank()), device, std::move(devices.gpu_world));
   RankGrid own_grid = make_grid(recipe, make_self_communicator(), device);
-  const std::shared_ptr<const DataSource> source = make_source(recipe);
-  const DataShape shape = source->shape();
-  const OpenSplit images{source,
-                         std::make_unique<bench::StoredImages>(shape.image.value(), shape.classes)};
+  const OpenSplit images =
+      open_split(std::make_shared<bench::StoredSource>(make_source(recipe)), Split::kTrain);
   Session ranks(recipe, images, grid);
   std::vector<bench::TimedContender> contenders = {{"shoal", [&ranks] {
                                                       sleep_until_all_arrive();
                                                       return us_a_step(ranks);
                                                     }}};
   std::unique_ptr<Session> alone;
+  bench::TensorFile file;
   Peers peers;
   if (grid.world->rank() == 0) {
     alone = std::make_unique<Session>(recipe, images, own_grid);
-    std::printf("shoal: %ld parameters\n", static_cast<long>(count_elements(alone->parameters())));
+    std::printf("shoal: parameters %s\n", num_parameters(*alone).dump().c_str());
     if (grid.world->size() > 1) {
       contenders.push_back({"shoal_one_rank", [&alone] { return us_a_step(*alone); }});
     }
-    add_peers(arguments, recipe, *alone, peers, contenders);
+    add_peers(arguments, questions_about(recipe, images, *alone, file), steps_per_turn(device),
+              peers, contenders);
   }
   const auto timings = bench::take_turns(contenders, arguments.rounds, kWarmUpTurns);
   if (grid.world->rank() != 0) return;
@@ -156,12 +212,13 @@ void measure(const Arguments& arguments, bench::Report& out) {
 int run(int argc, char** argv) {
   bench::Program program(
       "train_step",
-      "A training step of a recipe of Sparse-MLP or ViT (forward, backward, gradient sums, "
-      "clipping, optimizer; data from memory) beside the same model in Python PyTorch eager; under "
-      "mpirun also beside one rank. Threads of a rank: OMP_NUM_THREADS.",
+      "A training step of a recipe of Mixer, Sparse-MLP or ViT, as a classifier or by MoCo v3 "
+      "(forward, backward, gradient sums, clipping, optimizer; data from memory), beside the same "
+      "model in Python PyTorch eager; under mpirun also beside one rank. Threads of a rank: "
+      "OMP_NUM_THREADS.",
       20);
   Arguments arguments;
-  program.add("recipe", arguments.recipe, "of a Sparse-MLP or ViT");
+  program.add("recipe", arguments.recipe, "of a Mixer, Sparse-MLP or ViT");
   program.add("overrides", arguments.overrides, "key=value");
   program.add("--device", arguments.device, "cpu or cuda");
   program.add("--python", arguments.python, "an interpreter that has PyTorch 2.11");

@@ -2,7 +2,7 @@
 """A training step of Sparse-MLP or ViT in PyTorch eager: the peer of train_step_bench, which starts
 it.
 
-An object describes the model and names a device; the answer is the number of parameters. Each line
+An object describes the model and names a device; the answer is the numbers of parameters. Each line
 after is a number of training steps; the answer is the microseconds of one. The model and the kinds
 of its losses and of its optimizer are those of the recipe; rates and factors are constants, which
 change no time. Experts run as a loop over unbound weights, the fastest eager form measured on CPUs.
@@ -24,8 +24,8 @@ def mlp(width, hidden):
 class MixerBlock(nn.Module):
     def __init__(self, tokens, width, token_hidden, channel_hidden):
         super().__init__()
-        self.token_norm, self.channel_norm = nn.LayerNorm(width, EPS), nn.LayerNorm(width, EPS)
-        self.token_mlp, self.channel_mlp = mlp(tokens, token_hidden), mlp(width, channel_hidden)
+        self.token_norm, self.token_mlp = nn.LayerNorm(width, EPS), mlp(tokens, token_hidden)
+        self.channel_norm, self.channel_mlp = nn.LayerNorm(width, EPS), mlp(width, channel_hidden)
 
     def forward(self, x):
         x = x + self.token_mlp(self.token_norm(x).transpose(1, 2)).transpose(1, 2)
@@ -33,7 +33,8 @@ class MixerBlock(nn.Module):
 
 
 class Moe(nn.Module):
-    """Top-k routing with noise 1/E, no limit, importance and load losses by group."""
+    """Top-k routing with noise 1/E, no limit, importance and load losses by group. In eval mode, that of
+    a momentum encoder, without noise, losses and drops."""
 
     def __init__(self, width, hidden, experts, k, drop, weight, group):
         super().__init__()
@@ -62,12 +63,12 @@ class Moe(nn.Module):
         flat = x.reshape(-1, width)
         groups = batch // self.group
         logits = flat @ self.router
-        noisy = logits + torch.randn_like(logits) / self.experts
+        noisy = logits + torch.randn_like(logits) / self.experts if self.training else logits
         weight, unit = torch.softmax(noisy, -1).topk(self.k, -1)
-        loss = self.balance(logits, noisy, unit, groups)
+        loss = self.balance(logits, noisy, unit, groups) if self.training else 0.0
         token = torch.arange(flat.shape[0], device=x.device).repeat_interleave(self.k)
         weight, unit = weight.flatten(), unit.flatten()
-        if self.drop > 0:  # importance-score routing, k = 1
+        if self.drop > 0 and self.training:  # importance-score routing, k = 1
             score = weight.view(groups, -1)
             num_kept = score.shape[1] - math.floor(self.drop * score.shape[1])
             kept = score.topk(num_kept, 1).indices
@@ -89,9 +90,8 @@ class SparseBlock(nn.Module):
         super().__init__()
         s1, c1 = sparse["tokens"], sparse["width"]
         self.channels_in, self.tokens_in = nn.Linear(width, c1), nn.Linear(tokens, s1)
-        self.token_norm, self.channel_norm = nn.LayerNorm(c1, EPS), nn.LayerNorm(c1, EPS)
-        self.moe_s = Moe(s1, **sparse["token_moe"], group=group)
-        self.moe_c = Moe(c1, **sparse["channel_moe"], group=group)
+        self.token_norm, self.moe_s = nn.LayerNorm(c1, EPS), Moe(s1, **sparse["token_moe"], group=group)
+        self.channel_norm, self.moe_c = nn.LayerNorm(c1, EPS), Moe(c1, **sparse["channel_moe"], group=group)
         self.tokens_out, self.channels_out = nn.Linear(s1, tokens), nn.Linear(c1, width)
         self.outer_residual = sparse["outer_residual"]
 
@@ -170,13 +170,14 @@ class Vit(nn.Module):
         return x.mean(1) if self.cls is None else x[:, 0]
 
 
-class Model(nn.Module):
-    """A backbone and a classifier."""
+class Encoder(nn.Module):
+    """A backbone's features of images, pooled, and its balance losses."""
 
     def __init__(self, o):
         super().__init__()
         self.backbone = {"sparse_mlp": SparseMlp, "vit": Vit}[o["backbone"]](o)
-        self.norm, self.head = nn.LayerNorm(o["width"], EPS), nn.Linear(o["width"], o["classes"])
+        self.backbone.stem.requires_grad_(not o["freezes_stem"])
+        self.norm = nn.LayerNorm(o["width"], EPS)
 
     def forward(self, image):
         x = self.backbone.embed(image)
@@ -184,31 +185,44 @@ class Model(nn.Module):
         for block in self.backbone.blocks:
             x, extra = block(x)
             loss = loss + extra
-        return self.head(self.backbone.pool(self.norm(x))), loss
+        return self.backbone.pool(self.norm(x)), loss
+
+
+class Classifier(nn.Module):
+    """The loss of an encoder with a linear head for a batch of noise."""
+
+    def __init__(self, o):
+        super().__init__()
+        self.encoder, self.head = Encoder(o), nn.Linear(o["width"], o["classes"])
+        self.image = torch.randn(o["batch"], 3, o["image"], o["image"], device=o["device"])
+        self.label = torch.randint(o["classes"], (o["batch"],), device=o["device"])
+        self.label_smoothing = o["label_smoothing"]
+
+    def forward(self):
+        feature, extra = self.encoder(self.image)
+        return F.cross_entropy(self.head(feature), self.label,
+                               label_smoothing=self.label_smoothing) + extra
 
 
 class Training:
-    def __init__(self, o):
-        torch.manual_seed(1)
-        self.options, self.device = o, o["device"]
-        self.model = Model(o).to(self.device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=o["lr"],
-                                           weight_decay=o["weight_decay"], fused=True)
-        self.image = torch.randn(o["batch"], 3, o["image"], o["image"], device=self.device)
-        self.label = torch.randint(o["classes"], (o["batch"],), device=self.device)
-        self.step()
+    """Steps of a model whose forward pass is its loss."""
+
+    def __init__(self, model, o):
+        self.model, self.device, self.clip_norm = model.to(o["device"]), o["device"], o["clip_norm"]
+        self.trained = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(self.trained, lr=o["lr"], weight_decay=o["weight_decay"],
+                                           fused=True)
 
     def num_parameters(self):
-        return sum(p.numel() for p in self.model.parameters())
+        trained = sum(p.numel() for p in self.trained)
+        return {"trained": trained, "others": sum(p.numel() for p in self.model.parameters()) - trained}
 
     def step(self):
-        logits, extra = self.model(self.image)
-        loss = F.cross_entropy(logits, self.label,
-                               label_smoothing=self.options["label_smoothing"]) + extra
+        loss = self.model()
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        if self.options["clip_norm"] > 0:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.options["clip_norm"])
+        if self.clip_norm > 0:
+            nn.utils.clip_grad_norm_(self.trained, self.clip_norm)
         self.optimizer.step()
 
     def time_us(self, steps):
@@ -226,7 +240,9 @@ def main():
         nonlocal training
         if not isinstance(question, dict):
             return training.time_us(question)
-        training = Training(question)
+        torch.manual_seed(1)
+        training = Training(Classifier(question), question)
+        training.step()
         return training.num_parameters()
 
     serve(answer)

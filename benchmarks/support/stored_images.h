@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,23 @@ class StoredImages final : public SampleSet {
 
  private:
   std::vector<Sample> samples_;
+};
+
+/// The shape and normalisation of a source, of whose images none is read or augmented.
+class StoredSource final : public DataSource {
+ public:
+  explicit StoredSource(std::shared_ptr<const DataSource> source) : source_(std::move(source)) {}
+  DataShape shape() const override { return source_->shape(); }
+  std::optional<ImageTransform> image_transform() const override {
+    const ImageTransform whole = source_->image_transform().value();
+    return ImageTransform{.shape = whole.shape, .augment = {}, .stats = whole.stats};
+  }
+  std::unique_ptr<SampleSet> open(Split /*split*/) const override {
+    return std::make_unique<StoredImages>(shape().image.value(), shape().classes);
+  }
+
+ private:
+  std::shared_ptr<const DataSource> source_;
 };
 
 }  // namespace shoal::bench
