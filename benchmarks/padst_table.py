@@ -3,7 +3,7 @@
 
     benchmarks/padst_table.py [--model vit] [--seeds 1 2 3 4 5] [--ranks 2] [--root FOLDER] [--json FILE] [--only NAME...] [-- key=value...]
 
-Runs of one seed have the same data order and first weights, so that differences are taken seed by seed; their mean has a 95 % interval by Student's t. It is compared with the paper's table 11 (vit) or 12 (gpt2). Where the paper finds a method better, this holds if the interval of the gain is above zero, fails if it is below, and is open if it contains zero; "no better" holds unless the interval is above zero. A gain in bits per byte is a negative difference. Pairs with a method that the paper has no row of have no verdict. Finished runs are not trained again. What follows `--` goes to every run.
+Runs of one seed have the same data order and first weights, so that differences are taken seed by seed; their mean has a 95 % interval by Student's t. It is compared with the paper's table 11 (vit) or 12 (gpt2). Where the paper finds a method better, this holds if the interval of the gain is above zero, fails if it is below, and is open if it contains zero; "no better" fails if the interval is above zero, and is not refuted otherwise. A gain in bits per byte is a negative difference. Pairs with a method that the paper has no row of have no verdict. Finished runs are not trained again. What follows `--` goes to every run.
 """
 import argparse
 import json
@@ -55,7 +55,7 @@ def interval(differences):
 def verdict(mean, half, is_more_better, expected):
     gain = mean if is_more_better else -mean
     if expected == "no better":
-        return "fails" if gain - half > 0 else "holds"
+        return "fails" if gain - half > 0 else "not refuted"
     return "holds" if gain - half > 0 else "fails" if gain + half < 0 else "open"
 
 

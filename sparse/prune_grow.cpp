@@ -308,8 +308,8 @@ void PruneGrow::masks_changed() {
 }
 
 int64_t PruneGrow::run_by_kernels() const {
-  return std::ranges::count_if(
-      products_, [](const auto& product) { return product && product->is_ever_faster(); });
+  return std::ranges::count_if(products_,
+                               [](const auto& product) { return product && product->is_taken(); });
 }
 
 void PruneGrow::run_by(size_t layer, std::shared_ptr<SparseProduct> product) {

@@ -25,7 +25,7 @@ void SparseProduct::set_mask(const torch::Tensor& mask) {
   weights_changed();
 }
 
-bool SparseProduct::is_on() const { return is_ever_faster_ && !is_dense_ && !is_soft(); }
+bool SparseProduct::is_on() const { return is_taken() && !is_dense_; }
 
 SparseOrder SparseProduct::order() const {
   if (layer_.permutation == nullptr) return {};

@@ -40,8 +40,9 @@ class SparseProduct : public LinearProduct {
   /// Whether the layer is left to a dense product for now.
   void set_dense(bool is_dense) { is_dense_ = is_dense; }
 
-  /// Whether there are numbers of tokens for which sparse kernels run it, at the mask's density.
-  bool is_ever_faster() const { return is_ever_faster_; }
+  /// Whether there are numbers of tokens for which sparse kernels run it, with the mask and the
+  /// permutation it has now.
+  bool is_taken() const { return is_ever_faster_ && !is_soft(); }
   bool is_on() const override;
   torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias) const override;

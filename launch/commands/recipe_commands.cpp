@@ -59,17 +59,19 @@ void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& laye
     all += weights * layer.copies;
     soft_bytes += layer.soft_bytes * layer.copies;
     const std::string line = fmt::format(
-        "{}: {} x {}{}, {} of {} weights on{}, density {:.4g} for {:.4g}",
+        "{}: {} x {}{}, {} of {} weights on{}, density {:.4g} for {:.4g}, {} with masks",
         without_numbers(layer.name), layer.rows, layer.columns,
         layer.copies > 1 ? " of " + counted(layer.copies, "expert") : "", grouped(layer.weights),
         grouped(weights),
         layer.low_rank > 0 ? fmt::format(" and in a product of rank {}", layer.low_rank) : "",
-        static_cast<double>(layer.weights) / static_cast<double>(weights), layer.density);
+        layer.reached(), layer.density,
+        human_bytes(static_cast<double>(layer.bytes * layer.copies)));
     if (++count_of_line[line] == 1) lines.push_back(line);
   }
-  out << fmt::format("sparse      {} of {} weights on in {}, pattern {}, rule {}\n", grouped(on),
-                     grouped(all), counted(std::ssize(layers), "layer"),
-                     recipe.sparsity->pattern.name(), recipe.sparsity->rule.name());
+  out << fmt::format("sparse      {} of {} weights on in {}, pattern {}, rule {}, permutation {}\n",
+                     grouped(on), grouped(all), counted(std::ssize(layers), "layer"),
+                     recipe.sparsity->pattern.name(), recipe.sparsity->rule.name(),
+                     recipe.sparsity->permutation.name());
   for (const std::string& line : lines) {
     out << fmt::format("            {} times {}\n", count_of_line[line], line);
   }

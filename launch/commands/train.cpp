@@ -122,12 +122,13 @@ std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchIn
     chosen = choose_break_evens(written_by, folder, *session.grid().world);
     run_sparse_layers(recipe, session.model(), chosen->values, *sparse);
   }
-  const bool is_choosing = std::ranges::any_of(session.model().soft_cells,
-                                               [](const auto& cells) { return cells->is_soft(); });
-  log.info(fmt::format("{} of {} sparse layers run by sparse kernels{}{}", sparse->run_by_kernels(),
-                       sparse->layers().size(),
-                       chosen ? "; break-even densities: " + chosen->source : "",
-                       is_choosing ? "; others may once their cells are chosen" : ""));
+  const auto is_soft = [](const auto& form) { return form->is_soft(); };
+  const bool has_soft_forms = std::ranges::any_of(session.model().soft_cells, is_soft) ||
+                              std::ranges::any_of(session.model().permutations, is_soft);
+  log.info(fmt::format(
+      "{} of {} sparse layers run by sparse kernels{}{}", sparse->run_by_kernels(),
+      sparse->layers().size(), chosen ? "; break-even densities: " + chosen->source : "",
+      has_soft_forms ? "; others may once their cells are chosen and their orders hard" : ""));
   return chosen ? std::optional(to_text(chosen->values)) : std::nullopt;
 }
 

@@ -179,7 +179,7 @@ using Densities = std::vector<std::optional<double>>;
 class Planner {
  public:
   Planner(const SparsityOptions& options, const BuiltModel& model)
-      : options_(options), places_(places_of(model)) {
+      : options_(options), parameters_(model.parameters), places_(places_of(model)) {
     choose(options.layers.empty() ? default_layers(model) : options.layers,
            !options.layers.empty());
   }
@@ -214,8 +214,16 @@ class Planner {
     }
   }
   void refuse_entry(const std::string& key, const std::string& entry) {
-    mistakes_.push_back(fmt::format("{}: no layer that can be sparse is named '{}'; there are {}",
-                                    key, entry, known_layers(places_)));
+    const auto is_named = [&entry](const Parameter& one) { return names_layer(entry, one.name); };
+    const auto dense = std::ranges::find_if(parameters_, is_named);
+    mistakes_.push_back(fmt::format(
+        "{}: {}; there are {}", key,
+        dense == parameters_.end()
+            ? fmt::format("no layer that can be sparse is named '{}'", entry)
+            : fmt::format(
+                  "'{}' is {}, which stays dense, as embeddings, norms, heads and routers do",
+                  entry, dense->name),
+        known_layers(places_)));
   }
 
   std::vector<double> chosen_densities() {
@@ -266,6 +274,7 @@ class Planner {
   }
 
   const SparsityOptions& options_;
+  const std::vector<Parameter>& parameters_;
   std::vector<Place> places_, chosen_;
   std::vector<std::string> mistakes_;
 };
@@ -277,6 +286,13 @@ std::optional<int64_t> span_of(const Pattern& pattern) {
 
 int64_t nonzero_weights(const Pattern& pattern) {
   return pattern.num_weights() + pattern.low_rank() * (pattern.rows() + pattern.columns());
+}
+
+/// Weights stay whole in memory, with a byte each for the mask.
+int64_t bytes_of(const SparseLayer& layer) {
+  const Pattern& pattern = *layer.pattern;
+  return pattern.rows() * pattern.columns() *
+         (static_cast<int64_t>(layer.parameter.tensor.element_size()) + 1);
 }
 
 bool set_branch(Task& task, const SparseLayer& layer) {
@@ -361,7 +377,7 @@ std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltMo
         mistakes);
     infos.push_back({layer.parameter.name, pattern.rows(), pattern.columns(),
                      copies_of(layer.parameter, model), layer.density, nonzero_weights(pattern),
-                     pattern.low_rank(), span_of(pattern), 0});
+                     pattern.low_rank(), span_of(pattern), 0, bytes_of(layer)});
   }
   for (const auto& permutation : model.permutations) {
     const auto info = std::ranges::find(infos, permutation->name(), &SparseLayerInfo::name);
@@ -371,6 +387,19 @@ std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltMo
   }
   if (!mistakes.empty()) throw ConfigError(mistakes);
   return infos;
+}
+
+std::vector<std::string> sparsity_notes(const std::vector<SparseLayerInfo>& layers) {
+  constexpr double kNear = 0.9;
+  if (layers.empty()) return {"sparsity: every layer has a density of 1, so all stay dense"};
+  const auto share = [](const SparseLayerInfo& layer) { return layer.reached() / layer.density; };
+  const auto least = std::ranges::min_element(layers, {}, share);
+  if (share(*least) >= kNear) return {};
+  return {fmt::format(
+      "sparsity.density: {} of {} reach less than 0.9 of it, since their cells are coarse: {} has "
+      "{:.4g} of {:.4g}",
+      std::ranges::count_if(layers, [&](const auto& layer) { return share(layer) < kNear; }),
+      counted(std::ssize(layers), "sparse layer"), least->name, least->reached(), least->density)};
 }
 
 void add_low_rank_branches(const Recipe& recipe, BuiltModel& model) {

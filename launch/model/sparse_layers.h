@@ -26,6 +26,11 @@ struct SparseLayerInfo {
   /// product beside it; nullopt if they are free (Pattern::limits_span).
   std::optional<int64_t> span;
   int64_t soft_bytes;  ///< of one matrix's soft permutation with gradient and Adam's state; 0: none
+  int64_t bytes;       ///< of one matrix's weights and mask in memory
+
+  double reached() const {
+    return static_cast<double>(weights) / static_cast<double>(rows * columns);
+  }
 };
 
 /// The layers that a recipe's `sparsity` makes sparse: linear layers, patch embeddings and experts,
@@ -37,6 +42,10 @@ std::vector<SparseLayer> make_sparse_layers(const SparsityOptions& options,
 
 /// The sparse layers of a recipe that has some. Throws as make_sparse_layers.
 std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltModel& model);
+
+/// What users should know of them: that there are none, for every layer has a density of 1, and
+/// which reach less than 0.9 of the density that was asked for.
+std::vector<std::string> sparsity_notes(const std::vector<SparseLayerInfo>& layers);
 
 /// Adds the products of low rank that patterns want beside their masks to the model's layers, as
 /// modules `low_rank` of these, and their parameters to model.parameters. Throws as

@@ -14,6 +14,7 @@
 #include "moe/exchange/row_exchange.h"
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/rank_grid.h"
+#include "runtime/base/divisors.h"
 #include "runtime/base/text.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/recipe/config_writer.h"
@@ -31,17 +32,6 @@ int64_t idle_elements(const Parameter& parameter, const std::vector<MoeStageInfo
     return parameter.tensor.numel() / stage.num_units * (stage.num_units - stage.units_per_token);
   }
   throw std::logic_error(parameter.name + " belongs to no MoE stage of its model");
-}
-
-constexpr int64_t kMaxListed = 4096;
-
-/// Those up to 4096.
-std::vector<int64_t> divisors(int64_t number) {
-  std::vector<int64_t> result;
-  for (int64_t i = 1; i <= std::min(number, kMaxListed); ++i) {
-    if (number % i == 0) result.push_back(i);
-  }
-  return result;
 }
 
 /// What users should know of a recipe's text, below `path`.
@@ -443,6 +433,9 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
         "state and changes nothing");
   }
   collect_notes(config::to_node(checked.loaded.options), "", notes);
+  if (checked.loaded.options.sparsity) {
+    std::ranges::move(sparsity_notes(checked.counts.sparse), std::back_inserter(notes));
+  }
   if (checked.counts.has_learned_gates && checked.loaded.options.train.accumulate > 1) {
     notes.emplace_back(
         "model.gate.rate_weight: the loss of the gates' rate is of each micro-step, so its value "

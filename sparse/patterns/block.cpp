@@ -18,10 +18,7 @@ class Block : public Pattern {
     }
   };
   Block(const Options& options, const Context& context) : Pattern(context), size_(options.size) {
-    if (rows() % size_ != 0 || columns() % size_ != 0) {
-      refuse(fmt::format("blocks of {0} x {0} do not divide {1} x {2} weights", size_, rows(),
-                         columns()));
-    }
+    require_squares(size_, "blocks");
     num_on_ = share_of(num_cells());
   }
   bool limits_span() const override { return true; }

@@ -47,10 +47,7 @@ class Butterfly : public Pattern {
   /// The most factors of a density (f + 1) / k up to what low_rank leaves of the one asked for.
   Butterfly(const Options& options, const Context& context) : Pattern(context), options_(options) {
     if (options.grid) check_grid(*options.grid);
-    if (rows() % options.size != 0 || columns() % options.size != 0) {
-      refuse(fmt::format("squares of {0} x {0} do not divide {1} x {2} weights", options.size,
-                         rows(), columns()));
-    }
+    require_squares(options.size, "squares");
     const int64_t weights = share_of(rows() * columns());
     rank_ = chosen_rank(weights);
     const int64_t left = weights - rank_ * (rows() + columns());

@@ -51,10 +51,7 @@ class ConstantFanIn : public Pattern {
   };
   ConstantFanIn(const Options& options, const Context& context)
       : Pattern(context), options_(options), fan_in_(share_of(num_cells()) / rows()) {
-    if (fan_in_ < 1) {
-      refuse(fmt::format("a density of {} leaves none of a neuron's {} weights; at least {:.2g}",
-                         context.density, columns(), 1.0 / static_cast<double>(columns())));
-    }
+    if (fan_in_ < 1) refuse_density(columns(), "weights of a neuron");
   }
   bool can_exceed_density() const override { return false; }
   int64_t num_on() const override { return rows() * fan_in_; }

@@ -1,14 +1,31 @@
 #include "sparse/patterns/pattern.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
 
+#include "runtime/base/divisors.h"
 #include "runtime/base/error.h"
 #include "runtime/base/exact_share.h"
 #include "sparse/patterns/best_cells.h"
 
 namespace shoal {
+namespace {
+
+/// The least share of two digits that leaves one of `count`.
+std::string least_share(int64_t count) {
+  const double least = 1.0 / static_cast<double>(count);
+  const std::string rounded = fmt::format("{:.2g}", least);
+  if (floor_share(count, decimal_of(std::stod(rounded))) >= 1) return rounded;
+  const double last_digit = std::pow(10.0, std::floor(std::log10(least)) - 1.0);
+  return fmt::format("{:.2g}", least + last_digit);
+}
+
+}  // namespace
 
 bool Pattern::holds(const torch::Tensor& is_on_C) const {
   return is_on_C.sum().item<int64_t>() == num_on();
@@ -33,11 +50,24 @@ torch::Tensor Pattern::update(const CellUpdate& update) const {
 
 int64_t Pattern::share_of(int64_t cells) const {
   const int64_t share = floor_share(cells, decimal_of(context_.density));
-  if (share < 1) {
-    refuse(fmt::format("a density of {} leaves none of {} cells; at least {:.2g}", context_.density,
-                       cells, 1.0 / static_cast<double>(cells)));
-  }
+  if (share < 1) refuse_density(cells, "cells");
   return share;
+}
+
+void Pattern::refuse_density(int64_t count, std::string_view noun) const {
+  refuse(
+      fmt::format("a density of {:.4g} leaves none of {} {}; raise sparsity.density to at least "
+                  "{}, or leave the layer out of sparsity.layers",
+                  context_.density, count, noun, least_share(count)));
+}
+
+void Pattern::require_squares(int64_t side, std::string_view noun) const {
+  if (rows() % side == 0 && columns() % side == 0) return;
+  const std::vector<int64_t> sides = divisors(std::gcd(rows(), columns()));
+  refuse(fmt::format("{0} of {1} x {1} do not divide {2} x {3} weights; {4}", noun, side, rows(),
+                     columns(),
+                     sides.size() == 1 ? "leave the layer out of sparsity.layers"
+                                       : fmt::format("sizes that do: {}", fmt::join(sides, ", "))));
 }
 
 void Pattern::refuse(const std::string& what) const {

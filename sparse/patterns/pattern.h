@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "runtime/recipe/registry.h"
 
@@ -94,6 +95,10 @@ class Pattern {
   /// floor(density · cells), exact in decimals. Throws ConfigError naming the layer if that is
   /// none.
   int64_t share_of(int64_t cells) const;
+  /// Throws ConfigError: the density leaves none of so many `noun`, and the least that leaves one.
+  [[noreturn]] void refuse_density(int64_t count, std::string_view noun) const;
+  /// Throws ConfigError, with the sizes that do, unless squares of this side divide the matrix.
+  void require_squares(int64_t side, std::string_view noun) const;
   /// Throws ConfigError: `layer: what`.
   [[noreturn]] void refuse(const std::string& what) const;
   const Context& context() const { return context_; }

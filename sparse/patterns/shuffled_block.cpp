@@ -32,10 +32,7 @@ class ShuffledBlock : public Pattern {
   };
   ShuffledBlock(const Options& options, const Context& context)
       : Pattern(context), size_(options.size) {
-    if (rows() % size_ != 0 || columns() % size_ != 0) {
-      refuse(fmt::format("blocks of {0} x {0} do not divide {1} x {2} weights", size_, rows(),
-                         columns()));
-    }
+    require_squares(size_, "blocks");
     const int64_t area = size_ * size_;
     num_blocks_ = (share_of(num_cells()) + area - 1) / area;
   }

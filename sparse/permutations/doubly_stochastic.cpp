@@ -2,9 +2,12 @@
 
 #include <ATen/ops/eye.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
+#include <vector>
 
+#include "runtime/base/divisors.h"
 #include "sparse/permutations/assignment.h"
 #include "sparse/permutations/soft_method.h"
 #include "sparse/permutations/soft_permutation.h"
@@ -14,7 +17,10 @@ namespace shoal {
 std::string DoublyStochastic::misfit(const Grouping& grouping) const {
   const auto& [size, groups, noun] = grouping;
   if (size % groups == 0 && size / groups >= 2) return "";
-  return fmt::format("{} groups do not divide {} {} into groups of at least 2", groups, size, noun);
+  std::vector<int64_t> valid = divisors(size);
+  std::erase_if(valid, [size](int64_t number) { return size / number < 2; });
+  return fmt::format("{} groups do not divide {} {} into groups of at least 2; numbers that do: {}",
+                     groups, size, noun, fmt::join(valid, ", "));
 }
 
 void DoublyStochastic::fill(const torch::Tensor& m_Gss, double mix, const Stream& stream) const {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/error.h"
+#include "tests/sparse/patterns/pattern_fixture.h"
 
 namespace shoal {
 namespace {
@@ -14,6 +15,13 @@ TEST(ErkDensities, MakesSmallMatricesDense) {
   EXPECT_DOUBLE_EQ(densities[0], 1.0);
   EXPECT_DOUBLE_EQ(densities[1], 0.625);
   EXPECT_DOUBLE_EQ(densities[2], 0.3125);
+  const auto weights = [&](int64_t side, size_t layer) {
+    return testing::make_pattern("{name: unstructured}", side, side, densities[layer])
+        ->num_weights();
+  };
+  EXPECT_EQ(weights(4, 0), 16);
+  EXPECT_EQ(weights(8, 1), 40);
+  EXPECT_EQ(weights(16, 2), 80);
 }
 
 TEST(ErkDensities, CountsCopies) {

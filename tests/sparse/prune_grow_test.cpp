@@ -44,7 +44,7 @@ class Mlp {
       : parameters_{{"mlp.fc1.weight", torch::zeros({8, 6}).requires_grad_(), 0, {}, {}},
                     {"mlp.fc2.weight", torch::zeros({5, 8}).requires_grad_(), 0, {}, {}}},
         sync_(group_parameters(parameters_, grid_), *grid_.world),
-        optimizer_(Sgd::Options{}, parameters_),
+        optimizer_(with_momentum(), parameters_),
         tensors_(sync_, nullptr, optimizer_) {
     std::vector<SparseLayer> layers;
     for (const Parameter& parameter : parameters_) {
@@ -71,11 +71,28 @@ class Mlp {
   }
   void update(int64_t step) { prune_grow_->after_update(step, tensors_); }
 
+  /// All moments are 1.
+  void fill_moments() {
+    for (const Parameter& parameter : parameters_) {
+      tensors_.write_state(kMoment, parameter.name, torch::ones_like(parameter.tensor.detach()));
+    }
+  }
+  torch::Tensor moment(size_t layer) const {
+    return tensors_.read_state(kMoment, parameters_[layer].name);
+  }
+
   PruneGrow& prune_grow() { return *prune_grow_; }
   const torch::Tensor& mask(size_t layer) const { return prune_grow_->mask(layer); }
   torch::Tensor weight(size_t layer) const { return parameters_[layer].tensor.detach(); }
 
  private:
+  static constexpr const char* kMoment = "m";
+  static Sgd::Options with_momentum() {
+    Sgd::Options options;
+    options.momentum = 0.9;
+    return options;
+  }
+
   RankGrid grid_ = testing::self_grid();
   std::vector<Parameter> parameters_;
   GradientSync sync_;
@@ -109,6 +126,24 @@ INSTANTIATE_TEST_SUITE_P(Rules, TopologicalUpdates,
                                            "cht, stop_overlap: never, exclude_dropped: true",
                                            "cht_s", "cht_s, chain_removal: true",
                                            "cht_s, selection: top, score: ch2_l3p"));
+
+/// Of each weight that grows: none, unless it was dropped in the same update.
+TEST(PruneGrow, WeightsThatStayOrRegrowAtOnceKeepTheirMoments) {
+  Mlp mlp("{name: set, every: 1step, until: 200step, decay: constant, fraction: 0.9}");
+  int64_t grown = 0;
+  for (int64_t step = 1; step < 100; ++step) {
+    mlp.set_weights(static_cast<uint64_t>(2 * step));
+    mlp.fill_moments();
+    const torch::Tensor before = mlp.mask(0).clone();
+    mlp.update(step);
+    const torch::Tensor has_moment = mlp.moment(0) != 0;
+    // What was off before had no gradient, so that its moment counts for nothing.
+    ASSERT_TRUE((has_moment & mlp.mask(0)).equal(before & mlp.mask(0))) << step;
+    ASSERT_FALSE((has_moment & ~mlp.mask(0)).any().item<bool>()) << step;
+    grown += (mlp.mask(0) & ~before).sum().item<int64_t>();
+  }
+  EXPECT_GT(grown, 100);
+}
 
 /// Masks in which neuron 0 has one link in and one out, neuron 1 none out, neuron 2 none in; the
 /// others have links on both sides.

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/sparse/patterns/pattern_fixture.h"
@@ -23,12 +24,16 @@ void PrintTo(const PatternCase& one, std::ostream* out) {
   *out << one.recipe << " " << one.rows << " x " << one.columns;
 }
 
-class PatternProperties : public ::testing::TestWithParam<PatternCase> {
+class PatternProperties : public ::testing::TestWithParam<std::tuple<PatternCase, double>> {
  protected:
   PatternProperties()
-      : pattern_(make_pattern(GetParam().recipe, GetParam().rows, GetParam().columns, 0.5)) {}
+      : pattern_(make_pattern(shape().recipe, shape().rows, shape().columns,
+                              std::get<double>(GetParam()))) {}
 
-  /// Drops and growths of every kind: usual ones, none, of equal scores, and of all cells.
+  static const PatternCase& shape() { return std::get<PatternCase>(GetParam()); }
+
+  /// Drops and growths of every kind: usual ones, none, of equal scores, and of all cells, which at
+  /// a density above 0.5 are more than those that were off.
   CellUpdate update(int64_t number, const torch::Tensor& is_on_C) const {
     const int64_t cells = pattern_->num_cells();
     CellUpdate update{is_on_C, uniform_numbers(cells, static_cast<uint64_t>(2 * number)),
@@ -41,7 +46,7 @@ class PatternProperties : public ::testing::TestWithParam<PatternCase> {
     return update;
   }
   void expect_is_of_the_pattern(const torch::Tensor& is_on_C) const {
-    const PatternCase& one = GetParam();
+    const PatternCase& one = shape();
     ASSERT_EQ(is_on_C.sum().item<int64_t>(), pattern_->num_on());
     ASSERT_TRUE(pattern_->holds(is_on_C));
     const torch::Tensor mask_mn = pattern_->expand(is_on_C);
@@ -78,18 +83,20 @@ TEST_P(PatternProperties, HoldOverAThousandUpdates) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, PatternProperties,
-                         ::testing::Values(PatternCase{"{name: unstructured}", 12, 16, 12, 16},
-                                           PatternCase{"{name: unstructured}", 1, 16, 1, 16},
-                                           PatternCase{"{name: block, size: 4}", 12, 16, 12, 16},
-                                           PatternCase{"{name: n_m, of: 4}", 12, 16, 1, 4},
-                                           PatternCase{"{name: n_m, of: 4}", 1, 16, 1, 4},
-                                           PatternCase{"{name: constant_fan_in}", 12, 16, 1, 16},
-                                           PatternCase{"{name: constant_fan_in}", 1, 16, 1, 16},
-                                           PatternCase{"{name: diagonal}", 12, 16, 1, 16},
-                                           PatternCase{"{name: diagonal}", 16, 12, 16, 1},
-                                           PatternCase{"{name: shuffled_block, size: 4}", 12, 16,
-                                                       12, 16}));
+INSTANTIATE_TEST_SUITE_P(
+    Cases, PatternProperties,
+    ::testing::Combine(::testing::Values(PatternCase{"{name: unstructured}", 12, 16, 12, 16},
+                                         PatternCase{"{name: unstructured}", 1, 16, 1, 16},
+                                         PatternCase{"{name: block, size: 4}", 12, 16, 12, 16},
+                                         PatternCase{"{name: n_m, of: 4}", 12, 16, 1, 4},
+                                         PatternCase{"{name: n_m, of: 4}", 1, 16, 1, 4},
+                                         PatternCase{"{name: constant_fan_in}", 12, 16, 1, 16},
+                                         PatternCase{"{name: constant_fan_in}", 1, 16, 1, 16},
+                                         PatternCase{"{name: diagonal}", 12, 16, 1, 16},
+                                         PatternCase{"{name: diagonal}", 16, 12, 16, 1},
+                                         PatternCase{"{name: shuffled_block, size: 4}", 12, 16, 12,
+                                                     16}),
+                       ::testing::Values(0.25, 0.5, 0.75)));
 
 }  // namespace
 }  // namespace shoal

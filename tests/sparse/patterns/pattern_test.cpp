@@ -230,11 +230,18 @@ TEST(Patterns, RefuseWhatDoesNotFitByLayer) {
   EXPECT_THAT(error("{name: unstructured}", 4, 4, 0.05),
               HasSubstr("fc: a density of 0.05 leaves none"));
   EXPECT_THAT(error("{name: block, size: 3}", 4, 6, 0.5),
-              HasSubstr("fc: blocks of 3 x 3 do not divide 4 x 6 weights"));
+              HasSubstr("fc: blocks of 3 x 3 do not divide 4 x 6 weights; sizes that do: 1, 2"));
   EXPECT_THAT(error("{name: shuffled_block, size: 3}", 6, 4, 0.5), HasSubstr("do not divide"));
   EXPECT_THAT(error("{name: constant_fan_in}", 8, 4, 0.2),
-              HasSubstr("none of a neuron's 4 weights"));
+              HasSubstr("none of 4 weights of a neuron; raise sparsity.density to at least 0.25"));
   EXPECT_THAT(error("{name: n_m, of: 4}", 8, 4, 0.2), HasSubstr("leaves none of 4 cells"));
+  // The least density is rounded up, so that it is taken.
+  EXPECT_THAT(error("{name: n_m, of: 3}", 3, 3, 0.33), HasSubstr("at least 0.34,"));
+  EXPECT_EQ(make_pattern("{name: n_m, of: 3}", 3, 3, 0.34)->num_weights(), 3);
+  EXPECT_THAT(error("{name: unstructured}", 64, 192, 8.1e-5), HasSubstr("at least 8.2e-05,"));
+  EXPECT_EQ(make_pattern("{name: unstructured}", 64, 192, 8.2e-5)->num_weights(), 1);
+  EXPECT_THAT(error("{name: block, size: 2}", 3, 4, 0.5),
+              HasSubstr("do not divide 3 x 4 weights; leave the layer out"));
   EXPECT_THAT(error("{name: butterfly, grid: 8}", 12, 8, 0.5), HasSubstr("a grid of 8 x 8"));
   EXPECT_THAT(error("{name: butterfly, grid: 6}", 12, 12, 0.5), HasSubstr("no power of two"));
   EXPECT_THAT(error("{name: butterfly, grid: 8}", 8, 8, 0.2), HasSubstr("use a larger grid"));

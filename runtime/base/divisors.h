@@ -1,0 +1,19 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace shoal {
+
+/// The divisors of a number up to 4,096, in order: what an error offers to choose from.
+inline std::vector<int64_t> divisors(int64_t number) {
+  constexpr int64_t kMostListed = 4096;
+  std::vector<int64_t> result;
+  for (int64_t i = 1; i <= std::min(number, kMostListed); ++i) {
+    if (number % i == 0) result.push_back(i);
+  }
+  return result;
+}
+
+}  // namespace shoal
