@@ -1,6 +1,7 @@
 #include "launch/commands/commands.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -8,7 +9,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <sstream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "launch/evaluate/evaluation.h"
 #include "launch/job/break_even_file.h"
@@ -36,6 +41,20 @@ void log_data(const char* split, const SampleSet& data, Log& log) {
   if (num_corrupt == 0) return;
   log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones replace them", split,
                        num_corrupt, data.size()));
+}
+
+/// Names samples that were replaced because they are corrupt, which is known only once they have
+/// been read. Returns their number over all ranks. Collective.
+int64_t log_replaced(const char* split, const SampleSet& data, Communicator& world, Log& log) {
+  const std::vector<std::string> own =
+      data.substituted().empty() ? std::vector<std::string>{} : data.notes();
+  std::set<std::string> lines;
+  for (const std::string& text : gather_text(world, fmt::format("{}", fmt::join(own, "\n")))) {
+    std::istringstream read(text);
+    for (std::string line; std::getline(read, line);) lines.insert(line);
+  }
+  for (const std::string& line : lines) log.warn(fmt::format("{}: replaced: {}", split, line));
+  return count_substituted(data, world);
 }
 
 bool has_hierarchical_exchange(const CheckedRecipe& checked) {
@@ -183,8 +202,8 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
                   std::move(checkpoints));
   TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
   console.finish();
-  const Substituted substituted{count_substituted(*train_data.samples, *grid.world),
-                                count_substituted(*valid_data.samples, *grid.world)};
+  const Substituted substituted{log_replaced("data.train", *train_data.samples, *grid.world, log),
+                                log_replaced("data.valid", *valid_data.samples, *grid.world, log)};
   if (grid.world->rank() == 0) {
     std::vector<std::string> notes = recipe_notes(checked);
     notes.insert(notes.end(), result.notes.begin(), result.notes.end());

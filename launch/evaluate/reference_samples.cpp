@@ -38,7 +38,9 @@ bool add_references(References& references, const EvaluationParts& parts,
   std::optional<OpenSplit> train;
   on_every_rank(*parts.grid.world, [&] {
     train = open_split(parts.data.source, Split::kTrain, parts.data.workers);
-    if (train->samples->size() == 0) throw DataError("the training split has no samples");
+    if (train->samples->size() == 0)
+      throw DataError("data.train has no samples, and neighbours are looked for among them",
+                      "name files that hold some, or set task.references: 0");
   });
   const auto samples = spread_samples(*train->samples, references.most_samples());
   EvalLoader loader(*samples, loader_settings(parts.recipe, *train, parts.grid));

@@ -11,6 +11,7 @@
 
 #include "launch/train/session.h"
 #include "launch/train/upcycle.h"
+#include "models/tasks/classify.h"
 #include "moe/exchange/row_exchange.h"
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/rank_grid.h"
@@ -258,6 +259,14 @@ void check_accumulation(const Recipe& recipe, const ModelCounts& counts, Problem
                            recipe.task.name(), recipe.train.accumulate));
 }
 
+void check_mix(const Recipe& recipe, Problems& problems) {
+  if (recipe.task.name() != "classify" || recipe.train.group > 1) return;
+  const ImageMixOptions& mix = recipe.task.options<Classify>().mix;
+  if (mix.mixup == 0.0 && mix.cutmix == 0.0) return;
+  problems.add("task.mix",
+               "images are mixed within routing groups, and train.group is 1; raise it");
+}
+
 /// Names of the stages of each number of units.
 using StagesOfCount = std::map<int64_t, std::vector<std::string>>;
 
@@ -398,6 +407,7 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   }
   if (counts && !found.has_mistake_in("train")) {
     check_accumulation(loaded.options, *counts, problems);
+    check_mix(loaded.options, problems);
   }
   const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;
   if (!found.has_mistake_in("parallel")) {

@@ -26,7 +26,9 @@ torch::Tensor NearestNeighbours::classify(const torch::Tensor& feature_bD) const
   // A stable sort: topk leaves open which of equal ones it takes.
   const auto [sorted_bN, order_bN] = cosine_bN.sort(/*stable=*/true, 1, /*descending=*/true);
   const int64_t k = std::min(neighbours_, size());
-  const torch::Tensor vote_bk = (sorted_bN.narrow(1, 0, k) / temperature_).exp();
+  // Over the vote of the nearest one, which changes no order and keeps every vote finite.
+  const torch::Tensor vote_bk =
+      ((sorted_bN.narrow(1, 0, k) - sorted_bN.narrow(1, 0, 1)) / temperature_).exp();
   const torch::Tensor label_bk = label_N.index({order_bN.narrow(1, 0, k)});
   const torch::Tensor vote_bC =
       vote_bk.new_zeros({vote_bk.size(0), label_N.max().item<int64_t>() + 1})

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
+#include "runtime/random/philox.h"
 #include "runtime/random/random_stream.h"
 
 // b samples on this rank  C channels  H height  W width
@@ -14,17 +14,20 @@ namespace {
 class Draws {
  public:
   Draws(uint64_t seed, int64_t step)
-      : draws_({seed, Purpose::kAugment, hash_name("task.mix"), static_cast<uint64_t>(step)}) {}
+      : Draws(Stream{seed, Purpose::kAugment, hash_name("task.mix"), static_cast<uint64_t>(step)}) {
+  }
 
   double uniform() { return draws_.uniform(0, next_++); }
   int64_t integer(int64_t count) { return draws_.integer(0, next_++, count); }
 
   double normal() {
-    const double radius = std::sqrt(-2.0 * std::log(uniform()));
-    return radius * std::cos(2.0 * std::numbers::pi * uniform());
+    double pair[2];
+    philox::values_of<philox::Distribution::kNormal>(philox::words_at(key_, 0, next_++), pair);
+    return pair[0];
   }
 
-  /// Marsaglia and Tsang 2000; of a shape below 1 by one of shape + 1.
+  /// Marsaglia and Tsang 2000; of a shape below 1 by one of shape + 1. Its log and pow are the
+  /// system's: machines whose libm differ in the last bit may differ in that of a share.
   double gamma(double shape) {
     if (shape < 1.0) {
       const double larger = gamma(shape + 1.0);
@@ -46,7 +49,10 @@ class Draws {
   }
 
  private:
+  explicit Draws(const Stream& stream) : draws_(stream), key_(stream.key()) {}
+
   ScalarDraws draws_;
+  philox::StreamKey key_;
   uint32_t next_ = 0;
 };
 

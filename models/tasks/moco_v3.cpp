@@ -54,8 +54,9 @@ torch::Tensor of_view(const torch::Tensor& both_2bD, const BothViews& both, int6
 /// MoCo v3: the encoder learns to find a view of an image among those of all images of the batch.
 /// A query is the predictor's of the projector's of the backbone's features, a key the momentum
 /// encoder's; the loss is symmetric in the two views and counts the images of all ranks as one
-/// batch. The router of the key encoder has no noise, drops nothing and has no balance loss; the
-/// query's balance losses are the mean over both views.
+/// batch. The router of the key encoder has no noise, drops nothing and has no balance loss.
+/// Routers, capacities and balance losses of the query take both views of a routing group as one
+/// group; the loss of scope `sequence` is the mean over all views.
 ///
 /// Parameters: backbone, projector, predictor, and of the momentum encoder key_backbone and
 /// key_projector, which have neither gradients nor optimizer state.

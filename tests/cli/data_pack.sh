@@ -109,6 +109,7 @@ for kind in cut bomb noise; do
 done
 expect 0 train tar_shards skipped data.path=bad data.on_corrupt=skip
 shows '1 of training, 0 of validation, replaced'
+shows "data.train: replaced: bad/train/shard-000000.tar: member '000000000.jpg': "
 grep -q '"train": 1' skipped/summary.json || fail "$(cat skipped/summary.json)"
 mkdir -p bad_folder && cp -r noise bad_folder/train && cp -r folder/val bad_folder/val
 expect 13 train image_folder noise_files data.path=bad_folder

@@ -18,6 +18,7 @@ using testing::bytes_of;
 using ::testing::HasSubstr;
 using testing::jpeg_of;
 using testing::JpegWish;
+using ::testing::Not;
 using testing::plain;
 using testing::png_of;
 
@@ -156,6 +157,21 @@ TEST(ImageFile, RefusesTooManyPixelsBeforeDecodingThem) {
   EXPECT_THAT(refusal_of(with_size(jpeg({1, 2, 3}, {}), 8000, 8000)), HasSubstr("corrupt JPEG"));
   EXPECT_THROW(decode_image(bytes_of(with_size(jpeg({1, 2, 3}, {}), 20000, 20000)), "a.jpg", 1),
                CorruptImage);  // its own size counts, not that of what would be decoded
+}
+
+TEST(ImageFile, RefusesPngOfTooManyPixelsOrTooLongASide) {
+  // The size in the header, and the header's checksum.
+  const auto refusal = [](const std::string& size_and_type, const std::string& checksum) {
+    std::string png = png_of({9, 8, 7}, 1, 1, PNG_FORMAT_RGB);
+    png.replace(16, 13, size_and_type);
+    png.replace(29, 4, checksum);
+    return refusal_of(png);
+  };
+  using namespace std::string_literals;
+  EXPECT_THAT(refusal("\0\0\x4E\x20\0\0\x4E\x20\x08\x02\0\0\0"s, "\x6C\x12\xD1\x6E"),
+              HasSubstr("20000 x 20000 pixels"));
+  EXPECT_THAT(refusal("\0\0\0\x01\0\x01\0\0\x08\x02\0\0\0"s, "\x97\x81\x80\xE5"),
+              AllOf(HasSubstr("corrupt PNG: "), Not(HasSubstr("CRC"))));
 }
 
 TEST(ImageFile, RefusesMoreThanAHundredScans) {

@@ -144,14 +144,15 @@ TEST(TarReader, RefusesSizesThatAreNone) {
   for (const std::string& size :
        {std::string(""), std::string("8"), std::string("1 7"), std::string("-1"),
         std::string(12, '\xFF'), "\x80\xFF" + std::string(10, '\0')}) {
-    EXPECT_THAT(refusal(size), HasSubstr("member 'a' has a size that is no number")) << size;
+    EXPECT_THAT(refusal(size), HasSubstr("member 'a' has a size field that is not a number"))
+        << size;
   }
   EXPECT_THAT(refusal("77777777777"),
               HasSubstr("has 8589934591 bytes, and the file ends 1024 bytes behind its header"));
   EXPECT_THAT(refusal("\x80" + std::string(3, '\0') + "\x7F" + std::string(7, '\xFF')),
               HasSubstr("has 9223372036854775807 bytes, and the file ends"));
   for (const char* record : {"10 size=x\n", "11 size=-1\n", "28 size=9223372036854775808\n"}) {
-    EXPECT_THAT(tar_refusal(pax(record) + tar_of({{"a", ""}})), HasSubstr("size that is no number"))
+    EXPECT_THAT(tar_refusal(pax(record) + tar_of({{"a", ""}})), HasSubstr("size is not a number"))
         << record;
   }
 }
@@ -159,7 +160,7 @@ TEST(TarReader, RefusesSizesThatAreNone) {
 TEST(TarReader, RefusesExtendedHeadersThatAreNone) {
   for (const char* records : {"path=a\n", "9 path=a", "8 path=a\n", "0 \n", "2 ",
                               "99999999999999999999 path=a\n", "9 path=a\nx", "9path=ab\n"}) {
-    EXPECT_THAT(tar_refusal(pax(records) + tar_of({{"a", ""}})), HasSubstr("a record that is none"))
+    EXPECT_THAT(tar_refusal(pax(records) + tar_of({{"a", ""}})), HasSubstr("a damaged record"))
         << records;
   }
   EXPECT_THAT(tar_refusal(pax("7 path\n") + tar_of({{"a", ""}})), HasSubstr("without '='"));

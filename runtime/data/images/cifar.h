@@ -52,7 +52,7 @@ class CifarSource : public DataSource {
                 unit("pixels"), in_range(1, 4096)),
           field("on_corrupt", &Options::on_corrupt,
                 "a record with a wrong label: fail, or skip = take the next good one, for at most "
-                "1e-4 of the records, or one"),
+                "1e-4 of the records"),
           field("train", &Options::train, "what is trained on"),
           field("valid", &Options::valid, "what is evaluated on"),
           inlined(&Options::images)};

@@ -83,6 +83,7 @@ class ImageFolderSet final : public SampleSet {
 
   int64_t size() const override { return std::ssize(images_); }
   std::vector<int64_t> substituted() const override { return corrupt_.met(); }
+  std::vector<std::string> notes() const override { return corrupt_.lines(); }
 
   /// All names and labels, and the bytes of some files: a data set of a million is known in a
   /// moment.

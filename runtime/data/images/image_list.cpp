@@ -25,13 +25,6 @@ struct FolderNames {
   std::vector<std::string> folders, images;
 };
 
-bool is_named_as_image(const fs::path& path) {
-  constexpr std::array kExtensions{".jpg", ".jpeg", ".png"};
-  std::string extension = path.extension().string();
-  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
-}
-
 /// The names in a folder, in order; links are followed.
 FolderNames names_in(const fs::path& folder) {
   FolderNames names;
@@ -43,7 +36,7 @@ FolderNames names_in(const fs::path& folder) {
     std::error_code unknown;  // such as a link that leads nowhere
     if (entry->is_directory(unknown)) {
       names.folders.push_back(name);
-    } else if (is_named_as_image(entry->path())) {
+    } else if (!image_ending(name).empty()) {
       names.images.push_back(name);
     }
   }
@@ -134,6 +127,15 @@ ImageEntry parse_line(std::string_view line, std::optional<int64_t> num_classes,
 }
 
 }  // namespace
+
+std::string image_ending(std::string_view name) {
+  constexpr std::array<std::string_view, 3> kEndings{"jpg", "jpeg", "png"};
+  std::string ending(name.substr(name.rfind('.') + 1));
+  for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const bool is_image =
+      name.find('.') != name.npos && std::ranges::find(kEndings, ending) != kEndings.end();
+  return is_image ? ending : "";
+}
 
 std::vector<std::string> class_folders(const std::string& folder) {
   return names_in(folder).folders;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace shoal {
@@ -12,6 +13,9 @@ struct ImageEntry {
   std::string path;   ///< relative to the folder of all
   int64_t label = 0;  ///< 0 without classes
 };
+
+/// The ending of a name as images have it, in small letters: jpg, jpeg or png; "" for other names.
+std::string image_ending(std::string_view name);
 
 /// The images of a folder and its subfolders by their names (.jpg, .jpeg, .png, also in capitals),
 /// a folder's own before those of its subfolders, each in order of name; names that begin with a

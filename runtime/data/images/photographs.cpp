@@ -12,6 +12,7 @@ namespace shoal {
 namespace {
 
 constexpr int64_t kImagesPerCorrupt = 10'000;
+constexpr const char* kFetchAgain = "fetch the files again, or take them out of the data set";
 
 }  // namespace
 
@@ -35,36 +36,49 @@ ImageTransform photograph_transform(const PhotographOptions& options,
 
 Sample CorruptImages::read(int64_t index, const Decode& decode) const {
   if (on_corrupt_ == OnCorrupt::kFail) return decode(index);
+  std::string last;
   for (int64_t tried = 0; tried < size_; ++tried) {
     const int64_t candidate = (index + tried) % size_;
     if (is_met(candidate)) continue;
     try {
       return decode(candidate);
     } catch (const CorruptImage& corrupt) {
-      note(candidate, corrupt.what());
+      note(candidate, last = corrupt.what());
     }
   }
-  throw DataError("none of the images can be decoded");
+  throw DataError("none of the images can be decoded, the last: " + last, kFetchAgain);
 }
 
 std::vector<int64_t> CorruptImages::met() const {
   const std::lock_guard lock(mutex_);
-  return {met_.begin(), met_.end()};
+  std::vector<int64_t> indices;
+  for (const auto& [index, what] : what_of_met_) indices.push_back(index);
+  return indices;
+}
+
+std::vector<std::string> CorruptImages::lines() const {
+  constexpr size_t kMostLines = 10;
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> lines;
+  for (const auto& [index, what] : what_of_met_) {
+    if (lines.size() < kMostLines) lines.push_back(what);
+  }
+  return lines;
 }
 
 bool CorruptImages::is_met(int64_t index) const {
   const std::lock_guard lock(mutex_);
-  return met_.contains(index);
+  return what_of_met_.contains(index);
 }
 
 void CorruptImages::note(int64_t index, const std::string& what) const {
   const std::lock_guard lock(mutex_);
-  met_.insert(index);
+  what_of_met_.emplace(index, what);
   const int64_t allowed = std::max<int64_t>(1, size_ / kImagesPerCorrupt);
-  if (std::ssize(met_) <= allowed) return;
+  if (std::ssize(what_of_met_) <= allowed) return;
   throw DataError(fmt::format("{}; {} of {} met so far are corrupt, and on_corrupt: skip allows {}",
-                              what, met_.size(), counted(size_, "image"), allowed),
-                  "fetch the files again, or take them out of the data set");
+                              what, what_of_met_.size(), counted(size_, "image"), allowed),
+                  kFetchAgain);
 }
 
 }  // namespace shoal

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -49,12 +49,12 @@ ImageTransform photograph_transform(const PhotographOptions& options,
 /// What `on_corrupt` makes of images that cannot be decoded. Skipped ones are replaced by the next
 /// image that can, the first after the last. Which one that is depends on the files alone. Decoding
 /// all of them at opening would take too long, so corrupt ones are known from their first reading
-/// on, and their number is checked then.
+/// on; what this process has met is counted then, not what other ranks or earlier runs have.
 class CorruptImages {
  public:
   using Decode = std::function<Sample(int64_t index)>;
 
-  /// Of `size` images. At most size / 10,000 of them are skipped, of a smaller set one.
+  /// Of `size` images. A process skips at most size / 10,000 of them, of a smaller set one.
   CorruptImages(int64_t size, OnCorrupt on_corrupt) : size_(size), on_corrupt_(on_corrupt) {}
 
   /// The image at `index`, or the one that replaces it. Safe from several threads at once. Throws:
@@ -62,6 +62,8 @@ class CorruptImages {
   Sample read(int64_t index, const Decode& decode) const;
   /// The indices met so far, in order.
   std::vector<int64_t> met() const;
+  /// Which files these are and what is wrong with them, a line each, of the first 10.
+  std::vector<std::string> lines() const;
 
  private:
   bool is_met(int64_t index) const;
@@ -70,7 +72,7 @@ class CorruptImages {
   int64_t size_;
   OnCorrupt on_corrupt_;
   mutable std::mutex mutex_;  ///< guards what follows
-  mutable std::set<int64_t> met_;
+  mutable std::map<int64_t, std::string> what_of_met_;
 };
 
 }  // namespace shoal

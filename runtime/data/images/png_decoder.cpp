@@ -11,6 +11,8 @@ namespace shoal {
 namespace {
 
 constexpr png_alloc_size_t kMostChunkBytes = 64 << 20;
+// As of JPEG: else the pointers to the rows of a narrow image would take more than its pixels.
+constexpr png_uint_32 kLongestSide = 65'535;
 
 /// The file as libpng reads it, and why it stopped. libpng jumps back to where setjmp was called;
 /// between the two there are plain values only.
@@ -42,7 +44,7 @@ struct PngReader {
         info(reader == nullptr ? nullptr : png_create_info_struct(reader)) {
     if (info == nullptr) return;
     png_set_read_fn(reader, &input, read_bytes);
-    png_set_user_limits(reader, kMostPixels, kMostPixels);
+    png_set_user_limits(reader, kLongestSide, kLongestSide);
     png_set_chunk_malloc_max(reader, kMostChunkBytes);
   }
   ~PngReader() { png_destroy_read_struct(&reader, &info, nullptr); }
@@ -93,6 +95,7 @@ InterleavedImage decode_png(std::span<const std::byte> file) {
   if (png_get_rowbytes(png.reader, png.info) != row_bytes) return failed("of an unknown format");
   image.pixel_HWC.resize(row_bytes * static_cast<size_t>(image.height));
   std::vector<png_bytep> rows;
+  rows.reserve(static_cast<size_t>(image.height));
   for (int64_t y = 0; y < image.height; ++y) {
     rows.push_back(image.pixel_HWC.data() + static_cast<size_t>(y) * row_bytes);
   }

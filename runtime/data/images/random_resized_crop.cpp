@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/data/pixel_transform.h"
 #include "runtime/recipe/registry.h"
 
 namespace shoal {
@@ -35,12 +36,8 @@ CropPlan middle_rectangle(ImageShape image, const std::vector<double>& ratio) {
 }  // namespace
 
 void RandomResizedCrop::Options::validate(Problems& problems) const {
-  const auto check = [&](const char* key, const std::vector<double>& pair) {
-    if (pair.size() == 2 && pair[0] <= pair[1]) return;
-    problems.add(key, "must be two numbers, the least first");
-  };
-  check("scale", scale);
-  check("ratio", ratio);
+  require_pair("scale", scale, problems);
+  require_pair("ratio", ratio, problems);
 }
 
 CropPlan RandomResizedCrop::plan(ImageShape image, const ScalarDraws& draws, uint64_t id) const {

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/sha256.h"
 #include "runtime/base/text.h"
+#include "runtime/data/images/image_list.h"
 #include "runtime/data/shards/tar_reader.h"
 
 namespace shoal {
@@ -40,8 +41,7 @@ struct MemberName {
     for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
   bool is_image() const {
-    constexpr std::array<std::string_view, 3> kEndings{"jpg", "jpeg", "png"};
-    return std::ranges::find(kEndings, ending) != kEndings.end();
+    return !ending.empty() && image_ending("." + ending) == ending;  // "seg.png" is none
   }
 
   std::string_view sample;
@@ -218,10 +218,7 @@ std::vector<ShardSample> parse_shard_index(std::string_view text,
     throw refuse(fmt::format("damaged: it lists {} of {} samples", samples.size(), *num_samples));
   }
   if (hash_of(lines, samples, archive) != *hash) {
-    throw refuse(
-        fmt::format("does not fit {}: the hash of its lines and of the headers of their "
-                    "members is another",
-                    path));
+    throw refuse(fmt::format("does not fit {}: its hash is of other samples", path));
   }
   return samples;
 }

@@ -12,8 +12,8 @@
 
 /// Shards: tar archives of images in the layout of WebDataset. A sample is the members that share a
 /// name up to the first point of its last component: an image (jpg, jpeg or png) and, of labelled
-/// samples, its class as an integer (cls). Other members, and names whose last component begins
-/// with a point, are passed over. Free of torch.
+/// samples, its class as an integer (cls). Other members of a sample, and names whose last
+/// component begins with a point, are passed over. Free of torch.
 namespace shoal {
 
 inline constexpr std::string_view kShardEnding = ".tar";

@@ -42,7 +42,7 @@ std::vector<ImageEntry> images_to_pack(const PackPlan& plan) {
 
 /// The ending of the member that an image file becomes.
 std::string_view member_ending(const std::string& path) {
-  return path.ends_with(".png") || path.ends_with(".PNG") ? "png" : "jpg";
+  return image_ending(path) == "png" ? "png" : "jpg";
 }
 
 }  // namespace

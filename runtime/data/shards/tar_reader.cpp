@@ -178,7 +178,7 @@ class TarLister {
     const bool is_extension = type == 'x' || type == 'g' || type == 'L';
     const std::string own_name = name_of(header);
     const std::optional<int64_t> own_size = number_in(kSize.of(header));
-    if (!own_size) refuse_member(own_name, "has a size that is no number");
+    if (!own_size) refuse_member(own_name, "has a size field that is not a number");
     if (!is_extension) {
       read_member(type, extension_.name.value_or(own_name), extension_.size.value_or(*own_size));
       extension_ = {};
@@ -217,7 +217,7 @@ class TarLister {
       const bool is_record = error == std::errc() && length <= records.size() &&
                              length >= digits + 2 && records[digits] == ' ' &&
                              records[length - 1] == '\n';
-      if (!is_record) refuse("an extended header with a record that is none");
+      if (!is_record) refuse("a damaged record in an extended header");
       const std::string_view record = records.substr(digits + 1, length - digits - 2);
       const size_t equals = record.find('=');
       if (equals == record.npos) refuse("an extended header with a record without '='");
@@ -233,7 +233,7 @@ class TarLister {
     int64_t size = -1;
     const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), size);
     if (error != std::errc() || stop != value.data() + value.size() || size < 0) {
-      refuse("an extended header with a size that is no number");
+      refuse("an extended header whose size is not a number");
     }
     extension_.size = size;
   }

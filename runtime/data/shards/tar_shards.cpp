@@ -77,6 +77,7 @@ class TarShardsSet final : public SampleSet {
 
   int64_t size() const override { return end_of_shard_.empty() ? 0 : end_of_shard_.back(); }
   std::vector<int64_t> substituted() const override { return corrupt_.met(); }
+  std::vector<std::string> notes() const override { return corrupt_.lines(); }
 
   /// All names, sizes and labels, and the bytes of some images.
   std::string fingerprint() const override {

@@ -53,7 +53,7 @@ double argument_at(const LevelledOperation& step, LevelScale scale, bool is_nega
     case PixelOperation::kSolarise:
       return threshold_at(part, scale);
     case PixelOperation::kSolariseAdd:
-      return static_cast<double>(static_cast<int64_t>(part * 110.0));
+      return static_cast<double>(std::min<int64_t>(128, static_cast<int64_t>(part * 110.0)));
     case PixelOperation::kColour:
     case PixelOperation::kContrast:
     case PixelOperation::kBrightness:

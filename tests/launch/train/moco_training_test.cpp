@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "launch/evaluate/evaluation.h"
+#include "launch/evaluate/reference_samples.h"
 #include "launch/train/check_recipe.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/safetensors.h"
+#include "runtime/data/loader.h"
 #include "tests/support/config_error.h"
 #include "tests/support/session_in_training.h"
+#include "tests/support/some_batch.h"
 
 namespace shoal {
 namespace {
@@ -120,8 +123,18 @@ TEST(MocoInTraining, TheMomentumEncoderCostsItsWeightsOnceAndHasNoOptimizerState
 
 TEST(MocoInTraining, SparsityOfTheQueryEncoderIsWhatTheKeyEncoderFollows) {
   SessionInTraining run(moco({testing::sparse("unstructured")}));
-  for (const SparseLayer& layer : run.session.prune_grow()->layers()) {
-    EXPECT_TRUE(layer.parameter.name.starts_with("backbone.")) << layer.parameter.name;
+  PruneGrow& sparse = *run.session.prune_grow();
+  std::map<std::string, torch::Tensor> mask_of_key;
+  for (size_t layer = 0; layer < sparse.layers().size(); ++layer) {
+    const std::string& name = sparse.layers()[layer].parameter.name;
+    EXPECT_TRUE(name.starts_with("backbone.")) << name;
+    mask_of_key["key_" + name] = sparse.mask(layer).clone();
+  }
+  ASSERT_FALSE(mask_of_key.empty());
+  ASSERT_TRUE(run.session.step({}).applied);  // keys are those of the queries before it
+  const Tensors after = copies_of(run);
+  for (const auto& [name, mask] : mask_of_key) {
+    EXPECT_TRUE((after.at(name) != 0).equal(mask)) << name;
   }
 }
 
@@ -142,13 +155,48 @@ TEST(MocoInTraining, EvaluationLooksForNeighboursAmongTrainingSamples) {
   SessionInTraining run(moco({"task.references=15", "task.neighbours=5"}));
   run.session.step({});
   const OpenSplit valid = open_split(make_source(run.recipe), Split::kValid);
-  const Evaluation evaluation = evaluate({run.session.task(), run.recipe, valid, run.grid}, 1);
+  Task& task = run.session.task();
+  const Evaluation evaluation = evaluate({task, run.recipe, valid, run.grid}, 1);
   EXPECT_EQ(evaluation.samples, 11);
-  EXPECT_GE(evaluation.value("knn_top1"), 0.0);
+  // By hand: the 15 training samples, then each batch of validation.
+  const torch::NoGradGuard no_grad;
+  task.references()->clear();
+  const auto references = spread_samples(*run.data.samples, 15);
+  EvalLoader train_loader(*references, loader_settings(run.recipe, run.data, run.grid));
+  while (const auto batch = train_loader.next()) task.references()->add(*batch);
+  EvalLoader loader(*valid.samples, loader_settings(run.recipe, valid, run.grid));
+  double right = 0.0;
+  while (const auto batch = loader.next())
+    right += testing::sum_of(task.evaluate(*batch), "knn_top1");
+  EXPECT_DOUBLE_EQ(evaluation.value("knn_top1"), right / 11);
   EXPECT_GT(evaluation.value("feature_std"), 0.0);
   EXPECT_EQ(run.session.task().score().metric, "knn_top1");
   SessionInTraining without(moco({"task.references=0"}));
   EXPECT_EQ(without.session.task().score().metric, "loss");
+}
+
+/// Sample i has the label i.
+class Numbered : public SampleSet {
+ public:
+  int64_t size() const override { return 10; }
+  Sample read(int64_t index, int64_t /*epoch*/) const override {
+    Sample sample;
+    sample.label = index;
+    return sample;
+  }
+};
+
+TEST(ReferenceSamples, AreEvenlySpaced) {
+  const auto labels = [](int64_t most) {
+    const Numbered all;
+    const auto samples = spread_samples(all, most);
+    std::vector<int64_t> found;
+    for (int64_t i = 0; i < samples->size(); ++i) found.push_back(samples->read(i, 0).label);
+    return found;
+  };
+  EXPECT_THAT(labels(4), ::testing::ElementsAre(0, 2, 5, 7));
+  EXPECT_THAT(labels(1), ::testing::ElementsAre(0));
+  EXPECT_EQ(labels(99).size(), 10u);
 }
 
 TEST(LinearProbeInTraining, TheBackboneStaysAsItIsToTheLastBit) {

@@ -196,6 +196,11 @@ const std::vector<Case>& training_cases() {
        {},
        {"r.yaml:15:48: train.accumulate: the loss of task moco_v3 compares all samples of a step "
         "with each other, those of 2 micro-steps would not be; set 1"}},
+      {"MixWithinGroupsOfOne",
+       {{"classify}", "classify, mix: {cutmix: 1}}"}, {"batch: 16", "batch: 16, group: 1"}},
+       {},
+       {"r.yaml:14:30: task.mix: images are mixed within routing groups, and train.group is 1; "
+        "raise it"}},
       {"SoftUntilBehindTheEnd",
        {{"parallel:",
          "sparsity: {pattern: {name: diagonal}, density: 0.5, layers: [channel_mlp], rule: "

@@ -35,6 +35,7 @@ TEST(NearestNeighbours, VoteByTheirCosines) {
   EXPECT_EQ(classes(1, 0.07, sample).item<int64_t>(), 2);
   EXPECT_EQ(classes(2, 0.07, sample).item<int64_t>(), 2);
   EXPECT_EQ(classes(99, 0.07, sample).item<int64_t>(), 2) << "no more than there are";
+  EXPECT_EQ(classes(4, 1e-4, sample).item<int64_t>(), 2) << "votes that no double has";
   // Nearly equal votes: class 1 has two of them.
   EXPECT_EQ(classes(4, 1e6, sample).item<int64_t>(), 1);
 }

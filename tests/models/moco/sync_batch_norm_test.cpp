@@ -110,5 +110,16 @@ TEST(SyncBatchNorm, KeepsItsStatisticsWhereABatchIsNotFinite) {
   EXPECT_TRUE(norm->running_var.eq(1).all().item<bool>());
 }
 
+TEST(SyncBatchNormRanks, KeepTheirStatisticsWhereTheRowsOfOneAreNotFinite) {
+  run_ranks(3, [](Communicator& world) {
+    SyncBatchNorm norm = make_norm(world);
+    Tensor x = rows();
+    if (world.rank() == 1) x[0][1] = std::numeric_limits<double>::infinity();
+    norm->forward(x, true);
+    EXPECT_TRUE(norm->running_mean.eq(0).all().item<bool>()) << world.rank();
+    EXPECT_TRUE(norm->running_var.eq(1).all().item<bool>()) << world.rank();
+  });
+}
+
 }  // namespace
 }  // namespace shoal

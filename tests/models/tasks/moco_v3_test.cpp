@@ -3,9 +3,12 @@
 
 #include <ATen/ops/cross_entropy_loss.h>
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
+#include "models/moco/nearest_neighbours.h"
 #include "models/moco/projection_head.h"
 #include "models/references.h"
 #include "tests/support/build_model.h"
@@ -137,13 +140,64 @@ TEST_F(MocoV3Test, EvaluationReportsWhatItSees) {
   const torch::Tensor query_bD = unit(task_->outputs(batch));
   EXPECT_NEAR(sum_of(output, "feature_std") / kImages,
               query_bD.std(0, /*unbiased=*/false).mean().item<double>(), 1e-14);
-  EXPECT_GE(sum_of(output, "knn_top1"), 0.0);
+  const StepContext step = context_of(batch, 0);
+  const ModelOutput query = module<Backbone>("backbone")->forward(input_of(batch, 0), step);
+  const ModelOutput key = module<Backbone>("key_backbone")->forward(input_of(batch, 0), step);
+  const torch::Tensor key_bD =
+      unit(module<ProjectionHeadImpl>("key_projector")->forward(key.pooled_bD, false));
+  const torch::Tensor logit_bb = query_bD.mm(key_bD.t()) / kTemperature;
+  const torch::Tensor own = torch::arange(kImages, torch::kInt64);
+  EXPECT_NEAR(sum_of(output, "loss") / kImages,
+              2 * kTemperature * at::cross_entropy_loss(logit_bb, own).item<double>(), 1e-12);
+  EXPECT_EQ(sum_of(output, "contrast_top1"), (logit_bb.argmax(1) == own).sum().item<double>());
+  NearestNeighbours neighbours(3, 0.07);
+  neighbours.add(query.pooled_bD, batch.label_b, *grid_.world);
+  EXPECT_EQ(sum_of(output, "knn_top1"),
+            (neighbours.classify(query.pooled_bD) == batch.label_b).sum().item<double>());
+  double agree = 0.0;
+  for (size_t layer = 0; layer < query.moe.size(); ++layer) {
+    agree += (query.moe[layer].first_unit_T == key.moe[layer].first_unit_T).sum().item<double>();
+  }
+  EXPECT_EQ(sum_of(output, "key_router_agreement"), agree);
   std::vector<std::string> names;
   for (const Metric& metric : task_->metrics({})) names.push_back(metric.name);
   EXPECT_THAT(names, ::testing::ElementsAre("loss", "contrast_top1", "feature_std", "knn_top1",
                                             "key_router_agreement"));
   task_->references()->clear();
   EXPECT_EQ(task_->evaluate(batch).sums.size(), without.sums.size());
+}
+
+// Keys of other ranks are in the way of a query as those of its own are.
+TEST_F(MocoV3Test, EvaluationOfUnequalSharesIsThatOfAll) {
+  const Batch whole = in_step(two_views(), some_step(kImages, /*training=*/false));
+  const EvalOutput expected = task_->evaluate(whole);
+  std::mutex mutex;
+  std::map<std::string, double> sums;
+  testing::run_grid(1, 2, [&](RankGrid& grid) {
+    BuildContext build = build_;
+    build.grid = &grid;
+    const auto task = build_model(kVit + kTask, kImage, 3, build);
+    testing::fill_parameters(*task);
+    const std::map<std::string, torch::Tensor> buffer_of = [&] {
+      std::map<std::string, torch::Tensor> all;
+      for (const Parameter& buffer : buffers_of(*task_)) all[buffer.name] = buffer.tensor;
+      return all;
+    }();
+    for (const Parameter& buffer : buffers_of(*task)) {
+      buffer.tensor.copy_(buffer_of.at(buffer.name));
+    }
+    const int64_t first = grid.world->rank() == 0 ? 0 : 4, count = first == 0 ? 4 : 2;
+    Batch own = whole;
+    own.image_bVCHW = whole.image_bVCHW.narrow(0, first, count);
+    own.label_b = whole.label_b.narrow(0, first, count);
+    own.context.sample_b = whole.context.sample_b.narrow(0, first, count);
+    const EvalOutput output = task->evaluate(own);
+    const std::lock_guard lock(mutex);
+    for (const NamedSum& sum : output.sums) sums[sum.name] += sum.sum;
+  });
+  for (const NamedSum& sum : expected.sums) {
+    EXPECT_NEAR(sums.at(sum.name), sum.sum, 1e-10) << sum.name;
+  }
 }
 
 TEST_F(MocoV3Test, NearestNeighbourOfAReferenceIsItself) {

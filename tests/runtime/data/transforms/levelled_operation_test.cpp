@@ -29,6 +29,7 @@ TEST(LevelledOperation, CountsBitsAndThresholdsInWholeNumbersAsTimm) {
   EXPECT_DOUBLE_EQ(argument(PixelOperation::kSolarise, 9), 230.0);
   EXPECT_DOUBLE_EQ(argument(PixelOperation::kSolarise, 9, LevelScale::kIncreasing), 26.0);
   EXPECT_DOUBLE_EQ(argument(PixelOperation::kSolariseAdd, 9), 99.0);
+  EXPECT_DOUBLE_EQ(argument(PixelOperation::kSolariseAdd, 15), 128.0);
 }
 
 TEST(LevelledOperation, ChangesNothingAtLevelZeroWhereEffectsIncrease) {
