@@ -36,6 +36,7 @@ struct EvaluationParts {
   const Recipe& recipe;
   const OpenSplit& data;
   RankGrid& grid;
+  const OpenSplit* train_data = nullptr;  ///< data.train where it is open; else references open it
 };
 
 /// Asked before each batch, on all ranks at once: whether to end without a result.

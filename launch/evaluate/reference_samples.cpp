@@ -35,15 +35,17 @@ bool add_references(References& references, const EvaluationParts& parts,
                     const Interrupted& interrupted) {
   references.clear();
   if (references.most_samples() == 0) return true;
-  std::optional<OpenSplit> train;
+  std::optional<OpenSplit> opened;
   on_every_rank(*parts.grid.world, [&] {
-    train = open_split(parts.data.source, Split::kTrain, parts.data.workers);
-    if (train->samples->size() == 0)
-      throw DataError("data.train has no samples, and neighbours are looked for among them",
-                      "name files that hold some, or set task.references: 0");
+    if (parts.train_data != nullptr) return;
+    opened = open_split(parts.data.source, Split::kTrain, parts.data.workers);
+    if (opened->samples->size() > 0) return;
+    throw DataError("data.train has no samples, and neighbours are looked for among them",
+                    "name files that hold some, or set task.references: 0");
   });
-  const auto samples = spread_samples(*train->samples, references.most_samples());
-  EvalLoader loader(*samples, loader_settings(parts.recipe, *train, parts.grid));
+  const OpenSplit& train = opened ? *opened : *parts.train_data;
+  const auto samples = spread_samples(*train.samples, references.most_samples());
+  EvalLoader loader(*samples, loader_settings(parts.recipe, train, parts.grid));
   while (const std::optional<Batch> batch = loader.next()) {
     if (interrupted && interrupted()) return false;
     references.add(*batch);

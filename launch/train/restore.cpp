@@ -92,7 +92,7 @@ std::string tokenizer_mismatch(const Manifest& manifest, const std::string& iden
 
 void check_tokenizer(const Manifest& manifest, const Session& session,
                      const ResumeOptions& options) {
-  const std::string what = tokenizer_mismatch(manifest, session.tokenizer_identity());
+  const std::string what = tokenizer_mismatch(manifest, session.train_data().tokenizer);
   if (what.empty()) return;
   if (!options.override_fixed) {
     throw Error(ExitCode::kMismatch, what,
@@ -104,10 +104,10 @@ void check_tokenizer(const Manifest& manifest, const Session& session,
 // The data that the checkpoint was trained on are those at hand, or --override allows others.
 void check_data(const Manifest& manifest, const Session& session, const ResumeOptions& options) {
   const std::string* trained_on = find_text(manifest, kDataFingerprint);
-  if (trained_on == nullptr || *trained_on == session.data_fingerprint()) return;
+  if (trained_on == nullptr || *trained_on == session.train_data().fingerprint) return;
   const std::string what = fmt::format(
       "the training data are not those of the checkpoint:\n  checkpoint: {}\n  now:        {}",
-      *trained_on, session.data_fingerprint());
+      *trained_on, session.train_data().fingerprint);
   if (!options.override_fixed) {
     throw Error(ExitCode::kMismatch, what,
                 "name, size and a hash of sampled blocks of each file; put the files back, start a "
@@ -428,7 +428,7 @@ std::string load_start_weights(Session& session, const Recipe& recipe) {
                   path + " is sparse, and model.upcycle makes no experts' masks of an MLP's",
                   "upcycle a dense checkpoint, or leave out sparsity");
     }
-    require_own_tokenizer(manifest, session.tokenizer_identity());
+    require_own_tokenizer(manifest, session.train_data().tokenizer);
     load_upcycled(path, session.model(), world, init_from.raw_weights);
     require_same_model(compare(manifest, recipe));
     return source;
@@ -438,7 +438,7 @@ std::string load_start_weights(Session& session, const Recipe& recipe) {
   if (init_from.is_partial()) {
     return source + load_some_weights(path, source_of, session, init_from.raw_weights);
   }
-  require_own_tokenizer(manifest, session.tokenizer_identity());
+  require_own_tokenizer(manifest, session.train_data().tokenizer);
   load_weights(path, weights_of(session.model()), world, init_from.raw_weights);
   load_masks(path, manifest, session);
   return source;

@@ -35,6 +35,7 @@ StepReport reduce(const StepOutcome& outcome, Communicator& world) {
 Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& grid,
                  const UnitLoads& unit_load, const StepRuleFactory& make_rules)
     : recipe_(recipe),
+      train_data_(train_data),
       grid_(grid),
       model_(build_model(recipe, train_data.source->shape(), &grid, grid.device, unit_load)),
       loader_(*train_data.samples,
@@ -48,9 +49,7 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
       share_(shards_ ? shards_->share() : share_of(sync_.groups())),
       scale_(step_scale(recipe, train_data)),
       schedule_(Registry<Schedule>::create(recipe.schedule, scale_)),
-      control_(grid, sync_.communicators()),
-      data_fingerprint_(train_data.fingerprint),
-      tokenizer_identity_(train_data.tokenizer) {
+      control_(grid, sync_.communicators()) {
   if (auto rule = model_.task->make_step_rule(scale_.total_steps)) {
     rules_.push_back(std::move(rule));
   }
@@ -157,7 +156,7 @@ void Session::visit_state(StateVisitor& visitor) {
   model_.task->visit_state(visitor);
   loader_.visit_state(visitor);
   // Saved is what is trained on now, whatever was loaded.
-  std::string fingerprint = data_fingerprint_, tokenizer = tokenizer_identity_;
+  std::string fingerprint = train_data_.fingerprint, tokenizer = train_data_.tokenizer;
   if (!fingerprint.empty()) visitor.text(kDataFingerprint, fingerprint);
   if (!tokenizer.empty()) visitor.text(kDataTokenizer, tokenizer);
   for (const auto& rule : rules_) rule->visit_state(visitor);

@@ -96,10 +96,7 @@ class Session : public Stateful {
   void tensors_loaded() override;
   /// After weights alone were loaded: rules that keep them within masks do so.
   void weights_loaded();
-  /// The training data's, SampleSet::fingerprint.
-  const std::string& data_fingerprint() const { return data_fingerprint_; }
-  /// The training data's, SampleSet::tokenizer_identity.
-  const std::string& tokenizer_identity() const { return tokenizer_identity_; }
+  const OpenSplit& train_data() const { return train_data_; }
   const Optimizer& optimizer() const { return *optimizer_; }
   /// Null unless parallel.shard_optimizer.
   const OptimizerShards* shards() const { return shards_.get(); }
@@ -115,6 +112,7 @@ class Session : public Stateful {
   void clip(double l2_norm);
 
   const Recipe& recipe_;
+  const OpenSplit& train_data_;
   RankGrid& grid_;
   BuiltModel model_;
   TrainLoader loader_;
@@ -128,7 +126,6 @@ class Session : public Stateful {
   const WeightAverage* average_ = nullptr;  ///< the last of the rules; null unless train.average
   std::shared_ptr<Schedule> schedule_;
   StepControl control_;
-  std::string data_fingerprint_, tokenizer_identity_;
   int64_t step_ = 0;
   int64_t nonfinite_in_row_ = 0;
   int64_t skipped_steps_ = 0;

@@ -179,8 +179,8 @@ bool Trainer::evaluate_now(bool is_logged) {
   };
   const AveragedWeights averaged(session_.average());
   const std::optional<Evaluation> evaluation =
-      evaluate({session_.task(), recipe_, valid_data_, session_.grid()}, session_.steps_done(),
-               &agreement_, interrupted);
+      evaluate({session_.task(), recipe_, valid_data_, session_.grid(), &session_.train_data()},
+               session_.steps_done(), &agreement_, interrupted);
   if (!evaluation) {
     log_.info(fmt::format("step {}: evaluation interrupted by a stop", session_.steps_done()));
     return false;
