@@ -456,8 +456,8 @@ TEST(SparseTraining, ACheckpointOfAPermutedLayerIsNotTakenWithoutItsOrder) {
 
 /// Weights, masks, orders, scores and moments stay as they are, step after step.
 TEST(SparseTraining, ANonFiniteGradientChangesNothing) {
-  const std::string section = "sparsity={density: 0.4, layers: [mlp], ";
-  for (const std::string& method :
+  const std::string section = "sparsity={density: 0.4, layers: [mlp.fc1], ";
+  for (const char* method :
        {"rule: {name: rigl, every: 1step, until: 100%}}",
         "rule: {name: mest, every: 1step, until: 100%}}",
         "rule: {name: cht, every: 1step, until: 100%}}",
