@@ -26,7 +26,7 @@ struct SparseLayerInfo {
   /// product beside it; nullopt if they are free (Pattern::limits_span).
   std::optional<int64_t> span;
   int64_t soft_bytes;  ///< of one matrix's soft permutation with gradient and Adam's state; 0: none
-  int64_t bytes;       ///< of one matrix's weights and mask in memory
+  int64_t bytes = 0;   ///< of one matrix's weights and mask in memory
 
   double reached() const {
     return static_cast<double>(weights) / static_cast<double>(rows * columns);
