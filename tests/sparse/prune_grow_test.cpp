@@ -49,6 +49,7 @@ class Mlp {
     std::vector<SparseLayer> layers;
     for (const Parameter& parameter : parameters_) {
       const torch::Tensor& weight = parameter.tensor;
+      weight.mutable_grad() = torch::zeros_like(weight.detach());
       layers.push_back(
           {parameter, false, density,
            make_pattern("{name: unstructured}", weight.size(0), weight.size(1), density)});
