@@ -214,16 +214,20 @@ class Planner {
     }
   }
   void refuse_entry(const std::string& key, const std::string& entry) {
-    const auto is_named = [&entry](const Parameter& one) { return names_layer(entry, one.name); };
-    const auto dense = std::ranges::find_if(parameters_, is_named);
-    mistakes_.push_back(fmt::format(
-        "{}: {}; there are {}", key,
-        dense == parameters_.end()
-            ? fmt::format("no layer that can be sparse is named '{}'", entry)
-            : fmt::format(
-                  "'{}' is {}, which stays dense, as embeddings, norms, heads and routers do",
-                  entry, dense->name),
-        known_layers(places_)));
+    mistakes_.push_back(
+        fmt::format("{}: {}; there are {}", key, misfit(entry), known_layers(places_)));
+  }
+  std::string misfit(const std::string& entry) const {
+    const auto is_named = [&entry](const auto& name) { return names_layer(entry, name); };
+    if (std::ranges::any_of(places_, is_named, &Place::layer)) {
+      return fmt::format("sparsity.layers leaves '{}' out", entry);
+    }
+    const auto dense = std::ranges::find_if(parameters_, is_named, &Parameter::name);
+    if (dense == parameters_.end()) {
+      return fmt::format("no layer that can be sparse is named '{}'", entry);
+    }
+    return fmt::format("'{}' is {}, which stays dense, as embeddings, norms, heads and routers do",
+                       entry, dense->name);
   }
 
   std::vector<double> chosen_densities() {

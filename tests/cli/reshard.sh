@@ -7,14 +7,17 @@
 # state is shared out among the replicas.
 source "$(dirname "$0")/common.sh"
 
+# Ranks and expert ranks: every number of ranks from every other.
+grids=("1 1" "2 2" "3 3" "1 1" "4 2" "2 1" "4 4" "3 3" "2 2" "1 1" "3 3" "4 4" "1 1")
+
 # moves NAME [OVERRIDE...]: a run goes from grid to grid, a step on each, and what is loaded is what
-# was saved: every number of ranks from every other.
+# was saved.
 moves() {
   local name=$1 saved loaded world expert_ranks sharded=true
   shift
   expect 75 ranks 4 train "$tiny" run.root=. run.name="$name" parallel.expert_ranks=4 \
     parallel.uneven=true run.stop_after=5step "$@"
-  for shape in "1 1" "2 2" "3 3" "1 1" "4 2" "2 1" "4 4" "3 3" "2 2" "1 1" "3 3" "4 4" "1 1"; do
+  for shape in "${grids[@]}"; do
     saved=$(digest "$name")
     read -r world expert_ranks <<<"$shape"
     if $sharded; then sharded=false; else sharded=true; fi
@@ -41,4 +44,5 @@ moves sparse 'sparsity={density: 0.4, rule: {name: set, every: 2step, until: 100
   permutation: {name: learned, until: 12step}}'
 moves switches 'sparsity={density: 0.4, layers: [experts], rule: {name: set, every: 2step, until: 100%},
   permutation: {name: benes, near: random, until: 12step}}'
+grids=("1 1" "3 3" "2 2" "4 2" "1 1")
 moves moco train.accumulate=1 'task={name: moco_v3, hidden: 32, out: 16}'

@@ -115,7 +115,8 @@ TEST_F(ShardIndex, RefusesAnotherArchive) {
                                     HasSubstr("remove it, and the headers of a.tar are read")));
   archive_.resize(archive_.size() - 512);
   archive_[100] ^= 1;
-  EXPECT_THAT(refusal(index), HasSubstr("a.tar.index: does not fit a.tar: its hash is of other samples"));
+  EXPECT_THAT(refusal(index),
+              HasSubstr("a.tar.index: does not fit a.tar: its hash is of other samples"));
 }
 
 TEST_F(ShardIndex, RefusesToBeCutOrChangedAtAnyByte) {

@@ -93,8 +93,9 @@ TEST(SparseLayers, RefuseWhatDoesNotFitByName) {
                                   HasSubstr(", which stays dense"))))
         << name;
   }
-  EXPECT_THAT(mistakes("density: 0.5, densities: [{match: qkv, density: 0.2}]"),
-              ElementsAre(HasSubstr("sparsity.densities[0].match: no layer")));
+  EXPECT_THAT(
+      mistakes("density: 0.5, densities: [{match: qkv, density: 0.2}]"),
+      ElementsAre(HasSubstr("sparsity.densities[0].match: sparsity.layers leaves 'qkv' out")));
   EXPECT_THAT(mistakes("density: 0.001, layers: [blocks.0.mlp.fc1]"),
               ElementsAre(HasSubstr("blocks.0.mlp.fc1: a density of 0.001 leaves none")));
   EXPECT_THAT(
