@@ -251,8 +251,14 @@ bool counts_entry_steps(const Recipe& recipe) {
          recipe.optimizer.options<AdamW>().entry_steps;
 }
 
-void check_accumulation(const Recipe& recipe, const ModelCounts& counts, Problems& problems) {
-  if (!counts.compares_samples || recipe.train.accumulate == 1) return;
+void check_comparison(const Recipe& recipe, const ModelCounts& counts, Problems& problems) {
+  if (!counts.compares_samples) return;
+  if (recipe.train.batch == 1) {
+    problems.add("train.batch", fmt::format("the loss of task {} compares the samples of a step "
+                                            "with each other, and there is 1; raise it",
+                                            recipe.task.name()));
+  }
+  if (recipe.train.accumulate == 1) return;
   problems.add("train.accumulate",
                fmt::format("the loss of task {} compares all samples of a step with each other, "
                            "those of {} micro-steps would not be; set 1",
@@ -406,7 +412,7 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
     check_data_rules(loaded, *data, num_views, diagnostics);
   }
   if (counts && !found.has_mistake_in("train")) {
-    check_accumulation(loaded.options, *counts, problems);
+    check_comparison(loaded.options, *counts, problems);
     check_mix(loaded.options, problems);
   }
   const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;

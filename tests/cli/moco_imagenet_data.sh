@@ -12,7 +12,7 @@ classes=$(find folder/train -mindepth 1 -type d | wc -l)
 
 train() { # train SOURCE NAME
   ranks 2 train "$root/configs/moco/sparse_b.yaml" run.root=. "run.name=$2" run.threads=1 \
-    parallel.expert_ranks=2 "data.source=$1" '~data.train.folder' '~data.valid.folder' \
+    parallel.expert_ranks=2 "data.source=$1" \
     "data.classes=$classes" data.image_size=224 train.batch=8 train.duration=2step \
     schedule.warmup=0step evaluate.every=never checkpoint.keep_best=0 "${@:3}"
 }

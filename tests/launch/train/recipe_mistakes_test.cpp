@@ -199,7 +199,7 @@ const std::vector<Case>& training_cases() {
       {"MixWithinGroupsOfOne",
        {{"classify}", "classify, mix: {cutmix: 1}}"}, {"batch: 16", "batch: 16, group: 1"}},
        {},
-       {"r.yaml:14:30: task.mix: images are mixed within routing groups, and train.group is 1; "
+       {"r.yaml:12:24: task.mix: images are mixed within routing groups, and train.group is 1; "
         "raise it"}},
       {"SoftUntilBehindTheEnd",
        {{"parallel:",
