@@ -15,10 +15,10 @@ void fit_baselines(Baselines& baselines, const EvaluationParts& parts) {
   on_every_rank(*parts.grid.world, [&] {
     const torch::NoGradGuard no_grad;
     const OpenSplit train = open_split(parts.data.source, Split::kTrain, parts.data.workers);
-    if (train.samples->size() == 0)
+    if (train.samples->size() == 0) {
       throw DataError("data.train has no samples, and baselines are fitted to them",
                       "name files that hold some");
-
+    }
     const auto samples = spread_samples(*train.samples, baselines.most_samples());
     EvalLoader loader(*samples, loader_settings(parts.recipe, train, parts.grid));
     while (const std::optional<Batch> batch = loader.next()) baselines.add(*batch);

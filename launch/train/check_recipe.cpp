@@ -15,7 +15,7 @@
 #include "moe/exchange/row_exchange.h"
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/rank_grid.h"
-#include "runtime/base/divisors.h"
+#include "runtime/base/integers.h"
 #include "runtime/base/text.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/recipe/config_writer.h"
@@ -266,7 +266,8 @@ void check_comparison(const Recipe& recipe, const ModelCounts& counts, Problems&
 }
 
 void check_mix(const Recipe& recipe, Problems& problems) {
-  if (recipe.task.name() != "classify" || recipe.train.group > 1) return;
+  const bool may_mix = recipe.task.name() == "classify" || recipe.task.name() == "linear_probe";
+  if (!may_mix || recipe.train.group > 1) return;
   const ImageMixOptions& mix = recipe.task.options<Classify>().mix;
   if (mix.mixup == 0.0 && mix.cutmix == 0.0) return;
   problems.add("task.mix",

@@ -9,7 +9,7 @@
 #include "models/blocks/recompute.h"
 #include "models/decoder/decoder_block.h"
 #include "models/decoder_shape.h"
-#include "runtime/base/round_up.h"
+#include "runtime/base/integers.h"
 
 // b sequences on this rank  S tokens  C width  H head width
 namespace shoal {

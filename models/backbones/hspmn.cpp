@@ -10,7 +10,7 @@
 #include "models/blocks/recompute.h"
 #include "models/decoder_shape.h"
 #include "runtime/base/error.h"
-#include "runtime/base/round_up.h"
+#include "runtime/base/integers.h"
 
 // b sequences on this rank  S tokens  C width
 namespace shoal {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/kernels/attention_tiles.h"
-#include "runtime/base/round_up.h"
+#include "runtime/base/integers.h"
 #include "runtime/device/real_types.h"
 #include "runtime/kernels/bfloat16_rows.h"
 

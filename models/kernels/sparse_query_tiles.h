@@ -9,7 +9,7 @@
 
 #include "models/kernels/attention_rows.h"
 #include "models/kernels/attention_tiles.h"
-#include "runtime/base/round_up.h"
+#include "runtime/base/integers.h"
 #include "runtime/device/real_types.h"
 
 /// What the forward and backward passes of sparse queries on dense keys share on the CPU.

@@ -51,10 +51,10 @@ struct ImageMix {
 std::optional<ImageMix> draw_image_mix(const ImageMixOptions& options, uint64_t seed, int64_t step,
                                        int64_t height, int64_t width);
 
-/// What each sample is mixed with: the i-th of a routing group with the i-th from its end, in a
-/// group of odd size that in the middle with itself. Row b of
-/// the result is the other sample's row. b is a multiple of `samples_per_group`, else TORCH_CHECK.
-/// timm pairs within a rank's whole batch, which would depend on the number of ranks.
+/// What each sample is mixed with: the i-th of a routing group with the i-th from its end, so that
+/// in the middle of a group of odd size with itself. Row b of the result is the other sample's row.
+/// b is a multiple of `samples_per_group`, else TORCH_CHECK. timm pairs within a rank's whole
+/// batch, which would depend on the number of ranks.
 torch::Tensor partners(const torch::Tensor& value_b, int64_t samples_per_group);
 
 /// The mixed images.

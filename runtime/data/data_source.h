@@ -58,7 +58,8 @@ class SampleSet {
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
   /// Of text: what bits per byte and perplexity per word are computed from. May read all of it.
   virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
-  /// What opening them did that users should know, for the log: a line each.
+  /// What users should know of them, for the log, a line each: what opening them did and, where
+  /// records are found corrupt only when they are read, which were replaced so far.
   virtual std::vector<std::string> notes() const { return {}; }
   /// Names and sizes of files with a hash of parts of them, by which a resumed run compares its
   /// data; empty for data that the recipe alone defines.

@@ -8,9 +8,9 @@
 #include <numeric>
 #include <vector>
 
-#include "runtime/base/divisors.h"
 #include "runtime/base/error.h"
 #include "runtime/base/exact_share.h"
+#include "runtime/base/integers.h"
 #include "sparse/patterns/best_cells.h"
 
 namespace shoal {

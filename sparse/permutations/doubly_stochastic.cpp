@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/base/divisors.h"
+#include "runtime/base/integers.h"
 #include "sparse/permutations/assignment.h"
 #include "sparse/permutations/soft_method.h"
 #include "sparse/permutations/soft_permutation.h"

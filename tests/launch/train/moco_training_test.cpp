@@ -118,7 +118,7 @@ TEST(MocoInTraining, TheMomentumEncoderCostsItsWeightsOnceAndHasNoOptimizerState
   }
   const CheckedRecipe checked = check_recipe({"", overrides, {}, testing::kEqualityRecipe},
                                              config::UnsetVariable::kKeep, std::nullopt);
-  EXPECT_EQ(checked.counts.checkpoint.data_bytes, bytes.all) << "what check says";
+  EXPECT_EQ(checked.counts.checkpoint.data_bytes, bytes.all) << "of the estimate of `shoal check`";
 }
 
 TEST(MocoInTraining, SparsityOfTheQueryEncoderIsWhatTheKeyEncoderFollows) {

@@ -47,12 +47,17 @@ class MocoV3Test : public ::testing::Test {
   MocoV3Test() {
     build_.grid = &grid_;
     build_.tensor_options = build_.tensor_options.dtype(torch::kFloat64);
-    task_ = build_model(kVit + kTask, kImage, 3, build_);
-    testing::fill_parameters(*task_);
-    for (const Parameter& buffer : buffers_of(*task_)) {
+    task_ = filled_task(build_);
+  }
+
+  static std::shared_ptr<Task> filled_task(const BuildContext& build) {
+    auto task = build_model(kVit + kTask, kImage, 3, build);
+    testing::fill_parameters(*task);
+    for (const Parameter& buffer : buffers_of(*task)) {
       if (buffer.name.ends_with("running_mean")) buffer.tensor.zero_();
       if (buffer.name.ends_with("running_var")) buffer.tensor.fill_(1);
     }
+    return task;
   }
 
   template <class Module>
@@ -176,16 +181,7 @@ TEST_F(MocoV3Test, EvaluationOfUnequalSharesIsThatOfAll) {
   testing::run_grid(1, 2, [&](RankGrid& grid) {
     BuildContext build = build_;
     build.grid = &grid;
-    const auto task = build_model(kVit + kTask, kImage, 3, build);
-    testing::fill_parameters(*task);
-    const std::map<std::string, torch::Tensor> buffer_of = [&] {
-      std::map<std::string, torch::Tensor> all;
-      for (const Parameter& buffer : buffers_of(*task_)) all[buffer.name] = buffer.tensor;
-      return all;
-    }();
-    for (const Parameter& buffer : buffers_of(*task)) {
-      buffer.tensor.copy_(buffer_of.at(buffer.name));
-    }
+    const auto task = filled_task(build);
     const int64_t first = grid.world->rank() == 0 ? 0 : 4, count = first == 0 ? 4 : 2;
     Batch own = whole;
     own.image_bVCHW = whole.image_bVCHW.narrow(0, first, count);
