@@ -199,7 +199,7 @@ const std::vector<Case>& training_cases() {
       {"ABatchOfOneComparesNothing",
        {{"classify}", "moco_v3}"}, {"batch: 16", "batch: 1, group: 1"}},
        {},
-       {"r.yaml:15:30: train.batch: the loss of task moco_v3 compares the samples of a step with "
+       {"r.yaml:15:32: train.batch: the loss of task moco_v3 compares the samples of a step with "
         "each other, and there is 1; raise it"}},
       {"MixWithinGroupsOfOne",
        {{"classify}", "classify, mix: {cutmix: 1}}"}, {"batch: 16", "batch: 16, group: 1"}},

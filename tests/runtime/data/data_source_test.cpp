@@ -74,7 +74,7 @@ TEST(DataOptions, RefuseASplitOfNoFiles) {
 
 TEST(DataOptions, RefuseWhatNoSourceOrAnotherSourceHas) {
   EXPECT_THAT(mistakes("{source: image_folder, classes: 1}"),
-              ElementsAre(HasSubstr("data.classes: must be at least 2")));
+              ElementsAre(HasSubstr("classes: must be at least 2")));
   EXPECT_THAT(mistakes("{source: cifa}"), ElementsAre(HasSubstr("did you mean 'cifar'?")));
   EXPECT_THAT(mistakes("{source: cifar, noise: 2}"), ElementsAre(HasSubstr("noise")));
   EXPECT_THAT(mistakes("{source: shapes, classes: 1, noise: 2, train: {samples: 0}}").size(), 3u);
