@@ -383,6 +383,7 @@ inline std::vector<EqualityCase> moco_cases() {
       joined(zero, {"backbone.norm.bias", "token_mlp.fc2.bias"});
   return {{"Moco", moco(), zero},
           {"MocoByAdamW", moco({adamw, kClip}), constant},
+          {"MocoByLamb", moco({"optimizer={name: lamb, lr: 1e-5, weight_decay: 0.1}"}), constant},
           {"MocoWithNoiseAndImportanceDrops", moco(noisy()), zero},
           {"MocoWithGlobalLossesAndABias",
            moco({channel_moe("name: sigmoid, k: 2, bias: {rate: 0.05}",

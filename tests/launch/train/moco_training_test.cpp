@@ -54,6 +54,29 @@ TEST(MocoInTraining, TheMomentumEncoderFollowsBeforeItMakesKeys) {
   }
 }
 
+/// Of a training's second step. `momentum`: constant; `follow`: moves the key encoder by hand
+/// before that step.
+double second_loss(const std::string& momentum, double follow) {
+  SessionInTraining run(moco({"optimizer={name: adamw, lr: 1e-2}",
+                              "task.momentum_schedule=constant", "task.momentum=" + momentum}));
+  run.session.step({});
+  const Tensors weights = copies_of(run);
+  for (const Parameter& parameter : run.session.parameters()) {
+    if (!parameter.name.starts_with("key_")) continue;
+    torch::Tensor key = parameter.tensor.detach();
+    key.lerp_(weights.at(parameter.name.substr(4)), follow);
+  }
+  return run.session.step({}).loss.item<double>();
+}
+
+TEST(MocoInTraining, KeysAreOfTheMomentumEncoderThatHasFollowed) {
+  const double loss = second_loss("0.25", 0.0);
+  const double of_followed = second_loss("1", 0.75);
+  const double of_unmoved = second_loss("1", 0.0);
+  EXPECT_NEAR(loss, of_followed, 1e-12);
+  EXPECT_GT(std::abs(loss - of_unmoved), 1e-6) << "the order cannot be told from this loss";
+}
+
 TEST(MocoInTraining, BothEncodersPlaceTheirExpertsAlike) {
   testing::run_grid(2, 1, [](RankGrid& grid) {
     const Recipe recipe =
