@@ -48,8 +48,8 @@ inline nlohmann::json describe(const Mixer::Options& model) {
   return {{"backbone", "sparse_mlp"},
           {"patch", model.patch},
           {"width", model.width},
-          {"token_hidden", model.token_hidden},
-          {"channel_hidden", model.channel_hidden},
+          {"token_hidden", model.token_hidden_width()},
+          {"channel_hidden", model.channel_hidden_width()},
           {"dense_blocks", model.depth},
           {"sparse_blocks", 0},
           {"sparse", nullptr}};
@@ -60,8 +60,8 @@ inline nlohmann::json describe(const SparseMlp::Options& model, const ImageShape
   return {{"backbone", "sparse_mlp"},
           {"patch", model.patch},
           {"width", model.width},
-          {"token_hidden", model.token_hidden},
-          {"channel_hidden", model.channel_hidden},
+          {"token_hidden", model.token_hidden_width()},
+          {"channel_hidden", model.channel_hidden_width()},
           {"dense_blocks", model.dense_blocks},
           {"sparse_blocks", model.sparse_blocks},
           {"sparse",
@@ -85,7 +85,7 @@ inline nlohmann::json describe(const Vit::Options& model) {
           {"patch", model.patch},
           {"width", model.width},
           {"heads", model.heads},
-          {"hidden", model.hidden},
+          {"hidden", model.hidden_width()},
           {"has_cls", model.pool == Pooling::kCls},
           {"moe", moe}};
 }

@@ -25,7 +25,9 @@ void refuse_unknown_command(const CLI::App& app, const std::vector<std::string>&
     for (const CLI::App* known : command->get_subcommands({})) names.push_back(known->get_name());
     if (names.empty() || word.starts_with('-')) return;
     if (std::find(names.begin(), names.end(), word) == names.end()) {
-      const std::string guess = did_you_mean(word, names);
+      const bool is_recipe = word.ends_with(".yaml") || word.ends_with(".yml");
+      const std::string guess =
+          is_recipe ? "; did you mean 'shoal train " + word + "'?" : did_you_mean(word, names);
       throw Error(ExitCode::kUsage, "no command is called '" + word + "'" + guess,
                   guess.empty() ? "commands: " + join_words(names) : "");
     }
@@ -33,14 +35,19 @@ void refuse_unknown_command(const CLI::App& app, const std::vector<std::string>&
   }
 }
 
-/// The nearest option to the first word that looks like one and is none.
+/// What was meant by the first word that looks like an option and is none: the nearest one, or a
+/// key of the recipe.
 std::string option_hint(const CLI::App& command) {
   std::vector<std::string> options;
   for (const CLI::Option* option : command.get_options()) {
     for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
   }
   for (const std::string& word : command.remaining()) {
-    if (word.starts_with('-')) return did_you_mean(word.substr(0, word.find('=')), options);
+    if (!word.starts_with('-')) continue;
+    const std::string name = word.substr(0, word.find('='));
+    const bool is_key = name.starts_with("--") && name.find('.') != std::string::npos;
+    return is_key ? "; keys of recipes are set without dashes: " + name.substr(2) + "=VALUE"
+                  : did_you_mean(name, options);
   }
   return "";
 }

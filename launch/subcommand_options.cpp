@@ -7,11 +7,13 @@
 #include <memory>
 
 #include "launch/commands/commands.h"
+#include "launch/commands/new_recipe.h"
 #include "launch/inspect/activation_maps.h"
 #include "launch/inspect/expert_maps.h"
 #include "launch/inspect/gate_maps.h"
 #include "launch/inspect/sparsity_maps.h"
 #include "launch/job/launch_info.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 
@@ -179,6 +181,62 @@ void add_inspect(CLI::App& app, ExitCode& code) {
       "  shoal inspect runs/padst --sparsity -o sparsity.html\n"
       "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
   command->callback([&code, command, arguments] { code = run_inspect(*command, *arguments); });
+}
+
+void add_keys(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "keys", "Document the keys of recipes: type, range, unit, default, members of open sets");
+  const auto arguments = std::make_shared<KeysArguments>();
+  command
+      ->add_option("name", arguments->name,
+                   "this key and those below it; its first words may be left out. Without it: an "
+                   "overview of all sections")
+      ->type_name("NAME");
+  const auto add = [&](const char* name, std::string& member, const char* doc) {
+    command->add_option(name, member, doc)->type_name("NAME");
+  };
+  add("--backbone", arguments->backbone, "only keys that recipes with this backbone have");
+  add("--task", arguments->task, "the same of a task");
+  add("--router", arguments->router, "the same of a router");
+  add("--data", arguments->data, "the same of a data source");
+  command->add_flag("--all", arguments->all, "document every key");
+  command->footer(
+      "Examples:\n"
+      "  shoal keys\n"
+      "  shoal keys optimizer\n"
+      "  shoal keys train.batch\n"
+      "  shoal keys exchange.chunks\n"
+      "  shoal keys --backbone vit\n"
+      "  shoal keys model.moe.router --backbone vit --router top_k");
+  command->callback([&code, arguments] { code = keys(*arguments, std::cout); });
+}
+
+void add_new(CLI::App& app, ExitCode& code) {
+  CLI::App* command =
+      app.add_subcommand("new", "Print a commented recipe to start from, which `check` accepts");
+  const auto arguments = std::make_shared<NewArguments>();
+  command
+      ->add_option("--backbone", arguments->backbone,
+                   "one of: " + join_words(new_recipe_backbones()))
+      ->type_name("NAME")
+      ->required();
+  command
+      ->add_option("--experts", arguments->experts,
+                   "experts of a layer; 0: none. Default: 0 where a backbone may be dense, else 4")
+      ->check(CLI::Range(0, 4096));
+  command
+      ->add_option("--data", arguments->data,
+                   "a data source. Default: shapes, drawn images, or text")
+      ->type_name("SOURCE");
+  command->add_option("--path", arguments->path, "data.path, the folder of the data")
+      ->type_name("FOLDER");
+  command->footer(
+      "The task follows from backbone and data.\n"
+      "Examples:\n"
+      "  shoal new --backbone vit --experts 8 > mine.yaml\n"
+      "  shoal new --backbone vit --data cifar --path ~/cifar-10-batches-bin\n"
+      "  shoal new --backbone gpt2 --experts 8 --data text");
+  command->callback([&code, arguments] { code = new_recipe(*arguments, std::cout); });
 }
 
 }  // namespace shoal

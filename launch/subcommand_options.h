@@ -19,7 +19,10 @@ void add_checkpoint_path(CLI::App& command, std::string& path);
 CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides);
 /// `--raw-weights`, of commands that use the weights of a checkpoint.
 void add_raw_weights(CLI::App& command, bool& raw_weights);
-/// Declares `inspect`, which sets `code`.
+// Each declares a subcommand, which sets `code`.
+
 void add_inspect(CLI::App& app, ExitCode& code);
+void add_keys(CLI::App& app, ExitCode& code);
+void add_new(CLI::App& app, ExitCode& code);
 
 }  // namespace shoal

@@ -26,7 +26,12 @@ namespace {
 
 void add_recipe(CLI::App& command, config::RecipeSource& source) {
   source.environment = environment_variable;
-  command.add_option("recipe", source.path, "recipe file, YAML")->type_name("RECIPE")->required();
+  command.add_option("recipe", source.path, "recipe file, YAML")
+      ->type_name("RECIPE")
+      ->required()
+      ->check([](const std::string& path) {
+        return path.empty() ? std::string("must name a file") : std::string();
+      });
   add_overrides(command, source.overrides);
 }
 
@@ -62,23 +67,6 @@ void add_show(CLI::App& app, ExitCode& code) {
       "  shoal show configs/quickstart.yaml\n"
       "  shoal show RECIPE.yaml --minimal train.batch=64 '~optimizer.weight_decay'");
   command->callback([&code, arguments] { code = show(*arguments, std::cout); });
-}
-
-void add_keys(CLI::App& app, ExitCode& code) {
-  CLI::App* command = app.add_subcommand(
-      "keys", "Document the keys of recipes: type, range, unit, default, members of open sets");
-  const auto name = std::make_shared<std::string>();
-  command
-      ->add_option("name", *name,
-                   "only this key and those below it; its first words may be left out")
-      ->type_name("NAME");
-  command->footer(
-      "Examples:\n"
-      "  shoal keys\n"
-      "  shoal keys optimizer\n"
-      "  shoal keys train.batch\n"
-      "  shoal keys exchange.chunks");
-  command->callback([&code, name] { code = keys(*name, std::cout); });
 }
 
 void add_recipes(CLI::App& app, ExitCode& code) {
@@ -452,6 +440,7 @@ void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::strin
   add_show(app, code);
   add_keys(app, code);
   add_recipes(app, code);
+  add_new(app, code);
   add_inspect(app, code);
   add_ckpt(app, code);
   add_import(app, code);

@@ -74,11 +74,20 @@ struct ShowArguments {
 /// Prints the resolved recipe, each value with where it came from; the output is a recipe again.
 ExitCode show(const ShowArguments& arguments, std::ostream& out);
 
-/// `shoal keys [NAME]`: documents every key, or those that print_keys finds by `name`. Throws Error
-/// (exit 2), with the nearest key, if there is none.
-ExitCode keys(const std::string& name, std::ostream& out);
+/// `shoal keys [NAME] [--backbone B] [--task T] [--router R] [--data D] [--all]`.
+struct KeysArguments {
+  std::string name = {};
+  std::string backbone = {}, task = {}, router = {}, data = {};  ///< only keys that these have
+  bool all = false;
+};
 
-/// `shoal recipes`: the recipes below `folder`, each with the first sentence of its comment.
+/// Documents the keys that print_keys finds by `name`, or all; without either the keys that a
+/// chosen member brings, or an overview of all sections. Throws Error (exit 2), with the nearest
+/// name, if there is no such key or member.
+ExitCode keys(const KeysArguments& arguments, std::ostream& out);
+
+/// `shoal recipes`: the recipes below `folder`, each with the first sentence of its comment, or
+/// more where that is but a name.
 ExitCode recipes(const std::string& folder, std::ostream& out);
 
 /// The folder of the recipes that belong to the program at `program`: of the source tree it was

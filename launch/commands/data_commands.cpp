@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "launch/commands/commands.h"
+#include "launch/job/launch_info.h"
 #include "launch/report/console.h"
 #include "runtime/base/data_file.h"
 #include "runtime/base/file_system.h"
@@ -47,7 +48,7 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TokenizeArguments& argumen
   config::Diagnostics diagnostics;
   Choice<Tokenizer> choice;
   config::read_into(config::type_of<Choice<Tokenizer>>(), &choice, section,
-                    config::UnsetVariable::kRefuse, diagnostics);
+                    {config::UnsetVariable::kRefuse, environment_variable}, diagnostics);
   try {
     diagnostics.throw_if_any();
   } catch (const ConfigError& error) {

@@ -16,7 +16,6 @@
 #include "runtime/base/text.h"
 #include "runtime/device/device.h"
 #include "runtime/recipe/config.h"
-#include "runtime/recipe/config_keys.h"
 #include "runtime/recipe/config_writer.h"
 
 namespace shoal {
@@ -121,8 +120,11 @@ void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) 
   out << (absence.empty() ? "good\n" : "good, but this machine cannot run it: " + absence + "\n");
 }
 
-/// The first sentence of the comment that the file begins with, without the file's own name, or
-/// its path, and a colon in front; "" if the file does not begin with a comment.
+constexpr std::size_t kShortPurpose = 16;  // a sentence of this length is a name: "ViT-B/16."
+
+/// The first sentence of the comment that the file begins with, or the first two, without the
+/// file's own name, or its path, and a colon in front; "" if the file does not begin with a
+/// comment.
 std::string purpose_of(const fs::path& file) {
   std::ifstream stream(file);
   std::string text;
@@ -131,9 +133,9 @@ std::string purpose_of(const fs::path& file) {
     if (begin == std::string::npos) break;
     if (!text.empty()) text += ' ';
     text += line.substr(begin);
-    const std::size_t stop = text.find(". ");
+    const std::size_t stop = text.find(". ", kShortPurpose);
     if (stop != std::string::npos) text.erase(stop + 1);
-    if (text.ends_with('.')) break;
+    if (text.size() > kShortPurpose && text.ends_with('.')) break;
   }
   const std::string name = text.substr(0, text.find(": "));
   const bool has_name = name.size() < text.size() && name.find(' ') == std::string::npos &&
@@ -186,20 +188,6 @@ ExitCode show(const ShowArguments& arguments, std::ostream& out) {
     return config::origin_of(loaded.document.root, path);
   });
   return ExitCode::kOk;
-}
-
-ExitCode keys(const std::string& name, std::ostream& out) {
-  const std::vector<config::KeyInfo> all = config::list_keys(config::type_of<Recipe>());
-  if (config::print_keys(all, name, out) > 0) return ExitCode::kOk;
-  std::vector<std::string> paths;
-  for (const config::KeyInfo& key : all) {
-    for (std::size_t dot = key.path.find('.'); dot != std::string::npos;
-         dot = key.path.find('.', dot + 1)) {
-      paths.push_back(key.path.substr(0, dot));
-    }
-    paths.push_back(key.path);
-  }
-  throw Error(ExitCode::kUsage, "no key is called '" + name + "'" + did_you_mean(name, paths));
 }
 
 ExitCode recipes(const std::string& folder, std::ostream& out) {

@@ -20,6 +20,9 @@ bool stays_below(const std::filesystem::path& path) {
 }  // namespace
 
 void RunOptions::validate(Problems& problems) const {
+  if (has_control_character(name)) {
+    return problems.add("name", "a folder's name has no control characters");
+  }
   if (stays_below(name)) return;
   problems.add("name",
                fmt::format("'{}' does not name a folder below run.root; leave out '.', '..' and "

@@ -82,7 +82,7 @@ struct RunOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("name", &RunOptions::name, "folder of the run below root", not_empty()),
-        field("root", &RunOptions::root, "folder that holds the runs", not_empty()),
+        field("root", &RunOptions::root, "folder that holds the runs", not_empty(), file_path()),
         field("on_existing", &RunOptions::on_existing, "what to do if the run folder exists"),
         field("seed", &RunOptions::seed, "key of every random draw", at_least(0)),
         field("device", &RunOptions::device, "auto: cuda if the plug-in and a GPU are there"),
@@ -108,7 +108,7 @@ struct InitFrom {
   static constexpr std::string_view kShortKey = "from";
   static constexpr auto fields() {
     return std::tuple{
-        required("from", &InitFrom::from, "checkpoint or run", not_empty()),
+        required("from", &InitFrom::from, "checkpoint or run", not_empty(), file_path()),
         field("take", &InitFrom::take,
               "weights of the checkpoint to take, by names with * for any text; none given: all, "
               "and the model may have no other"),

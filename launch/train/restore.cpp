@@ -42,7 +42,7 @@ constexpr const char* kTokenizerHint =
     "model was trained with, or put its files back";
 
 std::vector<config::Difference> compare(const Manifest& checkpoint, const Recipe& recipe) {
-  return config::diff(config::to_node(stored_recipe(checkpoint)), config::to_node(recipe));
+  return differences_of(config::to_node(stored_recipe(checkpoint)), config::to_node(recipe));
 }
 
 std::string new_run_id() {

@@ -16,7 +16,11 @@ enum class KeyRole {
 
 KeyRole role_of_key(const std::string& path);
 
-// Differences are those of the resolved recipes of a checkpoint and of the run that resumes it.
+/// What differs between the resolved recipes of a checkpoint and of the run that resumes it. A
+/// hidden width that is `auto` in one of them and what that stands for in the other does not
+/// differ.
+std::vector<config::Difference> differences_of(const config::Node& checkpoint,
+                                               const config::Node& recipe);
 
 /// The differences that deserve a warning. Throws Error (exit 12) with a two-column list if a
 /// fixed key differs, unless `override_fixed`.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <tuple>
 
 #include "models/backbones/sparse_mlp.h"
@@ -15,8 +16,7 @@ class Mixer : public SparseMlp {
     int64_t patch = 16;
     int64_t width = 768;
     int64_t depth = 12;
-    int64_t token_hidden = 384;
-    int64_t channel_hidden = 3072;
+    std::optional<int64_t> token_hidden, channel_hidden;
     Gelu gelu = Gelu::kErf;
 
     static constexpr auto fields() {
@@ -25,11 +25,15 @@ class Mixer : public SparseMlp {
                 unit("pixels")),
           field("width", &Options::width, "hidden size C", in_range(1, kMostWidth)),
           field("depth", &Options::depth, "number of blocks", in_range(0, kMostBlocks)),
-          field("token_hidden", &Options::token_hidden, "MLP_S dim D_S", in_range(1, kMostWidth)),
-          field("channel_hidden", &Options::channel_hidden, "MLP_C dim D_C",
-                in_range(1, kMostWidth)),
+          field("token_hidden", &Options::token_hidden, "MLP_S dim D_S; auto: half the width",
+                in_range(1, kMostWidth), unset_word("auto")),
+          field("channel_hidden", &Options::channel_hidden,
+                "MLP_C dim D_C; auto: 4 times the width", in_range(1, kMostWidth),
+                unset_word("auto")),
           field("gelu", &Options::gelu, "exact (timm) or tanh approximation (flax)")};
     }
+    int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
+    int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
   };
 
   Mixer(const Options& options, const Context& context)

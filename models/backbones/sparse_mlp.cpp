@@ -24,8 +24,8 @@ SparseMlp::SparseMlp(const Options& options, const Context& context, std::string
                                      path, context.build));
     } else {
       blocks_->push_back(
-          MixerBlock(MixerBlockImpl::Sizes{tokens, options.width, options.token_hidden,
-                                           options.channel_hidden, options.gelu},
+          MixerBlock(MixerBlockImpl::Sizes{tokens, options.width, options.token_hidden_width(),
+                                           options.channel_hidden_width(), options.gelu},
                      tensor));
     }
   }

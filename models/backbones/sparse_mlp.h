@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -28,6 +29,9 @@ struct EnumNames<Positions> {
                                     std::pair{Positions::kFirst, "first"}};
 };
 
+/// What Mixers of the paper have for D_S.
+constexpr int64_t half_width(int64_t width) { return width > 1 ? width / 2 : 1; }
+
 /// Sparse-MLP without its classifier: stem, L1 dense and L2 sparse blocks, norm, mean over tokens.
 /// Source: Lou et al. 2021, sections 2.3 and 3, table 8. Defaults are Sparse-B's but for the MoE
 /// stages, whose own defaults hold.
@@ -37,8 +41,7 @@ class SparseMlp : public Backbone {
     int64_t patch = 16;
     int64_t width = 768;
     int64_t dense_blocks = 10;
-    int64_t token_hidden = 384;
-    int64_t channel_hidden = 3072;
+    std::optional<int64_t> token_hidden, channel_hidden;
     int64_t sparse_blocks = 2;
     Positions positions = Positions::kLast;
     SparseOptions sparse;
@@ -51,9 +54,11 @@ class SparseMlp : public Backbone {
                         field("dense_blocks", &Options::dense_blocks, "number of dense blocks L1",
                               in_range(0, kMostBlocks)),
                         field("token_hidden", &Options::token_hidden,
-                              "MLP_S dim D_S of dense blocks", in_range(1, kMostWidth)),
+                              "MLP_S dim D_S of dense blocks; auto: half the width",
+                              in_range(1, kMostWidth), unset_word("auto")),
                         field("channel_hidden", &Options::channel_hidden,
-                              "MLP_C dim D_C of dense blocks", in_range(1, kMostWidth)),
+                              "MLP_C dim D_C of dense blocks; auto: 4 times the width",
+                              in_range(1, kMostWidth), unset_word("auto")),
                         field("sparse_blocks", &Options::sparse_blocks,
                               "number of sparse blocks L2", in_range(0, kMostBlocks)),
                         field("positions", &Options::positions, "where the sparse blocks are"),
@@ -65,6 +70,8 @@ class SparseMlp : public Backbone {
         problems.add("sparse.width", "must be set where width is odd");
       }
     }
+    int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
+    int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
   };
 
   /// `name`: for errors.

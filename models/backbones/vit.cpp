@@ -49,7 +49,7 @@ Vit::Vit(const Options& options, const Context& context)
     }
   }
   for (int64_t i = 0; i < options.depth; ++i) {
-    const FeedForward::Place place{options.width, options.hidden,      options.gelu, i,
+    const FeedForward::Place place{options.width, options.hidden_width(), options.gelu, i,
                                    options.depth, context.build.prefix};
     blocks_->push_back(
         VitBlock(VitBlockImpl::Sizes{options.heads, place,

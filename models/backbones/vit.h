@@ -49,7 +49,7 @@ class Vit : public Backbone {
     int64_t width = 768;
     int64_t depth = 12;
     int64_t heads = 12;
-    int64_t hidden = 3072;
+    std::optional<int64_t> hidden;
     Pooling pool = Pooling::kCls;
     TokenPositions positions = TokenPositions::kLearned;
     Gelu gelu = Gelu::kErf;
@@ -65,7 +65,8 @@ class Vit : public Backbone {
           field("depth", &Options::depth, "number of blocks", in_range(0, kMostBlocks)),
           field("heads", &Options::heads, "attention heads, a divisor of width",
                 in_range(1, kMostWidth)),
-          field("hidden", &Options::hidden, "hidden width of a dense MLP", in_range(1, kMostWidth)),
+          field("hidden", &Options::hidden, "hidden width of a dense MLP; auto: 4 times the width",
+                in_range(1, kMostWidth), unset_word("auto")),
           field("pool", &Options::pool, "features: the class token, or the mean over patches"),
           field("positions", &Options::positions,
                 "learned, or the fixed sines and cosines of MoCo v3"),
@@ -79,6 +80,7 @@ class Vit : public Backbone {
           inlined(&Options::feed_forward)};
     }
     void validate(Problems& problems) const;
+    int64_t hidden_width() const { return hidden.value_or(4 * width); }
   };
 
   Vit(const Options& options, const Context& context);

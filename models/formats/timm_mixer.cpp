@@ -96,8 +96,8 @@ class TimmMixer : public WeightFormat {
     // timm's named Mixers take no argument twice.
     nlohmann::ordered_json arguments{{"img_size", model.data.image.value().height},
                                      {"mlp_ratio",
-                                      {timm::ratio_of(mixer.token_hidden, mixer.width),
-                                       timm::ratio_of(mixer.channel_hidden, mixer.width)}},
+                                      {timm::ratio_of(mixer.token_hidden_width(), mixer.width),
+                                       timm::ratio_of(mixer.channel_hidden_width(), mixer.width)}},
                                      {"global_pool", "avg"}};
     if (name == kMixerClass) {
       arguments["patch_size"] = mixer.patch;

@@ -104,7 +104,7 @@ class TimmVit : public WeightFormat {
                                      {"embed_dim", vit.width},
                                      {"depth", vit.depth},
                                      {"num_heads", vit.heads},
-                                     {"mlp_ratio", timm::ratio_of(vit.hidden, vit.width)},
+                                     {"mlp_ratio", timm::ratio_of(vit.hidden_width(), vit.width)},
                                      {"class_token", has_cls},
                                      {"global_pool", has_cls ? "token" : "avg"},
                                      {"fc_norm", false}};

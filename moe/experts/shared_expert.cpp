@@ -8,8 +8,9 @@ SharedExpert::SharedExpert(const Options& options, int64_t width,
                            const torch::TensorOptions& tensor_options,
                            const std::optional<MlpInits>& inits)
     : activation_(options.activation) {
-  const int64_t hidden = options.count * options.hidden;
-  const MlpInits init = inits.value_or(xavier_inits(width, options.hidden));
+  const int64_t hidden_of_one = options.hidden_at(width);
+  const int64_t hidden = options.count * hidden_of_one;
+  const MlpInits init = inits.value_or(xavier_inits(width, hidden_of_one));
   const auto add_layer = [&](const std::string& name, at::IntArrayRef sizes, torch::Tensor& weight,
                              torch::Tensor& bias) {
     const Init& first = name == "fc2" ? init.fc2_weight : init.fc1_weight;

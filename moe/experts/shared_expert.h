@@ -26,15 +26,17 @@ class SharedExpert : public ModuleBase {
  public:
   struct Options {
     int64_t count = 0;
-    int64_t hidden = 1536;
+    std::optional<int64_t> hidden;  ///< default: 4 D
     bool gated = false;
     Activation activation = Activation::kGelu;
     bool bias = true;
 
+    int64_t hidden_at(int64_t width) const { return hidden.value_or(4 * width); }
     static constexpr auto fields() {
       return std::tuple{
           field("count", &Options::count, "shared experts; 0: none", in_range(0, kMostUnits)),
-          field("hidden", &Options::hidden, "hidden width of each", in_range(1, kMostWidth)),
+          field("hidden", &Options::hidden, "hidden width of each, auto: 4 times the width",
+                in_range(1, kMostWidth), unset_word("auto")),
           field("gated", &Options::gated, "gated MLPs (SwiGLU with activation silu)"),
           field("activation", &Options::activation, "between their two layers, or of the gate"),
           field("bias", &Options::bias, "whether their layers have biases")};

@@ -103,7 +103,8 @@ class ForcedRouter : public Router {
                               "zipf: 0 is even, higher is more skewed", at_least(0)),
                         field("file", &Options::file,
                               "replay: the experts.jsonl of a run whose loads are drawn "
-                              "again"),
+                              "again",
+                              file_path()),
                         field("unit", &Options::unit, "one: the unit of all tokens, auto: 0",
                               at_least(0), unset_word("auto"))};
     }

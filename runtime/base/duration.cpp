@@ -1,7 +1,10 @@
 #include "runtime/base/duration.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -103,6 +106,77 @@ std::optional<Duration> parse_count(std::string_view text) {
                  digits / number->scale, 1);
 }
 
+/// The names of the units in `units`, in the order that messages list them.
+std::vector<std::string> unit_names(unsigned units) {
+  constexpr std::array kNames{
+      std::pair{DurationUnit::kStep, "step"},  std::pair{DurationUnit::kEpoch, "ep"},
+      std::pair{DurationUnit::kToken, "tok"},  std::pair{DurationUnit::kSecond, "s"},
+      std::pair{DurationUnit::kSecond, "min"}, std::pair{DurationUnit::kSecond, "h"},
+      std::pair{DurationUnit::kSecond, "d"},   std::pair{DurationUnit::kPercent, "%"}};
+  std::vector<std::string> names;
+  for (const auto& [unit, name] : kNames) {
+    if ((units & static_cast<unsigned>(unit)) != 0) names.emplace_back(name);
+  }
+  return names;
+}
+
+/// Of a text that begins as a number: how many characters of it are one, exponent included.
+std::size_t number_length(std::string_view text) {
+  const auto skip_digits = [text](std::size_t at) {
+    while (at < text.size() && is_digit(text[at])) ++at;
+    return at;
+  };
+  std::size_t end = skip_digits(0);
+  if (end > 0 && end + 1 < text.size() && text[end] == '.' && is_digit(text[end + 1])) {
+    end = skip_digits(end + 1);
+  }
+  const bool has_exponent = end > 0 && end < text.size() && (text[end] == 'e' || text[end] == 'E');
+  if (!has_exponent) return end;
+  const bool has_sign = end + 1 < text.size() && (text[end + 1] == '-' || text[end + 1] == '+');
+  const std::size_t exponent = end + (has_sign ? 2 : 1);
+  const std::size_t last = skip_digits(exponent);
+  return last > exponent ? last : end;
+}
+
+/// The units of `units` that a count has, as recipes write them behind `number`: "10step, 10ep".
+std::string examples(std::string_view number, unsigned units) {
+  std::vector<std::string> texts;
+  for (const std::string& name : unit_names(units)) texts.push_back(std::string(number) + name);
+  return join_words(texts);
+}
+
+/// The unit that a text begins with, behind the letter of a power of 1000.
+std::string_view unit_at_front(std::string_view text) {
+  if (text.starts_with('%')) return text.substr(0, 1);
+  const bool has_power = !text.empty() && kMultipliers.find(text[0]) != std::string_view::npos;
+  const std::string_view behind = text.substr(has_power ? 1 : 0);
+  if (behind == "step" || behind == "tok") return behind;
+  std::size_t length = 0;
+  while (length < text.size() && std::isalpha(static_cast<unsigned char>(text[length]))) ++length;
+  return text.substr(0, length);
+}
+
+bool is_beyond_limit(std::string_view number) {
+  double value = 0.0;
+  const auto read = std::from_chars(number.data(), number.data() + number.size(), value);
+  return read.ec == std::errc::result_out_of_range || value > static_cast<double>(kMaxCount);
+}
+
+/// What users write for a unit that has another name: `epochs`, `steps`, `hours`.
+std::string usual_unit(std::string_view name) {
+  struct Usual {
+    std::string_view start, unit;
+  };
+  constexpr std::array kUsual{Usual{"epoch", "ep"}, Usual{"step", "step"}, Usual{"iter", "step"},
+                              Usual{"tok", "tok"},  Usual{"sec", "s"},     Usual{"min", "min"},
+                              Usual{"hour", "h"},   Usual{"hr", "h"},      Usual{"day", "d"},
+                              Usual{"percent", "%"}};
+  for (const auto& [start, unit] : kUsual) {
+    if (name.starts_with(start)) return std::string(unit);
+  }
+  return "";
+}
+
 std::string decimal_text(int64_t count, int64_t scale) {
   std::string text = std::to_string(count / scale);
   if (scale == 1) return text;
@@ -186,18 +260,40 @@ std::string to_text(const Duration& duration) {
 }
 
 std::string describe_units(unsigned units) {
-  constexpr std::array kNames{
-      std::pair{DurationUnit::kStep, "step"},  std::pair{DurationUnit::kEpoch, "ep"},
-      std::pair{DurationUnit::kToken, "tok"},  std::pair{DurationUnit::kSecond, "s"},
-      std::pair{DurationUnit::kSecond, "min"}, std::pair{DurationUnit::kSecond, "h"},
-      std::pair{DurationUnit::kSecond, "d"},   std::pair{DurationUnit::kPercent, "%"}};
-  std::vector<std::string> names;
-  for (const auto& [unit, name] : kNames) {
-    if ((units & static_cast<unsigned>(unit)) != 0) names.emplace_back(name);
-  }
+  std::vector<std::string> names = unit_names(units);
   const std::string last = names.back();
   names.pop_back();
   return names.empty() ? last : join_words(names) + " or " + last;
+}
+
+std::string explain_duration(std::string_view text, unsigned units) {
+  if (text.starts_with('-') && number_length(text.substr(1)) > 0) return "is negative";
+  const std::size_t length = number_length(text);
+  if (length == 0) return "";
+  const std::string_view number = text.substr(0, length);
+  std::string_view rest = text.substr(length);
+  if (rest.empty()) return "needs a unit: " + examples(number, units);
+  const bool has_blank = rest.starts_with(' ');
+  while (rest.starts_with(' ')) rest.remove_prefix(1);
+  const std::string_view unit = unit_at_front(rest);
+  const std::vector<std::string> known = unit_names(kAllDurationUnits);
+  if (std::ranges::find(known, unit) == known.end()) {
+    const std::string usual = usual_unit(unit);
+    return "has no unit that is known (" + describe_units(units) + ")" +
+           (usual.empty() ? "" : "; did you mean '" + std::string(number) + usual + "'?");
+  }
+  if (has_blank) return "has a blank; write " + std::string(number) + std::string(rest);
+  if (is_beyond_limit(number)) return "is too large";
+  if (number.find_first_of("eE") != std::string_view::npos) {
+    return "has an exponent; write 5000step or 5Kstep, not 5e3step";
+  }
+  if (number.size() > 1 && number[0] == '0' && number[1] != '.') {
+    return "has a leading zero; leave it out";
+  }
+  const bool is_time = unit.size() < rest.size() && unit != "step" && unit != "tok";
+  if (is_time) return "is no time; write 3h50min, the largest unit first";
+  const bool is_whole = number.find('.') == std::string_view::npos;
+  return is_whole ? "is too large" : "is no whole number, or too precise";
 }
 
 }  // namespace shoal

@@ -52,6 +52,10 @@ int64_t to_steps(const Duration& duration, const StepScale& scale);
 /// Returns nothing if the text is no duration.
 std::optional<Duration> parse_duration(std::string_view text);
 
+/// What keeps a text that begins with a number from being a duration, and what to write: "needs a
+/// unit: 10step, 10ep"; "" if it begins otherwise. `units`: those that are accepted.
+std::string explain_duration(std::string_view text, unsigned units);
+
 /// Canonical text; parse_duration(to_text(d)) == d.
 std::string to_text(const Duration& duration);
 

@@ -70,6 +70,11 @@ bool matches_glob(std::string_view text, std::string_view pattern) {
   return pattern.find_first_not_of('*', next) == std::string_view::npos;
 }
 
+bool has_control_character(std::string_view text) {
+  return std::ranges::any_of(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
 std::string counted(int64_t number, std::string_view noun) {
   return std::to_string(number) + " " + std::string(noun) + (number == 1 ? "" : "s");
 }

@@ -22,6 +22,9 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 /// ? for any one.
 bool matches_glob(std::string_view text, std::string_view pattern);
 
+/// Whether the text has bytes below 32, or 127: line ends, escape codes of terminals.
+bool has_control_character(std::string_view text);
+
 /// "1 rank", "2 ranks".
 std::string counted(int64_t number, std::string_view noun);
 

@@ -30,7 +30,7 @@ class TextSource : public DataSource {
       return std::tuple{required("files", &SplitOptions::files,
                                  "files in data.path, one after the other: text, or token caches "
                                  "(*.bin)",
-                                 not_empty(), at_least_one())};
+                                 not_empty(), at_least_one(), file_path())};
     }
   };
   struct Options {
@@ -43,7 +43,7 @@ class TextSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{
           field("path", &Options::path, "folder of the files, relative to the working directory",
-                not_empty()),
+                not_empty(), file_path()),
           field("tokenizer", &Options::tokenizer, "how text becomes tokens"),
           field("sequence", &Options::sequence, "tokens of a sample", unit("tokens"),
                 in_range(1, 1 << 20)),

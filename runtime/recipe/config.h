@@ -61,6 +61,7 @@ struct FieldRules {
   bool is_inlined = false;
   bool may_be_empty = true;   ///< texts
   bool may_have_none = true;  ///< lists
+  bool is_path = false;       ///< texts
 
   constexpr void apply(const Range& rule) { range = rule; }
   template <class Rule>
@@ -87,6 +88,11 @@ constexpr auto unset_word(std::string_view word) {
 /// A text that may not be empty; of a list of texts, none of them.
 constexpr auto not_empty() {
   return [](FieldRules& rules) { rules.may_be_empty = false; };
+}
+/// A text that names a file or a folder: `~` in front is the user's home folder, and control
+/// characters are refused; of a list of texts, each of them.
+constexpr auto file_path() {
+  return [](FieldRules& rules) { rules.is_path = true; };
 }
 /// A list that must have an element.
 constexpr auto at_least_one() {

@@ -1,9 +1,12 @@
 #include "runtime/recipe/config_keys.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string_view>
+#include <tuple>
 
+#include "runtime/base/text.h"
 #include "runtime/recipe/config_node.h"
 #include "runtime/recipe/config_value.h"
 #include "runtime/recipe/config_writer.h"
@@ -44,7 +47,7 @@ class Lister {
     }
     KeyInfo key;
     key.path = inner;
-    key.only_for = only_for_;
+    key.owners = owners_;
     key.type = type_text(type, field.rules);
     key.range = range_text(field.rules.range);
     key.unit = field.rules.unit;
@@ -74,7 +77,7 @@ class Lister {
     const ChoiceValue& value = type.choice(object);
     KeyInfo key;
     key.path = join_path(path, set.name_key());
-    key.only_for = only_for_;
+    key.owners = owners_;
     key.type = set.noun();
     key.default_value = value.name();
     key.is_required = value.is_empty();
@@ -85,28 +88,64 @@ class Lister {
     // A member that holds a choice of its own kind: the keys are those listed already.
     if (std::find(open_sets_.begin(), open_sets_.end(), &set) != open_sets_.end()) return;
     open_sets_.push_back(&set);
-    const std::string outer = only_for_;
     for (const MemberInfo* member : set.members()) {
       const Type& options = member->options_type();
-      only_for_ = set.noun() + " '" + member->name + "'";
+      owners_.push_back({set.noun(), member->name});
       const bool is_default = value.member() == member;
       list(options, is_default ? value.erased_options() : options.make().get(), path);
+      owners_.pop_back();
     }
-    only_for_ = outer;
     open_sets_.pop_back();
   }
 
   std::vector<KeyInfo> keys_;
   std::vector<const Type*> open_;
   std::vector<const MemberSet*> open_sets_;
-  std::string only_for_;
+  std::vector<KeyOwner> owners_;
 };
 
-void print_key(const KeyInfo& key, std::ostream& out) {
-  out << key.path;
-  if (!key.only_for.empty()) out << "   (" << key.only_for << ")";
-  if (!key.doc.empty()) out << "\n    " << key.doc;
-  out << "\n    " << key.type;
+/// Keys that are the same in several places, in the order of these.
+using SameKeys = std::vector<const KeyInfo*>;
+
+std::string_view last_step(std::string_view path) { return path.substr(path.rfind('.') + 1); }
+
+bool are_same(const KeyInfo& a, const KeyInfo& b) {
+  const auto content = [](const KeyInfo& key) {
+    return std::tie(key.type, key.range, key.unit, key.default_value, key.doc, key.is_required,
+                    key.choices);
+  };
+  return last_step(a.path) == last_step(b.path) && content(a) == content(b);
+}
+
+std::vector<SameKeys> group_same(const SameKeys& keys) {
+  std::vector<SameKeys> groups;
+  for (const KeyInfo* key : keys) {
+    const auto known = std::ranges::find_if(
+        groups, [key](const SameKeys& group) { return are_same(*group.front(), *key); });
+    if (known == groups.end()) {
+      groups.push_back({key});
+    } else {
+      known->push_back(key);
+    }
+  }
+  return groups;
+}
+
+void print_group(const SameKeys& group, std::ostream& out) {
+  std::vector<std::string_view> paths;
+  for (const KeyInfo* key : group) {
+    if (std::ranges::find(paths, key->path) == paths.end()) paths.push_back(key->path);
+  }
+  for (const std::string_view path : paths) {
+    SameKeys here;
+    std::ranges::copy_if(group, std::back_inserter(here),
+                         [path](const KeyInfo* key) { return key->path == path; });
+    const std::string owners = owners_text(here);
+    out << path << (owners.empty() ? "" : "   (" + owners + ")") << "\n";
+  }
+  const KeyInfo& key = *group.front();
+  if (!key.doc.empty()) out << "    " << key.doc << "\n";
+  out << "    " << key.type;
   if (!key.range.empty()) out << ", " << key.range;
   if (!key.unit.empty()) out << ", in " << key.unit;
   out << (key.is_required ? "; required" : "; default " + key.default_value) << "\n";
@@ -137,18 +176,37 @@ std::vector<KeyInfo> list_keys(const Type& type) {
   return lister.take();
 }
 
+std::string owners_text(const std::vector<const KeyInfo*>& keys) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> members_of_noun;
+  for (const KeyInfo* key : keys) {
+    for (const auto& [noun, member] : key->owners) {
+      auto known = std::ranges::find(
+          members_of_noun, noun, [](const auto& entry) -> const auto& { return entry.first; });
+      if (known == members_of_noun.end()) {
+        known = members_of_noun.insert(known, {noun, {}});
+      }
+      auto& members = known->second;
+      if (std::ranges::find(members, member) == members.end()) members.push_back(member);
+    }
+  }
+  std::string text;
+  for (const auto& [noun, members] : members_of_noun) {
+    text += (text.empty() ? "" : "; ") + noun + " " + join_words(members);
+  }
+  return text;
+}
+
 std::size_t print_keys(const std::vector<KeyInfo>& keys, const std::string& name,
                        std::ostream& out) {
-  std::size_t count = 0;
+  SameKeys found;
   for (const auto matches : {is_at_or_below, is_within}) {
     for (const KeyInfo& key : keys) {
-      if (!matches(key.path, name)) continue;
-      print_key(key, out);
-      ++count;
+      if (matches(key.path, name)) found.push_back(&key);
     }
-    if (count > 0) break;
+    if (!found.empty()) break;
   }
-  return count;
+  for (const SameKeys& group : group_same(found)) print_group(group, out);
+  return found.size();
 }
 
 }  // namespace shoal::config

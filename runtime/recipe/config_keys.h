@@ -10,14 +10,20 @@
 
 namespace shoal::config {
 
+/// A member of a choice that a key exists with: optimizer, lamb.
+struct KeyOwner {
+  std::string noun, member;
+  bool operator==(const KeyOwner&) const = default;
+};
+
 /// One recipe key as `keys` and the reference show it.
 struct KeyInfo {
-  std::string path;           ///< "train.batch", "model.losses[].weight"
-  std::string only_for;       ///< "optimizer 'lamb'": the key exists with that choice; may be ""
-  std::string type;           ///< "integer", "one of: a, b"
-  std::string range;          ///< "at least 1"; may be ""
-  std::string unit;           ///< "samples"; may be ""
-  std::string default_value;  ///< as a recipe would write it; "" if required
+  std::string path;              ///< "train.batch", "model.losses[].weight"
+  std::vector<KeyOwner> owners;  ///< the outer choice first; none: the key is in every recipe
+  std::string type;              ///< "integer", "one of: a, b"
+  std::string range;             ///< "at least 1"; may be ""
+  std::string unit;              ///< "samples"; may be ""
+  std::string default_value;     ///< as a recipe would write it; "" if required
   std::string doc;
   bool is_required = false;
   std::vector<std::pair<std::string, std::string>> choices;  ///< name and doc of each member
@@ -31,8 +37,12 @@ std::vector<KeyInfo> list_keys(const Type& type);
 /// Whether a path is `name` or lies below it; every path is at or below "".
 bool is_at_or_below(std::string_view path, std::string_view name);
 
+/// "backbone convnext, vit; router top_k": the owners of keys of one path; "" without owners.
+std::string owners_text(const std::vector<const KeyInfo*>& keys);
+
 /// The keys whose path is `name` or lies below it, one paragraph each; if there are none, those
-/// that are called so inside other sections: `exchange.chunks`. Returns how many.
+/// that are called so inside other sections: `exchange.chunks`. Keys that are the same in several
+/// places have one paragraph, which begins with a line a place. Returns how many keys were printed.
 std::size_t print_keys(const std::vector<KeyInfo>& keys, const std::string& name,
                        std::ostream& out);
 

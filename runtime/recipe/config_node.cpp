@@ -4,10 +4,21 @@
 #include <charconv>
 #include <tuple>
 
+#include "runtime/recipe/config_scalar.h"
+
 namespace shoal::config {
 namespace {
 
 constexpr std::size_t kMaxQuotedBytes = 60;
+
+/// The beginning of a long text, never half a character.
+std::string shortened(const std::string& whole) {
+  std::string text = whole.substr(0, kMaxQuotedBytes);
+  while (text.size() < whole.size() && !text.empty() && (whole[text.size()] & 0xc0) == 0x80) {
+    text.pop_back();
+  }
+  return text.size() < whole.size() ? text + "..." : text;
+}
 
 struct Found {
   const Node* node;      ///< as deep as the tree goes along the path
@@ -41,7 +52,12 @@ Found walk(const Node& root, std::string_view path) {
 }  // namespace
 
 std::string Position::text() const {
-  return (source ? source->name : "?") + ":" + std::to_string(line) + ":" + std::to_string(column);
+  if (!source) return "?";
+  if (!source->is_command_line) {
+    return source->name + ":" + std::to_string(line) + ":" + std::to_string(column);
+  }
+  return source->name +
+         (source->override_text.empty() ? "" : ": " + shortened(source->override_text));
 }
 
 std::string Position::origin() const {
@@ -86,12 +102,7 @@ std::string describe(const Node& node) {
     case Node::Kind::kScalar:
       break;
   }
-  std::string text = node.text.substr(0, kMaxQuotedBytes);
-  while (text.size() < node.text.size() && !text.empty() &&
-         (node.text[text.size()] & 0xc0) == 0x80) {
-    text.pop_back();  // never half a character
-  }
-  if (text.size() < node.text.size()) text += "...";
+  const std::string text = shortened(node.text);
   const bool is_quoted = node.is_quoted && !node.has_unset_variable;
   return is_quoted ? "the quoted text \"" + text + "\"" : "'" + text + "'";
 }
@@ -99,11 +110,20 @@ std::string describe(const Node& node) {
 void Diagnostics::add(const Position& position, std::string_view path, const std::string& what) {
   touch(path);
   if (mistakes_.size() >= kMaxShown) return add_hidden();
-  std::string text = (path.empty() ? "" : std::string(path) + ": ") + what;
-  for (char& c : text) {
+  mistakes_.push_back({position, std::string(path), what});
+}
+
+std::string Diagnostics::line_of(const Mistake& mistake) {
+  const auto& [position, path, what] = mistake;
+  const std::string& typed = position.source ? position.source->override_text : "";
+  const bool says_path = !path.empty() && (typed.starts_with(path + "=") ||
+                                           typed.substr(0, path.size() + 1) == "~" + path);
+  std::string line = position.text() + ": " + (path.empty() || says_path ? "" : path + ": ") + what;
+  for (char& c : line) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';  // one line, no escape codes
   }
-  mistakes_.push_back({position, std::move(text)});
+  while (const auto bad = find_invalid_utf8(line)) line[*bad] = '?';
+  return line;
 }
 
 void Diagnostics::touch(std::string_view path) {
@@ -128,8 +148,7 @@ std::vector<std::string> Diagnostics::lines() const {
     return std::tuple(at.source ? at.source->order : 0, at.line, at.column);
   });
   std::vector<std::string> lines;
-  for (const Mistake& mistake : sorted)
-    lines.push_back(mistake.position.text() + ": " + mistake.text);
+  for (const Mistake& mistake : sorted) lines.push_back(line_of(mistake));
   if (num_hidden_ > 0) lines.push_back("and " + std::to_string(num_hidden_) + " more mistakes");
   return lines;
 }

@@ -12,11 +12,12 @@
 /// Recipes as a tree of values that know where they were written.
 namespace shoal::config {
 
-/// A recipe file, or the command line.
+/// A recipe file, or an override on the command line.
 struct Source {
   std::string name;  ///< as users know it: the path they gave, "command line"
   int order = 0;     ///< errors are listed in this order
   bool is_command_line = false;
+  std::string override_text = {};  ///< `train.batch=64`, as typed
 };
 
 /// Place of a key or a value. Lines and columns count from 1, columns in bytes; on the command
@@ -26,7 +27,7 @@ struct Position {
   int line = 1;
   int column = 1;
 
-  std::string text() const;    ///< "recipe.yaml:14:5"
+  std::string text() const;    ///< "recipe.yaml:14:5", "command line: train.batch=64"
   std::string origin() const;  ///< "recipe.yaml:14" or "command line"
 };
 
@@ -83,7 +84,8 @@ class Diagnostics {
   /// an unknown top-level key or a broken override; that one touches all.
   bool has_mistake_in(std::string_view section) const;
   std::size_t size() const { return mistakes_.size(); }
-  /// One line a mistake in the order of the files, `FILE:LINE:COL: PATH: what`; 100 at most, then a
+  /// One line a mistake in the order of the files, `FILE:LINE:COL: PATH: what`, on the command line
+  /// `command line: KEY=VALUE: what`, with the path where it is not the key; 100 at most, then a
   /// line with the number of the others.
   std::vector<std::string> lines() const;
   /// Throws ConfigError with lines() if there are any.
@@ -94,8 +96,10 @@ class Diagnostics {
  private:
   struct Mistake {
     Position position;
-    std::string text;
+    std::string path, what;
   };
+  static std::string line_of(const Mistake& mistake);
+
   std::vector<Mistake> mistakes_;
   std::set<std::string, std::less<>> sections_;
   std::set<std::string, std::less<>> touched_;  ///< first keys of paths; "" for all sections

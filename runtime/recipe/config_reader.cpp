@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_value.h"
 #include "runtime/recipe/registry.h"
+#include "runtime/recipe/unknown_key.h"
 
 namespace shoal::config {
 namespace {
@@ -38,19 +40,26 @@ struct Slot {
   void* object;
 };
 
+/// What a choice in a mapping has come to.
+struct ChosenMember {
+  const MemberSet* set;
+  const MemberInfo* member;
+  std::shared_ptr<const Source> named_by;  ///< nullptr: the default
+};
+
 /// Everything that shares one mapping: a struct, or a choice, with what they inline.
 struct Section {
   std::vector<Slot> slots;
   std::vector<std::pair<const Type*, void*>> structs;  ///< to validate, inner ones last
-  std::vector<std::pair<const MemberSet*, const MemberInfo*>> choices;
+  std::vector<ChosenMember> choices;
   std::vector<std::string> name_keys;
   bool is_open = false;  ///< a member is not known, so neither are its keys
 };
 
 class Reader {
  public:
-  Reader(const Node& root, UnsetVariable unset, Diagnostics& diagnostics)
-      : root_(root), unset_(unset), diagnostics_(diagnostics) {}
+  Reader(const Node& root, const Surroundings& surroundings, Diagnostics& diagnostics)
+      : root_(root), surroundings_(surroundings), diagnostics_(diagnostics) {}
 
   /// Reads a struct or a choice, given or not.
   void read_section(const Type& type, void* object, const Place& place) {
@@ -63,7 +72,7 @@ class Reader {
       }
     }
     if (node && node->kind != Node::Kind::kMap) {
-      if (!is_kept(*node)) refuse(place, "a mapping of keys");
+      if (!is_kept(*node)) refuse(place, "a mapping of keys", name_hint(type, place));
       return;
     }
     Section section;
@@ -78,30 +87,17 @@ class Reader {
     }
   }
 
-  /// Looks for the nearest key of each unknown one, once all members are known.
+  /// Tells which keys were meant by unknown ones, once all members are known.
   void report_unknown(const Type& type, const void* options) {
     if (unknown_.empty()) return;
-    std::vector<std::string> all;
-    collect_paths(type, options, "", all, 0);
-    for (const Unknown& unknown : unknown_) {
-      std::string hint = did_you_mean(unknown.key, unknown.siblings);
-      for (std::size_t i = 0; hint.empty() && i < all.size(); ++i) {
-        const std::size_t dot = all[i].rfind('.');
-        const bool is_leaf = all[i].substr(dot == std::string::npos ? 0 : dot + 1) == unknown.key;
-        if (is_leaf) hint = "; did you mean '" + all[i] + "'?";
-      }
-      diagnostics_.add(unknown.position, join_path(unknown.path, unknown.key),
-                       "unknown key" + unknown.note + hint);
+    KeyGuide guide(type, options);
+    for (const UnknownKey& unknown : unknown_) {
+      diagnostics_.add(unknown.position, join_path(unknown.section, unknown.key),
+                       "unknown key" + unknown.note + guide.hint(unknown));
     }
   }
 
  private:
-  struct Unknown {
-    std::string path, key, note;
-    Position position;
-    std::vector<std::string> siblings;
-  };
-
   void note(const Position& position, const std::string& path, const std::string& what) {
     ++num_mistakes_;
     diagnostics_.add(position, path, what);
@@ -115,7 +111,7 @@ class Reader {
 
   /// Whether the value needs an unset variable, and so stays as it is.
   bool is_kept(const Node& node) const {
-    return node.has_unset_variable && unset_ == UnsetVariable::kKeep;
+    return node.has_unset_variable && surroundings_.unset == UnsetVariable::kKeep;
   }
 
   void note_unset(const Place& place) {
@@ -123,9 +119,33 @@ class Reader {
          "needs an environment variable that is not set: " + describe(*place.node));
   }
 
-  void refuse(const Place& place, const std::string& expected) {
+  void refuse(const Place& place, const std::string& expected, const std::string& hint = "") {
     const Node& node = *place.node;
-    note(node.position, place.path, "expected " + expected + ", found " + describe(node));
+    note(node.position, place.path, "expected " + expected + ", found " + describe(node) + hint);
+  }
+
+  /// For the name of a member in place of its section: how to write it.
+  static std::string name_hint(const Type& type, const Place& place) {
+    const Node& node = *place.node;
+    const MemberSet* set = choice_in(type);
+    if (set == nullptr || node.kind != Node::Kind::kScalar) return "";
+    const std::string& key = set->name_key();
+    if (set->find(node.text) == nullptr) {
+      return "; choose " + with_article(set->noun()) + " as {" + key + ": NAME}";
+    }
+    const bool is_typed = node.position.source && node.position.source->is_command_line;
+    return is_typed ? "; write " + join_path(place.path, key) + "=" + node.text
+                    : "; write {" + key + ": " + node.text + "}";
+  }
+
+  /// The members among which a section chooses; nullptr if it does not.
+  static const MemberSet* choice_in(const Type& type) {
+    if (type.kind == Kind::kChoice) return &type.members();
+    for (const FieldInfo& field : type.fields) {
+      const MemberSet* inner = field.rules.is_inlined ? choice_in(field.type()) : nullptr;
+      if (inner != nullptr) return inner;
+    }
+    return nullptr;
   }
 
   void collect(const Type& type, void* object, const Place& place, Section& section) {
@@ -157,7 +177,7 @@ class Reader {
       return;
     }
     value.choose(*member);
-    section.choices.emplace_back(&set, member);
+    section.choices.push_back({&set, member, entry ? entry->position.source : nullptr});
     collect(member->options_type(), value.erased_options(), place, section);
   }
 
@@ -215,25 +235,24 @@ class Reader {
     ++num_mistakes_;
     diagnostics_.touch(join_path(path, entry.key));
     if (unknown_.size() >= Diagnostics::kMaxShown) return diagnostics_.add_hidden();
-    Unknown unknown{path, entry.key, owners_note(section, entry.key), entry.position,
-                    section.name_keys};
+    UnknownKey unknown{path, entry.key, owners_note(section, entry, path), entry.position,
+                       section.name_keys};
     for (const Slot& slot : section.slots) unknown.siblings.emplace_back(slot.name);
     unknown_.push_back(std::move(unknown));
   }
 
-  /// For a key that another member of the same set has: which ones.
-  static std::string owners_note(const Section& section, const std::string& key) {
-    for (const auto& [set, chosen] : section.choices) {
-      std::vector<std::string> owners;
-      for (const MemberInfo* member : set->members()) {
-        for (const FieldInfo& field : member->options_type().fields) {
-          if (field.name == key) owners.push_back(member->name);
-        }
-      }
-      if (!owners.empty()) {
-        return " of " + set->noun() + " '" + chosen->name + "'; it belongs to " +
-               join_words(owners);
-      }
+  /// For a key that another member of the same set has: which ones, and how to drop a key that is
+  /// left over from the member before, where the name was given elsewhere.
+  static std::string owners_note(const Section& section, const Entry& entry,
+                                 const std::string& path) {
+    for (const ChosenMember& choice : section.choices) {
+      const std::vector<std::string> owners = members_with(*choice.set, entry.key);
+      if (owners.empty()) continue;
+      const bool is_left_over = choice.named_by && choice.named_by != entry.position.source &&
+                                !entry.position.source->is_command_line;
+      return " of " + choice.set->noun() + " '" + choice.member->name + "'; it belongs to " +
+             join_words(owners) +
+             (is_left_over ? "; drop it with ~" + join_path(path, entry.key) : "");
     }
     return "";
   }
@@ -304,8 +323,11 @@ class Reader {
     if (is_kept(node)) return;
     if (node.has_unset_variable) return note_unset(place);
     if (node.kind != Node::Kind::kList) {
-      const bool is_single = node.kind == Node::Kind::kScalar;
-      return refuse(place, is_single ? "a list, as [" + node.text.substr(0, 40) + "]" : "a list");
+      if (node.kind != Node::Kind::kScalar) return refuse(place, "a list");
+      if (node.is_quoted && node.text.starts_with('[')) {
+        return refuse(place, "a list", "; leave the quotes out");
+      }
+      return refuse(place, "a list, as [" + node.text.substr(0, 40) + "]");
     }
     type.clear(object);
     if (node.items.empty() && !rules.may_have_none) {
@@ -332,42 +354,48 @@ class Reader {
       if (type.kind == Kind::kText) *static_cast<std::string*>(object) = node.text;
       return;
     }
+    if (type.kind == Kind::kText && rules.is_path) return read_path(object, place, rules);
     const std::string problem = read_single(type, object, node, rules);
     if (!problem.empty()) note(node.position, place.path, problem);
   }
 
-  static void collect_paths(const Type& type, const void* object, const std::string& path,
-                            std::vector<std::string>& all, int depth) {
-    if (depth > 16) return;
-    if (type.kind == Kind::kChoice) {
-      const ChoiceValue& value = type.choice(object);
-      all.push_back(join_path(path, type.members().name_key()));
-      if (value.is_empty()) return;
-      collect_paths(value.member()->options_type(), value.erased_options(), path, all, depth + 1);
-    } else if (type.kind == Kind::kStruct) {
-      for (const FieldInfo& field : type.fields) {
-        const std::string inner = join_path(path, field.name);
-        if (!field.rules.is_inlined) all.push_back(inner);
-        collect_paths(field.type(), field.member_of(object), inner, all, depth + 1);
-      }
+  /// A text with `~` in front replaced by the home folder.
+  void read_path(void* object, const Place& place, const FieldRules& rules) {
+    Node node = *place.node;
+    const bool is_plain_tilde = node.kind == Node::Kind::kNull && node.text == "~";
+    if (is_plain_tilde) node.kind = Node::Kind::kScalar;
+    const std::string problem = read_single(type_of<std::string>(), object, node, rules);
+    if (!problem.empty()) return note(node.position, place.path, problem);
+    std::string& path = *static_cast<std::string*>(object);
+    if (has_control_character(path)) {
+      return note(node.position, place.path, "a path has no control characters");
+    }
+    if (path != "~" && !path.starts_with("~/")) return;
+    const Environment& environment = surroundings_.environment;
+    const std::optional<std::string> home = environment ? environment("HOME") : std::nullopt;
+    if (home && !home->empty()) {
+      path.replace(0, 1, *home);
+    } else if (surroundings_.unset == UnsetVariable::kRefuse) {
+      note(node.position, place.path,
+           "'~' stands for HOME, which is not set; write the whole path");
     }
   }
 
   const Node& root_;
-  const UnsetVariable unset_;
+  const Surroundings& surroundings_;
   Diagnostics& diagnostics_;
-  std::vector<Unknown> unknown_;
+  std::vector<UnknownKey> unknown_;
   std::size_t num_mistakes_ = 0;
 };
 
 }  // namespace
 
-void read_into(const Type& type, void* options, const Node& root, UnsetVariable unset,
+void read_into(const Type& type, void* options, const Node& root, const Surroundings& surroundings,
                Diagnostics& diagnostics) {
   std::vector<std::string> sections;
   for (const FieldInfo& field : type.fields) sections.emplace_back(field.name);
   diagnostics.set_sections(sections);
-  Reader reader(root, unset, diagnostics);
+  Reader reader(root, surroundings, diagnostics);
   reader.read_section(type, options, {&root, root.position, ""});
   reader.report_unknown(type, options);
 }

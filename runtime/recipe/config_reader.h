@@ -15,11 +15,17 @@ enum class UnsetVariable {
   kKeep,    ///< a text keeps `${env:X}`, anything else its default: for `check` and `show`
 };
 
+/// What values depend on beside the recipe.
+struct Surroundings {
+  UnsetVariable unset = UnsetVariable::kRefuse;
+  Environment environment = nullptr;  ///< asked for HOME, which paths may begin with as `~`
+};
+
 /// Reads `root` into `options`, a default-constructed object of the struct type `type`. Every
-/// mistake goes to `diagnostics`: unknown keys (with the nearest known one), missing required keys
-/// (at their section), values of the wrong type or out of range (at the value), and what
-/// validate() finds in structs without such mistakes.
-void read_into(const Type& type, void* options, const Node& root, UnsetVariable unset,
+/// mistake goes to `diagnostics`: unknown keys (with the key that was meant, see unknown_key.h),
+/// missing required keys (at their section), values of the wrong type or out of range (at the
+/// value), and what validate() finds in structs without such mistakes.
+void read_into(const Type& type, void* options, const Node& root, const Surroundings& surroundings,
                Diagnostics& diagnostics);
 
 /// What reading a recipe returns: the options, and where each came from.
@@ -36,7 +42,8 @@ Loaded<Options> read_options(const RecipeSource& source, UnsetVariable unset,
                              Diagnostics& diagnostics) {
   Loaded<Options> loaded{Options{}, load_document(source, diagnostics)};
   if (!loaded.document.is_readable) diagnostics.throw_if_any();
-  read_into(type_of<Options>(), &loaded.options, loaded.document.root, unset, diagnostics);
+  read_into(type_of<Options>(), &loaded.options, loaded.document.root, {unset, source.environment},
+            diagnostics);
   return loaded;
 }
 

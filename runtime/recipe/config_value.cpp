@@ -41,7 +41,10 @@ std::string read_duration(Duration& object, const Node& node, const FieldRules& 
   const std::string units = describe_units(rules.duration_units);
   const std::optional<Duration> duration = parse_duration(node.text);
   if (!duration) {
-    return "expected a duration, a number with its unit (" + units + "), found " + describe(node);
+    const std::string why = explain_duration(node.text, rules.duration_units);
+    return why.empty() ? "expected a duration, a number with its unit (" + units + "), found " +
+                             describe(node)
+                       : "expected a duration, found " + describe(node) + ", which " + why;
   }
   if ((rules.duration_units & static_cast<unsigned>(duration->unit)) == 0) {
     return "expected a duration in " + units + ", found " + describe(node);

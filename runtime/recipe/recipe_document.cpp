@@ -1,5 +1,6 @@
 #include "runtime/recipe/recipe_document.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
@@ -191,20 +192,42 @@ class Overrider {
     }
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos) {
-      diagnostics_.add(start, "", "'" + text + "' is no override; write key=value or ~key");
+      diagnostics_.add(start, "", "is no override; write key=value or ~key");
       return;
     }
     const std::string path = text.substr(0, equals);
     if (!check_path(path, start)) return;
     Position value_start = start;
     value_start.column += static_cast<int>(equals) + 1;
-    std::optional<Node> value = read_yaml(text.substr(equals + 1), value_start, path, diagnostics_);
+    const std::string given = text.substr(equals + 1);
+    std::optional<Node> value = read_yaml(given, value_start, path, diagnostics_);
+    if (value && is_cut(given, *value)) {
+      const std::string comment = given.substr(given.find('#'));
+      diagnostics_.add(value_start, path,
+                       "'" + comment + "' is a comment in YAML and would be left out; quote the " +
+                           "value: " + path + "='\"" + given + "\"'");
+      value.reset();
+    }
     if (!value) value.emplace().is_broken = true;
     if (value->kind == Node::Kind::kNull) value->position = value_start;
     set(path, start, std::move(*value));
   }
 
  private:
+  /// Whether a comment of YAML cuts off a value of one line: a # that the value does not hold.
+  static bool is_cut(const std::string& given, const Node& value) {
+    return given.find('\n') == std::string::npos &&
+           std::ranges::count(given, '#') > count_hashes(value);
+  }
+  static std::ptrdiff_t count_hashes(const Node& node) {
+    std::ptrdiff_t count = std::ranges::count(node.text, '#');
+    for (const Node& item : node.items) count += count_hashes(item);
+    for (const Entry& entry : node.entries) {
+      count += std::ranges::count(entry.key, '#') + count_hashes(entry.value);
+    }
+    return count;
+  }
+
   bool check_path(const std::string& path, const Position& start) {
     if (path.find('[') != std::string::npos) {
       diagnostics_.add(start, path, "one item of a list cannot be set; give the whole list");
@@ -234,7 +257,9 @@ class Overrider {
       walked = join_path(walked, key);
       node = &entry->value;
       if (node->kind != Node::Kind::kMap) {
-        diagnostics_.add(at, walked, "is " + describe(*node) + ", so it has no keys to override");
+        diagnostics_.add(at, walked,
+                         "is " + describe(*node) + ", so it has no keys to override; give all of " +
+                             "it: " + walked + "={...}");
         return nullptr;
       }
       rest.remove_prefix(dot + 1);
@@ -314,13 +339,16 @@ Document load_document(const RecipeSource& source, Diagnostics& diagnostics) {
   document.is_readable = root.has_value();
   if (root) document.root = std::move(*root);
   document.root.kind = Node::Kind::kMap;
-  Position start{std::make_shared<Source>(Source{"command line", loader.num_sources(), true}), 0,
-                 1};
-  if (!document.root.position.source) document.root.position = {start.source, 1, 1};
+  const Source command_line{"command line", loader.num_sources(), true};
+  if (!document.root.position.source) {
+    document.root.position = {std::make_shared<Source>(command_line), 1, 1};
+  }
   Overrider overrider(document.root, diagnostics);
+  int number = 0;
   for (const std::string& text : source.overrides) {
-    ++start.line;
-    overrider.apply(text, start);
+    const auto given = std::make_shared<Source>(command_line);
+    given->override_text = text;
+    overrider.apply(text, {given, ++number, 1});
   }
   if (document.is_readable) interpolate(document.root, source.environment, diagnostics);
   return document;

@@ -247,6 +247,19 @@ Position position_of_byte(const std::string& text, std::size_t offset, Position 
   return start;
 }
 
+/// The first tab among the blanks that a line begins with, up to this line; nothing if there is
+/// none.
+std::optional<std::size_t> find_tab_indentation(const std::string& text, int last_line) {
+  bool is_indentation = true;
+  int line = 0;
+  for (std::size_t i = 0; i < text.size() && line <= last_line; ++i) {
+    if (text[i] == '\t' && is_indentation) return i;
+    is_indentation = text[i] == '\n' || (is_indentation && text[i] == ' ');
+    line += text[i] == '\n' ? 1 : 0;
+  }
+  return std::nullopt;
+}
+
 std::string syntax_hint(const std::string& text, const std::string& message) {
   const bool is_flow = message.find("flow") != std::string::npos;
   const bool has_reference = text.find("${") != std::string::npos;
@@ -308,6 +321,12 @@ std::optional<Node> read_yaml(const std::string& original, const Position& start
   } catch (const Stop&) {
     return std::nullopt;
   } catch (const YAML::Exception& error) {
+    const int line = error.mark.is_null() ? 0 : error.mark.line;
+    if (const auto tab = find_tab_indentation(text, line)) {
+      diagnostics.add(position_of_byte(text, *tab, start), path,
+                      "not YAML: a tab in the indentation; indent with spaces");
+      return std::nullopt;
+    }
     const Position position = error.mark.is_null() ? start : builder.at(error.mark);
     diagnostics.add(position, path, "not YAML: " + error.msg + syntax_hint(text, error.msg));
     return std::nullopt;

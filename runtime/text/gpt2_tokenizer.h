@@ -29,10 +29,11 @@ class Gpt2Tokenizer : public Tokenizer {
     static constexpr auto fields() {
       return std::tuple{
           required("vocab", &Options::vocab,
-                   "JSON file of tokens and ids: vocab.json, or OpenAI's encoder.json",
-                   not_empty()),
+                   "JSON file of tokens and ids: vocab.json, or OpenAI's encoder.json", not_empty(),
+                   file_path()),
           required("merges", &Options::merges,
-                   "text file of merges: merges.txt, or OpenAI's vocab.bpe", not_empty()),
+                   "text file of merges: merges.txt, or OpenAI's vocab.bpe", not_empty(),
+                   file_path()),
           field("vocabulary", &Options::vocabulary,
                 "size of the vocabulary, needed before the files are opened; must equal theirs; "
                 "default: 50257",

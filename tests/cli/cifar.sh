@@ -12,7 +12,7 @@ small=(train "$tiny" "$cifar" run.root=. parallel.expert_ranks=1 train.duration=
   evaluate.every=never checkpoint.every=never model.patch=16)
 
 expect 10 "$program" "${small[@]}" 'data.valid.files=[train.bin]'
-grep -q 'data.valid.files: train.bin is trained on as well' output || fail "$(cat output)"
+grep -q 'data.valid.files=.train.bin.: train.bin is trained on as well' output || fail "$(cat output)"
 [ ! -e run ] || fail "a refused recipe left a folder"
 expect 10 "$program" check "$tiny" "$cifar" 'data.valid.files=[train.bin]'
 

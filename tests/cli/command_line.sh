@@ -50,7 +50,7 @@ expect 2 "no key is called 'check'" keys check
 expect 10 "'show'" check show
 
 "$program" --help | grep -q 'Subcommands' || fail "--help prints no subcommands"
-for command in train eval check show keys recipes inspect ckpt import export fold doctor; do
+for command in train eval check show keys recipes new inspect ckpt import export fold doctor; do
   "$program" "$command" --help >help || fail "$command --help"
 done
 "$program" check --help | grep -q 'Examples' || fail "check --help has no examples"

@@ -68,10 +68,10 @@ expect 21 limited
 
 # Recipes: evaluate.stride is for windows of a text, and no longer than a window.
 expect 10 "$program" check "$tiny" evaluate.stride=4
-grep -q 'evaluate.stride: the samples of data.source shapes are no windows' output || fail "$(cat output)"
+grep -q 'evaluate.stride=4: the samples of data.source shapes are no windows' output || fail "$(cat output)"
 text="data={source: text, sequence: 4, train: {files: [a.txt]}, valid: {files: [ab.bin]}}"
 expect 10 "$program" check "$tiny" "$text" evaluate.stride=5
-grep -q 'command line.*evaluate.stride: 5 would leave tokens out' output || fail "$(cat output)"
+grep -q 'command line: evaluate.stride=5: 5 would leave tokens out' output || fail "$(cat output)"
 
 # Training and evaluation: windows of 8 of 19 tokens, 2 of them; with a stride of 2, 6 of them.
 cat >lm.yaml <<'END'

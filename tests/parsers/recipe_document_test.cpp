@@ -157,10 +157,11 @@ TEST(Override, RemovesAKey) {
   EXPECT_EQ(recipe.optimizer.options<Sgd>().lr, 1.0);
 }
 
-TEST(Override, HasItsNumberAsLine) {
+TEST(Override, IsQuotedAsItsPlace) {
   const config::Loaded<Recipe> loaded =
       config::load_options_text<Recipe>(kGood, "r.yaml", {"", {"seed=2", "data.path=/x"}, {}});
-  EXPECT_EQ(config::find_position(loaded.document.root, "data.path").text(), "command line:2:11");
+  EXPECT_EQ(config::find_position(loaded.document.root, "data.path").text(),
+            "command line: data.path=/x");
   EXPECT_EQ(origin(loaded, "data.path"), "command line");
 }
 
@@ -168,6 +169,33 @@ TEST(Override, AloneMakesARecipe) {
   const Recipe recipe =
       load("", {"model.backbone=mixer", "train={duration: 5step, batch: 2}"}).options;
   EXPECT_EQ(recipe.train.duration, Duration::steps(5));
+}
+
+TEST(Override, MayHoldAHashThatIsNoComment) {
+  EXPECT_EQ(read(kGood, {"data.path=a#b"}).data.path, "a#b");
+  EXPECT_EQ(read(kGood, {"data.path=\"a #b\""}).data.path, "a #b");
+  EXPECT_EQ(read(kGood, {"data.path='#b'"}).data.path, "#b");
+  EXPECT_EQ(read(kGood, {"optimizer={name: sgd,\n lr: 0.5  # half\n}"}).optimizer.name(), "sgd");
+}
+
+TEST(HomeFolder, StandsForATildeInPaths) {
+  EXPECT_EQ(read(kGood + "data: {path: ~/cifar}\n").data.path, "/home/me/cifar");
+  EXPECT_EQ(read(kGood + "data: {path: ~}\n").data.path, "/home/me");
+  EXPECT_EQ(read(kGood, {"data.path=~"}).data.path, "/home/me");
+  EXPECT_EQ(read(kGood + "data: {path: ./~/x}\n").data.path, "./~/x");
+  EXPECT_EQ(read(kGood + "data: {path: ~you/x}\n").data.path, "~you/x");
+  EXPECT_EQ(read(kGood + "data: {files: [~/x]}\n").data.files.front(), "~/x");  // is no path
+}
+
+TEST(HomeFolder, MustBeKnownWhereItIsNeeded) {
+  const std::string text = kGood + "data: {path: ~/cifar}\n";
+  EXPECT_THAT(
+      testing::mistakes_of([&] { config::load_options_text<Recipe>(text, "r.yaml"); }),
+      ElementsAre("r.yaml:4:14: data.path: '~' stands for HOME, which is not set; write the "
+                  "whole path"));
+  EXPECT_EQ(config::load_options_text<Recipe>(text, "r.yaml", {}, config::UnsetVariable::kKeep)
+                .options.data.path,
+            "~/cifar");
 }
 
 TEST(Reference, KeepsTheTypeOfAWholeValue) {

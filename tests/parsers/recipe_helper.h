@@ -23,6 +23,7 @@ inline config::Environment variables() {
     if (name == "DATA") return "/data";
     if (name == "SEVEN") return "7";
     if (name == "EMPTY") return "";
+    if (name == "HOME") return "/home/me";
     return std::nullopt;
   };
 }

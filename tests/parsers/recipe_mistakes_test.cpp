@@ -52,7 +52,11 @@ const std::vector<Case>& yaml_cases() {
        "r.yaml:2:1: text after the first document; a recipe is one document"},
       {"OpenBracket", kGood + "data: {files: [a\n",
        "r.yaml:5:1: not YAML: end of sequence flow not found"},
-      {"Tab", "\tseed: 1\n", "r.yaml:1:6: not YAML: illegal map value"},
+      {"Tab", "\tseed: 1\n", "r.yaml:1:1: not YAML: a tab in the indentation; indent with spaces"},
+      {"TabBelowASection", "model:\n\tbackbone: mixer\n",
+       "r.yaml:2:1: not YAML: a tab in the indentation; indent with spaces"},
+      {"TabBehindBlanks", "model:\n  backbone: mixer\n \twidth: 8\n",
+       "r.yaml:3:2: not YAML: a tab in the indentation; indent with spaces"},
       {"ReferenceInFlow", kGood + "data: {path: ${env:DATA}}\n",
        "r.yaml:4:15: not YAML: end of map flow not found; inside {...} or [...] a reference needs "
        "quotes"},
@@ -165,6 +169,16 @@ const std::vector<Case>& kind_cases() {
        "r.yaml:4:14: data.flip: expected true or false, found '1'"},
       {"BooleanForText", kGood + "data: {path: false}\n",
        "r.yaml:4:14: data.path: expected text, found false; quote it if it is meant"},
+      {"QuotedList", kGood + "data: {files: \"[a, b]\"}\n",
+       "r.yaml:4:15: data.files: expected a list, found the quoted text \"[a, b]\"; leave the "
+       "quotes out"},
+      {"UnknownNameForSection", kGood + "optimizer: adam\n",
+       "r.yaml:4:12: optimizer: expected a mapping of keys, found 'adam'; choose an optimizer as "
+       "{name: NAME}"},
+      {"NameForSectionOfMore", "model: mixer\ntrain: {duration: 1ep, batch: 8}\n",
+       "r.yaml:1:8: model: expected a mapping of keys, found 'mixer'; write {backbone: mixer}"},
+      {"ControlCharacterInAPath", kGood + "data: {path: \"a\\eb\"}\n",
+       "r.yaml:4:14: data.path: a path has no control characters"},
       {"ScalarForList", kGood + "data: {files: a.bin}\n",
        "r.yaml:4:15: data.files: expected a list, as [a.bin], found 'a.bin'"},
       {"EmptyList", kGood + "data: {files: []}\n", "r.yaml:4:15: data.files: the list is empty"},
@@ -173,11 +187,10 @@ const std::vector<Case>& kind_cases() {
       {"EmptySection", kGood + "data:\n",
        "r.yaml:4:1: data: expected a mapping of keys, found nothing: the value is empty"},
       {"ScalarForSection", kGood + "optimizer: lamb\n",
-       "r.yaml:4:12: optimizer: expected a mapping of keys, found 'lamb'"},
+       "r.yaml:4:12: optimizer: expected a mapping of keys, found 'lamb'; write {name: lamb}"},
       {"DurationWithoutUnit", "model: {backbone: mixer}\ntrain: {duration: 10, batch: 8}\n",
-       "r.yaml:2:19: train.duration: expected a duration, a number with its unit (step, ep or "
-       "tok), "
-       "found '10'"},
+       "r.yaml:2:19: train.duration: expected a duration, found '10', which needs a unit: 10step, "
+       "10ep, 10tok"},
       {"DurationOfWrongKind", "model: {backbone: mixer}\ntrain: {duration: 10min, batch: 8}\n",
        "r.yaml:2:19: train.duration: expected a duration in step, ep or tok, found '10min'"},
       {"DurationOfNothing", "model: {backbone: mixer}\ntrain: {duration: 0ep, batch: 8}\n",
@@ -252,53 +265,76 @@ const std::vector<Case>& reference_cases() {
 
 const std::vector<OverrideCase>& override_cases() {
   static const std::vector<OverrideCase> cases{
-      {"NoOverride", {"seed"}, "command line:1:1: 'seed' is no override; write key=value or ~key"},
-      {"NoKey", {"=3"}, "command line:1:1: '' is no key; write section.key=value"},
+      {"NoOverride", {"seed"}, "command line: seed: is no override; write key=value or ~key"},
+      {"NoKey", {"=3"}, "command line: =3: '' is no key; write section.key=value"},
       {"DoubleDot",
        {"train..batch=3"},
-       "command line:1:1: 'train..batch' is no key; write section.key=value"},
+       "command line: train..batch=3: 'train..batch' is no key; write section.key=value"},
       {"BadValue",
        {"seed=2", "train.batch=many"},
-       "command line:2:13: train.batch: expected an integer, found 'many'"},
+       "command line: train.batch=many: expected an integer, found 'many'"},
       {"EmptyValue",
        {"train.batch="},
-       "command line:1:13: train.batch: expected an integer, found nothing: the value is empty"},
+       "command line: train.batch=: expected an integer, found nothing: the value is empty"},
       {"UnknownKey",
        {"train.bach=3"},
-       "command line:1:7: train.bach: unknown key; did you mean 'batch'?"},
+       "command line: train.bach=3: unknown key; did you mean 'batch'?"},
       {"KeyBelowAValue",
        {"seed.x=3"},
-       "command line:1:1: seed: expected an integer, found a mapping"},
+       "command line: seed.x=3: seed: expected an integer, found a mapping"},
       {"KeyBelowAGivenValue",
        {"train.batch.x=3"},
-       "command line:1:7: train.batch: is '8', so it has no keys to override"},
+       "command line: train.batch.x=3: train.batch: is '8', so it has no keys to override; give "
+       "all of it: train.batch={...}"},
       {"ItemOfAList",
        {"data.files[0]=x"},
-       "command line:1:1: data.files[0]: one item of a list cannot be set; give the whole list"},
-      {"Include", {"include=x.yaml"}, "command line:1:1: include: can only be given in a file"},
+       "command line: data.files[0]=x: one item of a list cannot be set; give the whole list"},
+      {"Include", {"include=x.yaml"}, "command line: include=x.yaml: can only be given in a file"},
       {"ScalarForAList",
        {"data.files=x"},
-       "command line:1:12: data.files: expected a list, as [x], found 'x'"},
+       "command line: data.files=x: expected a list, as [x], found 'x'"},
       {"BrokenValue",
        {"data.files=[a"},
-       "command line:1:12: data.files: not YAML: end of sequence flow not found"},
+       "command line: data.files=[a: not YAML: end of sequence flow not found"},
       {"AnchorInValue",
        {"seed=&a 3"},
-       "command line:1:6: seed: anchor '&a': anchors are not supported; use ${path.to.key}"},
+       "command line: seed=&a 3: anchor '&a': anchors are not supported; use ${path.to.key}"},
       {"SecondDocumentInValue",
        {"seed=--- 3\n--- 4"},
-       "command line:1:6: seed: text after the first document; a recipe is one document"},
-      {"NotUtf8", {"data.path=\xff"}, "command line:1:11: this byte is not UTF-8"},
+       "command line: seed=--- 3 --- 4: text after the first document; a recipe is one document"},
+  };
+  return cases;
+}
+
+const std::vector<OverrideCase>& more_override_cases() {
+  static const std::vector<OverrideCase> cases{
+      {"NotUtf8", {"data.path=\xff"}, "command line: data.path=?: this byte is not UTF-8"},
       {"RemoveUnknown",
        {"~train.bach"},
-       "command line:1:2: train.bach: unknown key: there is nothing to remove; did you mean "
+       "command line: ~train.bach: unknown key: there is nothing to remove; did you mean "
        "'train.batch'?"},
+      {"CommentInAValue",
+       {"data.path=exp #3"},
+       "command line: data.path=exp #3: '#3' is a comment in YAML and would be left out; quote the "
+       "value: data.path='\"exp #3\"'"},
+      {"NothingButAComment",
+       {"data.path=#3"},
+       "command line: data.path=#3: '#3' is a comment in YAML and would be left out; quote the "
+       "value: data.path='\"#3\"'"},
+      {"NameForSection",
+       {"optimizer=sgd"},
+       "command line: optimizer=sgd: expected a mapping of keys, found 'sgd'; write "
+       "optimizer.name=sgd"},
+      {"LongOverride",
+       {"seed=" + repeat("\xc3\xa4", 60)},
+       "command line: seed=" + repeat("\xc3\xa4", 27) + "...: expected an integer, found '" +
+           repeat("\xc3\xa4", 60) + "'"},
       {"RemoveRequired",
        {"~train.batch"},
        "r.yaml:2:1: train.batch: required key is missing (samples per step)"},
       {"RemoveTwice",
        {"~model.backbone", "model.backbone=mixer", "~data"},
-       "command line:3:2: data: unknown key: there is nothing to remove"},
+       "command line: ~data: unknown key: there is nothing to remove"},
   };
   return cases;
 }
@@ -326,9 +362,11 @@ TEST(RecipeMistakes, AreTheOneLineExpectedForBadKeysAndReferences) {
 }
 
 TEST(RecipeMistakes, AreTheOneLineExpectedForBadOverrides) {
-  for (const OverrideCase& bad : override_cases()) {
-    SCOPED_TRACE(bad.name);
-    EXPECT_THAT(mistakes(kGood, bad.overrides), ElementsAre(bad.line));
+  for (const auto* cases : {&override_cases(), &more_override_cases()}) {
+    for (const OverrideCase& bad : *cases) {
+      SCOPED_TRACE(bad.name);
+      EXPECT_THAT(mistakes(kGood, bad.overrides), ElementsAre(bad.line));
+    }
   }
 }
 
@@ -344,7 +382,7 @@ TEST(RecipeMistakes, ComeAllAtOnceInTheOrderOfTheFile) {
                           "'keep_fraction'?",
                           "r.yaml:2:69: model.router.top_k: must be at least 1, found '0'",
                           "r.yaml:3:1: train.batch: required key is missing (samples per step)",
-                          "command line:1:11: data.flip: expected true or false, found 'no'"));
+                          "command line: data.flip=no: expected true or false, found 'no'"));
 }
 
 TEST(RecipeMistakes, ExitWithTheCodeOfRecipes) {

@@ -150,7 +150,7 @@ struct Data {
   std::vector<std::string> files{"a.bin"};
   bool flip = true;
   static constexpr auto fields() {
-    return std::tuple{field("path", &Data::path, "folder of the files"),
+    return std::tuple{field("path", &Data::path, "folder of the files", file_path()),
                       field("files", &Data::files, "file names", not_empty(), at_least_one()),
                       field("flip", &Data::flip, "mirror half of the images")};
   }

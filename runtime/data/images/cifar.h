@@ -24,7 +24,7 @@ class CifarSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{field("files", &SplitOptions::files,
                               "files in data.path; auto = those of the official split",
-                              unset_word("auto"), not_empty(), at_least_one()),
+                              unset_word("auto"), not_empty(), at_least_one(), file_path()),
                         field("samples", &SplitOptions::samples,
                               "the first so many of the files' records; auto = all",
                               unset_word("auto"), at_least(1)),
@@ -46,7 +46,7 @@ class CifarSource : public DataSource {
           field("path", &Options::path,
                 "folder of the files, relative to the working directory; auto = the archive's own "
                 "name, cifar-10-batches-bin or cifar-100-binary",
-                unset_word("auto"), not_empty()),
+                unset_word("auto"), not_empty(), file_path()),
           field("classes", &Options::classes, "10 = CIFAR-10, 100 = CIFAR-100 by fine labels"),
           field("image_size", &Options::image_size, "height and width after the crop",
                 unit("pixels"), in_range(1, 4096)),

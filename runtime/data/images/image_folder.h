@@ -26,11 +26,12 @@ class ImageFolderSource : public DataSource {
 
     static constexpr auto fields() {
       return std::tuple{
-          field("folder", &SplitOptions::folder, "folder of the images, in data.path", not_empty()),
+          field("folder", &SplitOptions::folder, "folder of the images, in data.path", not_empty(),
+                file_path()),
           field("list", &SplitOptions::list,
                 "text file in data.path, a line an image: its path in the folder and, unless "
                 "data.classes is none, a space and its label; none = all images of the folder",
-                unset_word("none"), not_empty()),
+                unset_word("none"), not_empty(), file_path()),
           field("crop", &SplitOptions::crop, "what becomes of images of any size")};
     }
   };
@@ -44,7 +45,7 @@ class ImageFolderSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{
           field("path", &Options::path, "folder of the data set, relative to the working directory",
-                not_empty()),
+                not_empty(), file_path()),
           field("classes", &Options::classes,
                 "number of class folders, labelled in order of name; none = images without labels",
                 unset_word("none"), in_range(2, 1e6)),

@@ -29,7 +29,7 @@ class ListOpsSource : public DataSource {
                 unset_word("auto"), in_range(1, 1e12)),
           field("files", &SplitOptions::files,
                 "LRA's files (basic_train.tsv) in data.path, read whole instead of drawing samples",
-                unset_word("none"), not_empty(), at_least_one())};
+                unset_word("none"), not_empty(), at_least_one(), file_path())};
     }
     /// Refuses a number of samples beside files.
     void validate(Problems& problems) const;
@@ -47,7 +47,7 @@ class ListOpsSource : public DataSource {
           field("seed", &Options::seed, "of the expressions; run.seed leaves them alone",
                 at_least(0)),
           field("path", &Options::path, "folder of the files, relative to the working directory",
-                not_empty()),
+                not_empty(), file_path()),
           field("train", &Options::train, "what is trained on"),
           field("valid", &Options::valid,
                 "what is evaluated on; if drawn, never an expression of the training")};

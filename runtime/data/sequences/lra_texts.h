@@ -29,7 +29,7 @@ class LraTextsSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{required("files", &SplitOptions::files,
                                  "files in data.path, one after the other", not_empty(),
-                                 at_least_one())};
+                                 at_least_one(), file_path())};
     }
   };
   struct Options {
@@ -42,7 +42,7 @@ class LraTextsSource : public DataSource {
     static constexpr auto fields() {
       const std::tuple shared{
           field("path", &Options::path, "folder of the files, relative to the working directory",
-                not_empty()),
+                not_empty(), file_path()),
           field("max_length", &Options::max_length, "bytes that are read of each text",
                 unit("tokens"), in_range(1, (1 << 20) / kTexts)),
           required("train", &Options::train, "what is trained on"),

@@ -32,7 +32,7 @@ class TarShardsSource : public DataSource {
                     ? "files in data.path; auto = all *.tar in its folder train, in order of "
                       "name"
                     : "files in data.path; auto = all *.tar in its folder val, in order of name",
-                unset_word("auto"), not_empty(), at_least_one()),
+                unset_word("auto"), not_empty(), at_least_one(), file_path()),
           field("crop", &SplitOptions::crop, "what becomes of images of any size")};
     }
   };
@@ -46,7 +46,7 @@ class TarShardsSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{
           field("path", &Options::path, "folder of the shards, relative to the working directory",
-                not_empty()),
+                not_empty(), file_path()),
           field("classes", &Options::classes,
                 "number of classes, which cls members name from 0 on; none = images without labels",
                 unset_word("none"), in_range(2, 1e6)),

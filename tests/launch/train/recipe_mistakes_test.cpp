@@ -98,8 +98,8 @@ const std::vector<Case>& combined_cases() {
        {{"patch: 4", "patch: 5"}},
        {"train.batch=20", "train.clip=1", "checkpoint.every=2tok"},
        {"r.yaml:5:10: model.patch: 5 does not divide images of 8 x 8 pixels",
-        "command line:2:7: train.clip: unknown key",
-        "command line:3:18: checkpoint.every: 2tok cannot be counted in steps: the data has no "
+        "command line: train.clip=1: unknown key; did you mean 'clip_norm'?",
+        "command line: checkpoint.every=2tok: 2tok cannot be counted in steps: the data has no "
         "tokens"}},
   };
   return cases;
@@ -141,7 +141,7 @@ const std::vector<Case>& lone_cases() {
       {"TypoInTheTask",
        {{"classify}", "classify, label_smooth: 1}"}, {"patch: 4", "patch: 5"}},
        {},
-       {"r.yaml:12:24: task.label_smooth: unknown key"}},
+       {"r.yaml:12:24: task.label_smooth: unknown key; did you mean 'label_smoothing'?"}},
       {"UnknownSource",
        {{"shapes", "shaeps"}, {"10ep", "2Btok"}, {"patch: 4", "patch: 5"}},
        {},
@@ -155,7 +155,7 @@ const std::vector<Case>& lone_cases() {
       {"NoOverride",
        {{"patch: 4", "patch: 5"}},
        {"parallel.expert_ranks"},
-       {"command line:1:1: 'parallel.expert_ranks' is no override; write key=value or ~key"},
+       {"command line: parallel.expert_ranks: is no override; write key=value or ~key"},
        3},
       {"NoRanks",
        {{"expert_ranks: 2", "expert_ranks: 0"}},
@@ -460,12 +460,12 @@ TEST_F(BadRecipes, WithProbabilitiesOfViewsThatTheTaskHasNot) {
 }
 
 TEST_F(BadRecipes, WithAWrongDurationAndAScheduleInPercentOfIt) {
-  expect_refused({{"Duration",
-                   {{"10ep", "10steps"}, {"cosine", "cosine, warmup: 5%"}},
-                   {},
-                   {"r.yaml:15:19: train.duration: expected a duration, a number with its unit "
-                    "(step, ep or tok), "
-                    "found '10steps'"}}});
+  expect_refused(
+      {{"Duration",
+        {{"10ep", "10steps"}, {"cosine", "cosine, warmup: 5%"}},
+        {},
+        {"r.yaml:15:19: train.duration: expected a duration, found '10steps', which has no "
+         "unit that is known (step, ep or tok); did you mean '10step'?"}}});
 }
 
 TEST_F(BadRecipes, AreToldOfDurationsThoughTheirDataHaveAMistake) {
@@ -475,9 +475,9 @@ TEST_F(BadRecipes, AreToldOfDurationsThoughTheirDataHaveAMistake) {
        {"checkpoint.every=2tok", "run.threads=none", "train.duration=1000000000step",
         "evaluate.every=1000000000000000%"},
        {"r.yaml:2:24: data.image_siez: unknown key; did you mean 'image_size'?",
-        "command line:2:13: run.threads: expected an integer, found 'none'; or did you mean "
+        "command line: run.threads=none: expected an integer, found 'none'; or did you mean "
         "'auto'?",
-        "command line:4:16: evaluate.every: 1000000000000000% is too many steps"}},
+        "command line: evaluate.every=1000000000000000%: 1000000000000000% is too many steps"}},
   });
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/error.h"
+#include "runtime/recipe/recipe_document.h"
 
 namespace shoal {
 namespace {
@@ -56,6 +57,43 @@ TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
     EXPECT_THAT(error.what(), HasSubstr("128"));
     EXPECT_THAT(error.what(), Not(HasSubstr("optimizer.lr")));
   }
+}
+
+/// Of recipes with `lines` in their section `model`.
+std::vector<config::Difference> model_differences(const std::string& before,
+                                                  const std::string& after) {
+  const auto tree = [](const std::string& lines) {
+    config::Diagnostics diagnostics;
+    return config::load_document({"r.yaml", {}, {}, "model: {" + lines + "}"}, diagnostics).root;
+  };
+  return differences_of(tree(before), tree(after));
+}
+
+TEST(ResumeRules, AnAutomaticWidthIsTheNumberThatItStandsFor) {
+  const std::string vit = "backbone: vit, width: 64, hidden: ";
+  EXPECT_TRUE(model_differences(vit + "256", vit + "auto").empty());
+  EXPECT_TRUE(model_differences(vit + "auto", vit + "256").empty());
+  EXPECT_EQ(model_differences(vit + "3072", vit + "auto").size(), 1u);
+  const std::string mixer = "backbone: mixer, width: 64, ";
+  EXPECT_TRUE(model_differences(mixer + "token_hidden: 32, channel_hidden: 256",
+                                mixer + "token_hidden: auto, channel_hidden: auto")
+                  .empty());
+  EXPECT_EQ(model_differences(mixer + "token_hidden: 384, channel_hidden: 3072",
+                              mixer + "token_hidden: auto, channel_hidden: auto")
+                .size(),
+            2u);
+  const std::string gpt2 = "backbone: gpt2, width: 64, hidden: ";
+  EXPECT_EQ(model_differences(gpt2 + "256", gpt2 + "auto").size(), 1u);  // SwiGLU may differ
+}
+
+TEST(ResumeRules, AWidthOfNoSharedExpertsIsNoDifference) {
+  const auto moe = [](const std::string& shared) {
+    return "backbone: vit, width: 64, moe: {shared: {" + shared + "}}";
+  };
+  EXPECT_TRUE(
+      model_differences(moe("count: 0, hidden: 1536"), moe("count: 0, hidden: auto")).empty());
+  EXPECT_EQ(model_differences(moe("count: 1, hidden: 1536"), moe("count: 1, hidden: auto")).size(),
+            1u);
 }
 
 TEST(ResumeRules, DifferencesAreListedInColumns) {

@@ -249,7 +249,7 @@ TEST(ToyModality, HasNoKeysOfImages) {
     config::load_options_text<Recipe>(kToyRecipe, "toy", {"", {"data.augment={flip: true}"}, {}});
     ADD_FAILURE() << "numbers were augmented";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("data.augment: unknown key"));
+    EXPECT_THAT(error.what(), HasSubstr("data.augment={flip: true}: unknown key"));
   }
 }
 

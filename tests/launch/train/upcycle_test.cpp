@@ -286,7 +286,7 @@ TEST(Upcycling, RefusesWhatDoesNotStartAsTheDenseModel) {
 
 TEST(Upcycling, NeedsACheckpoint) {
   EXPECT_THAT(mistakes({"model.upcycle=true"}),
-              HasSubstr("model.upcycle: needs init_from, the dense checkpoint to start from"));
+              HasSubstr("model.upcycle=true: needs init_from, the dense checkpoint to start from"));
 }
 
 TEST(Upcycling, IsPartOfWhatCheckFinds) {
@@ -299,9 +299,10 @@ TEST(Upcycling, IsPartOfWhatCheckFinds) {
     check_recipe({path, overrides, nullptr}, config::UnsetVariable::kKeep, 1);
     ADD_FAILURE() << "no mistake";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("model.moe.capacity.mode: with model.upcycle"),
-                                    HasSubstr("optimizer.no_decay: no parameter's name contains "
-                                              "'heat'")));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("model.moe.capacity.mode=capped: with model.upcycle"),
+                      HasSubstr("optimizer.no_decay=[heat]: no parameter's name contains "
+                                "'heat'")));
   }
 }
 

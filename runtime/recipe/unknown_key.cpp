@@ -1,0 +1,147 @@
+#include "runtime/recipe/unknown_key.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+
+#include "runtime/base/text.h"
+#include "runtime/recipe/key_synonyms.h"
+#include "runtime/recipe/registry.h"
+
+namespace shoal::config {
+namespace {
+
+constexpr std::size_t kMaxDepth = 16;
+constexpr std::size_t kLeastPrefix = 4;
+
+/// The paths of all keys below a section, of choices those of the member that is chosen.
+class PathCollector {
+ public:
+  void collect(const Type& type, const void* object, const std::string& path) {
+    const bool is_open = std::ranges::find(open_, &type) != open_.end();
+    if (is_open || open_.size() > kMaxDepth) return;
+    open_.push_back(&type);
+    if (type.kind == Kind::kChoice) {
+      const ChoiceValue& value = type.choice(object);
+      paths_.push_back(join_path(path, type.members().name_key()));
+      if (!value.is_empty()) collect(value.member()->options_type(), value.erased_options(), path);
+    }
+    if (type.kind == Kind::kStruct) collect_fields(type, object, path);
+    open_.pop_back();
+  }
+  std::vector<std::string> take() { return std::move(paths_); }
+
+ private:
+  void collect_fields(const Type& type, const void* object, const std::string& path) {
+    for (const FieldInfo& field : type.fields) {
+      const std::string inner = join_path(path, field.name);
+      const Type& value = field.type();
+      if (!field.rules.is_inlined) paths_.push_back(inner);
+      if (value.has_keys()) collect(value, field.member_of(object), inner);
+      if (value.kind != Kind::kOptional && value.kind != Kind::kList) continue;
+      const Type& element = value.element();
+      if (!element.has_keys()) continue;
+      const void* member = field.member_of(object);
+      const bool is_given = value.size(member) > 0;
+      const std::shared_ptr<void> fresh = is_given ? nullptr : element.make();
+      collect(element, is_given ? value.at(member, 0) : fresh.get(),
+              inner + (value.kind == Kind::kList ? "[]" : ""));
+    }
+  }
+
+  std::vector<const Type*> open_;
+  std::vector<std::string> paths_;
+};
+
+/// Whether a path ends with whole words that are `key`.
+bool ends_with_key(std::string_view path, std::string_view key) {
+  if (!path.ends_with(key)) return false;
+  return path.size() == key.size() || path[path.size() - key.size() - 1] == '.';
+}
+
+/// Of the paths that end with `key` the one below `section`, else the one of the fewest steps; ""
+/// if there is none.
+std::string best_path(const std::vector<std::string>& paths, std::string_view key,
+                      std::string_view section) {
+  std::string best;
+  const auto rank = [section](const std::string& path) {
+    return std::pair(!is_at_or_below(path, section), std::ranges::count(path, '.'));
+  };
+  for (const std::string& path : paths) {
+    if (ends_with_key(path, key) && (best.empty() || rank(path) < rank(best))) best = path;
+  }
+  return best;
+}
+
+std::string did_you_mean_key(const std::string& key) { return "; did you mean '" + key + "'?"; }
+
+bool has_field(const Type& type, const std::string& key) {
+  return std::ranges::any_of(type.fields, [&key](const FieldInfo& field) {
+    const bool is_section = field.rules.is_inlined && field.type().kind == Kind::kStruct;
+    return is_section ? has_field(field.type(), key) : field.name == key;
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> members_with(const MemberSet& set, const std::string& key) {
+  std::vector<std::string> names;
+  for (const MemberInfo* member : set.members()) {
+    if (has_field(member->options_type(), key)) names.push_back(member->name);
+  }
+  return names;
+}
+
+KeyGuide::KeyGuide(const Type& type, const void* options) : type_(type) {
+  PathCollector collector;
+  collector.collect(type, options, "");
+  paths_ = collector.take();
+}
+
+std::string KeyGuide::hint(const UnknownKey& unknown) {
+  std::string hint = of_section(unknown);
+  if (!unknown.note.empty()) return hint;  // which says where the key belongs
+  if (hint.empty()) hint = of_recipe(unknown);
+  return hint.empty() ? of_others(unknown) : hint;
+}
+
+std::string KeyGuide::of_section(const UnknownKey& unknown) const {
+  for (const std::string_view key : keys_for_word(unknown.key)) {
+    const auto same = std::ranges::find(unknown.siblings, key);
+    if (same != unknown.siblings.end()) return did_you_mean_key(*same);
+  }
+  const std::string near = did_you_mean(unknown.key, unknown.siblings);
+  if (!near.empty() || unknown.key.size() < kLeastPrefix) return near;
+  const auto longer = std::ranges::find_if(unknown.siblings, [&unknown](const std::string& key) {
+    return key.starts_with(unknown.key);
+  });
+  return longer == unknown.siblings.end() ? "" : did_you_mean_key(*longer);
+}
+
+std::string KeyGuide::of_recipe(const UnknownKey& unknown) const {
+  std::string best = best_path(paths_, unknown.key, unknown.section);
+  for (const std::string_view key : keys_for_word(unknown.key)) {
+    if (best.empty()) best = best_path(paths_, key, unknown.section);
+  }
+  return best.empty() ? "" : did_you_mean_key(best);
+}
+
+std::string KeyGuide::of_others(const UnknownKey& unknown) {
+  if (others_.empty()) others_ = list_keys(type_);
+  std::vector<std::string> paths;
+  for (const KeyInfo& key : others_) paths.push_back(key.path);
+  std::vector<std::string_view> words{unknown.key};
+  for (const std::string_view key : keys_for_word(unknown.key)) words.push_back(key);
+  for (const std::string_view word : words) {
+    const std::string best = best_path(paths, word, unknown.section);
+    if (best.empty()) continue;
+    std::vector<const KeyInfo*> same;
+    for (const KeyInfo& key : others_) {
+      if (key.path == best) same.push_back(&key);
+    }
+    return "; '" + best + "' belongs to " + owners_text(same);
+  }
+  return "";
+}
+
+}  // namespace shoal::config

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/recipe/config_keys.h"
+#include "runtime/recipe/config_node.h"
+#include "runtime/recipe/config_schema.h"
+
+namespace shoal::config {
+
+/// A key that its section does not have.
+struct UnknownKey {
+  std::string section;  ///< path; "" for the root
+  std::string key;
+  std::string note;  ///< which members of a choice have it; may be ""
+  Position position = {};
+  std::vector<std::string> siblings;  ///< the keys that the section has
+};
+
+/// Which key was meant by an unknown one: a near one of its section, what other programs call it,
+/// or one of that name elsewhere.
+class KeyGuide {
+ public:
+  /// `options`: what the rest of the recipe was read into; its choices decide which keys there are.
+  KeyGuide(const Type& type, const void* options);
+  /// "; did you mean 'width'?", or where the key belongs; "" if nothing is like it.
+  std::string hint(const UnknownKey& unknown);
+
+ private:
+  std::string of_section(const UnknownKey& unknown) const;
+  std::string of_recipe(const UnknownKey& unknown) const;
+  /// Keys of members that are not chosen.
+  std::string of_others(const UnknownKey& unknown);
+
+  const Type& type_;
+  std::vector<std::string> paths_;  ///< of all keys there are, `losses[].weight` too
+  std::vector<KeyInfo> others_;     ///< of all members, listed when they are first needed
+};
+
+/// Of the members of `set`, those that have the key themselves.
+std::vector<std::string> members_with(const MemberSet& set, const std::string& key);
+
+}  // namespace shoal::config

@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Inputs of new users and of hostile ones: each ends with its exit code and a message that holds its
+# text, in one line a mistake and without control characters. $1 is the program, the working
+# directory an empty scratch.
+source "$(dirname "$0")/common.sh"
+unset CIFAR10
+num_inputs=0
+
+# told CODE TEXT ARGUMENT...: what the program answers.
+told() {
+  local wanted=$1 text=$2 got=0
+  shift 2
+  num_inputs=$((num_inputs + 1))
+  "$program" "$@" >stdout 2>stderr </dev/null || got=$?
+  [ "$got" -eq "$wanted" ] || fail "'$*' ended with $got, wanted $wanted: $(cat stderr)"
+  grep -qF -- "$text" stderr || fail "'$*' lacks '$text': $(cat stderr)"
+  ! grep -qP '[\x00-\x08\x0b-\x1f\x7f]' stderr || fail "'$*' prints control characters"
+  [ ! -s stdout ] || fail "'$*' failed but printed: $(cat stdout)"
+}
+# set_to KEY=VALUE TEXT: the tiny recipe is refused with this override, which the message quotes.
+set_to() { told 10 "command line: $1: $2" check "$tiny" "$1"; }
+# file TEXT MESSAGE: a recipe of this text (printf) is refused.
+file() {
+  # shellcheck disable=SC2059
+  printf "$1" >r.yaml
+  told 10 "r.yaml:$2" check r.yaml
+}
+
+# Commands and options.
+told 2 "did you mean 'train'?" trian r.yaml
+told 2 "commands: train" launch
+told 2 "did you mean '--json'?" check "$tiny" --jsom
+told 2 "did you mean 'shoal train r.yaml'?" r.yaml
+told 2 "keys of recipes are set without dashes: train.batch=VALUE" check "$tiny" --train.batch=3
+told 2 "recipe is required" train
+told 2 "must name a file" check ""
+told 2 "did you mean 'optimizer'?" keys optimiser
+told 2 "no backbone is called 'vot'; did you mean 'vit'?" keys --backbone vot
+told 2 "no key is called 'zebra'" keys zebra
+told 2 "none is called 'resnet'" new --backbone resnet
+told 2 "--backbone is required" new
+told 2 "vit reads images, and text has tokens; --data for vit: shapes" new --backbone vit --data text
+told 2 "gpt2 reads tokens, and cifar has images" new --backbone gpt2 --data cifar
+told 2 "mixer has no experts; sparse_mlp is a Mixer with experts" new --backbone mixer --experts 4
+told 2 "sparse_mlp always has experts; mixer is the dense model" \
+  new --backbone sparse_mlp --experts 0
+told 2 "needs no files" new --backbone vit --path x
+
+# Files that are no recipes.
+told 10 "cannot read 'none.yaml': No such file" check none.yaml
+mkdir folder
+told 10 "cannot read 'folder': Is a directory" check folder
+file '' "1:1: empty document"
+file '# nothing\n' "1:1: empty document"
+file 'train\n' "1:1: expected a mapping of keys, found 'train'"
+file '- a\n- b\n' "1:1: expected a mapping of keys, found a list"
+file '\xff\xfe\x00a' "1:1: this byte is not UTF-8"
+file 'run: {name: "a"}\x00\n' "1:17: control character; text only"
+head -c 4096 "$program" >r.yaml
+told 10 "r.yaml:1:1: " check r.yaml
+file 'run:\n\tname: x\n' "2:1: not YAML: a tab in the indentation; indent with spaces"
+file 'run: {name: x\n' "2:1: not YAML: end of map flow not found"
+file 'run: &r {name: x}\n' "1:6: run: anchor '&r': anchors are not supported; use \${path.to.key}"
+file 'run: {seed: 1}\nrun: {seed: 2}\n' "2:1: run: duplicate key, first given in line 1"
+file 'run: {seed: 1, seed: 2}\n' "1:16: run.seed: duplicate key, first given in line 1"
+file 'run: {seed: 1}\n---\nrun: {seed: 2}\n' "2:1: text after the first document"
+file 'include: none.yaml\n' "1:10: include: cannot read 'none.yaml': No such file"
+file 'include: r.yaml\n' "1:10: include: include cycle: r.yaml -> r.yaml"
+file 'include: [3, {a: b}]\n' "1:14: include: expected a path without references"
+file '\xef\xbb\xbfrun: {sead: 1}\r\n' "1:7: run.sead: unknown key; did you mean 'seed'?"
+file 'task: classify\n' "1:7: task: expected a mapping of keys, found 'classify'; write {name: classify}"
+file 'model: vit\n' "1:8: model: expected a mapping of keys, found 'vit'; write {backbone: vit}"
+file 'data: imagenet\n' "1:7: data: expected a mapping of keys, found 'imagenet'; choose a data source as {source: NAME}"
+file 'data: {source: cifar, path: "a\\eb"}\n' "1:29: data.path: a path has no control characters"
+file 'run: {name: "a\\nb"}\n' "1:13: run.name: a folder's name has no control characters"
+file 'data: {source: cifar, train: {files: "[a, b]"}}\n' "1:38: data.train.files: expected a list, found the quoted text \"[a, b]\"; leave the quotes out"
+
+# Keys: other programs' names, other levels, other members.
+set_to model.dim=3 "unknown key; did you mean 'width'?"
+set_to model.patch_size=3 "unknown key; did you mean 'patch'?"
+set_to model.num_layers=3 "unknown key; did you mean 'dense_blocks'?"
+set_to model.sparse.channel_moe.num_experts=3 "unknown key; did you mean 'model.sparse.channel_moe.experts.count'?"
+set_to model.sparse.channel_moe.top_k=3 "unknown key; did you mean 'model.sparse.channel_moe.router.k'?"
+set_to model.sparse.channel_moe.router.top_k=3 "unknown key; did you mean 'k'?"
+set_to train.batch_size=3 "unknown key; did you mean 'batch'?"
+set_to batch_size=3 "unknown key; did you mean 'train.batch'?"
+set_to train.lr=3 "unknown key; did you mean 'optimizer.lr'?"
+set_to learning_rate=3 "unknown key; did you mean 'optimizer.lr'?"
+set_to train.epochs=3 "unknown key; did you mean 'duration'?"
+set_to model.moe=none "unknown key of backbone 'sparse_mlp'; it belongs to convnext, gpt2, hspmn, vit"
+set_to model.dropout=0.1 "unknown key of backbone 'sparse_mlp'; it belongs to gpt2"
+set_to model.heads=2 "unknown key of backbone 'sparse_mlp'; it belongs to adaptive_attention, gpt2, hspmn, vit"
+set_to optimizer=sgd "expected a mapping of keys, found 'sgd'; write optimizer.name=sgd"
+set_to optimizer.name=adam "no optimizer is called 'adam'; one of: adamw, lamb, sgd; did you mean 'adamw'?"
+sed 's/name: lamb,/name: lamb, trust_clip: true,/' "$tiny" >lamb.yaml
+told 10 "unknown key of optimizer 'sgd'; it belongs to lamb; drop it with ~optimizer.trust_clip" \
+  check lamb.yaml optimizer.name=sgd
+told 10 "command line: ~train.bach: unknown key: there is nothing to remove; did you mean 'train.batch'?" \
+  check "$tiny" "~train.bach"
+
+# Values.
+set_to train.batch=abc "expected an integer, found 'abc'"
+set_to train.batch= "expected an integer, found nothing: the value is empty"
+set_to train.batch=3.5 "expected an integer, found '3.5'"
+set_to train.batch=[1] "expected an integer, found a list"
+set_to train.batch=0 "must be at least 1 and at most 1073741824, found '0'"
+set_to train.batch=99999999999999999999 "the integer '99999999999999999999' is out of range (64 bits)"
+set_to train.batch=010 "expected an integer, found '010'; a leading zero could mean octal, leave it out"
+set_to train.batch.x=3 "train.batch: is '32', so it has no keys to override"
+set_to optimizer.lr=.nan "expected a finite number, found '.nan'"
+set_to optimizer.lr=1e999 "the number '1e999' is out of range"
+set_to optimizer.lr=-1 "must be above 0, found '-1'"
+set_to data.augment.flip=yes "expected true or false, found 'yes'"
+set_to train.precision=fp16 "expected one of: float32, float64, bfloat16, found 'fp16'"
+set_to run.name=../x "'../x' does not name a folder below run.root"
+set_to 'run.name=exp #3' "'#3' is a comment in YAML and would be left out"
+set_to run.name= "expected text, found nothing: the value is empty"
+set_to run.root= "expected text, found nothing: the value is empty"
+set_to 'run.root=""' "the text is empty"
+set_to include=x.yaml "can only be given in a file"
+told 10 "command line: train.batch: is no override; write key=value or ~key" check "$tiny" train.batch
+
+# Durations.
+set_to train.duration=10 "expected a duration, found '10', which needs a unit: 10step, 10ep, 10tok"
+set_to train.duration=-5step "expected a duration, found '-5step', which is negative"
+set_to train.duration=1e30step "expected a duration, found '1e30step', which is too large"
+set_to 'train.duration=5 parsecs' "expected a duration, found '5 parsecs', which has no unit that is known (step, ep or tok)"
+set_to 'train.duration=5 epochs' "did you mean '5ep'?"
+set_to train.duration=0ep "must be above 0, found '0ep'"
+set_to train.duration=2h "expected a duration in step, ep or tok, found '2h'"
+set_to evaluate.every=none "expected a duration"
+set_to checkpoint.every=1Ktok "1Ktok cannot be counted in steps: the data has no tokens"
+
+# Paths and the environment, where values are used.
+told 10 "data.path: needs an environment variable that is not set: '\${env:CIFAR10}'" \
+  train "$root/configs/vit/tiny_cifar10.yaml"
+HOME=/nowhere/home told 13 "/nowhere/home/cifar/data_batch_1.bin" \
+  train "$root/configs/vit/tiny_cifar10.yaml" 'data.path=~/cifar'
+HOME='' told 10 "'~' stands for HOME, which is not set" \
+  train "$root/configs/vit/tiny_cifar10.yaml" 'data.path=~/cifar'
+HOME=$PWD "$program" check "$tiny" 'run.root=~/runs' >/dev/null || fail "a path with ~"
+
+[ "$num_inputs" -ge 90 ] || fail "only $num_inputs inputs"

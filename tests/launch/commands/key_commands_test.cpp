@@ -1,0 +1,108 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+#include "launch/commands/commands.h"
+#include "models/backbone.h"
+#include "models/task.h"
+#include "moe/routing/router.h"
+#include "runtime/data/data_source.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string printed(const KeysArguments& arguments) {
+  std::ostringstream out;
+  EXPECT_EQ(keys(arguments, out), ExitCode::kOk);
+  return out.str();
+}
+
+std::string refusal(const KeysArguments& arguments) {
+  std::ostringstream out;
+  try {
+    keys(arguments, out);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    return error.what();
+  }
+  ADD_FAILURE() << "was accepted";
+  return "";
+}
+
+std::ptrdiff_t count_of(const std::string& text, const std::string& part) {
+  std::ptrdiff_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+TEST(Keys, OverviewFitsAScreen) {
+  const std::string text = printed({});
+  EXPECT_LE(std::ranges::count(text, '\n'), 45);  // some of them are of this program's tests
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  for (const char* part : {"model.backbone  ", "optimizer.name", "run  ", "router.name",
+                           "shoal keys NAME", "shoal keys --all"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+TEST(Keys, ThatSectionsShareAreDocumentedOnceWithAllOwners) {
+  const std::string text = printed({.name = "exchange.chunks"});
+  EXPECT_EQ(count_of(text, "default 1\n"), 1);
+  EXPECT_THAT(text,
+              HasSubstr("model.moe.exchange.chunks   (backbone convnext, gpt2, hspmn, vit)\n"));
+  EXPECT_THAT(text, HasSubstr("model.sparse.token_moe.exchange.chunks   (backbone sparse_mlp)\n"));
+}
+
+TEST(Keys, OfABackboneAreItsOwn) {
+  const std::string text = printed({.backbone = "vit"});
+  EXPECT_LE(std::ranges::count(text, '\n'), 40);
+  EXPECT_THAT(text, AllOf(HasSubstr("model.patch: side of a patch (default 16)\n"),
+                          HasSubstr("model.moe: "), Not(HasSubstr("model.depths"))));
+  const std::string part = printed({.name = "model", .backbone = "mixer"});
+  EXPECT_THAT(part, AllOf(HasSubstr("model.token_hidden   (backbone mixer)\n"),
+                          Not(HasSubstr("sparse_mlp)")), Not(HasSubstr("model.moe"))));
+}
+
+TEST(Keys, OfARouterATaskOrASource) {
+  EXPECT_THAT(printed({.router = "importance_score"}),
+              AllOf(HasSubstr("router.drop: "), Not(HasSubstr("router.factor"))));
+  EXPECT_THAT(printed({.task = "classify"}), HasSubstr("task.label_smoothing: "));
+  EXPECT_THAT(printed({.data = "text"}), HasSubstr("data.tokenizer"));
+  const std::string both =
+      printed({.name = "model.moe.router.k", .backbone = "vit", .router = "mlp"});
+  EXPECT_EQ(count_of(both, "model.moe.router.k"), 1);
+  EXPECT_THAT(both, HasSubstr("model.moe.router.k   (backbone vit; router mlp)"));
+}
+
+TEST(Keys, OfEveryMemberArePrinted) {
+  for (const std::string& name : members_of<Backbone>().names()) printed({.backbone = name});
+  for (const std::string& name : members_of<Task>().names()) printed({.task = name});
+  for (const std::string& name : members_of<Router>().names()) printed({.router = name});
+  for (const std::string& name : members_of<DataSource>().names()) printed({.data = name});
+}
+
+TEST(Keys, OfNoMemberAreRefusedWithTheNearest) {
+  EXPECT_THAT(refusal({.backbone = "vot"}),
+              HasSubstr("--backbone: no backbone is called 'vot'; did you mean 'vit'?"));
+  EXPECT_THAT(refusal({.router = "topk"}), HasSubstr("did you mean 'top_k'?"));
+  EXPECT_THAT(refusal({.name = "model.depths", .backbone = "vit"}), HasSubstr("no key is called"));
+}
+
+TEST(Keys, AllAreDocumentedOnRequest) {
+  const std::string text = printed({.all = true});
+  EXPECT_THAT(text, AllOf(HasSubstr("run.name\n"), HasSubstr("parallel.expert_ranks\n")));
+  EXPECT_GT(std::ranges::count(text, '\n'), 1000);
+}
+
+}  // namespace
+}  // namespace shoal
