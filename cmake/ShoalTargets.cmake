@@ -77,7 +77,7 @@ function(shoal_sources folder out)
        "${PROJECT_SOURCE_DIR}/${folder}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
   list(REMOVE_ITEM sources launch/main.cpp launch/subcommands.cpp launch/subcommand_options.cpp
-       ${SHOAL_PARSER_SOURCES})
+       launch/describe_commands.cpp ${SHOAL_PARSER_SOURCES})
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
@@ -108,7 +108,7 @@ function(shoal_add_library)
   add_library(shoal_lib SHARED $<TARGET_OBJECTS:shoal_parsers> $<TARGET_OBJECTS:shoal_build_info>)
   add_library(shoal::shoal ALIAS shoal_lib)
   set_target_properties(shoal_lib PROPERTIES OUTPUT_NAME shoal EXPORT_NAME shoal
-    INSTALL_RPATH "$ORIGIN;${LibTorch_LIB_DIR}")
+    INSTALL_RPATH "$ORIGIN;$ORIGIN/shoal;${LibTorch_LIB_DIR}")
   target_compile_features(shoal_lib PUBLIC cxx_std_20)
   foreach(folder IN ITEMS runtime parallel moe sparse models launch)
     if(TARGET shoal_${folder})
@@ -122,12 +122,13 @@ endfunction()
 
 function(shoal_add_program)
   if(EXISTS "${PROJECT_SOURCE_DIR}/launch/main.cpp")
-    add_executable(shoal launch/main.cpp launch/subcommands.cpp launch/subcommand_options.cpp)
+    add_executable(shoal launch/main.cpp launch/subcommands.cpp launch/subcommand_options.cpp
+                   launch/describe_commands.cpp)
     shoal_use_torch(shoal)
     shoal_compile_quickly(shoal)
     target_link_libraries(shoal PRIVATE shoal_lib)
     set_target_properties(shoal PROPERTIES
-      INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LibTorch_LIB_DIR}")
+      INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/shoal;${LibTorch_LIB_DIR}")
   endif()
 endfunction()
 

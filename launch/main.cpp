@@ -64,9 +64,14 @@ std::string option_hint(const CLI::App& command) {
               guess.empty() ? "see " + name + " --help" : "");
 }
 
+std::string version_text(const BuildInfo& build) {
+  return "shoal " + build.version + "\ncommit " + build.git_revision + "\nLibTorch " +
+         build.torch_version + "\n" + build.mpi;
+}
+
 ExitCode run(int argc, char** argv) {
   CLI::App app("Shoal trains Mixture-of-Experts models from YAML recipes.", "shoal");
-  app.set_version_flag("--version", "shoal " + build_info().version);
+  app.set_version_flag("--version", version_text(build_info()));
   app.footer("`shoal COMMAND --help` explains each.");
   // One at most, so that `keys train` takes the second word for a key.
   app.require_subcommand(1);

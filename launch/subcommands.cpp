@@ -15,6 +15,7 @@
 #include "launch/commands/commands.h"
 #include "launch/commands/doctor.h"
 #include "launch/commands/generate.h"
+#include "launch/describe_commands.h"
 #include "launch/job/launch_info.h"
 #include "launch/subcommand_options.h"
 #include "runtime/base/text.h"
@@ -448,6 +449,7 @@ void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::strin
   add_fold(app, code);
   add_data(app, code);
   add_doctor(app, code);
+  add_descriptions(app, code);
 }
 
 }  // namespace shoal

@@ -116,8 +116,8 @@ std::string eval_text(const EvalResult& result, const EvalArguments& arguments) 
         {"corrupt samples", fmt::format("{}, replaced by others", result.num_substituted)});
   }
   std::string text = text_table(rows);
-  if (!evaluation.moe.empty()) text += "\n" + routing_text(evaluation.moe);
-  if (result.baselines) text += "\n" + to_text(*result.baselines);
+  if (!evaluation.moe.empty()) text += fmt::format("\n{}", routing_text(evaluation.moe));
+  if (result.baselines) text += fmt::format("\n{}", to_text(*result.baselines));
   if (result.images) {
     text += fmt::format("\npictures of {}: {}/contact_sheet.png, from the left: {}\n",
                         counted(result.images->count, "sample"), arguments.images.folder,

@@ -54,7 +54,11 @@ for command in train eval check show keys recipes new inspect ckpt import export
   "$program" "$command" --help >help || fail "$command --help"
 done
 "$program" check --help | grep -q 'Examples' || fail "check --help has no examples"
-"$program" --version | grep -Eq '^shoal [0-9]+\.[0-9]+\.[0-9]+$' || fail "--version"
+"$program" --version >version
+for line in 'shoal [0-9]+\.[0-9]+\.[0-9]+' 'commit ([0-9a-f]{12}(-dirty)?|unknown)' 'LibTorch [0-9.]+' \
+  '(Open )?MPI [0-9.]+'; do
+  grep -Eqx "$line" version || fail "--version lacks '$line': $(cat version)"
+done
 
 # What cannot be printed is no success.
 code=0
