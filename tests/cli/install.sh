@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `cmake --install` into a fresh prefix: the installed program trains the quickstart under the
-# installed launch/run, and a program of someone else builds and runs with the CMake package.
+# installed launch/run, and the example of docs/ builds with the CMake package and evaluates it.
 source "$(dirname "$0")/common.sh"
 unset SHOAL_PROGRAM SHOAL_TORCH_ROOT
 build=$(cd "$(dirname "$program")" && pwd)
@@ -21,27 +21,24 @@ expect 0 "$share/launch/run" -n 2 train "$share/configs/quickstart.yaml" run.roo
 expect 0 "$prefix/bin/shoal" ckpt verify "$PWD/runs/quickstart/ckpt/step-00000010"
 [ "$(grep -c '"loss_hex"' runs/quickstart/metrics.jsonl)" -eq 2 ] || fail "logged steps"
 
-mkdir consumer
-cat >consumer/CMakeLists.txt <<'END'
-cmake_minimum_required(VERSION 3.25)
-project(consumer LANGUAGES CXX)
-find_package(shoal 0.1 REQUIRED)
-add_executable(consumer main.cpp)
-target_link_libraries(consumer PRIVATE shoal::shoal)
-END
-cat >consumer/main.cpp <<'END'
-#include <iostream>
+for file in share/man/man1/shoal.1 share/bash-completion/completions/shoal \
+  share/zsh/{site-functions,vendor-completions}/_shoal share/fish/vendor_completions.d/shoal.fish \
+  share/doc/shoal/{README.md,LICENSE,docs/recipes.md}; do
+  [ -s "$prefix/$file" ] || fail "$file is not installed"
+done
+"$prefix/bin/shoal" man | cmp - "$prefix/share/man/man1/shoal.1" || fail "another manual"
+[ ! -e "$prefix/lib/shoal" ] || fail "what is for packages alone is installed"
 
-#include "runtime/base/build_info.h"
-#include "runtime/device/device.h"
-
-int main() {
-  std::cout << shoal::build_info().version << " " << shoal::resolve_device("cpu").device << "\n";
-}
-END
-expect 0 cmake -G Ninja -S consumer -B consumer/build -DCMAKE_PREFIX_PATH="$prefix" \
+cp -r "$root/docs/evaluate_checkpoint" .
+expect 0 cmake -G Ninja -S evaluate_checkpoint -B built -DCMAKE_PREFIX_PATH="$prefix" \
   -DCMAKE_CXX_FLAGS="$sanitize"
-expect 0 cmake --build consumer/build
-ldd consumer/build/consumer | grep -qF "libshoal.so => $prefix/lib/libshoal.so" ||
-  fail "the consumer runs another libshoal"
-[ "$(consumer/build/consumer)" = "0.1.0 cpu" ] || fail "the consumer's output"
+expect 0 cmake --build built
+ldd built/evaluate_checkpoint | grep -qF "libshoal.so => $prefix/lib/libshoal.so" ||
+  fail "the example runs another libshoal"
+expect 0 built/evaluate_checkpoint runs/quickstart
+mv output example.txt
+expect 0 "$prefix/bin/shoal" eval runs/quickstart
+while read -r label value; do
+  grep -qE "^ *$label +$value\$" output || fail "'$label $value' of the example is not in $(cat output)"
+done <example.txt
+[ "$(wc -l <example.txt)" -ge 3 ] || fail "the example prints $(cat example.txt)"

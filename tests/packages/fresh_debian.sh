@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Packs a build and uses both packages on a fresh Debian 12 without a compiler, and without network
+# once they are installed: version, quickstart for a few steps on one rank and on two under mpirun.
+#
+# Usage: fresh_debian.sh BUILD [MIRROR]      in an empty folder, as root, with debootstrap
+#   BUILD    a build folder, as build/release, in which `shoal` is built
+set -euo pipefail
+build=$(cd "$1" && pwd)
+mirror=${2:-http://deb.debian.org/debian}
+debian=$PWD/debian
+
+fail() {
+  echo "FAIL: $*" >&2
+  exit 1
+}
+step() { echo "== $*"; }
+
+# inside COMMAND: a shell command in the fresh system, in namespaces that end with it.
+inside() {
+  unshare --mount --pid --fork bash -c '
+    mount -t proc proc "$0/proc"
+    mount --rbind /dev "$0/dev"
+    mount --rbind /sys "$0/sys"
+    exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C \
+      DEBIAN_FRONTEND=noninteractive bash -ec "$1"' "$debian" "$1"
+}
+# offline COMMAND: the same without any network but the machine's own.
+offline() {
+  debian=$debian unshare --net bash -c 'ip link set lo up; exec "$0" "$@"' \
+    bash -c "$(declare -f inside); inside \"\$1\"" bash "$1"
+}
+
+step "packing $build"
+cpack --config "$build/CPackConfig.cmake" -B packages
+rm -rf packages/_CPack_Packages
+deb=$(echo packages/shoal_*.deb) archive=$(echo packages/shoal-*.tar.gz)
+ls -l packages
+dpkg-deb -f "$deb"
+dpkg-deb -c "$deb" >contents.txt
+! grep -q libshoal_cuda contents.txt || fail "the CUDA plug-in is in the package"
+for part in lib/shoal/libtorch_cpu.so doc/shoal/licences/torch doc/shoal/licences/nvidia_cuda_runtime; do
+  grep -q "/$part" contents.txt || fail "no $part in the package"
+done
+
+step "a fresh Debian 12"
+debootstrap --variant=minbase bookworm "$debian" "$mirror" >debootstrap.log || fail "$(tail debootstrap.log)"
+cp "$deb" "$archive" "$debian/tmp"
+for list in main updates security; do
+  case $list in
+    main) echo "deb $mirror bookworm main" ;;
+    updates) echo "deb $mirror bookworm-updates main" ;;
+    security) echo "deb ${mirror%/debian}/debian-security bookworm-security main" ;;
+  esac
+done >"$debian/etc/apt/sources.list"
+inside "apt-get update -q && apt-get install -y -q --no-install-recommends /tmp/$(basename "$deb")" \
+  >install.log 2>&1 || fail "$(tail install.log)"
+inside '! command -v cc gcc g++ clang cmake make python3 >&2' || fail "there is a compiler"
+
+# use PREFIX: trains with what is below it.
+use() {
+  offline "
+    cd \$(mktemp -d)
+    $1/bin/shoal --version
+    $1/bin/shoal recipes | grep -q $1/share/shoal/configs/quickstart.yaml
+    $1/bin/shoal doctor >doctor.txt || { cat doctor.txt; exit 1; }
+    few='train.duration=6step data.valid.samples=64 train.log_every=2step'
+    $1/bin/shoal train $1/share/shoal/configs/quickstart.yaml \$few parallel.expert_ranks=1 run.name=one
+    $1/share/shoal/launch/run -n 2 train $1/share/shoal/configs/quickstart.yaml \$few run.name=two
+    mpirun --allow-run-as-root --oversubscribe -np 2 $1/bin/shoal eval runs/two
+    $1/bin/shoal ckpt verify runs/two"
+}
+step "the Debian package"
+use /usr
+inside "test -s /usr/share/man/man1/shoal.1 && source /usr/share/bash-completion/completions/shoal"
+step "the archive, anywhere"
+inside "dpkg --purge shoal && ! command -v shoal && mkdir -p '/srv/a b' &&
+  tar -xzf /tmp/$(basename "$archive") -C /srv && mv /srv/shoal-* /srv/anywhere"
+use /srv/anywhere
+step "both ran"
