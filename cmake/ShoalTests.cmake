@@ -248,9 +248,20 @@ file(WRITE "${CMAKE_BINARY_DIR}/ctest/cli.cmake" "${text}")
 set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY
              TEST_INCLUDE_FILES "${CMAKE_BINARY_DIR}/ctest/cli.cmake")
 
+# Minutes, a gigabyte, root, debootstrap and network: only where asked for.
+option(SHOAL_TEST_PACKAGES "Add the test of packages on a fresh Debian, label package" OFF)
+if(SHOAL_TEST_PACKAGES)
+  add_test(NAME package_fresh_debian
+    COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh"
+            "${CMAKE_BINARY_DIR}/scratch/package_fresh_debian"
+            "${PROJECT_SOURCE_DIR}/tests/packages/fresh_debian.sh" "${CMAKE_BINARY_DIR}")
+  set_tests_properties(package_fresh_debian PROPERTIES LABELS package TIMEOUT 1800 PROCESSORS 2)
+endif()
+
 add_test(NAME lint COMMAND "${PROJECT_SOURCE_DIR}/tests/lint.py" "${PROJECT_SOURCE_DIR}")
 add_test(NAME lint_test COMMAND "${PROJECT_SOURCE_DIR}/tests/lint_test.py")
-set_tests_properties(lint lint_test PROPERTIES LABELS unit TIMEOUT 120)
+add_test(NAME documents_test COMMAND "${PROJECT_SOURCE_DIR}/tests/documents_test.py")
+set_tests_properties(lint lint_test documents_test PROPERTIES LABELS unit TIMEOUT 120)
 if(SHOAL_UNITY)
   add_test(NAME unity_names COMMAND "${PROJECT_SOURCE_DIR}/tests/unity_names.py" "${CMAKE_BINARY_DIR}")
   set_tests_properties(unity_names PROPERTIES LABELS unit TIMEOUT 120)

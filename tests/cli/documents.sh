@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Every command of README.md and of the pages in docs/ runs here, in their order, on data made for it
+# and for two steps. What cannot run is listed below with the reason, and checked as far as it can be.
+# Options and recipes that the text names exist, and links lead somewhere.
+source "$(dirname "$0")/common.sh"
+pages=("$root/README.md" "$root"/docs/*.md)
+expect 0 "$root/tests/documents.py" links "${pages[@]}" "$root"/{configs,benchmarks}/README.md
+expect 0 "$root/tests/documents.py" options "$program" "${pages[@]}"
+"$root/tests/documents.py" commands "${pages[@]}" >commands.txt
+[ "$(wc -l <commands.txt)" -gt 30 ] || fail "only $(wc -l <commands.txt) commands in the pages"
+
+# A folder as a checkout is: scripts, recipes, the program.
+mkdir -p bin build/release
+ln -s "$root/launch" "$root/configs" .
+ln -s "$program" build/release/shoal
+ln -s "$program" bin/shoal
+export PATH=$PWD/bin:$PATH SHOAL_PROGRAM=$program XDG_CACHE_HOME=$PWD/cache
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+
+# What the pages have under /data or FOLDER: CIFAR's files, a folder of images.
+python3 - <<'END'
+import math, os, struct, zlib
+os.makedirs("data/cifar-10-batches-bin")
+for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
+    with open(f"data/cifar-10-batches-bin/{name}.bin", "wb") as file:
+        for i in range(80):
+            file.write(bytes([i % 10]))
+            file.write(bytes(int(127 + 60 * math.sin(i + c + x / 9) + 60 * math.cos(2 * i + y / 7))
+                             for c in range(3) for y in range(32) for x in range(32)))
+def chunk(kind, body):
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+for animal in ("cat", "dog"):
+    os.makedirs(f"data/imagenet/train/{animal}")
+    with open(f"data/imagenet/train/{animal}/a.png", "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 8, 2, 0, 0, 0))
+                   + chunk(b"IDAT", zlib.compress((b"\0" + animal.encode() * 4) * 4)) + chunk(b"IEND", b""))
+END
+# What they have beside: a recipe, text, runs of language models, weights of other programs.
+"$program" show "$tiny" --minimal model.sparse.{token,channel}_moe.experts.count=8 >RECIPE.yaml
+mkdir text
+for _ in $(seq 60); do echo 'the cat sat on the mat. the dog ran. é'; done | tee text/train.txt >text/valid.txt
+small=(configs/gpt2/tiny_wikitext2_bytes.yaml data.path=text 'data.train.files=[train.txt]'
+  'data.valid.files=[valid.txt]' data.sequence=32 train.batch=8 train.duration=2step)
+expect 0 shoal train "${small[@]}" run.name=lm
+expect 0 shoal train configs/gpt2/tiny_wikitext2_bytes_moe.yaml "${small[@]:1}" run.name=moe parallel.expert_ranks=1
+expect 0 shoal export runs/lm --to hf gpt2
+expect 0 shoal train configs/denoise/cifar10.yaml data.path=data/cifar-10-batches-bin \
+  run.name=published train.batch=8 train.duration=1step
+expect 0 shoal export runs/published --to adaptive_attention published
+mv published/model.safetensors denoiser.safetensors
+
+num_ran=0
+# run_as_written WHERE COMMAND: with the names of this folder in place of the page's.
+run_as_written() {
+  local command=${2//\/data\//$PWD/data/}
+  command=${command//=FOLDER/=$PWD/data/cifar-10-batches-bin}
+  case $command in
+    # Over ssh to machines that are not here: tests/cli/two_hosts.sh has such.
+    launch/mpirun.sh*) command=${command/hosts.txt/hosts.txt --cores 1 --dry-run} ;;
+    # Long trainings, cut short; the last word wins.
+    *' train '*) command="$command train.duration=4step evaluate.every=2step" ;;
+  esac
+  [[ $command != *_finetune.yaml* ]] || command+=" data.train.samples=80"  # of 4000
+  bash -c "$command" >output 2>&1 </dev/null || fail "$1: '$2', as '$command', ended with $?: $(cat output)"
+  num_ran=$((num_ran + 1))
+}
+
+while IFS=$'\t' read -r where command; do
+  echo "$where: $command"
+  case $command in
+    # They install packages and build: the tests of launch/setup, and whoever reads this, ran them.
+    launch/quickstart* | launch/test*) run_as_written "$where" "${command%% *} --help" ;;
+    # They install: tests/cli/install.sh and tests/packages/fresh_debian.sh do.
+    'cmake --install'* | cpack* | apt* | podman*) ;;
+    # Needs a Python with torch: tests/cli/pickle_to_safetensors.sh. The weights are made above.
+    launch/pickle_to_safetensors*) [ -e denoiser.safetensors ] ;;
+    # Needs Slurm, for which tests/cli/slurm.sh has stand-ins: its command is checked.
+    sbatch*) run_as_written "$where" "shoal check ${command#*.sbatch train } --world 8" ;;
+    'cat hosts.txt') sed -n '/^\$ cat hosts.txt/,/^\$ launch/p' "$root/${where%:*}" | sed '1d;$d' >hosts.txt ;;
+    *' train RECIPE.yaml'*)
+      run_as_written "$where" "shoal check RECIPE.yaml ${command##*RECIPE.yaml} --world 8"
+      run_as_written "$where" "$command" ;;
+    *) run_as_written "$where" "$command" ;;
+  esac
+done <commands.txt
+[ "$num_ran" -gt 30 ] || fail "only $num_ran commands ran"
+for file in loads.svg maps gates.html sparsity.html tuned_hf/model.safetensors; do
+  [ -e "$file" ] || fail "no command wrote $file"
+done
