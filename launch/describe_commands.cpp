@@ -7,16 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "launch/commands/command_description.h"
+#include "launch/command_description.h"
 #include "runtime/base/build_info.h"
 
 namespace shoal {
 namespace {
 
+/// "a, b" or "a,b".
 std::vector<std::string> words_between_commas(const std::string& text) {
   std::vector<std::string> words;
   std::istringstream stream(text);
-  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
+  for (std::string word; std::getline(stream >> std::ws, word, ',');) words.push_back(word);
   return words;
 }
 
@@ -33,6 +34,10 @@ OptionDescription describe(const CLI::Option& option) {
     if (colon != std::string::npos && type[colon + 1] == '{' && type.ends_with('}')) {
       result.choices = words_between_commas(type.substr(colon + 2, type.size() - colon - 3));
     }
+  }
+  const std::string one_of = "one of: ";
+  if (result.choices.empty() && !result.value.empty() && result.doc.starts_with(one_of)) {
+    result.choices = words_between_commas(result.doc.substr(one_of.size()));
   }
   result.is_required = option.get_required();
   result.repeats = option.get_items_expected_max() > 1;

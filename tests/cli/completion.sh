@@ -69,6 +69,8 @@ offers runs eval ''
 offers other.txt generate runs/a --prompt-file o
 [ -z "$(complete_words generate runs/a --prompt r)" ] || fail "bash: completes a prompt"
 offers fish completion ''
+offers vit new --backbone v
+offers bytes data tokenize a.txt --tokenizer ''
 
 # The exit codes of the manual are those of the README.
 sed -n '/^\.SH EXIT STATUS/,/^\.PP/s/^\.B \([0-9]*\)$/\1/p' shoal.1 | sort -n >in_manual

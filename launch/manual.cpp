@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "launch/commands/command_description.h"
+#include "launch/command_description.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 
@@ -56,7 +56,9 @@ std::string option_entry(const OptionDescription& option) {
     head += fmt::format("{}\\fI{}\\fR", head.empty() ? "" : " ", roff(option.value));
   }
   std::string doc = option.doc;
-  if (!option.choices.empty()) doc += ": " + join_words(option.choices);
+  if (!option.choices.empty() && !doc.starts_with("one of: ")) {
+    doc += fmt::format(": {}", join_words(option.choices));
+  }
   return fmt::format(".TP\n{}\n{}\n", head, roff(doc));
 }
 

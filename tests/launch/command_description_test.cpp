@@ -1,4 +1,4 @@
-#include "launch/commands/command_description.h"
+#include "launch/command_description.h"
 
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>

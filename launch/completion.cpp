@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "launch/commands/command_description.h"
+#include "launch/command_description.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
@@ -45,7 +45,9 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 }
 
 /// As one word between single quotes, of bash and zsh.
-std::string quoted(const std::string& text) { return "'" + replaced(text, "'", "'\\''") + "'"; }
+std::string quoted(const std::string& text) {
+  return fmt::format("'{}'", replaced(text, "'", "'\\''"));
+}
 
 std::vector<std::string> names_of(const std::vector<CommandDescription>& commands) {
   std::vector<std::string> names;
@@ -57,7 +59,7 @@ constexpr const char* kBashHead =
     R"bash(# Completion of shoal in bash; made by `shoal completion bash`.
 _shoal_keys() {  # the keys of recipes, asked for once in a shell
   [ -n "${_shoal_known_keys-}" ] ||
-    _shoal_known_keys=$("$1" keys 2>/dev/null | sed -n '/^[a-z][a-z0-9_.]*$/p')
+    _shoal_known_keys=$("$1" keys --all 2>/dev/null | sed -n '/^[a-z][a-z0-9_.]*$/p')
   printf '%s\n' "$_shoal_known_keys"
 }
 _shoal_recipes() { "$1" recipes 2>/dev/null | sed -n '/^[^ ].*[.]yaml$/p'; }
@@ -154,7 +156,7 @@ _shoal_recipes() {
 }
 _shoal_keys() {
   (( $+_shoal_known_keys )) || typeset -ga _shoal_known_keys=(
-    ${(M)${(f)"$(_call_program keys ${(q)_shoal_program} keys 2>/dev/null)"}:#[a-z][a-z0-9_.]#})
+    ${(M)${(f)"$(_call_program keys ${(q)_shoal_program} keys --all 2>/dev/null)"}:#[a-z][a-z0-9_.]#})
   if [[ $PREFIX == *=* ]]; then
     compset -P '*='
     _files
@@ -174,7 +176,7 @@ std::string zsh_text(std::string text) {
 
 std::string zsh_action(const OptionDescription& option) {
   const std::string kind = kind_of(option);
-  if (kind == "choice") return "(" + join_words(option.choices, " ") + ")";
+  if (kind == "choice") return fmt::format("({})", join_words(option.choices, " "));
   if (kind == "recipe") return "_shoal_recipes";
   if (kind == "key") return "_shoal_keys -S =";
   if (kind == "name") return "_shoal_keys";
@@ -255,7 +257,7 @@ end
 function __shoal_keys
     set -l program (commandline -opc)[1]
     set -q __shoal_known_keys
-    or set -g __shoal_known_keys ($program keys 2>/dev/null | string match -r '^[a-z][a-z0-9_.]*$')
+    or set -g __shoal_known_keys ($program keys --all 2>/dev/null | string match -r '^[a-z][a-z0-9_.]*$')
     printf "%s$argv[1]\n" $__shoal_known_keys
 end
 function __shoal_recipes
@@ -267,7 +269,7 @@ complete -c shoal -f
 )fish";
 
 std::string fish_quoted(const std::string& text) {
-  return "'" + replaced(replaced(text, "\\", "\\\\"), "'", "\\'") + "'";
+  return fmt::format("'{}'", replaced(replaced(text, "\\", "\\\\"), "'", "\\'"));
 }
 
 std::string fish_values(const OptionDescription& option) {
