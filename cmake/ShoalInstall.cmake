@@ -11,7 +11,8 @@ if(TARGET shoal_cuda)
   install(TARGETS shoal_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 install(DIRECTORY configs DESTINATION ${share_dir})
-install(PROGRAMS launch/run launch/mpirun.sh launch/slurm.sbatch DESTINATION ${share_dir}/launch)
+install(PROGRAMS launch/run launch/mpirun.sh launch/slurm.sbatch launch/metrics_to_wandb
+        DESTINATION ${share_dir}/launch)
 install(FILES launch/common.sh launch/mpirun_common.sh DESTINATION ${share_dir}/launch)
 
 foreach(folder IN ITEMS runtime parallel moe sparse models launch)
