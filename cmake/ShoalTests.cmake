@@ -137,7 +137,7 @@ shoal_compile_quickly(image_operations)
 target_link_libraries(image_operations PRIVATE shoal_lib)
 
 # Exchange of weights with Python's programs, where that Python has them.
-set(SHOAL_PEER_PYTHON python3 CACHE STRING "Python with transformers, timm or Pillow, for the label peer")
+set(SHOAL_PEER_PYTHON python3 CACHE STRING "Python with transformers, timm, Pillow or tensorboard, for the label peer")
 execute_process(
   COMMAND "${SHOAL_PEER_PYTHON}" -c
           "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('torch', 'safetensors', 'transformers', 'timm'))))"
@@ -197,6 +197,17 @@ if(SHOAL_BENCHMARKS AND NOT no_tokenizers)  # skipped where the data's variables
       "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/tokenizer_peer.py"
       $<TARGET_FILE:tokenizer_bench>)
   set_tests_properties(peer_tokenizer PROPERTIES LABELS peer TIMEOUT 300 SKIP_RETURN_CODE 69)
+endif()
+
+execute_process(
+  COMMAND "${SHOAL_PEER_PYTHON}" -c
+          "import importlib.util as u, sys; sys.exit(not u.find_spec('tensorboard'))"
+  RESULT_VARIABLE no_tensorboard OUTPUT_QUIET ERROR_QUIET)
+if(NOT no_tensorboard)
+  add_test(NAME peer_tensorboard
+    COMMAND "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/tensorboard_peer.py"
+            $<TARGET_FILE:shoal> "${CMAKE_BINARY_DIR}/scratch/peer_tensorboard")
+  set_tests_properties(peer_tensorboard PROPERTIES LABELS peer TIMEOUT 300)
 endif()
 
 # two_hosts.sh makes its hosts of namespaces: what it needs for that is tried here.

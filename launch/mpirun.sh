@@ -106,6 +106,8 @@ else
   flags+=(--map-by slot --bind-to none --mca mpi_yield_when_idle 1)
 fi
 [ -z "${OMP_NUM_THREADS:-}" ] || flags+=(-x OMP_NUM_THREADS)
+spare_cores "$((most_slots * $(threads_per_rank "$@")))" "$here"
+[ -z "${OMP_WAIT_POLICY:-}" ] || flags+=(-x "OMP_WAIT_POLICY=$OMP_WAIT_POLICY")
 # Over TCP an all-to-all proceeds while a rank computes only where a thread moves the data.
 export OMPI_MCA_btl_tcp_progress_thread=${OMPI_MCA_btl_tcp_progress_thread:-1}
 [ "$(id -u)" -ne 0 ] || flags+=(--allow-run-as-root)
@@ -139,4 +141,6 @@ if $dry_run; then
   show_command "${job[@]}"
   exit 0
 fi
+find_columns
+[ -z "${SHOAL_COLUMNS:-}" ] || job=(-x SHOAL_COLUMNS "${job[@]}")
 run_mpirun "${job[@]}"

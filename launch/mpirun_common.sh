@@ -86,10 +86,62 @@ pass_on() {
   fi
 }
 
+# Where standard error is a terminal, sets SHOAL_COLUMNS to its width: ranks, which write into pipes
+# of mpirun's, draw their progress for it.
+find_columns() {
+  local size
+  unset SHOAL_COLUMNS
+  [ -t 2 ] && size=$(stty size <&2 2>/dev/null) || return 0
+  size=${size#* }  # rows, columns
+  if [[ "$size" =~ ^[1-9][0-9]*$ ]]; then export SHOAL_COLUMNS=$size; fi
+}
+
+# threads_per_rank ARGUMENT...: as shoal's arguments or the environment have them.
+threads_per_rank() {
+  local word threads=${OMP_NUM_THREADS:-1}
+  threads=${threads%%,*}
+  for word in "$@"; do
+    if [[ "$word" =~ ^run\.threads=([0-9]+)$ ]]; then threads=${BASH_REMATCH[1]}; fi
+  done
+  [[ "$threads" =~ ^[0-9]+$ ]] || threads=1
+  echo "$((10#$threads))"
+}
+
+# spare_cores THREADS CORES: of more threads than cores none may keep a core while it waits. libgomp
+# reads this when it is loaded, and a rank by itself knows of its own threads only.
+spare_cores() {
+  [ "$1" -gt "$2" ] || return 0
+  export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+}
+
+# mpirun in a session of its own, in the background.
+start_mpirun() {
+  setpriv --pdeathsig TERM setsid mpirun "$@" >&"$output" 2>&"$errors" &
+  mpirun_pid=$!
+}
+
+# Sets $code to mpirun's exit code. A trapped signal ends `wait` early.
+wait_for_mpirun() {
+  while :; do
+    interrupted='' code=0
+    wait "$mpirun_pid" || code=$?
+    [ -n "$interrupted" ] || return 0
+  done
+}
+
+# Of quiet runs, whose mpirun does not tell it.
+tell_killing_signal() {
+  [ "$code" -gt 128 ] && [ "$code" -le 192 ] && [ "$signals" -eq 0 ] || return 0
+  say "a rank was ended by signal $((code - 128)) ($(kill -l $((code - 128)) 2>/dev/null))," \
+    "as by the system where memory runs out; log/ in the run folder has what each rank did last" >&2
+}
+
 # run_mpirun ARGUMENT...: mpirun, with its exit code as the script's. $command is shoal's command,
-# $local_ranks the number of ranks that this machine will have.
+# $local_ranks the number of ranks that this machine will have. $unstarted, if set, is a file that
+# the ranks remove when they begin: then mpirun keeps to itself what it has to say of a rank that
+# failed, since the rank has said why. Where no rank begins, mpirun is run again to say why.
 run_mpirun() {
-  local reader='' output=1 errors=2
+  local reader='' output=1 errors=2 code
   # Open MPI ends the ranks once nobody reads its output, as after `| head`: somebody always does.
   if [ -p /proc/self/fd/1 ]; then
     [ ! /proc/self/fd/1 -ef /proc/self/fd/2 ] || errors=same
@@ -97,17 +149,19 @@ run_mpirun() {
     reader=$!
     [ "$errors" != same ] || errors=$output
   fi
-  setpriv --pdeathsig TERM setsid mpirun "$@" >&"$output" 2>&"$errors" &
-  mpirun_pid=$!
-  [ -z "$reader" ] || exec {output}>&-
+  find_columns
+  if [ -n "${unstarted:-}" ]; then start_mpirun --quiet "$@"; else start_mpirun "$@"; fi
   trap pass_on INT TERM HUP USR1 USR2
-  local code
-  # A trapped signal ends `wait` early.
-  while :; do
-    interrupted='' code=0
-    wait "$mpirun_pid" || code=$?
-    [ -z "$interrupted" ] || continue
-    [ -z "$reader" ] || wait "$reader" || true
-    exit "$code"
-  done
+  wait_for_mpirun
+  if [ -n "${unstarted:-}" ] && [ "$code" -ne 0 ]; then
+    if [ -e "$unstarted" ] && [ "$signals" -eq 0 ]; then
+      start_mpirun "$@"
+      wait_for_mpirun
+    else
+      tell_killing_signal
+    fi
+  fi
+  [ -z "$reader" ] || exec {output}>&-
+  [ -z "$reader" ] || wait "$reader" || true
+  exit "$code"
 }

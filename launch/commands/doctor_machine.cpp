@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "launch/commands/doctor.h"
+#include "launch/job/core_use.h"
 #include "launch/job/rank_facts.h"
 #include "launch/report/console.h"
 #include "runtime/base/build_info.h"
@@ -75,26 +76,13 @@ Finding cpu(const MachinePlaces& places) {
   return finding;
 }
 
-/// CPUs' worth of time that the control group allows; nothing without a limit.
-std::optional<double> cpu_limit(const MachinePlaces& places) {
-  if (std::ifstream stream(places.sys + "/fs/cgroup/cpu.max"); stream) {
-    double quota = 0, period = 0;
-    if (stream >> quota >> period && period > 0) return quota / period;
-    return std::nullopt;
-  }
-  const auto quota = number_in(std::ifstream(places.sys + "/fs/cgroup/cpu/cpu.cfs_quota_us"));
-  const auto period = number_in(std::ifstream(places.sys + "/fs/cgroup/cpu/cpu.cfs_period_us"));
-  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
-  return *quota / *period;
-}
-
 Finding cores(const LaunchInfo& launch, const MachinePlaces& places) {
   const int64_t usable = choose_threads(std::nullopt, LaunchInfo{});
   const int64_t threads = choose_threads(std::nullopt, launch);
   Finding finding{.name = "cores"};
   finding.text = fmt::format("{} usable by this process; {} here, {} each", usable,
                              counted(launch.local_size, "rank"), counted(threads, "thread"));
-  const std::optional<double> limit = cpu_limit(places);
+  const std::optional<double> limit = cpu_limit(places.sys);
   if (!launch.bound && launch.local_size > usable) {
     finding.warn("ranks take turns on the cores; start fewer, or use launch/run");
   } else if (limit && *limit + 0.01 < static_cast<double>(usable)) {

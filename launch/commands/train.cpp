@@ -1,5 +1,6 @@
 #include "launch/commands/commands.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,6 +18,7 @@
 
 #include "launch/evaluate/evaluation.h"
 #include "launch/job/break_even_file.h"
+#include "launch/job/core_use.h"
 #include "launch/job/failure.h"
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
@@ -41,6 +43,17 @@ void log_data(const char* split, const SampleSet& data, Log& log) {
   if (num_corrupt == 0) return;
   log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones replace them", split,
                        num_corrupt, data.size()));
+}
+
+/// What the job has to work with: data, and on the first rank of each machine its cores.
+void log_means(const OpenSplit& train_data, const OpenSplit& valid_data, const LaunchInfo& launch,
+               Log& log) {
+  log_data("data.train", *train_data.samples, log);
+  log_data("data.valid", *valid_data.samples, log);
+  if (launch.local_rank != 0) return;
+  for (const std::string& warning : core_warnings(look_at_cores(launch, at::get_num_threads()))) {
+    log.warn(warning);
+  }
 }
 
 /// Names samples that were replaced because they are corrupt, which is known only once they have
@@ -173,7 +186,7 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   std::string weights;
   if (recipe.run.on_existing != OnExisting::kResume)
     weights = load_initial_weights(session, recipe);
-  Console console = make_console();
+  Console console = make_console(launch.columns);
   PosixFileSystem files;
   const RunFolder folder =
       open_run_folder((std::filesystem::path(recipe.run.root) / recipe.run.name).string(),
@@ -193,8 +206,7 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
-  log_data("data.train", *train_data.samples, log);
-  log_data("data.valid", *valid_data.samples, log);
+  log_means(train_data, valid_data, launch, log);
   const bool is_finished = session.steps_done() == session.total_steps();
   const bool evaluates_first = is_finished && recipe.evaluate.every &&
                                lacks_summary(folder, session.steps_done(), *grid.world);

@@ -64,6 +64,8 @@ std::string cache_folder(const Environment& environment) {
 LaunchInfo read_launch_info(const Environment& environment) {
   LaunchInfo info;
   info.cache_folder = cache_folder(environment);
+  const std::optional<int64_t> columns = integer(environment("SHOAL_COLUMNS"));
+  if (columns && *columns > 0) info.columns = columns;
   info.threads = threads_of(environment("OMP_NUM_THREADS").value_or(""));
   if (const auto world = integer(environment("OMPI_COMM_WORLD_SIZE"))) {
     info.launcher = "mpirun";

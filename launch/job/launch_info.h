@@ -29,6 +29,8 @@ struct LaunchInfo {
   bool bound = false;              ///< the launcher gave this process CPUs of its own
   bool is_foreign = false;         ///< a launcher of another MPI: its ranks cannot find each other
   std::string cache_folder;        ///< of the user; may be empty
+  /// SHOAL_COLUMNS, from launch/run: the columns of the terminal to which standard error goes on.
+  std::optional<int64_t> columns = {};
 };
 
 LaunchInfo read_launch_info(const Environment& environment);

@@ -78,6 +78,7 @@ struct RunOptions {
   std::optional<int64_t> threads;
   bool deterministic = false;
   std::optional<Duration> stop_after;
+  bool tensorboard = true;
 
   static constexpr auto fields() {
     return std::tuple{
@@ -92,7 +93,9 @@ struct RunOptions {
               "the same bits in every run on the same GPUs; on CPUs they are the same anyway"),
         field("stop_after", &RunOptions::stop_after,
               "stop in order, counted from the start of the process", unset_word("never"), above(0),
-              accepts(DurationUnit::kStep, DurationUnit::kSecond))};
+              accepts(DurationUnit::kStep, DurationUnit::kSecond)),
+        field("tensorboard", &RunOptions::tensorboard,
+              "write the metrics for TensorBoard as well, into tb/")};
   }
   /// The name stays below the root.
   void validate(Problems& problems) const;

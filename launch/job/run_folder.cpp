@@ -13,6 +13,7 @@
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
+#include "runtime/base/event_file.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
@@ -44,18 +45,22 @@ bool is_rank_log(const std::string& name) {
          name.find_first_not_of("0123456789", 5) == name.size() - 4;
 }
 
+bool is_ours(const std::string& folder, const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  if (folder == "ckpt") return is_checkpoint_entry(name, entry.is_directory());
+  return !entry.is_directory() && (folder == "tb" ? is_event_file(name) : is_rank_log(name));
+}
+
 /// What lies in the folder, two levels deep, that is none of what a run writes there.
 std::vector<std::string> strangers_in(const fs::path& path) {
   std::vector<std::string> strangers;
   for (const fs::directory_entry& entry : entries_of(path)) {
     const std::string name = entry.path().filename().string();
     const bool is_folder = entry.is_directory();
-    if (is_folder && (name == "ckpt" || name == "log")) {
+    if (is_folder && (name == "ckpt" || name == "log" || name == "tb")) {
       for (const fs::directory_entry& inner : entries_of(entry.path())) {
-        const std::string inner_name = inner.path().filename().string();
-        const bool ours = name == "ckpt" ? is_checkpoint_entry(inner_name, inner.is_directory())
-                                         : !inner.is_directory() && is_rank_log(inner_name);
-        if (!ours) strangers.push_back(name + "/" + inner_name);
+        if (!is_ours(name, inner))
+          strangers.push_back(name + "/" + inner.path().filename().string());
       }
     } else if (is_folder || !is_shoals_file(name)) {
       strangers.push_back(name);

@@ -16,13 +16,65 @@ namespace shoal {
 namespace {
 
 constexpr size_t kBarCells = 20;
+constexpr int64_t kFewestColumns = 40;  ///< room for step and time left
+constexpr int64_t kUsualColumns = 100;  ///< of a terminal that does not tell
 
-std::string bar(const Progress& progress) {
+/// A part of the line; of those that do not fit the highest `rank` is left out first. Those of rank
+/// 0 stay.
+struct LinePart {
+  int rank = 0;
+  std::string text;
+};
+
+std::string bar(const Progress& progress, size_t num_cells) {
   const double done = static_cast<double>(progress.step) /
                       static_cast<double>(std::max<int64_t>(1, progress.total_steps));
-  std::string cells(static_cast<size_t>(std::lround(std::clamp(done, 0.0, 1.0) * kBarCells)), '#');
-  cells.resize(kBarCells, '-');
-  return "[" + cells + "] ";
+  const double full = std::clamp(done, 0.0, 1.0) * static_cast<double>(num_cells);
+  std::string cells(static_cast<size_t>(std::lround(full)), '#');
+  cells.resize(num_cells, '-');
+  return "[" + cells + "]";
+}
+
+std::vector<LinePart> parts_of_line(const Progress& p) {
+  const double loss = without_sign_if_nan(p.loss), grad_norm = without_sign_if_nan(p.grad_norm);
+  std::vector<LinePart> parts{{0, fmt::format("step {}/{}", p.step, p.total_steps)},
+                              {1, fmt::format("loss {:.4f}", loss)},
+                              {7, fmt::format("lr {:.2e}", p.lr)},
+                              {4, fmt::format("|g| {:.3f}", grad_norm)},
+                              {2, fmt::format("{:.0f} {}/s", p.items_per_second, p.unit)}};
+  if (p.ranks > 1) {
+    const double share = p.items_per_second / static_cast<double>(p.ranks);
+    parts.push_back({12, fmt::format("({:.0f}/rank)", share)});
+  }
+  if (p.dropped_share) parts.push_back({5, fmt::format("drop {:.1f}%", 100 * *p.dropped_share)});
+  if (p.gate_rate) parts.push_back({8, fmt::format("attend {:.1f}%", 100 * *p.gate_rate)});
+  if (p.load_max_over_mean) {
+    parts.push_back({6, fmt::format("load {:.2f}", *p.load_max_over_mean)});
+  }
+  if (p.ranks > 1 && p.all_to_all_ms) {
+    parts.push_back({10, fmt::format("a2a {:.1f}ms", *p.all_to_all_ms)});
+  }
+  parts.push_back({11, fmt::format("data {:.0f}%", 100 * p.data_wait_share)});
+  parts.push_back({9, fmt::format("mem {}", human_bytes(static_cast<double>(p.memory_bytes)))});
+  parts.push_back({0, fmt::format("eta {}", human_seconds(p.seconds_left))});
+  return parts;
+}
+
+/// Asked each time, since terminals change their size.
+std::optional<int64_t> terminal_columns(int file) {
+  winsize size{};
+  const bool is_known = file >= 0 && ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? std::optional<int64_t>(size.ws_col) : std::nullopt;
+}
+
+std::string joined(const std::vector<LinePart>& parts) {
+  std::string line;
+  for (const LinePart& part : parts) {
+    // The share of a rank belongs to the rate before it.
+    const bool is_aside = part.text.starts_with('(');
+    line += (line.empty() ? "" : is_aside ? " " : "  ") + part.text;
+  }
+  return line;
 }
 
 }  // namespace
@@ -43,22 +95,25 @@ std::string human_bytes(double bytes) {
   return fmt::format("{:.0f} B", bytes);
 }
 
-std::string progress_line(const Progress& p) {
-  const double loss = without_sign_if_nan(p.loss), grad_norm = without_sign_if_nan(p.grad_norm);
-  std::string line =
-      fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.3f}  {:.0f} {}/s", p.step,
-                  p.total_steps, loss, p.lr, grad_norm, p.items_per_second, p.unit);
-  if (p.ranks > 1) {
-    line += fmt::format(" ({:.0f}/rank)", p.items_per_second / static_cast<double>(p.ranks));
+std::string progress_line(const Progress& progress) { return joined(parts_of_line(progress)); }
+
+std::string live_line(const Progress& progress, int64_t columns) {
+  const auto room = static_cast<size_t>(std::max<int64_t>(0, columns));
+  std::vector<LinePart> parts = parts_of_line(progress);
+  parts.insert(parts.begin(), {3, bar(progress, kBarCells)});
+  bool is_short = false;
+  while (joined(parts).size() > room) {
+    const auto last = std::ranges::max_element(parts, {}, &LinePart::rank);
+    // The bar gives way in part before anything goes that is of use.
+    if (!is_short && last->rank < 9) {
+      parts.front().text = bar(progress, kBarCells / 2);
+      is_short = true;
+      continue;
+    }
+    if (last->rank == 0) break;
+    parts.erase(last);
   }
-  if (p.dropped_share) line += fmt::format("  drop {:.1f}%", 100 * *p.dropped_share);
-  if (p.gate_rate) line += fmt::format("  attend {:.1f}%", 100 * *p.gate_rate);
-  if (p.load_max_over_mean) line += fmt::format("  load {:.2f}", *p.load_max_over_mean);
-  if (p.ranks > 1 && p.all_to_all_ms) line += fmt::format("  a2a {:.1f}ms", *p.all_to_all_ms);
-  line +=
-      fmt::format("  data {:.0f}%  mem {}  eta {}", 100 * p.data_wait_share,
-                  human_bytes(static_cast<double>(p.memory_bytes)), human_seconds(p.seconds_left));
-  return line;
+  return joined(parts).substr(0, room);
 }
 
 std::string text_table(const std::vector<std::vector<std::string>>& rows) {
@@ -87,7 +142,7 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows) {
 }
 
 Console::Console(std::FILE* stream, bool terminal, int64_t width)
-    : stream_(stream), terminal_(terminal), width_(std::max<int64_t>(40, width)) {}
+    : stream_(stream), terminal_(terminal), width_(std::max(kFewestColumns, width)) {}
 
 void Console::write(const std::string& text) {
   const bool is_written = std::fputs(text.c_str(), stream_) >= 0 && std::fflush(stream_) == 0;
@@ -106,8 +161,7 @@ void Console::show(const Progress& progress) {
     return;
   }
   clear_bar();
-  const std::string line = bar(progress) + progress_line(progress);
-  write(line.substr(0, static_cast<size_t>(width_ - 1)));
+  write(live_line(progress, columns() - 1));
   bar_shown_ = true;
 }
 
@@ -121,11 +175,13 @@ void Console::finish() {
   bar_shown_ = false;
 }
 
-Console make_console() {
-  const bool terminal = isatty(STDERR_FILENO) == 1;
-  winsize size{};
-  const bool known = terminal && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return Console(stderr, terminal, known ? size.ws_col : 100);
+int64_t Console::columns() const {
+  return std::max(kFewestColumns, terminal_columns(fileno(stream_)).value_or(width_));
+}
+
+Console make_console(std::optional<int64_t> columns) {
+  const bool is_terminal = isatty(STDERR_FILENO) == 1;
+  return Console(stderr, is_terminal || columns.has_value(), columns.value_or(kUsualColumns));
 }
 
 int64_t resident_bytes() {

@@ -32,6 +32,10 @@ struct Progress {
 /// `step 50/1560 loss 1.8342 lr 1.2e-03 |g| 0.91 3120 img/s (1560/rank) …`
 std::string progress_line(const Progress& progress);
 
+/// For a terminal: a bar and the line, in at most `columns` columns. What does not fit is left out,
+/// from the least important on; step and time left stay.
+std::string live_line(const Progress& progress, int64_t columns);
+
 /// `1h02m`, `3m20s`, `12s`.
 std::string human_seconds(double seconds);
 /// `512 MiB`, `1.2 GiB`.
@@ -51,7 +55,8 @@ std::string json_text(const Json& json, int indent = -1) {
 /// bar; elsewhere one line an interval, so that log files stay readable.
 class Console {
  public:
-  /// `terminal`: rewrite in place; `width`: columns of the terminal.
+  /// `terminal`: rewrite in place; `width`: columns of the terminal, unless the stream's terminal
+  /// itself knows how many it has.
   Console(std::FILE* stream, bool terminal, int64_t width);
   void show(const Progress& progress);
   /// Prints a whole line above the bar.
@@ -63,6 +68,7 @@ class Console {
 
  private:
   void clear_bar();
+  int64_t columns() const;
   void write(const std::string& text);
 
   std::FILE* stream_;
@@ -72,8 +78,9 @@ class Console {
   std::function<void(const std::string&)> tell_lost_;
 };
 
-/// A console on standard error.
-Console make_console();
+/// A console on standard error. `columns`: those of the terminal that a launcher hands standard
+/// error on to; none: it is looked for here.
+Console make_console(std::optional<int64_t> columns = std::nullopt);
 
 /// Resident memory of this process, from /proc.
 int64_t resident_bytes();

@@ -7,8 +7,6 @@
 #include <cmath>
 #include <map>
 
-#include "launch/report/picture.h"
-
 // Lengths are in SVG's pixels.
 namespace shoal {
 namespace {
@@ -21,10 +19,12 @@ constexpr int64_t kLevels = 64;
 constexpr int64_t kNothing = -1;  ///< level of a load of zero
 constexpr double kOctaves = 2;    ///< the scale goes from 2^-kOctaves to 2^kOctaves
 
-std::string colour_of(int64_t level) {
-  if (level == kNothing) return "#000000";
-  return hex_colour(viridis(static_cast<double>(level) / (kLevels - 1)));
+Rgb rgb_of(int64_t level) {
+  if (level == kNothing) return {0, 0, 0};
+  return viridis(static_cast<double>(level) / (kLevels - 1));
 }
+
+std::string colour_of(int64_t level) { return hex_colour(rgb_of(level)); }
 
 int64_t level_of(double share_over_even) {
   if (!(share_over_even > 0)) return kNothing;
@@ -204,6 +204,33 @@ std::string heat_map_svg(const std::string& title, const std::vector<LoadHistory
       kWidth, top, xml_text(title));
   svg += text_at(kLeft, 28, title, " font-size=\"16\" font-weight=\"bold\"");
   return svg + legend(48) + body + "</svg>\n";
+}
+
+Picture load_picture(const std::vector<std::vector<double>>& load) {
+  constexpr size_t kMostUnitColumns = 256;
+  size_t num_units = 0;
+  for (const auto& layer : load) num_units = std::max(num_units, layer.size());
+  const std::vector<size_t> rows = cut(load.size(), kMostRows);
+  const std::vector<size_t> columns = cut(num_units, kMostUnitColumns);
+  Picture picture{std::ssize(columns) - 1, std::ssize(rows) - 1, {}};
+  for (size_t row = 0; row + 1 < rows.size(); ++row) {
+    std::vector<double> sum(columns.size() - 1, 0.0), count = sum;
+    for (size_t layer = rows[row]; layer < rows[row + 1]; ++layer) {
+      const std::vector<double> shares = shares_over_even(load[layer]);
+      size_t column = 0;
+      for (size_t unit = 0; unit < shares.size(); ++unit) {
+        while (unit >= columns[column + 1]) ++column;
+        sum[column] += shares[unit];
+        ++count[column];
+      }
+    }
+    for (size_t column = 0; column < sum.size(); ++column) {
+      const bool has_unit = count[column] > 0;
+      picture.pixels.push_back(has_unit ? rgb_of(level_of(sum[column] / count[column]))
+                                        : Rgb{255, 255, 255});
+    }
+  }
+  return enlarge_small(picture, 512);
 }
 
 std::string xml_text(const std::string& text) {

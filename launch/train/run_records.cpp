@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -36,14 +37,17 @@ Json build_json() {
           {"cuda_toolkit", build.cuda_toolkit}};
 }
 
-Json layer_json(const MoeReport& layer) {
-  return {{"layer", layer.layer},
-          {"experts", layer.load_U.size()},
-          {"load_max_over_mean", max_over_mean(layer)},
-          {"load_cv", layer.load_cv},
-          {"load_entropy", layer.load_entropy},
-          {"dead_experts", layer.dead_units},
-          {"dropped", layer.dropped}};
+Json layer_json(const MoeReport& layer, const MemoryUnits& memory_units) {
+  Json json{{"layer", layer.layer},
+            {"experts", layer.load_U.size()},
+            {"load_max_over_mean", max_over_mean(layer)},
+            {"load_cv", layer.load_cv},
+            {"load_entropy", layer.load_entropy},
+            {"dead_experts", layer.dead_units},
+            {"dropped", layer.dropped}};
+  const auto found = memory_units.find(layer.layer);
+  if (found != memory_units.end()) json["memory_units"] = found->second;
+  return json;
 }
 
 std::string newest_checkpoint(const RunFolder& folder) {
@@ -51,10 +55,10 @@ std::string newest_checkpoint(const RunFolder& folder) {
   return steps.empty() ? "" : folder.checkpoints() + "/" + step_folder(steps.back());
 }
 
-double samples_per_second(const TrainingResult& result) {
+double samples_in(const TrainingResult& result, double seconds) {
   const auto samples =
       static_cast<double>((result.last_step - result.first_step) * result.samples_per_step);
-  return result.seconds > 0 ? samples / result.seconds : 0.0;
+  return seconds > 0 ? samples / seconds : 0.0;
 }
 
 /// Whether a summary of the run's last step is there.
@@ -63,6 +67,48 @@ bool is_summarised(const std::string& path, int64_t step) {
   const Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
   return json.is_object() && json.contains("steps") && json["steps"] == step &&
          json.contains("exit_code") && json["exit_code"] == 0;
+}
+
+using Rows = std::vector<std::vector<std::string>>;
+
+/// Steps, and the time of those of this process: that of a run's earlier ones is not known.
+void add_steps(const TrainingResult& result, Rows& rows) {
+  rows.push_back({"steps", fmt::format("{} ({} each)", result.last_step,
+                                       counted(result.samples_per_step, "sample"))});
+  const int64_t steps = result.last_step - result.first_step;
+  if (steps == 0) return;
+  if (result.first_step > 0) {
+    rows.push_back({"this session",
+                    fmt::format("{}, after step {}", counted(steps, "step"), result.first_step)});
+  }
+  const double seconds = result.seconds - result.evaluation_seconds;
+  const double rate = samples_in(result, seconds) * static_cast<double>(result.unit.per_sample);
+  std::string time =
+      fmt::format("{} of training ({:.0f} {}/s)", human_seconds(seconds), rate, result.unit.name);
+  if (result.evaluation_seconds > 0) {
+    time += fmt::format(", {} of evaluation", human_seconds(result.evaluation_seconds));
+  }
+  rows.push_back({"time", time});
+}
+
+Rows result_rows(const TrainingResult& result, const Substituted& substituted) {
+  Rows rows{{"result", "value"}};
+  add_steps(result, rows);
+  if (result.report) {
+    rows.push_back({"training loss", fmt::format("{:.4f}", result.report->loss)});
+  }
+  if (result.evaluation) {
+    for (const Metric& metric : result.evaluation->metrics) {
+      // The training has a loss, too.
+      const bool is_loss = metric.name == "loss";
+      rows.push_back({(is_loss ? "validation " : "") + metric.label, to_text(metric)});
+    }
+  }
+  if (substituted.train + substituted.valid > 0) {
+    rows.push_back({"corrupt samples", fmt::format("{} of training, {} of validation, replaced",
+                                                   substituted.train, substituted.valid)});
+  }
+  return rows;
 }
 
 }  // namespace
@@ -109,49 +155,33 @@ std::string write_summary(const RunFolder& folder, const TrainingResult& result,
         result.last_step, folder.file("summary.json"));
   }
   const std::string checkpoint = newest_checkpoint(folder);
-  const RateUnit& unit = result.unit;
-  const double rate = samples_per_second(result);
   Json json{{"exit_code", static_cast<int>(result.code)},
+            {"first_step", result.first_step},
             {"steps", result.last_step},
             {"seconds", result.seconds},
-            {"samples_per_second", rate},
+            {"evaluation_seconds", result.evaluation_seconds},
+            {"samples_per_second", samples_in(result, result.seconds)},
             {"skipped_steps", result.skipped_steps},
             {"failed_saves", result.failed_saves},
             {"substituted", {{"train", substituted.train}, {"valid", substituted.valid}}},
             {"checkpoint", checkpoint},
             {"notes", notes}};
-  std::vector<std::vector<std::string>> rows{{"result", "value"}};
-  rows.push_back({"steps", fmt::format("{} ({} each)", result.last_step,
-                                       counted(result.samples_per_step, "sample"))});
-  if (result.first_step < result.last_step) {
-    rows.push_back({"time", fmt::format("{} ({:.0f} {}/s)", human_seconds(result.seconds),
-                                        rate * static_cast<double>(unit.per_sample), unit.name)});
-  }
   if (result.report) {
     json["loss"] = result.report->loss;
-    rows.push_back({"training loss", fmt::format("{:.4f}", result.report->loss)});
-    for (const MoeReport& layer : result.report->moe) json["moe"].push_back(layer_json(layer));
-  }
-  if (result.evaluation) {
-    json["evaluation"] = to_json(*result.evaluation);
-    for (const Metric& metric : result.evaluation->metrics) {
-      // The training has a loss, too.
-      const bool is_loss = metric.name == "loss";
-      rows.push_back({(is_loss ? "validation " : "") + metric.label, to_text(metric)});
+    for (const MoeReport& layer : result.report->moe) {
+      json["moe"].push_back(layer_json(layer, result.memory_units));
     }
   }
-  if (substituted.train + substituted.valid > 0) {
-    rows.push_back({"corrupt samples", fmt::format("{} of training, {} of validation, replaced",
-                                                   substituted.train, substituted.valid)});
-  }
+  if (result.evaluation) json["evaluation"] = to_json(*result.evaluation);
   write_file(folder.file("summary.json"), lines_of(json));
-  std::string text = fmt::format("\n{}\n", text_table(rows));
+  std::string text = fmt::format("\n{}\n", text_table(result_rows(result, substituted)));
   if (result.report && !result.report->moe.empty()) {
-    text += fmt::format("{}\n", expert_table(result.report->moe));
+    text += fmt::format("{}\n", expert_table(result.report->moe, result.memory_units));
   }
   for (const char* name : {"resolved.yaml", "env.json", "metrics.jsonl", "metrics.csv",
-                           "experts.jsonl", "summary.json", "log/"}) {
-    text += fmt::format("  {}\n", folder.file(name));
+                           "experts.jsonl", "tb/", "summary.json", "log/"}) {
+    if (std::filesystem::exists(folder.file(name)))
+      text += fmt::format("  {}\n", folder.file(name));
   }
   if (!checkpoint.empty()) text += fmt::format("  {}\n", checkpoint);
   if (result.code == ExitCode::kPreempted) {

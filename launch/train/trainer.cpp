@@ -60,16 +60,17 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       log_(parts.log),
       signals_(parts.signals),
       writer_(std::move(checkpoints), world_, files_),
-      training_log_(
-          {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
-           !parts.session.model().gates.empty(), !parts.session.model().permutations.empty()},
-          parts.console, log_),
+      training_log_({parts.folder, world_, parts.session.steps_done(),
+                     metric_names(parts.session.task()), !parts.session.model().gates.empty(),
+                     !parts.session.model().permutations.empty(), recipe_.run.tensorboard},
+                    parts.console, log_),
       start_(Clock::now()),
       evaluations_(recipe_.evaluate.every, session_.scale(), start_),
       saves_(recipe_.checkpoint.every, session_.scale(), start_) {
   result_.first_step = session_.steps_done();
   result_.samples_per_step = session_.scale().samples_per_step;
   result_.unit = session_.task().unit();
+  result_.memory_units = count_memory_units(session_.model().stages);
   saved_step_ = session_.steps_done();
   const std::string folder = parts.folder.checkpoints();
   best_score_ = best_score(folder, world_);
@@ -178,9 +179,11 @@ bool Trainer::evaluate_now(bool is_logged) {
     return is_interrupted_;
   };
   const AveragedWeights averaged(session_.average());
+  const auto begin = Clock::now();
   const std::optional<Evaluation> evaluation =
       evaluate({session_.task(), recipe_, valid_data_, session_.grid(), &session_.train_data()},
                session_.steps_done(), &agreement_, interrupted);
+  result_.evaluation_seconds += seconds_since(begin);
   if (!evaluation) {
     log_.info(fmt::format("step {}: evaluation interrupted by a stop", session_.steps_done()));
     return false;

@@ -16,14 +16,27 @@ namespace {
 
 /// Of metrics.csv: what each step has, and what the task's evaluations add.
 std::vector<std::string> columns_with(const std::vector<std::string>& metrics) {
-  std::vector<std::string> columns{"step", "event",     "samples",           "loss",
-                                   "lr",   "grad_norm", "samples_per_second"};
+  std::vector<std::string> columns{
+      "step",        "event",         "samples",      "loss",
+      "lr",          "grad_norm",     "skipped",      "samples_per_second",
+      "data_wait",   "all_to_all_ms", "memory_bytes", "moe_load_max",
+      "moe_dropped", "seconds"};
   for (const std::string& metric : metrics) {
     if (std::find(columns.begin(), columns.end(), metric) == columns.end()) {
       columns.push_back(metric);
     }
   }
   return columns;
+}
+
+/// What a run with tb/ is told of its layers with experts; "" if all have tags.
+std::string tag_note(size_t num_layers) {
+  constexpr size_t kMost = TensorBoardEvents::kMostLayers;
+  if (num_layers <= kMost) return "";
+  return fmt::format(
+      "tb/ has numbers and histograms of the first {} of {} MoE layers, and pictures of all; "
+      "experts.jsonl has each layer",
+      kMost, num_layers);
 }
 
 MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
@@ -58,15 +71,24 @@ double max_over_mean(const MoeReport& layer) {
   return layer.load_mean > 0 ? layer.load_max / layer.load_mean : 0.0;
 }
 
-std::string expert_table(const std::vector<MoeReport>& layers) {
-  std::vector<std::vector<std::string>> rows{
-      {"MoE layer", "experts", "load max/mean", "load CV", "entropy", "dead", "dropped"}};
+std::string expert_table(const std::vector<MoeReport>& layers, const MemoryUnits& memory_units) {
+  const bool has_memory = !memory_units.empty();
+  std::vector<std::vector<std::string>> rows{{"MoE layer", "experts"}};
+  if (has_memory) rows[0].push_back("memory units");
+  for (const char* name : {"load max/mean", "load CV", "entropy", "dead", "dropped"}) {
+    rows[0].push_back(name);
+  }
   for (const MoeReport& layer : layers) {
-    rows.push_back({layer.layer, fmt::format("{}", layer.load_U.size()),
-                    fmt::format("{:.2f}", max_over_mean(layer)),
-                    fmt::format("{:.2f}", layer.load_cv), fmt::format("{:.3f}", layer.load_entropy),
-                    fmt::format("{}", layer.dead_units),
-                    fmt::format("{:.1f}%", 100 * layer.dropped)});
+    const auto found = memory_units.find(layer.layer);
+    const int64_t num_memory = found == memory_units.end() ? 0 : found->second;
+    std::vector<std::string>& row = rows.emplace_back();
+    row = {layer.layer, std::to_string(std::ssize(layer.load_U) - num_memory)};
+    if (has_memory) row.push_back(std::to_string(num_memory));
+    row.push_back(fmt::format("{:.2f}", max_over_mean(layer)));
+    row.push_back(fmt::format("{:.2f}", layer.load_cv));
+    row.push_back(fmt::format("{:.3f}", layer.load_entropy));
+    row.push_back(std::to_string(layer.dead_units));
+    row.push_back(fmt::format("{:.1f}%", 100 * layer.dropped));
   }
   return text_table(rows);
 }
@@ -79,20 +101,21 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
       last_step_(start.first_step) {
   if (world_.rank() != 0) return;
   const RunFolder& folder = start.folder;
-  files_.emplace(
-      Files{{folder.file("metrics.jsonl"), start.first_step},
-            {folder.file("experts.jsonl"), start.first_step},
-            {},
-            {},
-            {folder.file("metrics.csv"), columns_with(start.metrics), start.first_step}});
+  files_.emplace(Files{{folder.file("metrics.jsonl"), start.first_step},
+                       {folder.file("experts.jsonl"), start.first_step},
+                       {},
+                       {},
+                       {folder.file("metrics.csv"), columns_with(start.metrics), start.first_step},
+                       {}});
   if (start.has_gates) files_->gates.emplace(folder.file("gates.jsonl"), start.first_step);
   if (start.has_permutations) {
     files_->permutations.emplace(folder.file("permutations.jsonl"), start.first_step);
   }
+  if (start.has_tensorboard) files_->events.emplace(folder.file("tb"), start.first_step + 1);
 }
 
-template <class File>
-void TrainingLog::write(File& file, const MetricsRecord& record) {
+template <class File, class Record>
+void TrainingLog::write(File& file, const Record& record) {
   try {
     file.write(record);
     waiting_files_.erase(&file);
@@ -118,6 +141,10 @@ void TrainingLog::finish() {
   if (files_->gates) finish_file(*files_->gates);
   if (files_->permutations) finish_file(*files_->permutations);
   finish_file(files_->table);
+  if (files_->events) {
+    if (const std::optional<StepEvent> rest = events_.rest()) write(*files_->events, *rest);
+    finish_file(*files_->events);
+  }
   if (!lost.empty()) throw StorageError(lost, "free some space on this disk");
 }
 
@@ -180,6 +207,12 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   add_cell_metrics(session.model().soft_cells, record);
   write(files_->metrics, record);
   write(files_->table, record);
+  if (files_->events) {
+    const std::string note = has_logged_ ? "" : tag_note(report.moe.size());
+    if (!note.empty()) log_.info(note);
+    write(*files_->events, events_.step(outcome.step, record, report.moe));
+  }
+  has_logged_ = true;
   for (const MoeReport& layer : report.moe) {
     write(files_->experts, experts_record(layer, outcome.step));
   }
@@ -188,6 +221,7 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   for (const PermutationReport& permutation : permutations) {
     write(files_->permutations.value(), permutation_record(permutation, outcome.step));
   }
+  log_.detail(progress_line(shown));
   console_.show(shown);
 }
 
@@ -211,14 +245,17 @@ void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {
   record.add("seconds", evaluation.seconds);
   write(files_->metrics, record);
   write(files_->table, record);
+  if (files_->events) write(*files_->events, events_.evaluation(step, record));
   std::string line = fmt::format("step {}  evaluation:", step), counts;
   for (const Metric& metric : evaluation.metrics) {
     const bool is_count = metric.kind == Metric::Kind::kCount;
     (is_count ? counts : line) += is_count ? fmt::format("{} {}, ", to_text(metric), metric.label)
                                            : fmt::format(" {} {} ", metric.label, to_text(metric));
   }
-  console_.print(fmt::format("{} ({}, {}{})", line, counted(evaluation.samples, "sample"), counts,
-                             human_seconds(evaluation.seconds)));
+  line = fmt::format("{} ({}, {}{})", line, counted(evaluation.samples, "sample"), counts,
+                     human_seconds(evaluation.seconds));
+  log_.detail(line);
+  console_.print(line);
 }
 
 }  // namespace shoal

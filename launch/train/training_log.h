@@ -10,15 +10,18 @@
 #include "launch/evaluate/evaluation.h"
 #include "launch/job/run_folder.h"
 #include "launch/report/console.h"
+#include "launch/report/tensorboard_events.h"
+#include "launch/train/memory_units.h"
 #include "launch/train/session.h"
+#include "runtime/base/event_file.h"
 #include "runtime/base/log.h"
 #include "runtime/base/metrics.h"
 
 namespace shoal {
 
 /// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, gates.jsonl,
-/// permutations.jsonl, the console. A key whose number is not known is left out, such as
-/// all_to_all_ms on GPUs. On other ranks every call does nothing.
+/// permutations.jsonl, TensorBoard's events, the console and this rank's log. A key whose number is
+/// not known is left out, such as all_to_all_ms on GPUs. On other ranks every call does nothing.
 class TrainingLog {
  public:
   struct Start {
@@ -28,6 +31,7 @@ class TrainingLog {
     std::vector<std::string> metrics;  ///< names of the task's, for the columns of metrics.csv
     bool has_gates = false;            ///< whether the model has token gates, for gates.jsonl
     bool has_permutations = false;     ///< of sparse layers, for permutations.jsonl
+    bool has_tensorboard = false;      ///< whether tb/ is written
   };
   /// Drops what the files hold of steps after the first one. Lines that a full disk
   /// refuses later wait for space, with one warning a file. Throws StorageError if a file cannot be
@@ -51,16 +55,19 @@ class TrainingLog {
     JsonLines metrics, experts;
     std::optional<JsonLines> gates, permutations;
     CsvTable table;
+    std::optional<EventFile> events;
   };
   Progress progress(const StepOutcome& outcome, const StepReport& report, const Session& session);
-  template <class File>
-  void write(File& file, const MetricsRecord& record);
+  template <class File, class Record>
+  void write(File& file, const Record& record);
 
   Communicator& world_;
   Console& console_;
   Log& log_;
   std::set<const void*> waiting_files_;  ///< whose lines a full disk refuses
   std::optional<Files> files_;
+  TensorBoardEvents events_;
+  bool has_logged_ = false;  ///< a step
   std::chrono::steady_clock::time_point last_time_;
   int64_t last_step_;
   double last_wait_s_ = 0.0;
@@ -71,7 +78,7 @@ class TrainingLog {
 /// Largest load of an expert over the mean; 0 if no token was routed.
 double max_over_mean(const MoeReport& layer);
 
-/// Load, entropies and drops of all MoE layers in one table.
-std::string expert_table(const std::vector<MoeReport>& layers);
+/// Load, entropies and drops of all MoE layers in one table; memory units are counted apart.
+std::string expert_table(const std::vector<MoeReport>& layers, const MemoryUnits& memory_units);
 
 }  // namespace shoal

@@ -14,13 +14,24 @@
 namespace shoal {
 namespace {
 
-std::shared_ptr<spdlog::logger> open_file(const std::string& path, int64_t rank) {
+/// spdlog itself would write each failure to standard error.
+void tell_once(spdlog::logger& logger, const std::string& path, const Log::Echo& echo) {
+  logger.set_error_handler(
+      [path, echo, is_told = std::make_shared<bool>(false)](const std::string& why) {
+        if (!echo || std::exchange(*is_told, true)) return;
+        echo(fmt::format("warning: the log '{}' cannot be written, lines are lost: {}", path, why));
+      });
+}
+
+std::shared_ptr<spdlog::logger> open_file(const std::string& path, int64_t rank,
+                                          const Log::Echo& echo) {
   if (path.empty()) return nullptr;
   try {
     auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
     auto logger = std::make_shared<spdlog::logger>(fmt::format("rank {}", rank), sink);
     logger->set_level(spdlog::level::debug);
     logger->flush_on(spdlog::level::debug);
+    tell_once(*logger, path, echo);
     logger->set_pattern("%Y-%m-%d %H:%M:%S.%e [%n] %l: %v");
     return logger;
   } catch (const spdlog::spdlog_ex& error) {
@@ -42,7 +53,7 @@ std::string host_and_zone() {
 }  // namespace
 
 Log::Log(const std::string& path, int64_t rank, Echo echo)
-    : file_(open_file(path, rank)), rank_(rank), echo_(std::move(echo)) {
+    : file_(open_file(path, rank, echo)), rank_(rank), echo_(std::move(echo)) {
   detail(host_and_zone());
 }
 

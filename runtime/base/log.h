@@ -17,7 +17,8 @@ namespace shoal {
 class Log {
  public:
   using Echo = std::function<void(const std::string& line)>;
-  /// `path` may be empty: no file. Lines are appended and flushed one by one.
+  /// `path` may be empty: no file. Lines are appended and flushed one by one; that a full disk
+  /// refuses them `echo` is told once, on any rank.
   /// Throws StorageError if the file cannot be opened.
   Log(const std::string& path, int64_t rank, Echo echo);
 

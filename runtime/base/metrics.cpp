@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -23,12 +23,8 @@
 namespace shoal {
 namespace {
 
-// The step of a line, or nothing for a line that is broken or has none.
-using StepOfLine = std::function<std::optional<int64_t>(const std::string&)>;
-
-/// Drops the lines of `path` that belong to later steps or to none. Returns `path`.
-const std::string& keep_lines(const std::string& path, int64_t last_step, FileSystem& files,
-                              const StepOfLine& step_of) {
+/// Throws if the path is there and no regular file: opening a pipe would wait for ever.
+void require_file(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
@@ -37,13 +33,22 @@ const std::string& keep_lines(const std::string& path, int64_t last_step, FileSy
                                    fs::is_directory(status) ? "a folder" : "something special"),
                        "move it away, or choose another run folder");
   }
+}
+
+/// What becomes of a line; nothing for one that is broken or of a later step.
+using KeepLine = std::function<std::optional<std::string>(const std::string&)>;
+
+/// Rewrites the file, if there is one, to `first` and what `keep` makes of its lines. Returns
+/// `path`.
+const std::string& keep_lines(const std::string& path, FileSystem& files, const std::string& first,
+                              const KeepLine& keep) {
+  require_file(path);
   std::ifstream old(path);
   if (!old) return path;
-  std::string kept;
+  std::string kept = first;
   for (std::string line; std::getline(old, line);) {
     if (old.eof()) break;  // a line without its end was cut off by a crash
-    const std::optional<int64_t> step = step_of(line);
-    if (step && *step <= last_step) kept += line + "\n";
+    if (const std::optional<std::string> changed = keep(line)) kept += *changed + "\n";
   }
   if (old.bad()) throw StorageError(fmt::format("'{}' cannot be read to its end", path));
   old.close();
@@ -51,36 +56,69 @@ const std::string& keep_lines(const std::string& path, int64_t last_step, FileSy
   return path;
 }
 
-std::optional<int64_t> step_of_json(const std::string& line) {
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return std::nullopt;
-  const auto step = json.find("step");
-  if (step == json.end() || !step->is_number_integer()) return std::nullopt;
-  return step->get<int64_t>();
+KeepLine objects_up_to(int64_t last_step) {
+  return [last_step](const std::string& line) -> std::optional<std::string> {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) return std::nullopt;
+    const auto step = json.find("step");
+    if (step == json.end() || !step->is_number_integer()) return std::nullopt;
+    return step->get<int64_t>() <= last_step ? std::optional(line) : std::nullopt;
+  };
 }
 
-std::vector<std::string> split_cells(const std::string& line) {
-  std::vector<std::string> cells;
+using Columns = std::vector<std::string>;
+
+constexpr const char* kStep = "step";
+
+Columns split_cells(const std::string& line) {
+  Columns cells;
   std::stringstream stream(line);
   for (std::string cell; std::getline(stream, cell, ',');) cells.push_back(cell);
   return cells;
 }
 
-std::string header_of(const std::vector<std::string>& columns) {
-  return fmt::format("{}", fmt::join(columns, ","));
+std::string row_of(const Columns& cells) { return fmt::format("{}", fmt::join(cells, ",")); }
+
+bool has(const Columns& columns, const std::string& column) {
+  return std::ranges::find(columns, column) != columns.end();
 }
 
-StepOfLine step_of_row(const std::vector<std::string>& columns) {
-  const auto step =
-      static_cast<size_t>(std::find(columns.begin(), columns.end(), "step") - columns.begin());
-  return [step, header = header_of(columns)](const std::string& line) -> std::optional<int64_t> {
-    if (line == header) return INT64_MIN;
-    const std::vector<std::string> cells = split_cells(line);
-    if (step >= cells.size()) return std::nullopt;
+/// Those of the file's header; `columns` if it has none.
+Columns columns_in(const std::string& path, const Columns& columns) {
+  require_file(path);
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line) || file.eof()) return columns;
+  Columns header = split_cells(line);
+  return has(header, kStep) ? header : columns;
+}
+
+/// `columns`, and then those of the file that are not among them.
+Columns all_columns(const std::string& path, Columns columns) {
+  for (const std::string& column : columns_in(path, columns)) {
+    if (!has(columns, column)) columns.push_back(column);
+  }
+  return columns;
+}
+
+/// Rewrites the rows up to `last_step` to `columns`. Returns `path`.
+const std::string& keep_rows(const std::string& path, const Columns& columns, int64_t last_step,
+                             FileSystem& files) {
+  const Columns before = columns_in(path, columns);
+  const auto keep = [&](const std::string& line) -> std::optional<std::string> {
+    std::map<std::string, std::string> cell_of;
+    const Columns cells = split_cells(line);
+    for (size_t i = 0; i < std::min(cells.size(), before.size()); ++i)
+      cell_of[before[i]] = cells[i];
+    const std::string& step = cell_of[kStep];
     char* end = nullptr;
-    const int64_t value = std::strtoll(cells[step].c_str(), &end, 10);
-    return *end == '\0' ? std::optional<int64_t>(value) : std::nullopt;
+    const int64_t value = std::strtoll(step.c_str(), &end, 10);
+    if (step.empty() || *end != '\0' || value > last_step) return std::nullopt;
+    Columns row;
+    for (const std::string& column : columns) row.push_back(cell_of[column]);
+    return row_of(row);
   };
+  return keep_lines(path, files, row_of(columns) + "\n", keep);
 }
 
 std::string cell_text(const MetricsRecord::Value& value) {
@@ -119,69 +157,21 @@ std::string hex_float(double value) {
 }
 
 LineFile::LineFile(std::string path, SharedFileSystem files)
-    : files_(std::move(files)), path_(std::move(path)) {
-  file_ = files_->open(path_, FileSystem::Mode::kAppend);
-  if (file_ < 0) {
-    throw StorageError(
-        fmt::format("open '{}': {}", path_, std::generic_category().message(-file_)));
-  }
-}
+    : GrowingFile(std::move(path), "line", std::move(files)) {}
 
-LineFile::LineFile(LineFile&& other) noexcept
-    : files_(std::move(other.files_)),
-      path_(std::move(other.path_)),
-      file_(std::exchange(other.file_, -1)),
-      waiting_(std::move(other.waiting_)) {}
-
-LineFile::~LineFile() {
-  if (file_ < 0) return;
-  try {
-    write_waiting();
-  } catch (const StorageError&) {
-  }
-  files_->close(file_);
-}
-
-void LineFile::append(const std::string& line) {
-  waiting_ += line + "\n";
-  write_waiting();
-}
-
-void LineFile::finish() {
-  try {
-    write_waiting();
-  } catch (const StorageError& error) {
-    const auto lines = std::count(waiting_.begin(), waiting_.end(), '\n');
-    throw StorageError(fmt::format("{}: {} lost", error.what(), counted(lines, "line")),
-                       error.hint());
-  }
-}
-
-void LineFile::write_waiting() {
-  while (!waiting_.empty()) {
-    const int64_t written = files_->write(file_, waiting_.data(), waiting_.size());
-    if (written == -EINTR) continue;
-    if (written <= 0) {
-      const int error = written == 0 ? EIO : static_cast<int>(-written);
-      throw StorageError(fmt::format("write '{}': {} ({} bytes wait in memory)", path_,
-                                     std::generic_category().message(error), waiting_.size()),
-                         "free some space on this disk");
-    }
-    waiting_.erase(0, static_cast<size_t>(written));
-  }
-}
+void LineFile::append(const std::string& line) { GrowingFile::append(line + "\n"); }
 
 JsonLines::JsonLines(const std::string& path, int64_t last_step, SharedFileSystem files)
-    : LineFile(keep_lines(path, last_step, *files, step_of_json), files) {}
+    : LineFile(keep_lines(path, *files, "", objects_up_to(last_step)), files) {}
 
 void JsonLines::write(const MetricsRecord& record) { append(record.to_json()); }
 
 CsvTable::CsvTable(const std::string& path, std::vector<std::string> columns, int64_t last_step,
                    SharedFileSystem files)
-    : LineFile(keep_lines(path, last_step, *files, step_of_row(columns)), files),
-      columns_(std::move(columns)) {
+    : LineFile(keep_rows(path, all_columns(path, columns), last_step, *files), files),
+      columns_(all_columns(path, std::move(columns))) {
   std::error_code ignored;
-  if (std::filesystem::file_size(path, ignored) == 0) append(header_of(columns_));
+  if (std::filesystem::file_size(path, ignored) == 0) append(row_of(columns_));
 }
 
 void CsvTable::write(const MetricsRecord& record) {
@@ -193,7 +183,7 @@ void CsvTable::write(const MetricsRecord& record) {
     }
     cells.push_back(cell);
   }
-  append(fmt::format("{}", fmt::join(cells, ",")));
+  append(row_of(cells));
 }
 
 }  // namespace shoal

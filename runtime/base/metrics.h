@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/base/file_system.h"
+#include "runtime/base/growing_file.h"
 
 namespace shoal {
 
@@ -35,31 +35,13 @@ double without_sign_if_nan(double value);
 /// `0x1.8p+1`; `nan`, `inf`, `-inf` as printf writes them.
 std::string hex_float(double value);
 
-using SharedFileSystem = std::shared_ptr<FileSystem>;
-
-/// A text file that grows by whole lines, each handed to the system at once. Lines that the system
-/// refuses, as a full disk does, wait in memory and go first at the next call.
-class LineFile {
+/// A text file that grows by whole lines.
+class LineFile : public GrowingFile {
  public:
-  /// Appends to what is there. Throws StorageError if the file cannot be opened.
+  /// As GrowingFile.
   LineFile(std::string path, SharedFileSystem files);
-  LineFile(LineFile&& other) noexcept;
-  LineFile& operator=(LineFile&&) = delete;
-  /// Tries once more; what is refused then is lost.
-  ~LineFile();
   /// `line` without its end. Throws StorageError while lines wait.
   void append(const std::string& line);
-  /// Tries once more, for the last time. Throws StorageError with the number of lines that are
-  /// lost.
-  void finish();
-
- private:
-  SharedFileSystem files_;
-  std::string path_;
-  int file_ = -1;
-  std::string waiting_;
-
-  void write_waiting();
 };
 
 /// Appends records to a file, one JSON object a line.
@@ -77,8 +59,9 @@ class JsonLines : public LineFile {
 /// out, columns that a record lacks stay empty.
 class CsvTable : public LineFile {
  public:
-  /// Column "step" must be among `columns`; lines after `last_step` are dropped. Throws
-  /// StorageError.
+  /// Column "step" must be among `columns`; lines after `last_step` are dropped. Of a file with
+  /// other columns the lines are rewritten to these, and columns that are not among them follow, so
+  /// that nothing is lost. Throws StorageError.
   CsvTable(const std::string& path, std::vector<std::string> columns, int64_t last_step,
            SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Throws StorageError as LineFile does.

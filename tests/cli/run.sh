@@ -35,6 +35,34 @@ run -n $((2 * cores + 1)) train || fail "more ranks than cores"
 status=0
 run -n 2 train fail_on_1 || status=$?
 [ "$status" -eq 13 ] || fail "a rank's exit code must come through, got $status"
+[ "$(count '^rank')" -eq "$(wc -l <output)" ] || fail "mpirun adds to what the ranks say"
+! MPIRUN_FLAGS="--bind-to core --map-by slot:PE=$((cores + 1))" run train || fail "too many cores"
+[ "$(count 'found no available cpus')" -eq 1 ] || fail "why no rank began is not told once"
+
+cat >killed <<'END'
+#!/usr/bin/env bash
+[ "$OMPI_COMM_WORLD_RANK" != 1 ] || kill -KILL $$
+sleep 60
+END
+chmod +x killed
+status=0
+SHOAL_PROGRAM=$PWD/killed run -n 2 train || status=$?
+[ "$status" -eq 137 ] || fail "a killed rank gives 137, got $status"
+[ "$(count 'a rank was ended by signal 9 (KILL)')" -eq 1 ] || fail "a killed rank is not told"
+
+# Of more threads than cores none spins while it waits.
+cat >waits <<'END'
+#!/usr/bin/env bash
+echo "waits ${OMP_WAIT_POLICY:-as it likes}"
+END
+chmod +x waits
+waits() { SHOAL_PROGRAM=$PWD/waits run "${@:2}" && [ "$(count "waits $1")" -ge 1 ]; }
+waits 'as it likes' train || fail "a rank with all cores"
+waits passive train run.threads=$((cores + 1)) || fail "more threads than cores"
+waits passive -n $((cores + 1)) train || fail "more ranks than cores"
+OMP_NUM_THREADS=$((cores + 1)),1 waits passive train || fail "OMP_NUM_THREADS"
+OMP_NUM_THREADS=$((cores + 1)) waits 'as it likes' train run.threads=1 || fail "run.threads holds"
+OMP_WAIT_POLICY=active waits active train run.threads=$((cores + 1)) || fail "the user's policy"
 
 # refused FAULT ARGUMENT...: a wrong command line ends with 2, as shoal's own.
 refused() {

@@ -94,6 +94,20 @@ TEST_F(Metrics, CsvKeepsItsHeaderAndColumnsOverAResume) {
   EXPECT_EQ(text("m.csv"), "step,loss,top1\n1,0.3333333333333333,\n2,,0.5\n");
 }
 
+TEST_F(Metrics, CsvOfOtherColumnsIsRewrittenToThoseOfTheResumedRun) {
+  std::ofstream(path("m.csv")) << "event,step,gone,top1\n,1,a,\neval,1,,0.5\n,2,b,\n,3,\n,2";
+  CsvTable resumed(path("m.csv"), {"step", "event", "loss", "top1"}, 2);
+  resumed.write(MetricsRecord().add("step", int64_t{3}).add("loss", 0.25));
+  EXPECT_EQ(text("m.csv"), "step,event,loss,top1,gone\n1,,,,a\n1,eval,,0.5,\n2,,,,b\n3,,0.25,,\n");
+}
+
+TEST_F(Metrics, CsvWhoseHeaderWasCutOffGetsOne) {
+  std::ofstream(path("m.csv")) << "step,lo";
+  CsvTable resumed(path("m.csv"), {"step", "loss"}, 2);
+  resumed.write(record(1));
+  EXPECT_EQ(text("m.csv"), "step,loss\n1,0.3333333333333333\n");
+}
+
 TEST_F(Metrics, AFullDiskDelaysLinesButLosesNone) {
   const auto files = std::make_shared<FailingFileSystem>();
   files->error = ENOSPC;

@@ -47,6 +47,13 @@ TEST(LaunchInfo, ComesFromOpenMpiAndFromSrunWhateverElseIsSet) {
   }
 }
 
+TEST(LaunchInfo, KnowsTheColumnsOfTheTerminalBehindTheLauncher) {
+  EXPECT_EQ(launched({{"SHOAL_COLUMNS", "132"}}).columns, 132);
+  for (const char* wrong : {"", "0", "-5", "wide"}) {
+    EXPECT_EQ(launched({{"SHOAL_COLUMNS", wrong}}).columns, std::nullopt) << wrong;
+  }
+}
+
 TEST(LaunchInfo, OfAnotherMpiMakesNoWorld) {
   EXPECT_EQ(launched({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}}).rank, 2);
   EXPECT_EQ(launched({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}}).world, 4);

@@ -101,7 +101,8 @@ TEST_F(RunFolders, WithAllThatARunWritesAreOverwritten) {
   for (const char* name :
        {"env.json", "summary.json", "summary.json.tmp", "metrics.jsonl", "metrics.csv",
         "experts.jsonl", "gates.jsonl", "permutations.jsonl", ".lock", "log/rank-00000.log",
-        "log/rank-123456.log", "LATEST", "LATEST.tmp"}) {
+        "log/rank-123456.log", "LATEST", "LATEST.tmp", "tb/events.out.tfevents.1700000000.shoal"}) {
+    fs::create_directories(fs::path(path + "/" + name).parent_path());
     write_file(path + "/" + name, "");
   }
   EXPECT_FALSE(open(OnExisting::kOverwrite).resume);
@@ -112,7 +113,8 @@ TEST_F(RunFolders, WithAllThatARunWritesAreOverwritten) {
 TEST_F(RunFolders, WithAnythingThatNoRunWroteAreLeftAsTheyAre) {
   for (const std::string name :
        {"thesis.tex", "data/x", "env.json/x", "log/diary.log", "log/rank-0000x.log", "log/sub/x",
-        "ckpt/model.pt", "ckpt/step-1/x", "LATEST/x", "ckpt/LATEST"}) {
+        "ckpt/model.pt", "ckpt/step-1/x", "LATEST/x", "ckpt/LATEST", "tb/notes", "tb/sub/x",
+        "tb/events.out.tfevents.1700000000.mine"}) {
     const std::string path = make_run();
     fs::create_directories(fs::path(path + "/" + name).parent_path());
     write_file(path + "/" + name, "precious");

@@ -45,6 +45,54 @@ TEST(Console, RewritesOneLineOnATerminalAndStaysWithinItsWidth) {
   EXPECT_LT(text.substr(0, text.find('\r')).size(), 50u);
 }
 
+/// All that a line can have, in long numbers.
+Progress full_progress() {
+  Progress progress;
+  progress.step = 123456;
+  progress.total_steps = 400000;
+  progress.loss = 2.1417;
+  progress.lr = 3e-3;
+  progress.grad_norm = 2.083;
+  progress.items_per_second = 25270;
+  progress.ranks = 2;
+  progress.dropped_share = 0.1;
+  progress.load_max_over_mean = 1.1;
+  progress.gate_rate = 0.25;
+  progress.all_to_all_ms = 0.7;
+  progress.data_wait_share = 0.01;
+  progress.memory_bytes = int64_t{180} << 20;
+  progress.seconds_left = 3720;
+  return progress;
+}
+
+TEST(Console, LeavesOutTheLeastImportantOfALiveLine) {
+  const Progress progress = full_progress();
+  EXPECT_EQ(live_line(progress, 200),
+            "[######--------------]  step 123456/400000  loss 2.1417  lr 3.00e-03  |g| 2.083  "
+            "25270 img/s (12635/rank)  drop 10.0%  attend 25.0%  load 1.10  a2a 0.7ms  data 1%  "
+            "mem 180 MiB  eta 1h02m");
+  EXPECT_EQ(live_line(progress, 119),
+            "[###-------]  step 123456/400000  loss 2.1417  lr 3.00e-03  |g| 2.083  25270 img/s  "
+            "drop 10.0%  load 1.10  eta 1h02m");
+  EXPECT_EQ(live_line(progress, 79),
+            "[###-------]  step 123456/400000  loss 2.1417  25270 img/s  eta 1h02m");
+  EXPECT_EQ(live_line(progress, 59), "step 123456/400000  loss 2.1417  25270 img/s  eta 1h02m");
+  EXPECT_EQ(live_line(progress, 31), "step 123456/400000  eta 1h02m");
+}
+
+TEST(Console, KeepsStepAndTimeLeftAtAnyWidth) {
+  const Progress progress = full_progress();
+  std::string before;
+  for (int64_t columns = 39; columns < 220; ++columns) {
+    const std::string line = live_line(progress, columns);
+    EXPECT_LE(line.size(), static_cast<size_t>(columns));
+    EXPECT_THAT(line, HasSubstr("step 123456/400000  "));
+    EXPECT_THAT(line, ::testing::EndsWith("  eta 1h02m"));
+    EXPECT_GE(line.size() + 12, before.size()) << "a wider line shows less";
+    before = line;
+  }
+}
+
 TEST(Console, ShowsExpertFiguresOnlyWhereThereAreExperts) {
   Progress progress;
   EXPECT_THAT(progress_line(progress), Not(HasSubstr("drop")));

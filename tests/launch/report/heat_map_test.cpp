@@ -153,5 +153,39 @@ TEST(HeatMap, WellFormedMeansWhatItSays) {
   EXPECT_FALSE(is_well_formed("<a>\n"));
 }
 
+/// Of the cell in a row and a column of load_picture, whose cells are of equal size.
+Rgb cell_of(const Picture& picture, const Cell& cell, const Cell& cells) {
+  const int64_t height = picture.height / cells.first, width = picture.width / cells.second;
+  return picture.pixels.at(static_cast<size_t>((cell.first * height + height / 2) * picture.width +
+                                               cell.second * width + width / 2));
+}
+
+TEST(LoadPicture, HasARowForEachLayerAndACellForEachUnit) {
+  const Picture picture = load_picture({{1, 1, 1, 1}, {0, 8, 0, 0}, {3, 1}});
+  const Cell cells{3, 4};
+  EXPECT_EQ(picture.width, 512);
+  EXPECT_EQ(picture.height, 3 * 128);
+  for (int64_t unit = 0; unit < 4; ++unit) {
+    EXPECT_EQ(hex_colour(cell_of(picture, {0, unit}, cells)), hex_colour(viridis(32.0 / 63)));
+  }
+  EXPECT_EQ(hex_colour(cell_of(picture, {1, 0}, cells)), "#000000");
+  EXPECT_EQ(hex_colour(cell_of(picture, {1, 1}, cells)), hex_colour(viridis(1.0)));
+  EXPECT_GT(cell_of(picture, {2, 0}, cells)[1], cell_of(picture, {2, 1}, cells)[1]);
+  EXPECT_EQ(hex_colour(cell_of(picture, {2, 2}, cells)), "#ffffff");
+}
+
+TEST(LoadPicture, AveragesNeighboursOfManyLayersAndUnits) {
+  std::vector<std::vector<double>> load(256, std::vector<double>(512, 0.0));
+  for (auto& layer : load) {
+    for (size_t unit = 0; unit < layer.size(); unit += 2) layer[unit] = 7;
+  }
+  const Picture picture = load_picture(load);
+  EXPECT_EQ(picture.width, 2 * 256);
+  EXPECT_EQ(picture.height, 2 * 128);
+  for (const Rgb& pixel : picture.pixels) {
+    ASSERT_EQ(hex_colour(pixel), hex_colour(viridis(32.0 / 63)));
+  }
+}
+
 }  // namespace
 }  // namespace shoal

@@ -24,7 +24,8 @@ class Summary : public ::testing::Test {
     result.code = code;
     result.first_step = first_step;
     result.last_step = last_step;
-    result.seconds = 2.0;
+    result.seconds = 3.0;
+    result.evaluation_seconds = 1.0;
     result.samples_per_step = 4;
     if (first_step < last_step) result.evaluation = Evaluation{{{"loss", 0.5}, {"top1", 0.75}}, 8};
     lacked_ = first_step == last_step && lacks_summary(folder_, last_step, *world_);
@@ -69,6 +70,31 @@ TEST_F(Summary, ListsTheNotes) {
   notes_ = {"blocks.1.moe: for measurements only"};
   write(4, 8);
   EXPECT_THAT(text(), ::testing::ContainsRegex("\"notes\": \\[[^]]*measurements only"));
+}
+
+TEST_F(Summary, TellsTheStepsOfThisSessionWhereItIsNotTheFirst) {
+  const std::string whole = write(0, 8), resumed = write(8, 12);
+  EXPECT_THAT(whole, AllOf(HasSubstr("8 (4 samples each)"), Not(HasSubstr("this session"))));
+  EXPECT_THAT(resumed, AllOf(HasSubstr("12 (4 samples each)"),
+                             HasSubstr("this session     4 steps, after step 8")));
+  EXPECT_THAT(text(), AllOf(HasSubstr("\"first_step\": 8"), HasSubstr("\"steps\": 12")));
+}
+
+TEST_F(Summary, KeepsEvaluationsOutOfTheRateOfTraining) {
+  EXPECT_THAT(write(0, 8), HasSubstr("2s of training (16 img/s), 1s of evaluation"));
+  EXPECT_THAT(text(),
+              AllOf(HasSubstr("\"seconds\": 3.0"), HasSubstr("\"evaluation_seconds\": 1.0")));
+}
+
+TEST(ExpertTable, CountsMemoryUnitsApart) {
+  MoeReport layer;
+  layer.layer = "blocks.1.nexus";
+  layer.load_U = {1, 2, 3, 4, 5};
+  EXPECT_THAT(expert_table({layer}, {}),
+              AllOf(HasSubstr("\n  blocks.1.nexus  5        "), Not(HasSubstr("memory"))));
+  EXPECT_THAT(expert_table({layer}, {{layer.layer, 2}}),
+              AllOf(HasSubstr("experts  memory units  load"),
+                    HasSubstr("\n  blocks.1.nexus  3        2             ")));
 }
 
 TEST_F(Summary, OfAStopBeforeTheFirstStepDoesNotCallTheRunFinished) {

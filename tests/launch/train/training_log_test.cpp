@@ -153,6 +153,80 @@ TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
   }
 }
 
+/// What a training of two steps and an evaluation writes with tb/, into `folder`.
+struct SmallRun {
+  SmallRun(const RunFolder& folder, const std::vector<std::string>& overrides,
+           const std::string& log_file)
+      : recipe(testing::equality_recipe(overrides)),
+        data(open_split(make_source(recipe), Split::kTrain)),
+        session(recipe, data, grid),
+        log(log_file, 0, [this](const std::string& line) { told.push_back(line); }) {
+    Console console(std::tmpfile(), false, 80);
+    TrainingLog training_log(
+        {folder, *grid.world, session.steps_done(), {"loss", "top1"}, false, false, true}, console,
+        log);
+    for (int64_t step = 1; step <= 2; ++step) {
+      const StepOutcome outcome = session.step({});
+      training_log.step(outcome, reduce(outcome, *grid.world), session);
+    }
+    training_log.evaluation({.metrics = {{"loss", 0.5}, {"top1", 0.75}}, .samples = 8}, 2);
+    training_log.finish();
+  }
+  RankGrid grid = testing::self_grid();
+  Recipe recipe;
+  OpenSplit data;
+  Session session;
+  std::vector<std::string> told;
+  Log log;
+};
+
+TEST(TrainingLog, WritesTheSameRecordsForTensorBoard) {
+  const ScratchFolder scratch;
+  const RunFolder folder{scratch.path()};
+  const SmallRun run(folder, {}, "");
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.file("tb"))) {
+    files.push_back(entry.path());
+  }
+  ASSERT_EQ(files.size(), 1u);
+  const std::string events = read_file(files[0].string());
+  for (const auto& record : lines_of(folder.file("metrics.jsonl"))) {
+    const std::string group = record.contains("event") ? "evaluate/" : "train/";
+    for (const auto& [key, value] : record.items()) {
+      if (key == "step" || !value.is_number()) continue;
+      const std::string number =
+          EventSummary().add_scalar(group + key, value.get<double>()).bytes();
+      EXPECT_THAT(events, HasSubstr(number)) << key << " of step " << record["step"];
+    }
+  }
+  EXPECT_THAT(events, HasSubstr("experts/blocks.1.moe_s/load"));
+  EXPECT_THAT(events, HasSubstr("\x89PNG"));
+  EXPECT_TRUE(run.told.empty());
+}
+
+TEST(TrainingLog, HasStepsAndEvaluationsInTheLogOfTheRank) {
+  const ScratchFolder scratch;
+  const SmallRun run({scratch.path()}, {}, scratch.file("rank.log"));
+  const std::string log = read_file(scratch.file("rank.log"));
+  EXPECT_THAT(log, HasSubstr("debug: step 1/5  loss "));
+  EXPECT_THAT(log, HasSubstr("debug: step 2/5  loss "));
+  EXPECT_THAT(log, HasSubstr("debug: step 2  evaluation: "));
+}
+
+TEST(TrainingLog, HasTheColumnsOfTheTable) {
+  const ScratchFolder scratch;
+  const SmallRun run({scratch.path()}, {}, "");
+  std::istringstream table(read_file(scratch.file("metrics.csv")));
+  std::string header, first;
+  std::getline(table, header);
+  std::getline(table, first);
+  EXPECT_EQ(header,
+            "step,event,samples,loss,lr,grad_norm,skipped,samples_per_second,data_wait,"
+            "all_to_all_ms,memory_bytes,moe_load_max,moe_dropped,seconds,top1");
+  EXPECT_THAT(first, ::testing::MatchesRegex("1,,8,[0-9.e-]+,0.02,[0-9.e-]+,,[0-9.e+]+,[0-9.e-]+,"
+                                             "[0-9.e-]+,[0-9]+,[0-9.]+,0,,?"));
+}
+
 TEST(TrainingLog, HasNoGatesInASkippedStep) {
   // The first step leaves weights that are not finite.
   const Recipe recipe = testing::equality_recipe(testing::joined(

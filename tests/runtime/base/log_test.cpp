@@ -41,6 +41,16 @@ TEST(Log, EveryRankWritesItsFileAndOnlyRankZeroSpeaks) {
   fs::remove_all(folder);
 }
 
+TEST(Log, TellsOnceThatItsFileCannotBeWritten) {
+  std::vector<std::string> spoken;
+  const auto echo = [&](const std::string& line) { spoken.push_back(line); };
+  Log log("/dev/full", 1, echo);
+  log.detail("lost");
+  log.detail("lost too");
+  ASSERT_EQ(spoken.size(), 1u);
+  EXPECT_THAT(spoken[0], HasSubstr("warning: the log '/dev/full' cannot be written"));
+}
+
 TEST(Log, AFileThatCannotBeOpenedIsAStorageErrorWithItsName) {
   try {
     Log log("/proc/no/such/file", 0, nullptr);

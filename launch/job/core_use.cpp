@@ -1,0 +1,96 @@
+#include "launch/job/core_use.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+std::optional<double> number_in(const std::string& path) {
+  std::ifstream stream(path);
+  double number = 0;
+  if (!(stream >> number)) return std::nullopt;
+  return number;
+}
+
+/// `0.52 0.58 0.59 2/467 12345`: averages over 1, 5 and 15 minutes, threads that run, of how many.
+void read_load(const std::string& path, CoreUse& use) {
+  std::ifstream stream(path);
+  double minute = 0, five = 0, fifteen = 0;
+  int64_t running = 0;
+  if (!(stream >> minute >> five >> fifteen >> running)) return;
+  use.load = minute;
+  use.running = running;
+}
+
+std::string threads_text(const CoreUse& use) {
+  const std::string threads = counted(use.threads, "thread");
+  return use.ranks == 1 ? threads : fmt::format("{} of {}", counted(use.ranks, "rank"), threads);
+}
+
+std::string number_text(double number) {
+  return number == std::floor(number) ? fmt::format("{:.0f}", number)
+                                      : fmt::format("{:.1f}", number);
+}
+
+}  // namespace
+
+std::optional<double> cpu_limit(const std::string& sys) {
+  if (std::ifstream stream(sys + "/fs/cgroup/cpu.max"); stream) {
+    double quota = 0, period = 0;
+    if (stream >> quota >> period && period > 0) return quota / period;
+    return std::nullopt;
+  }
+  const auto quota = number_in(sys + "/fs/cgroup/cpu/cpu.cfs_quota_us");
+  const auto period = number_in(sys + "/fs/cgroup/cpu/cpu.cfs_period_us");
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return *quota / *period;
+}
+
+CoreUse look_at_cores(const LaunchInfo& launch, int64_t threads, const std::string& proc,
+                      const std::string& sys) {
+  CoreUse use;
+  use.threads = threads;
+  use.own_running = launch.local_size;
+  use.ranks = launch.bound ? 1 : launch.local_size;
+  use.cores = static_cast<double>(choose_threads(std::nullopt, LaunchInfo{}));
+  // A container's limit is for all ranks in it, bound to cores or not.
+  const std::optional<double> limit = cpu_limit(sys);
+  const double own_limit = limit.value_or(0) * static_cast<double>(use.ranks) /
+                           static_cast<double>(std::max<int64_t>(1, launch.local_size));
+  if (limit) use.cores = std::min(use.cores, own_limit);
+  use.machine_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  read_load(proc + "/loadavg", use);
+  return use;
+}
+
+std::vector<std::string> core_warnings(const CoreUse& use) {
+  std::vector<std::string> warnings;
+  const auto ranks = static_cast<double>(use.ranks), threads = static_cast<double>(use.threads);
+  if (use.threads > 1 && ranks * threads > use.cores + 0.01) {
+    const auto fitting = std::max<int64_t>(1, static_cast<int64_t>(use.cores / ranks));
+    warnings.push_back(fmt::format(
+        "{} on {} {}: threads that wait for each other and for a core make training "
+        "many times slower; set run.threads={}",
+        threads_text(use), number_text(use.cores), use.cores == 1 ? "core" : "cores", fitting));
+  }
+  // The average alone still holds what ended within the last minute, such as a build.
+  const auto cpus = static_cast<double>(use.machine_cpus);
+  const double own = std::min(cpus, threads * static_cast<double>(use.own_running));
+  const int64_t others = use.running - use.own_running;
+  if (use.load && *use.load + own > 1.5 * cpus && 2 * others >= use.machine_cpus) {
+    warnings.push_back(
+        fmt::format("other jobs run on this machine: its load average was {:.1f} on {} before this "
+                    "one; training is slower and its times are not those of a machine of its own",
+                    *use.load, counted(use.machine_cpus, "CPU")));
+  }
+  return warnings;
+}
+
+}  // namespace shoal

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "moe/moe_stats.h"
+#include "runtime/base/event_file.h"
+#include "runtime/base/metrics.h"
+
+namespace shoal {
+
+/// Turns what a training logs into events for TensorBoard.
+///
+/// Numbers of a logged step are `train/KEY`, those of an evaluation `evaluate/KEY`, with the keys
+/// of metrics.jsonl. Of each MoE layer `experts/LAYER/load` is a histogram over its units of the
+/// load over the layer's mean, beside the numbers `load_max_over_mean`, `load_entropy`,
+/// `dead_experts` and `dropped`. `experts/load` is a picture at each evaluation and at the end
+/// (load_picture): the loads of the logged steps since the picture before.
+class TensorBoardEvents {
+ public:
+  /// Layers beyond these have no histogram and no numbers of their own, so that the number of tags
+  /// is bounded. Pictures show all layers.
+  static constexpr size_t kMostLayers = 32;
+
+  StepEvent step(int64_t step, const MetricsRecord& record, const std::vector<MoeReport>& moe);
+  StepEvent evaluation(int64_t step, const MetricsRecord& record);
+  /// The picture of what was logged since the last one; nothing if nothing was.
+  std::optional<StepEvent> rest();
+
+ private:
+  void add_picture(EventSummary& summary);
+
+  int64_t last_step_ = 0;
+  std::vector<std::vector<double>> load_;  ///< of each layer, since the last picture
+};
+
+}  // namespace shoal

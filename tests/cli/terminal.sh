@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# The live bar on terminals of 60, 80 and 120 columns, of one process and of ranks under launch/run:
+# it never wraps, and step and time left are always on it.
+source "$(dirname "$0")/common.sh"
+
+# on_terminal COLUMNS COMMAND...: on a pseudo-terminal of that width; its output goes to ./screen.
+on_terminal() {
+  python3 - "$@" <<'END'
+import fcntl, os, pty, struct, sys, termios
+child, terminal = pty.fork()
+if child == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
+    os.execvp(sys.argv[2], sys.argv[2:])
+screen = b""
+while True:
+    try:
+        part = os.read(terminal, 65536)
+    except OSError:  # the other end is closed
+        break
+    if not part:
+        break
+    screen += part
+open("screen", "wb").write(screen)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+END
+}
+
+# check_bars COLUMNS WANTED UNWANTED: prints how long the longest one is.
+check_bars() {
+  python3 - "$@" <<'END'
+import re, sys
+columns, wanted, unwanted = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+screen = open("screen", newline="").read()
+bars = re.findall(r"(?:^|\r|\n|\x1b\[K)([^\r\n\x1b]*step \d+/10 [^\r\n\x1b]*)(?=\r|\x1b)", screen)
+assert len(bars) == 10, (len(bars), screen)
+for number, bar in enumerate(bars, 1):
+    assert len(bar) < columns, (len(bar), bar)
+    assert f"step {number}/10  loss " in bar and re.search(r"  eta \d+s$", bar), bar
+    assert wanted in bar and (not unwanted or unwanted not in bar), bar
+assert screen.count("\x1b[K") == 10, screen  # each is wiped before the next line, the last one too
+END
+}
+
+short=("$tiny" run.root=. train.duration=10step train.log_every=1step run.threads=1)
+for columns in 60 80 120; do
+  case $columns in 60) wanted='loss ' unwanted='mem ' ;; 80) wanted='img/s' unwanted='a2a' ;; *) wanted='|g| ' unwanted='' ;; esac
+  expect 0 on_terminal $columns "$program" train "${short[@]}" run.name=alone$columns \
+    parallel.expert_ranks=1
+  check_bars $columns "$wanted" "$unwanted" || fail "$columns columns, one process"
+  SHOAL_PROGRAM=$program expect 0 on_terminal $columns "$root/launch/run" -n 2 train "${short[@]}" \
+    run.name=ranks$columns parallel.expert_ranks=2
+  check_bars $columns "$wanted" "$unwanted" || fail "$columns columns, launch/run"
+done
+
+# Into a file launch/run writes lines, whatever an outer terminal has told.
+SHOAL_COLUMNS=80 SHOAL_PROGRAM=$program expect 0 "$root/launch/run" -n 2 train "${short[@]}" \
+  run.name=file parallel.expert_ranks=2
+[ "$(grep -c '^step [0-9]*/10 .* eta ' output)" -eq 10 ] || fail "no line a step: $(cat output)"
+! grep -q $'\x1b' output || fail "escape codes in a file: $(cat output)"
+
+# The rank's log has the same lines.
+[ "$(grep -c 'debug: step [0-9]*/10 ' file/log/rank-00000.log)" -eq 10 ] ||
+  fail "the log lacks steps: $(cat file/log/rank-00000.log)"
+grep -q 'debug: step 10  evaluation: ' file/log/rank-00000.log || fail "the log lacks the evaluation"

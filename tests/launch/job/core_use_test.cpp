@@ -1,0 +1,79 @@
+#include "launch/job/core_use.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/scratch_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::ScratchFolder;
+
+TEST(CoreUse, OfMoreThreadsThanCoresIsWarnedAbout) {
+  CoreUse use{.ranks = 1, .threads = 64, .cores = 2};
+  EXPECT_THAT(core_warnings(use), ElementsAre(AllOf(HasSubstr("64 threads on 2 cores"),
+                                                    HasSubstr("set run.threads=2"))));
+  use = {.ranks = 2, .threads = 2, .cores = 2};
+  EXPECT_THAT(core_warnings(use), ElementsAre(AllOf(HasSubstr("2 ranks of 2 threads on 2 cores"),
+                                                    HasSubstr("set run.threads=1"))));
+  use = {.ranks = 1, .threads = 2, .cores = 0.5};
+  EXPECT_THAT(core_warnings(use), ElementsAre(AllOf(HasSubstr("2 threads on 0.5 cores"),
+                                                    HasSubstr("set run.threads=1"))));
+}
+
+TEST(CoreUse, OfAsManyThreadsAsCoresOrOneEachIsFine) {
+  EXPECT_THAT(core_warnings({.ranks = 1, .threads = 2, .cores = 2}), IsEmpty());
+  EXPECT_THAT(core_warnings({.ranks = 2, .threads = 4, .cores = 8}), IsEmpty());
+  EXPECT_THAT(core_warnings({.ranks = 4, .threads = 1, .cores = 2}), IsEmpty());
+}
+
+TEST(CoreUse, WithOtherJobsIsWarnedAbout) {
+  CoreUse use{.ranks = 1, .threads = 2, .cores = 8, .machine_cpus = 8, .load = 11.5};
+  use.running = 9;
+  use.own_running = 1;
+  EXPECT_THAT(core_warnings(use), ElementsAre(AllOf(HasSubstr("load average was 11.5 on 8 CPUs"),
+                                                    HasSubstr("other jobs"))));
+  use.running = 2;  // what made the load has ended
+  EXPECT_THAT(core_warnings(use), IsEmpty());
+  use.running = 9;
+  use.load = 4.0;  // there is room
+  EXPECT_THAT(core_warnings(use), IsEmpty());
+  use.load.reset();
+  EXPECT_THAT(core_warnings(use), IsEmpty());
+}
+
+TEST(CoreUse, IsReadFromTheSystem) {
+  const ScratchFolder scratch;
+  std::filesystem::create_directories(scratch.file("fs/cgroup"));
+  std::ofstream(scratch.file("loadavg")) << "3.25 1.00 0.50 7/467 12345\n";
+  std::ofstream(scratch.file("fs/cgroup/cpu.max")) << "50000 100000\n";
+  LaunchInfo launch;
+  launch.local_size = 2;
+  CoreUse use = look_at_cores(launch, 3, scratch.path(), scratch.path());
+  EXPECT_EQ(use.ranks, 2);
+  EXPECT_EQ(use.threads, 3);
+  EXPECT_EQ(use.cores, 0.5);
+  EXPECT_EQ(use.load, 3.25);
+  EXPECT_EQ(use.running, 7);
+  EXPECT_EQ(use.own_running, 2);
+  EXPECT_GE(use.machine_cpus, 1);
+  launch.bound = true;
+  use = look_at_cores(launch, 3, scratch.path(), scratch.path());
+  EXPECT_EQ(use.ranks, 1);
+  EXPECT_EQ(use.cores, 0.25);  // its half of the limit
+  std::ofstream(scratch.file("fs/cgroup/cpu.max")) << "max 100000\n";
+  use = look_at_cores(launch, 3, scratch.file("none"), scratch.path());
+  EXPECT_EQ(use.cores, static_cast<double>(choose_threads(std::nullopt, LaunchInfo{})));
+  EXPECT_FALSE(use.load.has_value());
+}
+
+}  // namespace
+}  // namespace shoal
