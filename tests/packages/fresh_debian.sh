@@ -39,7 +39,7 @@ dpkg-deb -f "$deb"
 dpkg-deb -c "$deb" >contents.txt
 ! grep -q libshoal_cuda contents.txt || fail "the CUDA plug-in is in the package"
 for part in lib/shoal/libtorch_cpu.so doc/shoal/licences/torch doc/shoal/licences/nvidia_cuda_runtime; do
-  grep -q "/$part" contents.txt || fail "no $part in the package"
+  grep -q " \./usr/.*$part" contents.txt || fail "no $part in the package"
 done
 
 step "a fresh Debian 12"
