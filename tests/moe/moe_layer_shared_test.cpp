@@ -92,6 +92,14 @@ TEST_P(SharedInMoeLayer, IsAddedToWhatTheRoutedExpertsSay) {
   }
 }
 
+TEST_P(SharedInMoeLayer, HasFourTimesTheWidthUnlessItIsGiven) {
+  SharedExpert::Options shared{2, 4 * kWidth, GetParam(), Activation::kGelu, true};
+  const Outcome given = shared_alone(shared);
+  shared.hidden.reset();
+  const Outcome automatic = shared_alone(shared);
+  EXPECT_TRUE(torch::equal(given.y_BRD, automatic.y_BRD));
+}
+
 TEST_P(SharedInMoeLayer, IsAllThatATokenGetsWhoseChoicesWereDropped) {
   const SharedExpert::Options shared{2, 3, GetParam(), Activation::kGelu, true};
   const Outcome whole = layer_with(shared), routed = layer_with({}), alone = shared_alone(shared);

@@ -29,6 +29,7 @@ TEST(Mixer, HasThePapersParametersExactly) {
   const Count counts[] = {
       {"model: {backbone: mixer, width: 512, depth: 8, token_hidden: 256, channel_hidden: 2048}",
        18528264, 18015264},
+      {"model: {backbone: mixer, width: 512, depth: 8}", 18528264, 18015264},  // widths follow
       {"model: {backbone: mixer}", 59880472, 59111472},
       {"model: {backbone: mixer, width: 1024, depth: 24, token_hidden: 512, channel_hidden: 4096}",
        208196168, 207171168}};

@@ -55,6 +55,10 @@ TEST(SparseMlp, BlocksHaveTheCountedParameters) {  // case 14
   EXPECT_EQ(count(sparse_b(10, 3, 8)) - count(sparse_b(10, 2, 8)), 10303884);
   EXPECT_EQ(count(sparse_b(8, 7, 16)) - count(sparse_b(8, 6, 16)), 15133196);
   EXPECT_EQ(count(sparse_s(3)) - count(sparse_s(2)), 4392140);
+  std::string follows = sparse_s(2);
+  const std::string given = "token_hidden: 256, channel_hidden: 2048, sparse_blocks";
+  follows.replace(follows.find(given), given.size(), "sparse_blocks");
+  EXPECT_EQ(count(follows), count(sparse_s(2)));
   const auto model = build_model(sparse_b(10, 2, 8), kImageNet, 1000, meta_context());
   std::map<std::string, int64_t> parts;
   for (const Parameter& parameter : parameters_of(*model)) {

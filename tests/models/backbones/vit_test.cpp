@@ -35,6 +35,8 @@ TEST(Vit, HasThePapersParametersExactly) {  // case 14
   };
   EXPECT_EQ(count(", width: 192, heads: 3, hidden: 768"), 5717416);
   EXPECT_EQ(count(", width: 384, heads: 6, hidden: 1536"), 22050664);
+  EXPECT_EQ(count(", width: 384, heads: 6"), 22050664);  // hidden follows
+  EXPECT_EQ(count(", width: 384, heads: 6, hidden: auto"), 22050664);
   EXPECT_EQ(count(""), 86567656);
   EXPECT_EQ(count(", width: 1024, depth: 24, heads: 16, hidden: 4096"), 304326632);
 }
