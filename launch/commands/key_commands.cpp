@@ -16,10 +16,10 @@ void add_owner(const config::MemberSet& set, const std::string& option, const st
                std::vector<config::KeyOwner>& chosen) {
   if (member.empty()) return;
   if (set.find(member) == nullptr) {
+    const std::string guess = did_you_mean(member, set.names());
     throw Error(ExitCode::kUsage,
-                option + ": no " + set.noun() + " is called '" + member + "'" +
-                    did_you_mean(member, set.names()),
-                "one of: " + join_words(set.names()));
+                option + ": no " + set.noun() + " is called '" + member + "'" + guess,
+                guess.empty() ? "one of: " + join_words(set.names()) : "");
   }
   chosen.push_back({set.noun(), member});
 }
@@ -42,8 +42,9 @@ std::vector<config::KeyOwner> chosen_owners(const KeysArguments& arguments) {
     }
     paths.push_back(key.path);
   }
-  throw Error(ExitCode::kUsage, "no key is called '" + name + "'" + did_you_mean(name, paths),
-              "see shoal keys");
+  const std::string guess = did_you_mean(name, paths);
+  throw Error(ExitCode::kUsage, "no key is called '" + name + "'" + guess,
+              guess.empty() ? "see shoal keys" : "");
 }
 
 void print_hints(std::ostream& out) {
@@ -68,10 +69,12 @@ ExitCode keys(const KeysArguments& arguments, std::ostream& out) {
       out << owner.noun << " " << owner.member << " has no keys\n";
     }
   }
-  if (chosen.empty()) {
-    config::print_overview(all, out);
-    print_hints(out);
+  if (!chosen.empty()) {
+    out << "\nshoal keys NAME documents a key, or a section, in full\n";
+    return ExitCode::kOk;
   }
+  config::print_overview(all, out);
+  print_hints(out);
   return ExitCode::kOk;
 }
 

@@ -174,9 +174,9 @@ const Sketch& find(const std::array<Sketch, kCount>& sketches, const std::string
   const auto found = std::ranges::find(sketches, name, &Sketch::name);
   if (found != sketches.end()) return *found;
   const std::vector<std::string> names = names_of(sketches);
-  throw Error(ExitCode::kUsage,
-              fmt::format("{}: none is called '{}'{}", option, name, did_you_mean(name, names)),
-              "one of: " + join_words(names));
+  const std::string guess = did_you_mean(name, names);
+  throw Error(ExitCode::kUsage, fmt::format("{}: none is called '{}'{}", option, name, guess),
+              guess.empty() ? "one of: " + join_words(names) : "");
 }
 
 const SourceSketch& source_for(const BackboneSketch& backbone, const std::string& name) {

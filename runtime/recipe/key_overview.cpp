@@ -53,18 +53,23 @@ std::vector<std::string> names_of(const KeyInfo& choice) {
 void print_section(const std::vector<KeyInfo>& keys, const std::string& section,
                    std::ostream& out) {
   std::vector<std::string> words;
+  const KeyInfo* lone = nullptr;
+  bool is_section = false;
   for (const KeyInfo& key : keys) {
     if (!is_at_or_below(key.path, section) || !key.owners.empty()) continue;
-    if (key.path == section) {  // a lone key, or that the section may be none
-      print_words(section, {key.type}, out);
+    if (key.path == section) {
+      lone = &key;
       continue;
     }
+    is_section = true;
     if (!key.choices.empty() && without_last_step(key.path) == section) {
       print_words(key.path, names_of(key), out);
     } else {
-      add_new(words, first_step(key.path.substr(section.size() + 1)));
+      const std::string step = first_step(key.path.substr(section.size() + 1));
+      add_new(words, step.substr(0, step.find('[')));
     }
   }
+  if (lone != nullptr && !is_section) words.push_back(lone->type);
   if (!words.empty()) print_words(section, words, out);
 }
 
@@ -155,7 +160,10 @@ std::size_t print_member(const std::vector<KeyInfo>& keys, const KeyOwner& owner
       ++lines.back().num_inside;
     }
   }
-  for (const MemberLine& line : lines) out << line.text() << "\n";
+  // A choice inside sections may be in several of them.
+  const std::size_t shown_from =
+      section.rfind('.') == std::string::npos ? 0 : section.rfind('.') + 1;
+  for (const MemberLine& line : lines) out << line.text().substr(shown_from) << "\n";
   return lines.size();
 }
 

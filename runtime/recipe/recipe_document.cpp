@@ -257,9 +257,10 @@ class Overrider {
       walked = join_path(walked, key);
       node = &entry->value;
       if (node->kind != Node::Kind::kMap) {
+        const bool is_absent = node->kind == Node::Kind::kNull || node->text == "none";
         diagnostics_.add(at, walked,
-                         "is " + describe(*node) + ", so it has no keys to override; give all of " +
-                             "it: " + walked + "={...}");
+                         "is " + describe(*node) + ", so it has no keys to override" +
+                             (is_absent ? "; give all of it: " + walked + "={...}" : ""));
         return nullptr;
       }
       rest.remove_prefix(dot + 1);

@@ -22,7 +22,7 @@ set_to() { told 10 "command line: $1: $2" check "$tiny" "$1"; }
 # file TEXT MESSAGE: a recipe of this text (printf) is refused.
 file() {
   # shellcheck disable=SC2059
-  printf "$1" >r.yaml
+  printf -- "$1" >r.yaml
   told 10 "r.yaml:$2" check r.yaml
 }
 
@@ -57,7 +57,7 @@ file '- a\n- b\n' "1:1: expected a mapping of keys, found a list"
 file '\xff\xfe\x00a' "1:1: this byte is not UTF-8"
 file 'run: {name: "a"}\x00\n' "1:17: control character; text only"
 head -c 4096 "$program" >r.yaml
-told 10 "r.yaml:1:1: " check r.yaml
+told 10 "is not UTF-8" check r.yaml
 file 'run:\n\tname: x\n' "2:1: not YAML: a tab in the indentation; indent with spaces"
 file 'run: {name: x\n' "2:1: not YAML: end of map flow not found"
 file 'run: &r {name: x}\n' "1:6: run: anchor '&r': anchors are not supported; use \${path.to.key}"
@@ -125,7 +125,7 @@ set_to train.duration=10 "expected a duration, found '10', which needs a unit: 1
 set_to train.duration=-5step "expected a duration, found '-5step', which is negative"
 set_to train.duration=1e30step "expected a duration, found '1e30step', which is too large"
 set_to 'train.duration=5 parsecs' "expected a duration, found '5 parsecs', which has no unit that is known (step, ep or tok)"
-set_to 'train.duration=5 epochs' "did you mean '5ep'?"
+set_to 'train.duration=5 epochs' "expected a duration, found '5 epochs', which has no unit that is known (step, ep or tok); did you mean '5ep'?"
 set_to train.duration=0ep "must be above 0, found '0ep'"
 set_to train.duration=2h "expected a duration in step, ep or tok, found '2h'"
 set_to evaluate.every=none "expected a duration"

@@ -43,6 +43,8 @@ TEST(KeyOverview, OfAMemberCountsTheKeysOfSectionsInsideIt) {
             "model.losses: balance losses (default []; 3 keys inside)\n");
   EXPECT_EQ(member({"optimizer", "sgd"}),
             "optimizer.lr: learning rate (default 0.1)\noptimizer.momentum:  (default 0.9)\n");
+  EXPECT_EQ(member({"balance loss", "importance"}),
+            "losses[].weight:  (default 0.01)\nlosses[].scope:  (default slot_major)\n");
   EXPECT_EQ(member({"optimizer", "adam"}), "");
 }
 

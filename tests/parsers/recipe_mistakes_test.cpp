@@ -284,8 +284,11 @@ const std::vector<OverrideCase>& override_cases() {
        "command line: seed.x=3: seed: expected an integer, found a mapping"},
       {"KeyBelowAGivenValue",
        {"train.batch.x=3"},
-       "command line: train.batch.x=3: train.batch: is '8', so it has no keys to override; give "
-       "all of it: train.batch={...}"},
+       "command line: train.batch.x=3: train.batch: is '8', so it has no keys to override"},
+      {"KeyBelowNone",
+       {"model.init_from=none", "model.init_from.x=3"},
+       "command line: model.init_from.x=3: model.init_from: is 'none', so it has no keys to "
+       "override; give all of it: model.init_from={...}"},
       {"ItemOfAList",
        {"data.files[0]=x"},
        "command line: data.files[0]=x: one item of a list cannot be set; give the whole list"},
