@@ -78,6 +78,8 @@ struct RunOptions {
   std::optional<int64_t> threads;
   bool deterministic = false;
   std::optional<Duration> stop_after;
+  std::optional<double> peak_tflops;
+  bool memory_check = true;
 
   static constexpr auto fields() {
     return std::tuple{
@@ -92,7 +94,15 @@ struct RunOptions {
               "the same bits in every run on the same GPUs; on CPUs they are the same anyway"),
         field("stop_after", &RunOptions::stop_after,
               "stop in order, counted from the start of the process", unset_word("never"), above(0),
-              accepts(DurationUnit::kStep, DurationUnit::kSecond))};
+              accepts(DurationUnit::kStep, DurationUnit::kSecond)),
+        field(
+            "peak_tflops", &RunOptions::peak_tflops,
+            "dense TFLOP/s of a rank's device, of which mfu is a share; auto: on CPUs measured at "
+            "the start, of GPUs the maker's number",
+            unset_word("auto"), above(0)),
+        field("memory_check", &RunOptions::memory_check,
+              "refuse to start where the estimated memory is more than the machine has; false: "
+              "start all the same")};
   }
   /// The name stays below the root.
   void validate(Problems& problems) const;

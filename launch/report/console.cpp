@@ -55,6 +55,7 @@ std::string progress_line(const Progress& p) {
   if (p.gate_rate) line += fmt::format("  attend {:.1f}%", 100 * *p.gate_rate);
   if (p.load_max_over_mean) line += fmt::format("  load {:.2f}", *p.load_max_over_mean);
   if (p.ranks > 1 && p.all_to_all_ms) line += fmt::format("  a2a {:.1f}ms", *p.all_to_all_ms);
+  if (p.mfu) line += fmt::format("  mfu {:.1f}%", 100 * *p.mfu);
   line +=
       fmt::format("  data {:.0f}%  mem {}  eta {}", 100 * p.data_wait_share,
                   human_bytes(static_cast<double>(p.memory_bytes)), human_seconds(p.seconds_left));

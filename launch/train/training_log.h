@@ -28,6 +28,7 @@ class TrainingLog {
     std::vector<std::string> metrics;  ///< names of the task's, for the columns of metrics.csv
     bool has_gates = false;            ///< whether the model has token gates, for gates.jsonl
     bool has_permutations = false;     ///< of sparse layers, for permutations.jsonl
+    std::optional<double> samples_per_second_at_peak = {};  ///< of all ranks; of it mfu is a share
   };
   /// Drops what the files hold of steps after the first one. Lines that a full disk
   /// refuses later wait for space, with one warning a file. Throws StorageError if a file cannot be
@@ -62,6 +63,7 @@ class TrainingLog {
   std::set<const void*> waiting_files_;  ///< whose lines a full disk refuses
   std::optional<Files> files_;
   std::chrono::steady_clock::time_point last_time_;
+  std::optional<double> peak_samples_;  ///< Start::samples_per_second_at_peak
   int64_t last_step_;
   double last_wait_s_ = 0.0;
   double left_out_s_ = 0.0;
