@@ -23,10 +23,15 @@ std::string largest_classes(const MemoryEstimate& estimate) {
   return join_words(parts);
 }
 
-int64_t available_to(const RunPlace& place) {
+/// Nothing where a GPU's allocator does not tell.
+std::optional<int64_t> available_to(const RunPlace& place) {
   if (!place.device.is_cuda()) return machine_memory().available;
-  return static_cast<int64_t>(
-      c10::getDeviceAllocator(c10::DeviceType::CUDA)->getMemoryInfo(place.device.index()).first);
+  try {
+    return static_cast<int64_t>(
+        c10::getDeviceAllocator(c10::DeviceType::CUDA)->getMemoryInfo(place.device.index()).first);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -50,8 +55,10 @@ std::string memory_refusal(const CheckedRecipe& checked, int64_t world, const Ru
 
 void require_memory(const CheckedRecipe& checked, const RunPlace& place, Communicator& world) {
   if (!checked.loaded.options.run.memory_check) return;
-  const std::string refusal = on_rank_zero(
-      world, [&] { return memory_refusal(checked, world.size(), place, available_to(place)); });
+  const std::string refusal = on_rank_zero(world, [&]() -> std::string {
+    const std::optional<int64_t> available = available_to(place);
+    return available ? memory_refusal(checked, world.size(), place, *available) : "";
+  });
   if (!refusal.empty()) throw ConfigError(refusal, ExitCode::kTopology);
 }
 
