@@ -48,10 +48,12 @@ void add_check(CLI::App& app, ExitCode& code) {
   command->add_flag(
       "--expressivity", arguments->expressivity,
       "how many linear regions the sparse MLPs can have, with and without permutations");
+  command->add_flag("--memory", arguments->memory,
+                    "estimate a rank's memory by two small trial steps, which take some seconds");
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
       "Examples:\n"
-      "  shoal check configs/quickstart.yaml\n"
+      "  shoal check configs/quickstart.yaml --memory\n"
       "  shoal check RECIPE.yaml --world 8 parallel.expert_ranks=4\n"
       "  shoal check RECIPE.yaml --json");
   command->callback([&code, arguments] { code = check(*arguments, std::cout); });

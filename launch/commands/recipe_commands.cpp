@@ -5,14 +5,20 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "launch/commands/expressivity.h"
+#include "launch/job/launch_info.h"
+#include "launch/job/machine_memory.h"
 #include "launch/job/recipe.h"
 #include "launch/report/console.h"
 #include "launch/train/check_recipe.h"
+#include "launch/train/memory_estimate.h"
+#include "launch/train/recipe_notes.h"
+#include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
 #include "runtime/device/device.h"
 #include "runtime/recipe/config.h"
@@ -82,7 +88,16 @@ void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& laye
   }
 }
 
-void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) {
+/// What is hardly meant, and what this machine lacks.
+std::vector<std::string> all_warnings(const CheckedRecipe& checked, int64_t world) {
+  PosixFileSystem files;
+  std::vector<std::string> lines = recipe_warnings(checked, world, files);
+  std::ranges::move(missing_inputs(checked), std::back_inserter(lines));
+  return lines;
+}
+
+void print_text(const CheckedRecipe& checked, int64_t world,
+                const std::vector<std::string>& warnings, std::ostream& out) {
   const Recipe& recipe = checked.loaded.options;
   const ModelCounts& counts = checked.counts;
   const TrainOptions& train = recipe.train;
@@ -92,6 +107,10 @@ void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) 
   for (const MoeStageInfo& stage : counts.stages) {
     out << fmt::format("            {}: {}, {} per token\n", stage.name,
                        counted(stage.num_units, "unit"), stage.units_per_token);
+  }
+  if (counts.work) {
+    out << fmt::format("            {:.4g} M multiply-adds a sample, {:.4g} GFLOP to train on it\n",
+                       counts.work->multiply_adds / 1e6, counts.work->training_flops / 1e9);
   }
   print_sparse(recipe, counts.sparse, out);
   out << fmt::format("ranks       {} = {} x {}\n", world,
@@ -114,10 +133,51 @@ void print_text(const CheckedRecipe& checked, int64_t world, std::ostream& out) 
       "device      {}{}\n", enum_name(recipe.run.device),
       is_auto ? ": decided where training starts; `shoal doctor` examines a machine" : "");
   for (const std::string& note : recipe_notes(checked)) out << "note        " << note << "\n";
+  for (const std::string& line : warnings) out << "warning     " << line << "\n";
   // Only files are looked for: a machine that checks recipes need not have the GPUs that train
   // them.
   const std::string absence = recipe.run.device == DeviceKind::kCuda ? cuda_absence() : "";
   out << (absence.empty() ? "good\n" : "good, but this machine cannot run it: " + absence + "\n");
+}
+
+/// What a rank of a training takes. `measures`: by trial steps.
+MemoryEstimate memory_of(const CheckedRecipe& checked, int64_t world, bool measures) {
+  MemoryEstimate estimate = estimate_memory(checked, world);
+  if (!measures) return estimate;
+  set_up_torch(checked.loaded.options.run.threads, /*deterministic=*/false,
+               read_launch_info(environment_variable));
+  measure_activations(checked, world, machine_memory().available, estimate);
+  return estimate;
+}
+
+/// The sum only where nothing is missing in it.
+nlohmann::ordered_json memory_json(const MemoryEstimate& estimate) {
+  nlohmann::ordered_json json;
+  for (const auto& [name, bytes] : estimate.classes) json[name] = bytes;
+  if (estimate.has_activations) json["sum"] = estimate.total();
+  return json;
+}
+
+void print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstimate& estimate,
+                  std::ostream& out) {
+  out << to_text(estimate, world);
+  if (!estimate.has_activations) {
+    out << "  activations are not estimated: " << estimate.not_measured << "\n";
+  }
+  if (checked.loaded.options.run.device == DeviceKind::kCuda) {
+    out << "  activations of a processor; those of a GPU's kernels differ\n";
+    return;
+  }
+  const MachineMemory machine = machine_memory();
+  const auto text = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+  out << fmt::format("  this machine has {}, {} of it available", text(machine.total),
+                     text(machine.available));
+  const bool fits = estimate.total() * world <= machine.available;
+  if (!fits) {
+    out << fmt::format(": too little for {} here; {}", counted(world, "rank"),
+                       memory_hint(checked, estimate, machine.available / world, world));
+  }
+  out << "\n";
 }
 
 constexpr std::size_t kShortPurpose = 16;  // a sentence of this length is a name: "ViT-B/16."
@@ -161,17 +221,27 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
   const int64_t world = arguments.world.value_or(checked.loaded.options.parallel.expert_ranks);
   std::vector<Expressivity> expressivity;
   if (arguments.expressivity) expressivity = expressivity_of(counts.sparse);
+  const std::vector<std::string> warnings = all_warnings(checked, world);
   if (arguments.json) {
     nlohmann::ordered_json json{{"parameters", counts.parameters},
                                 {"parameters_headless", counts.parameters_headless},
                                 {"active_parameters", counts.active_parameters},
-                                {"world", world}};
+                                {"world", world},
+                                {"warnings", warnings}};
+    json["memory_bytes"] = memory_json(memory_of(checked, world, arguments.memory));
+    if (counts.work) {
+      json["multiply_adds"] = counts.work->multiply_adds;
+      json["training_flops"] = counts.work->training_flops;
+    }
     for (const Expressivity& one : expressivity) {
       json["log10_linear_regions"][one.setting] = one.bound.log10_regions;
     }
-    out << json << "\n";
+    out << json_text(json) << "\n";
   } else {
-    print_text(checked, world, out);
+    print_text(checked, world, warnings, out);
+    if (arguments.memory) {
+      print_memory(checked, world, memory_of(checked, world, /*measures=*/true), out);
+    }
     if (!expressivity.empty()) print_expressivity(expressivity, out);
   }
   return ExitCode::kOk;

@@ -20,12 +20,15 @@
 #include "launch/job/break_even_file.h"
 #include "launch/job/core_use.h"
 #include "launch/job/failure.h"
+#include "launch/job/peak_rate.h"
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/job/recipe.h"
 #include "launch/job/run_folder.h"
 #include "launch/model/sparse_execution.h"
 #include "launch/train/check_recipe.h"
+#include "launch/train/memory_check.h"
+#include "launch/train/recipe_notes.h"
 #include "launch/train/restore.h"
 #include "launch/train/run_records.h"
 #include "launch/train/trainer.h"
@@ -37,7 +40,7 @@
 namespace shoal {
 namespace {
 
-void log_data(const char* split, const SampleSet& data, Log& log) {
+void log_split(const char* split, const SampleSet& data, Log& log) {
   for (const std::string& note : data.notes()) log.info(fmt::format("{}: {}", split, note));
   const auto num_corrupt = std::ssize(data.substituted());
   if (num_corrupt == 0) return;
@@ -48,8 +51,8 @@ void log_data(const char* split, const SampleSet& data, Log& log) {
 /// What the job has to work with: data, and on the first rank of each machine its cores.
 void log_means(const OpenSplit& train_data, const OpenSplit& valid_data, const LaunchInfo& launch,
                Log& log) {
-  log_data("data.train", *train_data.samples, log);
-  log_data("data.valid", *valid_data.samples, log);
+  log_split("data.train", *train_data.samples, log);
+  log_split("data.valid", *valid_data.samples, log);
   if (launch.local_rank != 0) return;
   for (const std::string& warning : core_warnings(look_at_cores(launch, at::get_num_threads()))) {
     log.warn(warning);
@@ -105,6 +108,10 @@ void log_layout(const CheckedRecipe& checked, const RankDevices& devices, const 
   log.info(fmt::format("device {}: {}", devices.own.device.str(), devices.own.reason));
   for (const std::string& line : devices.log_lines) log.info(line);
   for (const std::string& note : recipe_notes(checked)) log.info(note);
+  PosixFileSystem files;
+  for (const std::string& line : recipe_warnings(checked, grid.world->size(), files)) {
+    log.warn(line);
+  }
   if (has_hierarchical_exchange(checked)) {
     log.info(fmt::format("hierarchical exchange: the ranks of an expert group are on {} of {}",
                          counted(grid.num_nodes(), "node"),
@@ -119,11 +126,53 @@ void log_layout(const CheckedRecipe& checked, const RankDevices& devices, const 
   }
 }
 
+/// A run that is past the end of its recipe trains nothing, which is hardly what was asked for.
+void warn_if_past_end(const Session& session, Log& log) {
+  if (session.steps_done() <= session.total_steps()) return;
+  log.warn(
+      fmt::format("train.duration ends at step {}, and the checkpoint is of step {}: nothing "
+                  "is trained; raise train.duration, or start a new run (another run.name)",
+                  session.total_steps(), session.steps_done()));
+}
+
 /// The console may go before the training ends, as in `shoal train … 2>&1 | head`: the rest of the
 /// run is in its folder.
 void print_summary(const std::string& text, Log& log) {
   if (std::cout << text << std::flush) return;
   log.detail("standard output is lost: the table of results is dropped");
+}
+
+/// Whether the run was finished but for its last evaluation. Collective.
+bool owes_evaluation(const Session& session, const Recipe& recipe, const RunFolder& folder) {
+  return session.steps_done() == session.total_steps() && recipe.evaluate.every &&
+         lacks_summary(folder, session.steps_done(), *session.grid().world);
+}
+
+/// Samples a second of all ranks at the peak of their devices, of which MFU is a share; says in the
+/// log what both are. Nothing where either is not known. Collective.
+std::optional<double> samples_at_peak(const CheckedRecipe& checked, const RankGrid& grid,
+                                      Log& log) {
+  const Recipe& recipe = checked.loaded.options;
+  const std::optional<PeakRate> own =
+      peak_rate(grid.device, compute_dtype_of(recipe), recipe.run.peak_tflops);
+  const torch::Tensor sums =
+      torch::tensor({own ? own->flops : 0.0, own ? 0.0 : 1.0}, torch::kFloat64);
+  all_reduce(*grid.world, sums, ReduceOp::kSum);
+  const std::optional<ModelWork>& work = checked.counts.work;
+  const bool has_peak = sums[1].item<double>() == 0;
+  if (!has_peak || !work || work->training_flops == 0) {
+    log.info(has_peak ? "mfu: not reported, as the FLOPs of this model are not counted"
+                      : "mfu: not reported, as the peak of this GPU is not known; set "
+                        "run.peak_tflops");
+    return std::nullopt;
+  }
+  const double flops = sums[0].item<double>();
+  log.info(
+      fmt::format("mfu: of {:.3g} TFLOP/s a rank ({}, {}); {:.4g} GFLOP a sample to train, 6 "
+                  "a multiply-add of what is trained",
+                  flops / 1e12 / static_cast<double>(grid.world->size()), own->source,
+                  enum_name(recipe.train.precision), work->training_flops / 1e9));
+  return flops / work->training_flops;
 }
 
 /// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
@@ -133,8 +182,9 @@ TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, int64_t 
     return trainer.run();
   } catch (...) {
     console.finish();
-    log.detail(describe_failure(std::current_exception(), rank).text);
-    throw;
+    const std::exception_ptr error = locate_allocation(std::current_exception(), trainer.place());
+    log.detail(describe_failure(error, rank).text);
+    std::rethrow_exception(error);
   }
 }
 
@@ -175,6 +225,7 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks,
                                  ranks_per_node(checked, guard), std::move(devices.gpu_world));
   grid.device = devices.own.device;
+  require_memory(checked, {devices.own.device, launch.local_size}, *grid.world);
   const int64_t workers = choose_workers(launch);
   const OpenSplit train_data = open_split(checked.source, Split::kTrain, workers);
   const OpenSplit valid_data = open_split(checked.source, Split::kValid, workers);
@@ -206,11 +257,10 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
+  warn_if_past_end(session, log);
   log_means(train_data, valid_data, launch, log);
-  const bool is_finished = session.steps_done() == session.total_steps();
-  const bool evaluates_first = is_finished && recipe.evaluate.every &&
-                               lacks_summary(folder, session.steps_done(), *grid.world);
-  Trainer trainer({recipe, session, valid_data, folder, console, log, *signals, evaluates_first},
+  Trainer trainer({recipe, session, valid_data, folder, console, log, *signals,
+                   owes_evaluation(session, recipe, folder), samples_at_peak(checked, grid, log)},
                   std::move(checkpoints));
   TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
   console.finish();
@@ -238,7 +288,12 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   // A copy for the work: what it owns is gone by the time a failure is reported. So are the signals
   // noted: the launcher ends the other ranks by one.
   return run_on_ranks(*world, [&] {
-    return train_on_ranks(arguments, launch, checked, std::move(signals), *world);
+    try {
+      return train_on_ranks(arguments, launch, checked, std::move(signals), *world);
+    } catch (...) {
+      std::rethrow_exception(
+          locate_allocation(std::current_exception(), "before the first step, building the model"));
+    }
   });
 }
 

@@ -3,9 +3,14 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <system_error>
 #include <thread>
 
 namespace shoal {
@@ -21,13 +26,61 @@ std::string printable(std::string text) {
   return text;
 }
 
+constexpr const char* kMemoryHint =
+    "lower train.batch or raise train.accumulate, set train.recompute, spread experts over more "
+    "parallel.expert_ranks, or start fewer ranks on this machine; `shoal check RECIPE --memory` "
+    "estimates what a rank takes";
+
+/// The number of bytes in LibTorch's "you tried to allocate 4096 bytes"; nothing without one.
+std::optional<int64_t> asked_bytes(const std::string& text) {
+  const std::string begin = "tried to allocate ";
+  const size_t at = text.find(begin);
+  if (at == std::string::npos) return std::nullopt;
+  const char* first = text.data() + at + begin.size();
+  int64_t bytes = 0;
+  const auto [last, failed] = std::from_chars(first, text.data() + text.size(), bytes);
+  const bool is_count = failed == std::errc() && std::string_view(last).starts_with(" bytes");
+  return is_count ? std::optional(bytes) : std::nullopt;
+}
+
+/// What was asked for in vain; nothing if the error is no failed allocation.
+std::optional<std::string> failed_allocation(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  } catch (const c10::Error& failed) {
+    const std::string text = failed.what_without_backtrace();
+    const bool is_memory = text.find("can't allocate memory") != std::string::npos ||
+                           text.find("out of memory") != std::string::npos ||
+                           text.find("not enough memory") != std::string::npos;
+    if (!is_memory) return std::nullopt;
+    const std::optional<int64_t> bytes = asked_bytes(text);
+    if (!bytes) return "out of memory: " + text;  // a GPU's, whose text has all its numbers
+    constexpr double kGiB = 1 << 30;
+    return fmt::format("out of memory: {:.1f} GiB more were asked for ({} bytes)",
+                       static_cast<double>(*bytes) / kGiB, *bytes);
+  } catch (...) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
+
+std::exception_ptr locate_allocation(const std::exception_ptr& error, const std::string& what) {
+  const std::optional<std::string> failure = failed_allocation(error);
+  if (!failure) return error;
+  return std::make_exception_ptr(Error(ExitCode::kTopology, what + ": " + *failure, kMemoryHint));
+}
 
 Failure describe_failure(const std::exception_ptr& error, int64_t rank) {
   const auto line = [rank](ExitCode code, const std::string& what) {
     return Failure{
         code, fmt::format("error[E{}] rank={}: {}", static_cast<int>(code), rank, printable(what))};
   };
+  if (const auto failure = failed_allocation(error)) {
+    return line(ExitCode::kTopology, *failure + "; " + kMemoryHint);
+  }
   try {
     std::rethrow_exception(error);
   } catch (const ConfigError& known) {

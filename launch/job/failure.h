@@ -17,8 +17,13 @@ struct Failure {
   std::string text;  ///< `error[E10] rank=0: recipe.yaml:3:5: …; next step`, may be several lines
 };
 
-/// Must be called while `error` is not null. Anything that is no shoal::Error is internal (70).
+/// Must be called while `error` is not null. Anything that is no shoal::Error, nor a failed
+/// allocation (11), is internal (70).
 Failure describe_failure(const std::exception_ptr& error, int64_t rank);
+
+/// A failed allocation, of the host's or a GPU's memory, as an Error (exit 11) that says how much
+/// was asked for, that it happened during `what` and what to lower; any other error as it is.
+std::exception_ptr locate_allocation(const std::exception_ptr& error, const std::string& what);
 
 /// For a rank that has failed before it joined the others, whom the same failure probably hit:
 /// waits until the launcher ends the job because a rank has printed its failure and left. True:

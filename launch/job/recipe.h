@@ -79,6 +79,8 @@ struct RunOptions {
   bool deterministic = false;
   std::optional<Duration> stop_after;
   bool tensorboard = true;
+  std::optional<double> peak_tflops;
+  bool memory_check = true;
 
   static constexpr auto fields() {
     return std::tuple{
@@ -95,7 +97,15 @@ struct RunOptions {
               "stop in order, counted from the start of the process", unset_word("never"), above(0),
               accepts(DurationUnit::kStep, DurationUnit::kSecond)),
         field("tensorboard", &RunOptions::tensorboard,
-              "write the metrics for TensorBoard as well, into tb/")};
+              "write the metrics for TensorBoard as well, into tb/"),
+        field(
+            "peak_tflops", &RunOptions::peak_tflops,
+            "dense TFLOP/s of a rank's device, of which mfu is a share; auto: on CPUs measured at "
+            "the start, of GPUs the maker's number",
+            unset_word("auto"), above(0)),
+        field("memory_check", &RunOptions::memory_check,
+              "refuse to start where the estimated memory is more than the machine has; false: "
+              "start all the same")};
   }
   /// The name stays below the root.
   void validate(Problems& problems) const;

@@ -25,6 +25,7 @@ struct Progress {
   std::optional<double> gate_rate;
   std::optional<double> all_to_all_ms;  ///< per step, waiting for exchanges, this rank; not on GPUs
   double data_wait_share = 0;           ///< of the interval's time
+  std::optional<double> mfu;            ///< of all ranks; unset where FLOPs or peak are not known
   int64_t memory_bytes = 0;             ///< resident set of this rank
   double seconds_left = 0;
 };

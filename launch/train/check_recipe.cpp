@@ -17,8 +17,6 @@
 #include "parallel/comm/rank_grid.h"
 #include "runtime/base/integers.h"
 #include "runtime/base/text.h"
-#include "runtime/optim/adamw.h"
-#include "runtime/recipe/config_writer.h"
 
 namespace shoal {
 namespace {
@@ -33,32 +31,6 @@ int64_t idle_elements(const Parameter& parameter, const std::vector<MoeStageInfo
     return parameter.tensor.numel() / stage.num_units * (stage.num_units - stage.units_per_token);
   }
   throw std::logic_error(parameter.name + " belongs to no MoE stage of its model");
-}
-
-/// What users should know of a recipe's text, below `path`.
-void collect_notes(const config::Node& node, const std::string& path,
-                   std::vector<std::string>& notes) {
-  for (const config::Entry& entry : node.entries) {
-    const std::string inner = config::join_path(path, entry.key);
-    if (entry.key == "scope" && entry.value.text == "global") {
-      notes.push_back(inner + ": the value of a loss of scope global depends on train.accumulate");
-    }
-    collect_notes(entry.value, inner, notes);
-  }
-  for (std::size_t i = 0; i < node.items.size(); ++i) {
-    collect_notes(node.items[i], fmt::format("{}[{}]", path, i), notes);
-  }
-}
-
-/// Whether each evaluation, also the best, is at the step of a save.
-bool evaluates_where_it_saves(const Recipe& recipe) {
-  const std::optional<Duration>&evaluates = recipe.evaluate.every, &saves = recipe.checkpoint.every;
-  if (recipe.checkpoint.keep_best == 0 || !evaluates) return true;
-  if (!saves || saves->unit != evaluates->unit || saves->is_time()) return false;
-  // evaluates / saves is a whole number
-  return static_cast<__int128>(evaluates->count) * saves->scale %
-             (static_cast<__int128>(saves->count) * evaluates->scale) ==
-         0;
 }
 
 /// Runs a rule; what it throws, lines of `PATH: what`, is added.
@@ -147,6 +119,7 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* s
     if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
     if (known.sparsity) apply([&] { counts->sparse = describe_sparse(recipe, model); }, problems);
     if (counts->sparse.empty()) known.sparsity.reset();
+    counts->work = work_of(model, counts->sparse);
     if (!found.has_mistake_in("optimizer")) {
       counts->checkpoint = estimate(model, known, ranks);
       check_checkpoint(counts->checkpoint, problems);
@@ -154,20 +127,6 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* s
   };
   apply(rule, problems);
   return counts;
-}
-
-/// Whether a place in the training lies behind its end however long an epoch is, from one step
-/// on: what a recipe tells without its data. `place`: in steps.
-bool is_behind_end(const Recipe& recipe, StepScale scale,
-                   const std::function<int64_t(const StepScale&)>& place) {
-  scale.samples_per_step = recipe.train.batch;
-  for (const int64_t samples_per_epoch : {recipe.train.batch, int64_t{1} << 32}) {
-    scale.samples_per_epoch = samples_per_epoch;
-    scale.total_steps = 0;
-    scale.total_steps = to_steps(recipe.train.duration, scale);
-    if (place(scale) <= scale.total_steps) return false;
-  }
-  return true;
 }
 
 /// Layers that are soft until then would stay so.
@@ -243,12 +202,6 @@ void check_data_rules(const LoadedRecipe& loaded, const DataSource& source,
   };
   apply(transforms_fit, problems);
   apply([&] { check_stride(loaded.options, source); }, problems);
-}
-
-/// Whether the optimizer counts the steps of each weight where none regrows.
-bool counts_entry_steps(const Recipe& recipe) {
-  return !recipe.sparsity && recipe.optimizer.name() == "adamw" &&
-         recipe.optimizer.options<AdamW>().entry_steps;
 }
 
 void check_comparison(const Recipe& recipe, const ModelCounts& counts, Problems& problems) {
@@ -394,6 +347,18 @@ void check_ranks(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>* st
 
 }  // namespace
 
+bool is_behind_end(const Recipe& recipe, StepScale scale,
+                   const std::function<int64_t(const StepScale&)>& place) {
+  scale.samples_per_step = recipe.train.batch;
+  for (const int64_t samples_per_epoch : {recipe.train.batch, int64_t{1} << 32}) {
+    scale.samples_per_epoch = samples_per_epoch;
+    scale.total_steps = 0;
+    scale.total_steps = to_steps(recipe.train.duration, scale);
+    if (place(scale) <= scale.total_steps) return false;
+  }
+  return true;
+}
+
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world) {
   config::Diagnostics diagnostics;
@@ -430,42 +395,6 @@ void check_topology(const CheckedRecipe& checked, int64_t world) {
   config::Diagnostics diagnostics;
   check_ranks(checked.loaded, &checked.counts.stages, world, /*knows_train=*/true, diagnostics);
   diagnostics.throw_if_any(ExitCode::kTopology);
-}
-
-std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
-  std::vector<std::string> notes;
-  if (!evaluates_where_it_saves(checked.loaded.options)) {
-    notes.emplace_back(
-        "checkpoint.every: evaluations and saves need not fall on one step; each evaluation that "
-        "is the best so far is saved as well, for checkpoint.keep_best");
-  }
-  if (checked.loaded.options.train.average) {
-    notes.emplace_back(
-        "train.average: evaluations use the averages, which are a second copy of the trained "
-        "weights on each rank");
-  }
-  if (counts_entry_steps(checked.loaded.options)) {
-    notes.emplace_back(
-        "optimizer.entry_steps: without sparsity all weights have the same age; it costs a third "
-        "state and changes nothing");
-  }
-  collect_notes(config::to_node(checked.loaded.options), "", notes);
-  if (checked.loaded.options.sparsity) {
-    std::ranges::move(sparsity_notes(checked.counts.sparse), std::back_inserter(notes));
-  }
-  if (checked.counts.has_learned_gates && checked.loaded.options.train.accumulate > 1) {
-    notes.emplace_back(
-        "model.gate.rate_weight: the loss of the gates' rate is of each micro-step, so its value "
-        "depends on train.accumulate");
-  }
-  std::map<std::string, std::vector<std::string>> stages_of_note;
-  for (const MoeStageInfo& stage : checked.counts.stages) {
-    if (!stage.note.empty()) stages_of_note[stage.note].push_back(stage.name);
-  }
-  for (const auto& [note, stages] : stages_of_note) {
-    notes.push_back(join_words(stages) + ": " + note);
-  }
-  return notes;
 }
 
 }  // namespace shoal

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/job/recipe.h"
+#include "launch/model/model_work.h"
 #include "launch/model/sparse_layers.h"
 #include "models/backbone.h"
 #include "parallel/checkpoint/manifest.h"
@@ -26,6 +28,7 @@ struct ModelCounts {
   int64_t views = 1;               ///< of each training image
   bool compares_samples = false;   ///< Task::compares_samples
   CheckpointSize checkpoint;       ///< upper bounds
+  std::optional<ModelWork> work;   ///< nothing if it is not known
 };
 
 /// A recipe in which nothing is wrong, as far as can be told before data is opened.
@@ -50,7 +53,10 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
 /// valid choices.
 void check_topology(const CheckedRecipe& checked, int64_t world);
 
-/// What is allowed but worth knowing, of the recipe and of its model's stages; one line each.
-std::vector<std::string> recipe_notes(const CheckedRecipe& checked);
+/// Whether a place in the training lies behind its end however long an epoch is, from one step
+/// on: what a recipe tells without its data. `place`: in steps; of `scale` the tokens of a sample
+/// are taken.
+bool is_behind_end(const Recipe& recipe, StepScale scale,
+                   const std::function<int64_t(const StepScale&)>& place);
 
 }  // namespace shoal

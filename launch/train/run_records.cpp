@@ -83,8 +83,9 @@ void add_steps(const TrainingResult& result, Rows& rows) {
   }
   const double seconds = result.seconds - result.evaluation_seconds;
   const double rate = samples_in(result, seconds) * static_cast<double>(result.unit.per_sample);
-  std::string time =
-      fmt::format("{} of training ({:.0f} {}/s)", human_seconds(seconds), rate, result.unit.name);
+  const std::string mfu = result.mfu ? fmt::format(", mfu {:.1f}%", 100 * *result.mfu) : "";
+  std::string time = fmt::format("{} of training ({:.0f} {}/s{})", human_seconds(seconds), rate,
+                                 result.unit.name, mfu);
   if (result.evaluation_seconds > 0) {
     time += fmt::format(", {} of evaluation", human_seconds(result.evaluation_seconds));
   }
@@ -166,6 +167,7 @@ std::string write_summary(const RunFolder& folder, const TrainingResult& result,
             {"substituted", {{"train", substituted.train}, {"valid", substituted.valid}}},
             {"checkpoint", checkpoint},
             {"notes", notes}};
+  if (result.mfu) json["mfu"] = *result.mfu;
   if (result.report) {
     json["loss"] = result.report->loss;
     for (const MoeReport& layer : result.report->moe) {

@@ -77,6 +77,7 @@ StepOutcome Session::step(StepFlags own) {
   sync_.zero_grad();
   for (const auto& rule : rules_) rule->before_forward(step_);
   run_micro_steps(outcome);
+  phase_ = "sum of gradients";
   sync_.reduce();
   StepTensors tensors(sync_, shards_.get(), *optimizer_);
   for (const auto& rule : rules_) tensors.gather_gradients(rule->needs_whole_gradients(step_));
@@ -86,6 +87,7 @@ StepOutcome Session::step(StepFlags own) {
   outcome.agreed = control_.agree(own);
   outcome.grad_norm = std::sqrt(outcome.agreed.square_sum);
   outcome.applied = std::isfinite(outcome.agreed.square_sum);
+  phase_ = "optimizer's step";
   if (outcome.applied) {
     update(outcome, tensors);
   } else {
@@ -100,13 +102,16 @@ StepOutcome Session::step(StepFlags own) {
 void Session::run_micro_steps(StepOutcome& outcome) {
   outcome.loss = torch::zeros({}, torch::TensorOptions(torch::kFloat64).device(grid_.device));
   for (int64_t micro = 0; micro < recipe_.train.accumulate; ++micro) {
+    phase_ = "next batch";
     Batch batch = loader_.next();
     batch.context.step = step_;
     outcome.data_wait_seconds += batch.wait_s;
+    phase_ = "forward pass";
     const TrainOutput output = model_.task->train(batch);
     if (recipe_.parallel.overlap_gradients && micro + 1 == recipe_.train.accumulate) {
       sync_.start_with_backward();
     }
+    phase_ = "backward pass";
     // One, but not a number where the loss is not finite: then no gradient is, and the step is
     // skipped without the host having to look at the loss.
     output.loss.backward(output.loss.detach() * 0 + 1);

@@ -85,6 +85,8 @@ class Session : public Stateful {
   const BuiltModel& model() const { return model_; }
   const std::vector<Parameter>& parameters() const { return model_.parameters; }
   RankGrid& grid() const { return grid_; }
+  /// What a step is at, for messages: `forward pass`.
+  const char* phase() const { return phase_; }
   /// Throws CommError if ranks have lost each other: then what the host reads is not to be used.
   void throw_if_failed() const { control_.throw_if_failed(); }
   /// Time this rank has spent waiting for exchanges between expert ranks. Nothing on a GPU: its
@@ -126,6 +128,7 @@ class Session : public Stateful {
   const WeightAverage* average_ = nullptr;  ///< the last of the rules; null unless train.average
   std::shared_ptr<Schedule> schedule_;
   StepControl control_;
+  const char* phase_ = "start of the first step";
   int64_t step_ = 0;
   int64_t nonfinite_in_row_ = 0;
   int64_t skipped_steps_ = 0;

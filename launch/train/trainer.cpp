@@ -60,10 +60,12 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       log_(parts.log),
       signals_(parts.signals),
       writer_(std::move(checkpoints), world_, files_),
-      training_log_({parts.folder, world_, parts.session.steps_done(),
-                     metric_names(parts.session.task()), !parts.session.model().gates.empty(),
-                     !parts.session.model().permutations.empty(), recipe_.run.tensorboard},
-                    parts.console, log_),
+      training_log_(
+          {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
+           !parts.session.model().gates.empty(), !parts.session.model().permutations.empty(),
+           recipe_.run.tensorboard, parts.samples_per_second_at_peak},
+          parts.console, log_),
+      peak_samples_(parts.samples_per_second_at_peak),
       start_(Clock::now()),
       evaluations_(recipe_.evaluate.every, session_.scale(), start_),
       saves_(recipe_.checkpoint.every, session_.scale(), start_) {
@@ -102,7 +104,17 @@ TrainingResult Trainer::run() {
   result_.skipped_steps = session_.skipped_steps();
   result_.failed_saves = failures_.total();
   result_.seconds = seconds_since(start_);
+  const double seconds = result_.seconds - result_.evaluation_seconds;
+  if (peak_samples_ && seconds > 0) {
+    const int64_t steps = result_.last_step - result_.first_step;
+    result_.mfu = static_cast<double>(steps * result_.samples_per_step) / seconds / *peak_samples_;
+  }
   return result_;
+}
+
+std::string Trainer::place() const {
+  if (pause_ != nullptr) return fmt::format("{} at step {}", pause_, session_.steps_done());
+  return fmt::format("step {}, {}", session_.steps_done() + 1, session_.phase());
 }
 
 // What this rank asks of the others. Clocks differ between ranks, so only rank 0's counts.
@@ -178,12 +190,14 @@ bool Trainer::evaluate_now(bool is_logged) {
     is_interrupted_ = session_.agree(stop_requests()).wants_stop();
     return is_interrupted_;
   };
+  pause_ = "evaluation";
   const AveragedWeights averaged(session_.average());
   const auto begin = Clock::now();
   const std::optional<Evaluation> evaluation =
       evaluate({session_.task(), recipe_, valid_data_, session_.grid(), &session_.train_data()},
                session_.steps_done(), &agreement_, interrupted);
   result_.evaluation_seconds += seconds_since(begin);
+  pause_ = nullptr;
   if (!evaluation) {
     log_.info(fmt::format("step {}: evaluation interrupted by a stop", session_.steps_done()));
     return false;
@@ -227,7 +241,9 @@ void Trainer::begin_save() {
   }
   begun_score_ = info.score;
   begun_step_ = info.step;
+  pause_ = "copy for a checkpoint";
   writer_.begin(session_, info);
+  pause_ = nullptr;
   session_.throw_if_failed();
   saves_.restart(Clock::now());
   training_log_.leave_out(seconds_since(begin));

@@ -27,7 +27,8 @@ struct TrainingResult {
   ExitCode code = ExitCode::kOk;
   int64_t first_step = 0, last_step = 0;
   int64_t samples_per_step = 0;
-  RateUnit unit = {"img"};    ///< the task's
+  RateUnit unit = {"img"};         ///< the task's
+  std::optional<double> mfu = {};  ///< of the whole training, evaluations and saves included
   int64_t skipped_steps = 0;  ///< for gradients that were not finite, since the run's first step
   int64_t failed_saves = 0;
   double seconds = 0.0;             ///< of training, evaluations and saves included
@@ -51,6 +52,7 @@ class Trainer {
     Log& log;
     const StopSignals& signals;
     bool evaluates_first = false;  ///< the evaluation of a finished run is still to be made
+    std::optional<double> samples_per_second_at_peak = {};  ///< as TrainingLog's
   };
   /// Collective. The session has been resumed or initialised.
   Trainer(const Parts& parts, CheckpointWriter::Options checkpoints);
@@ -58,6 +60,8 @@ class Trainer {
   /// Collective. Throws Error (exit 30) after too many non-finite steps in a row, StorageError when
   /// saves keep failing.
   TrainingResult run();
+  /// What it is at: `step 7, backward pass`.
+  std::string place() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -86,16 +90,18 @@ class Trainer {
   CheckpointWriter writer_;
   SaveFailures failures_;
   TrainingLog training_log_;
+  std::optional<double> peak_samples_;  ///< a second
   Clock::time_point start_;
   Recurrence evaluations_, saves_;
   RouterAgreement agreement_;
   TrainingResult result_;
-  int64_t evaluated_step_ = -1;                     ///< of result_.evaluation
-  int64_t begun_step_ = -1;                         ///< of the newest save that was begun
-  int64_t saved_step_ = 0;                          ///< of the newest save that is on disk
-  bool is_interrupted_ = false;                     ///< a stop was agreed on during an evaluation
-  bool owes_evaluation_ = false;                    ///< of the step that was resumed
-  bool logs_owed_ = false;                          ///< no evaluation of that step was logged
+  const char* pause_ = nullptr;   ///< what steps wait for, an evaluation or a save
+  int64_t evaluated_step_ = -1;   ///< of result_.evaluation
+  int64_t begun_step_ = -1;       ///< of the newest save that was begun
+  int64_t saved_step_ = 0;        ///< of the newest save that is on disk
+  bool is_interrupted_ = false;   ///< a stop was agreed on during an evaluation
+  bool owes_evaluation_ = false;  ///< of the step that was resumed
+  bool logs_owed_ = false;        ///< no evaluation of that step was logged
   std::optional<double> best_score_, begun_score_;  ///< of what is on disk; of the save begun last
 };
 

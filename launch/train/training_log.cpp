@@ -98,6 +98,7 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
       console_(console),
       log_(log),
       last_time_(std::chrono::steady_clock::now()),
+      peak_samples_(start.samples_per_second_at_peak),
       last_step_(start.first_step) {
   if (world_.rank() != 0) return;
   const RunFolder& folder = start.folder;
@@ -166,6 +167,10 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
   result.unit = unit.name;
   result.items_per_second =
       steps * static_cast<double>(session.scale().samples_per_step * unit.per_sample) / seconds;
+  if (peak_samples_) {
+    const auto samples = static_cast<double>(session.scale().samples_per_step);
+    result.mfu = steps * samples / seconds / *peak_samples_;
+  }
   result.ranks = world_.size();
   for (const MoeReport& layer : report.moe) {
     result.dropped_share = std::max(result.dropped_share.value_or(0.0), layer.dropped);
@@ -197,6 +202,7 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   record.add_exact("grad_norm", outcome.grad_norm);
   if (!outcome.applied) record.add("skipped", "not finite: " + outcome.not_finite);
   record.add("samples_per_second", shown.items_per_second / per_sample);
+  if (shown.mfu) record.add("mfu", *shown.mfu);
   record.add("data_wait", shown.data_wait_share);
   if (shown.all_to_all_ms) record.add("all_to_all_ms", *shown.all_to_all_ms);
   record.add("memory_bytes", shown.memory_bytes);

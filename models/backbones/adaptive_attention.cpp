@@ -62,6 +62,28 @@ ModelOutput AdaptiveAttention::forward(const ModelInput& input, const StepContex
   return output;
 }
 
+double AdaptiveAttention::rows_of(std::string_view parameter) const {
+  const auto tokens = static_cast<double>(positions_ND_.size(0));
+  if (parameter == "positions") return 0;
+  const bool is_of_keys = parameter.find(".experts.*.key.") != std::string_view::npos ||
+                          parameter.find(".experts.*.value.") != std::string_view::npos;
+  if (!is_of_keys) return tokens;
+  // Keys and values are of all tokens in every expert, whichever of them a token chooses.
+  const MoeStageInfo experts = moe_stages_of(*this).front()->info();
+  return tokens * static_cast<double>(experts.num_units) /
+         static_cast<double>(experts.units_per_token);
+}
+
+double AdaptiveAttention::between_activations() const {
+  const auto tokens = static_cast<double>(positions_ND_.size(0));
+  double passes = 0;  // of every token through an attention over all
+  if (!options_.attention) passes = static_cast<double>(options_.depth);
+  for (const auto& stage : moe_stages_of(*this)) {
+    passes += static_cast<double>(stage->info().units_per_token);
+  }
+  return passes * 2 * tokens * tokens * static_cast<double>(options_.width);
+}
+
 namespace {
 const Registration<Backbone, AdaptiveAttention> registered_adaptive_attention{
     "adaptive_attention", "Transformer whose attention is a mixture of top-k attention experts"};

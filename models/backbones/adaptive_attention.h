@@ -10,6 +10,7 @@
 #include "models/backbone.h"
 #include "models/blocks/patch_embed.h"
 #include "models/kernels/layer_norm.h"
+#include "models/product_counts.h"
 #include "runtime/base/size_limits.h"
 
 // b images on this rank  N tokens  D width
@@ -20,7 +21,7 @@ namespace shoal {
 /// model's: 599,689 parameters with the task `denoise` on images of 3 x 32 x 32.
 ///
 /// Parameters of its own: positions [N, D], N(0, 0.02). All others start as torch.nn's.
-class AdaptiveAttention : public Backbone {
+class AdaptiveAttention : public Backbone, public ProductCounts {
  public:
   struct Options {
     int64_t patch = 4;
@@ -52,6 +53,8 @@ class AdaptiveAttention : public Backbone {
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
   int64_t patch() const override { return options_.patch; }
+  double rows_of(std::string_view parameter) const override;
+  double between_activations() const override;
 
  private:
   Options options_;

@@ -52,6 +52,8 @@ void ConvNext::Options::validate(Problems& problems) const {
 
 ConvNext::ConvNext(const Options& options, const Context& context)
     : stem_patch_(options.stem_patch),
+      pixels_(require_images(context.data, "model.backbone", "convnext").pixels()),
+      feed_forward_(options.feed_forward),
       depths_(options.depths),
       widths_(options.widths),
       features_(context.features),
@@ -113,6 +115,42 @@ ModelOutput ConvNext::forward(const ModelInput& input, const StepContext& step) 
     output.pooled_bD = norm_->forward(mean_over(x_bHWC, {1, 2}));
   }
   return output;
+}
+
+double ConvNext::positions_in(size_t stage) const {
+  return static_cast<double>(pixels_ / (stem_patch_ * stem_patch_) >> (2 * stage));
+}
+
+size_t ConvNext::stage_of(int64_t block) const {
+  size_t stage = 0;
+  while (block >= depths_[stage]) block -= depths_[stage++];
+  return stage;
+}
+
+double ConvNext::rows_of(std::string_view parameter) const {
+  const auto number_behind = [parameter](std::string_view begin) {
+    return std::stoll(std::string(parameter.substr(begin.size())));
+  };
+  if (parameter.starts_with("stem.")) return positions_in(0);
+  constexpr std::string_view kDownsamples = "downsamples.", kBlocks = "blocks.";
+  if (parameter.starts_with(kDownsamples)) {
+    return positions_in(static_cast<size_t>(number_behind(kDownsamples)) + 1);
+  }
+  const NexusCounts nexus(feed_forward_, static_cast<int64_t>(blocks_->size()));
+  return nexus.rows_of(parameter, positions_in(stage_of(number_behind(kBlocks))));
+}
+
+double ConvNext::between_activations() const {
+  const auto depth = static_cast<int64_t>(blocks_->size());
+  NexusCounts one_layer(feed_forward_, depth);
+  one_layer.layers = 1;
+  double sum = 0;
+  for (int64_t block = 0; block < depth; ++block) {
+    const size_t stage = stage_of(block);
+    if (!feed_forward_.is_sparse(block, depth)) continue;
+    sum += one_layer.between_activations(positions_in(stage), static_cast<double>(widths_[stage]));
+  }
+  return sum;
 }
 
 namespace {

@@ -78,6 +78,7 @@ void Gpt2::Options::validate(Problems& problems) const {
 Gpt2::Gpt2(const Options& options, const Context& context)
     : options_(options),
       context_(decoder_context(options.context, context.data, "gpt2")),
+      tokens_(context.data.sequence),
       features_(context.features),
       recomputes_(context.build.recomputes),
       compute_dtype_(context.build.compute_dtype),
@@ -161,6 +162,17 @@ torch::Tensor Gpt2::decode(const NewTokens& tokens, KeyValueCache& cache, const 
   }
   decode.advance(cache);
   return norm_->forward(x_bSC);
+}
+
+double Gpt2::rows_of(std::string_view parameter) const {
+  if (parameter == "tokens" || parameter == "positions") return 0;
+  const NexusCounts nexus(options_.feed_forward, options_.depth);
+  return nexus.rows_of(parameter, static_cast<double>(tokens_));
+}
+
+double Gpt2::between_activations() const {
+  const auto tokens = static_cast<double>(tokens_);
+  return static_cast<double>(options_.depth * options_.width) * tokens * tokens;
 }
 
 namespace {

@@ -14,6 +14,7 @@
 #include "models/causal_backbone.h"
 #include "models/decoder/rotary.h"
 #include "models/kernels/layer_norm.h"
+#include "models/product_counts.h"
 #include "runtime/base/size_limits.h"
 
 // b sequences on this rank  S tokens  C width
@@ -41,7 +42,7 @@ struct EnumNames<PositionKind> {
 ///
 /// Parameters of its own: tokens [V, C], V the vocabulary rounded up to pad_vocabulary rows, and
 /// with learned positions positions [context, C].
-class Gpt2 : public CausalBackbone {
+class Gpt2 : public CausalBackbone, public ProductCounts {
  public:
   struct Options {
     int64_t width = 768;
@@ -119,6 +120,8 @@ class Gpt2 : public CausalBackbone {
   KeyValueCache make_cache(int64_t b, int64_t capacity) const override;
   torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                        const StepContext& step) override;
+  double rows_of(std::string_view parameter) const override;
+  double between_activations() const override;
 
  private:
   /// The sum of both embeddings in the dtype to compute in; `position`: [S] or [b, S].
@@ -128,6 +131,7 @@ class Gpt2 : public CausalBackbone {
 
   Options options_;
   int64_t context_;
+  int64_t tokens_;  ///< of a sample
   Features features_;
   bool recomputes_;
   torch::Dtype compute_dtype_;

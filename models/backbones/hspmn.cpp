@@ -77,6 +77,7 @@ void Hspmn::Options::validate(Problems& problems) const {
 Hspmn::Hspmn(const Options& options, const Context& context)
     : options_(options),
       context_(decoder_context(options.context, context.data, "hspmn")),
+      tokens_(context.data.sequence),
       features_(context.features),
       recomputes_(context.build.recomputes),
       compute_dtype_(context.build.compute_dtype) {
@@ -162,6 +163,38 @@ torch::Tensor Hspmn::decode(const NewTokens& tokens, KeyValueCache& cache,
   }
   decode.advance(cache);
   return norm_->forward(x_bSC);
+}
+
+double Hspmn::open_tokens() const {
+  const auto tokens = static_cast<double>(tokens_);
+  const auto anchors = static_cast<double>(options_.gate.anchors_in(tokens_));
+  const double open = anchors + options_.gate.rate * (tokens - anchors);
+  return open + options_.gate.explore_fraction * (tokens - open);
+}
+
+double Hspmn::rows_of(std::string_view parameter) const {
+  if (parameter == "tokens") return 0;
+  const bool is_of_open = parameter.find(".attention.query.") != std::string_view::npos ||
+                          parameter.find(".attention.proj.") != std::string_view::npos;
+  const auto is_dense = [&] {  // `blocks.3.attention.proj.weight`
+    const int64_t block = std::stoll(std::string(parameter.substr(std::string("blocks.").size())));
+    return options_.stream_of(block) == ContextualStream::kDense;
+  };
+  if (is_of_open && !is_dense()) return open_tokens();
+  const NexusCounts nexus(options_.feed_forward, options_.depth);
+  return nexus.rows_of(parameter, static_cast<double>(tokens_));
+}
+
+double Hspmn::between_activations() const {
+  const double pairs_of_token = static_cast<double>(options_.causal ? tokens_ : 2 * tokens_);
+  double sum = 0;
+  for (int64_t block = 0; block < options_.depth; ++block) {
+    const ContextualStream stream = options_.stream_of(block);
+    if (stream == ContextualStream::kNone) continue;
+    const bool is_dense = stream == ContextualStream::kDense;
+    sum += (is_dense ? static_cast<double>(tokens_) : open_tokens()) * pairs_of_token;
+  }
+  return sum * static_cast<double>(options_.width);
 }
 
 namespace {

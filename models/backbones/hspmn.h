@@ -11,6 +11,7 @@
 #include "models/causal_backbone.h"
 #include "models/hspmn/hspmn_block.h"
 #include "models/kernels/layer_norm.h"
+#include "models/product_counts.h"
 #include "runtime/base/size_limits.h"
 
 // b sequences on this rank  S tokens  C width
@@ -25,7 +26,7 @@ namespace shoal {
 /// sqrt(2 depth)), norms 1; convolution, gate and routers keep their own.
 ///
 /// Parameters of its own: tokens [V, C], V the vocabulary rounded up to pad_vocabulary rows.
-class Hspmn : public CausalBackbone {
+class Hspmn : public CausalBackbone, public ProductCounts {
  public:
   struct Options {
     int64_t width = 2048;
@@ -86,14 +87,20 @@ class Hspmn : public CausalBackbone {
   KeyValueCache make_cache(int64_t b, int64_t capacity) const override;
   torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                        const StepContext& step) override;
+  /// Of a gate that is open as often as its rate says.
+  double rows_of(std::string_view parameter) const override;
+  double between_activations() const override;
 
  private:
+  /// Tokens of a sample that attend in a block, as the gate's rate says, with those that explore.
+  double open_tokens() const;
   torch::Tensor embed(const torch::Tensor& token_bS) const;
   /// `position`: [S] or [b, 1, S].
   Rotation rotation(const torch::Tensor& position) const;
 
   Options options_;
   int64_t context_;
+  int64_t tokens_;  ///< of a sample
   Features features_;
   bool recomputes_;
   torch::Dtype compute_dtype_;

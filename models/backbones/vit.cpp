@@ -29,6 +29,7 @@ void Vit::Options::validate(Problems& problems) const {
 Vit::Vit(const Options& options, const Context& context)
     : width_(options.width),
       patch_(options.patch),
+      nexus_(options.feed_forward, options.depth),
       features_(context.features),
       recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
@@ -83,6 +84,19 @@ ModelOutput Vit::forward(const ModelInput& input, const StepContext& step) {
     output.set_tokens(norm_->forward(x_bSC), features_);
   }
   return output;
+}
+
+double Vit::rows_of(std::string_view parameter) const {
+  const auto tokens = static_cast<double>(positions_SC_.size(0));
+  if (parameter == "positions") return 0;
+  if (parameter.starts_with("stem.")) return tokens - (cls_C_.defined() ? 1 : 0);
+  return nexus_.rows_of(parameter, tokens);
+}
+
+double Vit::between_activations() const {
+  const auto tokens = static_cast<double>(positions_SC_.size(0));
+  const auto width = static_cast<double>(width_), depth = static_cast<double>(blocks_->size());
+  return depth * 2 * tokens * tokens * width + nexus_.between_activations(tokens, width);
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "models/product_counts.h"
 #include "models/tasks/denoise_baselines.h"
 #include "models/tasks/image_noise.h"
 #include "models/tasks/image_quality.h"
@@ -24,7 +25,7 @@ namespace {
 ///
 /// Parameters: head.weight [D, C P P], the transposed convolution's [D, C, P, P] flattened, and
 /// head.bias [C]. Source: the adaptive sparse-attention denoiser, section 4.
-class Denoise : public Task {
+class Denoise : public Task, public ProductCounts {
  public:
   using Options = DenoiseOptions;
 
@@ -113,6 +114,11 @@ class Denoise : public Task {
 
   ScoreRule score() const override { return {"psnr", /*higher_is_better=*/true}; }
   RateUnit unit() const override { return {"img"}; }
+  /// Of the head.
+  double rows_of(std::string_view parameter) const override {
+    return parameter == "head.weight" ? static_cast<double>(shape_.pixels() / (patch_ * patch_))
+                                      : 0;
+  }
 
  private:
   static constexpr int64_t kDifferenceScale = 4;

@@ -95,6 +95,8 @@ class DataSource {
   /// Overlap between the training and validation split, as problems at keys of `data`. Called for
   /// training only; evaluating on training data is legitimate.
   virtual void check_training(Problems&) const {}
+  /// The files and folders that opening the splits needs, tokenizers' too; none are looked for.
+  virtual std::vector<std::string> files() const { return {}; }
   /// Opens this split and no other. Throws: DataError if its files are missing or wrong.
   virtual std::unique_ptr<SampleSet> open(Split split) const = 0;
 };

@@ -20,6 +20,12 @@ std::vector<std::string> paths_in(const std::string& folder,
   return paths;
 }
 
+std::vector<std::string> both(std::vector<std::string> first,
+                              const std::vector<std::string>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
 void refuse_repeated(const std::vector<std::string>& train, const std::vector<std::string>& valid,
                      Problems& problems, std::string_view key) {
   for (const auto* paths : {&train, &valid}) {

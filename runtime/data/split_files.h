@@ -13,6 +13,10 @@ namespace shoal {
 /// The files of a folder as they will be opened.
 std::vector<std::string> paths_in(const std::string& folder, const std::vector<std::string>& files);
 
+/// The one list behind the other.
+std::vector<std::string> both(std::vector<std::string> first,
+                              const std::vector<std::string>& second);
+
 /// Refuses a file that a split names twice.
 void refuse_repeated(const std::vector<std::string>& train, const std::vector<std::string>& valid,
                      Problems& problems, std::string_view key = "files");

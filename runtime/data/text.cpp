@@ -295,6 +295,12 @@ void TextSource::check_training(Problems& problems) const {
   refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
 }
 
+std::vector<std::string> TextSource::files() const {
+  const auto tokenizer = Registry<Tokenizer>::create(options_.tokenizer, {.reads_files = false});
+  return both(both(options_.paths(Split::kTrain), options_.paths(Split::kValid)),
+              tokenizer->files());
+}
+
 std::unique_ptr<SampleSet> TextSource::open(Split split) const {
   TextFiles files(options_.paths(split), options_.tokenizer, context_.cache_folder);
   if (split == Split::kTrain) {

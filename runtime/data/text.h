@@ -65,6 +65,7 @@ class TextSource : public DataSource {
   std::shared_ptr<const Tokenizer> tokenizer() const override;
   /// Refuses a file in both splits.
   void check_training(Problems& problems) const override;
+  std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;
 
  private:

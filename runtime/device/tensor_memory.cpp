@@ -64,6 +64,12 @@ class RecyclingAllocator : public c10::Allocator {
     return memory_;
   }
 
+  void begin_anew() {
+    const std::lock_guard lock(mutex_);
+    release_longest_kept(0);
+    memory_.peak_bytes = memory_.held_peak_bytes = memory_.used_bytes;
+  }
+
  private:
   static void give_back(void* data);
 
@@ -105,6 +111,8 @@ class RecyclingAllocator : public c10::Allocator {
   void count_used(size_t bytes) {
     memory_.used_bytes += static_cast<int64_t>(bytes);
     memory_.peak_bytes = std::max(memory_.peak_bytes, memory_.used_bytes);
+    memory_.held_peak_bytes =
+        std::max(memory_.held_peak_bytes, memory_.used_bytes + memory_.cached_bytes);
   }
 
   /// True if the block was kept.
@@ -174,5 +182,12 @@ void recycle_tensor_memory() {
 }
 
 TensorMemory tensor_memory() { return recycling_allocator().report(); }
+
+void release_tensor_memory() {
+  recycling_allocator().begin_anew();
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 }  // namespace shoal

@@ -6,10 +6,11 @@ namespace shoal {
 
 /// What the recycling of tensor memory has done so far.
 struct TensorMemory {
-  int64_t used_bytes = 0;    ///< held by tensors now
-  int64_t peak_bytes = 0;    ///< most that tensors held at once
-  int64_t cached_bytes = 0;  ///< freed by tensors and kept; never more than peak_bytes
-  int64_t reused = 0;        ///< allocations served from what was kept
+  int64_t used_bytes = 0;       ///< held by tensors now
+  int64_t peak_bytes = 0;       ///< most that tensors held at once
+  int64_t cached_bytes = 0;     ///< freed by tensors and kept; never more than peak_bytes
+  int64_t held_peak_bytes = 0;  ///< most that was used and kept at once
+  int64_t reused = 0;           ///< allocations served from what was kept
 };
 
 /// Makes CPU tensors take their memory from blocks that earlier tensors freed.
@@ -28,5 +29,8 @@ void recycle_tensor_memory();
 
 /// All zero unless recycle_tensor_memory was called.
 TensorMemory tensor_memory();
+
+/// Gives what is kept back to the system, and begins both peaks anew at what tensors hold now.
+void release_tensor_memory();
 
 }  // namespace shoal

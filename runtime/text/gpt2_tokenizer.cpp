@@ -13,6 +13,7 @@ namespace shoal {
 Gpt2Tokenizer::Gpt2Tokenizer(const Options& options, const Context& context)
     : Gpt2Tokenizer(context.reads_files ? read_bpe_vocabulary(options.vocab, options.merges)
                                         : BpeVocabulary{}) {
+  files_ = {options.vocab, options.merges};
   if (!context.reads_files) {
     vocabulary_ = options.vocabulary.value_or(kGpt2Vocabulary);
   } else if (options.vocabulary.value_or(vocabulary_) != vocabulary_) {

@@ -57,11 +57,13 @@ class Gpt2Tokenizer : public Tokenizer {
   std::string_view bytes_of(int64_t id) const override;
   /// The id of "<|endoftext|>" if the vocabulary has it.
   int64_t end_of_text() const override { return end_of_text_; }
+  std::vector<std::string> files() const override { return files_; }
 
  private:
   Gpt2Splitter splitter_;
   BpeMerger merger_;
   std::string identity_;
+  std::vector<std::string> files_;  ///< none for a vocabulary that was given
   int64_t vocabulary_;
   int64_t end_of_text_ = -1;
 };

@@ -59,6 +59,8 @@ class Tokenizer {
   virtual std::string_view bytes_of(int64_t id) const = 0;
   /// The id that ends a text, or -1.
   virtual int64_t end_of_text() const { return -1; }
+  /// What it reads, also where the context forbids reading.
+  virtual std::vector<std::string> files() const { return {}; }
   /// Whether the ids of a text are its bytes: then a text file needs no token cache.
   virtual bool ids_are_bytes() const { return false; }
 

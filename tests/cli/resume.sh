@@ -8,7 +8,7 @@ train() { expect "$1" ranks 2 train "$tiny" run.root=. "${@:2}"; }
 # A run's metrics without what depends on the machine, and without the agreement of routers with the
 # last evaluation of the same process: 40 steps, each logged once, 4 evaluations.
 exact_metrics() {
-  local machine='samples_per_second|data_wait|all_to_all_ms|memory_bytes|seconds'
+  local machine='samples_per_second|mfu|data_wait|all_to_all_ms|memory_bytes|seconds'
   sed -E "s/,\"($machine|router_agreement)\":[^,}]*//g" "$1/metrics.jsonl" >"$1/exact"
   [ "$(grep -c '"loss_hex":"[^"]*","lr":.*"grad_norm_hex":' "$1/exact")" -eq 40 ] ||
     fail "$1: not 40 steps: $(cat "$1/exact")"

@@ -152,6 +152,10 @@ void CifarSource::check_training(Problems& problems) const {
   refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
 }
 
+std::vector<std::string> CifarSource::files() const {
+  return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
+}
+
 std::unique_ptr<SampleSet> CifarSource::open(Split split) const {
   const SplitOptions& chosen = split == Split::kTrain ? options_.train : options_.valid;
   return std::make_unique<CifarSet>(options_.paths(split), CifarLayout{options_.classes},

@@ -70,6 +70,7 @@ class CifarSource : public DataSource {
   std::optional<ImageTransform> image_transform() const override;
   /// Refuses a file in both splits.
   void check_training(Problems& problems) const override;
+  std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;
 
  private:

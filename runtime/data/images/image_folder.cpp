@@ -153,6 +153,16 @@ void ImageFolderSource::check_training(Problems& problems) const {
                "these images are trained on as well; name others");
 }
 
+std::vector<std::string> ImageFolderSource::files() const {
+  std::vector<std::string> files;
+  for (const Split split : {Split::kTrain, Split::kValid}) {
+    const SplitPlace place = place_of(options_, split);
+    files.push_back(place.folder);
+    if (place.list) files.push_back(*place.list);
+  }
+  return files;
+}
+
 std::unique_ptr<SampleSet> ImageFolderSource::open(Split split) const {
   const SplitPlace train = place_of(options_, Split::kTrain);
   const SplitPlace valid = place_of(options_, Split::kValid);

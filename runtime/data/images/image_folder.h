@@ -60,6 +60,7 @@ class ImageFolderSource : public DataSource {
   std::optional<ImageTransform> image_transform() const override;
   /// Refuses the same folder, or the same list of a folder, in both splits.
   void check_training(Problems& problems) const override;
+  std::vector<std::string> files() const override;
   /// Lists the images, and opens none.
   std::unique_ptr<SampleSet> open(Split split) const override;
 

@@ -145,6 +145,10 @@ void ListOpsSource::check_training(Problems& problems) const {
   refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
 }
 
+std::vector<std::string> ListOpsSource::files() const {
+  return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
+}
+
 std::unique_ptr<SampleSet> ListOpsSource::open(Split split) const {
   const std::vector<std::string> paths = options_.paths(split);
   if (paths.empty()) return std::make_unique<DrawnListOps>(options_, split);

@@ -65,6 +65,7 @@ class ListOpsSource : public DataSource {
   /// Refuses a file in both splits, and files in one of them alone: they may hold any expression
   /// that is drawn.
   void check_training(Problems& problems) const override;
+  std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;
 
  private:

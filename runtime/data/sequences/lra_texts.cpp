@@ -86,6 +86,11 @@ void LraTextsSource<kTexts>::check_training(Problems& problems) const {
 }
 
 template <int64_t kTexts>
+std::vector<std::string> LraTextsSource<kTexts>::files() const {
+  return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
+}
+
+template <int64_t kTexts>
 std::unique_ptr<SampleSet> LraTextsSource<kTexts>::open(Split split) const {
   TabbedLayout layout{.columns = {"label", "text"}, .classes = options_.classes};
   if (kTexts == 2) layout.columns = {"label", "id1", "id2", "text1", "text2"};

@@ -68,6 +68,7 @@ class LraTextsSource : public DataSource {
   DataShape shape() const override;
   /// Refuses a file in both splits.
   void check_training(Problems& problems) const override;
+  std::vector<std::string> files() const override;
   /// Reads all lines once and refuses bad ones, those without a byte of text too.
   std::unique_ptr<SampleSet> open(Split split) const override;
 

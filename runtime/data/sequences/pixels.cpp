@@ -105,6 +105,8 @@ void PixelsSource::check_training(Problems& problems) const {
   images_->check_training(image_problems);
 }
 
+std::vector<std::string> PixelsSource::files() const { return images_->files(); }
+
 std::unique_ptr<SampleSet> PixelsSource::open(Split split) const {
   return std::make_unique<PixelsSet>(images_->open(split));
 }

@@ -30,6 +30,7 @@ class PixelsSource : public DataSource {
   DataShape shape() const override;
   /// What the images' source refuses.
   void check_training(Problems& problems) const override;
+  std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;
 
  private:

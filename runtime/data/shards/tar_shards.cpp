@@ -170,6 +170,13 @@ void TarShardsSource::check_training(Problems& problems) const {
                 without_shard_links(options_, Split::kValid), problems, "shards");
 }
 
+std::vector<std::string> TarShardsSource::files() const {
+  const auto files = [this](const auto& split) {
+    return paths_in(options_.path, split.shards.value_or(std::vector<std::string>{split.kFolder}));
+  };
+  return both(files(options_.train), files(options_.valid));
+}
+
 std::unique_ptr<SampleSet> TarShardsSource::open(Split split) const {
   return std::make_unique<TarShardsSet>(shard_paths(options_, split), options_.classes,
                                         options_.photographs);

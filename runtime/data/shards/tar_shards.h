@@ -63,6 +63,7 @@ class TarShardsSource : public DataSource {
   std::optional<ImageTransform> image_transform() const override;
   /// Refuses a shard in both splits.
   void check_training(Problems& problems) const override;
+  std::vector<std::string> files() const override;
   /// Reads the shards' indices or, where there is none, all headers; decodes no image.
   std::unique_ptr<SampleSet> open(Split split) const override;
 

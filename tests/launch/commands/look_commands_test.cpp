@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "launch/commands/commands.h"
 #include "launch/train/check_recipe.h"
+#include "launch/train/recipe_notes.h"
 #include "models/task.h"
 #include "runtime/device/device.h"
 #include "runtime/recipe/config_keys.h"
@@ -144,9 +146,13 @@ TEST_F(LookCommands, CheckPrintsOneJsonObject) {
   std::ostringstream out;
   EXPECT_EQ(check({{path_, {"parallel.expert_ranks=3"}, {}}, std::nullopt, true}, out),
             ExitCode::kOk);
-  EXPECT_EQ(out.str(),
-            "{\"parameters\":261,\"parameters_headless\":221,\"active_parameters\":121,"
-            "\"world\":3}\n");
+  EXPECT_THAT(out.str(), HasSubstr("{\"parameters\":261,\"parameters_headless\":221,"
+                                   "\"active_parameters\":121,\"world\":3,\"warnings\":["));
+  const nlohmann::json json = nlohmann::json::parse(out.str());
+  // Of six experts a rank has two.
+  EXPECT_EQ(json["memory_bytes"]["weights"], 4 * (11 + 2 * 35 + 4 * 10));
+  EXPECT_FALSE(json["memory_bytes"].contains("sum")) << "activations are not in it";
+  EXPECT_FALSE(json.contains("multiply_adds")) << "this backbone does not count them";
 }
 
 TEST_F(LookCommands, CheckComputesTheSizeOfACheckpoint) {

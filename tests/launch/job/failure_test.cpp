@@ -1,5 +1,6 @@
 #include "launch/job/failure.h"
 
+#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,6 +39,36 @@ TEST(Failure, ListsAllMistakesOfARecipeWithoutARank) {
 TEST(Failure, CallsWhatItDoesNotKnowInternal) {
   EXPECT_EQ(describe(std::runtime_error("odd"), 0).code, ExitCode::kInternal);
   EXPECT_EQ(describe(7, 0).code, ExitCode::kInternal);
+}
+
+TEST(Failure, OfAnAllocationTellsWhereHowMuchAndWhatToLower) {
+  const auto failed = std::make_exception_ptr(
+      c10::Error(c10::SourceLocation{"alloc_cpu", "alloc_cpu.cpp", 118},
+                 "DefaultCPUAllocator: can't allocate memory: you tried to allocate 3221225472 "
+                 "bytes. Error code 12 (Cannot allocate memory)"));
+  const Failure failure = describe_failure(locate_allocation(failed, "step 7, backward pass"), 3);
+  EXPECT_EQ(failure.code, ExitCode::kTopology);
+  EXPECT_THAT(failure.text, HasSubstr("error[E11] rank=3: step 7, backward pass: out of memory: "
+                                      "3.0 GiB more were asked for (3221225472 bytes); lower "
+                                      "train.batch or raise train.accumulate"));
+}
+
+TEST(Failure, OfAGpusAllocationKeepsItsNumbers) {
+  const auto failed = std::make_exception_ptr(c10::OutOfMemoryError(
+      c10::SourceLocation{"malloc", "CUDACachingAllocator.cpp", 1},
+      "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free."));
+  const Failure failure = describe_failure(failed, 0);
+  EXPECT_EQ(failure.code, ExitCode::kTopology);
+  EXPECT_THAT(failure.text, HasSubstr("Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free."));
+}
+
+TEST(Failure, OfAnAllocationOutsideLibTorchIsOneToo) {
+  EXPECT_EQ(describe(std::bad_alloc(), 0).code, ExitCode::kTopology);
+}
+
+TEST(Failure, ThatIsNoAllocationStaysAsItIs) {
+  const auto error = std::make_exception_ptr(DataError("a.bin: too short"));
+  EXPECT_EQ(locate_allocation(error, "step 7"), error);
 }
 
 TEST(Failure, OfOneRankEndsTheJobWithItsCode) {

@@ -109,6 +109,13 @@ TEST(Console, ShowsAttendingTokensOnlyWhereThereAreGates) {
   EXPECT_THAT(progress_line(progress), HasSubstr("attend 12.3%"));
 }
 
+TEST(Console, ShowsTheShareOfThePeakWhereItIsKnown) {
+  Progress progress;
+  EXPECT_THAT(progress_line(progress), Not(HasSubstr("mfu")));
+  progress.mfu = 0.314;
+  EXPECT_THAT(progress_line(progress), HasSubstr("  mfu 31.4%"));
+}
+
 TEST(Console, ShowsNotANumberWithoutASign) {
   Progress progress;
   progress.loss = -std::nan("");

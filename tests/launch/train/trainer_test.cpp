@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "launch/train/check_recipe.h"
+#include "launch/train/recipe_notes.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "tests/support/equality_recipe.h"

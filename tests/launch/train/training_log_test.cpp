@@ -227,6 +227,32 @@ TEST(TrainingLog, HasTheColumnsOfTheTable) {
                                              "[0-9.e-]+,[0-9]+,[0-9.]+,0,,?"));
 }
 
+/// The first line of metrics.jsonl of one logged step.
+nlohmann::ordered_json first_metrics(std::optional<double> samples_per_second_at_peak) {
+  const Recipe recipe = testing::equality_recipe({});
+  RankGrid grid = testing::self_grid();
+  const auto data = open_split(make_source(recipe), Split::kTrain);
+  Session session(recipe, data, grid);
+  const ScratchFolder scratch;
+  const RunFolder folder{scratch.path()};
+  Console console(std::tmpfile(), false, 80);
+  Log log("", 0, [](const std::string&) {});
+  TrainingLog training_log({.folder = folder,
+                            .world = *grid.world,
+                            .metrics = {"loss"},
+                            .samples_per_second_at_peak = samples_per_second_at_peak},
+                           console, log);
+  const StepOutcome outcome = session.step({});
+  training_log.step(outcome, reduce(outcome, *grid.world), session);
+  return lines_of(folder.file("metrics.jsonl")).at(0);
+}
+
+TEST(TrainingLog, HasTheShareOfThePeakOfAllRanks) {
+  const auto record = first_metrics(1e6);
+  EXPECT_DOUBLE_EQ(record["mfu"].get<double>(), record["samples_per_second"].get<double>() / 1e6);
+  EXPECT_FALSE(first_metrics(std::nullopt).contains("mfu"));
+}
+
 TEST(TrainingLog, HasNoGatesInASkippedStep) {
   // The first step leaves weights that are not finite.
   const Recipe recipe = testing::equality_recipe(testing::joined(

@@ -17,6 +17,7 @@
 #include "launch/commands/commands.h"
 #include "launch/evaluate/evaluation.h"
 #include "launch/train/check_recipe.h"
+#include "launch/train/recipe_notes.h"
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
 #include "models/formats/foreign_weights.h"

@@ -46,6 +46,19 @@ TEST_F(TensorMemoryTest, HandsOutTheSamePagesToSizesThatVary) {
   }
 }
 
+TEST_F(TensorMemoryTest, BeginsItsPeaksAnewOnceWhatIsKeptIsReleased) {
+  torch::empty({8 << 20}, torch::kFloat);
+  const torch::Tensor held = torch::empty({1 << 20}, torch::kFloat);
+  release_tensor_memory();
+  const TensorMemory memory = tensor_memory();
+  EXPECT_EQ(memory.cached_bytes, 0);
+  EXPECT_EQ(memory.peak_bytes, memory.used_bytes);
+  EXPECT_EQ(memory.held_peak_bytes, memory.used_bytes);
+  torch::empty({2 << 20}, torch::kFloat);  // 8 MiB, kept from then on
+  torch::empty({3 << 20}, torch::kFloat);  // 12 MiB, too large for them
+  EXPECT_EQ(tensor_memory().held_peak_bytes - memory.used_bytes, int64_t{20} << 20);
+}
+
 TEST_F(TensorMemoryTest, CountsWhatIsUsedAndKept) {
   const TensorMemory before = tensor_memory();
   constexpr int64_t kBytes = 1 << 20;

@@ -1,0 +1,98 @@
+#include "launch/job/peak_rate.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kTera = 1e12;
+
+/// Dense TFLOP/s of a GPU. float32 products are exact here (use_exact_products): no TF32.
+struct KnownGpu {
+  std::string_view part_of_name;
+  double bfloat16, float32, float64;
+};
+
+// The first whose text is in the name. float64 with tensor cores, where there are any.
+constexpr std::array kGpus{KnownGpu{"H200", 989, 67, 67},     KnownGpu{"H100 PCIe", 756, 51, 51},
+                           KnownGpu{"H100 NVL", 835, 60, 60}, KnownGpu{"H100", 989, 67, 67},
+                           KnownGpu{"A100", 312, 19.5, 19.5}, KnownGpu{"L40S", 362, 91.6, 1.4}};
+
+/// "" if the file names none.
+std::string model_in(const fs::path& information) {
+  std::ifstream file(information);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("Model:")) continue;
+    const size_t begin = line.find_first_not_of(" \t", std::string_view("Model:").size());
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+}  // namespace
+
+double measured_flops(torch::Dtype dtype) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int64_t kSide = 768;
+  constexpr int kMostProducts = 8;
+  constexpr double kEnoughSeconds = 0.15;
+  const auto options = torch::TensorOptions().dtype(dtype);
+  const torch::Tensor a = torch::full({kSide, kSide}, 0.7, options);
+  const torch::Tensor b = torch::full({kSide, kSide}, 1.3, options);
+  torch::Tensor c = at::mm(a, b);  // touches the memory, and wakes the threads
+  const auto start = Clock::now();
+  const auto seconds_since = [](Clock::time_point since) {
+    return std::chrono::duration<double>(Clock::now() - since).count();
+  };
+  double best = kEnoughSeconds * 1e3;
+  for (int i = 0; i < kMostProducts && seconds_since(start) < kEnoughSeconds; ++i) {
+    const auto begin = Clock::now();
+    at::mm_out(c, a, b);
+    best = std::min(best, seconds_since(begin));
+  }
+  return 2.0 * kSide * kSide * kSide / best;
+}
+
+std::string gpu_model(const std::string& folder) {
+  std::error_code failed;
+  std::string found;
+  for (const fs::directory_entry& gpu : fs::directory_iterator(folder, failed)) {
+    const std::string model = model_in(gpu.path() / "information");
+    if (model.empty() || (!found.empty() && model != found)) return "";
+    found = model;
+  }
+  return found;
+}
+
+std::optional<double> gpu_flops(const std::string& model, torch::Dtype dtype) {
+  for (const KnownGpu& gpu : kGpus) {
+    if (model.find(gpu.part_of_name) == std::string::npos) continue;
+    if (dtype == torch::kBFloat16) return gpu.bfloat16 * kTera;
+    if (dtype == torch::kFloat32) return gpu.float32 * kTera;
+    if (dtype == torch::kFloat64) return gpu.float64 * kTera;
+    break;
+  }
+  return std::nullopt;
+}
+
+std::optional<PeakRate> peak_rate(const torch::Device& device, torch::Dtype dtype,
+                                  std::optional<double> wanted) {
+  if (wanted) return PeakRate{*wanted * kTera, "run.peak_tflops"};
+  if (!device.is_cuda()) return PeakRate{measured_flops(dtype), "measured"};
+  const std::string model = gpu_model();
+  const std::optional<double> known = gpu_flops(model, dtype);
+  return known ? std::optional(PeakRate{*known, model}) : std::nullopt;
+}
+
+}  // namespace shoal

@@ -1,0 +1,270 @@
+#include "launch/train/recipe_notes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include "launch/report/console.h"
+#include "runtime/base/text.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/recipe/config_writer.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Node;
+using Lines = std::vector<std::string>;
+
+/// Every mapping below `node`, itself too, with its dotted path.
+void visit_maps(const Node& node, const std::string& path,
+                const std::function<void(const Node&, const std::string&)>& visit) {
+  if (node.kind == Node::Kind::kMap) visit(node, path);
+  for (const config::Entry& entry : node.entries) {
+    visit_maps(entry.value, config::join_path(path, entry.key), visit);
+  }
+  for (std::size_t i = 0; i < node.items.size(); ++i) {
+    visit_maps(node.items[i], fmt::format("{}[{}]", path, i), visit);
+  }
+}
+
+/// The text of a scalar in a mapping; "" if it is not there.
+std::string text_of(const Node& map, std::string_view key) {
+  const config::Entry* entry = map.find(key);
+  return entry != nullptr ? entry->value.text : "";
+}
+
+bool is_given(const CheckedRecipe& checked, const std::string& path) {
+  return config::find_node(checked.loaded.document.root, path) != nullptr;
+}
+
+/// What users should know of a recipe's text.
+void note_scopes(const Node& tree, Lines& notes) {
+  visit_maps(tree, "", [&](const Node& map, const std::string& path) {
+    if (text_of(map, "scope") != "global") return;
+    notes.push_back(config::join_path(path, "scope") +
+                    ": the value of a loss of scope global depends on train.accumulate");
+  });
+}
+
+/// Whether each evaluation, also the best, is at the step of a save.
+bool evaluates_where_it_saves(const Recipe& recipe) {
+  const std::optional<Duration>&evaluates = recipe.evaluate.every, &saves = recipe.checkpoint.every;
+  if (recipe.checkpoint.keep_best == 0 || !evaluates) return true;
+  if (!saves || saves->unit != evaluates->unit || saves->is_time()) return false;
+  // evaluates / saves is a whole number
+  return static_cast<__int128>(evaluates->count) * saves->scale %
+             (static_cast<__int128>(saves->count) * evaluates->scale) ==
+         0;
+}
+
+/// Whether the optimizer counts the steps of each weight where none regrows.
+bool counts_entry_steps(const Recipe& recipe) {
+  return !recipe.sparsity && recipe.optimizer.name() == "adamw" &&
+         recipe.optimizer.options<AdamW>().entry_steps;
+}
+
+/// Keys of a capacity that the recipe gives where no row is limited.
+void warn_of_capacities(const CheckedRecipe& checked, const Node& tree, Lines& warnings) {
+  visit_maps(tree, "", [&](const Node& map, const std::string& path) {
+    const config::Entry* capacity = map.find("capacity");
+    if (capacity == nullptr || text_of(capacity->value, "mode") != "dropless") return;
+    for (const char* key : {"factor", "min", "align", "order"}) {
+      const std::string place = config::join_path(path, "capacity." + std::string(key));
+      if (!is_given(checked, place)) continue;
+      warnings.push_back(place + ": no effect, as capacity.mode is dropless: nothing is limited");
+    }
+  });
+}
+
+/// Whether the losses of a stage even out its load.
+bool has_balance_loss(const Node& losses) {
+  // The others, z and entropy, are of a token's own scores.
+  constexpr std::array<std::string_view, 4> kBalancing{"importance", "load", "switch",
+                                                       "kl_uniform"};
+  return std::ranges::any_of(losses.items, [&](const Node& loss) {
+    return std::ranges::find(kBalancing, text_of(loss, "name")) != kBalancing.end();
+  });
+}
+
+/// Routers by learned scores balance nothing by themselves.
+void warn_of_balance(const Node& tree, Lines& warnings) {
+  constexpr std::array<std::string_view, 6> kByScore{"top_k",         "noisy_top_k",      "sigmoid",
+                                                     "sqrt_softplus", "importance_score", "mlp"};
+  visit_maps(tree, "", [&](const Node& map, const std::string& path) {
+    const config::Entry *router = map.find("router"), *losses = map.find("losses");
+    if (router == nullptr || losses == nullptr || text_of(map, "mixing") == "soft") return;
+    const std::string name = text_of(router->value, "name");
+    if (std::ranges::find(kByScore, name) == kByScore.end()) return;
+    const config::Entry* bias = router->value.find("bias");
+    const std::string rate = bias != nullptr ? text_of(bias->value, "rate") : "";
+    const bool has_bias = !rate.empty() && std::stod(rate) > 0;
+    if (has_bias || has_balance_loss(losses->value)) return;
+    warnings.push_back(fmt::format(
+        "{}: nothing balances the load of a {} router, so that it may come to use few experts; "
+        "add a loss such as importance, load or switch, or set router.bias.rate",
+        config::join_path(path, "losses"), name));
+  });
+}
+
+void warn_of_warmup(const CheckedRecipe& checked, const Node& tree, Lines& warnings) {
+  const Recipe& recipe = checked.loaded.options;
+  const config::Entry* schedule = tree.find("schedule");
+  if (schedule == nullptr) return;
+  const auto warmup = parse_duration(text_of(schedule->value, "warmup"));
+  if (!warmup || warmup->count == 0) return;
+  const StepScale scale{.tokens_per_sample = checked.source->shape().sequence};
+  const auto end = [&](const StepScale& known) { return to_steps(*warmup, known); };
+  if (!is_behind_end(recipe, scale, end)) return;
+  warnings.push_back(fmt::format(
+      "schedule.warmup: {} is longer than the training of {}, which ends before the learning "
+      "rate reaches optimizer.lr",
+      to_text(*warmup), to_text(recipe.train.duration)));
+}
+
+void warn_of_idle_ranks(const Recipe& recipe, int64_t world, Lines& warnings) {
+  const TrainOptions& train = recipe.train;
+  const int64_t groups = train.batch / train.accumulate / train.group;
+  if (world <= groups) return;
+  warnings.push_back(fmt::format(
+      "train.group: a micro-step has {} of {}, so that {} of the {} ranks get no samples; lower "
+      "train.group or train.accumulate, raise train.batch, or start fewer ranks",
+      counted(groups, "routing group"), counted(train.group, "sample"), world - groups, world));
+}
+
+/// The folder itself, or the nearest one above it that is there.
+std::string existing_folder(const std::string& folder) {
+  std::error_code failed;
+  fs::path path = fs::absolute(folder, failed);
+  while (!path.empty() && !fs::is_directory(path, failed) && path != path.parent_path()) {
+    path = path.parent_path();
+  }
+  return path.string();
+}
+
+void warn_of_disk(const CheckedRecipe& checked, FileSystem& files, Lines& warnings) {
+  const RunOptions& run = checked.loaded.options.run;
+  const CheckpointOptions& kept = checked.loaded.options.checkpoint;
+  const int64_t free = files.free_bytes(existing_folder(run.root));
+  if (free < 0) return;  // not known: the folder cannot be asked
+  const auto bytes = static_cast<double>(checked.counts.checkpoint.data_bytes);
+  const int64_t most_kept = kept.keep_last + kept.keep_best + 1;
+  const bool holds_one = bytes <= static_cast<double>(free);
+  if (holds_one && bytes * static_cast<double>(most_kept) <= static_cast<double>(free)) return;
+  warnings.push_back(fmt::format(
+      "run.root: a checkpoint takes up to {}, and the disk of {} has {} free{}; free some space, "
+      "or choose another run.root{}",
+      human_bytes(bytes), run.root, human_bytes(static_cast<double>(free)),
+      holds_one ? fmt::format(", too little for the {} that lie there during a save", most_kept)
+                : ": saving will fail",
+      holds_one ? ", or lower checkpoint.keep_last or keep_best" : ""));
+}
+
+/// Values that still hold a `${env:X}`.
+void find_unset(const Node& node, const std::string& path, Lines& lines) {
+  if (node.has_unset_variable) {
+    const std::size_t begin = node.text.find("${env:");
+    const std::size_t end = node.text.find('}', begin);
+    lines.push_back(
+        fmt::format("{}: {} is not set", path, node.text.substr(begin, end + 1 - begin)));
+  }
+  for (const config::Entry& entry : node.entries) {
+    find_unset(entry.value, config::join_path(path, entry.key), lines);
+  }
+  for (std::size_t i = 0; i < node.items.size(); ++i) {
+    find_unset(node.items[i], fmt::format("{}[{}]", path, i), lines);
+  }
+}
+
+bool exists_here(const fs::path& path) {
+  std::error_code failed;
+  return fs::exists(path, failed);
+}
+
+}  // namespace
+
+std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
+  Lines notes;
+  const Recipe& recipe = checked.loaded.options;
+  if (!evaluates_where_it_saves(recipe)) {
+    notes.emplace_back(
+        "checkpoint.every: evaluations and saves need not fall on one step; each evaluation that "
+        "is the best so far is saved as well, for checkpoint.keep_best");
+  }
+  if (recipe.train.average) {
+    notes.emplace_back(
+        "train.average: evaluations use the averages, which are a second copy of the trained "
+        "weights on each rank");
+  }
+  if (counts_entry_steps(recipe)) {
+    notes.emplace_back(
+        "optimizer.entry_steps: without sparsity all weights have the same age; it costs a third "
+        "state and changes nothing");
+  }
+  note_scopes(config::to_node(recipe), notes);
+  if (recipe.sparsity) {
+    std::ranges::move(sparsity_notes(checked.counts.sparse), std::back_inserter(notes));
+  }
+  if (checked.counts.has_learned_gates && recipe.train.accumulate > 1) {
+    notes.emplace_back(
+        "model.gate.rate_weight: the loss of the gates' rate is of each micro-step, so its value "
+        "depends on train.accumulate");
+  }
+  std::map<std::string, std::vector<std::string>> stages_of_note;
+  for (const MoeStageInfo& stage : checked.counts.stages) {
+    if (!stage.note.empty()) stages_of_note[stage.note].push_back(stage.name);
+  }
+  for (const auto& [note, stages] : stages_of_note) {
+    notes.push_back(join_words(stages) + ": " + note);
+  }
+  return notes;
+}
+
+std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t world,
+                                         FileSystem& files) {
+  Lines warnings;
+  const Recipe& recipe = checked.loaded.options;
+  const Node tree = config::to_node(recipe);
+  warn_of_capacities(checked, tree, warnings);
+  warn_of_balance(tree, warnings);
+  warn_of_warmup(checked, tree, warnings);
+  warn_of_idle_ranks(recipe, world, warnings);
+  const bool keeps_best =
+      recipe.checkpoint.keep_best > 0 && is_given(checked, "checkpoint.keep_best");
+  if (keeps_best && !recipe.evaluate.every) {
+    warnings.emplace_back(
+        "checkpoint.keep_best: no effect, as evaluate.every is never: no checkpoint has a score");
+  }
+  warn_of_disk(checked, files, warnings);
+  return warnings;
+}
+
+std::vector<std::string> missing_inputs(const CheckedRecipe& checked) {
+  Lines lines;
+  find_unset(checked.loaded.document.root, "", lines);
+  std::set<std::string> told;
+  for (const std::string& file : checked.source->files()) {
+    if (file.find("${env:") != std::string::npos || exists_here(file)) continue;
+    const fs::path folder = fs::path(file).parent_path();
+    const bool has_folder = folder.empty() || exists_here(folder);
+    const std::string missing = has_folder ? file : folder.string();
+    if (!told.insert(missing).second) continue;
+    lines.push_back(
+        fmt::format("data: {}: no such {}", missing, has_folder ? "file or folder" : "folder"));
+  }
+  const std::optional<InitFrom>& start = checked.loaded.options.model.init_from;
+  if (start && start->from.find("${env:") == std::string::npos && !exists_here(start->from)) {
+    lines.push_back(fmt::format("model.init_from: {}: no such file or folder", start->from));
+  }
+  return lines;
+}
+
+}  // namespace shoal

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launch/train/check_recipe.h"
+#include "runtime/base/file_system.h"
+
+namespace shoal {
+
+/// What is allowed but worth knowing, of the recipe and of its model's stages; one line each.
+std::vector<std::string> recipe_notes(const CheckedRecipe& checked);
+
+/// What is allowed but hardly meant, for so many ranks, `PATH: what`, one line each: keys without
+/// effect, a warm-up that never ends, ranks without samples, routers that nothing balances,
+/// checkpoints that do not fit the disk of run.root.
+std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t world,
+                                         FileSystem& files);
+
+/// What the recipe names and this machine lacks: environment variables, files and folders of the
+/// data, the checkpoint of model.init_from; one line each. No file is opened.
+std::vector<std::string> missing_inputs(const CheckedRecipe& checked);
+
+}  // namespace shoal

@@ -1,0 +1,136 @@
+#include "launch/model/model_work.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "launch/train/check_recipe.h"
+
+namespace shoal {
+namespace {
+
+using Keys = std::vector<std::string>;
+
+Keys followed_by(Keys first, const Keys& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+/// Of a recipe that is given by overrides alone.
+std::optional<ModelWork> work(const Keys& overrides) {
+  const Keys all = followed_by({"train={duration: 1step, batch: 8}"}, overrides);
+  return check_recipe({"", all, {}}, config::UnsetVariable::kKeep, 1).counts.work;
+}
+
+/// With ImageNet's images and classes.
+std::optional<ModelWork> image_work(const Keys& overrides) {
+  return work(followed_by(
+      {"data={source: image_folder, classes: 1000, image_size: 224}", "task={name: classify}"},
+      overrides));
+}
+
+double giga_multiply_adds(const Keys& overrides) {
+  return image_work(overrides).value().multiply_adds / 1e9;
+}
+
+// Published: 4.6 and 17.6 G (Touvron et al. 2021), of 224 x 224 pixels.
+TEST(ModelWork, OfViTsIsThePublishedOne) {
+  EXPECT_NEAR(
+      giga_multiply_adds({"model={backbone: vit, patch: 16, width: 384, depth: 12, heads: 6, "
+                          "hidden: 1536, pool: cls}"}),
+      4.60, 0.02);
+  EXPECT_NEAR(
+      giga_multiply_adds({"model={backbone: vit, patch: 16, width: 768, depth: 12, heads: 12, "
+                          "hidden: 3072, pool: cls}"}),
+      17.56, 0.05);
+}
+
+// timm's table: 3.79 and 12.61 G.
+TEST(ModelWork, OfMixersIsThePublishedOne) {
+  EXPECT_NEAR(giga_multiply_adds({"model={backbone: mixer, patch: 16, width: 512, depth: 8, "
+                                  "token_hidden: 256, channel_hidden: 2048}"}),
+              3.79, 0.02);
+  EXPECT_NEAR(giga_multiply_adds({"model={backbone: mixer}"}), 12.61, 0.05);
+}
+
+// Liu et al. 2022, table 12: 4.5 G.
+TEST(ModelWork, OfConvNextTIsThePublishedOne) {
+  EXPECT_NEAR(giga_multiply_adds({"model={backbone: convnext}"}), 4.47, 0.03);
+}
+
+// 6 FLOPs a token for each of 123.5 M weights (85 M in blocks, 38.6 M of the head), and for each
+// layer's 768 x 1024 attended pairs: half of 2 x 768 x 1024.
+TEST(ModelWork, OfGpt2IsSixFlopsAWeightAndCausalAttention) {
+  const ModelWork gpt2 =
+      work({"data={source: text, sequence: 1024, train: {files: [a]}, valid: {files: [b]}, "
+            "tokenizer: {name: gpt2, vocab: v, merges: m}}",
+            "model={backbone: gpt2}", "task={name: lm}"})
+          .value();
+  const double in_blocks = 12.0 * 12 * 768 * 768, head = 50257.0 * 768;
+  const double attention = 12.0 * 768 * 1024;
+  EXPECT_DOUBLE_EQ(gpt2.multiply_adds, 1024 * (in_blocks + head + attention));
+  EXPECT_DOUBLE_EQ(gpt2.training_flops, 6 * gpt2.multiply_adds);
+}
+
+const Keys kCountedVit{
+    "model={backbone: vit, patch: 16, width: 64, depth: 2, heads: 2, hidden: 128}"};
+constexpr double kImageTokens = 196;
+
+TEST(ModelWork, CountsTheExpertsThatATokenIsRoutedTo) {
+  const double dense = image_work(kCountedVit).value().multiply_adds;
+  const Keys experts = followed_by(
+      kCountedVit, {"model.moe={router: {name: top_k, k: 2}, experts: {count: 8, hidden: 128}}",
+                    "model.sparse_blocks={from: 1, to: 1}"});
+  const double one_mlp = kImageTokens * 2 * 64 * 128, router = kImageTokens * 64 * 8;
+  EXPECT_DOUBLE_EQ(image_work(experts).value().multiply_adds, dense + one_mlp + router);
+  EXPECT_DOUBLE_EQ(image_work(experts).value().routed_numbers, kImageTokens * 2 * 64);
+}
+
+TEST(ModelWork, CountsWeightsThatAreOn) {
+  const double dense = image_work(kCountedVit).value().multiply_adds;
+  const Keys sparse = followed_by(
+      kCountedVit, {"sparsity={density: 0.25, pattern: {name: unstructured}, layers: [mlp]}"});
+  EXPECT_DOUBLE_EQ(dense - image_work(sparse).value().multiply_adds,
+                   0.75 * 2 * kImageTokens * 2 * 64 * 128);
+}
+
+TEST(ModelWork, OfWhatIsNotTrainedIsTheForwardPassAlone) {
+  const ModelWork probe =
+      image_work(followed_by(kCountedVit, {"task={name: linear_probe}"})).value();
+  const double head = 64 * 1000;
+  EXPECT_DOUBLE_EQ(probe.training_flops, 2 * (probe.multiply_adds - head) + 6 * head);
+}
+
+TEST(ModelWork, OfMocoIsOfTwoViewsAndOfKeysTheForwardPassAlone) {
+  const double head = 64 * 1000;
+  const double backbone = image_work(kCountedVit).value().multiply_adds - head;
+  const ModelWork moco =
+      image_work(followed_by(kCountedVit, {"task={name: moco_v3, hidden: 32, out: 16}"})).value();
+  const double projector = 64 * 32 + 32 * 32 + 32 * 16, predictor = 16 * 32 + 32 * 16;
+  EXPECT_DOUBLE_EQ(moco.multiply_adds, 2 * (2 * (backbone + projector) + predictor));
+  EXPECT_DOUBLE_EQ(moco.training_flops,
+                   2 * (6 * (backbone + projector + predictor) + 2 * (backbone + projector)));
+}
+
+TEST(ModelWork, OfTheDenoiserIsThatOfItsExpertsAndDenseLayers) {
+  const ModelWork denoiser =
+      work({"data={source: cifar, normalise: {mean: [0, 0, 0], std: [1, 1, 1]}}",
+            "model={backbone: adaptive_attention}", "task={name: denoise}"})
+          .value();
+  constexpr double kPatches = 64, kWidth = 128, kPixels = 48;
+  // Query, key, value and output of each of three experts, logits and sums over all keys.
+  const double experts = 3 * kPatches * (4 * kWidth * kWidth + 2 * kPatches * kWidth);
+  const double merge = kPatches * kWidth * kWidth, mlp = kPatches * 4 * kWidth * kWidth;
+  const double ends = 2 * kPatches * kPixels * kWidth;
+  const double known = 2 * (experts + merge + mlp) + ends;
+  EXPECT_GE(denoiser.multiply_adds, known);
+  EXPECT_LE(denoiser.multiply_adds, 1.05 * known);  // and the routers'
+}
+
+TEST(ModelWork, IsNotKnownOfABackboneThatDoesNotCount) {
+  EXPECT_EQ(image_work({"model={backbone: flat_pixels}"}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace shoal

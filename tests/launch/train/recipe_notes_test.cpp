@@ -1,0 +1,148 @@
+#include "launch/train/recipe_notes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/scratch_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr const char* kQuiet =
+    "data: {source: shapes, image_size: 8, classes: 3}\n"
+    "model:\n"
+    "  backbone: vit\n"
+    "  patch: 4\n"
+    "  width: 8\n"
+    "  depth: 1\n"
+    "  heads: 2\n"
+    "  moe:\n"
+    "    router: {name: top_k, k: 1}\n"
+    "    losses: [{name: importance, weight: 0.01}]\n"
+    "    experts: {count: 4, hidden: 6}\n"
+    "task: {name: classify}\n"
+    "train: {duration: 40step, batch: 16}\n"
+    "checkpoint: {keep_best: 1}\n";
+
+/// A disk with so many bytes free.
+class Disk final : public FileSystem {
+ public:
+  explicit Disk(int64_t free) : free_(free) {}
+  int open(const std::string&, Mode) override { return -EIO; }
+  int open_directory(const std::string&) override { return -EIO; }
+  int64_t write(int, const void*, size_t) override { return -EIO; }
+  int sync(int) override { return -EIO; }
+  int close(int) override { return -EIO; }
+  int rename(const std::string&, const std::string&) override { return -EIO; }
+  int make_directory(const std::string&) override { return -EIO; }
+  int remove_file(const std::string&) override { return -EIO; }
+  int remove_directory(const std::string&) override { return -EIO; }
+  int64_t free_bytes(const std::string&) override { return free_; }
+
+ private:
+  int64_t free_;
+};
+
+class RecipeWarnings : public ::testing::Test {
+ protected:
+  CheckedRecipe checked(const std::vector<std::string>& overrides) {
+    testing::write_file(scratch_.file("r.yaml"), kQuiet);
+    return check_recipe({scratch_.file("r.yaml"), overrides, {}}, config::UnsetVariable::kKeep, 1);
+  }
+  std::vector<std::string> of(const std::vector<std::string>& overrides, int64_t world = 1,
+                              int64_t free = int64_t{1} << 40) {
+    Disk disk(free);
+    return recipe_warnings(checked(overrides), world, disk);
+  }
+  testing::ScratchFolder scratch_;
+};
+
+TEST_F(RecipeWarnings, AreNoneForWhatWorks) { EXPECT_THAT(of({}), IsEmpty()); }
+
+TEST_F(RecipeWarnings, NameKeysOfACapacityThatLimitsNothing) {
+  EXPECT_THAT(of({"model.moe.capacity={factor: 1.5}"}),
+              ElementsAre(HasSubstr("model.moe.capacity.factor: no effect")));
+  EXPECT_THAT(of({"model.moe.capacity={mode: capped, factor: 1.5}"}), IsEmpty());
+}
+
+TEST_F(RecipeWarnings, NameRoutersThatNothingBalances) {
+  EXPECT_THAT(of({"model.moe.losses=[]"}),
+              ElementsAre(HasSubstr("model.moe.losses: nothing balances the load of a top_k")));
+  EXPECT_THAT(of({"model.moe.losses=[{name: z, weight: 0.01}]"}),
+              ElementsAre(HasSubstr("model.moe.losses")));
+  EXPECT_THAT(of({"model.moe.losses=[]", "model.moe.router={name: sigmoid, bias: {rate: 0.001}}"}),
+              IsEmpty());
+  EXPECT_THAT(of({"model.moe.losses=[]", "model.moe.router={name: hash}"}), IsEmpty());
+}
+
+TEST_F(RecipeWarnings, NameAWarmUpThatIsLongerThanTheTraining) {
+  EXPECT_THAT(of({"schedule.warmup=101%"}), ElementsAre(HasSubstr("schedule.warmup: 101%")));
+  EXPECT_THAT(of({"schedule.warmup=41step"}), ElementsAre(HasSubstr("schedule.warmup: 41step")));
+  EXPECT_THAT(of({"schedule.warmup=40step"}), IsEmpty());
+  // How long an epoch is, only the data tell.
+  EXPECT_THAT(of({"schedule.warmup=41step", "train.duration=2ep"}), IsEmpty());
+}
+
+TEST_F(RecipeWarnings, NameRanksWithoutSamples) {
+  EXPECT_THAT(of({}, 2), IsEmpty());
+  EXPECT_THAT(of({}, 3), ElementsAre(HasSubstr("2 routing groups of 8 samples, so that 1 of the 3 "
+                                               "ranks get no samples")));
+}
+
+TEST_F(RecipeWarnings, NameKeysOfScoresThatNothingGives) {
+  EXPECT_THAT(of({"evaluate.every=never"}), ElementsAre(HasSubstr("checkpoint.keep_best: no eff")));
+  EXPECT_THAT(of({"evaluate.every=never", "checkpoint.keep_best=0"}), IsEmpty());
+}
+
+TEST_F(RecipeWarnings, NameADiskThatIsTooSmall) {
+  const auto bytes = static_cast<int64_t>(checked({}).counts.checkpoint.data_bytes);
+  EXPECT_THAT(of({}, 1, bytes - 1), ElementsAre(HasSubstr("free: saving will fail")));
+  EXPECT_THAT(of({}, 1, 4 * bytes - 1),
+              ElementsAre(HasSubstr("too little for the 4 that lie there during a save")));
+  EXPECT_THAT(of({}, 1, 4 * bytes), IsEmpty());
+}
+
+TEST_F(RecipeWarnings, OfMissingInputsNameVariablesFilesAndFolders) {
+  EXPECT_THAT(missing_inputs(checked({})), IsEmpty());
+  EXPECT_THAT(missing_inputs(checked({"data={source: cifar, path: '${env:NOT_SET}'}"})),
+              ElementsAre("data.path: ${env:NOT_SET} is not set"));
+  EXPECT_THAT(missing_inputs(checked({"data={source: cifar, path: nowhere/cifar}"})),
+              ElementsAre("data: nowhere/cifar: no such folder"));
+  std::filesystem::create_directory(scratch_.file("data"));
+  testing::write_file(scratch_.file("data/data_batch_1.bin"), "");
+  EXPECT_THAT(
+      missing_inputs(checked({"data={source: cifar, path: " + scratch_.file("data") +
+                                  ", train: {files: [data_batch_1.bin]}}",
+                              "model.init_from=no/run"})),
+      ElementsAre("data: " + scratch_.file("data/test_batch.bin") + ": no such file or folder",
+                  "model.init_from: no/run: no such file or folder"));
+}
+
+TEST_F(RecipeWarnings, OfMissingInputsNameTheFilesOfATokenizer) {
+  testing::write_file(scratch_.file("train.txt"), "");
+  testing::write_file(scratch_.file("valid.txt"), "");
+  testing::write_file(
+      scratch_.file("text.yaml"),
+      "data: {source: text, path: " + scratch_.file("") +
+          ", sequence: 8, train: {files: [train.txt]}, valid: {files: [valid.txt]}, "
+          "tokenizer: {name: gpt2, vocab: " +
+          scratch_.file("vocab.json") + ", merges: " + scratch_.file("train.txt") +
+          "}}\n"
+          "model: {backbone: gpt2, width: 8, depth: 1, heads: 2}\n"
+          "task: {name: lm}\ntrain: {duration: 1step, batch: 8}\n");
+  EXPECT_THAT(missing_inputs(check_recipe({scratch_.file("text.yaml"), {}, {}},
+                                          config::UnsetVariable::kKeep, 1)),
+              ElementsAre("data: " + scratch_.file("vocab.json") + ": no such file or folder"));
+}
+
+}  // namespace
+}  // namespace shoal
