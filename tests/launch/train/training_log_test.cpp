@@ -227,6 +227,30 @@ TEST(TrainingLog, HasTheColumnsOfTheTable) {
                                              "[0-9.e-]+,[0-9]+,[0-9.]+,0,,?"));
 }
 
+TEST(TrainingLog, TellsHowManyUnitsOfANexusLayerAreMemory) {
+  const auto memory_of = [](const std::string& memory) {
+    const Recipe recipe = testing::equality_recipe(
+        {"model={backbone: vit, patch: 4, width: 8, depth: 2, heads: 2, hidden: 12, nexus: "
+         "{slots: 2, experts: {count: 3, hidden: 8}, memory: " +
+         memory + "}}"});
+    RankGrid grid = testing::self_grid();
+    const auto data = open_split(make_source(recipe), Split::kTrain);
+    Session session(recipe, data, grid);
+    const ScratchFolder scratch;
+    const RunFolder folder{scratch.path()};
+    Console console(std::tmpfile(), false, 80);
+    Log log("", 0, [](const std::string&) {});
+    TrainingLog training_log({folder, *grid.world, 0, {"loss"}}, console, log);
+    const StepOutcome outcome = session.step({});
+    training_log.step(outcome, reduce(outcome, *grid.world), session);
+    const auto layers = lines_of(folder.file("experts.jsonl"));
+    EXPECT_EQ(layers.size(), 1u);
+    return layers.at(0).value("memory_units", -1);
+  };
+  EXPECT_EQ(memory_of("{count: 2, keys: 16, k: 2}"), 2);
+  EXPECT_EQ(memory_of("{count: 0}"), -1);
+}
+
 TEST(TrainingLog, HasNoGatesInASkippedStep) {
   // The first step leaves weights that are not finite.
   const Recipe recipe = testing::equality_recipe(testing::joined(
