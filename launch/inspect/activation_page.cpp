@@ -73,8 +73,8 @@ std::string entropy_text(const std::vector<std::optional<ActivationMap>>& maps) 
 }
 
 constexpr const char* kActivationStyle =
-    R"(td, th, th:first-child { padding: 6px 12px; text-align: center; font-weight: normal; }
-thead th { font-weight: bold; }
+    R"(td, th, th:first-child { padding: 6px 12px; text-align: center; }
+tbody th { font-weight: normal; }
 td img, tbody th img { width: 160px; image-rendering: pixelated; }
 td .colours, .colours img { width: 160px; margin: 0; }
 )";

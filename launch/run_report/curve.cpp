@@ -77,7 +77,9 @@ void CurveSet::add(const FlatRecord& record) {
   const double samples_per_step = record.number("samples", nothing) / step;
   const double rate = record.number("samples_per_second", nothing);
   const double share = wait_ms / 1e3 * rate / samples_per_step;
-  if (!std::isnan(wait_ms) && !std::isnan(share)) {
+  // The waits of an interval with an evaluation are those of the evaluation, too, whose time is not
+  // in the rate: more than 1 is no share.
+  if (!std::isnan(share) && share <= 1) {
     curve("all_to_all_share", curves_.size()).add(step, share);
   }
 }

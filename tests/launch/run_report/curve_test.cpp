@@ -85,6 +85,9 @@ TEST(CurveSet, ComputesTheShareOfTimeInExchanges) {
   // 64 samples a step at 3200 a second: 20 ms a step, 5 of them waiting.
   set.add(parsed(R"({"step":10,"samples":640,"samples_per_second":3200.0,"all_to_all_ms":5.0})"));
   EXPECT_NEAR(set.find("all_to_all_share")->last().value, 0.25, 1e-12);
+  // An interval in which an evaluation has waited, too.
+  set.add(parsed(R"({"step":20,"samples":1280,"samples_per_second":3200.0,"all_to_all_ms":30.0})"));
+  EXPECT_EQ(set.find("all_to_all_share")->last().step, 10);
   CurveSet without;
   without.add(parsed(R"({"step":10,"samples":640,"samples_per_second":3200.0})"));
   EXPECT_EQ(without.find("all_to_all_share"), nullptr);
