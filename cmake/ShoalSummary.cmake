@@ -19,6 +19,7 @@ _shoal_tool("${SHOAL_CLANG_FORMAT}" "lint fails (apt-get install clang-format)" 
 if(NOT SHOAL_TESTS)
   set(SHOAL_TEST_HOSTS "none: SHOAL_TESTS is off")
   set(SHOAL_TEST_PEERS "none: SHOAL_TESTS is off")
+  set(SHOAL_TEST_BROWSER "none: SHOAL_TESTS is off")
 endif()
 message(STATUS "Shoal ${PROJECT_VERSION}
    build           ${CMAKE_BUILD_TYPE} in ${CMAKE_BINARY_DIR}, sanitizers ${SHOAL_SANITIZE}
@@ -31,4 +32,5 @@ message(STATUS "Shoal ${PROJECT_VERSION}
    mold            ${mold}
    clang-format    ${format}
    hosts in tests  ${SHOAL_TEST_HOSTS}
-   peers in tests  ${SHOAL_TEST_PEERS}")
+   peers in tests  ${SHOAL_TEST_PEERS}
+   browser         ${SHOAL_TEST_BROWSER}")

@@ -269,6 +269,22 @@ if(SHOAL_TEST_PACKAGES)
   set_tests_properties(package_fresh_debian PROPERTIES LABELS package TIMEOUT 1800 PROCESSORS 2)
 endif()
 
+# Pages as a browser shows them.
+find_program(SHOAL_CHROMIUM NAMES chromium chromium-browser google-chrome)
+mark_as_advanced(SHOAL_CHROMIUM)
+if(SHOAL_CHROMIUM)
+  set(SHOAL_TEST_BROWSER "${SHOAL_CHROMIUM}")
+  add_test(NAME browser_report
+    COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh"
+            "${CMAKE_BINARY_DIR}/scratch/browser_report"
+            "${PROJECT_SOURCE_DIR}/tests/browser/report.py" "${SHOAL_CHROMIUM}"
+            $<TARGET_FILE:shoal>)
+  set_tests_properties(browser_report
+    PROPERTIES LABELS browser TIMEOUT 600 PROCESSORS 2 ENVIRONMENT OMP_NUM_THREADS=1)
+else()
+  set(SHOAL_TEST_BROWSER "none: the tests of label browser are left out (apt-get install chromium)")
+endif()
+
 add_test(NAME lint COMMAND "${PROJECT_SOURCE_DIR}/tests/lint.py" "${PROJECT_SOURCE_DIR}")
 add_test(NAME lint_test COMMAND "${PROJECT_SOURCE_DIR}/tests/lint_test.py")
 add_test(NAME documents_test COMMAND "${PROJECT_SOURCE_DIR}/tests/documents_test.py")

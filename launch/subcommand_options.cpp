@@ -239,4 +239,24 @@ void add_new(CLI::App& app, ExitCode& code) {
   command->callback([&code, arguments] { code = new_recipe(*arguments, std::cout); });
 }
 
+void add_report(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "report", "Write a page on a run, or on several side by side: report.html");
+  const auto arguments = std::make_shared<ReportArguments>();
+  command->add_option("runs", arguments->runs, "folders of runs, finished or going on")
+      ->type_name("RUN")
+      ->required();
+  command
+      ->add_option("--out", arguments->out,
+                   "the page, which is replaced; default: report.html in the folder of the run")
+      ->type_name("FILE.html")
+      ->check(must_be_html);
+  command->footer(
+      "Training writes the same page at its end. It needs no network and no scripts.\n"
+      "Examples:\n"
+      "  shoal report runs/quickstart\n"
+      "  shoal report runs/a runs/b --out comparison.html");
+  command->callback([&code, arguments] { code = report(*arguments, std::cout); });
+}
+
 }  // namespace shoal

@@ -24,5 +24,7 @@ void add_raw_weights(CLI::App& command, bool& raw_weights);
 void add_inspect(CLI::App& app, ExitCode& code);
 void add_keys(CLI::App& app, ExitCode& code);
 void add_new(CLI::App& app, ExitCode& code);
+/// Declares `report`, which sets `code`.
+void add_report(CLI::App& app, ExitCode& code);
 
 }  // namespace shoal

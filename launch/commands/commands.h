@@ -153,6 +153,17 @@ struct InspectArguments {
 /// heat map cannot be written.
 ExitCode inspect(const InspectArguments& arguments, std::ostream& out);
 
+/// `shoal report RUN… [--out FILE.html]`.
+struct ReportArguments {
+  std::vector<std::string> runs;  ///< run folders; of several one page shows them side by side
+  std::string out = {};           ///< empty: report.html in the folder of the one run
+};
+
+/// Writes a page on runs, finished or going on (run_report.h). Throws Error (exit 2) for several
+/// runs without a file and for more than 8, DataError (exit 13) for a folder that is no run,
+/// StorageError (exit 21) if the page cannot be written.
+ExitCode report(const ReportArguments& arguments, std::ostream& out);
+
 // Exchange of weights with other programs, on this process alone.
 
 /// `shoal import FOLDER|FILE --as FORMAT OUT [key=value …]`.

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "launch/commands/new_folder.h"
-#include "launch/report/picture.h"
+#include "launch/report/tensor_picture.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/data/loader.h"
 

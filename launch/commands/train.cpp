@@ -26,6 +26,7 @@
 #include "launch/job/recipe.h"
 #include "launch/job/run_folder.h"
 #include "launch/model/sparse_execution.h"
+#include "launch/run_report/run_report.h"
 #include "launch/train/check_recipe.h"
 #include "launch/train/memory_check.h"
 #include "launch/train/recipe_notes.h"
@@ -175,6 +176,26 @@ std::optional<double> samples_at_peak(const CheckedRecipe& checked, const RankGr
   return flops / work->training_flops;
 }
 
+/// On the recipe and on what training met.
+std::vector<std::string> all_notes(const CheckedRecipe& checked, const TrainingResult& result) {
+  std::vector<std::string> notes = recipe_notes(checked);
+  notes.insert(notes.end(), result.notes.begin(), result.notes.end());
+  return notes;
+}
+
+/// Writes the page on the run and prints where it is. The run is done by now: that the page cannot
+/// be written is a warning.
+void write_report(const RunFolder& folder, FileSystem& files, Log& log) {
+  const std::string file = report_file(folder.path);
+  try {
+    write_run_report({folder.path}, file, files);
+    print_summary(fmt::format("  {}\n", file), log);
+  } catch (const std::exception& error) {
+    log.warn(fmt::format("the report was not written: {}; `shoal report {}` tries again",
+                         error.what(), folder.path));
+  }
+}
+
 /// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
 /// console's bar.
 TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, int64_t rank) {
@@ -251,7 +272,8 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
 
   CheckpointWriter::Options checkpoints =
       begin_or_resume(session, recipe, folder, {arguments.override_fixed, log});
-  write_run_records(folder, recipe, {launch, arguments.command_line, devices.own}, *grid.world);
+  const RunOrigin origin{launch, arguments.command_line, devices.own, session.steps_done()};
+  write_run_records(folder, checked.loaded, origin, *grid.world);
   log.info(describe_start(session, recipe, folder));
   const auto break_evens = choose_execution(recipe, launch, session, checkpoints.written_by, log);
   if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;
@@ -267,9 +289,8 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   const Substituted substituted{log_replaced("data.train", *train_data.samples, *grid.world, log),
                                 log_replaced("data.valid", *valid_data.samples, *grid.world, log)};
   if (grid.world->rank() == 0) {
-    std::vector<std::string> notes = recipe_notes(checked);
-    notes.insert(notes.end(), result.notes.begin(), result.notes.end());
-    print_summary(write_summary(folder, result, substituted, notes), log);
+    print_summary(write_summary(folder, result, substituted, all_notes(checked, result)), log);
+    write_report(folder, files, log);
   }
   return result.code;
 }

@@ -44,6 +44,7 @@ void add_maps(LayerMaps& maps, const NexusLayer& layer, const torch::Tensor& dis
 /// Of the first images of the validation split.
 ActivationMaps collect(const ImageModel& opened, int64_t num_images) {
   const auto layers = nexus_layers(opened.model);
+  const std::vector<std::string> class_names = class_names_of(opened.checkpoint.recipe);
   ActivationMaps maps;
   for (const auto& layer : layers) maps.layers.push_back({layer->path(), 0, 0, {}, {}});
   for_first_images(opened, num_images,
@@ -57,6 +58,7 @@ ActivationMaps collect(const ImageModel& opened, int64_t num_images) {
                      const torch::Tensor image_bCHW = batch.image_bCHW();
                      for (int64_t i = 0; i < count; ++i) {
                        maps.images.push_back(plain_picture(image_bCHW[i], transform.stats));
+                       maps.labels.push_back(label_text(batch, i, class_names));
                      }
                      opened.model.task->outputs(batch);
                    });
@@ -69,10 +71,11 @@ Json entropy_json(const std::vector<std::optional<ActivationMap>>& maps) {
   return entropy ? Json(*entropy) : Json();
 }
 
-Json maps_json(const LayerMaps& layer) {
+Json maps_json(const LayerMaps& layer, const std::vector<std::string>& labels) {
   Json images = Json::array();
   for (size_t i = 0; i < layer.memory.size(); ++i) {
     images.push_back({{"image", i},
+                      {"label", labels[i].empty() ? Json() : Json(labels[i])},
                       {"memory_entropy", entropy_json({layer.memory[i]})},
                       {"expert_entropy", entropy_json({layer.experts[i]})}});
   }
@@ -136,7 +139,7 @@ ExitCode draw_activation_maps(const InspectArguments& arguments, const Environme
       fmt::format("Memory and expert units at step {}", checkpoint.manifest.step);
   fill_folder(files, folder, [&] { write_activation_page(files, folder, title, maps); });
   Json layers = Json::array();
-  for (const LayerMaps& layer : maps.layers) layers.push_back(maps_json(layer));
+  for (const LayerMaps& layer : maps.layers) layers.push_back(maps_json(layer, maps.labels));
   const Json drawn{{"checkpoint", checkpoint.path},
                    {"step", checkpoint.manifest.step},
                    {"page", folder + "/index.html"},

@@ -28,6 +28,7 @@ struct LayerMaps {
 
 struct ActivationMaps {
   std::vector<Picture> images;
+  std::vector<std::string> labels;  ///< of each image; empty where it has none
   std::vector<LayerMaps> layers;
 };
 

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "launch/inspect/page.h"
-#include "launch/report/heat_map.h"
+#include "launch/report/page.h"
 
 // N patches of an image
 namespace shoal {
@@ -143,11 +142,12 @@ void write_expert_page(FileSystem& files, const std::string& folder, const std::
     html += fmt::format("<h2>{}</h2>\n<p>{} x {} patches</p>\n{}<div class=\"maps\">\n",
                         xml_text(layer.layer), layer.rows, layer.columns, legend_of(layer.regions));
     for (size_t i = 0; i < maps.images.size(); ++i) {
+      const std::string label = maps.labels[i].empty() ? "" : ", " + maps.labels[i];
       html +=
-          fmt::format("<figure>{}{}<figcaption>image {}</figcaption></figure>\n", image[i],
+          fmt::format("<figure>{}{}<figcaption>image {}{}</figcaption></figure>\n", image[i],
                       page_picture(files, folder, fmt::format("image-{:03}.{}.png", i, layer.layer),
                                    tinted(maps.images[i], layer, layer.unit_N[i])),
-                      i);
+                      i, xml_text(label));
     }
     html += "</div>\n";
     std::vector<std::string> columns{"routed to first", "share"};

@@ -19,7 +19,8 @@ struct ExpertMap {
 };
 
 struct ExpertMaps {
-  std::vector<Picture> images;  ///< those that are drawn
+  std::vector<Picture> images;      ///< those that are drawn
+  std::vector<std::string> labels;  ///< of each of them; empty where it has none
   int64_t measured_images = 0;
   std::vector<ExpertMap> layers;
 };

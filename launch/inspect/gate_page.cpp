@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <ranges>
 
-#include "launch/inspect/page.h"
-#include "launch/report/heat_map.h"
+#include "launch/report/page.h"
 #include "runtime/text/utf8.h"
 
 namespace shoal {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "launch/report/tensor_picture.h"
 #include "launch/train/session.h"
 #include "runtime/data/loader.h"
 
@@ -61,6 +62,17 @@ void for_first_images(const ImageModel& opened, int64_t num_images,
     num_images -= count;
     use(*batch, count, settings.images.value());
   }
+}
+
+std::vector<std::string> class_names_of(const Recipe& recipe) {
+  return make_source(recipe)->class_names();
+}
+
+std::string label_text(const Batch& batch, int64_t i, const std::vector<std::string>& class_names) {
+  if (!batch.label_b.defined()) return "";
+  const auto label = batch.label_b[i].item<int64_t>();
+  if (label >= 0 && label < std::ssize(class_names)) return class_names[static_cast<size_t>(label)];
+  return fmt::format("class {}", label);
 }
 
 Picture plain_picture(const torch::Tensor& image_CHW, const ChannelStats& stats) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launch/commands/commands.h"
 #include "launch/commands/open_checkpoint.h"
@@ -47,6 +48,13 @@ struct ImageModel {
 void for_first_images(const ImageModel& opened, int64_t num_images,
                       const std::function<void(const Batch& batch, int64_t count,
                                                const ImageTransform& transform)>& use);
+
+/// What the labels of a recipe's samples are called (DataSource::class_names).
+std::vector<std::string> class_names_of(const Recipe& recipe);
+
+/// The class of a batch's image `i`: its name, or `class 3` where it has none; empty without
+/// labels.
+std::string label_text(const Batch& batch, int64_t i, const std::vector<std::string>& class_names);
 
 /// The image as it was before it was normalised.
 Picture plain_picture(const torch::Tensor& image_CHW, const ChannelStats& stats);

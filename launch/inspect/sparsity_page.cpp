@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "launch/inspect/page.h"
-#include "launch/report/heat_map.h"
+#include "launch/report/page.h"
 #include "launch/report/picture.h"
 #include "runtime/base/text.h"
 
@@ -53,22 +52,6 @@ std::string colour_scale() {
   return fmt::format("linear-gradient(to right, {})", stops);
 }
 
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k) {
-      group = group << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0);
-    }
-    for (size_t k = 0; k < 4; ++k) {
-      text += i + k <= bytes.size() ? kDigits[group >> (18 - 6 * k) & 63] : '=';
-    }
-  }
-  return text;
-}
-
 std::string image_of(const ShrunkMatrix& matrix, const std::string& name) {
   // Whole pixels of the page for each of the picture.
   const int64_t scale =
@@ -78,8 +61,8 @@ std::string image_of(const ShrunkMatrix& matrix, const std::string& name) {
   for (const double mean : matrix.mean) {
     picture.pixels.push_back(viridis(largest > 0 ? mean / largest : 0.0));
   }
-  return fmt::format("<img width=\"{}\" height=\"{}\" alt=\"{}\" src=\"data:image/png;base64,{}\">",
-                     matrix.width * scale, matrix.height * scale, name, base64(png_bytes(picture)));
+  return fmt::format("<img width=\"{}\" height=\"{}\" alt=\"{}\" src=\"{}\">", matrix.width * scale,
+                     matrix.height * scale, name, png_address(picture));
 }
 
 std::string number_or_dash(const std::optional<double>& number) {

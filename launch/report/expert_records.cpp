@@ -124,7 +124,7 @@ std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, i
   for_each_record_up_to(step, file, [&](const LoadRecord& record) {
     auto layer = std::ranges::find(layers, record.layer, &LoadHistory::layer);
     if (layer == layers.end()) {
-      layer = layers.insert(layers.end(), LoadHistory{record.layer, {}, {}});
+      layer = layers.insert(layers.end(), LoadHistory{record.layer, {}, {}, record.memory_units});
     }
     layer->steps.push_back(record.step);
     layer->load.push_back(record.load_U);

@@ -5,34 +5,62 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <iterator>
+#include <map>
 #include <stdexcept>
 
-// C channels  H height  W width
 namespace shoal {
 namespace {
 
 /// At even distances, 0xRRGGBB.
 constexpr std::array kViridis{0x440154, 0x482878, 0x3e4989, 0x31688e, 0x26828e,
                               0x1f9e89, 0x35b779, 0x6ece58, 0xb5de2b, 0xfde725};
+constexpr std::array kBlueToRed{0x0b3c7d, 0x2f79b9, 0x86b8dc, 0xeeeeee,
+                                0xf0a078, 0xcf4b3a, 0x8c0f26};
+
+/// The colours of a picture, if it has few, and which of them each pixel has.
+struct Palette {
+  static constexpr size_t kMostColours = 256;
+  bool fits = true;
+  std::vector<Rgb> colours;
+  std::vector<uint8_t> place;
+
+  explicit Palette(const Picture& picture) {
+    std::map<Rgb, uint8_t> place_of;
+    place.reserve(picture.pixels.size());
+    for (const Rgb& pixel : picture.pixels) {
+      const auto [found, is_new] =
+          place_of.try_emplace(pixel, static_cast<uint8_t>(colours.size()));
+      if (is_new && colours.size() == kMostColours) {
+        fits = false;
+        return;
+      }
+      if (is_new) colours.push_back(pixel);
+      place.push_back(found->second);
+    }
+  }
+};
 
 }  // namespace
 
-Rgb viridis(double place) {
-  const double at = std::clamp(place, 0.0, 1.0) * static_cast<double>(kViridis.size() - 1);
-  const auto lower = std::min(static_cast<size_t>(at), kViridis.size() - 2);
+Rgb colour_between(std::span<const int> stops, double place) {
+  const double at = std::clamp(place, 0.0, 1.0) * static_cast<double>(stops.size() - 1);
+  const auto lower = std::min(static_cast<size_t>(at), stops.size() - 2);
   Rgb colour;
   for (size_t channel = 0; channel < 3; ++channel) {
     const auto part = [&](int rgb) {
       return static_cast<double>((rgb >> (16 - 8 * channel)) & 0xff);
     };
-    const double value = std::lerp(part(kViridis[lower]), part(kViridis[lower + 1]),
-                                   at - static_cast<double>(lower));
+    const double value =
+        std::lerp(part(stops[lower]), part(stops[lower + 1]), at - static_cast<double>(lower));
     colour[channel] = static_cast<uint8_t>(std::lround(value));
   }
   return colour;
 }
+
+Rgb viridis(double place) { return colour_between(kViridis, place); }
+
+Rgb blue_to_red(double place) { return colour_between(kBlueToRed, (place + 1) / 2); }
 
 std::string hex_colour(const Rgb& colour) {
   return fmt::format("#{:02x}{:02x}{:02x}", colour[0], colour[1], colour[2]);
@@ -53,19 +81,6 @@ Picture enlarge(const Picture& picture, int64_t factor) {
 Picture enlarge_small(const Picture& picture, int64_t side) {
   const int64_t longer = std::max<int64_t>(1, std::max(picture.width, picture.height));
   return enlarge(picture, std::max<int64_t>(1, side / longer));
-}
-
-Picture picture_of(const torch::Tensor& pixel_CHW) {
-  torch::Tensor pixels = pixel_CHW.to(torch::kCPU, torch::kFloat64);
-  if (pixels.size(0) != 3) pixels = pixels.narrow(0, 0, 1).expand({3, -1, -1});
-  const torch::Tensor byte_HWC = (pixels.nan_to_num(0.0).clamp(0.0, 1.0) * 255 + 0.5)
-                                     .to(torch::kUInt8)
-                                     .permute({1, 2, 0})
-                                     .contiguous();
-  Picture picture{byte_HWC.size(1), byte_HWC.size(0), {}};
-  picture.pixels.resize(static_cast<size_t>(picture.width * picture.height));
-  std::memcpy(picture.pixels.data(), byte_HWC.const_data_ptr(), byte_HWC.nbytes());
-  return picture;
 }
 
 Picture tile(const std::vector<Picture>& pictures, int64_t columns, int64_t gap) {
@@ -93,11 +108,15 @@ std::string png_bytes(const Picture& picture) {
   image.version = PNG_IMAGE_VERSION;
   image.width = static_cast<png_uint_32>(picture.width);
   image.height = static_cast<png_uint_32>(picture.height);
-  image.format = PNG_FORMAT_RGB;
+  const Palette palette(picture);
+  image.format = palette.fits ? PNG_FORMAT_RGB_COLORMAP : PNG_FORMAT_RGB;
+  image.colormap_entries = static_cast<png_uint_32>(palette.colours.size());
+  const void* pixels = palette.fits ? static_cast<const void*>(palette.place.data())
+                                    : static_cast<const void*>(picture.pixels.data());
   std::string bytes(PNG_IMAGE_PNG_SIZE_MAX(image), '\0');
   png_alloc_size_t size = bytes.size();
-  if (png_image_write_to_memory(&image, bytes.data(), &size, /*convert_to_8_bit=*/0,
-                                picture.pixels.data(), /*row_stride=*/0, nullptr) == 0) {
+  if (png_image_write_to_memory(&image, bytes.data(), &size, /*convert_to_8_bit=*/0, pixels,
+                                /*row_stride=*/0, palette.colours.data()) == 0) {
     throw std::logic_error(fmt::format("libpng refuses a picture of {} x {} pixels: {}",
                                        picture.width, picture.height, image.message));
   }

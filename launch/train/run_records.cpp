@@ -1,8 +1,10 @@
 #include "launch/train/run_records.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -35,6 +37,20 @@ Json build_json() {
           {"torch", build.torch_version},
           {"mpi", build.mpi},
           {"cuda_toolkit", build.cuda_toolkit}};
+}
+
+/// Those that the file lists, and this one.
+Json starts_json(const std::string& file, const RunOrigin& origin, int64_t world) {
+  std::ifstream stream(file);
+  const Json before = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  Json starts = before.is_object() ? before.value("starts", Json::array()) : Json::array();
+  if (!starts.is_array()) starts = Json::array();
+  const std::time_t now = std::time(nullptr);
+  starts.push_back({{"step", origin.first_step},
+                    {"time", fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(now))},
+                    {"world", world},
+                    {"command", origin.command_line}});
+  return starts;
 }
 
 Json layer_json(const MoeReport& layer, const MemoryUnits& memory_units) {
@@ -114,11 +130,14 @@ Rows result_rows(const TrainingResult& result, const Substituted& substituted) {
 
 }  // namespace
 
-void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunOrigin& origin,
+void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, const RunOrigin& origin,
                        Communicator& world) {
   const std::vector<std::string> hosts = gather_text(world, host_name());
   if (world.rank() != 0) return;
-  write_file(folder.file("resolved.yaml"), config::canonical_text(recipe));
+  write_file(folder.file("resolved.yaml"),
+             config::emit(config::to_node(recipe.options), [&recipe](const std::string& path) {
+               return config::origin_of(recipe.document.root, path);
+             }));
   const Json env{{"build", build_json()},
                  {"command", origin.command_line},
                  {"launcher", origin.launch.launcher.empty() ? "none" : origin.launch.launcher},
@@ -126,7 +145,8 @@ void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunO
                  {"hosts", hosts},
                  {"threads_per_rank", at::get_num_threads()},
                  {"device", origin.device.device.str()},
-                 {"device_reason", origin.device.reason}};
+                 {"device_reason", origin.device.reason},
+                 {"starts", starts_json(folder.file("env.json"), origin, world.size())}};
   write_file(folder.file("env.json"), lines_of(env));
 }
 

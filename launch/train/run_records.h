@@ -18,11 +18,13 @@ struct RunOrigin {
   const LaunchInfo& launch;
   const std::vector<std::string>& command_line;
   const DeviceChoice& device;
+  int64_t first_step = 0;  ///< steps done before
 };
 
-/// Rank 0 writes resolved.yaml and env.json (versions, hosts, command, ranks, threads, device).
-/// Collective. Throws StorageError.
-void write_run_records(const RunFolder& folder, const Recipe& recipe, const RunOrigin& origin,
+/// Rank 0 writes resolved.yaml, each value with where it came from, and env.json: versions, hosts,
+/// command, ranks, threads, device, and `starts`, one for each start of the run with its first
+/// step, time, ranks and command. Collective. Throws StorageError.
+void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, const RunOrigin& origin,
                        Communicator& world);
 
 /// Model size, data, ranks and length of the run in a few lines.

@@ -39,10 +39,13 @@ std::string tag_note(size_t num_layers) {
       kMost, num_layers);
 }
 
-MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
+MetricsRecord experts_record(const MoeReport& layer, const MemoryUnits& memory_units,
+                             int64_t step) {
   MetricsRecord record;
   record.add("step", step).add("layer", layer.layer).add("tokens", layer.tokens);
   record.add("load", layer.load_U);
+  const auto memory = memory_units.find(layer.layer);
+  if (memory != memory_units.end()) record.add("memory_units", memory->second);
   record.add("load_min", layer.load_min).add("load_max", layer.load_max);
   record.add("load_mean", layer.load_mean).add("load_cv", layer.load_cv);
   record.add("load_entropy", layer.load_entropy).add("router_entropy", layer.router_entropy);
@@ -219,8 +222,9 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
     write(*files_->events, events_.step(outcome.step, record, report.moe));
   }
   has_logged_ = true;
+  const MemoryUnits memory_units = count_memory_units(session.model().stages);
   for (const MoeReport& layer : report.moe) {
-    write(files_->experts, experts_record(layer, outcome.step));
+    write(files_->experts, experts_record(layer, memory_units, outcome.step));
   }
   for (const GateReport& gate : gates)
     write(files_->gates.value(), gate_record(gate, outcome.step));

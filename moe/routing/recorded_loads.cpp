@@ -24,8 +24,11 @@ std::optional<LoadRecord> parse(const std::string& text) {
   for (const Json& value : load) {
     if (!value.is_number() || value.get<double>() < 0) return {};
   }
+  const Json memory = json.value("memory_units", Json(0u));
+  const bool is_count = memory.is_number_unsigned() && memory.get<uint64_t>() <= load.size();
+  if (!is_count) return {};
   return LoadRecord{step.get<int64_t>(), layer.get<std::string>(), load.get<std::vector<double>>(),
-                    text};
+                    memory.get<int64_t>(), text};
 }
 
 }  // namespace

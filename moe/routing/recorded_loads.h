@@ -13,6 +13,7 @@ struct LoadRecord {
   int64_t step = 0;
   std::string layer;
   std::vector<double> load_U;  ///< finite, not negative
+  int64_t memory_units = 0;    ///< the last ones, in a layer that has experts, too
   std::string text;            ///< the whole line, a JSON object
   int64_t line = 0;            ///< its number, from 1
 };

@@ -85,6 +85,9 @@ class DataSource {
 
   virtual ~DataSource() = default;
   virtual DataShape shape() const = 0;
+  /// What its classes are called, by label, for people; empty where nothing says so. Reads small
+  /// files at most; one that is missing is no error.
+  virtual std::vector<std::string> class_names() const { return {}; }
   /// Whether its samples are windows of a stream, whose distance in evaluation is
   /// Context::evaluation_stride.
   virtual bool has_windows() const { return false; }

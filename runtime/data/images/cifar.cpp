@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -110,10 +112,13 @@ const Registration<DataSource, CifarSource> registered_cifar_source{
 
 }  // namespace
 
+std::string CifarSource::Options::folder() const {
+  return path.value_or(classes == 100 ? "cifar-100-binary" : "cifar-10-batches-bin");
+}
+
 std::vector<std::string> CifarSource::Options::paths(Split split) const {
   const SplitOptions& chosen = split == Split::kTrain ? train : valid;
-  return paths_in(path.value_or(classes == 100 ? "cifar-100-binary" : "cifar-10-batches-bin"),
-                  chosen.files.value_or(official_files(classes, split)));
+  return paths_in(folder(), chosen.files.value_or(official_files(classes, split)));
 }
 
 void CifarSource::Options::validate(Problems& problems) const {
@@ -126,6 +131,18 @@ DataShape CifarSource::shape() const {
           .image = image(),
           .has_unit_pixels = keeps_unit_pixels(options_.images),
           .classes = options_.classes};
+}
+
+std::vector<std::string> CifarSource::class_names() const {
+  const char* name = options_.classes == 100 ? "fine_label_names.txt" : "batches.meta.txt";
+  std::ifstream stream(paths_in(options_.folder(), {name}).front());
+  std::vector<std::string> names;
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (!line.empty()) names.push_back(line);
+  }
+  if (std::ssize(names) != options_.classes) names.clear();  // not the classes of these files
+  return names;
 }
 
 std::optional<ImageTransform> CifarSource::image_transform() const {

@@ -60,6 +60,8 @@ class CifarSource : public DataSource {
     /// Refuses other class counts and a file named twice.
     void validate(Problems& problems) const;
 
+    /// Where the files are.
+    std::string folder() const;
     /// The files of a split as they will be opened.
     std::vector<std::string> paths(Split split) const;
   };
@@ -67,6 +69,8 @@ class CifarSource : public DataSource {
   explicit CifarSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override;
+  /// Those of batches.meta.txt, or of fine_label_names.txt for 100 classes, beside the files.
+  std::vector<std::string> class_names() const override;
   std::optional<ImageTransform> image_transform() const override;
   /// Refuses a file in both splits.
   void check_training(Problems& problems) const override;

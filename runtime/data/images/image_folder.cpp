@@ -140,6 +140,12 @@ DataShape ImageFolderSource::shape() const {
           .classes = options_.classes.value_or(0)};
 }
 
+std::vector<std::string> ImageFolderSource::class_names() const {
+  const SplitPlace place = place_of(options_, Split::kValid);
+  if (!options_.classes || place.list || !fs::is_directory(place.folder)) return {};
+  return class_folders(place.folder);
+}
+
 std::optional<ImageTransform> ImageFolderSource::image_transform() const {
   return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
 }

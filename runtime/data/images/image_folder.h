@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "runtime/data/crop.h"
 #include "runtime/data/data_source.h"
@@ -57,6 +58,8 @@ class ImageFolderSource : public DataSource {
   explicit ImageFolderSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override;
+  /// The names of the validation split's class folders.
+  std::vector<std::string> class_names() const override;
   std::optional<ImageTransform> image_transform() const override;
   /// Refuses the same folder, or the same list of a folder, in both splits.
   void check_training(Problems& problems) const override;

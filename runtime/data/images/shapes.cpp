@@ -180,6 +180,21 @@ DataShape ShapesSource::shape() const {
           .classes = options_.classes};
 }
 
+std::vector<std::string> ShapesSource::class_names() const {
+  constexpr std::array kKinds{"disc",
+                              "square",
+                              "triangle",
+                              "cross",
+                              "ring",
+                              "horizontal stripes",
+                              "vertical stripes",
+                              "diamond",
+                              "diagonal cross",
+                              "checkers"};
+  if (options_.classes > std::ssize(kKinds)) return {};  // hues tell them apart, too
+  return {kKinds.begin(), kKinds.begin() + options_.classes};
+}
+
 std::optional<ImageTransform> ShapesSource::image_transform() const {
   // Measured with the default options; other options change them little.
   const ChannelStats measured{{0.32, 0.32, 0.32}, {0.30, 0.30, 0.30}};

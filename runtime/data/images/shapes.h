@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "runtime/data/data_source.h"
 
@@ -52,6 +54,7 @@ class ShapesSource : public DataSource {
   explicit ShapesSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override;
+  std::vector<std::string> class_names() const override;
   std::optional<ImageTransform> image_transform() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;
 

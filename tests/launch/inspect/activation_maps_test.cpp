@@ -14,6 +14,7 @@
 #include "moe/nexus/nexus_layer.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/gradient_check.h"
+#include "tests/support/markup.h"
 #include "tests/support/run_of_one_step.h"
 #include "tests/support/scratch_folder.h"
 
@@ -113,6 +114,12 @@ TEST_F(ActivationMapsCommand, DrawsBothKindsOfUnitsBesideTheImages) {
     EXPECT_THAT(read_file(scratch_.file(std::string("maps/") + name)), HasSubstr("IHDR"));
   }
   EXPECT_THAT(page, HasSubstr("H/ln N = "));
+  // Each image with its class, its row with a scale of its own.
+  const auto label = layer["images"][0]["label"].get<std::string>();
+  EXPECT_THAT((std::vector<std::string>{"disc", "square", "triangle"}), ::testing::Contains(label));
+  EXPECT_THAT(page, HasSubstr("<br>image 0, " + label + "</th>"));
+  EXPECT_EQ(testing::count_of(page, "class=\"colours\" role=\"img\""), 9);
+  EXPECT_EQ(testing::markup_mistake(page), "");
 }
 
 TEST_F(ActivationMapsCommand, TellsEntropiesAsATableAndTakesOneKindAlone) {

@@ -44,6 +44,7 @@ TEST(ExpertPage, ShowsMapsBesideImagesWithALegendAndTheRegions) {
   regions.add({2, -1, 2, 0},
               {{0.25, 0.1, 0, 0.5}, {0, 0, 0, 0}, {0.25, 0.1, 0, 0.5}, {1, 0, 0, 1}});
   const ExpertMaps maps{{plain({9, 9, 9}), plain({8, 8, 8})},
+                        {"", "a frog & more"},
                         5,
                         {{"a<b>", 1, 2, {{2, -1}, {2, 0}}, regions.table()}}};
   const ScratchFolder scratch;
@@ -54,7 +55,8 @@ TEST(ExpertPage, ShowsMapsBesideImagesWithALegendAndTheRegions) {
               AllOf(HasSubstr("<h1>Title &amp; more</h1>"), HasSubstr("<h2>a&lt;b&gt;</h2>"),
                     HasSubstr("unit 2: 50.0 %"), HasSubstr("no unit: 25.0 %"),
                     HasSubstr("unit 1: 0.0 %"), HasSubstr("over the first 5\nimages"),
-                    HasSubstr("<td>0.375</td>"), HasSubstr("<td>-</td>"), Not(HasSubstr("a<b>"))));
+                    HasSubstr("<td>0.375</td>"), HasSubstr("<td>-</td>"), Not(HasSubstr("a<b>")),
+                    HasSubstr(">image 0<"), HasSubstr(">image 1, a frog &amp; more<")));
   EXPECT_THAT(page, HasSubstr("1.000 (+1.67)"));  // 0.375 is the mean, 0.375 the deviation
   for (const char* name : {"image-000.png", "image-001.a<b>.png"}) {
     EXPECT_THAT(read_file(scratch.file(name)), HasSubstr("IHDR"));

@@ -3,52 +3,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <map>
 #include <regex>
 #include <utility>
 
+#include "tests/support/markup.h"
+
 namespace shoal {
 namespace {
 
+using testing::count_of;
 using ::testing::HasSubstr;
+using testing::markup_mistake;
 using ::testing::Not;
 using Cell = std::pair<int64_t, int64_t>;  // row, column
-
-/// Without what stands between quotes, if no markup does: std::regex takes a stack frame for each
-/// character of it.
-std::string without_values(const std::string& svg) {
-  std::string rest;
-  bool is_value = false;
-  for (const char c : svg) {
-    if (c == '"') is_value = !is_value;
-    const bool is_text = c != '"' && c != '<' && c != '&';
-    if (!is_value || !is_text) rest += c;
-  }
-  return rest;
-}
-
-/// Whether every tag is closed in order and no markup stands in texts and attributes.
-bool is_well_formed(const std::string& document) {
-  const std::string svg = without_values(document);
-  const std::regex tag(R"(<(\?[^?]*\?|/?)([a-z]*)((?:\s+[A-Za-z-]+(?::[a-z]+)?="")*)\s*(/?)>)");
-  std::vector<std::string> open;
-  size_t end = 0;
-  for (std::sregex_iterator i(svg.begin(), svg.end(), tag), last; i != last; ++i) {
-    std::string text = svg.substr(end, static_cast<size_t>(i->position()) - end);
-    text = std::regex_replace(text, std::regex("&(amp|lt|gt|quot);"), "");
-    if (text.find_first_of("<>&") != std::string::npos) return false;
-    end = static_cast<size_t>(i->position() + i->length());
-    if ((*i)[1].str().starts_with("?") || (*i)[4] == "/") continue;
-    if ((*i)[1] == "/") {
-      if (open.empty() || open.back() != (*i)[2]) return false;
-      open.pop_back();
-    } else {
-      open.push_back((*i)[2]);
-    }
-  }
-  return open.empty() && end > 0 && svg.substr(end) == "\n";
-}
 
 /// The colours of the cells of an SVG with one panel. A cell drawn twice fails the test.
 std::map<Cell, std::string> cells_of(const std::string& svg) {
@@ -79,31 +47,37 @@ std::string svg_of(const std::vector<std::vector<double>>& load) {
   return heat_map_svg("loads", {layer});
 }
 
-/// Of the sRGB colour, relative: enough to order colours.
-double lightness(const std::string& colour) {
-  const auto channel = [&](size_t at) {
-    return std::pow(std::stoi(colour.substr(at, 2), nullptr, 16) / 255.0, 2.2);
-  };
-  return 0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5);
-}
-
-TEST(HeatMap, ColoursLoadsByTheirShareOverAnEvenOneBrighterIsMore) {
-  // Two steps of four experts: all alike, then 0, 1/2, 1 and 5/2 of the mean.
+TEST(HeatMap, ColoursLoadsByTheirShareOverAnEvenOne) {
+  // Two steps of four experts: all alike, then 0, 1/2, 1 and 5/2 of the mean; the scale ends at 3.
   const auto cells = cells_of(svg_of({{7, 7, 7, 7}, {0, 2, 4, 10}}));
   ASSERT_EQ(cells.size(), 8u);
-  for (int64_t row = 1; row < 4; ++row) EXPECT_EQ(cells.at({row, 0}), cells.at({0, 0}));
-  EXPECT_EQ(cells.at({2, 1}), cells.at({0, 0}));
+  const LoadScale scale(3.0);
+  const auto colour = [&](double share) { return hex_colour(scale.colour(scale.level(share))); };
+  for (int64_t row = 0; row < 4; ++row) EXPECT_EQ(cells.at({row, 0}), colour(1));
   EXPECT_EQ(cells.at({0, 1}), "#000000");
-  for (int64_t row = 1; row < 4; ++row) {
-    EXPECT_LT(lightness(cells.at({row - 1, 1})), lightness(cells.at({row, 1}))) << row;
-  }
+  EXPECT_EQ(cells.at({1, 1}), colour(0.5));
+  EXPECT_EQ(cells.at({2, 1}), colour(1));
+  EXPECT_EQ(cells.at({3, 1}), colour(2.5));
 }
 
-TEST(HeatMap, EndsItsScaleAtAQuarterAndFourTimesTheEvenShare) {
-  const auto uneven =
-      cells_of(svg_of({{1, 99, 99, 99, 99, 99, 99, 99}, {90, 1, 1, 1, 1, 1, 1, 1}}));
-  EXPECT_EQ(uneven.at({0, 0}), "#440154");
-  EXPECT_EQ(uneven.at({0, 1}), "#fde725");
+TEST(HeatMap, HasOneScaleForAllLayers) {
+  const std::string svg =
+      heat_map_svg("loads", {{"even", {10}, {{1, 1.01}}}, {"uneven", {10}, {{1, 7}}}});
+  EXPECT_THAT(svg, HasSubstr(">\u2265 4.00</text>"));
+  EXPECT_THAT(svg, Not(HasSubstr(">\u2265 1.10</text>")));
+}
+
+TEST(HeatMap, SetsMemoryUnitsApartFromExperts) {
+  const LoadHistory mixed{"nexus", {10}, {{1, 2, 3, 4}}, 2};
+  const std::string svg = heat_map_svg("loads", {mixed});
+  EXPECT_EQ(markup_mistake(svg), "");
+  EXPECT_THAT(svg, HasSubstr(">experts</text>"));
+  EXPECT_THAT(svg, HasSubstr(">memory units</text>"));
+  EXPECT_THAT(svg_of({{1, 2, 3, 4}}), Not(HasSubstr(">experts</text>")));
+  // A frame around each, with a gap between.
+  const auto count = [](const std::string& text) { return count_of(text, "fill=\"none\""); };
+  EXPECT_EQ(count(svg), 2);
+  EXPECT_EQ(count(svg_of({{1, 2, 3, 4}})), 1);
 }
 
 TEST(HeatMap, AveragesNeighboursWhereThereIsMuch) {
@@ -132,10 +106,10 @@ TEST(HeatMap, AveragesNeighboursWhereThereIsMuch) {
 TEST(HeatMap, NamesItsLayersAxesAndColours) {
   const std::string svg = heat_map_svg(
       "a & <b>", {{"blocks.1", {10, 20}, {{1, 2}, {2, 1}}}, {"blocks.3", {10}, {{1}}}});
-  EXPECT_TRUE(is_well_formed(svg));
+  EXPECT_EQ(markup_mistake(svg), "");
   for (const char* text :
        {">blocks.1</text>", ">blocks.3</text>", ">a &amp; &lt;b&gt;</text>", ">logged step</text>",
-        ">unit</text>", ">1 (even)</text>", ">4 or more</text>", ">10</text>", ">20</text>"}) {
+        ">unit</text>", ">1 (even)</text>", ">\u2265 1.50</text>", ">10</text>", ">20</text>"}) {
     EXPECT_THAT(svg, HasSubstr(text));
   }
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
@@ -143,48 +117,15 @@ TEST(HeatMap, NamesItsLayersAxesAndColours) {
 
 TEST(HeatMap, TakesLayersWithoutTokensAndWithoutExperts) {
   EXPECT_EQ(cells_of(svg_of({{0, 0}})).at({1, 0}), "#000000");
-  EXPECT_TRUE(is_well_formed(svg_of({{}})));
+  EXPECT_EQ(markup_mistake(svg_of({{}})), "");
 }
 
 TEST(HeatMap, WellFormedMeansWhatItSays) {
-  EXPECT_TRUE(is_well_formed("<a b=\"c\"><d/></a>\n"));
-  EXPECT_FALSE(is_well_formed("<a><d></a></d>\n"));
-  EXPECT_FALSE(is_well_formed("<a> & </a>\n"));
-  EXPECT_FALSE(is_well_formed("<a>\n"));
-}
-
-/// Of the cell in a row and a column of load_picture, whose cells are of equal size.
-Rgb cell_of(const Picture& picture, const Cell& cell, const Cell& cells) {
-  const int64_t height = picture.height / cells.first, width = picture.width / cells.second;
-  return picture.pixels.at(static_cast<size_t>((cell.first * height + height / 2) * picture.width +
-                                               cell.second * width + width / 2));
-}
-
-TEST(LoadPicture, HasARowForEachLayerAndACellForEachUnit) {
-  const Picture picture = load_picture({{1, 1, 1, 1}, {0, 8, 0, 0}, {3, 1}});
-  const Cell cells{3, 4};
-  EXPECT_EQ(picture.width, 512);
-  EXPECT_EQ(picture.height, 3 * 128);
-  for (int64_t unit = 0; unit < 4; ++unit) {
-    EXPECT_EQ(hex_colour(cell_of(picture, {0, unit}, cells)), hex_colour(viridis(32.0 / 63)));
-  }
-  EXPECT_EQ(hex_colour(cell_of(picture, {1, 0}, cells)), "#000000");
-  EXPECT_EQ(hex_colour(cell_of(picture, {1, 1}, cells)), hex_colour(viridis(1.0)));
-  EXPECT_GT(cell_of(picture, {2, 0}, cells)[1], cell_of(picture, {2, 1}, cells)[1]);
-  EXPECT_EQ(hex_colour(cell_of(picture, {2, 2}, cells)), "#ffffff");
-}
-
-TEST(LoadPicture, AveragesNeighboursOfManyLayersAndUnits) {
-  std::vector<std::vector<double>> load(256, std::vector<double>(512, 0.0));
-  for (auto& layer : load) {
-    for (size_t unit = 0; unit < layer.size(); unit += 2) layer[unit] = 7;
-  }
-  const Picture picture = load_picture(load);
-  EXPECT_EQ(picture.width, 2 * 256);
-  EXPECT_EQ(picture.height, 2 * 128);
-  for (const Rgb& pixel : picture.pixels) {
-    ASSERT_EQ(hex_colour(pixel), hex_colour(viridis(32.0 / 63)));
-  }
+  EXPECT_EQ(markup_mistake("<a b=\"c > d\"><d/><br></a>\n"), "");
+  EXPECT_NE(markup_mistake("<a><d></a></d>\n"), "");
+  EXPECT_NE(markup_mistake("<a> & </a>\n"), "");
+  EXPECT_NE(markup_mistake("<a> > </a>\n"), "");
+  EXPECT_NE(markup_mistake("<a>\n"), "");
 }
 
 }  // namespace

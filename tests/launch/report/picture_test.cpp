@@ -16,7 +16,7 @@ Picture decoded(const std::string& png) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
   EXPECT_NE(png_image_begin_read_from_memory(&image, png.data(), png.size()), 0) << image.message;
-  EXPECT_EQ(image.format & ~PNG_FORMAT_FLAG_LINEAR, PNG_FORMAT_RGB);
+  EXPECT_EQ(image.format & ~(PNG_FORMAT_FLAG_LINEAR | PNG_FORMAT_FLAG_COLORMAP), PNG_FORMAT_RGB);
   image.format = PNG_FORMAT_RGB;
   Picture picture{image.width, image.height, std::vector<Rgb>(size_t{image.width} * image.height)};
   EXPECT_NE(png_image_finish_read(&image, nullptr, picture.pixels.data(), 0, nullptr), 0)
@@ -37,6 +37,24 @@ TEST(Png, HoldsThePixels) {
   }
 }
 
+TEST(Png, IsCompressedAndHasAPaletteWhereColoursAreFew) {
+  Picture bands{400, 300, {}}, noise{400, 300, {}};
+  for (int64_t i = 0; i < 400 * 300; ++i) {
+    bands.pixels.push_back(viridis(i / 4000 / 30.0));
+    const auto hash = static_cast<uint32_t>(i) * 2654435761u;
+    noise.pixels.push_back({static_cast<uint8_t>(hash >> 24), static_cast<uint8_t>(hash >> 16), 0});
+  }
+  EXPECT_LT(png_bytes(bands).size(), 4000u);
+  const std::string many_colours = png_bytes(noise);
+  EXPECT_EQ(many_colours.find("PLTE"), std::string::npos);
+  EXPECT_EQ(decoded(many_colours).pixels, noise.pixels);
+  Picture palette{16, 16, {}};
+  for (int i = 0; i < 256; ++i) palette.pixels.push_back({static_cast<uint8_t>(i), 7, 0});
+  const std::string most_colours = png_bytes(palette);
+  EXPECT_NE(most_colours.find("PLTE"), std::string::npos);
+  EXPECT_EQ(decoded(most_colours).pixels, palette.pixels);
+}
+
 TEST(Png, RefusesAPictureWithoutPixels) { EXPECT_THROW(png_bytes({0, 5, {}}), std::logic_error); }
 
 TEST(Picture, IsEnlargedPixelByPixel) {
@@ -51,20 +69,6 @@ TEST(Picture, IsEnlargedByWholePixelsUpToASide) {
   EXPECT_EQ(enlarge_small({32, 20, std::vector<Rgb>(640)}).width, 128);
   EXPECT_EQ(enlarge_small({50, 50, std::vector<Rgb>(2500)}).width, 100);
   EXPECT_EQ(enlarge_small({1, 200, std::vector<Rgb>(200)}).height, 200);
-}
-
-TEST(Picture, RoundsValuesAndShowsOneChannelGrey) {
-  const torch::Tensor colour =
-      torch::tensor({0.0, 1.0, 0.5, 0.2, -1.0, 2.0}, torch::kFloat64).view({3, 1, 2});
-  EXPECT_EQ(picture_of(colour).pixels, (std::vector<Rgb>{{0, 128, 0}, {255, 51, 255}}));
-  const Picture grey = picture_of(torch::tensor({0.0f, 0.2f}).view({1, 2, 1}));
-  EXPECT_EQ(grey.width, 1);
-  EXPECT_EQ(grey.pixels, (std::vector<Rgb>{{0, 0, 0}, {51, 51, 51}}));
-}
-
-TEST(Picture, ShowsWhatIsNoNumberBlack) {
-  const torch::Tensor nan = torch::full({3, 1, 1}, std::nan(""), torch::kFloat64);
-  EXPECT_EQ(picture_of(nan).pixels, (std::vector<Rgb>{{0, 0, 0}}));
 }
 
 TEST(Picture, AreTiledWithGaps) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "parallel/comm/communicator.h"
 #include "tests/support/scratch_folder.h"
@@ -100,6 +101,52 @@ TEST(ExpertTable, CountsMemoryUnitsApart) {
 TEST_F(Summary, OfAStopBeforeTheFirstStepDoesNotCallTheRunFinished) {
   write(0, 4, ExitCode::kPreempted);
   EXPECT_THAT(write(4, 4, ExitCode::kPreempted), HasSubstr("run.on_existing=resume"));
+}
+
+/// What a start from these overrides leaves in the run's folder.
+void start(const RunFolder& folder, const std::vector<std::string>& overrides, int64_t first_step) {
+  const std::unique_ptr<Communicator> world = make_self_communicator();
+  const std::string text =
+      "task: {name: classify}\n"
+      "train: {duration: 4step, batch: 8}\n"
+      "data: {source: shapes}\n"
+      "model: {backbone: mixer}\n";
+  const LoadedRecipe recipe = config::load_options<Recipe>({"mine.yaml", overrides, nullptr, text});
+  const LaunchInfo launch;
+  const DeviceChoice device{torch::kCPU, "asked for"};
+  write_run_records(folder, recipe, {launch, overrides, device, first_step}, *world);
+}
+
+TEST(RunRecords, SayWhereEachValueOfTheRecipeWasWritten) {
+  const ScratchFolder scratch;
+  const RunFolder folder{scratch.path()};
+  start(folder, {"run.seed=3"}, 0);
+  const std::string text = read_file(folder.file("resolved.yaml"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("  seed: 3 +# command line\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("  batch: 8 +# mine.yaml:2\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("  clip_norm: [^#]*# default\n"));
+  // It is a recipe again.
+  const LoadedRecipe again =
+      config::load_options<Recipe>({folder.file("resolved.yaml"), {}, nullptr});
+  EXPECT_EQ(again.options.run.seed, 3);
+}
+
+TEST(RunRecords, ListTheStartsOfARun) {
+  const ScratchFolder scratch;
+  const RunFolder folder{scratch.path()};
+  const auto starts = [&] {
+    return nlohmann::json::parse(read_file(folder.file("env.json")))["starts"];
+  };
+  start(folder, {"run.seed=3"}, 0);
+  ASSERT_EQ(starts().size(), 1u);
+  start(folder, {"run.seed=3", "run.on_existing=resume"}, 2);
+  ASSERT_EQ(starts().size(), 2u);
+  EXPECT_EQ(starts()[0]["step"], 0);
+  EXPECT_EQ(starts()[1]["step"], 2);
+  EXPECT_EQ(starts()[1]["world"], 1);
+  EXPECT_EQ(starts()[1]["command"][1], "run.on_existing=resume");
+  EXPECT_THAT(starts()[1]["time"].get<std::string>(),
+              ::testing::ContainsRegex("^20[0-9][0-9]-[01][0-9]-[0-3][0-9] .* UTC$"));
 }
 
 }  // namespace

@@ -227,9 +227,11 @@ TEST(TrainingLog, HasTheColumnsOfTheTable) {
                                              "[0-9.e-]+,[0-9]+,[0-9.]+,0,,?"));
 }
 
-/// The first line of metrics.jsonl of one logged step.
-nlohmann::ordered_json first_metrics(std::optional<double> samples_per_second_at_peak) {
-  const Recipe recipe = testing::equality_recipe({});
+/// The first line of a file of the run folder after one logged step.
+nlohmann::ordered_json first_line(const std::string& file,
+                                  const std::vector<std::string>& overrides,
+                                  std::optional<double> samples_per_second_at_peak = {}) {
+  const Recipe recipe = testing::equality_recipe(overrides);
   RankGrid grid = testing::self_grid();
   const auto data = open_split(make_source(recipe), Split::kTrain);
   Session session(recipe, data, grid);
@@ -244,13 +246,25 @@ nlohmann::ordered_json first_metrics(std::optional<double> samples_per_second_at
                            console, log);
   const StepOutcome outcome = session.step({});
   training_log.step(outcome, reduce(outcome, *grid.world), session);
-  return lines_of(folder.file("metrics.jsonl")).at(0);
+  return lines_of(folder.file(file)).at(0);
 }
 
 TEST(TrainingLog, HasTheShareOfThePeakOfAllRanks) {
-  const auto record = first_metrics(1e6);
+  const auto record = first_line("metrics.jsonl", {}, 1e6);
   EXPECT_DOUBLE_EQ(record["mfu"].get<double>(), record["samples_per_second"].get<double>() / 1e6);
-  EXPECT_FALSE(first_metrics(std::nullopt).contains("mfu"));
+  EXPECT_FALSE(first_line("metrics.jsonl", {}).contains("mfu"));
+}
+
+TEST(TrainingLog, TellsHowManyUnitsOfANexusLayerAreMemory) {
+  const auto memory_of = [](const std::string& memory) {
+    return first_line("experts.jsonl",
+                      {"model={backbone: vit, patch: 4, width: 8, depth: 2, heads: 2, hidden: 12, "
+                       "nexus: {slots: 2, experts: {count: 3, hidden: 8}, memory: " +
+                       memory + "}}"})
+        .value("memory_units", -1);
+  };
+  EXPECT_EQ(memory_of("{count: 2, keys: 16, k: 2}"), 2);
+  EXPECT_EQ(memory_of("{count: 0}"), -1);
 }
 
 TEST(TrainingLog, HasNoGatesInASkippedStep) {

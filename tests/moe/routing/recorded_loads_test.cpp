@@ -38,7 +38,7 @@ class LoadRecords : public ::testing::Test {
 };
 
 TEST_F(LoadRecords, AreThoseOfWholeLines) {
-  const std::string last = R"({"step":10,"layer":"b","load":[3.5],"load_cv":0.5})";
+  const std::string last = R"({"step":10,"layer":"b","load":[3.5,1],"memory_units":1})";
   const std::vector<LoadRecord> records = read(R"({"step":5,"layer":"a","load":[9,0]})"
                                                "\n" +
                                                last + "\n" + R"({"step":15,"layer":"a","lo)");
@@ -47,7 +47,9 @@ TEST_F(LoadRecords, AreThoseOfWholeLines) {
   EXPECT_EQ(records[0].layer, "a");
   EXPECT_THAT(records[0].load_U, ElementsAre(9, 0));
   EXPECT_EQ(records[1].line, 2);
-  EXPECT_THAT(records[1].load_U, ElementsAre(3.5));
+  EXPECT_THAT(records[1].load_U, ElementsAre(3.5, 1));
+  EXPECT_EQ(records[0].memory_units, 0);
+  EXPECT_EQ(records[1].memory_units, 1);
   EXPECT_EQ(records[1].text, last);
 }
 
@@ -59,7 +61,8 @@ TEST_F(LoadRecords, LinesThatAreNoneAreNamed) {
         R"({"step":5,"layer":"a","load":[null]})", R"({"step":5,"layer":"a","load":3})",
         R"({"step":5,"layer":5,"load":[1]})", R"({"step":"5","layer":"a","load":[1]})",
         R"({"step":5.5,"layer":"a","load":[1]})", R"({"step":5,"layer":"a"})", R"({"step":6})",
-        "[1]", "no json", ""}) {
+        R"({"step":5,"layer":"a","load":[1],"memory_units":2})",
+        R"({"step":5,"layer":"a","load":[1],"memory_units":-1})", "[1]", "no json", ""}) {
     EXPECT_THAT(refusal(line), HasSubstr("experts.jsonl:2: not a record")) << line;
   }
 }

@@ -55,6 +55,21 @@ class Cifar : public ::testing::Test {
   CifarSource::Options options_;
 };
 
+TEST_F(Cifar, NamesItsClassesWhereTheFolderDoes) {
+  EXPECT_TRUE(CifarSource(options_).class_names().empty());
+  std::ofstream(folder_ / "batches.meta.txt") << "a\r\nb\n\nc d\ne\nf\ng\nh\ni\nj\nk\n\n";
+  EXPECT_THAT(CifarSource(options_).class_names(),
+              ElementsAre("a", "b", "c d", "e", "f", "g", "h", "i", "j", "k"));
+  options_.classes = 100;
+  EXPECT_TRUE(CifarSource(options_).class_names().empty());
+  std::ofstream names(folder_ / "fine_label_names.txt");
+  for (int i = 0; i < 100; ++i) names << "class " << i << "\n";
+  names.close();
+  EXPECT_EQ(CifarSource(options_).class_names().at(99), "class 99");
+  std::ofstream(folder_ / "fine_label_names.txt") << "too\nfew\n";
+  EXPECT_TRUE(CifarSource(options_).class_names().empty());
+}
+
 TEST_F(Cifar, JoinsTheFilesInTheOrderGiven) {
   write("b.bin", 3, 0);
   write("a.bin", 2, 5);

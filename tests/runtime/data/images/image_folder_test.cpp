@@ -82,6 +82,19 @@ int64_t byte_at(const torch::Tensor& image_CHW, int64_t c, int64_t y, int64_t x)
   return std::lround(255.0 * image_CHW[c][y][x].item<double>());
 }
 
+TEST_F(ImageFolder, NamesItsClassesByTheirFolders) {
+  EXPECT_TRUE(ImageFolderSource(options_).class_names().empty());  // val has none
+  std::filesystem::create_directories(scratch_.file("val/dog"));
+  std::filesystem::create_directories(scratch_.file("val/cat"));
+  EXPECT_EQ(ImageFolderSource(options_).class_names(), (std::vector<std::string>{"cat", "dog"}));
+  options_.valid.folder = "none";
+  EXPECT_TRUE(ImageFolderSource(options_).class_names().empty());
+  options_.valid.folder = "train";
+  EXPECT_EQ(ImageFolderSource(options_).class_names(), (std::vector<std::string>{"cat", "dog"}));
+  options_.classes.reset();
+  EXPECT_TRUE(ImageFolderSource(options_).class_names().empty());
+}
+
 TEST_F(ImageFolder, CropsEachViewAtAPlaceOfItsOwn) {
   const auto set = ImageFolderSource(options_).open(Split::kTrain);
   ASSERT_EQ(set->size(), 6);

@@ -66,6 +66,17 @@ TEST(Shapes, HaveTheSizeAndClassesAskedFor) {
   EXPECT_EQ(*labels.rbegin(), 22);
 }
 
+TEST(Shapes, NameTheirClassesWhereKindsTellThemApart) {
+  ShapesSource::Options options;
+  options.classes = 3;
+  EXPECT_EQ(ShapesSource(options).class_names(),
+            (std::vector<std::string>{"disc", "square", "triangle"}));
+  options.classes = 10;
+  EXPECT_EQ(ShapesSource(options).class_names().at(9), "checkers");
+  options.classes = 20;
+  EXPECT_TRUE(ShapesSource(options).class_names().empty());
+}
+
 TEST(Shapes, ShowAShapeOnAGroundInEachImage) {
   ShapesSource::Options options = small(200);
   options.noise = 0.0;

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/report/load_panel.h"
+#include "launch/run_report/known_metrics.h"
+
+namespace shoal {
+
+/// The HTML of a figure of loads over steps, in the colours of `scale`. `rows` is what a row is,
+/// "unit" or "expert rank". `id` is unique in the page.
+std::string load_figure_html(const LoadPanel& panel, const LoadScale& scale,
+                             const std::string& rows, const std::string& id);
+
+/// The colours of loads and what they mean: `what`, in words, a row is and is coloured by.
+std::string load_legend_html(const LoadScale& scale, const std::string& what);
+
+/// Numbers of one kind, rows over steps.
+struct ValueGrid {
+  std::string title, rows;                 ///< `rows` is what a row is
+  std::vector<std::string> row_labels;     ///< one a row, written as far as there is room
+  std::vector<int64_t> column_steps;       ///< ascending
+  std::vector<std::vector<double>> value;  ///< [rows][columns]; NaN: none
+  Quantity quantity = Quantity::kPlain;
+};
+
+/// The HTML of a figure of such numbers, from dark (the smallest) to bright (the largest), with a
+/// legend of its own.
+std::string grid_figure_html(const ValueGrid& grid, const std::string& id);
+
+}  // namespace shoal

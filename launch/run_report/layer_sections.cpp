@@ -1,0 +1,200 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "launch/report/load_panel.h"
+#include "launch/report/page.h"
+#include "launch/run_report/curve_figure.h"
+#include "launch/run_report/heat_figure.h"
+#include "launch/run_report/known_metrics.h"
+#include "launch/run_report/sections.h"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kMostLoadFigures = 64;
+constexpr size_t kMostGridColumns = 200;
+
+/// A heading before what one run's layers did, where there are several runs.
+std::string with_heading(const RunData& run, const Runs& runs, const std::string& html) {
+  if (html.empty() || runs.size() == 1) return html;
+  return fmt::format("<h3>{}</h3>\n{}", xml_text(run.name), html);
+}
+
+std::string plots_html(const std::string& figures) {
+  return figures.empty() ? "" : "<div class=\"plots\">\n" + figures + "</div>\n";
+}
+
+/// The mean lists of a layer over logged steps, as loads.
+LoadHistory history_of(const LayerRecords& layer, const char* key) {
+  LoadHistory history{layer.layer, {}, {}, 0};
+  const auto found = layer.lists.find(key);
+  if (found == layer.lists.end()) return history;
+  for (const ListHistory::Column& column : found->second.columns()) {
+    history.steps.push_back(column.last_step);
+    history.load.push_back(column.sum);  // shares of it are those of the mean
+  }
+  const Curve* memory = layer.numbers.find("memory_units");
+  if (memory != nullptr) history.memory_units = std::llround(memory->last().value);
+  return history;
+}
+
+struct LoadFigures {
+  const char *key, *rows, *heading, *meaning;
+};
+
+/// Heat maps of all layers on one scale.
+std::string loads_html(const RunData& run, const LoadFigures& what, FigureIds& ids) {
+  std::vector<LoadPanel> panels;
+  for (const LayerRecords& layer : run.experts) {
+    const LoadHistory history = history_of(layer, what.key);
+    const bool has_loads = std::ranges::any_of(
+        history.load, [](const std::vector<double>& load) { return load.size() > 1; });
+    if (has_loads) panels.push_back(make_load_panel(history));
+  }
+  if (panels.empty()) return "";
+  const LoadScale scale(panels);
+  std::string figures;
+  for (size_t i = 0; i < std::min(panels.size(), kMostLoadFigures); ++i) {
+    figures += load_figure_html(panels[i], scale, what.rows, ids.next());
+  }
+  std::string html = fmt::format("<h3>{}</h3>\n{}{}", what.heading,
+                                 load_legend_html(scale, what.meaning), plots_html(figures));
+  if (panels.size() > kMostLoadFigures) {
+    html += fmt::format(
+        "<p>The first {} of {} layers are drawn; `shoal inspect --experts "
+        "--heat-map` draws all of them.</p>\n",
+        kMostLoadFigures, panels.size());
+  }
+  return html;
+}
+
+/// Numbers of more layers than there are colours: a row a layer.
+std::string grid_html(const std::vector<FigureLine>& lines, const MetricInfo& info,
+                      FigureIds& ids) {
+  ValueGrid grid{info.label, "layer", {}, {}, {}, info.quantity};
+  size_t columns = 0;
+  for (const FigureLine& line : lines) columns = std::max(columns, line.curve->buckets().size());
+  const size_t stride = (columns + kMostGridColumns - 1) / kMostGridColumns;
+  for (size_t row = 0; row < lines.size(); ++row) {
+    const std::vector<Curve::Bucket>& buckets = lines[row].curve->buckets();
+    // A layer's name is too long for the place beside its row: the caption lists them.
+    grid.row_labels.push_back(std::to_string(row + 1));
+    grid.value.emplace_back();
+    for (size_t begin = 0; begin < columns; begin += stride) {
+      double sum = 0.0;
+      int64_t count = 0;
+      for (size_t i = begin; i < std::min(begin + stride, buckets.size()); ++i) {
+        sum += buckets[i].sum;
+        count += buckets[i].count;
+        if (row == 0 && (i + 1 == std::min(begin + stride, buckets.size()))) {
+          grid.column_steps.push_back(static_cast<int64_t>(buckets[i].last_step));
+        }
+      }
+      grid.value.back().push_back(count > 0 ? sum / static_cast<double>(count)
+                                            : std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  for (auto& row : grid.value) row.resize(grid.column_steps.size(), std::nan(""));
+  return grid_figure_html(grid, ids.next());
+}
+
+/// Each number of the layers, but for `left_out`: curves of few layers, of many a picture with a
+/// row a layer.
+std::string numbers_html(const RunData& run, const std::vector<LayerRecords>& layers,
+                         const std::vector<std::string>& left_out, FigureIds& ids) {
+  std::vector<std::string> keys;
+  for (const LayerRecords& layer : layers) {
+    for (const Curve& curve : layer.numbers.curves()) {
+      const bool is_wanted = std::ranges::find(left_out, curve.key()) == left_out.end();
+      if (is_wanted && std::ranges::find(keys, curve.key()) == keys.end()) {
+        keys.push_back(curve.key());
+      }
+    }
+  }
+  std::string figures, constants;
+  for (const std::string& key : keys) {
+    const MetricInfo info = metric_info(key);
+    std::vector<FigureLine> lines;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const Curve* curve = layers[i].numbers.find(key);
+      if (curve != nullptr && curve->num_finite() > 0) lines.push_back({layers[i].layer, curve, i});
+    }
+    if (lines.empty()) continue;
+    const bool are_constant = std::ranges::all_of(lines, [&](const FigureLine& line) {
+      return line.curve->is_constant() &&
+             line.curve->last().value == lines.front().curve->last().value;
+    });
+    if (are_constant) {
+      constants += fmt::format("{}{} {}", constants.empty() ? "" : "; ", xml_text(info.label),
+                               value_text(lines.front().curve->last().value, info.quantity));
+    } else if (lines.size() <= kNumCurveColours) {
+      figures += curve_figure_html(
+          {info.label, info.quantity, lines, resumed_steps(run), run.last_step}, ids.next());
+    } else {
+      figures += grid_html(lines, info, ids);
+    }
+  }
+  std::string html = plots_html(figures);
+  if (!figures.empty() && layers.size() > kNumCurveColours) {
+    html += "<details><summary>Names of the layers, by row</summary>\n<ol>\n";
+    for (const LayerRecords& layer : layers) {
+      html += fmt::format("<li>{}</li>\n", xml_text(layer.layer));
+    }
+    html += "</ol></details>\n";
+  }
+  if (!constants.empty()) {
+    html += fmt::format("<p>The same in all layers throughout: {}.</p>\n", constants);
+  }
+  return html;
+}
+
+/// `html` of each run under its heading.
+template <class Html>
+std::string of_runs(const Runs& runs, const Html& html) {
+  std::string all;
+  for (const RunData& run : runs) all += with_heading(run, runs, html(run));
+  return all;
+}
+
+std::string under(const char* heading, const std::string& html) {
+  return html.empty() ? "" : fmt::format("<h3>{}</h3>\n{}", heading, html);
+}
+
+}  // namespace
+
+std::string expert_layers_html(const Runs& runs, FigureIds& ids) {
+  return of_runs(runs, [&](const RunData& run) {
+    return loads_html(run,
+                      {"load", "unit", "Load of each unit",
+                       "Each row is a unit, an expert or memory unit; its colour is its share of "
+                       "the layer's choices over an even share."},
+                      ids) +
+           loads_html(run,
+                      {"rank_overload", "expert rank", "Load of each expert rank",
+                       "Each row is an expert rank; its colour is its load over the mean of the "
+                       "ranks."},
+                      ids) +
+           under("Routing of each layer",
+                 numbers_html(run, run.experts,
+                              {"tokens", "load_min", "load_max", "load_mean", "memory_units",
+                               "multiply_adds_per_token", "samples"},
+                              ids));
+  });
+}
+
+std::string gate_layers_html(const Runs& runs, FigureIds& ids) {
+  return of_runs(runs, [&](const RunData& run) {
+    return under("Gate of each layer", numbers_html(run, run.gates, {}, ids));
+  });
+}
+
+std::string permutation_layers_html(const Runs& runs, FigureIds& ids) {
+  return of_runs(runs, [&](const RunData& run) {
+    return under("Permutation of each layer", numbers_html(run, run.permutations, {}, ids));
+  });
+}
+
+}  // namespace shoal

@@ -1,0 +1,255 @@
+#include "runtime/base/record_reader.h"
+
+#include <charconv>
+#include <fstream>
+#include <limits>
+
+namespace shoal {
+
+/// Walks over the JSON of one line. Every method returns whether what it is named after was there.
+class RecordScanner {
+ public:
+  explicit RecordScanner(std::string_view text) : at_(text.data()), end_(at_ + text.size()) {}
+
+  bool object(FlatRecord& record) {
+    if (!take('{')) return false;
+    if (take('}')) return is_at_end();
+    do {
+      FlatRecord::Field& field = record.next_field();
+      if (!string(field.key) || !take(':') || !value(field)) return false;
+    } while (take(','));
+    return take('}') && is_at_end();
+  }
+
+ private:
+  static constexpr int kMaxNesting = 64;
+
+  void skip_blanks() {
+    while (at_ != end_ && (*at_ == ' ' || *at_ == '\t' || *at_ == '\r')) ++at_;
+  }
+
+  bool is_at_end() {
+    skip_blanks();
+    return at_ == end_;
+  }
+
+  bool take(char c) {
+    skip_blanks();
+    if (at_ == end_ || *at_ != c) return false;
+    ++at_;
+    return true;
+  }
+
+  bool word(std::string_view text) {
+    if (!std::string_view(at_, static_cast<size_t>(end_ - at_)).starts_with(text)) return false;
+    at_ += text.size();
+    return true;
+  }
+
+  bool value(FlatRecord::Field& field) {
+    skip_blanks();
+    if (at_ == end_) return false;
+    field.kind = FlatRecord::Kind::kOther;
+    switch (*at_) {
+      case '"':
+        field.kind = FlatRecord::Kind::kText;
+        return string(field.text);
+      case '[':
+        return list(field);
+      case '{':
+        return other(0);
+      case 't':
+        return word("true");
+      case 'f':
+        return word("false");
+      default:
+        field.kind = FlatRecord::Kind::kNumber;
+        return number_field(field);
+    }
+  }
+
+  bool number_field(FlatRecord::Field& field) {
+    const char* begin = at_;
+    if (!number_or_null(field.number)) return false;
+    const std::string_view written(begin, static_cast<size_t>(at_ - begin));
+    field.is_integer = written.find_first_not_of("-0123456789") == std::string_view::npos;
+    return true;
+  }
+
+  bool number_or_null(double& number) {
+    skip_blanks();
+    if (word("null")) {
+      number = std::numeric_limits<double>::quiet_NaN();
+      return true;
+    }
+    // from_chars takes `inf` and `nan`, too, which JSON does not have.
+    const bool begins_number = at_ != end_ && (*at_ == '-' || (*at_ >= '0' && *at_ <= '9'));
+    if (!begins_number || (*at_ == '-' && at_ + 1 != end_ && (at_[1] < '0' || at_[1] > '9'))) {
+      return false;
+    }
+    const auto [stop, error] = std::from_chars(at_, end_, number);
+    if (error == std::errc::result_out_of_range) {
+      number = std::numeric_limits<double>::quiet_NaN();
+    } else if (error != std::errc()) {
+      return false;
+    }
+    at_ = stop;
+    return true;
+  }
+
+  /// A list of numbers, or one of other things, which is passed over.
+  bool list(FlatRecord::Field& field) {
+    const char* begin = at_;
+    field.numbers.clear();
+    ++at_;
+    if (take(']')) {
+      field.kind = FlatRecord::Kind::kNumbers;
+      return true;
+    }
+    double number = 0.0;
+    do {
+      if (!number_or_null(number)) {
+        at_ = begin;
+        return other(0);
+      }
+      field.numbers.push_back(number);
+    } while (take(','));
+    field.kind = FlatRecord::Kind::kNumbers;
+    return take(']');
+  }
+
+  /// Passes over a value of any kind.
+  bool other(int depth) {
+    skip_blanks();
+    if (at_ == end_ || depth > kMaxNesting) return false;
+    if (*at_ == '"') return string(passed_over_);
+    if (word("true") || word("false")) return true;
+    const bool is_object = *at_ == '{';
+    if (!is_object && *at_ != '[') {
+      double number = 0.0;
+      return number_or_null(number);
+    }
+    ++at_;
+    const char close = is_object ? '}' : ']';
+    if (take(close)) return true;
+    do {
+      skip_blanks();
+      if (is_object && (!string(passed_over_) || !take(':'))) return false;
+      if (!other(depth + 1)) return false;
+    } while (take(','));
+    return take(close);
+  }
+
+  bool string(std::string& text) {
+    text.clear();
+    if (!take('"')) return false;
+    while (at_ != end_) {
+      const char* plain = at_;
+      while (at_ != end_ && *at_ != '"' && *at_ != '\\' && static_cast<unsigned char>(*at_) >= 32) {
+        ++at_;
+      }
+      text.append(plain, at_);
+      if (at_ == end_ || static_cast<unsigned char>(*at_) < 32) return false;
+      if (*at_++ == '"') return true;
+      if (!escape(text)) return false;
+    }
+    return false;
+  }
+
+  bool escape(std::string& text) {
+    constexpr std::string_view kLetters = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+    if (at_ == end_) return false;
+    if (*at_ != 'u') {
+      const size_t place = kLetters.find(*at_);
+      if (place == std::string_view::npos) return false;
+      text += kMeanings[place];
+      ++at_;
+      return true;
+    }
+    ++at_;
+    uint32_t code = 0;
+    if (!hex4(code)) return false;
+    if (code >= 0xd800 && code < 0xdc00) {
+      uint32_t low = 0;
+      if (!word("\\u") || !hex4(low) || low < 0xdc00 || low > 0xdfff) return false;
+      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+    } else if (code >= 0xdc00 && code <= 0xdfff) {
+      return false;
+    }
+    append_utf8(text, code);
+    return true;
+  }
+
+  bool hex4(uint32_t& code) {
+    if (end_ - at_ < 4) return false;
+    const auto [stop, error] = std::from_chars(at_, at_ + 4, code, 16);
+    if (error != std::errc() || stop != at_ + 4) return false;
+    at_ = stop;
+    return true;
+  }
+
+  static void append_utf8(std::string& text, uint32_t code) {
+    if (code < 0x80) {
+      text += static_cast<char>(code);
+      return;
+    }
+    const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    constexpr unsigned kLead[] = {0, 0xc0, 0xe0, 0xf0};
+    text += static_cast<char>(kLead[more] | code >> (6 * more));
+    for (int i = more - 1; i >= 0; --i) text += static_cast<char>(0x80 | (code >> (6 * i) & 0x3f));
+  }
+
+  const char* at_;
+  const char* end_;
+  std::string passed_over_;
+};
+
+FlatRecord::Field& FlatRecord::next_field() {
+  if (size_ == fields_.size()) fields_.emplace_back();
+  return fields_[size_++];
+}
+
+bool FlatRecord::parse(std::string_view line) {
+  size_ = 0;
+  if (RecordScanner(line).object(*this)) return true;
+  size_ = 0;
+  return false;
+}
+
+const FlatRecord::Field* FlatRecord::find(std::string_view key) const {
+  for (size_t i = size_; i-- > 0;) {
+    if (fields_[i].key == key) return &fields_[i];
+  }
+  return nullptr;
+}
+
+double FlatRecord::number(std::string_view key, double otherwise) const {
+  const Field* field = find(key);
+  return field != nullptr && field->kind == Kind::kNumber ? field->number : otherwise;
+}
+
+std::string_view FlatRecord::text(std::string_view key) const {
+  const Field* field = find(key);
+  return field != nullptr && field->kind == Kind::kText ? std::string_view(field->text)
+                                                        : std::string_view();
+}
+
+UnreadLines for_each_flat_record(const std::string& path,
+                                 const std::function<void(const FlatRecord&)>& use) {
+  UnreadLines unread;
+  std::ifstream stream(path, std::ios::binary);
+  FlatRecord record;
+  std::string text;
+  for (int64_t line = 1; std::getline(stream, text); ++line) {
+    if (stream.eof()) {
+      unread.is_cut = true;
+    } else if (record.parse(text)) {
+      use(record);
+    } else if (++unread.broken == 1) {
+      unread.first_broken = line;
+    }
+  }
+  return unread;
+}
+
+}  // namespace shoal

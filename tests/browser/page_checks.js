@@ -1,0 +1,131 @@
+// What a page must keep to at any width and in both schemes of colours. The value is a list of
+// mistakes, each a text.
+(() => {
+  const mistakes = [];
+  const named = (element) => {
+    const text = (element.textContent || "").trim().slice(0, 40);
+    return `<${element.tagName.toLowerCase()} class="${element.getAttribute("class") || ""}"> '${text}'`;
+  };
+  const root = document.documentElement;
+  if (root.scrollWidth > root.clientWidth) {
+    const widest = [...document.querySelectorAll("body *")].filter(
+      (e) => e.getBoundingClientRect().right > root.clientWidth + 0.5 && !e.closest(".scroll"));
+    mistakes.push(`the page is ${root.scrollWidth} wide in a window of ${root.clientWidth}: ` +
+                  widest.slice(0, 3).map(named).join(", "));
+  }
+
+  // Contrast: WCAG 2, relative luminance.
+  const parse = (colour) => {
+    const numbers = colour.match(/[\d.]+/g).map(Number);
+    return numbers.length > 3 ? numbers : [...numbers, 1];
+  };
+  const over = (top, below) => top.slice(0, 3).map((c, i) => c * top[3] + below[i] * (1 - top[3]));
+  const luminance = (rgb) => {
+    const [r, g, b] = rgb.map((c) => {
+      c /= 255;
+      return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const contrast = (a, b) => {
+    const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const background = (element) => {
+    const layers = [];
+    for (let e = element; e; e = e.parentElement) {
+      layers.push(parse(getComputedStyle(e).backgroundColor));
+    }
+    return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255]);
+  };
+  const is_shown = (element) => {
+    const box = element.getBoundingClientRect();
+    return box.width > 0 && box.height > 0 && box.right > 0;
+  };
+  const texts = [...document.querySelectorAll("body *")].filter((e) => is_shown(e) &&
+    [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()));
+  for (const element of texts) {
+    const style = getComputedStyle(element);
+    const colour = parse(element.closest("svg") ? style.fill : style.color);
+    const behind = background(element);
+    const ratio = contrast(over(colour, behind), behind);
+    if (ratio < 4.5) mistakes.push(`contrast ${ratio.toFixed(2)} of ${named(element)}`);
+  }
+  for (const line of document.querySelectorAll(".plot path[class^=l]")) {
+    const behind = background(line.closest("figure"));
+    const ratio = contrast(over(parse(getComputedStyle(line).stroke), behind), behind);
+    if (ratio < 3) mistakes.push(`contrast ${ratio.toFixed(2)} of a curve, ${named(line)}`);
+  }
+
+  // Pictures: nothing is cut off, no labels lie on each other, text is large enough to read.
+  for (const svg of document.querySelectorAll("figure svg")) {
+    if (!is_shown(svg)) continue;
+    const title = svg.querySelector("title")?.textContent;
+    const frame = svg.getBoundingClientRect();
+    const boxes = [...svg.querySelectorAll("text")].map((text) => [text, text.getBoundingClientRect()]);
+    for (const [text, box] of boxes) {
+      if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1 ||
+          box.bottom > frame.bottom + 1) {
+        mistakes.push(`'${text.textContent}' is cut off in '${title}'`);
+      }
+      if (box.height < 9) mistakes.push(`'${text.textContent}' is ${box.height} high in '${title}'`);
+    }
+    for (let i = 0; i < boxes.length; ++i) {
+      for (let k = i + 1; k < boxes.length; ++k) {
+        const [a, b] = [boxes[i][1], boxes[k][1]];
+        const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        // Lines of text have some room above and below their letters.
+        const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (across > 0.5 && down > 0.3 * a.height) {
+          mistakes.push(`'${boxes[i][0].textContent}' and '${boxes[k][0].textContent}' lie on each ` +
+                        `other in '${title}'`);
+        }
+      }
+    }
+    for (const curve of svg.querySelectorAll("path[class^=l]")) {
+      const box = curve.getBoundingClientRect();
+      if (box.width + box.height === 0 && !curve.classList.contains("dot") &&
+          !svg.querySelector(".dot")) {
+        mistakes.push(`an empty curve in '${title}'`);
+      }
+      if (box.left < frame.left - 3 || box.right > frame.right + 3 || box.top < frame.top - 3 ||
+          box.bottom > frame.bottom + 3) {
+        mistakes.push(`a curve leaves its picture in '${title}'`);
+      }
+    }
+  }
+  for (const scale of document.querySelectorAll(".colours")) {
+    const boxes = [...scale.querySelectorAll("span")].map((span) => span.getBoundingClientRect());
+    for (let i = 1; i < boxes.length; ++i) {
+      if (boxes[i].left < boxes[i - 1].right) {
+        mistakes.push(`labels of a colour scale lie on each other: ${named(scale)}`);
+      }
+    }
+  }
+  for (const image of document.querySelectorAll("img")) {
+    if (is_shown(image) && image.naturalWidth === 0) mistakes.push(`a broken image: ${image.alt}`);
+  }
+
+  // Headings in order, tables with captions and heads, identifiers once.
+  let level = 0;
+  for (const heading of document.querySelectorAll("h1, h2, h3, h4, h5, h6")) {
+    const next = Number(heading.tagName[1]);
+    if (next > level + 1) mistakes.push(`${named(heading)} skips a level`);
+    level = next;
+  }
+  for (const table of document.querySelectorAll("table")) {
+    if (!table.caption) mistakes.push(`a table without a caption: ${named(table)}`);
+    for (const head of table.querySelectorAll("th")) {
+      if (!head.scope) mistakes.push(`a head without a scope: ${named(head)}`);
+    }
+  }
+  const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
+  for (const id of new Set(ids.filter((id, i) => ids.indexOf(id) !== i))) {
+    mistakes.push(`two elements are called '${id}'`);
+  }
+  for (const link of document.querySelectorAll("a[href^='#']")) {
+    if (!document.getElementById(link.hash.slice(1))) mistakes.push(`${link.hash} leads nowhere`);
+  }
+  if (!root.lang) mistakes.push("no language");
+  return mistakes;
+})()

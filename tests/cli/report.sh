@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The page that training writes at its end, and `shoal report`.
+source "$(dirname "$0")/common.sh"
+
+short=(train "$tiny" run.root=. train.duration=4step parallel.expert_ranks=1)
+expect 0 "$program" "${short[@]}" run.name=a
+grep -q '  ./a/report.html' output || fail "the report is not listed: $(cat output)"
+grep -q '</html>' a/report.html || fail "no whole report was written"
+grep -q '>loss over steps</title>' a/report.html || fail "the report has no curve of the loss"
+grep -q '<td>command line</td>' a/report.html || fail "the report has no origins of the recipe"
+# Also after a stop; and whatever of a run is there.
+expect 75 "$program" "${short[@]}" run.name=b run.stop_after=2step
+grep -q 'stopped in order' b/report.html || fail "the report of a stopped run does not say so"
+rm b/summary.json b/report.html
+printf '{"step": 3, "lo' >>b/metrics.jsonl
+expect 0 "$program" report b
+grep -q 'in progress, or ended without a summary' b/report.html || fail "no state in the report"
+expect 0 "$program" report a b --out both.html
+[ "$(cat output)" = both.html ] || fail "the page is not named: $(cat output)"
+
+# A report that cannot be written ends no training.
+expect 0 "$program" "${short[@]}" run.name=c train.duration=2step
+mkdir c/report.html.tmp
+expect 0 "$program" "${short[@]}" run.name=c train.duration=4step run.on_existing=resume
+grep -q 'the report was not written: .*shoal report ./c' output || fail "no warning: $(cat output)"
+[ -s c/summary.json ] || fail "the summary is gone"
+rmdir c/report.html.tmp
+
+# A run's report is its own, so that the run can be overwritten.
+expect 0 "$program" "${short[@]}" run.name=a run.on_existing=overwrite
+grep -q '</html>' a/report.html || fail "no report after overwriting"
+
+expect 2 "$program" report a b
+grep -q -- '--out FILE.html' output || fail "no next step: $(cat output)"
+expect 2 "$program" report a --out page.txt
+expect 2 "$program" report a a a a a a a a a --out page.html
+expect 13 "$program" report none
+grep -q 'runs/quickstart' output || fail "no next step: $(cat output)"
+expect 13 "$program" report a/ckpt/step-00000004
+grep -q 'is a checkpoint, not a run' output || fail "a checkpoint is not named: $(cat output)"
