@@ -75,7 +75,7 @@ TEST(ModelWork, OfGpt2IsSixFlopsAWeightAndCausalAttention) {
 
 const Keys kCountedVit{
     "model={backbone: vit, patch: 16, width: 64, depth: 2, heads: 2, hidden: 128}"};
-constexpr double kImageTokens = 196;
+constexpr double kImageTokens = 197;  // with the class token
 
 TEST(ModelWork, CountsTheExpertsThatATokenIsRoutedTo) {
   const double dense = image_work(kCountedVit).value().multiply_adds;
