@@ -10,7 +10,6 @@ NexusCounts::NexusCounts(const FeedForwardOptions& options, int64_t depth) {
 }
 
 double NexusCounts::rows_of(std::string_view parameter, double tokens) const {
-  if (parameter.ends_with(".values")) return 0;  // of a memory unit, which adds up the best few
   const bool is_of_unit = parameter.find(".nexus.experts.") != std::string_view::npos ||
                           parameter.find(".nexus.memory.") != std::string_view::npos;
   return is_of_unit ? slots_of_unit : tokens;

@@ -14,8 +14,8 @@ class ProductCounts {
  public:
   virtual ~ProductCounts() = default;
   /// Rows of one view of a sample that this parameter multiplies, for a stack those that a chosen
-  /// unit gets of a token each; 0 for tables and for what is added. `parameter`: its name below
-  /// this module.
+  /// unit gets of a token each; 0 for tables and for what is added. Of a memory unit's values as of
+  /// its keys. `parameter`: its name below this module.
   virtual double rows_of(std::string_view parameter) const = 0;
   /// Multiply-adds of one view of a sample between activations, such as attention's: of a causal
   /// one, half of all pairs of tokens.

@@ -155,8 +155,14 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
 }
 
 MoeStageInfo MoeLayer::info() const {
-  return {path(),          bank_->placement().num_units(), router_->units_per_token(),
-          router_->note(), options_.exchange.chunks,       options_.exchange.hierarchical};
+  return {.name = path(),
+          .num_units = bank_->placement().num_units(),
+          .units_per_token = router_->units_per_token(),
+          .note = router_->note(),
+          .num_chunks = options_.exchange.chunks,
+          .is_hierarchical = options_.exchange.hierarchical,
+          .routed_per_token = router_->routed_per_token(),
+          .values_per_row = bank_->values_per_row()};
 }
 
 MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step) {

@@ -21,6 +21,8 @@ struct MoeStageInfo {
   std::string note = {};         ///< the router's
   int64_t num_chunks = 1;        ///< parts of the rows in its exchange
   bool is_hierarchical = false;  ///< whether its exchange has two levels
+  double routed_per_token = 0;   ///< rows that units get of one token, on average, none dropped
+  int64_t values_per_row = 0;    ///< of memory units: how many values a row's result is made of
 };
 
 /// The output of a MoE stage for the samples of this rank.

@@ -49,8 +49,12 @@ double elements_of_row(const Parameter& parameter, const BuiltModel& model,
   if (layer != sparse.end()) elements *= layer->reached();
   const std::shared_ptr<MoeStage> stage = stage_of(parameter, model);
   if (stage == nullptr) return elements;
-  return elements * static_cast<double>(stage->info().units_per_token) /
-         static_cast<double>(stage->info().num_units);
+  const MoeStageInfo info = stage->info();
+  if (parameter.name.ends_with(".values")) {  // of a memory unit, which adds up the best few
+    elements *=
+        static_cast<double>(info.values_per_row) / static_cast<double>(parameter.tensor.size(1));
+  }
+  return elements * info.routed_per_token / static_cast<double>(info.num_units);
 }
 
 }  // namespace
@@ -83,8 +87,9 @@ std::optional<ModelWork> work_of(const BuiltModel& model,
     // The first matrix of a unit reads the rows.
     const std::shared_ptr<MoeStage> stage = stage_of(parameter, model);
     if (stage == nullptr || !seen.insert(stage.get()).second) continue;
-    work.routed_numbers += views * rows * static_cast<double>(stage->info().units_per_token) *
-                           static_cast<double>(parameter.tensor.size(1));
+    const int64_t width = parameter.tensor.size(parameter.name.ends_with(".keys") ? 2 : 1);
+    work.routed_numbers +=
+        views * rows * stage->info().routed_per_token * static_cast<double>(width);
   }
   for (const auto& [name, backbone] : *backbones) {
     add(views * backbone.counts->between_activations(), backbone.is_trained);

@@ -201,8 +201,13 @@ AttentionExperts::AttentionExperts(const AttentionExpertsOptions& options, const
 
 MoeStageInfo AttentionExperts::info() const {
   const bool is_soft = options_.mixing == Mixing::kSoft;
-  return {path(), placement_.num_units(),
-          is_soft ? placement_.num_units() : router_->units_per_token(), router_->note()};
+  const int64_t num_units = placement_.num_units();
+  return {
+      .name = path(),
+      .num_units = num_units,
+      .units_per_token = is_soft ? num_units : router_->units_per_token(),
+      .note = router_->note(),
+      .routed_per_token = is_soft ? static_cast<double>(num_units) : router_->routed_per_token()};
 }
 
 void AttentionExperts::after_step() { router_->after_step(grid_->tensor_world()); }
@@ -388,13 +393,25 @@ TopKOptions AttentionExperts::attention_of(int64_t expert) const {
   return {sizes_.heads, has_all ? sizes_.grid.tokens() : keys, options.candidates, sizes_.grid};
 }
 
-double AttentionExperts::multiply_adds_of_query(int64_t expert) const {
+double AttentionExperts::between_activations() const {
+  const MoeStageInfo stage = info();
+  double sum = 0;
+  for (int64_t e = 0; e < stage.num_units; ++e) sum += between_activations_of_query(e);
+  return sum * stage.routed_per_token / static_cast<double>(stage.num_units);
+}
+
+double AttentionExperts::between_activations_of_query(int64_t expert) const {
   const auto width = static_cast<double>(sizes_.width);
   const KeyCandidates& candidates = options_.experts[static_cast<size_t>(expert)].candidates;
   // Candidates are a mask over the logits of all keys; blocks are chosen by logits of their own.
   const bool has_blocks = candidates.from == CandidateKind::kPooled;
   const int64_t blocks = has_blocks ? num_blocks(candidates, sizes_.grid) : 0;
-  return width * (2 * width + static_cast<double>(2 * sizes_.grid.tokens() + blocks));
+  return width * static_cast<double>(2 * sizes_.grid.tokens() + blocks);
+}
+
+double AttentionExperts::multiply_adds_of_query(int64_t expert) const {
+  const auto width = static_cast<double>(sizes_.width);
+  return 2 * width * width + between_activations_of_query(expert);
 }
 
 double AttentionExperts::multiply_adds(const RoutedCounts& counts) const {

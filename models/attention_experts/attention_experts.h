@@ -106,6 +106,8 @@ class AttentionExperts : public MoeStage {
   MoeOutput forward(const torch::Tensor& x_BND, const StepContext& step);
   void after_step() override;
   MoeStageInfo info() const override;
+  /// Multiply-adds of one token between activations, if experts get equally many tokens.
+  double between_activations() const;
 
  private:
   /// The weight of each expert's output, and the experts that compute a token.
@@ -149,7 +151,9 @@ class AttentionExperts : public MoeStage {
   /// The outputs of this rank's experts, unweighted, one expert's after another.
   torch::Tensor run_experts(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
   TopKOptions attention_of(int64_t expert) const;
-  /// Of one token in this expert: its query, its logits and sums over all keys, its output.
+  /// Of one token in this expert: its logits and sums over all keys.
+  double between_activations_of_query(int64_t expert) const;
+  /// The same with its query and its output.
   double multiply_adds_of_query(int64_t expert) const;
   /// Of all tokens, keys and values included.
   double multiply_adds(const RoutedCounts& counts) const;

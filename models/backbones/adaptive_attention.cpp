@@ -70,18 +70,19 @@ double AdaptiveAttention::rows_of(std::string_view parameter) const {
   if (!is_of_keys) return tokens;
   // Keys and values are of all tokens in every expert, whichever of them a token chooses.
   const MoeStageInfo experts = moe_stages_of(*this).front()->info();
-  return tokens * static_cast<double>(experts.num_units) /
-         static_cast<double>(experts.units_per_token);
+  return tokens * static_cast<double>(experts.num_units) / experts.routed_per_token;
 }
 
 double AdaptiveAttention::between_activations() const {
   const auto tokens = static_cast<double>(positions_ND_.size(0));
-  double passes = 0;  // of every token through an attention over all
-  if (!options_.attention) passes = static_cast<double>(options_.depth);
-  for (const auto& stage : moe_stages_of(*this)) {
-    passes += static_cast<double>(stage->info().units_per_token);
+  if (!options_.attention) {
+    return 2 * tokens * tokens * static_cast<double>(options_.depth * options_.width);
   }
-  return passes * 2 * tokens * tokens * static_cast<double>(options_.width);
+  double of_token = 0;
+  for (const auto& stage : moe_stages_of(*this)) {
+    of_token += dynamic_cast<const AttentionExperts&>(*stage).between_activations();
+  }
+  return tokens * of_token;
 }
 
 namespace {

@@ -136,6 +136,7 @@ double ConvNext::rows_of(std::string_view parameter) const {
   if (parameter.starts_with(kDownsamples)) {
     return positions_in(static_cast<size_t>(number_behind(kDownsamples)) + 1);
   }
+  if (!parameter.starts_with(kBlocks)) return positions_in(depths_.size() - 1);
   const NexusCounts nexus(feed_forward_, static_cast<int64_t>(blocks_->size()));
   return nexus.rows_of(parameter, positions_in(stage_of(number_behind(kBlocks))));
 }

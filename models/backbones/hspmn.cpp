@@ -166,10 +166,15 @@ torch::Tensor Hspmn::decode(const NewTokens& tokens, KeyValueCache& cache,
 }
 
 double Hspmn::open_tokens() const {
+  const GateOptions& gate = options_.gate;
   const auto tokens = static_cast<double>(tokens_);
-  const auto anchors = static_cast<double>(options_.gate.anchors_in(tokens_));
-  const double open = anchors + options_.gate.rate * (tokens - anchors);
-  return open + options_.gate.explore_fraction * (tokens - open);
+  const auto anchors = static_cast<double>(gate.anchors_in(tokens_));
+  double open = anchors + gate.rate * (tokens - anchors);
+  if (const std::optional<int64_t> most = gate.most_in(context_, gate.rate)) {
+    open = std::min(open, anchors + static_cast<double>(*most));
+  }
+  const bool explores = gate.select != GateSelection::kRandom;
+  return open + (explores ? gate.explore_fraction * (tokens - open) : 0);
 }
 
 double Hspmn::rows_of(std::string_view parameter) const {
@@ -194,7 +199,9 @@ double Hspmn::between_activations() const {
     const bool is_dense = stream == ContextualStream::kDense;
     sum += (is_dense ? static_cast<double>(tokens_) : open_tokens()) * pairs_of_token;
   }
-  return sum * static_cast<double>(options_.width);
+  const auto width = static_cast<double>(options_.width);
+  const NexusCounts nexus(options_.feed_forward, options_.depth);
+  return sum * width + nexus.between_activations(static_cast<double>(tokens_), width);
 }
 
 namespace {

@@ -57,7 +57,6 @@ double SparseMlp::rows_of(std::string_view parameter) const {
   const auto is_in = [parameter](std::string_view part) {
     return parameter.find(part) != std::string_view::npos;
   };
-  if (parameter.ends_with(".values")) return 0;  // of a memory unit, which adds up the best few
   if (is_in(".token_mlp.")) return static_cast<double>(width_);
   if (is_in(".tokens_in.") || is_in(".moe_s.") || is_in(".tokens_out.")) {
     return static_cast<double>(sparse_width_);

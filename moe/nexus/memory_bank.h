@@ -45,6 +45,7 @@ class MemoryBank : public UnitBank {
   static double cost(const Options& options, int64_t width);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
+  int64_t values_per_row() const override { return k_; }
   const UnitPlacement& placement() const override { return placement_; }
 
  private:

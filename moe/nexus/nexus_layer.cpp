@@ -180,7 +180,11 @@ MoeStats NexusLayer::stats(const torch::Tensor& combine_BNP, bool training) cons
 }
 
 MoeStageInfo NexusLayer::info() const {
-  return {path(), placement_.num_units(), placement_.num_units()};
+  return {.name = path(),
+          .num_units = placement_.num_units(),
+          .units_per_token = placement_.num_units(),
+          .routed_per_token = static_cast<double>(placement_.num_units()),
+          .values_per_row = memory_ == nullptr ? 0 : memory_->values_per_row()};
 }
 
 }  // namespace shoal

@@ -43,6 +43,10 @@ class ExpertChoiceRouter : public ScoreRouter {
     return routing;
   }
 
+  double routed_per_token() const override {
+    return std::min(factor_ * static_cast<double>(units_per_token()),
+                    static_cast<double>(num_units()));
+  }
   bool takes_balance_losses() const override { return false; }
   bool chooses_per_unit() const override { return true; }
   bool is_causal() const override { return false; }

@@ -42,6 +42,8 @@ class Router : public ModuleBase {
   virtual void after_step(Communicator& world) { (void)world; }
 
   int64_t units_per_token() const { return k_; }
+  /// Units that take a token, on average over the tokens; other than k where units choose.
+  virtual double routed_per_token() const { return static_cast<double>(k_); }
   /// int64 [T]: the unit of each token's best choice, -1 where it has none.
   torch::Tensor first_units(const Routing& routing) const;
   /// Whether logits have noise while training.

@@ -87,6 +87,57 @@ TEST(ModelWork, CountsTheExpertsThatATokenIsRoutedTo) {
   EXPECT_DOUBLE_EQ(image_work(experts).value().routed_numbers, kImageTokens * 2 * 64);
 }
 
+TEST(ModelWork, CountsTheTokensThatExpertsChoose) {
+  const double dense = image_work(kCountedVit).value().multiply_adds;
+  const Keys chosen = followed_by(kCountedVit, {"model.moe={router: {name: expert_choice, k: 1, "
+                                                "factor: 2}, experts: {count: 8, hidden: 128}}",
+                                                "model.sparse_blocks={from: 1, to: 1}"});
+  const double one_mlp = kImageTokens * 2 * 64 * 128, router = kImageTokens * 64 * 8;
+  EXPECT_DOUBLE_EQ(image_work(chosen).value().multiply_adds, dense + one_mlp + router);
+  EXPECT_DOUBLE_EQ(image_work(chosen).value().routed_numbers, kImageTokens * 2 * 64);
+}
+
+// Of 6 units with 3 slots each: logits, mixing into slots and out of them, 4 MLPs, and 2 memories
+// that compare 64 keys and add up 4 values.
+TEST(ModelWork, CountsANexusLayer) {
+  const double dense = image_work(kCountedVit).value().multiply_adds;
+  const Keys nexus =
+      followed_by(kCountedVit, {"model.nexus={experts: {count: 4, hidden: 128}, slots: 3, "
+                                "memory: {count: 2, keys: 64, k: 4}}",
+                                "model.sparse_blocks={from: 1, to: 1}"});
+  const double mlp = 2 * 64 * 128, memory = (64 + 4) * 64;
+  const double mixing = 3 * kImageTokens * 6 * 3 * 64;
+  EXPECT_DOUBLE_EQ(image_work(nexus).value().multiply_adds,
+                   dense - kImageTokens * mlp + mixing + 3 * (4 * mlp + 2 * memory));
+}
+
+/// Of a decoder of one block that is 64 wide, with 1024 tokens, 16 of which are anchors.
+double gated_work(const std::string& gate) {
+  return work({"data={source: text, sequence: 1024, train: {files: [a]}, valid: {files: [b]}, "
+               "tokenizer: {name: gpt2, vocab: v, merges: m}}",
+               "model={backbone: hspmn, width: 64, depth: 1, heads: 4, kv_heads: 2, gate: "
+               "{anchor_every: 64, rate: 0.25, " +
+                   gate + "}}",
+               "task={name: lm}"})
+      .value()
+      .multiply_adds;
+}
+
+// Queries, outputs and half of all pairs, which take two products.
+constexpr double kOpenToken = 2.0 * 64 * 64 + 1024 * 64;
+
+TEST(ModelWork, CountsTheTokensThatAGateOpens) {
+  const double open = 16 + 0.25 * (1024 - 16);  // 268
+  const double alone = gated_work("explore_fraction: 0");
+  EXPECT_DOUBLE_EQ(gated_work("explore_fraction: 0.25") - alone, 0.25 * (1024 - open) * kOpenToken);
+  // A random gate does not explore.
+  EXPECT_EQ(gated_work("select: random, explore_fraction: 0.25"),
+            gated_work("select: random, explore_fraction: 0"));
+  // Half of a rate of 0.25 of 1024 tokens, the anchors among them.
+  EXPECT_DOUBLE_EQ(alone - gated_work("explore_fraction: 0, capacity: 0.5"),
+                   (open - 128) * kOpenToken);
+}
+
 TEST(ModelWork, CountsWeightsThatAreOn) {
   const double dense = image_work(kCountedVit).value().multiply_adds;
   const Keys sparse = followed_by(
@@ -126,6 +177,22 @@ TEST(ModelWork, OfTheDenoiserIsThatOfItsExpertsAndDenseLayers) {
   const double known = 2 * (experts + merge + mlp) + ends;
   EXPECT_GE(denoiser.multiply_adds, known);
   EXPECT_LE(denoiser.multiply_adds, 1.05 * known);  // and the routers'
+}
+
+// In each of two blocks all 64 patches are compared with 16 means of blocks of 2 x 2.
+TEST(ModelWork, CountsTheLogitsOfPooledBlocks) {
+  const auto of_candidates = [](const std::string& candidates) {
+    return work({"data={source: cifar, normalise: {mean: [0, 0, 0], std: [1, 1, 1]}}",
+                 "model={backbone: adaptive_attention, depth: 2, width: 128, attention: {experts: "
+                 "[{k: 16}, {k: 16, candidates: " +
+                     candidates + "}]}}",
+                 "task={name: denoise}"})
+        .value()
+        .multiply_adds;
+  };
+  EXPECT_DOUBLE_EQ(
+      of_candidates("{from: pooled, block: 2, keep: 4}") - of_candidates("{from: all}"),
+      2.0 * 64 * 16 * 128);
 }
 
 TEST(ModelWork, IsNotKnownOfABackboneThatDoesNotCount) {
