@@ -18,7 +18,9 @@
 #include <vector>
 
 #include "launch/commands/doctor.h"
+#include "launch/job/control_group.h"
 #include "launch/job/core_use.h"
+#include "launch/job/machine_memory.h"
 #include "launch/job/rank_facts.h"
 #include "launch/report/console.h"
 #include "runtime/base/build_info.h"
@@ -43,13 +45,6 @@ std::string value_after(const std::string& file, const std::string& key) {
     return begin == std::string::npos ? "" : line.substr(begin);
   }
   return "";
-}
-
-/// The number that a stream, a file's as a rule, begins with.
-std::optional<double> number_in(std::istream&& stream) {
-  double value = 0;
-  if (stream >> value) return value;
-  return std::nullopt;
 }
 
 Finding cpu(const MachinePlaces& places) {
@@ -82,7 +77,7 @@ Finding cores(const LaunchInfo& launch, const MachinePlaces& places) {
   Finding finding{.name = "cores"};
   finding.text = fmt::format("{} usable by this process; {} here, {} each", usable,
                              counted(launch.local_size, "rank"), counted(threads, "thread"));
-  const std::optional<double> limit = cpu_limit(places.sys);
+  const std::optional<double> limit = cpu_limit(places.proc, places.sys);
   if (!launch.bound && launch.local_size > usable) {
     finding.warn("ranks take turns on the cores; start fewer, or use launch/run");
   } else if (limit && *limit + 0.01 < static_cast<double>(usable)) {
@@ -94,22 +89,16 @@ Finding cores(const LaunchInfo& launch, const MachinePlaces& places) {
 }
 
 Finding memory(const MachinePlaces& places) {
-  constexpr double kComfortableBytes = 2 * kGiB;
-  const auto bytes_of = [info = places.proc + "/meminfo"](const char* key) {
-    return 1024 * number_in(std::istringstream(value_after(info, key))).value_or(0);
-  };
-  const double total = bytes_of("MemTotal");
-  double available = bytes_of("MemAvailable");
+  constexpr int64_t kComfortableBytes = int64_t{2} << 30;
+  const MachineMemory machine = machine_memory(places.proc, places.sys);
+  const auto text = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
   Finding finding{.name = "memory"};
-  finding.text = fmt::format("{} of {} available", human_bytes(available), human_bytes(total));
-  const std::string groups = places.sys + "/fs/cgroup/";
-  auto limit = number_in(std::ifstream(groups + "memory.max"));
-  if (!limit) limit = number_in(std::ifstream(groups + "memory/memory.limit_in_bytes"));
-  if (limit && *limit < total) {
-    finding.text += fmt::format("; the container may use {}", human_bytes(*limit));
-    available = std::min(available, *limit);
+  finding.text = fmt::format("{} of {} available", text(machine.available), text(machine.total));
+  if (machine.total < machine.installed) {
+    finding.text +=
+        fmt::format("; of {} the container or ulimit -v allows no more", text(machine.installed));
   }
-  if (available < kComfortableBytes) {
+  if (machine.available < kComfortableBytes) {
     finding.warn("a rank of a small model takes about 0.5 GiB; close other programs");
   }
   return finding;
@@ -141,7 +130,7 @@ Finding cma(const MachinePlaces& places) {
     return {.name = "cma",
             .text = "processes may read each other's memory: MPI can copy large messages once"};
   }
-  const auto scope = number_in(std::ifstream(places.proc + "/sys/kernel/yama/ptrace_scope"));
+  const auto scope = number_in(places.proc + "/sys/kernel/yama/ptrace_scope");
   return {
       "", "cma", Verdict::kWarn,
       fmt::format("ranks may not read each other's memory ({}); large messages are copied twice",

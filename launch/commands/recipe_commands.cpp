@@ -150,7 +150,7 @@ MemoryEstimate memory_of(const CheckedRecipe& checked, int64_t world, bool measu
   return estimate;
 }
 
-/// The sum only where nothing is missing in it.
+/// What memory of a rank is taken by; the sum only where nothing is missing in it.
 nlohmann::ordered_json memory_json(const MemoryEstimate& estimate) {
   nlohmann::ordered_json json;
   for (const auto& [name, bytes] : estimate.classes) json[name] = bytes;
@@ -228,7 +228,10 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
                                 {"active_parameters", counts.active_parameters},
                                 {"world", world},
                                 {"warnings", warnings}};
-    json["memory_bytes"] = memory_json(memory_of(checked, world, arguments.memory));
+    const MemoryEstimate memory = memory_of(checked, world, arguments.memory);
+    json["memory_bytes"] = memory_json(memory);
+    json["page_cache_bytes"] = memory.page_cache_bytes;
+    if (!memory.has_activations) json["not_measured"] = memory.not_measured;
     if (counts.work) {
       json["multiply_adds"] = counts.work->multiply_adds;
       json["training_flops"] = counts.work->training_flops;

@@ -49,11 +49,25 @@ void log_split(const char* split, const SampleSet& data, Log& log) {
                        num_corrupt, data.size()));
 }
 
-/// What the job has to work with: data, and on the first rank of each machine its cores.
-void log_means(const OpenSplit& train_data, const OpenSplit& valid_data, const LaunchInfo& launch,
-               Log& log) {
-  log_split("data.train", *train_data.samples, log);
-  log_split("data.valid", *valid_data.samples, log);
+/// What a job trains on and what it is evaluated on.
+struct JobData {
+  OpenSplit train, valid;
+};
+
+/// Collective. Throws what require_equal_on_ranks throws where the ranks' data differ.
+JobData open_data(const CheckedRecipe& checked, const LaunchInfo& launch, Communicator& world) {
+  const int64_t workers = choose_workers(launch);
+  JobData data{open_split(checked.source, Split::kTrain, workers),
+               open_split(checked.source, Split::kValid, workers)};
+  require_equal_on_ranks(world, {{"training data", data.train.fingerprint},
+                                 {"validation data", data.valid.fingerprint}});
+  return data;
+}
+
+/// Corrupt samples, and on the first rank of each machine warnings about its cores.
+void log_data_and_cores(const JobData& data, const LaunchInfo& launch, Log& log) {
+  log_split("data.train", *data.train.samples, log);
+  log_split("data.valid", *data.valid.samples, log);
   if (launch.local_rank != 0) return;
   for (const std::string& warning : core_warnings(look_at_cores(launch, at::get_num_threads()))) {
     log.warn(warning);
@@ -168,11 +182,11 @@ std::optional<double> samples_at_peak(const CheckedRecipe& checked, const RankGr
     return std::nullopt;
   }
   const double flops = sums[0].item<double>();
-  log.info(
-      fmt::format("mfu: of {:.3g} TFLOP/s a rank ({}, {}); {:.4g} GFLOP a sample to train, 6 "
-                  "a multiply-add of what is trained",
-                  flops / 1e12 / static_cast<double>(grid.world->size()), own->source,
-                  enum_name(recipe.train.precision), work->training_flops / 1e9));
+  log.info(fmt::format(
+      "mfu is relative to {:.3g} TFLOP/s per rank ({}, {}); training takes {:.4g} GFLOP "
+      "per sample",
+      flops / 1e12 / static_cast<double>(grid.world->size()), own->source,
+      enum_name(recipe.train.precision), work->training_flops / 1e9));
   return flops / work->training_flops;
 }
 
@@ -235,9 +249,53 @@ std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchIn
   return chosen ? std::optional(to_text(chosen->values)) : std::nullopt;
 }
 
-ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launch,
-                        const CheckedRecipe& checked, std::unique_ptr<const StopSignals> signals,
-                        Communicator& guard) {
+/// What a run ended with, and where it is written.
+struct RunEnd {
+  const CheckedRecipe& checked;
+  const JobData& data;
+  Communicator& world;
+  const RunFolder& folder;
+  const TrainingResult& result;
+};
+
+/// Summary and report, on rank 0, after what was found corrupt on the way. Collective.
+void write_results(const RunEnd& end, Log& log) {
+  const Substituted substituted{
+      log_replaced("data.train", *end.data.train.samples, end.world, log),
+      log_replaced("data.valid", *end.data.valid.samples, end.world, log)};
+  if (end.world.rank() != 0) return;
+  print_summary(
+      write_summary(end.folder, end.result, substituted, all_notes(end.checked, end.result)), log);
+  PosixFileSystem files;
+  write_report(end.folder, files, log);
+}
+
+/// What a training is started with, and its current stage.
+struct TrainingJob {
+  const TrainArguments& arguments;
+  const LaunchInfo& launch;
+  const CheckedRecipe& checked;
+  Communicator& guard;                        ///< of all ranks; the work has a copy
+  std::string stage = "preparing the ranks";  ///< what a failed allocation happened in
+};
+
+/// As require_memory. Returns what the console was told, for a log that is not open yet.
+/// Collective.
+std::vector<std::string> check_memory(const TrainingJob& job, const RankGrid& grid,
+                                      Console& console) {
+  std::vector<std::string> lines;
+  require_memory(job.checked, {grid.device, job.launch.local_size}, *grid.world,
+                 [&](const std::string& line) {
+                   console.print(line);
+                   lines.push_back(line);
+                 });
+  return lines;
+}
+
+ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> signals) {
+  const CheckedRecipe& checked = job.checked;
+  const LaunchInfo& launch = job.launch;
+  Communicator& guard = job.guard;
   const Recipe& recipe = checked.loaded.options;
   std::unique_ptr<Communicator> world = guard.split(0, guard.rank());
   require_equal_ranks(*world, recipe);
@@ -246,19 +304,18 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks,
                                  ranks_per_node(checked, guard), std::move(devices.gpu_world));
   grid.device = devices.own.device;
-  require_memory(checked, {devices.own.device, launch.local_size}, *grid.world);
-  const int64_t workers = choose_workers(launch);
-  const OpenSplit train_data = open_split(checked.source, Split::kTrain, workers);
-  const OpenSplit valid_data = open_split(checked.source, Split::kValid, workers);
-  require_equal_on_ranks(*grid.world, {{"training data", train_data.fingerprint},
-                                       {"validation data", valid_data.fingerprint}});
+  Console console = make_console(launch.columns);
+  const std::vector<std::string> memory_lines = check_memory(job, grid, console);
+  job.stage = "opening the data";
+  const JobData data = open_data(checked, launch, *grid.world);
+  job.stage = "building the model";
   const UnitLoads unit_load = logged_loads(recipe, *grid.world);
-  Session session(recipe, train_data, grid, unit_load);
+  Session session(recipe, data.train, grid, unit_load);
   // What the recipe or its weights refuse is refused before a folder is made or overwritten.
   std::string weights;
   if (recipe.run.on_existing != OnExisting::kResume)
     weights = load_initial_weights(session, recipe);
-  Console console = make_console(launch.columns);
+  job.stage = "starting or resuming the run";
   PosixFileSystem files;
   const RunFolder folder =
       open_run_folder((std::filesystem::path(recipe.run.root) / recipe.run.name).string(),
@@ -269,10 +326,10 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   console.when_lost([&log](const std::string& why) {
     log.detail(fmt::format("the console is lost ({}): what is meant for it is dropped", why));
   });
-
+  for (const std::string& line : memory_lines) log.detail(line);
   CheckpointWriter::Options checkpoints =
-      begin_or_resume(session, recipe, folder, {arguments.override_fixed, log});
-  const RunOrigin origin{launch, arguments.command_line, devices.own, session.steps_done()};
+      begin_or_resume(session, recipe, folder, {job.arguments.override_fixed, log});
+  const RunOrigin origin{launch, job.arguments.command_line, devices.own, session.steps_done()};
   write_run_records(folder, checked.loaded, origin, *grid.world);
   log.info(describe_start(session, recipe, folder));
   const auto break_evens = choose_execution(recipe, launch, session, checkpoints.written_by, log);
@@ -280,18 +337,15 @@ ExitCode train_on_ranks(const TrainArguments& arguments, const LaunchInfo& launc
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
   warn_if_past_end(session, log);
-  log_means(train_data, valid_data, launch, log);
-  Trainer trainer({recipe, session, valid_data, folder, console, log, *signals,
+  log_data_and_cores(data, launch, log);
+  job.stage = "preparing the first step";
+  Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
                    owes_evaluation(session, recipe, folder), samples_at_peak(checked, grid, log)},
                   std::move(checkpoints));
-  TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
+  const TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
   console.finish();
-  const Substituted substituted{log_replaced("data.train", *train_data.samples, *grid.world, log),
-                                log_replaced("data.valid", *valid_data.samples, *grid.world, log)};
-  if (grid.world->rank() == 0) {
-    print_summary(write_summary(folder, result, substituted, all_notes(checked, result)), log);
-    write_report(folder, files, log);
-  }
+  job.stage = "writing the summary";
+  write_results({checked, data, *grid.world, folder, result}, log);
   return result.code;
 }
 
@@ -306,14 +360,14 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   const RunOptions& run = checked.loaded.options.run;
   set_up_torch(run.threads, run.deterministic, launch);
   const std::unique_ptr<Communicator> world = make_world(launch);
+  TrainingJob job{arguments, launch, checked, *world};
   // A copy for the work: what it owns is gone by the time a failure is reported. So are the signals
   // noted: the launcher ends the other ranks by one.
   return run_on_ranks(*world, [&] {
     try {
-      return train_on_ranks(arguments, launch, checked, std::move(signals), *world);
+      return train_on_ranks(job, std::move(signals));
     } catch (...) {
-      std::rethrow_exception(
-          locate_allocation(std::current_exception(), "before the first step, building the model"));
+      std::rethrow_exception(locate_allocation(std::current_exception(), job.stage));
     }
   });
 }

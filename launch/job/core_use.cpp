@@ -7,17 +7,11 @@
 #include <cmath>
 #include <fstream>
 
+#include "launch/job/control_group.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
-
-std::optional<double> number_in(const std::string& path) {
-  std::ifstream stream(path);
-  double number = 0;
-  if (!(stream >> number)) return std::nullopt;
-  return number;
-}
 
 /// `0.52 0.58 0.59 2/467 12345`: averages over 1, 5 and 15 minutes, threads that run, of how many.
 void read_load(const std::string& path, CoreUse& use) {
@@ -27,6 +21,18 @@ void read_load(const std::string& path, CoreUse& use) {
   if (!(stream >> minute >> five >> fifteen >> running)) return;
   use.load = minute;
   use.running = running;
+}
+
+/// CPUs' worth of time of one control group, of version 2 or 1; nothing without a limit.
+std::optional<double> cpu_limit_of_group(const std::string& folder) {
+  double quota = 0, period = 0;
+  if (std::ifstream stream(folder + "/cpu.max"); stream) {
+    if (!(stream >> quota >> period)) return std::nullopt;  // "max 100000"
+  } else {
+    quota = static_cast<double>(number_in(folder + "/cpu.cfs_quota_us").value_or(0));
+    period = static_cast<double>(number_in(folder + "/cpu.cfs_period_us").value_or(0));
+  }
+  return quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
 }
 
 std::string threads_text(const CoreUse& use) {
@@ -41,16 +47,13 @@ std::string number_text(double number) {
 
 }  // namespace
 
-std::optional<double> cpu_limit(const std::string& sys) {
-  if (std::ifstream stream(sys + "/fs/cgroup/cpu.max"); stream) {
-    double quota = 0, period = 0;
-    if (stream >> quota >> period && period > 0) return quota / period;
-    return std::nullopt;
+std::optional<double> cpu_limit(const std::string& proc, const std::string& sys) {
+  std::optional<double> least;
+  for (const std::string& folder : control_groups("cpu", proc, sys)) {
+    const std::optional<double> limit = cpu_limit_of_group(folder);
+    if (limit && (!least || *limit < *least)) least = limit;
   }
-  const auto quota = number_in(sys + "/fs/cgroup/cpu/cpu.cfs_quota_us");
-  const auto period = number_in(sys + "/fs/cgroup/cpu/cpu.cfs_period_us");
-  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
-  return *quota / *period;
+  return least;
 }
 
 CoreUse look_at_cores(const LaunchInfo& launch, int64_t threads, const std::string& proc,
@@ -61,7 +64,7 @@ CoreUse look_at_cores(const LaunchInfo& launch, int64_t threads, const std::stri
   use.ranks = launch.bound ? 1 : launch.local_size;
   use.cores = static_cast<double>(choose_threads(std::nullopt, LaunchInfo{}));
   // A container's limit is for all ranks in it, bound to cores or not.
-  const std::optional<double> limit = cpu_limit(sys);
+  const std::optional<double> limit = cpu_limit(proc, sys);
   const double own_limit = limit.value_or(0) * static_cast<double>(use.ranks) /
                            static_cast<double>(std::max<int64_t>(1, launch.local_size));
   if (limit) use.cores = std::min(use.cores, own_limit);
@@ -83,7 +86,7 @@ std::vector<std::string> core_warnings(const CoreUse& use) {
   // The average alone still holds what ended within the last minute, such as a build.
   const auto cpus = static_cast<double>(use.machine_cpus);
   const double own = std::min(cpus, threads * static_cast<double>(use.own_running));
-  const int64_t others = use.running - use.own_running;
+  const int64_t others = use.running - use.threads * use.own_running;
   if (use.load && *use.load + own > 1.5 * cpus && 2 * others >= use.machine_cpus) {
     warnings.push_back(
         fmt::format("other jobs run on this machine: its load average was {:.1f} on {} before this "

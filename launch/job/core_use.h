@@ -22,8 +22,9 @@ struct CoreUse {
   int64_t own_running = 1;  ///< of those: the job's ranks on this machine
 };
 
-/// CPUs' worth of time that the control group below `sys` (/sys) allows; nothing without a limit.
-std::optional<double> cpu_limit(const std::string& sys);
+/// CPUs' worth of time that the control groups of this process allow, the least of all levels;
+/// nothing without a limit. `proc`, `sys`: /proc and /sys; tests have others.
+std::optional<double> cpu_limit(const std::string& proc, const std::string& sys);
 
 /// As this rank sees it. `threads`: its own; `proc` and `sys`: /proc and /sys; tests have others.
 CoreUse look_at_cores(const LaunchInfo& launch, int64_t threads, const std::string& proc = "/proc",

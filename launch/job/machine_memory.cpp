@@ -7,31 +7,46 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <vector>
+
+#include "launch/job/control_group.h"
 
 namespace shoal {
 namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-/// The number behind `key` in lines of `Key:  123 kB`; nothing if there is none.
-std::optional<int64_t> kilobytes_of(const std::string& file, const std::string& key) {
+/// The number behind `key` in lines of `key 123`; nothing if there is none.
+std::optional<int64_t> number_behind(const std::string& file, const std::string& key) {
   std::ifstream stream(file);
   for (std::string word; stream >> word;) {
-    int64_t kilobytes = 0;
-    if (word == key && stream >> kilobytes) return kilobytes * 1024;
+    int64_t number = 0;
+    if (word == key && stream >> number) return number;
   }
   return std::nullopt;
 }
 
-/// A file of one number; unlimited for "max" and where there is no such file.
-int64_t number_in(const std::string& file) {
-  std::ifstream stream(file);
-  int64_t number = 0;
-  return stream >> number ? number : kUnlimited;
+/// The number of KiB behind `key`, in bytes.
+int64_t memory_info(const std::string& proc, const std::string& key) {
+  const std::optional<int64_t> kibibytes = number_behind(proc + "/meminfo", key);
+  return kibibytes ? *kibibytes * 1024 : kUnlimited;
 }
 
-/// Of the address space; what is mapped already counts as used.
-MachineMemory limit_of_process() {
+/// What a group's limit leaves of memory. Files that were read count as its use, though the system
+/// drops those that are inactive before memory runs out.
+MachineMemory memory_limit_of_group(const std::string& folder) {
+  const std::string group = folder + "/memory.";
+  const bool is_v2 = number_in(group + "max").has_value();
+  const std::optional<int64_t> most = number_in(group + (is_v2 ? "max" : "limit_in_bytes"));
+  if (!most) return {kUnlimited, kUnlimited};
+  const int64_t current = number_in(group + (is_v2 ? "current" : "usage_in_bytes")).value_or(0);
+  const int64_t cache =
+      number_behind(group + "stat", is_v2 ? "inactive_file" : "total_inactive_file").value_or(0);
+  return {*most, *most - std::clamp<int64_t>(current - cache, 0, *most)};
+}
+
+/// Of this process's address space; what is mapped already counts as used.
+MachineMemory memory_limit_of_process() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
     return {kUnlimited, kUnlimited};
@@ -45,17 +60,18 @@ MachineMemory limit_of_process() {
 
 }  // namespace
 
-MachineMemory machine_memory(const std::string& root) {
-  const std::string info = root + "/proc/meminfo", group = root + "/sys/fs/cgroup/memory.";
-  MachineMemory memory{kilobytes_of(info, "MemTotal:").value_or(kUnlimited),
-                       kilobytes_of(info, "MemAvailable:").value_or(kUnlimited)};
-  const int64_t most = number_in(group + "max");
-  if (most != kUnlimited) {
-    const int64_t used = std::min(most, number_in(group + "current"));
-    memory = {std::min(memory.total, most), std::min(memory.available, most - used)};
+MachineMemory machine_memory(const std::string& proc, const std::string& sys) {
+  const int64_t installed = memory_info(proc, "MemTotal:");
+  MachineMemory memory{installed, memory_info(proc, "MemAvailable:"), installed};
+  std::vector<MachineMemory> limits{memory_limit_of_process()};
+  for (const std::string& folder : control_groups("memory", proc, sys)) {
+    limits.push_back(memory_limit_of_group(folder));
   }
-  const MachineMemory own = limit_of_process();
-  return {std::min(memory.total, own.total), std::min(memory.available, own.available)};
+  for (const MachineMemory& limit : limits) {
+    memory.total = std::min(memory.total, limit.total);
+    memory.available = std::min(memory.available, limit.available);
+  }
+  return memory;
 }
 
 }  // namespace shoal

@@ -7,12 +7,14 @@ namespace shoal {
 
 /// Memory that programs of this machine may use, in bytes.
 struct MachineMemory {
-  int64_t total = 0;
-  int64_t available = 0;  ///< to more of it than is used now
+  int64_t total = 0;      ///< within all limits
+  int64_t available = 0;  ///< of it: what programs can still take
+  int64_t installed = 0;  ///< what the machine has, limits aside
 };
 
-/// The least of what the machine has, what its control group may take (cgroup v2) and what this
-/// process may (`ulimit -v`). `root`: where /proc and /sys lie; tests have another.
-MachineMemory machine_memory(const std::string& root = "");
+/// The least of what the machine has, of the limits of this process's control groups (versions 1
+/// and 2) and of its address space (`ulimit -v`). Page cache that the system can take back counts
+/// as available. `proc`, `sys`: /proc and /sys; tests have others.
+MachineMemory machine_memory(const std::string& proc = "/proc", const std::string& sys = "/sys");
 
 }  // namespace shoal

@@ -37,12 +37,19 @@ std::optional<int64_t> available_to(const RunPlace& place) {
 }  // namespace
 
 std::string memory_refusal(const CheckedRecipe& checked, int64_t world, const RunPlace& place,
-                           int64_t available) {
+                           int64_t available, const Tell& tell) {
   MemoryEstimate estimate = estimate_memory(checked, world);
+  if (place.device.is_cuda()) keep_device_classes(estimate);
   const int64_t ranks = place.device.is_cuda() ? 1 : place.ranks;
   const std::optional<int64_t> most = most_activations(checked, estimate);
   if (most && *most < available && (estimate.total() + *most) * ranks <= available) return "";
-  if (!place.device.is_cuda()) measure_activations(checked, world, available, estimate);
+  if (!place.device.is_cuda()) {
+    tell("memory check: measuring activations by trial steps");
+    measure_activations(checked, world, available, estimate);
+    if (!estimate.has_activations) {
+      tell("memory check: activations are not estimated: " + estimate.not_measured);
+    }
+  }
   if (estimate.total() * ranks <= available) return "";
   return fmt::format(
       "train.batch: a rank would take about {} ({}; {} in a micro-batch), {} on this {} {}, of "
@@ -53,11 +60,12 @@ std::string memory_refusal(const CheckedRecipe& checked, int64_t world, const Ru
       memory_hint(checked, estimate, available / ranks, world));
 }
 
-void require_memory(const CheckedRecipe& checked, const RunPlace& place, Communicator& world) {
+void require_memory(const CheckedRecipe& checked, const RunPlace& place, Communicator& world,
+                    const Tell& tell) {
   if (!checked.loaded.options.run.memory_check) return;
   const std::string refusal = on_rank_zero(world, [&]() -> std::string {
     const std::optional<int64_t> available = available_to(place);
-    return available ? memory_refusal(checked, world.size(), place, *available) : "";
+    return available ? memory_refusal(checked, world.size(), place, *available, tell) : "";
   });
   if (!refusal.empty()) throw ConfigError(refusal, ExitCode::kTopology);
 }

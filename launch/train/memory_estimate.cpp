@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <numeric>
+#include <string_view>
 #include <system_error>
 
 #include "launch/model/build_model.h"
@@ -21,10 +22,13 @@
 namespace shoal {
 namespace {
 
-/// What Open MPI takes of a rank: its libraries, and buffers shared with the ranks of the machine.
+/// Memory of a rank for Open MPI: its libraries, and buffers shared with the ranks of the machine.
 constexpr int64_t kMpiBytes = int64_t{8} << 20;
-/// FLOPs of the larger of two trial steps that are worth waiting for, and of one that is not.
-constexpr double kTrialFlops = 2e10, kMostTrialFlops = 2e12;
+/// FLOPs that a trial step should take at most.
+constexpr double kTrialFlops = 2e10;
+/// FLOPs beyond which no trial step is run: seconds on a core. Between the two a trial has the
+/// fewest samples that the model can train on.
+constexpr double kMostTrialFlops = 2e11;
 constexpr int64_t kLeastSequence = 64;
 
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -119,7 +123,7 @@ int64_t exchange_bytes(const CheckedRecipe& checked, int64_t samples) {
                               static_cast<double>(torch::elementSize(compute_dtype_of(recipe))));
 }
 
-/// Files of text are mapped, and end up in memory whole.
+/// Bytes of the files of text, which are mapped and end up in memory whole.
 int64_t mapped_bytes(const DataSource& source) {
   if (source.shape().sequence == 0) return 0;
   int64_t bytes = 0;
@@ -131,13 +135,15 @@ int64_t mapped_bytes(const DataSource& source) {
   return bytes;
 }
 
-/// Sizes of two trials, and the tokens of their samples.
+/// Samples of two trials, and the tokens of a sample. Without a small one, the large one has all
+/// samples (`is_whole`) or tells nothing of more of them.
 struct Trials {
   int64_t small = 0, large = 0;
   int64_t sequence = 0;
+  bool is_whole = false;
 };
 
-/// At most `samples` samples; nothing if even one takes too long.
+/// Of `samples` samples at most, or twice the fewest; nothing if even these take too long.
 std::optional<Trials> choose_trials(const CheckedRecipe& checked, int64_t samples) {
   const DataShape shape = checked.source->shape();
   const std::optional<ModelWork>& work = checked.counts.work;
@@ -158,6 +164,12 @@ std::optional<Trials> choose_trials(const CheckedRecipe& checked, int64_t sample
   trials.small = trials.large / 2;
   if (trials.small > group) trials.small -= trials.small % group;
   if (trials.small < least) trials.small = 0;
+  trials.is_whole = trials.large >= samples && trials.sequence == shape.sequence;
+  if (trials.small == 0 && !trials.is_whole &&
+      2 * flops * static_cast<double>(trials.large) <= kMostTrialFlops) {
+    trials.small = trials.large;
+    trials.large *= 2;
+  }
   return trials;
 }
 
@@ -191,6 +203,39 @@ double bytes_of_samples(const MemoryEstimate& estimate) {
   return bytes;
 }
 
+/// Runs the trials and adds what they measure. Memory that does not depend on the samples is told
+/// apart from theirs by two trials alone: after one, more samples are not estimated.
+void add_trials(const CheckedRecipe& checked, const Trials& trials, int64_t world,
+                MemoryEstimate& estimate) {
+  Trial small;
+  if (trials.small > 0) small = run_trial(checked, trials, trials.small);
+  const Trial large = run_trial(checked, trials, trials.large);
+  double activations = large.activations;
+  if (trials.small > 0) {
+    const double slope =
+        std::max(0.0, large.activations - small.activations) / (large.samples - small.samples);
+    activations += slope * (static_cast<double>(estimate.samples) - large.samples);
+    estimate.bytes_of_sample =
+        slope + bytes_of_samples(estimate) / static_cast<double>(estimate.samples);
+  }
+  estimate.classes.emplace_back("activations", static_cast<int64_t>(std::max(0.0, activations)));
+  estimate.classes.emplace_back("process", large.process + (world > 1 ? kMpiBytes : 0));
+  estimate.has_activations = trials.small > 0 || trials.is_whole;
+  estimate.not_measured =
+      estimate.has_activations
+          ? ""
+          : fmt::format(
+                "a second, larger trial takes too long on a processor; those of {}{} are "
+                "in the sum",
+                counted(trials.large, "sample"),
+                trials.sequence > 0 ? " of " + counted(trials.sequence, "token") : "");
+}
+
+bool has_class(const MemoryEstimate& estimate, std::string_view name) {
+  return std::ranges::any_of(estimate.classes,
+                             [name](const auto& entry) { return entry.first == name; });
+}
+
 }  // namespace
 
 int64_t MemoryEstimate::total() const { return sum_of(classes); }
@@ -206,7 +251,7 @@ MemoryEstimate estimate_memory(const CheckedRecipe& checked, int64_t world) {
   const auto saved = static_cast<int64_t>(checked.counts.checkpoint.data_bytes);
   estimate.classes.emplace_back("checkpoint", divided_up(saved, world));
   estimate.classes.emplace_back("exchange", exchange_bytes(checked, estimate.samples));
-  estimate.classes.emplace_back("files", mapped_bytes(*checked.source));
+  estimate.page_cache_bytes = mapped_bytes(*checked.source);
   estimate.not_measured = "not asked for";
   return estimate;
 }
@@ -223,28 +268,21 @@ void measure_activations(const CheckedRecipe& checked, int64_t world, int64_t av
   }
   const std::optional<Trials> trials = choose_trials(checked, estimate.samples);
   if (!trials) {
-    estimate.not_measured = "one sample alone takes too long on a processor";
+    estimate.not_measured = "a training step of one sample takes too long on a processor";
     return;
   }
   try {
-    Trial small;
-    if (trials->small > 0) small = run_trial(checked, *trials, trials->small);
-    const Trial large = run_trial(checked, *trials, trials->large);
-    const double slope =
-        std::max(0.0, large.activations - small.activations) / (large.samples - small.samples);
-    const double beyond = static_cast<double>(estimate.samples) - large.samples;
-    const int64_t mpi = world > 1 ? kMpiBytes : 0;
-    estimate.classes.emplace_back("activations",
-                                  static_cast<int64_t>(large.activations + slope * beyond));
-    estimate.classes.emplace_back("process", large.process + mpi);
-    estimate.bytes_of_sample =
-        slope + bytes_of_samples(estimate) / static_cast<double>(estimate.samples);
-    estimate.has_activations = true;
-    estimate.not_measured.clear();
+    add_trials(checked, *trials, world, estimate);
   } catch (const std::exception& error) {
     estimate.not_measured = std::string("a trial step failed: ") + error.what();
   }
   release_tensor_memory();
+}
+
+void keep_device_classes(MemoryEstimate& estimate) {
+  std::erase_if(estimate.classes, [](const auto& entry) {
+    return entry.first == "batches" || entry.first == "checkpoint" || entry.first == "process";
+  });
 }
 
 std::optional<int64_t> most_activations(const CheckedRecipe& checked,
@@ -263,9 +301,16 @@ std::string to_text(const MemoryEstimate& estimate, int64_t ranks) {
   for (const auto& [name, bytes] : estimate.classes) {
     if (bytes > 0) add(name, bytes);
   }
-  if (!estimate.has_activations) rows.push_back({"activations", "not measured"});
-  add(estimate.has_activations ? "sum" : "sum without activations", estimate.total());
+  const bool has_some = has_class(estimate, "activations");
+  if (!has_some) rows.push_back({"activations", "not measured"});
+  add(estimate.has_activations ? "sum"
+      : has_some               ? "at least"
+                               : "sum without activations",
+      estimate.total());
   if (ranks > 1) add(fmt::format("{} ranks on one machine", ranks), ranks * estimate.total());
+  if (estimate.page_cache_bytes > 0) {
+    add("page cache of text files, once a machine, not in the sum", estimate.page_cache_bytes);
+  }
   return text_table(rows);
 }
 

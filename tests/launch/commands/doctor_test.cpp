@@ -100,7 +100,7 @@ TEST_F(Doctor, ReadsMemoryAndTheContainersLimit) {
   EXPECT_EQ(find("memory").verdict, Verdict::kOk);
   write("sys/fs/cgroup/memory.max", "1073741824\n");
   EXPECT_EQ(find("memory").verdict, Verdict::kWarn);
-  EXPECT_THAT(find("memory").text, HasSubstr("the container may use"));
+  EXPECT_THAT(find("memory").text, HasSubstr("the container or ulimit -v allows no more"));
 }
 
 TEST_F(Doctor, WarnsOfMissingSharedMemory) {

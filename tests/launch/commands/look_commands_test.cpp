@@ -152,6 +152,7 @@ TEST_F(LookCommands, CheckPrintsOneJsonObject) {
   // Of six experts a rank has two.
   EXPECT_EQ(json["memory_bytes"]["weights"], 4 * (11 + 2 * 35 + 4 * 10));
   EXPECT_FALSE(json["memory_bytes"].contains("sum")) << "activations are not in it";
+  EXPECT_EQ(json["not_measured"], "not asked for");
   EXPECT_FALSE(json.contains("multiply_adds")) << "this backbone does not count them";
 }
 

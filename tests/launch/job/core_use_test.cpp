@@ -44,6 +44,9 @@ TEST(CoreUse, WithOtherJobsIsWarnedAbout) {
   use.running = 2;  // what made the load has ended
   EXPECT_THAT(core_warnings(use), IsEmpty());
   use.running = 9;
+  use.threads = 6;  // most of what runs is this job's
+  EXPECT_THAT(core_warnings(use), IsEmpty());
+  use.threads = 2;
   use.load = 4.0;  // there is room
   EXPECT_THAT(core_warnings(use), IsEmpty());
   use.load.reset();
@@ -73,6 +76,19 @@ TEST(CoreUse, IsReadFromTheSystem) {
   use = look_at_cores(launch, 3, scratch.file("none"), scratch.path());
   EXPECT_EQ(use.cores, static_cast<double>(choose_threads(std::nullopt, LaunchInfo{})));
   EXPECT_FALSE(use.load.has_value());
+}
+
+TEST(CoreUse, IsWithinTheLeastLimitOfAllLevelsOfControlGroups) {
+  const ScratchFolder scratch;
+  std::filesystem::create_directories(scratch.file("self"));
+  std::filesystem::create_directories(scratch.file("fs/cgroup/slice/job"));
+  std::ofstream(scratch.file("self/cgroup")) << "4:memory:/elsewhere\n0::/slice/job\n";
+  std::ofstream(scratch.file("fs/cgroup/slice/job/cpu.max")) << "max 100000\n";
+  EXPECT_EQ(cpu_limit(scratch.path(), scratch.path()), std::nullopt);
+  std::ofstream(scratch.file("fs/cgroup/slice/cpu.max")) << "200000 100000\n";
+  EXPECT_EQ(cpu_limit(scratch.path(), scratch.path()), 2.0);
+  std::ofstream(scratch.file("fs/cgroup/slice/job/cpu.max")) << "300000 100000\n";
+  EXPECT_EQ(cpu_limit(scratch.path(), scratch.path()), 2.0);
 }
 
 }  // namespace

@@ -20,25 +20,64 @@ class MachineMemoryTest : public ::testing::Test {
                         "MemTotal:        8388608 kB\nMemFree:          100 kB\n"
                         "MemAvailable:    6291456 kB\n");
   }
-  void limit_group(const std::string& most, const std::string& used) {
-    testing::write_file(scratch_.file("sys/fs/cgroup/memory.max"), most + "\n");
-    testing::write_file(scratch_.file("sys/fs/cgroup/memory.current"), used + "\n");
+  MachineMemory memory() const {
+    return machine_memory(scratch_.file("proc"), scratch_.file("sys"));
+  }
+  void limit_group(const std::string& most, const std::string& used, const std::string& path = "") {
+    write("sys/fs/cgroup" + path + "/memory.max", most);
+    write("sys/fs/cgroup" + path + "/memory.current", used);
+  }
+  void write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path path = scratch_.file(name);
+    std::filesystem::create_directories(path.parent_path());
+    testing::write_file(path.string(), text + "\n");
   }
   testing::ScratchFolder scratch_;
 };
 
 TEST_F(MachineMemoryTest, IsTheMachines) {
-  const MachineMemory memory = machine_memory(scratch_.path());
-  EXPECT_EQ(memory.total, 8 * kGiB);
-  EXPECT_EQ(memory.available, 6 * kGiB);
+  EXPECT_EQ(memory().total, 8 * kGiB);
+  EXPECT_EQ(memory().available, 6 * kGiB);
 }
 
 TEST_F(MachineMemoryTest, IsAtMostThatOfTheControlGroup) {
   limit_group("4294967296", "1073741824");
-  EXPECT_EQ(machine_memory(scratch_.path()).total, 4 * kGiB);
-  EXPECT_EQ(machine_memory(scratch_.path()).available, 3 * kGiB);
+  EXPECT_EQ(memory().total, 4 * kGiB);
+  EXPECT_EQ(memory().available, 3 * kGiB);
   limit_group("max", "1073741824");
-  EXPECT_EQ(machine_memory(scratch_.path()).available, 6 * kGiB);
+  EXPECT_EQ(memory().available, 6 * kGiB);
+}
+
+TEST_F(MachineMemoryTest, CountsPageCacheOfTheControlGroupAsAvailable) {
+  limit_group("4294967296", "3221225472");
+  write("sys/fs/cgroup/memory.stat", "anon 1\ninactive_anon 5\ninactive_file 2147483648\nsock 0");
+  EXPECT_EQ(memory().available, 3 * kGiB);
+  limit_group("4294967296", "1073741824");  // less than it: read a moment later
+  EXPECT_EQ(memory().available, 4 * kGiB);
+}
+
+TEST_F(MachineMemoryTest, IsTheLeastOfAllLevelsOfControlGroups) {
+  write("proc/self/cgroup", "0::/slice/job");
+  limit_group("4294967296", "1073741824");
+  EXPECT_EQ(memory().available, 3 * kGiB);
+  limit_group("max", "0", "/slice/job");
+  limit_group("2147483648", "1073741824", "/slice");
+  EXPECT_EQ(memory().total, 2 * kGiB);
+  EXPECT_EQ(memory().available, kGiB);
+  limit_group("1073741824", "1073741824", "/slice/job");
+  EXPECT_EQ(memory().total, kGiB);
+  EXPECT_EQ(memory().available, 0);
+  EXPECT_EQ(memory().installed, 8 * kGiB);
+}
+
+TEST_F(MachineMemoryTest, HasLimitsOfTheFirstVersionOfControlGroups) {
+  write("proc/self/cgroup", "4:cpu,memory:/job");
+  const std::string group = "sys/fs/cgroup/memory/job/memory.";
+  write(group + "limit_in_bytes", "2147483648");
+  write(group + "usage_in_bytes", "1610612736");
+  write(group + "stat", "inactive_file 1\ntotal_inactive_file 536870912");
+  EXPECT_EQ(memory().total, 2 * kGiB);
+  EXPECT_EQ(memory().available, kGiB);
 }
 
 TEST_F(MachineMemoryTest, OfThisMachineIsThere) {

@@ -9,11 +9,15 @@
 
 #include "launch/train/memory_check.h"
 #include "runtime/device/tensor_memory.h"
+#include "tests/support/scratch_folder.h"
 
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Ne;
 
 const std::vector<std::string> kRecipe{
     "data={source: shapes, image_size: 16, classes: 3}",
@@ -70,6 +74,35 @@ TEST(MemoryEstimate, HasNoGradientsOfWhatIsFrozen) {
   EXPECT_EQ(class_of(frozen, 1, "gradients"), 4 * (16 * 3 + 3));
 }
 
+TEST(MemoryEstimate, OfAGpuLeavesTheHostsMemoryOut) {
+  MemoryEstimate estimate = estimate_memory(checked({}), 1);
+  const int64_t weights = class_of(estimate, "weights");
+  EXPECT_GT(class_of(estimate, "batches"), 0);
+  estimate.classes.emplace_back("process", 1 << 20);
+  keep_device_classes(estimate);
+  EXPECT_EQ(class_of(estimate, "weights"), weights);
+  for (const auto& [name, bytes] : estimate.classes) {
+    EXPECT_THAT(name, AllOf(Ne("batches"), Ne("checkpoint"), Ne("process")));
+  }
+}
+
+TEST(MemoryEstimate, HasTextFilesInNoSum) {
+  const testing::ScratchFolder scratch;
+  testing::write_file(scratch.file("a.txt"), std::string(1 << 20, 'a'));
+  const CheckedRecipe recipe =
+      check_recipe({"",
+                    {"data={source: text, path: " + scratch.path() +
+                         ", sequence: 8, train: {files: [a.txt]}, valid: {files: [a.txt]}}",
+                     "model={backbone: gpt2, width: 8, depth: 1, heads: 2}", "task={name: lm}",
+                     "train={duration: 1step, batch: 8}"},
+                    {}},
+                   config::UnsetVariable::kKeep, 1);
+  const MemoryEstimate estimate = estimate_memory(recipe, 2);
+  EXPECT_GE(estimate.page_cache_bytes, 1 << 20);
+  EXPECT_LT(estimate.total(), 1 << 20);
+  EXPECT_THAT(to_text(estimate, 2), HasSubstr("page cache of text files"));
+}
+
 class MeasuredActivations : public ::testing::Test {
  protected:
   MeasuredActivations() {
@@ -121,14 +154,31 @@ TEST_F(MeasuredActivations, ArePassedOverWhereATrialDoesNotFit) {
 
 TEST_F(MeasuredActivations, DecideWhatFits) {
   const CheckedRecipe recipe = checked({"train.batch=1024"});
-  EXPECT_EQ(memory_refusal(recipe, 1, {}, int64_t{1} << 40), "");
+  std::vector<std::string> told;
+  const auto refusal_of = [&](int64_t available) {
+    return memory_refusal(recipe, 1, {}, available,
+                          [&told](const std::string& line) { told.push_back(line); });
+  };
+  EXPECT_EQ(refusal_of(int64_t{1} << 40), "");
+  EXPECT_THAT(told, ElementsAre()) << "no trial is needed";
   const MemoryEstimate estimate = measured({"train.batch=1024"});
-  const std::string refusal = memory_refusal(recipe, 1, {}, estimate.total() / 2);
+  const std::string refusal = refusal_of(estimate.total() / 2);
+  EXPECT_THAT(told, ElementsAre(HasSubstr("measuring activations")));
   EXPECT_THAT(refusal, HasSubstr("train.batch: a rank would take about"));
   EXPECT_THAT(refusal, HasSubstr("1024 samples in a micro-batch"));
   EXPECT_THAT(memory_hint(recipe, estimate, estimate.total() + 1, 1),
               HasSubstr("train.batch 1024 or less fits"));
   EXPECT_THAT(memory_hint(recipe, estimate, 1000, 1), HasSubstr("no train.batch fits"));
+}
+
+TEST_F(MeasuredActivations, ThatAreNotMeasuredAreSaid) {
+  const CheckedRecipe recipe = checked({"train.batch=4096"});
+  std::vector<std::string> told;
+  const int64_t state = estimate_memory(recipe, 1).total();
+  memory_refusal(recipe, 1, {}, 1000, [&told](const std::string& line) { told.push_back(line); });
+  EXPECT_GT(state, 1000);
+  EXPECT_THAT(told, ElementsAre(HasSubstr("measuring activations"),
+                                HasSubstr("not estimated: a trial with all experts takes")));
 }
 
 }  // namespace

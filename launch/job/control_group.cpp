@@ -1,0 +1,45 @@
+#include "launch/job/control_group.h"
+
+#include <fstream>
+
+namespace shoal {
+namespace {
+
+/// `path`, as "/a/b", below `root`, and all levels above it but the root.
+void add_levels(const std::string& root, std::string path, std::vector<std::string>& folders) {
+  while (path.size() > 1 && path.front() == '/') {
+    folders.push_back(root + path);
+    path.erase(path.rfind('/'));
+  }
+}
+
+}  // namespace
+
+std::optional<int64_t> number_in(const std::string& file) {
+  std::ifstream stream(file);
+  int64_t number = 0;
+  if (!(stream >> number)) return std::nullopt;
+  return number;
+}
+
+std::vector<std::string> control_groups(const std::string& controller, const std::string& proc,
+                                        const std::string& sys) {
+  const std::string root = sys + "/fs/cgroup", root_v1 = root + "/" + controller;
+  std::vector<std::string> folders{root, root_v1};
+  // Lines of `0::/path` (version 2) and `3:cpu,cpuacct:/path` (version 1).
+  std::ifstream lines(proc + "/self/cgroup");
+  for (std::string line; std::getline(lines, line);) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string names = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string path = line.substr(second + 1);
+    if (names == ",,") add_levels(root, path, folders);
+    if (names.find("," + controller + ",") != std::string::npos) {
+      add_levels(root_v1, path, folders);
+    }
+  }
+  return folders;
+}
+
+}  // namespace shoal
