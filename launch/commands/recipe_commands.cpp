@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <system_error>
 
 #include "launch/commands/expressivity.h"
@@ -180,7 +182,25 @@ void print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstim
   out << "\n";
 }
 
+/// Whether a point ends a sentence there, not an abbreviation.
+bool ends_sentence(std::string_view text) {
+  constexpr std::array<std::string_view, 4> kAbbreviations{" al.", "e.g.", "i.e.", " vs."};
+  return text.ends_with('.') && std::ranges::none_of(kAbbreviations, [text](std::string_view word) {
+           return text.ends_with(word);
+         });
+}
+
 constexpr std::size_t kShortPurpose = 16;  // a sentence of this length is a name: "ViT-B/16."
+
+/// Of the first sentence, names left out; 0 if the text does not hold its end.
+std::size_t sentence_length(std::string_view text) {
+  for (std::size_t at = text.find('.', kShortPurpose); at != std::string_view::npos;
+       at = text.find('.', at + 1)) {
+    const bool is_word_end = at + 1 == text.size() || text[at + 1] == ' ';
+    if (is_word_end && ends_sentence(text.substr(0, at + 1))) return at + 1;
+  }
+  return 0;
+}
 
 /// The first sentence of the comment that the file begins with, or the first two, without the
 /// file's own name, or its path, and a colon in front; "" if the file does not begin with a
@@ -193,9 +213,10 @@ std::string purpose_of(const fs::path& file) {
     if (begin == std::string::npos) break;
     if (!text.empty()) text += ' ';
     text += line.substr(begin);
-    const std::size_t stop = text.find(". ", kShortPurpose);
-    if (stop != std::string::npos) text.erase(stop + 1);
-    if (text.size() > kShortPurpose && text.ends_with('.')) break;
+    const std::size_t length = sentence_length(text);
+    if (length == 0) continue;
+    text.erase(length);
+    break;
   }
   const std::string name = text.substr(0, text.find(": "));
   const bool has_name = name.size() < text.size() && name.find(' ') == std::string::npos &&

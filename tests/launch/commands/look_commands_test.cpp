@@ -219,8 +219,9 @@ TEST_F(LookCommands, CheckRefusesBatchesThatAreNotWholeGroups) {
 
 TEST_F(LookCommands, CheckRefusesNumbersThatNoMachineHas) {
   for (const char* key : {"run.threads", "train.batch", "train.group", "train.accumulate"}) {
-    EXPECT_THAT(mistake({std::string(key) + "=4611686018427387904"}),
-                HasSubstr(std::string(key) + ": must be at least 1 and at most "));
+    EXPECT_THAT(
+        mistake({std::string(key) + "=4611686018427387904"}),
+        HasSubstr(std::string(key) + "=4611686018427387904: must be at least 1 and at most "));
   }
 }
 
@@ -380,6 +381,8 @@ TEST_F(LookCommands, RecipesListsThoseThatStateTheirPurpose) {
   write("configs/b/two.yaml", "# b/two.yaml: the second,\n# of 1.5 lines. More\n# lines.\nx: 1\n");
   write("configs/a.yaml", "# Just the first: a colon\n#\n# Launch: it\n");
   write("configs/c.yaml", "# As dear as b/c.yaml: 16.8\n# of them.\n# Paper: none.\n");
+  write("configs/d.yaml",
+        "# d.yaml: B/16. Its own size (Liu et al. 2022, e.g. table 1).\n# More.\n");
   write("configs/none.yaml", "x: 1\n");
   write("configs/base/part.yaml", "# A part\n");
   write("configs/readme.md", "# no recipe\n");
@@ -388,7 +391,8 @@ TEST_F(LookCommands, RecipesListsThoseThatStateTheirPurpose) {
   EXPECT_EQ(recipes(root, out), ExitCode::kOk);
   EXPECT_EQ(out.str(), root + "/a.yaml\n    Just the first: a colon\n" + root +
                            "/b/two.yaml\n    the second, of 1.5 lines.\n" + root +
-                           "/c.yaml\n    As dear as b/c.yaml: 16.8 of them.\n");
+                           "/c.yaml\n    As dear as b/c.yaml: 16.8 of them.\n" + root +
+                           "/d.yaml\n    B/16. Its own size (Liu et al. 2022, e.g. table 1).\n");
 }
 
 /// Of the tree that this test was built in.
