@@ -132,8 +132,15 @@ wait_for_mpirun() {
 # Of quiet runs, whose mpirun does not tell it.
 tell_killing_signal() {
   [ "$code" -gt 128 ] && [ "$code" -le 192 ] && [ "$signals" -eq 0 ] || return 0
-  say "a rank was ended by signal $((code - 128)) ($(kill -l $((code - 128)) 2>/dev/null))," \
-    "as by the system where memory runs out; log/ in the run folder has what each rank did last" >&2
+  local name cause=''
+  name=$(kill -l $((code - 128)) 2>/dev/null) || true
+  case "$name" in
+    KILL) cause=", as by the system where memory runs out" ;;
+    TERM | INT | HUP | QUIT | USR1 | USR2 | XCPU) ;;  # sent by somebody
+    *) cause=", a fault in shoal, please report it" ;;
+  esac
+  say "a rank was ended by signal $((code - 128)) ($name)$cause;" \
+    "log/ in the run folder has what each rank did last" >&2
 }
 
 # run_mpirun ARGUMENT...: mpirun, with its exit code as the script's. $command is shoal's command,

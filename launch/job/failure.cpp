@@ -26,10 +26,11 @@ std::string printable(std::string text) {
   return text;
 }
 
-constexpr const char* kMemoryHint =
+constexpr const char* kTrainingHint =
     "lower train.batch or raise train.accumulate, set train.recompute, spread experts over more "
     "parallel.expert_ranks, or start fewer ranks on this machine; `shoal check RECIPE --memory` "
     "estimates what a rank takes";
+constexpr const char* kMemoryHint = "start more ranks, or use a machine with more memory";
 
 /// The number of bytes in LibTorch's "you tried to allocate 4096 bytes"; nothing without one.
 std::optional<int64_t> asked_bytes(const std::string& text) {
@@ -70,7 +71,7 @@ std::optional<std::string> failed_allocation(const std::exception_ptr& error) {
 std::exception_ptr locate_allocation(const std::exception_ptr& error, const std::string& what) {
   const std::optional<std::string> failure = failed_allocation(error);
   if (!failure) return error;
-  return std::make_exception_ptr(Error(ExitCode::kTopology, what + ": " + *failure, kMemoryHint));
+  return std::make_exception_ptr(Error(ExitCode::kTopology, what + ": " + *failure, kTrainingHint));
 }
 
 Failure describe_failure(const std::exception_ptr& error, int64_t rank) {

@@ -21,8 +21,9 @@ struct Failure {
 /// allocation (11), is internal (70).
 Failure describe_failure(const std::exception_ptr& error, int64_t rank);
 
-/// A failed allocation, of the host's or a GPU's memory, as an Error (exit 11) that says how much
-/// was asked for, that it happened during `what` and what to lower; any other error as it is.
+/// A training's failed allocation, of the host's or a GPU's memory, as an Error (exit 11) that says
+/// how much was asked for, that it happened during `what` and which keys to change; any other error
+/// as it is.
 std::exception_ptr locate_allocation(const std::exception_ptr& error, const std::string& what);
 
 /// For a rank that has failed before it joined the others, whom the same failure probably hit:

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "launch/report/console.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/base/text.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/recipe/config_writer.h"
@@ -150,21 +151,35 @@ std::string existing_folder(const std::string& folder) {
   return path.string();
 }
 
+/// Checkpoints that a resume finds in the run's folder; 0 where it cannot be read.
+int64_t num_resumed_checkpoints(const RunOptions& run) {
+  if (run.on_existing != OnExisting::kResume) return 0;
+  try {
+    return std::ssize(list_checkpoints((fs::path(run.root) / run.name / "ckpt").string()));
+  } catch (const CheckpointError&) {
+    return 0;
+  }
+}
+
 void warn_of_disk(const CheckedRecipe& checked, FileSystem& files, Lines& warnings) {
   const RunOptions& run = checked.loaded.options.run;
   const CheckpointOptions& kept = checked.loaded.options.checkpoint;
   const int64_t free = files.free_bytes(existing_folder(run.root));
   if (free < 0) return;  // not known: the folder cannot be asked
   const auto bytes = static_cast<double>(checked.counts.checkpoint.data_bytes);
-  const int64_t most_kept = kept.keep_last + kept.keep_best + 1;
+  const int64_t existing = num_resumed_checkpoints(run);
+  const int64_t most_new = std::max<int64_t>(1, kept.keep_last + kept.keep_best + 1 - existing);
   const bool holds_one = bytes <= static_cast<double>(free);
-  if (holds_one && bytes * static_cast<double>(most_kept) <= static_cast<double>(free)) return;
+  if (holds_one && bytes * static_cast<double>(most_new) <= static_cast<double>(free)) return;
+  const std::string too_little =
+      existing > 0
+          ? fmt::format(", too little for {} more beside the {} of this run", most_new, existing)
+          : fmt::format(", too little for the {} that lie there during a save", most_new);
   warnings.push_back(fmt::format(
       "run.root: a checkpoint takes up to {}, and the disk of {} has {} free{}; free some space, "
       "or choose another run.root{}",
       human_bytes(bytes), run.root, human_bytes(static_cast<double>(free)),
-      holds_one ? fmt::format(", too little for the {} that lie there during a save", most_kept)
-                : ": saving will fail",
+      holds_one ? too_little : ": saving will fail",
       holds_one ? ", or lower checkpoint.keep_last or keep_best" : ""));
 }
 

@@ -71,7 +71,13 @@ std::string newest_checkpoint(const RunFolder& folder) {
   return steps.empty() ? "" : folder.checkpoints() + "/" + step_folder(steps.back());
 }
 
-double samples_in(const TrainingResult& result, double seconds) {
+/// Without evaluations.
+double training_seconds(const TrainingResult& result) {
+  return result.seconds - result.evaluation_seconds;
+}
+
+double samples_per_second(const TrainingResult& result) {
+  const double seconds = training_seconds(result);
   const auto samples =
       static_cast<double>((result.last_step - result.first_step) * result.samples_per_step);
   return seconds > 0 ? samples / seconds : 0.0;
@@ -97,8 +103,8 @@ void add_steps(const TrainingResult& result, Rows& rows) {
     rows.push_back({"this session",
                     fmt::format("{}, after step {}", counted(steps, "step"), result.first_step)});
   }
-  const double seconds = result.seconds - result.evaluation_seconds;
-  const double rate = samples_in(result, seconds) * static_cast<double>(result.unit.per_sample);
+  const double seconds = training_seconds(result);
+  const double rate = samples_per_second(result) * static_cast<double>(result.unit.per_sample);
   const std::string mfu = result.mfu ? fmt::format(", mfu {:.1f}%", 100 * *result.mfu) : "";
   std::string time = fmt::format("{} of training ({:.0f} {}/s{})", human_seconds(seconds), rate,
                                  result.unit.name, mfu);
@@ -181,7 +187,7 @@ std::string write_summary(const RunFolder& folder, const TrainingResult& result,
             {"steps", result.last_step},
             {"seconds", result.seconds},
             {"evaluation_seconds", result.evaluation_seconds},
-            {"samples_per_second", samples_in(result, result.seconds)},
+            {"samples_per_second", samples_per_second(result)},
             {"skipped_steps", result.skipped_steps},
             {"failed_saves", result.failed_saves},
             {"substituted", {{"train", substituted.train}, {"valid", substituted.valid}}},

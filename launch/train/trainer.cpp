@@ -105,8 +105,8 @@ TrainingResult Trainer::run() {
   result_.failed_saves = failures_.total();
   result_.seconds = seconds_since(start_);
   const double seconds = result_.seconds - result_.evaluation_seconds;
-  if (peak_samples_ && seconds > 0) {
-    const int64_t steps = result_.last_step - result_.first_step;
+  const int64_t steps = result_.last_step - result_.first_step;
+  if (peak_samples_ && steps > 0 && seconds > 0) {
     result_.mfu = static_cast<double>(steps * result_.samples_per_step) / seconds / *peak_samples_;
   }
   return result_;
@@ -251,7 +251,9 @@ void Trainer::begin_save() {
 
 void Trainer::commit_save(bool is_final) {
   const auto begin = Clock::now();
+  pause_ = "writing of a checkpoint";
   const SaveOutcome outcome = writer_.commit();
+  pause_ = nullptr;
   if (outcome.ok) {
     saved_step_ = outcome.step;
     if (begun_score_ && is_best(*begun_score_)) best_score_ = begun_score_;

@@ -28,7 +28,7 @@ struct TrainingResult {
   int64_t first_step = 0, last_step = 0;
   int64_t samples_per_step = 0;
   RateUnit unit = {"img"};         ///< the task's
-  std::optional<double> mfu = {};  ///< of the whole training, evaluations and saves included
+  std::optional<double> mfu = {};  ///< over the training without evaluations, saves included
   int64_t skipped_steps = 0;  ///< for gradients that were not finite, since the run's first step
   int64_t failed_saves = 0;
   double seconds = 0.0;             ///< of training, evaluations and saves included

@@ -13,6 +13,7 @@ namespace shoal {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 template <typename Exception>
 Failure describe(const Exception& exception, int64_t rank) {
@@ -60,6 +61,8 @@ TEST(Failure, OfAGpusAllocationKeepsItsNumbers) {
   const Failure failure = describe_failure(failed, 0);
   EXPECT_EQ(failure.code, ExitCode::kTopology);
   EXPECT_THAT(failure.text, HasSubstr("Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free."));
+  EXPECT_THAT(failure.text, HasSubstr("use a machine with more memory"));
+  EXPECT_THAT(failure.text, Not(HasSubstr("train.batch"))) << "of any command";
 }
 
 TEST(Failure, OfAnAllocationOutsideLibTorchIsOneToo) {

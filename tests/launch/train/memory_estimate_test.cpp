@@ -89,14 +89,15 @@ TEST(MemoryEstimate, OfAGpuLeavesTheHostsMemoryOut) {
 TEST(MemoryEstimate, HasTextFilesInNoSum) {
   const testing::ScratchFolder scratch;
   testing::write_file(scratch.file("a.txt"), std::string(1 << 20, 'a'));
-  const CheckedRecipe recipe =
-      check_recipe({"",
-                    {"data={source: text, path: " + scratch.path() +
-                         ", sequence: 8, train: {files: [a.txt]}, valid: {files: [a.txt]}}",
-                     "model={backbone: gpt2, width: 8, depth: 1, heads: 2}", "task={name: lm}",
-                     "train={duration: 1step, batch: 8}"},
-                    {}},
-                   config::UnsetVariable::kKeep, 1);
+  const CheckedRecipe recipe = check_recipe(
+      {"",
+       {"data={source: text, path: " + scratch.path() +
+            ", sequence: 8, tokenizer: {name: bytes}, train: {files: [a.txt]}, valid: {files: "
+            "[a.txt]}}",
+        "model={backbone: gpt2, width: 8, depth: 1, heads: 2}", "task={name: lm}",
+        "train={duration: 1step, batch: 8}"},
+       {}},
+      config::UnsetVariable::kKeep, 1);
   const MemoryEstimate estimate = estimate_memory(recipe, 2);
   EXPECT_GE(estimate.page_cache_bytes, 1 << 20);
   EXPECT_LT(estimate.total(), 1 << 20);

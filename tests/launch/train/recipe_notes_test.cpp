@@ -111,6 +111,24 @@ TEST_F(RecipeWarnings, NameADiskThatIsTooSmall) {
   EXPECT_THAT(of({}, 1, 4 * bytes), IsEmpty());
 }
 
+TEST_F(RecipeWarnings, OfADiskCountOnAResumeWhatIsThereAlready) {
+  const std::string root = "run.root=" + scratch_.path();
+  const std::vector<std::string> fresh{root}, resumed{root, "run.on_existing=resume"};
+  const auto bytes = static_cast<int64_t>(checked({}).counts.checkpoint.data_bytes);
+  EXPECT_THAT(of(resumed, 1, 4 * bytes - 1), ElementsAre(HasSubstr("too little for the 4 that")));
+  for (const char* step : {"step-00000008", "step-00000016", "step-00000024"}) {
+    std::filesystem::create_directories(
+        scratch_.file(checked({}).loaded.options.run.name + "/ckpt/" + step));
+  }
+  EXPECT_THAT(of(fresh, 1, 4 * bytes - 1), ElementsAre(HasSubstr("too little for the 4 that")));
+  EXPECT_THAT(of(resumed, 1, bytes), IsEmpty());
+  EXPECT_THAT(of(resumed, 1, bytes - 1), ElementsAre(HasSubstr("free: saving will fail")));
+  std::filesystem::remove(
+      scratch_.file(checked({}).loaded.options.run.name + "/ckpt/step-00000008"));
+  EXPECT_THAT(of(resumed, 1, 2 * bytes - 1),
+              ElementsAre(HasSubstr("too little for 2 more beside the 2 of this run")));
+}
+
 TEST_F(RecipeWarnings, OfMissingInputsNameVariablesFilesAndFolders) {
   EXPECT_THAT(missing_inputs(checked({})), IsEmpty());
   EXPECT_THAT(missing_inputs(checked({"data={source: cifar, path: '${env:NOT_SET}'}"})),

@@ -83,8 +83,8 @@ TEST_F(Summary, TellsTheStepsOfThisSessionWhereItIsNotTheFirst) {
 
 TEST_F(Summary, KeepsEvaluationsOutOfTheRateOfTraining) {
   EXPECT_THAT(write(0, 8), HasSubstr("2s of training (16 img/s), 1s of evaluation"));
-  EXPECT_THAT(text(),
-              AllOf(HasSubstr("\"seconds\": 3.0"), HasSubstr("\"evaluation_seconds\": 1.0")));
+  EXPECT_THAT(text(), AllOf(HasSubstr("\"seconds\": 3.0"), HasSubstr("\"evaluation_seconds\": 1.0"),
+                            HasSubstr("\"samples_per_second\": 16.0")));
 }
 
 TEST(ExpertTable, CountsMemoryUnitsApart) {
