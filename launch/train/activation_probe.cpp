@@ -17,11 +17,10 @@ namespace shoal {
 namespace {
 
 constexpr int64_t kManySamples = int64_t{1} << 20;
-/// The second takes what the first has freed, as all later ones do.
+/// The second step reuses the memory that the first has freed, as all later ones do.
 constexpr int kSteps = 2;
 
-/// Samples of a shape whose numbers differ, so that routers and losses have something to tell
-/// apart.
+/// Samples of a shape with varied contents, so that routers and losses get different inputs.
 class DrawnSamples final : public SampleSet {
  public:
   explicit DrawnSamples(DataShape shape) : shape_(std::move(shape)) {}
@@ -49,7 +48,7 @@ class DrawnSamples final : public SampleSet {
   }
 
  private:
-  /// Of a sample's i-th place, not negative.
+  /// The value at place i of a sample, not negative.
   static int64_t number(int64_t sample, int64_t i) {
     return static_cast<int64_t>(
         (static_cast<uint64_t>(sample) * 7919 + static_cast<uint64_t>(i)) * 2654435761U >> 8 &
@@ -59,7 +58,7 @@ class DrawnSamples final : public SampleSet {
   DataShape shape_;
 };
 
-/// A source as another one has them, of another shape.
+/// A source of drawn samples of a given shape, with the image transform of another source.
 class DrawnSource final : public DataSource {
  public:
   DrawnSource(DataShape shape, std::optional<ImageTransform> images)

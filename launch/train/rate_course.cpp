@@ -51,7 +51,7 @@ std::string describe_rate_change(const Recipe& before, const Recipe& now, const 
     if (std::abs(new_rate - old_rate) <= 1e-9 * std::max(old_rate, new_rate)) continue;
     const bool is_longer = old_course.total_steps() != new_course.total_steps();
     return fmt::format(
-        "the learning rate takes another course than before: at step {} it is {:.2e} instead of "
+        "the learning rate differs from the schedule so far: at step {} it is {:.2e} instead of "
         "{:.2e}{}",
         step + 1, new_rate, old_rate,
         is_longer
