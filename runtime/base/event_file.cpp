@@ -4,23 +4,22 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
+#include <charconv>
 #include <chrono>
-#include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
-#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.", kSuffix = ".shoal";
+constexpr size_t kSecondDigits = 10;
 constexpr size_t kMostRanges = 30;
+constexpr size_t kMostWaitingBytes = size_t{64} << 20;
 
 // Fields of TensorFlow's messages Event, SessionLog, Summary.Value, Summary.Image and
 // HistogramProto.
@@ -141,16 +140,21 @@ Message new_event() {
 /// on a machine whose clock is behind, still comes after the files that are there.
 std::string new_path(const std::string& folder, FileSystem& files) {
   namespace fs = std::filesystem;
-  std::error_code ignored;
-  if (!fs::exists(folder, ignored)) make_directory(files, folder);
+  std::error_code failed;
+  if (!fs::exists(folder, failed)) make_directory(files, folder);
   int64_t second = std::chrono::duration_cast<std::chrono::seconds>(
                        std::chrono::system_clock::now().time_since_epoch())
                        .count();
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
+  fs::directory_iterator at(folder, failed);
+  for (; !failed && at != fs::directory_iterator(); at.increment(failed)) {
+    const std::string name = at->path().filename().string();
     if (!is_event_file(name)) continue;
-    second = std::max<int64_t>(second, std::atoll(name.c_str() + kPrefix.size()) + 1);
+    int64_t begun = 0;
+    const char* digits = name.data() + kPrefix.size();
+    std::from_chars(digits, digits + kSecondDigits, begun);
+    second = std::max(second, begun + 1);
   }
+  if (failed) throw StorageError(fmt::format("read folder '{}': {}", folder, failed.message()));
   return fmt::format("{}/{}{:010}{}", folder, kPrefix, second, kSuffix);
 }
 
@@ -198,7 +202,7 @@ EventSummary& EventSummary::add_image(const std::string& tag, const Image& image
 }
 
 EventFile::EventFile(const std::string& folder, int64_t first_step, SharedFileSystem files)
-    : GrowingFile(new_path(folder, *files), "event", files) {
+    : GrowingFile(new_path(folder, *files), "event", files, kMostWaitingBytes) {
   append(record_of(new_event().text(event_field::kFileVersion, "brain.Event:2").bytes()));
   const Message start = Message().varint(session_log_field::kStatus, session_log_field::kStart);
   append(record_of(new_event()
@@ -215,9 +219,9 @@ void EventFile::write(const StepEvent& event) {
 }
 
 bool is_event_file(const std::string& name) {
-  const size_t fixed = kPrefix.size() + kSuffix.size();
-  if (name.size() <= fixed || !name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return false;
-  const std::string number = name.substr(kPrefix.size(), name.size() - fixed);
+  const size_t size = kPrefix.size() + kSecondDigits + kSuffix.size();
+  if (name.size() != size || !name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return false;
+  const std::string number = name.substr(kPrefix.size(), kSecondDigits);
   return number.find_first_not_of("0123456789") == std::string::npos;
 }
 

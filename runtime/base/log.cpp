@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <ctime>
 #include <utility>
 
@@ -17,8 +18,8 @@ namespace {
 /// spdlog itself would write each failure to standard error.
 void tell_once(spdlog::logger& logger, const std::string& path, const Log::Echo& echo) {
   logger.set_error_handler(
-      [path, echo, is_told = std::make_shared<bool>(false)](const std::string& why) {
-        if (!echo || std::exchange(*is_told, true)) return;
+      [path, echo, is_told = std::make_shared<std::atomic_flag>()](const std::string& why) {
+        if (!echo || is_told->test_and_set()) return;
         echo(fmt::format("warning: the log '{}' cannot be written, lines are lost: {}", path, why));
       });
 }

@@ -70,7 +70,8 @@ using Columns = std::vector<std::string>;
 
 constexpr const char* kStep = "step";
 
-Columns split_cells(const std::string& line) {
+Columns split_cells(std::string line) {
+  if (line.ends_with('\r')) line.pop_back();  // as other programs end lines
   Columns cells;
   std::stringstream stream(line);
   for (std::string cell; std::getline(stream, cell, ',');) cells.push_back(cell);
@@ -83,14 +84,17 @@ bool has(const Columns& columns, const std::string& column) {
   return std::ranges::find(columns, column) != columns.end();
 }
 
-/// Those of the file's header; `columns` if it has none.
+/// Those of the file's header; `columns` without a whole first line.
 Columns columns_in(const std::string& path, const Columns& columns) {
   require_file(path);
   std::ifstream file(path);
   std::string line;
   if (!std::getline(file, line) || file.eof()) return columns;
   Columns header = split_cells(line);
-  return has(header, kStep) ? header : columns;
+  if (!has(header, kStep)) {
+    throw StorageError(fmt::format("'{}' has no column {}", path, kStep), "move it away");
+  }
+  return header;
 }
 
 /// `columns`, and then those of the file that are not among them.

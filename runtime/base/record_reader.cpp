@@ -1,8 +1,15 @@
 #include "runtime/base/record_reader.h"
 
+#include <cerrno>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <limits>
+#include <system_error>
+
+#include "runtime/base/error.h"
 
 namespace shoal {
 
@@ -82,19 +89,42 @@ class RecordScanner {
       number = std::numeric_limits<double>::quiet_NaN();
       return true;
     }
-    // from_chars takes `inf` and `nan`, too, which JSON does not have.
-    const bool begins_number = at_ != end_ && (*at_ == '-' || (*at_ >= '0' && *at_ <= '9'));
-    if (!begins_number || (*at_ == '-' && at_ + 1 != end_ && (at_[1] < '0' || at_[1] > '9'))) {
-      return false;
-    }
-    const auto [stop, error] = std::from_chars(at_, end_, number);
-    if (error == std::errc::result_out_of_range) {
-      number = std::numeric_limits<double>::quiet_NaN();
-    } else if (error != std::errc()) {
-      return false;
+    const char* stop = number_end();
+    if (stop == at_) return false;
+    if (std::from_chars(at_, stop, number).ec == std::errc::result_out_of_range) {
+      // Which does not tell numbers too close to 0 from those beyond doubles.
+      const double nearest = std::strtod(std::string(at_, stop).c_str(), nullptr);
+      number = std::isinf(nearest) ? std::numeric_limits<double>::quiet_NaN() : nearest;
     }
     at_ = stop;
     return true;
+  }
+
+  /// Where the number ends that begins at at_, by JSON's grammar; at_ if there is none.
+  const char* number_end() const {
+    const char* at = at_;
+    const auto is_one_of = [&](std::string_view wanted) {
+      return at != end_ && wanted.find(*at) != std::string_view::npos;
+    };
+    const auto skip_digits = [&] {
+      const char* first = at;
+      while (is_one_of("0123456789")) ++at;
+      return at - first;
+    };
+    if (is_one_of("-")) ++at;
+    const char* whole = at;
+    const auto num_digits = skip_digits();
+    if (num_digits == 0 || (num_digits > 1 && *whole == '0')) return at_;
+    if (is_one_of(".")) {
+      ++at;
+      if (skip_digits() == 0) return at_;
+    }
+    if (is_one_of("eE")) {
+      ++at;
+      if (is_one_of("+-")) ++at;
+      if (skip_digits() == 0) return at_;
+    }
+    return at;
   }
 
   /// A list of numbers, or one of other things, which is passed over.
@@ -237,7 +267,12 @@ std::string_view FlatRecord::text(std::string_view key) const {
 UnreadLines for_each_flat_record(const std::string& path,
                                  const std::function<void(const FlatRecord&)>& use) {
   UnreadLines unread;
+  std::error_code unknown;
+  const bool is_missing =
+      std::filesystem::status(path, unknown).type() == std::filesystem::file_type::not_found;
+  if (is_missing) return unread;
   std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw DataError("open '" + path + "': " + std::generic_category().message(errno));
   FlatRecord record;
   std::string text;
   for (int64_t line = 1; std::getline(stream, text); ++line) {
@@ -249,6 +284,7 @@ UnreadLines for_each_flat_record(const std::string& path,
       unread.first_broken = line;
     }
   }
+  if (stream.bad()) throw DataError("'" + path + "' cannot be read to its end");
   return unread;
 }
 

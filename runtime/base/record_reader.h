@@ -56,7 +56,7 @@ struct UnreadLines {
 };
 
 /// Calls `use` with each record of the file, in order, and passes over lines that are none. A file
-/// that is not there or cannot be read has no lines.
+/// that is not there has no lines. Throws DataError if it cannot be opened or read to its end.
 UnreadLines for_each_flat_record(const std::string& path,
                                  const std::function<void(const FlatRecord&)>& use);
 

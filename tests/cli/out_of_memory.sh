@@ -17,11 +17,25 @@ grep -q 'run.memory_check=false' output || fail "no way on: $(cat output)"
 fitting=$(grep -o 'train.batch [0-9]*' output | sed -n '1s/.* //p')
 [ "$fitting" -ge 8 ] || fail "no batch: $(cat output)"
 
+# peak_kib ARGUMENT...: the address space that the program takes at most.
+peak_kib() {
+  local peak=0 now
+  "$program" "$@" >output 2>&1 &
+  local job=$!
+  while now=$(awk '/^VmPeak/ {print $2}' "/proc/$job/status" 2>/dev/null) && [ -n "$now" ]; do
+    peak=$now
+    sleep 0.02
+  done
+  wait "$job" || fail "$(cat output)"
+  echo "$peak"
+}
+
 # Within an address space that the program fits into, but not this batch. Refused by default, and
 # tried all the same if the recipe says so.
+limit_kib=$(($(peak_kib "${big[@]}" run.name=first) + 1000000))
 limited() {
   (
-    ulimit -v 4000000
+    ulimit -v "$limit_kib"
     "$program" "$@"
   )
 }

@@ -35,7 +35,7 @@ bars = re.findall(r"(?:^|\r|\n|\x1b\[K)([^\r\n\x1b]*step \d+/10 [^\r\n\x1b]*)(?=
 assert len(bars) == 10, (len(bars), screen)
 for number, bar in enumerate(bars, 1):
     assert len(bar) < columns, (len(bar), bar)
-    assert f"step {number}/10  loss " in bar and re.search(r"  eta \d+s$", bar), bar
+    assert f"step {number}/10  loss " in bar and re.search(r"  eta [0-9hms]+$", bar), bar
     assert wanted in bar and (not unwanted or unwanted not in bar), bar
 assert screen.count("\x1b[K") == 10, screen  # each is wiped before the next line, the last one too
 END

@@ -108,6 +108,15 @@ TEST_F(Metrics, CsvWhoseHeaderWasCutOffGetsOne) {
   EXPECT_EQ(text("m.csv"), "step,loss\n1,0.3333333333333333\n");
 }
 
+TEST_F(Metrics, CsvMayHaveLineEndsOfOtherSystemsButNotLackTheStep) {
+  std::ofstream(path("m.csv")) << "loss,step\r\n0.5,1\r\n";
+  CsvTable(path("m.csv"), {"step", "loss"}, 2);
+  EXPECT_EQ(text("m.csv"), "step,loss\n1,0.5\n");
+  std::ofstream(path("other.csv")) << "name,loss\na,1\n";
+  EXPECT_THROW(CsvTable(path("other.csv"), {"step", "loss"}, 2), StorageError);
+  EXPECT_EQ(text("other.csv"), "name,loss\na,1\n");
+}
+
 TEST_F(Metrics, AFullDiskDelaysLinesButLosesNone) {
   const auto files = std::make_shared<FailingFileSystem>();
   files->error = ENOSPC;

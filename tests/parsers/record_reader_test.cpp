@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/base/error.h"
 #include "runtime/base/metrics.h"
 #include "tests/support/scratch_folder.h"
 
@@ -79,6 +80,9 @@ TEST(FlatRecord, RefusesWhatIsNoObject) {
                            "{\"a\":-}",
                            "{\"a\":-inf}",
                            "{\"a\":.5}",
+                           "{\"a\":01}",
+                           "{\"a\":1.}",
+                           "{\"a\":1e}",
                            "{\"a\":[1,2}",
                            "{\"a\":[1 2]}",
                            "{\"a\":\"b}",
@@ -100,6 +104,8 @@ TEST(FlatRecord, TakesANumberBeyondDoublesAsNotFinite) {
   FlatRecord record;
   ASSERT_TRUE(record.parse("{\"a\":1e999}"));
   EXPECT_TRUE(std::isnan(record.number("a", 0)));
+  ASSERT_TRUE(record.parse("{\"a\":1E-999}"));
+  EXPECT_EQ(record.number("a", 1), 0.0);
 }
 
 TEST(FlatRecords, NameBrokenLinesAndLeaveOutACutOne) {
@@ -116,6 +122,7 @@ TEST(FlatRecords, NameBrokenLinesAndLeaveOutACutOne) {
   write_file(path, "{\"step\":1}\n");
   EXPECT_FALSE(for_each_flat_record(path, use).is_cut);
   EXPECT_EQ(for_each_flat_record(scratch.file("none"), use).broken, 0);
+  EXPECT_THROW(for_each_flat_record(scratch.path(), use), DataError);  // a folder
 }
 
 }  // namespace

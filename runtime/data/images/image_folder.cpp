@@ -142,8 +142,10 @@ DataShape ImageFolderSource::shape() const {
 
 std::vector<std::string> ImageFolderSource::class_names() const {
   const SplitPlace place = place_of(options_, Split::kValid);
-  if (!options_.classes || place.list || !fs::is_directory(place.folder)) return {};
-  return class_folders(place.folder);
+  std::error_code unknown;
+  if (!options_.classes || place.list || !fs::is_directory(place.folder, unknown)) return {};
+  std::vector<std::string> names = class_folders(place.folder);
+  return std::ssize(names) == *options_.classes ? names : std::vector<std::string>();
 }
 
 std::optional<ImageTransform> ImageFolderSource::image_transform() const {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <filesystem>
 
 #include "tests/support/scratch_folder.h"
@@ -10,14 +9,11 @@
 namespace shoal {
 namespace {
 
-TEST(PeakRate, OfAProcessorIsMeasuredInAShortTime) {
-  const auto start = std::chrono::steady_clock::now();
+TEST(PeakRate, OfAProcessorIsMeasured) {
   const auto peak = peak_rate(torch::kCPU, torch::kFloat32, std::nullopt);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   ASSERT_TRUE(peak.has_value());
   EXPECT_GT(peak->flops, 1e8);
   EXPECT_EQ(peak->source, "measured");
-  EXPECT_LT(seconds.count(), 10) << "also where other programs run";
 }
 
 TEST(PeakRate, IsTheRecipesIfItHasOne) {
