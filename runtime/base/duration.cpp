@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -138,11 +139,34 @@ std::size_t number_length(std::string_view text) {
   return last > exponent ? last : end;
 }
 
-/// The units of `units` that a count has, as recipes write them behind `number`: "10step, 10ep".
+/// Whether a text is a duration in one of these units.
+bool is_accepted(const std::string& text, unsigned units) {
+  const std::optional<Duration> duration = parse_duration(text);
+  return duration && (static_cast<unsigned>(duration->unit) & units) != 0;
+}
+
+/// What `number` with a unit of `units` can be: ": 10step, 10ep"; if nothing, the units.
 std::string examples(std::string_view number, unsigned units) {
   std::vector<std::string> texts;
-  for (const std::string& name : unit_names(units)) texts.push_back(std::string(number) + name);
-  return join_words(texts);
+  for (const std::string& name : unit_names(units)) {
+    const std::string text = std::string(number) + name;
+    if (is_accepted(text, units)) texts.push_back(text);
+  }
+  return texts.empty() ? " (" + describe_units(units) + ")" : ": " + join_words(texts);
+}
+
+/// A number with an exponent, written out: "; write 5000step"; "" where that is not accepted.
+std::string written_out(std::string_view number, std::string_view rest, unsigned units) {
+  double value = 0.0;
+  std::from_chars(number.data(), number.data() + number.size(), value);
+  if (value != std::floor(value)) return "";
+  const std::string text = std::to_string(static_cast<int64_t>(value)) + std::string(rest);
+  return is_accepted(text, units) ? "; write " + text : "";
+}
+
+bool is_unit_of(std::string_view unit, unsigned units) {
+  const std::vector<std::string> names = unit_names(units);
+  return std::ranges::find(names, unit) != names.end();
 }
 
 /// The unit that a text begins with, behind the letter of a power of 1000.
@@ -272,26 +296,30 @@ std::string explain_duration(std::string_view text, unsigned units) {
   if (length == 0) return "";
   const std::string_view number = text.substr(0, length);
   std::string_view rest = text.substr(length);
-  if (rest.empty()) return "needs a unit: " + examples(number, units);
+  if (rest.empty()) return "needs a unit" + examples(number, units);
   const bool has_blank = rest.starts_with(' ');
   while (rest.starts_with(' ')) rest.remove_prefix(1);
   const std::string_view unit = unit_at_front(rest);
-  const std::vector<std::string> known = unit_names(kAllDurationUnits);
-  if (std::ranges::find(known, unit) == known.end()) {
-    const std::string usual = usual_unit(unit);
+  if (!is_unit_of(unit, kAllDurationUnits)) {
+    const std::string usual = std::string(number) + usual_unit(unit);
     return "has no unit that is known (" + describe_units(units) + ")" +
-           (usual.empty() ? "" : "; did you mean '" + std::string(number) + usual + "'?");
+           (is_accepted(usual, units) ? "; did you mean '" + usual + "'?" : "");
   }
-  if (has_blank) return "has a blank; write " + std::string(number) + std::string(rest);
+  if (!is_unit_of(unit, units)) return "has another unit than " + describe_units(units);
+  const std::string joined = std::string(number) + std::string(rest);
+  if (has_blank && is_accepted(joined, units)) return "has a blank; write " + joined;
   if (is_beyond_limit(number)) return "is too large";
   if (number.find_first_of("eE") != std::string_view::npos) {
-    return "has an exponent; write 5000step or 5Kstep, not 5e3step";
+    return "has an exponent" + written_out(number, rest, units);
   }
   if (number.size() > 1 && number[0] == '0' && number[1] != '.') {
     return "has a leading zero; leave it out";
   }
-  const bool is_time = unit.size() < rest.size() && unit != "step" && unit != "tok";
-  if (is_time) return "is no time; write 3h50min, the largest unit first";
+  const bool has_more = unit.size() < rest.size() && unit != "step" && unit != "tok";
+  if (has_more && is_unit_of(unit, static_cast<unsigned>(DurationUnit::kSecond))) {
+    return "is no time; write 3h50min, the largest unit first";
+  }
+  if (has_more) return "has more behind its unit";
   const bool is_whole = number.find('.') == std::string_view::npos;
   return is_whole ? "is too large" : "is no whole number, or too precise";
 }

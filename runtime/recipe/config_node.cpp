@@ -116,13 +116,16 @@ void Diagnostics::add(const Position& position, std::string_view path, const std
 std::string Diagnostics::line_of(const Mistake& mistake) {
   const auto& [position, path, what] = mistake;
   const std::string& typed = position.source ? position.source->override_text : "";
-  const bool says_path = !path.empty() && (typed.starts_with(path + "=") ||
-                                           typed.substr(0, path.size() + 1) == "~" + path);
+  const bool says_path = !path.empty() && (typed.starts_with(path + "=") || typed == "~" + path);
   std::string line = position.text() + ": " + (path.empty() || says_path ? "" : path + ": ") + what;
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';  // one line, no escape codes
   }
-  while (const auto bad = find_invalid_utf8(line)) line[*bad] = '?';
+  std::size_t begin = 0;  // what is before it is UTF-8
+  while (const auto bad = find_invalid_utf8(std::string_view(line).substr(begin))) {
+    begin += *bad;
+    line[begin++] = '?';
+  }
   return line;
 }
 

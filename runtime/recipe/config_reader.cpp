@@ -235,8 +235,8 @@ class Reader {
     ++num_mistakes_;
     diagnostics_.touch(join_path(path, entry.key));
     if (unknown_.size() >= Diagnostics::kMaxShown) return diagnostics_.add_hidden();
-    UnknownKey unknown{path, entry.key, owners_note(section, entry, path), entry.position,
-                       section.name_keys};
+    UnknownKey unknown{path,           entry.key,         owners_note(section, entry, path),
+                       entry.position, section.name_keys, section.name_keys};
     for (const Slot& slot : section.slots) unknown.siblings.emplace_back(slot.name);
     unknown_.push_back(std::move(unknown));
   }
@@ -359,7 +359,7 @@ class Reader {
     if (!problem.empty()) note(node.position, place.path, problem);
   }
 
-  /// A text with `~` in front replaced by the home folder.
+  /// A text with `~/` in front replaced by the home folder.
   void read_path(void* object, const Place& place, const FieldRules& rules) {
     Node node = *place.node;
     const bool is_plain_tilde = node.kind == Node::Kind::kNull && node.text == "~";
@@ -370,7 +370,16 @@ class Reader {
     if (has_control_character(path)) {
       return note(node.position, place.path, "a path has no control characters");
     }
-    if (path != "~" && !path.starts_with("~/")) return;
+    if (!path.starts_with('~')) return;
+    if (path == "~") {
+      return note(node.position, place.path,
+                  "'~' alone is null in YAML; write ~/ for the home folder");
+    }
+    if (!path.starts_with("~/")) {
+      return note(node.position, place.path,
+                  "only ~/ is expanded; write ./" + path.substr(0, path.find('/')) +
+                      " for a folder of that name");
+    }
     const Environment& environment = surroundings_.environment;
     const std::optional<std::string> home = environment ? environment("HOME") : std::nullopt;
     if (home && !home->empty()) {

@@ -118,8 +118,10 @@ std::string section_of(const std::vector<KeyInfo>& keys, const KeyOwner& owner,
                        const KeyInfo& first) {
   std::string section;
   for (const KeyInfo& key : keys) {
-    const bool is_choice = std::ranges::any_of(
-        key.choices, [&owner](const auto& choice) { return choice.first == owner.member; });
+    const bool is_choice =  // whose type is its noun
+        key.type == owner.noun && std::ranges::any_of(key.choices, [&owner](const auto& choice) {
+          return choice.first == owner.member;
+        });
     const std::string place = without_last_step(key.path);
     if (is_choice && is_at_or_below(first.path, place) && place.size() > section.size()) {
       section = place;
@@ -151,7 +153,7 @@ std::size_t print_member(const std::vector<KeyInfo>& keys, const KeyOwner& owner
   for (const KeyInfo& key : keys) {
     const bool is_inside = is_of_owner(key) && is_at_or_below(key.path, section);
     if (!is_inside || key.path == section || !seen.insert(key.path).second) continue;
-    const std::string inner = first_step(key.path.substr(section.size() + 1));
+    const std::string inner = first_step(key.path.substr(section.empty() ? 0 : section.size() + 1));
     const std::string top = join_path(section, inner.substr(0, inner.find('[')));
     if (lines.empty() || lines.back().path != top) lines.push_back({top});
     if (key.path == top) {

@@ -1,5 +1,6 @@
 #include "runtime/recipe/key_synonyms.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <string>
@@ -13,6 +14,14 @@ struct Synonyms {
 };
 
 // Words are those of PyTorch, timm, Hugging Face, Megatron, DeepSpeed and nanoGPT.
+/// Keys whose values are other than those of the words.
+struct Difference {
+  std::string_view words, keys, text;
+};
+constexpr std::array kDifferences{
+    Difference{"min_lr final_lr lr_min eta_min", "end", "a factor of the peak rate"},
+    Difference{"mlp_ratio", "hidden channel_hidden", "a width, not a ratio"}};
+
 constexpr std::array kModelWords{
     Synonyms{"dim hidden_size embed_dim embedding_dim emb_dim d_model n_embd model_dim hidden_dim "
              "embedding_size channels",
@@ -46,7 +55,7 @@ constexpr std::array kModelWords{
     Synonyms{"pooling global_pool", "pool"},
     Synonyms{"label_smooth smoothing", "label_smoothing"},
     Synonyms{"pretrained init load_from init_checkpoint finetune finetune_from", "init_from"},
-    Synonyms{"arch architecture model_type type", "backbone"}};
+    Synonyms{"arch architecture model_type", "backbone"}};
 
 constexpr std::array kTrainingWords{
     Synonyms{"batch_size batchsize bs global_batch_size train_batch_size total_batch_size",
@@ -116,13 +125,33 @@ void add_keys(const std::array<Synonyms, kCount>& table, std::string_view word,
   }
 }
 
-}  // namespace
-
-std::vector<std::string_view> keys_for_word(std::string_view word) {
+std::string lower_case(std::string_view word) {
   std::string lower;
   for (const char c : word) {
     lower += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
+  return lower;
+}
+
+bool has_word(std::string_view words, std::string_view word) {
+  const std::vector<std::string_view> all = words_of(words);
+  return std::ranges::find(all, word) != all.end();
+}
+
+}  // namespace
+
+std::string_view difference_of(std::string_view word, std::string_view key) {
+  const std::string lower = lower_case(word);
+  for (const Difference& line : kDifferences) {
+    if (has_word(line.words, lower) && has_word(line.keys, key)) return line.text;
+  }
+  return "";
+}
+
+std::vector<std::string_view> keys_for_word(std::string_view word, std::string_view section) {
+  const std::string lower = lower_case(word);
+  const bool is_in_model = section.substr(0, section.find('.')) == "model";
+  if (lower == "channels" && !is_in_model) return {};  // of images, elsewhere
   std::vector<std::string_view> keys;
   add_keys(kModelWords, lower, keys);
   add_keys(kTrainingWords, lower, keys);

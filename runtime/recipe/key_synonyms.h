@@ -6,7 +6,12 @@
 namespace shoal::config {
 
 /// The keys that stand for what other programs call `word`, the likeliest first; `experts.count` is
-/// the key `count` of any section `experts`. Empty if none is known.
-std::vector<std::string_view> keys_for_word(std::string_view word);
+/// the key `count` of any section `experts`. Empty if none is known. `section`: where the word is.
+std::vector<std::string_view> keys_for_word(std::string_view word,
+                                            std::string_view section = "model");
+
+/// How the value of `key` differs from that of `word`: "a factor of the peak rate"; "" if it does
+/// not.
+std::string_view difference_of(std::string_view word, std::string_view key);
 
 }  // namespace shoal::config

@@ -202,10 +202,10 @@ class Overrider {
     const std::string given = text.substr(equals + 1);
     std::optional<Node> value = read_yaml(given, value_start, path, diagnostics_);
     if (value && is_cut(given, *value)) {
-      const std::string comment = given.substr(given.find('#'));
       diagnostics_.add(value_start, path,
-                       "'" + comment + "' is a comment in YAML and would be left out; quote the " +
-                           "value: " + path + "='\"" + given + "\"'");
+                       "'" + comment_in(given, *value) +
+                           "' is a comment in YAML and would be left out; quote the value: " +
+                           path + "=" + quoted(given));
       value.reset();
     }
     if (!value) value.emplace().is_broken = true;
@@ -218,6 +218,17 @@ class Overrider {
   static bool is_cut(const std::string& given, const Node& value) {
     return given.find('\n') == std::string::npos &&
            std::ranges::count(given, '#') > count_hashes(value);
+  }
+  /// The comment begins at the # behind those that the value holds.
+  static std::string comment_in(const std::string& given, const Node& value) {
+    std::size_t begin = given.find('#');
+    for (std::ptrdiff_t i = count_hashes(value); i > 0; --i) begin = given.find('#', begin + 1);
+    return given.substr(begin);
+  }
+  /// In YAML's quotes, and those of a shell around them.
+  static std::string quoted(const std::string& text) {
+    const bool has_double = text.find('"') != std::string::npos;
+    return has_double ? "\"'" + text + "'\"" : "'\"" + text + "\"'";
   }
   static std::ptrdiff_t count_hashes(const Node& node) {
     std::ptrdiff_t count = std::ranges::count(node.text, '#');

@@ -75,6 +75,19 @@ std::string best_path(const std::vector<std::string>& paths, std::string_view ke
 
 std::string did_you_mean_key(const std::string& key) { return "; did you mean '" + key + "'?"; }
 
+/// The same of a key that stands for a word of other programs.
+std::string did_you_mean_synonym(const std::string& path, const std::string& word) {
+  const std::string key = path.substr(path.rfind('.') + 1);
+  const std::string_view difference = difference_of(word, key);
+  if (difference.empty()) return did_you_mean_key(path);
+  return "; did you mean '" + path + "', " + std::string(difference) + "?";
+}
+
+/// What other programs call the key that names a choice's member.
+bool is_word_for_name(std::string_view word) {
+  return word == "type" || word == "name" || word == "kind";
+}
+
 bool has_field(const Type& type, const std::string& key) {
   return std::ranges::any_of(type.fields, [&key](const FieldInfo& field) {
     const bool is_section = field.rules.is_inlined && field.type().kind == Kind::kStruct;
@@ -99,16 +112,32 @@ KeyGuide::KeyGuide(const Type& type, const void* options) : type_(type) {
 }
 
 std::string KeyGuide::hint(const UnknownKey& unknown) {
-  std::string hint = of_section(unknown);
+  std::string hint = of_path(unknown);
+  if (hint.empty()) hint = of_section(unknown);
   if (!unknown.note.empty()) return hint;  // which says where the key belongs
   if (hint.empty()) hint = of_recipe(unknown);
   return hint.empty() ? of_others(unknown) : hint;
 }
 
+std::string KeyGuide::of_path(const UnknownKey& unknown) const {
+  const std::string whole = join_path(unknown.section, unknown.key);
+  const bool is_path = unknown.key.find('.') != std::string::npos;
+  if (!is_path || std::ranges::find(paths_, whole) == paths_.end()) return "";
+  std::string nested = unknown.key, ends;
+  for (std::size_t dot = nested.find('.'); dot != std::string::npos; dot = nested.find('.')) {
+    nested.replace(dot, 1, ": {");
+    ends += '}';
+  }
+  return "; write it nested: " + nested + ": ..." + ends;
+}
+
 std::string KeyGuide::of_section(const UnknownKey& unknown) const {
-  for (const std::string_view key : keys_for_word(unknown.key)) {
+  if (is_word_for_name(unknown.key) && !unknown.name_keys.empty()) {
+    return did_you_mean_key(unknown.name_keys.front());
+  }
+  for (const std::string_view key : keys_for_word(unknown.key, unknown.section)) {
     const auto same = std::ranges::find(unknown.siblings, key);
-    if (same != unknown.siblings.end()) return did_you_mean_key(*same);
+    if (same != unknown.siblings.end()) return did_you_mean_synonym(*same, unknown.key);
   }
   const std::string near = did_you_mean(unknown.key, unknown.siblings);
   if (!near.empty() || unknown.key.size() < kLeastPrefix) return near;
@@ -120,10 +149,10 @@ std::string KeyGuide::of_section(const UnknownKey& unknown) const {
 
 std::string KeyGuide::of_recipe(const UnknownKey& unknown) const {
   std::string best = best_path(paths_, unknown.key, unknown.section);
-  for (const std::string_view key : keys_for_word(unknown.key)) {
+  for (const std::string_view key : keys_for_word(unknown.key, unknown.section)) {
     if (best.empty()) best = best_path(paths_, key, unknown.section);
   }
-  return best.empty() ? "" : did_you_mean_key(best);
+  return best.empty() ? "" : did_you_mean_synonym(best, unknown.key);
 }
 
 std::string KeyGuide::of_others(const UnknownKey& unknown) {
@@ -131,7 +160,9 @@ std::string KeyGuide::of_others(const UnknownKey& unknown) {
   std::vector<std::string> paths;
   for (const KeyInfo& key : others_) paths.push_back(key.path);
   std::vector<std::string_view> words{unknown.key};
-  for (const std::string_view key : keys_for_word(unknown.key)) words.push_back(key);
+  for (const std::string_view key : keys_for_word(unknown.key, unknown.section)) {
+    words.push_back(key);
+  }
   for (const std::string_view word : words) {
     const std::string best = best_path(paths, word, unknown.section);
     if (best.empty()) continue;

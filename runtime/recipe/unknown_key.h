@@ -16,7 +16,8 @@ struct UnknownKey {
   std::string key;
   std::string note;  ///< which members of a choice have it; may be ""
   Position position = {};
-  std::vector<std::string> siblings;  ///< the keys that the section has
+  std::vector<std::string> siblings;        ///< the keys that the section has
+  std::vector<std::string> name_keys = {};  ///< of these, the ones that name a choice's member
 };
 
 /// Which key was meant by an unknown one: a near one of its section, what other programs call it,
@@ -29,6 +30,8 @@ class KeyGuide {
   std::string hint(const UnknownKey& unknown);
 
  private:
+  /// Of a path given as one key.
+  std::string of_path(const UnknownKey& unknown) const;
   std::string of_section(const UnknownKey& unknown) const;
   std::string of_recipe(const UnknownKey& unknown) const;
   /// Keys of members that are not chosen.

@@ -247,13 +247,13 @@ Position position_of_byte(const std::string& text, std::size_t offset, Position 
   return start;
 }
 
-/// The first tab among the blanks that a line begins with, up to this line; nothing if there is
+/// The first tab among the blanks that this line or the one before begins with; nothing if there is
 /// none.
 std::optional<std::size_t> find_tab_indentation(const std::string& text, int last_line) {
   bool is_indentation = true;
   int line = 0;
   for (std::size_t i = 0; i < text.size() && line <= last_line; ++i) {
-    if (text[i] == '\t' && is_indentation) return i;
+    if (text[i] == '\t' && is_indentation && line + 1 >= last_line) return i;
     is_indentation = text[i] == '\n' || (is_indentation && text[i] == ' ');
     line += text[i] == '\n' ? 1 : 0;
   }

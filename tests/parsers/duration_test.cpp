@@ -118,19 +118,26 @@ TEST(Duration, SaysWhyATextIsNone) {
       static_cast<unsigned>(DurationUnit::kStep) | static_cast<unsigned>(DurationUnit::kEpoch);
   const auto why = [](const std::string& text) { return explain_duration(text, units); };
   EXPECT_EQ(why("10"), "needs a unit: 10step, 10ep");
-  EXPECT_EQ(why("1.5"), "needs a unit: 1.5step, 1.5ep");
+  EXPECT_EQ(why("1.5"), "needs a unit: 1.5ep");
+  EXPECT_EQ(why("010"), "needs a unit (step or ep)");
   EXPECT_EQ(why("-5step"), "is negative");
   EXPECT_EQ(why("1e30step"), "is too large");
   EXPECT_EQ(why("99999999999999999999ep"), "is too large");
   EXPECT_EQ(why("9999999999Mstep"), "is too large");
-  EXPECT_EQ(why("1e3step"), "has an exponent; write 5000step or 5Kstep, not 5e3step");
+  EXPECT_EQ(why("1e3step"), "has an exponent; write 1000step");
+  EXPECT_EQ(why("5e-3ep"), "has an exponent");
   EXPECT_EQ(why("10steps"), "has no unit that is known (step or ep); did you mean '10step'?");
   EXPECT_EQ(why("3 epochs"), "has no unit that is known (step or ep); did you mean '3ep'?");
   EXPECT_EQ(why("5 parsecs"), "has no unit that is known (step or ep)");
   EXPECT_EQ(why("5 step"), "has a blank; write 5step");
   EXPECT_EQ(why("05ep"), "has a leading zero; leave it out");
   EXPECT_EQ(why("1.5step"), "is no whole number, or too precise");
-  EXPECT_EQ(why("3min2h"), "is no time; write 3h50min, the largest unit first");
+  EXPECT_EQ(why("3 hours"), "has no unit that is known (step or ep)");
+  EXPECT_EQ(why("1.5 steps"), "has no unit that is known (step or ep)");
+  EXPECT_EQ(why("3min2h"), "has another unit than step or ep");
+  EXPECT_EQ(explain_duration("3min2h", kAllDurationUnits),
+            "is no time; write 3h50min, the largest unit first");
+  EXPECT_EQ(why("10ep5"), "has more behind its unit");
   EXPECT_EQ(why("soon"), "");
   EXPECT_EQ(why(""), "");
 }

@@ -180,11 +180,20 @@ TEST(Override, MayHoldAHashThatIsNoComment) {
 
 TEST(HomeFolder, StandsForATildeInPaths) {
   EXPECT_EQ(read(kGood + "data: {path: ~/cifar}\n").data.path, "/home/me/cifar");
-  EXPECT_EQ(read(kGood + "data: {path: ~}\n").data.path, "/home/me");
-  EXPECT_EQ(read(kGood, {"data.path=~"}).data.path, "/home/me");
+  EXPECT_EQ(read(kGood + "data: {path: ~/}\n").data.path, "/home/me/");
+  EXPECT_EQ(read(kGood, {"data.path=~/"}).data.path, "/home/me/");
   EXPECT_EQ(read(kGood + "data: {path: ./~/x}\n").data.path, "./~/x");
-  EXPECT_EQ(read(kGood + "data: {path: ~you/x}\n").data.path, "~you/x");
   EXPECT_EQ(read(kGood + "data: {files: [~/x]}\n").data.files.front(), "~/x");  // is no path
+}
+
+TEST(HomeFolder, IsNoOtherUsersAndNoTildeAlone) {
+  const std::string alone =
+      "r.yaml:4:14: data.path: '~' alone is null in YAML; write ~/ for the home folder";
+  EXPECT_THAT(mistakes(kGood + "data: {path: ~}\n"), ElementsAre(alone));
+  EXPECT_THAT(mistakes(kGood + "data: {path: \"~\"}\n"), ElementsAre(alone));
+  EXPECT_THAT(mistakes(kGood + "data: {path: ~you/x}\n"),
+              ElementsAre("r.yaml:4:14: data.path: only ~/ is expanded; write ./~you for a folder "
+                          "of that name"));
 }
 
 TEST(HomeFolder, MustBeKnownWhereItIsNeeded) {

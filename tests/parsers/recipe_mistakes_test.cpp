@@ -324,6 +324,10 @@ const std::vector<OverrideCase>& more_override_cases() {
        {"data.path=#3"},
        "command line: data.path=#3: '#3' is a comment in YAML and would be left out; quote the "
        "value: data.path='\"#3\"'"},
+      {"CommentBehindAHash",
+       {"data.path=a#b #3"},
+       "command line: data.path=a#b #3: '#3' is a comment in YAML and would be left out; quote the "
+       "value: data.path='\"a#b #3\"'"},
       {"NameForSection",
        {"optimizer=sgd"},
        "command line: optimizer=sgd: expected a mapping of keys, found 'sgd'; write "

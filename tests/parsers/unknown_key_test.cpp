@@ -34,6 +34,17 @@ TEST(UnknownKey, IsKnownByItsNameInOtherPrograms) {
   EXPECT_EQ(told("data.batch_size"), "; did you mean 'train.batch'?");
 }
 
+TEST(UnknownKey, MayBeAPathThatIsWrittenAsOneKey) {
+  EXPECT_THAT(mistakes(kGood + "train.batch: 64\n"),
+              ElementsAre("r.yaml:4:1: train.batch: unknown key; write it nested: train: {batch: "
+                          "...}"));
+}
+
+TEST(UnknownKey, OfAMembersNameIsThatOfItsSection) {
+  EXPECT_EQ(told("optimizer.type"), "; did you mean 'name'?");
+  EXPECT_EQ(told("model.type"), "; did you mean 'backbone'?");
+}
+
 TEST(UnknownKey, MayBeAMisspeltOrShortenedOne) {
   EXPECT_EQ(told("model.widht"), "; did you mean 'width'?");
   EXPECT_EQ(told("model.router.keep"), "; did you mean 'keep_fraction'?");
@@ -63,11 +74,19 @@ TEST(UnknownKey, MayBelongToAMemberOfAnotherSection) {
   EXPECT_EQ(told("train.momentum"), "; 'optimizer.momentum' belongs to optimizer sgd");
 }
 
+TEST(KeySynonyms, TellWhereValuesDiffer) {
+  EXPECT_EQ(config::difference_of("min_lr", "end"), "a factor of the peak rate");
+  EXPECT_EQ(config::difference_of("mlp_ratio", "hidden"), "a width, not a ratio");
+  EXPECT_EQ(config::difference_of("mlp_dim", "hidden"), "");
+}
+
 TEST(KeySynonyms, AreOfWholeWordsInAnyCase) {
   EXPECT_THAT(config::keys_for_word("Batch-Size"), ElementsAre("batch"));
   EXPECT_THAT(config::keys_for_word("hidden_size"), ElementsAre("width", "widths"));
   EXPECT_THAT(config::keys_for_word("top_k"), ElementsAre("k", "router.k"));
   EXPECT_THAT(config::keys_for_word("num_experts"), ElementsAre("experts.count"));
+  EXPECT_THAT(config::keys_for_word("channels", "model"), ElementsAre("width", "widths"));
+  EXPECT_THAT(config::keys_for_word("channels", "data"), IsEmpty());
   EXPECT_THAT(config::keys_for_word("batch size"), IsEmpty());
   EXPECT_THAT(config::keys_for_word(""), IsEmpty());
 }
