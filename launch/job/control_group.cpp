@@ -1,5 +1,7 @@
 #include "launch/job/control_group.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 
 namespace shoal {
@@ -32,10 +34,10 @@ std::vector<std::string> control_groups(const std::string& controller, const std
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string names = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string names = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const std::string path = line.substr(second + 1);
     if (names == ",,") add_levels(root, path, folders);
-    if (names.find("," + controller + ",") != std::string::npos) {
+    if (names.find(fmt::format(",{},", controller)) != std::string::npos) {
       add_levels(root_v1, path, folders);
     }
   }

@@ -193,10 +193,12 @@ bool Trainer::evaluate_now(bool is_logged) {
   pause_ = "evaluation";
   const AveragedWeights averaged(session_.average());
   const auto begin = Clock::now();
+  const double waited = session_.exchange_wait_seconds().value_or(0.0);
   const std::optional<Evaluation> evaluation =
       evaluate({session_.task(), recipe_, valid_data_, session_.grid(), &session_.train_data()},
                session_.steps_done(), &agreement_, interrupted);
   result_.evaluation_seconds += seconds_since(begin);
+  training_log_.leave_out_wait(session_.exchange_wait_seconds().value_or(0.0) - waited);
   pause_ = nullptr;
   if (!evaluation) {
     log_.info(fmt::format("step {}: evaluation interrupted by a stop", session_.steps_done()));

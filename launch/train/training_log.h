@@ -48,6 +48,8 @@ class TrainingLog {
   void finish();
   /// Keeps the time of an evaluation or a save out of the rates.
   void leave_out(double seconds) { left_out_s_ += seconds; }
+  /// Keeps an evaluation's waiting for exchanges out of all_to_all_ms.
+  void leave_out_wait(double seconds) { last_wait_s_ += seconds; }
   /// Adds a step's waiting for data, logged or not.
   void count_data_wait(double seconds) { data_wait_s_ += seconds; }
 

@@ -62,7 +62,7 @@ for mistake in model.init_from=nowhere 'optimizer.no_decay=[temperature]' model.
   [ ! -e never ] || fail "$mistake left a run folder"
 done
 expect 10 "$program" check "$tiny" 'optimizer.no_decay=[temperature]'
-grep -Eq '[0-9]+:[0-9]+: optimizer.no_decay' output || fail "no place is named: $(cat output)"
+grep -Eq 'command line: optimizer.no_decay' output || fail "no place is named: $(cat output)"
 
 # Checkpoints of which none can be read are neither passed over nor touched.
 cp -r run rotten
