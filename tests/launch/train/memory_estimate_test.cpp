@@ -89,11 +89,12 @@ TEST(MemoryEstimate, OfAGpuLeavesTheHostsMemoryOut) {
 TEST(MemoryEstimate, HasTextFilesInNoSum) {
   const testing::ScratchFolder scratch;
   testing::write_file(scratch.file("a.txt"), std::string(1 << 20, 'a'));
+  testing::write_file(scratch.file("b.txt"), std::string(100, 'b'));
   const CheckedRecipe recipe = check_recipe(
       {"",
        {"data={source: text, path: " + scratch.path() +
             ", sequence: 8, tokenizer: {name: bytes}, train: {files: [a.txt]}, valid: {files: "
-            "[a.txt]}}",
+            "[b.txt]}}",
         "model={backbone: gpt2, width: 8, depth: 1, heads: 2}", "task={name: lm}",
         "train={duration: 1step, batch: 8}"},
        {}},
@@ -163,7 +164,8 @@ TEST_F(MeasuredActivations, DecideWhatFits) {
   EXPECT_EQ(refusal_of(int64_t{1} << 40), "");
   EXPECT_THAT(told, ElementsAre()) << "no trial is needed";
   const MemoryEstimate estimate = measured({"train.batch=1024"});
-  const std::string refusal = refusal_of(estimate.total() / 2);
+  const int64_t state = estimate_memory(recipe, 1).total();
+  const std::string refusal = refusal_of(state + class_of(estimate, "activations") / 2);
   EXPECT_THAT(told, ElementsAre(HasSubstr("measuring activations")));
   EXPECT_THAT(refusal, HasSubstr("train.batch: a rank would take about"));
   EXPECT_THAT(refusal, HasSubstr("1024 samples in a micro-batch"));
