@@ -24,6 +24,7 @@ std::span<const Known> known_metrics() {
       Known{"lr", "learning rate", kPlain, kTraining, true},
       Known{"grad_norm", "gradient norm before clipping", kPlain, kTraining, true},
       Known{"samples_per_second", "samples per second, all ranks", kPlain, kSpeed, true},
+      Known{"mfu", "model FLOPs utilisation (MFU)", kShare, kSpeed, true},
       Known{"data_wait", "time spent waiting for data", kShare, kSpeed, true},
       Known{"all_to_all_share", "time spent waiting for all-to-alls", kShare, kSpeed, true},
       Known{"all_to_all_ms", "waiting for all-to-alls, ms per step", kPlain, kSpeed, true},

@@ -118,11 +118,11 @@ void read_checkpoints(const fs::path& folder, RunData& run) {
 
 RunData read_run(const std::string& path) {
   const fs::path folder(path);
-  require_run_folder(folder);
   RunData run;
   run.path = path;
-  run.name = fs::canonical(folder).filename().string();
   try {
+    require_run_folder(folder);
+    run.name = fs::canonical(folder).filename().string();
     run.env = object_in(folder / "env.json", run);
     run.summary = object_in(folder / "summary.json", run);
     run.recipe = recipe_values(text_of(folder / "resolved.yaml"));
