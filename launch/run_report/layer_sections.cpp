@@ -80,8 +80,8 @@ std::string grid_html(const std::vector<FigureLine>& lines, const MetricInfo& in
   const size_t stride = (columns + kMostGridColumns - 1) / kMostGridColumns;
   for (size_t row = 0; row < lines.size(); ++row) {
     const std::vector<Curve::Bucket>& buckets = lines[row].curve->buckets();
-    // A layer's name is too long for the place beside its row: the caption lists them.
-    grid.row_labels.push_back(std::to_string(row + 1));
+    // A layer's name is too long for the place beside its row: the list of layers has its number.
+    grid.row_labels.push_back(std::to_string(lines[row].colour + 1));
     grid.value.emplace_back();
     for (size_t begin = 0; begin < columns; begin += stride) {
       double sum = 0.0;
