@@ -23,14 +23,14 @@ MAY_INCLUDE = {
 }
 # The rooms of a folder; a file includes its own room and those to its left. "" is the folder itself.
 ROOMS = {
-    "runtime": ["base", "recipe", "device", "random", "kernels", "module", "text", "data",
+    "runtime": ["base", "records", "recipe", "device", "random", "kernels", "module", "text", "data",
                 "data/transforms", "data/images", "data/shards", "data/sequences",
                 "optim"],
     "parallel": ["comm", "nccl", "gradients", "checkpoint"],
     "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
     "sparse": ["patterns", "grow_rules", "permutations", "loops", "kernels", ""],
     "models": ["kernels", "blocks", "decoder", "hspmn", "attention_experts", "moco", "", "backbones", "tasks", "formats"],
-    "launch": ["job", "report", "run_report", "model", "evaluate", "train", "commands", "inspect", ""],
+    "launch": ["job", "report", "run_report", "model", "evaluate", "train", "memory", "commands", "inspect", ""],
 }
 COMMAND_LINES = ("launch/main.cpp", "launch/subcommands.cpp", "launch/subcommand_options.cpp",
                  "launch/describe_commands.cpp", "benchmarks/support/program.cpp")

@@ -9,8 +9,8 @@
 #include "launch/report/console.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
-#include "runtime/base/metrics.h"
 #include "runtime/base/text.h"
+#include "runtime/records/metrics.h"
 
 namespace shoal {
 namespace {

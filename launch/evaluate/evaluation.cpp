@@ -13,8 +13,8 @@
 #include "launch/evaluate/split_sums.h"
 #include "launch/report/console.h"
 #include "launch/report/moe_metrics.h"
-#include "runtime/base/metrics.h"
 #include "runtime/data/loader.h"
+#include "runtime/records/metrics.h"
 
 namespace shoal {
 namespace {

@@ -13,8 +13,8 @@
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
-#include "runtime/base/event_file.h"
 #include "runtime/base/text.h"
+#include "runtime/records/event_file.h"
 
 namespace shoal {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "runtime/base/metrics.h"
+#include "runtime/records/metrics.h"
 
 namespace shoal {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "models/hspmn/token_gate.h"
-#include "runtime/base/metrics.h"
+#include "runtime/records/metrics.h"
 
 namespace shoal {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "moe/moe_stats.h"
-#include "runtime/base/metrics.h"
+#include "runtime/records/metrics.h"
 
 namespace shoal {
 

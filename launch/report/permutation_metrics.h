@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/base/metrics.h"
+#include "runtime/records/metrics.h"
 #include "sparse/permutations/permutation.h"
 #include "sparse/soft_cells.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "moe/moe_stats.h"
-#include "runtime/base/event_file.h"
-#include "runtime/base/metrics.h"
+#include "runtime/records/event_file.h"
+#include "runtime/records/metrics.h"
 
 namespace shoal {
 

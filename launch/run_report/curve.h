@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/record_reader.h"
+#include "runtime/records/flat_record.h"
 
 namespace shoal {
 

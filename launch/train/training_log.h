@@ -13,9 +13,9 @@
 #include "launch/report/tensorboard_events.h"
 #include "launch/train/memory_units.h"
 #include "launch/train/session.h"
-#include "runtime/base/event_file.h"
 #include "runtime/base/log.h"
-#include "runtime/base/metrics.h"
+#include "runtime/records/event_file.h"
+#include "runtime/records/metrics.h"
 
 namespace shoal {
 

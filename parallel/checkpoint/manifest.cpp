@@ -12,9 +12,9 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
-#include "runtime/base/metrics.h"
 #include "runtime/base/sha256.h"
 #include "runtime/recipe/config_scalar.h"
+#include "runtime/records/metrics.h"
 
 namespace shoal {
 namespace {

@@ -95,7 +95,7 @@ CheckpointSize estimate_checkpoint(const std::vector<SafetensorsEntry>& entries,
 /// "shard-00000-of-00002.safetensors".
 std::string shard_name(int64_t index, int64_t count);
 
-/// The real that hex_float (runtime/base/metrics.h) wrote; nothing if the text is not what it
+/// The real that hex_float (runtime/records/metrics.h) wrote; nothing if the text is not what it
 /// writes.
 std::optional<double> parse_hex_float(const std::string& text);
 

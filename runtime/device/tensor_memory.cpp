@@ -166,13 +166,16 @@ void RecyclingAllocator::give_back(void* data) {
   if (!recycling_allocator().keep(data, static_cast<Header*>(block)->bytes)) c10::free_cpu(block);
 }
 
-// Above the default's 0: what is set later with a lower priority is ignored.
+// Above the default's 0, or LibTorch would ignore it.
 constexpr uint8_t kPriority = 1;
 
 }  // namespace
 
 void recycle_tensor_memory() {
   c10::SetCPUAllocator(&recycling_allocator(), kPriority);
+  TORCH_CHECK(c10::GetCPUAllocator() == &recycling_allocator(),
+              "recycle_tensor_memory: an allocator of CPU tensors of a priority above ",
+              int{kPriority}, " is set");
 #ifdef __GLIBC__
   // Kernels' scratch memory is malloc's: it keeps this much of what they free, in blocks of up to
   // what all versions of glibc allow.

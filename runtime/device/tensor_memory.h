@@ -24,7 +24,7 @@ struct TensorMemory {
 /// one machine exchange such rows in half the time. Tensors made before, or by another allocator,
 /// go back where they came from. Contents of new tensors stay undefined, as ever. malloc, too,
 /// keeps up to 256 MiB of what is freed to it. Once, at the start of a program that trains, before
-/// threads make tensors; idempotent.
+/// threads make tensors; idempotent. Throws c10::Error where another allocator takes precedence.
 void recycle_tensor_memory();
 
 /// All zero unless recycle_tensor_memory was called.

@@ -1,4 +1,4 @@
-#include "runtime/base/event_file.h"
+#include "runtime/records/event_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

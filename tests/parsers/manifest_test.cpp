@@ -9,7 +9,7 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
-#include "runtime/base/metrics.h"
+#include "runtime/records/metrics.h"
 
 namespace shoal {
 namespace {

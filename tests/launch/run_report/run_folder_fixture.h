@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "runtime/base/metrics.h"
+#include "runtime/records/metrics.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal::testing {

@@ -1,4 +1,4 @@
-#include "runtime/base/record_reader.h"
+#include "runtime/records/flat_record.h"
 
 #include <cerrno>
 #include <charconv>

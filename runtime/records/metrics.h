@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/base/growing_file.h"
+#include "runtime/records/growing_file.h"
 
 namespace shoal {
 

@@ -1,4 +1,4 @@
-#include "launch/train/memory_estimate.h"
+#include "launch/memory/memory_estimate.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@
 #include <string_view>
 #include <system_error>
 
+#include "launch/memory/activation_probe.h"
 #include "launch/model/build_model.h"
 #include "launch/report/console.h"
-#include "launch/train/activation_probe.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/integers.h"
 #include "runtime/base/text.h"

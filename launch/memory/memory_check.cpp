@@ -1,11 +1,11 @@
-#include "launch/train/memory_check.h"
+#include "launch/memory/memory_check.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 
 #include "launch/job/machine_memory.h"
+#include "launch/memory/memory_estimate.h"
 #include "launch/report/console.h"
-#include "launch/train/memory_estimate.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/text.h"
 

@@ -1,4 +1,4 @@
-#include "launch/train/activation_probe.h"
+#include "launch/memory/activation_probe.h"
 
 #include <algorithm>
 #include <memory>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/growing_file.h"
+#include "runtime/records/growing_file.h"
 
 namespace shoal {
 

@@ -1,4 +1,4 @@
-#include "launch/train/memory_estimate.h"
+#include "launch/memory/memory_estimate.h"
 
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/memory_check.h"
+#include "launch/memory/memory_check.h"
 #include "runtime/device/tensor_memory.h"
 #include "tests/support/scratch_folder.h"
 

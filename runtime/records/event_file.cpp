@@ -1,4 +1,4 @@
-#include "runtime/base/event_file.h"
+#include "runtime/records/event_file.h"
 
 #include <fmt/format.h>
 

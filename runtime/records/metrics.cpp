@@ -1,4 +1,4 @@
-#include "runtime/base/metrics.h"
+#include "runtime/records/metrics.h"
 
 #include <fmt/format.h>
 

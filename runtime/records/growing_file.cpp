@@ -1,4 +1,4 @@
-#include "runtime/base/growing_file.h"
+#include "runtime/records/growing_file.h"
 
 #include <fmt/format.h>
 

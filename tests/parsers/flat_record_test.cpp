@@ -1,4 +1,4 @@
-#include "runtime/base/record_reader.h"
+#include "runtime/records/flat_record.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "runtime/base/error.h"
-#include "runtime/base/metrics.h"
+#include "runtime/records/metrics.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
