@@ -93,12 +93,13 @@ Finding memory(const MachinePlaces& places) {
   const MachineMemory machine = machine_memory(places.proc, places.sys);
   const auto text = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
   Finding finding{.name = "memory"};
-  finding.text = fmt::format("{} of {} available", text(machine.available), text(machine.total));
-  if (machine.total < machine.installed) {
-    finding.text +=
-        fmt::format("; of {} the container or ulimit -v allows no more", text(machine.installed));
+  finding.text =
+      fmt::format("{} of {} available", text(machine.available_bytes), text(machine.total_bytes));
+  if (machine.total_bytes < machine.installed_bytes) {
+    finding.text += fmt::format("; of {} the container or ulimit -v allows no more",
+                                text(machine.installed_bytes));
   }
-  if (machine.available < kComfortableBytes) {
+  if (machine.available_bytes < kComfortableBytes) {
     finding.warn("a rank of a small model takes about 0.5 GiB; close other programs");
   }
   return finding;

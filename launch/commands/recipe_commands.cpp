@@ -148,7 +148,7 @@ MemoryEstimate memory_of(const CheckedRecipe& checked, int64_t world, bool measu
   if (!measures) return estimate;
   set_up_torch(checked.loaded.options.run.threads, /*deterministic=*/false,
                read_launch_info(environment_variable));
-  measure_activations(checked, world, machine_memory().available, estimate);
+  measure_activations(checked, world, machine_memory().available_bytes, estimate);
   return estimate;
 }
 
@@ -172,12 +172,12 @@ void print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstim
   }
   const MachineMemory machine = machine_memory();
   const auto text = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
-  out << fmt::format("  this machine has {}, {} of it available", text(machine.total),
-                     text(machine.available));
-  const bool fits = estimate.total() * world <= machine.available;
+  out << fmt::format("  this machine has {}, {} of it available", text(machine.total_bytes),
+                     text(machine.available_bytes));
+  const bool fits = estimate.total() * world <= machine.available_bytes;
   if (!fits) {
     out << fmt::format(": too little for {} here; {}", counted(world, "rank"),
-                       memory_hint(checked, estimate, machine.available / world, world));
+                       memory_hint(checked, estimate, machine.available_bytes / world, world));
   }
   out << "\n";
 }

@@ -171,7 +171,7 @@ std::optional<double> samples_at_peak(const CheckedRecipe& checked, const RankGr
   const std::optional<PeakRate> own =
       peak_rate(grid.device, compute_dtype_of(recipe), recipe.run.peak_tflops);
   const torch::Tensor sums =
-      torch::tensor({own ? own->flops : 0.0, own ? 0.0 : 1.0}, torch::kFloat64);
+      torch::tensor({own ? own->flops_per_second : 0.0, own ? 0.0 : 1.0}, torch::kFloat64);
   all_reduce(*grid.world, sums, ReduceOp::kSum);
   const std::optional<ModelWork>& work = checked.counts.work;
   const bool has_peak = sums[1].item<double>() == 0;

@@ -68,8 +68,8 @@ MachineMemory machine_memory(const std::string& proc, const std::string& sys) {
     limits.push_back(memory_limit_of_group(folder));
   }
   for (const MachineMemory& limit : limits) {
-    memory.total = std::min(memory.total, limit.total);
-    memory.available = std::min(memory.available, limit.available);
+    memory.total_bytes = std::min(memory.total_bytes, limit.total_bytes);
+    memory.available_bytes = std::min(memory.available_bytes, limit.available_bytes);
   }
   return memory;
 }

@@ -5,11 +5,11 @@
 
 namespace shoal {
 
-/// Memory that programs of this machine may use, in bytes.
+/// Memory that programs of this machine may use.
 struct MachineMemory {
-  int64_t total = 0;      ///< within all limits
-  int64_t available = 0;  ///< of it: what programs can still take
-  int64_t installed = 0;  ///< what the machine has, limits aside
+  int64_t total_bytes = 0;      ///< within all limits
+  int64_t available_bytes = 0;  ///< of it: what programs can still take
+  int64_t installed_bytes = 0;  ///< what the machine has, limits aside
 };
 
 /// The least of what the machine has, of the limits of this process's control groups (versions 1

@@ -9,7 +9,7 @@ namespace shoal {
 
 /// The most that a rank's device computes, which model FLOPs utilisation (MFU) is a share of.
 struct PeakRate {
-  double flops = 0;    ///< a second
+  double flops_per_second = 0;
   std::string source;  ///< "measured", "run.peak_tflops" or the GPU's name, for the log
 };
 

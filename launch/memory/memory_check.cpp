@@ -25,7 +25,7 @@ std::string largest_classes(const MemoryEstimate& estimate) {
 
 /// Nothing where a GPU's allocator does not tell.
 std::optional<int64_t> available_to(const RunPlace& place) {
-  if (!place.device.is_cuda()) return machine_memory().available;
+  if (!place.device.is_cuda()) return machine_memory().available_bytes;
   try {
     return static_cast<int64_t>(
         c10::getDeviceAllocator(c10::DeviceType::CUDA)->getMemoryInfo(place.device.index()).first);

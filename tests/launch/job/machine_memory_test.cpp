@@ -36,38 +36,38 @@ class MachineMemoryTest : public ::testing::Test {
 };
 
 TEST_F(MachineMemoryTest, IsTheMachines) {
-  EXPECT_EQ(memory().total, 8 * kGiB);
-  EXPECT_EQ(memory().available, 6 * kGiB);
+  EXPECT_EQ(memory().total_bytes, 8 * kGiB);
+  EXPECT_EQ(memory().available_bytes, 6 * kGiB);
 }
 
 TEST_F(MachineMemoryTest, IsAtMostThatOfTheControlGroup) {
   limit_group("4294967296", "1073741824");
-  EXPECT_EQ(memory().total, 4 * kGiB);
-  EXPECT_EQ(memory().available, 3 * kGiB);
+  EXPECT_EQ(memory().total_bytes, 4 * kGiB);
+  EXPECT_EQ(memory().available_bytes, 3 * kGiB);
   limit_group("max", "1073741824");
-  EXPECT_EQ(memory().available, 6 * kGiB);
+  EXPECT_EQ(memory().available_bytes, 6 * kGiB);
 }
 
 TEST_F(MachineMemoryTest, CountsPageCacheOfTheControlGroupAsAvailable) {
   limit_group("4294967296", "3221225472");
   write("sys/fs/cgroup/memory.stat", "anon 1\ninactive_anon 5\ninactive_file 2147483648\nsock 0");
-  EXPECT_EQ(memory().available, 3 * kGiB);
+  EXPECT_EQ(memory().available_bytes, 3 * kGiB);
   limit_group("4294967296", "1073741824");  // less than it: read a moment later
-  EXPECT_EQ(memory().available, 4 * kGiB);
+  EXPECT_EQ(memory().available_bytes, 4 * kGiB);
 }
 
 TEST_F(MachineMemoryTest, IsTheLeastOfAllLevelsOfControlGroups) {
   write("proc/self/cgroup", "0::/slice/job");
   limit_group("4294967296", "1073741824");
-  EXPECT_EQ(memory().available, 3 * kGiB);
+  EXPECT_EQ(memory().available_bytes, 3 * kGiB);
   limit_group("max", "0", "/slice/job");
   limit_group("2147483648", "1073741824", "/slice");
-  EXPECT_EQ(memory().total, 2 * kGiB);
-  EXPECT_EQ(memory().available, kGiB);
+  EXPECT_EQ(memory().total_bytes, 2 * kGiB);
+  EXPECT_EQ(memory().available_bytes, kGiB);
   limit_group("1073741824", "1073741824", "/slice/job");
-  EXPECT_EQ(memory().total, kGiB);
-  EXPECT_EQ(memory().available, 0);
-  EXPECT_EQ(memory().installed, 8 * kGiB);
+  EXPECT_EQ(memory().total_bytes, kGiB);
+  EXPECT_EQ(memory().available_bytes, 0);
+  EXPECT_EQ(memory().installed_bytes, 8 * kGiB);
 }
 
 TEST_F(MachineMemoryTest, HasLimitsOfTheFirstVersionOfControlGroups) {
@@ -76,13 +76,13 @@ TEST_F(MachineMemoryTest, HasLimitsOfTheFirstVersionOfControlGroups) {
   write(group + "limit_in_bytes", "2147483648");
   write(group + "usage_in_bytes", "1610612736");
   write(group + "stat", "inactive_file 1\ntotal_inactive_file 536870912");
-  EXPECT_EQ(memory().total, 2 * kGiB);
-  EXPECT_EQ(memory().available, kGiB);
+  EXPECT_EQ(memory().total_bytes, 2 * kGiB);
+  EXPECT_EQ(memory().available_bytes, kGiB);
 }
 
 TEST_F(MachineMemoryTest, OfThisMachineIsThere) {
-  EXPECT_GT(machine_memory().available, 0);
-  EXPECT_GE(machine_memory().total, machine_memory().available);
+  EXPECT_GT(machine_memory().available_bytes, 0);
+  EXPECT_GE(machine_memory().total_bytes, machine_memory().available_bytes);
 }
 
 }  // namespace

@@ -12,14 +12,14 @@ namespace {
 TEST(PeakRate, OfAProcessorIsMeasured) {
   const auto peak = peak_rate(torch::kCPU, torch::kFloat32, std::nullopt);
   ASSERT_TRUE(peak.has_value());
-  EXPECT_GT(peak->flops, 1e8);
+  EXPECT_GT(peak->flops_per_second, 1e8);
   EXPECT_EQ(peak->source, "measured");
 }
 
 TEST(PeakRate, IsTheRecipesIfItHasOne) {
   const auto peak = peak_rate(torch::kCUDA, torch::kFloat32, 2.5);
   ASSERT_TRUE(peak.has_value());
-  EXPECT_EQ(peak->flops, 2.5e12);
+  EXPECT_EQ(peak->flops_per_second, 2.5e12);
   EXPECT_EQ(peak->source, "run.peak_tflops");
 }
 
