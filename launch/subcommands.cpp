@@ -278,13 +278,15 @@ void add_import(CLI::App& app, ExitCode& code) {
 
 void add_export(CLI::App& app, ExitCode& code) {
   CLI::App* command =
-      app.add_subcommand("export", "Write a checkpoint's weights as another program lays them out");
+      app.add_subcommand("export", "Write a checkpoint's weights for other programs");
   const auto arguments = std::make_shared<ExportArguments>();
   command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
       ->type_name("CKPT|RUN")
       ->required();
   command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
-  command->add_option("--to", arguments->program, "for whom: " + join_words(export_programs()))
+  command
+      ->add_option("--to", arguments->program,
+                   "for whom: " + join_words(export_programs()) + "; safetensors takes any model")
       ->type_name("PROGRAM")
       ->required();
   command
@@ -297,7 +299,8 @@ void add_export(CLI::App& app, ExitCode& code) {
   command->footer(
       "Examples:\n"
       "  shoal export runs/mixer_tiny_cifar10 --to timm mixer\n"
-      "  shoal export runs/gpt2 --best --to hf gpt2 --dtype bfloat16");
+      "  shoal export runs/gpt2 --best --to hf gpt2 --dtype bfloat16\n"
+      "  shoal export runs/sparse_mlp --to safetensors sparse_mlp");
   command->callback([&code, arguments] { code = export_weights(*arguments, std::cout); });
 }
 

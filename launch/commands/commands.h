@@ -169,7 +169,7 @@ ExitCode report(const ReportArguments& arguments, std::ostream& out);
 /// `shoal import FOLDER|FILE --as FORMAT OUT [key=value …]`.
 struct ImportArguments {
   std::string path;
-  std::string format;  ///< a registered WeightFormat
+  std::string format;  ///< a registered WeightFormat, or kOwnLayout
   std::string out;
   std::vector<std::string> overrides = {};  ///< of the recipe that the weights give
   bool json = false;
@@ -188,7 +188,7 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
 /// `shoal export CKPT|RUN --to PROGRAM OUT [--dtype DTYPE] [--best]`.
 struct ExportArguments {
   std::string path;
-  std::string program;  ///< WeightFormat::program of some format
+  std::string program;  ///< WeightFormat::program of some format, or kOwnLayout
   std::string out;
   std::string dtype = {};  ///< float32, float64, bfloat16, float16; empty: the checkpoint's
   bool best = false;
@@ -196,7 +196,8 @@ struct ExportArguments {
   bool json = false;
 };
 
-/// Writes model.safetensors and config.json, as the program has them, into the new folder `out`.
+/// Writes model.safetensors and config.json, as the program has them, into the new folder `out`; of
+/// Shoal's own layout (own_layout.h), recipe.yaml in place of config.json.
 /// Permutations of sparse layers are folded in (FoldedWeights). Throws Error (exit 2) for an
 /// unknown program or dtype, Error (exit 12) if the program has no layout for the model or a
 /// permutation is still soft, otherwise as import_weights.

@@ -13,12 +13,15 @@
 #include "launch/commands/new_folder.h"
 #include "launch/job/recipe.h"
 #include "launch/model/build_model.h"
+#include "launch/model/open_split.h"
 #include "launch/report/console.h"
 #include "launch/train/restore.h"
+#include "models/formats/own_layout.h"
 #include "models/formats/weight_format.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
+#include "runtime/base/build_info.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
 
@@ -27,6 +30,11 @@ namespace {
 
 /// What readers of Hugging Face's and timm's expect of a file's metadata.
 const std::map<std::string, std::string> kMetadata{{"format", "pt"}};
+
+/// The next step where a program has no layout for the model.
+std::string or_own_layout(const std::string& advice) {
+  return fmt::format("{}, or --to {}", advice, kOwnLayout);
+}
 
 constexpr std::array kExportDtypes{
     std::pair{"float32", Dtype::kF32}, std::pair{"float64", Dtype::kF64},
@@ -56,9 +64,10 @@ std::string kind_of_model(std::string_view backbone, std::string_view task) {
   return fmt::format("{} with the task {}", backbone, task);
 }
 
-/// The program's format for a backbone with a task. Throws Error: exit 2 for an unknown program, 12
-/// if it has none.
+/// The program's format for a backbone with a task; null for Shoal's own layout. Throws Error: exit
+/// 2 for an unknown program, 12 if it has none.
 std::shared_ptr<WeightFormat> find_format(const std::string& program, const Recipe& recipe) {
+  if (program == kOwnLayout) return nullptr;
   const std::string wanted = kind_of_model(recipe.model.backbone.name(), recipe.task.name());
   std::vector<std::string> known;
   for (const auto& format : all_formats()) {
@@ -74,7 +83,8 @@ std::shared_ptr<WeightFormat> find_format(const std::string& program, const Reci
   }
   throw Error(ExitCode::kMismatch,
               fmt::format("--to {}: it has no layout for the backbone {}, only for {}", program,
-                          wanted, join_words(known)));
+                          wanted, join_words(known)),
+              or_own_layout("export such a model"));
 }
 
 std::string name_of(Dtype dtype) {
@@ -88,10 +98,11 @@ void check_exportable(const WeightFormat& format, const ModelToExport& model,
                       const std::string& path) {
   const std::string head = fmt::format("'{}' cannot be exported:", path);
   Mistakes mistakes;
+  const std::string hint = or_own_layout("train it without these options");
   format.check(model.backbone, mistakes);
-  mistakes.throw_if_any(head);
+  mistakes.throw_if_any(head, hint);
   format.check_export(model, mistakes);
-  mistakes.throw_if_any(head);
+  mistakes.throw_if_any(head, hint);
 }
 
 /// A weight of the checkpoint and the entry of the file that it becomes.
@@ -132,13 +143,15 @@ std::vector<Export> plan_export(const std::vector<WeightName>& names, std::strin
   return exports;
 }
 
+/// One tensor in memory at a time.
 void write_safetensors(const std::vector<Export>& exports, const FoldedWeights& weights,
+                       const std::map<std::string, std::string>& metadata,
                        const std::string& path) {
   std::vector<SafetensorsEntry> entries;
   for (const Export& item : exports) entries.push_back(item.entry);
   PosixFileSystem files;
   OutputFile file(files, path, FileSystem::Mode::kCreate);
-  file.write(emit_safetensors_header(entries, kMetadata));
+  file.write(emit_safetensors_header(entries, metadata));
   for (const Export& item : exports) {
     const torch::Tensor theirs = item.name->to_theirs(weights.read(*item.ours, item.name->ours),
                                                       scalar_type(item.entry.dtype));
@@ -148,10 +161,27 @@ void write_safetensors(const std::vector<Export>& exports, const FoldedWeights& 
   file.close();
 }
 
+WeightOrigin origin_of(const Manifest& manifest) {
+  WeightOrigin origin{manifest.recipe, manifest.step,
+                      build_info().version + " " + build_info().git_revision, ""};
+  if (const ManifestValue* tokenizer = manifest.find_value(kDataTokenizer)) {
+    origin.tokenizer = std::get<std::string>(tokenizer->value);
+  }
+  return origin;
+}
+
+/// The weights and buffers of a model: permutations and soft cells become part of them.
+StateList list_weights(const BuiltModel& model) {
+  ModelWeights listed = weights_of(model);
+  listed.permutations.clear();
+  listed.soft_cells.clear();
+  return list_state(listed);
+}
+
 }  // namespace
 
 std::vector<std::string> export_programs() {
-  std::set<std::string> programs;
+  std::set<std::string> programs{std::string(kOwnLayout)};
   for (const auto& format : all_formats()) programs.emplace(format->program());
   return {programs.begin(), programs.end()};
 }
@@ -163,22 +193,22 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   const auto source = make_source(recipe);
   const DataShape data = source->shape();
   ModelToExport exported{recipe.model.backbone, recipe.task, data, source->image_transform()};
-  check_exportable(*format, exported, reader.path());
-  const std::vector<WeightName> names = format->names(recipe.model.backbone, data);
+  if (format) check_exportable(*format, exported, reader.path());
   const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
   const FoldedWeights folded(recipe, model, reader);
-  ModelWeights listed = weights_of(model);
-  listed.permutations.clear();
-  listed.soft_cells.clear();
-  const StateList weights = list_state(listed);
-  require_all_named(names, weights);
+  const StateList weights = list_weights(model);
+  const std::vector<WeightName> names =
+      format ? format->names(recipe.model.backbone, data) : own_names(weights);
+  require_all_named(names, weights, or_own_layout("train it without these options"));
   const std::vector<Export> exports =
-      plan_export(names, format->prefix(), weights, reader, arguments);
+      plan_export(names, format ? format->prefix() : "", weights, reader, arguments);
   exported.dtype = name_of(exports.front().entry.dtype);
   NewFolder folder(arguments.out);
-  write_safetensors(exports, folded, folder.working_path() + "/model.safetensors");
+  write_safetensors(exports, folded, format ? kMetadata : to_metadata(origin_of(reader.manifest())),
+                    folder.working_path() + "/model.safetensors");
   PosixFileSystem files;
-  replace_file(files, folder.working_path() + "/config.json", format->config(exported));
+  replace_file(files, folder.working_path() + (format ? "/config.json" : "/recipe.yaml"),
+               format ? format->config(exported) : reader.manifest().recipe);
   folder.commit();
   if (arguments.json) {
     out << json_text(nlohmann::ordered_json{{"path", arguments.out},

@@ -15,6 +15,7 @@
 #include "launch/model/build_model.h"
 #include "launch/report/console.h"
 #include "launch/train/session.h"
+#include "models/formats/own_layout.h"
 #include "models/formats/weight_format.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/state_list.h"
@@ -28,12 +29,14 @@
 namespace shoal {
 namespace {
 
+/// Null for Shoal's own layout.
 std::shared_ptr<WeightFormat> make_format(const std::string& name) {
-  const config::MemberSet& formats = members_of<WeightFormat>();
-  if (formats.find(name) == nullptr) {
-    const std::string guess = did_you_mean(name, formats.names());
+  if (name == kOwnLayout) return nullptr;
+  if (members_of<WeightFormat>().find(name) == nullptr) {
+    const std::vector<std::string> formats = import_formats();
+    const std::string guess = did_you_mean(name, formats);
     throw Error(ExitCode::kUsage, fmt::format("--as '{}': unknown format{}", name, guess),
-                guess.empty() ? "formats: " + join_words(formats.names()) : "");
+                guess.empty() ? "formats: " + join_words(formats) : "");
   }
   return Registry<WeightFormat>::create(Choice<WeightFormat>(name), {});
 }
@@ -110,6 +113,69 @@ Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
       .options;
 }
 
+void refuse_low_rank(const ForeignWeights& weights) {
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (name.find(".low_rank.") == name.npos) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("'{}': '{}' is part of a product of low rank beside a mask, which no "
+                            "dense model has",
+                            weights.path(), name),
+                "use the checkpoint that was exported");
+  }
+}
+
+/// The recipe in the metadata, with the user's overrides: of a dense model that starts from these
+/// weights, as masks and permutations are part of them.
+Recipe own_recipe(const WeightOrigin& origin, const ForeignWeights& weights,
+                  const ImportArguments& arguments, const Environment& environment) {
+  refuse_low_rank(weights);
+  const std::string name = fmt::format("{} (its recipe)", weights.path());
+  Recipe recipe =
+      config::load_options_text<Recipe>(origin.recipe, name, {}, config::UnsetVariable::kKeep)
+          .options;
+  recipe.sparsity.reset();
+  recipe.model.init_from.reset();
+  recipe.model.upcycle = false;
+  return config::load_options_text<Recipe>(config::emit(config::to_node(recipe)), name,
+                                           {"", arguments.overrides, environment})
+      .options;
+}
+
+void check_model(const WeightFormat& format, const Recipe& recipe) {
+  Mistakes mistakes;
+  if (recipe.model.backbone.name() != format.backbone()) {
+    mistakes.add(fmt::format("model.backbone: {}, the weights are those of {}",
+                             recipe.model.backbone.name(), format.backbone()));
+  } else {
+    format.check(recipe.model.backbone, mistakes);
+  }
+  if (recipe.task.name() != format.task()) {
+    mistakes.add(fmt::format("task.name: {}, the weights are those of {}", recipe.task.name(),
+                             format.task()));
+  }
+  mistakes.throw_if_any("the weights do not fit the recipe:");
+}
+
+/// What weights are, as far as the file tells.
+struct Described {
+  Recipe recipe;
+  std::vector<ModelRecipe::Key> assumed_keys = {};
+  std::string tokenizer = {};  ///< Tokenizer::identity(); empty where the file names none
+};
+
+/// `format`: null for Shoal's own layout.
+Described describe(const WeightFormat* format, const ForeignWeights& weights,
+                   const ImportArguments& arguments, const Environment& environment) {
+  if (format == nullptr) {
+    const WeightOrigin origin = origin_of(weights);
+    return {own_recipe(origin, weights, arguments, environment), {}, origin.tokenizer};
+  }
+  const ModelRecipe told = format->recipe(weights);
+  Described described{recipe_of(told, weights, arguments, environment), told.assumed_keys};
+  check_model(*format, described.recipe);
+  return described;
+}
+
 /// What is read into one weight.
 struct Source {
   const WeightName* name;
@@ -117,8 +183,8 @@ struct Source {
 };
 
 /// Finds the weights of the model among theirs, by our names. Throws Error (exit 12) with all that
-/// do not fit.
-std::map<std::string, Source> match(const WeightFormat& format,
+/// do not fit. `ignored`: WeightFormat::ignored.
+std::map<std::string, Source> match(const std::vector<std::string>& ignored,
                                     const std::vector<WeightName>& names, const StateList& model,
                                     const ForeignWeights& weights) {
   Mistakes mistakes;
@@ -141,7 +207,6 @@ std::map<std::string, Source> match(const WeightFormat& format,
       sources[name.ours] = {&name, tensor};
     }
   }
-  const std::vector<std::string> ignored = format.ignored();
   for (const auto& [name, tensor] : weights.tensors()) {
     if (used.contains(name)) continue;
     if (std::ranges::any_of(ignored, [&](const auto& glob) { return matches_glob(name, glob); })) {
@@ -180,21 +245,6 @@ void check_copies(const std::vector<WeightName>& names,
                              copy->stored_name, weight.stored_name));
   }
   mistakes.throw_if_any(fmt::format("'{}' is not supported:", weights.path()));
-}
-
-void check_model(const WeightFormat& format, const Recipe& recipe) {
-  Mistakes mistakes;
-  if (recipe.model.backbone.name() != format.backbone()) {
-    mistakes.add(fmt::format("model.backbone: {}, the weights are those of {}",
-                             recipe.model.backbone.name(), format.backbone()));
-  } else {
-    format.check(recipe.model.backbone, mistakes);
-  }
-  if (recipe.task.name() != format.task()) {
-    mistakes.add(fmt::format("task.name: {}, the weights are those of {}", recipe.task.name(),
-                             format.task()));
-  }
-  mistakes.throw_if_any("the weights do not fit the recipe:");
 }
 
 /// What is saved of an import.
@@ -239,29 +289,37 @@ void write_run(const Recipe& recipe, Imported& imported, const std::string& form
 
 }  // namespace
 
-std::vector<std::string> import_formats() { return members_of<WeightFormat>().names(); }
+std::vector<std::string> import_formats() {
+  std::vector<std::string> formats = members_of<WeightFormat>().names();
+  formats.emplace_back(kOwnLayout);
+  std::ranges::sort(formats);
+  return formats;
+}
 
 ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
                         std::ostream& out) {
   const auto format = make_format(arguments.format);
   NewFolder folder(arguments.out);
   ForeignWeights weights(arguments.path);
-  if (!format->prefix().empty()) weights.strip(format->prefix());
-  const ModelRecipe told = format->recipe(weights);
-  const Recipe recipe = recipe_of(told, weights, arguments, environment);
-  check_model(*format, recipe);
+  if (format && !format->prefix().empty()) weights.strip(format->prefix());
+  const Described described = describe(format.get(), weights, arguments, environment);
+  const Recipe& recipe = described.recipe;
   const auto source = make_source(recipe);
   const DataShape data = source->shape();
   const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
   ModelWeights listed = weights_of(model);
   const StateList wanted = list_state(listed);
-  const std::vector<WeightName> names = format->names(recipe.model.backbone, data);
+  const std::vector<WeightName> names =
+      format ? format->names(recipe.model.backbone, data) : own_names(wanted);
   require_all_named(names, wanted);
-  const std::map<std::string, Source> sources = match(*format, names, wanted, weights);
+  const std::map<std::string, Source> sources =
+      match(format ? format->ignored() : std::vector<std::string>{}, names, wanted, weights);
   check_copies(names, sources, weights);
   Imported imported;
   imported.weights = read_weights(sources, wanted, weights);
-  const TokenizerName tokenizer = name_tokenizer(*source);
+  const TokenizerName tokenizer = described.tokenizer.empty()
+                                      ? name_tokenizer(*source)
+                                      : TokenizerName{described.tokenizer, ""};
   imported.tokenizer = tokenizer.identity;
   write_run(recipe, imported, arguments.format, folder.working_path());
   folder.commit();
@@ -277,7 +335,7 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
     out << fmt::format("{}: {}, {} parameters, from {}\n", arguments.out,
                        recipe.model.backbone.name(), parameters, arguments.path);
   }
-  for (const auto& [key, why] : told.assumed_keys) {
+  for (const auto& [key, why] : described.assumed_keys) {
     if (!sets(arguments.overrides, key)) std::cerr << fmt::format("note: {}: {}\n", key, why);
   }
   if (!tokenizer.why_unknown.empty()) {

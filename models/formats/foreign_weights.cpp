@@ -107,6 +107,7 @@ ForeignWeights::ForeignWeights(const std::string& path) : path_(path) {
 void ForeignWeights::add_file(const std::string& path) {
   UntrustedFile file = open_followed(path);
   SafetensorsHeader header = read_safetensors_header(file);
+  metadata_.merge(header.metadata);
   for (SafetensorsEntry& entry : header.entries) {
     const auto [found, is_new] =
         tensors_.emplace(entry.name, Tensor{entry.dtype, std::move(entry.shape), files_.size(),

@@ -36,6 +36,8 @@ class ForeignWeights {
   /// The folder of its files.
   const std::string& folder() const { return folder_; }
   const ForeignConfig& config() const { return config_; }
+  /// Of all files; of a key that several have, that of the first one.
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
   /// Null if there is none of this name.
   const Tensor* find(std::string_view name) const;
@@ -53,6 +55,7 @@ class ForeignWeights {
   std::string path_, folder_;
   ForeignConfig config_;
   std::vector<UntrustedFile> files_;
+  std::map<std::string, std::string> metadata_;
   std::map<std::string, Tensor, std::less<>> tensors_;
 
   void add_file(const std::string& path);

@@ -51,14 +51,15 @@ torch::Tensor WeightName::to_theirs(torch::Tensor value, torch::Dtype dtype) con
   return cast(value, dtype, ours).contiguous().reshape(shape_of_result);
 }
 
-void require_all_named(const std::vector<WeightName>& names, const StateList& model) {
+void require_all_named(const std::vector<WeightName>& names, const StateList& model,
+                       const std::string& hint) {
   std::set<std::string> named;
   for (const WeightName& name : names) named.insert(name.ours);
   Mistakes mistakes;
   for (const StateEntry& item : model.tensors) {
     if (!named.contains(item.entry.name)) mistakes.add("'" + item.entry.name + "'");
   }
-  mistakes.throw_if_any("the format has no place for weights of the model:");
+  mistakes.throw_if_any("the format has no place for weights of the model:", hint);
 }
 
 void add_layer(std::vector<WeightName>& names, const std::string& ours, const std::string& theirs) {

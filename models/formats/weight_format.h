@@ -106,7 +106,8 @@ class WeightFormat {
 
 /// Throws Error (exit 12) that lists the weights of the model that have no name here: those of
 /// options that check() should have refused.
-void require_all_named(const std::vector<WeightName>& names, const StateList& model);
+void require_all_named(const std::vector<WeightName>& names, const StateList& model,
+                       const std::string& hint = "");
 
 /// The weight and bias of a layer.
 void add_layer(std::vector<WeightName>& names, const std::string& ours, const std::string& theirs);

@@ -50,6 +50,45 @@ def tensors(path):
 assert tensors("theirs/model.safetensors") == tensors("back/model.safetensors")
 END
 
+# Any model in Shoal's own layout: trained on two ranks that share its experts, exported whole, read
+# here without torch, and imported.
+expect 0 ranks 2 train "$tiny" run.root=. run.name=experts parallel.expert_ranks=2 \
+  train.duration=2step data.train.samples=32 data.valid.samples=16 evaluate.every=2step
+expect 12 "$program" export experts --to timm own
+grep -qF ", or --to safetensors" output || fail "the own layout is not offered: $(cat output)"
+expect 0 "$program" export experts --to safetensors own
+python3 - <<'END' || fail 'the export is not what the checkpoint holds'
+import glob, json, struct
+def tensors(path):
+    raw = open(path, "rb").read()
+    length = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + length])
+    metadata = header.pop("__metadata__", {})
+    return metadata, {n: (e["dtype"], e["shape"], raw[8 + length:][slice(*e["data_offsets"])])
+                      for n, e in header.items()}
+metadata, exported = tensors("own/model.safetensors")
+saved = {}
+for shard in glob.glob("experts/ckpt/step-00000002/*.safetensors"):
+    saved |= tensors(shard)[1]
+weights = {n: t for n, t in saved.items() if not n.startswith("optimizer.")}
+assert exported == weights, set(exported) ^ set(weights)
+for unit in range(4):
+    name = f"backbone.blocks.1.moe_c.experts.{unit}.fc1.weight"
+    assert exported[name][:2] == ("F32", [16, 32]), exported[name][:2]
+assert metadata["shoal_step"] == "2" and metadata["format"] == "pt", metadata
+assert metadata["shoal_recipe"] == open("own/recipe.yaml").read()
+assert "backbone: sparse_mlp" in metadata["shoal_recipe"] and metadata["shoal_version"]
+END
+expect 0 "$program" check own/recipe.yaml
+expect 0 "$program" import own/model.safetensors --as safetensors again
+for run in experts again; do
+  "$program" eval $run --json 2>/dev/null | python3 -c 'import json, sys
+r = json.load(sys.stdin); print(r["loss"], r["top1"], r["samples"])' >$run.txt
+done
+cmp experts.txt again.txt || fail "read back, it computes something else: $(cat experts.txt again.txt)"
+expect 0 "$program" train again/resolved.yaml model.init_from=again run.root=. run.name=more \
+  train.duration=1step parallel.expert_ranks=1
+
 before=$(ls -A)
 expect 21 "$program" import theirs --as timm_mixer ours
 expect 2 "$program" import theirs --as timm_mixr other

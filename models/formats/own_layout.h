@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/formats/foreign_weights.h"
+#include "models/formats/weight_format.h"
+#include "parallel/checkpoint/state_list.h"
+
+namespace shoal {
+
+/// Shoal's own layout of exported weights, for every backbone and task: `--to safetensors` and
+/// `--as safetensors`. Names and shapes are those of a checkpoint: each expert of a stack has
+/// tensors of its own, by its global id: `….experts.17.fc1.weight` [in, out].
+inline constexpr std::string_view kOwnLayout = "safetensors";
+
+/// Where exported weights come from, as the file's metadata has it.
+struct WeightOrigin {
+  std::string recipe;     ///< of the checkpoint, as YAML
+  int64_t step = 0;       ///< of the checkpoint
+  std::string shoal;      ///< version and revision of the program that exported them
+  std::string tokenizer;  ///< Tokenizer::identity(); empty: the checkpoint names none
+};
+
+/// The metadata of a file: `format` (pt, which readers of PyTorch expect), `shoal_recipe`,
+/// `shoal_step`, `shoal_version` and, if it is known, `shoal_tokenizer`.
+std::map<std::string, std::string> to_metadata(const WeightOrigin& origin);
+
+/// The same, read back. Throws Error (exit 12) for a file without a recipe, CheckpointError for a
+/// step that is no number.
+WeightOrigin origin_of(const ForeignWeights& weights);
+
+/// Every weight of the model under its own name.
+std::vector<WeightName> own_names(const StateList& model);
+
+}  // namespace shoal
