@@ -6,26 +6,14 @@
 
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/count_ids.h"
-#include "runtime/base/error.h"
+#include "moe/layer_problems.h"
 #include "runtime/random/random_stream.h"
+#include "runtime/recipe/automatic_width.h"
 #include "runtime/recipe/config.h"
 
 // B samples  R rows per sample  T = B R tokens  D width  U units  S scope instances
 namespace shoal {
 namespace {
-
-/// Collects problems as lines of a ConfigError.
-class Lines : public Problems {
- public:
-  explicit Lines(const std::string& layer) : layer_(layer) {}
-  void add(std::string_view path, std::string_view what) override {
-    lines.push_back(layer_ + "." + std::string(path) + ": " + std::string(what));
-  }
-  std::vector<std::string> lines;
-
- private:
-  std::string layer_;
-};
 
 struct Parts {
   std::shared_ptr<UnitBank> bank;
@@ -58,6 +46,14 @@ void check(const Parts& parts, const MoeOptions& options, Problems& problems) {
                              "router.factor; leave capacity out",
                              options.router.name()));
   }
+}
+
+void check_widths(const UnitBank& bank, const SharedExpert::Options& shared, int64_t width,
+                  Problems& problems) {
+  // A width that is set has passed the same limit.
+  check_automatic_width("experts.hidden", std::nullopt, bank.hidden_width(), width, problems);
+  if (shared.count == 0) return;
+  check_automatic_width("shared.hidden", shared.hidden, shared.hidden_at(width), width, problems);
 }
 
 /// The routing in `num_chunks` parts of whole routing groups, as equal as can be.
@@ -136,7 +132,7 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
                                        inits};
   // Without ranks nothing is run and no file may be opened, which an empty path tells the router.
   Parts parts = build(options, bank_context, grid_ == nullptr ? "" : path);
-  Lines problems(path);
+  LayerProblems problems(path);
   check(parts, options, problems);
   if (parts.router->needs_token_ids() && !context.reads_tokens) {
     problems.add("router.by", "token: the model reads no tokens; use position");
@@ -144,7 +140,8 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
   if (context.is_causal) {
     check_causality(*parts.router, options.router.name(), options.capacity, problems);
   }
-  if (!problems.lines.empty()) throw ConfigError(problems.lines);
+  check_widths(*parts.bank, options.shared, width, problems);
+  problems.throw_if_any();
   router_ = register_module("router", parts.router);
   bank_ = register_module("experts", parts.bank);
   losses_ = std::move(parts.losses);

@@ -7,6 +7,7 @@
 #include "models/blocks/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/module/fan_in_init.h"
+#include "runtime/recipe/automatic_width.h"
 
 // b images on this rank  N tokens  D width
 namespace shoal {
@@ -20,6 +21,7 @@ void AdaptiveAttention::Options::validate(Problems& problems) const {
   if (width % heads != 0) {
     problems.add("heads", fmt::format("{} heads do not divide a width of {}", heads, width));
   }
+  check_automatic_width("hidden", hidden, hidden_width(), width, problems);
 }
 
 AdaptiveAttention::AdaptiveAttention(const Options& options, const Context& context)
@@ -35,7 +37,7 @@ AdaptiveAttention::AdaptiveAttention(const Options& options, const Context& cont
   AdaptiveBlockImpl::Sizes sizes;
   sizes.attention = {
       options.width, options.heads, {image.height / options.patch, image.width / options.patch}};
-  sizes.hidden = options.hidden.value_or(2 * options.width);
+  sizes.hidden = options.hidden_width();
   for (int64_t i = 0; i < options.depth; ++i) {
     sizes.path = context.build.prefix + "blocks." + std::to_string(i);
     blocks_->push_back(AdaptiveBlock(sizes, options.attention, context.build));

@@ -47,6 +47,7 @@ class AdaptiveAttention : public Backbone, public ProductCounts {
           field("final_norm", &Options::final_norm, "layer norm after the last block")};
     }
     void validate(Problems& problems) const;
+    int64_t hidden_width() const { return hidden.value_or(2 * width); }
   };
 
   AdaptiveAttention(const Options& options, const Context& context);

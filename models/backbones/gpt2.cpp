@@ -10,6 +10,7 @@
 #include "models/decoder/decoder_block.h"
 #include "models/decoder_shape.h"
 #include "runtime/base/integers.h"
+#include "runtime/recipe/automatic_width.h"
 
 // b sequences on this rank  S tokens  C width  H head width
 namespace shoal {
@@ -72,6 +73,7 @@ void Gpt2::Options::validate(Problems& problems) const {
     problems.add("rope_base", "needs position: rope");
   }
   if (gelu && mlp != MlpKind::kGelu) problems.add("gelu", "needs mlp: gelu");
+  check_automatic_width("hidden", hidden, hidden_width(), width, problems);
   feed_forward.check(depth, problems);
 }
 

@@ -11,6 +11,7 @@
 #include "models/decoder_shape.h"
 #include "runtime/base/error.h"
 #include "runtime/base/integers.h"
+#include "runtime/recipe/automatic_width.h"
 
 // b sequences on this rank  S tokens  C width
 namespace shoal {
@@ -23,7 +24,7 @@ HspmnBlockImpl::Sizes hspmn_block_sizes(const Hspmn::Options& options, const std
       Init::normal(options.init_std / std::sqrt(2.0 * static_cast<double>(options.depth)));
   HspmnBlockImpl::Sizes sizes;
   sizes.place = {.width = options.width,
-                 .hidden = options.hidden.value_or(4 * options.width),
+                 .hidden = options.hidden_width(),
                  .block = block,
                  .depth = options.depth,
                  .prefix = prefix,
@@ -71,6 +72,7 @@ void Hspmn::Options::validate(Problems& problems) const {
                  "topk compares a token with later ones, which a causal model must not see; use "
                  "threshold or topk_predictor, or model.causal=false for classification");
   }
+  check_automatic_width("hidden", hidden, hidden_width(), width, problems);
   feed_forward.check(depth, problems);
 }
 

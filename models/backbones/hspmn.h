@@ -74,6 +74,7 @@ class Hspmn : public CausalBackbone, public ProductCounts {
     }
     void validate(Problems& problems) const;
     ContextualStream stream_of(int64_t block) const;
+    int64_t hidden_width() const { return hidden.value_or(4 * width); }
   };
 
   /// Throws ConfigError where the data has no tokens, or more in a sample than `context`, and where

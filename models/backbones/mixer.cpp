@@ -1,6 +1,13 @@
 #include "models/backbones/mixer.h"
 
+#include "runtime/recipe/automatic_width.h"
+
 namespace shoal {
+
+void Mixer::Options::validate(Problems& problems) const {
+  check_automatic_width("channel_hidden", channel_hidden, channel_hidden_width(), width, problems);
+}
+
 namespace {
 
 const Registration<Backbone, Mixer> registered_mixer{"mixer", "MLP-Mixer"};

@@ -32,6 +32,7 @@ class Mixer : public SparseMlp {
                 unset_word("auto")),
           field("gelu", &Options::gelu, "exact (timm) or tanh approximation (flax)")};
     }
+    void validate(Problems& problems) const;
     int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
     int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
   };

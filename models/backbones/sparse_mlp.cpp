@@ -4,9 +4,17 @@
 
 #include "models/blocks/mixer_block.h"
 #include "models/blocks/recompute.h"
+#include "runtime/recipe/automatic_width.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {
+
+void SparseMlp::Options::validate(Problems& problems) const {
+  if (sparse_blocks > 0 && sparse.rescale && !sparse.width && width % 2 != 0) {
+    problems.add("sparse.width", "must be set where width is odd");
+  }
+  check_automatic_width("channel_hidden", channel_hidden, channel_hidden_width(), width, problems);
+}
 
 SparseMlp::SparseMlp(const Options& options, const Context& context, std::string_view name)
     : width_(options.width), features_(context.features), recomputes_(context.build.recomputes) {

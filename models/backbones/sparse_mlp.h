@@ -69,11 +69,7 @@ class SparseMlp : public Backbone, public ProductCounts {
                         field("sparse", &Options::sparse, "what a sparse block is made of"),
                         field("gelu", &Options::gelu, "exact (timm) or tanh approximation (flax)")};
     }
-    void validate(Problems& problems) const {
-      if (sparse_blocks > 0 && sparse.rescale && !sparse.width && width % 2 != 0) {
-        problems.add("sparse.width", "must be set where width is odd");
-      }
-    }
+    void validate(Problems& problems) const;
     int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
     int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
   };

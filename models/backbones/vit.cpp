@@ -9,6 +9,7 @@
 
 // b images on this rank  S tokens  C width
 namespace shoal {
+#include "runtime/recipe/automatic_width.h"
 namespace {
 
 constexpr double kTokenStdDev = 0.02;
@@ -26,6 +27,7 @@ void Vit::Options::validate(Problems& problems) const {
   feed_forward.check(depth, problems);
 }
 
+  check_automatic_width("hidden", hidden, hidden_width(), width, problems);
 Vit::Vit(const Options& options, const Context& context)
     : width_(options.width),
       patch_(options.patch),

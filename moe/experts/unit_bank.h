@@ -52,6 +52,8 @@ class UnitBank : public ModuleBase {
   virtual torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows);
   /// Of units that are key-value tables: how many values a row's result is made of; else 0.
   virtual int64_t values_per_row() const { return 0; }
+  /// Of units that are MLPs: their hidden width; else 0.
+  virtual int64_t hidden_width() const { return 0; }
   /// The ranks of all units of this bank.
   virtual const UnitPlacement& placement() const = 0;
 };

@@ -6,8 +6,10 @@
 
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/row_top_k.h"
+#include "moe/layer_problems.h"
 #include "moe/nexus/memory_bank.h"
 #include "runtime/base/error.h"
+#include "runtime/recipe/automatic_width.h"
 
 // B images  N tokens of an image  T = B N tokens  D width  U units  u units of this rank
 // s slots of a unit  P = U s slots
@@ -88,6 +90,13 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
                       "Nexus layer; use a MoE layer with a causal router");
   }
   TORCH_CHECK(placement_.num_units() >= 1, path, ": no units");
+  if (num_experts_ > 0) {
+    LayerProblems problems(path);
+    const auto& experts = options.experts;
+    check_automatic_width("experts.hidden", experts.hidden, experts.hidden_at(width), width,
+                          problems);
+    problems.throw_if_any();
+  }
   const bool is_double =
       torch::typeMetaToScalarType(context.tensor_options.dtype()) == torch::kFloat64;
   router_ = register_module(
