@@ -163,10 +163,9 @@ bool owes_evaluation(const Session& session, const Recipe& recipe, const RunFold
          lacks_summary(folder, session.steps_done(), *session.grid().world);
 }
 
-/// Samples a second of all ranks at the peak of their devices, of which MFU is a share; says in the
-/// log what both are. Nothing where either is not known. Collective.
-std::optional<double> samples_at_peak(const CheckedRecipe& checked, const RankGrid& grid,
-                                      Log& log) {
+/// What MFU is relative to; the log names the peak and the work. Nothing where either is not known.
+/// Collective.
+std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const RankGrid& grid, Log& log) {
   const Recipe& recipe = checked.loaded.options;
   const std::optional<PeakRate> own =
       peak_rate(grid.device, compute_dtype_of(recipe), recipe.run.peak_tflops);
@@ -187,7 +186,7 @@ std::optional<double> samples_at_peak(const CheckedRecipe& checked, const RankGr
       "per sample",
       flops / 1e12 / static_cast<double>(grid.world->size()), own->source,
       enum_name(recipe.train.precision), work->training_flops / 1e9));
-  return flops / work->training_flops;
+  return MfuBasis{*work, flops / work->training_flops};
 }
 
 /// On the recipe and on what training met.
@@ -340,7 +339,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   log_data_and_cores(data, launch, log);
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
-                   owes_evaluation(session, recipe, folder), samples_at_peak(checked, grid, log)},
+                   owes_evaluation(session, recipe, folder), mfu_basis(checked, grid, log)},
                   std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
   console.finish();

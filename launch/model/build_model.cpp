@@ -92,6 +92,16 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
   return model;
 }
 
+std::shared_ptr<MoeStage> stage_of(const Parameter& parameter, const BuiltModel& model) {
+  if (!parameter.is_stacked()) return nullptr;
+  for (const auto& stage : model.stages) {
+    const std::string prefix = stage->path() + ".";
+    const std::string& name = parameter.name;
+    if (name.starts_with(prefix) || name.starts_with("backbone." + prefix)) return stage;
+  }
+  throw std::logic_error(parameter.name + " belongs to no MoE stage of its model");
+}
+
 std::set<const torch::nn::Module*> untrained_modules(const Task& task) {
   std::set<const torch::nn::Module*> inside;
   for (const auto& root : task.untrained()) {

@@ -50,6 +50,10 @@ void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::De
 BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* grid,
                        torch::Device device, const UnitLoads& unit_load = {});
 
+/// The stage that owns a stack of its units' parameters; null for a parameter that is no stack.
+/// Throws std::logic_error for a stack that belongs to no stage.
+std::shared_ptr<MoeStage> stage_of(const Parameter& parameter, const BuiltModel& model);
+
 /// All modules inside Task::untrained.
 std::set<const torch::nn::Module*> untrained_modules(const Task& task);
 

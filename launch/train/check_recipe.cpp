@@ -22,15 +22,11 @@ namespace shoal {
 namespace {
 
 /// Of the stage that owns this parameter the units that one token is not routed to, in elements.
-int64_t idle_elements(const Parameter& parameter, const std::vector<MoeStageInfo>& stages) {
-  if (!parameter.is_stacked()) return 0;
-  for (const MoeStageInfo& stage : stages) {
-    const bool is_owner = parameter.name.starts_with(stage.name + ".") ||
-                          parameter.name.starts_with("backbone." + stage.name + ".");
-    if (!is_owner) continue;
-    return parameter.tensor.numel() / stage.num_units * (stage.num_units - stage.units_per_token);
-  }
-  throw std::logic_error(parameter.name + " belongs to no MoE stage of its model");
+int64_t idle_elements(const Parameter& parameter, const BuiltModel& model) {
+  const std::shared_ptr<MoeStage> owner = stage_of(parameter, model);
+  if (owner == nullptr) return 0;
+  const MoeStageInfo stage = owner->info();
+  return parameter.tensor.numel() / stage.num_units * (stage.num_units - stage.units_per_token);
 }
 
 /// Runs a rule; what it throws, lines of `PATH: what`, is added.
@@ -53,7 +49,7 @@ ModelCounts count(const BuiltModel& model) {
   counts.has_learned_gates = std::ranges::any_of(model.gates, &TokenGateImpl::is_learned);
   for (const Parameter& parameter : model.parameters) {
     counts.parameters += parameter.tensor.numel();
-    counts.active_parameters += parameter.tensor.numel() - idle_elements(parameter, counts.stages);
+    counts.active_parameters += parameter.tensor.numel() - idle_elements(parameter, model);
   }
   counts.parameters_headless = counts.parameters - model.task->head_parameters();
   counts.views = model.task->views();

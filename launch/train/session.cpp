@@ -29,7 +29,7 @@ LoaderSettings with_views(LoaderSettings settings, int64_t views) {
 
 StepReport reduce(const StepOutcome& outcome, Communicator& world) {
   ReducedStats sums = reduce(outcome.loss.reshape({1}), outcome.moe, world);
-  return {sums.numbers.item<double>(), std::move(sums.layers)};
+  return {sums.numbers.item<double>(), std::move(sums.layers), 1.0};
 }
 
 Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& grid,

@@ -47,6 +47,9 @@ struct StepOutcome {
 struct StepReport {
   double loss = 0.0;
   std::vector<MoeReport> moe;
+  /// Of the model's training FLOPs since the last report: what was computed, dropped choices were
+  /// not (ComputedWork).
+  double computed_share = 1.0;
 };
 
 /// Collective: one all-reduce. Waits for the GPU.

@@ -63,12 +63,14 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       training_log_(
           {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
            !parts.session.model().gates.empty(), !parts.session.model().permutations.empty(),
-           recipe_.run.tensorboard, parts.samples_per_second_at_peak},
+           recipe_.run.tensorboard,
+           parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt},
           parts.console, log_),
-      peak_samples_(parts.samples_per_second_at_peak),
+      mfu_(parts.mfu),
       start_(Clock::now()),
       evaluations_(recipe_.evaluate.every, session_.scale(), start_),
       saves_(recipe_.checkpoint.every, session_.scale(), start_) {
+  if (mfu_) computed_.emplace(mfu_->work, world_);
   result_.first_step = session_.steps_done();
   result_.samples_per_step = session_.scale().samples_per_step;
   result_.unit = session_.task().unit();
@@ -105,9 +107,11 @@ TrainingResult Trainer::run() {
   result_.failed_saves = failures_.total();
   result_.seconds = seconds_since(start_);
   const double seconds = result_.seconds - result_.evaluation_seconds;
-  const int64_t steps = result_.last_step - result_.first_step;
-  if (peak_samples_ && steps > 0 && seconds > 0) {
-    result_.mfu = static_cast<double>(steps * result_.samples_per_step) / seconds / *peak_samples_;
+  if (computed_) computed_->take_share();
+  if (mfu_ && result_.last_step > result_.first_step && seconds > 0) {
+    const auto samples_per_step = static_cast<double>(result_.samples_per_step);
+    result_.mfu =
+        computed_->steps() * samples_per_step / seconds / mfu_->samples_per_second_at_peak;
   }
   return result_;
 }
@@ -150,9 +154,11 @@ bool Trainer::reached_stop_step() const {
 
 void Trainer::after_step(const StepOutcome& outcome) {
   training_log_.count_data_wait(outcome.data_wait_seconds);
+  if (computed_) computed_->add(outcome.moe);
   const bool is_last = outcome.step == session_.total_steps();
   if (is_last || falls_on(recipe_.train.log_every, outcome.step, session_.scale())) {
     result_.report = reduce(outcome, world_);
+    if (computed_) result_.report->computed_share = computed_->take_share();
     training_log_.step(outcome, *result_.report, session_);
     warn_of_nonfinite("loss", result_.report->loss);
   }

@@ -9,6 +9,7 @@
 #include "launch/evaluate/evaluation.h"
 #include "launch/job/recipe.h"
 #include "launch/job/run_folder.h"
+#include "launch/model/computed_work.h"
 #include "launch/report/console.h"
 #include "launch/train/memory_units.h"
 #include "launch/train/recurrence.h"
@@ -39,6 +40,12 @@ struct TrainingResult {
   std::vector<std::string> notes;  ///< what went wrong without ending the run
 };
 
+/// What model FLOPs utilisation (MFU) is relative to.
+struct MfuBasis {
+  ModelWork work;
+  double samples_per_second_at_peak = 0.0;  ///< of all ranks, without dropped choices
+};
+
 /// Runs a session to its end, or until it is asked to stop: steps, evaluations, checkpoints, logs.
 class Trainer {
  public:
@@ -51,8 +58,8 @@ class Trainer {
     Console& console;
     Log& log;
     const StopSignals& signals;
-    bool evaluates_first = false;  ///< the evaluation of a finished run is still to be made
-    std::optional<double> samples_per_second_at_peak = {};  ///< as TrainingLog's
+    bool evaluates_first = false;      ///< the evaluation of a finished run is still to be made
+    std::optional<MfuBasis> mfu = {};  ///< nothing: it is not reported
   };
   /// Collective. The session has been resumed or initialised.
   Trainer(const Parts& parts, CheckpointWriter::Options checkpoints);
@@ -90,7 +97,8 @@ class Trainer {
   CheckpointWriter writer_;
   SaveFailures failures_;
   TrainingLog training_log_;
-  std::optional<double> peak_samples_;  ///< a second
+  const std::optional<MfuBasis> mfu_;
+  std::optional<ComputedWork> computed_;  ///< nothing without mfu_
   Clock::time_point start_;
   Recurrence evaluations_, saves_;
   RouterAgreement agreement_;

@@ -172,7 +172,7 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
       steps * static_cast<double>(session.scale().samples_per_step * unit.per_sample) / seconds;
   if (peak_samples_) {
     const auto samples = static_cast<double>(session.scale().samples_per_step);
-    result.mfu = steps * samples / seconds / *peak_samples_;
+    result.mfu = steps * samples * report.computed_share / seconds / *peak_samples_;
   }
   result.ranks = world_.size();
   for (const MoeReport& layer : report.moe) {

@@ -75,16 +75,19 @@ double AdaptiveAttention::rows_of(std::string_view parameter) const {
   return tokens * static_cast<double>(experts.num_units) / experts.routed_per_token;
 }
 
-double AdaptiveAttention::between_activations() const {
+std::vector<ActivationProducts> AdaptiveAttention::between_activations() const {
   const auto tokens = static_cast<double>(positions_ND_.size(0));
-  if (!options_.attention) {
-    return 2 * tokens * tokens * static_cast<double>(options_.depth * options_.width);
-  }
-  double of_token = 0;
+  std::vector<ActivationProducts> products;
   for (const auto& stage : moe_stages_of(*this)) {
-    of_token += dynamic_cast<const AttentionExperts&>(*stage).between_activations();
+    const auto& experts = dynamic_cast<const AttentionExperts&>(*stage);
+    products.push_back({fmt::format("blocks.{}.attention.", products.size()),
+                        tokens * experts.between_activations()});
   }
-  return tokens * of_token;
+  for (int64_t block = 0; !options_.attention && block < options_.depth; ++block) {
+    products.push_back({fmt::format("blocks.{}.attention.qkv.", block),
+                        2 * tokens * tokens * static_cast<double>(options_.width)});
+  }
+  return products;
 }
 
 namespace {

@@ -55,7 +55,7 @@ class AdaptiveAttention : public Backbone, public ProductCounts {
   int64_t feature_width() const override { return options_.width; }
   int64_t patch() const override { return options_.patch; }
   double rows_of(std::string_view parameter) const override;
-  double between_activations() const override;
+  std::vector<ActivationProducts> between_activations() const override;
 
  private:
   Options options_;

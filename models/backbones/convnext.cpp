@@ -14,6 +14,7 @@ namespace shoal {
 namespace {
 
 constexpr size_t kMostStages = 16;
+constexpr std::string_view kDownsamples = "downsamples.", kBlocks = "blocks.";
 
 void check_image(const ImageShape& image, const ConvNext::Options& options) {
   const size_t halvings = options.depths.size() - 1;
@@ -128,30 +129,31 @@ size_t ConvNext::stage_of(int64_t block) const {
 }
 
 double ConvNext::rows_of(std::string_view parameter) const {
-  const auto number_behind = [parameter](std::string_view begin) {
-    return std::stoll(std::string(parameter.substr(begin.size())));
-  };
   if (parameter.starts_with("stem.")) return positions_in(0);
-  constexpr std::string_view kDownsamples = "downsamples.", kBlocks = "blocks.";
   if (parameter.starts_with(kDownsamples)) {
-    return positions_in(static_cast<size_t>(number_behind(kDownsamples)) + 1);
+    return positions_in(static_cast<size_t>(number_behind(kDownsamples, parameter)) + 1);
   }
   if (!parameter.starts_with(kBlocks)) return positions_in(depths_.size() - 1);
   const NexusCounts nexus(feed_forward_, static_cast<int64_t>(blocks_->size()));
-  return nexus.rows_of(parameter, positions_in(stage_of(number_behind(kBlocks))));
+  return nexus.rows_of(parameter, positions_in(stage_of(number_behind(kBlocks, parameter))));
 }
 
-double ConvNext::between_activations() const {
+std::vector<ActivationProducts> ConvNext::between_activations() const {
   const auto depth = static_cast<int64_t>(blocks_->size());
-  NexusCounts one_layer(feed_forward_, depth);
-  one_layer.layers = 1;
-  double sum = 0;
+  const NexusCounts nexus(feed_forward_, depth);
+  std::vector<ActivationProducts> products;
   for (int64_t block = 0; block < depth; ++block) {
     const size_t stage = stage_of(block);
-    if (!feed_forward_.is_sparse(block, depth)) continue;
-    sum += one_layer.between_activations(positions_in(stage), static_cast<double>(widths_[stage]));
+    auto mixing = nexus.mixing(block, positions_in(stage), static_cast<double>(widths_[stage]));
+    if (mixing) products.push_back(std::move(*mixing));
   }
-  return sum;
+  return products;
+}
+
+int64_t ConvNext::place_of(std::string_view parameter) const {
+  if (!parameter.starts_with(kDownsamples)) return ProductCounts::place_of(parameter);
+  const auto stages = depths_.begin() + number_behind(kDownsamples, parameter) + 1;
+  return place_of_block(std::accumulate(depths_.begin(), stages, int64_t{0})) - 1;
 }
 
 namespace {

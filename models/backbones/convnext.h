@@ -63,7 +63,8 @@ class ConvNext : public Backbone, public ProductCounts {
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return widths_.back(); }
   double rows_of(std::string_view parameter) const override;
-  double between_activations() const override;
+  std::vector<ActivationProducts> between_activations() const override;
+  int64_t place_of(std::string_view parameter) const override;
 
  private:
   /// Positions of the activations in a stage.

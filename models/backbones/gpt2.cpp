@@ -172,9 +172,14 @@ double Gpt2::rows_of(std::string_view parameter) const {
   return nexus.rows_of(parameter, static_cast<double>(tokens_));
 }
 
-double Gpt2::between_activations() const {
+std::vector<ActivationProducts> Gpt2::between_activations() const {
   const auto tokens = static_cast<double>(tokens_);
-  return static_cast<double>(options_.depth * options_.width) * tokens * tokens;
+  std::vector<ActivationProducts> products;
+  for (int64_t block = 0; block < options_.depth; ++block) {
+    products.push_back({fmt::format("blocks.{}.attention.qkv.", block),
+                        tokens * tokens * static_cast<double>(options_.width)});
+  }
+  return products;
 }
 
 namespace {

@@ -121,7 +121,7 @@ class Gpt2 : public CausalBackbone, public ProductCounts {
   torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                        const StepContext& step) override;
   double rows_of(std::string_view parameter) const override;
-  double between_activations() const override;
+  std::vector<ActivationProducts> between_activations() const override;
 
  private:
   /// The sum of both embeddings in the dtype to compute in; `position`: [S] or [b, S].

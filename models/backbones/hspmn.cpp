@@ -184,26 +184,28 @@ double Hspmn::rows_of(std::string_view parameter) const {
   const bool is_of_open = parameter.find(".attention.query.") != std::string_view::npos ||
                           parameter.find(".attention.proj.") != std::string_view::npos;
   const auto is_dense = [&] {  // `blocks.3.attention.proj.weight`
-    const int64_t block = std::stoll(std::string(parameter.substr(std::string("blocks.").size())));
-    return options_.stream_of(block) == ContextualStream::kDense;
+    return options_.stream_of(number_behind("blocks.", parameter)) == ContextualStream::kDense;
   };
   if (is_of_open && !is_dense()) return open_tokens();
   const NexusCounts nexus(options_.feed_forward, options_.depth);
   return nexus.rows_of(parameter, static_cast<double>(tokens_));
 }
 
-double Hspmn::between_activations() const {
-  const double pairs_of_token = static_cast<double>(options_.causal ? tokens_ : 2 * tokens_);
-  double sum = 0;
+std::vector<ActivationProducts> Hspmn::between_activations() const {
+  const auto tokens = static_cast<double>(tokens_), width = static_cast<double>(options_.width);
+  const double pairs_of_token = options_.causal ? tokens : 2 * tokens;
+  const NexusCounts nexus(options_.feed_forward, options_.depth);
+  std::vector<ActivationProducts> products;
   for (int64_t block = 0; block < options_.depth; ++block) {
+    if (auto mixing = nexus.mixing(block, tokens, width)) products.push_back(std::move(*mixing));
     const ContextualStream stream = options_.stream_of(block);
     if (stream == ContextualStream::kNone) continue;
     const bool is_dense = stream == ContextualStream::kDense;
-    sum += (is_dense ? static_cast<double>(tokens_) : open_tokens()) * pairs_of_token;
+    products.push_back(
+        {fmt::format("blocks.{}.attention.{}.", block, is_dense ? "qkv" : "key_value"),
+         (is_dense ? tokens : open_tokens()) * pairs_of_token * width});
   }
-  const auto width = static_cast<double>(options_.width);
-  const NexusCounts nexus(options_.feed_forward, options_.depth);
-  return sum * width + nexus.between_activations(static_cast<double>(tokens_), width);
+  return products;
 }
 
 namespace {

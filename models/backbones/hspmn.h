@@ -90,7 +90,7 @@ class Hspmn : public CausalBackbone, public ProductCounts {
                        const StepContext& step) override;
   /// Of a gate that is open as often as its rate says.
   double rows_of(std::string_view parameter) const override;
-  double between_activations() const override;
+  std::vector<ActivationProducts> between_activations() const override;
 
  private:
   /// Tokens of a sample that attend in a block, as the gate's rate says, with those that explore.

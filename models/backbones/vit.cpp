@@ -1,15 +1,18 @@
 #include "models/backbones/vit.h"
 
+#include <fmt/format.h>
+
 #include <string>
+#include <utility>
 
 #include "models/blocks/recompute.h"
 #include "models/blocks/sin_cos_positions.h"
 #include "models/blocks/vit_block.h"
 #include "runtime/device/real_types.h"
+#include "runtime/recipe/automatic_width.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {
-#include "runtime/recipe/automatic_width.h"
 namespace {
 
 constexpr double kTokenStdDev = 0.02;
@@ -24,10 +27,10 @@ void Vit::Options::validate(Problems& problems) const {
   if (positions == TokenPositions::kSinCos && width % 4 != 0) {
     problems.add("width", "sin_cos positions need a multiple of 4, not " + std::to_string(width));
   }
+  check_automatic_width("hidden", hidden, hidden_width(), width, problems);
   feed_forward.check(depth, problems);
 }
 
-  check_automatic_width("hidden", hidden, hidden_width(), width, problems);
 Vit::Vit(const Options& options, const Context& context)
     : width_(options.width),
       patch_(options.patch),
@@ -95,10 +98,16 @@ double Vit::rows_of(std::string_view parameter) const {
   return nexus_.rows_of(parameter, tokens);
 }
 
-double Vit::between_activations() const {
+std::vector<ActivationProducts> Vit::between_activations() const {
   const auto tokens = static_cast<double>(positions_SC_.size(0));
-  const auto width = static_cast<double>(width_), depth = static_cast<double>(blocks_->size());
-  return depth * 2 * tokens * tokens * width + nexus_.between_activations(tokens, width);
+  const auto width = static_cast<double>(width_);
+  std::vector<ActivationProducts> products;
+  for (int64_t block = 0; block < std::ssize(*blocks_); ++block) {
+    products.push_back(
+        {fmt::format("blocks.{}.attention.qkv.", block), 2 * tokens * tokens * width});
+    if (auto mixing = nexus_.mixing(block, tokens, width)) products.push_back(std::move(*mixing));
+  }
+  return products;
 }
 
 namespace {

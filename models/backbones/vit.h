@@ -93,7 +93,7 @@ class Vit : public Backbone, public ProductCounts {
   }
   int64_t patch() const override { return cls_C_.defined() ? 0 : patch_; }
   double rows_of(std::string_view parameter) const override;
-  double between_activations() const override;
+  std::vector<ActivationProducts> between_activations() const override;
 
  private:
   int64_t width_, patch_;

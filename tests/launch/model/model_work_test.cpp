@@ -73,9 +73,68 @@ TEST(ModelWork, OfGpt2IsSixFlopsAWeightAndCausalAttention) {
   EXPECT_DOUBLE_EQ(gpt2.training_flops, 6 * gpt2.multiply_adds);
 }
 
+/// GPT-2 small with parameters frozen.
+ModelWork frozen_gpt2(const std::vector<std::string>& frozen) {
+  Keys keys{
+      "data={source: text, sequence: 1024, train: {files: [a]}, valid: {files: [b]}, "
+      "tokenizer: {name: gpt2, vocab: v, merges: m}}",
+      "model={backbone: gpt2}", "task={name: lm}"};
+  std::string rules;
+  for (const std::string& match : frozen) rules += "{match: '" + match + "', freeze: true}, ";
+  keys.push_back("optimizer={name: adamw, lr: 1e-3, rules: [" + rules + "]}");
+  return work(keys).value();
+}
+
+constexpr double kGptBlockWeights = 1024.0 * 12 * 768 * 768, kGptHead = 1024.0 * 50257 * 768;
+constexpr double kGptAttention = 1024.0 * 768 * 1024;  // of a block
+
+TEST(ModelWork, OfFrozenLayersBelowTheFirstTrainedOneIsTheForwardPassAlone) {
+  const ModelWork gpt2 = frozen_gpt2({"backbone.tokens", "backbone.positions", "*.blocks.0.*",
+                                      "*.blocks.1.*", "*.blocks.2.*", "*.blocks.3.*"});
+  // The head is the frozen token embedding, and what is below it is trained.
+  EXPECT_DOUBLE_EQ(gpt2.training_flops,
+                   (2 * 4 + 6 * 8) * (kGptBlockWeights + kGptAttention) + 4 * kGptHead);
+}
+
+TEST(ModelWork, OfFrozenLayersAboveATrainedOneHasTheGradientsOfTheirInputs) {
+  const ModelWork gpt2 = frozen_gpt2({"*.blocks.10.*", "*.blocks.11.*"});
+  EXPECT_DOUBLE_EQ(gpt2.training_flops,
+                   (6 * 10 + 4 * 2) * kGptBlockWeights + 6 * 12 * kGptAttention + 6 * kGptHead);
+  // Biases are behind the products of their layer.
+  const ModelWork biases =
+      frozen_gpt2({"backbone.tokens", "backbone.positions", "*.weight", "*.blocks.0.attention*"});
+  const double first_mlp = 1024.0 * 8 * 768 * 768;
+  EXPECT_DOUBLE_EQ(biases.training_flops,
+                   4 * (12 * kGptBlockWeights + kGptHead) + 6 * 12 * kGptAttention -
+                       2 * (kGptBlockWeights - first_mlp) - 4 * kGptAttention);
+}
+
+TEST(ModelWork, OfADownsampleIsBetweenItsStages) {
+  const auto convnext = [](const std::string& trained) {
+    return image_work({"model={backbone: convnext, depths: [1, 1], widths: [8, 16]}",
+                       "optimizer={name: adamw, lr: 1e-3, rules: [{match: '*', freeze: true}, "
+                       "{match: '" +
+                           trained + "', freeze: false}]}"})
+        .value();
+  };
+  constexpr double kPositions = 56.0 * 56, kNext = 28.0 * 28, kHead = 16.0 * 1000;
+  constexpr double kStem = kPositions * 4 * 4 * 3 * 8, kDownsample = kNext * 2 * 2 * 8 * 16;
+  constexpr double kFirst = kPositions * (49 * 8 + 8 * 8 * 8),
+                   kSecond = kNext * (49 * 16 + 8 * 16 * 16);
+  const ModelWork downsample = convnext("backbone.downsamples.0.*");
+  EXPECT_DOUBLE_EQ(downsample.multiply_adds, kStem + kFirst + kDownsample + kSecond + kHead);
+  EXPECT_DOUBLE_EQ(downsample.training_flops,
+                   2 * (kStem + kFirst) + 6 * kDownsample + 4 * (kSecond + kHead));
+  const ModelWork last = convnext("backbone.blocks.1.*");
+  const double convolution = kNext * 49 * 16;
+  EXPECT_DOUBLE_EQ(last.training_flops, 2 * (kStem + kFirst + kDownsample) + 4 * convolution +
+                                            6 * (kSecond - convolution) + 4 * kHead);
+}
+
 const Keys kCountedVit{
     "model={backbone: vit, patch: 16, width: 64, depth: 2, heads: 2, hidden: 128}"};
 constexpr double kImageTokens = 197;  // with the class token
+constexpr double kCountedStem = 196.0 * 3 * 16 * 16 * 64;
 
 TEST(ModelWork, CountsTheExpertsThatATokenIsRoutedTo) {
   const double dense = image_work(kCountedVit).value().multiply_adds;
@@ -85,6 +144,20 @@ TEST(ModelWork, CountsTheExpertsThatATokenIsRoutedTo) {
   const double one_mlp = kImageTokens * 2 * 64 * 128, router = kImageTokens * 64 * 8;
   EXPECT_DOUBLE_EQ(image_work(experts).value().multiply_adds, dense + one_mlp + router);
   EXPECT_DOUBLE_EQ(image_work(experts).value().routed_numbers, kImageTokens * 2 * 64);
+}
+
+TEST(ModelWork, KnowsTheFlopsThatDroppedChoicesSave) {
+  const auto routed_flops = [](const Keys& more) {
+    const Keys experts = followed_by(
+        kCountedVit, {"model.moe={router: {name: top_k, k: 2}, experts: {count: 8, hidden: 128}}",
+                      "model.sparse_blocks={from: 1, to: 1}"});
+    return image_work(followed_by(experts, more)).value().routed_training_flops;
+  };
+  const double products = kImageTokens * 2 * (2 * 64 * 128);
+  EXPECT_EQ(routed_flops({}), (std::map<std::string, double>{{"blocks.1.moe", 6 * products}}));
+  EXPECT_EQ(routed_flops({"optimizer={name: adamw, lr: 1e-3, rules: [{match: '*.experts.*', "
+                          "freeze: true}]}"}),
+            (std::map<std::string, double>{{"blocks.1.moe", 4 * products}}));
 }
 
 TEST(ModelWork, CountsTheTokensThatExpertsChoose) {
@@ -150,7 +223,7 @@ TEST(ModelWork, OfWhatIsNotTrainedIsTheForwardPassAlone) {
   const ModelWork probe =
       image_work(followed_by(kCountedVit, {"task={name: linear_probe}"})).value();
   const double head = 64 * 1000;
-  EXPECT_DOUBLE_EQ(probe.training_flops, 2 * (probe.multiply_adds - head) + 6 * head);
+  EXPECT_DOUBLE_EQ(probe.training_flops, 2 * (probe.multiply_adds - head) + 4 * head);
 }
 
 TEST(ModelWork, OfMocoIsOfTwoViewsAndOfKeysTheForwardPassAlone) {
@@ -161,7 +234,8 @@ TEST(ModelWork, OfMocoIsOfTwoViewsAndOfKeysTheForwardPassAlone) {
   const double projector = 64 * 32 + 32 * 32 + 32 * 16, predictor = 16 * 32 + 32 * 16;
   EXPECT_DOUBLE_EQ(moco.multiply_adds, 2 * (2 * (backbone + projector) + predictor));
   EXPECT_DOUBLE_EQ(moco.training_flops,
-                   2 * (6 * (backbone + projector + predictor) + 2 * (backbone + projector)));
+                   2 * (6 * (backbone + projector + predictor) + 2 * (backbone + projector) -
+                        2 * kCountedStem));  // the images get no gradient
 }
 
 TEST(ModelWork, OfTheDenoiserIsThatOfItsExpertsAndDenseLayers) {

@@ -230,7 +230,8 @@ TEST(TrainingLog, HasTheColumnsOfTheTable) {
 /// The first line of a file of the run folder after one logged step.
 nlohmann::ordered_json first_line(const std::string& file,
                                   const std::vector<std::string>& overrides,
-                                  std::optional<double> samples_per_second_at_peak = {}) {
+                                  std::optional<double> samples_per_second_at_peak = {},
+                                  double computed_share = 1.0) {
   const Recipe recipe = testing::equality_recipe(overrides);
   RankGrid grid = testing::self_grid();
   const auto data = open_split(make_source(recipe), Split::kTrain);
@@ -245,7 +246,9 @@ nlohmann::ordered_json first_line(const std::string& file,
                             .samples_per_second_at_peak = samples_per_second_at_peak},
                            console, log);
   const StepOutcome outcome = session.step({});
-  training_log.step(outcome, reduce(outcome, *grid.world), session);
+  StepReport report = reduce(outcome, *grid.world);
+  report.computed_share = computed_share;
+  training_log.step(outcome, report, session);
   return lines_of(folder.file(file)).at(0);
 }
 
@@ -253,6 +256,9 @@ TEST(TrainingLog, HasTheShareOfThePeakOfAllRanks) {
   const auto record = first_line("metrics.jsonl", {}, 1e6);
   EXPECT_DOUBLE_EQ(record["mfu"].get<double>(), record["samples_per_second"].get<double>() / 1e6);
   EXPECT_FALSE(first_line("metrics.jsonl", {}).contains("mfu"));
+  const auto dropped = first_line("metrics.jsonl", {}, 1e6, 0.75);
+  EXPECT_DOUBLE_EQ(dropped["mfu"].get<double>(),
+                   0.75 * dropped["samples_per_second"].get<double>() / 1e6);
 }
 
 TEST(TrainingLog, TellsHowManyUnitsOfANexusLayerAreMemory) {
