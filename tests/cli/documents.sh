@@ -42,16 +42,26 @@ mkdir text
 for _ in $(seq 60); do echo 'the cat sat on the mat. the dog ran. é'; done | tee text/train.txt >text/valid.txt
 small=(configs/gpt2/tiny_wikitext2_bytes.yaml data.path=text 'data.train.files=[train.txt]'
   'data.valid.files=[valid.txt]' data.sequence=32 train.batch=8 train.duration=2step)
-expect 0 shoal train "${small[@]}" run.name=lm
-expect 0 shoal train configs/gpt2/tiny_wikitext2_bytes_moe.yaml "${small[@]:1}" run.name=moe parallel.expert_ranks=1
-expect 0 shoal export runs/lm --to hf gpt2
-expect 0 shoal train configs/denoise/cifar10.yaml data.path=data/cifar-10-batches-bin \
+# prepare NAME COMMAND...: what the pages have beside, two at a time on the two cores of this test.
+prepare() {
+  local name=$1
+  shift
+  "$@" >"prepare_$name" 2>&1 || fail "'$*' ended with $?: $(cat "prepare_$name")"
+}
+{
+  prepare lm shoal train "${small[@]}" run.name=lm
+  prepare lm shoal export runs/lm --to hf gpt2
+  prepare moe shoal train configs/gpt2/tiny_wikitext2_bytes_moe.yaml "${small[@]:1}" run.name=moe \
+    parallel.expert_ranks=1
+} &
+prepare published shoal train configs/denoise/cifar10.yaml data.path=data/cifar-10-batches-bin \
   run.name=published train.batch=8 train.duration=1step
-expect 0 shoal export runs/published --to adaptive_attention published
+prepare published shoal export runs/published --to adaptive_attention published
 mv published/model.safetensors denoiser.safetensors
+wait $! || exit 1
 
-num_ran=0
-# run_as_written WHERE COMMAND: with the names of this folder in place of the page's.
+# run_as_written WHERE COMMAND: with the names of this folder in place of the page's. A page's
+# commands write to `output_NAME` and count in `ran_NAME`.
 run_as_written() {
   local command=${2//\/data\//$PWD/data/}
   command=${command//=FOLDER/=$PWD/data/cifar-10-batches-bin}
@@ -62,11 +72,13 @@ run_as_written() {
     *' train '*) command="$command train.duration=4step evaluate.every=2step" ;;
   esac
   [[ $command != *_finetune.yaml* ]] || command+=" data.train.samples=80"  # of 4000
-  bash -c "$command" >output 2>&1 </dev/null || fail "$1: '$2', as '$command', ended with $?: $(cat output)"
-  num_ran=$((num_ran + 1))
+  bash -c "$command" >"output_$pages_name" 2>&1 </dev/null ||
+    fail "$1: '$2', as '$command', ended with $?: $(cat "output_$pages_name")"
+  echo "$command" >>"ran_$pages_name"
 }
 
-while IFS=$'\t' read -r where command; do
+run_line() {
+  local where=$1 command=$2
   echo "$where: $command"
   case $command in
     # They install packages and build: the tests of launch/setup, and whoever reads this, ran them.
@@ -83,7 +95,20 @@ while IFS=$'\t' read -r where command; do
       run_as_written "$where" "$command" ;;
     *) run_as_written "$where" "$command" ;;
   esac
-done <commands.txt
+}
+
+# run_pages NAME: the commands of commands_NAME, in their order.
+run_pages() {
+  local pages_name=$1 where command
+  while IFS=$'\t' read -r where command; do run_line "$where" "$command"; done <"commands_$1"
+}
+# Pages use nothing of each other, so half of the work runs beside the other.
+grep '^docs/recipes.md:' commands.txt >commands_recipes
+grep -v '^docs/recipes.md:' commands.txt >commands_others
+run_pages recipes &
+run_pages others
+wait $! || exit 1
+num_ran=$(cat ran_recipes ran_others | wc -l)
 [ "$num_ran" -gt 30 ] || fail "only $num_ran commands ran"
 for file in loads.svg maps gates.html sparsity.html tuned_hf/model.safetensors; do
   [ -e "$file" ] || fail "no command wrote $file"

@@ -5,25 +5,43 @@
 source "$(dirname "$0")/common.sh"
 unset CIFAR10
 num_inputs=0
+num_running=0
+answers=$PWD/answers
 
-# told CODE TEXT ARGUMENT...: what the program answers.
+# Waits for one of the programs that run.
+await() {
+  wait -n || exit 1
+  num_running=$((num_running - 1))
+}
+# check_answer FOLDER CODE TEXT ARGUMENT...: what the program answers; its output goes to FOLDER.
+check_answer() {
+  local out=$1 wanted=$2 text=$3 got=0
+  shift 3
+  "$program" "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || got=$?
+  [ "$got" -eq "$wanted" ] || fail "'$*' ended with $got, wanted $wanted: $(cat "$out/stderr")"
+  grep -qF -- "$text" "$out/stderr" || fail "'$*' lacks '$text': $(cat "$out/stderr")"
+  ! grep -qP '[\x00-\x08\x0b-\x1f\x7f]' "$out/stderr" || fail "'$*' prints control characters"
+  [ ! -s "$out/stdout" ] || fail "'$*' failed but printed: $(cat "$out/stdout")"
+}
+# told CODE TEXT ARGUMENT...: the program has to answer so. Two run at a time, on the test's two
+# cores, so the files that they read may not change.
 told() {
-  local wanted=$1 text=$2 got=0
-  shift 2
   num_inputs=$((num_inputs + 1))
-  "$program" "$@" >stdout 2>stderr </dev/null || got=$?
-  [ "$got" -eq "$wanted" ] || fail "'$*' ended with $got, wanted $wanted: $(cat stderr)"
-  grep -qF -- "$text" stderr || fail "'$*' lacks '$text': $(cat stderr)"
-  ! grep -qP '[\x00-\x08\x0b-\x1f\x7f]' stderr || fail "'$*' prints control characters"
-  [ ! -s stdout ] || fail "'$*' failed but printed: $(cat stdout)"
+  mkdir -p "$answers/$num_inputs"
+  [ "$num_running" -lt 2 ] || await
+  check_answer "$answers/$num_inputs" "$@" &
+  num_running=$((num_running + 1))
 }
 # set_to KEY=VALUE TEXT: the tiny recipe is refused with this override, which the message quotes.
 set_to() { told 10 "command line: $1: $2" check "$tiny" "$1"; }
-# file TEXT MESSAGE: a recipe of this text (printf) is refused.
+# file TEXT MESSAGE: a recipe of this text (printf), r.yaml in a folder of its own, is refused.
 file() {
+  mkdir "recipe_$num_inputs"
+  cd "recipe_$num_inputs"
   # shellcheck disable=SC2059
   printf -- "$1" >r.yaml
   told 10 "r.yaml:$2" check r.yaml
+  cd ..
 }
 
 # Commands and options.
@@ -56,8 +74,8 @@ file 'train\n' "1:1: expected a mapping of keys, found 'train'"
 file '- a\n- b\n' "1:1: expected a mapping of keys, found a list"
 file '\xff\xfe\x00a' "1:1: this byte is not UTF-8"
 file 'run: {name: "a"}\x00\n' "1:17: control character; text only"
-head -c 4096 "$program" >r.yaml
-told 10 "is not UTF-8" check r.yaml
+head -c 4096 "$program" >program.yaml
+told 10 "is not UTF-8" check program.yaml
 file 'run:\n\tname: x\n' "2:1: not YAML: a tab in the indentation; indent with spaces"
 file 'run: {name: x\n' "2:1: not YAML: end of map flow not found"
 file 'run: &r {name: x}\n' "1:6: run: anchor '&r': anchors are not supported; use \${path.to.key}"
@@ -140,4 +158,5 @@ HOME='' told 10 "'~' stands for HOME, which is not set" \
   train "$root/configs/vit/tiny_cifar10.yaml" 'data.path=~/cifar'
 HOME=$PWD "$program" check "$tiny" 'run.root=~/runs' >/dev/null || fail "a path with ~"
 
+while [ "$num_running" -gt 0 ]; do await; done
 [ "$num_inputs" -ge 90 ] || fail "only $num_inputs inputs"
