@@ -16,7 +16,7 @@ constexpr ExitStatus kExitStatus[] = {
     {ExitCode::kOk, "success"},
     {ExitCode::kUsage, "the command line is wrong"},
     {ExitCode::kRecipe, "the recipe is wrong"},
-    {ExitCode::kTopology, "ranks, expert ranks, units or memory do not fit"},
+    {ExitCode::kTopology, "ranks, expert ranks, units, memory or devices do not fit"},
     {ExitCode::kMismatch, "recipe and checkpoint differ"},
     {ExitCode::kData, "a data file is missing or wrong"},
     {ExitCode::kVersionSkew, "the ranks run different builds or recipes"},

@@ -14,18 +14,18 @@ enum class ExitCode : int {
   kOk = 0,
   kUsage = 2,               ///< unknown command or option
   kRecipe = 10,             ///< the recipe is wrong
-  kTopology = 11,           ///< ranks, expert ranks and units do not fit together
-  kMismatch = 12,           ///< the recipe does not fit the checkpoint it resumes
+  kTopology = 11,           ///< ranks, expert ranks, units, memory or devices do not fit
+  kMismatch = 12,           ///< recipe and checkpoint, or model and weights, differ
   kData = 13,               ///< a data file is missing or wrong
   kVersionSkew = 14,        ///< ranks run different binaries, recipes or libraries
   kBusy = 15,               ///< another job owns the run directory
   kCheckpoint = 20,         ///< a checkpoint is corrupt, or none is valid
   kStorage = 21,            ///< writing failed: disk full, I/O error
   kNumeric = 30,            ///< too many non-finite steps in a row
-  kDivergence = 31,         ///< replicas disagree
-  kHang = 40,               ///< a rank hangs
-  kPeerLost = 41,           ///< a rank died
-  kRestartsExhausted = 50,  ///< the supervisor gave up
+  kDivergence = 31,         ///< ranks hold different copies of the same state
+  kHang = 40,               ///< reserved: a rank hangs
+  kPeerLost = 41,           ///< reserved: a rank died
+  kRestartsExhausted = 50,  ///< reserved: the supervisor gave up
   kInternal = 70,           ///< a bug in Shoal
   kPreempted = 75,          ///< stopped in order; the same command resumes
 };

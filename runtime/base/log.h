@@ -11,20 +11,20 @@ class logger;
 
 namespace shoal {
 
-/// A rank's log: every line goes to its own file, and on rank 0 also to `echo`, the console.
+/// The log of one rank. Every line goes to the rank's own file; rank 0 also shows it to the user.
 ///
-/// A line holds local time, rank and level; the first line states host, process and time zone.
+/// A line in the file has local time, rank and level. The first line names host, process and zone.
 class Log {
  public:
   using Echo = std::function<void(const std::string& line)>;
-  /// `path` may be empty: no file. Lines are appended and flushed one by one; that a full disk
-  /// refuses them `echo` is told once, on any rank.
+  /// Appends to the file at `path` and flushes each line; an empty path means no file. `echo` shows
+  /// a line on the console. If the disk is full, lines are lost and any rank's `echo` is told once.
   /// Throws StorageError if the file cannot be opened.
   Log(const std::string& path, int64_t rank, Echo echo);
 
-  /// To the file and the console.
+  /// Writes to the file and, on rank 0, to the console; so do warn() and error().
   void info(const std::string& text);
-  /// To the file only.
+  /// Writes to the file only.
   void detail(const std::string& text);
   void warn(const std::string& text);
   void error(const std::string& text);

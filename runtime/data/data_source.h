@@ -19,12 +19,12 @@
 
 namespace shoal {
 
-/// One record of a data set: what its source's DataShape lists.
+/// One record of a data set. The source's DataShape tells which of these a record has.
 struct Sample {
-  ImageShape shape;  ///< of this record's image: the source's, or any where a crop follows
-  std::vector<uint8_t> pixel_CHW;           ///< one byte a value
-  std::vector<int64_t> token_S = {};        ///< may be fewer than `sequence` if has_lengths
-  std::vector<int64_t> token_label_S = {};  ///< one a token; kNoLabel (batch.h): not scored
+  ImageShape shape;                ///< of this image; where a crop follows, images differ in size
+  std::vector<uint8_t> pixel_CHW;  ///< one byte per channel and pixel
+  std::vector<int64_t> token_S = {};        ///< `sequence` of them; fewer only if has_lengths
+  std::vector<int64_t> token_label_S = {};  ///< one per token; kNoLabel (batch.h): none
   std::vector<double> value_N = {};
   int64_t label = 0;
   std::vector<double> target_M = {};
@@ -35,7 +35,7 @@ enum class Split { kTrain, kValid };
 /// What to do with a record that cannot be used (recipe key `on_corrupt` of sources with files).
 enum class OnCorrupt {
   kFail,  ///< end with an error that names file and record
-  kSkip,  ///< take the next good record instead, as long as at most 1e-4 of all are corrupt
+  kSkip,  ///< use the next good record instead; an error if more than 1e-4 of all are corrupt
 };
 
 template <>
@@ -44,63 +44,63 @@ struct EnumNames<OnCorrupt> {
                                     std::pair{OnCorrupt::kSkip, "skip"}};
 };
 
-/// The records of one split, opened and checked.
+/// The records of one split, whose files have been opened and checked.
 class SampleSet {
  public:
   virtual ~SampleSet() = default;
   virtual int64_t size() const = 0;
-  /// Records that others replace because they are corrupt, in order, as far as this process has met
-  /// them; for the log.
+  /// The corrupt records that this process has read so far and replaced by others, in ascending
+  /// order; for the log.
   virtual std::vector<int64_t> substituted() const { return {}; }
-  /// Record `index`, 0 <= index < size(), of a pass over the data, counted from 0: always the same
-  /// for both numbers. Evaluation reads pass 0. Safe from several threads at once.
-  /// Throws: DataError naming file and record.
+  /// Record `index`, in [0, size()), of epoch `epoch`, counted from 0. The same two numbers always
+  /// give the same record. Evaluation reads epoch 0. Several threads may call it at once.
+  /// Throws: DataError that names file and record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
-  /// Of text: what bits per byte and perplexity per word are computed from. May read all of it.
+  /// Of text: its bytes and words, for bits per byte and word perplexity. May read all files.
   virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
-  /// What users should know of them, for the log, a line each: what opening them did and, where
-  /// records are found corrupt only when they are read, which were replaced so far.
+  /// Lines for the log: what was done to open the split and, where corrupt records are found only
+  /// when they are read, which ones have been replaced so far.
   virtual std::vector<std::string> notes() const { return {}; }
-  /// Names and sizes of files with a hash of parts of them, by which a resumed run compares its
-  /// data; empty for data that the recipe alone defines.
+  /// Names and sizes of the files and a hash of some of their blocks. A resumed run compares it
+  /// with that of its checkpoint. Empty for data that is generated from the recipe alone.
   virtual std::string fingerprint() const { return {}; }
-  /// Tokenizer::identity() of what made their token ids; empty where it is not known, or there are
-  /// none.
+  /// Tokenizer::identity() of the tokenizer that made the token ids. Empty if it is not known, or
+  /// if the records have no tokens.
   virtual std::string tokenizer_identity() const { return {}; }
 };
 
-/// Where samples come from; registered under `data.source`, its keys are in `data` itself.
-/// Constructing a source opens nothing: `check` and `show` need its shape without data.
+/// A data set with its splits. Registered under `data.source`; its keys stand in `data` itself.
+/// The constructor opens no file, so that `check` and `show` know the shape without the data.
 class DataSource {
  public:
   struct Context {
-    uint64_t seed = 0;  ///< run.seed, for draws of the source's own
-    /// evaluate.stride, 1 <= stride <= the sequence; only for sources that have windows.
+    uint64_t seed = 0;  ///< run.seed, for sources that draw their samples
+    /// evaluate.stride, from 1 to the length of a sequence. Only for sources with windows.
     std::optional<int64_t> evaluation_stride = {};
     std::string cache_folder =
-        {};  ///< the user's, for what is made once of files; "": there is none
+        {};  ///< the user's, where encoded copies of files are kept; "": none
   };
   static constexpr std::string_view kNameKey = "source";
   static constexpr std::string_view kNoun = "data source";
 
   virtual ~DataSource() = default;
   virtual DataShape shape() const = 0;
-  /// What its classes are called, by label, for people; empty where nothing says so. Reads small
-  /// files at most; one that is missing is no error.
+  /// The names of the classes, by label, to be shown to people. Empty if they are not known. May
+  /// read small files; a missing one is not an error.
   virtual std::vector<std::string> class_names() const { return {}; }
-  /// Whether its samples are windows of a stream, whose distance in evaluation is
-  /// Context::evaluation_stride.
+  /// Whether samples are windows of one long stream. In an evaluation, each begins
+  /// Context::evaluation_stride after the one before.
   virtual bool has_windows() const { return false; }
-  /// How its text became tokens; null without text. Throws DataError for files of its own.
+  /// The tokenizer of its text; null without text. Throws DataError if its files are wrong.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
-  /// What becomes of its images; nothing without images. Throws ConfigError.
+  /// How its images are normalised and augmented; nothing without images. Throws ConfigError.
   virtual std::optional<ImageTransform> image_transform() const { return std::nullopt; }
-  /// Overlap between the training and validation split, as problems at keys of `data`. Called for
-  /// training only; evaluating on training data is legitimate.
+  /// Adds overlap between the training and validation split as problems, at keys of `data`. Called
+  /// before training only: an evaluation may use the training data.
   virtual void check_training(Problems&) const {}
-  /// The files and folders that opening the splits needs, tokenizers' too; none are looked for.
+  /// All files and folders of the splits and of the tokenizer, whether they exist or not.
   virtual std::vector<std::string> files() const { return {}; }
-  /// Opens this split and no other. Throws: DataError if its files are missing or wrong.
+  /// Opens the files of this split only. Throws: DataError if they are missing or wrong.
   virtual std::unique_ptr<SampleSet> open(Split split) const = 0;
 };
 

@@ -11,57 +11,57 @@
 
 namespace shoal {
 
-/// One record of a metrics file: keys in the order they were added.
+/// One record of a metrics file: values by key, in the order in which they were added.
 class MetricsRecord {
  public:
   using Value =
       std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 
   MetricsRecord& add(const std::string& key, Value value);
-  /// Adds `key`, and `key_hex` with the exact bits as a C99 hex float.
+  /// Adds the value as `key`, and as `key_hex` the same value without rounding, in C99 hex.
   MetricsRecord& add_exact(const std::string& key, double value);
 
   const std::vector<std::pair<std::string, Value>>& entries() const { return entries_; }
-  /// One line of JSON without line end; numbers that are not finite become null.
+  /// One line of JSON, without the line end. NaN and infinities become null.
   std::string to_json() const;
 
  private:
   std::vector<std::pair<std::string, Value>> entries_;
 };
 
-/// Which sign a NaN has differs between machines and means nothing.
+/// The value itself, but a NaN always positive: its sign differs between machines.
 double without_sign_if_nan(double value);
 
-/// `0x1.8p+1`; `nan`, `inf`, `-inf` as printf writes them.
+/// The value as a C99 hex float, `0x1.8p+1`; `nan`, `inf` or `-inf` if it is not finite.
 std::string hex_float(double value);
 
-/// A text file that grows by whole lines.
+/// A text file to which whole lines are appended.
 class LineFile : public GrowingFile {
  public:
-  /// As GrowingFile.
+  /// Throws StorageError if the file cannot be opened.
   LineFile(std::string path, SharedFileSystem files);
-  /// `line` without its end. Throws StorageError while lines wait.
+  /// Appends `line` and a line end. Throws StorageError while lines wait for space on the disk.
   void append(const std::string& line);
 };
 
-/// Appends records to a file, one JSON object a line.
+/// Appends records to a file, one JSON object per line.
 class JsonLines : public LineFile {
  public:
-  /// Keeps the lines of an existing file whose "step" is at most `last_step`, and drops the rest:
-  /// a resumed run writes them again. Throws StorageError, also if `path` is no regular file.
+  /// Removes the lines of an existing file whose "step" is above `last_step`, and broken ones: a
+  /// resumed run writes them again. Throws StorageError, also if `path` is not a regular file.
   JsonLines(const std::string& path, int64_t last_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Throws StorageError as LineFile does.
   void write(const MetricsRecord& record);
 };
 
-/// The same records as comma-separated values with fixed columns; keys that are no column are left
-/// out, columns that a record lacks stay empty.
+/// The same records as comma-separated values. The columns are fixed: other keys of a record are
+/// left out, and a cell stays empty where a record lacks its key.
 class CsvTable : public LineFile {
  public:
-  /// Column "step" must be among `columns`; lines after `last_step` are dropped. Of a file with
-  /// other columns the lines are rewritten to these, and columns that are not among them follow, so
-  /// that nothing is lost. Throws StorageError.
+  /// `columns` must include "step". Rows of an existing file after `last_step` are removed. If the
+  /// file has other columns, its rows are rewritten to `columns`, followed by those that only the
+  /// file has, so that no value is lost. Throws StorageError.
   CsvTable(const std::string& path, std::vector<std::string> columns, int64_t last_step,
            SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Throws StorageError as LineFile does.
