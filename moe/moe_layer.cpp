@@ -8,6 +8,7 @@
 #include "moe/kernels/count_ids.h"
 #include "moe/layer_problems.h"
 #include "runtime/random/random_stream.h"
+#include "runtime/recipe/automatic_values.h"
 #include "runtime/recipe/automatic_width.h"
 #include "runtime/recipe/config.h"
 
@@ -24,7 +25,6 @@ struct Parts {
 Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
             const std::string& layer) {
   Parts parts;
-  parts.losses = BalanceLosses(options.losses);
   parts.bank = Registry<UnitBank>::create(options.experts, bank_context);
   const torch::TensorOptions& tensors = bank_context.tensor_options;
   const bool is_double = torch::typeMetaToScalarType(tensors.dtype()) == torch::kFloat64;
@@ -32,7 +32,17 @@ Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
                                        tensors.dtype(is_double ? torch::kFloat64 : torch::kFloat32),
                                        layer};
   parts.router = Registry<Router>::create(options.router, router_context);
+  parts.losses = BalanceLosses(options.losses ? *options.losses
+                                              : usual_losses(*parts.router, /*scores_only=*/false));
   return parts;
+}
+
+/// Of a layer that is built to be looked at.
+UnitBank::Context bare_context() {
+  UnitBank::Context context;
+  context.width = 1;
+  context.tensor_options = torch::TensorOptions().device(torch::kMeta);
+  return context;
 }
 
 /// Rules between the sections.
@@ -112,16 +122,18 @@ StatSums layer_sums(const Routing& routing, const std::vector<TokenAssignments>&
   return sums;
 }
 
+const AutomaticValues<MoeOptions> automatic_moe_options;
+
 }  // namespace
 
+void MoeOptions::resolve() {
+  if (losses) return;
+  losses = usual_losses(*build(*this, bare_context(), /*layer=*/"").router, /*scores_only=*/false);
+}
+
 void MoeOptions::validate(Problems& problems) const {
-  for (const auto& loss : losses) {
-    if (loss.is_empty()) return;  // an unset environment variable
-  }
-  UnitBank::Context context;
-  context.width = 1;
-  context.tensor_options = torch::TensorOptions().device(torch::kMeta);
-  check(build(*this, context, /*layer=*/""), *this, problems);
+  if (has_unnamed(losses)) return;
+  check(build(*this, bare_context(), /*layer=*/""), *this, problems);
 }
 
 MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
@@ -152,10 +164,13 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
 }
 
 MoeStageInfo MoeLayer::info() const {
+  const int64_t num_units = bank_->placement().num_units();
+  const bool is_balanced = !router_->needs_balance_loss() || losses_.evens_out_loads();
   return {.name = path(),
-          .num_units = bank_->placement().num_units(),
+          .num_units = num_units,
           .units_per_token = router_->units_per_token(),
           .note = router_->note(),
+          .unbalanced = is_balanced ? "" : options_.router.name(),
           .num_chunks = options_.exchange.chunks,
           .is_hierarchical = options_.exchange.hierarchical,
           .routed_per_token = router_->routed_per_token(),

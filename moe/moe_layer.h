@@ -29,7 +29,7 @@ namespace shoal {
 /// A Mixture-of-Experts stage of a recipe.
 struct MoeOptions {
   Choice<Router> router{"top_k"};
-  std::vector<Choice<BalanceLoss>> losses;
+  LossChoices losses{std::in_place};  ///< none
   Capacity capacity;
   Choice<UnitBank> experts{"plain"};
   SharedExpert::Options shared;
@@ -38,12 +38,17 @@ struct MoeOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("router", &MoeOptions::router, "which units a token is routed to"),
-        field("losses", &MoeOptions::losses, "balance losses, which even out the load of units"),
+        field("losses", &MoeOptions::losses,
+              "balance losses, which even out the load of units; auto: those that are usual for "
+              "the router",
+              unset_word("auto")),
         field("capacity", &MoeOptions::capacity, "how many rows a unit takes"),
         field("experts", &MoeOptions::experts, "the units"),
         field("shared", &MoeOptions::shared, "experts applied to every token"),
         field("exchange", &MoeOptions::exchange, "how rows are exchanged between ranks")};
   }
+  /// Puts the losses that `auto` stands for in its place.
+  void resolve();
   void validate(Problems& problems) const;
 };
 

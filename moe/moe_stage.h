@@ -19,6 +19,7 @@ struct MoeStageInfo {
   int64_t num_units = 0;
   int64_t units_per_token = 0;   ///< routed units whose parameters one token activates
   std::string note = {};         ///< the router's
+  std::string unbalanced = {};   ///< the router's name, where nothing evens out its loads
   int64_t num_chunks = 1;        ///< parts of the rows in its exchange
   bool is_hierarchical = false;  ///< whether its exchange has two levels
   double routed_per_token = 0;   ///< rows that units get of one token, on average, none dropped

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -13,6 +12,7 @@
 #include <system_error>
 
 #include "launch/report/console.h"
+#include "moe/losses/balance_loss.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/base/text.h"
 #include "runtime/optim/adamw.h"
@@ -86,34 +86,50 @@ void warn_of_capacities(const CheckedRecipe& checked, const Node& tree, Lines& w
   });
 }
 
-/// Whether the losses of a stage even out its load.
-bool has_balance_loss(const Node& losses) {
-  // The others, z and entropy, are of a token's own scores.
-  constexpr std::array<std::string_view, 4> kBalancing{"importance", "load", "switch",
-                                                       "kl_uniform"};
-  return std::ranges::any_of(losses.items, [&](const Node& loss) {
-    return std::ranges::find(kBalancing, text_of(loss, "name")) != kBalancing.end();
+/// `importance 0.005, load 0.005`: names and weights, and the scope where it is not the default.
+std::string losses_text(const Node& losses) {
+  const Node defaults = config::to_node(BalanceLossOptions{});
+  Lines words;
+  for (const Node& loss : losses.items) {
+    const std::string scope = text_of(loss, "scope");
+    words.push_back(fmt::format("{} {}{}", text_of(loss, "name"), text_of(loss, "weight"),
+                                scope == text_of(defaults, "scope") ? "" : " of scope " + scope));
+  }
+  return words.empty() ? "none" : join_words(words);
+}
+
+/// The losses that the recipe leaves to the router.
+void note_usual_losses(const CheckedRecipe& checked, const Node& tree, Lines& notes) {
+  visit_maps(checked.loaded.document.root, "", [&](const Node& map, const std::string& path) {
+    if (text_of(map, "losses") != "auto") return;
+    const std::string place = config::join_path(path, "losses");
+    const Node* losses = config::find_node(tree, place);
+    const Node* router = config::find_node(tree, config::join_path(path, "router.name"));
+    if (losses == nullptr || router == nullptr) return;
+    notes.push_back(fmt::format("{}: auto stands for {}, which is usual for the {} router", place,
+                                losses_text(*losses), router->text));
   });
 }
 
-/// Routers by learned scores balance nothing by themselves.
-void warn_of_balance(const Node& tree, Lines& warnings) {
-  constexpr std::array<std::string_view, 6> kByScore{"top_k",         "noisy_top_k",      "sigmoid",
-                                                     "sqrt_softplus", "importance_score", "mlp"};
-  visit_maps(tree, "", [&](const Node& map, const std::string& path) {
-    const config::Entry *router = map.find("router"), *losses = map.find("losses");
-    if (router == nullptr || losses == nullptr || text_of(map, "mixing") == "soft") return;
-    const std::string name = text_of(router->value, "name");
-    if (std::ranges::find(kByScore, name) == kByScore.end()) return;
-    const config::Entry* bias = router->value.find("bias");
-    const std::string rate = bias != nullptr ? text_of(bias->value, "rate") : "";
-    const bool has_bias = !rate.empty() && std::stod(rate) > 0;
-    if (has_bias || has_balance_loss(losses->value)) return;
+/// The names of stages, by a text that they share.
+using StagesOfText = std::map<std::string, std::vector<std::string>>;
+
+StagesOfText stages_by(const std::vector<MoeStageInfo>& stages, std::string MoeStageInfo::*text) {
+  StagesOfText found;
+  for (const MoeStageInfo& stage : stages) {
+    if (!(stage.*text).empty()) found[stage.*text].push_back(stage.name);
+  }
+  return found;
+}
+
+void warn_of_balance(const std::vector<MoeStageInfo>& stages, Lines& warnings) {
+  for (const auto& [router, names] : stages_by(stages, &MoeStageInfo::unbalanced)) {
     warnings.push_back(fmt::format(
-        "{}: nothing balances the load of a {} router, so that it may come to use few experts; "
-        "add a loss such as importance, load or switch, or set router.bias.rate",
-        config::join_path(path, "losses"), name));
-  });
+        "{}: nothing balances the load of the {} router, so that it may come to use few experts; "
+        "add a loss such as importance, load or switch, set router.bias.rate, or write "
+        "losses: auto",
+        join_words(names), router));
+  }
 }
 
 void warn_of_warmup(const CheckedRecipe& checked, const Node& tree, Lines& warnings) {
@@ -224,7 +240,9 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
         "optimizer.entry_steps: without sparsity all weights have the same age; it costs a third "
         "state and changes nothing");
   }
-  note_scopes(config::to_node(recipe), notes);
+  const Node tree = config::to_node(recipe);
+  note_usual_losses(checked, tree, notes);
+  note_scopes(tree, notes);
   if (recipe.sparsity) {
     std::ranges::move(sparsity_notes(checked.counts.sparse), std::back_inserter(notes));
   }
@@ -233,12 +251,8 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
         "model.gate.rate_weight: the loss of the gates' rate is of each micro-step, so its value "
         "depends on train.accumulate");
   }
-  std::map<std::string, std::vector<std::string>> stages_of_note;
-  for (const MoeStageInfo& stage : checked.counts.stages) {
-    if (!stage.note.empty()) stages_of_note[stage.note].push_back(stage.name);
-  }
-  for (const auto& [note, stages] : stages_of_note) {
-    notes.push_back(join_words(stages) + ": " + note);
+  for (const auto& [note, names] : stages_by(checked.counts.stages, &MoeStageInfo::note)) {
+    notes.push_back(join_words(names) + ": " + note);
   }
   return notes;
 }
@@ -249,7 +263,7 @@ std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t w
   const Recipe& recipe = checked.loaded.options;
   const Node tree = config::to_node(recipe);
   warn_of_capacities(checked, tree, warnings);
-  warn_of_balance(tree, warnings);
+  warn_of_balance(checked.counts.stages, warnings);
   warn_of_warmup(checked, tree, warnings);
   warn_of_idle_ranks(recipe, world, warnings);
   const bool keeps_best =

@@ -19,6 +19,7 @@
 #include "runtime/device/device_copy.h"
 #include "runtime/module/fan_in_init.h"
 #include "runtime/random/random_stream.h"
+#include "runtime/recipe/automatic_values.h"
 
 // B images on this rank  N tokens of an image  D width  T = B N tokens  U experts
 // u experts of this rank  I images that have a token for one of them  J those of one expert
@@ -35,6 +36,31 @@ int64_t AttentionExpertOptions::keys_of(const PatchGrid& grid) const {
   return std::min(all, k.value_or(all));
 }
 
+namespace {
+
+/// The router of a layer that is built to be looked at.
+std::shared_ptr<Router> bare_router(const AttentionExpertsOptions& options) {
+  Router::Context context;
+  context.width = 1;
+  context.num_units = static_cast<int64_t>(options.experts.size());
+  context.tensor_options = torch::TensorOptions().device(torch::kMeta);
+  return Registry<Router>::create(options.router, context);
+}
+
+BalanceLosses losses_of(const AttentionExpertsOptions& options, const Router& router) {
+  const bool scores_only = options.mixing == Mixing::kSoft;
+  return BalanceLosses(options.losses ? *options.losses : usual_losses(router, scores_only));
+}
+
+const AutomaticValues<AttentionExpertsOptions> automatic_attention_experts_options;
+
+}  // namespace
+
+void AttentionExpertsOptions::resolve() {
+  if (losses || experts.empty()) return;
+  losses = usual_losses(*bare_router(*this), mixing == Mixing::kSoft);
+}
+
 void AttentionExpertsOptions::validate(Problems& problems) const {
   if (experts.empty()) {
     problems.add("experts", "is empty; give each expert an entry, as - {k: 32}");
@@ -43,16 +69,10 @@ void AttentionExpertsOptions::validate(Problems& problems) const {
   if (mixing == Mixing::kSoft && soft_steps > 0) {
     problems.add("soft_steps", "mixing is soft all along; use mixing: hard, or leave this out");
   }
-  for (const auto& loss : losses) {
-    if (loss.is_empty()) return;  // an unset environment variable
-  }
-  Router::Context context;
-  context.width = 1;
-  context.num_units = static_cast<int64_t>(experts.size());
-  context.tensor_options = torch::TensorOptions().device(torch::kMeta);
-  const auto made = Registry<Router>::create(router, context);
+  if (has_unnamed(losses)) return;
+  const auto made = bare_router(*this);
   made->check("router", problems);
-  BalanceLosses(losses).check(*made, router.name(), problems);
+  losses_of(*this, *made).check(*made, router.name(), problems);
   if (made->needs_token_ids()) {
     problems.add("router.by", "patches of images have no vocabulary ids; use position");
   }
@@ -196,17 +216,19 @@ AttentionExperts::AttentionExperts(const AttentionExpertsOptions& options, const
     key_value_ = register_module(
         "key_value", Linear(sizes.width, 2 * sizes.width, context.tensor_options, init, init));
   }
-  losses_ = BalanceLosses(options.losses);
+  losses_ = losses_of(options, *router_);
 }
 
 MoeStageInfo AttentionExperts::info() const {
   const bool is_soft = options_.mixing == Mixing::kSoft;
   const int64_t num_units = placement_.num_units();
+  const bool is_balanced = is_soft || !router_->needs_balance_loss() || losses_.evens_out_loads();
   return {
       .name = path(),
       .num_units = num_units,
       .units_per_token = is_soft ? num_units : router_->units_per_token(),
       .note = router_->note(),
+      .unbalanced = is_balanced ? "" : options_.router.name(),
       .routed_per_token = is_soft ? static_cast<double>(num_units) : router_->routed_per_token()};
 }
 

@@ -64,7 +64,7 @@ struct AttentionExpertsOptions {
   Mixing mixing = Mixing::kSoft;
   int64_t soft_steps = 0;
   Choice<Router> router{"mlp"};
-  std::vector<Choice<BalanceLoss>> losses;
+  LossChoices losses{std::in_place};  ///< none
 
   static constexpr auto fields() {
     return std::tuple{
@@ -75,8 +75,12 @@ struct AttentionExpertsOptions {
               at_least(0)),
         field("router", &AttentionExpertsOptions::router, "which experts a token is routed to"),
         field("losses", &AttentionExpertsOptions::losses,
-              "balance losses, which even out the load of experts")};
+              "balance losses, which even out the load of experts; auto: those that are usual for "
+              "the router",
+              unset_word("auto"))};
   }
+  /// Puts the losses that `auto` stands for in its place.
+  void resolve();
   void validate(Problems& problems) const;
 };
 

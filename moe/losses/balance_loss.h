@@ -2,33 +2,18 @@
 
 #include <torch/types.h>
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "moe/routing/router.h"
 #include "moe/routing/routing.h"
+#include "moe/routing/usual_loss.h"
 #include "parallel/comm/communicator.h"
 #include "runtime/recipe/registry.h"
 
 // T tokens on this rank  U units  S scope instances on this rank
 namespace shoal {
-
-/// Over which tokens a balance loss looks for balance. No scope depends on the number of ranks.
-enum class ScopeKind {
-  kSequence,  ///< one sample
-  kGroup,     ///< one routing group
-  kGlobal,    ///< all ranks' samples of one micro-step; the only one that depends on `accumulate`
-};
-
-template <>
-struct EnumNames<ScopeKind> {
-  static constexpr std::array names{std::pair{ScopeKind::kSequence, "sequence"},
-                                    std::pair{ScopeKind::kGroup, "group"},
-                                    std::pair{ScopeKind::kGlobal, "global"}};
-};
 
 /// The instances of a scope on this rank, and how statistics over tokens are summed in each.
 class Scope {
@@ -80,6 +65,9 @@ class BalanceLoss {
   virtual ~BalanceLoss() = default;
   /// The undivided, unweighted value of each instance, [S], differentiable.
   virtual torch::Tensor value_S(const Routing& routing, const Scope& scope) const = 0;
+  /// Whether a low value means that units get equally much; else the loss is of each token's own
+  /// scores, and all tokens may choose the same units.
+  virtual bool evens_out_loads() const = 0;
   /// Why this loss cannot go with that router; empty if it can.
   virtual std::string objection(const Router& router) const { return (void)router, ""; }
   std::string_view name() const { return name_; }

@@ -4,8 +4,39 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 
 namespace shoal {
+namespace {
+
+/// The keys that every balance loss has, in the options of one.
+BalanceLossOptions& common_options(Choice<BalanceLoss>& loss) {
+  const config::Type& common = config::type_of<BalanceLossOptions>();
+  const config::Type& type = loss.member()->options_type();
+  if (&type == &common) return *static_cast<BalanceLossOptions*>(loss.erased_options());
+  for (const config::FieldInfo& field : type.fields) {
+    if (!field.rules.is_inlined || &field.type() != &common) continue;
+    return *static_cast<BalanceLossOptions*>(field.member(loss.erased_options()));
+  }
+  throw std::logic_error("the options of balance loss " + loss.name() +
+                         " do not inline BalanceLossOptions");
+}
+
+}  // namespace
+
+std::vector<Choice<BalanceLoss>> usual_losses(const Router& router, bool scores_only) {
+  std::vector<Choice<BalanceLoss>> losses;
+  for (const UsualLoss& usual : router.usual_losses(scores_only)) {
+    BalanceLossOptions& common = common_options(losses.emplace_back(usual.name));
+    common.weight = usual.weight;
+    common.scope = usual.scope;
+  }
+  return losses;
+}
+
+bool has_unnamed(const LossChoices& losses) {
+  return losses && std::ranges::any_of(*losses, [](const auto& loss) { return loss.is_empty(); });
+}
 
 BalanceLosses::BalanceLosses(const std::vector<Choice<BalanceLoss>>& losses) {
   for (const Choice<BalanceLoss>& loss : losses) {
@@ -38,6 +69,10 @@ void BalanceLosses::check(const Router& router, std::string_view router_name,
                    fmt::format("is losses[{}] again; give that one the sum of both weights", j));
     }
   }
+}
+
+bool BalanceLosses::evens_out_loads() const {
+  return std::ranges::any_of(losses_, [](const auto& loss) { return loss->evens_out_loads(); });
 }
 
 BalanceLosses::Sums BalanceLosses::evaluate(const Routing& routing, const TokenContext& context,

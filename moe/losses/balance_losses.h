@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,15 @@
 
 namespace shoal {
 
+/// The balance losses of a layer in a recipe; none of the optional: `auto`, the router's usual
+/// ones.
+using LossChoices = std::optional<std::vector<Choice<BalanceLoss>>>;
+
+/// What `auto` stands for with this router. `scores_only`: as Router::usual_losses.
+std::vector<Choice<BalanceLoss>> usual_losses(const Router& router, bool scores_only);
+/// Whether a loss is not known yet, since its name needs an unset environment variable.
+bool has_unnamed(const LossChoices& losses);
+
 /// The balance losses of one layer.
 class BalanceLosses {
  public:
@@ -22,6 +32,8 @@ class BalanceLosses {
   explicit BalanceLosses(const std::vector<Choice<BalanceLoss>>& losses);
   /// Reports losses that cannot go with the router, and those given twice, as `losses[i]`.
   void check(const Router& router, std::string_view router_name, Problems& problems) const;
+  /// Whether one of them does.
+  bool evens_out_loads() const;
   /// In metrics; a repeated name is followed by its scope.
   const std::vector<std::string>& names() const { return names_; }
 

@@ -13,6 +13,7 @@ class EntropyLoss : public BalanceLoss {
   using Options = BalanceLossOptions;
   explicit EntropyLoss(const Options& options) : BalanceLoss("entropy", options) {}
 
+  bool evens_out_loads() const override { return false; }
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     const torch::Tensor log_TU = routing.prob_TU.clamp_min(std::numeric_limits<float>::min()).log();
     const torch::Tensor sum_S = scope.sum((routing.prob_TU * log_TU).sum(1, true)).squeeze(1);

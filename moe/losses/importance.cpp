@@ -11,6 +11,7 @@ class ImportanceLoss : public BalanceLoss {
   using Options = BalanceLossOptions;
   explicit ImportanceLoss(const Options& options) : BalanceLoss("importance", options) {}
 
+  bool evens_out_loads() const override { return true; }
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     return squared_variation(scope.sum(routing.prob_TU));
   }

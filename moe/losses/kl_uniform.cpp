@@ -13,6 +13,7 @@ class KlUniformLoss : public BalanceLoss {
   using Options = BalanceLossOptions;
   explicit KlUniformLoss(const Options& options) : BalanceLoss("kl_uniform", options) {}
 
+  bool evens_out_loads() const override { return true; }
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     const torch::Tensor score_SU = scope.sum(routing.prob_TU);
     const torch::Tensor tokens_S1 = scope.tokens_S().to(score_SU.options()).unsqueeze(1);

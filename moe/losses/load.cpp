@@ -51,6 +51,7 @@ class LoadLoss : public BalanceLoss {
   using Options = BalanceLossOptions;
   explicit LoadLoss(const Options& options) : BalanceLoss("load", options) {}
 
+  bool evens_out_loads() const override { return true; }
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     TORCH_CHECK(routing.has_noise(), "the load loss needs a routing with noise");
     const int64_t k = routing.choices_per_token();

@@ -36,6 +36,7 @@ class SwitchLoss : public BalanceLoss {
                     options.common),
         counts_(options.counts) {}
 
+  bool evens_out_loads() const override { return true; }
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     const torch::Tensor counted_TK = counts_ == CountedChoices::kSelected
                                          ? routing.choice_TK

@@ -12,6 +12,7 @@ class ZLoss : public BalanceLoss {
   using Options = BalanceLossOptions;
   explicit ZLoss(const Options& options) : BalanceLoss("z", options) {}
 
+  bool evens_out_loads() const override { return false; }
   torch::Tensor value_S(const Routing& routing, const Scope& scope) const override {
     const torch::Tensor z_T1 = routing.logits_TU.logsumexp(1, /*keepdim=*/true);
     const torch::Tensor sum_S = scope.sum(z_T1.square()).squeeze(1);

@@ -9,6 +9,12 @@ namespace shoal {
 ImportanceScoreRouter::ImportanceScoreRouter(const Options& options, const Context& context)
     : TopKRouter(options.top_k, context), drop_(options.drop), eval_drop_(options.eval_drop) {}
 
+std::vector<UsualLoss> ImportanceScoreRouter::usual_losses(bool scores_only) const {
+  const bool is_noiseless = needs_balance_loss() && !scores_only && !has_noise();
+  if (is_noiseless) return {{"importance", 0.005}};
+  return TopKRouter::usual_losses(scores_only);
+}
+
 Routing ImportanceScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& context) {
   Routing routing = TopKRouter::route(x_TD, context);
   const double share = context.step.training ? drop_ : eval_drop_;

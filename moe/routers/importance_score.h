@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "moe/routers/top_k.h"
 
 namespace shoal {
@@ -30,6 +32,8 @@ class ImportanceScoreRouter : public TopKRouter {
   };
   ImportanceScoreRouter(const Options& options, const Context& context);
 
+  /// Without noise there is no load loss (Lou et al. 2021), and importance stays.
+  std::vector<UsualLoss> usual_losses(bool scores_only) const override;
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
   /// A drop compares all tokens of a routing group.
   bool is_causal() const override { return drop_ == 0 && eval_drop_ == 0; }

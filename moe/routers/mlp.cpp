@@ -22,6 +22,11 @@ MlpRouter::MlpRouter(const Options& options, const Context& context)
   fc2_ = add("fc2", hidden, num_units());
 }
 
+std::vector<UsualLoss> MlpRouter::usual_losses(bool scores_only) const {
+  if (scores_only || !needs_balance_loss()) return ScoreRouter::usual_losses(scores_only);
+  return {{"switch", 0.01, ScopeKind::kGlobal}, {"entropy", 0.01, ScopeKind::kGlobal}};
+}
+
 torch::Tensor MlpRouter::logits(const torch::Tensor& x_TD) const {
   return fc2_->forward(fc1_->forward(x_TD.to(fc1_->weight.scalar_type())).relu());
 }

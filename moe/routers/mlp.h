@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "moe/routing/score_router.h"
 #include "runtime/base/size_limits.h"
@@ -32,6 +33,8 @@ class MlpRouter : public ScoreRouter {
   };
 
   MlpRouter(const Options& options, const Context& context);
+  /// Of choices, what the denoiser with hard mixing takes: even use, and tokens that decide.
+  std::vector<UsualLoss> usual_losses(bool scores_only) const override;
 
  protected:
   torch::Tensor logits(const torch::Tensor& x_TD) const override;

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "moe/routing/routing.h"
+#include "moe/routing/usual_loss.h"
 #include "parallel/comm/communicator.h"
 #include "runtime/module/module.h"
 #include "runtime/recipe/registry.h"
@@ -50,6 +52,15 @@ class Router : public ModuleBase {
   virtual bool has_noise() const { return false; }
   /// Whether a token's scores decide where it goes, so that a balance loss can move it.
   virtual bool takes_balance_losses() const { return true; }
+  /// Whether nothing but a balance loss keeps all tokens from choosing the same units.
+  virtual bool needs_balance_loss() const { return takes_balance_losses(); }
+  /// The balance losses of its paper, or those that its users take: what `losses: auto` stands for;
+  /// default: none. `scores_only`: in a layer that weights all units by a token's scores and reads
+  /// no choices, as for check_scores_only.
+  virtual std::vector<UsualLoss> usual_losses(bool scores_only) const {
+    (void)scores_only;
+    return {};
+  }
   /// Whether a token's weights sum to 1 as long as none of its rows is dropped.
   virtual bool weights_sum_to_one() const { return false; }
   /// Whether units take a fixed number of tokens, which leaves nothing to capacity.

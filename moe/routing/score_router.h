@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "moe/routing/fused_router.h"
 #include "moe/routing/router.h"
@@ -132,6 +133,12 @@ class ScoreRouter : public Router {
   /// micro-steps and ranks. Those of a skipped step do not count.
   void after_step(Communicator& world) override;
   bool has_noise() const override { return options_.noise != RouterNoise::kNone; }
+  /// Not with a bias that moves.
+  bool needs_balance_loss() const override;
+  /// With noise those of V-MoE and Sparse-MLP (Riquelme et al. 2021; Lou et al. 2021), without it
+  /// Switch Transformer's (Fedus et al. 2021); none with a bias that moves. Of scores alone the
+  /// adaptive sparse-attention denoiser's.
+  std::vector<UsualLoss> usual_losses(bool scores_only) const override;
   bool weights_sum_to_one() const override;
   void check(const std::string& path, Problems& problems) const override;
   void check_scores_only(const std::string& path, Problems& problems) const override;

@@ -55,11 +55,13 @@ class Lister {
     key.is_required = field.rules.is_required;
     if (!key.is_required) key.default_value = value_text(*defaults.find(field.name));
     keys_.push_back(std::move(key));
-    if (type.kind == Kind::kOptional || type.kind == Kind::kList) {
-      const Type& element = type.element();
-      const std::string suffix = type.kind == Kind::kList ? "[]" : "";
-      if (element.has_keys()) list(element, element.make().get(), inner + suffix, field.rules);
+    const Type* element = &type;
+    std::string place = inner;
+    while (element->kind == Kind::kOptional || element->kind == Kind::kList) {
+      if (element->kind == Kind::kList) place += "[]";
+      element = &element->element();
     }
+    if (element->has_keys()) list(*element, element->make().get(), place, field.rules);
   }
 
   static std::string value_text(const Entry& entry) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/text.h"
+#include "runtime/recipe/automatic_values.h"
 #include "runtime/recipe/config_value.h"
 #include "runtime/recipe/registry.h"
 #include "runtime/recipe/unknown_key.h"
@@ -83,6 +84,7 @@ class Reader {
     if (num_mistakes_ > num_before) return;
     LocatedProblems problems(root_, place.path, diagnostics_);
     for (auto at = section.structs.rbegin(); at != section.structs.rend(); ++at) {
+      resolve(ResolvedOn::kReading, *at->first, at->second);
       at->first->validate(at->second, problems);
     }
   }

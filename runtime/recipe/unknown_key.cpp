@@ -35,18 +35,20 @@ class PathCollector {
   void collect_fields(const Type& type, const void* object, const std::string& path) {
     for (const FieldInfo& field : type.fields) {
       const std::string inner = join_path(path, field.name);
-      const Type& value = field.type();
       if (!field.rules.is_inlined) paths_.push_back(inner);
-      if (value.has_keys()) collect(value, field.member_of(object), inner);
-      if (value.kind != Kind::kOptional && value.kind != Kind::kList) continue;
-      const Type& element = value.element();
-      if (!element.has_keys()) continue;
-      const void* member = field.member_of(object);
-      const bool is_given = value.size(member) > 0;
-      const std::shared_ptr<void> fresh = is_given ? nullptr : element.make();
-      collect(element, is_given ? value.at(member, 0) : fresh.get(),
-              inner + (value.kind == Kind::kList ? "[]" : ""));
+      collect_value(field.type(), field.member_of(object), inner);
     }
+  }
+
+  /// Of optionals and lists what is in them, or a default.
+  void collect_value(const Type& type, const void* value, const std::string& path) {
+    if (type.has_keys()) return collect(type, value, path);
+    if (type.kind != Kind::kOptional && type.kind != Kind::kList) return;
+    const Type& element = type.element();
+    const bool is_given = type.size(value) > 0;
+    const std::shared_ptr<void> fresh = is_given ? nullptr : element.make();
+    collect_value(element, is_given ? type.at(value, 0) : fresh.get(),
+                  path + (type.kind == Kind::kList ? "[]" : ""));
   }
 
   std::vector<const Type*> open_;

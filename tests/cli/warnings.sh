@@ -13,9 +13,26 @@ python3 - <<'EOF' || fail "$(cat output)"
 import json
 found = json.load(open("output"))["warnings"]
 assert len(found) == 2, found
-assert found[0].startswith("model.sparse.channel_moe.losses: nothing balances"), found
+assert "moe_c: nothing balances" in found[0], found
 assert found[1].startswith("train.group: a micro-step has 8 routing groups"), found
 EOF
+
+# The losses that a recipe leaves to the router are told, and stand in the resolved recipe.
+expect 0 "$program" check "$tiny" model.sparse.channel_moe.losses=auto
+grep -q '^note  *model.sparse.channel_moe.losses: auto stands for importance 0.005' output ||
+  fail "$(cat output)"
+! grep -q '^warning' output || fail "$(cat output)"
+values() { sed 's/ *#.*//' output; }
+expect 0 "$program" show "$tiny" model.sparse.channel_moe.losses=auto
+values >with_auto
+expect 0 "$program" show "$tiny"
+diff <(values) with_auto || fail "auto is other losses than those of the recipe"
+
+# So a run that was started with auto goes on with the list.
+auto=(train "$tiny" parallel.expert_ranks=1 run.name=auto)
+expect 0 "$program" "${auto[@]}" train.duration=2step model.sparse.channel_moe.losses=auto
+grep -q 'losses: auto stands for importance' output || fail "$(cat output)"
+expect 0 "$program" "${auto[@]}" train.duration=3step run.on_existing=resume
 
 short=(train "$tiny" parallel.expert_ranks=1 train.duration=6step schedule.warmup=7step)
 expect 0 "$program" "${short[@]}"

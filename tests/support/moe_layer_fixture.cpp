@@ -150,7 +150,7 @@ MoeOptions layer_options(const Choice<Router>& router, const Capacity& capacity,
   options.experts =
       Choice<UnitBank>("plain", ExpertBank::Options{num_units, 7, Activation::kGelu, true});
   for (const auto& [name, scope] : losses) {
-    options.losses.emplace_back(name, BalanceLossOptions{0.3, scope});
+    options.losses->emplace_back(name, BalanceLossOptions{0.3, scope});
   }
   return options;
 }

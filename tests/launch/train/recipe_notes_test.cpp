@@ -13,9 +13,12 @@
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr const char* kQuiet =
     "data: {source: shapes, image_size: 8, classes: 3}\n"
@@ -66,6 +69,13 @@ class RecipeWarnings : public ::testing::Test {
   testing::ScratchFolder scratch_;
 };
 
+class RecipeNotes : public RecipeWarnings {
+ protected:
+  std::vector<std::string> of(const std::vector<std::string>& overrides) {
+    return recipe_notes(checked(overrides));
+  }
+};
+
 TEST_F(RecipeWarnings, AreNoneForWhatWorks) { EXPECT_THAT(of({}), IsEmpty()); }
 
 TEST_F(RecipeWarnings, NameKeysOfACapacityThatLimitsNothing) {
@@ -76,12 +86,40 @@ TEST_F(RecipeWarnings, NameKeysOfACapacityThatLimitsNothing) {
 
 TEST_F(RecipeWarnings, NameRoutersThatNothingBalances) {
   EXPECT_THAT(of({"model.moe.losses=[]"}),
-              ElementsAre(HasSubstr("model.moe.losses: nothing balances the load of a top_k")));
+              ElementsAre(AllOf(HasSubstr("blocks.0.moe: nothing balances the load of the top_k"),
+                                HasSubstr("write losses: auto"))));
+  EXPECT_THAT(of({"~model.moe.losses"}), ElementsAre(HasSubstr("blocks.0.moe: nothing balances")));
   EXPECT_THAT(of({"model.moe.losses=[{name: z, weight: 0.01}]"}),
-              ElementsAre(HasSubstr("model.moe.losses")));
+              ElementsAre(HasSubstr("blocks.0.moe: nothing balances")));
+  EXPECT_THAT(of({"model.moe.losses=auto"}), IsEmpty());
   EXPECT_THAT(of({"model.moe.losses=[]", "model.moe.router={name: sigmoid, bias: {rate: 0.001}}"}),
               IsEmpty());
   EXPECT_THAT(of({"model.moe.losses=[]", "model.moe.router={name: hash}"}), IsEmpty());
+}
+
+TEST_F(RecipeWarnings, NameAllLayersOfARouterInOneLine) {
+  EXPECT_THAT(of({"model.moe.losses=[]", "model.depth=4"}),
+              ElementsAre(HasSubstr("blocks.1.moe, blocks.3.moe: nothing balances")));
+}
+
+TEST_F(RecipeNotes, NameTheLossesThatAutoStandsFor) {
+  EXPECT_THAT(
+      of({"model.moe.losses=auto"}),
+      ElementsAre("model.moe.losses: auto stands for importance 0.005, load 0.005, which is "
+                  "usual for the top_k router"));
+  EXPECT_THAT(of({"model.moe={losses: auto, router: {name: hash, k: 1}}"}),
+              ElementsAre("model.moe.losses: auto stands for none, which is usual for the hash "
+                          "router"));
+  EXPECT_THAT(of({"model.moe={losses: auto, router: {name: mlp}}"}),
+              Contains(HasSubstr("auto stands for switch 0.01 of scope global, entropy 0.01 of")));
+  EXPECT_THAT(of({"model.moe.losses=[]"}), IsEmpty());
+}
+
+TEST_F(RecipeNotes, NameAnOptimizerStateThatOnlySparseTrainingUses) {
+  const std::string optimizer = "optimizer={name: adamw, entry_steps: true}";
+  EXPECT_THAT(of({optimizer}), ElementsAre(HasSubstr("optimizer.entry_steps: without sparsity")));
+  EXPECT_THAT(of({optimizer, "sparsity={density: 0.5}"}),
+              Not(Contains(HasSubstr("optimizer.entry_steps"))));
 }
 
 TEST_F(RecipeWarnings, NameAWarmUpThatIsLongerThanTheTraining) {

@@ -128,11 +128,11 @@ AttentionExpertsOptions with_losses(Mixing mixing) {
   AttentionExpertsOptions options = attention_options(mixing);
   for (const char* name : {"kl_uniform", "switch", "z", "entropy"}) {
     for (const char* scope : {"global", "sequence"}) {
-      options.losses.push_back(
+      options.losses->push_back(
           config::load_options_text<AttentionExpertsOptions>(
               std::string("{losses: [{name: ") + name + ", weight: 0.1, scope: " + scope + "}]}",
               "test", {"", {}, nullptr})
-              .options.losses[0]);
+              .options.losses->at(0));
     }
   }
   return options;

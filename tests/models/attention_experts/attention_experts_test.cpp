@@ -261,6 +261,32 @@ TEST(AttentionExperts, RefusesByName) {
               HasSubstr("router.by"));
 }
 
+TEST(AttentionExperts, AutomaticLossesAreThoseOfTheMixing) {
+  const auto losses = [](const std::string& keys) {
+    std::vector<std::string> names;
+    const auto options = config::load_options_text<AttentionExpertsOptions>("{" + keys + "}", "r");
+    for (const Choice<BalanceLoss>& loss : *options.options.losses) names.push_back(loss.name());
+    return names;
+  };
+  EXPECT_THAT(losses("losses: auto"), ::testing::ElementsAre("kl_uniform"));
+  EXPECT_THAT(losses("losses: auto, mixing: hard"), ::testing::ElementsAre("switch", "entropy"));
+  EXPECT_THAT(losses("mixing: hard"), ::testing::IsEmpty());
+}
+
+TEST(AttentionExperts, AreUnbalancedWithoutALossWhereTokensChoose) {
+  const auto unbalanced = [](Mixing mixing, const std::vector<std::string>& losses) {
+    AttentionExpertsOptions options = testing::attention_options(mixing);
+    for (const std::string& loss : losses) options.losses->emplace_back(loss);
+    const BuildContext context{.tensor_options = torch::TensorOptions().device(torch::kMeta)};
+    return AttentionExperts(options, testing::kAttentionSizes, testing::kAttentionPath, context)
+        .info()
+        .unbalanced;
+  };
+  EXPECT_EQ(unbalanced(Mixing::kHard, {"entropy"}), "mlp");
+  EXPECT_EQ(unbalanced(Mixing::kHard, {"entropy", "switch"}), "");
+  EXPECT_EQ(unbalanced(Mixing::kSoft, {}), "");
+}
+
 TEST(AttentionExperts, RefusesRouterOptionsWithoutEffect) {
   const auto mistake = [](const std::string& keys) {
     return testing::config_error_of([&] {
