@@ -113,6 +113,8 @@ class Task : public ModuleBase, public Stateful {
   /// Whether the loss compares the samples of a micro-step with each other, so that its value would
   /// depend on `train.accumulate`.
   virtual bool compares_samples() const { return false; }
+  /// Whether a training sample may be mixed with others of its routing group, which needs two.
+  virtual bool mixes_samples() const { return false; }
   /// Modules that gradients do not train, such as a momentum encoder. They stay dense, and are not
   /// told of the end of a step (AfterStep).
   virtual std::vector<std::shared_ptr<torch::nn::Module>> untrained() const { return {}; }

@@ -61,7 +61,8 @@ void check(const Parts& parts, const MoeOptions& options, Problems& problems) {
 void check_widths(const UnitBank& bank, const SharedExpert::Options& shared, int64_t width,
                   Problems& problems) {
   // A width that is set has passed the same limit.
-  check_automatic_width("experts.hidden", std::nullopt, bank.hidden_width(), width, problems);
+  const int64_t hidden = bank.mlp_form() ? bank.mlp_form()->hidden : 0;
+  check_automatic_width("experts.hidden", std::nullopt, hidden, width, problems);
   if (shared.count == 0) return;
   check_automatic_width("shared.hidden", shared.hidden, shared.hidden_at(width), width, problems);
 }
@@ -174,7 +175,8 @@ MoeStageInfo MoeLayer::info() const {
           .num_chunks = options_.exchange.chunks,
           .is_hierarchical = options_.exchange.hierarchical,
           .routed_per_token = router_->routed_per_token(),
-          .values_per_row = bank_->values_per_row()};
+          .values_per_row = bank_->values_per_row(),
+          .num_memory_units = bank_->values_per_row() > 0 ? num_units : 0};
 }
 
 MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step) {

@@ -74,6 +74,7 @@ class MoeLayer : public MoeStage {
 
   const MoeOptions& options() const { return options_; }
   const Router& router() const { return *router_; }
+  const UnitBank& units() const { return *bank_; }
 
  private:
   using Exchanges = std::vector<std::unique_ptr<RowExchange>>;

@@ -17,6 +17,7 @@
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/error.h"
+#include "sparse/permutations/permutation_method.h"
 #include "sparse/permutations/soft_permutation.h"
 
 // m outputs  n inputs  G groups  s side of a group
@@ -211,6 +212,8 @@ SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoint
                           {},
                           {}};
   for (const CheckpointReader& reader : readers) history.steps.push_back(reader.manifest().step);
+  const bool has_matrices =
+      Registry<PermutationMethod>::create(recipe.sparsity->permutation, {})->saves_soft_matrix();
   for (const SparseLayer& layer : make_sparse_layers(*recipe.sparsity, model)) {
     SparseLayerHistory read{layer.parameter.name,
                             layer.pattern->rows(),
@@ -220,8 +223,7 @@ SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoint
                             {}};
     for (int64_t i = 0; i < layer.num_matrices(); ++i) {
       const bool is_drawn = with_pictures && static_cast<size_t>(i) < kMostDrawnMatrices;
-      read.matrices.push_back(
-          read_matrix(readers, layer, i, {is_drawn, history.permutation == "learned"}));
+      read.matrices.push_back(read_matrix(readers, layer, i, {is_drawn, has_matrices}));
     }
     history.layers.push_back(std::move(read));
   }

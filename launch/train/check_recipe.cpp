@@ -11,7 +11,6 @@
 
 #include "launch/train/session.h"
 #include "launch/train/upcycle.h"
-#include "models/tasks/classify.h"
 #include "moe/exchange/row_exchange.h"
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/rank_grid.h"
@@ -54,6 +53,7 @@ ModelCounts count(const BuiltModel& model) {
   counts.parameters_headless = counts.parameters - model.task->head_parameters();
   counts.views = model.task->views();
   counts.compares_samples = model.task->compares_samples();
+  counts.mixes_samples = model.task->mixes_samples();
   return counts;
 }
 
@@ -70,7 +70,8 @@ void add_moments(const std::string& moment_prefix, const std::string& prefix,
 }
 
 /// Weights, their averages, masks and optimizer state, which is nearly all of a checkpoint.
-CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, int64_t ranks) {
+CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, Optimizer& optimizer,
+                        int64_t ranks) {
   std::vector<SafetensorsEntry> entries;
   const auto add = [&entries](Stateful& state) {
     std::ranges::move(list_state(state).entries(), std::back_inserter(entries));
@@ -79,7 +80,7 @@ CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, int64_t r
   add(weights);
   add_moments(LearnPermutations::kMomentPrefix, Permutation::kSoftPrefix, entries);
   add_moments(ChooseCells::kMomentPrefix, SoftCells::kScorePrefix, entries);
-  add(*Registry<Optimizer>::create(recipe.optimizer, {model.parameters}));
+  add(optimizer);
   if (recipe.train.average) {
     WeightAverage average(*recipe.train.average, model.parameters);
     add(average);
@@ -117,7 +118,9 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* s
     if (counts->sparse.empty()) known.sparsity.reset();
     counts->work = work_of(model, counts->sparse);
     if (!found.has_mistake_in("optimizer")) {
-      counts->checkpoint = estimate(model, known, ranks);
+      const auto optimizer = Registry<Optimizer>::create(recipe.optimizer, {model.parameters});
+      counts->counts_entry_steps = optimizer->counts_entry_steps();
+      counts->checkpoint = estimate(model, known, *optimizer, ranks);
       check_checkpoint(counts->checkpoint, problems);
     }
   };
@@ -214,11 +217,8 @@ void check_comparison(const Recipe& recipe, const ModelCounts& counts, Problems&
                            recipe.task.name(), recipe.train.accumulate));
 }
 
-void check_mix(const Recipe& recipe, Problems& problems) {
-  const bool may_mix = recipe.task.name() == "classify" || recipe.task.name() == "linear_probe";
-  if (!may_mix || recipe.train.group > 1) return;
-  const ImageMixOptions& mix = recipe.task.options<Classify>().mix;
-  if (mix.mixup == 0.0 && mix.cutmix == 0.0) return;
+void check_mix(const Recipe& recipe, const ModelCounts& counts, Problems& problems) {
+  if (!counts.mixes_samples || recipe.train.group > 1) return;
   problems.add("task.mix",
                "images are mixed within routing groups, and train.group is 1; raise it");
 }
@@ -375,7 +375,7 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   }
   if (counts && !found.has_mistake_in("train")) {
     check_comparison(loaded.options, *counts, problems);
-    check_mix(loaded.options, problems);
+    check_mix(loaded.options, *counts, problems);
   }
   const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;
   if (!found.has_mistake_in("parallel")) {

@@ -15,7 +15,6 @@
 #include "moe/losses/balance_loss.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/base/text.h"
-#include "runtime/optim/adamw.h"
 #include "runtime/recipe/config_writer.h"
 
 namespace shoal {
@@ -65,12 +64,6 @@ bool evaluates_where_it_saves(const Recipe& recipe) {
   return static_cast<__int128>(evaluates->count) * saves->scale %
              (static_cast<__int128>(saves->count) * evaluates->scale) ==
          0;
-}
-
-/// Whether the optimizer counts the steps of each weight where none regrows.
-bool counts_entry_steps(const Recipe& recipe) {
-  return !recipe.sparsity && recipe.optimizer.name() == "adamw" &&
-         recipe.optimizer.options<AdamW>().entry_steps;
 }
 
 /// Keys of a capacity that the recipe gives where no row is limited.
@@ -235,7 +228,7 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
         "train.average: evaluations use the averages, which are a second copy of the trained "
         "weights on each rank");
   }
-  if (counts_entry_steps(recipe)) {
+  if (checked.counts.counts_entry_steps && !recipe.sparsity) {
     notes.emplace_back(
         "optimizer.entry_steps: without sparsity all weights have the same age; it costs a third "
         "state and changes nothing");

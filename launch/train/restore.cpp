@@ -43,7 +43,7 @@ constexpr const char* kTokenizerHint =
     "model was trained with, or put its files back";
 
 std::vector<config::Difference> compare(const Manifest& checkpoint, const Recipe& recipe) {
-  return differences_of(config::to_node(stored_recipe(checkpoint)), config::to_node(recipe));
+  return differences_of(stored_recipe(checkpoint), recipe);
 }
 
 std::string new_run_id() {

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "runtime/recipe/automatic_values.h"
 #include "runtime/recipe/config_keys.h"
-#include "runtime/recipe/config_scalar.h"
 
 namespace shoal {
 namespace {
@@ -48,38 +48,21 @@ constexpr std::array kRules{
 /// Keys at any depth of the model that change speed only. An exchange's payload changes values.
 constexpr std::array<std::string_view, 2> kFreeEnds{".exchange.chunks", ".exchange.hierarchical"};
 
-std::string text_at(const config::Node& recipe, const std::string& path) {
-  const config::Node* node = config::find_node(recipe, path);
-  return node != nullptr ? node->text : "";
-}
-
-/// Whether an automatic width comes to `number`; of shared experts also where there are none.
-bool is_automatic(const config::Node& recipe, const std::string& path, const std::string& number) {
-  constexpr std::string_view kShared = ".shared.hidden";
-  if (path.ends_with(kShared)) {
-    return text_at(recipe, path.substr(0, path.size() - kShared.size()) + ".shared.count") == "0";
-  }
-  const std::string backbone = text_at(recipe, "model.backbone");
-  const bool is_mixer = backbone == "mixer" || backbone == "sparse_mlp";
-  std::string problem;
-  const int64_t width = config::parse_integer(text_at(recipe, "model.width"), problem).value_or(0);
-  if (is_mixer && path == "model.token_hidden") return number == std::to_string(width / 2);
-  const bool is_fourfold =
-      (is_mixer && path == "model.channel_hidden") || (backbone == "vit" && path == "model.hidden");
-  return is_fourfold && number == std::to_string(4 * width);
-}
-
 }  // namespace
 
-std::vector<config::Difference> differences_of(const config::Node& checkpoint,
-                                               const config::Node& recipe) {
-  std::vector<config::Difference> differences = config::diff(checkpoint, recipe);
-  std::erase_if(differences, [&recipe](const config::Difference& difference) {
-    const auto& [path, before, after] = difference;
-    if (!before || !after || (*before == "auto") == (*after == "auto")) return false;
-    return is_automatic(recipe, path, *before == "auto" ? *after : *before);
+std::vector<config::Difference> differences_of(Recipe checkpoint, Recipe recipe) {
+  const auto differences = [&] {
+    return config::diff(config::to_node(checkpoint), config::to_node(recipe));
+  };
+  std::vector<config::Difference> written = differences();
+  for (Recipe* side : {&checkpoint, &recipe}) {
+    config::resolve_all(ResolvedOn::kComparison, config::type_of<Recipe>(), side);
+  }
+  const std::vector<config::Difference> real = differences();
+  std::erase_if(written, [&real](const config::Difference& difference) {
+    return std::ranges::find(real, difference.path, &config::Difference::path) == real.end();
   });
-  return differences;
+  return written;
 }
 
 KeyRole role_of_key(const std::string& path) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/job/recipe.h"
 #include "runtime/recipe/config_writer.h"
 
 namespace shoal {
@@ -16,11 +17,9 @@ enum class KeyRole {
 
 KeyRole role_of_key(const std::string& path);
 
-/// What differs between the resolved recipes of a checkpoint and of the run that resumes it. A
-/// hidden width that is `auto` in one of them and what that stands for in the other does not
-/// differ.
-std::vector<config::Difference> differences_of(const config::Node& checkpoint,
-                                               const config::Node& recipe);
+/// What differs between the recipes of a checkpoint and of the run that resumes it. A value that is
+/// `auto` in one of them and what that stands for in the other does not differ (AutomaticValues).
+std::vector<config::Difference> differences_of(Recipe checkpoint, Recipe recipe);
 
 /// The differences that deserve a warning. Throws Error (exit 12) with a two-column list if a
 /// fixed key differs, unless `override_fixed`.

@@ -102,6 +102,7 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
       log_(log),
       last_time_(std::chrono::steady_clock::now()),
       peak_samples_(start.samples_per_second_at_peak),
+      memory_units_(start.memory_units),
       last_step_(start.first_step) {
   if (world_.rank() != 0) return;
   const RunFolder& folder = start.folder;
@@ -222,9 +223,8 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
     write(*files_->events, events_.step(outcome.step, record, report.moe));
   }
   has_logged_ = true;
-  const MemoryUnits memory_units = count_memory_units(session.model().stages);
   for (const MoeReport& layer : report.moe) {
-    write(files_->experts, experts_record(layer, memory_units, outcome.step));
+    write(files_->experts, experts_record(layer, memory_units_, outcome.step));
   }
   for (const GateReport& gate : gates)
     write(files_->gates.value(), gate_record(gate, outcome.step));

@@ -33,7 +33,8 @@ class TrainingLog {
     bool has_permutations = false;     ///< of sparse layers, for permutations.jsonl
     bool has_tensorboard = false;      ///< whether tb/ is written
     std::optional<double> samples_per_second_at_peak =
-        {};  ///< of all ranks, without dropped choices
+        {};                         ///< of all ranks, without dropped choices
+    MemoryUnits memory_units = {};  ///< of the model's MoE layers
   };
   /// Drops what the files hold of steps after the first one. Lines that a full disk
   /// refuses later wait for space, with one warning a file. Throws StorageError if a file cannot be
@@ -74,6 +75,7 @@ class TrainingLog {
   bool has_logged_ = false;  ///< a step
   std::chrono::steady_clock::time_point last_time_;
   std::optional<double> peak_samples_;  ///< Start::samples_per_second_at_peak
+  MemoryUnits memory_units_;
   int64_t last_step_;
   double last_wait_s_ = 0.0;
   double left_out_s_ = 0.0;

@@ -12,7 +12,7 @@
 #include "launch/job/recipe.h"
 #include "launch/train/restore.h"
 #include "models/blocks/mlp.h"
-#include "moe/experts/expert_bank.h"
+#include "moe/experts/unit_bank.h"
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "runtime/base/error.h"
@@ -56,11 +56,12 @@ std::vector<std::string> objections(const MoeLayer& layer) {
         "model.moe.shared.count: with model.upcycle there is no MLP that shared experts could "
         "start from; use 0");
   }
-  if (options.experts.name() != "plain") {
+  const std::optional<MlpForm> form = layer.units().mlp_form();
+  if (!form || form->has_gate) {
     lines.emplace_back(
         "model.moe.experts.kind: with model.upcycle experts are what the dense MLP "
         "is; use plain");
-  } else if (!options.experts.options<ExpertBank>().bias) {
+  } else if (!form->has_bias) {
     lines.emplace_back(
         "model.moe.experts.bias: the dense MLP that model.upcycle copies has biases; use true");
   }
@@ -200,7 +201,7 @@ void check_activations(const std::vector<Stage>& stages, const Task& twin) {
     const auto* mlp = module == nullptr ? nullptr : (*module)->as<MlpImpl>();
     if (mlp == nullptr) refuse("the checkpoint's " + stage.dense + " is no dense MLP", "");
     const Activation dense = activation_of(mlp->gelu());
-    const Activation expert = stage.layer->options().experts.options<ExpertBank>().activation;
+    const Activation expert = stage.layer->units().mlp_form().value().activation;
     if (dense == expert) continue;
     refuse(fmt::format("the experts of {} have the activation {}, the checkpoint's {} has {}",
                        stage.name, enum_name(expert), stage.dense, enum_name(dense)),

@@ -1,5 +1,6 @@
 #include "models/backbones/mixer.h"
 
+#include "runtime/recipe/automatic_values.h"
 #include "runtime/recipe/automatic_width.h"
 
 namespace shoal {
@@ -10,6 +11,7 @@ void Mixer::Options::validate(Problems& problems) const {
 
 namespace {
 
+const AutomaticValues<Mixer::Options> automatic_mixer_widths(ResolvedOn::kComparison);
 const Registration<Backbone, Mixer> registered_mixer{"mixer", "MLP-Mixer"};
 
 }  // namespace

@@ -35,6 +35,11 @@ class Mixer : public SparseMlp {
     void validate(Problems& problems) const;
     int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
     int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
+    /// For comparisons of recipes.
+    void resolve() {
+      token_hidden = token_hidden_width();
+      channel_hidden = channel_hidden_width();
+    }
   };
 
   Mixer(const Options& options, const Context& context)

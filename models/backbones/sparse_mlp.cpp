@@ -4,6 +4,7 @@
 
 #include "models/blocks/mixer_block.h"
 #include "models/blocks/recompute.h"
+#include "runtime/recipe/automatic_values.h"
 #include "runtime/recipe/automatic_width.h"
 
 // b images on this rank  S tokens  C width
@@ -78,8 +79,9 @@ double SparseMlp::rows_of(std::string_view parameter) const {
 }
 
 namespace {
+const AutomaticValues<SparseMlp::Options> automatic_sparse_mlp_widths(ResolvedOn::kComparison);
 const Registration<Backbone, SparseMlp> registered_sparse_mlp{
     "sparse_mlp", "all-MLP model with MoE layers for token and channel mixing"};
-}
+}  // namespace
 
 }  // namespace shoal

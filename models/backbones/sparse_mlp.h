@@ -72,6 +72,11 @@ class SparseMlp : public Backbone, public ProductCounts {
     void validate(Problems& problems) const;
     int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
     int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
+    /// For comparisons of recipes.
+    void resolve() {
+      token_hidden = token_hidden_width();
+      channel_hidden = channel_hidden_width();
+    }
   };
 
   /// `name`: for errors.

@@ -9,6 +9,7 @@
 #include "models/blocks/sin_cos_positions.h"
 #include "models/blocks/vit_block.h"
 #include "runtime/device/real_types.h"
+#include "runtime/recipe/automatic_values.h"
 #include "runtime/recipe/automatic_width.h"
 
 // b images on this rank  S tokens  C width
@@ -111,8 +112,9 @@ std::vector<ActivationProducts> Vit::between_activations() const {
 }
 
 namespace {
+const AutomaticValues<Vit::Options> automatic_vit_widths(ResolvedOn::kComparison);
 const Registration<Backbone, Vit> registered_vit{
     "vit", "Vision Transformer, dense, with experts or with Nexus layers"};
-}
+}  // namespace
 
 }  // namespace shoal

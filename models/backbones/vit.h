@@ -82,6 +82,8 @@ class Vit : public Backbone, public ProductCounts {
     }
     void validate(Problems& problems) const;
     int64_t hidden_width() const { return hidden.value_or(4 * width); }
+    /// For comparisons of recipes.
+    void resolve() { hidden = hidden_width(); }
   };
 
   Vit(const Options& options, const Context& context);

@@ -68,6 +68,7 @@ class Classify : public Task {
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override;
   ScoreRule score() const override { return {"top1", /*higher_is_better=*/true}; }
   RateUnit unit() const override { return unit_; }
+  bool mixes_samples() const override { return options_.mix.mixup > 0 || options_.mix.cutmix > 0; }
   int64_t head_parameters() const override { return head_->weight.numel() + head_->bias.numel(); }
 
  protected:

@@ -29,6 +29,11 @@ ExpertBank::ExpertBank(const Options& options, const Context& context, bool has_
   if (options.bias) weights_.fc2_bias = add("fc2.bias", {width}, inits.bias);
 }
 
+std::optional<MlpForm> ExpertBank::mlp_form() const {
+  return MlpForm{weights_.fc1_weight.size(2), activation_, weights_.fc1_bias.defined(),
+                 weights_.gate_weight.defined()};
+}
+
 ExpertWeights ExpertBank::formed_weights() const {
   ExpertWeights weights = weights_;
   for (size_t i = 0; i < forms_.size(); ++i) {

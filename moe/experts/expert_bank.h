@@ -67,7 +67,7 @@ class ExpertBank : public UnitBank, public HasWeightForms {
   torch::Tensor forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                                  const torch::Tensor& weight_R) override;
   torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows) override;
-  int64_t hidden_width() const override { return weights_.fc1_weight.size(2); }
+  std::optional<MlpForm> mlp_form() const override;
   const UnitPlacement& placement() const override { return placement_; }
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
   std::vector<torch::Tensor> form_leaves() const override;

@@ -1,8 +1,14 @@
 #include "moe/experts/shared_expert.h"
 
 #include "moe/experts/expert_bank.h"
+#include "runtime/recipe/automatic_values.h"
 
 namespace shoal {
+namespace {
+
+const AutomaticValues<SharedExpert::Options> automatic_shared_width(ResolvedOn::kComparison);
+
+}  // namespace
 
 SharedExpert::SharedExpert(const Options& options, int64_t width,
                            const torch::TensorOptions& tensor_options,

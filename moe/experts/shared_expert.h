@@ -32,6 +32,10 @@ class SharedExpert : public ModuleBase {
     bool bias = true;
 
     int64_t hidden_at(int64_t width) const { return hidden.value_or(4 * width); }
+    /// For comparisons of recipes: without shared experts their width does not matter.
+    void resolve() {
+      if (count == 0) hidden.reset();
+    }
     static constexpr auto fields() {
       return std::tuple{
           field("count", &Options::count, "shared experts; 0: none", in_range(0, kMostUnits)),

@@ -11,12 +11,20 @@
 #include "moe/exchange/unit_placement.h"
 #include "moe/kernels/permute_rows.h"
 #include "moe/kernels/unit_rows.h"
+#include "runtime/kernels/bias_activation.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
 #include "runtime/recipe/registry.h"
 
 // T tokens  R rows on this rank  D width  u units on this rank
 namespace shoal {
+
+/// Units that are two-layer MLPs with parameters as ExpertBank's.
+struct MlpForm {
+  int64_t hidden;  ///< width
+  Activation activation;
+  bool has_bias, has_gate;
+};
 
 /// The units of a MoE layer that this rank holds. Registered under a MoE section's `experts`.
 class UnitBank : public ModuleBase {
@@ -52,8 +60,8 @@ class UnitBank : public ModuleBase {
   virtual torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows);
   /// Of units that are key-value tables: how many values a row's result is made of; else 0.
   virtual int64_t values_per_row() const { return 0; }
-  /// Of units that are MLPs: their hidden width; else 0.
-  virtual int64_t hidden_width() const { return 0; }
+  /// Of units that are MLPs, which a dense model's MLP can be copied into; else nothing.
+  virtual std::optional<MlpForm> mlp_form() const { return std::nullopt; }
   /// The ranks of all units of this bank.
   virtual const UnitPlacement& placement() const = 0;
 };

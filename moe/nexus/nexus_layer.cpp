@@ -193,7 +193,8 @@ MoeStageInfo NexusLayer::info() const {
           .num_units = placement_.num_units(),
           .units_per_token = placement_.num_units(),
           .routed_per_token = static_cast<double>(placement_.num_units()),
-          .values_per_row = memory_ == nullptr ? 0 : memory_->values_per_row()};
+          .values_per_row = memory_ == nullptr ? 0 : memory_->values_per_row(),
+          .num_memory_units = placement_.num_units() - num_experts_};
 }
 
 }  // namespace shoal

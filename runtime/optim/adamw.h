@@ -26,6 +26,7 @@ class AdamW : public Optimizer {
     }
   };
   AdamW(const Options& options, const Context& context);
+  bool counts_entry_steps() const override { return options_.entry_steps; }
 
  protected:
   void update(const std::vector<Batch>& batches, double learning_rate) override;

@@ -79,6 +79,8 @@ class Optimizer : public Stateful {
 
   /// The recipe's `lr`: the peak that a schedule's factor multiplies.
   double peak_learning_rate() const { return options_.lr; }
+  /// Whether it also counts the steps of each weight, from where the weight grew last.
+  virtual bool counts_entry_steps() const { return false; }
   /// Steps taken, skipped ones not among them.
   int64_t steps() const { return steps_; }
 

@@ -77,6 +77,7 @@ class LearnedPermutation : public SoftMethod {
   using Options = LearningOptions;
   LearnedPermutation(const Options& options, const Context& /*context*/)
       : SoftMethod(options, std::make_shared<DoublyStochastic>()) {}
+  bool saves_soft_matrix() const override { return true; }
 };
 
 const Registration<PermutationMethod, LearnedPermutation> registered_learned_permutation{

@@ -83,6 +83,8 @@ class PermutationMethod {
   virtual void check(const std::string& layer, int64_t size) const { (void)layer, (void)size; }
   /// Gives a permutation its first state.
   virtual void begin(Permutation& permutation, uint64_t seed) const = 0;
+  /// Whether a soft permutation is saved as its matrix, not as what the matrix is made of.
+  virtual bool saves_soft_matrix() const { return false; }
   /// How it is trained; null if it is not.
   virtual const LearningOptions* learning() const { return nullptr; }
 };

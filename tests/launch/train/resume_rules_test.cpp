@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/error.h"
-#include "runtime/recipe/recipe_document.h"
 
 namespace shoal {
 namespace {
@@ -62,18 +61,26 @@ TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
 /// Of recipes with `lines` in their section `model`.
 std::vector<config::Difference> model_differences(const std::string& before,
                                                   const std::string& after) {
-  const auto tree = [](const std::string& lines) {
-    config::Diagnostics diagnostics;
-    return config::load_document({"r.yaml", {}, {}, "model: {" + lines + "}"}, diagnostics).root;
+  const auto recipe = [](const std::string& lines) {
+    return config::load_options_text<Recipe>("model: {" + lines +
+                                                 "}\ndata: {source: shapes}\n"
+                                                 "task: {name: classify}\n"
+                                                 "train: {duration: 1step, batch: 8}\n",
+                                             "r.yaml")
+        .options;
   };
-  return differences_of(tree(before), tree(after));
+  return differences_of(recipe(before), recipe(after));
 }
 
 TEST(ResumeRules, AnAutomaticWidthIsTheNumberThatItStandsFor) {
-  const std::string vit = "backbone: vit, width: 64, hidden: ";
+  const std::string vit = "backbone: vit, width: 64, heads: 4, hidden: ";
   EXPECT_TRUE(model_differences(vit + "256", vit + "auto").empty());
   EXPECT_TRUE(model_differences(vit + "auto", vit + "256").empty());
   EXPECT_EQ(model_differences(vit + "3072", vit + "auto").size(), 1u);
+  // A width that is auto in both is not named beside the one that it follows.
+  const auto wider = model_differences(vit + "auto", "backbone: vit, width: 128, heads: 4");
+  ASSERT_EQ(wider.size(), 1u);
+  EXPECT_EQ(wider[0].path, "model.width");
   const std::string mixer = "backbone: mixer, width: 64, ";
   EXPECT_TRUE(model_differences(mixer + "token_hidden: 32, channel_hidden: 256",
                                 mixer + "token_hidden: auto, channel_hidden: auto")
@@ -82,13 +89,13 @@ TEST(ResumeRules, AnAutomaticWidthIsTheNumberThatItStandsFor) {
                               mixer + "token_hidden: auto, channel_hidden: auto")
                 .size(),
             2u);
-  const std::string gpt2 = "backbone: gpt2, width: 64, hidden: ";
+  const std::string gpt2 = "backbone: gpt2, width: 64, heads: 4, hidden: ";
   EXPECT_EQ(model_differences(gpt2 + "256", gpt2 + "auto").size(), 1u);  // SwiGLU may differ
 }
 
 TEST(ResumeRules, AWidthOfNoSharedExpertsIsNoDifference) {
   const auto moe = [](const std::string& shared) {
-    return "backbone: vit, width: 64, moe: {shared: {" + shared + "}}";
+    return "backbone: vit, width: 64, heads: 4, moe: {shared: {" + shared + "}}";
   };
   EXPECT_TRUE(
       model_differences(moe("count: 0, hidden: 1536"), moe("count: 0, hidden: auto")).empty());

@@ -243,7 +243,8 @@ nlohmann::ordered_json first_line(const std::string& file,
   TrainingLog training_log({.folder = folder,
                             .world = *grid.world,
                             .metrics = {"loss"},
-                            .samples_per_second_at_peak = samples_per_second_at_peak},
+                            .samples_per_second_at_peak = samples_per_second_at_peak,
+                            .memory_units = count_memory_units(session.model().stages)},
                            console, log);
   const StepOutcome outcome = session.step({});
   StepReport report = reduce(outcome, *grid.world);
