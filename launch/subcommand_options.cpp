@@ -7,12 +7,14 @@
 #include <memory>
 
 #include "launch/commands/commands.h"
-#include "launch/commands/new_recipe.h"
 #include "launch/inspect/activation_maps.h"
 #include "launch/inspect/expert_maps.h"
 #include "launch/inspect/gate_maps.h"
 #include "launch/inspect/sparsity_maps.h"
 #include "launch/job/launch_info.h"
+#include "launch/job/recipe.h"
+#include "launch/new_recipe/new_recipe.h"
+#include "moe/routing/router.h"
 #include "runtime/base/text.h"
 
 namespace shoal {

@@ -30,7 +30,7 @@ ROOMS = {
     "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
     "sparse": ["patterns", "grow_rules", "permutations", "loops", "kernels", ""],
     "models": ["kernels", "blocks", "decoder", "hspmn", "attention_experts", "moco", "", "backbones", "tasks", "formats"],
-    "launch": ["job", "report", "run_report", "model", "evaluate", "train", "memory", "commands", "inspect", ""],
+    "launch": ["job", "report", "run_report", "model", "evaluate", "train", "memory", "new_recipe", "commands", "inspect", ""],
 }
 COMMAND_LINES = ("launch/main.cpp", "launch/subcommands.cpp", "launch/subcommand_options.cpp",
                  "launch/describe_commands.cpp", "benchmarks/support/program.cpp")

@@ -1,4 +1,4 @@
-#include "launch/commands/new_recipe.h"
+#include "launch/new_recipe/new_recipe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/commands/commands.h"
+#include "launch/job/recipe.h"
 #include "launch/train/check_recipe.h"
 #include "tests/support/scratch_folder.h"
 
@@ -17,8 +17,9 @@ namespace shoal {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAreArray;
 
 std::string printed(const NewArguments& arguments) {
   std::ostringstream out;
@@ -51,24 +52,59 @@ CheckedRecipe checked(const std::string& text) {
   return check_recipe({file, {}, {}}, config::UnsetVariable::kKeep, std::nullopt);
 }
 
-TEST(NewRecipe, OfEachBackboneAndSourceThatGoTogetherPassesCheck) {
+/// Numbers of experts a layer that `backbone` may have.
+std::vector<int64_t> possible_experts(const std::string& backbone) {
+  std::vector<int64_t> counts;
+  for (const int64_t experts : {0, 1, 4, 9}) {
+    const bool is_possible = experts == 0 ? may_be_dense(backbone) : backbone != "mixer";
+    if (is_possible) counts.push_back(experts);
+  }
+  return counts;
+}
+
+TEST(NewRecipe, OfEachBackboneSourceAndNumberOfExpertsIsReadWithoutMistakes) {
   int64_t num_recipes = 0;
   for (const std::string& backbone : new_recipe_backbones()) {
     for (const std::string& source : new_recipe_sources(backbone)) {
-      for (const int64_t experts : {0, 1, 4, 9}) {
-        const bool is_possible = experts == 0 ? may_be_dense(backbone) : backbone != "mixer";
-        if (!is_possible) continue;
+      for (const int64_t experts : possible_experts(backbone)) {
         SCOPED_TRACE(backbone + " " + source + " " + std::to_string(experts));
-        const CheckedRecipe recipe = checked(printed({backbone, experts, source}));
-        EXPECT_EQ(recipe.loaded.options.model.backbone.name(), backbone);
-        EXPECT_EQ(recipe.loaded.options.data.source.name(), source);
-        EXPECT_EQ(recipe.counts.stages.empty(), experts == 0);
-        for (const MoeStageInfo& stage : recipe.counts.stages) EXPECT_EQ(stage.num_units, experts);
+        const Recipe recipe =
+            config::load_options_text<Recipe>(printed({backbone, experts, source}), "r.yaml", {},
+                                              config::UnsetVariable::kKeep)
+                .options;
+        EXPECT_EQ(recipe.model.backbone.name(), backbone);
+        EXPECT_EQ(recipe.data.source.name(), source);
         ++num_recipes;
       }
     }
   }
   EXPECT_GE(num_recipes, 100);
+}
+
+// The lines of the data follow from the source, those of experts from their number, so that each of
+// both is checked once with the backbone.
+TEST(NewRecipe, OfEachSourceAndEachNumberOfExpertsPassesCheckWithEachBackbone) {
+  for (const std::string& backbone : new_recipe_backbones()) {
+    const std::vector<std::string> sources = new_recipe_sources(backbone);
+    const std::vector<int64_t> counts = possible_experts(backbone);
+    for (std::size_t i = 0; i < std::max(sources.size(), counts.size()); ++i) {
+      const std::string& source = sources[i % sources.size()];
+      const int64_t experts = counts[i % counts.size()];
+      SCOPED_TRACE(backbone + " " + source + " " + std::to_string(experts));
+      const CheckedRecipe recipe = checked(printed({backbone, experts, source}));
+      EXPECT_EQ(recipe.counts.stages.empty(), experts == 0);
+      for (const MoeStageInfo& stage : recipe.counts.stages) {
+        EXPECT_EQ(stage.num_units, experts);
+        EXPECT_EQ(stage.unbalanced, "") << stage.name;
+      }
+    }
+  }
+}
+
+TEST(NewRecipe, LeavesTheBalanceLossesToTheRouter) {
+  for (const char* backbone : {"vit", "sparse_mlp", "adaptive_attention", "gpt2"}) {
+    EXPECT_THAT(printed({backbone, 4}), ContainsRegex("losses: +auto +#")) << backbone;
+  }
 }
 
 TEST(NewRecipe, HasDefaultsForDataAndExperts) {
@@ -96,10 +132,11 @@ TEST(NewRecipe, TakesTheFolderOfTheData) {
 }
 
 TEST(NewRecipe, RefusesWhatDoesNotGoTogetherWithWhatDoes) {
-  EXPECT_THAT(refusal({.backbone = "vit", .data = "text"}),
-              AllOf(HasSubstr("vit reads images, and text has tokens"),
-                    HasSubstr("--data for vit: shapes, cifar, image_folder, tar_shards"),
-                    HasSubstr("--backbone for text: gpt2, hspmn")));
+  EXPECT_THAT(
+      refusal({.backbone = "vit", .data = "text"}),
+      AllOf(HasSubstr("vit reads images, and text has tokens"),
+            HasSubstr("--data for vit: shapes, cifar, image_folder, tar_shards, pathfinder"),
+            HasSubstr("--backbone for text: gpt2, hspmn")));
   EXPECT_THAT(refusal({.backbone = "mixer", .experts = 4}),
               HasSubstr("mixer has no experts; sparse_mlp is a Mixer with experts"));
   EXPECT_THAT(refusal({.backbone = "sparse_mlp", .experts = 0}),
@@ -110,12 +147,21 @@ TEST(NewRecipe, RefusesWhatDoesNotGoTogetherWithWhatDoes) {
               HasSubstr("shapes needs no files"));
 }
 
-TEST(NewRecipe, KnowsEveryRegisteredBackboneAndSourceOfModels) {
-  const std::vector<std::string> backbones = new_recipe_backbones();
-  for (const char* name : {"vit", "convnext", "mixer", "sparse_mlp", "gpt2", "hspmn"}) {
-    EXPECT_THAT(backbones, Contains(name));
+/// The registered members, those of tests left out.
+template <class Base>
+std::vector<std::string> registered() {
+  std::vector<std::string> names;
+  for (const config::MemberInfo* member : members_of<Base>().members()) {
+    if (member->doc != "for this test") names.push_back(member->name);
   }
-  for (const std::string& name : backbones) EXPECT_NE(members_of<Backbone>().find(name), nullptr);
+  return names;
+}
+
+TEST(NewRecipe, KnowsEveryRegisteredBackboneAndSource) {
+  std::vector<std::string> backbones = new_recipe_backbones();
+  backbones.emplace_back("flat_pixels");  // no model, so that there is nothing to train
+  EXPECT_THAT(backbones, UnorderedElementsAreArray(registered<Backbone>()));
+  EXPECT_THAT(new_recipe_sources(), UnorderedElementsAreArray(registered<DataSource>()));
 }
 
 }  // namespace

@@ -24,8 +24,9 @@ struct NewArguments {
 /// together, with those that do.
 ExitCode new_recipe(const NewArguments& arguments, std::ostream& out);
 
-/// The values of --backbone, and of --data that go with one of them.
+/// The values of --backbone, and of --data: all of them, or those that go with a backbone.
 std::vector<std::string> new_recipe_backbones();
+std::vector<std::string> new_recipe_sources();
 std::vector<std::string> new_recipe_sources(const std::string& backbone);
 
 }  // namespace shoal
