@@ -242,7 +242,13 @@ constexpr const char* kFishTail =
     R"fish(function __shoal_at # __shoal_at COMMAND [TEST NUMBER]: how many words have followed it, options apart
     set -l path
     set -l given 0
+    set -l previous
     for word in (commandline -opc)[2..]
+        if contains -- (string trim -- "$path $previous") $__shoal_options
+            set previous # this word is its value
+            continue
+        end
+        set previous $word
         set -l next (string trim -- "$path $word")
         if contains -- $next $__shoal_commands
             set path $next
@@ -293,7 +299,7 @@ std::string fish_option(const OptionDescription& option) {
 }
 
 std::string fish_script(const CommandDescription& program) {
-  std::string lines, paths;
+  std::string lines, paths, options;
   for_each_command(program, "", [&](const std::string& path, const CommandDescription& command) {
     const std::string condition = "__shoal_at " + fish_quoted(path);
     const std::string start = "complete -c shoal -n " + fish_quoted(condition);
@@ -303,6 +309,10 @@ std::string fish_script(const CommandDescription& program) {
     }
     for (const OptionDescription& option : command.options) {
       lines += start + fish_option(option) + "\n";
+      if (option.value.empty()) continue;
+      for (const std::string& name : option.names) {
+        options += fmt::format(" {}", fish_quoted(path.empty() ? name : path + " " + name));
+      }
     }
     for (std::size_t i = 0; i < command.words.size(); ++i) {
       const std::string values = fish_values(command.words[i]);
@@ -312,9 +322,10 @@ std::string fish_script(const CommandDescription& program) {
       lines += "complete -c shoal -n " + fish_quoted(place) + " -a " + fish_quoted(values) + "\n";
     }
   });
-  return "# Completion of shoal in fish; made by `shoal completion fish`.\nset -g "
-         "__shoal_commands" +
-         paths + "\n" + kFishTail + lines;
+  return "# Completion of shoal in fish; made by `shoal completion fish`.\n"
+         "set -g __shoal_commands" +
+         paths + "\nset -g __shoal_options" + options + " # that take a value\n" + kFishTail +
+         lines;
 }
 
 }  // namespace

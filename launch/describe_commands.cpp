@@ -13,11 +13,10 @@
 namespace shoal {
 namespace {
 
-/// "a, b" or "a,b".
 std::vector<std::string> words_between_commas(const std::string& text) {
   std::vector<std::string> words;
   std::istringstream stream(text);
-  for (std::string word; std::getline(stream >> std::ws, word, ',');) words.push_back(word);
+  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
   return words;
 }
 
@@ -27,17 +26,14 @@ OptionDescription describe(const CLI::Option& option) {
   for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) result.names.push_back("--" + name);
   if (option.get_items_expected_max() > 0) {
-    // `INT:INT in [1 - 9]`, `SHELL:{bash,zsh}`: the type, then what checks it.
+    // `INT:INT in [1 - 9]`, `SHELL:{bash,zsh}`: the type, then what checks it: a set of values is
+    // that of CLI::IsMember or offer_values.
     const std::string type = option.get_type_name();
     const std::size_t colon = type.find(':');
     result.value = type.substr(0, colon);
     if (colon != std::string::npos && type[colon + 1] == '{' && type.ends_with('}')) {
       result.choices = words_between_commas(type.substr(colon + 2, type.size() - colon - 3));
     }
-  }
-  const std::string one_of = "one of: ";
-  if (result.choices.empty() && !result.value.empty() && result.doc.starts_with(one_of)) {
-    result.choices = words_between_commas(result.doc.substr(one_of.size()));
   }
   result.is_required = option.get_required();
   result.repeats = option.get_items_expected_max() > 1;

@@ -56,9 +56,7 @@ std::string option_entry(const OptionDescription& option) {
     head += fmt::format("{}\\fI{}\\fR", head.empty() ? "" : " ", roff(option.value));
   }
   std::string doc = option.doc;
-  if (!option.choices.empty() && !doc.starts_with("one of: ")) {
-    doc += fmt::format(": {}", join_words(option.choices));
-  }
+  if (!option.choices.empty()) doc += fmt::format(": {}", join_words(option.choices));
   return fmt::format(".TP\n{}\n{}\n", head, roff(doc));
 }
 

@@ -34,6 +34,11 @@ CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& override
       ->type_name("KEY=VALUE");
 }
 
+void offer_values(CLI::Option& option, const std::vector<std::string>& values) {
+  option.check(
+      CLI::Validator([](std::string&) { return ""; }, "{" + join_words(values, ",") + "}"));
+}
+
 void add_raw_weights(CLI::App& command, bool& raw_weights) {
   command.add_flag("--raw-weights", raw_weights,
                    "the weights themselves, not their averages, where the checkpoint has both "
@@ -194,13 +199,15 @@ void add_keys(CLI::App& app, ExitCode& code) {
                    "this key and those below it; its first words may be left out. Without it: an "
                    "overview of all sections")
       ->type_name("NAME");
-  const auto add = [&](const char* name, std::string& member, const char* doc) {
-    command->add_option(name, member, doc)->type_name("NAME");
+  const auto add = [&](const char* name, std::string& member, const char* doc,
+                       const config::MemberSet& set) {
+    offer_values(*command->add_option(name, member, doc)->type_name("NAME"), set.names());
   };
-  add("--backbone", arguments->backbone, "only keys that recipes with this backbone have");
-  add("--task", arguments->task, "the same of a task");
-  add("--router", arguments->router, "the same of a router");
-  add("--data", arguments->data, "the same of a data source");
+  add("--backbone", arguments->backbone, "only keys that recipes with this backbone have",
+      members_of<Backbone>());
+  add("--task", arguments->task, "the same of a task", members_of<Task>());
+  add("--router", arguments->router, "the same of a router", members_of<Router>());
+  add("--data", arguments->data, "the same of a data source", members_of<DataSource>());
   command->add_flag("--all", arguments->all, "document every key");
   command->footer(
       "Examples:\n"
@@ -217,19 +224,19 @@ void add_new(CLI::App& app, ExitCode& code) {
   CLI::App* command =
       app.add_subcommand("new", "Print a commented recipe to start from, which `check` accepts");
   const auto arguments = std::make_shared<NewArguments>();
-  command
-      ->add_option("--backbone", arguments->backbone,
-                   "one of: " + join_words(new_recipe_backbones()))
-      ->type_name("NAME")
-      ->required();
+  offer_values(*command->add_option("--backbone", arguments->backbone, "the model")
+                    ->type_name("NAME")
+                    ->required(),
+               new_recipe_backbones());
   command
       ->add_option("--experts", arguments->experts,
                    "experts of a layer; 0: none. Default: 0 where a backbone may be dense, else 4")
       ->check(CLI::Range(0, 4096));
-  command
-      ->add_option("--data", arguments->data,
-                   "a data source. Default: shapes, drawn images, or text")
-      ->type_name("SOURCE");
+  offer_values(*command
+                    ->add_option("--data", arguments->data,
+                                 "a data source. Default: shapes, drawn images, or text")
+                    ->type_name("SOURCE"),
+               new_recipe_sources());
   command->add_option("--path", arguments->path, "data.path, the folder of the data")
       ->type_name("FOLDER");
   command->footer(

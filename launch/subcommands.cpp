@@ -357,11 +357,11 @@ void add_tokenize(CLI::App& data, ExitCode& code) {
   command->add_option("files", arguments->files, "files of text, one after the other")
       ->type_name("FILES")
       ->required();
-  command
-      ->add_option("--tokenizer", arguments->tokenizer,
-                   "one of: " + join_words(members_of<Tokenizer>().names()))
-      ->type_name("NAME")
-      ->required();
+  offer_values(
+      *command->add_option("--tokenizer", arguments->tokenizer, "how it is cut into tokens")
+           ->type_name("NAME")
+           ->required(),
+      members_of<Tokenizer>().names());
   add_tokenizer_keys(*command, *arguments);
   command
       ->add_option("--out", arguments->out,

@@ -70,6 +70,8 @@ offers other.txt generate runs/a --prompt-file o
 [ -z "$(complete_words generate runs/a --prompt r)" ] || fail "bash: completes a prompt"
 offers fish completion ''
 offers vit new --backbone v
+offers mqar new --backbone gpt2 --data ''
+offers top_k keys --router top
 offers bytes data tokenize a.txt --tokenizer ''
 
 # The exit codes of the manual are those of the README.
@@ -87,4 +89,12 @@ if command -v fish >/dev/null; then
   grep -q '^--gates' offered || fail "fish: $(cat offered)"
   fish --no-config -c "source completion.fish; complete -C 'shoal train mine.yaml train.bat'" >offered
   grep -q '^train.batch=' offered || fail "fish: $(cat offered)"
+  # The value of an option is neither a word of the command nor a command.
+  for line in 'keys --router top_k train.bat' 'keys --data text --all train.bat'; do
+    fish --no-config -c "source completion.fish; complete -C 'shoal $line'" >offered
+    grep -qx 'train.batch' offered || fail "fish: '$line' offers $(cat offered)"
+  done
+  fish --no-config -c "source completion.fish; complete -C 'shoal new --experts 4 --backbone v'" \
+    >offered
+  grep -q '^vit' offered || fail "fish: $(cat offered)"
 fi

@@ -75,6 +75,8 @@ TEST(Completion, ZshEscapesWhatItsSpecificationsReadOtherwise) {
 TEST(Completion, FishOffersWordsAtTheirPlace) {
   const std::string script = completion_script(small_program(), "fish");
   EXPECT_THAT(script, HasSubstr("set -g __shoal_commands 'train' 'net' 'net mend'\n"));
+  EXPECT_THAT(script, HasSubstr("set -g __shoal_options 'train --pace' 'train -o' "
+                                "'train --output' 'net mend --with' "));
   EXPECT_THAT(script, HasSubstr(R"('__shoal_at \'net\'' -a mend -d 'Mend a net')"));
   EXPECT_THAT(script, HasSubstr(R"('__shoal_at \'train\'' -s o -l output -x)"));
   EXPECT_THAT(script, HasSubstr(R"('__shoal_at \'train\' -eq 0' -a '(__shoal_recipes)')"));
