@@ -35,9 +35,8 @@ const Sketch& find(std::span<const Sketch> sketches, const std::string& option,
 }
 
 const SourceSketch& source_for(const BackboneSketch& backbone, const std::string& name) {
-  if (name.empty())
-    return find(source_sketches(), "--data", backbone.reads_images ? "shapes" : "text");
-  const SourceSketch& source = find(source_sketches(), "--data", name);
+  const std::string usual = backbone.reads_images ? "shapes" : "text";
+  const SourceSketch& source = find(source_sketches(), "--data", name.empty() ? usual : name);
   if (fits(backbone, source)) return source;
   std::vector<std::string> others;
   for (const BackboneSketch& other : backbone_sketches()) {

@@ -271,6 +271,7 @@ void PathfinderSource::Options::validate(Problems& problems) const {
 DataShape PathfinderSource::shape() const {
   return {.source = "pathfinder",
           .image = ImageShape{1, options_.image_size, options_.image_size},
+          .has_unit_pixels = keeps_unit_pixels(options_.images),
           .classes = 2};
 }
 
