@@ -94,7 +94,10 @@ std::string losses_text(const Node& losses) {
 /// The losses that the recipe leaves to the router.
 void note_usual_losses(const CheckedRecipe& checked, const Node& tree, Lines& notes) {
   visit_maps(checked.loaded.document.root, "", [&](const Node& map, const std::string& path) {
-    if (text_of(map, "losses") != "auto") return;
+    const config::Entry* given = map.find("losses");
+    const bool is_auto = given != nullptr && given->value.kind != Node::Kind::kList &&
+                         !given->value.has_unset_variable;
+    if (!is_auto) return;
     const std::string place = config::join_path(path, "losses");
     const Node* losses = config::find_node(tree, place);
     const Node* router = config::find_node(tree, config::join_path(path, "router.name"));

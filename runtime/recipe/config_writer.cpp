@@ -321,8 +321,15 @@ std::string emit(const Node& root, const Comment& comment) {
 }
 
 std::string origin_of(const Node& document, const std::string& path) {
-  const Node* node = find_node(document, path);
-  return node ? node->position.origin() : "default";
+  if (const Node* node = find_node(document, path)) return node->position.origin();
+  for (std::size_t end = path.find_last_of(".["); end != std::string::npos;
+       end = path.find_last_of(".[", end - 1)) {
+    const Node* above = find_node(document, path.substr(0, end));
+    if (above == nullptr) continue;
+    return above->kind == Node::Kind::kScalar && above->text == "auto" ? above->position.origin()
+                                                                       : "default";
+  }
+  return "default";
 }
 
 std::vector<Difference> diff(const Node& before, const Node& after) {

@@ -85,6 +85,21 @@ TEST(AutomaticValues, AreInTheRecipeOnceItIsRead) {
             "  hidden: auto\n");
 }
 
+TEST(AutomaticValues, ComeFromWhereTheWordIs) {
+  const auto loaded = config::load_options_text<Tree>(
+      "model:\n  layers:\n    - {width: 4}\n"
+      "    - width: 4\n      losses: auto\n",
+      "r.yaml");
+  const auto origin = [&loaded](const std::string& path) {
+    return config::origin_of(loaded.document.root, path);
+  };
+  EXPECT_EQ(origin("model.layers[1].losses[0].weight"), "r.yaml:5");
+  EXPECT_EQ(origin("model.layers[1].losses"), "r.yaml:5");
+  EXPECT_EQ(origin("model.layers[0].losses[0].weight"), "default");
+  EXPECT_EQ(origin("model.hidden"), "default");
+  EXPECT_EQ(origin("model.layers[1].width"), "r.yaml:4");
+}
+
 TEST(AutomaticValues, AreNotMadeOfKeysWithMistakes) {
   EXPECT_THAT(
       testing::mistakes_of([] { read_tree("model: {layers: [{losses: auto, strength: -1}]}"); }),

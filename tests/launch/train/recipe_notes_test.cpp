@@ -98,8 +98,8 @@ TEST_F(RecipeWarnings, NameRoutersThatNothingBalances) {
 }
 
 TEST_F(RecipeWarnings, NameAllLayersOfARouterInOneLine) {
-  EXPECT_THAT(of({"model.moe.losses=[]", "model.depth=4"}),
-              ElementsAre(HasSubstr("blocks.1.moe, blocks.3.moe: nothing balances")));
+  EXPECT_THAT(of({"model.moe.losses=[]", "model.depth=6"}),
+              ElementsAre(HasSubstr("blocks.3.moe, blocks.5.moe: nothing balances")));
 }
 
 TEST_F(RecipeNotes, NameTheLossesThatAutoStandsFor) {
@@ -112,6 +112,8 @@ TEST_F(RecipeNotes, NameTheLossesThatAutoStandsFor) {
                           "router"));
   EXPECT_THAT(of({"model.moe={losses: auto, router: {name: mlp}}"}),
               Contains(HasSubstr("auto stands for switch 0.01 of scope global, entropy 0.01 of")));
+  // As wherever a value may be auto.
+  EXPECT_THAT(of({"model.moe.losses=null"}), ElementsAre(HasSubstr("auto stands for importance")));
   EXPECT_THAT(of({"model.moe.losses=[]"}), IsEmpty());
 }
 
