@@ -10,6 +10,7 @@
 #include "runtime/recipe/config_node.h"
 #include "runtime/recipe/config_value.h"
 #include "runtime/recipe/config_writer.h"
+#include "runtime/recipe/key_path.h"
 #include "runtime/recipe/registry.h"
 
 namespace shoal::config {
@@ -109,14 +110,12 @@ class Lister {
 /// Keys that are the same in several places, in the order of these.
 using SameKeys = std::vector<const KeyInfo*>;
 
-std::string_view last_step(std::string_view path) { return path.substr(path.rfind('.') + 1); }
-
 bool are_same(const KeyInfo& a, const KeyInfo& b) {
   const auto content = [](const KeyInfo& key) {
     return std::tie(key.type, key.range, key.unit, key.default_value, key.doc, key.is_required,
                     key.choices);
   };
-  return last_step(a.path) == last_step(b.path) && content(a) == content(b);
+  return last_key(a.path) == last_key(b.path) && content(a) == content(b);
 }
 
 std::vector<SameKeys> group_same(const SameKeys& keys) {

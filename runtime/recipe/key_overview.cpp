@@ -9,6 +9,7 @@
 
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_node.h"
+#include "runtime/recipe/key_path.h"
 
 namespace shoal::config {
 namespace {
@@ -37,7 +38,6 @@ std::string without_last_step(const std::string& path) {
   const std::size_t dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
-std::string last_step(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
 void add_new(std::vector<std::string>& words, const std::string& word) {
   if (std::ranges::find(words, word) == words.end()) words.push_back(word);
@@ -88,7 +88,9 @@ std::vector<InnerChoice> inner_choices(const std::vector<KeyInfo>& keys) {
     const std::vector<std::string> members = names_of(key);
     auto known = std::ranges::find(found, members, &InnerChoice::members);
     if (known == found.end()) {
-      known = found.insert(known, {last_step(place) + "." + last_step(key.path), members, {}});
+      known = found.insert(
+          known,
+          {std::string(last_key(place)) + "." + std::string(last_key(key.path)), members, {}});
     }
     add_new(known->places, place);
   }
@@ -163,8 +165,7 @@ std::size_t print_member(const std::vector<KeyInfo>& keys, const KeyOwner& owner
     }
   }
   // A choice inside sections may be in several of them.
-  const std::size_t shown_from =
-      section.rfind('.') == std::string::npos ? 0 : section.rfind('.') + 1;
+  const std::size_t shown_from = section.size() - last_key(section).size();
   for (const MemberLine& line : lines) out << line.text().substr(shown_from) << "\n";
   return lines.size();
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "runtime/base/text.h"
+#include "runtime/recipe/key_path.h"
 #include "runtime/recipe/key_synonyms.h"
 #include "runtime/recipe/registry.h"
 
@@ -79,7 +80,7 @@ std::string did_you_mean_key(const std::string& key) { return "; did you mean '"
 
 /// The same of a key that stands for a word of other programs.
 std::string did_you_mean_synonym(const std::string& path, const std::string& word) {
-  const std::string key = path.substr(path.rfind('.') + 1);
+  const std::string key(last_key(path));
   const std::string_view difference = difference_of(word, key);
   if (difference.empty()) return did_you_mean_key(path);
   return "; did you mean '" + path + "', " + std::string(difference) + "?";
