@@ -18,6 +18,16 @@ double round_step(double step) {
   return 10 * power;
 }
 
+/// 2e-05 as 2e-5, 1e+16 as 1e16.
+std::string short_exponent(std::string number) {
+  for (const char* sign : {"e-0", "e+0"}) {
+    const size_t at = number.find(sign);
+    if (at != std::string::npos) number.erase(at + 2, 1);
+  }
+  std::erase(number, '+');
+  return number;
+}
+
 /// How the labels of an axis with steps of this size are written.
 struct TickFormat {
   double unit = 1.0;  ///< values are divided by it
@@ -28,11 +38,7 @@ struct TickFormat {
     const double shown = value / unit;
     if (std::abs(shown) < step * 1e-6) return suffix.starts_with(' ') ? "0" + suffix : "0";
     if (step < 1e-4) {
-      // 2e-05 as 2e-5.
-      std::string text = fmt::format("{:.3g}", shown);
-      const size_t zero = text.find("e-0");
-      if (zero != std::string::npos) text.erase(zero + 2, 1);
-      return text + suffix;
+      return short_exponent(fmt::format("{:.3g}", shown)) + suffix;
     }
     if (step >= 1 && std::abs(shown) >= 1000 && suffix.empty()) return step_text(shown);
     const int decimals = std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9)));
@@ -61,6 +67,17 @@ TickFormat format_for(double largest, Quantity quantity) {
   return {};
 }
 
+/// A label of a logarithmic axis.
+std::string power_text(double value, Quantity quantity) {
+  constexpr double kLeast = 0.999e-3, kMost = 1.001e3;  // that are written without an exponent
+  const TickFormat format = format_for(value, quantity);
+  const double shown = value / format.unit;
+  if (shown > kMost) return short_exponent(fmt::format("{:.3g}", value));
+  if (shown < kLeast) return short_exponent(fmt::format("{:.3g}", shown)) + format.suffix;
+  return (shown > 999 && format.suffix.empty() ? step_text(shown) : fmt::format("{:.4g}", shown)) +
+         format.suffix;
+}
+
 }  // namespace
 
 Axis::Axis(double low, double high, Quantity quantity, bool logarithmic)
@@ -79,22 +96,24 @@ double Axis::place(double value) const {
   return std::clamp(place, 0.0, 1.0);
 }
 
-std::vector<ScaleTick> Axis::powers_of_ten() const {
+std::vector<ScaleTick> Axis::powers() const {
+  constexpr double kMostGaps = 5;
+  const double base = quantity_ == Quantity::kBytes ? 2 : 10;
+  const auto power_of = [base](double value) { return std::log2(value) / std::log2(base); };
+  const double low = power_of(low_), high = power_of(high_) + 1e-9;
+  const double stride = std::max(1.0, round_step((high - low) / kMostGaps));
   std::vector<ScaleTick> ticks;
-  const double first = std::ceil(std::log10(low_) - 1e-9), last = std::log10(high_) + 1e-9;
-  const double stride = std::max(1.0, std::ceil((last - first) / 5));
-  for (double power = first; power <= last; power += stride) {
-    const double value = std::pow(10.0, power);
-    ticks.push_back({place(value), std::abs(power) < 4 ? fmt::format("{:g}", value)
-                                                       : fmt::format("1e{:.0f}", power)});
+  for (double power = stride * std::ceil(low / stride - 1e-9); power <= high; power += stride) {
+    const double value = std::pow(base, power);
+    ticks.push_back({place(value), power_text(value, quantity_)});
   }
   return ticks;
 }
 
 std::vector<ScaleTick> Axis::ticks(int wanted) const {
   if (logarithmic_) {
-    std::vector<ScaleTick> powers = powers_of_ten();
-    if (powers.size() >= 2) return powers;
+    std::vector<ScaleTick> result = powers();
+    if (result.size() >= 2) return result;
   }
   TickFormat format = format_for(std::max(std::abs(low_), std::abs(high_)), quantity_);
   format.step = round_step((high_ - low_) / format.unit / std::max(1, wanted));

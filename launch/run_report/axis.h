@@ -22,7 +22,8 @@ class Axis {
   bool is_logarithmic() const { return logarithmic_; }
 
  private:
-  std::vector<ScaleTick> powers_of_ten() const;
+  /// Of ten, of bytes powers of two.
+  std::vector<ScaleTick> powers() const;
 
   double low_, high_;
   Quantity quantity_;

@@ -44,8 +44,28 @@ TEST(Axis, PlacesValuesBetweenItsEnds) {
 TEST(Axis, IsLogarithmicOnDemand) {
   const Axis axis(0.1, 1000, Quantity::kPlain, true);
   EXPECT_NEAR(axis.place(10), 0.5, 1e-12);
-  EXPECT_THAT(labels(axis), ElementsAre("0.1", "1", "10", "100", "1000"));
+  EXPECT_THAT(labels(axis), ElementsAre("0.1", "1", "10", "100", "1,000"));
   EXPECT_THAT(labels({1e-9, 1e9, Quantity::kPlain, true}), SizeIs(::testing::Le(6)));
+}
+
+TEST(Axis, WritesUnitsOnALogarithmicScaleToo) {
+  const auto logarithmic = [](double low, double high, Quantity quantity) {
+    return labels({low, high, quantity, true});
+  };
+  EXPECT_THAT(logarithmic(0.5 * 0x1p20, 0x1p28, Quantity::kBytes),
+              ElementsAre("1 MiB", "4 MiB", "16 MiB", "64 MiB", "256 MiB"));
+  EXPECT_THAT(logarithmic(1, 0x1p42, Quantity::kBytes),
+              ElementsAre("1 B", "1 KiB", "1 MiB", "1 GiB", "1 TiB"));
+  EXPECT_THAT(logarithmic(1e-5, 1, Quantity::kShare),
+              ElementsAre("0.001 %", "0.01 %", "0.1 %", "1 %", "10 %", "100 %"));
+  EXPECT_THAT(logarithmic(100, 1e7, Quantity::kPlain),
+              ElementsAre("100", "1,000", "10k", "100k", "1M", "10M"));
+  EXPECT_THAT(logarithmic(1e-6, 1e-3, Quantity::kPlain),
+              ElementsAre("1e-6", "1e-5", "1e-4", "0.001"));
+  EXPECT_THAT(logarithmic(1e14, 1e17, Quantity::kPlain),
+              ElementsAre("100T", "1000T", "1e16", "1e17"));
+  // With one power of ten in it, other numbers.
+  EXPECT_THAT(logarithmic(0.02, 0.09, Quantity::kShare), SizeIs(::testing::Ge(2)));
 }
 
 TEST(Axis, GivesAConstantSomeRoom) {
