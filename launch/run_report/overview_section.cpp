@@ -79,8 +79,9 @@ std::string ranks_of_run(const RunData& run) {
 std::string size_of_last_checkpoint(const RunData& run) {
   if (run.checkpoints.empty()) return "";
   const CheckpointFacts& last = run.checkpoints.back();
+  const std::string size = value_text(static_cast<double>(last.bytes), Quantity::kBytes);
   return fmt::format("step {}, {}", step_text(static_cast<double>(last.step)),
-                     value_text(static_cast<double>(last.bytes), Quantity::kBytes));
+                     last.damage.empty() ? size : "damaged");
 }
 
 template <class Value>

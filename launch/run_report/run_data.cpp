@@ -99,15 +99,7 @@ void read_checkpoints(const fs::path& folder, RunData& run) {
   const std::string checkpoints = (folder / "ckpt").string();
   try {
     for (const int64_t step : list_checkpoints(checkpoints)) {
-      CheckpointFacts facts{step, {}, 0, ""};
-      try {
-        const CheckpointReader reader(checkpoints + "/" + step_folder(step));
-        facts.score = reader.manifest().score;
-        facts.bytes = reader.manifest().total_bytes();
-      } catch (const CheckpointError& error) {
-        facts.damage = error.what();
-      }
-      run.checkpoints.push_back(std::move(facts));
+      if (auto facts = checkpoint_facts(checkpoints, step)) run.checkpoints.push_back(*facts);
     }
   } catch (const CheckpointError& error) {
     run.problems.emplace_back(error.what());
@@ -115,6 +107,21 @@ void read_checkpoints(const fs::path& folder, RunData& run) {
 }
 
 }  // namespace
+
+std::optional<CheckpointFacts> checkpoint_facts(const std::string& folder, int64_t step) {
+  const std::string path = folder + "/" + step_folder(step);
+  CheckpointFacts facts{step, {}, 0, ""};
+  try {
+    const CheckpointReader reader(path);
+    facts.score = reader.manifest().score;
+    facts.bytes = reader.manifest().total_bytes();
+  } catch (const CheckpointError& error) {
+    // A training that goes on removes old ones, each by a rename first.
+    if (!fs::exists(path)) return std::nullopt;
+    facts.damage = error.what();
+  }
+  return facts;
+}
 
 RunData read_run(const std::string& path) {
   const fs::path folder(path);

@@ -49,6 +49,10 @@ struct RunData {
 /// broken lines and files are named in `problems`. Throws DataError if the folder is none of a run.
 RunData read_run(const std::string& path);
 
+/// Of the checkpoint of this step in a folder of them; nothing if it is gone, as one that a
+/// training has removed since it was listed.
+std::optional<CheckpointFacts> checkpoint_facts(const std::string& folder, int64_t step);
+
 /// The values of a recipe that config::emit wrote, with their comments as origins; none if the text
 /// is no recipe.
 std::vector<RecipeValue> recipe_values(const std::string& text);

@@ -103,6 +103,20 @@ TEST(RunData, NamesADamagedCheckpoint) {
   EXPECT_THAT(run.checkpoints[0].damage, HasSubstr("manifest.json"));
 }
 
+TEST(RunData, LeavesOutACheckpointThatWasRemovedSinceItWasListed) {
+  const ScratchFolder scratch;
+  fs::create_directories(scratch.file("step-00000050"));
+  write_file(scratch.file("step-00000050/manifest.json"), "{}");
+  ASSERT_TRUE(checkpoint_facts(scratch.path(), 50).has_value());
+  EXPECT_THAT(checkpoint_facts(scratch.path(), 50)->damage, HasSubstr("manifest.json"));
+  // As remove_old_checkpoints begins.
+  fs::rename(scratch.file("step-00000050"), scratch.file(".old-step-00000050"));
+  EXPECT_FALSE(checkpoint_facts(scratch.path(), 50).has_value());
+  // Files that are missing are a damage, not a removal.
+  fs::create_directories(scratch.file("step-00000060"));
+  EXPECT_FALSE(checkpoint_facts(scratch.path(), 60).value().damage.empty());
+}
+
 TEST(RecipeValues, HaveTheOriginsThatStandBehindThem) {
   const std::vector<RecipeValue> values = recipe_values(
       "run:\n"

@@ -156,6 +156,16 @@ TEST(RunReport, SetsMemoryUnitsApart) {
   EXPECT_FALSE(page_has(page_of({.units = 6}), "memory units ("));
 }
 
+TEST(RunReport, TellsADamagedCheckpoint) {
+  const ScratchFolder scratch;
+  const std::string folder = write_drawn_run(scratch, {});
+  std::filesystem::create_directories(folder + "/ckpt/step-00000050");
+  write_file(folder + "/ckpt/step-00000050/manifest.json", "{}");
+  const std::string page = run_report_page({read_run(folder)});
+  EXPECT_TRUE(page_has(page, "<dt>newest checkpoint</dt><dd>step 50, damaged</dd>"));
+  EXPECT_TRUE(page_has(page, "<td>damaged: "));
+}
+
 TEST(RunReport, IsWrittenBesideTheRun) {
   const ScratchFolder scratch;
   const std::string folder = write_drawn_run(scratch, {});
