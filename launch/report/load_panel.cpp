@@ -69,7 +69,7 @@ LoadPanel make_load_panel(const LoadHistory& layer) {
   }
   for (size_t row = 0; row < rows; ++row) {
     for (size_t column = 0; column < columns; ++column) {
-      panel.share[row][column] /= std::max(1.0, count[row][column]);
+      panel.share[row][column] /= count[row][column];  // 0 / 0 where there is none
     }
   }
   return panel;

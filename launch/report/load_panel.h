@@ -24,7 +24,7 @@ struct LoadPanel {
   std::string layer;
   std::vector<size_t> column_offsets, row_offsets;  ///< in logged steps, in units
   std::vector<int64_t> column_steps;                ///< the last one of each column
-  std::vector<std::vector<double>> share;           ///< [rows][columns]
+  std::vector<std::vector<double>> share;           ///< [rows][columns]; NaN: no load is known
   size_t num_expert_rows = 0;                       ///< rows of memory units follow
 
   size_t num_columns() const { return column_offsets.size() - 1; }

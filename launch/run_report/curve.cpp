@@ -6,34 +6,34 @@
 namespace shoal {
 namespace {
 
-void join(Curve::Bucket& into, const Curve::Bucket& next) {
-  into.last_step = next.last_step;
-  into.low = std::min(into.low, next.low);
-  into.high = std::max(into.high, next.high);
-  into.sum += next.sum;
-  into.count += next.count;
-}
-
-void join(ListHistory::Column& into, const ListHistory::Column& next) {
-  into.last_step = next.last_step;
-  into.count += next.count;
-  into.sum.resize(std::max(into.sum.size(), next.sum.size()));
-  for (size_t i = 0; i < next.sum.size(); ++i) into.sum[i] += next.sum[i];
-}
-
 /// Of pairs; the last one may be alone.
 template <class Item>
 void join_pairs(std::vector<Item>& items) {
   const size_t half = (items.size() + 1) / 2;
   for (size_t i = 0; i < half; ++i) {
     Item pair = std::move(items[2 * i]);
-    if (2 * i + 1 < items.size()) join(pair, items[2 * i + 1]);
+    if (2 * i + 1 < items.size()) pair.join(items[2 * i + 1]);
     items[i] = std::move(pair);
   }
   items.resize(half);
 }
 
 }  // namespace
+
+void Curve::Bucket::join(const Bucket& next) {
+  last_step = next.last_step;
+  low = std::min(low, next.low);
+  high = std::max(high, next.high);
+  sum += next.sum;
+  count += next.count;
+}
+
+void ListHistory::Column::join(const Column& next) {
+  last_step = next.last_step;
+  count += next.count;
+  sum.resize(std::max(sum.size(), next.sum.size()));
+  for (size_t i = 0; i < next.sum.size(); ++i) sum[i] += next.sum[i];
+}
 
 void Curve::add(double step, double value, bool is_integer) {
   is_count_ = is_count_ && is_integer;
@@ -99,7 +99,7 @@ Curve& CurveSet::curve(const std::string& key, size_t guess) {
 }
 
 void ListHistory::add(int64_t step, const std::vector<double>& values) {
-  const Column column{step, 1, values};
+  const Column column{step, step, 1, values};
   if (columns_.empty() || columns_.back().count >= per_column_) {
     if (columns_.size() == kMostColumns) {
       join_pairs(columns_);
@@ -107,7 +107,7 @@ void ListHistory::add(int64_t step, const std::vector<double>& values) {
     }
     columns_.push_back(column);
   } else {
-    join(columns_.back(), column);
+    columns_.back().join(column);
   }
 }
 

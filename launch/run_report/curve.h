@@ -25,6 +25,8 @@ class Curve {
     int64_t count = 0;  ///< finite values
 
     double mean() const { return sum / static_cast<double>(count); }
+    /// Adds the points of the bucket after it.
+    void join(const Bucket& next);
   };
   struct Point {
     double step = 0, value = 0;
@@ -84,9 +86,12 @@ class ListHistory {
  public:
   static constexpr size_t kMostColumns = 512;
   struct Column {
-    int64_t last_step = 0;
+    int64_t first_step = 0, last_step = 0;
     int64_t count = 0;  ///< lists
     std::vector<double> sum;
+
+    /// Adds the lists of the column after it.
+    void join(const Column& next);
   };
 
   void add(int64_t step, const std::vector<double>& values);

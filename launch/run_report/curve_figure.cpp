@@ -11,13 +11,14 @@
 
 #include "launch/report/page.h"
 #include "launch/run_report/axis.h"
+#include "launch/run_report/step_axis.h"
 
 // Lengths are in SVG's pixels; paths are drawn in tenths of them.
 namespace shoal {
 namespace {
 
 constexpr double kFigureWidth = 400, kFigureHeight = 190;
-constexpr double kFigureLeft = 54, kFigureRight = 390, kFigureTop = 10, kFigureBottom = 164;
+constexpr double kFigureTop = 10, kFigureBottom = 164;
 /// How finely curves are drawn; coarser where several would hide each other.
 struct Detail {
   size_t most_points;  ///< that a line joins
@@ -45,13 +46,13 @@ struct Extent {
   }
 };
 
-Axis axis_of_steps(const CurveFigure& figure) {
+double last_step_in(const CurveFigure& figure) {
   double last = std::max(1.0, figure.last_step);
   for (const FigureLine& line : figure.lines) {
     for (const Curve::Bucket& bucket : line.curve->buckets())
       last = std::max(last, bucket.last_step);
   }
-  return {0.0, last, Quantity::kPlain};
+  return last;
 }
 
 double median_of(const CurveFigure& figure) {
@@ -115,10 +116,13 @@ class Path {
 
 /// Places in the picture.
 struct Frame {
-  Axis x, y;
+  double last_step;
+  Axis y;
   Detail detail;
 
-  double left_of(double step) const { return std::lerp(kFigureLeft, kFigureRight, x.place(step)); }
+  double left_of(double step) const {
+    return std::lerp(kPlotLeft, kPlotRight, std::min(1.0, step / last_step));
+  }
   double top_of(double value) const { return std::lerp(kFigureBottom, kFigureTop, y.place(value)); }
 };
 
@@ -139,16 +143,11 @@ std::vector<Curve::Bucket> drawn_buckets(const Curve& curve, const Frame& frame)
   for (const Curve::Bucket& bucket : curve.buckets()) {
     const double middle = middle_of(bucket);
     const auto column = std::min(
-        columns - 1, static_cast<int64_t>(frame.x.place(middle) * static_cast<double>(columns)));
+        columns - 1, static_cast<int64_t>(middle / frame.last_step * static_cast<double>(columns)));
     if (column != last_column) {
       drawn.push_back(bucket);
     } else {
-      Curve::Bucket& joined = drawn.back();
-      joined.last_step = bucket.last_step;
-      joined.low = std::min(joined.low, bucket.low);
-      joined.high = std::max(joined.high, bucket.high);
-      joined.sum += bucket.sum;
-      joined.count += bucket.count;
+      drawn.back().join(bucket);
     }
     last_column = column;
   }
@@ -212,24 +211,12 @@ std::string axes_svg(const Frame& frame) {
   std::string lines, labels;
   for (const ScaleTick& tick : frame.y.ticks(4)) {
     const double y = std::lerp(kFigureBottom, kFigureTop, tick.place);
-    lines += fmt::format("M{} {:.1f}H{}", kFigureLeft, y, kFigureRight);
+    lines += fmt::format("M{} {:.1f}H{}", kPlotLeft, y, kPlotRight);
     labels += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n",
-                          kFigureLeft - 6, y + 4, tick.label);
+                          kPlotLeft - 6, y + 4, tick.label);
   }
-  std::string marks;
-  labels += fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\" text-anchor=\"end\">step</text>\n",
-                        kFigureLeft - 10, kFigureBottom + 18);
-  for (const ScaleTick& tick : frame.x.ticks(4)) {
-    const double x = std::lerp(kFigureLeft, kFigureRight, tick.place);
-    marks += fmt::format("M{:.1f} {}v4", x, kFigureBottom);
-    const bool is_last = tick.place > 0.97;
-    labels += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n",
-                          is_last ? kFigureRight + 6 : x, kFigureBottom + 18,
-                          is_last ? "end" : "middle", tick.label);
-  }
-  return fmt::format(
-      "<path class=\"grid\" d=\"{}\"/>\n<path class=\"axis\" d=\"M{} {}H{}{}\"/>\n{}", lines,
-      kFigureLeft, kFigureBottom, kFigureRight, marks, labels);
+  return fmt::format("<path class=\"grid\" d=\"{}\"/>\n{}{}", lines,
+                     step_axis_svg(frame.last_step, kFigureBottom), labels);
 }
 
 std::string marks_svg(const CurveFigure& figure, const Frame& frame) {
@@ -304,7 +291,7 @@ std::string legend_html(const CurveFigure& figure) {
 }  // namespace
 
 std::string curve_figure_html(const CurveFigure& figure, const std::string& id) {
-  const Frame frame{axis_of_steps(figure), value_axis(figure), detail_for(figure.lines.size())};
+  const Frame frame{last_step_in(figure), value_axis(figure), detail_for(figure.lines.size())};
   std::string svg = fmt::format(
       "<figure class=\"plot\"><figcaption>{1}{2}</figcaption>\n"
       "<svg viewBox=\"0 0 {3} {4}\" role=\"img\" aria-labelledby=\"{0}t\" "

@@ -8,15 +8,24 @@
 
 #include "launch/report/page.h"
 #include "launch/report/picture.h"
-#include "launch/run_report/axis.h"
+#include "launch/run_report/step_axis.h"
 
 // Lengths are in SVG's pixels.
 namespace shoal {
 namespace {
 
-constexpr double kHeatWidth = 400, kHeatLeft = 54, kHeatRight = 390, kHeatTop = 6, kHeatFooter = 26;
+constexpr double kHeatWidth = 400, kHeatTop = 6, kHeatFooter = 26;
 constexpr double kHeatGap = 5;  ///< between experts and memory units
 constexpr double kHeatLabelHeight = 13;
+
+constexpr Rgb kNotLogged{128, 128, 128};
+constexpr const char* kNotLoggedText = "<p class=\"values\">grey: nothing was logged</p>\n";
+
+bool has_gaps(const std::vector<std::vector<double>>& rows) {
+  return std::ranges::any_of(rows, [](const std::vector<double>& row) {
+    return std::ranges::any_of(row, [](double value) { return !std::isfinite(value); });
+  });
+}
 
 /// Cells of one colour each, and where they are drawn.
 struct Cells {
@@ -28,8 +37,7 @@ struct Cells {
 /// A picture of rows over steps, from its parts.
 struct HeatPicture {
   std::vector<std::string> row_labels;
-  std::vector<int64_t> column_steps;
-  double row_height = 0;
+  double last_step = 0, row_height = 0;
   std::vector<Cells> parts;
 
   double bottom() const {
@@ -48,35 +56,13 @@ std::string cells_svg(const HeatPicture& heat, const Cells& cells) {
       "preserveAspectRatio=\"none\" "
       "href=\"{4}\"/>\n<rect class=\"frame\" x=\"{0}\" y=\"{1:.1f}\" width=\"{2}\" "
       "height=\"{3:.1f}\"/>\n",
-      kHeatLeft, cells.top, kHeatRight - kHeatLeft, height, png_address(cells.picture));
+      kPlotLeft, cells.top, kPlotRight - kPlotLeft, height, png_address(cells.picture));
   size_t stride = 1;
   while (static_cast<double>(stride) * heat.row_height < kHeatLabelHeight) stride *= 2;
   for (size_t row = 0; row < cells.num_rows; row += stride) {
     const double middle = cells.top + (static_cast<double>(row) + 0.5) * heat.row_height;
-    svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", kHeatLeft - 6,
+    svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", kPlotLeft - 6,
                        middle + 4, xml_text(heat.row_labels[cells.first_row + row]));
-  }
-  return svg;
-}
-
-/// Columns are logged steps, which need not be equally far apart.
-std::string steps_svg(const HeatPicture& heat) {
-  constexpr size_t kLabels = 4;
-  std::string svg =
-      fmt::format("<text class=\"soft\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">step</text>\n",
-                  kHeatLeft - 10, heat.bottom() + 18);
-  const size_t columns = heat.column_steps.size(), labels = std::min(columns, kLabels);
-  const double width = (kHeatRight - kHeatLeft) / static_cast<double>(std::max<size_t>(1, columns));
-  const double bottom = heat.bottom();
-  for (size_t i = 0; i < labels; ++i) {
-    const size_t column = labels == 1 ? columns - 1 : i * (columns - 1) / (labels - 1);
-    const double x = kHeatLeft + (static_cast<double>(column) + 0.5) * width;
-    const bool is_last = i + 1 == labels;
-    svg += fmt::format(
-        "<path class=\"axis\" d=\"M{0:.1f} {1:.1f}v4\"/><text x=\"{2:.1f}\" y=\"{3:.1f}\" "
-        "text-anchor=\"{4}\">{5}</text>\n",
-        x, bottom, is_last ? kHeatRight + 6 : x, bottom + 18, is_last ? "end" : "middle",
-        step_text(static_cast<double>(heat.column_steps[column])));
   }
   return svg;
 }
@@ -95,7 +81,8 @@ std::string heat_html(const HeatPicture& heat, const HeatText& text, const std::
       id, xml_text(text.title), kHeatWidth, heat.bottom() + kHeatFooter,
       xml_text(text.description));
   for (const Cells& cells : heat.parts) svg += cells_svg(heat, cells);
-  return svg + steps_svg(heat) + "</svg>\n" + text.below + "</figure>\n";
+  return svg + step_axis_svg(heat.last_step, heat.bottom()) + "</svg>\n" + text.below +
+         "</figure>\n";
 }
 
 std::string row_name(const LoadPanel& panel, size_t row) {
@@ -110,15 +97,18 @@ Cells load_cells(const LoadPanel& panel, const LoadScale& scale, size_t first, s
               {static_cast<int64_t>(panel.num_columns()), static_cast<int64_t>(end - first), {}}};
   for (size_t row = first; row < end; ++row) {
     for (const double share : panel.share[row]) {
-      cells.picture.pixels.push_back(LoadScale::colour(scale.level(share)));
+      cells.picture.pixels.push_back(std::isnan(share) ? kNotLogged
+                                                       : LoadScale::colour(scale.level(share)));
     }
   }
   return cells;
 }
 
-/// At the last column: the least and the most loaded row.
+/// At the last column with loads: the least and the most loaded row.
 std::string load_description(const LoadPanel& panel, const std::string& rows) {
-  const auto last = [&](size_t row) { return panel.share[row].back(); };
+  size_t column = panel.num_columns() - 1;
+  while (column > 0 && std::isnan(panel.share[0][column])) --column;
+  const auto last = [&](size_t row) { return panel.share[row][column]; };
   size_t least = 0, most = 0;
   for (size_t row = 1; row < panel.num_rows(); ++row) {
     if (last(row) < last(least)) least = row;
@@ -127,7 +117,7 @@ std::string load_description(const LoadPanel& panel, const std::string& rows) {
   return fmt::format(
       "{} rows. At step {}, {} {} has the largest load, {:.2f} times an even share, and {} {} the "
       "smallest, {:.2f} times.{}",
-      panel.num_rows(), panel.column_steps.back(), rows, row_name(panel, most), last(most), rows,
+      panel.num_rows(), panel.column_steps[column], rows, row_name(panel, most), last(most), rows,
       row_name(panel, least), last(least),
       panel.has_both_kinds() ? " Experts are above, memory units below." : "");
 }
@@ -136,7 +126,8 @@ std::string load_description(const LoadPanel& panel, const std::string& rows) {
 
 std::string load_figure_html(const LoadPanel& panel, const LoadScale& scale,
                              const std::string& rows, const std::string& id) {
-  HeatPicture heat{{}, panel.column_steps, row_height_of(panel.num_rows()), {}};
+  HeatPicture heat{
+      {}, static_cast<double>(panel.column_steps.back()), row_height_of(panel.num_rows()), {}};
   for (size_t row = 0; row < panel.num_rows(); ++row) {
     heat.row_labels.push_back(std::to_string(panel.row_offsets[row]));
   }
@@ -154,6 +145,7 @@ std::string load_figure_html(const LoadPanel& panel, const LoadScale& scale,
         "<p class=\"values\">above the gap experts, below it memory units ({} to {})</p>\n",
         panel.row_offsets[panel.num_expert_rows], panel.row_offsets.back() - 1);
   }
+  if (has_gaps(panel.share)) below += kNotLoggedText;
   return heat_html(heat, {panel.layer, load_description(panel, rows), below}, id);
 }
 
@@ -182,11 +174,11 @@ std::string grid_figure_html(const ValueGrid& grid, const std::string& id) {
   }
   const double span = high > low ? high - low : 1.0;
   Cells cells{
-      0, grid.value.size(), kHeatTop, {std::ssize(grid.column_steps), std::ssize(grid.value), {}}};
+      0, grid.value.size(), kHeatTop, {std::ssize(grid.value.front()), std::ssize(grid.value), {}}};
   for (const auto& row : grid.value) {
     for (const double value : row) {
       const double level = std::round((value - low) / span * (kLevels - 1)) / (kLevels - 1);
-      cells.picture.pixels.push_back(std::isfinite(value) ? viridis(level) : Rgb{128, 128, 128});
+      cells.picture.pixels.push_back(std::isfinite(value) ? viridis(level) : kNotLogged);
     }
   }
   std::vector<Rgb> colours;
@@ -194,13 +186,14 @@ std::string grid_figure_html(const ValueGrid& grid, const std::string& id) {
     colours.push_back(viridis(static_cast<double>(level) / (kLevels - 1)));
   }
   const std::string least = value_text(low, grid.quantity), most = value_text(high, grid.quantity);
-  HeatPicture heat{grid.row_labels, grid.column_steps, row_height_of(grid.value.size()), {cells}};
+  HeatPicture heat{grid.row_labels, grid.last_step, row_height_of(grid.value.size()), {cells}};
   const std::string text =
       fmt::format("{} rows, one a {}; from {} to {}.", grid.value.size(), grid.rows, least, most);
   return heat_html(heat,
                    {grid.title, text,
                     page_scale(fmt::format("Colours from dark, {}, to bright, {}", least, most),
-                               colours, {{0, least}, {1, most}})},
+                               colours, {{0, least}, {1, most}}) +
+                        (has_gaps(grid.value) ? kNotLoggedText : "")},
                    id);
 }
 

@@ -8,8 +8,9 @@
 
 namespace shoal {
 
-/// The HTML of a figure of loads over steps, in the colours of `scale`. `rows` is what a row is,
-/// "unit" or "expert rank". `id` is unique in the page.
+/// The HTML of a figure of loads over steps, in the colours of `scale`. The panel's columns are
+/// equal parts of the steps from 0 to its last one (StepColumns). `rows` is what a row is, "unit"
+/// or "expert rank". `id` is unique in the page.
 std::string load_figure_html(const LoadPanel& panel, const LoadScale& scale,
                              const std::string& rows, const std::string& id);
 
@@ -20,7 +21,7 @@ std::string load_legend_html(const LoadScale& scale, const std::string& what);
 struct ValueGrid {
   std::string title, rows;                 ///< `rows` is what a row is
   std::vector<std::string> row_labels;     ///< one a row, written as far as there is room
-  std::vector<int64_t> column_steps;       ///< ascending
+  double last_step = 0;                    ///< columns are equal parts of the steps up to it
   std::vector<std::vector<double>> value;  ///< [rows][columns]; NaN: none
   Quantity quantity = Quantity::kPlain;
 };

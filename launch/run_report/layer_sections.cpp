@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "launch/report/load_panel.h"
 #include "launch/report/page.h"
@@ -10,12 +9,12 @@
 #include "launch/run_report/heat_figure.h"
 #include "launch/run_report/known_metrics.h"
 #include "launch/run_report/sections.h"
+#include "launch/run_report/step_axis.h"
 
 namespace shoal {
 namespace {
 
 constexpr size_t kMostLoadFigures = 64;
-constexpr size_t kMostGridColumns = 200;
 
 /// A heading before what one run's layers did, where there are several runs.
 std::string with_heading(const RunData& run, const Runs& runs, const std::string& html) {
@@ -27,14 +26,51 @@ std::string plots_html(const std::string& figures) {
   return figures.empty() ? "" : "<div class=\"plots\">\n" + figures + "</div>\n";
 }
 
-/// The mean lists of a layer over logged steps, as loads.
-LoadHistory history_of(const LayerRecords& layer, const char* key) {
+/// The last step that these layers or any step of the run have logged.
+double last_step_of_layers(const RunData& run, const std::vector<LayerRecords>& layers) {
+  double last = run.last_step;
+  for (const LayerRecords& layer : layers) {
+    for (const Curve& curve : layer.numbers.curves()) {
+      last = std::max(last, curve.buckets().back().last_step);
+    }
+    for (const auto& [key, list] : layer.lists) {
+      last = std::max(last, static_cast<double>(list.columns().back().last_step));
+    }
+  }
+  return last;
+}
+
+/// The mean list of each column of steps; an empty one where none was logged.
+std::vector<std::vector<double>> mean_lists(const ListHistory& history,
+                                            const StepColumns& columns) {
+  std::vector<StepSpan> logged;
+  for (const ListHistory::Column& column : history.columns()) {
+    logged.push_back(
+        {static_cast<double>(column.first_step), static_cast<double>(column.last_step)});
+  }
+  std::vector<std::vector<double>> mean(columns.size());
+  std::vector<double> steps(columns.size(), 0.0);
+  columns.for_each_overlap(spans_of(logged), [&](size_t at, size_t i, double overlap) {
+    const ListHistory::Column& list = history.columns()[i];
+    mean[at].resize(std::max(mean[at].size(), list.sum.size()));
+    const double weight = overlap / static_cast<double>(list.count);
+    for (size_t k = 0; k < list.sum.size(); ++k) mean[at][k] += weight * list.sum[k];
+    steps[at] += overlap;
+  });
+  for (size_t at = 0; at < mean.size(); ++at) {
+    for (double& value : mean[at]) value /= steps[at];
+  }
+  return mean;
+}
+
+/// The mean lists of a layer, as loads.
+LoadHistory history_of(const LayerRecords& layer, const char* key, const StepColumns& columns) {
   LoadHistory history{layer.layer, {}, {}, 0};
   const auto found = layer.lists.find(key);
   if (found == layer.lists.end()) return history;
-  for (const ListHistory::Column& column : found->second.columns()) {
-    history.steps.push_back(column.last_step);
-    history.load.push_back(column.sum);  // shares of it are those of the mean
+  history.load = mean_lists(found->second, columns);
+  for (size_t column = 0; column < columns.size(); ++column) {
+    history.steps.push_back(std::llround(columns.end(column)));
   }
   const Curve* memory = layer.numbers.find("memory_units");
   if (memory != nullptr) history.memory_units = std::llround(memory->last().value);
@@ -48,8 +84,9 @@ struct LoadFigures {
 /// Heat maps of all layers on one scale.
 std::string loads_html(const RunData& run, const LoadFigures& what, FigureIds& ids) {
   std::vector<LoadPanel> panels;
+  const StepColumns columns(last_step_of_layers(run, run.experts));
   for (const LayerRecords& layer : run.experts) {
-    const LoadHistory history = history_of(layer, what.key);
+    const LoadHistory history = history_of(layer, what.key, columns);
     const bool has_loads = std::ranges::any_of(
         history.load, [](const std::vector<double>& load) { return load.size() > 1; });
     if (has_loads) panels.push_back(make_load_panel(history));
@@ -73,31 +110,19 @@ std::string loads_html(const RunData& run, const LoadFigures& what, FigureIds& i
 
 /// Numbers of more layers than there are colours: a row a layer.
 std::string grid_html(const std::vector<FigureLine>& lines, const MetricInfo& info,
-                      FigureIds& ids) {
-  ValueGrid grid{info.label, "layer", {}, {}, {}, info.quantity};
-  size_t columns = 0;
-  for (const FigureLine& line : lines) columns = std::max(columns, line.curve->buckets().size());
-  const size_t stride = (columns + kMostGridColumns - 1) / kMostGridColumns;
-  for (size_t row = 0; row < lines.size(); ++row) {
-    const std::vector<Curve::Bucket>& buckets = lines[row].curve->buckets();
+                      const StepColumns& columns, FigureIds& ids) {
+  ValueGrid grid{info.label, "layer", {}, columns.last_step(), {}, info.quantity};
+  for (const FigureLine& line : lines) {
     // A layer's name is too long for the place beside its row: the list of layers has its number.
-    grid.row_labels.push_back(std::to_string(lines[row].colour + 1));
-    grid.value.emplace_back();
-    for (size_t begin = 0; begin < columns; begin += stride) {
-      double sum = 0.0;
-      int64_t count = 0;
-      for (size_t i = begin; i < std::min(begin + stride, buckets.size()); ++i) {
-        sum += buckets[i].sum;
-        count += buckets[i].count;
-        if (row == 0 && (i + 1 == std::min(begin + stride, buckets.size()))) {
-          grid.column_steps.push_back(static_cast<int64_t>(buckets[i].last_step));
-        }
-      }
-      grid.value.back().push_back(count > 0 ? sum / static_cast<double>(count)
-                                            : std::numeric_limits<double>::quiet_NaN());
+    grid.row_labels.push_back(std::to_string(line.colour + 1));
+    std::vector<StepSpan> logged;
+    std::vector<double> means;
+    for (const Curve::Bucket& bucket : line.curve->buckets()) {
+      logged.push_back({bucket.first_step, bucket.last_step});
+      means.push_back(bucket.mean());
     }
+    grid.value.push_back(columns.means(spans_of(logged), means));
   }
-  for (auto& row : grid.value) row.resize(grid.column_steps.size(), std::nan(""));
   return grid_figure_html(grid, ids.next());
 }
 
@@ -115,6 +140,7 @@ std::string numbers_html(const RunData& run, const std::vector<LayerRecords>& la
     }
   }
   std::string figures, constants;
+  const StepColumns columns(last_step_of_layers(run, layers));
   for (const std::string& key : keys) {
     const MetricInfo info = metric_info(key);
     std::vector<FigureLine> lines;
@@ -132,9 +158,9 @@ std::string numbers_html(const RunData& run, const std::vector<LayerRecords>& la
                                value_text(lines.front().curve->last().value, info.quantity));
     } else if (lines.size() <= kNumCurveColours) {
       figures += curve_figure_html(
-          {info.label, info.quantity, lines, resumed_steps(run), run.last_step}, ids.next());
+          {info.label, info.quantity, lines, resumed_steps(run), columns.last_step()}, ids.next());
     } else {
-      figures += grid_html(lines, info, ids);
+      figures += grid_html(lines, info, columns, ids);
     }
   }
   std::string html = plots_html(figures);

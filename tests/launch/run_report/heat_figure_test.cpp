@@ -39,6 +39,17 @@ TEST(LoadFigure, HasAPixelForEachUnitAndStep) {
   EXPECT_THAT(html, HasSubstr(">20</text>"));
 }
 
+TEST(LoadFigure, IsGreyWhereNothingIsKnown) {
+  const LoadScale scale(2.0);
+  const Rgb even = LoadScale::colour(scale.level(1)), grey{128, 128, 128};
+  const std::string html =
+      load_figure_html(panel_of({{1, 1}, {}, {2, 2}, {}}), scale, "unit", "f1");
+  EXPECT_EQ(markup_mistake(html), "");
+  EXPECT_THAT(html, HasSubstr(address_of(4, {even, grey, even, grey, even, grey, even, grey})));
+  EXPECT_THAT(html, HasSubstr("At step 30, unit 0 has the largest load, 1.00 times"));
+  EXPECT_THAT(html, HasSubstr("grey: nothing was logged"));
+}
+
 TEST(LoadFigure, SetsMemoryUnitsApart) {
   const std::string html =
       load_figure_html(panel_of({{1, 2, 3, 4}}, 2), LoadScale(2.0), "unit", "f1");
@@ -60,8 +71,8 @@ TEST(LoadLegend, TellsColoursInWordsToo) {
 }
 
 TEST(GridFigure, GoesFromTheSmallestToTheLargestAndLeavesGaps) {
-  const ValueGrid grid{
-      "rate", "layer", {"1", "2"}, {10, 20}, {{0.2, 0.4}, {0.6, std::nan("")}}, Quantity::kShare};
+  const ValueGrid grid{"rate",          "layer", {"1", "2"}, 20, {{0.2, 0.4}, {0.6, std::nan("")}},
+                       Quantity::kShare};
   const std::string html = grid_figure_html(grid, "f3");
   EXPECT_EQ(markup_mistake(html), "");
   const Rgb grey{128, 128, 128};
@@ -69,6 +80,8 @@ TEST(GridFigure, GoesFromTheSmallestToTheLargestAndLeavesGaps) {
                         2, {viridis(0), viridis(std::round(63 * 0.5) / 63), viridis(1), grey})));
   EXPECT_THAT(html, HasSubstr("2 rows, one a layer; from 20.0 % to 60.0 %."));
   EXPECT_THAT(html, HasSubstr(">20.0 %</span>"));
+  EXPECT_THAT(html, HasSubstr("text-anchor=\"end\">20</text>"));
+  EXPECT_THAT(html, HasSubstr("grey: nothing was logged"));
 }
 
 }  // namespace

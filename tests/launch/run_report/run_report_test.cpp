@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "launch/report/page.h"
 #include "tests/launch/run_report/run_folder_fixture.h"
 #include "tests/support/markup.h"
 
@@ -148,6 +151,33 @@ TEST(RunReport, DrawsManyLayersAsRows) {
   const std::string page = page_of({.permutations = 12});
   EXPECT_TRUE(page_has(page, "12 rows, one a layer; from 0.000833 to 1."));
   EXPECT_TRUE(page_has(page, "<li>blocks.11.fc1</li>"));
+}
+
+TEST(RunReport, DrawsLayersOverTheSameStepsWhereverTheyAreLogged) {
+  const ScratchFolder scratch;
+  const std::string folder = write_drawn_run(scratch, {});  // 100 steps
+  // One start logs every 10 steps, the next one, after lines that are lost, every 20. The last
+  // layer has its last line at step 60.
+  std::string lines;
+  for (const int64_t step : {10, 20, 60, 80, 100}) {
+    for (int64_t layer = 0; layer < (step > 60 ? 8 : 9); ++layer) {
+      lines += fmt::format("{{\"step\":{},\"layer\":\"l{}\",\"distance\":{}}}\n", step, layer,
+                           layer == 0 ? step : 0);
+    }
+  }
+  write_file(folder + "/permutations.jsonl", lines);
+  Picture expected{100, 9, {}};
+  for (int64_t layer = 0; layer < 9; ++layer) {
+    for (int64_t step = 1; step <= 100; ++step) {
+      const int64_t logged = step <= 20 ? (step + 9) / 10 * 10 : (step + 19) / 20 * 20;
+      const bool is_lost = step > 20 && (layer == 8 ? step <= 50 || step > 60 : step <= 40);
+      const double level = std::round(layer == 0 ? logged / 100.0 * 63 : 0) / 63;
+      expected.pixels.push_back(is_lost ? Rgb{128, 128, 128} : viridis(level));
+    }
+  }
+  const std::string page = run_report_page({read_run(folder)});
+  EXPECT_TRUE(page_has(page, png_address(expected)));
+  EXPECT_TRUE(page_has(page, "9 rows, one a layer; from 0 to 100."));
 }
 
 TEST(RunReport, SetsMemoryUnitsApart) {
