@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -89,11 +90,13 @@ std::string human_seconds(double seconds) {
 }
 
 std::string human_bytes(double bytes) {
-  constexpr double kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
-  if (bytes >= kGiB) return fmt::format("{:.1f} GiB", bytes / kGiB);
-  if (bytes >= kMiB) return fmt::format("{:.0f} MiB", bytes / kMiB);
-  if (bytes >= kKiB) return fmt::format("{:.0f} KiB", bytes / kKiB);
-  return fmt::format("{:.0f} B", bytes);
+  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, kUnits[unit]);
 }
 
 std::string progress_line(const Progress& progress) { return joined(parts_of_line(progress)); }

@@ -39,7 +39,7 @@ std::string live_line(const Progress& progress, int64_t columns);
 
 /// `1h02m`, `3m20s`, `12s`.
 std::string human_seconds(double seconds);
-/// `512 MiB`, `1.2 GiB`.
+/// `37 B`, `1.5 KiB`, `512 MiB`, `1.2 GiB`.
 std::string human_bytes(double bytes);
 
 /// Rows of cells as text, columns aligned, the first row underlined.

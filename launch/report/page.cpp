@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
 namespace shoal {
 namespace {
-
-constexpr int64_t kLeastSide = 128;  ///< of a picture, in pixels
 
 // Tables scroll in boxes of their own, so that the page fits any width.
 constexpr std::string_view kPageHead = R"(<!DOCTYPE html>
@@ -102,9 +99,7 @@ std::string png_address(const Picture& picture) {
 
 std::string page_picture(FileSystem& files, const std::string& folder, const std::string& name,
                          const Picture& picture) {
-  const int64_t side = std::max<int64_t>(1, std::max(picture.width, picture.height));
-  const Picture shown = enlarge(picture, std::max<int64_t>(1, kLeastSide / side));
-  replace_file(files, folder + "/" + name, png_bytes(shown));
+  replace_file(files, folder + "/" + name, png_bytes(enlarge_small(picture)));
   return fmt::format("<img src=\"{0}\" alt=\"{0}\">", xml_text(name));
 }
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <span>
 
+#include "launch/report/console.h"
+
 namespace shoal {
 namespace {
 
@@ -91,16 +93,6 @@ std::string plain_text(double value) {
   return fmt::format("{:.4g}", value);
 }
 
-std::string bytes_text(double bytes) {
-  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, kUnits[unit]);
-}
-
 }  // namespace
 
 MetricInfo metric_info(std::string_view key) {
@@ -123,7 +115,7 @@ MetricInfo metric_info(std::string_view key) {
 }
 
 std::string value_text(double value, Quantity quantity) {
-  if (quantity == Quantity::kBytes) return bytes_text(value);
+  if (quantity == Quantity::kBytes) return human_bytes(value);
   if (quantity == Quantity::kShare && value == 0) return "0 %";
   if (quantity == Quantity::kShare)
     return fmt::format("{:.{}f} %", 100 * value, value < 0.1 ? 2 : 1);

@@ -22,10 +22,6 @@ std::string with_heading(const RunData& run, const Runs& runs, const std::string
   return fmt::format("<h3>{}</h3>\n{}", xml_text(run.name), html);
 }
 
-std::string plots_html(const std::string& figures) {
-  return figures.empty() ? "" : "<div class=\"plots\">\n" + figures + "</div>\n";
-}
-
 /// The last step that these layers or any step of the run have logged.
 double last_step_of_layers(const RunData& run, const std::vector<LayerRecords>& layers) {
   double last = run.last_step;

@@ -81,7 +81,7 @@ std::string figures_html(const std::vector<MetricFigure>& metrics, const Runs& r
     figures += curve_figure_html(
         {metric.title, metric.info.quantity, metric.lines, marks, last_step_of(runs)}, ids.next());
   }
-  std::string html = figures.empty() ? "" : "<div class=\"plots\">\n" + figures + "</div>\n";
+  std::string html = plots_html(figures);
   if (!constants.empty()) html += fmt::format("<p>The same throughout: {}.</p>\n", constants);
   return html.empty() ? "" : html + numbers_table(metrics, runs, heading);
 }
@@ -114,6 +114,10 @@ Section evaluation_section(const Runs& runs, FigureIds& ids) {
 }
 
 }  // namespace
+
+std::string plots_html(const std::string& figures) {
+  return figures.empty() ? "" : "<div class=\"plots\">\n" + figures + "</div>\n";
+}
 
 std::vector<Section> metric_sections(const Runs& runs, FigureIds& ids) {
   std::vector<MetricFigure> metrics = metrics_of(runs, &RunData::steps);

@@ -33,6 +33,9 @@ Section notes_section(const Runs& runs);
 /// section for each group of them.
 std::vector<Section> metric_sections(const Runs& runs, FigureIds& ids);
 
+/// Figures side by side, as many as fit; "" without any.
+std::string plots_html(const std::string& figures);
+
 /// What single layers did, run by run: loads of units and expert ranks, gates, permutations.
 std::string expert_layers_html(const Runs& runs, FigureIds& ids);
 std::string gate_layers_html(const Runs& runs, FigureIds& ids);

@@ -115,32 +115,72 @@ nlohmann::ordered_json expected_record(const MoeReport& layer, int64_t step) {
   return record;
 }
 
+/// What a log has beside the lines of steps.
+struct LogExtras {
+  bool has_gates = false, has_tensorboard = false;
+  std::optional<double> samples_per_second_at_peak = {};
+};
+
+/// A small session, whose steps are logged into a folder.
+struct LoggedSession {
+  explicit LoggedSession(const std::vector<std::string>& overrides, const LogExtras& extras = {},
+                         const std::string& log_file = "")
+      : recipe(testing::equality_recipe(overrides)),
+        data(open_split(make_source(recipe), Split::kTrain)),
+        session(recipe, data, grid),
+        log(log_file, 0, [this](const std::string& line) { told.push_back(line); }),
+        training_log({.folder = folder,
+                      .world = *grid.world,
+                      .metrics = {"loss", "top1"},
+                      .has_gates = extras.has_gates,
+                      .has_tensorboard = extras.has_tensorboard,
+                      .samples_per_second_at_peak = extras.samples_per_second_at_peak,
+                      .memory_units = count_memory_units(session.model().stages)},
+                     console, log) {}
+
+  struct LoggedStep {
+    StepOutcome outcome;
+    StepReport report;
+  };
+  LoggedStep step(double computed_share = 1.0) {
+    LoggedStep done{session.step({}), {}};
+    done.report = reduce(done.outcome, *grid.world);
+    done.report.computed_share = computed_share;
+    training_log.step(done.outcome, done.report, session);
+    return done;
+  }
+  std::vector<nlohmann::ordered_json> lines(const char* file) const {
+    return lines_of(folder.file(file));
+  }
+
+  ScratchFolder scratch;
+  RunFolder folder{scratch.path()};
+  RankGrid grid = testing::self_grid();
+  Recipe recipe;
+  OpenSplit data;
+  Session session;
+  std::vector<std::string> told;
+  Console console{std::tmpfile(), false, 80};
+  Log log;
+  TrainingLog training_log;
+};
+
 TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
   std::vector<std::string> overrides = testing::capped("position");  // something is dropped
   overrides.push_back(testing::losses("group"));
-  const Recipe recipe = testing::equality_recipe(overrides);
-  RankGrid grid = testing::self_grid();
-  const auto data = open_split(make_source(recipe), Split::kTrain);
-  Session session(recipe, data, grid);
-  const ScratchFolder scratch;
-  const RunFolder folder{scratch.path()};
-  Console console(std::tmpfile(), false, 80);
-  Log log("", 0, [](const std::string&) {});
-  TrainingLog training_log({folder, *grid.world, 0, {"loss", "top1"}}, console, log);
+  LoggedSession run(overrides);
   std::vector<nlohmann::ordered_json> expected;
   for (int64_t step = 1; step <= 2; ++step) {
-    const StepOutcome outcome = session.step({});
-    const StepReport report = reduce(outcome, *grid.world);
+    const StepReport report = run.step().report;
     ASSERT_EQ(report.moe.size(), 2u);
     for (const MoeReport& layer : report.moe) expected.push_back(expected_record(layer, step));
-    training_log.step(outcome, report, session);
   }
   EXPECT_GT(expected[0]["dropped"], 0.0);
   EXPECT_EQ(expected[0]["rank_overload"], std::vector<double>{1.0});
   EXPECT_TRUE(expected[0].contains("loss_importance"));
   EXPECT_TRUE(expected[1].contains("loss_load"));
-  EXPECT_EQ(lines_of(folder.file("experts.jsonl")), expected);
-  const auto metrics = lines_of(folder.file("metrics.jsonl"));
+  EXPECT_EQ(run.lines("experts.jsonl"), expected);
+  const auto metrics = run.lines("metrics.jsonl");
   EXPECT_EQ(metrics.size(), 2u);
   for (const auto& record : metrics) {
     EXPECT_GE(record["moe_load_max"], record["moe_load_p95"]);
@@ -153,44 +193,25 @@ TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
   }
 }
 
-/// What a training of two steps and an evaluation writes with tb/, into `folder`.
-struct SmallRun {
-  SmallRun(const RunFolder& folder, const std::vector<std::string>& overrides,
-           const std::string& log_file)
-      : recipe(testing::equality_recipe(overrides)),
-        data(open_split(make_source(recipe), Split::kTrain)),
-        session(recipe, data, grid),
-        log(log_file, 0, [this](const std::string& line) { told.push_back(line); }) {
-    Console console(std::tmpfile(), false, 80);
-    TrainingLog training_log(
-        {folder, *grid.world, session.steps_done(), {"loss", "top1"}, false, false, true}, console,
-        log);
-    for (int64_t step = 1; step <= 2; ++step) {
-      const StepOutcome outcome = session.step({});
-      training_log.step(outcome, reduce(outcome, *grid.world), session);
-    }
+/// What a training of two steps and an evaluation writes with tb/.
+struct SmallRun : LoggedSession {
+  explicit SmallRun(const std::string& log_file = "")
+      : LoggedSession({}, {.has_tensorboard = true}, log_file) {
+    for (int64_t i = 0; i < 2; ++i) step();
     training_log.evaluation({.metrics = {{"loss", 0.5}, {"top1", 0.75}}, .samples = 8}, 2);
     training_log.finish();
   }
-  RankGrid grid = testing::self_grid();
-  Recipe recipe;
-  OpenSplit data;
-  Session session;
-  std::vector<std::string> told;
-  Log log;
 };
 
 TEST(TrainingLog, WritesTheSameRecordsForTensorBoard) {
-  const ScratchFolder scratch;
-  const RunFolder folder{scratch.path()};
-  const SmallRun run(folder, {}, "");
+  const SmallRun run;
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.file("tb"))) {
+  for (const auto& entry : std::filesystem::directory_iterator(run.folder.file("tb"))) {
     files.push_back(entry.path());
   }
   ASSERT_EQ(files.size(), 1u);
   const std::string events = read_file(files[0].string());
-  for (const auto& record : lines_of(folder.file("metrics.jsonl"))) {
+  for (const auto& record : run.lines("metrics.jsonl")) {
     const std::string group = record.contains("event") ? "evaluate/" : "train/";
     for (const auto& [key, value] : record.items()) {
       if (key == "step" || !value.is_number()) continue;
@@ -206,7 +227,7 @@ TEST(TrainingLog, WritesTheSameRecordsForTensorBoard) {
 
 TEST(TrainingLog, HasStepsAndEvaluationsInTheLogOfTheRank) {
   const ScratchFolder scratch;
-  const SmallRun run({scratch.path()}, {}, scratch.file("rank.log"));
+  const SmallRun run(scratch.file("rank.log"));
   const std::string log = read_file(scratch.file("rank.log"));
   EXPECT_THAT(log, HasSubstr("debug: step 1/5  loss "));
   EXPECT_THAT(log, HasSubstr("debug: step 2/5  loss "));
@@ -214,9 +235,8 @@ TEST(TrainingLog, HasStepsAndEvaluationsInTheLogOfTheRank) {
 }
 
 TEST(TrainingLog, HasTheColumnsOfTheTable) {
-  const ScratchFolder scratch;
-  const SmallRun run({scratch.path()}, {}, "");
-  std::istringstream table(read_file(scratch.file("metrics.csv")));
+  const SmallRun run;
+  std::istringstream table(read_file(run.folder.file("metrics.csv")));
   std::string header, first;
   std::getline(table, header);
   std::getline(table, first);
@@ -228,29 +248,11 @@ TEST(TrainingLog, HasTheColumnsOfTheTable) {
 }
 
 /// The first line of a file of the run folder after one logged step.
-nlohmann::ordered_json first_line(const std::string& file,
-                                  const std::vector<std::string>& overrides,
-                                  std::optional<double> samples_per_second_at_peak = {},
-                                  double computed_share = 1.0) {
-  const Recipe recipe = testing::equality_recipe(overrides);
-  RankGrid grid = testing::self_grid();
-  const auto data = open_split(make_source(recipe), Split::kTrain);
-  Session session(recipe, data, grid);
-  const ScratchFolder scratch;
-  const RunFolder folder{scratch.path()};
-  Console console(std::tmpfile(), false, 80);
-  Log log("", 0, [](const std::string&) {});
-  TrainingLog training_log({.folder = folder,
-                            .world = *grid.world,
-                            .metrics = {"loss"},
-                            .samples_per_second_at_peak = samples_per_second_at_peak,
-                            .memory_units = count_memory_units(session.model().stages)},
-                           console, log);
-  const StepOutcome outcome = session.step({});
-  StepReport report = reduce(outcome, *grid.world);
-  report.computed_share = computed_share;
-  training_log.step(outcome, report, session);
-  return lines_of(folder.file(file)).at(0);
+nlohmann::ordered_json first_line(const char* file, const std::vector<std::string>& overrides,
+                                  std::optional<double> samples_per_second_at_peak = {}) {
+  LoggedSession run(overrides, {.samples_per_second_at_peak = samples_per_second_at_peak});
+  run.step();
+  return run.lines(file).at(0);
 }
 
 TEST(TrainingLog, HasTheShareOfThePeakOfAllRanks) {
@@ -276,27 +278,16 @@ TEST(TrainingLog, TellsHowManyUnitsOfANexusLayerAreMemory) {
 
 TEST(TrainingLog, HasNoGatesInASkippedStep) {
   // The first step leaves weights that are not finite.
-  const Recipe recipe = testing::equality_recipe(testing::joined(
-      testing::with_hspmn(testing::answers()), {"optimizer={name: sgd, lr: 1e300}"}));
-  RankGrid grid = testing::self_grid();
-  const auto data = open_split(make_source(recipe), Split::kTrain);
-  Session session(recipe, data, grid);
-  const ScratchFolder scratch;
-  const RunFolder folder{scratch.path()};
-  Console console(std::tmpfile(), false, 80);
-  Log log("", 0, [](const std::string&) {});
-  TrainingLog training_log({folder, *grid.world, 0, {"loss"}, /*has_gates=*/true}, console, log);
-  for (const bool is_applied : {true, false}) {
-    const StepOutcome outcome = session.step({});
-    ASSERT_EQ(outcome.applied, is_applied);
-    training_log.step(outcome, reduce(outcome, *grid.world), session);
-  }
-  const auto metrics = lines_of(folder.file("metrics.jsonl"));
+  LoggedSession run(testing::joined(testing::with_hspmn(testing::answers()),
+                                    {"optimizer={name: sgd, lr: 1e300}"}),
+                    {.has_gates = true});
+  for (const bool is_applied : {true, false}) ASSERT_EQ(run.step().outcome.applied, is_applied);
+  const auto metrics = run.lines("metrics.jsonl");
   ASSERT_EQ(metrics.size(), 2u);
   EXPECT_TRUE(metrics[0].contains("gate_rate"));
   EXPECT_TRUE(metrics[1].contains("skipped"));
   EXPECT_FALSE(metrics[1].contains("gate_rate"));
-  const auto gates = lines_of(folder.file("gates.jsonl"));
+  const auto gates = run.lines("gates.jsonl");
   ASSERT_EQ(gates.size(), 2u);
   for (const auto& gate : gates) EXPECT_EQ(gate["step"], 1);
 }
@@ -326,21 +317,11 @@ TEST(TrainingLog, HasEachGateOnceAStepAfterAResumeToo) {
 
 // Its host waits for no exchange, and would say 0.
 TEST(TrainingLog, TellsNoTimeOfExchangesOnAGpu) {
-  const Recipe recipe = testing::equality_recipe();
-  RankGrid grid = testing::self_grid();
-  const auto data = open_split(make_source(recipe), Split::kTrain);
-  Session session(recipe, data, grid);
-  const StepOutcome outcome = session.step({});
-  const StepReport report = reduce(outcome, *grid.world);
-  const ScratchFolder scratch;
-  const RunFolder folder{scratch.path()};
-  Console console(std::tmpfile(), false, 80);
-  Log log("", 0, [](const std::string&) {});
-  TrainingLog training_log({folder, *grid.world, 0, {"loss", "top1"}}, console, log);
-  training_log.step(outcome, report, session);
-  grid.device = c10::Device(c10::DeviceType::CUDA, 0);
-  training_log.step(outcome, report, session);
-  const auto metrics = lines_of(folder.file("metrics.jsonl"));
+  LoggedSession run({});
+  const LoggedSession::LoggedStep done = run.step();
+  run.grid.device = c10::Device(c10::DeviceType::CUDA, 0);
+  run.training_log.step(done.outcome, done.report, run.session);
+  const auto metrics = run.lines("metrics.jsonl");
   ASSERT_EQ(metrics.size(), 2u);
   EXPECT_TRUE(metrics[0].contains("all_to_all_ms"));
   EXPECT_FALSE(metrics[1].contains("all_to_all_ms"));
