@@ -257,7 +257,8 @@ struct RunEnd {
   const TrainingResult& result;
 };
 
-/// Summary and report, on rank 0, after what was found corrupt on the way. Collective.
+/// Summary and report, on rank 0, after what was found corrupt on the way, then what to do next.
+/// Collective.
 void write_results(const RunEnd& end, Log& log) {
   const Substituted substituted{
       log_replaced("data.train", *end.data.train.samples, end.world, log),
@@ -267,6 +268,7 @@ void write_results(const RunEnd& end, Log& log) {
       write_summary(end.folder, end.result, substituted, all_notes(end.checked, end.result)), log);
   PosixFileSystem files;
   write_report(end.folder, files, log);
+  print_summary(next_step(end.result), log);
 }
 
 /// What a training is started with, and its current stage.

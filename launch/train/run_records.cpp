@@ -212,10 +212,13 @@ std::string write_summary(const RunFolder& folder, const TrainingResult& result,
       text += fmt::format("  {}\n", folder.file(name));
   }
   if (!checkpoint.empty()) text += fmt::format("  {}\n", checkpoint);
-  if (result.code == ExitCode::kPreempted) {
-    text += "\n  stopped in order; go on with run.on_existing=resume\n";
-  }
   return text;
+}
+
+std::string next_step(const TrainingResult& result) {
+  return result.code == ExitCode::kPreempted
+             ? "\n  stopped in order; go on with run.on_existing=resume\n"
+             : "";
 }
 
 }  // namespace shoal

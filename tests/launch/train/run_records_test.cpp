@@ -20,9 +20,9 @@ using testing::ScratchFolder;
 
 class Summary : public ::testing::Test {
  protected:
-  std::string write(int64_t first_step, int64_t last_step, ExitCode code = ExitCode::kOk) {
+  std::string write(int64_t first_step, int64_t last_step) {
     TrainingResult result;
-    result.code = code;
+    result.code = code_;
     result.first_step = first_step;
     result.last_step = last_step;
     result.seconds = 3.0;
@@ -36,6 +36,7 @@ class Summary : public ::testing::Test {
 
   bool lacked_ = false;  ///< before the last write
   std::vector<std::string> notes_;
+  ExitCode code_ = ExitCode::kOk;
 
  private:
   std::unique_ptr<Communicator> world_ = make_self_communicator();
@@ -99,8 +100,16 @@ TEST(ExpertTable, CountsMemoryUnitsApart) {
 }
 
 TEST_F(Summary, OfAStopBeforeTheFirstStepDoesNotCallTheRunFinished) {
-  write(0, 4, ExitCode::kPreempted);
-  EXPECT_THAT(write(4, 4, ExitCode::kPreempted), HasSubstr("run.on_existing=resume"));
+  code_ = ExitCode::kPreempted;
+  write(0, 4);
+  EXPECT_THAT(write(4, 4), Not(HasSubstr("finished already")));
+}
+
+TEST(NextStep, IsToResumeAStoppedRun) {
+  TrainingResult result;
+  EXPECT_EQ(next_step(result), "");
+  result.code = ExitCode::kPreempted;
+  EXPECT_THAT(next_step(result), HasSubstr("run.on_existing=resume"));
 }
 
 /// What a start from these overrides leaves in the run's folder.
