@@ -122,6 +122,24 @@ std::string load_description(const LoadPanel& panel, const std::string& rows) {
       panel.has_both_kinds() ? " Experts are above, memory units below." : "");
 }
 
+/// All values, then the largest and the smallest of the last column.
+std::string grid_description(const ValueGrid& grid) {
+  const ValueRange range = range_of(grid.value);
+  const auto text = [&](double value) { return value_text(value, grid.quantity); };
+  std::string description = fmt::format("{} rows, one a {}; from {} to {}.", grid.value.size(),
+                                        grid.rows, text(range.low), text(range.high));
+  size_t least = 0, most = 0;
+  const auto last = [&](size_t row) { return grid.value[row].back(); };
+  for (size_t row = 1; row < grid.value.size(); ++row) {
+    if (!(last(row) >= last(least))) least = row;
+    if (!(last(row) <= last(most))) most = row;
+  }
+  if (!std::isfinite(last(least)) || !std::isfinite(last(most))) return description;
+  return description + fmt::format(" At the last step, {} in row '{}' to {} in row '{}'.",
+                                   text(last(least)), grid.row_labels[least], text(last(most)),
+                                   grid.row_labels[most]);
+}
+
 }  // namespace
 
 std::string load_figure_html(const LoadPanel& panel, const LoadScale& scale,
@@ -162,22 +180,28 @@ std::string load_legend_html(const LoadScale& scale, const std::string& what) {
                      xml_text(what), page_scale(label, colours, ticks));
 }
 
-std::string grid_figure_html(const ValueGrid& grid, const std::string& id) {
-  constexpr int64_t kLevels = 64;
-  double low = std::numeric_limits<double>::infinity(), high = -low;
-  for (const auto& row : grid.value) {
-    for (const double value : row) {
-      if (!std::isfinite(value)) continue;
-      low = std::min(low, value);
-      high = std::max(high, value);
+ValueRange range_of(const std::vector<std::vector<double>>& value) {
+  ValueRange range{std::numeric_limits<double>::infinity(),
+                   -std::numeric_limits<double>::infinity()};
+  for (const auto& row : value) {
+    for (const double number : row) {
+      if (!std::isfinite(number)) continue;
+      range.low = std::min(range.low, number);
+      range.high = std::max(range.high, number);
     }
   }
-  const double span = high > low ? high - low : 1.0;
+  return range;
+}
+
+std::string grid_figure_html(const ValueGrid& grid, const std::string& id) {
+  constexpr int64_t kLevels = 64;
+  const ValueRange scale = grid.scale.value_or(range_of(grid.value));
+  const double span = scale.high > scale.low ? scale.high - scale.low : 1.0;
   Cells cells{
       0, grid.value.size(), kHeatTop, {std::ssize(grid.value.front()), std::ssize(grid.value), {}}};
   for (const auto& row : grid.value) {
     for (const double value : row) {
-      const double level = std::round((value - low) / span * (kLevels - 1)) / (kLevels - 1);
+      const double level = std::round((value - scale.low) / span * (kLevels - 1)) / (kLevels - 1);
       cells.picture.pixels.push_back(std::isfinite(value) ? viridis(level) : kNotLogged);
     }
   }
@@ -185,12 +209,11 @@ std::string grid_figure_html(const ValueGrid& grid, const std::string& id) {
   for (int64_t level = 0; level < kLevels; ++level) {
     colours.push_back(viridis(static_cast<double>(level) / (kLevels - 1)));
   }
-  const std::string least = value_text(low, grid.quantity), most = value_text(high, grid.quantity);
+  const std::string least = value_text(scale.low, grid.quantity);
+  const std::string most = value_text(scale.high, grid.quantity);
   HeatPicture heat{grid.row_labels, grid.last_step, row_height_of(grid.value.size()), {cells}};
-  const std::string text =
-      fmt::format("{} rows, one a {}; from {} to {}.", grid.value.size(), grid.rows, least, most);
   return heat_html(heat,
-                   {grid.title, text,
+                   {grid.title, grid_description(grid),
                     page_scale(fmt::format("Colours from dark, {}, to bright, {}", least, most),
                                colours, {{0, least}, {1, most}}) +
                         (has_gaps(grid.value) ? kNotLoggedText : "")},

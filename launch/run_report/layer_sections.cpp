@@ -14,7 +14,7 @@
 namespace shoal {
 namespace {
 
-constexpr size_t kMostLoadFigures = 64;
+constexpr size_t kMostHeatFigures = 64;
 
 /// A heading before what one run's layers did, where there are several runs.
 std::string with_heading(const RunData& run, const Runs& runs, const std::string& html) {
@@ -90,16 +90,16 @@ std::string loads_html(const RunData& run, const LoadFigures& what, FigureIds& i
   if (panels.empty()) return "";
   const LoadScale scale(panels);
   std::string figures;
-  for (size_t i = 0; i < std::min(panels.size(), kMostLoadFigures); ++i) {
+  for (size_t i = 0; i < std::min(panels.size(), kMostHeatFigures); ++i) {
     figures += load_figure_html(panels[i], scale, what.rows, ids.next());
   }
   std::string html = fmt::format("<h3>{}</h3>\n{}{}", what.heading,
                                  load_legend_html(scale, what.meaning), plots_html(figures));
-  if (panels.size() > kMostLoadFigures) {
+  if (panels.size() > kMostHeatFigures) {
     html += fmt::format(
         "<p>The first {} of {} layers are drawn; `shoal inspect --experts "
         "--heat-map` draws all of them.</p>\n",
-        kMostLoadFigures, panels.size());
+        kMostHeatFigures, panels.size());
   }
   return html;
 }
@@ -173,6 +173,52 @@ std::string numbers_html(const RunData& run, const std::vector<LayerRecords>& la
   return html;
 }
 
+/// A gate's rate in each part of the context over steps; without rows if none was logged.
+ValueGrid position_grid(const LayerRecords& gate, const StepColumns& columns) {
+  ValueGrid grid{gate.layer, "part of the context", {}, columns.last_step(), {}, Quantity::kShare};
+  const auto found = gate.lists.find("rate_by_position");
+  if (found == gate.lists.end()) return grid;
+  const std::vector<std::vector<double>> rates = mean_lists(found->second, columns);
+  size_t parts = 0;
+  for (const auto& rate : rates) parts = std::max(parts, rate.size());
+  for (size_t part = 0; part < parts; ++part) {
+    grid.row_labels.push_back(
+        fmt::format("{:.0f} %", 100.0 * static_cast<double>(part) / static_cast<double>(parts)));
+    grid.value.emplace_back();
+    for (const auto& rate : rates) {
+      grid.value.back().push_back(part < rate.size() ? rate[part] : std::nan(""));
+    }
+  }
+  return grid;
+}
+
+/// Where in the text tokens attend: heat maps of all gates on one scale.
+std::string gate_positions_html(const RunData& run, FigureIds& ids) {
+  const StepColumns columns(last_step_of_layers(run, run.gates));
+  std::vector<ValueGrid> grids;
+  double most = 0.0;
+  for (const LayerRecords& gate : run.gates) {
+    ValueGrid grid = position_grid(gate, columns);
+    if (grid.value.empty()) continue;
+    most = std::max(most, range_of(grid.value).high);
+    grids.push_back(std::move(grid));
+  }
+  std::string figures;
+  for (size_t i = 0; i < std::min(grids.size(), kMostHeatFigures); ++i) {
+    grids[i].scale = ValueRange{0.0, most};
+    figures += grid_figure_html(grids[i], ids.next());
+  }
+  if (figures.empty()) return "";
+  return fmt::format(
+      "<h3>Gate rate by position in the text</h3>\n<p>Each row is a part of the context, from its "
+      "beginning at the top; the number beside it is where it begins. The colour is the share of "
+      "its tokens, anchors left out, that attend.{}</p>\n{}",
+      grids.size() > kMostHeatFigures
+          ? fmt::format(" The first {} of {} gates are drawn.", kMostHeatFigures, grids.size())
+          : "",
+      plots_html(figures));
+}
+
 /// `html` of each run under its heading.
 template <class Html>
 std::string of_runs(const Runs& runs, const Html& html) {
@@ -209,7 +255,8 @@ std::string expert_layers_html(const Runs& runs, FigureIds& ids) {
 
 std::string gate_layers_html(const Runs& runs, FigureIds& ids) {
   return of_runs(runs, [&](const RunData& run) {
-    return under("Gate of each layer", numbers_html(run, run.gates, {}, ids));
+    return under("Gate of each layer", numbers_html(run, run.gates, {}, ids)) +
+           gate_positions_html(run, ids);
   });
 }
 

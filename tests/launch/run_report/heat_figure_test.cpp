@@ -84,5 +84,18 @@ TEST(GridFigure, GoesFromTheSmallestToTheLargestAndLeavesGaps) {
   EXPECT_THAT(html, HasSubstr("grey: nothing was logged"));
 }
 
+TEST(GridFigure, TakesAScaleThatOthersHave) {
+  ValueGrid grid{"rate", "layer", {"1", "2"}, 1, {{0.5}, {0.25}}, Quantity::kShare};
+  grid.scale = ValueRange{0, 1};
+  const std::string html = grid_figure_html(grid, "f3");
+  EXPECT_EQ(markup_mistake(html), "");
+  EXPECT_THAT(html, HasSubstr(address_of(1, {viridis(std::round(63 * 0.5) / 63),
+                                             viridis(std::round(63 * 0.25) / 63)})));
+  EXPECT_THAT(html, HasSubstr("Colours from dark, 0 %, to bright, 100.0 %"));
+  EXPECT_THAT(html,
+              HasSubstr("from 25.0 % to 50.0 %. At the last step, 25.0 % in row '2' to 50.0 % in "
+                        "row '1'."));
+}
+
 }  // namespace
 }  // namespace shoal

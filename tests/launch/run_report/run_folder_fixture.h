@@ -77,6 +77,18 @@ inline std::string drawn_layers(const char* name, const char* key, int64_t count
   return text;
 }
 
+/// Gates whose tokens attend at the beginning of the text first, later at its end.
+inline std::string drawn_gates(int64_t count, double done, int64_t step) {
+  std::string text;
+  for (int64_t i = 0; i < count; ++i) {
+    MetricsRecord record = drawn_layer(fmt::format("blocks.{}.gate", i), step);
+    record.add("rate", done / static_cast<double>(i + 1));
+    record.add("rate_by_position", std::vector<double>{1 - done, done});
+    text += record.to_json() + "\n";
+  }
+  return text;
+}
+
 /// Writes a run's folder as training does, of numbers that are a function of step and layer.
 inline std::string write_drawn_run(const ScratchFolder& scratch, const DrawnRun& run) {
   const std::string folder = scratch.file(run.name);
@@ -86,7 +98,7 @@ inline std::string write_drawn_run(const ScratchFolder& scratch, const DrawnRun&
     const double done = static_cast<double>(step) / static_cast<double>(run.lines);
     metrics += drawn_step(run, step);
     experts += drawn_experts(run, step);
-    gates += drawn_layers("gate", "rate", run.gates, done, step);
+    gates += drawn_gates(run.gates, done, step);
     permutations += drawn_layers("fc1", "distance", run.permutations, done, step);
   }
   write_file(folder + "/metrics.jsonl", metrics);

@@ -180,6 +180,17 @@ TEST(RunReport, DrawsLayersOverTheSameStepsWhereverTheyAreLogged) {
   EXPECT_TRUE(page_has(page, "9 rows, one a layer; from 0 to 100."));
 }
 
+TEST(RunReport, DrawsWhereInTheTextGatesOpen) {
+  const std::string page = page_of({.lines = 2, .gates = 3});
+  EXPECT_TRUE(page_has(page, "<h3>Gate rate by position in the text</h3>"));
+  // Half of both parts, then none of the first and all of the second.
+  const Rgb half = viridis(std::round(0.5 * 63) / 63);
+  EXPECT_TRUE(page_has(page, png_address({2, 2, {half, viridis(0), half, viridis(1)}})));
+  EXPECT_TRUE(page_has(page, ">blocks.2.gate over steps</title>"));
+  EXPECT_TRUE(page_has(page, "At the last step, 0 % in row '0 %' to 100.0 % in row '50 %'."));
+  EXPECT_FALSE(page_has(page_of({}), "Gate rate by position"));
+}
+
 TEST(RunReport, SetsMemoryUnitsApart) {
   EXPECT_TRUE(page_has(page_of({.units = 6, .memory_units = 4}),
                        "above the gap experts, below it memory units (2 to 5)"));
