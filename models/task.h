@@ -69,8 +69,10 @@ struct RateUnit {
 
 /// One of the pictures that are shown of each sample of a batch.
 struct PictureColumn {
-  std::string name;          ///< for people
-  torch::Tensor image_bCHW;  ///< in [0, 1]
+  std::string name;             ///< for people
+  torch::Tensor image_bCHW;     ///< in [0, 1]
+  std::string number = {};      ///< for people: what number_b is
+  torch::Tensor number_b = {};  ///< a number of each picture; undefined: none
 };
 
 class Baselines;

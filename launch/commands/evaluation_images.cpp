@@ -1,36 +1,20 @@
 #include "launch/commands/evaluation_images.h"
 
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "launch/commands/new_folder.h"
+#include "launch/evaluate/sample_pictures.h"
 #include "launch/report/tensor_picture.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/data/loader.h"
 
-// b samples on this rank  B samples on all ranks  C channels  H height  W width
 namespace shoal {
 namespace {
 
 constexpr int64_t kGap = 4;  ///< between the images of a sample, pixels
-
-/// The first `count` of the micro-batch on every rank, where b of them are, from `first` on.
-torch::Tensor gather_images(const torch::Tensor& image_bCHW, const torch::Tensor& place_b,
-                            int64_t count, Communicator& world) {
-  std::vector<int64_t> sizes = image_bCHW.sizes().vec();
-  sizes[0] = count;
-  torch::Tensor image_BCHW = at::zeros(sizes, torch::kFloat32);
-  const torch::Tensor host_bCHW = image_bCHW.to(torch::kCPU, torch::kFloat32);
-  for (int64_t i = 0; i < place_b.size(0); ++i) {
-    const auto place = place_b[i].item<int64_t>();
-    if (place < count) image_BCHW[place].copy_(host_bCHW[i]);
-  }
-  all_reduce(world, image_BCHW);
-  return image_BCHW;
-}
 
 /// The strips in as many columns as make the sheet about square.
 Picture contact_sheet(const std::vector<Picture>& strips) {
@@ -68,21 +52,20 @@ DrawnImages draw_evaluation_images(const ImagesRequest& request, const Evaluatio
     std::optional<Batch> batch = loader.next();
     if (!batch) break;
     batch->context.step = step;
-    const std::vector<PictureColumn> columns = parts.task.pictures(*batch);
+    const int64_t count = std::min(batch->context.samples_in_micro, request.count - drawn.count);
+    const std::vector<PictureColumn> columns =
+        gather_pictures(parts.task, *batch, {drawn.count, count}, world);
     if (columns.empty()) {
       throw Error(ExitCode::kUsage,
                   fmt::format("--images: task {} draws no pictures", parts.recipe.task.name()),
                   "leave --images out");
     }
-    const int64_t count = std::min(batch->context.samples_in_micro, request.count - drawn.count);
-    const torch::Tensor place_b = batch->context.sample_b.to(torch::kCPU) - drawn.count;
     drawn.columns.clear();
     std::vector<std::vector<Picture>> images(static_cast<size_t>(count));
     for (const PictureColumn& column : columns) {
       drawn.columns.push_back(column.name);
-      const torch::Tensor image_BCHW = gather_images(column.image_bCHW, place_b, count, world);
       for (int64_t i = 0; i < count; ++i) {
-        images[static_cast<size_t>(i)].push_back(enlarge_small(picture_of(image_BCHW[i])));
+        images[static_cast<size_t>(i)].push_back(enlarge_small(picture_of(column.image_bCHW[i])));
       }
     }
     for (const auto& row : images) strips.push_back(tile(row, std::ssize(row), kGap));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "launch/evaluate/reference_samples.h"
+#include "launch/evaluate/sample_pictures.h"
 #include "launch/evaluate/split_sums.h"
 #include "launch/report/console.h"
 #include "launch/report/moe_metrics.h"
@@ -41,6 +42,11 @@ std::vector<double> load_shares(const MoeReport& layer) {
     shares.push_back(total > 0 ? static_cast<double>(load) / total : 0.0);
   }
   return shares;
+}
+
+std::vector<PictureColumn> draw_first(const EvaluationParts& parts, const Batch& batch) {
+  const int64_t count = std::min(parts.most_pictures, batch.context.samples_in_micro);
+  return gather_pictures(parts.task, batch, {0, count}, *parts.grid.world);
 }
 
 }  // namespace
@@ -131,7 +137,9 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   EvalLoader loader(*parts.data.samples, loader_settings(parts.recipe, parts.data, parts.grid));
   std::vector<NamedSum> totals;
   std::vector<MoeStats> layers;
+  std::vector<PictureColumn> pictures;
   int64_t samples = 0;
+  bool is_first = parts.most_pictures > 0;
   if (agreement != nullptr) agreement->begin_evaluation();
   while (std::optional<Batch> batch = loader.next()) {
     if (interrupted && interrupted()) return std::nullopt;
@@ -141,6 +149,7 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
     add(layers, output.moe);
     samples += batch->context.sample_b.size(0);
     if (agreement != nullptr) agreement->add(output.moe);
+    if (std::exchange(is_first, false)) pictures = draw_first(parts, *batch);
   }
   parts.grid.throw_if_failed();
   const RouterAgreement::Counts own =
@@ -155,6 +164,7 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   totals.pop_back();
   Evaluation result{parts.task.metrics(totals), samples};
   result.moe = std::move(routing);
+  result.pictures = std::move(pictures);
   if (same.weight > 0) result.router_agreement = same.sum / same.weight;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

@@ -25,6 +25,8 @@ struct Evaluation {
   std::optional<double> router_agreement = {};
   double seconds = 0.0;
   std::vector<MoeReport> moe = {};  ///< how the split was routed, one entry a MoE layer
+  std::vector<PictureColumn> pictures =
+      {};  ///< of the first samples; as gather_pictures makes them
 
   /// Of the metric of this name; TORCH_CHECK that there is one.
   double value(std::string_view name) const;
@@ -37,6 +39,9 @@ struct EvaluationParts {
   const OpenSplit& data;
   RankGrid& grid;
   const OpenSplit* train_data = nullptr;  ///< data.train where it is open; else references open it
+  /// Of so many samples at most, those of the first micro-batch, the task draws pictures if it
+  /// draws any.
+  int64_t most_pictures = 0;
 };
 
 /// Asked before each batch, on all ranks at once: whether to end without a result.

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array kFiles{"resolved.yaml", "env.json",      "summary.json", "metrics.jsonl",
                             "metrics.csv",   "experts.jsonl", "gates.jsonl",  "permutations.jsonl",
-                            "report.html",   "LATEST",        ".lock"};
+                            "pictures.png",  "report.html",   "LATEST",       ".lock"};
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::vector<fs::directory_entry> entries;

@@ -93,9 +93,9 @@ std::string page_scale(const std::string& label, const std::vector<Rgb>& colours
   return html + "</div></div>\n";
 }
 
-std::string png_address(const Picture& picture) {
-  return "data:image/png;base64," + base64(png_bytes(picture));
-}
+std::string png_address(const Picture& picture) { return png_address(png_bytes(picture)); }
+
+std::string png_address(std::string_view png) { return "data:image/png;base64," + base64(png); }
 
 std::string page_picture(FileSystem& files, const std::string& folder, const std::string& name,
                          const Picture& picture) {

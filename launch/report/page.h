@@ -34,6 +34,8 @@ std::string page_scale(const std::string& label, const std::vector<Rgb>& colours
 
 /// The picture as a PNG within the page: an address that begins with `data:`.
 std::string png_address(const Picture& picture);
+/// The same of the bytes of a PNG file.
+std::string png_address(std::string_view png);
 
 /// Writes a PNG, a small picture enlarged, into a page's folder; the markup that shows it. Throws
 /// StorageError.

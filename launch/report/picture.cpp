@@ -41,6 +41,40 @@ struct Palette {
   }
 };
 
+// A PNG file: 8 bytes, then chunks, each its size, its kind, its content and their checksum.
+constexpr size_t kChunkBytes = 12;                  ///< of a chunk without content
+constexpr size_t kPngStart = 8 + kChunkBytes + 13;  ///< up to the first chunk's end
+constexpr char kPngText[] = "Description";          ///< and a zero behind it
+
+uint32_t big_endian(std::string_view bytes) {
+  uint32_t number = 0;
+  for (size_t i = 0; i < 4; ++i) number = number << 8 | static_cast<uint8_t>(bytes[i]);
+  return number;
+}
+
+std::string big_endian_bytes(uint32_t number) {
+  std::string bytes;
+  for (const int shift : {24, 16, 8, 0}) bytes += static_cast<char>(number >> shift & 0xff);
+  return bytes;
+}
+
+/// CRC-32 of PNG, not the one of crc32c.h.
+uint32_t png_checksum(std::string_view bytes) {
+  uint32_t crc = ~0u;
+  for (const char byte : bytes) {
+    crc ^= static_cast<uint8_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0u);
+  }
+  return ~crc;
+}
+
+std::string text_chunk(const std::string& text) {
+  const std::string content = std::string(kPngText, sizeof kPngText) + text;
+  const std::string chunk = "tEXt" + content;
+  return big_endian_bytes(static_cast<uint32_t>(content.size())) + chunk +
+         big_endian_bytes(png_checksum(chunk));
+}
+
 }  // namespace
 
 Rgb colour_between(std::span<const int> stops, double place) {
@@ -103,7 +137,7 @@ Picture tile(const std::vector<Picture>& pictures, int64_t columns, int64_t gap)
   return sheet;
 }
 
-std::string png_bytes(const Picture& picture) {
+std::string png_bytes(const Picture& picture, const std::string& description) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
   image.width = static_cast<png_uint_32>(picture.width);
@@ -121,7 +155,26 @@ std::string png_bytes(const Picture& picture) {
                                        picture.width, picture.height, image.message));
   }
   bytes.resize(size);
+  if (!description.empty()) bytes.insert(kPngStart, text_chunk(description));
   return bytes;
+}
+
+std::optional<PngHead> read_png_head(std::string_view bytes) {
+  const std::string_view text_begin(kPngText, sizeof kPngText);
+  if (bytes.size() < kPngStart || !bytes.starts_with("\x89PNG\r\n\x1a\n")) return std::nullopt;
+  PngHead head{big_endian(bytes.substr(16)), big_endian(bytes.substr(20)), ""};
+  for (bytes.remove_prefix(8); bytes.size() >= kChunkBytes;) {
+    const std::string_view kind = bytes.substr(4, 4);
+    const size_t size = big_endian(bytes);
+    if (size > bytes.size() - kChunkBytes) return std::nullopt;
+    const std::string_view content = bytes.substr(8, size);
+    if (kind == "IEND") return head;
+    if (kind == "tEXt" && content.starts_with(text_begin)) {
+      head.description = content.substr(text_begin.size());
+    }
+    bytes.remove_prefix(kChunkBytes + size);
+  }
+  return std::nullopt;
 }
 
 }  // namespace shoal

@@ -2,8 +2,10 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace shoal {
@@ -47,7 +49,15 @@ Picture enlarge_small(const Picture& picture, int64_t side = 128);
 Picture tile(const std::vector<Picture>& pictures, int64_t columns, int64_t gap);
 
 /// The picture as a compressed PNG file, of up to 256 colours one with a palette. It has at least
-/// one pixel.
-std::string png_bytes(const Picture& picture);
+/// one pixel. `description`, of ASCII, goes into the file's text of that name.
+std::string png_bytes(const Picture& picture, const std::string& description = "");
+
+/// What a PNG file says of its picture.
+struct PngHead {
+  int64_t width = 0, height = 0;
+  std::string description;  ///< "": none
+};
+/// Nothing if the bytes are no PNG file, or not all of one.
+std::optional<PngHead> read_png_head(std::string_view bytes);
 
 }  // namespace shoal

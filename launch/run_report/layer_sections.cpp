@@ -16,12 +16,6 @@ namespace {
 
 constexpr size_t kMostHeatFigures = 64;
 
-/// A heading before what one run's layers did, where there are several runs.
-std::string with_heading(const RunData& run, const Runs& runs, const std::string& html) {
-  if (html.empty() || runs.size() == 1) return html;
-  return fmt::format("<h3>{}</h3>\n{}", xml_text(run.name), html);
-}
-
 /// The last step that these layers or any step of the run have logged.
 double last_step_of_layers(const RunData& run, const std::vector<LayerRecords>& layers) {
   double last = run.last_step;

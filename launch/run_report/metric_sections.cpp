@@ -115,6 +115,11 @@ Section evaluation_section(const Runs& runs, FigureIds& ids) {
 
 }  // namespace
 
+std::string with_heading(const RunData& run, const Runs& runs, const std::string& html) {
+  if (html.empty() || runs.size() == 1) return html;
+  return fmt::format("<h3>{}</h3>\n{}", xml_text(run.name), html);
+}
+
 std::string plots_html(const std::string& figures) {
   return figures.empty() ? "" : "<div class=\"plots\">\n" + figures + "</div>\n";
 }
@@ -136,6 +141,7 @@ std::vector<Section> metric_sections(const Runs& runs, FigureIds& ids) {
   Section& training = sections.back();
   if (!training.body.empty()) training.body = reading_help(runs) + training.body;
   sections.push_back(evaluation_section(runs, ids));
+  sections.push_back(pictures_section(runs));
   sections.push_back(section(MetricGroup::kSpeed, "speed", "Speed and memory"));
   sections.push_back(section(MetricGroup::kExperts, "experts", "Experts and routing"));
   sections.back().body += expert_layers_html(runs, ids);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "launch/report/picture.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/error.h"
@@ -106,6 +107,22 @@ void read_checkpoints(const fs::path& folder, RunData& run) {
   }
 }
 
+void read_pictures(const fs::path& folder, RunData& run) {
+  constexpr uintmax_t kMostBytes = uintmax_t{4} << 20;  // training writes about 1 MiB at most
+  const fs::path file = folder / "pictures.png";
+  if (!fs::exists(file)) return;
+  if (fs::is_regular_file(file) && fs::file_size(file) <= kMostBytes) {
+    std::string png = text_of(file);
+    const std::optional<SampleSheet> sheet = read_sheet(png);
+    const std::optional<PngHead> head = read_png_head(png);
+    if (sheet) {
+      run.pictures = RunPictures{*sheet, std::move(png), head->width, head->height};
+      return;
+    }
+  }
+  run.problems.emplace_back("pictures.png: none that training wrote, left out");
+}
+
 }  // namespace
 
 std::optional<CheckpointFacts> checkpoint_facts(const std::string& folder, int64_t step) {
@@ -137,6 +154,7 @@ RunData read_run(const std::string& path) {
     run.experts = read_layers(folder, "experts.jsonl", run);
     run.gates = read_layers(folder, "gates.jsonl", run);
     run.permutations = read_layers(folder, "permutations.jsonl", run);
+    read_pictures(folder, run);
     read_checkpoints(folder, run);
   } catch (const fs::filesystem_error& error) {
     throw DataError(fmt::format("'{}' cannot be read: {}", path, error.what()), kRunHint);

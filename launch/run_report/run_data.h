@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/report/sample_sheet.h"
 #include "launch/run_report/curve.h"
 
 namespace shoal {
@@ -32,6 +33,13 @@ struct RecipeValue {
   std::string origin;  ///< where it was written: file and line, command line, default; "": unknown
 };
 
+/// pictures.png.
+struct RunPictures {
+  SampleSheet sheet;
+  std::string png;
+  int64_t width = 0, height = 0;  ///< pixels
+};
+
 /// What a run's folder says of it, whatever of it is there.
 struct RunData {
   std::string path, name;
@@ -39,6 +47,7 @@ struct RunData {
   int64_t skipped_steps = 0;  ///< logged ones
   double last_step = 0;       ///< logged
   std::vector<LayerRecords> experts, gates, permutations;
+  std::optional<RunPictures> pictures;
   std::vector<CheckpointFacts> checkpoints;
   std::vector<RecipeValue> recipe;
   nlohmann::ordered_json env, summary;  ///< objects; empty without the file

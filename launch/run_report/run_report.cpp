@@ -44,7 +44,12 @@ figcaption { font-weight: 600; font-size: 14px; overflow-wrap: anywhere; }
 .axis { stroke: var(--line); }
 .mark { stroke: var(--text); stroke-dasharray: 3 3; stroke-opacity: .7; }
 .frame { fill: none; stroke: var(--line); }
-.heat image { image-rendering: pixelated; }
+.heat image, .sheet img { image-rendering: pixelated; }
+.sheet { margin-bottom: 12px; }
+.sheet img { display: block; width: 100%; height: auto; }
+.sheet .heads { display: grid; align-items: end; font-size: 13px; margin: 4px 0 2px;
+  color: var(--soft); line-height: 1.3; }
+.heads span { overflow-wrap: anywhere; padding-right: 6px; box-sizing: border-box; }
 .hint { margin: 0 0 10px; color: var(--soft); }
 .values, .legend { font-size: 13px; margin: 2px 0 0; color: var(--soft);
   font-variant-numeric: tabular-nums; }

@@ -33,6 +33,9 @@ Section notes_section(const Runs& runs);
 /// section for each group of them.
 std::vector<Section> metric_sections(const Runs& runs, FigureIds& ids);
 
+/// A heading before what belongs to one run, where there are several runs.
+std::string with_heading(const RunData& run, const Runs& runs, const std::string& html);
+
 /// Figures side by side, as many as fit; "" without any.
 std::string plots_html(const std::string& figures);
 
@@ -41,6 +44,8 @@ std::string expert_layers_html(const Runs& runs, FigureIds& ids);
 std::string gate_layers_html(const Runs& runs, FigureIds& ids);
 std::string permutation_layers_html(const Runs& runs, FigureIds& ids);
 
+/// What the tasks drew of samples at the last evaluation.
+Section pictures_section(const Runs& runs);
 Section checkpoints_section(const Runs& runs);
 Section recipe_section(const Runs& runs);
 Section environment_section(const Runs& runs);

@@ -207,7 +207,7 @@ std::string write_summary(const RunFolder& folder, const TrainingResult& result,
     text += fmt::format("{}\n", expert_table(result.report->moe, result.memory_units));
   }
   for (const char* name : {"resolved.yaml", "env.json", "metrics.jsonl", "metrics.csv",
-                           "experts.jsonl", "tb/", "summary.json", "log/"}) {
+                           "experts.jsonl", "pictures.png", "tb/", "summary.json", "log/"}) {
     if (std::filesystem::exists(folder.file(name)))
       text += fmt::format("  {}\n", folder.file(name));
   }

@@ -193,6 +193,7 @@ void Trainer::report_skipped(const StepOutcome& outcome) {
 
 /// Whether its score is the best so far, and checkpoints are kept by score.
 bool Trainer::evaluate_now(bool is_logged) {
+  constexpr int64_t kMostPictures = 6;
   const Interrupted interrupted = [this] {
     is_interrupted_ = session_.agree(stop_requests()).wants_stop();
     return is_interrupted_;
@@ -202,7 +203,8 @@ bool Trainer::evaluate_now(bool is_logged) {
   const auto begin = Clock::now();
   const double waited = session_.exchange_wait_seconds().value_or(0.0);
   const std::optional<Evaluation> evaluation =
-      evaluate({session_.task(), recipe_, valid_data_, session_.grid(), &session_.train_data()},
+      evaluate({session_.task(), recipe_, valid_data_, session_.grid(), &session_.train_data(),
+                kMostPictures},
                session_.steps_done(), &agreement_, interrupted);
   result_.evaluation_seconds += seconds_since(begin);
   training_log_.leave_out_wait(session_.exchange_wait_seconds().value_or(0.0) - waited);

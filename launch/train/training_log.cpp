@@ -111,6 +111,7 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
                        {},
                        {},
                        {folder.file("metrics.csv"), columns_with(start.metrics), start.first_step},
+                       {folder.file("pictures.png"), start.first_step},
                        {}});
   if (start.has_gates) files_->gates.emplace(folder.file("gates.jsonl"), start.first_step);
   if (start.has_permutations) {
@@ -146,6 +147,7 @@ void TrainingLog::finish() {
   if (files_->gates) finish_file(*files_->gates);
   if (files_->permutations) finish_file(*files_->permutations);
   finish_file(files_->table);
+  finish_file(files_->pictures);
   if (files_->events) {
     if (const std::optional<StepEvent> rest = events_.rest()) write(*files_->events, *rest);
     finish_file(*files_->events);
@@ -256,6 +258,7 @@ void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {
   write(files_->metrics, record);
   write(files_->table, record);
   if (files_->events) write(*files_->events, events_.evaluation(step, record));
+  if (!evaluation.pictures.empty()) write(files_->pictures, sheet_png(evaluation.pictures, step));
   std::string line = fmt::format("step {}  evaluation:", step), counts;
   for (const Metric& metric : evaluation.metrics) {
     const bool is_count = metric.kind == Metric::Kind::kCount;

@@ -10,6 +10,7 @@
 #include "launch/evaluate/evaluation.h"
 #include "launch/job/run_folder.h"
 #include "launch/report/console.h"
+#include "launch/report/sample_sheet.h"
 #include "launch/report/tensorboard_events.h"
 #include "launch/train/memory_units.h"
 #include "launch/train/session.h"
@@ -20,8 +21,9 @@
 namespace shoal {
 
 /// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, gates.jsonl,
-/// permutations.jsonl, TensorBoard's events, the console and this rank's log. A key whose number is
-/// not known is left out, such as all_to_all_ms on GPUs. On other ranks every call does nothing.
+/// permutations.jsonl, pictures.png, TensorBoard's events, the console and this rank's log. A key
+/// whose number is not known is left out, such as all_to_all_ms on GPUs. On other ranks every call
+/// does nothing.
 class TrainingLog {
  public:
   struct Start {
@@ -60,6 +62,7 @@ class TrainingLog {
     JsonLines metrics, experts;
     std::optional<JsonLines> gates, permutations;
     CsvTable table;
+    SheetFile pictures;
     std::optional<EventFile> events;
   };
   Progress progress(const StepOutcome& outcome, const StepReport& report, const Session& session);

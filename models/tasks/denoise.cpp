@@ -103,11 +103,12 @@ class Denoise : public Task, public ProductCounts {
   std::vector<PictureColumn> pictures(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
     const torch::Tensor clean = batch.image_bCHW(), noisy = noisy_of(batch);
+    const torch::Tensor shown = noisy.clamp(0.0, 1.0);
     ModelOutput output;
     const torch::Tensor restored = restore(noisy, batch, output).clamp(0.0, 1.0);
     return {{"clean", clean},
-            {"noisy", noisy.clamp(0.0, 1.0)},
-            {"restored", restored},
+            {"noisy", shown, "PSNR (dB)", psnr(shown, clean)},
+            {"restored", restored, "PSNR (dB)", psnr(restored, clean)},
             {fmt::format("absolute difference of clean and restored x {}", kDifferenceScale),
              ((restored - clean).abs() * kDifferenceScale).clamp(0.0, 1.0)}};
   }

@@ -15,6 +15,15 @@ WIDTHS = (360, 800, 1600)
 with open(os.path.join(HERE, "page_checks.js"), encoding="utf-8") as file:
     CHECKS = file.read()
 
+# A denoiser, and a model with token gates.
+DENOISER = ("task={name: denoise}", "data.normalise={mean: [0, 0, 0], std: [1, 1, 1]}",
+            "model={backbone: vit, patch: 4, width: 16, depth: 1, heads: 2, hidden: 16, pool: mean}")
+GATED = ("task={name: lm}",
+         "data={source: mqar, sequence: 64, vocabulary: 128, pairs: 8, train: {samples: 256}, "
+         "valid: {samples: 32}}",
+         "model={backbone: hspmn, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, "
+         "gate: {rate: 0.3, anchor_every: 16}}")
+
 mistakes = []
 
 
@@ -32,12 +41,14 @@ def run(*command, code=0):
 
 
 def make_runs(shoal):
-    """A run that was stopped and resumed, and another one to compare it with."""
+    """A run that was stopped and resumed, another one to compare it with, and other models'."""
     alone = ("run.root=.", "parallel.expert_ranks=1")
     run(shoal, "train", TINY, *alone, "run.name=resumed", "run.stop_after=15step", code=75)
     expect(os.path.exists("resumed/report.html"), "no report after a stop")
     run(shoal, "train", TINY, *alone, "run.name=resumed", "run.on_existing=resume")
     run(shoal, "train", TINY, *alone, "run.name=other", "run.seed=2", "optimizer.lr=5e-3")
+    for name, changes in (("denoiser", DENOISER), ("gated", GATED)):
+        run(shoal, "train", TINY, *alone, f"run.name={name}", *changes)
     expect(run(shoal, "report", "resumed", "other", "--out", "both.html") == "both.html\n",
            "report does not print its file")
 
@@ -106,15 +117,44 @@ def check_comparison(browser):
     expect("optimizer.lr" in rows and "train.batch" not in rows, f"differing keys: {rows}")
 
 
+def check_denoiser(browser):
+    for width in WIDTHS:
+        browser.open("file://" + os.path.abspath("denoiser/report.html"), width, "light")
+        sheet = browser.evaluate("(() => { const b = document.querySelector('.sheet img')"
+                                 ".getBoundingClientRect(); return [b.left, b.right, b.height] })()")
+        expect(sheet[0] >= 0 and sheet[1] <= width and sheet[2] > 100, f"pictures at {sheet}")
+        heads = browser.evaluate("[...document.querySelectorAll('.sheet .heads span')]"
+                                 ".map(e => e.getBoundingClientRect().left)")
+        wanted = [sheet[0] + i * (sheet[1] - sheet[0]) / 4 for i in range(4)]
+        expect(len(heads) == 4 and all(abs(a - b) < 6 for a, b in zip(heads, wanted)),
+               f"heads at {heads}, not above their pictures at {wanted}")
+    told = [name for role, name, _ in browser.accessible_nodes() if role in ("img", "image")]
+    expect(any("From the left: clean, noisy, restored" in name for name in told),
+           f"the pictures are not described: {told}")
+    rows = browser.evaluate("document.querySelectorAll('#pictures ~ .scroll tbody tr').length")
+    expect(rows == 6, f"{rows} rows of PSNRs")
+
+
+def check_gates(browser):
+    browser.open("file://" + os.path.abspath("gated/report.html"), 1600, "light")
+    headings = browser.evaluate("[...document.querySelectorAll('h3')].map(e => e.textContent)")
+    expect("Gate rate by position in the text" in headings, f"headings: {headings}")
+    titles = browser.evaluate("[...document.querySelectorAll('.heat title')].map(e => e.textContent)")
+    expect(titles == ["blocks.0.gate over steps", "blocks.1.gate over steps"], f"maps: {titles}")
+
+
 def main():
     chromium, shoal = sys.argv[1:3]
     make_runs(shoal)
     with Chromium(chromium) as browser:
-        for page in ("resumed/report.html", "both.html"):
+        for page in ("resumed/report.html", "both.html", "denoiser/report.html",
+                     "gated/report.html"):
             check_everywhere(browser, page)
             check_schemes(browser, page)
         check_single(browser)
         check_comparison(browser)
+        check_denoiser(browser)
+        check_gates(browser)
     for mistake in mistakes:
         print(mistake)
     print(f"{len(mistakes)} mistakes")

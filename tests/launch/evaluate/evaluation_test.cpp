@@ -17,13 +17,14 @@ namespace {
 using ::testing::HasSubstr;
 
 /// Of 11 images in two batches, on this grid.
-Evaluation evaluate_on(RankGrid& grid, const std::vector<std::string>& overrides) {
+Evaluation evaluate_on(RankGrid& grid, const std::vector<std::string>& overrides,
+                       int64_t most_pictures = 0) {
   const Recipe recipe = testing::equality_recipe(overrides);
   const auto source = make_source(recipe);
   const auto data = open_split(source, Split::kTrain), valid = open_split(source, Split::kValid);
   Session session(recipe, data, grid);
   testing::fill_parameters(session.task());
-  return evaluate({session.task(), recipe, valid, grid}, 0);
+  return evaluate({session.task(), recipe, valid, grid, nullptr, most_pictures}, 0);
 }
 
 TEST(Evaluation, TellsHowTheWholeSplitWasRouted) {
@@ -76,6 +77,41 @@ TEST(EvaluationRanks, RouteTheSplitAsOneRankDoes) {
       });
     }
   }
+}
+
+const std::vector<std::string> kDenoiser{
+    "model={backbone: vit, patch: 4, width: 8, depth: 1, heads: 2, hidden: 8, pool: mean}",
+    "task={name: denoise}", "data.normalise={mean: [0, 0, 0], std: [1, 1, 1]}",
+    "data.valid.samples=5"};
+
+TEST(Evaluation, DrawsWhatItsNumbersAreOf) {
+  RankGrid grid = testing::self_grid();
+  const Evaluation all = evaluate_on(grid, kDenoiser, 100);
+  ASSERT_EQ(all.pictures.size(), 4u);
+  EXPECT_EQ(all.pictures[2].name, "restored");
+  EXPECT_EQ(all.pictures[2].image_bCHW.size(0), 5);
+  EXPECT_NEAR(all.pictures[2].number_b.mean().item<double>(), all.value("psnr"), 1e-9);
+  const Evaluation some = evaluate_on(grid, kDenoiser, 2);
+  EXPECT_TRUE(some.pictures[1].image_bCHW.equal(all.pictures[1].image_bCHW.narrow(0, 0, 2)));
+  EXPECT_EQ(some.value("psnr"), all.value("psnr"));
+  EXPECT_TRUE(evaluate_on(grid, kDenoiser).pictures.empty());
+  EXPECT_TRUE(evaluate_on(grid, {}, 100).pictures.empty());  // a classifier
+}
+
+TEST(EvaluationRanks, DrawTheSamePictures) {
+  RankGrid alone = testing::self_grid();
+  const Evaluation serial = evaluate_on(alone, kDenoiser, 4);
+  testing::run_grid(1, 3, [&](RankGrid& grid) {
+    const Evaluation parallel = evaluate_on(grid, kDenoiser, 4);
+    ASSERT_EQ(parallel.pictures.size(), serial.pictures.size());
+    for (size_t i = 0; i < serial.pictures.size(); ++i) {
+      const PictureColumn &own = parallel.pictures[i], &expected = serial.pictures[i];
+      EXPECT_TRUE(own.image_bCHW.allclose(expected.image_bCHW, 0, 1e-6)) << expected.name;
+      ASSERT_EQ(own.number_b.defined(), expected.number_b.defined());
+      if (!own.number_b.defined()) continue;
+      EXPECT_TRUE(own.number_b.allclose(expected.number_b, 0, 1e-9)) << expected.name;
+    }
+  });
 }
 
 }  // namespace

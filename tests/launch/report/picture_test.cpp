@@ -4,6 +4,7 @@
 #include <png.h>
 
 #include <cmath>
+#include <csetjmp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -22,6 +23,28 @@ Picture decoded(const std::string& png) {
   EXPECT_NE(png_image_finish_read(&image, nullptr, picture.pixels.data(), 0, nullptr), 0)
       << image.message;
   return picture;
+}
+
+/// The text that libpng reads from a PNG, all of whose checksums it checks.
+std::string text_in(std::string_view png) {
+  png_structp reader = png_create_read_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(reader);
+  std::string text = "libpng refuses it";
+  if (setjmp(png_jmpbuf(reader)) == 0) {
+    png_set_crc_action(reader, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
+    png_set_read_fn(reader, &png, [](png_structp from, png_bytep to, size_t count) {
+      auto* rest = static_cast<std::string_view*>(png_get_io_ptr(from));
+      rest->copy(reinterpret_cast<char*>(to), count);
+      rest->remove_prefix(count);
+    });
+    png_read_info(reader, info);
+    png_textp texts = nullptr;
+    int count = 0;
+    png_get_text(reader, info, &texts, &count);
+    text = count == 1 ? std::string(texts->key) + ": " + texts->text : "no text";
+  }
+  png_destroy_read_struct(&reader, &info, nullptr);
+  return text;
 }
 
 TEST(Png, HoldsThePixels) {
@@ -53,6 +76,30 @@ TEST(Png, IsCompressedAndHasAPaletteWhereColoursAreFew) {
   const std::string most_colours = png_bytes(palette);
   EXPECT_NE(most_colours.find("PLTE"), std::string::npos);
   EXPECT_EQ(decoded(most_colours).pixels, palette.pixels);
+}
+
+TEST(Png, HoldsADescription) {
+  const Picture picture{3, 1, {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}}};
+  const std::string png = png_bytes(picture, R"({"step": 7})");
+  EXPECT_EQ(decoded(png).pixels, picture.pixels);
+  EXPECT_EQ(text_in(png), R"(Description: {"step": 7})");
+  const std::optional<PngHead> head = read_png_head(png);
+  ASSERT_TRUE(head.has_value());
+  EXPECT_EQ(head->width, 3);
+  EXPECT_EQ(head->height, 1);
+  EXPECT_EQ(head->description, R"({"step": 7})");
+  EXPECT_EQ(read_png_head(png_bytes(picture)).value().description, "");
+}
+
+TEST(Png, IsKnownOnlyIfAllOfItIsThere) {
+  const std::string png = png_bytes({1, 1, {{1, 2, 3}}}, "text");
+  for (size_t size = 0; size < png.size(); ++size) {
+    EXPECT_FALSE(read_png_head(png.substr(0, size)).has_value()) << size;
+  }
+  std::string endless = png;
+  endless[33] = '\xff';  // the size of the second chunk
+  EXPECT_FALSE(read_png_head(endless).has_value());
+  EXPECT_FALSE(read_png_head("GIF" + png.substr(3)).has_value());
 }
 
 TEST(Png, RefusesAPictureWithoutPixels) { EXPECT_THROW(png_bytes({0, 5, {}}), std::logic_error); }

@@ -59,11 +59,13 @@ TEST(RunData, NamesBrokenLinesAndFiles) {
   write_file(folder + "/metrics.jsonl",
              "{}\nnonsense\nmore\n" + read_file(folder + "/metrics.jsonl"));
   write_file(folder + "/summary.json", "{\"exit_code\": ");
+  write_file(folder + "/pictures.png", testing::drawn_pictures(1).substr(0, 100));
   const RunData run = read_run(folder);
   EXPECT_EQ(run.steps.find("loss")->num_finite(), 100);
   EXPECT_THAT(run.problems,
               ElementsAre("summary.json: no JSON object, left out",
-                          "metrics.jsonl: 2 lines are broken, left out; the first is line 2"));
+                          "metrics.jsonl: 2 lines are broken, left out; the first is line 2",
+                          "pictures.png: none that training wrote, left out"));
 }
 
 TEST(RunData, NeedsNoMoreThanOneFileOfARun) {

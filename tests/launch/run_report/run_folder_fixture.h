@@ -1,11 +1,15 @@
 #pragma once
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include <cmath>
 #include <filesystem>
 #include <string>
 
+#include "launch/report/sample_sheet.h"
+#include "models/task.h"
 #include "runtime/records/metrics.h"
 #include "tests/support/scratch_folder.h"
 
@@ -19,6 +23,7 @@ struct DrawnRun {
   int64_t gates = 0, permutations = 0;
   int64_t evaluations = 4;
   double loss = 0.5;  ///< at the end
+  bool has_pictures = false;
   bool is_finished = true;
 };
 
@@ -89,6 +94,14 @@ inline std::string drawn_gates(int64_t count, double done, int64_t step) {
   return text;
 }
 
+/// Pictures of two samples, as a denoiser's evaluation draws them.
+inline std::string drawn_pictures(int64_t step) {
+  const auto even = [](double value) { return at::full({2, 3, 8, 8}, value, torch::kFloat32); };
+  return sheet_png({{"clean", even(0.5)},
+                    {"restored <b>", even(0.25), "PSNR (dB)", torch::tensor({12.0, 24.5})}},
+                   step);
+}
+
 /// Writes a run's folder as training does, of numbers that are a function of step and layer.
 inline std::string write_drawn_run(const ScratchFolder& scratch, const DrawnRun& run) {
   const std::string folder = scratch.file(run.name);
@@ -105,6 +118,7 @@ inline std::string write_drawn_run(const ScratchFolder& scratch, const DrawnRun&
   write_file(folder + "/experts.jsonl", experts);
   if (run.gates > 0) write_file(folder + "/gates.jsonl", gates);
   if (run.permutations > 0) write_file(folder + "/permutations.jsonl", permutations);
+  if (run.has_pictures) write_file(folder + "/pictures.png", drawn_pictures(run.lines));
   write_file(folder + "/resolved.yaml",
              fmt::format("run:\n  name: {}  # mine.yaml:1\n  seed: 1  # default\ntrain:\n"
                          "  batch: 64  # command line\n",

@@ -191,6 +191,23 @@ TEST(RunReport, DrawsWhereInTheTextGatesOpen) {
   EXPECT_FALSE(page_has(page_of({}), "Gate rate by position"));
 }
 
+TEST(RunReport, ShowsPicturesOfSamples) {
+  const ScratchFolder scratch;
+  const std::string folder = write_drawn_run(scratch, {.has_pictures = true});
+  const std::string page = run_report_page({read_run(folder)});
+  EXPECT_EQ(markup_mistake(page), "");
+  EXPECT_EQ(access_mistake(page), "");
+  EXPECT_TRUE(has_section(page, "Pictures of samples"));
+  EXPECT_TRUE(page_has(page, "At step 100: the first 2 samples of the validation data"));
+  EXPECT_TRUE(
+      page_has(page,
+               "alt=\"2 samples, a row each. From the left: clean, restored &lt;b&gt;. PSNR "
+               "(dB) of restored &lt;b&gt;: 12 to 24.5.\""));
+  EXPECT_TRUE(page_has(page, png_address(read_file(folder + "/pictures.png"))));
+  EXPECT_TRUE(page_has(page, "<th scope=\"row\">2</th><td>24.5</td>"));
+  EXPECT_FALSE(has_section(page_of({}), "Pictures of samples"));
+}
+
 TEST(RunReport, SetsMemoryUnitsApart) {
   EXPECT_TRUE(page_has(page_of({.units = 6, .memory_units = 4}),
                        "above the gap experts, below it memory units (2 to 5)"));

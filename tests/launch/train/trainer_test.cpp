@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/report/sample_sheet.h"
 #include "launch/train/check_recipe.h"
 #include "launch/train/recipe_notes.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
@@ -127,6 +128,36 @@ TEST(Trainer, AnEvaluationThatAStopLeftOutIsMadeUpForWhenTheRunResumes) {
   EXPECT_EQ(evaluations(scratch.file("cut"), "loss").size(), 1u);
   EXPECT_EQ(train("cut", 100).result.code, ExitCode::kOk);
   EXPECT_EQ(evaluations(scratch.file("cut"), "loss"), evaluations(scratch.file("whole"), "loss"));
+}
+
+TEST(Trainer, DrawsTheSamePicturesAfterAResumeAndOnAnyRanks) {
+  const ScratchFolder scratch;
+  const auto train = [&scratch](const char* folder, const std::string& stop, RankGrid& grid) {
+    const Recipe recipe = tiny_recipe(
+        {"model={backbone: vit, patch: 4, width: 8, depth: 1, heads: 2, hidden: 8, pool: mean}",
+         "task={name: denoise}", "data.normalise={mean: [0, 0, 0], std: [1, 1, 1]}",
+         "evaluate.every=2step", "checkpoint.every=2step", "run.stop_after=" + stop});
+    const StopSignals signals;
+    train_run(recipe, scratch.file(folder), grid, signals);
+  };
+  const auto pictures = [&scratch](const std::string& folder) {
+    return testing::read_file(scratch.file(folder + "/pictures.png"));
+  };
+  RankGrid alone = testing::self_grid();
+  train("whole", "never", alone);
+  train("cut", "3step", alone);
+  EXPECT_EQ(read_sheet(pictures("cut")).value().step, 2);
+  train("cut", "never", alone);
+  EXPECT_EQ(pictures("cut"), pictures("whole"));
+  const SampleSheet sheet = read_sheet(pictures("whole")).value();
+  EXPECT_EQ(sheet.step, 6);
+  EXPECT_EQ(sheet.samples, 6);
+  EXPECT_EQ(sheet.columns.at(2).numbers.size(), 6u);
+  testing::run_grid(1, 2, [&](RankGrid& grid) { train("ranks", "never", grid); });
+  const SampleSheet parallel = read_sheet(pictures("ranks")).value();
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_NEAR(parallel.columns.at(2).numbers[i], sheet.columns.at(2).numbers[i], 1e-9);
+  }
 }
 
 TEST(Trainer, AStopAgreedOnAtAnEvaluationStepIsNotKeptWaiting) {

@@ -1,5 +1,6 @@
 #include "launch/train/training_log.h"
 
+#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -164,6 +165,31 @@ struct LoggedSession {
   Log log;
   TrainingLog training_log;
 };
+
+TEST(TrainingLog, KeepsThePicturesOfTheLastEvaluation) {
+  LoggedSession run({});
+  const auto evaluate = [&run](int64_t step) {
+    const Evaluation evaluation{
+        .metrics = {},
+        .samples = 1,
+        .pictures = {{"grey", at::full({1, 3, 8, 8}, 0.125 * static_cast<double>(step))}}};
+    run.training_log.evaluation(evaluation, step);
+    return sheet_png(evaluation.pictures, step);
+  };
+  const auto file = [&run] { return read_file(run.folder.file("pictures.png")); };
+  EXPECT_EQ(evaluate(1), file());
+  const std::string second = evaluate(2);
+  EXPECT_EQ(second, file());
+  std::string third;
+  {
+    const FullDisk full;
+    third = evaluate(3);
+  }
+  EXPECT_THAT(run.told, ::testing::Contains(HasSubstr("pictures.png")));
+  EXPECT_EQ(second, file());
+  run.training_log.finish();
+  EXPECT_EQ(third, file());
+}
 
 TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
   std::vector<std::string> overrides = testing::capped("position");  // something is dropped

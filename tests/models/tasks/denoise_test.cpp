@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "models/task.h"
+#include "models/tasks/image_quality.h"
 #include "runtime/data/images/cifar.h"
 #include "runtime/data/loader.h"
 #include "runtime/recipe/config_reader.h"
@@ -234,6 +235,9 @@ TEST(Denoise, PicturesAreOfWhatIsEvaluated) {
   EXPECT_TRUE(torch::equal(columns[0].image_bCHW, batch.image_bCHW()));
   EXPECT_TRUE(torch::equal(columns[1].image_bCHW, noisy));
   EXPECT_TRUE(torch::equal(columns[2].image_bCHW, noisy));  // the model changes nothing
+  EXPECT_FALSE(columns[0].number_b.defined());
+  EXPECT_TRUE(torch::equal(columns[1].number_b, psnr(noisy, batch.image_bCHW())));
+  EXPECT_TRUE(torch::equal(columns[2].number_b, columns[1].number_b));
   EXPECT_THAT(columns[3].name, HasSubstr("x 4"));
   EXPECT_LT(apart(columns[3].image_bCHW, ((noisy - 0.9).abs() * 4).clamp(0.0, 1.0)), 1e-12);
   EXPECT_EQ(task->pictures(even_images(0, 0, 0.9))[3].image_bCHW.size(0), 0);
