@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "launch/commands/expressivity.h"
+#include "launch/job/core_use.h"
 #include "launch/job/launch_info.h"
 #include "launch/job/machine_memory.h"
 #include "launch/job/recipe.h"
@@ -95,6 +96,11 @@ std::vector<std::string> all_warnings(const CheckedRecipe& checked, int64_t worl
   PosixFileSystem files;
   std::vector<std::string> lines = recipe_warnings(checked, world, files);
   std::ranges::move(missing_inputs(checked), std::back_inserter(lines));
+  if (const auto threads = checked.loaded.options.run.threads) {
+    // Of one rank: the others may be meant for other machines.
+    const LaunchInfo here = read_launch_info(environment_variable);
+    std::ranges::move(core_warnings(look_at_cores(here, *threads)), std::back_inserter(lines));
+  }
   return lines;
 }
 
@@ -125,21 +131,22 @@ void print_text(const CheckedRecipe& checked, int64_t world,
   out << fmt::format("training    {} with {}, schedule {}\n", to_text(train.duration),
                      recipe.optimizer.name(), recipe.schedule.name());
   const CheckpointSize& checkpoint = counts.checkpoint;
-  out << fmt::format("checkpoint  up to {} in {}, manifest {}, largest header of a shard {}\n",
+  out << fmt::format("checkpoint  up to {} in at most {}\n",
                      human_bytes(static_cast<double>(checkpoint.data_bytes)),
-                     counted(static_cast<int64_t>(checkpoint.num_shards), "shard"),
-                     human_bytes(static_cast<double>(checkpoint.manifest_bytes)),
-                     human_bytes(static_cast<double>(checkpoint.largest_header_bytes)));
+                     counted(static_cast<int64_t>(checkpoint.num_shards), "shard"));
   const bool is_auto = recipe.run.device == DeviceKind::kAuto;
   out << fmt::format(
       "device      {}{}\n", enum_name(recipe.run.device),
       is_auto ? ": decided where training starts; `shoal doctor` examines a machine" : "");
   for (const std::string& note : recipe_notes(checked)) out << "note        " << note << "\n";
   for (const std::string& line : warnings) out << "warning     " << line << "\n";
-  // Only files are looked for: a machine that checks recipes need not have the GPUs that train
-  // them.
-  const std::string absence = recipe.run.device == DeviceKind::kCuda ? cuda_absence() : "";
-  out << (absence.empty() ? "good\n" : "good, but this machine cannot run it: " + absence + "\n");
+}
+
+/// What keeps this machine from a good recipe; "" if nothing does. Of GPUs, only files are looked
+/// for: a machine that checks recipes need not have the GPUs that train them.
+std::string obstacle_here(const Recipe& recipe, bool fits) {
+  if (!fits) return "its memory is too small";
+  return recipe.run.device == DeviceKind::kCuda ? cuda_absence() : "";
 }
 
 /// What a rank of a training takes. `measures`: by trial steps.
@@ -160,7 +167,8 @@ nlohmann::ordered_json memory_json(const MemoryEstimate& estimate) {
   return json;
 }
 
-void print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstimate& estimate,
+/// Returns whether the ranks fit on this machine, as far as it is known.
+bool print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstimate& estimate,
                   std::ostream& out) {
   out << to_text(estimate, world);
   if (!estimate.has_activations) {
@@ -168,7 +176,7 @@ void print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstim
   }
   if (checked.loaded.options.run.device == DeviceKind::kCuda) {
     out << "  activations of a processor; those of a GPU's kernels differ\n";
-    return;
+    return true;
   }
   const MachineMemory machine = machine_memory();
   const auto text = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
@@ -180,6 +188,7 @@ void print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstim
                        memory_hint(checked, estimate, machine.available_bytes / world, world));
   }
   out << "\n";
+  return fits;
 }
 
 /// Whether a point ends a sentence there, not an abbreviation.
@@ -263,10 +272,13 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
     out << json_text(json) << "\n";
   } else {
     print_text(checked, world, warnings, out);
-    if (arguments.memory) {
-      print_memory(checked, world, memory_of(checked, world, /*measures=*/true), out);
-    }
+    const bool fits =
+        !arguments.memory ||
+        print_memory(checked, world, memory_of(checked, world, /*measures=*/true), out);
     if (!expressivity.empty()) print_expressivity(expressivity, out);
+    const std::string obstacle = obstacle_here(checked.loaded.options, fits);
+    out << (obstacle.empty() ? "good\n"
+                             : "good, but this machine cannot run it: " + obstacle + "\n");
   }
   return ExitCode::kOk;
 }

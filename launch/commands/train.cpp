@@ -64,14 +64,24 @@ JobData open_data(const CheckedRecipe& checked, const LaunchInfo& launch, Commun
   return data;
 }
 
-/// Corrupt samples, and on the first rank of each machine warnings about its cores.
-void log_data_and_cores(const JobData& data, const LaunchInfo& launch, Log& log) {
-  log_split("data.train", *data.train.samples, log);
-  log_split("data.valid", *data.valid.samples, log);
-  if (launch.local_rank != 0) return;
-  for (const std::string& warning : core_warnings(look_at_cores(launch, at::get_num_threads()))) {
-    log.warn(warning);
+/// Products timed on all ranks at once, so that ranks that share cores show; on the first rank of
+/// each machine it logs warnings about its cores. Collective.
+TimedProducts time_cores(const LaunchInfo& launch, torch::Dtype dtype, const RankGrid& grid,
+                         Log& log) {
+  CoreUse use = look_at_cores(launch, at::get_num_threads());
+  TimedProducts timed;
+  if (!grid.device.is_cuda()) {
+    const torch::Tensor share = torch::ones({1}, torch::kFloat64);
+    all_reduce(*grid.world, share, ReduceOp::kMin);  // all ranks begin
+    timed = time_products(dtype);
+    share.fill_(timed.core_share);
+    all_reduce(*grid.world, share, ReduceOp::kMin);
+    use.core_share = timed.core_share = share.item<double>();
   }
+  if (launch.local_rank == 0) {
+    for (const std::string& warning : core_warnings(use)) log.warn(warning);
+  }
+  return timed;
 }
 
 /// Names samples that were replaced because they are corrupt, which is known only once they have
@@ -165,26 +175,26 @@ bool owes_evaluation(const Session& session, const Recipe& recipe, const RunFold
 
 /// What MFU is relative to; the log names the peak and the work. Nothing where either is not known.
 /// Collective.
-std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const RankGrid& grid, Log& log) {
+std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const TimedProducts& timed,
+                                  const RankGrid& grid, Log& log) {
   const Recipe& recipe = checked.loaded.options;
-  const std::optional<PeakRate> own =
-      peak_rate(grid.device, compute_dtype_of(recipe), recipe.run.peak_tflops);
+  const PeakRate own =
+      peak_rate(grid.device, compute_dtype_of(recipe), recipe.run.peak_tflops, timed);
   const torch::Tensor sums =
-      torch::tensor({own ? own->flops_per_second : 0.0, own ? 0.0 : 1.0}, torch::kFloat64);
+      torch::tensor({own.flops_per_second, own.flops_per_second > 0 ? 0.0 : 1.0}, torch::kFloat64);
   all_reduce(*grid.world, sums, ReduceOp::kSum);
   const std::optional<ModelWork>& work = checked.counts.work;
   const bool has_peak = sums[1].item<double>() == 0;
   if (!has_peak || !work || work->training_flops == 0) {
     log.info(has_peak ? "mfu: not reported, as the FLOPs of this model are not counted"
-                      : "mfu: not reported, as the peak of this GPU is not known; set "
-                        "run.peak_tflops");
+                      : fmt::format("mfu: not reported, as {}; set run.peak_tflops", own.source));
     return std::nullopt;
   }
   const double flops = sums[0].item<double>();
   log.info(fmt::format(
       "mfu is relative to {:.3g} TFLOP/s per rank ({}, {}); training takes {:.4g} GFLOP "
       "per sample",
-      flops / 1e12 / static_cast<double>(grid.world->size()), own->source,
+      flops / 1e12 / static_cast<double>(grid.world->size()), own.source,
       enum_name(recipe.train.precision), work->training_flops / 1e9));
   return MfuBasis{*work, flops / work->training_flops};
 }
@@ -338,10 +348,12 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
   warn_if_past_end(session, log);
-  log_data_and_cores(data, launch, log);
+  log_split("data.train", *data.train.samples, log);
+  log_split("data.valid", *data.valid.samples, log);
+  const TimedProducts timed = time_cores(launch, compute_dtype_of(recipe), grid, log);
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
-                   owes_evaluation(session, recipe, folder), mfu_basis(checked, grid, log)},
+                   owes_evaluation(session, recipe, folder), mfu_basis(checked, timed, grid, log)},
                   std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
   console.finish();

@@ -1,7 +1,6 @@
 #include "launch/job/core_use.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,16 +11,6 @@
 
 namespace shoal {
 namespace {
-
-/// `0.52 0.58 0.59 2/467 12345`: averages over 1, 5 and 15 minutes, threads that run, of how many.
-void read_load(const std::string& path, CoreUse& use) {
-  std::ifstream stream(path);
-  double minute = 0, five = 0, fifteen = 0;
-  int64_t running = 0;
-  if (!(stream >> minute >> five >> fifteen >> running)) return;
-  use.load = minute;
-  use.running = running;
-}
 
 /// CPUs' worth of time of one control group, of version 2 or 1; nothing without a limit.
 std::optional<double> cpu_limit_of_group(const std::string& folder) {
@@ -60,7 +49,6 @@ CoreUse look_at_cores(const LaunchInfo& launch, int64_t threads, const std::stri
                       const std::string& sys) {
   CoreUse use;
   use.threads = threads;
-  use.own_running = launch.local_size;
   use.ranks = launch.bound ? 1 : launch.local_size;
   use.cores = static_cast<double>(choose_threads(std::nullopt, LaunchInfo{}));
   // A container's limit is for all ranks in it, bound to cores or not.
@@ -68,32 +56,26 @@ CoreUse look_at_cores(const LaunchInfo& launch, int64_t threads, const std::stri
   const double own_limit = limit.value_or(0) * static_cast<double>(use.ranks) /
                            static_cast<double>(std::max<int64_t>(1, launch.local_size));
   if (limit) use.cores = std::min(use.cores, own_limit);
-  use.machine_cpus = sysconf(_SC_NPROCESSORS_ONLN);
-  read_load(proc + "/loadavg", use);
   return use;
 }
 
 std::vector<std::string> core_warnings(const CoreUse& use) {
-  std::vector<std::string> warnings;
   const auto ranks = static_cast<double>(use.ranks), threads = static_cast<double>(use.threads);
-  if (use.threads > 1 && ranks * threads > use.cores + 0.01) {
+  const bool is_crowded = ranks * threads > use.cores + 0.01;
+  if (is_crowded && use.threads > 1) {
     const auto fitting = std::max<int64_t>(1, static_cast<int64_t>(use.cores / ranks));
-    warnings.push_back(fmt::format(
+    return {fmt::format(
         "{} on {} {}: threads that wait for each other and for a core make training "
         "many times slower; set run.threads={}",
-        threads_text(use), number_text(use.cores), use.cores == 1 ? "core" : "cores", fitting));
+        threads_text(use), number_text(use.cores), use.cores == 1 ? "core" : "cores", fitting)};
   }
-  // The average alone still holds what ended within the last minute, such as a build.
-  const auto cpus = static_cast<double>(use.machine_cpus);
-  const double own = std::min(cpus, threads * static_cast<double>(use.own_running));
-  const int64_t others = use.running - use.threads * use.own_running;
-  if (use.load && *use.load + own > 1.5 * cpus && 2 * others >= use.machine_cpus) {
-    warnings.push_back(
-        fmt::format("other jobs run on this machine: its load average was {:.1f} on {} before this "
-                    "one; training is slower and its times are not those of a machine of its own",
-                    *use.load, counted(use.machine_cpus, "CPU")));
-  }
-  return warnings;
+  if (is_crowded || use.core_share >= kOwnCoreShare) return {};
+  return {fmt::format(
+      "other jobs run on these cores: {} got {:.0f}% of the time asked for. Training is slower, "
+      "and "
+      "its times are not those of a machine of its own{}",
+      threads_text(use), 100 * use.core_share,
+      use.threads > 1 ? "; run.threads=1 loses less, as threads wait for each other" : "")};
 }
 
 }  // namespace shoal

@@ -1,15 +1,19 @@
 #include "launch/job/peak_rate.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
 #include <system_error>
+
+#include "launch/job/core_use.h"
 
 namespace shoal {
 namespace {
@@ -40,10 +44,20 @@ std::string model_in(const fs::path& information) {
   return "";
 }
 
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// CPU time of all threads of this process so far.
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 }  // namespace
 
-double measured_flops(torch::Dtype dtype) {
-  using Clock = std::chrono::steady_clock;
+TimedProducts time_products(torch::Dtype dtype) {
   constexpr int64_t kSide = 768;
   constexpr int kMostProducts = 8;
   constexpr double kEnoughSeconds = 0.15;
@@ -51,17 +65,16 @@ double measured_flops(torch::Dtype dtype) {
   const torch::Tensor a = torch::full({kSide, kSide}, 0.7, options);
   const torch::Tensor b = torch::full({kSide, kSide}, 1.3, options);
   torch::Tensor c = at::mm(a, b);  // touches the memory, and wakes the threads
-  const auto start = Clock::now();
-  const auto seconds_since = [](Clock::time_point since) {
-    return std::chrono::duration<double>(Clock::now() - since).count();
-  };
-  double best = kEnoughSeconds * 1e3;
-  for (int i = 0; i < kMostProducts && seconds_since(start) < kEnoughSeconds; ++i) {
-    const auto begin = Clock::now();
+  const double start = wall_seconds(), cpu_start = cpu_seconds();
+  double best = kEnoughSeconds * 1e3, end = start;
+  for (int i = 0; i < kMostProducts && end - start < kEnoughSeconds; ++i) {
+    const double begin = end;
     at::mm_out(c, a, b);
-    best = std::min(best, seconds_since(begin));
+    end = wall_seconds();
+    best = std::min(best, end - begin);
   }
-  return 2.0 * kSide * kSide * kSide / best;
+  const double usable = (end - start) * at::get_num_threads();
+  return {2.0 * kSide * kSide * kSide / best, (cpu_seconds() - cpu_start) / usable};
 }
 
 std::string gpu_model(const std::string& folder) {
@@ -86,13 +99,16 @@ std::optional<double> gpu_flops(const std::string& model, torch::Dtype dtype) {
   return std::nullopt;
 }
 
-std::optional<PeakRate> peak_rate(const torch::Device& device, torch::Dtype dtype,
-                                  std::optional<double> wanted) {
-  if (wanted) return PeakRate{*wanted * kTera, "run.peak_tflops"};
-  if (!device.is_cuda()) return PeakRate{measured_flops(dtype), "measured"};
+PeakRate peak_rate(const torch::Device& device, torch::Dtype dtype, std::optional<double> wanted,
+                   const TimedProducts& timed) {
+  if (wanted) return {*wanted * kTera, "run.peak_tflops"};
+  if (!device.is_cuda()) {
+    if (timed.core_share >= kOwnCoreShare) return {timed.flops_per_second, "measured"};
+    return {0, "the peak of shared cores cannot be measured"};
+  }
   const std::string model = gpu_model();
   const std::optional<double> known = gpu_flops(model, dtype);
-  return known ? std::optional(PeakRate{*known, model}) : std::nullopt;
+  return known ? PeakRate{*known, model} : PeakRate{0, "the peak of this GPU is not known"};
 }
 
 }  // namespace shoal

@@ -7,15 +7,24 @@
 
 namespace shoal {
 
-/// The most that a rank's device computes, which model FLOPs utilisation (MFU) is a share of.
-struct PeakRate {
-  double flops_per_second = 0;
-  std::string source;  ///< "measured", "run.peak_tflops" or the GPU's name, for the log
+/// Matrix products timed on the threads of this process.
+struct TimedProducts {
+  double flops_per_second = 0;  ///< of the fastest one
+  /// CPU time that the process got, over what its threads could have used: 1 on cores of its own,
+  /// less where other jobs or other ranks run on them.
+  double core_share = 1;
 };
 
-/// What this process reaches in a product of square matrices of this dtype, with the threads it
-/// has: the best of a few, in at most about 0.2 s. Whatever else runs on its cores lowers it.
-double measured_flops(torch::Dtype dtype);
+/// Products of square matrices of this dtype, with the threads that this process has, for at most
+/// about 0.2 s.
+TimedProducts time_products(torch::Dtype dtype);
+
+/// The most that a rank's device computes, which model FLOPs utilisation (MFU) is a share of.
+struct PeakRate {
+  double flops_per_second = 0;  ///< 0: not known
+  std::string
+      source;  ///< "measured", "run.peak_tflops" or the GPU's name; else why it is not known
+};
 
 /// The GPUs of this machine as their driver names them, if all are of one model; "" if not, or if
 /// there are none. `folder`: the driver's, with a folder a GPU.
@@ -25,9 +34,9 @@ std::string gpu_model(const std::string& folder = "/proc/driver/nvidia/gpus");
 /// dtype that the table does not have.
 std::optional<double> gpu_flops(const std::string& model, torch::Dtype dtype);
 
-/// That of a rank on `device` that computes in `dtype`. `wanted`: run.peak_tflops. Nothing for a
-/// GPU that is not known.
-std::optional<PeakRate> peak_rate(const torch::Device& device, torch::Dtype dtype,
-                                  std::optional<double> wanted);
+/// That of a rank on `device` that computes in `dtype`. `wanted`: run.peak_tflops. `timed`: of a
+/// rank on a CPU; a rate measured on shared cores is not its peak.
+PeakRate peak_rate(const torch::Device& device, torch::Dtype dtype, std::optional<double> wanted,
+                   const TimedProducts& timed);
 
 }  // namespace shoal

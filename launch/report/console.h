@@ -18,8 +18,8 @@ struct Progress {
   double items_per_second = 0;  ///< all ranks
   std::string unit = "img";     ///< of items
   int64_t ranks = 1;
-  std::optional<double> dropped_share;  ///< of the routed choices; unset without MoE layers
-  std::optional<double> load_max_over_mean;
+  std::optional<double> dropped_share;       ///< of the routed choices, mean of the MoE layers
+  std::optional<double> load_max_over_mean;  ///< the largest of the MoE layers
   /// Share of the tokens beside the anchors that attended; unset without gates and in skipped
   /// steps.
   std::optional<double> gate_rate;

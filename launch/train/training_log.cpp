@@ -179,7 +179,8 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
   }
   result.ranks = world_.size();
   for (const MoeReport& layer : report.moe) {
-    result.dropped_share = std::max(result.dropped_share.value_or(0.0), layer.dropped);
+    result.dropped_share =
+        result.dropped_share.value_or(0.0) + layer.dropped / static_cast<double>(report.moe.size());
     result.load_max_over_mean =
         std::max(result.load_max_over_mean.value_or(0.0), max_over_mean(layer));
   }

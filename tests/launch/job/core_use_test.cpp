@@ -15,6 +15,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using testing::ScratchFolder;
 
 TEST(CoreUse, OfMoreThreadsThanCoresIsWarnedAbout) {
@@ -36,27 +37,21 @@ TEST(CoreUse, OfAsManyThreadsAsCoresOrOneEachIsFine) {
 }
 
 TEST(CoreUse, WithOtherJobsIsWarnedAbout) {
-  CoreUse use{.ranks = 1, .threads = 2, .cores = 8, .machine_cpus = 8, .load = 11.5};
-  use.running = 9;
-  use.own_running = 1;
-  EXPECT_THAT(core_warnings(use), ElementsAre(AllOf(HasSubstr("load average was 11.5 on 8 CPUs"),
-                                                    HasSubstr("other jobs"))));
-  use.running = 2;  // what made the load has ended
+  CoreUse use{.ranks = 1, .threads = 2, .cores = 8, .core_share = 0.5};
+  EXPECT_THAT(core_warnings(use),
+              ElementsAre(AllOf(HasSubstr("other jobs"), HasSubstr("2 threads got 50% of the time"),
+                                HasSubstr("run.threads=1"))));
+  use.threads = 1;
+  EXPECT_THAT(core_warnings(use), ElementsAre(Not(HasSubstr("run.threads"))));
+  use.core_share = 0.97;
   EXPECT_THAT(core_warnings(use), IsEmpty());
-  use.running = 9;
-  use.threads = 6;  // most of what runs is this job's
-  EXPECT_THAT(core_warnings(use), IsEmpty());
-  use.threads = 2;
-  use.load = 4.0;  // there is room
-  EXPECT_THAT(core_warnings(use), IsEmpty());
-  use.load.reset();
+  use = {.ranks = 4, .threads = 1, .cores = 2, .core_share = 0.5};  // the ranks themselves
   EXPECT_THAT(core_warnings(use), IsEmpty());
 }
 
 TEST(CoreUse, IsReadFromTheSystem) {
   const ScratchFolder scratch;
   std::filesystem::create_directories(scratch.file("fs/cgroup"));
-  std::ofstream(scratch.file("loadavg")) << "3.25 1.00 0.50 7/467 12345\n";
   std::ofstream(scratch.file("fs/cgroup/cpu.max")) << "50000 100000\n";
   LaunchInfo launch;
   launch.local_size = 2;
@@ -64,10 +59,7 @@ TEST(CoreUse, IsReadFromTheSystem) {
   EXPECT_EQ(use.ranks, 2);
   EXPECT_EQ(use.threads, 3);
   EXPECT_EQ(use.cores, 0.5);
-  EXPECT_EQ(use.load, 3.25);
-  EXPECT_EQ(use.running, 7);
-  EXPECT_EQ(use.own_running, 2);
-  EXPECT_GE(use.machine_cpus, 1);
+  EXPECT_EQ(use.core_share, 1.0);
   launch.bound = true;
   use = look_at_cores(launch, 3, scratch.path(), scratch.path());
   EXPECT_EQ(use.ranks, 1);
@@ -75,7 +67,6 @@ TEST(CoreUse, IsReadFromTheSystem) {
   std::ofstream(scratch.file("fs/cgroup/cpu.max")) << "max 100000\n";
   use = look_at_cores(launch, 3, scratch.file("none"), scratch.path());
   EXPECT_EQ(use.cores, static_cast<double>(choose_threads(std::nullopt, LaunchInfo{})));
-  EXPECT_FALSE(use.load.has_value());
 }
 
 TEST(CoreUse, IsWithinTheLeastLimitOfAllLevelsOfControlGroups) {

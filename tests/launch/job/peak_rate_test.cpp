@@ -1,26 +1,41 @@
 #include "launch/job/peak_rate.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
 namespace {
 
-TEST(PeakRate, OfAProcessorIsMeasured) {
-  const auto peak = peak_rate(torch::kCPU, torch::kFloat32, std::nullopt);
-  ASSERT_TRUE(peak.has_value());
-  EXPECT_GT(peak->flops_per_second, 1e8);
-  EXPECT_EQ(peak->source, "measured");
+TEST(TimedProducts, MeasureARateAndTheShareOfTheCores) {
+  at::set_num_threads(1);
+  const TimedProducts alone = time_products(torch::kFloat32);
+  EXPECT_GT(alone.flops_per_second, 1e8);
+  EXPECT_GT(alone.core_share, 0);
+  EXPECT_LT(alone.core_share, 1.1);
+  const auto cpus = static_cast<int>(std::thread::hardware_concurrency());
+  at::set_num_threads(4 * cpus);
+  EXPECT_LT(time_products(torch::kFloat32).core_share, 0.4) << "four threads share each core";
+  at::set_num_threads(1);
+}
+
+TEST(PeakRate, OfAProcessorIsWhatWasMeasuredOnCoresOfItsOwn) {
+  PeakRate peak = peak_rate(torch::kCPU, torch::kFloat32, std::nullopt, {3e11, 0.97});
+  EXPECT_EQ(peak.flops_per_second, 3e11);
+  EXPECT_EQ(peak.source, "measured");
+  peak = peak_rate(torch::kCPU, torch::kFloat32, std::nullopt, {3e11, 0.6});
+  EXPECT_EQ(peak.flops_per_second, 0);
+  EXPECT_EQ(peak.source, "the peak of shared cores cannot be measured");
 }
 
 TEST(PeakRate, IsTheRecipesIfItHasOne) {
-  const auto peak = peak_rate(torch::kCUDA, torch::kFloat32, 2.5);
-  ASSERT_TRUE(peak.has_value());
-  EXPECT_EQ(peak->flops_per_second, 2.5e12);
-  EXPECT_EQ(peak->source, "run.peak_tflops");
+  const PeakRate peak = peak_rate(torch::kCUDA, torch::kFloat32, 2.5, {});
+  EXPECT_EQ(peak.flops_per_second, 2.5e12);
+  EXPECT_EQ(peak.source, "run.peak_tflops");
 }
 
 TEST(PeakRate, OfGpusIsTheDenseOne) {
