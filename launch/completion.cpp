@@ -59,7 +59,7 @@ constexpr const char* kBashHead =
     R"bash(# Completion of shoal in bash; made by `shoal completion bash`.
 _shoal_keys() {  # the keys of recipes, asked for once in a shell
   [ -n "${_shoal_known_keys-}" ] ||
-    _shoal_known_keys=$("$1" keys --all 2>/dev/null | sed -n '/^[a-z][a-z0-9_.]*$/p')
+    _shoal_known_keys=$("$1" keys --all 2>/dev/null | sed -n 's/^\([a-z][a-z0-9_.]*\)\(   (.*)\)\{0,1\}$/\1/p')
   printf '%s\n' "$_shoal_known_keys"
 }
 _shoal_recipes() { "$1" recipes 2>/dev/null | sed -n '/^[^ ].*[.]yaml$/p'; }
@@ -156,7 +156,7 @@ _shoal_recipes() {
 }
 _shoal_keys() {
   (( $+_shoal_known_keys )) || typeset -ga _shoal_known_keys=(
-    ${(M)${(f)"$(_call_program keys ${(q)_shoal_program} keys --all 2>/dev/null)"}:#[a-z][a-z0-9_.]#})
+    ${(M)${${(f)"$(_call_program keys ${(q)_shoal_program} keys --all 2>/dev/null)"}%   \(*\)}:#[a-z][a-z0-9_.]#})
   if [[ $PREFIX == *=* ]]; then
     compset -P '*='
     _files
@@ -263,7 +263,7 @@ end
 function __shoal_keys
     set -l program (commandline -opc)[1]
     set -q __shoal_known_keys
-    or set -g __shoal_known_keys ($program keys --all 2>/dev/null | string match -r '^[a-z][a-z0-9_.]*$')
+    or set -g __shoal_known_keys ($program keys --all 2>/dev/null | string replace -rf '^([a-z][a-z0-9_.]*)(   \(.*\))?$' '$1')
     printf "%s$argv[1]\n" $__shoal_known_keys
 end
 function __shoal_recipes

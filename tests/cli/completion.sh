@@ -63,6 +63,8 @@ offers runs train ''
 offers "$root/configs/quickstart.yaml" train "$root/configs/quick"
 ! grep -q other.txt <<<"$(complete_words train '')" || fail "bash: a recipe in .txt"
 offers train.batch= train mine.yaml train.b
+offers optimizer.lr= train mine.yaml optimizer.l   # of some optimizers only
+offers data.path keys data.p
 offers train.batch keys train.b
 offers other.txt train mine.yaml data.path = o
 offers runs eval ''
@@ -89,6 +91,8 @@ if command -v fish >/dev/null; then
   grep -q '^--gates' offered || fail "fish: $(cat offered)"
   fish --no-config -c "source completion.fish; complete -C 'shoal train mine.yaml train.bat'" >offered
   grep -q '^train.batch=' offered || fail "fish: $(cat offered)"
+  fish --no-config -c "source completion.fish; complete -C 'shoal train mine.yaml optimizer.l'" >offered
+  grep -q '^optimizer.lr=' offered || fail "fish: $(cat offered)"
   # The value of an option is neither a word of the command nor a command.
   for line in 'keys --router top_k train.bat' 'keys --data text --all train.bat'; do
     fish --no-config -c "source completion.fish; complete -C 'shoal $line'" >offered
