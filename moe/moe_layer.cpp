@@ -176,7 +176,11 @@ MoeStageInfo MoeLayer::info() const {
           .is_hierarchical = options_.exchange.hierarchical,
           .routed_per_token = router_->routed_per_token(),
           .values_per_row = bank_->values_per_row(),
-          .num_memory_units = bank_->values_per_row() > 0 ? num_units : 0};
+          .num_memory_units = num_memory_units()};
+}
+
+int64_t MoeLayer::num_memory_units() const {
+  return bank_->values_per_row() > 0 ? bank_->placement().num_units() : 0;
 }
 
 MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step) {
@@ -210,6 +214,7 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   }
   output.stats = make_stats(path(), bank_->placement(), sums,
                             has_losses ? losses_.names() : std::vector<std::string>());
+  output.stats.num_memory_units = num_memory_units();
   if (!step.training) output.stats.first_unit_T = router_->first_units(routing);
   return output;
 }

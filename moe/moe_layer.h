@@ -96,6 +96,8 @@ class MoeLayer : public MoeStage {
     int64_t of_tokens, of_units;
   };
   Cuts cuts() const;
+  /// All units or none.
+  int64_t num_memory_units() const;
 
   MoeOptions options_;
   RankGrid* grid_;

@@ -151,6 +151,7 @@ MoeReport report(const MoeStats& stats) {
   MoeReport result;
   result.layer = stats.layer;
   for (int64_t u = 0; u < num_units; ++u) result.load_U.push_back(std::llround(sums[u]));
+  result.num_memory_units = stats.num_memory_units;
   set_load(result);
   if (stats.load_is_work) {
     result.rank_overload_E = rank_overload(result.load_U, stats.placement);

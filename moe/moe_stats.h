@@ -45,6 +45,7 @@ struct MoeStats {
   bool rows_are_tokens = true;
   /// Whether a unit's work is proportional to its load; else MoeReport::rank_overload_E is empty.
   bool load_is_work = true;
+  int64_t num_memory_units = 0;  ///< the last ones of the units; the others are experts
   /// In evaluation: int64 [T], the first choice of each token, -1: none.
   torch::Tensor first_unit_T = {};
 
@@ -65,6 +66,7 @@ MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, co
 struct MoeReport {
   std::string layer;
   std::vector<int64_t> load_U;                       ///< choices per unit
+  int64_t num_memory_units = 0;                      ///< the last ones; the others are experts
   double load_min = 0, load_max = 0, load_mean = 0;  ///< choices per unit
   double load_cv = 0;                                ///< standard deviation over mean
   double load_entropy = 0;                           ///< H(load share) / ln U, 1 = even
@@ -83,6 +85,8 @@ struct MoeReport {
   /// combine weights, and every slot costs its unit the same.
   std::vector<double> rank_overload_E;
   std::vector<std::pair<std::string, double>> losses;  ///< unweighted, mean over tokens
+
+  int64_t num_experts() const { return static_cast<int64_t>(load_U.size()) - num_memory_units; }
 };
 
 /// The report of `sums` that are all-reduced. Zero tokens give zeros.

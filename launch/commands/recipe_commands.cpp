@@ -104,6 +104,15 @@ std::vector<std::string> all_warnings(const CheckedRecipe& checked, int64_t worl
   return lines;
 }
 
+/// "8 experts", "12 experts and 4 memory units".
+std::string units_text(const MoeStageInfo& stage) {
+  const int64_t experts = stage.num_units - stage.num_memory_units;
+  std::vector<std::string> parts;
+  if (experts > 0) parts.push_back(counted(experts, "expert"));
+  if (stage.num_memory_units > 0) parts.push_back(counted(stage.num_memory_units, "memory unit"));
+  return join_words(parts, " and ");
+}
+
 void print_text(const CheckedRecipe& checked, int64_t world,
                 const std::vector<std::string>& warnings, std::ostream& out) {
   const Recipe& recipe = checked.loaded.options;
@@ -113,8 +122,8 @@ void print_text(const CheckedRecipe& checked, int64_t world,
                      recipe.model.backbone.name(), grouped(counts.parameters),
                      grouped(counts.parameters_headless), grouped(counts.active_parameters));
   for (const MoeStageInfo& stage : counts.stages) {
-    out << fmt::format("            {}: {}, {} per token\n", stage.name,
-                       counted(stage.num_units, "unit"), stage.units_per_token);
+    out << fmt::format("            {}: {}, {} per token\n", stage.name, units_text(stage),
+                       stage.units_per_token);
   }
   if (counts.work) {
     out << fmt::format("            {:.4g} M multiply-adds a sample, {:.4g} GFLOP to train on it\n",

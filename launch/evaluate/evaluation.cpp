@@ -13,6 +13,7 @@
 #include "launch/evaluate/sample_pictures.h"
 #include "launch/evaluate/split_sums.h"
 #include "launch/report/console.h"
+#include "launch/report/expert_records.h"
 #include "launch/report/moe_metrics.h"
 #include "runtime/data/loader.h"
 #include "runtime/records/metrics.h"
@@ -97,6 +98,7 @@ nlohmann::ordered_json routing_json(const std::vector<MoeReport>& layers) {
     if (layer.mutual_information) item["mutual_information"] = *layer.mutual_information;
     if (!layer.mean_score_U.empty()) item["mean_score"] = layer.mean_score_U;
     item["load_share"] = load_shares(layer);
+    if (layer.num_memory_units > 0) item["memory_units"] = layer.num_memory_units;
     item["dead_units"] = layer.dead_units;
     if (layer.multiply_adds) item["multiply_adds_per_token"] = *layer.multiply_adds;
   }
@@ -116,15 +118,9 @@ std::string routing_text(const std::vector<MoeReport>& layers) {
     rows.push_back({layer.layer, number(layer.mutual_information, "{:.4f}"),
                     std::to_string(layer.dead_units)});
     if (is_counted) rows.back().push_back(number(layer.multiply_adds, "{:.0f}"));
-    shares += layer.layer + ":";
-    const std::vector<double> share_U = load_shares(layer);
-    for (size_t u = 0; u < share_U.size(); ++u) {
-      shares += fmt::format(" {}={:.1f}%", u, 100 * share_U[u]);
-    }
-    shares += "\n";
+    shares += load_shares_line(layer.layer, load_shares(layer), layer.num_memory_units);
   }
-  return fmt::format("{}\nshare of the load, by expert or memory unit\n{}", text_table(rows),
-                     shares);
+  return fmt::format("{}\nshare of the load, by unit\n{}", text_table(rows), shares);
 }
 
 std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,

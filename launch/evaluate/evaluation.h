@@ -63,8 +63,8 @@ void add_metrics(const std::vector<Metric>& metrics, nlohmann::ordered_json& jso
 /// The metrics by name, `samples`, and of models with MoE layers `moe_mutual_information`.
 nlohmann::ordered_json to_json(const Evaluation& evaluation);
 /// How each MoE layer routed the split, a list: `layer`, `mutual_information` (nats) and
-/// `mean_score` where the router makes scores, `load_share` and `dead_units`, and where it is
-/// counted `multiply_adds_per_token`.
+/// `mean_score` where the router makes scores, `load_share`, `dead_units`, `memory_units` (the last
+/// ones) where there are any, and where it is counted `multiply_adds_per_token`.
 nlohmann::ordered_json routing_json(const std::vector<MoeReport>& layers);
 /// The same as a table, and a line with the shares of each layer.
 std::string routing_text(const std::vector<MoeReport>& layers);

@@ -59,18 +59,14 @@ std::vector<double> numbers_of(const Json& record, const char* key) {
 }
 
 /// A line "layer: 0=… 1=…"; `format` is for the place and the number.
-std::string layer_line(const Json& record, const std::vector<double>& numbers, const char* format) {
+/// "blocks.2.moe: 0=1.02 1=0.98", of expert ranks; "" without numbers, as of a layer whose load is
+/// not its work.
+std::string overload_line(const Json& record) {
+  const std::vector<double> overload = numbers_of(record, "rank_overload");
+  if (overload.empty()) return "";
   std::string text = record["layer"].get<std::string>() + ":";
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    text += fmt::format(fmt::runtime(format), i, numbers[i]);
-  }
+  for (size_t i = 0; i < overload.size(); ++i) text += fmt::format(" {}={:.2f}", i, overload[i]);
   return text + "\n";
-}
-
-std::vector<double> percentages(std::vector<double> loads) {
-  const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
-  for (double& load : loads) load = sum > 0 ? 100 * load / sum : 0.0;
-  return loads;
 }
 
 /// The keys `moe_...` of `logged_step`, and the last agreement up to `last_step`.
@@ -132,27 +128,43 @@ std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, i
   return layers;
 }
 
+std::string load_shares_line(const std::string& layer, const std::vector<double>& load_U,
+                             int64_t num_memory_units) {
+  const double sum = std::accumulate(load_U.begin(), load_U.end(), 0.0);
+  const auto num_experts = load_U.size() - static_cast<size_t>(num_memory_units);
+  std::string text = layer + ":";
+  for (size_t u = 0; u < load_U.size(); ++u) {
+    if (u == num_experts) text += u == 0 ? " memory units" : "; memory units";
+    text += fmt::format(" {}={:.1f}%", u, sum > 0 ? 100 * load_U[u] / sum : 0.0);
+  }
+  return text + "\n";
+}
+
 std::string expert_text(const Json& records) {
-  std::vector<std::vector<std::string>> rows{{"MoE layer", "units", "load min", "mean", "max",
+  const bool has_memory = std::ranges::any_of(
+      records["layers"], [](const Json& record) { return record.contains("memory_units"); });
+  std::vector<std::vector<std::string>> rows{{"MoE layer", "experts", "load min", "mean", "max",
                                               "load CV", "load entropy", "router entropy",
                                               "I(token; unit)", "dead", "dropped"}};
+  if (has_memory) rows[0].insert(rows[0].begin() + 2, "memory units");
   std::string shares, overloads;
   for (const Json& record : records["layers"]) {
     const std::vector<double> loads = numbers_of(record, "load");
-    rows.push_back({record["layer"].get<std::string>(), std::to_string(loads.size()),
-                    number_text(record, "load_min", 1), number_text(record, "load_mean", 1),
-                    number_text(record, "load_max", 1), number_text(record, "load_cv", 3),
-                    number_text(record, "load_entropy", 3),
-                    number_text(record, "router_entropy", 3),
-                    number_text(record, "mutual_information", 4),
-                    number_text(record, "dead_experts", 0), number_text(record, "dropped", 4)});
-    shares += layer_line(record, percentages(loads), " {}={:.1f}%");
-    // There is none for a layer whose load is not its work.
-    const std::vector<double> overload = numbers_of(record, "rank_overload");
-    if (!overload.empty()) overloads += layer_line(record, overload, " {}={:.2f}");
+    const auto num_memory =
+        std::clamp<int64_t>(record.value("memory_units", int64_t{0}), 0, std::ssize(loads));
+    const std::string layer = record["layer"].get<std::string>();
+    rows.push_back(
+        {layer, std::to_string(std::ssize(loads) - num_memory), number_text(record, "load_min", 1),
+         number_text(record, "load_mean", 1), number_text(record, "load_max", 1),
+         number_text(record, "load_cv", 3), number_text(record, "load_entropy", 3),
+         number_text(record, "router_entropy", 3), number_text(record, "mutual_information", 4),
+         number_text(record, "dead_experts", 0), number_text(record, "dropped", 4)});
+    if (has_memory) rows.back().insert(rows.back().begin() + 2, std::to_string(num_memory));
+    shares += load_shares_line(layer, loads, num_memory);
+    overloads += overload_line(record);
   }
   if (!overloads.empty()) overloads = "\nload over the ranks' mean, by expert rank\n" + overloads;
-  return fmt::format("{}, step {}\n{}{}\nshare of the load, by expert or memory unit\n{}{}",
+  return fmt::format("{}, step {}\n{}{}\nshare of the load, by unit\n{}{}",
                      records["file"].get<std::string>(), records["step"].get<int64_t>(),
                      metrics_text(records["metrics"]), text_table(rows), shares, overloads);
 }

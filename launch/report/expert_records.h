@@ -20,6 +20,11 @@ nlohmann::ordered_json read_expert_records(const std::string& checkpoint_path, i
 /// read_expert_records does.
 std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step);
 
+/// A line with the share of the load that each unit got, memory units apart:
+/// "blocks.2.moe: 0=60.0% 1=30.0%; memory units 2=10.0%".
+std::string load_shares_line(const std::string& layer, const std::vector<double>& load_U,
+                             int64_t num_memory_units);
+
 /// Of read_expert_records: the metrics of all layers, a table of the layers, the share of the load
 /// that each unit got, and, where load is work, how far the load of each expert rank is from their
 /// mean.

@@ -53,16 +53,15 @@ Json starts_json(const std::string& file, const RunOrigin& origin, int64_t world
   return starts;
 }
 
-Json layer_json(const MoeReport& layer, const MemoryUnits& memory_units) {
+Json layer_json(const MoeReport& layer) {
   Json json{{"layer", layer.layer},
-            {"experts", layer.load_U.size()},
+            {"experts", layer.num_experts()},
             {"load_max_over_mean", max_over_mean(layer)},
             {"load_cv", layer.load_cv},
             {"load_entropy", layer.load_entropy},
             {"dead_experts", layer.dead_units},
             {"dropped", layer.dropped}};
-  const auto found = memory_units.find(layer.layer);
-  if (found != memory_units.end()) json["memory_units"] = found->second;
+  if (layer.num_memory_units > 0) json["memory_units"] = layer.num_memory_units;
   return json;
 }
 
@@ -197,14 +196,14 @@ std::string write_summary(const RunFolder& folder, const TrainingResult& result,
   if (result.report) {
     json["loss"] = result.report->loss;
     for (const MoeReport& layer : result.report->moe) {
-      json["moe"].push_back(layer_json(layer, result.memory_units));
+      json["moe"].push_back(layer_json(layer));
     }
   }
   if (result.evaluation) json["evaluation"] = to_json(*result.evaluation);
   write_file(folder.file("summary.json"), lines_of(json));
   std::string text = fmt::format("\n{}\n", text_table(result_rows(result, substituted)));
   if (result.report && !result.report->moe.empty()) {
-    text += fmt::format("{}\n", expert_table(result.report->moe, result.memory_units));
+    text += fmt::format("{}\n", expert_table(result.report->moe));
   }
   for (const char* name : {"resolved.yaml", "env.json", "metrics.jsonl", "metrics.csv",
                            "experts.jsonl", "pictures.png", "tb/", "summary.json", "log/"}) {

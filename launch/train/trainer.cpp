@@ -64,8 +64,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
           {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
            !parts.session.model().gates.empty(), !parts.session.model().permutations.empty(),
            recipe_.run.tensorboard,
-           parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt,
-           count_memory_units(parts.session.model().stages)},
+           parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt},
           parts.console, log_),
       mfu_(parts.mfu),
       start_(Clock::now()),
@@ -75,7 +74,6 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
   result_.first_step = session_.steps_done();
   result_.samples_per_step = session_.scale().samples_per_step;
   result_.unit = session_.task().unit();
-  result_.memory_units = count_memory_units(session_.model().stages);
   saved_step_ = session_.steps_done();
   const std::string folder = parts.folder.checkpoints();
   best_score_ = best_score(folder, world_);

@@ -11,7 +11,6 @@
 #include "launch/job/run_folder.h"
 #include "launch/model/computed_work.h"
 #include "launch/report/console.h"
-#include "launch/train/memory_units.h"
 #include "launch/train/recurrence.h"
 #include "launch/train/session.h"
 #include "launch/train/training_log.h"
@@ -34,7 +33,6 @@ struct TrainingResult {
   int64_t failed_saves = 0;
   double seconds = 0.0;             ///< of training, evaluations and saves included
   double evaluation_seconds = 0.0;  ///< those of evaluations
-  MemoryUnits memory_units = {};    ///< of the model's MoE layers
   std::optional<StepReport> report;
   std::optional<Evaluation> evaluation;
   std::vector<std::string> notes;  ///< what went wrong without ending the run

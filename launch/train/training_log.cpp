@@ -39,13 +39,11 @@ std::string tag_note(size_t num_layers) {
       kMost, num_layers);
 }
 
-MetricsRecord experts_record(const MoeReport& layer, const MemoryUnits& memory_units,
-                             int64_t step) {
+MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
   MetricsRecord record;
   record.add("step", step).add("layer", layer.layer).add("tokens", layer.tokens);
   record.add("load", layer.load_U);
-  const auto memory = memory_units.find(layer.layer);
-  if (memory != memory_units.end()) record.add("memory_units", memory->second);
+  if (layer.num_memory_units > 0) record.add("memory_units", layer.num_memory_units);
   record.add("load_min", layer.load_min).add("load_max", layer.load_max);
   record.add("load_mean", layer.load_mean).add("load_cv", layer.load_cv);
   record.add("load_entropy", layer.load_entropy).add("router_entropy", layer.router_entropy);
@@ -74,19 +72,18 @@ double max_over_mean(const MoeReport& layer) {
   return layer.load_mean > 0 ? layer.load_max / layer.load_mean : 0.0;
 }
 
-std::string expert_table(const std::vector<MoeReport>& layers, const MemoryUnits& memory_units) {
-  const bool has_memory = !memory_units.empty();
+std::string expert_table(const std::vector<MoeReport>& layers) {
+  const bool has_memory = std::ranges::any_of(
+      layers, [](const MoeReport& layer) { return layer.num_memory_units > 0; });
   std::vector<std::vector<std::string>> rows{{"MoE layer", "experts"}};
   if (has_memory) rows[0].push_back("memory units");
   for (const char* name : {"load max/mean", "load CV", "entropy", "dead", "dropped"}) {
     rows[0].push_back(name);
   }
   for (const MoeReport& layer : layers) {
-    const auto found = memory_units.find(layer.layer);
-    const int64_t num_memory = found == memory_units.end() ? 0 : found->second;
     std::vector<std::string>& row = rows.emplace_back();
-    row = {layer.layer, std::to_string(std::ssize(layer.load_U) - num_memory)};
-    if (has_memory) row.push_back(std::to_string(num_memory));
+    row = {layer.layer, std::to_string(layer.num_experts())};
+    if (has_memory) row.push_back(std::to_string(layer.num_memory_units));
     row.push_back(fmt::format("{:.2f}", max_over_mean(layer)));
     row.push_back(fmt::format("{:.2f}", layer.load_cv));
     row.push_back(fmt::format("{:.3f}", layer.load_entropy));
@@ -102,7 +99,6 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
       log_(log),
       last_time_(std::chrono::steady_clock::now()),
       peak_samples_(start.samples_per_second_at_peak),
-      memory_units_(start.memory_units),
       last_step_(start.first_step) {
   if (world_.rank() != 0) return;
   const RunFolder& folder = start.folder;
@@ -227,7 +223,7 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   }
   has_logged_ = true;
   for (const MoeReport& layer : report.moe) {
-    write(files_->experts, experts_record(layer, memory_units_, outcome.step));
+    write(files_->experts, experts_record(layer, outcome.step));
   }
   for (const GateReport& gate : gates)
     write(files_->gates.value(), gate_record(gate, outcome.step));

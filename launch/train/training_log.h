@@ -12,7 +12,6 @@
 #include "launch/report/console.h"
 #include "launch/report/sample_sheet.h"
 #include "launch/report/tensorboard_events.h"
-#include "launch/train/memory_units.h"
 #include "launch/train/session.h"
 #include "runtime/base/log.h"
 #include "runtime/records/event_file.h"
@@ -35,8 +34,7 @@ class TrainingLog {
     bool has_permutations = false;     ///< of sparse layers, for permutations.jsonl
     bool has_tensorboard = false;      ///< whether tb/ is written
     std::optional<double> samples_per_second_at_peak =
-        {};                         ///< of all ranks, without dropped choices
-    MemoryUnits memory_units = {};  ///< of the model's MoE layers
+        {};  ///< of all ranks, without dropped choices
   };
   /// Drops what the files hold of steps after the first one. Lines that a full disk
   /// refuses later wait for space, with one warning a file. Throws StorageError if a file cannot be
@@ -78,7 +76,6 @@ class TrainingLog {
   bool has_logged_ = false;  ///< a step
   std::chrono::steady_clock::time_point last_time_;
   std::optional<double> peak_samples_;  ///< Start::samples_per_second_at_peak
-  MemoryUnits memory_units_;
   int64_t last_step_;
   double last_wait_s_ = 0.0;
   double left_out_s_ = 0.0;
@@ -89,6 +86,6 @@ class TrainingLog {
 double max_over_mean(const MoeReport& layer);
 
 /// Load, entropies and drops of all MoE layers in one table; memory units are counted apart.
-std::string expert_table(const std::vector<MoeReport>& layers, const MemoryUnits& memory_units);
+std::string expert_table(const std::vector<MoeReport>& layers);
 
 }  // namespace shoal

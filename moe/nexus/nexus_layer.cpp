@@ -184,6 +184,7 @@ MoeStats NexusLayer::stats(const torch::Tensor& combine_BNP, bool training) cons
   sums.entropy = entropy_sum(weight_TU);
   MoeStats result = make_stats(path(), placement_, sums);
   result.load_is_work = false;
+  result.num_memory_units = placement_.num_units() - num_experts_;
   if (!training) result.first_unit_T = top_k(weight_TU, 1).flatten();
   return result;
 }

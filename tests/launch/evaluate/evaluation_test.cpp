@@ -57,6 +57,20 @@ TEST(Evaluation, LeavesOutWhatRoutersDoNotScore) {
   EXPECT_FALSE(to_json(dense).contains("moe_mutual_information"));
 }
 
+TEST(Evaluation, SetsMemoryUnitsApartFromExperts) {
+  RankGrid grid = testing::self_grid();
+  const Evaluation nexus = evaluate_on(grid, {testing::vit(testing::kBlockNexus)});
+  ASSERT_FALSE(nexus.moe.empty());
+  EXPECT_EQ(nexus.moe[0].num_memory_units, 2);
+  EXPECT_EQ(routing_json(nexus.moe)[0]["memory_units"], 2);
+  EXPECT_THAT(routing_text(nexus.moe), HasSubstr("; memory units "));
+  const Evaluation memory = evaluate_on(
+      grid, {"model.sparse.channel_moe.experts={kind: memory, count: 5, keys: 7, k: 2}"});
+  EXPECT_EQ(memory.moe[0].num_memory_units, 0);
+  EXPECT_EQ(memory.moe[1].num_memory_units, 5);
+  EXPECT_THAT(routing_text(memory.moe), HasSubstr("moe_c: memory units 0="));
+}
+
 TEST(EvaluationRanks, RouteTheSplitAsOneRankDoes) {
   for (const std::string& model : {testing::kBlockExperts, testing::kBlockNexus}) {
     RankGrid alone = testing::self_grid();

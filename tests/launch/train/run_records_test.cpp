@@ -92,9 +92,10 @@ TEST(ExpertTable, CountsMemoryUnitsApart) {
   MoeReport layer;
   layer.layer = "blocks.1.nexus";
   layer.load_U = {1, 2, 3, 4, 5};
-  EXPECT_THAT(expert_table({layer}, {}),
+  EXPECT_THAT(expert_table({layer}),
               AllOf(HasSubstr("\n  blocks.1.nexus  5        "), Not(HasSubstr("memory"))));
-  EXPECT_THAT(expert_table({layer}, {{layer.layer, 2}}),
+  layer.num_memory_units = 2;
+  EXPECT_THAT(expert_table({layer}),
               AllOf(HasSubstr("experts  memory units  load"),
                     HasSubstr("\n  blocks.1.nexus  3        2             ")));
 }

@@ -135,8 +135,7 @@ struct LoggedSession {
                       .metrics = {"loss", "top1"},
                       .has_gates = extras.has_gates,
                       .has_tensorboard = extras.has_tensorboard,
-                      .samples_per_second_at_peak = extras.samples_per_second_at_peak,
-                      .memory_units = count_memory_units(session.model().stages)},
+                      .samples_per_second_at_peak = extras.samples_per_second_at_peak},
                      console, log) {}
 
   struct LoggedStep {
@@ -275,9 +274,10 @@ TEST(TrainingLog, HasTheColumnsOfTheTable) {
 
 /// The first line of a file of the run folder after one logged step.
 nlohmann::ordered_json first_line(const char* file, const std::vector<std::string>& overrides,
-                                  std::optional<double> samples_per_second_at_peak = {}) {
+                                  std::optional<double> samples_per_second_at_peak = {},
+                                  double computed_share = 1.0) {
   LoggedSession run(overrides, {.samples_per_second_at_peak = samples_per_second_at_peak});
-  run.step();
+  run.step(computed_share);
   return run.lines(file).at(0);
 }
 

@@ -392,6 +392,7 @@ TEST(NexusLayer, IsBuiltOnTheMetaDeviceAndHasTheParametersOfThePaper) {
   EXPECT_EQ(layer.info().name, kNexusPath);
   EXPECT_EQ(layer.info().num_units, 16);
   EXPECT_EQ(layer.info().units_per_token, 16);
+  EXPECT_EQ(layer.info().num_memory_units, 4);
 }
 
 std::vector<std::string> nexus_mistakes(const std::string& text) {
