@@ -42,8 +42,9 @@ std::string text_of(const Node& map, std::string_view key) {
   return entry != nullptr ? entry->value.text : "";
 }
 
-bool is_given(const CheckedRecipe& checked, const std::string& path) {
-  return config::find_node(checked.loaded.document.root, path) != nullptr;
+/// The keys of a recipe that differ from their defaults: a stored recipe gives all of them.
+Node changed_keys(const Recipe& recipe) {
+  return config::to_minimal_node(config::type_of<Recipe>(), &recipe);
 }
 
 /// What users should know of a recipe's text.
@@ -66,14 +67,14 @@ bool evaluates_where_it_saves(const Recipe& recipe) {
          0;
 }
 
-/// Keys of a capacity that the recipe gives where no row is limited.
-void warn_of_capacities(const CheckedRecipe& checked, const Node& tree, Lines& warnings) {
+/// Changed keys of a capacity where no row is limited.
+void warn_of_capacities(const Node& changed, const Node& tree, Lines& warnings) {
   visit_maps(tree, "", [&](const Node& map, const std::string& path) {
     const config::Entry* capacity = map.find("capacity");
     if (capacity == nullptr || text_of(capacity->value, "mode") != "dropless") return;
     for (const char* key : {"factor", "min", "align", "order"}) {
       const std::string place = config::join_path(path, "capacity." + std::string(key));
-      if (!is_given(checked, place)) continue;
+      if (config::find_node(changed, place) == nullptr) continue;
       warnings.push_back(place + ": no effect, as capacity.mode is dropless: nothing is limited");
     }
   });
@@ -257,13 +258,13 @@ std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t w
                                          FileSystem& files) {
   Lines warnings;
   const Recipe& recipe = checked.loaded.options;
-  const Node tree = config::to_node(recipe);
-  warn_of_capacities(checked, tree, warnings);
+  const Node tree = config::to_node(recipe), changed = changed_keys(recipe);
+  warn_of_capacities(changed, tree, warnings);
   warn_of_balance(checked.counts.stages, warnings);
   warn_of_warmup(checked, tree, warnings);
   warn_of_idle_ranks(recipe, world, warnings);
-  const bool keeps_best =
-      recipe.checkpoint.keep_best > 0 && is_given(checked, "checkpoint.keep_best");
+  const bool keeps_best = recipe.checkpoint.keep_best > 0 &&
+                          config::find_node(changed, "checkpoint.keep_best") != nullptr;
   if (keeps_best && !recipe.evaluate.every) {
     warnings.emplace_back(
         "checkpoint.keep_best: no effect, as evaluate.every is never: no checkpoint has a score");

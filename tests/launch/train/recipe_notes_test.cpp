@@ -82,6 +82,7 @@ TEST_F(RecipeWarnings, NameKeysOfACapacityThatLimitsNothing) {
   EXPECT_THAT(of({"model.moe.capacity={factor: 1.5}"}),
               ElementsAre(HasSubstr("model.moe.capacity.factor: no effect")));
   EXPECT_THAT(of({"model.moe.capacity={mode: capped, factor: 1.5}"}), IsEmpty());
+  EXPECT_THAT(of({"model.moe.capacity={factor: 1.05, min: 4}"}), IsEmpty()) << "as by default";
 }
 
 TEST_F(RecipeWarnings, NameRoutersThatNothingBalances) {
@@ -139,8 +140,10 @@ TEST_F(RecipeWarnings, NameRanksWithoutSamples) {
 }
 
 TEST_F(RecipeWarnings, NameKeysOfScoresThatNothingGives) {
-  EXPECT_THAT(of({"evaluate.every=never"}), ElementsAre(HasSubstr("checkpoint.keep_best: no eff")));
+  EXPECT_THAT(of({"evaluate.every=never", "checkpoint.keep_best=2"}),
+              ElementsAre(HasSubstr("checkpoint.keep_best: no eff")));
   EXPECT_THAT(of({"evaluate.every=never", "checkpoint.keep_best=0"}), IsEmpty());
+  EXPECT_THAT(of({"evaluate.every=never"}), IsEmpty()) << "1 is the default";
 }
 
 TEST_F(RecipeWarnings, NameADiskThatIsTooSmall) {
