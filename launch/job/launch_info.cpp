@@ -31,7 +31,8 @@ constexpr int64_t kMostThreads = 4096;  // as run.threads
 /// The first of a list, for nested teams, as OpenMP has it; 0 for what is no number of threads.
 std::optional<int64_t> threads_of(const std::string& list) {
   if (list.empty()) return std::nullopt;
-  const int64_t threads = integer(list.substr(0, list.find(','))).value_or(0);
+  const std::string first(list.begin(), std::ranges::find(list, ','));
+  const int64_t threads = integer(first).value_or(0);
   return threads >= 1 && threads <= kMostThreads ? threads : 0;
 }
 
