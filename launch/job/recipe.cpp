@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "runtime/base/text.h"
+#include "runtime/recipe/config_scalar.h"
 
 namespace shoal {
 namespace {
@@ -22,6 +23,11 @@ bool stays_below(const std::filesystem::path& path) {
 void RunOptions::validate(Problems& problems) const {
   if (has_control_character(name)) {
     return problems.add("name", "a folder's name has no control characters");
+  }
+  const std::string invisible = config::invisible_character(name);
+  if (!invisible.empty()) {
+    return problems.add("name", "a folder's name has no invisible characters, and this one has " +
+                                    invisible + "; leave it out");
   }
   if (stays_below(name)) return;
   problems.add("name",

@@ -75,7 +75,7 @@ struct AttentionExpertsOptions {
               at_least(0)),
         field("router", &AttentionExpertsOptions::router, "which experts a token is routed to"),
         field("losses", &AttentionExpertsOptions::losses,
-              "balance losses, which even out the load of experts; auto: those that are usual for "
+              "balance losses, which even out the load of units; auto: those that are usual for "
               "the router",
               unset_word("auto"))};
   }

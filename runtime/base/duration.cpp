@@ -145,11 +145,28 @@ bool is_accepted(const std::string& text, unsigned units) {
   return duration && (static_cast<unsigned>(duration->unit) & units) != 0;
 }
 
+std::string decimal_text(int64_t count, int64_t scale) {
+  std::string text = std::to_string(count / scale);
+  if (scale == 1) return text;
+  std::string fraction = std::to_string(count % scale + scale);
+  return text + "." + fraction.substr(1);
+}
+
+/// A number below 1 is a share, which has a hundred times as many percent: "5%" of 0.05.
+std::string percent_text(std::string_view number) {
+  std::string_view rest = number;
+  const std::optional<Decimal> share = take_decimal(rest);
+  if (!share || !rest.empty() || share->digits >= share->scale) return std::string(number) + "%";
+  const std::optional<Duration> percent =
+      reduced(DurationUnit::kPercent, share->digits * 100, share->scale);
+  return percent ? decimal_text(percent->count, percent->scale) + "%" : "";
+}
+
 /// What `number` with a unit of `units` can be: ": 10step, 10ep"; if nothing, the units.
 std::string examples(std::string_view number, unsigned units) {
   std::vector<std::string> texts;
   for (const std::string& name : unit_names(units)) {
-    const std::string text = std::string(number) + name;
+    const std::string text = name == "%" ? percent_text(number) : std::string(number) + name;
     if (is_accepted(text, units)) texts.push_back(text);
   }
   return texts.empty() ? " (" + describe_units(units) + ")" : ": " + join_words(texts);
@@ -186,8 +203,9 @@ bool is_beyond_limit(std::string_view number) {
   return read.ec == std::errc::result_out_of_range || value > static_cast<double>(kMaxCount);
 }
 
-/// What users write for a unit that has another name: `epochs`, `steps`, `hours`.
+/// What users write for a unit that has another name: `epochs`, `steps`, `hours`, `m`.
 std::string usual_unit(std::string_view name) {
+  if (name == "m") return "min";
   struct Usual {
     std::string_view start, unit;
   };
@@ -199,13 +217,6 @@ std::string usual_unit(std::string_view name) {
     if (name.starts_with(start)) return std::string(unit);
   }
   return "";
-}
-
-std::string decimal_text(int64_t count, int64_t scale) {
-  std::string text = std::to_string(count / scale);
-  if (scale == 1) return text;
-  std::string fraction = std::to_string(count % scale + scale);
-  return text + "." + fraction.substr(1);
 }
 
 std::string time_text(const Duration& duration) {

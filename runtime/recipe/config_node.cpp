@@ -126,6 +126,8 @@ std::string Diagnostics::line_of(const Mistake& mistake) {
     begin += *bad;
     line[begin++] = '?';
   }
+  // What would reorder the message on the screen.
+  while (const auto hidden = find_invisible(line)) line.replace(hidden->begin, hidden->length, " ");
   return line;
 }
 

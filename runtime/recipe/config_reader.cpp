@@ -13,23 +13,27 @@
 #include "runtime/recipe/automatic_values.h"
 #include "runtime/recipe/config_value.h"
 #include "runtime/recipe/registry.h"
+#include "runtime/recipe/section_hint.h"
 #include "runtime/recipe/unknown_key.h"
 
 namespace shoal::config {
 namespace {
+
+constexpr std::string_view kTilde = "'~' alone is null in YAML; write ~/ for the home folder";
 
 /// A value's place in the recipe.
 struct Place {
   const Node* node;  ///< nullptr if the recipe does not give it
   Position begin;    ///< of its key; of the section around it, if it is not given
   std::string path;
+  const Place* list = nullptr;  ///< where it is an item: of the list
 
   Place below(const Entry& entry) const {
     return {&entry.value, entry.position, join_path(path, entry.key)};
   }
   Place item(std::size_t index) const {
     const Node& item = node->items[index];
-    return {&item, item.position, path + "[" + std::to_string(index) + "]"};
+    return {&item, item.position, path + "[" + std::to_string(index) + "]", this};
   }
   Place absent(std::string_view key) const { return {nullptr, begin, join_path(path, key)}; }
 };
@@ -73,14 +77,17 @@ class Reader {
       }
     }
     if (node && node->kind != Node::Kind::kMap) {
-      if (!is_kept(*node)) refuse(place, "a mapping of keys", name_hint(type, place));
+      if (!is_kept(*node)) refuse(place, "a mapping of keys", section_hint(type, place));
       return;
     }
     Section section;
     collect(type, object, place, section);
     check_names(section, place.path);
+    const std::size_t num_around = around_.size();
+    around_.insert(around_.end(), section.choices.begin(), section.choices.end());
     if (node) read_entries(section, place);
     read_absent(section, place);
+    around_.resize(num_around);
     if (num_mistakes_ > num_before) return;
     LocatedProblems problems(root_, place.path, diagnostics_);
     for (auto at = section.structs.rbegin(); at != section.structs.rend(); ++at) {
@@ -126,28 +133,32 @@ class Reader {
     note(node.position, place.path, "expected " + expected + ", found " + describe(node) + hint);
   }
 
-  /// For the name of a member in place of its section: how to write it.
-  static std::string name_hint(const Type& type, const Place& place) {
+  /// For a value in place of a section: how to write what is meant, or to leave it out.
+  std::string section_hint(const Type& type, const Place& place) const {
     const Node& node = *place.node;
-    const MemberSet* set = choice_in(type);
-    if (set == nullptr || node.kind != Node::Kind::kScalar) return "";
-    const std::string& key = set->name_key();
-    if (set->find(node.text) == nullptr) {
-      return "; choose " + with_article(set->noun()) + " as {" + key + ": NAME}";
-    }
-    const bool is_typed = node.position.source && node.position.source->is_command_line;
-    return is_typed ? "; write " + join_path(place.path, key) + "=" + node.text
-                    : "; write {" + key + ": " + node.text + "}";
+    const bool is_item = place.list != nullptr;
+    const std::string hint = hint_for_section(
+        type,
+        {node, place.path, is_item ? place.list->node : nullptr, is_item ? place.list->path : ""});
+    const bool can_drop = hint.empty() && node.kind == Node::Kind::kScalar &&
+                          is_left_over(node.position) && place.path.find('[') == place.path.npos;
+    return !can_drop ? hint
+                     : "; if it was for another " + around_.back().set->noun() +
+                           ", drop it with ~" + place.path;
   }
 
-  /// The members among which a section chooses; nullptr if it does not.
-  static const MemberSet* choice_in(const Type& type) {
-    if (type.kind == Kind::kChoice) return &type.members();
-    for (const FieldInfo& field : type.fields) {
-      const MemberSet* inner = field.rules.is_inlined ? choice_in(field.type()) : nullptr;
-      if (inner != nullptr) return inner;
-    }
-    return nullptr;
+  static bool is_typed(const Position& position) {
+    return position.source && position.source->is_command_line;
+  }
+
+  /// Whether a key in a file was written elsewhere than the choice of a member was.
+  static bool is_older(const Position& position, const ChosenMember& choice) {
+    return choice.named_by && choice.named_by != position.source && !is_typed(position);
+  }
+
+  bool is_left_over(const Position& position) const {
+    return std::ranges::any_of(
+        around_, [&](const ChosenMember& choice) { return is_older(position, choice); });
   }
 
   void collect(const Type& type, void* object, const Place& place, Section& section) {
@@ -237,26 +248,30 @@ class Reader {
     ++num_mistakes_;
     diagnostics_.touch(join_path(path, entry.key));
     if (unknown_.size() >= Diagnostics::kMaxShown) return diagnostics_.add_hidden();
-    UnknownKey unknown{path,           entry.key,         owners_note(section, entry, path),
-                       entry.position, section.name_keys, section.name_keys};
+    UnknownKey unknown{.section = path,
+                       .key = entry.key,
+                       .position = entry.position,
+                       .siblings = section.name_keys,
+                       .name_keys = section.name_keys};
+    const ChosenMember* choice = choice_for(section, entry.key);
+    if (choice != nullptr) unknown.note = owners_note(*choice, entry.key);
+    unknown.is_left_over =
+        choice != nullptr ? is_older(entry.position, *choice) : is_left_over(entry.position);
     for (const Slot& slot : section.slots) unknown.siblings.emplace_back(slot.name);
     unknown_.push_back(std::move(unknown));
   }
 
-  /// For a key that another member of the same set has: which ones, and how to drop a key that is
-  /// left over from the member before, where the name was given elsewhere.
-  static std::string owners_note(const Section& section, const Entry& entry,
-                                 const std::string& path) {
-    for (const ChosenMember& choice : section.choices) {
-      const std::vector<std::string> owners = members_with(*choice.set, entry.key);
-      if (owners.empty()) continue;
-      const bool is_left_over = choice.named_by && choice.named_by != entry.position.source &&
-                                !entry.position.source->is_command_line;
-      return " of " + choice.set->noun() + " '" + choice.member->name + "'; it belongs to " +
-             join_words(owners) +
-             (is_left_over ? "; drop it with ~" + join_path(path, entry.key) : "");
-    }
-    return "";
+  /// The choice of the section another member of which has the key; nullptr if there is none.
+  static const ChosenMember* choice_for(const Section& section, const std::string& key) {
+    const auto found = std::ranges::find_if(section.choices, [&key](const ChosenMember& choice) {
+      return !members_with(*choice.set, key).empty();
+    });
+    return found == section.choices.end() ? nullptr : &*found;
+  }
+
+  static std::string owners_note(const ChosenMember& choice, const std::string& key) {
+    return " of " + choice.set->noun() + " '" + choice.member->name + "'; it belongs to " +
+           join_words(members_with(*choice.set, key));
   }
 
   /// Whether an unknown key of the mapping is nearly this one: then it has the only line.
@@ -306,6 +321,10 @@ class Reader {
     const Node& node = *place.node;
     const Type& element = type.element();
     const bool is_null = node.kind == Node::Kind::kNull && !node.text.empty();
+    if (is_null && node.text == "~" && rules.is_path && element.kind == Kind::kText) {
+      return note(node.position, place.path,
+                  std::string(kTilde) + ", or " + std::string(rules.unset_word));
+    }
     if (is_null || (node.is_plain() && node.text == rules.unset_word)) return type.clear(object);
     if (is_kept(node) && element.kind != Kind::kText) return;
     if (type.size(object) == 0) type.append(object);
@@ -329,7 +348,11 @@ class Reader {
       if (node.is_quoted && node.text.starts_with('[')) {
         return refuse(place, "a list", "; leave the quotes out");
       }
-      return refuse(place, "a list, as [" + node.text.substr(0, 40) + "]");
+      const std::string text = node.text.substr(0, 40);
+      const MemberSet* set = choice_in(type.element());
+      const bool is_name = set != nullptr && set->find(node.text) != nullptr;
+      return refuse(place, is_name ? "a list, as [{" + set->name_key() + ": " + text + "}]"
+                                   : "a list, as [" + text + "]");
     }
     type.clear(object);
     if (node.items.empty() && !rules.may_have_none) {
@@ -374,8 +397,7 @@ class Reader {
     }
     if (!path.starts_with('~')) return;
     if (path == "~") {
-      return note(node.position, place.path,
-                  "'~' alone is null in YAML; write ~/ for the home folder");
+      return note(node.position, place.path, std::string(kTilde));
     }
     if (!path.starts_with("~/")) {
       return note(node.position, place.path,
@@ -396,6 +418,7 @@ class Reader {
   const Surroundings& surroundings_;
   Diagnostics& diagnostics_;
   std::vector<UnknownKey> unknown_;
+  std::vector<ChosenMember> around_;  ///< in the sections around what is being read
   std::size_t num_mistakes_ = 0;
 };
 

@@ -1,5 +1,8 @@
 #include "runtime/recipe/config_scalar.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -91,6 +94,34 @@ Exact integer_value(const Spelling& spelling, int64_t& value) {
   if (spelling.is_negative) digits.insert(0, 1, '-');
   const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   return read.ec == std::errc() ? Exact::kYes : Exact::kTooLarge;
+}
+
+/// Code points of the categories Cc, Cf, Zl and Zp of Unicode.
+constexpr std::array<std::pair<uint32_t, uint32_t>, 22> kInvisible{
+    {{0x0, 0x1f},        {0x7f, 0x9f},       {0xad, 0xad},       {0x600, 0x605},
+     {0x61c, 0x61c},     {0x6dd, 0x6dd},     {0x70f, 0x70f},     {0x890, 0x891},
+     {0x8e2, 0x8e2},     {0x180e, 0x180e},   {0x200b, 0x200f},   {0x2028, 0x202e},
+     {0x2060, 0x206f},   {0xfeff, 0xfeff},   {0xfff9, 0xfffb},   {0x110bd, 0x110bd},
+     {0x110cd, 0x110cd}, {0x13430, 0x1343f}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a},
+     {0xe0001, 0xe0001}, {0xe0020, 0xe007f}}};
+
+/// The code point that begins here, of UTF-8.
+uint32_t code_point(std::string_view text, std::size_t length) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  uint32_t code = length == 1 ? lead : lead & (0xffu >> (length + 1));
+  for (std::size_t i = 1; i < length; ++i) {
+    code = code << 6 | (static_cast<unsigned char>(text[i]) & 0x3fu);
+  }
+  return code;
+}
+
+/// Bytes of the character that begins here.
+std::size_t character_length(std::string_view text) {
+  std::size_t length = 1;
+  while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) {
+    ++length;
+  }
+  return length;
 }
 
 std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
@@ -192,6 +223,25 @@ std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
     i += length;
   }
   return std::nullopt;
+}
+
+std::optional<Stretch> find_invisible(std::string_view text) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t length = character_length(text.substr(begin));
+    const uint32_t code = code_point(text.substr(begin), length);
+    const bool is_one = std::ranges::any_of(kInvisible, [code](const auto& range) {
+      return code >= range.first && code <= range.second;
+    });
+    if (is_one) return Stretch{begin, length};
+    begin += length;
+  }
+  return std::nullopt;
+}
+
+std::string invisible_character(std::string_view text) {
+  const std::optional<Stretch> found = find_invisible(text);
+  if (!found) return "";
+  return fmt::format("U+{:04X}", code_point(text.substr(found->begin), found->length));
 }
 
 }  // namespace shoal::config

@@ -23,4 +23,14 @@ std::string number_text(double value);
 /// Byte offset of the first byte that is not well-formed UTF-8; nothing if all is.
 std::optional<std::size_t> find_invalid_utf8(std::string_view text);
 
+/// Where a text's first character is that shows nothing and may reorder or hide what is around it
+/// (of Unicode's controls and formats, and ends of lines), as bytes of the text; nothing if there
+/// is none. The text is UTF-8.
+struct Stretch {
+  std::size_t begin, length;
+};
+std::optional<Stretch> find_invisible(std::string_view text);
+/// The first such character, "U+202E"; "" if there is none.
+std::string invisible_character(std::string_view text);
+
 }  // namespace shoal::config

@@ -7,6 +7,7 @@
 #include "runtime/base/duration.h"
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_scalar.h"
+#include "runtime/recipe/key_synonyms.h"
 #include "runtime/recipe/registry.h"
 
 namespace shoal::config {
@@ -56,8 +57,9 @@ std::string read_duration(Duration& object, const Node& node, const FieldRules& 
 std::string read_enum(const Type& type, void* object, const Node& node) {
   const auto found = std::find(type.words.begin(), type.words.end(), node.text);
   if (found == type.words.end()) {
+    const std::string meant = value_for_word(node.text, type.words);
     return "expected one of: " + join_words(type.words) + ", found " + describe(node) +
-           did_you_mean(node.text, type.words);
+           (meant.empty() ? did_you_mean(node.text, type.words) : did_you_mean(meant, {meant}));
   }
   type.set(object, static_cast<std::size_t>(found - type.words.begin()));
   return "";

@@ -104,6 +104,11 @@ constexpr std::array kDataWords{
     Synonyms{"normalize normalization normalisation", "normalise"},
     Synonyms{"val validation test", "valid"}};
 
+constexpr std::array kValueWords{Synonyms{"gpu nvidia", "cuda"}, Synonyms{"processor host", "cpu"},
+                                 Synonyms{"fp32 float f32 single", "float32"},
+                                 Synonyms{"fp64 double f64", "float64"},
+                                 Synonyms{"bf16", "bfloat16"}};
+
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
   while (!text.empty()) {
@@ -157,6 +162,15 @@ std::vector<std::string_view> keys_for_word(std::string_view word, std::string_v
   add_keys(kTrainingWords, lower, keys);
   add_keys(kDataWords, lower, keys);
   return keys;
+}
+
+std::string value_for_word(std::string_view word, const std::vector<std::string>& values) {
+  const std::string lower = lower_case(word);
+  for (const Synonyms& line : kValueWords) {
+    const bool is_value = std::ranges::find(values, line.keys) != values.end();
+    if (is_value && has_word(line.words, lower)) return std::string(line.keys);
+  }
+  return "";
 }
 
 }  // namespace shoal::config

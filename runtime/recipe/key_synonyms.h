@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,5 +14,9 @@ std::vector<std::string_view> keys_for_word(std::string_view word,
 /// How the value of `key` differs from that of `word`: "a factor of the peak rate"; "" if it does
 /// not.
 std::string_view difference_of(std::string_view word, std::string_view key);
+
+/// The value among `values` that stands for what other programs call `word`: `cuda` for `gpu`; ""
+/// if none is known.
+std::string value_for_word(std::string_view word, const std::vector<std::string>& values);
 
 }  // namespace shoal::config

@@ -208,6 +208,12 @@ class Overrider {
                            path + "=" + quoted(given));
       value.reset();
     }
+    if (value && is_folded(given, *value)) {
+      diagnostics_.add(value_start, path,
+                       "the value has a line end, which YAML would make a blank; write it in one "
+                       "line");
+      value.reset();
+    }
     if (!value) value.emplace().is_broken = true;
     if (value->kind == Node::Kind::kNull) value->position = value_start;
     set(path, start, std::move(*value));
@@ -218,6 +224,14 @@ class Overrider {
   static bool is_cut(const std::string& given, const Node& value) {
     return given.find('\n') == std::string::npos &&
            std::ranges::count(given, '#') > count_hashes(value);
+  }
+  /// Whether YAML makes one line of a text of several.
+  static bool is_folded(const std::string& given, const Node& value) {
+    const std::size_t end = given.find_first_of("\r\n");
+    const bool has_more =
+        end < given.size() && given.find_first_not_of(" \t\r\n", end) < given.size();
+    return value.kind == Node::Kind::kScalar && has_more &&
+           value.text.find('\n') == std::string::npos;
   }
   /// The comment begins at the # behind those that the value holds.
   static std::string comment_in(const std::string& given, const Node& value) {

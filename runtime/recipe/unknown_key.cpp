@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 16;
 constexpr std::size_t kLeastPrefix = 4;
+constexpr std::size_t kAnyDistance = 16;  // that `nearest` allows
 
 /// The paths of all keys below a section, of choices those of the member that is chosen.
 class PathCollector {
@@ -115,11 +116,37 @@ KeyGuide::KeyGuide(const Type& type, const void* options) : type_(type) {
 }
 
 std::string KeyGuide::hint(const UnknownKey& unknown) {
+  const std::string whole = join_path(unknown.section, unknown.key);
+  const bool can_drop = unknown.is_left_over && whole.find('[') == std::string::npos;
+  const std::string drop = can_drop ? "; drop it with ~" + whole : "";
   std::string hint = of_path(unknown);
+  if (!unknown.note.empty()) {  // which says where the key belongs
+    if (can_drop) return drop;
+    if (hint.empty()) hint = of_section(unknown);
+    return hint.empty() ? of_spelling(unknown, kAnyDistance) : hint;
+  }
+  if (can_drop) {
+    const std::string owners = of_others(unknown, whole);
+    if (!owners.empty()) return owners + drop;
+  }
   if (hint.empty()) hint = of_section(unknown);
-  if (!unknown.note.empty()) return hint;  // which says where the key belongs
-  if (hint.empty()) hint = of_recipe(unknown);
-  return hint.empty() ? of_others(unknown) : hint;
+  if (hint.empty()) hint = of_spelling(unknown, 1);
+  std::vector<std::string_view> words{unknown.key};
+  for (const std::string_view key : keys_for_word(unknown.key, unknown.section)) {
+    words.push_back(key);
+  }
+  // A key of this very name elsewhere is likelier than one here that is hardly like it.
+  if (hint.empty()) hint = of_recipe(unknown, unknown.key);
+  if (hint.empty() && unknown.key.size() > 1) hint = of_others(unknown, unknown.key);
+  if (hint.empty()) hint = of_spelling(unknown, kAnyDistance);
+  if (hint.empty()) hint = of_prefix(unknown);
+  for (const std::string_view word : words) {
+    if (hint.empty()) hint = of_recipe(unknown, word);
+  }
+  for (const std::string_view word : words) {
+    if (hint.empty()) hint = of_others(unknown, word);
+  }
+  return hint;
 }
 
 std::string KeyGuide::of_path(const UnknownKey& unknown) const {
@@ -142,40 +169,39 @@ std::string KeyGuide::of_section(const UnknownKey& unknown) const {
     const auto same = std::ranges::find(unknown.siblings, key);
     if (same != unknown.siblings.end()) return did_you_mean_synonym(*same, unknown.key);
   }
-  const std::string near = did_you_mean(unknown.key, unknown.siblings);
-  if (!near.empty() || unknown.key.size() < kLeastPrefix) return near;
+  return "";
+}
+
+std::string KeyGuide::of_spelling(const UnknownKey& unknown, std::size_t max_distance) const {
+  const std::string near = nearest(unknown.key, unknown.siblings);
+  const bool is_near = !near.empty() && edit_distance(unknown.key, near) <= max_distance;
+  return is_near ? did_you_mean_key(near) : "";
+}
+
+std::string KeyGuide::of_prefix(const UnknownKey& unknown) const {
+  if (unknown.key.size() < kLeastPrefix) return "";
   const auto longer = std::ranges::find_if(unknown.siblings, [&unknown](const std::string& key) {
     return key.starts_with(unknown.key);
   });
   return longer == unknown.siblings.end() ? "" : did_you_mean_key(*longer);
 }
 
-std::string KeyGuide::of_recipe(const UnknownKey& unknown) const {
-  std::string best = best_path(paths_, unknown.key, unknown.section);
-  for (const std::string_view key : keys_for_word(unknown.key, unknown.section)) {
-    if (best.empty()) best = best_path(paths_, key, unknown.section);
-  }
+std::string KeyGuide::of_recipe(const UnknownKey& unknown, std::string_view word) const {
+  const std::string best = best_path(paths_, word, unknown.section);
   return best.empty() ? "" : did_you_mean_synonym(best, unknown.key);
 }
 
-std::string KeyGuide::of_others(const UnknownKey& unknown) {
+std::string KeyGuide::of_others(const UnknownKey& unknown, std::string_view word) {
   if (others_.empty()) others_ = list_keys(type_);
   std::vector<std::string> paths;
   for (const KeyInfo& key : others_) paths.push_back(key.path);
-  std::vector<std::string_view> words{unknown.key};
-  for (const std::string_view key : keys_for_word(unknown.key, unknown.section)) {
-    words.push_back(key);
+  const std::string best = best_path(paths, word, unknown.section);
+  if (best.empty()) return "";
+  std::vector<const KeyInfo*> same;
+  for (const KeyInfo& key : others_) {
+    if (key.path == best) same.push_back(&key);
   }
-  for (const std::string_view word : words) {
-    const std::string best = best_path(paths, word, unknown.section);
-    if (best.empty()) continue;
-    std::vector<const KeyInfo*> same;
-    for (const KeyInfo& key : others_) {
-      if (key.path == best) same.push_back(&key);
-    }
-    return "; '" + best + "' belongs to " + owners_text(same);
-  }
-  return "";
+  return "; '" + best + "' belongs to " + owners_text(same);
 }
 
 }  // namespace shoal::config

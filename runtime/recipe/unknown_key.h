@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,7 +16,9 @@ namespace shoal::config {
 struct UnknownKey {
   std::string section;  ///< path; "" for the root
   std::string key;
-  std::string note;  ///< which members of a choice have it; may be ""
+  std::string note = {};  ///< which members of a choice have it; may be ""
+  /// It was written for another member than the one that is chosen, elsewhere, around it.
+  bool is_left_over = false;
   Position position = {};
   std::vector<std::string> siblings;        ///< the keys that the section has
   std::vector<std::string> name_keys = {};  ///< of these, the ones that name a choice's member
@@ -32,10 +36,16 @@ class KeyGuide {
  private:
   /// Of a path given as one key.
   std::string of_path(const UnknownKey& unknown) const;
+  /// A key of its section that stands for this word.
   std::string of_section(const UnknownKey& unknown) const;
-  std::string of_recipe(const UnknownKey& unknown) const;
-  /// Keys of members that are not chosen.
-  std::string of_others(const UnknownKey& unknown);
+  /// A key of its section that is spelt nearly so.
+  std::string of_spelling(const UnknownKey& unknown, std::size_t max_distance) const;
+  /// A key of its section that begins so.
+  std::string of_prefix(const UnknownKey& unknown) const;
+  /// A key elsewhere that is called `word`.
+  std::string of_recipe(const UnknownKey& unknown, std::string_view word) const;
+  /// The same of members that are not chosen.
+  std::string of_others(const UnknownKey& unknown, std::string_view word);
 
   const Type& type_;
   std::vector<std::string> paths_;  ///< of all keys there are, `losses[].weight` too

@@ -128,6 +128,18 @@ TEST(Utf8, IsCheckedByteByByte) {
   EXPECT_EQ(find_invalid_utf8("\xff\xfe"), 0);
 }
 
+TEST(Utf8, FindsWhatIsNotVisible) {
+  EXPECT_EQ(invisible_character("caf\u00e9 \u4e2d \U0001f600"), "");
+  EXPECT_EQ(invisible_character("a\nb"), "U+000A");
+  EXPECT_EQ(invisible_character("a\u202eb"), "U+202E");
+  EXPECT_EQ(invisible_character("\u00e9\u200b"), "U+200B");
+  EXPECT_EQ(invisible_character("\U000e0041"), "U+E0041");
+  const auto found = find_invisible("\u00e9\u0085x");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->begin, 2u);
+  EXPECT_EQ(found->length, 2u);
+}
+
 TEST(Wording, HasASingular) {
   EXPECT_EQ(counted(0, "rank"), "0 ranks");
   EXPECT_EQ(counted(1, "rank"), "1 rank");

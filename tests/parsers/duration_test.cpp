@@ -138,8 +138,22 @@ TEST(Duration, SaysWhyATextIsNone) {
   EXPECT_EQ(explain_duration("3min2h", kAllDurationUnits),
             "is no time; write 3h50min, the largest unit first");
   EXPECT_EQ(why("10ep5"), "has more behind its unit");
+  EXPECT_EQ(explain_duration("5m", kAllDurationUnits),
+            "has no unit that is known (step, ep, tok, s, min, h, d or %); did you mean '5min'?");
+  EXPECT_EQ(why("5m"), "has no unit that is known (step or ep)");
   EXPECT_EQ(why("soon"), "");
   EXPECT_EQ(why(""), "");
+}
+
+TEST(Duration, TakesANumberBelowOneForAShare) {
+  const auto why = [](const std::string& text) {
+    return explain_duration(text, static_cast<unsigned>(DurationUnit::kPercent) |
+                                      static_cast<unsigned>(DurationUnit::kEpoch));
+  };
+  EXPECT_EQ(why("0.05"), "needs a unit: 0.05ep, 5%");
+  EXPECT_EQ(why("0.125"), "needs a unit: 0.125ep, 12.5%");
+  EXPECT_EQ(why("0"), "needs a unit: 0ep, 0%");
+  EXPECT_EQ(why("5"), "needs a unit: 5ep, 5%");
 }
 
 }  // namespace

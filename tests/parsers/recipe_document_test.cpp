@@ -178,6 +178,14 @@ TEST(Override, MayHoldAHashThatIsNoComment) {
   EXPECT_EQ(read(kGood, {"optimizer={name: sgd,\n lr: 0.5  # half\n}"}).optimizer.name(), "sgd");
 }
 
+TEST(Override, OfSeveralLinesIsNoFoldedText) {
+  EXPECT_THAT(mistakes(kGood, {"data.path=a\nb"}),
+              ElementsAre("command line: data.path=a b: the value has a line end, which YAML would "
+                          "make a blank; write it in one line"));
+  EXPECT_EQ(read(kGood, {"data.path=a\n"}).data.path, "a");
+  EXPECT_EQ(read(kGood, {"data={path: a,\n flip: false}"}).data.path, "a");
+}
+
 TEST(HomeFolder, StandsForATildeInPaths) {
   EXPECT_EQ(read(kGood + "data: {path: ~/cifar}\n").data.path, "/home/me/cifar");
   EXPECT_EQ(read(kGood + "data: {path: ~/}\n").data.path, "/home/me/");

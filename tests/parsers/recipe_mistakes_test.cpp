@@ -179,6 +179,8 @@ const std::vector<Case>& kind_cases() {
        "r.yaml:1:8: model: expected a mapping of keys, found 'mixer'; write {backbone: mixer}"},
       {"ControlCharacterInAPath", kGood + "data: {path: \"a\\eb\"}\n",
        "r.yaml:4:14: data.path: a path has no control characters"},
+      {"HomeForAPath", kGood + "data: {path: ~}\n",
+       "r.yaml:4:14: data.path: '~' alone is null in YAML; write ~/ for the home folder"},
       {"ScalarForList", kGood + "data: {files: a.bin}\n",
        "r.yaml:4:15: data.files: expected a list, as [a.bin], found 'a.bin'"},
       {"EmptyList", kGood + "data: {files: []}\n", "r.yaml:4:15: data.files: the list is empty"},

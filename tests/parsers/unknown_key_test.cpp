@@ -51,6 +51,11 @@ TEST(UnknownKey, MayBeAMisspeltOrShortenedOne) {
   EXPECT_EQ(told("model.zebra"), "");
 }
 
+TEST(UnknownKey, OfAnExactNameElsewhereIsThatOne) {
+  EXPECT_EQ(told("path"), "; did you mean 'data.path'?");  // rather than data, two letters away
+  EXPECT_EQ(told("dat"), "; did you mean 'data'?");
+}
+
 TEST(UnknownKey, MayBeOneOfAnotherLevel) {
   EXPECT_EQ(told("model.top_k"), "; did you mean 'model.router.top_k'?");
   EXPECT_EQ(told("model.weight"),
@@ -78,6 +83,12 @@ TEST(KeySynonyms, TellWhereValuesDiffer) {
   EXPECT_EQ(config::difference_of("min_lr", "end"), "a factor of the peak rate");
   EXPECT_EQ(config::difference_of("mlp_ratio", "hidden"), "a width, not a ratio");
   EXPECT_EQ(config::difference_of("mlp_dim", "hidden"), "");
+}
+
+TEST(KeySynonyms, KnowValues) {
+  EXPECT_EQ(config::value_for_word("GPU", {"cpu", "cuda"}), "cuda");
+  EXPECT_EQ(config::value_for_word("gpu", {"float32"}), "");
+  EXPECT_EQ(config::value_for_word("cuda", {"cpu", "cuda"}), "");
 }
 
 TEST(KeySynonyms, AreOfWholeWordsInAnyCase) {
