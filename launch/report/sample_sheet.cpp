@@ -21,7 +21,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMostPixels = int64_t{1} << 18;
-constexpr int64_t kGap = 2;  ///< between pictures, pixels
 
 int64_t pixels_of_row(const torch::Tensor& image_BCHW, int64_t columns, int64_t shrunk_by) {
   return columns * (image_BCHW.size(2) / shrunk_by) * (image_BCHW.size(3) / shrunk_by);
@@ -68,7 +67,7 @@ std::string sheet_png(const std::vector<PictureColumn>& columns, int64_t step) {
   for (const PictureColumn& column : columns) {
     sheet.columns.push_back({column.name, column.number, first_numbers(column, sheet.samples)});
   }
-  return png_bytes(tile(pictures, num_columns, kGap), description_of(sheet));
+  return png_bytes(tile(pictures, num_columns, SampleSheet::kGap), description_of(sheet));
 }
 
 std::optional<SampleSheet> read_sheet(std::string_view png) {

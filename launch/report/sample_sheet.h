@@ -15,6 +15,7 @@ struct PictureColumn;
 
 /// What is on a sheet of pictures that a task draws of samples: a row a sample, a column a picture.
 struct SampleSheet {
+  static constexpr int64_t kGap = 1;  ///< between pictures, pixels
   struct Column {
     std::string name;             ///< for people
     std::string number;           ///< for people: what `numbers` are

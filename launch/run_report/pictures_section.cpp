@@ -57,23 +57,25 @@ std::string pictures_html(const RunPictures& pictures) {
   const auto columns = std::ssize(sheet.columns);
   const int64_t side = std::max<int64_t>(1, pictures.width / columns);
   const int64_t shown_width = pictures.width * std::max<int64_t>(1, kShownSide / side);
-  std::string heads;
+  // Above their pictures at any width.
+  const double gap = 100.0 * SampleSheet::kGap / static_cast<double>(pictures.width);
+  std::string heads = fmt::format(
+      "<div class=\"heads\" aria-hidden=\"true\" style=\"grid-template-columns:repeat({},"
+      "minmax(0,1fr));column-gap:{:.4g}%\">",
+      columns, gap);
   for (const std::string& name : names_of(sheet)) {
     heads += fmt::format("<span>{}</span>", xml_text(name));
   }
+  const std::string caption = fmt::format(
+      "At step {}: the first {} of the validation data{}",
+      step_text(static_cast<double>(sheet.step)), counted(sheet.samples, "sample"),
+      sheet.shrunk_by > 1 ? fmt::format(", shrunk to 1/{} of their sides", sheet.shrunk_by) : "");
   return fmt::format(
-             "<figure class=\"sheet\" style=\"max-width:{}px\"><figcaption>At step {}: the first "
-             "{} "
-             "of the validation data{}</figcaption>\n<div class=\"heads\" aria-hidden=\"true\" "
-             "style=\"grid-template-columns:repeat({},1fr)\">{}</div>\n<img alt=\"{}\" "
-             "width=\"{}\" "
-             "height=\"{}\" src=\"{}\"></figure>\n",
-             shown_width, step_text(static_cast<double>(sheet.step)),
-             counted(sheet.samples, "sample"),
-             sheet.shrunk_by > 1 ? fmt::format(", shrunk to 1/{} of their sides", sheet.shrunk_by)
-                                 : "",
-             columns, heads, xml_text(description(sheet)), pictures.width, pictures.height,
-             png_address(pictures.png)) +
+             "<figure class=\"sheet\" "
+             "style=\"max-width:{}px\"><figcaption>{}</figcaption>\n{}</div>"
+             "\n<img alt=\"{}\" width=\"{}\" height=\"{}\" src=\"{}\"></figure>\n",
+             shown_width, caption, heads, xml_text(description(sheet)), pictures.width,
+             pictures.height, png_address(pictures.png)) +
          numbers_table(sheet);
 }
 

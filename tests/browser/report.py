@@ -125,8 +125,9 @@ def check_denoiser(browser):
         expect(sheet[0] >= 0 and sheet[1] <= width and sheet[2] > 100, f"pictures at {sheet}")
         heads = browser.evaluate("[...document.querySelectorAll('.sheet .heads span')]"
                                  ".map(e => e.getBoundingClientRect().left)")
-        wanted = [sheet[0] + i * (sheet[1] - sheet[0]) / 4 for i in range(4)]
-        expect(len(heads) == 4 and all(abs(a - b) < 6 for a, b in zip(heads, wanted)),
+        # Pictures of 16 pixels, with gaps of one.
+        wanted = [sheet[0] + i * 17 / 67 * (sheet[1] - sheet[0]) for i in range(4)]
+        expect(len(heads) == 4 and all(abs(a - b) < 1 for a, b in zip(heads, wanted)),
                f"heads at {heads}, not above their pictures at {wanted}")
     told = [name for role, name, _ in browser.accessible_nodes() if role in ("img", "image")]
     expect(any("From the left: clean, noisy, restored" in name for name in told),

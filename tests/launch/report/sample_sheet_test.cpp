@@ -44,8 +44,8 @@ TEST(SampleSheet, IsReadFromItsOwnPicture) {
   EXPECT_EQ(sheet->columns[1].number, "PSNR \u2103");
   EXPECT_THAT(sheet->columns[1].numbers, ElementsAre(0, 1, 2));
   const PngHead head = read_png_head(png).value();
-  EXPECT_EQ(head.width, 2 * 8 + 2);
-  EXPECT_EQ(head.height, 3 * 8 + 2 * 2);
+  EXPECT_EQ(head.width, 2 * 8 + 1);
+  EXPECT_EQ(head.height, 3 * 8 + 2);
 }
 
 TEST(SampleSheet, HasNumbersThatAreNotFinite) {
@@ -60,7 +60,7 @@ TEST(SampleSheet, StaysSmall) {
   const SampleSheet large = read_sheet(sheet_png(columns_of(6, 800), 1)).value();
   EXPECT_EQ(large.shrunk_by, 3);
   EXPECT_EQ(large.samples, 1);
-  EXPECT_EQ(read_png_head(sheet_png(columns_of(6, 800), 1)).value().width, 2 * 266 + 2);
+  EXPECT_EQ(read_png_head(sheet_png(columns_of(6, 800), 1)).value().width, 2 * 266 + 1);
 }
 
 TEST(SampleSheet, ShrinksToMeans) {

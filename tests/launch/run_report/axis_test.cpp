@@ -61,7 +61,7 @@ TEST(Axis, WritesUnitsOnALogarithmicScaleToo) {
   EXPECT_THAT(logarithmic(100, 1e7, Quantity::kPlain),
               ElementsAre("100", "1,000", "10k", "100k", "1M", "10M"));
   EXPECT_THAT(logarithmic(1e-6, 1e-3, Quantity::kPlain),
-              ElementsAre("1e-6", "1e-5", "1e-4", "0.001"));
+              ElementsAre("1e-6", "1e-5", "0.0001", "0.001"));
   EXPECT_THAT(logarithmic(1e14, 1e17, Quantity::kPlain),
               ElementsAre("100T", "1000T", "1e16", "1e17"));
   // With one power of ten in it, other numbers.

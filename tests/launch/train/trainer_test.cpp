@@ -132,12 +132,12 @@ TEST(Trainer, AnEvaluationThatAStopLeftOutIsMadeUpForWhenTheRunResumes) {
 
 TEST(Trainer, DrawsTheSamePicturesAfterAResumeAndOnAnyRanks) {
   const ScratchFolder scratch;
-  const auto train = [&scratch](const char* folder, const std::string& stop, RankGrid& grid) {
+  const StopSignals signals;
+  const auto train = [&](const char* folder, const std::string& stop, RankGrid& grid) {
     const Recipe recipe = tiny_recipe(
         {"model={backbone: vit, patch: 4, width: 8, depth: 1, heads: 2, hidden: 8, pool: mean}",
          "task={name: denoise}", "data.normalise={mean: [0, 0, 0], std: [1, 1, 1]}",
          "evaluate.every=2step", "checkpoint.every=2step", "run.stop_after=" + stop});
-    const StopSignals signals;
     train_run(recipe, scratch.file(folder), grid, signals);
   };
   const auto pictures = [&scratch](const std::string& folder) {

@@ -176,7 +176,8 @@ TEST(TrainingLog, KeepsThePicturesOfTheLastEvaluation) {
     return sheet_png(evaluation.pictures, step);
   };
   const auto file = [&run] { return read_file(run.folder.file("pictures.png")); };
-  EXPECT_EQ(evaluate(1), file());
+  const std::string first = evaluate(1);
+  EXPECT_EQ(first, file());
   const std::string second = evaluate(2);
   EXPECT_EQ(second, file());
   std::string third;
