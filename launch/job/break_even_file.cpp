@@ -9,6 +9,7 @@
 
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
+#include "runtime/base/file_system.h"
 
 namespace shoal {
 
@@ -62,12 +63,10 @@ void write_break_evens(const std::string& path, const std::string& processor,
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   const nlohmann::json json{{"processor", processor}, {"break_even", break_evens}};
-  std::ofstream file(path + ".new");
-  file << json.dump(2) << '\n';
-  file.close();
-  std::error_code failure;
-  if (file) std::filesystem::rename(path + ".new", path, failure);
-  if (!file || failure) {
+  PosixFileSystem files;
+  try {
+    replace_file(files, path, json.dump(2) + "\n");
+  } catch (const StorageError&) {
     throw DataError(path + ": cannot be written", "set XDG_CACHE_HOME to a folder that can be");
   }
 }

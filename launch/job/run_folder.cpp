@@ -33,9 +33,14 @@ std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   return entries;
 }
 
+/// What replace_file leaves of the file when its process dies.
+bool is_temporary_of(const std::string& file, const std::string& name) {
+  return name.starts_with(file + ".") && name.ends_with(".tmp");
+}
+
 bool is_shoals_file(const std::string& name) {
   return std::any_of(kFiles.begin(), kFiles.end(), [&name](const std::string& file) {
-    return name == file || name == file + ".tmp";
+    return name == file || is_temporary_of(file, name);
   });
 }
 
@@ -124,6 +129,18 @@ void remove_run(const fs::path& path) {
   fs::remove(path / "resolved.yaml");
 }
 
+/// Under the run's lock. Only a report's may belong to a process that lives.
+void remove_temporary_files(const fs::path& path) {
+  for (const fs::directory_entry& entry : entries_of(path)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_left = std::ranges::any_of(kFiles, [&name](const std::string& file) {
+      return file != "report.html" && is_temporary_of(file, name);
+    });
+    std::error_code ignored;
+    if (is_left && entry.is_regular_file()) fs::remove(entry.path(), ignored);
+  }
+}
+
 /// Starting at step 0 would discard what a run whose checkpoints are gone has recorded.
 void require_resumable(const RunFolder& folder) {
   if (!list_checkpoints(folder.checkpoints()).empty()) return;
@@ -171,6 +188,7 @@ RunFolder open_alone(const std::string& wanted, OnExisting policy, FileSystem& f
   }
   if (folder.resume) require_resumable(folder);
   if (policy == OnExisting::kOverwrite) remove_run(folder.path);
+  remove_temporary_files(folder.path);
   fs::create_directories(folder.checkpoints());
   fs::create_directories(folder.logs());
   return folder;

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -36,6 +38,14 @@ auto repeat_interrupted(Call call) {
 
 std::string system_text(int64_t negative_errno) {
   return std::generic_category().message(static_cast<int>(-negative_errno));
+}
+
+/// Of no other process, on no other machine, and of no other thread.
+std::string temporary_beside(const std::string& path) {
+  static std::atomic<int64_t> num_made = 0;
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host = {"unknown"};
+  return fmt::format("{}.{}-{}-{}.tmp", path, host.data(), ::getpid(), num_made++);
 }
 
 void check(const char* call, const std::string& path, int64_t result) {
@@ -151,7 +161,7 @@ void sync_directory(FileSystem& files, const std::string& path) {
 }
 
 void replace_file(FileSystem& files, const std::string& path, std::string_view bytes) {
-  const std::string temporary = path + ".tmp";
+  const std::string temporary = temporary_beside(path);
   try {
     OutputFile file(files, temporary, FileSystem::Mode::kReplace);
     file.write(bytes);

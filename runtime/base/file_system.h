@@ -80,8 +80,8 @@ void make_directory(FileSystem& files, const std::string& path);
 void remove_path(FileSystem& files, const std::string& path);
 /// Makes the directory's entries (files created, renamed, removed) durable.
 void sync_directory(FileSystem& files, const std::string& path);
-/// Puts `bytes` at `path` so that a crash leaves the old file or the new one: temporary file beside
-/// it, sync, rename, sync of the directory. A failure leaves no temporary file.
+/// Puts `bytes` at `path` so that a crash leaves the old file or the new one, whoever else does so:
+/// `PATH.….tmp` beside it, sync, rename, sync of the directory. A failure leaves no temporary file.
 void replace_file(FileSystem& files, const std::string& path, std::string_view bytes);
 /// Throws unless at least `needed` bytes are free below `path`; `what` begins the message.
 void require_free_bytes(FileSystem& files, const std::string& path, int64_t needed,

@@ -22,11 +22,23 @@ expect 0 "$program" report a b --out both.html
 
 # A report that cannot be written ends no training.
 expect 0 "$program" "${short[@]}" run.name=c train.duration=2step
-mkdir c/report.html.tmp
+rm c/report.html && mkdir c/report.html
 expect 0 "$program" "${short[@]}" run.name=c train.duration=4step run.on_existing=resume
 grep -q 'the report was not written: .*shoal report ./c' output || fail "no warning: $(cat output)"
 [ -s c/summary.json ] || fail "the summary is gone"
-rmdir c/report.html.tmp
+rmdir c/report.html
+
+# Several at once do not disturb each other, and leave nothing but the page.
+jobs=()
+for i in 1 2 3 4; do
+  "$program" report c >"report$i.txt" 2>&1 &
+  jobs+=($!)
+done
+for i in 1 2 3 4; do
+  wait "${jobs[i - 1]}" || fail "a report beside others failed: $(cat "report$i.txt")"
+done
+grep -q '</html>' c/report.html || fail "no whole report was written"
+! ls c | grep '\.tmp$' || fail "temporary files are left"
 
 # A run's report is its own, so that the run can be overwritten.
 expect 0 "$program" "${short[@]}" run.name=a run.on_existing=overwrite

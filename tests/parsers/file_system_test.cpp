@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "tests/support/failing_file_system.h"
@@ -84,6 +88,10 @@ TEST(FileSystem, RefusesToCreateWhatExistsAndToFollowLinks) {
   EXPECT_EQ(read_file(scratch.file("a")), "old");
 }
 
+int64_t num_entries(const std::string& folder) {
+  return std::distance(std::filesystem::directory_iterator(folder), {});
+}
+
 TEST(FileSystem, ReplacesAFileWholeOrNotAtAll) {
   const ScratchFolder scratch;
   FailingFileSystem probe;
@@ -97,10 +105,28 @@ TEST(FileSystem, ReplacesAFileWholeOrNotAtAll) {
     const std::string error = error_of([&] { replace_file(files, scratch.file("a"), "new"); });
     const std::string text = read_file(scratch.file("a"));
     EXPECT_TRUE(text == "old" || text == "new") << at;
-    EXPECT_FALSE(std::filesystem::exists(scratch.file("a.tmp"))) << at;
+    EXPECT_EQ(num_entries(scratch.path()), 1) << at;
     // Only closing the folder's descriptor may fail unseen.
     EXPECT_EQ(error.empty(), at == probe.calls() - 1) << probe.log()[static_cast<size_t>(at)];
   }
+}
+
+TEST(FileSystem, ReplacesAFileThatOthersReplaceAtOnce) {
+  const ScratchFolder scratch;
+  std::vector<std::string> errors(8);
+  std::vector<std::thread> writers;
+  for (std::string& error : errors) {
+    writers.emplace_back([&] {
+      PosixFileSystem files;
+      for (int i = 0; i < 20 && error.empty(); ++i) {
+        error = error_of([&] { replace_file(files, scratch.file("a"), "new"); });
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_THAT(errors, ::testing::Each(""));
+  EXPECT_EQ(read_file(scratch.file("a")), "new");
+  EXPECT_EQ(num_entries(scratch.path()), 1);
 }
 
 TEST(FileSystem, AsksForFreeSpaceBeforeWriting) {

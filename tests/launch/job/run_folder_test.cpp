@@ -98,16 +98,28 @@ TEST_F(RunFolders, WithAllThatARunWritesAreOverwritten) {
   fs::create_directories(path + "/ckpt/step-00000001");
   fs::create_directories(path + "/ckpt/.tmp-step-00000002-0");
   fs::create_directories(path + "/ckpt/.old-step-00000000");
-  for (const char* name :
-       {"env.json", "summary.json", "summary.json.tmp", "metrics.jsonl", "metrics.csv",
-        "experts.jsonl", "gates.jsonl", "permutations.jsonl", ".lock", "log/rank-00000.log",
-        "log/rank-123456.log", "LATEST", "LATEST.tmp", "tb/events.out.tfevents.1700000000.shoal"}) {
+  for (const char* name : {"env.json", "summary.json", "summary.json.tmp", "metrics.jsonl",
+                           "metrics.csv", "experts.jsonl", "gates.jsonl", "permutations.jsonl",
+                           ".lock", "log/rank-00000.log", "log/rank-123456.log", "LATEST",
+                           "LATEST.node-7-0.tmp", "tb/events.out.tfevents.1700000000.shoal"}) {
     fs::create_directories(fs::path(path + "/" + name).parent_path());
     write_file(path + "/" + name, "");
   }
   EXPECT_FALSE(open(OnExisting::kOverwrite).resume);
   EXPECT_FALSE(fs::exists(path + "/resolved.yaml"));
   EXPECT_TRUE(fs::is_empty(path + "/ckpt"));
+}
+
+TEST_F(RunFolders, AreClearedOfTemporaryFilesThatADeadProcessLeft) {
+  const std::string path = make_run();
+  fs::create_directories(path + "/ckpt/step-00000001");
+  write_file(path + "/metrics.jsonl.node-7-0.tmp", "");
+  write_file(path + "/report.html.node-8-0.tmp", "of a report at work");
+  write_file(path + "/notes.tmp", "precious");
+  EXPECT_TRUE(open(OnExisting::kResume).resume);
+  EXPECT_FALSE(fs::exists(path + "/metrics.jsonl.node-7-0.tmp"));
+  EXPECT_TRUE(fs::exists(path + "/report.html.node-8-0.tmp"));
+  EXPECT_TRUE(fs::exists(path + "/notes.tmp"));
 }
 
 TEST_F(RunFolders, WithAnythingThatNoRunWroteAreLeftAsTheyAre) {
