@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -102,8 +103,10 @@ ExitCode run(int argc, char** argv) {
 /// on every rank, so the others leave the message to rank 0.
 ExitCode report(const std::exception_ptr& error) {
   constexpr std::chrono::seconds kPatience{5};
-  const int64_t rank = read_launch_info(environment_variable).rank;
-  const Failure failure = describe_failure(error, rank);
+  const LaunchInfo launch = read_launch_info(environment_variable);
+  const int64_t rank = launch.rank;
+  const Failure failure =
+      describe_failure(error, launch.world > 1 ? std::optional(rank) : std::nullopt);
   // A signal that came before was the launcher's: rank 0 has printed its message and left.
   const bool is_ended = StopSignals::caught() != 0;
   if (rank != 0 && (is_ended || wait_for_end_of_job(kPatience))) return failure.code;

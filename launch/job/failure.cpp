@@ -74,10 +74,11 @@ std::exception_ptr locate_allocation(const std::exception_ptr& error, const std:
   return std::make_exception_ptr(Error(ExitCode::kTopology, what + ": " + *failure, kTrainingHint));
 }
 
-Failure describe_failure(const std::exception_ptr& error, int64_t rank) {
-  const auto line = [rank](ExitCode code, const std::string& what) {
-    return Failure{
-        code, fmt::format("error[E{}] rank={}: {}", static_cast<int>(code), rank, printable(what))};
+Failure describe_failure(const std::exception_ptr& error, std::optional<int64_t> rank) {
+  const std::string place = rank ? fmt::format("rank={}: ", *rank) : "";
+  const auto line = [&place](ExitCode code, const std::string& what) {
+    return Failure{code,
+                   fmt::format("error[E{}] {}{}", static_cast<int>(code), place, printable(what))};
   };
   if (const auto failure = failed_allocation(error)) {
     return line(ExitCode::kTopology, *failure + "; " + kMemoryHint);
@@ -117,11 +118,13 @@ bool wait_for_end_of_job(std::chrono::milliseconds patience) {
 }
 
 ExitCode end_job(const std::exception_ptr& error, Communicator& world) {
-  const Failure failure = describe_failure(error, world.rank());
+  const bool is_alone = world.size() == 1;
+  const Failure failure =
+      describe_failure(error, is_alone ? std::nullopt : std::optional(world.rank()));
   if (world.rank() != 0) std::this_thread::sleep_for(kLetRankZeroPrint);
   std::fputs((failure.text + "\n").c_str(), stderr);
   std::fflush(stderr);
-  if (world.size() > 1) world.abort(static_cast<int>(failure.code));
+  if (!is_alone) world.abort(static_cast<int>(failure.code));
   return failure.code;
 }
 

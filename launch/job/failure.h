@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "parallel/comm/communicator.h"
@@ -14,12 +15,12 @@ namespace shoal {
 /// An exception as the user reads it, and the exit code it ends with.
 struct Failure {
   ExitCode code = ExitCode::kInternal;
-  std::string text;  ///< `error[E10] rank=0: recipe.yaml:3:5: …; next step`, may be several lines
+  std::string text;  ///< `error[E13] rank=0: a.bin: …; next step`, may be several lines
 };
 
-/// Must be called while `error` is not null. Anything that is no shoal::Error, nor a failed
-/// allocation (11), is internal (70).
-Failure describe_failure(const std::exception_ptr& error, int64_t rank);
+/// Must be called while `error` is not null. `rank`: unset of a process that runs alone. Anything
+/// that is no shoal::Error, nor a failed allocation (11), is internal (70).
+Failure describe_failure(const std::exception_ptr& error, std::optional<int64_t> rank);
 
 /// A training's failed allocation, of the host's or a GPU's memory, as an Error (exit 11) that says
 /// how much was asked for, that it happened during `what` and which keys to change; any other error

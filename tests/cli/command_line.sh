@@ -27,6 +27,7 @@ expect 2 "did you mean 'verify'?" ckpt verfy run
 expect 2 "did you mean '--json'?" ckpt verify run --jsn
 expect 2 "did you mean 'train.batch'?" keys train.bach
 expect 2 "commands: train" zebra
+expect 2 "error[E2] no command is called 'zebra'" zebra
 
 # What pictures of gates need and exclude.
 expect 2 "must name a file in .html" inspect run --gates gates.txt

@@ -43,5 +43,5 @@ expect 0 limited "${big[@]}" run.name=small
 expect 11 limited "${big[@]}" train.batch=262144 run.name=large
 grep -q 'a rank would take about' output || fail "$(cat output)"
 expect 11 limited "${big[@]}" train.batch=262144 run.name=tried run.memory_check=false
-grep -q 'E11.*rank=0: step 1, .*out of memory.*lower train.batch' output || fail "$(cat output)"
+grep -q 'E11\] step 1, .*out of memory.*lower train.batch' output || fail "$(cat output)"
 grep -q 'out of memory' runs/tried/log/rank-00000.log || fail "the rank's log does not say so"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <optional>
 #include <vector>
 
 #include "tests/support/thread_communicator.h"
@@ -16,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 template <typename Exception>
-Failure describe(const Exception& exception, int64_t rank) {
+Failure describe(const Exception& exception, std::optional<int64_t> rank) {
   return describe_failure(std::make_exception_ptr(exception), rank);
 }
 
@@ -24,6 +25,11 @@ TEST(Failure, TellsCodeRankTextAndNextStep) {
   const Failure failure = describe(DataError("a.bin: too short", "fetch it again"), 3);
   EXPECT_EQ(failure.code, ExitCode::kData);
   EXPECT_EQ(failure.text, "error[E13] rank=3: a.bin: too short; fetch it again");
+}
+
+TEST(Failure, OfAProcessThatRunsAloneNamesNoRank) {
+  EXPECT_EQ(describe(DataError("a.bin: too short"), std::nullopt).text,
+            "error[E13] a.bin: too short");
 }
 
 TEST(Failure, ShowsNoEscapeCodes) {
