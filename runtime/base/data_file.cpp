@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -24,9 +26,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "which holds a, b, c and 4 more", in order of name.
-std::string contents_of(const fs::path& folder) {
-  constexpr size_t kMostNames = 12;
+/// Whether one of the two begins with the other's first letters, whatever their case, or is nearly
+/// the other.
+bool is_similar(const std::string& a, const std::string& b) {
+  constexpr size_t kAlike = 4;
+  const auto is_same = [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  };
+  const auto first = std::ranges::mismatch(a, b, is_same).in1;
+  return first - a.begin() >= static_cast<std::ptrdiff_t>(std::min({kAlike, a.size(), b.size()})) ||
+         !nearest(a, {b}).empty();
+}
+
+/// "which holds 'a' and 4 more": by name those like the missing one, a few at most; of a folder
+/// with few entries all of them.
+std::string contents_of(const fs::path& folder, const std::string& missing) {
+  constexpr size_t kMostNames = 4;
   std::vector<std::string> names;
   std::error_code failed;
   for (fs::directory_iterator it(folder, failed), end; !failed && it != end; it.increment(failed)) {
@@ -34,9 +49,14 @@ std::string contents_of(const fs::path& folder) {
   }
   if (failed) return "which cannot be listed: " + failed.message();
   if (names.empty()) return "which is empty";
-  std::sort(names.begin(), names.end());
-  const size_t shown = std::min(names.size(), kMostNames), more = names.size() - shown;
-  names.resize(shown);
+  const size_t total = names.size();
+  std::ranges::sort(names);
+  if (total > kMostNames) {
+    std::erase_if(names, [&](const std::string& name) { return !is_similar(name, missing); });
+    names.resize(std::min(names.size(), kMostNames));
+  }
+  if (names.empty()) return fmt::format("which holds {} others", total);
+  const size_t more = total - names.size();
   return "which holds " + join_words(names) + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
@@ -53,9 +73,10 @@ DataError missing_file(const std::string& path, const std::string& hint) {
                      "put the data back there, or mend the link");
   }
   const fs::path parent = missing.parent_path();
-  return DataError(fmt::format("{}: no '{}' in {}, {}", path, missing.filename().string(),
-                               parent.string(), contents_of(parent)),
-                   hint);
+  const std::string name = missing.filename().string();
+  return DataError(
+      fmt::format("{}: no '{}' in {}, {}", path, name, parent.string(), contents_of(parent, name)),
+      hint);
 }
 
 }  // namespace

@@ -50,6 +50,11 @@ TEST_F(DataFile, NamesWhatIsMissingAndWhatLiesThere) {
   write_file(scratch_.file("a"), "");
   EXPECT_THAT(problem_of("b"), AllOf(HasSubstr("no 'b' in"), HasSubstr("which holds a")));
   EXPECT_EQ(hint_, "the next step");
+  for (const char* name : {".cache", ".ssh", "cifar-10", "Cifar-100", "thesis", "wikitext-2"}) {
+    write_file(scratch_.file(name), "");
+  }
+  EXPECT_THAT(problem_of("cifar10"), HasSubstr("which holds Cifar-100, cifar-10 and 5 more"));
+  EXPECT_THAT(problem_of("x"), HasSubstr("which holds 7 others"));
   EXPECT_THAT(problem_of("folder/deep/b"), HasSubstr("no 'folder' in"));
   std::filesystem::create_symlink("nowhere", scratch_.file("link"));
   EXPECT_THAT(problem_of("link"), HasSubstr("is a link to 'nowhere' and leads nowhere"));
