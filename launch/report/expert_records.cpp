@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <system_error>
 
 #include "launch/report/console.h"
 #include "moe/routing/recorded_loads.h"
@@ -21,10 +22,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* kAgreement = "router_agreement";
 
-/// A checkpoint lies in RUN/ckpt/step-XXXXXXXX.
+/// A checkpoint lies in RUN/ckpt/step-XXXXXXXX. The run is named as in the checkpoint's path,
+/// unless that leads elsewhere, as through a link.
 std::string file_of_run(const std::string& checkpoint_path, const char* name) {
   const fs::path run = fs::canonical(checkpoint_path).parent_path().parent_path();
-  return fs::proximate(run / name).string();
+  const fs::path given = fs::path(checkpoint_path).parent_path().parent_path();
+  std::error_code failed;
+  const bool is_it = fs::equivalent(given.empty() ? fs::path(".") : given, run, failed);
+  return ((is_it ? given : run) / name).string();
 }
 
 /// Calls `use` with each record up to `step`. Throws DataError if there is none.

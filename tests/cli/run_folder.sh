@@ -10,6 +10,10 @@ done
 expect 0 "$program" inspect run --experts
 grep -q 'blocks.1.moe_c: 0=' output || fail "inspect --experts shows no shares: $(cat output)"
 grep -q ' moe_load_p95 ' output || fail "inspect --experts shows no metrics: $(cat output)"
+head -n 1 output | grep -q '^run/experts.jsonl, step 4$' || fail "another path: $(cat output)"
+mkdir elsewhere
+(cd elsewhere && expect 0 "$program" inspect "$OLDPWD/run/" --experts &&
+  head -n 1 output | grep -q "^$OLDPWD/run/experts.jsonl, ") || fail "another path: $(cat elsewhere/output)"
 expect 0 "$program" inspect run --experts --heat-map loads.svg
 grep -q '</svg>' loads.svg || fail "no heat map was drawn"
 expect 2 "$program" inspect run --heat-map loads.svg
