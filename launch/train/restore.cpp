@@ -127,6 +127,11 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
     std::vector<config::Difference> differences = compare(checkpoint, recipe);
     const auto warned = check_resume(differences, options.override_fixed);
     if (!warned.empty()) options.log.warn("the recipe has changed:" + describe(warned));
+    if (changes_scores(warned)) {
+      options.log.warn(
+          "evaluations before and after this change do not compare; checkpoint.keep_best still "
+          "takes the best score of all for the best checkpoint");
+    }
     check_tokenizer(checkpoint, session, options);
     check_data(checkpoint, session, options);
     return differences;

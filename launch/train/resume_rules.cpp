@@ -27,8 +27,10 @@ constexpr std::array kRules{
     Rule{"checkpoint", KeyRole::kFree},
     Rule{"parallel", KeyRole::kFree},
     Rule{"data.path", KeyRole::kFree},
-    Rule{"data.images.path", KeyRole::kFree},  // of a source inside another
-    Rule{"data.tokenizer", KeyRole::kFree},    // its identity is in the data's fingerprint
+    Rule{"data.images.path", KeyRole::kFree},     // of a source inside another
+    Rule{"data.tokenizer", KeyRole::kFree},       // its identity is in the data's fingerprint
+    Rule{"data.valid", KeyRole::kWarned},         // only evaluations read it
+    Rule{"data.images.valid", KeyRole::kWarned},  // likewise
     Rule{"data.prefetch", KeyRole::kFree},
     Rule{"data.workers", KeyRole::kFree},
     Rule{"model.init_from", KeyRole::kFree},
@@ -73,6 +75,16 @@ KeyRole role_of_key(const std::string& path) {
     if (config::is_at_or_below(path, rule.prefix)) return rule.role;
   }
   return KeyRole::kFixed;
+}
+
+bool changes_scores(const std::vector<config::Difference>& differences) {
+  constexpr std::array<std::string_view, 3> kOfEvaluations{"data.valid", "data.images.valid",
+                                                           "evaluate.stride"};
+  return std::ranges::any_of(differences, [&](const config::Difference& difference) {
+    return std::ranges::any_of(kOfEvaluations, [&](std::string_view prefix) {
+      return config::is_at_or_below(difference.path, prefix);
+    });
+  });
 }
 
 std::string describe(const std::vector<config::Difference>& differences) {

@@ -26,6 +26,10 @@ std::vector<config::Difference> differences_of(Recipe checkpoint, Recipe recipe)
 std::vector<config::Difference> check_resume(const std::vector<config::Difference>& differences,
                                              bool override_fixed);
 
+/// Whether evaluations before and after do not compare, nor do the scores by which
+/// checkpoint.keep_best chooses.
+bool changes_scores(const std::vector<config::Difference>& differences);
+
 /// Each on a line of its own, after a line end: `  path  checkpoint: before   recipe: after`.
 std::string describe(const std::vector<config::Difference>& differences);
 

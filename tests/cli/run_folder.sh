@@ -50,6 +50,10 @@ expect 12 "$program" "${short[@]}" run.on_existing=resume train.duration=8step t
 grep -q 'train.batch' output || fail "the difference is not named: $(cat output)"
 expect 0 "$program" "${short[@]}" run.on_existing=resume train.duration=8step optimizer.lr=1e-4
 grep -q 'optimizer.lr' output || fail "a changed learning rate gave no warning"
+expect 0 "$program" "${short[@]}" run.on_existing=resume train.duration=10step data.valid.samples=24
+grep -q 'data.valid.samples  checkpoint: .*recipe: 24' output || fail "a changed split is not named: $(cat output)"
+grep -q 'evaluations before and after this change do not compare' output || fail "$(cat output)"
+grep -q '"samples":24' run/metrics.jsonl || fail "not evaluated on the changed split"
 expect 0 "$program" "${short[@]}" run.on_existing=resume train.duration=16step train.batch=16 --override
 "$program" inspect run --json | grep -q '"overridden":"train.batch"' || fail "--override left no trace"
 

@@ -35,8 +35,14 @@ TEST(ResumeRules, LearningRateMayChangeWithAWarning) {
   EXPECT_EQ(warned[0].path, "optimizer.lr");
 }
 
-TEST(ResumeRules, TheEvaluationStrideMayChangeWithAWarning) {
-  EXPECT_EQ(role_of_key("evaluate.stride"), KeyRole::kWarned);
+TEST(ResumeRules, WhatOnlyEvaluationsReadMayChangeWithAWarning) {
+  for (const char* path : {"evaluate.stride", "data.valid.samples", "data.valid.files[0]",
+                           "data.images.valid.samples"}) {
+    EXPECT_EQ(role_of_key(path), KeyRole::kWarned) << path;
+    EXPECT_TRUE(changes_scores({{"optimizer.lr", "1", "2"}, {path, "1", "2"}})) << path;
+  }
+  EXPECT_EQ(role_of_key("data.train.samples"), KeyRole::kFixed);
+  EXPECT_FALSE(changes_scores({{"optimizer.lr", "1", "2"}}));
 }
 
 // Sums of products in another order.
