@@ -154,10 +154,16 @@ void log_layout(const CheckedRecipe& checked, const RankDevices& devices, const 
 /// A run that is past the end of its recipe trains nothing, which is hardly what was asked for.
 void warn_if_past_end(const Session& session, Log& log) {
   if (session.steps_done() <= session.total_steps()) return;
+  log.warn(past_end_warning(session.total_steps(), session.steps_done()));
+}
+
+/// A step passes over so few samples more than once.
+void warn_of_few_samples(const Recipe& recipe, const SampleSet& training, Log& log) {
+  if (training.size() >= recipe.train.batch) return;
   log.warn(
-      fmt::format("train.duration ends at step {}, and the checkpoint is of step {}: nothing "
-                  "is trained; raise train.duration, or start a new run (another run.name)",
-                  session.total_steps(), session.steps_done()));
+      fmt::format("data.train: {} for a train.batch of {}: each step takes some of them more "
+                  "than once; name more data, or lower train.batch",
+                  counted(training.size(), "sample"), recipe.train.batch));
 }
 
 /// The console may go before the training ends, as in `shoal train … 2>&1 | head`: the rest of the
@@ -348,6 +354,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
   warn_if_past_end(session, log);
+  warn_of_few_samples(recipe, *data.train.samples, log);
   log_split("data.train", *data.train.samples, log);
   log_split("data.valid", *data.valid.samples, log);
   const TimedProducts timed = time_cores(launch, compute_dtype_of(recipe), grid, log);

@@ -164,13 +164,13 @@ std::string existing_folder(const std::string& folder) {
   return path.string();
 }
 
-/// Checkpoints that a resume finds in the run's folder; 0 where it cannot be read.
-int64_t num_resumed_checkpoints(const RunOptions& run) {
-  if (run.on_existing != OnExisting::kResume) return 0;
+/// Steps of the checkpoints that a resume finds in the run's folder; none where it cannot be read.
+std::vector<int64_t> resumed_checkpoints(const RunOptions& run) {
+  if (run.on_existing != OnExisting::kResume) return {};
   try {
-    return std::ssize(list_checkpoints((fs::path(run.root) / run.name / "ckpt").string()));
+    return list_checkpoints((fs::path(run.root) / run.name / "ckpt").string());
   } catch (const CheckpointError&) {
-    return 0;
+    return {};
   }
 }
 
@@ -180,7 +180,7 @@ void warn_of_disk(const CheckedRecipe& checked, FileSystem& files, Lines& warnin
   const int64_t free = files.free_bytes(existing_folder(run.root));
   if (free < 0) return;  // not known: the folder cannot be asked
   const auto bytes = static_cast<double>(checked.counts.checkpoint.data_bytes);
-  const int64_t existing = num_resumed_checkpoints(run);
+  const int64_t existing = std::ssize(resumed_checkpoints(run));
   const int64_t most_new = std::max<int64_t>(1, kept.keep_last + kept.keep_best + 1 - existing);
   const bool holds_one = bytes <= static_cast<double>(free);
   if (holds_one && bytes * static_cast<double>(most_new) <= static_cast<double>(free)) return;
@@ -271,6 +271,27 @@ std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t w
   }
   warn_of_disk(checked, files, warnings);
   return warnings;
+}
+
+std::string past_end_warning(int64_t end, int64_t step) {
+  return fmt::format(
+      "train.duration ends at step {}, and the checkpoint is of step {}: nothing is trained; raise "
+      "train.duration, or start a new run (another run.name)",
+      end, step);
+}
+
+std::vector<std::string> resume_warnings(const CheckedRecipe& checked) {
+  const Recipe& recipe = checked.loaded.options;
+  const std::vector<int64_t> steps = resumed_checkpoints(recipe.run);
+  if (steps.empty()) return {};
+  int64_t end = 0;
+  const StepScale scale{.tokens_per_sample = checked.source->shape().sequence};
+  const bool is_past_end = is_behind_end(recipe, scale, [&](const StepScale& known) {
+    end = known.total_steps;
+    return steps.back();
+  });
+  if (!is_past_end) return {};
+  return {past_end_warning(end, steps.back())};
 }
 
 std::vector<std::string> missing_inputs(const CheckedRecipe& checked) {

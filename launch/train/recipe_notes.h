@@ -18,6 +18,13 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked);
 std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t world,
                                          FileSystem& files);
 
+/// Of a resume whose train.duration ends at the step `end`, before its checkpoint's `step`.
+std::string past_end_warning(int64_t end, int64_t step);
+
+/// The same of the newest checkpoint that run.on_existing: resume would find, as far as it is known
+/// without data: durations in epochs are not. One line or none.
+std::vector<std::string> resume_warnings(const CheckedRecipe& checked);
+
 /// What the recipe names and this machine lacks: environment variables, files and folders of the
 /// data, the checkpoint of model.init_from; one line each. No file is opened.
 std::vector<std::string> missing_inputs(const CheckedRecipe& checked);

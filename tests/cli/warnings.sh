@@ -40,7 +40,15 @@ grep -q 'warning: schedule.warmup: 7step is longer' output || fail "$(cat output
 grep -q '"mfu":' runs/run/metrics.jsonl || fail "no mfu: $(cat runs/run/metrics.jsonl)"
 grep -q '"mfu":' runs/run/summary.json || fail "no mfu in the summary"
 
-# A resume that has nothing to do says so.
+# A resume that has nothing to do says so, and check before it.
+expect 0 "$program" check "${short[@]:1}" train.duration=4step run.on_existing=resume
+grep -q '^warning  *train.duration ends at step 4, and the checkpoint is of step 6: nothing' output ||
+  fail "$(cat output)"
 expect 0 "$program" "${short[@]}" train.duration=4step run.on_existing=resume
 grep -q 'train.duration ends at step 4, and the checkpoint is of step 6: nothing is trained' output ||
+  fail "$(cat output)"
+
+expect 0 "$program" train "$tiny" parallel.expert_ranks=1 train.duration=1step run.name=few \
+  data.train.samples=5
+grep -q 'warning: data.train: 5 samples for a train.batch of 32: each step takes' output ||
   fail "$(cat output)"

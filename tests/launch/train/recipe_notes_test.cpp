@@ -1,5 +1,6 @@
 #include "launch/train/recipe_notes.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -170,6 +171,23 @@ TEST_F(RecipeWarnings, OfADiskCountOnAResumeWhatIsThereAlready) {
       scratch_.file(checked({}).loaded.options.run.name + "/ckpt/step-00000008"));
   EXPECT_THAT(of(resumed, 1, 2 * bytes - 1),
               ElementsAre(HasSubstr("too little for 2 more beside the 2 of this run")));
+}
+
+TEST_F(RecipeWarnings, OfAResumeNameADurationThatEndsBeforeItsCheckpoint) {
+  const auto of_resume = [&](const std::string& duration, const char* on_existing = "resume") {
+    return resume_warnings(checked({"run.root=" + scratch_.path(), "train.duration=" + duration,
+                                    fmt::format("run.on_existing={}", on_existing)}));
+  };
+  EXPECT_THAT(of_resume("40step"), IsEmpty());
+  for (const char* step : {"step-00000008", "step-00000080"}) {
+    std::filesystem::create_directories(
+        scratch_.file(checked({}).loaded.options.run.name + "/ckpt/" + step));
+  }
+  EXPECT_THAT(of_resume("40step"), ElementsAre(HasSubstr("train.duration ends at step 40, and the "
+                                                         "checkpoint is of step 80: nothing is")));
+  EXPECT_THAT(of_resume("80step"), IsEmpty());
+  EXPECT_THAT(of_resume("40step", "new"), IsEmpty());
+  EXPECT_THAT(of_resume("2ep"), IsEmpty()) << "the data tell how long an epoch is";
 }
 
 TEST_F(RecipeWarnings, OfMissingInputsNameVariablesFilesAndFolders) {
