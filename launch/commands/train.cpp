@@ -280,10 +280,11 @@ void write_results(const RunEnd& end, Log& log) {
       log_replaced("data.train", *end.data.train.samples, end.world, log),
       log_replaced("data.valid", *end.data.valid.samples, end.world, log)};
   if (end.world.rank() != 0) return;
+  const bool has_report = !leaves_run_alone(end.folder, end.result);
   print_summary(
       write_summary(end.folder, end.result, substituted, all_notes(end.checked, end.result)), log);
   PosixFileSystem files;
-  write_report(end.folder, files, log);
+  if (has_report) write_report(end.folder, files, log);
   print_summary(next_step(end.result), log);
 }
 
@@ -347,7 +348,10 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   CheckpointWriter::Options checkpoints =
       begin_or_resume(session, recipe, folder, {job.arguments.override_fixed, log});
   const RunOrigin origin{launch, job.arguments.command_line, devices.own, session.steps_done()};
-  write_run_records(folder, checked.loaded, origin, *grid.world);
+  // Without a step left, this start had no part in the run.
+  if (session.steps_done() < session.total_steps()) {
+    write_run_records(folder, checked.loaded, origin, *grid.world);
+  }
   log.info(describe_start(session, recipe, folder));
   const auto break_evens = choose_execution(recipe, launch, session, checkpoints.written_by, log);
   if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;

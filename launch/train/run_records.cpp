@@ -90,6 +90,21 @@ bool is_summarised(const std::string& path, int64_t step) {
          json.contains("exit_code") && json["exit_code"] == 0;
 }
 
+/// What a resume that trains nothing ends with.
+std::string describe_nothing_done(const RunFolder& folder, const TrainingResult& result) {
+  const std::string what =
+      result.last_step > result.total_steps
+          ? fmt::format(
+                "nothing was trained: the checkpoint is at step {}, and train.duration ends "
+                "at step {}",
+                result.last_step, result.total_steps)
+          : fmt::format("the run was finished already, at step {}", result.last_step);
+  return fmt::format(
+      "\n  {}; its records, summary and report stay as they are\n  to go on, raise train.duration\n"
+      "  {}\n",
+      what, folder.path);
+}
+
 using Rows = std::vector<std::vector<std::string>>;
 
 /// Steps, and the time of those of this process: that of a run's earlier ones is not known.
@@ -135,6 +150,12 @@ Rows result_rows(const TrainingResult& result, const Substituted& substituted) {
 
 }  // namespace
 
+bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result) {
+  if (result.code != ExitCode::kOk || result.first_step < result.last_step) return false;
+  return result.last_step > result.total_steps ||
+         is_summarised(folder.file("summary.json"), result.last_step);
+}
+
 void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, const RunOrigin& origin,
                        Communicator& world) {
   const std::vector<std::string> hosts = gather_text(world, host_name());
@@ -157,13 +178,18 @@ void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, cons
 
 std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
   const RankGrid& grid = session.grid();
-  return fmt::format(
-      "{}: {} parameters on this rank, {} = {} x {}, {} each; steps {} to {} of {}, into {}",
-      recipe.model.backbone.name(), count_elements(session.parameters()),
-      counted(grid.world->size(), "rank"), counted(grid.expert->size(), "expert rank"),
-      counted(grid.replica->size(), "replica"), counted(at::get_num_threads(), "thread"),
-      session.steps_done(), session.total_steps(), counted(recipe.train.batch, "sample"),
-      folder.path);
+  const bool has_steps = session.steps_done() < session.total_steps();
+  const std::string steps =
+      has_steps ? fmt::format("steps {} to {} of {}", session.steps_done(), session.total_steps(),
+                              counted(recipe.train.batch, "sample"))
+                : fmt::format("no step is left at step {}, as train.duration ends at step {}",
+                              session.steps_done(), session.total_steps());
+  return fmt::format("{}: {} parameters on this rank, {} = {} x {}, {} each; {}, into {}",
+                     recipe.model.backbone.name(), count_elements(session.parameters()),
+                     counted(grid.world->size(), "rank"),
+                     counted(grid.expert->size(), "expert rank"),
+                     counted(grid.replica->size(), "replica"),
+                     counted(at::get_num_threads(), "thread"), steps, folder.path);
 }
 
 bool lacks_summary(const RunFolder& folder, int64_t step, Communicator& world) {
@@ -174,12 +200,7 @@ bool lacks_summary(const RunFolder& folder, int64_t step, Communicator& world) {
 
 std::string write_summary(const RunFolder& folder, const TrainingResult& result,
                           const Substituted& substituted, const std::vector<std::string>& notes) {
-  if (result.code == ExitCode::kOk && result.first_step == result.last_step &&
-      is_summarised(folder.file("summary.json"), result.last_step)) {
-    return fmt::format(
-        "\n  the run was finished already, at step {}; to go on, raise train.duration\n  {}\n",
-        result.last_step, folder.file("summary.json"));
-  }
+  if (leaves_run_alone(folder, result)) return describe_nothing_done(folder, result);
   const std::string checkpoint = newest_checkpoint(folder);
   Json json{{"exit_code", static_cast<int>(result.code)},
             {"first_step", result.first_step},

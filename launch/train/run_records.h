@@ -21,6 +21,10 @@ struct RunOrigin {
   int64_t first_step = 0;  ///< steps done before
 };
 
+/// Whether no step was left for this process, and nothing else that a run of this length still
+/// lacked: what the folder has of the run stays as it is.
+bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
+
 /// Rank 0 writes resolved.yaml, each value with where it came from, and env.json: versions, hosts,
 /// command, ranks, threads, device, and `starts`, one for each start of the run with its first
 /// step, time, ranks and command. Collective. Throws StorageError.
@@ -39,8 +43,8 @@ struct Substituted {
 };
 
 /// Writes summary.json, `notes` among the rest, and returns what the user sees at the end: a table
-/// with loss, the task's metrics and expert load, and the paths of what was written. A resumed run
-/// that was finished already keeps the summary it has. Rank 0 only.
+/// with loss, the task's metrics and expert load, and the paths of what was written. Where
+/// leaves_run_alone, writes nothing and returns why. Rank 0 only.
 std::string write_summary(const RunFolder& folder, const TrainingResult& result,
                           const Substituted& substituted, const std::vector<std::string>& notes);
 

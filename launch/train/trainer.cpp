@@ -50,6 +50,11 @@ double score_of(const Evaluation& evaluation, const ScoreRule& rule) {
   return rule.higher_is_better ? value : -value;
 }
 
+/// Whether there is anything left to log.
+bool has_work(const Trainer::Parts& parts) {
+  return parts.evaluates_first || parts.session.steps_done() < parts.session.total_steps();
+}
+
 }  // namespace
 
 Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
@@ -63,7 +68,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       training_log_(
           {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
            !parts.session.model().gates.empty(), !parts.session.model().permutations.empty(),
-           recipe_.run.tensorboard,
+           recipe_.run.tensorboard && has_work(parts),
            parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt},
           parts.console, log_),
       mfu_(parts.mfu),
@@ -102,6 +107,7 @@ TrainingResult Trainer::run() {
                  : ends_finite() ? ExitCode::kOk
                                  : ExitCode::kNumeric;
   result_.last_step = session_.steps_done();
+  result_.total_steps = session_.total_steps();
   result_.skipped_steps = session_.skipped_steps();
   result_.failed_saves = failures_.total();
   result_.seconds = seconds_since(start_);

@@ -26,6 +26,7 @@ namespace shoal {
 struct TrainingResult {
   ExitCode code = ExitCode::kOk;
   int64_t first_step = 0, last_step = 0;
+  int64_t total_steps = 0;  ///< where train.duration ends
   int64_t samples_per_step = 0;
   RateUnit unit = {"img"};         ///< the task's
   std::optional<double> mfu = {};  ///< over the training without evaluations, saves included

@@ -69,6 +69,24 @@ wait "$job" || code=$?
 train 0 run.name=signalled run.on_existing=resume
 same_as_whole signalled
 
+# A resume that trains no step leaves what tells of the run as it is, on other ranks too.
+records() { sha256sum "$1"/{resolved.yaml,env.json,summary.json,report.html,metrics.jsonl} "$1"/tb/*; }
+alone() { expect 0 "$program" train "$tiny" run.root=. parallel.expert_ranks=1 run.threads=1 run.on_existing=resume "$@"; }
+before=$(records whole)
+alone run.name=whole
+[ "$(records whole)" = "$before" ] || fail "a resume of a finished run rewrote its records"
+grep -q 'the run was finished already, at step 40; its records, summary and report stay' output ||
+  fail "nothing is said: $(cat output)"
+train 75 run.name=stopped run.stop_after=7step
+before=$(records stopped)
+alone run.name=stopped train.duration=5step
+[ "$(records stopped)" = "$before" ] || fail "a shorter train.duration rewrote the run's records"
+grep -q 'the checkpoint is at step 7, and train.duration ends at step 5; its records' output ||
+  fail "nothing is said: $(cat output)"
+! grep -q 'finished already' output || fail "a stopped run is called finished: $(cat output)"
+train 0 run.name=stopped run.on_existing=resume
+same_as_whole stopped
+
 # A run that ended without its summary gets one when it is resumed, from its weights.
 exact_metrics whole
 cp whole/exact before

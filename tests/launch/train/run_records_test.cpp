@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "parallel/comm/communicator.h"
 #include "tests/support/scratch_folder.h"
@@ -25,6 +26,7 @@ class Summary : public ::testing::Test {
     result.code = code_;
     result.first_step = first_step;
     result.last_step = last_step;
+    result.total_steps = total_steps_.value_or(last_step);
     result.seconds = 3.0;
     result.evaluation_seconds = 1.0;
     result.samples_per_step = 4;
@@ -35,6 +37,7 @@ class Summary : public ::testing::Test {
   std::string text() const { return read_file(folder_.file("summary.json")); }
 
   bool lacked_ = false;  ///< before the last write
+  std::optional<int64_t> total_steps_;
   std::vector<std::string> notes_;
   ExitCode code_ = ExitCode::kOk;
 
@@ -53,6 +56,17 @@ TEST_F(Summary, OfAFinishedRunStaysWhenNothingIsLeftToTrain) {
   EXPECT_THAT(shown, HasSubstr("train.duration"));
   EXPECT_EQ(text(), before);
   EXPECT_FALSE(lacked_);
+}
+
+TEST_F(Summary, StaysWhenFewerStepsAreAskedForThanAreDone) {
+  write(0, 19, ExitCode::kPreempted);
+  const std::string before = text();
+  total_steps_ = 5;
+  EXPECT_THAT(write(19, 19),
+              AllOf(HasSubstr("the checkpoint is at step 19, and train.duration ends "
+                              "at step 5;"),
+                    HasSubstr("stay as they are"), Not(HasSubstr("finished"))));
+  EXPECT_EQ(text(), before);
 }
 
 TEST_F(Summary, IsWrittenWhenNoneOfTheLastStepIsThere) {
