@@ -64,21 +64,33 @@ wait_until() {
 }
 has_ranks() { [ -n "$(living_ranks)" ]; }
 
+# tell_signal SIGNAL TEXT: on a terminal on a line of its own, below the bar and the ^C.
+tell_signal() {
+  local name=SIG$1
+  [ "$1" != INT ] || name=Ctrl-C
+  [ ! -t 2 ] || printf '\n' >&2
+  say "$name: $2" >&2
+}
+
 # A terminal's Ctrl-C reaches all of its session, and mpirun kills the ranks a second after SIGINT,
 # SIGTERM or SIGHUP; so it gets a session of its own, and SIGUSR1, which it forwards.
 signals=0 last_us=0
 pass_on() {
   interrupted=yes
-  local now_us=${EPOCHREALTIME//[^0-9]/}
-  [ $((now_us - last_us)) -gt 500000 ] || return 0  # timeout sends its signal twice
+  local now_us=${EPOCHREALTIME//[^0-9]/} parent='' as_one_us=50000
+  # timeout sends its signal twice, to its child and to the group.
+  read -r parent 2>/dev/null <"/proc/$PPID/comm" || true
+  [ "$parent" != timeout ] || as_one_us=500000
+  [ $((now_us - last_us)) -gt "$as_one_us" ] || return 0
   last_us=$now_us
   signals=$((signals + 1))
   # Ranks that do not note SIGUSR1 yet would die of it or miss it. The other signals go to the
   # ranks where there are some here: mpirun may crash of SIGTERM while they leave.
   if [ "$signals" -eq 1 ] && [ "$command" = train ]; then
-    say "signalled: the ranks save and end; once more ends them at once" >&2
+    tell_signal "$1" "the ranks save and end; once more ends them at once"
     if wait_until ranks_listen; then kill -USR1 "$mpirun_pid" 2>/dev/null || true; return 0; fi
   fi
+  tell_signal "$1" "$command is ended"
   if [ "$local_ranks" -eq 0 ]; then
     kill -TERM "$mpirun_pid" 2>/dev/null || true
   elif wait_until has_ranks; then
@@ -158,7 +170,11 @@ run_mpirun() {
   fi
   find_columns
   if [ -n "${unstarted:-}" ]; then start_mpirun --quiet "$@"; else start_mpirun "$@"; fi
-  trap pass_on INT TERM HUP USR1 USR2
+  local signal
+  for signal in INT TERM HUP USR1 USR2; do
+    # shellcheck disable=SC2064
+    trap "pass_on $signal" "$signal"
+  done
   wait_for_mpirun
   if [ -n "${unstarted:-}" ] && [ "$code" -ne 0 ]; then
     if [ -e "$unstarted" ] && [ "$signals" -eq 0 ]; then

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -373,12 +374,21 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   return result.code;
 }
 
+/// What the first signal has written at once; null under a launcher, whose script says so.
+const char* signal_notice(const LaunchInfo& launch) {
+  if (!launch.launcher.empty()) return nullptr;
+  // On a terminal the bar and a ^C stand on the line.
+  return isatty(STDERR_FILENO) == 1
+             ? "\nstopping: saves after this step; once more leaves at once\n"
+             : "stopping: saves after this step; once more leaves at once\n";
+}
+
 }  // namespace
 
 ExitCode train(const TrainArguments& arguments, const Environment& environment) {
   // Before all else: a signal while a run is prepared stops it in order, at its first step.
-  auto signals = std::make_unique<const StopSignals>();
   const LaunchInfo launch = read_launch_info(environment);
+  auto signals = std::make_unique<const StopSignals>(signal_notice(launch));
   const CheckedRecipe checked =
       check_recipe(arguments.source, config::UnsetVariable::kRefuse, launch.world);
   const RunOptions& run = checked.loaded.options.run;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "parallel/checkpoint/checkpoint_folder.h"
@@ -97,8 +96,8 @@ TrainingResult Trainer::run() {
     after_step(outcome);
     stop = outcome.agreed.wants_stop() || is_interrupted_ || reached_stop_step();
     if (stop && outcome.agreed.stop_signal != 0) {
-      log_.info(fmt::format("signal {} ({}): saving, then leaving", outcome.agreed.stop_signal,
-                            strsignal(static_cast<int>(outcome.agreed.stop_signal))));
+      log_.info(fmt::format("stopped by {}: saving, then leaving",
+                            StopSignals::name_of(static_cast<int>(outcome.agreed.stop_signal))));
     }
   }
   finish();

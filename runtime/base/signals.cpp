@@ -5,18 +5,27 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 
 namespace shoal {
 namespace {
 
 // A handler reaches no object; lock-free atomics are what it may touch.
 std::atomic<int> first_signal{0};
+std::atomic<const char*> first_notice{nullptr};
 std::atomic<bool> is_installed{false};
 static_assert(std::atomic<int>::is_always_lock_free);
+static_assert(std::atomic<const char*>::is_always_lock_free);
 
 extern "C" void note_signal(int number) {
   int none = 0;
   if (!first_signal.compare_exchange_strong(none, number)) _exit(128 + number);
+  const char* notice = first_notice;
+  if (notice == nullptr) return;
+  const int error = errno;  // of what the signal interrupted
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, notice, std::strlen(notice));
+  errno = error;
 }
 
 /// Bytes of a stack for handlers: _SC_SIGSTKSZ counts the registers of this CPU.
@@ -27,9 +36,10 @@ size_t signal_stack_size() {
 
 }  // namespace
 
-StopSignals::StopSignals() : stack_(signal_stack_size()) {
+StopSignals::StopSignals(const char* notice) : stack_(signal_stack_size()) {
   TORCH_CHECK(!is_installed.exchange(true), "StopSignals exists already");
   first_signal = 0;
+  first_notice = notice;
   stack_t stack = {};
   stack.ss_sp = stack_.data();
   stack.ss_size = stack_.size();
@@ -47,9 +57,15 @@ StopSignals::StopSignals() : stack_(signal_stack_size()) {
 StopSignals::~StopSignals() {
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &former_[i], nullptr);
   sigaltstack(&former_stack_, nullptr);
+  first_notice = nullptr;
   is_installed = false;
 }
 
 int StopSignals::caught() { return first_signal; }
+
+const char* StopSignals::name_of(int signal) {
+  if (signal == SIGINT) return "Ctrl-C";
+  return signal == SIGTERM ? "SIGTERM" : "a signal";
+}
 
 }  // namespace shoal

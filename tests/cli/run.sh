@@ -114,7 +114,7 @@ for signal in TERM HUP USR1; do
   status=0
   wait "$job" || status=$?
   [ "$status" -eq 75 ] || fail "after SIG$signal the ranks end with 75, got $status"
-  [ "$(count 'signalled: the ranks save and end')" -eq 1 ] || fail "SIG$signal: message"
+  [ "$(count "run: SIG$signal: the ranks save and end; once more ends them at once")" -eq 1 ] || fail "SIG$signal: message"
 done
 ON_USR1=:
 start
@@ -125,6 +125,27 @@ kill -TERM "$job"
 status=0
 wait "$job" || status=$?
 [ "$status" -ne 0 ] || fail "a job that was ended must not end with 0"
+
+# As fast as somebody presses Ctrl-C twice.
+start
+kill -TERM "$job"
+until [ "$(count 'once more ends them')" -eq 1 ]; do sleep 0.02; done
+sleep 0.15
+kill -HUP "$job"
+status=0
+wait "$job" || status=$?
+[ "$status" -ne 0 ] || fail "a job that was ended must not end with 0"
+[ "$(count 'run: SIGHUP: train is ended')" -eq 1 ] || fail "a fast second signal: message"
+
+# timeout sends its signal twice, which is one.
+rm -f output
+ON_USR1='sleep 0.2; exit 75'
+status=0
+timeout 3 "$root/launch/run" -n 2 train >output 2>&1 || status=$?
+[ "$status" -eq 124 ] || fail "under timeout: $status instead of 124"
+[ "$(count 'SIGTERM: the ranks save and end')" -eq 1 ] || fail "under timeout: no message"
+[ "$(count 'is ended')" -eq 0 ] || fail "the signal of timeout counts twice"
+ON_USR1=:
 
 # A signal that comes before the ranks listen waits for them.
 cat >slow <<'END'
@@ -155,9 +176,9 @@ kill -TERM "$job"
 status=0
 wait "$job" || status=$?
 [ "$status" -ne 0 ] || fail "an evaluation that was ended must not end with 0"
+[ "$(count 'run: SIGTERM: eval is ended')" -eq 1 ] || fail "an ended evaluation: no word"
 
-# A second signal while mpirun follows its ranks changes nothing. It counts half a second after the
-# first at the earliest, and the ranks have left by then.
+# A second signal while mpirun follows its ranks changes nothing.
 SHOAL_PROGRAM=$PWD/patient ON_USR1='sleep 0.6; echo $$ >>left; exit 75'
 start
 kill -TERM "$job"

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <csignal>
+#include <cstdio>
 
 #include "runtime/base/error.h"
 #include "runtime/base/signals.h"
@@ -121,6 +123,23 @@ TEST(StopSignalsDeathTest, ASecondSignalLeavesAtOnce) {
   };
   EXPECT_EXIT(twice(SIGTERM, SIGTERM), ExitedWithCode(128 + SIGTERM), "");
   EXPECT_EXIT(twice(SIGUSR1, SIGINT), ExitedWithCode(128 + SIGINT), "");
+}
+
+TEST(StopSignalsDeathTest, ANoticeIsWrittenOnceWhenTheFirstSignalComes) {
+  const auto twice = [](const char* notice) {
+    const StopSignals signals(notice);
+    raise(SIGINT);
+    std::fputs("noted\n", stderr);
+    raise(SIGINT);
+  };
+  EXPECT_EXIT(twice("stopping\n"), ExitedWithCode(128 + SIGINT), "^stopping\nnoted\n$");
+  EXPECT_EXIT(twice(nullptr), ExitedWithCode(128 + SIGINT), "^noted\n$");
+}
+
+TEST(StopSignals, AreNamedAsTheUserKnowsThem) {
+  EXPECT_STREQ(StopSignals::name_of(SIGINT), "Ctrl-C");
+  EXPECT_STREQ(StopSignals::name_of(SIGTERM), "SIGTERM");
+  EXPECT_STREQ(StopSignals::name_of(SIGUSR1), "a signal");
 }
 
 TEST(StopSignals, RefusesASecondInstance) {
