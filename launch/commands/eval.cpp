@@ -65,7 +65,13 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   require_own_tokenizer(opened.manifest, data.tokenizer);
   const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
   const int64_t num_by_kernels = load_model(opened, model);
-  const EvaluationParts parts{*model.task, recipe, data, grid};
+  Console console = make_console(launch.columns);
+  EvaluationParts parts{*model.task, recipe, data, grid};
+  if (grid.world->rank() == 0) {
+    parts.progress = [&console](const char* what, int64_t done, int64_t total) {
+      console.pulse([&](int64_t) { return share_done(what, done, total); });
+    };
+  }
   EvalResult result;
   result.checkpoint = opened.path;
   result.num_by_kernels = num_by_kernels;
@@ -76,6 +82,7 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
     result.images = draw_evaluation_images(arguments.images, parts, result.step, files);
   }
   result.evaluation = evaluate(parts, result.step);
+  console.clear();
   result.num_substituted = count_substituted(*data.samples, *grid.world);
   if (arguments.baselines) result.baselines = find_baselines(parts);
   return result;

@@ -134,7 +134,7 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   std::vector<NamedSum> totals;
   std::vector<MoeStats> layers;
   std::vector<PictureColumn> pictures;
-  int64_t samples = 0;
+  int64_t samples = 0, batches = 0;
   bool is_first = parts.most_pictures > 0;
   if (agreement != nullptr) agreement->begin_evaluation();
   while (std::optional<Batch> batch = loader.next()) {
@@ -146,6 +146,7 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
     samples += batch->context.sample_b.size(0);
     if (agreement != nullptr) agreement->add(output.moe);
     if (std::exchange(is_first, false)) pictures = draw_first(parts, *batch);
+    if (parts.progress) parts.progress("evaluation", ++batches, loader.num_batches());
   }
   parts.grid.throw_if_failed();
   const RouterAgreement::Counts own =

@@ -34,6 +34,9 @@ struct Evaluation {
 
 /// What is evaluated, by which recipe, on what data and ranks; all outlive the call.
 struct EvaluationParts {
+  /// Told how many batches are done, and of what: `evaluation`, or `references` before it.
+  using Progress = std::function<void(const char* what, int64_t done, int64_t total)>;
+
   Task& task;
   const Recipe& recipe;
   const OpenSplit& data;
@@ -42,6 +45,7 @@ struct EvaluationParts {
   /// Of so many samples at most, those of the first micro-batch, the task draws pictures if it
   /// draws any.
   int64_t most_pictures = 0;
+  Progress progress = {};
 };
 
 /// Asked before each batch, on all ranks at once: whether to end without a result.

@@ -46,9 +46,11 @@ bool add_references(References& references, const EvaluationParts& parts,
   const OpenSplit& train = opened ? *opened : *parts.train_data;
   const auto samples = spread_samples(*train.samples, references.most_samples());
   EvalLoader loader(*samples, loader_settings(parts.recipe, train, parts.grid));
+  int64_t batches = 0;
   while (const std::optional<Batch> batch = loader.next()) {
     if (interrupted && interrupted()) return false;
     references.add(*batch);
+    if (parts.progress) parts.progress("references", ++batches, loader.num_batches());
   }
   return true;
 }

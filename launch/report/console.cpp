@@ -38,11 +38,17 @@ std::string bar(const Progress& progress, size_t num_cells) {
 
 std::vector<LinePart> parts_of_line(const Progress& p) {
   const double loss = without_sign_if_nan(p.loss), grad_norm = without_sign_if_nan(p.grad_norm);
-  std::vector<LinePart> parts{{0, fmt::format("step {}/{}", p.step, p.total_steps)},
-                              {1, fmt::format("loss {:.4f}", loss)},
-                              {7, fmt::format("lr {:.2e}", p.lr)},
-                              {4, fmt::format("|g| {:.3f}", grad_norm)},
-                              {2, fmt::format("{:.0f} {}/s", p.items_per_second, p.unit)}};
+  const LinePart eta{0, fmt::format("eta {}", human_seconds(p.seconds_left))};
+  std::vector<LinePart> parts{{0, fmt::format("step {}/{}", p.step, p.total_steps)}};
+  if (!p.activity.empty()) parts.push_back({0, p.activity});
+  if (!p.is_measured) {
+    parts.push_back(eta);
+    return parts;
+  }
+  parts.push_back({1, fmt::format("loss {:.4f}", loss)});
+  parts.push_back({7, fmt::format("lr {:.2e}", p.lr)});
+  parts.push_back({4, fmt::format("|g| {:.3f}", grad_norm)});
+  parts.push_back({2, fmt::format("{:.0f} {}/s", p.items_per_second, p.unit)});
   if (p.ranks > 1) {
     const double share = p.items_per_second / static_cast<double>(p.ranks);
     parts.push_back({12, fmt::format("({:.0f}/rank)", share)});
@@ -58,7 +64,7 @@ std::vector<LinePart> parts_of_line(const Progress& p) {
   if (p.mfu) parts.push_back({8, fmt::format("mfu {:.1f}%", 100 * *p.mfu)});
   parts.push_back({11, fmt::format("data {:.0f}%", 100 * p.data_wait_share)});
   parts.push_back({9, fmt::format("mem {}", human_bytes(static_cast<double>(p.memory_bytes)))});
-  parts.push_back({0, fmt::format("eta {}", human_seconds(p.seconds_left))});
+  parts.push_back(eta);
   return parts;
 }
 
@@ -83,6 +89,7 @@ std::string joined(const std::vector<LinePart>& parts) {
 
 std::string human_seconds(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
+  if (seconds > 0 && seconds < 0.95) return fmt::format("{:.1f}s", std::max(0.1, seconds));
   const auto whole = static_cast<int64_t>(std::lround(seconds));
   if (whole >= 3600) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
   if (whole >= 60) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
@@ -97,6 +104,10 @@ std::string human_bytes(double bytes) {
     ++unit;
   }
   return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, kUnits[unit]);
+}
+
+std::string share_done(const std::string& what, int64_t done, int64_t total) {
+  return fmt::format("{} {}%", what, 100 * done / std::max<int64_t>(1, total));
 }
 
 std::string progress_line(const Progress& progress) { return joined(parts_of_line(progress)); }
@@ -145,8 +156,12 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-Console::Console(std::FILE* stream, bool terminal, int64_t width)
-    : stream_(stream), terminal_(terminal), width_(std::max(kFewestColumns, width)) {}
+Console::Console(std::FILE* stream, bool terminal, int64_t width, Clock::duration period)
+    : stream_(stream),
+      terminal_(terminal),
+      width_(std::max(kFewestColumns, width)),
+      period_(period),
+      last_drawn_(Clock::now()) {}
 
 void Console::write(const std::string& text) {
   const bool is_written = std::fputs(text.c_str(), stream_) >= 0 && std::fflush(stream_) == 0;
@@ -154,7 +169,7 @@ void Console::write(const std::string& text) {
   std::exchange(tell_lost_, nullptr)(std::strerror(errno));
 }
 
-void Console::clear_bar() {
+void Console::clear() {
   if (bar_shown_) write("\r\033[K");
   bar_shown_ = false;
 }
@@ -164,13 +179,22 @@ void Console::show(const Progress& progress) {
     write(progress_line(progress) + "\n");
     return;
   }
-  clear_bar();
-  write(live_line(progress, columns() - 1));
+  draw(live_line(progress, columns() - 1));
+}
+
+void Console::pulse(const std::function<std::string(int64_t columns)>& line) {
+  if (terminal_ && Clock::now() - last_drawn_ >= period_) draw(line(columns() - 1));
+}
+
+void Console::draw(const std::string& line) {
+  clear();
+  write(line);
   bar_shown_ = true;
+  last_drawn_ = Clock::now();
 }
 
 void Console::print(const std::string& line) {
-  clear_bar();
+  clear();
   write(line + "\n");
 }
 

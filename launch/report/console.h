@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -28,7 +29,12 @@ struct Progress {
   std::optional<double> mfu;            ///< of all ranks; unset where FLOPs or peak are not known
   int64_t memory_bytes = 0;             ///< resident set of this rank
   double seconds_left = 0;
+  bool is_measured = true;  ///< false before the first interval's end: only step and time are known
+  std::string activity;     ///< what steps wait for, `evaluation 35%`; else ""
 };
+
+/// `evaluation 35%`.
+std::string share_done(const std::string& what, int64_t done, int64_t total);
 
 /// `step 50/1560 loss 1.8342 lr 1.2e-03 |g| 0.91 3120 img/s (1560/rank) …`
 std::string progress_line(const Progress& progress);
@@ -56,10 +62,17 @@ std::string json_text(const Json& json, int indent = -1) {
 /// bar; elsewhere one line an interval, so that log files stay readable.
 class Console {
  public:
+  using Clock = std::chrono::steady_clock;
   /// `terminal`: rewrite in place; `width`: columns of the terminal, unless the stream's terminal
-  /// itself knows how many it has.
-  Console(std::FILE* stream, bool terminal, int64_t width);
+  /// itself knows how many it has; `period`: of pulses.
+  Console(std::FILE* stream, bool terminal, int64_t width,
+          Clock::duration period = std::chrono::seconds(1));
   void show(const Progress& progress);
+  /// On a terminal, once a period at most: puts in the bar's place what `line` makes of the columns
+  /// there are. Elsewhere nothing.
+  void pulse(const std::function<std::string(int64_t columns)>& line);
+  /// Wipes the bar.
+  void clear();
   /// Prints a whole line above the bar.
   void print(const std::string& line);
   /// Leaves the bar where it is and starts a new line.
@@ -68,13 +81,15 @@ class Console {
   void when_lost(std::function<void(const std::string& why)> tell) { tell_lost_ = std::move(tell); }
 
  private:
-  void clear_bar();
+  void draw(const std::string& line);
   int64_t columns() const;
   void write(const std::string& text);
 
   std::FILE* stream_;
   bool terminal_;
   int64_t width_;
+  Clock::duration period_;
+  Clock::time_point last_drawn_;
   bool bar_shown_ = false;
   std::function<void(const std::string&)> tell_lost_;
 };

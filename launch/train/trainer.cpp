@@ -165,6 +165,8 @@ void Trainer::after_step(const StepOutcome& outcome) {
     if (computed_) result_.report->computed_share = computed_->take_share();
     training_log_.step(outcome, *result_.report, session_);
     warn_of_nonfinite("loss", result_.report->loss);
+  } else {
+    training_log_.pulse(session_);
   }
   if (!outcome.applied) report_skipped(outcome);
   if (writer_.in_flight() && outcome.agreed.written_step == begun_step_) commit_save(false);
@@ -205,9 +207,12 @@ bool Trainer::evaluate_now(bool is_logged) {
   const AveragedWeights averaged(session_.average());
   const auto begin = Clock::now();
   const double waited = session_.exchange_wait_seconds().value_or(0.0);
+  const auto show = [this](const char* what, int64_t done, int64_t total) {
+    training_log_.pulse(session_, share_done(what, done, total));
+  };
   const std::optional<Evaluation> evaluation =
       evaluate({session_.task(), recipe_, valid_data_, session_.grid(), &session_.train_data(),
-                kMostPictures},
+                kMostPictures, show},
                session_.steps_done(), &agreement_, interrupted);
   result_.evaluation_seconds += seconds_since(begin);
   training_log_.leave_out_wait(session_.exchange_wait_seconds().value_or(0.0) - waited);

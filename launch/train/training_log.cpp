@@ -232,6 +232,28 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   }
   log_.detail(progress_line(shown));
   console_.show(shown);
+  shown_ = std::move(shown);
+}
+
+void TrainingLog::pulse(const Session& session, const std::string& activity) {
+  if (!files_) return;
+  console_.pulse([&](int64_t columns) {
+    Progress now = shown_.value_or(Progress());
+    now.is_measured = shown_.has_value();
+    now.step = session.steps_done();
+    now.total_steps = session.total_steps();
+    now.activity = activity;
+    const std::chrono::duration<double> since = std::chrono::steady_clock::now() - last_time_;
+    const auto steps = static_cast<double>(now.step - last_step_);
+    const auto left = static_cast<double>(now.total_steps - now.step);
+    const bool is_in_evaluation = !activity.empty();  // whose time is not left out yet
+    if (steps > 0 && !is_in_evaluation) {
+      now.seconds_left = left * std::max(0.0, since.count() - left_out_s_) / steps;
+    } else if (!shown_) {
+      now.seconds_left = std::nan("");  // not known
+    }
+    return live_line(now, columns);
+  });
 }
 
 void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {

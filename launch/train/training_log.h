@@ -45,6 +45,8 @@ class TrainingLog {
   /// skipped.
   void step(const StepOutcome& outcome, const StepReport& report, const Session& session);
   void evaluation(const Evaluation& evaluation, int64_t step);
+  /// Between logged steps: a terminal shows the steps done, and what they wait for (`activity`).
+  void pulse(const Session& session, const std::string& activity = "");
   /// At the end of a training, on rank 0: throws StorageError if lines are lost, since the disk
   /// still refuses them.
   void finish();
@@ -75,6 +77,7 @@ class TrainingLog {
   TensorBoardEvents events_;
   bool has_logged_ = false;  ///< a step
   std::chrono::steady_clock::time_point last_time_;
+  std::optional<Progress> shown_;       ///< of the last logged step
   std::optional<double> peak_samples_;  ///< Start::samples_per_second_at_peak
   int64_t last_step_;
   double last_wait_s_ = 0.0;

@@ -4,9 +4,11 @@
 source "$(dirname "$0")/common.sh"
 
 # on_terminal COLUMNS COMMAND...: on a pseudo-terminal of that width; its output goes to ./screen.
+# $press_at, if set: Ctrl-C is pressed once this is on it.
 on_terminal() {
-  python3 - "$@" <<'END'
+  PRESS_AT=${press_at:-} python3 - "$@" <<'END'
 import fcntl, os, pty, struct, sys, termios
+press_at = os.environ["PRESS_AT"].encode()
 child, terminal = pty.fork()
 if child == 0:
     fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
@@ -20,6 +22,9 @@ while True:
     if not part:
         break
     screen += part
+    if press_at and press_at in screen:
+        os.write(terminal, b"\x03")
+        press_at = b""
 open("screen", "wb").write(screen)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 END
@@ -32,12 +37,14 @@ import re, sys
 columns, wanted, unwanted = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 screen = open("screen", newline="").read()
 bars = re.findall(r"(?:^|\r|\n|\x1b\[K)([^\r\n\x1b]*step \d+/10 [^\r\n\x1b]*)(?=\r|\x1b)", screen)
+drawn = len(bars)
+bars = [bar for bar in bars if "evaluation " not in bar]  # drawn where it takes longer than a second
 assert len(bars) == 10, (len(bars), screen)
 for number, bar in enumerate(bars, 1):
     assert len(bar) < columns, (len(bar), bar)
-    assert f"step {number}/10  loss " in bar and re.search(r"  eta [0-9hms]+$", bar), bar
+    assert f"step {number}/10  loss " in bar and re.search(r"  eta [0-9.hms]+$", bar), bar
     assert wanted in bar and (not unwanted or unwanted not in bar), bar
-assert screen.count("\x1b[K") == 10, screen  # each is wiped before the next line, the last one too
+assert screen.count("\x1b[K") == drawn, screen  # each is wiped before the next line, the last one too
 END
 }
 
@@ -62,3 +69,32 @@ SHOAL_COLUMNS=80 SHOAL_PROGRAM=$program expect 0 "$root/launch/run" -n 2 train "
 [ "$(grep -c 'debug: step [0-9]*/10 ' file/log/rank-00000.log)" -eq 10 ] ||
   fail "the log lacks steps: $(cat file/log/rank-00000.log)"
 grep -q 'debug: step 10  evaluation: ' file/log/rank-00000.log || fail "the log lacks the evaluation"
+
+# Between logged steps, and while it evaluates, the bar moves once a second; a Ctrl-C is answered at
+# once, on a line of its own.
+endless=("$tiny" run.root=. train.duration=1000000step train.log_every=1000000step \
+  evaluate.every=never checkpoint.every=never run.threads=1)
+expect 75 on_terminal 80 "$program" train "${endless[@]}" run.name=quiet parallel.expert_ranks=1 \
+  run.stop_after=4s
+python3 - <<'END' || fail "the bar stands still"
+import re
+screen = open("screen", newline="").read()
+steps = [int(step) for step in re.findall(r"\[-{20}\]  step (\d+)/1000000  eta [0-9hm]+\r", screen)]
+assert 2 <= len(steps) <= 5 and steps == sorted(set(steps)), (steps, screen)
+END
+expect 0 on_terminal 80 "$program" eval quiet data.valid.samples=40000
+grep -Eq $'evaluation [1-9][0-9]?%\r\033\\[K' screen || fail "eval shows no progress: $(cat screen)"
+press_at='/1000000  eta '
+expect 75 on_terminal 80 "$program" train "${endless[@]}" run.name=pressed parallel.expert_ranks=1
+grep -q $'^stopping: saves after this step; once more leaves at once\r$' screen ||
+  fail "Ctrl-C is not answered: $(cat screen)"
+grep -q 'stopped by Ctrl-C: saving, then leaving' screen || fail "the signal has no name: $(cat screen)"
+SHOAL_PROGRAM=$program expect 75 on_terminal 80 "$root/launch/run" -n 2 train "${endless[@]}" \
+  run.name=pressed2 parallel.expert_ranks=2
+grep -q $'^run: Ctrl-C: the ranks save and end; once more ends them at once\r$' screen ||
+  fail "Ctrl-C is not answered: $(cat screen)"
+grep -q 'stopped by a signal: saving' screen || fail "no word of the ranks: $(cat screen)"
+press_at='evaluation '
+SHOAL_PROGRAM=$program expect 143 on_terminal 80 "$root/launch/run" -n 2 eval quiet \
+  data.valid.samples=1000000
+grep -q $'^run: Ctrl-C: eval is ended\r$' screen || fail "no word of the end: $(cat screen)"

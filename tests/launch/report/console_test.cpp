@@ -1,8 +1,10 @@
 #include "launch/report/console.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -43,6 +45,45 @@ TEST(Console, RewritesOneLineOnATerminalAndStaysWithinItsWidth) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
   EXPECT_THAT(text, HasSubstr("\r"));
   EXPECT_LT(text.substr(0, text.find('\r')).size(), 50u);
+}
+
+/// What is drawn between intervals, twice.
+std::string pulsed(bool terminal, Console::Clock::duration period) {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* stream = open_memstream(&text, &size);
+  Console console(stream, terminal, 80, period);
+  for (int64_t step : {1, 2}) {
+    console.pulse([step](int64_t columns) { return fmt::format("{} of {}", step, columns); });
+  }
+  console.clear();
+  std::fclose(stream);
+  std::string result(text, size);
+  std::free(text);
+  return result;
+}
+
+TEST(Console, PulsesOnTerminalsOnlyAndOnceAPeriod) {
+  EXPECT_EQ(pulsed(true, std::chrono::seconds(0)), "1 of 79\r\033[K2 of 79\r\033[K");
+  EXPECT_EQ(pulsed(true, std::chrono::hours(1)), "");
+  EXPECT_EQ(pulsed(false, std::chrono::seconds(0)), "");
+}
+
+TEST(Console, ShowsStepAndTimeAloneBeforeAnythingIsMeasured) {
+  Progress progress;
+  progress.step = 3;
+  progress.total_steps = 30;
+  progress.seconds_left = 27;
+  progress.is_measured = false;
+  EXPECT_EQ(live_line(progress, 80), "[##------------------]  step 3/30  eta 27s");
+}
+
+TEST(Console, ShowsWhatStepsWaitFor) {
+  EXPECT_EQ(share_done("evaluation", 7, 20), "evaluation 35%");
+  EXPECT_EQ(share_done("evaluation", 0, 0), "evaluation 0%");
+  Progress progress;
+  progress.activity = "evaluation 35%";
+  EXPECT_THAT(live_line(progress, 40), HasSubstr("step 0/0  evaluation 35%  "));
 }
 
 /// All that a line can have, in long numbers.
@@ -127,6 +168,10 @@ TEST(Console, ShowsNotANumberWithoutASign) {
 }
 
 TEST(Console, FormatsTimesAndSizes) {
+  EXPECT_EQ(human_seconds(0), "0s");
+  EXPECT_EQ(human_seconds(0.004), "0.1s");
+  EXPECT_EQ(human_seconds(0.42), "0.4s");
+  EXPECT_EQ(human_seconds(0.97), "1s");
   EXPECT_EQ(human_seconds(12.4), "12s");
   EXPECT_EQ(human_seconds(200), "3m20s");
   EXPECT_EQ(human_seconds(3720), "1h02m");
