@@ -158,13 +158,16 @@ void warn_if_past_end(const Session& session, Log& log) {
   log.warn(past_end_warning(session.total_steps(), session.steps_done()));
 }
 
-/// A step passes over so few samples more than once.
-void warn_of_few_samples(const Recipe& recipe, const SampleSet& training, Log& log) {
-  if (training.size() >= recipe.train.batch) return;
+/// Corrupt samples, and fewer samples than a step takes.
+void log_data(const Recipe& recipe, const JobData& data, Log& log) {
+  log_split("data.train", *data.train.samples, log);
+  log_split("data.valid", *data.valid.samples, log);
+  const int64_t samples = data.train.samples->size();
+  if (samples >= recipe.train.batch) return;
   log.warn(
       fmt::format("data.train: {} for a train.batch of {}: each step takes some of them more "
                   "than once; name more data, or lower train.batch",
-                  counted(training.size(), "sample"), recipe.train.batch));
+                  counted(samples, "sample"), recipe.train.batch));
 }
 
 /// The console may go before the training ends, as in `shoal train … 2>&1 | head`: the rest of the
@@ -359,9 +362,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
   warn_if_past_end(session, log);
-  warn_of_few_samples(recipe, *data.train.samples, log);
-  log_split("data.train", *data.train.samples, log);
-  log_split("data.valid", *data.valid.samples, log);
+  log_data(recipe, data, log);
   const TimedProducts timed = time_cores(launch, compute_dtype_of(recipe), grid, log);
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
