@@ -14,7 +14,7 @@ if(TARGET shoal_cuda)
   install(TARGETS shoal_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)
 endif()
 install(DIRECTORY configs DESTINATION ${share_dir})
-install(PROGRAMS launch/run launch/mpirun.sh launch/slurm.sbatch launch/metrics_to_wandb
+install(PROGRAMS launch/run launch/mpirun.sh launch/slurm.sbatch launch/metrics_to_wandb launch/pickle_to_safetensors
         DESTINATION ${share_dir}/launch)
 install(FILES launch/common.sh launch/mpirun_common.sh DESTINATION ${share_dir}/launch)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
