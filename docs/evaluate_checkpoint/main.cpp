@@ -5,7 +5,7 @@
 #include "launch/evaluate/evaluation.h"
 #include "launch/model/open_split.h"
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   using namespace shoal;
   if (argc != 2) return 2;
   const LaunchInfo launch = read_launch_info(environment_variable);
@@ -20,4 +20,7 @@ int main(int argc, char** argv) {
   for (const Metric& metric : evaluation.metrics) {
     std::cout << metric.label << " " << to_text(metric) << "\n";
   }
+} catch (const std::exception& error) {
+  std::cerr << error.what() << "\n";
+  return 1;
 }
