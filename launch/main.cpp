@@ -36,31 +36,65 @@ void refuse_unknown_command(const CLI::App& app, const std::vector<std::string>&
   }
 }
 
-/// What was meant by the first word that looks like an option and is none: the nearest one, or a
-/// key of the recipe.
-std::string option_hint(const CLI::App& command) {
+using Words = std::vector<std::string>;
+
+/// `help [COMMAND ...]` and `version`, which are no commands, as the options that they stand for.
+Words as_options(Words words) {
+  if (words.front() == "version") words.front() = "--version";
+  if (words.front() != "help") return words;
+  words.erase(words.begin());
+  words.emplace_back("--help");
+  return words;
+}
+
+/// Whether a word sets a key of a recipe: train.batch=64.
+bool is_override(const std::string& word) {
+  const std::size_t equals = word.find('=');
+  return equals != std::string::npos && equals > 0 && word[0] != '-' &&
+         word.substr(0, equals).find('.') != std::string::npos;
+}
+
+/// What a word that is no option was to set a key of the recipe to: `train.batch=3` of
+/// `--train.batch=3` and of `--set train.batch=3`; "" if it is none.
+std::string override_of(const std::string& word, const Words& words) {
+  const std::string text = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+  const std::size_t equals = text.find('=');
+  if (is_override(text)) return text;
+  if (equals != std::string::npos) {
+    const std::string value = text.substr(equals + 1);
+    return is_override(value) ? value : "";
+  }
+  const auto at = std::ranges::find(words, word);
+  const std::string next = at == words.end() || at + 1 == words.end() ? "" : *(at + 1);
+  if (text.find('.') == std::string::npos) return is_override(next) ? next : "";
+  const bool is_value = !next.empty() && next[0] != '-' && !is_override(next);
+  return text + "=" + (is_value ? next : "VALUE");
+}
+
+/// What was meant by the first word that looks like an option and is none: a key of the recipe, or
+/// the nearest option.
+std::string option_hint(const CLI::App& command, const Words& words) {
   std::vector<std::string> options;
   for (const CLI::Option* option : command.get_options()) {
     for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
   }
   for (const std::string& word : command.remaining()) {
     if (!word.starts_with('-')) continue;
-    const std::string name = word.substr(0, word.find('='));
-    const bool is_key = name.starts_with("--") && name.find('.') != std::string::npos;
-    return is_key ? "; keys of recipes are set without dashes: " + name.substr(2) + "=VALUE"
-                  : did_you_mean(name, options);
+    const std::string meant = override_of(word, words);
+    return meant.empty() ? did_you_mean(word.substr(0, word.find('=')), options)
+                         : "; keys of recipes are set without dashes: " + meant;
   }
   return "";
 }
 
-[[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
+[[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error, const Words& words) {
   const CLI::App* command = &app;
   std::string name = "shoal";
   while (!command->get_subcommands().empty()) {
     command = command->get_subcommands().front();
     name += " " + command->get_name();
   }
-  const std::string guess = option_hint(*command);
+  const std::string guess = option_hint(*command, words);
   throw Error(ExitCode::kUsage, name + ": " + error.what() + guess,
               guess.empty() ? "see " + name + " --help" : "");
 }
@@ -72,7 +106,7 @@ std::string version_text(const BuildInfo& build) {
 
 ExitCode run(int argc, char** argv) {
   CLI::App app("Shoal trains Mixture-of-Experts models from YAML recipes.", "shoal");
-  app.set_version_flag("--version", version_text(build_info()));
+  app.set_version_flag("-v,--version", version_text(build_info()));
   app.footer("`shoal COMMAND --help` explains each.");
   // One at most, so that `keys train` takes the second word for a key.
   app.require_subcommand(1);
@@ -82,14 +116,15 @@ ExitCode run(int argc, char** argv) {
     std::cout << app.help();
     return ExitCode::kUsage;
   }
-  refuse_unknown_command(app, {argv + 1, argv + argc});
+  const Words words = as_options({argv + 1, argv + argc});
+  refuse_unknown_command(app, words);
   try {
-    app.parse(argc, argv);  // runs the subcommand
+    app.parse(Words(words.rbegin(), words.rend()));  // in this order; runs the subcommand
   } catch (const CLI::Success& help) {
     app.exit(help, std::cout);
     return ExitCode::kOk;
   } catch (const CLI::ParseError& error) {
-    refuse(app, error);
+    refuse(app, error, words);
   }
   // What a training found is in its folder.
   const bool is_training = app.got_subcommand("train");

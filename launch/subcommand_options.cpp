@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -14,6 +16,7 @@
 #include "launch/job/launch_info.h"
 #include "launch/job/recipe.h"
 #include "launch/new_recipe/new_recipe.h"
+#include "launch/report/console.h"
 #include "moe/routing/router.h"
 #include "runtime/base/text.h"
 
@@ -217,7 +220,11 @@ void add_keys(CLI::App& app, ExitCode& code) {
       "  shoal keys exchange.chunks\n"
       "  shoal keys --backbone vit\n"
       "  shoal keys model.moe.router --backbone vit --router top_k");
-  command->callback([&code, arguments] { code = keys(*arguments, std::cout); });
+  command->callback([&code, arguments] {
+    arguments->columns = terminal_columns(STDOUT_FILENO);
+    if (!arguments->columns) arguments->columns = read_launch_info(environment_variable).columns;
+    code = keys(*arguments, std::cout);
+  });
 }
 
 void add_new(CLI::App& app, ExitCode& code) {

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "launch/commands/commands.h"
@@ -25,13 +26,29 @@
 namespace shoal {
 namespace {
 
+std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+/// Of the name of a file that is not there: which recipes may be meant; throws then.
+void refuse_missing(const std::string& path) {
+  std::error_code failed;
+  if (std::filesystem::exists(path, failed) || failed) return;
+  const std::vector<std::string> near = nearest_recipes(path, find_recipes_folder(own_program()));
+  if (near.empty()) return;
+  throw ConfigError(
+      fmt::format("{0}:1:1: cannot read '{0}': No such file or directory; did you "
+                  "mean '{1}'?",
+                  path, join_words(near, "' or '")));
+}
+
 void add_recipe(CLI::App& command, config::RecipeSource& source) {
   source.environment = environment_variable;
   command.add_option("recipe", source.path, "recipe file, YAML")
       ->type_name("RECIPE")
       ->required()
       ->check([](const std::string& path) {
-        return path.empty() ? std::string("must name a file") : std::string();
+        if (path.empty()) return std::string("must name a file");
+        refuse_missing(path);
+        return std::string();
       });
   add_overrides(command, source.overrides);
 }
@@ -74,11 +91,12 @@ void add_show(CLI::App& app, ExitCode& code) {
 
 void add_recipes(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand("recipes", "List the recipes that come with Shoal");
-  command->footer("Examples:\n  shoal recipes");
-  command->callback([&code] {
-    const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-    code = recipes(find_recipes_folder(program), std::cout);
-  });
+  const auto words = std::make_shared<std::vector<std::string>>();
+  command->add_option("words", *words, "only those with these words in path or first sentence")
+      ->type_name("WORD");
+  command->footer("Examples:\n  shoal recipes\n  shoal recipes vit moe");
+  command->callback(
+      [&code, words] { code = recipes(find_recipes_folder(own_program()), *words, std::cout); });
 }
 
 void add_doctor(CLI::App& app, ExitCode& code) {

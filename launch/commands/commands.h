@@ -81,16 +81,25 @@ struct KeysArguments {
   std::string name = {};
   std::string backbone = {}, task = {}, router = {}, data = {};  ///< only keys that these have
   bool all = false;
+  /// Of the terminal, which lines are made to fit; nothing if the output is none: then an overview
+  /// has 80, and sentences stay whole.
+  std::optional<int64_t> columns = {};
 };
 
-/// Documents the keys that print_keys finds by `name`, or all; without either the keys that a
-/// chosen member brings, or an overview of all sections. Throws Error (exit 2), with the nearest
-/// name, if there is no such key or member.
+/// Documents the keys that print_keys finds by `name`, or those that stand for what other programs
+/// call so, or all; without either the keys that a chosen member brings, or an overview of all
+/// sections. Throws Error (exit 2), with the nearest name, if there is no such key or member.
 ExitCode keys(const KeysArguments& arguments, std::ostream& out);
 
 /// `shoal recipes`: the recipes below `folder`, each with the first sentence of its comment, or
-/// more where that is but a name.
-ExitCode recipes(const std::string& folder, std::ostream& out);
+/// more where that is but a name. `words`: only those that have all of them in path or sentence.
+/// Throws Error (exit 2) if none has.
+ExitCode recipes(const std::string& folder, const std::vector<std::string>& words,
+                 std::ostream& out);
+
+/// The recipes that the path of a missing file may mean, beside it or below `folder`: those of its
+/// file name, else of the nearest one. Three at most, as a user types them.
+std::vector<std::string> nearest_recipes(const std::string& path, const std::string& folder);
 
 /// The folder of the recipes that belong to the program at `program`: of the source tree it was
 /// built in, or `share/shoal/configs` beside the `bin` it was installed to. Throws Error (exit 2)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -244,12 +245,45 @@ std::string purpose_of(const fs::path& file) {
   return text;
 }
 
+constexpr std::size_t kMostNearest = 3;
+
+/// Below a folder, in order of path, without the parts that recipes include.
+std::vector<fs::path> recipe_files(const std::string& folder) {
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    const bool is_part = entry.path().parent_path().filename() == "base";
+    if (entry.path().extension() == ".yaml" && !is_part) files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
 /// As the user would type it from here.
 std::string shown(const fs::path& file) {
   std::error_code failed;
   const fs::path near = fs::proximate(file, failed);
   const bool is_below = !failed && !near.empty() && *near.begin() != "..";
   return is_below ? near.string() : file.string();
+}
+
+/// Of the files those whose name is that of `path`, else the nearest to it.
+std::vector<std::string> of_nearest_name(std::vector<fs::path> files, const fs::path& path) {
+  std::ranges::sort(files);
+  std::vector<std::string> names, found;
+  for (const fs::path& file : files) names.push_back(file.stem());
+  const std::string wanted = path.filename().replace_extension();
+  const bool is_one = std::ranges::find(names, wanted) != names.end();
+  const std::string name = is_one ? wanted : nearest(wanted, names);
+  for (const fs::path& file : files) {
+    const bool is_near = !name.empty() && file.stem() == name;
+    if (is_near && found.size() < kMostNearest) found.push_back(shown(file));
+  }
+  return found;
 }
 
 }  // namespace
@@ -306,18 +340,35 @@ ExitCode show(const ShowArguments& arguments, std::ostream& out) {
   return ExitCode::kOk;
 }
 
-ExitCode recipes(const std::string& folder, std::ostream& out) {
-  std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    const bool is_part = entry.path().parent_path().filename() == "base";  // to be included only
-    if (entry.path().extension() == ".yaml" && !is_part) files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  for (const fs::path& file : files) {
+ExitCode recipes(const std::string& folder, const std::vector<std::string>& words,
+                 std::ostream& out) {
+  bool is_any = words.empty();
+  for (const fs::path& file : recipe_files(folder)) {
     const std::string purpose = purpose_of(file);
-    if (!purpose.empty()) out << shown(file) << "\n    " << purpose << "\n";
+    const std::string text = lower_case(shown(file) + " " + purpose);
+    const bool fits = std::ranges::all_of(words, [&text](const std::string& word) {
+      return text.find(lower_case(word)) != std::string::npos;
+    });
+    if (purpose.empty() || !fits) continue;
+    out << shown(file) << "\n    " << purpose << "\n";
+    is_any = true;
   }
-  return ExitCode::kOk;
+  if (is_any) return ExitCode::kOk;
+  throw Error(ExitCode::kUsage,
+              "no recipe has '" + join_words(words, " ") + "' in its path or first sentence",
+              "see shoal recipes");
+}
+
+std::vector<std::string> nearest_recipes(const std::string& path, const std::string& folder) {
+  std::error_code failed;
+  const fs::path beside = fs::path(path).parent_path();
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(beside.empty() ? "." : beside, failed), end;
+       !failed && entry != end; entry.increment(failed)) {
+    if (entry->path().extension() == ".yaml") files.push_back(entry->path());
+  }
+  std::vector<std::string> found = of_nearest_name(files, path);
+  return found.empty() ? of_nearest_name(recipe_files(folder), path) : found;
 }
 
 std::string find_recipes_folder(const std::string& program) {

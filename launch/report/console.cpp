@@ -68,13 +68,6 @@ std::vector<LinePart> parts_of_line(const Progress& p) {
   return parts;
 }
 
-/// Asked each time, since terminals change their size.
-std::optional<int64_t> terminal_columns(int file) {
-  winsize size{};
-  const bool is_known = file >= 0 && ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return is_known ? std::optional<int64_t>(size.ws_col) : std::nullopt;
-}
-
 std::string joined(const std::vector<LinePart>& parts) {
   std::string line;
   for (const LinePart& part : parts) {
@@ -204,7 +197,14 @@ void Console::finish() {
 }
 
 int64_t Console::columns() const {
+  // Asked each time, since terminals change their size.
   return std::max(kFewestColumns, terminal_columns(fileno(stream_)).value_or(width_));
+}
+
+std::optional<int64_t> terminal_columns(int file) {
+  winsize size{};
+  const bool is_known = file >= 0 && ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? std::optional<int64_t>(size.ws_col) : std::nullopt;
 }
 
 Console make_console(std::optional<int64_t> columns) {

@@ -94,6 +94,9 @@ class Console {
   std::function<void(const std::string&)> tell_lost_;
 };
 
+/// Those of the terminal that a file descriptor is; nothing if it is none.
+std::optional<int64_t> terminal_columns(int file);
+
 /// A console on standard error. `columns`: those of the terminal that a launcher hands standard
 /// error on to; none: it is looked for here.
 Console make_console(std::optional<int64_t> columns = std::nullopt);

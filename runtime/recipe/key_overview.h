@@ -10,8 +10,9 @@
 namespace shoal::config {
 
 /// Every section of a recipe on a screen: the members that it chooses among, the keys that it has
-/// with any of them, and the choices inside other sections.
-void print_overview(const std::vector<KeyInfo>& keys, std::ostream& out);
+/// with any of them, and the choices inside other sections. Lines have `columns` at most, unless
+/// one word is longer.
+void print_overview(const std::vector<KeyInfo>& keys, std::size_t columns, std::ostream& out);
 
 /// The keys that a member brings, a line each; of a section inside it the number of its keys.
 /// Returns how many lines.

@@ -46,13 +46,40 @@ std::ptrdiff_t count_of(const std::string& text, const std::string& part) {
 
 TEST(Keys, OverviewFitsAScreen) {
   const std::string text = printed({});
-  EXPECT_LE(std::ranges::count(text, '\n'), 45);  // some of them are of this program's tests
+  EXPECT_LE(std::ranges::count(text, '\n'), 50);  // some of them are of this program's tests
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
   for (const char* part : {"model.backbone  ", "optimizer.name", "run  ", "router.name",
                            "shoal keys NAME", "shoal keys --all"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+}
+
+TEST(Keys, FitATerminal) {
+  for (const int64_t columns : {60, 132}) {
+    const auto limit = static_cast<std::size_t>(columns);
+    for (const KeysArguments& arguments :
+         {KeysArguments{.columns = columns}, KeysArguments{.name = "train", .columns = columns},
+          KeysArguments{.backbone = "vit", .columns = columns}}) {
+      std::istringstream lines(printed(arguments));
+      for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), limit) << line;
+    }
+  }
+}
+
+TEST(Keys, AreFoundByWhatOtherProgramsCallThem) {
+  EXPECT_THAT(printed({.name = "dim"}),
+              AllOf(HasSubstr("no key is called 'dim'; "), HasSubstr("model.width   (backbone ")));
+  EXPECT_THAT(printed({.name = "top_k"}), HasSubstr("model.moe.router.k   ("));
+  EXPECT_THAT(printed({.name = "num_experts"}), HasSubstr("model.moe.experts.count   ("));
+  EXPECT_THAT(printed({.name = "batch_size"}), HasSubstr("\ntrain.batch\n"));
+  EXPECT_THAT(printed({.name = "train.batch_size"}), HasSubstr("\ntrain.batch\n"));
+  EXPECT_THAT(printed({.name = "train.lr"}), HasSubstr("\noptimizer.lr   ("));
+  EXPECT_THAT(printed({.name = "lr"}), Not(HasSubstr("no key is called")));
+}
+
+TEST(Keys, OfLossesAreOneGroupForAllModels) {
+  EXPECT_EQ(count_of(printed({.name = "losses"}), "balance loss; required"), 1);
 }
 
 TEST(Keys, ThatSectionsShareAreDocumentedOnceWithAllOwners) {
@@ -94,7 +121,8 @@ TEST(Keys, OfNoMemberAreRefusedWithTheNearest) {
   EXPECT_THAT(refusal({.backbone = "vot"}),
               HasSubstr("--backbone: no backbone is called 'vot'; did you mean 'vit'?"));
   EXPECT_THAT(refusal({.router = "topk"}), HasSubstr("did you mean 'top_k'?"));
-  EXPECT_THAT(refusal({.name = "model.depths", .backbone = "vit"}), HasSubstr("no key is called"));
+  EXPECT_THAT(refusal({.name = "model.dense_blocks", .backbone = "vit"}),
+              HasSubstr("no key is called"));
 }
 
 TEST(Keys, AllAreDocumentedOnRequest) {

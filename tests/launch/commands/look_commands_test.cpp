@@ -388,11 +388,44 @@ TEST_F(LookCommands, RecipesListsThoseThatStateTheirPurpose) {
   write("configs/readme.md", "# no recipe\n");
   std::ostringstream out;
   const std::string root = (folder_ / "configs").string();
-  EXPECT_EQ(recipes(root, out), ExitCode::kOk);
+  EXPECT_EQ(recipes(root, {}, out), ExitCode::kOk);
   EXPECT_EQ(out.str(), root + "/a.yaml\n    Just the first: a colon\n" + root +
                            "/b/two.yaml\n    the second, of 1.5 lines.\n" + root +
                            "/c.yaml\n    As dear as b/c.yaml: 16.8 of them.\n" + root +
                            "/d.yaml\n    B/16. Its own size (Liu et al. 2022, e.g. table 1).\n");
+}
+
+TEST_F(LookCommands, RecipesAreFilteredByWordsOfPathOrSentence) {
+  write("configs/vit/tiny.yaml", "# A small model.\n");
+  write("configs/mixer/tiny.yaml", "# A mixer, as the ViT is.\n");
+  write("configs/mixer/large.yaml", "# Another.\n");
+  const std::string root = (folder_ / "configs").string();
+  const auto listed = [&root](const std::vector<std::string>& words) {
+    std::ostringstream out;
+    recipes(root, words, out);
+    return out.str();
+  };
+  EXPECT_THAT(listed({"vit"}), AllOf(HasSubstr("vit/tiny.yaml"), HasSubstr("mixer/tiny.yaml"),
+                                     Not(HasSubstr("large.yaml"))));
+  EXPECT_THAT(listed({"VIT", "small"}),
+              AllOf(HasSubstr("vit/tiny.yaml"), Not(HasSubstr("mixer/tiny.yaml"))));
+  EXPECT_THROW(listed({"zebra"}), Error);
+}
+
+TEST_F(LookCommands, NearestRecipesAreOfTheFileName) {
+  write("configs/vit/tiny.yaml", "# A.\n");
+  write("configs/mixer/tiny.yaml", "# B.\n");
+  write("configs/quickstart.yaml", "# C.\n");
+  write("configs/base/tiny.yaml", "# D.\n");
+  const std::string root = (folder_ / "configs").string();
+  EXPECT_THAT(nearest_recipes(root + "/sparse/quickstart.yaml", root),
+              ElementsAre(root + "/quickstart.yaml"));
+  EXPECT_THAT(nearest_recipes("quickstrat", root), ElementsAre(root + "/quickstart.yaml"));
+  EXPECT_THAT(nearest_recipes(root + "/mixer/tinny.yaml", root),
+              ElementsAre(root + "/mixer/tiny.yaml"));
+  EXPECT_THAT(nearest_recipes(root + "/gpt2/tiny.yaml", root),
+              ElementsAre(root + "/mixer/tiny.yaml", root + "/vit/tiny.yaml"));
+  EXPECT_THAT(nearest_recipes("zebra.yaml", root), ElementsAre());
 }
 
 /// Of the tree that this test was built in.
@@ -409,7 +442,8 @@ std::vector<std::string> shipped_recipes() {
 
 TEST(ShippedRecipes, PassCheckStateTheirPurposeAndAreShownWhole) {
   std::ostringstream listed;
-  recipes(find_recipes_folder(std::filesystem::read_symlink("/proc/self/exe").string()), listed);
+  recipes(find_recipes_folder(std::filesystem::read_symlink("/proc/self/exe").string()), {},
+          listed);
   ASSERT_THAT(shipped_recipes(), Not(::testing::IsEmpty()));
   for (const std::string& file : shipped_recipes()) {
     SCOPED_TRACE(file);
