@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Inputs of new users and of hostile ones: each ends with its exit code and a message that holds its
-# text, in one line a mistake and without control characters. $1 is the program, the working
+# 151 inputs of new users and of hostile ones: each ends with its exit code and a message that holds
+# its text, in one line a mistake and without control characters. $1 is the program, the working
 # directory an empty scratch.
 source "$(dirname "$0")/common.sh"
 unset CIFAR10
+stated_inputs=$(sed -n '2s/^# \([0-9]*\) inputs.*/\1/p' "$0")
 num_inputs=0
 num_running=0
 answers=$PWD/answers
@@ -34,6 +35,22 @@ told() {
 }
 # set_to KEY=VALUE TEXT: the tiny recipe is refused with this override, which the message quotes.
 set_to() { told 10 "command line: $1: $2" check "$tiny" "$1"; }
+# warned TEXT ARGUMENT...: check accepts the tiny recipe with these arguments, and warns.
+warned() {
+  local text=$1
+  shift
+  num_inputs=$((num_inputs + 1))
+  expect 0 "$program" check "$tiny" "$@"
+  grep -qF -- "warning     $text" output || fail "'$*' lacks '$text': $(cat output)"
+}
+# printed TEXT ARGUMENT...: the program succeeds and prints the text.
+printed() {
+  local text=$1
+  shift
+  num_inputs=$((num_inputs + 1))
+  expect 0 "$program" "$@"
+  grep -qF -- "$text" output || fail "'$*' lacks '$text': $(cat output)"
+}
 # file TEXT MESSAGE: a recipe of this text (printf), r.yaml in a folder of its own, is refused.
 file() {
   mkdir "recipe_$num_inputs"
@@ -49,12 +66,27 @@ told 2 "did you mean 'train'?" trian r.yaml
 told 2 "commands: train" launch
 told 2 "did you mean '--json'?" check "$tiny" --jsom
 told 2 "did you mean 'shoal train r.yaml'?" r.yaml
-told 2 "keys of recipes are set without dashes: train.batch=VALUE" check "$tiny" --train.batch=3
+told 2 "keys of recipes are set without dashes: train.batch=3" check "$tiny" --train.batch=3
+told 2 "keys of recipes are set without dashes: train.batch=3" check "$tiny" --train.batch 3
+told 2 "keys of recipes are set without dashes: train.batch=3" check "$tiny" --set train.batch=3
+told 2 "keys of recipes are set without dashes: train.batch=3" check "$tiny" --set=train.batch=3
+printed "Shoal trains" help
+printed "shoal train [OPTIONS] recipe" help train
+told 2 "did you mean 'train'?" help trian
+printed "LibTorch" version
+printed "LibTorch" -v
 told 2 "recipe is required" train
 told 2 "must name a file" check ""
 told 2 "did you mean 'optimizer'?" keys optimiser
 told 2 "no backbone is called 'vot'; did you mean 'vit'?" keys --backbone vot
 told 2 "no key is called 'zebra'" keys zebra
+printed "no key is called 'dim'; what it is elsewhere, is here:" keys dim
+printed "model.moe.router.k   (" keys top_k
+printed "model.moe.experts.count   (" keys num_experts
+printed "train.batch" keys batch_size
+printed "optimizer.lr   (" keys lr
+printed "vit/tiny_cifar10.yaml" recipes vit
+told 2 "no recipe has 'zebra' in its path or first sentence; see shoal recipes" recipes zebra
 told 2 "none is called 'resnet'" new --backbone resnet
 told 2 "--backbone is required" new
 told 2 "vit reads images, and text has tokens; --data for vit: shapes" new --backbone vit --data text
@@ -66,6 +98,8 @@ told 2 "needs no files" new --backbone vit --path x
 
 # Files that are no recipes.
 told 10 "cannot read 'none.yaml': No such file" check none.yaml
+told 10 "configs/quickstart.yaml'?" check configs/sparse_mlp/quickstart.yaml
+told 10 "did you mean '$root/configs/vit/tiny_cifar10.yaml'?" check "$root/configs/vit/tiny_cifar11.yaml"
 mkdir folder
 told 10 "cannot read 'folder': Is a directory" check folder
 file '' "1:1: empty document"
@@ -116,7 +150,35 @@ told 10 "unknown key of optimizer 'sgd'; it belongs to lamb; drop it with ~optim
 told 10 "command line: ~train.bach: unknown key: there is nothing to remove; did you mean 'train.batch'?" \
   check "$tiny" "~train.bach"
 
+set_to dim=3 "unknown key; did you mean 'model.width'?"
+set_to patch_size=3 "unknown key; did you mean 'model.patch'?"
+set_to num_experts=3 "unknown key; did you mean 'model.sparse.token_moe.experts.count'?"
+set_to top_k=3 "unknown key; did you mean 'model.sparse.token_moe.router.k'?"
+set_to lr=3 "unknown key; did you mean 'optimizer.lr'?"
+set_to data.lr=3 "unknown key; did you mean 'optimizer.lr'?"
+set_to schedule.lr=3 "unknown key; did you mean 'optimizer.lr'?"
+file 'dim: 3\n' "1:1: dim: unknown key; 'model.width' belongs to backbone"
+file 'lr: 3\n' "1:1: lr: unknown key; did you mean 'optimizer.lr'?"
+set_to moe=8 "unknown key; 'model.moe' belongs to backbone convnext, gpt2, hspmn, vit"
+told 10 "command line: moe.experts.count=8: moe: unknown key; 'model.moe' belongs to backbone" \
+  check "$tiny" moe.experts.count=8
+file 'moe: {experts: {count: 8}}\n' "1:1: moe: unknown key; 'model.moe' belongs to backbone"
+told 10 "moe: unknown key; did you mean 'model.moe'?" \
+  check "$root/configs/vit/tiny_cifar10.yaml" moe.experts.count=8
+told 10 "data.moe: unknown key; did you mean 'model.moe'?" \
+  check "$root/configs/gpt2/tiny_wikitext2_bytes.yaml" data.moe.experts.count=8
+told 10 "model.sparse: unknown key of backbone 'vit'; it belongs to sparse_mlp; drop it with ~model.sparse" \
+  check "$tiny" model.backbone=vit
+told 10 "data.train.files' belongs to data source" check "$root/configs/gpt2/tiny_wikitext2_bytes.yaml" \
+  data.source=shapes
+told 10 "; drop it with ~data.train.files" check "$root/configs/gpt2/tiny_wikitext2_bytes.yaml" \
+  data.source=shapes
+
 # Values.
+set_to model.sparse.channel_moe.experts=8 "expected a mapping of keys, found '8'; write model.sparse.channel_moe.experts.count=8"
+told 10 "; write 'model.sparse.channel_moe.losses=[{name: importance}]'" \
+  check "$tiny" "model.sparse.channel_moe.losses=[importance]"
+set_to run.device=gpu "expected one of: auto, cpu, cuda, found 'gpu'; did you mean 'cuda'?"
 set_to train.batch=abc "expected an integer, found 'abc'"
 set_to train.batch= "expected an integer, found nothing: the value is empty"
 set_to train.batch=3.5 "expected an integer, found '3.5'"
@@ -135,6 +197,18 @@ set_to 'run.name=exp #3' "'#3' is a comment in YAML and would be left out"
 set_to run.name= "expected text, found nothing: the value is empty"
 set_to run.root= "expected text, found nothing: the value is empty"
 set_to 'run.root=""' "the text is empty"
+set_to 'run.root=~' "'~' alone is null in YAML; write ~/ for the home folder"
+set_to 'run.root=~user/x' "only ~/ is expanded; write ./~user for a folder of that name"
+told 10 "run.name=a b: the value has a line end, which YAML would make a blank" \
+  check "$tiny" run.name=$'a\nb'
+told 10 "control character; text only" check "$tiny" run.name=$'a\x01b'
+told 10 "run.name=a b: a folder's name has no invisible characters, and this one has U+202E" \
+  check "$tiny" run.name=$'a\u202eb'
+told 10 "data.path: the text is empty" check "$tiny" 'data={source: cifar, path: ""}'
+told 10 'data.train.files="[a, b]": expected a list, found the quoted text "[a, b]"; leave the quotes out' \
+  check "$root/configs/gpt2/tiny_wikitext2_bytes.yaml" 'data.train.files="[a, b]"'
+file 'data: {source: cifar, path: ""}\n' "1:29: data.path: the text is empty"
+file 'data: {source: cifar, path: ~}\n' "1:29: data.path: '~' alone is null in YAML; write ~/ for the home folder, or auto"
 set_to include=x.yaml "can only be given in a file"
 told 10 "command line: train.batch: is no override; write key=value or ~key" check "$tiny" train.batch
 
@@ -145,6 +219,9 @@ set_to train.duration=1e30step "expected a duration, found '1e30step', which is 
 set_to 'train.duration=5 parsecs' "expected a duration, found '5 parsecs', which has no unit that is known (step, ep or tok)"
 set_to 'train.duration=5 epochs' "expected a duration, found '5 epochs', which has no unit that is known (step, ep or tok); did you mean '5ep'?"
 set_to train.duration=0ep "must be above 0, found '0ep'"
+set_to schedule.warmup=0.05 "expected a duration, found '0.05', which needs a unit: 0.05ep, 5%"
+set_to checkpoint.every=5m "expected a duration, found '5m', which has no unit that is known (step, ep, tok, s, min, h, d or %); did you mean '5min'?"
+set_to train.log_every=20 "expected a duration, found '20', which needs a unit: 20step, 20ep, 20tok"
 set_to train.duration=2h "expected a duration in step, ep or tok, found '2h'"
 set_to evaluate.every=none "expected a duration"
 set_to checkpoint.every=1Ktok "1Ktok cannot be counted in steps: the data has no tokens"
@@ -158,5 +235,27 @@ HOME='' told 10 "'~' stands for HOME, which is not set" \
   train "$root/configs/vit/tiny_cifar10.yaml" 'data.path=~/cifar'
 HOME=$PWD "$program" check "$tiny" 'run.root=~/runs' >/dev/null || fail "a path with ~"
 
+# What is accepted, with a warning.
+warned "model.sparse.channel_moe.capacity.factor: no effect, as capacity.mode is dropless" \
+  model.sparse.channel_moe.capacity.mode=dropless
+warned "checkpoint.keep_best: no effect, as evaluate.every is never" evaluate.every=never \
+  checkpoint.keep_best=2
+warned "schedule.warmup: 41step is longer than the training of 40step" schedule.warmup=41step
+warned "schedule.warmup: 150% is longer than the training" schedule.warmup=150%
+warned "train.group: a micro-step has 4 routing groups of 4 samples, so that 4 of the 8 ranks get no" \
+  --world 8
+warned "blocks.1.moe_c: nothing balances the load of the top_k router" \
+  model.sparse.channel_moe.losses=[]
+warned 'data.path: ${env:NOT_SET} is not set' model.patch=4 \
+  'data={source: cifar, path: "${env:NOT_SET}"}'
+warned "data: /nowhere/cifar: no such folder" model.patch=4 \
+  'data={source: cifar, path: /nowhere/cifar}'
+warned "4096 threads on " run.threads=4096
+
+# More than any machine has.
+told 11 "train.batch: a rank would take about" train "$tiny" parallel.expert_ranks=1 \
+  train.batch=67108864 "data={source: shapes, image_size: 64, classes: 4}"
 while [ "$num_running" -gt 0 ]; do await; done
-[ "$num_inputs" -ge 90 ] || fail "only $num_inputs inputs"
+[ ! -e runs ] || fail "a refused input left a folder: $(ls -R runs)"
+
+[ "$num_inputs" = "$stated_inputs" ] || fail "$num_inputs inputs, and the head states $stated_inputs"
