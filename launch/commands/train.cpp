@@ -19,9 +19,7 @@
 
 #include "launch/evaluate/evaluation.h"
 #include "launch/job/break_even_file.h"
-#include "launch/job/core_use.h"
 #include "launch/job/failure.h"
-#include "launch/job/peak_rate.h"
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/job/recipe.h"
@@ -30,6 +28,7 @@
 #include "launch/model/sparse_execution.h"
 #include "launch/run_report/run_report.h"
 #include "launch/train/check_recipe.h"
+#include "launch/train/mfu_basis.h"
 #include "launch/train/recipe_notes.h"
 #include "launch/train/restore.h"
 #include "launch/train/run_records.h"
@@ -63,26 +62,6 @@ JobData open_data(const CheckedRecipe& checked, const LaunchInfo& launch, Commun
   require_equal_on_ranks(world, {{"training data", data.train.fingerprint},
                                  {"validation data", data.valid.fingerprint}});
   return data;
-}
-
-/// Products timed on all ranks at once, so that ranks that share cores show; on the first rank of
-/// each machine it logs warnings about its cores. Collective.
-TimedProducts time_cores(const LaunchInfo& launch, torch::Dtype dtype, const RankGrid& grid,
-                         Log& log) {
-  CoreUse use = look_at_cores(launch, at::get_num_threads());
-  TimedProducts timed;
-  if (!grid.device.is_cuda()) {
-    const torch::Tensor share = torch::ones({1}, torch::kFloat64);
-    all_reduce(*grid.world, share, ReduceOp::kMin);  // all ranks begin
-    timed = time_products(dtype);
-    share.fill_(timed.core_share);
-    all_reduce(*grid.world, share, ReduceOp::kMin);
-    use.core_share = timed.core_share = share.item<double>();
-  }
-  if (launch.local_rank == 0) {
-    for (const std::string& warning : core_warnings(use)) log.warn(warning);
-  }
-  return timed;
 }
 
 /// Names samples that were replaced because they are corrupt, which is known only once they have
@@ -181,32 +160,6 @@ void print_summary(const std::string& text, Log& log) {
 bool owes_evaluation(const Session& session, const Recipe& recipe, const RunFolder& folder) {
   return session.steps_done() == session.total_steps() && recipe.evaluate.every &&
          lacks_summary(folder, session.steps_done(), *session.grid().world);
-}
-
-/// What MFU is relative to; the log names the peak and the work. Nothing where either is not known.
-/// Collective.
-std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const TimedProducts& timed,
-                                  const RankGrid& grid, Log& log) {
-  const Recipe& recipe = checked.loaded.options;
-  const PeakRate own =
-      peak_rate(grid.device, compute_dtype_of(recipe), recipe.run.peak_tflops, timed);
-  const torch::Tensor sums =
-      torch::tensor({own.flops_per_second, own.flops_per_second > 0 ? 0.0 : 1.0}, torch::kFloat64);
-  all_reduce(*grid.world, sums, ReduceOp::kSum);
-  const std::optional<ModelWork>& work = checked.counts.work;
-  const bool has_peak = sums[1].item<double>() == 0;
-  if (!has_peak || !work || work->training_flops == 0) {
-    log.info(has_peak ? "mfu: not reported, as the FLOPs of this model are not counted"
-                      : fmt::format("mfu: not reported, as {}; set run.peak_tflops", own.source));
-    return std::nullopt;
-  }
-  const double flops = sums[0].item<double>();
-  log.info(fmt::format(
-      "mfu is relative to {:.3g} TFLOP/s per rank ({}, {}); training takes {:.4g} GFLOP "
-      "per sample",
-      flops / 1e12 / static_cast<double>(grid.world->size()), own.source,
-      enum_name(recipe.train.precision), work->training_flops / 1e9));
-  return MfuBasis{*work, flops / work->training_flops};
 }
 
 /// On the recipe and on what training met.
@@ -363,7 +316,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   log_layout(checked, devices, grid, unit_load, log);
   warn_if_past_end(session, log);
   log_data(recipe, data, log);
-  const TimedProducts timed = time_cores(launch, compute_dtype_of(recipe), grid, log);
+  const TimedProducts timed = time_cores(recipe, launch, grid, log);
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
                    owes_evaluation(session, recipe, folder), mfu_basis(checked, timed, grid, log)},

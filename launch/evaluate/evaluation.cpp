@@ -118,7 +118,8 @@ std::string routing_text(const std::vector<MoeReport>& layers) {
     rows.push_back({layer.layer, number(layer.mutual_information, "{:.4f}"),
                     std::to_string(layer.dead_units)});
     if (is_counted) rows.back().push_back(number(layer.multiply_adds, "{:.0f}"));
-    shares += load_shares_line(layer.layer, load_shares(layer), layer.num_memory_units);
+    shares += load_shares_line(layer.layer, {layer.load_U.begin(), layer.load_U.end()},
+                               layer.num_memory_units);
   }
   return fmt::format("{}\nshare of the load, by unit\n{}", text_table(rows), shares);
 }

@@ -25,8 +25,8 @@ struct Evaluation {
   std::optional<double> router_agreement = {};
   double seconds = 0.0;
   std::vector<MoeReport> moe = {};  ///< how the split was routed, one entry a MoE layer
-  std::vector<PictureColumn> pictures =
-      {};  ///< of the first samples; as gather_pictures makes them
+  /// Of the first samples; as gather_pictures makes them.
+  std::vector<PictureColumn> pictures = {};
 
   /// Of the metric of this name; TORCH_CHECK that there is one.
   double value(std::string_view name) const;

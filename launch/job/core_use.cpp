@@ -69,11 +69,11 @@ std::vector<std::string> core_warnings(const CoreUse& use) {
         "many times slower; set run.threads={}",
         threads_text(use), number_text(use.cores), use.cores == 1 ? "core" : "cores", fitting)};
   }
-  if (is_crowded || use.core_share >= kOwnCoreShare) return {};
+  if (is_crowded || use.core_share >= kLeastCoreShare) return {};
   return {fmt::format(
-      "other jobs run on these cores: {} got {:.0f}% of the time asked for. Training is slower, "
-      "and "
-      "its times are not those of a machine of its own{}",
+      "other jobs run on these cores: {} got {:.0f}% of the time that they could have used. "
+      "Training "
+      "is slower, and its times are not those of a machine of its own{}",
       threads_text(use), 100 * use.core_share,
       use.threads > 1 ? "; run.threads=1 loses less, as threads wait for each other" : "")};
 }

@@ -9,8 +9,8 @@
 
 namespace shoal {
 
-/// Threads that got less than this share of their cores' time ran beside others.
-constexpr double kOwnCoreShare = 0.85;
+/// Cores of which the threads got a smaller share are called shared.
+constexpr double kLeastCoreShare = 0.85;
 
 /// What the threads of a machine's ranks have to run on, at the start of a job.
 struct CoreUse {

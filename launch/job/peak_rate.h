@@ -15,15 +15,15 @@ struct TimedProducts {
   double core_share = 1;
 };
 
-/// Products of square matrices of this dtype, with the threads that this process has, for at most
-/// about 0.2 s.
+/// Products of square matrices of this dtype, with the threads that this process has, for about
+/// 0.1 s.
 TimedProducts time_products(torch::Dtype dtype);
 
 /// The most that a rank's device computes, which model FLOPs utilisation (MFU) is a share of.
 struct PeakRate {
   double flops_per_second = 0;  ///< 0: not known
-  std::string
-      source;  ///< "measured", "run.peak_tflops" or the GPU's name; else why it is not known
+  /// "measured", "run.peak_tflops" or the GPU's name; else why it is not known.
+  std::string source;
 };
 
 /// The GPUs of this machine as their driver names them, if all are of one model; "" if not, or if

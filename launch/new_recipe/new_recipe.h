@@ -18,7 +18,7 @@ struct NewArguments {
   std::string path = {};                ///< data.path; default: the environment's, or a dummy
 };
 
-/// Prints a small recipe that passes `check`, with a comment for each choice: the model sized for
+/// Prints a small recipe with comments that passes `check`: the model sized for
 /// the data, the task that both allow, and the balance losses that are usual for the router. Throws
 /// Error (exit 2) for names that are none, and for backbones, experts and data that do not go
 /// together, with those that do.

@@ -63,7 +63,6 @@ std::vector<double> numbers_of(const Json& record, const char* key) {
   return numbers;
 }
 
-/// A line "layer: 0=… 1=…"; `format` is for the place and the number.
 /// "blocks.2.moe: 0=1.02 1=0.98", of expert ranks; "" without numbers, as of a layer whose load is
 /// not its work.
 std::string overload_line(const Json& record) {

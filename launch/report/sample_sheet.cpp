@@ -85,7 +85,12 @@ std::optional<SampleSheet> read_sheet(std::string_view png) {
                                                                   : std::nan(""));
       }
     }
-    if (sheet.samples < 1 || sheet.columns.empty()) return std::nullopt;
+    const bool fits = std::ranges::all_of(sheet.columns, [&](const SampleSheet::Column& column) {
+      return column.numbers.empty() || std::ssize(column.numbers) == sheet.samples;
+    });
+    if (sheet.samples < 1 || sheet.shrunk_by < 1 || sheet.columns.empty() || !fits) {
+      return std::nullopt;
+    }
     return sheet;
   } catch (const Json::exception&) {
     return std::nullopt;

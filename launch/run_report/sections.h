@@ -39,7 +39,7 @@ std::string with_heading(const RunData& run, const Runs& runs, const std::string
 /// Figures side by side, as many as fit; "" without any.
 std::string plots_html(const std::string& figures);
 
-/// What single layers did, run by run: loads of units and expert ranks, gates, permutations.
+/// Metrics of single layers, run by run: loads of units and expert ranks, gates, permutations.
 std::string expert_layers_html(const Runs& runs, FigureIds& ids);
 std::string gate_layers_html(const Runs& runs, FigureIds& ids);
 std::string permutation_layers_html(const Runs& runs, FigureIds& ids);

@@ -18,7 +18,8 @@ enum class KeyRole {
 KeyRole role_of_key(const std::string& path);
 
 /// What differs between the recipes of a checkpoint and of the run that resumes it. A value that is
-/// `auto` in one of them and what that stands for in the other does not differ (AutomaticValues).
+/// `auto` in one of them and its value in the other do not differ where the options have
+/// AutomaticValues.
 std::vector<config::Difference> differences_of(Recipe checkpoint, Recipe recipe);
 
 /// The differences that deserve a warning. Throws Error (exit 12) with a two-column list if a

@@ -11,6 +11,7 @@
 #include "launch/job/run_folder.h"
 #include "launch/model/computed_work.h"
 #include "launch/report/console.h"
+#include "launch/train/mfu_basis.h"
 #include "launch/train/recurrence.h"
 #include "launch/train/session.h"
 #include "launch/train/training_log.h"
@@ -39,12 +40,6 @@ struct TrainingResult {
   std::vector<std::string> notes;  ///< what went wrong without ending the run
 };
 
-/// What model FLOPs utilisation (MFU) is relative to.
-struct MfuBasis {
-  ModelWork work;
-  double samples_per_second_at_peak = 0.0;  ///< of all ranks, without dropped choices
-};
-
 /// Runs a session to its end, or until it is asked to stop: steps, evaluations, checkpoints, logs.
 class Trainer {
  public:
@@ -58,7 +53,7 @@ class Trainer {
     Log& log;
     const StopSignals& signals;
     bool evaluates_first = false;      ///< the evaluation of a finished run is still to be made
-    std::optional<MfuBasis> mfu = {};  ///< nothing: it is not reported
+    std::optional<MfuBasis> mfu = {};  ///< default: not reported
   };
   /// Collective. The session has been resumed or initialised.
   Trainer(const Parts& parts, CheckpointWriter::Options checkpoints);

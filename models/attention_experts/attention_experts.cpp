@@ -38,7 +38,7 @@ int64_t AttentionExpertOptions::keys_of(const PatchGrid& grid) const {
 
 namespace {
 
-/// The router of a layer that is built to be looked at.
+/// The router of a layer that is built on `meta`, for checks only.
 std::shared_ptr<Router> bare_router(const AttentionExpertsOptions& options) {
   Router::Context context;
   context.width = 1;

@@ -72,7 +72,8 @@ void BalanceLosses::check(const Router& router, std::string_view router_name,
 }
 
 bool BalanceLosses::evens_out_loads() const {
-  return std::ranges::any_of(losses_, [](const auto& loss) { return loss->evens_out_loads(); });
+  return std::ranges::any_of(
+      losses_, [](const auto& loss) { return loss->evens_out_loads() && loss->weight() > 0; });
 }
 
 BalanceLosses::Sums BalanceLosses::evaluate(const Routing& routing, const TokenContext& context,

@@ -52,7 +52,7 @@ class Router : public ModuleBase {
   virtual bool has_noise() const { return false; }
   /// Whether a token's scores decide where it goes, so that a balance loss can move it.
   virtual bool takes_balance_losses() const { return true; }
-  /// Whether nothing but a balance loss keeps all tokens from choosing the same units.
+  /// Whether all tokens may come to choose the same units unless a balance loss prevents it.
   virtual bool needs_balance_loss() const { return takes_balance_losses(); }
   /// The balance losses of its paper, or those that its users take: what `losses: auto` stands for;
   /// default: none. `scores_only`: in a layer that weights all units by a token's scores and reads

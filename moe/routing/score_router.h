@@ -133,7 +133,7 @@ class ScoreRouter : public Router {
   /// micro-steps and ranks. Those of a skipped step do not count.
   void after_step(Communicator& world) override;
   bool has_noise() const override { return options_.noise != RouterNoise::kNone; }
-  /// Not with a bias that moves.
+  /// False with router.bias.rate > 0.
   bool needs_balance_loss() const override;
   /// With noise those of V-MoE and Sparse-MLP (Riquelme et al. 2021; Lou et al. 2021), without it
   /// Switch Transformer's (Fedus et al. 2021); none with a bias that moves. Of scores alone the

@@ -4,7 +4,7 @@
 
 namespace shoal {
 
-/// When the word `auto` gives way to the value that it stands for.
+/// When `auto` is replaced by the value that it stands for.
 enum class ResolvedOn {
   kReading,     ///< written and stored recipes hold the value
   kComparison,  ///< recipes keep `auto`; two of them are compared by its value

@@ -127,8 +127,13 @@ std::string Diagnostics::line_of(const Mistake& mistake) {
     line[begin++] = '?';
   }
   // What would reorder the message on the screen.
-  while (const auto hidden = find_invisible(line)) line.replace(hidden->begin, hidden->length, " ");
-  return line;
+  std::string visible;
+  std::string_view rest = line;
+  while (const auto hidden = find_invisible(rest)) {
+    visible.append(rest.substr(0, hidden->begin)).push_back(' ');
+    rest.remove_prefix(hidden->begin + hidden->length);
+  }
+  return visible.append(rest);
 }
 
 void Diagnostics::touch(std::string_view path) {

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -140,25 +141,31 @@ class Reader {
     const std::string hint = hint_for_section(
         type,
         {node, place.path, is_item ? place.list->node : nullptr, is_item ? place.list->path : ""});
-    const bool can_drop = hint.empty() && node.kind == Node::Kind::kScalar &&
-                          is_left_over(node.position) && place.path.find('[') == place.path.npos;
+    const ChosenMember* changed = changed_around(node.position);
+    const bool can_drop = hint.empty() && node.kind == Node::Kind::kScalar && changed != nullptr &&
+                          place.path.find('[') == place.path.npos;
     return !can_drop ? hint
-                     : "; if it was for another " + around_.back().set->noun() +
-                           ", drop it with ~" + place.path;
+                     : "; if it was for another " + changed->set->noun() + ", drop it with ~" +
+                           place.path;
   }
 
   static bool is_typed(const Position& position) {
     return position.source && position.source->is_command_line;
   }
 
-  /// Whether a key in a file was written elsewhere than the choice of a member was.
-  static bool is_older(const Position& position, const ChosenMember& choice) {
-    return choice.named_by && choice.named_by != position.source && !is_typed(position);
+  /// Whether the member was chosen after the key was written in a file: on the command line, or in
+  /// a file that includes the key's, which is read before it.
+  static bool was_changed(const ChosenMember& choice, const Position& position) {
+    if (!choice.named_by || !position.source || is_typed(position)) return false;
+    return choice.named_by->is_command_line || choice.named_by->order < position.source->order;
   }
 
-  bool is_left_over(const Position& position) const {
-    return std::ranges::any_of(
-        around_, [&](const ChosenMember& choice) { return is_older(position, choice); });
+  /// The innermost choice around what is being read that was changed; nullptr without one.
+  const ChosenMember* changed_around(const Position& position) const {
+    for (const ChosenMember& choice : around_ | std::views::reverse) {
+      if (was_changed(choice, position)) return &choice;
+    }
+    return nullptr;
   }
 
   void collect(const Type& type, void* object, const Place& place, Section& section) {
@@ -255,8 +262,8 @@ class Reader {
                        .name_keys = section.name_keys};
     const ChosenMember* choice = choice_for(section, entry.key);
     if (choice != nullptr) unknown.note = owners_note(*choice, entry.key);
-    unknown.is_left_over =
-        choice != nullptr ? is_older(entry.position, *choice) : is_left_over(entry.position);
+    unknown.is_left_over = choice != nullptr ? was_changed(*choice, entry.position)
+                                             : changed_around(entry.position) != nullptr;
     for (const Slot& slot : section.slots) unknown.siblings.emplace_back(slot.name);
     unknown_.push_back(std::move(unknown));
   }

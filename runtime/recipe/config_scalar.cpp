@@ -115,10 +115,11 @@ uint32_t code_point(std::string_view text, std::size_t length) {
   return code;
 }
 
-/// Bytes of the character that begins here.
+/// Bytes of the character that begins here: at most 4, also of what is no UTF-8.
 std::size_t character_length(std::string_view text) {
   std::size_t length = 1;
-  while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) {
+  while (length < std::min<std::size_t>(4, text.size()) &&
+         (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) {
     ++length;
   }
   return length;

@@ -12,6 +12,7 @@ namespace shoal {
 namespace {
 
 TEST(TimedProducts, MeasureARateAndTheShareOfTheCores) {
+  const int threads = at::get_num_threads();
   at::set_num_threads(1);
   const TimedProducts alone = time_products(torch::kFloat32);
   EXPECT_GT(alone.flops_per_second, 1e8);
@@ -20,7 +21,7 @@ TEST(TimedProducts, MeasureARateAndTheShareOfTheCores) {
   const auto cpus = static_cast<int>(std::thread::hardware_concurrency());
   at::set_num_threads(4 * cpus);
   EXPECT_LT(time_products(torch::kFloat32).core_share, 0.4) << "four threads share each core";
-  at::set_num_threads(1);
+  at::set_num_threads(threads);
 }
 
 TEST(PeakRate, OfAProcessorIsWhatWasMeasuredOnCoresOfItsOwn) {

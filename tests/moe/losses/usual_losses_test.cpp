@@ -58,7 +58,7 @@ TEST(UsualLosses, OfScoresAloneReadNoChoices) {
             "kl_uniform 0.01 global");
 }
 
-// Also those of routers to come: one of them is registered with each build that has one.
+// Also of routers that other files register.
 TEST(UsualLosses, OfEveryRouterGoWithItAndEvenOutItsLoads) {
   int64_t num_needy = 0;
   for (const config::MemberInfo* member : members_of<Router>().members()) {

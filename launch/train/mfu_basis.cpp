@@ -1,0 +1,73 @@
+#include "launch/train/mfu_basis.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "launch/job/core_use.h"
+#include "parallel/comm/communicator.h"
+
+namespace shoal {
+namespace {
+
+/// The least share that a rank of this machine has. Collective.
+double least_share_here(double own, Communicator& world) {
+  const std::string host = host_name() + " ";
+  double least = own;
+  for (const std::string& text : gather_text(world, host + std::to_string(own))) {
+    if (text.starts_with(host)) least = std::min(least, std::stod(text.substr(host.size())));
+  }
+  return least;
+}
+
+}  // namespace
+
+TimedProducts time_cores(const Recipe& recipe, const LaunchInfo& launch, const RankGrid& grid,
+                         Log& log) {
+  CoreUse use = look_at_cores(launch, at::get_num_threads());
+  TimedProducts timed;
+  if (!grid.device.is_cuda()) {
+    gather_text(*grid.world, "");  // all ranks begin
+    timed = time_products(compute_dtype_of(recipe));
+    use.core_share = least_share_here(timed.core_share, *grid.world);
+  }
+  if (launch.local_rank == 0) {
+    for (const std::string& warning : core_warnings(use)) log.warn(warning);
+  }
+  return timed;
+}
+
+std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const TimedProducts& timed,
+                                  const RankGrid& grid, Log& log) {
+  const Recipe& recipe = checked.loaded.options;
+  const PeakRate own =
+      peak_rate(grid.device, compute_dtype_of(recipe), recipe.run.peak_tflops, timed);
+  const bool is_known = own.flops_per_second > 0;
+  const torch::Tensor sums =
+      torch::tensor({own.flops_per_second, is_known ? 0.0 : 1.0}, torch::kFloat64);
+  all_reduce(*grid.world, sums, ReduceOp::kSum);
+  const double flops = sums[0].item<double>();
+  const std::optional<ModelWork>& work = checked.counts.work;
+  std::string lack;
+  if (!work || work->training_flops == 0) {
+    lack = "the FLOPs of this model are not counted";
+  } else if (sums[1].item<double>() > 0) {
+    lack =
+        (is_known ? "the peak of another rank is not known" : own.source) + "; set run.peak_tflops";
+  }
+  if (!lack.empty()) {
+    log.info("mfu: not reported, as " + lack);
+    return std::nullopt;
+  }
+  log.info(fmt::format(
+      "mfu is relative to {:.3g} TFLOP/s per rank ({}, {}); training takes {:.4g} GFLOP "
+      "per sample",
+      flops / 1e12 / static_cast<double>(grid.world->size()), own.source,
+      enum_name(recipe.train.precision), work->training_flops / 1e9));
+  return MfuBasis{*work, flops / work->training_flops};
+}
+
+}  // namespace shoal
