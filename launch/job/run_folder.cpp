@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -131,7 +132,9 @@ void remove_run(const fs::path& path) {
 
 /// Under the run's lock. Only a report's may belong to a process that lives.
 void remove_temporary_files(const fs::path& path) {
-  for (const fs::directory_entry& entry : entries_of(path)) {
+  std::vector<fs::directory_entry> entries = entries_of(path);
+  std::ranges::move(entries_of(path / "ckpt"), std::back_inserter(entries));  // LATEST's
+  for (const fs::directory_entry& entry : entries) {
     const std::string name = entry.path().filename().string();
     const bool is_left = std::ranges::any_of(kFiles, [&name](const std::string& file) {
       return file != "report.html" && is_temporary_of(file, name);

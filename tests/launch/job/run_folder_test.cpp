@@ -114,10 +114,12 @@ TEST_F(RunFolders, AreClearedOfTemporaryFilesThatADeadProcessLeft) {
   const std::string path = make_run();
   fs::create_directories(path + "/ckpt/step-00000001");
   write_file(path + "/metrics.jsonl.node-7-0.tmp", "");
+  write_file(path + "/ckpt/LATEST.node-7-1.tmp", "");
   write_file(path + "/report.html.node-8-0.tmp", "of a report at work");
   write_file(path + "/notes.tmp", "precious");
   EXPECT_TRUE(open(OnExisting::kResume).resume);
   EXPECT_FALSE(fs::exists(path + "/metrics.jsonl.node-7-0.tmp"));
+  EXPECT_FALSE(fs::exists(path + "/ckpt/LATEST.node-7-1.tmp"));
   EXPECT_TRUE(fs::exists(path + "/report.html.node-8-0.tmp"));
   EXPECT_TRUE(fs::exists(path + "/notes.tmp"));
 }
