@@ -100,7 +100,7 @@ void print_hints(std::ostream& out) {
          "shoal keys --all             documents every key\n";
 }
 
-void print(const KeysArguments& arguments, std::size_t columns, std::ostream& out) {
+void print_answer(const KeysArguments& arguments, std::size_t columns, std::ostream& out) {
   const std::vector<config::KeyOwner> chosen = chosen_owners(arguments);
   const std::vector<config::KeyInfo> all =
       config::keys_with(config::list_keys(config::type_of<Recipe>()), chosen);
@@ -129,7 +129,7 @@ ExitCode keys(const KeysArguments& arguments, std::ostream& out) {
   const std::size_t columns =
       arguments.columns ? std::max(kFewest, static_cast<std::size_t>(*arguments.columns)) : kUsual;
   std::ostringstream text;
-  print(arguments, columns, text);
+  print_answer(arguments, columns, text);
   out << (arguments.columns ? wrapped(text.str(), columns) : text.str());
   return ExitCode::kOk;
 }
