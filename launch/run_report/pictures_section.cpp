@@ -19,7 +19,7 @@ std::vector<std::string> names_of(const SampleSheet& sheet) {
 }
 
 /// Each picture's number: a row a sample, a column a kind of picture.
-std::string numbers_table(const SampleSheet& sheet) {
+std::string picture_numbers(const SampleSheet& sheet) {
   std::vector<std::string> heads{"sample"};
   for (const SampleSheet::Column& column : sheet.columns) {
     if (!column.numbers.empty()) heads.push_back(fmt::format("{}, {}", column.name, column.number));
@@ -76,7 +76,7 @@ std::string pictures_html(const RunPictures& pictures) {
              "\n<img alt=\"{}\" width=\"{}\" height=\"{}\" src=\"{}\"></figure>\n",
              shown_width, caption, heads, xml_text(description(sheet)), pictures.width,
              pictures.height, png_address(pictures.png)) +
-         numbers_table(sheet);
+         picture_numbers(sheet);
 }
 
 }  // namespace
