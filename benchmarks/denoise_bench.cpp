@@ -170,8 +170,9 @@ void MeasuredModel::even_loads() {
 /// What the peer needs of the recipe.
 nlohmann::json describe(const Recipe& recipe, const ImageShape& image) {
   const auto& model = recipe.model.backbone.options<AdaptiveAttention>();
-  if (!model.attention || model.attention->losses.size() != 1 ||
-      model.attention->losses.front().name() != "kl_uniform" || model.final_norm) {
+  std::vector<Choice<BalanceLoss>> losses;
+  if (model.attention) losses = model.attention->losses.value();
+  if (losses.size() != 1 || losses.front().name() != "kl_uniform" || model.final_norm) {
     throw std::runtime_error("the peer has attention experts, the loss kl_uniform, no final norm");
   }
   if (recipe.optimizer.name() != "adamw") {
@@ -184,7 +185,7 @@ nlohmann::json describe(const Recipe& recipe, const ImageShape& image) {
   for (const AttentionExpertOptions& expert : model.attention->experts) {
     kept.push_back(expert.keys_of(grid));
   }
-  const auto loss = Registry<BalanceLoss>::create(model.attention->losses.front(), {});
+  const auto loss = Registry<BalanceLoss>::create(losses.front(), {});
   return {{"model",
            {{"patch_size", model.patch},
             {"embed_dim", model.width},

@@ -58,7 +58,7 @@ class StoredTokens final : public SampleSet {
 /// The factor of Switch's balance loss, the one that the peer has; 0 without experts.
 double balance_weight(const Gpt2::Options& model) {
   if (!model.feed_forward.moe) return 0.0;
-  const auto& losses = model.feed_forward.moe->losses;
+  const auto& losses = model.feed_forward.moe->losses.value();
   if (losses.size() != 1 || losses.front().name() != "switch") {
     throw std::runtime_error("the peer's experts have one balance loss, switch");
   }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "launch/commands/commands.h"
-#include "launch/commands/new_recipe.h"
 #include "launch/job/recipe.h"
+#include "launch/new_recipe/new_recipe.h"
 #include "tests/support/config_error.h"
 
 /// What errors in recipes advise must work when it is followed.

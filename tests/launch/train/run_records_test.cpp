@@ -59,7 +59,9 @@ TEST_F(Summary, OfAFinishedRunStaysWhenNothingIsLeftToTrain) {
 }
 
 TEST_F(Summary, StaysWhenFewerStepsAreAskedForThanAreDone) {
-  write(0, 19, ExitCode::kPreempted);
+  code_ = ExitCode::kPreempted;
+  write(0, 19);
+  code_ = ExitCode::kOk;
   const std::string before = text();
   total_steps_ = 5;
   EXPECT_THAT(write(19, 19),
