@@ -27,8 +27,8 @@ inline nlohmann::json describe_moe(const MoeOptions& moe) {
   require_peer(by_importance || router == "top_k", "router.name", "top_k and importance_score");
   require_peer(moe.experts.name() == "plain" && moe.shared.count == 0, "experts", "plain experts");
   require_peer(moe.capacity.mode == CapacityMode::kDropless, "capacity.mode", "dropless");
-  require_peer(moe.losses.size() == 2 && moe.losses[0].name() == "importance" &&
-                   moe.losses[1].name() == "load",
+  const auto& losses = moe.losses.value();
+  require_peer(losses.size() == 2 && losses[0].name() == "importance" && losses[1].name() == "load",
                "losses", "importance and load");
   const auto& experts = moe.experts.options<ExpertBank>();
   require_peer(experts.activation == Activation::kGelu && experts.bias, "experts",

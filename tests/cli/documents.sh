@@ -113,3 +113,8 @@ num_ran=$(cat ran_recipes ran_others | wc -l)
 for file in loads.svg maps gates.html sparsity.html tuned_hf/model.safetensors; do
   [ -e "$file" ] || fail "no command wrote $file"
 done
+# What a page shows of check's answer is what it answers.
+shoal check first.yaml --world 2 >checked
+while read -r line; do
+  grep -qF -- "$line" checked || fail "docs/first_model.md shows '$line': $(cat checked)"
+done < <(sed -n '/^```text/,/^```$/p' "$root/docs/first_model.md" | grep -v '^```')
