@@ -68,7 +68,7 @@ std::size_t print_synonyms(const std::vector<config::KeyInfo>& all, const std::s
     if (section.empty()) break;
   }
   if (count == 0 && !section.empty()) count = config::print_keys(all, word, found);
-  if (count > 0) out << "no key is called '" << name << "'; what it is elsewhere, is here:\n";
+  if (count > 0) out << "no key is called '" << name << "'; these may be meant:\n";
   out << found.str();
   return count;
 }

@@ -80,7 +80,7 @@ told 2 "must name a file" check ""
 told 2 "did you mean 'optimizer'?" keys optimiser
 told 2 "no backbone is called 'vot'; did you mean 'vit'?" keys --backbone vot
 told 2 "no key is called 'zebra'" keys zebra
-printed "no key is called 'dim'; what it is elsewhere, is here:" keys dim
+printed "no key is called 'dim'; these may be meant:" keys dim
 printed "model.moe.router.k   (" keys top_k
 printed "model.moe.experts.count   (" keys num_experts
 printed "train.batch" keys batch_size

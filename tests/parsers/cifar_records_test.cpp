@@ -170,8 +170,7 @@ TEST_F(CifarRecords, ListsTheNearestFolderWhenTheFolderIsMissing) {
 TEST_F(CifarRecords, ShortensALongFolderList) {
   for (int i = 10; i < 40; ++i) write("file_" + std::to_string(i), {});
   const std::string text = refusal_of_file((folder_ / "a.bin").string(), kTen);
-  EXPECT_THAT(text, HasSubstr("file_10, "));
-  EXPECT_THAT(text, HasSubstr("and 18 more"));
+  EXPECT_THAT(text, HasSubstr("which holds 30 others"));
   EXPECT_EQ(text.find("file_39"), std::string::npos);
 }
 
