@@ -79,7 +79,7 @@ expect 75 on_terminal 80 "$program" train "${endless[@]}" run.name=quiet paralle
 python3 - <<'END' || fail "the bar stands still"
 import re
 screen = open("screen", newline="").read()
-steps = [int(step) for step in re.findall(r"\[-{20}\]  step (\d+)/1000000  eta [0-9hm]+\r", screen)]
+steps = [int(step) for step in re.findall(r"\[-{20}\]  step (\d+)/1000000  eta [0-9hms]+\r", screen)]
 assert 2 <= len(steps) <= 5 and steps == sorted(set(steps)), (steps, screen)
 END
 expect 0 on_terminal 80 "$program" eval quiet data.valid.samples=40000
