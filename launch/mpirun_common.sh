@@ -37,7 +37,7 @@ living_ranks() {
   local rank
   for rank in $(cat "/proc/$mpirun_pid/task/"*/children 2>/dev/null); do
     if alive "$rank" && grep -qsz '^OMPI_COMM_WORLD_RANK=' "/proc/$rank/environ"; then
-      echo "$rank"
+      echo "$rank" 2>/dev/null || true  # whoever asked may be gone
     fi
   done
 }

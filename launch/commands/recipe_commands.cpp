@@ -99,8 +99,8 @@ std::vector<std::string> all_warnings(const CheckedRecipe& checked, int64_t worl
   std::ranges::move(resume_warnings(checked), std::back_inserter(lines));
   std::ranges::move(missing_inputs(checked), std::back_inserter(lines));
   if (const auto threads = checked.loaded.options.run.threads) {
-    // Of one rank: the others may be meant for other machines.
-    const LaunchInfo here = read_launch_info(environment_variable);
+    LaunchInfo here = read_launch_info(environment_variable);
+    here.local_size = world;  // as if all ranks ran on this machine
     std::ranges::move(core_warnings(look_at_cores(here, *threads)), std::back_inserter(lines));
   }
   return lines;

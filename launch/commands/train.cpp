@@ -162,6 +162,15 @@ bool owes_evaluation(const Session& session, const Recipe& recipe, const RunFold
          lacks_summary(folder, session.steps_done(), *session.grid().world);
 }
 
+/// What MFU is relative to, after warnings about the cores; nothing without a step left.
+/// Collective.
+std::optional<MfuBasis> mfu_of(const CheckedRecipe& checked, const LaunchInfo& launch,
+                               Session& session, Log& log) {
+  if (session.steps_done() >= session.total_steps()) return std::nullopt;
+  const TimedProducts timed = time_cores(checked.loaded.options, launch, session.grid(), log);
+  return mfu_basis(checked, timed, session.grid(), log);
+}
+
 /// On the recipe and on what training met.
 std::vector<std::string> all_notes(const CheckedRecipe& checked, const TrainingResult& result) {
   std::vector<std::string> notes = recipe_notes(checked);
@@ -316,10 +325,9 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   log_layout(checked, devices, grid, unit_load, log);
   warn_if_past_end(session, log);
   log_data(recipe, data, log);
-  const TimedProducts timed = time_cores(recipe, launch, grid, log);
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
-                   owes_evaluation(session, recipe, folder), mfu_basis(checked, timed, grid, log)},
+                   owes_evaluation(session, recipe, folder), mfu_of(checked, launch, session, log)},
                   std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
   console.finish();

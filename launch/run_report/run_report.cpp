@@ -64,7 +64,8 @@ figcaption { font-weight: 600; font-size: 14px; overflow-wrap: anywhere; }
 details { margin: 8px 0; }
 summary { cursor: pointer; padding: 4px 0; }
 #content th[scope=col] { text-align: left; }
-#content td { white-space: normal; overflow-wrap: anywhere; text-align: left; }
+#content td { white-space: normal; overflow-wrap: break-word; text-align: left; }
+#content th[scope=row] { white-space: normal; overflow-wrap: anywhere; min-width: 7em; }
 #content td small { color: var(--soft); }
 footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
 @media print { nav, .skip { display: none; } figure { break-inside: avoid; } }

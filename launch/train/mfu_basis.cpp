@@ -56,7 +56,10 @@ std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const TimedProdu
     lack = "the FLOPs of this model are not counted";
   } else if (sums[1].item<double>() > 0) {
     lack =
-        (is_known ? "the peak of another rank is not known" : own.source) + "; set run.peak_tflops";
+        (is_known
+             ? "the peak of another rank is not known (its cores are shared, or its GPU is unknown)"
+             : own.source) +
+        "; set run.peak_tflops";
   }
   if (!lack.empty()) {
     log.info("mfu: not reported, as " + lack);

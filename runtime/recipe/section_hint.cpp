@@ -15,7 +15,12 @@ namespace {
 /// The value as that of `key` in the section where it is: as an override if it is one.
 std::string set_text(const MisplacedValue& value, const std::string& key) {
   const Node& node = value.node;
-  const std::string section = "{" + key + ": " + node.text + "}";
+  std::string section = node.text;  // experts.count becomes {experts: {count: 8}}
+  for (std::size_t end = key.size(), dot = 0; end != std::string::npos && end > 0; end = dot) {
+    dot = key.rfind('.', end - 1);
+    const std::size_t begin = dot == std::string::npos ? 0 : dot + 1;
+    section = "{" + key.substr(begin, end - begin) + ": " + section + "}";
+  }
   if (!node.position.source || !node.position.source->is_command_line) return section;
   if (value.list == nullptr) {
     const bool is_inside_list = value.path.find('[') != std::string::npos;
@@ -53,7 +58,10 @@ std::string number_key_of(const Type& type, const Node& node) {
   for (const std::string_view key : {"count", "k", "factor"}) {
     if (has_number(type, key, is_whole)) return std::string(key);
   }
-  return "";
+  const auto experts = std::ranges::find(type.fields, "experts", &FieldInfo::name);
+  const bool counts_experts =
+      experts != type.fields.end() && has_number(experts->type(), "count", is_whole);
+  return counts_experts ? "experts.count" : "";
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ TEST(RecipeAdvice, IsAcceptedWhenItIsFollowed) {
                           token + "losses=[{name: importance}, {name: load}]"},
                          {token + "losses=load", token + "losses=[{name: load}]"},
                          {token + "experts=8", token + "experts.count=8"},
+                         {"model.sparse.token_moe=8", token + "experts.count=8"},
                          {channel + "router=2", channel + "router.k=2"},
                          {channel + "router=top_k", channel + "router.name=top_k"},
                          {channel + "capacity=1.5", channel + "capacity.factor=1.5"},
