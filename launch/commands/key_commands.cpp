@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <sstream>
 #include <string>
@@ -64,7 +66,7 @@ std::size_t print_synonyms(const std::vector<config::KeyInfo>& all, const std::s
     for (const std::string_view key : keys) {
       if (count > 0 && place != section) break;  // the section has some
       const bool is_within_another = std::ranges::any_of(
-          keys, [key](std::string_view other) { return key.ends_with("." + std::string(other)); });
+          keys, [key](std::string_view other) { return key.ends_with(fmt::format(".{}", other)); });
       if (is_within_another) continue;  // printed with the other
       count += config::print_keys(all, config::join_path(place, key), found);
     }
