@@ -250,7 +250,7 @@ warned 'data.path: ${env:NOT_SET} is not set' model.patch=4 \
   'data={source: cifar, path: "${env:NOT_SET}"}'
 warned "data: /nowhere/cifar: no such folder" model.patch=4 \
   'data={source: cifar, path: /nowhere/cifar}'
-warned "4096 threads on " run.threads=4096
+warned "2 ranks of 4096 threads on " run.threads=4096
 
 # More than any machine has.
 told 11 "train.batch: a rank would take about" train "$tiny" parallel.expert_ranks=1 \
