@@ -17,8 +17,8 @@ namespace shoal {
 void add_checkpoint_path(CLI::App& command, std::string& path);
 /// Changes of a recipe's keys: `key=value …`.
 CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides);
-/// Names the values of an option in help and completion. The command refuses others, as it can say
-/// what was meant.
+/// Lists the values of an option in help and completion. Other values reach the command, which
+/// refuses them with a suggestion.
 void offer_values(CLI::Option& option, const std::vector<std::string>& values);
 /// `--raw-weights`, of commands that use the weights of a checkpoint.
 void add_raw_weights(CLI::App& command, bool& raw_weights);

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "launch/commands/commands.h"
+#include "launch/commands/key_overview.h"
 #include "launch/job/recipe.h"
 #include "moe/routing/router.h"
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_keys.h"
 #include "runtime/recipe/config_node.h"
-#include "runtime/recipe/key_overview.h"
 #include "runtime/recipe/key_synonyms.h"
 
 namespace shoal {

@@ -336,7 +336,8 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   return result.code;
 }
 
-/// What the first signal has written at once; null under a launcher, whose script says so.
+/// The line that the signal handler prints at the first signal; null under a launcher, whose
+/// script prints one.
 const char* signal_notice(const LaunchInfo& launch) {
   if (!launch.launcher.empty()) return nullptr;
   // On a terminal the bar and a ^C stand on the line.

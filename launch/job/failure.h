@@ -22,9 +22,9 @@ struct Failure {
 /// that is no shoal::Error, nor a failed allocation (11), is internal (70).
 Failure describe_failure(const std::exception_ptr& error, std::optional<int64_t> rank);
 
-/// A training's failed allocation, of the host's or a GPU's memory, as an Error (exit 11) that says
-/// how much was asked for, that it happened during `what` and which keys to change; any other error
-/// as it is.
+/// Turns a failed allocation, on the host or a GPU, into an Error (exit 11) with the size of the
+/// allocation, the activity `what` that it happened in, and the keys to change. Other errors are
+/// returned unchanged.
 std::exception_ptr locate_allocation(const std::exception_ptr& error, const std::string& what);
 
 /// For a rank that has failed before it joined the others, whom the same failure probably hit:

@@ -52,7 +52,7 @@ Picture tile(const std::vector<Picture>& pictures, int64_t columns, int64_t gap)
 /// one pixel. `description`, of ASCII, goes into the file's text of that name.
 std::string png_bytes(const Picture& picture, const std::string& description = "");
 
-/// What a PNG file says of its picture.
+/// Size and description of a picture, from the head of its PNG file.
 struct PngHead {
   int64_t width = 0, height = 0;
   std::string description;  ///< "": none

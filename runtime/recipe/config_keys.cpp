@@ -10,7 +10,6 @@
 #include "runtime/recipe/config_node.h"
 #include "runtime/recipe/config_value.h"
 #include "runtime/recipe/config_writer.h"
-#include "runtime/recipe/key_path.h"
 #include "runtime/recipe/registry.h"
 
 namespace shoal::config {

@@ -34,6 +34,9 @@ struct KeyInfo {
 /// of them, whose keys are the same.
 std::vector<KeyInfo> list_keys(const Type& type);
 
+/// `width` of `model.mlp.width`.
+inline std::string_view last_key(std::string_view path) { return path.substr(path.rfind('.') + 1); }
+
 /// Whether a path is `name` or lies below it; every path is at or below "".
 bool is_at_or_below(std::string_view path, std::string_view name);
 

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "runtime/base/text.h"
-#include "runtime/recipe/key_path.h"
 #include "runtime/recipe/key_synonyms.h"
 #include "runtime/recipe/registry.h"
 

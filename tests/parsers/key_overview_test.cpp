@@ -1,4 +1,4 @@
-#include "runtime/recipe/key_overview.h"
+#include "launch/commands/key_overview.h"
 
 #include <gtest/gtest.h>
 

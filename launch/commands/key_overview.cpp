@@ -1,4 +1,4 @@
-#include "runtime/recipe/key_overview.h"
+#include "launch/commands/key_overview.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,6 @@
 
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_node.h"
-#include "runtime/recipe/key_path.h"
 
 namespace shoal::config {
 namespace {
