@@ -29,7 +29,7 @@ list(REMOVE_ITEM support "${mpi_main}")
 list(FILTER support EXCLUDE REGEX "_(program|shim|cuda)\\.cpp$")
 if(support)
   add_library(tests_support OBJECT ${support})
-  shoal_use_torch(tests_support ALONE)
+  shoal_use_torch(tests_support)
   shoal_compile_quickly(tests_support)
 endif()
 
@@ -101,7 +101,7 @@ if(sources)
     COMPILE_DEFINITIONS SHOAL_CORPORA="${PROJECT_SOURCE_DIR}/tests/parsers")
   list(APPEND sources ${fuzzers})
   add_executable(tests_parsers ${sources})
-  target_link_libraries(tests_parsers PRIVATE shoal_parsers GTest::gmock GTest::gtest_main)
+  target_link_libraries(tests_parsers PRIVATE shoal_parsers shoal_parsers_loops GTest::gmock GTest::gtest_main)
   target_precompile_headers(tests_parsers PRIVATE <gmock/gmock.h>)
   shoal_compile_quickly(tests_parsers)
   shoal_register(tests_parsers)
@@ -120,19 +120,19 @@ endif()
 
 # What the scripts below drive: a torch-free program, and a library to preload into it.
 add_executable(save_program tests/support/save_program.cpp)
-target_link_libraries(save_program PRIVATE shoal_parsers)
+target_link_libraries(save_program PRIVATE shoal_parsers shoal_parsers_loops)
 add_library(fault_shim MODULE tests/support/fault_shim.cpp)
 target_link_libraries(fault_shim PRIVATE shoal_base ${CMAKE_DL_LIBS})
 
 # What a checkpoint's model computes, for comparisons with other programs.
 add_executable(model_outputs tests/support/model_outputs_program.cpp)
-shoal_use_torch(model_outputs ALONE)
+shoal_use_torch(model_outputs)
 shoal_compile_quickly(model_outputs)
 target_link_libraries(model_outputs PRIVATE shoal_lib)
 
 # Operations of image transforms, for comparisons with Pillow.
 add_executable(image_operations tests/support/image_operations_program.cpp)
-shoal_use_torch(image_operations ALONE)
+shoal_use_torch(image_operations)
 shoal_compile_quickly(image_operations)
 target_link_libraries(image_operations PRIVATE shoal_lib)
 

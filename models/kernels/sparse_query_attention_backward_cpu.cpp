@@ -81,7 +81,7 @@ void load_queries(const BackwardCall<Value>& call, const Step& step,
 
 /// Adds what at most kKeys keys and a tile of queries give to gradients.
 template <class Value, class Real>
-void differentiate_tile(const BackwardCall<Value>& call, const Step& step,
+void differentiate_keys(const BackwardCall<Value>& call, const Step& step,
                         BackwardScratch<Real>& scratch) {
   const SparseShape<Value>& shape = call.shape;
   const QueryTile& tile = step.tile;
@@ -149,8 +149,8 @@ void put_query_grad(const BackwardCall<Value>& call, const KeyPart& part, const 
 }
 
 template <class Value, class Real>
-void write_rows(const Real* from_KW, int64_t W, int64_t H, int64_t count, const HeadRows<Value>& to,
-                Value* first) {
+void write_gradient_rows(const Real* from_KW, int64_t W, int64_t H, int64_t count,
+                         const HeadRows<Value>& to, Value* first) {
   for (int64_t k = 0; k < count; ++k) {
     Value* row = first + k * to.row_stride;
     for (int64_t h = 0; h < H; ++h) vector_math::put(row[h], from_KW[k * W + h]);
@@ -182,13 +182,14 @@ void differentiate_part(const BackwardCall<Value>& call, const KeyPart& part,
       load_queries(call, {tile, rows, Q, chunk, 0, 0}, scratch);
       const int64_t seen = std::min(last, limit[tile.last - 1] + 1);
       for (int64_t k = chunk; k < seen; k += kKeys) {
-        differentiate_tile(call, {tile, rows, Q, chunk, k, std::min(seen, k + kKeys)}, scratch);
+        differentiate_keys(call, {tile, rows, Q, chunk, k, std::min(seen, k + kKeys)}, scratch);
       }
       put_query_grad(call, part, tile, chunk == part.first, scratch.query_grad_QW.get(0));
     }
-    write_rows(key_grad, W, H, count, call.key_grad, call.key_grad.row(part.b, part.m, chunk));
-    write_rows(value_grad, W, H, count, call.value_grad,
-               call.value_grad.row(part.b, part.m, chunk));
+    write_gradient_rows(key_grad, W, H, count, call.key_grad,
+                        call.key_grad.row(part.b, part.m, chunk));
+    write_gradient_rows(value_grad, W, H, count, call.value_grad,
+                        call.value_grad.row(part.b, part.m, chunk));
   }
 }
 

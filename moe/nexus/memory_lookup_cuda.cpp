@@ -95,10 +95,9 @@ void search(const Tensor& query, c10::IntArrayRef rows_u, const Tensor& keys, co
   }
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> forward_cuda(const Tensor& query,
-                                                        c10::IntArrayRef rows_u, const Tensor& keys,
-                                                        const Tensor& values,
-                                                        const MaybeTensor& scale, int64_t k) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> lookup_forward_cuda(
+    const Tensor& query, c10::IntArrayRef rows_u, const Tensor& keys, const Tensor& values,
+    const MaybeTensor& scale, int64_t k) {
   const c10::cuda::CUDAGuard guard(query.device());
   const int64_t num_rows = query.size(0);
   Tensor y = torch::empty_like(query);
@@ -151,8 +150,8 @@ void backward_of(const Lookup& lookup, const Tensor& grad, at::TensorList saved,
                                             result[3].data_ptr<Real>(), current_stream());
 }
 
-std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList saved, c10::IntArrayRef rows_u,
-                                  bool needs_query_grad) {
+std::vector<Tensor> lookup_backward_cuda(const Tensor& grad, at::TensorList saved,
+                                         c10::IntArrayRef rows_u, bool needs_query_grad) {
   const Tensor &query = saved[0], &keys = saved[1], &values = saved[2], &scale = saved[6];
   const c10::cuda::CUDAGuard guard(query.device());
   const std::vector<Tensor> result{needs_query_grad ? torch::empty_like(query) : Tensor(),
@@ -169,8 +168,8 @@ std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList saved, c10:
 }  // namespace
 
 TORCH_LIBRARY_IMPL(shoal, CUDA, m) {
-  m.impl("memory_lookup_forward", forward_cuda);
-  m.impl("memory_lookup_backward", backward_cuda);
+  m.impl("memory_lookup_forward", lookup_forward_cuda);
+  m.impl("memory_lookup_backward", lookup_backward_cuda);
 }
 
 }  // namespace shoal

@@ -36,7 +36,7 @@ auto repeat_interrupted(Call call) {
   return result;
 }
 
-std::string system_text(int64_t negative_errno) {
+std::string error_text(int64_t negative_errno) {
   return std::generic_category().message(static_cast<int>(-negative_errno));
 }
 
@@ -50,7 +50,7 @@ std::string temporary_beside(const std::string& path) {
 
 void check(const char* call, const std::string& path, int64_t result) {
   if (result >= 0) return;
-  throw StorageError(fmt::format("{} '{}': {}", call, path, system_text(result)));
+  throw StorageError(fmt::format("{} '{}': {}", call, path, error_text(result)));
 }
 
 }  // namespace
@@ -118,7 +118,7 @@ void OutputFile::write(std::string_view bytes) {
     if (error < 0) {
       const int64_t free = files_.free_bytes(parent_path(path_));
       throw StorageError(
-          fmt::format("write '{}': {} ({} bytes needed, {} free)", path_, system_text(error),
+          fmt::format("write '{}': {} ({} bytes needed, {} free)", path_, error_text(error),
                       bytes.size(), free < 0 ? "unknown" : std::to_string(free)),
           "free some space on this disk, or choose another with run.root=…");
     }
@@ -139,7 +139,7 @@ void OutputFile::close() {
 void rename_path(FileSystem& files, const std::string& from, const std::string& to) {
   const int result = repeat_interrupted([&] { return files.rename(from, to); });
   if (result < 0) {
-    throw StorageError(fmt::format("rename '{}' to '{}': {}", from, to, system_text(result)));
+    throw StorageError(fmt::format("rename '{}' to '{}': {}", from, to, error_text(result)));
   }
 }
 

@@ -164,7 +164,7 @@ class Writer {
   bool is_minimal_;
 };
 
-std::string quoted(const Node& node) {
+std::string quoted_text(const Node& node) {
   std::string text = "\"";
   for (std::size_t i = 0; i < node.text.size(); ++i) {
     const char c = node.text[i];
@@ -204,7 +204,7 @@ std::string flow_text(const Node& node) {
       const bool is_word = node.text == "true" || node.text == "false";
       const bool is_plain =
           !node.is_quoted && (is_word || is_safe_plain(node.text) || is_number_like(node.text));
-      return is_plain ? node.text : quoted(node);
+      return is_plain ? node.text : quoted_text(node);
     }
     case Node::Kind::kList:
       break;

@@ -30,7 +30,7 @@ bool is_named_pipe(const std::string& path) {
 }
 
 /// The first MiB and one byte of a file; nothing, with errno set, if it cannot be read.
-std::optional<std::string> read_text(const std::string& path) {
+std::optional<std::string> text_of_file(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
     errno = EISDIR;
@@ -79,7 +79,7 @@ class FileLoader {
     const std::string_view key = asked_at ? "include" : "";
     if (num_files_ > kMaxFiles) return fail(blame, key, "more than 64 files are included");
     if (is_named_pipe(path)) return fail(blame, key, "'" + path + "' is a named pipe, not a file");
-    const std::optional<std::string> text = read_text(path);
+    const std::optional<std::string> text = text_of_file(path);
     if (!text) {
       const std::string reason = errno ? std::strerror(errno) : "read error";
       return fail(blame, key, "cannot read '" + path + "': " + reason);

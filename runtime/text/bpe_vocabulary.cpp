@@ -75,7 +75,7 @@ class MergesReader {
   std::set<std::pair<int32_t, int32_t>> pairs_;
 };
 
-std::string_view text_of(const MappedFile& file) {
+std::string_view view_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
@@ -105,8 +105,8 @@ std::vector<BpeMerge> parse_bpe_merges(std::string_view text,
 BpeVocabulary read_bpe_vocabulary(const std::string& tokens_path, const std::string& merges_path) {
   BpeVocabulary vocabulary;
   const MappedFile tokens(tokens_path, kFilesHint), merges(merges_path, kFilesHint);
-  vocabulary.tokens = parse_bpe_tokens(text_of(tokens), tokens_path);
-  vocabulary.merges = parse_bpe_merges(text_of(merges), vocabulary.tokens, merges_path);
+  vocabulary.tokens = parse_bpe_tokens(view_of(tokens), tokens_path);
+  vocabulary.merges = parse_bpe_merges(view_of(merges), vocabulary.tokens, merges_path);
   return vocabulary;
 }
 
