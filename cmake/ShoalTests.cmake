@@ -195,7 +195,7 @@ if(SHOAL_BENCHMARKS AND NOT no_tokenizers)  # skipped where the data's variables
       exec "$0" "$1" --program "$2" --rounds 1 --vocab "$GPT2_BPE/encoder.json" \
         --merges "$GPT2_BPE/vocab.bpe" "$WIKITEXT2/wiki.train.tokens" "$WIKITEXT2/wiki.valid.tokens"]=]
       "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/tokenizer_peer.py"
-      $<TARGET_FILE:tokenizer_bench>)
+      "${CMAKE_BINARY_DIR}/benchmarks/tokenizer_bench")
   set_tests_properties(peer_tokenizer PROPERTIES LABELS peer TIMEOUT 300 SKIP_RETURN_CODE 69)
 endif()
 

@@ -310,6 +310,8 @@ struct Recipe {
   }
 };
 
+extern template const config::Type& config::type_of<Recipe>();  // seconds in each unit otherwise
+
 using LoadedRecipe = config::Loaded<Recipe>;
 
 /// The recipe that a checkpoint's manifest holds, with its environment variables as they stand.

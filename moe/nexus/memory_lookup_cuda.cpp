@@ -27,7 +27,7 @@ namespace {
 using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kDoubleInfinity = std::numeric_limits<double>::infinity();
 
 struct Lookup {
   Tensor keys, values, end_u, scale;
@@ -51,10 +51,10 @@ struct Lookup {
 /// infinity hold the keys 0, 1, ..., as on the CPU.
 void choose_sorted(const Tensor& score_RK, Tensor key_Rk, Tensor best_Rk) {
   const int64_t k = key_Rk.size(1);
-  const Tensor ordered = score_RK.masked_fill(score_RK.isnan(), -kInfinity).add_(0.0);
+  const Tensor ordered = score_RK.masked_fill(score_RK.isnan(), -kDoubleInfinity).add_(0.0);
   const auto [sorted, order] = ordered.sort(/*stable=*/true, /*dim=*/1, /*descending=*/true);
   best_Rk.copy_(sorted.narrow(1, 0, k));
-  const Tensor is_empty = best_Rk.eq(-kInfinity);
+  const Tensor is_empty = best_Rk.eq(-kDoubleInfinity);
   const Tensor num_found = is_empty.logical_not().sum(1, /*keepdim=*/true);
   const Tensor place = at::arange(k, key_Rk.options());
   key_Rk.copy_(torch::where(is_empty, place - num_found, order.narrow(1, 0, k)));

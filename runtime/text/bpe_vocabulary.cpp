@@ -17,7 +17,7 @@
 namespace shoal {
 namespace {
 
-constexpr std::string_view kVersion = "#version";
+constexpr std::string_view kVersionLine = "#version";
 constexpr const char* kFilesHint =
     "tokenizer.vocab and tokenizer.merges are paths of vocab.json and merges.txt, or of "
     "encoder.json and vocab.bpe";
@@ -95,7 +95,7 @@ std::vector<BpeMerge> parse_bpe_merges(std::string_view text,
     std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (number == 1 && line.starts_with(kVersion)) continue;
+    if (number == 1 && line.starts_with(kVersionLine)) continue;
     const std::string problem = reader.add(line);
     if (!problem.empty()) throw DataError(fmt::format("{}:{}: {}", path, number, problem));
   }
