@@ -27,6 +27,9 @@ file(GLOB support CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/support/*.cpp")
 set(mpi_main "${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp")
 list(REMOVE_ITEM support "${mpi_main}")
 list(FILTER support EXCLUDE REGEX "_(program|shim|cuda)\\.cpp$")
+# Alone: the compiler warns of a type of the library's name that holds some of the file's own.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/support/fake_nccl.cpp"
+  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 if(support)
   add_library(tests_support OBJECT ${support})
   shoal_use_torch(tests_support)
