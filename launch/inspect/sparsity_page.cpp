@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "launch/report/page.h"
 #include "launch/report/picture.h"
@@ -124,7 +123,7 @@ std::string curves_of(const SparseLayerHistory& layer, const std::string& id) {
                                 ? fmt::format("hard from step {} on", *curves.hard_from)
                                 : "soft at the last of them";
   return curve_figure_html(
-      {.title = "The permutation at the logged steps, " + state,
+      {.title = fmt::format("Permutation of {} at the logged steps, {}", layer.layer, state),
        .lines = {{"distance", &curves.distance, 0}, {"penalty", &curves.penalty, 1}}},
       id);
 }
