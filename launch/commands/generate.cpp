@@ -15,7 +15,7 @@
 #include "launch/train/restore.h"
 #include "models/text_generation.h"
 #include "parallel/comm/on_rank_zero.h"
-#include "runtime/text/utf8.h"
+#include "runtime/base/utf8.h"
 
 namespace shoal {
 namespace {

@@ -242,12 +242,11 @@ void add_permutation_curves(const std::string& file, SparsityHistory& history) {
       const auto layer = std::ranges::find(history.layers, record.at("layer").get<std::string>(),
                                            &SparseLayerHistory::layer);
       if (layer == history.layers.end()) continue;
-      PermutationCurve& curve = layer->curve;
-      curve.steps.push_back(step);
-      curve.distance.push_back(number("distance"));
-      curve.penalty.push_back(number("penalty"));
+      PermutationCurves& curves = layer->curves;
+      curves.distance.add(static_cast<double>(step), number("distance"));
+      curves.penalty.add(static_cast<double>(step), number("penalty"));
       const bool is_hard = number("soft") == 0;
-      if (is_hard && !curve.hard_from) curve.hard_from = step;
+      if (is_hard && !curves.hard_from) curves.hard_from = step;
     } catch (const nlohmann::json::exception&) {
       throw DataError(fmt::format("{}:{}: not a record of a permutation", file, line));
     }

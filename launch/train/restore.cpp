@@ -16,8 +16,7 @@
 #include "launch/job/break_even_file.h"
 #include "launch/job/launch_info.h"
 #include "launch/model/fit_sparse_state.h"
-#include "launch/model/taken_masks.h"
-#include "launch/model/taken_permutations.h"
+#include "launch/model/taken_sparse_state.h"
 #include "launch/train/rate_course.h"
 #include "launch/train/resume_rules.h"
 #include "launch/train/upcycle.h"
@@ -322,7 +321,7 @@ void load_tensors(const std::string& checkpoint, const Manifest& manifest, Model
 /// Fills the weights whose names `source_of` has, and returns a line for the log: how many were
 /// taken, which of the model's keep their random values, and how many of the checkpoint's have no
 /// place in the model. Permutations and masks go with their weights. Collective. Throws Error (exit
-/// 12) if none was taken, or as TakenPermutations, TakenMasks and load_checkpoint.
+/// 12) if none was taken, or as TakenSparseState and load_checkpoint.
 std::string load_some_weights(const std::string& checkpoint, const SourceOf& source_of,
                               Session& session, bool raw_weights) {
   const BuiltModel& model = session.model();
@@ -338,18 +337,14 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
                 "look at the names of both and at model.init_from.rename");
   }
   const Manifest manifest = read_manifest(checkpoint, world);
-  std::optional<TakenPermutations> permutations;
-  std::optional<TakenMasks> masks;
+  std::optional<TakenSparseState> sparse;
   on_every_rank(world, [&] {
-    permutations.emplace(model.permutations, found.source_of, manifest, checkpoint);
-    permutations->require_whole(random);
-    masks.emplace(session.prune_grow(), model.soft_cells, found.source_of, manifest, checkpoint);
-    masks->require_whole(random);
+    sparse.emplace(model, session.prune_grow(), found.source_of, manifest, checkpoint);
+    sparse->require_whole(random);
     require_branches(found.source_of, manifest, checkpoint);
   });
   load_tensors(checkpoint, manifest, std::move(found.taken), world, raw_weights);
-  load_checkpoint(checkpoint, *permutations, world, {.ignore_extra = true});
-  load_checkpoint(checkpoint, *masks, world, {.ignore_extra = true});
+  load_checkpoint(checkpoint, *sparse, world, {.ignore_extra = true});
   if (PruneGrow* prune_grow = session.prune_grow()) {
     on_every_rank(world, [&] { prune_grow->require_masks_fit(); });
   }
