@@ -201,6 +201,26 @@ torch::Tensor are_highest(const torch::Tensor& logits, int64_t k) {
       .view(logits.sizes());
 }
 
+struct RowProductFunction : torch::autograd::Function<RowProductFunction> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& a_IAMH,
+                               const torch::Tensor& b_IANH) {
+    ctx->save_for_backward({a_IAMH, b_IANH});
+    return multiply_rows_cpu(a_IAMH, b_IANH);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_second_derivatives();
+    const variable_list saved = ctx->get_saved_variables();
+    return {grads[0].matmul(saved[1]), grads[0].transpose(2, 3).matmul(saved[0])};
+  }
+};
+
+/// a bᵀ. LibTorch's product on CPUs rounds equal rows of b apart, by their place and the number of
+/// rows of a.
+torch::Tensor multiply_rows(const torch::Tensor& a_IAMH, const torch::Tensor& b_IANH) {
+  return a_IAMH.is_cpu() ? RowProductFunction::apply(a_IAMH, b_IANH)
+                         : a_IAMH.matmul(b_IANH.transpose(2, 3));
+}
+
 /// Which keys the queries see by their blocks, bool [I, A, M, N].
 torch::Tensor in_best_blocks(const torch::Tensor& query_IAMH, const torch::Tensor& key_IANH,
                              const TopKOptions& options) {
@@ -209,9 +229,12 @@ torch::Tensor in_best_blocks(const torch::Tensor& query_IAMH, const torch::Tenso
                 torch::TensorOptions().dtype(torch::kInt64).device(key_IANH.device()));
   const torch::Tensor is_in_NP =
       at::one_hot(block_N, num_blocks(options.candidates, options.grid)).to(key_IANH.scalar_type());
-  const torch::Tensor mean_IAPH = (is_in_NP / is_in_NP.sum(0)).t().matmul(key_IANH.detach());
+  const torch::Tensor share_PN = (is_in_NP / is_in_NP.sum(0)).t();
+  const torch::Tensor mean_IAPH =
+      multiply_rows(share_PN.expand({key_IANH.size(0), key_IANH.size(1), -1, -1}),
+                    key_IANH.detach().transpose(2, 3));
   const torch::Tensor is_best_IAMP =
-      are_highest(query_IAMH.detach().matmul(mean_IAPH.transpose(2, 3)), *options.candidates.keep);
+      are_highest(multiply_rows(query_IAMH.detach(), mean_IAPH), *options.candidates.keep);
   return is_best_IAMP.index_select(3, block_N);
 }
 
@@ -377,7 +400,7 @@ torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torc
       split_image_heads(to_images(at_least_float32(query_RD)), options.heads);
   const torch::Tensor key_IANH = split_image_heads(at_least_float32(key_IND), options.heads);
   const torch::Tensor value_IANH = split_image_heads(at_least_float32(value_IND), options.heads);
-  torch::Tensor logits_IAMN = query_IAMH.matmul(key_IANH.transpose(2, 3)) * scale;
+  torch::Tensor logits_IAMN = multiply_rows(query_IAMH, key_IANH);
   const auto keep = [&](const torch::Tensor& is_kept) {
     logits_IAMN = logits_IAMN.masked_fill(~is_kept, -std::numeric_limits<double>::infinity());
   };
@@ -391,8 +414,11 @@ torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torc
     keep(in_best_blocks(query_IAMH, key_IANH, options));
   }
   if (options.k < N) keep(are_highest(logits_IAMN, options.k));
-  const torch::Tensor y_IMD =
-      logits_IAMN.softmax(3).matmul(value_IANH).transpose(1, 2).reshape({I * padded.most, D});
+  const torch::Tensor y_IMD = (logits_IAMN * scale)
+                                  .softmax(3)
+                                  .matmul(value_IANH)
+                                  .transpose(1, 2)
+                                  .reshape({I * padded.most, D});
   return y_IMD.index_select(0, padded.row_R).to(query_RD.scalar_type());
 }
 

@@ -164,15 +164,15 @@ struct SharesScratch {
   TileMemory<Integer<Real>> rank_KQ;
 };
 
-/// A tile's rows times `factor`, transposed. Rows of padding repeat the last one, so that their
-/// softmax is as quick as its.
+/// A tile's rows, transposed. Rows of padding repeat the last one, so that their softmax is as
+/// quick as its.
 template <class Real>
 const Real* transposed(const TopKShape<Real>& shape, const TopKTile& tile,
-                       const HeadsOf<Real>& from, Real factor, TileMemory<Real>& to) {
+                       const HeadsOf<Real>& from, TileMemory<Real>& to) {
   const int64_t Q = shape.padded(tile);
   Real* to_HQ = to.get(shape.H * Q);
   attention_tiles::transpose_rows<Real>(
-      {from.queries(tile), from.row_stride, tile.rows(), shape.H, factor, to_HQ, Q});
+      {from.queries(tile), from.row_stride, tile.rows(), shape.H, to_HQ, Q});
   return to_HQ;
 }
 
@@ -196,7 +196,7 @@ template <class Real>
 Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const InputHeads<Real>& of,
                 SharesScratch<Real>& scratch) {
   const int64_t Q = shape.padded(tile);
-  const Real* query_HQ = transposed(shape, tile, of.queries, shape.scale, scratch.query_HQ);
+  const Real* query_HQ = transposed(shape, tile, of.queries, scratch.query_HQ);
   const RealRows<Real> key = factor_rows(of.keys.keys(tile), scratch.key);
   Real* share_KQ = scratch.share_KQ.get(tile.keys * Q);
   const auto next_of = [&](const HeadsOf<Real>& x) {
@@ -213,7 +213,8 @@ Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const InputH
                   .c_stride = Q,
                   .ahead = {next_of(of.keys), next_of(of.values)}});
   if (shape.has_window()) mask_window(shape, tile, share_KQ);
-  attention_tiles::softmax_of_highest<Real>({share_KQ, tile.keys, Q}, shape.options.k,
+  // Scaled after the choice: rounding of scaled queries would part equal logits.
+  attention_tiles::softmax_of_highest<Real>({share_KQ, tile.keys, Q}, shape.options.k, shape.scale,
                                             scratch.rank_KQ.get(tile.keys * Q));
   return share_KQ;
 }
@@ -381,7 +382,7 @@ void differentiate_tile(const TopKShape<Real>& shape, const TopKTile& tile,
   const KeySums<Real> value_grad = sums(call.to.values, scratch.value_grad_NW);
   ++scratch.added;
   Real* share_KQ = shares_of(shape, tile, call.of, scratch.shares);
-  const Real* grad_HQ = transposed(shape, tile, call.grads, Real(1), scratch.grad_HQ);
+  const Real* grad_HQ = transposed(shape, tile, call.grads, scratch.grad_HQ);
   const RealRows<Real> value = factor_rows(call.of.values.keys(tile), scratch.value);
   Real* logit_grad_KQ = scratch.share_grad_KQ.get(tile.keys * Q);
   multiply<Real>({.rows = tile.keys,
@@ -461,6 +462,27 @@ void differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& te
         });
   });
   if (weight_grad_AR.defined()) grads.weight_R.copy_(weight_grad_AR.sum(0));
+}
+
+torch::Tensor multiply_rows_cpu(const torch::Tensor& a_IAMH, const torch::Tensor& b_IANH) {
+  const auto run = [&]<class Real>(Real) {
+    const int64_t M = a_IAMH.size(2), N = b_IANH.size(2), H = a_IAMH.size(3);
+    const int64_t columns = round_up(N, kLanes<Real>);
+    const torch::Tensor a = a_IAMH.contiguous();
+    const torch::Tensor b =
+        at::constant_pad_nd(b_IANH.transpose(2, 3), {0, columns - N}).contiguous();
+    const torch::Tensor c = at::empty({a.size(0), a.size(1), M, columns}, a.options());
+    const Real *from_a = a.const_data_ptr<Real>(), *from_b = b.const_data_ptr<Real>();
+    Real* to = c.mutable_data_ptr<Real>();
+    at::parallel_for(0, a.size(0) * a.size(1), 1, [&](int64_t first, int64_t last) {
+      for (int64_t t = first; t < last; ++t) {
+        multiply<Real>({M, columns, H, from_a + t * M * H, H, false, from_b + t * H * columns,
+                        columns, to + t * M * columns, columns});
+      }
+    });
+    return c.narrow(3, 0, N);
+  };
+  return a_IAMH.scalar_type() == torch::kFloat64 ? run(double()) : run(float());
 }
 
 }  // namespace shoal
