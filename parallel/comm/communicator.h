@@ -91,8 +91,7 @@ std::string broadcast_text(Communicator& comm, std::string text, int64_t root = 
 std::unique_ptr<Communicator> make_self_communicator();
 /// Collective. A copy of MPI_COMM_WORLD; initialises MPI (thread level MULTIPLE) on the first call,
 /// and MPI is finalised when the process leaves in order. Throws CommError if the library refuses.
-/// CPU tensors only. One reduction takes 2^31 - 1 elements at most, other calls so many rows
-/// (TORCH_CHECK).
+/// CPU tensors only. What MPI's 32-bit counts cannot say in one call is cut into several.
 std::unique_ptr<Communicator> make_mpi_communicator();
 
 /// This process among those on its machine.

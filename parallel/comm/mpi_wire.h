@@ -1,21 +1,13 @@
 #pragma once
 
-#include <climits>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "parallel/comm/communicator.h"
 
 namespace shoal {
-
-/// One message of rows: `count` units of `unit_bytes` bytes each.
-struct WireMessage {
-  int64_t unit_bytes = 1;
-  int count = 0;
-};
-
-/// Bytes while they fit an int, else whole rows. Throws as wire_layout.
-WireMessage wire_message(int64_t rows, int64_t bytes_per_row, int64_t limit = INT_MAX);
 
 /// Rows in MPI's 32-bit counts and displacements: in bytes while all of them fit, else in whole
 /// rows, so that buffers beyond 2^31 bytes move in one call.
@@ -25,8 +17,11 @@ struct WireLayout {
   std::vector<int> displacements;
 };
 
-/// `limit` is the largest number MPI can hold (tests lower it). Throws TORCH_CHECK if the rows do
-/// not fit either way: more than `limit` rows, or a row of more than `limit` bytes.
-WireLayout wire_layout(const RowCounts& rows, int64_t bytes_per_row, int64_t limit = INT_MAX);
+/// `limit` is the largest number MPI can hold. Nothing if the rows do not fit either way: more than
+/// `limit` rows, or a row of more than `limit` bytes.
+std::optional<WireLayout> wire_layout(const RowCounts& rows, int64_t bytes_per_row, int64_t limit);
+
+/// make_mpi_communicator() of an MPI whose counts end at `limit` (tests lower it).
+std::unique_ptr<Communicator> make_mpi_communicator(int64_t limit);
 
 }  // namespace shoal
