@@ -464,25 +464,4 @@ void differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& te
   if (weight_grad_AR.defined()) grads.weight_R.copy_(weight_grad_AR.sum(0));
 }
 
-torch::Tensor multiply_rows_cpu(const torch::Tensor& a_IAMH, const torch::Tensor& b_IANH) {
-  const auto run = [&]<class Real>(Real) {
-    const int64_t M = a_IAMH.size(2), N = b_IANH.size(2), H = a_IAMH.size(3);
-    const int64_t columns = round_up(N, kLanes<Real>);
-    const torch::Tensor a = a_IAMH.contiguous();
-    const torch::Tensor b =
-        at::constant_pad_nd(b_IANH.transpose(2, 3), {0, columns - N}).contiguous();
-    const torch::Tensor c = at::empty({a.size(0), a.size(1), M, columns}, a.options());
-    const Real *from_a = a.const_data_ptr<Real>(), *from_b = b.const_data_ptr<Real>();
-    Real* to = c.mutable_data_ptr<Real>();
-    at::parallel_for(0, a.size(0) * a.size(1), 1, [&](int64_t first, int64_t last) {
-      for (int64_t t = first; t < last; ++t) {
-        multiply<Real>({M, columns, H, from_a + t * M * H, H, false, from_b + t * H * columns,
-                        columns, to + t * M * columns, columns});
-      }
-    });
-    return c.narrow(3, 0, N);
-  };
-  return a_IAMH.scalar_type() == torch::kFloat64 ? run(double()) : run(float());
-}
-
 }  // namespace shoal

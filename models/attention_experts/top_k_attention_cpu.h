@@ -4,8 +4,7 @@
 
 #include "models/attention_experts/top_k_attention.h"
 
-// I images  N tokens of an image  D width  A heads  H head width  R queries of all images
-// M queries of an image
+// I images  N tokens of an image  D width  R queries of all images
 namespace shoal {
 
 /// Whether the CPU's kernel computes attention with these options: to all keys, or to a window.
@@ -34,9 +33,5 @@ struct GradTensors {
 void differentiate_top_k_cpu(const torch::Tensor& grad_RD, const TopKTensors& tensors,
                              const GradTensors& to, const ImageQueries& queries,
                              const TopKOptions& options);
-
-/// a bᵀ [I, A, M, N] of a [I, A, M, H] and b [I, A, N, H], both float32 or float64. The bits of a
-/// sum are independent of where its rows are and of the others.
-torch::Tensor multiply_rows_cpu(const torch::Tensor& a_IAMH, const torch::Tensor& b_IANH);
 
 }  // namespace shoal

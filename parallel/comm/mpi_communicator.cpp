@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "parallel/comm/communicator_checks.h"
-#include "parallel/comm/mpi_wire.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -107,10 +106,6 @@ struct InFlight {
   InFlight() = default;
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
-  ~InFlight() {
-    if (!is_running()) return;
-    for (MPI_Datatype& type : types) MPI_Type_free(&type);
-  }
 
   Collective kind = Collective::kAllReduce;
   int64_t sequence = 0;
@@ -122,18 +117,14 @@ struct InFlight {
   int64_t bytes_per_row = 0;
   c10::SmallVector<MPI_Request, kInlineMessages> requests;
   c10::SmallVector<int64_t, kInlineMessages> expected_bytes;  // of the requests that receive: first
-  WireLayout layout;
-  std::vector<MPI_Datatype> types;
+  std::vector<int> counts, displacements;
 
-  /// The type of so many bytes; lives as long as the call is in flight.
-  MPI_Datatype type_of(int64_t unit_bytes) {
-    if (unit_bytes == 1) return MPI_BYTE;
-    MPI_Datatype type = MPI_DATATYPE_NULL;
-    check(MPI_Type_contiguous(static_cast<int>(unit_bytes), MPI_BYTE, &type),
-          "MPI_Type_contiguous");
-    types.push_back(type);
-    check(MPI_Type_commit(&types.back()), "MPI_Type_commit");
-    return types.back();
+  /// The ranks' parts of a buffer, in numbers of so many bytes.
+  void set_counts(const RowParts& parts, int64_t bytes) {
+    for (const std::span<char>& part : parts) {
+      counts.push_back(static_cast<int>(std::ssize(part) / bytes));
+      displacements.push_back(static_cast<int>((part.data() - parts[0].data()) / bytes));
+    }
   }
 
   MPI_Request* new_request() { return &requests.emplace_back(MPI_REQUEST_NULL); }
@@ -241,15 +232,15 @@ class MpiCommunicator : public Communicator {
     check_all_gather(*this, in, out, rows);
     auto in_flight = begin(Collective::kAllGather, in, {in.size(0)}, rows);
     return start(in_flight, {in, out}, [&] {
-      auto layout = wire_layout(rows, in_flight->bytes_per_row, limit_);
-      if (!layout) return gather_by_broadcasts(*in_flight, in, parts_of(out, rows));
-      in_flight->layout = *std::move(layout);
-      const std::vector<int>& counts = in_flight->layout.counts;
-      const MPI_Datatype type = in_flight->type_of(in_flight->layout.unit_bytes);
+      const RowParts parts = parts_of(out, rows);
+      if (std::cmp_greater(out.nbytes(), limit_)) {
+        return gather_by_broadcasts(*in_flight, in, parts);
+      }
+      in_flight->set_counts(parts, 1);
       in_flight->check_call(
-          MPI_Iallgatherv(in.data_ptr(), counts[static_cast<size_t>(rank_)], type, out.data_ptr(),
-                          counts.data(), in_flight->layout.displacements.data(), type, comm_,
-                          in_flight->new_request()),
+          MPI_Iallgatherv(in.data_ptr(), static_cast<int>(in.nbytes()), MPI_BYTE, out.data_ptr(),
+                          in_flight->counts.data(), in_flight->displacements.data(), MPI_BYTE,
+                          comm_, in_flight->new_request()),
           "MPI_Iallgatherv");
     });
   }
@@ -259,10 +250,11 @@ class MpiCommunicator : public Communicator {
     check_reduce_scatter(*this, in, out, rows);
     auto in_flight = begin(Collective::kReduceScatter, in, rows, {out.size(0)});
     return start(in_flight, {in, out}, [&] {
-      if (in.numel() > limit_) return reduce_to_each(*in_flight, in, out, rows);
-      in_flight->layout = *wire_layout(rows, in_flight->bytes_per_row / in.element_size(), limit_);
+      const RowParts parts = parts_of(in, rows);
+      if (in.numel() > limit_) return reduce_to_each(*in_flight, parts, out);
+      in_flight->set_counts(parts, in.element_size());
       in_flight->check_call(
-          MPI_Ireduce_scatter(in.data_ptr(), out.data_ptr(), in_flight->layout.counts.data(),
+          MPI_Ireduce_scatter(in.data_ptr(), out.data_ptr(), in_flight->counts.data(),
                               reduced_type(in), MPI_SUM, comm_, in_flight->new_request()),
           "MPI_Ireduce_scatter");
     });
@@ -364,7 +356,7 @@ class MpiCommunicator : public Communicator {
     });
   }
 
-  /// all_gather of more than its counts can say.
+  /// all_gather beyond the limit.
   void gather_by_broadcasts(InFlight& in_flight, const torch::Tensor& in, const RowParts& out) {
     const std::span<char>& own = out[static_cast<size_t>(rank_)];
     if (!own.empty()) std::memcpy(own.data(), in.data_ptr(), own.size());
@@ -373,18 +365,16 @@ class MpiCommunicator : public Communicator {
     }
   }
 
-  /// reduce_scatter of more than its counts can say.
-  void reduce_to_each(InFlight& in_flight, const torch::Tensor& in, const torch::Tensor& out,
-                      const RowCounts& rows) {
-    const RowParts parts = parts_of(in, rows);
-    const int64_t bytes = in.element_size();
+  /// reduce_scatter beyond the limit.
+  void reduce_to_each(InFlight& in_flight, const RowParts& in, const torch::Tensor& out) {
+    const int64_t bytes = out.element_size();
     for (int root = 0; root < size_; ++root) {
-      const std::span<char>& part = parts[static_cast<size_t>(root)];
+      const std::span<char>& part = in[static_cast<size_t>(root)];
       for_each_piece(std::ssize(part) / bytes, [&](int64_t first, int length) {
         in_flight.check_call(
             MPI_Ireduce(part.data() + first * bytes,
                         root == rank_ ? at_byte(out, first * bytes) : nullptr, length,
-                        reduced_type(in), MPI_SUM, root, comm_, in_flight.new_request()),
+                        reduced_type(out), MPI_SUM, root, comm_, in_flight.new_request()),
             "MPI_Ireduce");
       });
     }
@@ -411,8 +401,6 @@ class MpiCommunicator : public Communicator {
 };
 
 }  // namespace
-
-std::unique_ptr<Communicator> make_mpi_communicator() { return make_mpi_communicator(INT_MAX); }
 
 std::unique_ptr<Communicator> make_mpi_communicator(int64_t limit) {
   initialise_once();

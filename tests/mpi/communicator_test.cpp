@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "parallel/comm/mpi_wire.h"
 #include "runtime/base/error.h"
 #include "tests/support/communicator_contract.h"
 
