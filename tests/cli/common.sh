@@ -10,11 +10,12 @@ fail() {
   exit 1
 }
 
-# ranks COUNT ARGUMENT...: the program under mpirun, cores shared out.
+# ranks COUNT ARGUMENT...: the program under mpirun, cores shared out. After a code other than 0
+# mpirun waits a second or two for ranks that are gone already, unless told.
 ranks() {
   local count=$1
   shift
-  SHOAL_PROGRAM=$program "$root/launch/run" -n "$count" "$@"
+  SHOAL_PROGRAM=$program OMPI_MCA_odls_base_sigkill_timeout=0 "$root/launch/run" -n "$count" "$@"
 }
 
 # expect CODE COMMAND...: the command must end with this exit code; its output goes to ./output.
