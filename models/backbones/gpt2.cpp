@@ -120,10 +120,11 @@ ModelOutput Gpt2::forward(const ModelInput& input, const StepContext& step) {
               token_bS.sizes(), ", expected [b, S] with S of at most ", context_);
   StepContext own = step;
   own.token_bS = token_bS;
+  own.length_b = input.length_b;
   const torch::Tensor position_S = torch::arange(token_bS.size(1), token_bS.options());
   const Rotation turn = rotation(position_S);
   ModelOutput output;
-  torch::Tensor x_bSC = drop_embedding_.forward(embed(token_bS, position_S), step);
+  torch::Tensor x_bSC = drop_embedding_.forward(embed(token_bS, position_S), own);
   for (const auto& module : *blocks_) {
     auto* block = module->as<DecoderBlockImpl>();
     x_bSC = output.take(run_block(
@@ -156,6 +157,7 @@ torch::Tensor Gpt2::decode(const NewTokens& tokens, KeyValueCache& cache, const 
   own.token_bS = token_bS;
   const DecodeStep decode(cache, tokens);
   own.position_bS = decode.position_bS();
+  if (!tokens.count_b.empty()) own.length_b = torch::tensor(tokens.count_b);
   const Rotation turn = rotation(decode.position_bS().unsqueeze(1));
   torch::Tensor x_bSC = embed(token_bS, decode.position_bS());
   auto layer = cache.layers.begin();
