@@ -41,8 +41,8 @@ struct MoeOptions {
         field("losses", &MoeOptions::losses,
               "balance losses, which even out the load of units; auto: those that are usual for "
               "the router",
-              unset_word("auto")),
-        field("capacity", &MoeOptions::capacity, "how many rows a unit takes"),
+              unset_word("auto"), keeps_evaluation()),
+        field("capacity", &MoeOptions::capacity, "how many rows a unit takes", keeps_evaluation()),
         field("experts", &MoeOptions::experts, "the units"),
         field("shared", &MoeOptions::shared, "experts applied to every token"),
         field("exchange", &MoeOptions::exchange, "how rows are exchanged between ranks")};

@@ -32,13 +32,14 @@ struct ImagesRequest {
   int64_t count = 16;
 };
 
-/// `shoal eval CKPT|RUN [key=value …] [--best] [--json] [--images FOLDER [--count N]]
+/// `shoal eval CKPT|RUN [key=value …] [--best] [--override] [--json] [--images FOLDER [--count N]]
 /// [--no-baselines]`.
 struct EvalArguments {
   std::string path = {};                    ///< a checkpoint, or a run: its newest checkpoint
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
   bool best = false;                        ///< the run's best checkpoint instead
   bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
+  bool override_model = false;              ///< whatever of the model differs from the checkpoint's
   bool json = false;
   ImagesRequest images = {};
   bool baselines = true;  ///< compares with those of the task
@@ -47,7 +48,7 @@ struct EvalArguments {
 /// Evaluates a checkpoint on the validation split of its recipe, over however many ranks there are:
 /// the recipe's `parallel` is ignored, experts are spread over all ranks. Opens the training split
 /// only for baselines that are fitted on it, which are left out with a warning if it cannot be
-/// opened. Rank 0 writes to `out`, and pictures as draw_evaluation_images.
+/// opened. Rank 0 writes to `out`, and pictures as draw_evaluation_images. Throws as load_model.
 ExitCode eval(const EvalArguments& arguments, const Environment& environment, std::ostream& out);
 
 // The subcommands for recipes open no data and write nothing but to `out`.
@@ -154,6 +155,7 @@ struct InspectArguments {
   std::optional<std::string> prompt = {};   ///< this text in their place
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
   bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
+  bool override_model = false;              ///< whatever of the model differs from the checkpoint's
 };
 
 /// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg]]`: what a

@@ -145,9 +145,11 @@ struct ModelOptions {
     return std::tuple{
         inlined(&ModelOptions::backbone),
         field("init_from", &ModelOptions::init_from,
-              "checkpoint or run whose weights training starts from", unset_word("none")),
+              "checkpoint or run whose weights training starts from", unset_word("none"),
+              keeps_evaluation()),
         field("upcycle", &ModelOptions::upcycle,
-              "init_from is a dense model: each MLP becomes all the experts in its place")};
+              "init_from is a dense model: each MLP becomes all the experts in its place",
+              keeps_evaluation())};
   }
   void validate(Problems& problems) const {
     if (upcycle && !init_from) {

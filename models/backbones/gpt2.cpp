@@ -10,6 +10,7 @@
 #include "models/decoder/decoder_block.h"
 #include "models/decoder_shape.h"
 #include "runtime/base/integers.h"
+#include "runtime/recipe/automatic_values.h"
 #include "runtime/recipe/automatic_width.h"
 
 // b sequences on this rank  S tokens  C width  H head width
@@ -55,6 +56,13 @@ DecoderBlockImpl::Sizes block_sizes(const Gpt2::Options& options, const std::str
 int64_t Gpt2::Options::hidden_width() const {
   if (hidden) return *hidden;
   return mlp == MlpKind::kSwiglu ? round_up((8 * width + 2) / 3, kSwigluMultiple) : 4 * width;
+}
+
+void Gpt2::Options::resolve() {
+  kv_heads = kv_heads.value_or(heads);
+  hidden = hidden_width();
+  if (mlp == MlpKind::kGelu) gelu = gelu.value_or(Gelu::kTanh);
+  if (position == PositionKind::kRope) rope_base = rope_base.value_or(kRopeBase);
 }
 
 void Gpt2::Options::validate(Problems& problems) const {
@@ -185,8 +193,9 @@ std::vector<ActivationProducts> Gpt2::between_activations() const {
 }
 
 namespace {
+const AutomaticValues<Gpt2::Options> automatic_gpt2_values(ResolvedOn::kComparison);
 const Registration<Backbone, Gpt2> registered_gpt2{
     "gpt2", "GPT-2 and later decoders of language models, dense or with experts"};
-}
+}  // namespace
 
 }  // namespace shoal

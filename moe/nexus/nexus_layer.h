@@ -53,7 +53,7 @@ struct NexusOptions {
         field("variant", &NexusOptions::variant, "how logits, queries and first values are scaled"),
         field("router_scale", &NexusOptions::router_scale,
               "first scale of the logits, auto: the root of the width", above(0.0),
-              unset_word("auto"))};
+              unset_word("auto"), keeps_evaluation())};
   }
   void validate(Problems& problems) const;
 };

@@ -18,6 +18,7 @@ namespace {
 using ::testing::AllOf;
 using testing::equality_recipe;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::read_file;
 using testing::ScratchFolder;
 
@@ -172,6 +173,28 @@ TEST_F(LoadRun, InitFromNamesWhatDoesNotFit) {
   }
   TrainingRun nowhere(scratch_.file("nowhere"), {"model.init_from=" + scratch_.file("none")});
   EXPECT_THROW(nowhere.load_weights(), CheckpointError);
+}
+
+TEST_F(LoadRun, InitFromTellsKeysWithWhichWeightsComputeSomethingElse) {
+  TrainingRun trained(scratch_.file("trained"), testing::gpt2());
+  trained.train(1);
+  const auto start = [&](const std::string& key, const std::string& take = "") {
+    const std::string from = "from: " + trained.folder.path + take;
+    TrainingRun run(scratch_.file("started"),
+                    testing::joined(testing::gpt2(), {key, "model.init_from={" + from + "}"}));
+    return load_initial_weights(run.session, run.recipe);
+  };
+  const std::string told = "; the model is not the one that they were trained in:";
+  EXPECT_THAT(start("model.dropout=0"), Not(HasSubstr(told)));
+  for (const std::string take : {"", ", take: [\"*.attention.*\"]"}) {
+    EXPECT_THAT(start("model.heads=1", take),
+                HasSubstr(told + "\n  model.heads  checkpoint: 2   recipe: 1"))
+        << take;
+  }
+  EXPECT_THAT(
+      start("model.position=rope"),
+      AllOf(HasSubstr("\n  model.position  checkpoint: learned   recipe: rope\n  1 tensor of "
+                      "the checkpoint without a place in the model: backbone.positions")));
 }
 
 TEST_F(LoadRun, InitFromTakesSomeWeightsUnderOtherNames) {
