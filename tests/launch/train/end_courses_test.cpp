@@ -128,7 +128,8 @@ TEST(EndCourses, OfSparseTrainingDependOnTheEndByPercentagesAlone) {
         EXPECT_EQ(rules[0]->counts(step, cells).grow, 0) << name << " is at rest";
       }
       const SoftChoice *choice = rules[0]->soft_choice(), *other = rules[1]->soft_choice();
-      if (choice != nullptr) EXPECT_EQ(choice->temperature(step), other->temperature(step));
+      EXPECT_EQ(choice == nullptr ? 0.0 : choice->temperature(step),
+                other == nullptr ? 0.0 : other->temperature(step));
     }
   }
   for (const std::string& name : members_of<PermutationMethod>().names()) {
