@@ -324,6 +324,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
   warn_if_past_end(session, log);
+  for (const std::string& line : schedule_warnings(checked, session.scale())) log.warn(line);
   log_data(recipe, data, log);
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,

@@ -17,7 +17,7 @@
 #include "launch/job/launch_info.h"
 #include "launch/model/fit_sparse_state.h"
 #include "launch/model/taken_sparse_state.h"
-#include "launch/train/rate_course.h"
+#include "launch/train/end_courses.h"
 #include "launch/train/resume_rules.h"
 #include "launch/train/upcycle.h"
 #include "moe/moe_layer.h"
@@ -146,9 +146,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   // Of what the ranks now hold, not of the file: it shows a fault in loading too.
   options.log.info(fmt::format("resumed {} at step {}, digest {}", loaded->path, resumed.step,
                                state_digest(session, resumed.step, resumed.samples, world)));
-  const std::string rate_change =
-      describe_rate_change(stored_recipe(resumed), recipe, session.scale(), session.steps_done());
-  if (!rate_change.empty()) options.log.warn(rate_change);
+  resume_courses(resumed, recipe, session, options, writer);
   writer.run_id = resumed.run_id;
   writer.resumed_step = resumed.step;
   const std::string overridden = overridden_keys(resumed, differences);

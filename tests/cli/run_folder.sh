@@ -38,7 +38,7 @@ expect 0 "$program" "${short[@]}" run.on_existing=new
 [ -d run-2 ] || fail "run.on_existing=new made no run-2"
 expect 0 "$program" "${short[@]}" run.on_existing=overwrite
 expect 0 "$program" "${short[@]}" run.on_existing=resume train.duration=6step
-grep -q 'the learning rate differs from the schedule so far: .*, since the schedule cosine now spans 6 steps instead of 4' \
+grep -q 'the learning rate differs from the schedule so far: .*, since the training now spans 6 steps instead of 4' \
   output || fail "a stretched schedule is not told: $(cat output)"
 grep -q 'this session  *2 steps, after step 4' output || fail "this session: $(cat output)"
 [ "$(find run/tb -name 'events.out.tfevents.*' | wc -l)" -eq 2 ] || fail "tb/: $(ls run/tb)"

@@ -38,8 +38,8 @@ struct TrainingRun {
     std::filesystem::create_directories(folder.checkpoints());
   }
 
-  CheckpointWriter::Options begin() {
-    return begin_or_resume(session, recipe, folder, {.override_fixed = false, .log = log});
+  CheckpointWriter::Options begin(bool override_fixed = false) {
+    return begin_or_resume(session, recipe, folder, {override_fixed, log});
   }
   void load_weights() { load_initial_weights(session, recipe); }
   /// Trains a few steps and saves; returns the checkpoint's path.
@@ -112,6 +112,64 @@ TEST_F(LoadRun, ParameterRulesResumeBitByBitAndMayNotChange) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kMismatch);
     EXPECT_THAT(error.what(), AllOf(HasSubstr("optimizer.rules[1].lr_scale"), HasSubstr("0.25")));
+  }
+}
+
+/// A resume of a run whose masks rest from step 4 of 8 on, if `until` is 50%.
+struct LongerSparseRun : TrainingRun {
+  LongerSparseRun(const std::string& path, const std::string& until,
+                  const std::string& duration = "16step")
+      : TrainingRun(path, {"sparsity={density: 0.5, rule: {name: set, every: 1step, fraction: 0.5, "
+                           "until: " +
+                               until + "}}",
+                           "train.duration=" + duration}) {}
+
+  std::string resume(bool override_fixed = false) {
+    folder.resume = true;
+    writer = begin(override_fixed);
+    return read_file(folder.path + ".log");
+  }
+  bool changes_masks() {
+    const torch::Tensor before = session.prune_grow()->mask(0).clone();
+    for (int step = 0; step < 2; ++step) session.step({});
+    return !session.prune_grow()->mask(0).equal(before);
+  }
+  void save() {
+    CheckpointWriter(writer, *grid.world, files)
+        .save(session, {session.steps_done(), session.samples_done(), std::nullopt});
+  }
+
+  CheckpointWriter::Options writer;
+};
+
+TEST_F(LoadRun, MasksAtRestStaySoInALongerTrainingButByOverride) {
+  const std::string path = scratch_.file("run");
+  LongerSparseRun(path, "50%", "8step").train(6);
+  {
+    LongerSparseRun overridden(path, "50%");
+    EXPECT_THAT(overridden.resume(/*override_fixed=*/true),
+                AllOf(HasSubstr("sparsity.rule.until: 50% is step 8 instead of 4"),
+                      ::testing::Not(HasSubstr("masks rest"))));
+    EXPECT_TRUE(overridden.changes_masks());
+  }
+  std::filesystem::remove(path + ".log");
+  LongerSparseRun second(path, "50%");
+  EXPECT_THAT(second.resume(), AllOf(HasSubstr("sparsity.rule.until: 50% is step 8 instead of 4"),
+                                     HasSubstr("masks rest since step 4 and stay")));
+  EXPECT_FALSE(second.changes_masks());
+  second.save();
+  LongerSparseRun third(path, "50%", "32step");
+  third.resume();
+  EXPECT_FALSE(third.changes_masks()) << "though they would move up to step 16";
+}
+
+TEST_F(LoadRun, MasksThatDoNotRestYetGoOnInALongerTraining) {
+  for (const char* until : {"100%", "75%"}) {
+    const std::string path = scratch_.file(std::string("run") + until[0]);
+    LongerSparseRun(path, until, "8step").train(until[0] == '1' ? 8 : 5);
+    LongerSparseRun longer(path, until);
+    EXPECT_THAT(longer.resume(), HasSubstr("sparsity.rule.until"));
+    EXPECT_TRUE(longer.changes_masks()) << until;
   }
 }
 
