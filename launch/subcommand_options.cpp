@@ -42,6 +42,11 @@ void offer_values(CLI::Option& option, const std::vector<std::string>& values) {
       CLI::Validator([](std::string&) { return ""; }, "{" + join_words(values, ",") + "}"));
 }
 
+void add_model_override(CLI::App& command, bool& override_model) {
+  command.add_flag("--override", override_model,
+                   "of a run, the newest or best checkpoint that can be read");
+}
+
 void add_raw_weights(CLI::App& command, bool& raw_weights) {
   command.add_flag("--raw-weights", raw_weights,
                    "the weights themselves, not their averages, where the checkpoint has both "
@@ -179,6 +184,7 @@ void add_inspect(CLI::App& app, ExitCode& code) {
   add_sparsity(*command, *arguments, kinds);
   add_model_pictures(*command, *arguments, kinds);
   command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+  add_model_override(*command, arguments->override_model);
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
       "Examples:\n"

@@ -22,6 +22,8 @@ CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& override
 void offer_values(CLI::Option& option, const std::vector<std::string>& values);
 /// `--raw-weights`, of commands that use the weights of a checkpoint.
 void add_raw_weights(CLI::App& command, bool& raw_weights);
+/// `--override`, of commands that read a run's checkpoint.
+void add_model_override(CLI::App& command, bool& override_model);
 // Each declares a subcommand, which sets `code`.
 
 void add_inspect(CLI::App& app, ExitCode& code);

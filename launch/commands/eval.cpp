@@ -54,9 +54,9 @@ std::optional<std::vector<BaselineScore>> find_baselines(const EvaluationParts& 
 
 EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
                          const Environment& environment, Communicator& guard) {
-  OpenedCheckpoint opened =
-      open_checkpoint({arguments.path, arguments.best, arguments.overrides, arguments.raw_weights},
-                      launch, environment, guard);
+  OpenedCheckpoint opened = open_checkpoint({arguments.path, arguments.best, arguments.overrides,
+                                             arguments.raw_weights, arguments.override_model},
+                                            launch, environment, guard);
   const Recipe& recipe = opened.recipe;
   RankGrid& grid = opened.grid;
   const auto source = make_source(recipe, environment);
