@@ -298,7 +298,7 @@ void CheckpointWriter::join_cleaner() {
 }
 
 SaveOutcome CheckpointWriter::add_score(double score) {
-  SaveOutcome outcome{.step = last_step_.value(), .wrote = false};
+  SaveOutcome outcome{false, last_step_.value(), "", "", 0, false};
   std::tie(outcome.path, outcome.error) = path_or_failure(
       world_, [&] { return write_score(files_, options_.folder, outcome.step, score); });
   outcome.ok = outcome.error.empty();
