@@ -52,7 +52,8 @@ void add_raw_weights(CLI::App& command, bool& raw_weights) {
 
 void add_model_override(CLI::App& command, bool& override_model) {
   command.add_flag("--override", override_model,
-                   "use the weights although the model is not the one that they were trained in");
+                   "use the weights although the model is not the one that they were trained in; of "
+                   "a run, the newest or best checkpoint that can be read");
 }
 
 CLI::Validator strict_number(const config::Type& type, const Range& range) {
@@ -207,6 +208,7 @@ void add_inspect(CLI::App& app, ExitCode& code) {
   add_sparsity(*command, *arguments, kinds);
   add_model_pictures(*command, *arguments, kinds);
   command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+  add_model_override(*command, arguments->override_model);
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
       "Examples:\n"

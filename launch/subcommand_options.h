@@ -24,7 +24,8 @@ CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& override
 void offer_values(CLI::Option& option, const std::vector<std::string>& values);
 /// `--raw-weights`, of commands that use the weights of a checkpoint.
 void add_raw_weights(CLI::App& command, bool& raw_weights);
-/// `--override`, of commands that take overrides of the recipe in a checkpoint and use its weights.
+/// `--override`, of commands that use the weights of a checkpoint: they are used although the model
+/// differs from theirs, and a run's checkpoint that cannot be read is passed over.
 void add_model_override(CLI::App& command, bool& override_model);
 /// Of an option's number, to transform it: read as a recipe's is, and within the range. `type`: of
 /// an int64_t or a double.

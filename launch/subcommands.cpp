@@ -135,7 +135,8 @@ void add_train(CLI::App& app, ExitCode& code, const std::vector<std::string>& co
   arguments->command_line = command_line;
   add_recipe(*command, arguments->source);
   command->add_flag("--override", arguments->override_fixed,
-                    "resume although the recipe differs from the checkpoint's");
+                    "resume although the recipe differs from the checkpoint's, and from the newest "
+                    "checkpoint that can be read");
   command->footer(
       "Examples:\n"
       "  shoal train configs/quickstart.yaml parallel.expert_ranks=1\n"
@@ -254,7 +255,7 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
     bool takes_best = true, takes_other = false;
   };
   for (const Subcommand& which : std::initializer_list<Subcommand>{
-           {"verify", "Check every byte; exit 0 or 20", checkpoint_verify},
+           {"verify", "Check every byte; exit 0, 20 or 21", checkpoint_verify},
            {"ls", "List the checkpoints of a run with step, score and size", checkpoint_list,
             false},
            {"diff", "Compare two checkpoints tensor by tensor", checkpoint_diff, false, true},
@@ -269,6 +270,8 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
     }
     if (which.takes_best) {
       command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+      command->add_flag("--override", arguments->pass_unreadable,
+                        "of a run, the newest or best checkpoint that can be read");
     }
     command->add_flag("--json", arguments->json, "one JSON object on stdout");
     command->callback([&code, arguments, run = which.run] { code = run(*arguments, std::cout); });

@@ -5,12 +5,14 @@
 #include <iostream>
 #include <utility>
 
+#include "launch/commands/commands.h"
 #include "launch/job/break_even_file.h"
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/model/sparse_execution.h"
 #include "launch/train/restore.h"
 #include "parallel/checkpoint/checkpoint_load.h"
+#include "parallel/comm/on_rank_zero.h"
 
 namespace shoal {
 namespace {
@@ -19,7 +21,9 @@ namespace {
 OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& environment,
                              Communicator& guard) {
   OpenedCheckpoint opened;
-  opened.path = agree_on_checkpoint(choice.path, choice.best, guard);
+  // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
+  opened.path = on_rank_zero(
+      guard, [&] { return choose_checkpoint(choice.path, choice.best, choice.override_model); });
   opened.manifest = read_manifest(opened.path, guard);
   opened.recipe = config::load_options_text<Recipe>(opened.manifest.recipe,
                                                     opened.path + "/manifest.json (its recipe)",

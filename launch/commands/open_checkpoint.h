@@ -19,7 +19,7 @@ struct CheckpointChoice {
   bool best = false;                        ///< the run's best checkpoint instead
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
   bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
-  bool override_model = false;              ///< whatever of the model differs from the checkpoint's
+  bool override_model = false;              ///< --override, see add_model_override
 };
 
 /// A checkpoint's recipe, and the ranks that its model is to run on.
@@ -35,12 +35,12 @@ struct OpenedCheckpoint {
 
 /// Reads the recipe and binds this job's ranks to it, for commands that use a model and do not
 /// train it: the recipe's `parallel` is ignored, experts are spread over all ranks. Collective.
-/// Throws as agree_on_checkpoint, ConfigError, and Error where ranks differ.
+/// Throws as resolve_checkpoint, ConfigError, and Error where ranks differ.
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard);
 
 /// The same for one process without other ranks, on the CPU even where run.device is cuda. Throws
-/// CheckpointError, ConfigError, and Error as check_precision.
+/// as resolve_checkpoint, ConfigError, and Error as check_precision.
 OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
                                        const Environment& environment);
 

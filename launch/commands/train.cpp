@@ -192,14 +192,18 @@ void write_report(const RunFolder& folder, FileSystem& files, Log& log) {
 }
 
 /// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
-/// console's bar.
-TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, int64_t rank) {
+/// console's bar. Of several ranks, one that fails ends the job here: the trainer's end would first
+/// wait for a checkpoint being written, and the others for this rank.
+TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, Communicator& guard,
+                          std::unique_ptr<const StopSignals>& signals) {
   try {
     return trainer.run();
   } catch (...) {
     console.finish();
     const std::exception_ptr error = locate_allocation(std::current_exception(), trainer.place());
-    log.detail(describe_failure(error, rank).text);
+    log.detail(describe_failure(error, guard.rank()).text);
+    signals.reset();
+    if (guard.size() > 1) end_job(error, guard);
     std::rethrow_exception(error);
   }
 }
@@ -330,7 +334,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
                    owes_evaluation(session, recipe, folder), mfu_of(checked, launch, session, log)},
                   std::move(checkpoints));
-  const TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
+  const TrainingResult result = run_logged(trainer, console, log, guard, signals);
   console.finish();
   job.stage = "writing the summary";
   write_results({checked, data, *grid.world, folder, result}, log);

@@ -154,7 +154,7 @@ std::vector<int64_t> resumed_checkpoints(const RunOptions& run) {
   if (run.on_existing != OnExisting::kResume) return {};
   try {
     return list_checkpoints((fs::path(run.root) / run.name / "ckpt").string());
-  } catch (const CheckpointError&) {
+  } catch (const Error&) {
     return {};
   }
 }

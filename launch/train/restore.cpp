@@ -120,7 +120,8 @@ void check_data(const Manifest& manifest, const Session& session, const ResumeOp
 bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options,
             CheckpointWriter::Options& writer) {
   Communicator& world = *session.grid().world;
-  const std::optional<Manifest> manifest = read_newest_manifest(writer.folder, world);
+  const std::optional<Manifest> manifest =
+      read_newest_manifest(writer.folder, world, options.override_fixed);
   if (!manifest) return false;
   const auto check = [&](const Manifest& checkpoint) {
     std::vector<config::Difference> differences = compare(checkpoint, recipe);
@@ -137,8 +138,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   };
   std::vector<config::Difference> differences = check(*manifest);
   const std::optional<LoadedCheckpoint> loaded =
-      load_newest(writer.folder, session, world,
-                  [&options](const std::string& line) { options.log.warn(line); });
+      load_newest(writer.folder, session, world, writer.warn, options.override_fixed);
   if (!loaded) return false;
   // An older one, since the newest is damaged, may be of another recipe.
   if (loaded->manifest.step != manifest->step) differences = check(loaded->manifest);
@@ -149,6 +149,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   resume_courses(resumed, recipe, session, options, writer);
   writer.run_id = resumed.run_id;
   writer.resumed_step = resumed.step;
+  writer.resumed_score = resumed.score;
   const std::string overridden = overridden_keys(resumed, differences);
   if (!overridden.empty()) writer.written_by[kOverridden] = overridden;
   const auto break_evens = resumed.written_by.find(kWrittenBreakEvens);

@@ -9,7 +9,8 @@
 namespace shoal {
 
 struct ResumeOptions {
-  bool override_fixed = false;  ///< resume although fixed recipe keys differ
+  /// Resume although fixed recipe keys differ, and pass over checkpoints that cannot be read.
+  bool override_fixed = false;
   Log& log;
 };
 
@@ -27,12 +28,13 @@ std::string load_initial_weights(Session& session, const Recipe& recipe);
 /// Gives a run that is to be resumed its first state: the newest valid checkpoint of its folder if
 /// there is any, else the weights of model.init_from. Returns how checkpoints are to be written
 /// from here. Collective. Throws Error (exit 12) if the recipe, the data or the tokenizer differs
-/// from the checkpoint's, CheckpointError if none is valid.
+/// from the checkpoint's, CheckpointError if none is valid, StorageError if the one to be resumed
+/// from cannot be read.
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
                                           const RunFolder& folder, const ResumeOptions& options);
 
 /// The checkpoint that PATH means (resolve_checkpoint), as rank 0 sees it: a run that is being
-/// trained may commit another one meanwhile. Collective. Throws CheckpointError if there is none.
+/// trained may commit another one meanwhile. Collective. Throws as resolve_checkpoint.
 std::string agree_on_checkpoint(const std::string& path, bool best, Communicator& world);
 
 /// Throws Error (exit 12) if the checkpoint names another tokenizer than this one

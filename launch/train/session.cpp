@@ -207,8 +207,8 @@ void Session::fit_to(const SavedNames& saved) {
 }
 
 void Session::tensors_loaded() {
+  optimizer_->tensors_loaded();  // collective; the others may throw on this rank alone
   weights_of(model_).tensors_loaded();
-  optimizer_->tensors_loaded();
   weights_loaded();
 }
 

@@ -9,6 +9,7 @@
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/failing_reads.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 
@@ -39,7 +40,7 @@ struct TrainingRun {
   }
 
   CheckpointWriter::Options begin(bool override_fixed = false) {
-    return begin_or_resume(session, recipe, folder, {override_fixed, log});
+    return begin_or_resume(session, recipe, folder, {.override_fixed = override_fixed, .log = log});
   }
   void load_weights() { load_initial_weights(session, recipe); }
   /// Trains a few steps and saves; returns the checkpoint's path.
@@ -77,6 +78,25 @@ TEST_F(LoadRun, ResumesAndLogsTheDigestOfWhatItHolds) {
   EXPECT_EQ(second.digest(), content_digest(CheckpointReader(path)));
   EXPECT_THAT(read_file(second.folder.path + ".log"),
               AllOf(HasSubstr(path + " at step 3"), HasSubstr(second.digest())));
+}
+
+TEST_F(LoadRun, ResumesFromTheNewestThatCanBeReadOnlyIfTold) {
+  std::string newest;
+  {
+    TrainingRun first(scratch_.file("run"), {});
+    first.train(2);
+    newest = first.train(1);
+  }
+  TrainingRun second(scratch_.file("run"), {});
+  second.folder.resume = true;
+  const testing::FailingReads failing(newest + "/shard-", EACCES);
+  EXPECT_THROW(second.begin(), StorageError);
+  EXPECT_TRUE(std::filesystem::exists(newest));
+  EXPECT_EQ(second.begin(/*override_fixed=*/true).resumed_step, 2);
+  EXPECT_EQ(second.session.steps_done(), 2);
+  EXPECT_TRUE(std::filesystem::exists(newest + ".unreadable"));
+  EXPECT_THAT(read_file(second.folder.path + ".log"),
+              AllOf(HasSubstr("cannot be read"), HasSubstr(newest + ".unreadable")));
 }
 
 TEST_F(LoadRun, ParameterRulesResumeBitByBitAndMayNotChange) {
