@@ -77,6 +77,7 @@ class Trainer {
   bool is_best(double score) const;
   void begin_save();
   void commit_save(bool is_final);
+  bool has_grace(Clock::time_point begin);
   void finish();
   bool evaluates_at(int64_t step) const;
   bool reached_stop_step() const;

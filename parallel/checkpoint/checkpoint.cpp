@@ -11,6 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/sha256.h"
+#include "runtime/base/signals.h"
 
 namespace shoal {
 namespace {
@@ -194,7 +195,7 @@ void CheckpointWriter::write_shards_in_background() {
   reports_.clear();
   write_error_.clear();
   written_.store(false, std::memory_order_release);
-  writer_ = std::thread([this, shards = own_shards()] {
+  writer_ = start_thread("the writing of a checkpoint", [this, shards = own_shards()] {
     const auto* begin = static_cast<const char*>(staging_.const_data_ptr());
     write_error_ = failure_of([&] {
       for (const size_t shard : shards) {
@@ -275,7 +276,7 @@ void CheckpointWriter::warn_on_failure(const char* consequence,
 void CheckpointWriter::clean_in_background() {
   const Retention retention{*last_step_, options_.keep_last, options_.keep_best,
                             options_.resumed_step};
-  cleaner_ = std::thread([this, retention] {
+  cleaner_ = start_thread("the removal of old checkpoints", [this, retention] {
     clean_error_ = failure_of([&] {
       remove_old_checkpoints(files_, options_.folder, retention);
       remove_leftovers(files_, options_.folder);
