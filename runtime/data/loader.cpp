@@ -75,6 +75,20 @@ Batch take(Prefetcher<Batch>& prefetcher, c10::Device device) {
   return batch;
 }
 
+/// Half of what the system gives, where it gives fewer: others need threads, too.
+std::unique_ptr<WorkerPool> start_workers(const LoaderSettings& settings) {
+  const bool may_be_fewer = settings.fewer_workers != nullptr;
+  auto workers = std::make_unique<WorkerPool>(settings.workers, may_be_fewer);
+  if (workers->size() == settings.workers) return workers;
+  const int64_t half = workers->size() / 2;
+  workers.reset();
+  workers = std::make_unique<WorkerPool>(half, may_be_fewer);
+  settings.fewer_workers(fmt::format(
+      "data.workers: {} instead of {}, the system refuses more threads (ulimit -u, ulimit -v)",
+      workers->size(), settings.workers));
+  return workers;
+}
+
 }  // namespace
 
 BatchMaker::BatchMaker(const SampleSet& samples, const LoaderSettings& settings, bool is_training)
@@ -84,7 +98,7 @@ BatchMaker::BatchMaker(const SampleSet& samples, const LoaderSettings& settings,
       views_(is_training ? settings.views : 1),
       repeats_(is_training && settings.images ? settings.images->augment.repeats : 1),
       order_(settings.seed, samples.size(), is_training),
-      workers_(std::make_unique<WorkerPool>(settings.workers)) {
+      workers_(start_workers(settings)) {
   if (!is_training_) text_ = samples_.text_counts().value_or(TextCounts{});
   if (settings.images) {
     crop_ = is_training_ ? settings.images->train_crop : settings.images->valid_crop;

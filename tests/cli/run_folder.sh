@@ -79,17 +79,22 @@ find rotten/ckpt -type f -exec sha256sum {} + | sort >before
 expect 20 "$program" "${short[@]}" run.name=rotten run.on_existing=resume
 find rotten/ckpt -type f -exec sha256sum {} + | sort | diff before - || fail "checkpoints were touched"
 
-# A run whose checkpoints are gone is not begun again over its records.
+# A run without a checkpoint, as of a job that was queued again before its first, starts anew; what it
+# has recorded is kept.
 cp -r run gone
 rm -r gone/ckpt/*
-find gone -exec stat -c '%n %y' {} + | sort >before
-expect 20 "$program" "${short[@]}" run.name=gone run.on_existing=resume
-grep -q "'./gone' has records (LATEST, metrics.jsonl, .*) but no checkpoint.*run.on_existing=new" \
-  output || fail "no way out is named: $(cat output)"
-find gone -type f -exec stat -c '%n %y' {} + | sort >after
-[ "$(grep -c . after)" -gt 5 ] || fail "the list of files is empty"
-grep -vxFf before after && fail "records were touched"
+cp -r gone before
+expect 0 "$program" "${short[@]}" run.name=gone run.on_existing=resume
+[ "$(grep -c "warning: no checkpoint in './gone' to resume from: starting anew, its records are \*.attempt-1$" output)" -eq 1 ] ||
+  fail "not told in one line: $(cat output)"
+[ "$(ls gone/ckpt)" = step-00000004 ] || fail "not begun at step 0: $(ls gone/ckpt)"
+for name in resolved.yaml env.json metrics.jsonl metrics.csv experts.jsonl summary.json report.html LATEST; do
+  cmp "gone/$name.attempt-1" "before/$name" || fail "$name was not kept"
+done
+grep -q '"step":4,' gone/metrics.jsonl || fail "no records of its own: $(cat gone/metrics.jsonl)"
+[ "$(grep -c '"step":1,' gone/metrics.jsonl)" -le 1 ] || fail "records of two attempts in one file"
 expect 0 "$program" "${short[@]}" run.name=gone run.on_existing=overwrite
+[ ! -e gone/metrics.jsonl.attempt-1 ] || fail "overwrite left records"
 
 # A stranger's folder is never removed.
 mkdir precious && echo data >precious/file
