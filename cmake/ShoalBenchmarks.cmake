@@ -9,11 +9,11 @@ target_link_libraries(benchmarks PRIVATE shoal_lib)
 target_compile_definitions(benchmarks PRIVATE
   SHOAL_BENCHMARK_PEERS="${PROJECT_SOURCE_DIR}/benchmarks/peers")
 set_target_properties(benchmarks PROPERTIES
-  OUTPUT_NAME all RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/benchmarks"
+  OUTPUT_NAME shoal_bench RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/benchmarks"
   EXCLUDE_FROM_ALL $<NOT:$<BOOL:${SHOAL_BENCHMARKS}>>)
 foreach(source IN LISTS sources)
   get_filename_component(name "${source}" NAME_WE)
   add_custom_command(TARGET benchmarks POST_BUILD
-    COMMAND ${CMAKE_COMMAND} -E create_symlink all "${CMAKE_BINARY_DIR}/benchmarks/${name}"
+    COMMAND ${CMAKE_COMMAND} -E create_symlink shoal_bench "${CMAKE_BINARY_DIR}/benchmarks/${name}"
     VERBATIM)
 endforeach()

@@ -60,8 +60,9 @@ int PosixFileSystem::open(const std::string& path, Mode mode) {
                       : mode == Mode::kReplace ? O_CREAT | O_TRUNC
                       : mode == Mode::kAppend  ? O_CREAT | O_APPEND
                                                : 0;
-  return or_errno(
-      ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | by_mode, kFilePermissions));
+  // Without O_NONBLOCK, opening a pipe would wait for a reader.
+  return or_errno(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | by_mode,
+                         kFilePermissions));
 }
 
 int PosixFileSystem::open_directory(const std::string& path) {

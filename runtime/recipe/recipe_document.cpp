@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/base/data_file.h"
 #include "runtime/base/text.h"
 #include "runtime/recipe/yaml_reader.h"
 
@@ -21,13 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxFiles = 64;
-
-/// Reading one waits until somebody writes; /dev/fd/N, as bash's <(...) is, has a writer.
-bool is_named_pipe(const std::string& path) {
-  std::error_code ignored;
-  const bool is_open = path.starts_with("/dev/fd/") || path == "/dev/stdin";
-  return !is_open && fs::is_fifo(path, ignored);
-}
 
 /// The first MiB and one byte of a file; nothing, with errno set, if it cannot be read.
 std::optional<std::string> text_of_file(const std::string& path) {

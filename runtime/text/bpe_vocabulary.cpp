@@ -12,7 +12,7 @@
 #include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/sha256.h"
-#include "runtime/text/utf8.h"
+#include "runtime/base/utf8.h"
 
 namespace shoal {
 namespace {

@@ -14,6 +14,7 @@ namespace shoal::testing {
 struct RunEnd {
   TrainingResult result;
   std::string digest;  ///< of the state in memory
+  std::string loaded;  ///< of what it began with
 };
 
 /// Trains a recipe to its end in `folder`, from the newest checkpoint there, if there is any, or
@@ -27,7 +28,7 @@ struct RunData {
 };
 /// The same on data of the test's own.
 RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string& folder,
-                    RankGrid& grid, const StopSignals& signals);
+                    RankGrid& grid, const StopSignals& signals, bool evaluates_first = false);
 
 /// A metric of each evaluation in the run's metrics.jsonl, by step.
 std::map<int64_t, double> evaluations(const std::string& folder, const std::string& metric);
