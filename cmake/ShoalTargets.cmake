@@ -18,6 +18,11 @@ target_include_directories(shoal_base INTERFACE "${PROJECT_SOURCE_DIR}")
 # Without errno std::sqrt is one instruction and may be vectorised; its results do not change.
 target_compile_options(shoal_base INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-fPIC;-ffp-contract=off;-fno-math-errno;-fdiagnostics-color=auto>)
+# Without collections of garbage a unit takes a tenth less time, and a tenth more memory.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(shoal_base INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-expand=400>)
+endif()
 if(SHOAL_SANITIZE)
   set(sanitize -fsanitize=address,undefined -fno-sanitize=vptr -fno-omit-frame-pointer)
   target_compile_options(shoal_base INTERFACE ${sanitize})

@@ -164,8 +164,8 @@ struct Described {
 };
 
 /// `format`: null for Shoal's own layout.
-Described describe(const WeightFormat* format, const ForeignWeights& weights,
-                   const ImportArguments& arguments, const Environment& environment) {
+Described describe_weights(const WeightFormat* format, const ForeignWeights& weights,
+                           const ImportArguments& arguments, const Environment& environment) {
   if (format == nullptr) {
     const WeightOrigin origin = origin_of(weights);
     return {own_recipe(origin, weights, arguments, environment), {}, origin.tokenizer};
@@ -302,7 +302,7 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   NewFolder folder(arguments.out);
   ForeignWeights weights(arguments.path);
   if (format && !format->prefix().empty()) weights.strip(format->prefix());
-  const Described described = describe(format.get(), weights, arguments, environment);
+  const Described described = describe_weights(format.get(), weights, arguments, environment);
   const Recipe& recipe = described.recipe;
   const auto source = make_source(recipe);
   const DataShape data = source->shape();
