@@ -22,12 +22,6 @@ StepScale step_scale(const Recipe& recipe, const OpenSplit& data) {
   return scale;
 }
 
-std::vector<torch::Tensor> tensors_of(const std::vector<Parameter>& parameters) {
-  std::vector<torch::Tensor> tensors;
-  for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
-  return tensors;
-}
-
 LoaderSettings with_views(LoaderSettings settings, int64_t views) {
   settings.views = views;
   return settings;
@@ -60,10 +54,12 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
       schedule_(Registry<Schedule>::create(recipe.schedule, scale_)),
       control_(grid, sync_.communicators()) {
   Task& task = *model_.task;
-  moved_ =
-      tensors_of(frozen_buffers(rules_of(recipe.optimizer), model_.parameters, model_.buffers));
+  for (const Parameter& buffer :
+       frozen_buffers(rules_of(recipe.optimizer), model_.parameters, model_.buffers)) {
+    moved_.push_back(buffer.tensor);
+  }
   num_frozen_ = moved_.size();
-  std::ranges::move(tensors_of(model_.buffers), std::back_inserter(moved_));
+  for (const Parameter& buffer : model_.buffers) moved_.push_back(buffer.tensor);
   if (auto rule = task.make_step_rule(task.courses(scale_.total_steps))) {
     rules_.push_back(std::move(rule));
     for (const auto& module : task.untrained()) {

@@ -67,8 +67,8 @@ class GrowRule {
 
   /// Whether masks are updated in this step, counted from 0.
   virtual bool is_due(int64_t step) const = 0;
-  /// From this step on no update changes a mask any more.
-  virtual int64_t rests_from() const = 0;
+  /// From this step on no update changes a mask any more. Default: none ever does.
+  virtual int64_t rests_from() const { return 0; }
   /// Throws ConfigError, beginning with `layer`, where masks of this pattern cannot follow the
   /// rule.
   virtual void check(const Pattern& pattern, const std::string& layer) const {
