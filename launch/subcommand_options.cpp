@@ -151,7 +151,6 @@ void add_model_pictures(CLI::App& command, InspectArguments& arguments,
   add_gate_maps(command, arguments, others);
   add_raw_weights(command, arguments.raw_weights);
   add_overrides(command, arguments.overrides);
-  add_model_override(command, arguments.override_model);
 }
 
 ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments) {
@@ -170,7 +169,7 @@ ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments)
   if (!arguments.expert_maps.empty()) {
     return draw_expert_maps(arguments, environment_variable, std::cout);
   }
-  for (const char* option : {"--raw-weights", "--override", "overrides"}) {
+  for (const char* option : {"--raw-weights", "overrides"}) {
     if (command.count(option) == 0) continue;
     throw CLI::RequiresError(option, "--activation-maps, --expert-maps or --gates");
   }

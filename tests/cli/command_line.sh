@@ -53,7 +53,6 @@ expect 2 "--tensors excludes --gates" inspect run --gates gates.html --tensors
 expect 2 "--samples excludes --prompt" inspect run --gates gates.html --prompt x --samples 3
 expect 2 "--prompt requires --gates" inspect run --prompt x
 expect 2 "overrides requires --activation-maps, --expert-maps or --gates" inspect run data.path=x
-expect 2 "--override requires --activation-maps, --expert-maps or --gates" inspect run --override
 expect 2 "--images requires --activation-maps or --expert-maps" inspect run --images 3
 expect 2 "--activation-maps excludes --expert-maps" inspect run --expert-maps a --activation-maps b
 expect 2 "must name a file in .html" inspect run --sparsity -o page.txt

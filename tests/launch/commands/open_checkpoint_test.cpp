@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
         ModelCase{"Rope",
                   testing::gpt2(testing::kModernDecoder),
                   {"model.rope_base=10000"},
-                  {"model.rope_base=100", "model.heads=1"}},
+                  {"model.rope_base=100"}},
         ModelCase{
             "Gates",
             testing::with_hspmn(testing::text_data()),
