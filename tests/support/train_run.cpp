@@ -19,7 +19,7 @@ RunEnd train_run(const Recipe& recipe, const std::string& folder, RankGrid& grid
 }
 
 RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string& folder,
-                    RankGrid& grid, const StopSignals& signals, bool evaluates_first) {
+                    RankGrid& grid, const StopSignals& signals) {
   std::filesystem::create_directories(folder + "/ckpt");
   Session session(recipe, data.train, grid);
   RunFolder run;
@@ -28,7 +28,7 @@ RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string
   Console console(std::tmpfile(), false, 80);
   Log log(folder + "/log-" + std::to_string(grid.world->rank()), grid.world->rank(), nullptr);
   auto options = begin_or_resume(session, recipe, run, {.override_fixed = false, .log = log});
-  Trainer trainer({recipe, session, data.valid, run, console, log, signals, evaluates_first},
+  Trainer trainer({recipe, session, data.valid, run, console, log, signals, data.evaluates_first},
                   std::move(options));
   RunEnd end{trainer.run(), ""};
   end.digest = state_digest(session, session.steps_done(), session.samples_done(), *grid.world);
