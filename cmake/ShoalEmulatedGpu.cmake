@@ -45,7 +45,7 @@ add_executable(tests_gpu_emulated ${gpu_tests} ${host_code} "${emulated}/check.c
                "${emulated}/check_ranks.cpp" "${emulated}/cusparse_cpu.cpp" "${emulated}/device.cpp"
                "${emulated}/operators.cpp"
                $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:tests_support>)
-shoal_use_torch(tests_gpu_emulated ALONE)
+shoal_use_torch(tests_gpu_emulated)
 shoal_compile_quickly(tests_gpu_emulated)
 target_include_directories(tests_gpu_emulated BEFORE PRIVATE "${emulated}/include")
 target_link_libraries(tests_gpu_emulated PRIVATE shoal_lib GTest::gmock GTest::gtest_main)

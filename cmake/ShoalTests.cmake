@@ -29,7 +29,7 @@ list(REMOVE_ITEM support "${mpi_main}")
 list(FILTER support EXCLUDE REGEX "_(program|shim|cuda)\\.cpp$")
 if(support)
   add_library(tests_support OBJECT ${support})
-  shoal_use_torch(tests_support ALONE)
+  shoal_use_torch(tests_support)
   shoal_compile_quickly(tests_support)
 endif()
 
@@ -101,7 +101,7 @@ if(sources)
     COMPILE_DEFINITIONS SHOAL_CORPORA="${PROJECT_SOURCE_DIR}/tests/parsers")
   list(APPEND sources ${fuzzers})
   add_executable(tests_parsers ${sources})
-  target_link_libraries(tests_parsers PRIVATE shoal_parsers GTest::gmock GTest::gtest_main)
+  target_link_libraries(tests_parsers PRIVATE shoal_parsers shoal_parsers_loops GTest::gmock GTest::gtest_main)
   target_precompile_headers(tests_parsers PRIVATE <gmock/gmock.h>)
   shoal_compile_quickly(tests_parsers)
   shoal_register(tests_parsers)
@@ -120,19 +120,19 @@ endif()
 
 # What the scripts below drive: a torch-free program, and a library to preload into it.
 add_executable(save_program tests/support/save_program.cpp)
-target_link_libraries(save_program PRIVATE shoal_parsers)
+target_link_libraries(save_program PRIVATE shoal_parsers shoal_parsers_loops)
 add_library(fault_shim MODULE tests/support/fault_shim.cpp)
 target_link_libraries(fault_shim PRIVATE shoal_base ${CMAKE_DL_LIBS})
 
 # What a checkpoint's model computes, for comparisons with other programs.
 add_executable(model_outputs tests/support/model_outputs_program.cpp)
-shoal_use_torch(model_outputs ALONE)
+shoal_use_torch(model_outputs)
 shoal_compile_quickly(model_outputs)
 target_link_libraries(model_outputs PRIVATE shoal_lib)
 
 # Operations of image transforms, for comparisons with Pillow.
 add_executable(image_operations tests/support/image_operations_program.cpp)
-shoal_use_torch(image_operations ALONE)
+shoal_use_torch(image_operations)
 shoal_compile_quickly(image_operations)
 target_link_libraries(image_operations PRIVATE shoal_lib)
 
@@ -195,7 +195,7 @@ if(SHOAL_BENCHMARKS AND NOT no_tokenizers)  # skipped where the data's variables
       exec "$0" "$1" --program "$2" --rounds 1 --vocab "$GPT2_BPE/encoder.json" \
         --merges "$GPT2_BPE/vocab.bpe" "$WIKITEXT2/wiki.train.tokens" "$WIKITEXT2/wiki.valid.tokens"]=]
       "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/tokenizer_peer.py"
-      $<TARGET_FILE:tokenizer_bench>)
+      "${CMAKE_BINARY_DIR}/benchmarks/tokenizer_bench")
   set_tests_properties(peer_tokenizer PROPERTIES LABELS peer TIMEOUT 300 SKIP_RETURN_CODE 69)
 endif()
 
@@ -289,7 +289,34 @@ add_test(NAME lint COMMAND "${PROJECT_SOURCE_DIR}/tests/lint.py" "${PROJECT_SOUR
 add_test(NAME lint_test COMMAND "${PROJECT_SOURCE_DIR}/tests/lint_test.py")
 add_test(NAME documents_test COMMAND "${PROJECT_SOURCE_DIR}/tests/documents_test.py")
 set_tests_properties(lint lint_test documents_test PROPERTIES LABELS unit TIMEOUT 120)
+add_test(NAME time_limits COMMAND "${PROJECT_SOURCE_DIR}/tests/time_limits.py" "${CMAKE_BINARY_DIR}")
+set_tests_properties(time_limits PROPERTIES LABELS unit TIMEOUT 120)
 if(SHOAL_UNITY)
   add_test(NAME unity_names COMMAND "${PROJECT_SOURCE_DIR}/tests/unity_names.py" "${CMAKE_BINARY_DIR}")
   set_tests_properties(unity_names PROPERTIES LABELS unit TIMEOUT 120)
 endif()
+
+# Limits by what entries took. Last of the included files, so that it changes what the others add.
+set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+             "${PROJECT_SOURCE_DIR}/tests/times.txt")
+file(STRINGS "${PROJECT_SOURCE_DIR}/tests/times.txt" times REGEX "^[^#]")
+set(text "")
+foreach(time IN LISTS times)
+  string(REGEX MATCH "^([^ ]+) ([0-9]+)$" matched "${time}")
+  if(NOT matched)
+    message(FATAL_ERROR "tests/times.txt: '${time}', expected an entry's name and whole seconds")
+  endif()
+  set(name "${CMAKE_MATCH_1}")
+  math(EXPR limit "6 * ${CMAKE_MATCH_2}")
+  if(limit LESS 300)
+    set(limit 300)
+  endif()
+  if(TEST ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${limit})
+  else()
+    string(APPEND text "set_tests_properties(${name} PROPERTIES TIMEOUT ${limit})\n")
+  endif()
+endforeach()
+file(WRITE "${CMAKE_BINARY_DIR}/ctest/limits.cmake" "${text}")
+set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY
+             TEST_INCLUDE_FILES "${CMAKE_BINARY_DIR}/ctest/limits.cmake")

@@ -39,7 +39,7 @@ struct EvalArguments {
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
   bool best = false;                        ///< the run's best checkpoint instead
   bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
-  bool override_model = false;              ///< pass over a run's checkpoint that cannot be read
+  bool override_model = false;              ///< --override, see add_model_override
   bool json = false;
   ImagesRequest images = {};
   bool baselines = true;  ///< compares with those of the task
@@ -48,7 +48,7 @@ struct EvalArguments {
 /// Evaluates a checkpoint on the validation split of its recipe, over however many ranks there are:
 /// the recipe's `parallel` is ignored, experts are spread over all ranks. Opens the training split
 /// only for baselines that are fitted on it, which are left out with a warning if it cannot be
-/// opened. Rank 0 writes to `out`, and pictures as draw_evaluation_images.
+/// opened. Rank 0 writes to `out`, and pictures as draw_evaluation_images. Throws as load_model.
 ExitCode eval(const EvalArguments& arguments, const Environment& environment, std::ostream& out);
 
 // The subcommands for recipes open no data and write nothing but to `out`.
@@ -160,7 +160,7 @@ struct InspectArguments {
   std::optional<std::string> prompt = {};   ///< this text in their place
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
   bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
-  bool override_model = false;              ///< pass over a run's checkpoint that cannot be read
+  bool override_model = false;              ///< --override, see add_model_override
 };
 
 /// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg]]`: what a

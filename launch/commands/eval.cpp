@@ -61,7 +61,8 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   RankGrid& grid = opened.grid;
   const auto source = make_source(recipe, environment);
   check_stride(recipe, *source);
-  const OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
+  OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
+  data.warn = [](const std::string& line) { std::cerr << "warning: " << line << "\n"; };
   require_own_tokenizer(opened.manifest, data.tokenizer);
   const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
   const int64_t num_by_kernels = load_model(opened, model);

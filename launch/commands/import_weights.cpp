@@ -310,7 +310,7 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   ModelWeights listed = weights_of(model);
   const StateList wanted = list_state(listed);
   const std::vector<WeightName> names =
-      format ? format->names(recipe.model.backbone, data) : own_names(wanted);
+      format ? format->names(recipe.model.backbone, recipe.task, data) : own_names(wanted);
   require_all_named(names, wanted);
   const std::map<std::string, Source> sources =
       match(format ? format->ignored() : std::vector<std::string>{}, names, wanted, weights);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <iostream>
 #include <utility>
 
 #include "launch/commands/commands.h"
@@ -29,6 +30,7 @@ OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& 
                                                     {"", choice.overrides, environment})
                       .options;
   opened.raw_weights = choice.raw_weights;
+  opened.override_model = choice.override_model;
   return opened;
 }
 
@@ -71,6 +73,15 @@ int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model) {
   require_own_seed(opened.manifest, opened.recipe, model);
   Communicator& world = *opened.grid.world;
   load_weights(opened.path, weights_of(model), world, opened.raw_weights);
+  const std::string other = describe_other_function(opened.manifest, opened.recipe, model, world);
+  if (!other.empty()) {
+    const std::string what = "the model is not the one that the weights were trained in:" + other;
+    if (!opened.override_model) {
+      throw Error(ExitCode::kMismatch, what,
+                  "leave these keys as the checkpoint has them, or accept this with --override");
+    }
+    if (world.rank() == 0) std::cerr << "warning: " << what << std::endl;
+  }
   return run_saved_sparse_layers(opened.recipe, model, opened.break_evens,
                                  {opened.path, opened.manifest}, world);
 }

@@ -19,7 +19,7 @@ struct CheckpointChoice {
   bool best = false;                        ///< the run's best checkpoint instead
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
   bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
-  bool override_model = false;              ///< pass over a run's checkpoint that cannot be read
+  bool override_model = false;              ///< --override, see add_model_override
 };
 
 /// A checkpoint's recipe, and the ranks that its model is to run on.
@@ -28,6 +28,7 @@ struct OpenedCheckpoint {
   Manifest manifest;
   Recipe recipe;
   bool raw_weights = false;
+  bool override_model = false;
   RankGrid grid;
   BreakEvens break_evens = {};  ///< those of its training, else those of this machine
 };
@@ -45,7 +46,8 @@ OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
 
 /// Fills the model of the recipe, and has sparse kernels compute the products of its sparse layers
 /// as sparsity.execution wants; returns how many. Collective. Throws as require_own_seed,
-/// load_weights and run_saved_sparse_layers.
+/// load_weights and run_saved_sparse_layers, and Error (exit 12) if the weights would compute
+/// something else (describe_other_function), of which rank 0 warns under `override_model`.
 int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model);
 
 /// The ids of a prompt, called `name` in messages; of an empty one the token that ends a text.

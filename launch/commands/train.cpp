@@ -55,10 +55,16 @@ struct JobData {
 };
 
 /// Collective. Throws what require_equal_on_ranks throws where the ranks' data differ.
-JobData open_data(const CheckedRecipe& checked, const LaunchInfo& launch, Communicator& world) {
+JobData open_data(const CheckedRecipe& checked, const LaunchInfo& launch, Communicator& world,
+                  Console& console) {
   const int64_t workers = choose_workers(launch);
   JobData data{open_split(checked.source, Split::kTrain, workers),
                open_split(checked.source, Split::kValid, workers)};
+  // Once, though each evaluation starts workers.
+  const auto told = std::make_shared<std::set<std::string>>();
+  data.train.warn = data.valid.warn = [&console, told, rank = world.rank()](const auto& line) {
+    if (told->insert(line).second) console.print(fmt::format("warning: rank {}: {}", rank, line));
+  };
   require_equal_on_ranks(world, {{"training data", data.train.fingerprint},
                                  {"validation data", data.valid.fingerprint}});
   return data;
@@ -295,7 +301,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   Console console = make_console(launch.columns);
   const std::vector<std::string> memory_lines = check_memory(job, grid, console);
   job.stage = "opening the data";
-  const JobData data = open_data(checked, launch, *grid.world);
+  const JobData data = open_data(checked, launch, *grid.world, console);
   job.stage = "building the model";
   const UnitLoads unit_load = logged_loads(recipe, *grid.world);
   Session session(recipe, data.train, grid, unit_load);
@@ -328,6 +334,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
   warn_if_past_end(session, log);
+  for (const std::string& line : schedule_warnings(checked, session.scale())) log.warn(line);
   log_data(recipe, data, log);
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
@@ -345,9 +352,9 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
 const char* signal_notice(const LaunchInfo& launch) {
   if (!launch.launcher.empty()) return nullptr;
   // On a terminal the bar and a ^C stand on the line.
-  return isatty(STDERR_FILENO) == 1
-             ? "\nstopping: saves after this step; once more leaves at once\n"
-             : "stopping: saves after this step; once more leaves at once\n";
+  constexpr const char* kNotice =
+      "\nstopping: saves after this step; a second INT or TERM leaves at once\n";
+  return isatty(STDERR_FILENO) == 1 ? kNotice : kNotice + 1;
 }
 
 }  // namespace
@@ -359,6 +366,7 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   const CheckedRecipe checked =
       check_recipe(arguments.source, config::UnsetVariable::kRefuse, launch.world);
   const RunOptions& run = checked.loaded.options.run;
+  StopSignals::set_grace(run.grace.value());
   set_up_torch(run.threads, run.deterministic, launch);
   const std::unique_ptr<Communicator> world = make_world(launch);
   TrainingJob job{arguments, launch, checked, *world};

@@ -47,7 +47,7 @@ std::string text_of(const fs::path& file) {
 }
 
 Json object_in(const fs::path& file, RunData& run) {
-  if (!fs::exists(file)) return Json::object();
+  if (!fs::is_regular_file(file)) return Json::object();
   Json json = Json::parse(text_of(file), nullptr, /*allow_exceptions=*/false);
   if (json.is_object()) return json;
   run.problems.push_back(fmt::format("{}: no JSON object, left out", file.filename().string()));

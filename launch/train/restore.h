@@ -15,9 +15,9 @@ struct ResumeOptions {
 };
 
 /// Fills the parameters from model.init_from and returns a line for the log: the checkpoint's path,
-/// whether its averaged weights were taken, and, if it is taken in part, how many weights were
-/// taken, which of the model's keep their random values, and how many of the checkpoint's have no
-/// place in the model; "" without one. Collective. Throws as load_weights, with model.upcycle as
+/// whether its averaged weights were taken, if it is taken in part how many weights were taken and
+/// which of the model's keep their random values, and describe_other_function; "" without one.
+/// Collective. Throws as load_weights, with model.upcycle as
 /// load_upcycled, and Error (exit 12) if other keys of the model than those that put experts into
 /// it are not the checkpoint's, if none of the weights to be taken is there, if a pattern matches
 /// nothing, or, unless it is taken in part, if its tokens are another tokenizer's; also if experts
@@ -44,6 +44,13 @@ void require_own_tokenizer(const Manifest& manifest, const std::string& identity
 /// Throws Error (exit 12) if a router of the model assigns tokens by run.seed
 /// (Router::assigns_by_seed) and the checkpoint's was another.
 void require_own_seed(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model);
+
+/// What keeps weights of the checkpoint, those that `taken` chooses, from computing in an
+/// evaluation what they did: keys of the model (evaluated_differences) and tensors without a place
+/// in it, each after a line end; "" if nothing does. Collective.
+std::string describe_other_function(const Manifest& manifest, const Recipe& recipe,
+                                    const BuiltModel& model, Communicator& world,
+                                    const InitFrom& taken = {});
 
 /// Whether the checkpoint has averages of its weights (train.average).
 bool has_averages(const Manifest& checkpoint);

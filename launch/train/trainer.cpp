@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "parallel/checkpoint/checkpoint_folder.h"
@@ -272,7 +273,15 @@ void Trainer::begin_save() {
 void Trainer::commit_save(bool is_final) {
   const auto begin = Clock::now();
   pause_ = "writing of a checkpoint";
-  const SaveOutcome outcome = writer_.commit();
+  SaveOutcome outcome = writer_.commit();
+  // Else all steps since the checkpoint before would be lost.
+  for (int64_t tries = 1; is_final && !outcome.ok && has_grace(begin); ++tries) {
+    log_.warn(fmt::format("[E21] step {} was not saved, trying again while run.grace lasts: {}",
+                          outcome.step, outcome.error));
+    std::this_thread::sleep_for(std::chrono::seconds(tries));
+    begin_save();
+    outcome = writer_.commit();
+  }
   pause_ = nullptr;
   record_save(outcome, begun_score_, is_final);
   training_log_.leave_out(seconds_since(begin));
@@ -290,6 +299,14 @@ void Trainer::record_save(const SaveOutcome& outcome, std::optional<double> scor
     log_.warn(fmt::format("[E21] step {} was not saved, training goes on: {}", outcome.step,
                           outcome.error));
   }
+}
+
+/// The grace begins with the signal that stops the run, or else with the last save. Collective.
+bool Trainer::has_grace(Clock::time_point begin) {
+  StepFlags own;
+  own.stop = signals_.caught() != 0 ? signals_.is_grace_over()
+                                    : seconds_since(begin) > recipe_.run.grace.value();
+  return !session_.agree(own).stop;
 }
 
 void Trainer::finish() {

@@ -79,6 +79,7 @@ class Trainer {
   void begin_save();
   void commit_save(bool is_final);
   void record_save(const SaveOutcome& outcome, std::optional<double> score, bool is_final);
+  bool has_grace(Clock::time_point begin);
   void finish();
   bool evaluates_at(int64_t step) const;
   bool reached_stop_step() const;

@@ -11,6 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/sha256.h"
+#include "runtime/base/signals.h"
 
 namespace shoal {
 namespace {
@@ -205,9 +206,10 @@ void CheckpointWriter::write_shards_in_background() {
     });
     written_.store(true, std::memory_order_release);
   };
-  const std::string refused = failure_of([&] { writer_ = std::thread(write); });
+  const std::string refused =
+      failure_of([&] { writer_ = start_thread("the writing of a checkpoint", write); });
   if (refused.empty()) return;
-  write_error_ = "no thread can be started: " + refused;
+  write_error_ = refused;
   written_.store(true, std::memory_order_release);
 }
 
@@ -286,8 +288,9 @@ void CheckpointWriter::clean_in_background() {
       if (!left.empty()) throw StorageError(left);
     });
   };
-  const std::string refused = failure_of([&] { cleaner_ = std::thread(clean); });
-  if (!refused.empty()) clean_error_ = "no thread can be started: " + refused;
+  const std::string refused =
+      failure_of([&] { cleaner_ = start_thread("the removal of old checkpoints", clean); });
+  if (!refused.empty()) clean_error_ = refused;
 }
 
 void CheckpointWriter::join_cleaner() {

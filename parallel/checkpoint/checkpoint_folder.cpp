@@ -59,7 +59,7 @@ std::vector<int64_t> best_steps(const std::string& folder, int64_t most, bool re
   return steps;
 }
 
-void check(const char* call, const std::string& path, int result) {
+void check_call(const char* call, const std::string& path, int result) {
   if (result < 0 && result != -ENOENT) {
     throw StorageError(
         fmt::format("{} '{}': {}", call, path, std::generic_category().message(-result)));
@@ -196,9 +196,9 @@ void remove_leftovers(FileSystem& files, const std::string& folder) {
 void remove_folder(FileSystem& files, const std::string& path) {
   if (!is_folder(path)) return;
   for (const std::string& name : UntrustedFolder(path).names()) {
-    check("remove", path + "/" + name, files.remove_file(path + "/" + name));
+    check_call("remove", path + "/" + name, files.remove_file(path + "/" + name));
   }
-  check("remove", path, files.remove_directory(path));
+  check_call("remove", path, files.remove_directory(path));
 }
 
 }  // namespace shoal

@@ -51,6 +51,7 @@ class SoftTopK : public GrowRule {
                 steps_of("until", options.until, context.scale)} {}
 
   bool is_due(int64_t /*step*/) const override { return false; }
+  int64_t rests_from() const override { return 0; }
   void check(const Pattern& pattern, const std::string& layer) const override {
     if (pattern.can_change() && pattern.num_cells() < pattern.rows() * pattern.columns()) return;
     throw ConfigError(layer +

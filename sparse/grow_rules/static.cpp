@@ -11,6 +11,7 @@ class Static : public GrowRule {
   };
   Static(const Options& /*options*/, const Context& /*context*/) {}
   bool is_due(int64_t /*step*/) const override { return false; }
+  int64_t rests_from() const override { return 0; }
   torch::Tensor grow_score(const CellState& cells) const override {
     return torch::zeros_like(cells.weight_C);
   }

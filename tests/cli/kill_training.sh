@@ -12,7 +12,8 @@ more=()
 train() {
   local name=$1
   shift
-  LD_PRELOAD=$shim SHOAL_PROGRAM=$program env "$@" "$root/launch/run" -n 2 train "$tiny" \
+  LD_PRELOAD=$shim SHOAL_PROGRAM=$program OMPI_MCA_odls_base_sigkill_timeout=0 env "$@" \
+    "$root/launch/run" -n 2 train "$tiny" \
     run.root="$PWD" run.name="$name" run.on_existing=resume train.duration="${last}step" \
     evaluate.every=6step checkpoint.every=2step checkpoint.keep_last=1000 "${more[@]}" >job.txt 2>&1
 }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <iterator>
@@ -74,6 +75,14 @@ TEST(FileSystem, GivesUpOnADeviceThatTakesNothing) {
   files.longest_write = 0;
   OutputFile file(files, scratch.file("a"), FileSystem::Mode::kCreate);
   EXPECT_NE(error_of([&] { file.write("x"); }), "");
+}
+
+TEST(FileSystem, DoesNotWaitForAPipesReader) {
+  const ScratchFolder scratch;
+  ASSERT_EQ(::mkfifo(scratch.file("pipe").c_str(), 0600), 0);
+  PosixFileSystem files;
+  EXPECT_THAT(error_of([&] { OutputFile(files, scratch.file("pipe"), FileSystem::Mode::kAppend); }),
+              HasSubstr("pipe"));
 }
 
 TEST(FileSystem, RefusesToCreateWhatExistsAndToFollowLinks) {

@@ -14,6 +14,7 @@ namespace shoal::testing {
 struct RunEnd {
   TrainingResult result;
   std::string digest;  ///< of the state in memory
+  std::string loaded;  ///< of what it began with
 };
 
 /// Trains a recipe to its end in `folder`, from the newest checkpoint there, if there is any, or

@@ -43,7 +43,7 @@ LoaderSettings token_settings() {
   return how;
 }
 
-/// 2 to 5 tokens, the first and the last of them labelled.
+/// 2 tokens or more, the first and the last of them labelled.
 Sample short_sample(int64_t index) {
   Sample sample;
   sample.token_S.assign(static_cast<size_t>(index + 2), index + 1);
@@ -68,6 +68,28 @@ TEST(TokenLoader, PadsSamplesAtTheirEndsAndTellsTheirLengths) {
   EXPECT_TRUE(at::equal(batch.token_label_bS, label));
   EXPECT_TRUE(at::equal(batch.length_b, torch::tensor({2, 3, 4, 5}, torch::kInt64)));
   EXPECT_TRUE(at::equal(batch.label_b, torch::tensor({0, 1, 2, 3}, torch::kInt64)));
+}
+
+TEST(TokenLoader, PadsToTheLongestSampleOfTheRanksMicroBatch) {
+  const MadeSamples samples(short_sample, 5);
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    LoaderSettings how = token_settings();
+    how.shape.sequence = 9;
+    how.rank = rank;
+    how.world = 2;
+    EvalLoader loader(samples, how);
+    const Batch first = *loader.next();  // of 2 and 3 tokens, and of 4 and 5
+    const int64_t longest = rank == 0 ? 3 : 5;
+    EXPECT_EQ(first.token_bS.sizes(), (at::IntArrayRef{2, longest}));
+    EXPECT_EQ(first.token_label_bS.sizes(), (at::IntArrayRef{2, longest}));
+    EXPECT_TRUE(first.token_bS.is_contiguous());
+    EXPECT_TRUE(first.context.token_bS.is_same(first.token_bS));
+    EXPECT_TRUE(first.context.length_b.is_same(first.length_b));
+    EXPECT_EQ(first.length_b.max().item<int64_t>(), longest);
+    const Batch last = *loader.next();  // one sample on all ranks
+    EXPECT_EQ(last.token_bS.size(0), rank == 0 ? 1 : 0);
+    EXPECT_EQ(last.token_bS.size(1), rank == 0 ? 6 : 1);
+  }
 }
 
 TEST(TokenLoader, KnowsNoLengthsWhereAllSamplesHaveOne) {
