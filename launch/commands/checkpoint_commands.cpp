@@ -71,10 +71,6 @@ Json find_differences(const CheckpointReader& a, const CheckpointReader& b) {
   return differences;
 }
 
-std::string chosen(const std::string& path, const CheckpointArguments& arguments) {
-  return choose_checkpoint(path, arguments.best, arguments.pass_unreadable);
-}
-
 }  // namespace
 
 std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable) {
@@ -86,7 +82,7 @@ std::string choose_checkpoint(const std::string& path, bool best, bool pass_unre
 ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out) {
   std::string path = arguments.path;
   try {
-    path = chosen(arguments.path, arguments);
+    path = choose_checkpoint(arguments.path, arguments.best, arguments.pass_unreadable);
     const CheckpointReader reader(path);
     reader.verify_data();
     const Manifest& manifest = reader.manifest();
@@ -147,8 +143,8 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
 }
 
 ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out) {
-  const CheckpointReader a(chosen(arguments.path, arguments));
-  const CheckpointReader b(chosen(arguments.other, arguments));
+  const CheckpointReader a(choose_checkpoint(arguments.path, arguments.best));
+  const CheckpointReader b(choose_checkpoint(arguments.other, arguments.best));
   const Json differences = find_differences(a, b);
   const bool are_equal = differences.empty();
   if (arguments.json) {
@@ -169,7 +165,8 @@ ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out
 }
 
 ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(chosen(arguments.path, arguments));
+  const CheckpointReader reader(
+      choose_checkpoint(arguments.path, arguments.best, arguments.pass_unreadable));
   const std::string digest = content_digest(reader);
   if (arguments.json) {
     out << json_text(

@@ -171,12 +171,11 @@ std::string commit_checkpoint(FileSystem& files, const std::string& folder,
 
 std::string write_score(FileSystem& files, const std::string& folder, int64_t step, double score) {
   const std::string path = folder + "/" + step_folder(step);
-  const std::string manifest_file = path + "/" + kManifestName;
-  Manifest manifest = parse_manifest(read_manifest_text(path), manifest_file);
+  Manifest manifest = parse_manifest(read_manifest_text(path), path);
   manifest.score = score;
   const std::string temporary = make_save_folder(files, folder, step);
   write_manifest(files, temporary, manifest);
-  rename_path(files, temporary + "/" + kManifestName, manifest_file);
+  rename_path(files, temporary + "/" + kManifestName, path + "/" + kManifestName);
   sync_directory(files, path);
   remove_folder(files, temporary);
   return path;

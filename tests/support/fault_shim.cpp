@@ -2,7 +2,8 @@
 // kills it at its n-th call of MPI.
 //   FAULT_AT     which file call, from 1, counted from access("saving-begins")
 //   FAULT_FROM   a part of a path: counted from the first call with it instead
-//   FAULT_MPI    which call of MPI kills, from 1, counted from there too; with FAULT_SLEEP it fails,
+//   FAULT_MPI    which call of MPI kills, from 1, counted from there too; with FAULT_SLEEP it
+//   fails,
 //                while syncs of files from there on take so many seconds
 //   FAULT_RANK   only in this rank of a job
 //   FAULT_KIND   "kill", or the number of an errno

@@ -19,7 +19,7 @@ RunEnd train_run(const Recipe& recipe, const std::string& folder, RankGrid& grid
 }
 
 RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string& folder,
-                    RankGrid& grid, const StopSignals& signals, bool evaluates_first) {
+                    RankGrid& grid, const StopSignals& signals) {
   std::filesystem::create_directories(folder + "/ckpt");
   Session session(recipe, data.train, grid);
   RunFolder run;
@@ -33,7 +33,7 @@ RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string
   };
   RunEnd end;
   end.loaded = digest();
-  Trainer trainer({recipe, session, data.valid, run, console, log, signals, evaluates_first},
+  Trainer trainer({recipe, session, data.valid, run, console, log, signals, data.evaluates_first},
                   std::move(options));
   end.result = trainer.run();
   end.digest = digest();

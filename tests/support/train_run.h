@@ -25,10 +25,11 @@ RunEnd train_run(const Recipe& recipe, const std::string& folder, RankGrid& grid
 /// What a run trains and evaluates on.
 struct RunData {
   OpenSplit train, valid;
+  bool evaluates_first = false;  ///< as Trainer::Parts
 };
 /// The same on data of the test's own.
 RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string& folder,
-                    RankGrid& grid, const StopSignals& signals, bool evaluates_first = false);
+                    RankGrid& grid, const StopSignals& signals);
 
 /// A metric of each evaluation in the run's metrics.jsonl, by step.
 std::map<int64_t, double> evaluations(const std::string& folder, const std::string& metric);

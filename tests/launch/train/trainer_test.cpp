@@ -133,8 +133,9 @@ class OwedEvaluation : public ::testing::Test {
     auto valid = std::make_unique<SignallingSet>(source->open(Split::kValid), 3, signal_at);
     const StopSignals signals;
     RankGrid grid = testing::self_grid();
-    return train_run_on({open_split(source, Split::kTrain), {source, std::move(valid)}}, recipe,
-                        scratch_.file(folder), grid, signals, evaluates_first);
+    const RunData data{
+        open_split(source, Split::kTrain), {source, std::move(valid)}, evaluates_first};
+    return train_run_on(data, recipe, scratch_.file(folder), grid, signals);
   }
   std::string checkpoint(int64_t step) {
     return scratch_.file("cut") + "/ckpt/" + step_folder(step);
