@@ -7,7 +7,7 @@ source "$(dirname "$0")/common.sh"
 start() {
   rm -rf run
   "$@" train "$tiny" run.root=. parallel.expert_ranks=1 train.batch=64000 train.accumulate=16000 \
-    run.grace="${grace:-1h}" >job.txt 2>&1 &
+    run.threads=2 run.grace="${grace:-1h}" >job.txt 2>&1 &
   job=$!
   is_prepared() { grep -qs 'device cpu' run/log/rank-00000.log; }
   wait_until "it was signalled" is_prepared
@@ -29,6 +29,15 @@ leaves_after() {
 }
 
 start "$program"
+# No thread but the main one takes signals: its handlers have a stack of their own.
+threads=0
+for status in /proc/"$job"/task/*/status; do
+  [ "$status" != "/proc/$job/task/$job/status" ] || continue
+  blocked=$(sed -n 's/^SigBlk:[[:blank:]]*//p' "$status")
+  threads=$((threads + 1))
+  [ $((16#$blocked & 16#4000)) -ne 0 ] || fail "a thread takes SIGTERM: $(cat "$status")"
+done
+[ "$threads" -ge 2 ] || fail "only $threads threads"
 waits_after USR1
 waits_after TERM
 waits_after HUP

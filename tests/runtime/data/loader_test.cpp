@@ -4,24 +4,19 @@
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "tests/support/less_memory.h"
 
 // b samples on this rank  C channels  H height  W width
 namespace shoal {
 namespace {
 
-using ::testing::ExitedWithCode;
 using ::testing::HasSubstr;
 
 constexpr ImageShape kShape{3, 5, 6};
@@ -291,45 +286,6 @@ TEST(TrainLoader, IsTheSameForAnyNumberOfWorkers) {
       EXPECT_TRUE(serial(samples, how, 12).equals(expected)) << workers << " workers";
     }
   }
-}
-
-TEST(TrainLoaderDeathTest, HasFewerWorkersAndTellsWhereTheSystemRefusesThreads) {
-  const Numbered samples(50);
-  LoaderSettings how = settings(24, 3);
-  how.workers = 256;
-  how.prefetch = 0;
-  const auto train = [&](bool may_be_fewer) {
-    std::string told;
-    if (may_be_fewer) how.fewer_workers = [&told](const std::string& line) { told += line; };
-    const Seen expected = serial(samples, settings(24, 3), 3);
-    testing::allow_more_memory(int64_t{1} << 28);
-    try {
-      const bool is_equal = serial(samples, how, 3).equals(expected);
-      std::fputs(told.c_str(), stderr);
-      _exit(is_equal ? 0 : 1);
-    } catch (const Error& error) {
-      std::fputs(error.what(), stderr);
-      _exit(static_cast<int>(error.code()));
-    }
-  };
-  EXPECT_EXIT(train(true), ExitedWithCode(0), "^data.workers: [0-9]+ instead of 256, .*ulimit -u");
-  EXPECT_EXIT(train(false), ExitedWithCode(11), "^data.workers: the system refuses a thread");
-  how.workers = 1;
-  how.prefetch = 1;
-  const auto prefetch = [&] {
-    testing::allow_more_memory(0);
-    std::vector<std::unique_ptr<TrainLoader>> loaders;
-    try {
-      for (int i = 0; i < 64; ++i) {  // some by the stacks of threads that have ended
-        loaders.push_back(std::make_unique<TrainLoader>(samples, how));
-        loaders.back()->next();
-      }
-    } catch (const Error& error) {
-      std::fputs(error.what(), stderr);
-      _exit(static_cast<int>(error.code()));
-    }
-  };
-  EXPECT_EXIT(prefetch(), ExitedWithCode(11), "^data.prefetch: the system refuses a thread");
 }
 
 TEST(TrainLoader, GivesTheErrorOfTheFirstBadRecordForAnyNumberOfWorkers) {

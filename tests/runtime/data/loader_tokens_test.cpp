@@ -2,8 +2,11 @@
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,11 +14,13 @@
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/sequences/mixed_complexity.h"
+#include "tests/support/less_memory.h"
 
 // b samples on this rank  S tokens
 namespace shoal {
 namespace {
 
+using ::testing::ExitedWithCode;
 using ::testing::HasSubstr;
 
 /// Samples that a function makes.
@@ -178,6 +183,41 @@ TEST(TokenLoader, GivesAllRanksTogetherTheDrawnSamplesOfOne) {
   for (int64_t world = 2; world <= 3; ++world) {
     EXPECT_TRUE(at::equal(stream(world, 3), expected)) << world << " ranks";
   }
+}
+
+/// In the process of a death test: a training with threads for which there is too little memory
+/// ends with its error's code, and tells that or what it was warned of.
+void train_with_few_threads(LoaderSettings how, bool may_be_fewer) {
+  std::string told;
+  if (may_be_fewer) how.fewer_workers = [&told](const std::string& line) { told += line; };
+  const MadeSamples samples([](int64_t) { return short_sample(2); });
+  std::vector<std::unique_ptr<TrainLoader>> loaders;
+  testing::allow_more_memory(int64_t{1} << 28);
+  try {
+    while (std::ssize(loaders) * (how.workers + how.prefetch) < 256) {
+      loaders.push_back(std::make_unique<TrainLoader>(samples, how));
+      loaders.back()->next();
+    }
+    std::fputs(told.c_str(), stderr);
+    _exit(0);
+  } catch (const Error& error) {
+    std::fputs(error.what(), stderr);
+    _exit(static_cast<int>(error.code()));
+  }
+}
+
+TEST(TokenLoaderDeathTest, AutomaticWorkersAreFewerWhereTheSystemRefusesThreads) {
+  LoaderSettings how = token_settings();
+  how.prefetch = 0;
+  how.workers = 256;
+  EXPECT_EXIT(train_with_few_threads(how, true), ExitedWithCode(0),
+              "^data.workers: [0-9]+ instead of 256, .*ulimit -u");
+  EXPECT_EXIT(train_with_few_threads(how, false), ExitedWithCode(11),
+              "^data.workers: the system refuses a thread");
+  how.prefetch = 1;
+  how.workers = 1;
+  EXPECT_EXIT(train_with_few_threads(how, true), ExitedWithCode(11),
+              "^data.prefetch: the system refuses a thread");
 }
 
 }  // namespace
