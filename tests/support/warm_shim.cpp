@@ -154,8 +154,8 @@ Begin serve(const char* name) {
 
 }  // namespace
 
-extern "C" int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*fini)(),
-                                 void (*rtld_fini)(), void* stack_end) {
+#define END_ARGUMENTS void (*init)(), void (*fini)(), void (*rtld_fini)(), void* stack_end
+extern "C" int __libc_start_main(Main main, int argc, char** argv, END_ARGUMENTS) {
   const auto start = reinterpret_cast<Start>(dlsym(RTLD_NEXT, "__libc_start_main"));
   // Not yet initialised by the C library: `environ` follows the arguments.
   const char* name = nullptr;
