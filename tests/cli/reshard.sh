@@ -6,6 +6,7 @@
 # and of MoCo's two encoders with the optimizer's state of one. Every second step the optimizer's
 # state is shared out among the replicas.
 source "$(dirname "$0")/common.sh"
+warm
 
 # Ranks and expert ranks: every number of ranks from every other.
 grids=("1 1" "2 2" "3 3" "1 1" "4 2" "2 1" "4 4" "3 3" "2 2" "1 1" "3 3" "4 4" "1 1")
@@ -30,5 +31,5 @@ expect 1 "$program" inspect four --diff four/ckpt/"$(ls four/ckpt | head -n 1)"
 
 # The other models, all by one start of four ranks.
 RESHARD_RECIPE=$tiny "$root/tests/support/mpi.sh" 4 "$(dirname "$program")/tests_mpi" \
-  --gtest_brief=1 --gtest_filter='*ReshardCli*' >models.txt 2>&1 || fail "$(cat models.txt)"
+  --gtest_brief=1 --gtest_color=no --gtest_filter='*ReshardCli*' >models.txt 2>&1 || fail "$(cat models.txt)"
 grep -q ' 5 tests' models.txt || fail "not five models: $(cat models.txt)"

@@ -19,8 +19,9 @@ MPI_Request failed_send = MPI_REQUEST_NULL;
 }  // namespace
 
 /// In place of the library's, for libshoal.so too.
-int MPI_Isend(const void* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-              MPI_Request* request) {
+#define SEND_ARGUMENTS \
+  const void *from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm
+int MPI_Isend(SEND_ARGUMENTS, MPI_Request* request) {
   const bool fails = sends_to_failure > 0 && --sends_to_failure == 0;
   const int code = PMPI_Isend(from, count, type, to, tag, comm, fails ? &failed_send : request);
   return fails ? MPI_ERR_OTHER : code;

@@ -192,54 +192,6 @@ TEST(TopKAttention, OfEqualLogitsTakesTheEarlier) {
   }
 }
 
-// Products of small integers are exact, and many are equal; their scaled factors are not.
-TEST(TopKAttention, OfEqualProductsOfRowsTakesTheEarlier) {
-  const ImageQueries queries = some_queries();
-  const auto integers = [](const torch::Tensor& x) { return (x * 4 / 3).round(); };
-  for (const int64_t width : {4, 6, 20, 22}) {  // heads of 2, 3, 10 and 11 numbers
-    const Heads x = some_heads(width);
-    const Heads equal{integers(x.query_RD), integers(x.key_IND), x.value_IND};
-    for (const int64_t k : {1, 2, 5, 8, 20}) {
-      for (const TopKOptions& options :
-           {TopKOptions{2, k, {}, kGrid}, window_options(k), pooled_options(k)}) {
-        const torch::Tensor expected = attend_one_by_one(equal, queries, options);
-        for (const auto type : {torch::kFloat64, torch::kFloat32}) {
-          const Heads typed{equal.query_RD.to(type), equal.key_IND.to(type),
-                            equal.value_IND.to(type)};
-          for (const auto& function : {attend, attend_portable}) {
-            EXPECT_LT(relative_error(function(typed, queries, options), expected),
-                      type == torch::kFloat64 ? 1e-13 : 1e-5)
-                << enum_name(options.candidates.from) << ", width " << width << ", k " << k;
-          }
-        }
-      }
-    }
-  }
-}
-
-// The key of token 13 is that of token 2, and the queries are equal, however many there are.
-TEST(TopKAttention, OfEqualKeysTakesTheEarlierBesideAnyNumberOfQueries) {
-  for (const auto type : {torch::kFloat64, torch::kFloat32}) {
-    for (const int64_t width : {8, 16, 33}) {
-      torch::Tensor key_ND = torch::sin(0.7 * torch::arange(15 * width, torch::kFloat64) + 0.1)
-                                 .view({15, width})
-                                 .to(type);
-      key_ND[13] = key_ND[2];
-      const torch::Tensor value_ND =
-          torch::arange(15, key_ND.options()).unsqueeze(1).expand_as(key_ND);
-      for (int64_t count = 1; count <= 15; ++count) {
-        const Heads x{3 * key_ND[2].expand({count, width}), key_ND.unsqueeze(0),
-                      value_ND.unsqueeze(0)};
-        for (const auto& function : {attend, attend_portable}) {
-          const torch::Tensor y = function(x, first_tokens(count), {1, 1});
-          EXPECT_TRUE(torch::equal(y, value_ND[2].expand({count, width})))
-              << count << " queries of width " << width << ": " << y.select(1, 0);
-        }
-      }
-    }
-  }
-}
-
 TEST(TopKAttention, IsTheSortedReferenceInEveryShape) {
   const ImageQueries queries = some_queries();
   for (const int64_t width : {2, 10, 32, 40}) {
