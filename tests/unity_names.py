@@ -20,6 +20,7 @@ FUNCTION = re.compile(
     r"^(?!TEST|INSTANTIATE|using|struct|class|enum)[A-Za-z_][^;{}=(\n]*?[ &*>](\w+)\(", re.M)
 CONSTANT = re.compile(
     r"^(?:static |inline )*(?:constexpr|const|static) [^;{}=(\n]*?[ &*>](\w+)(?:\[\w*\])*\s*[=;]", re.M)
+MORE = re.compile(r", *(\w+)(?:\[\w*\])*\s*[=,;]")  # `constexpr int kA = 1, kB = 2;`
 TYPE = re.compile(
     r"^(?:struct|class|union|enum(?: class)?) (\w+)(?: final)?\s*(?::[^;=]*)?;", re.M)
 ALIAS = re.compile(r"^using (\w+) =([^;]*);", re.M)  # several may say the same
@@ -62,6 +63,10 @@ def declared(text):
             for match in pattern.finditer(code):
                 meaning = " ".join(match[2].split()) if pattern is ALIAS else match
                 own.setdefault((namespace, match[1]), (line(code, match), meaning))
+        for first in CONSTANT.finditer(code):
+            end = code.find(";", first.start()) + 1
+            for match in MORE.finditer(code, first.end(1), end):
+                own.setdefault((namespace, match[1]), (line(code, match), match))
     return own, {match[1]: line(text, match) for match in USING.finditer(text)}
 
 
@@ -109,10 +114,10 @@ def test():
     assert conflicts({"a": own, "b": "namespace other {\n" + own + "}\n"}) == {}
     later = ("namespace shoal {\nnamespace {\nstruct Pair {\n  int member(int b) {\n  }\n};\n"
              "int first(int a) {\n  const char* brace = \"}\";\nint hidden(a);\n}\n\n"
-             "const int kOne = some(1);\nconstexpr Pair kTwo[] = {{1}};\nusing Pairs = A<Pair>;\n"
+             "const int kOne = some(1), kMore = 2;\nconstexpr Pair kTwo[] = {{1}};\nusing Pairs = A<Pair>;\n"
              "int second(int a) {\n}\n}  // namespace\n"
              "int shared(int a) {\n}\nnamespace {\nint third(int a);\n}\n}  // namespace shoal\n")
-    lines = {"Pair": 3, "first": 7, "kOne": 12, "kTwo": 13, "Pairs": 14, "second": 15, "third": 21}
+    lines = {"Pair": 3, "first": 7, "kOne": 12, "kMore": 12, "kTwo": 13, "Pairs": 14, "second": 15, "third": 21}
     assert {name: line for (_, name), (line, _) in declared(later)[0].items()} == lines
     assert conflicts({"a": later, "b": own + later}).keys() == lines.keys() - {"Pairs"}
     assert conflicts({"a": later, "b": later.replace("A<", "B<")})["Pairs"] == ["a:14", "b:14"]
