@@ -1,6 +1,7 @@
 #include "tests/support/thread_communicator.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -189,9 +190,7 @@ void complete(Slot& slot, const Group& group, const Mover& move) {
 }
 
 std::string text_of(const RowCounts& rows) {
-  std::string text;
-  for (const int64_t count : rows) text += (text.empty() ? "" : ",") + std::to_string(count);
-  return "[" + text + "]";
+  return fmt::format("[{}]", fmt::join(rows, ","));
 }
 
 std::string signature(Collective kind, const torch::Tensor& tensor, const std::string& more) {
