@@ -189,9 +189,7 @@ void complete(Slot& slot, const Group& group, const Mover& move) {
   group.job->changed.notify_all();
 }
 
-std::string text_of(const RowCounts& rows) {
-  return fmt::format("[{}]", fmt::join(rows, ","));
-}
+std::string text_of(const RowCounts& rows) { return fmt::format("[{}]", fmt::join(rows, ",")); }
 
 std::string signature(Collective kind, const torch::Tensor& tensor, const std::string& more) {
   return std::string(name_of(kind)) + "(" + c10::toString(tensor.scalar_type()) + ", " + more + ")";
