@@ -95,9 +95,9 @@ LayerCase uneven_case(const PaddedRouter& router, const std::string& capacity,
   return test;
 }
 
-void expect_equal(const LayerResult& found, const LayerResult& expected, double tolerance = 1e-12) {
+void expect_equal(const LayerResult& found, const LayerResult& expected) {
   const testing::Difference worst = difference(found, expected);
-  EXPECT_LT(worst.value, tolerance) << worst.where;
+  EXPECT_LT(worst.value, 1e-12) << worst.where;
   EXPECT_TRUE(torch::allclose(found.stats, expected.stats, 1e-12, 1e-12));
 }
 
@@ -109,13 +109,19 @@ void expect_equal_but_weights(LayerResult found, LayerResult expected) {
   expect_equal(found, expected);
 }
 
-/// Calls `use` with the case of each router and capacity.
+/// Calls `use` with each router and capacity or, unless `all`, with so many that each router meets
+/// each order and each mode, and each order each mode.
 template <class Use>
-void for_each_case(const Use& use) {
+void for_each_case(const Use& use, bool all = true) {
+  size_t number = 0;
   for (const PaddedRouter& router : kPaddedRouters) {
-    for (const std::string& capacity : capacities_of(router)) {
-      SCOPED_TRACE(router.name + router.keys + ", " + capacity);
-      use(router, capacity);
+    const std::vector<std::string> capacities = capacities_of(router);
+    ++number;
+    for (size_t i = 0; i < capacities.size(); ++i) {
+      // Number 0 is dropless, 1 to 4 are the capped orders, 5 to 8 the padded ones.
+      if (!all && i > 0 && (i + i / 5 + number) % 2 == 1) continue;
+      SCOPED_TRACE(router.name + router.keys + ", " + capacities[i]);
+      use(router, capacities[i]);
     }
   }
 }
@@ -139,7 +145,12 @@ TEST(MoeLayerPadding, ChangesNoBit) {  // L4
       const LayerResult expected = run_layer_on(test, 1, 1);
       EXPECT_EQ(expected.tensors.at("padding").item<double>(), 0.0);
       test.padding = 3;
-      expect_equal(run_layer_on(test, 1, 1), expected, 1e-300);
+      const LayerResult found = run_layer_on(test, 1, 1);
+      for (const auto& [name, tensor] : expected.tensors) {
+        EXPECT_TRUE(torch::equal(found.tensors.at(name), tensor)) << name;
+      }
+      EXPECT_TRUE(torch::equal(found.stats, expected.stats));
+      expect_equal(found, expected);  // the loss sums the padding's zeros too
     }
   });
 }
@@ -173,7 +184,7 @@ TEST(MoeLayerPadding, GroupsAreRoutedAsOneSampleOfTheirTokens) {
 
 // Each rank pads to its own longest sample.
 TEST(MoeLayerPaddingRanks, ParallelEqualsSerial) {
-  for_each_case([](const PaddedRouter& router, const std::string& capacity) {
+  const auto run = [](const PaddedRouter& router, const std::string& capacity) {
     LayerCase test = uneven_case(router, capacity);
     const LayerResult expected = run_layer_on(test, 1, 1);
     test.padding = 1;
@@ -182,7 +193,8 @@ TEST(MoeLayerPaddingRanks, ParallelEqualsSerial) {
       SCOPED_TRACE(fmt::format("{} x {}", expert_ranks, replicas));
       expect_equal(run_layer_on(test, expert_ranks, replicas), expected);
     }
-  });
+  };
+  for_each_case(run, /*all=*/false);
 }
 
 }  // namespace

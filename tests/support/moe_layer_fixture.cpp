@@ -146,6 +146,7 @@ LayerResult run_layer(const LayerCase& test, int64_t first, int64_t count, RankG
       samples.sum_of_padding(output.y_BRD.detach()) + samples.sum_of_padding(x.grad());
   for (const Parameter& parameter : parameters) {
     const torch::Tensor grad = parameter.tensor.grad();
+    if (!grad.defined()) continue;  // learned noise in evaluation
     if (!parameter.is_stacked()) result.tensors[parameter.name + ".grad"] = grad.clone();
     for (size_t row = 0; row < parameter.unit_ids.size(); ++row) {
       result.tensors[name_of_unit(parameter.name, parameter.unit_ids[row]) + ".grad"] =
