@@ -49,7 +49,8 @@ int64_t bytes_on_rank(const Parameter& parameter, int64_t expert_ranks) {
 
 /// The optimizer's state over the weights it trains, in bytes.
 double state_over_weights(const Recipe& recipe, const BuiltModel& model) {
-  const auto optimizer = Registry<Optimizer>::create(recipe.optimizer, {model.parameters});
+  const auto optimizer =
+      Registry<Optimizer>::create(recipe.optimizer, {model.parameters, nullptr, model.buffers});
   const auto state = static_cast<double>(
       estimate_checkpoint(list_state(*optimizer).entries(), /*ranks=*/1).data_bytes);
   double weights = 0;

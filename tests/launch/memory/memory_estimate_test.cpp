@@ -72,6 +72,18 @@ TEST(MemoryEstimate, IsOfTheRankWithTheMostSamples) {
 TEST(MemoryEstimate, HasNoGradientsOfWhatIsFrozen) {
   const std::vector<std::string> frozen{"optimizer.rules=[{match: 'backbone.*', freeze: true}]"};
   EXPECT_EQ(class_of(frozen, 1, "gradients"), 4 * (16 * 3 + 3));
+  const std::vector<std::string> buffer{
+      "model.moe.router={name: sigmoid, k: 2, bias: {rate: 0.1}}",
+      "optimizer.rules=[{match: '*.selection_bias', freeze: true}]"};
+  EXPECT_EQ(class_of(buffer, 1, "gradients"), 4 * checked(buffer).counts.parameters);
+}
+
+TEST(MemoryEstimate, HasTheKeyEncoderTwice) {
+  const std::vector<std::string> moco{"task={name: moco_v3, hidden: 8, out: 4}"};
+  const int64_t trained = class_of(moco, 1, "gradients");
+  const int64_t keys = 4 * checked(moco).counts.parameters - trained;
+  EXPECT_GT(keys, 0);
+  EXPECT_EQ(class_of(moco, 1, "weights"), trained + 2 * keys);
 }
 
 TEST(MemoryEstimate, OfAGpuLeavesTheHostsMemoryOut) {

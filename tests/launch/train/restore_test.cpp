@@ -139,10 +139,11 @@ TEST_F(LoadRun, ParameterRulesResumeBitByBitAndMayNotChange) {
 struct LongerSparseRun : TrainingRun {
   LongerSparseRun(const std::string& path, const std::string& until,
                   const std::string& duration = "16step")
-      : TrainingRun(path, {"sparsity={density: 0.5, rule: {name: set, every: 1step, fraction: 0.5, "
-                           "until: " +
-                               until + "}}",
-                           "train.duration=" + duration}) {}
+      : TrainingRun(path,
+                    {"sparsity={density: 0.5, rule: {name: set, every: 1step, decay: constant, "
+                     "until: " +
+                         until + "}}",
+                     "train.duration=" + duration}) {}
 
   std::string resume(bool override_fixed = false) {
     folder.resume = true;
