@@ -9,6 +9,7 @@ cmake_minimum_required(VERSION 3.25)
 #           *ImageNet* IMAGENET_SAMPLE
 #   *Gpu    label gpu: needs a GPU; only there if a GPU device file is. tests_gpu_emulated brings
 #           its own: label unit
+#   *Cli    no entry: a script of tests/cli runs it
 #   others  label unit
 # Inputs: NAME, PROGRAM, OUTPUT, SCRATCH, MPI_SCRIPT, EXCEPT (tests that are left out).
 execute_process(COMMAND "${PROGRAM}" --gtest_list_tests
@@ -26,7 +27,9 @@ foreach(line IN LISTS lines)
   endif()
   set(suite "${CMAKE_MATCH_1}")
   string(REGEX REPLACE "/[0-9]+$" "" bare "${suite}")
-  if(NAME STREQUAL "tests_mpi" OR bare MATCHES "Mpi$")
+  if(bare MATCHES "Cli$")
+    continue()
+  elseif(NAME STREQUAL "tests_mpi" OR bare MATCHES "Mpi$")
     set(group mpi)
   elseif(bare MATCHES "Ranks$")
     set(group ranks)

@@ -16,6 +16,7 @@
 #include "launch/model/sparse_layers.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
+#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 #include "sparse/permutations/permutation_method.h"
 #include "sparse/permutations/soft_permutation.h"
@@ -231,7 +232,7 @@ SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoint
 }
 
 void add_permutation_curves(const std::string& file, SparsityHistory& history) {
-  std::ifstream stream(file);
+  std::ifstream stream = open_unless_pipe(file);
   std::string text;
   for (int64_t line = 1; std::getline(stream, text) && !stream.eof(); ++line) {
     const auto record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);

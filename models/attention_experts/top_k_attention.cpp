@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "models/attention_experts/top_k_attention_cpu.h"
+#include "models/kernels/attention_rows.h"
 #include "moe/kernels/row_top_k.h"
 #include "runtime/device/device_copy.h"
 #include "runtime/device/operator.h"
@@ -201,6 +202,42 @@ torch::Tensor are_highest(const torch::Tensor& logits, int64_t k) {
       .view(logits.sizes());
 }
 
+/// a bᵀ on the CPU. The bits of a sum are independent of where its rows are and of the others.
+template <class Real>
+torch::Tensor multiply_rows_cpu(const torch::Tensor& a_IAMH, const torch::Tensor& b_IANH) {
+  const int64_t M = a_IAMH.size(2), N = b_IANH.size(2), H = a_IAMH.size(3);
+  const int64_t columns = round_up(N, attention_tiles::kLanes<Real>);
+  const torch::Tensor a = a_IAMH.contiguous();
+  const torch::Tensor b =
+      at::constant_pad_nd(b_IANH.transpose(2, 3), {0, columns - N}).contiguous();
+  const torch::Tensor c = at::empty({a.size(0), a.size(1), M, columns}, a.options());
+  at::parallel_for(0, a.size(0) * a.size(1), 1, [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      attention_tiles::multiply<Real>({M, columns, H, a.const_data_ptr<Real>() + t * M * H, H,
+                                       false, b.const_data_ptr<Real>() + t * H * columns, columns,
+                                       c.mutable_data_ptr<Real>() + t * M * columns, columns});
+    }
+  });
+  return c.narrow(3, 0, N);
+}
+
+/// a bᵀ. LibTorch's product on CPUs rounds equal rows of b apart, by their place and the number of
+/// rows of a.
+struct RowProduct : torch::autograd::Function<RowProduct> {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& a_IAMH,
+                               const torch::Tensor& b_IANH) {
+    ctx->save_for_backward({a_IAMH, b_IANH});
+    if (!a_IAMH.is_cpu()) return a_IAMH.matmul(b_IANH.transpose(2, 3));
+    return a_IAMH.scalar_type() == torch::kFloat64 ? multiply_rows_cpu<double>(a_IAMH, b_IANH)
+                                                   : multiply_rows_cpu<float>(a_IAMH, b_IANH);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_second_derivatives();
+    const variable_list saved = ctx->get_saved_variables();
+    return {grads[0].matmul(saved[1]), grads[0].transpose(2, 3).matmul(saved[0])};
+  }
+};
+
 /// Which keys the queries see by their blocks, bool [I, A, M, N].
 torch::Tensor in_best_blocks(const torch::Tensor& query_IAMH, const torch::Tensor& key_IANH,
                              const TopKOptions& options) {
@@ -209,9 +246,12 @@ torch::Tensor in_best_blocks(const torch::Tensor& query_IAMH, const torch::Tenso
                 torch::TensorOptions().dtype(torch::kInt64).device(key_IANH.device()));
   const torch::Tensor is_in_NP =
       at::one_hot(block_N, num_blocks(options.candidates, options.grid)).to(key_IANH.scalar_type());
-  const torch::Tensor mean_IAPH = (is_in_NP / is_in_NP.sum(0)).t().matmul(key_IANH.detach());
+  const torch::Tensor share_PN = (is_in_NP / is_in_NP.sum(0)).t();
+  const torch::Tensor mean_IAPH =
+      RowProduct::apply(share_PN.expand({key_IANH.size(0), key_IANH.size(1), -1, -1}),
+                        key_IANH.detach().transpose(2, 3));
   const torch::Tensor is_best_IAMP =
-      are_highest(query_IAMH.detach().matmul(mean_IAPH.transpose(2, 3)), *options.candidates.keep);
+      are_highest(RowProduct::apply(query_IAMH.detach(), mean_IAPH), *options.candidates.keep);
   return is_best_IAMP.index_select(3, block_N);
 }
 
@@ -377,7 +417,7 @@ torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torc
       split_image_heads(to_images(at_least_float32(query_RD)), options.heads);
   const torch::Tensor key_IANH = split_image_heads(at_least_float32(key_IND), options.heads);
   const torch::Tensor value_IANH = split_image_heads(at_least_float32(value_IND), options.heads);
-  torch::Tensor logits_IAMN = query_IAMH.matmul(key_IANH.transpose(2, 3)) * scale;
+  torch::Tensor logits_IAMN = RowProduct::apply(query_IAMH, key_IANH);
   const auto keep = [&](const torch::Tensor& is_kept) {
     logits_IAMN = logits_IAMN.masked_fill(~is_kept, -std::numeric_limits<double>::infinity());
   };
@@ -391,8 +431,9 @@ torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torc
     keep(in_best_blocks(query_IAMH, key_IANH, options));
   }
   if (options.k < N) keep(are_highest(logits_IAMN, options.k));
+  const torch::Tensor share_IAMN = (logits_IAMN * scale).softmax(3);
   const torch::Tensor y_IMD =
-      logits_IAMN.softmax(3).matmul(value_IANH).transpose(1, 2).reshape({I * padded.most, D});
+      share_IAMN.matmul(value_IANH).transpose(1, 2).reshape({I * padded.most, D});
   return y_IMD.index_select(0, padded.row_R).to(query_RD.scalar_type());
 }
 

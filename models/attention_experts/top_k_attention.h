@@ -28,7 +28,8 @@ struct TopKOptions {
 
 /// Multi-head attention of some tokens to the tokens of their image: for each query and head the
 /// softmax over the k highest logits q kᵀ / sqrt(D / heads) alone, times their values. Of equal
-/// logits the earlier token is taken. A query is independent of the others.
+/// q kᵀ the earlier token is taken. A query is independent of the others; on a GPU q kᵀ is
+/// LibTorch's, which may round by the number of queries.
 ///
 /// Shapes: query [R, D]; key, value [I, N, D] -> [R, D]. float32, float64 or bfloat16, all alike;
 /// bfloat16 is computed in float32. Rows may be parts of wider ones.
@@ -67,7 +68,7 @@ struct TopKPart {
 torch::Tensor top_k_attention_of(const std::vector<torch::Tensor>& rows,
                                  const std::vector<TopKPart>& parts, int64_t width, int64_t dim);
 
-/// top_k_attention by LibTorch's operators, on any device: the reference.
+/// top_k_attention by LibTorch's operators but for the CPU's q kᵀ, on any device: the reference.
 torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                                        const torch::Tensor& value_IND, const ImageQueries& queries,
                                        const TopKOptions& options);

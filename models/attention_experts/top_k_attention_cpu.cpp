@@ -164,15 +164,15 @@ struct SharesScratch {
   TileMemory<Integer<Real>> rank_KQ;
 };
 
-/// A tile's rows times `factor`, transposed. Rows of padding repeat the last one, so that their
-/// softmax is as quick as its.
+/// A tile's rows, transposed. Rows of padding repeat the last one, so that their softmax is as
+/// quick as its.
 template <class Real>
 const Real* transposed(const TopKShape<Real>& shape, const TopKTile& tile,
-                       const HeadsOf<Real>& from, Real factor, TileMemory<Real>& to) {
+                       const HeadsOf<Real>& from, TileMemory<Real>& to) {
   const int64_t Q = shape.padded(tile);
   Real* to_HQ = to.get(shape.H * Q);
   attention_tiles::transpose_rows<Real>(
-      {from.queries(tile), from.row_stride, tile.rows(), shape.H, factor, to_HQ, Q});
+      {from.queries(tile), from.row_stride, tile.rows(), shape.H, to_HQ, Q});
   return to_HQ;
 }
 
@@ -196,7 +196,7 @@ template <class Real>
 Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const InputHeads<Real>& of,
                 SharesScratch<Real>& scratch) {
   const int64_t Q = shape.padded(tile);
-  const Real* query_HQ = transposed(shape, tile, of.queries, shape.scale, scratch.query_HQ);
+  const Real* query_HQ = transposed(shape, tile, of.queries, scratch.query_HQ);
   const RealRows<Real> key = factor_rows(of.keys.keys(tile), scratch.key);
   Real* share_KQ = scratch.share_KQ.get(tile.keys * Q);
   const auto next_of = [&](const HeadsOf<Real>& x) {
@@ -213,7 +213,8 @@ Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const InputH
                   .c_stride = Q,
                   .ahead = {next_of(of.keys), next_of(of.values)}});
   if (shape.has_window()) mask_window(shape, tile, share_KQ);
-  attention_tiles::softmax_of_highest<Real>({share_KQ, tile.keys, Q}, shape.options.k,
+  // Scaled after the choice: rounding of scaled queries would part equal logits.
+  attention_tiles::softmax_of_highest<Real>({share_KQ, tile.keys, Q}, shape.options.k, shape.scale,
                                             scratch.rank_KQ.get(tile.keys * Q));
   return share_KQ;
 }
@@ -381,7 +382,7 @@ void differentiate_tile(const TopKShape<Real>& shape, const TopKTile& tile,
   const KeySums<Real> value_grad = sums(call.to.values, scratch.value_grad_NW);
   ++scratch.added;
   Real* share_KQ = shares_of(shape, tile, call.of, scratch.shares);
-  const Real* grad_HQ = transposed(shape, tile, call.grads, Real(1), scratch.grad_HQ);
+  const Real* grad_HQ = transposed(shape, tile, call.grads, scratch.grad_HQ);
   const RealRows<Real> value = factor_rows(call.of.values.keys(tile), scratch.value);
   Real* logit_grad_KQ = scratch.share_grad_KQ.get(tile.keys * Q);
   multiply<Real>({.rows = tile.keys,

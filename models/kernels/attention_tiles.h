@@ -84,11 +84,12 @@ struct WholeLogits {
   int64_t keys, queries;
 };
 
-/// Replaces logits by the softmax of each query's `k` highest, 0 elsewhere. Of equal logits the
-/// lower key is taken. A query with a NaN among its logits gets NaN. rank_KQ is overwritten where k
-/// is below the number of keys.
+/// Replaces logits by the softmax of `scale` times each query's `k` highest, 0 elsewhere. Of equal
+/// logits the lower key is taken. A query with a NaN among its logits gets NaN. rank_KQ is
+/// overwritten where k is below the number of keys.
 template <class Real>
-void softmax_of_highest(const WholeLogits<Real>& tile, int64_t k, Integer<Real>* rank_KQ);
+void softmax_of_highest(const WholeLogits<Real>& tile, int64_t k, Real scale,
+                        Integer<Real>* rank_KQ);
 
 /// Factors of the queries' outputs.
 template <class Real>
@@ -104,13 +105,12 @@ template <class Real>
 void differentiate_softmax(const WholeLogits<Real>& probability, Real factor, Real* grad_KQ,
                            const OutputWeights<Real>* weights = nullptr);
 
-/// to [width, columns] = the transpose of `count` rows times `factor`, `count` at least 1 and
-/// `columns` a multiple of kLanes; further columns repeat the last row's.
+/// to [width, columns] = the transpose of `count` rows, `count` at least 1 and `columns` a multiple
+/// of kLanes; further columns repeat the last row's.
 template <class Real>
 struct RowTransposition {
   const Real* rows;
   int64_t stride, count, width;
-  Real factor;
   Real* to;
   int64_t columns;
 };

@@ -196,7 +196,7 @@ SHOAL_INLINE void transpose_square(const RowTransposition<Real>& x, int64_t r, i
   Lanes<Real> row[kSide];
   for (int64_t i = 0; i < kSide; ++i) {
     const int64_t from = r + i < x.count ? r + i : x.count - 1;
-    row[i] = load<Lanes<Real>>(x.rows + from * x.stride + h) * x.factor;
+    row[i] = load<Lanes<Real>>(x.rows + from * x.stride + h);
   }
   exchange_rows<Real>(row);
   for (int64_t i = 0; i < kSide; ++i) store<Real>(x.to + (h + i) * x.columns + r, row[i]);
@@ -211,7 +211,7 @@ SHOAL_CPU_CLONES void transpose_with(const RowTransposition<Real>& x, bool has_w
   for (; h < x.width; ++h) {
     Real* to = x.to + h * x.columns;
     for (int64_t r = 0; r < x.columns; ++r) {
-      to[r] = x.rows[(r < x.count ? r : x.count - 1) * x.stride + h] * x.factor;
+      to[r] = x.rows[(r < x.count ? r : x.count - 1) * x.stride + h];
     }
   }
 }
@@ -369,7 +369,8 @@ SHOAL_INLINE void keep_highest(const WholeLogits<Real>& tile, int64_t k, Integer
 }
 
 template <class Real>
-SHOAL_INLINE void softmax_lanes(const WholeLogits<Real>& tile, const Lanes<Real>& poison) {
+SHOAL_INLINE void softmax_lanes(const WholeLogits<Real>& tile, Real scale,
+                                const Lanes<Real>& poison) {
   Lanes<Real> highest = Lanes<Real>{} - kInfinity<Real>, sum = poison;
   for (int64_t key = 0; key < tile.keys; ++key) {
     const auto x = load<Lanes<Real>>(tile.logit_KQ + key * tile.queries);
@@ -377,21 +378,21 @@ SHOAL_INLINE void softmax_lanes(const WholeLogits<Real>& tile, const Lanes<Real>
   }
   for (int64_t key = 0; key < tile.keys; ++key) {
     Real* at = tile.logit_KQ + key * tile.queries;
-    const Lanes<Real> share = exp_of<Real>(load<Lanes<Real>>(at) - highest);
+    const Lanes<Real> share = exp_of<Real>((load<Lanes<Real>>(at) - highest) * scale);
     store<Real>(at, share);
     sum += share;
   }
-  const Lanes<Real> scale = Real(1) / sum;
+  const Lanes<Real> inverse = Real(1) / sum;
   for (int64_t key = 0; key < tile.keys; ++key) {
     Real* at = tile.logit_KQ + key * tile.queries;
-    store<Real>(at, load<Lanes<Real>>(at) * scale);
+    store<Real>(at, load<Lanes<Real>>(at) * inverse);
   }
 }
 
 }  // namespace
 
 template <class Real>
-SHOAL_CPU_CLONES void softmax_of_highest(const WholeLogits<Real>& tile, int64_t k,
+SHOAL_CPU_CLONES void softmax_of_highest(const WholeLogits<Real>& tile, int64_t k, Real scale,
                                          Integer<Real>* rank_KQ) {
   for (int64_t q = 0; q < tile.queries; q += kLanes<Real>) {
     const WholeLogits<Real> lanes{tile.logit_KQ + q, tile.keys, tile.queries};
@@ -401,7 +402,7 @@ SHOAL_CPU_CLONES void softmax_of_highest(const WholeLogits<Real>& tile, int64_t 
       poison = x != x ? x : poison;
     }
     if (k < tile.keys) keep_highest<Real>(lanes, k, rank_KQ + q);
-    softmax_lanes<Real>(lanes, poison);
+    softmax_lanes<Real>(lanes, scale, poison);
   }
 }
 
@@ -456,7 +457,7 @@ SHOAL_CPU_CLONES void differentiate_logits(const LogitTile<Real>& tile,
   template void multiply(const TileProduct<Real>&);                                             \
   template void add_keys(const LogitTile<Real>&, const RunningSoftmax<Real>&);                  \
   template void differentiate_logits(const LogitTile<Real>&, const SavedSoftmax<Real>&, Real*); \
-  template void softmax_of_highest(const WholeLogits<Real>&, int64_t, Integer<Real>*);          \
+  template void softmax_of_highest(const WholeLogits<Real>&, int64_t, Real, Integer<Real>*);    \
   template void differentiate_softmax(const WholeLogits<Real>&, Real, Real*,                    \
                                       const OutputWeights<Real>*);                              \
   template void transpose_rows(const RowTransposition<Real>&);

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <climits>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -91,9 +92,8 @@ std::string broadcast_text(Communicator& comm, std::string text, int64_t root = 
 std::unique_ptr<Communicator> make_self_communicator();
 /// Collective. A copy of MPI_COMM_WORLD; initialises MPI (thread level MULTIPLE) on the first call,
 /// and MPI is finalised when the process leaves in order. Throws CommError if the library refuses.
-/// CPU tensors only. One reduction takes 2^31 - 1 elements at most, other calls so many rows
-/// (TORCH_CHECK).
-std::unique_ptr<Communicator> make_mpi_communicator();
+/// CPU tensors only. Calls whose counts are beyond `limit` are cut into several (tests lower it).
+std::unique_ptr<Communicator> make_mpi_communicator(int64_t limit = INT_MAX);
 
 /// This process among those on its machine.
 struct LocalRank {

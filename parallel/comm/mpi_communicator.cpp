@@ -3,15 +3,17 @@
 #include <fmt/ranges.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "parallel/comm/communicator_checks.h"
-#include "parallel/comm/mpi_wire.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -95,10 +97,8 @@ MPI_Op reduce_op(ReduceOp op) {
   return op == ReduceOp::kMin ? MPI_MIN : MPI_SUM;
 }
 
-int reduced_count(Collective kind, int64_t count) {
-  TORCH_CHECK(count <= INT_MAX, name_of(kind), ": MPI counts end at ", INT_MAX, ": cannot reduce ",
-              count, " elements in one call");
-  return static_cast<int>(count);
+char* at_byte(const torch::Tensor& tensor, int64_t byte) {
+  return static_cast<char*>(tensor.data_ptr()) + byte;
 }
 
 /// Everything MPI reads or writes while a collective is in flight, and its name for errors.
@@ -106,10 +106,6 @@ struct InFlight {
   InFlight() = default;
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
-  ~InFlight() {
-    if (!is_running()) return;
-    for (MPI_Datatype& type : types) MPI_Type_free(&type);
-  }
 
   Collective kind = Collective::kAllReduce;
   int64_t sequence = 0;
@@ -121,18 +117,14 @@ struct InFlight {
   int64_t bytes_per_row = 0;
   c10::SmallVector<MPI_Request, kInlineMessages> requests;
   c10::SmallVector<int64_t, kInlineMessages> expected_bytes;  // of the requests that receive: first
-  WireLayout layout;
-  std::vector<MPI_Datatype> types;
+  std::vector<int> counts, displacements;
 
-  /// The type that moves runs of so many bytes; lives as long as the call is in flight.
-  MPI_Datatype type_of(int64_t unit_bytes) {
-    if (unit_bytes == 1) return MPI_BYTE;
-    MPI_Datatype type = MPI_DATATYPE_NULL;
-    check(MPI_Type_contiguous(static_cast<int>(unit_bytes), MPI_BYTE, &type),
-          "MPI_Type_contiguous");
-    types.push_back(type);
-    check(MPI_Type_commit(&types.back()), "MPI_Type_commit");
-    return types.back();
+  /// The ranks' parts of a buffer, in numbers of so many bytes.
+  void set_counts(const RowParts& parts, int64_t bytes) {
+    for (const std::span<char>& part : parts) {
+      counts.push_back(static_cast<int>(std::ssize(part) / bytes));
+      displacements.push_back(static_cast<int>((part.data() - parts[0].data()) / bytes));
+    }
   }
 
   MPI_Request* new_request() { return &requests.emplace_back(MPI_REQUEST_NULL); }
@@ -149,6 +141,13 @@ struct InFlight {
 
   void check_call(int code, const char* call) const {
     if (code != MPI_SUCCESS) fail(call, library_text(code));
+  }
+
+  /// For a call that could not be started whole: its receives may have no sender.
+  void cancel_receives() {
+    for (size_t i = 0; i < std::min(requests.size(), expected_bytes.size()); ++i) {
+      if (requests[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests[i]);
+    }
   }
 
   // One request at a time, also after one that failed, so that MPI is done with the buffers. Open
@@ -180,10 +179,11 @@ struct InFlight {
 
 class MpiCommunicator : public Communicator {
  public:
-  /// Owns `comm`.
-  explicit MpiCommunicator(MPI_Comm comm)
+  /// Owns `comm`. No count of a call is above `limit`.
+  MpiCommunicator(MPI_Comm comm, int64_t limit)
       : handle_(std::make_shared<CommHandle>(comm)),
         comm_(comm),
+        limit_(limit),
         counters_(std::make_shared<Counters>()) {
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
@@ -201,66 +201,72 @@ class MpiCommunicator : public Communicator {
     MPI_Comm group = MPI_COMM_NULL;
     check(MPI_Comm_split(comm_, static_cast<int>(color), static_cast<int>(key), &group),
           "MPI_Comm_split");
-    return std::make_unique<MpiCommunicator>(group);
+    return std::make_unique<MpiCommunicator>(group, limit_);
   }
 
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
     check_all_reduce(buffer);
-    const int count = reduced_count(Collective::kAllReduce, buffer.numel());
+    const int64_t count = buffer.numel();
     auto in_flight = begin(Collective::kAllReduce, buffer, {count}, {count});
-    in_flight->check_call(
-        MPI_Iallreduce(MPI_IN_PLACE, buffer.data_ptr(), count, reduced_type(buffer), reduce_op(op),
-                       comm_, in_flight->new_request()),
-        "MPI_Iallreduce");
-    return pending(std::move(in_flight), {std::move(buffer)});
+    return start(in_flight, {buffer}, [&] {
+      for_each_piece(count, [&](int64_t first, int length) {
+        in_flight->check_call(
+            MPI_Iallreduce(MPI_IN_PLACE, at_byte(buffer, first * buffer.element_size()), length,
+                           reduced_type(buffer), reduce_op(op), comm_, in_flight->new_request()),
+            "MPI_Iallreduce");
+      });
+    });
   }
 
   Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
                            const RowCounts& recv_rows) override {
     check_all_to_all(*this, in, send_rows, out, recv_rows);
     auto in_flight = begin(Collective::kAllToAll, in, send_rows, recv_rows);
-    exchange_messages(*in_flight, parts_of(in, send_rows), parts_of(out, recv_rows));
     counters_->sent_bytes += rows_to_others(*this, send_rows) * in_flight->bytes_per_row;
-    return pending(std::move(in_flight), {std::move(in), std::move(out)});
+    return start(in_flight, {in, out}, [&] {
+      exchange_messages(*in_flight, parts_of(in, send_rows), parts_of(out, recv_rows));
+    });
   }
 
   Pending start_all_gather(torch::Tensor in, torch::Tensor out, const RowCounts& rows) override {
     check_all_gather(*this, in, out, rows);
     auto in_flight = begin(Collective::kAllGather, in, {in.size(0)}, rows);
-    in_flight->layout = wire_layout(rows, in_flight->bytes_per_row);
-    const WireLayout& layout = in_flight->layout;
-    const MPI_Datatype type = in_flight->type_of(layout.unit_bytes);
-    in_flight->check_call(
-        MPI_Iallgatherv(in.data_ptr(), layout.counts[static_cast<size_t>(rank_)], type,
-                        out.data_ptr(), layout.counts.data(), layout.displacements.data(), type,
-                        comm_, in_flight->new_request()),
-        "MPI_Iallgatherv");
-    return pending(std::move(in_flight), {std::move(in), std::move(out)});
+    return start(in_flight, {in, out}, [&] {
+      const RowParts parts = parts_of(out, rows);
+      if (std::cmp_greater(out.nbytes(), limit_)) {
+        return gather_by_broadcasts(*in_flight, in, parts);
+      }
+      in_flight->set_counts(parts, 1);
+      in_flight->check_call(
+          MPI_Iallgatherv(in.data_ptr(), static_cast<int>(in.nbytes()), MPI_BYTE, out.data_ptr(),
+                          in_flight->counts.data(), in_flight->displacements.data(), MPI_BYTE,
+                          comm_, in_flight->new_request()),
+          "MPI_Iallgatherv");
+    });
   }
 
   Pending start_reduce_scatter(torch::Tensor in, torch::Tensor out,
                                const RowCounts& rows) override {
     check_reduce_scatter(*this, in, out, rows);
-    reduced_count(Collective::kReduceScatter, in.numel());
     auto in_flight = begin(Collective::kReduceScatter, in, rows, {out.size(0)});
-    in_flight->layout = wire_layout(rows, in_flight->bytes_per_row / in.element_size());
-    in_flight->check_call(
-        MPI_Ireduce_scatter(in.data_ptr(), out.data_ptr(), in_flight->layout.counts.data(),
-                            reduced_type(in), MPI_SUM, comm_, in_flight->new_request()),
-        "MPI_Ireduce_scatter");
-    return pending(std::move(in_flight), {std::move(in), std::move(out)});
+    return start(in_flight, {in, out}, [&] {
+      const RowParts parts = parts_of(in, rows);
+      if (in.numel() > limit_) return reduce_to_each(*in_flight, parts, out);
+      in_flight->set_counts(parts, in.element_size());
+      in_flight->check_call(
+          MPI_Ireduce_scatter(in.data_ptr(), out.data_ptr(), in_flight->counts.data(),
+                              reduced_type(in), MPI_SUM, comm_, in_flight->new_request()),
+          "MPI_Ireduce_scatter");
+    });
   }
 
   Pending start_broadcast(torch::Tensor buffer, int64_t root) override {
     check_broadcast(*this, buffer, root);
     const int64_t num_rows = buffer.dim() == 0 ? 1 : buffer.size(0);
     auto in_flight = begin(Collective::kBroadcast, buffer, {num_rows}, {num_rows});
-    const WireMessage message = wire_message(num_rows, in_flight->bytes_per_row);
-    const MPI_Datatype type = in_flight->type_of(message.unit_bytes);
-    in_flight->check_call(MPI_Ibcast(buffer.data_ptr(), message.count, type, static_cast<int>(root),
-                                     comm_, in_flight->new_request()),
-                          "MPI_Ibcast");
-    return pending(std::move(in_flight), {std::move(buffer)});
+    return start(in_flight, {buffer}, [&] {
+      broadcast_bytes(*in_flight, {at_byte(buffer, 0), buffer.nbytes()}, static_cast<int>(root));
+    });
   }
 
   void barrier() override { check(MPI_Barrier(comm_), "MPI_Barrier"); }
@@ -288,14 +294,25 @@ class MpiCommunicator : public Communicator {
     return in_flight;
   }
 
-  Pending pending(std::shared_ptr<InFlight> in_flight, std::vector<torch::Tensor> buffers) {
-    auto finish = [in_flight = std::move(in_flight), counters = counters_] {
+  /// The call whose requests `body` makes. Where that fails, those it has made are over before the
+  /// buffers are freed.
+  template <class Body>
+  Pending start(const std::shared_ptr<InFlight>& in_flight, std::vector<torch::Tensor> buffers,
+                const Body& body) {
+    auto finish = [in_flight, counters = counters_] {
       const auto start = std::chrono::steady_clock::now();
       in_flight->finish();
       const auto end = std::chrono::steady_clock::now();
       counters->wait_seconds += std::chrono::duration<double>(end - start).count();
     };
-    return {std::move(finish), std::move(buffers)};
+    Pending result(std::move(finish), std::move(buffers));
+    try {
+      body();
+    } catch (...) {
+      in_flight->cancel_receives();
+      throw;
+    }
+    return result;
   }
 
   // all_to_all is made of messages. As MPI_Ialltoallv, a call that some rank skips would pair up
@@ -304,37 +321,79 @@ class MpiCommunicator : public Communicator {
   void exchange_messages(InFlight& in_flight, const RowParts& in, const RowParts& out) {
     for (int step = 1; step < size_; ++step) {
       const int peer = (rank_ + size_ - step) % size_;
-      receive(in_flight, out[static_cast<size_t>(peer)].data(), peer);
+      receive(in_flight, out[static_cast<size_t>(peer)], peer);
     }
     for (int step = 1; step < size_; ++step) {
       const int peer = (rank_ + step) % size_;
-      send(in_flight, in[static_cast<size_t>(peer)].data(), peer);
+      send(in_flight, in[static_cast<size_t>(peer)], peer);
     }
     const auto own = static_cast<size_t>(rank_);
     if (!in[own].empty()) std::memcpy(out[own].data(), in[own].data(), in[own].size());
   }
 
-  void receive(InFlight& in_flight, char* to, int peer) {
-    const int64_t rows = in_flight.recv_rows[static_cast<size_t>(peer)];
-    const WireMessage message = wire_message(rows, in_flight.bytes_per_row);
-    const MPI_Datatype type = in_flight.type_of(message.unit_bytes);
-    in_flight.expected_bytes.push_back(rows * in_flight.bytes_per_row);
-    in_flight.check_call(
-        MPI_Irecv(to, message.count, type, peer, in_flight.tag(), comm_, in_flight.new_request()),
-        "MPI_Irecv");
+  void receive(InFlight& in_flight, const std::span<char>& to, int peer) {
+    for_each_piece(std::ssize(to), [&](int64_t first, int length) {
+      in_flight.expected_bytes.push_back(length);
+      in_flight.check_call(MPI_Irecv(to.data() + first, length, MPI_BYTE, peer, in_flight.tag(),
+                                     comm_, in_flight.new_request()),
+                           "MPI_Irecv");
+    });
   }
 
-  void send(InFlight& in_flight, const char* from, int peer) {
-    const int64_t rows = in_flight.send_rows[static_cast<size_t>(peer)];
-    const WireMessage message = wire_message(rows, in_flight.bytes_per_row);
-    const MPI_Datatype type = in_flight.type_of(message.unit_bytes);
-    in_flight.check_call(
-        MPI_Isend(from, message.count, type, peer, in_flight.tag(), comm_, in_flight.new_request()),
-        "MPI_Isend");
+  void send(InFlight& in_flight, const std::span<char>& from, int peer) {
+    for_each_piece(std::ssize(from), [&](int64_t first, int length) {
+      in_flight.check_call(MPI_Isend(from.data() + first, length, MPI_BYTE, peer, in_flight.tag(),
+                                     comm_, in_flight.new_request()),
+                           "MPI_Isend");
+    });
+  }
+
+  void broadcast_bytes(InFlight& in_flight, const std::span<char>& bytes, int root) {
+    for_each_piece(std::ssize(bytes), [&](int64_t first, int length) {
+      in_flight.check_call(
+          MPI_Ibcast(bytes.data() + first, length, MPI_BYTE, root, comm_, in_flight.new_request()),
+          "MPI_Ibcast");
+    });
+  }
+
+  /// all_gather beyond the limit.
+  void gather_by_broadcasts(InFlight& in_flight, const torch::Tensor& in, const RowParts& out) {
+    const std::span<char>& own = out[static_cast<size_t>(rank_)];
+    if (!own.empty()) std::memcpy(own.data(), in.data_ptr(), own.size());
+    for (int root = 0; root < size_; ++root) {
+      broadcast_bytes(in_flight, out[static_cast<size_t>(root)], root);
+    }
+  }
+
+  /// reduce_scatter beyond the limit.
+  void reduce_to_each(InFlight& in_flight, const RowParts& in, const torch::Tensor& out) {
+    const int64_t bytes = out.element_size();
+    for (int root = 0; root < size_; ++root) {
+      const std::span<char>& part = in[static_cast<size_t>(root)];
+      for_each_piece(std::ssize(part) / bytes, [&](int64_t first, int length) {
+        in_flight.check_call(
+            MPI_Ireduce(part.data() + first * bytes,
+                        root == rank_ ? at_byte(out, first * bytes) : nullptr, length,
+                        reduced_type(out), MPI_SUM, root, comm_, in_flight.new_request()),
+            "MPI_Ireduce");
+      });
+    }
+  }
+
+  /// body(first, length) of pieces that MPI's counts hold; once for nothing.
+  template <class Body>
+  void for_each_piece(int64_t total, const Body& body) const {
+    int64_t first = 0;
+    do {
+      const int64_t length = std::min(limit_, total - first);
+      body(first, static_cast<int>(length));
+      first += length;
+    } while (first < total);
   }
 
   std::shared_ptr<CommHandle> handle_;
   MPI_Comm comm_;
+  int64_t limit_;
   int rank_ = 0;
   int size_ = 1;
   int64_t sequence_ = 0;
@@ -343,11 +402,11 @@ class MpiCommunicator : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_communicator() {
+std::unique_ptr<Communicator> make_mpi_communicator(int64_t limit) {
   initialise_once();
   MPI_Comm copy = MPI_COMM_NULL;
   check(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
-  return std::make_unique<MpiCommunicator>(copy);
+  return std::make_unique<MpiCommunicator>(copy, limit);
 }
 
 LocalRank local_rank_of(Communicator& comm) {
@@ -360,7 +419,7 @@ LocalRank local_rank_of(Communicator& comm) {
   check(MPI_Comm_split_type(mpi->handle(), MPI_COMM_TYPE_SHARED, static_cast<int>(comm.rank()),
                             MPI_INFO_NULL, &local),
         "MPI_Comm_split_type");
-  const MpiCommunicator machine(local);
+  const MpiCommunicator machine(local, INT_MAX);
   return {machine.rank(), machine.size()};
 }
 

@@ -187,7 +187,7 @@ void multiply_part(GpuCsrMatrix& matrix, const Tensor& values, const Tensor& x, 
   run(kSparseTimesDense, prepared.matrix, by_columns(x), result_by_columns(y), prepared);
 }
 
-Tensor multiply_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& values, const Tensor& x) {
+Tensor csr_multiply_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& values, const Tensor& x) {
   const c10::cuda::CUDAGuard guard(x.device());
   const std::lock_guard lock(matrix->mutex);
   Tensor y = torch::empty({x.size(0), matrix->num_rows()}, x.options());
@@ -198,7 +198,7 @@ Tensor multiply_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& values, const 
   return y;
 }
 
-Tensor dots_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& dy, const Tensor& x) {
+Tensor csr_dots_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& dy, const Tensor& x) {
   const c10::cuda::CUDAGuard guard(x.device());
   const std::lock_guard lock(matrix->mutex);
   // Zeros: cuSPARSE does not document that SDDMM ignores its output's old values where beta is 0.
@@ -211,8 +211,8 @@ Tensor dots_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& dy, const Tensor& 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(shoal, CUDA, m) {
-  m.impl("sparse_csr_multiply", multiply_cuda);
-  m.impl("sparse_csr_dots", dots_cuda);
+  m.impl("sparse_csr_multiply", csr_multiply_cuda);
+  m.impl("sparse_csr_dots", csr_dots_cuda);
 }
 
 }  // namespace shoal

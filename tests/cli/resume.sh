@@ -2,6 +2,7 @@
 # Resumed equals uninterrupted: equal digests, metrics and expert loads, for three places to stop
 # and for a stop by signal.
 source "$(dirname "$0")/common.sh"
+warm
 
 train() { expect "$1" ranks 2 train "$tiny" run.root=. "${@:2}"; }
 
@@ -56,7 +57,7 @@ whole_and_cut sharded parallel.expert_ranks=1 parallel.shard_optimizer=true trai
 grep -q 'sha256:' cut17/log/rank-00000.log || fail "the digest of what was loaded is not logged"
 
 # A signal to one rank stops all of them; the same command goes on.
-ranks 2 train "$tiny" run.root=. run.name=signalled >signalled.txt 2>&1 &
+rank_program=$real_program ranks 2 train "$tiny" run.root=. run.name=signalled >signalled.txt 2>&1 &
 job=$!
 until grep -qs '"step":3,' signalled/metrics.jsonl; do
   kill -0 "$job" 2>/dev/null || fail "training ended before it was signalled: $(cat signalled.txt)"

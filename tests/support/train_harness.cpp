@@ -56,12 +56,15 @@ void unpack(const std::string& text, NamedTensors& tensors) {
   }
 }
 
-// Whole on every rank. Refuses replicas that differ in a bit.
-NamedTensors merge(const NamedTensors& own, Communicator& world) {
+// Whole on rank 0, and where `everywhere` on the others, which have nothing else. Refuses replicas
+// that differ in a bit.
+NamedTensors merge(const NamedTensors& own, Communicator& world, bool everywhere = false) {
   std::string packed;
   for (const auto& [name, value] : own) packed += pack(name, value);
   NamedTensors all;
-  for (const std::string& text : gather_text(world, packed)) unpack(text, all);
+  for (const std::string& text : gather_text(world, packed)) {
+    if (world.rank() == 0 || everywhere) unpack(text, all);
+  }
   return all;
 }
 
@@ -101,8 +104,8 @@ NamedTensors gradients_of(Session& session) {
   for (const Parameter& piece : session.shards()->pieces()) {
     own[fmt::format("{}#{:012}", piece.name, piece.piece->begin)] = piece.tensor.grad().clone();
   }
-  NamedTensors joined = join_pieces(merge(own, world), trained_parameters(session));
-  return merge(joined, world);
+  const NamedTensors pieces = merge(own, world, /*everywhere=*/true);
+  return merge(join_pieces(pieces, trained_parameters(session)), world);
 }
 
 // Logits of the whole validation split in its order.
@@ -120,7 +123,7 @@ torch::Tensor outputs(Session& session, const Recipe& recipe, const OpenSplit& d
   }
   std::vector<torch::Tensor> in_order;
   for (const auto& [name, row] : merge(rows, world)) in_order.push_back(row);
-  return torch::stack(in_order);
+  return in_order.empty() ? torch::Tensor() : torch::stack(in_order);
 }
 
 // Ranks whose layers saw no token of their own; 0 for a model without such layers.
@@ -230,6 +233,12 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
   trace.weights = merge(weights, *grid.world);
   trace.outputs = outputs(session, recipe, valid_data);
   trace.eval_loss = evaluate({session.task(), recipe, valid_data, grid}, steps).value("loss");
+  // Of equal bits on all ranks.
+  merge({{"losses", torch::tensor(trace.losses, torch::kFloat64)},
+         {"gradient norms", torch::tensor(trace.grad_norms, torch::kFloat64)},
+         {"evaluation loss", torch::tensor(trace.eval_loss, torch::kFloat64)}},
+        *grid.world);
+  merge(trace.balance_losses, *grid.world);
   return trace;
 }
 

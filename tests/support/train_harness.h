@@ -15,7 +15,8 @@ namespace shoal::testing {
 
 using NamedTensors = std::map<std::string, torch::Tensor>;
 
-/// What a few training steps leave behind, by logical names with unit ids, whole on every rank.
+/// What a few training steps leave behind, by logical names with unit ids. Tensors are whole on
+/// rank 0; the others have the numbers and the balance losses alone.
 struct TrainingTrace {
   std::vector<NamedTensors> gradients;     ///< of each step, summed and clipped
   NamedTensors weights;                    ///< after the last step, buffers included
@@ -31,7 +32,8 @@ struct TrainingTrace {
 /// Trains `recipe_text` with `overrides` for `steps` optimizer steps over the ranks of `world`,
 /// from fill_parameters: behind a head of zeros, with which a recipe starts, the gradients of the
 /// first step would be zero, and biases near zero would have no magnitude to compare with.
-/// Collective; every rank gets the whole trace. `gpu_world`: as make_rank_grid's.
+/// Collective; refuses what differs in a bit between ranks that hold the same. `gpu_world`: as
+/// make_rank_grid's.
 TrainingTrace train_and_trace(const std::string& recipe_text,
                               const std::vector<std::string>& overrides, int64_t steps,
                               std::unique_ptr<Communicator> world,

@@ -14,6 +14,7 @@ namespace shoal::testing {
 struct RunEnd {
   TrainingResult result;
   std::string digest;  ///< of the state in memory
+  std::string loaded;  ///< of what it began with
 };
 
 /// Trains a recipe to its end in `folder`, from the newest checkpoint there, if there is any, or
@@ -24,6 +25,7 @@ RunEnd train_run(const Recipe& recipe, const std::string& folder, RankGrid& grid
 /// What a run trains and evaluates on.
 struct RunData {
   OpenSplit train, valid;
+  bool evaluates_first = false;  ///< as Trainer::Parts
 };
 /// The same on data of the test's own.
 RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string& folder,

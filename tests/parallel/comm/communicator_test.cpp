@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "parallel/comm/mpi_wire.h"
 #include "runtime/base/error.h"
 #include "tests/support/communicator_contract.h"
 #include "tests/support/thread_communicator.h"
@@ -104,28 +103,6 @@ TEST(ThreadCommunicatorRanks, AbortEndsTheRunWithItsCode) {
     world.barrier();
   };
   EXPECT_THROW(run_ranks(2, body), testing::ThreadRankAborted);
-}
-
-TEST(WireLayout, CountsBytesWhileTheyFit) {
-  const WireLayout layout = wire_layout({2, 0, 3}, 10, 50);
-  EXPECT_EQ(layout.unit_bytes, 1);
-  EXPECT_EQ(layout.counts, (std::vector<int>{20, 0, 30}));
-  EXPECT_EQ(layout.displacements, (std::vector<int>{0, 20, 20}));
-}
-
-TEST(WireLayout, CountsRowsBeyondTheLimit) {
-  const WireLayout layout = wire_layout({2, 0, 3}, 10, 49);
-  EXPECT_EQ(layout.unit_bytes, 10);
-  EXPECT_EQ(layout.counts, (std::vector<int>{2, 0, 3}));
-  EXPECT_EQ(layout.displacements, (std::vector<int>{0, 2, 2}));
-  EXPECT_EQ(wire_message(3, 1'000'000'000).unit_bytes, 1'000'000'000);
-  EXPECT_EQ(wire_message(3, 1'000'000'000).count, 3);
-}
-
-TEST(WireLayout, RefusesWhatNoUnitHolds) {
-  EXPECT_THROW(wire_layout({50}, 10, 49), c10::Error);
-  EXPECT_THROW(wire_message(1, 50, 49), c10::Error);
-  EXPECT_EQ(wire_message(1'000'000'000'000, 0).count, 0);
 }
 
 TEST(LocalRank, OfAProcessThatRunsAlone) {
