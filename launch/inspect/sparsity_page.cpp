@@ -121,9 +121,9 @@ std::string curves_of(const SparseLayerHistory& layer, const std::string& id) {
   if (curves.distance.num_finite() < 2) return "";
   const std::string state = curves.hard_from
                                 ? fmt::format("hard from step {} on", *curves.hard_from)
-                                : "soft at the last of them";
+                                : "soft at the last logged step";
   return curve_figure_html(
-      {.title = fmt::format("Permutation of {} at the logged steps, {}", layer.layer, state),
+      {.title = fmt::format("Permutation of {}, {}", layer.layer, state),
        .lines = {{"distance", &curves.distance, 0}, {"penalty", &curves.penalty, 1}}},
       id);
 }

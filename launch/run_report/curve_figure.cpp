@@ -47,6 +47,7 @@ figcaption { font-weight: 600; font-size: 14px; overflow-wrap: anywhere; }
 .plot path[class^=l] { stroke-width: 1.6; stroke-linejoin: round; }
 .plot path[class^=b] { stroke: none; opacity: .2; }
 .plot path.dot { stroke-width: 5; stroke-linecap: round; stroke-dasharray: none; }
+.plot .soft { fill: var(--soft); }
 .grid { stroke: var(--line); stroke-opacity: .35; }
 .axis { stroke: var(--line); }
 .mark { stroke: var(--text); stroke-dasharray: 3 3; stroke-opacity: .7; }

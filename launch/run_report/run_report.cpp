@@ -42,7 +42,6 @@ nav a { display: inline-block; padding: 4px 0; }
 .hint { margin: 0 0 10px; color: var(--soft); }
 .legendbox p { margin: 0 0 6px; max-width: 60rem; }
 .plot .colours { margin: 4px 2.5% 0 13.5%; max-width: none; }
-.plot .soft { fill: var(--soft); }
 details { margin: 8px 0; }
 summary { cursor: pointer; padding: 4px 0; }
 #content th[scope=col] { text-align: left; }

@@ -51,7 +51,7 @@ TEST(SparsityPage, DrawsEachCheckpointOfEachExpert) {
                     HasSubstr("<h2>blocks.&lt;0&gt;.experts.*.fc1.weight</h2>"),
                     HasSubstr("3 x 4 weights, pattern diagonal, 50.00 % asked for; 2 experts"),
                     HasSubstr("<h3>expert 1</h3>"), HasSubstr("0 / 1.5 / 3"),
-                    HasSubstr("soft at the last of them"), HasSubstr("distance <b>0.75</b>"),
+                    HasSubstr("soft at the last logged step"), HasSubstr("distance <b>0.75</b>"),
                     HasSubstr("</html>")));
   EXPECT_THAT(page, AllOf(Not(HasSubstr("<script")), Not(HasSubstr("http")),
                           Not(HasSubstr("checkpoints drawn"))));
