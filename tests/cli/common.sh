@@ -1,7 +1,7 @@
 # Sourced by the end-to-end tests. $1 is the program; the working directory is an empty scratch.
 set -euo pipefail
 program=$1
-real_program=$1 rank_program=$1
+real_program=$1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 tiny=$here/recipes/tiny.yaml
@@ -18,7 +18,7 @@ fail() {
 ranks() {
   local count=$1
   shift
-  SHOAL_PROGRAM=$rank_program OMPI_MCA_odls_base_sigkill_timeout=0 "$root/launch/run" -n "$count" "$@"
+  SHOAL_PROGRAM=$real_program OMPI_MCA_odls_base_sigkill_timeout=0 "$root/launch/run" -n "$count" "$@"
 }
 
 # expect CODE COMMAND...: the command must end with this exit code; its output goes to ./output.
@@ -34,8 +34,7 @@ expect() {
 
 # warm: from here on $program is a stand-in that has a process which has loaded the real one make a
 # copy of itself, with this command's arguments, environment, streams and folder: quicker by what it
-# takes to load LibTorch. Signals but SIGKILL do not reach the copy. So are ranks, but where
-# $rank_program is the real one.
+# takes to load LibTorch. Signals but SIGKILL do not reach the copy. Ranks are real ones.
 warm() {
   local folder
   folder=$(dirname "$real_program")
@@ -44,7 +43,7 @@ warm() {
   LD_PRELOAD=$folder/libwarm_shim.so "$real_program" &
   disown
   within 60 "the program does not listen" grep -q "@$WARM_NAME\$" /proc/net/unix
-  program=$folder/warm_client rank_program=$folder/warm_client
+  program=$folder/warm_client
 }
 
 digest() { "$program" ckpt digest "$1"; }

@@ -3,7 +3,6 @@
 # and for two steps. What cannot run is listed below with the reason, and checked as far as it can be.
 # Options and recipes that the text names exist, and links lead somewhere.
 source "$(dirname "$0")/common.sh"
-warm
 pages=("$root/README.md" "$root"/docs/*.md)
 expect 0 "$root/tests/documents.py" links "${pages[@]}" "$root"/{configs,benchmarks}/README.md
 expect 0 "$root/tests/documents.py" options "$program" "${pages[@]}"

@@ -3,7 +3,6 @@
 # train.max_nonfinite_steps in a row the job ends with 30; the checkpoint before goes on, and the
 # message says which one does not.
 source "$(dirname "$0")/common.sh"
-warm
 
 train() { expect "$1" ranks 2 train "$tiny" run.root=. checkpoint.every=never evaluate.every=never "${@:2}"; }
 

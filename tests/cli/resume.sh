@@ -57,7 +57,7 @@ whole_and_cut sharded parallel.expert_ranks=1 parallel.shard_optimizer=true trai
 grep -q 'sha256:' cut17/log/rank-00000.log || fail "the digest of what was loaded is not logged"
 
 # A signal to one rank stops all of them; the same command goes on.
-rank_program=$real_program ranks 2 train "$tiny" run.root=. run.name=signalled >signalled.txt 2>&1 &
+ranks 2 train "$tiny" run.root=. run.name=signalled >signalled.txt 2>&1 &
 job=$!
 until grep -qs '"step":3,' signalled/metrics.jsonl; do
   kill -0 "$job" 2>/dev/null || fail "training ended before it was signalled: $(cat signalled.txt)"
