@@ -128,13 +128,6 @@ add_executable(save_program tests/support/save_program.cpp)
 target_link_libraries(save_program PRIVATE shoal_parsers shoal_parsers_loops)
 add_library(fault_shim MODULE tests/support/fault_shim.cpp)
 target_link_libraries(fault_shim PRIVATE shoal_base ${CMAKE_DL_LIBS})
-# Runs the program many times, loaded once; sanitizers come before what is preloaded.
-if(NOT SHOAL_SANITIZE)
-  add_library(warm_shim MODULE tests/support/warm_shim.cpp)
-  target_link_libraries(warm_shim PRIVATE shoal_base ${CMAKE_DL_LIBS})
-  add_executable(warm_client tests/support/warm_client_program.cpp)
-  target_link_libraries(warm_client PRIVATE shoal_base)
-endif()
 
 # What a checkpoint's model computes, for comparisons with other programs.
 add_executable(model_outputs tests/support/model_outputs_program.cpp)

@@ -2,7 +2,6 @@
 # CIFAR files: judging by training data is refused in training and allowed in evaluation; a corrupt
 # record fails, or is replaced and counted.
 source "$(dirname "$0")/common.sh"
-warm
 
 record_bytes=3073
 make_file() { head -c "$(($2 * record_bytes))" /dev/zero >"$1"; }
@@ -25,7 +24,7 @@ grep -q '"samples":64' output || fail "not evaluated on the training file: $(cat
 # Each machine may keep its own copy of the data.
 mkdir disk_a disk_b
 cp ./*.bin disk_a && cp ./*.bin disk_b
-local_data=("$real_program" "${small[@]}" run.name=local 'data.path=${env:DISK}')
+local_data=("$program" "${small[@]}" run.name=local 'data.path=${env:DISK}')
 expect 0 mpirun --allow-run-as-root --oversubscribe -np 1 env DISK=disk_a "${local_data[@]}" : \
   -np 1 env DISK=disk_b "${local_data[@]}"
 

@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
 # Wrong commands and options end with 2 and the nearest right word; wrong recipes with 10, in one
 # copy however many ranks there are. $1 is the program, the working directory an empty scratch.
-source "$(dirname "$0")/common.sh"
-warm
+set -euo pipefail
+program=$1
+
+fail() {
+  echo "FAIL: $*" >&2
+  exit 1
+}
 
 # expect CODE TEXT ARGUMENT...: the exit code, and a text that stderr must hold.
 expect() {
@@ -92,14 +97,13 @@ expect 10 "found 'none'; or did you mean 'never'?" check short.yaml evaluate.eve
 expect 10 "none.yaml" check none.yaml
 mkfifo pipe.yaml
 expect 10 "'pipe.yaml' is a named pipe" check pipe.yaml
-"$real_program" check <(cat "$(dirname "$0")/recipes/tiny.yaml") >/dev/null || fail "no recipe from <(...)"
+"$program" check <(cat "$(dirname "$0")/recipes/tiny.yaml") >/dev/null || fail "no recipe from <(...)"
 
 # A recipe is refused in one second, before anything is written. Counted in processor time, which
 # other programs on the machine hardly stretch.
 sed 's/batch:/bach:/' "$(dirname "$0")/recipes/tiny.yaml" >misspelt.yaml
 before=$(ls -A)
 TIMEFORMAT='%U %S'
-program=$real_program
 for command in check train; do
   { time expect 10 "misspelt.yaml:31:27: train.bach: unknown key" "$command" misspelt.yaml 2>&3
   } 3>&2 2>took
@@ -114,7 +118,7 @@ if command -v mpirun >/dev/null; then
   once() {
     local wanted=$1 text=$2 got=0
     shift 2
-    mpirun --allow-run-as-root --oversubscribe -np 3 "$real_program" "$@" >copies 2>&1 || got=$?
+    mpirun --allow-run-as-root --oversubscribe -np 3 "$program" "$@" >copies 2>&1 || got=$?
     [ "$got" -eq "$wanted" ] || fail "mpirun '$*' ended with $got: $(cat copies)"
     [ "$(grep -c -- "$text" copies)" -eq 1 ] || fail "'$*': not one copy: $(cat copies)"
   }

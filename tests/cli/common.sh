@@ -1,7 +1,6 @@
 # Sourced by the end-to-end tests. $1 is the program; the working directory is an empty scratch.
 set -euo pipefail
 program=$1
-real_program=$1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 tiny=$here/recipes/tiny.yaml
@@ -18,7 +17,7 @@ fail() {
 ranks() {
   local count=$1
   shift
-  SHOAL_PROGRAM=$real_program OMPI_MCA_odls_base_sigkill_timeout=0 "$root/launch/run" -n "$count" "$@"
+  SHOAL_PROGRAM=$program OMPI_MCA_odls_base_sigkill_timeout=0 "$root/launch/run" -n "$count" "$@"
 }
 
 # expect CODE COMMAND...: the command must end with this exit code; its output goes to ./output.
@@ -32,27 +31,13 @@ expect() {
   }
 }
 
-# warm: from here on $program is a stand-in that has a process which has loaded the real one make a
-# copy of itself, with this command's arguments, environment, streams and folder: quicker by what it
-# takes to load LibTorch. Signals but SIGKILL do not reach the copy. Ranks are real ones.
-warm() {
-  local folder
-  folder=$(dirname "$real_program")
-  [ -x "$folder/warm_client" ] || return 0
-  export WARM_NAME=shoal-$$
-  LD_PRELOAD=$folder/libwarm_shim.so "$real_program" &
-  disown
-  within 60 "the program does not listen" grep -q "@$WARM_NAME\$" /proc/net/unix
-  program=$folder/warm_client
-}
-
 digest() { "$program" ckpt digest "$1"; }
 
 # The processes of shoal among the descendants of process $1.
 ranks_of() {
   local child
   for child in $(pgrep -P "$1"); do
-    if [ "$(cat "/proc/$child/comm" 2>/dev/null)" = "$(basename "$real_program")" ]; then
+    if [ "$(cat "/proc/$child/comm" 2>/dev/null)" = "$(basename "$program")" ]; then
       echo "$child"
     else
       ranks_of "$child"

@@ -2,7 +2,6 @@
 # `shoal completion` and `shoal man` name every command and every option of `--help`; bash completes
 # them, and recipes, keys and files. zsh and fish read their scripts where they are installed.
 source "$(dirname "$0")/common.sh"
-warm
 mkdir bin && ln -s "$program" bin/shoal
 PATH=$PWD/bin:$PATH
 for shell in bash zsh fish; do

@@ -2,7 +2,6 @@
 # A training whose console goes away, as in `shoal train ... 2>&1 | head`, trains on, saves, and ends
 # with its own code.
 source "$(dirname "$0")/common.sh"
-warm
 
 # onto_closed_pipe COMMAND...: with both outputs into a pipe that nobody reads, and with SIGPIPE as
 # shells start programs.

@@ -2,7 +2,6 @@
 # A folder of images becomes shards on which training takes the same steps; hostile archives and
 # images are named, nothing is written outside the folder, and corrupt images are skipped and counted.
 source "$(dirname "$0")/common.sh"
-warm
 
 # Images of 16 x 16: YCbCr, progressive, and CMYK as Adobe writes it.
 base64 -d >baseline.jpg <<'END'

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Text becomes a token cache that recipes and llm.c's scripts read; bad arguments and files are named.
 source "$(dirname "$0")/common.sh"
-warm
 
 printf 'one two\nthree' >a.txt
 printf ' four\n' >b.txt

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Evaluation gives the numbers that training logged, on any number of ranks.
 source "$(dirname "$0")/common.sh"
-warm
 
 expect 0 ranks 2 train "$tiny" run.root=. run.name=run
 field() { grep -o "\"$1\": *[-0-9.e]*" | head -n 1 | grep -o '[-0-9.e]*$'; }

@@ -2,7 +2,6 @@
 # Evaluating a denoiser gives baselines beside its own numbers, equal on any number of ranks, and
 # pictures.
 source "$(dirname "$0")/common.sh"
-warm
 
 # Smooth images in CIFAR's format.
 python3 - <<'END'

@@ -2,7 +2,6 @@
 # Folded checkpoints evaluate as what they were folded from, and every command takes them.
 # $1 is the program, the working directory an empty scratch.
 source "$(dirname "$0")/common.sh"
-warm
 
 sparse='sparsity={density: 0.5, pattern: {name: block, size: 4}, permutation: {name: learned, until: 50%}}'
 expect 0 ranks 2 train "$tiny" run.root=. run.name=run "$sparse" checkpoint.keep_last=10

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # A language model continues texts, the same on any number of ranks and for any batch.
 source "$(dirname "$0")/common.sh"
-warm
 
 for _ in $(seq 60); do echo 'the cat sat on the mat. the dog ran. é'; done >train.txt
 head -n 20 train.txt >valid.txt

@@ -2,7 +2,6 @@
 # Weights of other programs become checkpoints that every command takes, and go back bit for bit.
 # $1 is the program, the working directory an empty scratch.
 source "$(dirname "$0")/common.sh"
-warm
 
 # A tiny Mixer as timm saves it, made without torch.
 mkdir theirs

@@ -3,7 +3,6 @@
 # its text, in one line a mistake and without control characters. $1 is the program, the working
 # directory an empty scratch.
 source "$(dirname "$0")/common.sh"
-warm
 unset CIFAR10
 stated_inputs=$(sed -n '2s/^# \([0-9]*\) inputs.*/\1/p' "$0")
 num_inputs=0

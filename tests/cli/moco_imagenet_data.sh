@@ -3,7 +3,6 @@
 # narrow ones, its experts on two ranks, on real photographs: the same from class folders and from
 # shards. A photograph that is cut short ends it by name.
 source "$(dirname "$0")/common.sh"
-warm
 
 mkdir folder shards
 for split in train val; do

@@ -2,7 +2,6 @@
 # A run of three ranks that places units by load after a resume ends where one that placed them in
 # runs from start to end does, and says where they are.
 source "$(dirname "$0")/common.sh"
-warm
 
 options=(run.root=. parallel.expert_ranks=3 parallel.uneven=true train.log_every=1step)
 expect 0 ranks 3 train "$tiny" "${options[@]}" run.name=runs_of_units

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The page that training writes at its end, and `shoal report`.
 source "$(dirname "$0")/common.sh"
-warm
 
 short=(train "$tiny" run.root=. train.duration=4step parallel.expert_ranks=1)
 expect 0 "$program" "${short[@]}" run.name=a

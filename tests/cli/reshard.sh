@@ -6,7 +6,6 @@
 # and of MoCo's two encoders with the optimizer's state of one. Every second step the optimizer's
 # state is shared out among the replicas.
 source "$(dirname "$0")/common.sh"
-warm
 
 # Ranks and expert ranks: every number of ranks from every other.
 grids=("1 1" "2 2" "3 3" "1 1" "4 2" "2 1" "4 4" "3 3" "2 2" "1 1" "3 3" "4 4" "1 1")

@@ -2,7 +2,6 @@
 # Resumed equals uninterrupted: equal digests, metrics and expert loads, for three places to stop
 # and for a stop by signal.
 source "$(dirname "$0")/common.sh"
-warm
 
 train() { expect "$1" ranks 2 train "$tiny" run.root=. "${@:2}"; }
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # What happens when the run folder exists, when another job owns it, and when the recipe changed.
 source "$(dirname "$0")/common.sh"
-warm
 
 short=(train "$tiny" run.root=. run.name=run train.duration=4step parallel.expert_ranks=1)
 expect 0 "$program" "${short[@]}"
@@ -103,7 +102,7 @@ expect 10 "$program" "${short[@]}" run.name=precious run.on_existing=overwrite
 [ -s precious/file ] || fail "overwrite removed a folder that was no run"
 
 # Two jobs, one folder: the second is told who owns it.
-"$real_program" train "$tiny" run.root=. run.name=owned train.duration=100000step parallel.expert_ranks=1 >owner.txt 2>&1 &
+"$program" train "$tiny" run.root=. run.name=owned train.duration=100000step parallel.expert_ranks=1 >owner.txt 2>&1 &
 owner=$!
 until grep -qs '"step":1,' owned/metrics.jsonl; do
   kill -0 "$owner" || fail "the owner ended: $(cat owner.txt)"

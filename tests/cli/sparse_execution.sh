@@ -2,7 +2,6 @@
 # sparsity.execution: auto takes what was measured, and a resume, and eval, what its run began with.
 # $1 is the program, the working directory an empty scratch.
 source "$(dirname "$0")/common.sh"
-warm
 
 export XDG_CACHE_HOME=$PWD/cache
 # measured DENSITY: kernels are faster below it, whatever the layer and the tokens

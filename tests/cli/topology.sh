@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Ranks and experts that do not fit are refused before anything is written, in one copy.
 source "$(dirname "$0")/common.sh"
-warm
 
 expect 11 ranks 3 train "$tiny" run.root=. parallel.expert_ranks=2
 [ "$(grep -c 'error\[E11\]' output)" -eq 1 ] || fail "not one message: $(cat output)"
@@ -12,15 +11,15 @@ grep -q 'parallel.uneven' output || fail "uneven shares are not offered: $(cat o
 expect 11 "$program" check "$tiny" --world 3 parallel.expert_ranks=2
 
 # Ranks that were started with different recipes are told who has which.
-expect 14 mpirun --allow-run-as-root --oversubscribe -np 1 "$real_program" train "$tiny" run.root=. : \
-  -np 1 "$real_program" train "$tiny" run.root=. run.seed=2
+expect 14 mpirun --allow-run-as-root --oversubscribe -np 1 "$program" train "$tiny" run.root=. : \
+  -np 1 "$program" train "$tiny" run.root=. run.seed=2
 grep -qE 'recipe: rank [01] has sha256:[0-9a-f]+; rank [01] has sha256:' output || fail "$(cat output)"
 [ "$(grep -c 'error\[E14\]' output)" -eq 1 ] || fail "not one message: $(cat output)"
 [ ! -e run ] || fail "a refused run left a folder"
 
 # Ranks of one version but of other builds, as after a change that was not committed: `other` is the
 # program with another build id.
-python3 - "$real_program" <<'END'
+python3 - "$program" <<'END'
 import sys
 program = bytearray(open(sys.argv[1], "rb").read())
 note = program.index(bytes([4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0]) + b"GNU\0")
@@ -30,7 +29,7 @@ END
 chmod +x other
 # two_builds ARGUMENT...: rank 1 runs `other`.
 two_builds() {
-  mpirun --allow-run-as-root --oversubscribe -np 1 "$real_program" "$@" : -np 1 ./other "$@"
+  mpirun --allow-run-as-root --oversubscribe -np 1 "$program" "$@" : -np 1 ./other "$@"
 }
 expect 14 two_builds train "$tiny" run.root=.
 grep -qE 'program: rank [01] has [0-9a-f]{40}; rank [01] has [0-9a-f]{40}' output ||

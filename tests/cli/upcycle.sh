@@ -2,7 +2,6 @@
 # Experts that start as copies of a dense run's MLPs: shapes that do not match are refused by name
 # before a run folder is made, and those that do say at the start what the dense run says.
 source "$(dirname "$0")/common.sh"
-warm
 
 vit='backbone: vit, patch: 4, width: 16, depth: 2, heads: 2, hidden: 32, pool: mean'
 short=(train "$tiny" run.root=. parallel.expert_ranks=1 train.duration=4step)

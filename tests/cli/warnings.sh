@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # What is hardly meant is said, by check and at the start of a training, and stops neither.
 source "$(dirname "$0")/common.sh"
-warm
 
 expect 0 "$program" check "$tiny" data.source=cifar '~data.image_size' '~data.classes' \
   '~data.train' '~data.valid' '~data.augment' 'data.path=${env:NOT_SET}' model.patch=4
