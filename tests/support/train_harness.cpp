@@ -56,13 +56,14 @@ void unpack(const std::string& text, NamedTensors& tensors) {
   }
 }
 
-// Whole on rank 0, empty on the others. Refuses replicas that differ in a bit.
-NamedTensors merge(const NamedTensors& own, Communicator& world) {
+// Whole on rank 0, and where `everywhere` on the others, which have nothing else. Refuses replicas
+// that differ in a bit.
+NamedTensors merge(const NamedTensors& own, Communicator& world, bool everywhere = false) {
   std::string packed;
   for (const auto& [name, value] : own) packed += pack(name, value);
   NamedTensors all;
   for (const std::string& text : gather_text(world, packed)) {
-    if (world.rank() == 0) unpack(text, all);
+    if (world.rank() == 0 || everywhere) unpack(text, all);
   }
   return all;
 }
@@ -103,8 +104,8 @@ NamedTensors gradients_of(Session& session) {
   for (const Parameter& piece : session.shards()->pieces()) {
     own[fmt::format("{}#{:012}", piece.name, piece.piece->begin)] = piece.tensor.grad().clone();
   }
-  const NamedTensors pieces = merge(own, world);
-  return pieces.empty() ? pieces : join_pieces(pieces, trained_parameters(session));
+  const NamedTensors pieces = merge(own, world, /*everywhere=*/true);
+  return merge(join_pieces(pieces, trained_parameters(session)), world);
 }
 
 // Logits of the whole validation split in its order.
