@@ -296,8 +296,8 @@ void CheckpointWriter::clean_in_background() {
 void CheckpointWriter::join_cleaner() {
   if (cleaner_.joinable()) cleaner_.join();
   const std::string error = std::exchange(clean_error_, "");
-  const bool is_new = error != std::exchange(told_clean_error_, error);
-  if (is_new && !error.empty()) options_.warn("older checkpoints stay: " + error);
+  if (error.empty() || error == std::exchange(told_clean_error_, error)) return;
+  options_.warn("older checkpoints stay: " + error);
 }
 
 SaveOutcome CheckpointWriter::add_score(double score) {
