@@ -102,7 +102,7 @@ bool is_named_pipe(const std::string& path) {
 }
 
 std::ifstream open_unless_pipe(const std::string& path) {
-  return is_named_pipe(path) ? std::ifstream() : std::ifstream(path, std::ios::binary);
+  return std::ifstream(is_named_pipe(path) ? "" : path, std::ios::binary);
 }
 
 bool data_file_exists(const std::string& path) {
