@@ -10,7 +10,7 @@
 #include "parallel/comm/communicator.h"
 #include "runtime/device/tensor_memory.h"
 
-namespace shoal::bench {
+namespace shoal::bench::all_to_all_bench {
 namespace {
 
 constexpr int64_t kWarmUpRounds = 5;
@@ -109,15 +109,16 @@ void run(int64_t rounds, Report& report) {
   for (const int64_t bytes : kSizes) measure(bytes, rounds, *world, report);
 }
 
-}  // namespace
-}  // namespace shoal::bench
-
-int main(int argc, char** argv) {
-  shoal::bench::Program program(
+int start(int argc, char** argv) {
+  Program program(
       "all_to_all",
       "all_to_all against the raw library on the same bytes, under mpirun. Each rank sends as many "
       "bytes to each rank, itself included; a turn's time is that of its slowest rank.",
       41);
-  return program.run(argc, argv,
-                     [&](auto& report) { shoal::bench::run(program.rounds(), report); });
+  return program.run(argc, argv, [&](auto& report) { run(program.rounds(), report); });
 }
+
+const Benchmark kBenchmark("all_to_all", start);
+
+}  // namespace
+}  // namespace shoal::bench::all_to_all_bench

@@ -25,7 +25,7 @@
 #include "runtime/recipe/config_reader.h"
 
 // C channels  H height  W width  L layers  U experts
-namespace shoal::bench {
+namespace shoal::bench::denoise_bench {
 namespace {
 
 constexpr int64_t kCallsPerTurn = 5, kWarmUpTurns = 1;
@@ -365,7 +365,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("denoise", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::denoise_bench

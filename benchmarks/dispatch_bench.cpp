@@ -12,7 +12,7 @@
 
 // T tokens  D width  K choices per token  E experts  G groups  S tokens of a group  M = K S
 // C capacity  R = E C rows
-namespace shoal::bench {
+namespace shoal::bench::dispatch_bench {
 namespace {
 
 constexpr int64_t kTokensPerSample = 64;
@@ -176,7 +176,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("dispatch", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::dispatch_bench

@@ -10,7 +10,7 @@
 #include "moe/experts/expert_mlp.h"
 
 // R rows  D width  H hidden width  E experts
-namespace shoal::bench {
+namespace shoal::bench::expert_bank_bench {
 namespace {
 
 /// Everything a contender touches, allocated once.
@@ -111,7 +111,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("expert_bank", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::expert_bank_bench

@@ -20,7 +20,7 @@
 #include "runtime/recipe/config_reader.h"
 
 // C width
-namespace shoal::bench {
+namespace shoal::bench::generate_bench {
 namespace {
 
 constexpr int64_t kWarmUpTurns = 2;
@@ -205,7 +205,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("generate", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::generate_bench

@@ -23,7 +23,7 @@
 #include "runtime/optim/lamb.h"
 
 // T tokens  D width  H hidden width  U units  K choices  R = T K rows
-namespace shoal::bench {
+namespace shoal::bench::gpu_layer_bench {
 namespace {
 
 const torch::TensorOptions kOnGpu(torch::kCUDA);
@@ -226,7 +226,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("gpu_layer", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::gpu_layer_bench

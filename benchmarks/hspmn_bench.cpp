@@ -16,7 +16,7 @@
 #include "models/decoder_shape.h"
 
 // B sequences  S tokens  C width
-namespace shoal::bench {
+namespace shoal::bench::hspmn_bench {
 namespace {
 
 constexpr int64_t kVocabulary = 257;
@@ -353,7 +353,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("hspmn", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::hspmn_bench

@@ -15,7 +15,7 @@
 #include "benchmarks/support/program.h"
 #include "runtime/data/transforms/pixel_operation.h"
 
-namespace shoal::bench {
+namespace shoal::bench::image_transform_bench {
 namespace {
 
 constexpr int64_t kSide = 224;
@@ -142,7 +142,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("image_transform", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::image_transform_bench

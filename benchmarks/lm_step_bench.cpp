@@ -22,7 +22,7 @@
 #include "runtime/recipe/config_reader.h"
 
 // S tokens of a sample  V vocabulary
-namespace shoal::bench {
+namespace shoal::bench::lm_step_bench {
 namespace {
 
 constexpr int64_t kStepsPerTurn = 2, kWarmUpTurns = 5;
@@ -175,7 +175,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("lm_step", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::lm_step_bench

@@ -9,7 +9,7 @@
 #include "moe/nexus/memory_lookup.h"
 
 // u units  R rows of a unit  K keys  D width  k keys chosen per row
-namespace shoal::bench {
+namespace shoal::bench::memory_lookup_bench {
 namespace {
 
 /// 64 images with 16 slots a unit, as in a Nexus layer of width 384.
@@ -101,7 +101,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("memory_lookup", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::memory_lookup_bench

@@ -17,7 +17,7 @@
 #include "models/kernels/transpose_add.h"
 
 // B images  S tokens  C width
-namespace shoal::bench {
+namespace shoal::bench::mixer_bench {
 namespace {
 
 struct MixerShape {
@@ -147,7 +147,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("mixer", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::mixer_bench

@@ -8,7 +8,7 @@
 #include "benchmarks/support/set_up.h"
 #include "benchmarks/support/tensor_file.h"
 
-namespace shoal::bench {
+namespace shoal::bench::moe_layer_bench {
 namespace {
 
 /// The channel and the two token layers of Sparse-MLP's base model, 8 images, for CPUs.
@@ -185,7 +185,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("moe_layer", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::moe_layer_bench

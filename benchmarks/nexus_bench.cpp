@@ -13,7 +13,7 @@
 #include "parallel/comm/rank_grid.h"
 
 // B images  N tokens of an image  D width
-namespace shoal::bench {
+namespace shoal::bench::nexus_bench {
 namespace {
 
 struct NexusShape {
@@ -166,7 +166,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("nexus", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::nexus_bench

@@ -15,7 +15,7 @@
 // Optimizer steps against the time that copying their memory traffic would take: AdamW moves 28
 // bytes a parameter, LAMB 40 (two passes), a square sum 4. Also AdamW tensor by tensor in plain
 // operations, which is what fused kernels are to beat.
-namespace shoal::bench {
+namespace shoal::bench::optimizer_bench {
 namespace {
 
 struct Case {
@@ -105,15 +105,17 @@ void run(const Case& which, int64_t rounds, Report& report) {
   }
 }
 
-}  // namespace
-}  // namespace shoal::bench
-
-int main(int argc, char** argv) {
-  shoal::bench::Program program(
-      "optimizer", "Optimizer steps beside the time that their memory traffic takes.", 15);
-  return program.run(argc, argv, [&](shoal::bench::Report& report) {
+int start(int argc, char** argv) {
+  Program program("optimizer", "Optimizer steps beside the time that their memory traffic takes.",
+                  15);
+  return program.run(argc, argv, [&](Report& report) {
     report.note("threads", at::get_num_threads());
-    shoal::bench::run({"tiny", 24, 96, 192, 40}, program.rounds(), report);
-    shoal::bench::run({"16M", 64, 512, 512, 200}, program.rounds(), report);
+    run({"tiny", 24, 96, 192, 40}, program.rounds(), report);
+    run({"16M", 64, 512, 512, 200}, program.rounds(), report);
   });
 }
+
+const Benchmark kBenchmark("optimizer", start);
+
+}  // namespace
+}  // namespace shoal::bench::optimizer_bench

@@ -8,7 +8,7 @@
 #include "parallel/comm/collectives.h"
 #include "runtime/device/tensor_memory.h"
 
-namespace shoal::bench {
+namespace shoal::bench::overlap_bench {
 namespace {
 
 /// The rows that a layer exchanges in a forward and backward pass, and nothing else.
@@ -90,7 +90,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("overlap", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::overlap_bench

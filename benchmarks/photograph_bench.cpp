@@ -36,7 +36,7 @@
 #include "runtime/data/shards/shard_writer.h"
 #include "runtime/recipe/config_reader.h"
 
-namespace shoal::bench {
+namespace shoal::bench::photograph_bench {
 namespace {
 
 namespace fs = std::filesystem;
@@ -401,7 +401,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("photograph", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::photograph_bench

@@ -10,7 +10,7 @@
 #include "parallel/comm/rank_grid.h"
 #include "runtime/device/tensor_memory.h"
 
-namespace shoal::bench {
+namespace shoal::bench::routing_bench {
 namespace {
 
 struct Variant {
@@ -73,7 +73,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("routing", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::routing_bench

@@ -12,7 +12,7 @@
 #include "benchmarks/support/set_up.h"
 #include "runtime/kernels/sgemm.h"
 
-namespace shoal::bench {
+namespace shoal::bench::sgemm_bench {
 namespace {
 
 /// c [m, n] = a [m, k] b [k, n], row-major; a "T" is of memory that holds the transpose.
@@ -90,7 +90,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("sgemm", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::sgemm_bench

@@ -17,7 +17,7 @@
 
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  H head width
 // R queries of all sequences
-namespace shoal::bench {
+namespace shoal::bench::sparse_attention_bench {
 namespace {
 
 struct Arguments {
@@ -260,7 +260,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("sparse_attention", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::sparse_attention_bench

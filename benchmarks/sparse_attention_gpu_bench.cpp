@@ -15,7 +15,7 @@
 
 // B sequences  S tokens  N query heads  M heads of keys and values  H head width
 // R queries of all sequences
-namespace shoal::bench {
+namespace shoal::bench::sparse_attention_gpu_bench {
 namespace {
 
 struct Arguments {
@@ -113,7 +113,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("sparse_attention_gpu", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::sparse_attention_gpu_bench

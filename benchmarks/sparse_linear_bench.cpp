@@ -20,7 +20,7 @@
 #include "sparse/patterns/diagonal.h"
 
 // T tokens  m outputs  n inputs
-namespace shoal::bench {
+namespace shoal::bench::sparse_linear_bench {
 namespace {
 
 struct Shape {
@@ -332,7 +332,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("sparse_linear", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::sparse_linear_bench

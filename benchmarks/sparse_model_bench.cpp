@@ -19,7 +19,7 @@
 #include "parallel/comm/communicator.h"
 
 // B images
-namespace shoal::bench {
+namespace shoal::bench::sparse_model_bench {
 namespace {
 
 using Overrides = std::vector<std::string>;
@@ -181,7 +181,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal::bench
+const Benchmark kBenchmark("sparse_model", run);
 
-int main(int argc, char** argv) { return shoal::bench::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::sparse_model_bench

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/bench.h"
+#include "benchmarks/support/program.h"
 #include "runtime/text/gpt2_tokenizer.h"
 
 /// Our side of peers/tokenizer_peer.py, which starts this program with the two files of a BPE:
 /// writes `ready`, then answers each line {"text": FILE, "ids": FILE} with {"seconds", "tokens"}
 /// and writes the token ids as 32-bit integers. One thread; reading and writing files is not timed.
-namespace shoal::bench {
+namespace shoal::bench::tokenizer_bench {
 namespace {
 
 nlohmann::json answer(const Tokenizer& tokenizer, const nlohmann::json& question) {
@@ -46,14 +46,16 @@ int run(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace
-}  // namespace shoal::bench
-
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   try {
-    return shoal::bench::run(argc, argv);
+    return run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tokenizer_bench: %s\n", error.what());
     return 1;
   }
 }
+
+const Benchmark kBenchmark("tokenizer", start);
+
+}  // namespace
+}  // namespace shoal::bench::tokenizer_bench

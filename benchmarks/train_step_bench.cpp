@@ -26,7 +26,7 @@
 #include "parallel/comm/communicator.h"
 #include "runtime/device/tensor_memory.h"
 
-namespace shoal {
+namespace shoal::bench::train_step_bench {
 namespace {
 
 constexpr int64_t kStepsPerTurn = 2, kGpuStepsPerTurn = 10;
@@ -229,7 +229,7 @@ int run(int argc, char** argv) {
   });
 }
 
-}  // namespace
-}  // namespace shoal
+const Benchmark kBenchmark("train_step", run);
 
-int main(int argc, char** argv) { return shoal::run(argc, argv); }
+}  // namespace
+}  // namespace shoal::bench::train_step_bench

@@ -26,7 +26,7 @@ if(cuda_cu)
 endif()
 
 add_library(shoal_cuda MODULE ${cuda_cpp})
-shoal_use_torch(shoal_cuda ALONE)
+shoal_use_torch(shoal_cuda)
 if(cuda_cu)
   target_sources(shoal_cuda PRIVATE $<TARGET_OBJECTS:shoal_kernels>)
 endif()

@@ -72,9 +72,10 @@ if(missing)
   return()
 endif()
 
-# Hopper, with code for later chips left to the driver. `native` fails where no GPU is.
+# Hopper, with code for later chips left to the driver: kernels use nothing of 90a, whose machine code
+# is the same. `native` fails where no GPU is.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES "90a-real;90-virtual" CACHE STRING "GPU architectures")
+  set(CMAKE_CUDA_ARCHITECTURES "90" CACHE STRING "GPU architectures")
 endif()
 # The wheel's libraries use the shared runtime; a second, static one would not know their state.
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)

@@ -27,9 +27,12 @@ file(GLOB support CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/support/*.cpp")
 set(mpi_main "${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp")
 list(REMOVE_ITEM support "${mpi_main}")
 list(FILTER support EXCLUDE REGEX "_(program|shim|cuda)\\.cpp$")
+# Alone: the compiler warns of a type of the library's name that holds some of the file's own.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/support/fake_nccl.cpp"
+  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 if(support)
   add_library(tests_support OBJECT ${support})
-  shoal_use_torch(tests_support ALONE)
+  shoal_use_torch(tests_support)
   shoal_compile_quickly(tests_support)
 endif()
 
@@ -101,8 +104,9 @@ if(sources)
     COMPILE_DEFINITIONS SHOAL_CORPORA="${PROJECT_SOURCE_DIR}/tests/parsers")
   list(APPEND sources ${fuzzers})
   add_executable(tests_parsers ${sources})
-  target_link_libraries(tests_parsers PRIVATE shoal_parsers GTest::gmock GTest::gtest_main)
+  target_link_libraries(tests_parsers PRIVATE shoal_parsers shoal_parsers_loops GTest::gmock GTest::gtest_main)
   target_precompile_headers(tests_parsers PRIVATE <gmock/gmock.h>)
+  shoal_compile_as_one(tests_parsers 12)
   shoal_compile_quickly(tests_parsers)
   shoal_register(tests_parsers)
   if(SHOAL_SANITIZE_PARSERS AND NOT SHOAL_SANITIZE)
@@ -111,6 +115,7 @@ if(sources)
                           GTest::gtest_main)
     set(flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_precompile_headers(tests_parsers_sanitized PRIVATE <gmock/gmock.h>)
+    shoal_compile_as_one(tests_parsers_sanitized 12)
     shoal_compile_quickly(tests_parsers_sanitized)
     target_compile_options(tests_parsers_sanitized PRIVATE ${flags})
     target_link_options(tests_parsers_sanitized PRIVATE ${flags})
@@ -120,7 +125,7 @@ endif()
 
 # What the scripts below drive: a torch-free program, and a library to preload into it.
 add_executable(save_program tests/support/save_program.cpp)
-target_link_libraries(save_program PRIVATE shoal_parsers)
+target_link_libraries(save_program PRIVATE shoal_parsers shoal_parsers_loops)
 add_library(fault_shim MODULE tests/support/fault_shim.cpp)
 target_link_libraries(fault_shim PRIVATE shoal_base ${CMAKE_DL_LIBS})
 # Runs the program many times, loaded once; sanitizers come before what is preloaded.
@@ -133,13 +138,13 @@ endif()
 
 # What a checkpoint's model computes, for comparisons with other programs.
 add_executable(model_outputs tests/support/model_outputs_program.cpp)
-shoal_use_torch(model_outputs ALONE)
+shoal_use_torch(model_outputs)
 shoal_compile_quickly(model_outputs)
 target_link_libraries(model_outputs PRIVATE shoal_lib)
 
 # Operations of image transforms, for comparisons with Pillow.
 add_executable(image_operations tests/support/image_operations_program.cpp)
-shoal_use_torch(image_operations ALONE)
+shoal_use_torch(image_operations)
 shoal_compile_quickly(image_operations)
 target_link_libraries(image_operations PRIVATE shoal_lib)
 
@@ -202,7 +207,7 @@ if(SHOAL_BENCHMARKS AND NOT no_tokenizers)  # skipped where the data's variables
       exec "$0" "$1" --program "$2" --rounds 1 --vocab "$GPT2_BPE/encoder.json" \
         --merges "$GPT2_BPE/vocab.bpe" "$WIKITEXT2/wiki.train.tokens" "$WIKITEXT2/wiki.valid.tokens"]=]
       "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/tokenizer_peer.py"
-      $<TARGET_FILE:tokenizer_bench>)
+      "${CMAKE_BINARY_DIR}/benchmarks/tokenizer_bench")
   set_tests_properties(peer_tokenizer PROPERTIES LABELS peer TIMEOUT 300 SKIP_RETURN_CODE 69)
 endif()
 

@@ -5,9 +5,8 @@ endif()
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 
-# -g1 keeps function names and lines in stack traces at little cost.
 # No -march: one binary serves a mixed cluster; fast paths are chosen at run time.
-set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG -g1")
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g -D_GLIBCXX_ASSERTIONS")
 
 # Two links at once would need the memory of two; mold takes a second each.

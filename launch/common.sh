@@ -4,13 +4,20 @@ set -euo pipefail
 shoal_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 shoal_script=$(basename "$0")
 
-say() { printf '%s: %s\n' "$shoal_script" "$*"; }
+# What is opened while one of these is closed would take its number, and get what is printed.
+[ -e /proc/self/fd/0 ] || exec </dev/null
+[ -e /proc/self/fd/1 ] || exec >/dev/null
+[ -e /proc/self/fd/2 ] || exec 2>/dev/null
+# No script ends because a message cannot be written. A trap, unlike '', is not handed on to programs.
+trap : PIPE
+
+say() { printf '%s: %s\n' "$shoal_script" "$*" || true; }
 # die MESSAGE [LINE...]: the lines are the next step.
 die() {
-  printf '%s: error: %s\n' "$shoal_script" "$1" >&2
+  printf '%s: error: %s\n' "$shoal_script" "$1" >&2 || true
   shift
   local line
-  for line in "$@"; do printf '  %s\n' "$line" >&2; done
+  for line in "$@"; do printf '  %s\n' "$line" >&2 || true; done
   exit "${exit_code:-1}"
 }
 # For a wrong command line, as shoal's exit code 2.

@@ -1,3 +1,5 @@
+#include <fcntl.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -153,6 +155,10 @@ ExitCode report(const std::exception_ptr& error) {
 }  // namespace shoal
 
 int main(int argc, char** argv) {
+  // A file that is opened where one of these is closed would get what is meant for the console.
+  for (int file = STDIN_FILENO; file <= STDERR_FILENO; ++file) {
+    if (fcntl(file, F_GETFD) < 0) open("/dev/null", O_RDWR);  // takes the lowest free number
+  }
   std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails with EFBIG instead
   try {
     return static_cast<int>(shoal::run(argc, argv));

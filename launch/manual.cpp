@@ -22,7 +22,7 @@ constexpr ExitStatus kExitStatus[] = {
     {ExitCode::kVersionSkew, "the ranks run different builds or recipes"},
     {ExitCode::kBusy, "another job works in the run folder"},
     {ExitCode::kCheckpoint, "a checkpoint is corrupt, or none is valid"},
-    {ExitCode::kStorage, "writing failed: disk full or input/output error"},
+    {ExitCode::kStorage, "reading or writing failed: disk full or input/output error"},
     {ExitCode::kNumeric, "too many steps in a row were not finite"},
     {ExitCode::kDivergence, "the state of the ranks differs"},
     {ExitCode::kInternal, "an error in shoal itself"},

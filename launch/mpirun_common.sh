@@ -68,34 +68,49 @@ has_ranks() { [ -n "$(living_ranks)" ]; }
 tell_signal() {
   local name=SIG$1
   [ "$1" != INT ] || name=Ctrl-C
-  [ ! -t 2 ] || printf '\n' >&2
+  [ ! -t 2 ] || printf '\n' >&2 || true
   say "$name: $2" >&2
+}
+
+# Ends the ranks at once. Of INT and TERM the second one does it where the first one is the first of
+# its kind to come after SIGUSR1.
+end_ranks() {
+  local signal
+  for signal in INT TERM; do
+    living_ranks | xargs -r kill "-$signal" 2>/dev/null || true
+  done
 }
 
 # A terminal's Ctrl-C reaches all of its session, and mpirun kills the ranks a second after SIGINT,
 # SIGTERM or SIGHUP; so it gets a session of its own, and SIGUSR1, which it forwards.
-signals=0 last_us=0
+signals=0 last_us=0 last_signal=''
 pass_on() {
   interrupted=yes
   local now_us=${EPOCHREALTIME//[^0-9]/} parent='' as_one_us=50000
-  # timeout sends its signal twice, to its child and to the group.
+  # timeout sends its signal twice, to its child and to the group, and a terminal that closes HUP.
   read -r parent 2>/dev/null <"/proc/$PPID/comm" || true
   [ "$parent" != timeout ] || as_one_us=500000
-  [ $((now_us - last_us)) -gt "$as_one_us" ] || return 0
-  last_us=$now_us
+  [ $((now_us - last_us)) -gt "$as_one_us" ] && [ "$1$last_signal" != HUPHUP ] || return 0
+  last_us=$now_us last_signal=$1
   signals=$((signals + 1))
+  signal_ranks "$1"
+}
+
+# signal_ranks SIGNAL: what it asks for is done before anything is printed, which may fail.
+signal_ranks() {
   # Ranks that do not note SIGUSR1 yet would die of it or miss it. The other signals go to the
   # ranks where there are some here: mpirun may crash of SIGTERM while they leave.
-  if [ "$signals" -eq 1 ] && [ "$command" = train ]; then
+  if [ "$signals" -eq 1 ] && [ "$command" = train ] && wait_until ranks_listen; then
+    kill -USR1 "$mpirun_pid" 2>/dev/null || true
     tell_signal "$1" "the ranks save and end; once more ends them at once"
-    if wait_until ranks_listen; then kill -USR1 "$mpirun_pid" 2>/dev/null || true; return 0; fi
+    return 0
   fi
-  tell_signal "$1" "$command is ended"
   if [ "$local_ranks" -eq 0 ]; then
     kill -TERM "$mpirun_pid" 2>/dev/null || true
   elif wait_until has_ranks; then
-    living_ranks | xargs kill -TERM 2>/dev/null || true
+    end_ranks
   fi
+  tell_signal "$1" "$command is ended"
 }
 
 # Where standard error is a terminal, sets SHOAL_COLUMNS to its width: ranks, which write into pipes
@@ -155,18 +170,26 @@ tell_killing_signal() {
     "log/ in the run folder has what each rank did last" >&2
 }
 
+# Prints what it reads, all of it even where that fails.
+read_all() {
+  trap '' PIPE INT TERM HUP USR1 USR2
+  cat 2>/dev/null || cat >/dev/null
+}
+
 # run_mpirun ARGUMENT...: mpirun, with its exit code as the script's. $command is shoal's command,
 # $local_ranks the number of ranks that this machine will have. $unstarted, if set, is a file that
 # the ranks remove when they begin: then mpirun keeps to itself what it has to say of a rank that
 # failed, since the rank has said why. Where no rank begins, mpirun is run again to say why.
 run_mpirun() {
-  local reader='' output=1 errors=2 code
-  # Open MPI ends the ranks once nobody reads its output, as after `| head`: somebody always does.
-  if [ -p /proc/self/fd/1 ]; then
-    [ ! /proc/self/fd/1 -ef /proc/self/fd/2 ] || errors=same
-    exec {output}> >(trap '' PIPE INT TERM HUP; cat 2>/dev/null || cat >/dev/null)
-    reader=$!
-    [ "$errors" != same ] || errors=$output
+  local output errors readers=() again='' code
+  # Open MPI ends the ranks once its output is not read, as after `| head`, or cannot be written, as
+  # to a full disk or a terminal that is gone: somebody always reads it.
+  exec {output}> >(read_all)
+  readers+=("$!")
+  errors=$output
+  if [ ! /proc/self/fd/1 -ef /proc/self/fd/2 ]; then
+    exec {errors}> >(read_all >&2)
+    readers+=("$!")
   fi
   find_columns
   if [ -n "${unstarted:-}" ]; then start_mpirun --quiet "$@"; else start_mpirun "$@"; fi
@@ -176,15 +199,14 @@ run_mpirun() {
     trap "pass_on $signal" "$signal"
   done
   wait_for_mpirun
-  if [ -n "${unstarted:-}" ] && [ "$code" -ne 0 ]; then
-    if [ -e "$unstarted" ] && [ "$signals" -eq 0 ]; then
-      start_mpirun "$@"
-      wait_for_mpirun
-    else
-      tell_killing_signal
-    fi
+  if [ -e "${unstarted:-}" ] && [ "$code" -ne 0 ] && [ "$signals" -eq 0 ]; then
+    again=yes
+    start_mpirun "$@"
+    wait_for_mpirun
   fi
-  [ -z "$reader" ] || exec {output}>&-
-  [ -z "$reader" ] || wait "$reader" || true
+  [ "$errors" = "$output" ] || exec {errors}>&-
+  exec {output}>&-
+  wait "${readers[@]}" || true
+  [ -z "${unstarted:-}" ] || [ -n "$again" ] || tell_killing_signal
   exit "$code"
 }

@@ -19,6 +19,8 @@
 #include "launch/report/console.h"
 #include "moe/routing/router.h"
 #include "runtime/base/text.h"
+#include "runtime/recipe/config_node.h"
+#include "runtime/recipe/config_value.h"
 
 namespace shoal {
 
@@ -48,6 +50,32 @@ void add_raw_weights(CLI::App& command, bool& raw_weights) {
                    "(train.average)");
 }
 
+void add_model_override(CLI::App& command, bool& override_model) {
+  command.add_flag("--override", override_model,
+                   "use the weights although the model is not the one that they were trained in; of "
+                   "a run, the newest or best checkpoint that can be read");
+}
+
+CLI::Validator strict_number(const config::Type& type, const Range& range) {
+  const auto read = [&type, range](std::string& text) {
+    FieldRules rules;
+    rules.range = range;
+    config::Node node;
+    node.kind = config::Node::Kind::kScalar;
+    node.text = text;
+    const std::shared_ptr<void> number = type.make();
+    const std::string problem = config::read_single(type, number.get(), node, rules);
+    text = config::write_single(type, number.get());
+    const bool has_range = problem.empty() || problem.starts_with("must be");
+    return has_range ? problem : problem + "; allowed: " + config::range_text(range);
+  };
+  return {read, config::range_text(range)};
+}
+
+CLI::Validator integer_in(const Range& range) {
+  return strict_number(config::type_of<int64_t>(), range);
+}
+
 namespace {
 
 /// Options that draw on images into a folder, which are added to `others`.
@@ -67,7 +95,7 @@ void add_image_maps(CLI::App& command, InspectArguments& arguments,
       .add_option("--images", arguments.images,
                   "with --activation-maps or --expert-maps: how many of the validation split, from "
                   "the first on")
-      ->check(CLI::Range(1, 1000))
+      ->transform(integer_in(in_range(1, 1000)))
       ->capture_default_str();
 }
 
@@ -104,7 +132,7 @@ CLI::Option* add_gate_maps(CLI::App& command, InspectArguments& arguments,
       command
           .add_option("--samples", arguments.samples,
                       "with --gates: how many of the validation split, from the first on")
-          ->check(CLI::Range(1, 1000))
+          ->transform(integer_in(in_range(1, 1000)))
           ->capture_default_str()
           ->needs(gates);
   command
@@ -141,9 +169,9 @@ ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments)
   if (!arguments.expert_maps.empty()) {
     return draw_expert_maps(arguments, environment_variable, std::cout);
   }
-  if (!arguments.overrides.empty() || arguments.raw_weights) {
-    throw CLI::RequiresError(arguments.raw_weights ? "--raw-weights" : "overrides",
-                             "--activation-maps, --expert-maps or --gates");
+  for (const char* option : {"--raw-weights", "overrides"}) {
+    if (command.count(option) == 0) continue;
+    throw CLI::RequiresError(option, "--activation-maps, --expert-maps or --gates");
   }
   if (arguments.sparsity) return draw_sparsity(arguments, std::cout);
   return inspect(arguments, std::cout);
@@ -179,6 +207,7 @@ void add_inspect(CLI::App& app, ExitCode& code) {
   add_sparsity(*command, *arguments, kinds);
   add_model_pictures(*command, *arguments, kinds);
   command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+  add_model_override(*command, arguments->override_model);
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
       "Examples:\n"
@@ -238,7 +267,7 @@ void add_new(CLI::App& app, ExitCode& code) {
   command
       ->add_option("--experts", arguments->experts,
                    "experts of a layer; 0: none. Default: 0 where a backbone may be dense, else 4")
-      ->check(CLI::Range(0, 4096));
+      ->transform(integer_in(in_range(0, 4096)));
   offer_values(*command
                     ->add_option("--data", arguments->data,
                                  "a data source. Default: shapes, drawn images, or text")

@@ -20,6 +20,7 @@
 #include "launch/job/launch_info.h"
 #include "launch/subcommand_options.h"
 #include "runtime/base/text.h"
+#include "runtime/recipe/config_scalar.h"
 #include "runtime/recipe/registry.h"
 #include "runtime/text/tokenizer.h"
 
@@ -53,6 +54,16 @@ void add_recipe(CLI::App& command, config::RecipeSource& source) {
   add_overrides(command, source.overrides);
 }
 
+/// The checkpoint whose weights a command uses.
+template <class Arguments>
+void add_weights(CLI::App& command, Arguments& arguments) {
+  command.add_option("path", arguments.path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  command.add_flag("--best", arguments.best, "the run's best checkpoint");
+  add_raw_weights(command, arguments.raw_weights);
+}
+
 // Functions that take `code` declare a subcommand, which sets it to its exit code.
 
 void add_check(CLI::App& app, ExitCode& code) {
@@ -61,7 +72,7 @@ void add_check(CLI::App& app, ExitCode& code) {
   const auto arguments = std::make_shared<CheckArguments>();
   add_recipe(*command, arguments->source);
   command->add_option("--world", arguments->world, "ranks to check for (parallel.expert_ranks)")
-      ->check(CLI::Range(1, 1'000'000));
+      ->transform(integer_in(in_range(1, 1'000'000)));
   command->add_flag(
       "--expressivity", arguments->expressivity,
       "how many linear regions the sparse MLPs can have, with and without permutations");
@@ -124,7 +135,8 @@ void add_train(CLI::App& app, ExitCode& code, const std::vector<std::string>& co
   arguments->command_line = command_line;
   add_recipe(*command, arguments->source);
   command->add_flag("--override", arguments->override_fixed,
-                    "resume although the recipe differs from the checkpoint's");
+                    "resume although the recipe differs from the checkpoint's, and from the newest "
+                    "checkpoint that can be read");
   command->footer(
       "Examples:\n"
       "  shoal train configs/quickstart.yaml parallel.expert_ranks=1\n"
@@ -139,12 +151,9 @@ void add_train(CLI::App& app, ExitCode& code, const std::vector<std::string>& co
 void add_eval(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand("eval", "Evaluate a checkpoint on any number of ranks");
   const auto arguments = std::make_shared<EvalArguments>();
-  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
-      ->type_name("CKPT|RUN")
-      ->required();
+  add_weights(*command, *arguments);
   add_overrides(*command, arguments->overrides);
-  command->add_flag("--best", arguments->best, "the run's best checkpoint");
-  add_raw_weights(*command, arguments->raw_weights);
+  add_model_override(*command, arguments->override_model);
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   auto* images =
       command
@@ -156,7 +165,7 @@ void add_eval(CLI::App& app, ExitCode& code) {
             return folder.empty() ? std::string("must name a folder") : std::string();
           });
   command->add_option("--count", arguments->images.count, "samples that --images draws")
-      ->check(CLI::Range(1, 1000))
+      ->transform(integer_in(in_range(1, 1000)))
       ->capture_default_str()
       ->needs(images);
   command->add_flag("!--no-baselines", arguments->baselines,
@@ -172,34 +181,34 @@ void add_eval(CLI::App& app, ExitCode& code) {
 
 void add_sampling(CLI::App& command, GenerateArguments& arguments) {
   command.add_option("--tokens", arguments.tokens, "tokens of each text at most")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->transform(integer_in(in_range(1, int64_t{1} << 40)))
       ->capture_default_str();
   command
       .add_option("--temperature", arguments.sampling.temperature,
                   "divides the logits; 0: always the most probable token")
-      ->check(CLI::Range(0.0, 1e6))
+      ->transform(strict_number(config::type_of<double>(), in_range(0, 1e6)))
       ->capture_default_str();
   command
       .add_option("--top-k", arguments.sampling.top_k,
                   "choose among this many most probable tokens; 0: among all")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(integer_in(at_least(0)))
       ->capture_default_str();
   command
       .add_option("--top-p", arguments.sampling.top_p,
                   "choose among the fewest tokens, most probable first, that together have this "
                   "probability")
-      ->check(CLI::Range(1e-9, 1.0, "above 0, at most 1"))
+      ->transform(strict_number(config::type_of<double>(), in_range(above(0), 1)))
       ->capture_default_str();
   command.add_option("--seed", arguments.seed, "of the draws; default: run.seed of the recipe")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(integer_in(at_least(0)));
   command.add_option("--samples", arguments.samples, "texts of each prompt")
-      ->check(CLI::Range(1, 1'000'000))
+      ->transform(integer_in(in_range(1, 1'000'000)))
       ->capture_default_str();
   command
       .add_option(
           "--batch", arguments.batch,
           "texts that are generated at once, over all ranks; changes a text by rounding only")
-      ->check(CLI::Range(1, 1'000'000))
+      ->transform(integer_in(in_range(1, 1'000'000)))
       ->capture_default_str();
 }
 
@@ -207,9 +216,7 @@ void add_generate(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "generate", "Continue texts with a language model, on any number of ranks");
   const auto arguments = std::make_shared<GenerateArguments>();
-  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
-      ->type_name("CKPT|RUN")
-      ->required();
+  add_weights(*command, *arguments);
   add_overrides(*command, arguments->overrides);
   command->add_option("--prompt", arguments->prompts, "text to continue; may be repeated")
       ->type_name("TEXT")
@@ -220,8 +227,7 @@ void add_generate(CLI::App& app, ExitCode& code) {
       ->type_name("FILE")
       ->allow_extra_args(false);
   add_sampling(*command, *arguments);
-  command->add_flag("--best", arguments->best, "the run's best checkpoint");
-  add_raw_weights(*command, arguments->raw_weights);
+  add_model_override(*command, arguments->override_model);
   command->add_flag("--json", arguments->json,
                     "one JSON object on stdout: prompt, text, tokens (ids), stop; of several texts "
                     "a list of these, sequences");
@@ -249,7 +255,7 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
     bool takes_best = true, takes_other = false;
   };
   for (const Subcommand& which : std::initializer_list<Subcommand>{
-           {"verify", "Check every byte; exit 0 or 20", checkpoint_verify},
+           {"verify", "Check every byte; exit 0, 20 or 21", checkpoint_verify},
            {"ls", "List the checkpoints of a run with step, score and size", checkpoint_list,
             false},
            {"diff", "Compare two checkpoints tensor by tensor", checkpoint_diff, false, true},
@@ -264,6 +270,8 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
     }
     if (which.takes_best) {
       command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+      command->add_flag("--override", arguments->pass_unreadable,
+                        "of a run, the newest or best checkpoint that can be read");
     }
     command->add_flag("--json", arguments->json, "one JSON object on stdout");
     command->callback([&code, arguments, run = which.run] { code = run(*arguments, std::cout); });
@@ -298,9 +306,7 @@ void add_export(CLI::App& app, ExitCode& code) {
   CLI::App* command =
       app.add_subcommand("export", "Write a checkpoint's weights for other programs");
   const auto arguments = std::make_shared<ExportArguments>();
-  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
-      ->type_name("CKPT|RUN")
-      ->required();
+  add_weights(*command, *arguments);
   command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
   command
       ->add_option("--to", arguments->program,
@@ -311,8 +317,6 @@ void add_export(CLI::App& app, ExitCode& code) {
       ->add_option("--dtype", arguments->dtype,
                    "float32, float64, bfloat16 or float16; default: each tensor's own")
       ->type_name("DTYPE");
-  command->add_flag("--best", arguments->best, "the run's best checkpoint");
-  add_raw_weights(*command, arguments->raw_weights);
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
       "Examples:\n"
@@ -326,12 +330,8 @@ void add_fold(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "fold", "Write a sparse model without its permutations, which become part of its weights");
   const auto arguments = std::make_shared<FoldArguments>();
-  command->add_option("path", arguments->path, "checkpoint, or run: its newest checkpoint")
-      ->type_name("CKPT|RUN")
-      ->required();
+  add_weights(*command, *arguments);
   command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
-  command->add_flag("--best", arguments->best, "the run's best checkpoint");
-  add_raw_weights(*command, arguments->raw_weights);
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
       "A layer multiplies by S P, the sparse weight S with its columns or rows in the order of "
@@ -398,6 +398,15 @@ void add_tokenize(CLI::App& data, ExitCode& code) {
   command->callback([&code, arguments] { code = tokenize(*arguments, std::cout); });
 }
 
+/// Reads the number of a size such as 256MB as a recipe's; returns what is wrong.
+std::string strict_size(std::string& size) {
+  const std::size_t end = size.find_last_of("0123456789.") + 1;
+  std::string problem;
+  const std::optional<int64_t> number = config::parse_integer(size.substr(0, end), problem);
+  if (number) size.replace(0, end, std::to_string(*number));
+  return number ? "" : problem + "; allowed: 1024 bytes to 1TiB, as 256MB";
+}
+
 void add_pack(CLI::App& data, ExitCode& code) {
   CLI::App* command = data.add_subcommand(
       "pack", "Pack a folder of images into shards for data.source: tar_shards");
@@ -415,6 +424,7 @@ void add_pack(CLI::App& data, ExitCode& code) {
   command
       ->add_option("--shard-size", arguments->plan.shard_bytes, "most bytes of a shard, as 256MB")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->transform(CLI::Validator(strict_size, ""))  // before that one
       ->check(CLI::Range(int64_t{1024}, int64_t{1} << 40))
       ->default_str("256MB");
   command->add_flag("--classes", arguments->plan.has_classes,

@@ -42,7 +42,9 @@ torch::Tensor ModelOutput::take(BlockOutput block) {
 }
 
 void ModelOutput::set_tokens(const torch::Tensor& x_bSD, Features features,
-                             const torch::Tensor& length_b) {
+                             const torch::Tensor& host_length_b) {
+  const torch::Tensor length_b =
+      host_length_b.defined() ? host_length_b.to(x_bSD.device(), true) : host_length_b;
   if (features == Features::kTokens) {
     token_bSD = x_bSD;
   } else if (features == Features::kLast) {

@@ -26,8 +26,8 @@ namespace shoal {
 struct ModelInput {
   torch::Tensor image_bCHW;  ///< in the dtype to compute in
   torch::Tensor token_bS;    ///< int64
-  torch::Tensor length_b;    ///< int64: tokens of each sample, the rest of its S is padding;
-                             ///< undefined where all have S
+  torch::Tensor length_b;    ///< int64, on the host: tokens of each sample, the rest of its S is
+                             ///< padding; undefined: all have S
   torch::Tensor value_bN;    ///< in the dtype to compute in
 };
 

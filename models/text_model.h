@@ -3,6 +3,8 @@
 #include <torch/types.h>
 
 #include "models/causal_backbone.h"
+#include "models/task.h"
+#include "runtime/recipe/registry.h"
 
 // b sequences on this rank  D features  V vocabulary
 namespace shoal {
@@ -16,5 +18,9 @@ class TextModel {
   /// features [b, D] of its last token; float32, or float64 of a float64 model.
   virtual torch::Tensor next_logits(const torch::Tensor& last_bD) const = 0;
 };
+
+/// The task `lm`. Its head is the token embedding (tied), or a matrix of its own, head.weight.
+Choice<Task> language_model(bool is_tied);
+bool has_tied_head(const Choice<Task>& language_model);
 
 }  // namespace shoal

@@ -12,7 +12,7 @@
 #include "runtime/recipe/automatic_width.h"
 #include "runtime/recipe/config.h"
 
-// B samples  R rows per sample  T = B R tokens  D width  U units  S scope instances
+// B samples  R rows per sample  T = B R tokens, less padding  D width  U units  S scope instances
 namespace shoal {
 namespace {
 
@@ -187,8 +187,9 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   TORCH_CHECK(grid_ != nullptr, path(), ": built without ranks, cannot run");
   TORCH_CHECK(x_BRD.dim() == 3 && x_BRD.size(0) == step.sample_b.size(0), path(), ": x is ",
               x_BRD.sizes(), ", the step has ", step.sample_b.size(0), " samples");
-  const torch::Tensor x_TD = x_BRD.reshape({x_BRD.size(0) * x_BRD.size(1), x_BRD.size(2)});
   const TokenContext context = make_token_context(step, hash_name(path()), x_BRD.size(1));
+  const torch::Tensor x_TD =
+      context.take_tokens(x_BRD.reshape({x_BRD.size(0) * x_BRD.size(1), x_BRD.size(2)}));
   const Routing routing = router_->route(x_TD, context);
 
   Capacity capacity = options_.capacity;
@@ -205,11 +206,12 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   MoeOutput output;
   StatSums sums = layer_sums(routing, chunks, per_unit);
   const torch::Tensor y_TD = run_experts(x_TD, chunks, exchanges);
-  output.y_BRD = y_TD.reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
+  output.y_BRD = context.put_back(y_TD).reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
   const bool has_losses = step.training && !losses_.names().empty();
   if (has_losses) {
     BalanceLosses::Sums losses = losses_.evaluate(routing, context, grid_->tensor_world());
     sums.losses = std::move(losses.values);
+    if (step.length_b.defined()) sums.items = context.num_samples();
     output.auxiliary_loss = losses.auxiliary_loss;
   }
   output.stats = make_stats(path(), bank_->placement(), sums,
@@ -229,10 +231,11 @@ std::vector<TokenAssignments> MoeLayer::assign_chunks(const Routing& routing,
   const int64_t group = context.step.samples_per_group;
   const bool is_known = capacity.mode == CapacityMode::kPadded &&
                         context.step.samples_in_micro % group == 0 &&
-                        routing.unit_TK.is_same(routing.choice_TK);  // no masked tokens
+                        routing.unit_TK.is_same(routing.choice_TK) &&  // no masked tokens
+                        !context.step.length_b.defined();
   if (!is_known || grid_->expert->size() == 1) return chunks;
-  const int64_t rows = unit_capacity(
-      group * context.tokens_per_sample * routing.choices_per_token(), routing.num_units, capacity);
+  const int64_t rows = unit_capacity(group * context.rows_per_sample * routing.choices_per_token(),
+                                     routing.num_units, capacity);
   for (const int64_t samples : images_of_ranks(context.step, *grid_)) {
     const int64_t groups = samples / group;
     for (int64_t c = 0; c < num_chunks; ++c) {

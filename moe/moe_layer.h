@@ -41,8 +41,8 @@ struct MoeOptions {
         field("losses", &MoeOptions::losses,
               "balance losses, which even out the load of units; auto: those that are usual for "
               "the router",
-              unset_word("auto")),
-        field("capacity", &MoeOptions::capacity, "how many rows a unit takes"),
+              unset_word("auto"), keeps_evaluation()),
+        field("capacity", &MoeOptions::capacity, "how many rows a unit takes", keeps_evaluation()),
         field("experts", &MoeOptions::experts, "the units"),
         field("shared", &MoeOptions::shared, "experts applied to every token"),
         field("exchange", &MoeOptions::exchange, "how rows are exchanged between ranks")};
@@ -60,7 +60,8 @@ struct MoeOptions {
 /// Parameters: the router's under `<path>.router.*`, the bank's under `<path>.experts.*`, the
 /// shared experts' under `<path>.shared.*`. Evaluation is dropless, without noise and without
 /// losses. A token whose choices were all dropped gets zero, or the shared experts' output alone.
-/// With one expert rank nothing is exchanged.
+/// Padding (StepContext::length_b) gets zero, and nothing else depends on it: it is taken out
+/// before the router. With one expert rank nothing is exchanged.
 class MoeLayer : public MoeStage {
  public:
   /// A null context.grid means one expert rank, and a layer that cannot run. `inits`: of routed and

@@ -13,7 +13,7 @@ namespace {
 // `sums`: the load of each unit, then these, a value for each loss, and maybe the score of each
 // unit.
 constexpr int64_t kTokens = 0, kChoices = 1, kKept = 2, kUnrouted = 3, kEntropy = 4,
-                  kMultiplyAdds = 5, kFixed = 6;
+                  kMultiplyAdds = 5, kItems = 6, kFixed = 7;
 
 /// Entropy of shares v / sum(v) over ln(number of values); 0 if the total is 0 or there is one
 /// value.
@@ -127,7 +127,8 @@ MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, co
                               {choices, sums.kept},
                               {0, sums.unrouted},
                               {0, sums.entropy},
-                              {sums.multiply_adds, {}}};
+                              {sums.multiply_adds, {}},
+                              {static_cast<double>(sums.items > 0 ? sums.items : sums.tokens), {}}};
   for (const torch::Tensor& loss : sums.losses) numbers.push_back({0, loss.detach()});
   return {layer, placement, loss_names, join(sums.load_U, numbers, sums.score_U),
           sums.score_U.defined()};
@@ -165,8 +166,8 @@ MoeReport report(const MoeStats& stats) {
   result.dropped = fixed[kChoices] > 0 ? 1.0 - fixed[kKept] / fixed[kChoices] : 0.0;
   result.unrouted = fixed[kUnrouted] / tokens;
   for (size_t i = 0; i < stats.loss_names.size(); ++i) {
-    result.losses.emplace_back(stats.loss_names[i],
-                               fixed[kFixed + static_cast<int64_t>(i)] / tokens);
+    result.losses.emplace_back(stats.loss_names[i], fixed[kFixed + static_cast<int64_t>(i)] /
+                                                        std::max(fixed[kItems], 1.0));
   }
   return result;
 }

@@ -28,9 +28,10 @@ struct StatSums {
   /// float64 [U]: the clean router scores of each unit; undefined without scores.
   torch::Tensor score_U;
   double multiply_adds = 0;  ///< of the units' work for these tokens; 0: not counted
-  /// Scalars: each balance loss, unweighted, summed over its instances times their tokens on this
+  /// Scalars: each balance loss, unweighted, summed over its instances times their items on this
   /// rank.
   std::vector<torch::Tensor> losses;
+  int64_t items = 0;  ///< what the losses are means over, where that is not tokens
 };
 
 /// Statistics of a MoE layer on this rank, as sums that add up over micro-steps and ranks.
@@ -57,8 +58,8 @@ struct MoeStats {
 torch::Tensor entropy_sum(const torch::Tensor& prob_TU);
 
 /// `sums` of the result are the load of each unit, then tokens, choices, kept choices, unrouted
-/// tokens, entropy, multiply-adds, a value for each loss, and where there are scores the score of
-/// each unit.
+/// tokens, entropy, multiply-adds, items, a value for each loss, and where there are scores the
+/// score of each unit.
 MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, const StatSums& sums,
                     const std::vector<std::string>& loss_names = {});
 
@@ -84,7 +85,7 @@ struct MoeReport {
   /// Choices of a rank's units over the mean of the ranks. Empty for a Nexus layer: its load is
   /// combine weights, and every slot costs its unit the same.
   std::vector<double> rank_overload_E;
-  std::vector<std::pair<std::string, double>> losses;  ///< unweighted, mean over tokens
+  std::vector<std::pair<std::string, double>> losses;  ///< unweighted, mean over items
 
   int64_t num_experts() const { return static_cast<int64_t>(load_U.size()) - num_memory_units; }
 };

@@ -25,11 +25,7 @@ ChooseCells::ChooseCells(std::vector<std::shared_ptr<SoftCells>> cells, const So
 void ChooseCells::before_norm(int64_t /*step*/, StepTensors& tensors) {
   for (Soft& soft : soft_) {
     if (!soft.cells->is_soft()) continue;
-    const torch::Tensor& score = soft.cells->score();
-    // A rank whose experts got no rows has none.
-    soft.gradient = score.grad().defined() ? score.grad() : torch::zeros_like(score);
-    score.mutable_grad() = torch::Tensor();
-    all_reduce(tensors.replicas(soft.cells->name()), soft.gradient);
+    soft.gradient = take_gradient(soft.cells->score(), soft.cells->name(), tensors);
   }
 }
 

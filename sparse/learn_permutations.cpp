@@ -25,11 +25,8 @@ LearnPermutations::LearnPermutations(std::vector<std::shared_ptr<Permutation>> p
 void LearnPermutations::before_norm(int64_t /*step*/, StepTensors& tensors) {
   for (Learned& learned : learned_) {
     if (!learned.permutation->is_soft()) continue;
-    const torch::Tensor& soft = learned.permutation->soft();
-    // A rank whose experts got no rows has none.
-    learned.gradient = soft.grad().defined() ? soft.grad() : torch::zeros_like(soft);
-    soft.mutable_grad() = torch::Tensor();
-    all_reduce(tensors.replicas(learned.permutation->name()), learned.gradient);
+    const Permutation& permutation = *learned.permutation;
+    learned.gradient = take_gradient(permutation.soft(), permutation.name(), tensors);
   }
 }
 

@@ -59,7 +59,7 @@ void PruneGrow::draw_mask(const SparseLayer& layer, const torch::Tensor& mask) c
 }
 
 bool PruneGrow::is_due(int64_t step, const SparseLayer& layer) const {
-  return layer.pattern->can_change() && rule_->is_due(step);
+  return layer.pattern->can_change() && is_due(step);
 }
 
 Stream PruneGrow::stream(const SparseLayer& layer, int64_t index, int64_t step) const {
@@ -142,7 +142,7 @@ CellCounts PruneGrow::counts(const Pattern& pattern, int64_t step, const CellSta
 }
 
 std::vector<torch::Tensor> PruneGrow::kept_masks(int64_t step) const {
-  if (!rule_->reads_kept() || !rule_->is_due(step)) return {};
+  if (!rule_->reads_kept() || !is_due(step)) return {};
   std::vector<torch::Tensor> kept;
   for (size_t l = 0; l < layers_.size(); ++l) {
     const SparseLayer& layer = layers_[l];

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -47,6 +48,9 @@ class PruneGrow : public StepRule {
   /// replicas of the weight; throws CommError where they differ.
   void keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step, StepTensors& tensors);
 
+  /// The rule makes no update from this step on, whatever its own `until`.
+  void rest_from(int64_t step) { rest_from_ = step; }
+
   /// Layers between whose neurons chains are removed, if the rule does so.
   void remove_chains_of(std::vector<LayerChain> chains) { chains_ = std::move(chains); }
 
@@ -77,6 +81,7 @@ class PruneGrow : public StepRule {
   const torch::Tensor& mask(size_t layer) const { return masks_[layer]; }
 
  private:
+  bool is_due(int64_t step) const { return step < rest_from_ && rule_->is_due(step); }
   bool is_due(int64_t step, const SparseLayer& layer) const;
   Stream stream(const SparseLayer& layer, int64_t index, int64_t step) const;
   bool is_stopped(size_t layer, int64_t index) const;
@@ -103,6 +108,7 @@ class PruneGrow : public StepRule {
   std::vector<SparseLayer> layers_;
   std::shared_ptr<const GrowRule> rule_;
   uint64_t seed_;
+  int64_t rest_from_ = std::numeric_limits<int64_t>::max();
   const WeightAverage* average_ = nullptr;
   std::vector<LayerChain> chains_;
   std::vector<torch::Tensor> masks_;

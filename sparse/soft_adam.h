@@ -4,10 +4,24 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 
-#include "runtime/module/state.h"
+#include "parallel/gradients/step_tensors.h"
 
 namespace shoal {
+
+/// Takes the gradient of x, which is trained beside a weight, and adds it up over the replicas. One
+/// that is not finite makes the weight's so, which skips the step; else the weight's is as it was.
+inline torch::Tensor take_gradient(const torch::Tensor& x, const std::string& weight,
+                                   StepTensors& tensors) {
+  // A rank whose experts got no rows has none.
+  const torch::Tensor gradient = x.grad().defined() ? x.grad() : torch::zeros_like(x);
+  x.mutable_grad() = torch::Tensor();
+  all_reduce(tensors.replicas(weight), gradient);
+  const torch::Tensor first = tensors.gradient(weight).gradient.slice(0, 0, 1);
+  first.mul_((gradient * 0).sum() + 1);
+  return gradient;
+}
 
 /// Adam of a tensor that belongs to a weight and is trained for a part of the training only: its
 /// state is not the optimizer's, and goes with it. Betas 0.9 and 0.999, epsilon 1e-8, no decay.

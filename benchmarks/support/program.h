@@ -14,6 +14,14 @@ class App;
 
 namespace shoal::bench {
 
+/// Makes a benchmark known: one per file, at namespace scope. All are in one program, which starts
+/// the benchmark that it is called by, as `NAME_bench`.
+class Benchmark {
+ public:
+  using Main = int (*)(int argc, char** argv);
+  Benchmark(const std::string& name, Main main);
+};
+
 /// The command line of a benchmark: --rounds, --json, and what the program adds.
 class Program {
  public:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -72,10 +73,16 @@ Json find_differences(const CheckpointReader& a, const CheckpointReader& b) {
 
 }  // namespace
 
+std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable) {
+  return resolve_checkpoint(path, best, pass_unreadable, [](const std::string& line) {
+    std::cerr << "warning: " << line << std::endl;
+  });
+}
+
 ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out) {
   std::string path = arguments.path;
   try {
-    path = resolve_checkpoint(arguments.path, arguments.best);
+    path = choose_checkpoint(arguments.path, arguments.best, arguments.pass_unreadable);
     const CheckpointReader reader(path);
     reader.verify_data();
     const Manifest& manifest = reader.manifest();
@@ -90,9 +97,11 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
                          counted(static_cast<int64_t>(manifest.files.size()), "file"));
     }
     return ExitCode::kOk;
-  } catch (const CheckpointError& error) {
+  } catch (const Error& error) {
     if (!arguments.json) throw;
-    out << json_text(Json{{"path", path}, {"valid", false}, {"error", error.what()}}) << "\n";
+    Json json{{"path", path}, {"valid", false}, {"error", error.what()}};
+    if (error.code() != ExitCode::kCheckpoint) json["valid"] = nullptr;  // nobody knows
+    out << json_text(json) << "\n";
     return error.code();
   }
 }
@@ -103,10 +112,10 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
   for (const std::string& path : list_checkpoint_paths(arguments.path)) {
     try {
       rows.push_back(describe(path, CheckpointReader(path).manifest()));
-    } catch (const CheckpointError& error) {
+    } catch (const Error& error) {
       const bool is_given = path.size() <= arguments.path.size();  // it holds none to list
       if (is_given && !arguments.json) throw;
-      rows.push_back(Json{{"path", path}, {"error", error.what()}});
+      rows.push_back(Json{{"path", path}, {"error", error.what()}, {"exit_code", error.code()}});
       code = error.code();
     }
   }
@@ -118,7 +127,9 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
                      "tensors", "files", "bytes");
   for (const Json& row : rows) {
     if (row.contains("error")) {
-      out << "  damaged: " << row["error"].get<std::string>() << "\n";
+      const bool is_damaged = row["exit_code"] == ExitCode::kCheckpoint;
+      out << (is_damaged ? "  damaged: " : "  not read: ") << row["error"].get<std::string>()
+          << "\n";
       continue;
     }
     const std::string score =
@@ -132,8 +143,8 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
 }
 
 ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out) {
-  const CheckpointReader a(resolve_checkpoint(arguments.path, arguments.best));
-  const CheckpointReader b(resolve_checkpoint(arguments.other, arguments.best));
+  const CheckpointReader a(choose_checkpoint(arguments.path, arguments.best));
+  const CheckpointReader b(choose_checkpoint(arguments.other, arguments.best));
   const Json differences = find_differences(a, b);
   const bool are_equal = differences.empty();
   if (arguments.json) {
@@ -154,7 +165,8 @@ ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out
 }
 
 ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
+  const CheckpointReader reader(
+      choose_checkpoint(arguments.path, arguments.best, arguments.pass_unreadable));
   const std::string digest = content_digest(reader);
   if (arguments.json) {
     out << json_text(

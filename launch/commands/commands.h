@@ -32,13 +32,14 @@ struct ImagesRequest {
   int64_t count = 16;
 };
 
-/// `shoal eval CKPT|RUN [key=value …] [--best] [--json] [--images FOLDER [--count N]]
+/// `shoal eval CKPT|RUN [key=value …] [--best] [--override] [--json] [--images FOLDER [--count N]]
 /// [--no-baselines]`.
 struct EvalArguments {
   std::string path = {};                    ///< a checkpoint, or a run: its newest checkpoint
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
   bool best = false;                        ///< the run's best checkpoint instead
   bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
+  bool override_model = false;              ///< --override, see add_model_override
   bool json = false;
   ImagesRequest images = {};
   bool baselines = true;  ///< compares with those of the task
@@ -47,7 +48,7 @@ struct EvalArguments {
 /// Evaluates a checkpoint on the validation split of its recipe, over however many ranks there are:
 /// the recipe's `parallel` is ignored, experts are spread over all ranks. Opens the training split
 /// only for baselines that are fitted on it, which are left out with a warning if it cannot be
-/// opened. Rank 0 writes to `out`, and pictures as draw_evaluation_images.
+/// opened. Rank 0 writes to `out`, and pictures as draw_evaluation_images. Throws as load_model.
 ExitCode eval(const EvalArguments& arguments, const Environment& environment, std::ostream& out);
 
 // The subcommands for recipes open no data and write nothing but to `out`.
@@ -108,22 +109,27 @@ std::string find_recipes_folder(const std::string& program);
 
 // The subcommands for checkpoints work without MPI, GPU or model. PATH is a checkpoint's folder, or
 // a run's folder, which means the newest one committed there. They throw CheckpointError (exit 20)
-// if what they need cannot be read.
+// if what they need is damaged, StorageError (exit 21) if it cannot be read.
+
+/// resolve_checkpoint, which names on standard error what does not count.
+std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable = false);
 
 /// Two checkpoints differ: the exit code that `diff` and `cmp` have for it.
 constexpr ExitCode kDiffers{1};
 
 struct CheckpointArguments {
   std::string path;
-  std::string other = {};  ///< the second checkpoint of `diff`
-  bool best = false;       ///< of a run's folder, the checkpoint with the best score
-  bool json = false;       ///< one JSON object on `out`
+  std::string other = {};        ///< the second checkpoint of `diff`
+  bool best = false;             ///< of a run's folder, the checkpoint with the best score
+  bool pass_unreadable = false;  ///< of a run's folder, the newest or best that can be read
+  bool json = false;             ///< one JSON object on `out`
 };
 
-/// `shoal ckpt verify PATH`: checks every byte. Exit 0 or 20.
+/// `shoal ckpt verify PATH`: checks every byte. Exit 0, 20, or 21 if it cannot be read.
 ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out);
 /// `shoal ckpt ls PATH`: the checkpoints of a run, or the one at PATH, with step, score and size;
-/// of those that lack a file or have one of a wrong size, what is wrong (exit 20). Reads no data.
+/// of those that lack a file or have one of a wrong size, what is wrong (exit 20), or why they
+/// cannot be read (exit 21). Reads no data.
 ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out);
 /// `shoal ckpt diff PATH OTHER`: which tensors and values differ. Exit 0 if none do, else kDiffers;
 /// the JSON has `equal`.
@@ -154,6 +160,7 @@ struct InspectArguments {
   std::optional<std::string> prompt = {};   ///< this text in their place
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
   bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
+  bool override_model = false;              ///< --override, see add_model_override
 };
 
 /// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg]]`: what a
@@ -189,8 +196,8 @@ struct ImportArguments {
 /// dtype of train.precision, which is float64 where all weights are. Nothing is left at `out` after
 /// an error. Throws Error (exit 2) for an unknown format, Error (exit 12) if the weights are not a
 /// model that Shoal computes or tensors are missing, surplus or of a wrong shape, all named,
-/// ConfigError for the overrides, CheckpointError (exit 20) for files that cannot be read,
-/// StorageError if `out` is there already or cannot be written.
+/// ConfigError for the overrides, CheckpointError (exit 20) for files that are damaged,
+/// StorageError if they cannot be read, or `out` is there already or cannot be written.
 ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
                         std::ostream& out);
 

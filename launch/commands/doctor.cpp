@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,6 +14,7 @@
 
 #include "launch/job/break_even_file.h"
 #include "launch/job/failure.h"
+#include "launch/job/machine_facts.h"
 #include "launch/job/rank_facts.h"
 #include "launch/report/console.h"
 #include "runtime/base/build_info.h"
@@ -33,23 +33,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using SortedJson = nlohmann::json;
-
-/// Model names of the GPUs that the driver knows.
-std::vector<std::string> gpu_models(const MachinePlaces& places) {
-  std::vector<std::string> models;
-  std::error_code ignored;
-  for (fs::directory_iterator gpu(places.proc + "/driver/nvidia/gpus", ignored), end; gpu != end;
-       gpu.increment(ignored)) {
-    std::ifstream information(gpu->path() / "information");
-    std::string model = "unknown model";
-    std::getline(information, model);
-    const size_t begin = model.find_first_not_of(" \t", model.find(':') + 1);
-    models.push_back(begin == std::string::npos ? model : model.substr(begin));
-  }
-  // Containers may show a GPU's device file without the driver's folder.
-  if (models.empty() && fs::exists(places.dev + "/nvidia0")) models.push_back("unnamed GPU");
-  return models;
-}
 
 Finding plugin(const MachinePlaces& places, bool has_gpu) {
   const std::string path = places.plugin_path.empty() ? cuda_plugin_path() : places.plugin_path;
@@ -185,7 +168,10 @@ void Finding::fail(ExitCode would_end_with, const std::string& next_step) {
 }
 
 std::vector<Finding> examine_gpu(const MachinePlaces& places) {
-  const std::vector<std::string> models = gpu_models(places);
+  std::vector<std::string> models = gpu_models(places.proc);
+  std::ranges::replace(models, "", "unknown model");
+  // Containers may show a GPU's device file without the driver's folder.
+  if (models.empty() && fs::exists(places.dev + "/nvidia0")) models.push_back("unnamed GPU");
   const Finding gpu{.name = "gpu",
                     .text = models.empty() ? "none; training runs on the CPU" : join_words(models)};
   return {gpu, plugin(places, !models.empty()), nccl(!models.empty())};

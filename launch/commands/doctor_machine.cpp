@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <istream>
 #include <iterator>
 #include <optional>
@@ -18,8 +17,8 @@
 #include <vector>
 
 #include "launch/commands/doctor.h"
-#include "launch/job/control_group.h"
 #include "launch/job/core_use.h"
+#include "launch/job/machine_facts.h"
 #include "launch/job/machine_memory.h"
 #include "launch/job/rank_facts.h"
 #include "launch/report/console.h"
@@ -33,19 +32,6 @@ namespace {
 using Verdict = Finding::Verdict;
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-
-/// What follows `key` and a colon at the beginning of a line of the file; "" if nothing does.
-std::string value_after(const std::string& file, const std::string& key) {
-  std::ifstream lines(file);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos || !line.starts_with(key)) continue;
-    if (line.find_last_not_of(" \t", colon - 1) + 1 != key.size()) continue;
-    const size_t begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "";
-}
 
 Finding cpu(const MachinePlaces& places) {
   const std::string info = places.proc + "/cpuinfo", model = value_after(info, "model name");

@@ -54,14 +54,15 @@ std::optional<std::vector<BaselineScore>> find_baselines(const EvaluationParts& 
 
 EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
                          const Environment& environment, Communicator& guard) {
-  OpenedCheckpoint opened =
-      open_checkpoint({arguments.path, arguments.best, arguments.overrides, arguments.raw_weights},
-                      launch, environment, guard);
+  OpenedCheckpoint opened = open_checkpoint({arguments.path, arguments.best, arguments.overrides,
+                                             arguments.raw_weights, arguments.override_model},
+                                            launch, environment, guard);
   const Recipe& recipe = opened.recipe;
   RankGrid& grid = opened.grid;
   const auto source = make_source(recipe, environment);
   check_stride(recipe, *source);
-  const OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
+  OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
+  data.warn = [](const std::string& line) { std::cerr << "warning: " << line << "\n"; };
   require_own_tokenizer(opened.manifest, data.tokenizer);
   const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
   const int64_t num_by_kernels = load_model(opened, model);

@@ -134,8 +134,8 @@ std::vector<Export> plan_export(const std::vector<WeightName>& names, std::strin
     }
     exports.push_back({&name,
                        ours,
-                       {std::string(prefix) + name.theirs, dtype.value_or(ours->dtype),
-                        name.shape_of_theirs(shape), 0, 0}});
+                       {(name.has_prefix ? std::string(prefix) : "") + name.theirs,
+                        dtype.value_or(ours->dtype), name.shape_of_theirs(shape), 0, 0}});
   }
   mistakes.throw_if_any(
       fmt::format("'{}' does not hold the weights of its recipe's model:", reader.path()));
@@ -187,7 +187,7 @@ std::vector<std::string> export_programs() {
 }
 
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
+  const CheckpointReader reader(choose_checkpoint(arguments.path, arguments.best));
   const Recipe recipe = stored_recipe(reader.manifest(), reader.path());
   const auto format = find_format(arguments.program, recipe);
   const auto source = make_source(recipe);
@@ -198,7 +198,7 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   const FoldedWeights folded(recipe, model, reader);
   const StateList weights = list_weights(model);
   const std::vector<WeightName> names =
-      format ? format->names(recipe.model.backbone, data) : own_names(weights);
+      format ? format->names(recipe.model.backbone, recipe.task, data) : own_names(weights);
   require_all_named(names, weights, or_own_layout("train it without these options"));
   const std::vector<Export> exports =
       plan_export(names, format ? format->prefix() : "", weights, reader, arguments);

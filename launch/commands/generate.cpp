@@ -15,7 +15,8 @@
 #include "launch/train/restore.h"
 #include "models/text_generation.h"
 #include "parallel/comm/on_rank_zero.h"
-#include "runtime/text/utf8.h"
+#include "runtime/base/data_file.h"
+#include "runtime/base/utf8.h"
 
 namespace shoal {
 namespace {
@@ -24,7 +25,7 @@ using Json = nlohmann::ordered_json;
 using Tokens = std::vector<int64_t>;
 
 std::string read_prompt(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
+  std::ifstream stream = open_unless_pipe(file);
   std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!stream.is_open() || stream.bad()) {
     throw DataError(fmt::format("--prompt-file {}: cannot be read", file));
@@ -160,9 +161,9 @@ void note_full_context(const std::vector<GeneratedText>& texts, int64_t context)
 
 void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& launch,
                        const Environment& environment, Communicator& guard, std::ostream& out) {
-  OpenedCheckpoint opened =
-      open_checkpoint({arguments.path, arguments.best, arguments.overrides, arguments.raw_weights},
-                      launch, environment, guard);
+  OpenedCheckpoint opened = open_checkpoint({arguments.path, arguments.best, arguments.overrides,
+                                             arguments.raw_weights, arguments.override_model},
+                                            launch, environment, guard);
   const Recipe& recipe = opened.recipe;
   Communicator& world = *opened.grid.world;
   const auto source = make_source(recipe, environment);

@@ -19,6 +19,7 @@ struct GenerateArguments {
   std::vector<std::string> overrides;     ///< of the recipe in the checkpoint
   bool best = false;                      ///< the run's best checkpoint instead
   bool raw_weights = false;               ///< not their averages, where the checkpoint has both
+  bool override_model = false;            ///< whatever of the model differs from the checkpoint's
   std::vector<std::string> prompts;       ///< texts
   std::vector<std::string> prompt_files;  ///< the whole text of each is a prompt
   Sampling sampling;

@@ -164,8 +164,8 @@ struct Described {
 };
 
 /// `format`: null for Shoal's own layout.
-Described describe(const WeightFormat* format, const ForeignWeights& weights,
-                   const ImportArguments& arguments, const Environment& environment) {
+Described describe_weights(const WeightFormat* format, const ForeignWeights& weights,
+                           const ImportArguments& arguments, const Environment& environment) {
   if (format == nullptr) {
     const WeightOrigin origin = origin_of(weights);
     return {own_recipe(origin, weights, arguments, environment), {}, origin.tokenizer};
@@ -302,7 +302,7 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   NewFolder folder(arguments.out);
   ForeignWeights weights(arguments.path);
   if (format && !format->prefix().empty()) weights.strip(format->prefix());
-  const Described described = describe(format.get(), weights, arguments, environment);
+  const Described described = describe_weights(format.get(), weights, arguments, environment);
   const Recipe& recipe = described.recipe;
   const auto source = make_source(recipe);
   const DataShape data = source->shape();
@@ -310,7 +310,7 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   ModelWeights listed = weights_of(model);
   const StateList wanted = list_state(listed);
   const std::vector<WeightName> names =
-      format ? format->names(recipe.model.backbone, data) : own_names(wanted);
+      format ? format->names(recipe.model.backbone, recipe.task, data) : own_names(wanted);
   require_all_named(names, wanted);
   const std::map<std::string, Source> sources =
       match(format ? format->ignored() : std::vector<std::string>{}, names, wanted, weights);

@@ -2,14 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <iostream>
 #include <utility>
 
+#include "launch/commands/commands.h"
 #include "launch/job/break_even_file.h"
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/model/sparse_execution.h"
 #include "launch/train/restore.h"
 #include "parallel/checkpoint/checkpoint_load.h"
+#include "parallel/comm/on_rank_zero.h"
 
 namespace shoal {
 namespace {
@@ -18,13 +21,16 @@ namespace {
 OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& environment,
                              Communicator& guard) {
   OpenedCheckpoint opened;
-  opened.path = agree_on_checkpoint(choice.path, choice.best, guard);
+  // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
+  opened.path = on_rank_zero(
+      guard, [&] { return choose_checkpoint(choice.path, choice.best, choice.override_model); });
   opened.manifest = read_manifest(opened.path, guard);
   opened.recipe = config::load_options_text<Recipe>(opened.manifest.recipe,
                                                     opened.path + "/manifest.json (its recipe)",
                                                     {"", choice.overrides, environment})
                       .options;
   opened.raw_weights = choice.raw_weights;
+  opened.override_model = choice.override_model;
   return opened;
 }
 
@@ -67,6 +73,15 @@ int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model) {
   require_own_seed(opened.manifest, opened.recipe, model);
   Communicator& world = *opened.grid.world;
   load_weights(opened.path, weights_of(model), world, opened.raw_weights);
+  const std::string other = describe_other_function(opened.manifest, opened.recipe, model, world);
+  if (!other.empty()) {
+    const std::string what = "the model is not the one that the weights were trained in:" + other;
+    if (!opened.override_model) {
+      throw Error(ExitCode::kMismatch, what,
+                  "leave these keys as the checkpoint has them, or accept this with --override");
+    }
+    if (world.rank() == 0) std::cerr << "warning: " << what << std::endl;
+  }
   return run_saved_sparse_layers(opened.recipe, model, opened.break_evens,
                                  {opened.path, opened.manifest}, world);
 }

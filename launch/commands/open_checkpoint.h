@@ -19,6 +19,7 @@ struct CheckpointChoice {
   bool best = false;                        ///< the run's best checkpoint instead
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
   bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
+  bool override_model = false;              ///< --override, see add_model_override
 };
 
 /// A checkpoint's recipe, and the ranks that its model is to run on.
@@ -27,24 +28,26 @@ struct OpenedCheckpoint {
   Manifest manifest;
   Recipe recipe;
   bool raw_weights = false;
+  bool override_model = false;
   RankGrid grid;
   BreakEvens break_evens = {};  ///< those of its training, else those of this machine
 };
 
 /// Reads the recipe and binds this job's ranks to it, for commands that use a model and do not
 /// train it: the recipe's `parallel` is ignored, experts are spread over all ranks. Collective.
-/// Throws as agree_on_checkpoint, ConfigError, and Error where ranks differ.
+/// Throws as resolve_checkpoint, ConfigError, and Error where ranks differ.
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard);
 
 /// The same for one process without other ranks, on the CPU even where run.device is cuda. Throws
-/// CheckpointError, ConfigError, and Error as check_precision.
+/// as resolve_checkpoint, ConfigError, and Error as check_precision.
 OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
                                        const Environment& environment);
 
 /// Fills the model of the recipe, and has sparse kernels compute the products of its sparse layers
 /// as sparsity.execution wants; returns how many. Collective. Throws as require_own_seed,
-/// load_weights and run_saved_sparse_layers.
+/// load_weights and run_saved_sparse_layers, and Error (exit 12) if the weights would compute
+/// something else (describe_other_function), of which rank 0 warns under `override_model`.
 int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model);
 
 /// The ids of a prompt, called `name` in messages; of an empty one the token that ends a text.

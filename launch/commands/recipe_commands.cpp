@@ -96,6 +96,7 @@ void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& laye
 std::vector<std::string> all_warnings(const CheckedRecipe& checked, int64_t world) {
   PosixFileSystem files;
   std::vector<std::string> lines = recipe_warnings(checked, world, files);
+  std::ranges::move(schedule_warnings(checked), std::back_inserter(lines));
   std::ranges::move(resume_warnings(checked), std::back_inserter(lines));
   std::ranges::move(missing_inputs(checked), std::back_inserter(lines));
   if (const auto threads = checked.loaded.options.run.threads) {

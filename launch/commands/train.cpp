@@ -55,10 +55,16 @@ struct JobData {
 };
 
 /// Collective. Throws what require_equal_on_ranks throws where the ranks' data differ.
-JobData open_data(const CheckedRecipe& checked, const LaunchInfo& launch, Communicator& world) {
+JobData open_data(const CheckedRecipe& checked, const LaunchInfo& launch, Communicator& world,
+                  Console& console) {
   const int64_t workers = choose_workers(launch);
   JobData data{open_split(checked.source, Split::kTrain, workers),
                open_split(checked.source, Split::kValid, workers)};
+  // Once, though each evaluation starts workers.
+  const auto told = std::make_shared<std::set<std::string>>();
+  data.train.warn = data.valid.warn = [&console, told, rank = world.rank()](const auto& line) {
+    if (told->insert(line).second) console.print(fmt::format("warning: rank {}: {}", rank, line));
+  };
   require_equal_on_ranks(world, {{"training data", data.train.fingerprint},
                                  {"validation data", data.valid.fingerprint}});
   return data;
@@ -192,14 +198,18 @@ void write_report(const RunFolder& folder, FileSystem& files, Log& log) {
 }
 
 /// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
-/// console's bar.
-TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, int64_t rank) {
+/// console's bar. Of several ranks, one that fails ends the job here: the trainer's end would first
+/// wait for a checkpoint being written, and the others for this rank.
+TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, Communicator& guard,
+                          std::unique_ptr<const StopSignals>& signals) {
   try {
     return trainer.run();
   } catch (...) {
     console.finish();
     const std::exception_ptr error = locate_allocation(std::current_exception(), trainer.place());
-    log.detail(describe_failure(error, rank).text);
+    log.detail(describe_failure(error, guard.rank()).text);
+    signals.reset();
+    if (guard.size() > 1) end_job(error, guard);
     std::rethrow_exception(error);
   }
 }
@@ -291,7 +301,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   Console console = make_console(launch.columns);
   const std::vector<std::string> memory_lines = check_memory(job, grid, console);
   job.stage = "opening the data";
-  const JobData data = open_data(checked, launch, *grid.world);
+  const JobData data = open_data(checked, launch, *grid.world, console);
   job.stage = "building the model";
   const UnitLoads unit_load = logged_loads(recipe, *grid.world);
   Session session(recipe, data.train, grid, unit_load);
@@ -324,12 +334,13 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
   warn_if_past_end(session, log);
+  for (const std::string& line : schedule_warnings(checked, session.scale())) log.warn(line);
   log_data(recipe, data, log);
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
                    owes_evaluation(session, recipe, folder), mfu_of(checked, launch, session, log)},
                   std::move(checkpoints));
-  const TrainingResult result = run_logged(trainer, console, log, grid.world->rank());
+  const TrainingResult result = run_logged(trainer, console, log, guard, signals);
   console.finish();
   job.stage = "writing the summary";
   write_results({checked, data, *grid.world, folder, result}, log);
@@ -341,9 +352,9 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
 const char* signal_notice(const LaunchInfo& launch) {
   if (!launch.launcher.empty()) return nullptr;
   // On a terminal the bar and a ^C stand on the line.
-  return isatty(STDERR_FILENO) == 1
-             ? "\nstopping: saves after this step; once more leaves at once\n"
-             : "stopping: saves after this step; once more leaves at once\n";
+  constexpr const char* kNotice =
+      "\nstopping: saves after this step; a second INT or TERM leaves at once\n";
+  return isatty(STDERR_FILENO) == 1 ? kNotice : kNotice + 1;
 }
 
 }  // namespace
@@ -355,6 +366,7 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   const CheckedRecipe checked =
       check_recipe(arguments.source, config::UnsetVariable::kRefuse, launch.world);
   const RunOptions& run = checked.loaded.options.run;
+  StopSignals::set_grace(run.grace.value());
   set_up_torch(run.threads, run.deterministic, launch);
   const std::unique_ptr<Communicator> world = make_world(launch);
   TrainingJob job{arguments, launch, checked, *world};

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/evaluate/reference_samples.h"
-#include "launch/evaluate/split_sums.h"
 #include "launch/report/console.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
@@ -36,7 +35,7 @@ std::vector<BaselineScore> evaluate_baselines(const Baselines& baselines,
     add_sums(baselines.evaluate(*batch), totals);
   }
   parts.grid.throw_if_failed();
-  sum_over_ranks(totals, *parts.grid.world);
+  sum_over_ranks(totals, {}, *parts.grid.world);
   return baselines.scores(totals);
 }
 

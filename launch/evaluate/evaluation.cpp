@@ -11,7 +11,6 @@
 
 #include "launch/evaluate/reference_samples.h"
 #include "launch/evaluate/sample_pictures.h"
-#include "launch/evaluate/split_sums.h"
 #include "launch/report/console.h"
 #include "launch/report/expert_records.h"
 #include "launch/report/moe_metrics.h"
@@ -20,20 +19,6 @@
 
 namespace shoal {
 namespace {
-
-/// One all-reduce; the layers' reports.
-std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
-                                      const std::vector<MoeStats>& layers, Communicator& world) {
-  std::vector<double> values;
-  for (const NamedSum& total : totals) values.insert(values.end(), {total.sum, total.weight});
-  const ReducedStats sums = reduce(torch::tensor(values, torch::kFloat64), layers, world);
-  const double* value = sums.numbers.const_data_ptr<double>();
-  for (NamedSum& total : totals) {
-    total.sum = *value++;
-    total.weight = *value++;
-  }
-  return sums.layers;
-}
 
 std::vector<double> load_shares(const MoeReport& layer) {
   const auto total =
@@ -51,6 +36,30 @@ std::vector<PictureColumn> draw_first(const EvaluationParts& parts, const Batch&
 }
 
 }  // namespace
+
+void add_sums(const std::vector<NamedSum>& batch, std::vector<NamedSum>& totals) {
+  if (totals.empty()) totals.resize(batch.size());
+  TORCH_CHECK(totals.size() == batch.size(), "a task's evaluation gave ", totals.size(),
+              " sums, then ", batch.size());
+  for (size_t i = 0; i < totals.size(); ++i) {
+    totals[i].name = batch[i].name;
+    totals[i].sum += batch[i].sum;
+    totals[i].weight += batch[i].weight;
+  }
+}
+
+std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
+                                      const std::vector<MoeStats>& layers, Communicator& world) {
+  std::vector<double> values;
+  for (const NamedSum& total : totals) values.insert(values.end(), {total.sum, total.weight});
+  const ReducedStats sums = reduce(torch::tensor(values, torch::kFloat64), layers, world);
+  const double* value = sums.numbers.const_data_ptr<double>();
+  for (NamedSum& total : totals) {
+    total.sum = *value++;
+    total.weight = *value++;
+  }
+  return sums.layers;
+}
 
 double Evaluation::value(std::string_view name) const {
   for (const Metric& metric : metrics) {

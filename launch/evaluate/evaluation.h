@@ -60,6 +60,14 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
 /// To the end, compared with no other.
 Evaluation evaluate(const EvaluationParts& parts, int64_t step);
 
+/// Adds a batch's sums to those of the batches before it; the first `totals` is empty. TORCH_CHECK
+/// that each batch has the same number of sums.
+void add_sums(const std::vector<NamedSum>& batch, std::vector<NamedSum>& totals);
+
+/// Adds up all ranks' sums, and makes reports of their MoE layers: one all-reduce. Collective.
+std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
+                                      const std::vector<MoeStats>& layers, Communicator& world);
+
 /// "96.39%", "0.2234", "1024".
 std::string to_text(const Metric& metric);
 /// Adds the metrics by name.

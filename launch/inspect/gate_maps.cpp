@@ -31,9 +31,9 @@ struct GatedModel {
   std::vector<std::shared_ptr<Backbone>> backbones = {};
 
   GatedModel(const InspectArguments& arguments, const Environment& environment)
-      : checkpoint(open_checkpoint_alone(
-            {arguments.path, arguments.best, arguments.overrides, arguments.raw_weights},
-            environment)),
+      : checkpoint(open_checkpoint_alone({arguments.path, arguments.best, arguments.overrides,
+                                          arguments.raw_weights, arguments.override_model},
+                                         environment)),
         source(make_source(checkpoint.recipe, environment)),
         model(build_model(checkpoint.recipe, source->shape(), &checkpoint.grid, torch::kCPU)) {
     if (model.gates.empty()) {

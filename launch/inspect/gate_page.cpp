@@ -6,7 +6,7 @@
 #include <ranges>
 
 #include "launch/report/page.h"
-#include "runtime/text/utf8.h"
+#include "runtime/base/utf8.h"
 
 namespace shoal {
 namespace {

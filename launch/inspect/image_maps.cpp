@@ -40,9 +40,9 @@ TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image) {
 
 ImageModel::ImageModel(const InspectArguments& arguments, const Environment& environment,
                        const std::string& pictures)
-    : checkpoint(open_checkpoint_alone(
-          {arguments.path, arguments.best, arguments.overrides, arguments.raw_weights},
-          environment)),
+    : checkpoint(open_checkpoint_alone({arguments.path, arguments.best, arguments.overrides,
+                                        arguments.raw_weights, arguments.override_model},
+                                       environment)),
       model(build_model(checkpoint.recipe, shape_of_images(checkpoint.recipe, pictures),
                         &checkpoint.grid, torch::kCPU)) {}
 

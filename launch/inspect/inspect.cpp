@@ -133,7 +133,8 @@ void print_differences(const Json& rows, std::ostream& out) {
 
 ExitCode inspect_differences(const InspectArguments& arguments, const CheckpointReader& reader,
                              std::ostream& out) {
-  const CheckpointReader other(resolve_checkpoint(arguments.diff, arguments.best));
+  const CheckpointReader other(
+      choose_checkpoint(arguments.diff, arguments.best, arguments.override_model));
   const Json rows = list_differences(reader, other);
   const Json json{
       {"a", reader.path()}, {"b", other.path()}, {"equal", rows.empty()}, {"differences", rows}};
@@ -176,7 +177,8 @@ ExitCode inspect_experts(const InspectArguments& arguments, const CheckpointRead
 }  // namespace
 
 ExitCode inspect(const InspectArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(resolve_checkpoint(arguments.path, arguments.best));
+  const CheckpointReader reader(
+      choose_checkpoint(arguments.path, arguments.best, arguments.override_model));
   if (arguments.experts) return inspect_experts(arguments, reader, out);
   if (!arguments.diff.empty()) return inspect_differences(arguments, reader, out);
   Json json = overview(reader.path(), reader.manifest());

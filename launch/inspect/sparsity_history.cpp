@@ -16,6 +16,7 @@
 #include "launch/model/sparse_layers.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
+#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 #include "sparse/permutations/permutation_method.h"
 #include "sparse/permutations/soft_permutation.h"
@@ -231,7 +232,7 @@ SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoint
 }
 
 void add_permutation_curves(const std::string& file, SparsityHistory& history) {
-  std::ifstream stream(file);
+  std::ifstream stream = open_unless_pipe(file);
   std::string text;
   for (int64_t line = 1; std::getline(stream, text) && !stream.eof(); ++line) {
     const auto record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -242,12 +243,11 @@ void add_permutation_curves(const std::string& file, SparsityHistory& history) {
       const auto layer = std::ranges::find(history.layers, record.at("layer").get<std::string>(),
                                            &SparseLayerHistory::layer);
       if (layer == history.layers.end()) continue;
-      PermutationCurve& curve = layer->curve;
-      curve.steps.push_back(step);
-      curve.distance.push_back(number("distance"));
-      curve.penalty.push_back(number("penalty"));
+      PermutationCurves& curves = layer->curves;
+      curves.distance.add(static_cast<double>(step), number("distance"));
+      curves.penalty.add(static_cast<double>(step), number("penalty"));
       const bool is_hard = number("soft") == 0;
-      if (is_hard && !curve.hard_from) curve.hard_from = step;
+      if (is_hard && !curves.hard_from) curves.hard_from = step;
     } catch (const nlohmann::json::exception&) {
       throw DataError(fmt::format("{}:{}: not a record of a permutation", file, line));
     }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/run_report/curve.h"
+
 // m outputs  n inputs
 namespace shoal {
 
@@ -70,10 +72,9 @@ struct SparseMatrixHistory {
 };
 
 /// A permuted layer as permutations.jsonl has it.
-struct PermutationCurve {
-  std::vector<int64_t> steps;
-  std::vector<double> distance, penalty;
-  std::optional<int64_t> hard_from;  ///< first logged step at which it is hard
+struct PermutationCurves {
+  Curve distance{"distance"}, penalty{"penalty"};
+  std::optional<int64_t> hard_from = {};  ///< first logged step at which it is hard
 };
 
 struct SparseLayerHistory {
@@ -81,7 +82,7 @@ struct SparseLayerHistory {
   int64_t rows = 0, columns = 0;
   double density = 0.0;  ///< asked for
   std::vector<SparseMatrixHistory> matrices = {};
-  PermutationCurve curve = {};
+  PermutationCurves curves = {};
 };
 
 /// The sparse layers of a run's checkpoints.

@@ -65,19 +65,13 @@ std::string sparsity_text(const SparsityHistory& history) {
   std::vector<std::vector<std::string>> rows{{"sparse layer", "outputs x inputs", "density",
                                               "changed", "empty rows", "fan-out", "permutation",
                                               "distance"}};
-  const auto percent = [](double share) { return fmt::format("{:.2f} %", 100 * share); };
   for (const SparseLayerHistory& layer : history.layers) {
     for (const SparseMatrixHistory& matrix : layer.matrices) {
-      const SparseMoment& last = matrix.moments.back();
-      const MaskNumbers& mask = last.mask;
-      const bool has_distance = last.permutation && last.permutation->distance;
-      rows.push_back({matrix.name, shape_text(layer),
-                      percent(mask.density) + (mask.is_chosen ? "" : ", not chosen yet"),
-                      mask.changed ? percent(*mask.changed) : "-", std::to_string(mask.empty_rows),
-                      fmt::format("{} / {:g} / {}", mask.least_fan_out, mask.median_fan_out,
-                                  mask.most_fan_out),
-                      order_text(last, history.permutation),
-                      has_distance ? fmt::format("{:.3f}", *last.permutation->distance) : "-"});
+      const std::vector<std::string> numbers =
+          number_cells(matrix.moments.back(), history.permutation);
+      auto& row = rows.emplace_back(std::vector{matrix.name, shape_text(layer)});
+      // Without the number of weights and the penalty.
+      row.insert(row.end(), numbers.begin() + 1, numbers.end() - 1);
     }
   }
   return text_table(rows);

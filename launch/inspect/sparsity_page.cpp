@@ -3,33 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "launch/report/page.h"
 #include "launch/report/picture.h"
+#include "launch/run_report/curve_figure.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
 
 constexpr std::string_view kSparsityStyle =
-    R"(:root { --first: #0b62a8; --second: #b04a00; }
-@media (prefers-color-scheme: dark) { :root { --first: #7cc0ff; --second: #ffab66; } }
-section { border-top: 1px solid var(--line); margin-top: 28px; }
+    R"(section { border-top: 1px solid var(--line); margin-top: 28px; }
 h3 { margin: 16px 0 6px; font-size: 16px; overflow-wrap: anywhere; }
 .moments { display: flex; flex-wrap: wrap; gap: 16px 28px; margin-bottom: 16px; }
-figure { margin: 0; }
 .pair { display: flex; gap: 8px; align-items: flex-start; }
 .pair img { image-rendering: pixelated; border: 1px solid var(--line); forced-color-adjust: none; }
-figcaption { font-size: 13px; font-variant-numeric: tabular-nums; }
+.moments figcaption { font-weight: normal; font-size: 13px; font-variant-numeric: tabular-nums; }
 .scale { display: inline-block; width: 120px; height: 12px; border: 1px solid var(--line);
   vertical-align: -1px; forced-color-adjust: none; }
-.curve { margin: 12px 0; }
-.curve svg { max-width: 100%; height: auto; font: 12px system-ui, sans-serif; }
-.curve text { fill: var(--text); }
-.grid { stroke: var(--line); stroke-opacity: 0.5; fill: none; }
-.distance { stroke: var(--first); fill: none; stroke-width: 2; }
-.penalty { stroke: var(--second); fill: none; stroke-width: 2; stroke-dasharray: 6 3; }
+.plot { max-width: 480px; margin-bottom: 16px; }
 )";
 
 constexpr std::string_view kSparsityText = R"(
@@ -70,21 +62,6 @@ std::string number_or_dash(const std::optional<double>& number) {
 }
 
 std::string percent(double share) { return fmt::format("{:.2f} %", 100 * share); }
-
-std::vector<std::string> number_cells(const SparseMoment& moment, const std::string& kind) {
-  const MaskNumbers& mask = moment.mask;
-  std::vector<std::string> cells{
-      std::to_string(mask.weights),
-      percent(mask.density) + (mask.is_chosen ? "" : ", not chosen yet"),
-      mask.changed ? percent(*mask.changed) : "-",
-      std::to_string(mask.empty_rows),
-      fmt::format("{} / {:g} / {}", mask.least_fan_out, mask.median_fan_out, mask.most_fan_out),
-      order_text(moment, kind)};
-  const PermutationNumbers numbers = moment.permutation.value_or(PermutationNumbers{});
-  cells.push_back(number_or_dash(numbers.distance));
-  cells.push_back(number_or_dash(numbers.penalty));
-  return cells;
-}
 
 /// A table with these columns before those of number_cells.
 std::string moments_table(const std::string& caption, std::vector<std::string> columns,
@@ -139,57 +116,16 @@ std::string figures_of(const SparseMatrixHistory& matrix, const std::string& kin
   return html + "</div>\n";
 }
 
-// The curves' place within their picture.
-constexpr double kCurveLeft = 34, kCurveTop = 8, kCurveWidth = 420, kCurveHeight = 110;
-
-std::string polyline(const PermutationCurve& curve, const std::vector<double>& values,
-                     const char* kind) {
-  constexpr size_t kMostPoints = 400;
-  const auto first = static_cast<double>(curve.steps.front());
-  const double span = std::max(1.0, static_cast<double>(curve.steps.back()) - first);
-  const size_t stride = (values.size() + kMostPoints - 1) / kMostPoints;
-  std::string points;
-  const auto add = [&](size_t i) {
-    points +=
-        fmt::format("{:.1f},{:.1f} ",
-                    kCurveLeft + kCurveWidth * (static_cast<double>(curve.steps[i]) - first) / span,
-                    kCurveTop + kCurveHeight * (1.0 - std::clamp(values[i], 0.0, 1.0)));
-  };
-  for (size_t i = 0; i + 1 < values.size(); i += stride) add(i);
-  add(values.size() - 1);
-  return fmt::format("<polyline class=\"{}\" points=\"{}\"/>\n", kind, points);
-}
-
-std::string curve_of(const SparseLayerHistory& layer) {
-  const PermutationCurve& curve = layer.curve;
-  if (curve.steps.size() < 2) return "";
-  std::string svg = fmt::format(
-      "<figure class=\"curve\"><svg width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-      "role=\"img\" aria-label=\"distance and penalty of {2} over steps\">\n",
-      kCurveLeft + kCurveWidth + 130, kCurveTop + kCurveHeight + 26, xml_text(layer.layer));
-  for (const double level : {0.0, 0.5, 1.0}) {
-    const double y = kCurveTop + kCurveHeight * (1.0 - level);
-    svg += fmt::format(
-        "<path class=\"grid\" d=\"M{} {}h{}\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{:g}"
-        "</text>\n",
-        kCurveLeft, y, kCurveWidth, kCurveLeft - 6, y + 4, level);
-  }
-  svg += polyline(curve, curve.distance, "distance") + polyline(curve, curve.penalty, "penalty");
-  const double right = kCurveLeft + kCurveWidth, bottom = kCurveTop + kCurveHeight + 18;
-  svg += fmt::format(
-      "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>"
-      "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">step {}</text>\n",
-      kCurveLeft, bottom, curve.steps.front(), right, bottom, curve.steps.back());
-  for (const auto& [kind, y] : {std::pair{"distance", 20.0}, {"penalty", 42.0}}) {
-    svg +=
-        fmt::format("<path class=\"{0}\" d=\"M{1} {2}h26\"/><text x=\"{3}\" y=\"{4}\">{0}</text>\n",
-                    kind, right + 18, y, right + 50, y + 4);
-  }
-  return svg + fmt::format(
-                   "</svg><figcaption>The permutation at the logged steps{}</figcaption>"
-                   "</figure>\n",
-                   curve.hard_from ? fmt::format(", hard from step {} on", *curve.hard_from)
-                                   : ", soft at the last of them");
+std::string curves_of(const SparseLayerHistory& layer, const std::string& id) {
+  const PermutationCurves& curves = layer.curves;
+  if (curves.distance.num_finite() < 2) return "";
+  const std::string state = curves.hard_from
+                                ? fmt::format("hard from step {} on", *curves.hard_from)
+                                : "soft at the last of them";
+  return curve_figure_html(
+      {.title = fmt::format("Permutation of {} at the logged steps, {}", layer.layer, state),
+       .lines = {{"distance", &curves.distance, 0}, {"penalty", &curves.penalty, 1}}},
+      id);
 }
 
 std::string notes_of(const SparseLayerHistory& layer) {
@@ -231,10 +167,26 @@ std::string order_text(const SparseMoment& moment, const std::string& kind) {
   return moment.permutation->distance ? "soft" : "soft, " + kind;
 }
 
+std::vector<std::string> number_cells(const SparseMoment& moment, const std::string& kind) {
+  const MaskNumbers& mask = moment.mask;
+  std::vector<std::string> cells{
+      std::to_string(mask.weights),
+      percent(mask.density) + (mask.is_chosen ? "" : ", not chosen yet"),
+      mask.changed ? percent(*mask.changed) : "-",
+      std::to_string(mask.empty_rows),
+      fmt::format("{} / {:g} / {}", mask.least_fan_out, mask.median_fan_out, mask.most_fan_out),
+      order_text(moment, kind)};
+  const PermutationNumbers numbers = moment.permutation.value_or(PermutationNumbers{});
+  cells.push_back(number_or_dash(numbers.distance));
+  cells.push_back(number_or_dash(numbers.penalty));
+  return cells;
+}
+
 std::string sparsity_page(const std::string& title, const SparsityHistory& history) {
-  std::string html = page_head(title, kSparsityStyle) + fmt::format(kSparsityText, colour_scale());
-  html += summary_of(history);
-  for (const SparseLayerHistory& layer : history.layers) {
+  std::string html = page_head(title, curve_style() + std::string(kSparsityStyle));
+  html += fmt::format(kSparsityText, colour_scale()) + summary_of(history);
+  for (size_t l = 0; l < history.layers.size(); ++l) {
+    const SparseLayerHistory& layer = history.layers[l];
     html += fmt::format("<section>\n<h2>{}</h2>\n<p>{} weights, pattern {}, {} asked for{}</p>\n",
                         xml_text(layer.layer), shape_text(layer), xml_text(history.pattern),
                         percent(layer.density), notes_of(layer));
@@ -244,7 +196,8 @@ std::string sparsity_page(const std::string& title, const SparsityHistory& histo
       }
       html += figures_of(layer.matrices[i], history.permutation);
     }
-    html += curve_of(layer) + table_of(layer, history.permutation) + "</section>\n";
+    html += curves_of(layer, fmt::format("curves{}", l)) + table_of(layer, history.permutation) +
+            "</section>\n";
   }
   return html + kPageEnd;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "launch/inspect/sparsity_history.h"
 
@@ -15,5 +16,7 @@ std::string sparsity_page(const std::string& title, const SparsityHistory& histo
 std::string shape_text(const SparseLayerHistory& layer);
 /// "soft", "hard", of a soft one that is not known as a matrix "soft, KIND"; "none" without one.
 std::string order_text(const SparseMoment& moment, const std::string& kind);
+/// Weights, density, share changed, empty rows, fan-out, order_text, distance and penalty.
+std::vector<std::string> number_cells(const SparseMoment& moment, const std::string& kind);
 
 }  // namespace shoal

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "launch/job/machine_facts.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file_system.h"
@@ -72,11 +73,8 @@ void write_break_evens(const std::string& path, const std::string& processor,
 }
 
 std::string processor_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
+  const std::string model = value_after("/proc/cpuinfo", "model name");
+  return model.empty() ? "unknown" : model;
 }
 
 ChosenBreakEvens choose_break_evens(const std::map<std::string, std::string>& written_by,

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "launch/job/control_group.h"
+#include "launch/job/machine_facts.h"
 #include "runtime/base/text.h"
 
 namespace shoal {

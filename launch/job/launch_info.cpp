@@ -8,10 +8,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/base/signals.h"
 #include "runtime/device/flush_denormals.h"
 #include "runtime/device/tensor_memory.h"
 
@@ -38,12 +41,20 @@ std::optional<int64_t> threads_of(const std::string& list) {
 
 /// Those it was bound to, else its share of the machine's.
 int64_t cpus_of_rank(const LaunchInfo& launch) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const bool is_known = sched_getaffinity(0, sizeof(set), &set) == 0;
-  const int64_t usable = is_known ? CPU_COUNT(&set) : std::thread::hardware_concurrency();
   const int64_t sharers = launch.bound ? 1 : std::max<int64_t>(1, launch.local_size);
-  return std::max<int64_t>(1, usable / sharers);
+  return std::max<int64_t>(1, cpus_of_process(0) / sharers);
+}
+
+/// Of Slurm's `3(x2),1`, the tasks of each node, those of node `index`; nothing if it has none.
+std::optional<int64_t> tasks_of_node(const std::string& text, int64_t index) {
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    long tasks = 0, nodes = 1;
+    std::sscanf(word.c_str(), "%ld(x%ld)", &tasks, &nodes);
+    index -= nodes;
+    if (index < 0) return tasks > 0 ? std::optional<int64_t>(tasks) : std::nullopt;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -62,7 +73,14 @@ std::string cache_folder(const Environment& environment) {
   return home.empty() ? "" : home + "/.cache/shoal";
 }
 
-LaunchInfo read_launch_info(const Environment& environment) {
+int64_t cpus_of_process(int process) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const bool is_known = sched_getaffinity(process, sizeof(set), &set) == 0;
+  return is_known ? CPU_COUNT(&set) : std::thread::hardware_concurrency();
+}
+
+LaunchInfo read_launch_info(const Environment& environment, int64_t (*cpus_of)(int process)) {
   LaunchInfo info;
   info.cache_folder = cache_folder(environment);
   const std::optional<int64_t> columns = integer(environment("SHOAL_COLUMNS"));
@@ -74,7 +92,8 @@ LaunchInfo read_launch_info(const Environment& environment) {
     info.rank = integer(environment("OMPI_COMM_WORLD_RANK")).value_or(0);
     info.local_rank = integer(environment("OMPI_COMM_WORLD_LOCAL_RANK")).value_or(0);
     info.local_size = integer(environment("OMPI_COMM_WORLD_LOCAL_SIZE")).value_or(1);
-    info.bound = environment("OMPI_MCA_orte_bound_at_launch").has_value();
+    info.bound =
+        environment("OMPI_MCA_orte_bound_at_launch").has_value() || cpus_of(0) < cpus_of(getppid());
     return info;
   }
   // A batch script has SLURM_NTASKS too; only a step started by srun has a step id.
@@ -85,7 +104,10 @@ LaunchInfo read_launch_info(const Environment& environment) {
     info.rank = integer(environment("SLURM_PROCID")).value_or(0);
     info.local_rank = integer(environment("SLURM_LOCALID")).value_or(0);
     const int64_t nodes = integer(environment("SLURM_STEP_NUM_NODES")).value_or(1);
-    info.local_size = std::max<int64_t>(1, info.world / std::max<int64_t>(1, nodes));
+    const auto tasks = tasks_of_node(environment("SLURM_STEP_TASKS_PER_NODE").value_or(""),
+                                     integer(environment("SLURM_NODEID")).value_or(0));
+    info.local_size =
+        tasks.value_or(std::max<int64_t>(1, info.world / std::max<int64_t>(1, nodes)));
     info.bound = environment("SLURM_CPUS_PER_TASK").has_value();
     return info;
   }
@@ -139,6 +161,8 @@ int64_t choose_workers(const LaunchInfo& launch) {
 void set_up_torch(std::optional<int64_t> threads, bool deterministic, const LaunchInfo& launch) {
   at::set_num_threads(static_cast<int>(choose_threads(threads, launch)));
   at::set_num_interop_threads(1);
+  // The first team of OpenMP, whose threads stay.
+  with_signals_blocked([] { at::parallel_for(0, at::get_num_threads(), 1, [](auto, auto) {}); });
   flush_denormals();
   if (deterministic) use_deterministic_algorithms();
   recycle_tensor_memory();

@@ -33,7 +33,12 @@ struct LaunchInfo {
   std::optional<int64_t> columns = {};
 };
 
-LaunchInfo read_launch_info(const Environment& environment);
+/// CPUs that a process may use; 0: this one.
+int64_t cpus_of_process(int process);
+/// Where Open MPI 5, which sets no variable for it, binds a rank, it has fewer CPUs than its
+/// parent.
+LaunchInfo read_launch_info(const Environment& environment,
+                            int64_t (*cpus_of)(int process) = cpus_of_process);
 
 /// The communicator of all ranks: MPI under a launcher, else a process of its own, which never
 /// initialises MPI. Throws Error (exit 11) if the launcher started N > 1 processes that MPI

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "launch/job/control_group.h"
+#include "launch/job/machine_facts.h"
 
 namespace shoal {
 namespace {
@@ -51,9 +51,7 @@ MachineMemory memory_limit_of_process() {
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
     return {kUnlimited, kUnlimited};
   }
-  std::ifstream statm("/proc/self/statm");
-  int64_t pages = 0;
-  statm >> pages;
+  const int64_t pages = number_in("/proc/self/statm").value_or(0);
   const auto total = static_cast<int64_t>(limit.rlim_cur);
   return {total, std::max<int64_t>(0, total - pages * sysconf(_SC_PAGESIZE))};
 }

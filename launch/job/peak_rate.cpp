@@ -8,17 +8,15 @@
 #include <array>
 #include <chrono>
 #include <ctime>
-#include <filesystem>
-#include <fstream>
+#include <functional>
 #include <string_view>
-#include <system_error>
+#include <vector>
 
 #include "launch/job/core_use.h"
+#include "launch/job/machine_facts.h"
 
 namespace shoal {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr double kTera = 1e12;
 
@@ -32,17 +30,6 @@ struct KnownGpu {
 constexpr std::array kGpus{KnownGpu{"H200", 989, 67, 67},     KnownGpu{"H100 PCIe", 756, 51, 51},
                            KnownGpu{"H100 NVL", 835, 60, 60}, KnownGpu{"H100", 989, 67, 67},
                            KnownGpu{"A100", 312, 19.5, 19.5}, KnownGpu{"L40S", 362, 91.6, 1.4}};
-
-/// "" if the file names none.
-std::string model_in(const fs::path& information) {
-  std::ifstream file(information);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("Model:")) continue;
-    const size_t begin = line.find_first_not_of(" \t", std::string_view("Model:").size());
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "";
-}
 
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -76,15 +63,10 @@ TimedProducts time_products(torch::Dtype dtype) {
   return {2.0 * kSide * kSide * kSide / best, (cpu_seconds() - cpu_start) / usable};
 }
 
-std::string gpu_model(const std::string& folder) {
-  std::error_code failed;
-  std::string found;
-  for (const fs::directory_entry& gpu : fs::directory_iterator(folder, failed)) {
-    const std::string model = model_in(gpu.path() / "information");
-    if (model.empty() || (!found.empty() && model != found)) return "";
-    found = model;
-  }
-  return found;
+std::string gpu_model(const std::string& proc) {
+  const std::vector<std::string> models = gpu_models(proc);
+  const bool is_mixed = std::ranges::adjacent_find(models, std::not_equal_to()) != models.end();
+  return models.empty() || is_mixed ? "" : models.front();
 }
 
 std::optional<double> gpu_flops(const std::string& model, torch::Dtype dtype) {

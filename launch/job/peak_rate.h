@@ -27,8 +27,8 @@ struct PeakRate {
 };
 
 /// The GPUs of this machine as their driver names them, if all are of one model; "" if not, or if
-/// there are none. `folder`: the driver's, with a folder a GPU.
-std::string gpu_model(const std::string& folder = "/proc/driver/nvidia/gpus");
+/// there are none. `proc`: /proc; tests have another.
+std::string gpu_model(const std::string& proc = "/proc");
 
 /// The dense peak in the makers' data sheets, never that of 2:4 sparsity; nothing for a model or a
 /// dtype that the table does not have.

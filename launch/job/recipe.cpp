@@ -20,6 +20,8 @@ bool stays_below(const std::filesystem::path& path) {
 
 }  // namespace
 
+template const config::Type& config::type_of<Recipe>();
+
 void RunOptions::validate(Problems& problems) const {
   if (has_control_character(name)) {
     return problems.add("name", "a folder's name has no control characters");

@@ -78,6 +78,7 @@ struct RunOptions {
   std::optional<int64_t> threads;
   bool deterministic = false;
   std::optional<Duration> stop_after;
+  Duration grace = Duration::seconds(60);
   bool tensorboard = true;
   std::optional<double> peak_tflops;
   bool memory_check = true;
@@ -96,6 +97,10 @@ struct RunOptions {
         field("stop_after", &RunOptions::stop_after,
               "stop in order, counted from the start of the process", unset_word("never"), above(0),
               accepts(DurationUnit::kStep, DurationUnit::kSecond)),
+        field("grace", &RunOptions::grace,
+              "how long the last save may take and is tried again, from the signal that stops a "
+              "run: any signal after it leaves at once, as a second INT or TERM does",
+              above(0), accepts(DurationUnit::kSecond)),
         field("tensorboard", &RunOptions::tensorboard,
               "write the metrics for TensorBoard as well, into tb/"),
         field(
@@ -145,9 +150,11 @@ struct ModelOptions {
     return std::tuple{
         inlined(&ModelOptions::backbone),
         field("init_from", &ModelOptions::init_from,
-              "checkpoint or run whose weights training starts from", unset_word("none")),
+              "checkpoint or run whose weights training starts from", unset_word("none"),
+              keeps_evaluation()),
         field("upcycle", &ModelOptions::upcycle,
-              "init_from is a dense model: each MLP becomes all the experts in its place")};
+              "init_from is a dense model: each MLP becomes all the experts in its place",
+              keeps_evaluation())};
   }
   void validate(Problems& problems) const {
     if (upcycle && !init_from) {
@@ -309,6 +316,8 @@ struct Recipe {
                       field("parallel", &Recipe::parallel, "how the ranks are used")};
   }
 };
+
+extern template const config::Type& config::type_of<Recipe>();  // seconds in each unit otherwise
 
 using LoadedRecipe = config::Loaded<Recipe>;
 

@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 constexpr std::array kFiles{"resolved.yaml", "env.json",      "summary.json", "metrics.jsonl",
                             "metrics.csv",   "experts.jsonl", "gates.jsonl",  "permutations.jsonl",
                             "pictures.png",  "report.html",   "LATEST",       ".lock"};
+constexpr const char* kAttempt = ".attempt-";
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::vector<fs::directory_entry> entries;
@@ -41,7 +42,8 @@ bool is_temporary_of(const std::string& file, const std::string& name) {
 
 bool is_shoals_file(const std::string& name) {
   return std::any_of(kFiles.begin(), kFiles.end(), [&name](const std::string& file) {
-    return name == file || is_temporary_of(file, name);
+    return name == file || is_temporary_of(file, name) ||
+           name.starts_with(file + std::string(kAttempt));
   });
 }
 
@@ -144,23 +146,23 @@ void remove_temporary_files(const fs::path& path) {
   }
 }
 
-/// Starting at step 0 would discard what a run whose checkpoints are gone has recorded.
-void require_resumable(const RunFolder& folder) {
-  if (!list_checkpoints(folder.checkpoints()).empty()) return;
-  std::vector<std::string> records;
-  for (const char* name : {"LATEST", "metrics.jsonl", "experts.jsonl", "gates.jsonl",
-                           "permutations.jsonl", "summary.json"}) {
-    std::error_code not_there;
-    const std::uintmax_t bytes = fs::file_size(folder.file(name), not_there);
-    if (!not_there && bytes > 0) records.emplace_back(name);
-  }
+/// Starting at step 0 would replace what a run without a checkpoint has recorded.
+void keep_records(const RunFolder& folder, FileSystem& files,
+                  const std::function<void(const std::string&)>& tell) {
+  // fs::exists throws where the folder is there and cannot be looked at.
+  if (fs::exists(folder.checkpoints()) && !list_checkpoints(folder.checkpoints()).empty()) return;
+  std::vector<std::string> records(kFiles.begin(), kFiles.end());
+  std::erase_if(records,
+                [&](auto name) { return name == ".lock" || !fs::exists(folder.file(name)); });
   if (records.empty()) return;
-  throw CheckpointError(
-      fmt::format("run.on_existing: '{}' has records ({}) but no checkpoint to resume from",
-                  folder.path, fmt::join(records, ", ")),
-      fmt::format("put its checkpoints back into '{}', or start again at step 0: "
-                  "run.on_existing=new beside it, run.on_existing=overwrite in its place",
-                  folder.checkpoints()));
+  int64_t attempt = 1;
+  const auto kept = [&](const std::string& name) {
+    return fmt::format("{}{}{}", folder.file(name), kAttempt, attempt);
+  };
+  while (std::ranges::any_of(kFiles, [&](auto name) { return fs::exists(kept(name)); })) ++attempt;
+  for (const std::string& name : records) rename_path(files, folder.file(name), kept(name));
+  tell(fmt::format("no checkpoint in '{}' to resume from: starting anew, its records are *{}{}",
+                   folder.path, kAttempt, attempt));
 }
 
 /// Which folder, and whether it is resumed; changes nothing.
@@ -189,7 +191,7 @@ RunFolder open_alone(const std::string& wanted, OnExisting policy, FileSystem& f
   if (holds_a_run && policy != OnExisting::kNew) {
     folder.resume = choose(folder.path, policy).resume;
   }
-  if (folder.resume) require_resumable(folder);
+  if (folder.resume) keep_records(folder, files, tell);
   if (policy == OnExisting::kOverwrite) remove_run(folder.path);
   remove_temporary_files(folder.path);
   fs::create_directories(folder.checkpoints());

@@ -29,10 +29,11 @@ struct RunFolder {
 ///
 /// kNew takes the first free of path, path-2, path-3 …; kOverwrite removes what was there, under
 /// the new run's lock. kFail continues in what a start leaves behind that failed before its records
-/// were written. Throws, on every rank: ConfigError under kFail when the folder is not empty and
-/// under kOverwrite when it holds no run or anything that no run writes (which is named),
-/// CheckpointError under kResume when the run has records but no checkpoint, Error (exit 15) when a
-/// job works in the folder, StorageError if it cannot be created.
+/// were written. kResume of a run without any checkpoint keeps its records as NAME.attempt-N, N =
+/// 1, 2, …, and tells so: it starts anew. Throws, on every rank: ConfigError under kFail when the
+/// folder is not empty and under kOverwrite when it holds no run or anything that no run writes
+/// (which is named), Error (exit 15) when a job works in the folder, StorageError if it cannot be
+/// created.
 RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
                           FileSystem& files, const std::function<void(const std::string&)>& tell);
 

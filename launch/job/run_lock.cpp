@@ -16,6 +16,7 @@
 
 #include "launch/job/launch_info.h"
 #include "runtime/base/error.h"
+#include "runtime/base/signals.h"
 
 namespace shoal {
 namespace {
@@ -130,7 +131,7 @@ RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell,
   for (int attempt = 0; !try_acquire(tell); ++attempt) {
     if (attempt == kMostAttempts) refuse(path_, "jobs that come and go");
   }
-  lease_ = std::thread([this] { extend_lease(); });
+  lease_ = start_thread("the run folder's lock", [this] { extend_lease(); });
 }
 
 RunLock::~RunLock() {

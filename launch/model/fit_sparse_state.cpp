@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "launch/model/taken_permutations.h"
+#include "launch/model/taken_sparse_state.h"
 #include "runtime/base/error.h"
 #include "sparse/prune_grow.h"
 

@@ -41,6 +41,7 @@ LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, cons
   settings.images = data.source->image_transform();
   settings.prefetch = recipe.data.prefetch;
   settings.workers = recipe.data.workers.value_or(data.workers);
+  if (!recipe.data.workers) settings.fewer_workers = data.warn;
   settings.device = grid.device;
   return settings;
 }

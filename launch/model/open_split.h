@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,8 @@ struct OpenSplit {
   int64_t workers = 1;           ///< threads that read samples where data.workers is auto
   std::string fingerprint = {};  ///< of the samples
   std::string tokenizer = {};    ///< SampleSet::tokenizer_identity
+  /// Told where data.workers is auto and the system gives fewer.
+  std::function<void(const std::string& line)> warn = [](const std::string&) {};
 };
 
 /// Name of OpenSplit::fingerprint in a checkpoint.

@@ -88,13 +88,7 @@ int64_t copies_of(const Parameter& parameter, const BuiltModel& model) {
       if (own.is_same(parameter.tensor)) return bank->placement().num_units();
     }
   }
-  for (const auto& stage : model.stages) {
-    const std::string path = stage->path() + ".";
-    if (parameter.name.starts_with(path) || parameter.name.starts_with("backbone." + path)) {
-      return stage->info().num_units;
-    }
-  }
-  return parameter.tensor.size(0);
+  return stage_of(parameter, model)->info().num_units;
 }
 
 /// Modules inside routers and token gates, which stay dense.

@@ -11,6 +11,7 @@
 
 #include "launch/report/console.h"
 #include "moe/routing/recorded_loads.h"
+#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -76,7 +77,7 @@ std::string overload_line(const Json& record) {
 /// The keys `moe_...` of `logged_step`, and the last agreement up to `last_step`.
 Json read_metrics(const std::string& file, int64_t logged_step, int64_t last_step) {
   Json metrics = Json::object(), agreement;
-  std::ifstream stream(file);
+  std::ifstream stream = open_unless_pipe(file);
   // A line without its end is being written, or was cut off by a crash.
   for (std::string line; std::getline(stream, line) && !stream.eof();) {
     const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);

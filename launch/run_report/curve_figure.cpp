@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <string_view>
 
 #include "launch/report/page.h"
 #include "launch/run_report/axis.h"
@@ -34,6 +35,29 @@ constexpr std::array<const char*, kNumCurveColours> kDark{
     "#7cc0ff", "#ffab66", "#6fdc9c", "#e29bea", "#ff8fa8", "#d8d860", "#5fd4dd", "#b8aaff"};
 constexpr std::array<const char*, kNumCurveColours> kDashes{"", "7 2", "3 2", "9 2 2 2",
                                                             "", "7 2", "3 2", "9 2 2 2"};
+
+constexpr std::string_view kFigureStyle = R"(
+:root { --soft: #595959; }
+@media (prefers-color-scheme: dark) { :root { --soft: #b4b4b4; } }
+figure { margin: 0; min-width: 0; }
+figcaption { font-weight: 600; font-size: 14px; overflow-wrap: anywhere; }
+.plot svg { display: block; width: 100%; height: auto; font: 12px system-ui, sans-serif; }
+.plot text { fill: var(--text); font-variant-numeric: tabular-nums; }
+.plot path { fill: none; vector-effect: non-scaling-stroke; }
+.plot path[class^=l] { stroke-width: 1.6; stroke-linejoin: round; }
+.plot path[class^=b] { stroke: none; opacity: .2; }
+.plot path.dot { stroke-width: 5; stroke-linecap: round; stroke-dasharray: none; }
+.grid { stroke: var(--line); stroke-opacity: .35; }
+.axis { stroke: var(--line); }
+.mark { stroke: var(--text); stroke-dasharray: 3 3; stroke-opacity: .7; }
+.values, .legend { font-size: 13px; margin: 2px 0 0; color: var(--soft);
+  font-variant-numeric: tabular-nums; }
+.values b, .legend b { color: var(--text); }
+.legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: 0 16px;
+  overflow-wrap: anywhere; }
+.key { display: inline-block; width: 22px; border-top-width: 3px; vertical-align: 4px;
+  margin-right: 6px; }
+)";
 
 /// What an axis must hold.
 struct Extent {
@@ -319,8 +343,8 @@ std::string curve_style() {
         i, *kDashes[i] ? fmt::format("stroke-dasharray: {}; ", kDashes[i]) : "",
         *kDashes[i] ? (kDashes[i][0] == '3' ? "dotted" : "dashed") : "solid");
   }
-  return fmt::format(":root {{ {}}}\n@media (prefers-color-scheme: dark) {{ :root {{ {}}} }}\n{}",
-                     light, dark, classes);
+  return fmt::format(":root {{ {}}}\n@media (prefers-color-scheme: dark) {{ :root {{ {}}} }}\n{}{}",
+                     light, dark, classes, kFigureStyle);
 }
 
 }  // namespace shoal

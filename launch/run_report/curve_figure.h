@@ -37,7 +37,8 @@ std::string curve_figure_html(const CurveFigure& figure, const std::string& id);
 /// Whether the figure shows a curve's mean and range instead of its points, among so many curves.
 bool has_range(const Curve& curve, size_t num_lines);
 
-/// Colours of lines and of their legend as CSS: classes l0 and k0 to those of the last colour.
+/// CSS of figures: how they look, and colours of lines and of their legend, classes l0 and k0 to
+/// those of the last colour. Muted text has the custom property --soft.
 std::string curve_style();
 constexpr size_t kNumCurveColours = 8;
 

@@ -47,7 +47,7 @@ std::string text_of(const fs::path& file) {
 }
 
 Json object_in(const fs::path& file, RunData& run) {
-  if (!fs::exists(file)) return Json::object();
+  if (!fs::is_regular_file(file)) return Json::object();
   Json json = Json::parse(text_of(file), nullptr, /*allow_exceptions=*/false);
   if (json.is_object()) return json;
   run.problems.push_back(fmt::format("{}: no JSON object, left out", file.filename().string()));
@@ -102,7 +102,7 @@ void read_checkpoints(const fs::path& folder, RunData& run) {
     for (const int64_t step : list_checkpoints(checkpoints)) {
       if (auto facts = checkpoint_facts(checkpoints, step)) run.checkpoints.push_back(*facts);
     }
-  } catch (const CheckpointError& error) {
+  } catch (const Error& error) {
     run.problems.emplace_back(error.what());
   }
 }
@@ -132,7 +132,7 @@ std::optional<CheckpointFacts> checkpoint_facts(const std::string& folder, int64
     const CheckpointReader reader(path);
     facts.score = reader.manifest().score;
     facts.bytes = reader.manifest().total_bytes();
-  } catch (const CheckpointError& error) {
+  } catch (const Error& error) {
     // A training that goes on removes old ones, each by a rename first.
     if (!fs::exists(path)) return std::nullopt;
     facts.damage = error.what();

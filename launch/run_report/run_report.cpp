@@ -15,8 +15,8 @@ namespace {
 // Figures are about as wide as their pictures' own width, so that their text is neither tiny nor
 // huge on any screen.
 constexpr std::string_view kReportStyle = R"(
-:root { --soft: #595959; --box: #f4f5f6; }
-@media (prefers-color-scheme: dark) { :root { --soft: #b4b4b4; --box: #222426; } }
+:root { --box: #f4f5f6; }
+@media (prefers-color-scheme: dark) { :root { --box: #222426; } }
 header, main { max-width: 100rem; margin: 0 auto; }
 h1 { margin: 8px 0; font-size: 26px; }
 h2 { margin: 36px 0 12px; font-size: 20px; border-bottom: 1px solid var(--line); padding-bottom: 4px; }
@@ -32,17 +32,6 @@ nav a { display: inline-block; padding: 4px 0; }
 .notes { margin: 0; padding-left: 20px; max-width: 60rem; overflow-wrap: anywhere; }
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 350px), 1fr));
   gap: 18px 24px; margin-bottom: 12px; }
-figure { margin: 0; min-width: 0; }
-figcaption { font-weight: 600; font-size: 14px; overflow-wrap: anywhere; }
-.plot svg { display: block; width: 100%; height: auto; font: 12px system-ui, sans-serif; }
-.plot text { fill: var(--text); font-variant-numeric: tabular-nums; }
-.plot path { fill: none; vector-effect: non-scaling-stroke; }
-.plot path[class^=l] { stroke-width: 1.6; stroke-linejoin: round; }
-.plot path[class^=b] { stroke: none; opacity: .2; }
-.plot path.dot { stroke-width: 5; stroke-linecap: round; stroke-dasharray: none; }
-.grid { stroke: var(--line); stroke-opacity: .35; }
-.axis { stroke: var(--line); }
-.mark { stroke: var(--text); stroke-dasharray: 3 3; stroke-opacity: .7; }
 .frame { fill: none; stroke: var(--line); }
 .heat image, .sheet img { image-rendering: pixelated; }
 .sheet { margin-bottom: 12px; }
@@ -51,13 +40,6 @@ figcaption { font-weight: 600; font-size: 14px; overflow-wrap: anywhere; }
   color: var(--soft); line-height: 1.3; }
 .heads span { overflow-wrap: anywhere; padding-right: 6px; box-sizing: border-box; }
 .hint { margin: 0 0 10px; color: var(--soft); }
-.values, .legend { font-size: 13px; margin: 2px 0 0; color: var(--soft);
-  font-variant-numeric: tabular-nums; }
-.values b, .legend b { color: var(--text); }
-.legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: 0 16px;
-  overflow-wrap: anywhere; }
-.key { display: inline-block; width: 22px; border-top-width: 3px; vertical-align: 4px;
-  margin-right: 6px; }
 .legendbox p { margin: 0 0 6px; max-width: 60rem; }
 .plot .colours { margin: 4px 2.5% 0 13.5%; max-width: none; }
 .plot .soft { fill: var(--soft); }

@@ -118,7 +118,8 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* s
     if (counts->sparse.empty()) known.sparsity.reset();
     counts->work = work_of(model, counts->sparse);
     if (!found.has_mistake_in("optimizer")) {
-      const auto optimizer = Registry<Optimizer>::create(recipe.optimizer, {model.parameters});
+      const auto optimizer =
+          Registry<Optimizer>::create(recipe.optimizer, {model.parameters, nullptr, model.buffers});
       counts->counts_entry_steps = optimizer->counts_entry_steps();
       counts->checkpoint = estimate(model, known, *optimizer, ranks);
       check_checkpoint(counts->checkpoint, problems);
@@ -345,6 +346,7 @@ void check_ranks(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>* st
 
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place) {
+  if (scale.total_steps > 0) return place(scale) > scale.total_steps;
   scale.samples_per_step = recipe.train.batch;
   for (const int64_t samples_per_epoch : {recipe.train.batch, int64_t{1} << 32}) {
     scale.samples_per_epoch = samples_per_epoch;

@@ -56,8 +56,8 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
 void check_topology(const CheckedRecipe& checked, int64_t world);
 
 /// Whether a place in the training lies behind its end however long an epoch is, from one step
-/// on: what a recipe tells without its data. `place`: in steps; of `scale` the tokens of a sample
-/// are taken.
+/// on: what a recipe tells without its data. `place`: in steps. `scale`: that of the training, or
+/// of one without total_steps the tokens of a sample.
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place);
 

@@ -129,21 +129,6 @@ void warn_of_balance(const std::vector<MoeStageInfo>& stages, Lines& warnings) {
   }
 }
 
-void warn_of_warmup(const CheckedRecipe& checked, const Node& tree, Lines& warnings) {
-  const Recipe& recipe = checked.loaded.options;
-  const config::Entry* schedule = tree.find("schedule");
-  if (schedule == nullptr) return;
-  const auto warmup = parse_duration(text_of(schedule->value, "warmup"));
-  if (!warmup || warmup->count == 0) return;
-  const StepScale scale{.tokens_per_sample = checked.source->shape().sequence};
-  const auto end = [&](const StepScale& known) { return to_steps(*warmup, known); };
-  if (!is_behind_end(recipe, scale, end)) return;
-  warnings.push_back(fmt::format(
-      "schedule.warmup: {} is longer than the training of {}, which ends before the learning "
-      "rate reaches optimizer.lr",
-      to_text(*warmup), to_text(recipe.train.duration)));
-}
-
 void warn_of_idle_ranks(const Recipe& recipe, int64_t world, Lines& warnings) {
   const TrainOptions& train = recipe.train;
   const int64_t groups = train.batch / train.accumulate / train.group;
@@ -169,7 +154,7 @@ std::vector<int64_t> resumed_checkpoints(const RunOptions& run) {
   if (run.on_existing != OnExisting::kResume) return {};
   try {
     return list_checkpoints((fs::path(run.root) / run.name / "ckpt").string());
-  } catch (const CheckpointError&) {
+  } catch (const Error&) {
     return {};
   }
 }
@@ -261,7 +246,6 @@ std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t w
   const Node tree = config::to_node(recipe), changed = changed_keys(recipe);
   warn_of_capacities(changed, tree, warnings);
   warn_of_balance(checked.counts.stages, warnings);
-  warn_of_warmup(checked, tree, warnings);
   warn_of_idle_ranks(recipe, world, warnings);
   const bool keeps_best = recipe.checkpoint.keep_best > 0 &&
                           config::find_node(changed, "checkpoint.keep_best") != nullptr;
@@ -270,6 +254,30 @@ std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t w
         "checkpoint.keep_best: no effect, as evaluate.every is never: no checkpoint has a score");
   }
   warn_of_disk(checked, files, warnings);
+  return warnings;
+}
+
+std::vector<std::string> schedule_warnings(const CheckedRecipe& checked, StepScale scale) {
+  const Recipe& recipe = checked.loaded.options;
+  const Node schedule = config::to_node(recipe.schedule);
+  scale.tokens_per_sample = checked.source->shape().sequence;
+  std::vector<std::pair<std::string, std::string>> places{{"warmup", text_of(schedule, "warmup")}};
+  if (const Node* milestones = config::find_node(schedule, "milestones")) {
+    for (const Node& item : milestones->items) {
+      places.emplace_back(fmt::format("milestones[{}]", places.size() - 1), item.text);
+    }
+  }
+  Lines warnings;
+  for (const auto& [key, text] : places) {
+    const auto place = parse_duration(text);
+    const auto first_behind = [&](const StepScale& known) { return to_steps(*place, known) + 1; };
+    if (!place || place->count == 0 || !is_behind_end(recipe, scale, first_behind)) continue;
+    warnings.push_back(fmt::format(
+        "schedule.{}: {} lies at or behind the end of the training of {}{}: {}", key, text,
+        to_text(recipe.train.duration),
+        scale.total_steps > 0 ? " (" + counted(scale.total_steps, "step") + ")" : "",
+        key == "warmup" ? "the learning rate never reaches optimizer.lr" : "no effect"));
+  }
   return warnings;
 }
 

@@ -13,10 +13,14 @@ namespace shoal {
 std::vector<std::string> recipe_notes(const CheckedRecipe& checked);
 
 /// What is allowed but hardly meant, for so many ranks, `PATH: what`, one line each: keys without
-/// effect, a warm-up that never ends, ranks without samples, routers that nothing balances,
-/// checkpoints that do not fit the disk of run.root.
+/// effect, ranks without samples, routers that nothing balances, checkpoints that do not fit the
+/// disk of run.root.
 std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t world,
                                          FileSystem& files);
+
+/// Likewise of a warm-up and milestones that end with the training or later. `scale`: as
+/// is_behind_end's.
+std::vector<std::string> schedule_warnings(const CheckedRecipe& checked, StepScale scale = {});
 
 /// Of a resume whose train.duration ends at the step `end`, before its checkpoint's `step`.
 std::string past_end_warning(int64_t end, int64_t step);

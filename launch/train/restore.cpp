@@ -16,9 +16,8 @@
 #include "launch/job/break_even_file.h"
 #include "launch/job/launch_info.h"
 #include "launch/model/fit_sparse_state.h"
-#include "launch/model/taken_masks.h"
-#include "launch/model/taken_permutations.h"
-#include "launch/train/rate_course.h"
+#include "launch/model/taken_sparse_state.h"
+#include "launch/train/end_courses.h"
 #include "launch/train/resume_rules.h"
 #include "launch/train/upcycle.h"
 #include "moe/moe_layer.h"
@@ -121,7 +120,8 @@ void check_data(const Manifest& manifest, const Session& session, const ResumeOp
 bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options,
             CheckpointWriter::Options& writer) {
   Communicator& world = *session.grid().world;
-  const std::optional<Manifest> manifest = read_newest_manifest(writer.folder, world);
+  const std::optional<Manifest> manifest =
+      read_newest_manifest(writer.folder, world, options.override_fixed);
   if (!manifest) return false;
   const auto check = [&](const Manifest& checkpoint) {
     std::vector<config::Difference> differences = compare(checkpoint, recipe);
@@ -138,8 +138,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   };
   std::vector<config::Difference> differences = check(*manifest);
   const std::optional<LoadedCheckpoint> loaded =
-      load_newest(writer.folder, session, world,
-                  [&options](const std::string& line) { options.log.warn(line); });
+      load_newest(writer.folder, session, world, writer.warn, options.override_fixed);
   if (!loaded) return false;
   // An older one, since the newest is damaged, may be of another recipe.
   if (loaded->manifest.step != manifest->step) differences = check(loaded->manifest);
@@ -147,11 +146,10 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   // Of what the ranks now hold, not of the file: it shows a fault in loading too.
   options.log.info(fmt::format("resumed {} at step {}, digest {}", loaded->path, resumed.step,
                                state_digest(session, resumed.step, resumed.samples, world)));
-  const std::string rate_change =
-      describe_rate_change(stored_recipe(resumed), recipe, session.scale(), session.steps_done());
-  if (!rate_change.empty()) options.log.warn(rate_change);
+  resume_courses(resumed, recipe, session, options, writer);
   writer.run_id = resumed.run_id;
   writer.resumed_step = resumed.step;
+  writer.resumed_score = resumed.score;
   const std::string overridden = overridden_keys(resumed, differences);
   if (!overridden.empty()) writer.written_by[kOverridden] = overridden;
   const auto break_evens = resumed.written_by.find(kWrittenBreakEvens);
@@ -320,9 +318,9 @@ void load_tensors(const std::string& checkpoint, const Manifest& manifest, Model
 }
 
 /// Fills the weights whose names `source_of` has, and returns a line for the log: how many were
-/// taken, which of the model's keep their random values, and how many of the checkpoint's have no
-/// place in the model. Permutations and masks go with their weights. Collective. Throws Error (exit
-/// 12) if none was taken, or as TakenPermutations, TakenMasks and load_checkpoint.
+/// taken and which of the model's keep their random values. Permutations and masks go with their
+/// weights. Collective. Throws Error (exit 12) if none was taken, or as TakenSparseState and
+/// load_checkpoint.
 std::string load_some_weights(const std::string& checkpoint, const SourceOf& source_of,
                               Session& session, bool raw_weights) {
   const BuiltModel& model = session.model();
@@ -338,18 +336,14 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
                 "look at the names of both and at model.init_from.rename");
   }
   const Manifest manifest = read_manifest(checkpoint, world);
-  std::optional<TakenPermutations> permutations;
-  std::optional<TakenMasks> masks;
+  std::optional<TakenSparseState> sparse;
   on_every_rank(world, [&] {
-    permutations.emplace(model.permutations, found.source_of, manifest, checkpoint);
-    permutations->require_whole(random);
-    masks.emplace(session.prune_grow(), model.soft_cells, found.source_of, manifest, checkpoint);
-    masks->require_whole(random);
+    sparse.emplace(model, session.prune_grow(), found.source_of, manifest, checkpoint);
+    sparse->require_whole(random);
     require_branches(found.source_of, manifest, checkpoint);
   });
   load_tensors(checkpoint, manifest, std::move(found.taken), world, raw_weights);
-  load_checkpoint(checkpoint, *permutations, world, {.ignore_extra = true});
-  load_checkpoint(checkpoint, *masks, world, {.ignore_extra = true});
+  load_checkpoint(checkpoint, *sparse, world, {.ignore_extra = true});
   if (PruneGrow* prune_grow = session.prune_grow()) {
     on_every_rank(world, [&] { prune_grow->require_masks_fit(); });
   }
@@ -359,11 +353,6 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
     report +=
         fmt::format(", {} with random values: {}",
                     counted(static_cast<int64_t>(random.size()), "weight"), list_some(random));
-  }
-  const size_t unused = source_of.size() - taken.size();
-  if (unused > 0) {
-    report += fmt::format("; {} of the checkpoint without a place in the model",
-                          counted(static_cast<int64_t>(unused), "tensor"));
   }
   return report;
 }
@@ -390,6 +379,22 @@ void require_own_seed(const Manifest& manifest, const Recipe& recipe, const Buil
                           "hash router would give them other tokens",
                           *layers.begin(), own, recipe.run.seed),
               "leave run.seed out");
+}
+
+std::string describe_other_function(const Manifest& manifest, const Recipe& recipe,
+                                    const BuiltModel& model, Communicator& world,
+                                    const InitFrom& taken) {
+  const std::map<std::string, std::string> source_of = chosen_names(manifest, taken);
+  std::set<std::string> unused;
+  for (const auto& [name, source] : source_of) unused.insert(source);
+  for (const std::string& name : gather_names(find_weights(model, source_of).taken_names, world)) {
+    unused.erase(name);
+  }
+  const std::string keys = describe(evaluated_differences(stored_recipe(manifest), recipe));
+  if (unused.empty()) return keys;
+  return fmt::format("{}\n  {} of the checkpoint without a place in the model: {}", keys,
+                     counted(std::ssize(unused), "tensor"),
+                     list_some({unused.begin(), unused.end()}));
 }
 
 bool has_averages(const Manifest& checkpoint) {
@@ -430,7 +435,7 @@ std::string load_start_weights(Session& session, const Recipe& recipe) {
   const std::string path = agree_on_checkpoint(init_from.from, false, world);
   const Manifest manifest = read_manifest(path, world);
   const bool is_averaged = has_averages(manifest) && !init_from.raw_weights;
-  const std::string source = path + (is_averaged ? " (averaged weights)" : "");
+  std::string source = path + (is_averaged ? " (averaged weights)" : "");
   if (recipe.model.upcycle) {
     if (session.prune_grow() != nullptr && has_masks(manifest)) {
       throw Error(ExitCode::kMismatch,
@@ -439,18 +444,22 @@ std::string load_start_weights(Session& session, const Recipe& recipe) {
     }
     require_own_tokenizer(manifest, session.train_data().tokenizer);
     load_upcycled(path, session.model(), world, init_from.raw_weights);
-    require_same_model(compare(manifest, recipe));
+    require_same_model(evaluated_differences(stored_recipe(manifest), recipe));
     return source;
   }
   const std::map<std::string, std::string> source_of = chosen_names(manifest, init_from);
   require_own_tokens(manifest, recipe, session.model(), source_of);
   if (init_from.is_partial()) {
-    return source + load_some_weights(path, source_of, session, init_from.raw_weights);
+    source += load_some_weights(path, source_of, session, init_from.raw_weights);
+  } else {
+    require_own_tokenizer(manifest, session.train_data().tokenizer);
+    load_weights(path, weights_of(session.model()), world, init_from.raw_weights);
+    load_masks(path, manifest, session);
   }
-  require_own_tokenizer(manifest, session.train_data().tokenizer);
-  load_weights(path, weights_of(session.model()), world, init_from.raw_weights);
-  load_masks(path, manifest, session);
-  return source;
+  const std::string other =
+      describe_other_function(manifest, recipe, session.model(), world, init_from);
+  return source + (other.empty() ? "" : "; the model is not the one that they were trained in:") +
+         other;
 }
 
 }  // namespace

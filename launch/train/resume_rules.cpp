@@ -52,9 +52,9 @@ constexpr std::array<std::string_view, 2> kFreeEnds{".exchange.chunks", ".exchan
 
 }  // namespace
 
-std::vector<config::Difference> differences_of(Recipe checkpoint, Recipe recipe) {
-  const auto differences = [&] {
-    return config::diff(config::to_node(checkpoint), config::to_node(recipe));
+std::vector<config::Difference> differences_of(Recipe checkpoint, Recipe recipe, ToNode to_node) {
+  const auto differences = [&, &type = config::type_of<Recipe>()] {
+    return config::diff(to_node(type, &checkpoint), to_node(type, &recipe));
   };
   std::vector<config::Difference> written = differences();
   for (Recipe* side : {&checkpoint, &recipe}) {
@@ -65,6 +65,15 @@ std::vector<config::Difference> differences_of(Recipe checkpoint, Recipe recipe)
     return std::ranges::find(real, difference.path, &config::Difference::path) == real.end();
   });
   return written;
+}
+
+std::vector<config::Difference> evaluated_differences(const Recipe& checkpoint,
+                                                      const Recipe& recipe) {
+  auto differences = differences_of(checkpoint, recipe, config::to_evaluated_node);
+  std::erase_if(differences, [](const config::Difference& difference) {
+    return !config::is_at_or_below(difference.path, "model");
+  });
+  return differences;
 }
 
 KeyRole role_of_key(const std::string& path) {

@@ -19,8 +19,14 @@ KeyRole role_of_key(const std::string& path);
 
 /// What differs between the recipes of a checkpoint and of the run that resumes it. A value that is
 /// `auto` in one of them and its value in the other do not differ where the options have
-/// AutomaticValues.
-std::vector<config::Difference> differences_of(Recipe checkpoint, Recipe recipe);
+/// AutomaticValues. `to_node`: which keys are compared.
+using ToNode = config::Node (*)(const config::Type& type, const void* options);
+std::vector<config::Difference> differences_of(Recipe checkpoint, Recipe recipe,
+                                               ToNode to_node = config::to_node);
+/// Of the keys of `model`, less those with the rule keeps_evaluation: what changes the function
+/// that the checkpoint's weights compute.
+std::vector<config::Difference> evaluated_differences(const Recipe& checkpoint,
+                                                      const Recipe& recipe);
 
 /// The differences that deserve a warning. Throws Error (exit 12) with a two-column list if a
 /// fixed key differs, unless `override_fixed`.

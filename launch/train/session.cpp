@@ -1,5 +1,7 @@
 #include "launch/train/session.h"
 
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,14 +46,25 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
             recipe.parallel.shard_optimizer),
       shards_(recipe.parallel.shard_optimizer ? std::make_unique<OptimizerShards>(sync_) : nullptr),
       optimizer_(Registry<Optimizer>::create(
-          recipe.optimizer, shards_ ? Optimizer::Context{shards_->pieces(), shards_.get()}
-                                    : Optimizer::Context{model_.parameters})),
+          recipe.optimizer, shards_
+                                ? Optimizer::Context{shards_->pieces(), shards_.get()}
+                                : Optimizer::Context{model_.parameters, nullptr, model_.buffers})),
       share_(shards_ ? shards_->share() : share_of(sync_.groups())),
       scale_(step_scale(recipe, train_data)),
       schedule_(Registry<Schedule>::create(recipe.schedule, scale_)),
       control_(grid, sync_.communicators()) {
-  if (auto rule = model_.task->make_step_rule(scale_.total_steps)) {
+  Task& task = *model_.task;
+  for (const Parameter& buffer :
+       frozen_buffers(rules_of(recipe.optimizer), model_.parameters, model_.buffers)) {
+    moved_.push_back(buffer.tensor);
+  }
+  num_frozen_ = moved_.size();
+  for (const Parameter& buffer : model_.buffers) moved_.push_back(buffer.tensor);
+  if (auto rule = task.make_step_rule(task.courses(scale_.total_steps))) {
     rules_.push_back(std::move(rule));
+    for (const auto& module : task.untrained()) {
+      for (const torch::Tensor& weight : module->parameters()) moved_.push_back(weight.detach());
+    }
   }
   if (make_rules) std::ranges::move(make_rules(model_), std::back_inserter(rules_));
   if (auto rule = make_learn_permutations(recipe, model_, scale_))
@@ -75,7 +88,10 @@ StepOutcome Session::step(StepFlags own) {
   StepOutcome outcome;
   outcome.lr = optimizer_->peak_learning_rate() * schedule_->factor(step_);
   sync_.zero_grad();
+  if (step_ > 0) keep_moved();
   for (const auto& rule : rules_) rule->before_forward(step_);
+  // A key encoder that has become its query encoder stays so.
+  if (step_ == 0) keep_moved();
   run_micro_steps(outcome);
   phase_ = "sum of gradients";
   sync_.reduce();
@@ -92,11 +108,21 @@ StepOutcome Session::step(StepFlags own) {
     update(outcome, tensors);
   } else {
     outcome.not_finite = find_nonfinite(outcome, stats);
+    give_back(moved_.size());
     ++nonfinite_in_row_;
     ++skipped_steps_;
   }
   outcome.step = ++step_;
   return outcome;
+}
+
+void Session::keep_moved() {
+  for (size_t i = kept_.size(); i < moved_.size(); ++i) kept_.push_back(at::empty_like(moved_[i]));
+  if (!moved_.empty()) at::_foreach_copy_(kept_, moved_);
+}
+
+void Session::give_back(size_t count) {
+  for (size_t i = 0; i < count; ++i) moved_[i].copy_(kept_[i]);
 }
 
 void Session::run_micro_steps(StepOutcome& outcome) {
@@ -130,6 +156,7 @@ void Session::update(const StepOutcome& outcome, StepTensors& tensors) {
   }
   for (const auto& rule : rules_) rule->after_update(step_, tensors);
   for (AfterStep* module : model_.after_step) module->after_step();
+  give_back(num_frozen_);
 }
 
 std::string Session::find_nonfinite(const StepOutcome& outcome, const GradientStats& stats) const {
@@ -176,8 +203,8 @@ void Session::fit_to(const SavedNames& saved) {
 }
 
 void Session::tensors_loaded() {
+  optimizer_->tensors_loaded();  // collective; the others may throw on this rank alone
   weights_of(model_).tensors_loaded();
-  optimizer_->tensors_loaded();
   weights_loaded();
 }
 

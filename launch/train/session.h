@@ -69,8 +69,8 @@ class Session : public Stateful {
   Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& grid,
           const UnitLoads& unit_load = {}, const StepRuleFactory& make_rules = {});
 
-  /// One optimizer step, which is skipped if the loss or a gradient is not finite. `own` is what
-  /// this rank asks of the others. Collective.
+  /// One optimizer step, which is skipped if the loss or a gradient is not finite: then counters
+  /// change alone. `own` is what this rank asks of the others. Collective.
   StepOutcome step(StepFlags own);
   /// What the ranks agree on between steps. Collective.
   StepFlags agree(const StepFlags& own) { return control_.agree(own); }
@@ -112,6 +112,8 @@ class Session : public Stateful {
 
  private:
   void run_micro_steps(StepOutcome& outcome);
+  void keep_moved();
+  void give_back(size_t count);
   void update(const StepOutcome& outcome, StepTensors& tensors);
   std::string find_nonfinite(const StepOutcome& outcome, const GradientStats& stats) const;
   void clip(double l2_norm);
@@ -125,6 +127,10 @@ class Session : public Stateful {
   std::unique_ptr<OptimizerShards> shards_;  ///< null unless parallel.shard_optimizer
   std::shared_ptr<Optimizer> optimizer_;
   GradientShare share_;  ///< of the gradients: what this rank measures
+  /// What moves before the gradients are known: buffers and weights of a key encoder. In front are
+  /// buffers that optimizer.rules freeze. And what they were before the step.
+  std::vector<torch::Tensor> moved_, kept_;
+  size_t num_frozen_ = 0;
   StepScale scale_;
   std::vector<std::unique_ptr<StepRule>> rules_;
   PruneGrow* prune_grow_ = nullptr;         ///< one of the rules; null unless sparsity

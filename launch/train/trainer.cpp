@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "parallel/checkpoint/checkpoint_folder.h"
@@ -19,22 +20,15 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 /// Of the checkpoints that are there. Collective.
-std::optional<double> best_score(const std::string& checkpoints, Communicator& world) {
+std::optional<double> best_score(const std::string& checkpoints, Communicator& world, Log& log) {
   const std::string text = on_rank_zero(world, [&] {
-    const std::optional<std::string> best = find_best(checkpoints);
+    const std::optional<std::string> best =
+        find_best(checkpoints, [&log](const std::string& line) { log.warn(line); });
     const std::optional<double> score =
         best ? CheckpointReader(*best).manifest().score : std::nullopt;
     return score ? fmt::format("{}", *score) : std::string();
   });
   return text.empty() ? std::nullopt : std::optional(std::stod(text));
-}
-
-/// Whether the checkpoint of this step was saved before its evaluation. Collective.
-bool lacks_score(const std::string& checkpoints, int64_t step, Communicator& world) {
-  const std::string path = checkpoints + "/" + step_folder(step);
-  return on_rank_zero(world, [&]() -> std::string {
-           return CheckpointReader(path).manifest().score ? "no" : "yes";
-         }) == "yes";
 }
 
 std::vector<std::string> metric_names(const Task& task) {
@@ -63,6 +57,13 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       world_(*parts.session.grid().world),
       log_(parts.log),
       signals_(parts.signals),
+      start_(Clock::now()),
+      evaluations_(recipe_.evaluate.every, session_.scale(), start_),
+      saves_(recipe_.checkpoint.every, session_.scale(), start_),
+      owes_score_(checkpoints.resumed_step && !checkpoints.resumed_score &&
+                  evaluates_at(*checkpoints.resumed_step) &&
+                  (parts.evaluates_first || session_.steps_done() < session_.total_steps())),
+      owes_evaluation_(parts.evaluates_first || owes_score_),
       writer_(std::move(checkpoints), world_, files_),
       training_log_(
           {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
@@ -70,26 +71,17 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
            recipe_.run.tensorboard && has_work(parts),
            parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt},
           parts.console, log_),
-      mfu_(parts.mfu),
-      start_(Clock::now()),
-      evaluations_(recipe_.evaluate.every, session_.scale(), start_),
-      saves_(recipe_.checkpoint.every, session_.scale(), start_) {
+      mfu_(parts.mfu) {
   if (mfu_) computed_.emplace(mfu_->work, world_);
   result_.first_step = session_.steps_done();
   result_.samples_per_step = session_.scale().samples_per_step;
   result_.unit = session_.task().unit();
   saved_step_ = session_.steps_done();
-  const std::string folder = parts.folder.checkpoints();
-  best_score_ = best_score(folder, world_);
-  const int64_t step = result_.first_step;
-  const bool is_missing = step > 0 && evaluates_at(step) && lacks_score(folder, step, world_);
-  owes_evaluation_ = parts.evaluates_first || (is_missing && step < session_.total_steps());
-  // One that was made, and whose summary alone is missing, is in the metrics already.
-  logs_owed_ = is_missing;
+  best_score_ = best_score(parts.folder.checkpoints(), world_, log_);
 }
 
 TrainingResult Trainer::run() {
-  if (owes_evaluation_) evaluate_now(logs_owed_);
+  if (owes_evaluation_) make_up_evaluation();
   bool stop = is_interrupted_;
   while (!stop && session_.steps_done() < session_.total_steps()) {
     const StepOutcome outcome = session_.step(requests());
@@ -231,6 +223,16 @@ bool Trainer::evaluate_now(bool is_logged) {
   return is_best(score_of(*evaluation, session_.task().score()));
 }
 
+// Before it is logged, the checkpoint gets the score: a later start knows by it that all is done,
+// and records the evaluation no second time.
+void Trainer::make_up_evaluation() {
+  evaluate_now(/*is_logged=*/false);
+  if (!owes_score_ || evaluated_step_ != session_.steps_done()) return;
+  const double score = score_of(*result_.evaluation, session_.task().score());
+  record_save(writer_.add_score(score), score, /*is_final=*/false);
+  training_log_.evaluation(*result_.evaluation, evaluated_step_);
+}
+
 void Trainer::warn_of_nonfinite(const std::string& what, double value) {
   if (std::isfinite(value)) return;
   const std::string note = fmt::format("step {}: {} is not finite", session_.steps_done(), what);
@@ -271,11 +273,24 @@ void Trainer::begin_save() {
 void Trainer::commit_save(bool is_final) {
   const auto begin = Clock::now();
   pause_ = "writing of a checkpoint";
-  const SaveOutcome outcome = writer_.commit();
+  SaveOutcome outcome = writer_.commit();
+  // Else all steps since the checkpoint before would be lost.
+  for (int64_t tries = 1; is_final && !outcome.ok && has_grace(begin); ++tries) {
+    log_.warn(fmt::format("[E21] step {} was not saved, trying again while run.grace lasts: {}",
+                          outcome.step, outcome.error));
+    std::this_thread::sleep_for(std::chrono::seconds(tries));
+    begin_save();
+    outcome = writer_.commit();
+  }
   pause_ = nullptr;
+  record_save(outcome, begun_score_, is_final);
+  training_log_.leave_out(seconds_since(begin));
+}
+
+void Trainer::record_save(const SaveOutcome& outcome, std::optional<double> score, bool is_final) {
   if (outcome.ok) {
     saved_step_ = outcome.step;
-    if (begun_score_ && is_best(*begun_score_)) best_score_ = begun_score_;
+    if (score && is_best(*score)) best_score_ = score;
     log_.detail(fmt::format("saved {} ({})", outcome.path,
                             human_bytes(static_cast<double>(outcome.bytes))));
   }
@@ -284,7 +299,14 @@ void Trainer::commit_save(bool is_final) {
     log_.warn(fmt::format("[E21] step {} was not saved, training goes on: {}", outcome.step,
                           outcome.error));
   }
-  training_log_.leave_out(seconds_since(begin));
+}
+
+/// The grace begins with the signal that stops the run, or else with the last save. Collective.
+bool Trainer::has_grace(Clock::time_point begin) {
+  StepFlags own;
+  own.stop = signals_.caught() != 0 ? signals_.is_grace_over()
+                                    : seconds_since(begin) > recipe_.run.grace.value();
+  return !session_.agree(own).stop;
 }
 
 void Trainer::finish() {

@@ -72,11 +72,14 @@ class Trainer {
   void after_step(const StepOutcome& outcome);
   void report_skipped(const StepOutcome& outcome);
   bool evaluate_now(bool is_logged = true);
+  void make_up_evaluation();
   void warn_of_nonfinite(const std::string& what, double value);
   bool ends_finite() const;
   bool is_best(double score) const;
   void begin_save();
   void commit_save(bool is_final);
+  void record_save(const SaveOutcome& outcome, std::optional<double> score, bool is_final);
+  bool has_grace(Clock::time_point begin);
   void finish();
   bool evaluates_at(int64_t step) const;
   bool reached_stop_step() const;
@@ -87,23 +90,23 @@ class Trainer {
   Communicator& world_;
   Log& log_;
   const StopSignals& signals_;
+  Clock::time_point start_;
+  Recurrence evaluations_, saves_;
+  const bool owes_score_;       ///< an evaluation of the step that was resumed, to its checkpoint
+  const bool owes_evaluation_;  ///< that, or one for the summary alone
   PosixFileSystem files_;
   CheckpointWriter writer_;
   SaveFailures failures_;
   TrainingLog training_log_;
   const std::optional<MfuBasis> mfu_;
   std::optional<ComputedWork> computed_;  ///< nothing without mfu_
-  Clock::time_point start_;
-  Recurrence evaluations_, saves_;
   RouterAgreement agreement_;
   TrainingResult result_;
-  const char* pause_ = nullptr;   ///< what steps wait for, an evaluation or a save
-  int64_t evaluated_step_ = -1;   ///< of result_.evaluation
-  int64_t begun_step_ = -1;       ///< of the newest save that was begun
-  int64_t saved_step_ = 0;        ///< of the newest save that is on disk
-  bool is_interrupted_ = false;   ///< a stop was agreed on during an evaluation
-  bool owes_evaluation_ = false;  ///< of the step that was resumed
-  bool logs_owed_ = false;        ///< no evaluation of that step was logged
+  const char* pause_ = nullptr;  ///< what steps wait for, an evaluation or a save
+  int64_t evaluated_step_ = -1;  ///< of result_.evaluation
+  int64_t begun_step_ = -1;      ///< of the newest save that was begun
+  int64_t saved_step_ = 0;       ///< of the newest save that is on disk
+  bool is_interrupted_ = false;  ///< a stop was agreed on during an evaluation
   std::optional<double> best_score_, begun_score_;  ///< of what is on disk; of the save begun last
 };
 

@@ -27,8 +27,8 @@ namespace {
 const std::string kMoe = ".moe";
 const std::string kMlp = ".mlp";
 constexpr const char* kKeysThatMayDiffer =
-    "of the keys of model only moe, sparse_blocks, drop_path, init_from and upcycle may differ "
-    "from the checkpoint's";
+    "of the keys of model that change what an evaluation computes only moe and sparse_blocks may "
+    "differ from the checkpoint's";
 
 /// A MoE layer and the names of its module and of the dense MLP whose place it takes.
 struct Stage {
@@ -242,18 +242,13 @@ void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Commu
   }
 }
 
-void require_same_model(const std::vector<config::Difference>& differences) {
-  std::vector<config::Difference> other;
-  for (const config::Difference& difference : differences) {
-    const auto is = [&](std::string_view key) {
-      return config::is_at_or_below(difference.path, key);
-    };
-    const bool may_differ = is("model.moe") || is("model.sparse_blocks") || is("model.drop_path") ||
-                            is("model.init_from") || is("model.upcycle");
-    if (is("model") && !may_differ) other.push_back(difference);
-  }
-  if (other.empty()) return;
-  refuse("the model would not compute what the dense one does:" + describe(other),
+void require_same_model(std::vector<config::Difference> differences) {
+  std::erase_if(differences, [](const config::Difference& difference) {
+    return config::is_at_or_below(difference.path, "model.moe") ||
+           config::is_at_or_below(difference.path, "model.sparse_blocks");
+  });
+  if (differences.empty()) return;
+  refuse("the model would not compute what the dense one does:" + describe(differences),
          kKeysThatMayDiffer);
 }
 

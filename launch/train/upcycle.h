@@ -27,8 +27,8 @@ void check_upcycling(const BuiltModel& model);
 void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world,
                    bool raw_weights = false);
 
-/// Throws Error (exit 12) if recipes differ in keys of the model that load_upcycled cannot see: the
-/// number of heads, for example, changes a model's outputs, and no shape.
-void require_same_model(const std::vector<config::Difference>& differences);
+/// Throws Error (exit 12) unless evaluated_differences are those of experts alone: the number of
+/// heads, for example, changes a model's outputs, and no shape.
+void require_same_model(std::vector<config::Difference> differences);
 
 }  // namespace shoal

@@ -72,12 +72,12 @@ struct AttentionExpertsOptions {
         field("mixing", &AttentionExpertsOptions::mixing, "how their outputs are mixed"),
         field("soft_steps", &AttentionExpertsOptions::soft_steps,
               "with hard mixing, optimizer steps at the start that train with soft mixing",
-              at_least(0)),
+              at_least(0), keeps_evaluation()),
         field("router", &AttentionExpertsOptions::router, "which experts a token is routed to"),
         field("losses", &AttentionExpertsOptions::losses,
               "balance losses, which even out the load of units; auto: those that are usual for "
               "the router",
-              unset_word("auto"))};
+              unset_word("auto"), keeps_evaluation())};
   }
   /// Puts the losses that `auto` stands for in its place.
   void resolve();

@@ -48,10 +48,10 @@ class ConvNext : public Backbone, public ProductCounts {
                 in_range(1, kMostWidth)),
           field("gelu", &Options::gelu, "exact, or the tanh approximation"),
           field("layer_scale", &Options::layer_scale, "first value of each block's gamma",
-                at_least(0)),
+                at_least(0), keeps_evaluation()),
           field("drop_path", &Options::drop_path,
                 "rate of stochastic depth of the last block; rises evenly from 0",
-                in_range(0, below(1))),
+                in_range(0, below(1)), keeps_evaluation()),
           inlined(&Options::feed_forward)};
     }
     void validate(Problems& problems) const;

@@ -10,6 +10,7 @@
 #include "models/decoder/decoder_block.h"
 #include "models/decoder_shape.h"
 #include "runtime/base/integers.h"
+#include "runtime/recipe/automatic_values.h"
 #include "runtime/recipe/automatic_width.h"
 
 // b sequences on this rank  S tokens  C width  H head width
@@ -55,6 +56,13 @@ DecoderBlockImpl::Sizes block_sizes(const Gpt2::Options& options, const std::str
 int64_t Gpt2::Options::hidden_width() const {
   if (hidden) return *hidden;
   return mlp == MlpKind::kSwiglu ? round_up((8 * width + 2) / 3, kSwigluMultiple) : 4 * width;
+}
+
+void Gpt2::Options::resolve() {
+  kv_heads = kv_heads.value_or(heads);
+  hidden = hidden_width();
+  if (mlp == MlpKind::kGelu) gelu = gelu.value_or(Gelu::kTanh);
+  if (position == PositionKind::kRope) rope_base = rope_base.value_or(kRopeBase);
 }
 
 void Gpt2::Options::validate(Problems& problems) const {
@@ -120,10 +128,11 @@ ModelOutput Gpt2::forward(const ModelInput& input, const StepContext& step) {
               token_bS.sizes(), ", expected [b, S] with S of at most ", context_);
   StepContext own = step;
   own.token_bS = token_bS;
+  own.length_b = input.length_b;
   const torch::Tensor position_S = torch::arange(token_bS.size(1), token_bS.options());
   const Rotation turn = rotation(position_S);
   ModelOutput output;
-  torch::Tensor x_bSC = drop_embedding_.forward(embed(token_bS, position_S), step);
+  torch::Tensor x_bSC = drop_embedding_.forward(embed(token_bS, position_S), own);
   for (const auto& module : *blocks_) {
     auto* block = module->as<DecoderBlockImpl>();
     x_bSC = output.take(run_block(
@@ -156,6 +165,7 @@ torch::Tensor Gpt2::decode(const NewTokens& tokens, KeyValueCache& cache, const 
   own.token_bS = token_bS;
   const DecodeStep decode(cache, tokens);
   own.position_bS = decode.position_bS();
+  if (!tokens.count_b.empty()) own.length_b = torch::tensor(tokens.count_b);
   const Rotation turn = rotation(decode.position_bS().unsqueeze(1));
   torch::Tensor x_bSC = embed(token_bS, decode.position_bS());
   auto layer = cache.layers.begin();
@@ -183,8 +193,9 @@ std::vector<ActivationProducts> Gpt2::between_activations() const {
 }
 
 namespace {
+const AutomaticValues<Gpt2::Options> automatic_gpt2_values(ResolvedOn::kComparison);
 const Registration<Backbone, Gpt2> registered_gpt2{
     "gpt2", "GPT-2 and later decoders of language models, dense or with experts"};
-}
+}  // namespace
 
 }  // namespace shoal

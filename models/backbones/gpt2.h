@@ -95,15 +95,16 @@ class Gpt2 : public CausalBackbone, public ProductCounts {
                 "divide the attention logits of block i, from 0, by i + 1"),
           field("dropout", &Options::dropout,
                 "rate of dropout, of embeddings, attention and residual branches",
-                in_range(0, below(1))),
+                in_range(0, below(1)), keeps_evaluation()),
           field("init_std", &Options::init_std,
                 "standard deviation of the initial weights; the default is GPT-2's, chosen for "
                 "widths "
                 "around 1,000",
-                above(0)),
+                above(0), keeps_evaluation()),
           inlined(&Options::feed_forward)};
     }
     void validate(Problems& problems) const;
+    void resolve();
     int64_t hidden_width() const;
   };
 

@@ -114,10 +114,10 @@ ModelOutput Hspmn::forward(const ModelInput& input, const StepContext& step) {
               token_bS.sizes(), ", expected [b, S] with S of at most ", context_);
   StepContext own = step;
   own.token_bS = token_bS;
+  own.length_b = input.length_b;
   const torch::Tensor position_S = torch::arange(token_bS.size(1), token_bS.options());
   const torch::Tensor position_bS = position_S.expand_as(token_bS);
-  const torch::Tensor is_token_bS =
-      input.length_b.defined() ? position_bS < input.length_b.unsqueeze(1) : torch::Tensor();
+  const torch::Tensor is_token_bS = token_mask(own, token_bS.size(1));
   const Rotation turn = rotation(position_S);
   ModelOutput output;
   torch::Tensor x_bSC = embed(token_bS);
@@ -152,11 +152,10 @@ torch::Tensor Hspmn::decode(const NewTokens& tokens, KeyValueCache& cache,
   own.token_bS = token_bS;
   const DecodeStep decode(cache, tokens);
   own.position_bS = decode.position_bS();
+  if (!tokens.count_b.empty()) own.length_b = torch::tensor(tokens.count_b);
   HspmnBlockImpl::Pass pass{own, rotation(decode.position_bS().unsqueeze(1)), own.position_bS};
   pass.decode = &decode;
-  if (!tokens.count_b.empty()) {
-    pass.is_token_bS = torch::arange(token_bS.size(1), token_bS.options()) < decode.count_b1();
-  }
+  pass.is_token_bS = token_mask(own, token_bS.size(1));
   torch::Tensor x_bSC = embed(token_bS);
   auto layer = cache.layers.begin();
   for (const auto& module : *blocks_) {

@@ -69,7 +69,7 @@ class Hspmn : public CausalBackbone, public ProductCounts {
           field("causal", &Options::causal,
                 "whether a token attends to earlier ones only; false: to all, for classification"),
           field("init_std", &Options::init_std, "standard deviation of the initial weights",
-                above(0)),
+                above(0), keeps_evaluation()),
           inlined(&Options::feed_forward)};
     }
     void validate(Problems& problems) const;

@@ -74,10 +74,10 @@ class Vit : public Backbone, public ProductCounts {
           field("gelu", &Options::gelu, "exact, or the tanh approximation"),
           field("drop_path", &Options::drop_path,
                 "rate of stochastic depth of the last block; rises evenly from 0",
-                in_range(0, below(1))),
+                in_range(0, below(1)), keeps_evaluation()),
           field("layer_scale", &Options::layer_scale,
                 "first value of a learned scale of each branch's channels; none = no scales",
-                unset_word("none"), at_least(0)),
+                unset_word("none"), at_least(0), keeps_evaluation()),
           inlined(&Options::feed_forward)};
     }
     void validate(Problems& problems) const;

@@ -5,7 +5,7 @@
 #include "runtime/device/operator.h"
 #include "runtime/random/random.h"
 
-// b samples on this rank  R rows of a sample  C numbers of a row
+// b samples on this rank  R rows of a sample, in runs of S  C numbers of a row
 namespace shoal {
 namespace {
 
@@ -42,7 +42,9 @@ torch::Tensor Dropout::is_dropped(at::IntArrayRef sizes, const StepContext& step
               " samples");
   const Stream stream{step.seed, Purpose::kDropout, layer_, static_cast<uint64_t>(step.step)};
   const int64_t R = c10::multiply_integers(sizes.slice(1, sizes.size() - 2));
-  const torch::Tensor draw = uniform_rows(stream, row_ids(step, R), sizes.back(), torch::kFloat32);
+  const int64_t S = sizes.size() > 2 ? sizes[sizes.size() - 2] : 1;
+  const torch::Tensor draw =
+      uniform_rows(stream, row_ids(step, S, R / S), sizes.back(), torch::kFloat32);
   return (draw < rate_).view(sizes);
 }
 

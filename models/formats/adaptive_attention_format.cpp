@@ -112,7 +112,7 @@ class AdaptiveAttentionFormat : public WeightFormat {
     }
   }
 
-  std::vector<WeightName> names(const Choice<Backbone>& backbone,
+  std::vector<WeightName> names(const Choice<Backbone>& backbone, const Choice<Task>&,
                                 const DataShape& data) const override {
     const auto& model = backbone.options<AdaptiveAttention>();
     const ImageShape image = data.image.value();

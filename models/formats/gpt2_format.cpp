@@ -6,6 +6,7 @@
 
 #include "models/backbones/gpt2.h"
 #include "models/formats/weight_format.h"
+#include "models/text_model.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/data/text.h"
@@ -29,8 +30,8 @@ constexpr std::array kActivations{
     std::pair{"gelu_new", Gelu::kTanh}, std::pair{"gelu_pytorch_tanh", Gelu::kTanh},
     std::pair{"gelu_fast", Gelu::kTanh}, std::pair{"gelu", Gelu::kErf}};
 
-/// Hugging Face's GPT2LMHeadModel: the head is the token embedding, matrices are Conv1D's, [in,
-/// out]. What GPT2Model saves lacks the prefix `transformer.`.
+/// Hugging Face's GPT2LMHeadModel: the head is the token embedding, unless tie_word_embeddings is
+/// false; matrices are Conv1D's, [in, out]. What GPT2Model saves lacks the prefix `transformer.`.
 class Gpt2Format : public WeightFormat {
  public:
   explicit Gpt2Format(const Options&) {}
@@ -53,7 +54,7 @@ class Gpt2Format : public WeightFormat {
     if (gpt2.depth > 0) gpt2.hidden = weights.shape_of("h.0.mlp.c_fc.weight", 2)[1];
     read_config(weights, gpt2, tokens_VC[0], recipe);
     recipe.backbone = Choice<Backbone>("gpt2", gpt2);
-    recipe.task = Choice<Task>("lm");
+    recipe.task = language_model(weights.config().boolean("tie_word_embeddings").value_or(true));
     TextSource::Options text;
     text.sequence = *gpt2.context;
     text.train.files = {"train.txt"};
@@ -77,15 +78,19 @@ class Gpt2Format : public WeightFormat {
     refuse(gpt2.kv_heads.value_or(gpt2.heads) != gpt2.heads, "model.kv_heads other than heads");
   }
 
-  std::vector<WeightName> names(const Choice<Backbone>& backbone,
+  std::vector<WeightName> names(const Choice<Backbone>& backbone, const Choice<Task>& task,
                                 const DataShape& data) const override {
     const auto& gpt2 = backbone.options<Gpt2>();
     // Padding of the vocabulary is ours alone.
     const std::vector<int64_t> tokens_VC{data.vocabulary, gpt2.width};
-    std::vector<WeightName> names{
-        {"backbone.tokens", "wte.weight", tokens_VC},
-        {"backbone.tokens", "lm_head.weight", tokens_VC, false, /*is_copy=*/true},
-        {"backbone.positions", "wpe.weight"}};
+    const bool tied = has_tied_head(task);
+    std::vector<WeightName> names{{"backbone.tokens", "wte.weight", tokens_VC},
+                                  {.ours = tied ? "backbone.tokens" : "head.weight",
+                                   .theirs = "lm_head.weight",
+                                   .shape = tokens_VC,
+                                   .is_copy = tied,
+                                   .has_prefix = false},
+                                  {"backbone.positions", "wpe.weight"}};
     const auto add_conv1d = [&names](const std::string& ours, const std::string& theirs) {
       names.push_back({ours + ".weight", theirs + ".weight", {}, /*is_transposed=*/true});
       names.push_back({ours + ".bias", theirs + ".bias"});
@@ -123,7 +128,7 @@ class Gpt2Format : public WeightFormat {
         {"layer_norm_epsilon", 1e-5},
         {"scale_attn_weights", true},
         {"scale_attn_by_inverse_layer_idx", gpt2.scale_attn_by_inverse_layer_idx},
-        {"tie_word_embeddings", true},
+        {"tie_word_embeddings", has_tied_head(model.task)},
         {"embd_pdrop", gpt2.dropout},
         {"attn_pdrop", gpt2.dropout},
         {"resid_pdrop", gpt2.dropout},
@@ -139,8 +144,8 @@ class Gpt2Format : public WeightFormat {
     const ForeignConfig& config = weights.config();
     Mistakes mistakes;
     for (const auto& [key, value] :
-         {std::pair{"model_type", "\"gpt2\""}, std::pair{"tie_word_embeddings", "true"},
-          std::pair{"scale_attn_weights", "true"}, std::pair{"add_cross_attention", "false"}}) {
+         {std::pair{"model_type", "\"gpt2\""}, std::pair{"scale_attn_weights", "true"},
+          std::pair{"add_cross_attention", "false"}}) {
       require_value(config, key, value, mistakes);
     }
     // Sizes that contradict the weights.

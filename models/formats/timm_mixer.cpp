@@ -72,7 +72,7 @@ class TimmMixer : public WeightFormat {
     }
   }
 
-  std::vector<WeightName> names(const Choice<Backbone>& backbone,
+  std::vector<WeightName> names(const Choice<Backbone>& backbone, const Choice<Task>&,
                                 const DataShape& data) const override {
     const auto& mixer = backbone.options<Mixer>();
     std::vector<WeightName> names;

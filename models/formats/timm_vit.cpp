@@ -73,7 +73,7 @@ class TimmVit : public WeightFormat {
     if (vit.feed_forward.nexus) mistakes.add("model.nexus: timm has no layout for Nexus layers");
   }
 
-  std::vector<WeightName> names(const Choice<Backbone>& backbone,
+  std::vector<WeightName> names(const Choice<Backbone>& backbone, const Choice<Task>&,
                                 const DataShape& data) const override {
     const auto& vit = backbone.options<Vit>();
     const ImageStem stem = timm::stem_of(data, vit.patch, vit.width);

@@ -29,6 +29,7 @@ struct WeightName {
   /// A repetition of a weight that has its own line: not exported; where it is stored, it must be
   /// equal.
   bool is_copy = false;
+  bool has_prefix = true;  ///< WeightFormat::prefix stands before `theirs`
 
   /// The shape of theirs for one of ours.
   std::vector<int64_t> shape_of_theirs(std::vector<int64_t> shape_of_ours) const;
@@ -98,7 +99,7 @@ class WeightFormat {
   /// sets it up, would not compute what the model computes.
   virtual void check_export(const ModelToExport&, Mistakes&) const {}
   /// The weights of a model that passes check().
-  virtual std::vector<WeightName> names(const Choice<Backbone>& backbone,
+  virtual std::vector<WeightName> names(const Choice<Backbone>& backbone, const Choice<Task>& task,
                                         const DataShape& data) const = 0;
   /// Their config.json for such a model.
   virtual std::string config(const ModelToExport& model) const = 0;

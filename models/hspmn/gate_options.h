@@ -69,23 +69,27 @@ struct GateOptions {
     return std::tuple{
         field("rate", &GateOptions::rate, "share of the tokens that attend", in_range(above(0), 1)),
         field("first_rate", &GateOptions::first_rate, "that share at the first step",
-              in_range(above(0), 1)),
+              in_range(above(0), 1), keeps_evaluation()),
         field("anneal_steps", &GateOptions::anneal_steps,
-              "optimizer steps over which the share goes from first_rate to rate", at_least(0)),
+              "optimizer steps over which the share goes from first_rate to rate", at_least(0),
+              keeps_evaluation()),
         field("select", &GateOptions::select, "which tokens attend"),
-        field("noise", &GateOptions::noise, "noise on the logits while training"),
+        field("noise", &GateOptions::noise, "noise on the logits while training",
+              keeps_evaluation()),
         field("temperature", &GateOptions::temperature,
-              "of the gate's gradient: 1, or learned within [0.1, 2]"),
+              "of the gate's gradient: 1, or learned within [0.1, 2]", keeps_evaluation()),
         field("rate_weight", &GateOptions::rate_weight,
-              "factor of the squared distance of the mean probability to the rate", at_least(0)),
+              "factor of the squared distance of the mean probability to the rate", at_least(0),
+              keeps_evaluation()),
         field("entropy_weight", &GateOptions::entropy_weight,
-              "factor of the gate's mean entropy, in nats", at_least(0)),
+              "factor of the gate's mean entropy, in nats", at_least(0), keeps_evaluation()),
         field("predictor_weight", &GateOptions::predictor_weight,
-              "factor of the predictor's loss with select: topk_predictor", at_least(0)),
+              "factor of the predictor's loss with select: topk_predictor", at_least(0),
+              keeps_evaluation()),
         field("explore_fraction", &GateOptions::explore_fraction,
               "share of the other tokens whose attention is computed while training, with weight "
               "0, so that their gates get gradients",
-              in_range(0, 1)),
+              in_range(0, 1), keeps_evaluation()),
         field("anchor_every", &GateOptions::anchor_every,
               "every so many tokens one attends whatever its gate; 0: none", at_least(0)),
         field("block", &GateOptions::block,
@@ -98,7 +102,7 @@ struct GateOptions {
             above(0), unset_word("auto")),
         field("threshold_decay", &GateOptions::threshold_decay,
               "of the moving average of the threshold with select: threshold",
-              in_range(0, below(1)))};
+              in_range(0, below(1)), keeps_evaluation())};
   }
   void validate(Problems& problems) const;
   /// Throws ConfigError where a context of so many tokens has more anchors than may attend.

@@ -53,8 +53,8 @@ struct NormForm {
 };
 
 /// `bias`: undefined, there is none.
-Tensors3 forward_cpu(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                     const NormForm& form) {
+Tensors3 norm_forward_cpu(const torch::Tensor& x, const torch::Tensor& weight,
+                          const torch::Tensor& bias, const NormForm& form) {
   const bool transposed = form.transposed;
   const Tiling tiling(x, transposed);
   const int64_t columns = tiling.columns;
@@ -93,8 +93,8 @@ struct BranchGradient {
   torch::Tensor normed, residual;
 };
 
-Tensors3 backward_cpu(const BranchGradient& grad, const variable_list& saved,
-                      const NormForm& form) {
+Tensors3 norm_backward_cpu(const BranchGradient& grad, const variable_list& saved,
+                           const NormForm& form) {
   const bool transposed = form.transposed;
   const torch::Tensor &x = saved[0], &weight = saved[1];
   const Tiling tiling(x, transposed);
@@ -177,7 +177,7 @@ Tensors3 backward_gpu(const BranchGradient& grad, const variable_list& saved,
 
 Tensors3 norm_forward(const torch::Tensor& x, const torch::Tensor& weight,
                       const torch::Tensor& bias, const NormForm& form) {
-  return (x.is_cpu() ? forward_cpu : forward_gpu)(x, weight, bias, form);
+  return (x.is_cpu() ? norm_forward_cpu : forward_gpu)(x, weight, bias, form);
 }
 
 struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
@@ -196,7 +196,7 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
     const BranchGradient grad{grads[0].contiguous(),
                               grads[1].defined() ? grads[1].contiguous() : torch::Tensor()};
     const auto form = saved_value<NormForm>(ctx);
-    const auto [x, weight, bias] = (grad.normed.is_cpu() ? backward_cpu : backward_gpu)(
+    const auto [x, weight, bias] = (grad.normed.is_cpu() ? norm_backward_cpu : backward_gpu)(
         grad, ctx->get_saved_variables(), form);
     return {x, weight, form.has_bias ? bias : torch::Tensor(), {}};
   }

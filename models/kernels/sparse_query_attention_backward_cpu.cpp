@@ -28,7 +28,7 @@ struct KeyPart {
 };
 
 template <class Value>
-struct BackwardCall {
+struct QueryBackwardCall {
   using Real = vector_math::Real<Value>;
   SparseShape<Value> shape;
   const Value *query_RNH, *grad_RNH;
@@ -60,7 +60,7 @@ int64_t keys_of_part(int64_t tokens) {
 
 /// What a tile of queries brings along for all keys.
 template <class Value, class Real>
-void load_queries(const BackwardCall<Value>& call, const Step& step,
+void load_queries(const QueryBackwardCall<Value>& call, const Step& step,
                   BackwardScratch<Real>& scratch) {
   const SparseShape<Value>& shape = call.shape;
   const int64_t H = shape.H, W = shape.W, Q = step.Q;
@@ -81,7 +81,7 @@ void load_queries(const BackwardCall<Value>& call, const Step& step,
 
 /// Adds what at most kKeys keys and a tile of queries give to gradients.
 template <class Value, class Real>
-void differentiate_tile(const BackwardCall<Value>& call, const Step& step,
+void differentiate_keys(const QueryBackwardCall<Value>& call, const Step& step,
                         BackwardScratch<Real>& scratch) {
   const SparseShape<Value>& shape = call.shape;
   const QueryTile& tile = step.tile;
@@ -136,8 +136,8 @@ void differentiate_tile(const BackwardCall<Value>& call, const Step& step,
 
 /// Adds a tile's gradient to the part's, or writes it.
 template <class Value, class Real>
-void put_query_grad(const BackwardCall<Value>& call, const KeyPart& part, const QueryTile& tile,
-                    bool is_first, const Real* from_QW) {
+void put_query_grad(const QueryBackwardCall<Value>& call, const KeyPart& part,
+                    const QueryTile& tile, bool is_first, const Real* from_QW) {
   const SparseShape<Value>& shape = call.shape;
   for (int64_t q = 0; q < shape.rows_of(tile); ++q) {
     Real* to = call.query_grad + part.index * call.part_elements + shape.row_of(tile, q) * shape.H;
@@ -149,8 +149,8 @@ void put_query_grad(const BackwardCall<Value>& call, const KeyPart& part, const 
 }
 
 template <class Value, class Real>
-void write_rows(const Real* from_KW, int64_t W, int64_t H, int64_t count, const HeadRows<Value>& to,
-                Value* first) {
+void write_gradient_rows(const Real* from_KW, int64_t W, int64_t H, int64_t count,
+                         const HeadRows<Value>& to, Value* first) {
   for (int64_t k = 0; k < count; ++k) {
     Value* row = first + k * to.row_stride;
     for (int64_t h = 0; h < H; ++h) vector_math::put(row[h], from_KW[k * W + h]);
@@ -159,7 +159,7 @@ void write_rows(const Real* from_KW, int64_t W, int64_t H, int64_t count, const 
 
 /// Gradients of a part, chunk by chunk.
 template <class Value, class Real>
-void differentiate_part(const BackwardCall<Value>& call, const KeyPart& part,
+void differentiate_part(const QueryBackwardCall<Value>& call, const KeyPart& part,
                         BackwardScratch<Real>& scratch) {
   const SparseShape<Value>& shape = call.shape;
   const int64_t W = shape.W, H = shape.H;
@@ -182,13 +182,14 @@ void differentiate_part(const BackwardCall<Value>& call, const KeyPart& part,
       load_queries(call, {tile, rows, Q, chunk, 0, 0}, scratch);
       const int64_t seen = std::min(last, limit[tile.last - 1] + 1);
       for (int64_t k = chunk; k < seen; k += kKeys) {
-        differentiate_tile(call, {tile, rows, Q, chunk, k, std::min(seen, k + kKeys)}, scratch);
+        differentiate_keys(call, {tile, rows, Q, chunk, k, std::min(seen, k + kKeys)}, scratch);
       }
       put_query_grad(call, part, tile, chunk == part.first, scratch.query_grad_QW.get(0));
     }
-    write_rows(key_grad, W, H, count, call.key_grad, call.key_grad.row(part.b, part.m, chunk));
-    write_rows(value_grad, W, H, count, call.value_grad,
-               call.value_grad.row(part.b, part.m, chunk));
+    write_gradient_rows(key_grad, W, H, count, call.key_grad,
+                        call.key_grad.row(part.b, part.m, chunk));
+    write_gradient_rows(value_grad, W, H, count, call.value_grad,
+                        call.value_grad.row(part.b, part.m, chunk));
   }
 }
 
@@ -219,7 +220,7 @@ int64_t cost_of(const SparseShape<Value>& shape, const KeyPart& part) {
 
 /// Sums what the parts of the keys give to each query.
 template <class Value, class Real>
-void sum_query_grads(const BackwardCall<Value>& call, int64_t queries, Value* query_grad) {
+void sum_query_grads(const QueryBackwardCall<Value>& call, int64_t queries, Value* query_grad) {
   const int64_t keys = keys_of_part(call.shape.S), row = call.shape.N * call.shape.H;
   at::parallel_for(0, queries, std::max<int64_t>(1, 16384 / row), [&](int64_t begin, int64_t end) {
     std::vector<Real> sum(static_cast<size_t>(row));
@@ -255,17 +256,17 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> backward_cpu(const torch
   const torch::Tensor part_grads =
       torch::empty({parts, query.numel()}, query.options().dtype(real));
   for_real_type(query, "sparse_query_attention", [&]<class Value, class Real>(Value, Real) {
-    const BackwardCall<Value> call{.shape = {query, key, limit, offset, scale},
-                                   .query_RNH = const_data<Value>(query),
-                                   .grad_RNH = const_data<Value>(grad),
-                                   .keys = HeadRows<const Value>(key),
-                                   .values = HeadRows<const Value>(value),
-                                   .log_sum_RN = const_data<Real>(log_sum),
-                                   .delta_RN = const_data<Real>(delta),
-                                   .query_grad = data<Real>(part_grads),
-                                   .part_elements = query.numel(),
-                                   .key_grad = HeadRows<Value>(key_grad),
-                                   .value_grad = HeadRows<Value>(value_grad)};
+    const QueryBackwardCall<Value> call{.shape = {query, key, limit, offset, scale},
+                                        .query_RNH = const_data<Value>(query),
+                                        .grad_RNH = const_data<Value>(grad),
+                                        .keys = HeadRows<const Value>(key),
+                                        .values = HeadRows<const Value>(value),
+                                        .log_sum_RN = const_data<Real>(log_sum),
+                                        .delta_RN = const_data<Real>(delta),
+                                        .query_grad = data<Real>(part_grads),
+                                        .part_elements = query.numel(),
+                                        .key_grad = HeadRows<Value>(key_grad),
+                                        .value_grad = HeadRows<Value>(value_grad)};
     const std::vector<KeyPart> parts = key_parts(call.shape);
     std::vector<int64_t> costs;
     for (const KeyPart& part : parts) costs.push_back(cost_of(call.shape, part));

@@ -65,8 +65,8 @@ PartResult<Real> part_at(const SparseShape<Value>& shape, Real* memory) {
 }
 
 template <class Value, class Real>
-void load_queries(const ForwardCall<Value>& call, const QueryTile& tile,
-                  ForwardScratch<Real>& scratch) {
+void load_tile_queries(const ForwardCall<Value>& call, const QueryTile& tile,
+                       ForwardScratch<Real>& scratch) {
   const int64_t Q = call.shape.padded_rows_of(tile);
   gather_rows(call.shape, tile, call.query_RNH, call.shape.scale,
               {nullptr, scratch.query_HQ.get(call.shape.H * Q)});
@@ -152,7 +152,7 @@ void attend_tile(const ForwardCall<Value>& call, const QueryTile& tile,
   const SparseShape<Value>& shape = call.shape;
   const PartResult<Real> whole = part_at(shape, scratch.whole.get(part_size(shape)));
   const PartResult<Real> added = part_at(shape, scratch.part.get(part_size(shape)));
-  load_queries(call, tile, scratch);
+  load_tile_queries(call, tile, scratch);
   attend_part(call, tile, 0, scratch, whole);
   for (int64_t part = 1; part < num_parts(shape, tile); ++part) {
     attend_part(call, tile, part, scratch, added);
@@ -196,7 +196,7 @@ void attend_by_part(const ForwardCall<Value>& call, const std::vector<QueryTile>
     return part_at(shape, memory.get(0) + static_cast<int64_t>(task) * size);
   };
   for_each_by_cost<ForwardScratch<Real>>(costs, [&](size_t i, auto& scratch) {
-    load_queries(call, tiles[tasks[i].tile], scratch);
+    load_tile_queries(call, tiles[tasks[i].tile], scratch);
     attend_part(call, tiles[tasks[i].tile], tasks[i].part, scratch, result_of(i));
   });
   for (size_t first = 0, i = 0; i < tasks.size(); ++i) {

@@ -13,15 +13,12 @@ double MomentumOptions::at(int64_t step, int64_t total_steps) const {
 }
 
 MomentumEncoder::MomentumEncoder(std::vector<Pair> weights, std::vector<Pair> buffers,
-                                 const MomentumOptions& options, int64_t total_steps)
-    : weights_(std::move(weights)),
-      buffers_(std::move(buffers)),
-      options_(options),
-      total_steps_(total_steps) {}
+                                 std::function<double(int64_t)> momentum)
+    : weights_(std::move(weights)), buffers_(std::move(buffers)), momentum_(std::move(momentum)) {}
 
 void MomentumEncoder::before_forward(int64_t step) {
   const torch::NoGradGuard no_grad;
-  const double momentum = step == 0 ? 0.0 : options_.at(step, total_steps_);
+  const double momentum = step == 0 ? 0.0 : momentum_(step);
   for (const auto& [key, query] : weights_) {
     if (momentum == 0.0) {
       key.copy_(query);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -38,16 +39,16 @@ class MomentumEncoder : public StepRule {
   struct Pair {
     torch::Tensor key, query;
   };
+  /// `momentum`: m of a step.
   MomentumEncoder(std::vector<Pair> weights, std::vector<Pair> buffers,
-                  const MomentumOptions& options, int64_t total_steps);
+                  std::function<double(int64_t)> momentum);
 
   void before_forward(int64_t step) override;
   void visit_state(StateVisitor& /*visitor*/) override {}
 
  private:
   std::vector<Pair> weights_, buffers_;
-  MomentumOptions options_;
-  int64_t total_steps_;
+  std::function<double(int64_t)> momentum_;
 };
 
 }  // namespace shoal

@@ -21,6 +21,8 @@ namespace shoal {
 
 namespace {
 
+constexpr const char* kCrossEntropy = "cross_entropy";
+
 torch::Tensor summed_cross_entropy(const torch::Tensor& logits_bN, const torch::Tensor& label_b,
                                    double label_smoothing) {
   return at::cross_entropy_loss(at_least_float32(logits_bN), label_b, {}, at::Reduction::Sum,
@@ -68,27 +70,26 @@ TrainOutput Classify::train(const Batch& batch) {
   if (mix) input.image_bCHW = mixed(input.image_bCHW, *mix, step.samples_per_group);
   ModelOutput output = features_of(input, step);
   const torch::Tensor logits_bN = at_least_float32(head_->forward(output.pooled_bD));
-  torch::Tensor sum = summed_loss(logits_bN, batch.label_b);
+  torch::Tensor sum = summed_loss(logits_bN, batch.label_b, options_.label_smoothing);
   if (mix) {
     const torch::Tensor other_b = partners(batch.label_b, step.samples_per_group);
-    sum = mix->own_share * sum + (1.0 - mix->own_share) * summed_loss(logits_bN, other_b);
+    sum = mix->own_share * sum +
+          (1.0 - mix->own_share) * summed_loss(logits_bN, other_b, options_.label_smoothing);
   }
   return {add_loss(sum / static_cast<double>(step.samples_in_step), output.auxiliary_loss),
           std::move(output.moe)};
 }
 
 // Both losses are linear in the target, so that of a mixed one is the mix of both.
-torch::Tensor Classify::summed_loss(const torch::Tensor& logits_bN,
-                                    const torch::Tensor& label_b) const {
-  if (options_.loss == ClassLoss::kCrossEntropy) {
-    return summed_cross_entropy(logits_bN, label_b, options_.label_smoothing);
-  }
+torch::Tensor Classify::summed_loss(const torch::Tensor& logits_bN, const torch::Tensor& label_b,
+                                    double label_smoothing) const {
+  if (!is_binary()) return summed_cross_entropy(logits_bN, label_b, label_smoothing);
   const auto classes = static_cast<double>(logits_bN.size(1));
   const torch::Tensor target_bN =
-      torch::full_like(logits_bN, options_.label_smoothing / classes)
-          .scatter_add_(1, label_b.unsqueeze(1),
-                        logits_bN.new_full({1, 1}, 1.0 - options_.label_smoothing)
-                            .expand({label_b.size(0), 1}));
+      torch::full_like(logits_bN, label_smoothing / classes)
+          .scatter_add_(
+              1, label_b.unsqueeze(1),
+              logits_bN.new_full({1, 1}, 1.0 - label_smoothing).expand({label_b.size(0), 1}));
   return at::binary_cross_entropy_with_logits(logits_bN, target_bN, {}, {}, at::Reduction::Sum) /
          classes;
 }
@@ -103,15 +104,17 @@ EvalOutput Classify::evaluate(const Batch& batch) {
   const torch::Tensor logits_bN = head_->forward(output.pooled_bD);
   const torch::Tensor rank_b = rank_of_label(logits_bN, batch.label_b);
   const auto number = [](const torch::Tensor& sum) { return sum.to(torch::kFloat64); };
-  const torch::Tensor host =
-      torch::stack({number(summed_cross_entropy(logits_bN, batch.label_b, 0.0)),
-                    number((rank_b < 1).sum()), number((rank_b < 5).sum())})
-          .to(torch::kCPU);  // one wait for all
+  std::vector<torch::Tensor> sums{
+      number(summed_loss(at_least_float32(logits_bN), batch.label_b, /*label_smoothing=*/0.0)),
+      number((rank_b < 1).sum()), number((rank_b < 5).sum())};
+  if (is_binary()) sums.push_back(number(summed_cross_entropy(logits_bN, batch.label_b, 0.0)));
+  const torch::Tensor host = torch::stack(sums).to(torch::kCPU);  // one wait for all
   const double* value = host.const_data_ptr<double>();
   const auto samples = static_cast<double>(batch.label_b.size(0));
   EvalOutput result{
       {{"loss", value[0], samples}, {"top1", value[1], samples}, {"top5", value[2], samples}},
       std::move(output.moe)};
+  if (is_binary()) result.sums.push_back({kCrossEntropy, value[3], samples});
   if (has_gates_) {
     std::ranges::move(GateScores::sums(output.is_open_bS, batch.length_b, {}),
                       std::back_inserter(result.sums));
@@ -123,6 +126,9 @@ std::vector<Metric> Classify::metrics(const std::vector<NamedSum>& totals) const
   std::vector<Metric> metrics{{"loss", mean_of(totals, "loss")},
                               {"top1", mean_of(totals, "top1"), Metric::Kind::kShare, "top-1"},
                               {"top5", mean_of(totals, "top5"), Metric::Kind::kShare, "top-5"}};
+  if (is_binary()) {
+    metrics.push_back({kCrossEntropy, mean_of(totals, kCrossEntropy), {}, "cross entropy"});
+  }
   if (has_gates_) {
     std::ranges::move(GateScores::metrics(totals, /*has_recall=*/false),
                       std::back_inserter(metrics));

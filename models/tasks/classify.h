@@ -36,7 +36,8 @@ struct EnumNames<ClassLoss> {
 };
 
 /// Classification by a linear head, zero at the start. Labels may be smoothed, and images mixed
-/// with their labels. Evaluation reports the cross entropy without either.
+/// with their labels. Evaluation reports the loss without either, and beside a binary cross entropy
+/// the one over all classes.
 class Classify : public Task {
  public:
   struct Options {
@@ -84,8 +85,10 @@ class Classify : public Task {
   const std::shared_ptr<Backbone>& backbone() const { return backbone_; }
 
  private:
-  /// Of this rank's samples, summed, with smoothed labels.
-  torch::Tensor summed_loss(const torch::Tensor& logits_bN, const torch::Tensor& label_b) const;
+  bool is_binary() const { return options_.loss == ClassLoss::kBinary; }
+  /// Of this rank's samples, summed.
+  torch::Tensor summed_loss(const torch::Tensor& logits_bN, const torch::Tensor& label_b,
+                            double label_smoothing) const;
 
   Options options_;
   bool has_gates_ = false;

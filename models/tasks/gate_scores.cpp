@@ -20,16 +20,15 @@ std::vector<NamedSum> GateScores::sums(const std::vector<torch::Tensor>& is_open
   const torch::Tensor is_open_GbS = torch::stack(is_open_bS);
   torch::Tensor has_label = torch::zeros_like(is_open_bS[0]);
   if (label_bS.defined()) has_label = label_bS != kNoLabel;
-  const int64_t padded = is_open_bS[0].numel();
-  const torch::Tensor tokens =
-      length_b.defined() ? length_b.sum() : torch::full_like(has_label.sum(), padded);
+  const int64_t tokens =
+      length_b.defined() ? length_b.sum().item<int64_t>() : is_open_bS[0].numel();
   const torch::Tensor host =
-      torch::stack(
-          {is_open_GbS.sum(), (is_open_GbS.any(0) & has_label).sum(), has_label.sum(), tokens})
+      torch::stack({is_open_GbS.sum(), (is_open_GbS.any(0) & has_label).sum(), has_label.sum()})
           .to(torch::kCPU, torch::kFloat64);  // one wait for all
   const double* value = host.const_data_ptr<double>();
   std::vector<NamedSum> sums{
-      {"gate_rate", value[0], value[3] * static_cast<double>(is_open_bS.size())}};
+      {"gate_rate", value[0],
+       static_cast<double>(tokens) * static_cast<double>(is_open_bS.size())}};
   if (label_bS.defined()) sums.push_back({"gate_recall", value[1], value[2]});
   return sums;
 }

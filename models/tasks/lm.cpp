@@ -229,4 +229,8 @@ class LanguageModel : public Task, public TextModel, public ProductCounts {
 const Registration<Task, LanguageModel> registered_lm{"lm", "language modelling"};
 
 }  // namespace
+
+Choice<Task> language_model(bool is_tied) { return {"lm", LanguageModel::Options{is_tied}}; }
+bool has_tied_head(const Choice<Task>& task) { return task.options<LanguageModel>().tied; }
+
 }  // namespace shoal

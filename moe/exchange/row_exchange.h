@@ -47,13 +47,14 @@ struct ExchangeOptions {
   Payload payload = Payload::kSame;
 
   static constexpr auto fields() {
-    return std::tuple{field("chunks", &ExchangeOptions::chunks,
-                            "parts of the rows: experts compute one while the next is in flight",
-                            in_range(1, kMostChunks)),
-                      field("hierarchical", &ExchangeOptions::hierarchical,
-                            "send a token once to each other node, which sums its outputs"),
-                      field("payload", &ExchangeOptions::payload,
-                            "dtype in which rows, or a node's sums of them, are sent")};
+    return std::tuple{
+        field("chunks", &ExchangeOptions::chunks,
+              "parts of the rows: experts compute one while the next is in flight",
+              in_range(1, kMostChunks), keeps_evaluation()),
+        field("hierarchical", &ExchangeOptions::hierarchical,
+              "send a token once to each other node, which sums its outputs", keeps_evaluation()),
+        field("payload", &ExchangeOptions::payload,
+              "dtype in which rows, or a node's sums of them, are sent")};
   }
 };
 

@@ -135,10 +135,11 @@ class Groups {
   bool is_grouped_;
 };
 
-std::tuple<Tensor, Tensor, Tensor> forward_cuda(const Tensor& rows, const MaybeTensor& row_weight,
-                                                at::TensorList list, c10::IntArrayRef rows_u,
-                                                const MaybeTensor& end_u, int64_t activation,
-                                                bool keep) {
+std::tuple<Tensor, Tensor, Tensor> mlp_forward_cuda(const Tensor& rows,
+                                                    const MaybeTensor& row_weight,
+                                                    at::TensorList list, c10::IntArrayRef rows_u,
+                                                    const MaybeTensor& end_u, int64_t activation,
+                                                    bool keep) {
   const c10::cuda::CUDAGuard guard(rows.device());
   const auto weights = ExpertWeights::of_list(list);
   const Groups groups(rows, rows_u, end_u);
@@ -165,7 +166,7 @@ std::tuple<Tensor, Tensor, Tensor> forward_cuda(const Tensor& rows, const MaybeT
   return {y, keep ? pre : Tensor(), keep ? gate : Tensor()};
 }
 
-std::tuple<Tensor, Tensor, std::vector<Tensor>> backward_cuda(
+std::tuple<Tensor, Tensor, std::vector<Tensor>> mlp_backward_cuda(
     const Tensor& grad, at::TensorList saved, at::TensorList list, at::TensorList into,
     c10::IntArrayRef rows_u, const MaybeTensor& end_u, int64_t activation, bool needs_rows_grad) {
   const c10::cuda::CUDAGuard guard(grad.device());
@@ -222,8 +223,8 @@ std::tuple<Tensor, Tensor, std::vector<Tensor>> backward_cuda(
 
 TORCH_LIBRARY_IMPL(shoal, CUDA, m) {
   m.impl("expert_mlp_reads_counts", reads_counts_cuda);
-  m.impl("expert_mlp_forward", forward_cuda);
-  m.impl("expert_mlp_backward", backward_cuda);
+  m.impl("expert_mlp_forward", mlp_forward_cuda);
+  m.impl("expert_mlp_backward", mlp_backward_cuda);
 }
 
 }  // namespace shoal

@@ -13,29 +13,28 @@
 namespace shoal {
 namespace {
 
-/// Token offsets of the instances.
-std::vector<int64_t> offsets_of(ScopeKind kind, const TokenContext& context) {
-  if (kind == ScopeKind::kGroup) return context.group_offsets;
-  if (kind == ScopeKind::kGlobal) return {0, context.num_tokens()};
-  std::vector<int64_t> offsets;
-  for (int64_t token = 0; token <= context.num_tokens(); token += context.tokens_per_sample) {
-    offsets.push_back(token);
-  }
-  return offsets;
+bool are_equal(const std::vector<int64_t>& value_S) {
+  return std::ranges::all_of(value_S, [&](int64_t value) { return value == value_S[0]; });
 }
 
-/// Sums of runs of rows. Runs are equally long, but for the last one.
-torch::Tensor sum_runs(const torch::Tensor& value_TU, const std::vector<int64_t>& offsets) {
-  const auto num_runs = static_cast<int64_t>(offsets.size()) - 1;
+/// Equal numbers are not copied from the host.
+torch::Tensor as_tensor(const std::vector<int64_t>& value_S, const torch::TensorOptions& options) {
+  if (!are_equal(value_S))
+    return torch::tensor(value_S, torch::kFloat64).to(options, /*non_blocking=*/true);
+  return torch::full({static_cast<int64_t>(value_S.size())},
+                     value_S.empty() ? 0.0 : static_cast<double>(value_S[0]), options);
+}
+
+/// Sums of runs of rows.
+torch::Tensor sum_runs(const torch::Tensor& value_TU, const std::vector<int64_t>& length_S) {
+  const auto num_runs = static_cast<int64_t>(length_S.size());
   const int64_t width = value_TU.size(1);
   if (num_runs == 1) return value_TU.sum(0, /*keepdim=*/true);
   if (num_runs == 0) return value_TU.reshape({0, 1, width}).sum(1);
-  const int64_t length = offsets[1];
-  const int64_t last = offsets[static_cast<size_t>(num_runs) - 1];
-  if (offsets.back() - last == length) return value_TU.reshape({num_runs, length, width}).sum(1);
-  const torch::Tensor full =
-      value_TU.narrow(0, 0, last).reshape({num_runs - 1, length, width}).sum(1);
-  return torch::cat({full, value_TU.narrow(0, last, offsets.back() - last).sum(0, true)});
+  if (are_equal(length_S)) return value_TU.reshape({num_runs, length_S[0], width}).sum(1);
+  std::vector<torch::Tensor> sum_S = value_TU.split_with_sizes(length_S);
+  for (torch::Tensor& sum : sum_S) sum = sum.sum(0);
+  return torch::stack(sum_S);
 }
 
 using torch::autograd::AutogradContext;
@@ -137,39 +136,35 @@ struct SquaredVariation : torch::autograd::Function<SquaredVariation> {
 }  // namespace
 
 Scope::Scope(ScopeKind kind, const TokenContext& context, Communicator& world)
-    : kind_(kind),
-      world_(world),
-      offsets_(offsets_of(kind, context)),
-      device_(context.step.sample_b.device()),
-      tokens_in_micro_(context.step.samples_in_micro * context.tokens_per_sample) {}
-
-// Runs are equally long, but for the last one: nothing is copied from the host.
-torch::Tensor Scope::tokens_S() const {
-  const int64_t num_runs = num_instances();
-  int64_t first = num_runs > 0 ? offsets_[1] : 0;
-  if (kind_ == ScopeKind::kGlobal) first = tokens_in_micro_;
-  torch::Tensor tokens_S = torch::full({num_runs}, static_cast<double>(first),
-                                       torch::TensorOptions(torch::kFloat64).device(device_));
-  if (num_runs > 1) {
-    tokens_S.narrow(0, num_runs - 1, 1).fill_(static_cast<double>(last_length()));
+    : kind_(kind), world_(world), device_(context.step.sample_b.device()) {
+  const StepContext& step = context.step;
+  const bool is_global = kind == ScopeKind::kGlobal;
+  const int64_t num_samples = context.num_samples();
+  const int64_t size = kind == ScopeKind::kGroup ? step.samples_per_group : 1;
+  for (int64_t first = 0; first < (is_global ? 1 : num_samples); first += size) {
+    const int64_t end = is_global ? num_samples : std::min(num_samples, first + size);
+    const int64_t* offset = context.sample_offsets.data();
+    length_S_.push_back(offset[end] - offset[first]);
+    item_S_.push_back((end - first) * context.items_per_sample());
   }
+  if (!step.length_b.defined()) tokens_in_micro_ = step.samples_in_micro * context.rows_per_sample;
+}
+
+torch::Tensor Scope::tokens_S() const {
+  const auto options = torch::TensorOptions(torch::kFloat64).device(device_);
+  if (kind_ != ScopeKind::kGlobal) return as_tensor(length_S_, options);
+  torch::Tensor tokens_S = as_tensor({tokens_in_micro_.value_or(length_S_[0])}, options);
+  if (!tokens_in_micro_) all_reduce(world_, tokens_S);
   return tokens_S;
 }
 
 torch::Tensor Scope::total(const torch::Tensor& value_S) const {
-  const int64_t num_runs = num_instances();
-  const auto first = static_cast<double>(num_runs > 0 ? offsets_[1] : 0);
-  const auto last = static_cast<double>(last_length());
-  if (num_runs < 2 || first == last) return value_S.sum() * first;
-  return value_S.narrow(0, 0, num_runs - 1).sum() * first + value_S[num_runs - 1] * last;
-}
-
-int64_t Scope::last_length() const {
-  return num_instances() == 0 ? 0 : offsets_.back() - offsets_[offsets_.size() - 2];
+  if (!are_equal(item_S_)) return (value_S * as_tensor(item_S_, value_S.options())).sum();
+  return value_S.sum() * (item_S_.empty() ? 0.0 : static_cast<double>(item_S_[0]));
 }
 
 torch::Tensor Scope::sum(const torch::Tensor& value_TU) const {
-  const torch::Tensor sum_SU = sum_runs(value_TU, offsets_);
+  const torch::Tensor sum_SU = sum_runs(value_TU, length_S_);
   return kind_ == ScopeKind::kGlobal ? all_reduce_sum(sum_SU, world_) : sum_SU;
 }
 

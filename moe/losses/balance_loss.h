@@ -3,8 +3,10 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "moe/routing/router.h"
 #include "moe/routing/routing.h"
@@ -20,23 +22,22 @@ class Scope {
  public:
   /// `world` is used by kGlobal only, which makes every rank hold the one instance.
   Scope(ScopeKind kind, const TokenContext& context, Communicator& world);
-  int64_t num_instances() const { return static_cast<int64_t>(offsets_.size()) - 1; }
+  int64_t num_instances() const { return static_cast<int64_t>(length_S_.size()); }
   /// [T, U] -> [S, U], differentiable. kGlobal: collective forward and backward.
   torch::Tensor sum(const torch::Tensor& value_TU) const;
-  /// float64 [S]: tokens of the instance, over all ranks.
+  /// float64 [S]: tokens of the instance, over all ranks. kGlobal: collective if samples differ in
+  /// length.
   torch::Tensor tokens_S() const;
-  /// [S] -> scalar, differentiable: the sum over instances, each times its tokens on this rank.
+  /// [S] -> scalar, differentiable: the sum over instances, each times its items on this rank,
+  /// which are TokenContext::items_per_sample of each sample.
   torch::Tensor total(const torch::Tensor& value_S) const;
 
  private:
-  /// Tokens on this rank of the last instance.
-  int64_t last_length() const;
-
   ScopeKind kind_;
   Communicator& world_;
-  std::vector<int64_t> offsets_;
+  std::vector<int64_t> length_S_, item_S_;  ///< tokens and items on this rank
   c10::Device device_;
-  int64_t tokens_in_micro_;  ///< over all ranks
+  std::optional<int64_t> tokens_in_micro_;  ///< over all ranks, where it is known
 };
 
 /// Keys that every balance loss has.

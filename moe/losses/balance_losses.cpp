@@ -78,12 +78,12 @@ bool BalanceLosses::evens_out_loads() const {
 
 BalanceLosses::Sums BalanceLosses::evaluate(const Routing& routing, const TokenContext& context,
                                             Communicator& world) const {
-  const auto tokens = static_cast<double>(context.step.samples_in_step * context.tokens_per_sample);
+  const auto items = static_cast<double>(context.step.samples_in_step * context.items_per_sample());
   Sums sums;
   for (const auto& loss : losses_) {
     const Scope scope(loss->scope(), context, world);
     sums.values.push_back(scope.total(loss->value_S(routing, scope)));
-    const torch::Tensor share = sums.values.back() * (loss->weight() / tokens);
+    const torch::Tensor share = sums.values.back() * (loss->weight() / items);
     sums.auxiliary_loss = sums.auxiliary_loss.defined() ? sums.auxiliary_loss + share : share;
   }
   return sums;

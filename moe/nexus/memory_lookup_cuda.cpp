@@ -27,7 +27,7 @@ namespace {
 using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kDoubleInfinity = std::numeric_limits<double>::infinity();
 
 struct Lookup {
   Tensor keys, values, end_u, scale;
@@ -51,10 +51,10 @@ struct Lookup {
 /// infinity hold the keys 0, 1, ..., as on the CPU.
 void choose_sorted(const Tensor& score_RK, Tensor key_Rk, Tensor best_Rk) {
   const int64_t k = key_Rk.size(1);
-  const Tensor ordered = score_RK.masked_fill(score_RK.isnan(), -kInfinity).add_(0.0);
+  const Tensor ordered = score_RK.masked_fill(score_RK.isnan(), -kDoubleInfinity).add_(0.0);
   const auto [sorted, order] = ordered.sort(/*stable=*/true, /*dim=*/1, /*descending=*/true);
   best_Rk.copy_(sorted.narrow(1, 0, k));
-  const Tensor is_empty = best_Rk.eq(-kInfinity);
+  const Tensor is_empty = best_Rk.eq(-kDoubleInfinity);
   const Tensor num_found = is_empty.logical_not().sum(1, /*keepdim=*/true);
   const Tensor place = at::arange(k, key_Rk.options());
   key_Rk.copy_(torch::where(is_empty, place - num_found, order.narrow(1, 0, k)));
@@ -95,10 +95,9 @@ void search(const Tensor& query, c10::IntArrayRef rows_u, const Tensor& keys, co
   }
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> forward_cuda(const Tensor& query,
-                                                        c10::IntArrayRef rows_u, const Tensor& keys,
-                                                        const Tensor& values,
-                                                        const MaybeTensor& scale, int64_t k) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> lookup_forward_cuda(
+    const Tensor& query, c10::IntArrayRef rows_u, const Tensor& keys, const Tensor& values,
+    const MaybeTensor& scale, int64_t k) {
   const c10::cuda::CUDAGuard guard(query.device());
   const int64_t num_rows = query.size(0);
   Tensor y = torch::empty_like(query);
@@ -151,8 +150,8 @@ void backward_of(const Lookup& lookup, const Tensor& grad, at::TensorList saved,
                                             result[3].data_ptr<Real>(), current_stream());
 }
 
-std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList saved, c10::IntArrayRef rows_u,
-                                  bool needs_query_grad) {
+std::vector<Tensor> lookup_backward_cuda(const Tensor& grad, at::TensorList saved,
+                                         c10::IntArrayRef rows_u, bool needs_query_grad) {
   const Tensor &query = saved[0], &keys = saved[1], &values = saved[2], &scale = saved[6];
   const c10::cuda::CUDAGuard guard(query.device());
   const std::vector<Tensor> result{needs_query_grad ? torch::empty_like(query) : Tensor(),
@@ -169,8 +168,8 @@ std::vector<Tensor> backward_cuda(const Tensor& grad, at::TensorList saved, c10:
 }  // namespace
 
 TORCH_LIBRARY_IMPL(shoal, CUDA, m) {
-  m.impl("memory_lookup_forward", forward_cuda);
-  m.impl("memory_lookup_backward", backward_cuda);
+  m.impl("memory_lookup_forward", lookup_forward_cuda);
+  m.impl("memory_lookup_backward", lookup_backward_cuda);
 }
 
 }  // namespace shoal

@@ -8,11 +8,12 @@
 #include "moe/kernels/row_top_k.h"
 #include "moe/layer_problems.h"
 #include "moe/nexus/memory_bank.h"
+#include "moe/routing/routing.h"
 #include "runtime/base/error.h"
 #include "runtime/recipe/automatic_width.h"
 
-// B images  N tokens of an image  T = B N tokens  D width  U units  u units of this rank
-// s slots of a unit  P = U s slots
+// B images  N tokens of an image  T = B N tokens, less padding  D width  U units
+// u units of this rank  s slots of a unit  P = U s slots
 namespace shoal {
 namespace {
 
@@ -127,12 +128,17 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
   }
 }
 
-MoeOutput NexusLayer::forward(const torch::Tensor& x_BND, const StepContext& step) {
+MoeOutput NexusLayer::forward(const torch::Tensor& in_BND, const StepContext& step) {
   TORCH_CHECK(grid_ != nullptr, path(), ": built without ranks, cannot run");
-  TORCH_CHECK(x_BND.dim() == 3 && x_BND.size(0) == step.sample_b.size(0), path(), ": x is ",
-              x_BND.sizes(), ", the step has ", step.sample_b.size(0), " samples");
-  const int64_t num_images = x_BND.size(0), width = x_BND.size(2);
-  const auto [dispatch_BNP, combine_BNP] = router_->route(x_BND);
+  TORCH_CHECK(in_BND.dim() == 3 && in_BND.size(0) == step.sample_b.size(0), path(), ": x is ",
+              in_BND.sizes(), ", the step has ", step.sample_b.size(0), " samples");
+  const int64_t num_images = in_BND.size(0), width = in_BND.size(2);
+  torch::Tensor x_BND = in_BND, is_padding_BN1;
+  if (step.length_b.defined()) {
+    is_padding_BN1 = token_mask(step, x_BND.size(1)).logical_not().unsqueeze(2);
+    x_BND = x_BND.masked_fill(is_padding_BN1, 0);  // no weight of 0 hides what is no number
+  }
+  const auto [dispatch_BNP, combine_BNP] = router_->route(x_BND, is_padding_BN1);
   if (observer_) {
     observer_(dispatch_BNP.detach().view(
         {num_images, x_BND.size(1), placement_.num_units(), num_slots_}));
@@ -148,7 +154,7 @@ MoeOutput NexusLayer::forward(const torch::Tensor& x_BND, const StepContext& ste
 
   MoeOutput output;
   output.y_BRD = combine_BNP.to(x_BND.scalar_type()).bmm(done_BUsD.flatten(1, 2));
-  output.stats = stats(combine_BNP.detach(), step.training);
+  output.stats = stats(combine_BNP.detach(), step);
   return output;
 }
 
@@ -173,19 +179,20 @@ torch::Tensor NexusLayer::run_units(const torch::Tensor& slots_uBsD) const {
   return (parts.size() == 1 ? parts[0] : torch::cat(parts)).view(slots_uBsD.sizes());
 }
 
-MoeStats NexusLayer::stats(const torch::Tensor& combine_BNP, bool training) const {
+MoeStats NexusLayer::stats(const torch::Tensor& combine_BNP, const StepContext& step) const {
   const torch::NoGradGuard no_grad;
-  const int64_t num_tokens = combine_BNP.size(0) * combine_BNP.size(1);
-  const torch::Tensor weight_TU =
-      combine_BNP.reshape({num_tokens, placement_.num_units(), num_slots_}).sum(2);
+  const TokenContext tokens = make_token_context(step, 0, combine_BNP.size(1));
+  const torch::Tensor weight_TU = tokens.take_tokens(combine_BNP.flatten(0, 1))
+                                      .reshape({-1, placement_.num_units(), num_slots_})
+                                      .sum(2);
   StatSums sums;
   sums.load_U = sums.score_U = weight_TU.sum(0, false, torch::kFloat64);
-  sums.tokens = sums.choices = num_tokens;
+  sums.tokens = sums.choices = tokens.num_tokens();
   sums.entropy = entropy_sum(weight_TU);
   MoeStats result = make_stats(path(), placement_, sums);
   result.load_is_work = false;
   result.num_memory_units = placement_.num_units() - num_experts_;
-  if (!training) result.first_unit_T = top_k(weight_TU, 1).flatten();
+  if (!step.training) result.first_unit_T = top_k(weight_TU, 1).flatten();
   return result;
 }
 

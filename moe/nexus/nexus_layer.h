@@ -53,7 +53,7 @@ struct NexusOptions {
         field("variant", &NexusOptions::variant, "how logits, queries and first values are scaled"),
         field("router_scale", &NexusOptions::router_scale,
               "first scale of the logits, auto: the root of the width", above(0.0),
-              unset_word("auto"))};
+              unset_word("auto"), keeps_evaluation())};
   }
   void validate(Problems& problems) const;
 };
@@ -77,8 +77,9 @@ class NexusLayer : public MoeStage {
              const BuildContext& context);
 
   /// Collective over the expert ranks, which share the step's images as by
-  /// runtime/data/data_order.h. B may be 0. MoeOutput::auxiliary_loss stays undefined.
-  MoeOutput forward(const torch::Tensor& x_BND, const StepContext& step);
+  /// runtime/data/data_order.h. B may be 0. Padding (StepContext::length_b) gets zero, and nothing
+  /// else depends on it. MoeOutput::auxiliary_loss stays undefined.
+  MoeOutput forward(const torch::Tensor& in_BND, const StepContext& step);
   MoeStageInfo info() const override;
   /// From now on shows each forward pass's dispatch weights [B, N, U, s]: what each slot takes of
   /// each token, sums over N are 1, no gradients. An empty observer ends it.
@@ -90,7 +91,7 @@ class NexusLayer : public MoeStage {
 
  private:
   torch::Tensor run_units(const torch::Tensor& slots_uBsD) const;
-  MoeStats stats(const torch::Tensor& combine_BNP, bool training) const;
+  MoeStats stats(const torch::Tensor& combine_BNP, const StepContext& step) const;
 
   RankGrid* grid_;
   int64_t num_experts_, num_slots_;

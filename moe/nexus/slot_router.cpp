@@ -13,6 +13,13 @@ torch::Tensor inverse_length(const torch::Tensor& x) {
   return (x.square().sum(-1, true) + kLengthEps).rsqrt();
 }
 
+SlotRouter::Weights weights_of(const torch::Tensor& dispatch_BNP, const torch::Tensor& combine_BNP,
+                               const torch::Tensor& is_padding_BN1) {
+  if (!is_padding_BN1.defined()) return {dispatch_BNP.softmax(1), combine_BNP.softmax(2)};
+  return {dispatch_BNP.masked_fill(is_padding_BN1, -INFINITY).softmax(1),
+          combine_BNP.softmax(2).masked_fill(is_padding_BN1, 0)};
+}
+
 }  // namespace
 
 SlotRouter::SlotRouter(NexusVariant variant, std::optional<double> scale, const Context& context) {
@@ -29,16 +36,17 @@ SlotRouter::SlotRouter(NexusVariant variant, std::optional<double> scale, const 
   }
 }
 
-SlotRouter::Weights SlotRouter::route(const torch::Tensor& x_BND) const {
+SlotRouter::Weights SlotRouter::route(const torch::Tensor& x_BND,
+                                      const torch::Tensor& is_padding_BN1) const {
   const torch::Tensor x = x_BND.to(queries_UsD_.scalar_type());
   const torch::Tensor query_PD = queries_UsD_.flatten(0, 1);
   if (temperature_.defined()) {
     const torch::Tensor logits_BNP = x.matmul(query_PD.t());
-    return {(logits_BNP / temperature_[0]).softmax(1), (logits_BNP / temperature_[1]).softmax(2)};
+    return weights_of(logits_BNP / temperature_[0], logits_BNP / temperature_[1], is_padding_BN1);
   }
   const torch::Tensor unit_query_PD = query_PD * (inverse_length(query_PD) * log_scale_.exp());
   const torch::Tensor logits_BNP = x.matmul(unit_query_PD.t()) * inverse_length(x);
-  return {logits_BNP.softmax(1), logits_BNP.softmax(2)};
+  return weights_of(logits_BNP, logits_BNP, is_padding_BN1);
 }
 
 }  // namespace shoal

@@ -48,8 +48,8 @@ class SlotRouter : public ModuleBase {
     torch::Tensor combine_BNP;   ///< softmax over slots
   };
   /// [B, N, D] -> two of [B, N, P], the slots of a unit side by side; differentiable, in the dtype
-  /// of the parameters.
-  Weights route(const torch::Tensor& x_BND) const;
+  /// of the parameters. Weights of padding, bool, are 0; undefined: there is none.
+  Weights route(const torch::Tensor& x_BND, const torch::Tensor& is_padding_BN1 = {}) const;
 
  private:
   torch::Tensor queries_UsD_, log_scale_, temperature_;

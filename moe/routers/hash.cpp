@@ -47,11 +47,11 @@ class HashRouter : public Router {
     routing.group_offsets = context.group_offsets;
     const Stream stream{context.step.seed, Purpose::kRouting, context.layer, 0};
     const torch::Tensor key_bR = keys_of(context);
-    const torch::Tensor draw_TU =
+    const torch::Tensor draw_RU =
         uniform_rows(stream, key_bR.flatten(), num_units(), torch::kFloat32);
-    const torch::Tensor choice_TK = top_k(draw_TU, units_per_token());
+    const torch::Tensor choice_RK = top_k(draw_RU, units_per_token());
     const int64_t copies = key_bR.dim() == 1 ? context.step.sample_b.size(0) : 1;
-    routing.choice_TK = choice_TK.repeat({copies, 1});
+    routing.choice_TK = context.take_tokens(choice_RK.repeat({copies, 1}));
     routing.unit_TK = routing.choice_TK;
     routing.weight_TK = torch::full(routing.choice_TK.sizes(),
                                     1.0 / static_cast<double>(units_per_token()), tensor_options_);
@@ -67,7 +67,7 @@ class HashRouter : public Router {
  private:
   /// [b, R], or [R] for all samples alike.
   torch::Tensor keys_of(const TokenContext& context) const {
-    const int64_t rows = context.tokens_per_sample;
+    const int64_t rows = context.rows_per_sample;
     const auto fits = [rows](const torch::Tensor& id_bS) {
       return id_bS.defined() && id_bS.size(1) == rows;
     };

@@ -26,7 +26,7 @@ class ImportanceScoreRouter : public TopKRouter {
       return std::tuple{
           inlined<Options>(&Options::top_k),
           field("drop", &Options::drop, "share of a group's tokens left out while training",
-                in_range(0, below(1))),
+                in_range(0, below(1)), keeps_evaluation()),
           field("eval_drop", &Options::eval_drop, "the same in evaluation", in_range(0, below(1)))};
     }
   };

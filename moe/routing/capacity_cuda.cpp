@@ -42,13 +42,13 @@ Chunks chunks_of(const Choices& choices, int64_t tokens_per_chunk) {
           static_cast<int>(choices.num_units)};
 }
 
-int64_t tokens_per_group(c10::IntArrayRef offsets) {
+/// Nothing unless groups are of one size, but for a shorter last one.
+std::optional<int64_t> tokens_per_group(c10::IntArrayRef offsets) {
   const int64_t length = offsets.size() > 1 ? offsets[1] : 0;
   for (size_t g = 0; g + 1 < offsets.size(); ++g) {
     const bool is_last = g + 2 == offsets.size();
     const int64_t own = offsets[g + 1] - offsets[g];
-    TORCH_CHECK(is_last ? own <= length : own == length,
-                "limit: on a GPU routing groups must be of one size, but for a shorter last one");
+    if (is_last ? own > length : own != length) return std::nullopt;
   }
   return length;
 }
@@ -128,6 +128,50 @@ std::vector<Tensor> place(const Choices& kept, const Chunks& chunks, const Tenso
   return {token_A, choice_A, count_UC.sum(1), kept.unit_TK.ge(0).sum()};
 }
 
+/// Chunks are the groups, but for a layer without limits.
+std::vector<Tensor> assign(const Choices& choices, const Chunks& chunks, const Capacity& capacity) {
+  Tensor count_UC = torch::empty({choices.num_units, chunks.count}, choices.unit_TK.options());
+  Tensor kept_TK = choices.unit_TK;
+  if (capacity.mode != CapacityMode::kDropless) {
+    kept_TK = keep(choices, chunks, capacity, count_UC);
+  } else {
+    capacity_cuda::launch_count(chunks, kept_TK.const_data_ptr<int64_t>(),
+                                count_UC.data_ptr<int64_t>(), current_stream());
+  }
+  std::vector<Tensor> assigned = place({kept_TK, choices.score_TK, choices.num_units}, chunks,
+                                       count_UC, room_for(choices, chunks, capacity));
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return assigned;
+}
+
+/// Groups of several sizes: each is filled up with masked tokens to the longest.
+std::vector<Tensor> assign_filled(const Choices& choices, c10::IntArrayRef offsets,
+                                  const Capacity& capacity) {
+  int64_t length = 0;
+  for (size_t g = 1; g < offsets.size(); ++g)
+    length = std::max(length, offsets[g] - offsets[g - 1]);
+  const int64_t num_filled = length * (static_cast<int64_t>(offsets.size()) - 1);
+  const auto integers = choices.unit_TK.options();
+  Tensor token_N = torch::full({num_filled}, -1, torch::kInt64);
+  for (size_t g = 1; g < offsets.size(); ++g) {
+    token_N.narrow(0, (static_cast<int64_t>(g) - 1) * length, offsets[g] - offsets[g - 1])
+        .copy_(torch::arange(offsets[g - 1], offsets[g]));
+  }
+  token_N = token_N.to(integers, /*non_blocking=*/true);
+  const Tensor is_masked_N = token_N < 0;
+  const auto fill = [&](const Tensor& value) {
+    return value.index_select(0, token_N.clamp_min(0));
+  };
+  Choices filled{fill(choices.unit_TK).masked_fill_(is_masked_N.unsqueeze(1), -1),
+                 fill(choices.score_TK), choices.num_units};
+  if (choices.priority_T) filled.priority_T = fill(*choices.priority_T);
+  std::vector<Tensor> rows = assign(filled, chunks_of(filled, length), capacity);
+  const Tensor is_padding_A = rows[0] < 0;
+  rows[0] = token_N.index_select(0, rows[0].clamp_min(0)).masked_fill_(is_padding_A, -1);
+  rows[1] = rows[0] * choices.k() + rows[1].remainder(choices.k());
+  return rows;
+}
+
 std::vector<Tensor> assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_TK,
                                      const std::optional<Tensor>& priority_T,
                                      c10::IntArrayRef group_offsets, int64_t num_units,
@@ -140,22 +184,12 @@ std::vector<Tensor> assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_
   const Capacity capacity{static_cast<CapacityMode>(mode), factor, min, align,
                           static_cast<CapacityOrder>(order)};
   const Choices choices{unit_TK, score_TK, num_units, priority_T};
-  const bool is_limited = capacity.mode != CapacityMode::kDropless;
-  const Chunks chunks =
-      chunks_of(choices, is_limited ? tokens_per_group(group_offsets)
-                                    : choices_per_warp / std::max<int64_t>(1, choices.k()));
-  Tensor count_UC = torch::empty({num_units, chunks.count}, unit_TK.options());
-  Tensor kept_TK = unit_TK;
-  if (is_limited) {
-    kept_TK = keep(choices, chunks, capacity, count_UC);
-  } else {
-    capacity_cuda::launch_count(chunks, unit_TK.const_data_ptr<int64_t>(),
-                                count_UC.data_ptr<int64_t>(), current_stream());
-  }
-  std::vector<Tensor> assigned =
-      place({kept_TK, score_TK, num_units}, chunks, count_UC, room_for(choices, chunks, capacity));
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return assigned;
+  const std::optional<int64_t> tokens_per_chunk =
+      capacity.mode == CapacityMode::kDropless
+          ? choices_per_warp / std::max<int64_t>(1, choices.k())
+          : tokens_per_group(group_offsets);
+  return tokens_per_chunk ? assign(choices, chunks_of(choices, *tokens_per_chunk), capacity)
+                          : assign_filled(choices, group_offsets, capacity);
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ fused_router_cuda::Shape shape_of(const Tensor& score_TU, int64_t k, int64_t sco
           static_cast<RouterScore>(score), static_cast<Normalise>(normalise)};
 }
 
-std::vector<Tensor> forward_cuda(const Tensor& logits_TU, const MaybeTensor& bias_U, int64_t k,
-                                 int64_t score, int64_t normalise) {
+std::vector<Tensor> router_forward_cuda(const Tensor& logits_TU, const MaybeTensor& bias_U,
+                                        int64_t k, int64_t score, int64_t normalise) {
   const c10::cuda::CUDAGuard guard(logits_TU.device());
   const int64_t num_tokens = logits_TU.size(0), num_units = logits_TU.size(1);
   const torch::TensorOptions options = logits_TU.options();
@@ -48,8 +48,8 @@ std::vector<Tensor> forward_cuda(const Tensor& logits_TU, const MaybeTensor& bia
   return {score_TU, choice_TK, chosen_TK, weight_TK, count_U};
 }
 
-Tensor backward_cuda(const MaybeTensor& score_grad_TU, const MaybeTensor& weight_grad_TK,
-                     at::TensorList saved, int64_t score, int64_t normalise) {
+Tensor router_backward_cuda(const MaybeTensor& score_grad_TU, const MaybeTensor& weight_grad_TK,
+                            at::TensorList saved, int64_t score, int64_t normalise) {
   const Tensor &score_TU = saved[0], &choice_TK = saved[1], &weight_TK = saved[2];
   const c10::cuda::CUDAGuard guard(score_TU.device());
   Tensor grad_TU = torch::empty_like(score_TU);
@@ -68,8 +68,8 @@ Tensor backward_cuda(const MaybeTensor& score_grad_TU, const MaybeTensor& weight
 }  // namespace
 
 TORCH_LIBRARY_IMPL(shoal, CUDA, m) {
-  m.impl("fused_router", forward_cuda);
-  m.impl("fused_router_backward", backward_cuda);
+  m.impl("fused_router", router_forward_cuda);
+  m.impl("fused_router_backward", router_backward_cuda);
 }
 
 }  // namespace shoal

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 
 // U units
@@ -35,7 +36,7 @@ std::optional<LoadRecord> parse(const std::string& text) {
 
 void for_each_load_record(const std::string& file, const std::string& hint,
                           const std::function<void(const LoadRecord&)>& use) {
-  std::ifstream stream(file);
+  std::ifstream stream = open_unless_pipe(file);
   if (!stream) throw DataError(fmt::format("'{}' cannot be read", file), hint);
   std::string text;
   for (int64_t line = 1; std::getline(stream, text) && !stream.eof(); ++line) {

@@ -2,42 +2,43 @@
 
 #include <torch/types.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "runtime/random/step_context.h"
 
-// T tokens on this rank  U units (all ranks)  K choices per token  G routing groups on this rank
+// b samples on this rank  R rows per sample  T tokens on this rank  U units (all ranks)
+// K choices per token  G routing groups on this rank
 namespace shoal {
 
 /// Where the tokens are: in samples, in routing groups, in the run. A token is one row of a MoE
-/// layer's input; sample b has the rows [b * tokens_per_sample, (b + 1) * tokens_per_sample).
+/// layer's input that is no padding: padding is taken out before a router sees it.
 struct TokenContext {
-  const StepContext& step;  ///< the forward pass; the number of the optimizer step is step.step
-  uint64_t layer = 0;       ///< keys the layer's noise: the hash of its path
-  int64_t tokens_per_sample = 0;
-  std::vector<int64_t> group_offsets;  ///< [G + 1], in tokens, whole samples; the last may be short
+  const StepContext& step;      ///< the forward pass; the number of the optimizer step is step.step
+  uint64_t layer = 0;           ///< keys the layer's noise: the hash of its path
+  int64_t rows_per_sample = 0;  ///< R, padding included
+  std::vector<int64_t> sample_offsets;  ///< [b + 1], in tokens
+  std::vector<int64_t> group_offsets;   ///< [G + 1], in tokens, whole samples
+  torch::Tensor row_T = {};  ///< int64: the tokens among all b R rows; undefined: all are tokens
 
-  int64_t num_tokens() const { return group_offsets.back(); }
+  int64_t num_samples() const { return static_cast<int64_t>(sample_offsets.size()) - 1; }
+  int64_t num_tokens() const { return sample_offsets.back(); }
+  /// Weight of a sample in balance losses: its tokens or, where samples differ in length and the
+  /// tokens of a whole step are not known before it ends, 1.
+  int64_t items_per_sample() const { return step.length_b.defined() ? 1 : rows_per_sample; }
+  /// [b R, ...] -> [T, ...], differentiable.
+  torch::Tensor take_tokens(const torch::Tensor& rows) const;
+  /// [T, D] -> [b R, D], differentiable; zeros in place of padding.
+  torch::Tensor put_back(const torch::Tensor& x_TD) const;
 };
 
-/// Context of this rank's samples: routing groups are runs of step.samples_per_group samples.
-inline TokenContext make_token_context(const StepContext& step, uint64_t layer,
-                                       int64_t tokens_per_sample) {
-  const int64_t group = step.samples_per_group, num_samples = step.sample_b.size(0);
-  TORCH_CHECK(group >= 1, "samples_per_group must be positive, got ", group);
-  TokenContext context{step, layer, tokens_per_sample, {0}};
-  for (int64_t sample = 0; sample < num_samples;) {
-    sample = std::min(num_samples, sample + group);
-    context.group_offsets.push_back(sample * tokens_per_sample);
-  }
-  return context;
-}
+/// Context of this rank's samples: routing groups are runs of step.samples_per_group samples, the
+/// last may be short. TORCH_CHECK unless lengths are from 0 to R.
+TokenContext make_token_context(const StepContext& step, uint64_t layer, int64_t rows_per_sample);
 
 /// int64 [T]: which token this is in the whole run, whatever the rank. Keys the noise.
 inline torch::Tensor token_ids(const TokenContext& context) {
-  return row_ids(context.step, context.tokens_per_sample);
+  return context.take_tokens(row_ids(context.step, context.rows_per_sample));
 }
 
 /// A router's choices, before capacity. Losses and `apply_capacity` are functions of it.

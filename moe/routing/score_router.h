@@ -107,10 +107,11 @@ struct ScoreOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("k", &ScoreOptions::k, "units a token is routed to", at_least(1)),
-        field("noise", &ScoreOptions::noise, "noise on the logits while training"),
+        field("noise", &ScoreOptions::noise, "noise on the logits while training",
+              keeps_evaluation()),
         field("weights", &ScoreOptions::weights, "how a token's units are weighted"),
         field("groups", &ScoreOptions::groups, "limits a token to some groups of units"),
-        field("bias", &ScoreOptions::bias, "balances without a loss")};
+        field("bias", &ScoreOptions::bias, "balances without a loss", keeps_evaluation())};
   }
   void validate(Problems& problems) const { check_combine_weights(weights, k, problems); }
 };

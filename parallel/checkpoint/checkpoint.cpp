@@ -11,6 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/sha256.h"
+#include "runtime/base/signals.h"
 
 namespace shoal {
 namespace {
@@ -194,7 +195,7 @@ void CheckpointWriter::write_shards_in_background() {
   reports_.clear();
   write_error_.clear();
   written_.store(false, std::memory_order_release);
-  writer_ = std::thread([this, shards = own_shards()] {
+  const auto write = [this, shards = own_shards()] {
     const auto* begin = static_cast<const char*>(staging_.const_data_ptr());
     write_error_ = failure_of([&] {
       for (const size_t shard : shards) {
@@ -204,7 +205,12 @@ void CheckpointWriter::write_shards_in_background() {
       }
     });
     written_.store(true, std::memory_order_release);
-  });
+  };
+  const std::string refused =
+      failure_of([&] { writer_ = start_thread("the writing of a checkpoint", write); });
+  if (refused.empty()) return;
+  write_error_ = refused;
+  written_.store(true, std::memory_order_release);
 }
 
 SaveOutcome CheckpointWriter::commit() {
@@ -275,18 +281,32 @@ void CheckpointWriter::warn_on_failure(const char* consequence,
 void CheckpointWriter::clean_in_background() {
   const Retention retention{*last_step_, options_.keep_last, options_.keep_best,
                             options_.resumed_step};
-  cleaner_ = std::thread([this, retention] {
+  const auto clean = [this, retention] {
     clean_error_ = failure_of([&] {
-      remove_old_checkpoints(files_, options_.folder, retention);
+      const std::string left = remove_old_checkpoints(files_, options_.folder, retention);
       remove_leftovers(files_, options_.folder);
+      if (!left.empty()) throw StorageError(left);
     });
-  });
+  };
+  const std::string refused =
+      failure_of([&] { cleaner_ = start_thread("the removal of old checkpoints", clean); });
+  if (!refused.empty()) clean_error_ = refused;
 }
 
 void CheckpointWriter::join_cleaner() {
-  if (!cleaner_.joinable()) return;
-  cleaner_.join();
-  if (!clean_error_.empty()) options_.warn("older checkpoints stay: " + clean_error_);
+  if (cleaner_.joinable()) cleaner_.join();
+  const std::string error = std::exchange(clean_error_, "");
+  const bool is_new = error != std::exchange(told_clean_error_, error);
+  if (is_new && !error.empty()) options_.warn("older checkpoints stay: " + error);
+}
+
+SaveOutcome CheckpointWriter::add_score(double score) {
+  SaveOutcome outcome{false, last_step_.value(), "", "", 0, false};
+  std::tie(outcome.path, outcome.error) = path_or_failure(
+      world_, [&] { return write_score(files_, options_.folder, outcome.step, score); });
+  outcome.ok = outcome.error.empty();
+  if (!outcome.ok) outcome.error = "only its score is missing: " + outcome.error;
+  return outcome;
 }
 
 SaveOutcome CheckpointWriter::save(Stateful& state, const SaveInfo& info) {

@@ -53,6 +53,7 @@ class CheckpointWriter {
     int64_t keep_last = 2;
     int64_t keep_best = 1;
     std::optional<int64_t> resumed_step;  ///< of the checkpoint in `folder` the run resumed from
+    std::optional<double> resumed_score;  ///< of that checkpoint
     std::string run_id;
     std::string recipe;                             ///< canonical text
     std::map<std::string, std::string> written_by;  ///< versions and topology
@@ -74,6 +75,9 @@ class CheckpointWriter {
   /// Collective. Waits for this rank's shards, makes the checkpoint or drops it. Old checkpoints
   /// are removed in the background.
   SaveOutcome commit();
+  /// Collective. Gives the checkpoint that was saved last, or that the run resumed from, a score;
+  /// its content stays.
+  SaveOutcome add_score(double score);
   /// Collective. begin and commit; the old checkpoints are gone on return.
   SaveOutcome save(Stateful& state, const SaveInfo& info);
 
@@ -98,7 +102,8 @@ class CheckpointWriter {
 
   std::thread writer_;
   std::thread cleaner_;      ///< rank 0
-  std::string clean_error_;  ///< why it stopped; empty if it did its work
+  std::string clean_error_;  ///< why it stopped, or what it left; empty if it did its work
+  std::string told_clean_error_;
   std::atomic<bool> written_{true};
   std::vector<ShardReport> reports_;  ///< of the own shards
   std::string write_error_;

@@ -50,6 +50,7 @@ class BlockWriter {
 
 void verify_shard(const std::string& folder, const ManifestFile& written) {
   const UntrustedFile file = UntrustedFolder(folder).open(written.name);
+  file.drop_cache();
   for (size_t block = 0; block < written.block_crcs.size(); ++block) {
     const uint64_t begin = block * kBlockBytes;
     const uint64_t end = std::min(begin + kBlockBytes, written.bytes);
@@ -60,12 +61,21 @@ void verify_shard(const std::string& folder, const ManifestFile& written) {
   }
 }
 
-/// Checks what a save folder holds, but not the shards' contents.
-void verify_folder(const std::string& folder, const Manifest& manifest, const std::string& text) {
-  if (read_manifest_text(folder) != text) {
-    throw StorageError(
-        fmt::format("'{}/{}': the text read back is not that written", folder, kManifestName));
-  }
+/// Returns once the manifest is on the disk and was read back.
+void write_manifest(FileSystem& files, const std::string& folder, const Manifest& manifest) {
+  OutputFile file(files, folder + "/" + kManifestName, FileSystem::Mode::kCreate);
+  const std::string text = emit_manifest(manifest);
+  file.write(text);
+  file.sync();
+  file.close();
+  const UntrustedFile written = UntrustedFolder(folder).open(kManifestName);
+  written.drop_cache();
+  if (written.read(0, written.size()) == text) return;
+  throw StorageError(fmt::format("'{}': the text read back is not that written", written.path()));
+}
+
+/// Checks what a save folder holds, but not the files' contents.
+void verify_folder(const std::string& folder, const Manifest& manifest) {
   const UntrustedFolder present(folder);
   for (const ManifestFile& file : manifest.files) {
     const uint64_t bytes = present.open(file.name).size();
@@ -149,17 +159,25 @@ std::string make_save_folder(FileSystem& files, const std::string& folder, int64
 
 std::string commit_checkpoint(FileSystem& files, const std::string& folder,
                               const std::string& temporary, const Manifest& manifest) {
-  OutputFile file(files, temporary + "/" + kManifestName, FileSystem::Mode::kCreate);
-  const std::string text = emit_manifest(manifest);
-  file.write(text);
-  file.sync();
-  file.close();
+  write_manifest(files, temporary, manifest);
   sync_directory(files, temporary);
-  verify_folder(temporary, manifest, text);
+  verify_folder(temporary, manifest);
   std::string path = folder + "/" + step_folder(manifest.step);
   move_into_place(files, temporary, path,
                   fmt::format("{}/.old-{}", folder, step_folder(manifest.step)));
   sync_directory(files, folder);
+  return path;
+}
+
+std::string write_score(FileSystem& files, const std::string& folder, int64_t step, double score) {
+  const std::string path = folder + "/" + step_folder(step);
+  Manifest manifest = parse_manifest(read_manifest_text(path), path);
+  manifest.score = score;
+  const std::string temporary = make_save_folder(files, folder, step);
+  write_manifest(files, temporary, manifest);
+  rename_path(files, temporary + "/" + kManifestName, path + "/" + kManifestName);
+  sync_directory(files, path);
+  remove_folder(files, temporary);
   return path;
 }
 

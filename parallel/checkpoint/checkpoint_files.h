@@ -31,8 +31,9 @@ struct ShardReport {
   std::vector<uint32_t> tensor_crcs;  ///< in the order of the layout's entries
 };
 
-/// Writes a shard into `folder` and returns once it is on the disk and every byte was read back.
-/// Throws StorageError, CheckpointError.
+/// Writes a shard into `folder` and returns once it is on the disk and every byte was read back,
+/// not from the system's copy in memory where it can be dropped (UntrustedFile::drop_cache). Throws
+/// StorageError, CheckpointError.
 ShardReport write_shard(FileSystem& files, const std::string& folder, const ShardLayout& layout,
                         std::string_view data);
 
@@ -50,6 +51,10 @@ std::string make_save_folder(FileSystem& files, const std::string& folder, int64
 /// Throws StorageError, CheckpointError.
 std::string commit_checkpoint(FileSystem& files, const std::string& folder,
                               const std::string& temporary, const Manifest& manifest);
+
+/// Gives the checkpoint of this step a score; all else of it stays. A crash leaves the checkpoint
+/// with the score or without. Returns the path. Throws StorageError, CheckpointError.
+std::string write_score(FileSystem& files, const std::string& folder, int64_t step, double score);
 
 /// Writes the name of the newest checkpoint to LATEST beside `folder`: a hint for people, which no
 /// reader trusts. Throws StorageError.

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -15,31 +16,50 @@ namespace {
 constexpr char kStepPrefix[] = "step-";
 constexpr char kSavePrefix[] = ".tmp-step-";
 constexpr char kRemovalPrefix[] = ".old-step-";
+constexpr char kUnreadable[] = ".unreadable";
 
 bool is_folder(const std::string& path) { return kind_of(path) == PathKind::kFolder; }
 
-std::optional<double> score_of(const std::string& path) {
-  try {
-    return parse_manifest(read_manifest_text(path), path).score;
-  } catch (const CheckpointError&) {
-    return std::nullopt;
-  }
+std::string path_of(const std::string& folder, int64_t step) {
+  return folder + "/" + step_folder(step);
 }
 
-/// Steps with a score, the best first, the earliest of equals first.
-std::vector<int64_t> steps_by_score(const std::string& folder) {
+/// Is called with the step of a checkpoint that is damaged or cannot be read, while its error is
+/// handled, and may throw.
+using Passed = std::function<void(int64_t step, const Error& error)>;
+
+bool is_usable(const std::string& path, int64_t step, bool reads_data, const Passed& passed) try {
+  const CheckpointReader reader(path);
+  if (reads_data) reader.verify_data();
+  return true;
+} catch (const Error& error) {
+  passed(step, error);
+  return false;
+}
+
+/// Steps of the first `most` usable ones by score, the earliest of equals first.
+std::vector<int64_t> best_steps(const std::string& folder, int64_t most, bool reads_data,
+                                const Passed& passed) {
   std::vector<std::pair<double, int64_t>> scored;
   for (const int64_t step : list_checkpoints(folder)) {
-    const std::optional<double> score = score_of(folder + "/" + step_folder(step));
-    if (score.has_value() && *score == *score) scored.emplace_back(-*score, step);
+    try {
+      const std::string path = path_of(folder, step);
+      const std::optional<double> score = parse_manifest(read_manifest_text(path), path).score;
+      if (score.has_value() && *score == *score) scored.emplace_back(-*score, step);
+    } catch (const Error& error) {
+      passed(step, error);
+    }
   }
   std::sort(scored.begin(), scored.end());
   std::vector<int64_t> steps;
-  for (const auto& [score, step] : scored) steps.push_back(step);
+  for (const auto& [score, step] : scored) {
+    if (std::ssize(steps) == most) break;
+    if (is_usable(path_of(folder, step), step, reads_data, passed)) steps.push_back(step);
+  }
   return steps;
 }
 
-void check(const char* call, const std::string& path, int result) {
+void check_call(const char* call, const std::string& path, int result) {
   if (result < 0 && result != -ENOENT) {
     throw StorageError(
         fmt::format("{} '{}': {}", call, path, std::generic_category().message(-result)));
@@ -49,7 +69,7 @@ void check(const char* call, const std::string& path, int result) {
 /// Renamed first, so that no part of a checkpoint ever has a checkpoint's name.
 void remove_checkpoint(FileSystem& files, const std::string& folder, int64_t step) {
   const std::string doomed = fmt::format("{}/.old-{}", folder, step_folder(step));
-  rename_path(files, folder + "/" + step_folder(step), doomed);
+  rename_path(files, path_of(folder, step), doomed);
   remove_folder(files, doomed);
 }
 
@@ -68,35 +88,50 @@ std::optional<int64_t> parse_step_folder(const std::string& name) {
 }
 
 bool is_checkpoint_entry(const std::string& name, bool is_folder) {
-  return is_folder && (parse_step_folder(name).has_value() || name.starts_with(kSavePrefix) ||
-                       name.starts_with(kRemovalPrefix));
+  return is_folder && (parse_step_folder(name.substr(0, name.find(kUnreadable))).has_value() ||
+                       name.starts_with(kSavePrefix) || name.starts_with(kRemovalPrefix));
 }
 
 std::vector<int64_t> list_checkpoints(const std::string& folder) {
   std::vector<int64_t> steps;
   if (!is_folder(folder)) return steps;
   for (const std::string& name : UntrustedFolder(folder).names()) {
-    const std::optional<int64_t> step = parse_step_folder(name);
-    if (step.has_value() && is_folder(folder + "/" + name)) steps.push_back(*step);
+    // Of whatever kind: whoever reads it says what is wrong.
+    if (const auto step = parse_step_folder(name)) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
 }
 
-std::optional<std::string> find_best(const std::string& folder) {
-  const std::vector<int64_t> steps = steps_by_score(folder);
-  if (steps.empty()) return std::nullopt;
-  return folder + "/" + step_folder(steps.front());
+std::optional<std::string> find_best(const std::string& folder, const Warn& warn) {
+  const Passed passed = [&warn](int64_t, const Error& error) {
+    if (!warn) return;
+    warn(fmt::format("a checkpoint does not count as best, and stays: {}", error.what()));
+  };
+  const std::vector<int64_t> best = best_steps(folder, 1, /*reads_data=*/false, passed);
+  return best.empty() ? std::nullopt : std::optional(path_of(folder, best.front()));
 }
 
-std::string resolve_checkpoint(const std::string& given, bool best) {
+std::string resolve_checkpoint(const std::string& given, bool best, bool pass_unreadable,
+                               const Warn& warn) {
   const std::string path = given.substr(0, given.find_last_not_of('/') + 1);
+  const Passed passed = [&](int64_t, const Error& error) {
+    const bool is_damaged = error.code() == ExitCode::kCheckpoint;
+    if (is_damaged ? !best : !pass_unreadable) throw;
+    if (warn) warn(fmt::format("passing over a checkpoint: {}", error.what()));
+  };
   for (const std::string& folder : {path + "/ckpt", path}) {
-    const std::vector<int64_t> steps = list_checkpoints(folder);
+    std::vector<int64_t> steps = list_checkpoints(folder);
     if (steps.empty()) continue;
-    if (!best) return folder + "/" + step_folder(steps.back());
-    const std::optional<std::string> found = find_best(folder);
-    if (found.has_value()) return *found;
+    std::reverse(steps.begin(), steps.end());
+    if (best) steps = best_steps(folder, 1, pass_unreadable, passed);
+    for (const int64_t step : steps) {
+      const std::string found = path_of(folder, step);
+      if (best || !pass_unreadable || is_usable(found, step, /*reads_data=*/true, passed)) {
+        return found;
+      }
+    }
+    if (!best) throw StorageError(fmt::format("no checkpoint in '{}' can be read", folder));
     throw CheckpointError(fmt::format("no checkpoint in '{}' has a score", folder),
                           "the best is known once an evaluation ran at a checkpoint's step");
   }
@@ -110,34 +145,43 @@ std::vector<std::string> list_checkpoint_paths(const std::string& path) {
   for (const std::string& folder : {path + "/ckpt", path}) {
     std::vector<std::string> paths;
     for (const int64_t step : list_checkpoints(folder)) {
-      paths.push_back(folder + "/" + step_folder(step));
+      paths.push_back(path_of(folder, step));
     }
     if (!paths.empty()) return paths;
   }
   return {resolve_checkpoint(path)};
 }
 
-void remove_old_checkpoints(FileSystem& files, const std::string& folder,
-                            const Retention& retention) {
+std::string remove_old_checkpoints(FileSystem& files, const std::string& folder,
+                                   const Retention& retention) {
   std::vector<int64_t> steps = list_checkpoints(folder);
   // An earlier attempt has left later steps, before the run went back to a lower one.
   for (; !steps.empty() && steps.back() > retention.newest; steps.pop_back()) {
     remove_checkpoint(files, folder, steps.back());
   }
-  std::set<int64_t> kept;
   const auto num_last = std::min<size_t>(
       steps.size(), static_cast<size_t>(std::max<int64_t>(1, retention.keep_last)));
-  kept.insert(steps.end() - static_cast<std::ptrdiff_t>(num_last), steps.end());
-  if (num_last < steps.size() && retention.keep_best > 0) {
-    const std::vector<int64_t> best = steps_by_score(folder);
-    for (size_t i = 0; i < best.size() && i < static_cast<size_t>(retention.keep_best); ++i) {
-      kept.insert(best[i]);
-    }
-  }
+  if (num_last == steps.size()) return "";
+  std::set<int64_t> kept(steps.end() - static_cast<std::ptrdiff_t>(num_last), steps.end());
+  std::vector<std::string> problems;
+  const Passed keep = [&](int64_t step, const Error& error) {
+    if (kept.insert(step).second) problems.emplace_back(error.what());
+  };
+  const auto best = best_steps(folder, retention.keep_best, /*reads_data=*/false, keep);
+  kept.insert(best.begin(), best.end());
   for (const int64_t step : steps) {
     if (kept.contains(step) || step == retention.never_remove) continue;
     remove_checkpoint(files, folder, step);
   }
+  return join_words(problems, "; ");
+}
+
+std::string set_aside(FileSystem& files, const std::string& folder, int64_t step) {
+  const std::string path = path_of(folder, step);
+  std::string aside = path + kUnreadable;
+  while (name_exists(aside)) aside += "+";
+  rename_path(files, path, aside);
+  return aside;
 }
 
 void remove_leftovers(FileSystem& files, const std::string& folder) {
@@ -152,9 +196,9 @@ void remove_leftovers(FileSystem& files, const std::string& folder) {
 void remove_folder(FileSystem& files, const std::string& path) {
   if (!is_folder(path)) return;
   for (const std::string& name : UntrustedFolder(path).names()) {
-    check("remove", path + "/" + name, files.remove_file(path + "/" + name));
+    check_call("remove", path + "/" + name, files.remove_file(path + "/" + name));
   }
-  check("remove", path, files.remove_directory(path));
+  check_call("remove", path, files.remove_directory(path));
 }
 
 }  // namespace shoal

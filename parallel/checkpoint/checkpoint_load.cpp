@@ -12,6 +12,7 @@
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
+#include "runtime/base/file_system.h"
 
 namespace shoal {
 namespace {
@@ -69,35 +70,55 @@ LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Commu
     read_tensors(reader, list);
     loaded.manifest = std::move(reader).manifest();
   });
-  state.tensors_loaded();
+  // What a rank alone finds wrong comes after the collective calls of its state.
+  on_every_rank(world, [&] { state.tensors_loaded(); });
   restore_values(state, loaded.manifest);
   return loaded;
 }
 
 std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful& state,
-                                            Communicator& world, const Warn& warn) {
+                                            Communicator& world, const Warn& warn,
+                                            bool pass_unreadable) {
   std::istringstream steps(on_rank_zero(world, [&] {
     std::string text;
     for (const int64_t step : list_checkpoints(folder)) text = fmt::format("{} {}", step, text);
     return text;
   }));
   bool is_any = false;
-  for (int64_t step = 0; steps >> step; is_any = true) {
+  std::optional<LoadedCheckpoint> loaded;
+  std::vector<std::pair<int64_t, std::string>> unreadable;  // with their errors
+  for (int64_t step = 0; !loaded && steps >> step; is_any = true) {
     try {
-      return load_checkpoint(folder + "/" + step_folder(step), state, world);
+      loaded = load_checkpoint(folder + "/" + step_folder(step), state, world);
     } catch (const NewerFormatError&) {
       throw;  // on every rank: all read the same text
     } catch (const CheckpointError& error) {
       if (world.rank() != 0) continue;
       warn(fmt::format("passing over a checkpoint that is not valid: {}", error.what()));
+    } catch (const StorageError& error) {
+      if (!pass_unreadable) throw;
+      unreadable.emplace_back(step, error.what());
     }
   }
   if (!is_any) return std::nullopt;
-  throw CheckpointError(fmt::format("no checkpoint in '{}' is valid", folder),
-                        "`shoal ckpt verify STEP_FOLDER` shows what is wrong with one");
+  if (!loaded && !unreadable.empty()) throw StorageError(unreadable.front().second);
+  if (!loaded) {
+    throw CheckpointError(fmt::format("no checkpoint in '{}' is valid", folder),
+                          "`shoal ckpt verify STEP_FOLDER` shows what is wrong with one");
+  }
+  on_rank_zero(world, [&]() -> std::string {
+    PosixFileSystem files;
+    for (const auto& [step, error] : unreadable) {
+      warn(fmt::format("passing over a checkpoint that cannot be read, kept as '{}': {}",
+                       set_aside(files, folder, step), error));
+    }
+    return "";
+  });
+  return loaded;
 }
 
-std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world) {
+std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world,
+                                             bool pass_unreadable) {
   const std::string text = on_rank_zero(world, [&]() -> std::string {
     const std::vector<int64_t> steps = list_checkpoints(folder);
     std::exception_ptr newest_error;
@@ -106,7 +127,8 @@ std::optional<Manifest> read_newest_manifest(const std::string& folder, Communic
         return checked_manifest_text(folder + "/" + step_folder(*step));
       } catch (const NewerFormatError&) {
         throw;
-      } catch (const CheckpointError&) {
+      } catch (const Error& error) {
+        if (error.code() == ExitCode::kStorage && !pass_unreadable) throw;
         // load_newest passes over it too, with a warning.
         if (!newest_error) newest_error = std::current_exception();
       }

@@ -13,7 +13,7 @@
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
 #include "runtime/base/sha256.h"
-#include "runtime/recipe/config_scalar.h"
+#include "runtime/base/utf8.h"
 #include "runtime/records/metrics.h"
 
 namespace shoal {
@@ -351,8 +351,8 @@ std::string emit_manifest(const Manifest& manifest) {
     check(manifest);
     emit_without_crc(manifest, [&](std::string_view piece) { text += piece; });
     for_each_line(text, [](std::string_view, size_t) {});  // refuses a line that is too long
-    const std::optional<size_t> bad_byte = config::find_invalid_utf8(text);
-    if (bad_byte) refuse(fmt::format("byte {} is not UTF-8", *bad_byte));
+    const size_t valid = check_utf8(text).valid;
+    if (valid < text.size()) refuse(fmt::format("byte {} is not UTF-8", valid));
   } catch (const std::invalid_argument& problem) {
     throw Error(ExitCode::kInternal,
                 fmt::format("a manifest was put together wrongly: {}", problem.what()));

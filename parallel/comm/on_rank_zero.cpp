@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 /// What `work` threw, as text for the other ranks; empty if it did not throw.
 template <typename Work>
-std::string failure_of(const Work& work) {
+std::string failure_text(const Work& work) {
   const auto encode = [](ExitCode code, const std::string& hint, const char* what) {
     // A path or a library's text may be no UTF-8.
     return Json{{"code", code}, {"hint", hint}, {"what", what}}.dump(
@@ -31,7 +31,7 @@ std::string failure_of(const Work& work) {
   }
 }
 
-/// Throws what failure_of put into text, with `where` after it.
+/// Throws what failure_text put into text, with `where` after it.
 [[noreturn]] void rethrow(const std::string& failure, const std::string& where) {
   const Json json = Json::parse(failure);
   const auto code = json.at("code").get<ExitCode>();
@@ -69,14 +69,14 @@ std::string who_has(const std::vector<int64_t>& ranks) {
 
 std::string on_rank_zero(Communicator& world, const std::function<std::string()>& work) {
   std::string text, failure;
-  if (world.rank() == 0) failure = failure_of([&] { text = work(); });
+  if (world.rank() == 0) failure = failure_text([&] { text = work(); });
   failure = broadcast_text(world, std::move(failure));
   if (!failure.empty()) rethrow(failure, "");
   return broadcast_text(world, std::move(text));
 }
 
 void on_every_rank(Communicator& world, const std::function<void()>& work) {
-  const std::vector<std::string> failures = gather_text(world, failure_of(work));
+  const std::vector<std::string> failures = gather_text(world, failure_text(work));
   for (size_t rank = 0; rank < failures.size(); ++rank) {
     if (failures[rank].empty()) continue;
     rethrow(failures[rank], failures.size() > 1 ? fmt::format(" (on rank {})", rank) : "");

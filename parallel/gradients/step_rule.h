@@ -25,7 +25,8 @@ class StepRule : public Stateful {
     (void)step;
     return {};
   }
-  /// Called before the forward passes of a step.
+  /// Called before the forward passes of a step. Of what is saved it may change buffers and
+  /// weights of Task::untrained alone: these get their old values back if the step is skipped.
   virtual void before_forward(int64_t step) { (void)step; }
   /// Gradients are summed, and neither measured nor clipped; weights are those of the last step. It
   /// is not known yet whether the gradients are finite, and if not the step is skipped: the rule

@@ -39,7 +39,7 @@ bool are_even(const RowCounts& rows) {
 }
 
 /// A collective in flight. Holds what it needs by itself: a Pending may outlive its communicator.
-struct InFlight {
+struct NcclInFlight {
   std::shared_ptr<NcclLink> link;
   std::shared_ptr<Communicator::Counters> counters;
   NcclCall call;
@@ -62,7 +62,7 @@ struct InFlight {
   }
 };
 
-using InFlightPtr = std::shared_ptr<InFlight>;
+using InFlightPtr = std::shared_ptr<NcclInFlight>;
 
 class NcclCommunicator : public Communicator {
  public:
@@ -178,7 +178,7 @@ class NcclCommunicator : public Communicator {
   InFlightPtr begin(Collective kind, const torch::Tensor& tensor, RowCounts send_rows,
                     RowCounts recv_rows) {
     count_call(*counters_, kind);
-    auto in_flight = std::make_shared<InFlight>();
+    auto in_flight = std::make_shared<NcclInFlight>();
     in_flight->link = link_;
     in_flight->counters = counters_;
     in_flight->call = {.name = name_of(kind),

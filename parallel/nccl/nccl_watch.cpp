@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/base/signals.h"
+
 namespace shoal {
 namespace {
 
@@ -10,7 +12,9 @@ constexpr std::chrono::milliseconds kNoTime{0};
 }  // namespace
 
 NcclWatch::NcclWatch(OnFailure on_failure, std::chrono::milliseconds period)
-    : on_failure_(std::move(on_failure)), period_(period), thread_([this] { run(); }) {}
+    : on_failure_(std::move(on_failure)),
+      period_(period),
+      thread_(start_thread("the watch over NCCL", [this] { run(); })) {}
 
 NcclWatch::~NcclWatch() {
   {

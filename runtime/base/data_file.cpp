@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -92,6 +93,16 @@ int open_data_file(const std::string& path, const std::string& hint) {
   if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
   ::close(descriptor);
   throw DataError(path + ": is not a regular file", hint);
+}
+
+bool is_named_pipe(const std::string& path) {
+  std::error_code ignored;
+  const bool is_open = path.starts_with("/dev/fd/") || path == "/dev/stdin";
+  return !is_open && fs::is_fifo(path, ignored);
+}
+
+std::ifstream open_unless_pipe(const std::string& path) {
+  return is_named_pipe(path) ? std::ifstream() : std::ifstream(path, std::ios::binary);
 }
 
 bool data_file_exists(const std::string& path) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <span>
 #include <string>
 
@@ -11,6 +12,12 @@ namespace shoal {
 /// is missing or no file. Throws: DataError; of a missing file it names the first part of the path
 /// that is not there and what lies beside it, or the link that leads nowhere.
 int open_data_file(const std::string& path, const std::string& hint);
+
+/// Whether opening `path` would wait until somebody writes. A pipe that the program was handed
+/// open, /dev/stdin or /dev/fd/N as bash's <(...) is, has a writer.
+bool is_named_pipe(const std::string& path);
+/// A failed stream where nothing can be read, of a named pipe too.
+std::ifstream open_unless_pipe(const std::string& path);
 
 /// Whether something lies at `path`, links followed. Throws DataError where the system cannot tell.
 bool data_file_exists(const std::string& path);

@@ -36,7 +36,7 @@ auto repeat_interrupted(Call call) {
   return result;
 }
 
-std::string system_text(int64_t negative_errno) {
+std::string error_text(int64_t negative_errno) {
   return std::generic_category().message(static_cast<int>(-negative_errno));
 }
 
@@ -50,7 +50,7 @@ std::string temporary_beside(const std::string& path) {
 
 void check(const char* call, const std::string& path, int64_t result) {
   if (result >= 0) return;
-  throw StorageError(fmt::format("{} '{}': {}", call, path, system_text(result)));
+  throw StorageError(fmt::format("{} '{}': {}", call, path, error_text(result)));
 }
 
 }  // namespace
@@ -60,8 +60,9 @@ int PosixFileSystem::open(const std::string& path, Mode mode) {
                       : mode == Mode::kReplace ? O_CREAT | O_TRUNC
                       : mode == Mode::kAppend  ? O_CREAT | O_APPEND
                                                : 0;
-  return or_errno(
-      ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | by_mode, kFilePermissions));
+  // Without O_NONBLOCK, opening a pipe would wait for a reader.
+  return or_errno(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | by_mode,
+                         kFilePermissions));
 }
 
 int PosixFileSystem::open_directory(const std::string& path) {
@@ -118,7 +119,7 @@ void OutputFile::write(std::string_view bytes) {
     if (error < 0) {
       const int64_t free = files_.free_bytes(parent_path(path_));
       throw StorageError(
-          fmt::format("write '{}': {} ({} bytes needed, {} free)", path_, system_text(error),
+          fmt::format("write '{}': {} ({} bytes needed, {} free)", path_, error_text(error),
                       bytes.size(), free < 0 ? "unknown" : std::to_string(free)),
           "free some space on this disk, or choose another with run.root=…");
     }
@@ -139,7 +140,7 @@ void OutputFile::close() {
 void rename_path(FileSystem& files, const std::string& from, const std::string& to) {
   const int result = repeat_interrupted([&] { return files.rename(from, to); });
   if (result < 0) {
-    throw StorageError(fmt::format("rename '{}' to '{}': {}", from, to, system_text(result)));
+    throw StorageError(fmt::format("rename '{}' to '{}': {}", from, to, error_text(result)));
   }
 }
 

@@ -12,7 +12,7 @@
 namespace shoal {
 namespace {
 
-constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kHeaderSizeBytes = 8;
 constexpr size_t kLongestQuote = 200;
 // Far more than any writer needs; short ones would cost many times their bytes.
 constexpr size_t kMostMetadata = 1'000;
@@ -120,7 +120,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t& /*value*/) override { return refuse("binary data"); }
   bool parse_error(size_t position, const std::string& /*token*/,
                    const nlohmann::json::exception& /*error*/) override {
-    return fail(fmt::format("the header is not JSON at byte {}", kLengthBytes + position - 1));
+    return fail(fmt::format("the header is not JSON at byte {}", kHeaderSizeBytes + position - 1));
   }
 
  private:
@@ -227,11 +227,11 @@ std::string check_text(std::string_view json, uint64_t file_bytes) {
     return fmt::format("the header has {} bytes; at most {} are read", json.size(),
                        kLargestSafetensorsHeader);
   }
-  if (file_bytes < kLengthBytes + json.size()) return "the header is longer than the file";
+  if (file_bytes < kHeaderSizeBytes + json.size()) return "the header is longer than the file";
   if (json.empty() || json[0] != '{') return "the header does not begin with '{'";
   const size_t zero = json.find('\0');
   if (zero != std::string_view::npos) {
-    return fmt::format("the header has a zero byte at {}", kLengthBytes + zero);
+    return fmt::format("the header has a zero byte at {}", kHeaderSizeBytes + zero);
   }
   return "";
 }
@@ -242,7 +242,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t file_
                                            const std::string& path) {
   HeaderReader reader;
   SafetensorsHeader header;
-  header.data_begin = kLengthBytes + json.size();
+  header.data_begin = kHeaderSizeBytes + json.size();
   std::string problem = check_text(json, file_bytes);
   // All at once: growing by doubling would hold the entries twice.
   if (problem.empty()) reader.entries.reserve(json.size() / kFewestEntryBytes + 1);

@@ -10,24 +10,24 @@
 namespace shoal {
 namespace {
 
-void check(int result) {
+void check_digest(int result) {
   if (result != 1) throw Error(ExitCode::kInternal, "libcrypto refused to compute a SHA-256");
 }
 
 }  // namespace
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-  check(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr));
+  check_digest(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr));
 }
 
 void Sha256::update(std::string_view bytes) {
-  check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()));
+  check_digest(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()));
 }
 
 std::string Sha256::hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
   unsigned int count = 0;
-  check(EVP_DigestFinal_ex(context_.get(), bytes.data(), &count));
+  check_digest(EVP_DigestFinal_ex(context_.get(), bytes.data(), &count));
   return fmt::format("{:02x}", fmt::join(bytes.data(), bytes.data() + count, ""));
 }
 

@@ -10,14 +10,17 @@ namespace shoal {
 
 enum class PathKind { kNothing, kFolder, kOther };
 
-/// What is at `path`, links followed. Throws CheckpointError where the system cannot tell, so
-/// that a folder out of reach is never taken for one that is not there.
+// A file that is missing, too short or of another kind is a CheckpointError. A failed read (EIO,
+// ESTALE, EMFILE …) tells nothing about the file: it is repeated after pauses, then a StorageError.
+
+/// What is at `path`, links followed. A folder out of reach is never taken for one that is not
+/// there. Throws CheckpointError, StorageError.
 PathKind kind_of(const std::string& path);
 /// Whether something has this name, be it a link to a file that does not exist.
 bool name_exists(const std::string& path);
 
-/// A regular file opened for reading inside an UntrustedFolder. Throws CheckpointError with the
-/// path and the byte range.
+/// A regular file opened for reading inside an UntrustedFolder. Throws CheckpointError,
+/// StorageError with the path and the byte range.
 class UntrustedFile {
  public:
   UntrustedFile(UntrustedFile&& other) noexcept;
@@ -34,6 +37,9 @@ class UntrustedFile {
   /// Hands the bytes [begin, end) to `sink` in order, piece by piece.
   void stream(uint64_t begin, uint64_t end,
               const std::function<void(std::string_view)>& sink) const;
+  /// Asks the system to drop its copy in memory of what is on the disk or the file server, so that
+  /// the next read comes from there. A file system in memory has no other copy.
+  void drop_cache() const;
 
  private:
   friend class UntrustedFolder;
@@ -45,7 +51,7 @@ class UntrustedFile {
 };
 
 /// A folder whose files may be hostile: names are plain, links are not followed, and what is not a
-/// regular file is refused. Throws CheckpointError.
+/// regular file is refused. Throws CheckpointError, StorageError.
 class UntrustedFolder {
  public:
   explicit UntrustedFolder(std::string path);

@@ -15,8 +15,8 @@ inline constexpr int64_t kNoLabel = -100;
 /// order, whole routing groups; b may be 0. What the source's DataShape lacks is undefined.
 struct Batch {
   torch::Tensor image_bVCHW;  ///< normalised, in the dtype to compute in; views differ by augment
-  torch::Tensor token_bS;     ///< int64; 0 from the sample's length on
-  torch::Tensor length_b;     ///< int64, tokens of each sample; undefined where all have S
+  torch::Tensor token_bS;     ///< int64; S of the longest sample here, 0 from a sample's length on
+  torch::Tensor length_b;     ///< int64, on the host: tokens of each sample; undefined: all have S
   torch::Tensor token_label_bS;  ///< int64: for text the next token; kNoLabel: not scored
   torch::Tensor value_bN;        ///< in the dtype to compute in
   torch::Tensor label_b;         ///< int64

@@ -44,11 +44,20 @@ std::span<T> row_of(const torch::Tensor& tensor, int64_t row) {
   throw DataError(fmt::format("sample {} {}", index, what));
 }
 
-torch::Tensor rounded_to_bfloat16(const torch::Tensor& wide) {
-  if (!wide.defined()) return wide;
-  const torch::Tensor narrow = torch::empty(
-      wide.sizes(), torch::TensorOptions(torch::kBFloat16).pinned_memory(wide.is_pinned()));
-  return narrow.copy_(wide);
+/// Contiguous, in pinned memory if x is.
+torch::Tensor copy_as(torch::Dtype dtype, const torch::Tensor& x) {
+  if (!x.defined()) return x;
+  return torch::empty(x.sizes(), torch::TensorOptions(dtype).pinned_memory(x.is_pinned())).copy_(x);
+}
+
+/// Leaves no more padding than the longest sample needs.
+void trim_padding(Batch& batch) {
+  const torch::Tensor& length_b = batch.length_b;
+  const int64_t longest = length_b.numel() > 0 ? length_b.max().item<int64_t>() : 1;
+  for (torch::Tensor* tensor : {&batch.token_bS, &batch.token_label_bS}) {
+    if (!tensor->defined() || tensor->size(1) == longest) continue;
+    *tensor = copy_as(torch::kInt64, tensor->narrow(1, 0, longest));
+  }
 }
 
 /// The next batch, on its way to the device; the host does not wait for the copies.
@@ -56,13 +65,28 @@ Batch take(Prefetcher<Batch>& prefetcher, c10::Device device) {
   const auto start = std::chrono::steady_clock::now();
   Batch batch = prefetcher.next();
   batch.wait_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (torch::Tensor* tensor : {&batch.image_bVCHW, &batch.token_bS, &batch.length_b,
-                                &batch.token_label_bS, &batch.value_bN, &batch.label_b,
-                                &batch.target_bM, &batch.context.sample_b, &batch.context.view_b}) {
+  for (torch::Tensor* tensor :
+       {&batch.image_bVCHW, &batch.token_bS, &batch.token_label_bS, &batch.value_bN, &batch.label_b,
+        &batch.target_bM, &batch.context.sample_b, &batch.context.view_b}) {
     if (tensor->defined()) *tensor = tensor->to(device, /*non_blocking=*/true);
   }
   batch.context.token_bS = batch.token_bS;
+  batch.context.length_b = batch.length_b;
   return batch;
+}
+
+/// Half of what the system gives, where it gives fewer: others need threads, too.
+std::unique_ptr<WorkerPool> start_workers(const LoaderSettings& settings) {
+  const bool may_be_fewer = settings.fewer_workers != nullptr;
+  auto workers = std::make_unique<WorkerPool>(settings.workers, may_be_fewer);
+  if (workers->size() == settings.workers) return workers;
+  const int64_t half = workers->size() / 2;
+  workers.reset();
+  workers = std::make_unique<WorkerPool>(half, may_be_fewer);
+  settings.fewer_workers(fmt::format(
+      "data.workers: {} instead of {}, the system refuses more threads (ulimit -u, ulimit -v)",
+      workers->size(), settings.workers));
+  return workers;
 }
 
 }  // namespace
@@ -74,7 +98,7 @@ BatchMaker::BatchMaker(const SampleSet& samples, const LoaderSettings& settings,
       views_(is_training ? settings.views : 1),
       repeats_(is_training && settings.images ? settings.images->augment.repeats : 1),
       order_(settings.seed, samples.size(), is_training),
-      workers_(std::make_unique<WorkerPool>(settings.workers)) {
+      workers_(start_workers(settings)) {
   if (!is_training_) text_ = samples_.text_counts().value_or(TextCounts{});
   if (settings.images) {
     crop_ = is_training_ ? settings.images->train_crop : settings.images->valid_crop;
@@ -98,9 +122,10 @@ Batch BatchMaker::make(SampleRange micro) const {
     fill<float>(batch, mine);
   }
   if (settings_.dtype == torch::kBFloat16) {
-    batch.image_bVCHW = rounded_to_bfloat16(batch.image_bVCHW);
-    batch.value_bN = rounded_to_bfloat16(batch.value_bN);
+    batch.image_bVCHW = copy_as(torch::kBFloat16, batch.image_bVCHW);
+    batch.value_bN = copy_as(torch::kBFloat16, batch.value_bN);
   }
+  if (batch.length_b.defined()) trim_padding(batch);
   return batch;
 }
 

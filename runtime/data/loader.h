@@ -3,8 +3,10 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "runtime/data/augment.h"
 #include "runtime/data/batch.h"
@@ -28,7 +30,9 @@ struct LoaderSettings {
   int64_t views = 1;                     ///< of each training image; evaluation has one
   int64_t prefetch = 2;                  ///< micro-batches ready at most; 0 = no thread
   int64_t workers = 1;                   ///< threads that read samples; changes no value
-  torch::Device device = torch::kCPU;    ///< of batches that a loader gives
+  /// Told where the system gives fewer workers; null: that is an Error (exit 11).
+  std::function<void(const std::string& line)> fewer_workers = {};
+  torch::Device device = torch::kCPU;  ///< of batches that a loader gives
 };
 
 /// Makes micro-batches from positions in the stream. A pure function of its arguments: batches of

@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/signals.h"
+
 namespace shoal {
 
 /// Makes items first, first + 1, ... ahead of time in one thread, at most `depth` of them waiting.
@@ -18,9 +20,10 @@ class Prefetcher {
  public:
   using Make = std::function<Item(int64_t index)>;
 
+  /// Throws Error (exit 11) where the system refuses the thread.
   Prefetcher(Make make, int64_t first, int64_t depth)
       : make_(std::move(make)), index_(first), depth_(static_cast<size_t>(depth)) {
-    if (depth > 0) thread_ = std::thread([this] { run(); });
+    if (depth > 0) thread_ = start_thread("data.prefetch", [this] { run(); });
   }
 
   /// Waits for the item being made, then drops it and what is ready.

@@ -3,10 +3,19 @@
 #include <exception>
 #include <utility>
 
+#include "runtime/base/error.h"
+#include "runtime/base/signals.h"
+
 namespace shoal {
 
-WorkerPool::WorkerPool(int64_t workers) {
-  for (int64_t i = 1; i < workers; ++i) threads_.emplace_back([this] { run(); });
+// By another constructor, so that the destructor ends the threads if this one throws.
+WorkerPool::WorkerPool(int64_t workers, bool may_be_fewer) : WorkerPool() {
+  threads_.reserve(static_cast<size_t>(workers));
+  try {
+    while (size() < workers) threads_.push_back(start_thread("data.workers", [this] { run(); }));
+  } catch (const Error&) {
+    if (!may_be_fewer) throw;
+  }
 }
 
 WorkerPool::~WorkerPool() {

@@ -12,17 +12,20 @@ namespace shoal {
 /// Threads that share out the samples of a batch. Torch-free.
 class WorkerPool {
  public:
-  /// The caller of for_each is one of `workers`, so that one worker is no thread.
-  explicit WorkerPool(int64_t workers);
+  /// The caller of for_each is one of `workers`, so that one worker is no thread. Where the system
+  /// refuses a thread: those before it if `may_be_fewer`, else throws Error (exit 11).
+  explicit WorkerPool(int64_t workers, bool may_be_fewer = false);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
+  int64_t size() const { return std::ssize(threads_) + 1; }
   /// Calls body(i) for each i in [0, count), in any order, several at once. Rethrows what the call
   /// of the lowest i threw, after all have ended. For one caller at a time.
   void for_each(int64_t count, const std::function<void(int64_t)>& body);
 
  private:
+  WorkerPool() = default;
   void run();
   void work(std::unique_lock<std::mutex>& lock);
 

@@ -49,7 +49,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, const Context& context)
   // A rank's pieces need not hold what the options name.
   if (shards_ == nullptr) {
     check_names(options, context.parameters);
-    check_rules(options.rules, context.parameters);
+    check_rules(options.rules, context.parameters, context.buffers);
   }
   for (const Parameter& parameter : context.parameters) {
     if (!parameter.tensor.requires_grad()) continue;

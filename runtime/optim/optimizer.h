@@ -64,10 +64,12 @@ class Optimizer : public Stateful {
  public:
   /// What is updated: parameters, or this rank's pieces of them with the `shards` they come from.
   struct Context {
-    Context(std::vector<Parameter> parameters = {}, StateShards* shards = nullptr)
-        : parameters(std::move(parameters)), shards(shards) {}
+    Context(std::vector<Parameter> parameters = {}, StateShards* shards = nullptr,
+            std::vector<Parameter> buffers = {})
+        : parameters(std::move(parameters)), shards(shards), buffers(std::move(buffers)) {}
     std::vector<Parameter> parameters;
-    StateShards* shards;  ///< not owned; null for whole parameters
+    StateShards* shards;             ///< not owned; null for whole parameters
+    std::vector<Parameter> buffers;  ///< what `rules` may match beside the parameters
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "optimizer";

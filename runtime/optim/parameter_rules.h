@@ -21,13 +21,16 @@ struct ParameterRule {
   static constexpr auto fields() {
     return std::tuple{
         required("match", &ParameterRule::match,
-                 "parameters by name, * for any characters, ? for one: \"*.bias\"", not_empty()),
+                 "parameters and buffers by name, * for any characters, ? for one: \"*.bias\"",
+                 not_empty()),
         field("lr_scale", &ParameterRule::lr_scale, "factor of the learning rate", above(0.0),
               unset_word("inherit")),
         field("weight_decay", &ParameterRule::weight_decay,
               "decay of all it matches, vectors and scalars too", at_least(0.0),
               unset_word("inherit")),
-        field("freeze", &ParameterRule::freeze, "keep the values from the start",
+        field("freeze", &ParameterRule::freeze,
+              "keep the values from the start; buffers inherit it where it holds for all "
+              "parameters of their module",
               unset_word("inherit"))};
   }
   void validate(Problems& problems) const;
@@ -41,16 +44,25 @@ inline const std::string& whole_name(const Parameter& parameter) {
 /// What all rules together set for one parameter.
 struct ParameterSettings {
   std::optional<double> lr_scale, weight_decay;
-  bool freeze = false;
+  std::optional<bool> freeze;
 };
 ParameterSettings settings_of(const std::vector<ParameterRule>& rules, const Parameter& parameter);
 
-/// Throws ConfigError, a line `optimizer.rules[i].match: ...` for each rule that matches none.
-void check_rules(const std::vector<ParameterRule>& rules, const std::vector<Parameter>& parameters);
+/// Throws ConfigError, a line `optimizer.rules[i].match: ...` for each rule that matches no
+/// parameter and, or without `freeze`, no buffer.
+void check_rules(const std::vector<ParameterRule>& rules, const std::vector<Parameter>& parameters,
+                 const std::vector<Parameter>& buffers);
 
 /// Sets requires_grad to false where the rules freeze: such parameters get no gradient, no
 /// optimizer state, and take no part in sums over ranks or in the gradient norm.
 void freeze_parameters(const std::vector<ParameterRule>& rules,
                        const std::vector<Parameter>& parameters);
+
+/// The buffers that keep their values: those that the rules freeze, and unless a rule says
+/// otherwise those of a module all of whose parameters they freeze. A module without parameters
+/// counts to the one around it.
+std::vector<Parameter> frozen_buffers(const std::vector<ParameterRule>& rules,
+                                      const std::vector<Parameter>& parameters,
+                                      const std::vector<Parameter>& buffers);
 
 }  // namespace shoal

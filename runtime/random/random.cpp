@@ -22,8 +22,8 @@ at::ScalarType draw_type(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-void draw(const torch::Tensor& out_NP, const torch::Tensor& id_N, const Stream& stream,
-          Distribution distribution) {
+void draw_on_device(const torch::Tensor& out_NP, const torch::Tensor& id_N, const Stream& stream,
+                    Distribution distribution) {
   static const Operator<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef, int64_t)> op(
       "shoal::random_rows_");
   const int64_t words[] = {static_cast<int64_t>(stream.seed), static_cast<int64_t>(stream.purpose),
@@ -37,8 +37,8 @@ void fill_from(const torch::Tensor& out, const Stream& stream, Distribution dist
   const at::ScalarType type = draw_type(out.scalar_type());
   const bool fits = out.is_contiguous() && out.scalar_type() == type;
   const torch::Tensor drawn = fits ? out : torch::empty(out.sizes(), out.options().dtype(type));
-  draw(drawn.view({1, drawn.numel()}), torch::zeros({1}, out.options().dtype(at::kLong)), stream,
-       distribution);
+  draw_on_device(drawn.view({1, drawn.numel()}), torch::zeros({1}, out.options().dtype(at::kLong)),
+                 stream, distribution);
   if (!fits) out.copy_(drawn);
 }
 
@@ -50,7 +50,7 @@ torch::Tensor rows(const Stream& stream, const torch::Tensor& id_N, int64_t per_
   TORCH_CHECK(per_id >= 0 && per_id <= INT64_C(1) << 32, "random rows of ", per_id, " values");
   const torch::Tensor out_NP =
       torch::empty({id_N.size(0), per_id}, id_N.options().dtype(draw_type(dtype)));
-  draw(out_NP, id_N.contiguous(), stream, distribution);
+  draw_on_device(out_NP, id_N.contiguous(), stream, distribution);
   return out_NP.to(dtype);
 }
 

@@ -9,7 +9,8 @@ namespace shoal {
 
 /// The place of a forward pass in the run: keys of all noise, and the scale of losses.
 /// Tensors are where the model is. b = samples on this rank in this micro-step, in stream order,
-/// whole routing groups but for the last group of an evaluation, which may be short.
+/// whole routing groups but for the last group of an evaluation, which may be short. Rows of a
+/// sample behind its tokens are padding, on which nothing depends.
 struct StepContext {
   uint64_t seed = 0;
   int64_t step = 0;               ///< optimizer step, from 0
@@ -18,6 +19,7 @@ struct StepContext {
   torch::Tensor view_b;           ///< int64 [b], augmentation view, or undefined for view 0
   torch::Tensor token_bS;         ///< int64 [b, S], vocabulary ids; undefined without tokens
   torch::Tensor position_bS;      ///< int64 [b, S], in their text; undefined: 0, 1, 2, ...
+  torch::Tensor length_b;         ///< int64 [b], on the host: tokens of a sample; undefined: all S
   int64_t samples_per_group = 8;  ///< recipe key train.group
   int64_t samples_in_step = 0;    ///< over all ranks and micro-steps of this optimizer step
   int64_t samples_in_micro = 0;   ///< over all ranks of this micro-step
@@ -27,23 +29,36 @@ struct StepContext {
 /// the whole.
 inline StepContext narrow_samples(const StepContext& step, int64_t first, int64_t count) {
   StepContext part = step;
-  for (torch::Tensor StepContext::*tensor : {&StepContext::sample_b, &StepContext::view_b,
-                                             &StepContext::token_bS, &StepContext::position_bS}) {
+  for (torch::Tensor StepContext::*tensor :
+       {&StepContext::sample_b, &StepContext::view_b, &StepContext::token_bS,
+        &StepContext::position_bS, &StepContext::length_b}) {
     if ((step.*tensor).defined()) part.*tensor = (step.*tensor).narrow(0, first, count);
   }
   return part;
 }
 
+/// bool [b, S]: which of the S rows of each sample are tokens; undefined where no length is known.
+inline torch::Tensor token_mask(const StepContext& step, int64_t S) {
+  if (!step.length_b.defined()) return {};
+  const torch::Tensor length_b = step.length_b.to(step.sample_b.device(), /*non_blocking=*/true);
+  return torch::arange(S, length_b.options()) < length_b.unsqueeze(1);
+}
+
 /// int64 [b R]: which row this is in the whole run, whatever the rank: the sample's view in the top
 /// byte, below it its position in the stream times R plus the row. Keys what is drawn for the row.
-inline torch::Tensor row_ids(const StepContext& step, int64_t rows_per_sample) {
+/// The R rows are `runs` of S, each of a sample's tokens. Where samples differ in length, ids leave
+/// room for 2^20 rows in a run, so that they are independent of the padding.
+inline torch::Tensor row_ids(const StepContext& step, int64_t S, int64_t runs = 1) {
   constexpr int kViewShift = 56;
-  torch::Tensor first_b = step.sample_b * rows_per_sample;
+  constexpr int64_t kMostRows = int64_t{1} << 20;
+  const int64_t room = step.length_b.defined() ? kMostRows : S;
+  torch::Tensor first_b = step.sample_b * (room * runs);
   if (step.view_b.defined()) {
     first_b = first_b.bitwise_or(step.view_b.bitwise_left_shift(kViewShift));
   }
-  const torch::Tensor row_R = torch::arange(rows_per_sample, first_b.options());
-  return (first_b.unsqueeze(1) + row_R).flatten();
+  const torch::Tensor run_r = torch::arange(runs, first_b.options()) * room;
+  const torch::Tensor row_S = torch::arange(S, first_b.options());
+  return (first_b.view({-1, 1, 1}) + run_r.unsqueeze(1) + row_S).flatten();
 }
 
 }  // namespace shoal

@@ -62,6 +62,7 @@ struct FieldRules {
   bool may_be_empty = true;   ///< texts
   bool may_have_none = true;  ///< lists
   bool is_path = false;       ///< texts
+  bool keeps_evaluation = false;
 
   constexpr void apply(const Range& rule) { range = rule; }
   template <class Rule>
@@ -93,6 +94,11 @@ constexpr auto not_empty() {
 /// characters are refused; of a list of texts, each of them.
 constexpr auto file_path() {
   return [](FieldRules& rules) { rules.is_path = true; };
+}
+/// A key of a model whose value changes nothing that given weights compute in an evaluation: it is
+/// about training, first values or speed. Keys without this rule may change it.
+constexpr auto keeps_evaluation() {
+  return [](FieldRules& rules) { rules.keeps_evaluation = true; };
 }
 /// A list that must have an element.
 constexpr auto at_least_one() {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <tuple>
 
+#include "runtime/base/utf8.h"
 #include "runtime/recipe/config_scalar.h"
 
 namespace shoal::config {
@@ -14,7 +15,7 @@ constexpr std::size_t kMaxQuotedBytes = 60;
 /// The beginning of a long text, never half a character.
 std::string shortened(const std::string& whole) {
   std::string text = whole.substr(0, kMaxQuotedBytes);
-  while (text.size() < whole.size() && !text.empty() && (whole[text.size()] & 0xc0) == 0x80) {
+  while (text.size() < whole.size() && !text.empty() && continues_character(whole[text.size()])) {
     text.pop_back();
   }
   return text.size() < whole.size() ? text + "..." : text;
@@ -122,8 +123,7 @@ std::string Diagnostics::line_of(const Mistake& mistake) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';  // one line, no escape codes
   }
   std::size_t begin = 0;  // what is before it is UTF-8
-  while (const auto bad = find_invalid_utf8(std::string_view(line).substr(begin))) {
-    begin += *bad;
+  while ((begin += check_utf8(std::string_view(line).substr(begin)).valid) < line.size()) {
     line[begin++] = '?';
   }
   // What would reorder the message on the screen.

@@ -9,6 +9,8 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/base/utf8.h"
+
 namespace shoal::config {
 namespace {
 
@@ -118,26 +120,13 @@ uint32_t code_point(std::string_view text, std::size_t length) {
 /// Bytes of the character that begins here: at most 4, also of what is no UTF-8.
 std::size_t character_length(std::string_view text) {
   std::size_t length = 1;
-  while (length < std::min<std::size_t>(4, text.size()) &&
-         (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) {
+  while (length < std::min<std::size_t>(4, text.size()) && continues_character(text[length])) {
     ++length;
   }
   return length;
 }
 
 std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
-
-/// The lowest and the highest byte that may follow another of the same UTF-8 character.
-constexpr std::pair<int, int> kFollowing{0x80, 0xbf};
-
-/// Leaves out code points spelled too long, surrogates, and those above U+10FFFF.
-std::pair<int, int> limits_of_second_byte(unsigned char lead) {
-  if (lead == 0xe0) return {0xa0, 0xbf};
-  if (lead == 0xed) return {0x80, 0x9f};
-  if (lead == 0xf0) return {0x90, 0xbf};
-  if (lead == 0xf4) return {0x80, 0x8f};
-  return kFollowing;
-}
 
 }  // namespace
 
@@ -205,25 +194,6 @@ std::string number_text(double value) {
   // 1e-06 becomes 1e-6, 3e+20 becomes 3e20.
   const std::size_t digits = text.find_first_not_of("+-0", exponent);
   return text.replace(exponent, digits - exponent, text[exponent] == '-' ? "-" : "");
-}
-
-std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
-  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (std::size_t i = 0; i < text.size();) {
-    const unsigned char lead = byte(i);
-    const std::size_t length = lead < 0x80                   ? 1
-                               : lead >= 0xc2 && lead < 0xe0 ? 2
-                               : lead >= 0xe0 && lead < 0xf0 ? 3
-                               : lead >= 0xf0 && lead < 0xf5 ? 4
-                                                             : 0;
-    if (length == 0 || i + length > text.size()) return i;
-    for (std::size_t k = 1; k < length; ++k) {
-      const auto [lowest, highest] = k == 1 ? limits_of_second_byte(lead) : kFollowing;
-      if (byte(i + k) < lowest || byte(i + k) > highest) return i;
-    }
-    i += length;
-  }
-  return std::nullopt;
 }
 
 std::optional<Stretch> find_invisible(std::string_view text) {

@@ -20,9 +20,6 @@ std::optional<bool> parse_boolean(std::string_view text, std::string& problem);
 /// Shortest text that parse_number reads back to the same double: 0.002, 1e-6, 3e20.
 std::string number_text(double value);
 
-/// Byte offset of the first byte that is not well-formed UTF-8; nothing if all is.
-std::optional<std::size_t> find_invalid_utf8(std::string_view text);
-
 /// Where a text's first character is that shows nothing and may reorder or hide what is around it
 /// (of Unicode's controls and formats, and ends of lines), as bytes of the text; nothing if there
 /// is none. The text is UTF-8.

@@ -41,7 +41,8 @@ Node scalar(const std::string& text) {
 /// Turns options into trees. With `defaults` not null, values equal to theirs are left out.
 class Writer {
  public:
-  explicit Writer(bool is_minimal) : is_minimal_(is_minimal) {}
+  explicit Writer(bool is_minimal, bool is_evaluated = false)
+      : is_minimal_(is_minimal), is_evaluated_(is_evaluated) {}
 
   /// `defaults` is an object of the same type, or nullptr: keep everything.
   Node section(const Type& type, const void* object, const void* defaults) const {
@@ -55,6 +56,7 @@ class Writer {
   void write_into(Node& node, const Type& type, const void* object, const void* defaults) const {
     if (type.kind == Kind::kChoice) return write_choice(node, type, object, defaults);
     for (const FieldInfo& field : type.fields) {
+      if (is_evaluated_ && field.rules.keeps_evaluation) continue;
       const void* member = field.member_of(object);
       const void* other = defaults ? field.member_of(defaults) : nullptr;
       if (field.rules.is_inlined) {
@@ -161,10 +163,10 @@ class Writer {
     return node;
   }
 
-  bool is_minimal_;
+  bool is_minimal_, is_evaluated_;
 };
 
-std::string quoted(const Node& node) {
+std::string quoted_text(const Node& node) {
   std::string text = "\"";
   for (std::size_t i = 0; i < node.text.size(); ++i) {
     const char c = node.text[i];
@@ -204,7 +206,7 @@ std::string flow_text(const Node& node) {
       const bool is_word = node.text == "true" || node.text == "false";
       const bool is_plain =
           !node.is_quoted && (is_word || is_safe_plain(node.text) || is_number_like(node.text));
-      return is_plain ? node.text : quoted(node);
+      return is_plain ? node.text : quoted_text(node);
     }
     case Node::Kind::kList:
       break;
@@ -290,6 +292,10 @@ void flatten(const Node& node, const std::string& path,
 
 Node to_node(const Type& type, const void* options) {
   return Writer(false).section(type, options, nullptr);
+}
+
+Node to_evaluated_node(const Type& type, const void* options) {
+  return Writer(false, /*is_evaluated=*/true).section(type, options, nullptr);
 }
 
 Node to_minimal_node(const Type& type, const void* options) {

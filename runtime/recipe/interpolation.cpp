@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/text.h"
+#include "runtime/base/utf8.h"
 #include "runtime/recipe/config_scalar.h"
 #include "runtime/recipe/recipe_document.h"
 #include "runtime/recipe/yaml_reader.h"
@@ -212,7 +213,9 @@ class Interpolator {
       value.has_unset_variable = true;
       return true;
     }
-    if (find_invalid_utf8(*found)) return note(from, path, "variable " + name + " is not UTF-8");
+    if (check_utf8(*found).valid < found->size()) {
+      return note(from, path, "variable " + name + " is not UTF-8");
+    }
     if (found->size() > kMaxTextBytes) return note(from, path, "longer than 64 KiB");
     value.text = *found;
     return true;

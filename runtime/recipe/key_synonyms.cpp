@@ -15,12 +15,12 @@ struct Synonyms {
 
 // Words are those of PyTorch, timm, Hugging Face, Megatron, DeepSpeed and nanoGPT.
 /// Keys whose values are other than those of the words.
-struct Difference {
+struct KnownDifference {
   std::string_view words, keys, text;
 };
 constexpr std::array kDifferences{
-    Difference{"min_lr final_lr lr_min eta_min", "end", "a factor of the peak rate"},
-    Difference{"mlp_ratio", "hidden channel_hidden", "a width, not a ratio"}};
+    KnownDifference{"min_lr final_lr lr_min eta_min", "end", "a factor of the peak rate"},
+    KnownDifference{"mlp_ratio", "hidden channel_hidden", "a width, not a ratio"}};
 
 constexpr std::array kModelWords{
     Synonyms{"dim hidden_size embed_dim embedding_dim emb_dim d_model n_embd model_dim hidden_dim "
@@ -147,7 +147,7 @@ bool has_word(std::string_view words, std::string_view word) {
 
 std::string_view difference_of(std::string_view word, std::string_view key) {
   const std::string lower = lower_case(word);
-  for (const Difference& line : kDifferences) {
+  for (const KnownDifference& line : kDifferences) {
     if (has_word(line.words, lower) && has_word(line.keys, key)) return line.text;
   }
   return "";

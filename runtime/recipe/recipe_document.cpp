@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/base/data_file.h"
 #include "runtime/base/text.h"
 #include "runtime/recipe/yaml_reader.h"
 
@@ -22,15 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxFiles = 64;
 
-/// Reading one waits until somebody writes; /dev/fd/N, as bash's <(...) is, has a writer.
-bool is_named_pipe(const std::string& path) {
-  std::error_code ignored;
-  const bool is_open = path.starts_with("/dev/fd/") || path == "/dev/stdin";
-  return !is_open && fs::is_fifo(path, ignored);
-}
-
 /// The first MiB and one byte of a file; nothing, with errno set, if it cannot be read.
-std::optional<std::string> read_text(const std::string& path) {
+std::optional<std::string> text_of_file(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
     errno = EISDIR;
@@ -79,7 +73,7 @@ class FileLoader {
     const std::string_view key = asked_at ? "include" : "";
     if (num_files_ > kMaxFiles) return fail(blame, key, "more than 64 files are included");
     if (is_named_pipe(path)) return fail(blame, key, "'" + path + "' is a named pipe, not a file");
-    const std::optional<std::string> text = read_text(path);
+    const std::optional<std::string> text = text_of_file(path);
     if (!text) {
       const std::string reason = errno ? std::strerror(errno) : "read error";
       return fail(blame, key, "cannot read '" + path + "': " + reason);

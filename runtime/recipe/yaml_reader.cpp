@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/base/utf8.h"
 #include "runtime/recipe/config_scalar.h"
 
 namespace shoal::config {
@@ -287,8 +288,8 @@ bool check_bytes(const std::string& text, const Position& start, Diagnostics& di
     diagnostics.add(start, "", "larger than 1 MiB; this is no recipe");
     return false;
   }
-  if (const auto offset = find_invalid_utf8(text)) {
-    diagnostics.add(position_of_byte(text, *offset, start), "", "this byte is not UTF-8");
+  if (const std::size_t valid = check_utf8(text).valid; valid < text.size()) {
+    diagnostics.add(position_of_byte(text, valid, start), "", "this byte is not UTF-8");
     return false;
   }
   // yaml-cpp takes byte 4 for the end of the text, so control characters cannot pass.

@@ -9,6 +9,7 @@
 #include <limits>
 #include <system_error>
 
+#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -271,6 +272,7 @@ UnreadLines for_each_flat_record(const std::string& path,
   const bool is_missing =
       std::filesystem::status(path, unknown).type() == std::filesystem::file_type::not_found;
   if (is_missing) return unread;
+  if (is_named_pipe(path)) throw DataError("'" + path + "' is a named pipe, not a file");
   std::ifstream stream(path, std::ios::binary);
   if (!stream) throw DataError("open '" + path + "': " + std::generic_category().message(errno));
   FlatRecord record;

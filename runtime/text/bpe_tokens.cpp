@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/text/utf8.h"
+#include "runtime/base/utf8.h"
 
 namespace shoal {
 namespace {

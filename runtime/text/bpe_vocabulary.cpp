@@ -12,12 +12,12 @@
 #include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/sha256.h"
-#include "runtime/text/utf8.h"
+#include "runtime/base/utf8.h"
 
 namespace shoal {
 namespace {
 
-constexpr std::string_view kVersion = "#version";
+constexpr std::string_view kVersionLine = "#version";
 constexpr const char* kFilesHint =
     "tokenizer.vocab and tokenizer.merges are paths of vocab.json and merges.txt, or of "
     "encoder.json and vocab.bpe";
@@ -75,7 +75,7 @@ class MergesReader {
   std::set<std::pair<int32_t, int32_t>> pairs_;
 };
 
-std::string_view text_of(const MappedFile& file) {
+std::string_view view_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
@@ -95,7 +95,7 @@ std::vector<BpeMerge> parse_bpe_merges(std::string_view text,
     std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (number == 1 && line.starts_with(kVersion)) continue;
+    if (number == 1 && line.starts_with(kVersionLine)) continue;
     const std::string problem = reader.add(line);
     if (!problem.empty()) throw DataError(fmt::format("{}:{}: {}", path, number, problem));
   }
@@ -105,8 +105,8 @@ std::vector<BpeMerge> parse_bpe_merges(std::string_view text,
 BpeVocabulary read_bpe_vocabulary(const std::string& tokens_path, const std::string& merges_path) {
   BpeVocabulary vocabulary;
   const MappedFile tokens(tokens_path, kFilesHint), merges(merges_path, kFilesHint);
-  vocabulary.tokens = parse_bpe_tokens(text_of(tokens), tokens_path);
-  vocabulary.merges = parse_bpe_merges(text_of(merges), vocabulary.tokens, merges_path);
+  vocabulary.tokens = parse_bpe_tokens(view_of(tokens), tokens_path);
+  vocabulary.merges = parse_bpe_merges(view_of(merges), vocabulary.tokens, merges_path);
   return vocabulary;
 }
 

@@ -7,14 +7,14 @@
 namespace shoal {
 namespace {
 
-constexpr size_t kNumBytes = 256;
+constexpr size_t kByteTokens = 256;
 
-constexpr std::array<char, kNumBytes> every_byte() {
-  std::array<char, kNumBytes> bytes{};
-  for (size_t i = 0; i < kNumBytes; ++i) bytes[i] = static_cast<char>(i);
+constexpr std::array<char, kByteTokens> every_byte() {
+  std::array<char, kByteTokens> bytes{};
+  for (size_t i = 0; i < kByteTokens; ++i) bytes[i] = static_cast<char>(i);
   return bytes;
 }
-constexpr std::array<char, kNumBytes> kEveryByte = every_byte();
+constexpr std::array<char, kByteTokens> kEveryByte = every_byte();
 
 /// Each byte is a token, whose id is its value. Takes any text, UTF-8 or not.
 class BytesTokenizer : public Tokenizer {
@@ -24,7 +24,7 @@ class BytesTokenizer : public Tokenizer {
   };
   explicit BytesTokenizer(const Options& /*options*/) {}
 
-  int64_t vocabulary() const override { return kNumBytes; }
+  int64_t vocabulary() const override { return kByteTokens; }
   std::string identity() const override { return "bytes"; }
   bool ids_are_bytes() const override { return true; }
   void encode(std::string_view text, std::vector<int64_t>& ids) const override {

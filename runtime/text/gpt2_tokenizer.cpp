@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "runtime/text/utf8.h"
+#include "runtime/base/utf8.h"
 
 namespace shoal {
 

@@ -142,7 +142,7 @@ std::span<const uint16_t> parse_token_file(std::span<const std::byte> bytes,
 
 bool is_token_cache(const std::string& path) {
   int32_t first = 0;
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_unless_pipe(path);
   return file.read(reinterpret_cast<char*>(&first), sizeof(first)) && first == kMagic;
 }
 

@@ -67,6 +67,8 @@ class GrowRule {
 
   /// Whether masks are updated in this step, counted from 0.
   virtual bool is_due(int64_t step) const = 0;
+  /// From this step on no update changes a mask any more. Default: none ever does.
+  virtual int64_t rests_from() const { return 0; }
   /// Throws ConfigError, beginning with `layer`, where masks of this pattern cannot follow the
   /// rule.
   virtual void check(const Pattern& pattern, const std::string& layer) const {
@@ -149,6 +151,7 @@ class ReplaceRule : public GrowRule {
   bool is_due(int64_t step) const override {
     return step > 0 && step % every_ == 0 && step < until_;
   }
+  int64_t rests_from() const override { return until_; }
   bool excludes_dropped() const override { return options_.exclude_dropped; }
   /// f.
   double fraction(int64_t step) const;

@@ -64,6 +64,9 @@ class Mest : public GrowRule {
     if (options_.mode == MestMode::kSoft) return is_regular || step == until_;
     return is_regular && step < until_;
   }
+  int64_t rests_from() const override {
+    return options_.mode == MestMode::kSoft ? until_ + 1 : until_;
+  }
   void check(const Pattern& pattern, const std::string& layer) const override {
     if (options_.mode == MestMode::kSoft && until_ >= total_) {
       throw ConfigError(layer +

@@ -19,8 +19,9 @@ namespace {
 using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 
-Tensor multiply_cuda(const Tensor& from, const Tensor& values, at::TensorList blocks,
-                     const MaybeTensor& from_at, const MaybeTensor& to_at, bool is_transposed) {
+Tensor block_multiply_cuda(const Tensor& from, const Tensor& values, at::TensorList blocks,
+                           const MaybeTensor& from_at, const MaybeTensor& to_at,
+                           bool is_transposed) {
   const c10::cuda::CUDAGuard guard(from.device());
   const Tensor &start = blocks[0], &column = blocks[1], &block = blocks[2];
   const int64_t T = from.size(0), b = values.size(1), to_width = (start.size(0) - 1) * b;
@@ -42,8 +43,8 @@ Tensor multiply_cuda(const Tensor& from, const Tensor& values, at::TensorList bl
   return to;
 }
 
-Tensor dots_cuda(const Tensor& dy, const Tensor& x, const Tensor& row, const Tensor& column,
-                 int64_t size) {
+Tensor block_dots_cuda(const Tensor& dy, const Tensor& x, const Tensor& row, const Tensor& column,
+                       int64_t size) {
   const c10::cuda::CUDAGuard guard(x.device());
   const TokenParts tokens(x.size(0));
   Tensor sums = torch::empty({tokens.parts, row.size(0), size, size}, x.options());
@@ -69,8 +70,8 @@ Tensor dots_cuda(const Tensor& dy, const Tensor& x, const Tensor& row, const Ten
 }  // namespace
 
 TORCH_LIBRARY_IMPL(shoal, CUDA, m) {
-  m.impl("sparse_block_multiply", multiply_cuda);
-  m.impl("sparse_block_dots", dots_cuda);
+  m.impl("sparse_block_multiply", block_multiply_cuda);
+  m.impl("sparse_block_dots", block_dots_cuda);
 }
 
 }  // namespace shoal

@@ -19,8 +19,8 @@ namespace {
 using torch::Tensor;
 using GpuCsrMatrixPtr = c10::intrusive_ptr<GpuCsrMatrix>;
 
-void check(cusparseStatus_t status, const char* call) {
-  TORCH_CHECK(status == CUSPARSE_STATUS_SUCCESS, call, ": ", cusparseGetErrorString(status));
+void check(cusparseStatus_t status, const char* call, const char* part = "") {
+  TORCH_CHECK(status == CUSPARSE_STATUS_SUCCESS, call, part, ": ", cusparseGetErrorString(status));
 }
 
 struct Destroy {
@@ -94,6 +94,7 @@ struct ProductKey {
   bool is_dots;
   int64_t tokens;
   at::ScalarType dtype;
+  at::Device device;
   cusparseHandle_t handle;
   CUstream_st* stream;
 
@@ -101,7 +102,11 @@ struct ProductKey {
 };
 
 ProductKey key_of(bool is_dots, const Tensor& x) {
-  return {is_dots, x.size(0), x.scalar_type(), at::cuda::getCurrentCUDASparseHandle(),
+  return {is_dots,
+          x.size(0),
+          x.scalar_type(),
+          x.device(),
+          at::cuda::getCurrentCUDASparseHandle(),
           current_stream()};
 }
 
@@ -131,93 +136,58 @@ Prepared& prepared_for(const ProductKey& key, GpuCsrMatrix& matrix, const Tensor
   return list.front();
 }
 
-/// Runs a call after it was prepared, if this is its first.
-template <class Call>
-void run(const Call& call, Prepared& prepared, const torch::TensorOptions& options) {
-  if (!prepared.workspace.defined()) {
-    const auto bytes = static_cast<int64_t>(call.workspace_bytes());
-    const Tensor workspace = torch::empty({bytes}, options.dtype(torch::kUInt8));
-    call.prepare(workspace.mutable_data_ptr());
-    prepared.workspace = workspace;
-  }
-  call.run(prepared.workspace.mutable_data_ptr());
-}
-
 // ---- calls
 
 /// Of one product: some versions of cuSPARSE write only zeros behind 65,535 x 16 columns.
 constexpr int64_t kMostTokens = 65535 * 16;
 
-constexpr cusparseOperation_t kNoTranspose = CUSPARSE_OPERATION_NON_TRANSPOSE;
-
-/// c = a b of a sparse a. The algorithm is the one whose results are the same in each run.
-struct SparseTimesDense {
-  cusparseHandle_t handle;
-  cusparseConstSpMatDescr_t a;
-  cusparseConstDnMatDescr_t b;
-  cusparseDnMatDescr_t c;
-  Scalars scalars;
-
-  static constexpr cusparseSpMMAlg_t kAlgorithm = CUSPARSE_SPMM_CSR_ALG3;
-
-  size_t workspace_bytes() const {
-    size_t bytes = 0;
-    check(cusparseSpMM_bufferSize(handle, kNoTranspose, kNoTranspose, scalars.one, a, b,
-                                  scalars.zero, c, scalars.type, kAlgorithm, &bytes),
-          "cusparseSpMM_bufferSize");
-    return bytes;
-  }
-  void prepare(void* workspace) const {
-    check(cusparseSpMM_preprocess(handle, kNoTranspose, kNoTranspose, scalars.one, a, b,
-                                  scalars.zero, c, scalars.type, kAlgorithm, workspace),
-          "cusparseSpMM_preprocess");
-  }
-  void run(void* workspace) const {
-    check(cusparseSpMM(handle, kNoTranspose, kNoTranspose, scalars.one, a, b, scalars.zero, c,
-                       scalars.type, kAlgorithm, workspace),
-          "cusparseSpMM");
-  }
+/// The three functions with which cuSPARSE computes c = a b.
+template <class WorkspaceBytes, class Step, class Algorithm>
+struct CusparseProduct {
+  const char* name;
+  WorkspaceBytes* workspace_bytes;
+  Step *prepare, *run;
+  Algorithm algorithm;  ///< whose results are the same in each run
 };
 
-/// The values of a sparse c = a b.
-struct SampledDenseTimesDense {
-  cusparseHandle_t handle;
-  cusparseConstDnMatDescr_t a, b;
-  cusparseSpMatDescr_t c;
-  Scalars scalars;
+/// Of a sparse a.
+constexpr CusparseProduct kSparseTimesDense{"cusparseSpMM", cusparseSpMM_bufferSize,
+                                            cusparseSpMM_preprocess, cusparseSpMM,
+                                            CUSPARSE_SPMM_CSR_ALG3};
+/// The values of a sparse c.
+constexpr CusparseProduct kSampledDenseTimesDense{"cusparseSDDMM", cusparseSDDMM_bufferSize,
+                                                  cusparseSDDMM_preprocess, cusparseSDDMM,
+                                                  CUSPARSE_SDDMM_ALG_DEFAULT};
 
-  static constexpr cusparseSDDMMAlg_t kAlgorithm = CUSPARSE_SDDMM_ALG_DEFAULT;
-
-  size_t workspace_bytes() const {
+/// Runs a product after it was prepared, if this is its first time.
+template <class Calls, class A, class B, class C>
+void run(const Calls& product, const A& a, const B& b, const C& c, Prepared& prepared) {
+  constexpr cusparseOperation_t kAsItIs = CUSPARSE_OPERATION_NON_TRANSPOSE;
+  const ProductKey& key = prepared.key;
+  const Scalars scalars = scalars_of(key.dtype);
+  const auto call = [&](auto* function, auto* last_argument, const char* part) {
+    check(function(key.handle, kAsItIs, kAsItIs, scalars.one, a.get(), b.get(), scalars.zero,
+                   c.get(), scalars.type, product.algorithm, last_argument),
+          product.name, part);
+  };
+  if (!prepared.workspace.defined()) {
     size_t bytes = 0;
-    check(cusparseSDDMM_bufferSize(handle, kNoTranspose, kNoTranspose, scalars.one, a, b,
-                                   scalars.zero, c, scalars.type, kAlgorithm, &bytes),
-          "cusparseSDDMM_bufferSize");
-    return bytes;
+    call(product.workspace_bytes, &bytes, "_bufferSize");
+    const Tensor workspace = torch::empty({static_cast<int64_t>(bytes)},
+                                          at::TensorOptions(key.device).dtype(torch::kUInt8));
+    call(product.prepare, workspace.mutable_data_ptr(), "_preprocess");
+    prepared.workspace = workspace;
   }
-  void prepare(void* workspace) const {
-    check(cusparseSDDMM_preprocess(handle, kNoTranspose, kNoTranspose, scalars.one, a, b,
-                                   scalars.zero, c, scalars.type, kAlgorithm, workspace),
-          "cusparseSDDMM_preprocess");
-  }
-  void run(void* workspace) const {
-    check(cusparseSDDMM(handle, kNoTranspose, kNoTranspose, scalars.one, a, b, scalars.zero, c,
-                        scalars.type, kAlgorithm, workspace),
-          "cusparseSDDMM");
-  }
-};
+  call(product.run, prepared.workspace.mutable_data_ptr(), "");
+}
 
 /// y = the products of some tokens.
 void multiply_part(GpuCsrMatrix& matrix, const Tensor& values, const Tensor& x, const Tensor& y) {
-  const ProductKey key = key_of(/*is_dots=*/false, x);
-  Prepared& prepared = prepared_for(key, matrix, values);
-  const DenseFactor b = by_columns(x);
-  const DenseMatrix c = result_by_columns(y);
-  run(SparseTimesDense{key.handle, prepared.matrix.get(), b.get(), c.get(), scalars_of(key.dtype)},
-      prepared, x.options());
+  Prepared& prepared = prepared_for(key_of(/*is_dots=*/false, x), matrix, values);
+  run(kSparseTimesDense, prepared.matrix, by_columns(x), result_by_columns(y), prepared);
 }
 
-Tensor multiply_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& values, const Tensor& x) {
+Tensor csr_multiply_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& values, const Tensor& x) {
   const c10::cuda::CUDAGuard guard(x.device());
   const std::lock_guard lock(matrix->mutex);
   Tensor y = torch::empty({x.size(0), matrix->num_rows()}, x.options());
@@ -228,25 +198,21 @@ Tensor multiply_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& values, const 
   return y;
 }
 
-Tensor dots_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& dy, const Tensor& x) {
+Tensor csr_dots_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& dy, const Tensor& x) {
   const c10::cuda::CUDAGuard guard(x.device());
   const std::lock_guard lock(matrix->mutex);
   // Zeros: cuSPARSE does not document that SDDMM ignores its output's old values where beta is 0.
   Tensor gradient = torch::zeros({matrix->num_weights()}, x.options());
-  const ProductKey key = key_of(/*is_dots=*/true, x);
-  Prepared& prepared = prepared_for(key, *matrix, gradient);
-  const DenseFactor a = by_columns(dy), b = by_rows(x);
-  run(SampledDenseTimesDense{key.handle, a.get(), b.get(), prepared.matrix.get(),
-                             scalars_of(key.dtype)},
-      prepared, x.options());
+  Prepared& prepared = prepared_for(key_of(/*is_dots=*/true, x), *matrix, gradient);
+  run(kSampledDenseTimesDense, by_columns(dy), by_rows(x), prepared.matrix, prepared);
   return gradient;
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(shoal, CUDA, m) {
-  m.impl("sparse_csr_multiply", multiply_cuda);
-  m.impl("sparse_csr_dots", dots_cuda);
+  m.impl("sparse_csr_multiply", csr_multiply_cuda);
+  m.impl("sparse_csr_dots", csr_dots_cuda);
 }
 
 }  // namespace shoal

@@ -27,9 +27,9 @@ diagonal_cuda::Diagonals diagonals_of(const Tensor& offset_K, int64_t shorter, i
           static_cast<int32_t>(offset_K.size(0)), offset_K.const_data_ptr<int32_t>()};
 }
 
-Tensor multiply_cuda(const Tensor& from, const Tensor& values, const Tensor& offset_K,
-                     const MaybeTensor& from_at, const MaybeTensor& to_at, int64_t to_width,
-                     bool to_longer) {
+Tensor diagonal_multiply_cuda(const Tensor& from, const Tensor& values, const Tensor& offset_K,
+                              const MaybeTensor& from_at, const MaybeTensor& to_at,
+                              int64_t to_width, bool to_longer) {
   const c10::cuda::CUDAGuard guard(from.device());
   const int64_t T = from.size(0), from_width = from.size(1);
   const diagonal_cuda::Diagonals diagonals = to_longer
@@ -51,7 +51,7 @@ Tensor multiply_cuda(const Tensor& from, const Tensor& values, const Tensor& off
   return to;
 }
 
-Tensor dots_cuda(const Tensor& shorter, const Tensor& longer, const Tensor& offset_K) {
+Tensor diagonal_dots_cuda(const Tensor& shorter, const Tensor& longer, const Tensor& offset_K) {
   const c10::cuda::CUDAGuard guard(shorter.device());
   const int64_t T = shorter.size(0), D = shorter.size(1);
   const TokenParts tokens(T);
@@ -73,8 +73,8 @@ Tensor dots_cuda(const Tensor& shorter, const Tensor& longer, const Tensor& offs
 }  // namespace
 
 TORCH_LIBRARY_IMPL(shoal, CUDA, m) {
-  m.impl("sparse_diagonal_multiply", multiply_cuda);
-  m.impl("sparse_diagonal_dots", dots_cuda);
+  m.impl("sparse_diagonal_multiply", diagonal_multiply_cuda);
+  m.impl("sparse_diagonal_dots", diagonal_dots_cuda);
 }
 
 }  // namespace shoal

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/device/cpu_clones.h"
+#include "sparse/loops/wide_registers.h"
 
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
 
@@ -160,16 +161,6 @@ SHOAL_INLINE void dot_rows(const BlockDots<Real>& dots, int64_t first, int64_t l
   } else {
     dot_blocks<Real, kInputs, V>(dots, OtherPlace{dots.program.input_at}, first, last, gradient);
   }
-}
-
-/// Whether there are 32 registers of 64 bytes, which have room for 16 sums and what they are of.
-bool has_wide_registers() {
-#if defined(__x86_64__)
-  static const bool has = __builtin_cpu_supports("avx512f");
-  return has;
-#else
-  return false;
-#endif
 }
 
 /// Tokens and vectors of outputs that registers hold the sums of; inputs and outputs of gradients.

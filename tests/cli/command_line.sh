@@ -17,12 +17,30 @@ expect() {
 expect 2 "did you mean 'check'?" chek r.yaml
 expect 2 "did you mean '--world'?" check r.yaml --wrold 3
 expect 2 "recipe is required" check
-expect 2 "not in range" check r.yaml --world 0
+expect 2 "--world: must be at least 1 and at most 1e6, found '0'" check r.yaml --world 0
 expect 2 "did you mean 'verify'?" ckpt verfy run
 expect 2 "did you mean '--json'?" ckpt verify run --jsn
 expect 2 "did you mean 'train.batch'?" keys train.bach
 expect 2 "commands: train" zebra
 expect 2 "error[E2] no command is called 'zebra'" zebra
+
+# Numbers of options are read as strictly as those of recipes.
+none="generate run --prompt x"
+expect 2 "--temperature: expected a finite number, found 'nan'; allowed: at least 0 and at most 1e6" \
+  $none --temperature nan
+expect 2 "--temperature: must be at least 0 and at most 1e6, found '-1'" $none --temperature -1
+expect 2 "--top-p: expected a finite number, found 'nan'; allowed: above 0 and at most 1" \
+  $none --top-p nan
+expect 2 "--seed: the integer '99999999999999999999' is out of range (64 bits); allowed: at least 0" \
+  $none --seed 99999999999999999999
+expect 2 "--seed: expected an integer, found '010'; a leading zero could mean octal" $none --seed 010
+expect 2 "--top-k: must be at least 0, found '-1'" $none --top-k=-1
+expect 2 "--tokens: expected an integer, found '0x10'" $none --tokens 0x10
+expect 2 "--samples: expected an integer, found '1.5'" $none --samples 1.5
+expect 2 "--count: must be at least 1 and at most 1000, found '0'" eval run --images x --count 0
+expect 2 "--images: expected an integer, found 'ten'" inspect run --expert-maps x --images ten
+expect 2 "--experts: expected an integer, found '08'" new --backbone vit --experts 08
+expect 2 "--shard-size: expected an integer, found '010'" data pack x --out y --shard-size 010MB
 
 # What pictures of gates need and exclude.
 expect 2 "must name a file in .html" inspect run --gates gates.txt

@@ -29,6 +29,17 @@ grep -q 'standard output is lost' unseen/log/rank-00000.log || fail "the table's
 expect 75 onto_closed_pipe "$program" "${short[@]}" run.name=stopped run.stop_after=3step
 expect 0 "$program" ckpt verify stopped
 
+# What is closed at the start is not taken for the console's by files that are opened later.
+closed() { "$@" <&- >&- 2>&-; }
+expect 0 closed "$program" "${short[@]}" run.name=closed train.log_every=1step
+python3 - <<'END' || fail "console text in a record"
+import json
+for name in ("metrics", "experts"):
+    for line in open(f"closed/{name}.jsonl"):
+        json.loads(line)
+END
+[ "$(digest seen)" = "$(digest closed)" ] || fail "the result differs"
+
 # Under launch/run, Open MPI's own output has a reader to the end.
 SHOAL_PROGRAM=$program expect 0 onto_closed_pipe "$root/launch/run" -n 2 "${short[@]}" run.name=ranks parallel.expert_ranks=2
 [ ! -e ranks/.lock ] || fail "the lock was left"

@@ -57,6 +57,12 @@ grep -q 'merges: required key is missing' output || fail "$(cat output)"
 expect 13 tokenize a.txt --tokenizer gpt2 --vocab v.json --merges m.txt --out c.bin
 expect 13 tokenize a.txt none.txt --tokenizer bytes --out c.bin
 grep -q "no 'none.txt' in" output || fail "$(cat output)"
+# A pipe that nobody writes to is no file, to read or to replace.
+mkfifo pipe.txt pipe.bin
+expect 13 timeout 60 "$program" data tokenize pipe.txt --tokenizer bytes --out c.bin
+grep -q "pipe.txt: is not a regular file" output || fail "$(cat output)"
+expect 2 timeout 60 "$program" data tokenize a.txt --tokenizer bytes --out pipe.bin
+rm pipe.txt pipe.bin
 expect 21 tokenize a.txt --tokenizer bytes --out no_folder/c.bin
 limited() {
   (

@@ -4,7 +4,8 @@
 source "$(dirname "$0")/common.sh"
 mkfifo pipe
 
-# Starts training, as $job, and waits until it handles INT.
+# Starts training, as $job, and waits until it handles INT; then it gets $signals.
+signals=INT
 start() {
   exec 8<>pipe
   "$@" train /dev/fd/7 run.root=. parallel.expert_ranks=1 train.duration=100000step 7<pipe 8>&- \
@@ -16,7 +17,8 @@ start() {
     sleep 0.02
     caught=$(sed -n 's/^SigCgt:\t*//p' "/proc/$job/status" 2>/dev/null || echo 0)
   done
-  kill -INT "$job"
+  local signal
+  for signal in $signals; do kill "-$signal" "$job"; done
 }
 
 # give TEXT: the recipe, whole.
@@ -35,6 +37,13 @@ ends_with() {
 start "$program"
 give "$(cat "$tiny")"
 ends_with 75 "a signal before the first step"
+[ "$(ls run/ckpt)" = step-00000001 ] || fail "not one step was saved: $(ls run/ckpt)"
+rm -r run
+
+# A terminal that closes sends HUP twice.
+signals='HUP HUP' start "$program"
+give "$(cat "$tiny")"
+ends_with 75 "a closed terminal"
 [ "$(ls run/ckpt)" = step-00000001 ] || fail "not one step was saved: $(ls run/ckpt)"
 rm -r run
 

@@ -76,6 +76,15 @@ expect 2 "$program" generate run --prompt ''
 expect 2 "$program" generate run --prompt "$(printf 'x%.0s' $(seq 40))"
 grep -q '40 tokens' output || fail "$(cat output)"
 expect 13 "$program" generate run --prompt-file missing.txt
+mkfifo pipe.txt
+expect 13 timeout 60 "$program" generate run --prompt-file pipe.txt
+grep -q -- '--prompt-file pipe.txt: cannot be read' output || fail "$(cat output)"
+expect 0 "$program" generate run --prompt-file <(echo 'the cat') --tokens 2
+expect 12 "$program" generate run --prompt 'the cat' model.heads=1
+grep -q 'model.heads  checkpoint: 2   recipe: 1' output || fail "$(cat output)"
+expect 0 "$program" generate run --prompt 'the cat' --tokens 2 --override model.heads=1
+grep -q '^warning: the model is not the one that the weights were trained in:' output ||
+  fail "no warning: $(cat output)"
 expect 0 "$program" train "$tiny" run.root=. run.name=images train.duration=1step \
   parallel.expert_ranks=1
 expect 10 "$program" generate images --prompt x

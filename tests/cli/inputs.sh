@@ -241,8 +241,8 @@ warned "model.sparse.channel_moe.capacity.factor: no effect, as capacity.mode is
   model.sparse.channel_moe.capacity.mode=dropless
 warned "checkpoint.keep_best: no effect, as evaluate.every is never" evaluate.every=never \
   checkpoint.keep_best=2
-warned "schedule.warmup: 41step is longer than the training of 40step" schedule.warmup=41step
-warned "schedule.warmup: 150% is longer than the training" schedule.warmup=150%
+warned "schedule.warmup: 41step lies at or behind the end of the training of 40step" schedule.warmup=41step
+warned "schedule.warmup: 150% lies at or behind the end of the training" schedule.warmup=150%
 warned "train.group: a micro-step has 4 routing groups of 4 samples, so that 4 of the 8 ranks get no" \
   --world 8
 warned "blocks.1.moe_c: nothing balances the load of the top_k router" \

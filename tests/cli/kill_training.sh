@@ -65,6 +65,16 @@ done
 for i in 0 1; do
   kill_at FAULT_AT $((1 + i * files_1 / 4)) 1
 done
+
+# A rank that fails says so at once, though it is still writing its part of a checkpoint.
+code=0
+SECONDS=0
+train run FAULT_FROM="/.tmp-$(folder_of $(($(newest) + 2)))" FAULT_MPI=20 FAULT_RANK=1 \
+  FAULT_SLEEP=$((4 * most_seconds)) || code=$?
+[ "$code" -eq 70 ] && grep -q 'error\[E70\] rank=1' job.txt ||
+  fail "a rank whose call of MPI failed ended the job with $code: $(cat job.txt)"
+[ "$SECONDS" -lt "$most_seconds" ] || fail "its report took $SECONDS s"
+
 train run || fail "the last resume failed: $(cat job.txt)"
 [ "$(digest run)" = "$(digest whole)" ] || fail "the result differs from the whole run's"
 echo "kill_training: 15 kills; the slowest end took $slowest s"

@@ -147,6 +147,41 @@ timeout 3 "$root/launch/run" -n 2 train >output 2>&1 || status=$?
 [ "$(count 'is ended')" -eq 0 ] || fail "the signal of timeout counts twice"
 ON_USR1=:
 
+# A signal is passed on though nothing can be printed: onto a full disk, and into a pipe that nobody
+# reads any more, as after Ctrl-C in `launch/run ... | tee`. Nor does that end the ranks.
+cat >saving <<'END'
+#!/usr/bin/env bash
+trap 'sleep 0.3; touch saved.$OMPI_COMM_WORLD_RANK; exit 75' USR1
+trap : PIPE
+touch up.$OMPI_COMM_WORLD_RANK
+while :; do sleep 0.05; echo step; echo step >&2; done
+END
+chmod +x saving
+SHOAL_PROGRAM=$PWD/saving
+stop_unheard() {
+  until [ -e up.0 ] && [ -e up.1 ]; do sleep 0.05; done
+  sleep 0.3
+  kill -HUP "$job"
+  sleep 0.1
+  kill -HUP "$job"  # as a terminal that closes
+  status=0
+  wait "$job" || status=$?
+  [ "$status" -eq 75 ] || fail "$1: $status instead of 75"
+  [ -e saved.0 ] && [ -e saved.1 ] || fail "$1: the ranks were ended"
+  rm -f up.* saved.*
+}
+"$root/launch/run" -n 2 train >/dev/null 2>/dev/full &
+job=$!
+stop_unheard "a full disk"
+mkfifo pipe
+sleep 0.5 <pipe &
+"$root/launch/run" -n 2 train >pipe 2>&1 &
+job=$!
+stop_unheard "a closed pipe"
+"$root/launch/run" -n 2 train <&- >&- 2>&- &
+job=$!
+stop_unheard "closed outputs"
+
 # A signal that comes before the ranks listen waits for them.
 cat >slow <<'END'
 #!/usr/bin/env bash

@@ -39,7 +39,7 @@ expect 0 "$program" "${short[@]}" run.on_existing=new
 [ -d run-2 ] || fail "run.on_existing=new made no run-2"
 expect 0 "$program" "${short[@]}" run.on_existing=overwrite
 expect 0 "$program" "${short[@]}" run.on_existing=resume train.duration=6step
-grep -q 'the learning rate differs from the schedule so far: .*, since the schedule cosine now spans 6 steps instead of 4' \
+grep -q 'the learning rate differs from the schedule so far: .*, since the training now spans 6 steps instead of 4' \
   output || fail "a stretched schedule is not told: $(cat output)"
 grep -q 'this session  *2 steps, after step 4' output || fail "this session: $(cat output)"
 [ "$(find run/tb -name 'events.out.tfevents.*' | wc -l)" -eq 2 ] || fail "tb/: $(ls run/tb)"
@@ -80,17 +80,22 @@ find rotten/ckpt -type f -exec sha256sum {} + | sort >before
 expect 20 "$program" "${short[@]}" run.name=rotten run.on_existing=resume
 find rotten/ckpt -type f -exec sha256sum {} + | sort | diff before - || fail "checkpoints were touched"
 
-# A run whose checkpoints are gone is not begun again over its records.
+# A run without a checkpoint, as of a job that was queued again before its first, starts anew; what it
+# has recorded is kept.
 cp -r run gone
 rm -r gone/ckpt/*
-find gone -exec stat -c '%n %y' {} + | sort >before
-expect 20 "$program" "${short[@]}" run.name=gone run.on_existing=resume
-grep -q "'./gone' has records (LATEST, metrics.jsonl, .*) but no checkpoint.*run.on_existing=new" \
-  output || fail "no way out is named: $(cat output)"
-find gone -type f -exec stat -c '%n %y' {} + | sort >after
-[ "$(grep -c . after)" -gt 5 ] || fail "the list of files is empty"
-grep -vxFf before after && fail "records were touched"
+cp -r gone before
+expect 0 "$program" "${short[@]}" run.name=gone run.on_existing=resume
+[ "$(grep -c "warning: no checkpoint in './gone' to resume from: starting anew, its records are \*.attempt-1$" output)" -eq 1 ] ||
+  fail "not told in one line: $(cat output)"
+[ "$(ls gone/ckpt)" = step-00000004 ] || fail "not begun at step 0: $(ls gone/ckpt)"
+for name in resolved.yaml env.json metrics.jsonl metrics.csv experts.jsonl summary.json report.html LATEST; do
+  cmp "gone/$name.attempt-1" "before/$name" || fail "$name was not kept"
+done
+grep -q '"step":4,' gone/metrics.jsonl || fail "no records of its own: $(cat gone/metrics.jsonl)"
+[ "$(grep -c '"step":1,' gone/metrics.jsonl)" -le 1 ] || fail "records of two attempts in one file"
 expect 0 "$program" "${short[@]}" run.name=gone run.on_existing=overwrite
+[ ! -e gone/metrics.jsonl.attempt-1 ] || fail "overwrite left records"
 
 # A stranger's folder is never removed.
 mkdir precious && echo data >precious/file

@@ -26,7 +26,8 @@ cat >build/release/shoal <<'END_OF_PROGRAM'
 #!/usr/bin/env bash
 trap 'exit "$(cat code)"' USR1
 trap 'exit "$(cat code)"' TERM
-echo "up: threads $OMP_NUM_THREADS, $*"
+echo "up: threads $OMP_NUM_THREADS, $*" || true
+touch up
 [ ! -e code_now ] || exit "$(cat code_now)"
 while :; do sleep 0.05; done
 END_OF_PROGRAM
@@ -89,6 +90,18 @@ rm -f output
 signalled USR1
 [ "$status" -eq 75 ] || fail "time up: $status instead of 75"
 grep -qx 'scontrol requeue 7' calls.log || fail "not queued again"
+# Though nothing can be printed.
+rm -f output up
+ln -s /dev/full output
+status=0
+(batch train recipe.yaml) &
+job=$!
+until [ -e up ]; do sleep 0.05; done
+kill -USR1 "$job"
+wait "$job" || status=$?
+rm output && touch output
+[ "$status" -eq 75 ] || fail "time up, full disk: $status instead of 75"
+grep -qx 'scontrol requeue 7' calls.log || fail "not queued again where the disk is full"
 echo 30 >code
 rm -f output
 signalled USR1

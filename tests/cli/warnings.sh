@@ -39,7 +39,7 @@ expect 0 "$program" "${auto[@]}" train.duration=3step run.on_existing=resume
 short=(train "$tiny" parallel.expert_ranks=1 train.duration=6step schedule.warmup=7step
   run.peak_tflops=1)
 expect 0 "$program" "${short[@]}"
-grep -q 'warning: schedule.warmup: 7step is longer' output || fail "$(cat output)"
+grep -q 'warning: schedule.warmup: 7step lies at or behind the end' output || fail "$(cat output)"
 grep -q '"mfu":' runs/run/metrics.jsonl || fail "no mfu: $(cat runs/run/metrics.jsonl)"
 grep -q '"mfu":' runs/run/summary.json || fail "no mfu in the summary"
 

@@ -43,6 +43,7 @@ class MoeLayerGpu : public testing::OnGpu {
                                 .set_requires_grad(true);
     StepContext step = step_of(test.num_samples, test.samples_per_group, test.training);
     step.sample_b = step.sample_b.to(device);
+    if (!test.lengths.empty()) step.length_b = torch::tensor(test.lengths, torch::kInt64);
     const MoeOutput output = layer.forward(x, step);
     torch::Tensor loss = (output.y_BRD * some_numbers(x.sizes(), 2).to(device)).sum();
     if (output.auxiliary_loss.defined()) loss = loss + output.auxiliary_loss;
@@ -69,7 +70,12 @@ class MoeLayerGpu : public testing::OnGpu {
 };
 
 TEST_F(MoeLayerGpu, EqualsTheCpuInEveryCase) {
-  for (const LayerCase& test : layer_cases()) expect_cpu(test);
+  for (LayerCase test : layer_cases()) {
+    expect_cpu(test);
+    test.name += ", padded";
+    test.lengths = {2, 5, 4, 3, 5, 1, 3, 4, 5, 2, 1, 5};
+    expect_cpu(test);
+  }
 }
 
 TEST_F(MoeLayerGpu, EqualsTheCpuWithEveryRouter) {

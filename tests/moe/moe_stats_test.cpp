@@ -62,6 +62,13 @@ TEST(MoeStats, ReportsLoadEntropyDeadUnitsAndDrops) {
   EXPECT_NEAR(result.losses[0].second, 0.3, 1e-15);
 }
 
+TEST(MoeStats, LossesAreMeansOverItemsWhereTheseAreNotTokens) {
+  StatSums sums = sums_of(/*tokens=*/5, /*choices=*/5, /*kept=*/5);
+  sums.losses = {torch::tensor(1.5f)};
+  sums.items = 2;
+  EXPECT_EQ(report(stats_of({3, 2}, sums, {"importance"})).losses[0].second, 0.75);
+}
+
 TEST(MoeStats, EvenLoadHasEntropyOneAndNoVariation) {
   const MoeReport result = report(stats_of({3, 3, 3}, sums_of(9, 9, 9)));
   EXPECT_NEAR(result.load_entropy, 1.0, 1e-15);

@@ -114,20 +114,6 @@ TEST(Boolean, IsTrueOrFalseOnly) {
   }
 }
 
-TEST(Utf8, IsCheckedByteByByte) {
-  EXPECT_FALSE(find_invalid_utf8("plain"));
-  EXPECT_FALSE(find_invalid_utf8("\xc3\xa4 \xe2\x82\xac \xf0\x9f\x90\x9f"));
-  EXPECT_EQ(find_invalid_utf8("ab\x80"), 2);            // a continuation alone
-  EXPECT_EQ(find_invalid_utf8("\xc3"), 0);              // cut off
-  EXPECT_EQ(find_invalid_utf8("\xe2\x82"), 0);          // cut off
-  EXPECT_EQ(find_invalid_utf8("a\xc0\x80"), 1);         // overlong
-  EXPECT_EQ(find_invalid_utf8("\xe0\x9f\xbf"), 0);      // overlong
-  EXPECT_EQ(find_invalid_utf8("\xf0\x8f\xbf\xbf"), 0);  // overlong
-  EXPECT_EQ(find_invalid_utf8("\xed\xa0\x80"), 0);      // surrogate
-  EXPECT_EQ(find_invalid_utf8("\xf4\x90\x80\x80"), 0);  // above U+10FFFF
-  EXPECT_EQ(find_invalid_utf8("\xff\xfe"), 0);
-}
-
 TEST(Utf8, FindsWhatIsNotVisible) {
   EXPECT_EQ(invisible_character("caf\u00e9 \u4e2d \U0001f600"), "");
   EXPECT_EQ(invisible_character("a\nb"), "U+000A");

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <utility>
@@ -64,6 +67,26 @@ TEST_F(DataFile, IsRegular) {
   EXPECT_THAT(problem_of(""), HasSubstr("is not a regular file"));
   ASSERT_EQ(::mkfifo(scratch_.file("pipe").c_str(), 0600), 0);
   EXPECT_THAT(problem_of("pipe"), HasSubstr("is not a regular file"));  // nobody writes to it
+}
+
+TEST_F(DataFile, IsReadUnlessItIsAPipeThatNobodyWritesTo) {
+  write_file(scratch_.file("a"), "bytes");
+  std::string text;
+  std::ifstream file = open_unless_pipe(scratch_.file("a"));
+  EXPECT_TRUE(std::getline(file, text));
+  EXPECT_EQ(text, "bytes");
+  EXPECT_FALSE(open_unless_pipe(scratch_.file("b")));
+  ASSERT_EQ(::mkfifo(scratch_.file("pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(open_unless_pipe(scratch_.file("pipe")));
+  // What a shell hands over as <(...).
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  ASSERT_EQ(::write(ends[1], "piped", 5), 5);
+  ::close(ends[1]);
+  std::ifstream handed = open_unless_pipe("/dev/fd/" + std::to_string(ends[0]));
+  std::getline(handed, text);
+  EXPECT_EQ(text, "piped");
+  ::close(ends[0]);
 }
 
 TEST_F(DataFile, IsFoundOrNotOrAnError) {

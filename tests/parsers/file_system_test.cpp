@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <iterator>
@@ -24,7 +25,7 @@ using testing::ScratchFolder;
 using testing::write_file;
 
 template <typename Call>
-std::string error_of(const Call& call) {
+std::string failure_of(const Call& call) {
   try {
     call();
   } catch (const StorageError& error) {
@@ -63,7 +64,7 @@ TEST(FileSystem, NamesPathReasonAndBytesWhenTheDiskIsFull) {
   files.fail_at = 1;
   files.error = ENOSPC;
   OutputFile file(files, scratch.file("a"), FileSystem::Mode::kCreate);
-  EXPECT_THAT(error_of([&] { file.write("12345"); }),
+  EXPECT_THAT(failure_of([&] { file.write("12345"); }),
               AllOf(HasSubstr(scratch.file("a")), HasSubstr("No space left on device"),
                     HasSubstr("5 bytes needed"), HasSubstr(" free)")));
 }
@@ -73,7 +74,16 @@ TEST(FileSystem, GivesUpOnADeviceThatTakesNothing) {
   FailingFileSystem files;
   files.longest_write = 0;
   OutputFile file(files, scratch.file("a"), FileSystem::Mode::kCreate);
-  EXPECT_NE(error_of([&] { file.write("x"); }), "");
+  EXPECT_NE(failure_of([&] { file.write("x"); }), "");
+}
+
+TEST(FileSystem, DoesNotWaitForAPipesReader) {
+  const ScratchFolder scratch;
+  ASSERT_EQ(::mkfifo(scratch.file("pipe").c_str(), 0600), 0);
+  PosixFileSystem files;
+  EXPECT_THAT(
+      failure_of([&] { OutputFile(files, scratch.file("pipe"), FileSystem::Mode::kAppend); }),
+      HasSubstr("pipe"));
 }
 
 TEST(FileSystem, RefusesToCreateWhatExistsAndToFollowLinks) {
@@ -81,10 +91,10 @@ TEST(FileSystem, RefusesToCreateWhatExistsAndToFollowLinks) {
   PosixFileSystem files;
   write_file(scratch.file("a"), "old");
   std::filesystem::create_symlink(scratch.file("a"), scratch.file("link"));
-  EXPECT_THAT(error_of([&] { OutputFile(files, scratch.file("a"), FileSystem::Mode::kCreate); }),
+  EXPECT_THAT(failure_of([&] { OutputFile(files, scratch.file("a"), FileSystem::Mode::kCreate); }),
               HasSubstr("exists"));
-  EXPECT_NE(error_of([&] { OutputFile(files, scratch.file("link"), FileSystem::Mode::kReplace); }),
-            "");
+  EXPECT_NE(
+      failure_of([&] { OutputFile(files, scratch.file("link"), FileSystem::Mode::kReplace); }), "");
   EXPECT_EQ(read_file(scratch.file("a")), "old");
 }
 
@@ -102,7 +112,7 @@ TEST(FileSystem, ReplacesAFileWholeOrNotAtAll) {
     write_file(scratch.file("a"), "old");
     FailingFileSystem files;
     files.fail_at = at;
-    const std::string error = error_of([&] { replace_file(files, scratch.file("a"), "new"); });
+    const std::string error = failure_of([&] { replace_file(files, scratch.file("a"), "new"); });
     const std::string text = read_file(scratch.file("a"));
     EXPECT_TRUE(text == "old" || text == "new") << at;
     EXPECT_EQ(num_entries(scratch.path()), 1) << at;
@@ -119,7 +129,7 @@ TEST(FileSystem, ReplacesAFileThatOthersReplaceAtOnce) {
     writers.emplace_back([&] {
       PosixFileSystem files;
       for (int i = 0; i < 20 && error.empty(); ++i) {
-        error = error_of([&] { replace_file(files, scratch.file("a"), "new"); });
+        error = failure_of([&] { replace_file(files, scratch.file("a"), "new"); });
       }
     });
   }
@@ -134,7 +144,7 @@ TEST(FileSystem, AsksForFreeSpaceBeforeWriting) {
   FailingFileSystem files;
   files.free_bytes_answer = 99;
   require_free_bytes(files, scratch.path(), 99, "checkpoint");
-  EXPECT_THAT(error_of([&] { require_free_bytes(files, scratch.path(), 100, "checkpoint"); }),
+  EXPECT_THAT(failure_of([&] { require_free_bytes(files, scratch.path(), 100, "checkpoint"); }),
               AllOf(HasSubstr("100 bytes needed, 99 free"), HasSubstr(scratch.path())));
 }
 

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
 #include "runtime/text/bpe_merger.h"
 #include "runtime/text/bpe_tokens.h"
 #include "runtime/text/bpe_vocabulary.h"
 #include "runtime/text/gpt2_splitter.h"
-#include "runtime/text/utf8.h"
 #include "tests/support/small_bpe.h"
 
 /// Input: merges, a text and the JSON of a vocabulary, cut at bytes 0x1e. Whatever it is, reading

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/data/images/interleaved_image.h"
+#include "runtime/data/images/image_decoders.h"
 #include "tests/parsers/image_fixture.h"
 
 namespace shoal {

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using testing::ScratchFolder;
 using testing::write_file;
 
-std::string error_of(const std::string& json, uint64_t data_bytes) {
+std::string header_error(const std::string& json, uint64_t data_bytes) {
   try {
     parse_safetensors_header(json, 8 + json.size() + data_bytes, "x.safetensors");
   } catch (const CheckpointError& error) {
@@ -78,7 +78,7 @@ std::string one(const std::string& fields) { return "{\"a\":{" + fields + "}}"; 
 
 TEST(Safetensors, RefusesEveryHostileHeader) {
   const std::string u8 = R"("dtype":"U8","shape":[2],"data_offsets":[0,2])";
-  ASSERT_EQ(error_of(one(u8), 2), "");
+  ASSERT_EQ(header_error(one(u8), 2), "");
   const std::string deep = std::string(100000, '[') + std::string(100000, ']');
   const std::vector<std::pair<std::string, std::string>> cases{
       {"", "begin with '{'"},
@@ -130,19 +130,19 @@ TEST(Safetensors, RefusesEveryHostileHeader) {
       {R"({"__metadata__":{"a":{}}})", "in the wrong place"},
       {"{}", "cover 0 bytes"}};
   for (const auto& [json, text] : cases) {
-    EXPECT_THAT(error_of(json, 2), HasSubstr(text)) << json.substr(0, 120);
+    EXPECT_THAT(header_error(json, 2), HasSubstr(text)) << json.substr(0, 120);
   }
 }
 
 TEST(Safetensors, RefusesEveryTruncation) {
   const std::string good(kGood);
   for (size_t length = 0; length < good.size() - 2; ++length) {
-    EXPECT_NE(error_of(good.substr(0, length), 10), "") << length;
+    EXPECT_NE(header_error(good.substr(0, length), 10), "") << length;
   }
 }
 
 TEST(Safetensors, SaysHowMuchOfTheDataIsMissing) {
-  EXPECT_NE(error_of(std::string(kGood), 9).find("cut off: 9 of 10 bytes"), std::string::npos);
+  EXPECT_NE(header_error(std::string(kGood), 9).find("cut off: 9 of 10 bytes"), std::string::npos);
 }
 
 /// Everything that a header tells, as text.
@@ -157,7 +157,7 @@ TEST(Safetensors, NoticesEveryFlippedBit) {
   for (size_t bit = 0; bit < good.size() * 8; ++bit) {
     std::string bad = good;
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
-    if (error_of(bad, 10).empty()) {
+    if (header_error(bad, 10).empty()) {
       EXPECT_NE(told_by(bad), told) << "bit " << bit;  // another header, of other names or shapes
     } else {
       ++refused;

@@ -20,7 +20,7 @@ using testing::write_file;
 const TabbedLayout kLabelled{.columns = {"label", "text"}, .classes = 12};
 
 /// What reading this file refuses; "nothing" if it does not.
-std::string refusal_of(const std::string& text, const TabbedLayout& layout = kLabelled) {
+std::string tabbed_refusal(const std::string& text, const TabbedLayout& layout = kLabelled) {
   const ScratchFolder folder;
   write_file(folder.file("f"), text);
   try {
@@ -60,25 +60,26 @@ TEST(TabbedFiles, KeepsEveryByte) {
 }
 
 TEST(TabbedFiles, NamesFileAndLine) {
-  EXPECT_THAT(refusal_of("1\ta\n\n"), HasSubstr("/f: line 2: 1 column, expected label<TAB>text"));
+  EXPECT_THAT(tabbed_refusal("1\ta\n\n"),
+              HasSubstr("/f: line 2: 1 column, expected label<TAB>text"));
   for (const char* label :
        {"12", "-1", "1.5", "", ".0", "1e0", "0x1", " 1", "nan", "99999999999999999999999999"}) {
-    EXPECT_THAT(refusal_of(std::string("1\ta\n") + label + "\tb\n"),
+    EXPECT_THAT(tabbed_refusal(std::string("1\ta\n") + label + "\tb\n"),
                 HasSubstr("/f: line 2: the label is '"))
         << label;
   }
-  EXPECT_THAT(refusal_of("\x1B[31m\ta\n"), HasSubstr("the label is '?[31m'"));
-  EXPECT_THAT(refusal_of(std::string(100, 'x') + "\ta\n"),
+  EXPECT_THAT(tabbed_refusal("\x1B[31m\ta\n"), HasSubstr("the label is '?[31m'"));
+  EXPECT_THAT(tabbed_refusal(std::string(100, 'x') + "\ta\n"),
               HasSubstr("the label is '" + std::string(40, 'x') + "...'"));
 }
 
 TEST(TabbedFiles, RefusesFilesWithoutRecords) {
-  EXPECT_THAT(refusal_of(""), HasSubstr("/f: holds no records, lines of label<TAB>text"));
+  EXPECT_THAT(tabbed_refusal(""), HasSubstr("/f: holds no records, lines of label<TAB>text"));
   const TabbedLayout header{.columns = {"text", "label"}, .label_column = 1, .has_header = true};
-  EXPECT_THAT(refusal_of("text\tlabel\n", header), HasSubstr("holds no records"));
-  EXPECT_THAT(refusal_of("a\t1\n", header),
+  EXPECT_THAT(tabbed_refusal("text\tlabel\n", header), HasSubstr("holds no records"));
+  EXPECT_THAT(tabbed_refusal("a\t1\n", header),
               HasSubstr("line 1: begins with 'a?1', not with the line text<TAB>label"));
-  EXPECT_EQ(refusal_of("text\tlabel\r\na\t1\n", header), "nothing");
+  EXPECT_EQ(tabbed_refusal("text\tlabel\r\na\t1\n", header), "nothing");
 }
 
 TEST(TabbedFiles, RefusesWhatIsNoFile) {

@@ -282,21 +282,21 @@ void splits_by_color_and_key(Communicator& comm) {
 }
 
 /// Rank 0's is empty.
-std::string text_of(int64_t rank) {
+std::string rank_text(int64_t rank) {
   return std::string(static_cast<size_t>(rank * 3), static_cast<char>('a' + rank));
 }
 
 void gathers_texts(Communicator& comm) {
-  const std::vector<std::string> all = gather_text(comm, text_of(comm.rank()));
+  const std::vector<std::string> all = gather_text(comm, rank_text(comm.rank()));
   ASSERT_EQ(static_cast<int64_t>(all.size()), comm.size());
   for (int64_t rank = 0; rank < comm.size(); ++rank) {
-    EXPECT_EQ(all[static_cast<size_t>(rank)], text_of(rank));
+    EXPECT_EQ(all[static_cast<size_t>(rank)], rank_text(rank));
   }
 }
 
 void broadcasts_texts(Communicator& comm) {
   for (int64_t root = 0; root < comm.size(); ++root) {
-    EXPECT_EQ(broadcast_text(comm, text_of(comm.rank()), root), text_of(root));
+    EXPECT_EQ(broadcast_text(comm, rank_text(comm.rank()), root), rank_text(root));
   }
 }
 

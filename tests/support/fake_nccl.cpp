@@ -27,11 +27,11 @@ struct Side {
   Done done = std::make_shared<bool>(false);
 };
 
-using Sides = std::vector<Side>;
+using CallSides = std::vector<Side>;
 
 /// A collective that some ranks have called.
 struct Slot {
-  Sides sides;
+  CallSides sides;
   size_t num_posted = 0;
 };
 
@@ -77,7 +77,7 @@ torch::Tensor tensor_of(const void* data, size_t count, NcclType type) {
   return torch::from_blob(const_cast<void*>(data), {static_cast<int64_t>(count)}, dtype);
 }
 
-torch::Tensor reduced(const Sides& sides, size_t count, NcclType type, NcclOp op) {
+torch::Tensor reduced(const CallSides& sides, size_t count, NcclType type, NcclOp op) {
   torch::Tensor result = tensor_of(sides[0].in, count, type).clone();
   for (size_t rank = 1; rank < sides.size(); ++rank) {
     const torch::Tensor next = tensor_of(sides[rank].in, count, type);
@@ -205,7 +205,7 @@ class RankLibrary {
   }
 
   /// Posts this rank's side; the last rank's post moves the data.
-  NcclResult collective(NcclLane lane, Side side, const std::function<void(Sides&)>& move) {
+  NcclResult collective(NcclLane lane, Side side, const std::function<void(CallSides&)>& move) {
     log(side.what);
     return start(lane, [=, this] {
       const std::lock_guard lock(world_->mutex);
@@ -349,7 +349,7 @@ void add_management(NcclFunctions& nccl, const Library& library, FakeRank& rank)
 void add_reductions(NcclFunctions& nccl, const Library& library) {
   nccl.all_reduce = [library](const void* in, void* out, size_t count, NcclType type, NcclOp op,
                               NcclComm* comm, GpuStream* stream) {
-    const auto move = [=](Sides& sides) {
+    const auto move = [=](CallSides& sides) {
       const torch::Tensor sum = reduced(sides, count, type, op);
       for (Side& side : sides) tensor_of(side.out, count, type).copy_(sum);
     };
@@ -357,7 +357,7 @@ void add_reductions(NcclFunctions& nccl, const Library& library) {
   };
   nccl.reduce_scatter = [library](const void* in, void* out, size_t count, NcclType type, NcclOp op,
                                   NcclComm* comm, GpuStream* stream) {
-    const auto move = [=](Sides& sides) {
+    const auto move = [=](CallSides& sides) {
       const torch::Tensor sum = reduced(sides, count * sides.size(), type, op);
       const auto part = static_cast<int64_t>(count);
       for (size_t to = 0; to < sides.size(); ++to) {
@@ -370,7 +370,7 @@ void add_reductions(NcclFunctions& nccl, const Library& library) {
   };
   nccl.reduce = [library](const void* in, void* out, size_t count, NcclType type, NcclOp op,
                           int root, NcclComm* comm, GpuStream* stream) {
-    const auto move = [=](Sides& sides) {
+    const auto move = [=](CallSides& sides) {
       const torch::Tensor sum = reduced(sides, count, type, op);
       tensor_of(sides[static_cast<size_t>(root)].out, count, type).copy_(sum);
     };
@@ -385,7 +385,7 @@ void add_transfers(NcclFunctions& nccl, const Library& library) {
   nccl.all_gather = [library](const void* in, void* out, size_t bytes, NcclType type,
                               NcclComm* comm, GpuStream* stream) {
     require_bytes(type);
-    const auto move = [=](Sides& sides) {
+    const auto move = [=](CallSides& sides) {
       for (const Side& to : sides) {
         for (size_t from = 0; from < sides.size(); ++from) {
           std::memcpy(static_cast<char*>(to.out) + from * bytes, sides[from].in, bytes);
@@ -397,7 +397,7 @@ void add_transfers(NcclFunctions& nccl, const Library& library) {
   nccl.broadcast = [library](const void* in, void* out, size_t bytes, NcclType type, int root,
                              NcclComm* comm, GpuStream* stream) {
     require_bytes(type);
-    const auto move = [=](Sides& sides) {
+    const auto move = [=](CallSides& sides) {
       for (const Side& to : sides) {
         std::memmove(to.out, sides[static_cast<size_t>(root)].in, bytes);
       }

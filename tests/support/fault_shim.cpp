@@ -2,7 +2,9 @@
 // kills it at its n-th call of MPI.
 //   FAULT_AT     which file call, from 1, counted from access("saving-begins")
 //   FAULT_FROM   a part of a path: counted from the first call with it instead
-//   FAULT_MPI    which call of MPI kills, from 1, counted from there too
+//   FAULT_MPI    which call of MPI kills, from 1, counted from there too; with FAULT_SLEEP it
+//   fails,
+//                while syncs of files from there on take so many seconds
 //   FAULT_RANK   only in this rank of a job
 //   FAULT_KIND   "kill", or the number of an errno
 //   FAULT_MARK   a file that is made just before the kill
@@ -63,8 +65,16 @@ bool fails_at(const char* path) {
   return fails();
 }
 
-void count_mpi() {
-  if (is_counting && equal("FAULT_MPI", ++mpi_calls) && is_meant()) die();
+/// Counts a call; true if it must fail.
+bool mpi_fails() {
+  if (!is_counting || !equal("FAULT_MPI", ++mpi_calls) || !is_meant()) return false;
+  if (getenv("FAULT_SLEEP") == nullptr) die();
+  return true;
+}
+
+void sleep_in_sync() {
+  const char* seconds = getenv("FAULT_SLEEP");
+  if (seconds != nullptr && is_counting && is_meant()) sleep(static_cast<unsigned>(atoi(seconds)));
 }
 
 /// True if this write must fail as on a full disk.
@@ -132,7 +142,10 @@ ssize_t write(int file, const void* bytes, size_t count) {
   }
   return fails() ? -1 : syscall(SYS_write, file, bytes, count);
 }
-int fsync(int file) { return fails() ? -1 : static_cast<int>(syscall(SYS_fsync, file)); }
+int fsync(int file) {
+  sleep_in_sync();
+  return fails() ? -1 : static_cast<int>(syscall(SYS_fsync, file));
+}
 int close(int file) {
   const bool failing = fails();
   const int result = static_cast<int>(syscall(SYS_close, file));
@@ -155,7 +168,7 @@ int rmdir(const char* path) noexcept {
 #define WORDS long a, long b, long c, long d, long e, long f, long g, long h, long i
 #define COUNTED(name)                                           \
   long name(WORDS) {                                            \
-    count_mpi();                                                \
+    if (mpi_fails()) return 16; /* MPI_ERR_OTHER */             \
     return next<long(WORDS)>(#name)(a, b, c, d, e, f, g, h, i); \
   }
 COUNTED(MPI_Isend)

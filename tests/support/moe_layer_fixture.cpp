@@ -1,6 +1,7 @@
 #include "tests/support/moe_layer_fixture.h"
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 
 #include "moe/experts/expert_bank.h"
@@ -20,17 +21,65 @@ StepContext step_of(const LayerCase& test, int64_t first, int64_t count) {
   step.sample_b = torch::arange(first, first + count) + 100;
   step.samples_per_group = test.samples_per_group;
   step.samples_in_step = step.samples_in_micro = test.num_samples;
+  if (!test.lengths.empty()) {
+    step.length_b = torch::tensor(test.lengths, torch::kInt64).narrow(0, first, count);
+  }
   return step;
 }
 
-torch::Tensor in_place_of_all(const torch::Tensor& own, int64_t first, int64_t num_samples) {
-  std::vector<int64_t> sizes = own.sizes().vec();
-  const int64_t count = sizes[0];
-  sizes[0] = num_samples;
-  torch::Tensor all = torch::zeros(sizes, own.options());
-  all.narrow(0, first, count).copy_(own);
-  return all;
-}
+/// Some samples of a case.
+class SomeSamples {
+ public:
+  SomeSamples(const LayerCase& test, int64_t first, int64_t count) {
+    for (int64_t sample = 0; sample < test.num_samples; ++sample) {
+      const bool is_own = sample >= first && sample < first + count;
+      const int64_t length =
+          test.lengths.empty() ? test.rows_per_sample : test.lengths[static_cast<size_t>(sample)];
+      if (is_own) lengths_.push_back(length);
+      if (is_own) num_rows_ = std::max(num_rows_, length);
+      if (sample < first) first_token_ += length;
+      num_tokens_ += length;
+    }
+    if (!test.lengths.empty()) num_rows_ += test.padding;
+  }
+  int64_t num_tokens() const { return num_tokens_; }
+  /// [T, D] of all tokens -> [b, R, D], NaN in place of padding.
+  torch::Tensor batch(const torch::Tensor& all_TD) const {
+    torch::Tensor batch = torch::full({count(), num_rows_, all_TD.size(1)}, NAN, all_TD.options());
+    for_tokens(batch, [&](torch::Tensor rows, int64_t token) {
+      rows.copy_(all_TD.narrow(0, token, rows.size(0)));
+    });
+    return batch;
+  }
+  /// The other way round; zeros in place of other tokens.
+  torch::Tensor in_place_of_all(const torch::Tensor& batch) const {
+    torch::Tensor all_TD = torch::zeros({num_tokens_, batch.size(2)}, batch.options());
+    for_tokens(batch, [&](const torch::Tensor& rows, int64_t token) {
+      all_TD.narrow(0, token, rows.size(0)).copy_(rows);
+    });
+    return all_TD;
+  }
+  torch::Tensor sum_of_padding(const torch::Tensor& batch) const {
+    const torch::Tensor padding = batch.abs();
+    for_tokens(padding, [](torch::Tensor rows, int64_t) { rows.zero_(); });
+    return padding.sum();
+  }
+
+ private:
+  int64_t count() const { return static_cast<int64_t>(lengths_.size()); }
+  template <class Use>
+  void for_tokens(const torch::Tensor& batch, const Use& use) const {
+    int64_t token = first_token_;
+    for (int64_t b = 0; b < count(); ++b) {
+      const int64_t length = lengths_[static_cast<size_t>(b)];
+      use(batch[b].narrow(0, 0, length), token);
+      token += length;
+    }
+  }
+
+  std::vector<int64_t> lengths_;
+  int64_t num_rows_ = 1, first_token_ = 0, num_tokens_ = 0;
+};
 
 /// Shares of whole groups: the first rank four, the second none, then one each; the last the rest.
 /// Padded layers count on what loaders give out.
@@ -77,12 +126,13 @@ LayerResult run_layer(const LayerCase& test, int64_t first, int64_t count, RankG
                   .unit_load = test.unit_load});
   const std::vector<Parameter> parameters = parameters_of(layer, kPath);
   initialise(parameters, 9);
-  const std::vector<int64_t> all_sizes{test.num_samples, test.rows_per_sample, test.width};
-  torch::Tensor x = some_numbers(all_sizes, 31).narrow(0, first, count).clone();
-  x.set_requires_grad(true);
+  initialise(buffers_of(layer, kPath), 9);
+  const SomeSamples samples(test, first, count);
+  const std::vector<int64_t> all_sizes{samples.num_tokens(), test.width};
+  const torch::Tensor x = samples.batch(some_numbers(all_sizes, 31)).set_requires_grad(true);
   const MoeOutput output = layer.forward(x, step_of(test, first, count));
-  const torch::Tensor upstream = some_numbers(all_sizes, 32).narrow(0, first, count);
-  torch::Tensor loss = (output.y_BRD * upstream).sum() / static_cast<double>(test.num_samples);
+  const torch::Tensor upstream = samples.batch(some_numbers(all_sizes, 32)).nan_to_num();
+  torch::Tensor loss = (output.y_BRD * upstream).sum() / static_cast<double>(samples.num_tokens());
   if (output.auxiliary_loss.defined()) loss = loss + output.auxiliary_loss;
   loss.backward();
 
@@ -90,10 +140,13 @@ LayerResult run_layer(const LayerCase& test, int64_t first, int64_t count, RankG
   result.loss = loss.item<double>();
   result.stats = output.stats.sums;
   result.placement = output.stats.placement;
-  result.tensors["y"] = in_place_of_all(output.y_BRD.detach(), first, test.num_samples);
-  result.tensors["x.grad"] = in_place_of_all(x.grad(), first, test.num_samples);
+  result.tensors["y"] = samples.in_place_of_all(output.y_BRD.detach());
+  result.tensors["x.grad"] = samples.in_place_of_all(x.grad());
+  result.tensors["padding"] =
+      samples.sum_of_padding(output.y_BRD.detach()) + samples.sum_of_padding(x.grad());
   for (const Parameter& parameter : parameters) {
     const torch::Tensor grad = parameter.tensor.grad();
+    if (!grad.defined()) continue;  // learned noise in evaluation
     if (!parameter.is_stacked()) result.tensors[parameter.name + ".grad"] = grad.clone();
     for (size_t row = 0; row < parameter.unit_ids.size(); ++row) {
       result.tensors[name_of_unit(parameter.name, parameter.unit_ids[row]) + ".grad"] =

@@ -22,6 +22,8 @@ struct LayerCase {
   int64_t num_samples = 12, rows_per_sample = 5, width = 6;
   int64_t samples_per_group = 2;
   bool training = true;
+  std::vector<int64_t> lengths = {};  ///< tokens of each sample; empty: rows_per_sample of each
+  int64_t padding = 0;  ///< rows behind a rank's longest sample; like all padding they are NaN
   PlacementRule placement = PlacementRule::kContiguous;
   UnitLoads unit_load = {};
 };
@@ -35,9 +37,10 @@ struct LayerResult {
 };
 
 /// Runs the case on every rank of the grid. `samples` are this rank's, [first, first + count) of
-/// the case's; the loss is the sum over all of them of y times fixed numbers, over their count,
-/// plus the auxiliary loss. Tensors: `y` and `x.grad` of this rank's samples, padded by zeros to
-/// all samples, gradients of parameters with a `*` of this rank's units only.
+/// the case's; the loss is the sum over all of them of y times fixed numbers, over their tokens,
+/// plus the auxiliary loss. Tensors: `y` and `x.grad` of this rank's tokens among all, [T, D], zero
+/// elsewhere, `padding`: the sum of what both have in padding, gradients of parameters with a `*`
+/// of this rank's units only.
 LayerResult run_layer(const LayerCase& test, int64_t first, int64_t count, RankGrid& grid);
 
 /// run_layer on expert_ranks * replicas thread ranks with uneven shares of whole groups (also

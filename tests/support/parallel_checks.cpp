@@ -16,7 +16,7 @@ namespace {
 
 using torch::Tensor;
 
-int64_t total(const RowCounts& rows) {
+int64_t rows_in(const RowCounts& rows) {
   return std::accumulate(rows.begin(), rows.end(), int64_t{0});
 }
 
@@ -45,7 +45,7 @@ Tensor uneven_loss(const Tensor& y, int64_t rank) {
 void differentiates_all_to_all(std::unique_ptr<Communicator> world) {
   const RowCounts send = sent(*world);
   const RowCounts recv = received(*world);
-  expect_true_gradient(*world, wave({total(send), 2}, world->rank()), [&](const Tensor& x) {
+  expect_true_gradient(*world, wave({rows_in(send), 2}, world->rank()), [&](const Tensor& x) {
     return uneven_loss(all_to_all(x, send, recv, *world), world->rank());
   });
 }
@@ -55,7 +55,7 @@ void differentiates_overlapping_exchanges(std::unique_ptr<Communicator> world) {
   const RowCounts recv = received(*world);
   const int64_t rank = world->rank();
   // Two exchanges on their way at once, there and back again, finished out of order.
-  expect_true_gradient(*world, wave({total(send), 2}, rank), [&](const Tensor& x) {
+  expect_true_gradient(*world, wave({rows_in(send), 2}, rank), [&](const Tensor& x) {
     StartedExchange first = start_all_to_all(x, send, recv, *world);
     StartedExchange second = start_all_to_all(x * x, send, recv, *world);
     const Tensor b = finish_all_to_all(std::move(second)).cos();

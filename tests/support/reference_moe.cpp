@@ -9,7 +9,7 @@ namespace {
 using Choices = std::vector<std::vector<int64_t>>;
 using Kept = std::vector<std::vector<bool>>;
 
-struct Group {
+struct TokenGroup {
   int64_t begin, end;  // tokens
 };
 
@@ -49,7 +49,7 @@ std::vector<int64_t> least_important(const torch::Tensor& gate_TU, int64_t begin
 
 /// The choices of a group in the order in which they are served.
 std::vector<Place> queue_of(const ReferenceMoe& moe, const torch::Tensor& gate_TU,
-                            const Choices& units, const Group& group) {
+                            const Choices& units, const TokenGroup& group) {
   const auto [begin, end] = group;
   std::vector<int64_t> tokens;
   for (int64_t t = begin; t < end; ++t) tokens.push_back(t);
@@ -82,7 +82,7 @@ std::vector<Place> queue_of(const ReferenceMoe& moe, const torch::Tensor& gate_T
 }
 
 void serve_group(const ReferenceMoe& moe, const torch::Tensor& gate_TU, const Choices& units,
-                 const Group& group, Kept& kept) {
+                 const TokenGroup& group, Kept& kept) {
   const auto [begin, end] = group;
   const int64_t num_units = gate_TU.size(1);
   const int64_t num_dropped = (end - begin) * moe.drop_percent / 100;

@@ -87,7 +87,7 @@ Sides sides_of(size_t router, size_t capacity) {
           (router / 4 + capacity) % 4 == 3, static_cast<int64_t>((router + 2 * capacity) % 3)};
 }
 
-EqualityCase make_case(size_t router_index, size_t capacity_index) {
+EqualityCase make_equality_case(size_t router_index, size_t capacity_index) {
   const RouterRow router = router_rows()[router_index];
   const CapacityRow capacity = capacity_rows()[capacity_index];
   const Sides sides = sides_of(router_index, capacity_index);
@@ -125,7 +125,7 @@ std::vector<EqualityCase> routing_matrix() {
   for (size_t router = 0; router < router_rows().size(); ++router) {
     for (size_t capacity = 0; capacity < capacity_rows().size(); ++capacity) {
       if (router_rows()[router].takes_capacity || capacity == 0) {
-        cases.push_back(make_case(router, capacity));
+        cases.push_back(make_equality_case(router, capacity));
       }
     }
   }
@@ -135,11 +135,11 @@ std::vector<EqualityCase> routing_matrix() {
 std::vector<EqualityCase> routing_selection() {
   std::vector<EqualityCase> cases;
   for (size_t router = 0; router < router_rows().size(); ++router) {
-    cases.push_back(make_case(router, 0));
+    cases.push_back(make_equality_case(router, 0));
     if (!router_rows()[router].takes_capacity) continue;
     // Rows 1 to 4 are the capped orders, 5 to 8 the padded ones.
     for (size_t order = 0; order < 4; ++order) {
-      cases.push_back(make_case(router, 1 + order + 4 * ((router + order) % 2)));
+      cases.push_back(make_equality_case(router, 1 + order + 4 * ((router + order) % 2)));
     }
   }
   return cases;

@@ -1,6 +1,7 @@
 #include "tests/support/thread_communicator.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -188,11 +189,7 @@ void complete(Slot& slot, const Group& group, const Mover& move) {
   group.job->changed.notify_all();
 }
 
-std::string text_of(const RowCounts& rows) {
-  std::string text;
-  for (const int64_t count : rows) text += (text.empty() ? "" : ",") + std::to_string(count);
-  return "[" + text + "]";
-}
+std::string text_of(const RowCounts& rows) { return fmt::format("[{}]", fmt::join(rows, ",")); }
 
 std::string signature(Collective kind, const torch::Tensor& tensor, const std::string& more) {
   return std::string(name_of(kind)) + "(" + c10::toString(tensor.scalar_type()) + ", " + more + ")";

@@ -26,14 +26,15 @@ RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string
   run.path = folder;
   run.resume = true;
   Console console(std::tmpfile(), false, 80);
-  Log log("", grid.world->rank(), nullptr);
+  Log log(folder + "/log-" + std::to_string(grid.world->rank()), grid.world->rank(), nullptr);
   auto options = begin_or_resume(session, recipe, run, {.override_fixed = false, .log = log});
   const auto digest = [&] {
     return state_digest(session, session.steps_done(), session.samples_done(), *grid.world);
   };
   RunEnd end;
   end.loaded = digest();
-  Trainer trainer({recipe, session, data.valid, run, console, log, signals}, std::move(options));
+  Trainer trainer({recipe, session, data.valid, run, console, log, signals, data.evaluates_first},
+                  std::move(options));
   end.result = trainer.run();
   end.digest = digest();
   return end;

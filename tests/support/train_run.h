@@ -25,6 +25,7 @@ RunEnd train_run(const Recipe& recipe, const std::string& folder, RankGrid& grid
 /// What a run trains and evaluates on.
 struct RunData {
   OpenSplit train, valid;
+  bool evaluates_first = false;  ///< as Trainer::Parts
 };
 /// The same on data of the test's own.
 RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string& folder,

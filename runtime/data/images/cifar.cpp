@@ -9,6 +9,7 @@
 #include <map>
 #include <utility>
 
+#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/data/images/cifar_records.h"
@@ -135,7 +136,7 @@ DataShape CifarSource::shape() const {
 
 std::vector<std::string> CifarSource::class_names() const {
   const char* name = options_.classes == 100 ? "fine_label_names.txt" : "batches.meta.txt";
-  std::ifstream stream(paths_in(options_.folder(), {name}).front());
+  std::ifstream stream = open_unless_pipe(paths_in(options_.folder(), {name}).front());
   std::vector<std::string> names;
   for (std::string line; std::getline(stream, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();

@@ -6,8 +6,7 @@
 #include <array>
 #include <cstddef>
 
-#include "runtime/data/images/jpeg_decoder.h"
-#include "runtime/data/images/png_decoder.h"
+#include "runtime/data/images/image_decoders.h"
 #include "runtime/device/cpu_clones.h"
 
 namespace shoal {

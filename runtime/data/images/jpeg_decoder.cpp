@@ -1,4 +1,4 @@
-#include "runtime/data/images/jpeg_decoder.h"
+#include "runtime/data/images/image_decoders.h"
 
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs size_t and FILE

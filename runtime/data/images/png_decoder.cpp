@@ -1,4 +1,4 @@
-#include "runtime/data/images/png_decoder.h"
+#include "runtime/data/images/image_decoders.h"
 
 #include <png.h>
 

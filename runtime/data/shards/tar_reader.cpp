@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kBlock = kTarBlockBytes;
 constexpr size_t kMostNameBytes = 4096;
-constexpr const char* kRemake =
+constexpr const char* kRemakeArchive =
     "make the archive again, uncompressed, of plain files with names relative to their folder";
 
 /// A part of a header block.
@@ -138,7 +138,7 @@ class TarLister {
   };
 
   [[noreturn]] void refuse(const std::string& what) const {
-    throw DataError(fmt::format("{}: byte {}: {}", path_, start_, what), kRemake);
+    throw DataError(fmt::format("{}: byte {}: {}", path_, start_, what), kRemakeArchive);
   }
 
   [[noreturn]] void refuse_member(std::string_view name, const std::string& what) const {

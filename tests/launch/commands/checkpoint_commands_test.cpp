@@ -10,6 +10,7 @@
 
 #include "launch/inspect/tensor_summary.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
+#include "tests/support/failing_reads.h"
 #include "tests/support/sample_checkpoint.h"
 #include "tests/support/scratch_folder.h"
 
@@ -17,6 +18,7 @@ namespace shoal {
 namespace {
 
 using ::testing::AllOf;
+using testing::FailingReads;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::read_file;
@@ -88,6 +90,35 @@ TEST_F(CheckpointCommands, ListTellsOfShardsThatAreCutOrMissing) {
   out_.str("");
   EXPECT_EQ(checkpoint_list({.path = run_.path()}, out_), ExitCode::kCheckpoint);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("damaged: '" + cut), HasSubstr("damaged: '" + missing)));
+}
+
+TEST_F(CheckpointCommands, TellWhatCannotBeReadFromWhatIsDamaged) {
+  const std::string older = save(10), newest = save(20);
+  const std::string shard = newest + "/" + shard_name(1, 2);
+  const FailingReads failing(shard, EACCES);
+  EXPECT_THROW(checkpoint_verify({.path = run_.path()}, out_), StorageError);
+  EXPECT_THROW(checkpoint_digest({.path = run_.path()}, out_), StorageError);
+  EXPECT_THROW(inspect({.path = run_.path()}, out_), StorageError);
+  EXPECT_EQ(checkpoint_verify({.path = run_.path(), .json = true}, out_), ExitCode::kStorage);
+  EXPECT_TRUE(json()["valid"].is_null());
+  EXPECT_THAT(json()["error"].get<std::string>(), HasSubstr(shard));
+  out_.str("");
+  EXPECT_EQ(checkpoint_list({.path = run_.path()}, out_), ExitCode::kStorage);
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr(older), HasSubstr("not read: '" + shard)));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("damaged")));
+}
+
+TEST_F(CheckpointCommands, PassOverWhatCannotBeReadIfTold) {
+  const std::string older = save(10);
+  const std::string shard = save(20) + "/" + shard_name(1, 2);
+  const FailingReads failing(shard, EACCES);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(checkpoint_verify({.path = run_.path(), .pass_unreadable = true}, out_), ExitCode::kOk);
+  EXPECT_THAT(out_.str(), HasSubstr(older));
+  EXPECT_EQ(inspect({.path = run_.path(), .override_model = true}, out_), ExitCode::kOk);
+  const std::string warnings = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warnings, AllOf(HasSubstr("warning: passing over"), HasSubstr(shard)));
+  EXPECT_EQ(list_checkpoint_paths(run_.path()).size(), 2u);
 }
 
 TEST_F(CheckpointCommands, ListOfOnesThatCanAllBeReadIsOk) {

@@ -60,6 +60,22 @@ TEST_F(ExportWeights, PaddingOfTheVocabularyIsOursAlone) {
   expect_equal(hf_gpt2(), tensors_at(folder_.file("back")));
 }
 
+TEST_F(ExportWeights, AHeadOfItsOwnIsWrittenWithoutThePrefixAndNotTied) {
+  Tensors tensors = hf_gpt2();
+  tensors["lm_head.weight"] = tensors.at("transformer.wte.weight") + 1;
+  save(tensors, R"({"model_type": "gpt2", "n_head": 2, "tie_word_embeddings": false})");
+  import("gpt2", {"model.pad_vocabulary=96"});
+  EXPECT_THAT(recipe(), HasSubstr("tied: false"));
+  EXPECT_EQ(ours("head.weight").size(0), 288);
+  export_back("hf");
+  expect_equal(tensors, tensors_at(folder_.file("back")));
+  EXPECT_THAT(testing::read_file(folder_.file("back/config.json")),
+              HasSubstr("\"tie_word_embeddings\": false"));
+  tensors.erase("lm_head.weight");
+  save(tensors, R"({"model_type": "gpt2", "n_head": 2, "tie_word_embeddings": false})");
+  EXPECT_THAT(refusal("gpt2"), HasSubstr("'lm_head.weight' is missing, expected [256, 6]"));
+}
+
 TEST_F(ExportWeights, NumbersBecomeThoseOfThePrecision) {
   for (const torch::Dtype dtype : {torch::kBFloat16, torch::kFloat16, torch::kFloat64}) {
     Tensors tensors = timm_mixer();

@@ -78,11 +78,11 @@ TEST_F(ImportWeights, MasksAndARepeatedHeadAreNoSurplus) {
 
 TEST_F(ImportWeights, ConfigsOfOtherModelsAreRefusedByName) {
   save(hf_gpt2(), R"({"n_head": 2, "activation_function": "relu", "layer_norm_epsilon": 1e-6,
-                      "n_layer": 2, "tie_word_embeddings": false})");
+                      "n_layer": 2, "add_cross_attention": true})");
   EXPECT_THAT(
       refusal("gpt2"),
       AllOf(HasSubstr("activation_function is \"relu\""), HasSubstr("layer_norm_epsilon is 1e-06"),
-            HasSubstr("n_layer is 2"), HasSubstr("tie_word_embeddings is false")));
+            HasSubstr("n_layer is 2"), HasSubstr("add_cross_attention is true")));
   save(hf_gpt2(), R"({"n_head": "two"})");
   EXPECT_THAT(refusal("gpt2"), HasSubstr("n_head is \"two\", expected an integer"));
 

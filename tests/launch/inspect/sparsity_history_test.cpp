@@ -69,13 +69,13 @@ TEST(SparsityHistory, DrawsTheFirstTheLastAndSomeBetween) {
   }
 }
 
-class PermutationCurves : public ::testing::Test {
+class PermutationCurvesTest : public ::testing::Test {
  protected:
-  const PermutationCurve& curve(const std::string& text) {
+  const PermutationCurves& curves(const std::string& text) {
     testing::write_file(file_, text);
     history_ = {"diagonal", "learned", {1, 20}, {{"a.weight"}, {"b.weight"}}};
     add_permutation_curves(file_, history_);
-    return history_.layers[1].curve;
+    return history_.layers[1].curves;
   }
   testing::ScratchFolder scratch_;
   std::string file_ = scratch_.file("permutations.jsonl");
@@ -88,31 +88,35 @@ std::string line(int step, const std::string& layer, int soft, double distance, 
       soft, distance, penalty);
 }
 
-TEST_F(PermutationCurves, AreThoseOfTheLayerUpToTheLastCheckpoint) {
-  const PermutationCurve& read =
-      curve(line(10, "a.weight", 1, 0.1, 0.9) + line(10, "b.weight", 1, 0.5, 0.5) +
-            line(20, "b.weight", 0, 0.75, 0) + line(30, "b.weight", 0, 0.75, 0) + "{\"step\": 4");
-  EXPECT_THAT(read.steps, ElementsAre(10, 20));
-  EXPECT_THAT(read.distance, ElementsAre(0.5, 0.75));
-  EXPECT_THAT(read.penalty, ElementsAre(0.5, 0.0));
+TEST_F(PermutationCurvesTest, AreThoseOfTheLayerUpToTheLastCheckpoint) {
+  const PermutationCurves& read =
+      curves(line(10, "a.weight", 1, 0.1, 0.9) + line(10, "b.weight", 1, 0.5, 0.5) +
+             line(20, "b.weight", 0, 0.75, 0) + line(30, "b.weight", 0, 0.75, 0) + "{\"step\": 4");
+  EXPECT_EQ(read.distance.num_finite(), 2);
+  EXPECT_EQ(read.penalty.first().step, 10);
+  EXPECT_EQ(read.penalty.last().step, 20);
+  EXPECT_EQ(read.distance.first().value, 0.5);
+  EXPECT_EQ(read.distance.last().value, 0.75);
+  EXPECT_EQ(read.penalty.first().value, 0.5);
+  EXPECT_EQ(read.penalty.last().value, 0.0);
   EXPECT_EQ(read.hard_from, 20);
-  EXPECT_FALSE(history_.layers[0].curve.hard_from);
+  EXPECT_FALSE(history_.layers[0].curves.hard_from);
 }
 
-TEST_F(PermutationCurves, ALineThatIsNoRecordIsNamed) {
+TEST_F(PermutationCurvesTest, ALineThatIsNoRecordIsNamed) {
   for (const char* bad : {"nonsense\n", "{\"step\": 1, \"layer\": 3}\n",
                           "{\"step\": 1, \"layer\": \"b.weight\", \"distance\": null}\n"}) {
     try {
-      curve(line(1, "b.weight", 1, 0.5, 0.5) + bad);
+      curves(line(1, "b.weight", 1, 0.5, 0.5) + bad);
       ADD_FAILURE() << bad;
     } catch (const DataError& error) {
       EXPECT_THAT(error.what(), HasSubstr("permutations.jsonl:2: not a record"));
     }
   }
   SparsityHistory history = history_;
-  history.layers[1].curve = {};
+  history.layers[1].curves = {};
   add_permutation_curves(scratch_.file("none"), history);
-  EXPECT_TRUE(history.layers[1].curve.steps.empty());
+  EXPECT_EQ(history.layers[1].curves.distance.num_finite(), 0);
 }
 
 }  // namespace

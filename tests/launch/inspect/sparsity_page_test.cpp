@@ -35,20 +35,24 @@ SparsityHistory some_history(size_t experts) {
     layer.matrices.push_back({fmt::format("blocks.<0>.experts.{}.fc1.weight", e),
                               {moment(10, is_drawn), moment(20, is_drawn)}});
   }
-  layer.curve = {{5, 10, 20}, {0.1, 0.5, 0.75}, {0.9, 0.4, 0.125}, {}};
+  for (const auto& [step, distance] : {std::pair{5, 0.1}, {10, 0.5}, {20, 0.75}}) {
+    layer.curves.distance.add(step, distance);
+    layer.curves.penalty.add(step, 1 - distance);
+  }
   return {"diagonal", "learned", {10, 20}, {layer}};
 }
 
 TEST(SparsityPage, DrawsEachCheckpointOfEachExpert) {
   const std::string page = sparsity_page("A <title>", some_history(2));
   EXPECT_EQ(occurrences(page, "src=\"data:image/png;base64,iVBORw0KGgo"), 2 * 2 * 2);
-  EXPECT_EQ(occurrences(page, "<polyline class=\"distance\""), 1);
+  EXPECT_EQ(occurrences(page, "<figure class=\"plot\">"), 1);
   EXPECT_THAT(page,
               AllOf(HasSubstr("<h1>A &lt;title&gt;</h1>"),
                     HasSubstr("<h2>blocks.&lt;0&gt;.experts.*.fc1.weight</h2>"),
                     HasSubstr("3 x 4 weights, pattern diagonal, 50.00 % asked for; 2 experts"),
                     HasSubstr("<h3>expert 1</h3>"), HasSubstr("0 / 1.5 / 3"),
-                    HasSubstr("soft at the last of them"), HasSubstr("</html>")));
+                    HasSubstr("soft at the last of them"), HasSubstr("distance <b>0.75</b>"),
+                    HasSubstr("</html>")));
   EXPECT_THAT(page, AllOf(Not(HasSubstr("<script")), Not(HasSubstr("http")),
                           Not(HasSubstr("checkpoints drawn"))));
 }

@@ -47,6 +47,45 @@ TEST(LaunchInfo, ComesFromOpenMpiAndFromSrunWhateverElseIsSet) {
   }
 }
 
+// Whether the launcher has bound a rank to CPUs of its own, by the CPUs of rank and launcher.
+TEST(LaunchInfo, OfAnOpenMpiThatSetsNoVariableComesFromTheCpusOfRankAndLauncher) {
+  using Cpus = int64_t (*)(int);
+  const Cpus bound = [](int process) -> int64_t { return process == 0 ? 2 : 8; };
+  const Cpus unbound = [](int) -> int64_t { return 8; };
+  const auto is_bound = [](Cpus cpus, const char* variable) {
+    return read_launch_info(
+               [variable](const std::string& name) -> std::optional<std::string> {
+                 if (name == "OMPI_COMM_WORLD_SIZE" || name == variable) return "4";
+                 return std::nullopt;
+               },
+               cpus)
+        .bound;
+  };
+  EXPECT_TRUE(is_bound(bound, ""));
+  EXPECT_FALSE(is_bound(unbound, ""));
+  EXPECT_TRUE(is_bound(unbound, "OMPI_MCA_orte_bound_at_launch"));  // Open MPI 4
+}
+
+TEST(LaunchInfo, OfSrunCountsTheTasksOfItsOwnNode) {
+  const auto local_size = [](const char* tasks, const char* node) {
+    return launched({{"SLURM_STEP_ID", "0"},
+                     {"SLURM_STEP_NUM_TASKS", "5"},
+                     {"SLURM_STEP_NUM_NODES", "2"},
+                     {"SLURM_STEP_TASKS_PER_NODE", tasks},
+                     {"SLURM_NODEID", node}})
+        .local_size;
+  };
+  EXPECT_EQ(local_size("3,2", "0"), 3);
+  EXPECT_EQ(local_size("3,2", "1"), 2);
+  EXPECT_EQ(local_size("4(x2),16(x10),1", "1"), 4);
+  EXPECT_EQ(local_size("4(x2),16(x10),1", "2"), 16);
+  EXPECT_EQ(local_size("4(x2),16(x10),1", "11"), 16);
+  EXPECT_EQ(local_size("4(x2),16(x10),1", "12"), 1);
+  for (const char* unknown : {"", "3", "x", "0,0"}) {
+    EXPECT_EQ(local_size(unknown, "1"), 2) << unknown;  // of all nodes alike
+  }
+}
+
 TEST(LaunchInfo, KnowsTheColumnsOfTheTerminalBehindTheLauncher) {
   EXPECT_EQ(launched({{"SHOAL_COLUMNS", "132"}}).columns, 132);
   for (const char* wrong : {"", "0", "-5", "wide"}) {

@@ -56,9 +56,9 @@ TEST(PeakRate, FindsTheModelOfAMachinesGpus) {
   const testing::ScratchFolder scratch;
   EXPECT_EQ(gpu_model(scratch.file("none")), "");
   const auto add = [&](const std::string& id, const std::string& model) {
-    std::filesystem::create_directories(scratch.file(id));
-    testing::write_file(scratch.file(id + "/information"),
-                        "Model: \t\t " + model + "\nIRQ:   \t\t 17\n");
+    const std::string folder = scratch.file("driver/nvidia/gpus/" + id);
+    std::filesystem::create_directories(folder);
+    testing::write_file(folder + "/information", "Model: \t\t " + model + "\nIRQ:   \t\t 17\n");
   };
   add("0000:17:00.0", "NVIDIA H200");
   add("0000:65:00.0", "NVIDIA H200");

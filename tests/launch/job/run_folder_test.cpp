@@ -182,32 +182,46 @@ TEST_F(RunFolders, AreLockedBeforeTheyAreOverwrittenAndUntilTheNewRunEnds) {
   EXPECT_EQ(refusal(OnExisting::kResume), ExitCode::kBusy);
 }
 
-TEST_F(RunFolders, WithRecordsButNoCheckpointAreNotResumed) {
-  for (const char* record : {"metrics.jsonl", "experts.jsonl", "summary.json", "LATEST"}) {
-    const std::string path = make_run();
-    write_file(path + "/metrics.csv", "step,loss\n");
-    write_file(path + "/experts.jsonl", "");
-    write_file(path + "/" + record, "60");
-    try {
-      open(OnExisting::kResume);
-      ADD_FAILURE() << "began anew over " << record;
-    } catch (const CheckpointError& error) {
-      EXPECT_THAT(error.what(), AllOf(HasSubstr(path), HasSubstr(record)));
-      EXPECT_THAT(error.hint(), AllOf(HasSubstr(path + "/ckpt"), HasSubstr("overwrite")));
+TEST_F(RunFolders, WithoutACheckpointAreBegunAnewAndKeepTheirRecords) {
+  const std::string path = make_run();
+  std::vector<std::string> told;
+  const auto resume = [&] {
+    const std::unique_ptr<Communicator> world = make_self_communicator();
+    return open_run_folder(path, OnExisting::kResume, *world, files_,
+                           [&told](const std::string& line) { told.push_back(line); });
+  };
+  fs::create_directories(path + "/ckpt/.tmp-step-00000002-0");  // a save that was cut short
+  for (const std::string attempt : {"1", "2"}) {
+    for (const char* name : {"resolved.yaml", "metrics.jsonl", "LATEST", "summary.json"}) {
+      write_file(path + "/" + name, "of " + attempt);
     }
-    EXPECT_EQ(testing::read_file(path + "/" + record), "60");
-    fs::create_directories(path + "/ckpt/step-00000060");
-    EXPECT_TRUE(open(OnExisting::kResume).resume);
-    fs::remove_all(path);
+    resume();
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_THAT(told[0], AllOf(HasSubstr(path), HasSubstr("*.attempt-" + attempt)));
+    told.clear();
+    for (const char* name : {"resolved.yaml", "metrics.jsonl", "LATEST", "summary.json"}) {
+      EXPECT_FALSE(fs::exists(path + "/" + name)) << name;
+      EXPECT_EQ(testing::read_file(path + "/" + name + ".attempt-" + attempt), "of " + attempt);
+    }
   }
+  resume();  // without records
+  EXPECT_TRUE(told.empty());
+  write_file(path + "/metrics.jsonl", "60");
+  fs::create_directories(path + "/ckpt/step-00000060");
+  EXPECT_TRUE(resume().resume);
+  EXPECT_EQ(testing::read_file(path + "/metrics.jsonl"), "60");
+  EXPECT_TRUE(told.empty());
+  EXPECT_FALSE(open(OnExisting::kOverwrite).resume);
+  EXPECT_FALSE(fs::exists(path + "/metrics.jsonl.attempt-1"));
 }
 
-TEST_F(RunFolders, ThatAStartLeftBeforeItsFirstRecordAreBegunByResume) {
+TEST_F(RunFolders, WhoseCheckpointsCannotBeLookedAtAreLeftAlone) {
   const std::string path = make_run();
-  write_file(path + "/metrics.jsonl", "");
-  write_file(path + "/metrics.csv", "step,loss\n");
-  fs::create_directories(path + "/ckpt/.tmp-step-00000002-0");
-  EXPECT_TRUE(open(OnExisting::kResume).resume);
+  write_file(path + "/metrics.jsonl", "60");
+  fs::remove_all(path + "/ckpt");
+  fs::create_directory_symlink("ckpt", path + "/ckpt");  // stat fails: a loop
+  EXPECT_THROW(open(OnExisting::kResume), StorageError);
+  EXPECT_EQ(testing::read_file(path + "/metrics.jsonl"), "60");
 }
 
 TEST_F(RunFolders, NameWhatCannotBeCreated) {

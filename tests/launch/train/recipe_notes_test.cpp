@@ -126,11 +126,41 @@ TEST_F(RecipeNotes, NameAnOptimizerStateThatOnlySparseTrainingUses) {
               Not(Contains(HasSubstr("optimizer.entry_steps"))));
 }
 
-TEST_F(RecipeWarnings, NameAWarmUpThatIsLongerThanTheTraining) {
+class ScheduleWarnings : public RecipeWarnings {
+ protected:
+  /// `known`: steps of the training, one in an epoch.
+  std::vector<std::string> of(const std::vector<std::string>& overrides, int64_t known = 0) {
+    return schedule_warnings(checked(overrides),
+                             {.samples_per_epoch = 1, .samples_per_step = 1, .total_steps = known});
+  }
+};
+
+TEST_F(ScheduleWarnings, NameAWarmUpThatEndsNoSoonerThanTheTraining) {
+  EXPECT_THAT(of({}), IsEmpty());
+  EXPECT_THAT(of({"schedule.warmup=39step"}), IsEmpty());
+  EXPECT_THAT(of({"schedule.warmup=40step"}),
+              ElementsAre(AllOf(HasSubstr("schedule.warmup: 40step"),
+                                HasSubstr("the learning rate never reaches optimizer.lr"))));
   EXPECT_THAT(of({"schedule.warmup=101%"}), ElementsAre(HasSubstr("schedule.warmup: 101%")));
-  EXPECT_THAT(of({"schedule.warmup=41step"}), ElementsAre(HasSubstr("schedule.warmup: 41step")));
-  EXPECT_THAT(of({"schedule.warmup=40step"}), IsEmpty());
-  // How long an epoch is, only the data tell.
+  EXPECT_THAT(of({"schedule.warmup=2ep", "train.duration=2ep"}), ElementsAre(HasSubstr("2ep")));
+}
+
+TEST_F(ScheduleWarnings, NameMilestonesAtTheEndOrBehindIt) {
+  EXPECT_THAT(
+      of({"schedule={name: step, milestones: [50%, 40step, 39step, 100%]}"}),
+      ElementsAre(HasSubstr("schedule.milestones[1]: 40step lies at or behind the end of the "
+                            "training of 40step: no effect"),
+                  HasSubstr("schedule.milestones[3]: 100%")));
+}
+
+TEST_F(ScheduleWarnings, CountEpochsWhereTheirLengthIsKnown) {
+  const std::vector<std::string> one_of_one{"schedule.warmup=5%", "train.duration=1ep"};
+  EXPECT_THAT(of(one_of_one), IsEmpty());
+  EXPECT_THAT(
+      of(one_of_one, 1),
+      ElementsAre(HasSubstr("schedule.warmup: 5% lies at or behind the end of the training of "
+                            "1ep (1 step)")));
+  EXPECT_THAT(of(one_of_one, 2), IsEmpty());
   EXPECT_THAT(of({"schedule.warmup=41step", "train.duration=2ep"}), IsEmpty());
 }
 

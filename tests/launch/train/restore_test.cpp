@@ -9,6 +9,7 @@
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/failing_reads.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 
@@ -18,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using testing::equality_recipe;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::read_file;
 using testing::ScratchFolder;
 
@@ -37,8 +39,8 @@ struct TrainingRun {
     std::filesystem::create_directories(folder.checkpoints());
   }
 
-  CheckpointWriter::Options begin() {
-    return begin_or_resume(session, recipe, folder, {.override_fixed = false, .log = log});
+  CheckpointWriter::Options begin(bool override_fixed = false) {
+    return begin_or_resume(session, recipe, folder, {.override_fixed = override_fixed, .log = log});
   }
   void load_weights() { load_initial_weights(session, recipe); }
   /// Trains a few steps and saves; returns the checkpoint's path.
@@ -78,6 +80,25 @@ TEST_F(LoadRun, ResumesAndLogsTheDigestOfWhatItHolds) {
               AllOf(HasSubstr(path + " at step 3"), HasSubstr(second.digest())));
 }
 
+TEST_F(LoadRun, ResumesFromTheNewestThatCanBeReadOnlyIfTold) {
+  std::string newest;
+  {
+    TrainingRun first(scratch_.file("run"), {});
+    first.train(2);
+    newest = first.train(1);
+  }
+  TrainingRun second(scratch_.file("run"), {});
+  second.folder.resume = true;
+  const testing::FailingReads failing(newest + "/shard-", EACCES);
+  EXPECT_THROW(second.begin(), StorageError);
+  EXPECT_TRUE(std::filesystem::exists(newest));
+  EXPECT_EQ(second.begin(/*override_fixed=*/true).resumed_step, 2);
+  EXPECT_EQ(second.session.steps_done(), 2);
+  EXPECT_TRUE(std::filesystem::exists(newest + ".unreadable"));
+  EXPECT_THAT(read_file(second.folder.path + ".log"),
+              AllOf(HasSubstr("cannot be read"), HasSubstr(newest + ".unreadable")));
+}
+
 TEST_F(LoadRun, ParameterRulesResumeBitByBitAndMayNotChange) {
   const auto rules = [](const std::string& scale) {
     return std::vector<std::string>{
@@ -111,6 +132,64 @@ TEST_F(LoadRun, ParameterRulesResumeBitByBitAndMayNotChange) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kMismatch);
     EXPECT_THAT(error.what(), AllOf(HasSubstr("optimizer.rules[1].lr_scale"), HasSubstr("0.25")));
+  }
+}
+
+/// A resume of a run whose masks rest from step 4 of 8 on, if `until` is 50%.
+struct LongerSparseRun : TrainingRun {
+  LongerSparseRun(const std::string& path, const std::string& until,
+                  const std::string& duration = "16step")
+      : TrainingRun(path, {"sparsity={density: 0.5, rule: {name: set, every: 1step, fraction: 0.5, "
+                           "until: " +
+                               until + "}}",
+                           "train.duration=" + duration}) {}
+
+  std::string resume(bool override_fixed = false) {
+    folder.resume = true;
+    writer = begin(override_fixed);
+    return read_file(folder.path + ".log");
+  }
+  bool changes_masks() {
+    const torch::Tensor before = session.prune_grow()->mask(0).clone();
+    for (int step = 0; step < 2; ++step) session.step({});
+    return !session.prune_grow()->mask(0).equal(before);
+  }
+  void save() {
+    CheckpointWriter(writer, *grid.world, files)
+        .save(session, {session.steps_done(), session.samples_done(), std::nullopt});
+  }
+
+  CheckpointWriter::Options writer;
+};
+
+TEST_F(LoadRun, MasksAtRestStaySoInALongerTrainingButByOverride) {
+  const std::string path = scratch_.file("run");
+  LongerSparseRun(path, "50%", "8step").train(6);
+  {
+    LongerSparseRun overridden(path, "50%");
+    EXPECT_THAT(overridden.resume(/*override_fixed=*/true),
+                AllOf(HasSubstr("sparsity.rule.until: 50% is step 8 instead of 4"),
+                      ::testing::Not(HasSubstr("masks rest"))));
+    EXPECT_TRUE(overridden.changes_masks());
+  }
+  std::filesystem::remove(path + ".log");
+  LongerSparseRun second(path, "50%");
+  EXPECT_THAT(second.resume(), AllOf(HasSubstr("sparsity.rule.until: 50% is step 8 instead of 4"),
+                                     HasSubstr("masks rest since step 4 and stay")));
+  EXPECT_FALSE(second.changes_masks());
+  second.save();
+  LongerSparseRun third(path, "50%", "32step");
+  third.resume();
+  EXPECT_FALSE(third.changes_masks()) << "though they would move up to step 16";
+}
+
+TEST_F(LoadRun, MasksThatDoNotRestYetGoOnInALongerTraining) {
+  for (const char* until : {"100%", "75%"}) {
+    const std::string path = scratch_.file(std::string("run") + until[0]);
+    LongerSparseRun(path, until, "8step").train(until[0] == '1' ? 8 : 5);
+    LongerSparseRun longer(path, until);
+    EXPECT_THAT(longer.resume(), HasSubstr("sparsity.rule.until"));
+    EXPECT_TRUE(longer.changes_masks()) << until;
   }
 }
 
@@ -172,6 +251,28 @@ TEST_F(LoadRun, InitFromNamesWhatDoesNotFit) {
   }
   TrainingRun nowhere(scratch_.file("nowhere"), {"model.init_from=" + scratch_.file("none")});
   EXPECT_THROW(nowhere.load_weights(), CheckpointError);
+}
+
+TEST_F(LoadRun, InitFromTellsKeysWithWhichWeightsComputeSomethingElse) {
+  TrainingRun trained(scratch_.file("trained"), testing::gpt2());
+  trained.train(1);
+  const auto start = [&](const std::string& key, const std::string& take = "") {
+    const std::string from = "from: " + trained.folder.path + take;
+    TrainingRun run(scratch_.file("started"),
+                    testing::joined(testing::gpt2(), {key, "model.init_from={" + from + "}"}));
+    return load_initial_weights(run.session, run.recipe);
+  };
+  const std::string told = "; the model is not the one that they were trained in:";
+  EXPECT_THAT(start("model.dropout=0"), Not(HasSubstr(told)));
+  for (const std::string take : {"", ", take: [\"*.attention.*\"]"}) {
+    EXPECT_THAT(start("model.heads=1", take),
+                HasSubstr(told + "\n  model.heads  checkpoint: 2   recipe: 1"))
+        << take;
+  }
+  EXPECT_THAT(
+      start("model.position=rope"),
+      AllOf(HasSubstr("\n  model.position  checkpoint: learned   recipe: rope\n  1 tensor of "
+                      "the checkpoint without a place in the model: backbone.positions")));
 }
 
 TEST_F(LoadRun, InitFromTakesSomeWeightsUnderOtherNames) {

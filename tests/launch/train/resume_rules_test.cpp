@@ -64,18 +64,18 @@ TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
   }
 }
 
-/// Of recipes with `lines` in their section `model`.
+Recipe recipe_of(const std::string& lines_of_model) {
+  return config::load_options_text<Recipe>("model: {" + lines_of_model +
+                                               "}\ndata: {source: shapes}\n"
+                                               "task: {name: classify}\n"
+                                               "train: {duration: 1step, batch: 8}\n",
+                                           "r.yaml")
+      .options;
+}
+
 std::vector<config::Difference> model_differences(const std::string& before,
                                                   const std::string& after) {
-  const auto recipe = [](const std::string& lines) {
-    return config::load_options_text<Recipe>("model: {" + lines +
-                                                 "}\ndata: {source: shapes}\n"
-                                                 "task: {name: classify}\n"
-                                                 "train: {duration: 1step, batch: 8}\n",
-                                             "r.yaml")
-        .options;
-  };
-  return differences_of(recipe(before), recipe(after));
+  return differences_of(recipe_of(before), recipe_of(after));
 }
 
 TEST(ResumeRules, AnAutomaticWidthIsTheNumberThatItStandsFor) {
@@ -96,7 +96,24 @@ TEST(ResumeRules, AnAutomaticWidthIsTheNumberThatItStandsFor) {
                 .size(),
             2u);
   const std::string gpt2 = "backbone: gpt2, width: 64, heads: 4, hidden: ";
-  EXPECT_EQ(model_differences(gpt2 + "256", gpt2 + "auto").size(), 1u);  // SwiGLU may differ
+  EXPECT_TRUE(model_differences(gpt2 + "256", gpt2 + "auto, kv_heads: 4, gelu: tanh").empty());
+  EXPECT_EQ(model_differences(gpt2 + "256, mlp: swiglu", gpt2 + "auto, mlp: swiglu").size(), 1u);
+}
+
+TEST(ResumeRules, EvaluationsDependOnTheModelsKeysButThoseOfTrainingAndSpeed) {
+  const auto changed = [](const std::string& before, const std::string& after) {
+    std::string paths;
+    for (const auto& difference : evaluated_differences(recipe_of(before), recipe_of(after))) {
+      paths += difference.path + " ";
+    }
+    return paths;
+  };
+  const std::string vit = "backbone: vit, width: 64, ";
+  EXPECT_EQ(changed(vit + "heads: 4", vit + "heads: 2, pool: mean, gelu: tanh"),
+            "model.heads model.pool model.gelu ");
+  EXPECT_EQ(
+      changed(vit + "heads: 4, hidden: 256", vit + "heads: 4, drop_path: 0.1, layer_scale: 1"), "");
+  EXPECT_EQ(changed(vit + "heads: 4", vit + "heads: 4, init_from: run"), "");
 }
 
 TEST(ResumeRules, AWidthOfNoSharedExpertsIsNoDifference) {

@@ -10,12 +10,37 @@
 #include "parallel/checkpoint/state_list.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"
+#include "tests/support/session_in_training.h"
 
 namespace shoal {
 namespace {
 
 using testing::equality_recipe;
 using ::testing::MatchesRegex;
+using testing::SessionInTraining;
+
+using Tensors = std::map<std::string, torch::Tensor>;
+
+Tensors copies_of(const std::vector<Parameter>& list) {
+  Tensors copies;
+  for (const Parameter& one : list) copies[one.name] = one.tensor.detach().clone();
+  return copies;
+}
+
+/// A router whose selection bias moves with the loads.
+const std::string kBiasedRouter = testing::channel_moe("name: sigmoid, k: 2, bias: {rate: 0.01}");
+
+/// Makes a trained tensor's gradients NaN while `is_bad`.
+void poison(Session& session, const bool& is_bad) {
+  for (const Parameter& parameter : session.parameters()) {
+    if (!parameter.tensor.requires_grad()) continue;
+    torch::Tensor tensor = parameter.tensor;
+    tensor.register_hook([&is_bad](const torch::Tensor& gradient) {
+      return is_bad ? gradient * std::numeric_limits<double>::quiet_NaN() : gradient;
+    });
+    return;
+  }
+}
 
 /// The parameter of the second MoE stage's experts, of which each rank holds its own.
 torch::Tensor expert_weight(Session& session) {
@@ -53,6 +78,85 @@ TEST(SessionRanks, OneBadGradientOnOneRankChangesNothingOnAnyRank) {
     EXPECT_EQ(session.nonfinite_in_row(), 0);
     EXPECT_EQ(session.skipped_steps(), 1);
   });
+}
+
+TEST(Session, ASkippedStepGivesBackWhatMovedBeforeIt) {
+  const std::string adamw = "optimizer={name: adamw, lr: 1e-2}";
+  for (const std::vector<std::string>& overrides :
+       {testing::moco({adamw, kBiasedRouter}), testing::moco({adamw, "train.average=0.9"}),
+        testing::with_hspmn(testing::text_data()),
+        std::vector<std::string>{adamw, testing::sparse("unstructured")},
+        std::vector<std::string>{adamw, testing::sparse_by_choice("diagonal")}}) {
+    SessionInTraining run(overrides);
+    bool is_bad = false;
+    poison(run.session, is_bad);
+    const auto digest = [&] { return state_digest(run.session, 0, 0, *run.grid.world); };
+    ASSERT_TRUE(run.session.step({}).applied);
+    for (int step = 0; step < 2; ++step) {
+      const std::string before = digest();
+      is_bad = true;
+      ASSERT_FALSE(run.session.step({}).applied);
+      EXPECT_EQ(digest(), before) << overrides[0] << ", skipped after step " << step + 1;
+      is_bad = false;
+      ASSERT_TRUE(run.session.step({}).applied);
+      EXPECT_NE(digest(), before);
+    }
+  }
+}
+
+TEST(Session, AKeyEncoderBeginsAsItsQueryEncoderWhereTheFirstStepIsSkipped) {
+  SessionInTraining run(testing::moco());
+  const Tensors before = copies_of(run.session.model().buffers);
+  bool is_bad = true;
+  poison(run.session, is_bad);
+  EXPECT_FALSE(run.session.step({}).applied);
+  const Tensors weights = copies_of(run.session.parameters());
+  for (const auto& [name, value] : weights) {
+    if (!name.starts_with("key_")) continue;
+    EXPECT_TRUE(value.equal(weights.at(name.substr(4)))) << name;
+  }
+  for (const auto& [name, value] : copies_of(run.session.model().buffers)) {
+    EXPECT_TRUE(value.equal(before.at(name))) << name;
+  }
+}
+
+/// Names of the buffers that three steps move.
+std::vector<std::string> moved_buffers(std::vector<std::string> overrides,
+                                       const std::string& rules) {
+  overrides.push_back("optimizer={name: adamw, lr: 1e-2, rules: [" + rules + "]}");
+  SessionInTraining run(overrides);
+  const Tensors before = copies_of(run.session.model().buffers);
+  for (int step = 0; step < 3; ++step) run.session.step({});
+  std::vector<std::string> moved;
+  for (const auto& [name, value] : copies_of(run.session.model().buffers)) {
+    if (!value.equal(before.at(name))) moved.push_back(name);
+  }
+  return moved;
+}
+
+TEST(Session, BuffersOfFrozenModulesStay) {
+  using ::testing::Each;
+  using ::testing::ElementsAre;
+  using ::testing::HasSubstr;
+  using ::testing::IsEmpty;
+  using ::testing::Not;
+  const std::string bias = "backbone.blocks.1.moe_c.router.selection_bias";
+  const auto of_router = [](const std::string& rules) {
+    return moved_buffers({kBiasedRouter}, rules);
+  };
+  EXPECT_THAT(of_router(""), ElementsAre(bias));
+  EXPECT_THAT(of_router("{match: '*.experts.*', freeze: true}"), ElementsAre(bias));
+  EXPECT_THAT(of_router("{match: 'backbone.*', freeze: true}"), IsEmpty());
+  EXPECT_THAT(of_router("{match: '*.moe_c.router.weight', freeze: true}"), IsEmpty());
+  EXPECT_THAT(of_router("{match: '*.selection_bias', freeze: true}"), IsEmpty());
+  EXPECT_THAT(of_router("{match: 'backbone.*', freeze: true}, {match: '*_bias', freeze: false}"),
+              ElementsAre(bias));
+  const auto gates = testing::with_hspmn(testing::text_data());
+  EXPECT_THAT(moved_buffers(gates, ""), Not(IsEmpty()));
+  EXPECT_THAT(moved_buffers(gates, "{match: 'backbone.blocks.*', freeze: true}"), IsEmpty());
+  const auto heads = moved_buffers(testing::moco(), "{match: 'projector.*', freeze: true}");
+  EXPECT_THAT(heads, Each(::testing::AnyOf(HasSubstr("predictor."), HasSubstr("key_projector."))));
+  EXPECT_GT(heads.size(), 5u);
 }
 
 TEST(SessionRanks, FrozenParametersKeepTheirBitsAndTakeNoPartInTheNorm) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "parallel/checkpoint/state_list.h"
 #include "sparse/soft_cells.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
@@ -73,6 +74,40 @@ TEST(SoftCellsInTraining, TheChoiceChangesAveragesAsTheWeights) {
   const torch::Tensor weight = layer.parameter.tensor.detach(),
                       average = run.session.average()->average_of(layer.parameter.name);
   EXPECT_TRUE(average.allclose(weight, 1e-9, 1e-12)) << "weights did not move but by the choice";
+}
+
+// On one of two replicas.
+TEST(SoftCellsInTrainingRanks, AGradientOfScoresThatIsNotFiniteSkipsTheStep) {
+  for (const bool is_of_cells : {true, false}) {
+    for (const char* sharded : {"false", "true"}) {
+      const Recipe recipe = testing::equality_recipe(
+          {kSmallVit,
+           testing::sparse_by_choice("block, size: 2",
+                                     "layers: [mlp], permutation: {name: learned, until: 80%}"),
+           "optimizer.name=adamw", std::string("parallel.shard_optimizer=") + sharded});
+      testing::run_grid(1, 2, [&](RankGrid& grid) {
+        const auto data = open_split(make_source(recipe), Split::kTrain);
+        Session session(recipe, data, grid);
+        const auto digest = [&] { return state_digest(session, 0, 0, *grid.world); };
+        bool is_bad = false;
+        torch::Tensor scores = is_of_cells ? session.model().soft_cells[1]->score()
+                                           : session.model().permutations[1]->soft();
+        scores.register_hook([&is_bad](const torch::Tensor& gradient) {
+          return is_bad ? gradient / 0.0 : gradient;
+        });
+        ASSERT_TRUE(session.step({}).applied);
+        const std::string before = digest();
+        is_bad = grid.world->rank() == 1;
+        const StepOutcome outcome = session.step({});
+        EXPECT_FALSE(outcome.applied);
+        EXPECT_THAT(outcome.not_finite, HasSubstr("the gradient of backbone.blocks."));
+        EXPECT_EQ(digest(), before);
+        is_bad = false;
+        EXPECT_TRUE(session.step({}).applied);
+        EXPECT_NE(digest(), before);
+      });
+    }
+  }
 }
 
 TEST(SoftCellsInTraining, CellsMayNotStaySoft) {

@@ -1,5 +1,6 @@
 #include "launch/train/trainer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,8 +9,12 @@
 #include <cmath>
 #include <condition_variable>
 #include <csignal>
+#include <filesystem>
 #include <limits>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +22,7 @@
 #include "launch/report/sample_sheet.h"
 #include "launch/train/check_recipe.h"
 #include "launch/train/recipe_notes.h"
+#include "parallel/checkpoint/checkpoint_files.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "tests/support/equality_recipe.h"
@@ -28,6 +34,7 @@
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using testing::evaluations;
 using ::testing::HasSubstr;
@@ -114,20 +121,112 @@ TEST(Trainer, AStopDuringAnEvaluationEndsItAndSaves) {
   EXPECT_EQ(saved_steps(scratch.file("run")), std::vector<int64_t>{2});
 }
 
-TEST(Trainer, AnEvaluationThatAStopLeftOutIsMadeUpForWhenTheRunResumes) {
-  const ScratchFolder scratch;
-  const Recipe recipe = tiny_recipe({"evaluate.every=2step", "checkpoint.every=never"});
-  const auto source = make_source(recipe);
-  const auto train = [&](const std::string& folder, int64_t signals) {
-    auto valid = std::make_unique<SignallingSet>(source->open(Split::kValid), 3, signals);
-    return train_alone({open_split(source, Split::kTrain), {source, std::move(valid)}}, recipe,
-                       scratch.file(folder));
-  };
+/// A run whose evaluation after step 4 is cut by a signal, and its starts after that.
+class OwedEvaluation : public ::testing::Test {
+ protected:
+  /// `signal_at`: the evaluation that a signal ends.
+  RunEnd train(const std::string& folder, int64_t signal_at,
+               std::vector<std::string> overrides = {}, bool evaluates_first = false) {
+    overrides.insert(overrides.begin(), {"evaluate.every=2step", "checkpoint.every=2step"});
+    const Recipe recipe = tiny_recipe(overrides);
+    const auto source = make_source(recipe);
+    auto valid = std::make_unique<SignallingSet>(source->open(Split::kValid), 3, signal_at);
+    const StopSignals signals;
+    RankGrid grid = testing::self_grid();
+    const RunData data{
+        open_split(source, Split::kTrain), {source, std::move(valid)}, evaluates_first};
+    return train_run_on(data, recipe, scratch_.file(folder), grid, signals);
+  }
+  std::string checkpoint(int64_t step) {
+    return scratch_.file("cut") + "/ckpt/" + step_folder(step);
+  }
+  std::optional<double> score(int64_t step) {
+    return CheckpointReader(checkpoint(step)).manifest().score;
+  }
+  int64_t times_recorded(int64_t step, const std::string& file, const std::string& event) {
+    std::istringstream lines(testing::read_file(scratch_.file("cut") + "/" + file));
+    int64_t times = 0;
+    for (std::string line; std::getline(lines, line);) {
+      times += line.starts_with(fmt::format(fmt::runtime(event), step)) ? 1 : 0;
+    }
+    return times;
+  }
+  void expect_recorded_once(int64_t step) {
+    EXPECT_EQ(times_recorded(step, "metrics.jsonl", "{{\"step\":{},\"event\":\"eval\""), 1);
+    EXPECT_EQ(times_recorded(step, "metrics.csv", "{},eval,"), 1);
+  }
+
+  ScratchFolder scratch_;
+};
+
+TEST_F(OwedEvaluation, IsMadeUpForWhenTheRunResumes) {
   train("whole", 100);
   EXPECT_EQ(train("cut", 2).result.last_step, 4);  // in the second evaluation
-  EXPECT_EQ(evaluations(scratch.file("cut"), "loss").size(), 1u);
+  EXPECT_EQ(evaluations(scratch_.file("cut"), "loss").size(), 1u);
   EXPECT_EQ(train("cut", 100).result.code, ExitCode::kOk);
-  EXPECT_EQ(evaluations(scratch.file("cut"), "loss"), evaluations(scratch.file("whole"), "loss"));
+  EXPECT_EQ(evaluations(scratch_.file("cut"), "loss"), evaluations(scratch_.file("whole"), "loss"));
+}
+
+TEST_F(OwedEvaluation, GivesTheCheckpointItsScoreBeforeTheRunGoesOn) {
+  train("cut", 2);
+  EXPECT_EQ(score(4), std::nullopt);
+  const std::string digest = content_digest(CheckpointReader(checkpoint(4)));
+  EXPECT_EQ(train("cut", 100, {"run.stop_after=1step"}).result.last_step, 5);
+  EXPECT_EQ(score(4), evaluations(scratch_.file("cut"), "top1").at(4));
+  EXPECT_EQ(content_digest(CheckpointReader(checkpoint(4))), digest);
+  expect_recorded_once(4);
+  // As after a crash at step 5.
+  std::filesystem::remove_all(checkpoint(5));
+  EXPECT_EQ(train("cut", 100).result.code, ExitCode::kOk);
+  for (const int64_t step : {2, 4, 6}) expect_recorded_once(step);
+}
+
+TEST_F(OwedEvaluation, CountsWhenTheBestIsChosen) {
+  train("cut", 2);
+  // Step 2 is worse than all others, and what follows step 4 is ruined.
+  const std::vector<std::string> ruined{"optimizer.lr=1e3", "train.clip_norm=0",
+                                        "checkpoint.keep_last=1"};
+  PosixFileSystem files;
+  write_score(files, scratch_.file("cut") + "/ckpt", 2, -1.0);
+  train("cut", 100, ruined);
+  const std::map<int64_t, double> scores = evaluations(scratch_.file("cut"), "top1");
+  ASSERT_GE(scores.at(4), scores.at(6));
+  EXPECT_EQ(find_best(scratch_.file("cut") + "/ckpt"), checkpoint(4));
+}
+
+TEST_F(OwedEvaluation, OfTheLastStepReachesCheckpointAndSummary) {
+  EXPECT_EQ(train("cut", 3).result.code, ExitCode::kPreempted);
+  EXPECT_EQ(score(6), std::nullopt);
+  const std::string digest = content_digest(CheckpointReader(checkpoint(6)));
+  for (int64_t start = 0; start < 2; ++start) {  // the second as if no summary had been written
+    const RunEnd end = train("cut", 100, {}, /*evaluates_first=*/true);
+    EXPECT_EQ(end.result.code, ExitCode::kOk);
+    ASSERT_TRUE(end.result.evaluation.has_value());
+    EXPECT_EQ(score(6), end.result.evaluation->value("top1"));
+    EXPECT_EQ(content_digest(CheckpointReader(checkpoint(6))), digest);
+    expect_recorded_once(6);
+  }
+}
+
+TEST(Trainer, ADamagedBestCheckpointStopsNoResumeAndStays) {
+  const ScratchFolder scratch;
+  const std::string run = scratch.file("run");
+  const auto train = [&](const std::string& stop) {
+    const Recipe recipe = tiny_recipe({"evaluate.every=2step", "checkpoint.every=2step",
+                                       "checkpoint.keep_last=1", "run.stop_after=" + stop});
+    const StopSignals signals;
+    RankGrid grid = testing::self_grid();
+    return train_run(recipe, run, grid, signals).result.code;
+  };
+  EXPECT_EQ(train("4step"), ExitCode::kPreempted);
+  PosixFileSystem files;
+  const std::string best = run + "/ckpt/" + step_folder(1);
+  std::filesystem::copy(run + "/ckpt/" + step_folder(4), best);
+  testing::write_file(best + "/" + kManifestName, "{}");
+  EXPECT_EQ(train("never"), ExitCode::kOk);
+  EXPECT_THAT(saved_steps(run), Contains(1));
+  EXPECT_THAT(testing::read_file(run + "/log-0"),
+              AllOf(HasSubstr("does not count as best"), HasSubstr(best)));
 }
 
 TEST(Trainer, DrawsTheSamePicturesAfterAResumeAndOnAnyRanks) {

@@ -12,7 +12,7 @@ namespace {
 
 using testing::some_numbers;
 
-constexpr PatchGrid kGrid{4, 6};
+constexpr PatchGrid kTieGrid{4, 6};
 constexpr auto kBothWays = {top_k_attention, top_k_attention_portable};
 
 /// The single token that each token of the image attends to: values are the tokens' numbers.
@@ -23,7 +23,7 @@ torch::Tensor chosen(Function function, const torch::Tensor& query_RH, const tor
       torch::arange(key_NH.size(0), key_NH.options()).unsqueeze(1).expand_as(key_NH);
   const ImageQueries queries{torch::arange(query_RH.size(0)), {0, query_RH.size(0)}};
   return function(query_RH, key_NH.unsqueeze(0), value_NH.unsqueeze(0), queries,
-                  {1, 1, candidates, kGrid})
+                  {1, 1, candidates, kTieGrid})
       .select(1, 0)
       .to(torch::kInt64);
 }
@@ -40,23 +40,23 @@ int64_t first_highest(const torch::Tensor& score_N, const torch::Tensor& is_seen
 
 /// Whether tokens are in the window around a token, or in the block of this number.
 torch::Tensor near(int64_t token, int64_t window) {
-  const torch::Tensor n = torch::arange(kGrid.tokens());
-  const auto row = [](const torch::Tensor& x) { return x.div(kGrid.columns, "floor"); };
+  const torch::Tensor n = torch::arange(kTieGrid.tokens());
+  const auto row = [](const torch::Tensor& x) { return x.div(kTieGrid.columns, "floor"); };
   const torch::Tensor own = torch::full({1}, token);
   return ((row(n) - row(own)).abs() <= window / 2) &
-         ((n % kGrid.columns - own % kGrid.columns).abs() <= window / 2);
+         ((n % kTieGrid.columns - own % kTieGrid.columns).abs() <= window / 2);
 }
 torch::Tensor of_block(int64_t block) {  // of 2 x 2
-  const torch::Tensor n = torch::arange(kGrid.tokens());
-  return n.div(2 * kGrid.columns, "floor") * (kGrid.columns / 2) +
-             (n % kGrid.columns).div(2, "floor") ==
+  const torch::Tensor n = torch::arange(kTieGrid.tokens());
+  return n.div(2 * kTieGrid.columns, "floor") * (kTieGrid.columns / 2) +
+             (n % kTieGrid.columns).div(2, "floor") ==
          block;
 }
 
 int64_t expected_choice(int64_t token, const torch::Tensor& query_H, const torch::Tensor& key_NH,
                         const KeyCandidates& candidates) {
   const torch::Tensor product_N = key_NH.mv(query_H),
-                      all = torch::ones({kGrid.tokens()}).to(torch::kBool);
+                      all = torch::ones({kTieGrid.tokens()}).to(torch::kBool);
   if (candidates.from == CandidateKind::kAll) return first_highest(product_N, all);
   if (candidates.from == CandidateKind::kWindow) {
     return first_highest(product_N, near(token, *candidates.window));
@@ -76,12 +76,12 @@ TEST(TopKTies, OfEqualProductsOfRowsTheEarlierIsTaken) {
       {}, {CandidateKind::kWindow, 3, 4, 4}, {CandidateKind::kPooled, 7, 2, 1}};
   for (const int64_t width : {2, 3, 10, 11}) {
     const auto integers = [&](int64_t seed) {
-      return (some_numbers({kGrid.tokens(), width}, seed) * 4).round();
+      return (some_numbers({kTieGrid.tokens(), width}, seed) * 4).round();
     };
     const torch::Tensor query_RH = integers(1), key_NH = integers(2);
     for (const KeyCandidates& candidates : kinds) {
       std::vector<int64_t> expected;
-      for (int64_t r = 0; r < kGrid.tokens(); ++r) {
+      for (int64_t r = 0; r < kTieGrid.tokens(); ++r) {
         expected.push_back(expected_choice(r, query_RH[r], key_NH, candidates));
       }
       for (const auto type : {torch::kFloat64, torch::kFloat32}) {

@@ -13,7 +13,7 @@ using testing::some_numbers;
 
 constexpr double kRate = 0.3;
 
-StepContext step_of(int64_t first, int64_t samples, bool training = true) {
+StepContext step_with(int64_t first, int64_t samples, bool training = true) {
   StepContext step;
   step.seed = 5;
   step.step = 2;
@@ -29,7 +29,8 @@ torch::Tensor factors(const DropPath& drop, const StepContext& step, torch::Dtyp
 
 TEST(DropPath, LeavesOutTheShareItWasToldAndDividesByTheRest) {
   constexpr int64_t kSamples = 20000;
-  const torch::Tensor factor = factors(DropPath(kRate, "a"), step_of(0, kSamples), torch::kFloat64);
+  const torch::Tensor factor =
+      factors(DropPath(kRate, "a"), step_with(0, kSamples), torch::kFloat64);
   const torch::Tensor kept = factor.masked_select(factor != 0);
   EXPECT_TRUE((kept == 1.0 / (1.0 - kRate)).all().item<bool>());
   const double left_out = 1.0 - static_cast<double>(kept.numel()) / kSamples;
@@ -39,7 +40,7 @@ TEST(DropPath, LeavesOutTheShareItWasToldAndDividesByTheRest) {
 
 TEST(DropPath, ScalesWholeSamples) {
   const torch::Tensor x = some_numbers({8, 3, 5}, 1);
-  const StepContext step = step_of(0, 8);
+  const StepContext step = step_with(0, 8);
   const DropPath drop(kRate, "a");
   const torch::Tensor expected = x * factors(drop, step, torch::kFloat64).view({8, 1, 1});
   EXPECT_TRUE(drop.forward(x, step).equal(expected));
@@ -48,17 +49,17 @@ TEST(DropPath, ScalesWholeSamples) {
 
 TEST(DropPath, IsKeyedBySampleNotByRankOrBatch) {
   const DropPath drop(kRate, "a");
-  const torch::Tensor whole = factors(drop, step_of(0, 64), torch::kFloat64);
+  const torch::Tensor whole = factors(drop, step_with(0, 64), torch::kFloat64);
   for (const auto& [first, count] : {std::pair{0, 24}, std::pair{24, 40}, std::pair{63, 1}}) {
-    EXPECT_TRUE(
-        factors(drop, step_of(first, count), torch::kFloat64).equal(whole.narrow(0, first, count)));
+    EXPECT_TRUE(factors(drop, step_with(first, count), torch::kFloat64)
+                    .equal(whole.narrow(0, first, count)));
   }
 }
 
 TEST(DropPath, LeavesOutTheSameSamplesInEveryPrecision) {
   const DropPath drop(kRate, "a");
-  const torch::Tensor narrow = factors(drop, step_of(0, 256), torch::kFloat32);
-  const torch::Tensor wide = factors(drop, step_of(0, 256), torch::kFloat64);
+  const torch::Tensor narrow = factors(drop, step_with(0, 256), torch::kFloat32);
+  const torch::Tensor wide = factors(drop, step_with(0, 256), torch::kFloat64);
   EXPECT_TRUE((narrow != 0).equal(wide != 0));
 }
 
@@ -66,7 +67,7 @@ TEST(DropPath, DiffersByBranchStepSeedAndView) {
   const auto of = [](const std::string& path, const StepContext& step) {
     return factors(DropPath(kRate, path), step, torch::kFloat64);
   };
-  const StepContext base = step_of(0, 256);
+  const StepContext base = step_with(0, 256);
   const torch::Tensor factor = of("blocks.0.mlp", base);
   StepContext later = base, reseeded = base, other_view = base;
   later.step = 3;
@@ -81,19 +82,19 @@ TEST(DropPath, DiffersByBranchStepSeedAndView) {
 
 TEST(DropPath, DoesNothingInEvaluationOrAtRateZero) {
   const torch::Tensor x = some_numbers({16, 3}, 1);
-  EXPECT_TRUE(DropPath(kRate, "a").forward(x, step_of(0, 16, false)).is_same(x));
-  EXPECT_TRUE(DropPath(0.0, "a").forward(x, step_of(0, 16)).is_same(x));
+  EXPECT_TRUE(DropPath(kRate, "a").forward(x, step_with(0, 16, false)).is_same(x));
+  EXPECT_TRUE(DropPath(0.0, "a").forward(x, step_with(0, 16)).is_same(x));
 }
 
 TEST(DropPath, GradientsAreThoseOfFiniteDifferences) {
   const torch::Tensor x = some_numbers({8, 3}, 1).requires_grad_();
-  const StepContext step = step_of(0, 8);
+  const StepContext step = step_with(0, 8);
   const DropPath drop(kRate, "a");
   EXPECT_LT(testing::gradient_error([&] { return drop.forward(x, step); }, {x}), 1e-6);
 }
 
 TEST(DropPath, TakesNoSamples) {
-  EXPECT_EQ(DropPath(kRate, "a").forward(some_numbers({0, 3, 4}, 1), step_of(0, 0)).sizes(),
+  EXPECT_EQ(DropPath(kRate, "a").forward(some_numbers({0, 3, 4}, 1), step_with(0, 0)).sizes(),
             (at::IntArrayRef{0, 3, 4}));
 }
 

@@ -53,6 +53,17 @@ TEST(Dropout, IsKeyedBySampleNotByRankOrBatch) {
   }
 }
 
+TEST(Dropout, IsIndependentOfPadding) {
+  const Dropout dropout(kDropoutRate, "a");
+  StepContext step = dropout_step(3, 4);
+  step.length_b = torch::full({4}, 5, torch::kInt64);
+  const torch::Tensor row = dropout.is_dropped({4, 5, 10}, step);
+  EXPECT_TRUE(dropout.is_dropped({4, 8, 10}, step).narrow(1, 0, 5).equal(row));
+  const torch::Tensor pair = dropout.is_dropped({4, 2, 5, 5}, step);  // of an attention's heads
+  EXPECT_TRUE(dropout.is_dropped({4, 2, 8, 8}, step).narrow(2, 0, 5).narrow(3, 0, 5).equal(pair));
+  EXPECT_FALSE(pair.select(1, 0).equal(pair.select(1, 1)));
+}
+
 TEST(Dropout, ZeroesTheSameInEveryPrecision) {
   const Dropout dropout(kDropoutRate, "a");
   const torch::Tensor expected = dropout_factors(dropout, dropout_step(0, 16)) == 0;

@@ -54,8 +54,8 @@ TEST(AdaptiveAttentionFormat, NamesAreThoseOfThePublicProgram) {
   model.depth = 1;
   model.attention->experts.resize(1);
   std::map<std::string, std::string> names;
-  for (const WeightName& name :
-       make_format()->names(Choice<Backbone>("adaptive_attention", model), kImages)) {
+  for (const WeightName& name : make_format()->names(Choice<Backbone>("adaptive_attention", model),
+                                                     Choice<Task>("denoise"), kImages)) {
     names[name.theirs] = name.ours;
     EXPECT_EQ(name.is_transposed,
               name.theirs.find("W_") != name.theirs.npos && name.theirs.ends_with("weight"))

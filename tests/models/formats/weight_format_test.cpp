@@ -53,7 +53,8 @@ NameMap names_of(const std::string& name, Options options, const DataShape& data
   const auto format = Registry<WeightFormat>::create(Choice<WeightFormat>(name), {});
   NameMap names;
   for (const WeightName& weight :
-       format->names(Choice<Backbone>(std::string(format->backbone()), options), data)) {
+       format->names(Choice<Backbone>(std::string(format->backbone()), options),
+                     Choice<Task>(format->task()), data)) {
     EXPECT_TRUE(names.emplace(weight.theirs, weight.ours).second) << weight.theirs;
   }
   return names;
@@ -143,8 +144,8 @@ TEST(WeightFormat, EachNameIsListedOnceInBothDirections) {
     const auto format = Registry<WeightFormat>::create(Choice<WeightFormat>(name), {});
     const Choice<Backbone> backbone{std::string_view(format->backbone())};
     std::set<std::string> ours, theirs;
-    for (const WeightName& weight :
-         format->names(backbone, format->task() == "lm" ? text : images)) {
+    for (const WeightName& weight : format->names(backbone, Choice<Task>(format->task()),
+                                                  format->task() == "lm" ? text : images)) {
       EXPECT_TRUE(theirs.insert(weight.theirs).second) << weight.theirs;
       const bool is_new = ours.insert(weight.ours).second;
       EXPECT_TRUE(is_new || weight.is_copy) << weight.ours;

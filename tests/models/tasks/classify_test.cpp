@@ -254,6 +254,64 @@ TEST_F(ClassifyTest, ClassifiesSequencesOfSeveralLengths) {
   }
 }
 
+/// Loss of a training pass, and its gradients, with samples of 3, 6, 1 and 5 tokens filled up to
+/// `rows` with tokens that are none of theirs.
+std::vector<torch::Tensor> padded_pass(const std::string& recipe, int64_t rows) {
+  RankGrid grid = testing::self_grid();
+  BuildContext build{&grid, torch::TensorOptions().dtype(torch::kFloat64)};
+  build.compute_dtype = torch::kFloat64;
+  const auto task = testing::build_task(recipe, kSequences, build);
+  testing::fill_parameters(*task);
+  initialise(buffers_of(*task), /*seed=*/1);
+  Batch batch;
+  batch.length_b = torch::tensor({3, 6, 1, 5}, torch::kInt64);
+  batch.token_bS = torch::arange(4 * rows, torch::kInt64).remainder(10).view({4, rows});
+  for (int64_t b = 0; b < 4; ++b) {
+    const int64_t length = batch.length_b[b].item<int64_t>();
+    batch.token_bS[b].narrow(0, 0, length).copy_(torch::arange(b, b + length));
+  }
+  batch.label_b = torch::tensor({2, 0, 1, 3}, torch::kInt64);
+  batch.context = testing::some_step(4, true);
+  const TrainOutput output = task->train(batch);
+  output.loss.backward();
+  std::vector<torch::Tensor> results{output.loss.detach()};
+  for (const Parameter& parameter : parameters_of(*task)) {
+    if (parameter.tensor.grad().defined()) results.push_back(parameter.tensor.grad());
+  }
+  for (const MoeStats& stats : output.moe) results.push_back(stats.sums);
+  return results;
+}
+
+TEST_F(ClassifyTest, PaddingChangesNoLossAndNoGradient) {
+  const std::string moe =
+      ", sparse_blocks: {from: 0, every: 1}, moe: {router: {name: top_k, k: 2, noise: gaussian}, "
+      "capacity: {mode: capped, factor: 0.8, min: 1, order: position}, experts: {count: 4, hidden: "
+      "5}, losses: [{name: importance, weight: 0.1, scope: sequence}, {name: load, weight: 0.1}, "
+      "{name: switch, weight: 0.1, scope: global}]}";
+  const std::string chosen =
+      ", causal: false, sparse_blocks: {from: 0, every: 1}, moe: {router: {name: expert_choice}, "
+      "experts: {count: 4, hidden: 5}}";
+  const std::string nexus =
+      ", causal: false, nexus: {experts: {count: 3, hidden: 5}, memory: {count: 1, keys: 6, k: 3}}";
+  const std::string gpt2 = "model: {backbone: gpt2, width: 8, depth: 2, heads: 2, context: 12";
+  const std::string hspmn =
+      "model: {backbone: hspmn, width: 8, depth: 2, heads: 4, kv_heads: 2, hidden: 10, context: "
+      "12, gate: {first_rate: 0.5, rate: 0.5, explore_fraction: 0.2}";
+  for (const std::string& model :
+       {gpt2 + ", dropout: 0.3" + moe, hspmn + moe, hspmn + chosen, hspmn + nexus}) {
+    SCOPED_TRACE(model);
+    const std::string recipe = model + "}\ntask: {name: classify, pool: mean}";
+    const std::vector<torch::Tensor> expected = padded_pass(recipe, 6);
+    for (const int64_t rows : {7, 12}) {
+      const std::vector<torch::Tensor> found = padded_pass(recipe, rows);
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_LT(testing::relative_error(found[i], expected[i]), 1e-12) << i;
+      }
+    }
+  }
+}
+
 TEST_F(ClassifyTest, RefusesTheLastTokenOfAnImage) {
   const auto error = testing::config_error_of([] {
     testing::build_model(

@@ -139,6 +139,24 @@ TEST_F(MixingClassifier, BinaryLossIsTheMeanOfEachClassesOwn) {
               at::binary_cross_entropy_with_logits(logits, target).item<double>(), 1e-14);
 }
 
+TEST_F(MixingClassifier, EvaluatesTheBinaryLossWithoutSmoothingBesideTheCrossEntropy) {
+  const Batch batch = in_step(some_batch(6, {3, 8, 8}), some_step(6, false));
+  const auto task = make("loss: binary_cross_entropy, label_smoothing: 0.3");
+  const torch::Tensor logits = task->outputs(batch);
+  torch::Tensor target = torch::zeros({6, 3}, torch::kFloat64);
+  for (int64_t i = 0; i < 6; ++i) target[i][batch.label_b[i].item<int64_t>()] = 1.0;
+  const EvalOutput sums = task->evaluate(batch);
+  const std::vector<Metric> metrics = task->metrics(sums.sums);
+  ASSERT_EQ(metrics.size(), 4u);
+  EXPECT_EQ(metrics[0].name, "loss");
+  EXPECT_NEAR(metrics[0].value, at::binary_cross_entropy_with_logits(logits, target).item<double>(),
+              1e-14);
+  EXPECT_EQ(metrics[3].name, "cross_entropy");
+  EXPECT_NEAR(metrics[3].value, testing::sum_of(make("mix: {}")->evaluate(batch), "loss") / 6,
+              1e-14);
+  EXPECT_EQ(make("mix: {}")->metrics(make("mix: {}")->evaluate(batch).sums).size(), 3u);
+}
+
 TEST_F(MixingClassifier, NeedsImages) {
   EXPECT_EQ(testing::config_error_of([] {
               testing::build_task(

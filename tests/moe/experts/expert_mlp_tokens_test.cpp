@@ -28,7 +28,7 @@ using testing::relative_error;
 using testing::step_of;
 using testing::tensors_of;
 
-constexpr int64_t kExperts = 3, kWidth = 20, kHidden = 37;
+constexpr int64_t kExperts = 3, kModelWidth = 20, kHidden = 37;
 // Sums of up to 37 products of bfloat16 values, each stage rounded once: a few roundings of the
 // largest value.
 constexpr double kNarrow = 8 * 0.00390625;
@@ -45,11 +45,11 @@ ExpertWeights normal_weights(ExpertKind kind, torch::Dtype dtype) {
     return (noise(sizes, seed) * 0.3).to(dtype).set_requires_grad(true);
   };
   ExpertWeights weights;
-  weights.fc1_weight = some({kExperts, kWidth, kHidden}, 1);
-  weights.fc2_weight = some({kExperts, kHidden, kWidth}, 2);
+  weights.fc1_weight = some({kExperts, kModelWidth, kHidden}, 1);
+  weights.fc2_weight = some({kExperts, kHidden, kModelWidth}, 2);
   if (kind.bias) weights.fc1_bias = some({kExperts, kHidden}, 3);
-  if (kind.bias) weights.fc2_bias = some({kExperts, kWidth}, 4);
-  if (kind.gate) weights.gate_weight = some({kExperts, kWidth, kHidden}, 12);
+  if (kind.bias) weights.fc2_bias = some({kExperts, kModelWidth}, 4);
+  if (kind.gate) weights.gate_weight = some({kExperts, kModelWidth, kHidden}, 12);
   if (kind.gate && kind.bias) weights.gate_bias = some({kExperts, kHidden}, 13);
   return weights;
 }
@@ -87,7 +87,7 @@ TEST(ExpertMlpOfTokens, EqualsItsThreeSteps) {
   for (const ExpertKind kind : kExpertKinds) {
     const ExpertWeights weights = normal_weights(kind, torch::kFloat64);
     const TokenRows rows = some_rows(torch::kFloat64);
-    const torch::Tensor x = noise({4, kWidth}, 5).set_requires_grad(true);
+    const torch::Tensor x = noise({4, kModelWidth}, 5).set_requires_grad(true);
     std::vector<torch::Tensor> tensors = tensors_of(weights);
     tensors.insert(tensors.end(), {x, rows.weight_A});
     const auto expected = results(step_by_step(x, rows, weights, Activation::kSilu), tensors);
@@ -104,7 +104,7 @@ TEST(ExpertMlpOfTokens, EqualsItsThreeSteps) {
 TEST(ExpertMlp, WeighsItsRows) {
   for (const ExpertKind kind : kExpertKinds) {
     const ExpertWeights weights = normal_weights(kind, torch::kFloat64);
-    const torch::Tensor x = noise({7, kWidth}, 5).set_requires_grad(true);
+    const torch::Tensor x = noise({7, kModelWidth}, 5).set_requires_grad(true);
     const torch::Tensor weight = noise({7}, 6).set_requires_grad(true);
     std::vector<torch::Tensor> tensors = tensors_of(weights);
     tensors.insert(tensors.end(), {x, weight});
@@ -123,7 +123,7 @@ TEST(ExpertMlp, WeighsItsRows) {
 TEST(SplitExperts, PartsWriteTheGradientsOfTheStack) {
   for (const ExpertKind kind : kExpertKinds) {
     const ExpertWeights weights = normal_weights(kind, torch::kFloat64);
-    const torch::Tensor x = noise({7, kWidth}, 5);
+    const torch::Tensor x = noise({7, kModelWidth}, 5);
     const std::vector<torch::Tensor> tensors = tensors_of(weights);
     const auto expected = results(expert_mlp(x, {4, 0, 3}, weights, Activation::kGelu), tensors);
     for (const int64_t num_parts : {1, 2, 3}) {
@@ -150,7 +150,7 @@ TEST(SplitExperts, PartsWriteTheGradientsOfTheStack) {
 TEST(SplitExperts, APartThatNothingUsesGetsZero) {
   const ExpertWeights weights = normal_weights({}, torch::kFloat32);
   const std::vector<ExpertWeights> parts = split_experts(weights, 3);
-  const torch::Tensor x = noise({5, kWidth}, 5).to(torch::kFloat32);
+  const torch::Tensor x = noise({5, kModelWidth}, 5).to(torch::kFloat32);
   expert_mlp(x, {5}, parts[1], Activation::kGelu).sum().backward();
   for (const torch::Tensor& tensor : tensors_of(weights)) {
     EXPECT_EQ(tensor.grad()[0].abs().max().item<float>(), 0.0f);
@@ -163,7 +163,7 @@ TEST(SplitExperts, APartThatNothingUsesGetsZero) {
 TEST(ExpertMlp, SumsTheSecondBiasOfManyRowsInParts) {
   constexpr int64_t kRows = 40'000;
   const ExpertWeights weights = normal_weights({}, torch::kFloat32);
-  const torch::Tensor x = torch::zeros({kRows, kWidth});
+  const torch::Tensor x = torch::zeros({kRows, kModelWidth});
   const torch::Tensor weight = torch::full({kRows}, 0.1f);
   expert_mlp(x, {kRows, 0, 0}, weights, Activation::kGelu, weight).sum().backward();
   const double exact = static_cast<double>(0.1f) * kRows;
@@ -175,7 +175,7 @@ TEST(ExpertMlpOfTokens, GradientsAreThoseOfFiniteDifferences) {
     for (const ExpertKind kind : kExpertKinds) {
       const ExpertWeights weights = normal_weights(kind, torch::kFloat64);
       const TokenRows rows = some_rows(torch::kFloat64);
-      const torch::Tensor x = noise({4, kWidth}, 5).set_requires_grad(true);
+      const torch::Tensor x = noise({4, kModelWidth}, 5).set_requires_grad(true);
       const std::vector<torch::Tensor> inputs{x, rows.weight_A, weights.fc2_weight};
       const auto run = [&, act = activation] {
         return expert_mlp_of_tokens(x, rows, weights, act);
@@ -191,7 +191,7 @@ TEST(ExpertMlpOfTokens, TakesNoTokensAndNoRows) {
   rows.index = make_row_index(torch::empty({0}, torch::kInt64), 0);
   rows.weight_A = torch::empty({0}).set_requires_grad(true);
   rows.rows_u = {0, 0, 0};
-  const torch::Tensor x = torch::empty({0, kWidth}).set_requires_grad(true);
+  const torch::Tensor x = torch::empty({0, kModelWidth}).set_requires_grad(true);
   expert_mlp_of_tokens(x, rows, weights, Activation::kGelu).sum().backward();
   EXPECT_EQ(x.grad().sizes(), x.sizes());
   EXPECT_EQ(weights.fc1_weight.grad().abs().max().item<float>(), 0.0f);
@@ -201,7 +201,7 @@ TEST(ExpertMlpOfTokens, TakesNoTokensAndNoRows) {
 TEST(ExpertMlpOfTokens, NarrowRowsAreThoseOfFloat64ToRounding) {
   for (const ExpertKind kind : kExpertKinds) {
     for (const bool in_steps : {false, true}) {
-      const torch::Tensor x = noise({4, kWidth}, 5).to(torch::kBFloat16);
+      const torch::Tensor x = noise({4, kModelWidth}, 5).to(torch::kBFloat16);
       const auto run = [&](torch::Dtype compute, torch::Dtype master) {
         const ExpertWeights weights = normal_weights(kind, master);
         const TokenRows rows = some_rows(master);

@@ -213,6 +213,38 @@ TEST(Scope, SumsSamplesGroupsOrEverything) {
   expect(ScopeKind::kGlobal, {0, 15});
 }
 
+TEST(Scope, CountsSamplesWhereTheyDifferInLength) {
+  const auto self = make_self_communicator();
+  StepContext step = loss_step(3, 2);
+  step.length_b = torch::tensor({2, 1, 4}, torch::kInt64);
+  const TokenContext context = make_token_context(step, 0, 5);
+  torch::Tensor value = some_numbers({7, 2}, 5).set_requires_grad(true);
+  const auto expect = [&](ScopeKind kind, const std::vector<int64_t>& offsets,
+                          const std::vector<double>& samples) {
+    const Scope scope(kind, context, *self);
+    const torch::Tensor sum = scope.sum(value);
+    ASSERT_EQ(sum.size(0), static_cast<int64_t>(samples.size()));
+    torch::Tensor expected_total = torch::zeros({2}, torch::kFloat64);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      const auto index = static_cast<int64_t>(i);
+      const int64_t length = offsets[i + 1] - offsets[i];
+      EXPECT_TRUE(torch::allclose(sum[index], value.narrow(0, offsets[i], length).sum(0)));
+      EXPECT_EQ(scope.tokens_S()[index].item<double>(), static_cast<double>(length));
+      expected_total = expected_total + sum[index].detach() * samples[i];
+    }
+    const torch::Tensor total = scope.total(sum.select(1, 0));
+    EXPECT_NEAR(total.item<double>(), expected_total[0].item<double>(), 1e-14);
+    value.mutable_grad().reset();
+    total.backward();
+    for (size_t i = 0; i < samples.size(); ++i) {
+      EXPECT_EQ(value.grad()[offsets[i]][0].item<double>(), samples[i]);
+    }
+  };
+  expect(ScopeKind::kSequence, {0, 2, 3, 7}, {1, 1, 1});
+  expect(ScopeKind::kGroup, {0, 3, 7}, {2, 1});
+  expect(ScopeKind::kGlobal, {0, 7}, {3});
+}
+
 TEST(Scope, HasNoInstancesWithoutSamplesButForTheGlobalOne) {
   const auto self = make_self_communicator();
   const StepContext step = loss_step(0, 2);

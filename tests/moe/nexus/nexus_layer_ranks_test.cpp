@@ -26,6 +26,7 @@ struct NexusCase {
   NexusOptions options;
   int64_t num_images = 7, samples_per_group = 2;
   PlacementRule placement = PlacementRule::kContiguous;
+  std::vector<int64_t> lengths = {};  ///< tokens of each image, at most 5; empty: all have 5
 };
 
 void add(LayerResult& result, const std::string& name, const torch::Tensor& tensor) {
@@ -45,17 +46,25 @@ LayerResult run_nexus(const NexusCase& test, RankGrid& grid) {
   const auto own = [&](const torch::Tensor& all) {
     return all.narrow(0, mine.first, mine.count).clone();
   };
-  torch::Tensor x = own(some_numbers(all_sizes, 31)).set_requires_grad(true);
-  const MoeOutput output =
-      layer.forward(x, nexus_step(mine.first, mine.count, test.num_images, test.samples_per_group));
-  const torch::Tensor loss = (output.y_BRD * own(some_numbers(all_sizes, 32))).sum();
+  StepContext step = nexus_step(mine.first, mine.count, test.num_images, test.samples_per_group);
+  int64_t rows = 5;
+  if (!test.lengths.empty()) {  // each rank pads to its longest
+    step.length_b = own(torch::tensor(test.lengths, torch::kInt64));
+    rows = mine.count == 0 ? 1 : step.length_b.max().item<int64_t>();
+  }
+  const auto trimmed = [&](const torch::Tensor& all) {
+    return own(all).narrow(1, 0, rows).contiguous();
+  };
+  torch::Tensor x = trimmed(some_numbers(all_sizes, 31)).set_requires_grad(true);
+  const MoeOutput output = layer.forward(x, step);
+  const torch::Tensor loss = (output.y_BRD * trimmed(some_numbers(all_sizes, 32))).sum();
   loss.backward();
   LayerResult result;
   result.loss = loss.item<double>();
   result.stats = output.stats.sums;
   for (const auto& [name, tensor] : {std::pair{"y", output.y_BRD.detach()}, {"x.grad", x.grad()}}) {
     result.tensors[name] = torch::zeros(all_sizes, torch::kFloat64);
-    result.tensors[name].narrow(0, mine.first, mine.count).copy_(tensor);
+    result.tensors[name].narrow(0, mine.first, mine.count).narrow(1, 0, rows).copy_(tensor);
   }
   for (const Parameter& parameter : parameters) {
     const torch::Tensor grad = parameter.tensor.grad();
@@ -86,7 +95,8 @@ TEST(NexusLayerRanks, ParallelEqualsSerial) {
   for (const NexusVariant variant : {NexusVariant::kNormalised, NexusVariant::kPaper}) {
     for (const auto& [experts, memory] : {std::pair{3, 2}, std::pair{2, 0}, std::pair{0, 3}}) {
       for (const PlacementRule rule : {PlacementRule::kContiguous, PlacementRule::kByCost}) {
-        const NexusCase test{nexus_options(experts, memory, variant), 7, 2, rule};
+        NexusCase test{nexus_options(experts, memory, variant), 7, 2, rule};
+        if (experts == 3) test.lengths = {3, 2, 1, 1, 5, 2, 4};
         const LayerResult serial = run_nexus_on(test, 1, 1);
         for (const auto& [ranks, replicas] : {std::pair{2, 1}, std::pair{1, 2}, std::pair{3, 1},
                                               std::pair{2, 2}, std::pair{4, 1}}) {

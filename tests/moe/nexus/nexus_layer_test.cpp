@@ -351,6 +351,62 @@ TEST(NexusLayer, CountsWhatItDid) {
   EXPECT_LT(evaluated.stats.first_unit_T.max().item<int64_t>(), 5);
 }
 
+/// What a layer makes of some samples, and its gradients where `upstream` is given for y.
+struct NexusPass {
+  torch::Tensor y, x_grad, stats, first_unit_T;
+  std::vector<torch::Tensor> weight_grads;
+
+  NexusPass(const NexusOptions& options, const torch::Tensor& x_BND, const torch::Tensor& upstream,
+            StepContext step) {
+    step.training = false;
+    Alone alone(options);
+    const torch::Tensor x = x_BND.clone().set_requires_grad(true);
+    const MoeOutput output = alone.layer.forward(x, step);
+    (output.y_BRD * upstream).sum().backward();
+    y = output.y_BRD.detach();
+    x_grad = x.grad();
+    stats = output.stats.sums;
+    first_unit_T = output.stats.first_unit_T;
+    for (const torch::Tensor& weight : alone.layer.parameters()) {
+      weight_grads.push_back(weight.grad());
+    }
+  }
+};
+
+TEST(NexusLayer, PaddingIsNoToken) {
+  using testing::apart;
+  const torch::Tensor x = some_numbers({2, 5, 6}, 1), upstream = some_numbers({2, 8, 6}, 2);
+  for (const NexusVariant variant : {NexusVariant::kNormalised, NexusVariant::kPaper}) {
+    const NexusOptions options = nexus_options(3, 2, variant);
+    torch::Tensor padded = torch::full({2, 8, 6}, NAN, torch::kFloat64);
+    padded[0].narrow(0, 0, 3).copy_(x[0].narrow(0, 0, 3));
+    padded[1].narrow(0, 0, 5).copy_(x[1]);
+    StepContext step = nexus_step(0, 2, 2);
+    step.length_b = torch::tensor({3, 5}, torch::kInt64);
+    const NexusPass both(options, padded, upstream, step);
+    std::vector<NexusPass> alone;
+    for (const int64_t b : {0, 1}) {
+      const int64_t length = b == 0 ? 3 : 5;
+      const auto own = [&](const torch::Tensor& all) {
+        return all.narrow(0, b, 1).narrow(1, 0, length);
+      };
+      alone.emplace_back(options, own(x), own(upstream), nexus_step(b, 1, 1));
+      EXPECT_LT(apart(own(both.y), alone.back().y), 1e-13);
+      EXPECT_LT(apart(own(both.x_grad), alone.back().x_grad), 1e-13);
+      for (const torch::Tensor& tensor : {both.y, both.x_grad}) {
+        EXPECT_EQ(tensor[b].narrow(0, length, 8 - length).abs().max().item<double>(), 0.0);
+      }
+    }
+    EXPECT_LT(apart(both.stats, alone[0].stats + alone[1].stats), 1e-13);
+    EXPECT_TRUE(
+        both.first_unit_T.equal(torch::cat({alone[0].first_unit_T, alone[1].first_unit_T})));
+    for (size_t i = 0; i < both.weight_grads.size(); ++i) {
+      EXPECT_LT(apart(both.weight_grads[i], alone[0].weight_grads[i] + alone[1].weight_grads[i]),
+                1e-12);
+    }
+  }
+}
+
 TEST(NexusLayer, CountsAHandWorkedCase) {
   // The combine weights of token 0 are 1, 4, 2, 1 eighths over the slots of units 0, 0, 1, 1, those
   // of token 1 are 1, 1, 2, 12 sixteenths: units get 5/8 and 3/8, and 1/8 and 7/8.

@@ -79,6 +79,21 @@ TEST_F(CapacityGpu, KeepsWhatTheCpuKeeps) {
   }
 }
 
+TEST_F(CapacityGpu, GroupsMayDifferInSize) {
+  for (const CapacityMode mode : kModes) {
+    for (const CapacityOrder order : kOrders) {
+      for (const auto& offsets : std::vector<std::vector<int64_t>>{
+               {0, 30, 70, 71, 217}, {0, 0, 100, 217}, {0, 10, 217}}) {
+        Routing routing = some_routing(offsets.back(), 7, 3);
+        routing.group_offsets = offsets;
+        const Capacity capacity{mode, 0.6, /*min=*/1, /*align=*/2, order};
+        expect_same_rows(apply_capacity(routing, capacity),
+                         apply_capacity(on_gpu_too(routing), capacity));
+      }
+    }
+  }
+}
+
 TEST_F(CapacityGpu, SortsManyChoicesOfADroplessLayer) {
   const Routing routing = some_routing(100'003, 128, 8);
   expect_same_rows(apply_capacity(routing, {}), apply_capacity(on_gpu_too(routing), {}));

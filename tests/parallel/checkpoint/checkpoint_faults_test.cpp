@@ -7,17 +7,22 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "parallel/checkpoint/checkpoint.h"
+#include "parallel/checkpoint/checkpoint_load.h"
 #include "runtime/base/error.h"
 #include "tests/parallel/checkpoint/checkpoint_fixture.h"
 #include "tests/support/failing_file_system.h"
+#include "tests/support/failing_reads.h"
 
 namespace shoal {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using testing::FailingFileSystem;
+using testing::FailingReads;
 using ::testing::HasSubstr;
 using testing::read_file;
 using testing::run_ranks;
@@ -141,6 +146,160 @@ TEST_F(CheckpointFaultRanks, ReadsNoShardAgainWhenItCommits) {
     world.barrier();
     EXPECT_LT(bytes_read() - written, 1 << 20);
   });
+}
+
+TEST_F(CheckpointFaultRanks, OneFailedReadOfAnyRankCostsNoCheckpoint) {
+  save(2, 2, 10, 1);
+  const std::string newest = save(2, 2, 20, 2);
+  for (const std::string& part : {newest + "/" + kManifestName, newest + "/" + shard_name(1, 2)}) {
+    for (const int error : {EIO, ESTALE, EMFILE}) {
+      const FailingReads failing(part, error, 1);
+      run_ranks(2, [&](Communicator& world) {
+        ToyState state(world.rank(), 2, 0);
+        const Warn no_warning = [](const std::string& text) { ADD_FAILURE() << text; };
+        EXPECT_EQ(read_newest_manifest(ckpt_, world)->step, 20);
+        EXPECT_EQ(load_newest(ckpt_, state, world, no_warning)->manifest.step, 20);
+        EXPECT_TRUE(state.equals(ToyState(world.rank(), 2, 2)));
+      });
+      EXPECT_EQ(failing.left(), 0);
+    }
+  }
+}
+
+TEST_F(CheckpointFaultRanks, ANewestOneThatCannotBeReadEndsAResumeUnlessItIsToBePassedOver) {
+  save(2, 2, 10, 1);
+  const std::string newest = save(2, 2, 20, 2);
+  const std::string shard = newest + "/" + shard_name(1, 2);
+  const FailingReads failing(shard, EACCES);
+  std::vector<std::string> warnings;
+  run_ranks(2, [&](Communicator& world) {
+    ToyState state(world.rank(), 2, 0);
+    const Warn warn = [&](const std::string& text) { warnings.push_back(text); };
+    try {
+      load_newest(ckpt_, state, world, warn);
+      ADD_FAILURE() << "passed over";
+    } catch (const StorageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(shard));
+      EXPECT_THAT(error.hint(), HasSubstr("--override"));
+    }
+    const auto loaded = load_newest(ckpt_, state, world, warn, /*pass_unreadable=*/true);
+    EXPECT_EQ(loaded->manifest.step, 10);
+    EXPECT_TRUE(state.equals(ToyState(world.rank(), 2, 1)));
+  });
+  EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr(shard), HasSubstr(newest + ".unreadable"))));
+  EXPECT_TRUE(std::filesystem::exists(newest + ".unreadable/" + shard_name(1, 2)));
+  EXPECT_THAT(list_checkpoints(ckpt_), ElementsAre(10));
+}
+
+TEST_F(CheckpointFaultRanks, AnUnreadableManifestOfTheNewestOneEndsAResumeToo) {
+  save(2, 2, 10, 1);
+  save(2, 2, 20, 2);
+  run_ranks(2, [&](Communicator& world) {
+    const FailingReads failing(step_folder(20) + "/" + kManifestName, EACCES);
+    world.barrier();
+    EXPECT_THROW(read_newest_manifest(ckpt_, world), StorageError);
+    EXPECT_EQ(read_newest_manifest(ckpt_, world, /*pass_unreadable=*/true)->step, 10);
+    world.barrier();
+  });
+  const FailingReads failing(step_folder(10), EACCES);  // an older one is no matter
+  run_ranks(2, [&](Communicator& world) {
+    ToyState state(world.rank(), 2, 0);
+    EXPECT_EQ(read_newest_manifest(ckpt_, world)->step, 20);
+    EXPECT_EQ(load_newest(ckpt_, state, world, {})->manifest.step, 20);
+  });
+  EXPECT_TRUE(failing.log().empty());
+}
+
+TEST_F(CheckpointFaultRanks, WhatOneRankFindsWrongAfterReadingFailsOnAll) {
+  struct Checked : ToyState {
+    using ToyState::ToyState;
+    bool is_wrong = false;
+    void tensors_loaded() override {
+      if (is_wrong) throw CheckpointError("'order' is no permutation");
+    }
+  };
+  const std::string path = save(2, 2);
+  run_ranks(2, [&](Communicator& world) {
+    Checked state(world.rank(), 2, 0);
+    state.is_wrong = world.rank() == 1;
+    try {
+      load_checkpoint(path, state, world);
+      ADD_FAILURE() << "loaded";
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("no permutation"), HasSubstr("on rank 1")));
+    }
+    EXPECT_EQ(state.steps, 0);
+  });
+}
+
+TEST_F(CheckpointFaultRanks, ARefusedThreadCostsOneSave) {
+  save(2, 2, 5);
+  for (const int64_t refused : {0, 1}) {
+    std::vector<std::string> warnings;
+    run_ranks(2, [&](Communicator& world) {
+      ToyState state(world.rank(), 2, 1);
+      CheckpointWriter::Options keep_one = options();
+      keep_one.keep_last = 1;
+      keep_one.warn = [&](const std::string& text) { warnings.push_back(text); };
+      CheckpointWriter writer(keep_one, world, posix_);
+      const int64_t first = 10 + 10 * refused;
+      testing::is_refused_threads = world.rank() == refused;
+      writer.begin(state, {first, 80, std::nullopt});
+      EXPECT_TRUE(writer.written() || world.rank() != refused);
+      const SaveOutcome outcome = writer.commit();
+      EXPECT_FALSE(outcome.ok);
+      EXPECT_THAT(outcome.error,
+                  AllOf(HasSubstr("rank " + std::to_string(refused)), HasSubstr("thread")));
+      testing::is_refused_threads = false;
+      writer.begin(state, {first + 1, 88, std::nullopt});
+      testing::is_refused_threads = world.rank() == 0;  // the one that removes old checkpoints
+      EXPECT_TRUE(writer.commit().ok);
+      testing::is_refused_threads = false;
+      EXPECT_TRUE(writer.save(state, {first + 2, 96, std::nullopt}).ok);
+    });
+    EXPECT_THAT(warnings,
+                ElementsAre(AllOf(HasSubstr("older checkpoints stay"), HasSubstr("thread"))));
+    EXPECT_THAT(list_checkpoints(ckpt_), ElementsAre(12 + 10 * refused));
+  }
+}
+
+TEST_F(CheckpointFaultRanks, TellsOnceWhatIsKeptSinceItCannotBeRead) {
+  for (const int64_t step : {10, 20}) save(2, 2, step);
+  const FailingReads failing(step_folder(10) + "/" + kManifestName, EACCES);
+  std::vector<std::string> warnings;
+  run_ranks(2, [&](Communicator& world) {
+    ToyState state(world.rank(), 2, 1);
+    CheckpointWriter::Options keep_one = options();
+    keep_one.keep_last = 1;
+    keep_one.warn = [&](const std::string& text) { warnings.push_back(text); };
+    CheckpointWriter writer(keep_one, world, posix_);
+    for (const int64_t step : {30, 40, 50}) {
+      EXPECT_TRUE(writer.save(state, {step, step * 8, std::nullopt}).ok);
+    }
+  });
+  EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("stay"), HasSubstr(step_folder(10)))));
+  EXPECT_THAT(list_checkpoints(ckpt_), ElementsAre(10, 50));
+}
+
+TEST_F(CheckpointFaultRanks, AddsAScoreToWhatIsThere) {
+  const std::string path = save(2, 2, 10);
+  const std::string digest = content_digest(CheckpointReader(path));
+  for (const bool is_failing : {true, false}) {
+    run_ranks(2, [&](Communicator& world) {
+      FailingFileSystem files;
+      CheckpointWriter::Options resumed = options();
+      resumed.resumed_step = 10;
+      CheckpointWriter writer(resumed, world, files);
+      if (is_failing) files.fail_at = files.calls() + 2;
+      const SaveOutcome outcome = writer.add_score(0.5);
+      EXPECT_EQ(outcome.ok, !is_failing);
+      EXPECT_EQ(outcome.step, 10);
+      EXPECT_THAT(outcome.error, HasSubstr(is_failing ? scratch_.path() : ""));
+    });
+    EXPECT_EQ(CheckpointReader(path).manifest().score,
+              is_failing ? std::nullopt : std::optional(0.5));
+    EXPECT_EQ(content_digest(CheckpointReader(path)), digest);
+  }
 }
 
 TEST(SaveFailures, EndTheRunAfterThreeInARowOrAtTheEnd) {

@@ -4,11 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <csignal>
-#include <cstdio>
 
 #include "runtime/base/error.h"
-#include "runtime/base/signals.h"
 #include "tests/support/forwarding_communicator.h"
 #include "tests/support/ranks.h"
 #include "tests/support/thread_communicator.h"
@@ -17,7 +14,6 @@ namespace shoal {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ExitedWithCode;
 using ::testing::HasSubstr;
 using testing::run_owning_ranks;
 
@@ -99,52 +95,6 @@ TEST(StepControl, KeepsNegativeAndLargeSteps) {
     own.written_step = step;
     EXPECT_EQ(control.agree(own).written_step, step);
   }
-}
-
-TEST(StopSignals, KeepsTheFirstAndPutsFormerHandlersBack) {
-  struct sigaction before = {};
-  sigaction(SIGUSR2, nullptr, &before);
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) {
-    const StopSignals signals;
-    EXPECT_EQ(signals.caught(), 0);
-    raise(number);
-    EXPECT_EQ(signals.caught(), number);
-  }
-  struct sigaction after = {};
-  sigaction(SIGUSR2, nullptr, &after);
-  EXPECT_EQ(after.sa_handler, before.sa_handler);
-}
-
-TEST(StopSignalsDeathTest, ASecondSignalLeavesAtOnce) {
-  const auto twice = [](int first, int second) {
-    const StopSignals signals;
-    raise(first);
-    raise(second);
-  };
-  EXPECT_EXIT(twice(SIGTERM, SIGTERM), ExitedWithCode(128 + SIGTERM), "");
-  EXPECT_EXIT(twice(SIGUSR1, SIGINT), ExitedWithCode(128 + SIGINT), "");
-}
-
-TEST(StopSignalsDeathTest, ANoticeIsWrittenOnceWhenTheFirstSignalComes) {
-  const auto twice = [](const char* notice) {
-    const StopSignals signals(notice);
-    raise(SIGINT);
-    std::fputs("noted\n", stderr);
-    raise(SIGINT);
-  };
-  EXPECT_EXIT(twice("stopping\n"), ExitedWithCode(128 + SIGINT), "^stopping\nnoted\n$");
-  EXPECT_EXIT(twice(nullptr), ExitedWithCode(128 + SIGINT), "^noted\n$");
-}
-
-TEST(StopSignals, AreNamedAsTheUserKnowsThem) {
-  EXPECT_STREQ(StopSignals::name_of(SIGINT), "Ctrl-C");
-  EXPECT_STREQ(StopSignals::name_of(SIGTERM), "SIGTERM");
-  EXPECT_STREQ(StopSignals::name_of(SIGUSR1), "a signal");
-}
-
-TEST(StopSignals, RefusesASecondInstance) {
-  const StopSignals signals;
-  EXPECT_THROW(StopSignals(), c10::Error);
 }
 
 TEST(StepControl, AgreesOnNothingWhenSumsOfGradientsHaveFailed) {

@@ -2,8 +2,11 @@
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,11 +14,13 @@
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/sequences/mixed_complexity.h"
+#include "tests/support/less_memory.h"
 
 // b samples on this rank  S tokens
 namespace shoal {
 namespace {
 
+using ::testing::ExitedWithCode;
 using ::testing::HasSubstr;
 
 /// Samples that a function makes.
@@ -43,7 +48,7 @@ LoaderSettings token_settings() {
   return how;
 }
 
-/// 2 to 5 tokens, the first and the last of them labelled.
+/// 2 tokens or more, the first and the last of them labelled.
 Sample short_sample(int64_t index) {
   Sample sample;
   sample.token_S.assign(static_cast<size_t>(index + 2), index + 1);
@@ -68,6 +73,28 @@ TEST(TokenLoader, PadsSamplesAtTheirEndsAndTellsTheirLengths) {
   EXPECT_TRUE(at::equal(batch.token_label_bS, label));
   EXPECT_TRUE(at::equal(batch.length_b, torch::tensor({2, 3, 4, 5}, torch::kInt64)));
   EXPECT_TRUE(at::equal(batch.label_b, torch::tensor({0, 1, 2, 3}, torch::kInt64)));
+}
+
+TEST(TokenLoader, PadsToTheLongestSampleOfTheRanksMicroBatch) {
+  const MadeSamples samples(short_sample, 5);
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    LoaderSettings how = token_settings();
+    how.shape.sequence = 9;
+    how.rank = rank;
+    how.world = 2;
+    EvalLoader loader(samples, how);
+    const Batch first = *loader.next();  // of 2 and 3 tokens, and of 4 and 5
+    const int64_t longest = rank == 0 ? 3 : 5;
+    EXPECT_EQ(first.token_bS.sizes(), (at::IntArrayRef{2, longest}));
+    EXPECT_EQ(first.token_label_bS.sizes(), (at::IntArrayRef{2, longest}));
+    EXPECT_TRUE(first.token_bS.is_contiguous());
+    EXPECT_TRUE(first.context.token_bS.is_same(first.token_bS));
+    EXPECT_TRUE(first.context.length_b.is_same(first.length_b));
+    EXPECT_EQ(first.length_b.max().item<int64_t>(), longest);
+    const Batch last = *loader.next();  // one sample on all ranks
+    EXPECT_EQ(last.token_bS.size(0), rank == 0 ? 1 : 0);
+    EXPECT_EQ(last.token_bS.size(1), rank == 0 ? 6 : 1);
+  }
 }
 
 TEST(TokenLoader, KnowsNoLengthsWhereAllSamplesHaveOne) {
@@ -156,6 +183,41 @@ TEST(TokenLoader, GivesAllRanksTogetherTheDrawnSamplesOfOne) {
   for (int64_t world = 2; world <= 3; ++world) {
     EXPECT_TRUE(at::equal(stream(world, 3), expected)) << world << " ranks";
   }
+}
+
+/// In the process of a death test: a training with threads for which there is too little memory
+/// ends with its error's code, and tells that or what it was warned of.
+void train_with_few_threads(LoaderSettings how, bool may_be_fewer) {
+  std::string told;
+  if (may_be_fewer) how.fewer_workers = [&told](const std::string& line) { told += line; };
+  const MadeSamples samples([](int64_t) { return short_sample(2); });
+  std::vector<std::unique_ptr<TrainLoader>> loaders;
+  testing::allow_more_memory(int64_t{1} << 28);
+  try {
+    while (std::ssize(loaders) * (how.workers + how.prefetch) < 256) {
+      loaders.push_back(std::make_unique<TrainLoader>(samples, how));
+      loaders.back()->next();
+    }
+    std::fputs(told.c_str(), stderr);
+    _exit(0);
+  } catch (const Error& error) {
+    std::fputs(error.what(), stderr);
+    _exit(static_cast<int>(error.code()));
+  }
+}
+
+TEST(TokenLoaderDeathTest, AutomaticWorkersAreFewerWhereTheSystemRefusesThreads) {
+  LoaderSettings how = token_settings();
+  how.prefetch = 0;
+  how.workers = 256;
+  EXPECT_EXIT(train_with_few_threads(how, true), ExitedWithCode(0),
+              "^data.workers: [0-9]+ instead of 256, .*ulimit -u");
+  EXPECT_EXIT(train_with_few_threads(how, false), ExitedWithCode(11),
+              "^data.workers: the system refuses a thread");
+  how.prefetch = 1;
+  how.workers = 1;
+  EXPECT_EXIT(train_with_few_threads(how, true), ExitedWithCode(11),
+              "^data.prefetch: the system refuses a thread");
 }
 
 }  // namespace

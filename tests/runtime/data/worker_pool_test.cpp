@@ -1,11 +1,15 @@
 #include "runtime/data/worker_pool.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "runtime/base/error.h"
+#include "tests/support/less_memory.h"
 
 namespace shoal {
 namespace {
@@ -19,6 +23,22 @@ TEST(WorkerPool, DoesEachItemOnce) {
       for (const auto& times : done) EXPECT_EQ(times.load(), 1);
     }
   }
+}
+
+TEST(WorkerPoolDeathTest, EndsItsThreadsWhereTheSystemRefusesOne) {
+  const auto start = [](bool may_be_fewer) {
+    testing::allow_more_memory(int64_t{1} << 28);
+    try {
+      WorkerPool pool(256, may_be_fewer);
+      std::atomic<int> sum = 0;
+      pool.for_each(100, [&](int64_t) { ++sum; });
+      _exit(sum == 100 && pool.size() < 256 ? 0 : 1);
+    } catch (const Error& error) {
+      _exit(static_cast<int>(error.code()));
+    }
+  };
+  EXPECT_EXIT(start(true), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(start(false), ::testing::ExitedWithCode(11), "");
 }
 
 TEST(WorkerPool, RethrowsTheFailureOfTheLowestItemAndGoesOn) {

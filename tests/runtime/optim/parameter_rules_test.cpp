@@ -76,11 +76,11 @@ TEST(ParameterRules, LaterRulesOverrideEarlierOnesKeyByKey) {
                           experts = settings_of(rules, model[2]);
   EXPECT_EQ(weight.lr_scale, 0.5);
   EXPECT_EQ(weight.weight_decay, 0.1);
-  EXPECT_FALSE(weight.freeze);
+  EXPECT_EQ(weight.freeze, false);
   EXPECT_EQ(vector.weight_decay, 0.0);
-  EXPECT_FALSE(vector.freeze);
+  EXPECT_EQ(vector.freeze, false);
   EXPECT_EQ(experts.weight_decay, std::nullopt);
-  EXPECT_TRUE(experts.freeze);
+  EXPECT_EQ(experts.freeze, true);
   EXPECT_EQ(settings_of({stem, all}, model[0]).freeze, true);
 }
 
@@ -90,6 +90,52 @@ TEST(ParameterRules, NamesEachRuleThatMatchesNothing) {
   EXPECT_THAT(testing::mistakes_of([&] { AdamW(options, small_model()); }),
               ElementsAre(HasSubstr("optimizer.rules[0].match: no parameter's name fits 'head.*'"),
                           HasSubstr("optimizer.rules[2].match: ")));
+}
+
+ParameterRule freezing(const std::string& match, bool freeze = true) {
+  ParameterRule result = rule(match);
+  result.freeze = freeze;
+  return result;
+}
+
+std::vector<Parameter> named(const std::vector<std::string>& names) {
+  std::vector<Parameter> list;
+  for (const std::string& name : names) list.push_back({name, torch::zeros({1}), 0, {}, {}});
+  return list;
+}
+
+TEST(ParameterRules, MayMatchBuffersToFreezeThem) {
+  const auto parameters = named({"gate.weight"}), buffers = named({"gate.threshold"});
+  EXPECT_NO_THROW(check_rules({freezing("gate.thr*", false)}, parameters, buffers));
+  ParameterRule scaled = rule("gate.threshold");
+  scaled.lr_scale = 0.5;
+  EXPECT_THAT(testing::mistakes_of([&] { check_rules({scaled}, parameters, buffers); }),
+              ElementsAre(HasSubstr("optimizer.rules[0].match: no parameter's name fits "
+                                    "'gate.threshold'; buffers are not trained")));
+}
+
+TEST(ParameterRules, FreezeBuffersWithAllParametersOfTheirModule) {
+  const auto parameters = named(
+      {"a.router.weight", "a.router.noise", "a.experts.*.fc.weight", "ab.weight", "head.weight"});
+  const auto buffers = named({"a.router.bias", "a.norm.running_mean", "ab.mean", "count"});
+  const auto frozen = [&](const std::vector<ParameterRule>& rules) {
+    std::vector<std::string> names;
+    for (const Parameter& buffer : frozen_buffers(rules, parameters, buffers)) {
+      names.push_back(buffer.name);
+    }
+    return names;
+  };
+  EXPECT_THAT(frozen({}), ElementsAre());
+  EXPECT_THAT(frozen({freezing("*", false)}), ElementsAre());
+  EXPECT_THAT(frozen({freezing("a.router.weight")}), ElementsAre());
+  EXPECT_THAT(frozen({freezing("a.router.weight"), freezing("*.noise")}),
+              ElementsAre("a.router.bias"));
+  // A norm without parameters is of the module around it.
+  EXPECT_THAT(frozen({freezing("a.*.weight"), freezing("*.noise")}),
+              ElementsAre("a.router.bias", "a.norm.running_mean"));
+  EXPECT_THAT(frozen({freezing("a.*"), freezing("*.bias", false)}),
+              ElementsAre("a.norm.running_mean"));
+  EXPECT_THAT(frozen({freezing("ab.*"), freezing("co?nt")}), ElementsAre("ab.mean", "count"));
 }
 
 TEST(ParameterRules, RefusesToFreezeEverything) {

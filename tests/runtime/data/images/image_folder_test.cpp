@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/data/images/resized_crop.h"
 #include "runtime/data/loader.h"
 #include "tests/parsers/image_fixture.h"
 #include "tests/runtime/data/collected_problems.h"

@@ -1,8 +1,10 @@
-#include "launch/job/control_group.h"
+#include "launch/job/machine_facts.h"
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 namespace shoal {
 namespace {
@@ -22,6 +24,28 @@ std::optional<int64_t> number_in(const std::string& file) {
   int64_t number = 0;
   if (!(stream >> number)) return std::nullopt;
   return number;
+}
+
+std::string value_after(const std::string& file, const std::string& key) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos || !line.starts_with(key)) continue;
+    if (line.find_last_not_of(" \t", colon - 1) + 1 != key.size()) continue;
+    const size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+std::vector<std::string> gpu_models(const std::string& proc) {
+  std::vector<std::string> models;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator gpu(proc + "/driver/nvidia/gpus", ignored), end;
+       gpu != end; gpu.increment(ignored)) {
+    models.push_back(value_after(gpu->path() / "information", "Model"));
+  }
+  return models;
 }
 
 std::vector<std::string> control_groups(const std::string& controller, const std::string& proc,
