@@ -72,10 +72,14 @@ foreach(group IN LISTS groups)
     # each time, not once in many.
     add_entry(${NAME} unit 300 1 "OMP_NUM_THREADS=1;MALLOC_PERTURB_=1" ${command})
   elseif(group STREQUAL "ranks")
-    add_entry(${NAME}_ranks ranks 600 2 "OMP_NUM_THREADS=1" ${command})
+    add_entry(${NAME}_ranks ranks 600 1 "OMP_NUM_THREADS=1" ${command})
   elseif(group STREQUAL "mpi")
     foreach(size IN ITEMS 1 2 3 4)
-      add_entry(${NAME}_mpi_${size} mpi 300 2 "OMP_NUM_THREADS=1"
+      set(cores 2)
+      if(size EQUAL 1)
+        set(cores 1)
+      endif()
+      add_entry(${NAME}_mpi_${size} mpi 300 ${cores} "OMP_NUM_THREADS=1"
                 "\"${MPI_SCRIPT}\" ${size} ${command}")
     endforeach()
   elseif(group STREQUAL "gpu")

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/equality_recipe.h"
@@ -15,85 +16,84 @@
 namespace shoal::testing {
 namespace {
 
-constexpr int64_t kSteps = 5;
-
-/// Serial runs that parallel ones are compared with. The ranks make those of neighbouring cases at
-/// once, one each; the rank that has made a case's compares.
+/// Cases with the serial runs that parallel ones are compared with. The ranks make those of
+/// neighbouring cases at once, one each; the rank that has made a case's compares.
 class SerialRuns {
  public:
-  template <class Cases>
-  SerialRuns(const Cases& cases, std::vector<std::string> Cases::value_type::*what) {
-    for (const auto& test : cases) {
-      place_of_[test.name] = what_.size();
-      what_.push_back(test.*what);
-    }
+  explicit SerialRuns(std::vector<EqualityCase> cases) : cases_(std::move(cases)) {}
+
+  size_t place_of(const std::string& name) const {
+    const auto found = std::ranges::find(cases_, name, &EqualityCase::name);
+    return static_cast<size_t>(found - cases_.begin());
   }
-  /// The rank that compares.
-  int64_t keeper_of(const std::string& name, int64_t ranks) const {
-    return static_cast<int64_t>(place_of_.at(name)) % ranks;
-  }
-  /// What this rank has made beside the case of this name: that case's on its keeper.
-  const TrainingTrace& own_beside(const std::string& name, const Communicator& world) {
+  const EqualityCase& at(size_t place) const { return cases_.at(place); }
+  /// What this rank has made where others made its neighbours'.
+  const TrainingTrace& own_near(size_t place, const Communicator& world) {
     const auto ranks = static_cast<size_t>(world.size());
-    const size_t first = place_of_.at(name) / ranks * ranks;
+    const size_t first = place / ranks * ranks;
     const auto [found, is_new] = traces_.try_emplace(first);
-    const size_t own = std::min(first + static_cast<size_t>(world.rank()), what_.size() - 1);
     if (is_new) {
-      found->second =
-          train_and_trace(kEqualityRecipe, what_[own], kSteps, make_self_communicator());
+      const size_t own = std::min(first + static_cast<size_t>(world.rank()), cases_.size() - 1);
+      found->second = train_and_trace(kEqualityRecipe, at(own).overrides, at(own).steps,
+                                      make_self_communicator());
     }
     return found->second;
   }
 
  private:
-  std::vector<std::vector<std::string>> what_;
-  std::map<std::string, size_t> place_of_;
+  std::vector<EqualityCase> cases_;
   std::map<size_t, TrainingTrace> traces_;
 };
 
-/// Trains a case as `overrides` say on every grid of this world, and compares with its serial run.
+/// Trains a case, as `how` says, on every grid of this world, and compares with its serial run.
 void expect_equal_on_every_grid(SerialRuns& serial, const std::string& name,
-                                const std::vector<std::string>& overrides,
-                                const std::vector<std::string>& noise_weights) {
+                                const std::vector<std::string>& how) {
   const auto world = make_mpi_communicator();
-  const int64_t ranks = world->size(), keeper = serial.keeper_of(name, ranks);
-  const TrainingTrace& own = serial.own_beside(name, *world);
+  const size_t place = serial.place_of(name);
+  const EqualityCase& test = serial.at(place);
+  const TrainingTrace& own = serial.own_near(place, *world);
+  const int64_t ranks = world->size(), keeper = static_cast<int64_t>(place) % ranks;
   for (int64_t expert_ranks = 1; expert_ranks <= ranks; ++expert_ranks) {
     if (ranks % expert_ranks != 0) continue;
     SCOPED_TRACE(fmt::format("{} expert ranks x {}", expert_ranks, ranks / expert_ranks));
     const std::string grid = fmt::format("parallel.expert_ranks={}", expert_ranks);
     // A trace is whole on the first rank.
     const TrainingTrace actual =
-        train_and_trace(kEqualityRecipe, joined(overrides, {grid}), kSteps,
+        train_and_trace(kEqualityRecipe, joined(joined(test.overrides, how), {grid}), test.steps,
                         world->split(0, (world->rank() + ranks - keeper) % ranks));
     if (world->rank() != keeper) continue;
-    EXPECT_THAT(differences(own, actual, 1e-12, noise_weights), ::testing::IsEmpty());
+    EXPECT_THAT(differences(own, actual, 1e-12, test.noise_weights), ::testing::IsEmpty());
   }
 }
 
-std::vector<EqualityCase> all_cases() {
+std::vector<EqualityCase> cases_without_switches() {
   std::vector<EqualityCase> cases = equality_cases();
   for (const EqualityCase& test : routing_selection()) cases.push_back(test);
+  return cases;
+}
+
+std::vector<EqualityCase> cases_of_switches() {
+  std::vector<EqualityCase> cases;
+  for (const SpeedCase& test : speed_selection()) {
+    cases.push_back({test.name, test.what, test.noise_weights});
+  }
   return cases;
 }
 
 class ParallelEqualsSerialMpi : public ::testing::TestWithParam<EqualityCase> {};
 
 TEST_P(ParallelEqualsSerialMpi, OnEveryGridOfThisWorld) {
-  static SerialRuns serial(all_cases(), &EqualityCase::overrides);
-  const EqualityCase& test = GetParam();
-  expect_equal_on_every_grid(serial, test.name, test.overrides, test.noise_weights);
+  static SerialRuns serial(cases_without_switches());
+  expect_equal_on_every_grid(serial, GetParam().name, {});
 }
 
 class SpeedSwitchesMpi : public ::testing::TestWithParam<SpeedCase> {};
 
 TEST_P(SpeedSwitchesMpi, ChangeNoResult) {
-  static SerialRuns serial(speed_selection(), &SpeedCase::what);
+  static SerialRuns serial(cases_of_switches());
   const bool has_pairs = make_mpi_communicator()->size() % 2 == 0;
   const Overrides nodes = has_pairs ? Overrides{} : Overrides{"parallel.ranks_per_node=1"};
-  const SpeedCase& test = GetParam();
-  expect_equal_on_every_grid(serial, test.name, joined(joined(test.what, test.how), nodes),
-                             test.noise_weights);
+  expect_equal_on_every_grid(serial, GetParam().name, joined(GetParam().how, nodes));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, SpeedSwitchesMpi, ::testing::ValuesIn(speed_selection()),

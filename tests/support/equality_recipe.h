@@ -102,6 +102,7 @@ struct EqualityCase {
   /// Parameters whose true gradient is zero, as `skip_weights` of differences(): what reaches them
   /// is rounding, which adaptive optimizers blow up to steps of full length.
   std::vector<std::string> noise_weights;
+  int64_t steps = 5;  ///< to train
 
   friend std::ostream& operator<<(std::ostream& out, const EqualityCase& test) {
     return out << test.name;

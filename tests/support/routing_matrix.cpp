@@ -97,7 +97,8 @@ EqualityCase make_equality_case(size_t router_index, size_t capacity_index) {
                   shared_names[sides.shared], sides.by_cost ? "_ByCost" : "_Contiguous",
                   sides.is_accumulated ? "_Accumulated" : ""),
       {},
-      {}};
+      {},
+      3};
   const std::string shared =
       sides.shared == 0
           ? ""

@@ -13,17 +13,16 @@
 namespace shoal::testing {
 namespace {
 
-constexpr int64_t kMatrixSteps = 5;
 constexpr double kMatrixTolerance = 1e-12;
 
-TrainingTrace routed_on_threads(std::vector<std::string> overrides, int64_t world,
-                                int64_t expert_ranks) {
+TrainingTrace routed_on_threads(const EqualityCase& test, int64_t world, int64_t expert_ranks) {
+  std::vector<std::string> overrides = test.overrides;
   overrides.push_back(fmt::format("parallel.expert_ranks={}", expert_ranks));
   TrainingTrace trace;
   std::mutex mutex;
   run_owning_ranks(world, [&](std::unique_ptr<Communicator> comm) {
     const bool is_first = comm->rank() == 0;
-    TrainingTrace own = train_and_trace(kEqualityRecipe, overrides, kMatrixSteps, std::move(comm));
+    TrainingTrace own = train_and_trace(kEqualityRecipe, overrides, test.steps, std::move(comm));
     const std::lock_guard lock(mutex);
     if (is_first) trace = std::move(own);
   });
@@ -34,12 +33,12 @@ class RoutingMatrixRanks : public ::testing::TestWithParam<EqualityCase> {};
 
 // The serial run is one thread rank; six units on four ranks are uneven.
 TEST_P(RoutingMatrixRanks, ParallelEqualsSerial) {
-  const TrainingTrace expected = routed_on_threads(GetParam().overrides, 1, 1);
+  const TrainingTrace expected = routed_on_threads(GetParam(), 1, 1);
   for (const auto& [world, expert_ranks] : {std::pair{2, 2}, {3, 3}, {4, 2}, {4, 4}}) {
     SCOPED_TRACE(fmt::format("{} ranks, {} of them share the units", world, expert_ranks));
-    EXPECT_THAT(differences(expected, routed_on_threads(GetParam().overrides, world, expert_ranks),
-                            kMatrixTolerance),
-                ::testing::IsEmpty());
+    EXPECT_THAT(
+        differences(expected, routed_on_threads(GetParam(), world, expert_ranks), kMatrixTolerance),
+        ::testing::IsEmpty());
   }
 }
 
@@ -80,7 +79,7 @@ TEST(RoutingMatrix, CapacityDropsUnlessTheLoadIsEven) {
   std::map<std::string, double> without_capacity;  // routers may drop by themselves
   for (const EqualityCase& test : routing_matrix()) {
     const std::string router = test.name.substr(0, test.name.find('_'));
-    const double dropped = routed_on_threads(test.overrides, 1, 1).dropped;
+    const double dropped = routed_on_threads(test, 1, 1).dropped;
     if (has(test, "Dropless")) {
       without_capacity[router] = dropped;
     } else if (router != "ForcedBalanced") {
@@ -95,7 +94,7 @@ TEST(RoutingMatrix, SomeCasesLeaveARankWithoutSamples) {
     return has(test, "Accumulated");
   });
   ASSERT_NE(found, cases.end());
-  EXPECT_EQ(routed_on_threads(found->overrides, 4, 4).ranks_without_tokens, 1);
+  EXPECT_EQ(routed_on_threads(*found, 4, 4).ranks_without_tokens, 1);
 }
 
 }  // namespace
