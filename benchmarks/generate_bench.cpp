@@ -58,7 +58,7 @@ nlohmann::json describe(const Recipe& recipe, const DataShape& shape, const Buil
   Mistakes mistakes;
   format->check(backbone, mistakes);
   mistakes.throw_if_any("transformers has no such GPT-2");
-  for (const WeightName& name : format->names(backbone, shape)) {
+  for (const WeightName& name : format->names(backbone, recipe.task, shape)) {
     if (name.is_copy) continue;
     const auto own = std::find_if(model.parameters.begin(), model.parameters.end(),
                                   [&](const Parameter& p) { return p.name == name.ours; });
