@@ -20,6 +20,7 @@ MAY_INCLUDE = {
     "tests": set(FOLDERS) | {"tests"},
     "benchmarks": set(FOLDERS) | {"benchmarks"},
     "docs": set(FOLDERS),  # examples
+    "cmake": set(),  # the precompiled header
 }
 # The rooms of a folder; a file includes its own room and those to its left. "" is the folder itself.
 ROOMS = {
