@@ -20,7 +20,7 @@ enum class ExitCode : int {
   kVersionSkew = 14,        ///< ranks run different binaries, recipes or libraries
   kBusy = 15,               ///< another job owns the run directory
   kCheckpoint = 20,         ///< a checkpoint is corrupt, or none is valid
-  kStorage = 21,            ///< writing failed: disk full, I/O error
+  kStorage = 21,            ///< reading or writing failed: disk full, I/O error
   kNumeric = 30,            ///< too many non-finite steps in a row
   kDivergence = 31,         ///< ranks hold different copies of the same state
   kHang = 40,               ///< reserved: a rank hangs
@@ -78,7 +78,8 @@ class CheckpointError : public Error {
       : Error(ExitCode::kCheckpoint, what, std::move(hint)) {}
 };
 
-/// A file could not be written. Names the path, the system's text, bytes needed and free.
+/// A file could not be read or written. Names the path, the system's text; of writes also the bytes
+/// needed and free.
 class StorageError : public Error {
  public:
   explicit StorageError(const std::string& what, std::string hint = "")

@@ -50,7 +50,7 @@ class Stateful {
   /// of the one that was saved.
   virtual void fit_to(const SavedNames& saved) { (void)saved; }
   /// After a checkpoint was read into the tensors that the last visit listed. Collective like
-  /// loading.
+  /// loading: collective calls come before all that may throw on one rank alone.
   virtual void tensors_loaded() {}
 };
 
