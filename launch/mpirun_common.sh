@@ -72,11 +72,11 @@ tell_signal() {
   say "$name: $2" >&2
 }
 
-# Ends the ranks at once. Of INT and TERM the second one does it where the first one is the first of
-# its kind to come after SIGUSR1.
+# Ends the ranks at once. Those of `train` end at a second INT or TERM: SIGUSR1 was none.
 end_ranks() {
-  local signal
-  for signal in INT TERM; do
+  local signal kinds=TERM
+  [ "$command" != train ] || kinds='INT TERM'
+  for signal in $kinds; do
     living_ranks | xargs -r kill "-$signal" 2>/dev/null || true
   done
 }

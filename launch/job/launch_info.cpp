@@ -159,10 +159,12 @@ int64_t choose_workers(const LaunchInfo& launch) {
 }
 
 void set_up_torch(std::optional<int64_t> threads, bool deterministic, const LaunchInfo& launch) {
-  at::set_num_threads(static_cast<int>(choose_threads(threads, launch)));
-  at::set_num_interop_threads(1);
-  // The first team of OpenMP, whose threads stay.
-  with_signals_blocked([] { at::parallel_for(0, at::get_num_threads(), 1, [](auto, auto) {}); });
+  const auto num_threads = static_cast<int>(choose_threads(threads, launch));
+  with_signals_blocked([num_threads] {  // these threads stay
+    at::set_num_threads(num_threads);
+    at::set_num_interop_threads(1);
+    at::parallel_for(0, num_threads, 1, [](auto, auto) {});
+  });
   flush_denormals();
   if (deterministic) use_deterministic_algorithms();
   recycle_tensor_memory();

@@ -83,13 +83,13 @@ find rotten/ckpt -type f -exec sha256sum {} + | sort | diff before - || fail "ch
 # has recorded is kept.
 cp -r run gone
 rm -r gone/ckpt/*
-cp -r gone before
+cp -r gone earlier
 expect 0 "$program" "${short[@]}" run.name=gone run.on_existing=resume
 [ "$(grep -c "warning: no checkpoint in './gone' to resume from: starting anew, its records are \*.attempt-1$" output)" -eq 1 ] ||
   fail "not told in one line: $(cat output)"
 [ "$(ls gone/ckpt)" = step-00000004 ] || fail "not begun at step 0: $(ls gone/ckpt)"
 for name in resolved.yaml env.json metrics.jsonl metrics.csv experts.jsonl summary.json report.html LATEST; do
-  cmp "gone/$name.attempt-1" "before/$name" || fail "$name was not kept"
+  cmp "gone/$name.attempt-1" "earlier/$name" || fail "$name was not kept"
 done
 grep -q '"step":4,' gone/metrics.jsonl || fail "no records of its own: $(cat gone/metrics.jsonl)"
 [ "$(grep -c '"step":1,' gone/metrics.jsonl)" -le 1 ] || fail "records of two attempts in one file"
