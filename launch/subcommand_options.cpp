@@ -51,9 +51,10 @@ void add_raw_weights(CLI::App& command, bool& raw_weights) {
 }
 
 void add_model_override(CLI::App& command, bool& override_model) {
-  command.add_flag("--override", override_model,
-                   "use the weights although the model is not the one that they were trained in; of "
-                   "a run, the newest or best checkpoint that can be read");
+  command.add_flag(
+      "--override", override_model,
+      "use the weights although the model is not the one that they were trained in; of "
+      "a run, the newest or best checkpoint that can be read");
 }
 
 CLI::Validator strict_number(const config::Type& type, const Range& range) {
