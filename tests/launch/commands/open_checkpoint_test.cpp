@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
             {"model.gate.first_rate=0.9", "model.gate.anneal_steps=9", "model.gate.noise=none",
              "model.gate.rate_weight=3", "model.gate.entropy_weight=1",
              "model.gate.explore_fraction=0", "model.gate.threshold_decay=0.5"},
-            {"model.gate.anchor_every=2", "model.contextual=dense"}},
+            {"model.gate.anchor_every=2"}},
         ModelCase{"Images",
                   testing::noisy(),
                   {"model.sparse.token_moe.router.drop=0.5"},
