@@ -30,7 +30,7 @@ expect 0 "$program" ckpt verify stopped
 
 # What is closed at the start is not taken for the console's by files that are opened later.
 closed() { "$@" <&- >&- 2>&-; }
-expect 0 closed "$real_program" "${short[@]}" run.name=closed train.log_every=1step
+expect 0 closed "$program" "${short[@]}" run.name=closed train.log_every=1step
 python3 - <<'END' || fail "console text in a record"
 import json
 for name in ("metrics", "experts"):

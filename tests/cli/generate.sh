@@ -78,7 +78,7 @@ expect 13 "$program" generate run --prompt-file missing.txt
 mkfifo pipe.txt
 expect 13 timeout 60 "$program" generate run --prompt-file pipe.txt
 grep -q -- '--prompt-file pipe.txt: cannot be read' output || fail "$(cat output)"
-expect 0 "$real_program" generate run --prompt-file <(echo 'the cat') --tokens 2
+expect 0 "$program" generate run --prompt-file <(echo 'the cat') --tokens 2
 expect 12 "$program" generate run --prompt 'the cat' model.heads=1
 grep -q 'model.heads  checkpoint: 2   recipe: 1' output || fail "$(cat output)"
 expect 0 "$program" generate run --prompt 'the cat' --tokens 2 --override model.heads=1
