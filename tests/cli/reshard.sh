@@ -30,5 +30,5 @@ expect 1 "$program" inspect four --diff four/ckpt/"$(ls four/ckpt | head -n 1)"
 
 # The other models, all by one start of four ranks.
 RESHARD_RECIPE=$tiny "$root/tests/support/mpi.sh" 4 "$(dirname "$program")/tests_mpi" \
-  --gtest_brief=1 --gtest_filter='*ReshardCli*' >models.txt 2>&1 || fail "$(cat models.txt)"
+  --gtest_brief=1 --gtest_color=no --gtest_filter='*ReshardCli*' >models.txt 2>&1 || fail "$(cat models.txt)"
 grep -q ' 5 tests' models.txt || fail "not five models: $(cat models.txt)"
