@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 constexpr size_t kMostFiles = 65'536;
 constexpr size_t kMostValues = 65'536;
 constexpr size_t kMostOrigins = 1'024;
-constexpr size_t kMostDims = 8;
+constexpr size_t kMostSavedDims = 8;
 /// Of a shard of 2 TiB.
 constexpr size_t kMostBlocks = size_t{1} << 19;
 /// JSON values and keys that one line consists of.
@@ -170,7 +170,7 @@ void check_counts(const Manifest& manifest) {
 }
 
 /// Refuses what no writer of ours would produce.
-void check(const Manifest& manifest) {
+void check_manifest(const Manifest& manifest) {
   check_counts(manifest);
   if (manifest.step < 0 || manifest.samples < 0) refuse("a negative step or number of samples");
   check_order(manifest.tensors);
@@ -225,7 +225,7 @@ ManifestTensor tensor_of(const Json& json) {
   const std::optional<Dtype> dtype = parse_dtype(json.at("dtype").get_ref<const std::string&>());
   if (!dtype.has_value()) refuse("unknown dtype");
   const Json& sizes = json.at("shape");
-  if (sizes.size() > kMostDims) refuse("more than 8 dimensions");
+  if (sizes.size() > kMostSavedDims) refuse("more than 8 dimensions");
   ManifestTensor tensor{json.at("name"), *dtype, {}, 0, 0, 0, 0};
   tensor.shape.reserve(sizes.size());
   for (const Json& size : sizes) tensor.shape.push_back(integer_of(size));
@@ -348,7 +348,7 @@ uint64_t Manifest::total_bytes() const {
 std::string emit_manifest(const Manifest& manifest) {
   std::string text;
   try {
-    check(manifest);
+    check_manifest(manifest);
     emit_without_crc(manifest, [&](std::string_view piece) { text += piece; });
     for_each_line(text, [](std::string_view, size_t) {});  // refuses a line that is too long
     const size_t valid = check_utf8(text).valid;
@@ -383,7 +383,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   }
   try {
     Manifest manifest = read_lines(text.substr(0, end));
-    check(manifest);
+    check_manifest(manifest);
     require_canonical(manifest, text.substr(0, end));
     return manifest;
   } catch (const std::invalid_argument& problem) {
