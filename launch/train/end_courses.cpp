@@ -16,7 +16,8 @@
 namespace shoal {
 namespace {
 
-/// In a manifest's written_by: the step from which masks rest whatever the recipe says.
+/// Key in a manifest's written_by: the step after which masks no longer change, if the recipe's is
+/// later.
 constexpr const char* kMasksRestFrom = "masks_rest_from";
 
 StepScale scale_of(const Recipe& recipe, StepScale scale) {

@@ -58,9 +58,9 @@ void check_rules(const std::vector<ParameterRule>& rules, const std::vector<Para
 void freeze_parameters(const std::vector<ParameterRule>& rules,
                        const std::vector<Parameter>& parameters);
 
-/// The buffers that keep their values: those that the rules freeze, and unless a rule says
-/// otherwise those of a module all of whose parameters they freeze. A module without parameters
-/// counts to the one around it.
+/// The buffers that keep their values: those that a rule freezes, and those of a module all of
+/// whose parameters are frozen, unless a rule that matches the buffer has `freeze: false`. A module
+/// without parameters counts to the one around it.
 std::vector<Parameter> frozen_buffers(const std::vector<ParameterRule>& rules,
                                       const std::vector<Parameter>& parameters,
                                       const std::vector<Parameter>& buffers);
