@@ -41,7 +41,7 @@ if(NOT SHOAL_SANITIZE)
     -fsanitize=alignment -fsanitize-undefined-trap-on-error)
 endif()
 
-# Alone: the compiler warns of a type of the library's name that holds some of the file's own.
+# Alone, for GCC's -Wsubobject-linkage: a type that cuSPARSE names holds one of the file's own.
 set_source_files_properties("${emulated}/cusparse_cpu.cpp" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 add_executable(tests_gpu_emulated ${gpu_tests} ${host_code} "${emulated}/check.cpp"
                "${emulated}/check_ranks.cpp" "${emulated}/cusparse_cpu.cpp" "${emulated}/device.cpp"

@@ -72,8 +72,8 @@ if(missing)
   return()
 endif()
 
-# Hopper, with code for later chips left to the driver: kernels use nothing of 90a, whose machine code
-# is the same. `native` fails where no GPU is.
+# Hopper, with code for later chips left to the driver. No kernel uses instructions that only 90a has
+# (wgmma, setmaxnreg). `native` fails where no GPU is.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "90" CACHE STRING "GPU architectures")
 endif()

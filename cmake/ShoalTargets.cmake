@@ -89,10 +89,10 @@ function(shoal_sources folder out)
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
-# Loops over numbers, pixels, bytes or tokens; all else only calls LibTorch or reads recipes.
+# Loops over numbers, pixels, bytes or tokens; all else mostly calls LibTorch or reads recipes.
 set(SHOAL_LOOPS
     "_cpu\\.cpp$|/kernels/|^runtime/(base|data|optim|random|text)/|^parallel/gradients/"
-    "^moe/(exchange|routing)/|^sparse/(grow_rules|patterns|permutations)/")
+    "^moe/(exchange|losses|routing)/|^sparse/(grow_rules|patterns|permutations)/")
 list(JOIN SHOAL_LOOPS "|" SHOAL_LOOPS)
 
 # Object libraries of `sources`: NAME, compiled quickly, and NAME_loops. `use` gives them flags.
@@ -146,8 +146,11 @@ endfunction()
 
 function(shoal_add_program)
   if(EXISTS "${PROJECT_SOURCE_DIR}/launch/main.cpp")
-    add_executable(shoal launch/main.cpp launch/subcommands.cpp launch/subcommand_options.cpp
-                   launch/describe_commands.cpp)
+    add_library(shoal_subcommands OBJECT launch/subcommands.cpp launch/subcommand_options.cpp
+                launch/describe_commands.cpp)
+    shoal_use_torch(shoal_subcommands)
+    shoal_compile_quickly(shoal_subcommands)
+    add_executable(shoal launch/main.cpp $<TARGET_OBJECTS:shoal_subcommands>)
     shoal_use_torch(shoal)
     shoal_compile_quickly(shoal)
     target_link_libraries(shoal PRIVATE shoal_lib)

@@ -27,7 +27,7 @@ file(GLOB support CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/support/*.cpp")
 set(mpi_main "${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp")
 list(REMOVE_ITEM support "${mpi_main}")
 list(FILTER support EXCLUDE REGEX "_(program|shim|cuda)\\.cpp$")
-# Alone: the compiler warns of a type of the library's name that holds some of the file's own.
+# Alone, for GCC's -Wsubobject-linkage: the communicator's type, which NCCL names, holds one of the file's.
 set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/support/fake_nccl.cpp"
   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 if(support)
@@ -128,6 +128,12 @@ add_executable(save_program tests/support/save_program.cpp)
 target_link_libraries(save_program PRIVATE shoal_parsers shoal_parsers_loops)
 add_library(fault_shim MODULE tests/support/fault_shim.cpp)
 target_link_libraries(fault_shim PRIVATE shoal_base ${CMAKE_DL_LIBS})
+
+# Answers command lines of the program; the scripts start it beside that.
+add_executable(answers tests/support/answers_program.cpp $<TARGET_OBJECTS:shoal_subcommands>)
+shoal_use_torch(answers)
+shoal_compile_quickly(answers)
+target_link_libraries(answers PRIVATE shoal_lib)
 
 # What a checkpoint's model computes, for comparisons with other programs.
 add_executable(model_outputs tests/support/model_outputs_program.cpp)

@@ -39,9 +39,10 @@ build_jobs() {
   echo "${SHOAL_BUILD_JOBS:-$jobs}"
 }
 
-# Configures and builds targets of the preset `release`.
+# Configures, with the flags in $configure_flags, and builds targets of the preset `release`.
+configure_flags=()
 build_release() {
   cd "$shoal_root"
-  cmake --preset release
+  cmake --preset release "${configure_flags[@]}"
   cmake --build --preset release --parallel "$(build_jobs)" --target "$@"
 }

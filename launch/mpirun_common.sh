@@ -72,7 +72,7 @@ tell_signal() {
   say "$name: $2" >&2
 }
 
-# Ends the ranks at once. Those of `train` end at a second INT or TERM: SIGUSR1 was none.
+# Ends the ranks at once. Those of `train` end at a second INT or TERM; SIGUSR1 is not counted.
 end_ranks() {
   local signal kinds=TERM
   [ "$command" != train ] || kinds='INT TERM'
@@ -96,7 +96,7 @@ pass_on() {
   signal_ranks "$1"
 }
 
-# signal_ranks SIGNAL: what it asks for is done before anything is printed, which may fail.
+# signal_ranks SIGNAL: passes it on, and only then prints, which may fail.
 signal_ranks() {
   # Ranks that do not note SIGUSR1 yet would die of it or miss it. The other signals go to the
   # ranks where there are some here: mpirun may crash of SIGTERM while they leave.
@@ -143,7 +143,7 @@ spare_cores() {
 
 # mpirun in a session of its own, in the background.
 start_mpirun() {
-  setpriv --pdeathsig TERM setsid mpirun "$@" >&"$output" 2>&"$errors" &
+  setpriv --pdeathsig TERM setsid mpirun "$@" >&"$output" 2>&"$errors" {output}>&- {errors}>&- &
   mpirun_pid=$!
 }
 

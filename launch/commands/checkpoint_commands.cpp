@@ -143,8 +143,10 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
 }
 
 ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out) {
-  const CheckpointReader a(choose_checkpoint(arguments.path, arguments.best));
-  const CheckpointReader b(choose_checkpoint(arguments.other, arguments.best));
+  const auto chosen = [&arguments](const std::string& path) {
+    return choose_checkpoint(path, arguments.best, arguments.pass_unreadable);
+  };
+  const CheckpointReader a(chosen(arguments.path)), b(chosen(arguments.other));
   const Json differences = find_differences(a, b);
   const bool are_equal = differences.empty();
   if (arguments.json) {

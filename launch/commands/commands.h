@@ -112,7 +112,7 @@ std::string find_recipes_folder(const std::string& program);
 // if what they need is damaged, StorageError (exit 21) if it cannot be read.
 
 /// resolve_checkpoint, which names on standard error what does not count.
-std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable = false);
+std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable);
 
 /// Two checkpoints differ: the exit code that `diff` and `cmp` have for it.
 constexpr ExitCode kDiffers{1};

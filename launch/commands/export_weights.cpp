@@ -187,7 +187,8 @@ std::vector<std::string> export_programs() {
 }
 
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(choose_checkpoint(arguments.path, arguments.best));
+  const CheckpointReader reader(
+      choose_checkpoint(arguments.path, arguments.best, /*pass_unreadable=*/false));
   const Recipe recipe = stored_recipe(reader.manifest(), reader.path());
   const auto format = find_format(arguments.program, recipe);
   const auto source = make_source(recipe);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -199,16 +200,16 @@ void write_report(const RunFolder& folder, FileSystem& files, Log& log) {
 
 /// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
 /// console's bar. Of several ranks, one that fails ends the job here: the trainer's end would first
-/// wait for a checkpoint being written, and the others for this rank.
+/// wait for a checkpoint being written, and the others for this rank. `let_go` is called before.
 TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, Communicator& guard,
-                          std::unique_ptr<const StopSignals>& signals) {
+                          const std::function<void()>& let_go) {
   try {
     return trainer.run();
   } catch (...) {
     console.finish();
     const std::exception_ptr error = locate_allocation(std::current_exception(), trainer.place());
     log.detail(describe_failure(error, guard.rank()).text);
-    signals.reset();
+    let_go();
     if (guard.size() > 1) end_job(error, guard);
     std::rethrow_exception(error);
   }
@@ -311,7 +312,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     weights = load_initial_weights(session, recipe);
   job.stage = "starting or resuming the run";
   PosixFileSystem files;
-  const RunFolder folder =
+  RunFolder folder =
       open_run_folder((std::filesystem::path(recipe.run.root) / recipe.run.name).string(),
                       recipe.run.on_existing, *grid.world, files,
                       [&console](const std::string& line) { console.print("warning: " + line); });
@@ -340,7 +341,10 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
                    owes_evaluation(session, recipe, folder), mfu_of(checked, launch, session, log)},
                   std::move(checkpoints));
-  const TrainingResult result = run_logged(trainer, console, log, guard, signals);
+  const TrainingResult result = run_logged(trainer, console, log, guard, [&] {
+    signals.reset();
+    folder.lock.reset();
+  });
   console.finish();
   job.stage = "writing the summary";
   write_results({checked, data, *grid.world, folder, result}, log);

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "launch/commands/commands.h"
 #include "launch/inspect/sparsity_history.h"
 #include "launch/inspect/sparsity_page.h"
 #include "launch/report/console.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
 
@@ -77,10 +80,25 @@ std::string sparsity_text(const SparsityHistory& history) {
   return text_table(rows);
 }
 
-/// A checkpoint's folder, or a run's for all of its checkpoints.
+/// A checkpoint's folder, or a run's for all of its checkpoints; with --override but for those that
+/// cannot be read.
 std::vector<std::string> chosen_checkpoints(const InspectArguments& arguments) {
-  if (arguments.best) return {resolve_checkpoint(arguments.path, true)};
-  return list_checkpoint_paths(arguments.path);
+  if (arguments.best) {
+    return {choose_checkpoint(arguments.path, /*best=*/true, arguments.override_model)};
+  }
+  std::vector<std::string> paths = list_checkpoint_paths(arguments.path);
+  if (!arguments.override_model || paths.size() == 1) return paths;
+  std::erase_if(paths, [](const std::string& path) {
+    try {
+      CheckpointReader(path).verify_data();
+      return false;
+    } catch (const StorageError& error) {
+      std::cerr << "warning: passing over a checkpoint: " << error.what() << std::endl;
+      return true;
+    }
+  });
+  if (paths.empty()) throw StorageError("no checkpoint of '" + arguments.path + "' can be read");
+  return paths;
 }
 
 }  // namespace

@@ -131,7 +131,12 @@ RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell,
   for (int attempt = 0; !try_acquire(tell); ++attempt) {
     if (attempt == kMostAttempts) refuse(path_, "jobs that come and go");
   }
-  lease_ = start_thread("the run folder's lock", [this] { extend_lease(); });
+  try {
+    lease_ = start_thread("the run folder's lock", [this] { extend_lease(); });
+  } catch (...) {
+    release();
+    throw;
+  }
 }
 
 RunLock::~RunLock() {
@@ -141,7 +146,11 @@ RunLock::~RunLock() {
   }
   stop_.notify_all();
   lease_.join();
-  // Removed while the kernel's lock is held: who opened the file before finds it gone and retries.
+  release();
+}
+
+// Removed while the kernel's lock is held: who opened the file before finds it gone and retries.
+void RunLock::release() {
   if (is_same_file(file_, path_)) files_.remove_file(path_);
   files_.close(file_);
 }

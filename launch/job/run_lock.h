@@ -68,6 +68,7 @@ class RunLock {
   bool try_acquire(const Tell& tell);
   bool is_there(const LockOwner& owner, const std::string& text, const Tell& tell) const;
   void write_owner();
+  void release();
   void extend_lease();
 };
 

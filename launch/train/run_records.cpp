@@ -12,6 +12,7 @@
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/build_info.h"
+#include "runtime/base/data_file.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
 #include "runtime/recipe/config_writer.h"
@@ -41,7 +42,7 @@ Json build_json() {
 
 /// Those that the file lists, and this one.
 Json starts_json(const std::string& file, const RunOrigin& origin, int64_t world) {
-  std::ifstream stream(file);
+  std::ifstream stream = open_unless_pipe(file);
   const Json before = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
   Json starts = before.is_object() ? before.value("starts", Json::array()) : Json::array();
   if (!starts.is_array()) starts = Json::array();
@@ -84,7 +85,7 @@ double samples_per_second(const TrainingResult& result) {
 
 /// Whether a summary of the run's last step is there.
 bool is_summarised(const std::string& path, int64_t step) {
-  std::ifstream stream(path);
+  std::ifstream stream = open_unless_pipe(path);
   const Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
   return json.is_object() && json.contains("steps") && json["steps"] == step &&
          json.contains("exit_code") && json["exit_code"] == 0;

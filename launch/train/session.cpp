@@ -56,14 +56,14 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
   Task& task = *model_.task;
   for (const Parameter& buffer :
        frozen_buffers(rules_of(recipe.optimizer), model_.parameters, model_.buffers)) {
-    moved_.push_back(buffer.tensor);
+    moving_.push_back(buffer.tensor);
   }
-  num_frozen_ = moved_.size();
-  for (const Parameter& buffer : model_.buffers) moved_.push_back(buffer.tensor);
+  num_frozen_ = moving_.size();
+  for (const Parameter& buffer : model_.buffers) moving_.push_back(buffer.tensor);
   if (auto rule = task.make_step_rule(task.courses(scale_.total_steps))) {
     rules_.push_back(std::move(rule));
     for (const auto& module : task.untrained()) {
-      for (const torch::Tensor& weight : module->parameters()) moved_.push_back(weight.detach());
+      for (const torch::Tensor& weight : module->parameters()) moving_.push_back(weight.detach());
     }
   }
   if (make_rules) std::ranges::move(make_rules(model_), std::back_inserter(rules_));
@@ -88,10 +88,10 @@ StepOutcome Session::step(StepFlags own) {
   StepOutcome outcome;
   outcome.lr = optimizer_->peak_learning_rate() * schedule_->factor(step_);
   sync_.zero_grad();
-  if (step_ > 0) keep_moved();
+  if (step_ > 0) save_moving_state();
   for (const auto& rule : rules_) rule->before_forward(step_);
-  // A key encoder that has become its query encoder stays so.
-  if (step_ == 0) keep_moved();
+  // Step 0 copies the query encoder into the key encoder; a skipped step 0 keeps that copy.
+  if (step_ == 0) save_moving_state();
   run_micro_steps(outcome);
   phase_ = "sum of gradients";
   sync_.reduce();
@@ -108,7 +108,7 @@ StepOutcome Session::step(StepFlags own) {
     update(outcome, tensors);
   } else {
     outcome.not_finite = find_nonfinite(outcome, stats);
-    give_back(moved_.size());
+    restore_moving_state(moving_.size());
     ++nonfinite_in_row_;
     ++skipped_steps_;
   }
@@ -116,13 +116,14 @@ StepOutcome Session::step(StepFlags own) {
   return outcome;
 }
 
-void Session::keep_moved() {
-  for (size_t i = kept_.size(); i < moved_.size(); ++i) kept_.push_back(at::empty_like(moved_[i]));
-  if (!moved_.empty()) at::_foreach_copy_(kept_, moved_);
+void Session::save_moving_state() {
+  for (size_t i = saved_.size(); i < moving_.size(); ++i)
+    saved_.push_back(at::empty_like(moving_[i]));
+  if (!moving_.empty()) at::_foreach_copy_(saved_, moving_);
 }
 
-void Session::give_back(size_t count) {
-  for (size_t i = 0; i < count; ++i) moved_[i].copy_(kept_[i]);
+void Session::restore_moving_state(size_t count) {
+  for (size_t i = 0; i < count; ++i) moving_[i].copy_(saved_[i]);
 }
 
 void Session::run_micro_steps(StepOutcome& outcome) {
@@ -156,7 +157,7 @@ void Session::update(const StepOutcome& outcome, StepTensors& tensors) {
   }
   for (const auto& rule : rules_) rule->after_update(step_, tensors);
   for (AfterStep* module : model_.after_step) module->after_step();
-  give_back(num_frozen_);
+  restore_moving_state(num_frozen_);
 }
 
 std::string Session::find_nonfinite(const StepOutcome& outcome, const GradientStats& stats) const {

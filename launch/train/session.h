@@ -112,8 +112,8 @@ class Session : public Stateful {
 
  private:
   void run_micro_steps(StepOutcome& outcome);
-  void keep_moved();
-  void give_back(size_t count);
+  void save_moving_state();
+  void restore_moving_state(size_t count);
   void update(const StepOutcome& outcome, StepTensors& tensors);
   std::string find_nonfinite(const StepOutcome& outcome, const GradientStats& stats) const;
   void clip(double l2_norm);
@@ -127,9 +127,9 @@ class Session : public Stateful {
   std::unique_ptr<OptimizerShards> shards_;  ///< null unless parallel.shard_optimizer
   std::shared_ptr<Optimizer> optimizer_;
   GradientShare share_;  ///< of the gradients: what this rank measures
-  /// What moves before the gradients are known: buffers and weights of a key encoder. In front are
-  /// buffers that optimizer.rules freeze. And what they were before the step.
-  std::vector<torch::Tensor> moved_, kept_;
+  /// What moves before the gradients are known, buffers and weights of a key encoder, with the
+  /// values before the step. The first num_frozen_ are buffers that optimizer.rules freeze.
+  std::vector<torch::Tensor> moving_, saved_;
   size_t num_frozen_ = 0;
   StepScale scale_;
   std::vector<std::unique_ptr<StepRule>> rules_;

@@ -229,7 +229,13 @@ void Trainer::make_up_evaluation() {
   evaluate_now(/*is_logged=*/false);
   if (!owes_score_ || evaluated_step_ != session_.steps_done()) return;
   const double score = score_of(*result_.evaluation, session_.task().score());
-  record_save(writer_.add_score(score), score, /*is_final=*/false);
+  const SaveOutcome outcome = writer_.add_score(score);
+  if (outcome.ok && is_best(score)) best_score_ = score;
+  if (!outcome.ok) {
+    log_.warn(
+        fmt::format("[E21] the checkpoint of step {} did not get its score, training goes on: {}",
+                    outcome.step, outcome.error));
+  }
   training_log_.evaluation(*result_.evaluation, evaluated_step_);
 }
 
@@ -283,14 +289,14 @@ void Trainer::commit_save(bool is_final) {
     outcome = writer_.commit();
   }
   pause_ = nullptr;
-  record_save(outcome, begun_score_, is_final);
+  record_save(outcome, is_final);
   training_log_.leave_out(seconds_since(begin));
 }
 
-void Trainer::record_save(const SaveOutcome& outcome, std::optional<double> score, bool is_final) {
+void Trainer::record_save(const SaveOutcome& outcome, bool is_final) {
   if (outcome.ok) {
     saved_step_ = outcome.step;
-    if (score && is_best(*score)) best_score_ = score;
+    if (begun_score_ && is_best(*begun_score_)) best_score_ = begun_score_;
     log_.detail(fmt::format("saved {} ({})", outcome.path,
                             human_bytes(static_cast<double>(outcome.bytes))));
   }
@@ -311,7 +317,10 @@ bool Trainer::has_grace(Clock::time_point begin) {
 
 void Trainer::finish() {
   const int64_t step = session_.steps_done();
-  if (step > result_.first_step && begun_step_ != step) begin_save();
+  if (step > result_.first_step && begun_step_ != step) {
+    failures_.forget_row();  // the save in flight may fail: the last one is still tried
+    begin_save();
+  }
   if (writer_.in_flight()) commit_save(true);
   training_log_.finish();
 }

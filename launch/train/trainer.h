@@ -78,7 +78,7 @@ class Trainer {
   bool is_best(double score) const;
   void begin_save();
   void commit_save(bool is_final);
-  void record_save(const SaveOutcome& outcome, std::optional<double> score, bool is_final);
+  void record_save(const SaveOutcome& outcome, bool is_final);
   bool has_grace(Clock::time_point begin);
   void finish();
   bool evaluates_at(int64_t step) const;
@@ -92,8 +92,8 @@ class Trainer {
   const StopSignals& signals_;
   Clock::time_point start_;
   Recurrence evaluations_, saves_;
-  const bool owes_score_;       ///< an evaluation of the step that was resumed, to its checkpoint
-  const bool owes_evaluation_;  ///< that, or one for the summary alone
+  const bool owes_score_;       ///< the resumed checkpoint lacks the score of its step's evaluation
+  const bool owes_evaluation_;  ///< for that score, or for the summary alone
   PosixFileSystem files_;
   CheckpointWriter writer_;
   SaveFailures failures_;

@@ -221,8 +221,8 @@ torch::Tensor multiply_rows_cpu(const torch::Tensor& a_IAMH, const torch::Tensor
   return c.narrow(3, 0, N);
 }
 
-/// a bᵀ. LibTorch's product on CPUs rounds equal rows of b apart, by their place and the number of
-/// rows of a.
+/// a bᵀ. LibTorch's product on CPUs may give equal rows of b different results, by their place and
+/// the number of rows of a.
 struct RowProduct : torch::autograd::Function<RowProduct> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& a_IAMH,
                                const torch::Tensor& b_IANH) {

@@ -213,7 +213,7 @@ Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const InputH
                   .c_stride = Q,
                   .ahead = {next_of(of.keys), next_of(of.values)}});
   if (shape.has_window()) mask_window(shape, tile, share_KQ);
-  // Scaled after the choice: rounding of scaled queries would part equal logits.
+  // Scaled after the choice: rounding of scaled queries would make equal logits differ.
   attention_tiles::softmax_of_highest<Real>({share_KQ, tile.keys, Q}, shape.options.k, shape.scale,
                                             scratch.rank_KQ.get(tile.keys * Q));
   return share_KQ;

@@ -16,7 +16,7 @@ torch::Tensor DropPath::forward(const torch::Tensor& x, const StepContext& step)
   TORCH_CHECK(x.size(0) == step.sample_b.size(0), "drop path: x is ", x.sizes(), ", the step has ",
               step.sample_b.size(0), " samples");
   const Stream stream{step.seed, Purpose::kDropout, layer_, static_cast<uint64_t>(step.step)};
-  const torch::Tensor id_b = row_ids(step, /*rows_per_sample=*/1);
+  const torch::Tensor id_b = row_ids(step, /*S=*/1);
   const torch::Tensor draw_b = uniform_rows(stream, id_b, 1, torch::kFloat64).squeeze(1);
   std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
   sizes[0] = x.size(0);

@@ -89,8 +89,13 @@ Tensor SyncBatchNormImpl::forward(const Tensor& x_bD, bool is_training) {
 void SyncBatchNormImpl::move_running(const Tensor& mean_D, const Tensor& variance_D,
                                      const Tensor& count) {
   const Tensor unbiased_D = variance_D * (count / (count - 1).clamp_min(1));
-  running_mean.lerp_(mean_D, kMomentum);
-  running_var.lerp_(unbiased_D, kMomentum);
+  // A variance may overflow where neither x nor any gradient does.
+  const Tensor is_finite = (mean_D.isfinite().all() & unbiased_D.isfinite().all());
+  const auto move = [&](const Tensor& running_D, const Tensor& batch_D) {
+    running_D.copy_(torch::where(is_finite, running_D.lerp(batch_D, kMomentum), running_D));
+  };
+  move(running_mean, mean_D);
+  move(running_var, unbiased_D);
 }
 
 }  // namespace shoal

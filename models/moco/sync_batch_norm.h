@@ -15,7 +15,8 @@ namespace shoal {
 ///     y = (x - mean) / sqrt(variance + 1e-5) · weight + bias
 /// While training, mean and biased variance are those of the whole batch, however it is spread over
 /// ranks, and running ones move a tenth of the way towards them (the variance unbiased); an
-/// evaluation uses the running ones.
+/// evaluation uses the running ones. A batch whose statistics are not finite leaves them as they
+/// are.
 ///
 /// Parameters, if it is affine: weight [D] = 1, bias [D] = 0; buffers: running_mean, running_var.
 /// Source: Ioffe and Szegedy 2015; over ranks as torch.nn.SyncBatchNorm.

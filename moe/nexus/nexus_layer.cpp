@@ -136,7 +136,8 @@ MoeOutput NexusLayer::forward(const torch::Tensor& in_BND, const StepContext& st
   torch::Tensor x_BND = in_BND, is_padding_BN1;
   if (step.length_b.defined()) {
     is_padding_BN1 = token_mask(step, x_BND.size(1)).logical_not().unsqueeze(2);
-    x_BND = x_BND.masked_fill(is_padding_BN1, 0);  // no weight of 0 hides what is no number
+    // Padding may be NaN, which a weight of 0 would not hide.
+    x_BND = x_BND.masked_fill(is_padding_BN1, 0);
   }
   const auto [dispatch_BNP, combine_BNP] = router_->route(x_BND, is_padding_BN1);
   if (observer_) {

@@ -48,7 +48,7 @@ class SlotRouter : public ModuleBase {
     torch::Tensor combine_BNP;   ///< softmax over slots
   };
   /// [B, N, D] -> two of [B, N, P], the slots of a unit side by side; differentiable, in the dtype
-  /// of the parameters. Weights of padding, bool, are 0; undefined: there is none.
+  /// of the parameters. is_padding: bool, their weights are 0; undefined: no padding.
   Weights route(const torch::Tensor& x_BND, const torch::Tensor& is_padding_BN1 = {}) const;
 
  private:

@@ -42,7 +42,7 @@ Chunks chunks_of(const Choices& choices, int64_t tokens_per_chunk) {
           static_cast<int>(choices.num_units)};
 }
 
-/// Nothing unless groups are of one size, but for a shorter last one.
+/// std::nullopt if groups differ in size, apart from a shorter last one.
 std::optional<int64_t> tokens_per_group(c10::IntArrayRef offsets) {
   const int64_t length = offsets.size() > 1 ? offsets[1] : 0;
   for (size_t g = 0; g + 1 < offsets.size(); ++g) {
@@ -168,7 +168,7 @@ std::vector<Tensor> assign_filled(const Choices& choices, c10::IntArrayRef offse
   std::vector<Tensor> rows = assign(filled, chunks_of(filled, length), capacity);
   const Tensor is_padding_A = rows[0] < 0;
   rows[0] = token_N.index_select(0, rows[0].clamp_min(0)).masked_fill_(is_padding_A, -1);
-  rows[1] = rows[0] * choices.k() + rows[1].remainder(choices.k());
+  rows[1] = (rows[0] * choices.k() + rows[1].remainder(choices.k())).masked_fill_(is_padding_A, -1);
   return rows;
 }
 

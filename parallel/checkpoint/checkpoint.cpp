@@ -296,16 +296,17 @@ void CheckpointWriter::clean_in_background() {
 void CheckpointWriter::join_cleaner() {
   if (cleaner_.joinable()) cleaner_.join();
   const std::string error = std::exchange(clean_error_, "");
-  if (error.empty() || error == std::exchange(told_clean_error_, error)) return;
+  if (error.empty() || error == std::exchange(last_clean_error_, error)) return;
   options_.warn("older checkpoints stay: " + error);
 }
 
 SaveOutcome CheckpointWriter::add_score(double score) {
+  TORCH_CHECK(!in_flight(), "a score is added while a save is in flight");
+  join_cleaner();
   SaveOutcome outcome{false, last_step_.value(), "", "", 0, false};
   std::tie(outcome.path, outcome.error) = path_or_failure(
       world_, [&] { return write_score(files_, options_.folder, outcome.step, score); });
   outcome.ok = outcome.error.empty();
-  if (!outcome.ok) outcome.error = "only its score is missing: " + outcome.error;
   return outcome;
 }
 

@@ -103,7 +103,7 @@ class CheckpointWriter {
   std::thread writer_;
   std::thread cleaner_;      ///< rank 0
   std::string clean_error_;  ///< why it stopped, or what it left; empty if it did its work
-  std::string told_clean_error_;
+  std::string last_clean_error_;
   std::atomic<bool> written_{true};
   std::vector<ShardReport> reports_;  ///< of the own shards
   std::string write_error_;
@@ -130,6 +130,8 @@ class SaveFailures {
   static constexpr int64_t kMostFailedSaves = 3;
   /// Throws StorageError with the outcome's text when the run must end.
   void record(const SaveOutcome& outcome, bool is_final);
+  /// Counts anew how many failed in a row.
+  void forget_row() { in_a_row_ = 0; }
   int64_t total() const { return total_; }
 
  private:

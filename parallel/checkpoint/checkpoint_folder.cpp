@@ -96,7 +96,7 @@ std::vector<int64_t> list_checkpoints(const std::string& folder) {
   std::vector<int64_t> steps;
   if (!is_folder(folder)) return steps;
   for (const std::string& name : UntrustedFolder(folder).names()) {
-    // Of whatever kind: whoever reads it says what is wrong.
+    // Not only folders: the reader reports an entry of another kind.
     if (const auto step = parse_step_folder(name)) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());

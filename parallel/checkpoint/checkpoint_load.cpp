@@ -70,7 +70,7 @@ LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Commu
     read_tensors(reader, list);
     loaded.manifest = std::move(reader).manifest();
   });
-  // What a rank alone finds wrong comes after the collective calls of its state.
+  // Its collective calls come first, so that an error on one rank leaves no other waiting.
   on_every_rank(world, [&] { state.tensors_loaded(); });
   restore_values(state, loaded.manifest);
   return loaded;

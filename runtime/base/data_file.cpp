@@ -97,12 +97,19 @@ int open_data_file(const std::string& path, const std::string& hint) {
 
 bool is_named_pipe(const std::string& path) {
   std::error_code ignored;
-  const bool is_open = path.starts_with("/dev/fd/") || path == "/dev/stdin";
+  const bool is_open =
+      path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/") || path == "/dev/stdin";
   return !is_open && fs::is_fifo(path, ignored);
 }
 
 std::ifstream open_unless_pipe(const std::string& path) {
-  return std::ifstream(is_named_pipe(path) ? "" : path, std::ios::binary);
+  std::ifstream file;
+  if (is_named_pipe(path)) {
+    file.setstate(std::ios::failbit);
+  } else {
+    file.open(path, std::ios::binary);
+  }
+  return file;
 }
 
 bool data_file_exists(const std::string& path) {

@@ -14,7 +14,7 @@ namespace shoal {
 int open_data_file(const std::string& path, const std::string& hint);
 
 /// Whether opening `path` would wait until somebody writes. A pipe that the program was handed
-/// open, /dev/stdin or /dev/fd/N as bash's <(...) is, has a writer.
+/// open, /dev/stdin, /dev/fd/N or /proc/self/fd/N as a shell's <(...) is, has a writer.
 bool is_named_pipe(const std::string& path);
 /// A failed stream where nothing can be read, of a named pipe too.
 std::ifstream open_unless_pipe(const std::string& path);

@@ -162,12 +162,12 @@ constexpr CusparseProduct kSampledDenseTimesDense{"cusparseSDDMM", cusparseSDDMM
 /// Runs a product after it was prepared, if this is its first time.
 template <class Calls, class A, class B, class C>
 void run(const Calls& product, const A& a, const B& b, const C& c, Prepared& prepared) {
-  constexpr cusparseOperation_t kAsItIs = CUSPARSE_OPERATION_NON_TRANSPOSE;
+  constexpr cusparseOperation_t kNoTranspose = CUSPARSE_OPERATION_NON_TRANSPOSE;
   const ProductKey& key = prepared.key;
   const Scalars scalars = scalars_of(key.dtype);
   const auto call = [&](auto* function, auto* last_argument, const char* part) {
-    check(function(key.handle, kAsItIs, kAsItIs, scalars.one, a.get(), b.get(), scalars.zero,
-                   c.get(), scalars.type, product.algorithm, last_argument),
+    check(function(key.handle, kNoTranspose, kNoTranspose, scalars.one, a.get(), b.get(),
+                   scalars.zero, c.get(), scalars.type, product.algorithm, last_argument),
           product.name, part);
   };
   if (!prepared.workspace.defined()) {

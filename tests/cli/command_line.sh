@@ -1,19 +1,13 @@
 #!/usr/bin/env bash
 # Wrong commands and options end with 2 and the nearest right word; wrong recipes with 10, in one
 # copy however many ranks there are. $1 is the program, the working directory an empty scratch.
-set -euo pipefail
-program=$1
-
-fail() {
-  echo "FAIL: $*" >&2
-  exit 1
-}
+source "$(dirname "$0")/common.sh"
 
 # expect CODE TEXT ARGUMENT...: the exit code, and a text that stderr must hold.
 expect() {
   local wanted=$1 text=$2 got=0
   shift 2
-  "$program" "$@" >stdout 2>stderr || got=$?
+  if [ -z "${afresh:-}" ]; then answer "$@" || got=$?; else "$program" "$@" >stdout 2>stderr || got=$?; fi
   [ "$got" -eq "$wanted" ] || fail "'$*' ended with $got, wanted $wanted: $(cat stderr)"
   grep -qF -- "$text" stderr || fail "'$*' lacks '$text': $(cat stderr)"
   [ ! -s stdout ] || fail "'$*' failed but printed: $(cat stdout)"
@@ -60,19 +54,19 @@ expect 2 "--output requires --sparsity" inspect run -o page.html
 expect 2 "--tensors excludes --sparsity" inspect run --sparsity --tensors
 expect 2 "overrides requires --activation-maps" inspect run --sparsity data.path=x
 expect 2 "out is required" fold run
-OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 \
+afresh=yes OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 \
   expect 2 "inspect runs in one process, not in 2" inspect run --gates gates.html
 
 # A key may be called as a command is.
-"$program" keys train | grep -q '^train.batch$' || fail "keys train does not document the section"
+answer keys train && grep -q '^train.batch$' stdout || fail "keys train does not document the section"
 expect 2 "no key is called 'check'" keys check
 expect 10 "'show'" check show
 
-"$program" --help | grep -q 'Subcommands' || fail "--help prints no subcommands"
+answer --help && grep -q 'Subcommands' stdout || fail "--help prints no subcommands"
 for command in train eval check show keys recipes new inspect ckpt import export fold doctor; do
-  "$program" "$command" --help >help || fail "$command --help"
+  answer "$command" --help || fail "$command --help"
 done
-"$program" check --help | grep -q 'Examples' || fail "check --help has no examples"
+answer check --help && grep -q 'Examples' stdout || fail "check --help has no examples"
 "$program" --version >version
 for line in 'shoal [0-9]+\.[0-9]+\.[0-9]+' 'commit ([0-9a-f]{12}(-dirty)?|unknown)' 'LibTorch [0-9.]+' \
   '(Open )?MPI [0-9.]+'; do
@@ -97,19 +91,20 @@ expect 10 "found 'none'; or did you mean 'never'?" check short.yaml evaluate.eve
 expect 10 "none.yaml" check none.yaml
 mkfifo pipe.yaml
 expect 10 "'pipe.yaml' is a named pipe" check pipe.yaml
-"$program" check <(cat "$(dirname "$0")/recipes/tiny.yaml") >/dev/null || fail "no recipe from <(...)"
+"$program" check <(cat "$tiny") >/dev/null || fail "no recipe from <(...)"
 
 # A recipe is refused in one second, before anything is written. Counted in processor time, which
 # other programs on the machine hardly stretch.
-sed 's/batch:/bach:/' "$(dirname "$0")/recipes/tiny.yaml" >misspelt.yaml
+sed 's/batch:/bach:/' "$tiny" >misspelt.yaml
 before=$(ls -A)
-TIMEFORMAT='%U %S'
+TIMEFORMAT='%U %S' afresh=yes
 for command in check train; do
   { time expect 10 "misspelt.yaml:31:27: train.bach: unknown key" "$command" misspelt.yaml 2>&3
   } 3>&2 2>took
   awk '{ exit !($1 + $2 <= 1) }' took || fail "'$command misspelt.yaml' took $(cat took) s"
 done
 rm took
+afresh=
 [ "$(ls -A)" = "$before" ] || fail "a refused recipe wrote something: $(ls -A)"
 
 if command -v mpirun >/dev/null; then

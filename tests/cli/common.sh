@@ -20,6 +20,29 @@ ranks() {
   SHOAL_PROGRAM=$program OMPI_MCA_odls_base_sigkill_timeout=0 "$root/launch/run" -n "$count" "$@"
 }
 
+# answer ARGUMENT...: what the program answers, in ./stdout and ./stderr, and its exit code, without
+# that it is loaded again; see tests/support/answers_program.cpp. It does not see variables that were
+# set since the first call.
+answer() {
+  local code
+  if [ -z "${answers_ask:-}" ]; then
+    coproc ANSWERS { exec "$(dirname "$program")/answers" "$program"; }
+    # Those of a coproc are closed in subshells.
+    exec {answers_ask}>&"${ANSWERS[1]}" {answers_told}<&"${ANSWERS[0]}"
+  fi
+  printf '%s\0' "$PWD" $# "$@" >&"$answers_ask"
+  read -r -u "$answers_told" code
+  return "$code"
+}
+# shoal ARGUMENT...: the same, printed as by the program.
+shoal() {
+  local code=0
+  answer "$@" || code=$?
+  cat stderr >&2
+  cat stdout
+  return "$code"
+}
+
 # expect CODE COMMAND...: the command must end with this exit code; its output goes to ./output.
 expect() {
   local wanted=$1 got=0

@@ -4,19 +4,20 @@
 source "$(dirname "$0")/common.sh"
 mkdir bin && ln -s "$program" bin/shoal
 PATH=$PWD/bin:$PATH
+# What completes calls the function `shoal`, too.
 for shell in bash zsh fish; do
-  expect 0 "$program" completion "$shell"
+  expect 0 shoal completion "$shell"
   mv output "completion.$shell"
 done
-expect 0 "$program" man
+expect 0 shoal man
 mv output shoal.1
-expect 2 "$program" completion csh
+expect 2 shoal completion csh
 grep -q 'csh not in {bash,zsh,fish}' output || fail "an unknown shell: $(cat output)"
 
 # subcommands COMMAND...: the names below `Subcommands:` in its help.
-subcommands() { "$program" "$@" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p'; }
+subcommands() { shoal "$@" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p'; }
 # options COMMAND...: the options of its help.
-options() { "$program" "$@" --help | sed -n 's/^  \(-[^ ]*\).*/\1/p' | sed 's/{[^}]*}//g' | tr , '\n'; }
+options() { shoal "$@" --help | sed -n 's/^  \(-[^ ]*\).*/\1/p' | sed 's/{[^}]*}//g' | tr , '\n'; }
 
 # complete_words WORD...: what bash offers for the last word.
 source completion.bash

@@ -44,14 +44,17 @@ grep -q "\[E21\] step $last was not saved, trying again while run.grace lasts: .
 [ "$(steps | tail -n 1)" -eq "$last" ] || fail "the last step was not saved: $(steps)"
 "$program" ckpt verify run >/dev/null || fail "the newest checkpoint was damaged"
 
-# Nor does a limit on the size of files end the job by a signal.
+# Nor does a limit on the size of files end the job by a signal. What was saved before stays.
 limited() {
   (
     ulimit -f 16
-    "$program" "${endless[@]}" run.name=limited run.stop_after=2step checkpoint.every=never \
-      parallel.expert_ranks=1 run.grace=0.1s
+    "$program" "${two_steps[@]}" run.on_existing=resume run.grace=0.1s
   )
 }
+two_steps=("${endless[@]}" run.name=limited run.stop_after=2step checkpoint.every=never
+  parallel.expert_ranks=1)
+expect 75 "$program" "${two_steps[@]}"
 expect 21 limited
+[ "$(ls limited/ckpt)" = step-00000002 ] || fail "not what was saved before: $(ls limited/ckpt)"
 grep -q 'error\[E21\] the last checkpoint could not be saved: .*/shard-.*File too large' output ||
   fail "exit 21 does not name the limit: $(cat output)"

@@ -6,32 +6,29 @@ source "$(dirname "$0")/common.sh"
 unset CIFAR10
 stated_inputs=$(sed -n '2s/^# \([0-9]*\) inputs.*/\1/p' "$0")
 num_inputs=0
-num_running=0
-answers=$PWD/answers
 
-# Waits for one of the programs that run.
-await() {
-  wait -n || exit 1
-  num_running=$((num_running - 1))
-}
-# check_answer FOLDER CODE TEXT ARGUMENT...: what the program answers; its output goes to FOLDER.
-check_answer() {
-  local out=$1 wanted=$2 text=$3 got=0
-  shift 3
-  "$program" "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || got=$?
-  [ "$got" -eq "$wanted" ] || fail "'$*' ended with $got, wanted $wanted: $(cat "$out/stderr")"
-  grep -qF -- "$text" "$out/stderr" || fail "'$*' lacks '$text': $(cat "$out/stderr")"
-  ! grep -qP '[\x00-\x08\x0b-\x1f\x7f]' "$out/stderr" || fail "'$*' prints control characters"
-  [ ! -s "$out/stdout" ] || fail "'$*' failed but printed: $(cat "$out/stdout")"
-}
-# told CODE TEXT ARGUMENT...: the program has to answer so. Two run at a time, on the test's two
-# cores, so the files that they read may not change.
+# told CODE TEXT ARGUMENT...: the program has to answer so.
 told() {
+  local got=0
   num_inputs=$((num_inputs + 1))
-  mkdir -p "$answers/$num_inputs"
-  [ "$num_running" -lt 2 ] || await
-  check_answer "$answers/$num_inputs" "$@" &
-  num_running=$((num_running + 1))
+  answer "${@:3}" || got=$?
+  check_answer "$got" "$@"
+}
+# The same of a program of its own, with the variables of this call.
+told_afresh() {
+  local got=0
+  num_inputs=$((num_inputs + 1))
+  "$program" "${@:3}" >stdout 2>stderr </dev/null || got=$?
+  check_answer "$got" "$@"
+}
+# check_answer GOT CODE TEXT ARGUMENT...
+check_answer() {
+  local got=$1 wanted=$2 text=$3
+  shift 3
+  [ "$got" -eq "$wanted" ] || fail "'$*' ended with $got, wanted $wanted: $(cat stderr)"
+  grep -qF -- "$text" stderr || fail "'$*' lacks '$text': $(cat stderr)"
+  ! grep -qP '[\x00-\x08\x0b-\x1f\x7f]' stderr || fail "'$*' prints control characters"
+  [ ! -s stdout ] || fail "'$*' failed but printed: $(cat stdout)"
 }
 # set_to KEY=VALUE TEXT: the tiny recipe is refused with this override, which the message quotes.
 set_to() { told 10 "command line: $1: $2" check "$tiny" "$1"; }
@@ -40,16 +37,16 @@ warned() {
   local text=$1
   shift
   num_inputs=$((num_inputs + 1))
-  expect 0 "$program" check "$tiny" "$@"
-  grep -qF -- "warning     $text" output || fail "'$*' lacks '$text': $(cat output)"
+  expect 0 answer check "$tiny" "$@"
+  grep -qF -- "warning     $text" stdout || fail "'$*' lacks '$text': $(cat stdout)"
 }
 # printed TEXT ARGUMENT...: the program succeeds and prints the text.
 printed() {
   local text=$1
   shift
   num_inputs=$((num_inputs + 1))
-  expect 0 "$program" "$@"
-  grep -qF -- "$text" output || fail "'$*' lacks '$text': $(cat output)"
+  expect 0 answer "$@"
+  grep -qF -- "$text" stdout || fail "'$*' lacks '$text': $(cat stdout)"
 }
 # file TEXT MESSAGE: a recipe of this text (printf), r.yaml in a folder of its own, is refused.
 file() {
@@ -229,9 +226,9 @@ set_to checkpoint.every=1Ktok "1Ktok cannot be counted in steps: the data has no
 # Paths and the environment, where values are used.
 told 10 "data.path: needs an environment variable that is not set: '\${env:CIFAR10}'" \
   train "$root/configs/vit/tiny_cifar10.yaml"
-HOME=/nowhere/home told 13 "/nowhere/home/cifar/data_batch_1.bin" \
+HOME=/nowhere/home told_afresh 13 "/nowhere/home/cifar/data_batch_1.bin" \
   train "$root/configs/vit/tiny_cifar10.yaml" 'data.path=~/cifar'
-HOME='' told 10 "'~' stands for HOME, which is not set" \
+HOME='' told_afresh 10 "'~' stands for HOME, which is not set" \
   train "$root/configs/vit/tiny_cifar10.yaml" 'data.path=~/cifar'
 HOME=$PWD "$program" check "$tiny" 'run.root=~/runs' >/dev/null || fail "a path with ~"
 
@@ -255,7 +252,6 @@ warned "2 ranks of 4096 threads on " run.threads=4096
 # More than any machine has.
 told 11 "train.batch: a rank would take about" train "$tiny" parallel.expert_ranks=1 \
   train.batch=67108864 "data={source: shapes, image_size: 64, classes: 4}"
-while [ "$num_running" -gt 0 ]; do await; done
 [ ! -e runs ] || fail "a refused input left a folder: $(ls -R runs)"
 
 [ "$num_inputs" = "$stated_inputs" ] || fail "$num_inputs inputs, and the head states $stated_inputs"

@@ -74,7 +74,7 @@ class FailingReads {
 };
 
 /// While true, this thread gets no new ones.
-inline thread_local bool is_refused_threads = false;
+inline thread_local bool refuses_threads = false;
 
 }  // namespace shoal::testing
 
@@ -117,7 +117,7 @@ __attribute__((weak)) int posix_fadvise(int file, off_t offset, off_t count, int
 
 __attribute__((weak)) int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                                          void* (*run)(void*), void* argument) noexcept {
-  if (shoal::testing::is_refused_threads) return EAGAIN;
+  if (shoal::testing::refuses_threads) return EAGAIN;
   using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   static auto* const next = reinterpret_cast<Create*>(::dlsym(RTLD_NEXT, "pthread_create"));
   return next(thread, attributes, run, argument);

@@ -2,9 +2,8 @@
 // kills it at its n-th call of MPI.
 //   FAULT_AT     which file call, from 1, counted from access("saving-begins")
 //   FAULT_FROM   a part of a path: counted from the first call with it instead
-//   FAULT_MPI    which call of MPI kills, from 1, counted from there too; with FAULT_SLEEP it
-//   fails,
-//                while syncs of files from there on take so many seconds
+//   FAULT_MPI    which call of MPI kills, from 1, counted from there too
+//   FAULT_SLEEP  with it that call fails instead, and syncs of files take so many seconds
 //   FAULT_RANK   only in this rank of a job
 //   FAULT_KIND   "kill", or the number of an errno
 //   FAULT_MARK   a file that is made just before the kill
@@ -96,24 +95,32 @@ Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
+void write_counts() {
+  const char* name = getenv("FAULT_COUNT");
+  const char* rank = getenv("OMPI_COMM_WORLD_RANK");
+  if (name == nullptr || !is_counting) return;
+  char path[4096];
+  snprintf(path, sizeof path, "%s%s%s", name, rank == nullptr ? "" : ".", rank ? rank : "");
+  FILE* file = fopen(path, "w");
+  if (file == nullptr) return;
+  fprintf(file, "%ld %ld\n", calls.load(), mpi_calls.load());
+  fclose(file);
+}
+
+/// Of a program that ends with destructors; others end by _exit().
 struct CountAtExit {
-  ~CountAtExit() {
-    const char* name = getenv("FAULT_COUNT");
-    const char* rank = getenv("OMPI_COMM_WORLD_RANK");
-    if (name == nullptr || !is_counting) return;
-    char path[4096];
-    snprintf(path, sizeof path, "%s%s%s", name, rank == nullptr ? "" : ".", rank ? rank : "");
-    FILE* file = fopen(path, "w");
-    if (file == nullptr) return;
-    fprintf(file, "%ld %ld\n", calls.load(), mpi_calls.load());
-    fclose(file);
-  }
+  ~CountAtExit() { write_counts(); }
 } count_at_exit;
 
 }  // namespace
 
 extern "C" {
 
+[[noreturn]] void _exit(int code) {
+  write_counts();
+  syscall(SYS_exit_group, code);
+  __builtin_unreachable();
+}
 int access(const char* path, int mode) {
   if (strcmp(path, "saving-begins") == 0) is_counting = true;
   return static_cast<int>(syscall(SYS_faccessat, AT_FDCWD, path, mode));

@@ -129,7 +129,7 @@ StateBytes state_bytes(SessionInTraining& run) {
   return bytes;
 }
 
-TEST(MocoInTraining, TheMomentumEncoderCostsItsWeightsOnceAndHasNoOptimizerState) {
+TEST(MocoInTraining, TheMomentumEncoderIsSavedOnceAndHasNoOptimizerState) {
   const std::vector<std::string> overrides = moco({"optimizer={name: adamw, lr: 1e-2}"});
   SessionInTraining run(overrides);
   run.session.step({});

@@ -80,6 +80,30 @@ TEST(SessionRanks, OneBadGradientOnOneRankChangesNothingOnAnyRank) {
   });
 }
 
+TEST(SessionRanks, AForwardPassThatIsNotFiniteOnOneRankChangesNothingOnAnyRank) {
+  const Recipe recipe = equality_recipe(
+      testing::moco({"optimizer={name: adamw, lr: 1e-2}", "parallel.expert_ranks=2"}));
+  testing::run_grid(2, 1, [&recipe](RankGrid& grid) {
+    const auto data = open_split(make_source(recipe), Split::kTrain);
+    Session session(recipe, data, grid);
+    EXPECT_TRUE(session.step({}).applied);
+    const auto digest = [&] { return state_digest(session, 0, 0, *grid.world); };
+    const std::string before = digest();
+    const auto put = [&session](const torch::Tensor& value) {
+      const torch::NoGradGuard no_grad;
+      session.parameters().front().tensor.copy_(value);
+    };
+    const torch::Tensor first = session.parameters().front().tensor.detach().clone();
+    if (grid.world->rank() == 1) {
+      put(torch::full_like(first, std::numeric_limits<double>::quiet_NaN()));
+    }
+    EXPECT_FALSE(session.step({}).applied);
+    put(first);
+    EXPECT_EQ(digest(), before);
+    EXPECT_TRUE(session.step({}).applied);
+  });
+}
+
 TEST(Session, ASkippedStepGivesBackWhatMovedBeforeIt) {
   const std::string adamw = "optimizer={name: adamw, lr: 1e-2}";
   for (const std::vector<std::string>& overrides :

@@ -126,13 +126,14 @@ TEST_F(TrainingGpu, ComputesWhatTheCpuDoes) {
 }
 
 TEST_F(TrainingGpu, FollowsTheCpuInFloat32) {
+  constexpr int64_t kSteps = 10;
   for (const auto& [name, overrides] : models_without_bfloat16()) {
     SCOPED_TRACE(name);
     const Overrides all =
         joined(overrides, {"train.precision=float32", "optimizer={name: adamw, lr: 1e-3}"});
-    const Curve expected = curve_of(all, 20, torch::kCPU), found = curve_of(all, 20, gpu_);
+    const Curve expected = curve_of(all, kSteps, torch::kCPU), found = curve_of(all, kSteps, gpu_);
     // Before weights differ, so do no choices.
-    const size_t num_layers = expected.loads.size() / 20;
+    const size_t num_layers = expected.loads.size() / kSteps;
     for (size_t layer = 0; layer < num_layers; ++layer) {
       EXPECT_EQ(found.loads[layer], expected.loads[layer]);
     }

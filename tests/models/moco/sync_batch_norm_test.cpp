@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <limits>
 #include <vector>
 
 #include "tests/support/gradient_check.h"
@@ -97,6 +98,27 @@ TEST(SyncBatchNorm, EvaluatesByTheRunningStatistics) {
   norm->running_var.fill_(4);
   const Tensor y = norm->forward(torch::full({1, kFeatures}, 6.0, torch::kFloat64), false);
   EXPECT_NEAR(y[0][0].item<double>(), 4 / std::sqrt(4 + 1e-5), kStatisticsRounding);
+}
+
+TEST(SyncBatchNorm, KeepsItsStatisticsWhereABatchIsNotFinite) {
+  const auto alone = make_self_communicator();
+  SyncBatchNorm norm = make_norm(*alone);
+  Tensor x = rows();
+  x[0][1] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(norm->forward(x, true).isnan().any().item<bool>());
+  EXPECT_TRUE(norm->running_mean.eq(0).all().item<bool>());
+  EXPECT_TRUE(norm->running_var.eq(1).all().item<bool>());
+}
+
+TEST(SyncBatchNormRanks, KeepTheirStatisticsWhereTheRowsOfOneAreNotFinite) {
+  run_ranks(3, [](Communicator& world) {
+    SyncBatchNorm norm = make_norm(world);
+    Tensor x = rows();
+    if (world.rank() == 1) x[0][1] = std::numeric_limits<double>::infinity();
+    norm->forward(x, true);
+    EXPECT_TRUE(norm->running_mean.eq(0).all().item<bool>()) << world.rank();
+    EXPECT_TRUE(norm->running_var.eq(1).all().item<bool>()) << world.rank();
+  });
 }
 
 }  // namespace

@@ -296,9 +296,13 @@ TEST_F(ClassifyTest, PaddingChangesNoLossAndNoGradient) {
   const std::string gpt2 = "model: {backbone: gpt2, width: 8, depth: 2, heads: 2, context: 12";
   const std::string hspmn =
       "model: {backbone: hspmn, width: 8, depth: 2, heads: 4, kv_heads: 2, hidden: 10, context: "
-      "12, gate: {first_rate: 0.5, rate: 0.5, explore_fraction: 0.2}";
+      "12";
+  const std::string gate = ", gate: {first_rate: 0.5, rate: 0.5, explore_fraction: 0.2}";
+  const std::string chooses = ", causal: false, gate: {rate: 0.5, select: ";
   for (const std::string& model :
-       {gpt2 + ", dropout: 0.3" + moe, hspmn + moe, hspmn + chosen, hspmn + nexus}) {
+       {gpt2 + ", dropout: 0.3" + moe, hspmn + gate + moe, hspmn + gate + chosen,
+        hspmn + gate + nexus, hspmn + chooses + "topk}", hspmn + chooses + "topk_predictor}",
+        hspmn + chooses + "random}"}) {
     SCOPED_TRACE(model);
     const std::string recipe = model + "}\ntask: {name: classify, pool: mean}";
     const std::vector<torch::Tensor> expected = padded_pass(recipe, 6);

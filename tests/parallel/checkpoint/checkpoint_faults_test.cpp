@@ -28,7 +28,16 @@ using testing::read_file;
 using testing::run_ranks;
 using testing::ToyState;
 
-class CheckpointFaultRanks : public testing::CheckpointTest {};
+class CheckpointFaultRanks : public testing::CheckpointTest {
+ protected:
+  /// Keeps the newest alone; what it warns of goes to `warnings`.
+  CheckpointWriter::Options keep_one(std::vector<std::string>& warnings) const {
+    CheckpointWriter::Options result = options();
+    result.keep_last = 1;
+    result.warn = [&warnings](const std::string& text) { warnings.push_back(text); };
+    return result;
+  }
+};
 
 /// One save while call `at` of `failing_rank` fails; then the next save must succeed.
 struct FailedSave {
@@ -238,23 +247,20 @@ TEST_F(CheckpointFaultRanks, ARefusedThreadCostsOneSave) {
     std::vector<std::string> warnings;
     run_ranks(2, [&](Communicator& world) {
       ToyState state(world.rank(), 2, 1);
-      CheckpointWriter::Options keep_one = options();
-      keep_one.keep_last = 1;
-      keep_one.warn = [&](const std::string& text) { warnings.push_back(text); };
-      CheckpointWriter writer(keep_one, world, posix_);
+      CheckpointWriter writer(keep_one(warnings), world, posix_);
       const int64_t first = 10 + 10 * refused;
-      testing::is_refused_threads = world.rank() == refused;
+      testing::refuses_threads = world.rank() == refused;
       writer.begin(state, {first, 80, std::nullopt});
       EXPECT_TRUE(writer.written() || world.rank() != refused);
       const SaveOutcome outcome = writer.commit();
       EXPECT_FALSE(outcome.ok);
       EXPECT_THAT(outcome.error,
                   AllOf(HasSubstr("rank " + std::to_string(refused)), HasSubstr("thread")));
-      testing::is_refused_threads = false;
+      testing::refuses_threads = false;
       writer.begin(state, {first + 1, 88, std::nullopt});
-      testing::is_refused_threads = world.rank() == 0;  // the one that removes old checkpoints
+      testing::refuses_threads = world.rank() == 0;  // the one that removes old checkpoints
       EXPECT_TRUE(writer.commit().ok);
-      testing::is_refused_threads = false;
+      testing::refuses_threads = false;
       EXPECT_TRUE(writer.save(state, {first + 2, 96, std::nullopt}).ok);
     });
     EXPECT_THAT(warnings,
@@ -269,10 +275,7 @@ TEST_F(CheckpointFaultRanks, TellsOnceWhatIsKeptSinceItCannotBeRead) {
   std::vector<std::string> warnings;
   run_ranks(2, [&](Communicator& world) {
     ToyState state(world.rank(), 2, 1);
-    CheckpointWriter::Options keep_one = options();
-    keep_one.keep_last = 1;
-    keep_one.warn = [&](const std::string& text) { warnings.push_back(text); };
-    CheckpointWriter writer(keep_one, world, posix_);
+    CheckpointWriter writer(keep_one(warnings), world, posix_);
     for (const int64_t step : {30, 40, 50}) {
       EXPECT_TRUE(writer.save(state, {step, step * 8, std::nullopt}).ok);
     }
@@ -318,6 +321,10 @@ TEST(SaveFailures, EndTheRunAfterThreeInARowOrAtTheEnd) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("3 checkpoints"), HasSubstr("write 'x': full")));
   }
   SaveFailures at_end;
+  at_end.record(bad, false);
+  at_end.record(bad, false);
+  at_end.forget_row();
+  at_end.record(bad, false);
   at_end.record(good, true);
   EXPECT_THROW(at_end.record(bad, true), StorageError);
 }
