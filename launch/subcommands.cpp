@@ -334,13 +334,11 @@ void add_fold(CLI::App& app, ExitCode& code) {
   command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
-      "A layer multiplies by S P, the sparse weight S with its columns or rows in the order of "
-      "the\n"
-      "permutation P. OUT has S P as its weight, so that all outputs are the same bits, without\n"
-      "moving any input. Layers before and after stay as they are: what a kernel for the "
-      "structure\n"
-      "of S would have to move for P is within the weight. OUT is as a run's folder, without the\n"
-      "state of the optimizer.\n"
+      "A layer multiplies by S P, the sparse weight S with its columns or rows in the order of\n"
+      "the permutation P. OUT has S P as its weight, so that all outputs are the same bits,\n"
+      "without moving any input. Layers before and after stay as they are: what a kernel for the\n"
+      "structure of S would have to move for P is within the weight. OUT is as a run's folder,\n"
+      "without the state of the optimizer.\n"
       "Examples:\n"
       "  shoal fold runs/padst folded\n"
       "  shoal eval folded\n"

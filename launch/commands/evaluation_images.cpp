@@ -7,7 +7,7 @@
 
 #include "launch/commands/new_folder.h"
 #include "launch/evaluate/sample_pictures.h"
-#include "launch/report/tensor_picture.h"
+#include "launch/report/picture.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/data/loader.h"
 

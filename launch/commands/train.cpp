@@ -138,10 +138,15 @@ void log_layout(const CheckedRecipe& checked, const RankDevices& devices, const 
   }
 }
 
-/// A run that is past the end of its recipe trains nothing, which is hardly what was asked for.
-void warn_if_past_end(const Session& session, Log& log) {
-  if (session.steps_done() <= session.total_steps()) return;
-  log.warn(past_end_warning(session.total_steps(), session.steps_done()));
+/// Where the training begins and ends. A run that is past the end of its recipe trains nothing,
+/// which is hardly what was asked for.
+void log_course(const Session& session, const CheckedRecipe& checked, const std::string& weights,
+                Log& log) {
+  if (!weights.empty()) log.info("weights start from " + weights);
+  if (session.steps_done() > session.total_steps()) {
+    log.warn(past_end_warning(session.total_steps(), session.steps_done()));
+  }
+  for (const std::string& line : schedule_warnings(checked, session.scale())) log.warn(line);
 }
 
 /// Corrupt samples, and fewer samples than a step takes.
@@ -204,7 +209,9 @@ void write_report(const RunFolder& folder, FileSystem& files, Log& log) {
 TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, Communicator& guard,
                           const std::function<void()>& let_go) {
   try {
-    return trainer.run();
+    TrainingResult result = trainer.run();
+    console.finish();
+    return result;
   } catch (...) {
     console.finish();
     const std::exception_ptr error = locate_allocation(std::current_exception(), trainer.place());
@@ -332,10 +339,8 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   log.info(describe_start(session, recipe, folder));
   const auto break_evens = choose_execution(recipe, launch, session, checkpoints.written_by, log);
   if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;
-  if (!weights.empty()) log.info("weights start from " + weights);
   log_layout(checked, devices, grid, unit_load, log);
-  warn_if_past_end(session, log);
-  for (const std::string& line : schedule_warnings(checked, session.scale())) log.warn(line);
+  log_course(session, checked, weights, log);
   log_data(recipe, data, log);
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
@@ -345,7 +350,6 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     signals.reset();
     folder.lock.reset();
   });
-  console.finish();
   job.stage = "writing the summary";
   write_results({checked, data, *grid.world, folder, result}, log);
   return result.code;

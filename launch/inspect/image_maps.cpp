@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "launch/report/tensor_picture.h"
+#include "launch/report/picture.h"
 #include "launch/train/session.h"
 #include "runtime/data/loader.h"
 

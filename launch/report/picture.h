@@ -1,5 +1,7 @@
 #pragma once
 
+#include <torch/types.h>
+
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -38,6 +40,10 @@ struct Picture {
   int64_t width = 0, height = 0;
   std::vector<Rgb> pixels;  ///< width * height
 };
+
+/// Of [C, H, W]: values in [0, 1]; of other than three channels the first one is shown grey. NaN is
+/// black.
+Picture picture_of(const torch::Tensor& pixel_CHW);
 
 /// Each pixel `factor` times as wide and as high.
 Picture enlarge(const Picture& picture, int64_t factor);

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <utility>
 
-#include "launch/report/tensor_picture.h"
+#include "launch/report/picture.h"
 #include "models/task.h"
 #include "runtime/base/error.h"
 

@@ -359,10 +359,6 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
 
 }  // namespace
 
-std::string agree_on_checkpoint(const std::string& path, bool best, Communicator& world) {
-  return on_rank_zero(world, [&] { return resolve_checkpoint(path, best); });
-}
-
 void require_own_tokenizer(const Manifest& manifest, const std::string& identity) {
   const std::string what = tokenizer_mismatch(manifest, identity);
   if (what.empty()) return;
@@ -432,7 +428,8 @@ void load_masks(const std::string& path, const Manifest& manifest, Session& sess
 std::string load_start_weights(Session& session, const Recipe& recipe) {
   Communicator& world = *session.grid().world;
   const InitFrom& init_from = *recipe.model.init_from;
-  const std::string path = agree_on_checkpoint(init_from.from, false, world);
+  // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
+  const std::string path = on_rank_zero(world, [&] { return resolve_checkpoint(init_from.from); });
   const Manifest manifest = read_manifest(path, world);
   const bool is_averaged = has_averages(manifest) && !init_from.raw_weights;
   std::string source = path + (is_averaged ? " (averaged weights)" : "");

@@ -33,10 +33,6 @@ std::string load_initial_weights(Session& session, const Recipe& recipe);
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
                                           const RunFolder& folder, const ResumeOptions& options);
 
-/// The checkpoint that PATH means (resolve_checkpoint), as rank 0 sees it: a run that is being
-/// trained may commit another one meanwhile. Collective. Throws as resolve_checkpoint.
-std::string agree_on_checkpoint(const std::string& path, bool best, Communicator& world);
-
 /// Throws Error (exit 12) if the checkpoint names another tokenizer than this one
 /// (Tokenizer::identity). Checkpoints that name none, and an empty identity, are accepted.
 void require_own_tokenizer(const Manifest& manifest, const std::string& identity);

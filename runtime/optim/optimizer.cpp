@@ -163,14 +163,6 @@ std::vector<torch::Tensor> Optimizer::state_of(const std::string& kind,
   return held;
 }
 
-int64_t Optimizer::state_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& [kind, tensors] : states_) {
-    for (const torch::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
-  }
-  return bytes;
-}
-
 const std::vector<ParameterRule>& rules_of(const Choice<Optimizer>& choice) {
   static const std::vector<ParameterRule> none;
   if (choice.is_empty()) return none;

@@ -99,8 +99,6 @@ class Optimizer : public Stateful {
   /// What this rank holds of one kind of state ("m", "v") of a parameter: the tensor, or those of
   /// its pieces here in the order of their elements. Throws TORCH_CHECK if there is no such kind.
   std::vector<torch::Tensor> state_of(const std::string& kind, const std::string& parameter) const;
-  /// Of this rank's state.
-  int64_t state_bytes() const;
 
  protected:
   /// Parameters of equal weight decay and learning rate: one call of a fused kernel.

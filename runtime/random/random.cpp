@@ -64,10 +64,6 @@ void fill_normal(const torch::Tensor& out, const Stream& stream) {
   fill_from(out, stream, Distribution::kNormal);
 }
 
-void fill_gumbel(const torch::Tensor& out, const Stream& stream) {
-  fill_from(out, stream, Distribution::kGumbel);
-}
-
 torch::Tensor uniform_rows(const Stream& stream, const torch::Tensor& id_N, int64_t per_id,
                            at::ScalarType dtype) {
   return rows(stream, id_N, per_id, dtype, Distribution::kUniform);

@@ -15,7 +15,6 @@ namespace shoal {
 /// Floating dtype, any strides. Draws no gradient.
 void fill_uniform(const torch::Tensor& out, const Stream& stream);  ///< open interval (0, 1)
 void fill_normal(const torch::Tensor& out, const Stream& stream);   ///< mean 0, deviation 1
-void fill_gumbel(const torch::Tensor& out, const Stream& stream);   ///< -log(-log(u))
 
 /// One row of `per_id` values for each id: [N, per_id] from id_N (int64 [N]), on its device.
 /// Row n depends on the stream and id_N[n] alone, and a prefix of it not on per_id either: noise

@@ -13,7 +13,7 @@ constexpr Stream kStream{.seed = 11, .purpose = Purpose::kTest, .layer = 3, .ste
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16};
 
 using Fill = void (*)(const torch::Tensor&, const Stream&);
-constexpr Fill kFills[] = {&fill_uniform, &fill_normal, &fill_gumbel};
+constexpr Fill kFills[] = {&fill_uniform, &fill_normal};
 using Rows = torch::Tensor (*)(const Stream&, const torch::Tensor&, int64_t, at::ScalarType);
 constexpr Rows kRows[] = {&uniform_rows, &normal_rows, &gumbel_rows};
 
