@@ -1,8 +1,9 @@
 #pragma once
 
 // The precompiled header: what most files include. Each unit instantiates again the templates that
-// inline functions in it use, so it is narrow: not torch/torch.h, and of LibTorch's headers here
-// not what they include of the dispatcher and of TorchScript, which few files use.
+// inline functions in it use, so it is narrow: not torch/torch.h, and without torch/library.h and
+// torch/serialize/archive.h (operators' registration, TorchScript), which torch/types.h and
+// torch/nn/module.h include and few of our files use; those include them.
 #define SHOAL_LEAVES_HEADERS_OUT
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
